@@ -1,0 +1,24 @@
+/* cmd.h - subcommands of the program: one file each, with its usage text on top. Exit status: 0
+ * done, 1 failed, 2 misused. */
+#ifndef PL_CMD_H
+#define PL_CMD_H
+
+#include "../ref/base.h"
+
+typedef int cmd_fn(int argc, char **argv); /* argv[0] is the subcommand's name */
+
+/* Name and one line of help, in the order a newcomer meets them. */
+#define PL_COMMANDS(X) \
+    X(conform, "replay golden values and pair tests against a backend")
+
+#define DECLARE(name, help) cmd_fn cmd_##name;
+PL_COMMANDS(DECLARE)
+#undef DECLARE
+
+/* Whole numbers and reals from a flag or the environment: range-checked; on failure prints one line
+ * "potluck CMD: --flag: '...' is not a ... from MIN to MAX" to stderr and returns PL_EUSE. */
+int cmd_integer(int64_t *out, const char *cmd, const char *flag, const char *text, int64_t min,
+                int64_t max);
+int cmd_real(double *out, const char *cmd, const char *flag, const char *text, double min, double max);
+
+#endif

@@ -1,0 +1,381 @@
+/* safetensors.c - see safetensors.h. The header's JSON is jansson's; every number in it is checked
+ * before it becomes an address. */
+#include "safetensors.h"
+#include "file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define HEADER_MAX (100u << 20) /* the format's own limit: 100 MB of names and shapes */
+
+static const struct { const char *name; size_t size; } types[PL_DTYPES] = {
+    [PL_F64] = { "F64", 8 }, [PL_F32] = { "F32", 4 }, [PL_F16] = { "F16", 2 },
+    [PL_BF16_T] = { "BF16", 2 }, [PL_I64] = { "I64", 8 }, [PL_I32] = { "I32", 4 },
+    [PL_I16] = { "I16", 2 }, [PL_I8] = { "I8", 1 }, [PL_U8] = { "U8", 1 }, [PL_BOOL] = { "BOOL", 1 },
+};
+
+size_t pl_dtype_size(enum pl_dtype t) { return types[t].size; }
+const char *pl_dtype_name(enum pl_dtype t) { return types[t].name; }
+int pl_dtype_parse(const char *name)
+{
+    for (int i = 0; i < PL_DTYPES; i++)
+        if (!strcmp(types[i].name, name)) return i;
+    return -1;
+}
+
+static uint64_t get_le64(const uint8_t *p)
+{
+    uint64_t x = 0;
+    for (int i = 7; i >= 0; i--) x = x << 8 | p[i];
+    return x;
+}
+
+static int parse_meta(struct st_file *f, json_t *meta, struct pl_err *err)
+{
+    const char *key;
+    json_t *value;
+    size_t n;
+    if (!json_is_object(meta))
+        return pl_fail(err, PL_EFORMAT, "%s: __metadata__ is not an object", f->path);
+    n = json_object_size(meta);
+    f->meta_key = calloc(n + 1, sizeof *f->meta_key);
+    f->meta_value = calloc(n + 1, sizeof *f->meta_value);
+    if (!f->meta_key || !f->meta_value) return pl_fail(err, PL_ENOMEM, "%s: no memory", f->path);
+    json_object_foreach(meta, key, value) {
+        if (!json_is_string(value))
+            return pl_fail(err, PL_EFORMAT, "%s: __metadata__.%.80s is not a string", f->path, key);
+        f->meta_key[f->metas] = (char *)(uintptr_t)key; /* owned by the JSON tree */
+        f->meta_value[f->metas++] = (char *)(uintptr_t)json_string_value(value);
+    }
+    return PL_OK;
+}
+
+static int parse_tensor(struct st_file *f, struct st_tensor *t, const char *name, json_t *entry,
+                        const uint8_t *data, uint64_t data_bytes, struct pl_err *err)
+{
+    json_t *shape = json_object_get(entry, "shape"), *range = json_object_get(entry, "data_offsets");
+    const char *dtype = json_string_value(json_object_get(entry, "dtype"));
+    json_int_t begin, end;
+    int type = dtype ? pl_dtype_parse(dtype) : -1;
+    if (type < 0)
+        return pl_fail(err, PL_EFORMAT, "%s: tensor %.100s: dtype %.20s is not a known one", f->path,
+                       name, dtype ? dtype : "(none)");
+    if (!json_is_array(shape) || json_array_size(shape) > PL_COUNT(t->shape))
+        return pl_fail(err, PL_EFORMAT, "%s: tensor %.100s: shape is not an array of at most %zu",
+                       f->path, name, PL_COUNT(t->shape));
+    t->name = name;
+    t->dtype = (enum pl_dtype)type;
+    t->dims = (int)json_array_size(shape);
+    t->n = 1;
+    for (int i = 0; i < t->dims; i++) {
+        json_t *d = json_array_get(shape, (size_t)i);
+        if (!json_is_integer(d) || json_integer_value(d) < 0 ||
+            pl_size_mul(&t->n, t->n, (size_t)json_integer_value(d)))
+            return pl_fail(err, PL_EFORMAT, "%s: tensor %.100s: shape[%d] is no usable size",
+                           f->path, name, i);
+        t->shape[i] = json_integer_value(d);
+    }
+    if (pl_size_mul(&t->bytes, t->n, types[type].size))
+        return pl_fail(err, PL_ELIMIT, "%s: tensor %.100s: too large", f->path, name);
+    if (!json_is_array(range) || json_array_size(range) != 2 ||
+        !json_is_integer(json_array_get(range, 0)) || !json_is_integer(json_array_get(range, 1)))
+        return pl_fail(err, PL_EFORMAT, "%s: tensor %.100s: data_offsets is not [begin, end]",
+                       f->path, name);
+    begin = json_integer_value(json_array_get(range, 0));
+    end = json_integer_value(json_array_get(range, 1));
+    if (begin < 0 || end < begin || (uint64_t)end > data_bytes)
+        return pl_fail(err, PL_EFORMAT,
+                       "%s: tensor %.100s: bytes %lld to %lld lie outside the %llu of the file",
+                       f->path, name, (long long)begin, (long long)end,
+                       (unsigned long long)data_bytes);
+    if ((uint64_t)(end - begin) != t->bytes)
+        return pl_fail(err, PL_EFORMAT, "%s: tensor %.100s: %lld bytes stored, %zu expected",
+                       f->path, name, (long long)(end - begin), t->bytes);
+    t->data = data + begin;
+    return PL_OK;
+}
+
+static int by_address(const void *a, const void *b)
+{
+    const struct st_tensor *x = a, *y = b;
+    const char *p = x->data, *q = y->data;
+    if (p != q) return p < q ? -1 : 1;
+    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes; /* empty ones come first */
+}
+
+static int parse(struct st_file *f, struct pl_err *err)
+{
+    const uint8_t *bytes = f->map;
+    uint64_t header;
+    json_error_t why;
+    const char *name;
+    json_t *entry;
+    int rc;
+    if (f->map_bytes < 8)
+        return pl_fail(err, PL_EFORMAT, "%s: %zu bytes, a safetensors file has at least 8", f->path,
+                       f->map_bytes);
+    header = get_le64(bytes);
+    if (header > HEADER_MAX || header > f->map_bytes - 8)
+        return pl_fail(err, PL_ELIMIT, "%s: header of %llu bytes in a file of %zu", f->path,
+                       (unsigned long long)header, f->map_bytes);
+    f->json = json_loadb((const char *)bytes + 8, (size_t)header, JSON_REJECT_DUPLICATES, &why);
+    if (!json_is_object((json_t *)f->json))
+        return pl_fail(err, PL_EFORMAT, "%s: header is no JSON object: %s", f->path,
+                       f->json ? "another type" : why.text);
+    f->tensors = calloc(json_object_size(f->json) + 1, sizeof *f->tensors);
+    if (!f->tensors) return pl_fail(err, PL_ENOMEM, "%s: no memory", f->path);
+    json_object_foreach((json_t *)f->json, name, entry) {
+        if (!strcmp(name, "__metadata__")) rc = parse_meta(f, entry, err);
+        else
+            rc = parse_tensor(f, &f->tensors[f->count++], name, entry, bytes + 8 + header,
+                              f->map_bytes - 8 - header, err);
+        if (rc) return rc;
+    }
+    qsort(f->tensors, f->count, sizeof *f->tensors, by_address);
+    for (size_t i = 1; i < f->count; i++) {
+        const struct st_tensor *a = &f->tensors[i - 1], *b = &f->tensors[i];
+        if ((const char *)a->data + a->bytes > (const char *)b->data)
+            return pl_fail(err, PL_EFORMAT, "%s: tensors %.100s and %.100s overlap", f->path,
+                           a->name, b->name);
+    }
+    return PL_OK;
+}
+
+int st_open(struct st_file **out, const char *path, struct pl_err *err)
+{
+    struct st_file *f = calloc(1, sizeof *f);
+    struct stat st;
+    int fd = -1, rc;
+    *out = NULL;
+    if (!f || !(f->path = strdup(path))) {
+        free(f);
+        return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+    }
+    f->map = MAP_FAILED;
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st)) {
+        rc = pl_fail(err, PL_EIO, "%s: %s", path, strerror(errno));
+        goto done;
+    }
+    if (!S_ISREG(st.st_mode) || st.st_size < 8) {
+        rc = pl_fail(err, PL_EFORMAT, "%s: no safetensors file: %lld bytes", path,
+                     (long long)st.st_size);
+        goto done;
+    }
+    f->map_bytes = (size_t)st.st_size;
+    f->map = mmap(NULL, f->map_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (f->map == MAP_FAILED) {
+        rc = pl_fail(err, PL_EIO, "%s: cannot map: %s", path, strerror(errno));
+        goto done;
+    }
+    rc = parse(f, err);
+    if (rc) goto done;
+    *out = f;
+    f = NULL;
+done:
+    if (fd >= 0) close(fd);
+    st_close(f);
+    return rc;
+}
+
+void st_close(struct st_file *f)
+{
+    if (!f) return;
+    if (f->map != MAP_FAILED) munmap(f->map, f->map_bytes);
+    json_decref(f->json);
+    free(f->tensors);
+    free(f->meta_key);
+    free(f->meta_value);
+    free(f->path);
+    free(f);
+}
+
+const struct st_tensor *st_find(const struct st_file *f, const char *name)
+{
+    for (size_t i = 0; i < f->count; i++)
+        if (!strcmp(f->tensors[i].name, name)) return &f->tensors[i];
+    return NULL;
+}
+
+const char *st_meta(const struct st_file *f, const char *key)
+{
+    for (size_t i = 0; i < f->metas; i++)
+        if (!strcmp(f->meta_key[i], key)) return f->meta_value[i];
+    return NULL;
+}
+
+static float half_to_float(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h >> 15) << 31, e = h >> 10 & 31, m = h & 1023, bits;
+    float f;
+    if (e == 31) bits = sign | 0x7f800000u | m << 13;
+    else if (e) bits = sign | (e + 112) << 23 | m << 13;
+    else {
+        f = ldexpf((float)m, -24);
+        return sign ? -f : f;
+    }
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+void st_to_float(float *out, const struct st_tensor *t)
+{
+    const uint8_t *p = t->data;
+    for (size_t i = 0; i < t->n; i++, p += types[t->dtype].size) {
+        double d;
+        int64_t l;
+        int32_t w;
+        int16_t s;
+        uint16_t h;
+        uint32_t bits;
+        switch (t->dtype) {
+        case PL_F64: memcpy(&d, p, 8); out[i] = (float)d; break;
+        case PL_F32: memcpy(&out[i], p, 4); break;
+        case PL_F16: memcpy(&h, p, 2); out[i] = half_to_float(h); break;
+        case PL_BF16_T: memcpy(&h, p, 2); bits = (uint32_t)h << 16; memcpy(&out[i], &bits, 4); break;
+        case PL_I64: memcpy(&l, p, 8); out[i] = (float)l; break;
+        case PL_I32: memcpy(&w, p, 4); out[i] = (float)w; break;
+        case PL_I16: memcpy(&s, p, 2); out[i] = s; break;
+        case PL_I8: out[i] = *(const int8_t *)p; break;
+        case PL_U8: case PL_BOOL: out[i] = *p; break;
+        case PL_DTYPES: break;
+        }
+    }
+}
+
+struct pending {
+    char *name;
+    enum pl_dtype dtype;
+    int dims;
+    int64_t shape[8];
+    size_t bytes;
+    const void *data;
+};
+
+struct st_writer {
+    struct pending *list;
+    size_t count, room;
+    json_t *meta;
+};
+
+struct st_writer *st_writer_new(void)
+{
+    struct st_writer *w = calloc(1, sizeof *w);
+    if (w && !(w->meta = json_object())) {
+        free(w);
+        w = NULL;
+    }
+    return w;
+}
+
+int st_writer_meta(struct st_writer *w, const char *key, const char *value)
+{
+    return json_object_set_new(w->meta, key, json_string(value)) ? PL_ENOMEM : PL_OK;
+}
+
+int st_writer_add(struct st_writer *w, const char *name, enum pl_dtype dtype, int dims,
+                  const int64_t *shape, const void *data)
+{
+    struct pending *t;
+    if (w->count == w->room) {
+        size_t room = w->room ? 2 * w->room : 64;
+        struct pending *list = realloc(w->list, room * sizeof *list);
+        if (!list) return PL_ENOMEM;
+        w->list = list;
+        w->room = room;
+    }
+    t = &w->list[w->count];
+    memset(t, 0, sizeof *t);
+    t->dtype = dtype;
+    t->dims = dims;
+    t->bytes = types[dtype].size;
+    for (int i = 0; i < dims; i++) {
+        t->shape[i] = shape[i];
+        if (pl_size_mul(&t->bytes, t->bytes, (size_t)shape[i])) return PL_ELIMIT;
+    }
+    t->data = data;
+    if (!(t->name = strdup(name))) return PL_ENOMEM;
+    w->count++;
+    return PL_OK;
+}
+
+/* Sorted by name: the same content always gives the same bytes. */
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct pending *)a)->name, ((const struct pending *)b)->name);
+}
+
+/* The header, padded with spaces so that data begins on a multiple of 8. */
+static char *header_text(struct st_writer *w, size_t *bytes)
+{
+    json_t *root = json_object();
+    char *text = NULL, *padded;
+    json_int_t at = 0;
+    size_t n;
+    int failed = !root;
+    if (!failed && json_object_size(w->meta)) failed |= json_object_set(root, "__metadata__", w->meta);
+    for (size_t i = 0; !failed && i < w->count; i++) {
+        const struct pending *t = &w->list[i];
+        json_t *shape = json_array(), *entry;
+        for (int k = 0; k < t->dims; k++) failed |= json_array_append_new(shape, json_integer(t->shape[k]));
+        entry = json_pack("{s:s, s:o, s:[I,I]}", "dtype", types[t->dtype].name, "shape", shape,
+                          "data_offsets", at, at + (json_int_t)t->bytes);
+        failed |= !entry || json_object_set_new(root, t->name, entry);
+        at += (json_int_t)t->bytes;
+    }
+    if (!failed) text = json_dumps(root, JSON_COMPACT);
+    json_decref(root);
+    if (!text) return NULL;
+    n = strlen(text);
+    *bytes = (n + 7) / 8 * 8;
+    padded = realloc(text, *bytes + 1);
+    if (!padded) {
+        free(text);
+        return NULL;
+    }
+    memset(padded + n, ' ', *bytes - n);
+    return padded;
+}
+
+int st_write(struct st_writer *w, const char *path, struct pl_err *err)
+{
+    struct pl_file_out out;
+    uint8_t length[8];
+    size_t bytes;
+    char *text;
+    int rc;
+    qsort(w->list, w->count, sizeof *w->list, by_name);
+    text = header_text(w, &bytes);
+    if (!text) return pl_fail(err, PL_ENOMEM, "%s: no memory, or a name that is not UTF-8", path);
+    for (int i = 0; i < 8; i++) length[i] = (uint8_t)((uint64_t)bytes >> 8 * i);
+    rc = pl_file_create(&out, path, err);
+    if (rc) {
+        free(text);
+        return rc;
+    }
+    rc = pl_file_append(&out, length, 8, err);
+    if (!rc) rc = pl_file_append(&out, text, bytes, err);
+    for (size_t i = 0; !rc && i < w->count; i++)
+        rc = pl_file_append(&out, w->list[i].data, w->list[i].bytes, err);
+    if (!rc) rc = pl_file_commit(&out, err);
+    else pl_file_discard(&out);
+    free(text);
+    return rc;
+}
+
+void st_writer_free(struct st_writer *w)
+{
+    if (!w) return;
+    for (size_t i = 0; i < w->count; i++) free(w->list[i].name);
+    free(w->list);
+    json_decref(w->meta);
+    free(w);
+}

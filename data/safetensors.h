@@ -1,0 +1,59 @@
+/* safetensors.h - the checkpoint format of names, shapes and raw little-endian data; goldens come
+ * in it too. [spec images-and-text 7.1] */
+#ifndef PL_SAFETENSORS_H
+#define PL_SAFETENSORS_H
+
+#include "../ref/base.h"
+
+enum pl_dtype {
+    PL_F64, PL_F32, PL_F16, PL_BF16_T, PL_I64, PL_I32, PL_I16, PL_I8, PL_U8, PL_BOOL, PL_DTYPES
+};
+/* Bytes of one element; the format's name for it ("F32"); the type of a name, or -1. */
+size_t pl_dtype_size(enum pl_dtype t);
+const char *pl_dtype_name(enum pl_dtype t);
+int pl_dtype_parse(const char *name);
+
+struct st_tensor {
+    const char *name; /* owned by the file; no zero bytes inside */
+    enum pl_dtype dtype;
+    int dims;
+    int64_t shape[8];
+    size_t n, bytes; /* elements; bytes = n * pl_dtype_size(dtype) */
+    const void *data; /* inside the mapping: may be unaligned */
+};
+
+struct st_file {
+    char *path;
+    size_t count;
+    struct st_tensor *tensors; /* in order of their data */
+    size_t metas;              /* entries of __metadata__ */
+    char **meta_key, **meta_value;
+    /* private */
+    void *map;
+    size_t map_bytes;
+    void *json;
+};
+
+/* Maps a file and checks every range (no overlap, none outside). On error *f is NULL and err names
+ * the file, the tensor and what was expected. */
+int st_open(struct st_file **f, const char *path, struct pl_err *err);
+void st_close(struct st_file *f);
+
+const struct st_tensor *st_find(const struct st_file *f, const char *name); /* NULL: not there */
+const char *st_meta(const struct st_file *f, const char *key);              /* NULL: not there */
+
+/* The values widened or narrowed to float32 (exact for F16, BF16 and small integers); out has
+ * t->n elements. */
+void st_to_float(float *out, const struct st_tensor *t);
+
+/* Writing: tensors are added with their data, which is borrowed until st_write; then the file
+ * appears whole or not at all (temporary file beside it, fsync, rename). */
+struct st_writer;
+struct st_writer *st_writer_new(void); /* NULL: no memory */
+int st_writer_meta(struct st_writer *w, const char *key, const char *value);
+int st_writer_add(struct st_writer *w, const char *name, enum pl_dtype dtype, int dims,
+                  const int64_t *shape, const void *data);
+int st_write(struct st_writer *w, const char *path, struct pl_err *err);
+void st_writer_free(struct st_writer *w);
+
+#endif

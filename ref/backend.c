@@ -1,0 +1,154 @@
+/* backend.c - the reference's table, and the one door through which every other backend comes. */
+#include "backend.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void *host_alloc(size_t bytes) { return pl_alloc(bytes, 1); }
+static void host_free(void *p) { pl_free(p); }
+static int host_move(void *to, const void *from, size_t bytes)
+{
+    if (bytes) memcpy(to, from, bytes);
+    return PL_OK;
+}
+static int host_sync(void) { return PL_OK; }
+static int ref_set_threads(int threads)
+{
+    (void)threads; /* the reference is single-threaded whatever is asked */
+    return PL_OK;
+}
+static int ref_set_precision(enum pl_precision precision)
+{
+    return precision == PL_FLOAT32 ? PL_OK : PL_EUSE;
+}
+
+void pl_backend_ref(struct pl_backend *be)
+{
+    *be = (struct pl_backend){
+        .size = sizeof *be,
+        .name = "ref",
+        .note = "ref: plain C, one thread, sums in double",
+        .alloc = host_alloc,
+        .free = host_free,
+        .put = host_move,
+        .get = host_move,
+        .sync = host_sync,
+        .set_threads = ref_set_threads,
+        .set_precision = ref_set_precision,
+#define ENTRY(name, type) .name = ref_##name,
+        PL_OPERATIONS(ENTRY)
+#undef ENTRY
+    };
+}
+
+/* OpenBLAS reads these once, while it is being loaded. Exported by some environments, they turn
+ * its best kernels off (paper/speed.md), and nobody who runs a peer means that. */
+static void forget_blas_overrides(void)
+{
+    unsetenv("OPENBLAS_CORETYPE");
+    unsetenv("OPENBLAS_L2_SIZE");
+}
+
+static void program_folder(char *folder, size_t size)
+{
+    ssize_t n = readlink("/proc/self/exe", folder, size - 1);
+    char *slash;
+    folder[n > 0 ? n : 0] = 0;
+    slash = strrchr(folder, '/');
+    if (slash) *slash = 0;
+    else snprintf(folder, size, ".");
+}
+
+/* Tries one file; the reason for a failure goes to `why`. */
+static int open_library(struct pl_backend *be, const char *path, char *why, size_t why_size)
+{
+    void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    pl_backend_v1_fn *fill;
+    int rc;
+    if (!lib) {
+        snprintf(why, why_size, "%s", dlerror());
+        return PL_ENOTFOUND;
+    }
+    *(void **)&fill = dlsym(lib, "pl_backend_v1");
+    if (!fill) {
+        snprintf(why, why_size, "%s: no symbol pl_backend_v1, so it is no backend", path);
+        dlclose(lib);
+        return PL_EFORMAT;
+    }
+    pl_backend_ref(be);
+    rc = fill(be);
+    if (rc != PL_OK) {
+        snprintf(why, why_size, "%s", be->note[0] ? be->note : pl_status_name(rc));
+        dlclose(lib);
+        return rc;
+    }
+    return PL_OK; /* lib stays loaded: the table points into it */
+}
+
+static int open_name(struct pl_backend *be, const char *name, char *why, size_t why_size)
+{
+    const char *named = getenv("PL_BACKEND_DIR");
+    char folder[PATH_MAX], path[PATH_MAX + 80];
+    forget_blas_overrides();
+    if (strlen(name) > 32) {
+        snprintf(why, why_size, "a backend's name has at most 32 characters");
+        return PL_EUSE;
+    }
+    if (named && *named) {
+        if (strlen(named) >= PATH_MAX) {
+            snprintf(why, why_size, "PL_BACKEND_DIR: a path of more than %d bytes", PATH_MAX);
+            return PL_EUSE;
+        }
+        snprintf(path, sizeof path, "%s/libpl_%s.so", named, name);
+        return open_library(be, path, why, why_size);
+    }
+    program_folder(folder, sizeof folder);
+    snprintf(path, sizeof path, "%s/libpl_%s.so", folder, name);
+    if (access(path, R_OK) == 0) return open_library(be, path, why, why_size);
+    snprintf(path, sizeof path, "%s/../lib/potluck/libpl_%s.so", folder, name); /* make install */
+    if (access(path, R_OK) == 0) return open_library(be, path, why, why_size);
+    snprintf(path, sizeof path, "libpl_%s.so", name);
+    return open_library(be, path, why, why_size);
+}
+
+int pl_backend_open(struct pl_backend *be, const char *name, struct pl_err *err)
+{
+    static const char *const better[] = { "cuda", "fast" };
+    char why[512] = "", reasons[1100] = "";
+    int rc;
+    if (!strcmp(name, "ref")) {
+        pl_backend_ref(be);
+        return PL_OK;
+    }
+    if (strchr(name, '/')) {
+        forget_blas_overrides();
+        rc = open_library(be, name, why, sizeof why);
+        return rc ? pl_fail(err, rc, "backend %.200s: %.300s", name, why) : PL_OK;
+    }
+    if (strcmp(name, "auto")) {
+        rc = open_name(be, name, why, sizeof why);
+        return rc ? pl_fail(err, rc, "backend %.40s: %.300s", name, why) : PL_OK;
+    }
+    for (size_t i = 0; i < PL_COUNT(better); i++) {
+        char note[sizeof be->note];
+        size_t used = strlen(reasons);
+        rc = open_name(be, better[i], why, sizeof why);
+        if (rc == PL_OK) {
+            snprintf(note, sizeof note, "%.120s%.130s", be->note, reasons);
+            memcpy(be->note, note, sizeof note);
+            return PL_OK;
+        }
+        snprintf(reasons + used, sizeof reasons - used, "; no %s (%.*s)", better[i],
+                 (int)strcspn(why, "\n"), why);
+    }
+    pl_backend_ref(be);
+    {
+        size_t used = strlen(be->note);
+        snprintf(be->note + used, sizeof be->note - used, "%.190s", reasons);
+    }
+    return PL_OK;
+}

@@ -1,0 +1,83 @@
+/* backend.h - the table of operations. It arrives filled with the reference; a backend overwrites
+ * what it does better. Models call the table and run on every backend.
+ *
+ * Pointers to floats and ids in an operation's arguments are the backend's memory (for ref and
+ * fast that is the host's); structs, and what a comment calls host memory, are the caller's. */
+#ifndef PL_BACKEND_H
+#define PL_BACKEND_H
+
+#include "attention.h"
+#include "conv.h"
+#include "embed.h"
+#include "feedforward.h"
+#include "linear.h"
+#include "loss.h"
+#include "norm.h"
+#include "rotary.h"
+#include "shift.h"
+#include "vector.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Every operation once: name, function type. From this list come the table's members, the
+ * reference's entries and the rows of `potluck conform`. Append only. */
+#define PL_OPERATIONS(X) \
+    /* whole buffers */ \
+    X(fill, pl_fill_fn) \
+    X(copy, pl_copy_fn) \
+    X(axpy, pl_axpy_fn) \
+    X(scale, pl_scale_fn) \
+    X(sumsq, pl_sumsq_fn) \
+    /* transformer */ \
+    X(linear, pl_linear_fn) \
+    X(linear_dx, pl_linear_dx_fn) \
+    X(linear_dw, pl_linear_dw_fn) \
+    /* images */ \
+    /* codes and optimizers */ \
+    /* averaging */
+
+enum pl_precision { PL_FLOAT32, PL_BF16 };
+
+struct pl_backend {
+    size_t size; /* sizeof of the caller's table: entries past it don't exist */
+    const char *name;
+    char note[256]; /* what was chosen at run time: CPU kernels, BLAS core, device; one line */
+
+    /* Memory of the backend; alloc gives zeroed, 64-byte aligned bytes or NULL. put and get move
+     * bytes from and to the host; sync waits for everything under way and reports its status. */
+    void *(*alloc)(size_t bytes);
+    void (*free)(void *p);
+    int (*put)(void *device, const void *host, size_t bytes);
+    int (*get)(void *host, const void *device, size_t bytes);
+    int (*sync)(void);
+
+    /* Threads to compute with; results never depend on it. 0: one a core. */
+    int (*set_threads)(int threads);
+    /* PL_BF16 lets matrix products round their operands to bfloat16. PL_EUSE: not offered. */
+    int (*set_precision)(enum pl_precision precision);
+
+#define PL_MEMBER(name, type) type *name;
+    PL_OPERATIONS(PL_MEMBER)
+#undef PL_MEMBER
+};
+
+/* What a plug-in exports. `be` arrives filled with the reference. PL_EDEVICE: not on this machine,
+ * with the reason in be->note. */
+typedef int pl_backend_v1_fn(struct pl_backend *be);
+pl_backend_v1_fn pl_backend_v1;
+
+/* Fills the table with the reference. */
+void pl_backend_ref(struct pl_backend *be);
+
+/* Opens "ref", "fast", "cuda", "auto" or a path to a shared library (a name with a slash in it).
+ * A name N means libpl_N.so beside the running program, in $PL_BACKEND_DIR, or where the system
+ * looks. `auto` takes the first of cuda, fast, ref that this machine has; be->note says which and
+ * why. The library stays loaded until the program ends. */
+int pl_backend_open(struct pl_backend *be, const char *name, struct pl_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,78 @@
+/* base.c - see base.h. */
+#include "base.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+int pl_fail(struct pl_err *err, int status, const char *format, ...)
+{
+    va_list args;
+    if (!err) return status;
+    va_start(args, format);
+    vsnprintf(err->text, sizeof err->text, format, args);
+    va_end(args);
+    return status;
+}
+
+const char *pl_status_name(int status)
+{
+    switch (status) {
+    case PL_OK: return "no error";
+    case PL_ENOMEM: return "out of memory";
+    case PL_EDEVICE: return "device missing or failed";
+    case PL_EIO: return "input/output error";
+    case PL_EFORMAT: return "malformed data";
+    case PL_ELIMIT: return "limit exceeded";
+    case PL_EPROTO: return "protocol violated";
+    case PL_EUSE: return "unusable argument";
+    case PL_EAGAIN: return "not finished";
+    case PL_ENOTFOUND: return "not found";
+    default: return "unknown status";
+    }
+}
+
+int pl_size_mul(size_t *out, size_t n, size_t size)
+{
+    if (size && n > (size_t)PTRDIFF_MAX / size) return PL_ELIMIT;
+    *out = n * size;
+    return PL_OK;
+}
+
+void *pl_alloc(size_t n, size_t size)
+{
+    size_t bytes;
+    void *p;
+    if (pl_size_mul(&bytes, n, size) || bytes > (size_t)PTRDIFF_MAX - 64) return NULL;
+    bytes = (bytes + 63) / 64 * 64; /* aligned_alloc wants a multiple of the alignment */
+    if (!bytes) bytes = 64;
+    p = aligned_alloc(64, bytes);
+    if (p) memset(p, 0, bytes);
+    return p;
+}
+
+void pl_free(void *p)
+{
+    free(p);
+}
+
+char *pl_path_join(const char *dir, const char *name)
+{
+    size_t a = strlen(dir), b = strlen(name);
+    int slash = a && dir[a - 1] != '/';
+    char *path = malloc(a + b + 2);
+    if (!path) return NULL;
+    memcpy(path, dir, a);
+    if (slash) path[a++] = '/';
+    memcpy(path + a, name, b + 1);
+    return path;
+}
+
+double pl_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}

@@ -1,0 +1,104 @@
+/* params.c - see params.h. */
+#include "params.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ALIGN_FLOATS 16 /* a cache line: no two tensors share one */
+
+int pl_params_add(struct pl_params *p, const char *name, int dims, const int64_t *shape, int decay)
+{
+    struct pl_param *t;
+    assert(strlen(name) < PL_NAME_MAX && dims <= PL_DIMS_MAX && !p->value);
+    if (p->count == p->room) {
+        size_t room = p->room ? 2 * p->room : 64;
+        struct pl_param *list = realloc(p->list, room * sizeof *list);
+        if (!list) return PL_ENOMEM;
+        p->list = list;
+        p->room = room;
+    }
+    t = &p->list[p->count];
+    memset(t, 0, sizeof *t);
+    snprintf(t->name, sizeof t->name, "%s", name);
+    t->dims = dims;
+    t->n = 1;
+    for (int i = 0; i < dims; i++) {
+        assert(shape[i] >= 0);
+        t->shape[i] = shape[i];
+        if (pl_size_mul(&t->n, t->n, (size_t)shape[i])) return PL_ELIMIT;
+    }
+    t->decay = decay;
+    t->offset = p->total;
+    p->total += (t->n + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
+    p->trainable += t->n;
+    p->count++;
+    return PL_OK;
+}
+
+int pl_params_allocate(struct pl_params *p, const struct pl_backend *be, int with_grad)
+{
+    size_t bytes;
+    if (pl_size_mul(&bytes, p->total, sizeof(float))) return PL_ELIMIT;
+    p->be = be;
+    p->value = be->alloc(bytes);
+    if (!p->value) return PL_ENOMEM;
+    if (!with_grad) return PL_OK;
+    p->grad = be->alloc(bytes);
+    return p->grad ? PL_OK : PL_ENOMEM;
+}
+
+void pl_params_clear(struct pl_params *p)
+{
+    if (p->be) {
+        p->be->free(p->value);
+        p->be->free(p->grad);
+    }
+    free(p->list);
+    memset(p, 0, sizeof *p);
+}
+
+long pl_params_find(const struct pl_params *p, const char *name)
+{
+    for (size_t i = 0; i < p->count; i++)
+        if (!strcmp(p->list[i].name, name)) return (long)i;
+    return -1;
+}
+
+float *pl_params_value(const struct pl_params *p, size_t index)
+{
+    return p->value + p->list[index].offset;
+}
+
+float *pl_params_grad(const struct pl_params *p, size_t index)
+{
+    return p->grad + p->list[index].offset;
+}
+
+int pl_params_put(const struct pl_params *p, size_t index, const float *host)
+{
+    return p->be->put(pl_params_value(p, index), host, p->list[index].n * sizeof *host);
+}
+
+int pl_params_get(const struct pl_params *p, size_t index, float *host)
+{
+    return p->be->get(host, pl_params_value(p, index), p->list[index].n * sizeof *host);
+}
+
+int pl_params_uniform(const struct pl_params *p, size_t index, float bound, struct pl_rng *rng)
+{
+    size_t n = p->list[index].n;
+    float *host = pl_alloc(n, sizeof *host);
+    int rc;
+    if (!host) return PL_ENOMEM;
+    for (size_t i = 0; i < n; i++) host[i] = (float)((2 * pl_rng_uniform(rng) - 1) * bound);
+    rc = pl_params_put(p, index, host);
+    pl_free(host);
+    return rc;
+}
+
+int pl_params_constant(const struct pl_params *p, size_t index, float value)
+{
+    return p->be->fill(pl_params_value(p, index), value, p->list[index].n);
+}
