@@ -1,45 +1,48 @@
-# potluck - `make help` lists the targets. One file, not recursive; objects under build/.
+# potluck - `make help` lists the targets. One file, not recursive; everything built lies in build/.
 
 CC       ?= cc
-CXX      ?= c++
 AR       ?= ar
 NVCC     ?= nvcc
+CLANG    ?= clang
 PREFIX   ?= /usr/local
 BACKEND  ?= auto
-OPT      ?= -O2
-WARN      = -Wall -Wextra -Wpedantic -Wshadow -Wmissing-prototypes -Wstrict-prototypes
-# No -ffast-math and no silent contraction: a fused multiply-add is written where it is meant.
-CFLAGS   ?= -g
-ALLFLAGS  = -std=c11 -D_GNU_SOURCE $(OPT) $(WARN) -ffp-contract=off -fPIC -MMD -MP $(SANITIZE) $(CFLAGS)
 BUILD    ?= build
+OPT      ?= -O2
+CFLAGS   ?= -g
+WARN      = -Wall -Wextra -Wpedantic -Wshadow -Wmissing-prototypes -Wstrict-prototypes
+# No -ffast-math, no -march=native, and no silent contraction: a fused multiply-add is written
+# where it is meant, and faster instructions are chosen at run time.
+ALLFLAGS  = -std=c11 -D_GNU_SOURCE $(OPT) $(WARN) -ffp-contract=off -fPIC -MMD -MP $(SANITIZE) $(CFLAGS)
 VERSION  := $(shell sed -n 's/^\#define PL_VERSION "\(.*\)"/\1/p' ref/base.h)
 
-# Debian's packages: what the program needs, and what tests and demo data need on top.
+# Debian's packages: for the program; for its tests on top; for drawing the demo's data anew.
 PACKAGES = build-essential pkg-config libopenblas-dev libjansson-dev libbrotli-dev libssl-dev \
 	zlib1g-dev libzstd-dev libsnappy-dev libpng-dev libjpeg62-turbo-dev libwebp-dev libutf8proc-dev \
-	libprotobuf-c-dev protobuf-c-compiler libmsgpack-dev libzip-dev libcurl4-openssl-dev \
-	libmicrohttpd-dev libsqlite3-dev libuv1-dev
-TEST_PACKAGES = $(PACKAGES) libcmocka-dev clang libclang-rt-14-dev
+	libprotobuf-c-dev protobuf-c-compiler
+TEST_PACKAGES = $(PACKAGES) libcmocka-dev clang libclang-rt-14-dev libsimde-dev
 DATA_PACKAGES = $(PACKAGES) libfreetype-dev libharfbuzz-dev fonts-noto-color-emoji unicode-data
 
-LIBS_PKG  = jansson libbrotlienc libbrotlidec libcrypto zlib libzstd libpng libjpeg libwebp libutf8proc
-PKG_FLAGS := $(shell pkg-config --cflags $(LIBS_PKG) 2>/dev/null)
-PKG_LIBS  := $(shell pkg-config --libs $(LIBS_PKG) 2>/dev/null) -lsnappy
-LIBS      = $(PKG_LIBS) -ldl -lpthread -lm
+PC_LIBS    = jansson libbrotlienc libbrotlidec libcrypto zlib libzstd libpng libjpeg libwebp libutf8proc
+PKG_FLAGS := $(shell pkg-config --cflags $(PC_LIBS) 2>/dev/null)
+LIBS      := $(shell pkg-config --libs $(PC_LIBS) 2>/dev/null) -lsnappy -ldl -lpthread -lm
 
-REF_C  := $(wildcard ref/*.c ref/model/*.c)
-DATA_C := $(wildcard data/*.c)
-NET_C  := $(wildcard net/*.c net/*/*.c)
-CMD_C  := $(wildcard cmd/*.c)
+REF_C     := $(wildcard ref/*.c ref/model/*.c)
+DATA_C    := $(wildcard data/*.c)
+NET_C     := $(wildcard net/*.c net/*/*.c)
+CMD_C     := $(wildcard cmd/*.c)
 CONFORM_C := $(wildcard test/conform/*.c test/peer/*.c)
-FAST_C := $(wildcard fast/*.c)
-UNIT_C := $(wildcard test/unit/*.c)
+FAST_C    := $(wildcard fast/*.c)
+UNIT_C    := $(wildcard test/unit/*.c)
+FUZZ_C    := $(wildcard test/fuzz/*.c)
 
-obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
-LIB_O = $(call obj,$(REF_C) $(DATA_C) $(NET_C))
+obj       = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+LIB_O     = $(call obj,$(REF_C) $(DATA_C) $(NET_C))
 PROGRAM_O = $(call obj,$(CMD_C) $(CONFORM_C))
 
-.PHONY: all ref fast help clean
+.DEFAULT_GOAL := all
+.PHONY: all ref fast demo demo-data test unit conform fuzz sanitize bench install uninstall deps \
+	test-deps data-deps clean help
+
 all: $(BUILD)/potluck fast $(BUILD)/libpotluck.so ## the program, the fast backend, the library
 
 $(BUILD)/obj/%.o: %.c
@@ -62,20 +65,87 @@ $(BUILD)/libref.a: $(call obj,$(REF_C))
 
 ref: $(BUILD)/libref.a ## only the reference: a C compiler is all it needs
 
-# The fast backend carries its own OpenMP and OpenBLAS, so the program needs neither to start.
+# The fast backend brings its own OpenMP and OpenBLAS: the program starts without either.
 $(BUILD)/obj/fast/%.o: ALLFLAGS += -fopenmp
-ifneq ($(FAST_C),)
 fast: $(BUILD)/libpl_fast.so ## the OpenMP and OpenBLAS backend
-else
-fast:
-endif
-$(BUILD)/libpl_fast.so: $(call obj,$(FAST_C)) $(call obj,ref/base.c ref/mask.c)
+$(BUILD)/libpl_fast.so: $(call obj,$(FAST_C)) $(call obj,$(filter ref/base.c ref/mask.c ref/rotary.c,$(REF_C)))
 	$(CC) -shared -fopenmp $(SANITIZE) -o $@ $^ -lopenblas -lm
+
+# --- tests -----------------------------------------------------------------------------------
+
+test: test-deps ## install what tests need, build, run every test
+	@$(MAKE) --no-print-directory all unit-programs
+	@BUILD=$(BUILD) CLANG=$(CLANG) sh test/run.sh
+
+unit-programs: $(patsubst test/unit/%.c,$(BUILD)/test/%,$(UNIT_C))
+$(BUILD)/test/%: $(BUILD)/obj/test/unit/%.o $(BUILD)/libpotluck.a
+	@mkdir -p $(@D)
+	$(CC) $(SANITIZE) -o $@ $(filter %.o,$^) $(BUILD)/libpotluck.a -lcmocka $(LIBS)
+
+conform: all ## golden values and pair tests against BACKEND=ref|fast|auto|./mine.so
+	$(BUILD)/potluck conform --golden test/golden --backend $(BACKEND)
+	$(BUILD)/potluck conform --backend $(BACKEND)
+
+# Fuzzers are built from the same sources by clang, with the library inside the instrumentation.
+FUZZ_FLAGS = -std=c11 -D_GNU_SOURCE -O1 -g -ffp-contract=off -fsanitize=fuzzer,address,undefined \
+	-fno-sanitize-recover=undefined -w $(PKG_FLAGS)
+fuzz: $(patsubst test/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_C)) ## libFuzzer targets, one a parser
+$(BUILD)/fuzz/libpotluck.a: $(REF_C) $(DATA_C) $(NET_C)
+	@mkdir -p $(BUILD)/fuzz/obj
+	@for c in $^; do o=$(BUILD)/fuzz/obj/$$(echo $$c | tr / _).o; \
+	  [ $$o -nt $$c ] || $(CLANG) $(subst fuzzer$(,),fuzzer-no-link$(,),$(FUZZ_FLAGS)) -c -o $$o $$c || exit 1; done
+	@rm -f $@; $(AR) rcs $@ $(BUILD)/fuzz/obj/*.o
+$(BUILD)/fuzz/%: test/fuzz/%.c $(BUILD)/fuzz/libpotluck.a
+	$(CLANG) $(FUZZ_FLAGS) -o $@ $< $(BUILD)/fuzz/libpotluck.a $(LIBS)
+, := ,
+
+sanitize: ## unit tests and goldens under AddressSanitizer and UndefinedBehaviorSanitizer
+	$(MAKE) BUILD=$(BUILD)/asan OPT=-O1 SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined" all unit-programs
+	BUILD=$(BUILD)/asan sh test/sanitize.sh
+
+bench: all ## time every component and a training step, fast beside ref
+	$(BUILD)/potluck bench
+
+# --- set-up, installation --------------------------------------------------------------------
+
+# Installs only what is missing, and only when allowed to; otherwise says the one line to type.
+install_missing = missing=""; for p in $(1); do \
+	dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \
+	if [ -n "$$missing" ]; then \
+	  if [ "$$(id -u)" = 0 ]; then su=""; elif sudo -n true 2>/dev/null; then su="sudo"; else su=no; fi; \
+	  if [ "$$su" = no ] || ! command -v apt-get >/dev/null; then \
+	    echo "missing packages; install them with:  sudo apt-get install$$missing"; exit 1; fi; \
+	  echo "installing:$$missing"; $$su apt-get update -qq && \
+	  DEBIAN_FRONTEND=noninteractive $$su apt-get install -y -qq --no-install-recommends $$missing >/dev/null || \
+	  { echo "could not install; try:  apt-get install$$missing"; exit 1; }; fi
+deps:
+	@$(call install_missing,$(PACKAGES))
+test-deps:
+	@$(call install_missing,$(TEST_PACKAGES))
+data-deps:
+	@$(call install_missing,$(DATA_PACKAGES))
+
+install: all ## into PREFIX (default /usr/local): program, backends, library, headers, pkg-config file
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/potluck $(DESTDIR)$(PREFIX)/lib/pkgconfig \
+	  $(DESTDIR)$(PREFIX)/include/potluck/ref/model $(DESTDIR)$(PREFIX)/include/potluck/data
+	install $(BUILD)/potluck $(DESTDIR)$(PREFIX)/bin/
+	install -m 644 $(BUILD)/libpl_*.so $(DESTDIR)$(PREFIX)/lib/potluck/
+	install -m 644 $(BUILD)/libpotluck.a $(BUILD)/libpotluck.so $(DESTDIR)$(PREFIX)/lib/
+	ln -sf libpotluck.so $(DESTDIR)$(PREFIX)/lib/libpotluck.so.0
+	install -m 644 ref/*.h $(DESTDIR)$(PREFIX)/include/potluck/ref/
+	install -m 644 ref/model/*.h $(DESTDIR)$(PREFIX)/include/potluck/ref/model/
+	install -m 644 data/*.h $(DESTDIR)$(PREFIX)/include/potluck/data/
+	printf 'prefix=%s\n\nName: potluck\nDescription: training transformers together\nVersion: %s\nRequires.private: %s\nCflags: -I$${prefix}/include/potluck\nLibs: -L$${prefix}/lib -lpotluck\nLibs.private: -lsnappy -ldl -lpthread -lm\n' \
+	  '$(PREFIX)' '$(VERSION)' '$(PC_LIBS)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/potluck.pc
+
+uninstall: ## remove what install put there
+	rm -rf $(DESTDIR)$(PREFIX)/bin/potluck $(DESTDIR)$(PREFIX)/lib/potluck $(DESTDIR)$(PREFIX)/include/potluck
+	rm -f $(DESTDIR)$(PREFIX)/lib/libpotluck.* $(DESTDIR)$(PREFIX)/lib/pkgconfig/potluck.pc
 
 clean: ## remove everything that was built
 	rm -rf $(BUILD)
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "  %-14s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

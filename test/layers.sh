@@ -1,0 +1,38 @@
+#!/bin/sh
+# layers.sh - the arrows between rooms hold, and every backend's functions carry their prefix.
+# An arrow points at what may be included: ref -> nothing; fast, cuda -> ref; data -> ref;
+# net -> data, ref; cmd and test -> everything; nobody -> test (but the program, which carries
+# `conform`).
+cd "$(dirname "$0")/.." || exit 1
+bad=0
+
+check() { # room, what it may include
+    [ -d "$1" ] || return 0
+    for f in $(find "$1" -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh'); do
+        for i in $(sed -n 's/^ *# *include *"\([^"]*\)".*/\1/p' "$f"); do
+            dir=$(dirname "$f")
+            target=$(realpath -m --relative-to=. "$dir/$i")
+            room=${target%%/*}
+            case " $1 $2 " in
+            *" $room "*) ;;
+            *) case $room in *.pb-c.h|*.h) ;; *) echo "$f includes $i: $1 may not look into $room"; bad=1 ;; esac ;;
+            esac
+        done
+    done
+}
+check ref ""
+check fast "ref"
+check cuda "ref"
+check data "ref"
+check net "ref data"
+
+# Global functions of a backend's room carry its prefix (or pl_, for the entry).
+for room in fast; do
+    for o in build/obj/$room/*.o; do
+        [ -f "$o" ] || continue
+        for s in $(nm -g --defined-only "$o" | awk '$2 ~ /[TDB]/ { print $3 }'); do
+            case $s in ${room}_*|pl_backend_v1|*.*) ;; *) echo "$o: global $s lacks the prefix ${room}_"; bad=1 ;; esac
+        done
+    done
+done
+exit $bad

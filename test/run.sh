@@ -1,0 +1,109 @@
+#!/bin/sh
+# run.sh - every test, one after the other; the last line counts them all.
+# Each suite prints its own lines; this script adds up their closing counts.
+BUILD=${BUILD:-build}
+passed=0 failed=0 skipped=0
+log=$(mktemp) || exit 1
+trap 'rm -f "$log"' EXIT
+
+count() { # passed failed skipped
+    passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3))
+}
+
+skip() { # what, why
+    echo "skip $1: $2"
+    count 0 0 1
+}
+
+say() { echo; echo "== $1"; }
+
+# A suite that ends with "N passed, N failed, N skipped". Only failures and skips are shown.
+counted() { # title command...
+    say "$1"; shift
+    "$@" >"$log" 2>&1
+    rc=$?
+    grep -E '^(FAIL|skip)' "$log"
+    line=$(grep -E '^[0-9]+ passed, [0-9]+ failed' "$log" | tail -n 1)
+    if [ -z "$line" ]; then
+        tail -n 20 "$log"
+        echo "FAIL $*: exit status $rc and no closing count"
+        count 0 1 0
+        return
+    fi
+    echo "$line"
+    set -- $(echo "$line" | tr -dc '0-9 ')
+    count "$1" "$2" "${3:-0}"
+    [ "$rc" -ne 0 ] && [ "$2" -eq 0 ] && { tail -n 5 "$log"; echo "FAIL exit status $rc"; count 0 1 0; }
+}
+
+# One test that speaks by its exit status.
+single() { # title command...
+    title=$1; shift
+    if "$@" >"$log" 2>&1; then
+        echo "ok   $title"
+        count 1 0 0
+    else
+        tail -n 25 "$log"
+        echo "FAIL $title"
+        count 0 1 0
+    fi
+}
+
+say "layers: includes against the arrows, prefixes"
+single layers sh test/layers.sh
+
+for backend in ref fast; do
+    for area in test/golden/*/; do
+        counted "golden $(basename "$area") with $backend" "$BUILD/potluck" conform --golden "$area" --backend $backend
+    done
+    if [ $backend != ref ]; then
+        say "pairs: $backend beside ref"
+        "$BUILD/potluck" conform --backend $backend >"$log" 2>&1
+        rc=$?
+        good=$(grep -c '^ok' "$log") bad=$(grep -c '^FAIL' "$log")
+        grep '^FAIL' "$log"
+        tail -n 1 "$log"
+        [ $rc -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
+        count "$good" "$bad" 0
+    fi
+done
+
+say "unit tests"
+for t in "$BUILD"/test/*; do
+    [ -x "$t" ] || continue
+    "$t" >"$log" 2>&1
+    rc=$?
+    good=$(grep -c '^\[       OK' "$log") bad=$(grep -c '^\[  FAILED  \] [a-z_0-9]*$' "$log")
+    none=$(grep -c '^\[  SKIPPED \]' "$log")
+    [ $rc -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
+    [ $rc -ne 0 ] && tail -n 25 "$log"
+    echo "$([ "$bad" -eq 0 ] && echo 'ok  ' || echo FAIL) $(basename "$t"): $good passed, $bad failed"
+    count "$good" "$bad" "$none"
+done
+
+say "programs"
+for t in test/program/*.sh; do
+    [ -f "$t" ] || continue
+    counted "$(basename "$t" .sh)" env POTLUCK="$BUILD/potluck" sh "$t"
+done
+
+say "fuzzers, briefly"
+if command -v "${CLANG:-clang}" >/dev/null; then
+    if make --no-print-directory fuzz >"$log" 2>&1; then
+        for t in test/fuzz/*.c; do
+            n=$(basename "$t" .c)
+            [ -x "$BUILD/fuzz/$n" ] || continue
+            new=$(mktemp -d)
+            single "fuzz $n" "$BUILD/fuzz/$n" -max_total_time=5 -rss_limit_mb=1024 -timeout=10 "$new" "test/fuzz/corpus/$n"
+            rm -rf "$new"
+        done
+    else
+        tail -n 15 "$log"; echo "FAIL fuzzers do not build"; count 0 1 0
+    fi
+else
+    skip fuzzers "no clang found"
+fi
+
+echo
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ]
