@@ -15,7 +15,8 @@ extern "C" {
  *   lse       (B,H,n)      log of the softmax's denominator, for the backward pass; NULL: not kept
  *   key_mask  NULL, or bytes over keys, 0 = hidden: (B,n) for FULL and NONE, where it hides keys
  *             from every query; (B,P) for the other kinds, where it hides text keys from image
- *             queries only. A query with no key left gets the mean of v over all n keys.
+ *             queries only. A query with no key left gets the mean of v over all n keys,
+ *             its lse is log n, and its gradient reaches v alone.
  * No backend stores an (n,n) matrix for ROW, COL or CONV.
  * Tolerance: 2e-6 of max |v|. PL_OK, PL_ENOMEM or PL_EDEVICE. */
 typedef int pl_attention_fn(float *o, float *lse, const float *qkv, int B, int n, int H, int d,

@@ -34,6 +34,25 @@ extern "C" {
     X(linear, pl_linear_fn) \
     X(linear_dx, pl_linear_dx_fn) \
     X(linear_dw, pl_linear_dw_fn) \
+    X(layer_norm, pl_layer_norm_fn) \
+    X(layer_norm_backward, pl_layer_norm_backward_fn) \
+    X(scale_add, pl_scale_add_fn) \
+    X(layer_scale_backward, pl_layer_scale_backward_fn) \
+    X(embed, pl_embed_fn) \
+    X(embed_backward, pl_embed_backward_fn) \
+    X(shift, pl_shift_fn) \
+    X(shift_backward, pl_shift_backward_fn) \
+    X(activation, pl_activation_fn) \
+    X(activation_backward, pl_activation_backward_fn) \
+    X(geglu, pl_geglu_fn) \
+    X(geglu_backward, pl_geglu_backward_fn) \
+    X(feed, pl_feed_fn) \
+    X(feed_backward, pl_feed_backward_fn) \
+    X(rotary, pl_rotary_fn) \
+    X(attention, pl_attention_fn) \
+    X(attention_backward, pl_attention_backward_fn) \
+    X(attention_step, pl_attention_step_fn) \
+    X(loss, pl_loss_fn) \
     /* images */ \
     /* codes and optimizers */ \
     /* averaging */

@@ -36,8 +36,9 @@ void pl_mask_bits(uint8_t *bits, const struct pl_mask *mask, int n);
 /* Allowed pairs among the first n positions: the cost of attention. */
 uint64_t pl_mask_count(const struct pl_mask *mask, int n);
 
-/* "full", "axial_row", "axial_col", "conv5", "conv3d2" (dilation 2), "conv5@1.6.6" or "conv5_v166":
- * fills kind, kernel, dilation and leaves P and F. PL_EUSE with a sentence for anything else. */
+/* "full", "axial_row", "axial_col", "conv5", "conv3d2" (dilation 2), "conv5@1.6.6" or "conv5_v166";
+ * "conv_like" is the package's name for conv5. Fills kind, kernel, dilation and leaves P and F.
+ * PL_EUSE with a sentence for anything else. */
 int pl_mask_parse(struct pl_mask *mask, const char *name, struct pl_err *err);
 
 #ifdef __cplusplus

@@ -15,7 +15,7 @@ extern "C" {
  *   image: channels [0,u) from one row up, [u,2u) from the left (cut at D), u = ceil(D/4);
  *          zeros outside the grid, no wrap, no look at the text
  * The other channels stay. Exact.
- * n < P is left shifted as text all the same. */
+ * A prefix shorter than P is shifted as the text it is; DALLE-pytorch 1.6.6 leaves it alone. */
 typedef int pl_shift_fn(float *y, const float *x, int B, int n, int D, int P, int F);
 /* The same moves transposed: dx (B,n,D) is overwritten; dx must not be dy. Exact. */
 typedef pl_shift_fn pl_shift_backward_fn;
