@@ -7,6 +7,7 @@
 #define PL_BACKEND_H
 
 #include "attention.h"
+#include "codebook.h"
 #include "conv.h"
 #include "embed.h"
 #include "feedforward.h"
@@ -54,6 +55,22 @@ extern "C" {
     X(attention_step, pl_attention_step_fn) \
     X(loss, pl_loss_fn) \
     /* images */ \
+    X(conv, pl_conv_fn) \
+    X(conv_dx, pl_conv_dx_fn) \
+    X(conv_dw, pl_conv_dw_fn) \
+    X(upsample, pl_upsample_fn) \
+    X(upsample_backward, pl_upsample_backward_fn) \
+    X(group_norm, pl_group_norm_fn) \
+    X(group_norm_backward, pl_group_norm_backward_fn) \
+    X(transpose, pl_transpose_fn) \
+    X(nearest_code, pl_nearest_code_fn) \
+    X(code_rows, pl_code_rows_fn) \
+    X(code_rows_backward, pl_code_rows_backward_fn) \
+    X(gumbel_code, pl_gumbel_code_fn) \
+    X(gumbel_soft, pl_gumbel_soft_fn) \
+    X(kl_uniform, pl_kl_uniform_fn) \
+    X(gumbel_backward, pl_gumbel_backward_fn) \
+    X(pixel_loss, pl_pixel_loss_fn) \
     /* codes and optimizers */ \
     /* averaging */
 

@@ -14,9 +14,15 @@ struct pl_conv {
     int O, K;       /* weight (O,C,K,K) */
     int stride, top, left, bottom, right;
 };
-/* Height and width of the output: (H + top + bottom - K) / stride + 1. */
-int pl_conv_height(const struct pl_conv *c);
-int pl_conv_width(const struct pl_conv *c);
+/* Height and width of the output. */
+static inline int pl_conv_height(const struct pl_conv *c)
+{
+    return (c->H + c->top + c->bottom - c->K) / c->stride + 1;
+}
+static inline int pl_conv_width(const struct pl_conv *c)
+{
+    return (c->W + c->left + c->right - c->K) / c->stride + 1;
+}
 
 /* Cross-correlation (the kernel is not flipped): y (B,O,H',W'), w (O,C,K,K), b (O) or NULL.
  * Tolerances as in linear.h, over C*K*K terms. PL_OK, PL_ENOMEM or PL_EDEVICE. */
