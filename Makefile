@@ -106,6 +106,19 @@ sanitize: ## unit tests and goldens under AddressSanitizer and UndefinedBehavior
 bench: all ## time every component and a training step, fast beside ref
 	$(BUILD)/potluck bench
 
+# --- the demo's data -------------------------------------------------------------------------
+
+# Debian's emoji and their names, drawn into build/demo/images with build/demo/captions.tsv.
+EMOJI_TEST ?= /usr/share/unicode/emoji/emoji-test.txt
+EMOJI_FONT ?= /usr/share/fonts/truetype/noto/NotoColorEmoji.ttf
+demo-data: data-deps ## draw the demo's pictures anew (needs FreeType and HarfBuzz)
+	@$(MAKE) --no-print-directory $(BUILD)/draw_emoji
+	@mkdir -p $(BUILD)/demo
+	$(BUILD)/draw_emoji $(EMOJI_TEST) $(EMOJI_FONT) $(BUILD)/demo
+$(BUILD)/draw_emoji: data/demo/draw_emoji.c $(BUILD)/libpotluck.a
+	$(CC) $(ALLFLAGS) -o $@ $< $$(pkg-config --cflags freetype2 harfbuzz) $(BUILD)/libpotluck.a \
+	  $$(pkg-config --libs freetype2 harfbuzz) $(LIBS)
+
 # --- set-up, installation --------------------------------------------------------------------
 
 # Installs only what is missing, and only when allowed to; otherwise says the one line to type.

@@ -5,7 +5,8 @@
 #include "golden.h"
 
 #define GOLDEN_AREAS(X) \
-    /* one X(name) a line, in the order of the alphabet */
+    /* one X(name) a line, in the order of the alphabet */  \
+    X(clip)
 
 #define DECLARE(name) golden_area_fn golden_area_##name;
 GOLDEN_AREAS(DECLARE)

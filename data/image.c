@@ -1,0 +1,116 @@
+/* image.c - see image.h. The formats themselves are in image_png.c, image_jpeg.c, image_webp.c. */
+#include "image.h"
+#include "file.h"
+#include "image_format.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+int pl_image_init(struct pl_image *image, int width, int height, int channels)
+{
+    memset(image, 0, sizeof *image);
+    assert(channels >= 1 && channels <= 4);
+    if (width < 1 || height < 1 || width > IMAGE_SIDE_MAX || height > IMAGE_SIDE_MAX ||
+        (long)width * height > IMAGE_PIXELS_MAX)
+        return PL_ELIMIT;
+    image->pixels = calloc((size_t)width * (size_t)height, (size_t)channels);
+    if (!image->pixels) return PL_ENOMEM;
+    image->width = width;
+    image->height = height;
+    image->channels = channels;
+    return PL_OK;
+}
+
+void pl_image_clear(struct pl_image *image)
+{
+    free(image->pixels);
+    memset(image, 0, sizeof *image);
+}
+
+int image_allocate(struct pl_image *image, uint64_t width, uint64_t height, int channels,
+                   const char *name, struct pl_err *err)
+{
+    int rc = PL_ELIMIT;
+    if (width <= IMAGE_SIDE_MAX && height <= IMAGE_SIDE_MAX)
+        rc = pl_image_init(image, (int)width, (int)height, channels);
+    if (rc == PL_ELIMIT)
+        return pl_fail(err, rc, "%s: %llu x %llu pixels; sides of 1 to %d and at most %ld pixels "
+                       "are read", name, (unsigned long long)width, (unsigned long long)height,
+                       IMAGE_SIDE_MAX, IMAGE_PIXELS_MAX);
+    return rc ? pl_fail(err, rc, "%s: no memory for %llu x %llu pixels", name,
+                        (unsigned long long)width, (unsigned long long)height) : PL_OK;
+}
+
+int pl_image_decode(struct pl_image *image, const void *data, size_t bytes, const char *name,
+                    struct pl_err *err)
+{
+    const uint8_t *p = data;
+    image_decode_fn *decode = NULL;
+    int rc;
+    memset(image, 0, sizeof *image);
+    if (bytes >= 8 && !memcmp(p, "\x89PNG\r\n\x1a\n", 8)) decode = image_decode_png;
+    else if (bytes >= 3 && !memcmp(p, "\xff\xd8\xff", 3)) decode = image_decode_jpeg;
+    else if (bytes >= 12 && !memcmp(p, "RIFF", 4) && !memcmp(p + 8, "WEBP", 4))
+        decode = image_decode_webp;
+    if (!decode) return pl_fail(err, PL_EFORMAT, "%s: neither PNG nor JPEG nor WebP", name);
+    rc = decode(image, p, bytes, name, err);
+    if (rc) pl_image_clear(image);
+    return rc;
+}
+
+int pl_image_read(struct pl_image *image, const char *path, struct pl_err *err)
+{
+    void *data;
+    size_t bytes;
+    int rc = pl_file_read(&data, &bytes, path, IMAGE_FILE_MAX, err);
+    memset(image, 0, sizeof *image);
+    if (rc) return rc;
+    rc = pl_image_decode(image, data, bytes, path, err);
+    free(data);
+    return rc;
+}
+
+/* c * a / 255 rounded, for bytes. */
+static unsigned scale(unsigned c, unsigned a)
+{
+    unsigned t = c * a + 128;
+    return ((t >> 8) + t) >> 8;
+}
+
+int pl_image_rgb(struct pl_image *image, enum pl_alpha alpha)
+{
+    struct pl_image out;
+    int n = image->channels, colours = n >= 3 ? 3 : 1, rc;
+    if (n == 3) return PL_OK;
+    rc = pl_image_init(&out, image->width, image->height, 3);
+    if (rc) return rc;
+    for (size_t i = 0, pixels = (size_t)out.width * (size_t)out.height; i < pixels; i++) {
+        const uint8_t *from = image->pixels + i * (size_t)n;
+        unsigned a = alpha == PL_ALPHA_WHITE && n % 2 == 0 ? from[n - 1] : 255;
+        for (int c = 0; c < 3; c++)
+            out.pixels[3 * i + (size_t)c] = (uint8_t)(scale(from[c % colours], a) + 255 - a);
+    }
+    out.indexed = image->indexed;
+    pl_image_clear(image);
+    *image = out;
+    return PL_OK;
+}
+
+int pl_image_crop(struct pl_image *out, const struct pl_image *in, int left, int top, int width,
+                  int height)
+{
+    size_t bytes = (size_t)width * (size_t)in->channels;
+    int rc;
+    memset(out, 0, sizeof *out);
+    if (left < 0 || top < 0 || width > in->width - left || height > in->height - top)
+        return PL_EUSE;
+    rc = pl_image_init(out, width, height, in->channels);
+    if (rc) return rc;
+    out->indexed = in->indexed;
+    for (int y = 0; y < height; y++)
+        memcpy(out->pixels + (size_t)y * bytes,
+               in->pixels + ((size_t)(top + y) * (size_t)in->width + (size_t)left) *
+                                (size_t)in->channels, bytes);
+    return PL_OK;
+}

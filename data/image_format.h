@@ -1,0 +1,17 @@
+/* image_format.h - the three decoders behind image.c; each fills `image` or leaves it for the
+ * caller to clear. */
+#ifndef PL_IMAGE_FORMAT_H
+#define PL_IMAGE_FORMAT_H
+
+#include "image.h"
+
+typedef int image_decode_fn(struct pl_image *image, const uint8_t *data, size_t bytes,
+                            const char *name, struct pl_err *err);
+
+image_decode_fn image_decode_png, image_decode_jpeg, image_decode_webp;
+
+/* Allocates, with the sentence for sizes beyond the limits. */
+int image_allocate(struct pl_image *image, uint64_t width, uint64_t height, int channels,
+                   const char *name, struct pl_err *err);
+
+#endif

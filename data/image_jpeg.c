@@ -1,0 +1,111 @@
+/* image_jpeg.c - JPEG through libjpeg-turbo. A file that ends early is an error here, where the
+ * library alone would paint the rest grey. */
+#include "image_format.h"
+
+#include <stdio.h> /* jpeglib.h needs it */
+
+#include <jpeglib.h>
+#include <setjmp.h>
+#include <string.h>
+
+struct jpeg {
+    struct jpeg_decompress_struct d;
+    struct jpeg_error_mgr errors;
+    struct jpeg_source_mgr source;
+    jmp_buf out;
+    char why[JMSG_LENGTH_MAX];
+};
+
+static void on_error(j_common_ptr c)
+{
+    struct jpeg *j = c->client_data;
+    c->err->format_message(c, j->why);
+    longjmp(j->out, 1);
+}
+
+static void on_message(j_common_ptr c)
+{
+    (void)c;
+}
+
+static void source_begin_end(j_decompress_ptr d)
+{
+    (void)d;
+}
+
+static boolean source_more(j_decompress_ptr d)
+{
+    struct jpeg *j = d->client_data;
+    strcpy(j->why, "the file ends too early");
+    longjmp(j->out, 1);
+}
+
+static void source_skip(j_decompress_ptr d, long n)
+{
+    if (n <= 0) return;
+    if ((size_t)n > d->src->bytes_in_buffer) source_more(d);
+    d->src->next_input_byte += n;
+    d->src->bytes_in_buffer -= (size_t)n;
+}
+
+/* Print colours to RGB without profiles; Adobe's files store them inverted. */
+static void cmyk_row(uint8_t *row, const uint8_t *cmyk, int width, int inverted)
+{
+    for (int x = 0; x < width; x++)
+    for (int c = 0; c < 3; c++) {
+        unsigned ink = cmyk[4 * x + c], black = cmyk[4 * x + 3];
+        if (!inverted) ink = 255 - ink, black = 255 - black;
+        row[3 * x + c] = (uint8_t)((ink * black + 127) / 255);
+    }
+}
+
+static int decode(struct jpeg *j, struct pl_image *image, const char *name, struct pl_err *err)
+{
+    struct jpeg_decompress_struct *d = &j->d;
+    int rc, print;
+    if (setjmp(j->out)) return pl_fail(err, PL_EFORMAT, "%s: damaged JPEG: %s", name, j->why);
+    jpeg_create_decompress(d);
+    d->src = &j->source;
+    jpeg_read_header(d, TRUE);
+    print = d->num_components == 4;
+    d->out_color_space = print ? JCS_CMYK : d->num_components == 1 ? JCS_GRAYSCALE : JCS_RGB;
+    rc = image_allocate(image, d->image_width, d->image_height, d->num_components == 1 ? 1 : 3,
+                        name, err);
+    if (rc) return rc;
+    jpeg_start_decompress(d);
+    while (d->output_scanline < d->output_height) {
+        uint8_t *row = image->pixels +
+                       (size_t)d->output_scanline * (size_t)image->width * (size_t)image->channels;
+        if (print) {
+            JSAMPARRAY line = d->mem->alloc_sarray((j_common_ptr)d, JPOOL_IMAGE,
+                                                   4 * d->image_width, 1);
+            for (; d->output_scanline < d->output_height; row += 3 * (size_t)image->width) {
+                jpeg_read_scanlines(d, line, 1);
+                cmyk_row(row, line[0], image->width, d->saw_Adobe_marker);
+            }
+        } else jpeg_read_scanlines(d, &row, 1);
+    }
+    jpeg_finish_decompress(d);
+    return PL_OK;
+}
+
+int image_decode_jpeg(struct pl_image *image, const uint8_t *data, size_t bytes, const char *name,
+                      struct pl_err *err)
+{
+    struct jpeg j;
+    int rc;
+    memset(&j, 0, sizeof j);
+    j.d.err = jpeg_std_error(&j.errors);
+    j.errors.error_exit = on_error;
+    j.errors.output_message = on_message;
+    j.d.client_data = &j;
+    j.source.next_input_byte = data;
+    j.source.bytes_in_buffer = bytes;
+    j.source.init_source = j.source.term_source = source_begin_end;
+    j.source.fill_input_buffer = source_more;
+    j.source.skip_input_data = source_skip;
+    j.source.resync_to_restart = jpeg_resync_to_restart;
+    rc = decode(&j, image, name, err);
+    jpeg_destroy_decompress(&j.d);
+    return rc;
+}

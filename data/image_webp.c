@@ -1,0 +1,24 @@
+/* image_webp.c - still WebP pictures through libwebp. */
+#include "image_format.h"
+
+#include <webp/decode.h>
+
+int image_decode_webp(struct pl_image *image, const uint8_t *data, size_t bytes, const char *name,
+                      struct pl_err *err)
+{
+    WebPBitstreamFeatures f;
+    size_t stride, room;
+    uint8_t *done;
+    int rc;
+    if (WebPGetFeatures(data, bytes, &f) != VP8_STATUS_OK)
+        return pl_fail(err, PL_EFORMAT, "%s: damaged WebP header", name);
+    if (f.has_animation)
+        return pl_fail(err, PL_EFORMAT, "%s: an animated WebP; a still picture was expected", name);
+    rc = image_allocate(image, (uint64_t)f.width, (uint64_t)f.height, f.has_alpha ? 4 : 3, name, err);
+    if (rc) return rc;
+    stride = (size_t)image->width * (size_t)image->channels;
+    room = stride * (size_t)image->height;
+    done = f.has_alpha ? WebPDecodeRGBAInto(data, bytes, image->pixels, room, (int)stride)
+                       : WebPDecodeRGBInto(data, bytes, image->pixels, room, (int)stride);
+    return done ? PL_OK : pl_fail(err, PL_EFORMAT, "%s: damaged or truncated WebP", name);
+}
