@@ -22,8 +22,8 @@ PACKAGES = build-essential pkg-config libopenblas-dev libjansson-dev libbrotli-d
 TEST_PACKAGES = $(PACKAGES) libcmocka-dev clang libclang-rt-14-dev libsimde-dev
 DATA_PACKAGES = $(PACKAGES) libfreetype-dev libharfbuzz-dev fonts-noto-color-emoji unicode-data
 
-PC_LIBS    = jansson libbrotlienc libbrotlidec libcrypto zlib libzstd libpng libjpeg libwebp libutf8proc
-PKG_FLAGS := $(shell pkg-config --cflags $(PC_LIBS) 2>/dev/null)
+PC_LIBS    = libprotobuf-c jansson libbrotlienc libbrotlidec libcrypto zlib libzstd libpng libjpeg libwebp libutf8proc
+PKG_FLAGS := $(shell pkg-config --cflags $(PC_LIBS) 2>/dev/null) -I$(BUILD)/gen
 LIBS      := $(shell pkg-config --libs $(PC_LIBS) 2>/dev/null) -lsnappy -ldl -lpthread -lm
 
 REF_C     := $(wildcard ref/*.c ref/model/*.c)
@@ -34,9 +34,13 @@ CONFORM_C := $(wildcard test/conform/*.c test/peer/*.c)
 FAST_C    := $(wildcard fast/*.c)
 UNIT_C    := $(wildcard test/unit/*.c)
 FUZZ_C    := $(wildcard test/fuzz/*.c)
+# Messages: net/x/y.proto becomes build/gen/net/x/y.pb-c.{c,h}, included as "net/x/y.pb-c.h".
+PROTO     := $(wildcard net/*/*.proto)
+GEN_H     := $(patsubst %.proto,$(BUILD)/gen/%.pb-c.h,$(PROTO))
+GEN_C     := $(GEN_H:.h=.c)
 
 obj       = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
-LIB_O     = $(call obj,$(REF_C) $(DATA_C) $(NET_C))
+LIB_O     = $(call obj,$(REF_C) $(DATA_C) $(NET_C)) $(GEN_C:.c=.o)
 PROGRAM_O = $(call obj,$(CMD_C) $(CONFORM_C))
 
 .DEFAULT_GOAL := all
@@ -48,6 +52,13 @@ all: $(BUILD)/potluck fast $(BUILD)/libpotluck.so ## the program, the fast backe
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(ALLFLAGS) $(PKG_FLAGS) -c -o $@ $<
+
+$(BUILD)/gen/%.pb-c.c $(BUILD)/gen/%.pb-c.h: %.proto
+	@mkdir -p $(@D)
+	protoc-c --c_out=$(BUILD)/gen $<
+$(BUILD)/gen/%.o: $(BUILD)/gen/%.c
+	$(CC) $(filter-out -W%,$(ALLFLAGS)) $(PKG_FLAGS) -c -o $@ $<
+$(call obj,$(NET_C) $(CMD_C) $(CONFORM_C) $(UNIT_C)): | $(GEN_H)
 
 $(BUILD)/libpotluck.a: $(LIB_O)
 	@rm -f $@
@@ -90,7 +101,7 @@ conform: all ## golden values and pair tests against BACKEND=ref|fast|auto|./min
 FUZZ_FLAGS = -std=c11 -D_GNU_SOURCE -O1 -g -ffp-contract=off -fsanitize=fuzzer,address,undefined \
 	-fno-sanitize-recover=undefined -w $(PKG_FLAGS)
 fuzz: $(patsubst test/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_C)) ## libFuzzer targets, one a parser
-$(BUILD)/fuzz/libpotluck.a: $(REF_C) $(DATA_C) $(NET_C)
+$(BUILD)/fuzz/libpotluck.a: $(REF_C) $(DATA_C) $(NET_C) $(GEN_C)
 	@mkdir -p $(BUILD)/fuzz/obj
 	@for c in $^; do o=$(BUILD)/fuzz/obj/$$(echo $$c | tr / _).o; \
 	  [ $$o -nt $$c ] || $(CLANG) $(subst fuzzer$(,),fuzzer-no-link$(,),$(FUZZ_FLAGS)) -c -o $$o $$c || exit 1; done

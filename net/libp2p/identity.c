@@ -1,7 +1,7 @@
-/* identity.c - see identity.h. The keys are OpenSSL's; the frames around them are two protobuf
- * fields, Type = 1 (always written) and Data = 2. */
+/* identity.c - see identity.h. The keys are OpenSSL's, the frames around them protobuf. */
 #include "identity.h"
 #include "../../data/file.h"
+#include "net/libp2p/libp2p.pb-c.h"
 
 #include <errno.h>
 #include <openssl/core_names.h>
@@ -17,49 +17,17 @@
 
 #define PRIVATE_KEY_MAX 8192 /* an RSA-8192 private key takes about 4,700 bytes */
 
-/* Type, then Data, in any order, unknown fields skipped, the last of each counts. */
-static int read_frame(enum key_type *type, const uint8_t **data, size_t *n, const uint8_t *in,
-                      size_t bytes)
-{
-    struct cursor c = { in, bytes };
-    int have_type = 0, have_data = 0;
-    while (c.left) {
-        uint64_t tag, x;
-        const uint8_t *view;
-        size_t length;
-        if (get_varint(&c, &tag) || tag >> 3 == 0) return PL_EFORMAT;
-        switch (tag & 7) {
-        case 0:
-            if (get_varint(&c, &x)) return PL_EFORMAT;
-            if (tag >> 3 == 1) {
-                if (x > KEY_ECDSA) return PL_EFORMAT;
-                *type = (enum key_type)x;
-                have_type = 1;
-            }
-            break;
-        case 1: if (get_bytes(&c, &view, 8)) return PL_EFORMAT; break;
-        case 5: if (get_bytes(&c, &view, 4)) return PL_EFORMAT; break;
-        case 2:
-            if (get_delimited(&c, &view, &length, PRIVATE_KEY_MAX)) return PL_EFORMAT;
-            if (tag >> 3 == 2) {
-                *data = view;
-                *n = length;
-                have_data = 1;
-            }
-            break;
-        default: return PL_EFORMAT;
-        }
-    }
-    return have_type && have_data ? PL_OK : PL_EFORMAT;
-}
-
 static int write_frame(struct bytes *out, enum key_type type, const uint8_t *data, size_t n)
 {
-    bytes_u8(out, 0x08);
-    bytes_varint(out, type);
-    bytes_u8(out, 0x12);
-    bytes_varint(out, n);
-    return bytes_add(out, data, n);
+    Libp2p__PublicKey frame = LIBP2P__PUBLIC_KEY__INIT; /* PrivateKey has the same two fields */
+    uint8_t *to;
+    frame.type = type;
+    frame.data.data = (uint8_t *)(uintptr_t)data;
+    frame.data.len = n;
+    n = libp2p__public_key__get_packed_size(&frame);
+    if (!(to = bytes_reserve(out, n))) return out->failed;
+    out->end += libp2p__public_key__pack(&frame, to);
+    return PL_OK;
 }
 
 /* secp256k1 from its parts: point (compressed or not) and, for a private key, the number. */
@@ -110,12 +78,15 @@ static int is_type(EVP_PKEY *key, enum key_type type)
 int public_key_parse(EVP_PKEY **key, enum key_type *type, struct peer_id *id, const uint8_t *in,
                      size_t bytes)
 {
+    Libp2p__PublicKey *frame = bytes <= PUBLIC_KEY_MAX ? libp2p__public_key__unpack(NULL, bytes, in)
+                                                       : NULL;
     const uint8_t *data, *end;
     size_t n;
     *key = NULL;
-    if (bytes > PUBLIC_KEY_MAX || read_frame(type, &data, &n, in, bytes)) return PL_EFORMAT;
-    end = data;
-    switch (*type) {
+    if (!frame) return PL_EFORMAT;
+    end = data = frame->data.data;
+    n = frame->data.len;
+    switch (frame->type) {
     case KEY_ED25519:
         if (n == 32) *key = EVP_PKEY_new_raw_public_key(EVP_PKEY_ED25519, NULL, data, n);
         break;
@@ -123,13 +94,16 @@ int public_key_parse(EVP_PKEY **key, enum key_type *type, struct peer_id *id, co
         if (n == 33) *key = secp256k1_key(data, n, NULL);
         break;
     case KEY_RSA: case KEY_ECDSA:
-        *key = d2i_PUBKEY(NULL, &end, (long)n);
-        if (*key && (end != data + n || !is_type(*key, *type))) {
+        *key = n ? d2i_PUBKEY(NULL, &end, (long)n) : NULL;
+        if (*key && (end != data + n || !is_type(*key, (enum key_type)frame->type))) {
             EVP_PKEY_free(*key);
             *key = NULL;
         }
         break;
+    default: break;
     }
+    *type = (enum key_type)frame->type;
+    libp2p__public_key__free_unpacked(frame, NULL);
     if (!*key) return PL_EFORMAT;
     if (id) peer_id_of_key(id, in, bytes);
     return PL_OK;
@@ -198,39 +172,53 @@ int identity_make(struct identity *me, enum key_type type, struct pl_err *err)
     return complete(me, err);
 }
 
-int identity_parse(struct identity *me, const uint8_t *in, size_t bytes, struct pl_err *err)
+static EVP_PKEY *private_key(enum key_type type, const uint8_t *data, size_t n)
 {
-    const uint8_t *data, *end;
+    const uint8_t *end = data;
     uint8_t point[33];
-    size_t n;
-    memset(me, 0, sizeof *me);
-    if (bytes > PRIVATE_KEY_MAX || read_frame(&me->type, &data, &n, in, bytes))
-        return pl_fail(err, PL_EFORMAT, "identity: not a serialised private key");
-    end = data;
-    switch (me->type) {
+    EVP_PKEY *key = NULL;
+    switch (type) {
     case KEY_ED25519: /* seed, public key; in old files the public key once more */
         if (n == 64 || (n == 96 && !memcmp(data + 32, data + 64, 32)))
-            me->key = EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, NULL, data, 32);
+            key = EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, NULL, data, 32);
         break;
     case KEY_SECP256K1:
-        if (n == 32 && !secp256k1_point(point, data)) me->key = secp256k1_key(point, 33, data);
+        if (n == 32 && !secp256k1_point(point, data)) key = secp256k1_key(point, 33, data);
         break;
     case KEY_RSA: case KEY_ECDSA:
-        me->key = d2i_PrivateKey(me->type == KEY_RSA ? EVP_PKEY_RSA : EVP_PKEY_EC, NULL, &end,
-                                 (long)n);
-        if (me->key && (end != data + n || !is_type(me->key, me->type))) {
-            EVP_PKEY_free(me->key);
-            me->key = NULL;
+        key = n ? d2i_PrivateKey(type == KEY_RSA ? EVP_PKEY_RSA : EVP_PKEY_EC, NULL, &end, (long)n)
+                : NULL;
+        if (key && (end != data + n || !is_type(key, type))) {
+            EVP_PKEY_free(key);
+            key = NULL;
         }
         break;
     }
-    if (!me->key) return pl_fail(err, PL_EFORMAT, "identity: the private key's data are broken");
-    if (complete(me, err)) return PL_ENOMEM;
-    if (me->type == KEY_ED25519 && memcmp(bytes_at(&me->public_key) + 4, data + 32, 32)) {
-        identity_clear(me);
-        return pl_fail(err, PL_EFORMAT, "identity: the public half belongs to another key");
+    return key;
+}
+
+int identity_parse(struct identity *me, const uint8_t *in, size_t bytes, struct pl_err *err)
+{
+    Libp2p__PrivateKey *frame = bytes <= PRIVATE_KEY_MAX
+                                    ? libp2p__private_key__unpack(NULL, bytes, in) : NULL;
+    int rc = PL_OK;
+    memset(me, 0, sizeof *me);
+    if (!frame || frame->type > KEY_ECDSA) {
+        if (frame) libp2p__private_key__free_unpacked(frame, NULL);
+        return pl_fail(err, PL_EFORMAT, "identity: not a serialised private key");
     }
-    return PL_OK;
+    me->type = (enum key_type)frame->type;
+    me->key = private_key(me->type, frame->data.data, frame->data.len);
+    if (!me->key) rc = pl_fail(err, PL_EFORMAT, "identity: the private key's data are broken");
+    else rc = complete(me, err);
+    if (!rc && me->type == KEY_ED25519 &&
+        memcmp(bytes_at(&me->public_key) + 4, frame->data.data + 32, 32)) {
+        identity_clear(me);
+        rc = pl_fail(err, PL_EFORMAT, "identity: the public half belongs to another key");
+    }
+    OPENSSL_cleanse(frame->data.data, frame->data.len);
+    libp2p__private_key__free_unpacked(frame, NULL);
+    return rc;
 }
 
 int identity_serialize(const struct identity *me, struct bytes *out)
