@@ -6,14 +6,17 @@
 #ifndef PL_BACKEND_H
 #define PL_BACKEND_H
 
+#include "adam.h"
 #include "attention.h"
 #include "codebook.h"
 #include "conv.h"
 #include "embed.h"
 #include "feedforward.h"
+#include "lamb.h"
 #include "linear.h"
 #include "loss.h"
 #include "norm.h"
+#include "quant.h"
 #include "rotary.h"
 #include "shift.h"
 #include "vector.h"
@@ -72,6 +75,10 @@ extern "C" {
     X(gumbel_backward, pl_gumbel_backward_fn) \
     X(pixel_loss, pl_pixel_loss_fn) \
     /* codes and optimizers */ \
+    X(quantize, pl_quantize_fn) \
+    X(dequantize, pl_dequantize_fn) \
+    X(lamb, pl_lamb_fn) \
+    X(adam, pl_adam_fn) \
     /* averaging */
 
 enum pl_precision { PL_FLOAT32, PL_BF16 };

@@ -1,0 +1,271 @@
+/* optimizer.c - see optimizer.h. */
+#include "optimizer.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+
+struct slot {
+    struct pl_optimizer_tensor tensor;
+    struct pl_moments moments;
+    struct pl_lamb_norms norms;
+    size_t first_state; /* index of its first array in the list of state arrays */
+};
+
+struct pl_optimizer {
+    const struct pl_backend *be;
+    struct pl_optimizer_options options;
+    struct slot *slots;
+    size_t count, states;
+    float *scratch; /* keep_grad: LAMB's update of the largest tensor */
+    uint64_t steps;
+};
+
+struct pl_optimizer_options pl_lamb_options(void)
+{
+    return (struct pl_optimizer_options){
+        .kind = PL_LAMB, .beta1 = 0.9, .beta2 = 0.96, .eps = 1e-6, .decay = 0.045,
+        .max_grad_norm = 4, .clamp = 1e4,
+        .min_8bit = 65536, .block = 4096, .rule = PL_RULE_RUN, .chunk = 1 << 24,
+    };
+}
+
+struct pl_optimizer_options pl_adam_options(double decay, int bits)
+{
+    return (struct pl_optimizer_options){
+        .kind = PL_ADAM, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .decay = decay,
+        .bias_correction = 1,
+        .min_8bit = bits == 8 ? 4096 : 0, .block = 256, .rule = PL_RULE_LUT,
+    };
+}
+
+static int check(const struct pl_optimizer_options *o, struct pl_err *err)
+{
+    if (!(o->beta1 >= 0 && o->beta1 < 1 && o->beta2 >= 0 && o->beta2 < 1))
+        return pl_fail(err, PL_EUSE, "optimizer: beta1 %g and beta2 %g, expected 0 <= beta < 1",
+                       o->beta1, o->beta2);
+    if (!(o->eps > 0) || !(o->decay >= 0) || !(o->max_grad_norm >= 0))
+        return pl_fail(err, PL_EUSE, "optimizer: eps %g, decay %g, max_grad_norm %g: expected a "
+                       "positive eps and no negative", o->eps, o->decay, o->max_grad_norm);
+    if (o->kind == PL_LAMB && !(o->clamp > 0))
+        return pl_fail(err, PL_EUSE, "optimizer: trust clamp %g, expected a positive one", o->clamp);
+    if (o->min_8bit && (!o->block || o->chunk % o->block))
+        return pl_fail(err, PL_EUSE, "optimizer: chunks of %zu elements in blocks of %zu, expected "
+                       "a multiple", o->chunk, o->block);
+    return PL_OK;
+}
+
+static int allocate(struct pl_optimizer *o, struct slot *s)
+{
+    const struct pl_backend *be = o->be;
+    size_t n = s->tensor.n, block = o->options.block;
+    int coded = o->options.min_8bit && n >= o->options.min_8bit && n >= block;
+    s->moments.block = block;
+    s->moments.rule = o->options.rule;
+    s->first_state = o->states;
+    o->states += coded ? 4 : 2;
+    for (int k = 0; k < 2; k++) {
+        if (coded) {
+            s->moments.code[k] = be->alloc(n);
+            s->moments.absmax[k] = be->alloc(pl_blocks(n, block) * sizeof(float));
+            if (!s->moments.code[k] || !s->moments.absmax[k]) return PL_ENOMEM;
+        } else {
+            size_t bytes;
+            if (pl_size_mul(&bytes, n, sizeof(float))) return PL_ENOMEM;
+            s->moments.value[k] = be->alloc(bytes);
+            if (!s->moments.value[k]) return PL_ENOMEM;
+        }
+    }
+    return PL_OK;
+}
+
+int pl_optimizer_open(struct pl_optimizer **out, const struct pl_backend *be,
+                      const struct pl_optimizer_options *options,
+                      const struct pl_optimizer_tensor *tensors, size_t count, struct pl_err *err)
+{
+    struct pl_optimizer *o;
+    size_t largest = 0;
+    int rc = check(options, err);
+    *out = NULL;
+    if (rc) return rc;
+    o = calloc(1, sizeof *o);
+    if (!o) return pl_fail(err, PL_ENOMEM, "optimizer: out of memory");
+    o->be = be;
+    o->options = *options;
+    o->slots = calloc(count ? count : 1, sizeof *o->slots);
+    if (!o->slots) rc = PL_ENOMEM;
+    for (size_t i = 0; i < count && !rc; i++) {
+        o->slots[i].tensor = tensors[i];
+        o->count = i + 1;
+        if (tensors[i].n > largest) largest = tensors[i].n;
+        rc = allocate(o, &o->slots[i]);
+    }
+    if (!rc && options->kind == PL_LAMB && options->keep_grad) {
+        o->scratch = be->alloc(largest * sizeof *o->scratch);
+        if (!o->scratch) rc = PL_ENOMEM;
+    }
+    if (rc) {
+        pl_optimizer_close(o);
+        return pl_fail(err, rc, "optimizer: no memory for the moments of %zu tensors", count);
+    }
+    *out = o;
+    return PL_OK;
+}
+
+int pl_optimizer_open_params(struct pl_optimizer **out, const struct pl_params *params,
+                             const struct pl_optimizer_options *options, struct pl_err *err)
+{
+    struct pl_optimizer_tensor *tensors = calloc(params->count + 1, sizeof *tensors);
+    int rc;
+    *out = NULL;
+    if (!tensors) return pl_fail(err, PL_ENOMEM, "optimizer: out of memory");
+    for (size_t i = 0; i < params->count; i++) {
+        const struct pl_param *t = &params->list[i];
+        tensors[i] = (struct pl_optimizer_tensor){ .offset = t->offset, .n = t->n,
+                                                   .decay = t->decay ? options->decay : 0 };
+    }
+    rc = pl_optimizer_open(out, params->be, options, tensors, params->count, err);
+    free(tensors);
+    return rc;
+}
+
+void pl_optimizer_close(struct pl_optimizer *o)
+{
+    if (!o) return;
+    for (size_t i = 0; i < o->count; i++)
+        for (int k = 0; k < 2; k++) {
+            const struct pl_moments *m = &o->slots[i].moments;
+            o->be->free(m->value[k]);
+            o->be->free(m->code[k]);
+            o->be->free(m->absmax[k]);
+        }
+    o->be->free(o->scratch);
+    free(o->slots);
+    free(o);
+}
+
+int pl_optimizer_grad_norm(const struct pl_optimizer *o, const float *grad, double *norm)
+{
+    double all = 0, one;
+    for (size_t i = 0; i < o->count; i++) {
+        const struct pl_optimizer_tensor *t = &o->slots[i].tensor;
+        int rc = t->n ? o->be->sumsq(&one, grad + t->offset, t->n) : PL_OK;
+        if (rc) return rc;
+        if (t->n) all += one;
+    }
+    *norm = sqrt(all);
+    return PL_OK;
+}
+
+static int step_lamb(struct pl_optimizer *o, struct slot *s, float *value, float *grad, double lr,
+                     float clip)
+{
+    const struct pl_optimizer_options *opt = &o->options;
+    struct pl_lamb step = { .lr = lr, .beta1 = opt->beta1, .beta2 = opt->beta2, .eps = opt->eps,
+                            .decay = s->tensor.decay, .clamp = opt->clamp, .clip = clip,
+                            .chunk = opt->chunk };
+    float *g = grad + s->tensor.offset;
+    double t = (double)o->steps;
+    if (opt->bias_correction)
+        step.lr *= sqrt(1 - pow(opt->beta2, t)) / (1 - pow(opt->beta1, t));
+    return o->be->lamb(&s->norms, value + s->tensor.offset, o->scratch ? o->scratch : g, g,
+                       &s->moments, s->tensor.n, &step);
+}
+
+static int step_adam(struct pl_optimizer *o, struct slot *s, float *value, const float *grad,
+                     double lr, float clip)
+{
+    const struct pl_optimizer_options *opt = &o->options;
+    double t = (double)o->steps;
+    struct pl_adam step = { .lr = lr, .beta1 = opt->beta1, .beta2 = opt->beta2, .eps = opt->eps,
+                            .decay = s->tensor.decay, .bias1 = 1, .bias2 = 1, .clip = clip };
+    if (opt->bias_correction) {
+        step.bias1 = 1 - pow(opt->beta1, t);
+        step.bias2 = 1 - pow(opt->beta2, t);
+    }
+    return o->be->adam(value + s->tensor.offset, grad + s->tensor.offset, &s->moments, s->tensor.n,
+                       &step);
+}
+
+int pl_optimizer_step(struct pl_optimizer *o, float *value, float *grad, double lr)
+{
+    float clip = 1;
+    int rc;
+    if (o->options.max_grad_norm > 0) {
+        double norm, k;
+        rc = pl_optimizer_grad_norm(o, grad, &norm);
+        if (rc) return rc;
+        k = o->options.max_grad_norm / (norm + 1e-6);
+        clip = k >= 1 ? 1 : (float)k; /* a NaN stays one: nothing is hidden */
+    }
+    o->steps++;
+    for (size_t i = 0; i < o->count; i++) {
+        struct slot *s = &o->slots[i];
+        if (!s->tensor.n) continue;
+        rc = o->options.kind == PL_LAMB ? step_lamb(o, s, value, grad, lr, clip)
+                                        : step_adam(o, s, value, grad, lr, clip);
+        if (rc) return rc;
+    }
+    return PL_OK;
+}
+
+uint64_t pl_optimizer_steps(const struct pl_optimizer *o) { return o->steps; }
+void pl_optimizer_set_steps(struct pl_optimizer *o, uint64_t steps) { o->steps = steps; }
+
+struct pl_lamb_norms pl_optimizer_norms(const struct pl_optimizer *o, size_t tensor)
+{
+    assert(tensor < o->count);
+    return o->slots[tensor].norms;
+}
+
+size_t pl_optimizer_state_count(const struct pl_optimizer *o) { return o->states; }
+
+static struct slot *find(const struct pl_optimizer *o, size_t index)
+{
+    size_t low = 0, high = o->count; /* the last slot that begins at or before the index */
+    assert(index < o->states);
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        if (o->slots[middle].first_state <= index) low = middle;
+        else high = middle;
+    }
+    return &o->slots[low];
+}
+
+/* The array itself, beside its description. */
+static void *array(const struct pl_optimizer *o, size_t index, struct pl_optimizer_state *state)
+{
+    static const char *const names[] = { "absmax1", "absmax2", "state1", "state2" };
+    struct slot *s = find(o, index);
+    const struct pl_moments *m = &s->moments;
+    size_t k = index - s->first_state + (m->value[0] ? 2 : 0);
+    *state = (struct pl_optimizer_state){
+        .tensor = (size_t)(s - o->slots), .name = names[k], .n = s->tensor.n,
+        .element_size = m->value[0] || k < 2 ? sizeof(float) : 1,
+    };
+    if (m->value[0]) return m->value[k - 2];
+    if (k >= 2) return m->code[k - 2];
+    state->n = pl_blocks(s->tensor.n, m->block);
+    return m->absmax[k];
+}
+
+struct pl_optimizer_state pl_optimizer_state_at(const struct pl_optimizer *o, size_t index)
+{
+    struct pl_optimizer_state state;
+    array(o, index, &state);
+    return state;
+}
+
+int pl_optimizer_state_get(const struct pl_optimizer *o, size_t index, void *host)
+{
+    struct pl_optimizer_state state;
+    const void *device = array(o, index, &state);
+    return o->be->get(host, device, state.n * state.element_size);
+}
+
+int pl_optimizer_state_put(struct pl_optimizer *o, size_t index, const void *host)
+{
+    struct pl_optimizer_state state;
+    void *device = array(o, index, &state);
+    return o->be->put(device, host, state.n * state.element_size);
+}
