@@ -6,7 +6,8 @@
 
 #define GOLDEN_AREAS(X) \
     /* one X(name) a line, in the order of the alphabet */  \
-    X(clip)
+    X(clip) \
+    X(tokenizer)
 
 #define DECLARE(name) golden_area_fn golden_area_##name;
 GOLDEN_AREAS(DECLARE)

@@ -1,0 +1,198 @@
+/* charsmap.c - see charsmap.h. A unit of the trie: bits 0-7 and 31 its label (bit 31 marks a value,
+ * which no byte equals), bit 8 "a key ends here", bit 9 "jump is 256 times as long", bits 10-30 the
+ * jump. Children lie at node ^ jump ^ byte. */
+#include "charsmap.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+
+#define VALUE_UNIT 0x80000000u
+#define SHORT_CLUSTER 6 /* bytes: only shorter clusters are looked up whole */
+
+static const char replacement[] = "\xEF\xBF\xBD";
+
+int charsmap_append(struct charsmap_text *t, const char *bytes, size_t n)
+{
+    if (n > t->room - t->n) {
+        size_t room = 2 * t->room + n + 64;
+        char *more = realloc(t->at, room);
+        if (!more) return PL_ENOMEM;
+        t->at = more;
+        t->room = room;
+    }
+    if (n) memcpy(t->at + t->n, bytes, n);
+    t->n += n;
+    return PL_OK;
+}
+
+static uint32_t unit(const struct charsmap *m, uint32_t i)
+{
+    const uint8_t *p = m->units + 4 * (size_t)i;
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static uint32_t jump(uint32_t u)
+{
+    return u >> 10 << (u & 512 ? 8 : 0);
+}
+
+int charsmap_init(struct charsmap *m, const void *blob, size_t bytes, const char *file,
+                  struct pl_err *err)
+{
+    const uint8_t *p = blob;
+    const char *value;
+    uint32_t trie;
+    memset(m, 0, sizeof *m);
+    if (bytes) {
+        struct charsmap head = { .units = p };
+        trie = bytes < 4 ? 0 : unit(&head, 0);
+        if (trie < 4 || trie % 4 || trie > bytes - 4 || bytes > UINT32_MAX)
+            return pl_fail(err, PL_EFORMAT, "%s: character map of %zu bytes announces a trie of %u",
+                           file, bytes, trie);
+        m->units = p + 4;
+        m->count = trie / 4;
+        m->pool = (const char *)p + 4 + trie;
+        m->pool_bytes = (uint32_t)(bytes - 4 - trie);
+        if (m->pool_bytes && m->pool[m->pool_bytes - 1])
+            return pl_fail(err, PL_EFORMAT, "%s: character map does not end with a zero byte", file);
+        for (uint32_t i = 0; i < m->count; i++)
+            if (unit(m, i) & VALUE_UNIT && (unit(m, i) & ~VALUE_UNIT) >= m->pool_bytes)
+                return pl_fail(err, PL_EFORMAT, "%s: character map, unit %u points to byte %u of %u",
+                               file, i, unit(m, i) & ~VALUE_UNIT, m->pool_bytes);
+    }
+    for (int c = 0; c < 128; c++) {
+        char s = (char)c;
+        m->plain[c] = c != '\r' && !charsmap_find(m, &s, 1, 0, &value); /* CR may begin CR LF */
+    }
+    return PL_OK;
+}
+
+size_t charsmap_find(const struct charsmap *m, const char *text, size_t n, int longest,
+                     const char **value)
+{
+    size_t found = 0;
+    uint32_t node;
+    if (!m->count) return 0;
+    node = jump(unit(m, 0));
+    for (size_t i = 0; i < n; i++) {
+        uint8_t c = (uint8_t)text[i];
+        uint32_t u;
+        node ^= c;
+        if (node >= m->count) break;
+        u = unit(m, node);
+        if ((u & (VALUE_UNIT | 255)) != c) break;
+        node ^= jump(u);
+        if (node >= m->count) break;
+        if (u & 256 && unit(m, node) & VALUE_UNIT) {
+            *value = m->pool + (unit(m, node) & ~VALUE_UNIT);
+            found = i + 1;
+            if (!longest) break;
+        }
+    }
+    return found;
+}
+
+/* Bytes of the character at `text` and its code point; -1 in *c and 1 byte where it is no UTF-8. */
+static size_t character(const char *text, size_t n, int32_t *c)
+{
+    utf8proc_ssize_t used = utf8proc_iterate((const uint8_t *)text, n < 4 ? (utf8proc_ssize_t)n : 4, c);
+    if (used > 0) return (size_t)used;
+    *c = -1;
+    return 1;
+}
+
+/* Bytes of the extended grapheme cluster at `text`, which is valid UTF-8. utf8proc's Unicode 15 is
+ * what transformers' tokenizer was built with, too. */
+static size_t cluster(const char *text, size_t n)
+{
+    utf8proc_int32_t before, c, state = 0;
+    size_t end = character(text, n, &before);
+    while (end < n) {
+        size_t more = character(text + end, n - end, &c);
+        if (utf8proc_grapheme_break_stateful(before, c, &state)) break;
+        end += more;
+        before = c;
+    }
+    return end;
+}
+
+static int append_mapped(const struct charsmap *m, const char *text, size_t n, size_t whole,
+                         struct charsmap_text *out)
+{
+    const char *value;
+    if (n < whole && charsmap_find(m, text, n, 0, &value))
+        return charsmap_append(out, value, strlen(value));
+    for (size_t at = 0; at < n;) {
+        int32_t c;
+        size_t len = character(text + at, n - at, &c);
+        int rc = charsmap_find(m, text + at, len, 0, &value)
+                     ? charsmap_append(out, value, strlen(value))
+                     : charsmap_append(out, text + at, len);
+        if (rc) return rc;
+        at += len;
+    }
+    return PL_OK;
+}
+
+static int valid_clusters(const struct charsmap *m, const char *text, size_t n,
+                          struct charsmap_text *out)
+{
+    const uint8_t *s = (const uint8_t *)text;
+    for (size_t at = 0; at < n;) {
+        size_t end = at;
+        int rc;
+        /* ASCII before ASCII is a cluster of its own (CR LF is kept out of `plain`) */
+        while (end < n && s[end] < 128 && m->plain[s[end]] && (end + 1 == n || s[end + 1] < 128)) end++;
+        if (end > at) rc = charsmap_append(out, text + at, end - at);
+        else {
+            end = at + cluster(text + at, n - at);
+            rc = append_mapped(m, text + at, end - at, SHORT_CLUSTER, out);
+        }
+        if (rc) return rc;
+        at = end;
+    }
+    return PL_OK;
+}
+
+int charsmap_by_cluster(const struct charsmap *m, const char *text, size_t n,
+                        struct charsmap_text *out)
+{
+    struct charsmap_text clean = { 0 };
+    size_t at = 0, kept = 0;
+    int rc = PL_OK;
+    while (at < n && !rc) {
+        int32_t c;
+        size_t len = (uint8_t)text[at] < 128 ? 1 : character(text + at, n - at, &c);
+        if ((uint8_t)text[at] >= 128 && c < 0) {
+            rc = charsmap_append(&clean, text + kept, at - kept);
+            if (!rc) rc = charsmap_append(&clean, replacement, 3);
+            kept = at + 1;
+        }
+        at += len;
+    }
+    if (!rc && !kept) return valid_clusters(m, text, n, out);
+    if (!rc) rc = charsmap_append(&clean, text + kept, n - kept);
+    if (!rc) rc = valid_clusters(m, clean.at, clean.n, out);
+    free(clean.at);
+    return rc;
+}
+
+int charsmap_by_longest(const struct charsmap *m, const char *text, size_t n,
+                        struct charsmap_text *out)
+{
+    for (size_t at = 0; at < n;) {
+        const char *value;
+        int32_t c;
+        size_t len = charsmap_find(m, text + at, n - at, 1, &value);
+        int rc;
+        if (len) rc = charsmap_append(out, value, strlen(value));
+        else {
+            len = character(text + at, n - at, &c);
+            rc = c < 0 ? charsmap_append(out, replacement, 3) : charsmap_append(out, text + at, len);
+        }
+        if (rc) return rc;
+        at += len;
+    }
+    return PL_OK;
+}

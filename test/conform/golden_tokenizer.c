@@ -1,0 +1,80 @@
+/* golden_tokenizer.c - which tokenizer a file of the area belongs to, and reading its rows. */
+#include "golden_tokenizer.h"
+#include "areas.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Files that others need beside them, or that are written for readers. */
+static const char *const companions[] = { "unicode_facts", "strings_handwritten" };
+
+static golden_area_fn *const kinds[] = { golden_t5 };
+
+static int read_offsets(struct rows *rows, struct golden *g, const struct st_file *f, const char *name,
+                        size_t n)
+{
+    char key[128];
+    size_t count;
+    snprintf(key, sizeof key, "%s.offsets", name);
+    rows->offset = golden_ints(g, f, key, &count);
+    if (!rows->offset) return PL_EFORMAT;
+    for (size_t i = 0; i < count; i++)
+        if (rows->offset[i] < (i ? rows->offset[i - 1] : 0) || (size_t)rows->offset[i] > n) count = 0;
+    if (!count) {
+        golden_fail(g, key, "offsets do not ascend inside the data");
+        rows_clear(rows);
+        return PL_EFORMAT;
+    }
+    rows->count = count - 1;
+    return PL_OK;
+}
+
+int rows_strings(struct rows *rows, struct golden *g, const struct st_file *f, const char *name)
+{
+    char key[128];
+    const struct st_tensor *t;
+    *rows = (struct rows){ 0 };
+    snprintf(key, sizeof key, "%s.bytes", name);
+    t = st_find(f, key);
+    if (!t || t->dtype != PL_U8) {
+        golden_fail(g, key, "no such tensor of U8 in the file");
+        return PL_EFORMAT;
+    }
+    rows->bytes = t->data;
+    return read_offsets(rows, g, f, name, t->n);
+}
+
+int rows_ids(struct rows *rows, struct golden *g, const struct st_file *f, const char *name)
+{
+    size_t n;
+    *rows = (struct rows){ 0 };
+    rows->ids = golden_ints(g, f, name, &n);
+    return rows->ids ? read_offsets(rows, g, f, name, n) : PL_EFORMAT;
+}
+
+void rows_clear(struct rows *rows)
+{
+    pl_free(rows->ids);
+    pl_free(rows->offset);
+    *rows = (struct rows){ 0 };
+}
+
+int golden_has(const struct golden *g, const char *stem, const char *name)
+{
+    char *folder = pl_path_join(g->folder, stem), *path = folder ? pl_path_join(folder, name) : NULL;
+    int there = path && !access(path, F_OK);
+    free(folder);
+    free(path);
+    return there;
+}
+
+int golden_area_tokenizer(struct golden *g, const char *path, const char *stem)
+{
+    for (size_t i = 0; i < PL_COUNT(companions); i++)
+        if (!strcmp(stem, companions[i])) return 1;
+    for (size_t i = 0; i < PL_COUNT(kinds); i++)
+        if (kinds[i](g, path, stem)) return 1;
+    return 0;
+}

@@ -1,0 +1,26 @@
+/* golden_tokenizer.h - rows of strings and ids as the tokenizer goldens store them: flat, with an
+ * offset more than there are rows. Shared by the tokenizers' replays. */
+#ifndef PL_GOLDEN_TOKENIZER_H
+#define PL_GOLDEN_TOKENIZER_H
+
+#include "golden.h"
+
+struct rows {
+    const char *bytes;      /* strings: inside the file; NULL for ids */
+    int32_t *ids;           /* ids; NULL for strings */
+    int32_t *offset;        /* row r is [offset[r], offset[r + 1]) */
+    size_t count;
+};
+
+/* The rows of NAME.bytes or of NAME, checked; a golden_fail line and nonzero if there are none. */
+int rows_strings(struct rows *rows, struct golden *g, const struct st_file *f, const char *name);
+int rows_ids(struct rows *rows, struct golden *g, const struct st_file *f, const char *name);
+void rows_clear(struct rows *rows);
+
+/* 1 if `<area's folder>/<stem>/<name>` exists; a tokenizer's own files lie there. */
+int golden_has(const struct golden *g, const char *stem, const char *name);
+
+/* One kind of tokenizer each: like an area, 0 if the file is not theirs. */
+golden_area_fn golden_t5;
+
+#endif
