@@ -7,6 +7,7 @@
 #define GOLDEN_AREAS(X) \
     /* one X(name) a line, in the order of the alphabet */  \
     X(clip) \
+    X(dalle) \
     X(tokenizer)
 
 #define DECLARE(name) golden_area_fn golden_area_##name;

@@ -1,0 +1,153 @@
+/* sample.c - both filters ask for the largest logits in falling order and rarely for all of them, so
+ * a heap of columns serves them and nothing is sorted in full. See sample.h. */
+#include "sample.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+/* column[0..left-1] is a heap, the largest first; column[left..V-1] is what was taken from it, the
+ * first taken last. */
+struct falling {
+    const float *z;
+    int *column, left, V;
+};
+
+static int before(const struct falling *f, int a, int b)
+{
+    float x = f->z[a], y = f->z[b];
+    return x > y || (x == y && a < b);
+}
+
+static void sift(struct falling *f, int at)
+{
+    int *c = f->column, child;
+    while ((child = 2 * at + 1) < f->left) {
+        int up;
+        if (child + 1 < f->left && before(f, c[child + 1], c[child])) child++;
+        if (!before(f, c[child], c[at])) return;
+        up = c[child];
+        c[child] = c[at];
+        c[at] = up;
+        at = child;
+    }
+}
+
+static int falling_init(struct falling *f, const float *z, int V)
+{
+    assert(V >= 1);
+    *f = (struct falling){ .z = z, .column = pl_alloc((size_t)V, sizeof *f->column), .left = V, .V = V };
+    if (!f->column) return PL_ENOMEM;
+    for (int i = 0; i < V; i++) f->column[i] = i;
+    for (int i = V / 2 - 1; i >= 0; i--) sift(f, i);
+    return PL_OK;
+}
+
+static int take(struct falling *f)
+{
+    int top = f->column[0];
+    f->column[0] = f->column[--f->left];
+    f->column[f->left] = top;
+    sift(f, 0);
+    return top;
+}
+
+/* Drops what is below the k-th largest: the survivors are what was taken. */
+static void take_top_k(struct falling *f, int k)
+{
+    while (f->V - f->left < k) take(f);
+    while (f->left && f->z[f->column[0]] == f->z[f->column[f->left]]) take(f);
+}
+
+int pl_sample_filter(uint8_t *keep, const float *z, int V, int top_k, double top_p)
+{
+    struct falling f;
+    double most, total = 0, sum_before = 0;
+    int first = 0, rc = falling_init(&f, z, V); /* first: where the survivors of top-k begin */
+    if (rc != PL_OK) return rc;
+    memset(keep, 0, (size_t)V);
+    most = z[f.column[0]];
+    if (top_k > 0) {
+        take_top_k(&f, top_k < V ? top_k : V);
+        first = f.left;
+    }
+    for (int i = first; i < V; i++) {
+        total += exp(z[f.column[i]] - most);
+        keep[f.column[i]] = top_p >= 1;
+    }
+    for (int rank = 0; top_p < 1 && rank < V - first; rank++) {
+        int id = rank < V - f.left ? f.column[V - 1 - rank] : take(&f);
+        if (rank > 0 && sum_before > top_p) break;
+        keep[id] = 1;
+        sum_before += exp(z[id] - most) / total;
+    }
+    pl_free(f.column);
+    return PL_OK;
+}
+
+int pl_sample_filter_fraction(uint8_t *keep, const float *z, int V, double fraction)
+{
+    struct falling f;
+    int k = (int)((1 - fraction) * V), rc = falling_init(&f, z, V);
+    if (rc != PL_OK) return rc;
+    memset(keep, 0, (size_t)V);
+    if (k < 1) k = 1;
+    for (int i = 0; i < k && i < V; i++) keep[take(&f)] = 1;
+    pl_free(f.column);
+    return PL_OK;
+}
+
+/* The original divides by 1024 before it subtracts the maximum and multiplies back: the same value. */
+void pl_sample_softmax(float *p, const float *z, const uint8_t *keep, int V, double temperature)
+{
+    double most = -INFINITY, sum = 0;
+    assert(temperature > 0);
+    for (int i = 0; i < V; i++)
+        if (keep[i] && z[i] > most) most = z[i];
+    for (int i = 0; i < V; i++)
+        if (keep[i]) sum += exp((z[i] - most) / temperature);
+    for (int i = 0; i < V; i++)
+        p[i] = keep[i] ? (float)(exp((z[i] - most) / temperature) / sum) : 0;
+}
+
+int pl_sample_draw(const float *p, int V, struct pl_rng *rng)
+{
+    double total = 0, sum = 0, target;
+    int id = 0;
+    for (int i = 0; i < V; i++) total += p[i];
+    target = pl_rng_uniform(rng) * total;
+    for (int i = 0; i < V && sum <= target; i++)
+        if (p[i] > 0) {
+            id = i;
+            sum += p[i];
+        }
+    return id;
+}
+
+int pl_sample(int *id, const float *z, int V, const struct pl_sampling *how, struct pl_rng *rng)
+{
+    float *p = pl_alloc((size_t)V, sizeof *p);
+    uint8_t *keep = pl_alloc((size_t)V, 1);
+    int rc = p && keep ? pl_sample_filter(keep, z, V, how->top_k, how->top_p) : PL_ENOMEM;
+    if (rc == PL_OK) {
+        pl_sample_softmax(p, z, keep, V, how->temperature);
+        *id = pl_sample_draw(p, V, rng);
+    }
+    pl_free(p);
+    pl_free(keep);
+    return rc;
+}
+
+int pl_sample_greedy(const float *z, int V)
+{
+    int best = 0;
+    for (int i = 1; i < V; i++)
+        if (z[i] > z[best]) best = i;
+    return best;
+}
+
+void pl_sample_guide(float *mixed, const float *given, const float *blank, size_t n, double scale)
+{
+    for (size_t i = 0; i < n; i++)
+        mixed[i] = (float)(blank[i] + ((double)given[i] - blank[i]) * scale);
+}
