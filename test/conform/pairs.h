@@ -1,0 +1,16 @@
+/* pairs.h - the components that have a pair test, one line each. */
+#ifndef PL_PAIRS_H
+#define PL_PAIRS_H
+
+#include "pair.h"
+
+#define PAIRS(X) \
+    /* one X(name) a line, in the order of the alphabet */ \
+    X(linear) \
+    X(vector)
+
+#define DECLARE(name) pair_fn pair_##name;
+PAIRS(DECLARE)
+#undef DECLARE
+
+#endif
