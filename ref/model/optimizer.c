@@ -189,13 +189,18 @@ static int step_adam(struct pl_optimizer *o, struct slot *s, float *value, const
 
 int pl_optimizer_step(struct pl_optimizer *o, float *value, float *grad, double lr)
 {
+    double norm = 0;
+    int rc = o->options.max_grad_norm > 0 ? pl_optimizer_grad_norm(o, grad, &norm) : PL_OK;
+    return rc ? rc : pl_optimizer_step_normed(o, value, grad, norm, lr);
+}
+
+int pl_optimizer_step_normed(struct pl_optimizer *o, float *value, float *grad, double norm,
+                             double lr)
+{
     float clip = 1;
     int rc;
     if (o->options.max_grad_norm > 0) {
-        double norm, k;
-        rc = pl_optimizer_grad_norm(o, grad, &norm);
-        if (rc) return rc;
-        k = o->options.max_grad_norm / (norm + 1e-6);
+        double k = o->options.max_grad_norm / (norm + 1e-6);
         clip = k >= 1 ? 1 : (float)k; /* a NaN stays one: nothing is hidden */
     }
     o->steps++;

@@ -50,12 +50,15 @@ int pl_optimizer_open_params(struct pl_optimizer **o, const struct pl_params *pa
                              const struct pl_optimizer_options *options, struct pl_err *err);
 void pl_optimizer_close(struct pl_optimizer *o);
 
-/* One step over the flat buffers (backend memory), at this learning rate. LAMB uses up the
- * gradients unless keep_grad. Nothing here looks for NaN: the caller asks pl_optimizer_grad_norm
- * first and keeps the last good state. */
-int pl_optimizer_step(struct pl_optimizer *o, float *value, float *grad, double lr);
 /* The norm of all gradients together; infinite or NaN as soon as one of them is. */
 int pl_optimizer_grad_norm(const struct pl_optimizer *o, const float *grad, double *norm);
+/* One step over the flat buffers (backend memory), at this learning rate. LAMB uses up the
+ * gradients unless keep_grad. Nothing in here looks for NaN. */
+int pl_optimizer_step(struct pl_optimizer *o, float *value, float *grad, double lr);
+/* The same for a caller that has the gradients' norm already, because it looked whether it is
+ * finite, or because a whole swarm agreed on one. */
+int pl_optimizer_step_normed(struct pl_optimizer *o, float *value, float *grad, double norm,
+                             double lr);
 
 /* Steps taken; set when a state is loaded. A state may come from a peer whose library made a
  * start-up step with zero gradients: its counter is one ahead, and is taken as it is. */

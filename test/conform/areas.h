@@ -5,9 +5,10 @@
 #include "golden.h"
 
 #define GOLDEN_AREAS(X) \
-    /* one X(name) a line, in the order of the alphabet */  \
+    /* one X(name) a line, in the order of the alphabet */ \
     X(clip) \
     X(dalle) \
+    X(optim) \
     X(tokenizer)
 
 #define DECLARE(name) golden_area_fn golden_area_##name;
