@@ -1,0 +1,92 @@
+/* yamux.h - many streams in one connection: an engine without sockets or clocks.
+ * [spec libp2p-wire 8] */
+#ifndef PL_YAMUX_H
+#define PL_YAMUX_H
+
+#include "../bytes.h"
+
+#define YAMUX_WINDOW 262144u          /* credit of a new stream, by the protocol */
+#define YAMUX_WINDOW_MAX (16u << 20)  /* what a window may grow to; the original's figure */
+#define YAMUX_STREAMS_MAX 1024        /* inbound streams of one connection; more get a reset */
+#define YAMUX_UNACKED_MAX 256         /* our opened streams that nobody took yet */
+#define YAMUX_BODY_MAX 65524u         /* of a frame that we send: 64 KiB with its header */
+#define YAMUX_PING_EVERY 30.0         /* s */
+#define YAMUX_PING_LIMIT 10.0         /* s without an answer: the peer is dead */
+
+enum yamux_type { YAMUX_DATA, YAMUX_WINDOW_UPDATE, YAMUX_PING, YAMUX_GO_AWAY };
+enum { YAMUX_SYN = 1, YAMUX_ACK = 2, YAMUX_FIN = 4, YAMUX_RST = 8 };
+
+struct yamux_frame {
+    uint8_t version, type;
+    uint16_t flags;
+    uint32_t stream, length;
+};
+int yamux_frame_put(struct bytes *out, const struct yamux_frame *f);
+/* PL_OK, PL_EAGAIN, or PL_EPROTO for another version or type. */
+int yamux_frame_get(struct cursor *c, struct yamux_frame *f);
+
+struct yamux_stream {
+    uint32_t id;
+    struct bytes in;      /* arrived and not yet taken; the reader calls yamux_took */
+    int in_ended;         /* 1: FIN came; what is in `in` is the last of it */
+    int out_ended;        /* 1: we said FIN, or will once `waiting` is out */
+    int reset;            /* 1: either side reset it; nothing more comes or goes */
+    void *user;           /* the layer above */
+    /* private */
+    struct bytes waiting; /* written by us, for which there was no credit */
+    uint32_t credit;      /* bytes that we may still send */
+    uint32_t window;      /* bytes that the other side may have under way or unread */
+    uint32_t granted;     /* of the window: what it still may send */
+    int acked, fin_sent, remote_opened, closed_by_user;
+    struct yamux_stream *next;
+};
+
+/* What the layer above is told. All are called from yamux_receive. */
+struct yamux_events {
+    void (*opened)(void *context, struct yamux_stream *s);   /* by the other side */
+    void (*readable)(void *context, struct yamux_stream *s); /* bytes, FIN or a reset came */
+    void (*writable)(void *context, struct yamux_stream *s); /* `waiting` ran empty */
+};
+
+struct yamux {
+    struct yamux_events events;
+    void *context;
+    struct yamux_stream *streams;
+    size_t inbound, unacked;
+    uint32_t next_id;
+    int client, remote_going; /* 1: the other side wants no new streams */
+    double ping_at, ping_sent; /* s on the caller's clock; ping_sent 0: none under way */
+    uint32_t ping_value;
+    struct bytes partial; /* a frame that has not arrived whole */
+};
+
+/* client: 1 for the side that dialled. `now` in seconds of any monotonic clock. */
+void yamux_init(struct yamux *y, int client, const struct yamux_events *events, void *context,
+                double now);
+void yamux_clear(struct yamux *y); /* frees all streams, without telling anybody */
+
+/* Takes decrypted bytes; answers are appended to out. PL_EPROTO: out ends with a go-away, send it
+ * and close. */
+int yamux_receive(struct yamux *y, const uint8_t *data, size_t n, struct bytes *out,
+                  struct pl_err *err);
+/* Keep-alive; call it at yamux_due or later. PL_EPROTO: the peer is dead. */
+int yamux_tick(struct yamux *y, double now, struct bytes *out, struct pl_err *err);
+double yamux_due(const struct yamux *y);
+
+/* PL_EAGAIN while too many of ours are not taken or the other side is going. The stream belongs to
+ * y until yamux_release. */
+int yamux_open(struct yamux *y, struct yamux_stream **s, struct bytes *out);
+/* Sends what the credit allows, keeps a copy of the rest. */
+int yamux_write(struct yamux *y, struct yamux_stream *s, const void *data, size_t n,
+                struct bytes *out);
+/* n bytes of s->in are done with: drops them and gives credit back. */
+int yamux_took(struct yamux *y, struct yamux_stream *s, size_t n, struct bytes *out);
+/* The reader waits for a message of n bytes in all: opens the window that far (bounded by
+ * YAMUX_WINDOW_MAX), or both sides would wait for ever. */
+int yamux_expect(struct yamux *y, struct yamux_stream *s, size_t n, struct bytes *out);
+int yamux_finish(struct yamux *y, struct yamux_stream *s, struct bytes *out); /* FIN */
+int yamux_reset(struct yamux *y, struct yamux_stream *s, struct bytes *out);  /* RST */
+/* The layer above is done with the stream: resets it if it is not finished, and frees it. */
+void yamux_release(struct yamux *y, struct yamux_stream *s, struct bytes *out);
+
+#endif
