@@ -102,14 +102,23 @@ static size_t character(const char *text, size_t n, int32_t *c)
     return 1;
 }
 
-/* Bytes of the extended grapheme cluster at `text`, which is valid UTF-8. utf8proc's Unicode 15 is
- * what transformers' tokenizer was built with, too. */
+/* A character as clusters see it. transformers' tokenizer has Unicode 17, utf8proc may still have
+ * 15: marks that are younger and short enough to matter (SHORT_CLUSTER) pass as an older one. */
+static int32_t as_mark(int32_t c)
+{
+    int younger = c == 0x897 || (c >= 0x1ACF && c <= 0x1ADD) || (c >= 0x1AE0 && c <= 0x1AEB);
+    return younger ? 0x300 : c;
+}
+
+/* Bytes of the extended grapheme cluster at `text`, which is valid UTF-8. */
 static size_t cluster(const char *text, size_t n)
 {
     utf8proc_int32_t before, c, state = 0;
     size_t end = character(text, n, &before);
+    before = as_mark(before);
     while (end < n) {
         size_t more = character(text + end, n - end, &c);
+        c = as_mark(c);
         if (utf8proc_grapheme_break_stateful(before, c, &state)) break;
         end += more;
         before = c;

@@ -1,0 +1,313 @@
+/* unigram.c - T5's tokenizer on a model written here by hand: splits, both programs' rules, and
+ * what a broken file is answered with. */
+#include "../../data/unigram.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+/* --- writing a model --------------------------------------------------------------------------- */
+
+struct bytes {
+    uint8_t at[4096];
+    size_t n;
+};
+
+static void add(struct bytes *b, const void *p, size_t n)
+{
+    assert_true(n <= sizeof b->at - b->n);
+    memcpy(b->at + b->n, p, n);
+    b->n += n;
+}
+
+static void add_varint(struct bytes *b, uint64_t x)
+{
+    for (; x > 127; x >>= 7) add(b, &(uint8_t){ (uint8_t)(x | 128) }, 1);
+    add(b, &(uint8_t){ (uint8_t)x }, 1);
+}
+
+static void add_field(struct bytes *b, unsigned number, const void *p, size_t n)
+{
+    add_varint(b, number << 3 | 2);
+    add_varint(b, n);
+    add(b, p, n);
+}
+
+static void add_piece(struct bytes *b, const char *text, float score, int type)
+{
+    struct bytes p = { .n = 0 };
+    add_field(&p, 1, text, strlen(text));
+    add(&p, "\x15", 1);
+    add(&p, &score, 4);
+    add(&p, "\x18", 1);
+    add(&p, &(uint8_t){ (uint8_t)type }, 1);
+    add_field(b, 1, p.at, p.n);
+}
+
+enum { PAD, END, UNK, MARK, A, MARK_A, AB, B, ABC, SIZE };
+
+static void add_pieces(struct bytes *b)
+{
+    add_piece(b, "<pad>", 0, 3);
+    add_piece(b, "</s>", 0, 3);
+    add_piece(b, "<unk>", 0, 2);
+    add_piece(b, "\xE2\x96\x81", -2, 1);
+    add_piece(b, "a", -1.5, 1);
+    add_piece(b, "\xE2\x96\x81" "a", -3, 1);
+    add_piece(b, "ab", -2.5, 1);
+    add_piece(b, "b", -1, 1);
+    add_piece(b, "abc", -3, 1);
+}
+
+/* The map "A" -> "a", U+2460 -> "b". The trie: root jump 0x200; children at 0x200 ^ byte. */
+static void add_map(struct bytes *b)
+{
+    static uint32_t units[0x400];
+    struct bytes map = { .n = 0 }, section = { .n = 0 };
+    uint32_t bytes = 0x300 * 4, e2 = 0x200 ^ 0xE2, x91, xa0;
+    memset(units, 0, sizeof units);
+    units[0] = 2u << 10 | 512; /* 2 << 8 */
+    units[0x200 ^ 'A'] = 'A' | 256 | 1u << 10;
+    units[0x200 ^ 'A' ^ 1] = 0x80000000u | 0;
+    units[e2] = 0xE2 | (e2 ^ 0x100u) << 10; /* so that its children lie at 0x100 ^ byte */
+    x91 = 0x100 ^ 0x91;
+    units[x91] = 0x91 | (x91 ^ 0u) << 10; /* children at byte */
+    xa0 = 0xA0;
+    units[xa0] = 0xA0 | 256 | 2u << 10;
+    units[xa0 ^ 2] = 0x80000000u | 2;
+    add(&map, &bytes, 4);
+    add(&map, units, bytes);
+    add(&map, "a\0b\0", 4);
+    add_field(&section, 2, map.at, map.n);
+    add_field(b, 3, section.at, section.n);
+}
+
+static struct unigram *model(int with_map)
+{
+    static struct bytes b;
+    struct unigram *u;
+    struct pl_err err = { "" };
+    b.n = 0;
+    add_pieces(&b);
+    if (with_map) add_map(&b);
+    assert_int_equal(unigram_read(&u, b.at, b.n, "model", &err), PL_OK);
+    assert_int_equal(unigram_size(u), SIZE + UNIGRAM_EXTRA_IDS);
+    return u;
+}
+
+static void expect(const struct unigram *u, const char *text, enum unigram_rules rules,
+                   const int32_t *want, size_t n)
+{
+    int32_t got[64];
+    size_t count;
+    assert_int_equal(unigram_encode(got, 64, &count, u, text, strlen(text), rules), PL_OK);
+    assert_int_equal(count, n);
+    if (n) assert_memory_equal(got, want, n * sizeof *want);
+}
+#define EXPECT(u, text, rules, ...) \
+    expect(u, text, rules, (const int32_t[]){ __VA_ARGS__ }, sizeof((int32_t[]){ __VA_ARGS__ }) / 4)
+
+/* --- splits ------------------------------------------------------------------------------------ */
+
+static void best_split(void **state)
+{
+    struct unigram *u = model(0);
+    (void)state;
+    EXPECT(u, "a", UNIGRAM_TRANSFORMERS, MARK_A);           /* -3 against -3.5 */
+    EXPECT(u, "b", UNIGRAM_TRANSFORMERS, MARK, B);
+    EXPECT(u, "ba b", UNIGRAM_TRANSFORMERS, MARK, B, A, MARK, B);
+    EXPECT(u, "bab", UNIGRAM_TRANSFORMERS, MARK, B, AB);    /* tie: the longer, found first, stays */
+    EXPECT(u, "babc", UNIGRAM_TRANSFORMERS, MARK, B, ABC);  /* no piece "c": unknown costs more */
+    EXPECT(u, "bcc", UNIGRAM_TRANSFORMERS, MARK, B, UNK);   /* two unknown characters, one id */
+    EXPECT(u, "c c", UNIGRAM_TRANSFORMERS, MARK, UNK, MARK, UNK);
+    EXPECT(u, "c c", UNIGRAM_SENTENCEPIECE, MARK, UNK, MARK, UNK);
+    EXPECT(u, "\xE2\x82\xAC\xF0\x9F\x98\x80", UNIGRAM_TRANSFORMERS, MARK, UNK);
+    expect(u, "", UNIGRAM_TRANSFORMERS, NULL, 0);
+    expect(u, " \t ", UNIGRAM_TRANSFORMERS, NULL, 0);
+    expect(u, "   ", UNIGRAM_SENTENCEPIECE, NULL, 0);
+    unigram_close(u);
+}
+
+static void specials(void **state)
+{
+    struct unigram *u = model(0);
+    (void)state;
+    EXPECT(u, "</s>", UNIGRAM_TRANSFORMERS, END);
+    EXPECT(u, "a<pad>b", UNIGRAM_TRANSFORMERS, MARK_A, PAD, MARK, B);
+    EXPECT(u, "<extra_id_0><extra_id_99>", UNIGRAM_TRANSFORMERS, SIZE + 99, SIZE);
+    EXPECT(u, "<extra_id_100>", UNIGRAM_TRANSFORMERS, MARK, UNK, A, UNK); /* the a of "extra" */
+    EXPECT(u, "<unk>c", UNIGRAM_TRANSFORMERS, UNK, MARK, UNK);
+    EXPECT(u, "</s>", UNIGRAM_SENTENCEPIECE, MARK, UNK);
+    unigram_close(u);
+}
+
+static void character_map(void **state)
+{
+    struct unigram *u = model(1);
+    (void)state;
+    EXPECT(u, "A", UNIGRAM_TRANSFORMERS, MARK_A);
+    EXPECT(u, "\xE2\x91\xA0", UNIGRAM_TRANSFORMERS, MARK, B);
+    /* circled one and an accent: five bytes, one cluster, the accent is lost; not in sentencepiece */
+    EXPECT(u, "\xE2\x91\xA0\xCC\x81", UNIGRAM_TRANSFORMERS, MARK, B);
+    EXPECT(u, "\xE2\x91\xA0\xCC\x81", UNIGRAM_SENTENCEPIECE, MARK, B, UNK);
+    /* with two accents it has seven bytes and goes by characters */
+    EXPECT(u, "\xE2\x91\xA0\xCC\x81\xCC\x81", UNIGRAM_TRANSFORMERS, MARK, B, UNK);
+    unigram_close(u);
+}
+
+static void white_space(void **state)
+{
+    struct unigram *u = model(0);
+    (void)state;
+    EXPECT(u, " b\xC2\x85" "b\xE2\x80\x83\r\nb\xE3\x80\x80", UNIGRAM_TRANSFORMERS, MARK, B, MARK, B, MARK, B);
+    EXPECT(u, "  b   b ", UNIGRAM_SENTENCEPIECE, MARK, B, MARK, B);
+    EXPECT(u, "b\xC2\x85" "b", UNIGRAM_SENTENCEPIECE, MARK, B, UNK, B);
+    unigram_close(u);
+}
+
+static void invalid_bytes(void **state)
+{
+    struct unigram *u = model(0);
+    (void)state;
+    EXPECT(u, "b\xFF\xC3", UNIGRAM_TRANSFORMERS, MARK, B, UNK);
+    EXPECT(u, "\xED\xA0\x80" "b\xE2\x96", UNIGRAM_SENTENCEPIECE, MARK, UNK, B, UNK);
+    unigram_close(u);
+}
+
+static void cut(void **state)
+{
+    struct unigram *u = model(0);
+    int32_t ids[4] = { -7, -7, -7, -7 };
+    size_t count;
+    (void)state;
+    assert_int_equal(unigram_encode(ids, 3, &count, u, "b b b", 5, UNIGRAM_TRANSFORMERS), PL_OK);
+    assert_int_equal(count, 6);
+    assert_int_equal(ids[2], MARK);
+    assert_int_equal(ids[3], -7);
+    assert_int_equal(unigram_encode(NULL, 0, &count, u, "b b b", 5, UNIGRAM_TRANSFORMERS), PL_OK);
+    assert_int_equal(count, 6);
+    unigram_close(u);
+}
+
+static void decode(void **state)
+{
+    struct unigram *u = model(0);
+    const int32_t ids[] = { MARK_A, AB, MARK, B, END, SIZE + 98 }, outside = SIZE + UNIGRAM_EXTRA_IDS;
+    char *text;
+    size_t n;
+    (void)state;
+    assert_int_equal(unigram_decode(&text, &n, u, ids, 6), PL_OK);
+    assert_string_equal(text, "aab b</s><extra_id_1>");
+    assert_int_equal(n, strlen(text));
+    free(text);
+    assert_int_equal(unigram_decode(&text, &n, u, ids, 0), PL_OK);
+    assert_string_equal(text, "");
+    free(text);
+    assert_int_equal(unigram_decode(&text, &n, u, &outside, 1), PL_EUSE);
+    assert_null(text);
+    unigram_close(u);
+}
+
+/* --- refusals ---------------------------------------------------------------------------------- */
+
+static void refuse(const struct bytes *b, const char *because)
+{
+    struct unigram *u;
+    struct pl_err err = { "" };
+    assert_true(unigram_read(&u, b->at, b->n, "bad.model", &err) < 0);
+    assert_null(u);
+    assert_non_null(strstr(err.text, "bad.model"));
+    if (!strstr(err.text, because)) fail_msg("'%s' does not say '%s'", err.text, because);
+}
+
+static void every_prefix(void **state)
+{
+    static struct bytes b;
+    struct unigram *u;
+    (void)state;
+    b.n = 0;
+    add_pieces(&b);
+    add_map(&b);
+    for (size_t n = 0; n < b.n; n++) { /* cut between two pieces it may still be a model */
+        struct pl_err err = { "" };
+        if (unigram_read(&u, b.at, n, "cut", &err)) assert_non_null(strstr(err.text, "cut"));
+        unigram_close(u);
+    }
+}
+
+static void refusals(void **state)
+{
+    static struct bytes b;
+    (void)state;
+    b.n = 0;
+    refuse(&b, "without pieces");
+    add_piece(&b, "a", -1, 1);
+    refuse(&b, "no piece of type unknown");
+    add_piece(&b, "<unk>", 0, 2);
+    add_piece(&b, "a", -2, 1);
+    refuse(&b, "pieces 0 and 2 are the same");
+
+    b.n = 0;
+    add_piece(&b, "<unk>", 0, 2);
+    add_piece(&b, "<unknown>", 0, 2);
+    refuse(&b, "second unknown");
+
+    b.n = 0;
+    add_piece(&b, "<unk>", 0.0f / 0.0f, 2);
+    refuse(&b, "not finite");
+
+    b.n = 0;
+    add_piece(&b, "\xC3", 0, 2);
+    refuse(&b, "not UTF-8");
+
+    b.n = 0;
+    add_piece(&b, "<unk>", 0, 7);
+    refuse(&b, "type");
+
+    b.n = 0;
+    add_pieces(&b);
+    add_field(&b, 2, "\x18\x02", 2); /* byte-pair encoding */
+    refuse(&b, "not a unigram model");
+
+    b.n = 0;
+    add_pieces(&b);
+    add_field(&b, 3, "\x12\x03" "abc", 5);
+    refuse(&b, "character map");
+
+    b.n = 0;
+    add_pieces(&b);
+    add(&b, "\x0A\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01", 11); /* a length of 2^64 - 1 */
+    refuse(&b, "no protocol buffer");
+}
+
+static void unknown_fields(void **state)
+{
+    static struct bytes b;
+    struct unigram *u;
+    (void)state;
+    b.n = 0;
+    add_field(&b, 99, "whatever", 8);
+    add_varint(&b, 100 << 3 | 0), add_varint(&b, UINT64_MAX);
+    add_varint(&b, 101 << 3 | 5), add(&b, "1234", 4);
+    add_varint(&b, 102 << 3 | 1), add(&b, "12345678", 8);
+    add_pieces(&b);
+    assert_int_equal(unigram_read(&u, b.at, b.n, "model", NULL), PL_OK);
+    assert_int_equal(unigram_find(u, "abc", 3), ABC);
+    assert_int_equal(unigram_find(u, "abcd", 4), -1);
+    assert_int_equal(unigram_find(u, "<extra_id_99>", 13), SIZE);
+    unigram_close(u);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(best_split), cmocka_unit_test(specials), cmocka_unit_test(character_map),
+        cmocka_unit_test(white_space), cmocka_unit_test(invalid_bytes), cmocka_unit_test(cut),
+        cmocka_unit_test(decode), cmocka_unit_test(every_prefix), cmocka_unit_test(refusals),
+        cmocka_unit_test(unknown_fields),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
