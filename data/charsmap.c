@@ -37,6 +37,25 @@ static uint32_t jump(uint32_t u)
     return u >> 10 << (u & 512 ? 8 : 0);
 }
 
+/* Bytes of the character at `text` and its code point; -1 in *c and 1 byte where it is no UTF-8. */
+static size_t character(const char *text, size_t n, int32_t *c)
+{
+    utf8proc_ssize_t used = utf8proc_iterate((const uint8_t *)text, n < 4 ? (utf8proc_ssize_t)n : 4, c);
+    if (used > 0) return (size_t)used;
+    *c = -1;
+    return 1;
+}
+
+static int valid(const char *text, size_t n)
+{
+    int32_t c;
+    for (size_t at = 0; at < n;) {
+        at += character(text + at, n - at, &c);
+        if (c < 0) return 0;
+    }
+    return 1;
+}
+
 int charsmap_init(struct charsmap *m, const void *blob, size_t bytes, const char *file,
                   struct pl_err *err)
 {
@@ -56,10 +75,14 @@ int charsmap_init(struct charsmap *m, const void *blob, size_t bytes, const char
         m->pool_bytes = (uint32_t)(bytes - 4 - trie);
         if (m->pool_bytes && m->pool[m->pool_bytes - 1])
             return pl_fail(err, PL_EFORMAT, "%s: character map does not end with a zero byte", file);
-        for (uint32_t i = 0; i < m->count; i++)
-            if (unit(m, i) & VALUE_UNIT && (unit(m, i) & ~VALUE_UNIT) >= m->pool_bytes)
-                return pl_fail(err, PL_EFORMAT, "%s: character map, unit %u points to byte %u of %u",
-                               file, i, unit(m, i) & ~VALUE_UNIT, m->pool_bytes);
+        if (!valid(m->pool, m->pool_bytes))
+            return pl_fail(err, PL_EFORMAT, "%s: character map gives bytes that are no UTF-8", file);
+        for (uint32_t i = 0; i < m->count; i++) {
+            uint32_t to = unit(m, i) & ~VALUE_UNIT;
+            if (unit(m, i) & VALUE_UNIT && (to >= m->pool_bytes || ((uint8_t)m->pool[to] & 0xC0) == 0x80))
+                return pl_fail(err, PL_EFORMAT, "%s: character map, unit %u points to byte %u of %u, "
+                               "where no character begins", file, i, to, m->pool_bytes);
+        }
     }
     for (int c = 0; c < 128; c++) {
         char s = (char)c;
@@ -91,15 +114,6 @@ size_t charsmap_find(const struct charsmap *m, const char *text, size_t n, int l
         }
     }
     return found;
-}
-
-/* Bytes of the character at `text` and its code point; -1 in *c and 1 byte where it is no UTF-8. */
-static size_t character(const char *text, size_t n, int32_t *c)
-{
-    utf8proc_ssize_t used = utf8proc_iterate((const uint8_t *)text, n < 4 ? (utf8proc_ssize_t)n : 4, c);
-    if (used > 0) return (size_t)used;
-    *c = -1;
-    return 1;
 }
 
 /* A character as clusters see it. transformers' tokenizer has Unicode 17, utf8proc may still have

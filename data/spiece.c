@@ -97,7 +97,8 @@ static int read_piece(struct spiece *p, struct reader r, const char *file, struc
     }
     if (rc != PL_ENOTFOUND) return malformed(&r, file, "a piece's fields do not fit", err);
     if (!p->n) return malformed(&start, file, "an empty piece", err);
-    if (!isfinite(p->score)) return malformed(&start, file, "a piece's score is not finite", err);
+    if (!(fabsf(p->score) <= SPIECE_SCORE_MAX))
+        return malformed(&start, file, "a piece's score is no logarithm of a probability", err);
     if (!valid_utf8(p->text, p->n)) return malformed(&start, file, "a piece is not UTF-8", err);
     return PL_OK;
 }

@@ -8,6 +8,7 @@
 #define SPIECE_FILE_MAX (16u << 20)  /* the largest public models (250,000 pieces) have 4 to 6 MB */
 #define SPIECE_PIECES_MAX (1u << 20)
 #define SPIECE_BYTES_MAX 512         /* of one piece; trainers stop at 16 characters */
+#define SPIECE_SCORE_MAX 1e9f        /* either way; logarithms of probabilities: sums stay finite */
 
 enum spiece_type {
     SPIECE_NORMAL = 1, SPIECE_UNKNOWN, SPIECE_CONTROL, SPIECE_USER, SPIECE_UNUSED, SPIECE_BYTE
@@ -16,7 +17,7 @@ enum spiece_type {
 struct spiece {
     const char *text; /* borrowed from the file's bytes; valid UTF-8, not ended by zero */
     uint32_t n;       /* 1 .. SPIECE_BYTES_MAX */
-    float score;      /* finite */
+    float score;      /* at most SPIECE_SCORE_MAX either way */
     uint8_t type;
 };
 

@@ -257,7 +257,10 @@ static void refusals(void **state)
 
     b.n = 0;
     add_piece(&b, "<unk>", 0.0f / 0.0f, 2);
-    refuse(&b, "not finite");
+    refuse(&b, "score");
+    b.n = 0;
+    add_piece(&b, "<unk>", -1e38f, 2); /* two of them would be minus infinity */
+    refuse(&b, "score");
 
     b.n = 0;
     add_piece(&b, "\xC3", 0, 2);
@@ -276,6 +279,19 @@ static void refusals(void **state)
     add_pieces(&b);
     add_field(&b, 3, "\x12\x03" "abc", 5);
     refuse(&b, "character map");
+
+    for (int value = 0; value < 3; value++) { /* one unit, and a pool of "\u00e9" */
+        static const uint32_t values[3] = { 0x80000001u, 0x80000003u, 0x80000000u };
+        struct bytes map = { .n = 0 }, section = { .n = 0 };
+        add(&map, "\4\0\0\0", 4);
+        add(&map, &values[value], 4);
+        add(&map, value == 2 ? "\xA9\xC3" : "\xC3\xA9", 3);
+        add_field(&section, 2, map.at, map.n);
+        b.n = 0;
+        add_pieces(&b);
+        add_field(&b, 3, section.at, section.n);
+        refuse(&b, "character map");
+    }
 
     b.n = 0;
     add_pieces(&b);
