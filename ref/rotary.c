@@ -18,11 +18,12 @@ int pl_rotary_channels(int d)
     return 6 * frequencies(d);
 }
 
-/* n values from a to b, both ends met exactly; a alone if n = 1. */
+/* n values from a to b, both ends met exactly; a alone if n = 1. Fused, as the original's vector code
+ * has it: with that the run's table comes out bit for bit. */
 static float linspace(float a, float b, int n, int i)
 {
     float step = n > 1 ? (b - a) / (float)(n - 1) : 0;
-    return i < n / 2 || n == 1 ? a + step * (float)i : b - step * (float)(n - 1 - i);
+    return i < n / 2 || n == 1 ? fmaf(step, (float)i, a) : fmaf(-step, (float)(n - 1 - i), b);
 }
 
 void pl_rotary_angles(float *angle, int P, int F, int d)
