@@ -114,11 +114,10 @@ int ref_attention(float *o_, float *lse_, const float *qkv_, int B, int n, int H
  *   dv += w do,  ds = w (e - sum of w e),  dq = scale * sum of ds k,  dk += scale * ds q.
  * The softmax is taken again from its scores, not from lse: that was rounded to float32, which
  * would move every weight by up to |lse| * 2^-24. */
-int ref_attention_backward(float *dqkv_, const float *do_, const float *qkv_, const float *o,
+int ref_attention_backward(float *dqkv, const float *do_, const float *qkv_, const float *o,
                            const float *lse, int B, int n, int H, int d, const struct pl_mask *mask,
                            const uint8_t *key_mask)
 {
-    float (*dqkv)[n][3][H][d] = (float (*)[n][3][H][d])dqkv_;
     const float (*dout)[n][H][d] = (const float (*)[n][H][d])do_;
     const float (*qkv)[n][3][H][d] = (const float (*)[n][3][H][d])qkv_;
     size_t pitch = 3 * (size_t)H * (size_t)d, floats = (size_t)n * pitch;
@@ -127,7 +126,7 @@ int ref_attention_backward(float *dqkv_, const float *do_, const float *qkv_, co
     struct view v;
     int rc = view_init(&v, n, d);
     (void)o, (void)lse;
-    assert(dqkv_ != qkv_);
+    assert(dqkv != qkv_);
     if (!sum_) rc = PL_ENOMEM;
     for (int b = 0; rc == PL_OK && b < B; b++) {
         memset(sum_, 0, floats * sizeof *sum_);
@@ -151,7 +150,7 @@ int ref_attention_backward(float *dqkv_, const float *do_, const float *qkv_, co
                 }
             }
         }
-        for (size_t i = 0; i < floats; i++) dqkv[b][0][0][0][i] = (float)sum_[i];
+        for (size_t i = 0; i < floats; i++) dqkv[(size_t)b * floats + i] = (float)sum_[i];
     }
     pl_free(sum_);
     view_clear(&v);
