@@ -261,7 +261,6 @@ static int write_1(struct noise *z, struct bytes *wire)
     mix_hash(z, z->e_public, 32);
     trace(z, "e");
     mix_hash(z, NULL, 0); /* the empty payload */
-    trace(z, "payload");
     return frame(wire, &body);
 }
 
@@ -273,7 +272,6 @@ static int read_1(struct noise *z, struct cursor *c)
     mix_hash(z, e, 32);
     trace(z, "e");
     mix_hash(z, c->at, c->left); /* XX sends no payload here; one that is there only gets hashed */
-    trace(z, "payload");
     c->left = 0;
     return PL_OK;
 }
@@ -421,7 +419,7 @@ static int noise_receive(struct secure *s, const uint8_t *in, size_t n, struct b
 static int noise_send(struct secure *s, const uint8_t *plain, size_t n, struct bytes *wire)
 {
     struct noise *z = (struct noise *)s;
-    while (n) {
+    do { /* nothing to send makes an empty message, which is legal */
         size_t part = n < PLAIN_MAX ? n : PLAIN_MAX;
         uint8_t *to;
         int rc = bytes_be16(wire, (uint16_t)(part + TAG));
@@ -431,7 +429,7 @@ static int noise_send(struct secure *s, const uint8_t *plain, size_t n, struct b
         wire->end += part + TAG;
         plain += part;
         n -= part;
-    }
+    } while (n);
     return PL_OK;
 }
 

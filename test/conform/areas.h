@@ -9,7 +9,8 @@
     X(clip) \
     X(dalle) \
     X(optim) \
-    X(tokenizer)
+    X(tokenizer) \
+    X(wire)
 
 #define DECLARE(name) golden_area_fn golden_area_##name;
 GOLDEN_AREAS(DECLARE)

@@ -1,0 +1,460 @@
+/* golden_wire.c - area wire: recorded bytes of libp2p connections. Dispatches by the file's stem and
+ * holds the simpler kinds: keys, addresses, protocol negotiation, frames of streams. */
+#include "golden_wire.h"
+#include "areas.h"
+#include "../../net/libp2p/base58.h"
+#include "../../net/libp2p/identity.h"
+#include "../../net/libp2p/multiaddr.h"
+#include "../../net/libp2p/multistream.h"
+#include "../../net/libp2p/yamux.h"
+
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct { const char *stem; void (*run)(struct golden *, const json_t *); } kinds[] = {
+    { "peer_ids", golden_wire_keys },
+    { "multiaddr", golden_wire_multiaddr },
+    { "multistream", golden_wire_multistream },
+    { "noise", golden_wire_noise },
+    { "noise_session", golden_wire_noise_session },
+    { "yamux", golden_wire_yamux },
+};
+
+int golden_area_wire(struct golden *g, const char *path, const char *stem)
+{
+    for (size_t i = 0; i < PL_COUNT(kinds); i++) {
+        json_t *root;
+        if (strcmp(stem, kinds[i].stem)) continue;
+        root = golden_json(g, strrchr(path, '/') + 1);
+        if (root) kinds[i].run(g, root);
+        json_decref(root);
+        return 1;
+    }
+    return 0;
+}
+
+static int nibble(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return -1;
+}
+
+int wire_hex(struct bytes *out, const char *hex)
+{
+    for (; *hex; hex += 2) {
+        int high = nibble(hex[0]), low = high < 0 ? -1 : nibble(hex[1]);
+        if (low < 0) return PL_EFORMAT;
+        bytes_u8(out, (uint8_t)(high << 4 | low));
+    }
+    return out->failed;
+}
+
+int wire_member(struct golden *g, const json_t *object, const char *key, struct bytes *out)
+{
+    const char *hex = json_string_value(json_object_get(object, key));
+    if (hex && !wire_hex(out, hex)) return 1;
+    golden_fail(g, key, "no such hex text in the case");
+    return 0;
+}
+
+void wire_same(struct golden *g, const char *what, const struct bytes *got, const struct bytes *want)
+{
+    size_t n = bytes_length(got), m = bytes_length(want), at = 0;
+    while (at < n && at < m && bytes_at(got)[at] == bytes_at(want)[at]) at++;
+    golden_check(g, what, n == m && at == n, "differ at byte %zu: %zu bytes, expected %zu", at, n, m);
+}
+
+static void check_key(struct golden *g, const json_t *key)
+{
+    const char *name = json_string_value(json_object_get(key, "name"));
+    const json_t *signature = json_object_get(key, "signature_of_msg");
+    struct bytes secret = { 0 }, shared = { 0 }, id = { 0 }, out = { 0 }, msg = { 0 }, sig = { 0 };
+    struct identity me = { 0 };
+    struct pl_err err;
+    struct peer_id back;
+    char what[200], text[PEER_ID_TEXT_MAX];
+    const char *base58 = json_string_value(json_object_get(key, "base58"));
+    const char *cid = json_string_value(json_object_get(key, "cid"));
+    if (!name) name = "?";
+    if (!wire_member(g, key, "private_key_protobuf", &secret) ||
+        !wire_member(g, key, "public_key_protobuf", &shared) || !wire_member(g, key, "peer_id", &id))
+        goto done;
+    snprintf(what, sizeof what, "%.80s is read", name);
+    if (identity_parse(&me, bytes_at(&secret), bytes_length(&secret), &err)) {
+        golden_check(g, what, 0, "%s", err.text);
+        goto done;
+    }
+    golden_check(g, what, 1, " ");
+    snprintf(what, sizeof what, "%.80s public key", name);
+    wire_same(g, what, &me.public_key, &shared);
+    snprintf(what, sizeof what, "%.80s peer id", name);
+    golden_check(g, what, me.id.length == bytes_length(&id) &&
+                 !memcmp(me.id.bytes, bytes_at(&id), me.id.length), "another peer id");
+    peer_id_text(text, &me.id);
+    snprintf(what, sizeof what, "%.80s base58", name);
+    golden_check(g, what, base58 && !strcmp(text, base58) &&
+                 !peer_id_from_text(&back, base58, strlen(base58)) && peer_id_equal(&back, &me.id),
+                 "gave %s", text);
+    if (cid) {
+        snprintf(what, sizeof what, "%.80s cid", name);
+        golden_check(g, what, !peer_id_from_text(&back, cid, strlen(cid)) &&
+                     peer_id_equal(&back, &me.id), "not read back");
+    }
+    snprintf(what, sizeof what, "%.80s private key is written", name);
+    identity_serialize(&me, &out);
+    /* Old Ed25519 files repeat the public key; ours never do. */
+    if (me.type == KEY_ED25519 && bytes_length(&secret) > bytes_length(&out))
+        golden_check(g, what, bytes_length(&out) == 68, "%zu bytes", bytes_length(&out));
+    else wire_same(g, what, &out, &secret);
+    if (json_is_object(signature) && wire_member(g, signature, "msg", &msg) &&
+        wire_member(g, signature, "sig", &sig)) {
+        uint8_t made[SIGNATURE_MAX];
+        size_t n;
+        snprintf(what, sizeof what, "%.80s signature verifies", name);
+        golden_check(g, what, !public_key_verify(bytes_at(&shared), bytes_length(&shared),
+                     bytes_at(&msg), bytes_length(&msg), bytes_at(&sig), bytes_length(&sig)), "no");
+        if (bytes_length(&sig)) sig.data[sig.begin + bytes_length(&sig) / 2] ^= 1;
+        snprintf(what, sizeof what, "%.80s altered signature is refused", name);
+        golden_check(g, what, public_key_verify(bytes_at(&shared), bytes_length(&shared),
+                     bytes_at(&msg), bytes_length(&msg), bytes_at(&sig), bytes_length(&sig)) != 0, "no");
+        if (bytes_length(&sig)) sig.data[sig.begin + bytes_length(&sig) / 2] ^= 1;
+        snprintf(what, sizeof what, "%.80s signing", name);
+        if (identity_sign(&me, made, &n, bytes_at(&msg), bytes_length(&msg))) n = 0;
+        if (json_is_true(json_object_get(signature, "deterministic")))
+            golden_check(g, what, n == bytes_length(&sig) && !memcmp(made, bytes_at(&sig), n),
+                         "another signature");
+        else
+            golden_check(g, what, !public_key_verify(bytes_at(&shared), bytes_length(&shared),
+                         bytes_at(&msg), bytes_length(&msg), made, n), "does not verify");
+    }
+done:
+    identity_clear(&me);
+    bytes_clear(&secret);
+    bytes_clear(&shared);
+    bytes_clear(&id);
+    bytes_clear(&out);
+    bytes_clear(&msg);
+    bytes_clear(&sig);
+}
+
+void golden_wire_keys(struct golden *g, const json_t *root)
+{
+    size_t i;
+    json_t *entry;
+    json_array_foreach(json_object_get(root, "keys"), i, entry) check_key(g, entry);
+    json_array_foreach(json_object_get(root, "must_be_rejected"), i, entry) {
+        struct bytes key = { 0 };
+        const char *why = json_string_value(json_object_get(entry, "why"));
+        EVP_PKEY *parsed = NULL;
+        enum key_type type;
+        if (wire_member(g, entry, "public_key_protobuf", &key))
+            golden_check(g, why ? why : "refused", public_key_parse(&parsed, &type, NULL,
+                         bytes_at(&key), bytes_length(&key)) != 0, "was accepted");
+        EVP_PKEY_free(parsed);
+        bytes_clear(&key);
+    }
+}
+
+static void check_address(struct golden *g, const char *text, const char *printed, const char *hex)
+{
+    struct bytes want = { 0 };
+    struct multiaddr a, b;
+    struct pl_err err = { "" };
+    char back[MULTIADDR_TEXT_MAX], what[300];
+    if (!text || !hex || wire_hex(&want, hex)) {
+        golden_fail(g, "pair", "text or binary form is missing");
+        bytes_clear(&want);
+        return;
+    }
+    snprintf(what, sizeof what, "%.200s from text", text);
+    golden_check(g, what, !multiaddr_from_text(&a, text, &err) && a.length == bytes_length(&want) &&
+                 !memcmp(a.bytes, bytes_at(&want), a.length), "%s", err.text);
+    snprintf(what, sizeof what, "%.200s from binary", text);
+    back[0] = 0;
+    if (!multiaddr_parse(&b, bytes_at(&want), bytes_length(&want))) multiaddr_text(back, &b);
+    golden_check(g, what, !strcmp(back, printed), "gave '%s'", back);
+    bytes_clear(&want);
+}
+
+void golden_wire_multiaddr(struct golden *g, const json_t *root)
+{
+    size_t i;
+    json_t *entry;
+    struct multiaddr a;
+    json_array_foreach(json_object_get(root, "pairs"), i, entry) {
+        const char *text = json_string_value(json_object_get(entry, "text"));
+        check_address(g, text, text ? text : "", json_string_value(json_object_get(entry, "binary")));
+    }
+    json_array_foreach(json_object_get(root, "text_alias"), i, entry) {
+        const char *same = json_string_value(json_object_get(entry, "same_as"));
+        check_address(g, json_string_value(json_object_get(entry, "text")), same ? same : "",
+                      json_string_value(json_object_get(entry, "binary")));
+    }
+    json_array_foreach(json_object_get(root, "invalid_text"), i, entry) {
+        char what[200];
+        snprintf(what, sizeof what, "'%.150s' is refused", json_string_value(entry));
+        golden_check(g, what, multiaddr_from_text(&a, json_string_value(entry), NULL) != 0, "accepted");
+    }
+    json_array_foreach(json_object_get(root, "invalid_binary"), i, entry) {
+        struct bytes raw = { 0 };
+        const char *why = json_string_value(json_object_get(entry, "why"));
+        if (wire_member(g, entry, "hex", &raw))
+            golden_check(g, why ? why : "refused", multiaddr_parse(&a, bytes_at(&raw),
+                         bytes_length(&raw)) != 0, "accepted");
+        bytes_clear(&raw);
+    }
+    json_array_foreach(json_object_get(root, "base58"), i, entry) {
+        struct bytes raw = { 0 };
+        const char *text = json_string_value(json_object_get(entry, "text"));
+        char got[BASE58_TEXT_MAX], what[220];
+        uint8_t back[BASE58_BYTES_MAX];
+        size_t n;
+        snprintf(what, sizeof what, "base58 '%.150s'", text ? text : "?");
+        if (text && wire_member(g, entry, "hex", &raw))
+            golden_check(g, what, !base58_encode(got, bytes_at(&raw), bytes_length(&raw)) &&
+                         !strcmp(got, text) && !base58_decode(back, &n, text, strlen(text)) &&
+                         n == bytes_length(&raw) && !memcmp(back, bytes_at(&raw), n), "differs");
+        bytes_clear(&raw);
+    }
+}
+
+/* What the listener of a recorded exchange serves is what it echoed. */
+struct served {
+    char name[8][256];
+    int count;
+};
+
+static int find_served(void *context, const char *name, size_t n)
+{
+    const struct served *s = context;
+    for (int i = 0; i < s->count; i++)
+        if (strlen(s->name[i]) == n && !memcmp(s->name[i], name, n)) return i;
+    return -1;
+}
+
+/* The tokens in a piece of a recording, as text. */
+static int tokens_of(const struct bytes *raw, char token[16][256])
+{
+    struct cursor c = { bytes_at(raw), bytes_length(raw) };
+    const uint8_t *data;
+    size_t n;
+    int count = 0;
+    while (c.left && count < 16 && !get_delimited(&c, &data, &n, 255) && n)
+        snprintf(token[count++], 256, "%.*s", (int)n - 1, (const char *)data);
+    return count;
+}
+
+static void join(const json_t *pieces, struct bytes *out)
+{
+    size_t i;
+    json_t *piece;
+    json_array_foreach(pieces, i, piece)
+        if (wire_hex(out, json_string_value(piece))) return;
+}
+
+/* Both engines against each other must give the recorded bytes of both sides. */
+static void check_exchange(struct golden *g, const json_t *entry)
+{
+    const char *what = json_string_value(json_object_get(entry, "what"));
+    struct bytes dialer = { 0 }, listener = { 0 }, from_dialer = { 0 }, from_listener = { 0 };
+    struct multistream d, l;
+    char asked[16][256], answered[16][256];
+    const char *wanted[16];
+    struct served served = { .count = 0 };
+    size_t d_read = 0, l_read = 0;
+    int n, rc_d = PL_EAGAIN, rc_l = PL_EAGAIN, proposals;
+    join(json_object_get(entry, "dialer"), &dialer);
+    join(json_object_get(entry, "listener"), &listener);
+    n = tokens_of(&dialer, asked);
+    proposals = n - 1;
+    if (proposals < 1) {
+        golden_fail(g, "exchange", "the dialer proposes nothing");
+        goto done;
+    }
+    for (int i = 0; i < proposals; i++) wanted[i] = asked[i + 1];
+    n = tokens_of(&listener, answered);
+    for (int i = 1; i < n && served.count < 8; i++)
+        if (strcmp(answered[i], "na")) snprintf(served.name[served.count++], 256, "%s", answered[i]);
+    multistream_dial(&d, wanted, (size_t)proposals, &from_dialer);
+    multistream_listen(&l, find_served, &served, &from_listener);
+    for (int turn = 0; turn < 20 && (rc_d == PL_EAGAIN || rc_l == PL_EAGAIN); turn++) {
+        struct cursor c = { bytes_at(&from_dialer) + l_read, bytes_length(&from_dialer) - l_read };
+        if (rc_l == PL_EAGAIN) rc_l = multistream_receive(&l, &c, &from_listener);
+        l_read = bytes_length(&from_dialer) - c.left;
+        c = (struct cursor){ bytes_at(&from_listener) + d_read,
+                             bytes_length(&from_listener) - d_read };
+        if (rc_d == PL_EAGAIN) rc_d = multistream_receive(&d, &c, &from_dialer);
+        d_read = bytes_length(&from_listener) - c.left;
+    }
+    wire_same(g, what ? what : "exchange", &from_dialer, &dialer);
+    wire_same(g, what ? what : "exchange", &from_listener, &listener);
+done:
+    bytes_clear(&dialer);
+    bytes_clear(&listener);
+    bytes_clear(&from_dialer);
+    bytes_clear(&from_listener);
+}
+
+void golden_wire_multistream(struct golden *g, const json_t *root)
+{
+    size_t i;
+    json_t *entry;
+    json_array_foreach(json_object_get(root, "tokens"), i, entry) {
+        const char *text = json_string_value(json_object_get(entry, "text"));
+        struct bytes got = { 0 }, want = { 0 };
+        char what[60];
+        snprintf(what, sizeof what, "token %.40s", text ? text : "?");
+        if (text && wire_member(g, entry, "hex", &want)) {
+            multistream_token(&got, text, strlen(text));
+            wire_same(g, what, &got, &want);
+        }
+        bytes_clear(&got);
+        bytes_clear(&want);
+    }
+    json_array_foreach(json_object_get(root, "invalid"), i, entry) {
+        const char *why = json_string_value(json_object_get(entry, "why"));
+        struct bytes in = { 0 }, out = { 0 };
+        struct multistream m;
+        struct served none = { .count = 0 };
+        multistream_listen(&m, find_served, &none, &out);
+        multistream_token(&in, "/multistream/1.0.0", 18);
+        if (wire_member(g, entry, "hex", &in)) {
+            struct cursor c = { bytes_at(&in), bytes_length(&in) };
+            golden_check(g, why ? why : "refused", multistream_receive(&m, &c, &out) == PL_EPROTO,
+                         "accepted");
+        }
+        bytes_clear(&in);
+        bytes_clear(&out);
+    }
+    json_array_foreach(json_object_get(root, "exchanges"), i, entry) check_exchange(g, entry);
+}
+
+/* The frame's bytes; recordings leave out long bodies of zeros. */
+static int frame_bytes(struct golden *g, const json_t *entry, struct bytes *raw)
+{
+    static const char *const types[] = { "data", "window", "ping", "goaway" };
+    const char *type = json_string_value(json_object_get(entry, "type"));
+    struct yamux_frame f = { 0 };
+    uint8_t *body;
+    if (json_object_get(entry, "hex")) return wire_member(g, entry, "hex", raw);
+    for (size_t i = 0; type && i < PL_COUNT(types); i++)
+        if (!strcmp(types[i], type)) f.type = (uint8_t)i;
+    f.stream = (uint32_t)golden_int(g, entry, "stream");
+    f.length = (uint32_t)golden_int(g, entry, "length");
+    if (f.length > YAMUX_WINDOW_MAX || yamux_frame_put(raw, &f) ||
+        !(body = bytes_reserve(raw, f.length)))
+        return 0;
+    memset(body, 0, f.length);
+    raw->end += f.length;
+    return 1;
+}
+
+static int frame_flags(const json_t *entry)
+{
+    static const struct { const char *name; int bit; } flags[] = {
+        { "SYN", YAMUX_SYN }, { "ACK", YAMUX_ACK }, { "FIN", YAMUX_FIN }, { "RST", YAMUX_RST } };
+    int bits = 0;
+    size_t i;
+    json_t *flag;
+    json_array_foreach(json_object_get(entry, "flags"), i, flag)
+        for (size_t k = 0; k < PL_COUNT(flags); k++)
+            if (!strcmp(json_string_value(flag), flags[k].name)) bits |= flags[k].bit;
+    return bits;
+}
+
+static void check_frame(struct golden *g, const json_t *entry, const struct bytes *raw,
+                        const char *what)
+{
+    static const char *const types[] = { "data", "window", "ping", "goaway" };
+    const char *type = json_string_value(json_object_get(entry, "type"));
+    struct cursor c = { bytes_at(raw), bytes_length(raw) };
+    struct bytes out = { 0 };
+    struct yamux_frame f;
+    int rc = yamux_frame_get(&c, &f);
+    golden_check(g, what, !rc && type && !strcmp(types[f.type], type) &&
+                 f.flags == frame_flags(entry) &&
+                 f.stream == (uint32_t)golden_int(g, entry, "stream") &&
+                 f.length == (uint32_t)golden_int(g, entry, "length"), "read otherwise");
+    if (!rc) {
+        yamux_frame_put(&out, &f);
+        bytes_add(&out, c.at, c.left);
+        wire_same(g, what, &out, raw);
+    }
+    bytes_clear(&out);
+}
+
+/* Our engine on our side of a recorded session: it opens the streams that we opened, reads all that
+ * comes, and must find nothing wrong with any frame. */
+struct session {
+    struct yamux y;
+    struct bytes out;
+    size_t opened, taken;
+};
+
+static void on_opened(void *context, struct yamux_stream *s)
+{
+    struct session *session = context;
+    (void)s;
+    session->opened++;
+}
+
+static void on_readable(void *context, struct yamux_stream *s)
+{
+    struct session *session = context;
+    session->taken += bytes_length(&s->in);
+    yamux_took(&session->y, s, bytes_length(&s->in), &session->out);
+}
+
+static void check_session(struct golden *g, const json_t *entry)
+{
+    static const struct yamux_events events = { on_opened, on_readable, on_readable };
+    const char *what = json_string_value(json_object_get(entry, "what"));
+    struct session session = { .opened = 0 };
+    struct pl_err err = { "" };
+    size_t i, opened = 0, body = 0;
+    json_t *frame;
+    int rc = PL_OK;
+    yamux_init(&session.y, 1, &events, &session, 0);
+    json_array_foreach(json_object_get(entry, "frames"), i, frame) {
+        const char *dir = json_string_value(json_object_get(frame, "dir"));
+        int in = dir && !strcmp(dir, "in"), syn = frame_flags(frame) & YAMUX_SYN;
+        long id = golden_int(g, frame, "stream");
+        struct bytes raw = { 0 };
+        struct yamux_stream *s;
+        char name[200];
+        snprintf(name, sizeof name, "%.120s frame %zu", what ? what : "session", i);
+        if (!frame_bytes(g, frame, &raw)) break;
+        check_frame(g, frame, &raw, name);
+        if (in) {
+            if (id && syn) opened++;
+            body += bytes_length(&raw) - 12;
+            if (!rc) rc = yamux_receive(&session.y, bytes_at(&raw), bytes_length(&raw), &session.out, &err);
+        } else if (id % 2 && syn) {
+            session.y.next_id = (uint32_t)id;
+            yamux_open(&session.y, &s, &session.out);
+        }
+        bytes_clear(&raw);
+    }
+    golden_check(g, what ? what : "session", rc == PL_OK && session.opened == opened &&
+                 session.taken == body, "%s; %zu streams of %zu, %zu bytes of %zu", err.text,
+                 session.opened, opened, session.taken, body);
+    yamux_clear(&session.y);
+    bytes_clear(&session.out);
+}
+
+void golden_wire_yamux(struct golden *g, const json_t *root)
+{
+    size_t i;
+    json_t *entry;
+    json_array_foreach(json_object_get(root, "frames"), i, entry) {
+        char what[40];
+        struct bytes raw = { 0 };
+        snprintf(what, sizeof what, "frame %zu", i);
+        if (frame_bytes(g, entry, &raw)) check_frame(g, entry, &raw, what);
+        bytes_clear(&raw);
+    }
+    json_array_foreach(json_object_get(root, "session"), i, entry) check_session(g, entry);
+}
