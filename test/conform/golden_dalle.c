@@ -47,6 +47,23 @@ int replay_dim(struct replay *r, const char *tensor, int dim)
     return 1;
 }
 
+/* Sizes come from the file's configuration: 1 if n floats are no honest one. */
+static int too_many(struct replay *r, size_t n)
+{
+    if (!r->bad && n > REPLAY_FLOATS) {
+        golden_fail(r->g, "config", "its sizes ask for a buffer of %zu floats", n);
+        r->bad = 1;
+    }
+    return r->bad;
+}
+
+float *replay_room(struct replay *r, size_t n)
+{
+    float *p = too_many(r, n) ? NULL : pl_alloc(n, sizeof *p);
+    if (!p) replay_did(r, PL_ENOMEM);
+    return p;
+}
+
 float *replay_host(struct replay *r, const char *tensor, size_t n)
 {
     size_t has = 0;
@@ -75,7 +92,7 @@ float *replay_in(struct replay *r, const char *tensor, size_t n)
 
 float *replay_zeros(struct replay *r, size_t n)
 {
-    return r->bad ? NULL : hold(r, r->g->be->alloc(n * sizeof(float)));
+    return too_many(r, n) ? NULL : hold(r, r->g->be->alloc(n * sizeof(float)));
 }
 
 void *replay_bytes(struct replay *r, const void *host, size_t bytes)
@@ -87,9 +104,8 @@ void *replay_bytes(struct replay *r, const void *host, size_t bytes)
 
 float *replay_out(struct replay *r, const float *device, size_t n)
 {
-    float *host = r->bad ? NULL : pl_alloc(n, sizeof *host);
+    float *host = replay_room(r, n);
     if (host) replay_did(r, golden_down(r->g, host, device, n));
-    else if (!r->bad) replay_did(r, PL_ENOMEM);
     if (!r->bad) return host;
     pl_free(host);
     return NULL;
@@ -98,17 +114,19 @@ float *replay_out(struct replay *r, const float *device, size_t n)
 void replay_rotary(struct replay *r, float **cosine, float **sine, const char *tensor, size_t rows,
                    size_t n, size_t R)
 {
-    float *table = replay_host(r, tensor, rows * R), *angle = pl_alloc(n * R / 2, 3 * sizeof *angle);
-    float *c = angle ? angle + n * R / 2 : NULL, *s = angle ? c + n * R / 2 : NULL;
-    if (!angle) replay_did(r, PL_ENOMEM);
-    if (table && angle) {
-        for (size_t i = 0; i < n * R / 2; i++) angle[i] = table[2 * i];
-        pl_rotary_tables(c, s, angle, n * R / 2);
+    size_t angles = n * R / 2;
+    float *table = replay_host(r, tensor, rows * R);
+    float *angle = replay_room(r, angles), *c = replay_room(r, angles), *s = replay_room(r, angles);
+    if (!r->bad) {
+        for (size_t i = 0; i < angles; i++) angle[i] = table[2 * i];
+        pl_rotary_tables(c, s, angle, angles);
     }
-    *cosine = replay_bytes(r, c, n * R / 2 * sizeof *c);
-    *sine = replay_bytes(r, s, n * R / 2 * sizeof *s);
+    *cosine = replay_bytes(r, c, angles * sizeof *c);
+    *sine = replay_bytes(r, s, angles * sizeof *s);
     pl_free(table);
     pl_free(angle);
+    pl_free(c);
+    pl_free(s);
 }
 
 void replay_did(struct replay *r, int status)

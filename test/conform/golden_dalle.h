@@ -7,6 +7,7 @@
 
 #define REPLAY_BUFFERS 64
 #define REPLAY_SIZE 32768 /* of one dimension: four of them still multiply without overflow */
+#define REPLAY_FLOATS ((size_t)1 << 28) /* of one buffer that no tensor of the file vouches for */
 
 /* One file's replay. Trouble is printed where it happens and remembered in `bad`; every function
  * below does nothing once it is set, so that a replay is checked once, before it computes. */
@@ -31,7 +32,9 @@ int replay_dim(struct replay *r, const char *tensor, int dim);
 float *replay_in(struct replay *r, const char *tensor, size_t n);
 float *replay_zeros(struct replay *r, size_t n);
 void *replay_bytes(struct replay *r, const void *host, size_t bytes);
-/* Host memory, to be freed with pl_free: a tensor that must have n elements; the backend's values. */
+/* Host memory, to be freed with pl_free: n zeros; a tensor that must have n elements; the backend's
+ * values. */
+float *replay_room(struct replay *r, size_t n);
 float *replay_host(struct replay *r, const char *tensor, size_t n);
 float *replay_out(struct replay *r, const float *device, size_t n);
 

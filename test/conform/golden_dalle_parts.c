@@ -175,13 +175,12 @@ static void stepwise(struct replay *r, const char *kind, double allowed)
     cache = (size_t)B * (size_t)n * E;
     x = replay_host(r, "x", floats);
     want = replay_host(r, "plain.y", floats);
-    got = pl_alloc(floats, sizeof *got);
-    row = pl_alloc((size_t)B * token, sizeof *row);
+    got = replay_room(r, floats);
+    row = replay_room(r, (size_t)B * token);
     one = replay_zeros(r, (size_t)B * token);
     y = replay_zeros(r, (size_t)B * token);
     k_cache = replay_zeros(r, cache);
     v_cache = replay_zeros(r, cache);
-    if (!got || !row) replay_did(r, PL_ENOMEM);
     for (int p = 0; p < n && !r->bad; p++) {
         size_t turn = (size_t)p * (size_t)a.R / 2;
         for (size_t b = 0; b < (size_t)B; b++)

@@ -107,9 +107,8 @@ static void angles(struct replay *r, int P, int F, int d)
     float *table = replay_host(r, "table", rows * 2 * half);
     float *text = replay_host(r, "base_text", n), *axis = replay_host(r, "base_axis", n);
     float *place = replay_host(r, "axis_coordinates", (size_t)F);
-    float *angle = pl_alloc(rows * half, sizeof *angle);
+    float *angle = replay_room(r, rows * half);
     double near = 0, far = 0, e_text = 0, e_axis = 0, e_place = 0;
-    if (!angle) replay_did(r, PL_ENOMEM);
     if (!r->bad) {
         pl_rotary_angles(angle, P, F, d);
         for (size_t i = 0; i < rows * 2 * half; i++) {
@@ -157,8 +156,7 @@ static void rotation(struct replay *r, int P, int F, int d)
     int R = pl_rotary_channels(d);
     size_t one = (size_t)B * (size_t)H * (size_t)n * (size_t)d;
     size_t rows = (size_t)P + (size_t)F * (size_t)F;
-    float *host = pl_alloc(3 * one, sizeof *host), *qkv, *cosine, *sine, *turned, *back;
-    if (!host) replay_did(r, PL_ENOMEM);
+    float *host = replay_room(r, 3 * one), *qkv, *cosine, *sine, *turned, *back;
     if (!r->bad && (size_t)n > rows) {
         golden_fail(r->g, "q", "%d positions, the table has %zu", n, rows);
         r->bad = 1;
@@ -176,7 +174,7 @@ static void rotation(struct replay *r, int P, int F, int d)
     back = replay_out(r, qkv, 3 * one);
     for (int i = 0; i < 3; i++) {
         char name[16];
-        float *got = pl_alloc(one, sizeof *got), *want;
+        float *got = replay_room(r, one), *want;
         snprintf(name, sizeof name, "%s_rotated", parts[i]);
         want = replay_host(r, name, one);
         if (got && want && turned) {
@@ -224,12 +222,12 @@ static void settings(struct replay *r, const float *logits, size_t rows, size_t 
     size_t n = (size_t)replay_dim(r, "grid.top_k", 0), cells = n * rows * V, all = 0, tied = 0;
     float *top_p = replay_host(r, "grid.top_p", n), *temperature = replay_host(r, "grid.temperature", n);
     float *keep = replay_host(r, "keep", cells), *want = replay_host(r, "probabilities", cells);
-    float *ties = replay_host(r, "row_has_ties", rows), *got = pl_alloc(cells, sizeof *got);
+    float *ties = replay_host(r, "row_has_ties", rows), *got = replay_room(r, cells);
     int32_t *top_k = golden_ints(r->g, r->f, "grid.top_k", NULL);
     int32_t *keep_count = golden_ints(r->g, r->f, "keep_count", &all);
     uint8_t *mine = pl_alloc(V, 1);
     long wrong_count = 0, wrong_keep = 0;
-    if (!got || !mine) replay_did(r, PL_ENOMEM);
+    if (!mine) replay_did(r, PL_ENOMEM);
     if (!top_k || !keep_count || all != n * rows) r->bad = 1;
     for (size_t i = 0; i < n * rows && !r->bad; i++) {
         const float *z = logits + i % rows * V;
