@@ -22,7 +22,7 @@ PACKAGES = build-essential pkg-config libopenblas-dev libjansson-dev libbrotli-d
 TEST_PACKAGES = $(PACKAGES) libcmocka-dev clang libclang-rt-14-dev libsimde-dev
 DATA_PACKAGES = $(PACKAGES) libfreetype-dev libharfbuzz-dev fonts-noto-color-emoji unicode-data
 
-PC_LIBS    = libprotobuf-c jansson libbrotlienc libbrotlidec libcrypto zlib libzstd libpng libjpeg libwebp libutf8proc
+PC_LIBS    = libprotobuf-c jansson libbrotlienc libbrotlidec libssl libcrypto zlib libzstd libpng libjpeg libwebp libutf8proc
 PKG_FLAGS := $(shell pkg-config --cflags $(PC_LIBS) 2>/dev/null) -I$(BUILD)/gen
 LIBS      := $(shell pkg-config --libs $(PC_LIBS) 2>/dev/null) -lsnappy -ldl -lpthread -lm
 

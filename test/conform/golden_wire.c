@@ -19,6 +19,7 @@ static const struct { const char *stem; void (*run)(struct golden *, const json_
     { "multistream", golden_wire_multistream },
     { "noise", golden_wire_noise },
     { "noise_session", golden_wire_noise_session },
+    { "tls_certs", golden_wire_certificates },
     { "yamux", golden_wire_yamux },
 };
 

@@ -17,6 +17,7 @@ void golden_wire_multiaddr(struct golden *g, const json_t *root);
 void golden_wire_multistream(struct golden *g, const json_t *root);
 void golden_wire_noise(struct golden *g, const json_t *root);
 void golden_wire_noise_session(struct golden *g, const json_t *root);
+void golden_wire_certificates(struct golden *g, const json_t *root);
 void golden_wire_yamux(struct golden *g, const json_t *root);
 
 #endif

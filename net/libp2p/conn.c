@@ -1,0 +1,161 @@
+/* conn.c - see conn.h. */
+#include "conn.h"
+
+#include <string.h>
+
+static const char *const noise_only[] = { "/noise" };
+static const char *const tls_only[] = { "/tls/1.0.0" };
+static const char *const both[] = { "/noise", "/tls/1.0.0" };
+static const char *const muxers[] = { "/yamux/1.0.0" };
+
+static int find_security(void *context, const char *name, size_t n)
+{
+    const struct conn *c = context;
+    for (int i = 0; i < 2; i++)
+        if (c->securities & 1 << i && strlen(both[i]) == n && !memcmp(both[i], name, n)) return i;
+    return -1;
+}
+
+static int find_muxer(void *context, const char *name, size_t n)
+{
+    (void)context;
+    return strlen(muxers[0]) == n && !memcmp(muxers[0], name, n) ? 0 : -1;
+}
+
+int conn_init(struct conn *c, const struct identity *me, int dialer, int securities,
+              const struct peer_id *expected, const struct conn_events *events, void *context)
+{
+    memset(c, 0, sizeof *c);
+    c->me = me;
+    c->dialer = dialer;
+    c->securities = securities;
+    c->events = *events;
+    c->context = context;
+    c->wire.limit = CONN_WIRE_MAX;
+    if (expected) c->expected = *expected;
+    if (!dialer) return multistream_listen(&c->select, find_security, c, &c->wire);
+    if (securities == CONN_NOISE) return multistream_dial(&c->select, noise_only, 1, &c->wire);
+    if (securities == CONN_TLS) return multistream_dial(&c->select, tls_only, 1, &c->wire);
+    return multistream_dial(&c->select, both, 2, &c->wire);
+}
+
+void conn_clear(struct conn *c)
+{
+    yamux_clear(&c->yamux);
+    if (c->secure) c->secure->close(c->secure);
+    bytes_clear(&c->in);
+    bytes_clear(&c->plain);
+    bytes_clear(&c->frames);
+    bytes_clear(&c->wire);
+    c->secure = NULL;
+    c->state = CONN_CLOSED;
+}
+
+static int open_secure(struct conn *c, struct pl_err *err)
+{
+    const struct peer_id *expected = c->expected.length ? &c->expected : NULL;
+    int tls = c->dialer ? !strcmp(c->select.wanted[c->select.agreed], both[1])
+                        : c->select.agreed == 1;
+    int rc = tls ? tls_open(&c->secure, c->me, c->dialer, expected, &c->wire)
+                 : noise_open(&c->secure, c->me, c->dialer, expected, &c->wire);
+    c->state = CONN_HANDSHAKE;
+    return rc ? pl_fail(err, rc, "connection: out of memory") : PL_OK;
+}
+
+static void open_muxer(struct conn *c, double now)
+{
+    yamux_init(&c->yamux, c->dialer, &c->events.streams, c->context, now);
+    c->state = CONN_OPEN;
+    c->events.open(c->context);
+}
+
+static int no_agreement(int rc, const char *what, struct pl_err *err)
+{
+    return pl_fail(err, PL_EPROTO, rc == PL_ENOTFOUND ? "connection: no %s in common"
+                                                      : "connection: %s: not multistream", what);
+}
+
+/* Works off c->plain, which holds decrypted bytes. */
+static int on_plain(struct conn *c, double now, struct pl_err *err)
+{
+    int rc;
+    if (c->state == CONN_HANDSHAKE && c->secure->established) {
+        if (c->secure->muxer_agreed) open_muxer(c, now);
+        else {
+            c->state = CONN_MUXER;
+            rc = c->dialer ? multistream_dial(&c->select, muxers, 1, &c->frames)
+                           : multistream_listen(&c->select, find_muxer, c, &c->frames);
+            if (rc) return rc;
+        }
+    }
+    if (c->state == CONN_MUXER) {
+        struct cursor cursor = { bytes_at(&c->plain), bytes_length(&c->plain) };
+        rc = multistream_receive(&c->select, &cursor, &c->frames);
+        bytes_take(&c->plain, bytes_length(&c->plain) - cursor.left);
+        if (rc == PL_EAGAIN) return PL_OK;
+        if (rc) return no_agreement(rc, "stream multiplexer", err);
+        open_muxer(c, now);
+    }
+    if (c->state == CONN_OPEN && bytes_length(&c->plain)) {
+        size_t n = bytes_length(&c->plain);
+        rc = yamux_receive(&c->yamux, bytes_at(&c->plain), n, &c->frames, err);
+        bytes_take(&c->plain, n);
+        return rc;
+    }
+    return PL_OK;
+}
+
+static int receive(struct conn *c, const uint8_t *data, size_t n, double now, struct pl_err *err)
+{
+    int rc;
+    if (c->state == CONN_SECURITY) {
+        struct cursor cursor;
+        if ((rc = bytes_add(&c->in, data, n))) return pl_fail(err, rc, "connection: out of memory");
+        cursor = (struct cursor){ bytes_at(&c->in), bytes_length(&c->in) };
+        rc = multistream_receive(&c->select, &cursor, &c->wire);
+        bytes_take(&c->in, bytes_length(&c->in) - cursor.left);
+        if (rc == PL_EAGAIN) return PL_OK;
+        if (rc) return no_agreement(rc, "encryption", err);
+        if ((rc = open_secure(c, err))) return rc;
+        /* The beginning of the handshake may have come with the negotiation. */
+        rc = c->secure->receive(c->secure, bytes_at(&c->in), bytes_length(&c->in), &c->plain,
+                                &c->wire, err);
+        bytes_clear(&c->in);
+    } else {
+        rc = c->secure->receive(c->secure, data, n, &c->plain, &c->wire, err);
+    }
+    if (!rc) rc = on_plain(c, now, err);
+    return rc;
+}
+
+int conn_receive(struct conn *c, const uint8_t *data, size_t n, double now, struct pl_err *err)
+{
+    struct pl_err why = { "" };
+    int rc;
+    if (c->state == CONN_CLOSED) return PL_OK;
+    rc = receive(c, data, n, now, &why);
+    if (conn_flush(c) && !rc) rc = PL_ELIMIT;
+    if (!rc) return PL_OK;
+    c->state = CONN_CLOSED;
+    return pl_fail(err, rc, "%s", why.text[0] ? why.text : pl_status_name(rc));
+}
+
+int conn_flush(struct conn *c)
+{
+    size_t n = bytes_length(&c->frames);
+    int rc = c->frames.failed;
+    if (!n || rc || !c->secure || !c->secure->established) return rc;
+    rc = c->secure->send(c->secure, bytes_at(&c->frames), n, &c->wire);
+    bytes_take(&c->frames, n);
+    return rc;
+}
+
+int conn_tick(struct conn *c, double now, struct pl_err *err)
+{
+    int rc;
+    if (c->state != CONN_OPEN) return PL_OK;
+    rc = yamux_tick(&c->yamux, now, &c->frames, err);
+    if (!rc) rc = conn_flush(c);
+    if (rc) c->state = CONN_CLOSED;
+    return rc;
+}

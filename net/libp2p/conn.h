@@ -1,0 +1,57 @@
+/* conn.h - one connection's layers put together, still without a socket: negotiation, encryption,
+ * streams. [spec libp2p-wire 0, 4, 7]
+ *
+ *                  /noise or /tls agreed      handshake done         yamux agreed (if it was not yet)
+ *   SECURITY ----------------------> HANDSHAKE --------> MUXER ------------------> OPEN
+ *                                                 \___ agreed in the handshake ___/
+ *   Any fault: CLOSED, with a sentence. */
+#ifndef PL_CONN_H
+#define PL_CONN_H
+
+#include "multistream.h"
+#include "secure.h"
+#include "yamux.h"
+
+#define CONN_SETUP_LIMIT 15.0       /* s from TCP to streams, as the original allows */
+#define CONN_WIRE_MAX (64u << 20)   /* encrypted bytes that may wait for a slow socket */
+
+enum conn_state { CONN_SECURITY, CONN_HANDSHAKE, CONN_MUXER, CONN_OPEN, CONN_CLOSED };
+
+struct conn_events {
+    void (*open)(void *context); /* streams may be opened; secure->remote says who it is */
+    struct yamux_events streams;
+};
+
+enum { CONN_NOISE = 1, CONN_TLS = 2 };
+
+struct conn {
+    enum conn_state state;
+    struct secure *secure;
+    struct yamux yamux;
+    struct bytes frames; /* what yamux calls append to; conn_flush encrypts it */
+    struct bytes wire;   /* to be written to the socket; the owner takes from it */
+    /* private */
+    const struct identity *me;
+    struct peer_id expected;
+    struct conn_events events;
+    void *context;
+    struct multistream select;
+    struct bytes in, plain;
+    int dialer, securities;
+};
+
+/* securities: CONN_NOISE | CONN_TLS, Noise preferred. expected: whom we dial, or NULL. me is
+ * borrowed. The dialer's first bytes lie in c->wire afterwards. */
+int conn_init(struct conn *c, const struct identity *me, int dialer, int securities,
+              const struct peer_id *expected, const struct conn_events *events, void *context);
+void conn_clear(struct conn *c);
+
+/* Bytes from the socket; answers go to c->wire. After an error the state is CONN_CLOSED: write what
+ * is in c->wire, then close. */
+int conn_receive(struct conn *c, const uint8_t *data, size_t n, double now, struct pl_err *err);
+/* Call after any yamux_ function on c->yamux with &c->frames: encrypts into c->wire. */
+int conn_flush(struct conn *c);
+/* Keep-alive, once open. */
+int conn_tick(struct conn *c, double now, struct pl_err *err);
+
+#endif
