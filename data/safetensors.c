@@ -16,18 +16,16 @@
 
 #define HEADER_MAX (100u << 20) /* the format's own limit: 100 MB of names and shapes */
 
-static const struct { const char *name; size_t size; } types[PL_DTYPES] = {
-    [PL_F64] = { "F64", 8 }, [PL_F32] = { "F32", 4 }, [PL_F16] = { "F16", 2 },
-    [PL_BF16_T] = { "BF16", 2 }, [PL_I64] = { "I64", 8 }, [PL_I32] = { "I32", 4 },
-    [PL_I16] = { "I16", 2 }, [PL_I8] = { "I8", 1 }, [PL_U8] = { "U8", 1 }, [PL_BOOL] = { "BOOL", 1 },
+static const char *const types[PL_DTYPES] = {
+    [PL_F64] = "F64", [PL_F32] = "F32", [PL_F16] = "F16", [PL_BF16_T] = "BF16", [PL_I64] = "I64",
+    [PL_I32] = "I32", [PL_I16] = "I16", [PL_I8] = "I8", [PL_U8] = "U8", [PL_BOOL] = "BOOL",
 };
 
-size_t pl_dtype_size(enum pl_dtype t) { return types[t].size; }
-const char *pl_dtype_name(enum pl_dtype t) { return types[t].name; }
+const char *pl_dtype_name(enum pl_dtype t) { return types[t]; }
 int pl_dtype_parse(const char *name)
 {
     for (int i = 0; i < PL_DTYPES; i++)
-        if (!strcmp(types[i].name, name)) return i;
+        if (!strcmp(types[i], name)) return i;
     return -1;
 }
 
@@ -83,7 +81,7 @@ static int parse_tensor(struct st_file *f, struct st_tensor *t, const char *name
                            f->path, name, i);
         t->shape[i] = json_integer_value(d);
     }
-    if (pl_size_mul(&t->bytes, t->n, types[type].size))
+    if (pl_size_mul(&t->bytes, t->n, pl_dtype_size((enum pl_dtype)type)))
         return pl_fail(err, PL_ELIMIT, "%s: tensor %.100s: too large", f->path, name);
     if (!json_is_array(range) || json_array_size(range) != 2 ||
         !json_is_integer(json_array_get(range, 0)) || !json_is_integer(json_array_get(range, 1)))
@@ -212,43 +210,9 @@ const char *st_meta(const struct st_file *f, const char *key)
     return NULL;
 }
 
-static float half_to_float(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h >> 15) << 31, e = h >> 10 & 31, m = h & 1023, bits;
-    float f;
-    if (e == 31) bits = sign | 0x7f800000u | m << 13;
-    else if (e) bits = sign | (e + 112) << 23 | m << 13;
-    else {
-        f = ldexpf((float)m, -24);
-        return sign ? -f : f;
-    }
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
 void st_to_float(float *out, const struct st_tensor *t)
 {
-    const uint8_t *p = t->data;
-    for (size_t i = 0; i < t->n; i++, p += types[t->dtype].size) {
-        double d;
-        int64_t l;
-        int32_t w;
-        int16_t s;
-        uint16_t h;
-        uint32_t bits;
-        switch (t->dtype) {
-        case PL_F64: memcpy(&d, p, 8); out[i] = (float)d; break;
-        case PL_F32: memcpy(&out[i], p, 4); break;
-        case PL_F16: memcpy(&h, p, 2); out[i] = half_to_float(h); break;
-        case PL_BF16_T: memcpy(&h, p, 2); bits = (uint32_t)h << 16; memcpy(&out[i], &bits, 4); break;
-        case PL_I64: memcpy(&l, p, 8); out[i] = (float)l; break;
-        case PL_I32: memcpy(&w, p, 4); out[i] = (float)w; break;
-        case PL_I16: memcpy(&s, p, 2); out[i] = s; break;
-        case PL_I8: out[i] = *(const int8_t *)p; break;
-        case PL_U8: case PL_BOOL: out[i] = *p; break;
-        case PL_DTYPES: break;
-        }
-    }
+    pl_to_float(out, t->dtype, t->data, t->n);
 }
 
 struct pending {
@@ -296,7 +260,7 @@ int st_writer_add(struct st_writer *w, const char *name, enum pl_dtype dtype, in
     memset(t, 0, sizeof *t);
     t->dtype = dtype;
     t->dims = dims;
-    t->bytes = types[dtype].size;
+    t->bytes = pl_dtype_size(dtype);
     for (int i = 0; i < dims; i++) {
         t->shape[i] = shape[i];
         if (pl_size_mul(&t->bytes, t->bytes, (size_t)shape[i])) return PL_ELIMIT;
@@ -326,7 +290,7 @@ static char *header_text(struct st_writer *w, size_t *bytes)
         const struct pending *t = &w->list[i];
         json_t *shape = json_array(), *entry;
         for (int k = 0; k < t->dims; k++) failed |= json_array_append_new(shape, json_integer(t->shape[k]));
-        entry = json_pack("{s:s, s:o, s:[I,I]}", "dtype", types[t->dtype].name, "shape", shape,
+        entry = json_pack("{s:s, s:o, s:[I,I]}", "dtype", types[t->dtype], "shape", shape,
                           "data_offsets", at, at + (json_int_t)t->bytes);
         failed |= !entry || json_object_set_new(root, t->name, entry);
         at += (json_int_t)t->bytes;

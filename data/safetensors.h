@@ -3,13 +3,9 @@
 #ifndef PL_SAFETENSORS_H
 #define PL_SAFETENSORS_H
 
-#include "../ref/base.h"
+#include "../ref/dtype.h"
 
-enum pl_dtype {
-    PL_F64, PL_F32, PL_F16, PL_BF16_T, PL_I64, PL_I32, PL_I16, PL_I8, PL_U8, PL_BOOL, PL_DTYPES
-};
-/* Bytes of one element; the format's name for it ("F32"); the type of a name, or -1. */
-size_t pl_dtype_size(enum pl_dtype t);
+/* The format's name of an element type ("F32"); the type of a name, or -1. */
 const char *pl_dtype_name(enum pl_dtype t);
 int pl_dtype_parse(const char *name);
 

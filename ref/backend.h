@@ -9,6 +9,7 @@
 #include "adam.h"
 #include "attention.h"
 #include "codebook.h"
+#include "compress.h"
 #include "conv.h"
 #include "embed.h"
 #include "feedforward.h"
@@ -79,6 +80,10 @@ extern "C" {
     X(dequantize, pl_dequantize_fn) \
     X(lamb, pl_lamb_fn) \
     X(adam, pl_adam_fn) \
+    X(float16_encode, pl_float16_encode_fn) \
+    X(float16_decode, pl_float16_decode_fn) \
+    X(uniform8_encode, pl_uniform8_encode_fn) \
+    X(table8_decode, pl_table8_decode_fn) \
     /* averaging */
 
 enum pl_precision { PL_FLOAT32, PL_BF16 };

@@ -1,0 +1,163 @@
+/* compress.c - every method as its definition says. */
+#include "compress.h"
+#include "dtype.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HALF_MAX 65504.0f
+
+static float clamp(float x, float low, float high)
+{
+    return x < low ? low : x > high ? high : x; /* a NaN passes */
+}
+
+static void put_half(void *out, size_t i, float x)
+{
+    uint16_t h = pl_half_from_float(clamp(x, -HALF_MAX, HALF_MAX));
+    memcpy((char *)out + i * sizeof h, &h, sizeof h);
+}
+
+int ref_float16_encode(void *out, const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++) put_half(out, i, x[i]);
+    return PL_OK;
+}
+
+int ref_float16_decode(float *x, const void *in, size_t n)
+{
+    pl_to_float(x, PL_F16, in, n);
+    return PL_OK;
+}
+
+static double sum_of(const float *x, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += x[i];
+    return sum;
+}
+
+static double squares_around(const float *x, size_t n, float mean)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        float c = x[i] - mean;
+        sum += (double)c * c;
+    }
+    return sum;
+}
+
+/* The mean of what each code stands for. */
+static void fill_table(float table[PL_CODES], const uint8_t *codes, const float *x, size_t n)
+{
+    size_t count[PL_CODES] = { 0 };
+    memset(table, 0, PL_CODES * sizeof *table);
+    for (size_t i = 0; i < n; i++) {
+        table[codes[i]] += x[i];
+        count[codes[i]]++;
+    }
+    for (int k = 0; k < PL_CODES; k++)
+        if (count[k]) table[k] /= (float)count[k];
+}
+
+int ref_uniform8_encode(uint8_t *codes, float table[PL_CODES], const float *x, size_t n)
+{
+    float mean = (float)(sum_of(x, n) / (double)n);
+    float norm = (float)sqrt(squares_around(x, n, mean));
+    float sigma = norm / (float)sqrt((double)(n - 1));
+    float inverse = 1 / (6 * sigma / PL_CODES); /* infinite or NaN: 0 * inverse is NaN, code 0 */
+    for (size_t i = 0; i < n; i++) {
+        float q = rintf((x[i] - mean) * inverse) + 128;
+        codes[i] = q >= 255 ? 255 : q > 0 ? (uint8_t)q : 0; /* NaN: 0 */
+    }
+    fill_table(table, codes, x, n);
+    return PL_OK;
+}
+
+int ref_table8_decode(float *x, const uint8_t *codes, const float table[PL_CODES], size_t n)
+{
+    for (size_t i = 0; i < n; i++) x[i] = table[codes[i]];
+    return PL_OK;
+}
+
+void pl_meanstd16_encode(void *halves, float *mean, float *deviation, const float *x, size_t rows,
+                         size_t D)
+{
+    for (size_t r = 0; r < rows; r++) {
+        const float *row = x + r * D;
+        mean[r] = (float)(sum_of(row, D) / (double)D);
+        deviation[r] = (float)sqrt(squares_around(row, D, mean[r])) / (float)sqrt((double)D);
+        if (deviation[r] < FLT_EPSILON) deviation[r] = FLT_EPSILON;
+        for (size_t i = 0; i < D; i++) put_half(halves, r * D + i, (row[i] - mean[r]) / deviation[r]);
+    }
+}
+
+static float through_half(float x)
+{
+    return pl_half_to_float(pl_half_from_float(x));
+}
+
+void pl_meanstd16_decode(float *x, const void *halves, const float *mean, const float *deviation,
+                         size_t rows, size_t D, int in_halves)
+{
+    pl_to_float(x, PL_F16, halves, rows * D);
+    for (size_t i = 0; i < rows * D; i++) {
+        float m = mean[i / D], s = deviation[i / D];
+        if (in_halves) x[i] = through_half(through_half(x[i] * through_half(s)) + through_half(m));
+        else x[i] = x[i] * s + m;
+    }
+}
+
+/* NaN last, so that the order is one. */
+static int ascending(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    if (isnan(x) || isnan(y)) return isnan(x) - isnan(y);
+    return (x > y) - (x < y);
+}
+
+/* The 257 quantiles at j/256 of m values, which are sorted on the way. Interpolated in float32, as
+ * the peers do: in double a fifth of them would differ in the last bits. */
+static void quantiles(float out[PL_CODES + 1], float *x, size_t m)
+{
+    qsort(x, m, sizeof *x, ascending);
+    for (int j = 0; j <= PL_CODES; j++) {
+        float at = (float)(m - 1) * ((float)j / PL_CODES), g = at - floorf(at), a, b, d;
+        size_t i = (size_t)at;
+        a = x[i < m ? i : m - 1];
+        b = x[i + 1 < m ? i + 1 : m - 1];
+        d = b - a;
+        out[j] = g < 0.5f ? a + d * g : b - d * (1 - g);
+    }
+}
+
+int pl_quantile8_encode(uint8_t *codes, float table[PL_CODES], const float *x, size_t n)
+{
+    /* Above 1e5 values: quantiles of chunks of about that size, then quantiles of all those. */
+    size_t some = 100000, parts = n / some, rest = n % some;
+    size_t chunk = n <= some ? n : some + (rest ? (rest - 1) / parts + 1 : 0);
+    size_t chunks = n / chunk + (n % chunk != 0);
+    float *copy = pl_alloc(n, sizeof *copy), *pool = pl_alloc(chunks * (PL_CODES + 1), sizeof *pool);
+    float border[PL_CODES + 1];
+    if (!copy || !pool) {
+        pl_free(copy);
+        pl_free(pool);
+        return PL_ENOMEM;
+    }
+    memcpy(copy, x, n * sizeof *copy);
+    for (size_t k = 0, at = 0; k < chunks; k++, at += chunk)
+        quantiles(pool + k * (PL_CODES + 1), copy + at, n - at < chunk ? n - at : chunk);
+    quantiles(border, pool, chunks * (PL_CODES + 1));
+    for (size_t i = 0; i < n; i++) {
+        int q = 0; /* the number of inner borders, border[1] to border[255], below x */
+        for (int half = PL_CODES / 2; half; half /= 2)
+            if (border[q + half] < x[i]) q += half;
+        codes[i] = (uint8_t)q;
+    }
+    fill_table(table, codes, x, n);
+    pl_free(copy);
+    pl_free(pool);
+    return PL_OK;
+}

@@ -1,0 +1,53 @@
+/* compress.h - float32 in fewer bits, for the way to other peers. [TTT 2.1, communication]
+ * What the buffers look like on the wire is wire.h's matter. Everything here lies in host memory. */
+#ifndef PL_COMPRESS_H
+#define PL_COMPRESS_H
+
+#include "quant.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* n halves at `out` (no alignment needed, little-endian): x held within +-65504, so that nothing
+ * becomes infinite, and rounded to nearest even; a NaN stays one. Equal bit for bit but for NaN. */
+typedef int pl_float16_encode_fn(void *out, const float *x, size_t n);
+typedef int pl_float16_decode_fn(float *x, const void *in, size_t n);
+
+/* 256 equal bins over six standard deviations around the mean; an entry of the table is the mean of
+ * what fell into its bin, 0 for an empty bin; whatever lies beyond falls into the outer two.
+ *
+ *   scale = 6 sigma / 256,  sigma = |x - mean| / sqrt(n - 1)
+ *   codes[i] = clamp(round((x[i] - mean) / scale) + 128, 0, 255), ties to even
+ *
+ * A constant tensor, a single element, or any NaN or infinity gives code 0 everywhere, and
+ * table[0] the mean. n >= 1. The entries are summed in the order of the index, in float32, as the
+ * peers do: the order is part of the format's last bits.
+ * Tolerance: mean and sigma come from sums whose order is free, so a code may be one off where the
+ * scaled value is within 1e-4 of a half; otherwise codes are equal and the table too. */
+typedef int pl_uniform8_encode_fn(uint8_t *codes, float table[PL_CODES], const float *x, size_t n);
+
+/* x[i] = table[codes[i]] */
+typedef int pl_table8_decode_fn(float *x, const uint8_t *codes, const float table[PL_CODES],
+                                size_t n);
+
+pl_float16_encode_fn ref_float16_encode, fast_float16_encode, cuda_float16_encode;
+pl_float16_decode_fn ref_float16_decode, fast_float16_decode, cuda_float16_decode;
+pl_uniform8_encode_fn ref_uniform8_encode, fast_uniform8_encode, cuda_uniform8_encode;
+pl_table8_decode_fn ref_table8_decode, fast_table8_decode, cuda_table8_decode;
+
+/* Two that the run did not use, so they have no faster versions.
+ *
+ * Halves of (x - mean) / deviation, per row of D values; deviation at least FLT_EPSILON. */
+void pl_meanstd16_encode(void *halves, float *mean, float *deviation, const float *x, size_t rows,
+                         size_t D);
+/* in_halves: the two operations are rounded to half precision, for tensors of that type. */
+void pl_meanstd16_decode(float *x, const void *halves, const float *mean, const float *deviation,
+                         size_t rows, size_t D, int in_halves);
+/* Bins that hold equally many values each; the table as above. n >= 1. */
+int pl_quantile8_encode(uint8_t *codes, float table[PL_CODES], const float *x, size_t n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,299 @@
+/* wire.c - see wire.h. Numbers in buffers are little-endian, as is every machine we run on. */
+#include "wire.h"
+#include "backend.h"
+
+#include <string.h>
+
+const char *pl_compression_name(enum pl_compression method)
+{
+    static const char *const names[PL_COMPRESSIONS] = {
+        "NONE", "MEANSTD_16BIT", "FLOAT16", "QUANTILE_8BIT", "UNIFORM_8BIT", "BLOCKWISE_8BIT",
+    };
+    return (unsigned)method < PL_COMPRESSIONS ? names[method] : "unknown method";
+}
+
+enum pl_compression pl_wire_adaptive(size_t elements)
+{
+    return elements >= PL_WIRE_ADAPTIVE ? PL_COMPRESS_UNIFORM8 : PL_COMPRESS_FLOAT16;
+}
+
+int pl_wire_elements(size_t *n, const struct pl_wire_type *type, struct pl_err *err)
+{
+    *n = 1;
+    if (type->dims < 0 || type->dims > PL_WIRE_DIMS_MAX)
+        return pl_fail(err, PL_EFORMAT, "tensor: %d axes, expected at most %d", type->dims,
+                       PL_WIRE_DIMS_MAX);
+    if ((unsigned)type->dtype >= PL_DTYPES)
+        return pl_fail(err, PL_EFORMAT, "tensor: unknown element type");
+    for (int i = 0; i < type->dims; i++) {
+        if (type->size[i] < 0)
+            return pl_fail(err, PL_EFORMAT, "tensor: axis %d has %lld elements", i,
+                           (long long)type->size[i]);
+        /* A tensor with an empty axis is empty, however large the product of the others. */
+        if (!type->size[i]) return *n = 0, PL_OK;
+    }
+    for (int i = 0; i < type->dims; i++) {
+        size_t room; /* eight bytes an element, and a header */
+        if (pl_size_mul(n, *n, (size_t)type->size[i]) || pl_size_mul(&room, *n, 16))
+            return pl_fail(err, PL_ELIMIT, "tensor: more elements than memory could hold");
+    }
+    return PL_OK;
+}
+
+/* Rows of the last axis (MEANSTD): the product of all other axes. */
+static size_t row_length(const struct pl_wire_type *type)
+{
+    return (size_t)type->size[type->dims - 1];
+}
+
+static int is_float(enum pl_dtype t)
+{
+    return t == PL_F64 || t == PL_F32 || t == PL_F16;
+}
+
+static int refuse(enum pl_compression method, const char *why, struct pl_err *err)
+{
+    return pl_fail(err, PL_EUSE, "%s takes no %s", pl_compression_name(method), why);
+}
+
+int pl_wire_bytes(size_t *bytes, enum pl_compression method, const struct pl_wire_type *type,
+                  struct pl_err *err)
+{
+    size_t n, blocks, rows;
+    int rc = pl_wire_elements(&n, type, err);
+    if (rc) return rc;
+    switch (method) {
+    case PL_COMPRESS_NONE:
+        *bytes = n * (type->dtype == PL_BF16_T ? sizeof(float) : pl_dtype_size(type->dtype));
+        return PL_OK;
+    case PL_COMPRESS_FLOAT16:
+        if (!is_float(type->dtype)) return refuse(method, "integers and no bfloat16", err);
+        *bytes = 2 * n;
+        return PL_OK;
+    case PL_COMPRESS_MEANSTD16:
+        if (!is_float(type->dtype)) return refuse(method, "integers and no bfloat16", err);
+        if (!type->dims) return refuse(method, "scalars", err);
+        rows = n ? n / row_length(type) : 0;
+        *bytes = 2 * n + 2 * rows * sizeof(float);
+        return PL_OK;
+    case PL_COMPRESS_QUANTILE8:
+    case PL_COMPRESS_UNIFORM8:
+        if (!is_float(type->dtype) && type->dtype != PL_BF16_T) return refuse(method, "integers", err);
+        if (!n) return refuse(method, "empty tensors", err);
+        *bytes = 8 + PL_CODES * sizeof(float) + n;
+        return PL_OK;
+    case PL_COMPRESS_BLOCKWISE8:
+        blocks = pl_blocks(n, PL_WIRE_BLOCK);
+        *bytes = 16 + (blocks + PL_CODES) * sizeof(float) + n;
+        return PL_OK;
+    case PL_COMPRESSIONS: break;
+    }
+    return pl_fail(err, PL_EFORMAT, "tensor: compression %d, expected 0 to %d", (int)method,
+                   PL_COMPRESSIONS - 1);
+}
+
+static void put_u64(uint8_t *p, uint64_t x)
+{
+    memcpy(p, &x, sizeof x);
+}
+
+static int encode_meanstd(uint8_t *buffer, const struct pl_wire_type *type, const float *x, size_t n)
+{
+    size_t D = row_length(type), rows = n / D;
+    float *mean = pl_alloc(2 * rows, sizeof *mean);
+    if (!mean) return PL_ENOMEM;
+    pl_meanstd16_encode(buffer, mean, mean + rows, x, rows, D);
+    memcpy(buffer + 2 * n, mean, 2 * rows * sizeof *mean); /* means, then deviations */
+    pl_free(mean);
+    return PL_OK;
+}
+
+static int encode_table8(uint8_t *buffer, const struct pl_backend *be, enum pl_compression method,
+                         const float *x, size_t n)
+{
+    float table[PL_CODES];
+    uint8_t *codes = buffer + 8 + sizeof table;
+    int rc = method == PL_COMPRESS_UNIFORM8 ? be->uniform8_encode(codes, table, x, n)
+                                            : pl_quantile8_encode(codes, table, x, n);
+    put_u64(buffer, PL_CODES);
+    memcpy(buffer + 8, table, sizeof table);
+    return rc;
+}
+
+/* The optimizer's operations work in the backend's memory: there and back again. */
+struct blockwise {
+    float *x, *absmax;
+    uint8_t *codes;
+};
+
+static int blockwise_open(struct blockwise *w, const struct pl_backend *be, size_t n)
+{
+    w->x = be->alloc(n * sizeof *w->x);
+    w->absmax = be->alloc(pl_blocks(n, PL_WIRE_BLOCK) * sizeof *w->absmax);
+    w->codes = be->alloc(n);
+    return w->x && w->absmax && w->codes ? PL_OK : PL_ENOMEM;
+}
+
+static void blockwise_close(struct blockwise *w, const struct pl_backend *be)
+{
+    be->free(w->x);
+    be->free(w->absmax);
+    be->free(w->codes);
+}
+
+static int encode_blockwise(uint8_t *buffer, const struct pl_backend *be, const float *x, size_t n)
+{
+    size_t blocks = pl_blocks(n, PL_WIRE_BLOCK);
+    uint8_t *absmax = buffer + 16, *book = absmax + blocks * sizeof(float);
+    uint8_t *codes = book + PL_CODES * sizeof(float);
+    struct blockwise w;
+    float entries[PL_CODES];
+    int rc = blockwise_open(&w, be, n);
+    pl_codebook(entries, PL_MAP_SIGNED, PL_RULE_RUN);
+    put_u64(buffer, blocks);
+    put_u64(buffer + 8, PL_CODES);
+    memcpy(book, entries, sizeof entries);
+    if (!rc) rc = be->put(w.x, x, n * sizeof *x);
+    if (!rc) rc = be->quantize(w.codes, w.absmax, w.x, n, PL_WIRE_BLOCK, PL_MAP_SIGNED, PL_RULE_RUN);
+    if (!rc) rc = be->get(absmax, w.absmax, blocks * sizeof *w.absmax);
+    if (!rc) rc = be->get(codes, w.codes, n);
+    blockwise_close(&w, be);
+    return rc;
+}
+
+int pl_wire_encode(uint8_t *buffer, const struct pl_backend *be, enum pl_compression method,
+                   const struct pl_wire_type *type, const void *data, struct pl_err *err)
+{
+    size_t n, bytes;
+    float *wide = NULL;
+    const float *x = data;
+    int rc = pl_wire_bytes(&bytes, method, type, err);
+    if (!rc) rc = pl_wire_elements(&n, type, err);
+    if (rc) return rc;
+    if (method == PL_COMPRESS_NONE && type->dtype != PL_BF16_T) {
+        if (bytes) memcpy(buffer, data, bytes);
+        return PL_OK;
+    }
+    if (type->dtype != PL_F32) {
+        wide = pl_alloc(n, sizeof *wide);
+        if (!wide) return pl_fail(err, PL_ENOMEM, "tensor: no memory for %zu elements", n);
+        pl_to_float(wide, type->dtype, data, n);
+        x = wide;
+    }
+    switch (method) {
+    case PL_COMPRESS_NONE: memcpy(buffer, x, bytes); break;
+    case PL_COMPRESS_FLOAT16: rc = be->float16_encode(buffer, x, n); break;
+    case PL_COMPRESS_MEANSTD16: if (n) rc = encode_meanstd(buffer, type, x, n); break;
+    case PL_COMPRESS_QUANTILE8:
+    case PL_COMPRESS_UNIFORM8: rc = encode_table8(buffer, be, method, x, n); break;
+    case PL_COMPRESS_BLOCKWISE8: rc = encode_blockwise(buffer, be, x, n); break;
+    case PL_COMPRESSIONS: break;
+    }
+    pl_free(wide);
+    return rc ? pl_fail(err, rc, "tensor: %s: %s", pl_compression_name(method), pl_status_name(rc))
+              : PL_OK;
+}
+
+static uint64_t get_u64(const uint8_t *p)
+{
+    uint64_t x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+static int wrong(enum pl_compression method, const char *what, uint64_t got, uint64_t expected,
+                 struct pl_err *err)
+{
+    return pl_fail(err, PL_EFORMAT, "tensor: %s: %s %llu, expected %llu", pl_compression_name(method),
+                   what, (unsigned long long)got, (unsigned long long)expected);
+}
+
+int pl_wire_check(size_t *n, enum pl_compression method, const struct pl_wire_type *type,
+                  const uint8_t *buffer, size_t bytes, struct pl_err *err)
+{
+    size_t expected;
+    int rc = pl_wire_bytes(&expected, method, type, err);
+    if (rc == PL_EUSE) return PL_EFORMAT; /* the sentence fits: no honest peer sends that either */
+    if (!rc) rc = pl_wire_elements(n, type, err);
+    if (rc) return rc;
+    if (method == PL_COMPRESS_NONE && type->dtype == PL_BF16_T && bytes == 2 * *n) return PL_OK;
+    if (bytes != expected) return wrong(method, "buffer bytes", bytes, expected, err);
+    switch (method) {
+    case PL_COMPRESS_QUANTILE8:
+    case PL_COMPRESS_UNIFORM8:
+        if (get_u64(buffer) == PL_CODES) return PL_OK;
+        return wrong(method, "table entries", get_u64(buffer), PL_CODES, err);
+    case PL_COMPRESS_BLOCKWISE8:
+        if (get_u64(buffer) != pl_blocks(*n, PL_WIRE_BLOCK))
+            return wrong(method, "blocks", get_u64(buffer), pl_blocks(*n, PL_WIRE_BLOCK), err);
+        if (get_u64(buffer + 8) == PL_CODES) return PL_OK;
+        return wrong(method, "table entries", get_u64(buffer + 8), PL_CODES, err);
+    default: return PL_OK;
+    }
+}
+
+static int decode_meanstd(float *x, const struct pl_wire_type *type, const uint8_t *buffer, size_t n)
+{
+    size_t D = row_length(type), rows = n / D;
+    float *mean = pl_alloc(2 * rows, sizeof *mean);
+    if (!mean) return PL_ENOMEM;
+    memcpy(mean, buffer + 2 * n, 2 * rows * sizeof *mean);
+    pl_meanstd16_decode(x, buffer, mean, mean + rows, rows, D, type->dtype == PL_F16);
+    pl_free(mean);
+    return PL_OK;
+}
+
+static int decode_table8(float *x, const struct pl_backend *be, const uint8_t *buffer, size_t n)
+{
+    float table[PL_CODES];
+    memcpy(table, buffer + 8, sizeof table);
+    return be->table8_decode(x, buffer + 8 + sizeof table, table, n);
+}
+
+static int decode_blockwise(float *x, const struct pl_backend *be, const uint8_t *buffer, size_t n)
+{
+    size_t blocks = pl_blocks(n, PL_WIRE_BLOCK);
+    const uint8_t *absmax = buffer + 16, *book = absmax + blocks * sizeof(float);
+    const uint8_t *codes = book + PL_CODES * sizeof(float);
+    struct blockwise w;
+    float entries[PL_CODES];
+    int rc = blockwise_open(&w, be, n);
+    memcpy(entries, book, sizeof entries);
+    if (!rc) rc = be->put(w.absmax, absmax, blocks * sizeof *w.absmax);
+    if (!rc) rc = be->put(w.codes, codes, n);
+    if (!rc) rc = be->dequantize(w.x, w.codes, w.absmax, n, PL_WIRE_BLOCK, entries);
+    if (!rc) rc = be->get(x, w.x, n * sizeof *x);
+    blockwise_close(&w, be);
+    return rc;
+}
+
+int pl_wire_decode(void *data, const struct pl_backend *be, enum pl_compression method,
+                   const struct pl_wire_type *type, const uint8_t *buffer, size_t bytes,
+                   struct pl_err *err)
+{
+    size_t n;
+    float *wide = NULL, *x = data;
+    int rc = pl_wire_check(&n, method, type, buffer, bytes, err);
+    if (rc || !n) return rc;
+    if (method == PL_COMPRESS_NONE && bytes == n * pl_dtype_size(type->dtype)) {
+        memcpy(data, buffer, bytes);
+        return PL_OK;
+    }
+    if (type->dtype != PL_F32) {
+        x = wide = pl_alloc(n, sizeof *wide);
+        if (!wide) return pl_fail(err, PL_ENOMEM, "tensor: no memory for %zu elements", n);
+    }
+    switch (method) {
+    case PL_COMPRESS_NONE: memcpy(x, buffer, bytes); break;
+    case PL_COMPRESS_FLOAT16: rc = be->float16_decode(x, buffer, n); break;
+    case PL_COMPRESS_MEANSTD16: rc = decode_meanstd(x, type, buffer, n); break;
+    case PL_COMPRESS_QUANTILE8:
+    case PL_COMPRESS_UNIFORM8: rc = decode_table8(x, be, buffer, n); break;
+    case PL_COMPRESS_BLOCKWISE8: rc = decode_blockwise(x, be, buffer, n); break;
+    case PL_COMPRESSIONS: break;
+    }
+    if (!rc && wide) pl_from_float(data, type->dtype, wide, n);
+    pl_free(wide);
+    return rc ? pl_fail(err, rc, "tensor: %s: %s", pl_compression_name(method), pl_status_name(rc))
+              : PL_OK;
+}
