@@ -1,6 +1,5 @@
 /* compress.c - every method as its definition says. */
 #include "compress.h"
-#include "dtype.h"
 
 #include <float.h>
 #include <math.h>
@@ -99,14 +98,15 @@ static float through_half(float x)
     return pl_half_to_float(pl_half_from_float(x));
 }
 
-void pl_meanstd16_decode(float *x, const void *halves, const float *mean, const float *deviation,
-                         size_t rows, size_t D, int in_halves)
+void pl_meanstd16_decode(void *out, enum pl_dtype type, const void *halves, const float *mean,
+                         const float *deviation, size_t rows, size_t D)
 {
-    pl_to_float(x, PL_F16, halves, rows * D);
     for (size_t i = 0; i < rows * D; i++) {
-        float m = mean[i / D], s = deviation[i / D];
-        if (in_halves) x[i] = through_half(through_half(x[i] * through_half(s)) + through_half(m));
-        else x[i] = x[i] * s + m;
+        float h, m = mean[i / D], s = deviation[i / D];
+        pl_to_float(&h, PL_F16, (const char *)halves + 2 * i, 1);
+        if (type == PL_F64) ((double *)out)[i] = (double)h * s + m;
+        else if (type == PL_F32) ((float *)out)[i] = h * s + m;
+        else ((uint16_t *)out)[i] = pl_half_from_float(through_half(h * s) + m);
     }
 }
 

@@ -3,6 +3,7 @@
 #ifndef PL_COMPRESS_H
 #define PL_COMPRESS_H
 
+#include "dtype.h"
 #include "quant.h"
 
 #ifdef __cplusplus
@@ -41,9 +42,9 @@ pl_table8_decode_fn ref_table8_decode, fast_table8_decode, cuda_table8_decode;
  * Halves of (x - mean) / deviation, per row of D values; deviation at least FLT_EPSILON. */
 void pl_meanstd16_encode(void *halves, float *mean, float *deviation, const float *x, size_t rows,
                          size_t D);
-/* in_halves: the two operations are rounded to half precision, for tensors of that type. */
-void pl_meanstd16_decode(float *x, const void *halves, const float *mean, const float *deviation,
-                         size_t rows, size_t D, int in_halves);
+/* Into rows * D elements of `type` (float64, float32 or float16), each operation in that precision. */
+void pl_meanstd16_decode(void *out, enum pl_dtype type, const void *halves, const float *mean,
+                         const float *deviation, size_t rows, size_t D);
 /* Bins that hold equally many values each; the table as above. n >= 1. */
 int pl_quantile8_encode(uint8_t *codes, float table[PL_CODES], const float *x, size_t n);
 

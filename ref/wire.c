@@ -232,13 +232,13 @@ int pl_wire_check(size_t *n, enum pl_compression method, const struct pl_wire_ty
     }
 }
 
-static int decode_meanstd(float *x, const struct pl_wire_type *type, const uint8_t *buffer, size_t n)
+static int decode_meanstd(void *data, const struct pl_wire_type *type, const uint8_t *buffer, size_t n)
 {
     size_t D = row_length(type), rows = n / D;
     float *mean = pl_alloc(2 * rows, sizeof *mean);
     if (!mean) return PL_ENOMEM;
     memcpy(mean, buffer + 2 * n, 2 * rows * sizeof *mean);
-    pl_meanstd16_decode(x, buffer, mean, mean + rows, rows, D, type->dtype == PL_F16);
+    pl_meanstd16_decode(data, type->dtype, buffer, mean, mean + rows, rows, D);
     pl_free(mean);
     return PL_OK;
 }
@@ -279,17 +279,19 @@ int pl_wire_decode(void *data, const struct pl_backend *be, enum pl_compression 
         memcpy(data, buffer, bytes);
         return PL_OK;
     }
-    if (type->dtype != PL_F32) {
+    if (method == PL_COMPRESS_MEANSTD16) {
+        rc = decode_meanstd(data, type, buffer, n);
+    } else if (type->dtype != PL_F32) {
         x = wide = pl_alloc(n, sizeof *wide);
         if (!wide) return pl_fail(err, PL_ENOMEM, "tensor: no memory for %zu elements", n);
     }
     switch (method) {
     case PL_COMPRESS_NONE: memcpy(x, buffer, bytes); break;
     case PL_COMPRESS_FLOAT16: rc = be->float16_decode(x, buffer, n); break;
-    case PL_COMPRESS_MEANSTD16: rc = decode_meanstd(x, type, buffer, n); break;
     case PL_COMPRESS_QUANTILE8:
     case PL_COMPRESS_UNIFORM8: rc = decode_table8(x, be, buffer, n); break;
     case PL_COMPRESS_BLOCKWISE8: rc = decode_blockwise(x, be, buffer, n); break;
+    case PL_COMPRESS_MEANSTD16: /* done above, in the type's own precision */
     case PL_COMPRESSIONS: break;
     }
     if (!rc && wide) pl_from_float(data, type->dtype, wide, n);

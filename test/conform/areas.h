@@ -9,6 +9,7 @@
     X(clip) \
     X(dalle) \
     X(optim) \
+    X(quant) \
     X(tokenizer) \
     X(wire)
 
