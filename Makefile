@@ -77,7 +77,7 @@ $(BUILD)/libref.a: $(call obj,$(REF_C))
 ref: $(BUILD)/libref.a ## only the reference: a C compiler is all it needs
 
 # The fast backend brings its own OpenMP and OpenBLAS: the program starts without either.
-$(BUILD)/obj/fast/%.o: ALLFLAGS += -fopenmp
+$(BUILD)/obj/fast/%.o: ALLFLAGS += -fopenmp -O3
 fast: $(BUILD)/libpl_fast.so ## the OpenMP and OpenBLAS backend
 $(BUILD)/libpl_fast.so: $(call obj,$(FAST_C)) $(call obj,$(filter ref/base.c ref/mask.c ref/rotary.c,$(REF_C)))
 	$(CC) -shared -fopenmp $(SANITIZE) -o $@ $^ -lopenblas -lm

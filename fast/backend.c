@@ -1,0 +1,65 @@
+/* backend.c - the plug-in's door: which operations are done here, and by which kernels. */
+#include "fast.h"
+
+#include <cblas.h>
+#include <omp.h>
+#include <stdio.h>
+
+static int threads = 1;
+static enum pl_precision precision = PL_FLOAT32;
+
+int fast_threads(void) { return threads; }
+int fast_bf16(void) { return precision == PL_BF16; }
+
+int fast_has_bf16(void)
+{
+#if defined(__x86_64__) && defined(__GNUC__)
+    return __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl");
+#else
+    return 0;
+#endif
+}
+
+static const char *vectors(void)
+{
+#if defined(__x86_64__) && defined(__GNUC__)
+    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512dq"))
+        return "AVX-512";
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "AVX2";
+#endif
+    return "plain C";
+}
+
+static int set_threads(int n)
+{
+    threads = n > 0 ? n : omp_get_max_threads(); /* one a core, or what OMP_NUM_THREADS says */
+    return PL_OK;
+}
+
+static int set_precision(enum pl_precision p)
+{
+    precision = p;
+    return PL_OK;
+}
+
+int pl_backend_v1(struct pl_backend *be)
+{
+    /* OpenBLAS' own threads know nothing of OpenMP's and would fight them for the cores. */
+    openblas_set_num_threads(1);
+    set_threads(0);
+    set_precision(PL_FLOAT32);
+    be->name = "fast";
+    snprintf(be->note, sizeof be->note, "fast: OpenBLAS %s, %s kernels, bf16 %s, %d threads",
+             openblas_get_corename(), vectors(),
+             fast_has_bf16() ? "by AVX512-BF16" : "rounds operands only (no AVX512-BF16: no faster)",
+             threads);
+    be->set_threads = set_threads;
+    be->set_precision = set_precision;
+
+    be->linear = fast_linear;
+    be->linear_dx = fast_linear_dx;
+    be->linear_dw = fast_linear_dw;
+    return PL_OK;
+}

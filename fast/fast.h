@@ -1,0 +1,59 @@
+/* fast.h - what the files of this room share: threads, precision, kernels chosen at run time.
+ *
+ * Results never depend on the number of threads. So work is cut into pieces by its sizes alone, a
+ * piece is computed by one thread, and partial sums are added in the order of the pieces. */
+#ifndef PL_FAST_H
+#define PL_FAST_H
+
+#include "../ref/backend.h"
+
+/* Threads for parallel regions: `#pragma omp parallel for num_threads(fast_threads())`. */
+int fast_threads(void);
+/* 1 while PL_BF16 is set. */
+int fast_bf16(void);
+/* 1 if this CPU multiplies bfloat16 pairs (AVX512-BF16). */
+int fast_has_bf16(void);
+
+/* A function so marked exists once for AVX-512, once for AVX2 with FMA, and once for any CPU; the
+ * loader takes the best. Its loops are plain C, `#pragma omp simd` lets the compiler use whole
+ * vectors, and fast_fma stays one rounding everywhere: all three give the same bits. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define FAST_CLONES __attribute__((noinline, target_clones("arch=x86-64-v4", "arch=x86-64-v3", \
+                                                           "default")))
+#else
+#define FAST_CLONES
+#endif
+#define FAST_INLINE static inline __attribute__((always_inline))
+
+FAST_INLINE float fast_fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+
+/* Piece i of `total` things cut into equal pieces of at most `most`, multiples of `unit` but the
+ * last. */
+struct fast_piece {
+    int start, count;
+};
+FAST_INLINE int fast_pieces(int total, int most)
+{
+    return (total + most - 1) / most;
+}
+FAST_INLINE struct fast_piece fast_piece(int total, int most, int unit, int i)
+{
+    int n = fast_pieces(total, most), each = (total + n - 1) / n, start;
+    each = (each + unit - 1) / unit * unit;
+    start = i * each < total ? i * each : total;
+    return (struct fast_piece){ start, total - start < each ? total - start : each };
+}
+
+/* One product on one thread, row-major: C (m,n; rows ldc apart) = op(A) op(B) + beta C, over k
+ * terms; ta, tb: the operand is stored transposed. */
+void fast_product(int ta, int tb, int m, int n, int k, const float *a, int lda, const float *b,
+                  int ldb, float beta, float *c, int ldc);
+
+/* y (M,N) = x W^T + b for M <= FAST_FEW_ROWS; 0: not on this CPU, nothing was done. */
+#define FAST_FEW_ROWS 16
+int fast_few_rows(float *y, const float *x, const float *W, const float *b, int M, int K, int N);
+
+/* db (N) += column sums of dy (M,N). */
+void fast_column_sums(float *db, const float *dy, int M, int N);
+
+#endif

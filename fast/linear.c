@@ -1,0 +1,92 @@
+/* linear.c - OpenBLAS on pieces of the result, one BLAS thread each. Pieces of about 384 x 512 lose
+ * nothing against the whole product and feed many cores; their borders depend on the sizes alone.
+ * The bias is laid under the product instead of being added afterwards. With a few rows
+ * (generation) a product only reads W once, and OpenBLAS would copy all of it to repack it first:
+ * these go to rows.c. */
+#include "fast.h"
+
+#include <cblas.h>
+#include <string.h>
+
+#define ROWS 384
+#define COLS 512
+#define SMALL 100000.0 /* multiply-adds for which waking threads does not pay */
+
+void fast_product(int ta, int tb, int m, int n, int k, const float *a, int lda, const float *b,
+                  int ldb, float beta, float *c, int ldc)
+{
+    cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, m, n,
+                k, 1, a, lda, b, ldb, beta, c, ldc);
+}
+
+/* Where row i of an operand begins, or column i if it is stored transposed. */
+static const float *at(const float *x, int transposed, int row, int i)
+{
+    return x + (transposed ? (size_t)i : (size_t)i * (size_t)row);
+}
+
+/* The whole product (m,n) in pieces. bias (n) or NULL; beta counts only without a bias. */
+static void product(int ta, int tb, int m, int n, int k, const float *a, int lda, const float *b,
+                    int ldb, const float *bias, float beta, float *c)
+{
+    int down = fast_pieces(m, ROWS), across = fast_pieces(n, COLS);
+    #pragma omp parallel for schedule(dynamic, 1) num_threads(fast_threads()) \
+        if ((double)m * n * k > SMALL)
+    for (int i = 0; i < down * across; i++) {
+        struct fast_piece r = fast_piece(m, ROWS, 48, i % down), q = fast_piece(n, COLS, 32, i / down);
+        float *to = c + (size_t)r.start * (size_t)n + (size_t)q.start;
+        if (!r.count || !q.count) continue;
+        for (int j = 0; bias && j < r.count; j++)
+            memcpy(to + (size_t)j * (size_t)n, bias + q.start, (size_t)q.count * sizeof *to);
+        fast_product(ta, tb, r.count, q.count, k, at(a, ta, lda, r.start), lda,
+                     at(b, !tb, ldb, q.start), ldb, bias ? 1 : beta, to, n);
+    }
+}
+
+int fast_linear(float *y, const float *x, const float *W, const float *b, int M, int K, int N)
+{
+    if (M <= FAST_FEW_ROWS && fast_few_rows(y, x, W, b, M, K, N)) return PL_OK;
+    product(0, 1, M, N, K, x, K, W, K, b, 0, y);
+    return PL_OK;
+}
+
+int fast_linear_dx(float *dx, const float *dy, const float *W, int M, int K, int N, int add)
+{
+    product(0, 0, M, K, N, dy, N, W, K, NULL, add ? 1 : 0, dx);
+    return PL_OK;
+}
+
+#define SUM_COLS 256
+#define SUM_ROWS 64 /* in float32; these sums are added in double */
+
+/* db[n] += sum over rows of dy[m][n], for `count` neighbouring columns. */
+FAST_CLONES static void column_sums(float *restrict db, const float *restrict dy, int M, int N,
+                                    int count)
+{
+    double total[SUM_COLS] = { 0 };
+    for (int m0 = 0; m0 < M; m0 += SUM_ROWS) {
+        float sum[SUM_COLS] = { 0 };
+        for (int m = m0; m < M && m < m0 + SUM_ROWS; m++) {
+            const float *row = dy + (size_t)m * (size_t)N;
+            #pragma omp simd
+            for (int n = 0; n < count; n++) sum[n] += row[n];
+        }
+        for (int n = 0; n < count; n++) total[n] += sum[n];
+    }
+    for (int n = 0; n < count; n++) db[n] = (float)(db[n] + total[n]);
+}
+
+void fast_column_sums(float *db, const float *dy, int M, int N)
+{
+    #pragma omp parallel for schedule(dynamic, 1) num_threads(fast_threads()) \
+        if ((double)M * N > SMALL)
+    for (int n = 0; n < N; n += SUM_COLS)
+        column_sums(db + n, dy + n, M, N, N - n < SUM_COLS ? N - n : SUM_COLS);
+}
+
+int fast_linear_dw(float *dW, float *db, const float *dy, const float *x, int M, int K, int N)
+{
+    product(1, 0, N, K, M, dy, N, x, K, NULL, 1, dW);
+    if (db) fast_column_sums(db, dy, M, N);
+    return PL_OK;
+}
