@@ -1,0 +1,138 @@
+/* branch.c - see branch.h. */
+#include "branch.h"
+
+static float *value(const struct pl_blocks *s, size_t index)
+{
+    return pl_params_value(s->params, index);
+}
+
+static float *grad(const struct pl_blocks *s, size_t index)
+{
+    return pl_params_grad(s->params, index);
+}
+
+/* h = shift(norm(x)) */
+static int enter(const struct pl_blocks *s, float *h, float *norm, const float *x, size_t gain,
+                 size_t offset, int B, int n)
+{
+    const struct pl_backend *be = s->be;
+    int D = s->config->D, rc;
+    rc = be->layer_norm(norm, x, value(s, gain), value(s, offset), B * n, D, PL_NORM_EPS);
+    return rc ? rc : be->shift(h, norm, B, n, D, s->P, s->config->F);
+}
+
+/* dx += gradient of shift(norm(x)) at dh */
+static int leave(const struct pl_blocks *s, float *dx, float *dnorm, const float *dh, const float *x,
+                 size_t gain, size_t offset, int B, int n)
+{
+    const struct pl_backend *be = s->be;
+    int D = s->config->D, rc;
+    rc = be->shift_backward(dnorm, dh, B, n, D, s->P, s->config->F);
+    return rc ? rc : be->layer_norm_backward(dx, grad(s, gain), grad(s, offset), dnorm, x,
+                                             value(s, gain), B * n, D, PL_NORM_EPS, 1);
+}
+
+static int turn(const struct pl_blocks *s, float *qkv, int B, int n, int back)
+{
+    const struct pl_dalle_config *c = s->config;
+    if (!s->R) return PL_OK;
+    return s->be->rotary(qkv, s->cosine, s->sine, B, n, 3 * c->H, c->d, s->R, back);
+}
+
+int pl_attn_forward(const struct pl_blocks *s, int l, const struct pl_attn_kept *k,
+                    const struct pl_branch_scratch *w, const float *x, int B, int n)
+{
+    const struct pl_backend *be = s->be;
+    const struct pl_block *b = &s->list[l];
+    int M = B * n, D = s->config->D, E = s->E, rc;
+    if ((rc = enter(s, k->h, w->norm, x, b->f_gain, b->f_offset, B, n)) ||
+        (rc = be->linear(k->qkv, k->h, value(s, b->qkv), NULL, M, D, 3 * E)) ||
+        (rc = turn(s, k->qkv, B, n, 0)) || /* v too [spec dalle 6] */
+        (rc = be->attention(k->o, k->lse, k->qkv, B, n, s->config->H, s->config->d, &b->mask, NULL)))
+        return rc;
+    return be->linear(k->y, k->o, value(s, b->out), value(s, b->out_bias), M, E, D);
+}
+
+int pl_attn_backward(const struct pl_blocks *s, int l, const struct pl_attn_kept *k,
+                     const struct pl_branch_scratch *w, float *dx, const float *dy, const float *x,
+                     int B, int n)
+{
+    const struct pl_backend *be = s->be;
+    const struct pl_block *b = &s->list[l];
+    int M = B * n, D = s->config->D, E = s->E, rc;
+    float *dqkv = w->wide, *do_ = w->wide + 3 * (size_t)M * (size_t)E;
+    if ((rc = be->layer_scale_backward(w->dy, grad(s, b->f_scale), dy, k->y, value(s, b->f_scale),
+                                       M, D)) ||
+        (rc = be->linear_dw(grad(s, b->out), grad(s, b->out_bias), w->dy, k->o, M, E, D)) ||
+        (rc = be->linear_dx(do_, w->dy, value(s, b->out), M, E, D, 0)) ||
+        (rc = be->attention_backward(dqkv, do_, k->qkv, k->o, k->lse, B, n, s->config->H,
+                                     s->config->d, &b->mask, NULL)) ||
+        (rc = turn(s, dqkv, B, n, 1)) ||
+        (rc = be->linear_dw(grad(s, b->qkv), NULL, dqkv, k->h, M, D, 3 * E)) ||
+        (rc = be->linear_dx(w->dy, dqkv, value(s, b->qkv), M, D, 3 * E, 0)))
+        return rc;
+    return leave(s, dx, w->norm, w->dy, x, b->f_gain, b->f_offset, B, n);
+}
+
+int pl_feed_forward(const struct pl_blocks *s, int l, const struct pl_feed_kept *k,
+                    const struct pl_branch_scratch *w, const float *x, int B, int n)
+{
+    const struct pl_backend *be = s->be;
+    const struct pl_block *b = &s->list[l];
+    int M = B * n, D = s->config->D, rc;
+    struct pl_feed layer = { value(s, b->W1), value(s, b->b1), value(s, b->W2), value(s, b->b2) };
+    if ((rc = enter(s, k->h, w->norm, x, b->g_gain, b->g_offset, B, n))) return rc;
+    if (!k->z) return be->feed(k->y, k->h, &layer, M, D, 4 * D);
+    if ((rc = be->linear(k->z, k->h, layer.W1, layer.b1, M, D, 8 * D)) ||
+        (rc = be->geglu(k->gate, k->z, M, 4 * D)))
+        return rc;
+    return be->linear(k->y, k->gate, layer.W2, layer.b2, M, 4 * D, D);
+}
+
+/* w->dy becomes the gradient at the layer's input, from everything that was kept. */
+static int feed_from_kept(const struct pl_blocks *s, const struct pl_block *b,
+                          const struct pl_feed_kept *k, const struct pl_branch_scratch *w,
+                          const float *dy, int M)
+{
+    const struct pl_backend *be = s->be;
+    float *dgate = w->wide, *dz = k->z; /* z has done its service */
+    int D = s->config->D, rc;
+    if ((rc = be->layer_scale_backward(w->dy, grad(s, b->g_scale), dy, k->y, value(s, b->g_scale),
+                                       M, D)) ||
+        (rc = be->linear_dw(grad(s, b->W2), grad(s, b->b2), w->dy, k->gate, M, 4 * D, D)) ||
+        (rc = be->linear_dx(dgate, w->dy, value(s, b->W2), M, 4 * D, D, 0)) ||
+        (rc = be->geglu_backward(dz, dgate, k->z, M, 4 * D)) ||
+        (rc = be->linear_dw(grad(s, b->W1), grad(s, b->b1), dz, k->h, M, D, 8 * D)))
+        return rc;
+    return be->linear_dx(w->dy, dz, value(s, b->W1), M, D, 8 * D, 0);
+}
+
+/* The same from x alone; k->y is filled on the way. */
+static int feed_from_input(const struct pl_blocks *s, const struct pl_block *b,
+                           const struct pl_feed_kept *k, const struct pl_branch_scratch *w,
+                           const float *dy, const float *x, int B, int n)
+{
+    const struct pl_backend *be = s->be;
+    struct pl_feed layer = { value(s, b->W1), value(s, b->b1), value(s, b->W2), value(s, b->b2) };
+    struct pl_feed dlayer = { grad(s, b->W1), grad(s, b->b1), grad(s, b->W2), grad(s, b->b2) };
+    const float *scale = value(s, b->g_scale);
+    int M = B * n, D = s->config->D, rc;
+    size_t size = (size_t)M * (size_t)D;
+    float *dlayer_y = w->norm, *dh = w->dy;
+    /* The layer wants scale * dy before it gives the y that the scale's own gradient wants. */
+    if ((rc = enter(s, k->h, w->norm, x, b->g_gain, b->g_offset, B, n)) ||
+        (rc = be->fill(dlayer_y, 0, size)) ||
+        (rc = be->scale_add(dlayer_y, dy, scale, M, D, 1)) ||
+        (rc = be->feed_backward(k->y, dh, &dlayer, dlayer_y, k->h, &layer, M, D, 4 * D)))
+        return rc;
+    return be->layer_scale_backward(dlayer_y, grad(s, b->g_scale), dy, k->y, scale, M, D);
+}
+
+int pl_feed_backward(const struct pl_blocks *s, int l, const struct pl_feed_kept *k,
+                     const struct pl_branch_scratch *w, float *dx, const float *dy, const float *x,
+                     int B, int n)
+{
+    const struct pl_block *b = &s->list[l];
+    int rc = k->z ? feed_from_kept(s, b, k, w, dy, B * n) : feed_from_input(s, b, k, w, dy, x, B, n);
+    return rc ? rc : leave(s, dx, w->norm, w->dy, x, b->g_gain, b->g_offset, B, n);
+}

@@ -1,0 +1,54 @@
+/* branch.h - the two branches of a block, layer(shift(norm(x))), and their gradients. LayerScale and
+ * the sum with the other stream belong to whoever joins them. [TTT 3.1] [spec dalle 3 to 6] */
+#ifndef PL_BRANCH_H
+#define PL_BRANCH_H
+
+#include "blocks.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a forward pass leaves for the backward pass, all backend memory, M = B n positions. */
+struct pl_attn_kept {
+    float *h;   /* (M,D) what the layer got: normalised and shifted */
+    float *qkv; /* (M,3E) turned */
+    float *o;   /* (M,E) */
+    float *lse; /* (M,H) */
+    float *y;   /* (M,D) the branch's output */
+};
+struct pl_feed_kept {
+    float *h, *y; /* (M,D) as above */
+    float *z;     /* (M,8D) before the gate; NULL: not kept, the backward pass makes it again */
+    float *gate;  /* (M,4D) after it; NULL with z */
+};
+
+/* For the moment only, shared by all branches. */
+struct pl_branch_scratch {
+    float *norm; /* (M,D) */
+    float *dy;   /* (M,D) */
+    float *wide; /* (M,4E), and (M,4D) if z is kept; for backward passes alone */
+};
+
+/* k->y = the branch of block l at x (B,n,D). */
+int pl_attn_forward(const struct pl_blocks *s, int l, const struct pl_attn_kept *k,
+                    const struct pl_branch_scratch *w, const float *x, int B, int n);
+int pl_feed_forward(const struct pl_blocks *s, int l, const struct pl_feed_kept *k,
+                    const struct pl_branch_scratch *w, const float *x, int B, int n);
+
+/* dx += gradient of (scale * y) at dy, parameters' gradients likewise. The attention branch wants
+ * everything kept. The feed-forward branch wants it if z is; otherwise it starts from x and leaves
+ * k->y, so that a reversible block need not run the layer twice. dx is neither dy nor x. */
+int pl_attn_backward(const struct pl_blocks *s, int l, const struct pl_attn_kept *k,
+                     const struct pl_branch_scratch *w, float *dx, const float *dy, const float *x,
+                     int B, int n);
+int pl_feed_backward(const struct pl_blocks *s, int l, const struct pl_feed_kept *k,
+                     const struct pl_branch_scratch *w, float *dx, const float *dy, const float *x,
+                     int B, int n);
+
+#define PL_NORM_EPS 1e-5f
+
+#ifdef __cplusplus
+}
+#endif
+#endif
