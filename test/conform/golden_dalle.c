@@ -173,13 +173,16 @@ int golden_area_dalle(struct golden *g, const char *path, const char *stem)
     struct st_file *f;
     struct pl_err err;
     size_t n = strlen(path);
-    if (n > 5 && !strcmp(path + n - 5, ".json")) return is_companion(stem);
+    int known = 1;
+    if (n > 5 && !strcmp(path + n - 5, ".json"))
+        return is_companion(stem) || golden_dalle_model(g, NULL, stem);
     if (st_open(&f, path, &err)) {
         golden_fail(g, "file", "%s", err.text);
         return 1;
     }
     replay = kind_of(f);
     if (replay) replay(g, f);
+    else known = golden_dalle_model(g, f, stem);
     st_close(f);
-    return replay != NULL;
+    return known;
 }
