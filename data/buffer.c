@@ -1,0 +1,39 @@
+/* buffer.c - see buffer.h. */
+#include "buffer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void pl_buffer_add(struct pl_buffer *b, const void *data, size_t bytes)
+{
+    if (b->failed || !bytes) return;
+    if (bytes > b->room - b->bytes) {
+        size_t room = b->room + b->room / 2 + bytes + 64;
+        uint8_t *more = room > (size_t)PTRDIFF_MAX ? NULL : realloc(b->data, room);
+        if (!more) {
+            b->failed = 1;
+            return;
+        }
+        b->data = more;
+        b->room = room;
+    }
+    memcpy(b->data + b->bytes, data, bytes);
+    b->bytes += bytes;
+}
+
+void pl_buffer_byte(struct pl_buffer *b, uint8_t byte)
+{
+    pl_buffer_add(b, &byte, 1);
+}
+
+void pl_buffer_le32(struct pl_buffer *b, uint32_t x)
+{
+    uint8_t p[4] = { (uint8_t)x, (uint8_t)(x >> 8), (uint8_t)(x >> 16), (uint8_t)(x >> 24) };
+    pl_buffer_add(b, p, sizeof p);
+}
+
+void pl_buffer_clear(struct pl_buffer *b)
+{
+    free(b->data);
+    memset(b, 0, sizeof *b);
+}
