@@ -1,0 +1,103 @@
+/* balance.c - see balance.h. The peers solve this as a linear program; the water level is its exact
+ * solution, without a solver. */
+#include "balance.h"
+
+#include <math.h>
+
+static double fraction_at(double level, double bandwidth, int N)
+{
+    double w = (level * bandwidth - 1) / (N - 2);
+    return bandwidth > 0 ? fmin(fmax(w, 0), 1) : 0;
+}
+
+static double sum_at(double level, const double *b, int N)
+{
+    double sum = 0;
+    for (int i = 0; i < N; i++) sum += fraction_at(level, b[i], N);
+    return sum;
+}
+
+/* Unknown bandwidths filled in; returns how many peers reduce, negative for an error. */
+static int resolve(double *b, const double *bandwidth, int N, struct pl_err *err)
+{
+    double sum = 0;
+    int known = 0, reducers = 0;
+    for (int i = 0; i < N; i++) {
+        if (bandwidth[i] != PL_BANDWIDTH_UNKNOWN && !(bandwidth[i] >= 0 && isfinite(bandwidth[i])))
+            return pl_fail(err, PL_EUSE, "balance: bandwidth %d is %g, expected at least 0", i,
+                           bandwidth[i]);
+        if (bandwidth[i] > 0) sum += bandwidth[i], known++;
+    }
+    for (int i = 0; i < N; i++) {
+        b[i] = bandwidth[i] != PL_BANDWIDTH_UNKNOWN ? bandwidth[i] : known ? sum / known : 1;
+        reducers += b[i] > 0;
+    }
+    if (!reducers) return pl_fail(err, PL_EUSE, "balance: nobody in a group of %d has bandwidth", N);
+    return reducers;
+}
+
+static double water_level(const double *b, int N)
+{
+    double low = 0, high = 0;
+    for (int i = 0; i < N; i++) /* here the slowest reducer alone would take everything */
+        if (b[i] > 0) high = fmax(high, (N - 1) / b[i]);
+    for (;;) {
+        double middle = low + (high - low) / 2;
+        if (middle <= low || middle >= high) return high;
+        if (sum_at(middle, b, N) < 1) low = middle;
+        else high = middle;
+    }
+}
+
+int pl_balance_fractions(double *fraction, const double *bandwidth, int N, size_t total,
+                         size_t min_size, struct pl_err *err)
+{
+    double *b = fraction, largest = 0, least = (double)min_size / (double)total, level;
+    int reducers, known = 0;
+    if (N < 1 || N > PL_BALANCE_PEERS_MAX)
+        return pl_fail(err, PL_EUSE, "balance: %d peers, expected 1 to %d", N, PL_BALANCE_PEERS_MAX);
+    reducers = resolve(b, bandwidth, N, err);
+    if (reducers < 0) return reducers;
+    for (int i = 0; i < N; i++) known += bandwidth[i] > 0;
+    if (N <= 2 || !known) {
+        for (int i = 0; i < N; i++) fraction[i] = b[i] > 0 ? 1.0 / reducers : 0;
+    } else {
+        level = water_level(b, N);
+        for (int i = 0; i < N; i++) fraction[i] = fraction_at(level, b[i], N);
+    }
+    if (!known) return PL_OK;
+    for (int i = 0; i < N; i++) largest = fmax(largest, fraction[i]);
+    for (int i = 0; i < N; i++) {
+        if (largest >= least && fraction[i] < least) fraction[i] = 0;
+        fraction[i] = rint(fraction[i] * 1e9) / 1e9;
+    }
+    return PL_OK;
+}
+
+void pl_balance_round(size_t *share, const double *score, int N, size_t total)
+{
+    double sum = 0;
+    size_t given = 0;
+    for (int i = 0; i < N; i++) sum += score[i];
+    for (int i = 0; i < N; i++) {
+        share[i] = (size_t)((double)total * score[i] / sum);
+        given += share[i];
+    }
+    for (; given < total; given++) {
+        int best = 0;
+        for (int i = 1; i < N; i++)
+            if (score[i] / (double)(share[i] + 1) > score[best] / (double)(share[best] + 1)) best = i;
+        share[best]++;
+    }
+}
+
+int pl_balance(size_t *share, const double *bandwidth, int N, size_t total, size_t min_size,
+               struct pl_err *err)
+{
+    double *fraction = pl_alloc(N > 0 ? (size_t)N : 0, sizeof *fraction);
+    int rc = fraction ? pl_balance_fractions(fraction, bandwidth, N, total, min_size, err)
+                      : pl_fail(err, PL_ENOMEM, "balance: no memory for %d peers", N);
+    if (!rc) pl_balance_round(share, fraction, N, total);
+    pl_free(fraction);
+    return rc;
+}

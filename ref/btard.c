@@ -1,0 +1,169 @@
+/* btard.c - see btard.h. */
+#include "btard.h"
+
+#include <math.h>
+#include <string.h>
+
+#define WORDS (PL_HASH_BYTES / 4)
+
+static void put_le32(uint8_t *p, uint32_t x)
+{
+    for (int i = 0; i < 4; i++) p[i] = (uint8_t)(x >> 8 * i);
+}
+
+static uint32_t get_le32(const uint8_t *p)
+{
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+void pl_btard_commit(uint8_t hash[PL_HASH_BYTES], const struct pl_btard *b, const float *part,
+                     size_t d)
+{
+    b->hash(hash, part, d * sizeof *part); /* float32 is little-endian on every machine we run on */
+}
+
+int pl_btard_aggregate(float *aggregate, const struct pl_btard *b, pl_centered_clip_fn *clip,
+                       pl_median_fn *median, const float *x, int n, size_t d)
+{
+    struct pl_clip how = { b->tau, NULL, b->iterations, -1, -1 };
+    struct pl_clip_result result;
+    double *v = pl_alloc(d, sizeof *v);
+    int rc = v ? median(aggregate, x, n, d, 0) : PL_ENOMEM;
+    for (size_t k = 0; !rc && k < d; k++) v[k] = aggregate[k];
+    if (!rc) rc = clip(v, &result, x, NULL, n, d, &how);
+    for (size_t k = 0; !rc && k < d; k++) aggregate[k] = (float)v[k];
+    pl_free(v);
+    return rc;
+}
+
+void pl_btard_lot_commit(uint8_t hash[PL_HASH_BYTES], const struct pl_btard *b, uint32_t peer,
+                         const uint8_t x[PL_HASH_BYTES], const uint8_t salt[PL_HASH_BYTES])
+{
+    uint8_t message[4 + 2 * PL_HASH_BYTES];
+    put_le32(message, peer);
+    memcpy(message + 4, x, PL_HASH_BYTES);
+    memcpy(message + 4 + PL_HASH_BYTES, salt, PL_HASH_BYTES);
+    b->hash(hash, message, sizeof message);
+}
+
+int pl_btard_lot_holds(const struct pl_btard *b, const uint8_t hash[PL_HASH_BYTES], uint32_t peer,
+                       const uint8_t x[PL_HASH_BYTES], const uint8_t salt[PL_HASH_BYTES])
+{
+    uint8_t own[PL_HASH_BYTES];
+    pl_btard_lot_commit(own, b, peer, x, salt);
+    return !memcmp(own, hash, PL_HASH_BYTES);
+}
+
+void pl_btard_seed(uint8_t seed[PL_HASH_BYTES], const uint8_t *x, int n)
+{
+    memset(seed, 0, PL_HASH_BYTES);
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < PL_HASH_BYTES; k++) seed[k] ^= x[i * PL_HASH_BYTES + k];
+}
+
+void pl_btard_derive(uint8_t derived[PL_HASH_BYTES], const struct pl_btard *b,
+                     const uint8_t seed[PL_HASH_BYTES], uint32_t number)
+{
+    uint8_t message[PL_HASH_BYTES + 4];
+    memcpy(message, seed, PL_HASH_BYTES);
+    put_le32(message + PL_HASH_BYTES, number);
+    b->hash(derived, message, sizeof message);
+}
+
+void pl_btard_direction(double *z, size_t d, const struct pl_btard *b,
+                        const uint8_t seed[PL_HASH_BYTES], uint32_t part)
+{
+    uint8_t message[PL_HASH_BYTES + 8], block[PL_HASH_BYTES];
+    double sum = 0;
+    memcpy(message, seed, PL_HASH_BYTES);
+    put_le32(message + PL_HASH_BYTES, part);
+    for (size_t k = 0; k < d; k++) {
+        if (k % WORDS == 0) {
+            put_le32(message + PL_HASH_BYTES + 4, (uint32_t)(k / WORDS));
+            b->hash(block, message, sizeof message);
+        }
+        z[k] = get_le32(block + 4 * (k % WORDS)) / 0x1p31 - 1;
+        sum += z[k] * z[k];
+    }
+    for (size_t k = 0; k < d; k++) z[k] /= sqrt(sum);
+}
+
+void pl_btard_report(double *s, double *norm, const struct pl_btard *b, const double *z,
+                     const float *x, const float *aggregate, size_t d)
+{
+    double product = 0, squares = 0;
+    for (size_t k = 0; k < d; k++) {
+        double difference = (double)x[k] - aggregate[k];
+        product += z[k] * difference;
+        squares += difference * difference;
+    }
+    *norm = sqrt(squares);
+    *s = *norm > b->tau ? product * (b->tau / *norm) : product;
+}
+
+int pl_btard_report_holds(const struct pl_btard *b, double s, double norm, double reported_s,
+                          double reported_norm)
+{
+    return fabs(s - reported_s) <= b->tolerance && fabs(norm - reported_norm) <= b->tolerance;
+}
+
+int pl_btard_sum_holds(const struct pl_btard *b, double sum)
+{
+    return fabs(sum) <= b->tolerance;
+}
+
+int pl_btard_votes(int *recompute, const struct pl_btard *b, const double *norms, int n, int part)
+{
+    int votes = 0;
+    for (int i = 0; i < n; i++) votes += !(norms[(size_t)i * (size_t)n + (size_t)part] <= b->delta_max);
+    *recompute = 2 * votes > n;
+    return votes;
+}
+
+int pl_btard_validators(int *order, uint8_t round_seed[PL_HASH_BYTES], const struct pl_btard *b,
+                        const uint8_t seed[PL_HASH_BYTES], uint32_t round, const int *alive, int n)
+{
+    double *z = pl_alloc((size_t)n, sizeof *z);
+    if (!z) return PL_ENOMEM;
+    pl_btard_derive(round_seed, b, seed, round);
+    pl_btard_direction(z, (size_t)n, b, round_seed, PL_BTARD_VALIDATION);
+    for (int i = 0; i < n; i++) { /* insertion keeps ties in their order */
+        double key = z[i];
+        int at = i;
+        for (; at > 0 && z[at - 1] > key; at--) {
+            z[at] = z[at - 1];
+            order[at] = order[at - 1];
+        }
+        z[at] = key;
+        order[at] = alive[i];
+    }
+    pl_free(z);
+    return PL_OK;
+}
+
+int pl_btard_judge(struct pl_btard_verdict *verdict, const struct pl_btard *b,
+                   const struct pl_btard_round *r)
+{
+    size_t n = (size_t)r->n;
+    double *z = pl_alloc(r->d, sizeof *z);
+    if (!z) return PL_ENOMEM;
+    for (size_t j = 0; j < n; j++) {
+        double corrected = 0;
+        int recompute;
+        verdict->sums[j] = 0;
+        pl_btard_direction(z, r->d, b, r->seed, (uint32_t)j);
+        for (size_t i = 0; i < n; i++) {
+            double s, norm;
+            size_t at = i * n + j;
+            pl_btard_report(&s, &norm, b, z, r->sent + at * r->d, r->aggregate + j * r->d, r->d);
+            verdict->liars[at] = !pl_btard_report_holds(b, s, norm, r->reported_s[at], r->reported_norm[at]);
+            verdict->sums[j] += r->reported_s[at];
+            corrected += verdict->liars[at] ? s : r->reported_s[at];
+        }
+        verdict->shifted[j] = !pl_btard_sum_holds(b, corrected);
+        pl_btard_votes(&recompute, b, r->reported_norm, r->n, (int)j);
+        verdict->recompute[j] = (uint8_t)recompute;
+    }
+    pl_free(z);
+    return PL_OK;
+}

@@ -1,0 +1,73 @@
+/* dgc.c - see dgc.h. The paper guesses the threshold from a sample; here the selection is exact. */
+#include "dgc.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+double pl_dgc_sparsity(int stage)
+{
+    static const double stages[] = { 0.75, 0.9375, 0.984375, 0.996, 0.999 };
+    int last = (int)PL_COUNT(stages) - 1;
+    return stages[stage < last ? stage : last];
+}
+
+size_t pl_dgc_count(size_t n, double sparsity)
+{
+    /* less 1e-9, so that 1000 (1 - 0.999) is 1 and not 2 */
+    double count = ceil((double)n * (1 - sparsity) - 1e-9);
+    return count < 1 ? 1 : count < (double)n ? (size_t)count : n;
+}
+
+void pl_dgc_accumulate(double *u, double *a, const double *g, size_t n, double momentum,
+                       double limit)
+{
+    double sum = 0, factor;
+    for (size_t i = 0; i < n; i++) sum += g[i] * g[i];
+    factor = sqrt(sum) > limit ? limit / sqrt(sum) : 1;
+    for (size_t i = 0; i < n; i++) {
+        u[i] = momentum * u[i] + g[i] * factor;
+        a[i] += u[i];
+    }
+}
+
+struct entry {
+    double size;
+    uint32_t index;
+};
+
+static int larger_first(const void *p, const void *q)
+{
+    const struct entry *a = p, *b = q;
+    if (a->size != b->size) return a->size < b->size ? 1 : -1;
+    return a->index < b->index ? -1 : 1;
+}
+
+static int by_index(const void *p, const void *q)
+{
+    const struct entry *a = p, *b = q;
+    return a->index < b->index ? -1 : 1;
+}
+
+int pl_dgc_take(uint32_t *index, double *value, double *a, double *u, size_t n, size_t count)
+{
+    struct entry *entries = pl_alloc(n, sizeof *entries);
+    if (!entries) return PL_ENOMEM;
+    for (size_t i = 0; i < n; i++)
+        entries[i] = (struct entry){ isnan(a[i]) ? INFINITY : fabs(a[i]), (uint32_t)i };
+    qsort(entries, n, sizeof *entries, larger_first);
+    qsort(entries, count, sizeof *entries, by_index);
+    for (size_t k = 0; k < count; k++) {
+        size_t i = entries[k].index;
+        index[k] = (uint32_t)i;
+        value[k] = a[i];
+        a[i] = u[i] = 0;
+    }
+    pl_free(entries);
+    return PL_OK;
+}
+
+void pl_dgc_add(double *update, const uint32_t *index, const double *value, size_t count,
+                int workers)
+{
+    for (size_t k = 0; k < count; k++) update[index[k]] += value[k] / workers;
+}

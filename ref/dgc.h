@@ -1,0 +1,41 @@
+/* dgc.h - Deep Gradient Compression: only the largest entries travel, what stays at home is added
+ * up there. [Lin 2018, arXiv 1712.01887, 3, alg. 4] [spec numerics 14]
+ *
+ * Values are kept in double, as a yardstick for faster versions. Host memory. */
+#ifndef PL_DGC_H
+#define PL_DGC_H
+
+#include "base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The share of entries that is not sent at `stage` 0, 1, ... of the warm-up: 75 %, 93.75 %,
+ * 98.4375 %, 99.6 %, from then on 99.9 %. The paper's stages are epochs. */
+double pl_dgc_sparsity(int stage);
+
+/* Entries of n that are sent: ceil(n (1 - sparsity)), at least 1. */
+size_t pl_dgc_count(size_t n, double sparsity);
+
+/* One worker's step, without the sending:
+ *   g is clipped to Euclidean norm limit = (global threshold) / sqrt(workers)
+ *   u = momentum u + g          momentum correction
+ *   a = a + u                   what has not been sent yet
+ * g, u, a (n); g stays as it is. */
+void pl_dgc_accumulate(double *u, double *a, const double *g, size_t n, double momentum,
+                       double limit);
+
+/* Takes the `count` entries of a (n) with the largest |a|, ties to the lower index: index (count),
+ * ascending, value (count); a and u become 0 there (momentum factor masking). NaN counts as
+ * largest, so that it shows instead of hiding in the sums. PL_OK or PL_ENOMEM; count <= n. */
+int pl_dgc_take(uint32_t *index, double *value, double *a, double *u, size_t n, size_t count);
+
+/* update (n) += the entries / workers. */
+void pl_dgc_add(double *update, const uint32_t *index, const double *value, size_t count,
+                int workers);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,97 @@
+/* powersgd.c - see powersgd.h. The three products are linear's forward and its two gradients, so
+ * every backend has them. */
+#include "powersgd.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#define LEAST_NORM 1e-8
+
+void pl_powersgd_dims(size_t *rows, size_t *columns, const int64_t *shape, int axes)
+{
+    size_t axis[PL_POWERSGD_AXES_MAX] = { 1, 1 };
+    assert(0 <= axes && axes <= PL_POWERSGD_AXES_MAX);
+    for (int i = 0; i < axes; i++) axis[i] = (size_t)shape[i];
+    for (; axes > 2; axes--) {
+        int best = 0;
+        for (int i = 1; i + 1 < axes; i++)
+            if (axis[i] * axis[i + 1] < axis[best] * axis[best + 1]) best = i;
+        axis[best] *= axis[best + 1];
+        memmove(axis + best + 1, axis + best + 2, (size_t)(axes - best - 2) * sizeof *axis);
+    }
+    *rows = axis[0];
+    *columns = axis[1];
+}
+
+int pl_powersgd_pays(size_t rows, size_t columns, int axes, int rank, double least)
+{
+    double a = (double)rows, b = (double)columns;
+    return axes > 1 && 1 - rank * (a + b) / (a * b) >= least;
+}
+
+int pl_powersgd_init(struct pl_powersgd *s, const struct pl_backend *be, int a, int b, int r,
+                     const float *Q)
+{
+    size_t A = (size_t)a, B = (size_t)b, R = (size_t)r;
+    int rc;
+    *s = (struct pl_powersgd){ .be = be, .a = a, .b = b, .r = r };
+    s->M = be->alloc(A * B * sizeof(float));
+    s->Q = be->alloc(B * R * sizeof(float));
+    s->P = be->alloc(A * R * sizeof(float));
+    rc = s->M && s->Q && s->P ? be->put(s->Q, Q, B * R * sizeof(float)) : PL_ENOMEM;
+    if (rc) pl_powersgd_clear(s);
+    return rc;
+}
+
+void pl_powersgd_clear(struct pl_powersgd *s)
+{
+    if (s->be) {
+        s->be->free(s->M);
+        s->be->free(s->Q);
+        s->be->free(s->P);
+    }
+    memset(s, 0, sizeof *s);
+}
+
+int pl_powersgd_p(struct pl_powersgd *s, const float *G)
+{
+    int rc = s->be->axpy(s->M, 1, G, (size_t)s->a * (size_t)s->b);
+    return rc ? rc : s->be->linear_dx(s->P, s->M, s->Q, s->a, s->r, s->b, 0);
+}
+
+int pl_powersgd_q(struct pl_powersgd *s)
+{
+    size_t bytes = (size_t)s->a * (size_t)s->r * sizeof(float);
+    float *P = pl_alloc(bytes, 1);
+    int rc = P ? s->be->get(P, s->P, bytes) : PL_ENOMEM;
+    if (!rc) {
+        pl_orthogonalize(P, s->a, s->r);
+        rc = s->be->put(s->P, P, bytes);
+    }
+    pl_free(P);
+    if (!rc) rc = s->be->fill(s->Q, 0, (size_t)s->b * (size_t)s->r);
+    return rc ? rc : s->be->linear_dw(s->Q, NULL, s->M, s->P, s->a, s->r, s->b);
+}
+
+int pl_powersgd_restore(float *G, struct pl_powersgd *s)
+{
+    int rc = s->be->linear(G, s->P, s->Q, NULL, s->a, s->r, s->b);
+    return rc ? rc : s->be->axpy(s->M, -1, G, (size_t)s->a * (size_t)s->b);
+}
+
+void pl_orthogonalize(float *P_, int a, int r)
+{
+    float (*P)[r] = (float (*)[r])P_;
+    for (int i = 0; i < r; i++) {
+        double norm = 0;
+        for (int k = 0; k < a; k++) norm += (double)P[k][i] * P[k][i];
+        norm = fmax(sqrt(norm), LEAST_NORM);
+        for (int k = 0; k < a; k++) P[k][i] = (float)(P[k][i] / norm);
+        for (int j = i + 1; j < r; j++) {
+            double along = 0;
+            for (int k = 0; k < a; k++) along += (double)P[k][i] * P[k][j];
+            for (int k = 0; k < a; k++) P[k][j] = (float)(P[k][j] - along * P[k][i]);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+/* robust.c - see robust.h. */
+#include "robust.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static double distance(const float *x, const double *v, size_t d)
+{
+    double sum = 0;
+    for (size_t k = 0; k < d; k++) sum += (x[k] - v[k]) * (x[k] - v[k]);
+    return sqrt(sum);
+}
+
+int ref_centered_clip(double *v, struct pl_clip_result *result, const float *x,
+                      const double *weight, int n, size_t d, const struct pl_clip *clip)
+{
+    double *step = pl_alloc(d, sizeof *step), weights = 0;
+    if (!step) return PL_ENOMEM;
+    for (int i = 0; i < n; i++) weights += weight ? weight[i] : 1;
+    *result = (struct pl_clip_result){ 0 };
+    while (weights > 0 && result->iterations < clip->iterations) {
+        double tau = clip->taus ? clip->taus[result->iterations] : clip->tau, sum = 0, largest = 0;
+        memset(step, 0, d * sizeof *step);
+        result->clipped = 0;
+        for (int i = 0; i < n; i++) {
+            const float *xi = x + (size_t)i * d;
+            double far = distance(xi, v, d), factor = far > tau ? tau / far : 1;
+            result->clipped += !(far <= tau);
+            if (!isfinite(far)) continue;
+            factor *= (weight ? weight[i] : 1) / weights;
+            for (size_t k = 0; k < d; k++) step[k] += factor * (xi[k] - v[k]);
+        }
+        for (size_t k = 0; k < d; k++) {
+            v[k] += step[k];
+            sum += step[k] * step[k];
+            largest = fmax(largest, fabs(step[k]));
+        }
+        result->iterations++;
+        result->step = sqrt(sum);
+        if (result->step <= clip->stop_norm || largest <= clip->stop_largest) break;
+    }
+    pl_free(step);
+    return PL_OK;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    if (isnan(x) || isnan(y)) return isnan(x) - isnan(y);
+    if (x == y) return !!signbit(y) - !!signbit(x); /* zeros: the negative one first */
+    return x > y ? 1 : -1;
+}
+
+int ref_median(float *m, const float *x, int n, size_t d, int upper)
+{
+    float *column = pl_alloc((size_t)n, sizeof *column);
+    if (!column) return PL_ENOMEM;
+    for (size_t k = 0; k < d; k++) {
+        for (int i = 0; i < n; i++) column[i] = x[(size_t)i * d + k];
+        qsort(column, (size_t)n, sizeof *column, ascending);
+        m[k] = column[upper ? n / 2 : (n - 1) / 2];
+    }
+    pl_free(column);
+    return PL_OK;
+}
+
+double pl_clip_radius(double *bound2, double share, double noise)
+{
+    double b2 = *bound2;
+    *bound2 = 6.45 * share * b2 + 5 * noise * noise;
+    return 4 * sqrt((1 - share) * (b2 / 3 + noise * noise) / (sqrt(3) * share));
+}
