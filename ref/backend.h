@@ -8,6 +8,7 @@
 
 #include "adam.h"
 #include "attention.h"
+#include "average.h"
 #include "codebook.h"
 #include "compress.h"
 #include "conv.h"
@@ -18,6 +19,7 @@
 #include "loss.h"
 #include "norm.h"
 #include "quant.h"
+#include "robust.h"
 #include "rotary.h"
 #include "shift.h"
 #include "vector.h"
@@ -84,7 +86,11 @@ extern "C" {
     X(float16_decode, pl_float16_decode_fn) \
     X(uniform8_encode, pl_uniform8_encode_fn) \
     X(table8_decode, pl_table8_decode_fn) \
-    /* averaging */
+    /* averaging */ \
+    X(average_add, pl_average_add_fn) \
+    X(average_delta, pl_average_delta_fn) \
+    X(centered_clip, pl_centered_clip_fn) \
+    X(median, pl_median_fn)
 
 enum pl_precision { PL_FLOAT32, PL_BF16 };
 

@@ -25,7 +25,7 @@ void pl_btard_commit(uint8_t hash[PL_HASH_BYTES], const struct pl_btard *b, cons
 int pl_btard_aggregate(float *aggregate, const struct pl_btard *b, pl_centered_clip_fn *clip,
                        pl_median_fn *median, const float *x, int n, size_t d)
 {
-    struct pl_clip how = { b->tau, NULL, b->iterations, -1, -1 };
+    struct pl_clip how = { b->tau, NULL, b->iterations, -1, -1, 0 };
     struct pl_clip_result result;
     double *v = pl_alloc(d, sizeof *v);
     int rc = v ? median(aggregate, x, n, d, 0) : PL_ENOMEM;

@@ -15,11 +15,11 @@ static double distance(const float *x, const double *v, size_t d)
 int ref_centered_clip(double *v, struct pl_clip_result *result, const float *x,
                       const double *weight, int n, size_t d, const struct pl_clip *clip)
 {
-    double *step = pl_alloc(d, sizeof *step), weights = 0;
+    double *step = pl_alloc(d, sizeof *step), total = clip->total;
     if (!step) return PL_ENOMEM;
-    for (int i = 0; i < n; i++) weights += weight ? weight[i] : 1;
+    for (int i = 0; i < n && clip->total == 0; i++) total += weight ? weight[i] : 1;
     *result = (struct pl_clip_result){ 0 };
-    while (weights > 0 && result->iterations < clip->iterations) {
+    while (total > 0 && result->iterations < clip->iterations) {
         double tau = clip->taus ? clip->taus[result->iterations] : clip->tau, sum = 0, largest = 0;
         memset(step, 0, d * sizeof *step);
         result->clipped = 0;
@@ -28,7 +28,7 @@ int ref_centered_clip(double *v, struct pl_clip_result *result, const float *x,
             double far = distance(xi, v, d), factor = far > tau ? tau / far : 1;
             result->clipped += !(far <= tau);
             if (!isfinite(far)) continue;
-            factor *= (weight ? weight[i] : 1) / weights;
+            factor *= (weight ? weight[i] : 1) / total;
             for (size_t k = 0; k < d; k++) step[k] += factor * (xi[k] - v[k]);
         }
         for (size_t k = 0; k < d; k++) {

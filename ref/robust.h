@@ -16,6 +16,7 @@ struct pl_clip {
     int iterations;        /* >= 1 */
     double stop_norm;      /* end after a step whose Euclidean norm is at most this; < 0: never */
     double stop_largest;   /* the same for the step's largest element */
+    double total;          /* what the pulls are divided by; 0: the sum of the weights */
 };
 
 /* What came of it. */
@@ -31,7 +32,7 @@ struct pl_clip_result {
  *
  * weight (n) >= 0, or NULL for equal ones. An input at v itself has factor 1. An input that is
  * infinitely far or not a number has factor 0: it pulls nothing, but its weight counts. Weights
- * that sum to 0 leave v as it is. tau of infinity gives the weighted mean in one iteration.
+ * whose total is 0 leave v as it is. tau of infinity gives the weighted mean in one iteration.
  *
  * Tolerance against the reference: relative 1e-12 * sqrt(d) of the largest |x| that counts.
  * Returns PL_OK or PL_ENOMEM. */

@@ -6,6 +6,7 @@
 
 #define GOLDEN_AREAS(X) \
     /* one X(name) a line, in the order of the alphabet */ \
+    X(aggregate) \
     X(clip) \
     X(dalle) \
     X(optim) \

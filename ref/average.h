@@ -1,0 +1,93 @@
+/* average.h - the weighted mean of a group's tensors, part by part: what a reducer does with what
+ * reaches it, and a whole group in one process as the yardstick for the one over sockets.
+ * [TTT 2.1, communication; 3.3] [spec numerics 8] */
+#ifndef PL_AVERAGE_H
+#define PL_AVERAGE_H
+
+#include "partition.h"
+#include "quant.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Values as they travel, without a copy: what a reducer keeps of a part is its message. */
+struct pl_coded {
+    enum pl_compression method; /* NONE: float32; FLOAT16: halves; UNIFORM8: codes into the table */
+    const void *data;           /* n values of it, little-endian; float32 too may be unaligned */
+    float table[PL_CODES];      /* of UNIFORM8 */
+};
+
+/* Both work in host memory, and every backend gives the same bits: a group whose members have
+ * different hardware must agree on what was sent.
+ *
+ * sum[i] = sum[i] + weight * x[i], the product and the sum each rounded once. */
+typedef int pl_average_add_fn(float *sum, const struct pl_coded *x, float weight, size_t n);
+
+/* delta[i] = sum[i] / weight - x[i], each rounded once; all 0 if the weight is 0, since a mean of
+ * nothing changes nothing. */
+typedef int pl_average_delta_fn(float *delta, const float *sum, float weight,
+                                const struct pl_coded *x, size_t n);
+
+pl_average_add_fn ref_average_add, fast_average_add, cuda_average_add;
+pl_average_delta_fn ref_average_delta, fast_average_delta, cuda_average_delta;
+
+/* One part at its reducer. The mean depends on the order in which its senders are added: the order
+ * of arrival. All zero is a valid empty one. */
+struct pl_reducer {
+    const struct pl_backend *be;
+    size_t n, room;
+    float *sum, *values, *delta; /* values, delta: scratch */
+    double weight;               /* of all that was added */
+    int senders;
+};
+/* A new part of n values, in the memory of the one before. PL_OK or PL_ENOMEM. */
+int pl_reducer_begin(struct pl_reducer *r, const struct pl_backend *be, size_t n);
+void pl_reducer_clear(struct pl_reducer *r);
+
+/* The reducer's own values, n floats, which never were encoded. PL_EUSE for a weight that is
+ * negative or not finite. */
+int pl_reducer_add(struct pl_reducer *r, const float *x, double weight, struct pl_err *err);
+/* A sender's message: a tensor of one axis with n float32, encoded. Checked here. */
+int pl_reducer_add_message(struct pl_reducer *r, enum pl_compression method, const uint8_t *buffer,
+                           size_t bytes, double weight, struct pl_err *err);
+
+/* When all have been added: what the reducer itself adds to its n values; */
+int pl_reducer_delta(float *delta, struct pl_reducer *r, const float *x);
+/* and the answer to a sender, whose message is given once more: mean minus what that message
+ * decodes to, encoded by the message's own method. As long as the message: pl_wire_bytes. */
+int pl_reducer_reply(uint8_t *reply, struct pl_reducer *r, enum pl_compression method,
+                     const uint8_t *buffer, size_t bytes, struct pl_err *err);
+
+/* A sender adds an answer to its own values, which never were encoded: so everybody keeps their own
+ * error of the way out, and results differ a little between peers. */
+int pl_average_apply(float *x, size_t n, const struct pl_backend *be, enum pl_compression method,
+                     const uint8_t *reply, size_t bytes, struct pl_err *err);
+
+/* A whole group in one process. */
+enum pl_role {
+    PL_NODE,     /* sends, reduces its share */
+    PL_CLIENT,   /* sends, reduces nothing: nobody can dial it */
+    PL_AUXILIARY /* reduces only: has no tensors */
+};
+struct pl_member {
+    enum pl_role role;
+    double weight;        /* usually the samples in its gradient */
+    double fraction;      /* its share of the reducing; a client's is 0 */
+    float *const *tensor; /* in: its values, out: the group's mean as it sees it; NULL: auxiliary */
+};
+struct pl_group {
+    struct pl_member *member;
+    int members;
+    size_t tensors;
+    const size_t *elements;            /* (tensors) */
+    const enum pl_compression *method; /* (tensors) */
+    size_t part_bytes;
+    const int *order; /* (members): who arrives first at every reducer; NULL: in their order */
+};
+int pl_average_group(const struct pl_group *group, const struct pl_backend *be, struct pl_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
