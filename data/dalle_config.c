@@ -32,8 +32,12 @@ struct reading {
 
 static int refuse(struct reading *r, const char *key, const char *expected)
 {
+    char shown[61]; /* the key may be anybody's: one line it stays */
+    snprintf(shown, sizeof shown, "%s", key);
+    for (char *c = shown; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 127) *c = '?';
     if (r->rc == PL_OK)
-        r->rc = pl_fail(r->err, PL_EFORMAT, "%.200s: \"%.60s\": expected %s", r->source, key, expected);
+        r->rc = pl_fail(r->err, PL_EFORMAT, "%.200s: \"%s\": expected %s", r->source, shown, expected);
     return r->rc;
 }
 
