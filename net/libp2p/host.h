@@ -1,0 +1,139 @@
+/* host.h - a peer: listens, dials, keeps connections by peer ID, opens and serves streams.
+ * [spec libp2p-wire]
+ *
+ * Everything here is called on the loop's thread, and calls back on it, except host_open and
+ * host_close, which may come from any thread. No callback is called from inside the function that
+ * asked for it. */
+#ifndef PL_HOST_H
+#define PL_HOST_H
+
+#include "../bytes.h"
+#include "identity.h"
+#include "loop.h"
+#include "multiaddr.h"
+
+/* Limits, each against strangers. */
+#define HOST_LINKS_MAX 1024        /* connections, all together; the original trims at 512 */
+#define HOST_PER_ADDRESS_MAX 256   /* of them from one IP address; a NAT hides whole swarms */
+#define HOST_HALF_OPEN_MAX 128     /* accepted, not yet proven who they are */
+#define HOST_BUFFERED_MAX (256u << 20) /* bytes held for streams, all together */
+#define HOST_STREAM_LIMIT 10.0     /* s to agree on a stream's protocol */
+#define HOST_STALL_LIMIT 10.0      /* s that a socket may take nothing of what waits for it */
+#define HOST_PROTOCOLS_MAX 128     /* that we serve */
+#define HOST_LISTEN_MAX 16
+
+struct host;
+
+struct host_options {
+    const struct identity *me;     /* borrowed until host_close */
+    const char *const *listen;     /* multiaddrs "/ip4/0.0.0.0/tcp/0"; none: a peer that only dials */
+    size_t listen_count;
+    const char *const *announce;   /* multiaddrs told to others in place of the listening ones */
+    size_t announce_count;
+    int securities;                /* CONN_NOISE | CONN_TLS; 0: both */
+    int client_mode;               /* 1: serves neither look-ups nor relays, is in no routing table */
+    int relay;                     /* 1: carries connections for others */
+    const char *agent;             /* NULL: "potluck/VERSION" */
+};
+
+/* l is borrowed and outlives the host. When it returns, the host listens. */
+int host_open(struct host **h, struct loop *l, const struct host_options *o, struct pl_err *err);
+/* Ends what is under way (pending callbacks come with PL_EAGAIN), then frees it. NULL may be closed. */
+void host_close(struct host *h);
+
+struct loop *host_loop(const struct host *h);
+const struct peer_id *host_id(const struct host *h);
+const struct identity *host_identity(const struct host *h);
+/* Our addresses, /p2p/ID at the end: announced, listening, relayed. Returns how many there are and
+ * stores up to max. */
+size_t host_addresses(const struct host *h, struct multiaddr *out, size_t max);
+
+/* What others hear about: `context` is the watcher's. Any may be NULL. */
+struct host_events {
+    void (*connected)(void *context, const struct peer_id *peer);    /* its first connection */
+    void (*disconnected)(void *context, const struct peer_id *peer); /* its last one is gone */
+    void (*identified)(void *context, const struct peer_id *peer);   /* protocols, addresses known */
+};
+struct host_watch { /* in the watcher's struct */
+    struct host_events events;
+    void *context;
+    struct host_watch *next;
+};
+void host_watch(struct host *h, struct host_watch *w);
+void host_unwatch(struct host *h, struct host_watch *w);
+
+/* --- who is where ------------------------------------------------------------------------------ */
+
+#define HOST_ADDRESS_TTL 1800.0 /* s that an address is kept after we heard of it, as the original */
+
+/* For the address book; a /p2p at the address's end must be the peer. ttl_s 0: for good. */
+int host_learn(struct host *h, const struct peer_id *peer, const struct multiaddr *a, double ttl_s);
+size_t host_known(const struct host *h, const struct peer_id *peer, struct multiaddr *out, size_t max);
+int host_is_connected(const struct host *h, const struct peer_id *peer);
+/* Connected peers; returns how many there are and stores up to max. */
+size_t host_peers(const struct host *h, struct peer_id *out, size_t max);
+/* The far end of our best connection, for people and checks. PL_ENOTFOUND when there is none. */
+int host_remote_address(const struct host *h, const struct peer_id *peer, struct multiaddr *a);
+/* 1 if the peer has said in identify that it serves the protocol. */
+int host_peer_serves(const struct host *h, const struct peer_id *peer, const char *protocol);
+/* Our address as this peer sees it. PL_ENOTFOUND before it has said. */
+int host_observed(const struct host *h, const struct peer_id *peer, struct multiaddr *a);
+void host_disconnect(struct host *h, const struct peer_id *peer);
+
+/* status PL_OK, or why not, with a sentence that says which side to look at. */
+typedef void host_done(void *context, int status, const struct peer_id *peer,
+                       const struct pl_err *err);
+struct host_wait; /* gone once done was called */
+
+/* A connection to the peer: the one that is there, or dialled from the address book, or found by
+ * asking connected peers. NULL only without memory (done is not called then). */
+struct host_wait *host_connect(struct host *h, const struct peer_id *peer, double timeout_s,
+                               host_done *done, void *context);
+/* Dials an address, whatever is open already; it names its peer or else takes whoever answers. */
+struct host_wait *host_dial(struct host *h, const struct multiaddr *a, double timeout_s,
+                            host_done *done, void *context);
+/* done is not called any more. */
+void host_wait_cancel(struct host_wait *w);
+
+/* --- streams: channels ------------------------------------------------------------------------ */
+
+/* A channel: one stream of a connection, with its protocol agreed. Its owner is told what happens and closes it; nothing is
+ * called after channel_close. */
+struct channel;
+struct channel_events {
+    /* The dialler's stream has been agreed on. May be NULL. */
+    void (*open)(void *context, struct channel *s);
+    /* channel_data has grown, or ended. Also called after channel_resume. */
+    void (*readable)(void *context, struct channel *s);
+    /* What was written has gone to the socket; may be NULL. */
+    void (*drained)(void *context, struct channel *s);
+    /* Reset, refused or lost, with a sentence; the owner closes it. Not called for a clean end. */
+    void (*failed)(void *context, struct channel *s, int status, const char *why);
+};
+
+/* To a peer, connecting first if need be; written data wait until it is agreed. NULL: no memory. */
+struct channel *channel_open(struct host *h, const struct peer_id *peer, const char *protocol,
+                           double timeout_s, const struct channel_events *events, void *context);
+/* Serving: called with each new stream that has agreed on `protocol`; sets its events. */
+typedef void channel_opened(void *context, struct channel *s);
+int host_serve(struct host *h, const char *protocol, channel_opened *opened, void *context);
+void host_unserve(struct host *h, const char *protocol);
+void channel_listen(struct channel *s, const struct channel_events *events, void *context);
+
+const struct peer_id *channel_peer(const struct channel *s);
+struct host *channel_host(const struct channel *s);
+/* What has arrived and was not taken; *ended: nothing more will come. Borrowed until the next call. */
+const uint8_t *channel_data(const struct channel *s, size_t *n, int *ended);
+/* n bytes are done with: the other side may send as many more. */
+void channel_took(struct channel *s, size_t n);
+/* A message of n bytes in all is awaited: opens the window so far. PL_ELIMIT when too much is held. */
+int channel_expect(struct channel *s, size_t n);
+void channel_write(struct channel *s, const void *data, size_t n);
+size_t channel_queued(const struct channel *s); /* written, not yet handed to the connection */
+void channel_finish(struct channel *s);         /* FIN: we have written everything */
+/* Done with it: what is written still goes out if channel_finish was called and the other side has
+ * ended as well, else a reset. */
+void channel_close(struct channel *s);
+void channel_reset(struct channel *s); /* close at once, by RST */
+
+#endif
