@@ -6,7 +6,11 @@
 
 #define PAIRS(X) \
     /* one X(name) a line, in the order of the alphabet */ \
+    X(embed) \
     X(linear) \
+    X(norm) \
+    X(rotary) \
+    X(shift) \
     X(vector)
 
 #define DECLARE(name) pair_fn pair_##name;

@@ -1,0 +1,149 @@
+/* pair_norm.c - layer norm, LayerScale and their gradients. The bounds are the contract's; where it
+ * gives none, they follow from it: every sum of n terms costs (n + 8) * 2^-24 of the terms. */
+#include "pairs.h"
+
+#include <math.h>
+
+#define EPS 0x1p-24
+#define NORM_EPS 1e-5f
+
+static const struct { int M, D; double mean; } shapes[] = {
+    { 1, 1, 0 },
+    { 3, 7, 0 },
+    { 5, 33, 100 },   /* a mean a hundred times the deviation */
+    { 130, 65, 0 },
+    { 5120, 128, 0 },
+    { 1280, 1024, 0 },
+};
+
+/* One row's statistics in double: mean and 1/sqrt(var + eps). */
+static void moments(double *mean, double *inverse, const float *x, int D)
+{
+    double sum = 0, var = 0;
+    for (int i = 0; i < D; i++) sum += x[i];
+    *mean = sum / D;
+    for (int i = 0; i < D; i++) var += (x[i] - *mean) * (x[i] - *mean);
+    *inverse = 1 / sqrt(var / D + NORM_EPS);
+}
+
+static struct pair_f32 values(struct pair *p, size_t n, double mean)
+{
+    struct pair_f32 x = pair_normal(p, n, 1);
+    for (size_t i = 0; i < n; i++) x.at[0][i] += (float)mean;
+    pair_share(p, x.any);
+    return x;
+}
+
+static void norm(struct pair *p, int M, int D, double around, int in_place)
+{
+    size_t n = (size_t)M * (size_t)D;
+    if (!pair_case(p, "layer_norm", "M%d D%d mean%g%s", M, D, around, in_place ? " in place" : ""))
+        return;
+    struct pair_f32 x = values(p, n, around), gain = pair_normal(p, (size_t)D, 1);
+    struct pair_f32 offset = pair_normal(p, (size_t)D, 1), y = in_place ? x : pair_poison(p, n);
+    float *bound = pair_scratch(p, n);
+    for (int m = 0; m < M; m++) {
+        const float *row = x.at[0] + (size_t)m * (size_t)D;
+        double mean, inverse;
+        moments(&mean, &inverse, row, D);
+        for (int i = 0; i < D; i++)
+            bound[(size_t)m * (size_t)D + (size_t)i] =
+                (float)(fabs(gain.at[0][i]) * (fabs(row[i] - mean) + fabs(mean)) * inverse +
+                        fabs(offset.at[0][i]));
+    }
+    pair_work(p, 0, 8.0 * (double)n);
+    PAIR(p, layer_norm, y.at[s], x.at[s], gain.at[s], offset.at[s], M, D, NORM_EPS);
+    pair_within(p, "y", y.any, 16 * EPS, bound);
+}
+
+/* With h = (x - mean) * inverse, whose error is 16 EPS of size = |h| + |mean| * inverse, and
+ * g = dy * gain:  dx = inverse * (g - mean(g) - h * mean(g h)). */
+static void norm_backward(struct pair *p, int M, int D, double around, int add)
+{
+    size_t n = (size_t)M * (size_t)D;
+    if (!pair_case(p, "layer_norm_backward", "M%d D%d mean%g%s", M, D, around, add ? " add" : ""))
+        return;
+    struct pair_f32 x = values(p, n, around), gain = pair_normal(p, (size_t)D, 1);
+    struct pair_f32 dy = pair_normal(p, n, 1), dx = add ? pair_normal(p, n, 1) : pair_poison(p, n);
+    struct pair_f32 dgain = pair_normal(p, (size_t)D, 1), doffset = pair_normal(p, (size_t)D, 1);
+    float *bound = pair_scratch(p, n), *of_gain = pair_scratch(p, (size_t)D);
+    float *of_offset = pair_scratch(p, (size_t)D);
+    for (int i = 0; i < D; i++) {
+        of_gain[i] = fabsf(dgain.at[0][i]);
+        of_offset[i] = fabsf(doffset.at[0][i]);
+    }
+    for (int m = 0; m < M; m++) {
+        size_t row = (size_t)m * (size_t)D;
+        double mean, inverse, g_mean = 0, gh_mean = 0, squares = 0;
+        moments(&mean, &inverse, x.at[0] + row, D);
+        for (int i = 0; i < D; i++) {
+            double h = fabs(x.at[0][row + (size_t)i] - mean) * inverse, dyi = dy.at[0][row + (size_t)i];
+            double size = h + fabs(mean) * inverse;
+            g_mean += fabs(dyi * gain.at[0][i]) / D;
+            gh_mean += fabs(dyi * gain.at[0][i]) * size / D;
+            squares += size * size / D;
+            of_gain[i] += (float)(fabs(dyi) * size);
+            of_offset[i] += (float)fabs(dyi);
+        }
+        for (int i = 0; i < D; i++) {
+            double h = fabs(x.at[0][row + (size_t)i] - mean) * inverse, size = h + fabs(mean) * inverse;
+            double g = fabs((double)dy.at[0][row + (size_t)i] * gain.at[0][i]);
+            double d = inverse * (g + g_mean + size * gh_mean);
+            bound[row + (size_t)i] = (float)(d + (add ? fabsf(dx.at[0][row + (size_t)i]) : 0));
+        }
+    }
+    pair_work(p, 0, 12.0 * (double)n);
+    PAIR(p, layer_norm_backward, dx.at[s], dgain.at[s], doffset.at[s], dy.at[s], x.at[s], gain.at[s], M,
+         D, NORM_EPS, add);
+    pair_within(p, "dx", dx.any, 32 * EPS, bound); /* twice the error of h, of inverse, of the sums */
+    pair_within(p, "dgain", dgain.any, (M + 24) * EPS, of_gain);
+    pair_within(p, "doffset", doffset.any, (M + 8) * EPS, of_offset);
+}
+
+static void scale_add(struct pair *p, int M, int D, float sign)
+{
+    size_t n = (size_t)M * (size_t)D;
+    if (!pair_case(p, "scale_add", "M%d D%d sign%+g", M, D, sign)) return;
+    struct pair_f32 x = pair_normal(p, n, 1), y = pair_normal(p, n, 1), gain = pair_normal(p, (size_t)D, 1);
+    float *terms = pair_scratch(p, n);
+    for (size_t i = 0; i < n; i++)
+        terms[i] = fabsf(y.at[0][i]) + fabsf(gain.at[0][i % (size_t)D] * x.at[0][i]);
+    pair_work(p, 0, 12.0 * (double)n);
+    PAIR(p, scale_add, y.at[s], x.at[s], gain.at[s], M, D, sign);
+    pair_within(p, "y", y.any, 2 * 0x1p-23, terms);
+}
+
+static void scale_backward(struct pair *p, int M, int D, int in_place)
+{
+    size_t n = (size_t)M * (size_t)D;
+    if (!pair_case(p, "layer_scale_backward", "M%d D%d%s", M, D, in_place ? " in place" : "")) return;
+    struct pair_f32 x = pair_normal(p, n, 1), dy = pair_normal(p, n, 1);
+    struct pair_f32 dx = in_place ? dy : pair_poison(p, n);
+    struct pair_f32 gain = pair_normal(p, (size_t)D, 1), ds = pair_normal(p, (size_t)D, 1);
+    float *terms = pair_scratch(p, (size_t)D);
+    for (size_t i = 0; i < (size_t)D; i++) terms[i] = fabsf(ds.at[0][i]);
+    for (size_t i = 0; i < n; i++) terms[i % (size_t)D] += fabsf(dy.at[0][i] * x.at[0][i]);
+    pair_work(p, 0, 12.0 * (double)n);
+    PAIR(p, layer_scale_backward, dx.at[s], ds.at[s], dy.at[s], x.at[s], gain.at[s], M, D);
+    pair_exact(p, "dx", dx.any); /* one product */
+    pair_within(p, "ds", ds.any, (M + 8) * EPS, terms);
+}
+
+static void all(struct pair *p, int M, int D, double mean)
+{
+    for (int flag = 0; flag <= 1; flag++) {
+        norm(p, M, D, mean, flag);
+        norm_backward(p, M, D, mean, flag);
+        scale_add(p, M, D, flag ? -1.0f : 1.0f);
+        scale_backward(p, M, D, flag);
+    }
+}
+
+void pair_norm(struct pair *p)
+{
+    for (size_t i = 0; i < PL_COUNT(shapes); i++) all(p, shapes[i].M, shapes[i].D, shapes[i].mean);
+    for (int i = 0; i < 3; i++) {
+        int M = pair_int(p, 1, 100), D = pair_int(p, 1, 300);
+        all(p, M, D, 1);
+    }
+}
