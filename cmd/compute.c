@@ -1,0 +1,36 @@
+/* compute.c - see compute.h. */
+#include "compute.h"
+#include "cmd.h"
+
+#include <stdio.h>
+#include <string.h>
+
+int compute_option(struct compute *c, const char *cmd, int option, const char *value)
+{
+    switch (option) {
+    case COMPUTE_FIRST: c->backend = value; return 1;
+    case COMPUTE_FIRST + 1:
+        if (strcmp(value, "float32") && strcmp(value, "bf16")) {
+            fprintf(stderr, "potluck %s: --precision: '%.40s' is neither float32 nor bf16\n", cmd, value);
+            return PL_EUSE;
+        }
+        c->precision = value;
+        return 1;
+    case COMPUTE_FIRST + 2:
+        return cmd_integer(&c->threads, cmd, "--threads", value, 1, 1024) ? PL_EUSE : 1;
+    default: return 0;
+    }
+}
+
+int compute_open(struct pl_backend *be, const struct compute *c, const char *cmd)
+{
+    int bf16 = c->precision && !strcmp(c->precision, "bf16");
+    struct pl_err err;
+    int rc = pl_backend_open(be, c->backend ? c->backend : "auto", &err);
+    if (!rc && (rc = be->set_threads((int)c->threads)))
+        pl_fail(&err, rc, "backend %s does not run on %d threads", be->name, (int)c->threads);
+    if (!rc && bf16 && (rc = be->set_precision(PL_BF16)))
+        pl_fail(&err, rc, "backend %s offers no bf16", be->name);
+    if (rc) fprintf(stderr, "potluck %s: %s\n", cmd, err.text);
+    return rc;
+}

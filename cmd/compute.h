@@ -1,0 +1,32 @@
+/* compute.h - the options that say what computes: shared by every command that runs a model. */
+#ifndef PL_CMD_COMPUTE_H
+#define PL_CMD_COMPUTE_H
+
+#include "../ref/backend.h"
+
+#include <getopt.h>
+
+struct compute {
+    const char *backend; /* NULL: auto */
+    const char *precision;
+    int64_t threads;     /* 0: one a core */
+};
+
+/* Rows for a command's getopt_long table; values from COMPUTE_FIRST up are compute_option's. */
+#define COMPUTE_FIRST 1000
+#define COMPUTE_OPTIONS \
+    { "backend", required_argument, NULL, COMPUTE_FIRST }, \
+    { "precision", required_argument, NULL, COMPUTE_FIRST + 1 }, \
+    { "threads", required_argument, NULL, COMPUTE_FIRST + 2 }
+
+#define COMPUTE_USAGE \
+    "  --backend B      ref, fast, auto or ./library.so (default: auto)\n" \
+    "  --precision P    float32, or bf16 for matrix products (default: float32)\n" \
+    "  --threads N      threads to compute with (default: one a core)\n"
+
+/* 1: it was one of ours and is stored; 0: not ours; negative: a line was printed. */
+int compute_option(struct compute *c, const char *cmd, int option, const char *value);
+/* Opens the backend; prints one line on failure. */
+int compute_open(struct pl_backend *be, const struct compute *c, const char *cmd);
+
+#endif

@@ -1,0 +1,218 @@
+/* train_job.c - see train_job.h. A checkpoint holds the state right after a step and the data
+ * position of that moment: whatever comes after is done again, the same way. */
+#include "train_job.h"
+#include "progress.h"
+#include "train_log.h"
+#include "../data/checkpoint.h"
+#include "../data/dalle_config.h"
+#include "../ref/model/dalle_names.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define ROLLBACKS_MAX 5 /* in a row without a good step between them: it won't get better by itself */
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int number)
+{
+    (void)number;
+    interrupted = 1;
+}
+
+struct state {
+    const struct train_job *job;
+    struct pl_trainer *t;
+    struct train_log log;
+    struct progress progress;
+    json_t *position; /* of the data, right after the last step */
+    int32_t *text, *codes;
+    uint64_t first_step, saved_step;
+    double mean; /* seconds a step, running */
+    int rollbacks;
+};
+
+static json_t *aliases(const struct pl_dalle *m)
+{
+    size_t count;
+    struct pl_dalle_entry *entries = pl_dalle_state_dict(m, &count);
+    json_t *alias = json_object();
+    for (size_t i = 0; entries && i < count; i++)
+        if (entries[i].first != (long)i && entries[i].param >= 0)
+            json_object_set_new(alias, entries[i].name, json_string(entries[entries[i].first].name));
+    free(entries);
+    return alias;
+}
+
+static int save(struct state *s, struct pl_err *err)
+{
+    const struct train_job *job = s->job;
+    struct pl_checkpoint c = { .params = &s->t->model->params, .optimizer = s->t->optimizer };
+    char name[64], *path;
+    int rc;
+    snprintf(name, sizeof name, "checkpoint-%06llu.safetensors", (unsigned long long)s->t->step);
+    path = pl_path_join(job->out, name);
+    c.config = pl_dalle_config_to_json(&s->t->model->config);
+    c.alias = aliases(s->t->model);
+    c.training = json_pack("{s:I, s:I, s:O}", "step", (json_int_t)s->t->step, "optimizer_steps",
+                           (json_int_t)pl_optimizer_steps(s->t->optimizer), "data", s->position);
+    if (!path || !c.config || !c.alias || !c.training)
+        rc = pl_fail(err, PL_ENOMEM, "%s: no memory for a checkpoint", job->out);
+    else rc = pl_checkpoint_save(&c, path, err);
+    if (!rc) rc = pl_checkpoint_prune(job->out, job->keep, err);
+    if (!rc) s->saved_step = s->t->step;
+    json_decref(c.config);
+    json_decref(c.alias);
+    json_decref(c.training);
+    free(path);
+    return rc;
+}
+
+int train_job_load(struct pl_dalle *model, struct pl_trainer *t, struct train_source *source,
+                   const char *path, struct pl_err *err)
+{
+    struct st_file *f;
+    json_t *training = NULL;
+    int rc = st_open(&f, path, err);
+    if (rc) return rc;
+    rc = pl_checkpoint_load_params(&model->params, f, pl_dalle_find_param, err);
+    if (!rc && t) rc = pl_checkpoint_load_optimizer(&model->params, t->optimizer, f, err);
+    if (!rc && t && !(training = pl_checkpoint_json(f, "training", err))) rc = PL_EFORMAT;
+    if (!rc && t) {
+        json_int_t step = json_integer_value(json_object_get(training, "step"));
+        json_int_t steps = json_integer_value(json_object_get(training, "optimizer_steps"));
+        if (step < 0 || steps < 0 || !json_is_integer(json_object_get(training, "step")))
+            rc = pl_fail(err, PL_EFORMAT, "%s: metadata 'training' has no step", path);
+        t->step = (uint64_t)step;
+        pl_optimizer_set_steps(t->optimizer, (uint64_t)steps);
+        if (!rc && source)
+            rc = source->seek(source->context, json_object_get(training, "data"), err);
+        if (!rc && (rc = pl_trainer_keep(t))) pl_fail(err, rc, "%s: no memory", path);
+    }
+    json_decref(training);
+    st_close(f);
+    return rc;
+}
+
+static void show(struct state *s, const struct pl_train_report *r, int force)
+{
+    const struct train_job *job = s->job;
+    double rate = s->mean > 0 ? (double)r->samples / s->mean : 0;
+    char left[24], took[24];
+    progress_show(&s->progress, force,
+                  "step %llu of %llu  loss %.4f (text %.4f, image %.4f)  %.0f samples/s  %s gone, %s left",
+                  (unsigned long long)s->t->step, (unsigned long long)job->steps, r->loss.total,
+                  r->loss.text, r->loss.image, rate,
+                  progress_time(took, progress_elapsed(&s->progress)),
+                  progress_time(left, (double)(job->steps - s->t->step) * s->mean));
+}
+
+/* The samples of one step. PL_EFORMAT: numbers went bad, and the trainer is as it was. */
+static int accumulate(struct state *s, struct pl_err *err)
+{
+    const struct train_job *job = s->job;
+    int rc = PL_OK;
+    while (!rc && s->t->samples < (uint64_t)job->target_batch && !interrupted) {
+        int left = job->target_batch - (int)s->t->samples;
+        int B = left < job->micro_batch ? left : job->micro_batch;
+        rc = job->source.next(job->source.context, s->text, s->codes, B, err);
+        if (rc) return rc == PL_EFORMAT ? PL_EIO : rc; /* bad data is not bad numbers */
+        rc = pl_trainer_add(s->t, s->text, s->codes, B, err);
+    }
+    return rc;
+}
+
+static int one_step(struct state *s, struct pl_err *err)
+{
+    const struct train_job *job = s->job;
+    struct pl_train_report r;
+    double began = pl_seconds(), took;
+    int rc = accumulate(s, err);
+    if (interrupted && !rc) return PL_OK;
+    if (!rc) rc = pl_trainer_mean(s->t);
+    if (!rc) rc = pl_trainer_step(s->t, &r, err);
+    if (rc == PL_EFORMAT) { /* back at the last good state: say so, go on with other samples */
+        progress_end(&s->progress);
+        fprintf(stderr, "potluck %s: %s\n", job->cmd, err->text);
+        if (++s->rollbacks > ROLLBACKS_MAX)
+            return pl_fail(err, rc, "%d times in a row; a lower --lr may help", s->rollbacks);
+        return train_log_event(&s->log, s->t->step, "rollback", err->text, err);
+    }
+    if (rc) return rc;
+    s->rollbacks = 0;
+    took = pl_seconds() - began;
+    s->mean = s->mean > 0 ? 0.9 * s->mean + 0.1 * took : took;
+    json_decref(s->position);
+    if (!(s->position = job->source.position(job->source.context)))
+        return pl_fail(err, PL_ENOMEM, "no memory for the data position");
+    rc = train_log_step(&s->log, s->t->step, &r, (double)r.samples / took, err);
+    show(s, &r, s->t->step == job->steps);
+    if (!rc && job->save_every && s->t->step % (uint64_t)job->save_every == 0) {
+        rc = save(s, err);
+        if (!rc && (rc = pl_trainer_keep(s->t))) pl_fail(err, rc, "no memory for the last good state");
+    }
+    return rc;
+}
+
+static int prepare(struct state *s, struct pl_err *err)
+{
+    const struct train_job *job = s->job;
+    const struct pl_dalle_config *c = &s->t->model->config;
+    char *newest = NULL;
+    int rc = PL_OK;
+    if (mkdir(job->out, 0777) && errno != EEXIST)
+        return pl_fail(err, PL_EIO, "%s: %s", job->out, strerror(errno));
+    s->text = calloc((size_t)job->micro_batch * (size_t)c->T, sizeof *s->text);
+    s->codes = calloc((size_t)job->micro_batch * (size_t)c->F * (size_t)c->F, sizeof *s->codes);
+    if (!s->text || !s->codes) return pl_fail(err, PL_ENOMEM, "no memory for a batch");
+    if (job->resume) {
+        struct train_source source = job->source;
+        rc = pl_checkpoint_newest(&newest, job->out, err);
+        if (!rc && !newest) rc = pl_fail(err, PL_ENOTFOUND, "%s: no checkpoint to go on from", job->out);
+        if (!rc) rc = train_job_load(s->t->model, s->t, &source, newest, err);
+        if (!rc && !job->quiet) fprintf(stderr, "going on from %s\n", newest);
+        free(newest);
+    }
+    if (!rc && !(s->position = job->source.position(job->source.context)))
+        rc = pl_fail(err, PL_ENOMEM, "no memory for the data position");
+    s->first_step = s->saved_step = s->t->step;
+    return rc ? rc : train_log_open(&s->log, job->out, s->t->step, err);
+}
+
+int train_job_run(enum train_end *end, struct pl_trainer *trainer, const struct train_job *job)
+{
+    struct sigaction catch = { .sa_handler = on_signal }, old_int, old_term;
+    struct state s = { .job = job, .t = trainer };
+    struct pl_err err = { "" };
+    int rc;
+    interrupted = 0;
+    sigaction(SIGINT, &catch, &old_int);
+    sigaction(SIGTERM, &catch, &old_term);
+    progress_begin(&s.progress, job->quiet);
+    rc = prepare(&s, &err);
+    while (!rc && s.t->step < job->steps && !interrupted) {
+        if (job->seconds > 0 && progress_elapsed(&s.progress) > job->seconds) interrupted = 1;
+        else rc = one_step(&s, &err);
+    }
+    progress_end(&s.progress);
+    *end = s.t->step >= job->steps ? TRAIN_DONE : TRAIN_STOPPED;
+    /* The state of the last whole step, with the data position of that moment. */
+    if (!rc && (s.t->step != s.saved_step || s.t->step == 0)) rc = save(&s, &err);
+    if (!rc && s.t->step > s.first_step) rc = train_log_plot(job->out, job->published, &err);
+    if (rc) fprintf(stderr, "potluck %s: %s\n", job->cmd, err.text);
+    else if (*end == TRAIN_STOPPED)
+        fprintf(stderr, "stopped at step %llu of %llu; everything is saved in %s, go on with --resume\n",
+                (unsigned long long)s.t->step, (unsigned long long)job->steps, job->out);
+    sigaction(SIGINT, &old_int, NULL);
+    sigaction(SIGTERM, &old_term, NULL);
+    train_log_close(&s.log);
+    json_decref(s.position);
+    free(s.text);
+    free(s.codes);
+    return rc;
+}

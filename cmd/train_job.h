@@ -1,0 +1,43 @@
+/* train_job.h - one peer's whole training: batches in; progress, log, checkpoints and a model out.
+ * `potluck train` and `potluck demo` are both this. */
+#ifndef PL_CMD_TRAIN_JOB_H
+#define PL_CMD_TRAIN_JOB_H
+
+#include "../ref/model/train.h"
+
+#include <jansson.h>
+
+/* Where samples come from. Order must depend on the position alone. */
+struct train_source {
+    /* text (B,T), codes (B,I). */
+    int (*next)(void *context, int32_t *text, int32_t *codes, int B, struct pl_err *err);
+    json_t *(*position)(void *context);                                  /* new reference */
+    int (*seek)(void *context, const json_t *position, struct pl_err *err);
+    void *context;
+};
+
+struct train_job {
+    const char *cmd;   /* for messages */
+    const char *out;   /* folder for log, checkpoints, curve; made if it is not there */
+    const char *published; /* log to draw the curve over; NULL: none */
+    uint64_t steps;    /* to be at when done */
+    int target_batch, micro_batch;
+    int save_every, keep; /* steps between checkpoints (0: only at the end); how many stay (0: all) */
+    int resume;        /* go on from the newest checkpoint in `out` */
+    int quiet;
+    double seconds;    /* stop (and save) after so long; 0: no limit */
+    struct train_source source;
+};
+
+enum train_end { TRAIN_DONE, TRAIN_STOPPED /* Ctrl-C or the time limit: saved, may be resumed */ };
+
+/* Trains until job->steps. Prints progress and one line for each thing a user must know; on error
+ * one line and a negative status. SIGINT and SIGTERM are caught meanwhile. */
+int train_job_run(enum train_end *end, struct pl_trainer *trainer, const struct train_job *job);
+
+/* Parameters (and, when trainer is given, moments, step and data position) from a checkpoint.
+ * source may be NULL. */
+int train_job_load(struct pl_dalle *model, struct pl_trainer *trainer, struct train_source *source,
+                   const char *path, struct pl_err *err);
+
+#endif

@@ -1,0 +1,170 @@
+/* train_log.c - see train_log.h. */
+#include "train_log.h"
+#include "../data/file.h"
+#include "../data/plot.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LOG_MAX (1u << 30)
+
+/* The next line of a log as JSON, NULL at the end; *at moves on. Broken lines (a run that was killed
+ * while writing) are skipped. */
+static json_t *next_line(const char *text, size_t bytes, size_t *at)
+{
+    while (*at < bytes) {
+        const char *line = text + *at, *end = memchr(line, '\n', bytes - *at);
+        size_t n = end ? (size_t)(end - line) : bytes - *at;
+        json_t *entry = json_loadb(line, n, 0, NULL);
+        *at += n + 1;
+        if (json_is_object(entry)) return entry;
+        json_decref(entry);
+    }
+    return NULL;
+}
+
+/* Keeps the lines up to a step. */
+static int cut(const char *path, uint64_t step, struct pl_err *err)
+{
+    struct pl_file_out out;
+    char *text;
+    size_t bytes, at = 0;
+    json_t *entry;
+    int rc = pl_file_read((void **)&text, &bytes, path, LOG_MAX, err);
+    if (rc) return rc;
+    rc = pl_file_create(&out, path, err);
+    while (!rc && (entry = next_line(text, bytes, &at))) {
+        char *line = NULL;
+        if ((uint64_t)json_integer_value(json_object_get(entry, "step")) <= step)
+            line = json_dumps(entry, JSON_COMPACT | JSON_PRESERVE_ORDER);
+        if (line) {
+            rc = pl_file_append(&out, line, strlen(line), err);
+            if (!rc) rc = pl_file_append(&out, "\n", 1, err);
+        }
+        free(line);
+        json_decref(entry);
+    }
+    free(text);
+    if (!rc) return pl_file_commit(&out, err);
+    pl_file_discard(&out);
+    return rc;
+}
+
+int train_log_open(struct train_log *log, const char *folder, uint64_t step, struct pl_err *err)
+{
+    int rc = PL_OK;
+    memset(log, 0, sizeof *log);
+    log->path = pl_path_join(folder, "log.jsonl");
+    if (!log->path) return pl_fail(err, PL_ENOMEM, "%s: no memory", folder);
+    if (step && access(log->path, F_OK) == 0) rc = cut(log->path, step, err);
+    if (!rc && !(log->file = fopen(log->path, step ? "a" : "w")))
+        rc = pl_fail(err, PL_EIO, "%s: %s", log->path, strerror(errno));
+    if (rc) train_log_close(log);
+    return rc;
+}
+
+static int put(struct train_log *log, json_t *entry, struct pl_err *err)
+{
+    int failed = !entry || json_dumpf(entry, log->file, JSON_COMPACT | JSON_PRESERVE_ORDER) ||
+                 fputc('\n', log->file) == EOF || fflush(log->file);
+    json_decref(entry);
+    return failed ? pl_fail(err, PL_EIO, "%s: cannot write: %s", log->path, strerror(errno)) : PL_OK;
+}
+
+int train_log_step(struct train_log *log, uint64_t step, const struct pl_train_report *r,
+                   double samples_per_second, struct pl_err *err)
+{
+    return put(log, json_pack("{s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "step", (json_int_t)step,
+                              "samples", (json_int_t)r->samples, "loss", r->loss.total, "loss_text",
+                              r->loss.text, "loss_image", r->loss.image, "lr", r->lr, "grad_norm",
+                              r->grad_norm, "samples_per_second", samples_per_second), err);
+}
+
+int train_log_event(struct train_log *log, uint64_t step, const char *event, const char *text,
+                    struct pl_err *err)
+{
+    return put(log, json_pack("{s:I, s:s, s:s}", "step", (json_int_t)step, "event", event, "text",
+                              text), err);
+}
+
+void train_log_close(struct train_log *log)
+{
+    if (log->file) fclose(log->file);
+    free(log->path);
+    memset(log, 0, sizeof *log);
+}
+
+int train_curve_read(struct train_curve *c, const char *path, struct pl_err *err)
+{
+    char *text;
+    size_t bytes, at = 0, room = 0;
+    double samples = 0;
+    json_t *entry;
+    int rc;
+    memset(c, 0, sizeof *c);
+    rc = pl_file_read((void **)&text, &bytes, path, LOG_MAX, err);
+    if (rc) return rc;
+    for (size_t i = 0; i < bytes; i++) room += text[i] == '\n';
+    c->samples = calloc(room + 1, sizeof(double));
+    c->image = calloc(room + 1, sizeof(double));
+    c->text = calloc(room + 1, sizeof(double));
+    if (!c->samples || !c->image || !c->text)
+        rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+    while (!rc && (entry = next_line(text, bytes, &at))) {
+        const json_t *loss = json_object_get(entry, "loss_image");
+        if (loss && c->count <= room) {
+            samples += json_number_value(json_object_get(entry, "samples"));
+            c->samples[c->count] = samples;
+            c->image[c->count] = json_number_value(loss);
+            c->text[c->count++] = json_number_value(json_object_get(entry, "loss_text"));
+        }
+        json_decref(entry);
+    }
+    free(text);
+    if (rc) train_curve_clear(c);
+    return rc;
+}
+
+void train_curve_clear(struct train_curve *c)
+{
+    free(c->samples);
+    free(c->image);
+    free(c->text);
+    memset(c, 0, sizeof *c);
+}
+
+int train_log_plot(const char *folder, const char *published, struct pl_err *err)
+{
+    char *path = pl_path_join(folder, "log.jsonl"), *to = pl_path_join(folder, "loss.png");
+    struct train_curve ours = { 0 }, theirs = { 0 };
+    struct pl_plot plot = { .title = "loss", .x_label = "samples", .y_label = "nats a token",
+                            .log_y = 1 };
+    struct pl_curve curves[3];
+    struct pl_image image = { 0 };
+    size_t n = 0;
+    int rc = path && to ? train_curve_read(&ours, path, err) : pl_fail(err, PL_ENOMEM, "no memory");
+    if (!rc && published) rc = train_curve_read(&theirs, published, err);
+    if (!rc && ours.count) {
+        if (theirs.count)
+            curves[n++] = (struct pl_curve){ .label = "image, published run", .x = theirs.samples,
+                                             .y = theirs.image, .count = theirs.count };
+        curves[n++] = (struct pl_curve){ .label = "image", .x = ours.samples, .y = ours.image,
+                                         .count = ours.count };
+        curves[n++] = (struct pl_curve){ .label = "text", .x = ours.samples, .y = ours.text,
+                                         .count = ours.count };
+        for (size_t i = 0; i < n; i++) pl_plot_colour(curves[i].colour, i);
+        rc = pl_plot_draw(&image, &plot, curves, n);
+        if (rc) pl_fail(err, rc, "%s: %s", to, pl_status_name(rc));
+        else rc = pl_image_write_png(to, &image, err);
+        pl_image_clear(&image);
+    }
+    train_curve_clear(&ours);
+    train_curve_clear(&theirs);
+    free(path);
+    free(to);
+    return rc;
+}

@@ -1,0 +1,64 @@
+/* train.h - training without input or output: accumulation of micro-batches to a target batch, the
+ * schedule, the optimizer's step, and the way back when numbers go bad. [TTT 3.3] */
+#ifndef PL_TRAIN_H
+#define PL_TRAIN_H
+
+#include "dalle.h"
+#include "optimizer.h"
+#include "../schedule.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct pl_train_options {
+    struct pl_optimizer_options optimizer;
+    double peak;             /* learning rate at the end of the warm-up */
+    uint64_t warmup, total;  /* steps; the run: 3125 of 31250 */
+};
+
+struct pl_trainer {
+    struct pl_dalle *model; /* borrowed; opened with gradients */
+    struct pl_optimizer *optimizer;
+    struct pl_train_options options;
+    uint64_t step;    /* optimizer steps done, hivemind's local epoch */
+    uint64_t samples; /* accumulated since the last step */
+    struct pl_dalle_loss sum; /* of the losses of those samples, sample by sample */
+    /* private: the last good state */
+    float *good_value;
+    void **good_state;
+    uint64_t good_step, good_steps;
+};
+
+int pl_trainer_open(struct pl_trainer **t, struct pl_dalle *model,
+                    const struct pl_train_options *options, struct pl_err *err);
+void pl_trainer_close(struct pl_trainer *t);
+
+/* Adds B samples' gradients. PL_EFORMAT if the loss is not finite: then everything accumulated since
+ * the last step is dropped, parameters and moments are untouched, and training may go on with other
+ * samples. */
+int pl_trainer_add(struct pl_trainer *t, const int32_t *text, const int32_t *codes, int B,
+                   struct pl_err *err);
+
+/* The mean gradient of what was accumulated, in place in the parameters' gradients; what a swarm
+ * averages with weight t->samples. */
+int pl_trainer_mean(struct pl_trainer *t);
+
+struct pl_train_report {
+    double lr, grad_norm;
+    struct pl_dalle_loss loss; /* mean over the samples of this step */
+    uint64_t samples;
+};
+/* One optimizer step with the gradients that pl_trainer_mean (or an average of peers') left, then
+ * gradients are zeroed and step is one higher. PL_EFORMAT: the gradients, or the parameters after
+ * the step, are not finite; the trainer is then back at its last good state (t->step says where). */
+int pl_trainer_step(struct pl_trainer *t, struct pl_train_report *report, struct pl_err *err);
+
+/* Remembers the present state as the last good one (a copy of parameters and moments). Called at
+ * open; call it wherever losing less is worth the copy. */
+int pl_trainer_keep(struct pl_trainer *t);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
