@@ -31,7 +31,6 @@ struct state {
     struct train_log log;
     struct progress progress;
     json_t *position; /* of the data, right after the last step */
-    int32_t *text, *codes;
     uint64_t first_step, saved_step;
     double mean; /* seconds a step, running */
     int rollbacks;
@@ -118,11 +117,10 @@ static int accumulate(struct state *s, struct pl_err *err)
     const struct train_job *job = s->job;
     int rc = PL_OK;
     while (!rc && s->t->samples < (uint64_t)job->target_batch && !interrupted) {
-        int left = job->target_batch - (int)s->t->samples;
-        int B = left < job->micro_batch ? left : job->micro_batch;
-        rc = job->source.next(job->source.context, s->text, s->codes, B, err);
+        const int32_t *text, *codes;
+        rc = job->source.next(job->source.context, &text, &codes, err);
         if (rc) return rc == PL_EFORMAT ? PL_EIO : rc; /* bad data is not bad numbers */
-        rc = pl_trainer_add(s->t, s->text, s->codes, B, err);
+        rc = pl_trainer_add(s->t, text, codes, job->micro_batch, err);
     }
     return rc;
 }
@@ -162,14 +160,10 @@ static int one_step(struct state *s, struct pl_err *err)
 static int prepare(struct state *s, struct pl_err *err)
 {
     const struct train_job *job = s->job;
-    const struct pl_dalle_config *c = &s->t->model->config;
     char *newest = NULL;
     int rc = PL_OK;
     if (mkdir(job->out, 0777) && errno != EEXIST)
         return pl_fail(err, PL_EIO, "%s: %s", job->out, strerror(errno));
-    s->text = calloc((size_t)job->micro_batch * (size_t)c->T, sizeof *s->text);
-    s->codes = calloc((size_t)job->micro_batch * (size_t)c->F * (size_t)c->F, sizeof *s->codes);
-    if (!s->text || !s->codes) return pl_fail(err, PL_ENOMEM, "no memory for a batch");
     if (job->resume) {
         struct train_source source = job->source;
         rc = pl_checkpoint_newest(&newest, job->out, err);
@@ -212,7 +206,5 @@ int train_job_run(enum train_end *end, struct pl_trainer *trainer, const struct 
     sigaction(SIGTERM, &old_term, NULL);
     train_log_close(&s.log);
     json_decref(s.position);
-    free(s.text);
-    free(s.codes);
     return rc;
 }

@@ -7,10 +7,10 @@
 
 #include <jansson.h>
 
-/* Where samples come from. Order must depend on the position alone. */
+/* Where samples come from, micro_batch at a time. Order must depend on the position alone. */
 struct train_source {
-    /* text (B,T), codes (B,I). */
-    int (*next)(void *context, int32_t *text, int32_t *codes, int B, struct pl_err *err);
+    /* text (B,T), codes (B,I); valid until the next call. */
+    int (*next)(void *context, const int32_t **text, const int32_t **codes, struct pl_err *err);
     json_t *(*position)(void *context);                                  /* new reference */
     int (*seek)(void *context, const json_t *position, struct pl_err *err);
     void *context;
@@ -21,7 +21,7 @@ struct train_job {
     const char *out;   /* folder for log, checkpoints, curve; made if it is not there */
     const char *published; /* log to draw the curve over; NULL: none */
     uint64_t steps;    /* to be at when done */
-    int target_batch, micro_batch;
+    int target_batch, micro_batch; /* the second divides the first */
     int save_every, keep; /* steps between checkpoints (0: only at the end); how many stay (0: all) */
     int resume;        /* go on from the newest checkpoint in `out` */
     int quiet;

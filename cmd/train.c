@@ -1,0 +1,234 @@
+/* train.c - `potluck train`: a model from shards of captions and codes. */
+#include "cmd.h"
+#include "compute.h"
+#include "train_data.h"
+#include "train_job.h"
+#include "../data/dalle_config.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char usage[] =
+    "usage: potluck train [--data SHARDS ...] [--config NAME|FILE] [--out DIR] [OPTION ...]\n"
+    "\n"
+    "Trains a text-to-image transformer on pairs of captions and picture codes.\n"
+    "\n"
+    "  --data PATH      a shard, or a folder of *.parquet; may be repeated (default: the demo's)\n"
+    "  --without FILE   captions, one a line, that are held out\n"
+    "  --limit N        use only N pairs, evenly spread (default: all)\n"
+    "  --tokenizer FILE spiece.model (default: the demo's)\n"
+    "  --config C       run, middle, small, demo, or a JSON file (default: demo)\n"
+    "  --out DIR        log, checkpoints, loss curve (default: out/train)\n"
+    "  --steps N        optimizer steps (default: 1000)\n"
+    "  --target-batch N samples a step (default: 64; the run: 4096)\n"
+    "  --batch N        samples at a time, a divisor of the target (default: the target, at most 64)\n"
+    "  --optimizer O    lamb8, lamb32, adamw8 or adamw32 (default: lamb8, the run's)\n"
+    "  --lr X           peak learning rate (default: 0.01; the run: 0.0025 at batch 4096)\n"
+    "  --warmup X       share of the steps that warms up (default: 0.1)\n"
+    "  --activations A  reversible, recomputed or stored: less memory or more speed (default:\n"
+    "                   reversible)\n"
+    "  --seed N         of initial values and order (default: 1)\n"
+    "  --save-every N   steps between checkpoints (default: 100; 0: only at the end)\n"
+    "  --keep N         checkpoints that stay (default: 2; 0: all)\n"
+    "  --resume         go on from the newest checkpoint in --out, with the same other options\n"
+    "  --quiet          no progress\n"
+    COMPUTE_USAGE
+    "\n"
+    "Ctrl-C saves and stops. What comes next: potluck generate --model DIR \"a caption\"\n";
+
+enum { O_DATA = 1, O_WITHOUT, O_LIMIT, O_TOKENIZER, O_CONFIG, O_OUT, O_STEPS, O_TARGET, O_BATCH,
+       O_OPTIMIZER, O_LR, O_WARMUP, O_ACTIVATIONS, O_SEED, O_SAVE, O_KEEP, O_RESUME, O_QUIET };
+
+static const struct option options[] = {
+    { "data", required_argument, NULL, O_DATA },
+    { "without", required_argument, NULL, O_WITHOUT },
+    { "limit", required_argument, NULL, O_LIMIT },
+    { "tokenizer", required_argument, NULL, O_TOKENIZER },
+    { "config", required_argument, NULL, O_CONFIG },
+    { "out", required_argument, NULL, O_OUT },
+    { "steps", required_argument, NULL, O_STEPS },
+    { "target-batch", required_argument, NULL, O_TARGET },
+    { "batch", required_argument, NULL, O_BATCH },
+    { "optimizer", required_argument, NULL, O_OPTIMIZER },
+    { "lr", required_argument, NULL, O_LR },
+    { "warmup", required_argument, NULL, O_WARMUP },
+    { "activations", required_argument, NULL, O_ACTIVATIONS },
+    { "seed", required_argument, NULL, O_SEED },
+    { "save-every", required_argument, NULL, O_SAVE },
+    { "keep", required_argument, NULL, O_KEEP },
+    { "resume", no_argument, NULL, O_RESUME },
+    { "quiet", no_argument, NULL, O_QUIET },
+    COMPUTE_OPTIONS,
+    { "help", no_argument, NULL, 'h' },
+    { 0 },
+};
+
+struct wishes {
+    struct compute compute;
+    struct train_data data;
+    const char *config, *tokenizer, *optimizer;
+    enum pl_activations activations;
+    int64_t limit, steps, target, batch, seed, save_every, keep;
+    double lr, warmup;
+    struct train_job job;
+};
+
+static int choose(const char *flag, const char *text, const char *const *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(text, names[i])) return (int)i;
+    fprintf(stderr, "potluck train: %s: '%.40s' is none of", flag, text);
+    for (size_t i = 0; i < count; i++) fprintf(stderr, " %s", names[i]);
+    fputc('\n', stderr);
+    return PL_EUSE;
+}
+
+static const char *const activations[] = { "reversible", "recomputed", "stored" };
+static const char *const optimizers[] = { "lamb8", "lamb32", "adamw8", "adamw32" };
+
+static int take(struct wishes *w, int option, const char *value)
+{
+    struct pl_err err;
+    int rc;
+    switch (option) {
+    case O_DATA: rc = train_data_add(&w->data, value, &err); break;
+    case O_WITHOUT: rc = train_data_without(&w->data, value, &err); break;
+    case O_LIMIT: return cmd_integer(&w->limit, "train", "--limit", value, 1, INT32_MAX);
+    case O_TOKENIZER: w->tokenizer = value; return PL_OK;
+    case O_CONFIG: w->config = value; return PL_OK;
+    case O_OUT: w->job.out = value; return PL_OK;
+    case O_STEPS: return cmd_integer(&w->steps, "train", "--steps", value, 1, 1000000000);
+    case O_TARGET: return cmd_integer(&w->target, "train", "--target-batch", value, 1, 1 << 20);
+    case O_BATCH: return cmd_integer(&w->batch, "train", "--batch", value, 1, 1 << 16);
+    case O_OPTIMIZER:
+        w->optimizer = value;
+        return choose("--optimizer", value, optimizers, 4) < 0 ? PL_EUSE : PL_OK;
+    case O_LR: return cmd_real(&w->lr, "train", "--lr", value, 0, 1e3);
+    case O_WARMUP: return cmd_real(&w->warmup, "train", "--warmup", value, 0, 1);
+    case O_ACTIVATIONS:
+        rc = choose("--activations", value, activations, 3);
+        if (rc < 0) return rc;
+        w->activations = (enum pl_activations)rc;
+        return PL_OK;
+    case O_SEED: return cmd_integer(&w->seed, "train", "--seed", value, 0, INT64_MAX);
+    case O_SAVE: return cmd_integer(&w->save_every, "train", "--save-every", value, 0, 1000000000);
+    case O_KEEP: return cmd_integer(&w->keep, "train", "--keep", value, 0, 1000000);
+    case O_RESUME: w->job.resume = 1; return PL_OK;
+    case O_QUIET: w->job.quiet = 1; return PL_OK;
+    default: return compute_option(&w->compute, "train", option, value) > 0 ? PL_OK : PL_EUSE;
+    }
+    if (rc) fprintf(stderr, "potluck train: %s\n", err.text);
+    return rc;
+}
+
+static struct pl_optimizer_options optimizer_of(const char *name)
+{
+    struct pl_optimizer_options o;
+    if (!strcmp(name, "adamw8")) return pl_adam_options(0.045, 8);
+    if (!strcmp(name, "adamw32")) return pl_adam_options(0.045, 32);
+    o = pl_lamb_options();
+    if (!strcmp(name, "lamb32")) o.min_8bit = 0;
+    return o;
+}
+
+/* The largest divisor of the target that is at most 64. */
+static int64_t default_batch(int64_t target)
+{
+    int64_t b = target < 64 ? target : 64;
+    while (target % b) b--;
+    return b;
+}
+
+static int run(struct wishes *w, struct pl_err *err)
+{
+    struct pl_backend be;
+    struct pl_dalle_config config;
+    struct pl_dalle *model = NULL;
+    struct pl_trainer *trainer = NULL;
+    struct pl_train_options training = { .optimizer = optimizer_of(w->optimizer), .peak = w->lr };
+    enum train_end end;
+    char path[PATH_MAX + 64];
+    int rc;
+    if (compute_open(&be, &w->compute, "train")) return PL_EUSE;
+    rc = pl_dalle_config_find(&config, w->config, err);
+    if (!rc && !w->data.paths)
+        rc = train_data_add(&w->data, train_data_demo(path, sizeof path, "pairs.parquet"), err);
+    if (!rc)
+        rc = train_data_tokenizer(&w->data, w->tokenizer ? w->tokenizer
+                                  : train_data_demo(path, sizeof path, "t5_2k.model"), err);
+    if (!rc)
+        rc = train_data_open(&w->data, &config, w->job.micro_batch, (uint64_t)w->seed,
+                             (uint64_t)w->limit, &w->job.source, err);
+    if (!rc) rc = pl_dalle_open(&model, &config, &be, 1, err);
+    if (!rc && (rc = pl_dalle_init(model, (uint64_t)w->seed)))
+        pl_fail(err, rc, "initial values: %s", pl_status_name(rc));
+    if (!rc) {
+        model->activations = w->activations;
+        training.total = (uint64_t)w->steps;
+        training.warmup = (uint64_t)(w->warmup * (double)w->steps);
+        rc = pl_trainer_open(&trainer, model, &training, err);
+    }
+    if (rc) fprintf(stderr, "potluck train: %s\n", err->text);
+    else {
+        if (!w->job.quiet)
+            fprintf(stderr, "%s: %zu parameters in %zu tensors; backend %s\n", config.name,
+                    model->params.trainable, model->params.count, be.note);
+        rc = train_job_run(&end, trainer, &w->job);
+        if (!rc && end == TRAIN_DONE && !w->job.quiet) {
+            struct pairs_counts counts;
+            char text[256];
+            stream_counts(w->data.stream, &counts);
+            stream_counts_text(text, sizeof text, &counts);
+            fprintf(stderr, "%s\ntrained: the model, log.jsonl and loss.png are in %s\n"
+                    "next: potluck generate --model %s \"a caption\"\n", text, w->job.out, w->job.out);
+        }
+    }
+    pl_trainer_close(trainer);
+    pl_dalle_close(model);
+    return rc;
+}
+
+int cmd_train(int argc, char **argv)
+{
+    struct wishes w = {
+        .config = "demo", .optimizer = "lamb8", .activations = PL_REVERSIBLE, .steps = 1000,
+        .target = 64, .seed = 1, .save_every = 100, .keep = 2, .lr = 0.01, .warmup = 0.1,
+        .job = { .cmd = "train", .out = "out/train" },
+    };
+    struct pl_err err = { "" };
+    int option, rc = PL_OK;
+    while (!rc && (option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        if (option == 'h') {
+            fputs(usage, stdout);
+            train_data_close(&w.data);
+            return 0;
+        }
+        if (option == '?') {
+            fputs("'potluck train --help' lists the options\n", stderr);
+            rc = PL_EUSE;
+        } else rc = take(&w, option, optarg);
+    }
+    if (!rc && optind < argc) {
+        fprintf(stderr, "potluck train: '%.60s' is no option\n", argv[optind]);
+        rc = PL_EUSE;
+    }
+    if (!rc && !w.batch) w.batch = default_batch(w.target);
+    if (!rc && w.target % w.batch) {
+        fprintf(stderr, "potluck train: --batch: %lld does not divide the target batch %lld\n",
+                (long long)w.batch, (long long)w.target);
+        rc = PL_EUSE;
+    }
+    if (rc) {
+        train_data_close(&w.data);
+        return rc == PL_EUSE ? 2 : 1;
+    }
+    w.job.steps = (uint64_t)w.steps;
+    w.job.target_batch = (int)w.target;
+    w.job.micro_batch = (int)w.batch;
+    w.job.save_every = (int)w.save_every;
+    w.job.keep = (int)w.keep;
+    rc = run(&w, &err);
+    train_data_close(&w.data);
+    return rc ? 1 : 0;
+}

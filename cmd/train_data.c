@@ -1,0 +1,150 @@
+/* train_data.c - see train_data.h. */
+#include "train_data.h"
+#include "../data/file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define CAPTIONS_MAX (16u << 20) /* bytes of a file of captions */
+#define SHARDS_MAX 1000000
+
+static int append(char ***list, size_t *count, char *text)
+{
+    char **grown = text ? realloc(*list, (*count + 1) * sizeof *grown) : NULL;
+    if (!grown) {
+        free(text);
+        return PL_ENOMEM;
+    }
+    *list = grown;
+    grown[(*count)++] = text;
+    return PL_OK;
+}
+
+static int is_shard(const struct dirent *d)
+{
+    size_t n = strlen(d->d_name);
+    return n > 8 && !strcmp(d->d_name + n - 8, ".parquet");
+}
+
+int train_data_add(struct train_data *d, const char *path, struct pl_err *err)
+{
+    struct dirent **entries;
+    struct stat st;
+    int n, rc = PL_OK;
+    if (stat(path, &st)) return pl_fail(err, PL_EIO, "%s: %s", path, strerror(errno));
+    if (!S_ISDIR(st.st_mode))
+        return append(&d->path, &d->paths, strdup(path)) ? pl_fail(err, PL_ENOMEM, "%s: no memory", path)
+                                                         : PL_OK;
+    n = scandir(path, &entries, is_shard, alphasort);
+    if (n < 0) return pl_fail(err, PL_EIO, "%s: %s", path, strerror(errno));
+    if (n == 0) rc = pl_fail(err, PL_ENOTFOUND, "%s: no *.parquet in this folder", path);
+    if (n > SHARDS_MAX) rc = pl_fail(err, PL_ELIMIT, "%s: more than %d shards", path, SHARDS_MAX);
+    for (int i = 0; i < n; i++) {
+        if (!rc && append(&d->path, &d->paths, pl_path_join(path, entries[i]->d_name)))
+            rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+        free(entries[i]);
+    }
+    free(entries);
+    return rc;
+}
+
+int train_data_without(struct train_data *d, const char *path, struct pl_err *err)
+{
+    char *text, *save = NULL;
+    size_t bytes;
+    int rc = pl_file_read((void **)&text, &bytes, path, CAPTIONS_MAX, err);
+    if (rc) return rc;
+    for (char *line = strtok_r(text, "\r\n", &save); line && !rc; line = strtok_r(NULL, "\r\n", &save))
+        if (line[0] != '#' && append(&d->without, &d->withouts, strdup(line)))
+            rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+    free(text);
+    return rc;
+}
+
+int train_data_tokenizer(struct train_data *d, const char *path, struct pl_err *err)
+{
+    return unigram_open(&d->tokenizer, path, err);
+}
+
+static int next(void *context, const int32_t **text, const int32_t **codes, struct pl_err *err)
+{
+    struct train_data *d = context;
+    struct stream_batch batch;
+    int rc = stream_next(d->stream, &batch, err);
+    if (rc) return rc;
+    *text = batch.tokens;
+    *codes = batch.codes;
+    return PL_OK;
+}
+
+static json_t *position(void *context)
+{
+    struct train_data *d = context;
+    char *text = stream_position(d->stream);
+    json_t *value = text ? json_loads(text, 0, NULL) : NULL;
+    free(text);
+    return value;
+}
+
+static int seek(void *context, const json_t *value, struct pl_err *err)
+{
+    struct train_data *d = context;
+    char *text = json_is_object(value) ? json_dumps(value, JSON_COMPACT) : NULL;
+    int rc = text ? stream_restore(d->stream, text, err)
+                  : pl_fail(err, PL_EFORMAT, "the checkpoint holds no data position");
+    free(text);
+    return rc;
+}
+
+int train_data_open(struct train_data *d, const struct pl_dalle_config *config, int batch,
+                    uint64_t seed, uint64_t limit, struct train_source *source, struct pl_err *err)
+{
+    struct pairs_options o = {
+        .path = (const char *const *)d->path, .paths = d->paths, .tokenizer = d->tokenizer,
+        .text = config->T, .pad = config->pad, .cells = config->F * config->F, .codes = config->Vi,
+        .seed = seed, .without = (const char *const *)d->without, .withouts = d->withouts,
+        .limit = limit,
+    };
+    if (unigram_size(d->tokenizer) > config->V)
+        return pl_fail(err, PL_EUSE, "the tokenizer has %d ids, the model takes %d",
+                       unigram_size(d->tokenizer), config->V);
+    *source = (struct train_source){ next, position, seek, d };
+    return stream_open(&d->stream, &o, batch, 0, err);
+}
+
+void train_data_close(struct train_data *d)
+{
+    stream_close(d->stream);
+    unigram_close(d->tokenizer);
+    for (size_t i = 0; i < d->paths; i++) free(d->path[i]);
+    for (size_t i = 0; i < d->withouts; i++) free(d->without[i]);
+    free(d->path);
+    free(d->without);
+    memset(d, 0, sizeof *d);
+}
+
+const char *train_data_demo(char *text, size_t size, const char *file)
+{
+    const char *named = getenv("PL_DATA_DIR");
+    char folder[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", folder, sizeof folder - 1);
+    char *slash;
+    folder[n > 0 ? n : 0] = 0;
+    if ((slash = strrchr(folder, '/'))) *slash = 0;
+    if (named && *named) {
+        snprintf(text, size, "%s/%s", named, file);
+        return text;
+    }
+    snprintf(text, size, "%s/../data/demo/%s", folder, file); /* build/potluck of a source tree */
+    if (access(text, R_OK) == 0) return text;
+    snprintf(text, size, "%s/../share/potluck/demo/%s", folder, file); /* make install */
+    if (access(text, R_OK) == 0) return text;
+    snprintf(text, size, "data/demo/%s", file);
+    return text;
+}

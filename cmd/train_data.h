@@ -1,0 +1,33 @@
+/* train_data.h - the pairs that a command trains on: shards by file or folder, the tokenizer, what is
+ * held out; a stream of batches as a train_source. */
+#ifndef PL_CMD_TRAIN_DATA_H
+#define PL_CMD_TRAIN_DATA_H
+
+#include "train_job.h"
+#include "../data/stream.h"
+
+struct train_data {
+    char **path; /* shards */
+    size_t paths;
+    char **without; /* captions held out */
+    size_t withouts;
+    struct unigram *tokenizer;
+    struct stream *stream;
+};
+
+/* A file, or all *.parquet of a folder, in the order of the alphabet. */
+int train_data_add(struct train_data *d, const char *path, struct pl_err *err);
+/* One caption a line; empty lines and those that begin with # don't count. */
+int train_data_without(struct train_data *d, const char *path, struct pl_err *err);
+int train_data_tokenizer(struct train_data *d, const char *path, struct pl_err *err);
+
+/* Opens the stream for a model's sizes. limit: pairs to use, 0 all. */
+int train_data_open(struct train_data *d, const struct pl_dalle_config *config, int batch,
+                    uint64_t seed, uint64_t limit, struct train_source *source, struct pl_err *err);
+void train_data_close(struct train_data *d);
+
+/* Where the demo's files lie: $PL_DATA_DIR, else data/demo of the source tree or of the installation.
+ * text has room for `size`. */
+const char *train_data_demo(char *text, size_t size, const char *file);
+
+#endif
