@@ -91,7 +91,8 @@ test: test-deps ## install what tests need, build, run every test
 unit-programs: $(patsubst test/unit/%.c,$(BUILD)/test/%,$(UNIT_C))
 $(BUILD)/test/%: $(BUILD)/obj/test/unit/%.o $(BUILD)/libpotluck.a
 	@mkdir -p $(@D)
-	$(CC) $(SANITIZE) -o $@ $(filter %.o,$^) $(BUILD)/libpotluck.a -lcmocka $(LIBS)
+	$(CC) $(SANITIZE) -o $@ $(filter %.o,$^) $(BUILD)/libpotluck.a -lcmocka $(LDWRAP) $(LIBS)
+$(BUILD)/test/memory: LDWRAP = $(foreach f,malloc calloc realloc aligned_alloc strdup,-Wl,--wrap=$(f))
 
 conform: all ## golden values and pair tests against BACKEND=ref|fast|auto|./mine.so
 	$(BUILD)/potluck conform --golden test/golden --backend $(BACKEND)

@@ -25,7 +25,7 @@ void pl_plot_colour(uint8_t colour[3], size_t i)
 /* The value on the axis' own scale; NaN if it has none. */
 static double on_scale(const struct axis *a, double v)
 {
-    if (!isfinite(v)) return NAN;
+    if (!(fabs(v) <= 1e300)) return NAN; /* nor what would overflow the axis' span */
     if (!a->log) return v;
     return v > 0 ? log10(v) : NAN;
 }

@@ -1,0 +1,141 @@
+/* file.c - files that appear whole or not at all, whatever goes wrong in between. */
+#include "../../data/file.h"
+
+#include <dirent.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static char folder[] = "/tmp/potluck-file-XXXXXX", path[80];
+static struct pl_err err;
+
+static int setup(void **state)
+{
+    (void)state;
+    if (!mkdtemp(folder)) return -1;
+    snprintf(path, sizeof path, "%s/file", folder);
+    return pl_file_write(path, "old", 3, &err);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    unlink(path);
+    return rmdir(folder);
+}
+
+static void expect(const char *content)
+{
+    void *data;
+    size_t bytes;
+    assert_int_equal(pl_file_read(&data, &bytes, path, 1000, &err), PL_OK);
+    assert_int_equal(bytes, strlen(content));
+    assert_string_equal(data, content);
+    free(data);
+}
+
+static int files(void)
+{
+    DIR *d = opendir(folder);
+    int n = 0;
+    while (readdir(d)) n++;
+    closedir(d);
+    return n - 2; /* . and .. */
+}
+
+static void committed_or_not_at_all(void **state)
+{
+    struct pl_file_out out;
+    (void)state;
+    assert_int_equal(pl_file_create(&out, path, &err), PL_OK);
+    assert_int_equal(pl_file_append(&out, "new", 3, &err), PL_OK);
+    expect("old");
+    assert_int_equal(files(), 2);
+    pl_file_discard(&out);
+    pl_file_discard(&out); /* harmless */
+    assert_int_equal(files(), 1);
+    expect("old");
+    assert_int_equal(pl_file_write(path, "new", 3, &err), PL_OK);
+    assert_int_equal(files(), 1);
+    expect("new");
+    assert_int_equal(pl_file_write(path, "", 0, &err), PL_OK);
+    expect("");
+    assert_int_equal(pl_file_write(path, "old", 3, &err), PL_OK);
+}
+
+static void reading_is_limited(void **state)
+{
+    void *data;
+    size_t bytes;
+    (void)state;
+    assert_int_equal(pl_file_read(&data, &bytes, path, 2, &err), PL_ELIMIT);
+    assert_null(data);
+    assert_int_equal(pl_file_read(&data, &bytes, path, 3, &err), PL_OK);
+    free(data);
+    assert_int_equal(pl_file_read(&data, &bytes, folder, 1000, &err), PL_EIO);
+    assert_int_equal(pl_file_read(&data, &bytes, "/dev/zero", 1000, &err), PL_EIO);
+    assert_int_equal(pl_file_read(&data, &bytes, "/nowhere/x", 1000, &err), PL_EIO);
+    assert_non_null(strstr(err.text, "/nowhere/x: "));
+}
+
+/* As on a full disk: the write fails somewhere, the old file stays, no temporary one does. */
+static void a_full_disk(void **state)
+{
+    static char big[10000];
+    struct rlimit before, small;
+    (void)state;
+    memset(big, 'x', sizeof big);
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before);
+    small = before;
+    for (rlim_t limit = 0; limit < sizeof big; limit += 999) {
+        small.rlim_cur = limit;
+        setrlimit(RLIMIT_FSIZE, &small);
+        assert_int_equal(pl_file_write(path, big, sizeof big, &err), PL_EIO);
+        setrlimit(RLIMIT_FSIZE, &before);
+        assert_non_null(strstr(err.text, "cannot write"));
+        assert_int_equal(files(), 1);
+        expect("old");
+    }
+    assert_int_equal(pl_file_write("/nowhere/x", "x", 1, &err), PL_EIO);
+}
+
+/* A process killed while it writes leaves the old file; the next one that writes is not stopped by
+ * what is left. */
+static void a_kill_in_the_middle(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 3; round++) {
+        int status;
+        pid_t child = fork();
+        if (!child) {
+            struct pl_file_out out;
+            if (pl_file_create(&out, path, NULL) || pl_file_append(&out, "half", 4, NULL)) _exit(1);
+            raise(SIGKILL);
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFSIGNALED(status));
+        expect("old");
+    }
+    assert_int_equal(pl_file_write(path, "old", 3, &err), PL_OK);
+    expect("old");
+    assert_int_equal(system("rm -f /tmp/potluck-file-*/file.*.part"), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(committed_or_not_at_all),
+        cmocka_unit_test(reading_is_limited),
+        cmocka_unit_test(a_full_disk),
+        cmocka_unit_test(a_kill_in_the_middle),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,292 @@
+/* image.c - pictures in three formats, damaged ones, resampling, sheets and plots. Pillow's bytes
+ * are compared by `conform` (golden/clip). */
+#include "../../data/plot.h"
+#include "../../data/resize.h"
+#include "../../data/sheet.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include <jpeglib.h>
+#include <webp/encode.h>
+
+static struct pl_err err;
+
+/* A soft pattern, so that lossy formats keep it well. */
+static struct pl_image pattern(int width, int height, int channels)
+{
+    struct pl_image image;
+    assert_int_equal(pl_image_init(&image, width, height, channels), PL_OK);
+    for (int y = 0; y < height; y++)
+    for (int x = 0; x < width; x++)
+    for (int c = 0; c < channels; c++)
+        image.pixels[(y * width + x) * channels + c] =
+            (uint8_t)(128 + 100 * sin(0.07 * x + c) * cos(0.05 * y));
+    return image;
+}
+
+static void png_keeps_every_pixel(void **state)
+{
+    (void)state;
+    for (int channels = 1; channels <= 4; channels++) {
+        struct pl_image image = pattern(31, 17, channels), back;
+        void *data;
+        size_t bytes;
+        assert_int_equal(pl_image_encode_png(&data, &bytes, &image), PL_OK);
+        assert_int_equal(pl_image_decode(&back, data, bytes, "test", &err), PL_OK);
+        assert_int_equal(back.width, 31);
+        assert_int_equal(back.height, 17);
+        assert_int_equal(back.channels, channels);
+        assert_false(back.indexed);
+        assert_memory_equal(back.pixels, image.pixels, 31 * 17 * (size_t)channels);
+        pl_image_clear(&image);
+        pl_image_clear(&back);
+        free(data);
+    }
+}
+
+static uint8_t *make_jpeg(size_t *bytes, const struct pl_image *image)
+{
+    struct jpeg_compress_struct c;
+    struct jpeg_error_mgr errors;
+    unsigned char *data = NULL;
+    unsigned long n = 0;
+    c.err = jpeg_std_error(&errors);
+    jpeg_create_compress(&c);
+    jpeg_mem_dest(&c, &data, &n);
+    c.image_width = (JDIMENSION)image->width;
+    c.image_height = (JDIMENSION)image->height;
+    c.input_components = image->channels;
+    c.in_color_space = image->channels == 1 ? JCS_GRAYSCALE : image->channels == 3 ? JCS_RGB
+                                                                                   : JCS_CMYK;
+    jpeg_set_defaults(&c);
+    jpeg_set_quality(&c, 95, TRUE);
+    jpeg_start_compress(&c, TRUE);
+    while (c.next_scanline < c.image_height) {
+        uint8_t *row = image->pixels + c.next_scanline * (size_t)image->width * (size_t)image->channels;
+        jpeg_write_scanlines(&c, &row, 1);
+    }
+    jpeg_finish_compress(&c);
+    jpeg_destroy_compress(&c);
+    *bytes = n;
+    return data;
+}
+
+static uint8_t *make_webp(size_t *bytes, const struct pl_image *image)
+{
+    uint8_t *data = NULL;
+    int stride = image->width * image->channels;
+    *bytes = image->channels == 4
+        ? WebPEncodeLosslessRGBA(image->pixels, image->width, image->height, stride, &data)
+        : WebPEncodeLosslessRGB(image->pixels, image->width, image->height, stride, &data);
+    return data;
+}
+
+static int worst(const struct pl_image *a, const struct pl_image *b)
+{
+    int most = 0;
+    assert_int_equal(a->width, b->width);
+    assert_int_equal(a->height, b->height);
+    assert_int_equal(a->channels, b->channels);
+    for (int i = 0; i < a->width * a->height * a->channels; i++)
+        if (abs(a->pixels[i] - b->pixels[i]) > most) most = abs(a->pixels[i] - b->pixels[i]);
+    return most;
+}
+
+static void jpeg_in_grey_colour_and_print(void **state)
+{
+    (void)state;
+    for (int channels = 1; channels <= 4; channels++) {
+        struct pl_image image = pattern(45, 30, channels), back;
+        size_t bytes;
+        uint8_t *data;
+        if (channels == 2) {
+            pl_image_clear(&image);
+            continue;
+        }
+        data = make_jpeg(&bytes, &image);
+        assert_int_equal(pl_image_decode(&back, data, bytes, "test", &err), PL_OK);
+        if (channels == 4) { /* print colours as stored by Adobe, inverted: light = ink * black */
+            struct pl_image light;
+            assert_int_equal(pl_image_init(&light, 45, 30, 3), PL_OK);
+            for (int i = 0; i < 45 * 30; i++)
+                for (int c = 0; c < 3; c++)
+                    light.pixels[3 * i + c] =
+                        (uint8_t)((image.pixels[4 * i + c] * image.pixels[4 * i + 3] + 127) / 255);
+            pl_image_clear(&image);
+            image = light;
+        }
+        assert_in_range(worst(&image, &back), 0, 16);
+        pl_image_clear(&image);
+        pl_image_clear(&back);
+        free(data);
+    }
+}
+
+static void webp_with_and_without_alpha(void **state)
+{
+    (void)state;
+    for (int channels = 3; channels <= 4; channels++) {
+        struct pl_image image = pattern(33, 20, channels), back;
+        size_t bytes;
+        uint8_t *data = make_webp(&bytes, &image);
+        assert_int_equal(pl_image_decode(&back, data, bytes, "test", &err), PL_OK);
+        assert_int_equal(worst(&image, &back), 0);
+        pl_image_clear(&image);
+        pl_image_clear(&back);
+        WebPFree(data);
+    }
+}
+
+/* Every format, cut at every byte and with bytes flipped: a sentence or a picture, nothing else. */
+static void damaged_files(void **state)
+{
+    struct pl_image image = pattern(19, 11, 3), back;
+    (void)state;
+    for (int format = 0; format < 3; format++) {
+        void *data;
+        size_t bytes;
+        if (format == 0) pl_image_encode_png(&data, &bytes, &image);
+        else data = format == 1 ? make_jpeg(&bytes, &image) : make_webp(&bytes, &image);
+        for (size_t n = 0; n < bytes; n++) {
+            uint8_t *cut = malloc(n ? n : 1); /* exactly sized, for the address sanitizer */
+            memcpy(cut, data, n);
+            assert_int_not_equal(pl_image_decode(&back, cut, n, "test", &err), PL_OK);
+            assert_int_equal(strncmp(err.text, "test: ", 6), 0);
+            assert_null(back.pixels);
+            free(cut);
+        }
+        for (size_t i = 0; i < bytes; i++) {
+            ((uint8_t *)data)[i] ^= 0x55;
+            if (!pl_image_decode(&back, data, bytes, "test", &err)) pl_image_clear(&back);
+            ((uint8_t *)data)[i] ^= 0x55;
+        }
+        free(data);
+    }
+    pl_image_clear(&image);
+}
+
+/* 100,000 x 100,000 pixels in 60 bytes. */
+static void a_header_that_claims_too_much(void **state)
+{
+    static const uint8_t png[] = "\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\1\x86\xa0\0\1\x86\xa0\x08\x06\0\0\0"
+                                 "\xc4\x7e\xdb\x84\0\0\0\0IDAT\x35\xaf\x06\x1e";
+    struct pl_image image;
+    (void)state;
+    assert_int_not_equal(pl_image_decode(&image, png, sizeof png - 1, "test", &err), PL_OK);
+    assert_int_equal(pl_image_init(&image, IMAGE_SIDE_MAX + 1, 1, 3), PL_ELIMIT);
+    assert_int_equal(pl_image_init(&image, 0, 1, 3), PL_ELIMIT);
+    assert_int_equal(pl_image_init(&image, IMAGE_SIDE_MAX, IMAGE_SIDE_MAX, 3), PL_ELIMIT);
+    assert_int_equal(pl_image_decode(&image, "no picture", 10, "test", &err), PL_EFORMAT);
+}
+
+static void alpha_on_white(void **state)
+{
+    static const uint8_t in[] = { 10, 0, 200, 128, 50, 255 }; /* grey with alpha */
+    static const uint8_t white[] = { 255, 227, 50 }, drop[] = { 10, 200, 50 };
+    (void)state;
+    for (int alpha = PL_ALPHA_DROP; alpha <= PL_ALPHA_WHITE; alpha++) {
+        struct pl_image image;
+        assert_int_equal(pl_image_init(&image, 3, 1, 2), PL_OK);
+        memcpy(image.pixels, in, sizeof in);
+        assert_int_equal(pl_image_rgb(&image, (enum pl_alpha)alpha), PL_OK);
+        for (int i = 0; i < 9; i++)
+            assert_int_equal(image.pixels[i], (alpha ? white : drop)[i / 3]);
+        pl_image_clear(&image);
+    }
+}
+
+static void a_constant_stays_constant(void **state)
+{
+    static const int sizes[][4] = { { 1, 1, 9, 7 }, { 640, 480, 64, 64 }, { 3, 200, 300, 2 } };
+    (void)state;
+    for (size_t k = 0; k < PL_COUNT(sizes); k++)
+    for (int channels = 1; channels <= 4; channels++)
+    for (int filter = PL_BILINEAR; filter <= PL_BICUBIC; filter++) {
+        struct pl_image image, out;
+        assert_int_equal(pl_image_init(&image, sizes[k][0], sizes[k][1], channels), PL_OK);
+        memset(image.pixels, 255, (size_t)(sizes[k][0] * sizes[k][1] * channels));
+        assert_int_equal(pl_resize(&out, &image, sizes[k][2], sizes[k][3], (enum pl_filter)filter),
+                         PL_OK);
+        for (int i = 0; i < sizes[k][2] * sizes[k][3] * channels; i++)
+            assert_int_equal(out.pixels[i], 255);
+        pl_image_clear(&image);
+        pl_image_clear(&out);
+    }
+}
+
+static void squares_of_odd_pictures(void **state)
+{
+    struct pl_image image = pattern(1, 400, 3), out;
+    (void)state;
+    assert_int_equal(pl_resize_square(&out, &image, 64, PL_BICUBIC), PL_OK); /* through 64 x 25600 */
+    assert_int_equal(out.width, 64);
+    assert_int_equal(out.height, 64);
+    pl_image_clear(&out);
+    assert_int_equal(pl_resize_square(&out, &image, 256, PL_BICUBIC), PL_ELIMIT);
+    assert_null(out.pixels);
+    assert_int_equal(pl_image_crop(&out, &image, 1, 0, 1, 1), PL_EUSE);
+    assert_int_equal(pl_image_crop(&out, &image, 0, -1, 1, 1), PL_EUSE);
+    pl_image_clear(&image);
+}
+
+static void sheets(void **state)
+{
+    struct pl_image p[3] = { pattern(4, 4, 3), pattern(4, 4, 1), pattern(4, 4, 4) }, out;
+    (void)state;
+    assert_int_equal(pl_sheet(&out, p, 3, 2, 1), PL_OK);
+    assert_int_equal(out.width, 11);
+    assert_int_equal(out.height, 11);
+    assert_memory_equal(out.pixels + (1 * 11 + 1) * 3, p[0].pixels, 12); /* its first row */
+    assert_int_equal(out.pixels[0], 255);
+    pl_image_clear(&out);
+    assert_int_equal(pl_sheet(&out, p, 0, 8, 2), PL_OK);
+    pl_image_clear(&out);
+    assert_int_equal(pl_sheet(&out, p, 3, 0, 2), PL_EUSE);
+    assert_int_equal(pl_sheet(&out, p, 3, 30000, 2), PL_ELIMIT);
+    for (int i = 0; i < 3; i++) pl_image_clear(&p[i]);
+}
+
+/* Curves with holes, without points, of one value, of huge and tiny ones, on every kind of axis. */
+static void plots_of_strange_curves(void **state)
+{
+    static const double x[] = { 1, 2, 3, 4, 5, 6 };
+    static const double ys[][6] = {
+        { 5, 4, NAN, 3, INFINITY, 1 }, { 2, 2, 2, 2, 2, 2 }, { 0, 0, 0, 0, 0, 0 },
+        { -1e300, 1e300, 0, 1, 2, 3 }, { 1e-300, 1e300, 1, 1, 1, 1 },
+        { NAN, NAN, NAN, NAN, NAN, NAN }, { -1, -2, -3, -4, -5, -6 },
+    };
+    (void)state;
+    for (size_t k = 0; k < PL_COUNT(ys); k++)
+    for (int logs = 0; logs < 4; logs++)
+    for (size_t count = 0; count <= 6; count += 3) {
+        struct pl_plot plot = { "title", "x", NULL, 200, 150, logs & 1, logs >> 1 };
+        struct pl_curve curve = { "curve \x01 \xc3\xa9", x, ys[k], count, { 0 } };
+        struct pl_image out;
+        pl_plot_colour(curve.colour, k);
+        assert_int_equal(pl_plot_draw(&out, &plot, &curve, 1), PL_OK);
+        assert_int_equal(out.width, 200);
+        pl_image_clear(&out);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(png_keeps_every_pixel),
+        cmocka_unit_test(jpeg_in_grey_colour_and_print),
+        cmocka_unit_test(webp_with_and_without_alpha),
+        cmocka_unit_test(damaged_files),
+        cmocka_unit_test(a_header_that_claims_too_much),
+        cmocka_unit_test(alpha_on_white),
+        cmocka_unit_test(a_constant_stays_constant),
+        cmocka_unit_test(squares_of_odd_pictures),
+        cmocka_unit_test(sheets),
+        cmocka_unit_test(plots_of_strange_curves),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,182 @@
+/* safetensors.c - written and read back; every way a header can lie. */
+#include "../../data/file.h"
+#include "../../data/safetensors.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static char folder[] = "/tmp/potluck-st-XXXXXX", path[80];
+static struct pl_err err;
+
+static int setup(void **state)
+{
+    (void)state;
+    if (!mkdtemp(folder)) return -1;
+    snprintf(path, sizeof path, "%s/t.safetensors", folder);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    unlink(path);
+    return rmdir(folder);
+}
+
+static void what_was_written_is_read(void **state)
+{
+    static const float values[6] = { 1, -2, 0.5f, INFINITY, 1e-45f, 3e38f };
+    static const int16_t shorts[3] = { -32768, 0, 32767 };
+    struct st_writer *w = st_writer_new();
+    struct st_file *f;
+    const struct st_tensor *t;
+    float back[6];
+    (void)state;
+    assert_int_equal(st_writer_meta(w, "config", "{\"a\": 1}"), PL_OK);
+    assert_int_equal(st_writer_add(w, "z.weight", PL_F32, 2, (int64_t[]){ 2, 3 }, values), PL_OK);
+    assert_int_equal(st_writer_add(w, "caf\xc3\xa9", PL_I16, 1, (int64_t[]){ 3 }, shorts), PL_OK);
+    assert_int_equal(st_writer_add(w, "scalar", PL_F32, 0, NULL, values), PL_OK);
+    assert_int_equal(st_writer_add(w, "empty", PL_F64, 2, (int64_t[]){ 0, 5 }, values), PL_OK);
+    assert_int_equal(st_write(w, path, &err), PL_OK);
+    st_writer_free(w);
+    assert_int_equal(st_open(&f, path, &err), PL_OK);
+    assert_int_equal(f->count, 4);
+    assert_string_equal(st_meta(f, "config"), "{\"a\": 1}");
+    assert_null(st_meta(f, "nothing"));
+    t = st_find(f, "z.weight");
+    assert_int_equal(t->n, 6);
+    st_to_float(back, t);
+    assert_memory_equal(back, values, sizeof back);
+    t = st_find(f, "caf\xc3\xa9");
+    st_to_float(back, t);
+    assert_true(back[0] == -32768 && back[2] == 32767);
+    assert_int_equal(st_find(f, "scalar")->n, 1);
+    assert_int_equal(st_find(f, "empty")->n, 0);
+    assert_null(st_find(f, "nothing"));
+    st_close(f);
+}
+
+/* Every half and bfloat16 there is, against the rule spelt out. */
+static void halves_widen_exactly(void **state)
+{
+    uint16_t *all = malloc(65536 * sizeof *all);
+    float *got = malloc(65536 * sizeof *got);
+    (void)state;
+    for (int i = 0; i < 65536; i++) all[i] = (uint16_t)i;
+    for (int type = PL_F16; type <= PL_BF16_T; type++) {
+        const struct st_tensor t = { .dtype = (enum pl_dtype)type, .n = 65536, .data = all };
+        int fraction = type == PL_F16 ? 10 : 7, top = type == PL_F16 ? 31 : 255;
+        st_to_float(got, &t);
+        for (int i = 0; i < 65536; i++) {
+            int e = (i & 0x7fff) >> fraction, m = i & ((1 << fraction) - 1);
+            double want = e ? ldexp((1 << fraction) + m, e - top / 2 - fraction)
+                            : ldexp(m, 1 - top / 2 - fraction);
+            if (i >> 15) want = -want;
+            if (e < top) assert_true((double)got[i] == want && !signbit(got[i]) == !(i >> 15));
+            else if (m) assert_true(isnan(got[i]));
+            else assert_true(isinf(got[i]) && !signbit(got[i]) == !(i >> 15));
+        }
+    }
+    free(all);
+    free(got);
+}
+
+/* --- bad input ----------------------------------------------------------------------------- */
+
+static int open_bytes(const void *data, size_t bytes)
+{
+    struct st_file *f;
+    FILE *file = fopen(path, "wb");
+    int rc;
+    assert_int_equal(fwrite(data, 1, bytes, file), bytes);
+    fclose(file);
+    err.text[0] = 0;
+    rc = st_open(&f, path, &err);
+    if (!rc) st_close(f);
+    else {
+        assert_null(f);
+        assert_int_equal(strncmp(err.text, path, strlen(path)), 0);
+    }
+    return rc;
+}
+
+static int open_header(const char *json, size_t data_bytes)
+{
+    uint8_t file[1024] = { 0 };
+    size_t n = strlen(json);
+    file[0] = (uint8_t)n;
+    file[1] = (uint8_t)(n >> 8);
+    memcpy(file + 8, json, n);
+    return open_bytes(file, 8 + n + data_bytes);
+}
+
+static void headers_that_lie(void **state)
+{
+    static const char *const bad[] = {
+        "", "[]", "{", "{\"a\": 1}", "nonsense", "{\"a\": {}}",
+        "{\"a\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [0, 4]}}",
+        "{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [8, 12]}}",
+        "{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [-4, 0]}}",
+        "{\"a\": {\"dtype\": \"F32\", \"shape\": [-1], \"data_offsets\": [0, 4]}}",
+        "{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [4, 0]}}",
+        "{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0]}}",
+        "{\"a\": {\"dtype\": \"F99\", \"shape\": [1], \"data_offsets\": [0, 4]}}",
+        "{\"a\": {\"dtype\": \"F32\", \"shape\": [1.5], \"data_offsets\": [0, 4]}}",
+        "{\"a\": {\"dtype\": \"F32\", \"shape\": \"1\", \"data_offsets\": [0, 4]}}",
+        "{\"a\": {\"dtype\": \"F32\", \"shape\": [4294967296, 4294967296, 4294967296], \"data_offsets\": [0, 0]}}",
+        "{\"a\": {\"dtype\": \"F32\", \"shape\": [9223372036854775807], \"data_offsets\": [0, 4]}}",
+        "{\"a\": {\"dtype\": \"F32\", \"shape\": [1,1,1,1,1,1,1,1,1], \"data_offsets\": [0, 4]}}",
+        "{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 4]},"
+        " \"b\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [2, 6]}}",
+        "{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 4]},"
+        " \"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [4, 8]}}",
+        "{\"__metadata__\": []}", "{\"__metadata__\": {\"a\": 1}}",
+    };
+    (void)state;
+    for (size_t i = 0; i < PL_COUNT(bad); i++) assert_int_not_equal(open_header(bad[i], 8), PL_OK);
+    assert_int_equal(open_header("{}   ", 0), PL_OK);
+    assert_int_equal(open_header("{\"a\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [0, 8]},"
+                                 " \"b\": {\"dtype\": \"I64\", \"shape\": [0], \"data_offsets\": [8, 8]}}",
+                                 8), PL_OK);
+}
+
+static void truncation_at_every_byte(void **state)
+{
+    static const float values[8] = { 1, 2, 3, 4, 5, 6, 7, 8 };
+    struct st_writer *w = st_writer_new();
+    void *data;
+    size_t bytes;
+    (void)state;
+    st_writer_meta(w, "a", "b");
+    st_writer_add(w, "x", PL_F32, 1, (int64_t[]){ 8 }, values);
+    st_writer_add(w, "y", PL_F32, 2, (int64_t[]){ 2, 2 }, values);
+    assert_int_equal(st_write(w, path, &err), PL_OK);
+    st_writer_free(w);
+    assert_int_equal(pl_file_read(&data, &bytes, path, 1 << 20, &err), PL_OK);
+    for (size_t n = 0; n < bytes; n++) assert_int_not_equal(open_bytes(data, n), PL_OK);
+    for (size_t i = 0; i < bytes; i++) { /* flipped: refused or not, no crash */
+        ((uint8_t *)data)[i] ^= 0x10;
+        open_bytes(data, bytes);
+        ((uint8_t *)data)[i] ^= 0x10;
+    }
+    memset(data, 0xff, 8); /* a header of 2^64 - 1 bytes */
+    assert_int_equal(open_bytes(data, bytes), PL_ELIMIT);
+    free(data);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_written_is_read),
+        cmocka_unit_test(halves_widen_exactly),
+        cmocka_unit_test(headers_that_lie),
+        cmocka_unit_test(truncation_at_every_byte),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
