@@ -87,6 +87,16 @@ for t in test/program/*.sh; do
     counted "$(basename "$t" .sh)" env POTLUCK="$BUILD/potluck" sh "$t"
 done
 
+say "beside other people's programs"
+if command -v python3 >/dev/null; then
+    for t in test/interop/*.py; do
+        [ -f "$t" ] || continue
+        counted "$(basename "$t" .py)" python3 "$t" "$BUILD/potluck"
+    done
+else
+    skip interop "no python3 found"
+fi
+
 say "fuzzers, briefly"
 if command -v "${CLANG:-clang}" >/dev/null; then
     if make --no-print-directory fuzz >"$log" 2>&1; then
