@@ -61,5 +61,9 @@ int pl_backend_v1(struct pl_backend *be)
     be->linear = fast_linear;
     be->linear_dx = fast_linear_dx;
     be->linear_dw = fast_linear_dw;
+    be->average_add = fast_average_add;
+    be->average_delta = fast_average_delta;
+    be->centered_clip = fast_centered_clip;
+    be->median = fast_median;
     return PL_OK;
 }

@@ -6,9 +6,11 @@
 
 #define PAIRS(X) \
     /* one X(name) a line, in the order of the alphabet */ \
+    X(average) \
     X(embed) \
     X(linear) \
     X(norm) \
+    X(robust) \
     X(rotary) \
     X(shift) \
     X(vector)

@@ -1,0 +1,221 @@
+/* robust.c - CenteredClip reads its inputs once an iteration instead of twice: while a block of
+ * coordinates is in the cache it takes the step there, and at once the new distances, which the next
+ * iteration wants. The median sorts many columns side by side with one network of exchanges. */
+#include "fast.h"
+
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+#define BLOCK 512 /* coordinates: a group's rows of them stay in the second cache */
+
+/* --- CenteredClip ------------------------------------------------------------------------------ */
+
+typedef double wide __attribute__((vector_size(32)));
+typedef float narrow __attribute__((vector_size(16), aligned(4), may_alias));
+typedef wide loose_wide __attribute__((aligned(8), may_alias));
+
+/* A macro, since a function would return a vector in registers that not every CPU has. */
+#define DIFFERENCE(x, v) (__builtin_convertvector(*(const narrow *)(x), wide) - *(const loose_wide *)(v))
+
+/* Four sums of four, so that one addition need not wait for the one before: the same on every
+ * instruction set. */
+FAST_CLONES static double squares(const float *x, const double *v, int n)
+{
+    wide a = { 0 }, b = a, c = a, e = a;
+    double sum;
+    int k = 0;
+    for (; k + 16 <= n; k += 16) {
+        wide p = DIFFERENCE(x + k, v + k), q = DIFFERENCE(x + k + 4, v + k + 4);
+        wide r = DIFFERENCE(x + k + 8, v + k + 8), s = DIFFERENCE(x + k + 12, v + k + 12);
+        a += p * p, b += q * q, c += r * r, e += s * s;
+    }
+    a = (a + b) + (c + e);
+    sum = (a[0] + a[1]) + (a[2] + a[3]);
+    for (; k < n; k++) sum += (x[k] - v[k]) * (x[k] - v[k]);
+    return sum;
+}
+
+FAST_CLONES static void pull(double *step, const float *x, const double *v, double factor, int n)
+{
+    #pragma omp simd
+    for (int k = 0; k < n; k++) step[k] += factor * (x[k] - v[k]);
+}
+
+FAST_CLONES static void take(double *v, const double *step, int n)
+{
+    #pragma omp simd
+    for (int k = 0; k < n; k++) v[k] += step[k];
+}
+
+/* What one block finds out. */
+struct found {
+    double step, largest; /* of the step: sum of squares, largest size */
+};
+
+/* The step on one block, by the factors; then the squares of the new differences. Rows are copied
+ * on their way: parts are powers of two long, so rows lie on each other in every cache, and a second
+ * look at 16 of them would go to memory. */
+static struct found move(double *v, double *far, float *rows, const float *x, const double *factor,
+                         int n, size_t d, int count)
+{
+    double step[BLOCK];
+    struct found found = { 0, 0 };
+    memset(step, 0, sizeof step);
+    for (int i = 0; i < n; i++) {
+        float *row = rows + (size_t)i * BLOCK;
+        memcpy(row, x + (size_t)i * d, (size_t)count * sizeof *row);
+        if (factor[i] != 0) pull(step, row, v, factor[i], count);
+    }
+    take(v, step, count);
+    for (int k = 0; k < count; k++) {
+        double size = fabs(step[k]);
+        found.step += size * size;
+        if (size > found.largest) found.largest = size;
+    }
+    for (int i = 0; i < n; i++) far[i] = squares(rows + (size_t)i * BLOCK, v, count);
+    return found;
+}
+
+/* Blocks' sums, added in their order; n values each. */
+static void gather(double *sum, const double *parts, size_t blocks, int n)
+{
+    memset(sum, 0, (size_t)n * sizeof *sum);
+    for (size_t b = 0; b < blocks; b++)
+        for (int i = 0; i < n; i++) sum[i] += parts[b * (size_t)n + (size_t)i];
+}
+
+struct scratch {
+    double *parts;        /* (blocks, n) */
+    double *far, *factor; /* (n): squared distance; weight times clipping over the total */
+    struct found *found;  /* (blocks) */
+    float *rows;          /* (threads, n, BLOCK) */
+};
+
+static int all(double *v, struct pl_clip_result *result, const float *x, const double *weight, int n,
+               size_t d, const struct pl_clip *clip, double total, const struct scratch *w)
+{
+    size_t blocks = (d + BLOCK - 1) / BLOCK;
+    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (blocks > 4)
+    for (size_t b = 0; b < blocks; b++)
+        for (int i = 0; i < n; i++)
+            w->parts[b * (size_t)n + (size_t)i] =
+                squares(x + (size_t)i * d + b * BLOCK, v + b * BLOCK,
+                        (int)(d - b * BLOCK < BLOCK ? d - b * BLOCK : BLOCK));
+    while (result->iterations < clip->iterations) {
+        double tau = clip->taus ? clip->taus[result->iterations] : clip->tau, sum = 0, largest = 0;
+        gather(w->far, w->parts, blocks, n);
+        result->clipped = 0;
+        for (int i = 0; i < n; i++) {
+            double far = sqrt(w->far[i]), factor = far > tau ? tau / far : 1;
+            result->clipped += !(far <= tau);
+            w->factor[i] = isfinite(far) ? factor * (weight ? weight[i] : 1) / total : 0;
+        }
+        #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (blocks > 4)
+        for (size_t b = 0; b < blocks; b++)
+            w->found[b] = move(v + b * BLOCK, w->parts + b * (size_t)n,
+                               w->rows + (size_t)omp_get_thread_num() * (size_t)n * BLOCK, x + b * BLOCK,
+                               w->factor, n, d, (int)(d - b * BLOCK < BLOCK ? d - b * BLOCK : BLOCK));
+        for (size_t b = 0; b < blocks; b++) {
+            sum += w->found[b].step;
+            largest = fmax(largest, w->found[b].largest);
+        }
+        result->iterations++;
+        result->step = sqrt(sum);
+        if (result->step <= clip->stop_norm || largest <= clip->stop_largest) break;
+    }
+    return PL_OK;
+}
+
+int fast_centered_clip(double *v, struct pl_clip_result *result, const float *x,
+                       const double *weight, int n, size_t d, const struct pl_clip *clip)
+{
+    size_t blocks = (d + BLOCK - 1) / BLOCK;
+    double total = clip->total;
+    struct scratch w = {
+        .parts = pl_alloc(blocks * (size_t)n, sizeof *w.parts),
+        .far = pl_alloc((size_t)n, sizeof *w.far),
+        .factor = pl_alloc((size_t)n, sizeof *w.factor),
+        .found = pl_alloc(blocks, sizeof *w.found),
+        .rows = pl_alloc((size_t)fast_threads() * (size_t)n, BLOCK * sizeof *w.rows),
+    };
+    int rc = w.parts && w.far && w.factor && w.found && w.rows ? PL_OK : PL_ENOMEM;
+    for (int i = 0; i < n && clip->total == 0; i++) total += weight ? weight[i] : 1;
+    *result = (struct pl_clip_result){ 0 };
+    if (!rc && total > 0) rc = all(v, result, x, weight, n, d, clip, total, &w);
+    pl_free(w.parts);
+    pl_free(w.far);
+    pl_free(w.factor);
+    pl_free(w.found);
+    pl_free(w.rows);
+    return rc;
+}
+
+/* --- median ------------------------------------------------------------------------------------ */
+
+#define COLUMNS 64 /* side by side: a vector or more of whole numbers a row */
+
+/* Whole numbers in the order of the floats: -0 before 0, NaN last. And back. */
+FAST_INLINE int32_t key_of(float f)
+{
+    union { float f; int32_t i; uint32_t u; } x = { f };
+    x.i = (x.u & 0x7FFFFFFF) > 0x7F800000 ? 0x7FC00000 : x.i;
+    return x.i ^ ((x.i >> 31) & 0x7FFFFFFF);
+}
+
+FAST_INLINE float of_key(int32_t key)
+{
+    union { int32_t i; float f; } x = { key ^ ((key >> 31) & 0x7FFFFFFF) };
+    return x.f;
+}
+
+FAST_CLONES static void exchange(int32_t *low, int32_t *high)
+{
+    #pragma omp simd
+    for (int c = 0; c < COLUMNS; c++) {
+        int32_t a = low[c], b = high[c];
+        low[c] = a < b ? a : b;
+        high[c] = a < b ? b : a;
+    }
+}
+
+/* Batcher's odd-even merge sort of n rows [Knuth 5.2.2, algorithm M's network for any n]. */
+static void sort_rows(int32_t (*row)[COLUMNS], int n)
+{
+    for (int p = 1; p < n; p *= 2)
+        for (int k = p; k >= 1; k /= 2)
+            for (int j = k % p; j + k < n; j += 2 * k)
+                for (int i = j; i < j + k && i + k < n; i++)
+                    if (i / (2 * p) == (i + k) / (2 * p)) exchange(row[i], row[i + k]);
+}
+
+FAST_CLONES static void load_rows(int32_t (*row)[COLUMNS], const float *x, int n, size_t d, int count)
+{
+    for (int i = 0; i < n; i++) {
+        const float *from = x + (size_t)i * d;
+        #pragma omp simd
+        for (int c = 0; c < count; c++) row[i][c] = key_of(from[c]);
+    }
+}
+
+int fast_median(float *m, const float *x, int n, size_t d, int upper)
+{
+    int threads = fast_threads(), which = upper ? n / 2 : (n - 1) / 2;
+    int32_t *rows = pl_alloc((size_t)threads * (size_t)n, COLUMNS * sizeof *rows);
+    size_t blocks = (d + COLUMNS - 1) / COLUMNS;
+    if (!rows) return PL_ENOMEM;
+    #pragma omp parallel num_threads(threads) if (blocks > 64)
+    {
+        int32_t (*row)[COLUMNS] = (int32_t (*)[COLUMNS])rows + (size_t)omp_get_thread_num() * (size_t)n;
+        #pragma omp for schedule(static)
+        for (size_t b = 0; b < blocks; b++) {
+            size_t at = b * COLUMNS;
+            int count = (int)(d - at < COLUMNS ? d - at : COLUMNS);
+            load_rows(row, x + at, n, d, count);
+            sort_rows(row, n);
+            for (int c = 0; c < count; c++) m[at + (size_t)c] = of_key(row[which][c]);
+        }
+    }
+    pl_free(rows);
+    return PL_OK;
+}
