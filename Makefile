@@ -127,8 +127,8 @@ demo-data: data-deps ## draw the demo's pictures anew (needs FreeType and HarfBu
 	@$(MAKE) --no-print-directory $(BUILD)/draw_emoji
 	@mkdir -p $(BUILD)/demo
 	$(BUILD)/draw_emoji $(EMOJI_TEST) $(EMOJI_FONT) $(BUILD)/demo
-$(BUILD)/draw_emoji: data/demo/draw_emoji.c $(BUILD)/libpotluck.a
-	$(CC) $(ALLFLAGS) -o $@ $< $$(pkg-config --cflags freetype2 harfbuzz) $(BUILD)/libpotluck.a \
+$(BUILD)/draw_emoji: data/demo/draw_emoji.c data/demo/hold_out.c data/demo/hold_out.h $(BUILD)/libpotluck.a
+	$(CC) $(filter-out -MMD -MP,$(ALLFLAGS)) -o $@ $(filter %.c,$^) $$(pkg-config --cflags freetype2 harfbuzz) $(BUILD)/libpotluck.a \
 	  $$(pkg-config --libs freetype2 harfbuzz) $(LIBS)
 
 # --- set-up, installation --------------------------------------------------------------------

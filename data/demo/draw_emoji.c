@@ -4,8 +4,10 @@
  *
  *   draw_emoji emoji-test.txt font.ttf folder [side]
  *
- * writes folder/images/<code points>.png, side x side (64) RGB on white, and folder/captions.tsv
- * with one line "images/<code points>.png<TAB>name" each, in the order of emoji-test.txt. */
+ * writes folder/images/<code points>.png, side x side (64) RGB on white, folder/captions.tsv with one
+ * line "images/<code points>.png<TAB>name" each, in the order of emoji-test.txt, and
+ * folder/holdout.txt, the names to train without (hold_out.h). */
+#include "hold_out.h"
 #include "../file.h"
 #include "../resize.h"
 
@@ -109,6 +111,7 @@ int main(int argc, char **argv)
     FT_Face face;
     hb_font_t *font;
     struct pl_file_out list;
+    struct hold_out held = { 0 };
     struct pl_err err;
     struct emoji e;
     char line[1024], path[4096], images[4096];
@@ -147,6 +150,7 @@ int main(int argc, char **argv)
             return fail(err.text);
         }
         pl_image_clear(&image);
+        if (hold_out_see(&held, e.name)) return fail("out of memory");
         drawn++;
     }
     fclose(test);
@@ -154,6 +158,10 @@ int main(int argc, char **argv)
     FT_Done_Face(face);
     FT_Done_FreeType(library);
     if (pl_file_commit(&list, &err)) return fail(err.text);
-    printf("%ld emoji drawn into %s, %ld not in the font\n", drawn, images, missing);
+    snprintf(path, sizeof path, "%.4000s/holdout.txt", argv[3]);
+    if (hold_out_write(&held, path, &err)) return fail(err.text);
+    printf("%ld emoji drawn into %s, %ld not in the font; %zu to be held out\n", drawn, images,
+           missing, held.chosen);
+    hold_out_clear(&held);
     return 0;
 }

@@ -1,0 +1,227 @@
+/* captions.c - see captions.h. */
+#include "captions.h"
+#include "file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <utf8proc.h>
+
+#define DEPTH_MAX 16 /* folders within folders; also what ends a loop of links */
+
+/* Takes both strings, also on failure. */
+static int add(struct captions *c, char *path, char *caption)
+{
+    if (path && caption && (c->count & (c->count - 1)) == 0) { /* room doubles at powers of two */
+        size_t room = c->count ? 2 * c->count : 1;
+        char **paths = realloc(c->path, room * sizeof *paths), **captions;
+        if (paths) c->path = paths;
+        captions = paths ? realloc(c->caption, room * sizeof *captions) : NULL;
+        if (captions) c->caption = captions;
+        else {
+            free(path);
+            path = NULL;
+        }
+    }
+    if (!path || !caption) {
+        free(path);
+        free(caption);
+        return PL_ENOMEM;
+    }
+    c->path[c->count] = path;
+    c->caption[c->count++] = caption;
+    return PL_OK;
+}
+
+static int is_utf8(const char *text)
+{
+    const utf8proc_uint8_t *p = (const utf8proc_uint8_t *)text;
+    utf8proc_ssize_t left = (utf8proc_ssize_t)strlen(text), n;
+    utf8proc_int32_t point;
+    for (; left > 0; p += n, left -= n)
+        if ((n = utf8proc_iterate(p, left, &point)) <= 0) return 0;
+    return 1;
+}
+
+/* --- lists ---------------------------------------------------------------------------------- */
+
+/* The folder that holds `path`, with its slash; "" for the current one. */
+static char *folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return strndup(path, slash ? (size_t)(slash - path) + 1 : 0);
+}
+
+static char *within(const char *folder, const char *name)
+{
+    return name[0] == '/' ? strdup(name) : pl_path_join(folder, name);
+}
+
+static int add_tsv_line(struct captions *c, char *line, const char *folder, const char *path,
+                        size_t number, struct pl_err *err)
+{
+    char *tab = strchr(line, '\t');
+    if (!tab || tab == line || !is_utf8(tab))
+        return pl_fail(err, PL_EFORMAT, "%s: line %zu: 'picture<TAB>caption' in UTF-8 was expected",
+                       path, number);
+    *tab = 0;
+    if (add(c, within(folder, line), strdup(tab + 1)))
+        return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+    return PL_OK;
+}
+
+static int add_json_line(struct captions *c, char *line, const char *folder, const char *path,
+                         size_t number, struct pl_err *err)
+{
+    json_t *object = json_loads(line, 0, NULL);
+    const char *name = json_string_value(json_object_get(object, "file_name"));
+    const char *caption = json_string_value(json_object_get(object, "caption"));
+    int rc = PL_OK;
+    if (!caption) caption = json_string_value(json_object_get(object, "text"));
+    if (!name || !caption)
+        rc = pl_fail(err, PL_EFORMAT, "%s: line %zu: an object with \"file_name\" and \"caption\" or "
+                     "\"text\" was expected", path, number);
+    else if (add(c, within(folder, name), strdup(caption)))
+        rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+    json_decref(object);
+    return rc;
+}
+
+typedef int line_fn(struct captions *c, char *line, const char *folder, const char *path,
+                    size_t number, struct pl_err *err);
+
+static int read_lines(struct captions *c, const char *path, line_fn *take, struct pl_err *err)
+{
+    char *folder = folder_of(path), *text = NULL;
+    size_t bytes, number = 1;
+    int rc = folder ? pl_file_read((void **)&text, &bytes, path, CAPTIONS_FILE_MAX, err)
+                    : pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+    for (char *line = text, *next; !rc && line < text + bytes; line = next, number++) {
+        size_t n = strcspn(line, "\n");
+        next = line + n + 1;
+        line[n] = 0;
+        if (n && line[n - 1] == '\r') line[n - 1] = 0;
+        if (strlen(line) + 1 < n)
+            rc = pl_fail(err, PL_EFORMAT, "%s: line %zu: a zero byte", path, number);
+        else if (*line) rc = take(c, line, folder, path, number, err);
+    }
+    free(folder);
+    free(text);
+    return rc;
+}
+
+/* --- folders -------------------------------------------------------------------------------- */
+
+static int is_picture(const char *name)
+{
+    static const char *const ends[] = { ".png", ".jpg", ".jpeg", ".webp" };
+    const char *dot = strrchr(name, '.');
+    for (size_t i = 0; dot && i < PL_COUNT(ends); i++)
+        if (!strcasecmp(dot, ends[i])) return 1;
+    return 0;
+}
+
+/* Line breaks become spaces; none is left at the ends. */
+static void one_line(char *text)
+{
+    size_t n = strlen(text), skip = strspn(text, " \t\r\n");
+    memmove(text, text + skip, n - skip + 1);
+    for (char *p = text; *p; p++)
+        if (*p == '\n' || *p == '\r' || *p == '\t') *p = ' ';
+    for (n = strlen(text); n && text[n - 1] == ' '; n--) text[n - 1] = 0;
+}
+
+/* The caption in name.txt beside name.png; a picture without one is counted. */
+static int add_picture(struct captions *c, const char *path, struct pl_err *err)
+{
+    size_t stem = (size_t)(strrchr(path, '.') - path), bytes;
+    char *beside = malloc(stem + 5), *text = NULL;
+    int rc = PL_OK;
+    if (!beside) return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+    memcpy(beside, path, stem);
+    strcpy(beside + stem, ".txt");
+    if (pl_file_read((void **)&text, &bytes, beside, CAPTIONS_CAPTION_MAX, NULL)) c->without++;
+    else {
+        one_line(text);
+        if (!*text || !is_utf8(text)) c->without++;
+        else if (add(c, strdup(path), strdup(text)))
+            rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+    }
+    free(beside);
+    free(text);
+    return rc;
+}
+
+static int not_hidden(const struct dirent *d)
+{
+    return d->d_name[0] != '.';
+}
+
+static int read_folder(struct captions *c, const char *path, int depth, struct pl_err *err)
+{
+    struct dirent **entry;
+    int n = depth > DEPTH_MAX ? 0 : scandir(path, &entry, not_hidden, alphasort), rc = PL_OK;
+    if (depth > DEPTH_MAX)
+        return pl_fail(err, PL_ELIMIT, "%s: more than %d folders deep", path, DEPTH_MAX);
+    if (n < 0) return pl_fail(err, PL_EIO, "%s: %s", path, strerror(errno));
+    for (int i = 0; i < n; i++) {
+        char *inner = rc ? NULL : pl_path_join(path, entry[i]->d_name);
+        struct stat st;
+        if (!rc && !inner) rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+        else if (!rc && !stat(inner, &st)) {
+            if (S_ISDIR(st.st_mode)) rc = read_folder(c, inner, depth + 1, err);
+            else if (S_ISREG(st.st_mode) && is_picture(inner)) rc = add_picture(c, inner, err);
+        }
+        free(inner);
+        free(entry[i]);
+    }
+    free(entry);
+    return rc;
+}
+
+/* A list inside the folder, if it has one: PL_ENOTFOUND if not. */
+static int read_list_of(struct captions *c, const char *folder, const char *name, line_fn *take,
+                        struct pl_err *err)
+{
+    char *path = pl_path_join(folder, name);
+    struct stat st;
+    int rc = PL_ENOTFOUND;
+    if (!path) return pl_fail(err, PL_ENOMEM, "%s: no memory", folder);
+    if (!stat(path, &st)) rc = read_lines(c, path, take, err);
+    free(path);
+    return rc;
+}
+
+int captions_read(struct captions *c, const char *path, struct pl_err *err)
+{
+    struct stat st;
+    int rc;
+    memset(c, 0, sizeof *c);
+    if (stat(path, &st)) return pl_fail(err, PL_EIO, "%s: %s", path, strerror(errno));
+    if (!S_ISDIR(st.st_mode)) rc = read_lines(c, path, add_tsv_line, err);
+    else {
+        rc = read_list_of(c, path, "captions.tsv", add_tsv_line, err);
+        if (rc == PL_ENOTFOUND) rc = read_list_of(c, path, "metadata.jsonl", add_json_line, err);
+        if (rc == PL_ENOTFOUND) rc = read_folder(c, path, 0, err);
+    }
+    if (!rc && !c->count)
+        rc = pl_fail(err, PL_ENOTFOUND, "%s: no picture with a caption (%zu without)", path, c->without);
+    if (rc) captions_clear(c);
+    return rc;
+}
+
+void captions_clear(struct captions *c)
+{
+    for (size_t i = 0; i < c->count; i++) {
+        free(c->path[i]);
+        free(c->caption[i]);
+    }
+    free(c->path);
+    free(c->caption);
+    memset(c, 0, sizeof *c);
+}
