@@ -46,7 +46,9 @@ int pl_powersgd_q(struct pl_powersgd *s);
 int pl_powersgd_restore(float *G, struct pl_powersgd *s);
 
 /* Modified Gram-Schmidt on the columns of P (a,r), host memory: a column shorter than 1e-8 is
- * divided by that, so zero stays zero. */
+ * divided by that, so zero stays zero. Of columns that depend on each other rounding noise is left,
+ * and that is normalised like anything else, as the peers do: P^T P is then not quite 1, and what
+ * comes out wrong stays in M for the next round. */
 void pl_orthogonalize(float *P, int a, int r);
 
 #ifdef __cplusplus
