@@ -164,7 +164,7 @@ void net_stack(struct net *net)
         net_params(net, "grad.", 1, worst[mode], back);
         if (mode != PL_REVERSIBLE) continue;
         golden_case(net->g, "dx", golden_relative(got, dx, n), back);
-        compare_rebuilt(net, forward);
+        compare_rebuilt(net, back);
         compare_streams(net, x, forward);
     }
     if (good) compare_untied(net, got, x, dy, back);
