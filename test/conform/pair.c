@@ -146,6 +146,12 @@ void pair_share(struct pair *p, struct pair_any any)
     share(p, &p->run->buffers[any.id]);
 }
 
+void pair_take(struct pair *p, struct pair_any any)
+{
+    struct buffer *b = &p->run->buffers[any.id];
+    if (bring(p, b->raw[0], b, 1)) fail(p->run, "get failed");
+}
+
 #define DEFINE_BUFFER(name, type, host_only)                                                     \
     static struct pair_##name new_##name(struct pair *p, size_t n, int host)                     \
     {                                                                                            \

@@ -1,11 +1,11 @@
 /* pair.h - the pair test: an operation of any backend beside the reference's, on the same seeded
  * values. One file per component, pair_<component>.c, exports pair_<component>; pairs.h lists them.
  *
- * A case reads like this, and holds on both sides (s is 0 for the reference, 1 for the backend):
+ * A case reads like this, and holds on both sides (`side` is 0 for the reference, 1 for the backend):
  *
  *     if (!pair_case(p, "scale", "n%zu", n)) return;
  *     struct pair_f32 x = pair_normal(p, n, 1);
- *     PAIR(p, scale, x.at[s], 0.7f, n);
+ *     PAIR(p, scale, x.at[side], 0.7f, n);
  *     pair_exact(p, "x", x.any);
  *
  * What the framework watches without being asked: 64 guard bytes at both ends of every buffer;
@@ -60,14 +60,16 @@ struct pair_f32 pair_host_f32(struct pair *p, size_t n);
 struct pair_f64 pair_host_f64(struct pair *p, size_t n);
 /* Gives the backend what the case has written to at[0], for inputs that it prepares there. */
 void pair_share(struct pair *p, struct pair_any b);
+/* The other way: gives the reference what the backend has left at at[1]. */
+void pair_take(struct pair *p, struct pair_any b);
 /* Uniform in low..high, for shapes. */
 int pair_int(struct pair *p, int low, int high);
 /* Zeroed memory that lives as long as the case, for bounds and expectations. */
 float *pair_scratch(struct pair *p, size_t n);
 
-/* Runs the operation on both sides, s = 0 and 1, as often as the checks need. */
+/* Runs the operation on both sides, side = 0 and 1, as often as the checks need. */
 #define PAIR(p, op, ...) \
-    for (int s; (s = pair_next(p)) >= 0;) pair_ran(p, (p)->side[s]->op(__VA_ARGS__))
+    for (int side; (side = pair_next(p)) >= 0;) pair_ran(p, (p)->side[side]->op(__VA_ARGS__))
 int pair_next(struct pair *p);
 void pair_ran(struct pair *p, int status);
 

@@ -34,7 +34,7 @@ static void add(struct pair *p, size_t c, size_t n)
     for (size_t i = 0; i < n; i++) sum.at[0][i] = (float)pair_int(p, -1000, 1000) / 7;
     pair_share(p, sum.any);
     pair_work(p, 0, (8 + bytes[c]) * (double)n);
-    PAIR(p, average_add, sum.at[s], &x, 3.7f, n);
+    PAIR(p, average_add, sum.at[side], &x, 3.7f, n);
     pair_exact(p, "sum", sum.any);
 }
 
@@ -46,7 +46,7 @@ static void delta(struct pair *p, size_t c, size_t n, float weight)
     for (size_t i = 0; i < n; i++) sum.at[0][i] = (float)pair_int(p, -1000, 1000) / 7;
     pair_share(p, sum.any);
     pair_work(p, 0, (8 + bytes[c]) * (double)n);
-    PAIR(p, average_delta, out.at[s], sum.at[s], weight, &x, n);
+    PAIR(p, average_delta, out.at[side], sum.at[side], weight, &x, n);
     pair_exact(p, "delta", out.any);
 }
 

@@ -16,14 +16,14 @@ static void both(struct pair *p, int M, int D, int rows)
         struct pair_f32 t = pair_uniform(p, table, -1, 1), y = pair_poison(p, md);
         struct pair_i32 ids = pair_ids(p, (size_t)M, 0, rows - 1);
         pair_work(p, 0, 8.0 * (double)md);
-        PAIR(p, embed, y.at[s], t.at[s], ids.at[s], M, D, rows);
+        PAIR(p, embed, y.at[side], t.at[side], ids.at[side], M, D, rows);
         pair_exact(p, "y", y.any);
     }
     if (pair_case(p, "embed_backward", "M%d D%d rows%d", M, D, rows)) {
         struct pair_f32 t = pair_uniform(p, table, -1, 1), dy = pair_normal(p, md, 1);
         struct pair_i32 ids = pair_ids(p, (size_t)M, 0, rows - 1);
         pair_work(p, 0, 12.0 * (double)md);
-        PAIR(p, embed_backward, t.at[s], dy.at[s], ids.at[s], M, D, rows);
+        PAIR(p, embed_backward, t.at[side], dy.at[side], ids.at[side], M, D, rows);
         pair_exact(p, "dtable", t.any);
     }
 }

@@ -75,13 +75,13 @@ static void run(struct pair *p, enum kind kind, struct shape h, struct product *
     float *none[2] = { NULL, NULL }, **bias = q->with_bias ? q->bias.at : none;
     switch (kind) {
     case FORWARD:
-        PAIR(p, linear, q->r.at[s], q->a.at[s], q->b.at[s], bias[s], h.M, h.K, h.N);
+        PAIR(p, linear, q->r.at[side], q->a.at[side], q->b.at[side], bias[side], h.M, h.K, h.N);
         break;
     case DX:
-        PAIR(p, linear_dx, q->r.at[s], q->a.at[s], q->b.at[s], h.M, h.K, h.N, q->add);
+        PAIR(p, linear_dx, q->r.at[side], q->a.at[side], q->b.at[side], h.M, h.K, h.N, q->add);
         break;
     case DW:
-        PAIR(p, linear_dw, q->r.at[s], bias[s], q->a.at[s], q->b.at[s], h.M, h.K, h.N);
+        PAIR(p, linear_dw, q->r.at[side], bias[side], q->a.at[side], q->b.at[side], h.M, h.K, h.N);
         break;
     }
 }

@@ -52,7 +52,7 @@ static void norm(struct pair *p, int M, int D, double around, int in_place)
                         fabs(offset.at[0][i]));
     }
     pair_work(p, 0, 8.0 * (double)n);
-    PAIR(p, layer_norm, y.at[s], x.at[s], gain.at[s], offset.at[s], M, D, NORM_EPS);
+    PAIR(p, layer_norm, y.at[side], x.at[side], gain.at[side], offset.at[side], M, D, NORM_EPS);
     pair_within(p, "y", y.any, 16 * EPS, bound);
 }
 
@@ -93,7 +93,7 @@ static void norm_backward(struct pair *p, int M, int D, double around, int add)
         }
     }
     pair_work(p, 0, 12.0 * (double)n);
-    PAIR(p, layer_norm_backward, dx.at[s], dgain.at[s], doffset.at[s], dy.at[s], x.at[s], gain.at[s], M,
+    PAIR(p, layer_norm_backward, dx.at[side], dgain.at[side], doffset.at[side], dy.at[side], x.at[side], gain.at[side], M,
          D, NORM_EPS, add);
     pair_within(p, "dx", dx.any, 32 * EPS, bound); /* twice the error of h, of inverse, of the sums */
     pair_within(p, "dgain", dgain.any, (M + 24) * EPS, of_gain);
@@ -109,7 +109,7 @@ static void scale_add(struct pair *p, int M, int D, float sign)
     for (size_t i = 0; i < n; i++)
         terms[i] = fabsf(y.at[0][i]) + fabsf(gain.at[0][i % (size_t)D] * x.at[0][i]);
     pair_work(p, 0, 12.0 * (double)n);
-    PAIR(p, scale_add, y.at[s], x.at[s], gain.at[s], M, D, sign);
+    PAIR(p, scale_add, y.at[side], x.at[side], gain.at[side], M, D, sign);
     pair_within(p, "y", y.any, 2 * 0x1p-23, terms);
 }
 
@@ -124,7 +124,7 @@ static void scale_backward(struct pair *p, int M, int D, int in_place)
     for (size_t i = 0; i < (size_t)D; i++) terms[i] = fabsf(ds.at[0][i]);
     for (size_t i = 0; i < n; i++) terms[i % (size_t)D] += fabsf(dy.at[0][i] * x.at[0][i]);
     pair_work(p, 0, 12.0 * (double)n);
-    PAIR(p, layer_scale_backward, dx.at[s], ds.at[s], dy.at[s], x.at[s], gain.at[s], M, D);
+    PAIR(p, layer_scale_backward, dx.at[side], ds.at[side], dy.at[side], x.at[side], gain.at[side], M, D);
     pair_exact(p, "dx", dx.any); /* one product */
     pair_within(p, "ds", ds.any, (M + 8) * EPS, terms);
 }

@@ -36,7 +36,7 @@ static void clip(struct pair *p, int n, size_t d, double tau, int weighted, floa
         weight[0] = 1;
     }
     pair_work(p, 0, 4.0 * 5 * (double)n * (double)d);
-    PAIR(p, centered_clip, v.at[s], &result, x.at[s], weight, n, d, &how);
+    PAIR(p, centered_clip, v.at[side], &result, x.at[side], weight, n, d, &how);
     pair_of_largest(p, "v", v.any, 1e-12 * sqrt((double)d));
 }
 
@@ -49,7 +49,7 @@ static void median(struct pair *p, int n, size_t d, int upper, float bad)
     for (size_t k = 0; k < d; k += 5) x.at[0][k] = k % 2 ? -0.0f : 0;
     pair_share(p, x.any);
     pair_work(p, 0, 4.0 * (double)n * (double)d);
-    PAIR(p, median, m.at[s], x.at[s], n, d, upper);
+    PAIR(p, median, m.at[side], x.at[side], n, d, upper);
     pair_exact(p, "m", m.any);
 }
 

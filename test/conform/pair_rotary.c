@@ -18,21 +18,21 @@ static void one(struct pair *p, int B, int n, int G, int d, int R, int inverse)
     if (!pair_case(p, "rotary", "B%d n%d G%d d%d R%d%s", B, n, G, d, R, inverse ? " inverse" : ""))
         return;
     struct pair_f32 x = pair_normal(p, all, 1);
-    struct pair_f32 c = pair_poison(p, table), s_ = pair_poison(p, table);
+    struct pair_f32 c = pair_poison(p, table), s = pair_poison(p, table);
     float *length = pair_scratch(p, all);
     for (size_t i = 0; i < table; i++) {
         double angle = 8192 * pl_rng_uniform(&p->rng);
         c.at[0][i] = (float)cos(angle);
-        s_.at[0][i] = (float)sin(angle);
+        s.at[0][i] = (float)sin(angle);
     }
     pair_share(p, c.any);
-    pair_share(p, s_.any);
+    pair_share(p, s.any);
     for (size_t i = 0; i < all; i++) { /* channels that stay have a bound of zero */
         size_t in_head = i % (size_t)d, mate = in_head % 2 ? i - 1 : i + 1;
         if (in_head < (size_t)R) length[i] = hypotf(x.at[0][i], x.at[0][mate]);
     }
     pair_work(p, 0, 8.0 * (double)all);
-    PAIR(p, rotary, x.at[s], c.at[s], s_.at[s], B, n, G, d, R, inverse);
+    PAIR(p, rotary, x.at[side], c.at[side], s.at[side], B, n, G, d, R, inverse);
     pair_within(p, "x", x.any, 4 * 0x1p-23, length);
 }
 

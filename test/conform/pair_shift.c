@@ -18,13 +18,13 @@ static void both(struct pair *p, int B, int n, int D, int P, int F)
     if (pair_case(p, "shift", "B%d n%d D%d P%d F%d", B, n, D, P, F)) {
         struct pair_f32 x = pair_normal(p, all, 1), y = pair_poison(p, all);
         pair_work(p, 0, 8.0 * (double)all);
-        PAIR(p, shift, y.at[s], x.at[s], B, n, D, P, F);
+        PAIR(p, shift, y.at[side], x.at[side], B, n, D, P, F);
         pair_exact(p, "y", y.any);
     }
     if (pair_case(p, "shift_backward", "B%d n%d D%d P%d F%d", B, n, D, P, F)) {
         struct pair_f32 dy = pair_normal(p, all, 1), dx = pair_poison(p, all);
         pair_work(p, 0, 8.0 * (double)all);
-        PAIR(p, shift_backward, dx.at[s], dy.at[s], B, n, D, P, F);
+        PAIR(p, shift_backward, dx.at[side], dy.at[side], B, n, D, P, F);
         /* A place sends a channel to one place at most: nothing is summed but with zero. */
         pair_exact(p, "dx", dx.any);
     }

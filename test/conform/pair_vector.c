@@ -11,7 +11,7 @@ static void fill(struct pair *p, size_t n)
     if (!pair_case(p, "fill", "n%zu", n)) return;
     struct pair_f32 x = pair_poison(p, n);
     pair_work(p, 0, 4.0 * (double)n);
-    PAIR(p, fill, x.at[s], -0.3f, n);
+    PAIR(p, fill, x.at[side], -0.3f, n);
     pair_exact(p, "x", x.any);
 }
 
@@ -20,7 +20,7 @@ static void copy(struct pair *p, size_t n)
     if (!pair_case(p, "copy", "n%zu", n)) return;
     struct pair_f32 x = pair_normal(p, n, 1), y = pair_poison(p, n);
     pair_work(p, 0, 8.0 * (double)n);
-    PAIR(p, copy, y.at[s], x.at[s], n);
+    PAIR(p, copy, y.at[side], x.at[side], n);
     pair_exact(p, "y", y.any);
 }
 
@@ -32,7 +32,7 @@ static void axpy(struct pair *p, size_t n)
     float *terms = pair_scratch(p, n);
     for (size_t i = 0; i < n; i++) terms[i] = fabsf(a * x.at[0][i]) + fabsf(y.at[0][i]);
     pair_work(p, 0, 12.0 * (double)n);
-    PAIR(p, axpy, y.at[s], a, x.at[s], n);
+    PAIR(p, axpy, y.at[side], a, x.at[side], n);
     pair_within(p, "y", y.any, 0x1p-23, terms); /* two roundings of half an ulp each, of either term */
 }
 
@@ -41,7 +41,7 @@ static void scale(struct pair *p, size_t n)
     if (!pair_case(p, "scale", "n%zu", n)) return;
     struct pair_f32 x = pair_normal(p, n, 1);
     pair_work(p, 0, 8.0 * (double)n);
-    PAIR(p, scale, x.at[s], 0.7f, n);
+    PAIR(p, scale, x.at[side], 0.7f, n);
     pair_exact(p, "x", x.any); /* one product, rounded once: there is only one answer */
 }
 
@@ -56,7 +56,7 @@ static void sumsq(struct pair *p, size_t n, float bad)
         pair_share(p, x.any);
     }
     pair_work(p, 0, 4.0 * (double)n);
-    PAIR(p, sumsq, sum.at[s], x.at[s], n);
+    PAIR(p, sumsq, sum.at[side], x.at[side], n);
     pair_of_largest(p, "sum", sum.any, 1e-12 * fmax(1, log2((double)n)));
 }
 

@@ -6,6 +6,7 @@
 
 #define PAIRS(X) \
     /* one X(name) a line, in the order of the alphabet */ \
+    X(attention) \
     X(average) \
     X(embed) \
     X(linear) \
