@@ -1,4 +1,4 @@
-/* show.c - `potluck show`: what is inside a shard or a checkpoint. */
+/* show.c - `potluck show`: what is inside a shard, a checkpoint, a tokenizer. */
 #include "cmd.h"
 #include "show.h"
 #include "../data/file.h"
@@ -10,11 +10,19 @@
 static const char usage[] =
     "usage: potluck show FILE [--rows N] [--caption TEXT] [--json]\n"
     "\n"
-    "Looks inside a file: a shard or any other flat Parquet table, a safetensors checkpoint.\n"
+    "Looks inside a file: a shard or any other flat Parquet table, a safetensors checkpoint, a T5\n"
+    "tokenizer (*.model).\n"
     "\n"
     "  --rows N        the first N rows of a table (default 5; 0: none)\n"
-    "  --caption TEXT  only rows whose caption contains TEXT, with all their codes\n"
-    "  --json          every row (or tensor) as a line of JSON and nothing else; bytes in hex\n";
+    "  --caption TEXT  only rows whose caption contains TEXT, with all their codes; of a tokenizer, how\n"
+    "                  it splits TEXT\n"
+    "  --json          every row, tensor or token as a line of JSON and nothing else; bytes in hex\n";
+
+static int is_tokenizer(const char *path)
+{
+    size_t n = strlen(path);
+    return n > 6 && !strcmp(path + n - 6, ".model");
+}
 
 void show_text(const char *text, size_t n, int json)
 {
@@ -60,6 +68,7 @@ int cmd_show(int argc, char **argv)
     rc = pl_source_file(&source, path, &err);
     if (!rc && source->size >= 4) rc = pl_source_read(source, 0, head, 4, &err);
     if (!rc && !memcmp(head, "PAR1", 4)) rc = show_parquet(source, &show, &err);
+    else if (!rc && is_tokenizer(path)) rc = show_tokens(path, &show, &err);
     else if (!rc) rc = show_safetensors(path, &show, &err);
     if (rc) {
         fflush(stdout);

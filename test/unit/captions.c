@@ -1,0 +1,135 @@
+/* captions.c - lists and folders of pictures with captions, and lists that are wrong. */
+#include "../../data/captions.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static char folder[] = "/tmp/potluck-captions-XXXXXX";
+static struct pl_err err;
+
+static const char *at(const char *name)
+{
+    static char path[200];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static void put(const char *name, const char *text)
+{
+    FILE *f = fopen(at(name), "wb");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    char command[100];
+    (void)state;
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    return system(command);
+}
+
+static void a_list(void **state)
+{
+    struct captions c;
+    (void)state;
+    put("list", "a.png\tfirst\n\nsub/b.jpg\tsecond\twith a tab\r\n/abs/c.webp\t\xc3\xa9\n/d\tlast");
+    assert_int_equal(captions_read(&c, at("list"), &err), PL_OK);
+    assert_int_equal(c.count, 4);
+    assert_string_equal(c.path[0], at("a.png"));
+    assert_string_equal(c.path[1], at("sub/b.jpg"));
+    assert_string_equal(c.caption[1], "second\twith a tab");
+    assert_string_equal(c.path[2], "/abs/c.webp");
+    assert_string_equal(c.caption[3], "last");
+    captions_clear(&c);
+}
+
+static void lists_that_are_wrong(void **state)
+{
+    static const char *const bad[] = { "a.png first\n", "\tcaption\n", "a.png\t\xff\n", "", "\n\n" };
+    struct captions c;
+    (void)state;
+    for (size_t i = 0; i < PL_COUNT(bad); i++) {
+        put("list", bad[i]);
+        assert_int_not_equal(captions_read(&c, at("list"), &err), PL_OK);
+        assert_non_null(strstr(err.text, "list: "));
+        assert_int_equal(c.count, 0);
+        assert_null(c.path);
+    }
+    put("list", "a\tb\nc\n");
+    assert_int_equal(captions_read(&c, at("list"), &err), PL_EFORMAT);
+    assert_non_null(strstr(err.text, "line 2"));
+    unlink(at("list"));
+    assert_int_equal(captions_read(&c, at("list"), &err), PL_EIO);
+}
+
+static void a_folder(void **state)
+{
+    struct captions c;
+    (void)state;
+    mkdir(at("in"), 0755);
+    mkdir(at("in/deep"), 0755);
+    put("in/b.png", "");
+    put("in/b.txt", " two\nlines \n");
+    put("in/a.JPG", "");
+    put("in/a.txt", "one");
+    put("in/none.png", "");
+    put("in/empty.png", "");
+    put("in/empty.txt", " \n");
+    put("in/other.gif", "");
+    put("in/.hidden.png", "");
+    put("in/deep/c.webp", "");
+    put("in/deep/c.txt", "three");
+    assert_int_equal(captions_read(&c, at("in"), &err), PL_OK);
+    assert_int_equal(c.count, 3);
+    assert_int_equal(c.without, 2);
+    assert_string_equal(c.caption[0], "one");
+    assert_string_equal(c.caption[1], "two lines");
+    assert_string_equal(c.caption[2], "three");
+    assert_string_equal(c.path[2], at("in/deep/c.webp"));
+    captions_clear(&c);
+    put("in/metadata.jsonl", "{\"file_name\": \"b.png\", \"text\": \"from JSON\"}\n");
+    assert_int_equal(captions_read(&c, at("in"), &err), PL_OK);
+    assert_int_equal(c.count, 1);
+    assert_string_equal(c.caption[0], "from JSON");
+    captions_clear(&c);
+    put("in/metadata.jsonl", "{\"file_name\": \"b.png\"}\n");
+    assert_int_equal(captions_read(&c, at("in"), &err), PL_EFORMAT);
+    put("in/captions.tsv", "b.png\tfrom the list\n");
+    assert_int_equal(captions_read(&c, at("in"), &err), PL_OK);
+    assert_string_equal(c.caption[0], "from the list");
+    captions_clear(&c);
+}
+
+static void folders_without_end(void **state)
+{
+    struct captions c;
+    (void)state;
+    mkdir(at("loop"), 0755);
+    assert_int_equal(symlink(".", at("loop/again")), 0);
+    assert_int_equal(captions_read(&c, at("loop"), &err), PL_ELIMIT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_list),
+        cmocka_unit_test(lists_that_are_wrong),
+        cmocka_unit_test(a_folder),
+        cmocka_unit_test(folders_without_end),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
