@@ -61,14 +61,16 @@ static int decode(struct ids *ids, const struct unigram *u, const char *line, st
         id = strtol(at, &end, 10);
         if (end == at) break;
         if (errno || id < 0 || id >= unigram_size(u))
-            return pl_fail(err, PL_EUSE, "id '%.*s' is not below %d", (int)strcspn(at + strspn(at, " \t"), " \t"),
-                           at + strspn(at, " \t"), unigram_size(u));
+            return pl_fail(err, PL_EUSE, "id '%.*s' is not below %d",
+                           (int)strcspn(at + strspn(at, " \t"), " \t"), at + strspn(at, " \t"),
+                           unigram_size(u));
         if ((rc = reserve(ids, ids->n + 1))) return pl_fail(err, rc, "out of memory");
         ids->at[ids->n++] = (int32_t)id;
     }
     end += strspn(end, " \t\r");
     if (*end) return pl_fail(err, PL_EUSE, "'%.20s' is not an id", end);
-    if ((rc = unigram_decode(&text, &bytes, u, ids->at, ids->n))) return pl_fail(err, rc, "%s", pl_status_name(rc));
+    if ((rc = unigram_decode(&text, &bytes, u, ids->at, ids->n)))
+        return pl_fail(err, rc, "%s", pl_status_name(rc));
     fwrite(text, 1, bytes, stdout);
     putchar('\n');
     free(text);
@@ -119,7 +121,8 @@ int cmd_tokenize(int argc, char **argv)
         number++;
         if (n && line[n - 1] == '\n') line[--n] = 0;
         pl_fail(&err, 0, "out of memory");
-        rc = back ? decode(&ids, u, line, &err) : encode(&ids, u, line, (size_t)n, (size_t)max, rules);
+        rc = back ? decode(&ids, u, line, &err)
+                  : encode(&ids, u, line, (size_t)n, (size_t)max, rules);
         if (rc) fprintf(stderr, "potluck tokenize: line %zu: %s\n", number, err.text);
     }
     if (!rc && ferror(stdin)) {

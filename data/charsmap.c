@@ -40,7 +40,8 @@ static uint32_t jump(uint32_t u)
 /* Bytes of the character at `text` and its code point; -1 in *c and 1 byte where it is no UTF-8. */
 static size_t character(const char *text, size_t n, int32_t *c)
 {
-    utf8proc_ssize_t used = utf8proc_iterate((const uint8_t *)text, n < 4 ? (utf8proc_ssize_t)n : 4, c);
+    utf8proc_ssize_t used =
+        utf8proc_iterate((const uint8_t *)text, n < 4 ? (utf8proc_ssize_t)n : 4, c);
     if (used > 0) return (size_t)used;
     *c = -1;
     return 1;
@@ -74,14 +75,19 @@ int charsmap_init(struct charsmap *m, const void *blob, size_t bytes, const char
         m->pool = (const char *)p + 4 + trie;
         m->pool_bytes = (uint32_t)(bytes - 4 - trie);
         if (m->pool_bytes && m->pool[m->pool_bytes - 1])
-            return pl_fail(err, PL_EFORMAT, "%s: character map does not end with a zero byte", file);
+            return pl_fail(err, PL_EFORMAT, "%s: character map does not end with a zero byte",
+                           file);
         if (!valid(m->pool, m->pool_bytes))
-            return pl_fail(err, PL_EFORMAT, "%s: character map gives bytes that are no UTF-8", file);
+            return pl_fail(err, PL_EFORMAT, "%s: character map gives bytes that are no UTF-8",
+                           file);
         for (uint32_t i = 0; i < m->count; i++) {
             uint32_t to = unit(m, i) & ~VALUE_UNIT;
-            if (unit(m, i) & VALUE_UNIT && (to >= m->pool_bytes || ((uint8_t)m->pool[to] & 0xC0) == 0x80))
-                return pl_fail(err, PL_EFORMAT, "%s: character map, unit %u points to byte %u of %u, "
-                               "where no character begins", file, i, to, m->pool_bytes);
+            if (unit(m, i) & VALUE_UNIT &&
+                (to >= m->pool_bytes || ((uint8_t)m->pool[to] & 0xC0) == 0x80))
+                return pl_fail(err, PL_EFORMAT,
+                               "%s: character map, unit %u points to byte %u of %u, "
+                               "where no character begins",
+                               file, i, to, m->pool_bytes);
         }
     }
     for (int c = 0; c < 128; c++) {
@@ -166,7 +172,8 @@ static int valid_clusters(const struct charsmap *m, const char *text, size_t n,
         size_t end = at;
         int rc;
         /* ASCII before ASCII is a cluster of its own (CR LF is kept out of `plain`) */
-        while (end < n && s[end] < 128 && m->plain[s[end]] && (end + 1 == n || s[end + 1] < 128)) end++;
+        while (end < n && s[end] < 128 && m->plain[s[end]] && (end + 1 == n || s[end + 1] < 128))
+            end++;
         if (end > at) rc = charsmap_append(out, text + at, end - at);
         else {
             end = at + cluster(text + at, n - at);
@@ -212,7 +219,8 @@ int charsmap_by_longest(const struct charsmap *m, const char *text, size_t n,
         if (len) rc = charsmap_append(out, value, strlen(value));
         else {
             len = character(text + at, n - at, &c);
-            rc = c < 0 ? charsmap_append(out, replacement, 3) : charsmap_append(out, text + at, len);
+            rc = c < 0 ? charsmap_append(out, replacement, 3)
+                       : charsmap_append(out, text + at, len);
         }
         if (rc) return rc;
         at += len;

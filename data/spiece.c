@@ -65,7 +65,8 @@ static int valid_utf8(const char *text, size_t n)
 {
     for (size_t at = 0; at < n;) {
         utf8proc_int32_t c;
-        utf8proc_ssize_t used = utf8proc_iterate((const uint8_t *)text + at, (utf8proc_ssize_t)(n - at), &c);
+        utf8proc_ssize_t used =
+            utf8proc_iterate((const uint8_t *)text + at, (utf8proc_ssize_t)(n - at), &c);
         if (used <= 0) return 0;
         at += (size_t)used;
     }
@@ -81,12 +82,14 @@ static int read_piece(struct spiece *p, struct reader r, const char *file, struc
     while ((rc = next(&r, &f)) == PL_OK) {
         if (f.number == 1 && f.wire == 2) {
             size_t n = (size_t)(f.body.end - f.body.at);
-            if (n > SPIECE_BYTES_MAX) return malformed(&f.body, file, "a piece above 512 bytes", err);
+            if (n > SPIECE_BYTES_MAX)
+                return malformed(&f.body, file, "a piece above 512 bytes", err);
             p->text = (const char *)f.body.at;
             p->n = (uint32_t)n;
         } else if (f.number == 2 && f.wire == 5) {
             const uint8_t *b = f.body.at;
-            uint32_t u = (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+            uint32_t u =
+                (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
             memcpy(&p->score, &u, 4);
         } else if (f.number == 3 && f.wire == 0) {
             if (f.value < SPIECE_NORMAL || f.value > SPIECE_BYTE)
@@ -128,7 +131,8 @@ static int read_normalizer(struct spiece_model *m, struct reader r, const char *
         else if (f.number >= 2 && f.number <= 5)
             return malformed(&r, file, "a normaliser's field has the wrong wire type", err);
     }
-    return rc == PL_ENOTFOUND ? PL_OK : malformed(&r, file, "the normaliser's fields do not fit", err);
+    return rc == PL_ENOTFOUND ? PL_OK
+                              : malformed(&r, file, "the normaliser's fields do not fit", err);
 }
 
 static int count_pieces(size_t *count, struct reader r, const char *file, struct pl_err *err)
@@ -145,7 +149,8 @@ static int count_pieces(size_t *count, struct reader r, const char *file, struct
     return PL_OK;
 }
 
-static int read_fields(struct spiece_model *m, struct reader r, const char *file, struct pl_err *err)
+static int read_fields(struct spiece_model *m, struct reader r, const char *file,
+                       struct pl_err *err)
 {
     struct field f;
     int rc = PL_OK;
@@ -172,13 +177,16 @@ int spiece_read(struct spiece_model *m, const void *data, size_t bytes, const ch
     struct reader r = { data, data, (const uint8_t *)data + bytes };
     size_t count;
     int rc;
-    *m = (struct spiece_model){ .unknown = -1, .dummy_prefix = 1, .collapse_spaces = 1, .escape_spaces = 1 };
+    *m = (struct spiece_model){
+        .unknown = -1, .dummy_prefix = 1, .collapse_spaces = 1, .escape_spaces = 1
+    };
     if (bytes > SPIECE_FILE_MAX)
         return pl_fail(err, PL_ELIMIT, "%s: %zu bytes where at most %u are read", file, bytes,
                        SPIECE_FILE_MAX);
     if ((rc = count_pieces(&count, r, file, err))) return rc;
     m->pieces = calloc(count, sizeof *m->pieces);
-    rc = m->pieces ? read_fields(m, r, file, err) : pl_fail(err, PL_ENOMEM, "%s: out of memory", file);
+    rc = m->pieces ? read_fields(m, r, file, err)
+                   : pl_fail(err, PL_ENOMEM, "%s: out of memory", file);
     if (rc) spiece_clear(m);
     return rc;
 }

@@ -46,7 +46,7 @@ static struct spiece piece(const struct unigram *u, int id)
     return (struct spiece){ .text = text, .n = (uint32_t)strlen(text), .type = SPIECE_NORMAL };
 }
 
-/* --- trie -------------------------------------------------------------------------------------- */
+/* --- trie ------------------------------------------------------------------------------------- */
 
 static uint32_t slot_of(const struct unigram *u, uint32_t node, uint8_t byte)
 {
@@ -67,7 +67,8 @@ static int insert(struct unigram *u, int id, const char *file, struct pl_err *er
         node = slot;
     }
     if (u->edges[node].id >= 0)
-        return pl_fail(err, PL_EFORMAT, "%s: pieces %d and %d are the same", file, u->edges[node].id, id);
+        return pl_fail(err, PL_EFORMAT, "%s: pieces %d and %d are the same", file,
+                       u->edges[node].id, id);
     u->edges[node].id = id;
     u->edges[node].score = p.score;
     return PL_OK;
@@ -83,7 +84,7 @@ int unigram_find(const struct unigram *u, const char *text, size_t n)
     return n ? u->edges[node].id : -1;
 }
 
-/* --- reading ----------------------------------------------------------------------------------- */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 /* Do the rules let this piece take part in a split? sentencepiece knows normal pieces only. */
 static int takes_part(const struct unigram *u, int id, enum unigram_rules rules)
@@ -116,7 +117,8 @@ static int build(struct unigram *u, const char *file, struct pl_err *err)
 }
 
 /* Takes over `file`, the model's bytes. */
-static int take(struct unigram **out, void *file, size_t bytes, const char *name, struct pl_err *err)
+static int take(struct unigram **out, void *file, size_t bytes, const char *name,
+                struct pl_err *err)
 {
     struct unigram *u = calloc(1, sizeof *u);
     int rc;
@@ -169,7 +171,7 @@ int unigram_size(const struct unigram *u)
     return (int)u->model.count + UNIGRAM_EXTRA_IDS;
 }
 
-/* --- one split --------------------------------------------------------------------------------- */
+/* --- one split -------------------------------------------------------------------------------- */
 
 /* The best way to reach a place: from where, by which piece. */
 struct place {
@@ -207,8 +209,8 @@ static void reach(struct place *to, double score, size_t from, int32_t id)
 }
 
 /* Splits n > 0 bytes of valid UTF-8. Unknown characters that follow each other are one id. */
-static int split(struct output *out, struct work *w, const struct unigram *u, const char *s, size_t n,
-                 enum unigram_rules rules)
+static int split(struct output *out, struct work *w, const struct unigram *u, const char *s,
+                 size_t n, enum unigram_rules rules)
 {
     struct place *at;
     int32_t unknown = u->model.unknown;
@@ -255,7 +257,7 @@ static int split(struct output *out, struct work *w, const struct unigram *u, co
     return PL_OK;
 }
 
-/* --- as transformers does it [spec 5.3] -------------------------------------------------------- */
+/* --- as transformers does it [spec 5.3] ------------------------------------------------------- */
 
 /* Unicode's White_Space at s: its bytes, or 0. */
 static size_t white(const uint8_t *s, size_t n)
@@ -278,7 +280,8 @@ static int marked(const char *s, size_t n)
 }
 
 /* One word, with a mark in front; a mark inside begins another part. */
-static int word(struct output *out, struct work *w, const struct unigram *u, const char *s, size_t n)
+static int word(struct output *out, struct work *w, const struct unigram *u, const char *s,
+                size_t n)
 {
     w->marked.n = 0;
     if (!marked(s, n) && charsmap_append(&w->marked, SPACE_MARK, 3)) return PL_ENOMEM;
@@ -294,7 +297,8 @@ static int word(struct output *out, struct work *w, const struct unigram *u, con
 }
 
 /* Text between specials. */
-static int stretch(struct output *out, struct work *w, const struct unigram *u, const char *s, size_t n)
+static int stretch(struct output *out, struct work *w, const struct unigram *u, const char *s,
+                   size_t n)
 {
     int rc;
     w->text.n = 0;
@@ -347,7 +351,7 @@ static int encode_transformers(struct output *out, struct work *w, const struct 
     return stretch(out, w, u, s + done, n - done);
 }
 
-/* --- as sentencepiece does it [spec 5.4] ------------------------------------------------------- */
+/* --- as sentencepiece does it [spec 5.4] ------------------------------------------------------ */
 
 /* Normalised, spaces joined and marked, into w->marked. */
 static int mark_spaces(struct work *w, const struct unigram *u, const char *s, size_t n)
@@ -377,10 +381,11 @@ static int encode_sentencepiece(struct output *out, struct work *w, const struct
                                 const char *s, size_t n)
 {
     int rc = mark_spaces(w, u, s, n);
-    return rc || !w->marked.n ? rc : split(out, w, u, w->marked.at, w->marked.n, UNIGRAM_SENTENCEPIECE);
+    return rc || !w->marked.n ? rc
+                              : split(out, w, u, w->marked.at, w->marked.n, UNIGRAM_SENTENCEPIECE);
 }
 
-/* --- the public rest --------------------------------------------------------------------------- */
+/* --- the public rest -------------------------------------------------------------------------- */
 
 static void clear(struct work *w)
 {
@@ -412,8 +417,8 @@ static int hand_over(char **out, size_t *bytes, struct charsmap_text *t)
     return rc;
 }
 
-int unigram_normalize(char **out, size_t *bytes, const struct unigram *u, const char *text, size_t n,
-                      enum unigram_rules rules)
+int unigram_normalize(char **out, size_t *bytes, const struct unigram *u, const char *text,
+                      size_t n, enum unigram_rules rules)
 {
     struct work w = { 0 };
     int rc = rules == UNIGRAM_TRANSFORMERS ? charsmap_by_cluster(&u->map, text, n, &w.marked)

@@ -5,7 +5,7 @@
 
 #include "../ref/base.h"
 
-#define UNIGRAM_EXTRA_IDS 100 /* <extra_id_99> .. <extra_id_0> follow the file's pieces, in this order */
+#define UNIGRAM_EXTRA_IDS 100 /* <extra_id_99> .. <extra_id_0>, in this order, follow the pieces */
 
 /* Two programs read the same file and differ on rare texts. The run used the first. */
 enum unigram_rules {
@@ -37,11 +37,12 @@ int unigram_encode(int32_t *ids, size_t room, size_t *count, const struct unigra
 
 /* The text as the split sees it: without specials, words not yet marked (transformers), or the
  * whole with its marks (sentencepiece). The caller frees *out, which ends with a zero byte. */
-int unigram_normalize(char **out, size_t *bytes, const struct unigram *u, const char *text, size_t n,
-                      enum unigram_rules rules);
+int unigram_normalize(char **out, size_t *bytes, const struct unigram *u, const char *text,
+                      size_t n, enum unigram_rules rules);
 
 /* The text of ids, specials spelt out; the caller frees *out, which ends with a zero byte.
  * PL_EUSE for an id outside the vocabulary. */
-int unigram_decode(char **out, size_t *bytes, const struct unigram *u, const int32_t *ids, size_t n);
+int unigram_decode(char **out, size_t *bytes, const struct unigram *u, const int32_t *ids,
+                   size_t n);
 
 #endif

@@ -1,6 +1,6 @@
 /* average.c - a message is decoded where it is added: halves in registers, 8-bit codes a piece at a
- * time in the first cache; a part is never widened in memory. Products and sums stay apart (no fused
- * multiply-add), so the bits are the reference's. */
+ * time in the first cache; a part is never widened in memory. Products and sums stay apart (no
+ * fused multiply-add), so the bits are the reference's. */
 #include "fast.h"
 
 #include <string.h>
@@ -11,15 +11,15 @@
 typedef float loose_float __attribute__((aligned(1), may_alias));
 typedef uint16_t loose_half __attribute__((aligned(1), may_alias));
 
-/* Exact for all halves; a NaN keeps its bits. Subnormal ones are made from their whole number, since
- * a product with a subnormal float takes a hundred times as long. No branches: they would keep the
- * compiler from vectors. */
+/* Exact for all halves; a NaN keeps its bits. Subnormal ones are made from their whole number,
+ * since a product with a subnormal float takes a hundred times as long. No branches: they would
+ * keep the compiler from vectors. */
 FAST_INLINE float widen(uint16_t h)
 {
     int32_t size = h & 0x7FFF, subnormal = -(size < 0x0400), infinite = -(size >= 0x7C00);
     union { int32_t i; float f; } small = { .f = (float)size * 0x1p-24f }, out;
     int32_t normal = (size << 13) + (112 << 23) + (infinite & 112 << 23);
-    out.i = (small.i & subnormal) | (normal & ~subnormal) | (h & 0x8000) << 16;
+    out.i = (small.i & subnormal) | (normal & ~subnormal) | (int32_t)((uint32_t)(h & 0x8000) << 16);
     return out.f;
 }
 

@@ -1,6 +1,6 @@
 /* robust.c - CenteredClip reads its inputs once an iteration instead of twice: while a block of
- * coordinates is in the cache it takes the step there, and at once the new distances, which the next
- * iteration wants. The median sorts many columns side by side with one network of exchanges. */
+ * coordinates is in the cache it takes the step there, and at once the new distances, which the
+ * next iteration wants. The median sorts many columns side by side with one network of swaps. */
 #include "fast.h"
 
 #include <math.h>
@@ -9,14 +9,15 @@
 
 #define BLOCK 512 /* coordinates: a group's rows of them stay in the second cache */
 
-/* --- CenteredClip ------------------------------------------------------------------------------ */
+/* --- CenteredClip ----------------------------------------------------------------------------- */
 
 typedef double wide __attribute__((vector_size(32)));
 typedef float narrow __attribute__((vector_size(16), aligned(4), may_alias));
 typedef wide loose_wide __attribute__((aligned(8), may_alias));
 
 /* A macro, since a function would return a vector in registers that not every CPU has. */
-#define DIFFERENCE(x, v) (__builtin_convertvector(*(const narrow *)(x), wide) - *(const loose_wide *)(v))
+#define DIFFERENCE(x, v)                                                                           \
+    (__builtin_convertvector(*(const narrow *)(x), wide) - *(const loose_wide *)(v))
 
 /* Four sums of four, so that one addition need not wait for the one before: the same on every
  * instruction set. */
@@ -54,8 +55,8 @@ struct found {
 };
 
 /* The step on one block, by the factors; then the squares of the new differences. Rows are copied
- * on their way: parts are powers of two long, so rows lie on each other in every cache, and a second
- * look at 16 of them would go to memory. */
+ * on their way: parts are powers of two long, so rows lie on each other in every cache, and a
+ * second look at 16 of them would go to memory. */
 static struct found move(double *v, double *far, float *rows, const float *x, const double *factor,
                          int n, size_t d, int count)
 {
@@ -92,8 +93,8 @@ struct scratch {
     float *rows;          /* (threads, n, BLOCK) */
 };
 
-static int all(double *v, struct pl_clip_result *result, const float *x, const double *weight, int n,
-               size_t d, const struct pl_clip *clip, double total, const struct scratch *w)
+static int all(double *v, struct pl_clip_result *result, const float *x, const double *weight,
+               int n, size_t d, const struct pl_clip *clip, double total, const struct scratch *w)
 {
     size_t blocks = (d + BLOCK - 1) / BLOCK;
     #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (blocks > 4)
@@ -113,9 +114,10 @@ static int all(double *v, struct pl_clip_result *result, const float *x, const d
         }
         #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (blocks > 4)
         for (size_t b = 0; b < blocks; b++)
-            w->found[b] = move(v + b * BLOCK, w->parts + b * (size_t)n,
-                               w->rows + (size_t)omp_get_thread_num() * (size_t)n * BLOCK, x + b * BLOCK,
-                               w->factor, n, d, (int)(d - b * BLOCK < BLOCK ? d - b * BLOCK : BLOCK));
+            w->found[b] =
+                move(v + b * BLOCK, w->parts + b * (size_t)n,
+                     w->rows + (size_t)omp_get_thread_num() * (size_t)n * BLOCK, x + b * BLOCK,
+                     w->factor, n, d, (int)(d - b * BLOCK < BLOCK ? d - b * BLOCK : BLOCK));
         for (size_t b = 0; b < blocks; b++) {
             sum += w->found[b].step;
             largest = fmax(largest, w->found[b].largest);
@@ -151,7 +153,7 @@ int fast_centered_clip(double *v, struct pl_clip_result *result, const float *x,
     return rc;
 }
 
-/* --- median ------------------------------------------------------------------------------------ */
+/* --- median ----------------------------------------------------------------------------------- */
 
 #define COLUMNS 64 /* side by side: a vector or more of whole numbers a row */
 
@@ -189,7 +191,8 @@ static void sort_rows(int32_t (*row)[COLUMNS], int n)
                     if (i / (2 * p) == (i + k) / (2 * p)) exchange(row[i], row[i + k]);
 }
 
-FAST_CLONES static void load_rows(int32_t (*row)[COLUMNS], const float *x, int n, size_t d, int count)
+FAST_CLONES static void load_rows(int32_t (*row)[COLUMNS], const float *x, int n, size_t d,
+                                  int count)
 {
     for (int i = 0; i < n; i++) {
         const float *from = x + (size_t)i * d;
@@ -206,7 +209,8 @@ int fast_median(float *m, const float *x, int n, size_t d, int upper)
     if (!rows) return PL_ENOMEM;
     #pragma omp parallel num_threads(threads) if (blocks > 64)
     {
-        int32_t (*row)[COLUMNS] = (int32_t (*)[COLUMNS])rows + (size_t)omp_get_thread_num() * (size_t)n;
+        int32_t (*row)[COLUMNS] =
+            (int32_t (*)[COLUMNS])rows + (size_t)omp_get_thread_num() * (size_t)n;
         #pragma omp for schedule(static)
         for (size_t b = 0; b < blocks; b++) {
             size_t at = b * COLUMNS;

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* --- one value --------------------------------------------------------------------------------- */
+/* --- one value -------------------------------------------------------------------------------- */
 
 static float value(const struct pl_coded *x, size_t i)
 {
@@ -35,7 +35,7 @@ int ref_average_delta(float *delta, const float *sum, float weight, const struct
     return PL_OK;
 }
 
-/* --- one part ---------------------------------------------------------------------------------- */
+/* --- one part --------------------------------------------------------------------------------- */
 
 int pl_reducer_begin(struct pl_reducer *r, const struct pl_backend *be, size_t n)
 {
@@ -160,7 +160,7 @@ int pl_average_apply(float *x, size_t n, const struct pl_backend *be, enum pl_co
     return rc;
 }
 
-/* --- a whole group ----------------------------------------------------------------------------- */
+/* --- a whole group ---------------------------------------------------------------------------- */
 
 /* Buffers for one part after the other. */
 struct exchange {
@@ -191,7 +191,8 @@ static int exchange_open(struct exchange *x, const struct pl_group *g, const str
     x->messages = pl_alloc((size_t)g->members, x->bytes_max);
     x->reply = pl_alloc(x->bytes_max, 1);
     x->delta = pl_alloc(x->values_max, sizeof *x->delta);
-    return x->messages && x->reply && x->delta ? PL_OK : pl_fail(err, PL_ENOMEM, "average: no memory");
+    return x->messages && x->reply && x->delta ? PL_OK
+                                               : pl_fail(err, PL_ENOMEM, "average: no memory");
 }
 
 static void exchange_close(struct exchange *x)

@@ -32,7 +32,8 @@ static int resolve(double *b, const double *bandwidth, int N, struct pl_err *err
         b[i] = bandwidth[i] != PL_BANDWIDTH_UNKNOWN ? bandwidth[i] : known ? sum / known : 1;
         reducers += b[i] > 0;
     }
-    if (!reducers) return pl_fail(err, PL_EUSE, "balance: nobody in a group of %d has bandwidth", N);
+    if (!reducers)
+        return pl_fail(err, PL_EUSE, "balance: nobody in a group of %d has bandwidth", N);
     return reducers;
 }
 
@@ -55,7 +56,8 @@ int pl_balance_fractions(double *fraction, const double *bandwidth, int N, size_
     double *b = fraction, largest = 0, least = (double)min_size / (double)total, level;
     int reducers, known = 0;
     if (N < 1 || N > PL_BALANCE_PEERS_MAX)
-        return pl_fail(err, PL_EUSE, "balance: %d peers, expected 1 to %d", N, PL_BALANCE_PEERS_MAX);
+        return pl_fail(err, PL_EUSE, "balance: %d peers, expected 1 to %d", N,
+                       PL_BALANCE_PEERS_MAX);
     reducers = resolve(b, bandwidth, N, err);
     if (reducers < 0) return reducers;
     for (int i = 0; i < N; i++) known += bandwidth[i] > 0;
@@ -86,7 +88,8 @@ void pl_balance_round(size_t *share, const double *score, int N, size_t total)
     for (; given < total; given++) {
         int best = 0;
         for (int i = 1; i < N; i++)
-            if (score[i] / (double)(share[i] + 1) > score[best] / (double)(share[best] + 1)) best = i;
+            if (score[i] / (double)(share[i] + 1) > score[best] / (double)(share[best] + 1))
+                best = i;
         share[best]++;
     }
 }

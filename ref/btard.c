@@ -115,7 +115,8 @@ int pl_btard_sum_holds(const struct pl_btard *b, double sum)
 int pl_btard_votes(int *recompute, const struct pl_btard *b, const double *norms, int n, int part)
 {
     int votes = 0;
-    for (int i = 0; i < n; i++) votes += !(norms[(size_t)i * (size_t)n + (size_t)part] <= b->delta_max);
+    for (int i = 0; i < n; i++)
+        votes += !(norms[(size_t)i * (size_t)n + (size_t)part] <= b->delta_max);
     *recompute = 2 * votes > n;
     return votes;
 }
@@ -156,7 +157,8 @@ int pl_btard_judge(struct pl_btard_verdict *verdict, const struct pl_btard *b,
             double s, norm;
             size_t at = i * n + j;
             pl_btard_report(&s, &norm, b, z, r->sent + at * r->d, r->aggregate + j * r->d, r->d);
-            verdict->liars[at] = !pl_btard_report_holds(b, s, norm, r->reported_s[at], r->reported_norm[at]);
+            verdict->liars[at] =
+                !pl_btard_report_holds(b, s, norm, r->reported_s[at], r->reported_norm[at]);
             verdict->sums[j] += r->reported_s[at];
             corrected += verdict->liars[at] ? s : r->reported_s[at];
         }

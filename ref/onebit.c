@@ -6,7 +6,8 @@
 size_t pl_onebit_padded(size_t n, int workers)
 {
     size_t w = (size_t)workers, lcm = w * 8, unit;
-    while (lcm % 2 == 0 && lcm / 2 % w == 0 && lcm / 2 % 8 == 0) lcm /= 2; /* 8 has no other factor */
+    while (lcm % 2 == 0 && lcm / 2 % w == 0 && lcm / 2 % 8 == 0)
+        lcm /= 2; /* 8 has no other factor */
     unit = w * lcm;
     return (n + unit - 1) / unit * unit;
 }

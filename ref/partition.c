@@ -36,7 +36,8 @@ static int borders(size_t *border, const double *fraction, int N, size_t total, 
     double sum = numpy_sum(fraction, (size_t)N), upto = 0;
     for (int j = 0; j < N; j++)
         if (!(fraction[j] >= 0 && isfinite(fraction[j])))
-            return pl_fail(err, PL_EUSE, "partition: share %d is %g, expected at least 0", j, fraction[j]);
+            return pl_fail(err, PL_EUSE, "partition: share %d is %g, expected at least 0", j,
+                           fraction[j]);
     if (!(sum > 0 && isfinite(sum)))
         return pl_fail(err, PL_EUSE, "partition: the shares of %d peers sum to %g", N, sum);
     for (int j = 0; j < N; j++) {
@@ -97,7 +98,8 @@ int pl_partition(struct pl_part **parts, size_t *count, const size_t *elements,
         size_t values = pl_part_values(method[t], part_bytes), n = parts_of(elements[t], values);
         for (size_t i = 0; i < n; i++, p++) {
             struct pl_part *part = &(*parts)[p];
-            *part = (struct pl_part){ t, i, i * values, smaller(values, elements[t] - i * values), 0 };
+            *part = (struct pl_part){ t, i, i * values, 0, 0 };
+            part->length = smaller(values, elements[t] - part->start);
             part->owner = owner(border, &peer, at, part->length);
             at += part->length;
         }

@@ -19,7 +19,8 @@ extern "C" {
 #define PL_POWERSGD_AXES_MAX 16
 
 /* The matrix (rows, columns) that a row-major tensor is seen as: the adjacent pair of axes with the
- * smallest product is merged until two are left, the first such pair on a tie. One axis: one column. */
+ * smallest product is merged until two are left, the first such pair on a tie. One axis: one
+ * column. */
 void pl_powersgd_dims(size_t *rows, size_t *columns, const int64_t *shape, int axes);
 
 /* Whether it is worth it: two axes or more, and 1 - rank (rows + columns) / (rows columns) is at

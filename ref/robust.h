@@ -39,8 +39,8 @@ struct pl_clip_result {
 typedef int pl_centered_clip_fn(double *v, struct pl_clip_result *result, const float *x,
                                 const double *weight, int n, size_t d, const struct pl_clip *clip);
 
-/* m (d) = the element (n - 1) / 2 of every coordinate's sorted values (upper 0), or n / 2 (upper 1);
- * -0 sorts before 0, NaN last. Equal, bit for bit but for the bits of a NaN. */
+/* m (d) = the element (n - 1) / 2 of every coordinate's sorted values (upper 0), or n / 2 (upper
+ * 1); -0 sorts before 0, NaN last. Equal, bit for bit but for the bits of a NaN. */
 typedef int pl_median_fn(float *m, const float *x, int n, size_t d, int upper);
 
 pl_centered_clip_fn ref_centered_clip, fast_centered_clip, cuda_centered_clip;

@@ -20,7 +20,8 @@ static const struct { const char *begins; golden_area_fn *run; } kinds[] = {
 int golden_area_aggregate(struct golden *g, const char *path, const char *stem)
 {
     for (size_t i = 0; i < PL_COUNT(kinds); i++)
-        if (!strncmp(stem, kinds[i].begins, strlen(kinds[i].begins))) return kinds[i].run(g, path, stem);
+        if (!strncmp(stem, kinds[i].begins, strlen(kinds[i].begins)))
+            return kinds[i].run(g, path, stem);
     return 0;
 }
 

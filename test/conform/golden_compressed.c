@@ -12,7 +12,7 @@
 #define PEERS_MAX 64
 #define TENSORS_MAX 64
 
-/* --- PowerSGD ---------------------------------------------------------------------------------- */
+/* --- PowerSGD --------------------------------------------------------------------------------- */
 
 struct sgd_tensor {
     size_t n, rows, columns;
@@ -72,7 +72,8 @@ static int sgd_tensor_open(struct sgd_replay *r, size_t i, const json_t *config)
     return rc;
 }
 
-static void sgd_compare(struct sgd_replay *r, int round, const char *what, const float *device, size_t n)
+static void sgd_compare(struct sgd_replay *r, int round, const char *what, const float *device,
+                        size_t n)
 {
     char name[80];
     float *got = pl_alloc(n, sizeof *got), *want;
@@ -143,7 +144,9 @@ static void sgd_replay_round(struct sgd_replay *r, int round)
         float *grad[PEERS_MAX] = { NULL };
         char what[40];
         int rc = sgd_grads(r, round, i, grad);
-        if (!rc) rc = r->tensor[i].compressed ? sgd_round(r, round, i, grad) : sgd_mean(r, grad, r->tensor[i].n);
+        if (!rc)
+            rc = r->tensor[i].compressed ? sgd_round(r, round, i, grad)
+                                         : sgd_mean(r, grad, r->tensor[i].n);
         snprintf(what, sizeof what, "grad_out%zu", i);
         if (!rc) sgd_compare(r, round, what, grad[0], r->tensor[i].n);
         else golden_fail(r->g, what, "round %d: %s", round, pl_status_name(rc));
@@ -170,11 +173,13 @@ int golden_powersgd(struct golden *g, const char *path, const char *stem)
         r->peers = (int)golden_int(g, config, "peers");
         r->rank = (int)golden_int(g, config, "rank");
         r->tensors = json_array_size(json_object_get(config, "shapes"));
-        if (r->peers < 1 || r->peers > PEERS_MAX || r->rank < 1 || !r->tensors || r->tensors > TENSORS_MAX)
+        if (r->peers < 1 || r->peers > PEERS_MAX || r->rank < 1 || !r->tensors ||
+            r->tensors > TENSORS_MAX)
             rc = PL_EFORMAT;
         for (size_t i = 0; !rc && i < r->tensors; i++) rc = sgd_tensor_open(r, i, config);
         if (rc) golden_fail(g, "config", "no rounds that can be replayed");
-        for (int round = 0; !rc && round < golden_int(g, config, "rounds"); round++) sgd_replay_round(r, round);
+        for (int round = 0; !rc && round < golden_int(g, config, "rounds"); round++)
+            sgd_replay_round(r, round);
     }
     for (size_t i = 0; i < r->tensors && i < TENSORS_MAX; i++)
         for (int k = 0; k < PEERS_MAX; k++) pl_powersgd_clear(&r->tensor[i].peer[k]);
@@ -184,7 +189,7 @@ int golden_powersgd(struct golden *g, const char *path, const char *stem)
     return 1;
 }
 
-/* --- 1-bit Adam -------------------------------------------------------------------------------- */
+/* --- 1-bit Adam ------------------------------------------------------------------------------- */
 
 struct onebit_replay {
     struct golden *g;
@@ -196,14 +201,16 @@ struct onebit_replay {
     uint8_t *worker_bits, *server_bits;
 };
 
-static void onebit_doubles(struct onebit_replay *r, long step, const char *what, const double *got, size_t n)
+static void onebit_doubles(struct onebit_replay *r, long step, const char *what, const double *got,
+                           size_t n)
 {
     char name[80];
     snprintf(name, sizeof name, "s%ld.%s", step, what);
     agg_compare(r->g, r->f, name, got, n, 1e-12);
 }
 
-static void onebit_bytes(struct onebit_replay *r, long step, const char *what, const uint8_t *got, size_t n)
+static void onebit_bytes(struct onebit_replay *r, long step, const char *what, const uint8_t *got,
+                         size_t n)
 {
     const struct st_tensor *t;
     char name[80];
@@ -219,8 +226,8 @@ static int onebit_exchange(struct onebit_replay *r, long step, const double *gra
     int rc = sum ? PL_OK : PL_ENOMEM;
     for (size_t k = 0; !rc && k < workers; k++)
         rc = pl_onebit_worker(r->worker_bits + k * r->padded / 8, &r->worker_scale[k],
-                              r->worker_error + k * r->padded, r->m, grads + k * r->n, r->n, r->padded,
-                              r->o.beta1);
+                              r->worker_error + k * r->padded, r->m, grads + k * r->n, r->n,
+                              r->padded, r->o.beta1);
     for (int j = 0; !rc && j < r->workers; j++) {
         uint8_t *bits = r->server_bits + (size_t)j * r->slice / 8;
         rc = pl_onebit_server(bits, &r->server_scale[j], r->server_error + (size_t)j * r->slice,
@@ -262,14 +269,16 @@ static int onebit_open(struct onebit_replay *r, const json_t *config)
 {
     size_t workers;
     r->workers = (int)golden_int(r->g, config, "workers");
-    r->o = (struct pl_onebit){ golden_real(r->g, config, "lr"), golden_real(r->g, config, "beta1"),
-                               golden_real(r->g, config, "beta2"), golden_real(r->g, config, "eps") };
+    r->o =
+        (struct pl_onebit){ golden_real(r->g, config, "lr"), golden_real(r->g, config, "beta1"),
+                             golden_real(r->g, config, "beta2"), golden_real(r->g, config, "eps") };
     r->p = agg_doubles(r->g, r->f, "p_init", SIZE_MAX, &r->n);
     if (!r->p || r->workers < 1 || r->workers > PEERS_MAX) return PL_EFORMAT;
     workers = (size_t)r->workers;
     r->padded = pl_onebit_padded(r->n, r->workers);
     r->slice = r->padded / workers;
-    golden_check(r->g, "padding", r->padded == (size_t)golden_int(r->g, config, "padded"), "%zu", r->padded);
+    golden_check(r->g, "padding", r->padded == (size_t)golden_int(r->g, config, "padded"), "%zu",
+                 r->padded);
     r->m = pl_alloc(r->n, sizeof *r->m);
     r->v = pl_alloc(r->n, sizeof *r->v);
     r->worker_error = pl_alloc(workers * r->padded, sizeof *r->worker_error);
@@ -278,8 +287,10 @@ static int onebit_open(struct onebit_replay *r, const json_t *config)
     r->server_scale = pl_alloc(workers, sizeof *r->server_scale);
     r->worker_bits = pl_alloc(workers * r->padded / 8, 1);
     r->server_bits = pl_alloc(r->padded / 8, 1);
-    return r->m && r->v && r->worker_error && r->server_error && r->worker_scale && r->server_scale &&
-           r->worker_bits && r->server_bits ? PL_OK : PL_ENOMEM;
+    return r->m && r->v && r->worker_error && r->server_error && r->worker_scale &&
+                   r->server_scale && r->worker_bits && r->server_bits
+               ? PL_OK
+               : PL_ENOMEM;
 }
 
 static void onebit_replay(struct onebit_replay *r, const json_t *config)
@@ -337,7 +348,7 @@ int golden_onebit(struct golden *g, const char *path, const char *stem)
     return 1;
 }
 
-/* --- Deep Gradient Compression ----------------------------------------------------------------- */
+/* --- Deep Gradient Compression ---------------------------------------------------------------- */
 
 struct dgc_replay {
     struct golden *g;
@@ -348,7 +359,8 @@ struct dgc_replay {
     uint32_t *index;
 };
 
-static void dgc_doubles(struct dgc_replay *r, size_t step, const char *what, const double *got, size_t n)
+static void dgc_doubles(struct dgc_replay *r, size_t step, const char *what, const double *got,
+                        size_t n)
 {
     char name[80];
     snprintf(name, sizeof name, "s%zu.%s", step, what);
@@ -363,7 +375,8 @@ static void dgc_sent(struct dgc_replay *r, size_t step, size_t worker, size_t co
     snprintf(name, sizeof name, "s%zu.w%zu.indices", step, worker);
     want = golden_ints(r->g, r->f, name, &n);
     for (size_t k = 0; want && k < n && k < count; k++) wrong += want[k] != (int32_t)r->index[k];
-    golden_check(r->g, name, want && n == count && !wrong, "%zu of %zu indices, %zu differ", count, n, wrong);
+    golden_check(r->g, name, want && n == count && !wrong, "%zu of %zu indices, %zu differ", count,
+                 n, wrong);
     pl_free(want);
     snprintf(what, sizeof what, "w%zu.values", worker);
     dgc_doubles(r, step, what, r->value, count);
@@ -423,7 +436,8 @@ int golden_dgc(struct golden *g, const char *path, const char *stem)
     r.f = f;
     config = golden_meta(g, f, "config");
     if (config && dgc_open(&r, config)) golden_fail(g, "config", "no steps that can be replayed");
-    else if (config && !json_array_size(json_object_get(config, "per_step"))) golden_fail(g, "per_step", "none");
+    else if (config && !json_array_size(json_object_get(config, "per_step")))
+        golden_fail(g, "per_step", "none");
     else json_array_foreach(json_object_get(config, "per_step"), step, row) {
         char name[40];
         double *grads;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- partition --------------------------------------------------------------------------------- */
+/* --- partition -------------------------------------------------------------------------------- */
 
 /* The run's choice is spelt "run", or begins with "size adaptive". */
 static int method_named(enum pl_compression *method, const char *name, size_t elements)
@@ -17,7 +17,8 @@ static int method_named(enum pl_compression *method, const char *name, size_t el
     if (!strcmp(name, "none")) *method = PL_COMPRESS_NONE;
     else if (!strcmp(name, "float16")) *method = PL_COMPRESS_FLOAT16;
     else if (!strcmp(name, "uniform8")) *method = PL_COMPRESS_UNIFORM8;
-    else if (!strcmp(name, "run") || !strncmp(name, "size adaptive", 13)) *method = pl_wire_adaptive(elements);
+    else if (!strcmp(name, "run") || !strncmp(name, "size adaptive", 13))
+        *method = pl_wire_adaptive(elements);
     else return PL_EFORMAT;
     return PL_OK;
 }
@@ -81,7 +82,7 @@ int golden_partition(struct golden *g, const char *path, const char *stem)
     return 1;
 }
 
-/* --- load balancing ---------------------------------------------------------------------------- */
+/* --- load balancing --------------------------------------------------------------------------- */
 
 /* The time of the slowest, by the fractions before they become whole numbers. */
 static double objective(const double *fraction, const double *b, size_t n)
@@ -114,16 +115,19 @@ static void balance_compare(struct golden *g, const struct balance_row *r, const
     if (sum != r->total) {
         golden_check(g, what, 0, "the shares sum to %zu", sum);
     } else if (!r->resolved || json_is_true(json_object_get(r->doc, "unique"))) {
-        golden_check(g, what, shares_equal(r->share, r->want, r->n, fmax(1, 1e-8 * (double)r->total)),
+        golden_check(g, what,
+                     shares_equal(r->share, r->want, r->n, fmax(1, 1e-8 * (double)r->total)),
                      "the partition is another one");
     } else if (json_is_number(optimum)) {
         double excess = objective(r->fraction, r->resolved, r->n) - json_number_value(optimum);
         golden_case(g, what, fmax(0, excess), 1e-6);
     } else { /* one peer: nothing to optimise */
-        golden_check(g, what, shares_equal(r->share, r->want, r->n, 0), "the partition is another one");
+        golden_check(g, what, shares_equal(r->share, r->want, r->n, 0),
+                     "the partition is another one");
     }
     if (r->water)
-        golden_check(g, what, shares_equal(r->share, r->water, r->n, 1), "not the water level's partition");
+        golden_check(g, what, shares_equal(r->share, r->water, r->n, 1),
+                     "not the water level's partition");
 }
 
 static void balance_row(struct golden *g, const json_t *doc, size_t index)
@@ -184,12 +188,13 @@ int golden_load_balance(struct golden *g, const char *path, const char *stem)
     (void)stem;
     if (doc && !json_array_size(rows)) golden_fail(g, "rows", "none there");
     json_array_foreach(rows, index, row) balance_row(g, row, index);
-    json_array_foreach(json_object_get(doc, "hagenbach_bishoff"), index, row) round_row(g, row, index);
+    json_array_foreach(json_object_get(doc, "hagenbach_bishoff"), index, row)
+        round_row(g, row, index);
     json_decref(doc);
     return 1;
 }
 
-/* --- all-reduce -------------------------------------------------------------------------------- */
+/* --- all-reduce ------------------------------------------------------------------------------- */
 
 #define MEMBERS_MAX 64
 #define TENSORS_MAX 256
@@ -222,9 +227,10 @@ static int load_group(struct group_replay *r, const json_t *config)
     double *weight = agg_list(r->g, config, "weights", 0, &n);
     double *fraction = weight ? agg_list(r->g, config, "peer_fractions", n, NULL) : NULL;
     int rc = fraction && n <= MEMBERS_MAX ? PL_OK : PL_EFORMAT;
-    r->group = (struct pl_group){ .member = r->member, .members = (int)n, .elements = r->elements,
-                                  .method = r->method,
-                                  .part_bytes = (size_t)golden_int(r->g, config, "part_size_bytes") };
+    r->group = (struct pl_group){
+        .member = r->member, .members = (int)n, .elements = r->elements, .method = r->method,
+        .part_bytes = (size_t)golden_int(r->g, config, "part_size_bytes"),
+    };
     for (size_t i = 0; !rc && i < n; i++) {
         size_t tensors = inputs_of(r->f, (int)i);
         r->member[i] = (struct pl_member){
@@ -233,7 +239,7 @@ static int load_group(struct group_replay *r, const json_t *config)
         };
         if (tensors) r->group.tensors = tensors;
         for (size_t k = 0; !rc && k < tensors; k++) {
-            char name[40];
+            char name[60];
             snprintf(name, sizeof name, "peer%zu.in%zu", i, k);
             r->tensor[i][k] = golden_floats(r->g, r->f, name, &r->elements[k]);
             if (!r->tensor[i][k]) rc = PL_ENOMEM;
@@ -253,11 +259,12 @@ static double deviation(const float *x, size_t n)
     return n > 1 ? sqrt(fmax(0, (squares - sum * sum / (double)n) / (double)(n - 1))) : 0;
 }
 
-/* Uncompressed: every value. 8 bits: a code on a border may fall to the other side, which moves that
- * value by a bin, and the others of the two bins by a bin over their count; nearly all must agree. */
+/* Uncompressed: every value. 8 bits: a code on a border may fall to the other side, which moves
+ * that value by a bin, and the others of the two bins by a bin over their count; nearly all must
+ * agree. */
 static void compare_tensor(struct group_replay *r, int peer, size_t k)
 {
-    char name[40], line[80];
+    char name[60], line[120];
     float *want, *got = r->tensor[peer][k];
     size_t n = r->elements[k], off = 0;
     double bin, worst;

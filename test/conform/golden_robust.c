@@ -1,5 +1,5 @@
-/* golden_robust.c - CenteredClip beside three implementations and float64; one worked round of BTARD
- * with its cheaters. */
+/* golden_robust.c - CenteredClip beside three implementations and float64; one worked round of
+ * BTARD with its cheaters. */
 #include "golden_aggregate.h"
 #include "../../ref/btard.h"
 
@@ -11,7 +11,7 @@
 
 #define PEERS_MAX 1024
 
-/* --- CenteredClip ------------------------------------------------------------------------------ */
+/* --- CenteredClip ----------------------------------------------------------------------------- */
 
 struct clip_case {
     struct golden *g;
@@ -163,13 +163,15 @@ int golden_centered_clip(struct golden *g, const char *path, const char *stem)
         return 1;
     }
     config = golden_meta(g, f, "config");
-    if (config && !json_object_size(json_object_get(config, "cases"))) golden_fail(g, "cases", "none there");
+    if (config && !json_object_size(json_object_get(config, "cases")))
+        golden_fail(g, "cases", "none there");
     json_object_foreach(json_object_get(config, "cases"), name, meta) {
         struct clip_case c = { .g = g, .f = f, .name = name };
         if (clip_open(&c, meta)) golden_fail(g, name, "cannot be replayed");
         else {
             clip_variants(&c, meta);
-            if (schedule_takes(config, name)) clip_schedule(&c, json_object_get(config, "tau_schedule"));
+            if (schedule_takes(config, name))
+                clip_schedule(&c, json_object_get(config, "tau_schedule"));
         }
         clip_close(&c);
     }
@@ -178,7 +180,7 @@ int golden_centered_clip(struct golden *g, const char *path, const char *stem)
     return 1;
 }
 
-/* --- BTARD ------------------------------------------------------------------------------------- */
+/* --- BTARD ------------------------------------------------------------------------------------ */
 
 static void sha256(uint8_t hash[PL_HASH_BYTES], const void *data, size_t bytes)
 {
@@ -209,7 +211,8 @@ static int unhex(uint8_t out[PL_HASH_BYTES], const json_t *hex)
     const char *text = json_string_value(hex);
     for (int i = 0; i < PL_HASH_BYTES; i++) {
         unsigned byte;
-        if (!text || strlen(text) != 2 * PL_HASH_BYTES || sscanf(text + 2 * i, "%2x", &byte) != 1) return PL_EFORMAT;
+        if (!text || strlen(text) != 2 * PL_HASH_BYTES || sscanf(text + 2 * i, "%2x", &byte) != 1)
+            return PL_EFORMAT;
         out[i] = (uint8_t)byte;
     }
     return PL_OK;
@@ -256,7 +259,8 @@ static void lots(struct btard_case *c)
 {
     const json_t *lot = json_object_get(c->doc, "step_5_mprng");
     const json_t *commits = json_object_get(lot, "commit_sha256(le32(i)||x||salt)");
-    uint8_t x[PEERS_MAX][PL_HASH_BYTES], salt[PL_HASH_BYTES], hash[PL_HASH_BYTES], seed[PL_HASH_BYTES];
+    uint8_t x[PEERS_MAX][PL_HASH_BYTES], salt[PL_HASH_BYTES], hash[PL_HASH_BYTES],
+        seed[PL_HASH_BYTES];
     size_t wrong = 0;
     for (size_t i = 0; i < c->n; i++) {
         if (unhex(x[i], json_array_get(json_object_get(lot, "x_hex"), i)) ||
@@ -278,14 +282,15 @@ static void lots(struct btard_case *c)
 
 static void aggregates(struct btard_case *c)
 {
-    float *column = pl_alloc(c->n * c->d, sizeof *column), *got = pl_alloc(c->n * c->d, sizeof *got);
+    float *column = pl_alloc(c->n * c->d, sizeof *column),
+          *got = pl_alloc(c->n * c->d, sizeof *got);
     double *wide = pl_alloc(c->n * c->d, sizeof *wide);
     int rc = column && got && wide ? PL_OK : PL_ENOMEM;
     for (size_t j = 0; !rc && j < c->n; j++) {
         for (size_t i = 0; i < c->n; i++)
             memcpy(column + i * c->d, c->sent + (i * c->n + j) * c->d, c->d * sizeof *column);
-        rc = pl_btard_aggregate(got + j * c->d, &c->b, c->g->be->centered_clip, c->g->be->median, column,
-                                (int)c->n, c->d);
+        rc = pl_btard_aggregate(got + j * c->d, &c->b, c->g->be->centered_clip, c->g->be->median,
+                                column, (int)c->n, c->d);
     }
     for (size_t k = 0; !rc && k < c->n * c->d; k++) wide[k] = got[k];
     if (!rc) agg_compare(c->g, c->f, "aggregate_true", wide, c->n * c->d, 1e-6);
@@ -331,8 +336,10 @@ static int liars_are(const json_t *pairs, const uint8_t *liars, size_t n)
 
 static void verdict(struct btard_case *c)
 {
-    struct pl_btard_verdict v = { c->flags, c->sums, c->flags + c->n * c->n, c->flags + c->n * (c->n + 1) };
-    struct pl_btard_round round = { (int)c->n, c->d, c->sent, c->published, c->reported, c->norms, c->seed };
+    struct pl_btard_verdict v = { c->flags, c->sums, c->flags + c->n * c->n,
+                                  c->flags + c->n * (c->n + 1) };
+    struct pl_btard_round round = { (int)c->n,   c->d,     c->sent, c->published,
+                                    c->reported, c->norms, c->seed };
     double *want = agg_list(c->g, c->doc, "step_8_column_sums", c->n, NULL), worst = 0;
     double *votes = agg_list(c->g, c->doc, "step_9_votes_over_delta_max", c->n, NULL);
     uint8_t failed[PEERS_MAX];
@@ -349,8 +356,11 @@ static void verdict(struct btard_case *c)
         failed[j] = !pl_btard_sum_holds(&c->b, v.sums[j]);
         wrong += pl_btard_votes(&recompute, &c->b, c->norms, (int)c->n, (int)j) != (int)votes[j];
     }
-    golden_check(c->g, "verification 1", liars_are(json_object_get(c->doc,
-                 "step_7_verification_1_accused_[sender,aggregator]"), v.liars, c->n), "others accused");
+    golden_check(
+        c->g, "verification 1",
+        liars_are(json_object_get(c->doc, "step_7_verification_1_accused_[sender,aggregator]"),
+                  v.liars, c->n),
+        "others accused");
     golden_case(c->g, "column sums", worst, 1e-6);
     golden_check(c->g, "verification 2", marks_are(json_object_get(c->doc,
                  "verification_2_failed_columns"), failed, c->n), "other columns");
@@ -378,7 +388,8 @@ static int caught(struct btard_case *c, int target)
 
 static void validators(struct btard_case *c)
 {
-    const json_t *step = json_object_get(c->doc, "step_10_validators"), *list = json_object_get(step, "alive");
+    const json_t *step = json_object_get(c->doc, "step_10_validators"),
+                 *list = json_object_get(step, "alive");
     int alive[PEERS_MAX], order[PEERS_MAX], found[PEERS_MAX];
     size_t n = json_array_size(list), index;
     json_t *row;
@@ -398,7 +409,8 @@ static void validators(struct btard_case *c)
         size_t half = n / 2, count = 0;
         char what[40];
         int rc = pl_btard_validators(order, seed, &c->b, c->seed,
-                                     (uint32_t)json_integer_value(json_object_get(row, "round")), alive, (int)n);
+                                     (uint32_t)json_integer_value(json_object_get(row, "round")),
+                                     alive, (int)n);
         for (size_t k = 0; !rc && k < half; k++)
             if (caught(c, order[half + k])) found[count++] = order[half + k];
         snprintf(what, sizeof what, "validators, round %zu", index);
@@ -417,7 +429,8 @@ static int btard_load(struct btard_case *c)
     size_t all;
     c->n = (size_t)golden_int(c->g, c->config, "peers");
     c->d = (size_t)golden_int(c->g, c->config, "part_len");
-    if (!c->n || c->n > PEERS_MAX || !c->d || c->d > 1u << 24 || !seed || seed->bytes != PL_HASH_BYTES)
+    if (!c->n || c->n > PEERS_MAX || !c->d || c->d > 1u << 24 || !seed ||
+        seed->bytes != PL_HASH_BYTES)
         return PL_EFORMAT;
     all = c->n * c->n * c->d;
     c->b = (struct pl_btard){
@@ -435,8 +448,10 @@ static int btard_load(struct btard_case *c)
     c->norms = agg_doubles(c->g, c->f, "norms", c->n * c->n, NULL);
     c->sums = pl_alloc(c->n, sizeof *c->sums);
     c->flags = pl_alloc(c->n * (c->n + 2), 1);
-    return c->honest && c->sent && c->published && c->s && c->reported && c->norms && c->sums && c->flags
-               ? PL_OK : PL_EFORMAT;
+    return c->honest && c->sent && c->published && c->s && c->reported && c->norms && c->sums &&
+                   c->flags
+               ? PL_OK
+               : PL_EFORMAT;
 }
 
 static void btard_replay(struct btard_case *c)
@@ -455,7 +470,8 @@ int golden_btard(struct golden *g, const char *path, const char *stem)
     struct st_file *f;
     struct pl_err err;
     char name[300];
-    if (strstr(strrchr(path, '/'), ".json")) return 1; /* replayed with the tensors of the same stem */
+    if (strstr(strrchr(path, '/'), ".json"))
+        return 1; /* replayed with the tensors of the same stem */
     if (st_open(&f, path, &err)) {
         golden_fail(g, "", "%s", err.text);
         return 1;

@@ -1,5 +1,5 @@
-/* golden_t5.c - T5's tokenizer beside transformers and sentencepiece. The model of t5_XX.safetensors
- * and of t5_XX.json.gz, which hold the same rows, is t5_XX/spiece.model. */
+/* golden_t5.c - T5's tokenizer beside transformers and sentencepiece. The model of
+ * t5_XX.safetensors and of t5_XX.json.gz, which hold the same rows, is t5_XX/spiece.model. */
 #include "golden_tokenizer.h"
 #include "../../data/unigram.h"
 
@@ -52,7 +52,8 @@ static void ids_row(struct replay *r, const char *text, size_t n, const int32_t 
         while (i < count && i < got_count && got[i] == want[i]) i++;
         if (got_count != count || i < count)
             differs(r, "row %zu, place %zu: %d of %zu ids, want %d of %zu", r->rows, i,
-                    i < got_count && i < room ? got[i] : -1, got_count, i < count ? want[i] : -1, count);
+                    i < got_count && i < room ? got[i] : -1, got_count, i < count ? want[i] : -1,
+                    count);
     }
     pl_free(got);
     r->rows++;
@@ -66,13 +67,13 @@ static void text_row(struct replay *r, const char *text, size_t n, const char *w
     if (unigram_normalize(&got, &got_bytes, r->u, text, n, rules))
         differs(r, "row %zu: out of memory", r->rows);
     else if (got_bytes != bytes || memcmp(got, want, bytes))
-        differs(r, "row %zu: %zu bytes \"%.40s\", want %zu \"%.*s\"", r->rows, got_bytes, got, bytes,
-                bytes < 40 ? (int)bytes : 40, want);
+        differs(r, "row %zu: %zu bytes \"%.40s\", want %zu \"%.*s\"", r->rows, got_bytes, got,
+                bytes, bytes < 40 ? (int)bytes : 40, want);
     free(got);
     r->rows++;
 }
 
-/* --- rows in tensors --------------------------------------------------------------------------- */
+/* --- rows in tensors -------------------------------------------------------------------------- */
 
 static void tensor_ids(struct replay *r, const struct st_file *f, const struct rows *text,
                        const char *name, size_t max, enum unigram_rules rules)
@@ -82,7 +83,8 @@ static void tensor_ids(struct replay *r, const struct st_file *f, const struct r
     begin(r, name);
     for (size_t i = 0; i < text->count && i < want.count; i++)
         ids_row(r, text->bytes + text->offset[i], (size_t)(text->offset[i + 1] - text->offset[i]),
-                want.ids + want.offset[i], (size_t)(want.offset[i + 1] - want.offset[i]), max, rules);
+                want.ids + want.offset[i], (size_t)(want.offset[i + 1] - want.offset[i]), max,
+                rules);
     if (text->count != want.count) differs(r, "%zu texts, %zu rows", text->count, want.count);
     end(r);
     rows_clear(&want);
@@ -129,9 +131,10 @@ static void tensors(struct replay *r, const char *path)
     st_close(f);
 }
 
-/* --- the same rows in JSON --------------------------------------------------------------------- */
+/* --- the same rows in JSON -------------------------------------------------------------------- */
 
-static void json_rows(struct replay *r, const json_t *doc, const char *name, enum unigram_rules rules)
+static void json_rows(struct replay *r, const json_t *doc, const char *name,
+                      enum unigram_rules rules)
 {
     size_t index;
     json_t *row;

@@ -12,8 +12,8 @@ static const char *const companions[] = { "unicode_facts", "strings_handwritten"
 
 static golden_area_fn *const kinds[] = { golden_t5 };
 
-static int read_offsets(struct rows *rows, struct golden *g, const struct st_file *f, const char *name,
-                        size_t n)
+static int read_offsets(struct rows *rows, struct golden *g, const struct st_file *f,
+                        const char *name, size_t n)
 {
     char key[128];
     size_t count;
@@ -21,7 +21,8 @@ static int read_offsets(struct rows *rows, struct golden *g, const struct st_fil
     rows->offset = golden_ints(g, f, key, &count);
     if (!rows->offset) return PL_EFORMAT;
     for (size_t i = 0; i < count; i++)
-        if (rows->offset[i] < (i ? rows->offset[i - 1] : 0) || (size_t)rows->offset[i] > n) count = 0;
+        if (rows->offset[i] < (i ? rows->offset[i - 1] : 0) || (size_t)rows->offset[i] > n)
+            count = 0;
     if (!count) {
         golden_fail(g, key, "offsets do not ascend inside the data");
         rows_clear(rows);
@@ -63,7 +64,8 @@ void rows_clear(struct rows *rows)
 
 int golden_has(const struct golden *g, const char *stem, const char *name)
 {
-    char *folder = pl_path_join(g->folder, stem), *path = folder ? pl_path_join(folder, name) : NULL;
+    char *folder = pl_path_join(g->folder, stem),
+         *path = folder ? pl_path_join(folder, name) : NULL;
     int there = path && !access(path, F_OK);
     free(folder);
     free(path);

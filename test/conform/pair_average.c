@@ -6,7 +6,8 @@
 
 /* Smallest, odd, a piece of any blocking and one more, a part of the run. */
 static const size_t sizes[] = { 1, 31, 16384 * 5 + 1, 524288 };
-static const enum pl_compression codings[] = { PL_COMPRESS_NONE, PL_COMPRESS_FLOAT16, PL_COMPRESS_UNIFORM8 };
+static const enum pl_compression codings[] = { PL_COMPRESS_NONE, PL_COMPRESS_FLOAT16,
+                                               PL_COMPRESS_UNIFORM8 };
 static const double bytes[] = { 4, 2, 1 };
 static const char *const names[] = { "float32", "halves", "codes" };
 
@@ -18,7 +19,8 @@ static struct pl_coded message(struct pair *p, enum pl_compression method, size_
     for (int k = 0; k < PL_CODES; k++) x.table[k] = (float)pair_int(p, -1000, 1000) / 300;
     for (size_t i = 0; i < n; i++) {
         float value = (float)pair_int(p, -100000, 100000) / 70000;
-        uint16_t half = i % 7 ? pl_half_from_float(value) : (uint16_t)(0x8000 | i % 1024); /* subnormal */
+        uint16_t half =
+            i % 7 ? pl_half_from_float(value) : (uint16_t)(0x8000 | i % 1024); /* subnormal */
         if (method == PL_COMPRESS_NONE) memcpy(at + 4 * i, &value, 4);
         else if (method == PL_COMPRESS_FLOAT16) memcpy(at + 2 * i, &half, 2);
         else at[i] = (char)pair_int(p, 0, 255);

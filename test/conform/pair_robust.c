@@ -4,7 +4,10 @@
 #include <math.h>
 
 /* Peers, coordinates: smallest, odd, across blocks, a part of the run among a group of 16. */
-static const struct { int n; size_t d; } shapes[] = { { 1, 1 }, { 3, 7 }, { 16, 2049 }, { 33, 5000 }, { 16, 131072 } };
+static const struct {
+    int n;
+    size_t d;
+} shapes[] = { { 1, 1 }, { 3, 7 }, { 16, 2049 }, { 33, 5000 }, { 16, 131072 } };
 
 /* Two thirds honest around 1, the rest far away and all to one side; `bad` spoils one value. */
 static void fill(struct pair *p, struct pair_f32 x, int n, size_t d, float bad)

@@ -34,7 +34,8 @@ static void parts_cover_everything(void **state)
     size_t count, t = 0, at = 0;
     (void)state;
     for (size_t i = 0; i < 7; i++) method[i] = pl_wire_adaptive(elements[i]);
-    assert_int_equal(pl_partition(&part, &count, elements, method, 7, fraction, 5, 4096, &err), PL_OK);
+    assert_int_equal(pl_partition(&part, &count, elements, method, 7, fraction, 5, 4096, &err),
+                     PL_OK);
     for (size_t p = 0; p < count; p++) {
         while (part[p].tensor > t) {
             assert_int_equal(at, elements[t++]);
@@ -59,10 +60,13 @@ static void partition_refuses(void **state)
     struct pl_part *part;
     size_t count;
     (void)state;
-    assert_int_equal(pl_partition(&part, &count, elements, method, 1, none, 2, 4096, &err), PL_EUSE);
-    assert_int_equal(pl_partition(&part, &count, elements, method, 1, negative, 2, 4096, &err), PL_EUSE);
+    assert_int_equal(pl_partition(&part, &count, elements, method, 1, none, 2, 4096, &err),
+                     PL_EUSE);
+    assert_int_equal(pl_partition(&part, &count, elements, method, 1, negative, 2, 4096, &err),
+                     PL_EUSE);
     assert_int_equal(pl_partition(&part, &count, elements, method, 1, nan, 2, 4096, &err), PL_EUSE);
-    assert_int_equal(pl_partition(&part, &count, elements, method, 1, fine, 0, 4096, &err), PL_EUSE);
+    assert_int_equal(pl_partition(&part, &count, elements, method, 1, fine, 0, 4096, &err),
+                     PL_EUSE);
     assert_int_equal(pl_partition(&part, &count, huge, method, 2, fine, 2, 4096, &err), PL_ELIMIT);
     assert_null(part);
     assert_int_equal(pl_part_values(PL_COMPRESS_FLOAT16, 1), 1); /* never a part of nothing */
@@ -200,7 +204,8 @@ static void equal_values_stay(void **state)
     for (int i = 0; i < MEMBERS; i++) f->member[i].weight = 1;
     memcpy(f->before, f->x, sizeof f->x);
     assert_int_equal(pl_average_group(&f->group, &be, &err), PL_OK);
-    for (int i = 0; i < MEMBERS; i++) /* only codes' errors remain: bins, and the tails that they cut */
+    /* only the codes' errors remain: bins, and the tails that they cut */
+    for (int i = 0; i < MEMBERS; i++)
         for (int k = 0; k < N; k++) assert_true(fabsf(f->x[i][0][k] - f->before[i][0][k]) < 1);
 }
 
@@ -236,8 +241,10 @@ static void reducer_refuses(void **state)
     assert_int_equal(pl_reducer_add(&r, x, -1, &err), PL_EUSE);
     assert_int_equal(pl_reducer_add(&r, x, NAN, &err), PL_EUSE);
     assert_int_equal(pl_reducer_add_message(&r, PL_COMPRESS_FLOAT16, half, 7, 1, &err), PL_EFORMAT);
-    assert_int_equal(pl_reducer_add_message(&r, PL_COMPRESS_UNIFORM8, half, 8, 1, &err), PL_EFORMAT);
-    assert_int_equal(pl_reducer_add_message(&r, (enum pl_compression)99, half, 8, 1, &err), PL_EFORMAT);
+    assert_int_equal(pl_reducer_add_message(&r, PL_COMPRESS_UNIFORM8, half, 8, 1, &err),
+                     PL_EFORMAT);
+    assert_int_equal(pl_reducer_add_message(&r, (enum pl_compression)99, half, 8, 1, &err),
+                     PL_EFORMAT);
     assert_int_equal(r.senders, 0);
     assert_int_equal(pl_reducer_add_message(&r, PL_COMPRESS_FLOAT16, half, 8, 1, &err), PL_OK);
     assert_int_equal(pl_reducer_add(&r, x, 3, &err), PL_OK);

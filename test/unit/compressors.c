@@ -1,4 +1,4 @@
-/* compressors.c - PowerSGD, 1-bit Adam and Deep Gradient Compression: nothing is lost, only late. */
+/* compressors.c - PowerSGD, 1-bit Adam, Deep Gradient Compression: nothing is lost, only late. */
 #include "../../ref/dgc.h"
 #include "../../ref/onebit.h"
 #include "../../ref/powersgd.h"
@@ -70,8 +70,10 @@ static void nothing_is_lost(void **state)
     for (int i = 0; i < B * R; i++) Q[i] = (float)pl_rng_uniform(&rng);
     assert_int_equal(pl_powersgd_init(&s, &be, A, B, R, Q), PL_OK);
     for (int round = 0; round < 5; round++) {
-        for (int i = 0; i < A * R; i++) left[0][i] = (float)pl_rng_normal(&rng);
-        for (int j = 0; j < B * R; j++) right[0][j] = (float)pl_rng_normal(&rng);
+        for (int k = 0; k < R; k++) {
+            for (int i = 0; i < A; i++) left[i][k] = (float)pl_rng_normal(&rng);
+            for (int j = 0; j < B; j++) right[j][k] = (float)pl_rng_normal(&rng);
+        }
         for (int i = 0; i < A; i++)
             for (int j = 0; j < B; j++) {
                 G[i][j] = round ? (float)pl_rng_normal(&rng)
@@ -166,7 +168,8 @@ static void counts(void **state)
     assert_int_equal(pl_dgc_count(10, 0.999), 1);
     assert_int_equal(pl_dgc_count(1, 0.75), 1);
     assert_int_equal(pl_dgc_count(7, 0), 7);
-    assert_true(pl_dgc_sparsity(0) == 0.75 && pl_dgc_sparsity(4) == 0.999 && pl_dgc_sparsity(99) == 0.999);
+    assert_true(pl_dgc_sparsity(0) == 0.75 && pl_dgc_sparsity(4) == 0.999 &&
+                pl_dgc_sparsity(99) == 0.999);
 }
 
 int main(void)

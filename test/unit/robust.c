@@ -141,7 +141,8 @@ static struct round *honest(void)
     normal(truth[0], PEERS * D, 0);
     for (int i = 0; i < PEERS; i++)
         for (int j = 0; j < PEERS; j++)
-            for (int k = 0; k < D; k++) r.sent[i][j][k] = truth[j][k] + 0.1f * (float)pl_rng_normal(&rng);
+            for (int k = 0; k < D; k++)
+                r.sent[i][j][k] = truth[j][k] + 0.1f * (float)pl_rng_normal(&rng);
     for (int k = 0; k < PL_HASH_BYTES; k++) r.seed[k] = (uint8_t)pl_rng_below(&rng, 256);
     return &r;
 }
@@ -151,8 +152,9 @@ static void aggregate(struct round *r)
     for (int j = 0; j < PEERS; j++) {
         float x[PEERS][D];
         for (int i = 0; i < PEERS; i++) memcpy(x[i], r->sent[i][j], sizeof x[i]);
-        assert_int_equal(pl_btard_aggregate(r->aggregate[j], &btard, ref_centered_clip, ref_median, x[0],
-                                            PEERS, D), PL_OK);
+        assert_int_equal(pl_btard_aggregate(r->aggregate[j], &btard, ref_centered_clip, ref_median,
+                                            x[0], PEERS, D),
+                         PL_OK);
     }
 }
 
@@ -162,13 +164,15 @@ static void report(struct round *r)
         double z[D];
         pl_btard_direction(z, D, &btard, r->seed, (uint32_t)j);
         for (int i = 0; i < PEERS; i++)
-            pl_btard_report(&r->s[i][j], &r->norm[i][j], &btard, z, r->sent[i][j], r->aggregate[j], D);
+            pl_btard_report(&r->s[i][j], &r->norm[i][j], &btard, z, r->sent[i][j], r->aggregate[j],
+                            D);
     }
 }
 
 static void judge(struct round *r)
 {
-    const struct pl_btard_round round = { PEERS, D, r->sent[0][0], r->aggregate[0], r->s[0], r->norm[0], r->seed };
+    const struct pl_btard_round round = { PEERS,   D,          r->sent[0][0], r->aggregate[0],
+                                          r->s[0], r->norm[0], r->seed };
     struct pl_btard_verdict verdict = { r->liars[0], r->sums, r->shifted, r->recompute };
     assert_int_equal(pl_btard_judge(&verdict, &btard, &round), PL_OK);
 }
@@ -220,7 +224,8 @@ static void votes_for_recomputing(void **state)
     assert_false(recompute);
     assert_int_equal(pl_btard_votes(&recompute, &btard, norms[0], 3, 1), 2);
     assert_true(recompute);
-    assert_int_equal(pl_btard_votes(&recompute, &btard, norms[0], 3, 2), 2); /* NaN is no small norm */
+    /* NaN is no small norm */
+    assert_int_equal(pl_btard_votes(&recompute, &btard, norms[0], 3, 2), 2);
     assert_true(recompute);
 }
 
@@ -248,7 +253,8 @@ static void validators(void **state)
     (void)state;
     for (uint32_t round = 0; round < 2; round++) {
         unsigned seen = 0;
-        assert_int_equal(pl_btard_validators(order[round], own, &btard, seed, round, alive, 5), PL_OK);
+        assert_int_equal(pl_btard_validators(order[round], own, &btard, seed, round, alive, 5),
+                         PL_OK);
         for (int k = 0; k < 5; k++) seen |= 1u << order[round][k];
         assert_int_equal(seen, 1u << 8 | 1u << 1 | 1u << 3 | 1u << 4 | 1u << 0);
     }

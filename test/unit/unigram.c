@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-/* --- writing a model --------------------------------------------------------------------------- */
+/* --- writing a model -------------------------------------------------------------------------- */
 
 struct bytes {
     uint8_t at[4096];
@@ -110,7 +110,7 @@ static void expect(const struct unigram *u, const char *text, enum unigram_rules
 #define EXPECT(u, text, rules, ...) \
     expect(u, text, rules, (const int32_t[]){ __VA_ARGS__ }, sizeof((int32_t[]){ __VA_ARGS__ }) / 4)
 
-/* --- splits ------------------------------------------------------------------------------------ */
+/* --- splits ----------------------------------------------------------------------------------- */
 
 static void best_split(void **state)
 {
@@ -119,7 +119,7 @@ static void best_split(void **state)
     EXPECT(u, "a", UNIGRAM_TRANSFORMERS, MARK_A);           /* -3 against -3.5 */
     EXPECT(u, "b", UNIGRAM_TRANSFORMERS, MARK, B);
     EXPECT(u, "ba b", UNIGRAM_TRANSFORMERS, MARK, B, A, MARK, B);
-    EXPECT(u, "bab", UNIGRAM_TRANSFORMERS, MARK, B, AB);    /* tie: the longer, found first, stays */
+    EXPECT(u, "bab", UNIGRAM_TRANSFORMERS, MARK, B, AB); /* tie: the longer, found first, stays */
     EXPECT(u, "babc", UNIGRAM_TRANSFORMERS, MARK, B, ABC);  /* no piece "c": unknown costs more */
     EXPECT(u, "bcc", UNIGRAM_TRANSFORMERS, MARK, B, UNK);   /* two unknown characters, one id */
     EXPECT(u, "c c", UNIGRAM_TRANSFORMERS, MARK, UNK, MARK, UNK);
@@ -150,7 +150,7 @@ static void character_map(void **state)
     (void)state;
     EXPECT(u, "A", UNIGRAM_TRANSFORMERS, MARK_A);
     EXPECT(u, "\xE2\x91\xA0", UNIGRAM_TRANSFORMERS, MARK, B);
-    /* circled one and an accent: five bytes, one cluster, the accent is lost; not in sentencepiece */
+    /* circled one and an accent: five bytes, one cluster, the accent is lost, in the first only */
     EXPECT(u, "\xE2\x91\xA0\xCC\x81", UNIGRAM_TRANSFORMERS, MARK, B);
     EXPECT(u, "\xE2\x91\xA0\xCC\x81", UNIGRAM_SENTENCEPIECE, MARK, B, UNK);
     /* with two accents it has seven bytes and goes by characters */
@@ -162,7 +162,8 @@ static void white_space(void **state)
 {
     struct unigram *u = model(0);
     (void)state;
-    EXPECT(u, " b\xC2\x85" "b\xE2\x80\x83\r\nb\xE3\x80\x80", UNIGRAM_TRANSFORMERS, MARK, B, MARK, B, MARK, B);
+    EXPECT(u, " b\xC2\x85" "b\xE2\x80\x83\r\nb\xE3\x80\x80", UNIGRAM_TRANSFORMERS, MARK, B,
+           MARK, B, MARK, B);
     EXPECT(u, "  b   b ", UNIGRAM_SENTENCEPIECE, MARK, B, MARK, B);
     EXPECT(u, "b\xC2\x85" "b", UNIGRAM_SENTENCEPIECE, MARK, B, UNK, B);
     unigram_close(u);
@@ -195,7 +196,8 @@ static void cut(void **state)
 static void decode(void **state)
 {
     struct unigram *u = model(0);
-    const int32_t ids[] = { MARK_A, AB, MARK, B, END, SIZE + 98 }, outside = SIZE + UNIGRAM_EXTRA_IDS;
+    const int32_t ids[] = { MARK_A, AB, MARK, B, END, SIZE + 98 },
+                  outside = SIZE + UNIGRAM_EXTRA_IDS;
     char *text;
     size_t n;
     (void)state;
@@ -211,7 +213,7 @@ static void decode(void **state)
     unigram_close(u);
 }
 
-/* --- refusals ---------------------------------------------------------------------------------- */
+/* --- refusals --------------------------------------------------------------------------------- */
 
 static void refuse(const struct bytes *b, const char *because)
 {
