@@ -1,0 +1,26 @@
+/* gallery.h - all pairs of a data set with their pictures in memory, to ask of a drawing: whose
+ * picture is it nearest to? */
+#ifndef PL_CMD_GALLERY_H
+#define PL_CMD_GALLERY_H
+
+#include "paint.h"
+
+struct gallery {
+    size_t count, cells;  /* pairs; codes a picture */
+    char **caption;
+    int32_t *codes;       /* (count,cells) */
+    unsigned char *held_out;
+    struct pl_image *picture; /* decoded from the codes: what a perfect drawing would give */
+};
+
+/* Every row of the shards that the run's filter lets pass; `without`: captions that were held out. */
+int gallery_open(struct gallery *g, const char *const *shard, size_t shards,
+                 const char *const *without, size_t withouts, int cells, struct pl_err *err);
+/* Decodes all pictures. */
+int gallery_decode(struct gallery *g, struct painter *p, struct pl_err *err);
+void gallery_close(struct gallery *g);
+
+/* The pair whose picture has the least squared difference of pixels; the first among equals. */
+size_t gallery_nearest(const struct gallery *g, const struct pl_image *drawn);
+
+#endif
