@@ -86,7 +86,7 @@ static int train(struct demo *d, enum train_end *end, struct pl_err *err)
 static int is_trained(const struct demo *d, size_t i)
 {
     if (d->gallery.held_out[i]) return 0;
-    return !d->quick || pairs_limit_takes(i, d->gallery.count, QUICK_PAIRS);
+    return !d->quick || pairs_within_limit(d->gallery.row[i], QUICK_PAIRS, d->gallery.rows);
 }
 
 /* `wanted` of them (or all), evenly spread. index has room for gallery.count. */

@@ -23,12 +23,15 @@ static int grow(struct gallery *g, size_t *room)
     char **caption = realloc(g->caption, next * sizeof *caption);
     int32_t *codes;
     unsigned char *held_out;
+    uint64_t *row;
     if (!caption) return PL_ENOMEM;
     g->caption = caption;
     if (!(codes = realloc(g->codes, next * g->cells * sizeof *codes))) return PL_ENOMEM;
     g->codes = codes;
     if (!(held_out = realloc(g->held_out, next))) return PL_ENOMEM;
     g->held_out = held_out;
+    if (!(row = realloc(g->row, next * sizeof *row))) return PL_ENOMEM;
+    g->row = row;
     *room = next;
     return PL_OK;
 }
@@ -42,6 +45,7 @@ static int add_shard(struct gallery *g, size_t *room, const char *path, const ch
     if (rc) return rc;
     while (!rc && !(rc = shard_next(s, &row, err))) {
         char *caption;
+        uint64_t at = g->rows++;
         if (!usable(&row, g->cells)) continue;
         if (g->count == GALLERY_MAX) rc = pl_fail(err, PL_ELIMIT, "%s: more than %d pairs", path, GALLERY_MAX);
         else if (g->count == *room && grow(g, room)) rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
@@ -52,6 +56,7 @@ static int add_shard(struct gallery *g, size_t *room, const char *path, const ch
         }
         g->caption[g->count] = caption;
         g->held_out[g->count] = 0;
+        g->row[g->count] = at;
         for (size_t i = 0; i < withouts; i++)
             if (!strcmp(without[i], caption)) g->held_out[g->count] = 1;
         for (size_t i = 0; i < g->cells; i++)
@@ -91,6 +96,7 @@ void gallery_close(struct gallery *g)
     free(g->caption);
     free(g->codes);
     free(g->held_out);
+    free(g->row);
     free(g->picture);
     memset(g, 0, sizeof *g);
 }

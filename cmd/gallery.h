@@ -10,6 +10,7 @@ struct gallery {
     char **caption;
     int32_t *codes;       /* (count,cells) */
     unsigned char *held_out;
+    uint64_t *row, rows;  /* each pair's row over all shards; rows in all */
     struct pl_image *picture; /* decoded from the codes: what a perfect drawing would give */
 };
 

@@ -71,7 +71,7 @@ static int count_rows(struct pairs *p, struct pl_err *err)
         shard_close(s);
     }
     if (p->o.limit >= p->total) p->o.limit = 0;
-    if (p->o.limit && p->total > UINT32_MAX) /* within_limit multiplies them */
+    if (p->o.limit && p->total > UINT32_MAX) /* pairs_within_limit multiplies them */
         return pl_fail(err, PL_ELIMIT, "a limit of rows works for at most %lu, the shards hold %llu",
                        (unsigned long)UINT32_MAX, (unsigned long long)p->total);
     return PL_OK;
@@ -190,11 +190,10 @@ static uint64_t *broken_rule(const struct pairs *p, const struct shard_row *row,
     return p->withouts && held_out(p, row) ? &counts->held_out : NULL;
 }
 
-/* limit rows of total, evenly spread: those where floor(row * limit / total) steps up. */
-static int within_limit(const struct pairs *p, uint64_t row)
+int pairs_within_limit(uint64_t row, uint64_t limit, uint64_t total)
 {
-    if (!p->o.limit) return 1;
-    return (row + 1) * p->o.limit / p->total != row * p->o.limit / p->total;
+    if (!limit || limit >= total) return 1;
+    return (row + 1) * limit / total != row * limit / total;
 }
 
 /* --- the buffer ---------------------------------------------------------------------------- */
@@ -246,7 +245,7 @@ static int read_one(struct pairs *p, struct pl_err *err)
             struct shard_row row;
             uint64_t at = p->at_row++, *dropped;
             if ((rc = shard_next(p->shard, &row, err))) return rc;
-            if (!within_limit(p, p->first[shard] + at)) continue;
+            if (!pairs_within_limit(p->first[shard] + at, p->o.limit, p->total)) continue;
             p->now.rows++;
             if ((dropped = broken_rule(p, &row, &p->now))) {
                 ++*dropped;

@@ -33,6 +33,10 @@ struct pairs_counts {
     uint64_t rows, used, caption, nsfw, aspect, no_code, held_out;
 };
 
+/* Whether a row (counted over all shards) is among the `limit` of `total`: those where
+ * floor(row * limit / total) steps up. At most 2^32 rows. */
+int pairs_within_limit(uint64_t row, uint64_t limit, uint64_t total);
+
 struct pairs;
 
 /* Opens every shard once, to count its rows. */
