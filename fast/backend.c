@@ -61,6 +61,13 @@ int pl_backend_v1(struct pl_backend *be)
     be->linear = fast_linear;
     be->linear_dx = fast_linear_dx;
     be->linear_dw = fast_linear_dw;
+    be->activation = fast_activation;
+    be->activation_backward = fast_activation_backward;
+    be->geglu = fast_geglu;
+    be->geglu_backward = fast_geglu_backward;
+    be->feed = fast_feed;
+    be->feed_backward = fast_feed_backward;
+    be->loss = fast_loss;
     be->average_add = fast_average_add;
     be->average_delta = fast_average_delta;
     be->centered_clip = fast_centered_clip;

@@ -1,0 +1,342 @@
+/* feedforward.c - activations as whole vectors, and the feed-forward layer by blocks of rows: z, the
+ * largest buffer of a block, is made, used and thrown away while it lies in the second cache. When
+ * the weights are small enough to lie there too, a thread takes a block through all of the layer;
+ * else all threads work on each product of a larger block. Gradients of weights are summed per slot,
+ * slots are as many as the sizes say, and added in their order. */
+#include "curves.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FEW 16384        /* elements that one thread does at a time */
+#define CHUNK 4096
+#define SMALL_WEIGHTS (1 << 18) /* floats of W1: 1 MiB */
+#define SLOTS 8
+#define BLOCK_FLOATS (1 << 17)  /* of z in a thread's block: 512 KiB */
+#define LARGE_FLOATS (1 << 23)  /* of z in a shared block: 32 MiB */
+
+FAST_CLONES static void gelu(float *y, const float *x, size_t n)
+{
+    #pragma omp simd
+    for (size_t i = 0; i < n; i++) y[i] = x[i] * fast_normal_below(x[i]);
+}
+
+#define TANH_A 0.797884561f /* sqrt(2/pi) */
+#define TANH_B 0.044715f
+
+/* tanh(t) = 2 sigmoid(2t) - 1, so gelu_tanh(x) = x sigmoid(2t). */
+FAST_CLONES static void gelu_tanh(float *y, const float *x, size_t n)
+{
+    #pragma omp simd
+    for (size_t i = 0; i < n; i++) {
+        float v = x[i], t = TANH_A * fast_fma(TANH_B * v * v, v, v);
+        y[i] = v * fast_sigmoid(2 * t);
+    }
+}
+
+FAST_CLONES static void sigmoid_times(float *y, const float *x, size_t n, float a)
+{
+    #pragma omp simd
+    for (size_t i = 0; i < n; i++) y[i] = x[i] * fast_sigmoid(a * x[i]);
+}
+
+FAST_CLONES static void gelu_backward(float *dx, const float *dy, const float *x, size_t n)
+{
+    #pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        dx[i] = dy[i] * fast_fma(x[i], fast_normal_density(x[i]), fast_normal_below(x[i]));
+}
+
+FAST_CLONES static void gelu_tanh_backward(float *dx, const float *dy, const float *x, size_t n)
+{
+    #pragma omp simd
+    for (size_t i = 0; i < n; i++) {
+        float v = x[i], t = TANH_A * fast_fma(TANH_B * v * v, v, v), s = fast_sigmoid(2 * t);
+        float slope = TANH_A * fast_fma(3 * TANH_B * v, v, 1.0f);
+        dx[i] = dy[i] * (s + v * 2 * slope * s * (1 - s));
+    }
+}
+
+FAST_CLONES static void sigmoid_times_backward(float *dx, const float *dy, const float *x, size_t n,
+                                               float a)
+{
+    #pragma omp simd
+    for (size_t i = 0; i < n; i++) {
+        float s = fast_sigmoid(a * x[i]);
+        dx[i] = dy[i] * (s + a * x[i] * s * (1 - s));
+    }
+}
+
+int fast_activation(float *y, const float *x, size_t n, enum pl_activation kind)
+{
+    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > FEW)
+    for (size_t i = 0; i < n; i += CHUNK) {
+        size_t m = n - i < CHUNK ? n - i : CHUNK;
+        switch (kind) {
+        case PL_GELU: gelu(y + i, x + i, m); break;
+        case PL_GELU_TANH: gelu_tanh(y + i, x + i, m); break;
+        case PL_QUICKGELU: sigmoid_times(y + i, x + i, m, 1.702f); break;
+        case PL_SWISH: sigmoid_times(y + i, x + i, m, 1); break;
+        }
+    }
+    return PL_OK;
+}
+
+int fast_activation_backward(float *dx, const float *dy, const float *x, size_t n,
+                             enum pl_activation kind)
+{
+    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > FEW)
+    for (size_t i = 0; i < n; i += CHUNK) {
+        size_t m = n - i < CHUNK ? n - i : CHUNK;
+        switch (kind) {
+        case PL_GELU: gelu_backward(dx + i, dy + i, x + i, m); break;
+        case PL_GELU_TANH: gelu_tanh_backward(dx + i, dy + i, x + i, m); break;
+        case PL_QUICKGELU: sigmoid_times_backward(dx + i, dy + i, x + i, m, 1.702f); break;
+        case PL_SWISH: sigmoid_times_backward(dx + i, dy + i, x + i, m, 1); break;
+        }
+    }
+    return PL_OK;
+}
+
+FAST_CLONES static void geglu_row(float *y, const float *u, const float *g, int C)
+{
+    #pragma omp simd
+    for (int c = 0; c < C; c++) y[c] = u[c] * g[c] * fast_normal_below(g[c]);
+}
+
+/* du and dg may lie where u and g do. y, if not NULL, receives the forward value too. */
+FAST_CLONES static void geglu_row_backward(float *du, float *dg, const float *dy, const float *u,
+                                           const float *g, int C)
+{
+    #pragma omp simd
+    for (int c = 0; c < C; c++) {
+        float below = fast_normal_below(g[c]), slope = fast_fma(g[c], fast_normal_density(g[c]), below);
+        float a = dy[c] * g[c] * below, b = dy[c] * u[c] * slope;
+        du[c] = a;
+        dg[c] = b;
+    }
+}
+
+/* Both at once: erf is the dear part. h (C) = u gelu(g). */
+FAST_CLONES static void geglu_row_both(float *h, float *u, float *g, const float *dh, int C)
+{
+    #pragma omp simd
+    for (int c = 0; c < C; c++) {
+        float below = fast_normal_below(g[c]), slope = fast_fma(g[c], fast_normal_density(g[c]), below);
+        float gated = g[c] * below, du = dh[c] * gated, dg = dh[c] * u[c] * slope;
+        h[c] = u[c] * gated;
+        u[c] = du;
+        g[c] = dg;
+    }
+}
+
+int fast_geglu(float *y, const float *z, int M, int C)
+{
+    size_t w = (size_t)C;
+    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if ((double)M * C > FEW)
+    for (int m = 0; m < M; m++)
+        geglu_row(y + (size_t)m * w, z + 2 * (size_t)m * w, z + (2 * (size_t)m + 1) * w, C);
+    return PL_OK;
+}
+
+int fast_geglu_backward(float *dz, const float *dy, const float *z, int M, int C)
+{
+    size_t w = (size_t)C;
+    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if ((double)M * C > FEW)
+    for (int m = 0; m < M; m++) {
+        const float *u = z + 2 * (size_t)m * w;
+        float *du = dz + 2 * (size_t)m * w;
+        geglu_row_backward(du, du + w, dy + (size_t)m * w, u, u + w, C);
+    }
+    return PL_OK;
+}
+
+/* --- the layer, weights in the second cache: one thread a block ------------------------------ */
+
+static int block_rows(int C, int floats)
+{
+    int rows = floats / (2 * C) / 16 * 16;
+    return rows < 16 ? 16 : rows;
+}
+
+static void set_bias(float *y, const float *b, int rows, int n)
+{
+    for (int r = 0; r < rows; r++) memcpy(y + (size_t)r * (size_t)n, b, (size_t)n * sizeof *y);
+}
+
+static void small_forward(float *y, float *z, float *h, const float *x, const struct pl_feed *w,
+                          int rows, int D, int C)
+{
+    set_bias(z, w->b1, rows, 2 * C);
+    fast_product(0, 1, rows, 2 * C, D, x, D, w->W1, D, 1, z, 2 * C);
+    for (int r = 0; r < rows; r++)
+        geglu_row(h + (size_t)r * (size_t)C, z + 2 * (size_t)r * (size_t)C,
+                  z + (2 * (size_t)r + 1) * (size_t)C, C);
+    set_bias(y, w->b2, rows, D);
+    fast_product(0, 1, rows, D, C, h, C, w->W2, C, 1, y, D);
+}
+
+static int small_feed(float *y, const float *x, const struct pl_feed *w, int M, int D, int C)
+{
+    int rows = block_rows(C, BLOCK_FLOATS), blocks = fast_pieces(M, rows), failed = 0;
+    #pragma omp parallel num_threads(fast_threads()) if ((double)M * D * C > 1e6)
+    {
+        float *z = pl_alloc((size_t)rows * 3 * (size_t)C, sizeof *z);
+        if (!z) {
+            #pragma omp atomic write
+            failed = 1;
+        }
+        #pragma omp for schedule(dynamic, 1)
+        for (int i = 0; i < blocks; i++) {
+            struct fast_piece p = fast_piece(M, rows, 16, i);
+            size_t at = (size_t)p.start * (size_t)D;
+            if (z && p.count)
+                small_forward(y + at, z, z + (size_t)rows * 2 * (size_t)C, x + at, w, p.count, D, C);
+        }
+        pl_free(z);
+    }
+    return failed ? PL_ENOMEM : PL_OK;
+}
+
+struct slot { /* one slot's sums of weight gradients */
+    float *W1, *b1, *W2, *b2;
+};
+
+static void small_backward(float *y, float *dx, const struct slot *g, float *z, float *h, float *dh,
+                           const float *dy, const float *x, const struct pl_feed *w, int rows, int D,
+                           int C)
+{
+    set_bias(z, w->b1, rows, 2 * C);
+    fast_product(0, 1, rows, 2 * C, D, x, D, w->W1, D, 1, z, 2 * C);
+    fast_product(0, 0, rows, C, D, dy, D, w->W2, C, 0, dh, C);
+    for (int r = 0; r < rows; r++) {
+        float *u = z + 2 * (size_t)r * (size_t)C;
+        geglu_row_both(h + (size_t)r * (size_t)C, u, u + C, dh + (size_t)r * (size_t)C, C);
+    }
+    if (y) {
+        set_bias(y, w->b2, rows, D);
+        fast_product(0, 1, rows, D, C, h, C, w->W2, C, 1, y, D);
+    }
+    fast_product(1, 0, D, C, rows, dy, D, h, C, 1, g->W2, C);
+    fast_product(1, 0, 2 * C, D, rows, z, 2 * C, x, D, 1, g->W1, D);
+    fast_column_sums(g->b2, dy, rows, D);
+    fast_column_sums(g->b1, z, rows, 2 * C);
+    fast_product(0, 0, rows, D, 2 * C, z, 2 * C, w->W1, D, 0, dx, D); /* dx may be dy: it is last */
+}
+
+static void add_slots(float *to, const float *slots, size_t stride, size_t n, int count)
+{
+    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > FEW)
+    for (size_t i = 0; i < n; i += CHUNK)
+        for (int s = 0; s < count; s++) {
+            const float *from = slots + (size_t)s * stride;
+            for (size_t k = i; k < n && k < i + CHUNK; k++) to[k] += from[k];
+        }
+}
+
+static int small_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy,
+                               const float *x, const struct pl_feed *w, int M, int D, int C)
+{
+    size_t c = (size_t)C, d = (size_t)D, n1 = 2 * c * d, n2 = c * d, each = n1 + 2 * c + n2 + d;
+    int rows = block_rows(C, BLOCK_FLOATS), blocks = fast_pieces(M, rows), failed = 0;
+    int slots = blocks < SLOTS ? blocks : SLOTS;
+    float *sums = pl_alloc((size_t)slots * each, sizeof *sums);
+    if (!sums) return PL_ENOMEM;
+    #pragma omp parallel num_threads(fast_threads()) if ((double)M * D * C > 1e6)
+    {
+        float *z = pl_alloc((size_t)rows * 4 * c, sizeof *z);
+        if (!z) {
+            #pragma omp atomic write
+            failed = 1;
+        }
+        #pragma omp for schedule(dynamic, 1)
+        for (int s = 0; s < slots; s++) {
+            float *to = sums + (size_t)s * each;
+            struct slot g = { to, to + n1, to + n1 + 2 * c, to + n1 + 2 * c + n2 };
+            for (int i = s; z && i < blocks; i += slots) {
+                struct fast_piece p = fast_piece(M, rows, 16, i);
+                size_t at = (size_t)p.start * d;
+                if (p.count)
+                    small_backward(y ? y + at : NULL, dx + at, &g, z, z + (size_t)rows * 2 * c,
+                                   z + (size_t)rows * 3 * c, dy + at, x + at, w, p.count, D, C);
+            }
+        }
+        pl_free(z);
+    }
+    add_slots(dw->W1, sums, each, n1, slots);
+    add_slots(dw->b1, sums + n1, each, 2 * c, slots);
+    add_slots(dw->W2, sums + n1 + 2 * c, each, n2, slots);
+    add_slots(dw->b2, sums + n1 + 2 * c + n2, each, d, slots);
+    pl_free(sums);
+    return failed ? PL_ENOMEM : PL_OK;
+}
+
+/* --- the layer, large weights: all threads on each product ----------------------------------- */
+
+static int large_feed(float *y, const float *x, const struct pl_feed *w, int M, int D, int C)
+{
+    int rows = block_rows(C, LARGE_FLOATS) < M ? block_rows(C, LARGE_FLOATS) : M;
+    float *z = pl_alloc((size_t)rows * 2 * (size_t)C, sizeof *z);
+    float *h = pl_alloc((size_t)rows * (size_t)C, sizeof *h);
+    for (int m = 0; z && h && m < M; m += rows) {
+        int n = M - m < rows ? M - m : rows;
+        size_t at = (size_t)m * (size_t)D;
+        fast_linear(z, x + at, w->W1, w->b1, n, D, 2 * C);
+        fast_geglu(h, z, n, C);
+        fast_linear(y + at, h, w->W2, w->b2, n, C, D);
+    }
+    {
+        int rc = z && h ? PL_OK : PL_ENOMEM;
+        pl_free(z);
+        pl_free(h);
+        return rc;
+    }
+}
+
+static void geglu_both(float *h, float *z, const float *dh, int M, int C)
+{
+    size_t w = (size_t)C;
+    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if ((double)M * C > FEW)
+    for (int m = 0; m < M; m++) {
+        float *u = z + 2 * (size_t)m * w;
+        geglu_row_both(h + (size_t)m * w, u, u + w, dh + (size_t)m * w, C);
+    }
+}
+
+static int large_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy,
+                               const float *x, const struct pl_feed *w, int M, int D, int C)
+{
+    int rows = block_rows(C, LARGE_FLOATS) < M ? block_rows(C, LARGE_FLOATS) : M, rc;
+    size_t c = (size_t)C;
+    float *z = pl_alloc((size_t)rows * 4 * c, sizeof *z), *h = z, *dh = z;
+    if (z) h = z + (size_t)rows * 2 * c, dh = z + (size_t)rows * 3 * c;
+    for (int m = 0; z && m < M; m += rows) {
+        int n = M - m < rows ? M - m : rows;
+        size_t at = (size_t)m * (size_t)D;
+        fast_linear(z, x + at, w->W1, w->b1, n, D, 2 * C);
+        fast_linear_dx(dh, dy + at, w->W2, n, C, D, 0);
+        geglu_both(h, z, dh, n, C);
+        if (y) fast_linear(y + at, h, w->W2, w->b2, n, C, D);
+        fast_linear_dw(dw->W2, dw->b2, dy + at, h, n, C, D);
+        fast_linear_dw(dw->W1, dw->b1, z, x + at, n, D, 2 * C);
+        fast_linear_dx(dx + at, z, w->W1, n, D, 2 * C, 0);
+    }
+    rc = z ? PL_OK : PL_ENOMEM;
+    pl_free(z);
+    return rc;
+}
+
+int fast_feed(float *y, const float *x, const struct pl_feed *w, int M, int D, int C)
+{
+    if (!fast_bf16() && (size_t)C * 2 * (size_t)D <= SMALL_WEIGHTS)
+        return small_feed(y, x, w, M, D, C);
+    return large_feed(y, x, w, M, D, C);
+}
+
+int fast_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy, const float *x,
+                       const struct pl_feed *w, int M, int D, int C)
+{
+    if (!fast_bf16() && (size_t)C * 2 * (size_t)D <= SMALL_WEIGHTS)
+        return small_feed_backward(y, dx, dw, dy, x, w, M, D, C);
+    return large_feed_backward(y, dx, dw, dy, x, w, M, D, C);
+}
