@@ -439,6 +439,18 @@ void pair_element(struct pair *p, const char *name, struct pair_any any, size_t 
     element(p->run, name, i, value(b, b->after[1] + GUARD, i), want, allowed);
 }
 
+void pair_finite(struct pair *p, const char *name, struct pair_any any)
+{
+    struct buffer *b = &p->run->buffers[any.id];
+    b->compared = 1;
+    if (p->run->why[0] || !b->after[1]) return;
+    for (size_t i = 0; i < b->n; i++)
+        if (!isfinite(value(b, b->after[1] + GUARD, i))) {
+            fail(p->run, "%s[%zu]: %.9g", name, i, value(b, b->after[1] + GUARD, i));
+            return;
+        }
+}
+
 const float *pair_result(struct pair *p, struct pair_any any, int side)
 {
     const struct buffer *b = &p->run->buffers[any.id];

@@ -84,6 +84,8 @@ void pair_of_largest(struct pair *p, const char *name, struct pair_any b, double
 /* One element against an expectation that the case worked out in double. */
 void pair_element(struct pair *p, const char *name, struct pair_any b, size_t i, double want,
                   double allowed);
+/* For buffers that are too much to compare: whole, at least. */
+void pair_finite(struct pair *p, const char *name, struct pair_any b);
 /* What the buffer holds after the run, on the host: the reference's (0) or the backend's (1). */
 const float *pair_result(struct pair *p, struct pair_any b, int side);
 /* What it held before the run, on both sides. */

@@ -9,7 +9,9 @@
     X(attention) \
     X(average) \
     X(embed) \
+    X(feedforward) \
     X(linear) \
+    X(loss) \
     X(norm) \
     X(robust) \
     X(rotary) \
