@@ -11,7 +11,8 @@ extern "C" {
 
 /* Layer norm over the last axis: y = (x - mean) / sqrt(var + eps) * gain + offset, var biased.
  *   x, y (M,D)   gain, offset (D)   y may be x
- * Tolerance: 16 * 2^-24 * (|y - offset| + |gain| * |mean| / sqrt(var + eps) + |offset|). */
+ * Tolerance: 16 * 2^-24 * (|y - offset| + |gain| * rms / sqrt(var + eps) + |offset|), rms the root
+ * of the row's mean square: a mean in float32 is as good as what it sums up, not as itself. */
 typedef int pl_layer_norm_fn(float *y, const float *x, const float *gain, const float *offset,
                              int M, int D, float eps);
 /* dx (M,D) = gradient (with `add` 1: added); dgain, doffset (D) are added to. Statistics are taken

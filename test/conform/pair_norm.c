@@ -12,18 +12,21 @@ static const struct { int M, D; double mean; } shapes[] = {
     { 3, 7, 0 },
     { 5, 33, 100 },   /* a mean a hundred times the deviation */
     { 130, 65, 0 },
+    { 17000, 3, 0 },  /* many rows */
+    { 2, 20011, 0 },  /* long rows */
     { 5120, 128, 0 },
     { 1280, 1024, 0 },
 };
 
-/* One row's statistics in double: mean and 1/sqrt(var + eps). */
-static void moments(double *mean, double *inverse, const float *x, int D)
+/* One row's statistics in double: mean, 1/sqrt(var + eps), root of the mean square. */
+static void moments(double *mean, double *inverse, double *rms, const float *x, int D)
 {
     double sum = 0, var = 0;
     for (int i = 0; i < D; i++) sum += x[i];
     *mean = sum / D;
     for (int i = 0; i < D; i++) var += (x[i] - *mean) * (x[i] - *mean);
     *inverse = 1 / sqrt(var / D + NORM_EPS);
+    *rms = sqrt(var / D + *mean * *mean);
 }
 
 static struct pair_f32 values(struct pair *p, size_t n, double mean)
@@ -44,11 +47,11 @@ static void norm(struct pair *p, int M, int D, double around, int in_place)
     float *bound = pair_scratch(p, n);
     for (int m = 0; m < M; m++) {
         const float *row = x.at[0] + (size_t)m * (size_t)D;
-        double mean, inverse;
-        moments(&mean, &inverse, row, D);
+        double mean, inverse, rms;
+        moments(&mean, &inverse, &rms, row, D);
         for (int i = 0; i < D; i++)
             bound[(size_t)m * (size_t)D + (size_t)i] =
-                (float)(fabs(gain.at[0][i]) * (fabs(row[i] - mean) + fabs(mean)) * inverse +
+                (float)(fabs(gain.at[0][i]) * (fabs(row[i] - mean) + rms) * inverse +
                         fabs(offset.at[0][i]));
     }
     pair_work(p, 0, 8.0 * (double)n);
@@ -56,7 +59,7 @@ static void norm(struct pair *p, int M, int D, double around, int in_place)
     pair_within(p, "y", y.any, 16 * EPS, bound);
 }
 
-/* With h = (x - mean) * inverse, whose error is 16 EPS of size = |h| + |mean| * inverse, and
+/* With h = (x - mean) * inverse, whose error is 16 EPS of size = |h| + rms * inverse, and
  * g = dy * gain:  dx = inverse * (g - mean(g) - h * mean(g h)). */
 static void norm_backward(struct pair *p, int M, int D, double around, int add)
 {
@@ -74,19 +77,18 @@ static void norm_backward(struct pair *p, int M, int D, double around, int add)
     }
     for (int m = 0; m < M; m++) {
         size_t row = (size_t)m * (size_t)D;
-        double mean, inverse, g_mean = 0, gh_mean = 0, squares = 0;
-        moments(&mean, &inverse, x.at[0] + row, D);
+        double mean, inverse, rms, g_mean = 0, gh_mean = 0;
+        moments(&mean, &inverse, &rms, x.at[0] + row, D);
         for (int i = 0; i < D; i++) {
             double h = fabs(x.at[0][row + (size_t)i] - mean) * inverse, dyi = dy.at[0][row + (size_t)i];
-            double size = h + fabs(mean) * inverse;
+            double size = h + rms * inverse;
             g_mean += fabs(dyi * gain.at[0][i]) / D;
             gh_mean += fabs(dyi * gain.at[0][i]) * size / D;
-            squares += size * size / D;
             of_gain[i] += (float)(fabs(dyi) * size);
             of_offset[i] += (float)fabs(dyi);
         }
         for (int i = 0; i < D; i++) {
-            double h = fabs(x.at[0][row + (size_t)i] - mean) * inverse, size = h + fabs(mean) * inverse;
+            double h = fabs(x.at[0][row + (size_t)i] - mean) * inverse, size = h + rms * inverse;
             double g = fabs((double)dy.at[0][row + (size_t)i] * gain.at[0][i]);
             double d = inverse * (g + g_mean + size * gh_mean);
             bound[row + (size_t)i] = (float)(d + (add ? fabsf(dx.at[0][row + (size_t)i]) : 0));
