@@ -1,5 +1,6 @@
 /* backend.c - the plug-in's door: which operations are done here, and by which kernels. */
 #include "fast.h"
+#include "isa.h"
 
 #include <cblas.h>
 #include <omp.h>
@@ -19,17 +20,6 @@ int fast_has_bf16(void)
 #else
     return 0;
 #endif
-}
-
-static const char *vectors(void)
-{
-#if defined(__x86_64__) && defined(__GNUC__)
-    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512dq"))
-        return "AVX-512";
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "AVX2";
-#endif
-    return "plain C";
 }
 
 static int set_threads(int n)
@@ -52,7 +42,7 @@ int pl_backend_v1(struct pl_backend *be)
     set_precision(PL_FLOAT32);
     be->name = "fast";
     snprintf(be->note, sizeof be->note, "fast: OpenBLAS %s, %s kernels, bf16 %s, %d threads",
-             openblas_get_corename(), vectors(),
+             openblas_get_corename(), isa_name(isa_chosen()),
              fast_has_bf16() ? "by AVX512-BF16" : "rounds operands only (no AVX512-BF16: no faster)",
              threads);
     be->set_threads = set_threads;
@@ -72,14 +62,22 @@ int pl_backend_v1(struct pl_backend *be)
     be->average_delta = fast_average_delta;
     be->centered_clip = fast_centered_clip;
     be->median = fast_median;
-
-    be->quantize = fast_quantize;
-    be->dequantize = fast_dequantize;
-    be->lamb = fast_lamb;
-    be->adam = fast_adam;
-    be->float16_encode = fast_float16_encode;
-    be->float16_decode = fast_float16_decode;
-    be->uniform8_encode = fast_uniform8_encode;
-    be->table8_decode = fast_table8_decode;
+    be->fill = fast_fill;
+    be->copy = fast_copy;
+    be->axpy = fast_axpy;
+    be->scale = fast_scale;
+    be->sumsq = fast_sumsq;
+    be->layer_norm = fast_layer_norm;
+    be->layer_norm_backward = fast_layer_norm_backward;
+    be->scale_add = fast_scale_add;
+    be->layer_scale_backward = fast_layer_scale_backward;
+    be->embed = fast_embed;
+    be->embed_backward = fast_embed_backward;
+    be->shift = fast_shift;
+    be->shift_backward = fast_shift_backward;
+    be->rotary = fast_rotary;
+    be->attention = fast_attention;
+    be->attention_backward = fast_attention_backward;
+    be->attention_step = fast_attention_step;
     return PL_OK;
 }

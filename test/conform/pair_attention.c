@@ -27,6 +27,11 @@ static const struct shape shapes[] = {
     { 3, 17 + 63, 4, 32, { PL_MASK_COL, 17, 8, 0, 0 }, 0 },
     { 3, 17 + 63, 4, 32, { PL_MASK_CONV, 17, 8, 5, 1 }, 0 },
     { 1, 320, 8, 64, { PL_MASK_COL, 65, 16, 0, 0 }, 0 },
+    { 1, 600, 1, 20, { PL_MASK_FULL, 17, 25, 0, 0 }, 1 },       /* one head, many queries */
+    { 1, 530, 1, 70, { PL_MASK_NONE, 530, 0, 0, 0 }, 2 },
+    { 1, 300, 1, 12, { PL_MASK_ROW, 3, 70, 0, 0 }, 1 },         /* a wide grid */
+    { 1, 64, 1, 8, { PL_MASK_ROW, 0, 8, 0, 0 }, 0 },            /* no text */
+    { 2, 20, 2, 9, { PL_MASK_COL, 17, 7, 0, 0 }, 0 },           /* fewer cells than columns */
 };
 
 /* Too long for the reference: one head of one sequence stands for all. */
@@ -36,6 +41,7 @@ static const struct shape large[] = {
     { 1, 1280, 16, 64, { PL_MASK_COL, 257, 32, 0, 0 }, 0 },
     { 1, 1280, 16, 64, { PL_MASK_CONV, 257, 32, 11, 1 }, 0 },
     { 1, 1024, 12, 64, { PL_MASK_FULL, 1024, 0, 0, 0 }, 0 },    /* GPT-2 */
+    { 1, 1024, 1, 512, { PL_MASK_NONE, 1024, 0, 0, 0 }, 0 },    /* VQGAN */
 };
 
 static const char *const kinds[] = { "full", "row", "col", "conv", "corner", "none" };

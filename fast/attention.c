@@ -1,0 +1,193 @@
+/* attention.c - allowed keys only: an image query's few local scores are appended to its text
+ * scores, and both go through one softmax and one product each way; columns are rows in another
+ * order. Keys are transposed once per head, so that products run on whole registers; scores of a
+ * block of queries stay in the second cache; the backward pass takes weights again from the stored
+ * logarithms.
+ *
+ * Work is cut into (sequence, head, chunk of queries), the chunks by shape alone. Whoever computes
+ * a piece, and when, changes nothing: sums over chunks are taken afterwards, in their order. */
+#include "attention_plan.h"
+#include "fast.h"
+#include "workspace.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LANES_FILE "attention_lanes.h"
+#include "each_isa.h"
+
+#define CHUNK_ROWS 256  /* below, packing keys for a chunk costs too much */
+#define FETCH_MAX 65536 /* floats: the next head is fetched if it fits beside the present one */
+
+static const struct attention_ops *const ops[ISA_COUNT] = ISA_TABLE(ops);
+
+/* A whole call. The pieces of work are (head of a sequence, chunk of its blocks). */
+struct call {
+    const struct attention_ops *op;
+    struct attention_plan plan;
+    struct attention_hidden hidden;
+    int B, causal;
+    int chunks;     /* of a head */
+    size_t scratch; /* floats a thread needs */
+};
+
+static void call_clear(struct call *c)
+{
+    attention_hidden_clear(&c->hidden);
+    attention_plan_clear(&c->plan);
+}
+
+/* Chunks are as many as give `pieces` of work in all, if there are queries enough. */
+static int call_init(struct call *c, const struct pl_mask *mask, const uint8_t *key_mask, int B,
+                     int n, int H, int d, int backward, int pieces)
+{
+    struct attention_scratch w;
+    int rc;
+    *c = (struct call){ .op = ops[isa_chosen()], .B = B, .causal = mask->kind == PL_MASK_FULL };
+    if ((rc = attention_plan_init(&c->plan, mask, n, H, d, c->op->lanes))) return rc;
+    if ((rc = attention_hidden_init(&c->hidden, &c->plan, mask, key_mask, B))) {
+        attention_plan_clear(&c->plan);
+        return rc;
+    }
+    c->scratch = attention_scratch(&w, &c->plan, NULL, backward);
+    c->chunks = (pieces + B * H - 1) / (B * H);
+    if (c->chunks > n / CHUNK_ROWS) c->chunks = n / CHUNK_ROWS;
+    if (c->chunks > c->plan.blocks) c->chunks = c->plan.blocks;
+    if (c->chunks < 1) c->chunks = 1;
+    return PL_OK;
+}
+
+/* Where a head's rows begin in qkv and in o, and what its queries see. */
+static struct attention_head head_of(const struct call *c, const float *qkv, int b, int head,
+                                     size_t *qkv_at, size_t *o_at, size_t *lse_at)
+{
+    size_t n = (size_t)c->plan.n, H = (size_t)c->plan.H, d = (size_t)c->plan.d, width = H * d;
+    size_t heads = (size_t)c->B * H, next = (size_t)b * H + (size_t)head + 1;
+    struct attention_head h = { .stride = 3 * width,
+                                .o_stride = width,
+                                .text_mask = c->plan.text_mask };
+    *qkv_at = (size_t)b * n * 3 * width + (size_t)head * d;
+    *o_at = (size_t)b * n * width + (size_t)head * d;
+    *lse_at = ((size_t)b * H + (size_t)head) * n;
+    h.q = qkv + *qkv_at;
+    h.k = h.q + width;
+    h.v = h.k + width;
+    if (3 * n * d <= FETCH_MAX && next < heads)
+        h.next = qkv + (next / H * n * 3 * H + next % H) * d;
+    if (c->hidden.mask) {
+        h.text_mask = c->hidden.mask + (size_t)b * c->hidden.width;
+        h.causal_mask = c->causal ? h.text_mask : NULL;
+        h.blind = c->hidden.blind[b];
+    }
+    return h;
+}
+
+int fast_attention(float *o, float *lse, const float *qkv, int B, int n, int H, int d,
+                   const struct pl_mask *mask, const uint8_t *key_mask)
+{
+    struct call c;
+    int rc = call_init(&c, mask, key_mask, B, n, H, d, 0, 32);
+    if (rc) return rc;
+    #pragma omp parallel for schedule(dynamic) num_threads(fast_threads())
+    for (int piece = 0; piece < B * H * c.chunks; piece++) {
+        int head = piece / c.chunks, chunk = piece % c.chunks, blocks = c.plan.blocks;
+        size_t qkv_at, o_at, lse_at;
+        struct attention_head h = head_of(&c, qkv, head / H, head % H, &qkv_at, &o_at, &lse_at);
+        struct attention_scratch w;
+        float *base = workspace(c.scratch);
+        if (!base) {
+            #pragma omp atomic write
+            rc = PL_ENOMEM;
+            continue;
+        }
+        h.o = o + o_at;
+        h.lse = lse ? lse + lse_at : NULL;
+        attention_scratch(&w, &c.plan, base, 0);
+        c.op->forward(&c.plan, &h, &w, chunk * blocks / c.chunks, (chunk + 1) * blocks / c.chunks);
+    }
+    call_clear(&c);
+    return rc;
+}
+
+int fast_attention_backward(float *dqkv, const float *do_, const float *qkv, const float *o,
+                            const float *lse, int B, int n, int H, int d,
+                            const struct pl_mask *mask, const uint8_t *key_mask)
+{
+    struct call c;
+    size_t sums, part;
+    float *parts = NULL; /* (B*H, chunks): dk beside dv, when a head has several chunks */
+    int rc = call_init(&c, mask, key_mask, B, n, H, d, 1, 8);
+    assert(dqkv != qkv);
+    if (rc) return rc;
+    sums = (size_t)n * (size_t)c.plan.line;
+    part = 2 * sums;
+    if (c.chunks > 1 && !(parts = malloc((size_t)(B * H * c.chunks) * part * sizeof *parts)))
+        rc = PL_ENOMEM;
+    #pragma omp parallel for schedule(dynamic) num_threads(fast_threads())
+    for (int piece = 0; piece < (rc ? 0 : B * H * c.chunks); piece++) {
+        int head = piece / c.chunks, chunk = piece % c.chunks, blocks = c.plan.blocks;
+        size_t qkv_at, o_at, lse_at;
+        struct attention_head h = head_of(&c, qkv, head / H, head % H, &qkv_at, &o_at, &lse_at);
+        struct attention_scratch w;
+        float *base = workspace(c.scratch + (parts ? 0 : part));
+        if (!base) {
+            #pragma omp atomic write
+            rc = PL_ENOMEM;
+            continue;
+        }
+        h.dout = do_ + o_at;
+        h.saved_o = o + o_at;
+        h.saved_lse = lse + lse_at;
+        h.dq = dqkv + qkv_at;
+        h.dk = h.dq + h.stride / 3;
+        h.dv = h.dk + h.stride / 3;
+        attention_scratch(&w, &c.plan, base, 1);
+        w.dk = parts ? parts + (size_t)piece * part : base + c.scratch;
+        w.dv = w.dk + sums;
+        c.op->backward(&c.plan, &h, &w, chunk * blocks / c.chunks, (chunk + 1) * blocks / c.chunks);
+        if (!parts) c.op->finish(&c.plan, &h, w.dk, w.dv, 1, 0);
+    }
+    #pragma omp parallel for schedule(dynamic) num_threads(fast_threads())
+    for (int head = 0; head < (parts && !rc ? B * H : 0); head++) {
+        const float *dk = parts + (size_t)(head * c.chunks) * part;
+        size_t qkv_at, o_at, lse_at;
+        struct attention_head h = head_of(&c, qkv, head / H, head % H, &qkv_at, &o_at, &lse_at);
+        h.dk = dqkv + qkv_at + h.stride / 3;
+        h.dv = h.dk + h.stride / 3;
+        c.op->finish(&c.plan, &h, dk, dk + sums, c.chunks, part);
+    }
+    free(parts);
+    call_clear(&c);
+    return rc;
+}
+
+int fast_attention_step(float *o, float *k_cache, float *v_cache, const float *qkv, int B, int S,
+                        int H, int d, int p, const struct pl_mask *mask)
+{
+    const struct attention_ops *op = ops[isa_chosen()];
+    size_t width = (size_t)H * (size_t)d, bytes = (size_t)d * sizeof *o;
+    int *key = malloc((size_t)(p + 1) * sizeof *key), count = 0, rc = PL_OK;
+    assert(0 <= p && p < S);
+    if (!key) return PL_ENOMEM;
+    for (int k = 0; k <= p; k++)
+        if (pl_mask_allowed(mask, p, k)) key[count++] = k;
+    #pragma omp parallel for schedule(static) num_threads(fast_threads())
+    for (int head = 0; head < B * H; head++) {
+        const float *q = qkv + (size_t)(head / H) * 3 * width + (size_t)(head % H) * (size_t)d;
+        size_t cache = (size_t)head * (size_t)S * (size_t)d, new = cache + (size_t)p *(size_t)d;
+        float *weight = workspace((size_t)count + 16);
+        if (!weight) {
+            #pragma omp atomic write
+            rc = PL_ENOMEM;
+            continue;
+        }
+        memcpy(k_cache + new, q + width, bytes);
+        memcpy(v_cache + new, q + 2 * width, bytes);
+        op->step(o + (size_t)head * (size_t)d, q, k_cache + cache, v_cache + cache, key, count, d,
+                 weight);
+    }
+    free(key);
+    return rc;
+}

@@ -1,0 +1,41 @@
+/* embed.c - rows are copied in parallel; gradients are added by columns, so that each element sees
+ * its rows in rising order whoever adds them. */
+#include "fast.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define COLUMNS 64  /* four cache lines: enough that reading the ids again does not show */
+#define SMALL 16384 /* elements for which waking threads does not pay */
+
+int fast_embed(float *y, const float *table, const int32_t *ids, int M, int D, int rows)
+{
+    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if ((long)M * D > SMALL)
+    for (int m = 0; m < M; m++) {
+        assert(0 <= ids[m] && ids[m] < rows);
+        memcpy(y + (size_t)m * (size_t)D, table + (size_t)ids[m] * (size_t)D,
+               (size_t)D * sizeof *y);
+    }
+    (void)rows;
+    return PL_OK;
+}
+
+FAST_CLONES static void add_columns(float *to, const float *from, const int32_t *ids, int M, int D,
+                                    int columns)
+{
+    for (int m = 0; m < M; m++, from += D) {
+        float *row = to + (size_t)ids[m] * (size_t)D;
+        #pragma omp simd
+        for (int i = 0; i < columns; i++) row[i] += from[i];
+    }
+}
+
+int fast_embed_backward(float *dtable, const float *dy, const int32_t *ids, int M, int D, int rows)
+{
+    for (int m = 0; m < M; m++) assert(0 <= ids[m] && ids[m] < rows);
+    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if ((long)M * D > SMALL)
+    for (int i = 0; i < D; i += COLUMNS)
+        add_columns(dtable + i, dy + i, ids, M, D, D - i < COLUMNS ? D - i : COLUMNS);
+    (void)rows;
+    return PL_OK;
+}

@@ -1,0 +1,25 @@
+/* isa.h - which instruction set the vector code runs on: chosen once, at run time.
+ *
+ * Vector code is written once, in files named *_lanes.h, over the few operations of lanes.h. A .c
+ * file names its lanes file and includes each_isa.h, which compiles it for every set:
+ *
+ *     #define LANES_FILE "norm_lanes.h"
+ *     #include "each_isa.h"
+ *
+ * and then picks from what came out: struct norm_ops *ops = norm_ops[isa_chosen()]. */
+#ifndef PL_FAST_ISA_H
+#define PL_FAST_ISA_H
+
+enum isa {
+    ISA_PLAIN,  /* 4 floats: what the compiler makes of them, on any machine */
+    ISA_AVX2,   /* 8, with fused multiply-add */
+    ISA_AVX512, /* 16 */
+    ISA_COUNT
+};
+
+/* The best that this machine has. PL_FAST_ISA=plain or avx2 in the environment takes a lesser one,
+ * so that every path can be tested on one machine. Read once. */
+enum isa isa_chosen(void);
+const char *isa_name(enum isa isa);
+
+#endif

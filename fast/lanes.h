@@ -1,0 +1,119 @@
+/* lanes.h - a register of LANES floats and what we do with it. Included by each_isa.h, once per
+ * instruction set; files that follow it use the short names below. */
+
+typedef float ISA(vec) __attribute__((vector_size(LANES * 4)));
+typedef int32_t ISA(ivec) __attribute__((vector_size(LANES * 4)));
+/* the same in memory, at any address */
+typedef float ISA(loose) __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+
+#define vec ISA(vec)
+#define ivec ISA(ivec)
+#define load ISA(load)
+#define store ISA(store)
+#define load_part ISA(load_part)
+#define store_part ISA(store_part)
+#define all ISA(all)
+#define fma ISA(fma)
+#define larger ISA(larger)
+#define keep ISA(keep)
+#define total ISA(total)
+#define largest ISA(largest)
+#define exponential ISA(exponential)
+#define round_up ISA(round_up)
+#define LANE static inline __attribute__((always_inline, unused))
+
+LANE vec load(const float *p) { return *(const ISA(loose) *)(const void *)p; }
+LANE void store(float *p, vec x) { *(ISA(loose) *)(void *)p = x; }
+
+/* The first n < LANES floats; the other lanes are zero, and memory behind is not touched. */
+LANE vec load_part(const float *p, int n)
+{
+    float part[LANES] = { 0 };
+    memcpy(part, p, (size_t)n * sizeof *p);
+    return load(part);
+}
+
+LANE void store_part(float *p, vec x, int n)
+{
+    float part[LANES];
+    store(part, x);
+    memcpy(p, part, (size_t)n * sizeof *p);
+}
+
+/* x where the mask's lane is -1, zero where it is 0. */
+LANE vec keep(ivec mask, vec x) { return (vec)((ivec)x & mask); }
+
+#if LANES == 16
+LANE vec all(float x) { return (vec)_mm512_set1_ps(x); }
+LANE vec fma(vec a, vec b, vec c) { return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
+LANE vec larger(vec a, vec b) { return (vec)_mm512_max_ps((__m512)a, (__m512)b); }
+#elif LANES == 8
+LANE vec all(float x) { return (vec)_mm256_set1_ps(x); }
+LANE vec fma(vec a, vec b, vec c) { return (vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
+LANE vec larger(vec a, vec b) { return (vec)_mm256_max_ps((__m256)a, (__m256)b); }
+#else
+LANE vec all(float x) { return (vec){ x, x, x, x }; }
+LANE vec fma(vec a, vec b, vec c) { return a * b + c; }
+LANE vec larger(vec a, vec b)
+{
+    ivec more = a > b;
+    return (vec)(((ivec)a & more) | ((ivec)b & ~more));
+}
+#endif
+
+/* Sum and maximum of all lanes; halves are folded, always in the same order. */
+LANE float total(vec x)
+{
+#if LANES == 16
+    __m256 y = _mm256_add_ps(_mm512_castps512_ps256((__m512)x),
+                             _mm512_extractf32x8_ps((__m512)x, 1));
+#elif LANES == 8
+    __m256 y = (__m256)x;
+#endif
+#if LANES >= 8
+    __m128 z = _mm_add_ps(_mm256_castps256_ps128(y), _mm256_extractf128_ps(y, 1));
+    z = _mm_add_ps(z, _mm_movehl_ps(z, z));
+    return _mm_cvtss_f32(_mm_add_ss(z, _mm_shuffle_ps(z, z, 1)));
+#else
+    return (x[0] + x[2]) + (x[1] + x[3]);
+#endif
+}
+
+LANE float largest(vec x)
+{
+#if LANES == 16
+    __m256 y = _mm256_max_ps(_mm512_castps512_ps256((__m512)x),
+                             _mm512_extractf32x8_ps((__m512)x, 1));
+#elif LANES == 8
+    __m256 y = (__m256)x;
+#endif
+#if LANES >= 8
+    __m128 z = _mm_max_ps(_mm256_castps256_ps128(y), _mm256_extractf128_ps(y, 1));
+    z = _mm_max_ps(z, _mm_movehl_ps(z, z));
+    return _mm_cvtss_f32(_mm_max_ss(z, _mm_shuffle_ps(z, z, 1)));
+#else
+    float a = x[0] > x[2] ? x[0] : x[2], b = x[1] > x[3] ? x[1] : x[3];
+    return a > b ? a : b;
+#endif
+}
+
+/* e^x to 2e-7 of itself for x <= 88, zero below -87.3 (where floats lose bits), also at -infinity.
+ * x = k ln 2 + r with ln 2 in two parts, the first short enough that k times it is exact; e^r by
+ * the polynomial 1 + ... that is nearest in relative terms on |r| <= ln 2 / 2 (9.3e-8, so that each
+ * of the two roundings at its end counts as much); 2^k goes into the exponent. */
+LANE vec exponential(vec x)
+{
+    const vec magic = all(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer */
+    vec shifted = fma(x, all(1.44269504f), magic), k = shifted - magic;
+    vec r = fma(k, all(-0.693359375f), x), e;
+    ivec two_k = ((ivec)shifted + 127) << 23; /* magic's own bits fall out */
+    r = fma(k, all(2.12194440e-4f), r);
+    e = fma(all(0.008290281519f), r, all(0.04189818352f));
+    e = fma(e, r, all(0.1666763872f));
+    e = fma(e, r, all(0.4999914765f));
+    e = fma(e, r, all(0.999999702f));
+    e = fma(e, r, all(1.0f));
+    return keep(x > all(-87.3f), e * (vec)two_k);
+}
+
+LANE int round_up(int n) { return (n + LANES - 1) / LANES * LANES; }

@@ -1,0 +1,44 @@
+/* rotary.c - a token's sines are laid out once, beside both channels of their pair and with their
+ * sign, for all of its vectors; then a turn is a swap, a product and a fused sum a register. */
+#include "fast.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct rotary_ops {
+    void (*turn)(float *x, const float *c, const float *s, int G, int d, int R, int room);
+};
+
+#define LANES_FILE "rotary_lanes.h"
+#include "each_isa.h"
+
+#define SMALL 16384 /* elements for which waking threads does not pay */
+#define STRIP 256   /* channels of a head that are turned at a time: their sines lie on the stack */
+
+static const struct rotary_ops *const ops[ISA_COUNT] = ISA_TABLE(ops);
+
+int fast_rotary(float *x, const float *cosine, const float *sine, int B, int n, int G, int d, int R,
+                int inverse)
+{
+    const struct rotary_ops *op = ops[isa_chosen()];
+    assert(R % 2 == 0 && 0 <= R && R <= d);
+    #pragma omp parallel for schedule(static) num_threads(fast_threads()) \
+        if ((double)B * n * G * d > SMALL)
+    for (int token = 0; token < B * n; token++) {
+        float *row = x + (size_t)token * (size_t)G * (size_t)d;
+        for (int from = 0; from < R; from += STRIP) {
+            size_t angle = (size_t)(token % n) * (size_t)(R / 2) + (size_t)from / 2;
+            int turn = R - from < STRIP ? R - from : STRIP;
+            float c[STRIP + 16], s[STRIP + 16]; /* a register may reach over the end */
+            for (int i = 0; i < turn / 2; i++) {
+                c[2 * i] = c[2 * i + 1] = cosine[angle + (size_t)i];
+                s[2 * i + 1] = inverse ? -sine[angle + (size_t)i] : sine[angle + (size_t)i];
+                s[2 * i] = -s[2 * i + 1];
+            }
+            for (int i = turn; i < turn + 16; i++) c[i] = s[i] = 0;
+            op->turn(row + from, c, s, G, d, turn, d - from);
+        }
+    }
+    return PL_OK;
+}
