@@ -9,6 +9,9 @@
 #define IMAGE_SIDE_MAX 32768
 #define IMAGE_PIXELS_MAX (100L << 20) /* a 100-megapixel photograph */
 #define IMAGE_FILE_MAX (256u << 20)   /* bytes of a file */
+/* And what claims more than this of a small file is a trap, or blank: */
+#define IMAGE_PIXELS_PER_BYTE 4096
+#define IMAGE_PIXELS_FREE (4L << 20) /* so many pixels may be any file's */
 
 struct pl_image {
     int width, height;

@@ -10,8 +10,8 @@ typedef int image_decode_fn(struct pl_image *image, const uint8_t *data, size_t 
 
 image_decode_fn image_decode_png, image_decode_jpeg, image_decode_webp;
 
-/* Allocates, with the sentence for sizes beyond the limits. */
-int image_allocate(struct pl_image *image, uint64_t width, uint64_t height, int channels,
+/* Allocates what a file of so many bytes claims, with the sentence for sizes beyond the limits. */
+int image_allocate(struct pl_image *image, uint64_t width, uint64_t height, int channels, size_t bytes,
                    const char *name, struct pl_err *err);
 
 #endif

@@ -8,10 +8,13 @@
 #include <setjmp.h>
 #include <string.h>
 
+#define SCANS_MAX 200 /* of a progressive file, each as much work as the whole; real ones have ten */
+
 struct jpeg {
     struct jpeg_decompress_struct d;
     struct jpeg_error_mgr errors;
     struct jpeg_source_mgr source;
+    struct jpeg_progress_mgr progress;
     jmp_buf out;
     char why[JMSG_LENGTH_MAX];
 };
@@ -48,6 +51,14 @@ static void source_skip(j_decompress_ptr d, long n)
     d->src->bytes_in_buffer -= (size_t)n;
 }
 
+static void count_scans(j_common_ptr c)
+{
+    struct jpeg *j = c->client_data;
+    if (j->d.input_scan_number <= SCANS_MAX) return;
+    strcpy(j->why, "more scans than any camera makes");
+    longjmp(j->out, 1);
+}
+
 /* Print colours to RGB without profiles; Adobe's files store them inverted. */
 static void cmyk_row(uint8_t *row, const uint8_t *cmyk, int width, int inverted)
 {
@@ -66,11 +77,12 @@ static int decode(struct jpeg *j, struct pl_image *image, const char *name, stru
     if (setjmp(j->out)) return pl_fail(err, PL_EFORMAT, "%s: damaged JPEG: %s", name, j->why);
     jpeg_create_decompress(d);
     d->src = &j->source;
+    d->progress = &j->progress;
     jpeg_read_header(d, TRUE);
     print = d->num_components == 4;
     d->out_color_space = print ? JCS_CMYK : d->num_components == 1 ? JCS_GRAYSCALE : JCS_RGB;
     rc = image_allocate(image, d->image_width, d->image_height, d->num_components == 1 ? 1 : 3,
-                        name, err);
+                        j->source.bytes_in_buffer, name, err);
     if (rc) return rc;
     jpeg_start_decompress(d);
     while (d->output_scanline < d->output_height) {
@@ -105,6 +117,7 @@ int image_decode_jpeg(struct pl_image *image, const uint8_t *data, size_t bytes,
     j.source.fill_input_buffer = source_more;
     j.source.skip_input_data = source_skip;
     j.source.resync_to_restart = jpeg_resync_to_restart;
+    j.progress.progress_monitor = count_scans;
     rc = decode(&j, image, name, err);
     jpeg_destroy_decompress(&j.d);
     return rc;

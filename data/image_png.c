@@ -55,7 +55,8 @@ static int decode(png_structp png, png_infop info, struct input *in, struct pl_i
     if (depth == 16) png_set_strip_16(png);
     png_set_interlace_handling(png);
     png_read_update_info(png, info);
-    rc = image_allocate(image, width, height, png_get_channels(png, info), name, err);
+    rc = image_allocate(image, width, height, png_get_channels(png, info), in->bytes,
+                        name, err);
     if (rc) return rc;
     image->indexed = type == PNG_COLOR_TYPE_PALETTE || depth == 1;
     in->rows = malloc(height * sizeof *in->rows);

@@ -14,7 +14,8 @@ int image_decode_webp(struct pl_image *image, const uint8_t *data, size_t bytes,
         return pl_fail(err, PL_EFORMAT, "%s: damaged WebP header", name);
     if (f.has_animation)
         return pl_fail(err, PL_EFORMAT, "%s: an animated WebP; a still picture was expected", name);
-    rc = image_allocate(image, (uint64_t)f.width, (uint64_t)f.height, f.has_alpha ? 4 : 3, name, err);
+    rc = image_allocate(image, (uint64_t)f.width, (uint64_t)f.height, f.has_alpha ? 4 : 3, bytes,
+                        name, err);
     if (rc) return rc;
     stride = (size_t)image->width * (size_t)image->channels;
     room = stride * (size_t)image->height;

@@ -79,5 +79,14 @@ int pl_backend_v1(struct pl_backend *be)
     be->attention = fast_attention;
     be->attention_backward = fast_attention_backward;
     be->attention_step = fast_attention_step;
+
+    be->quantize = fast_quantize;
+    be->dequantize = fast_dequantize;
+    be->lamb = fast_lamb;
+    be->adam = fast_adam;
+    be->float16_encode = fast_float16_encode;
+    be->float16_decode = fast_float16_decode;
+    be->uniform8_encode = fast_uniform8_encode;
+    be->table8_decode = fast_table8_decode;
     return PL_OK;
 }

@@ -22,9 +22,9 @@ uint8_t *bytes_reserve(struct bytes *b, size_t n)
         b->failed = PL_ELIMIT;
         return NULL;
     }
-    if (b->room - b->end >= n) return b->data + b->end;
+    if (b->data && b->room - b->end >= n) return b->data + b->end;
     /* Move to the front first; grow only if that is not enough or would be done too often. */
-    if (b->room - length >= n && b->begin >= b->room / 2) {
+    if (b->data && b->room - length >= n && b->begin >= b->room / 2) {
         memmove(b->data, b->data + b->begin, length);
     } else {
         room = b->room ? 2 * b->room : 256;

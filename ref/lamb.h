@@ -29,7 +29,7 @@ struct pl_lamb_norms {
  * run a copy of its gradients. u uses m and v as they are before they are rounded to codes. Norms
  * span the whole tensor whatever the chunk, so the chunk changes no bit. *norms is host memory.
  *
- * Tolerance: m, v, codes and absmax equal bit for bit (two fused multiply-adds, as the reference
+ * Tolerance: m, v, u, codes and absmax equal bit for bit (two fused multiply-adds, as the reference
  * shows); norms relative 1e-6; p 4 ulp of |p| + |lr trust u|. Returns PL_OK, PL_ENOMEM or
  * PL_EDEVICE; n >= 1. */
 typedef int pl_lamb_fn(struct pl_lamb_norms *norms, float *p, float *u, const float *g,

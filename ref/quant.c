@@ -52,7 +52,7 @@ uint8_t pl_code_lut(const float book[PL_CODES], float v)
 {
     float h, at, grid;
     int i = 0;
-    if (isnan(v)) return 0;
+    if (!isfinite(v)) return 0;
     h = (fminf(fmaxf(v, -1), 1) + 1) * 0.5f;
     at = floorf((float)(h * 65535.0 + 0.5));
     grid = -1 + 2 * at / 65535;
@@ -86,7 +86,8 @@ int ref_quantize(uint8_t *codes, float *absmax, const float *x, size_t n, size_t
     for (size_t b = 0, begin = 0; begin < n; b++, begin += block) {
         size_t end = n - begin > block ? begin + block : n;
         float largest = -FLT_MAX, scale;
-        for (size_t i = begin; i < end; i++) largest = fmaxf(largest, fabsf(x[i]));
+        for (size_t i = begin; i < end; i++) /* no fmaxf: a signaling NaN would win */
+            if (fabsf(x[i]) > largest) largest = fabsf(x[i]);
         absmax[b] = largest;
         scale = 1 / largest;
         for (size_t i = begin; i < end; i++)

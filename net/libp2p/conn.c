@@ -62,9 +62,26 @@ static int open_secure(struct conn *c, struct pl_err *err)
     return rc ? pl_fail(err, rc, "connection: out of memory") : PL_OK;
 }
 
+static int encrypt(struct conn *c)
+{
+    size_t n = bytes_length(&c->frames);
+    int rc = c->frames.failed;
+    if (!n || rc) return rc;
+    rc = c->secure->send(c->secure, bytes_at(&c->frames), n, &c->wire);
+    bytes_take(&c->frames, n);
+    return rc;
+}
+
+static void set_room(struct conn *c)
+{
+    size_t held = bytes_length(&c->wire) + c->under_way;
+    c->yamux.room = held < CONN_WIRE_HIGH ? CONN_WIRE_HIGH - held : 0;
+}
+
 static void open_muxer(struct conn *c, double now)
 {
     yamux_init(&c->yamux, c->dialer, &c->events.streams, c->context, now);
+    set_room(c);
     c->state = CONN_OPEN;
     c->events.open(c->context);
 }
@@ -133,6 +150,7 @@ int conn_receive(struct conn *c, const uint8_t *data, size_t n, double now, stru
     struct pl_err why = { "" };
     int rc;
     if (c->state == CONN_CLOSED) return PL_OK;
+    c->yamux.now = now;
     rc = receive(c, data, n, now, &why);
     if (conn_flush(c) && !rc) rc = PL_ELIMIT;
     if (!rc) return PL_OK;
@@ -142,11 +160,14 @@ int conn_receive(struct conn *c, const uint8_t *data, size_t n, double now, stru
 
 int conn_flush(struct conn *c)
 {
-    size_t n = bytes_length(&c->frames);
-    int rc = c->frames.failed;
-    if (!n || rc || !c->secure || !c->secure->established) return rc;
-    rc = c->secure->send(c->secure, bytes_at(&c->frames), n, &c->wire);
-    bytes_take(&c->frames, n);
+    int rc;
+    if (!c->secure || !c->secure->established) return PL_OK;
+    rc = encrypt(c);
+    if (rc || c->state != CONN_OPEN) return rc;
+    set_room(c);
+    rc = yamux_pump(&c->yamux, &c->frames);
+    if (!rc) rc = encrypt(c);
+    set_room(c);
     return rc;
 }
 

@@ -13,7 +13,8 @@
 #include "yamux.h"
 
 #define CONN_SETUP_LIMIT 15.0       /* s from TCP to streams, as the original allows */
-#define CONN_WIRE_MAX (64u << 20)   /* encrypted bytes that may wait for a slow socket */
+#define CONN_WIRE_MAX (8u << 20)    /* encrypted bytes that may wait for a slow socket: data stop at */
+#define CONN_WIRE_HIGH (1u << 20)   /* this much, the rest is answers to a peer that reads nothing */
 
 enum conn_state { CONN_SECURITY, CONN_HANDSHAKE, CONN_MUXER, CONN_OPEN, CONN_CLOSED };
 
@@ -30,6 +31,7 @@ struct conn {
     struct yamux yamux;
     struct bytes frames; /* what yamux calls append to; conn_flush encrypts it */
     struct bytes wire;   /* to be written to the socket; the owner takes from it */
+    size_t under_way;    /* bytes taken from it that the socket still holds back; the owner's figure */
     /* private */
     const struct identity *me;
     struct peer_id expected;
@@ -49,7 +51,8 @@ void conn_clear(struct conn *c);
 /* Bytes from the socket; answers go to c->wire. After an error the state is CONN_CLOSED: write what
  * is in c->wire, then close. */
 int conn_receive(struct conn *c, const uint8_t *data, size_t n, double now, struct pl_err *err);
-/* Call after any yamux_ function on c->yamux with &c->frames: encrypts into c->wire. */
+/* Call after any yamux_ function on c->yamux with &c->frames, and when the socket has taken bytes:
+ * encrypts into c->wire and lets waiting streams fill it up to CONN_WIRE_HIGH. */
 int conn_flush(struct conn *c);
 /* Keep-alive, once open. */
 int conn_tick(struct conn *c, double now, struct pl_err *err);

@@ -1,8 +1,8 @@
 /* host.h - a peer: listens, dials, keeps connections by peer ID, opens and serves streams.
  * [spec libp2p-wire]
  *
- * Everything here is called on the loop's thread, and calls back on it, except host_open and
- * host_close, which may come from any thread. No callback is called from inside the function that
+ * Everything here is called on the loop's thread, and calls back on it, except host_open (any thread)
+ * and host_close (any other thread). No callback is called from inside the function that
  * asked for it. */
 #ifndef PL_HOST_H
 #define PL_HOST_H
@@ -16,9 +16,11 @@
 #define HOST_LINKS_MAX 1024        /* connections, all together; the original trims at 512 */
 #define HOST_PER_ADDRESS_MAX 256   /* of them from one IP address; a NAT hides whole swarms */
 #define HOST_HALF_OPEN_MAX 128     /* accepted, not yet proven who they are */
-#define HOST_BUFFERED_MAX (256u << 20) /* bytes held for streams, all together */
+#define HOST_HELD_MAX (256u << 20) /* bytes that lie unread in streams, all together */
+#define HOST_UNSENT_MAX (1u << 30) /* bytes that peers don't take from us, all together */
 #define HOST_STREAM_LIMIT 10.0     /* s to agree on a stream's protocol */
 #define HOST_STALL_LIMIT 10.0      /* s that a socket may take nothing of what waits for it */
+#define HOST_GOODBYE_LIMIT 1.0     /* s for the last bytes at the end */
 #define HOST_PROTOCOLS_MAX 128     /* that we serve */
 #define HOST_LISTEN_MAX 16
 
@@ -38,7 +40,8 @@ struct host_options {
 
 /* l is borrowed and outlives the host. When it returns, the host listens. */
 int host_open(struct host **h, struct loop *l, const struct host_options *o, struct pl_err *err);
-/* Ends what is under way (pending callbacks come with PL_EAGAIN), then frees it. NULL may be closed. */
+/* Not from the loop's thread. Ends what is under way (callbacks still pending come with PL_EIO), sends
+ * what is written within HOST_GOODBYE_LIMIT, and frees it. NULL may be closed. */
 void host_close(struct host *h);
 
 struct loop *host_loop(const struct host *h);
@@ -86,7 +89,7 @@ typedef void host_done(void *context, int status, const struct peer_id *peer,
 struct host_wait; /* gone once done was called */
 
 /* A connection to the peer: the one that is there, or dialled from the address book, or found by
- * asking connected peers. NULL only without memory (done is not called then). */
+ * asking connected peers. NULL: no memory (done is not called then). */
 struct host_wait *host_connect(struct host *h, const struct peer_id *peer, double timeout_s,
                                host_done *done, void *context);
 /* Dials an address, whatever is open already; it names its peer or else takes whoever answers. */
@@ -97,43 +100,43 @@ void host_wait_cancel(struct host_wait *w);
 
 /* --- streams: channels ------------------------------------------------------------------------ */
 
-/* A channel: one stream of a connection, with its protocol agreed. Its owner is told what happens and closes it; nothing is
- * called after channel_close. */
+/* A channel: one stream of a connection, with its protocol agreed. Its owner is told what happens and
+ * closes it; nothing is called after channel_close. */
 struct channel;
 struct channel_events {
-    /* The dialler's stream has been agreed on. May be NULL. */
-    void (*open)(void *context, struct channel *s);
-    /* channel_data has grown, or ended. Also called after channel_resume. */
-    void (*readable)(void *context, struct channel *s);
-    /* What was written has gone to the socket; may be NULL. */
-    void (*drained)(void *context, struct channel *s);
+    /* What we opened has been agreed on. May be NULL. */
+    void (*open)(void *context, struct channel *c);
+    /* channel_data has grown, or ended. What the reader leaves lies there until it asks again. */
+    void (*readable)(void *context, struct channel *c);
+    /* channel_queued has come down to 0. May be NULL. */
+    void (*drained)(void *context, struct channel *c);
     /* Reset, refused or lost, with a sentence; the owner closes it. Not called for a clean end. */
-    void (*failed)(void *context, struct channel *s, int status, const char *why);
+    void (*failed)(void *context, struct channel *c, int status, const char *why);
 };
 
-/* To a peer, connecting first if need be; written data wait until it is agreed. NULL: no memory. */
+/* To a peer, connecting first if need be. What is written at once travels with the negotiation.
+ * timeout_s: to connect and agree. NULL: no memory. */
 struct channel *channel_open(struct host *h, const struct peer_id *peer, const char *protocol,
-                           double timeout_s, const struct channel_events *events, void *context);
+                             double timeout_s, const struct channel_events *events, void *context);
 /* Serving: called with each new stream that has agreed on `protocol`; sets its events. */
-typedef void channel_opened(void *context, struct channel *s);
+typedef void channel_opened(void *context, struct channel *c);
 int host_serve(struct host *h, const char *protocol, channel_opened *opened, void *context);
 void host_unserve(struct host *h, const char *protocol);
-void channel_listen(struct channel *s, const struct channel_events *events, void *context);
+void channel_listen(struct channel *c, const struct channel_events *events, void *context);
 
-const struct peer_id *channel_peer(const struct channel *s);
-struct host *channel_host(const struct channel *s);
+const struct peer_id *channel_peer(const struct channel *c);
+struct host *channel_host(const struct channel *c);
 /* What has arrived and was not taken; *ended: nothing more will come. Borrowed until the next call. */
-const uint8_t *channel_data(const struct channel *s, size_t *n, int *ended);
+const uint8_t *channel_data(const struct channel *c, size_t *n, int *ended);
 /* n bytes are done with: the other side may send as many more. */
-void channel_took(struct channel *s, size_t n);
+void channel_took(struct channel *c, size_t n);
 /* A message of n bytes in all is awaited: opens the window so far. PL_ELIMIT when too much is held. */
-int channel_expect(struct channel *s, size_t n);
-void channel_write(struct channel *s, const void *data, size_t n);
-size_t channel_queued(const struct channel *s); /* written, not yet handed to the connection */
-void channel_finish(struct channel *s);         /* FIN: we have written everything */
-/* Done with it: what is written still goes out if channel_finish was called and the other side has
- * ended as well, else a reset. */
-void channel_close(struct channel *s);
-void channel_reset(struct channel *s); /* close at once, by RST */
+int channel_expect(struct channel *c, size_t n);
+void channel_write(struct channel *c, const void *data, size_t n);
+size_t channel_queued(const struct channel *c); /* written, not yet handed to the connection */
+void channel_finish(struct channel *c);         /* FIN: we have written everything */
+/* Done with it. After channel_finish what is written still goes out; otherwise the other side gets a
+ * reset. NULL may be closed. */
+void channel_close(struct channel *c);
 
 #endif

@@ -42,7 +42,7 @@ struct noise {
     uint8_t s_public[32], e_public[32], rs[32], re[32];
     struct noise_fixed fixed;
     struct bytes in; /* a message that has not arrived whole */
-    EVP_CIPHER_CTX *seal, *open;
+    EVP_CIPHER_CTX *seal, *open; /* keyed once; a message only brings its nonce */
 };
 
 static void trace(struct noise *z, const char *step)
@@ -84,6 +84,12 @@ static void derive(uint8_t first[32], uint8_t second[32], const uint8_t ck[32], 
     OPENSSL_cleanse(block, sizeof block);
 }
 
+static int set_key(EVP_CIPHER_CTX *ctx, const uint8_t key[32], int sealing)
+{
+    return EVP_CipherInit_ex(ctx, EVP_chacha20_poly1305(), NULL, key, NULL, sealing) == 1 ? PL_OK
+                                                                                          : PL_ENOMEM;
+}
+
 /* Fails for an all-zero result: EVP_PKEY_derive refuses it for X25519. */
 static int mix_dh(struct noise *z, EVP_PKEY *mine, const uint8_t theirs[32])
 {
@@ -98,6 +104,7 @@ static int mix_dh(struct noise *z, EVP_PKEY *mine, const uint8_t theirs[32])
         memcpy(z->ck, ck, 32);
         z->hand.has_key = 1;
         z->hand.n = 0;
+        if (set_key(z->seal, z->hand.k, 1) || set_key(z->open, z->hand.k, 0)) z->failed = 1;
     }
     OPENSSL_cleanse(shared, sizeof shared);
     EVP_PKEY_CTX_free(ctx);
@@ -119,7 +126,7 @@ static int seal(EVP_CIPHER_CTX *ctx, struct cipher *c, uint8_t *out, const uint8
     int length;
     if (c->n == UINT64_MAX) return PL_ELIMIT; /* never in practice; a nonce must not repeat */
     nonce_of(nonce, c->n++);
-    if (EVP_EncryptInit_ex(ctx, EVP_chacha20_poly1305(), NULL, c->k, nonce) != 1 ||
+    if (EVP_EncryptInit_ex(ctx, NULL, NULL, NULL, nonce) != 1 ||
         (ad_bytes && EVP_EncryptUpdate(ctx, NULL, &length, ad, (int)ad_bytes) != 1) ||
         (n && EVP_EncryptUpdate(ctx, out, &length, plain, (int)n) != 1) ||
         EVP_EncryptFinal_ex(ctx, out + n, &length) != 1 ||
@@ -137,7 +144,7 @@ static int unseal(EVP_CIPHER_CTX *ctx, struct cipher *c, uint8_t *out, const uin
     if (c->n == UINT64_MAX) return PL_ELIMIT;
     nonce_of(nonce, c->n++);
     memcpy(tag, sealed + n, TAG);
-    if (EVP_DecryptInit_ex(ctx, EVP_chacha20_poly1305(), NULL, c->k, nonce) != 1 ||
+    if (EVP_DecryptInit_ex(ctx, NULL, NULL, NULL, nonce) != 1 ||
         EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_SET_TAG, TAG, tag) != 1 ||
         (ad_bytes && EVP_DecryptUpdate(ctx, NULL, &length, ad, (int)ad_bytes) != 1) ||
         (n && EVP_DecryptUpdate(ctx, out, &length, sealed, (int)n) != 1) ||
@@ -238,6 +245,7 @@ static void split(struct noise *z)
     memcpy(z->receiving.k, z->initiator ? second : first, 32);
     OPENSSL_cleanse(first, sizeof first);
     OPENSSL_cleanse(second, sizeof second);
+    if (set_key(z->seal, z->sending.k, 1) || set_key(z->open, z->receiving.k, 0)) z->failed = 1;
     z->secure.established = 1;
     EVP_PKEY_free(z->e);
     z->e = NULL;
@@ -364,9 +372,8 @@ static int on_handshake(struct noise *z, struct cursor *c, struct bytes *wire, s
         rc = read_3(z, c, err);
         z->step = 3;
     }
-    if (rc || z->failed) return rc ? rc : PL_ENOMEM;
-    if (z->step == 3) split(z);
-    return PL_OK;
+    if (!rc && z->step == 3 && !z->failed) split(z);
+    return rc || !z->failed ? rc : PL_ENOMEM;
 }
 
 static int on_message(struct noise *z, const uint8_t *message, size_t n, struct bytes *plain,
@@ -390,29 +397,47 @@ static int on_message(struct noise *z, const uint8_t *message, size_t n, struct 
     return PL_OK;
 }
 
-/* Works on whole messages where they arrived; only an unfinished rest is copied. */
+/* Bytes that the held message lacks, or lacks to know its length; 0: it is whole. */
+static size_t missing(const struct noise *z)
+{
+    struct cursor held = { bytes_at(&z->in), bytes_length(&z->in) };
+    uint16_t length;
+    return get_be16(&held, &length) ? 2 - held.left : held.left < length ? length - held.left : 0;
+}
+
+/* Completes the message whose beginning is held; takes from c no more than it needs. */
+static int complete(struct noise *z, struct cursor *c)
+{
+    size_t want;
+    int rc = PL_OK;
+    while (!rc && c->left && (want = missing(z)) > 0) {
+        size_t part = want < c->left ? want : c->left;
+        rc = bytes_add(&z->in, c->at, part);
+        c->at += part;
+        c->left -= part;
+    }
+    return rc;
+}
+
+/* Works on whole messages where they arrived; only one that came in pieces is copied. */
 static int noise_receive(struct secure *s, const uint8_t *in, size_t n, struct bytes *plain,
                          struct bytes *wire, struct pl_err *err)
 {
     struct noise *z = (struct noise *)s;
-    int rc = PL_OK, held = bytes_length(&z->in) > 0;
     struct cursor c = { in, n };
-    if (held) {
-        if ((rc = bytes_add(&z->in, in, n))) return rc;
-        c = (struct cursor){ bytes_at(&z->in), bytes_length(&z->in) };
-    }
-    while (!rc && c.left >= 2) {
-        struct cursor ahead = c;
+    int rc = PL_OK, held = bytes_length(&z->in) > 0;
+    if (held && (rc = complete(z, &c))) return rc;
+    while (!rc) {
+        struct cursor ahead = held ? (struct cursor){ bytes_at(&z->in), bytes_length(&z->in) } : c;
         const uint8_t *message;
         uint16_t length;
-        get_be16(&ahead, &length);
-        if (get_bytes(&ahead, &message, length)) break;
+        if (get_be16(&ahead, &length) || get_bytes(&ahead, &message, length)) break;
         rc = on_message(z, message, length, plain, wire, err);
-        c = ahead;
+        if (held) bytes_take(&z->in, bytes_length(&z->in));
+        else c = ahead;
+        held = 0;
     }
-    if (rc) return rc;
-    if (held) bytes_take(&z->in, bytes_length(&z->in) - c.left);
-    else rc = bytes_add(&z->in, c.at, c.left);
+    if (!rc && c.left) rc = bytes_add(&z->in, c.at, c.left);
     return rc;
 }
 
@@ -466,7 +491,7 @@ int noise_open_fixed(struct secure **out, const struct identity *me, int initiat
     z->secure.close = noise_close;
     z->me = me;
     z->initiator = initiator;
-    z->in.limit = MESSAGE_MAX + 2 + (1u << 18); /* a rest, and what one read may bring behind it */
+    z->in.limit = MESSAGE_MAX + 2;
     if (expected) z->expected = *expected;
     if (fixed) z->fixed = *fixed;
     z->seal = EVP_CIPHER_CTX_new();

@@ -1,20 +1,29 @@
-/* yamux.c - see yamux.h. A stream lives from its SYN until the layer above releases it; frames for
- * ids that are gone are read and dropped, since resets cross data on the way. */
+/* yamux.c - see yamux.h. A stream lives from its SYN until the layer above releases it and both sides
+ * have ended; frames for ids that are gone are read and dropped, since resets cross data on the way.
+ *
+ * Bodies are handed on as they arrive, so nothing but a header is ever held back here. */
 #include "yamux.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define HEADER 12
-#define BODY_LIMIT YAMUX_WINDOW_MAX /* no honest frame is longer than the largest window */
+#define BUCKETS_FIRST 16
 
 int yamux_frame_put(struct bytes *out, const struct yamux_frame *f)
 {
-    bytes_u8(out, f->version);
-    bytes_u8(out, f->type);
-    bytes_be16(out, f->flags);
-    bytes_be32(out, f->stream);
-    return bytes_be32(out, f->length);
+    uint8_t *p = bytes_reserve(out, HEADER);
+    if (!p) return out->failed;
+    p[0] = f->version;
+    p[1] = f->type;
+    p[2] = (uint8_t)(f->flags >> 8);
+    p[3] = (uint8_t)f->flags;
+    for (int i = 0; i < 4; i++) {
+        p[4 + i] = (uint8_t)(f->stream >> (24 - 8 * i));
+        p[8 + i] = (uint8_t)(f->length >> (24 - 8 * i));
+    }
+    out->end += HEADER;
+    return PL_OK;
 }
 
 int yamux_frame_get(struct cursor *c, struct yamux_frame *f)
@@ -42,7 +51,9 @@ void yamux_init(struct yamux *y, int client, const struct yamux_events *events, 
     y->next_id = client ? 1 : 2;
     y->events = *events;
     y->context = context;
-    y->ping_at = now + YAMUX_PING_EVERY;
+    y->room = SIZE_MAX;
+    y->now = y->ping_at = now;
+    y->ping_sent = -1;
 }
 
 static void free_stream(struct yamux_stream *s)
@@ -54,31 +65,127 @@ static void free_stream(struct yamux_stream *s)
 
 void yamux_clear(struct yamux *y)
 {
-    while (y->streams) {
-        struct yamux_stream *next = y->streams->next;
-        free_stream(y->streams);
-        y->streams = next;
-    }
-    bytes_clear(&y->partial);
+    for (size_t i = 0; i < y->bucket_count; i++)
+        while (y->buckets[i]) {
+            struct yamux_stream *next = y->buckets[i]->next;
+            free_stream(y->buckets[i]);
+            y->buckets[i] = next;
+        }
+    free(y->buckets);
+    memset(y, 0, sizeof *y);
+}
+
+/* --- the table of streams ---------------------------------------------------------------------- */
+
+/* One side's ids are all odd or all even: the lowest bit would tell nothing. */
+static struct yamux_stream **bucket(const struct yamux *y, uint32_t id)
+{
+    return &y->buckets[(id >> 1 ^ id << 3) & (y->bucket_count - 1)];
 }
 
 static struct yamux_stream *find(const struct yamux *y, uint32_t id)
 {
-    struct yamux_stream *s = y->streams;
+    struct yamux_stream *s = y->bucket_count ? *bucket(y, id) : NULL;
     while (s && s->id != id) s = s->next;
     return s;
 }
 
+static int grow_table(struct yamux *y)
+{
+    struct yamux_stream **old = y->buckets;
+    size_t n = y->bucket_count;
+    struct yamux_stream **fresh = calloc(n ? 2 * n : BUCKETS_FIRST, sizeof *fresh);
+    if (!fresh) return PL_ENOMEM;
+    y->buckets = fresh;
+    y->bucket_count = n ? 2 * n : BUCKETS_FIRST;
+    for (size_t i = 0; i < n; i++)
+        while (old[i]) {
+            struct yamux_stream *s = old[i], **at = bucket(y, s->id);
+            old[i] = s->next;
+            s->next = *at;
+            *at = s;
+        }
+    free(old);
+    return PL_OK;
+}
+
 static struct yamux_stream *add_stream(struct yamux *y, uint32_t id)
 {
-    struct yamux_stream *s = calloc(1, sizeof *s);
-    if (!s) return NULL;
+    struct yamux_stream *s, **at;
+    if (y->count == y->bucket_count && grow_table(y)) return NULL;
+    if (!(s = calloc(1, sizeof *s))) return NULL;
     s->id = id;
     s->credit = s->window = s->granted = YAMUX_WINDOW;
-    s->next = y->streams;
-    y->streams = s;
+    at = bucket(y, id);
+    s->next = *at;
+    *at = s;
+    y->count++;
     return s;
 }
+
+static void leave_line(struct yamux *y, struct yamux_stream *s)
+{
+    if (!s->ready) return;
+    if (s->ready_prev) s->ready_prev->ready_next = s->ready_next;
+    else y->ready_first = s->ready_next;
+    if (s->ready_next) s->ready_next->ready_prev = s->ready_prev;
+    else y->ready_last = s->ready_prev;
+    s->ready = 0;
+}
+
+static void join_line(struct yamux *y, struct yamux_stream *s)
+{
+    if (s->ready || s->reset || !s->credit || !bytes_length(&s->waiting)) return;
+    s->ready = 1;
+    s->ready_next = NULL;
+    s->ready_prev = y->ready_last;
+    if (y->ready_last) y->ready_last->ready_next = s;
+    else y->ready_first = s;
+    y->ready_last = s;
+}
+
+static void drop_waiting(struct yamux *y, struct yamux_stream *s)
+{
+    y->unsent -= bytes_length(&s->waiting);
+    bytes_clear(&s->waiting);
+    leave_line(y, s);
+}
+
+static void drop_in(struct yamux *y, struct yamux_stream *s)
+{
+    y->held -= bytes_length(&s->in);
+    bytes_clear(&s->in);
+}
+
+/* Its SYN has been answered, in whatever way. */
+static void taken(struct yamux *y, struct yamux_stream *s)
+{
+    if (s->acked) return;
+    s->acked = 1;
+    y->unacked--;
+}
+
+static void forget(struct yamux *y, struct yamux_stream *s)
+{
+    struct yamux_stream **at = bucket(y, s->id);
+    while (*at != s) at = &(*at)->next;
+    *at = s->next;
+    y->count--;
+    y->grown -= s->window - YAMUX_WINDOW;
+    if (s->remote_opened) y->inbound--;
+    else taken(y, s);
+    drop_waiting(y, s);
+    drop_in(y, s);
+    free_stream(s);
+}
+
+/* 1 when nothing more can come or go on it. */
+static int is_over(const struct yamux_stream *s)
+{
+    return s->reset || (s->fin_sent && s->in_ended);
+}
+
+/* --- sending ----------------------------------------------------------------------------------- */
 
 int yamux_open(struct yamux *y, struct yamux_stream **s, struct bytes *out)
 {
@@ -91,18 +198,18 @@ int yamux_open(struct yamux *y, struct yamux_stream **s, struct bytes *out)
     return put(out, YAMUX_WINDOW_UPDATE, YAMUX_SYN, (*s)->id, 0);
 }
 
-static int send_now(struct yamux_stream *s, const uint8_t *data, size_t n, struct bytes *out)
+/* At most one frame of data; returns its length. */
+static uint32_t send_frame(struct yamux *y, struct yamux_stream *s, const uint8_t *data, size_t n,
+                           struct bytes *out)
 {
-    int rc = PL_OK;
-    while (n && !rc) {
-        uint32_t part = n < YAMUX_BODY_MAX ? (uint32_t)n : YAMUX_BODY_MAX;
-        rc = put(out, YAMUX_DATA, 0, s->id, part);
-        if (!rc) rc = bytes_add(out, data, part);
-        s->credit -= part;
-        data += part;
-        n -= part;
-    }
-    return rc;
+    uint32_t part = n < YAMUX_BODY_MAX ? (uint32_t)n : YAMUX_BODY_MAX;
+    if (part > s->credit) part = s->credit;
+    if (!part || !y->room) return 0;
+    put(out, YAMUX_DATA, 0, s->id, part);
+    bytes_add(out, data, part);
+    s->credit -= part;
+    y->room -= part < y->room ? part : y->room; /* the last frame may be too large, not cut small */
+    return part;
 }
 
 static int send_fin(struct yamux_stream *s, struct bytes *out)
@@ -116,52 +223,75 @@ int yamux_write(struct yamux *y, struct yamux_stream *s, const void *data, size_
                 struct bytes *out)
 {
     const uint8_t *p = data;
-    size_t now;
     int rc;
-    (void)y;
     if (s->reset || s->out_ended) return PL_EPROTO;
-    now = bytes_length(&s->waiting) ? 0 : n < s->credit ? n : s->credit;
-    rc = send_now(s, p, now, out);
-    return rc ? rc : bytes_add(&s->waiting, p + now, n - now);
+    while (n && !bytes_length(&s->waiting)) {
+        uint32_t sent = send_frame(y, s, p, n, out);
+        if (!sent) break;
+        p += sent;
+        n -= sent;
+    }
+    if (out->failed || !n) return out->failed;
+    if ((rc = bytes_add(&s->waiting, p, n))) return rc;
+    y->unsent += n;
+    join_line(y, s);
+    return PL_OK;
 }
 
-static int flush(struct yamux *y, struct yamux_stream *s, struct bytes *out)
+int yamux_pump(struct yamux *y, struct bytes *out)
 {
-    size_t held = bytes_length(&s->waiting), n = held < s->credit ? held : s->credit;
-    int rc;
-    if (!held || !n || s->reset) return PL_OK;
-    rc = send_now(s, bytes_at(&s->waiting), n, out);
-    bytes_take(&s->waiting, n);
-    if (!rc) rc = send_fin(s, out);
-    if (!rc && n == held && !s->closed_by_user) y->events.writable(y->context, s);
-    return rc;
+    struct yamux_stream *s;
+    while (y->room && (s = y->ready_first) && !out->failed) {
+        uint32_t sent = send_frame(y, s, bytes_at(&s->waiting), bytes_length(&s->waiting), out);
+        bytes_take(&s->waiting, sent);
+        y->unsent -= sent;
+        leave_line(y, s);
+        join_line(y, s); /* behind the others */
+        if (bytes_length(&s->waiting)) continue;
+        send_fin(s, out);
+        if (!s->released) y->events.writable(y->context, s);
+        else if (is_over(s)) forget(y, s);
+    }
+    return out->failed;
 }
 
-/* Credit is worth a frame once half of the window is free. */
-static int grant(struct yamux_stream *s, struct bytes *out)
+/* Credit is worth a frame once half of the window is free, or when somebody waits for `need` bytes.
+ * A window that is used up within a few round trips is too small for the path: it doubles. */
+static int grant(struct yamux *y, struct yamux_stream *s, size_t need, struct bytes *out)
 {
     size_t used = bytes_length(&s->in) + s->granted;
     uint32_t more;
     if (s->reset || s->in_ended || used >= s->window) return PL_OK;
     more = s->window - (uint32_t)used;
-    if (more < s->window / 2) return PL_OK;
+    if (more < s->window / 2 && used >= need) return PL_OK;
+    if (s->granted_at > 0 && y->now - s->granted_at < 4 * y->rtt &&
+        s->window <= YAMUX_WINDOW_MAX / 2 && y->grown + s->window <= YAMUX_GROWN_MAX) {
+        y->grown += s->window;
+        more += s->window;
+        s->window *= 2;
+    }
+    s->granted_at = y->now;
     s->granted += more;
     return put(out, YAMUX_WINDOW_UPDATE, 0, s->id, more);
 }
 
 int yamux_took(struct yamux *y, struct yamux_stream *s, size_t n, struct bytes *out)
 {
-    (void)y;
     bytes_take(&s->in, n);
-    return grant(s, out);
+    y->held -= n;
+    return grant(y, s, 0, out);
 }
 
 int yamux_expect(struct yamux *y, struct yamux_stream *s, size_t n, struct bytes *out)
 {
-    uint32_t want = n < YAMUX_WINDOW_MAX / 2 ? (uint32_t)(2 * n) : YAMUX_WINDOW_MAX;
-    (void)y;
-    if (want > s->window) s->window = want;
-    return grant(s, out);
+    if (n > YAMUX_MESSAGE_MAX) return PL_ELIMIT;
+    if (n > s->window) {
+        uint32_t want = (uint32_t)n + YAMUX_WINDOW, more = want - s->window;
+        if (y->grown + more > YAMUX_GROWN_MAX) return PL_ELIMIT;
+        y->grown += more;
+        s->window = want;
+    }
+    return grant(y, s, n, out);
 }
 
 int yamux_finish(struct yamux *y, struct yamux_stream *s, struct bytes *out)
@@ -173,36 +303,22 @@ int yamux_finish(struct yamux *y, struct yamux_stream *s, struct bytes *out)
 
 int yamux_reset(struct yamux *y, struct yamux_stream *s, struct bytes *out)
 {
-    (void)y;
-    if (s->reset) return PL_OK;
+    if (is_over(s)) return PL_OK;
     s->reset = 1;
+    drop_waiting(y, s);
     return put(out, YAMUX_WINDOW_UPDATE, YAMUX_RST, s->id, 0);
-}
-
-static void forget(struct yamux *y, struct yamux_stream *s)
-{
-    struct yamux_stream **link = &y->streams;
-    while (*link != s) link = &(*link)->next;
-    *link = s->next;
-    if (s->remote_opened) y->inbound--;
-    else if (!s->acked) y->unacked--;
-    free_stream(s);
-}
-
-/* 1 when nothing more can come or go on it. */
-static int is_over(const struct yamux_stream *s)
-{
-    return s->reset || (s->fin_sent && s->in_ended);
 }
 
 void yamux_release(struct yamux *y, struct yamux_stream *s, struct bytes *out)
 {
-    s->closed_by_user = 1;
+    s->released = 1;
     s->user = NULL;
-    /* A finished writer whose last bytes wait for credit lingers until they are out. */
-    if (!is_over(s) && !(s->out_ended && s->in_ended)) yamux_reset(y, s, out);
+    drop_in(y, s);
+    if (!s->out_ended) yamux_reset(y, s, out);
     if (is_over(s)) forget(y, s);
 }
+
+/* --- receiving --------------------------------------------------------------------------------- */
 
 static int protocol_error(struct bytes *out, struct pl_err *err, const char *what, uint32_t id)
 {
@@ -210,118 +326,180 @@ static int protocol_error(struct bytes *out, struct pl_err *err, const char *wha
     return pl_fail(err, PL_EPROTO, "yamux: %s (stream %u)", what, (unsigned)id);
 }
 
-static int on_syn(struct yamux *y, const struct yamux_frame *f, struct yamux_stream **s,
-                  struct bytes *out, struct pl_err *err)
+static int on_syn(struct yamux *y, const struct yamux_frame *f, struct bytes *out,
+                  struct pl_err *err)
 {
+    struct yamux_stream *s;
     if (f->stream % 2 == (y->client ? 1u : 0u) || f->stream == 0)
         return protocol_error(out, err, "a new stream with an id of our own kind", f->stream);
-    if (*s) return protocol_error(out, err, "a new stream with an id in use", f->stream);
-    if (y->inbound >= YAMUX_STREAMS_MAX) return put(out, YAMUX_WINDOW_UPDATE, YAMUX_RST, f->stream, 0);
-    if (!(*s = add_stream(y, f->stream))) return PL_ENOMEM;
-    (*s)->remote_opened = (*s)->acked = 1;
+    if (find(y, f->stream))
+        return protocol_error(out, err, "a new stream with an id in use", f->stream);
+    if (y->inbound >= YAMUX_STREAMS_MAX)
+        return put(out, YAMUX_WINDOW_UPDATE, YAMUX_RST, f->stream, 0);
+    if (!(s = add_stream(y, f->stream))) return PL_ENOMEM;
+    s->remote_opened = s->acked = 1;
     y->inbound++;
-    return put(out, YAMUX_WINDOW_UPDATE, YAMUX_ACK, f->stream, 0);
+    put(out, YAMUX_WINDOW_UPDATE, YAMUX_ACK, f->stream, 0);
+    y->events.opened(y->context, s);
+    return out->failed;
 }
 
-static int on_stream_frame(struct yamux *y, const struct yamux_frame *f, const uint8_t *body,
-                           struct bytes *out, struct pl_err *err)
+/* FIN and RST count once the frame's body is in. */
+static void on_end(struct yamux *y, struct yamux_stream *s, int flags)
+{
+    if (flags & YAMUX_FIN) s->in_ended = 1;
+    if (flags & YAMUX_RST) {
+        s->reset = 1;
+        taken(y, s);
+        drop_waiting(y, s);
+    }
+}
+
+/* Tells the layer above, or ends a stream that it no longer wants. */
+static void tell(struct yamux *y, struct yamux_stream *s)
+{
+    if (!s->released) y->events.readable(y->context, s);
+    else if (is_over(s)) forget(y, s);
+}
+
+static int on_window_update(struct yamux *y, const struct yamux_frame *f, struct bytes *out,
+                            struct pl_err *err)
 {
     struct yamux_stream *s = find(y, f->stream);
-    int fresh = 0, rc;
-    if (f->flags & YAMUX_SYN) {
-        rc = on_syn(y, f, &s, out, err);
-        if (rc) return rc;
-        fresh = s != NULL;
-    }
-    if (!s || s->reset) return PL_OK; /* gone: the body was read and is dropped */
-    if ((f->flags & YAMUX_ACK) && !s->acked) {
-        s->acked = 1;
-        y->unacked--;
-    }
-    if (f->type == YAMUX_DATA) {
-        if (f->length > s->granted)
-            return protocol_error(out, err, "more data than credit", f->stream);
-        s->granted -= f->length;
-        if (!s->closed_by_user && (rc = bytes_add(&s->in, body, f->length))) return rc;
-    } else if (f->length) {
-        if (f->length > UINT32_MAX - s->credit)
-            return protocol_error(out, err, "more credit than can be counted", f->stream);
-        s->credit += f->length;
-        if ((rc = flush(y, s, out))) return rc;
-    }
-    if (f->flags & YAMUX_FIN) s->in_ended = 1;
-    if (f->flags & YAMUX_RST) s->reset = 1;
-    if (s->closed_by_user) {
-        if (is_over(s)) forget(y, s);
+    if (!s || s->reset) return PL_OK;
+    if (f->flags & YAMUX_ACK) taken(y, s);
+    if (f->length > UINT32_MAX - s->credit)
+        return protocol_error(out, err, "more credit than can be counted", f->stream);
+    s->credit += f->length;
+    join_line(y, s);
+    on_end(y, s, f->flags);
+    if (f->flags & (YAMUX_FIN | YAMUX_RST)) tell(y, s);
+    return yamux_pump(y, out);
+}
+
+static int on_data_header(struct yamux *y, const struct yamux_frame *f, struct bytes *out,
+                          struct pl_err *err)
+{
+    struct yamux_stream *s = find(y, f->stream);
+    y->body = *f;
+    y->body_left = f->length;
+    if (!s || s->reset) { /* gone: the body is read and dropped, within what it might have had */
+        if (f->length > YAMUX_MESSAGE_MAX)
+            return protocol_error(out, err, "a frame larger than any window", f->stream);
         return PL_OK;
     }
-    if (fresh) y->events.opened(y->context, s);
-    s = find(y, f->stream); /* the callback may have released it */
-    if (s && !s->closed_by_user &&
-        ((f->type == YAMUX_DATA && f->length) || f->flags & (YAMUX_FIN | YAMUX_RST)))
-        y->events.readable(y->context, s);
+    if (f->flags & YAMUX_ACK) taken(y, s);
+    if (f->length > s->granted)
+        return protocol_error(out, err, "more data than credit", f->stream);
+    s->granted -= f->length;
     return PL_OK;
 }
 
-static int on_frame(struct yamux *y, const struct yamux_frame *f, const uint8_t *body,
-                    struct bytes *out, struct pl_err *err)
+/* Some of the body, or nothing where the frame has none. */
+static int on_body(struct yamux *y, const uint8_t *data, size_t n)
 {
-    switch (f->type) {
-    case YAMUX_PING:
+    struct yamux_stream *s = find(y, y->body.stream);
+    int last;
+    y->body_left -= (uint32_t)n;
+    last = !y->body_left;
+    if (!s || s->reset) return PL_OK;
+    if (n && !s->released) {
+        int rc = bytes_add(&s->in, data, n);
+        if (rc) return rc;
+        y->held += n;
+    }
+    if (last) on_end(y, s, y->body.flags);
+    if ((n && !s->released) || (last && y->body.flags & (YAMUX_FIN | YAMUX_RST))) tell(y, s);
+    return PL_OK;
+}
+
+static int on_header(struct yamux *y, const struct yamux_frame *f, struct bytes *out,
+                     struct pl_err *err)
+{
+    int rc;
+    if (f->type == YAMUX_PING) {
         if (f->flags & YAMUX_SYN) return put(out, YAMUX_PING, YAMUX_ACK, 0, f->length);
-        if (f->flags & YAMUX_ACK && f->length == y->ping_value) y->ping_sent = 0;
+        if (f->flags & YAMUX_ACK && f->length == y->ping_value && y->ping_sent >= 0) {
+            y->rtt = y->now - y->ping_sent;
+            y->ping_sent = -1;
+        }
         return PL_OK;
-    case YAMUX_GO_AWAY:
+    }
+    if (f->type == YAMUX_GO_AWAY) {
         y->remote_going = 1;
         return f->length == 0 ? PL_OK
                               : pl_fail(err, PL_EPROTO, "yamux: the peer went away, reason %u",
                                         (unsigned)f->length);
-    default: return on_stream_frame(y, f, body, out, err);
     }
+    if (f->flags & YAMUX_SYN && (rc = on_syn(y, f, out, err))) return rc;
+    if (f->type == YAMUX_WINDOW_UPDATE) return on_window_update(y, f, out, err);
+    rc = on_data_header(y, f, out, err);
+    return rc || f->length ? rc : on_body(y, NULL, 0);
 }
 
 int yamux_receive(struct yamux *y, const uint8_t *data, size_t n, struct bytes *out,
                   struct pl_err *err)
 {
-    int held = bytes_length(&y->partial) > 0, rc = PL_OK;
-    struct cursor c = { data, n };
-    if (held) {
-        if ((rc = bytes_add(&y->partial, data, n))) return rc;
-        c = (struct cursor){ bytes_at(&y->partial), bytes_length(&y->partial) };
-    }
-    while (!rc && c.left >= HEADER) {
-        struct cursor ahead = c;
-        struct yamux_frame f;
-        const uint8_t *body = NULL;
-        rc = yamux_frame_get(&ahead, &f);
-        if (rc) return protocol_error(out, err, "a frame of another version or type", f.stream);
-        if (f.type == YAMUX_DATA) {
-            if (f.length > BODY_LIMIT)
-                return protocol_error(out, err, "a frame larger than any window", f.stream);
-            if (get_bytes(&ahead, &body, f.length)) break;
+    int rc = PL_OK;
+    while (!rc && n) {
+        size_t part;
+        if (y->body_left) {
+            part = n < y->body_left ? n : y->body_left;
+            rc = on_body(y, data, part);
+        } else {
+            part = HEADER - y->header_bytes < n ? HEADER - y->header_bytes : n;
+            memcpy(y->header + y->header_bytes, data, part);
+            y->header_bytes += part;
+            if (y->header_bytes == HEADER) {
+                struct cursor c = { y->header, HEADER };
+                struct yamux_frame f;
+                y->header_bytes = 0;
+                rc = yamux_frame_get(&c, &f)
+                         ? protocol_error(out, err, "a frame of another version or type", f.stream)
+                         : on_header(y, &f, out, err);
+            }
         }
-        c = ahead;
-        rc = on_frame(y, &f, body, out, err);
+        data += part;
+        n -= part;
     }
-    if (rc) return rc;
-    if (held) bytes_take(&y->partial, bytes_length(&y->partial) - c.left);
-    else rc = bytes_add(&y->partial, c.at, c.left);
-    return rc;
+    return rc ? rc : out->failed;
+}
+
+/* --- time -------------------------------------------------------------------------------------- */
+
+/* A released stream lingers as long as its last bytes move or the other side may still end it. */
+static void sweep(struct yamux *y, struct bytes *out)
+{
+    for (size_t i = 0; i < y->bucket_count; i++) {
+        struct yamux_stream *s = y->buckets[i], *next;
+        for (; s; s = next) {
+            size_t waiting = bytes_length(&s->waiting);
+            next = s->next;
+            if (!s->released) continue;
+            if (waiting != s->waited) s->idle_ticks = 0;
+            s->waited = waiting;
+            if (++s->idle_ticks <= YAMUX_LINGER_TICKS) continue;
+            yamux_reset(y, s, out);
+            forget(y, s);
+        }
+    }
 }
 
 int yamux_tick(struct yamux *y, double now, struct bytes *out, struct pl_err *err)
 {
-    if (y->ping_sent > 0 && now >= y->ping_sent + YAMUX_PING_LIMIT)
+    y->now = now;
+    if (y->ping_sent >= 0 && now >= y->ping_sent + YAMUX_PING_LIMIT)
         return pl_fail(err, PL_EPROTO, "yamux: no answer to a ping within %.0f s", YAMUX_PING_LIMIT);
     if (now < y->ping_at) return PL_OK;
     y->ping_at = now + YAMUX_PING_EVERY;
-    if (y->ping_sent > 0) return PL_OK;
-    y->ping_sent = now > 0 ? now : 1e-9;
+    sweep(y, out);
+    if (y->ping_sent >= 0) return out->failed;
+    y->ping_sent = now;
     return put(out, YAMUX_PING, YAMUX_SYN, 0, ++y->ping_value);
 }
 
 double yamux_due(const struct yamux *y)
 {
     double dead = y->ping_sent + YAMUX_PING_LIMIT;
-    return y->ping_sent > 0 && dead < y->ping_at ? dead : y->ping_at;
+    return y->ping_sent >= 0 && dead < y->ping_at ? dead : y->ping_at;
 }

@@ -170,6 +170,7 @@ struct pair_f32 pair_poison(struct pair *p, size_t n) { return new_f32(p, n, 0);
 struct pair_u8 pair_u8_poison(struct pair *p, size_t n) { return new_u8(p, n, 0); }
 struct pair_f32 pair_host_f32(struct pair *p, size_t n) { return new_f32(p, n, 1); }
 struct pair_f64 pair_host_f64(struct pair *p, size_t n) { return new_f64(p, n, 1); }
+struct pair_u8 pair_host_u8(struct pair *p, size_t n) { return new_u8(p, n, 1); }
 
 struct pair_f32 pair_normal(struct pair *p, size_t n, double deviation)
 {
@@ -439,10 +440,23 @@ void pair_element(struct pair *p, const char *name, struct pair_any any, size_t 
     element(p->run, name, i, value(b, b->after[1] + GUARD, i), want, allowed);
 }
 
+void pair_finite(struct pair *p, const char *name, struct pair_any any)
+{
+    struct buffer *b = &p->run->buffers[any.id];
+    b->compared = 1;
+    if (p->run->why[0] || !b->after[1]) return;
+    for (size_t i = 0; i < b->n; i++)
+        if (!isfinite(value(b, b->after[1] + GUARD, i))) {
+            fail(p->run, "%s[%zu]: %.9g", name, i, value(b, b->after[1] + GUARD, i));
+            return;
+        }
+}
+
 const float *pair_result(struct pair *p, struct pair_any any, int side)
 {
-    const struct buffer *b = &p->run->buffers[any.id];
+    struct buffer *b = &p->run->buffers[any.id];
     const uint8_t *data = b->after[side] ? b->after[side] : b->raw[0];
+    b->compared |= side;
     return (const float *)(const void *)(data + GUARD);
 }
 

@@ -58,6 +58,7 @@ struct pair_u8 pair_u8_poison(struct pair *p, size_t n);
 /* Host memory on both sides, for arguments that the contract calls so. */
 struct pair_f32 pair_host_f32(struct pair *p, size_t n);
 struct pair_f64 pair_host_f64(struct pair *p, size_t n);
+struct pair_u8 pair_host_u8(struct pair *p, size_t n);
 /* Gives the backend what the case has written to at[0], for inputs that it prepares there. */
 void pair_share(struct pair *p, struct pair_any b);
 /* The other way: gives the reference what the backend has left at at[1]. */
@@ -84,7 +85,10 @@ void pair_of_largest(struct pair *p, const char *name, struct pair_any b, double
 /* One element against an expectation that the case worked out in double. */
 void pair_element(struct pair *p, const char *name, struct pair_any b, size_t i, double want,
                   double allowed);
-/* What the buffer holds after the run, on the host: the reference's (0) or the backend's (1). */
+/* For buffers that are too much to compare: whole, at least. */
+void pair_finite(struct pair *p, const char *name, struct pair_any b);
+/* What the buffer holds after the run, on the host: the reference's (0) or the backend's (1), which
+ * counts as having compared it. */
 const float *pair_result(struct pair *p, struct pair_any b, int side);
 /* What it held before the run, on both sides. */
 const float *pair_before(struct pair *p, struct pair_any b);

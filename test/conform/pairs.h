@@ -8,9 +8,14 @@
     /* one X(name) a line, in the order of the alphabet */ \
     X(attention) \
     X(average) \
+    X(compress) \
     X(embed) \
+    X(feedforward) \
+    X(lamb) \
     X(linear) \
+    X(loss) \
     X(norm) \
+    X(quant) \
     X(robust) \
     X(rotary) \
     X(shift) \

@@ -176,7 +176,16 @@ static void a_header_that_claims_too_much(void **state)
     static const uint8_t png[] = "\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\1\x86\xa0\0\1\x86\xa0\x08\x06\0\0\0"
                                  "\xc4\x7e\xdb\x84\0\0\0\0IDAT\x35\xaf\x06\x1e";
     struct pl_image image;
+    uint8_t *webp;
+    size_t bytes;
     (void)state;
+    image = (struct pl_image){ .width = 8192, .height = 8192, .channels = 3 };
+    image.pixels = calloc(8192 * 8192, 3); /* black: a few hundred bytes as WebP */
+    webp = make_webp(&bytes, &image);
+    pl_image_clear(&image);
+    assert_in_range(bytes, 20, 8192 * 8192 / IMAGE_PIXELS_PER_BYTE - 1);
+    assert_int_equal(pl_image_decode(&image, webp, bytes, "test", &err), PL_ELIMIT);
+    WebPFree(webp);
     assert_int_not_equal(pl_image_decode(&image, png, sizeof png - 1, "test", &err), PL_OK);
     assert_int_equal(pl_image_init(&image, IMAGE_SIDE_MAX + 1, 1, 3), PL_ELIMIT);
     assert_int_equal(pl_image_init(&image, 0, 1, 3), PL_ELIMIT);

@@ -1,0 +1,21 @@
+/* quant.h - one block of 8-bit codes there and back: what quant.c, lamb.c and adam.c share. */
+#ifndef PL_FAST_QUANT_H
+#define PL_FAST_QUANT_H
+
+#include "fast.h"
+
+/* How a map and a rule become codes; see quant.c. */
+struct fast_coder;
+/* Built at the first use, kept for good. NULL: no memory, or a rule that has none (CUDA). */
+const struct fast_coder *fast_coder(enum pl_map map, enum pl_rule rule);
+
+/* Largest |x|, NaN ignored; -FLT_MAX of NaN alone. */
+float fast_absmax(const float *x, size_t n);
+void fast_block_encode(const struct fast_coder *coder, uint8_t *codes, const float *x, float absmax,
+                       size_t n);
+/* y[i] = table[codes[i]] */
+void fast_look_up(float *y, const uint8_t *codes, const float table[PL_CODES], size_t n);
+void fast_block_decode(float *y, const uint8_t *codes, float absmax, size_t n,
+                       const float book[PL_CODES]);
+
+#endif

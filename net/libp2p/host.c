@@ -1,0 +1,515 @@
+/* host.c - a peer's life: it listens, accepts, keeps who is connected, and ends in order. */
+#include "host_inside.h"
+
+#include <arpa/inet.h>
+#include <assert.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SWEEP_EVERY 30.0 /* s between looks for addresses that are over */
+
+/* --- what we serve ----------------------------------------------------------------------------- */
+
+int host_find_service(void *context, const char *name, size_t n)
+{
+    const struct host *h = context;
+    for (size_t i = 0; i < h->service_count; i++)
+        if (strlen(h->services[i].protocol) == n && !memcmp(h->services[i].protocol, name, n))
+            return (int)i;
+    return -1;
+}
+
+int host_serve(struct host *h, const char *protocol, channel_opened *opened, void *context)
+{
+    char *copy;
+    if (host_find_service(h, protocol, strlen(protocol)) >= 0) return PL_EUSE;
+    if (h->service_count == HOST_PROTOCOLS_MAX) return PL_ELIMIT;
+    if (!(copy = strdup(protocol))) return PL_ENOMEM;
+    h->services[h->service_count++] = (struct service){ copy, opened, context };
+    return PL_OK;
+}
+
+void host_unserve(struct host *h, const char *protocol)
+{
+    int i = host_find_service(h, protocol, strlen(protocol));
+    if (i < 0) return;
+    free(h->services[i].protocol);
+    h->services[i] = h->services[--h->service_count];
+}
+
+/* --- who is connected -------------------------------------------------------------------------- */
+
+void host_link_open(struct link *l)
+{
+    struct host *h = l->host;
+    struct peer *p = peers_get(&h->peers, &l->conn.secure->remote, loop_now(h->loop));
+    int first;
+    if (!p) {
+        link_end(l, PL_ELIMIT, "too many peers are known");
+        return;
+    }
+    if (peer_id_equal(&p->id, &h->me->id)) {
+        link_end(l, PL_EPROTO, "the other side has our own identity");
+        return;
+    }
+    first = !p->links;
+    l->peer = p;
+    l->next_of_peer = p->links;
+    p->links = l;
+    /* Whom we dialled is surely found there again. */
+    if (!l->inbound && !l->relayed) peer_learn(p, &l->remote, loop_now(h->loop) + HOST_ADDRESS_TTL);
+    if (p->seek) seek_link_open(p->seek);
+    for (struct host_watch *w = h->watches, *next; w && first; w = next) {
+        next = w->next;
+        if (w->events.connected) w->events.connected(w->context, &p->id);
+    }
+}
+
+void host_link_closed(struct link *l)
+{
+    struct host *h = l->host;
+    struct peer *p = l->peer;
+    struct link **at;
+    struct peer_id id;
+    if (!p) return;
+    for (at = &p->links; *at != l; at = &(*at)->next_of_peer) {}
+    *at = l->next_of_peer;
+    l->peer = NULL;
+    p->seen = loop_now(h->loop);
+    for (size_t i = 0; i < p->address_count; i++) /* as the original: for a while after the end */
+        if (!p->links && p->addresses[i].expires < p->seen + HOST_ADDRESS_TTL)
+            p->addresses[i].expires = p->seen + HOST_ADDRESS_TTL;
+    if (p->links) return;
+    p->observed.length = 0;
+    id = p->id;
+    for (struct host_watch *w = h->watches, *next; w; w = next) {
+        next = w->next;
+        if (w->events.disconnected) w->events.disconnected(w->context, &id);
+    }
+}
+
+void host_watch(struct host *h, struct host_watch *w)
+{
+    w->next = h->watches;
+    h->watches = w;
+}
+
+void host_unwatch(struct host *h, struct host_watch *w)
+{
+    struct host_watch **at = &h->watches;
+    while (*at && *at != w) at = &(*at)->next;
+    if (*at) *at = w->next;
+}
+
+int host_learn(struct host *h, const struct peer_id *id, const struct multiaddr *a, double ttl_s)
+{
+    double now = loop_now(h->loop);
+    struct peer *p = peers_get(&h->peers, id, now);
+    if (!p) return PL_ENOMEM;
+    return peer_learn(p, a, ttl_s > 0 ? now + ttl_s : INFINITY);
+}
+
+size_t host_known(const struct host *h, const struct peer_id *id, struct multiaddr *out, size_t max)
+{
+    const struct peer *p = host_peer(h, id);
+    for (size_t i = 0; p && i < p->address_count && i < max; i++) out[i] = p->addresses[i].at;
+    return p ? p->address_count : 0;
+}
+
+int host_is_connected(const struct host *h, const struct peer_id *id)
+{
+    return link_best(host_peer(h, id)) != NULL;
+}
+
+struct peer_list {
+    struct peer_id *out;
+    size_t count, max;
+};
+
+static void add_connected(void *context, struct peer *p)
+{
+    struct peer_list *list = context;
+    if (!link_best(p)) return;
+    if (list->count < list->max) list->out[list->count] = p->id;
+    list->count++;
+}
+
+size_t host_peers(const struct host *h, struct peer_id *out, size_t max)
+{
+    struct peer_list list = { out, 0, max };
+    peers_each(&h->peers, add_connected, &list);
+    return list.count;
+}
+
+int host_remote_address(const struct host *h, const struct peer_id *id, struct multiaddr *a)
+{
+    const struct link *l = link_best(host_peer(h, id));
+    if (!l) return PL_ENOTFOUND;
+    *a = l->remote;
+    return PL_OK;
+}
+
+int host_peer_serves(const struct host *h, const struct peer_id *id, const char *protocol)
+{
+    const struct peer *p = host_peer(h, id);
+    return p && peer_serves(p, protocol);
+}
+
+int host_observed(const struct host *h, const struct peer_id *id, struct multiaddr *a)
+{
+    const struct peer *p = host_peer(h, id);
+    if (!p || !p->observed.length) return PL_ENOTFOUND;
+    *a = p->observed;
+    return PL_OK;
+}
+
+void host_disconnect(struct host *h, const struct peer_id *id)
+{
+    const struct peer *p = host_peer(h, id);
+    for (struct link *l = p ? p->links : NULL; l; l = l->next_of_peer)
+        link_end(l, PL_OK, "we have closed the connection");
+}
+
+/* --- listening --------------------------------------------------------------------------------- */
+
+static int multiaddr_of(struct multiaddr *a, const struct sockaddr_storage *sa)
+{
+    a->length = 0;
+    if (sa->ss_family == AF_INET) {
+        const struct sockaddr_in *four = (const struct sockaddr_in *)sa;
+        multiaddr_add_ip(a, 4, (const uint8_t *)&four->sin_addr);
+        return multiaddr_add_tcp(a, ntohs(four->sin_port));
+    }
+    if (sa->ss_family == AF_INET6) {
+        const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)sa;
+        multiaddr_add_ip(a, 6, (const uint8_t *)&six->sin6_addr);
+        return multiaddr_add_tcp(a, ntohs(six->sin6_port));
+    }
+    return PL_ENOTFOUND;
+}
+
+static int same_ip(const struct multiaddr *a, const struct multiaddr *b)
+{
+    struct multiaddr_target x, y;
+    return !multiaddr_target(&x, a) && !multiaddr_target(&y, b) && x.family == y.family &&
+           !memcmp(x.ip, y.ip, 16);
+}
+
+/* A sentence why a new connection from there is refused, or NULL. */
+static const char *refusal(const struct host *h, const struct multiaddr *from)
+{
+    size_t same = 0;
+    if (h->closing) return "closing";
+    if (h->link_count > HOST_LINKS_MAX) return "too many connections";
+    if (h->half_open > HOST_HALF_OPEN_MAX) return "too many unfinished handshakes";
+    for (const struct link *l = h->links; l; l = l->next) same += same_ip(&l->remote, from);
+    return same > HOST_PER_ADDRESS_MAX ? "too many connections from one address" : NULL;
+}
+
+static void on_connection(uv_stream_t *server, int status)
+{
+    struct listener *listener = server->data;
+    struct host *h = listener->host;
+    struct sockaddr_storage sa;
+    int length = sizeof sa;
+    struct link *l;
+    const char *no;
+    if (status || !(l = link_new(h, 1))) return;
+    if (uv_tcp_init(loop_uv(h->loop), &l->tcp)) {
+        link_end(l, PL_ENOMEM, "no socket");
+        return;
+    }
+    l->has_socket = 1;
+    if (uv_accept(server, (uv_stream_t *)&l->tcp) ||
+        uv_tcp_getpeername(&l->tcp, (struct sockaddr *)&sa, &length) || multiaddr_of(&l->remote, &sa))
+        link_end(l, PL_EIO, "the caller is gone");
+    else if ((no = refusal(h, &l->remote)))
+        link_end(l, PL_ELIMIT, "%s", no);
+    else if (link_start(l, NULL))
+        link_end(l, PL_ENOMEM, "out of memory");
+}
+
+static int listen_on(struct host *h, const char *text, struct pl_err *err)
+{
+    struct multiaddr a;
+    struct multiaddr_target t;
+    struct sockaddr_storage sa = { 0 };
+    struct sockaddr_in *four = (struct sockaddr_in *)&sa;
+    struct sockaddr_in6 *six = (struct sockaddr_in6 *)&sa;
+    struct listener *l;
+    int rc = multiaddr_from_text(&a, text, err), length = sizeof sa;
+    if (rc) return rc;
+    if (multiaddr_target(&t, &a) || !t.family || t.relay.length || t.peer.length)
+        return pl_fail(err, PL_EUSE, "listen: %.200s is not /ip4 or /ip6, then /tcp", text);
+    if (!(l = calloc(1, sizeof *l))) return pl_fail(err, PL_ENOMEM, "listen: out of memory");
+    if (t.family == 4) {
+        four->sin_family = AF_INET;
+        four->sin_port = htons(t.port);
+        memcpy(&four->sin_addr, t.ip, 4);
+    } else {
+        six->sin6_family = AF_INET6;
+        six->sin6_port = htons(t.port);
+        memcpy(&six->sin6_addr, t.ip, 16);
+    }
+    if ((rc = uv_tcp_init(loop_uv(h->loop), &l->tcp))) {
+        free(l);
+        return pl_fail(err, PL_EIO, "listen: %s", uv_strerror(rc));
+    }
+    l->tcp.data = l;
+    l->host = h;
+    l->next = h->listeners;
+    h->listeners = l;
+    h->handles++;
+    rc = uv_tcp_bind(&l->tcp, (struct sockaddr *)&sa, t.family == 6 ? UV_TCP_IPV6ONLY : 0);
+    if (!rc) rc = uv_listen((uv_stream_t *)&l->tcp, 512, on_connection);
+    if (!rc) rc = uv_tcp_getsockname(&l->tcp, (struct sockaddr *)&sa, &length);
+    if (rc) return pl_fail(err, PL_EIO, "listen: %.200s: %s", text, uv_strerror(rc));
+    return multiaddr_of(&l->at, &sa);
+}
+
+/* The listening address as others may use it: 0.0.0.0 stands for each of this machine's addresses. */
+static void each_address(const struct listener *l, void (*fn)(void *, const struct multiaddr *),
+                         void *context)
+{
+    static const uint8_t any[16];
+    struct multiaddr_target t;
+    uv_interface_address_t *list;
+    int count;
+    if (multiaddr_target(&t, &l->at)) return;
+    if (memcmp(t.ip, any, 16)) {
+        fn(context, &l->at);
+        return;
+    }
+    if (uv_interface_addresses(&list, &count)) return;
+    for (int i = 0; i < count; i++) {
+        struct multiaddr a = { 0 };
+        const struct sockaddr_in *four = &list[i].address.address4;
+        const struct sockaddr_in6 *six = &list[i].address.address6;
+        if (t.family == 4 && four->sin_family == AF_INET)
+            multiaddr_add_ip(&a, 4, (const uint8_t *)&four->sin_addr);
+        else if (t.family == 6 && six->sin6_family == AF_INET6 && !six->sin6_scope_id)
+            multiaddr_add_ip(&a, 6, (const uint8_t *)&six->sin6_addr);
+        else continue;
+        multiaddr_add_tcp(&a, t.port);
+        fn(context, &a);
+    }
+    uv_free_interface_addresses(list, count);
+}
+
+struct address_list {
+    const struct host *host;
+    struct multiaddr *out;
+    size_t count, max;
+};
+
+static void add_address(void *context, const struct multiaddr *a)
+{
+    struct address_list *list = context;
+    if (list->count < list->max) {
+        struct multiaddr *out = &list->out[list->count];
+        struct multiaddr_target t;
+        *out = *a;
+        if (!multiaddr_target(&t, a) && !t.peer.length) multiaddr_add_peer(out, &list->host->me->id);
+    }
+    list->count++;
+}
+
+size_t host_addresses(const struct host *h, struct multiaddr *out, size_t max)
+{
+    struct address_list list = { h, out, 0, max };
+    for (size_t i = 0; i < h->announce_count; i++) add_address(&list, &h->announce[i]);
+    for (const struct listener *l = h->listeners; l && !h->announce_count; l = l->next)
+        each_address(l, add_address, &list);
+    return list.count;
+}
+
+/* --- life -------------------------------------------------------------------------------------- */
+
+struct loop *host_loop(const struct host *h) { return h->loop; }
+const struct peer_id *host_id(const struct host *h) { return &h->me->id; }
+const struct identity *host_identity(const struct host *h) { return h->me; }
+
+static void on_settle(uv_prepare_t *prepare)
+{
+    host_settle(prepare->data);
+}
+
+static void on_sweep(void *context)
+{
+    struct host *h = context;
+    peers_expire(&h->peers, loop_now(h->loop));
+    timer_start(h->loop, &h->sweep, SWEEP_EVERY, on_sweep, h);
+}
+
+static void free_host(struct host *h)
+{
+    peers_clear(&h->peers);
+    rpc_close_services(h);
+    for (size_t i = 0; i < h->service_count; i++) free(h->services[i].protocol);
+    free(h->announce);
+    free(h->agent);
+    free(h);
+}
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+    struct listener *l = handle->data;
+    struct host *h = l->host;
+    free(l);
+    host_handle_closed(h);
+}
+
+static void on_settle_closed(uv_handle_t *handle)
+{
+    host_handle_closed(handle->data);
+}
+
+/* Every link, listener and the settling itself count as one; with the last of them the host goes. */
+void host_handle_closed(struct host *h)
+{
+    loop_fn *closed = h->closed;
+    void *context = h->closed_context;
+    h->handles--;
+    if (!h->closing) return;
+    if (h->handles == 1 && !uv_is_closing((uv_handle_t *)&h->settle))
+        uv_close((uv_handle_t *)&h->settle, on_settle_closed);
+    if (h->handles) return;
+    free_host(h);
+    if (closed) closed(context);
+}
+
+static int has_unsent(const struct host *h)
+{
+    for (const struct link *l = h->links; l; l = l->next)
+        if (!l->ending && l->open && (l->conn.yamux.unsent || l->writing ||
+                                      bytes_length(&l->conn.wire) || bytes_length(&l->conn.frames)))
+            return 1;
+    return 0;
+}
+
+/* Waits for the last bytes, then ends all links. */
+static void on_goodbye(void *context)
+{
+    struct host *h = context;
+    if (has_unsent(h) && loop_now(h->loop) < h->close_by) {
+        timer_start(h->loop, &h->goodbye, 0.01, on_goodbye, h);
+        return;
+    }
+    for (struct link *l = h->links; l; l = l->next) link_end(l, PL_OK, "this peer is closing");
+    h->handles++; /* a host without links goes now, too */
+    host_handle_closed(h);
+}
+
+static void begin_close(void *context)
+{
+    struct host *h = context;
+    h->closing = 1;
+    timer_stop(&h->sweep);
+    dial_close_all(h);
+    for (struct listener *l = h->listeners, *next; l; l = next) {
+        next = l->next;
+        uv_close((uv_handle_t *)&l->tcp, on_handle_closed);
+    }
+    h->listeners = NULL;
+    h->close_by = loop_now(h->loop) + HOST_GOODBYE_LIMIT;
+    timer_start(h->loop, &h->goodbye, 0, on_goodbye, h);
+}
+
+struct farewell {
+    pthread_mutex_t lock;
+    pthread_cond_t over;
+    int done;
+};
+
+static void on_gone(void *context)
+{
+    struct farewell *f = context;
+    pthread_mutex_lock(&f->lock);
+    f->done = 1;
+    pthread_cond_signal(&f->over);
+    pthread_mutex_unlock(&f->lock);
+}
+
+void host_close(struct host *h)
+{
+    struct farewell f = { .done = 0 };
+    if (!h) return;
+    assert(!loop_is_here(h->loop));
+    pthread_mutex_init(&f.lock, NULL);
+    pthread_cond_init(&f.over, NULL);
+    h->closed = on_gone;
+    h->closed_context = &f;
+    loop_call(h->loop, begin_close, h);
+    pthread_mutex_lock(&f.lock);
+    while (!f.done) pthread_cond_wait(&f.over, &f.lock);
+    pthread_mutex_unlock(&f.lock);
+    pthread_cond_destroy(&f.over);
+    pthread_mutex_destroy(&f.lock);
+}
+
+static int set_announce(struct host *h, const struct host_options *o, struct pl_err *err)
+{
+    int rc;
+    if (!o->announce_count) return PL_OK;
+    if (o->announce_count > HOST_LISTEN_MAX)
+        return pl_fail(err, PL_EUSE, "announce: more than %d addresses", HOST_LISTEN_MAX);
+    if (!(h->announce = calloc(o->announce_count, sizeof *h->announce))) return PL_ENOMEM;
+    for (size_t i = 0; i < o->announce_count; i++) {
+        if ((rc = multiaddr_from_text(&h->announce[i], o->announce[i], err))) return rc;
+        h->announce_count++;
+    }
+    return PL_OK;
+}
+
+struct opening {
+    struct host *host;
+    const struct host_options *options;
+    struct pl_err *err;
+    int rc;
+};
+
+static void open_here(void *context)
+{
+    struct opening *o = context;
+    struct host *h = o->host;
+    const struct host_options *options = o->options;
+    o->rc = PL_ENOMEM;
+    uv_prepare_init(loop_uv(h->loop), &h->settle);
+    h->settle.data = h;
+    h->handles = 1;
+    uv_prepare_start(&h->settle, on_settle);
+    if (timer_start(h->loop, &h->sweep, SWEEP_EVERY, on_sweep, h)) return;
+    if (!(h->agent = strdup(options->agent ? options->agent : "potluck/" PL_VERSION))) return;
+    if ((o->rc = set_announce(h, options, o->err))) return;
+    if (options->listen_count > HOST_LISTEN_MAX)
+        o->rc = pl_fail(o->err, PL_EUSE, "listen: more than %d addresses", HOST_LISTEN_MAX);
+    for (size_t i = 0; i < options->listen_count && !o->rc; i++)
+        o->rc = listen_on(h, options->listen[i], o->err);
+}
+
+int host_open(struct host **out, struct loop *l, const struct host_options *options,
+              struct pl_err *err)
+{
+    struct opening o = { .options = options, .err = err };
+    struct host *h = calloc(1, sizeof *h);
+    *out = NULL;
+    if (!h) return pl_fail(err, PL_ENOMEM, "out of memory");
+    h->loop = l;
+    h->me = options->me;
+    h->securities = options->securities ? options->securities : CONN_NOISE | CONN_TLS;
+    h->client_mode = options->client_mode;
+    o.host = h;
+    if (loop_call(l, open_here, &o)) {
+        free(h);
+        return pl_fail(err, PL_ENOMEM, "out of memory");
+    }
+    if (!o.rc) {
+        *out = h;
+        return PL_OK;
+    }
+    if (loop_is_here(l)) begin_close(h); /* it frees itself a moment later */
+    else host_close(h);
+    return o.rc == PL_ENOMEM ? pl_fail(err, o.rc, "out of memory") : o.rc;
+}

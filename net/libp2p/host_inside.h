@@ -1,0 +1,208 @@
+/* host_inside.h - what the host's own files share: links (connections with their sockets), channels,
+ * searches. The layers above include host.h only.
+ *
+ *   host.c     life, listening, the table of what we serve, limits
+ *   link.c     a connection: socket or relayed stream below, conn.h's engine, channels above
+ *   channel.c  one stream: agreeing on its protocol, reading, writing
+ *   dial.c     from a multiaddr to a link; from a peer ID to a link
+ *
+ * Nothing is freed while one of its callbacks may be on the stack: links that end are put aside and
+ * settled right before the loop goes to sleep, together with what was written in the meantime. */
+#ifndef PL_HOST_INSIDE_H
+#define PL_HOST_INSIDE_H
+
+#include "conn.h"
+#include "host.h"
+#include "loop_uv.h"
+#include "peers.h"
+#include "rpc.h"
+
+#define DIALS_AT_ONCE 4      /* addresses of one peer that are tried together */
+#define DIAL_IPS_MAX 4       /* of a name's */
+#define SEEK_FIND_LIMIT 30.0 /* s for asking others about a peer: three rounds of ten */
+
+struct service {
+    char *protocol;
+    channel_opened *opened;
+    void *context;
+};
+
+struct listener {
+    uv_tcp_t tcp;
+    struct host *host;
+    struct multiaddr at; /* bound, with the real port */
+    struct listener *next;
+};
+
+struct dial;
+struct channel;
+
+struct link {
+    struct host *host;
+    struct conn conn;
+    uv_tcp_t tcp;
+    uv_write_t write;
+    struct bytes sending;     /* lent to libuv until on_written */
+    int writing, has_socket;
+    struct channel *carrier;  /* relayed: the stream that plays the socket; else NULL */
+    struct multiaddr remote;  /* the far end, without its peer ID */
+    int inbound, relayed;
+    int open;                 /* 1: handshakes done, in its peer's list */
+    int ending;               /* 1: put aside, to be settled */
+    int dirty;                /* 1: something waits to be flushed */
+    int settled;              /* 1: its channels have been told; only the socket's end is awaited */
+    int status;               /* why it ended */
+    struct pl_err why;
+    struct timer timer;       /* set-up limit, then keep-alive and stalled writes */
+    double progress_at;       /* s; when the socket last took something */
+    size_t queue_seen;        /* what libuv still held then */
+    struct dial *dial;        /* whoever dialled it, until it is open */
+    struct peer *peer;        /* once open */
+    struct channel *channels;
+    struct channel *pending, *pending_last; /* want a stream while 256 of ours are not taken */
+    double opened_at;         /* s */
+    size_t held, unsent;      /* of it, as counted in the host's sums */
+    struct link *next_of_peer, *next, *prev; /* all links of the host */
+    struct link *next_dirty, *next_ending;
+};
+
+enum channel_state { CHANNEL_CONNECTING, CHANNEL_PENDING, CHANNEL_SELECTING, CHANNEL_OPEN,
+                     CHANNEL_FAILED };
+
+struct channel {
+    struct host *host;
+    struct link *link;         /* NULL while connecting and once lost */
+    struct yamux_stream *stream;
+    struct peer_id peer;
+    char *protocol;            /* what we dial; NULL for inbound ones */
+    enum channel_state state;
+    int inbound, finished;     /* finished: FIN is asked for */
+    struct multistream select;
+    struct host_wait *wait;    /* while connecting */
+    struct bytes early;        /* written before there was a stream */
+    struct timer timer;
+    struct channel_events events;
+    void *context;
+    int *gone;                 /* set to 1 when it is freed, where somebody must know */
+    struct channel *next, *prev; /* of the link's channels, or of the host's connecting ones */
+    struct channel *next_pending;
+};
+
+struct host_wait {
+    struct host *host;
+    struct peer_id peer;     /* length 0: whoever answers */
+    struct seek *seek;       /* waits for a search ... */
+    struct dial *dial;       /* ... or for one address */
+    struct timer timer;
+    host_done *done;
+    void *context;
+    int status;              /* to be told when the timer fires */
+    struct pl_err why;
+    struct host_wait *next, *prev;
+};
+
+/* A search for a peer, shared by all who wait for it. */
+struct seek {
+    struct host *host;
+    struct peer *peer;
+    struct host_wait *waits;
+    struct dial *dials;
+    struct kad_query *query;
+    size_t dial_count;
+    int asked;               /* others were asked where it is */
+    double began;
+    struct pl_err why;       /* the last thing that went wrong */
+    struct timer timer;      /* the next step, never from inside a caller's function */
+    struct multiaddr tried[PEER_ADDRESSES_MAX * 2];
+    size_t tried_count;
+};
+
+/* An RPC that we serve, unary or streaming. */
+struct rpc_service {
+    struct host *host;
+    char *name;
+    rpc_unary_handler *unary;
+    rpc_opened *opened;
+    size_t message_max;
+    void *context;
+    struct rpc_service *next;
+};
+
+struct kad;
+struct identify;
+struct relay;
+
+struct host {
+    struct loop *loop;
+    const struct identity *me;
+    char *agent;
+    int securities, client_mode;
+    int closing;
+    struct listener *listeners;
+    struct multiaddr *announce;
+    size_t announce_count;
+    struct peers peers;
+    struct service services[HOST_PROTOCOLS_MAX];
+    size_t service_count;
+    struct link *links, *dirty, *ending;
+    struct channel *connecting;
+    struct host_wait *dialling; /* waits without a search */
+    size_t link_count, half_open, held, unsent;
+    struct host_watch *watches;
+    uv_prepare_t settle;
+    struct timer sweep, goodbye;
+    double close_by;
+    int handles; /* links, listeners and the settling that are not gone yet */
+    loop_fn *closed;
+    void *closed_context;
+    struct rpc_service *rpcs;
+    struct identify *identify;
+    struct kad *kad;
+    struct relay *relay;
+};
+
+static inline struct peer *host_peer(const struct host *h, const struct peer_id *id)
+{
+    return peers_find(&h->peers, id);
+}
+
+/* --- link.c --- */
+/* Over an accepted or connected socket (l->tcp is initialised by the caller), or over a carrier. */
+struct link *link_new(struct host *h, int inbound);
+int link_start(struct link *l, const struct peer_id *expected);
+void link_touch(struct link *l);  /* something was written: flush before the loop sleeps */
+void link_end(struct link *l, int status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void host_settle(struct host *h);
+struct link *link_best(const struct peer *p); /* to open a stream on, or NULL */
+void link_carried(struct link *l, const uint8_t *data, size_t n); /* bytes from the carrier */
+
+/* --- channel.c --- */
+void channel_on_opened(void *link, struct yamux_stream *s);
+void channel_on_readable(void *link, struct yamux_stream *s);
+void channel_on_writable(void *link, struct yamux_stream *s);
+void channel_lost(struct channel *c, int status, const char *why); /* its link is gone */
+void channel_start_pending(struct link *l);
+/* On a link of our choice. */
+struct channel *channel_open_on(struct link *l, const char *protocol, double timeout_s,
+                                const struct channel_events *events, void *context);
+struct link *channel_link(const struct channel *c);
+
+/* --- dial.c --- */
+void dial_link_open(struct dial *d);
+void dial_link_ended(struct dial *d, int status, const char *why);
+void seek_link_open(struct seek *s);
+void dial_close_all(struct host *h); /* every wait ends with PL_EIO */
+
+/* --- rpc.c, rpc_stream.c --- */
+void rpc_close_services(struct host *h);
+int rpc_add_service(const struct rpc_service *service, channel_opened *opened);
+
+/* --- host.c --- */
+void host_link_open(struct link *l);   /* into the table, watchers told */
+void host_link_closed(struct link *l); /* out of it */
+int host_find_service(void *host, const char *name, size_t n);
+void host_handle_closed(struct host *h);
+void host_changed(struct host *h); /* our addresses or protocols: tell connected peers */
+
+#endif

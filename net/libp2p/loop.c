@@ -1,0 +1,300 @@
+/* loop.c - libuv's loop on a thread of its own. Timers lie in one heap under a single libuv timer, so
+ * that their owners can drop them at any moment. */
+#include "loop.h"
+#include "loop_uv.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+
+struct job {
+    loop_fn *fn;
+    void *context;
+    struct job *next;
+};
+
+struct loop {
+    uv_loop_t uv;
+    uv_async_t door;
+    uv_timer_t alarm;
+    pthread_t thread;
+    pthread_mutex_t lock; /* guards jobs, last, closing */
+    struct job *jobs, **last;
+    int closing;
+    struct timer **heap; /* heap[1] is the earliest */
+    size_t count, room;
+    uint8_t *scratch;
+};
+
+uv_loop_t *loop_uv(struct loop *l)
+{
+    return &l->uv;
+}
+
+uint8_t *loop_scratch(struct loop *l)
+{
+    return l->scratch;
+}
+
+double loop_now(const struct loop *l)
+{
+    return (double)uv_now(&l->uv) * 1e-3;
+}
+
+static _Thread_local const struct loop *mine; /* the loop that this thread runs */
+
+int loop_is_here(const struct loop *l)
+{
+    return mine == l;
+}
+
+/* --- timers ------------------------------------------------------------------------------------ */
+
+static void put(struct loop *l, size_t place, struct timer *t)
+{
+    l->heap[place] = t;
+    t->place = place;
+}
+
+static void rise(struct loop *l, size_t place, struct timer *t)
+{
+    for (; place > 1 && l->heap[place / 2]->at > t->at; place /= 2) put(l, place, l->heap[place / 2]);
+    put(l, place, t);
+}
+
+static void sink(struct loop *l, size_t place, struct timer *t)
+{
+    size_t child;
+    while ((child = 2 * place) <= l->count) {
+        if (child < l->count && l->heap[child + 1]->at < l->heap[child]->at) child++;
+        if (l->heap[child]->at >= t->at) break;
+        put(l, place, l->heap[child]);
+        place = child;
+    }
+    put(l, place, t);
+}
+
+static void on_alarm(uv_timer_t *alarm);
+
+/* The one libuv timer follows the heap's first. */
+static void set_alarm(struct loop *l)
+{
+    double wait;
+    if (!l->count) {
+        uv_timer_stop(&l->alarm);
+        return;
+    }
+    wait = (l->heap[1]->at - loop_now(l)) * 1e3;
+    uv_timer_start(&l->alarm, on_alarm, wait > 0 ? (uint64_t)(wait + 0.999) : 0, 0);
+}
+
+static void on_alarm(uv_timer_t *alarm)
+{
+    struct loop *l = alarm->data;
+    double now = loop_now(l);
+    while (l->count && l->heap[1]->at <= now + 5e-4) {
+        struct timer *t = l->heap[1];
+        timer_stop(t);
+        t->fn(t->context); /* t may be gone now */
+    }
+    set_alarm(l);
+}
+
+int timer_start(struct loop *l, struct timer *t, double in_s, loop_fn *fn, void *context)
+{
+    timer_stop(t);
+    if (l->count + 1 >= l->room) {
+        size_t room = l->room ? 2 * l->room : 64;
+        struct timer **heap = realloc(l->heap, room * sizeof *heap);
+        if (!heap) return PL_ENOMEM;
+        l->heap = heap;
+        l->room = room;
+    }
+    *t = (struct timer){ .fn = fn, .context = context, .at = loop_now(l) + in_s, .loop = l };
+    rise(l, ++l->count, t);
+    if (t->place == 1) set_alarm(l);
+    return PL_OK;
+}
+
+void timer_stop(struct timer *t)
+{
+    struct loop *l = t->loop;
+    size_t place = t->place;
+    struct timer *last;
+    if (!place) return;
+    t->place = 0;
+    last = l->heap[l->count--];
+    if (last == t) return;
+    if (place > 1 && l->heap[place / 2]->at > last->at) rise(l, place, last);
+    else sink(l, place, last);
+}
+
+/* --- other threads ----------------------------------------------------------------------------- */
+
+static void run_jobs(struct loop *l)
+{
+    struct job *job, *next;
+    pthread_mutex_lock(&l->lock);
+    job = l->jobs;
+    l->jobs = NULL;
+    l->last = &l->jobs;
+    pthread_mutex_unlock(&l->lock);
+    for (; job; job = next) {
+        next = job->next;
+        job->fn(job->context);
+        free(job);
+    }
+}
+
+static void on_door(uv_async_t *door)
+{
+    struct loop *l = door->data;
+    int closing;
+    run_jobs(l);
+    pthread_mutex_lock(&l->lock);
+    closing = l->closing && !l->jobs;
+    pthread_mutex_unlock(&l->lock);
+    if (!closing) return;
+    uv_close((uv_handle_t *)&l->door, NULL);
+    uv_close((uv_handle_t *)&l->alarm, NULL);
+}
+
+int loop_post(struct loop *l, loop_fn *fn, void *context)
+{
+    struct job *job = malloc(sizeof *job);
+    if (!job) return PL_ENOMEM;
+    *job = (struct job){ fn, context, NULL };
+    pthread_mutex_lock(&l->lock);
+    *l->last = job;
+    l->last = &job->next;
+    uv_async_send(&l->door);
+    pthread_mutex_unlock(&l->lock);
+    return PL_OK;
+}
+
+struct errand {
+    loop_fn *fn;
+    void *context;
+    int done;
+    pthread_mutex_t lock;
+    pthread_cond_t over;
+};
+
+static void run_errand(void *context)
+{
+    struct errand *e = context;
+    e->fn(e->context);
+    pthread_mutex_lock(&e->lock);
+    e->done = 1;
+    pthread_cond_signal(&e->over);
+    pthread_mutex_unlock(&e->lock);
+}
+
+int loop_call(struct loop *l, loop_fn *fn, void *context)
+{
+    struct errand e = { .fn = fn, .context = context };
+    int rc;
+    if (loop_is_here(l)) {
+        fn(context);
+        return PL_OK;
+    }
+    pthread_mutex_init(&e.lock, NULL);
+    pthread_cond_init(&e.over, NULL);
+    if (!(rc = loop_post(l, run_errand, &e))) {
+        pthread_mutex_lock(&e.lock);
+        while (!e.done) pthread_cond_wait(&e.over, &e.lock);
+        pthread_mutex_unlock(&e.lock);
+    }
+    pthread_cond_destroy(&e.over);
+    pthread_mutex_destroy(&e.lock);
+    return rc;
+}
+
+struct work {
+    uv_work_t req;
+    loop_fn *work, *done;
+    void *context;
+};
+
+static void on_work(uv_work_t *req)
+{
+    struct work *w = req->data;
+    w->work(w->context);
+}
+
+static void after_work(uv_work_t *req, int status)
+{
+    struct work *w = req->data;
+    (void)status; /* we never cancel */
+    w->done(w->context);
+    free(w);
+}
+
+int loop_work(struct loop *l, loop_fn *work, loop_fn *done, void *context)
+{
+    struct work *w = malloc(sizeof *w);
+    if (!w) return PL_ENOMEM;
+    *w = (struct work){ .work = work, .done = done, .context = context };
+    w->req.data = w;
+    if (!uv_queue_work(&l->uv, &w->req, on_work, after_work)) return PL_OK;
+    free(w);
+    return PL_ENOMEM;
+}
+
+/* --- life -------------------------------------------------------------------------------------- */
+
+static void *run(void *context)
+{
+    struct loop *l = context;
+    mine = l;
+    uv_run(&l->uv, UV_RUN_DEFAULT);
+    return NULL;
+}
+
+int loop_open(struct loop **out, struct pl_err *err)
+{
+    struct loop *l = calloc(1, sizeof *l);
+    sigset_t all, before;
+    int rc;
+    *out = NULL;
+    if (!l || !(l->scratch = malloc(LOOP_SCRATCH))) {
+        free(l);
+        return pl_fail(err, PL_ENOMEM, "network: out of memory");
+    }
+    l->last = &l->jobs;
+    pthread_mutex_init(&l->lock, NULL);
+    if (uv_loop_init(&l->uv) || uv_async_init(&l->uv, &l->door, on_door) ||
+        uv_timer_init(&l->uv, &l->alarm))
+        goto broken; /* only out of descriptors: what was made goes with the process */
+    l->door.data = l->alarm.data = l;
+    uv_unref((uv_handle_t *)&l->alarm);
+    /* Signals are the program's own threads' business; SIGPIPE is nobody's. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    rc = pthread_create(&l->thread, NULL, run, l);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!rc) {
+        *out = l;
+        return PL_OK;
+    }
+broken:
+    return pl_fail(err, PL_EIO, "network: the system has no thread or descriptor left");
+}
+
+void loop_close(struct loop *l)
+{
+    if (!l) return;
+    assert(!loop_is_here(l));
+    pthread_mutex_lock(&l->lock);
+    l->closing = 1;
+    uv_async_send(&l->door);
+    pthread_mutex_unlock(&l->lock);
+    pthread_join(l->thread, NULL);
+    assert(!l->count);
+    uv_loop_close(&l->uv);
+    pthread_mutex_destroy(&l->lock);
+    free(l->heap);
+    free(l->scratch);
+    free(l);
+}
