@@ -1,0 +1,62 @@
+/* vqgan_block.h - the kinds of layers a VQGAN is built from, each with its backward pass.
+ * [Esser et al. 2021, table 7] [spec images-and-text 1.1] */
+#ifndef PL_VQGAN_BLOCK_H
+#define PL_VQGAN_BLOCK_H
+
+#include "params.h"
+#include "pool.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PL_VQ_GROUPS 32
+#define PL_VQ_EPS 1e-6f
+
+/* A feature map (B,C,H,W) in the backend's memory. */
+struct pl_map {
+    float *at;
+    int B, C, H, W;
+};
+size_t pl_map_floats(const struct pl_map *m);
+
+enum pl_vq_kind {
+    PL_VQ_CONV,  /* K x K, stride 1, the size stays */
+    PL_VQ_RES,   /* x + conv2(swish(norm2(conv1(swish(norm1(x)))))), x through a 1x1 conv if widths differ */
+    PL_VQ_ATTN,  /* x + proj_out(attention over places of norm(x)), one head */
+    PL_VQ_DOWN,  /* zeros at the right and bottom, then 3x3 with stride 2 */
+    PL_VQ_UP,    /* every place four times, then 3x3 */
+    PL_VQ_NORM,  /* group norm */
+    PL_VQ_SWISH  /* x sigmoid(x) */
+};
+
+struct pl_vq_block {
+    enum pl_vq_kind kind;
+    int in, out, K;  /* channels; K for CONV, else ignored */
+    char name[64];   /* "encoder.down.0.block.1": its parameters' prefix; "" has none */
+    size_t param[5]; /* index of each part's weight, in the order of declaration; its bias follows */
+};
+
+/* Appends the block's tensors to `p` under their official names. */
+int pl_vq_declare(struct pl_vq_block *block, struct pl_params *p);
+
+/* What a forward pass leaves for the backward pass. */
+struct pl_vq_saved {
+    struct pl_map x;              /* the input: borrowed, must stay */
+    float *middle;                /* RES: what norm2 sees; UP: the doubled map */
+    float *qkv, *attended, *lse;  /* ATTN */
+};
+
+/* y from x; y->at comes from the pool and is the caller's to give back. saved NULL: forward only.
+ * On an error the pool may hold buffers that nobody knows: pl_pool_give_all. */
+int pl_vq_forward(const struct pl_vq_block *block, const struct pl_params *p, struct pl_pool *pool,
+                  struct pl_map *y, const struct pl_map *x, struct pl_vq_saved *saved);
+/* Adds parameter gradients to p->grad and gives back what `saved` holds. dx (NULL: not wanted)
+ * comes from the pool. dy is only read. */
+int pl_vq_backward(const struct pl_vq_block *block, const struct pl_params *p, struct pl_pool *pool,
+                   struct pl_map *dx, const struct pl_map *dy, struct pl_vq_saved *saved);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
