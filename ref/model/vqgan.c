@@ -250,10 +250,10 @@ int pl_vqgan_reset(struct pl_vqgan *m, uint64_t seed)
 
 /* -- running ------------------------------------------------------------------------------------- */
 
-int pl_vqgan_run(struct pl_vqgan *m, const struct pl_vq_block *blocks, int count, struct pl_map *y,
-                 const struct pl_map *x, struct pl_vq_saved *saved)
+int pl_vqgan_run(struct pl_vqgan *m, const struct pl_vq_block *blocks, int count, struct pl_maps *y,
+                 const struct pl_maps *x, struct pl_vq_saved *saved)
 {
-    struct pl_map from = *x;
+    struct pl_maps from = *x;
     for (int i = 0; i < count; i++) {
         int rc = pl_vq_forward(&blocks[i], &m->params, &m->pool, y, &from, saved ? &saved[i] : NULL);
         if (rc) return rc;
@@ -265,9 +265,9 @@ int pl_vqgan_run(struct pl_vqgan *m, const struct pl_vq_block *blocks, int count
 }
 
 /* Runs one list and lets its input go. */
-static int run_on(struct pl_vqgan *m, const struct pl_vq_block *blocks, int count, struct pl_map *x)
+static int run_on(struct pl_vqgan *m, const struct pl_vq_block *blocks, int count, struct pl_maps *x)
 {
-    struct pl_map y;
+    struct pl_maps y;
     int rc = pl_vqgan_run(m, blocks, count, &y, x, NULL);
     if (rc) return rc;
     pl_pool_give(&m->pool, x->at);
@@ -280,17 +280,17 @@ int pl_vqgan_encode(struct pl_vqgan *m, int32_t *code, float *z, const float *x,
 {
     const struct pl_backend *be = m->params.be;
     const struct pl_vqgan_config *c = &m->config;
-    struct pl_map map = { .B = B, .C = 3, .H = H, .W = W };
+    struct pl_maps map = { .B = B, .C = 3, .H = H, .W = W };
     float *chosen, *added = NULL;
     size_t places;
     int P, rc;
     pl_pool_give_all(&m->pool);
-    map.at = pl_pool_take(&m->pool, pl_map_floats(&map));
+    map.at = pl_pool_take(&m->pool, pl_maps_floats(&map));
     if (!map.at) return PL_ENOMEM;
-    rc = be->put(map.at, x, pl_map_floats(&map) * sizeof *x);
+    rc = be->put(map.at, x, pl_maps_floats(&map) * sizeof *x);
     if (!rc) rc = run_on(m, m->encoder, m->encoders, &map);
     if (!rc) rc = run_on(m, &m->quant_conv, 1, &map);
-    if (!rc && z) rc = be->get(z, map.at, pl_map_floats(&map) * sizeof *z);
+    if (!rc && z) rc = be->get(z, map.at, pl_maps_floats(&map) * sizeof *z);
     if (rc) return rc;
     P = map.H * map.W;
     places = (size_t)B * (size_t)P;
@@ -299,8 +299,8 @@ int pl_vqgan_encode(struct pl_vqgan *m, int32_t *code, float *z, const float *x,
     if (c->gumbel) {
         rc = run_on(m, &m->proj, 1, &map);
         if (!rc && noise) {
-            added = pl_pool_take(&m->pool, pl_map_floats(&map));
-            rc = added ? be->put(added, noise, pl_map_floats(&map) * sizeof *noise) : PL_ENOMEM;
+            added = pl_pool_take(&m->pool, pl_maps_floats(&map));
+            rc = added ? be->put(added, noise, pl_maps_floats(&map) * sizeof *noise) : PL_ENOMEM;
         }
         if (!rc) rc = be->gumbel_code((int32_t *)chosen, map.at, added, B, c->n_embed, P);
     } else {
@@ -316,12 +316,12 @@ int pl_vqgan_decode(struct pl_vqgan *m, float *x, const int32_t *code, int B, in
 {
     const struct pl_backend *be = m->params.be;
     const struct pl_vqgan_config *c = &m->config;
-    struct pl_map map = { .B = B, .C = c->embed_dim, .H = h, .W = w };
+    struct pl_maps map = { .B = B, .C = c->embed_dim, .H = h, .W = w };
     size_t places = (size_t)B * (size_t)h * (size_t)w;
     float *given;
     int rc;
     pl_pool_give_all(&m->pool);
-    map.at = pl_pool_take(&m->pool, pl_map_floats(&map));
+    map.at = pl_pool_take(&m->pool, pl_maps_floats(&map));
     given = pl_pool_take(&m->pool, places);
     if (!map.at || !given) return PL_ENOMEM;
     rc = be->put(given, code, places * sizeof *code);
@@ -330,7 +330,7 @@ int pl_vqgan_decode(struct pl_vqgan *m, float *x, const int32_t *code, int B, in
     if (!rc && m->watch) m->watch(m->context, "zq", &map);
     if (!rc) rc = run_on(m, &m->post_quant_conv, 1, &map);
     if (!rc) rc = run_on(m, m->decoder, m->decoders, &map);
-    if (!rc) rc = be->get(x, map.at, pl_map_floats(&map) * sizeof *x);
+    if (!rc) rc = be->get(x, map.at, pl_maps_floats(&map) * sizeof *x);
     pl_pool_give_all(&m->pool);
     return rc;
 }

@@ -44,7 +44,7 @@ struct pl_vqgan {
     struct pl_vq_block quant_conv, post_quant_conv, proj; /* proj: Gumbel's logits */
     size_t table; /* index of the codes' rows (n_embed, embed_dim) */
     /* Called, unless NULL, with each map of a forward pass and its block's name; tests look in. */
-    void (*watch)(void *context, const char *name, const struct pl_map *map);
+    void (*watch)(void *context, const char *name, const struct pl_maps *map);
     void *context;
 };
 
@@ -58,8 +58,8 @@ int pl_vqgan_reset(struct pl_vqgan *m, uint64_t seed);
 
 /* A list of blocks, one after the other; x is only read. saved (NULL: forward only) has an entry a
  * block, and then the maps between blocks stay taken. */
-int pl_vqgan_run(struct pl_vqgan *m, const struct pl_vq_block *blocks, int count, struct pl_map *y,
-                 const struct pl_map *x, struct pl_vq_saved *saved);
+int pl_vqgan_run(struct pl_vqgan *m, const struct pl_vq_block *blocks, int count, struct pl_maps *y,
+                 const struct pl_maps *x, struct pl_vq_saved *saved);
 
 /* Codes (B,h,w) of pictures x (B,3,H,W) in [-1,1]; both in host memory.
  * noise (B,n_embed,h,w), host: Gumbel noise, which makes the codes samples as the original's are;

@@ -14,7 +14,7 @@ struct pass {
     const struct pl_vq_block *block;
 };
 
-size_t pl_map_floats(const struct pl_map *m)
+size_t pl_maps_floats(const struct pl_maps *m)
 {
     return (size_t)m->B * (size_t)m->C * (size_t)m->H * (size_t)m->W;
 }
@@ -66,32 +66,32 @@ static float *bias(const struct pass *s, int part) { return pl_params_value(s->p
 static float *dweight(const struct pass *s, int part) { return pl_params_grad(s->p, s->block->param[part]); }
 static float *dbias(const struct pass *s, int part) { return pl_params_grad(s->p, s->block->param[part] + 1); }
 
-static struct pl_map take(const struct pass *s, int B, int C, int H, int W)
+static struct pl_maps take(const struct pass *s, int B, int C, int H, int W)
 {
-    struct pl_map m = { .B = B, .C = C, .H = H, .W = W };
-    m.at = pl_pool_take(s->pool, pl_map_floats(&m));
+    struct pl_maps m = { .B = B, .C = C, .H = H, .W = W };
+    m.at = pl_pool_take(s->pool, pl_maps_floats(&m));
     return m;
 }
 
-static void give(const struct pass *s, const struct pl_map *m) { pl_pool_give(s->pool, m->at); }
+static void give(const struct pass *s, const struct pl_maps *m) { pl_pool_give(s->pool, m->at); }
 
 /* K x K that keeps the size. */
-static struct pl_conv same_size(const struct pl_map *x, int out, int K)
+static struct pl_conv same_size(const struct pl_maps *x, int out, int K)
 {
     return (struct pl_conv){ .B = x->B, .C = x->C, .H = x->H, .W = x->W, .O = out, .K = K,
                              .stride = 1, .top = K / 2, .left = K / 2, .bottom = (K - 1) / 2,
                              .right = (K - 1) / 2 };
 }
 
-static int conv(const struct pass *s, int part, struct pl_map *y, const struct pl_map *x, int K)
+static int conv(const struct pass *s, int part, struct pl_maps *y, const struct pl_maps *x, int K)
 {
     struct pl_conv c = same_size(x, y->C, K);
     return s->be->conv(y->at, x->at, weight(s, part), bias(s, part), &c);
 }
 
 /* Gradients of conv's weights, and of its input unless dx is NULL. */
-static int conv_backward(const struct pass *s, int part, struct pl_map *dx, const struct pl_map *dy,
-                         const struct pl_map *x, int K)
+static int conv_backward(const struct pass *s, int part, struct pl_maps *dx, const struct pl_maps *dy,
+                         const struct pl_maps *x, int K)
 {
     struct pl_conv c = same_size(x, dy->C, K);
     int rc = s->be->conv_dw(dweight(s, part), dbias(s, part), dy->at, x->at, &c);
@@ -99,39 +99,39 @@ static int conv_backward(const struct pass *s, int part, struct pl_map *dx, cons
     return rc;
 }
 
-static int norm(const struct pass *s, int part, struct pl_map *y, const struct pl_map *x)
+static int norm(const struct pass *s, int part, struct pl_maps *y, const struct pl_maps *x)
 {
     return s->be->group_norm(y->at, x->at, weight(s, part), bias(s, part), x->B, x->C, x->H * x->W,
                              PL_VQ_GROUPS, PL_VQ_EPS);
 }
 
-static int norm_backward(const struct pass *s, int part, struct pl_map *dx, const struct pl_map *dy,
-                         const struct pl_map *x)
+static int norm_backward(const struct pass *s, int part, struct pl_maps *dx, const struct pl_maps *dy,
+                         const struct pl_maps *x)
 {
     return s->be->group_norm_backward(dx->at, dweight(s, part), dbias(s, part), dy->at, x->at,
                                       weight(s, part), x->B, x->C, x->H * x->W, PL_VQ_GROUPS,
                                       PL_VQ_EPS);
 }
 
-static int norm_swish(const struct pass *s, int part, struct pl_map *y, const struct pl_map *x)
+static int norm_swish(const struct pass *s, int part, struct pl_maps *y, const struct pl_maps *x)
 {
     int rc = norm(s, part, y, x);
-    return rc ? rc : s->be->activation(y->at, y->at, pl_map_floats(y), PL_SWISH);
+    return rc ? rc : s->be->activation(y->at, y->at, pl_maps_floats(y), PL_SWISH);
 }
 
 /* dx from the gradient at swish(norm(x)), which is overwritten; `normed` is norm(x). */
-static int norm_swish_backward(const struct pass *s, int part, struct pl_map *dx, struct pl_map *dy,
-                               const struct pl_map *normed, const struct pl_map *x)
+static int norm_swish_backward(const struct pass *s, int part, struct pl_maps *dx, struct pl_maps *dy,
+                               const struct pl_maps *normed, const struct pl_maps *x)
 {
-    int rc = s->be->activation_backward(dy->at, dy->at, normed->at, pl_map_floats(dy), PL_SWISH);
+    int rc = s->be->activation_backward(dy->at, dy->at, normed->at, pl_maps_floats(dy), PL_SWISH);
     return rc ? rc : norm_backward(s, part, dx, dy, x);
 }
 
-static int res_forward(const struct pass *s, struct pl_map *y, const struct pl_map *x,
+static int res_forward(const struct pass *s, struct pl_maps *y, const struct pl_maps *x,
                        struct pl_vq_saved *saved)
 {
-    struct pl_map a = take(s, x->B, x->C, x->H, x->W);
-    struct pl_map middle = take(s, x->B, y->C, x->H, x->W), b;
+    struct pl_maps a = take(s, x->B, x->C, x->H, x->W);
+    struct pl_maps middle = take(s, x->B, y->C, x->H, x->W), b;
     int rc;
     if (!a.at || !middle.at) return PL_ENOMEM;
     rc = norm_swish(s, 0, &a, x);
@@ -143,26 +143,26 @@ static int res_forward(const struct pass *s, struct pl_map *y, const struct pl_m
     if (!rc) rc = conv(s, 3, y, &b, 3);
     if (!rc && x->C != y->C) {
         rc = conv(s, 4, &b, x, 1);
-        if (!rc) rc = s->be->axpy(y->at, 1, b.at, pl_map_floats(y));
+        if (!rc) rc = s->be->axpy(y->at, 1, b.at, pl_maps_floats(y));
     } else if (!rc) {
-        rc = s->be->axpy(y->at, 1, x->at, pl_map_floats(y));
+        rc = s->be->axpy(y->at, 1, x->at, pl_maps_floats(y));
     }
     if (saved) saved->middle = middle.at;
     give(s, &b);
     return rc;
 }
 
-static int res_backward(const struct pass *s, struct pl_map *dx, const struct pl_map *dy,
+static int res_backward(const struct pass *s, struct pl_maps *dx, const struct pl_maps *dy,
                         struct pl_vq_saved *saved)
 {
-    const struct pl_map *x = &saved->x;
-    struct pl_map middle = *dy, normed = take(s, dy->B, dy->C, dy->H, dy->W);
-    struct pl_map active = take(s, dy->B, dy->C, dy->H, dy->W), grad, spare;
+    const struct pl_maps *x = &saved->x;
+    struct pl_maps middle = *dy, normed = take(s, dy->B, dy->C, dy->H, dy->W);
+    struct pl_maps active = take(s, dy->B, dy->C, dy->H, dy->W), grad, spare;
     int rc;
     middle.at = saved->middle;
     if (!normed.at || !active.at) return PL_ENOMEM;
     rc = norm(s, 2, &normed, &middle);
-    if (!rc) rc = s->be->activation(active.at, normed.at, pl_map_floats(&normed), PL_SWISH);
+    if (!rc) rc = s->be->activation(active.at, normed.at, pl_maps_floats(&normed), PL_SWISH);
     if (!rc) rc = conv_backward(s, 3, NULL, dy, &active, 3);
     if (!rc) {
         struct pl_conv c = same_size(&active, dy->C, 3);
@@ -176,14 +176,14 @@ static int res_backward(const struct pass *s, struct pl_map *dx, const struct pl
     spare = take(s, x->B, x->C, x->H, x->W);
     if (!normed.at || !spare.at) return PL_ENOMEM;
     if (!rc) rc = norm(s, 0, &normed, x);
-    if (!rc) rc = s->be->activation(spare.at, normed.at, pl_map_floats(x), PL_SWISH);
+    if (!rc) rc = s->be->activation(spare.at, normed.at, pl_maps_floats(x), PL_SWISH);
     if (!rc) rc = conv_backward(s, 1, dx, &grad, &spare, 3);
     if (!rc) rc = norm_swish_backward(s, 0, dx, dx, &normed, x);
     if (!rc && x->C != dy->C) {
         rc = conv_backward(s, 4, &spare, dy, x, 1);
-        if (!rc) rc = s->be->axpy(dx->at, 1, spare.at, pl_map_floats(dx));
+        if (!rc) rc = s->be->axpy(dx->at, 1, spare.at, pl_maps_floats(dx));
     } else if (!rc) {
-        rc = s->be->axpy(dx->at, 1, dy->at, pl_map_floats(dx));
+        rc = s->be->axpy(dx->at, 1, dy->at, pl_maps_floats(dx));
     }
     give(s, &normed);
     give(s, &spare);
@@ -194,13 +194,13 @@ static int res_backward(const struct pass *s, struct pl_map *dx, const struct pl
 /* Every place may look at every other. */
 static const struct pl_mask everyone = { .kind = PL_MASK_NONE };
 
-static int attn_forward(const struct pass *s, struct pl_map *y, const struct pl_map *x,
+static int attn_forward(const struct pass *s, struct pl_maps *y, const struct pl_maps *x,
                         struct pl_vq_saved *saved)
 {
     int places = x->H * x->W, C = x->C;
-    struct pl_map normed = take(s, x->B, C, x->H, x->W), part = take(s, x->B, C, x->H, x->W);
-    float *qkv = pl_pool_take(s->pool, 3 * pl_map_floats(x));
-    float *attended = pl_pool_take(s->pool, pl_map_floats(x));
+    struct pl_maps normed = take(s, x->B, C, x->H, x->W), part = take(s, x->B, C, x->H, x->W);
+    float *qkv = pl_pool_take(s->pool, 3 * pl_maps_floats(x));
+    float *attended = pl_pool_take(s->pool, pl_maps_floats(x));
     float *lse = pl_pool_take(s->pool, (size_t)x->B * (size_t)places);
     int rc;
     if (!normed.at || !part.at || !qkv || !attended || !lse) return PL_ENOMEM;
@@ -212,7 +212,7 @@ static int attn_forward(const struct pass *s, struct pl_map *y, const struct pl_
     if (!rc) rc = s->be->attention(attended, lse, qkv, x->B, places, 1, C, &everyone, NULL);
     if (!rc) rc = s->be->transpose(part.at, places, attended, C, x->B, places, C);
     if (!rc) rc = conv(s, 4, y, &part, 1);
-    if (!rc) rc = s->be->axpy(y->at, 1, x->at, pl_map_floats(y));
+    if (!rc) rc = s->be->axpy(y->at, 1, x->at, pl_maps_floats(y));
     give(s, &normed);
     give(s, &part);
     if (saved) {
@@ -227,15 +227,15 @@ static int attn_forward(const struct pass *s, struct pl_map *y, const struct pl_
     return rc;
 }
 
-static int attn_backward(const struct pass *s, struct pl_map *dx, const struct pl_map *dy,
+static int attn_backward(const struct pass *s, struct pl_maps *dx, const struct pl_maps *dy,
                          struct pl_vq_saved *saved)
 {
-    const struct pl_map *x = &saved->x;
+    const struct pl_maps *x = &saved->x;
     int places = x->H * x->W, C = x->C;
-    struct pl_map part = take(s, x->B, C, x->H, x->W), spare = take(s, x->B, C, x->H, x->W);
-    struct pl_map sum = take(s, x->B, C, x->H, x->W);
-    float *dattended = pl_pool_take(s->pool, pl_map_floats(x));
-    float *dqkv = pl_pool_take(s->pool, 3 * pl_map_floats(x));
+    struct pl_maps part = take(s, x->B, C, x->H, x->W), spare = take(s, x->B, C, x->H, x->W);
+    struct pl_maps sum = take(s, x->B, C, x->H, x->W);
+    float *dattended = pl_pool_take(s->pool, pl_maps_floats(x));
+    float *dqkv = pl_pool_take(s->pool, 3 * pl_maps_floats(x));
     int rc;
     if (!part.at || !spare.at || !sum.at || !dattended || !dqkv) return PL_ENOMEM;
     rc = s->be->transpose(part.at, places, saved->attended, C, x->B, places, C);
@@ -244,14 +244,14 @@ static int attn_backward(const struct pass *s, struct pl_map *dx, const struct p
     if (!rc) rc = s->be->attention_backward(dqkv, dattended, saved->qkv, saved->attended, saved->lse,
                                             x->B, places, 1, C, &everyone, NULL);
     if (!rc) rc = norm(s, 0, &spare, x);
-    if (!rc) rc = s->be->fill(sum.at, 0, pl_map_floats(x));
+    if (!rc) rc = s->be->fill(sum.at, 0, pl_maps_floats(x));
     for (int i = 0; !rc && i < 3; i++) {
         rc = s->be->transpose(part.at, places, dqkv + i * C, 3 * C, x->B, places, C);
         if (!rc) rc = conv_backward(s, i + 1, dx, &part, &spare, 1);
-        if (!rc) rc = s->be->axpy(sum.at, 1, dx->at, pl_map_floats(x));
+        if (!rc) rc = s->be->axpy(sum.at, 1, dx->at, pl_maps_floats(x));
     }
     if (!rc) rc = norm_backward(s, 0, dx, &sum, x);
-    if (!rc) rc = s->be->axpy(dx->at, 1, dy->at, pl_map_floats(x));
+    if (!rc) rc = s->be->axpy(dx->at, 1, dy->at, pl_maps_floats(x));
     give(s, &part);
     give(s, &spare);
     give(s, &sum);
@@ -263,18 +263,18 @@ static int attn_backward(const struct pass *s, struct pl_map *dx, const struct p
     return rc;
 }
 
-static struct pl_conv halving(const struct pl_map *x, int out)
+static struct pl_conv halving(const struct pl_maps *x, int out)
 {
     return (struct pl_conv){ .B = x->B, .C = x->C, .H = x->H, .W = x->W, .O = out, .K = 3,
                              .stride = 2, .bottom = 1, .right = 1 };
 }
 
 int pl_vq_forward(const struct pl_vq_block *block, const struct pl_params *p, struct pl_pool *pool,
-                  struct pl_map *y, const struct pl_map *x, struct pl_vq_saved *saved)
+                  struct pl_maps *y, const struct pl_maps *x, struct pl_vq_saved *saved)
 {
     struct pass s = { p->be, p, pool, block };
     struct pl_conv half = halving(x, block->out);
-    struct pl_map twice;
+    struct pl_maps twice;
     int H = x->H, W = x->W, rc;
     assert(x->C == block->in || block->kind == PL_VQ_SWISH);
     if (block->kind == PL_VQ_DOWN) {
@@ -293,7 +293,7 @@ int pl_vq_forward(const struct pl_vq_block *block, const struct pl_params *p, st
     case PL_VQ_ATTN: return attn_forward(&s, y, x, saved);
     case PL_VQ_DOWN: return s.be->conv(y->at, x->at, weight(&s, 0), bias(&s, 0), &half);
     case PL_VQ_NORM: return norm(&s, 0, y, x);
-    case PL_VQ_SWISH: return s.be->activation(y->at, x->at, pl_map_floats(x), PL_SWISH);
+    case PL_VQ_SWISH: return s.be->activation(y->at, x->at, pl_maps_floats(x), PL_SWISH);
     case PL_VQ_UP:
         twice = take(&s, x->B, x->C, H, W);
         if (!twice.at) return PL_ENOMEM;
@@ -307,12 +307,12 @@ int pl_vq_forward(const struct pl_vq_block *block, const struct pl_params *p, st
 }
 
 int pl_vq_backward(const struct pl_vq_block *block, const struct pl_params *p, struct pl_pool *pool,
-                   struct pl_map *dx, const struct pl_map *dy, struct pl_vq_saved *saved)
+                   struct pl_maps *dx, const struct pl_maps *dy, struct pl_vq_saved *saved)
 {
     struct pass s = { p->be, p, pool, block };
-    const struct pl_map *x = &saved->x;
+    const struct pl_maps *x = &saved->x;
     struct pl_conv half = halving(x, block->out);
-    struct pl_map out = take(&s, x->B, x->C, x->H, x->W), twice, dtwice;
+    struct pl_maps out = take(&s, x->B, x->C, x->H, x->W), twice, dtwice;
     int rc = PL_OK;
     if (!out.at) return PL_ENOMEM;
     switch (block->kind) {
@@ -325,10 +325,10 @@ int pl_vq_backward(const struct pl_vq_block *block, const struct pl_params *p, s
         break;
     case PL_VQ_NORM: rc = norm_backward(&s, 0, &out, dy, x); break;
     case PL_VQ_SWISH:
-        rc = s.be->activation_backward(out.at, dy->at, x->at, pl_map_floats(x), PL_SWISH);
+        rc = s.be->activation_backward(out.at, dy->at, x->at, pl_maps_floats(x), PL_SWISH);
         break;
     case PL_VQ_UP:
-        twice = (struct pl_map){ saved->middle, x->B, x->C, dy->H, dy->W };
+        twice = (struct pl_maps){ saved->middle, x->B, x->C, dy->H, dy->W };
         dtwice = take(&s, x->B, x->C, dy->H, dy->W);
         if (!dtwice.at) return PL_ENOMEM;
         rc = conv_backward(&s, 0, &dtwice, dy, &twice, 3);

@@ -14,11 +14,11 @@ extern "C" {
 #define PL_VQ_EPS 1e-6f
 
 /* A feature map (B,C,H,W) in the backend's memory. */
-struct pl_map {
+struct pl_maps {
     float *at;
     int B, C, H, W;
 };
-size_t pl_map_floats(const struct pl_map *m);
+size_t pl_maps_floats(const struct pl_maps *m);
 
 enum pl_vq_kind {
     PL_VQ_CONV,  /* K x K, stride 1, the size stays */
@@ -42,7 +42,7 @@ int pl_vq_declare(struct pl_vq_block *block, struct pl_params *p);
 
 /* What a forward pass leaves for the backward pass. */
 struct pl_vq_saved {
-    struct pl_map x;              /* the input: borrowed, must stay */
+    struct pl_maps x;              /* the input: borrowed, must stay */
     float *middle;                /* RES: what norm2 sees; UP: the doubled map */
     float *qkv, *attended, *lse;  /* ATTN */
 };
@@ -50,11 +50,11 @@ struct pl_vq_saved {
 /* y from x; y->at comes from the pool and is the caller's to give back. saved NULL: forward only.
  * On an error the pool may hold buffers that nobody knows: pl_pool_give_all. */
 int pl_vq_forward(const struct pl_vq_block *block, const struct pl_params *p, struct pl_pool *pool,
-                  struct pl_map *y, const struct pl_map *x, struct pl_vq_saved *saved);
+                  struct pl_maps *y, const struct pl_maps *x, struct pl_vq_saved *saved);
 /* Adds parameter gradients to p->grad and gives back what `saved` holds. dx (NULL: not wanted)
  * comes from the pool. dy is only read. */
 int pl_vq_backward(const struct pl_vq_block *block, const struct pl_params *p, struct pl_pool *pool,
-                   struct pl_map *dx, const struct pl_map *dy, struct pl_vq_saved *saved);
+                   struct pl_maps *dx, const struct pl_maps *dy, struct pl_vq_saved *saved);
 
 #ifdef __cplusplus
 }
