@@ -1,0 +1,164 @@
+/* vqgan_file.c - see vqgan_file.h. */
+#include "vqgan_file.h"
+#include "checkpoint.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int get_int(int *out, const json_t *object, const char *key, const char *where,
+                   struct pl_err *err)
+{
+    const json_t *value = json_object_get(object, key);
+    json_int_t n = json_integer_value(value);
+    if (!json_is_integer(value) || n < 0 || n > 1 << 24)
+        return pl_fail(err, PL_EFORMAT, "%s: %s is missing or no whole number from 0 to %d", where, key,
+                       1 << 24);
+    *out = (int)n;
+    return PL_OK;
+}
+
+static int get_list(int *out, int *count, const json_t *object, const char *key, const char *where,
+                    struct pl_err *err)
+{
+    const json_t *list = json_object_get(object, key), *value;
+    size_t i;
+    if (!json_is_array(list) || json_array_size(list) > PL_VQ_LEVELS_MAX)
+        return pl_fail(err, PL_EFORMAT, "%s: %s is no list of at most %d numbers", where, key,
+                       PL_VQ_LEVELS_MAX);
+    json_array_foreach(list, i, value) {
+        json_int_t n = json_integer_value(value);
+        if (!json_is_integer(value) || n < 0 || n > 1 << 24)
+            return pl_fail(err, PL_EFORMAT, "%s: %s holds something but whole numbers", where, key);
+        out[i] = (int)n;
+    }
+    *count = (int)json_array_size(list);
+    return PL_OK;
+}
+
+int pl_vqgan_config_parse(struct pl_vqgan_config *c, const json_t *json, const char *where,
+                          struct pl_err *err)
+{
+    const json_t *dd = json_object_get(json, "ddconfig"), *kl = json_object_get(json, "kl_weight");
+    struct pl_err why;
+    int rc, channels;
+    memset(c, 0, sizeof *c);
+    if (!json_is_object(dd))
+        return pl_fail(err, PL_EFORMAT, "%s: no VQGAN configuration (no object 'ddconfig')", where);
+    rc = get_int(&c->embed_dim, json, "embed_dim", where, err);
+    if (!rc) rc = get_int(&c->n_embed, json, "n_embed", where, err);
+    if (!rc) rc = get_int(&c->ch, dd, "ch", where, err);
+    if (!rc) rc = get_list(c->ch_mult, &c->levels, dd, "ch_mult", where, err);
+    if (!rc) rc = get_int(&c->num_res_blocks, dd, "num_res_blocks", where, err);
+    if (!rc) rc = get_list(c->attn_resolutions, &c->attns, dd, "attn_resolutions", where, err);
+    if (!rc) rc = get_int(&c->resolution, dd, "resolution", where, err);
+    if (!rc) rc = get_int(&c->z_channels, dd, "z_channels", where, err);
+    if (rc) return rc;
+    if (json_is_true(json_object_get(dd, "double_z")))
+        return pl_fail(err, PL_EUSE, "%s: double_z models have no codes", where);
+    for (int i = 0; i < 2; i++) {
+        const char *key = i ? "out_ch" : "in_channels";
+        if (!json_object_get(dd, key)) continue;
+        if ((rc = get_int(&channels, dd, key, where, err))) return rc;
+        if (channels != 3) return pl_fail(err, PL_EUSE, "%s: %s is %d, expected 3", where, key, channels);
+    }
+    c->gumbel = json_is_number(kl);
+    c->kl_weight = (float)json_number_value(kl);
+    if ((rc = pl_vqgan_check(c, &why))) return pl_fail(err, rc, "%s: %.400s", where, why.text);
+    return PL_OK;
+}
+
+static json_t *list_json(const int *list, int count)
+{
+    json_t *out = json_array();
+    for (int i = 0; i < count; i++) json_array_append_new(out, json_integer(list[i]));
+    return out;
+}
+
+json_t *pl_vqgan_config_json(const struct pl_vqgan_config *c)
+{
+    json_t *dd = json_pack("{s:i, s:o, s:i, s:o, s:i, s:i, s:i, s:i, s:b}", "ch", c->ch, "ch_mult",
+                           list_json(c->ch_mult, c->levels), "num_res_blocks", c->num_res_blocks,
+                           "attn_resolutions", list_json(c->attn_resolutions, c->attns), "resolution",
+                           c->resolution, "z_channels", c->z_channels, "in_channels", 3, "out_ch", 3,
+                           "double_z", 0);
+    json_t *out = json_pack("{s:i, s:i, s:o}", "embed_dim", c->embed_dim, "n_embed", c->n_embed,
+                            "ddconfig", dd);
+    if (out && c->gumbel) json_object_set_new(out, "kl_weight", json_real(c->kl_weight));
+    return out;
+}
+
+int pl_vqgan_open(struct pl_vqgan *m, const char *path, const struct pl_backend *be, int with_grad,
+                  struct pl_err *err)
+{
+    struct pl_vqgan_config config;
+    struct st_file *f;
+    json_t *json, *model;
+    int rc = st_open(&f, path, err);
+    if (rc) return rc;
+    json = pl_checkpoint_json(f, "config", err);
+    model = json_object_get(json, "model");
+    rc = json ? pl_vqgan_config_parse(&config, model ? model : json, path, err) : PL_EFORMAT;
+    json_decref(json);
+    if (!rc) {
+        rc = pl_vqgan_init(m, &config, be, with_grad);
+        if (rc) pl_fail(err, rc, "%s: %s for the model", path, pl_status_name(rc));
+        else if ((rc = pl_checkpoint_load_params(&m->params, f, pl_checkpoint_exact, err)))
+            pl_vqgan_clear(m);
+    }
+    st_close(f);
+    return rc;
+}
+
+/* To nearest even; infinite beyond 65504 and what rounds to it. */
+static uint16_t to_half(float x)
+{
+    uint32_t bits, sign, rest;
+    double scaled;
+    memcpy(&bits, &x, sizeof bits);
+    sign = bits >> 16 & 0x8000;
+    if (!(fabsf(x) < 65520)) return (uint16_t)(sign | (isnan(x) ? 0x7E00 : 0x7C00));
+    if (fabsf(x) < 0x1p-14f) { /* below the normal range: multiples of 2^-24 */
+        scaled = nearbyint(fabs((double)x) * 0x1p24);
+        return (uint16_t)(sign | (uint32_t)scaled);
+    }
+    rest = (bits & 0x7FFFFFFF) - (112u << 23); /* exponent bias 127 to 15 */
+    rest += 0xFFF + (rest >> 13 & 1);
+    return (uint16_t)(sign | rest >> 13);
+}
+
+int pl_vqgan_save(const struct pl_vqgan *m, const char *path, int half, struct pl_err *err)
+{
+    const struct pl_params *p = &m->params;
+    void **copy = calloc(p->count, sizeof *copy);
+    struct st_writer *w = st_writer_new();
+    json_t *json = pl_vqgan_config_json(&m->config);
+    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    int rc = copy && w && text ? PL_OK : PL_ENOMEM;
+    if (!rc) rc = st_writer_meta(w, "format", "pt");
+    if (!rc) rc = st_writer_meta(w, "config", text);
+    for (size_t i = 0; !rc && i < p->count; i++) {
+        const struct pl_param *t = &p->list[i];
+        float *values = copy[i] = pl_alloc(t->n, sizeof *values);
+        rc = values ? pl_params_get(p, i, values) : PL_ENOMEM;
+        for (size_t k = 0; !rc && half && k < t->n; k++) {
+            uint16_t h = to_half(values[k]); /* shorter: the values ahead are still whole */
+            if ((h & 0x7C00) == 0x7C00) {
+                rc = pl_fail(err, PL_ELIMIT, "%s: %s holds %g, which float16 does not", path, t->name,
+                             values[k]);
+                goto done;
+            }
+            memcpy((char *)copy[i] + 2 * k, &h, sizeof h);
+        }
+        if (!rc) rc = st_writer_add(w, t->name, half ? PL_F16 : PL_F32, t->dims, t->shape, copy[i]);
+    }
+    if (rc) pl_fail(err, rc, "%s: %s", path, pl_status_name(rc));
+    else rc = st_write(w, path, err);
+done:
+    for (size_t i = 0; copy && i < p->count; i++) pl_free(copy[i]);
+    free(copy);
+    free(text);
+    json_decref(json);
+    st_writer_free(w);
+    return rc;
+}
