@@ -11,7 +11,7 @@ static const struct { const char *name; struct pl_vqgan_config config; } known[]
     { "gumbel_f8", { 128, { 1, 1, 2, 4 }, 4, 2, { 32 }, 1, 256, 256, 256, 8192, 1, 1e-8f } },
     { "f16_1024", { 128, { 1, 1, 2, 2, 4 }, 5, 2, { 16 }, 1, 256, 256, 256, 1024, 0, 0 } },
     { "f16_16384", { 128, { 1, 1, 2, 2, 4 }, 5, 2, { 16 }, 1, 256, 256, 256, 16384, 0, 0 } },
-    { "demo", { 32, { 1, 1, 2, 2 }, 4, 1, { 0 }, 0, 64, 32, 16, 256, 0, 0 } },
+    { "demo", { 32, { 1, 1, 1, 2 }, 4, 1, { 0 }, 0, 64, 32, 16, 256, 0, 0 } },
 };
 
 int pl_vqgan_named(struct pl_vqgan_config *config, const char *name, struct pl_err *err)
@@ -205,16 +205,24 @@ static int declare_all(struct pl_vqgan *m)
     return rc;
 }
 
-int pl_vqgan_init(struct pl_vqgan *m, const struct pl_vqgan_config *config,
-                  const struct pl_backend *be, int with_grad)
+int pl_vqgan_declare(struct pl_vqgan *m, const struct pl_vqgan_config *config)
 {
     int rc;
     memset(m, 0, sizeof *m);
     m->config = *config;
-    m->pool.be = be;
     build(m);
     rc = declare_all(m);
-    if (!rc) rc = pl_params_allocate(&m->params, be, with_grad);
+    if (rc) pl_vqgan_clear(m);
+    return rc;
+}
+
+int pl_vqgan_init(struct pl_vqgan *m, const struct pl_vqgan_config *config,
+                  const struct pl_backend *be, int with_grad)
+{
+    int rc = pl_vqgan_declare(m, config);
+    if (rc) return rc;
+    m->pool.be = be;
+    rc = pl_params_allocate(&m->params, be, with_grad);
     if (rc) pl_vqgan_clear(m);
     return rc;
 }

@@ -12,6 +12,7 @@
     X(optim) \
     X(quant) \
     X(tokenizer) \
+    X(vqgan) \
     X(wire)
 
 #define DECLARE(name) golden_area_fn golden_area_##name;

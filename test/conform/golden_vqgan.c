@@ -1,0 +1,358 @@
+/* golden_vqgan.c - golden/vqgan: which file is what, weights, names and shapes, single blocks.
+ * [spec images-and-text 1] */
+#include "areas.h"
+#include "golden_vqgan.h"
+#include "../../data/checkpoint.h"
+#include "../../data/vqgan_file.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+    return n >= m && !strcmp(name + n - m, end);
+}
+
+/* -- weights --------------------------------------------------------------------------------------- */
+
+void vqgan_counter(float *u, const char *name, uint64_t seed, size_t n)
+{
+    uint64_t key = 0xCBF29CE484222325u;
+    for (const char *p = name; *p; p++) key = (key ^ (uint8_t)*p) * 0x100000001B3u;
+    key ^= seed * 0x9E3779B97F4A7C15u;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t s = key + (i + 1) * 0x9E3779B97F4A7C15u;
+        s = (s ^ (s >> 30)) * 0xBF58476D1CE4E5B9u;
+        s = (s ^ (s >> 27)) * 0x94D049BB133111EBu;
+        s ^= s >> 31;
+        u[i] = (float)(s >> 40) * 0x1p-23f - 1;
+    }
+}
+
+static int same_shape(const struct pl_param *t, const json_t *shape)
+{
+    if (json_array_size(shape) != (size_t)t->dims) return 0;
+    for (int i = 0; i < t->dims; i++)
+        if (json_integer_value(json_array_get(shape, (size_t)i)) != t->shape[i]) return 0;
+    return 1;
+}
+
+static int fill_by_counter(struct golden *g, struct pl_vqgan *m, const json_t *config)
+{
+    const json_t *table = json_object_get(config, "counter"), *row;
+    uint64_t seed = (uint64_t)golden_int(g, config, "counter_seed");
+    size_t i, filled = 0;
+    json_array_foreach(table, i, row) {
+        const char *name = json_string_value(json_array_get(row, 0));
+        float offset = (float)json_number_value(json_array_get(row, 2));
+        float scale = (float)json_number_value(json_array_get(row, 3)), *u;
+        long at = name ? pl_params_find(&m->params, name) : -1;
+        size_t n = at < 0 ? 0 : m->params.list[at].n;
+        if (at < 0 || !same_shape(&m->params.list[at], json_array_get(row, 1))) {
+            golden_fail(g, name ? name : "counter", "the model has no such tensor of this shape");
+            return 0;
+        }
+        u = pl_alloc(n, sizeof *u);
+        if (u) {
+            vqgan_counter(u, name, seed, n);
+            for (size_t k = 0; k < n; k++) u[k] = u[k] * scale + offset;
+        }
+        if (!u || pl_params_put(&m->params, (size_t)at, u)) golden_fail(g, name, "out of memory");
+        else filled++;
+        pl_free(u);
+    }
+    if (filled == m->params.count) return 1;
+    golden_fail(g, "counter", "%zu of the model's %zu tensors", filled, m->params.count);
+    return 0;
+}
+
+static int fill_from_sibling(struct golden *g, struct pl_vqgan *m, const char *stem)
+{
+    char name[300], *path;
+    struct st_file *f = NULL;
+    struct pl_err err;
+    int rc;
+    snprintf(name, sizeof name, "%.*s.weights.safetensors", (int)(strlen(stem) - strlen(".io")), stem);
+    path = pl_path_join(g->folder, name);
+    rc = path ? st_open(&f, path, &err) : pl_fail(&err, PL_ENOMEM, "out of memory");
+    if (!rc) rc = pl_checkpoint_load_params(&m->params, f, pl_checkpoint_exact, &err);
+    if (rc) golden_fail(g, "weights", "%s", err.text);
+    st_close(f);
+    free(path);
+    return !rc;
+}
+
+int vqgan_golden_model(struct golden *g, struct pl_vqgan *m, const struct st_file *f,
+                       const json_t *config, const char *stem, int with_grad)
+{
+    struct pl_vqgan_config c;
+    struct pl_err err;
+    int rc = pl_vqgan_config_parse(&c, json_object_get(config, "model"), f->path, &err);
+    if (!rc && (rc = pl_vqgan_init(m, &c, g->be, with_grad)))
+        pl_fail(&err, rc, "%s for the model", pl_status_name(rc));
+    if (rc) {
+        golden_fail(g, "model", "%s", err.text);
+        return 0;
+    }
+    if (json_object_get(config, "counter") ? fill_by_counter(g, m, config)
+                                           : fill_from_sibling(g, m, stem))
+        return 1;
+    pl_vqgan_clear(m);
+    return 0;
+}
+
+/* -- names and shapes ---------------------------------------------------------------------------- */
+
+static void check_names(struct golden *g, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    json_t *doc = golden_json(g, slash ? slash + 1 : path), *rows, *row, *parts, *value;
+    struct pl_vqgan_config c;
+    struct pl_vqgan m;
+    struct pl_err err;
+    const char *part;
+    size_t i, good = 0;
+    if (!doc) return;
+    if (pl_vqgan_config_parse(&c, json_object_get(doc, "model"), path, &err) ||
+        pl_vqgan_declare(&m, &c)) {
+        golden_fail(g, "model", "%s", err.text);
+        json_decref(doc);
+        return;
+    }
+    rows = json_object_get(doc, "tensors");
+    json_array_foreach(rows, i, row) {
+        const char *name = json_string_value(json_array_get(row, 0));
+        if (i < m.params.count && name && !strcmp(m.params.list[i].name, name) &&
+            same_shape(&m.params.list[i], json_array_get(row, 1)))
+            good++;
+        else golden_fail(g, name ? name : "tensors", "tensor %zu of the model is %s, or its shape "
+                         "differs", i, i < m.params.count ? m.params.list[i].name : "none");
+    }
+    golden_check(g, "tensors", good == m.params.count && good > 0, "%zu of %zu", good, m.params.count);
+    golden_check(g, "parameters", (json_int_t)m.params.trainable == golden_int(g, doc, "parameters"),
+                 "%zu", m.params.trainable);
+    parts = json_object_get(doc, "by_part");
+    json_object_foreach(parts, part, value) {
+        size_t sum = 0;
+        for (i = 0; i < m.params.count; i++) {
+            const char *name = m.params.list[i].name;
+            if (!strncmp(name, part, strlen(part)) && name[strlen(part)] == '.') sum += m.params.list[i].n;
+        }
+        golden_check(g, part, (json_int_t)sum == json_integer_value(value), "%zu parameters", sum);
+    }
+    pl_vqgan_clear(&m);
+    json_decref(doc);
+}
+
+/* -- blocks ---------------------------------------------------------------------------------------- */
+
+/* The tensor CASE.REST, or NULL. */
+static const struct st_tensor *of_case(const struct st_file *f, const char *which, const char *rest)
+{
+    char name[200];
+    snprintf(name, sizeof name, "%s.%s", which, rest);
+    return st_find(f, name);
+}
+
+/* What kind of block the case is, from the parameters it has. */
+static struct pl_vq_block recognise(const struct st_file *f, const char *which)
+{
+    const struct st_tensor *x = of_case(f, which, "x"), *y = of_case(f, which, "y"), *w;
+    struct pl_vq_block b = { .kind = PL_VQ_SWISH, .in = (int)x->shape[1], .out = (int)y->shape[1] };
+    if (of_case(f, which, "param.conv1.weight")) b.kind = PL_VQ_RES;
+    else if (of_case(f, which, "param.q.weight")) b.kind = PL_VQ_ATTN;
+    else if (of_case(f, which, "param.conv.weight"))
+        b.kind = y->shape[2] > x->shape[2] ? PL_VQ_UP : PL_VQ_DOWN;
+    else if ((w = of_case(f, which, "param.weight"))) {
+        b.kind = w->dims == 4 ? PL_VQ_CONV : PL_VQ_NORM;
+        b.K = w->dims == 4 ? (int)w->shape[2] : 0;
+    }
+    return b;
+}
+
+static struct pl_maps upload(struct golden *g, const struct st_file *f, const char *which,
+                             const char *rest)
+{
+    const struct st_tensor *t = of_case(f, which, rest);
+    struct pl_maps m = { 0 };
+    char name[200];
+    float *host;
+    snprintf(name, sizeof name, "%s.%s", which, rest);
+    if (!t || t->dims != 4) golden_fail(g, name, "no such tensor of four dimensions");
+    else if ((host = golden_floats(g, f, name, NULL))) {
+        m = (struct pl_maps){ NULL, (int)t->shape[0], (int)t->shape[1], (int)t->shape[2],
+                              (int)t->shape[3] };
+        m.at = golden_up(g, host, t->n);
+        pl_free(host);
+    }
+    return m;
+}
+
+static float *download(struct golden *g, const float *device, size_t n)
+{
+    float *host = pl_alloc(n, sizeof *host);
+    if (host && golden_down(g, host, device, n)) {
+        pl_free(host);
+        return NULL;
+    }
+    return host;
+}
+
+static double largest(const float *x, size_t n)
+{
+    double most = 0;
+    for (size_t i = 0; i < n; i++) most = fmax(most, fabs((double)x[i]));
+    return most;
+}
+
+/* got against CASE.REST, relative to `scale` (0: to the golden's own largest value). */
+static void compare(struct golden *g, const struct st_file *f, const char *which, const char *rest,
+                    const float *device, size_t n, double scale, double allowed)
+{
+    char name[200];
+    size_t count;
+    float *want, *got;
+    snprintf(name, sizeof name, "%s.%s", which, rest);
+    if (!(want = golden_floats(g, f, name, &count))) return;
+    got = count == n ? download(g, device, n) : NULL;
+    if (!got) golden_fail(g, name, "%zu values for %zu, or out of memory", n, count);
+    else golden_case(g, name, scale > 0 ? golden_absolute(got, want, n) / scale
+                                        : golden_relative(got, want, n), allowed);
+    pl_free(want);
+    pl_free(got);
+}
+
+static double largest_gradient(struct golden *g, const struct st_file *f)
+{
+    double most = 0;
+    for (size_t i = 0; i < f->count; i++) {
+        const char *name = f->tensors[i].name;
+        float *x;
+        size_t n;
+        if (!strstr(name, ".grad.") && !ends_with(name, ".dx")) continue;
+        if (!(x = golden_floats(g, f, name, &n))) continue;
+        most = fmax(most, largest(x, n));
+        pl_free(x);
+    }
+    return most;
+}
+
+static void run_block(struct golden *g, const struct st_file *f, const char *which,
+                      struct pl_params *p, struct pl_pool *pool, double scale)
+{
+    struct pl_vq_block block = recognise(f, which);
+    struct pl_maps x = upload(g, f, which, "x"), dy = upload(g, f, which, "dy"), y, dx;
+    struct pl_vq_saved saved;
+    int rc = pl_vq_declare(&block, p);
+    if (!rc) rc = pl_params_allocate(p, g->be, 1);
+    for (size_t i = 0; !rc && i < p->count; i++) {
+        char name[PL_NAME_MAX + 120];
+        float *host;
+        size_t n;
+        snprintf(name, sizeof name, "%s.param.%s", which, p->list[i].name);
+        host = golden_floats(g, f, name, &n);
+        rc = host && n == p->list[i].n ? pl_params_put(p, i, host) : PL_EFORMAT;
+        pl_free(host);
+    }
+    if (!rc && (!x.at || !dy.at)) rc = PL_EFORMAT;
+    if (!rc) rc = pl_vq_forward(&block, p, pool, &y, &x, &saved);
+    if (!rc) compare(g, f, which, "y", y.at, pl_maps_floats(&y), 0, VQGAN_BLOCKS);
+    if (!rc && pl_maps_floats(&dy) != pl_maps_floats(&y)) rc = PL_EFORMAT;
+    if (!rc) rc = pl_vq_backward(&block, p, pool, &dx, &dy, &saved);
+    if (!rc) compare(g, f, which, "dx", dx.at, pl_maps_floats(&dx), scale, VQGAN_BLOCKS);
+    for (size_t i = 0; !rc && i < p->count; i++) {
+        char rest[PL_NAME_MAX + 8];
+        snprintf(rest, sizeof rest, "grad.%s", p->list[i].name);
+        compare(g, f, which, rest, pl_params_grad(p, i), p->list[i].n, scale, VQGAN_BLOCKS);
+    }
+    if (rc) golden_fail(g, which, "%s", pl_status_name(rc));
+    if (x.at) g->be->free(x.at);
+    if (dy.at) g->be->free(dy.at);
+}
+
+void vqgan_golden_blocks(struct golden *g, const struct st_file *f)
+{
+    double scale = largest_gradient(g, f);
+    for (size_t i = 0; i < f->count; i++) {
+        const char *name = f->tensors[i].name;
+        char which[100];
+        struct pl_params p = { 0 };
+        struct pl_pool pool = { .be = g->be };
+        if (!ends_with(name, ".x") || strlen(name) >= sizeof which) continue;
+        snprintf(which, sizeof which, "%.*s", (int)(strlen(name) - 2), name);
+        if (!of_case(f, which, "y") || of_case(f, which, "y")->dims != 4 || f->tensors[i].dims != 4) {
+            golden_fail(g, which, "x without a y, or not of four dimensions");
+            continue;
+        }
+        run_block(g, f, which, &p, &pool, scale);
+        pl_params_clear(&p);
+        pl_pool_clear(&pool);
+    }
+}
+
+/* -- dispatch ------------------------------------------------------------------------------------- */
+
+/* A weights file is used by the .io file beside it; here it must only be one. */
+static void check_weights(struct golden *g, const char *path)
+{
+    struct pl_vqgan m;
+    struct pl_err err;
+    int rc = pl_vqgan_open(&m, path, g->be, 0, &err);
+    golden_check(g, "loads", !rc, "%s", rc ? err.text : "");
+    if (!rc) pl_vqgan_clear(&m);
+}
+
+/* The same tensors in every layout that users have. The safetensors ones are what is expected of the
+ * others. */
+static void check_container(struct golden *g, const char *path)
+{
+    struct st_file *f;
+    struct pl_err err;
+    if (!ends_with(path, ".safetensors")) {
+        golden_fail(g, "opens", "there is no reader of PyTorch checkpoints here");
+        return;
+    }
+    if (st_open(&f, path, &err)) {
+        golden_fail(g, "opens", "%s", err.text);
+        return;
+    }
+    golden_check(g, "opens", 1, "%s", "");
+    st_close(f);
+}
+
+int golden_area_vqgan(struct golden *g, const char *path, const char *stem)
+{
+    struct st_file *f;
+    struct pl_err err;
+    json_t *config;
+    int known = 1;
+    if (!strncmp(stem, "container", 9)) {
+        check_container(g, path);
+        return 1;
+    }
+    if (ends_with(stem, ".state_dict") && ends_with(path, ".json")) {
+        check_names(g, path);
+        return 1;
+    }
+    if (!ends_with(path, ".safetensors")) return 0;
+    if (ends_with(stem, ".weights")) {
+        check_weights(g, path);
+        return 1;
+    }
+    if (st_open(&f, path, &err)) {
+        golden_fail(g, "opens", "%s", err.text);
+        return 1;
+    }
+    config = golden_meta(g, f, "config");
+    if (!strncmp(stem, "blocks", 6)) vqgan_golden_blocks(g, f);
+    else if (!strncmp(stem, "quantizers", 10)) vqgan_golden_quantizers(g, f, config);
+    else if (!ends_with(stem, ".io")) known = 0;
+    else if (json_object_get(config, "optimizer")) vqgan_golden_train(g, f, config, stem);
+    else vqgan_golden_io(g, f, config, stem);
+    json_decref(config);
+    st_close(f);
+    return known;
+}
