@@ -12,7 +12,6 @@ typedef int cmd_fn(int argc, char **argv); /* argv[0] is the subcommand's name *
     X(train, "train a text-to-image transformer on shards of captions and codes") \
     X(tokenize, "text to the run's token ids, and back") \
     X(show, "look inside a shard, a checkpoint, a tokenizer") \
-    X(show, "look inside a shard or a checkpoint") \
     X(vqgan, "pictures to codes and back; train a small codec") \
     X(conform, "replay golden values and pair tests against a backend")
 

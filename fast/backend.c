@@ -88,5 +88,13 @@ int pl_backend_v1(struct pl_backend *be)
     be->float16_decode = fast_float16_decode;
     be->uniform8_encode = fast_uniform8_encode;
     be->table8_decode = fast_table8_decode;
+
+    be->conv = fast_conv;
+    be->conv_dx = fast_conv_dx;
+    be->conv_dw = fast_conv_dw;
+    be->upsample = fast_upsample;
+    be->upsample_backward = fast_upsample_backward;
+    be->group_norm = fast_group_norm;
+    be->group_norm_backward = fast_group_norm_backward;
     return PL_OK;
 }

@@ -1,0 +1,358 @@
+/* conv.c - no matrix of patches is ever written. A padded copy of each plane is laid out so that
+ * every tap of the kernel reads the same line of places at a fixed offset; the convolution is then
+ * a sum of shifted lines, with 4 output channels by a few vectors of places held in registers.
+ *
+ * Stride s: the copy is split into s*s planes by the remainders of row and column, and taps point
+ * into the plane of their own remainder. The gradient of the input is the same sum over the padded
+ * gradient of the output, one remainder at a time; the gradient of the weights is a product of lines.
+ *
+ * A line runs over row ends: the few places there hold nothing of use and are left out at the end,
+ * which is cheaper than short vectors at each row. */
+#include "fast.h"
+#include "isa.h"
+#include "workspace.h"
+
+#include <omp.h>
+#include <string.h>
+
+#define INPUTS 32          /* planes summed at a time, and */
+#define STRIP 48           /* places, so that what all outputs read stays in the first cache */
+#define PLACES 1024        /* of a line at a time: the sums stay in the second */
+#define OUTPUTS 32         /* channels of one piece of work */
+#define GROUP (256L << 10) /* floats of padded planes prepared at a time, at least one image */
+
+struct kernels {
+    void (*planes)(float *out, long out_step, const float *in, long in_step, int inputs,
+                   const int *offset, int taps, const float *w, int add, long length);
+    void (*products)(double *sum, const float *dy, long dy_step, const float *const *column, long n);
+    int lanes, side;
+};
+
+#define LANES_FILE "conv_lanes.h"
+#include "each_isa.h"
+
+static const struct kernels *const kernels[ISA_COUNT] = ISA_TABLE(kernels);
+
+static long round_to(long n, long step) { return (n + step - 1) / step * step; }
+/* Floats behind the planes that the last block of a line may read. */
+static long slack(const struct pl_conv *c) { return 128 + c->K; }
+static long least(long a, long b) { return a < b ? a : b; }
+
+/* How the planes of one image lie: `remainders`^2 planes a channel, of rows x step places. */
+struct layout {
+    int remainders, rows, step;
+    long plane, channel; /* floats */
+};
+
+static struct layout lay_out(int remainders, int rows, int step)
+{
+    struct layout l = { remainders, rows, step, (long)rows * step, 0 };
+    l.channel = l.plane * remainders * remainders;
+    return l;
+}
+
+/* A channel (H,W) into its planes: place [r][q] of remainders (a,b) is x[s r + a - top][s q + b - left],
+ * zero outside. */
+static void spread(float *planes, const struct layout *l, const float *x, int H, int W, int top,
+                   int left)
+{
+    int s = l->remainders;
+    for (int a = 0; a < s; a++)
+    for (int b = 0; b < s; b++)
+    for (int r = 0; r < l->rows; r++, planes += l->step) {
+        int row = s * r + a - top;
+        if (row < 0 || row >= H) {
+            memset(planes, 0, (size_t)l->step * sizeof *planes);
+        } else if (s == 1) {
+            int right = l->step - left - W; /* below 0: the window never sees the last columns */
+            for (int q = 0; q < left && q < l->step; q++) planes[q] = 0;
+            memcpy(planes + left, x + (size_t)row * (size_t)W,
+                   (size_t)(right < 0 ? W + right : W) * sizeof *x);
+            for (int q = left + W; q < l->step; q++) planes[q] = 0;
+        } else {
+            for (int q = 0; q < l->step; q++) {
+                int col = s * q + b - left;
+                planes[q] = col >= 0 && col < W ? x[(size_t)row * (size_t)W + (size_t)col] : 0;
+            }
+        }
+    }
+}
+
+/* Weights of `outs` outputs from `ins` inputs as the kernel reads them: [out / 4][in][tap][out % 4]. */
+static void pack_weights(float *to, const float *w, int outs, int ins, const int *tap, int taps,
+                         long out_step, long in_step)
+{
+    for (int o4 = 0; o4 < outs; o4 += 4)
+    for (int i = 0; i < ins; i++)
+    for (int t = 0; t < taps; t++)
+    for (int o = o4; o < o4 + 4; o++)
+        *to++ = o < outs ? w[o * out_step + i * in_step + tap[t]] : 0;
+}
+
+/* One sum of shifted lines: `rows` rows of lines of `step` places. */
+struct sum {
+    const struct kernels *k;
+    int outs, ins, taps, rows, step;
+    const int *offset;
+    const float *w;  /* packed */
+    long channel;    /* floats between the planes of neighbouring inputs */
+};
+
+/* Outputs o0..o1-1 of rows r0..r1-1 into buffer (outputs rounded up to 4, stride). */
+static void add_up(float *buffer, long stride, const struct sum *s, const float *in, int o0, int o1,
+                   int r0, int r1)
+{
+    long length = (long)(r1 - r0) * s->step, strip = round_to(STRIP, s->k->side * s->k->lanes);
+    in += (long)r0 * s->step;
+    for (int i0 = 0; i0 < s->ins; i0 += INPUTS)
+    for (long f = 0; f < length; f += strip)
+    for (int o = o0; o < o1; o += 4)
+        s->k->planes(buffer + (o - o0) * stride + f, stride, in + i0 * s->channel + f, s->channel,
+                     (int)least(INPUTS, s->ins - i0), s->offset, s->taps,
+                     s->w + ((long)o / 4 * s->ins + i0) * s->taps * 4, i0 > 0,
+                     least(strip, length - f));
+}
+
+/* Where finished lines go: y (outs,H,W) at [s r + a - top][s q + b - left] for row r, column q. */
+struct target {
+    int H, W, s, a, b, top, left;
+    const float *bias;
+};
+
+static void deliver(float *y, const struct target *t, const float *buffer, long stride, int step,
+                    int o0, int o1, int r0, int r1)
+{
+    int q0 = t->left > t->b ? (t->left - t->b + t->s - 1) / t->s : 0;
+    for (int o = o0; o < o1; o++)
+    for (int r = r0; r < r1; r++) {
+        const float *from = buffer + (o - o0) * stride + (long)(r - r0) * step;
+        int row = t->s * r + t->a - t->top;
+        float *to = y + ((size_t)o * (size_t)t->H + (size_t)row) * (size_t)t->W, add;
+        if (row < 0 || row >= t->H) continue;
+        add = t->bias ? t->bias[o] : 0;
+        for (int q = q0, col = t->s * q0 + t->b - t->left; col < t->W && q < step; q++, col += t->s)
+            to[col] = from[q] + add;
+    }
+}
+
+/* The work of one group of images, cut into pieces that depend on the shape alone. */
+static void run_pieces(float *y, long y_image, const struct target *t, const struct sum *s,
+                       const float *planes, long planes_image, int images, float *buffers,
+                       long stride)
+{
+    int rows = s->step >= PLACES ? 1 : PLACES / s->step;
+    long across = (s->rows + rows - 1) / rows, deep = (s->outs + OUTPUTS - 1) / OUTPUTS;
+    float *buffer = buffers + omp_get_thread_num() * OUTPUTS * stride;
+    #pragma omp for schedule(dynamic)
+    for (long piece = 0; piece < images * across * deep; piece++) {
+        long image = piece / (across * deep);
+        int r0 = (int)(piece / deep % across) * rows, r1 = (int)least(r0 + rows, s->rows);
+        int o0 = (int)(piece % deep) * OUTPUTS, o1 = (int)least(o0 + OUTPUTS, s->outs);
+        add_up(buffer, stride, s, planes + image * planes_image, o0, o1, r0, r1);
+        deliver(y + image * y_image, t, buffer, stride, s->step, o0, o1, r0, r1);
+    }
+}
+
+/* Floats of a piece's line, and of all threads' buffers. */
+static long line_room(int step) { return round_to(step >= PLACES ? step : PLACES, 128) + 128; }
+static long buffer_room(int step) { return fast_threads() * OUTPUTS * line_room(step); }
+
+int fast_conv(float *y, const float *x, const float *w, const float *b, const struct pl_conv *c)
+{
+    int s = c->stride, K = c->K, H_out = pl_conv_height(c), W_out = pl_conv_width(c);
+    struct layout l = lay_out(s, H_out + (K - 1) / s, W_out + (K - 1) / s);
+    struct target t = { .H = H_out, .W = W_out, .s = 1, .bias = b };
+    struct sum sum = { .k = kernels[isa_chosen()], .outs = c->O, .ins = c->C, .taps = K * K,
+                       .rows = H_out, .step = l.step, .channel = l.channel };
+    long image = l.channel * c->C, in = (long)c->C * c->H * c->W, out = (long)c->O * H_out * W_out;
+    long weights = round_to(c->O, 4) * c->C * K * K, stride = line_room(l.step);
+    int group = (int)least(c->B, GROUP / image > 1 ? GROUP / image : 1);
+    float *packed = workspace((size_t)(weights + group * image + slack(c) + buffer_room(l.step) +
+                                       2 * K * K));
+    float *planes = packed + weights, *buffers = planes + group * image + slack(c);
+    int *tap = (int *)(buffers + buffer_room(l.step)), *offset = tap + K * K;
+    if (!packed) return PL_ENOMEM;
+    for (int i = 0; i < K * K; i++) {
+        int ky = i / K, kx = i % K;
+        tap[i] = i;
+        offset[i] = (int)((ky % s * s + kx % s) * l.plane) + ky / s * l.step + kx / s;
+    }
+    pack_weights(packed, w, c->O, c->C, tap, K * K, (long)c->C * K * K, K * K);
+    sum.w = packed;
+    sum.offset = offset;
+    #pragma omp parallel num_threads(fast_threads())
+    for (int first = 0; first < c->B; first += group) {
+        int images = (int)least(group, c->B - first);
+        #pragma omp for schedule(static)
+        for (int i = 0; i < images * c->C; i++)
+            spread(planes + i * l.channel, &l, x + first * in + (long)i * c->H * c->W, c->H, c->W,
+                   c->top, c->left);
+        run_pieces(y + first * out, out, &t, &sum, planes, image, images, buffers, stride);
+    }
+    return PL_OK;
+}
+
+int fast_conv_dx(float *dx, const float *dy, const float *w, const struct pl_conv *c)
+{
+    int s = c->stride, K = c->K, T = (K - 1) / s, H_out = pl_conv_height(c), W_out = pl_conv_width(c);
+    int rows = (c->H - 1 + c->top) / s + 1, columns = (c->W - 1 + c->left) / s + 1;
+    struct layout l = lay_out(1, rows + T, columns + T);
+    struct target t = { .H = c->H, .W = c->W, .s = s, .top = c->top, .left = c->left };
+    struct sum sum = { .k = kernels[isa_chosen()], .outs = c->C, .ins = c->O, .rows = rows,
+                       .step = l.step, .channel = l.channel };
+    long image = l.channel * c->O, in = (long)c->C * c->H * c->W, out = (long)c->O * H_out * W_out;
+    long weights = round_to(c->C, 4) * c->O * K * K, stride = line_room(l.step);
+    int group = (int)least(c->B, GROUP / image > 1 ? GROUP / image : 1);
+    float *packed = workspace((size_t)(weights + group * image + slack(c) + buffer_room(l.step) +
+                                       2 * K * K + s * s + 1));
+    float *planes = packed + weights, *buffers = planes + group * image + slack(c);
+    int *tap = (int *)(buffers + buffer_room(l.step)), *offset = tap + K * K;
+    int *taps = offset + K * K, count = 0;
+    if (!packed) return PL_ENOMEM;
+    for (int p = 0; p < s * s; p++) { /* taps of each remainder, their weights one after the other */
+        taps[p] = count;
+        for (int i = 0; i < K * K; i++) {
+            int ky = i / K, kx = i % K;
+            if (ky % s != p / s || kx % s != p % s) continue;
+            tap[count] = i;
+            offset[count++] = (T - ky / s) * l.step + T - kx / s;
+        }
+        pack_weights(packed + round_to(c->C, 4) * c->O * taps[p], w, c->C, c->O, tap + taps[p],
+                     count - taps[p], K * K, (long)c->C * K * K);
+    }
+    taps[s * s] = count;
+    #pragma omp parallel num_threads(fast_threads()) firstprivate(sum, t)
+    for (int first = 0; first < c->B; first += group) {
+        int images = (int)least(group, c->B - first);
+        #pragma omp for schedule(static)
+        for (int i = 0; i < images * c->O; i++)
+            spread(planes + i * l.channel, &l, dy + first * out + (long)i * H_out * W_out, H_out, W_out,
+                   T, T);
+        for (int p = 0; p < s * s; p++) {
+            sum.taps = taps[p + 1] - taps[p];
+            sum.offset = offset + taps[p];
+            sum.w = packed + round_to(c->C, 4) * c->O * taps[p];
+            t.a = p / s;
+            t.b = p % s;
+            run_pieces(dx + first * in, in, &t, &sum, planes, image, images, buffers, stride);
+        }
+    }
+    return PL_OK;
+}
+
+/* -- the gradient of the weights ------------------------------------------------------------------- */
+
+#define COLUMN_CHANNELS 16 /* input channels of one piece of work */
+#define SIDE_MAX 6
+
+/* Outputs o4..o4+3 against input channels c0..c1-1 of one group of images; acc (O rounded up,C,K*K). */
+static void weigh(double *acc, const struct kernels *k, const float *planes, const struct layout *l,
+                  long image, const float *gradients, long line, int O4, int images, int C, int o4,
+                  int c0, int c1, const int *offset, int taps)
+{
+    int columns = (c1 - c0) * taps;
+    for (int i = 0; i < images; i++)
+    for (long f = 0; f < line; f += PLACES)
+    for (int first = 0; first < columns; first += k->side) {
+        const float *column[SIDE_MAX];
+        double sum[4 * SIDE_MAX] = { 0 };
+        int count = (int)least(k->side, columns - first);
+        for (int j = 0; j < k->side; j++) { /* the last columns may be fewer: repeat one */
+            int at = first + (j < count ? j : 0);
+            column[j] = planes + i * image + (c0 + at / taps) * l->channel + offset[at % taps] + f;
+        }
+        k->products(sum, gradients + ((long)i * O4 + o4) * line + f, line, column,
+                    least(PLACES, line - f));
+        for (int o = 0; o < 4; o++)
+            for (int j = 0; j < count; j++)
+                acc[((long)(o4 + o) * C + c0) * taps + first + j] += sum[o * k->side + j];
+    }
+}
+
+int fast_conv_dw(float *dw, float *db, const float *dy, const float *x, const struct pl_conv *c)
+{
+    const struct kernels *k = kernels[isa_chosen()];
+    int s = c->stride, K = c->K, taps = K * K, H_out = pl_conv_height(c), W_out = pl_conv_width(c);
+    int O4 = (int)round_to(c->O, 4);
+    struct layout l = lay_out(s, H_out + (K - 1) / s, W_out + (K - 1) / s);
+    struct layout g = lay_out(1, H_out, l.step);
+    long line = round_to(g.plane, k->lanes), weights = (long)O4 * c->C * taps;
+    long image = l.channel * c->C, in = (long)c->C * c->H * c->W, out = (long)c->O * H_out * W_out;
+    int group = (int)least(c->B, GROUP / image > 1 ? GROUP / image : 1);
+    int blocks = (c->C + COLUMN_CHANNELS - 1) / COLUMN_CHANNELS;
+    double *acc = (double *)(void *)workspace((size_t)(2 * weights + group * image + slack(c) +
+                                                       group * O4 * line + taps));
+    float *planes = (float *)(acc + weights), *gradients = planes + group * image + slack(c);
+    int *offset = (int *)(gradients + group * O4 * line);
+    if (!acc) return PL_ENOMEM;
+    memset(acc, 0, (size_t)weights * sizeof *acc);
+    for (int i = 0; i < taps; i++) {
+        int ky = i / K, kx = i % K;
+        offset[i] = (int)((ky % s * s + kx % s) * l.plane) + ky / s * l.step + kx / s;
+    }
+    #pragma omp parallel num_threads(fast_threads())
+    {
+        for (int first = 0; first < c->B; first += group) {
+            int images = (int)least(group, c->B - first);
+            #pragma omp for schedule(static) nowait
+            for (int i = 0; i < images * c->C; i++)
+                spread(planes + i * l.channel, &l, x + first * in + (long)i * c->H * c->W, c->H, c->W,
+                       c->top, c->left);
+            #pragma omp single nowait /* read beside zeros, so it must not be NaN */
+            memset(planes + images * image, 0, (size_t)slack(c) * sizeof *planes);
+            #pragma omp for schedule(static)
+            for (int i = 0; i < images * O4; i++) {
+                float *to = gradients + i * line;
+                int o = i % O4;
+                if (o < c->O) {
+                    spread(to, &g, dy + (first + i / O4) * out + (long)o * H_out * W_out, H_out, W_out,
+                           0, 0);
+                    memset(to + g.plane, 0, (size_t)(line - g.plane) * sizeof *to);
+                } else {
+                    memset(to, 0, (size_t)line * sizeof *to);
+                }
+            }
+            #pragma omp for schedule(dynamic)
+            for (int piece = 0; piece < O4 / 4 * blocks; piece++)
+                weigh(acc, k, planes, &l, image, gradients, line, O4, images, c->C, piece / blocks * 4,
+                      piece % blocks * COLUMN_CHANNELS,
+                      (int)least(c->C, (piece % blocks + 1) * COLUMN_CHANNELS), offset, taps);
+        }
+        #pragma omp for schedule(static)
+        for (int o = 0; o < c->O; o++) {
+            double sum = 0;
+            for (long j = (long)o * c->C * taps; j < (long)(o + 1) * c->C * taps; j++)
+                dw[j] = (float)(dw[j] + acc[j]);
+            for (int b = 0; db && b < c->B; b++)
+                for (long j = 0; j < (long)H_out * W_out; j++)
+                    sum += dy[b * out + (long)o * H_out * W_out + j];
+            if (db) db[o] = (float)(db[o] + sum);
+        }
+    }
+    return PL_OK;
+}
+
+/* -- resampling ------------------------------------------------------------------------------------- */
+
+int fast_upsample(float *y, const float *x, int N, int H, int W)
+{
+    #pragma omp parallel for num_threads(fast_threads()) schedule(static)
+    for (long row = 0; row < (long)N * H; row++) {
+        const float *from = x + row * W;
+        float *to = y + 4 * row * W;
+        for (int j = 0; j < W; j++) to[2 * j] = to[2 * j + 1] = from[j];
+        memcpy(to + 2 * (size_t)W, to, 2 * (size_t)W * sizeof *to);
+    }
+    return PL_OK;
+}
+
+int fast_upsample_backward(float *dx, const float *dy, int N, int H, int W)
+{
+    #pragma omp parallel for num_threads(fast_threads()) schedule(static)
+    for (long row = 0; row < (long)N * H; row++) {
+        const float *upper = dy + 4 * row * W, *lower = upper + 2 * W;
+        for (int j = 0; j < W; j++)
+            dx[row * W + j] = (upper[2 * j] + upper[2 * j + 1]) + (lower[2 * j] + lower[2 * j + 1]);
+    }
+    return PL_OK;
+}
