@@ -299,19 +299,33 @@ struct channel *channel_open_on(struct link *l, const char *protocol, double tim
     return c;
 }
 
-struct channel *channel_open(struct host *h, const struct peer_id *peer, const char *protocol,
-                             double timeout_s, const struct channel_events *events, void *context)
+static struct channel *open_how(struct host *h, const struct peer_id *peer, const char *protocol,
+                                double timeout_s, int may_ask, const struct channel_events *events,
+                                void *context)
 {
     struct link *l = link_best(host_peer(h, peer));
     struct channel *c = dialled(h, peer, protocol, timeout_s, events, context);
     if (!c) return NULL;
     if (l) {
         attach(c, l);
-    } else if (!(c->wait = host_connect(h, peer, timeout_s, on_connected, c))) {
+    } else if (!(c->wait = connect_how(h, peer, timeout_s, may_ask, on_connected, c))) {
         free_channel(c);
         return NULL;
     }
     return c;
+}
+
+struct channel *channel_open(struct host *h, const struct peer_id *peer, const char *protocol,
+                             double timeout_s, const struct channel_events *events, void *context)
+{
+    return open_how(h, peer, protocol, timeout_s, 1, events, context);
+}
+
+struct channel *channel_open_known(struct host *h, const struct peer_id *peer, const char *protocol,
+                                   double timeout_s, const struct channel_events *events,
+                                   void *context)
+{
+    return open_how(h, peer, protocol, timeout_s, 0, events, context);
 }
 
 /* --- what the owner does ----------------------------------------------------------------------- */

@@ -7,6 +7,7 @@
  * Up to DIALS_AT_ONCE addresses of a peer are tried together, direct ones before relayed ones. An
  * address that failed is left alone for a while (peers.h), unless a user names it. */
 #include "host_inside.h"
+#include "kad.h"
 
 #include <netdb.h>
 #include <stdlib.h>
@@ -335,6 +336,7 @@ static void free_seek(struct seek *s)
 {
     s->peer->seek = NULL;
     timer_stop(&s->timer);
+    if (s->query) kad_cancel(s->query);
     while (s->dials) {
         struct dial *d = s->dials;
         s->dials = d->next;
@@ -390,6 +392,14 @@ static void step_soon(struct seek *s)
     timer_start(s->host->loop, &s->timer, 0, step, s);
 }
 
+static void on_found(void *context, int status, const char *why)
+{
+    struct seek *s = context;
+    s->query = NULL;
+    if (status && !s->why.text[0]) pl_fail(&s->why, status, "%s", why);
+    step_soon(s);
+}
+
 static void seek_dial_over(struct seek *s, struct dial *d, int status, const char *why)
 {
     if (d->prev) d->prev->next = d->next;
@@ -431,7 +441,11 @@ static void step(void *context)
         s->dials = d;
         s->dial_count++;
     }
-    if (s->dial_count) return;
+    if (s->dial_count || s->query) return;
+    if (s->may_ask && !s->asked && s->waits && h->kad) {
+        s->asked = 1;
+        if ((s->query = kad_find(h, &s->peer->id, SEEK_FIND_LIMIT, on_found, s))) return;
+    }
     if (!s->why.text[0]) {
         char peer[PEER_ID_TEXT_MAX];
         peer_id_text(peer, &s->peer->id);
@@ -447,8 +461,8 @@ void seek_link_open(struct seek *s)
     step_soon(s);
 }
 
-struct host_wait *host_connect(struct host *h, const struct peer_id *id, double timeout_s,
-                               host_done *done, void *context)
+struct host_wait *connect_how(struct host *h, const struct peer_id *id, double timeout_s,
+                              int may_ask, host_done *done, void *context)
 {
     struct peer *p = peers_get(&h->peers, id, loop_now(h->loop));
     struct host_wait *w;
@@ -467,9 +481,16 @@ struct host_wait *host_connect(struct host *h, const struct peer_id *id, double 
         p->seek = s;
         step_soon(s);
     }
+    s->may_ask |= may_ask;
     if ((w = new_wait(h, id, s, done, context)))
         timer_start(h->loop, &w->timer, timeout_s, on_wait_late, w);
     return w;
+}
+
+struct host_wait *host_connect(struct host *h, const struct peer_id *id, double timeout_s,
+                               host_done *done, void *context)
+{
+    return connect_how(h, id, timeout_s, 1, done, context);
 }
 
 static void close_seek(void *context, struct peer *p)

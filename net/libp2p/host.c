@@ -1,5 +1,8 @@
 /* host.c - a peer's life: it listens, accepts, keeps who is connected, and ends in order. */
 #include "host_inside.h"
+#include "identify.h"
+#include "kad.h"
+#include "ping.h"
 
 #include <arpa/inet.h>
 #include <assert.h>
@@ -15,7 +18,7 @@
 int host_find_service(void *context, const char *name, size_t n)
 {
     const struct host *h = context;
-    for (size_t i = 0; i < h->service_count; i++)
+    for (size_t i = 0; i < h->service_count && !h->closing; i++)
         if (strlen(h->services[i].protocol) == n && !memcmp(h->services[i].protocol, name, n))
             return (int)i;
     return -1;
@@ -28,6 +31,7 @@ int host_serve(struct host *h, const char *protocol, channel_opened *opened, voi
     if (h->service_count == HOST_PROTOCOLS_MAX) return PL_ELIMIT;
     if (!(copy = strdup(protocol))) return PL_ENOMEM;
     h->services[h->service_count++] = (struct service){ copy, opened, context };
+    host_changed(h);
     return PL_OK;
 }
 
@@ -37,6 +41,7 @@ void host_unserve(struct host *h, const char *protocol)
     if (i < 0) return;
     free(h->services[i].protocol);
     h->services[i] = h->services[--h->service_count];
+    host_changed(h);
 }
 
 /* --- who is connected -------------------------------------------------------------------------- */
@@ -61,6 +66,7 @@ void host_link_open(struct link *l)
     /* Whom we dialled is surely found there again. */
     if (!l->inbound && !l->relayed) peer_learn(p, &l->remote, loop_now(h->loop) + HOST_ADDRESS_TTL);
     if (p->seek) seek_link_open(p->seek);
+    if (h->identify) identify_link_open(l);
     for (struct host_watch *w = h->watches, *next; w && first; w = next) {
         next = w->next;
         if (w->events.connected) w->events.connected(w->context, &p->id);
@@ -299,7 +305,6 @@ static void each_address(const struct listener *l, void (*fn)(void *, const stru
 }
 
 struct address_list {
-    const struct host *host;
     struct multiaddr *out;
     size_t count, max;
 };
@@ -307,22 +312,24 @@ struct address_list {
 static void add_address(void *context, const struct multiaddr *a)
 {
     struct address_list *list = context;
-    if (list->count < list->max) {
-        struct multiaddr *out = &list->out[list->count];
-        struct multiaddr_target t;
-        *out = *a;
-        if (!multiaddr_target(&t, a) && !t.peer.length) multiaddr_add_peer(out, &list->host->me->id);
-    }
+    if (list->count < list->max) list->out[list->count] = *a;
     list->count++;
+}
+
+size_t host_own_addresses(const struct host *h, struct multiaddr *out, size_t max)
+{
+    struct address_list list = { out, 0, max };
+    for (size_t i = 0; i < h->announce_count; i++) add_address(&list, &h->announce[i]);
+    for (const struct listener *l = h->listeners; l && !h->announce_count; l = l->next)
+        each_address(l, add_address, &list);
+    return list.count < max ? list.count : max;
 }
 
 size_t host_addresses(const struct host *h, struct multiaddr *out, size_t max)
 {
-    struct address_list list = { h, out, 0, max };
-    for (size_t i = 0; i < h->announce_count; i++) add_address(&list, &h->announce[i]);
-    for (const struct listener *l = h->listeners; l && !h->announce_count; l = l->next)
-        each_address(l, add_address, &list);
-    return list.count;
+    size_t n = host_own_addresses(h, out, max);
+    for (size_t i = 0; i < n; i++) multiaddr_add_peer(&out[i], &h->me->id);
+    return n;
 }
 
 /* --- life -------------------------------------------------------------------------------------- */
@@ -407,6 +414,8 @@ static void begin_close(void *context)
     struct host *h = context;
     h->closing = 1;
     timer_stop(&h->sweep);
+    identify_stop(h);
+    kad_stop(h);
     dial_close_all(h);
     for (struct listener *l = h->listeners, *next; l; l = next) {
         next = l->next;
@@ -458,6 +467,7 @@ static int set_announce(struct host *h, const struct host_options *o, struct pl_
     if (!(h->announce = calloc(o->announce_count, sizeof *h->announce))) return PL_ENOMEM;
     for (size_t i = 0; i < o->announce_count; i++) {
         if ((rc = multiaddr_from_text(&h->announce[i], o->announce[i], err))) return rc;
+        multiaddr_strip_peer(&h->announce[i], &h->me->id);
         h->announce_count++;
     }
     return PL_OK;
@@ -487,6 +497,9 @@ static void open_here(void *context)
         o->rc = pl_fail(o->err, PL_EUSE, "listen: more than %d addresses", HOST_LISTEN_MAX);
     for (size_t i = 0; i < options->listen_count && !o->rc; i++)
         o->rc = listen_on(h, options->listen[i], o->err);
+    if (!o->rc) o->rc = identify_start(h);
+    if (!o->rc) o->rc = kad_start(h);
+    if (!o->rc) o->rc = ping_start(h);
 }
 
 int host_open(struct host **out, struct loop *l, const struct host_options *options,

@@ -47,8 +47,8 @@ void host_close(struct host *h);
 struct loop *host_loop(const struct host *h);
 const struct peer_id *host_id(const struct host *h);
 const struct identity *host_identity(const struct host *h);
-/* Our addresses, /p2p/ID at the end: announced, listening, relayed. Returns how many there are and
- * stores up to max. */
+/* Our addresses, /p2p/ID at the end: announced, or listening, and relayed. Returns how many it has
+ * stored, at most max. */
 size_t host_addresses(const struct host *h, struct multiaddr *out, size_t max);
 
 /* What others hear about: `context` is the watcher's. Any may be NULL. */

@@ -109,7 +109,7 @@ struct seek {
     struct dial *dials;
     struct kad_query *query;
     size_t dial_count;
-    int asked;               /* others were asked where it is */
+    int may_ask, asked;      /* others may be, were asked where it is */
     double began;
     struct pl_err why;       /* the last thing that went wrong */
     struct timer timer;      /* the next step, never from inside a caller's function */
@@ -186,12 +186,19 @@ void channel_start_pending(struct link *l);
 /* On a link of our choice. */
 struct channel *channel_open_on(struct link *l, const char *protocol, double timeout_s,
                                 const struct channel_events *events, void *context);
-struct link *channel_link(const struct channel *c);
+/* Only from the address book: for those who search themselves. */
+struct channel *channel_open_known(struct host *h, const struct peer_id *peer, const char *protocol,
+                                   double timeout_s, const struct channel_events *events,
+                                   void *context);
+struct link *channel_link(const struct channel *c); /* NULL while connecting and once lost */
 
 /* --- dial.c --- */
 void dial_link_open(struct dial *d);
 void dial_link_ended(struct dial *d, int status, const char *why);
 void seek_link_open(struct seek *s);
+/* may_ask 0: only addresses that are in the book. */
+struct host_wait *connect_how(struct host *h, const struct peer_id *id, double timeout_s, int may_ask,
+                              host_done *done, void *context);
 void dial_close_all(struct host *h); /* every wait ends with PL_EIO */
 
 /* --- rpc.c, rpc_stream.c --- */
@@ -203,6 +210,10 @@ void host_link_open(struct link *l);   /* into the table, watchers told */
 void host_link_closed(struct link *l); /* out of it */
 int host_find_service(void *host, const char *name, size_t n);
 void host_handle_closed(struct host *h);
-void host_changed(struct host *h); /* our addresses or protocols: tell connected peers */
+/* Without our ID at the end. */
+size_t host_own_addresses(const struct host *h, struct multiaddr *out, size_t max);
+/* identify.c: our addresses or protocols have changed, tell connected peers; ask a new one. */
+void identify_link_open(struct link *l);
+void host_changed(struct host *h);
 
 #endif

@@ -243,6 +243,15 @@ int multiaddr_target(struct multiaddr_target *t, const struct multiaddr *a)
     return want == HOST || want == TCP ? PL_ENOTFOUND : PL_OK;
 }
 
+void multiaddr_strip_peer(struct multiaddr *a, const struct peer_id *id)
+{
+    struct multiaddr tail = { 0 };
+    multiaddr_add_peer(&tail, id);
+    if (a->length > tail.length &&
+        !memcmp(a->bytes + a->length - tail.length, tail.bytes, tail.length))
+        a->length = (uint16_t)(a->length - tail.length);
+}
+
 int multiaddr_equal(const struct multiaddr *a, const struct multiaddr *b)
 {
     return a->length == b->length && !memcmp(a->bytes, b->bytes, a->length);

@@ -40,6 +40,8 @@ int multiaddr_add_ip(struct multiaddr *a, int family, const uint8_t *ip);
 int multiaddr_add_tcp(struct multiaddr *a, uint16_t port);
 int multiaddr_add_peer(struct multiaddr *a, const struct peer_id *id);
 int multiaddr_add_circuit(struct multiaddr *a);
+/* Drops a last /p2p/ID, if that is what the address ends in. */
+void multiaddr_strip_peer(struct multiaddr *a, const struct peer_id *id);
 int multiaddr_equal(const struct multiaddr *a, const struct multiaddr *b);
 
 #endif

@@ -2,6 +2,7 @@
 #include "peers.h"
 
 #include <math.h>
+#include <openssl/evp.h>
 #include <openssl/rand.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,6 +86,11 @@ static int grow(struct peers *t)
     return PL_OK;
 }
 
+void peer_place(uint8_t place[32], const uint8_t *id, size_t n)
+{
+    EVP_Digest(id, n, place, NULL, EVP_sha256(), NULL);
+}
+
 struct peer *peers_get(struct peers *t, const struct peer_id *id, double now)
 {
     struct peer *p = peers_find(t, id), **at;
@@ -97,6 +103,7 @@ struct peer *peers_get(struct peers *t, const struct peer_id *id, double now)
     if (!(p = calloc(1, sizeof *p))) return NULL;
     p->id = *id;
     p->seen = now;
+    peer_place(p->place, id->bytes, id->length);
     at = bucket(t, id);
     p->next = *at;
     *at = p;
@@ -132,14 +139,11 @@ void peers_expire(struct peers *t, double now)
 static int strip(struct multiaddr *out, struct peer_id *last, const struct multiaddr *a)
 {
     struct multiaddr_target t;
-    struct multiaddr tail = { 0 };
     int rc = multiaddr_target(&t, a);
     if (rc) return rc;
     *out = *a;
     *last = t.peer;
-    if (!t.peer.length) return PL_OK;
-    multiaddr_add_peer(&tail, &t.peer);
-    out->length = (uint16_t)(out->length - tail.length);
+    if (t.peer.length) multiaddr_strip_peer(out, &t.peer);
     return PL_OK;
 }
 

@@ -24,6 +24,7 @@ struct seek;
 
 struct peer {
     struct peer_id id;
+    uint8_t place[32];      /* where Kademlia puts it: its ID's SHA-256 */
     struct address *addresses;
     size_t address_count;
     char *protocols;        /* as identify named them: texts, each ending in a zero byte */
@@ -49,6 +50,7 @@ struct peer *peers_find(const struct peers *t, const struct peer_id *id);
 /* Finds or makes it. A full table drops the peer that was seen longest ago and has no connection;
  * NULL if there is none, or no memory. */
 struct peer *peers_get(struct peers *t, const struct peer_id *id, double now);
+void peer_place(uint8_t place[32], const uint8_t *id, size_t n);
 /* Visits all; fn must not change the table. */
 void peers_each(const struct peers *t, void (*fn)(void *context, struct peer *p), void *context);
 /* Drops addresses that are over, and peers of whom nothing is left. */
