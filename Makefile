@@ -44,7 +44,7 @@ LIB_O     = $(call obj,$(REF_C) $(DATA_C) $(NET_C)) $(GEN_C:.c=.o)
 PROGRAM_O = $(call obj,$(CMD_C) $(CONFORM_C))
 
 .DEFAULT_GOAL := all
-.PHONY: all ref fast demo demo-data test unit conform fuzz sanitize bench install uninstall deps \
+.PHONY: all ref fast demo demo-pictures demo-data test unit conform fuzz sanitize bench install uninstall deps \
 	test-deps data-deps clean help
 
 all: $(BUILD)/potluck fast $(BUILD)/libpotluck.so ## the program, the fast backend, the library
@@ -123,13 +123,20 @@ bench: all ## time every component and a training step, fast beside ref
 
 # --- the demo's data -------------------------------------------------------------------------
 
-# Debian's emoji and their names, drawn into build/demo/images with build/demo/captions.tsv.
+# Debian's emoji and their names, drawn into build/demo/images with build/demo/captions.tsv; then, by
+# the codec that is in data/demo, encoded into the shards there.
 EMOJI_TEST ?= /usr/share/unicode/emoji/emoji-test.txt
 EMOJI_FONT ?= /usr/share/fonts/truetype/noto/NotoColorEmoji.ttf
-demo-data: data-deps ## draw the demo's pictures anew (needs FreeType and HarfBuzz)
+demo-pictures: data-deps
 	@$(MAKE) --no-print-directory $(BUILD)/draw_emoji
 	@mkdir -p $(BUILD)/demo
 	$(BUILD)/draw_emoji $(EMOJI_TEST) $(EMOJI_FONT) $(BUILD)/demo
+demo-data: demo-pictures ## draw the demo's pictures and encode them anew (needs FreeType and HarfBuzz)
+	@$(MAKE) --no-print-directory all
+	cp $(BUILD)/demo/holdout.txt data/demo/holdout.txt
+	rm -f data/demo/emoji-*.parquet
+	$(BUILD)/potluck prepare --data $(BUILD)/demo/captions.tsv --codec data/demo/codec.safetensors \
+	  --out data/demo --stem emoji --rows 1000 --batch 64
 $(BUILD)/draw_emoji: data/demo/draw_emoji.c data/demo/hold_out.c data/demo/hold_out.h $(BUILD)/libpotluck.a
 	$(CC) $(filter-out -MMD -MP,$(ALLFLAGS)) -o $@ $(filter %.c,$^) $$(pkg-config --cflags freetype2 harfbuzz) $(BUILD)/libpotluck.a \
 	  $$(pkg-config --libs freetype2 harfbuzz) $(LIBS)
