@@ -68,7 +68,8 @@ int cmd_real(double *out, const char *cmd, const char *flag, const char *text, d
 
 int main(int argc, char **argv)
 {
-    signal(SIGPIPE, SIG_IGN); /* a closed pipe or socket is an error to report, not a death */
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe or socket, or a file grown too large, */
+    signal(SIGXFSZ, SIG_IGN); /* is an error to report, not a death */
     if (argc < 2) {
         usage(stderr);
         return 2;

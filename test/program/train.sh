@@ -1,0 +1,62 @@
+# train.sh - training is resumable to the bit, survives a kill and a full disk, and refuses nonsense.
+. test/program/lib.sh
+train() {
+    "$POTLUCK" train --config test/program/tiny.json --limit 128 --steps 12 --target-batch 16 --batch 8 \
+        --save-every 4 --quiet "$@"
+}
+
+# The same bits with and without a break, and with any number of threads.
+check "trains" train --out "$work/a" --keep 0
+mkdir "$work/b"
+cp "$work/a/checkpoint-000004.safetensors" "$work/b/"
+check "goes on" train --out "$work/b" --keep 0 --resume
+check "resumed = uninterrupted, bit for bit" cmp "$work/a/checkpoint-000012.safetensors" "$work/b/checkpoint-000012.safetensors"
+check "trains with one thread" train --out "$work/c" --threads 1
+check "results do not depend on threads" cmp "$work/a/checkpoint-000012.safetensors" "$work/c/checkpoint-000012.safetensors"
+check "keeps two checkpoints" test "$(ls "$work/c" | grep -c checkpoint)" -eq 2
+check "leaves a loss curve" test -s "$work/a/loss.png"
+check "logs every step" test "$(grep -c loss_image "$work/a/log.jsonl")" -eq 12
+
+# Ctrl-C saves and stops.
+"$POTLUCK" train --config test/program/tiny.json --limit 128 --steps 100000 --target-batch 16 --save-every 0 \
+    --quiet --out "$work/d" 2>"$work/err" &
+pid=$!
+sleep 2
+kill -INT $pid
+wait $pid
+check "Ctrl-C ends with status 0 and a checkpoint" test $? -eq 0 -a "$(ls "$work/d" | grep -c checkpoint)" -eq 1
+
+# Killed at a bad moment, again and again: the newest checkpoint is always whole.
+for delay in 0.7 0.9 1.1; do
+    "$POTLUCK" train --config test/program/tiny.json --limit 128 --steps 100000 --target-batch 16 --save-every 1 \
+        --quiet --out "$work/e" 2>/dev/null &
+    pid=$!
+    sleep $delay
+    kill -KILL $pid
+    wait $pid 2>/dev/null
+    newest=$(ls "$work/e" 2>/dev/null | grep '^checkpoint.*safetensors$' | tail -n 1)
+    [ -n "$newest" ] && check "whole after a kill" "$POTLUCK" show "$work/e/$newest"
+done
+
+# No room: a line, and the old checkpoint is still there and whole.
+mkdir "$work/f"
+cp "$work/a/checkpoint-000004.safetensors" "$work/f/"
+(ulimit -f 100; refuses 1 "cannot write" train --out "$work/f" --resume; exit "$failed") || failed=$((failed + 1))
+check "old checkpoint survives a full disk" cmp "$work/a/checkpoint-000004.safetensors" "$work/f/checkpoint-000004.safetensors"
+check "nothing half-written is left" test "$(ls "$work/f" | grep -c part)" -eq 0
+
+# Damaged checkpoints.
+mkdir "$work/g"
+head -c 5000 "$work/a/checkpoint-000004.safetensors" >"$work/g/checkpoint-000004.safetensors"
+refuses 1 "checkpoint-000004.safetensors" train --out "$work/g" --resume
+refuses 1 "no checkpoint" train --out "$work/empty" --resume
+
+# Flags.
+refuses 2 "steps" train --out "$work/h" --steps 0
+refuses 2 "lr" train --out "$work/h" --lr abc
+refuses 2 "does not divide" train --out "$work/h" --batch 7
+refuses 1 "nosuch" train --out "$work/h" --config nosuch
+refuses 1 "nosuch.parquet" train --out "$work/h" --data "$work/nosuch.parquet"
+refuses 1 "backend" train --out "$work/h" --backend ./nosuch.so
+refuses 1 "spiece" train --out "$work/h" --tokenizer test/golden/tokenizer/spiece.nosuch
+finish
