@@ -9,7 +9,9 @@ typedef int cmd_fn(int argc, char **argv); /* argv[0] is the subcommand's name *
 
 /* Name and one line of help, in the order a newcomer meets them. */
 #define PL_COMMANDS(X) \
+    X(demo, "train on real pairs, draw, and say how well it went") \
     X(train, "train a text-to-image transformer on shards of captions and codes") \
+    X(generate, "draw pictures from captions") \
     X(tokenize, "text to the run's token ids, and back") \
     X(prepare, "pictures with captions into shards of codes") \
     X(show, "look inside a shard, a checkpoint, a tokenizer") \

@@ -174,7 +174,7 @@ static int write_all(const struct wishes *w, const struct pl_image *images, cons
     for (size_t i = 0; i < total && !rc; i++) {
         size_t caption = i / (size_t)w->n;
         json_t *entry, *numbers = json_array();
-        char name[80];
+        char name[120];
         file_name(name, sizeof name, caption, (int64_t)(i % (size_t)w->n), w->n, w->caption[caption]);
         path = pl_path_join(w->out, name);
         rc = path ? pl_image_write_png(path, &images[i], err) : pl_fail(err, PL_ENOMEM, "no memory");

@@ -45,12 +45,16 @@ void pl_backend_ref(struct pl_backend *be)
     };
 }
 
-/* OpenBLAS reads these once, while it is being loaded. Exported by some environments, they turn
- * its best kernels off (paper/speed.md), and nobody who runs a peer means that. */
-static void forget_blas_overrides(void)
+/* What libraries of a backend read once, while they are being loaded. */
+static void prepare_environment(void)
 {
+    /* Exported by some environments, these turn OpenBLAS' best kernels off (paper/speed.md), and
+     * nobody who runs a peer means that. */
     unsetenv("OPENBLAS_CORETYPE");
     unsetenv("OPENBLAS_L2_SIZE");
+    /* OpenMP's threads spin while they wait, for ever if nothing else is said: on cores shared with
+     * other programs a step then takes several times as long. A short spin keeps the gain. */
+    if (!getenv("OMP_WAIT_POLICY")) setenv("GOMP_SPINCOUNT", "5000", 0);
 }
 
 static void program_folder(char *folder, size_t size)
@@ -93,7 +97,7 @@ static int open_name(struct pl_backend *be, const char *name, char *why, size_t 
 {
     const char *named = getenv("PL_BACKEND_DIR");
     char folder[PATH_MAX], path[PATH_MAX + 80];
-    forget_blas_overrides();
+    prepare_environment();
     if (strlen(name) > 32) {
         snprintf(why, why_size, "a backend's name has at most 32 characters");
         return PL_EUSE;
@@ -125,7 +129,7 @@ int pl_backend_open(struct pl_backend *be, const char *name, struct pl_err *err)
         return PL_OK;
     }
     if (strchr(name, '/')) {
-        forget_blas_overrides();
+        prepare_environment();
         rc = open_library(be, name, why, sizeof why);
         return rc ? pl_fail(err, rc, "backend %.200s: %.300s", name, why) : PL_OK;
     }
