@@ -62,6 +62,9 @@ int pl_vqgan_config_parse(struct pl_vqgan_config *c, const json_t *json, const c
         if ((rc = get_int(&channels, dd, key, where, err))) return rc;
         if (channels != 3) return pl_fail(err, PL_EUSE, "%s: %s is %d, expected 3", where, key, channels);
     }
+    c->norm_groups = PL_VQ_GROUPS;
+    if (json_object_get(dd, "norm_groups") && (rc = get_int(&c->norm_groups, dd, "norm_groups", where, err)))
+        return rc;
     c->gumbel = json_is_number(kl);
     c->kl_weight = (float)json_number_value(kl);
     if ((rc = pl_vqgan_check(c, &why))) return pl_fail(err, rc, "%s: %.400s", where, why.text);
@@ -84,6 +87,8 @@ json_t *pl_vqgan_config_json(const struct pl_vqgan_config *c)
                            "double_z", 0);
     json_t *out = json_pack("{s:i, s:i, s:o}", "embed_dim", c->embed_dim, "n_embed", c->n_embed,
                             "ddconfig", dd);
+    if (out && c->norm_groups != PL_VQ_GROUPS)
+        json_object_set_new(dd, "norm_groups", json_integer(c->norm_groups));
     if (out && c->gumbel) json_object_set_new(out, "kl_weight", json_real(c->kl_weight));
     return out;
 }

@@ -25,6 +25,8 @@ struct kernels {
     void (*planes)(float *out, long out_step, const float *in, long in_step, int inputs,
                    const int *offset, int taps, const float *w, int add, long length);
     void (*products)(double *sum, const float *dy, long dy_step, const float *const *column, long n);
+    void (*shift)(float *to, const float *from, float add, long n);
+    double (*sum)(const float *x, long n);
     int lanes, side;
 };
 
@@ -119,8 +121,8 @@ struct target {
     const float *bias;
 };
 
-static void deliver(float *y, const struct target *t, const float *buffer, long stride, int step,
-                    int o0, int o1, int r0, int r1)
+static void deliver(float *y, const struct target *t, const struct kernels *k, const float *buffer,
+                    long stride, int step, int o0, int o1, int r0, int r1)
 {
     int q0 = t->left > t->b ? (t->left - t->b + t->s - 1) / t->s : 0;
     for (int o = o0; o < o1; o++)
@@ -130,6 +132,10 @@ static void deliver(float *y, const struct target *t, const float *buffer, long 
         float *to = y + ((size_t)o * (size_t)t->H + (size_t)row) * (size_t)t->W, add;
         if (row < 0 || row >= t->H) continue;
         add = t->bias ? t->bias[o] : 0;
+        if (t->s == 1) {
+            k->shift(to, from + q0, add, least(t->W, step - q0));
+            continue;
+        }
         for (int q = q0, col = t->s * q0 + t->b - t->left; col < t->W && q < step; q++, col += t->s)
             to[col] = from[q] + add;
     }
@@ -149,7 +155,7 @@ static void run_pieces(float *y, long y_image, const struct target *t, const str
         int r0 = (int)(piece / deep % across) * rows, r1 = (int)least(r0 + rows, s->rows);
         int o0 = (int)(piece % deep) * OUTPUTS, o1 = (int)least(o0 + OUTPUTS, s->outs);
         add_up(buffer, stride, s, planes + image * planes_image, o0, o1, r0, r1);
-        deliver(y + image * y_image, t, buffer, stride, s->step, o0, o1, r0, r1);
+        deliver(y + image * y_image, t, s->k, buffer, stride, s->step, o0, o1, r0, r1);
     }
 }
 
@@ -324,8 +330,7 @@ int fast_conv_dw(float *dw, float *db, const float *dy, const float *x, const st
             for (long j = (long)o * c->C * taps; j < (long)(o + 1) * c->C * taps; j++)
                 dw[j] = (float)(dw[j] + acc[j]);
             for (int b = 0; db && b < c->B; b++)
-                for (long j = 0; j < (long)H_out * W_out; j++)
-                    sum += dy[b * out + (long)o * H_out * W_out + j];
+                sum += k->sum(dy + b * out + (long)o * H_out * W_out, (long)H_out * W_out);
             if (db) db[o] = (float)(db[o] + sum);
         }
     }

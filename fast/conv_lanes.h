@@ -60,4 +60,29 @@ static void ISA(products)(double *sum, const float *dy, long dy_step, const floa
         _Pragma("GCC unroll 6") for (int k = 0; k < SIDE; k++) sum[o * SIDE + k] += (double)total(s[o][k]);
 }
 
-static const struct kernels ISA(kernels) = { ISA(planes), ISA(products), LANES, SIDE };
+/* to = from + add, n places. */
+static void ISA(shift)(float *to, const float *from, float add, long n)
+{
+    long i = 0;
+    for (; i + LANES <= n; i += LANES) store(to + i, load(from + i) + all(add));
+    for (; i < n; i++) to[i] = from[i] + add;
+}
+
+static double ISA(sum)(const float *x, long n)
+{
+    double whole = 0;
+    for (long from = 0; from < n; from += PLACES) {
+        long to = n - from < PLACES ? n : from + PLACES, i = from;
+        vec a = all(0), b = all(0);
+        for (; i + 2 * LANES <= to; i += 2 * LANES) {
+            a += load(x + i);
+            b += load(x + i + LANES);
+        }
+        for (; i < to; i++) whole += x[i];
+        whole += (double)total(a + b);
+    }
+    return whole;
+}
+
+static const struct kernels ISA(kernels) = { ISA(planes), ISA(products), ISA(shift), ISA(sum), LANES,
+                                             SIDE };

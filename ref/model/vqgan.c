@@ -8,10 +8,10 @@
 #include <string.h>
 
 static const struct { const char *name; struct pl_vqgan_config config; } known[] = {
-    { "gumbel_f8", { 128, { 1, 1, 2, 4 }, 4, 2, { 32 }, 1, 256, 256, 256, 8192, 1, 1e-8f } },
-    { "f16_1024", { 128, { 1, 1, 2, 2, 4 }, 5, 2, { 16 }, 1, 256, 256, 256, 1024, 0, 0 } },
-    { "f16_16384", { 128, { 1, 1, 2, 2, 4 }, 5, 2, { 16 }, 1, 256, 256, 256, 16384, 0, 0 } },
-    { "demo", { 32, { 1, 1, 1, 2 }, 4, 1, { 0 }, 0, 64, 32, 16, 256, 0, 0 } },
+    { "gumbel_f8", { 128, { 1, 1, 2, 4 }, 4, 2, { 32 }, 1, 256, 256, 256, 8192, 1, 1e-8f, 32 } },
+    { "f16_1024", { 128, { 1, 1, 2, 2, 4 }, 5, 2, { 16 }, 1, 256, 256, 256, 1024, 0, 0, 32 } },
+    { "f16_16384", { 128, { 1, 1, 2, 2, 4 }, 5, 2, { 16 }, 1, 256, 256, 256, 16384, 0, 0, 32 } },
+    { "demo", { 16, { 1, 2, 3, 4 }, 4, 1, { 0 }, 0, 64, 32, 16, 256, 0, 0, 4 } },
 };
 
 int pl_vqgan_named(struct pl_vqgan_config *config, const char *name, struct pl_err *err)
@@ -39,18 +39,19 @@ int pl_vqgan_check(const struct pl_vqgan_config *c, struct pl_err *err)
     if (!rc) rc = in_range("number of attn_resolutions", c->attns, 0, PL_VQ_LEVELS_MAX, err);
     if (!rc) rc = in_range("resolution", c->resolution, 1, 65536, err);
     if (!rc) rc = in_range("ch", c->ch, 1, 4096, err);
+    if (!rc) rc = in_range("norm_groups", c->norm_groups, 1, 4096, err);
     if (!rc) rc = in_range("z_channels", c->z_channels, 1, 65536, err);
     if (!rc) rc = in_range("embed_dim", c->embed_dim, 1, 65536, err);
     if (!rc) rc = in_range("n_embed", c->n_embed, 1, 1 << 20, err);
     for (int l = 0; !rc && l < c->levels; l++) {
         rc = in_range("ch_mult", c->ch_mult[l], 1, 64, err);
-        if (!rc && (c->ch * c->ch_mult[l] > 8192 || c->ch * c->ch_mult[l] % PL_VQ_GROUPS))
+        if (!rc && (c->ch * c->ch_mult[l] > 8192 || c->ch * c->ch_mult[l] % c->norm_groups))
             rc = pl_fail(err, PL_EUSE, "VQGAN configuration: level %d has %d channels, expected a "
-                         "multiple of %d up to 8192", l, c->ch * c->ch_mult[l], PL_VQ_GROUPS);
+                         "multiple of %d up to 8192", l, c->ch * c->ch_mult[l], c->norm_groups);
     }
-    if (!rc && c->ch % PL_VQ_GROUPS)
+    if (!rc && c->ch % c->norm_groups)
         rc = pl_fail(err, PL_EUSE, "VQGAN configuration: ch is %d, expected a multiple of %d", c->ch,
-                     PL_VQ_GROUPS);
+                     c->norm_groups);
     if (!rc && c->gumbel && c->embed_dim != c->z_channels)
         rc = pl_fail(err, PL_EUSE, "VQGAN configuration: Gumbel codes need embed_dim (%d) equal to "
                      "z_channels (%d)", c->embed_dim, c->z_channels);
@@ -73,7 +74,7 @@ int pl_vqgan_codes(const struct pl_vqgan_config *config, int pixels)
 /* A list under construction: `width` is what the last block gives. */
 struct list {
     struct pl_vq_block *blocks;
-    int count, width;
+    int count, width, groups;
 };
 
 __attribute__((format(printf, 5, 6)))
@@ -81,7 +82,8 @@ static void append(struct list *list, enum pl_vq_kind kind, int out, int K, cons
 {
     struct pl_vq_block *b = &list->blocks[list->count++];
     va_list args;
-    *b = (struct pl_vq_block){ .kind = kind, .in = list->width, .out = out, .K = K };
+    *b = (struct pl_vq_block){ .kind = kind, .in = list->width, .out = out, .K = K,
+                                 .groups = list->groups };
     va_start(args, format);
     vsnprintf(b->name, sizeof b->name, format, args);
     va_end(args);
@@ -122,8 +124,9 @@ static void append_end(struct list *list, const char *side, int out)
 static void build(struct pl_vqgan *m)
 {
     const struct pl_vqgan_config *c = &m->config;
-    struct list e = { .blocks = m->encoder, .width = 3 };
-    struct list d = { .blocks = m->decoder, .width = c->z_channels };
+    struct list e = { .blocks = m->encoder, .width = 3, .groups = c->norm_groups };
+    struct list d = { .blocks = m->decoder, .width = c->z_channels,
+                      .groups = c->norm_groups };
     append(&e, PL_VQ_CONV, c->ch, 3, "encoder.conv_in");
     for (int l = 0; l < c->levels; l++) {
         append_level(&e, c, "encoder.down", l, c->num_res_blocks);

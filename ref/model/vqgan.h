@@ -21,6 +21,7 @@ struct pl_vqgan_config {
     int z_channels, embed_dim, n_embed;
     int gumbel;      /* 0: nearest code */
     float kl_weight; /* Gumbel only */
+    int norm_groups; /* 32; the original has no such setting: fewer let a small codec be narrow */
 };
 
 /* "gumbel_f8" (the run's), "f16_1024", "f16_16384" or "demo". PL_ENOTFOUND for others. */

@@ -99,17 +99,22 @@ static int conv_backward(const struct pass *s, int part, struct pl_maps *dx, con
     return rc;
 }
 
+static int groups(const struct pass *s)
+{
+    return s->block->groups ? s->block->groups : PL_VQ_GROUPS;
+}
+
 static int norm(const struct pass *s, int part, struct pl_maps *y, const struct pl_maps *x)
 {
     return s->be->group_norm(y->at, x->at, weight(s, part), bias(s, part), x->B, x->C, x->H * x->W,
-                             PL_VQ_GROUPS, PL_VQ_EPS);
+                             groups(s), PL_VQ_EPS);
 }
 
 static int norm_backward(const struct pass *s, int part, struct pl_maps *dx, const struct pl_maps *dy,
                          const struct pl_maps *x)
 {
     return s->be->group_norm_backward(dx->at, dweight(s, part), dbias(s, part), dy->at, x->at,
-                                      weight(s, part), x->B, x->C, x->H * x->W, PL_VQ_GROUPS,
+                                      weight(s, part), x->B, x->C, x->H * x->W, groups(s),
                                       PL_VQ_EPS);
 }
 

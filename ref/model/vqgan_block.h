@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-#define PL_VQ_GROUPS 32
+#define PL_VQ_GROUPS 32 /* of a norm, in every published model */
 #define PL_VQ_EPS 1e-6f
 
 /* A feature map (B,C,H,W) in the backend's memory. */
@@ -33,6 +33,7 @@ enum pl_vq_kind {
 struct pl_vq_block {
     enum pl_vq_kind kind;
     int in, out, K;  /* channels; K for CONV, else ignored */
+    int groups;      /* of its norms; 0: PL_VQ_GROUPS */
     char name[64];   /* "encoder.down.0.block.1": its parameters' prefix; "" has none */
     size_t param[5]; /* index of each part's weight, in the order of declaration; its bias follows */
 };
