@@ -44,7 +44,7 @@ LIB_O     = $(call obj,$(REF_C) $(DATA_C) $(NET_C)) $(GEN_C:.c=.o)
 PROGRAM_O = $(call obj,$(CMD_C) $(CONFORM_C))
 
 .DEFAULT_GOAL := all
-.PHONY: all ref fast demo demo-pictures demo-data test unit conform fuzz sanitize bench install uninstall deps \
+.PHONY: all ref fast demo demo-pictures demo-data demo-codec test unit conform fuzz sanitize bench install uninstall deps \
 	test-deps data-deps clean help
 
 all: $(BUILD)/potluck fast $(BUILD)/libpotluck.so ## the program, the fast backend, the library
@@ -140,6 +140,15 @@ demo-data: demo-pictures ## draw the demo's pictures and encode them anew (needs
 $(BUILD)/draw_emoji: data/demo/draw_emoji.c data/demo/hold_out.c data/demo/hold_out.h $(BUILD)/libpotluck.a
 	$(CC) $(filter-out -MMD -MP,$(ALLFLAGS)) -o $@ $(filter %.c,$^) $$(pkg-config --cflags freetype2 harfbuzz) $(BUILD)/libpotluck.a \
 	  $$(pkg-config --libs freetype2 harfbuzz) $(LIBS)
+
+# The demo's codec, 64 x 64 pixels to 8 x 8 codes of 256. On another kind of CPU sums are taken in
+# another order, so the bytes differ from the shipped file's, its quality does not. A new codec
+# needs new shards: make demo-data.
+CODEC_STEPS ?= 10000
+demo-codec: all demo-pictures ## train the demo's picture codec anew (half an hour on one core)
+	$(BUILD)/potluck vqgan train --data $(BUILD)/demo/images --config demo --steps $(CODEC_STEPS) \
+	  --batch 4 --lr 0.0025 --seed 1 --out $(BUILD)/demo/codec.safetensors --sheet $(BUILD)/demo/codec.png
+	@echo "to ship it: cp $(BUILD)/demo/codec.safetensors data/demo/"
 
 # --- set-up, installation --------------------------------------------------------------------
 
