@@ -44,7 +44,7 @@ LIB_O     = $(call obj,$(REF_C) $(DATA_C) $(NET_C)) $(GEN_C:.c=.o)
 PROGRAM_O = $(call obj,$(CMD_C) $(CONFORM_C))
 
 .DEFAULT_GOAL := all
-.PHONY: all ref fast demo demo-pictures demo-data demo-codec test unit conform fuzz sanitize bench install uninstall deps \
+.PHONY: all ref fast demo demo-pictures demo-data demo-codec test unit conform fuzz interop sanitize bench install uninstall deps \
 	test-deps data-deps clean help
 
 all: $(BUILD)/potluck fast $(BUILD)/libpotluck.so ## the program, the fast backend, the library
@@ -58,7 +58,7 @@ $(BUILD)/gen/%.pb-c.c $(BUILD)/gen/%.pb-c.h: %.proto
 	protoc-c --c_out=$(BUILD)/gen $<
 $(BUILD)/gen/%.o: $(BUILD)/gen/%.c
 	$(CC) $(filter-out -W%,$(ALLFLAGS)) $(PKG_FLAGS) -c -o $@ $<
-$(call obj,$(NET_C) $(CMD_C) $(CONFORM_C) $(UNIT_C)): | $(GEN_H)
+$(call obj,$(NET_C) $(CMD_C) $(CONFORM_C) $(UNIT_C) test/interop/peer.c): | $(GEN_H)
 
 $(BUILD)/libpotluck.a: $(LIB_O)
 	@rm -f $@
@@ -96,6 +96,14 @@ $(BUILD)/test/%: $(BUILD)/obj/test/unit/%.o $(BUILD)/libpotluck.a
 	@mkdir -p $(@D)
 	$(CC) $(SANITIZE) -o $@ $(filter %.o,$^) $(BUILD)/libpotluck.a -lcmocka $(LDWRAP) $(LIBS)
 $(BUILD)/test/memory: LDWRAP = $(foreach f,malloc calloc realloc aligned_alloc strdup,-Wl,--wrap=$(f))
+
+# Real hivemind peers beside ours: the scripts need Python 3 and what test/interop/requirements.txt
+# names. Without Python, pip or the internet they are skipped, and say so.
+interop: all $(BUILD)/interop/peer ## our peers among real hivemind peers (installs them in build/venv)
+	@BUILD=$(BUILD) sh test/interop/run.sh
+$(BUILD)/interop/%: $(BUILD)/obj/test/interop/%.o $(BUILD)/libpotluck.a
+	@mkdir -p $(@D)
+	$(CC) $(SANITIZE) -o $@ $(filter %.o,$^) $(BUILD)/libpotluck.a $(LIBS)
 
 conform: all ## golden values and pair tests against BACKEND=ref|fast|auto|./mine.so
 	$(BUILD)/potluck conform --golden test/golden --backend $(BACKEND)

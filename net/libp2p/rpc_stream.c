@@ -10,6 +10,9 @@
 #include <string.h>
 
 #define SMALL 4096 /* such messages travel with their header in one piece */
+/* A server that ends before the caller has is answered with a broken pipe in the original's client: its
+ * end waits this long for the caller's, which is usually right behind the request. */
+#define FIN_WAIT 0.25 /* s */
 
 struct rpc_stream {
     struct host *host;
@@ -18,8 +21,9 @@ struct rpc_stream {
     int server;
     int in_ended, out_ended; /* the other side's messages have all come; ours have been sent */
     int busy, closed;        /* in one of the owner's callbacks; closed from there */
+    int orphan;              /* its owner is done with it, the other side is not */
     size_t message_max, credit;
-    struct timer deadline, again; /* again: reads on after credit was given */
+    struct timer deadline, again, fin; /* again: reads on after credit was given */
     double deadline_s;
     struct rpc_stream_events events;
     void *context;
@@ -29,6 +33,7 @@ static void free_stream(struct rpc_stream *s)
 {
     timer_stop(&s->deadline);
     timer_stop(&s->again);
+    timer_stop(&s->fin);
     if (s->channel && !s->server && s->in_ended) channel_finish(s->channel); /* complete: no reset */
     channel_close(s->channel);
     free(s);
@@ -67,11 +72,32 @@ static void restart_deadline(struct rpc_stream *s)
         timer_start(host_loop(s->host), &s->deadline, s->deadline_s, on_deadline, s);
 }
 
+static void send_fin(struct rpc_stream *s)
+{
+    timer_stop(&s->fin);
+    if (s->channel) channel_finish(s->channel);
+}
+
+static void on_fin(void *context)
+{
+    struct rpc_stream *s = context;
+    send_fin(s);
+    if (s->orphan) free_stream(s);
+}
+
+/* The server has sent everything. */
+static void end_server(struct rpc_stream *s)
+{
+    s->out_ended = 1;
+    if (s->in_ended || timer_start(host_loop(s->host), &s->fin, FIN_WAIT, on_fin, s)) send_fin(s);
+}
+
 /* All of the other side's messages have come. 1: the stream is gone. */
 static int ended(struct rpc_stream *s)
 {
     s->in_ended = 1;
     timer_stop(&s->deadline);
+    if (s->server && s->out_ended) send_fin(s);
     s->busy++;
     if (s->events.end) s->events.end(s->context, s);
     return left(s);
@@ -97,7 +123,7 @@ static void on_eof(struct rpc_stream *s, size_t rest)
 {
     if (rest) fail(s, PL_EIO, "the stream ends within a message");
     else if (!s->server) ended(s);
-    else if (!s->out_ended) fail(s, PL_EIO, "the caller has given up");
+    else if (s->orphan || !s->out_ended) fail(s, PL_EIO, "the caller has given up");
 }
 
 static void on_readable(void *context, struct channel *c)
@@ -233,12 +259,13 @@ void rpc_end(struct rpc_stream *s)
 {
     struct bytes out = { 0 };
     if (!s->channel || s->out_ended) return;
-    s->out_ended = 1;
     if (s->server) {
-        channel_finish(s->channel);
-    } else if (!rpc_header_put(&out, RPC_END, 0)) { /* a FIN would be taken for giving up */
-        channel_write(s->channel, bytes_at(&out), bytes_length(&out));
+        end_server(s);
+        return;
     }
+    s->out_ended = 1;
+    if (!rpc_header_put(&out, RPC_END, 0)) /* a FIN would be taken for giving up */
+        channel_write(s->channel, bytes_at(&out), bytes_length(&out));
     bytes_clear(&out);
 }
 
@@ -249,13 +276,42 @@ void rpc_fail(struct rpc_stream *s, const char *text)
     if (!s->channel || s->out_ended) return;
     if (!rpc_error_put(&out, text)) channel_write(s->channel, bytes_at(&out), bytes_length(&out));
     bytes_clear(&out);
-    s->out_ended = 1;
-    channel_finish(s->channel);
+    end_server(s);
+}
+
+static void discard_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    (void)context;
+    (void)s;
+    (void)data;
+    (void)n;
+}
+
+static void discard_end(void *context, struct rpc_stream *s)
+{
+    (void)context;
+    s->closed = 1; /* freed when the callback returns */
+}
+
+static void discard_failure(void *context, struct rpc_stream *s, int status, const char *why)
+{
+    (void)status;
+    (void)why;
+    discard_end(context, s);
 }
 
 void rpc_close(struct rpc_stream *s)
 {
+    static const struct rpc_stream_events discard = { discard_message, discard_end, discard_failure,
+                                                      NULL };
     if (!s) return;
+    if (s->server && s->out_ended && !s->in_ended && s->channel) {
+        rpc_listen(s, &discard, NULL);
+        rpc_deadline(s, 0);
+        s->credit = RPC_ALWAYS;
+        s->orphan = 1;
+        return;
+    }
     s->closed = 1;
     if (!s->busy) free_stream(s);
 }

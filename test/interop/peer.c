@@ -1,0 +1,472 @@
+/* peer.c - a C peer for the interop tests: serves a few RPCs, or calls the same RPCs of another peer.
+ *
+ *   peer [--listen MULTIADDR] [--identity FILE] [--security noise|tls] [--client-mode] [--relay]
+ *        [--join MULTIADDR]... [--call PEERID|MULTIADDR]
+ *
+ * Prints JSON lines: {"event":"listening","multiaddr":...} first. Without --call it runs until its
+ * standard input ends. With it, each step is a line {"event":"step","name":...,"ok":true|false,...}
+ * and the exit status is 0 only if every step was ok.
+ *
+ * Served: Test.square (unary: a number's square; 13 fails), Test.echo (unary), Test.count (a number in,
+ * that many out), Test.total (numbers in, their sum out), Test.mirror (messages, each sent back). */
+#include "../../net/libp2p/conn.h"
+#include "../../net/libp2p/ping.h"
+#include "../../net/libp2p/rpc.h"
+
+#include <jansson.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MESSAGE_MAX (8u << 20)
+
+static struct host *host;
+static struct loop *loop;
+
+static void say(json_t *line)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    char *text = json_dumps(line, JSON_COMPACT);
+    pthread_mutex_lock(&lock);
+    puts(text);
+    fflush(stdout);
+    pthread_mutex_unlock(&lock);
+    free(text);
+    json_decref(line);
+}
+
+/* --- messages with one number: field 1, a varint --- */
+
+static int64_t number_of(const uint8_t *data, size_t n)
+{
+    struct cursor c = { data, n };
+    uint64_t key, value = 0;
+    if (n && (get_varint(&c, &key) || key != 8 || get_varint(&c, &value))) return -1;
+    return (int64_t)value;
+}
+
+static size_t number_message(uint8_t out[16], int64_t x)
+{
+    struct bytes b = { 0 };
+    size_t n;
+    bytes_u8(&b, 8);
+    bytes_varint(&b, (uint64_t)x);
+    n = bytes_length(&b);
+    memcpy(out, bytes_at(&b), n);
+    bytes_clear(&b);
+    return n;
+}
+
+static void send_number(struct rpc_stream *s, int64_t x)
+{
+    uint8_t raw[16];
+    rpc_send(s, raw, number_message(raw, x));
+}
+
+/* --- served --- */
+
+static void square(void *context, struct rpc_call *call, const uint8_t *data, size_t n)
+{
+    int64_t x = number_of(data, n);
+    uint8_t raw[16];
+    (void)context;
+    if (x == 13) rpc_reply_error(call, "ValueError('thirteen')");
+    else rpc_reply(call, raw, number_message(raw, x * x));
+}
+
+static void echo(void *context, struct rpc_call *call, const uint8_t *data, size_t n)
+{
+    (void)context;
+    rpc_reply(call, data, n);
+}
+
+struct sum {
+    int64_t total;
+};
+
+static void gone(void *context, struct rpc_stream *s, int status, const char *why)
+{
+    (void)status;
+    (void)why;
+    free(context);
+    rpc_close(s);
+}
+
+static void count_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    int64_t x = number_of(data, n);
+    (void)context;
+    for (int64_t i = 0; i < x; i++) send_number(s, i);
+    if (x == 13) rpc_fail(s, "thirteen");
+    else rpc_end(s);
+}
+
+static void total_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    (void)s;
+    ((struct sum *)context)->total += number_of(data, n);
+}
+
+static void total_end(void *context, struct rpc_stream *s)
+{
+    send_number(s, ((struct sum *)context)->total);
+    rpc_end(s);
+    free(context);
+    rpc_close(s);
+}
+
+static void mirror_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    (void)context;
+    rpc_send(s, data, n);
+}
+
+static void end_too(void *context, struct rpc_stream *s)
+{
+    free(context);
+    rpc_end(s);
+    rpc_close(s);
+}
+
+static const struct rpc_stream_events count_events = { count_message, end_too, gone, NULL };
+static const struct rpc_stream_events total_events = { total_message, total_end, gone, NULL };
+static const struct rpc_stream_events mirror_events = { mirror_message, end_too, gone, NULL };
+
+static void opened(void *context, struct rpc_stream *s)
+{
+    struct sum *sum = calloc(1, sizeof *sum);
+    rpc_listen(s, context, sum);
+}
+
+static void serve(void *context)
+{
+    (void)context;
+    rpc_serve_unary(host, "Test.square", square, NULL);
+    rpc_serve_unary(host, "Test.echo", echo, NULL);
+    rpc_serve_stream(host, "Test.count", MESSAGE_MAX, opened, (void *)(uintptr_t)&count_events);
+    rpc_serve_stream(host, "Test.total", MESSAGE_MAX, opened, (void *)(uintptr_t)&total_events);
+    rpc_serve_stream(host, "Test.mirror", MESSAGE_MAX, opened, (void *)(uintptr_t)&mirror_events);
+}
+
+/* --- calls, one after the other --- */
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int done, good;
+    struct peer_id peer;
+    struct multiaddr at;
+    char note[600];
+    uint8_t *blob;
+    size_t blob_bytes;
+    int64_t sum, messages, sent;
+} step = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+
+static void step_done(int good, const char *note)
+{
+    pthread_mutex_lock(&step.lock);
+    step.done = 1;
+    step.good = good;
+    snprintf(step.note, sizeof step.note, "%s", note ? note : "");
+    pthread_cond_signal(&step.changed);
+    pthread_mutex_unlock(&step.lock);
+}
+
+/* Runs one step on the loop's thread and waits for it. */
+static int run(const char *name, loop_fn *fn)
+{
+    double began = pl_seconds();
+    json_t *line;
+    step.done = step.good = 0;
+    step.sum = step.messages = step.sent = 0;
+    loop_post(loop, fn, NULL);
+    pthread_mutex_lock(&step.lock);
+    while (!step.done) pthread_cond_wait(&step.changed, &step.lock);
+    pthread_mutex_unlock(&step.lock);
+    line = json_pack("{s:s,s:s,s:b,s:f}", "event", "step", "name", name, "ok", step.good, "ms",
+                     1e3 * (pl_seconds() - began));
+    if (step.note[0]) json_object_set_new(line, "note", json_string(step.note));
+    say(line);
+    return step.good;
+}
+
+static void on_connected(void *context, int status, const struct peer_id *peer,
+                         const struct pl_err *err)
+{
+    (void)context;
+    step.peer = *peer;
+    step_done(status == PL_OK, status ? err->text : NULL);
+}
+
+static void dial(void *context)
+{
+    (void)context;
+    if (!host_dial(host, &step.at, 20, on_connected, NULL)) step_done(0, "no memory");
+}
+
+static void find(void *context)
+{
+    (void)context;
+    if (!host_connect(host, &step.peer, 40, on_connected, NULL)) step_done(0, "no memory");
+}
+
+static void on_ping(void *context, int status, double rtt_s, const char *why)
+{
+    (void)context;
+    (void)rtt_s;
+    step_done(status == PL_OK, why);
+}
+
+static void ping(void *context)
+{
+    (void)context;
+    if (ping_peer(host, &step.peer, 10, on_ping, NULL)) step_done(0, "no memory");
+}
+
+static void on_square(void *context, const struct rpc_result *r)
+{
+    (void)context;
+    step_done(r->status == PL_OK && number_of(r->data, r->n) == 49, r->error);
+}
+
+static void on_thirteen(void *context, const struct rpc_result *r)
+{
+    (void)context;
+    step_done(r->status == PL_EPROTO && strstr(r->error, "thirteen") != NULL, r->error);
+}
+
+static void on_unknown(void *context, const struct rpc_result *r)
+{
+    (void)context;
+    step_done(r->status == PL_ENOTFOUND, r->error);
+}
+
+static void on_blob(void *context, const struct rpc_result *r)
+{
+    (void)context;
+    step_done(r->status == PL_OK && r->n == step.blob_bytes && !memcmp(r->data, step.blob, r->n),
+              r->error);
+}
+
+static void call_number(const char *name, int64_t x, rpc_done *done)
+{
+    uint8_t raw[16];
+    size_t n = number_message(raw, x);
+    if (!rpc_call_unary(host, &step.peer, name, raw, n, 20, done, NULL)) step_done(0, "no memory");
+}
+
+static void call_square(void *context)
+{
+    (void)context;
+    call_number("Test.square", 7, on_square);
+}
+
+static void call_thirteen(void *context)
+{
+    (void)context;
+    call_number("Test.square", 13, on_thirteen);
+}
+
+static void call_unknown(void *context)
+{
+    (void)context;
+    call_number("Test.unknown", 1, on_unknown);
+}
+
+static void call_echo(void *context)
+{
+    (void)context;
+    if (!rpc_call_unary(host, &step.peer, "Test.echo", step.blob, step.blob_bytes, 20, on_blob, NULL))
+        step_done(0, "no memory");
+}
+
+static void stream_failed(void *context, struct rpc_stream *s, int status, const char *why)
+{
+    (void)status;
+    step_done(context != NULL && strstr(why, "thirteen") != NULL, why);
+    rpc_close(s);
+}
+
+static void add_number(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    (void)context;
+    (void)s;
+    step.sum += number_of(data, n);
+    step.messages++;
+}
+
+static void count_over(void *context, struct rpc_stream *s)
+{
+    step_done(!context && step.messages == 100 && step.sum == 4950, NULL);
+    rpc_close(s);
+}
+
+static void total_over(void *context, struct rpc_stream *s)
+{
+    (void)context;
+    step_done(step.messages == 1 && step.sum == 5050, NULL);
+    rpc_close(s);
+}
+
+static void mirrored(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    (void)context;
+    (void)s;
+    step.messages += n == step.blob_bytes && !memcmp(data, step.blob, n);
+}
+
+static void mirror_over(void *context, struct rpc_stream *s)
+{
+    (void)context;
+    step_done(step.messages == 8, NULL);
+    rpc_close(s);
+}
+
+static void mirror_more(void *context, struct rpc_stream *s)
+{
+    (void)context;
+    while (step.sent < 8 && !rpc_queued(s)) {
+        step.sent++;
+        rpc_send(s, step.blob, step.blob_bytes);
+    }
+    if (step.sent == 8 && !rpc_queued(s)) rpc_end(s);
+}
+
+static struct rpc_stream *open_stream(const char *name, const struct rpc_stream_events *events,
+                                      void *context)
+{
+    struct rpc_stream *s = rpc_open(host, &step.peer, name, MESSAGE_MAX, 20, events, context);
+    if (!s) step_done(0, "no memory");
+    else rpc_deadline(s, 20);
+    return s;
+}
+
+static void call_count(void *context)
+{
+    static const struct rpc_stream_events events = { add_number, count_over, stream_failed, NULL };
+    struct rpc_stream *s = open_stream("Test.count", &events, NULL);
+    (void)context;
+    if (!s) return;
+    send_number(s, 100);
+    rpc_end(s);
+}
+
+static void call_count_thirteen(void *context)
+{
+    static const struct rpc_stream_events events = { add_number, count_over, stream_failed, NULL };
+    static int expected;
+    struct rpc_stream *s = open_stream("Test.count", &events, &expected);
+    (void)context;
+    if (!s) return;
+    send_number(s, 13);
+    rpc_end(s);
+}
+
+static void call_total(void *context)
+{
+    static const struct rpc_stream_events events = { add_number, total_over, stream_failed, NULL };
+    struct rpc_stream *s = open_stream("Test.total", &events, NULL);
+    (void)context;
+    if (!s) return;
+    for (int i = 1; i <= 100; i++) send_number(s, i);
+    rpc_end(s);
+}
+
+static void call_mirror(void *context)
+{
+    static const struct rpc_stream_events events = { mirrored, mirror_over, stream_failed,
+                                                     mirror_more };
+    struct rpc_stream *s = open_stream("Test.mirror", &events, NULL);
+    (void)context;
+    if (s) mirror_more(NULL, s);
+}
+
+static int call_all(void)
+{
+    int good = run("square", call_square);
+    good &= run("error", call_thirteen);
+    good &= run("unknown", call_unknown);
+    good &= run("echo", call_echo);
+    good &= run("count", call_count);
+    good &= run("stream error", call_count_thirteen);
+    good &= run("total", call_total);
+    good &= run("mirror", call_mirror);
+    return good & run("ping", ping);
+}
+
+/* A runtime.Tensor whose field 1, buffer, is `n` bytes: both sides can parse it. */
+static void make_blob(size_t n)
+{
+    struct bytes b = { 0 };
+    bytes_u8(&b, 1 << 3 | 2);
+    bytes_varint(&b, n);
+    for (size_t i = 0; i < n; i++) bytes_u8(&b, (uint8_t)(i * 2654435761u >> 13));
+    step.blob = b.data;
+    step.blob_bytes = bytes_length(&b);
+}
+
+static void print_addresses(void *context)
+{
+    struct multiaddr list[HOST_LISTEN_MAX];
+    size_t n = host_addresses(host, list, PL_COUNT(list));
+    char text[MULTIADDR_TEXT_MAX], id[PEER_ID_TEXT_MAX];
+    (void)context;
+    peer_id_text(id, host_id(host));
+    text[0] = 0;
+    if (n) multiaddr_text(text, &list[0]);
+    say(json_pack("{s:s,s:s,s:s}", "event", "listening", "multiaddr", text, "peer_id", id));
+}
+
+int main(int argc, char **argv)
+{
+    struct host_options o = { 0 };
+    struct identity me = { 0 };
+    struct pl_err err = { "" };
+    const char *listen[HOST_LISTEN_MAX], *identity = NULL, *call = NULL, *join[16];
+    size_t joins = 0;
+    int good = 1;
+    o.listen = listen;
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : "";
+        if (!strcmp(argv[i], "--client-mode")) { o.client_mode = 1; continue; }
+        if (!strcmp(argv[i], "--relay")) { o.relay = 1; continue; }
+        if (!strcmp(argv[i], "--listen") && o.listen_count < PL_COUNT(listen))
+            listen[o.listen_count++] = value;
+        else if (!strcmp(argv[i], "--identity")) identity = value;
+        else if (!strcmp(argv[i], "--security"))
+            o.securities = strcmp(value, "tls") ? CONN_NOISE : CONN_TLS;
+        else if (!strcmp(argv[i], "--join") && joins < PL_COUNT(join)) join[joins++] = value;
+        else if (!strcmp(argv[i], "--call")) call = value;
+        else return fprintf(stderr, "peer: unknown option %s\n", argv[i]), 2;
+        i++;
+    }
+    if (identity ? identity_file(&me, identity, &err) : identity_make(&me, KEY_ED25519, &err))
+        return fprintf(stderr, "peer: %s\n", err.text), 1;
+    o.me = &me;
+    if (loop_open(&loop, &err) || host_open(&host, loop, &o, &err))
+        return fprintf(stderr, "peer: %s\n", err.text), 1;
+    loop_call(loop, serve, NULL);
+    loop_call(loop, print_addresses, NULL);
+    make_blob(3 << 20);
+    for (size_t i = 0; i < joins && good; i++) {
+        good = !multiaddr_from_text(&step.at, join[i], &err);
+        if (good) good = run("join", dial);
+    }
+    if (call && good) {
+        if (call[0] == '/') {
+            good = !multiaddr_from_text(&step.at, call, &err) && run("dial", dial);
+        } else {
+            good = !peer_id_from_text(&step.peer, call, strlen(call)) && run("find", find);
+        }
+        if (good) good = call_all();
+    }
+    if (!call)
+        while (getchar() != EOF) {}
+    host_close(host);
+    loop_close(loop);
+    identity_clear(&me);
+    free(step.blob);
+    return good ? 0 : 1;
+}

@@ -1,0 +1,241 @@
+"""Calls between C peers and real hivemind peers (p2pd), both ways, over each encryption.
+
+usage: rpc.py POTLUCK      (the program; interop/peer lies beside it)
+Prints one JSON line a step, ends with a summary; exit status 0 if every step worked.
+"""
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import warnings
+
+os.environ.setdefault("HIVEMIND_LOGLEVEL", "CRITICAL")  # handlers fail on purpose here
+warnings.filterwarnings("ignore")
+
+from hivemind.p2p import P2P, PeerID  # noqa: E402
+from hivemind.p2p.p2p_daemon_bindings.utils import P2PHandlerError  # noqa: E402
+from hivemind.proto import runtime_pb2, test_pb2  # noqa: E402
+
+PROGRAM = os.path.join(os.path.dirname(os.path.abspath(sys.argv[1])), "interop", "peer")
+BLOB = runtime_pb2.Tensor(buffer=bytes(i * 2654435761 >> 13 & 255 for i in range(3 << 20)))
+failed = 0
+
+
+def step(name, good, note=""):
+    global failed
+    failed += not good
+    print(json.dumps({"event": "step", "name": name, "ok": bool(good), "note": str(note)}), flush=True)
+
+
+class CPeer:
+    """A C peer that serves, until it is left."""
+
+    def __init__(self, *options):
+        command = [PROGRAM, "--listen", "/ip4/127.0.0.1/tcp/0", *options]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        first = json.loads(self.process.stdout.readline())
+        self.multiaddr, self.id = first["multiaddr"], PeerID.from_base58(first["peer_id"])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.stdin.close()
+        self.process.wait(10)
+
+
+async def numbers(n):
+    for i in range(n):
+        yield test_pb2.TestRequest(number=i + 1)
+
+
+async def messages(n):
+    for _ in range(n):
+        yield BLOB
+
+
+async def call_all(p2p, to, prefix):
+    """Everything that the C peer's own calls try, from Python."""
+
+    async def attempt(name, coroutine):
+        try:
+            step(f"{prefix}: {name}", *await asyncio.wait_for(coroutine, 30))
+        except Exception as e:
+            step(f"{prefix}: {name}", False, f"{type(e).__name__}: {e}")
+
+    async def square():
+        reply = await p2p.call_protobuf_handler(to, "Test.square", test_pb2.TestRequest(number=7), test_pb2.TestResponse)
+        return reply.number == 49, reply.number
+
+    async def error():
+        try:
+            await p2p.call_protobuf_handler(to, "Test.square", test_pb2.TestRequest(number=13), test_pb2.TestResponse)
+        except P2PHandlerError as e:
+            return "thirteen" in str(e), e
+        return False, "no error came"
+
+    async def unknown():
+        try:
+            await p2p.call_protobuf_handler(to, "Test.unknown", test_pb2.TestRequest(number=1), test_pb2.TestResponse)
+        except Exception as e:
+            return True, type(e).__name__
+        return False, "no error came"
+
+    async def echo():
+        reply = await p2p.call_protobuf_handler(to, "Test.echo", BLOB, runtime_pb2.Tensor)
+        return reply == BLOB, ""
+
+    async def many():
+        async def one(i):
+            request = test_pb2.TestRequest(number=i)
+            return (await p2p.call_protobuf_handler(to, "Test.square", request, test_pb2.TestResponse)).number == i * i
+
+        got = await asyncio.gather(*(one(i) for i in range(100, 300)))
+        return all(got), f"{sum(got)} of {len(got)}"
+
+    async def count():
+        stream = await p2p.iterate_protobuf_handler(to, "Test.count", test_pb2.TestRequest(number=100), test_pb2.TestResponse)
+        got = [m.number async for m in stream]
+        return got == list(range(100)), ""
+
+    async def stream_error():
+        try:
+            stream = await p2p.iterate_protobuf_handler(to, "Test.count", test_pb2.TestRequest(number=13), test_pb2.TestResponse)
+            [m async for m in stream]
+        except P2PHandlerError as e:
+            return "thirteen" in str(e), e
+        return False, "no error came"
+
+    async def total():
+        reply = await p2p.call_protobuf_handler(to, "Test.total", numbers(100), test_pb2.TestResponse)
+        return reply.number == 5050, reply.number
+
+    async def mirror():
+        stream = await p2p.iterate_protobuf_handler(to, "Test.mirror", messages(8), runtime_pb2.Tensor)
+        got = [m == BLOB async for m in stream]
+        return got == [True] * 8, ""
+
+    for test in square, error, unknown, echo, many, count, stream_error, total, mirror:
+        await attempt(test.__name__.replace("_", " "), test())
+
+
+async def until_found(p2p, to):
+    """Identify runs by itself after connecting; before it is done nobody can say where a peer is."""
+    for _ in range(50):
+        try:
+            await p2p.call_protobuf_handler(to, "Test.square", test_pb2.TestRequest(number=1), test_pb2.TestResponse)
+            return
+        except Exception:
+            await asyncio.sleep(0.2)
+
+
+async def serve(p2p):
+    """The same RPCs that the C peer serves."""
+
+    async def square(request, _):
+        if request.number == 13:
+            raise ValueError("thirteen")
+        return test_pb2.TestResponse(number=request.number**2)
+
+    async def echo(request, _):
+        return request
+
+    async def count(request, _):
+        for i in range(request.number):
+            yield test_pb2.TestResponse(number=i)
+        if request.number == 13:
+            raise ValueError("thirteen")
+
+    async def total(requests, _):
+        return test_pb2.TestResponse(number=sum([r.number async for r in requests]))
+
+    async def mirror(requests, _):
+        async for r in requests:
+            yield r
+
+    await p2p.add_protobuf_handler("Test.square", square, test_pb2.TestRequest)
+    await p2p.add_protobuf_handler("Test.echo", echo, runtime_pb2.Tensor)
+    await p2p.add_protobuf_handler("Test.count", count, test_pb2.TestRequest, stream_output=True)
+    await p2p.add_protobuf_handler("Test.total", total, test_pb2.TestRequest, stream_input=True)
+    await p2p.add_protobuf_handler("Test.mirror", mirror, runtime_pb2.Tensor, stream_input=True, stream_output=True)
+
+
+async def c_calls(prefix, *options):
+    """A C peer calls, its steps become ours."""
+    process = await asyncio.create_subprocess_exec(PROGRAM, *options, stdout=subprocess.PIPE)
+    out, _ = await asyncio.wait_for(process.communicate(), 120)
+    for line in out.decode().splitlines():
+        line = json.loads(line)
+        if line["event"] == "step":
+            step(f"{prefix}: {line['name']}", line["ok"], line.get("note", ""))
+    step(f"{prefix}: exit status", process.returncode == 0, process.returncode)
+
+
+async def both_ways(name, c_options, tls):
+    """Whoever dialled, each side calls the other on the one connection that there is."""
+    with CPeer(*c_options) as c:
+        p2p = await P2P.create(initial_peers=[c.multiaddr], tls=tls)
+        await serve(p2p)
+        await call_all(p2p, c.id, f"{name}, p2pd dials and calls C")
+        await p2p.shutdown()
+    p2p = await P2P.create(tls=tls)
+    await serve(p2p)
+    where = str((await p2p.get_visible_maddrs())[0])
+    await c_calls(f"{name}, C dials and calls p2pd", *c_options, "--call", where)
+    await p2p.shutdown()
+
+
+async def reverse():
+    """p2pd calls a C peer that only dials, on the connection that this one made."""
+    p2p = await P2P.create()
+    where = str((await p2p.get_visible_maddrs())[0])
+    command = [PROGRAM, "--client-mode", "--join", where]
+    c = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    peer_id = PeerID.from_base58(json.loads(c.stdout.readline())["peer_id"])
+    step("C has joined", json.loads(c.stdout.readline())["ok"])
+    await p2p.wait_for_at_least_n_peers(1)
+    await call_all(p2p, peer_id, "p2pd calls a C peer that only dials")
+    c.stdin.close()
+    c.wait(10)
+    await p2p.shutdown()
+
+
+async def find():
+    """Peers that only know a C peer find one another through it, in every mix."""
+    with CPeer() as hub, CPeer("--join", hub.multiaddr) as other:
+        a = await P2P.create(initial_peers=[hub.multiaddr])
+        b = await P2P.create(initial_peers=[hub.multiaddr])
+        await serve(a)
+        await until_found(b, a.peer_id)
+        await call_all(b, a.peer_id, "p2pd finds p2pd through C")
+        await until_found(b, other.id)
+        await call_all(b, other.id, "p2pd finds C through C")
+        await c_calls("C finds p2pd through C", "--join", hub.multiaddr, "--call", str(a.peer_id))
+        await a.shutdown()
+        await b.shutdown()
+    a, b = await P2P.create(), None
+    where = str((await a.get_visible_maddrs())[0])
+    b = await P2P.create(initial_peers=[where])
+    await serve(b)
+    await asyncio.sleep(1)
+    await c_calls("C finds p2pd through p2pd", "--join", where, "--call", str(b.peer_id))
+    with CPeer("--join", where) as c:
+        await until_found(b, c.id)
+        await call_all(b, c.id, "p2pd finds C through p2pd")
+    await a.shutdown()
+    await b.shutdown()
+
+
+async def main():
+    await both_ways("noise and tls", [], True)
+    await both_ways("noise only", ["--security", "noise"], True)
+    await both_ways("tls only", ["--security", "tls"], True)
+    await both_ways("p2pd without tls", [], False)
+    await reverse()
+    await find()
+    print(json.dumps({"event": "summary", "failed": failed}), flush=True)
+    return 1 if failed else 0
+
+
+sys.exit(asyncio.run(asyncio.wait_for(main(), 600)))
