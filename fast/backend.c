@@ -96,5 +96,11 @@ int pl_backend_v1(struct pl_backend *be)
     be->upsample_backward = fast_upsample_backward;
     be->group_norm = fast_group_norm;
     be->group_norm_backward = fast_group_norm_backward;
+    be->transpose = fast_transpose;
+    be->nearest_code = fast_nearest_code;
+    be->gumbel_code = fast_gumbel_code;
+    be->gumbel_soft = fast_gumbel_soft;
+    be->kl_uniform = fast_kl_uniform;
+    be->gumbel_backward = fast_gumbel_backward;
     return PL_OK;
 }

@@ -8,9 +8,12 @@
     /* one X(name) a line, in the order of the alphabet */ \
     X(attention) \
     X(average) \
+    X(codebook) \
     X(compress) \
+    X(conv) \
     X(embed) \
     X(feedforward) \
+    X(group_norm) \
     X(lamb) \
     X(linear) \
     X(loss) \
