@@ -21,6 +21,12 @@ static const struct { const char *stem; void (*run)(struct golden *, const json_
     { "noise_session", golden_wire_noise_session },
     { "tls_certs", golden_wire_certificates },
     { "yamux", golden_wire_yamux },
+    { "identify", golden_wire_identify },
+    { "kad", golden_wire_kad },
+    { "relay", golden_wire_relay },
+    { "unary", golden_wire_unary },
+    { "streaming", golden_wire_streaming },
+    { "dht_session", golden_wire_dht_session },
 };
 
 int golden_area_wire(struct golden *g, const char *path, const char *stem)
@@ -334,7 +340,7 @@ void golden_wire_multistream(struct golden *g, const json_t *root)
 }
 
 /* The frame's bytes; recordings leave out long bodies of zeros. */
-static int frame_bytes(struct golden *g, const json_t *entry, struct bytes *raw)
+int golden_wire_frame_bytes(struct golden *g, const json_t *entry, struct bytes *raw)
 {
     static const char *const types[] = { "data", "window", "ping", "goaway" };
     const char *type = json_string_value(json_object_get(entry, "type"));
@@ -387,6 +393,19 @@ static void check_frame(struct golden *g, const json_t *entry, const struct byte
     bytes_clear(&out);
 }
 
+/* Whether we dialled in this recording: the dialer's streams are odd. */
+static int we_dialled(struct golden *g, const json_t *frames)
+{
+    size_t i;
+    json_t *frame;
+    json_array_foreach(frames, i, frame) {
+        const char *dir = json_string_value(json_object_get(frame, "dir"));
+        long id = golden_int(g, frame, "stream");
+        if (id && dir && frame_flags(frame) & YAMUX_SYN) return !strcmp(dir, "out") == (id % 2 == 1);
+    }
+    return 1;
+}
+
 /* Our engine on our side of a recorded session: it opens the streams that we opened, reads all that
  * comes, and must find nothing wrong with any frame. */
 struct session {
@@ -409,16 +428,15 @@ static void on_readable(void *context, struct yamux_stream *s)
     yamux_took(&session->y, s, bytes_length(&s->in), &session->out);
 }
 
-static void check_session(struct golden *g, const json_t *entry)
+void golden_wire_replay(struct golden *g, const char *what, const json_t *entry)
 {
     static const struct yamux_events events = { on_opened, on_readable, on_readable };
-    const char *what = json_string_value(json_object_get(entry, "what"));
     struct session session = { .opened = 0 };
     struct pl_err err = { "" };
     size_t i, opened = 0, body = 0;
     json_t *frame;
     int rc = PL_OK;
-    yamux_init(&session.y, 1, &events, &session, 0);
+    yamux_init(&session.y, we_dialled(g, json_object_get(entry, "frames")), &events, &session, 0);
     json_array_foreach(json_object_get(entry, "frames"), i, frame) {
         const char *dir = json_string_value(json_object_get(frame, "dir"));
         int in = dir && !strcmp(dir, "in"), syn = frame_flags(frame) & YAMUX_SYN;
@@ -427,13 +445,13 @@ static void check_session(struct golden *g, const json_t *entry)
         struct yamux_stream *s;
         char name[200];
         snprintf(name, sizeof name, "%.120s frame %zu", what ? what : "session", i);
-        if (!frame_bytes(g, frame, &raw)) break;
+        if (!golden_wire_frame_bytes(g, frame, &raw)) break;
         check_frame(g, frame, &raw, name);
         if (in) {
             if (id && syn) opened++;
             body += bytes_length(&raw) - 12;
             if (!rc) rc = yamux_receive(&session.y, bytes_at(&raw), bytes_length(&raw), &session.out, &err);
-        } else if (id % 2 && syn) {
+        } else if (id && syn) {
             session.y.next_id = (uint32_t)id;
             yamux_open(&session.y, &s, &session.out);
         }
@@ -454,8 +472,9 @@ void golden_wire_yamux(struct golden *g, const json_t *root)
         char what[40];
         struct bytes raw = { 0 };
         snprintf(what, sizeof what, "frame %zu", i);
-        if (frame_bytes(g, entry, &raw)) check_frame(g, entry, &raw, what);
+        if (golden_wire_frame_bytes(g, entry, &raw)) check_frame(g, entry, &raw, what);
         bytes_clear(&raw);
     }
-    json_array_foreach(json_object_get(root, "session"), i, entry) check_session(g, entry);
+    json_array_foreach(json_object_get(root, "session"), i, entry)
+        golden_wire_replay(g, json_string_value(json_object_get(entry, "what")), entry);
 }

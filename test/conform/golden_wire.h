@@ -4,6 +4,9 @@
 
 #include "golden.h"
 #include "../../net/bytes.h"
+#include "../../net/libp2p/kad.h"
+#include "../../net/libp2p/rpc_frame.h"
+#include "../../net/libp2p/yamux.h"
 
 /* Hex text to bytes, appended; PL_EFORMAT for anything else. */
 int wire_hex(struct bytes *out, const char *hex);
@@ -19,5 +22,21 @@ void golden_wire_noise(struct golden *g, const json_t *root);
 void golden_wire_noise_session(struct golden *g, const json_t *root);
 void golden_wire_certificates(struct golden *g, const json_t *root);
 void golden_wire_yamux(struct golden *g, const json_t *root);
+void golden_wire_identify(struct golden *g, const json_t *root);
+void golden_wire_kad(struct golden *g, const json_t *root);
+void golden_wire_relay(struct golden *g, const json_t *root);
+void golden_wire_unary(struct golden *g, const json_t *root);
+void golden_wire_streaming(struct golden *g, const json_t *root);
+void golden_wire_dht_session(struct golden *g, const json_t *root);
+
+/* A recorded frame, its body filled with zeros where the recording leaves it out. */
+int golden_wire_frame_bytes(struct golden *g, const json_t *entry, struct bytes *raw);
+/* Every frame of entry's "frames" is read and written again, and what came goes through our engine. */
+void golden_wire_replay(struct golden *g, const char *what, const json_t *entry);
+/* A message, with or without its length in front, is read and written again. Status of reading. */
+int golden_wire_kad_message(struct golden *g, const char *what, const struct bytes *raw,
+                            struct kad_message *m);
+int golden_wire_unary_message(struct golden *g, const char *what, const struct bytes *raw,
+                              struct rpc_unary *m);
 
 #endif
