@@ -15,6 +15,7 @@ typedef float ISA(loose) __attribute__((vector_size(LANES * 4), aligned(4), may_
 #define all ISA(all)
 #define fma ISA(fma)
 #define larger ISA(larger)
+#define only ISA(only)
 #define keep ISA(keep)
 #define total ISA(total)
 #define largest ISA(largest)
@@ -26,6 +27,26 @@ LANE vec load(const float *p) { return *(const ISA(loose) *)(const void *)p; }
 LANE void store(float *p, vec x) { *(ISA(loose) *)(void *)p = x; }
 
 /* The first n < LANES floats; the other lanes are zero, and memory behind is not touched. */
+#if LANES == 16
+LANE vec load_part(const float *p, int n)
+{
+    return (vec)_mm512_maskz_loadu_ps((__mmask16)((1 << n) - 1), p);
+}
+
+LANE void store_part(float *p, vec x, int n)
+{
+    _mm512_mask_storeu_ps(p, (__mmask16)((1 << n) - 1), (__m512)x);
+}
+#elif LANES == 8
+LANE __m256i ISA(first)(int n)
+{
+    static const int32_t ones[16] = { -1, -1, -1, -1, -1, -1, -1, -1 };
+    return _mm256_loadu_si256((const __m256i *)(const void *)(ones + 8 - n));
+}
+
+LANE vec load_part(const float *p, int n) { return (vec)_mm256_maskload_ps(p, ISA(first)(n)); }
+LANE void store_part(float *p, vec x, int n) { _mm256_maskstore_ps(p, ISA(first)(n), (__m256)x); }
+#else
 LANE vec load_part(const float *p, int n)
 {
     float part[LANES] = { 0 };
@@ -38,6 +59,15 @@ LANE void store_part(float *p, vec x, int n)
     float part[LANES];
     store(part, x);
     memcpy(p, part, (size_t)n * sizeof *p);
+}
+#endif
+
+/* x with zeros in lanes n.. */
+LANE vec only(vec x, int n)
+{
+    ivec lane;
+    for (int i = 0; i < LANES; i++) lane[i] = i;
+    return (vec)((ivec)x & (lane < n));
 }
 
 /* x where the mask's lane is -1, zero where it is 0. */
