@@ -249,7 +249,7 @@ static int open_all(struct demo *d, struct pl_err *err)
 {
     char path[PATH_MAX + 64], codec[PATH_MAX + 64];
     struct pl_dalle_config config;
-    int rc = train_data_add(&d->data, train_data_demo(path, sizeof path, "pairs.parquet"), err);
+    int rc = train_data_add(&d->data, train_data_demo(path, sizeof path, "."), err);
     if (!rc) rc = train_data_without(&d->data, train_data_demo(path, sizeof path, "holdout.txt"), err);
     if (!rc) rc = train_data_tokenizer(&d->data, train_data_demo(path, sizeof path, "t5_2k.model"), err);
     if (!rc) rc = pl_dalle_config_named(&config, "demo", err);

@@ -153,7 +153,7 @@ static int run(struct wishes *w, struct pl_err *err)
     if (compute_open(&be, &w->compute, "train")) return PL_EUSE;
     rc = pl_dalle_config_find(&config, w->config, err);
     if (!rc && !w->data.paths)
-        rc = train_data_add(&w->data, train_data_demo(path, sizeof path, "pairs.parquet"), err);
+        rc = train_data_add(&w->data, train_data_demo(path, sizeof path, "."), err);
     if (!rc)
         rc = train_data_tokenizer(&w->data, w->tokenizer ? w->tokenizer
                                   : train_data_demo(path, sizeof path, "t5_2k.model"), err);
