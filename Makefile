@@ -85,6 +85,12 @@ fast: $(BUILD)/libpl_fast.so ## the OpenMP and OpenBLAS backend
 $(BUILD)/libpl_fast.so: $(call obj,$(FAST_C)) $(call obj,$(filter $(FAST_NEEDS),$(REF_C)))
 	$(CC) -shared -fopenmp $(SANITIZE) -o $@ $^ -lopenblas -lm
 
+# --- the demo --------------------------------------------------------------------------------
+
+demo: deps ## install what is missing, build, train on real pairs, draw pictures (QUICK=1: fewer pairs)
+	@$(MAKE) --no-print-directory -s all
+	$(BUILD)/potluck demo $(if $(QUICK),--quick)
+
 # --- tests -----------------------------------------------------------------------------------
 
 test: test-deps ## install what tests need, build, run every test
@@ -184,6 +190,9 @@ install: all ## into PREFIX (default /usr/local): program, backends, library, he
 	install -m 644 $(BUILD)/libpl_*.so $(DESTDIR)$(PREFIX)/lib/potluck/
 	install -m 644 $(BUILD)/libpotluck.a $(BUILD)/libpotluck.so $(DESTDIR)$(PREFIX)/lib/
 	ln -sf libpotluck.so $(DESTDIR)$(PREFIX)/lib/libpotluck.so.0
+	install -d $(DESTDIR)$(PREFIX)/share/potluck/demo
+	install -m 644 data/demo/*.parquet data/demo/codec.safetensors data/demo/t5_2k.model data/demo/holdout.txt \
+	  data/demo/NOTICE $(DESTDIR)$(PREFIX)/share/potluck/demo/
 	install -m 644 ref/*.h $(DESTDIR)$(PREFIX)/include/potluck/ref/
 	install -m 644 ref/model/*.h $(DESTDIR)$(PREFIX)/include/potluck/ref/model/
 	install -m 644 data/*.h $(DESTDIR)$(PREFIX)/include/potluck/data/
@@ -191,7 +200,7 @@ install: all ## into PREFIX (default /usr/local): program, backends, library, he
 	  '$(PREFIX)' '$(VERSION)' '$(PC_LIBS)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/potluck.pc
 
 uninstall: ## remove what install put there
-	rm -rf $(DESTDIR)$(PREFIX)/bin/potluck $(DESTDIR)$(PREFIX)/lib/potluck $(DESTDIR)$(PREFIX)/include/potluck
+	rm -rf $(addprefix $(DESTDIR)$(PREFIX)/,bin/potluck lib/potluck include/potluck share/potluck)
 	rm -f $(DESTDIR)$(PREFIX)/lib/libpotluck.* $(DESTDIR)$(PREFIX)/lib/pkgconfig/potluck.pc
 
 clean: ## remove everything that was built

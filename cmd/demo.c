@@ -30,8 +30,9 @@ static const char usage[] =
     COMPUTE_USAGE;
 
 #define QUICK_PAIRS 1024
+#define BATCH 32       /* smaller steps, but twice as many of them for the same samples */
 #define QUICK_STEPS 400
-#define FULL_STEPS 1150
+#define FULL_STEPS 1500
 #define DRAWN 64       /* trained captions that are drawn */
 #define MEASURED 1024  /* trained pairs on which the loss is measured */
 
@@ -53,7 +54,7 @@ struct demo {
 static int train(struct demo *d, enum train_end *end, struct pl_err *err)
 {
     struct pl_train_options training = { .optimizer = pl_lamb_options(), .peak = 0.01 };
-    struct train_job job = { .cmd = "demo", .out = d->out, .target_batch = 64, .micro_batch = 64,
+    struct train_job job = { .cmd = "demo", .out = d->out, .target_batch = BATCH, .micro_batch = BATCH,
                              .save_every = 200, .keep = 1, .resume = d->resume };
     struct pl_trainer *trainer = NULL;
     char published[PATH_MAX + 64];
