@@ -158,7 +158,7 @@ $(BUILD)/draw_emoji: data/demo/draw_emoji.c data/demo/hold_out.c data/demo/hold_
 # The demo's codec, 64 x 64 pixels to 8 x 8 codes of 256. On another kind of CPU sums are taken in
 # another order, so the bytes differ from the shipped file's, its quality does not. A new codec
 # needs new shards: make demo-data.
-CODEC_STEPS ?= 10000
+CODEC_STEPS ?= 7000
 demo-codec: all demo-pictures ## train the demo's picture codec anew (half an hour on one core)
 	$(BUILD)/potluck vqgan train --data $(BUILD)/demo/images --config demo --steps $(CODEC_STEPS) \
 	  --batch 4 --lr 0.0025 --seed 1 --out $(BUILD)/demo/codec.safetensors --sheet $(BUILD)/demo/codec.png

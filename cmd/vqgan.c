@@ -38,6 +38,7 @@ static const char usage[] =
     "  --lr X           default 0.001       --float32  store float32, not float16\n";
 
 #define BATCH 16 /* pictures at a time where nothing depends on it */
+#define SAVE_EVERY_S 120
 
 struct options {
     const char *data, *weights, *codes, *out, *sheet, *config, *init, *backend;
@@ -306,7 +307,8 @@ static int train_on(struct pl_vqgan *m, const struct options *o, const struct pl
     struct pl_vqgan_loss loss;
     struct pl_vqgan_fit *f;
     struct pl_err err;
-    int rc;
+    double saved = pl_seconds();
+    int rc, unsaved = 0;
     options.batch = (int)o->batch;
     options.lr = o->lr;
     options.seed = (uint64_t)o->seed;
@@ -319,13 +321,18 @@ static int train_on(struct pl_vqgan *m, const struct options *o, const struct pl
     rc = PL_OK;
     while (!rc && !stopped && pl_vqgan_fit_steps(f) < o->steps) {
         rc = pl_vqgan_fit_step(f, &loss);
-        if (!rc) show_progress(&progress, pl_vqgan_fit_steps(f), o, &loss);
+        if (rc) break;
+        show_progress(&progress, pl_vqgan_fit_steps(f), o, &loss);
+        if (pl_seconds() - saved > SAVE_EVERY_S) { /* a machine that dies costs minutes, not the run */
+            if ((unsaved = pl_vqgan_save(m, o->out, !o->float32, &err))) break;
+            saved = pl_seconds();
+        }
     }
     if (rc == PL_ELIMIT)
         fprintf(stderr, "potluck vqgan: step %lld: the loss is not finite; a smaller --lr may help\n",
                 (long long)pl_vqgan_fit_steps(f));
     else if (rc) fail_status("training", rc);
-    else if (pl_vqgan_save(m, o->out, !o->float32, &err)) rc = fail(&err);
+    else if (unsaved || pl_vqgan_save(m, o->out, !o->float32, &err)) rc = fail(&err);
     else printf("%s after %lld steps, %.0f s\n", o->out, (long long)pl_vqgan_fit_steps(f),
                 pl_seconds() - progress.start);
     pl_vqgan_fit_close(f);
