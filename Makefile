@@ -7,6 +7,7 @@ CLANG    ?= clang
 PREFIX   ?= /usr/local
 BACKEND  ?= auto
 BUILD    ?= build
+JOBS     ?= $(shell nproc)
 OPT      ?= -O2
 CFLAGS   ?= -g
 WARN      = -Wall -Wextra -Wpedantic -Wshadow -Wmissing-prototypes -Wstrict-prototypes
@@ -88,13 +89,13 @@ $(BUILD)/libpl_fast.so: $(call obj,$(FAST_C)) $(call obj,$(filter $(FAST_NEEDS),
 # --- the demo --------------------------------------------------------------------------------
 
 demo: deps ## install what is missing, build, train on real pairs, draw pictures (QUICK=1: fewer pairs)
-	@$(MAKE) --no-print-directory -s all
+	@$(MAKE) --no-print-directory -s -j$(JOBS) all
 	$(BUILD)/potluck demo $(if $(QUICK),--quick)
 
 # --- tests -----------------------------------------------------------------------------------
 
 test: test-deps ## install what tests need, build, run every test
-	@$(MAKE) --no-print-directory all unit-programs
+	@$(MAKE) --no-print-directory -s -j$(JOBS) all unit-programs
 	@BUILD=$(BUILD) CLANG=$(CLANG) sh test/run.sh
 
 unit-programs: $(patsubst test/unit/%.c,$(BUILD)/test/%,$(UNIT_C))
