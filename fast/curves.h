@@ -53,10 +53,15 @@ FAST_INLINE float fast_erf(float x)
     return __builtin_copysignf(1.0f - fast_exp2(p * a), x);
 }
 
-FAST_INLINE float fast_sigmoid(float x)
+/* 1 / (1 + e^-x); *rest, 1 minus it, without the cancellation that a subtraction would bring. */
+FAST_INLINE float fast_sigmoid(float x, float *rest)
 {
+    float e, s;
     x = x > -87.0f ? x : -87.0f;
-    return 1.0f / (1.0f + fast_exp(-x < 87.0f ? -x : 87.0f));
+    e = fast_exp(-x);
+    s = 1.0f / (1.0f + e);
+    *rest = e * s;
+    return s;
 }
 
 /* The share of a standard normal below x, and its density there. */

@@ -29,15 +29,18 @@ FAST_CLONES static void gelu_tanh(float *y, const float *x, size_t n)
 {
     #pragma omp simd
     for (size_t i = 0; i < n; i++) {
-        float v = x[i], t = TANH_A * fast_fma(TANH_B * v * v, v, v);
-        y[i] = v * fast_sigmoid(2 * t);
+        float v = x[i], t = TANH_A * fast_fma(TANH_B * v * v, v, v), rest;
+        y[i] = v * fast_sigmoid(2 * t, &rest);
     }
 }
 
 FAST_CLONES static void sigmoid_times(float *y, const float *x, size_t n, float a)
 {
     #pragma omp simd
-    for (size_t i = 0; i < n; i++) y[i] = x[i] * fast_sigmoid(a * x[i]);
+    for (size_t i = 0; i < n; i++) {
+        float rest;
+        y[i] = x[i] * fast_sigmoid(a * x[i], &rest);
+    }
 }
 
 FAST_CLONES static void gelu_backward(float *dx, const float *dy, const float *x, size_t n)
@@ -51,9 +54,9 @@ FAST_CLONES static void gelu_tanh_backward(float *dx, const float *dy, const flo
 {
     #pragma omp simd
     for (size_t i = 0; i < n; i++) {
-        float v = x[i], t = TANH_A * fast_fma(TANH_B * v * v, v, v), s = fast_sigmoid(2 * t);
+        float v = x[i], t = TANH_A * fast_fma(TANH_B * v * v, v, v), rest, s = fast_sigmoid(2 * t, &rest);
         float slope = TANH_A * fast_fma(3 * TANH_B * v, v, 1.0f);
-        dx[i] = dy[i] * (s + v * 2 * slope * s * (1 - s));
+        dx[i] = dy[i] * fast_fma(v * 2 * slope, s * rest, s);
     }
 }
 
@@ -62,8 +65,8 @@ FAST_CLONES static void sigmoid_times_backward(float *dx, const float *dy, const
 {
     #pragma omp simd
     for (size_t i = 0; i < n; i++) {
-        float s = fast_sigmoid(a * x[i]);
-        dx[i] = dy[i] * (s + a * x[i] * s * (1 - s));
+        float rest, s = fast_sigmoid(a * x[i], &rest);
+        dx[i] = dy[i] * fast_fma(a * x[i], s * rest, s);
     }
 }
 

@@ -1,5 +1,5 @@
 # train.sh - training is resumable to the bit, survives a kill and a full disk, and refuses nonsense.
-. test/program/lib.sh
+. test/program/lib.inc
 train() {
     "$POTLUCK" train --config test/program/tiny.json --limit 128 --steps 12 --target-batch 16 --batch 8 \
         --save-every 4 --quiet "$@"
