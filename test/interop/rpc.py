@@ -13,7 +13,12 @@ import warnings
 os.environ.setdefault("HIVEMIND_LOGLEVEL", "CRITICAL")  # handlers fail on purpose here
 warnings.filterwarnings("ignore")
 
-from hivemind.p2p import P2P, PeerID  # noqa: E402
+try:
+    from hivemind.p2p import P2P, PeerID  # noqa: E402
+except ImportError:
+    print("skip rpc: hivemind is not installed for this Python; `make interop` brings its own\n"
+          "0 passed, 0 failed, 1 skipped")
+    sys.exit(0)
 from hivemind.p2p.p2p_daemon_bindings.utils import P2PHandlerError  # noqa: E402
 from hivemind.proto import runtime_pb2, test_pb2  # noqa: E402
 

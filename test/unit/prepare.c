@@ -43,7 +43,8 @@ static void write_picture(const char *path, int i)
 static int setup(void **state)
 {
     const struct pl_vqgan_config config = { .ch = 32, .ch_mult = { 1, 1 }, .levels = 2,
-        .num_res_blocks = 1, .resolution = SIDE, .z_channels = 32, .embed_dim = 4, .n_embed = 300 };
+        .num_res_blocks = 1, .resolution = SIDE, .z_channels = 32, .embed_dim = 4, .n_embed = 300,
+        .norm_groups = 32 };
     FILE *f;
     char *tsv;
     (void)state;
