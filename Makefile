@@ -57,6 +57,7 @@ $(BUILD)/obj/%.o: %.c
 $(BUILD)/gen/%.pb-c.c $(BUILD)/gen/%.pb-c.h: %.proto
 	@mkdir -p $(@D)
 	protoc-c --c_out=$(BUILD)/gen $<
+$(GEN_C:.c=.o): | $(GEN_H)
 $(BUILD)/gen/%.o: $(BUILD)/gen/%.c
 	$(CC) $(filter-out -W%,$(ALLFLAGS)) $(PKG_FLAGS) -c -o $@ $<
 $(call obj,$(NET_C) $(CMD_C) $(CONFORM_C) $(UNIT_C) test/interop/peer.c): | $(GEN_H)

@@ -10,6 +10,7 @@
     X(clip) \
     X(dalle) \
     X(optim) \
+    X(protocol) \
     X(quant) \
     X(tokenizer) \
     X(vqgan) \

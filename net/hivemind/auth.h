@@ -1,0 +1,60 @@
+/* auth.h - moderated swarms: every DHT message carries the sender's access token and a signature over
+ * the whole message. [spec hivemind-protocol 3]
+ *
+ * Token and signature are field 1, so a signed message is the encoded field 1 and then the plain
+ * message: this is a layer around the unary calls, which see neither. */
+#ifndef PL_AUTH_H
+#define PL_AUTH_H
+
+#include "rsa_key.h"
+
+#define AUTH_NONCE 8
+#define AUTH_TEXT_MAX 512        /* of a user name or an expiration */
+#define AUTH_TIME_LIMIT 60.0     /* s that a request's clock may differ */
+#define AUTH_NONCE_LIFE 180.0    /* s that a nonce is remembered; 120 are needed */
+#define AUTH_NONCES_MAX 65536    /* 360 requests a second; beyond, requests are refused */
+#define AUTH_RENEW_BEFORE 60.0   /* s before its end that a token should be renewed */
+
+struct auth_token {
+    struct bytes username, public_key; /* key: OpenSSH text */
+    struct bytes expiration;           /* "YYYY-MM-DD HH:MM:SS[.ffffff]", UTC */
+    struct bytes signature;
+};
+void auth_token_clear(struct auth_token *t);
+/* The wire's form. PL_EFORMAT for bytes that are none. */
+int auth_token_read(struct auth_token *t, const uint8_t *data, size_t n);
+int auth_token_write(struct bytes *out, const struct auth_token *t);
+/* What the authority signs. */
+int auth_token_message(struct bytes *out, const struct auth_token *t);
+/* The authority's part: a token for a key until `expiration` (s since 1970). */
+int auth_token_issue(struct auth_token *t, const struct rsa_key *authority, const char *username,
+                     const void *public_key, size_t n, double expiration);
+/* PL_OK, or PL_EPROTO with a sentence: not the authority's, or expired. */
+int auth_token_check(const struct auth_token *t, EVP_PKEY *authority, double now, struct pl_err *err);
+/* Seconds since 1970 of the token's text; PL_EFORMAT for anything else, a time zone included. */
+int auth_time_parse(double *time, const void *text, size_t n);
+
+/* One peer's side. Zero it, set the first three; the rest is private. */
+struct auth {
+    const struct rsa_key *key; /* ours, the one in our token; borrowed */
+    EVP_PKEY *authority;       /* borrowed */
+    struct auth_token token;   /* ours */
+    struct auth_nonce { uint8_t nonce[AUTH_NONCE]; double time; } *nonces; /* a ring, oldest first */
+    size_t first, count;
+};
+void auth_clear(struct auth *a); /* frees token and nonces */
+
+/* Appends the signed form of a plain message; nonce is filled, the answer has to bear it. */
+int auth_sign_request(struct bytes *out, uint8_t nonce[AUTH_NONCE], const struct auth *a, double now,
+                      const void *plain, size_t n);
+/* PL_OK: *plain is the message without its field 1 (a view), nonce what the answer needs. PL_EPROTO
+ * with a sentence. */
+int auth_check_request(const uint8_t **plain, size_t *plain_n, uint8_t nonce[AUTH_NONCE],
+                       struct auth *a, double now, const uint8_t *data, size_t n, struct pl_err *err);
+int auth_sign_response(struct bytes *out, const struct auth *a, const uint8_t nonce[AUTH_NONCE],
+                       const void *plain, size_t n);
+int auth_check_response(const uint8_t **plain, size_t *plain_n, const struct auth *a,
+                        const uint8_t nonce[AUTH_NONCE], double now, const uint8_t *data, size_t n,
+                        struct pl_err *err);
+
+#endif

@@ -1,0 +1,240 @@
+/* dht_routing.c - see dht_routing.h. Order matters in every list, so they are plain arrays. */
+#include "dht_routing.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- ordered lists of nodes --------------------------------------------------------------------- */
+
+static size_t place_of(const struct dht_contacts *l, const struct dht_id *id)
+{
+    size_t i = 0;
+    while (i < l->count && !dht_id_equal(&l->at[i].id, id)) i++;
+    return i;
+}
+
+static int has(const struct dht_contacts *l, const struct dht_id *id)
+{
+    return place_of(l, id) < l->count;
+}
+
+static int drop(struct dht_contacts *l, const struct dht_id *id)
+{
+    size_t i = place_of(l, id);
+    if (i == l->count) return 0;
+    memmove(l->at + i, l->at + i + 1, (--l->count - i) * sizeof *l->at);
+    return 1;
+}
+
+static int append(struct dht_contacts *l, const struct dht_contact *c)
+{
+    if (l->count == l->room) {
+        size_t room = l->room ? 2 * l->room : 8;
+        struct dht_contact *more = realloc(l->at, room * sizeof *more);
+        if (!more) return PL_ENOMEM;
+        l->at = more;
+        l->room = room;
+    }
+    l->at[l->count++] = *c;
+    return PL_OK;
+}
+
+/* --- buckets ------------------------------------------------------------------------------------ */
+
+static void clear_bucket(struct dht_bucket *b)
+{
+    free(b->nodes.at);
+    free(b->replacements.at);
+    free(b->pinged.at);
+    memset(b, 0, sizeof *b);
+}
+
+static int covers(const struct dht_bucket *b, const struct dht_id *id)
+{
+    return dht_id_common_bits(&b->lower, id) >= b->depth;
+}
+
+/* PL_EAGAIN: no room, it waits among the replacements. */
+static int bucket_add(struct dht_bucket *b, const struct dht_contact *c, size_t size)
+{
+    int rc;
+    drop(&b->pinged, &c->id);
+    if (c->seen > b->updated) b->updated = c->seen;
+    if (drop(&b->nodes, &c->id) || b->nodes.count < size) return append(&b->nodes, c);
+    if (!drop(&b->replacements, &c->id) && b->replacements.count == DHT_REPLACEMENTS_MAX)
+        drop(&b->replacements, &b->replacements.at[0].id);
+    rc = append(&b->replacements, c);
+    return rc ? rc : PL_EAGAIN;
+}
+
+static struct dht_bucket *bucket_of(const struct dht_routing *r, const struct dht_id *id)
+{
+    size_t low = 0, high = r->count;
+    while (high - low > 1) {
+        size_t middle = (low + high) / 2;
+        if (dht_id_compare(id, &r->buckets[middle].lower) >= 0) low = middle;
+        else high = middle;
+    }
+    return &r->buckets[low];
+}
+
+/* Halves a bucket. The original sends an id that is exactly the middle to the left, where it cannot
+ * be found again; so do we: recordings hold us to it, and it costs one node in 2^100. */
+static int split(struct dht_routing *r, struct dht_bucket *b)
+{
+    size_t at = (size_t)(b - r->buckets);
+    struct dht_bucket left = { .lower = b->lower, .depth = b->depth + 1 }, right = left;
+    struct dht_bucket *more;
+    const struct dht_contacts *lists[2] = { &b->nodes, &b->replacements };
+    int rc = PL_OK;
+    right.lower.bytes[b->depth / 8] |= (uint8_t)(0x80 >> b->depth % 8);
+    left.updated = right.updated = b->updated;
+    for (int l = 0; l < 2; l++)
+        for (size_t i = 0; i < lists[l]->count && rc != PL_ENOMEM; i++) {
+            const struct dht_contact *c = &lists[l]->at[i];
+            int goes_left = dht_id_compare(&c->id, &right.lower) <= 0;
+            rc = bucket_add(goes_left ? &left : &right, c, r->bucket_size);
+        }
+    more = rc == PL_ENOMEM ? NULL : realloc(r->buckets, (r->count + 1) * sizeof *more);
+    if (!more) {
+        clear_bucket(&left);
+        clear_bucket(&right);
+        return PL_ENOMEM;
+    }
+    r->buckets = more;
+    clear_bucket(&more[at]);
+    memmove(more + at + 1, more + at, (r->count++ - at) * sizeof *more);
+    more[at] = left;
+    more[at + 1] = right;
+    return PL_OK;
+}
+
+/* --- the table ---------------------------------------------------------------------------------- */
+
+int dht_routing_init(struct dht_routing *r, const struct dht_id *self, size_t bucket_size,
+                     int depth_modulo)
+{
+    memset(r, 0, sizeof *r);
+    r->self = *self;
+    r->bucket_size = bucket_size;
+    r->depth_modulo = depth_modulo;
+    if (!(r->buckets = calloc(1, sizeof *r->buckets))) return PL_ENOMEM;
+    r->count = 1;
+    return PL_OK;
+}
+
+void dht_routing_clear(struct dht_routing *r)
+{
+    for (size_t i = 0; i < r->count; i++) clear_bucket(&r->buckets[i]);
+    free(r->buckets);
+    memset(r, 0, sizeof *r);
+}
+
+int dht_routing_add(struct dht_routing *r, const struct dht_id *id, const struct peer_id *peer,
+                    double now, struct dht_contact *ask)
+{
+    struct dht_contact c = { .id = *id, .peer = *peer, .seen = now };
+    struct dht_bucket *b;
+    int rc;
+    if (ask) memset(ask, 0, sizeof *ask);
+    if (dht_id_equal(id, &r->self)) return PL_OK;
+    while ((rc = bucket_add(b = bucket_of(r, id), &c, r->bucket_size)) == PL_EAGAIN) {
+        if (b->depth == DHT_ID_BITS || (!covers(b, &r->self) && b->depth % r->depth_modulo == 0))
+            break;
+        if ((rc = split(r, b))) return rc;
+    }
+    if (rc != PL_EAGAIN) return rc;
+    for (size_t i = 0; ask && i < b->nodes.count; i++)
+        if (!has(&b->pinged, &b->nodes.at[i].id)) {
+            if (append(&b->pinged, &b->nodes.at[i])) return PL_ENOMEM;
+            *ask = b->nodes.at[i];
+            break;
+        }
+    return PL_OK;
+}
+
+void dht_routing_remove(struct dht_routing *r, const struct dht_id *id)
+{
+    struct dht_bucket *b = bucket_of(r, id);
+    drop(&b->pinged, id);
+    drop(&b->replacements, id);
+    if (drop(&b->nodes, id) && b->replacements.count)
+        append(&b->nodes, &b->replacements.at[--b->replacements.count]); /* room was just made */
+}
+
+const struct dht_contact *dht_routing_find(const struct dht_routing *r, const struct dht_id *id)
+{
+    const struct dht_bucket *b = bucket_of(r, id);
+    size_t i = place_of(&b->nodes, id);
+    if (i < b->nodes.count) return &b->nodes.at[i];
+    i = place_of(&b->replacements, id);
+    return i < b->replacements.count ? &b->replacements.at[i] : NULL;
+}
+
+const struct dht_contact *dht_routing_find_peer(const struct dht_routing *r,
+                                                const struct peer_id *peer)
+{
+    const struct dht_contact *latest = NULL;
+    for (size_t i = 0; i < r->count; i++) {
+        const struct dht_contacts *lists[2] = { &r->buckets[i].nodes, &r->buckets[i].replacements };
+        for (int l = 0; l < 2; l++)
+            for (size_t k = 0; k < lists[l]->count; k++) {
+                const struct dht_contact *c = &lists[l]->at[k];
+                if (peer_id_equal(&c->peer, peer) && (!latest || c->seen >= latest->seen)) latest = c;
+            }
+    }
+    return latest;
+}
+
+size_t dht_routing_nearest(const struct dht_routing *r, struct dht_contact *out, size_t k,
+                           const struct dht_id *query, const struct dht_id *exclude)
+{
+    size_t n = 0;
+    /* The tables of real swarms hold some hundred nodes; each is put among the k nearest. */
+    for (size_t b = 0; k && b < r->count; b++)
+        for (size_t i = 0; i < r->buckets[b].nodes.count; i++) {
+            const struct dht_contact *c = &r->buckets[b].nodes.at[i];
+            size_t at = n;
+            if (exclude && dht_id_equal(&c->id, exclude)) continue;
+            while (at && dht_id_nearer(&c->id, &out[at - 1].id, query) < 0) at--;
+            if (at == k) continue;
+            if (n < k) n++;
+            memmove(out + at + 1, out + at, (n - 1 - at) * sizeof *out);
+            out[at] = *c;
+        }
+    return n;
+}
+
+size_t dht_routing_size(const struct dht_routing *r)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < r->count; i++) n += r->buckets[i].nodes.count;
+    return n;
+}
+
+const struct dht_contact *dht_routing_oldest(const struct dht_routing *r)
+{
+    const struct dht_contact *oldest = NULL;
+    for (size_t i = 0; i < r->count; i++)
+        for (size_t k = 0; k < r->buckets[i].nodes.count; k++) {
+            const struct dht_contact *c = &r->buckets[i].nodes.at[k];
+            if (!oldest || c->seen < oldest->seen) oldest = c;
+        }
+    return oldest;
+}
+
+int dht_routing_refresh(struct dht_routing *r, struct dht_id *id, double before, double now)
+{
+    struct dht_bucket *b = &r->buckets[0];
+    int rc;
+    for (size_t i = 1; i < r->count; i++)
+        if (r->buckets[i].updated < b->updated) b = &r->buckets[i];
+    if (b->updated >= before) return PL_EAGAIN;
+    if ((rc = dht_id_random(id))) return rc;
+    for (int bit = 0; bit < b->depth; bit++) {
+        uint8_t mask = (uint8_t)(0x80 >> bit % 8);
+        id->bytes[bit / 8] = (uint8_t)((id->bytes[bit / 8] & ~mask) | (b->lower.bytes[bit / 8] & mask));
+    }
+    b->updated = now;
+    return PL_OK;
+}

@@ -1,0 +1,59 @@
+/* dht_search.h - walking towards a key: whom to ask next, when it is over. An engine: answers and
+ * failures come in, nodes to ask go out. [spec hivemind-protocol 1.6] [Kademlia 2.3]
+ *
+ *   nodes known to us
+ *        |            next: the nearest not yet asked, among the `beam` nearest that did not fail
+ *        v           +--------------------------------------------+
+ *    candidates ---> asked (at most `workers` at once) --answer---+--> answered
+ *        ^                |     \------failure---> failed         |
+ *        +----------------+---- the answer's nearest nodes -------+
+ *
+ * Over when what was found is good enough, or nobody of the beam is left to ask. */
+#ifndef PL_DHT_SEARCH_H
+#define PL_DHT_SEARCH_H
+
+#include "dht_result.h"
+
+#define DHT_SEARCH_WORKERS 4
+#define DHT_SEARCH_NODES_MAX 512 /* the farthest are forgotten first; the beam is 20 */
+
+enum dht_search_state { SEARCH_CANDIDATE, SEARCH_ASKED, SEARCH_ANSWERED, SEARCH_FAILED };
+
+struct dht_search_node {
+    struct dht_contact who;
+    enum dht_search_state state;
+    double gave; /* the expiration of what it gave; -INFINITY: nothing */
+};
+
+struct dht_search {
+    struct dht_id key, self;
+    size_t beam, workers;
+    double sufficient;       /* an expiration; INFINITY: ask all of the beam */
+    int nodes_only;          /* 1: what is found under the key is of no interest */
+    const struct validators *validators;
+    struct dht_result best;
+    struct dht_search_node *nodes; /* by distance to the key, all states */
+    size_t count, room, asked;
+};
+
+/* sufficient: see above. The caller adds the nodes that it knows, and what it has itself (by
+ * dht_result_merge into best). */
+void dht_search_init(struct dht_search *s, const struct dht_id *key, const struct dht_id *self,
+                     double sufficient, const struct validators *validators);
+void dht_search_clear(struct dht_search *s);
+int dht_search_add(struct dht_search *s, const struct dht_contact *known, size_t n);
+
+/* 1: ask *who; 0: nobody now. */
+int dht_search_next(struct dht_search *s, struct dht_contact *who);
+/* Nodes that the caller does not want to meet (blacklisted) it takes out of `found` before. */
+int dht_search_answered(struct dht_search *s, const struct dht_id *who, const struct dht_found *found);
+void dht_search_failed(struct dht_search *s, const struct dht_id *who);
+/* 1: nothing that can still come changes the result. */
+int dht_search_is_over(const struct dht_search *s);
+
+/* Of the answered ones the nearest first; returns how many, at most n. */
+size_t dht_search_nearest(const struct dht_search *s, struct dht_contact *out, size_t n);
+/* The nearest that answered and did not give what is best. NULL: none. */
+const struct dht_contact *dht_search_without(const struct dht_search *s);
+
+#endif

@@ -1,0 +1,45 @@
+/* message.c - see message.h. */
+#include "message.h"
+
+#include <stdlib.h>
+
+#define BLOCK_COST 16 /* what malloc adds to a block */
+
+static void *take(void *budget, size_t n)
+{
+    size_t *left = budget;
+    if (n > *left || n + BLOCK_COST > *left) return NULL;
+    *left -= n + BLOCK_COST;
+    return malloc(n ? n : 1);
+}
+
+static void give_back(void *budget, void *block)
+{
+    (void)budget; /* scratch is not credited: the ceiling holds for the sum */
+    free(block);
+}
+
+void *message_unpack(const ProtobufCMessageDescriptor *type, const uint8_t *data, size_t n,
+                     struct pl_err *err)
+{
+    size_t left = MESSAGE_COST(n);
+    ProtobufCAllocator allocator = { take, give_back, &left };
+    void *m = protobuf_c_message_unpack(type, &allocator, n, data);
+    if (!m) pl_fail(err, PL_EFORMAT, "%s: %zu bytes are no such message", type->short_name, n);
+    return m;
+}
+
+int message_pack(struct bytes *out, const ProtobufCMessage *m)
+{
+    size_t n = protobuf_c_message_get_packed_size(m);
+    uint8_t *to = bytes_reserve(out, n);
+    if (!to) return out->failed;
+    out->end += protobuf_c_message_pack(m, to);
+    return PL_OK;
+}
+
+ProtobufCBinaryData message_bytes(const void *data, size_t n)
+{
+    ProtobufCBinaryData b = { n, (uint8_t *)(uintptr_t)data };
+    return b;
+}

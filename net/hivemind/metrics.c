@@ -1,0 +1,61 @@
+/* metrics.c - see metrics.h. */
+#include "metrics.h"
+
+#include <string.h>
+
+int metrics_write(struct bytes *out, const struct metrics_record *r)
+{
+    const struct schema_field *f = schema_metrics.fields;
+    mp_map(out, schema_metrics.count);
+    mp_text(out, f[0].name);
+    mp_int(out, r->step);
+    mp_text(out, f[1].name);
+    mp_float(out, r->samples_per_second);
+    mp_text(out, f[2].name);
+    mp_int(out, r->samples);
+    mp_text(out, f[3].name);
+    mp_float(out, r->loss);
+    mp_text(out, f[4].name);
+    return mp_int(out, r->mini_steps);
+}
+
+static int read_fields(struct metrics_record *r, const struct mp_value *v, struct pl_err *err)
+{
+    r->step = mp_count(mp_get(v, "step"));
+    r->samples = mp_count(mp_get(v, "samples_accumulated"));
+    r->mini_steps = mp_count(mp_get(v, "mini_steps"));
+    r->samples_per_second = mp_get(v, "samples_per_second")->real;
+    r->loss = mp_get(v, "loss")->real;
+    if (r->step < 0 || r->samples < 0 || r->mini_steps < 0)
+        return pl_fail(err, PL_EPROTO, "_metrics: a count beyond 2^63");
+    return PL_OK;
+}
+
+int metrics_read(struct metrics_record *r, const uint8_t *data, size_t n, struct pl_err *err)
+{
+    struct mp_value *v;
+    int rc = mp_read(&v, data, n, err);
+    memset(r, 0, sizeof *r);
+    if (rc) return rc;
+    rc = schema_check(&schema_metrics, v, err);
+    if (!rc) rc = read_fields(r, v, err);
+    mp_free(v);
+    return rc;
+}
+
+void metrics_sum(struct metrics_sums *s, const struct metrics_record *records, size_t count)
+{
+    double loss = 0, steps = 0;
+    memset(s, 0, sizeof *s);
+    s->step = -1;
+    for (size_t i = 0; i < count; i++) {
+        const struct metrics_record *r = &records[i];
+        if (r->step > s->step) s->step = r->step;
+        loss += r->loss;
+        steps += (double)r->mini_steps;
+        s->samples += r->samples <= INT64_MAX - s->samples ? r->samples : INT64_MAX - s->samples;
+        s->samples_per_second += r->samples_per_second;
+    }
+    s->peers = count;
+    s->loss = steps > 0 ? loss / steps : 0;
+}

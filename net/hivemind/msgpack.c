@@ -1,0 +1,330 @@
+/* msgpack.c - see msgpack.h. Reading goes over the bytes twice with the same code: the first time
+ * checks and counts, the second fills memory of exactly that size. */
+#include "msgpack.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* First bytes of the forms that are not one byte alone. */
+enum {
+    NIL = 0xc0, FALSE_ = 0xc2, TRUE_ = 0xc3, BIN8 = 0xc4, EXT8 = 0xc7, FLOAT32 = 0xca, FLOAT64 = 0xcb,
+    UINT8 = 0xcc, INT8 = 0xd0, FIXEXT1 = 0xd4, STR8 = 0xd9, LIST16 = 0xdc, MAP16 = 0xde
+};
+
+struct reader {
+    struct mp_value *slots; /* NULL in the first pass */
+    size_t used;
+};
+
+static int is_utf8(const uint8_t *s, size_t n)
+{
+    for (size_t i = 0; i < n; ) {
+        uint32_t c = s[i++], least;
+        int more = c < 0x80 ? 0 : (c >> 5) == 6 ? 1 : (c >> 4) == 14 ? 2 : (c >> 3) == 30 ? 3 : -1;
+        if (more < 0 || (size_t)more > n - i) return 0;
+        if (!more) continue;
+        c &= 0x3fu >> more;
+        for (int k = 0; k < more; k++, i++) {
+            if ((s[i] & 0xc0) != 0x80) return 0;
+            c = c << 6 | (s[i] & 0x3f);
+        }
+        least = more == 1 ? 0x80 : more == 2 ? 0x800 : 0x10000;
+        if (c < least || c > 0x10ffff || (c >= 0xd800 && c < 0xe000)) return 0;
+    }
+    return 1;
+}
+
+/* 1 << power bytes, big-endian. */
+static int get_be(struct cursor *c, uint64_t *x, int power)
+{
+    const uint8_t *p;
+    int rc = get_bytes(c, &p, (size_t)1 << power);
+    *x = 0;
+    for (int i = 0; !rc && i < 1 << power; i++) *x = *x << 8 | p[i];
+    return rc;
+}
+
+static int read_value(struct reader *r, struct mp_value *v, struct cursor *c, int depth);
+
+static int read_items(struct reader *r, struct mp_value *v, struct cursor *c, int depth)
+{
+    size_t n = v->kind == MP_MAP ? 2 * v->n : v->n;
+    struct mp_value scratch;
+    int rc = PL_OK;
+    /* An element is a byte at least: a count beyond that lies. */
+    if (v->n > c->left || n > c->left) return PL_EAGAIN;
+    if (depth == MP_DEPTH_MAX) return PL_ELIMIT;
+    v->item = r->slots ? r->slots + r->used : NULL;
+    r->used += n;
+    for (size_t i = 0; i < n && !rc; i++) {
+        struct mp_value *item = v->item ? v->item + i : &scratch;
+        rc = read_value(r, item, c, depth + 1);
+        if (!rc && v->kind == MP_MAP && i % 2 == 0 && item->kind != MP_STR && item->kind != MP_BIN)
+            rc = PL_EFORMAT;
+    }
+    return rc;
+}
+
+static int read_bytes(struct mp_value *v, enum mp_kind kind, struct cursor *c, uint64_t n)
+{
+    v->kind = kind;
+    if (n > c->left) return PL_EAGAIN;
+    v->n = (size_t)n;
+    get_bytes(c, &v->bytes, v->n);
+    return kind == MP_STR && !is_utf8(v->bytes, v->n) ? PL_EFORMAT : PL_OK;
+}
+
+static int read_ext(struct reader *r, struct mp_value *v, struct cursor *c, uint64_t n, int depth)
+{
+    uint8_t code;
+    struct cursor inside;
+    int rc;
+    if (get_u8(c, &code)) return PL_EAGAIN;
+    if ((rc = read_bytes(v, MP_EXT, c, n))) return rc;
+    v->code = (int8_t)code;
+    if (code != MP_TUPLE_CODE) return PL_OK;
+    if (depth == MP_DEPTH_MAX) return PL_ELIMIT;
+    inside.at = v->bytes;
+    inside.left = v->n;
+    rc = read_value(r, v, &inside, depth + 1);
+    if (!rc && (v->kind != MP_LIST || inside.left)) rc = PL_EFORMAT;
+    v->kind = MP_TUPLE;
+    return rc;
+}
+
+static int read_number(struct mp_value *v, struct cursor *c, uint8_t first)
+{
+    int power = first & 3, rc;
+    if (first == FLOAT32 || first == FLOAT64) {
+        uint64_t raw;
+        v->kind = MP_FLOAT;
+        if ((rc = get_be(c, &raw, first == FLOAT32 ? 2 : 3))) return rc;
+        if (first == FLOAT32) {
+            uint32_t half = (uint32_t)raw;
+            float narrow;
+            memcpy(&narrow, &half, sizeof narrow);
+            v->real = narrow;
+        } else {
+            memcpy(&v->real, &raw, sizeof v->real);
+        }
+        return PL_OK;
+    }
+    v->kind = MP_INT;
+    if ((rc = get_be(c, &v->number, power))) return rc;
+    if (first < INT8) return PL_OK;
+    if (power < 3 && v->number >> ((8u << power) - 1)) v->number |= UINT64_MAX << (8u << power);
+    v->negative = v->number >> 63 != 0;
+    return PL_OK;
+}
+
+static int read_value(struct reader *r, struct mp_value *v, struct cursor *c, int depth)
+{
+    uint8_t first;
+    uint64_t n;
+    int rc;
+    if ((rc = get_u8(c, &first))) return rc;
+    memset(v, 0, sizeof *v);
+    if (first < 0x80 || first >= 0xe0) {
+        v->kind = MP_INT;
+        v->negative = first >= 0xe0;
+        v->number = v->negative ? (uint64_t)(int64_t)(int8_t)first : first;
+        return PL_OK;
+    }
+    if (first < 0xa0) {
+        v->kind = first < 0x90 ? MP_MAP : MP_LIST;
+        v->n = first & 15;
+        return read_items(r, v, c, depth);
+    }
+    if (first < 0xc0) return read_bytes(v, MP_STR, c, first & 31);
+    if (first == NIL) return PL_OK;
+    if (first == FALSE_ || first == TRUE_) {
+        v->kind = MP_BOOL;
+        v->truth = first == TRUE_;
+        return PL_OK;
+    }
+    if (first >= FLOAT32 && first < FIXEXT1) return read_number(v, c, first);
+    if (first >= FIXEXT1 && first < STR8) return read_ext(r, v, c, 1u << (first - FIXEXT1), depth);
+    if (first >= BIN8 && first < EXT8) {
+        if ((rc = get_be(c, &n, first - BIN8))) return rc;
+        return read_bytes(v, MP_BIN, c, n);
+    }
+    if (first >= EXT8 && first < FLOAT32) {
+        if ((rc = get_be(c, &n, first - EXT8))) return rc;
+        return read_ext(r, v, c, n, depth);
+    }
+    if (first >= STR8 && first < LIST16) {
+        if ((rc = get_be(c, &n, first - STR8))) return rc;
+        return read_bytes(v, MP_STR, c, n);
+    }
+    if (first < LIST16) return PL_EFORMAT; /* 0xc1 is never used */
+    if ((rc = get_be(c, &n, 1 + (first & 1)))) return rc;
+    v->kind = first < MAP16 ? MP_LIST : MP_MAP;
+    v->n = (size_t)n;
+    return read_items(r, v, c, depth);
+}
+
+static int read_whole(struct reader *r, struct mp_value *v, const uint8_t *data, size_t n,
+                      struct pl_err *err)
+{
+    struct cursor c = { data, n };
+    int rc = read_value(r, v, &c, 0);
+    size_t at = n - c.left;
+    if (rc == PL_EAGAIN) return pl_fail(err, PL_EFORMAT, "msgpack: %zu bytes end inside a value", n);
+    if (rc == PL_ELIMIT)
+        return pl_fail(err, rc, "msgpack: more than %d lists in each other", MP_DEPTH_MAX);
+    if (rc) return pl_fail(err, rc, "msgpack: no valid value before byte %zu of %zu", at, n);
+    if (c.left) return pl_fail(err, PL_EFORMAT, "msgpack: %zu bytes after the value", c.left);
+    return PL_OK;
+}
+
+int mp_read(struct mp_value **root, const uint8_t *data, size_t n, struct pl_err *err)
+{
+    struct reader r = { 0 };
+    struct mp_value scratch;
+    int rc = read_whole(&r, &scratch, data, n, err);
+    *root = NULL;
+    if (rc) return rc;
+    if (!(*root = malloc((1 + r.used) * sizeof **root)))
+        return pl_fail(err, PL_ENOMEM, "msgpack: no memory for %zu values", 1 + r.used);
+    r.slots = *root + 1;
+    r.used = 0;
+    rc = read_whole(&r, *root, data, n, NULL);
+    assert(!rc);
+    return PL_OK;
+}
+
+void mp_free(struct mp_value *root) { free(root); }
+
+int mp_is_text(const struct mp_value *v, const char *text)
+{
+    return v->kind == MP_STR && v->n == strlen(text) && !memcmp(v->bytes, text, v->n);
+}
+
+const struct mp_value *mp_get(const struct mp_value *v, const char *key)
+{
+    if (v->kind != MP_MAP) return NULL;
+    for (size_t i = v->n; i-- > 0; )
+        if (mp_is_text(&v->item[2 * i], key)) return &v->item[2 * i + 1];
+    return NULL;
+}
+
+int64_t mp_count(const struct mp_value *v)
+{
+    return v->kind == MP_INT && !v->negative && v->number <= INT64_MAX ? (int64_t)v->number : -1;
+}
+
+/* --- writing ------------------------------------------------------------------------------------ */
+
+static int put(struct bytes *b, uint8_t first, uint64_t x, int power)
+{
+    uint8_t raw[9] = { first };
+    int n = 1 << power;
+    for (int i = 0; i < n; i++) raw[1 + i] = (uint8_t)(x >> 8 * (n - 1 - i));
+    return bytes_add(b, raw, (size_t)n + 1);
+}
+
+/* Which of 1, 2, 4, 8 bytes hold x, as a power of two. */
+static int width(uint64_t x)
+{
+    return x <= UINT8_MAX ? 0 : x <= UINT16_MAX ? 1 : x <= UINT32_MAX ? 2 : 3;
+}
+
+int mp_nil(struct bytes *b) { return bytes_u8(b, NIL); }
+int mp_bool(struct bytes *b, int x) { return bytes_u8(b, x ? TRUE_ : FALSE_); }
+
+int mp_uint(struct bytes *b, uint64_t x)
+{
+    if (x < 0x80) return bytes_u8(b, (uint8_t)x);
+    return put(b, (uint8_t)(UINT8 + width(x)), x, width(x));
+}
+
+int mp_int(struct bytes *b, int64_t x)
+{
+    int power;
+    if (x >= 0) return mp_uint(b, (uint64_t)x);
+    if (x >= -32) return bytes_u8(b, (uint8_t)x);
+    power = x >= INT8_MIN ? 0 : x >= INT16_MIN ? 1 : x >= INT32_MIN ? 2 : 3;
+    return put(b, (uint8_t)(INT8 + power), (uint64_t)x, power);
+}
+
+int mp_float(struct bytes *b, double x)
+{
+    uint64_t raw;
+    memcpy(&raw, &x, sizeof raw);
+    return put(b, FLOAT64, raw, 3);
+}
+
+static int put_length(struct bytes *b, uint8_t first, size_t n)
+{
+    if (n > UINT32_MAX) return b->failed = PL_ELIMIT;
+    return put(b, (uint8_t)(first + width(n)), n, width(n));
+}
+
+int mp_str(struct bytes *b, const void *text, size_t n)
+{
+    if (n < 32) bytes_u8(b, (uint8_t)(0xa0 | n));
+    else put_length(b, STR8, n);
+    return bytes_add(b, text, n);
+}
+
+int mp_text(struct bytes *b, const char *text) { return mp_str(b, text, strlen(text)); }
+
+int mp_bin(struct bytes *b, const void *data, size_t n)
+{
+    put_length(b, BIN8, n);
+    return bytes_add(b, data, n);
+}
+
+static int put_count(struct bytes *b, uint8_t few, uint8_t many, size_t n)
+{
+    if (n > UINT32_MAX) return b->failed = PL_ELIMIT;
+    if (n < 16) return bytes_u8(b, (uint8_t)(few | n));
+    return put(b, (uint8_t)(many + (n > UINT16_MAX)), n, n > UINT16_MAX ? 2 : 1);
+}
+
+int mp_list(struct bytes *b, size_t n) { return put_count(b, 0x90, LIST16, n); }
+int mp_map(struct bytes *b, size_t n) { return put_count(b, 0x80, MAP16, n); }
+
+int mp_ext(struct bytes *b, int8_t code, const void *data, size_t n)
+{
+    if (n && n <= 16 && !(n & (n - 1))) {
+        int power = 0;
+        while ((size_t)1 << power < n) power++;
+        bytes_u8(b, (uint8_t)(FIXEXT1 + power));
+    } else {
+        put_length(b, EXT8, n);
+    }
+    bytes_u8(b, (uint8_t)code);
+    return bytes_add(b, data, n);
+}
+
+int mp_write(struct bytes *b, const struct mp_value *v)
+{
+    struct bytes inside = { 0 };
+    switch (v->kind) {
+    case MP_NIL: return mp_nil(b);
+    case MP_BOOL: return mp_bool(b, v->truth);
+    case MP_INT: return v->negative ? mp_int(b, (int64_t)v->number) : mp_uint(b, v->number);
+    case MP_FLOAT: return mp_float(b, v->real);
+    case MP_STR: return mp_str(b, v->bytes, v->n);
+    case MP_BIN: return mp_bin(b, v->bytes, v->n);
+    case MP_EXT: return mp_ext(b, v->code, v->bytes, v->n);
+    case MP_LIST:
+        mp_list(b, v->n);
+        for (size_t i = 0; i < v->n; i++) mp_write(b, &v->item[i]);
+        return b->failed;
+    case MP_MAP:
+        mp_map(b, v->n);
+        for (size_t i = 0; i < 2 * v->n; i++) mp_write(b, &v->item[i]);
+        return b->failed;
+    case MP_TUPLE: /* its length comes first */
+        mp_list(&inside, v->n);
+        for (size_t i = 0; i < v->n; i++) mp_write(&inside, &v->item[i]);
+        if (inside.failed) b->failed = inside.failed;
+        else mp_ext(b, MP_TUPLE_CODE, bytes_at(&inside), bytes_length(&inside));
+        bytes_clear(&inside);
+        return b->failed;
+    }
+    return b->failed;
+}

@@ -1,0 +1,108 @@
+/* progress.c - see progress.h. */
+#include "progress.h"
+
+#include <math.h>
+#include <string.h>
+
+#define SPEED_MIN 1e-20 /* as the original: nothing divides by zero */
+
+int progress_write(struct bytes *out, const struct progress_record *r)
+{
+    const struct schema_field *f = schema_progress.fields;
+    mp_map(out, schema_progress.count);
+    mp_text(out, f[0].name);
+    mp_bin(out, r->peer.bytes, r->peer.length);
+    mp_text(out, f[1].name);
+    mp_int(out, r->epoch);
+    mp_text(out, f[2].name);
+    mp_int(out, r->samples);
+    mp_text(out, f[3].name);
+    mp_float(out, r->samples_per_second);
+    mp_text(out, f[4].name);
+    mp_float(out, r->time);
+    mp_text(out, f[5].name);
+    return mp_bool(out, r->client_mode);
+}
+
+/* Counts beyond 2^63 pass the schema, but nobody means them. */
+static int read_fields(struct progress_record *r, const struct mp_value *v, struct pl_err *err)
+{
+    const struct mp_value *peer = mp_get(v, "peer_id");
+    memset(r, 0, sizeof *r);
+    if (peer_id_parse(&r->peer, peer->bytes, peer->n))
+        return pl_fail(err, PL_EPROTO, "_progress: peer_id of %zu bytes is none", peer->n);
+    r->epoch = mp_count(mp_get(v, "epoch"));
+    r->samples = mp_count(mp_get(v, "samples_accumulated"));
+    if (r->epoch < 0 || r->samples < 0)
+        return pl_fail(err, PL_EPROTO, "_progress: a count beyond 2^63");
+    r->samples_per_second = mp_get(v, "samples_per_second")->real;
+    r->time = mp_get(v, "time")->real;
+    r->client_mode = mp_get(v, "client_mode")->truth;
+    if (!isfinite(r->samples_per_second) || !isfinite(r->time))
+        return pl_fail(err, PL_EPROTO, "_progress: a time or speed that is no number");
+    return PL_OK;
+}
+
+int progress_read(struct progress_record *r, const uint8_t *data, size_t n, struct pl_err *err)
+{
+    struct mp_value *v;
+    int rc = mp_read(&v, data, n, err);
+    if (rc) return rc;
+    rc = schema_check(&schema_progress, v, err);
+    if (!rc) rc = v->kind == MP_NIL ? PL_ENOTFOUND : read_fields(r, v, err);
+    mp_free(v);
+    return rc;
+}
+
+static double clip(double x, double low, double high)
+{
+    return x < low ? low : x > high ? high : x;
+}
+
+void progress_see(struct progress_view *v, const struct progress_record *records, size_t count,
+                  int any, const struct progress_local *mine, double target_batch, double now)
+{
+    double estimated = 0, speed = SPEED_MIN, n = (double)count;
+    memset(v, 0, sizeof *v);
+    v->epoch = mine->epoch;
+    if (!any) {
+        v->samples = mine->samples;
+        v->eta = now + fmax(0, target_batch - (double)mine->samples) / mine->samples_per_second;
+        v->next_fetch = now + PROGRESS_FETCH_ALONE;
+        return;
+    }
+    for (size_t i = 0; i < count; i++)
+        if (!records[i].client_mode && records[i].epoch > v->epoch) v->epoch = records[i].epoch;
+    for (size_t i = 0; i < count; i++) {
+        const struct progress_record *r = &records[i];
+        v->peers++;
+        v->clients += (size_t)(r->client_mode != 0);
+        speed += r->samples_per_second;
+        if (r->epoch != v->epoch) continue;
+        v->samples += r->samples <= INT64_MAX - v->samples ? r->samples : INT64_MAX - v->samples;
+        estimated += (double)r->samples + fmax(0, now - r->time) * r->samples_per_second;
+    }
+    v->eta = now + fmax(0, target_batch - estimated) / speed;
+    /* Others may come: the more peers there are, the less one more changes. */
+    v->next_fetch = now + clip((v->eta - now) * n / fmax(n + 3, 1.2 * n), PROGRESS_FETCH_MIN,
+                               PROGRESS_FETCH_MAX);
+}
+
+void performance_init(struct performance *p, double alpha)
+{
+    p->alpha = alpha;
+    p->mean = 0;
+    p->remainder = 1;
+}
+
+void performance_add(struct performance *p, double samples, double seconds)
+{
+    p->mean = p->alpha * (seconds / samples) + (1 - p->alpha) * p->mean;
+    p->remainder *= 1 - p->alpha;
+}
+
+double performance_get(const struct performance *p)
+{
+    if (p->remainder == 1) return SPEED_MIN;
+    return 1 / fmax(p->mean / (1 - p->remainder), SPEED_MIN);
+}

@@ -1,0 +1,51 @@
+/* schema.c - see schema.h. */
+#include "schema.h"
+
+#include <string.h>
+
+const struct schema schema_progress = { "_progress", 1, 6, {
+    { "peer_id", SCHEMA_BYTES },
+    { "epoch", SCHEMA_COUNT },
+    { "samples_accumulated", SCHEMA_COUNT },
+    { "samples_per_second", SCHEMA_RATE },
+    { "time", SCHEMA_REAL },
+    { "client_mode", SCHEMA_BOOL },
+} };
+
+const struct schema schema_metrics = { "_metrics", 0, 5, {
+    { "step", SCHEMA_COUNT },
+    { "samples_per_second", SCHEMA_RATE },
+    { "samples_accumulated", SCHEMA_COUNT },
+    { "loss", SCHEMA_REAL },
+    { "mini_steps", SCHEMA_COUNT },
+} };
+
+static int fits(enum schema_kind kind, const struct mp_value *v)
+{
+    switch (kind) {
+    case SCHEMA_COUNT: return v->kind == MP_INT && !v->negative;
+    case SCHEMA_REAL: return v->kind == MP_FLOAT;
+    case SCHEMA_RATE: return v->kind == MP_FLOAT && !(v->real < 0);
+    case SCHEMA_BYTES: return v->kind == MP_BIN;
+    case SCHEMA_BOOL: return v->kind == MP_BOOL;
+    }
+    return 0;
+}
+
+int schema_check(const struct schema *s, const struct mp_value *v, struct pl_err *err)
+{
+    static const char *const names[] = { "an integer from 0", "a float", "a float from 0", "bytes",
+                                         "a truth value" };
+    if (v->kind == MP_NIL && s->nil_allowed) return PL_OK;
+    if (v->kind != MP_MAP) return pl_fail(err, PL_EPROTO, "%s: the value is no map", s->suffix);
+    for (size_t i = 0; i < s->count; i++) {
+        const struct mp_value *field = mp_get(v, s->fields[i].name);
+        if (!field) return pl_fail(err, PL_EPROTO, "%s: lacks %s", s->suffix, s->fields[i].name);
+        if (!fits(s->fields[i].kind, field))
+            return pl_fail(err, PL_EPROTO, "%s: %s is not %s", s->suffix, s->fields[i].name,
+                           names[s->fields[i].kind]);
+    }
+    /* All are there; a map of that size holds nothing else (nor a field twice). */
+    if (v->n != s->count) return pl_fail(err, PL_EPROTO, "%s: unknown fields", s->suffix);
+    return PL_OK;
+}

@@ -1,0 +1,435 @@
+/* golden_protocol_calls.c - a recorded DHT, call by call: our server gives the recorded answers, our
+ * client would have asked the same, and finds the same.
+ *
+ * What each node knows follows from the recording: whoever speaks with a node id becomes known to the
+ * other, stores arrive by calls, and who stores a record keeps it if it is one of the nearest. */
+#include "golden_protocol.h"
+#include "../../net/hivemind/dht_search.h"
+#include "../../net/hivemind/dht_serve.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct node {
+    struct dht_state state;
+    struct peer_id peer;
+    int checks; /* 1: it has refused a record whose signature is wrong */
+};
+
+struct call {
+    size_t caller, callee;
+    enum dht_call kind;
+    double t;
+    struct bytes request, response;
+    int used; /* 1: a search of ours has asked this */
+};
+
+struct replay {
+    struct golden *g;
+    struct node *nodes;
+    struct call *calls;
+    size_t node_count, call_count;
+    double base; /* DHT time at t = 0 */
+};
+
+static const struct validators signatures_only;
+
+/* --- reading the recording ------------------------------------------------------------------------ */
+
+static int read_nodes(struct replay *r, const json_t *nodes)
+{
+    size_t i;
+    json_t *n;
+    if (!(r->nodes = calloc(json_array_size(nodes) + 1, sizeof *r->nodes))) return 0;
+    json_array_foreach(nodes, i, n) {
+        struct bytes peer = { 0 };
+        struct dht_id id;
+        int good = protocol_id(r->g, n, "node_id", &id) &&
+                   wire_member(r->g, n, "peer_id_bytes", &peer) &&
+                   !peer_id_parse(&r->nodes[i].peer, bytes_at(&peer), bytes_length(&peer)) &&
+                   !dht_state_init(&r->nodes[i].state, &id, 0, NULL);
+        bytes_clear(&peer);
+        if (!good) return 0;
+        r->node_count++;
+    }
+    return 1;
+}
+
+static int read_call(struct replay *r, const json_t *c)
+{
+    struct call *to = &r->calls[r->call_count];
+    const json_t *messages = json_object_get(c, "messages");
+    const char *protocol = protocol_text(c, "protocol");
+    to->caller = (size_t)golden_int(r->g, c, "caller");
+    to->callee = (size_t)golden_int(r->g, c, "callee");
+    to->t = golden_real(r->g, c, "t");
+    while (to->kind < DHT_CALLS && strcmp(protocol, dht_call_name(to->kind))) to->kind++;
+    if (to->kind == DHT_CALLS || to->caller >= r->node_count || to->callee >= r->node_count ||
+        json_array_size(messages) != 2)
+        return 0;
+    r->call_count++;
+    return wire_member(r->g, json_array_get(messages, 0), "hex", &to->request) &&
+           wire_member(r->g, json_array_get(messages, 1), "hex", &to->response);
+}
+
+static int read_calls(struct replay *r, const json_t *calls)
+{
+    size_t i;
+    json_t *c;
+    if (!(r->calls = calloc(json_array_size(calls) + 1, sizeof *r->calls))) return 0;
+    json_array_foreach(calls, i, c)
+        if (!read_call(r, c)) {
+            golden_fail(r->g, "call", "%zu cannot be read", i);
+            return 0;
+        }
+    return 1;
+}
+
+static int by_time(const void *a_, const void *b_)
+{
+    const struct call *a = a_, *b = b_;
+    return (a->t > b->t) - (a->t < b->t);
+}
+
+/* The nodes' clock, and who checks signatures: a node that does refuses what is not signed well. */
+static void find_clock_and_checkers(struct replay *r)
+{
+    r->base = NAN;
+    for (size_t i = 0; i < r->call_count; i++) {
+        struct call *c = &r->calls[i];
+        struct dht_answer answer;
+        struct dht_request request;
+        if (dht_read_request(&request, c->kind, bytes_at(&c->request), bytes_length(&c->request), NULL))
+            continue;
+        if (!dht_read_answer(&answer, c->kind, request.count, bytes_at(&c->response),
+                             bytes_length(&c->response), NULL)) {
+            if (c->kind == DHT_PING && isnan(r->base) && answer.dht_time > 0)
+                r->base = answer.dht_time - c->t;
+            for (size_t k = 0; c->kind == DHT_STORE && k < request.count; k++) {
+                const struct dht_record *s = &request.records[k];
+                struct record record = { .key = s->key.bytes, .key_n = DHT_ID_BYTES,
+                                         .subkey = s->subkey, .subkey_n = s->subkey_n,
+                                         .value = s->value, .n = s->n, .expiration = s->expiration };
+                if (!answer.ok[k] && s->subkey_n && record_check(&signatures_only, &record, NULL))
+                    r->nodes[c->callee].checks = 1;
+            }
+            dht_answer_clear(&answer);
+        }
+        if (!request.has_id) r->nodes[c->caller].state.client_mode = 1;
+        dht_request_clear(&request);
+    }
+    for (size_t i = 0; i < r->node_count; i++)
+        if (r->nodes[i].checks) r->nodes[i].state.validators = &signatures_only;
+}
+
+/* --- calls ------------------------------------------------------------------------------------------- */
+
+static void write_again(struct replay *r, const struct call *c, const struct dht_request *request)
+{
+    const struct dht_id *self = dht_state_self(&r->nodes[c->caller].state);
+    struct bytes out = { 0 };
+    if (c->kind == DHT_PING) dht_write_ping(&out, self, request->validate);
+    else if (c->kind == DHT_STORE) dht_write_store(&out, self, request->records, request->count);
+    else dht_write_find(&out, self, request->keys, request->count);
+    wire_same(r->g, "request is written", &out, &c->request);
+    bytes_clear(&out);
+}
+
+/* Of all nodes, how many are nearer to the key? */
+static int is_replica(const struct replay *r, size_t node, const struct dht_id *key)
+{
+    size_t nearer = 0;
+    for (size_t i = 0; i < r->node_count; i++)
+        nearer += i != node && !r->nodes[i].state.client_mode &&
+                  dht_id_nearer(&r->nodes[i].state.self, &r->nodes[node].state.self, key) < 0;
+    return nearer < DHT_REPLICAS;
+}
+
+static void meet(struct replay *r, size_t who, size_t whom, double t)
+{
+    dht_routing_add(&r->nodes[who].state.routing, &r->nodes[whom].state.self, &r->nodes[whom].peer, t,
+                    NULL);
+}
+
+/* 1 if the callee called the caller back, by its own ping, while this one was under way. */
+static int was_called_back(const struct replay *r, const struct call *c)
+{
+    for (size_t i = 0; i < r->call_count; i++) {
+        const struct call *back = &r->calls[i];
+        if (back->kind == DHT_PING && back->caller == c->callee && back->callee == c->caller &&
+            back->t >= c->t && back->t <= c->t + 3) return 1;
+    }
+    return 0;
+}
+
+static void replay_call(struct replay *r, struct call *c)
+{
+    struct dht_state *callee = &r->nodes[c->callee].state;
+    struct dht_request request;
+    struct dht_answer recorded;
+    struct bytes answer = { 0 };
+    struct pl_err err;
+    double now = r->base + c->t;
+    int rc = dht_read_request(&request, c->kind, bytes_at(&c->request), bytes_length(&c->request), &err);
+    if (rc) {
+        golden_fail(r->g, dht_call_name(c->kind), "%s", err.text);
+        return;
+    }
+    write_again(r, c, &request);
+    if (c->kind == DHT_PING && !dht_read_answer(&recorded, DHT_PING, 0, bytes_at(&c->response),
+                                                bytes_length(&c->response), NULL)) {
+        now = recorded.dht_time;
+        dht_answer_clear(&recorded);
+    }
+    for (size_t i = 0; c->kind == DHT_STORE && i < request.count; i++)
+        if (!request.records[i].in_cache && is_replica(r, c->caller, &request.records[i].key))
+            dht_state_store(&r->nodes[c->caller].state, now, &request.records[i]);
+    dht_request_clear(&request);
+    rc = dht_serve(callee, c->kind, now, bytes_at(&c->request), bytes_length(&c->request), &answer,
+                   &request, &err);
+    if (!rc && !bytes_length(&answer))
+        dht_serve_validated(callee, now, was_called_back(r, c), &answer);
+    if (rc) golden_fail(r->g, dht_call_name(c->kind), "%s", err.text);
+    else wire_same(r->g, dht_call_name(c->kind), &answer, &c->response);
+    if (!rc && request.has_id) meet(r, c->callee, c->caller, c->t);
+    meet(r, c->caller, c->callee, c->t);
+    dht_request_clear(&request);
+    bytes_clear(&answer);
+}
+
+/* --- Python's way of showing values ---------------------------------------------------------------- */
+
+static void add_text(struct bytes *out, const char *text) { bytes_add(out, text, strlen(text)); }
+
+static void show_real(struct bytes *out, double x)
+{
+    char text[64];
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, x);
+        if (strtod(text, NULL) == x) break;
+    }
+    if (fabs(x) >= 1e-4 && fabs(x) < 1e16 && strchr(text, 'e')) snprintf(text, sizeof text, "%.0f", x);
+    add_text(out, text);
+    if (!strpbrk(text, ".enai")) add_text(out, ".0");
+}
+
+static void show_text(struct bytes *out, const uint8_t *s, size_t n, int is_bytes)
+{
+    char quote = memchr(s, '\'', n) && !memchr(s, '"', n) ? '"' : '\'', text[8];
+    if (is_bytes) bytes_u8(out, 'b');
+    bytes_u8(out, (uint8_t)quote);
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] == '\\' || s[i] == quote) snprintf(text, sizeof text, "\\%c", s[i]);
+        else if (s[i] == '\n') strcpy(text, "\\n");
+        else if (s[i] == '\r') strcpy(text, "\\r");
+        else if (s[i] == '\t') strcpy(text, "\\t");
+        else if (s[i] < 0x20 || s[i] == 0x7f || (is_bytes && s[i] > 0x7f))
+            snprintf(text, sizeof text, "\\x%02x", s[i]);
+        else snprintf(text, sizeof text, "%c", s[i]);
+        add_text(out, text);
+    }
+    bytes_u8(out, (uint8_t)quote);
+}
+
+static void show(struct bytes *out, const struct mp_value *v)
+{
+    char text[32];
+    switch (v->kind) {
+    case MP_NIL: add_text(out, "None"); break;
+    case MP_BOOL: add_text(out, v->truth ? "True" : "False"); break;
+    case MP_INT:
+        if (v->negative) snprintf(text, sizeof text, "%lld", (long long)(int64_t)v->number);
+        else snprintf(text, sizeof text, "%llu", (unsigned long long)v->number);
+        add_text(out, text);
+        break;
+    case MP_FLOAT: show_real(out, v->real); break;
+    case MP_STR: show_text(out, v->bytes, v->n, 0); break;
+    case MP_BIN: case MP_EXT: show_text(out, v->bytes, v->n, 1); break;
+    case MP_LIST: case MP_TUPLE:
+        add_text(out, v->kind == MP_LIST ? "[" : "(");
+        for (size_t i = 0; i < v->n; i++) {
+            if (i) add_text(out, ", ");
+            show(out, &v->item[i]);
+        }
+        add_text(out, v->kind == MP_LIST ? "]" : v->n == 1 ? ",)" : ")");
+        break;
+    case MP_MAP:
+        add_text(out, "{");
+        for (size_t i = 0; i < v->n; i++) {
+            if (i) add_text(out, ", ");
+            show(out, &v->item[2 * i]);
+            add_text(out, ": ");
+            show(out, &v->item[2 * i + 1]);
+        }
+        add_text(out, "}");
+        break;
+    }
+}
+
+static void show_packed(struct bytes *out, const uint8_t *data, size_t n)
+{
+    struct mp_value *v;
+    if (mp_read(&v, data, n, NULL)) {
+        add_text(out, "?");
+        return;
+    }
+    show(out, v);
+    mp_free(v);
+}
+
+static void show_dated(struct bytes *out, const uint8_t *data, size_t n, double expiration)
+{
+    add_text(out, "ValueWithExpiration(value=");
+    show_packed(out, data, n);
+    add_text(out, ", expiration_time=");
+    show_real(out, expiration);
+    add_text(out, ")");
+}
+
+static void show_result(struct bytes *out, const struct dht_result *r)
+{
+    if (r->type == DHT_NOT_FOUND) {
+        add_text(out, "None");
+    } else if (r->type == DHT_FOUND_REGULAR) {
+        show_dated(out, bytes_at(&r->value), bytes_length(&r->value), r->expiration);
+    } else {
+        add_text(out, "ValueWithExpiration(value={");
+        for (size_t i = 0; i < r->dictionary.count; i++) {
+            const struct dht_item *item = &r->dictionary.items[i];
+            if (i) add_text(out, ", ");
+            show_packed(out, item->subkey, item->subkey_n);
+            add_text(out, ": ");
+            show_dated(out, item->value, item->n, item->expiration);
+        }
+        add_text(out, "}, expiration_time=");
+        show_real(out, r->expiration);
+        add_text(out, ")");
+    }
+}
+
+/* --- searches ----------------------------------------------------------------------------------------- */
+
+static struct call *find_call(struct replay *r, size_t caller, const struct dht_contact *who,
+                              double from, double until)
+{
+    for (size_t i = 0; i < r->call_count; i++) {
+        struct call *c = &r->calls[i];
+        if (c->kind == DHT_FIND && c->caller == caller && c->t >= from && c->t <= until &&
+            dht_id_equal(&r->nodes[c->callee].state.self, &who->id)) return c;
+    }
+    return NULL;
+}
+
+/* Walks as our node would; where it asks, the recorded answer is given. */
+static void walk(struct replay *r, size_t caller, struct dht_search *s, double from, double until)
+{
+    const struct dht_id *self = dht_state_self(&r->nodes[caller].state);
+    struct dht_contact who;
+    while (!dht_search_is_over(s) && dht_search_next(s, &who)) {
+        struct call *c = find_call(r, caller, &who, from, until);
+        struct dht_answer answer;
+        struct bytes request = { 0 };
+        if (!c || dht_read_answer(&answer, DHT_FIND, 1, bytes_at(&c->response),
+                                  bytes_length(&c->response), NULL)) {
+            dht_search_failed(s, &who.id);
+            continue;
+        }
+        dht_write_find(&request, self, &s->key, 1);
+        wire_same(r->g, "our search asks", &request, &c->request);
+        c->used = 1;
+        dht_search_answered(s, &who.id, &answer.found[0]);
+        dht_answer_clear(&answer);
+        bytes_clear(&request);
+    }
+}
+
+/* The text between the first pair of quotes that are the key's; <prefix> stands for any, so such a
+ * key is taken from the calls. */
+static int key_of(struct replay *r, const char *op, size_t caller, double from, double until,
+                  struct dht_id *key)
+{
+    const char *begin = strchr(op, '\''), *end = begin ? strchr(begin + 1, '\'') : NULL;
+    char text[200];
+    if (end && !memchr(begin, '<', (size_t)(end - begin))) {
+        snprintf(text, sizeof text, "%.*s", (int)(end - begin - 1), begin + 1);
+        return !dht_id_of_text(key, text);
+    }
+    for (size_t i = 0; i < r->call_count; i++) {
+        const struct call *c = &r->calls[i];
+        struct dht_request request;
+        int found;
+        if (c->kind != DHT_FIND || c->caller != caller || c->t < from || c->t > until ||
+            dht_read_request(&request, DHT_FIND, bytes_at(&c->request), bytes_length(&c->request), NULL))
+            continue;
+        if ((found = request.count == 1)) *key = request.keys[0];
+        dht_request_clear(&request);
+        if (found) return 1;
+    }
+    return 0;
+}
+
+/* "node 2: get('dict', latest=True)": asks as we would and compares what comes out. */
+static void replay_get(struct replay *r, const json_t *op)
+{
+    const char *text = protocol_text(op, "op");
+    const char *digit = strpbrk(text, "0123456789");
+    size_t caller = digit ? (size_t)strtoul(digit, NULL, 10) : SIZE_MAX;
+    double from = golden_real(r->g, op, "t"), until = from + golden_real(r->g, op, "seconds");
+    double now = r->base + from;
+    struct dht_contact known[DHT_BUCKET_SIZE];
+    struct dht_search s;
+    struct dht_state *node;
+    struct dht_id key;
+    const struct dht_entry *own;
+    struct bytes shown = { 0 }, want = { 0 }, packed = { 0 };
+    if (caller >= r->node_count || !key_of(r, text, caller, from, until, &key)) {
+        golden_fail(r->g, "operation", "'%.80s' is not understood", text);
+        return;
+    }
+    node = &r->nodes[caller].state;
+    dht_search_init(&s, &key, &node->self, strstr(text, "latest") ? INFINITY : now, node->validators);
+    dht_search_add(&s, known, dht_routing_nearest(&node->routing, known, DHT_BUCKET_SIZE, &key, NULL));
+    if ((own = dht_state_get(node, now, &key)) && !dht_entry_write(&packed, own))
+        dht_result_merge(&s.best, NULL, &key, own->value ? DHT_FOUND_REGULAR : DHT_FOUND_DICTIONARY,
+                         bytes_at(&packed), bytes_length(&packed), own->expiration);
+    walk(r, caller, &s, from, until);
+    dht_result_finish(&s.best, now);
+    show_result(&shown, &s.best);
+    add_text(&want, protocol_text(op, "result"));
+    wire_same(r->g, text, &shown, &want);
+    dht_search_clear(&s);
+    bytes_clear(&shown);
+    bytes_clear(&want);
+    bytes_clear(&packed);
+}
+
+void protocol_dht_calls(struct golden *g, const json_t *root)
+{
+    const json_t *operations = json_object_get(root, "operations");
+    struct replay r = { .g = g };
+    size_t at = 0, i;
+    json_t *op;
+    if (!read_nodes(&r, json_object_get(root, "nodes")) ||
+        !read_calls(&r, json_object_get(root, "calls"))) {
+        golden_fail(g, "nodes", "cannot be read");
+        goto done;
+    }
+    qsort(r.calls, r.call_count, sizeof *r.calls, by_time);
+    find_clock_and_checkers(&r);
+    json_array_foreach(operations, i, op) {
+        double t = golden_real(g, op, "t");
+        while (at < r.call_count && r.calls[at].t < t) replay_call(&r, &r.calls[at++]);
+        if (strstr(protocol_text(op, "op"), "get(")) replay_get(&r, op);
+    }
+    while (at < r.call_count) replay_call(&r, &r.calls[at++]);
+done:
+    for (i = 0; i < r.call_count; i++) {
+        bytes_clear(&r.calls[i].request);
+        bytes_clear(&r.calls[i].response);
+    }
+    for (i = 0; i < r.node_count; i++) dht_state_clear(&r.nodes[i].state);
+    free(r.calls);
+    free(r.nodes);
+}

@@ -1,0 +1,63 @@
+/* record.c - any bytes as a record's subkey and value, under a free key and the guarded ones, and as
+ * tokens and signed messages. The input: a byte for the key, one for the subkey's length. */
+#include "../../net/hivemind/auth.h"
+#include "../../net/hivemind/metrics.h"
+#include "../../net/hivemind/progress.h"
+#include "../../net/hivemind/validate.h"
+
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+static void tokens(const uint8_t *data, size_t n)
+{
+    static struct auth a;
+    static struct rsa_key key;
+    struct auth_token token;
+    uint8_t nonce[AUTH_NONCE] = { 0 };
+    const uint8_t *plain;
+    size_t plain_n;
+    double time;
+    struct pl_err err;
+    if (!key.key) {
+        if (rsa_key_make(&key, &err)) abort();
+        a.key = &key;
+        a.authority = key.key;
+    }
+    if (!auth_token_read(&token, data, n)) auth_token_clear(&token);
+    auth_time_parse(&time, data, n);
+    if (!auth_check_request(&plain, &plain_n, nonce, &a, 0, data, n, &err)) abort(); /* forged! */
+    if (!auth_check_response(&plain, &plain_n, &a, nonce, 0, data, n, &err)) abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    static struct validators v;
+    struct bytes stripped = { 0 };
+    struct progress_record p;
+    struct metrics_record m;
+    struct record r = { .key = data, .key_n = 1, .expiration = 1 };
+    struct pl_err err;
+    size_t cut;
+    if (n < 2) return 0;
+    if (!v.count) validators_add_run(&v, "run");
+    if (data[0] % 4 == 3) {
+        tokens(data + 2, n - 2);
+        return 0;
+    }
+    if (data[0] % 4) {
+        r.key = v.guards[data[0] % 4 - 1].key.bytes;
+        r.key_n = DHT_ID_BYTES;
+    }
+    cut = data[1] < n - 2 ? data[1] : n - 2;
+    r.subkey = data + 2;
+    r.subkey_n = cut;
+    r.value = data + 2 + cut;
+    r.n = n - 2 - cut;
+    record_check(&v, &r, &err);
+    record_strip(&stripped, r.value, r.n);
+    progress_read(&p, bytes_at(&stripped), bytes_length(&stripped), &err);
+    metrics_read(&m, bytes_at(&stripped), bytes_length(&stripped), &err);
+    bytes_clear(&stripped);
+    return 0;
+}

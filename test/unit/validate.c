@@ -1,0 +1,166 @@
+/* validate.c - owner tags and signatures in odd places, and dictionaries with one bad record. */
+#include "../../net/hivemind/dht_result.h"
+#include "../../net/hivemind/dht_serve.h"
+#include "../../net/hivemind/progress.h"
+
+#include <math.h>
+#include <openssl/evp.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static struct rsa_key key, other;
+static struct validators mine, guarded;
+
+static int setup(void **state)
+{
+    (void)state;
+    mine.key = &key;
+    return rsa_key_make(&key, NULL) || rsa_key_make(&other, NULL) || validators_add_run(&guarded, "run");
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    rsa_key_clear(&key);
+    rsa_key_clear(&other);
+    return 0;
+}
+
+static int check_text(const char *subkey, const char *value)
+{
+    struct record r = { .key = (const uint8_t *)"k", .key_n = 1, .subkey = (const uint8_t *)subkey,
+                        .subkey_n = strlen(subkey), .value = (const uint8_t *)value,
+                        .n = strlen(value), .expiration = 1 };
+    return record_check(&mine, &r, NULL);
+}
+
+static void tags(void **state)
+{
+    (void)state;
+    assert_int_equal(check_text("", "x"), PL_OK);
+    assert_int_equal(check_text("[owner:]", "x"), PL_OK);           /* nothing inside: no tag */
+    assert_int_equal(check_text("[owner:]]", "x"), PL_EPROTO);      /* "]" is inside */
+    assert_int_equal(check_text("[owner:a\n]", "x"), PL_OK);        /* no newline inside */
+    assert_int_equal(check_text("[owner:\n[owner:a]", "x"), PL_EPROTO);
+    assert_int_equal(check_text("[owner:a", "x"), PL_OK);
+    assert_int_equal(check_text("[owner:a][owner:a]", "x[signature:b]"), PL_EPROTO); /* no key */
+    assert_int_equal(check_text("", "[signature:a][signature:b]"), PL_OK); /* owned by nobody */
+}
+
+static void strip(void **state)
+{
+    static const char *const cases[][2] = {
+        { "abc", "abc" }, { "a[signature:x]b[signature:y]c", "abc" }, { "[signature:]x]y", "y" },
+        { "[signature:x", "[signature:x" }, { "[signature:\n]", "[signature:\n]" }, { "", "" },
+        { "[signature:[signature:x]", "" },
+    };
+    (void)state;
+    for (size_t i = 0; i < PL_COUNT(cases); i++) {
+        struct bytes out = { 0 };
+        record_strip(&out, (const uint8_t *)cases[i][0], strlen(cases[i][0]));
+        assert_true(bytes_length(&out) == strlen(cases[i][1]));
+        if (bytes_length(&out)) assert_memory_equal(bytes_at(&out), cases[i][1], bytes_length(&out));
+        bytes_clear(&out);
+    }
+}
+
+static void keys(void **state)
+{
+    static const char *const bad[] = { "", "ssh-rsa ", "ssh-rsa AAAA", "ssh-ed25519 AAAA",
+        "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAAQE=", "ssh-rsa AAAAB3NzaC1yc2EAAAAA", "ssh-rsa !!!!" };
+    EVP_PKEY *k;
+    struct bytes text = { 0 }, pem = { 0 };
+    struct rsa_key back;
+    (void)state;
+    for (size_t i = 0; i < PL_COUNT(bad); i++)
+        assert_int_equal(rsa_public_parse(&k, bad[i], strlen(bad[i])), PL_EFORMAT);
+    bytes_add(&text, bytes_at(&key.text), bytes_length(&key.text));
+    bytes_add(&text, " a comment", 10);
+    assert_int_equal(rsa_public_parse(&k, bytes_at(&text), bytes_length(&text)), PL_OK);
+    EVP_PKEY_free(k);
+    for (size_t cut = 1; cut < 300; cut += 13)
+        assert_int_equal(rsa_public_parse(&k, bytes_at(&text), bytes_length(&key.text) - cut), PL_EFORMAT);
+    assert_int_equal(rsa_key_write(&pem, &key), PL_OK);
+    assert_int_equal(rsa_key_parse(&back, bytes_at(&pem), bytes_length(&pem), NULL), PL_OK);
+    assert_true(bytes_length(&back.text) == bytes_length(&key.text));
+    assert_memory_equal(bytes_at(&back.text), bytes_at(&key.text), bytes_length(&key.text));
+    rsa_key_clear(&back);
+    bytes_clear(&text);
+    bytes_clear(&pem);
+}
+
+/* A signed progress record of `who` under the run's key. */
+static void add_progress(struct dht_dictionary *d, const struct dht_id *id, const struct rsa_key *who,
+                         int64_t epoch, double expiration, int spoil)
+{
+    struct validators v = { .key = who };
+    struct progress_record p = { .peer = { 34, { 0x12, 0x20 } }, .epoch = epoch, .time = 1 };
+    struct bytes subkey = { 0 }, value = { 0 }, made = { 0 };
+    struct record r;
+    record_own_subkey(&subkey, who);
+    progress_write(&value, &p);
+    r = (struct record){ .key = id->bytes, .key_n = DHT_ID_BYTES, .subkey = bytes_at(&subkey),
+                         .subkey_n = bytes_length(&subkey), .value = bytes_at(&value),
+                         .n = bytes_length(&value), .expiration = expiration };
+    assert_int_equal(record_sign(&made, &v, &r), PL_OK);
+    if (spoil) made.data[bytes_length(&made) - 20] ^= 1;
+    assert_int_equal(dht_dictionary_store(d, 0, r.subkey, r.subkey_n, bytes_at(&made),
+                                          bytes_length(&made), expiration), PL_OK);
+    bytes_clear(&subkey);
+    bytes_clear(&value);
+    bytes_clear(&made);
+}
+
+/* hivemind drops the whole dictionary for one bad record; we drop the record. */
+static void one_bad_record(void **state)
+{
+    struct dht_dictionary d;
+    struct dht_result result;
+    struct dht_state node;
+    struct dht_id id, self = { { 1 } };
+    struct bytes packed = { 0 };
+    struct dht_record r = { .subkey = (const uint8_t *)"", .expiration = 20 };
+    struct progress_record p;
+    (void)state;
+    dht_id_of_text(&id, "run_progress");
+    dht_dictionary_init(&d);
+    add_progress(&d, &id, &key, 5, 20, 0);
+    add_progress(&d, &id, &other, 6, 30, 1);
+    dht_dictionary_store(&d, 0, "\xa1x", 2, "\xc0", 1, 40); /* nobody's, under a guarded key */
+    dht_dictionary_write(&packed, &d);
+    dht_result_init(&result);
+    assert_int_equal(dht_result_merge(&result, &guarded, &id, DHT_FOUND_DICTIONARY, bytes_at(&packed),
+                                      bytes_length(&packed), INFINITY), PL_OK);
+    assert_int_equal(result.dictionary.count, 1);
+    assert_true(result.expiration == 20); /* the node's word counts for nothing */
+    assert_int_equal(dht_result_merge(&result, &guarded, &id, DHT_FOUND_DICTIONARY, bytes_at(&packed),
+                                      bytes_length(&packed), INFINITY), PL_EAGAIN);
+    assert_int_equal(dht_result_finish(&result, 10), PL_OK);
+    assert_int_equal(progress_read(&p, result.dictionary.items[0].value, result.dictionary.items[0].n,
+                                   NULL), PL_OK);
+    assert_int_equal(p.epoch, 5);
+    dht_result_clear(&result);
+    /* and when a node is given it to keep */
+    dht_state_init(&node, &self, 0, &guarded);
+    r.key = id;
+    r.value = bytes_at(&packed);
+    r.n = bytes_length(&packed);
+    assert_int_equal(dht_state_store(&node, 10, &r), PL_EAGAIN);
+    assert_int_equal(dht_state_get(&node, 10, &id)->dictionary.count, 1);
+    dht_state_clear(&node);
+    dht_dictionary_clear(&d);
+    bytes_clear(&packed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tags), cmocka_unit_test(strip), cmocka_unit_test(keys),
+        cmocka_unit_test(one_bad_record),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
