@@ -14,7 +14,11 @@ struct bytes {
 };
 
 static inline size_t bytes_length(const struct bytes *b) { return b->end - b->begin; }
-static inline const uint8_t *bytes_at(const struct bytes *b) { return b->data + b->begin; }
+/* Never NULL, so that a view of nothing may be handed to memcpy and its like. */
+static inline const uint8_t *bytes_at(const struct bytes *b)
+{
+    return b->data ? b->data + b->begin : (const uint8_t *)"";
+}
 
 void bytes_clear(struct bytes *b);
 /* Space for n more bytes at the end, to be filled and then counted with `end += n`. NULL: failed. */
