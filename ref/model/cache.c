@@ -169,13 +169,11 @@ static int keep_text(struct pl_cache *c, int l, int first, int last)
 }
 
 /* The text of rows first..last-1, which they share; its last position predicts the first code. */
-static int read_text(struct pl_cache *c, float *logits, const int32_t *text, int first, int last,
-                     struct pl_err *err)
+static int read_text(struct pl_cache *c, float *logits, const int32_t *text, int first, int last)
 {
     struct pl_dalle *m = c->m;
     struct pl_stack *s = &m->stack;
-    int P = m->config.T + 1, Vi = m->config.Vi;
-    int rc = pl_dalle_enter(m, text, NULL, 0, 1, first, err);
+    int P = m->config.T + 1, Vi = m->config.Vi, rc = pl_dalle_enter(m, text, NULL, 0, 1);
     if (rc == PL_OK) rc = pl_stack_begin(s, 1, P, 0);
     for (int l = 0; l < m->config.L && rc == PL_OK; l++) {
         rc = pl_stack_block(s, l, 1, P, 0);
@@ -201,7 +199,7 @@ static int explain(int rc, struct pl_err *err)
 int pl_cache_begin(struct pl_cache *c, float *logits, const int32_t *text, int rows,
                    struct pl_err *err)
 {
-    int T = c->m->config.T, rc = PL_OK;
+    int T = c->m->config.T, rc = pl_dalle_check_ids(&c->m->config, text, NULL, 0, rows, err);
     assert(1 <= rows && rows <= c->room);
     c->rows = rows;
     c->cell = 0;
@@ -209,7 +207,7 @@ int pl_cache_begin(struct pl_cache *c, float *logits, const int32_t *text, int r
         const int32_t *own = text + floats(first, T);
         for (last = first + 1; last < rows; last++)
             if (memcmp(text + floats(last, T), own, (size_t)T * sizeof *text)) break;
-        rc = read_text(c, logits, own, first, last, err);
+        rc = read_text(c, logits, own, first, last);
     }
     return explain(rc, err);
 }

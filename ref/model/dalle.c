@@ -10,6 +10,11 @@
 #define POSITIONS_MAX (1 << 24) /* in one workspace; keeps every product of sizes far from 2^63 */
 #define ROWS_ENOUGH 2560        /* positions in one product; more gain nothing */
 
+static size_t floats(int rows, int columns)
+{
+    return (size_t)rows * (size_t)columns;
+}
+
 /* --- open, close, initial values ---------------------------------------------------------------- */
 
 static int declare_ends(struct pl_dalle *m)
@@ -113,24 +118,29 @@ static int32_t text_id(const struct pl_dalle_config *c, int32_t id, int position
     return id ? id : c->V + position;
 }
 
+int pl_dalle_check_ids(const struct pl_dalle_config *c, const int32_t *text, const int32_t *codes,
+                       int count, int B, struct pl_err *err)
+{
+    for (size_t i = 0; i < floats(B, c->T); i++)
+        if (text[i] < 0 || text[i] >= c->V)
+            return pl_fail(err, PL_EUSE, "sequence %zu, text position %zu: id %d, expected 0 to %d",
+                           i / (size_t)c->T, i % (size_t)c->T, (int)text[i], c->V - 1);
+    for (size_t i = 0; i < floats(B, count); i++)
+        if (codes[i] < 0 || codes[i] >= c->Vi)
+            return pl_fail(err, PL_EUSE, "sequence %zu, image position %zu: code %d, expected 0 to %d",
+                           i / (size_t)count, i % (size_t)count, (int)codes[i], c->Vi - 1);
+    return PL_OK;
+}
+
 /* The start token, the text, the codes: rows of the table [spec dalle 2]. */
-static int place_ids(const struct pl_dalle_config *c, int32_t *ids, const int32_t *text,
-                     const int32_t *codes, int count, int sequence, struct pl_err *err)
+static void place_ids(const struct pl_dalle_config *c, int32_t *ids, const int32_t *text,
+                      const int32_t *codes, int count)
 {
     int I = c->F * c->F, used = count < I ? count : I - 1; /* the last code is a label only */
     int image = c->separate_embedding ? 0 : pl_dalle_text_rows(c);
-    for (int j = 0; j < c->T; j++)
-        if (text[j] < 0 || text[j] >= c->V)
-            return pl_fail(err, PL_EUSE, "sequence %d, text position %d: id %d, expected 0 to %d",
-                           sequence, j, (int)text[j], c->V - 1);
-    for (int i = 0; i < count; i++)
-        if (codes[i] < 0 || codes[i] >= c->Vi)
-            return pl_fail(err, PL_EUSE, "sequence %d, image position %d: code %d, expected 0 to %d",
-                           sequence, i, (int)codes[i], c->Vi - 1);
     *ids++ = 0;
     for (int j = 0; j < c->T; j++) *ids++ = text_id(c, text[j], j);
     for (int i = 0; i < used; i++) *ids++ = image + codes[i];
-    return PL_OK;
 }
 
 void pl_dalle_labels(const struct pl_dalle_config *c, int32_t *labels, const int32_t *text,
@@ -138,11 +148,6 @@ void pl_dalle_labels(const struct pl_dalle_config *c, int32_t *labels, const int
 {
     for (int j = 0; j < c->T; j++) labels[j] = text_id(c, text[j], j);
     for (int i = 0; i < c->F * c->F; i++) labels[c->T + i] = pl_dalle_text_rows(c) + codes[i];
-}
-
-static size_t floats(int rows, int columns)
-{
-    return (size_t)rows * (size_t)columns;
 }
 
 /* The table of image codes alone. */
@@ -225,15 +230,15 @@ static int reserve(struct pl_dalle *m, int B)
     return PL_OK;
 }
 
-int pl_dalle_enter(struct pl_dalle *m, const int32_t *text, const int32_t *codes, int count, int B,
-                   int first, struct pl_err *err)
+int pl_dalle_enter(struct pl_dalle *m, const int32_t *text, const int32_t *codes, int count, int B)
 {
     const struct pl_dalle_config *c = &m->config;
     int n = length(c, count), rc = reserve(m, B);
-    for (int b = 0; b < B && rc == PL_OK; b++)
-        rc = place_ids(c, m->ids + floats(b, n), text + floats(b, c->T),
-                       count ? codes + floats(b, count) : NULL, count, first + b, err);
-    if (rc == PL_OK) rc = m->be->put(m->ids_be, m->ids, floats(B, n) * sizeof *m->ids);
+    if (rc) return rc;
+    for (int b = 0; b < B; b++)
+        place_ids(c, m->ids + floats(b, n), text + floats(b, c->T),
+                  count ? codes + floats(b, count) : NULL, count);
+    rc = m->be->put(m->ids_be, m->ids, floats(B, n) * sizeof *m->ids);
     return rc ? rc : embed(m, pl_stack_input(&m->stack), m->ids_be, B, n);
 }
 
@@ -257,8 +262,8 @@ static void segments(const struct pl_dalle_config *c, struct pl_loss_segment seg
 
 /* Embedding, stack, output layer and loss of B sequences; with `backward` the gradient of the output
  * layer too, and s->da is the one of the stack's output. mean: text and image. */
-static int pass(struct pl_dalle *m, const int32_t *text, const int32_t *codes, int B, int first,
-                int backward, double scale, double mean[2], float *logp, struct pl_err *err)
+static int pass(struct pl_dalle *m, const int32_t *text, const int32_t *codes, int B, int backward,
+                double scale, double mean[2], float *logp)
 {
     const struct pl_dalle_config *c = &m->config;
     const struct pl_params *p = &m->params;
@@ -267,7 +272,7 @@ static int pass(struct pl_dalle *m, const int32_t *text, const int32_t *codes, i
     float *y, *h, *dy;
     struct pl_loss_segment segment[2];
     segments(c, segment, scale);
-    if ((rc = pl_dalle_enter(m, text, codes, c->F * c->F, B, first, err))) return rc;
+    if ((rc = pl_dalle_enter(m, text, codes, c->F * c->F, B))) return rc;
     y = pl_stack_output(&m->stack);
     h = pl_stack_spare(&m->stack);
     dy = m->stack.da;
@@ -309,15 +314,16 @@ int pl_dalle_step(struct pl_dalle *m, const int32_t *text, const int32_t *codes,
                   struct pl_dalle_loss *loss, struct pl_err *err)
 {
     const struct pl_dalle_config *c = &m->config;
-    int S = pl_dalle_positions(c), I = c->F * c->F, each = at_a_time(m, B), rc = PL_OK;
+    int S = pl_dalle_positions(c), I = c->F * c->F, each = at_a_time(m, B);
+    int rc = pl_dalle_check_ids(c, text, codes, I, B, err);
     assert(B >= 1 && m->params.grad);
     *loss = (struct pl_dalle_loss){ 0 };
     for (int b = 0, now; b < B && rc == PL_OK; b += now) {
         double mean[2], share;
         now = B - b < each ? B - b : each;
         share = (double)now / B;
-        if ((rc = pass(m, text + floats(b, c->T), codes + floats(b, I), now, b, 1, scale * share, mean,
-                       NULL, err)) ||
+        if ((rc = pass(m, text + floats(b, c->T), codes + floats(b, I), now, 1, scale * share, mean,
+                       NULL)) ||
             (rc = pl_stack_backward(&m->stack, now, S)) ||
             (rc = embed_backward(m, m->stack.da, m->ids_be, now)))
             break;
@@ -330,15 +336,16 @@ int pl_dalle_evaluate(struct pl_dalle *m, const int32_t *text, const int32_t *co
                       struct pl_dalle_loss *loss, float *logp, struct pl_err *err)
 {
     const struct pl_dalle_config *c = &m->config;
-    int S = pl_dalle_positions(c), I = c->F * c->F, each = at_a_time(m, B), rc = PL_OK;
+    int S = pl_dalle_positions(c), I = c->F * c->F, each = at_a_time(m, B);
+    int rc = pl_dalle_check_ids(c, text, codes, I, B, err);
     float *logp_be = logp ? m->be->alloc(floats(each, S) * sizeof *logp) : NULL;
     assert(B >= 1);
     *loss = (struct pl_dalle_loss){ 0 };
-    if (logp && !logp_be) rc = PL_ENOMEM;
+    if (rc == PL_OK && logp && !logp_be) rc = PL_ENOMEM;
     for (int b = 0, now; b < B && rc == PL_OK; b += now) {
         double mean[2];
         now = B - b < each ? B - b : each;
-        rc = pass(m, text + floats(b, c->T), codes + floats(b, I), now, b, 0, 1, mean, logp_be, err);
+        rc = pass(m, text + floats(b, c->T), codes + floats(b, I), now, 0, 1, mean, logp_be);
         if (rc == PL_OK && logp)
             rc = m->be->get(logp + floats(b, S), logp_be, floats(now, S) * sizeof *logp);
         if (rc == PL_OK) add_loss(loss, c, mean, (double)now / B);
@@ -369,15 +376,15 @@ int pl_dalle_logits(struct pl_dalle *m, float *logits, const int32_t *text, cons
                     int count, int B, struct pl_err *err)
 {
     const struct pl_dalle_config *c = &m->config;
-    int n = length(c, count), Vx = pl_dalle_text_rows(c), Vt = pl_dalle_rows(c), rc = PL_OK;
-    int widest = Vx > c->Vi ? Vx : c->Vi;
+    int n = length(c, count), Vx = pl_dalle_text_rows(c), Vt = pl_dalle_rows(c);
+    int widest = Vx > c->Vi ? Vx : c->Vi, rc = pl_dalle_check_ids(c, text, codes, count, B, err);
     float *z = m->be->alloc(floats(n, widest) * sizeof *z), *host = pl_alloc(floats(n, widest), sizeof *host);
-    if (!z || !host) rc = PL_ENOMEM;
+    if (rc == PL_OK && (!z || !host)) rc = PL_ENOMEM;
     for (size_t i = 0; i < (size_t)B * floats(n, Vt); i++) logits[i] = -FLT_MAX;
     for (int b = 0; b < B && rc == PL_OK; b++) {
         float *out = logits + (size_t)b * floats(n, Vt), *h;
         const int32_t *given = count ? codes + floats(b, count) : NULL;
-        if ((rc = pl_dalle_enter(m, text + floats(b, c->T), given, count, 1, b, err)) ||
+        if ((rc = pl_dalle_enter(m, text + floats(b, c->T), given, count, 1)) ||
             (rc = pl_stack_forward(&m->stack, 1, n, 0)))
             break;
         h = pl_stack_spare(&m->stack);
@@ -404,15 +411,16 @@ int pl_dalle_next(struct pl_dalle *m, float *logits, const int32_t *text, const 
                   int count, int B, struct pl_err *err)
 {
     const struct pl_dalle_config *c = &m->config;
-    int n = length(c, count), each = at_a_time(m, B), rc = PL_OK;
+    int n = length(c, count), each = at_a_time(m, B);
+    int rc = pl_dalle_check_ids(c, text, codes, count, B, err);
     size_t row = (size_t)c->Vi * sizeof(float);
     float *z = m->be->alloc(row);
     assert(0 <= count && count < c->F * c->F);
-    if (!z) rc = PL_ENOMEM;
+    if (rc == PL_OK && !z) rc = PL_ENOMEM;
     for (int b = 0, now; b < B && rc == PL_OK; b += now) {
         const int32_t *given = count ? codes + floats(b, count) : NULL;
         now = B - b < each ? B - b : each;
-        rc = pl_dalle_enter(m, text + floats(b, c->T), given, count, now, b, err);
+        rc = pl_dalle_enter(m, text + floats(b, c->T), given, count, now);
         if (rc == PL_OK) rc = pl_stack_forward(&m->stack, now, n, 0);
         for (int i = 0; i < now && rc == PL_OK; i++) {
             const float *last = pl_stack_output(&m->stack) + floats(i * n + n - 1, c->D);

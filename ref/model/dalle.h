@@ -60,10 +60,13 @@ int pl_dalle_next(struct pl_dalle *m, float *logits, const int32_t *text, const 
 
 /* --- the pieces, for cached generation and tests --- */
 
-/* B sequences of `count` codes, embedded into the stack's input, whose workspace is made large enough;
- * n = min(T+1+count, S) positions each. `first` numbers the sequences in a refusal. */
-int pl_dalle_enter(struct pl_dalle *m, const int32_t *text, const int32_t *codes, int count, int B,
-                   int first, struct pl_err *err);
+/* PL_EUSE unless text (B,T) and codes (B,count) are in range. All of the above ask it first, so that
+ * a refused batch has changed nothing. */
+int pl_dalle_check_ids(const struct pl_dalle_config *c, const int32_t *text, const int32_t *codes,
+                       int count, int B, struct pl_err *err);
+/* B sequences of `count` codes, which have been checked, embedded into the stack's input, whose
+ * workspace is made large enough; n = min(T+1+count, S) positions each. */
+int pl_dalle_enter(struct pl_dalle *m, const int32_t *text, const int32_t *codes, int count, int B);
 /* x (M,D) = embeddings of image codes (M), all backend memory. */
 int pl_dalle_embed_codes(const struct pl_dalle *m, float *x, const int32_t *codes, int M);
 /* Image logits (M,Vi) from rows y (M,D) of the stack's output; h (M,D) is scratch. Backend memory. */

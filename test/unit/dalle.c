@@ -247,9 +247,12 @@ static void refuses_ids_out_of_range(void **state)
     struct pl_err err;
     int32_t out[32];
     (void)state;
+    m->samples = 1; /* the second sequence is refused before the first has left gradients */
+    memset(m->params.grad, 0, m->params.total * sizeof(float));
     b.text[7] = m->config.V;
     assert_int_equal(pl_dalle_step(m, b.text, b.codes, 2, 1, &loss, &err), PL_EUSE);
     assert_string_equal(err.text, "sequence 1, text position 2: id 9, expected 0 to 8");
+    for (size_t i = 0; i < m->params.total; i++) assert_true(m->params.grad[i] == 0);
     b.text[7] = 0;
     b.codes[4] = -1;
     assert_int_equal(pl_dalle_evaluate(m, b.text, b.codes, 2, &loss, NULL, &err), PL_EUSE);
