@@ -20,7 +20,7 @@ VERSION  := $(shell sed -n 's/^\#define PL_VERSION "\(.*\)"/\1/p' ref/base.h)
 PACKAGES = build-essential pkg-config libopenblas-dev libjansson-dev libbrotli-dev libssl-dev \
 	zlib1g-dev libzstd-dev libsnappy-dev libpng-dev libjpeg62-turbo-dev libwebp-dev libutf8proc-dev \
 	libprotobuf-c-dev protobuf-c-compiler libuv1-dev
-TEST_PACKAGES = $(PACKAGES) libcmocka-dev clang libclang-rt-14-dev libsimde-dev
+TEST_PACKAGES = $(PACKAGES) libcmocka-dev clang libclang-rt-14-dev
 DATA_PACKAGES = $(PACKAGES) libfreetype-dev libharfbuzz-dev fonts-noto-color-emoji unicode-data
 
 PC_LIBS    = libuv libprotobuf-c jansson libbrotlienc libbrotlidec libssl libcrypto zlib libzstd libpng libjpeg libwebp libutf8proc

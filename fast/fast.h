@@ -53,6 +53,15 @@ void fast_product(int ta, int tb, int m, int n, int k, const float *a, int lda, 
 #define FAST_FEW_ROWS 16
 int fast_few_rows(float *y, const float *x, const float *W, const float *b, int M, int K, int N);
 
+/* C (m,n), rows beside each other, = op(A) op(B), operands rounded to bfloat16, + bias (n) if not
+ * NULL, or with `add` + C. All threads. Only where fast_has_bf16(); PL_OK or PL_ENOMEM. */
+int fast_product_bf16(int ta, int tb, int m, int n, int k, const float *a, int lda, const float *b,
+                      int ldb, const float *bias, int add, float *c);
+
+/* Scratch memory, not zeroed, kept for the next call; NULL without memory. NULL may be given back. */
+float *fast_take(size_t floats);
+void fast_give(float *p);
+
 /* db (N) += column sums of dy (M,N). */
 void fast_column_sums(float *db, const float *dy, int M, int N);
 

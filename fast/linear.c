@@ -10,6 +10,7 @@
 
 #define ROWS 384
 #define COLS 512
+#define ROUND 65536    /* floats rounded at a time */
 #define SMALL 100000.0 /* multiply-adds for which waking threads does not pay */
 
 void fast_product(int ta, int tb, int m, int n, int k, const float *a, int lda, const float *b,
@@ -25,9 +26,9 @@ static const float *at(const float *x, int transposed, int row, int i)
     return x + (transposed ? (size_t)i : (size_t)i * (size_t)row);
 }
 
-/* The whole product (m,n) in pieces. bias (n) or NULL; beta counts only without a bias. */
-static void product(int ta, int tb, int m, int n, int k, const float *a, int lda, const float *b,
-                    int ldb, const float *bias, float beta, float *c)
+/* The whole product (m,n) in pieces. bias (n) or NULL; add counts only without a bias. */
+static void float_product(int ta, int tb, int m, int n, int k, const float *a, int lda, const float *b,
+                          int ldb, const float *bias, int add, float *c)
 {
     int down = fast_pieces(m, ROWS), across = fast_pieces(n, COLS);
     #pragma omp parallel for schedule(dynamic, 1) num_threads(fast_threads()) \
@@ -39,21 +40,64 @@ static void product(int ta, int tb, int m, int n, int k, const float *a, int lda
         for (int j = 0; bias && j < r.count; j++)
             memcpy(to + (size_t)j * (size_t)n, bias + q.start, (size_t)q.count * sizeof *to);
         fast_product(ta, tb, r.count, q.count, k, at(a, ta, lda, r.start), lda,
-                     at(b, !tb, ldb, q.start), ldb, bias ? 1 : beta, to, n);
+                     at(b, !tb, ldb, q.start), ldb, bias || add ? 1 : 0, to, n);
     }
+}
+
+/* To bfloat16 and back: nearest, ties to even; NaN stays one. */
+FAST_CLONES static void round_some(float *to, const float *from, size_t n)
+{
+    #pragma omp simd
+    for (size_t i = 0; i < n; i++) {
+        union { float f; uint32_t u; } x = { .f = from[i] };
+        uint32_t up = (x.u + 0x7FFFu + (x.u >> 16 & 1)) & 0xFFFF0000u;
+        x.u = (x.u & 0x7FFFFFFFu) > 0x7F800000u ? 0x7FC00000u : up;
+        to[i] = x.f;
+    }
+}
+
+static void round_all(float *to, const float *from, size_t n)
+{
+    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > 4 * ROUND)
+    for (size_t i = 0; i < n; i += ROUND) round_some(to + i, from + i, n - i < ROUND ? n - i : ROUND);
+}
+
+/* What bfloat16 means, on a CPU that has no instruction for it: no faster, but the same numbers. */
+static int rounded_product(int ta, int tb, int m, int n, int k, const float *a, int lda, const float *b,
+                           int ldb, const float *bias, int add, float *c)
+{
+    size_t mk = (size_t)m * (size_t)k, nk = (size_t)n * (size_t)k;
+    float *ra = fast_take(mk), *rb = fast_take(nk);
+    int rc = ra && rb ? PL_OK : PL_ENOMEM;
+    if (rc == PL_OK) {
+        round_all(ra, a, mk);
+        round_all(rb, b, nk);
+        float_product(ta, tb, m, n, k, ra, lda, rb, ldb, bias, add, c);
+    }
+    fast_give(ra);
+    fast_give(rb);
+    return rc;
+}
+
+static int product(int ta, int tb, int m, int n, int k, const float *a, int lda, const float *b, int ldb,
+                   const float *bias, int add, float *c)
+{
+    if (fast_bf16())
+        return (fast_has_bf16() ? fast_product_bf16 : rounded_product)(ta, tb, m, n, k, a, lda, b, ldb,
+                                                                       bias, add, c);
+    float_product(ta, tb, m, n, k, a, lda, b, ldb, bias, add, c);
+    return PL_OK;
 }
 
 int fast_linear(float *y, const float *x, const float *W, const float *b, int M, int K, int N)
 {
     if (M <= FAST_FEW_ROWS && fast_few_rows(y, x, W, b, M, K, N)) return PL_OK;
-    product(0, 1, M, N, K, x, K, W, K, b, 0, y);
-    return PL_OK;
+    return product(0, 1, M, N, K, x, K, W, K, b, 0, y);
 }
 
 int fast_linear_dx(float *dx, const float *dy, const float *W, int M, int K, int N, int add)
 {
-    product(0, 0, M, K, N, dy, N, W, K, NULL, add ? 1 : 0, dx);
-    return PL_OK;
+    return product(0, 0, M, K, N, dy, N, W, K, NULL, add, dx);
 }
 
 #define SUM_COLS 256
@@ -86,7 +130,6 @@ void fast_column_sums(float *db, const float *dy, int M, int N)
 
 int fast_linear_dw(float *dW, float *db, const float *dy, const float *x, int M, int K, int N)
 {
-    product(1, 0, N, K, M, dy, N, x, K, NULL, 1, dW);
     if (db) fast_column_sums(db, dy, M, N);
-    return PL_OK;
+    return product(1, 0, N, K, M, dy, N, x, K, NULL, 1, dW);
 }

@@ -11,9 +11,10 @@ extern "C" {
 /* x (M,K), W (N,K), b (N) or NULL, y (M,N). y must not overlap the inputs.
  *
  * Tolerance against the reference, per element: (K + 8) * 2^-24 of
- * sum |x||W| + |b| in float32; 2^-7 of the root of the sum of squares of the
- * terms with --precision bf16 (both operands rounded once to bfloat16, sums in
- * float32). The same bounds hold for the gradients, over the summed dimension.
+ * sum |x||W| + |b| in float32; 2^-6 of the root of the sum of squares of the
+ * terms with --precision bf16 (both operands rounded once to bfloat16, at most
+ * 2^-8 each: near 7 standard deviations; sums in float32). The same bounds
+ * hold for the gradients, over the summed dimension.
  * All return PL_OK, PL_ENOMEM or PL_EDEVICE. M, K, N >= 1. */
 typedef int pl_linear_fn(float *y, const float *x, const float *W, const float *b,
                          int M, int K, int N);

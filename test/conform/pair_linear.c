@@ -109,7 +109,7 @@ static double element(const struct product *q, enum kind kind, const float *star
 static double allowed(const struct product *q, int bf16, double absolute, double root)
 {
     double exact = (q->n + 8) * 0x1p-24 * absolute;
-    return bf16 ? fmax(0x1p-7 * root, exact) : exact;
+    return bf16 ? fmax(0x1p-6 * root, exact) : exact;
 }
 
 static void compare(struct pair *p, const struct product *q, enum kind kind, const float *start,

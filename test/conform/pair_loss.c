@@ -115,7 +115,7 @@ static double position(double *z, double *error, const struct shape *s, const st
         }
         z[v - seg->col0] = dot;
         most = fmax(most, dot);
-        *error = fmax(*error, fmax((s->D + 8) * EPS * absolute, bf16 ? 0x1p-7 * sqrt(squares) : 0));
+        *error = fmax(*error, fmax((s->D + 8) * EPS * absolute, bf16 ? 0x1p-6 * sqrt(squares) : 0));
     }
     for (int j = 0; j < seg->col1 - seg->col0; j++) sum += exp(z[j] - most);
     sum = most + log(sum);
@@ -149,7 +149,7 @@ static void small(struct pair *p, const struct shape *s, int gradients, int bf16
     struct given g = given(p, s, gradients);
     float *of_logp = pair_scratch(p, n), *of_dx = pair_scratch(p, n * D), *of_dW = pair_scratch(p, V * D);
     float *of_db = pair_scratch(p, V);
-    double round = bf16 ? 0x1p-7 : 0; /* of each rounded factor of the gradients' products */
+    double round = bf16 ? 0x1p-6 : 0; /* of each rounded factor of the gradients' products */
     z = (double *)(void *)pair_scratch(p, 2 * V);
     for (size_t r = 0; r < n; r++) {
         const struct pl_loss_segment *seg = segment_of(s, (int)(r % (size_t)s->S));
@@ -191,11 +191,12 @@ static void small(struct pair *p, const struct shape *s, int gradients, int bf16
 static void sampled(struct pair *p, const struct shape *s, int gradients, int bf16)
 {
     size_t D = (size_t)s->D;
-    double *z, sum[3] = { 0 };
+    double *z, *dx, sum[3] = { 0 }; /* dx: and its absolute terms */
     const float *logp;
     if (!starts(p, s, gradients, bf16)) return;
     struct given g = given(p, s, gradients);
     z = (double *)(void *)pair_scratch(p, 2 * (size_t)s->V);
+    dx = (double *)(void *)pair_scratch(p, 4 * D);
     pair_large(p);
     run(p, s, &g, gradients, bf16);
     for (int k = 0; k < SAMPLES; k++) {
@@ -204,16 +205,18 @@ static void sampled(struct pair *p, const struct shape *s, int gradients, int bf
         double error, want = position(z, &error, s, &g, (size_t)chosen, bf16);
         double scale = seg->weight / (double)(s->B * (seg->row1 - seg->row0));
         pair_element(p, "logp", g.logp.any, (size_t)chosen, want, 2 * error + 1e-6 * fabs(want));
-        for (size_t i = 0; gradients && i < D; i++) {
-            double dx = 0, bound = 0;
-            for (int v = seg->col0; v < seg->col1; v++) {
+        if (!gradients) continue;
+        memset(dx, 0, 2 * D * sizeof *dx);
+        for (int v = seg->col0; v < seg->col1; v++)
+            for (size_t i = 0; i < D; i++) {
                 double t = scale * z[v - seg->col0] * g.W.at[0][(size_t)v * D + i];
-                dx += t;
-                bound += fabs(t);
+                dx[i] += t;
+                dx[D + i] += fabs(t);
             }
-            bound *= 6 * error + (seg->col1 - seg->col0 + 8) * EPS + 1e-6 + (bf16 ? 0x1p-7 : 0);
-            pair_element(p, "dx", g.dx.any, (size_t)chosen * D + i, dx, bound);
-        }
+        for (size_t i = 0; i < D; i++)
+            pair_element(p, "dx", g.dx.any, (size_t)chosen * D + i, dx[i],
+                         dx[D + i] * (6 * error + (seg->col1 - seg->col0 + 8) * EPS + 1e-6 +
+                                      (bf16 ? 0x1p-6 : 0)));
     }
     /* the losses: means of the backend's own log-probabilities */
     logp = pair_result(p, g.logp.any, 1);
