@@ -17,29 +17,27 @@ uint8_t *bytes_reserve(struct bytes *b, size_t n)
 {
     size_t length = bytes_length(b), room;
     uint8_t *data;
+    int far;
     if (b->failed) return NULL;
     if (n > SIZE_MAX / 4 || (b->limit && n > b->limit - (length < b->limit ? length : b->limit))) {
         b->failed = PL_ELIMIT;
         return NULL;
     }
     if (b->data && b->room - b->end >= n) return b->data + b->end;
-    /* Move to the front first; grow only if that is not enough or would be done too often. */
-    if (b->data && b->room - length >= n && b->begin >= b->room / 2) {
-        memmove(b->data, b->data + b->begin, length);
-    } else {
-        room = b->room ? 2 * b->room : 256;
-        while (room < length + n) room *= 2;
-        if (!(data = malloc(room))) {
-            b->failed = PL_ENOMEM;
-            return NULL;
-        }
-        if (length) memcpy(data, b->data + b->begin, length);
-        free(b->data);
-        b->data = data;
-        b->room = room;
-    }
+    /* Move to the front; grow if that is not enough, or would be done too often. */
+    far = b->begin >= b->room / 2;
+    if (b->begin) memmove(b->data, b->data + b->begin, length);
     b->begin = 0;
     b->end = length;
+    if (b->data && far && b->room - length >= n) return b->data + b->end;
+    room = b->room ? 2 * b->room : 256;
+    while (room < length + n) room *= 2;
+    if (!(data = realloc(b->data, room))) { /* large blocks are remapped, not copied */
+        b->failed = PL_ENOMEM;
+        return NULL;
+    }
+    b->data = data;
+    b->room = room;
     return b->data + b->end;
 }
 

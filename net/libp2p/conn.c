@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#define TRIM_ABOVE 4096 /* bytes of an empty buffer that are worth keeping */
+
 static const char *const noise_only[] = { "/noise" };
 static const char *const tls_only[] = { "/tls/1.0.0" };
 static const char *const both[] = { "/noise", "/tls/1.0.0" };
@@ -171,10 +173,19 @@ int conn_flush(struct conn *c)
     return rc;
 }
 
+/* A burst leaves its room behind; a connection that is quiet again gives it back. */
+static void trim(struct bytes *b)
+{
+    if (!bytes_length(b) && b->room > TRIM_ABOVE && !b->failed) bytes_clear(b);
+}
+
 int conn_tick(struct conn *c, double now, struct pl_err *err)
 {
     int rc;
     if (c->state != CONN_OPEN) return PL_OK;
+    trim(&c->plain);
+    trim(&c->frames);
+    trim(&c->wire);
     rc = yamux_tick(&c->yamux, now, &c->frames, err);
     if (!rc) rc = conn_flush(c);
     if (rc) c->state = CONN_CLOSED;

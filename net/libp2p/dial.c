@@ -8,6 +8,7 @@
  * address that failed is left alone for a while (peers.h), unless a user names it. */
 #include "host_inside.h"
 #include "kad.h"
+#include "relay.h"
 
 #include <netdb.h>
 #include <stdlib.h>
@@ -27,6 +28,7 @@ struct dial {
     int ip_count, ip_next;
     int resolving, connecting; /* libuv holds us */
     struct link *link;
+    struct relay_dial *relay;
     struct timer timer;
     int over;                  /* the owner is gone or told: freed when libuv lets go */
     struct dial *next, *prev;  /* the seek's */
@@ -51,6 +53,8 @@ static void abandon(struct dial *d)
     d->seek = NULL;
     d->wait = NULL;
     timer_stop(&d->timer);
+    if (d->relay) relay_dial_cancel(d->relay);
+    d->relay = NULL;
     if (d->resolving) uv_cancel((uv_req_t *)&d->resolve);
     if (d->link) link_end(d->link, PL_EIO, "no longer wanted");
     free_if_idle(d);
@@ -173,9 +177,21 @@ static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *list
     else failed(d, PL_ENOTFOUND, status ? uv_strerror(status) : "the name has no address");
 }
 
+static void on_relayed(void *context, struct link *l, int status, const char *why)
+{
+    struct dial *d = context;
+    d->relay = NULL;
+    if (status) {
+        failed(d, status, why);
+        return;
+    }
+    d->link = l;
+    l->dial = d;
+}
+
 static void resolve(struct dial *d)
 {
-    struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG };
+    struct addrinfo hints = { .ai_socktype = SOCK_STREAM };
     hints.ai_family = d->target.name_family == 4   ? AF_INET
                       : d->target.name_family == 6 ? AF_INET6 : AF_UNSPEC;
     d->resolve.data = d;
@@ -211,6 +227,9 @@ static void begin(void *context)
     if (!d->expected.length) d->expected = d->target.peer;
     if (peer_id_equal(&d->expected, &d->host->me->id)) {
         failed(d, PL_EUSE, "that is ourselves");
+    } else if (d->target.relay.length) {
+        d->relay = relay_dial(d->host, &d->at, &d->expected, on_relayed, d);
+        if (!d->relay) failed(d, PL_EUSE, "a relayed address that does not name whom to reach");
     } else if (!d->target.family) {
         resolve(d);
     } else {

@@ -1,8 +1,10 @@
 /* host.c - a peer's life: it listens, accepts, keeps who is connected, and ends in order. */
 #include "host_inside.h"
+#include "autonat.h"
 #include "identify.h"
 #include "kad.h"
 #include "ping.h"
+#include "relay.h"
 
 #include <arpa/inet.h>
 #include <assert.h>
@@ -50,6 +52,7 @@ void host_link_open(struct link *l)
 {
     struct host *h = l->host;
     struct peer *p = peers_get(&h->peers, &l->conn.secure->remote, loop_now(h->loop));
+    size_t count = 0;
     int first;
     if (!p) {
         link_end(l, PL_ELIMIT, "too many peers are known");
@@ -60,6 +63,8 @@ void host_link_open(struct link *l)
         return;
     }
     first = !p->links;
+    for (struct link *old = p->links; old; old = old->next_of_peer)
+        if (++count == HOST_PER_PEER_MAX) link_end(old, PL_OK, "a newer connection took its place");
     l->peer = p;
     l->next_of_peer = p->links;
     p->links = l;
@@ -209,9 +214,17 @@ static const char *refusal(const struct host *h, const struct multiaddr *from)
     size_t same = 0;
     if (h->closing) return "closing";
     if (h->link_count > HOST_LINKS_MAX) return "too many connections";
-    if (h->half_open > HOST_HALF_OPEN_MAX) return "too many unfinished handshakes";
     for (const struct link *l = h->links; l; l = l->next) same += same_ip(&l->remote, from);
     return same > HOST_PER_ADDRESS_MAX ? "too many connections from one address" : NULL;
+}
+
+/* Handshakes take moments: among too many, the oldest is the one that only wants to be in the way. */
+static void drop_oldest_half_open(struct host *h)
+{
+    struct link *oldest = NULL;
+    for (struct link *l = h->links; l; l = l->next)
+        if (l->inbound && !l->open && !l->ending) oldest = l;
+    if (oldest) link_end(oldest, PL_ELIMIT, "too many unfinished handshakes");
 }
 
 static void on_connection(uv_stream_t *server, int status)
@@ -235,6 +248,7 @@ static void on_connection(uv_stream_t *server, int status)
         link_end(l, PL_ELIMIT, "%s", no);
     else if (link_start(l, NULL))
         link_end(l, PL_ENOMEM, "out of memory");
+    if (h->half_open > HOST_HALF_OPEN_MAX) drop_oldest_half_open(h);
 }
 
 static int listen_on(struct host *h, const char *text, struct pl_err *err)
@@ -322,7 +336,8 @@ size_t host_own_addresses(const struct host *h, struct multiaddr *out, size_t ma
     for (size_t i = 0; i < h->announce_count; i++) add_address(&list, &h->announce[i]);
     for (const struct listener *l = h->listeners; l && !h->announce_count; l = l->next)
         each_address(l, add_address, &list);
-    return list.count < max ? list.count : max;
+    if (list.count > max) list.count = max;
+    return list.count + relay_addresses(h, out + list.count, max - list.count);
 }
 
 size_t host_addresses(const struct host *h, struct multiaddr *out, size_t max)
@@ -415,6 +430,8 @@ static void begin_close(void *context)
     h->closing = 1;
     timer_stop(&h->sweep);
     identify_stop(h);
+    autonat_stop(h);
+    relay_stop(h);
     kad_stop(h);
     dial_close_all(h);
     for (struct listener *l = h->listeners, *next; l; l = next) {
@@ -500,6 +517,8 @@ static void open_here(void *context)
     if (!o->rc) o->rc = identify_start(h);
     if (!o->rc) o->rc = kad_start(h);
     if (!o->rc) o->rc = ping_start(h);
+    if (!o->rc) o->rc = relay_start(h);
+    if (!o->rc) o->rc = autonat_start(h);
 }
 
 int host_open(struct host **out, struct loop *l, const struct host_options *options,
@@ -513,6 +532,7 @@ int host_open(struct host **out, struct loop *l, const struct host_options *opti
     h->me = options->me;
     h->securities = options->securities ? options->securities : CONN_NOISE | CONN_TLS;
     h->client_mode = options->client_mode;
+    h->serves_relay = options->relay;
     o.host = h;
     if (loop_call(l, open_here, &o)) {
         free(h);

@@ -15,7 +15,8 @@
 /* Limits, each against strangers. */
 #define HOST_LINKS_MAX 1024        /* connections, all together; the original trims at 512 */
 #define HOST_PER_ADDRESS_MAX 256   /* of them from one IP address; a NAT hides whole swarms */
-#define HOST_HALF_OPEN_MAX 128     /* accepted, not yet proven who they are */
+#define HOST_PER_PEER_MAX 8        /* of them to one peer; honest ones have one or two */
+#define HOST_HALF_OPEN_MAX 128     /* accepted, not yet proven who they are; the oldest has to go */
 #define HOST_HELD_MAX (256u << 20) /* bytes that lie unread in streams, all together */
 #define HOST_UNSENT_MAX (1u << 30) /* bytes that peers don't take from us, all together */
 #define HOST_STREAM_LIMIT 10.0     /* s to agree on a stream's protocol */

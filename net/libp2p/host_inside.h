@@ -131,12 +131,13 @@ struct rpc_service {
 struct kad;
 struct identify;
 struct relay;
+struct autonat;
 
 struct host {
     struct loop *loop;
     const struct identity *me;
     char *agent;
-    int securities, client_mode;
+    int securities, client_mode, serves_relay;
     int closing;
     struct listener *listeners;
     struct multiaddr *announce;
@@ -159,6 +160,7 @@ struct host {
     struct identify *identify;
     struct kad *kad;
     struct relay *relay;
+    struct autonat *autonat;
 };
 
 static inline struct peer *host_peer(const struct host *h, const struct peer_id *id)

@@ -330,8 +330,11 @@ static void tell(struct kad_query *q, int status)
     void *context = q->context;
     char id[PEER_ID_TEXT_MAX], why[200] = "";
     peer_id_text(id, &q->target);
-    if (status) snprintf(why, sizeof why, "%s: %zu of %zu peers asked have answered, none knows where "
-                         "it is", id, q->answers, q->candidate_count);
+    if (status && !q->candidate_count)
+        snprintf(why, sizeof why, "%s: no address of it is known, and no peer that could be asked", id);
+    else if (status)
+        snprintf(why, sizeof why, "%s: no address of it is known; %zu of %zu peers asked have answered",
+                 id, q->answers, q->candidate_count);
     kad_cancel(q);
     done(context, status, why);
 }

@@ -101,8 +101,11 @@ static int push_socket(struct link *l)
 static void push(struct link *l)
 {
     while (!l->writing && !l->ending) {
-        int rc = conn_flush(&l->conn);
-        size_t n = bytes_length(&l->conn.wire);
+        int rc;
+        size_t n;
+        if (l->carrier) l->conn.under_way = channel_queued(l->carrier);
+        rc = conn_flush(&l->conn);
+        n = bytes_length(&l->conn.wire);
         if (rc) {
             link_end(l, rc, "connection: %s", rc == PL_ELIMIT ? "the peer does not read our answers"
                                                               : pl_status_name(rc));

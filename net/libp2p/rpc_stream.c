@@ -61,9 +61,13 @@ static void fail(struct rpc_stream *s, int status, const char *why)
     left(s);
 }
 
+static void restart_deadline(struct rpc_stream *s);
+
 static void on_deadline(void *context)
 {
-    fail(context, PL_EAGAIN, "no message in time");
+    struct rpc_stream *s = context;
+    if (s->credit) fail(s, PL_EAGAIN, "no message in time");
+    else restart_deadline(s); /* it is we who do not read */
 }
 
 static void restart_deadline(struct rpc_stream *s)

@@ -1,7 +1,10 @@
 /* peer.c - a C peer for the interop tests: serves a few RPCs, or calls the same RPCs of another peer.
  *
  *   peer [--listen MULTIADDR] [--identity FILE] [--security noise|tls] [--client-mode] [--relay]
- *        [--join MULTIADDR]... [--call PEERID|MULTIADDR]
+ *        [--join MULTIADDR]... [--use-relay MULTIADDR] [--call PEERID|MULTIADDR]
+ *
+ * --relay carries connections for others, --use-relay wants to be called through that peer and says
+ * {"event":"relayed","multiaddr":...} once it can be.
  *
  * Prints JSON lines: {"event":"listening","multiaddr":...} first. Without --call it runs until its
  * standard input ends. With it, each step is a line {"event":"step","name":...,"ok":true|false,...}
@@ -11,6 +14,7 @@
  * that many out), Test.total (numbers in, their sum out), Test.mirror (messages, each sent back). */
 #include "../../net/libp2p/conn.h"
 #include "../../net/libp2p/ping.h"
+#include "../../net/libp2p/relay.h"
 #include "../../net/libp2p/rpc.h"
 
 #include <jansson.h>
@@ -383,6 +387,36 @@ static void call_mirror(void *context)
     if (s) mirror_more(NULL, s);
 }
 
+static void use_relay(void *context)
+{
+    (void)context;
+    relay_use(host, &step.peer);
+}
+
+static void look_for_relay(void *context)
+{
+    struct multiaddr at;
+    char text[MULTIADDR_TEXT_MAX];
+    int *found = context;
+    if (*found || !relay_addresses(host, &at, 1)) return;
+    *found = 1;
+    multiaddr_add_peer(&at, host_id(host));
+    multiaddr_text(text, &at);
+    say(json_pack("{s:s,s:s}", "event", "relayed", "multiaddr", text));
+}
+
+static int be_called_through(const char *relay, struct pl_err *err)
+{
+    int found = 0;
+    if (multiaddr_from_text(&step.at, relay, err) || !run("relay", dial)) return 0;
+    loop_call(loop, use_relay, NULL);
+    for (int i = 0; i < 200 && !found; i++) {
+        usleep(50000);
+        loop_call(loop, look_for_relay, &found);
+    }
+    return found;
+}
+
 static int call_all(void)
 {
     int good = run("square", call_square);
@@ -424,7 +458,7 @@ int main(int argc, char **argv)
     struct host_options o = { 0 };
     struct identity me = { 0 };
     struct pl_err err = { "" };
-    const char *listen[HOST_LISTEN_MAX], *identity = NULL, *call = NULL, *join[16];
+    const char *listen[HOST_LISTEN_MAX], *identity = NULL, *call = NULL, *relay = NULL, *join[16];
     size_t joins = 0;
     int good = 1;
     o.listen = listen;
@@ -438,6 +472,7 @@ int main(int argc, char **argv)
         else if (!strcmp(argv[i], "--security"))
             o.securities = strcmp(value, "tls") ? CONN_NOISE : CONN_TLS;
         else if (!strcmp(argv[i], "--join") && joins < PL_COUNT(join)) join[joins++] = value;
+        else if (!strcmp(argv[i], "--use-relay")) relay = value;
         else if (!strcmp(argv[i], "--call")) call = value;
         else return fprintf(stderr, "peer: unknown option %s\n", argv[i]), 2;
         i++;
@@ -454,6 +489,7 @@ int main(int argc, char **argv)
         good = !multiaddr_from_text(&step.at, join[i], &err);
         if (good) good = run("join", dial);
     }
+    if (relay && good) good = be_called_through(relay, &err);
     if (call && good) {
         if (call[0] == '/') {
             good = !multiaddr_from_text(&step.at, call, &err) && run("dial", dial);
@@ -462,7 +498,7 @@ int main(int argc, char **argv)
         }
         if (good) good = call_all();
     }
-    if (!call)
+    if (!call && good)
         while (getchar() != EOF) {}
     host_close(host);
     loop_close(loop);

@@ -1,7 +1,7 @@
 """Calls between C peers and real hivemind peers (p2pd), both ways, over each encryption.
 
 usage: rpc.py POTLUCK      (the program; interop/peer lies beside it)
-Prints one JSON line a step, ends with a summary; exit status 0 if every step worked.
+Prints one JSON line a step and a closing count; exit status 0 if every step worked.
 """
 import asyncio
 import json
@@ -24,11 +24,12 @@ from hivemind.proto import runtime_pb2, test_pb2  # noqa: E402
 
 PROGRAM = os.path.join(os.path.dirname(os.path.abspath(sys.argv[1])), "interop", "peer")
 BLOB = runtime_pb2.Tensor(buffer=bytes(i * 2654435761 >> 13 & 255 for i in range(3 << 20)))
-failed = 0
+passed = failed = 0
 
 
 def step(name, good, note=""):
-    global failed
+    global passed, failed
+    passed += bool(good)
     failed += not good
     print(json.dumps({"event": "step", "name": name, "ok": bool(good), "note": str(note)}), flush=True)
 
@@ -232,6 +233,45 @@ async def find():
     await b.shutdown()
 
 
+async def small_call(p2p, to, name):
+    """What a circuit surely carries."""
+    await until_found(p2p, to)
+    try:
+        request = test_pb2.TestRequest(number=7)
+        reply = await asyncio.wait_for(p2p.call_protobuf_handler(to, "Test.square", request, test_pb2.TestResponse), 20)
+        step(name, reply.number == 49, reply.number)
+    except Exception as e:
+        step(name, False, f"{type(e).__name__}: {e}")
+
+
+async def relayed():
+    """A C peer that listens nowhere is called through a relay, which is p2pd or C."""
+    hub = await P2P.create()
+    where = str((await hub.get_visible_maddrs())[0])
+    command = [PROGRAM, "--client-mode", "--use-relay", where]
+    hidden = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    hidden_id = PeerID.from_base58(json.loads(hidden.stdout.readline())["peer_id"])
+    hidden.stdout.readline()  # connected to the relay
+    step("C holds a reservation at p2pd", json.loads(hidden.stdout.readline() or "{}").get("event") == "relayed")
+    other = await P2P.create(initial_peers=[where])
+    await small_call(other, hidden_id, "p2pd calls C through p2pd's relay")
+    hidden.stdin.close()
+    hidden.wait(10)
+    await other.shutdown()
+    await hub.shutdown()
+    with CPeer("--relay") as hub:
+        command = [PROGRAM, "--client-mode", "--use-relay", hub.multiaddr]
+        hidden = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        hidden_id = PeerID.from_base58(json.loads(hidden.stdout.readline())["peer_id"])
+        hidden.stdout.readline()
+        step("C holds a reservation at C", json.loads(hidden.stdout.readline() or "{}").get("event") == "relayed")
+        other = await P2P.create(initial_peers=[hub.multiaddr])
+        await small_call(other, hidden_id, "p2pd calls C through C's relay")
+        hidden.stdin.close()
+        hidden.wait(10)
+        await other.shutdown()
+
+
 async def main():
     await both_ways("noise and tls", [], True)
     await both_ways("noise only", ["--security", "noise"], True)
@@ -239,7 +279,8 @@ async def main():
     await both_ways("p2pd without tls", [], False)
     await reverse()
     await find()
-    print(json.dumps({"event": "summary", "failed": failed}), flush=True)
+    await relayed()
+    print(f"{passed} passed, {failed} failed, 0 skipped", flush=True)
     return 1 if failed else 0
 
 

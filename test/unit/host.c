@@ -1,14 +1,21 @@
 /* host.c - two hosts over loopback, each with a thread of its own: calls, streams, refusals, ends. */
+#include "../../net/libp2p/autonat.h"
 #include "../../net/libp2p/conn.h"
 #include "../../net/libp2p/host.h"
+#include "../../net/libp2p/relay.h"
 #include "../../net/libp2p/rpc.h"
 
+#include <arpa/inet.h>
+#include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -59,17 +66,22 @@ static void read_address(void *context)
     host_addresses(s->host, &s->at, 1);
 }
 
-static void open_side(struct side *s, int listens, int securities)
+static void open_side_as(struct side *s, int listens, int securities, int relay)
 {
     static const char *const listen[] = { "/ip4/127.0.0.1/tcp/0" };
     struct host_options o = { .me = &s->me, .listen = listen, .listen_count = (size_t)listens,
-                              .securities = securities };
+                              .securities = securities, .relay = relay };
     struct pl_err err = { "" };
     memset(s, 0, sizeof *s);
     assert_int_equal(loop_open(&s->loop, &err), PL_OK);
     assert_int_equal(identity_make(&s->me, KEY_ED25519, &err), PL_OK);
     if (host_open(&s->host, s->loop, &o, &err)) fail_msg("%s", err.text);
     loop_call(s->loop, read_address, s);
+}
+
+static void open_side(struct side *s, int listens, int securities)
+{
+    open_side_as(s, listens, securities, 0);
 }
 
 static void close_side(struct side *s)
@@ -235,11 +247,785 @@ static void unary_tls(void **state)
     unary_over(CONN_NOISE | CONN_TLS, CONN_TLS);
 }
 
+/* --- refusals ----------------------------------------------------------------------------------- */
+
+static void no_encryption_in_common(void **state)
+{
+    struct side a, b;
+    struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.echo", .timeout_s = 10 };
+    (void)state;
+    open_side(&a, 0, CONN_NOISE);
+    open_side(&b, 1, CONN_TLS);
+    teach(&a, &b);
+    ask_and_wait(&q);
+    assert_int_equal(q.status, PL_EIO);
+    assert_non_null(strstr(q.error, "no encryption in common"));
+    close_side(&a);
+    close_side(&b);
+}
+
+/* The address is right, but somebody else lives there. */
+static void wrong_peer(void **state)
+{
+    (void)state;
+    for (int securities = CONN_NOISE; securities <= CONN_TLS; securities++) {
+        struct side a, b, other;
+        struct asking q = { .from = &a, .to = &other.me.id, .name = "Test.echo", .timeout_s = 10 };
+        open_side(&a, 0, securities);
+        open_side(&b, 1, securities);
+        open_side(&other, 0, securities);
+        other.at = b.at;
+        multiaddr_strip_peer(&other.at, &b.me.id);
+        teach(&a, &other);
+        ask_and_wait(&q);
+        assert_int_equal(q.status, PL_EIO);
+        if (!strstr(q.error, "answered")) fail_msg("%s", q.error);
+        close_side(&a);
+        close_side(&b);
+        close_side(&other);
+    }
+}
+
+static void nobody_there(void **state)
+{
+    struct side a, b;
+    struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.echo", .timeout_s = 10 };
+    struct asking self = { .from = &a, .to = &a.me.id, .name = "Test.echo", .timeout_s = 10 };
+    (void)state;
+    open_side(&a, 0, 0);
+    open_side(&b, 0, 0);
+    ask_and_wait(&q); /* nothing is known of it */
+    assert_int_equal(q.status, PL_EIO);
+    assert_non_null(strstr(q.error, "no address"));
+    ask_and_wait(&self);
+    assert_int_equal(self.status, PL_EUSE);
+    assert_int_equal(multiaddr_from_text(&b.at, "/ip4/127.0.0.1/tcp/1", NULL), PL_OK);
+    teach(&a, &b);
+    q.answered = 0;
+    ask_and_wait(&q); /* nobody listens */
+    assert_int_equal(q.status, PL_EIO);
+    assert_non_null(strstr(q.error, "/tcp/1"));
+    close_side(&a);
+    close_side(&b);
+}
+
+/* --- slow handlers, cancelling ------------------------------------------------------------------ */
+
+static int slow_called, slow_cancelled;
+static struct rpc_call *slow_call;
+
+static void on_slow_cancelled(void *context)
+{
+    (void)context;
+    rpc_reply(slow_call, NULL, 0); /* must still be answered */
+    note(&slow_cancelled);
+}
+
+static void slow(void *context, struct rpc_call *call, const uint8_t *data, size_t n)
+{
+    (void)context;
+    (void)data;
+    (void)n;
+    slow_call = call;
+    rpc_on_cancel(call, on_slow_cancelled, NULL);
+    note(&slow_called);
+}
+
+static void cancel_here(void *context)
+{
+    rpc_cancel(((struct asking *)context)->request);
+}
+
+static void cancelled_and_late(void **state)
+{
+    struct side a, b;
+    struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.slow", .timeout_s = 10 };
+    (void)state;
+    slow_called = slow_cancelled = 0;
+    open_side(&a, 0, 0);
+    open_side(&b, 1, 0);
+    serve(&b, "Test.slow", slow, NULL, NULL);
+    teach(&a, &b);
+    ask(&q);
+    assert_true(await(&slow_called, 1, 10));
+    loop_call(a.loop, cancel_here, &q);
+    assert_true(await(&slow_cancelled, 1, 10));
+    assert_int_equal(q.answered, 0);
+    q.timeout_s = 0.3; /* now the caller runs out of patience */
+    ask_and_wait(&q);
+    assert_int_equal(q.status, PL_EAGAIN);
+    assert_true(await(&slow_cancelled, 2, 10));
+    close_side(&a);
+    close_side(&b);
+}
+
+/* A host that closes tells everybody who still waits. */
+static void closing_tells(void **state)
+{
+    struct side a, b;
+    struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.slow", .timeout_s = 30 };
+    (void)state;
+    slow_called = slow_cancelled = 0;
+    open_side(&a, 0, 0);
+    open_side(&b, 1, 0);
+    serve(&b, "Test.slow", slow, NULL, NULL);
+    teach(&a, &b);
+    ask(&q);
+    assert_true(await(&slow_called, 1, 10));
+    close_side(&a);
+    assert_int_equal(q.answered, 1);
+    assert_int_equal(q.status, PL_EIO);
+    assert_true(await(&slow_cancelled, 1, 10));
+    close_side(&b);
+}
+
+/* --- many at once -------------------------------------------------------------------------------- */
+
+#define MANY 600 /* more than may be opened before the other side has taken them */
+
+static void ask_many_here(void *context)
+{
+    struct asking *all = context;
+    for (int i = 0; i < MANY; i++) ask_here(&all[i]);
+}
+
+static void many_calls(void **state)
+{
+    static struct asking all[MANY];
+    static uint32_t numbers[MANY];
+    struct side a, b;
+    int done = 0;
+    (void)state;
+    open_side(&a, 0, 0);
+    open_side(&b, 1, 0);
+    serve(&b, "Test.echo", echo, NULL, NULL);
+    teach(&a, &b);
+    memset(all, 0, sizeof all);
+    for (uint32_t i = 0; i < MANY; i++) {
+        numbers[i] = i;
+        all[i] = (struct asking){ .from = &a, .to = &b.me.id, .name = "Test.echo", .n = 4,
+                                  .data = &numbers[i], .timeout_s = 15 };
+    }
+    loop_call(a.loop, ask_many_here, all);
+    for (int i = 0; i < MANY; i++) done += await(&all[i].answered, 1, 15);
+    assert_int_equal(done, MANY);
+    for (int i = 0; i < MANY; i++) {
+        if (all[i].status) fail_msg("call %d: %s", i, all[i].error);
+        assert_int_equal(bytes_length(&all[i].response), 4);
+        assert_memory_equal(bytes_at(&all[i].response), &numbers[i], 4);
+        bytes_clear(&all[i].response);
+    }
+    close_side(&a);
+    close_side(&b);
+}
+
+/* --- streams ------------------------------------------------------------------------------------- */
+
+struct talk {
+    struct side *side;
+    const struct peer_id *to;
+    const char *name;
+    struct rpc_stream *s;
+    const uint8_t *data;
+    size_t n;
+    int to_send, sent, received, wrong; /* messages */
+    int over, failed, status;
+    size_t queued_most;
+    char why[512];
+    int quiet; /* begins without credit */
+};
+
+static void talk_more(void *context, struct rpc_stream *s)
+{
+    struct talk *t = context;
+    while (t->sent < t->to_send && !rpc_queued(s)) {
+        t->sent++;
+        rpc_send(s, t->data, t->n);
+    }
+    if (t->sent == t->to_send) rpc_end(s);
+}
+
+static void talk_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    struct talk *t = context;
+    (void)s;
+    t->received++;
+    t->wrong += n != t->n || memcmp(data, t->data, n);
+}
+
+static void talk_end(void *context, struct rpc_stream *s)
+{
+    struct talk *t = context;
+    rpc_close(s);
+    t->s = NULL;
+    note(&t->over);
+}
+
+static void talk_failed(void *context, struct rpc_stream *s, int status, const char *why)
+{
+    struct talk *t = context;
+    t->status = status;
+    snprintf(t->why, sizeof t->why, "%s", why);
+    rpc_close(s);
+    t->s = NULL;
+    note(&t->failed);
+    note(&t->over);
+}
+
+static const struct rpc_stream_events talk_events = { talk_message, talk_end, talk_failed, talk_more };
+
+static void talk_here(void *context)
+{
+    struct talk *t = context;
+    t->s = rpc_open(t->side->host, t->to, t->name, 16 << 20, 10, &talk_events, t);
+    if (t->quiet) rpc_pause(t->s);
+    talk_more(t, t->s);
+}
+
+/* The server sends every message back. */
+static void mirror_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    (void)context;
+    rpc_send(s, data, n);
+}
+
+static void mirror_end(void *context, struct rpc_stream *s)
+{
+    (void)context;
+    rpc_end(s);
+    rpc_close(s);
+}
+
+static int mirrors_failed;
+
+static void mirror_failed(void *context, struct rpc_stream *s, int status, const char *why)
+{
+    (void)context;
+    (void)status;
+    (void)why;
+    rpc_close(s);
+    note(&mirrors_failed);
+}
+
+static void mirror(void *context, struct rpc_stream *s)
+{
+    static const struct rpc_stream_events events = { mirror_message, mirror_end, mirror_failed, NULL };
+    rpc_listen(s, &events, context);
+}
+
+static void streams_both_ways(void **state)
+{
+    static const struct { size_t n; int count; } cases[] = {
+        { 0, 3 }, { 5, 1000 }, { 65536, 50 }, { (1 << 20) + 7, 6 }, { 9 << 20, 2 } };
+    struct side a, b;
+    (void)state;
+    open_side(&a, 0, 0);
+    open_side(&b, 1, 0);
+    serve(&b, "Test.mirror", NULL, mirror, NULL);
+    teach(&a, &b);
+    for (size_t i = 0; i < PL_COUNT(cases); i++) {
+        uint8_t *data = noise(cases[i].n, (uint32_t)i);
+        struct talk t = { .side = &a, .to = &b.me.id, .name = "Test.mirror", .data = data,
+                          .n = cases[i].n, .to_send = cases[i].count };
+        loop_call(a.loop, talk_here, &t);
+        assert_true(await(&t.over, 1, 30));
+        if (t.failed) fail_msg("%s", t.why);
+        assert_int_equal(t.received, cases[i].count);
+        assert_int_equal(t.wrong, 0);
+        free(data);
+    }
+    close_side(&a);
+    close_side(&b);
+}
+
+/* Two at once in both directions over one connection, all four directions full. */
+static void streams_cross(void **state)
+{
+    struct side a, b;
+    uint8_t *data = noise(300000, 1);
+    (void)state;
+    open_side(&a, 1, 0);
+    open_side(&b, 1, 0);
+    serve(&a, "Test.mirror", NULL, mirror, NULL);
+    serve(&b, "Test.mirror", NULL, mirror, NULL);
+    teach(&a, &b);
+    {
+        struct talk there = { .side = &a, .to = &b.me.id, .name = "Test.mirror", .data = data,
+                              .n = 300000, .to_send = 30 };
+        struct talk back = { .side = &b, .to = &a.me.id, .name = "Test.mirror", .data = data,
+                             .n = 300000, .to_send = 30 };
+        struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.none", .timeout_s = 10 };
+        ask_and_wait(&q); /* connects */
+        loop_call(a.loop, talk_here, &there);
+        loop_call(b.loop, talk_here, &back);
+        assert_true(await(&there.over, 1, 30) && await(&back.over, 1, 30));
+        assert_int_equal(there.received + back.received, 60);
+        assert_int_equal(there.wrong + back.wrong, 0);
+    }
+    free(data);
+    close_side(&a);
+    close_side(&b);
+}
+
+static void credit_here(void *context)
+{
+    struct talk *t = context;
+    if (t->s) rpc_credit(t->s, 1);
+}
+
+/* The server sends as much as the reader takes; what it holds stays small. */
+static int flood_sent;
+
+static void flood_more(void *context, struct rpc_stream *s)
+{
+    static uint8_t zeros[65536];
+    (void)context;
+    while (flood_sent < 1000 && !rpc_queued(s)) {
+        rpc_send(s, zeros, sizeof zeros);
+        note(&flood_sent);
+    }
+    if (flood_sent == 1000) rpc_end(s);
+}
+
+static void flood_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    (void)data;
+    (void)n;
+    flood_more(context, s);
+}
+
+static void flood_end(void *context, struct rpc_stream *s)
+{
+    (void)context;
+    (void)s;
+}
+
+static void flood(void *context, struct rpc_stream *s)
+{
+    static const struct rpc_stream_events events = { flood_message, flood_end, mirror_failed,
+                                                     flood_more };
+    rpc_listen(s, &events, context);
+}
+
+static void slow_reader(void **state)
+{
+    static uint8_t zeros[65536];
+    struct side a, b;
+    int before;
+    (void)state;
+    flood_sent = mirrors_failed = 0;
+    open_side(&a, 0, 0);
+    open_side(&b, 1, 0);
+    serve(&b, "Test.flood", NULL, flood, NULL);
+    teach(&a, &b);
+    {
+        struct talk t = { .side = &a, .to = &b.me.id, .name = "Test.flood", .data = zeros, .n = 65536,
+                          .to_send = 1, .quiet = 1 };
+        loop_call(a.loop, talk_here, &t);
+        assert_true(await(&flood_sent, 1, 10));
+        usleep(200000);
+        before = flood_sent;
+        assert_in_range(before, 1, 40); /* a window of 256 KiB and what the server has in hand */
+        assert_int_equal(t.received, 0);
+        for (int i = 0; i < 30; i++) loop_call(a.loop, credit_here, &t);
+        assert_true(await(&flood_sent, before + 20, 10));
+        usleep(100000);
+        assert_int_equal(t.received, 30);
+        loop_call(a.loop, credit_here, &t);
+        usleep(100000);
+        assert_int_equal(t.received, 31);
+        close_side(&a); /* in the middle: the server hears of it */
+        assert_true(await(&mirrors_failed, 1, 10));
+        assert_int_equal(t.failed, 1);
+    }
+    close_side(&b);
+}
+
+static void fail_five(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    (void)context;
+    (void)data;
+    (void)n;
+    rpc_fail(s, "five\x1b[31m");
+}
+
+static void failing(void *context, struct rpc_stream *s)
+{
+    static const struct rpc_stream_events events = { fail_five, mirror_end, mirror_failed, NULL };
+    rpc_listen(s, &events, context);
+}
+
+static void silent_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    (void)context;
+    (void)s;
+    (void)data;
+    (void)n;
+}
+
+static void silent(void *context, struct rpc_stream *s)
+{
+    static const struct rpc_stream_events events = { silent_message, NULL, mirror_failed, NULL };
+    rpc_listen(s, &events, context);
+}
+
+static void deadline_here(void *context)
+{
+    struct talk *t = context;
+    talk_here(t);
+    rpc_deadline(t->s, 0.3);
+}
+
+static void streams_fail(void **state)
+{
+    struct side a, b;
+    uint8_t byte = 1;
+    (void)state;
+    mirrors_failed = 0;
+    open_side(&a, 0, 0);
+    open_side(&b, 1, 0);
+    serve(&b, "Test.fail", NULL, failing, NULL);
+    serve(&b, "Test.silent", NULL, silent, NULL);
+    teach(&a, &b);
+    {
+        struct talk t = { .side = &a, .to = &b.me.id, .name = "Test.fail", .data = &byte, .n = 1,
+                          .to_send = 1 };
+        loop_call(a.loop, talk_here, &t);
+        assert_true(await(&t.over, 1, 10));
+        assert_int_equal(t.status, PL_EPROTO);
+        assert_string_equal(t.why, "five?[31m");
+    }
+    {
+        struct talk t = { .side = &a, .to = &b.me.id, .name = "Test.silent", .data = &byte, .n = 1,
+                          .to_send = 1 };
+        loop_call(a.loop, deadline_here, &t);
+        assert_true(await(&t.over, 1, 10));
+        assert_int_equal(t.status, PL_EAGAIN);
+        assert_true(await(&mirrors_failed, 1, 10)); /* and the server knows that it is cancelled */
+    }
+    close_side(&a);
+    close_side(&b);
+}
+
+/* A message larger than the RPC allows is refused by its length alone. */
+static void too_large(void **state)
+{
+    struct side a, b;
+    uint8_t *data = noise((16 << 20) + 1, 1);
+    struct talk t = { .side = &a, .to = &b.me.id, .name = "Test.mirror", .data = data,
+                      .n = (16 << 20) + 1, .to_send = 1 };
+    struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.echo", .data = data,
+                        .n = RPC_UNARY_MAX, .timeout_s = 10 };
+    (void)state;
+    mirrors_failed = 0;
+    open_side(&a, 0, 0);
+    open_side(&b, 1, 0);
+    serve(&b, "Test.mirror", NULL, mirror, NULL);
+    serve(&b, "Test.echo", echo, NULL, NULL);
+    teach(&a, &b);
+    loop_call(a.loop, talk_here, &t);
+    assert_true(await(&t.over, 1, 10));
+    assert_int_equal(t.failed, 1);
+    assert_true(await(&mirrors_failed, 1, 10));
+    ask_and_wait(&q);
+    assert_int_equal(q.status, PL_ELIMIT);
+    free(data);
+    close_side(&a);
+    close_side(&b);
+}
+
+/* --- who is where -------------------------------------------------------------------------------- */
+
+struct ears {
+    struct host_watch watch;
+    struct side *side;
+    int connected, disconnected, identified;
+};
+
+static void on_connected(void *context, const struct peer_id *peer)
+{
+    (void)peer;
+    note(&((struct ears *)context)->connected);
+}
+
+static void on_disconnected(void *context, const struct peer_id *peer)
+{
+    (void)peer;
+    note(&((struct ears *)context)->disconnected);
+}
+
+static void on_identified(void *context, const struct peer_id *peer)
+{
+    (void)peer;
+    note(&((struct ears *)context)->identified);
+}
+
+static void watch_here(void *context)
+{
+    struct ears *e = context;
+    e->watch = (struct host_watch){ { on_connected, on_disconnected, on_identified }, e, NULL };
+    host_watch(e->side->host, &e->watch);
+}
+
+static void found_through_another(void **state)
+{
+    struct side hub, a, b;
+    struct ears ears = { .side = &hub };
+    struct asking join_a = { .from = &a, .to = &hub.me.id, .name = "Test.none", .timeout_s = 10 };
+    struct asking join_b = { .from = &b, .to = &hub.me.id, .name = "Test.none", .timeout_s = 10 };
+    struct asking q = { .from = &b, .to = &a.me.id, .name = "Test.echo", .data = "x", .n = 1,
+                        .timeout_s = 10 };
+    (void)state;
+    open_side(&hub, 1, 0);
+    open_side(&a, 1, 0);
+    open_side(&b, 0, 0);
+    serve(&a, "Test.echo", echo, NULL, NULL);
+    loop_call(hub.loop, watch_here, &ears);
+    teach(&a, &hub);
+    teach(&b, &hub);
+    ask_and_wait(&join_a);
+    ask_and_wait(&join_b);
+    assert_true(await(&ears.connected, 2, 10) && await(&ears.identified, 2, 10));
+    ask_and_wait(&q); /* b knows nothing of a but its ID */
+    if (q.status) fail_msg("%s", q.error);
+    bytes_clear(&q.response);
+    close_side(&a);
+    assert_true(await(&ears.disconnected, 1, 10));
+    close_side(&b);
+    assert_true(await(&ears.disconnected, 2, 10));
+    close_side(&hub);
+}
+
+static void reserve_here(void *context)
+{
+    struct asking *a = context;
+    a->status = relay_use(a->from->host, a->to);
+}
+
+static void look_here(void *context)
+{
+    struct asking *a = context;
+    a->answered = relay_is_used(a->from->host, a->to) &&
+                  relay_addresses(a->from->host, &a->from->at, 1) == 1;
+}
+
+/* Neither a nor b listens: b reaches a through the hub, knowing its ID only. */
+static void called_through_relay(void **state)
+{
+    struct side hub, a, b;
+    struct ears ears = { .side = &hub };
+    uint8_t *data = noise(400000, 1);
+    struct asking reserve = { .from = &a, .to = &hub.me.id };
+    struct asking join = { .from = &b, .to = &hub.me.id, .name = "Test.none", .timeout_s = 10 };
+    struct asking small = { .from = &b, .to = &a.me.id, .name = "Test.echo", .data = data, .n = 40000,
+                            .timeout_s = 10 };
+    struct asking large = { .from = &b, .to = &a.me.id, .name = "Test.echo", .data = data,
+                            .n = 400000, .timeout_s = 10 };
+    (void)state;
+    open_side_as(&hub, 1, 0, 1);
+    open_side(&a, 0, 0);
+    open_side(&b, 0, 0);
+    serve(&a, "Test.echo", echo, NULL, NULL);
+    loop_call(hub.loop, watch_here, &ears);
+    teach(&a, &hub);
+    teach(&b, &hub);
+    loop_call(a.loop, reserve_here, &reserve);
+    assert_int_equal(reserve.status, PL_OK);
+    for (int i = 0; i < 100 && !reserve.answered; i++) {
+        usleep(50000);
+        loop_call(a.loop, look_here, &reserve);
+    }
+    assert_true(reserve.answered);
+    ask_and_wait(&join);
+    assert_true(await(&ears.identified, 3, 10)); /* both, and a's push of its new address */
+    ask_and_wait(&small);
+    if (small.status) fail_msg("%s", small.error);
+    assert_memory_equal(bytes_at(&small.response), data, 40000);
+    ask_and_wait(&large); /* more than a circuit carries: cut, and said so */
+    assert_int_equal(large.status, PL_EIO);
+    bytes_clear(&small.response);
+    free(data);
+    close_side(&b);
+    close_side(&a);
+    close_side(&hub);
+}
+
+static void on_reach(void *context, int status, const struct multiaddr *at, const char *why)
+{
+    struct asking *a = context;
+    a->status = status;
+    a->from->at = *at;
+    snprintf(a->error, sizeof a->error, "%s", why);
+    note(&a->answered);
+}
+
+static void reach_here(void *context)
+{
+    struct asking *a = context;
+    assert_int_equal(autonat_ask(a->from->host, a->to, 10, on_reach, a), PL_OK);
+}
+
+static void reachable(void **state)
+{
+    struct side hub, a, b;
+    struct asking from_a = { .from = &a, .to = &hub.me.id }, from_b = { .from = &b, .to = &hub.me.id };
+    struct multiaddr was;
+    (void)state;
+    open_side(&hub, 1, 0);
+    open_side(&a, 1, 0);
+    open_side(&b, 0, 0);
+    was = a.at;
+    multiaddr_strip_peer(&was, &a.me.id);
+    teach(&a, &hub);
+    teach(&b, &hub);
+    loop_call(a.loop, reach_here, &from_a);
+    loop_call(b.loop, reach_here, &from_b);
+    assert_true(await(&from_a.answered, 1, 10) && await(&from_b.answered, 1, 10));
+    if (from_a.status) fail_msg("%s", from_a.error);
+    assert_true(multiaddr_equal(&a.at, &was));
+    assert_int_equal(from_b.status, PL_EPROTO); /* it has no address to be dialled at */
+    close_side(&a);
+    close_side(&b);
+    close_side(&hub);
+}
+
+/* --- a peer in another process -------------------------------------------------------------------- */
+
+/* A listening peer with Test.slow that never answers; its address comes through the pipe. */
+static pid_t other_process(struct side *s)
+{
+    int fds[2];
+    pid_t pid;
+    assert_int_equal(pipe(fds), 0);
+    if (!(pid = fork())) {
+        open_side(s, 1, 0);
+        serve(s, "Test.slow", slow, NULL, NULL);
+        if (write(fds[1], s, sizeof *s) != (ssize_t)sizeof *s) _exit(1);
+        pause();
+        _exit(0);
+    }
+    assert_true(pid > 0);
+    assert_int_equal(read(fds[0], s, sizeof *s), sizeof *s); /* its id and address are plain values */
+    close(fds[0]);
+    close(fds[1]);
+    return pid;
+}
+
+static void peer_is_killed(void **state)
+{
+    struct side a, b;
+    struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.slow", .timeout_s = 20 };
+    pid_t pid = other_process(&b);
+    (void)state;
+    open_side(&a, 0, 0);
+    teach(&a, &b);
+    ask(&q);
+    usleep(300000);
+    assert_int_equal(q.answered, 0);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    assert_true(await(&q.answered, 1, 5)); /* long before the time is up */
+    assert_int_equal(q.status, PL_EIO);
+    q.answered = 0;
+    ask_and_wait(&q); /* and it is not there any more */
+    assert_int_equal(q.status, PL_EIO);
+    close_side(&a);
+}
+
+static void peer_is_frozen(void **state)
+{
+    struct side a, b;
+    struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.slow", .timeout_s = 0.5 };
+    pid_t pid = other_process(&b);
+    (void)state;
+    kill(pid, SIGSTOP);
+    open_side(&a, 0, 0);
+    teach(&a, &b);
+    ask_and_wait(&q); /* the kernel accepts, nobody shakes hands */
+    assert_int_equal(q.status, PL_EAGAIN);
+    close_side(&a);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
+/* --- strangers on the line ------------------------------------------------------------------------ */
+
+static int raw_socket(const struct multiaddr *a)
+{
+    struct sockaddr_in sa = { .sin_family = AF_INET };
+    struct multiaddr_target t;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(multiaddr_target(&t, a), PL_OK);
+    memcpy(&sa.sin_addr, t.ip, 4);
+    sa.sin_port = htons(t.port);
+    assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof sa), 0);
+    return fd;
+}
+
+/* Reads until the other side closes; 1 if it does within a few seconds. */
+static int is_closed(int fd)
+{
+    struct timeval limit = { .tv_sec = 5 };
+    char buffer[512];
+    ssize_t n;
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    while ((n = recv(fd, buffer, sizeof buffer, 0)) > 0) {}
+    close(fd);
+    return n == 0 || errno == ECONNRESET;
+}
+
+static void garbage(void **state)
+{
+    static const char *const lines[] = {
+        "GET / HTTP/1.1\r\n\r\n", "\x13/multistream/1.0.0\n\x07/nonsense", "\xff\xff\xff\xff\xff\xff",
+        "\x13/multistream/1.0.0\n\x07/noise\n\xff\xff and so on, and so on, and so on, and so on",
+        "\x13/multistream/1.0.0\n\x07/noise\n\x00", "\x13/multistream/1.0.0\n\x0b/tls/1.0.0\nhello?"
+    };
+    struct side a, b;
+    struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.echo", .timeout_s = 10 };
+    int idle[HOST_HALF_OPEN_MAX + 20];
+    (void)state;
+    open_side(&b, 1, 0);
+    for (size_t i = 0; i < PL_COUNT(lines); i++) {
+        int fd = raw_socket(&b.at);
+        size_t n = strlen(lines[i]);
+        assert_int_equal(send(fd, lines[i], n, 0), (ssize_t)n);
+        shutdown(fd, SHUT_WR);
+        assert_true(is_closed(fd));
+    }
+    for (size_t i = 0; i < PL_COUNT(idle); i++) idle[i] = raw_socket(&b.at); /* who say nothing */
+    open_side(&a, 0, 0);
+    serve(&b, "Test.echo", echo, NULL, NULL);
+    teach(&a, &b);
+    ask_and_wait(&q);
+    if (q.status) fail_msg("%s", q.error);
+    for (size_t i = 0; i < PL_COUNT(idle); i++) close(idle[i]);
+    close_side(&a);
+    close_side(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(peer_is_killed), /* these fork: first, while there is one thread */
+        cmocka_unit_test(peer_is_frozen),
         cmocka_unit_test(unary_noise),
         cmocka_unit_test(unary_tls),
+        cmocka_unit_test(no_encryption_in_common),
+        cmocka_unit_test(wrong_peer),
+        cmocka_unit_test(nobody_there),
+        cmocka_unit_test(cancelled_and_late),
+        cmocka_unit_test(closing_tells),
+        cmocka_unit_test(many_calls),
+        cmocka_unit_test(streams_both_ways),
+        cmocka_unit_test(streams_cross),
+        cmocka_unit_test(slow_reader),
+        cmocka_unit_test(streams_fail),
+        cmocka_unit_test(too_large),
+        cmocka_unit_test(found_through_another),
+        cmocka_unit_test(called_through_relay),
+        cmocka_unit_test(reachable),
+        cmocka_unit_test(garbage),
     };
     return cmocka_run_group_tests_name("host", tests, NULL, NULL);
 }

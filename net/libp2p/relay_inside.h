@@ -1,0 +1,38 @@
+/* relay_inside.h - what relay.c (the two ends) and relay_serve.c (the middle) share. */
+#ifndef PL_RELAY_INSIDE_H
+#define PL_RELAY_INSIDE_H
+
+#include "host_inside.h"
+#include "relay.h"
+
+#define HOP "/libp2p/circuit/relay/0.2.0/hop"
+#define STOP "/libp2p/circuit/relay/0.2.0/stop"
+
+struct reservation { /* that another peer holds with us */
+    struct peer_id peer;
+    double until; /* s */
+};
+struct circuit;
+struct stopping;
+struct relay_user;
+
+struct relay {
+    struct reservation reservations[RELAY_RESERVATIONS_MAX];
+    size_t reservation_count;
+    struct circuit *circuits;
+    size_t circuit_count;
+    struct stopping *stopping;
+    struct relay_user *users;
+    struct relay_dial *dials;
+    struct host_watch watch;
+};
+
+/* The next message in a channel. PL_EAGAIN: not yet. It is not taken; *used is its length. */
+int relay_next(struct channel *c, enum relay_protocol p, struct relay_message *m, size_t *used);
+void relay_say(struct channel *c, enum relay_protocol p, const struct relay_message *m);
+
+/* relay_serve.c */
+void relay_serve_hop(void *host, struct channel *c);
+void relay_serve_stop_all(struct relay *r);
+
+#endif

@@ -1,0 +1,263 @@
+/* relay_serve.c - the middle: reservations, and circuits between two channels.
+ *
+ *   hop channel (caller)                         stop channel (callee)
+ *      CONNECT {callee} --->  reserved?  ---> CONNECT {caller, limit}
+ *      STATUS OK {limit} <---------------------- STATUS OK
+ *      bytes <--------------------------------------> bytes, up to the limits */
+#include "relay_inside.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define PIPE_FULL 65536 /* bytes waiting for the other side, from which on we stop reading */
+
+enum circuit_state { CIRCUIT_ASKED, CIRCUIT_CALLING, CIRCUIT_OPEN };
+
+/* sides[0] is the caller's, sides[1] the callee's. */
+struct circuit {
+    struct host *host;
+    enum circuit_state state;
+    struct side {
+        struct circuit *circuit;
+        struct channel *channel;
+        size_t passed; /* bytes that came from it */
+        int ended;
+    } sides[2];
+    struct peer_id callee;
+    struct timer timer;
+    struct circuit *next, *prev;
+};
+
+static void finish(struct circuit *k)
+{
+    struct relay *r = k->host->relay;
+    if (k->prev) k->prev->next = k->next;
+    else r->circuits = k->next;
+    if (k->next) k->next->prev = k->prev;
+    r->circuit_count--;
+    timer_stop(&k->timer);
+    channel_close(k->sides[0].channel);
+    channel_close(k->sides[1].channel);
+    free(k);
+}
+
+void relay_serve_stop_all(struct relay *r)
+{
+    while (r->circuits) finish(r->circuits);
+}
+
+static void on_late(void *context)
+{
+    finish(context);
+}
+
+static struct relay_message our_limit(int type, int status)
+{
+    return (struct relay_message){ .type = type, .status = status, .has_limit = 1,
+                                   .duration_s = RELAY_CIRCUIT_S, .data_bytes = RELAY_CIRCUIT_BYTES };
+}
+
+/* Answers the caller's request with a refusal; that ends it. */
+static void refuse(struct circuit *k, int status)
+{
+    struct relay_message m = { .type = HOP_STATUS, .status = status };
+    relay_say(k->sides[0].channel, RELAY_HOP, &m);
+    channel_finish(k->sides[0].channel);
+    finish(k);
+}
+
+/* --- bytes both ways ---------------------------------------------------------------------------- */
+
+/* What one side has sent goes to the other, as fast as that takes it. */
+static void pass(struct side *from)
+{
+    struct circuit *k = from->circuit;
+    struct side *to = from == &k->sides[0] ? &k->sides[1] : &k->sides[0];
+    size_t n, room = channel_queued(to->channel);
+    int ended;
+    const uint8_t *data = channel_data(from->channel, &n, &ended);
+    room = room < PIPE_FULL ? PIPE_FULL - room : 0;
+    if (n > room) {
+        n = room;
+        ended = 0;
+    }
+    from->passed += n;
+    if (from->passed > RELAY_CIRCUIT_BYTES) {
+        finish(k);
+        return;
+    }
+    channel_write(to->channel, data, n);
+    channel_took(from->channel, n);
+    if (!ended || from->ended) return;
+    from->ended = 1;
+    channel_finish(to->channel);
+    if (to->ended) finish(k);
+}
+
+static void on_bytes(void *context, struct channel *c)
+{
+    struct side *from = context;
+    (void)c;
+    if (from->circuit->state == CIRCUIT_OPEN) pass(from);
+}
+
+static void on_taken(void *context, struct channel *c)
+{
+    struct side *to = context;
+    struct circuit *k = to->circuit;
+    (void)c;
+    if (k->state == CIRCUIT_OPEN) pass(to == &k->sides[0] ? &k->sides[1] : &k->sides[0]);
+}
+
+static void on_gone(void *context, struct channel *c, int status, const char *why)
+{
+    struct side *side = context;
+    struct circuit *k = side->circuit;
+    (void)c;
+    (void)status;
+    (void)why;
+    if (side == &k->sides[1] && k->state == CIRCUIT_CALLING) refuse(k, RELAY_CONNECTION_FAILED);
+    else finish(k);
+}
+
+/* --- setting up --------------------------------------------------------------------------------- */
+
+static void on_stop_answer(void *context, struct channel *c)
+{
+    struct side *callee = context;
+    struct circuit *k = callee->circuit;
+    struct relay_message m;
+    size_t used;
+    int rc;
+    if (k->state != CIRCUIT_CALLING) {
+        on_bytes(context, c);
+        return;
+    }
+    rc = relay_next(c, RELAY_STOP, &m, &used);
+    if (rc == PL_EAGAIN) return;
+    if (rc || m.type != STOP_STATUS || m.status != RELAY_OK) {
+        refuse(k, RELAY_CONNECTION_FAILED);
+        return;
+    }
+    channel_took(c, used);
+    m = our_limit(HOP_STATUS, RELAY_OK);
+    relay_say(k->sides[0].channel, RELAY_HOP, &m);
+    k->state = CIRCUIT_OPEN;
+    timer_start(k->host->loop, &k->timer, RELAY_CIRCUIT_S, on_late, k);
+    pass(callee);
+}
+
+static const struct reservation *find_reservation(const struct relay *r, const struct peer_id *peer,
+                                                  double now)
+{
+    for (size_t i = 0; i < r->reservation_count; i++)
+        if (r->reservations[i].until > now && peer_id_equal(&r->reservations[i].peer, peer))
+            return &r->reservations[i];
+    return NULL;
+}
+
+static void connect_circuit(struct circuit *k, const struct relay_message *ask)
+{
+    static const struct channel_events events = { .readable = on_stop_answer, .drained = on_taken,
+                                                  .failed = on_gone };
+    struct host *h = k->host;
+    struct relay_message m = our_limit(STOP_CONNECT, 0);
+    struct link *l = link_best(host_peer(h, &ask->peer));
+    size_t same = 0;
+    k->callee = ask->peer;
+    for (const struct circuit *other = h->relay->circuits; other; other = other->next)
+        same += other != k && peer_id_equal(&other->callee, &ask->peer);
+    if (!ask->peer.length) {
+        refuse(k, RELAY_MALFORMED_MESSAGE);
+    } else if (!l || l->relayed || !find_reservation(h->relay, &ask->peer, loop_now(h->loop))) {
+        refuse(k, RELAY_NO_RESERVATION);
+    } else if (same >= RELAY_CIRCUITS_PER_PEER || h->relay->circuit_count > RELAY_CIRCUITS_MAX) {
+        refuse(k, RELAY_RESOURCE_LIMIT_EXCEEDED);
+    } else if (!(k->sides[1].channel = channel_open_on(l, STOP, RELAY_LIMIT, &events, &k->sides[1]))) {
+        refuse(k, RELAY_CONNECTION_FAILED);
+    } else {
+        m.peer = *channel_peer(k->sides[0].channel);
+        relay_say(k->sides[1].channel, RELAY_STOP, &m);
+        k->state = CIRCUIT_CALLING;
+        timer_start(h->loop, &k->timer, RELAY_LIMIT, on_late, k);
+    }
+}
+
+static void drop_expired(struct relay *r, double now)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < r->reservation_count; i++)
+        if (r->reservations[i].until > now) r->reservations[kept++] = r->reservations[i];
+    r->reservation_count = kept;
+}
+
+static void reserve(struct circuit *k)
+{
+    struct host *h = k->host;
+    struct relay *r = h->relay;
+    struct channel *c = k->sides[0].channel;
+    const struct link *l = channel_link(c);
+    double now = loop_now(h->loop);
+    struct relay_message m = our_limit(HOP_STATUS, RELAY_OK);
+    struct reservation *mine;
+    drop_expired(r, now);
+    mine = (struct reservation *)(uintptr_t)find_reservation(r, channel_peer(c), now);
+    if (!l || l->relayed) { /* a circuit through a circuit would never end */
+        refuse(k, RELAY_PERMISSION_DENIED);
+        return;
+    }
+    if (!mine && r->reservation_count == RELAY_RESERVATIONS_MAX) {
+        refuse(k, RELAY_RESERVATION_REFUSED);
+        return;
+    }
+    if (!mine) mine = &r->reservations[r->reservation_count++];
+    *mine = (struct reservation){ *channel_peer(c), now + RELAY_RESERVATION_S };
+    m.has_reservation = 1;
+    m.expire = (uint64_t)time(NULL) + (uint64_t)RELAY_RESERVATION_S;
+    m.address_count = host_addresses(h, m.addresses, RELAY_ADDRESSES_MAX);
+    relay_say(c, RELAY_HOP, &m);
+    channel_finish(c);
+    finish(k);
+}
+
+static void on_hop_request(void *context, struct channel *c)
+{
+    struct side *caller = context;
+    struct circuit *k = caller->circuit;
+    struct relay_message m;
+    size_t used;
+    int rc;
+    if (k->state != CIRCUIT_ASKED) {
+        on_bytes(context, c);
+        return;
+    }
+    rc = relay_next(c, RELAY_HOP, &m, &used);
+    if (rc == PL_EAGAIN) return;
+    channel_took(c, rc ? 0 : used);
+    if (rc) refuse(k, RELAY_MALFORMED_MESSAGE);
+    else if (m.type == HOP_RESERVE) reserve(k);
+    else if (m.type == HOP_CONNECT) connect_circuit(k, &m);
+    else refuse(k, RELAY_UNEXPECTED_MESSAGE);
+}
+
+void relay_serve_hop(void *context, struct channel *c)
+{
+    static const struct channel_events events = { .readable = on_hop_request, .drained = on_taken,
+                                                  .failed = on_gone };
+    struct host *h = context;
+    struct circuit *k = calloc(1, sizeof *k);
+    if (!k) {
+        channel_close(c);
+        return;
+    }
+    k->host = h;
+    k->sides[0] = (struct side){ .circuit = k, .channel = c };
+    k->sides[1].circuit = k;
+    k->next = h->relay->circuits;
+    if (k->next) k->next->prev = k;
+    h->relay->circuits = k;
+    h->relay->circuit_count++;
+    channel_listen(c, &events, &k->sides[0]);
+    timer_start(h->loop, &k->timer, RELAY_LIMIT, on_late, k);
+}
