@@ -388,7 +388,7 @@ static void on_settle_closed(uv_handle_t *handle)
     host_handle_closed(handle->data);
 }
 
-/* Every link, listener and the settling itself count as one; with the last of them the host goes. */
+/* Every link and listener, the settling and the goodbye count as one; with the last the host goes. */
 void host_handle_closed(struct host *h)
 {
     loop_fn *closed = h->closed;
@@ -420,8 +420,7 @@ static void on_goodbye(void *context)
         return;
     }
     for (struct link *l = h->links; l; l = l->next) link_end(l, PL_OK, "this peer is closing");
-    h->handles++; /* a host without links goes now, too */
-    host_handle_closed(h);
+    host_handle_closed(h); /* the goodbye itself */
 }
 
 static void begin_close(void *context)
@@ -439,11 +438,13 @@ static void begin_close(void *context)
         uv_close((uv_handle_t *)&l->tcp, on_handle_closed);
     }
     h->listeners = NULL;
+    h->handles++; /* until on_goodbye is through, even if every link ends by itself before */
     h->close_by = loop_now(h->loop) + HOST_GOODBYE_LIMIT;
     timer_start(h->loop, &h->goodbye, 0, on_goodbye, h);
 }
 
 struct farewell {
+    struct host *host;
     pthread_mutex_t lock;
     pthread_cond_t over;
     int done;
@@ -458,16 +459,22 @@ static void on_gone(void *context)
     pthread_mutex_unlock(&f->lock);
 }
 
+static void close_here(void *context)
+{
+    struct farewell *f = context;
+    f->host->closed = on_gone;
+    f->host->closed_context = f;
+    begin_close(f->host);
+}
+
 void host_close(struct host *h)
 {
-    struct farewell f = { .done = 0 };
+    struct farewell f = { .host = h };
     if (!h) return;
     assert(!loop_is_here(h->loop));
     pthread_mutex_init(&f.lock, NULL);
     pthread_cond_init(&f.over, NULL);
-    h->closed = on_gone;
-    h->closed_context = &f;
-    loop_call(h->loop, begin_close, h);
+    loop_call(h->loop, close_here, &f);
     pthread_mutex_lock(&f.lock);
     while (!f.done) pthread_cond_wait(&f.over, &f.lock);
     pthread_mutex_unlock(&f.lock);

@@ -153,7 +153,7 @@ struct host {
     uv_prepare_t settle;
     struct timer sweep, goodbye;
     double close_by;
-    int handles; /* links, listeners and the settling that are not gone yet */
+    int handles; /* links, listeners, the settling and the goodbye that are not over yet */
     loop_fn *closed;
     void *closed_context;
     struct rpc_service *rpcs;

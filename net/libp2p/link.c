@@ -177,6 +177,7 @@ static void on_timer(void *context)
         link_end(l, rc, "%s", err.text);
         return;
     }
+    if (l->ending) return; /* its own channels' doing */
     link_touch(l);
     wait = yamux_due(&l->conn.yamux) - now;
     if (wait > HOST_STALL_LIMIT / 2) wait = HOST_STALL_LIMIT / 2; /* to look at the writes */
@@ -194,7 +195,7 @@ static void on_open(void *context)
     l->opened_at = loop_now(l->host->loop);
     if (l->inbound) l->host->half_open--;
     host_link_open(l);
-    timer_start(l->host->loop, &l->timer, 0, on_timer, l); /* the first ping */
+    if (!l->ending) timer_start(l->host->loop, &l->timer, 0, on_timer, l); /* the first ping */
     if (d) dial_link_open(d);
 }
 

@@ -60,6 +60,15 @@ static int await(const int *flag, int n, double limit_s)
     return good;
 }
 
+static int noted(const int *flag)
+{
+    int n;
+    pthread_mutex_lock(&lock);
+    n = *flag;
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
 static void read_address(void *context)
 {
     struct side *s = context;
@@ -449,7 +458,7 @@ static void talk_message(void *context, struct rpc_stream *s, const uint8_t *dat
 {
     struct talk *t = context;
     (void)s;
-    t->received++;
+    note(&t->received);
     t->wrong += n != t->n || memcmp(data, t->data, n);
 }
 
@@ -624,16 +633,15 @@ static void slow_reader(void **state)
         loop_call(a.loop, talk_here, &t);
         assert_true(await(&flood_sent, 1, 10));
         usleep(200000);
-        before = flood_sent;
+        before = noted(&flood_sent);
         assert_in_range(before, 1, 40); /* a window of 256 KiB and what the server has in hand */
-        assert_int_equal(t.received, 0);
+        assert_false(await(&t.received, 1, 0));
         for (int i = 0; i < 30; i++) loop_call(a.loop, credit_here, &t);
-        assert_true(await(&flood_sent, before + 20, 10));
-        usleep(100000);
-        assert_int_equal(t.received, 30);
+        assert_true(await(&flood_sent, before + 20, 10) && await(&t.received, 30, 10));
+        assert_false(await(&t.received, 31, 0.1));
         loop_call(a.loop, credit_here, &t);
-        usleep(100000);
-        assert_int_equal(t.received, 31);
+        assert_true(await(&t.received, 31, 10));
+        assert_false(await(&t.received, 32, 0.1));
         close_side(&a); /* in the middle: the server hears of it */
         assert_true(await(&mirrors_failed, 1, 10));
         assert_int_equal(t.failed, 1);
@@ -920,8 +928,7 @@ static void peer_is_killed(void **state)
     open_side(&a, 0, 0);
     teach(&a, &b);
     ask(&q);
-    usleep(300000);
-    assert_int_equal(q.answered, 0);
+    assert_false(await(&q.answered, 1, 0.3));
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
     assert_true(await(&q.answered, 1, 5)); /* long before the time is up */
@@ -999,6 +1006,7 @@ static void garbage(void **state)
     teach(&a, &b);
     ask_and_wait(&q);
     if (q.status) fail_msg("%s", q.error);
+    bytes_clear(&q.response);
     for (size_t i = 0; i < PL_COUNT(idle); i++) close(idle[i]);
     close_side(&a);
     close_side(&b);
