@@ -27,21 +27,26 @@ int fast_has_bf16(void);
 
 FAST_INLINE float fast_fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 
-/* Piece i of `total` things cut into equal pieces of at most `most`, multiples of `unit` but the
- * last. */
+/* Share i of `total` things among n, equal but for the last, multiples of `unit` but the last; late
+ * shares may be empty. */
 struct fast_piece {
     int start, count;
 };
+FAST_INLINE struct fast_piece fast_share(int total, int n, int unit, int i)
+{
+    int each = (total + n - 1) / n, start;
+    each = (each + unit - 1) / unit * unit;
+    start = i * each < total ? i * each : total;
+    return (struct fast_piece){ start, total - start < each ? total - start : each };
+}
+/* The same by the largest size of a piece. */
 FAST_INLINE int fast_pieces(int total, int most)
 {
     return (total + most - 1) / most;
 }
 FAST_INLINE struct fast_piece fast_piece(int total, int most, int unit, int i)
 {
-    int n = fast_pieces(total, most), each = (total + n - 1) / n, start;
-    each = (each + unit - 1) / unit * unit;
-    start = i * each < total ? i * each : total;
-    return (struct fast_piece){ start, total - start < each ? total - start : each };
+    return fast_share(total, fast_pieces(total, most), unit, i);
 }
 
 /* One product on one thread, row-major: C (m,n; rows ldc apart) = op(A) op(B) + beta C, over k

@@ -1,5 +1,7 @@
-/* linear.c - OpenBLAS on pieces of the result, one BLAS thread each. Pieces of about 384 x 512 lose
- * nothing against the whole product and feed many cores; their borders depend on the sizes alone.
+/* linear.c - OpenBLAS on pieces of the result, one BLAS thread each. Pieces of about 640 x 512 lose
+ * nothing against the whole product and feed many cores; an even number of them shares out well.
+ * A gradient of weights has few rows and columns but a long sum: its sum is cut too, and the parts
+ * are added in their order. All borders depend on the sizes alone.
  * The bias is laid under the product instead of being added afterwards. With a few rows
  * (generation) a product only reads W once, and OpenBLAS would copy all of it to repack it first:
  * these go to rows.c. */
@@ -8,8 +10,11 @@
 #include <cblas.h>
 #include <string.h>
 
-#define ROWS 384
+#define ROWS 640
 #define COLS 512
+#define TASKS 8        /* what a product is cut into at least, where its sum is long enough */
+#define TERMS 256      /* of a part of a sum, at least */
+#define SLOT_MAX (1 << 19) /* floats of a result of which there may be several */
 #define ROUND 65536    /* floats rounded at a time */
 #define SMALL 100000.0 /* multiply-adds for which waking threads does not pay */
 
@@ -26,15 +31,28 @@ static const float *at(const float *x, int transposed, int row, int i)
     return x + (transposed ? (size_t)i : (size_t)i * (size_t)row);
 }
 
+static int even(int n) { return n > 1 ? n + n % 2 : n; }
+
+/* Pieces of a result. */
+struct grid {
+    int down, across;
+};
+
+static struct grid grid_of(int m, int n)
+{
+    return (struct grid){ even(fast_pieces(m, ROWS)), even(fast_pieces(n, COLS)) };
+}
+
 /* The whole product (m,n) in pieces. bias (n) or NULL; add counts only without a bias. */
 static void float_product(int ta, int tb, int m, int n, int k, const float *a, int lda, const float *b,
                           int ldb, const float *bias, int add, float *c)
 {
-    int down = fast_pieces(m, ROWS), across = fast_pieces(n, COLS);
+    struct grid g = grid_of(m, n);
     #pragma omp parallel for schedule(dynamic, 1) num_threads(fast_threads()) \
         if ((double)m * n * k > SMALL)
-    for (int i = 0; i < down * across; i++) {
-        struct fast_piece r = fast_piece(m, ROWS, 48, i % down), q = fast_piece(n, COLS, 32, i / down);
+    for (int i = 0; i < g.down * g.across; i++) {
+        struct fast_piece r = fast_share(m, g.down, 16, i % g.down);
+        struct fast_piece q = fast_share(n, g.across, 32, i / g.down);
         float *to = c + (size_t)r.start * (size_t)n + (size_t)q.start;
         if (!r.count || !q.count) continue;
         for (int j = 0; bias && j < r.count; j++)
@@ -42,6 +60,46 @@ static void float_product(int ta, int tb, int m, int n, int k, const float *a, i
         fast_product(ta, tb, r.count, q.count, k, at(a, ta, lda, r.start), lda,
                      at(b, !tb, ldb, q.start), ldb, bias || add ? 1 : 0, to, n);
     }
+}
+
+/* c += slots, slot after slot. */
+static void add_slots(float *c, const float *slot, int slots, size_t n)
+{
+    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > ROUND / 4)
+    for (size_t i = 0; i < n; i += TERMS)
+        for (int s = 0; s < slots; s++) {
+            const float *from = slot + (size_t)s * n;
+            for (size_t j = i; j < n && j < i + TERMS; j++) c[j] += from[j];
+        }
+}
+
+/* c (m,n) += A^T B, a (k,m), b (k,n): the sum in parts. */
+static int long_product(int m, int n, int k, const float *a, const float *b, float *c)
+{
+    struct grid g = grid_of(m, n);
+    size_t size = (size_t)m * (size_t)n;
+    int tiles = g.down * g.across, slots = size > SLOT_MAX ? 1 : TASKS / tiles, most = k / TERMS;
+    float *sums = NULL;
+    if (slots > most) slots = most;
+    if (slots < 2) {
+        float_product(1, 0, m, n, k, a, m, b, n, NULL, 1, c);
+        return PL_OK;
+    }
+    if (!(sums = fast_take((size_t)(slots - 1) * size))) return PL_ENOMEM;
+    #pragma omp parallel for schedule(dynamic, 1) num_threads(fast_threads())
+    for (int i = 0; i < tiles * slots; i++) {
+        int tile = i % tiles, slot = i / tiles;
+        struct fast_piece r = fast_share(m, g.down, 16, tile % g.down);
+        struct fast_piece q = fast_share(n, g.across, 32, tile / g.down), t = fast_share(k, slots, 16, slot);
+        float *to = slot ? sums + (size_t)(slot - 1) * size : c;
+        if (r.count && q.count) /* the first part lies on what is there already */
+            fast_product(1, 0, r.count, q.count, t.count, a + (size_t)t.start * (size_t)m + r.start, m,
+                         b + (size_t)t.start * (size_t)n + q.start, n, slot ? 0 : 1,
+                         to + (size_t)r.start * (size_t)n + q.start, n);
+    }
+    add_slots(c, sums, slots - 1, size);
+    fast_give(sums);
+    return PL_OK;
 }
 
 /* To bfloat16 and back: nearest, ties to even; NaN stays one. */
@@ -131,5 +189,6 @@ void fast_column_sums(float *db, const float *dy, int M, int N)
 int fast_linear_dw(float *dW, float *db, const float *dy, const float *x, int M, int K, int N)
 {
     if (db) fast_column_sums(db, dy, M, N);
+    if (!fast_bf16()) return long_product(N, K, M, dy, x, dW);
     return product(1, 0, N, K, M, dy, N, x, K, NULL, 1, dW);
 }
