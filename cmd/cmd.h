@@ -15,6 +15,7 @@ typedef int cmd_fn(int argc, char **argv); /* argv[0] is the subcommand's name *
     X(tokenize, "text to the run's token ids, and back") \
     X(prepare, "pictures with captions into shards of codes") \
     X(show, "look inside a shard, a checkpoint, a tokenizer") \
+    X(convert, "a checkpoint from one kind of file to another") \
     X(vqgan, "pictures to codes and back; train a small codec") \
     X(conform, "replay golden values and pair tests against a backend")
 

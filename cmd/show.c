@@ -10,8 +10,8 @@
 static const char usage[] =
     "usage: potluck show FILE [--rows N] [--caption TEXT] [--json]\n"
     "\n"
-    "Looks inside a file: a shard or any other flat Parquet table, a safetensors checkpoint, a T5\n"
-    "tokenizer (*.model).\n"
+    "Looks inside a file: a shard or any other flat Parquet table, a checkpoint (safetensors, PyTorch's\n"
+    "zip or older stream, TorchScript), a T5 tokenizer (*.model).\n"
     "\n"
     "  --rows N        the first N rows of a table (default 5; 0: none)\n"
     "  --caption TEXT  only rows whose caption contains TEXT, with all their codes; of a tokenizer, how\n"

@@ -1,6 +1,6 @@
 /* show_safetensors.c - a checkpoint: its remarks, and each tensor with its range. */
 #include "show.h"
-#include "../data/safetensors.h"
+#include "../data/weights.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -41,14 +41,14 @@ int show_safetensors(const char *path, const struct show_options *show, struct p
 {
     struct st_file *f;
     uint64_t elements = 0, bytes = 0;
-    int rc = st_open(&f, path, err);
+    int rc = pl_weights_open(&f, path, err);
     if (rc) return rc;
     for (size_t i = 0; i < f->count; i++) {
         elements += f->tensors[i].n;
         bytes += f->tensors[i].bytes;
     }
     if (!show->json) {
-        printf("%s: safetensors, %zu tensors, %llu elements, %llu bytes\n", path, f->count,
+        printf("%s: %s, %zu tensors, %llu elements, %llu bytes\n", path, f->kind, f->count,
                (unsigned long long)elements, (unsigned long long)bytes);
         for (size_t i = 0; i < f->metas; i++)
             printf("  (%s: %.*s)\n", f->meta_key[i], REMARK_MAX, f->meta_value[i]);

@@ -2,17 +2,13 @@
  * before it becomes an address. */
 #include "safetensors.h"
 #include "file.h"
+#include "mapping.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define HEADER_MAX (100u << 20) /* the format's own limit: 100 MB of names and shapes */
 
@@ -109,32 +105,46 @@ static int by_address(const void *a, const void *b)
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes; /* empty ones come first */
 }
 
-static int parse(struct st_file *f, struct pl_err *err)
+/* What an open file holds on to. */
+struct owner {
+    struct pl_mapping map;
+    json_t *header;
+};
+
+static void drop(void *owner)
 {
-    const uint8_t *bytes = f->map;
+    struct owner *o = owner;
+    pl_mapping_close(&o->map);
+    json_decref(o->header);
+    free(o);
+}
+
+static int parse(struct st_file *f, struct owner *o, struct pl_err *err)
+{
+    const uint8_t *bytes = o->map.at;
     uint64_t header;
     json_error_t why;
     const char *name;
     json_t *entry;
     int rc;
-    if (f->map_bytes < 8)
+    if (o->map.bytes < 8)
         return pl_fail(err, PL_EFORMAT, "%s: %zu bytes, a safetensors file has at least 8", f->path,
-                       f->map_bytes);
+                       o->map.bytes);
     header = get_le64(bytes);
-    if (header > HEADER_MAX || header > f->map_bytes - 8)
+    if (header > HEADER_MAX || header > o->map.bytes - 8)
         return pl_fail(err, PL_ELIMIT, "%s: header of %llu bytes in a file of %zu", f->path,
-                       (unsigned long long)header, f->map_bytes);
-    f->json = json_loadb((const char *)bytes + 8, (size_t)header, JSON_REJECT_DUPLICATES, &why);
-    if (!json_is_object((json_t *)f->json))
+                       (unsigned long long)header, o->map.bytes);
+    o->header = json_loadb((const char *)bytes + 8, (size_t)header, JSON_REJECT_DUPLICATES, &why);
+    if (!json_is_object(o->header))
         return pl_fail(err, PL_EFORMAT, "%s: header is no JSON object: %s", f->path,
-                       f->json ? "another type" : why.text);
-    f->tensors = calloc(json_object_size(f->json) + 1, sizeof *f->tensors);
+                       o->header ? "another type" : why.text);
+    f->tensors = calloc(json_object_size(o->header) + 1, sizeof *f->tensors);
     if (!f->tensors) return pl_fail(err, PL_ENOMEM, "%s: no memory", f->path);
-    json_object_foreach((json_t *)f->json, name, entry) {
+    json_object_foreach(o->header, name, entry) {
         if (!strcmp(name, "__metadata__")) rc = parse_meta(f, entry, err);
         else
             rc = parse_tensor(f, &f->tensors[f->count++], name, entry, bytes + 8 + header,
-                              f->map_bytes - 8 - header, err);
+                              o->map.bytes - 8 - header, err);
         if (rc) return rc;
     }
     qsort(f->tensors, f->count, sizeof *f->tensors, by_address);
@@ -150,45 +160,28 @@ static int parse(struct st_file *f, struct pl_err *err)
 int st_open(struct st_file **out, const char *path, struct pl_err *err)
 {
     struct st_file *f = calloc(1, sizeof *f);
-    struct stat st;
-    int fd = -1, rc;
+    struct owner *o = calloc(1, sizeof *o);
+    int rc;
     *out = NULL;
-    if (!f || !(f->path = strdup(path))) {
+    if (!f || !o || !(f->path = strdup(path))) {
         free(f);
+        free(o);
         return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     }
-    f->map = MAP_FAILED;
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &st)) {
-        rc = pl_fail(err, PL_EIO, "%s: %s", path, strerror(errno));
-        goto done;
-    }
-    if (!S_ISREG(st.st_mode) || st.st_size < 8) {
-        rc = pl_fail(err, PL_EFORMAT, "%s: no safetensors file: %lld bytes", path,
-                     (long long)st.st_size);
-        goto done;
-    }
-    f->map_bytes = (size_t)st.st_size;
-    f->map = mmap(NULL, f->map_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (f->map == MAP_FAILED) {
-        rc = pl_fail(err, PL_EIO, "%s: cannot map: %s", path, strerror(errno));
-        goto done;
-    }
-    rc = parse(f, err);
-    if (rc) goto done;
-    *out = f;
-    f = NULL;
-done:
-    if (fd >= 0) close(fd);
-    st_close(f);
+    f->kind = "safetensors";
+    f->owner = o;
+    f->drop = drop;
+    rc = pl_mapping_open(&o->map, path, err);
+    if (!rc) rc = parse(f, o, err);
+    if (rc) st_close(f);
+    else *out = f;
     return rc;
 }
 
 void st_close(struct st_file *f)
 {
     if (!f) return;
-    if (f->map != MAP_FAILED) munmap(f->map, f->map_bytes);
-    json_decref(f->json);
+    if (f->drop) f->drop(f->owner);
     free(f->tensors);
     free(f->meta_key);
     free(f->meta_value);

@@ -18,16 +18,17 @@ struct st_tensor {
     const void *data; /* inside the mapping: may be unaligned */
 };
 
+/* An open file of tensors. Files of other kinds come as the same thing: weights.h opens any. */
 struct st_file {
     char *path;
+    const char *kind; /* "safetensors", "PyTorch zip", ... */
     size_t count;
-    struct st_tensor *tensors; /* in order of their data */
+    struct st_tensor *tensors; /* safetensors: in order of their data; others: as the file lists them */
     size_t metas;              /* entries of __metadata__ */
     char **meta_key, **meta_value;
-    /* private */
-    void *map;
-    size_t map_bytes;
-    void *json;
+    /* private: what holds names, data and remarks, and how to let go of it */
+    void *owner;
+    void (*drop)(void *owner);
 };
 
 /* Maps a file and checks every range (no overlap, none outside). On error *f is NULL and err names

@@ -1,6 +1,7 @@
 /* vqgan_file.c - see vqgan_file.h. */
 #include "vqgan_file.h"
 #include "checkpoint.h"
+#include "weights.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -99,7 +100,7 @@ int pl_vqgan_open(struct pl_vqgan *m, const char *path, const struct pl_backend 
     struct pl_vqgan_config config;
     struct st_file *f;
     json_t *json, *model;
-    int rc = st_open(&f, path, err);
+    int rc = pl_weights_open(&f, path, err);
     if (rc) return rc;
     json = pl_checkpoint_json(f, "config", err);
     model = json_object_get(json, "model");

@@ -2,6 +2,7 @@
  * [spec images-and-text 1] */
 #include "areas.h"
 #include "golden_vqgan.h"
+#include "golden_container.h"
 #include "../../data/checkpoint.h"
 #include "../../data/vqgan_file.h"
 
@@ -305,24 +306,6 @@ static void check_weights(struct golden *g, const char *path)
     if (!rc) pl_vqgan_clear(&m);
 }
 
-/* The same tensors in every layout that users have. The safetensors ones are what is expected of the
- * others. */
-static void check_container(struct golden *g, const char *path)
-{
-    struct st_file *f;
-    struct pl_err err;
-    if (!ends_with(path, ".safetensors")) {
-        golden_fail(g, "opens", "there is no reader of PyTorch checkpoints here");
-        return;
-    }
-    if (st_open(&f, path, &err)) {
-        golden_fail(g, "opens", "%s", err.text);
-        return;
-    }
-    golden_check(g, "opens", 1, "%s", "");
-    st_close(f);
-}
-
 int golden_area_vqgan(struct golden *g, const char *path, const char *stem)
 {
     struct st_file *f;
@@ -330,7 +313,7 @@ int golden_area_vqgan(struct golden *g, const char *path, const char *stem)
     json_t *config;
     int known = 1;
     if (!strncmp(stem, "container", 9)) {
-        check_container(g, path);
+        golden_container(g, path, stem);
         return 1;
     }
     if (ends_with(stem, ".state_dict") && ends_with(path, ".json")) {

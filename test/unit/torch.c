@@ -1,0 +1,270 @@
+/* torch.c - checkpoints of PyTorch: written and read back, and every way a pickle or an archive can
+ * lie. The goldens in test/golden/vqgan hold real ones. */
+#include "../../data/archive.h"
+#include "../../data/file.h"
+#include "../../data/pickle.h"
+#include "../../data/torch.h"
+#include "../../data/weights.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static char folder[] = "/tmp/potluck-torch-XXXXXX", path[80], other[80];
+static struct pl_err err;
+
+static int setup(void **state)
+{
+    (void)state;
+    if (!mkdtemp(folder)) return -1;
+    snprintf(path, sizeof path, "%s/t.pt", folder);
+    snprintf(other, sizeof other, "%s/t.safetensors", folder);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    unlink(path);
+    unlink(other);
+    return rmdir(folder);
+}
+
+/* --- pickles ------------------------------------------------------------------------------------- */
+
+static int try_pickle(const void *bytes, size_t n)
+{
+    struct pickle *p = pickle_new();
+    const struct pickle_value *v;
+    int rc = pickle_read(p, &v, NULL, bytes, n, "p", &err);
+    pickle_free(p);
+    return rc;
+}
+#define TRY(text) try_pickle(text, sizeof(text) - 1)
+
+static void values_are_what_python_wrote(void **state)
+{
+    /* pickle.dumps({"a": (1, -2, 2**40, 2**70, 0.5, True, None), "b": [300, b"xy"]}, 2), by hand */
+    static const char text[] = "\x80\x02}q\x00(X\x01\0\0\0a(K\x01J\xfe\xff\xff\xff\x8a\x06\0\0\0\0\0\x01"
+        "\x8a\x09\0\0\0\0\0\0\0\0\x40G?\xe0\0\0\0\0\0\0\x88NtX\x01\0\0\0b](M\x2c\x01" "C\x02xyeu.rest";
+    struct pickle *p = pickle_new();
+    const struct pickle_value *v, *a, *b;
+    size_t used;
+    (void)state;
+    assert_int_equal(pickle_read(p, &v, &used, text, sizeof text - 1, "p", &err), PL_OK);
+    assert_int_equal(used, sizeof text - 1 - 4);
+    a = pickle_get(v, "a");
+    b = pickle_get(v, "b");
+    assert_int_equal(a->kind, PICKLE_TUPLE);
+    assert_int_equal(a->count, 7);
+    assert_int_equal(a->item[0]->integer, 1);
+    assert_int_equal(a->item[1]->integer, -2);
+    assert_int_equal(a->item[2]->integer, 1LL << 40);
+    assert_true(a->item[3]->wide);
+    assert_true(a->item[4]->real == 0.5);
+    assert_int_equal(a->item[5]->kind, PICKLE_BOOL);
+    assert_int_equal(a->item[6]->kind, PICKLE_NONE);
+    assert_int_equal(b->count, 2);
+    assert_int_equal(b->item[0]->integer, 300);
+    assert_int_equal(b->item[1]->kind, PICKLE_BYTES);
+    assert_null(pickle_get(v, "c"));
+    pickle_free(p);
+}
+
+static void hostile_pickles_are_refused_by_name(void **state)
+{
+    (void)state;
+    assert_int_equal(TRY("cos\nsystem\n(X\x02\0\0\0lstR."), PL_EFORMAT);
+    assert_non_null(strstr(err.text, "os.system"));
+    assert_int_equal(TRY("\x80\x04\x8c\x08" "builtins\x8c\x04" "eval\x93."), PL_EFORMAT);
+    assert_non_null(strstr(err.text, "builtins.eval"));
+    assert_int_equal(TRY("(X\x02\0\0\0lsios\nsystem\n."), PL_EFORMAT);
+    assert_non_null(strstr(err.text, "INST"));
+    assert_int_equal(TRY("\x82\x01."), PL_EFORMAT);
+    assert_non_null(strstr(err.text, "EXT1"));
+    assert_int_equal(TRY("\xff."), PL_EFORMAT);
+    assert_int_equal(TRY("\x80\x09."), PL_EFORMAT);
+}
+
+static void broken_pickles_are_refused(void **state)
+{
+    static const struct { const char *text; size_t n; } broken[] = {
+#define BROKEN(s) { s, sizeof(s) - 1 }
+        BROKEN(""), BROKEN("."), BROKEN("("), BROKEN("(."), BROKEN("t."), BROKEN("K"), BROKEN("N"),
+        BROKEN("h\x05."), BROKEN("q\0."), BROKEN("NNs."), BROKEN("}Ns."), BROKEN("}(Nu."), BROKEN("]Na"),
+        BROKEN("Na."), BROKEN("X\xff\xff\xff\xffg."), BROKEN("\x8d\xff\xff\xff\xff\xff\xff\xff\xff."),
+        BROKEN("\x8b\xff\xff\xff\xff."), BROKEN("Nr\xff\xff\xff\x7f."), BROKEN("I12"), BROKEN("Ix\n."),
+        BROKEN("Fhalf\n."), BROKEN("N)R."), BROKEN("ccollections\nOrderedDict\nNR."), BROKEN("Nb."),
+        BROKEN("NNb."), BROKEN("Q."), BROKEN("NN\x93."), BROKEN("\x87."), BROKEN("1."), BROKEN("0."),
+        BROKEN("ccollections\nOrderedDict\n]Na\x85R."),
+    };
+    (void)state;
+    for (size_t i = 0; i < PL_COUNT(broken); i++)
+        if (try_pickle(broken[i].text, broken[i].n) == PL_OK) fail_msg("pickle %zu was read", i);
+}
+
+/* A list of 2^16 values, copied by each of 2^16 calls: 2^35 bytes if nobody counted. */
+static void copies_of_copies_stop(void **state)
+{
+    size_t items = 1 << 16, calls = 1 << 16, n = 0;
+    char *text = malloc(items * 4 + calls * 20 + 100);
+    (void)state;
+    n += (size_t)sprintf(text + n, "ccollections\nOrderedDict\nq%c", 1);
+    n += (size_t)sprintf(text + n, "](");
+    for (size_t i = 0; i < items; i++) n += (size_t)sprintf(text + n, "NN\x86");
+    n += (size_t)sprintf(text + n, "e\x85q%c", 2);
+    for (size_t i = 0; i < calls; i++) n += (size_t)sprintf(text + n, "h%ch%cR", 1, 2);
+    text[n++] = '.';
+    assert_int_not_equal(try_pickle(text, n), PL_OK);
+    free(text);
+}
+
+/* --- files --------------------------------------------------------------------------------------- */
+
+static void write_some(const char *to)
+{
+    static const float values[6] = { 1, -2, 0.5f, 4, 1e-45f, 3e38f };
+    static const uint16_t halves[2] = { 0x3C00, 0x0001 };
+    struct st_writer *w = st_writer_new();
+    assert_int_equal(st_writer_meta(w, "config", "{\"a\": \"caf\xc3\xa9\"}"), PL_OK);
+    assert_int_equal(st_writer_add(w, "w", PL_F32, 2, (int64_t[]){ 2, 3 }, values), PL_OK);
+    assert_int_equal(st_writer_add(w, "caf\xc3\xa9", PL_F16, 1, (int64_t[]){ 2 }, halves), PL_OK);
+    assert_int_equal(st_writer_add(w, "scalar", PL_F32, 0, NULL, values), PL_OK);
+    assert_int_equal(st_writer_add(w, "empty", PL_F64, 2, (int64_t[]){ 0, 5 }, values), PL_OK);
+    assert_int_equal(st_write(w, to, &err), PL_OK);
+    st_writer_free(w);
+}
+
+static void what_is_converted_is_the_same(void **state)
+{
+    struct st_file *a, *b;
+    (void)state;
+    write_some(other);
+    assert_int_equal(pl_weights_open(&a, other, &err), PL_OK);
+    assert_int_equal(pl_weights_save(a, path, &err), PL_OK);
+    assert_int_equal(pl_weights_open(&b, path, &err), PL_OK);
+    assert_string_equal(b->kind, "PyTorch zip");
+    assert_int_equal(b->count, a->count);
+    assert_string_equal(st_meta(b, "config"), st_meta(a, "config"));
+    for (size_t i = 0; i < a->count; i++) {
+        const struct st_tensor *x = &a->tensors[i], *y = st_find(b, x->name);
+        assert_non_null(y);
+        assert_int_equal(x->dtype, y->dtype);
+        assert_int_equal(x->dims, y->dims);
+        assert_memory_equal(x->shape, y->shape, (size_t)x->dims * sizeof *x->shape);
+        assert_memory_equal(x->data, y->data, x->bytes);
+        if (y->bytes) assert_int_equal((uintptr_t)y->data % 64, 0); /* the map begins on a page */
+    }
+    st_close(a);
+    st_close(b);
+    assert_int_equal(pl_weights_open(&a, other, &err), PL_OK);
+    assert_int_equal(pl_weights_save(a, "/tmp/x.unknown", &err), PL_EUSE);
+    assert_int_equal(pl_weights_save(a, "/nonexistent/x.pt", &err), PL_EIO);
+    st_close(a);
+}
+
+/* Every file that is cut short, and many with a byte changed: an answer, never a crash. */
+static void damaged_files_are_survived(void **state)
+{
+    static const char *const kinds[] = { "test/golden/vqgan/container_mixed.pt",
+                                         "test/golden/vqgan/container_mixed_legacy.pt" };
+    (void)state;
+    for (size_t k = 0; k < PL_COUNT(kinds); k++) {
+        void *data;
+        size_t n;
+        struct st_file *f;
+        assert_int_equal(pl_file_read(&data, &n, kinds[k], 1 << 20, &err), PL_OK);
+        for (size_t cut = 0; cut < n; cut += 7) {
+            assert_int_equal(pl_file_write(path, data, cut, &err), PL_OK);
+            assert_int_not_equal(pl_weights_open(&f, path, &err), PL_OK);
+        }
+        for (size_t at = 0; at < n; at += 3) {
+            ((uint8_t *)data)[at] ^= 0x41;
+            assert_int_equal(pl_file_write(path, data, n, &err), PL_OK);
+            if (!pl_weights_open(&f, path, &err)) st_close(f);
+            ((uint8_t *)data)[at] ^= 0x41;
+        }
+        free(data);
+    }
+}
+
+/* An archive whose data.pkl is `text`, with a storage "0" of 8 bytes. */
+static int open_with(const char *text, size_t n)
+{
+    struct archive_out *out;
+    struct st_file *f = NULL;
+    assert_int_equal(archive_create(&out, path, &err), PL_OK);
+    assert_int_equal(archive_add(out, "t/data.pkl", text, n, &err), PL_OK);
+    assert_int_equal(archive_add(out, "t/data/0", "12345678", 8, &err), PL_OK);
+    assert_int_equal(archive_write(out, &err), PL_OK);
+    archive_discard(out);
+    int rc = pl_weights_open(&f, path, &err);
+    st_close(f);
+    return rc;
+}
+
+#define TENSOR(key, offset, size, stride) \
+    "}X\x01\0\0\0wctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\0" \
+    key "X\x03\0\0\0cpuK\x02tQ" offset size stride "\x89}tRs."
+#define OPEN(text) open_with(text, sizeof(text) - 1)
+
+static void tensors_outside_their_storage_are_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(OPEN(TENSOR("0", "K\x00", "K\x02\x85", "K\x01\x85")), PL_OK);
+    assert_int_equal(OPEN(TENSOR("1", "K\x00", "K\x02\x85", "K\x01\x85")), PL_EFORMAT);
+    assert_int_equal(OPEN(TENSOR("0", "K\x01", "K\x02\x85", "K\x01\x85")), PL_EFORMAT);
+    assert_int_equal(OPEN(TENSOR("0", "K\x00", "K\x02\x85", "K\x02\x85")), PL_EFORMAT);
+    assert_int_equal(OPEN(TENSOR("0", "K\x00", "K\x03\x85", "K\x01\x85")), PL_EFORMAT);
+    assert_int_equal(OPEN(TENSOR("0", "J\xff\xff\xff\xff", "K\x01\x85", "K\x01\x85")), PL_EFORMAT);
+    assert_int_equal(OPEN(TENSOR("0", "K\x00", "J\xff\xff\xff\xff\x85", "K\x01\x85")), PL_EFORMAT);
+    assert_int_equal(OPEN(TENSOR("0", "K\x00", "K\x02K\x02\x86", "K\x01\x85")), PL_EFORMAT);
+    /* a stride of 0 makes 2^40 elements of one */
+    assert_int_equal(OPEN(TENSOR("0", "K\x00", "\x8a\x06\0\0\0\0\0\x01\x85", "K\x00\x85")), PL_ELIMIT);
+    assert_int_equal(OPEN("}X\x01\0\0\0wK\x01s."), PL_EFORMAT); /* no tensors at all */
+    assert_int_equal(OPEN("}."), PL_OK);                        /* an empty state dict */
+}
+
+static void members_are_read_up_to_a_limit(void **state)
+{
+    void *data;
+    size_t n;
+    struct archive *a;
+    struct archive_out *out;
+    static const char content[] = "some text";
+    (void)state;
+    assert_int_equal(archive_create(&out, path, &err), PL_OK);
+    assert_int_equal(archive_add(out, "a", content, sizeof content, &err), PL_OK);
+    assert_int_equal(archive_write(out, &err), PL_OK);
+    archive_discard(out);
+    assert_int_equal(pl_file_read(&data, &n, path, 1 << 20, &err), PL_OK);
+    assert_int_equal(archive_open(&a, path, data, n, &err), PL_OK);
+    void *copy;
+    size_t bytes;
+    assert_int_equal(archive_read(a, 0, &copy, &bytes, sizeof content - 1, &err), PL_ELIMIT);
+    assert_int_equal(archive_read(a, 0, &copy, &bytes, sizeof content, &err), PL_OK);
+    assert_string_equal(copy, content);
+    free(copy);
+    assert_int_equal(archive_find(a, "b"), -1);
+    archive_close(a);
+    free(data);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values_are_what_python_wrote),
+        cmocka_unit_test(hostile_pickles_are_refused_by_name),
+        cmocka_unit_test(broken_pickles_are_refused),
+        cmocka_unit_test(copies_of_copies_stop),
+        cmocka_unit_test(what_is_converted_is_the_same),
+        cmocka_unit_test(damaged_files_are_survived),
+        cmocka_unit_test(tensors_outside_their_storage_are_refused),
+        cmocka_unit_test(members_are_read_up_to_a_limit),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
