@@ -7,6 +7,7 @@
 #define GOLDEN_AREAS(X) \
     /* one X(name) a line, in the order of the alphabet */ \
     X(aggregate) \
+    X(calculator) \
     X(clip) \
     X(dalle) \
     X(optim) \

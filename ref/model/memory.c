@@ -1,0 +1,244 @@
+/* memory.c - the calculator, corrected: heads, whole layers where they are computed again, master
+ * copies that move, scales of 8-bit statistics, and this project's own buffers for its own model.
+ * The script of the page says the same in JavaScript, and a test holds the two together. */
+#include "memory.h"
+
+#include <math.h>
+#include <string.h>
+
+#define WIRE_8BIT_FROM 65537.0 /* elements: what hivemind's run sent in 8 bits, the rest in 16 */
+#define WIRE_PART 131072.0     /* float32 in a part of 2^19 bytes; each carries its code book */
+#define WIRE_BOOK 1024.0
+#define LINK 12e9              /* bytes a second, host to device, up to two devices a host */
+#define LINK_MANY 6e9
+#define BETWEEN 25e9           /* and among devices */
+#define LOSS_FLOATS 4194304.0  /* fast/loss.c: logits in a block */
+#define LOSS_ROWS 48.0
+#define FEED_FLOATS 8388608.0  /* fast/feedforward.c: both halves before the gate, in a block */
+#define FEED_SMALL 262144.0 /* up to so many weights before the gate, FEED_SLOTS blocks at once */
+#define FEED_SLOTS 8.0         /* add up gradients of their own */
+#define PROGRAM 38e6           /* paper/memory.md */
+
+static const struct { const char *name, *why; } terms[] = {
+#define ENTRY(name, why) { #name, why },
+    PL_MEMORY_TERMS(ENTRY)
+#undef ENTRY
+};
+const char *pl_memory_term_name(enum pl_memory_term term) { return terms[term].name; }
+const char *pl_memory_term_why(enum pl_memory_term term) { return terms[term].why; }
+
+void pl_memory_plan_for(struct pl_memory_plan *plan, const struct pl_memory_model *model)
+{
+    int own = model->family == PL_FAMILY_DALLE;
+    *plan = (struct pl_memory_plan){
+        .model = *model, .batch = 1, .devices = 1, .peers = 16, .dropout = !own, .fused = own,
+        .optimizer = own ? PL_MEMORY_8BIT : PL_MEMORY_32BIT,
+        .precision = own ? PL_MEMORY_FULL : PL_MEMORY_MIXED,
+        .layers = own ? PL_MEMORY_REVERSIBLE : PL_MEMORY_CHECKPOINT,
+        .min_8bit = own ? 65536 : 4096, .block = own ? 4096 : 2048,
+    };
+}
+
+static int in_range(const char *what, double x, double min, double max, struct pl_err *err)
+{
+    if (x >= min && x <= max && x == floor(x)) return PL_OK;
+    return pl_fail(err, PL_EUSE, "%s is %g, expected a whole number from %g to %g", what, x, min,
+                   max);
+}
+
+int pl_memory_check(const struct pl_memory_plan *plan, struct pl_err *err)
+{
+    const struct pl_memory_model *m = &plan->model;
+    const struct { const char *what; double x, min, max; } limits[] = {
+        /* No model comes near; products of any three stay finite and are printed in full. */
+        { "--nlayers", m->layers, 1, 1e5 }, { "--seqlen", m->sequence, 1, 1e8 },
+        { "--dmodel", m->width, 1, 1e7 }, { "--dhid", m->hidden, 1, 1e8 },
+        { "--vocab-size", m->vocabulary, 1, 1e9 }, { "--heads", m->heads, 1, 1e6 },
+        { "--bsz", plan->batch, 1, 1e7 }, { "--shared-groups", plan->groups, 0, 1e6 },
+        { "--zero", plan->zero, 0, 3 }, { "--ngpus", plan->devices, 1, 1e6 },
+        { "--min-8bit", plan->min_8bit, 0, 1e12 }, { "--block", plan->block, 1, 1e9 },
+        { "--peers", plan->peers, 1, 1e6 },
+    };
+    for (size_t i = 0; i < PL_COUNT(limits); i++) {
+        int rc = in_range(limits[i].what, limits[i].x, limits[i].min, limits[i].max, err);
+        if (rc) return rc;
+    }
+    if (plan->exchange && plan->exchange != 8 && plan->exchange != 16 && plan->exchange != 32)
+        return pl_fail(err, PL_EUSE, "--exchange is %d, expected 0, 8, 16 or 32 bits",
+                       plan->exchange);
+    return PL_OK;
+}
+
+/* --- what depends on the parameters alone ---------------------------------------------------- */
+
+struct totals {
+    double elements, largest;
+    double states;   /* bytes of the optimizer's statistics */
+    double exchange; /* bytes of one whole gradient on the wire */
+};
+
+static double state_bytes(const struct pl_memory_plan *plan, const struct pl_memory_tensor *t)
+{
+    double n = t->rows * t->columns, lines = t->columns > 1 ? t->rows + t->columns : n;
+    switch (plan->optimizer) {
+    case PL_MEMORY_32BIT: return 8 * n;
+    case PL_MEMORY_16BIT: return 4 * n;
+    case PL_MEMORY_8BIT:
+        if (n < plan->min_8bit || n < plan->block) return 8 * n;
+        return 2 * n + 8 * ceil(n / plan->block);
+    case PL_MEMORY_FACTORED: return 4 * n + 4 * lines;
+    case PL_MEMORY_FACTORED_ALONE: break;
+    }
+    return 4 * lines;
+}
+
+static double wire_bytes(const struct pl_memory_plan *plan, double n)
+{
+    if (plan->exchange == 32) return 4 * n;
+    if (plan->exchange == 16 || n < WIRE_8BIT_FROM) return 2 * n;
+    return n + WIRE_BOOK * ceil(n / WIRE_PART);
+}
+
+static double count(const struct pl_memory_model *m, double groups)
+{
+    struct pl_memory_tensor list[PL_MEMORY_TENSORS_MAX];
+    size_t n = pl_memory_tensors(list, m, groups);
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) sum += list[i].rows * list[i].columns * list[i].count;
+    return sum;
+}
+
+static struct totals add_up(const struct pl_memory_plan *plan)
+{
+    struct pl_memory_tensor list[PL_MEMORY_TENSORS_MAX];
+    size_t n = pl_memory_tensors(list, &plan->model, plan->groups);
+    struct totals sum = { 0 };
+    for (size_t i = 0; i < n; i++) {
+        double elements = list[i].rows * list[i].columns;
+        sum.elements += list[i].count * elements;
+        sum.states += list[i].count * state_bytes(plan, &list[i]);
+        sum.exchange += list[i].count * wire_bytes(plan, elements);
+        if (elements > sum.largest) sum.largest = elements;
+    }
+    return sum;
+}
+
+/* --- activations ----------------------------------------------------------------------------- */
+
+struct activations {
+    double kept, working, logits; /* bytes */
+};
+
+/* [Korthikanti et al. 2022, section 4], whose 34 s b d + 5 h s s b bytes are this for 16 bits and
+ * f = 4 d; q is the heads' common width, `cross` the decoder's look at the encoder. */
+static double layer_bytes(const struct pl_memory_plan *plan, double a, double d, double q, double f,
+                          int cross)
+{
+    const struct pl_memory_model *m = &plan->model;
+    double bs = plan->batch * m->sequence, scores = m->heads * bs * m->sequence,
+           mask = plan->dropout;
+    double attentions = cross ? 2 : 1, norms = m->family == PL_FAMILY_GPTJ ? 1 : attentions + 1;
+    double bytes =
+        bs * (a * (2 * norms * d + attentions * 4 * q + 2 * f) + mask * (attentions + 1) * d);
+    if (plan->fused) return bytes + attentions * 4 * m->heads * bs;
+    return bytes + attentions * scores * (plan->dropout ? 2 * a + 1 : a);
+}
+
+static struct activations common(const struct pl_memory_plan *plan)
+{
+    const struct pl_memory_model *m = &plan->model;
+    double a = plan->precision == PL_MEMORY_FULL ? 4 : 2, bs = plan->batch * m->sequence;
+    double z =
+        plan->precision == PL_MEMORY_HALF ? 2 : 4; /* logits: the loss is 32-bit in practice */
+    double d = m->published_width > 0 ? m->published_width : m->width, f = m->hidden / m->width * d;
+    double q = m->head_width > 0 ? m->heads * m->head_width : d;
+    double one = layer_bytes(plan, a, d, q, f, 0), all = m->layers * one, largest = one;
+    if (m->family == PL_FAMILY_T5) {
+        largest = layer_bytes(plan, a, d, q, f, 1);
+        all = m->layers / 2 * (one + largest);
+    }
+    return (struct activations){
+        .kept = plan->layers == PL_MEMORY_STORED ? all
+                : (plan->layers == PL_MEMORY_CHECKPOINT ? m->layers : 2) * bs * d * a,
+        .working = plan->layers == PL_MEMORY_STORED ? 0 : largest,
+        .logits = 2 * bs * d * a + 2 * bs * m->vocabulary * z,
+    };
+}
+
+/* What fast's feed-forward layer computes again, and its gradients. */
+static double feed_bytes(double D, double M)
+{
+    double rows = floor(FEED_FLOATS / (8 * D));
+    if (8 * D * D <= FEED_SMALL) return 4 * FEED_SLOTS * 12 * D * D;
+    return 4 * 16 * D * (rows < M ? rows : M);
+}
+
+/* ref/model/reversible.c, float for float; dalle.c takes a micro-batch a few sequences at a time. */
+static struct activations own(const struct pl_memory_plan *plan)
+{
+    const struct pl_memory_model *m = &plan->model;
+    double a = plan->precision == PL_MEMORY_FULL ? 4 : 2;
+    double at_once = m->sequences_at_once > 0 ? m->sequences_at_once : plan->batch;
+    double M = (plan->batch < at_once ? plan->batch : at_once) * m->sequence;
+    double D = m->width, E = m->head_width > 0 ? m->heads * m->head_width : D, L = m->layers;
+    double attention = 2 * D + 4 * E + m->heads, feed = 14 * D;
+    int stored = plan->layers == PL_MEMORY_STORED;
+    double wide = stored && D > E ? D : E;
+    double streams = plan->layers == PL_MEMORY_REVERSIBLE ? 2 * D : (2 * L + 1) * D;
+    double rows = LOSS_ROWS * floor(LOSS_FLOATS / m->vocabulary / LOSS_ROWS);
+    if (rows < LOSS_ROWS) rows = LOSS_ROWS;
+    if (rows > M) rows = M;
+    return (struct activations){
+        .kept = a * M * (streams + (stored ? L * (attention + feed) : 0)),
+        .working = a * M * (4 * D + 4 * wide + (stored ? 0 : attention)) +
+                   (stored ? 0 : feed_bytes(D, M)),
+        .logits = 4 * rows * (m->vocabulary + 2 * D),
+    };
+}
+
+/* --- together -------------------------------------------------------------------------------- */
+
+static double moved_s(const struct pl_memory_plan *plan, double weights, double gradients)
+{
+    if (plan->offload) return (gradients + weights) / (plan->devices <= 2 ? LINK : LINK_MANY);
+    if (plan->zero == 0) return 0;
+    return (plan->zero == 3 ? 3 : 2) * weights * (plan->devices - 1) / plan->devices / BETWEEN;
+}
+
+void pl_memory_estimate(struct pl_memory_use *use, const struct pl_memory_plan *plan)
+{
+    const struct pl_memory_model *m = &plan->model;
+    int is_own = m->family == PL_FAMILY_DALLE, offload = plan->offload;
+    double w = plan->precision == PL_MEMORY_FULL ? 4 : 2,
+           g = plan->precision == PL_MEMORY_HALF ? 2 : 4;
+    struct totals sum = add_up(plan);
+    struct activations act = is_own ? own(plan) : common(plan);
+    double P = sum.elements, master = plan->precision == PL_MEMORY_MIXED ? 4 * P : 0;
+    double share = plan->devices, gradients = plan->zero >= 2 ? g * P / share : g * P;
+    double states = plan->zero >= 1 ? sum.states / share : sum.states;
+    memset(use, 0, sizeof *use);
+    use->parameters = P;
+    use->unshared = count(m, m->layers);
+    if (plan->zero >= 1) master /= share;
+    use->term[PL_TERM_weights].device = plan->zero >= 3 ? w * P / share : w * P;
+    *(offload ? &use->term[PL_TERM_master].host : &use->term[PL_TERM_master].device) = master;
+    *(offload ? &use->term[PL_TERM_optimizer].host : &use->term[PL_TERM_optimizer].device) = states;
+    use->term[PL_TERM_gradients].device = offload ? g * sum.largest : gradients;
+    use->term[PL_TERM_gradients].host = offload ? gradients : 0;
+    use->term[PL_TERM_kept].device = act.kept;
+    use->term[PL_TERM_working].device = act.working;
+    use->term[PL_TERM_logits].device = act.logits;
+    if (is_own) {
+        use->term[PL_TERM_last_good].host = 4 * P + sum.states;
+        use->term[PL_TERM_program].host = PROGRAM;
+    }
+    if (plan->exchange) {
+        use->term[PL_TERM_exchange].host = 4 * P;
+        use->exchange_bytes = 2 * sum.exchange * (plan->peers - 1) / plan->peers;
+    }
+    for (int i = 0; i < PL_TERM_COUNT; i++) {
+        use->device += use->term[i].device;
+        use->host += use->term[i].host;
+    }
+    use->transfer_s = moved_s(plan, w * P, g * P);
+}
