@@ -22,6 +22,7 @@ void protocol_hex(char *hex, const void *data, size_t n); /* hex has room for 2 
 typedef void protocol_run(struct golden *g, const json_t *root);
 protocol_run protocol_dht_ids, protocol_msgpack, protocol_protobuf, protocol_routing_table,
     protocol_timed_storage, protocol_dht_calls, protocol_signatures, protocol_schema, protocol_auth,
-    protocol_progress;
+    protocol_progress, protocol_matchmaking, protocol_schema_hash, protocol_partition,
+    protocol_join_rejections, protocol_allreduce, protocol_state_download, protocol_training_trace;
 
 #endif

@@ -1,0 +1,431 @@
+/* exchange.c - see exchange.h: the life of a round, our parts on their way to others, the end. */
+#include "exchange_inside.h"
+#include "../../ref/backend.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define APPLY_JOBS 4 /* helper threads that the end is spread over */
+
+/* --- jobs ------------------------------------------------------------------------------------------ */
+
+static void run_encode(struct exchange_job_of *job);
+static void run_apply(struct exchange_job_of *job);
+
+static void run(struct exchange_job *job_)
+{
+    struct exchange_job_of *job = (struct exchange_job_of *)job_;
+    switch (job->kind) {
+    case JOB_ENCODE: run_encode(job); break;
+    case JOB_APPLY: run_apply(job); break;
+    case JOB_ADD: case JOB_REPLY: exchange_reduce_run(job); break;
+    }
+}
+
+struct exchange_job_of *exchange_job_new(struct exchange *x, enum job_kind kind)
+{
+    struct exchange_job_of *job = calloc(1, sizeof *job);
+    if (!job) return NULL;
+    job->job.run = run;
+    job->x = x;
+    job->kind = kind;
+    return job;
+}
+
+void exchange_job_start(struct exchange *x, struct exchange_job_of *job)
+{
+    x->jobs++;
+    x->port->work(x->context, &job->job);
+}
+
+void exchange_job_free(struct exchange_job_of *job)
+{
+    bytes_clear(&job->message);
+    free(job);
+}
+
+/* --- ending ------------------------------------------------------------------------------------------ */
+
+static void close_streams(struct exchange *x)
+{
+    for (size_t p = 0; p < x->count; p++)
+        if (x->out[p].open) {
+            x->out[p].open = 0;
+            x->port->close(x->context, p, EXCHANGE_OUT);
+        }
+    exchange_reduce_stop(x);
+}
+
+void exchange_give_up(struct exchange *x, int status, const char *why)
+{
+    if (x->cancelled || x->applying) return; /* once it is being applied, it will be in a moment */
+    x->cancelled = 1;
+    x->status = status;
+    pl_fail(&x->err, status, "averaging: %s", why);
+    close_streams(x);
+}
+
+/* Empty parts travel uncompressed: the 8-bit methods know no empty tensor. */
+enum pl_compression exchange_method(const struct exchange *x, const struct pl_part *part)
+{
+    return part->length ? x->o.method[part->tensor] : PL_COMPRESS_NONE;
+}
+
+static float *values_of(const struct exchange *x, const struct pl_part *part)
+{
+    return x->o.tensor[part->tensor] + part->start;
+}
+
+static void run_apply(struct exchange_job_of *job)
+{
+    struct exchange *x = job->x;
+    for (size_t p = job->begin; !job->status && p < job->end; p++) {
+        const struct answer *a = &x->answers[p];
+        if (x->parts[p].owner != (int)x->self)
+            job->status = pl_average_apply(values_of(x, &x->parts[p]), x->parts[p].length, x->o.be,
+                                           a->method, a->data, a->n, NULL);
+    }
+    for (size_t k = 0; !job->status && k < x->own_count; k++) {
+        const struct pl_part *part = &x->parts[x->own[k]];
+        struct pl_coded delta = { .method = PL_COMPRESS_NONE, .data = x->own_delta + x->own_at[k] };
+        if (x->own[k] >= job->begin && x->own[k] < job->end)
+            job->status = x->o.be->average_add(values_of(x, part), &delta, 1, part->length);
+    }
+}
+
+static void apply(struct exchange *x)
+{
+    size_t begin = 0, jobs = x->part_count < APPLY_JOBS ? x->part_count : APPLY_JOBS;
+    struct exchange_job_of *job[APPLY_JOBS] = { 0 };
+    int rc = PL_OK;
+    for (size_t i = 0; i < jobs; i++)
+        if (!(job[i] = exchange_job_new(x, JOB_APPLY))) rc = PL_ENOMEM;
+    if (rc) {
+        for (size_t i = 0; i < jobs; i++) free(job[i]);
+        exchange_give_up(x, rc, "no memory");
+        return;
+    }
+    x->applying = 1;
+    close_streams(x);
+    for (size_t i = 0; i < jobs; i++) {
+        job[i]->begin = begin;
+        job[i]->end = begin = (i + 1) * x->part_count / jobs;
+        exchange_job_start(x, job[i]);
+    }
+}
+
+static int all_answered(const struct exchange *x)
+{
+    for (size_t p = 0; p < x->count; p++)
+        if (!x->out[p].failed && x->out[p].answered < x->out[p].parts) return 0;
+    return x->own_done == x->own_count;
+}
+
+static void pump(struct exchange *x, double now, size_t peer);
+
+/* After every event: does what can be done now. */
+static void go(struct exchange *x, double now)
+{
+    if (x->ended) return;
+    if (!x->cancelled && !x->applying) {
+        for (size_t p = 0; p < x->count; p++) pump(x, now, p);
+        exchange_reduce_go(x);
+        if (all_answered(x)) {
+            if (x->report.reducers_lost) exchange_give_up(x, PL_EIO, "a peer that reduces has left or fallen silent");
+            else apply(x);
+        }
+    }
+    if (x->jobs || (!x->cancelled && !x->applying)) return;
+    x->ended = 1;
+    x->port->over(x->context, x->status, &x->err);
+}
+
+void exchange_cancel(struct exchange *x, double now)
+{
+    exchange_give_up(x, PL_EAGAIN, "cancelled");
+    go(x, now);
+}
+
+/* --- our parts, and the answers ---------------------------------------------------------------------- */
+
+static void run_encode(struct exchange_job_of *job)
+{
+    struct exchange *x = job->x;
+    const struct pl_part *part = &x->parts[job->part];
+    struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)part->length } };
+    struct part_message m = { .weight = x->o.weight, .elements = part->length, .has_part = 1,
+                              .method = exchange_method(x, part) };
+    uint8_t *buffer;
+    if (job->part == x->out[job->peer].part[0]) {
+        m.code = MSG_PART_FOR_AVERAGING;
+        m.group_id = x->o.group->id;
+        m.group_id_n = DHT_ID_BYTES;
+    }
+    job->status = pl_wire_bytes(&m.bytes, m.method, &type, NULL);
+    if (!job->status) job->status = part_message_write(&job->message, &buffer, &m);
+    if (!job->status && m.bytes)
+        job->status = pl_wire_encode(buffer, x->o.be, m.method, &type, values_of(x, part), NULL);
+}
+
+static void lose_reducer(struct exchange *x, size_t peer)
+{
+    struct out_peer *out = &x->out[peer];
+    if (out->failed || out->answered == out->parts) return;
+    out->failed = 1;
+    x->report.reducers_lost++;
+    if (out->open) {
+        out->open = 0;
+        x->port->close(x->context, peer, EXCHANGE_OUT);
+    }
+}
+
+static void pump(struct exchange *x, double now, size_t peer)
+{
+    struct out_peer *out = &x->out[peer];
+    if (out->failed || !out->open) return;
+    if (out->is_ready && !x->port->is_busy(x->context, peer)) {
+        x->report.bytes_out += bytes_length(&out->ready);
+        out->is_ready = 0;
+        out->sent++;
+        out->since = now;
+        x->port->send(x->context, peer, EXCHANGE_OUT, bytes_at(&out->ready), bytes_length(&out->ready));
+        bytes_clear(&out->ready);
+        if (out->sent == out->parts) x->port->finish(x->context, peer, EXCHANGE_OUT);
+    }
+    if (!out->is_ready && !out->job && out->encoding < out->parts) {
+        if (!(out->job = exchange_job_new(x, JOB_ENCODE))) {
+            lose_reducer(x, peer);
+            return;
+        }
+        out->job->peer = peer;
+        out->job->part = out->part[out->encoding++];
+        exchange_job_start(x, out->job);
+    }
+}
+
+static void encoded(struct exchange *x, struct exchange_job_of *job)
+{
+    struct out_peer *out = &x->out[job->peer];
+    out->job = NULL;
+    if (job->status) {
+        lose_reducer(x, job->peer);
+        return;
+    }
+    out->ready = job->message;
+    out->is_ready = 1;
+    memset(&job->message, 0, sizeof job->message);
+}
+
+static void take_answer(struct exchange *x, double now, size_t peer, const uint8_t *data, size_t n)
+{
+    struct out_peer *out = &x->out[peer];
+    struct part_message m;
+    struct answer *a;
+    if (!out->open || out->failed) return;
+    if (out->answered >= out->sent || part_message_read(&m, data, n, NULL) ||
+        m.code != MSG_AVERAGED_PART || !m.has_part ||
+        m.elements != x->parts[out->part[out->answered]].length || !part_message_is_finite(&m)) {
+        lose_reducer(x, peer);
+        return;
+    }
+    a = &x->answers[out->part[out->answered]];
+    if (!(a->data = malloc(m.bytes + 1))) {
+        lose_reducer(x, peer);
+        return;
+    }
+    if (m.bytes) memcpy(a->data, m.buffer, m.bytes);
+    a->n = m.bytes;
+    a->method = m.method;
+    out->answered++;
+    out->since = now;
+    x->report.received += m.elements;
+    x->report.bytes_in += n;
+}
+
+/* --- events ------------------------------------------------------------------------------------------ */
+
+void exchange_message(struct exchange *x, double now, size_t peer, enum exchange_way way,
+                      const uint8_t *data, size_t n)
+{
+    if (x->cancelled || x->applying) return;
+    if (way == EXCHANGE_OUT) take_answer(x, now, peer, data, n);
+    else exchange_reduce_message(x, now, peer, data, n);
+    go(x, now);
+}
+
+void exchange_ended(struct exchange *x, double now, size_t peer, enum exchange_way way)
+{
+    if (x->cancelled || x->applying) return;
+    if (way == EXCHANGE_IN) {
+        exchange_reduce_ended(x, peer);
+    } else if (x->out[peer].open) {
+        lose_reducer(x, peer); /* unless all its answers are there */
+        if (x->out[peer].open) x->port->close(x->context, peer, EXCHANGE_OUT);
+        x->out[peer].open = 0;
+    }
+    go(x, now);
+}
+
+void exchange_failed(struct exchange *x, double now, size_t peer, enum exchange_way way)
+{
+    if (x->cancelled || x->applying) return;
+    if (way == EXCHANGE_IN) {
+        exchange_ban(x, peer, 0);
+    } else if (x->out[peer].open) {
+        lose_reducer(x, peer);
+        if (x->out[peer].open) x->port->close(x->context, peer, EXCHANGE_OUT);
+        x->out[peer].open = 0;
+    }
+    go(x, now);
+}
+
+void exchange_drained(struct exchange *x, double now, size_t peer)
+{
+    x->out[peer].since = now;
+    go(x, now);
+}
+
+void exchange_done(struct exchange *x, double now, struct exchange_job *job_)
+{
+    struct exchange_job_of *job = (struct exchange_job_of *)job_;
+    assert(x->jobs);
+    x->jobs--;
+    switch (job->kind) {
+    case JOB_ENCODE: encoded(x, job); break;
+    case JOB_APPLY: if (job->status) x->status = pl_fail(&x->err, job->status, "averaging: no memory"); break;
+    case JOB_ADD: case JOB_REPLY: exchange_reduce_done(x, now, job); break;
+    }
+    exchange_job_free(job);
+    go(x, now);
+}
+
+double exchange_wake(const struct exchange *x)
+{
+    double at = x->o.time_limit > 0 ? x->began + x->o.time_limit : INFINITY;
+    if (x->cancelled || x->applying) return INFINITY;
+    if (x->o.reducer_timeout > 0)
+        for (size_t p = 0; p < x->count; p++)
+            if (!x->out[p].failed && x->out[p].answered < x->out[p].parts)
+                at = fmin(at, x->out[p].since + x->o.reducer_timeout);
+    return fmin(at, exchange_reduce_wake(x));
+}
+
+void exchange_tick(struct exchange *x, double now)
+{
+    if (x->o.time_limit > 0 && now >= x->began + x->o.time_limit)
+        exchange_give_up(x, PL_EAGAIN, "the exchange took longer than its time limit");
+    if (!x->cancelled && !x->applying) {
+        for (size_t p = 0; x->o.reducer_timeout > 0 && p < x->count; p++)
+            if (x->out[p].parts && now >= x->out[p].since + x->o.reducer_timeout) lose_reducer(x, p);
+        exchange_reduce_tick(x, now);
+    }
+    go(x, now);
+}
+
+/* --- begin and end ------------------------------------------------------------------------------------- */
+
+size_t exchange_message_max(const struct exchange *x)
+{
+    return EXCHANGE_HEADERS + PL_CODES * sizeof(float) + x->values_max * sizeof(float);
+}
+
+void exchange_report(const struct exchange *x, struct exchange_report *r)
+{
+    *r = x->report;
+    r->values = x->values;
+    for (size_t k = 0; k < x->own_done; k++) r->received += x->parts[x->own[k]].length;
+}
+
+static int deal_parts(struct exchange *x, struct pl_err *err)
+{
+    size_t own_values = 0;
+    for (size_t i = 0; i < x->part_count; i++) {
+        x->values += x->parts[i].length;
+        if (x->parts[i].length > x->values_max) x->values_max = x->parts[i].length;
+        x->out[x->parts[i].owner].parts++;
+    }
+    for (size_t p = 0; p < x->count; p++) {
+        x->out[p].part = pl_alloc(x->out[p].parts, sizeof *x->out[p].part);
+        if (!x->out[p].part) return pl_fail(err, PL_ENOMEM, "averaging: no memory");
+        x->out[p].parts = 0;
+    }
+    for (size_t i = 0; i < x->part_count; i++) {
+        struct out_peer *out = &x->out[x->parts[i].owner];
+        out->part[out->parts++] = i;
+    }
+    /* Our own are not sent. */
+    x->own = x->out[x->self].part;
+    x->own_count = x->out[x->self].parts;
+    x->out[x->self].part = NULL;
+    x->out[x->self].parts = 0;
+    if (!(x->own_at = pl_alloc(x->own_count, sizeof *x->own_at)))
+        return pl_fail(err, PL_ENOMEM, "averaging: no memory");
+    for (size_t k = 0; k < x->own_count; k++) {
+        x->own_at[k] = own_values;
+        own_values += x->parts[x->own[k]].length;
+    }
+    x->own_delta = malloc((own_values + 1) * sizeof *x->own_delta);
+    return x->own_delta ? PL_OK : pl_fail(err, PL_ENOMEM, "averaging: no memory");
+}
+
+int exchange_open(struct exchange **out, const struct exchange_options *o,
+                  const struct exchange_port *port, void *context, double now, struct pl_err *err)
+{
+    struct exchange *x = calloc(1, sizeof *x);
+    int rc = PL_ENOMEM;
+    *out = NULL;
+    if (!x) return pl_fail(err, PL_ENOMEM, "averaging: no memory");
+    x->o = *o;
+    x->port = port;
+    x->context = context;
+    x->count = o->group->count;
+    x->self = o->group->self;
+    x->began = now;
+    if (!(o->weight >= 0 && isfinite(o->weight))) {
+        rc = pl_fail(err, PL_EUSE, "averaging: our weight is %g, expected at least 0", o->weight);
+        goto done;
+    }
+    x->out = calloc(x->count, sizeof *x->out);
+    if (!x->out) goto done;
+    rc = pl_partition(&x->parts, &x->part_count, o->elements, o->method, o->tensors, o->share,
+                      (int)x->count, o->part_bytes, err);
+    if (!rc) rc = deal_parts(x, err);
+    if (!rc && !(x->answers = calloc(x->part_count + 1, sizeof *x->answers)))
+        rc = pl_fail(err, PL_ENOMEM, "averaging: no memory");
+    if (!rc) rc = exchange_reduce_open(x, err);
+done:
+    if (rc) {
+        exchange_close(x);
+        return rc;
+    }
+    for (size_t p = 0; p < x->count; p++) {
+        x->out[p].since = now;
+        if (!x->out[p].parts) continue;
+        x->out[p].open = 1;
+        port->open(context, p);
+    }
+    *out = x;
+    go(x, now);
+    return PL_OK;
+}
+
+void exchange_close(struct exchange *x)
+{
+    if (!x) return;
+    assert(!x->jobs);
+    for (size_t i = 0; x->answers && i < x->part_count; i++) free(x->answers[i].data);
+    for (size_t p = 0; x->out && p < x->count; p++) {
+        bytes_clear(&x->out[p].ready);
+        pl_free(x->out[p].part);
+    }
+    exchange_reduce_close(x);
+    free(x->answers);
+    free(x->out);
+    free(x->own_delta);
+    pl_free(x->parts);
+    pl_free(x->own);
+    pl_free(x->own_at);
+    free(x);
+}

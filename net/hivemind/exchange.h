@@ -1,0 +1,102 @@
+/* exchange.h - one all-reduce of a group: an engine without sockets, clock or threads. Messages and the
+ * time come in; messages, and work for helper threads, go out through a port.
+ * [TTT 2.1, communication] [spec hivemind-protocol 5]
+ *
+ *   to each other peer that reduces something ("out"):  encode - send - ... - take its answers
+ *   from each other peer, when we reduce ("in"):        take its parts - add - mean - answer
+ *
+ * Every peer has a share of all values to reduce. It adds up everybody's copy of a part in the order of
+ * arrival and answers each with the difference to what came from there. Parts are in the order of the
+ * tensors; the next are encoded and added up while the last ones travel.
+ *
+ * Nothing is changed in the tensors before everything has come: a round is applied wholly or not at
+ * all. What ref/average.h's pl_average_group gives for the same order of arrival, this gives bit for
+ * bit. */
+#ifndef PL_EXCHANGE_H
+#define PL_EXCHANGE_H
+
+#include "../../ref/average.h"
+#include "group.h"
+#include "part_message.h"
+
+#define EXCHANGE_WINDOW 4  /* parts of ours that are open at once: what a fast sender may be ahead */
+#define EXCHANGE_HEADERS 512 /* bytes of a message beside the part's values and tables */
+
+struct exchange_options {
+    const struct pl_backend *be;
+    const struct group *group;
+    size_t tensors;
+    const size_t *elements;            /* (tensors) */
+    const enum pl_compression *method; /* (tensors) */
+    float *const *tensor;              /* (tensors): ours in host memory; changed at the very end */
+    double weight;                     /* of ours; 0: we only listen and help */
+    const double *share;               /* (group->count): who reduces how much */
+    size_t part_bytes;
+    double sender_timeout;  /* s that we wait for a part; 0: for ever */
+    double reducer_timeout; /* s for an answer */
+    double time_limit;      /* s for all of it */
+    double weight_max;      /* nobody may weigh more; 0: no limit */
+};
+
+enum exchange_way { EXCHANGE_OUT, EXCHANGE_IN };
+
+struct exchange;
+struct exchange_job { /* the engine's; a helper thread calls run(job), then the engine wants it back */
+    void (*run)(struct exchange_job *job);
+};
+
+/* What the engine wants done; `peer` is a place in the group. None of these may call the engine. */
+struct exchange_port {
+    /* Open the stream to a reducer. */
+    void (*open)(void *context, size_t peer);
+    /* Send a message on a stream, or on our answering side of it. */
+    void (*send)(void *context, size_t peer, enum exchange_way way, const uint8_t *data, size_t n);
+    /* 1: what was sent is still waiting here; exchange_drained will tell. Of EXCHANGE_OUT. */
+    int (*is_busy)(void *context, size_t peer);
+    /* Our side of the stream is complete. */
+    void (*finish)(void *context, size_t peer, enum exchange_way way);
+    /* We are done with the stream. */
+    void (*close)(void *context, size_t peer, enum exchange_way way);
+    /* `messages` more may be taken from a sender, beyond the EXCHANGE_WINDOW of the beginning. */
+    void (*credit)(void *context, size_t peer, size_t messages);
+    void (*work)(void *context, struct exchange_job *job);
+    /* PL_OK: the tensors hold the mean. Otherwise they are as they were; err says why. No job is under
+     * way any more, and no stream open. */
+    void (*over)(void *context, int status, const struct pl_err *err);
+};
+
+/* How far it went, at any time. */
+struct exchange_report {
+    size_t values, received;    /* of all values: how many differences are there, own ones included */
+    size_t senders_lost;        /* peers whose data are missing in parts that we reduced */
+    size_t reducers_lost;       /* peers that did not answer in full */
+    double weight;              /* the least that any of our own parts is a mean over; 0: no parts */
+    size_t bytes_out, bytes_in; /* of messages */
+};
+
+/* Begins at once. The options' pointers are borrowed until `over`. */
+int exchange_open(struct exchange **x, const struct exchange_options *o,
+                  const struct exchange_port *port, void *context, double now, struct pl_err *err);
+/* After `over`, or before anything else was called. NULL may be closed. */
+void exchange_close(struct exchange *x);
+/* Ends it without a result: `over` comes, with PL_EAGAIN. */
+void exchange_cancel(struct exchange *x, double now);
+
+/* The longest message that anybody can send honestly. */
+size_t exchange_message_max(const struct exchange *x);
+void exchange_message(struct exchange *x, double now, size_t peer, enum exchange_way way,
+                      const uint8_t *data, size_t n);
+/* The other side has sent everything. */
+void exchange_ended(struct exchange *x, double now, size_t peer, enum exchange_way way);
+/* The stream is lost. */
+void exchange_failed(struct exchange *x, double now, size_t peer, enum exchange_way way);
+void exchange_drained(struct exchange *x, double now, size_t peer);
+void exchange_done(struct exchange *x, double now, struct exchange_job *job);
+double exchange_wake(const struct exchange *x);
+void exchange_tick(struct exchange *x, double now);
+
+/* 1: a first message from this sender is awaited (else it is refused with INTERNAL_ERROR). */
+int exchange_awaits(const struct exchange *x, size_t peer);
+void exchange_report(const struct exchange *x, struct exchange_report *r);
+
+#endif

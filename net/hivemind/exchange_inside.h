@@ -1,0 +1,115 @@
+/* exchange_inside.h - what the two halves of an all-reduce share: sending our parts (exchange.c) and
+ * reducing those that are ours (exchange_reduce.c). */
+#ifndef PL_EXCHANGE_INSIDE_H
+#define PL_EXCHANGE_INSIDE_H
+
+#include "exchange.h"
+
+/* We send to a reducer, and it answers. */
+struct out_peer {
+    size_t *part, parts; /* its parts, as numbers into exchange.parts */
+    size_t encoding;     /* the next to be encoded */
+    size_t sent, answered;
+    struct exchange_job_of *job;
+    struct bytes ready;  /* encoded, waiting for the last one to be gone */
+    int is_ready, open, over, failed;
+    double since;        /* of its last sign of life */
+};
+
+/* A sender asks us. */
+enum in_state {
+    IN_AWAITED,  /* no stream yet */
+    IN_SENDING,
+    IN_COMPLETE, /* all its parts are here; or there are none to send */
+    IN_OVER      /* banned, or answered in full: the stream is closed */
+};
+struct in_peer {
+    enum in_state state;
+    size_t next;     /* the part of ours that it sends next */
+    int lost;        /* counted as one whose data are missing */
+    int holds;       /* it reduces nothing: answers wait until it has sent everything */
+    struct bytes *held;
+    size_t held_count, answered;
+    double since;
+};
+
+/* One part that we reduce. */
+struct contribution {
+    size_t peer;
+    struct bytes message;
+    struct part_message part; /* a view of it */
+    struct bytes reply;
+    int bad;         /* not finite, or of a weight that is none */
+};
+struct slot {
+    size_t k;        /* the k-th of our parts; own_count: not in use */
+    struct pl_reducer reducer;
+    struct contribution *from; /* (group) in the order of arrival */
+    size_t arrived, added;
+    int self_added, replied;
+    struct exchange_job_of *job;
+};
+
+enum job_kind { JOB_ENCODE, JOB_ADD, JOB_REPLY, JOB_APPLY };
+struct exchange_job_of {
+    struct exchange_job job; /* first */
+    struct exchange *x;
+    enum job_kind kind;
+    size_t peer, part;       /* ENCODE */
+    struct slot *slot;       /* ADD, REPLY */
+    size_t upto;             /* ADD: contributions that had arrived */
+    size_t begin, end;       /* APPLY: parts */
+    struct bytes message;
+    int status;
+};
+
+struct answer { /* what a reducer sent for a part of its */
+    uint8_t *data;
+    size_t n;
+    enum pl_compression method;
+};
+
+struct exchange {
+    struct exchange_options o;
+    const struct exchange_port *port;
+    void *context;
+    size_t count, self;      /* of the group */
+    struct pl_part *parts;
+    size_t part_count, values, values_max;
+    struct answer *answers;  /* (parts); none for our own */
+    struct out_peer *out;
+    struct in_peer *in;
+    size_t *own, own_count;  /* numbers of the parts that we reduce */
+    size_t *own_at;          /* (own): where its differences begin in own_delta */
+    float *own_delta;
+    size_t own_done;
+    struct slot slot[EXCHANGE_WINDOW];
+    double began;
+    size_t jobs;
+    int applying, ended, cancelled, lost;
+    int status;
+    struct pl_err err;
+    struct exchange_report report;
+};
+
+/* No result: what is under way on helper threads comes back first. */
+void exchange_give_up(struct exchange *x, int status, const char *why);
+struct exchange_job_of *exchange_job_new(struct exchange *x, enum job_kind kind);
+void exchange_job_start(struct exchange *x, struct exchange_job_of *job);
+void exchange_job_free(struct exchange_job_of *job);
+enum pl_compression exchange_method(const struct exchange *x, const struct pl_part *part);
+
+/* The reducing half. */
+int exchange_reduce_open(struct exchange *x, struct pl_err *err);
+void exchange_reduce_close(struct exchange *x);
+void exchange_reduce_stop(struct exchange *x); /* closes all streams of senders */
+void exchange_reduce_message(struct exchange *x, double now, size_t peer, const uint8_t *data, size_t n);
+void exchange_reduce_ended(struct exchange *x, size_t peer);
+void exchange_ban(struct exchange *x, size_t peer, int tell);
+void exchange_reduce_run(struct exchange_job_of *job);
+void exchange_reduce_done(struct exchange *x, double now, struct exchange_job_of *job);
+double exchange_reduce_wake(const struct exchange *x);
+void exchange_reduce_tick(struct exchange *x, double now);
+void exchange_reduce_go(struct exchange *x); /* starts what can be started */
+
+#endif

@@ -1,0 +1,341 @@
+/* exchange_reduce.c - the parts that we reduce: who has sent, the sums, the answers.
+ *
+ * Up to EXCHANGE_WINDOW parts are open at once, so that a fast sender does not wait for the slowest;
+ * answers leave in the order of the parts. */
+#include "exchange_inside.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- slots ------------------------------------------------------------------------------------------- */
+
+static struct slot *slot_of(struct exchange *x, size_t k)
+{
+    return &x->slot[k % EXCHANGE_WINDOW];
+}
+
+static void slot_open(struct exchange *x, size_t k)
+{
+    struct slot *s = slot_of(x, k);
+    s->k = k < x->own_count ? k : SIZE_MAX;
+    s->arrived = s->added = 0;
+    s->self_added = s->replied = 0;
+}
+
+static void slot_clear(struct slot *s)
+{
+    for (size_t i = 0; i < s->arrived; i++) {
+        bytes_clear(&s->from[i].message);
+        bytes_clear(&s->from[i].reply);
+    }
+    s->arrived = 0;
+}
+
+int exchange_reduce_open(struct exchange *x, struct pl_err *err)
+{
+    int rc = PL_ENOMEM;
+    if (!(x->in = calloc(x->count, sizeof *x->in))) goto done;
+    for (size_t w = 0; w < EXCHANGE_WINDOW; w++) {
+        if (!(x->slot[w].from = calloc(x->count, sizeof *x->slot[w].from))) goto done;
+        slot_open(x, w);
+    }
+    for (size_t p = 0; p < x->count; p++) {
+        struct in_peer *in = &x->in[p];
+        in->state = x->own_count && p != x->self ? IN_AWAITED : IN_COMPLETE;
+        in->since = x->began;
+        in->holds = x->o.share[p] == 0;
+        if (in->holds && in->state == IN_AWAITED &&
+            !(in->held = calloc(x->own_count, sizeof *in->held)))
+            goto done;
+    }
+    rc = PL_OK;
+done:
+    return rc ? pl_fail(err, rc, "averaging: no memory") : rc;
+}
+
+void exchange_reduce_close(struct exchange *x)
+{
+    for (size_t w = 0; w < EXCHANGE_WINDOW; w++) {
+        if (x->slot[w].from) slot_clear(&x->slot[w]);
+        free(x->slot[w].from);
+        pl_reducer_clear(&x->slot[w].reducer);
+    }
+    for (size_t p = 0; x->in && p < x->count; p++) {
+        for (size_t i = 0; i < x->in[p].held_count; i++) bytes_clear(&x->in[p].held[i]);
+        free(x->in[p].held);
+    }
+    free(x->in);
+}
+
+int exchange_awaits(const struct exchange *x, size_t peer)
+{
+    return x->in[peer].state == IN_AWAITED && !x->cancelled && !x->applying;
+}
+
+/* --- senders ------------------------------------------------------------------------------------------ */
+
+static int is_open(const struct in_peer *in)
+{
+    return in->state == IN_SENDING || (in->state == IN_COMPLETE && in->next);
+}
+
+static void lose(struct exchange *x, struct in_peer *in)
+{
+    if (!in->lost) x->report.senders_lost++;
+    in->lost = 1;
+}
+
+void exchange_ban(struct exchange *x, size_t peer, int tell)
+{
+    struct in_peer *in = &x->in[peer];
+    struct bytes code = { 0 };
+    int was_open = is_open(in);
+    if (in->state == IN_OVER || peer == x->self) return;
+    if (in->next < x->own_count) lose(x, in);
+    in->state = IN_OVER;
+    if (!was_open) return;
+    if (tell && !part_message_code(&code, MSG_INTERNAL_ERROR)) {
+        x->port->send(x->context, peer, EXCHANGE_IN, bytes_at(&code), bytes_length(&code));
+        x->port->finish(x->context, peer, EXCHANGE_IN);
+    }
+    bytes_clear(&code);
+    x->port->close(x->context, peer, EXCHANGE_IN);
+}
+
+void exchange_reduce_stop(struct exchange *x)
+{
+    struct bytes code = { 0 };
+    for (size_t p = 0; p < x->count; p++) {
+        struct in_peer *in = &x->in[p];
+        if (!is_open(in)) continue;
+        in->state = IN_OVER;
+        if (!part_message_code(&code, MSG_CANCELLED)) {
+            x->port->send(x->context, p, EXCHANGE_IN, bytes_at(&code), bytes_length(&code));
+            x->port->finish(x->context, p, EXCHANGE_IN);
+        }
+        bytes_clear(&code);
+        x->port->close(x->context, p, EXCHANGE_IN);
+    }
+}
+
+/* Everything answered: the stream is done with. */
+static void complete(struct exchange *x, size_t peer)
+{
+    struct in_peer *in = &x->in[peer];
+    if (in->answered < x->own_count) return;
+    in->state = IN_OVER; /* nothing more is expected from it, or sent */
+    x->port->finish(x->context, peer, EXCHANGE_IN);
+    x->port->close(x->context, peer, EXCHANGE_IN);
+}
+
+static void send_answer(struct exchange *x, size_t peer, struct bytes *answer)
+{
+    x->in[peer].answered++;
+    x->report.bytes_out += bytes_length(answer);
+    x->port->send(x->context, peer, EXCHANGE_IN, bytes_at(answer), bytes_length(answer));
+    bytes_clear(answer);
+    complete(x, peer);
+}
+
+/* Whoever reduces nothing reads no answers before it has sent everything: they would lie in the way. */
+static void answer(struct exchange *x, size_t peer, struct bytes *reply)
+{
+    struct in_peer *in = &x->in[peer];
+    if (!is_open(in)) return;
+    if (in->holds && in->next < x->own_count) {
+        in->held[in->held_count++] = *reply;
+        memset(reply, 0, sizeof *reply);
+    } else {
+        send_answer(x, peer, reply);
+    }
+}
+
+static void send_held(struct exchange *x, size_t peer)
+{
+    struct in_peer *in = &x->in[peer];
+    for (size_t i = 0; i < in->held_count && is_open(in); i++) send_answer(x, peer, &in->held[i]);
+    in->held_count = 0;
+}
+
+void exchange_reduce_ended(struct exchange *x, size_t peer)
+{
+    if (is_open(&x->in[peer]) && x->in[peer].next < x->own_count) exchange_ban(x, peer, 1);
+}
+
+void exchange_reduce_message(struct exchange *x, double now, size_t peer, const uint8_t *data, size_t n)
+{
+    struct in_peer *in = &x->in[peer];
+    struct contribution c = { .peer = peer };
+    struct part_message first;
+    struct slot *s = slot_of(x, in->next);
+    if (in->state == IN_AWAITED) {
+        in->state = IN_SENDING;
+        if (part_message_read(&first, data, n, NULL) || first.code != MSG_PART_FOR_AVERAGING) {
+            exchange_ban(x, peer, 1);
+            return;
+        }
+    }
+    if (in->state != IN_SENDING) {
+        if (in->state == IN_COMPLETE && is_open(in)) exchange_ban(x, peer, 1); /* more than its parts */
+        return;
+    }
+    if (s->k != in->next || bytes_add(&c.message, data, n) ||
+        part_message_read(&c.part, bytes_at(&c.message), n, NULL) || !c.part.has_part ||
+        c.part.elements != x->parts[x->own[s->k]].length) {
+        bytes_clear(&c.message);
+        exchange_ban(x, peer, 1); /* beyond the window too: it was not told that it may */
+        return;
+    }
+    s->from[s->arrived++] = c;
+    x->report.bytes_in += n;
+    in->next++;
+    in->since = now;
+    if (in->next < x->own_count) return;
+    in->state = IN_COMPLETE;
+    send_held(x, peer);
+}
+
+/* --- sums and answers, on helper threads ----------------------------------------------------------------- */
+
+static int usable(const struct exchange *x, const struct part_message *m)
+{
+    return m->weight >= 0 && isfinite(m->weight) &&
+           (x->o.weight_max <= 0 || m->weight <= x->o.weight_max) && part_message_is_finite(m);
+}
+
+static void run_add(struct exchange_job_of *job)
+{
+    struct exchange *x = job->x;
+    struct slot *s = job->slot;
+    const struct pl_part *part = &x->parts[x->own[s->k]];
+    if (!s->self_added) {
+        job->status = pl_reducer_begin(&s->reducer, x->o.be, part->length);
+        if (!job->status)
+            job->status = pl_reducer_add(&s->reducer, x->o.tensor[part->tensor] + part->start,
+                                         x->o.weight, NULL);
+    }
+    for (size_t i = s->added; !job->status && i < job->upto; i++) {
+        struct contribution *c = &s->from[i];
+        c->bad = !usable(x, &c->part);
+        if (!c->bad)
+            job->status = pl_reducer_add_message(&s->reducer, c->part.method, c->part.buffer,
+                                                 c->part.bytes, c->part.weight, NULL);
+    }
+}
+
+static void run_reply(struct exchange_job_of *job)
+{
+    struct exchange *x = job->x;
+    struct slot *s = job->slot;
+    const struct pl_part *part = &x->parts[x->own[s->k]];
+    for (size_t i = 0; !job->status && i < s->arrived; i++) {
+        struct contribution *c = &s->from[i];
+        struct part_message m = c->part;
+        uint8_t *buffer;
+        if (c->bad) continue;
+        m.code = MSG_AVERAGED_PART;
+        m.group_id = NULL;
+        m.weight = 0;
+        job->status = part_message_write(&c->reply, &buffer, &m);
+        if (!job->status && m.bytes)
+            job->status = pl_reducer_reply(buffer, &s->reducer, c->part.method, c->part.buffer,
+                                           c->part.bytes, NULL);
+    }
+    if (!job->status)
+        job->status = pl_reducer_delta(x->own_delta + x->own_at[s->k], &s->reducer,
+                                       x->o.tensor[part->tensor] + part->start);
+}
+
+void exchange_reduce_run(struct exchange_job_of *job)
+{
+    if (job->kind == JOB_ADD) run_add(job);
+    else run_reply(job);
+}
+
+/* Parts that are answered make room for the next, in order. */
+static void advance(struct exchange *x, double now)
+{
+    while (x->own_done < x->own_count && slot_of(x, x->own_done)->replied) {
+        struct slot *s = slot_of(x, x->own_done);
+        if (!x->own_done || s->reducer.weight < x->report.weight) x->report.weight = s->reducer.weight;
+        for (size_t i = 0; i < s->arrived; i++)
+            if (!s->from[i].bad) answer(x, s->from[i].peer, &s->from[i].reply);
+        slot_clear(s);
+        for (size_t p = 0; p < x->count; p++) {
+            struct in_peer *in = &x->in[p];
+            if (in->next == x->own_done + EXCHANGE_WINDOW) in->since = now; /* it had to wait for us */
+            if (in->state == IN_SENDING && x->own_done + EXCHANGE_WINDOW < x->own_count)
+                x->port->credit(x->context, p, 1);
+        }
+        x->own_done++;
+        slot_open(x, x->own_done + EXCHANGE_WINDOW - 1);
+    }
+}
+
+void exchange_reduce_done(struct exchange *x, double now, struct exchange_job_of *job)
+{
+    struct slot *s = job->slot;
+    s->job = NULL;
+    if (x->cancelled) return;
+    if (job->status) { /* our own trouble: memory. The group will miss us, and we the group */
+        exchange_give_up(x, job->status, pl_status_name(job->status));
+        return;
+    }
+    if (job->kind == JOB_REPLY) {
+        s->replied = 1;
+        advance(x, now);
+        return;
+    }
+    s->self_added = 1;
+    while (s->added < job->upto) {
+        struct contribution *c = &s->from[s->added++];
+        if (!c->bad) continue;
+        lose(x, &x->in[c->peer]);
+        exchange_ban(x, c->peer, 1);
+    }
+}
+
+/* Nobody's part is missing who could still send it. */
+static int has_all(const struct exchange *x, const struct slot *s)
+{
+    for (size_t p = 0; p < x->count; p++)
+        if (p != x->self && x->in[p].state != IN_OVER && x->in[p].next <= s->k) return 0;
+    return 1;
+}
+
+void exchange_reduce_go(struct exchange *x)
+{
+    for (size_t w = 0; w < EXCHANGE_WINDOW; w++) {
+        struct slot *s = &x->slot[w];
+        enum job_kind kind = !s->self_added || s->added < s->arrived ? JOB_ADD : JOB_REPLY;
+        if (s->k == SIZE_MAX || s->job || s->replied || (kind == JOB_REPLY && !has_all(x, s))) continue;
+        if (!(s->job = exchange_job_new(x, kind))) continue; /* the next event tries again */
+        s->job->slot = s;
+        s->job->upto = s->arrived;
+        exchange_job_start(x, s->job);
+    }
+}
+
+/* --- time ------------------------------------------------------------------------------------------------ */
+
+static int is_awaited(const struct exchange *x, const struct in_peer *in)
+{
+    return (in->state == IN_AWAITED || in->state == IN_SENDING) && in->next < x->own_count &&
+           in->next < x->own_done + EXCHANGE_WINDOW;
+}
+
+double exchange_reduce_wake(const struct exchange *x)
+{
+    double at = INFINITY;
+    for (size_t p = 0; x->o.sender_timeout > 0 && p < x->count; p++)
+        if (is_awaited(x, &x->in[p])) at = fmin(at, x->in[p].since + x->o.sender_timeout);
+    return at;
+}
+
+void exchange_reduce_tick(struct exchange *x, double now)
+{
+    for (size_t p = 0; x->o.sender_timeout > 0 && p < x->count; p++)
+        if (is_awaited(x, &x->in[p]) && now >= x->in[p].since + x->o.sender_timeout)
+            exchange_ban(x, p, 1);
+}

@@ -1,0 +1,121 @@
+/* matchmaking.h - one averager's way into a group: an engine without sockets or clock. Messages and the
+ * time come in, what to do goes out through a port. [spec hivemind-protocol 4.4] [Moshpit SGD 3.2]
+ *
+ *              ask               ACCEPTED             BEGIN_ALLREDUCE
+ *   LOOKING ---------> ASKING --------------> FOLLOWING ----------------> over: a group
+ *    |  ^                | refused, late        | disbanded, late
+ *    |  +----------------+----------------------+
+ *    | our time has come, and there are followers: we lead
+ *    +--------------------------------------------------------------------> over: a group
+ *
+ * Everybody declares in the DHT by when it wants to begin; whoever's time is earliest leads, and the
+ * others ask it. Times are DHT times. */
+#ifndef PL_MATCHMAKING_H
+#define PL_MATCHMAKING_H
+
+#include "averaging_code.h"
+#include "group.h"
+
+#define MATCHMAKING_LOOK_EVERY 0.3   /* s between looks at the declarations; the original: no pause */
+#define MATCHMAKING_CANDIDATES_MAX GROUP_PEERS_MAX
+#define MATCHMAKING_WAITING_MAX 256  /* join requests that wait while we ask somebody ourselves */
+#define MATCHMAKING_HOPS_MAX 8       /* leaders that send us on to the next, one after the other */
+#define JOIN_MESSAGE_MAX (16u << 10) /* a request; gather may have 4 KiB of it */
+/* A leader's message: all peer ids and gather messages. */
+#define LEADER_MESSAGE_MAX (GROUP_PEERS_MAX * (GATHER_MAX + 64u))
+
+struct matchmaking_options {
+    struct peer_id self;
+    const char *key;           /* the group key; borrowed */
+    uint8_t schema_hash[SCHEMA_HASH_BYTES];
+    double min_time;           /* s that we give others to find us, M */
+    double request_timeout;    /* s for a leader's first answer */
+    size_t target_size;        /* a group of this size begins at once; 0: no such size */
+    size_t min_size;
+    int client_mode;           /* 1: nobody can ask us, we lead nobody */
+    const uint8_t *gather;     /* borrowed while it searches */
+    size_t gather_n;
+};
+
+/* What the engine wants done. None of these may call the engine. */
+struct matchmaking_port {
+    /* Store under the key: we want to begin at `expiration` (1), or: not any more (0). */
+    void (*declare)(void *context, double expiration, int active);
+    /* Get the key's newest; then matchmaking_found, also if there is nothing. */
+    void (*look_up)(void *context);
+    /* Open rpc_join_group, send this, end our side. There is one such stream at a time. */
+    void (*ask)(void *context, const struct peer_id *leader, const uint8_t *request, size_t n);
+    /* Close that stream. Nothing more is expected from it. */
+    void (*leave)(void *context);
+    /* A message to whoever asked by `stream`; last: close it then. */
+    void (*answer)(void *context, void *stream, const uint8_t *message, size_t n, int last);
+    /* PL_OK: `group` is there. PL_EAGAIN: the deadline has come. PL_ENOMEM. */
+    void (*over)(void *context, int status);
+};
+
+enum matchmaking_state { MATCHMAKING_IDLE, MATCHMAKING_LOOKING, MATCHMAKING_ASKING, MATCHMAKING_FOLLOWING };
+
+struct matchmaking_candidate {
+    struct peer_id peer;
+    double expiration;
+};
+
+struct matchmaking {
+    struct matchmaking_options o;
+    const struct matchmaking_port *port;
+    void *context;
+
+    struct group group;        /* after a good end; the caller may take it (and leave zeros) */
+    /* private */
+    enum matchmaking_state state;
+    double scheduled, deadline;
+    double begin;              /* E: when we would lead; INFINITY for clients */
+    double asked;              /* the expiration in our last request */
+    double until;              /* ASKING, FOLLOWING: not longer than that */
+    double look_at;
+    int declared, looking_up, seen, hops;
+    size_t expected;
+    struct peer_id leader;     /* of ASKING, FOLLOWING */
+    struct group followers;    /* in the order in which they came */
+    void **streams;            /* of the followers */
+    struct matchmaking_candidate *candidates, *tried;
+    size_t candidate_count, tried_count, tried_room;
+    struct matchmaking_waiting {
+        void *stream;
+        struct peer_id peer;
+        uint8_t *request;
+        size_t n;
+    } *waiting;
+    size_t waiting_count;
+};
+
+/* o's borrowed parts and the port outlive the engine. */
+void matchmaking_init(struct matchmaking *m, const struct matchmaking_options *o,
+                      const struct matchmaking_port *port, void *context);
+/* Says goodbye to nobody: cancel first. */
+void matchmaking_clear(struct matchmaking *m);
+
+/* Begins a search that ends by `deadline`; we wish to begin at `scheduled`, but give others min_time. */
+void matchmaking_begin(struct matchmaking *m, double now, double scheduled, double deadline);
+/* No more of it; `over` is not called. */
+void matchmaking_cancel(struct matchmaking *m);
+/* So many peers, ourselves included, will come: when all are there and nobody else has declared, we
+ * need not wait any longer. 0: not known. The original always waits. */
+void matchmaking_expect(struct matchmaking *m, double now, size_t peers);
+
+/* When matchmaking_tick has to be called at the latest, with a time that is not before it. */
+double matchmaking_wake(const struct matchmaking *m);
+void matchmaking_tick(struct matchmaking *m, double now);
+/* The declarations, in any order; `n` others with value true. Ours, and what has expired, may be there. */
+void matchmaking_found(struct matchmaking *m, double now, const struct matchmaking_candidate *found,
+                       size_t n);
+/* From the leader whom we asked. */
+void matchmaking_message(struct matchmaking *m, double now, const uint8_t *data, size_t n);
+void matchmaking_leader_gone(struct matchmaking *m, double now);
+/* Somebody asks us, at any time; `stream` is what `answer` will get. */
+void matchmaking_request(struct matchmaking *m, double now, void *stream, const struct peer_id *peer,
+                         const uint8_t *data, size_t n);
+/* A stream that asked us has ended before its last answer. */
+void matchmaking_asker_gone(struct matchmaking *m, void *stream);
+
+#endif

@@ -1,0 +1,71 @@
+/* state_message.h - a peer's whole state as the messages of rpc_download_state: metadata, then tensor
+ * after tensor in pieces. [spec hivemind-protocol 7] */
+#ifndef PL_STATE_MESSAGE_H
+#define PL_STATE_MESSAGE_H
+
+#include "../bytes.h"
+#include "tensor.h"
+
+#define STATE_PRIORITY_LIFE 30.0         /* s until an announcement expires; it is renewed as often */
+#define STATE_METADATA_MAX (4u << 20)    /* the run's 300 parameters make 40 kB */
+#define STATE_TENSORS_MAX (1u << 20)
+#define STATE_MESSAGE_MAX (STATE_METADATA_MAX + 2u * TENSOR_PIECE) /* the first has all the metadata */
+
+/* A donor's side: what it hands on, frozen. */
+struct state_tensor {
+    struct pl_wire_type type;
+    enum pl_compression method;
+    const void *data;
+};
+struct state_source {
+    const uint8_t *metadata;
+    size_t metadata_n;
+    const struct state_tensor *tensors;
+    size_t count;
+    /* private */
+    size_t at, piece;
+    struct tensor_message message;
+};
+/* Appends the next message. PL_ENOTFOUND: that was all. */
+int state_source_next(struct state_source *s, struct bytes *out, const struct pl_backend *be,
+                      struct pl_err *err);
+void state_source_clear(struct state_source *s);
+
+/* A newcomer's side. */
+struct state_load {
+    size_t limit;            /* bytes of all buffers that may come; 0: no limit but STATE_TENSORS_MAX */
+    /* what has come */
+    uint8_t *metadata;
+    size_t metadata_n;
+    struct tensor_message *tensors;
+    size_t count;
+    /* private */
+    struct tensor_join join;
+    size_t room, bytes;
+    int begun;               /* a tensor is half there */
+};
+/* PL_EFORMAT, PL_ELIMIT with a sentence; then clear. */
+int state_load_add(struct state_load *l, const uint8_t *data, size_t n, struct pl_err *err);
+/* The stream has ended: is everything whole? PL_ENOTFOUND: the donor gives nothing. */
+int state_load_finish(const struct state_load *l, struct pl_err *err);
+void state_load_clear(struct state_load *l);
+
+/* The metadata of an optimizer's averager: {epoch, group_bits, optimizer_metadata}; the last is a list
+ * with an entry for each leaf of the optimizer's state: a tensor by its number, or a value. */
+struct state_leaf {
+    enum { STATE_TENSOR, STATE_REAL, STATE_COUNT } kind;
+    int64_t index; /* STATE_TENSOR: among the optimizer's tensors; STATE_COUNT: the number */
+    double real;
+};
+struct training_state {
+    int64_t epoch;
+    char group_bits[65];
+    struct state_leaf *leaves;
+    size_t count;
+};
+int training_state_write(struct bytes *out, const struct training_state *t);
+/* PL_EFORMAT with a sentence. *t is filled anew; release with training_state_clear. */
+int training_state_read(struct training_state *t, const uint8_t *data, size_t n, struct pl_err *err);
+void training_state_clear(struct training_state *t);
+
+#endif

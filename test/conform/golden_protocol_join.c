@@ -1,0 +1,355 @@
+/* golden_protocol_join.c - join requests and first parts as a real averager answered them, and the calls
+ * of two real trainers. */
+#include "golden_protocol.h"
+#include "../../net/hivemind/exchange.h"
+#include "../../net/hivemind/matchmaking.h"
+#include "../../net/hivemind/message.h"
+#include "../../net/hivemind/state_message.h"
+#include "net/hivemind/averaging.pb-c.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- a leader that is asked ---------------------------------------------------------------------------- */
+
+struct leader {
+    struct golden *g;
+    struct matchmaking m;
+    int codes[8], count, ended, over;
+};
+
+static void nothing_declared(void *context, double expiration, int active)
+{
+    (void)context, (void)expiration, (void)active;
+}
+static void nothing(void *context) { (void)context; }
+static void nobody_asked(void *context, const struct peer_id *p, const uint8_t *data, size_t n)
+{
+    (void)context, (void)p, (void)data, (void)n;
+}
+static void on_answer(void *context, void *stream, const uint8_t *data, size_t n, int last)
+{
+    struct leader *l = context;
+    Hivemind__MessageFromLeader *m = message_unpack(&hivemind__message_from_leader__descriptor, data, n, NULL);
+    (void)stream;
+    if (m && l->count < (int)PL_COUNT(l->codes)) l->codes[l->count++] = m->code;
+    l->ended = last;
+    if (m) protobuf_c_message_free_unpacked(&m->base, NULL);
+}
+static void on_over(void *context, int status)
+{
+    ((struct leader *)context)->over = status == PL_OK;
+}
+static const struct matchmaking_port port = {
+    nothing_declared, nothing, nobody_asked, nothing, on_answer, on_over
+};
+
+static double expiration_of(const struct bytes *request)
+{
+    Hivemind__JoinRequest *r = message_unpack(&hivemind__join_request__descriptor, bytes_at(request),
+                                              bytes_length(request), NULL);
+    double expiration = r ? r->expiration : 0;
+    if (r) protobuf_c_message_free_unpacked(&r->base, NULL);
+    return expiration;
+}
+
+static int code_of(const json_t *response)
+{
+#define NAME(name) #name,
+    static const char *const names[] = { AVERAGING_CODES(NAME) };
+#undef NAME
+    const char *name = protocol_text(response, "code");
+    for (int i = 0; i < MSG_CODES; i++)
+        if (!strcmp(names[i], name)) return i;
+    return -1;
+}
+
+/* The leader's own time: later than what it found too early, not later than what it took. */
+static double begin_of(struct golden *g, const json_t *joins)
+{
+    double early = 0, taken = INFINITY;
+    size_t i;
+    json_t *c;
+    json_array_foreach(joins, i, c) {
+        const json_t *first = json_array_get(json_object_get(c, "responses"), 0);
+        struct bytes raw = { 0 };
+        double e = wire_member(g, c, "request", &raw) ? expiration_of(&raw) : 0;
+        if (code_of(first) == MSG_BAD_EXPIRATION_TIME) early = fmax(early, e);
+        if (code_of(first) == MSG_ACCEPTED && e > 0) taken = fmin(taken, e);
+        bytes_clear(&raw);
+    }
+    return isfinite(taken) && early > 0 ? early + (taken - early) / 2 : isfinite(taken) ? taken - 1 : early + 1;
+}
+
+static enum averaging_code first_answer(const json_t *join)
+{
+    return (enum averaging_code)code_of(json_array_get(json_object_get(join, "responses"), 0));
+}
+
+static void check_join(struct leader *l, const json_t *joins, size_t at, const struct peer_id *peers,
+                       double now)
+{
+    json_t *c = json_array_get(joins, at);
+    const json_t *responses = json_object_get(c, "responses");
+    const char *what = protocol_text(c, "note"), *end = protocol_text(c, "end");
+    size_t from = (size_t)golden_int(l->g, c, "from_peer"), n = json_array_size(responses);
+    struct bytes raw = { 0 };
+    int same = 1;
+    if (!wire_member(l->g, c, "request", &raw)) return;
+    l->count = 0;
+    matchmaking_request(&l->m, now, c, &peers[from], bytes_at(&raw), bytes_length(&raw));
+    if (n == 2) matchmaking_tick(&l->m, l->m.begin);
+    for (size_t i = 0; i < n; i++)
+        same = same && (int)i < l->count && l->codes[i] == code_of(json_array_get(responses, i));
+    golden_check(l->g, what, same && l->count == (int)n, "answered %d %d, %zu answers expected",
+                 l->count ? l->codes[0] : -1, l->count, n);
+    if (strstr(end, "closed by the leader")) golden_check(l->g, what, l->ended, "and was left open");
+    /* Whoever is accepted stays while the next one is refused as the same peer, and then leaves. */
+    if (first_answer(c) == MSG_DUPLICATE_PEER_ID) matchmaking_asker_gone(&l->m, json_array_get(joins, at - 1));
+    else if (!l->ended && first_answer(json_array_get(joins, at + 1)) != MSG_DUPLICATE_PEER_ID)
+        matchmaking_asker_gone(&l->m, c);
+    bytes_clear(&raw);
+}
+
+/* --- a reducer that is sent a first part ------------------------------------------------------------------ */
+
+struct reducer {
+    struct exchange *x;
+    struct exchange_job *jobs[16];
+    size_t job_count;
+    int codes[8], count, closed;
+};
+
+static void ignore_peer(void *context, size_t peer) { (void)context, (void)peer; }
+static void reducer_send(void *context, size_t peer, enum exchange_way way, const uint8_t *data, size_t n)
+{
+    struct reducer *r = context;
+    struct part_message m;
+    (void)peer;
+    if (way == EXCHANGE_IN && !part_message_read(&m, data, n, NULL) && r->count < (int)PL_COUNT(r->codes))
+        r->codes[r->count++] = m.code;
+}
+static int never_busy(void *context, size_t peer) { return (void)context, (void)peer, 0; }
+static void ignore_way(void *context, size_t peer, enum exchange_way way)
+{
+    (void)context, (void)peer, (void)way;
+}
+static void reducer_close(void *context, size_t peer, enum exchange_way way)
+{
+    (void)peer;
+    if (way == EXCHANGE_IN) ((struct reducer *)context)->closed = 1;
+}
+static void ignore_credit(void *context, size_t peer, size_t n) { (void)context, (void)peer, (void)n; }
+static void queue_job(void *context, struct exchange_job *job)
+{
+    struct reducer *r = context;
+    r->jobs[r->job_count++] = job;
+}
+static void ignore_over(void *context, int status, const struct pl_err *err)
+{
+    (void)context, (void)status, (void)err;
+}
+static const struct exchange_port reducer_port = {
+    ignore_peer, reducer_send, never_busy, ignore_way, reducer_close, ignore_credit, queue_job, ignore_over
+};
+
+static void run_jobs(struct reducer *r)
+{
+    while (r->job_count) {
+        struct exchange_job *job = r->jobs[--r->job_count];
+        job->run(job);
+        exchange_done(r->x, 0, job);
+    }
+}
+
+/* Which messages a first part gets. Unknown groups and strangers are refused by whoever holds the
+ * streams, before the exchange hears of them: the same rule as here. */
+static void check_first(struct golden *g, const json_t *c, const struct group *group,
+                        const struct peer_id *peers)
+{
+    const json_t *responses = json_object_get(c, "responses");
+    const char *what = protocol_text(c, "note");
+    const json_t *request = json_array_get(json_object_get(c, "requests"), 0);
+    int from = group_find(group, &peers[golden_int(g, c, "from_peer")]), want = -1;
+    struct bytes raw = { 0 };
+    struct part_message m;
+    struct pl_err err = { "" };
+    float values[5] = { 1, 2, 3, 4, 5 }, *tensor = values;
+    size_t elements = 5, share[GROUP_PEERS_MAX], i;
+    double fraction[GROUP_PEERS_MAX];
+    enum pl_compression method = PL_COMPRESS_NONE;
+    struct reducer r = { 0 };
+    struct exchange_options o = { .group = group, .tensors = 1, .elements = &elements, .method = &method,
+                                  .tensor = &tensor, .weight = 1, .share = fraction,
+                                  .part_bytes = PL_PART_BYTES, .be = g->be };
+    json_t *response;
+    if (!json_is_string(request) || wire_hex(&raw, json_string_value(request)) ||
+        part_message_read(&m, bytes_at(&raw), bytes_length(&raw), &err)) {
+        golden_fail(g, what, "%s", err.text);
+        goto done;
+    }
+    json_array_foreach(responses, i, response) want = code_of(response); /* one of them, twice or once */
+    if (m.group_id_n != sizeof group->id || memcmp(m.group_id, group->id, sizeof group->id)) {
+        golden_check(g, what, want == MSG_BAD_GROUP_ID, "expected BAD_GROUP_ID");
+        goto done;
+    }
+    if (from < 0) {
+        golden_check(g, what, want < 0 && strstr(protocol_text(c, "end"), "P2PHandlerError"),
+                     "expected an error of the call");
+        goto done;
+    }
+    if (group_shares(share, group, elements, &err)) goto done;
+    for (i = 0; i < group->count; i++) fraction[i] = (int)i == from ? 0 : 1;
+    if (exchange_open(&r.x, &o, &reducer_port, &r, 0, &err)) {
+        golden_fail(g, what, "%s", err.text);
+        goto done;
+    }
+    run_jobs(&r);
+    exchange_message(r.x, 0, (size_t)from, EXCHANGE_IN, bytes_at(&raw), bytes_length(&raw));
+    golden_check(g, what, r.count && r.codes[0] == want && r.closed, "answered %d, expected %d",
+                 r.count ? r.codes[0] : -1, want);
+    exchange_cancel(r.x, 0);
+    run_jobs(&r);
+    exchange_close(r.x);
+done:
+    bytes_clear(&raw);
+}
+
+/* The leader's place in the group that it has told its followers. */
+static int read_group(struct golden *g, const json_t *joins, const struct peer_id *leader,
+                      struct group *group)
+{
+    size_t i, k;
+    json_t *c, *response;
+    json_array_foreach(joins, i, c)
+        json_array_foreach(json_object_get(c, "responses"), k, response) {
+            struct bytes raw = { 0 };
+            Hivemind__MessageFromLeader *m;
+            struct peer_id peer;
+            if (code_of(response) != MSG_BEGIN_ALLREDUCE || !wire_member(g, response, "hex", &raw)) continue;
+            m = message_unpack(&hivemind__message_from_leader__descriptor, bytes_at(&raw),
+                               bytes_length(&raw), NULL);
+            for (size_t p = 0; m && p < m->n_gathered; p++)
+                if (!peer_id_parse(&peer, m->ordered_peer_ids[p].data, m->ordered_peer_ids[p].len))
+                    group_add(group, &peer, m->gathered[p].data, m->gathered[p].len, NULL);
+            if (m && m->group_id.len == sizeof group->id)
+                memcpy(group->id, m->group_id.data, sizeof group->id);
+            if (m) protobuf_c_message_free_unpacked(&m->base, NULL);
+            bytes_clear(&raw);
+        }
+    if (group_find(group, leader) < 0) return 0;
+    group->self = (size_t)group_find(group, leader);
+    return 1;
+}
+
+static int read_peer(struct golden *g, const json_t *object, const char *key, struct peer_id *id)
+{
+    struct bytes raw = { 0 };
+    int good = wire_member(g, object, key, &raw) && !peer_id_parse(id, bytes_at(&raw), bytes_length(&raw));
+    bytes_clear(&raw);
+    return good;
+}
+
+void protocol_join_rejections(struct golden *g, const json_t *root)
+{
+    static const uint8_t gather[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
+    const json_t *joins = json_object_get(root, "joins"), *list = json_object_get(root, "peers");
+    struct leader l = { .g = g };
+    struct matchmaking_options o = { .min_time = 5, .request_timeout = 3, .min_size = 2, .gather = gather,
+                                     .gather_n = sizeof gather };
+    struct peer_id *peers = calloc(json_array_size(list) + 1, sizeof *peers);
+    struct group group = { 0 };
+    struct dht_id hash;
+    struct bytes raw = { 0 };
+    double begin = begin_of(g, joins);
+    char key[GROUP_KEY_MAX] = "";
+    size_t i;
+    json_t *c;
+    if (!peers || !protocol_id(g, root, "schema_hash", &hash) ||
+        !read_peer(g, root, "leader_peer_id_bytes", &o.self))
+        goto done;
+    json_array_foreach(list, i, c) if (!read_peer(g, c, "peer_id_bytes", &peers[i])) goto done;
+    memcpy(o.schema_hash, hash.bytes, sizeof o.schema_hash);
+    json_array_foreach(joins, i, c) { /* the key that was taken is the leader's */
+        if (first_answer(c) == MSG_ACCEPTED &&
+            wire_member(g, c, "request", &raw)) {
+            Hivemind__JoinRequest *r = message_unpack(&hivemind__join_request__descriptor, bytes_at(&raw),
+                                                      bytes_length(&raw), NULL);
+            if (r) snprintf(key, sizeof key, "%s", r->group_key);
+            if (r) protobuf_c_message_free_unpacked(&r->base, NULL);
+        }
+        bytes_clear(&raw);
+    }
+    o.key = key;
+    matchmaking_init(&l.m, &o, &port, &l);
+    json_array_foreach(joins, i, c) {
+        int idle = first_answer(c) == MSG_NOT_LOOKING_FOR_GROUP;
+        if (!idle && l.m.state == MATCHMAKING_IDLE && !l.over)
+            matchmaking_begin(&l.m, begin - o.min_time, begin, begin + 600);
+        check_join(&l, joins, i, peers, begin - 1);
+    }
+    matchmaking_cancel(&l.m);
+    matchmaking_clear(&l.m);
+    if (read_group(g, joins, &o.self, &group))
+        json_array_foreach(json_object_get(root, "first_parts"), i, c) check_first(g, c, &group, peers);
+    group_clear(&group);
+done:
+    free(peers);
+}
+
+/* --- two real trainers ------------------------------------------------------------------------------------ */
+
+static void check_request(struct golden *g, const json_t *event, const struct bytes *raw)
+{
+    struct gather said;
+    struct bytes again = { 0 };
+    struct pl_err err = { "" };
+    Hivemind__JoinRequest *r = message_unpack(&hivemind__join_request__descriptor, bytes_at(raw),
+                                              bytes_length(raw), &err);
+    if (!r) {
+        golden_fail(g, "join request", "%s", err.text);
+        return;
+    }
+    golden_check(g, "join request", group_key_is_valid(r->group_key) &&
+                 !strcmp(r->group_key, protocol_text(event, "group_key")) &&
+                 !gather_read(&said, r->gather.data, r->gather.len, &err), "%s", err.text);
+    message_pack(&again, &r->base);
+    wire_same(g, "join request is written", &again, raw);
+    protobuf_c_message_free_unpacked(&r->base, NULL);
+    bytes_clear(&again);
+}
+
+static void check_leader(struct golden *g, const json_t *event, const struct bytes *raw)
+{
+    struct group group = { 0 };
+    struct peer_id peer;
+    struct pl_err err = { "" };
+    Hivemind__MessageFromLeader *m = message_unpack(&hivemind__message_from_leader__descriptor,
+                                                    bytes_at(raw), bytes_length(raw), &err);
+    int rc = m ? PL_OK : PL_EFORMAT;
+    for (size_t i = 0; !rc && i < m->n_gathered && i < m->n_ordered_peer_ids; i++) {
+        rc = peer_id_parse(&peer, m->ordered_peer_ids[i].data, m->ordered_peer_ids[i].len);
+        if (!rc) rc = group_add(&group, &peer, m->gathered[i].data, m->gathered[i].len, &err);
+    }
+    golden_check(g, "leader's message", !rc && m->code == code_of(event) &&
+                 group.count == json_array_size(json_object_get(event, "order")), "%s", err.text);
+    group_clear(&group);
+    if (m) protobuf_c_message_free_unpacked(&m->base, NULL);
+}
+
+void protocol_training_trace(struct golden *g, const json_t *root)
+{
+    size_t i;
+    json_t *e;
+    json_array_foreach(json_object_get(root, "events"), i, e) {
+        const char *type = protocol_text(e, "type");
+        struct bytes raw = { 0 };
+        if (json_object_get(e, "hex") && wire_member(g, e, "hex", &raw)) {
+            if (!strcmp(type, "JoinRequest")) check_request(g, e, &raw);
+            else if (!strcmp(type, "MessageFromLeader")) check_leader(g, e, &raw);
+        }
+        bytes_clear(&raw);
+    }
+}

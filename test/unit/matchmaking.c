@@ -1,0 +1,307 @@
+/* matchmaking.c - swarms of searching averagers on a virtual clock: everybody finds the same group. */
+#include "../../net/hivemind/matchmaking.h"
+#include "../../net/hivemind/message.h"
+#include "net/hivemind/averaging.pb-c.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#define PEERS_MAX 24
+#define LATENCY 0.01
+
+struct event {
+    enum { LOOKED, REQUEST, ANSWER, LEADER_GONE, ASKER_GONE } kind;
+    double at;
+    size_t to;
+    void *stream;
+    struct peer_id from;
+    uint8_t *data;
+    size_t n;
+};
+struct stream { size_t asker, leader; int open; };
+
+struct peer {
+    struct world *w;
+    struct matchmaking m;
+    size_t self;
+    double declared;
+    struct stream *asked;
+    int over, status, looks, frozen;
+};
+
+struct world {
+    double now;
+    size_t count;
+    struct peer peer[PEERS_MAX];
+    struct event events[4096];
+    size_t event_count;
+    struct stream streams[4096];
+    size_t stream_count;
+};
+
+static struct peer_id id_of(size_t i)
+{
+    return (struct peer_id){ .length = 34, .bytes = { 0x12, 0x20, (uint8_t)(i * 37 + 5), (uint8_t)i } };
+}
+
+static void add(struct world *w, struct event e, const uint8_t *data, size_t n)
+{
+    assert_true(w->event_count < PL_COUNT(w->events));
+    e.at = w->now + LATENCY; /* what is sent first arrives first */
+    e.n = n;
+    assert_non_null(e.data = malloc(n + 1));
+    if (n) memcpy(e.data, data, n);
+    w->events[w->event_count++] = e;
+}
+
+static void on_declare(void *context, double expiration, int active)
+{
+    ((struct peer *)context)->declared = active ? expiration : 0;
+}
+static void on_look_up(void *context)
+{
+    struct peer *p = context;
+    p->looks++;
+    add(p->w, (struct event){ .kind = LOOKED, .to = p->self }, NULL, 0);
+}
+static void on_ask(void *context, const struct peer_id *leader, const uint8_t *data, size_t n)
+{
+    struct peer *p = context;
+    struct stream *s = &p->w->streams[p->w->stream_count++];
+    assert_true(p->w->stream_count < PL_COUNT(p->w->streams));
+    *s = (struct stream){ .asker = p->self, .open = 1 };
+    while (memcmp(p->w->peer[s->leader].m.o.self.bytes, leader->bytes, leader->length)) s->leader++;
+    p->asked = s;
+    add(p->w, (struct event){ .kind = REQUEST, .to = s->leader, .stream = s, .from = p->m.o.self }, data, n);
+}
+static void on_leave(void *context)
+{
+    struct peer *p = context;
+    if (!p->asked || !p->asked->open) return;
+    p->asked->open = 0;
+    add(p->w, (struct event){ .kind = ASKER_GONE, .to = p->asked->leader, .stream = p->asked }, NULL, 0);
+    p->asked = NULL;
+}
+static void on_answer(void *context, void *stream, const uint8_t *data, size_t n, int last)
+{
+    struct peer *p = context;
+    struct stream *s = stream;
+    add(p->w, (struct event){ .kind = ANSWER, .to = s->asker, .stream = s }, data, n);
+    if (last) add(p->w, (struct event){ .kind = LEADER_GONE, .to = s->asker, .stream = s }, NULL, 0);
+}
+static void on_over(void *context, int status)
+{
+    struct peer *p = context;
+    assert_false(p->over);
+    p->over = 1;
+    p->status = status;
+}
+static const struct matchmaking_port port = {
+    on_declare, on_look_up, on_ask, on_leave, on_answer, on_over
+};
+
+static void make(struct world *w, size_t count, size_t clients, size_t target)
+{
+    static const uint8_t gather[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
+    memset(w, 0, sizeof *w);
+    w->now = 1000;
+    w->count = count;
+    for (size_t i = 0; i < count; i++) {
+        struct matchmaking_options o = { .self = id_of(i), .key = "run_grad_averager.0b", .min_time = 5,
+                                         .request_timeout = 3, .target_size = target, .min_size = 2,
+                                         .client_mode = i < clients, .gather = gather,
+                                         .gather_n = sizeof gather };
+        w->peer[i].w = w;
+        w->peer[i].self = i;
+        matchmaking_init(&w->peer[i].m, &o, &port, &w->peer[i]);
+    }
+}
+
+static void happen(struct world *w, struct event *e)
+{
+    struct peer *p = &w->peer[e->to];
+    struct stream *s = e->stream;
+    if (p->frozen) return;
+    if (e->kind == LOOKED) {
+        struct matchmaking_candidate found[PEERS_MAX];
+        size_t n = 0;
+        for (size_t i = 0; i < w->count; i++)
+            if (w->peer[i].declared > w->now)
+                found[n++] = (struct matchmaking_candidate){ w->peer[i].m.o.self, w->peer[i].declared };
+        matchmaking_found(&p->m, w->now, found, n);
+    } else if (e->kind == REQUEST) {
+        matchmaking_request(&p->m, w->now, s, &e->from, e->data, e->n);
+    } else if (e->kind == ASKER_GONE) {
+        matchmaking_asker_gone(&p->m, s);
+    } else if (s->open && p->asked == s) {
+        if (e->kind == ANSWER) matchmaking_message(&p->m, w->now, e->data, e->n);
+        else s->open = 0, matchmaking_leader_gone(&p->m, w->now);
+    }
+}
+
+static void run_until(struct world *w, double end)
+{
+    for (;;) {
+        size_t best = SIZE_MAX;
+        double at = end;
+        for (size_t i = 0; i < w->event_count; i++)
+            if (w->events[i].at < at) at = w->events[i].at, best = i;
+        for (size_t i = 0; i < w->count; i++)
+            if (!w->peer[i].frozen && fmax(matchmaking_wake(&w->peer[i].m), w->now) < at)
+                at = fmax(matchmaking_wake(&w->peer[i].m), w->now), best = SIZE_MAX - 1 - i;
+        if (best == SIZE_MAX) break;
+        w->now = at;
+        if (best > PL_COUNT(w->events)) {
+            matchmaking_tick(&w->peer[SIZE_MAX - 1 - best].m, at);
+        } else {
+            struct event e = w->events[best];
+            memmove(&w->events[best], &w->events[best + 1], (--w->event_count - best) * sizeof e);
+            happen(w, &e);
+            free(e.data);
+        }
+    }
+    w->now = end;
+}
+
+static void clear(struct world *w)
+{
+    for (size_t i = 0; i < w->count; i++) {
+        matchmaking_cancel(&w->peer[i].m);
+        matchmaking_clear(&w->peer[i].m);
+    }
+    while (w->event_count) free(w->events[--w->event_count].data);
+}
+
+static void same_group(const struct world *w, size_t from, size_t to, size_t size)
+{
+    for (size_t i = from; i < to; i++) {
+        const struct group *g = &w->peer[i].m.group;
+        assert_int_equal(w->peer[i].over && !w->peer[i].status, 1);
+        assert_int_equal(g->count, size);
+        assert_true(peer_id_equal(&g->members[g->self].peer, &w->peer[i].m.o.self));
+        assert_memory_equal(g->id, w->peer[from].m.group.id, sizeof g->id);
+        for (size_t k = 0; k < size; k++)
+            assert_true(peer_id_equal(&g->members[k].peer, &w->peer[from].m.group.members[k].peer));
+    }
+}
+
+static struct world w;
+
+static void all_together(void **state)
+{
+    (void)state;
+    for (size_t n = 2; n <= PEERS_MAX; n += 11) {
+        make(&w, n, n / 4, 0);
+        for (size_t i = 0; i < n; i++) {
+            run_until(&w, 1000 + 0.2 * (double)i);
+            matchmaking_begin(&w.peer[i].m, w.now, 0, 1100);
+        }
+        run_until(&w, 1030);
+        same_group(&w, 0, n, n);
+        for (size_t i = 0; i < n; i++) assert_true(w.peer[i].looks < 40); /* three a second, not 540 */
+        clear(&w);
+    }
+}
+
+static void target_size_begins_at_once(void **state)
+{
+    (void)state;
+    make(&w, 3, 0, 3);
+    for (size_t i = 0; i < 3; i++) matchmaking_begin(&w.peer[i].m, w.now, 0, 1100);
+    run_until(&w, 1001.5);
+    same_group(&w, 0, 3, 3);
+    clear(&w);
+}
+
+/* When everybody is there who was to be expected, the leader does not wait for its time. */
+static void expected_are_here(void **state)
+{
+    (void)state;
+    make(&w, 4, 0, 0);
+    for (size_t i = 0; i < 4; i++) {
+        matchmaking_begin(&w.peer[i].m, w.now, 0, 1100);
+        matchmaking_expect(&w.peer[i].m, w.now, 3); /* a newcomer that nobody knows of is waited for too */
+    }
+    run_until(&w, 1002);
+    same_group(&w, 0, 4, 4);
+    clear(&w);
+}
+
+static void alone_until_the_deadline(void **state)
+{
+    (void)state;
+    make(&w, 1, 0, 0);
+    matchmaking_begin(&w.peer[0].m, w.now, 0, 1012);
+    run_until(&w, 1011);
+    assert_false(w.peer[0].over);
+    assert_true(w.peer[0].declared > 1011);
+    run_until(&w, 1013);
+    assert_int_equal(w.peer[0].over && w.peer[0].status == PL_EAGAIN, 1);
+    assert_true(w.peer[0].declared == 0);
+    clear(&w);
+}
+
+/* Its followers notice a frozen leader when its time has passed, and form a group without it. */
+static void frozen_leader(void **state)
+{
+    (void)state;
+    make(&w, 4, 0, 0);
+    for (size_t i = 0; i < 4; i++) {
+        run_until(&w, 1000 + 0.3 * (double)i);
+        matchmaking_begin(&w.peer[i].m, w.now, 0, 1100);
+    }
+    run_until(&w, 1003);
+    assert_int_equal(w.peer[0].m.followers.count, 3);
+    w.peer[0].frozen = 1;
+    w.peer[0].declared = 0;
+    run_until(&w, 1025);
+    same_group(&w, 1, 4, 3);
+    w.peer[0].frozen = 0;
+    clear(&w);
+}
+
+/* An earlier leader turns up: the later one goes there, and sends its followers after it. */
+static void followers_are_sent_on(void **state)
+{
+    (void)state;
+    make(&w, 3, 0, 0);
+    matchmaking_begin(&w.peer[1].m, w.now, 1010, 1100);
+    matchmaking_begin(&w.peer[2].m, w.now, 1010, 1100);
+    run_until(&w, 1002);
+    assert_int_equal(w.peer[1].m.followers.count + w.peer[2].m.followers.count, 1);
+    matchmaking_begin(&w.peer[0].m, w.now, 0, 1100);
+    run_until(&w, 1009);
+    same_group(&w, 0, 3, 3);
+    clear(&w);
+}
+
+static void cancelled(void **state)
+{
+    (void)state;
+    make(&w, 3, 1, 0);
+    for (size_t i = 0; i < 3; i++) matchmaking_begin(&w.peer[i].m, w.now, 0, 1100);
+    run_until(&w, 1001);
+    matchmaking_cancel(&w.peer[1].m);
+    assert_true(w.peer[1].declared == 0);
+    run_until(&w, 1020);
+    assert_false(w.peer[1].over);
+    same_group(&w, 2, 3, 2);
+    same_group(&w, 0, 1, 2);
+    clear(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_together), cmocka_unit_test(target_size_begins_at_once),
+        cmocka_unit_test(expected_are_here), cmocka_unit_test(alone_until_the_deadline),
+        cmocka_unit_test(frozen_leader), cmocka_unit_test(followers_are_sent_on),
+        cmocka_unit_test(cancelled),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
