@@ -43,6 +43,8 @@ enum exchange_way { EXCHANGE_OUT, EXCHANGE_IN };
 struct exchange;
 struct exchange_job { /* the engine's; a helper thread calls run(job), then the engine wants it back */
     void (*run)(struct exchange_job *job);
+    void *owner;               /* these two are the port's */
+    struct exchange_job *next;
 };
 
 /* What the engine wants done; `peer` is a place in the group. None of these may call the engine. */

@@ -193,6 +193,7 @@ void exchange_reduce_message(struct exchange *x, double now, size_t peer, const 
     in->since = now;
     if (in->next < x->own_count) return;
     in->state = IN_COMPLETE;
+    x->port->credit(x->context, peer, 1); /* for its end mark; another part would be one too many */
     send_held(x, peer);
 }
 
