@@ -134,8 +134,9 @@ sanitize: ## unit tests and goldens under AddressSanitizer and UndefinedBehavior
 	$(MAKE) BUILD=$(BUILD)/asan OPT=-O1 SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined" all unit-programs
 	BUILD=$(BUILD)/asan sh test/sanitize.sh
 
-bench: all ## time every component and a training step, fast beside ref
-	$(BUILD)/potluck bench
+PYTHON ?= python3
+bench: all ## time components, training steps, drawing: fast beside ref and, if found, Python (QUICK=1)
+	$(BUILD)/potluck bench --peer test/bench/peer.py --python $(PYTHON) $(if $(QUICK),--quick)
 
 # --- the demo's data -------------------------------------------------------------------------
 

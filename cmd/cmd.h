@@ -18,6 +18,7 @@ typedef int cmd_fn(int argc, char **argv); /* argv[0] is the subcommand's name *
     X(convert, "a checkpoint from one kind of file to another") \
     X(vqgan, "pictures to codes and back; train a small codec") \
     X(calc, "memory that training a model takes, term by term") \
+    X(bench, "time a backend: components, training steps, drawing") \
     X(conform, "replay golden values and pair tests against a backend")
 
 #define DECLARE(name, help) cmd_fn cmd_##name;

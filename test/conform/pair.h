@@ -98,13 +98,26 @@ __attribute__((format(printf, 3, 4))) void pair_check(struct pair *p, int good, 
 
 typedef void pair_fn(struct pair *p);
 
+/* What --bench found out about a case; seconds of the best run, NAN where a side did not run. */
+struct pair_time {
+    const char *op, *line;
+    double ref, be;
+    int ref_is_scaled;   /* by work, from a smaller case: the reference would take too long */
+    double flops, bytes; /* of one run; the number that limits it, else 0 */
+};
+
 /* All components. Prints a line a case and the closing count; returns the number of operations
  * that failed. */
 struct pair_options {
     const char *filter; /* only cases whose line contains it; NULL: all */
     uint64_t seed;
     int bench;
-    int threads; /* for bench; 0: one a core */
+    /* for bench: */
+    int threads;     /* 0: one a core; 1 counts processor time, which a shared machine disturbs less */
+    double at_least; /* bytes, or tenths of operations: cases of less work are not timed or shown */
+    /* takes the good cases' times; then only failures are printed. NULL: all is printed */
+    void (*timed)(void *context, const struct pair_time *time);
+    void *context;
 };
 long pair_all(const struct pl_backend *be, const struct pair_options *options);
 

@@ -1,0 +1,189 @@
+"""The Python peers of `potluck bench`: the same work by torch with dalle-pytorch, hivemind and
+bitsandbytes, where they are installed. Prints one JSON object a line: {"what", "seconds", "by"}, in
+seconds of one step, picture or call, or {"missing"} with a sentence. Times are the best of a few."""
+
+import argparse
+import importlib.abc
+import importlib.machinery
+import json
+import sys
+import time
+import types
+
+SIZES = {  # as in ref/model/dalle_config.c: width, heads, blocks, text, grid, vocabularies
+    "demo": (128, 2, 9, 16, 8, 2100, 256),
+    "small": (256, 4, 9, 32, 16, 2100, 1024),
+    "middle": (512, 8, 17, 64, 16, 8192, 8192),
+    "run": (1024, 16, 64, 256, 32, 32100, 8192),
+}
+
+
+class Nothing(types.ModuleType):
+    """Stands for a package that a peer imports for work it is not asked to do here (downloads of
+    codecs, plots): whatever is taken from it is another one."""
+
+    __path__ = []
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Nothing(name)
+
+    def __call__(self, *args, **kwargs):
+        return self
+
+    def __mro_entries__(self, bases):
+        return (object,)
+
+
+class Stand(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    NAMES = {"taming", "omegaconf", "requests", "PIL", "yaml", "tqdm", "dall_e", "scipy", "torchvision",
+             "transformers", "tokenizers", "youtokentome", "ftfy", "regex"}
+
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in self.NAMES:
+            return importlib.machinery.ModuleSpec(name, self, is_package=True)
+        return None
+
+    def create_module(self, spec):
+        return Nothing(spec.name)
+
+    def exec_module(self, module):
+        pass
+
+
+def say(**fields):
+    print(json.dumps(fields), flush=True)
+
+
+clock = time.perf_counter  # with one thread: the processor's time, as potluck bench counts it
+
+
+def best(call, at_least=3, seconds=2.0):
+    times, begin = [], time.perf_counter()
+    while len(times) < at_least or time.perf_counter() - begin < seconds:
+        start = clock()
+        call()
+        times.append(clock() - start)
+        if time.perf_counter() - begin > 30:  # a slow machine, or the run's size
+            break
+    return min(times)
+
+
+def model(torch, dalle_pytorch, size, inference):
+    width, heads, blocks, text, grid, words, codes = SIZES[size]
+    kinds = ["axial_row", "axial_col", "axial_row", "axial_row"]
+    kinds = [kinds[i % 4] for i in range(blocks - 1)] + ["conv_like"]
+    groups = [i % 4 for i in range(blocks - 1)] + [4]
+    vae = dalle_pytorch.DiscreteVAE(image_size=2 * grid, num_layers=1, num_tokens=codes,
+                                    codebook_dim=8, hidden_dim=8)
+    return dalle_pytorch.DALLE(
+        dim=width, vae=vae, num_text_tokens=words, text_seq_len=text, depth=blocks, heads=heads,
+        dim_head=64, reversible=not inference, attn_types=kinds, shared_attn_ids=groups,
+        shared_ff_ids=groups, rotary_emb=True, shift_tokens=True, share_input_output_emb=True,
+        optimize_for_inference=inference)
+
+
+def step(torch, dalle_pytorch, size, samples, bf16):
+    _, _, _, text, grid, words, codes = SIZES[size]
+    torch.manual_seed(1)
+    m = model(torch, dalle_pytorch, size, False)
+    t = torch.randint(2, words, (samples, text))
+    c = torch.randint(0, codes, (samples, grid * grid))
+
+    def once():
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+            loss = m(t, c, return_loss=True)
+        loss.backward()
+
+    return best(once, at_least=1 if size == "run" else 3)
+
+
+def draw(torch, dalle_pytorch, size, pictures, cached):
+    _, _, _, text, _, words, _ = SIZES[size]
+    m = model(torch, dalle_pytorch, size, True)
+    t = torch.randint(2, words, (pictures, text))
+    return best(lambda: m.generate_images(t, use_cache=cached), at_least=1, seconds=0)
+
+
+def attention(torch, size, backward):
+    from dalle_pytorch.attention import SparseAxialCausalAttention
+    _, heads, _, text, grid, _, _ = SIZES[size]
+    layer = SparseAxialCausalAttention(64, text + grid * grid, image_size=grid, axis=0, heads=heads)
+    layer.to_qkv = layer.to_out = torch.nn.Identity()  # attention alone, as ours is timed
+    x = torch.randn(1, text + grid * grid, 3 * 64 * heads, requires_grad=backward)
+
+    def once():
+        if not backward:
+            with torch.no_grad():
+                return layer(x)
+        return layer(x).backward(torch.ones(1, text + grid * grid, 64 * heads))
+
+    return best(once)
+
+
+def try_import(name, *wanted):
+    try:
+        return [__import__(w, fromlist=["x"]) for w in wanted]
+    except Exception as e:  # a broken package is a missing one
+        say(missing=f"{name}: {type(e).__name__}: {e}"[:200])
+        return None
+
+
+def codes(torch, n):
+    x = torch.randn(n)
+    got = try_import("bitsandbytes", "bitsandbytes.functional")
+    if got:
+        q, state = got[0].quantize_blockwise(x)
+        say(what="quantize", n=n, seconds=best(lambda: got[0].quantize_blockwise(x)), by="bitsandbytes")
+        say(what="dequantize", n=n, seconds=best(lambda: got[0].dequantize_blockwise(q, state)),
+            by="bitsandbytes")
+    got = try_import("hivemind", "hivemind.compression")
+    if got:
+        u = got[0].Uniform8BitQuantization()
+        m = u.compress(x)
+        say(what="uniform8 encode", n=n, seconds=best(lambda: u.compress(x)), by="hivemind")
+        say(what="uniform8 decode", n=n, seconds=best(lambda: u.extract(m)), by="hivemind")
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--threads", type=int, required=True)
+    p.add_argument("--bf16", action="store_true")
+    p.add_argument("--what", action="append", default=[], metavar="KIND:SIZE:COUNT",
+                   help="step, draw, uncached, attention or codes")
+    a = p.parse_args()
+    global clock
+    if a.threads == 1:
+        clock = time.process_time
+    sys.meta_path.append(Stand())  # last: what is installed comes first
+    torch = try_import("torch", "torch")
+    if not torch:
+        return
+    torch = torch[0]
+    torch.set_num_threads(a.threads)
+    peer = try_import("dalle-pytorch", "dalle_pytorch")
+    by = f"DALLE-pytorch, torch {torch.__version__}"
+    for what in a.what:
+        kind, size, count = what.split(":")
+        count = int(count)
+        if kind == "codes":
+            torch.set_num_threads(1)
+            codes(torch, count)
+            torch.set_num_threads(a.threads)
+        if not peer or kind == "codes":
+            continue
+        try:
+            if kind == "step":
+                say(what=f"step {size}", seconds=step(torch, peer[0], size, count, a.bf16) / count, by=by)
+            elif kind in ("draw", "uncached"):
+                seconds = draw(torch, peer[0], size, count, kind == "draw")
+                say(what=f"{kind} {size}", seconds=seconds / count, by=by)
+            elif kind == "attention":
+                say(what=f"attention {size}", seconds=attention(torch, size, False), by=by)
+                say(what=f"attention backward {size}", seconds=attention(torch, size, True), by=by)
+        except Exception as e:
+            say(missing=f"{what}: {type(e).__name__}: {e}"[:200])
+
+
+main()
