@@ -12,7 +12,7 @@ typedef int cmd_fn(int argc, char **argv); /* argv[0] is the subcommand's name *
     X(demo, "train on real pairs, draw, and say how well it went") \
     X(train, "train a text-to-image transformer on shards of captions and codes") \
     X(generate, "draw pictures from captions") \
-    X(tokenize, "text to the run's token ids, and back") \
+    X(tokenize, "text to token ids, and back: T5, CLIP, GPT-2") \
     X(prepare, "pictures with captions into shards of codes") \
     X(show, "look inside a shard, a checkpoint, a tokenizer") \
     X(convert, "a checkpoint from one kind of file to another") \

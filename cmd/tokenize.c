@@ -1,5 +1,6 @@
 /* tokenize.c - `potluck tokenize`: lines of text to ids and back. */
 #include "cmd.h"
+#include "../data/bpe.h"
 #include "../data/unigram.h"
 
 #include <errno.h>
@@ -8,21 +9,66 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const char usage[] =
-    "usage: potluck tokenize --model FILE [--decode] [--max N] [--sentencepiece] < LINES\n"
+    "usage: potluck tokenize --model FILE [--decode] [--max N] [--row N] [--sentencepiece] < LINES\n"
     "\n"
-    "Prints the ids of every line of standard input, as the run's T5 tokenizer gives them.\n"
+    "Prints the ids of every line of standard input.\n"
     "\n"
-    "  --model FILE     a spiece.model\n"
+    "  --model FILE     whose tokenizer: a spiece.model is T5's, the run's own; a merge list .txt or\n"
+    "                   .txt.gz (bpe_simple_vocab_16e6.txt.gz) is CLIP's; a vocab.json, or a folder that\n"
+    "                   holds one, with merges.txt beside it, is GPT-2's\n"
     "  --decode         the other way: a line of ids becomes text\n"
     "  --max N          cut to N ids (the run: 256; default: no limit)\n"
-    "  --sentencepiece  follow sentencepiece where it differs from transformers\n";
+    "  --row N          CLIP: a whole row of N ids (77) with start, end and zeros\n"
+    "  --sentencepiece  T5: follow sentencepiece where it differs from transformers\n";
+
+/* One of the two. */
+struct tokenizer {
+    struct unigram *unigram;
+    enum unigram_rules rules;
+    struct bpe *bpe;
+};
 
 struct ids {
     int32_t *at;
     size_t n, room;
 };
+
+static int ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+    return n >= m && !strcmp(name + n - m, end);
+}
+
+static int open_gpt2(struct tokenizer *t, const char *path, int is_folder, struct pl_err *err)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = is_folder ? strdup(path) : slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    char *vocab = !folder ? NULL : is_folder ? pl_path_join(folder, "vocab.json") : strdup(path);
+    char *merges = folder ? pl_path_join(folder, "merges.txt") : NULL;
+    int rc = vocab && merges ? bpe_open_gpt2(&t->bpe, vocab, merges, err)
+                             : pl_fail(err, PL_ENOMEM, "out of memory");
+    free(folder);
+    free(vocab);
+    free(merges);
+    return rc;
+}
+
+static int open_tokenizer(struct tokenizer *t, const char *path, struct pl_err *err)
+{
+    struct stat st;
+    int is_folder = !stat(path, &st) && S_ISDIR(st.st_mode);
+    if (is_folder || ends_with(path, ".json")) return open_gpt2(t, path, is_folder, err);
+    if (ends_with(path, ".txt") || ends_with(path, ".txt.gz")) return bpe_open_clip(&t->bpe, path, err);
+    return unigram_open(&t->unigram, path, err);
+}
+
+static int size_of(const struct tokenizer *t)
+{
+    return t->bpe ? bpe_size(t->bpe) : unigram_size(t->unigram);
+}
 
 static int reserve(struct ids *ids, size_t n)
 {
@@ -34,22 +80,30 @@ static int reserve(struct ids *ids, size_t n)
     return PL_OK;
 }
 
-static int encode(struct ids *ids, const struct unigram *u, const char *line, size_t n, size_t max,
-                  enum unigram_rules rules)
+static int encode_once(struct ids *ids, const struct tokenizer *t, const char *line, size_t n)
 {
-    int rc = unigram_encode(ids->at, ids->room, &ids->n, u, line, n, rules);
-    if (!rc && ids->n > ids->room) { /* only now known: once more with room */
-        if ((rc = reserve(ids, ids->n))) return rc;
-        rc = unigram_encode(ids->at, ids->room, &ids->n, u, line, n, rules);
+    return t->bpe ? bpe_encode(ids->at, ids->room, &ids->n, t->bpe, line, n)
+                  : unigram_encode(ids->at, ids->room, &ids->n, t->unigram, line, n, t->rules);
+}
+
+static int encode(struct ids *ids, const struct tokenizer *t, const char *line, size_t n, size_t max,
+                  size_t row, struct pl_err *err)
+{
+    int rc;
+    if (row) {
+        if (!(rc = reserve(ids, row))) rc = bpe_clip_row(ids->at, (int)row, NULL, t->bpe, line, n);
+        ids->n = row;
+    } else if (!(rc = encode_once(ids, t, line, n)) && ids->n > ids->room) { /* only now known */
+        if (!(rc = reserve(ids, ids->n))) rc = encode_once(ids, t, line, n);
     }
-    if (rc) return rc;
+    if (rc) return pl_fail(err, rc, "%s", rc == PL_ELIMIT ? "the text is too long" : pl_status_name(rc));
     if (ids->n > max) ids->n = max;
     for (size_t i = 0; i < ids->n; i++) printf(i ? " %d" : "%d", ids->at[i]);
     putchar('\n');
     return PL_OK;
 }
 
-static int decode(struct ids *ids, const struct unigram *u, const char *line, struct pl_err *err)
+static int decode(struct ids *ids, const struct tokenizer *t, const char *line, struct pl_err *err)
 {
     char *text, *end;
     size_t bytes;
@@ -60,17 +114,18 @@ static int decode(struct ids *ids, const struct unigram *u, const char *line, st
         errno = 0;
         id = strtol(at, &end, 10);
         if (end == at) break;
-        if (errno || id < 0 || id >= unigram_size(u))
+        if (errno || id < 0 || id >= size_of(t))
             return pl_fail(err, PL_EUSE, "id '%.*s' is not below %d",
                            (int)strcspn(at + strspn(at, " \t"), " \t"), at + strspn(at, " \t"),
-                           unigram_size(u));
+                           size_of(t));
         if ((rc = reserve(ids, ids->n + 1))) return pl_fail(err, rc, "out of memory");
         ids->at[ids->n++] = (int32_t)id;
     }
     end += strspn(end, " \t\r");
     if (*end) return pl_fail(err, PL_EUSE, "'%.20s' is not an id", end);
-    if ((rc = unigram_decode(&text, &bytes, u, ids->at, ids->n)))
-        return pl_fail(err, rc, "%s", pl_status_name(rc));
+    rc = t->bpe ? bpe_decode(&text, &bytes, t->bpe, ids->at, ids->n)
+                : unigram_decode(&text, &bytes, t->unigram, ids->at, ids->n);
+    if (rc) return pl_fail(err, rc, "%s", pl_status_name(rc));
     fwrite(text, 1, bytes, stdout);
     putchar('\n');
     free(text);
@@ -83,15 +138,15 @@ int cmd_tokenize(int argc, char **argv)
         { "model", required_argument, NULL, 'm' },
         { "decode", no_argument, NULL, 'd' },
         { "max", required_argument, NULL, 'n' },
+        { "row", required_argument, NULL, 'r' },
         { "sentencepiece", no_argument, NULL, 's' },
         { "help", no_argument, NULL, 'h' },
         { 0 },
     };
     const char *model = NULL;
-    enum unigram_rules rules = UNIGRAM_TRANSFORMERS;
-    int64_t max = INT_MAX;
+    struct tokenizer t = { .rules = UNIGRAM_TRANSFORMERS };
+    int64_t max = INT_MAX, row = 0;
     int back = 0, rc = 0, c;
-    struct unigram *u;
     struct ids ids = { 0 };
     struct pl_err err;
     char *line = NULL;
@@ -101,9 +156,12 @@ int cmd_tokenize(int argc, char **argv)
         switch (c) {
         case 'm': model = optarg; break;
         case 'd': back = 1; break;
-        case 's': rules = UNIGRAM_SENTENCEPIECE; break;
+        case 's': t.rules = UNIGRAM_SENTENCEPIECE; break;
         case 'n':
             if (cmd_integer(&max, "tokenize", "--max", optarg, 1, INT_MAX)) return 2;
+            break;
+        case 'r':
+            if (cmd_integer(&row, "tokenize", "--row", optarg, 2, 1 << 20)) return 2;
             break;
         case 'h': fputs(usage, stdout); return 0;
         default: fputs(usage, stderr); return 2;
@@ -113,16 +171,19 @@ int cmd_tokenize(int argc, char **argv)
         fputs(usage, stderr);
         return 2;
     }
-    if (unigram_open(&u, model, &err)) {
+    if (open_tokenizer(&t, model, &err)) {
         fprintf(stderr, "potluck tokenize: %s\n", err.text);
         return 1;
+    }
+    if (row && (!t.bpe || !bpe_is_clip(t.bpe))) {
+        fprintf(stderr, "potluck tokenize: --row: only CLIP's text tower wants rows\n");
+        rc = PL_EUSE;
     }
     while (!rc && (n = getline(&line, &room, stdin)) >= 0) {
         number++;
         if (n && line[n - 1] == '\n') line[--n] = 0;
-        pl_fail(&err, 0, "out of memory");
-        rc = back ? decode(&ids, u, line, &err)
-                  : encode(&ids, u, line, (size_t)n, (size_t)max, rules);
+        rc = back ? decode(&ids, &t, line, &err)
+                  : encode(&ids, &t, line, (size_t)n, (size_t)max, (size_t)row, &err);
         if (rc) fprintf(stderr, "potluck tokenize: line %zu: %s\n", number, err.text);
     }
     if (!rc && ferror(stdin)) {
@@ -131,6 +192,7 @@ int cmd_tokenize(int argc, char **argv)
     }
     free(line);
     free(ids.at);
-    unigram_close(u);
+    unigram_close(t.unigram);
+    bpe_close(t.bpe);
     return rc != 0;
 }

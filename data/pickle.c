@@ -332,7 +332,7 @@ static int push_container(struct machine *m, enum pickle_kind kind, size_t n)
     struct pickle_value *v = new_value(m, kind);
     int rc;
     if (!v) return push_new(m, v);
-    if ((rc = append(m, v, m->stack + m->depth, n))) return rc;
+    if (n && (rc = append(m, v, m->stack + m->depth, n))) return rc;
     return push(m, v);
 }
 

@@ -10,7 +10,7 @@
 /* Files that others need beside them, or that are written for readers. */
 static const char *const companions[] = { "unicode_facts", "strings_handwritten" };
 
-static golden_area_fn *const kinds[] = { golden_t5 };
+static golden_area_fn *const kinds[] = { golden_t5, golden_bpe };
 
 static int read_offsets(struct rows *rows, struct golden *g, const struct st_file *f,
                         const char *name, size_t n)

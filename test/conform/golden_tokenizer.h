@@ -21,6 +21,6 @@ void rows_clear(struct rows *rows);
 int golden_has(const struct golden *g, const char *stem, const char *name);
 
 /* One kind of tokenizer each: like an area, 0 if the file is not theirs. */
-golden_area_fn golden_t5;
+golden_area_fn golden_t5, golden_bpe;
 
 #endif

@@ -1,0 +1,174 @@
+/* bpe.c - cleaning step by step, words, and vocabularies that are none. Whole rows of ids are the
+ * goldens' affair. */
+#include "../../data/bpe.h"
+#include "../../data/bpe_words.h"
+#include "../../data/clean.h"
+#include "../../data/file.h"
+#include "../../data/html.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static char folder[] = "/tmp/potluck-bpe-XXXXXX", vocab[80], merges[80];
+static struct pl_err err;
+
+static int setup(void **state)
+{
+    (void)state;
+    if (!mkdtemp(folder)) return -1;
+    snprintf(vocab, sizeof vocab, "%s/vocab.json", folder);
+    snprintf(merges, sizeof merges, "%s/merges.txt", folder);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    unlink(vocab);
+    unlink(merges);
+    return rmdir(folder);
+}
+
+static void texts_are_cleaned(void **state)
+{
+    static const struct { const char *text, *clean; } cases[] = {
+        { "", "" },
+        { "  A  Photo\tof\na CAT ", "a photo of a cat" },
+        { "fish &amp; chips &AMP; &lt;3", "fish & chips & <3" },
+        { "<b>&eacute;</b>", "<b>\xc3\xa9</b>" }, /* HTML: the entity waits for the second step */
+        { "&EACUTE;", "\xc3\xa9" },               /* in capitals, then lower case */
+        { "&#233; &#xE9; &#59 &#0;", "\xc3\xa9 \xc3\xa9 ; \xef\xbf\xbd" },
+        { "&#x110000; &#150;", "\xef\xbf\xbd \xe2\x80\x93" },
+        { "&notanentity; &ltx", "\xc2\xac" "anentity; <x" },
+        { "&amp;amp;amp;lt;", "<" },
+        { "\xef\xac\x81sh \xef\xbc\xa1\xe3\x80\x80\xef\xbe\x8a", "fish a \xe3\x83\x8f" },
+        { "\xe2\x80\x9cit\xe2\x80\x99s\xe2\x80\x9d", "\"it's\"" },
+        { "a\033[31mred\033[0m\x07z", "aredz" },
+        { "e\xcc\x81", "\xc3\xa9" },
+        { "\xc4\xb0", "i\xcc\x87" },
+        { "\xce\xa3\xce\x91\xce\xa3 \xce\xa3", "\xcf\x83\xce\xb1\xcf\x82 \xcf\x83" },
+        { "\xff\xfe", "\xef\xbf\xbd\xef\xbf\xbd" },
+        { "a\r\nb\rc\xe2\x80\xa8" "d", "a b c d" },
+    };
+    (void)state;
+    for (size_t i = 0; i < PL_COUNT(cases); i++) {
+        char *out;
+        size_t n;
+        assert_int_equal(clean_text(&out, &n, cases[i].text, strlen(cases[i].text)), PL_OK);
+        assert_string_equal(out, cases[i].clean);
+        assert_int_equal(n, strlen(out));
+        free(out);
+    }
+}
+
+static void endless_texts_are_refused(void **state)
+{
+    size_t n = CLEAN_BYTES_MAX + 1, bytes;
+    char *text = malloc(n), *out;
+    (void)state;
+    memset(text, 'a', n);
+    assert_int_equal(clean_text(&out, &bytes, text, n), PL_ELIMIT);
+    /* each pass resolves one of a quarter of a million */
+    text[0] = '&';
+    for (size_t i = 1; i + 4 < n; i += 4) memcpy(text + i, "amp;", 4);
+    assert_int_equal(clean_text(&out, &bytes, text, n - 1), PL_ELIMIT);
+    free(text);
+}
+
+static void references_are_found(void **state)
+{
+    (void)state;
+    assert_string_equal(html_named("amp", 3), "&");
+    assert_string_equal(html_named("amp;", 4), "&");
+    assert_null(html_named("am", 2));
+    assert_null(html_named("ampx", 4));
+    assert_null(html_named("", 0));
+    assert_string_equal(html_named("zwnj;", 5), "\xe2\x80\x8c");
+    assert_string_equal(html_named("AElig", 5), "\xc3\x86");
+    assert_int_equal(html_number(0x80), 0x20AC);
+    assert_int_equal(html_number(1), -1);
+    assert_int_equal(html_number(UINT64_MAX), 0xFFFD);
+}
+
+typedef size_t split_fn(size_t *begin, size_t *at, const char *text, size_t n);
+
+static void check_words(split_fn *split, const char *text, const char *const *want)
+{
+    size_t at = 0, begin, n;
+    for (size_t i = 0; (n = split(&begin, &at, text, strlen(text))); i++) {
+        assert_non_null(want[i]);
+        assert_int_equal(n, strlen(want[i]));
+        assert_memory_equal(text + begin, want[i], n);
+        if (!want[i + 1]) assert_int_equal(split(&begin, &at, text, strlen(text)), 0);
+    }
+}
+
+static void words_end_where_they_should(void **state)
+{
+    (void)state;
+    check_words(bpe_word_clip, " a cat's 123 !!x", (const char *const[]){ "a", "cat", "'s", "1", "2", "3",
+                                                                       "!!", "x", NULL });
+    check_words(bpe_word_clip, "<|endoftext|>'x", (const char *const[]){ "<|endoftext|>", "'", "x", NULL });
+    check_words(bpe_word_gpt2, " a  cat's 123 !!x \n ", (const char *const[]){ " a", " ", " cat", "'s", " 123",
+                                                                           " !!", "x", " \n ", NULL });
+    check_words(bpe_word_gpt2, "a\n\nb\tc", (const char *const[]){ "a", "\n", "\n", "b", "\t", "c", NULL });
+}
+
+static int open_with(const char *v, const char *m)
+{
+    struct bpe *b;
+    assert_int_equal(pl_file_write(vocab, v, strlen(v), &err), PL_OK);
+    assert_int_equal(pl_file_write(merges, m, strlen(m), &err), PL_OK);
+    int rc = bpe_open_gpt2(&b, vocab, merges, &err);
+    if (!rc) bpe_close(b);
+    return rc;
+}
+
+static void broken_vocabularies_are_refused(void **state)
+{
+    struct bpe *b;
+    (void)state;
+    assert_int_equal(open_with("", ""), PL_EFORMAT);
+    assert_int_equal(open_with("[]", ""), PL_EFORMAT);
+    assert_int_equal(open_with("{}", ""), PL_EFORMAT);
+    assert_int_equal(open_with("{\"a\": 1}", "#\n"), PL_EFORMAT);           /* ids begin at 0 */
+    assert_int_equal(open_with("{\"a\": 0, \"b\": 0}", "#\n"), PL_EFORMAT); /* twice */
+    assert_int_equal(open_with("{\"a\": 0}", "#\n"), PL_EFORMAT);           /* bytes are missing */
+    assert_int_equal(bpe_open_clip(&b, merges, &err), PL_EFORMAT);
+    assert_int_equal(bpe_open_clip(&b, "/nonexistent.txt.gz", &err), PL_EIO);
+    assert_null(b);
+}
+
+/* A word of a million letters takes a heap, not a million passes. */
+static void long_words_end_in_time(void **state)
+{
+    struct bpe *b;
+    size_t n = 1 << 20, count;
+    char *text = malloc(n);
+    (void)state;
+    assert_int_equal(bpe_open_gpt2(&b, "test/golden/tokenizer/gpt2_bpe/vocab.json",
+                                   "test/golden/tokenizer/gpt2_bpe/merges.txt", &err), PL_OK);
+    memset(text, 'n', n);
+    assert_int_equal(bpe_encode(NULL, 0, &count, b, text, n), PL_OK);
+    assert_true(count > 0 && count <= n);
+    bpe_close(b);
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(texts_are_cleaned),
+        cmocka_unit_test(endless_texts_are_refused),
+        cmocka_unit_test(references_are_found),
+        cmocka_unit_test(words_end_where_they_should),
+        cmocka_unit_test(broken_vocabularies_are_refused),
+        cmocka_unit_test(long_words_end_in_time),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
