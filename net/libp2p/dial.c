@@ -364,18 +364,37 @@ static void free_seek(struct seek *s)
     free(s);
 }
 
+/* Out of the search; told a moment later. */
+static void settle_wait(struct host_wait *w, int status)
+{
+    const struct seek *s = w->seek;
+    char peer[PEER_ID_TEXT_MAX];
+    leave(w);
+    w->status = status;
+    w->why = s->why;
+    if (status && !s->why.text[0]) {
+        peer_id_text(peer, &s->peer->id);
+        pl_fail(&w->why, status, "%s: no address of it is known", peer);
+    }
+    w->seek = NULL;
+    join(w);
+    timer_start(s->host->loop, &w->timer, 0, on_settled, w);
+}
+
 static void seek_over(struct seek *s, int status)
 {
-    struct host_wait *w;
-    while ((w = s->waits)) {
-        leave(w);
-        w->seek = NULL;
-        w->status = status;
-        w->why = s->why;
-        join(w);
-        timer_start(s->host->loop, &w->timer, 0, on_settled, w);
-    }
+    while (s->waits) settle_wait(s->waits, status);
     free_seek(s);
+}
+
+/* The known addresses are used up. Whoever looks for another peer must not wait for what others say
+ * about this one: two such searches would wait for each other. */
+static void settle_hasty(struct seek *s)
+{
+    for (struct host_wait *w = s->waits, *next; w; w = next) {
+        next = w->next;
+        if (!w->may_ask) settle_wait(w, PL_EIO);
+    }
 }
 
 static int was_tried(const struct seek *s, const struct multiaddr *a)
@@ -460,24 +479,21 @@ static void step(void *context)
         s->dials = d;
         s->dial_count++;
     }
-    if (s->dial_count || s->query) return;
-    if (s->may_ask && !s->asked && s->waits && h->kad) {
+    if (s->dial_count) return;
+    settle_hasty(s);
+    if (s->query) return;
+    if (!s->asked && s->waits && h->kad) {
         s->asked = 1;
         if ((s->query = kad_find(h, &s->peer->id, SEEK_FIND_LIMIT, on_found, s))) return;
-    }
-    if (!s->why.text[0]) {
-        char peer[PEER_ID_TEXT_MAX];
-        peer_id_text(peer, &s->peer->id);
-        pl_fail(&s->why, PL_ENOTFOUND, "%s: no address of it is known, to us or to any peer asked",
-                peer);
     }
     seek_over(s, PL_EIO);
 }
 
-/* A link to the peer is open, whoever opened it. */
-void seek_link_open(struct seek *s)
+/* A link to the peer is open, or an address of it was heard of, whoever looked for it: two searches
+ * that ask each other's peers learn from each other's answers. */
+void seek_news(const struct peer *p)
 {
-    step_soon(s);
+    if (p->seek) step_soon(p->seek);
 }
 
 struct host_wait *connect_how(struct host *h, const struct peer_id *id, double timeout_s,
@@ -500,9 +516,10 @@ struct host_wait *connect_how(struct host *h, const struct peer_id *id, double t
         p->seek = s;
         step_soon(s);
     }
-    s->may_ask |= may_ask;
-    if ((w = new_wait(h, id, s, done, context)))
-        timer_start(h->loop, &w->timer, timeout_s, on_wait_late, w);
+    if (!(w = new_wait(h, id, s, done, context))) return NULL;
+    w->may_ask = may_ask;
+    timer_start(h->loop, &w->timer, timeout_s, on_wait_late, w);
+    if (!may_ask) step_soon(s); /* it may be beyond the known addresses already */
     return w;
 }
 

@@ -70,7 +70,7 @@ void host_link_open(struct link *l)
     p->links = l;
     /* Whom we dialled is surely found there again. */
     if (!l->inbound && !l->relayed) peer_learn(p, &l->remote, loop_now(h->loop) + HOST_ADDRESS_TTL);
-    if (p->seek) seek_link_open(p->seek);
+    seek_news(p);
     if (h->identify) identify_link_open(l);
     for (struct host_watch *w = h->watches, *next; w && first; w = next) {
         next = w->next;
@@ -119,6 +119,7 @@ int host_learn(struct host *h, const struct peer_id *id, const struct multiaddr 
     double now = loop_now(h->loop);
     struct peer *p = peers_get(&h->peers, id, now);
     if (!p) return PL_ENOMEM;
+    seek_news(p);
     return peer_learn(p, a, ttl_s > 0 ? now + ttl_s : INFINITY);
 }
 

@@ -92,6 +92,7 @@ struct host_wait {
     struct host *host;
     struct peer_id peer;     /* length 0: whoever answers */
     struct seek *seek;       /* waits for a search ... */
+    int may_ask;             /* ... which may ask others where the peer is */
     struct dial *dial;       /* ... or for one address */
     struct timer timer;
     host_done *done;
@@ -109,7 +110,7 @@ struct seek {
     struct dial *dials;
     struct kad_query *query;
     size_t dial_count;
-    int may_ask, asked;      /* others may be, were asked where it is */
+    int asked;               /* others were asked where it is */
     double began;
     struct pl_err why;       /* the last thing that went wrong */
     struct timer timer;      /* the next step, never from inside a caller's function */
@@ -197,7 +198,7 @@ struct link *channel_link(const struct channel *c); /* NULL while connecting and
 /* --- dial.c --- */
 void dial_link_open(struct dial *d);
 void dial_link_ended(struct dial *d, int status, const char *why);
-void seek_link_open(struct seek *s);
+void seek_news(const struct peer *p); /* a link or an address that was not there */
 /* may_ask 0: only addresses that are in the book. */
 struct host_wait *connect_how(struct host *h, const struct peer_id *id, double timeout_s, int may_ask,
                               host_done *done, void *context);

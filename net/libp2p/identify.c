@@ -133,6 +133,7 @@ static void set_addresses(struct host *h, struct link *l, const struct identify_
     }
     for (size_t i = 0; i < count; i++)
         if (multiaddr_believable(&list[i], &l->remote)) peer_learn(p, &list[i], until);
+    seek_news(p); /* it may have come to us through a relay only */
 }
 
 static void understand(struct exchange *x, const uint8_t *data, size_t n)

@@ -257,6 +257,7 @@ static void learn(struct kad_query *q, const struct channel *c, const struct kad
     for (size_t i = 0; i < told->address_count; i++)
         if (multiaddr_believable(&told->addresses[i], &l->remote))
             peer_learn(p, &told->addresses[i], now + HOST_ADDRESS_TTL);
+    seek_news(p);
     if (peer_id_equal(&told->id, &q->target)) q->found |= p->address_count > before;
     else if (p->address_count) add_candidate(q, &told->id);
 }

@@ -1,0 +1,149 @@
+/* peer.c - `potluck peer`: a peer that trains nothing: where others enter the swarm, and where records
+ * lie when nobody else is awake. */
+#include "cmd.h"
+#include "swarm.h"
+
+#include <getopt.h>
+#include <jansson.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char usage[] =
+    "usage: potluck peer [--listen MULTIADDR ...] [--join MULTIADDR ...] [--identity FILE] [--run ID]\n"
+    "                    [--announce MULTIADDR ...] [--relay] [--json]\n"
+    "\n"
+    "Keeps a swarm's door open, until interrupted. Others join by the address that it prints first.\n"
+    "\n"
+    "  --listen MULTIADDR    default /ip4/0.0.0.0/tcp/0, any free port\n"
+    "  --announce MULTIADDR  an address to be told to others instead, behind a router\n"
+    "  --join MULTIADDR      a peer of the swarm; without it this is the first one\n"
+    "  --identity FILE       the key behind the address, made if absent (default: a new one each time)\n"
+    "  --run ID              refuse malformed records of this run\n"
+    "  --relay               carry connections for peers that cannot be reached\n"
+    "  --json                lines of JSON\n";
+
+#define ADDRESSES_MAX 64
+
+struct peer_options {
+    const char *listen[ADDRESSES_MAX], *join[ADDRESSES_MAX], *announce[ADDRESSES_MAX];
+    size_t listen_count, join_count, announce_count;
+    const char *identity, *run;
+    int relay, json;
+};
+
+static int add(const char **list, size_t *count, const char *address)
+{
+    if (*count == ADDRESSES_MAX) return PL_EUSE;
+    list[(*count)++] = address;
+    return PL_OK;
+}
+
+static int parse(struct peer_options *o, int argc, char **argv)
+{
+    static const struct option options[] = {
+        { "listen", required_argument, NULL, 'l' }, { "join", required_argument, NULL, 'j' },
+        { "announce", required_argument, NULL, 'a' }, { "identity", required_argument, NULL, 'i' },
+        { "run", required_argument, NULL, 'r' }, { "relay", no_argument, NULL, 'R' },
+        { "json", no_argument, NULL, 'J' }, { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
+    };
+    int option, rc = PL_OK;
+    while (!rc && (option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        switch (option) {
+        case 'l': rc = add(o->listen, &o->listen_count, optarg); break;
+        case 'j': rc = add(o->join, &o->join_count, optarg); break;
+        case 'a': rc = add(o->announce, &o->announce_count, optarg); break;
+        case 'i': o->identity = optarg; break;
+        case 'r': o->run = optarg; break;
+        case 'R': o->relay = 1; break;
+        case 'J': o->json = 1; break;
+        default: rc = PL_EUSE;
+        }
+    }
+    if (!o->listen_count) o->listen[o->listen_count++] = "/ip4/0.0.0.0/tcp/0";
+    return rc || optind != argc ? PL_EUSE : PL_OK;
+}
+
+static void say(json_t *line)
+{
+    char *text = json_dumps(line, JSON_COMPACT);
+    if (text) puts(text);
+    free(text);
+    json_decref(line);
+    fflush(stdout);
+}
+
+static void announce(const struct peer_options *o, struct swarm *s)
+{
+    char text[MULTIADDR_TEXT_MAX];
+    if (swarm_address(s, text)) return;
+    if (o->json) say(json_pack("{s:s,s:s}", "event", "listening", "multiaddr", text));
+    else {
+        printf("listening: others join with\n  --join %s\n", text);
+        fflush(stdout);
+    }
+}
+
+static void report_entry(const struct peer_options *o, struct swarm *s)
+{
+    struct pl_err err;
+    struct dht_status status;
+    if (swarm_wait_joined(s, &err)) {
+        if (o->json) say(json_pack("{s:s,s:s}", "event", "alone", "why", err.text));
+        else fprintf(stderr, "potluck peer: %s; trying again every half minute\n", err.text);
+        return;
+    }
+    swarm_status(s, &status);
+    if (o->json) {
+        say(json_pack("{s:s,s:I,s:b,s:f}", "event", "joined", "nodes", (json_int_t)status.nodes,
+                      "reachable", status.reachable, "clock_offset", status.clock_offset));
+        return;
+    }
+    if (o->join_count) printf("joined a swarm of at least %zu nodes\n", status.nodes + 1);
+    if (!status.reachable)
+        fputs("potluck peer: the others cannot call us back: open the port, or --announce the address "
+              "outside\n", stderr);
+    if (status.clock_offset != 0)
+        fprintf(stderr, "potluck peer: this clock is %.1f s off the others', corrected; set it\n",
+                -status.clock_offset);
+    fflush(stdout);
+}
+
+int cmd_peer(int argc, char **argv)
+{
+    struct peer_options o = { .relay = 0 };
+    struct validators validators = { 0 };
+    struct swarm s;
+    struct pl_err err;
+    sigset_t ends;
+    int signal_number;
+    if (parse(&o, argc, argv)) {
+        fputs(usage, stderr);
+        return 2;
+    }
+    if (o.run && validators_add_run(&validators, o.run)) {
+        fprintf(stderr, "potluck peer: --run: the name is too long\n");
+        return 2;
+    }
+    /* Blocked before any thread begins, so that only sigwait below sees them. */
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGINT);
+    sigaddset(&ends, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &ends, NULL);
+    struct swarm_options swarm = {
+        .cmd = "peer", .listen = o.listen, .listen_count = o.listen_count, .announce = o.announce,
+        .announce_count = o.announce_count, .join = o.join, .join_count = o.join_count,
+        .identity = o.identity, .relay = o.relay, .validators = &validators
+    };
+    if (swarm_open(&s, &swarm, &err)) {
+        fprintf(stderr, "potluck peer: %s\n", err.text);
+        return 1;
+    }
+    announce(&o, &s);
+    report_entry(&o, &s);
+    sigwait(&ends, &signal_number);
+    swarm_close(&s);
+    return 0;
+}

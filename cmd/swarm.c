@@ -1,0 +1,233 @@
+/* swarm.c - see swarm.h. Each function posts its wish to the loop and sleeps until it is told. */
+#include "swarm.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* --- waiting ---------------------------------------------------------------------------------------- */
+
+static void tell(struct swarm *s, int *flag)
+{
+    pthread_mutex_lock(&s->lock);
+    ++*flag;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void await(struct swarm *s, const int *flag)
+{
+    pthread_mutex_lock(&s->lock);
+    while (!*flag) pthread_cond_wait(&s->changed, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* --- life ------------------------------------------------------------------------------------------- */
+
+static void on_joined(void *context, int status, const struct pl_err *err)
+{
+    struct swarm *s = context;
+    pthread_mutex_lock(&s->lock);
+    s->joined = status == PL_OK;
+    if (status) s->why = *err;
+    s->tries++;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+struct opening {
+    struct swarm *s;
+    const struct dht_node_options *options;
+    struct pl_err *err;
+    int rc;
+};
+
+static void open_node(void *context)
+{
+    struct opening *o = context;
+    o->rc = dht_node_open(&o->s->node, o->s->host, o->options, on_joined, o->s, o->err);
+}
+
+static void close_node(void *context)
+{
+    struct swarm *s = context;
+    dht_node_close(s->node);
+    s->node = NULL;
+}
+
+int swarm_open(struct swarm *s, const struct swarm_options *o, struct pl_err *err)
+{
+    struct dht_node_options node = {
+        .join = o->join, .join_count = o->join_count, .client_mode = !o->listen_count,
+        .validators = o->validators, .auth = o->auth
+    };
+    struct host_options host = {
+        .me = &s->me, .listen = o->listen, .listen_count = o->listen_count, .announce = o->announce,
+        .announce_count = o->announce_count, .client_mode = !o->listen_count, .relay = o->relay
+    };
+    struct opening opening = { s, &node, err, PL_OK };
+    int rc;
+    memset(s, 0, sizeof *s);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->changed, NULL);
+    rc = o->identity ? identity_file(&s->me, o->identity, err)
+                     : identity_make(&s->me, KEY_ED25519, err);
+    if (!rc) rc = loop_open(&s->loop, err);
+    if (!rc) rc = host_open(&s->host, s->loop, &host, err);
+    if (!rc && !(rc = loop_call(s->loop, open_node, &opening))) rc = opening.rc;
+    if (rc) swarm_close(s);
+    return rc;
+}
+
+int swarm_wait_joined(struct swarm *s, struct pl_err *err)
+{
+    await(s, &s->tries);
+    if (s->joined) return PL_OK;
+    *err = s->why;
+    return PL_EIO;
+}
+
+void swarm_close(struct swarm *s)
+{
+    if (s->node) loop_call(s->loop, close_node, s);
+    host_close(s->host);
+    loop_close(s->loop);
+    identity_clear(&s->me);
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->lock);
+    memset(s, 0, sizeof *s);
+}
+
+/* --- what is known -------------------------------------------------------------------------------- */
+
+struct looking {
+    struct swarm *s;
+    struct dht_status *status;
+    struct multiaddr address;
+    size_t count;
+    double time;
+};
+
+static void look_address(void *context)
+{
+    struct looking *l = context;
+    l->count = host_addresses(l->s->host, &l->address, 1);
+}
+
+static void look_status(void *context)
+{
+    struct looking *l = context;
+    dht_node_status(l->s->node, l->status);
+}
+
+static void look_time(void *context)
+{
+    struct looking *l = context;
+    l->time = dht_node_time(l->s->node);
+}
+
+int swarm_address(struct swarm *s, char *text)
+{
+    struct looking l = { .s = s };
+    if (loop_call(s->loop, look_address, &l) || !l.count) return PL_ENOTFOUND;
+    multiaddr_text(text, &l.address);
+    return PL_OK;
+}
+
+void swarm_status(struct swarm *s, struct dht_status *status)
+{
+    struct looking l = { .s = s, .status = status };
+    if (loop_call(s->loop, look_status, &l)) memset(status, 0, sizeof *status);
+}
+
+double swarm_time(struct swarm *s)
+{
+    struct looking l = { .s = s };
+    return loop_call(s->loop, look_time, &l) ? 0 : l.time;
+}
+
+/* --- wishes ----------------------------------------------------------------------------------------- */
+
+struct wish {
+    struct swarm *s;
+    const struct dht_id *key;
+    const struct peer_id *peer;
+    const struct bytes *subkey, *value;
+    struct dht_result *result;
+    struct dht_pong *pong;
+    struct pl_err *err;
+    double expiration;
+    int latest, done, status;
+};
+
+static void end(struct wish *w, int status)
+{
+    w->status = status;
+    tell(w->s, &w->done);
+}
+
+static void on_got(void *context, int status, const struct dht_result *r)
+{
+    struct wish *w = context;
+    if (!status && dht_result_copy(w->result, r)) status = PL_ENOMEM;
+    end(w, status);
+}
+
+static void on_stored(void *context, int status) { end(context, status); }
+
+static void on_pong(void *context, int status, const struct dht_pong *pong)
+{
+    struct wish *w = context;
+    *w->pong = *pong;
+    w->pong->error = NULL;
+    if (status) snprintf(w->err->text, sizeof w->err->text, "%.400s", pong->error);
+    end(w, status);
+}
+
+static void begin_get(void *context)
+{
+    struct wish *w = context;
+    if (!dht_node_get(w->s->node, w->key, w->latest, on_got, w)) end(w, PL_ENOMEM);
+}
+
+static void begin_store(void *context)
+{
+    struct wish *w = context;
+    if (!dht_node_store(w->s->node, w->key, w->subkey ? bytes_at(w->subkey) : NULL,
+                        w->subkey ? bytes_length(w->subkey) : 0, bytes_at(w->value),
+                        bytes_length(w->value), w->expiration, on_stored, w))
+        end(w, PL_ENOMEM);
+}
+
+static void begin_ping(void *context)
+{
+    struct wish *w = context;
+    if (!dht_node_ping(w->s->node, w->peer, 1, on_pong, w)) end(w, PL_ENOMEM);
+}
+
+static int fulfil(struct wish *w, loop_fn *begin)
+{
+    int rc = loop_post(w->s->loop, begin, w);
+    if (rc) return rc;
+    await(w->s, &w->done);
+    return w->status;
+}
+
+int swarm_get(struct swarm *s, struct dht_result *r, const struct dht_id *key, int latest)
+{
+    struct wish w = { .s = s, .key = key, .result = r, .latest = latest };
+    dht_result_init(r);
+    return fulfil(&w, begin_get);
+}
+
+int swarm_store(struct swarm *s, const struct dht_id *key, const struct bytes *subkey,
+                const struct bytes *value, double expiration)
+{
+    struct wish w = { .s = s, .key = key, .subkey = subkey, .value = value, .expiration = expiration };
+    return fulfil(&w, begin_store);
+}
+
+int swarm_ping(struct swarm *s, struct dht_pong *pong, struct pl_err *err, const struct peer_id *peer)
+{
+    struct wish w = { .s = s, .peer = peer, .pong = pong, .err = err };
+    return fulfil(&w, begin_ping);
+}

@@ -1,0 +1,53 @@
+/* swarm.h - what every command that talks to other peers needs: a network thread, a host on it, a DHT
+ * node on that. Its functions may be called from any thread but the loop's, and wait. */
+#ifndef PL_CMD_SWARM_H
+#define PL_CMD_SWARM_H
+
+#include "../net/hivemind/dht_node.h"
+
+#include <pthread.h>
+
+struct swarm_options {
+    const char *cmd;              /* for messages */
+    const char *const *listen;    /* none: others can't call us, a client */
+    size_t listen_count;
+    const char *const *announce;
+    size_t announce_count;
+    const char *const *join;
+    size_t join_count;
+    const char *identity;         /* file; NULL: a fresh one */
+    int relay;
+    const struct validators *validators;
+    struct auth *auth;
+};
+
+struct swarm {
+    struct loop *loop;
+    struct identity me;
+    struct host *host;
+    struct dht_node *node;
+    /* private */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int tries, joined;            /* how often entering ended, and how the last time */
+    struct pl_err why;
+};
+
+/* Listens (if asked to) and opens the node; returns without waiting for its entry. */
+int swarm_open(struct swarm *s, const struct swarm_options *o, struct pl_err *err);
+/* Until the first try to enter has ended: PL_OK, or err says why of each initial peer. */
+int swarm_wait_joined(struct swarm *s, struct pl_err *err);
+void swarm_close(struct swarm *s);
+
+/* Our first address with /p2p; text has room for MULTIADDR_TEXT_MAX. PL_ENOTFOUND: none. */
+int swarm_address(struct swarm *s, char *text);
+void swarm_status(struct swarm *s, struct dht_status *status);
+
+/* As dht_node_get, _store, _ping; *r is cleared with dht_result_clear. */
+int swarm_get(struct swarm *s, struct dht_result *r, const struct dht_id *key, int latest);
+int swarm_store(struct swarm *s, const struct dht_id *key, const struct bytes *subkey,
+                const struct bytes *value, double expiration);
+int swarm_ping(struct swarm *s, struct dht_pong *pong, struct pl_err *err, const struct peer_id *peer);
+double swarm_time(struct swarm *s);
+
+#endif

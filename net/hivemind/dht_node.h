@@ -1,0 +1,87 @@
+/* dht_node.h - a node of the DHT, alive: it joins, serves, stores, finds, and keeps its table in
+ * order. [spec hivemind-protocol 1]
+ *
+ * Everything is called on the host's loop thread and calls back on it, never from inside the function
+ * that asked. No callback may close the node. */
+#ifndef PL_DHT_NODE_H
+#define PL_DHT_NODE_H
+
+#include "../libp2p/rpc.h"
+#include "auth.h"
+#include "dht_result.h"
+
+#define DHT_CALL_LIMIT 3.0       /* s for one call, as the original */
+#define DHT_DIAL_LIMIT 10.0      /* s to reach an initial peer */
+#define DHT_JOIN_LIMIT 3.0       /* s for the other initial peers once one has answered */
+#define DHT_CLOCK_TOLERANCE 1.0  /* s; farther off than that, we set our DHT clock by the others' */
+#define DHT_INITIAL_MAX 64       /* initial peers */
+
+struct dht_node;
+
+struct dht_node_options {
+    const char *const *join;     /* multiaddrs with /p2p; none: the first node of a DHT */
+    size_t join_count;
+    int client_mode;             /* 1: serves nothing and is not to be called */
+    const struct validators *validators; /* borrowed; NULL: signatures are checked, ours not made */
+    struct auth *auth;           /* borrowed; NULL: no tokens */
+    double call_limit_s;         /* 0: DHT_CALL_LIMIT */
+};
+
+/* PL_OK: joined. Otherwise err says of each initial peer what was wrong, and which side to look at;
+ * the node goes on trying, and joined is called again when it has succeeded. */
+typedef void dht_joined(void *context, int status, const struct pl_err *err);
+
+/* h is borrowed and outlives the node. PL_EUSE for addresses that make no sense. */
+int dht_node_open(struct dht_node **n, struct host *h, const struct dht_node_options *o,
+                  dht_joined *joined, void *context, struct pl_err *err);
+/* Requests under way end with PL_EAGAIN. NULL may be closed. */
+void dht_node_close(struct dht_node *n);
+
+/* Seconds since 1970 as the swarm sees them: our clock, corrected when it is wrong. */
+double dht_node_time(const struct dht_node *n);
+
+struct dht_status {
+    struct dht_id id;
+    int joined, client_mode;
+    int reachable;        /* 0: others could not call us back; we behave like a client until they can */
+    double clock_offset;  /* what dht_node_time adds */
+    double clock_error;   /* median difference to the initial peers' clocks; NAN: not known */
+    size_t nodes, records, cached, initial, initial_answered;
+    uint64_t calls_made, calls_failed, calls_served;
+};
+void dht_node_status(const struct dht_node *n, struct dht_status *s);
+
+struct dht_task; /* a get, a store, a ping under way; gone once its callback was called */
+/* The callback does not come any more; what was begun may still happen. */
+void dht_node_cancel(struct dht_task *t);
+
+/* PL_OK and a result (borrowed; signatures removed, nothing expired in it); PL_ENOTFOUND: nobody has
+ * it, or nobody answered. */
+typedef void dht_got(void *context, int status, const struct dht_result *r);
+/* latest: 1 asks all of the nearest nodes for their newest; 0 takes what is here or comes first.
+ * NULL: no memory. */
+struct dht_task *dht_node_get(struct dht_node *n, const struct dht_id *key, int latest, dht_got *got,
+                              void *context);
+
+/* PL_OK: most of the replicas that answered have taken it; PL_EAGAIN: they have refused (expired, not
+ * newer, not valid); PL_EIO: nobody answered; PL_EPROTO: our own validators refuse it. */
+typedef void dht_stored(void *context, int status);
+/* subkey: msgpack, NULL for a regular value. value: msgpack; it is signed if the subkey or key is
+ * ours. */
+struct dht_task *dht_node_store(struct dht_node *n, const struct dht_id *key, const void *subkey,
+                                size_t subkey_n, const void *value, size_t value_n,
+                                double expiration, dht_stored *stored, void *context);
+
+struct dht_pong {
+    double seconds;      /* there and back */
+    double clock_error;  /* its clock minus our DHT time; NAN: it did not say */
+    int has_id, available;
+    struct dht_id id;
+    const char *error;   /* a sentence when status is not PL_OK */
+};
+typedef void dht_pinged(void *context, int status, const struct dht_pong *pong);
+/* validate: 1 lets it call us back, see `available`. */
+struct dht_task *dht_node_ping(struct dht_node *n, const struct peer_id *peer, int validate,
+                               dht_pinged *pinged, void *context);
+
+#endif

@@ -1,0 +1,130 @@
+/* dht_node_inside.h - what the files of the node share: dht_node.c (life, serving), dht_outgoing.c
+ * (calls), dht_walk.c (searches), dht_get.c, dht_put.c, dht_join.c (entry and upkeep). */
+#ifndef PL_DHT_NODE_INSIDE_H
+#define PL_DHT_NODE_INSIDE_H
+
+#include "dht_node.h"
+#include "dht_search.h"
+#include "dht_serve.h"
+
+#define BLACKLIST_FIRST 5.0     /* s, doubled with every further failure */
+#define BLACKLIST_LONGEST 300.0 /* s; the original goes on doubling, and loses repaired peers for hours */
+#define BLACKLIST_MAX 1024
+
+struct blacklisted {
+    struct peer_id peer;
+    int failures;
+    double until; /* loop time */
+};
+
+/* One of the addresses that we were given to join by. */
+struct initial {
+    struct dht_node *node;
+    struct multiaddr address;
+    struct peer_id peer;        /* once known */
+    struct host_wait *dialling;
+    enum { INITIAL_IDLE, INITIAL_TRYING, INITIAL_GOOD, INITIAL_BAD } state;
+    double clock_error;         /* NAN: not known */
+    int available;
+    char why[128];              /* INITIAL_BAD */
+};
+
+struct dht_node {
+    struct host *host;
+    struct loop *loop;
+    struct dht_state state;
+    struct validators fallback; /* when none were given */
+    struct auth *auth;
+    double call_limit, clock_offset, clock_error;
+    int serves;                 /* 1: our handlers are registered */
+    int wants_client_mode;      /* as opened; state.client_mode also says that nobody reaches us */
+    int reachable, closing;
+
+    struct timer turn;          /* collects what one turn of the loop asks for */
+    struct outgoing *outgoing;
+    struct dht_walk *walks;
+    struct getting *gets;
+    struct putting *puts;
+    struct dht_task *pings;
+    struct validation *validations; /* pings to be answered once we have called back */
+    size_t validation_count;
+
+    struct blacklisted *blacklist;
+    size_t blacklist_count;
+    struct refetch { struct dht_id key; double at; } refetches[64]; /* cached and used: see dht_get.c */
+    size_t refetch_count;
+    struct timer refetch_timer;
+
+    struct initial *initials;
+    size_t initial_count;
+    struct timer join_timer, upkeep_timer;
+    int joined, joining;        /* joining: initial peers are being asked */
+    dht_joined *on_joined;
+    void *on_joined_context;
+    double refreshed, retried;  /* loop time of the last look at ourselves, at the initial peers */
+
+    uint64_t calls_made, calls_failed, calls_served;
+};
+
+/* A pending wish of the user's, in the list of what it waits for. */
+struct dht_task {
+    struct dht_node *node;
+    union { dht_got *got; dht_stored *stored; dht_pinged *pinged; };
+    void *context;
+    int cancelled;
+    struct dht_task *next;
+};
+
+/* --- dht_node.c: what every answer and request teaches us */
+void dht_node_seen(struct dht_node *n, const struct dht_id *id, const struct peer_id *peer);
+void dht_node_lost(struct dht_node *n, const struct dht_id *id, const struct peer_id *peer);
+void dht_node_answered(struct dht_node *n, const struct peer_id *peer);
+int dht_node_avoids(const struct dht_node *n, const struct peer_id *peer);
+/* Something is to be done in this turn of the loop, but not inside the caller. */
+void dht_node_wake(struct dht_node *n);
+
+/* --- dht_outgoing.c: calls; those to one peer in one turn travel together */
+struct dht_reply {
+    int status;                    /* as rpc_result's; PL_EPROTO also for an answer that makes no sense */
+    const char *error;
+    const struct dht_found *found; /* find */
+    int stored;                    /* store */
+    const struct dht_answer *pong; /* ping */
+    double seconds;                /* there and back */
+};
+typedef void dht_replied(void *context, const struct dht_contact *who, const struct dht_reply *r);
+/* id: NULL if not known. replied may be NULL. PL_ENOMEM or PL_OK; only then replied will be called. */
+int dht_ask_find(struct dht_node *n, const struct dht_contact *who, const struct dht_id *key,
+                 dht_replied *replied, void *context);
+int dht_ask_store(struct dht_node *n, const struct dht_contact *who, const struct dht_record *r,
+                  dht_replied *replied, void *context);
+int dht_ask_ping(struct dht_node *n, const struct peer_id *peer, int validate, dht_replied *replied,
+                 void *context);
+void dht_outgoing_turn(struct dht_node *n);
+void dht_outgoing_close(struct dht_node *n); /* nothing is called back */
+
+/* --- dht_walk.c: a search, run */
+struct dht_walk {
+    struct dht_node *node;
+    struct dht_search search;
+    /* Called once; the search can be read in it, and is gone afterwards. */
+    void (*over)(void *context, struct dht_walk *w);
+    void *context;
+    int fresh, told;
+    struct dht_walk *next;
+};
+struct dht_walk *dht_walk_start(struct dht_node *n, const struct dht_id *key, double sufficient,
+                                void (*over)(void *, struct dht_walk *), void *context);
+void dht_walk_turn(struct dht_node *n);
+void dht_walk_close(struct dht_node *n);
+
+/* --- dht_get.c, dht_put.c, dht_join.c */
+void dht_get_turn(struct dht_node *n);
+void dht_get_close(struct dht_node *n);
+void dht_put_turn(struct dht_node *n);
+void dht_put_close(struct dht_node *n);
+int dht_join_open(struct dht_node *n, const char *const *join, size_t count, struct pl_err *err);
+void dht_join_turn(struct dht_node *n);
+void dht_join_close(struct dht_node *n);
+
+#endif
