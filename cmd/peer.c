@@ -5,7 +5,6 @@
 
 #include <getopt.h>
 #include <jansson.h>
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +12,7 @@
 
 static const char usage[] =
     "usage: potluck peer [--listen MULTIADDR ...] [--join MULTIADDR ...] [--identity FILE] [--run ID]\n"
-    "                    [--announce MULTIADDR ...] [--relay] [--json]\n"
+    "                    [--announce MULTIADDR ...] [--client-mode] [--relay] [--json]\n"
     "\n"
     "Keeps a swarm's door open, until interrupted. Others join by the address that it prints first.\n"
     "\n"
@@ -22,6 +21,7 @@ static const char usage[] =
     "  --join MULTIADDR      a peer of the swarm; without it this is the first one\n"
     "  --identity FILE       the key behind the address, made if absent (default: a new one each time)\n"
     "  --run ID              refuse malformed records of this run\n"
+    "  --client-mode         listen nowhere, serve nothing; needs --join\n"
     "  --relay               carry connections for peers that cannot be reached\n"
     "  --json                lines of JSON\n";
 
@@ -31,7 +31,7 @@ struct peer_options {
     const char *listen[ADDRESSES_MAX], *join[ADDRESSES_MAX], *announce[ADDRESSES_MAX];
     size_t listen_count, join_count, announce_count;
     const char *identity, *run;
-    int relay, json;
+    int client_mode, relay, json;
 };
 
 static int add(const char **list, size_t *count, const char *address)
@@ -46,7 +46,7 @@ static int parse(struct peer_options *o, int argc, char **argv)
     static const struct option options[] = {
         { "listen", required_argument, NULL, 'l' }, { "join", required_argument, NULL, 'j' },
         { "announce", required_argument, NULL, 'a' }, { "identity", required_argument, NULL, 'i' },
-        { "run", required_argument, NULL, 'r' }, { "relay", no_argument, NULL, 'R' },
+        { "run", required_argument, NULL, 'r' }, { "relay", no_argument, NULL, 'R' }, { "client-mode", no_argument, NULL, 'c' },
         { "json", no_argument, NULL, 'J' }, { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
     };
     int option, rc = PL_OK;
@@ -58,11 +58,16 @@ static int parse(struct peer_options *o, int argc, char **argv)
         case 'i': o->identity = optarg; break;
         case 'r': o->run = optarg; break;
         case 'R': o->relay = 1; break;
+        case 'c': o->client_mode = 1; break;
         case 'J': o->json = 1; break;
         default: rc = PL_EUSE;
         }
     }
-    if (!o->listen_count) o->listen[o->listen_count++] = "/ip4/0.0.0.0/tcp/0";
+    if (o->client_mode && (o->listen_count || !o->join_count || o->relay)) {
+        fputs("potluck peer: --client-mode listens nowhere, so it needs --join and no --listen or --relay\n", stderr);
+        return PL_EUSE;
+    }
+    if (!o->listen_count && !o->client_mode) o->listen[o->listen_count++] = "/ip4/0.0.0.0/tcp/0";
     return rc || optind != argc ? PL_EUSE : PL_OK;
 }
 
@@ -86,15 +91,15 @@ static void announce(const struct peer_options *o, struct swarm *s)
     }
 }
 
+static void report_failure(const struct peer_options *o, const struct pl_err *err)
+{
+    if (o->json) say(json_pack("{s:s,s:s}", "event", "alone", "why", err->text));
+    else fprintf(stderr, "potluck peer: %s; trying again every half minute\n", err->text);
+}
+
 static void report_entry(const struct peer_options *o, struct swarm *s)
 {
-    struct pl_err err;
     struct dht_status status;
-    if (swarm_wait_joined(s, &err)) {
-        if (o->json) say(json_pack("{s:s,s:s}", "event", "alone", "why", err.text));
-        else fprintf(stderr, "potluck peer: %s; trying again every half minute\n", err.text);
-        return;
-    }
     swarm_status(s, &status);
     if (o->json) {
         say(json_pack("{s:s,s:I,s:b,s:f}", "event", "joined", "nodes", (json_int_t)status.nodes,
@@ -102,13 +107,25 @@ static void report_entry(const struct peer_options *o, struct swarm *s)
         return;
     }
     if (o->join_count) printf("joined a swarm of at least %zu nodes\n", status.nodes + 1);
-    if (!status.reachable)
+    if (!status.reachable && !o->client_mode)
         fputs("potluck peer: the others cannot call us back: open the port, or --announce the address "
               "outside\n", stderr);
     if (status.clock_offset != 0)
         fprintf(stderr, "potluck peer: this clock is %.1f s off the others', corrected; set it\n",
                 -status.clock_offset);
     fflush(stdout);
+}
+
+/* Until a signal; an entry that failed at first may succeed meanwhile. */
+static void live(const struct peer_options *o, struct swarm *s, const sigset_t *ends)
+{
+    static const struct timespec a_while = { .tv_sec = 1 };
+    struct pl_err err;
+    int joined = swarm_wait_joined(s, &err) == PL_OK;
+    if (joined) report_entry(o, s);
+    else report_failure(o, &err);
+    while (joined ? sigwaitinfo(ends, NULL) < 0 : sigtimedwait(ends, NULL, &a_while) < 0)
+        if (!joined && (joined = swarm_wait_joined(s, &err) == PL_OK)) report_entry(o, s);
 }
 
 int cmd_peer(int argc, char **argv)
@@ -118,7 +135,6 @@ int cmd_peer(int argc, char **argv)
     struct swarm s;
     struct pl_err err;
     sigset_t ends;
-    int signal_number;
     if (parse(&o, argc, argv)) {
         fputs(usage, stderr);
         return 2;
@@ -127,7 +143,7 @@ int cmd_peer(int argc, char **argv)
         fprintf(stderr, "potluck peer: --run: the name is too long\n");
         return 2;
     }
-    /* Blocked before any thread begins, so that only sigwait below sees them. */
+    /* Blocked before any thread begins, so that only live() sees them. */
     sigemptyset(&ends);
     sigaddset(&ends, SIGINT);
     sigaddset(&ends, SIGTERM);
@@ -142,8 +158,7 @@ int cmd_peer(int argc, char **argv)
         return 1;
     }
     announce(&o, &s);
-    report_entry(&o, &s);
-    sigwait(&ends, &signal_number);
+    live(&o, &s, &ends);
     swarm_close(&s);
     return 0;
 }

@@ -80,10 +80,13 @@ int swarm_open(struct swarm *s, const struct swarm_options *o, struct pl_err *er
 
 int swarm_wait_joined(struct swarm *s, struct pl_err *err)
 {
+    int joined;
     await(s, &s->tries);
-    if (s->joined) return PL_OK;
+    pthread_mutex_lock(&s->lock);
+    joined = s->joined;
     *err = s->why;
-    return PL_EIO;
+    pthread_mutex_unlock(&s->lock);
+    return joined ? PL_OK : PL_EIO;
 }
 
 void swarm_close(struct swarm *s)

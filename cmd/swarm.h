@@ -35,7 +35,8 @@ struct swarm {
 
 /* Listens (if asked to) and opens the node; returns without waiting for its entry. */
 int swarm_open(struct swarm *s, const struct swarm_options *o, struct pl_err *err);
-/* Until the first try to enter has ended: PL_OK, or err says why of each initial peer. */
+/* Waits until the first try to enter has ended: PL_OK, or err says why of each initial peer. The node
+ * goes on trying; ask again. */
 int swarm_wait_joined(struct swarm *s, struct pl_err *err);
 void swarm_close(struct swarm *s);
 

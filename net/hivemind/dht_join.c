@@ -36,7 +36,7 @@ static void set_clock(struct dht_node *n)
     double errors[DHT_INITIAL_MAX];
     size_t count = 0;
     for (size_t i = 0; i < n->initial_count; i++)
-        if (n->initials[i].state == INITIAL_GOOD && !isnan(n->initials[i].clock_error))
+        if (n->initials[i].state == INITIAL_GOOD && isfinite(n->initials[i].clock_error))
             errors[count++] = n->initials[i].clock_error;
     if (!count) return;
     qsort(errors, count, sizeof *errors, by_value);
@@ -52,11 +52,14 @@ static void describe(const struct dht_node *n, struct pl_err *err)
     size_t at = (size_t)snprintf(err->text, sizeof err->text, "none of %zu initial peer%s let us join",
                                  n->initial_count, n->initial_count == 1 ? "" : "s");
     for (size_t i = 0; i < n->initial_count && at < sizeof err->text - 1; i++) {
+        const char *why = n->initials[i].state == INITIAL_BAD ? n->initials[i].why : "no answer yet";
         char text[MULTIADDR_TEXT_MAX];
+        size_t length;
         int more;
         multiaddr_text(text, &n->initials[i].address);
-        more = snprintf(err->text + at, sizeof err->text - at, "%s %.160s: %s", i ? ";" : ":", text,
-                        n->initials[i].state == INITIAL_BAD ? n->initials[i].why : "no answer yet");
+        length = strlen(text);
+        while (!strncmp(why, text, length) && !strncmp(why + length, ": ", 2)) why += length + 2;
+        more = snprintf(err->text + at, sizeof err->text - at, "%s %.160s: %s", i ? ";" : ":", text, why);
         at += more > 0 ? (size_t)more : 0;
     }
 }
@@ -105,7 +108,7 @@ static void settle(struct initial *it, const char *why)
     struct dht_node *n = it->node;
     int trying = 0, good = 0;
     it->state = why ? INITIAL_BAD : INITIAL_GOOD;
-    if (why) snprintf(it->why, sizeof it->why, "%.120s", why);
+    if (why) snprintf(it->why, sizeof it->why, "%s", why);
     for (size_t i = 0; i < n->initial_count; i++) {
         trying += n->initials[i].state == INITIAL_TRYING;
         good += n->initials[i].state == INITIAL_GOOD;

@@ -8,7 +8,8 @@
 #include <string.h>
 #include <time.h>
 
-#define VALIDATIONS_MAX 128 /* callers that wait until we have called them back */
+#define VALIDATIONS_MAX 128   /* callers that wait until we have called them back */
+#define HAND_OVER_AGAIN 60.0  /* s; a peer with a new id gets our records again after that: ids are free */
 
 double dht_node_time(const struct dht_node *n)
 {
@@ -81,9 +82,17 @@ static void hand_over(struct dht_node *n, const struct dht_contact *newcomer)
 void dht_node_seen(struct dht_node *n, const struct dht_id *id, const struct peer_id *peer)
 {
     struct dht_contact ask, c = { .id = *id, .peer = *peer };
+    const struct dht_contact *old = dht_routing_find_peer(&n->state.routing, peer);
+    double now = loop_now(n->loop);
+    int is_new = !dht_routing_find(&n->state.routing, id);
     if (dht_id_equal(id, &n->state.self) || peer_id_equal(peer, host_id(n->host))) return;
-    if (!dht_routing_find(&n->state.routing, id) && !n->state.client_mode) hand_over(n, &c);
-    if (!dht_routing_add(&n->state.routing, id, peer, loop_now(n->loop), &ask) && ask.peer.length)
+    if (old && !dht_id_equal(&old->id, id)) { /* one place in the table for one peer: its latest */
+        struct dht_id was = old->id;
+        is_new = is_new && now - old->seen >= HAND_OVER_AGAIN;
+        dht_routing_remove(&n->state.routing, &was);
+    }
+    if (is_new && !n->state.client_mode) hand_over(n, &c);
+    if (!dht_routing_add(&n->state.routing, id, peer, now, &ask) && ask.peer.length)
         dht_ask_ping(n, &ask.peer, 0, on_checked, n);
 }
 

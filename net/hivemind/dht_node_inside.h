@@ -26,7 +26,7 @@ struct initial {
     enum { INITIAL_IDLE, INITIAL_TRYING, INITIAL_GOOD, INITIAL_BAD } state;
     double clock_error;         /* NAN: not known */
     int available;
-    char why[128];              /* INITIAL_BAD */
+    char why[320];              /* INITIAL_BAD; may begin with the address */
 };
 
 struct dht_node {

@@ -126,6 +126,8 @@ struct rpc_service {
     rpc_opened *opened;
     size_t message_max;
     void *context;
+    int retired;    /* 1: no longer served; freed with the last of ... */
+    size_t waiting; /* ... its calls whose request has not come in whole */
     struct rpc_service *next;
 };
 

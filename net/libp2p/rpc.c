@@ -31,6 +31,8 @@ int rpc_add_service(const struct rpc_service *service, channel_opened *opened)
 
 static void free_service(struct rpc_service *s)
 {
+    s->retired = 1;
+    if (s->waiting) return;
     free(s->name);
     free(s);
 }
@@ -60,11 +62,9 @@ struct rpc_call {
     struct host *host;
     struct channel *channel; /* NULL once answered or cancelled */
     struct peer_id caller;
-    rpc_unary_handler *handler;
-    void *context;
+    struct rpc_service *service; /* NULL once the handler has it */
     uint8_t id[RPC_CALL_ID];
     struct timer timer;      /* for the request to arrive */
-    int working;             /* 1: the handler has it */
     int in_handler, answered;
     loop_fn *cancelled;
     void *cancelled_context;
@@ -77,8 +77,17 @@ static void drop_channel(struct rpc_call *call)
     call->channel = NULL;
 }
 
+/* The handler takes it over, or nobody does. */
+static void leave_service(struct rpc_call *call)
+{
+    struct rpc_service *s = call->service;
+    call->service = NULL;
+    if (s && !--s->waiting && s->retired) free_service(s);
+}
+
 static void free_call(struct rpc_call *call)
 {
+    leave_service(call);
     drop_channel(call);
     free(call);
 }
@@ -86,7 +95,7 @@ static void free_call(struct rpc_call *call)
 /* The caller is gone or has given up: the handler is told, and its answer will be thrown away. */
 static void cancel_call(struct rpc_call *call)
 {
-    if (!call->working) {
+    if (call->service) {
         free_call(call);
         return;
     }
@@ -96,10 +105,13 @@ static void cancel_call(struct rpc_call *call)
 
 static void hand_over(struct rpc_call *call, const struct rpc_unary *m, size_t used)
 {
+    rpc_unary_handler *handler = call->service->unary;
+    void *handler_context = call->service->context;
     memcpy(call->id, m->call_id, RPC_CALL_ID);
     timer_stop(&call->timer);
-    call->working = call->in_handler = 1;
-    call->handler(call->context, call, m->data, m->n); /* borrowed from the channel */
+    leave_service(call);
+    call->in_handler = 1;
+    handler(handler_context, call, m->data, m->n); /* borrowed from the channel */
     call->in_handler = 0;
     if (call->answered) free_call(call);
     else channel_took(call->channel, used);
@@ -114,12 +126,13 @@ static void call_readable(void *context, struct channel *c)
     struct rpc_unary m;
     cursor.at = channel_data(c, &n, &ended);
     cursor.left = n;
-    if (call->working) {
+    if (!call->service) {
         if (n || ended) cancel_call(call);
         return;
     }
     rc = rpc_unary_get(&cursor, &m, RPC_UNARY_MAX, &want);
     if (!rc && m.kind != RPC_REQUEST) rc = PL_EPROTO;
+    if (call->service->retired) rc = PL_ENOTFOUND; /* its owner may be gone */
     if (rc == PL_EAGAIN && !ended) rc = channel_expect(c, want);
     else if (rc == PL_OK) hand_over(call, &m, n - cursor.left);
     if (rc) {
@@ -144,7 +157,7 @@ static void on_request_late(void *context)
 static void on_unary(void *context, struct channel *c)
 {
     static const struct channel_events events = { .readable = call_readable, .failed = call_failed };
-    const struct rpc_service *service = context;
+    struct rpc_service *service = context;
     struct rpc_call *call = calloc(1, sizeof *call);
     if (!call) {
         channel_close(c);
@@ -153,8 +166,8 @@ static void on_unary(void *context, struct channel *c)
     call->host = service->host;
     call->channel = c;
     call->caller = *channel_peer(c);
-    call->handler = service->unary;
-    call->context = service->context;
+    call->service = service;
+    service->waiting++;
     channel_listen(c, &events, call);
     timer_start(host_loop(call->host), &call->timer, REQUEST_LIMIT, on_request_late, call);
 }
