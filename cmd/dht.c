@@ -193,7 +193,18 @@ static int parse(struct dht_options *o, int argc, char **argv)
         { "owner", no_argument, NULL, 'o' }, { "json", no_argument, NULL, 'J' },
         { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
     };
-    int option, words, wanted;
+    const char *words[2] = { NULL, NULL }; /* key, value */
+    int option, wanted, count = 0;
+    if (argc < 2) return PL_EUSE;
+    o->verb = argv[1];
+    wanted = !strcmp(o->verb, "get") ? 1 : !strcmp(o->verb, "put") ? 2 : !strcmp(o->verb, "ping") ? 0 : -1;
+    if (wanted < 0) return PL_EUSE;
+    argc--, argv++;
+    /* Right behind the verb a word may look like an option: -5 is a value. */
+    while (count < wanted && argc > 1 && strncmp(argv[1], "--", 2)) {
+        words[count++] = argv[1];
+        argc--, argv++;
+    }
     while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         switch (option) {
         case 'j':
@@ -210,13 +221,10 @@ static int parse(struct dht_options *o, int argc, char **argv)
         default: return PL_EUSE;
         }
     }
-    words = argc - optind;
-    if (words < 1) return PL_EUSE;
-    o->verb = argv[optind];
-    wanted = !strcmp(o->verb, "get") ? 2 : !strcmp(o->verb, "put") ? 3 : !strcmp(o->verb, "ping") ? 1 : 0;
-    if (!wanted || words != wanted) return PL_EUSE;
-    if (wanted > 1) o->key = argv[optind + 1];
-    if (wanted > 2) o->value = argv[optind + 2];
+    while (count < wanted && optind < argc) words[count++] = argv[optind++];
+    if (count < wanted || optind < argc) return PL_EUSE;
+    o->key = words[0];
+    o->value = words[1];
     if (!o->join_count) {
         fputs("potluck dht: --join is missing: the address of a peer of the swarm\n", stderr);
         return PL_EUSE;

@@ -1,0 +1,283 @@
+"""C nodes and real hivemind DHT nodes in one DHT, each entered through the other.
+
+usage: dht.py POTLUCK      (the program)
+Prints one JSON line a step and a closing count; exit status 0 if every step worked.
+"""
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+import warnings
+
+os.environ.setdefault("HIVEMIND_LOGLEVEL", "CRITICAL")  # some nodes are killed on purpose here
+warnings.filterwarnings("ignore")
+
+try:
+    from hivemind.dht.crypto import RSASignatureValidator  # noqa: E402
+except ImportError:
+    print("skip dht: hivemind is not installed for this Python; `make interop` brings its own\n"
+          "0 passed, 0 failed, 1 skipped")
+    sys.exit(0)
+from hivemind.dht.node import DHTNode  # noqa: E402
+from hivemind.dht.routing import DHTID  # noqa: E402
+from hivemind.p2p import P2P, PeerID  # noqa: E402
+from hivemind.proto import dht_pb2  # noqa: E402
+from hivemind.utils import MSGPackSerializer, get_dht_time  # noqa: E402
+from hivemind.utils.crypto import RSAPrivateKey  # noqa: E402
+
+PROGRAM = os.path.abspath(sys.argv[1])
+passed = failed = 0
+
+VALUES = {  # as hivemind gives them back; and as JSON for the command line
+    "int": (7, "7"),
+    "negative": (-40_000, "-40000"),
+    "large": (2**40, str(2**40)),
+    "float": (0.1, "0.1"),
+    "text": ("größer 🌍", json.dumps("größer 🌍")),
+    "bytes": (b"\x00\xff" * 100, json.dumps({"bytes": "00ff" * 100})),
+    "null": (None, "null"),
+    "true": (True, "true"),
+    "list": ([1, [2.5, "x"], None], '[1, [2.5, "x"], null]'),
+    "tuple": ((1, 2), '{"tuple": [1, 2]}'),
+    "map": ({"a": 1, "b": [True]}, '{"a": 1, "b": [true]}'),
+    "long": ("y" * 100_000, json.dumps("y" * 100_000)),
+}
+
+
+def step(name, good, note=""):
+    global passed, failed
+    passed += bool(good)
+    failed += not good
+    print(json.dumps({"event": "step", "name": name, "ok": bool(good), "note": "" if good else str(note)[:500]}), flush=True)
+
+
+class CNode:
+    """potluck peer, until it is left. The real nodes live on this process's event loop: nothing here may block it."""
+
+    def __init__(self, *join, client=False):
+        self.command = [PROGRAM, "peer", "--json"]
+        self.command += ["--client-mode"] if client else ["--listen", "/ip4/127.0.0.1/tcp/0"]
+        for address in join:
+            self.command += ["--join", address]
+        self.client, self.multiaddr, self.peer_id = client, None, None
+
+    async def line(self):
+        return json.loads(await asyncio.wait_for(self.process.stdout.readline(), 30))
+
+    async def __aenter__(self):
+        self.process = await asyncio.create_subprocess_exec(*self.command, stdout=subprocess.PIPE)
+        if not self.client:
+            self.multiaddr = (await self.line())["multiaddr"]
+            self.peer_id = PeerID.from_base58(self.multiaddr.rsplit("/", 1)[1])
+        self.entry = await self.line()
+        return self
+
+    async def __aexit__(self, *_):
+        if self.process.returncode is None:
+            self.process.terminate()
+        await asyncio.wait_for(self.process.wait(), 10)
+
+
+async def c_dht(*arguments):
+    """potluck dht ... as a client; the last line and the exit status."""
+    process = await asyncio.create_subprocess_exec(PROGRAM, "dht", *arguments, "--json", stdout=subprocess.PIPE)
+    out, _ = await asyncio.wait_for(process.communicate(), 60)
+    lines = [json.loads(line) for line in out.decode().splitlines()]
+    return (lines[-1] if lines else {}), process.returncode
+
+
+class PyNode:
+    """A real node with p2pd of its own."""
+
+    def __init__(self, *join, client=False, validator=None):
+        self.join, self.client, self.validator = list(join), client, validator
+
+    async def __aenter__(self):
+        mode = dict(dht_mode="client") if self.client else {}
+        self.p2p = await P2P.create(initial_peers=self.join or None, **mode)
+        self.node = await DHTNode.create(p2p=self.p2p, initial_peers=self.join or None, client_mode=self.client,
+                                         record_validator=self.validator)
+        self.multiaddr = None if self.client else str((await self.p2p.get_visible_maddrs())[0])
+        return self
+
+    async def __aexit__(self, *_):
+        await self.node.shutdown()
+        await self.p2p.shutdown()
+
+    async def store(self, key, value, seconds=60, **more):
+        return await self.node.store(key, value, get_dht_time() + seconds, **more)
+
+    async def get(self, key, latest=True):
+        entry = await self.node.get(key, latest=latest)
+        return entry.value if entry is not None else "ABSENT"
+
+
+def unwrapped(value):
+    """A dictionary as get returns it: {subkey: (value, expiration)}."""
+    return {k: v.value for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def same(a, b):
+    return type(a) is type(b) and a == b
+
+
+async def values(name, entry, py, other):
+    for kind, (value, text) in VALUES.items():
+        await py.store(f"{name} py {kind}", value)
+        line, _ = await c_dht("get", f"{name} py {kind}", "--join", entry)
+        step(f"{name}: C finds what Python stored, {kind}", line.get("value", "?") == json.loads(text), line)
+        line, rc = await c_dht("put", f"{name} c {kind}", text, "--join", entry)
+        got = await other.get(f"{name} c {kind}")
+        step(f"{name}: Python finds what C stored, {kind}", rc == 0 and same(got, value), (line, got))
+
+
+async def versions(name, entry, py, other):
+    """The greater expiration is the newer record, whoever writes."""
+    key = f"{name} versions"
+    await py.store(key, 1, 40)
+    line, rc = await c_dht("put", key, "2", "--expires", "20", "--join", entry)
+    step(f"{name}: C's older record is refused", rc == 1 and line["event"] == "refused", line)
+    line, rc = await c_dht("put", key, "3", "--expires", "60", "--join", entry)
+    step(f"{name}: C's newer record is taken", rc == 0 and await other.get(key) == 3, line)
+    step(f"{name}: Python's older record is refused", not await py.store(key, 4, 50))
+    await py.store(key, 5, 80)
+    line, _ = await c_dht("get", key, "--latest", "--join", entry)
+    step(f"{name}: Python's newer record is found", line.get("value") == 5, line)
+    await py.store(f"{name} short", 1, 1.0)
+    _, rc = await c_dht("put", f"{name} short c", "1", "--expires", "1", "--join", entry)
+    step(f"{name}: short records are there", rc == 0 and await other.get(f"{name} short c") == 1)
+    await asyncio.sleep(1.2)
+    line, rc = await c_dht("get", f"{name} short", "--join", entry)
+    gone = await other.get(f"{name} short c")
+    step(f"{name}: and are forgotten in time", rc == 1 and line["event"] == "absent" and gone == "ABSENT", (line, gone))
+
+
+async def dictionaries(name, entry, py, other):
+    key = f"{name} dictionary"
+    await py.store(key, 1, subkey=b"py")
+    await other.store(key, 2, subkey=b"other")
+    for word, value in (("from c", "3"), ("twice", "4")):
+        await c_dht("put", key, value, "--subkey", json.dumps({"bytes": word.encode().hex()}), "--join", entry)
+    await c_dht("put", key, "5", "--subkey", json.dumps({"bytes": b"twice".hex()}), "--expires", "70", "--join", entry)
+    want = {b"py": 1, b"other": 2, b"from c": 3, b"twice": 5}
+    for who in py, other:
+        got = unwrapped(await who.get(key))
+        step(f"{name}: a dictionary of both sides, read by Python", got == want, got)
+    line, _ = await c_dht("get", key, "--latest", "--join", entry)
+    got = {bytes.fromhex(e["subkey"]["bytes"]): e["value"] for e in line.get("dictionary", [])}
+    step(f"{name}: a dictionary of both sides, read by C", got == want, line)
+
+
+async def signatures(name, entry, signer, plain):
+    """Records that only their owner can write."""
+    key, owner = f"{name} signed", signer.validator.local_public_key
+    step(f"{name}: Python stores a signed record", await signer.store(key, {"n": 1}, subkey=owner))
+    line, _ = await c_dht("get", key, "--latest", "--join", entry)
+    records = line.get("dictionary", [])
+    step(f"{name}: C reads it without its signature", len(records) == 1 and records[0]["value"] == {"n": 1}, line)
+    await c_dht("put", key, '{"n": 2}', "--owner", "--join", entry)
+    got = unwrapped(await signer.get(key))
+    step(f"{name}: Python accepts C's signature", len(got) == 2 and {"n": 2} in got.values(), got)
+    # A forger: no validator, so nothing is signed nor checked on its side.
+    ok = await plain.store(key, {"n": 666}, 300, subkey=owner)
+    line, _ = await c_dht("get", key, "--latest", "--join", entry)
+    good = [r["value"] for r in line.get("dictionary", [])]
+    step(f"{name}: C neither keeps nor believes a forged record", sorted(v["n"] for v in good) == [1, 2], (ok, line))
+
+
+async def forged_at_c(name, c, py, owner):
+    """rpc_store by hand, straight to a C node."""
+    stub = py.node.protocol.get_stub(c.peer_id)
+    key, later = DHTID.generate(f"{name} by hand").to_bytes(), get_dht_time() + 60
+    subkey, value = MSGPackSerializer.dumps(owner), MSGPackSerializer.dumps(1)
+    bad = value + b"[signature:" + RSAPrivateKey().sign(b"something else") + b"]"
+    request = dht_pb2.StoreRequest(keys=[key] * 3, subkeys=[subkey, subkey, MSGPackSerializer.dumps(b"x")], values=[value, bad, value],
+                                   expiration_time=[later] * 3, in_cache=[False] * 3, peer=dht_pb2.NodeInfo())
+    reply = await stub.rpc_store(request, timeout=5)
+    step(f"{name}: C refuses unsigned and falsely signed records, takes plain ones", list(reply.store_ok) == [False, False, True],
+         list(reply.store_ok))
+    try:
+        await stub.rpc_store(dht_pb2.StoreRequest(keys=[key], values=[value, value]), timeout=5)
+        step(f"{name}: C answers uneven lists with an error", False, "it answered")
+    except Exception as e:
+        step(f"{name}: C answers uneven lists with an error", "Error" in str(e), e)
+
+
+async def ping(name, c, py):
+    stub = py.node.protocol.get_stub(c.peer_id)
+    request = dht_pb2.PingRequest(peer=dht_pb2.NodeInfo(node_id=py.node.node_id.to_bytes()), validate=True)
+    reply = await stub.rpc_ping(request, timeout=5)
+    step(f"{name}: C calls back before it answers a ping", reply.available and abs(reply.dht_time - time.time()) < 1, reply)
+    line, rc = await c_dht("ping", "--join", py.multiaddr)
+    step(f"{name}: C pings Python", rc == 0 and abs(line.get("clock_error", 9)) < 1, line)
+
+
+def knows(py, peer_id):
+    return py.node.protocol.routing_table.get(peer_id=peer_id) is not None
+
+
+async def mixed(name, hub):
+    """Everything, in a DHT whose only entry is `hub`."""
+    signer = RSASignatureValidator()
+    entry = hub.multiaddr
+    async with PyNode(entry) as plain, PyNode(entry, validator=signer) as signing, PyNode(entry, client=True) as client:
+        async with CNode(entry) as c:
+            step(f"{name}: a C node enters", c.entry["event"] == "joined" and c.entry["nodes"] == 3, c.entry)
+            await plain.get("anything")  # a search meets everybody
+            step(f"{name}: Python's table has the C node", knows(plain, c.peer_id))
+            await values(name, entry, plain, signing)
+            await versions(name, c.multiaddr, signing, plain)
+            await dictionaries(name, entry, plain, signing)
+            await signatures(name, entry, signing, plain)
+            await forged_at_c(name, c, plain, signer.local_public_key)
+            await ping(name, c, plain)
+            # Clients: not in anybody's table, but they read and write.
+            ok = await client.store(f"{name} client", 1)
+            line, _ = await c_dht("get", f"{name} client", "--join", entry)
+            step(f"{name}: a Python client writes, C reads", ok and line.get("value") == 1, line)
+            _, rc = await c_dht("put", f"{name} for client", "2", "--join", entry)
+            step(f"{name}: C writes, a Python client reads", rc == 0 and await client.get(f"{name} for client") == 2)
+            async with CNode(entry, client=True) as lurker:
+                step(f"{name}: a C client enters", lurker.entry["event"] == "joined", lurker.entry)
+            # Whoever dies takes no record with it.
+            await plain.store(f"{name} kept", 3)
+            c.process.kill()
+            step(f"{name}: records survive a killed C node, for Python", await signing.get(f"{name} kept") == 3)
+            line, _ = await c_dht("get", f"{name} kept", "--latest", "--join", entry)
+            step(f"{name}: records survive a killed C node, for C", line.get("value") == 3, line)
+
+
+async def newcomers():
+    """A node that joins later is handed the records that it is nearest to, in both directions."""
+    async with PyNode() as old:
+        for i in range(30):
+            await old.store(f"hand {i}", i)
+        async with CNode(old.multiaddr) as c:
+            await asyncio.sleep(1)
+            stub = old.node.protocol.get_stub(c.peer_id)
+            keys = [DHTID.generate(f"hand {i}").to_bytes() for i in range(30)]
+            reply = await stub.rpc_find(dht_pb2.FindRequest(keys=keys, peer=dht_pb2.NodeInfo()), timeout=5)
+            here = sum(r.type != dht_pb2.NOT_FOUND for r in reply.results)
+            step("a real node hands its records to a new C node", here > 0, here)
+            for i in range(30):
+                await c_dht("put", f"hand c {i}", str(i), "--join", c.multiaddr)
+            async with PyNode(c.multiaddr) as fresh:
+                await asyncio.sleep(1)
+                storage = fresh.node.protocol.storage
+                here = sum(storage.get(DHTID.generate(f"hand c {i}")) is not None for i in range(30))
+                step("a C node hands its records to a new real node", here > 0, here)
+
+
+async def main():
+    async with CNode() as hub:
+        await mixed("C is the entry", hub)
+    async with PyNode() as hub:
+        await mixed("Python is the entry", hub)
+    await newcomers()
+    print(f"{passed} passed, {failed} failed, 0 skipped", flush=True)
+    return 1 if failed else 0
+
+
+sys.exit(asyncio.run(asyncio.wait_for(main(), 600)))
