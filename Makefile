@@ -21,6 +21,7 @@ PACKAGES = build-essential pkg-config libopenblas-dev libjansson-dev libbrotli-d
 	zlib1g-dev libzstd-dev libsnappy-dev libpng-dev libjpeg62-turbo-dev libwebp-dev libutf8proc-dev \
 	libprotobuf-c-dev protobuf-c-compiler libuv1-dev libzip-dev libyaml-dev
 TEST_PACKAGES = $(PACKAGES) libcmocka-dev clang libclang-rt-14-dev
+INTEROP_PACKAGES = python3 python3-venv python3-torch
 DATA_PACKAGES = $(PACKAGES) libfreetype-dev libharfbuzz-dev fonts-noto-color-emoji unicode-data
 
 PC_LIBS    = libuv libprotobuf-c jansson libbrotlienc libbrotlidec libssl libcrypto zlib libzstd libpng libjpeg libwebp libutf8proc libzip yaml-0.1
@@ -105,9 +106,11 @@ $(BUILD)/test/%: $(BUILD)/obj/test/unit/%.o $(BUILD)/libpotluck.a
 	$(CC) $(SANITIZE) -o $@ $(filter %.o,$^) $(BUILD)/libpotluck.a -lcmocka $(LDWRAP) $(LIBS)
 $(BUILD)/test/memory: LDWRAP = $(foreach f,malloc calloc realloc aligned_alloc strdup,-Wl,--wrap=$(f))
 
-# Real hivemind peers beside ours: the scripts need Python 3 and what test/interop/requirements.txt
-# names. Without Python, pip or the internet they are skipped, and say so.
+# Real hivemind peers beside ours: Python 3 and torch from Debian, the rest from
+# test/interop/requirements.txt into build/venv (or what INTEROP_VENV names). What can't be installed
+# is skipped, and one line says what is missing.
 interop: all $(BUILD)/interop/peer ## our peers among real hivemind peers (installs them in build/venv)
+	@[ -n "$$INTEROP_VENV" ] || [ -x $(BUILD)/venv/bin/python ] || ($(call install_missing,$(INTEROP_PACKAGES))) || true
 	@BUILD=$(BUILD) sh test/interop/run.sh
 $(BUILD)/interop/%: $(BUILD)/obj/test/interop/%.o $(BUILD)/libpotluck.a
 	@mkdir -p $(@D)
