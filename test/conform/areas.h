@@ -10,6 +10,7 @@
     X(calculator) \
     X(clip) \
     X(dalle) \
+    X(gpt2) \
     X(optim) \
     X(protocol) \
     X(quant) \

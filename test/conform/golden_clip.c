@@ -1,6 +1,8 @@
-/* golden_clip.c - replays golden/clip: the resampling filters and the preprocessing of real files.
- * [spec images-and-text 2.2, 2.3, 2.5] */
+/* golden_clip.c - replays golden/clip: which file is what, the resampling filters, the preprocessing of
+ * real files. [spec images-and-text 2.2, 2.3, 2.5] */
 #include "areas.h"
+#include "golden_clip.h"
+#include "golden_container.h"
 #include "../../data/resize.h"
 
 #include <stdio.h>
@@ -198,20 +200,43 @@ static void preprocess(struct golden *g, const struct st_file *f, json_t *config
     to_bytes(g, f);
 }
 
+static int ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+    return n >= m && !strcmp(name + n - m, end);
+}
+
 int golden_area_clip(struct golden *g, const char *path, const char *stem)
 {
-    int is_resample = !strcmp(stem, "resample");
     struct st_file *f;
     struct pl_err err;
     json_t *config;
-    if (!is_resample && strcmp(stem, "preprocess")) return 0;
+    int known = 1;
+    if (strstr(stem, "container")) {
+        golden_container(g, path, stem);
+        return 1;
+    }
+    if (ends_with(path, ".state_dict.json")) {
+        clip_golden_names(g, path);
+        return 1;
+    }
+    if (!ends_with(path, ".safetensors")) return 0;
+    if (ends_with(stem, ".weights")) {
+        clip_golden_weights(g, path);
+        return 1;
+    }
     if (st_open(&f, path, &err)) {
         golden_fail(g, stem, "%s", err.text);
         return 1;
     }
     config = golden_meta(g, f, "config");
-    if (config) (is_resample ? resample : preprocess)(g, f, config);
+    if (!config) known = 1;
+    else if (!strncmp(stem, "resample", 8)) resample(g, f, config);
+    else if (!strncmp(stem, "preprocess", 10)) preprocess(g, f, config);
+    else if (!strncmp(stem, "rerank", 6)) clip_golden_rerank(g, f, config);
+    else if (ends_with(stem, ".io")) clip_golden_io(g, f, config, stem);
+    else known = 0;
     json_decref(config);
     st_close(f);
-    return 1;
+    return known;
 }

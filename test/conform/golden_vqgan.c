@@ -3,6 +3,7 @@
 #include "areas.h"
 #include "golden_vqgan.h"
 #include "golden_container.h"
+#include "golden_model.h"
 #include "../../data/checkpoint.h"
 #include "../../data/vqgan_file.h"
 
@@ -19,70 +20,13 @@ static int ends_with(const char *name, const char *end)
 
 /* -- weights --------------------------------------------------------------------------------------- */
 
-void vqgan_counter(float *u, const char *name, uint64_t seed, size_t n)
-{
-    uint64_t key = 0xCBF29CE484222325u;
-    for (const char *p = name; *p; p++) key = (key ^ (uint8_t)*p) * 0x100000001B3u;
-    key ^= seed * 0x9E3779B97F4A7C15u;
-    for (size_t i = 0; i < n; i++) {
-        uint64_t s = key + (i + 1) * 0x9E3779B97F4A7C15u;
-        s = (s ^ (s >> 30)) * 0xBF58476D1CE4E5B9u;
-        s = (s ^ (s >> 27)) * 0x94D049BB133111EBu;
-        s ^= s >> 31;
-        u[i] = (float)(s >> 40) * 0x1p-23f - 1;
-    }
-}
-
-static int same_shape(const struct pl_param *t, const json_t *shape)
-{
-    if (json_array_size(shape) != (size_t)t->dims) return 0;
-    for (int i = 0; i < t->dims; i++)
-        if (json_integer_value(json_array_get(shape, (size_t)i)) != t->shape[i]) return 0;
-    return 1;
-}
-
-static int fill_by_counter(struct golden *g, struct pl_vqgan *m, const json_t *config)
-{
-    const json_t *table = json_object_get(config, "counter"), *row;
-    uint64_t seed = (uint64_t)golden_int(g, config, "counter_seed");
-    size_t i, filled = 0;
-    json_array_foreach(table, i, row) {
-        const char *name = json_string_value(json_array_get(row, 0));
-        float offset = (float)json_number_value(json_array_get(row, 2));
-        float scale = (float)json_number_value(json_array_get(row, 3)), *u;
-        long at = name ? pl_params_find(&m->params, name) : -1;
-        size_t n = at < 0 ? 0 : m->params.list[at].n;
-        if (at < 0 || !same_shape(&m->params.list[at], json_array_get(row, 1))) {
-            golden_fail(g, name ? name : "counter", "the model has no such tensor of this shape");
-            return 0;
-        }
-        u = pl_alloc(n, sizeof *u);
-        if (u) {
-            vqgan_counter(u, name, seed, n);
-            for (size_t k = 0; k < n; k++) u[k] = u[k] * scale + offset;
-        }
-        if (!u || pl_params_put(&m->params, (size_t)at, u)) golden_fail(g, name, "out of memory");
-        else filled++;
-        pl_free(u);
-    }
-    if (filled == m->params.count) return 1;
-    golden_fail(g, "counter", "%zu of the model's %zu tensors", filled, m->params.count);
-    return 0;
-}
-
 static int fill_from_sibling(struct golden *g, struct pl_vqgan *m, const char *stem)
 {
-    char name[300], *path;
-    struct st_file *f = NULL;
+    struct st_file *f = golden_weights(g, stem);
     struct pl_err err;
-    int rc;
-    snprintf(name, sizeof name, "%.*s.weights.safetensors", (int)(strlen(stem) - strlen(".io")), stem);
-    path = pl_path_join(g->folder, name);
-    rc = path ? st_open(&f, path, &err) : pl_fail(&err, PL_ENOMEM, "out of memory");
-    if (!rc) rc = pl_checkpoint_load_params(&m->params, f, pl_checkpoint_exact, &err);
-    if (rc) golden_fail(g, "weights", "%s", err.text);
+    int rc = f ? pl_checkpoint_load_params(&m->params, f, pl_checkpoint_exact, &err) : PL_EIO;
+    if (f && rc) golden_fail(g, "weights", "%s", err.text);
     st_close(f);
-    free(path);
     return !rc;
 }
 
@@ -98,7 +42,7 @@ int vqgan_golden_model(struct golden *g, struct pl_vqgan *m, const struct st_fil
         golden_fail(g, "model", "%s", err.text);
         return 0;
     }
-    if (json_object_get(config, "counter") ? fill_by_counter(g, m, config)
+    if (json_object_get(config, "counter") ? golden_counter_fill(g, &m->params, config, NULL)
                                            : fill_from_sibling(g, m, stem))
         return 1;
     pl_vqgan_clear(m);
@@ -110,12 +54,11 @@ int vqgan_golden_model(struct golden *g, struct pl_vqgan *m, const struct st_fil
 static void check_names(struct golden *g, const char *path)
 {
     const char *slash = strrchr(path, '/');
-    json_t *doc = golden_json(g, slash ? slash + 1 : path), *rows, *row, *parts, *value;
+    json_t *doc = golden_json(g, slash ? slash + 1 : path), *parts, *value;
     struct pl_vqgan_config c;
     struct pl_vqgan m;
     struct pl_err err;
     const char *part;
-    size_t i, good = 0;
     if (!doc) return;
     if (pl_vqgan_config_parse(&c, json_object_get(doc, "model"), path, &err) ||
         pl_vqgan_declare(&m, &c)) {
@@ -123,22 +66,11 @@ static void check_names(struct golden *g, const char *path)
         json_decref(doc);
         return;
     }
-    rows = json_object_get(doc, "tensors");
-    json_array_foreach(rows, i, row) {
-        const char *name = json_string_value(json_array_get(row, 0));
-        if (i < m.params.count && name && !strcmp(m.params.list[i].name, name) &&
-            same_shape(&m.params.list[i], json_array_get(row, 1)))
-            good++;
-        else golden_fail(g, name ? name : "tensors", "tensor %zu of the model is %s, or its shape "
-                         "differs", i, i < m.params.count ? m.params.list[i].name : "none");
-    }
-    golden_check(g, "tensors", good == m.params.count && good > 0, "%zu of %zu", good, m.params.count);
-    golden_check(g, "parameters", (json_int_t)m.params.trainable == golden_int(g, doc, "parameters"),
-                 "%zu", m.params.trainable);
+    golden_names(g, doc, &m.params, NULL);
     parts = json_object_get(doc, "by_part");
     json_object_foreach(parts, part, value) {
         size_t sum = 0;
-        for (i = 0; i < m.params.count; i++) {
+        for (size_t i = 0; i < m.params.count; i++) {
             const char *name = m.params.list[i].name;
             if (!strncmp(name, part, strlen(part)) && name[strlen(part)] == '.') sum += m.params.list[i].n;
         }

@@ -13,8 +13,6 @@
  * or from the counter. 0 after a golden_fail line. */
 int vqgan_golden_model(struct golden *g, struct pl_vqgan *m, const struct st_file *f,
                        const json_t *config, const char *stem, int with_grad);
-/* n values of the counter. */
-void vqgan_counter(float *u, const char *name, uint64_t seed, size_t n);
 
 void vqgan_golden_blocks(struct golden *g, const struct st_file *f);
 void vqgan_golden_io(struct golden *g, const struct st_file *f, const json_t *config, const char *stem);

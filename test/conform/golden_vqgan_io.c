@@ -1,6 +1,7 @@
 /* golden_vqgan_io.c - whole encoders and decoders: every map that the file holds is compared as it
  * comes by. Tensors are PREFIX.enc.out and the like; a file may hold several prefixes, or none. */
 #include "golden_vqgan.h"
+#include "golden_model.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -224,7 +225,7 @@ static float *picture(struct look *l, const json_t *config, int shape[3])
     u = pl_alloc(n, sizeof *u);
     x = pl_alloc(n * (size_t)times_h * (size_t)times_w, sizeof *x);
     if (u && x) {
-        vqgan_counter(u, "image", (uint64_t)golden_int(l->g, config, "counter_seed"), n);
+        golden_counter(u, "image", (uint64_t)golden_int(l->g, config, "counter_seed"), n);
         for (int c = 0; c < 3; c++)
         for (int i = 0; i < shape[1]; i++)
         for (int j = 0; j < shape[2]; j++)

@@ -1,0 +1,222 @@
+/* gpt2_file.c - see gpt2_file.h. */
+#include "gpt2_file.h"
+#include "file.h"
+#include "weights.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CONFIG_BYTES_MAX (1 << 20)
+static const char prefix[] = "transformer.";
+
+static int get(int *out, const json_t *json, const char *key, const char *where, struct pl_err *err)
+{
+    const json_t *value = json_object_get(json, key);
+    json_int_t n = json_integer_value(value);
+    if (!json_is_integer(value) || n < 1 || n > 1 << 24)
+        return pl_fail(err, PL_EFORMAT, "%s: %s is missing or no whole number from 1 to %d", where, key,
+                       1 << 24);
+    *out = (int)n;
+    return PL_OK;
+}
+
+int pl_gpt2_config_parse(struct pl_gpt2_config *c, const json_t *json, const char *where,
+                         struct pl_err *err)
+{
+    struct pl_err why;
+    int rc = get(&c->layers, json, "n_layer", where, err);
+    if (!rc) rc = get(&c->heads, json, "n_head", where, err);
+    if (!rc) rc = get(&c->width, json, "n_embd", where, err);
+    if (!rc) rc = get(&c->vocab, json, "vocab_size", where, err);
+    if (!rc) rc = get(&c->positions, json, "n_positions", where, err);
+    if (rc) return rc;
+    c->inner = 4 * c->width;
+    if (json_is_integer(json_object_get(json, "n_inner")) &&
+        (rc = get(&c->inner, json, "n_inner", where, err)))
+        return rc;
+    if ((rc = pl_gpt2_check(c, &why))) return pl_fail(err, rc, "%s: %.400s", where, why.text);
+    return PL_OK;
+}
+
+/* With or without "transformer." before the name. */
+static const struct st_tensor *find(const struct st_file *f, const char *name)
+{
+    char full[PL_NAME_MAX + sizeof prefix];
+    const struct st_tensor *t = st_find(f, name);
+    if (t) return t;
+    snprintf(full, sizeof full, "%s%s", prefix, name);
+    return st_find(f, full);
+}
+
+int pl_gpt2_config_find(struct pl_gpt2_config *c, const struct st_file *f, int heads, struct pl_err *err)
+{
+    const struct st_tensor *wte = find(f, "wte.weight"), *wpe = find(f, "wpe.weight");
+    const struct st_tensor *fc = find(f, "h.0.mlp.c_fc.weight");
+    const struct st_tensor *all[] = { wte, wpe, fc };
+    struct pl_err why;
+    int rc;
+    memset(c, 0, sizeof *c);
+    for (size_t i = 0; i < PL_COUNT(all); i++)
+        if (!all[i] || all[i]->dims != 2 || all[i]->shape[0] > 1 << 24 || all[i]->shape[1] > 1 << 24)
+            return pl_fail(err, PL_EFORMAT, "%s: no GPT-2: wte.weight, wpe.weight or h.0.mlp.c_fc.weight is "
+                           "missing or no matrix", f->path);
+    c->vocab = (int)wte->shape[0];
+    c->width = (int)wte->shape[1];
+    c->positions = (int)wpe->shape[0];
+    c->inner = (int)fc->shape[1];
+    c->heads = heads ? heads : c->width % 64 ? 1 : c->width / 64;
+    for (; c->layers < PL_PRENORM_LAYERS_MAX; c->layers++) {
+        char name[40];
+        snprintf(name, sizeof name, "h.%d.ln_1.weight", c->layers);
+        if (!find(f, name)) break;
+    }
+    if ((rc = pl_gpt2_check(c, &why))) return pl_fail(err, rc, "%s: %.400s", f->path, why.text);
+    return PL_OK;
+}
+
+long pl_gpt2_find(const struct pl_params *params, const char *name)
+{
+    char full[PL_NAME_MAX];
+    if (!strncmp(name, prefix, sizeof prefix - 1)) return pl_params_find(params, name);
+    return snprintf(full, sizeof full, "%s%s", prefix, name) < (int)sizeof full ? pl_params_find(params, full)
+                                                                                : -1;
+}
+
+void pl_gpt2_turn(float *y, const float *x, size_t rows, size_t columns)
+{
+    for (size_t r = 0; r < rows; r++)
+    for (size_t c = 0; c < columns; c++) y[c * rows + r] = x[r * columns + c];
+}
+
+static int load_one(struct pl_gpt2 *m, size_t index, const struct st_tensor *t, const char *path,
+                    struct pl_err *err)
+{
+    const struct pl_param *p = &m->params.list[index];
+    int turned = pl_gpt2_is_turned(p->name), good = t->dims == p->dims && t->n == p->n, rc;
+    float *host, *other;
+    for (int i = 0; good && i < p->dims; i++) good = t->shape[i] == p->shape[turned ? p->dims - 1 - i : i];
+    if (!good)
+        return pl_fail(err, PL_EFORMAT, "%s: %.100s has another shape than the model's [%lld%s", path,
+                       t->name, (long long)p->shape[turned], p->dims > 1 ? ",..]" : "]");
+    host = pl_alloc(p->n, sizeof *host);
+    other = turned ? pl_alloc(p->n, sizeof *other) : NULL;
+    rc = host && (other || !turned) ? PL_OK : PL_ENOMEM;
+    if (!rc) {
+        st_to_float(host, t);
+        if (turned) pl_gpt2_turn(other, host, (size_t)t->shape[0], (size_t)t->shape[1]);
+        rc = pl_params_put(&m->params, index, turned ? other : host);
+    }
+    pl_free(host);
+    pl_free(other);
+    return rc ? pl_fail(err, rc, "%s: %s", path, pl_status_name(rc)) : PL_OK;
+}
+
+int pl_gpt2_load(struct pl_gpt2 *m, const struct st_file *f, struct pl_err *err)
+{
+    unsigned char *seen = calloc(m->params.count + 1, 1);
+    int rc = seen ? PL_OK : pl_fail(err, PL_ENOMEM, "%s: no memory", f->path);
+    for (size_t i = 0; !rc && i < f->count; i++) {
+        long index = pl_gpt2_find(&m->params, f->tensors[i].name);
+        if (index < 0 || seen[index]) continue;
+        rc = load_one(m, (size_t)index, &f->tensors[i], f->path, err);
+        seen[index] = 1;
+    }
+    for (size_t i = 0; !rc && i < m->params.count; i++)
+        if (!seen[i]) rc = pl_fail(err, PL_EFORMAT, "%s: no tensor %s", f->path, m->params.list[i].name);
+    free(seen);
+    return rc;
+}
+
+/* The file's remark "config", or config.json beside it; NULL without either. *source is what sentences
+ * call it. */
+static json_t *find_config(const struct st_file *f, char **source)
+{
+    const char *text = st_meta(f, "config"), *slash = strrchr(f->path, '/');
+    char *folder = slash ? strndup(f->path, (size_t)(slash - f->path)) : strdup(".");
+    char *path = folder ? pl_path_join(folder, "config.json") : NULL;
+    json_t *json = text ? json_loads(text, 0, NULL) : NULL, *model = json_object_get(json, "model");
+    void *data;
+    size_t n;
+    free(folder);
+    *source = NULL;
+    if (model) {
+        json_incref(model);
+        json_decref(json);
+        json = model;
+    }
+    if (json_object_get(json, "n_layer")) {
+        free(path);
+        *source = strdup(f->path);
+        return json;
+    }
+    json_decref(json);
+    if (!path || access(path, R_OK) || pl_file_read(&data, &n, path, CONFIG_BYTES_MAX, NULL)) {
+        free(path);
+        return NULL;
+    }
+    json = json_loadb(data, n, 0, NULL);
+    free(data);
+    *source = path;
+    return json;
+}
+
+int pl_gpt2_open(struct pl_gpt2 *m, const char *path, const struct pl_backend *be, int with_grad,
+                 struct pl_err *err)
+{
+    struct pl_gpt2_config config;
+    struct st_file *f;
+    json_t *json;
+    char *source;
+    int rc = pl_weights_open(&f, path, err);
+    memset(m, 0, sizeof *m);
+    if (rc) return rc;
+    json = find_config(f, &source);
+    rc = json && source ? pl_gpt2_config_parse(&config, json, source, err)
+                        : pl_gpt2_config_find(&config, f, 0, err);
+    json_decref(json);
+    free(source);
+    if (!rc) {
+        rc = pl_gpt2_init(m, &config, be, with_grad);
+        if (rc) pl_fail(err, rc, "%s: %s for the model", path, pl_status_name(rc));
+        else if ((rc = pl_gpt2_load(m, f, err))) pl_gpt2_clear(m);
+    }
+    st_close(f);
+    return rc;
+}
+
+int pl_gpt2_save(const struct pl_gpt2 *m, const char *path, struct pl_err *err)
+{
+    const struct pl_params *p = &m->params;
+    const struct pl_gpt2_config *c = &m->config;
+    float **copy = calloc(p->count + 1, sizeof *copy);
+    struct st_writer *w = st_writer_new();
+    json_t *json = json_pack("{s:i,s:i,s:i,s:i,s:i,s:i}", "n_layer", c->layers, "n_head", c->heads, "n_embd",
+                             c->width, "vocab_size", c->vocab, "n_positions", c->positions, "n_inner",
+                             c->inner);
+    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+    int rc = copy && w && text ? PL_OK : PL_ENOMEM;
+    if (!rc) rc = st_writer_meta(w, "format", "pt");
+    if (!rc) rc = st_writer_meta(w, "config", text);
+    for (size_t i = 0; !rc && i < p->count; i++) {
+        const struct pl_param *t = &p->list[i];
+        int turned = pl_gpt2_is_turned(t->name);
+        int64_t shape[2] = { t->shape[turned], t->dims > 1 ? t->shape[!turned] : 0 };
+        float *plain = pl_alloc(t->n, sizeof *plain);
+        copy[i] = pl_alloc(t->n, sizeof **copy);
+        rc = plain && copy[i] ? pl_params_get(p, i, plain) : PL_ENOMEM;
+        if (!rc && turned) pl_gpt2_turn(copy[i], plain, (size_t)t->shape[0], (size_t)t->shape[1]);
+        else if (!rc) memcpy(copy[i], plain, t->n * sizeof *plain);
+        pl_free(plain);
+        if (!rc) rc = st_writer_add(w, t->name, PL_F32, t->dims, shape, copy[i]);
+    }
+    if (rc) pl_fail(err, rc, "%s: %s", path, pl_status_name(rc));
+    else rc = st_write(w, path, err);
+    for (size_t i = 0; copy && i < p->count; i++) pl_free(copy[i]);
+    free(copy);
+    free(text);
+    json_decref(json);
+    st_writer_free(w);
+    return rc;
+}

@@ -1,0 +1,34 @@
+/* gpt2_file.h - GPT-2 from a checkpoint of the hub or of a training program, and back. */
+#ifndef PL_GPT2_FILE_H
+#define PL_GPT2_FILE_H
+
+#include "../ref/model/gpt2.h"
+#include "safetensors.h"
+
+#include <jansson.h>
+
+/* {"n_layer", "n_head", "n_embd", "vocab_size", "n_positions"[, "n_inner"]}: the hub's config.json. */
+int pl_gpt2_config_parse(struct pl_gpt2_config *config, const json_t *json, const char *where,
+                         struct pl_err *err);
+/* Sizes from the tensors' shapes; the number of heads is the one that cannot be seen: `heads`, or
+ * width / 64 (every published size) if that is 0. */
+int pl_gpt2_config_find(struct pl_gpt2_config *config, const struct st_file *f, int heads,
+                        struct pl_err *err);
+
+/* The parameter that a file's tensor belongs to, with or without "transformer." in front; -1: none.
+ * The published files' h.I.attn.bias and masked_bias are masks, and lm_head.weight is wte again. */
+long pl_gpt2_find(const struct pl_params *params, const char *name);
+/* A matrix between the files' [in,out] and the model's [out,in]; rows, columns as they are in x. */
+void pl_gpt2_turn(float *y, const float *x, size_t rows, size_t columns);
+
+/* Fills every parameter, or says which is missing. */
+int pl_gpt2_load(struct pl_gpt2 *m, const struct st_file *f, struct pl_err *err);
+/* From any file that pl_weights_open reads; config as the file's remark "config" or a config.json
+ * beside it has it, else from the shapes. */
+int pl_gpt2_open(struct pl_gpt2 *m, const char *path, const struct pl_backend *be, int with_grad,
+                 struct pl_err *err);
+/* A safetensors file under the training program's names ("transformer." in front), whole or not at
+ * all. */
+int pl_gpt2_save(const struct pl_gpt2 *m, const char *path, struct pl_err *err);
+
+#endif

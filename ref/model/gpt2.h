@@ -1,0 +1,63 @@
+/* gpt2.h - GPT-2: the language model of the run's tutorial on fine-tuning with 8-bit statistics.
+ * [TTT 2.3] [Radford et al. 2019] [spec images-and-text 6] */
+#ifndef PL_GPT2_H
+#define PL_GPT2_H
+
+#include "prenorm.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct pl_gpt2_config {
+    int layers, heads, width, positions, vocab, inner; /* inner: width of the feed-forward layer */
+};
+/* "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl". PL_ENOTFOUND for others. */
+int pl_gpt2_named(struct pl_gpt2_config *config, const char *name, struct pl_err *err);
+/* PL_EUSE with a sentence if the numbers make no model. */
+int pl_gpt2_check(const struct pl_gpt2_config *config, struct pl_err *err);
+
+struct pl_gpt2 {
+    struct pl_gpt2_config config;
+    /* The peer's order and names. Its attn.c_attn, attn.c_proj, mlp.c_fc and mlp.c_proj weights are
+     * [in,out]; here they are [out,in], as linear.h wants them: pl_gpt2_is_turned tells which. */
+    struct pl_params params;
+    struct pl_pool pool;
+    struct pl_prenorm stack;
+    size_t tokens, places, gain, offset; /* wte (also the output matrix), wpe, ln_f */
+    float *zeros, *no_grad; /* (vocab) the output layer has no bias: a zero one, and its gradient */
+};
+
+/* Names and shapes alone; then with memory. The config has been checked. */
+int pl_gpt2_declare(struct pl_gpt2 *m, const struct pl_gpt2_config *config);
+int pl_gpt2_init(struct pl_gpt2 *m, const struct pl_gpt2_config *config, const struct pl_backend *be,
+                 int with_grad);
+void pl_gpt2_clear(struct pl_gpt2 *m);
+int pl_gpt2_is_turned(const char *name);
+
+/* ids (B,n) in 0..vocab-1 (checked: PL_EUSE), n <= positions; all below is host memory. key_mask (B,n),
+ * bytes, 0 hides a position from all others; NULL: none is hidden. */
+
+/* logits (B,n,vocab) */
+int pl_gpt2_logits(struct pl_gpt2 *m, float *logits, const int32_t *ids, const uint8_t *key_mask, int B,
+                   int n);
+/* Mean cross-entropy of position t against labels[t+1], over labels that are not negative. With
+ * `scale` not 0 its gradient, times scale, is added to the parameters'. */
+int pl_gpt2_loss(struct pl_gpt2 *m, double *loss, const int32_t *ids, const int32_t *labels,
+                 const uint8_t *key_mask, int B, int n, double scale);
+
+/* Cached generation: one position at a time. */
+struct pl_gpt2_cache {
+    int B, positions, filled;
+    float *at; /* backend memory */
+};
+int pl_gpt2_cache_open(struct pl_gpt2_cache *cache, struct pl_gpt2 *m, int B, int positions);
+void pl_gpt2_cache_close(struct pl_gpt2_cache *cache, struct pl_gpt2 *m);
+/* The next token ids (B) of each sequence; logits (B,vocab) of what follows, or NULL. PL_ELIMIT: the
+ * cache is full. */
+int pl_gpt2_next(struct pl_gpt2 *m, struct pl_gpt2_cache *cache, float *logits, const int32_t *ids);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,239 @@
+/* prenorm.c - see prenorm.h. */
+#include "prenorm.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+static float *value(const struct pl_prenorm *s, int l, enum pl_prenorm_part part)
+{
+    return pl_params_value(s->params, s->part[l][part]);
+}
+
+static float *grad(const struct pl_prenorm *s, int l, enum pl_prenorm_part part)
+{
+    return pl_params_grad(s->params, s->part[l][part]);
+}
+
+int pl_prenorm_declare(struct pl_prenorm *s, const char *prefix,
+                       const struct pl_prenorm_name names[PL_PRENORM_TENSORS])
+{
+    int64_t D = s->D, hidden = s->hidden;
+    assert(s->layers <= PL_PRENORM_LAYERS_MAX && s->D % s->H == 0);
+    for (int l = 0; l < s->layers; l++)
+    for (int i = 0; i < PL_PRENORM_TENSORS; i++) {
+        enum pl_prenorm_part part = names[i].part;
+        int64_t shape[2] = { D, 0 };
+        int dims = 1, rc;
+        char name[PL_NAME_MAX];
+        switch (part) {
+        case PL_QKV_W: shape[0] = 3 * D; shape[1] = D; dims = 2; break;
+        case PL_QKV_B: shape[0] = 3 * D; break;
+        case PL_OUT_W: shape[1] = D; dims = 2; break;
+        case PL_FC_W: shape[0] = hidden; shape[1] = D; dims = 2; break;
+        case PL_FC_B: shape[0] = hidden; break;
+        case PL_PROJ_W: shape[1] = hidden; dims = 2; break;
+        case PL_LN1_GAIN: case PL_LN1_OFFSET: case PL_OUT_B: case PL_LN2_GAIN: case PL_LN2_OFFSET:
+        case PL_PROJ_B: break;
+        }
+        snprintf(name, sizeof name, "%s%d.%s", prefix, l, names[i].name);
+        s->part[l][part] = s->params->count;
+        if ((rc = pl_params_add(s->params, name, dims, shape, dims > 1))) return rc;
+    }
+    return PL_OK;
+}
+
+static void show(const struct pl_prenorm *s, int l, const char *what, const float *at, size_t n)
+{
+    char name[40];
+    if (!s->watch) return;
+    snprintf(name, sizeof name, "block%d.%s", l, what);
+    s->watch(s->context, name, at, n);
+}
+
+static struct pl_mask mask_of(const struct pl_prenorm *s, int n)
+{
+    return (struct pl_mask){ .kind = s->mask, .P = n };
+}
+
+/* What one block makes of its input: (M,D) ln_1, (M,3D) qkv, (M,D) o, (B,H,n) lse, (M,D) y (a branch's
+ * output), (M,D) middle (the sum after attention), (M,D) ln_2, (M,hidden) fc, act. */
+struct made {
+    float *ln_1, *qkv, *o, *lse, *y, *middle, *ln_2, *fc, *act;
+};
+
+static int take(struct made *m, const struct pl_prenorm *s, size_t M, int backward)
+{
+    size_t D = (size_t)s->D, hidden = (size_t)s->hidden;
+    memset(m, 0, sizeof *m);
+    m->ln_1 = pl_pool_take(s->pool, M * D);
+    m->qkv = pl_pool_take(s->pool, 3 * M * D);
+    m->o = pl_pool_take(s->pool, M * D);
+    m->y = pl_pool_take(s->pool, M * D);
+    m->fc = pl_pool_take(s->pool, M * hidden);
+    if (!backward) { /* later values may lie where earlier ones did */
+        m->ln_2 = m->ln_1;
+        m->act = m->fc;
+        return m->ln_1 && m->qkv && m->o && m->y && m->fc ? PL_OK : PL_ENOMEM;
+    }
+    m->lse = pl_pool_take(s->pool, M * (size_t)s->H);
+    m->middle = pl_pool_take(s->pool, M * D);
+    m->ln_2 = pl_pool_take(s->pool, M * D);
+    m->act = pl_pool_take(s->pool, M * hidden);
+    return m->ln_1 && m->qkv && m->o && m->y && m->fc && m->lse && m->middle && m->ln_2 && m->act
+               ? PL_OK : PL_ENOMEM;
+}
+
+static void give(struct made *m, const struct pl_prenorm *s)
+{
+    if (m->act != m->fc) pl_pool_give(s->pool, m->act);
+    if (m->ln_2 != m->ln_1) pl_pool_give(s->pool, m->ln_2);
+    pl_pool_give(s->pool, m->ln_1);
+    pl_pool_give(s->pool, m->qkv);
+    pl_pool_give(s->pool, m->o);
+    pl_pool_give(s->pool, m->lse);
+    pl_pool_give(s->pool, m->y);
+    pl_pool_give(s->pool, m->middle);
+    pl_pool_give(s->pool, m->fc);
+}
+
+/* y = proj(act(fc(ln_2(x)))) */
+static int feed_branch(const struct pl_prenorm *s, int l, const struct made *m, const float *x, int M)
+{
+    const struct pl_backend *be = s->params->be;
+    int D = s->D, hidden = s->hidden, rc;
+    size_t n = (size_t)M * (size_t)D, wide = (size_t)M * (size_t)hidden;
+    rc = be->layer_norm(m->ln_2, x, value(s, l, PL_LN2_GAIN), value(s, l, PL_LN2_OFFSET), M, D,
+                        PL_PRENORM_EPS);
+    if (rc) return rc;
+    show(s, l, "ln_2", m->ln_2, n);
+    if ((rc = be->linear(m->fc, m->ln_2, value(s, l, PL_FC_W), value(s, l, PL_FC_B), M, D, hidden)))
+        return rc;
+    show(s, l, "fc", m->fc, wide);
+    if ((rc = be->activation(m->act, m->fc, wide, s->activation))) return rc;
+    show(s, l, "act", m->act, wide);
+    rc = be->linear(m->y, m->act, value(s, l, PL_PROJ_W), value(s, l, PL_PROJ_B), M, hidden, D);
+    if (!rc) show(s, l, "mlp", m->y, n);
+    return rc;
+}
+
+/* y = out(attention(qkv(ln_1(x)))) */
+static int attention_branch(const struct pl_prenorm *s, int l, const struct made *m, const float *x,
+                            int B, int n, const uint8_t *key_mask)
+{
+    const struct pl_backend *be = s->params->be;
+    struct pl_mask mask = mask_of(s, n);
+    int M = B * n, D = s->D, rc;
+    size_t floats = (size_t)M * (size_t)D;
+    rc = be->layer_norm(m->ln_1, x, value(s, l, PL_LN1_GAIN), value(s, l, PL_LN1_OFFSET), M, D,
+                        PL_PRENORM_EPS);
+    if (rc) return rc;
+    show(s, l, "ln_1", m->ln_1, floats);
+    if ((rc = be->linear(m->qkv, m->ln_1, value(s, l, PL_QKV_W), value(s, l, PL_QKV_B), M, D, 3 * D)))
+        return rc;
+    show(s, l, "qkv", m->qkv, 3 * floats);
+    if ((rc = be->attention(m->o, m->lse, m->qkv, B, n, s->H, D / s->H, &mask, key_mask))) return rc;
+    rc = be->linear(m->y, m->o, value(s, l, PL_OUT_W), value(s, l, PL_OUT_B), M, D, D);
+    if (!rc) show(s, l, "attn", m->y, floats);
+    return rc;
+}
+
+int pl_prenorm_forward(struct pl_prenorm *s, float *x, float *inputs, int B, int n,
+                       const uint8_t *key_mask)
+{
+    const struct pl_backend *be = s->params->be;
+    size_t floats = (size_t)B * (size_t)n * (size_t)s->D;
+    struct made m;
+    int rc = take(&m, s, (size_t)B * (size_t)n, 0);
+    for (int l = 0; l < s->layers && !rc; l++) {
+        if (inputs) rc = be->copy(inputs + (size_t)l * floats, x, floats);
+        if (!rc) rc = attention_branch(s, l, &m, x, B, n, key_mask);
+        if (!rc) rc = be->axpy(x, 1, m.y, floats);
+        if (!rc) rc = feed_branch(s, l, &m, x, B * n);
+        if (!rc) rc = be->axpy(x, 1, m.y, floats);
+        if (!rc) show(s, l, "out", x, floats);
+    }
+    give(&m, s);
+    return rc;
+}
+
+/* Of block l, whose values are in m; dx is the gradient of its output, then of its input. d (M,D) and
+ * wide (M, max(hidden, 3D)) are scratch. */
+static int block_backward(const struct pl_prenorm *s, int l, const struct made *m, float *dx,
+                          const float *x, float *d, float *wide, int B, int n, const uint8_t *key_mask)
+{
+    const struct pl_backend *be = s->params->be;
+    struct pl_mask mask = mask_of(s, n);
+    int M = B * n, D = s->D, hidden = s->hidden, rc;
+    size_t wider = (size_t)M * (size_t)hidden;
+    /* dx += the gradient through the feed-forward branch */
+    rc = be->linear_dw(grad(s, l, PL_PROJ_W), grad(s, l, PL_PROJ_B), dx, m->act, M, hidden, D);
+    if (!rc) rc = be->linear_dx(wide, dx, value(s, l, PL_PROJ_W), M, hidden, D, 0);
+    if (!rc) rc = be->activation_backward(wide, wide, m->fc, wider, s->activation);
+    if (!rc) rc = be->linear_dw(grad(s, l, PL_FC_W), grad(s, l, PL_FC_B), wide, m->ln_2, M, D, hidden);
+    if (!rc) rc = be->linear_dx(d, wide, value(s, l, PL_FC_W), M, D, hidden, 0);
+    if (!rc) rc = be->layer_norm_backward(dx, grad(s, l, PL_LN2_GAIN), grad(s, l, PL_LN2_OFFSET), d,
+                                          m->middle, value(s, l, PL_LN2_GAIN), M, D, PL_PRENORM_EPS, 1);
+    /* and through the attention branch */
+    if (!rc) rc = be->linear_dw(grad(s, l, PL_OUT_W), grad(s, l, PL_OUT_B), dx, m->o, M, D, D);
+    if (!rc) rc = be->linear_dx(d, dx, value(s, l, PL_OUT_W), M, D, D, 0);
+    if (!rc) rc = be->attention_backward(wide, d, m->qkv, m->o, m->lse, B, n, s->H, D / s->H, &mask,
+                                         key_mask);
+    if (!rc) rc = be->linear_dw(grad(s, l, PL_QKV_W), grad(s, l, PL_QKV_B), wide, m->ln_1, M, D, 3 * D);
+    if (!rc) rc = be->linear_dx(d, wide, value(s, l, PL_QKV_W), M, D, 3 * D, 0);
+    if (!rc) rc = be->layer_norm_backward(dx, grad(s, l, PL_LN1_GAIN), grad(s, l, PL_LN1_OFFSET), d, x,
+                                          value(s, l, PL_LN1_GAIN), M, D, PL_PRENORM_EPS, 1);
+    return rc;
+}
+
+int pl_prenorm_backward(struct pl_prenorm *s, float *dx, const float *inputs, int B, int n,
+                        const uint8_t *key_mask)
+{
+    const struct pl_backend *be = s->params->be;
+    size_t M = (size_t)B * (size_t)n, floats = M * (size_t)s->D;
+    size_t widest = (size_t)(s->hidden > 3 * s->D ? s->hidden : 3 * s->D);
+    float *d = pl_pool_take(s->pool, floats), *wide = pl_pool_take(s->pool, M * widest);
+    struct made m;
+    int rc = take(&m, s, M, 1);
+    if (!d || !wide) rc = PL_ENOMEM;
+    for (int l = s->layers - 1; l >= 0 && !rc; l--) {
+        const float *x = inputs + (size_t)l * floats;
+        rc = attention_branch(s, l, &m, x, B, n, key_mask);
+        if (!rc) rc = be->copy(m.middle, x, floats);
+        if (!rc) rc = be->axpy(m.middle, 1, m.y, floats);
+        if (!rc) rc = feed_branch(s, l, &m, m.middle, (int)M);
+        if (!rc) rc = block_backward(s, l, &m, dx, x, d, wide, B, n, key_mask);
+    }
+    give(&m, s);
+    pl_pool_give(s->pool, d);
+    pl_pool_give(s->pool, wide);
+    return rc;
+}
+
+size_t pl_prenorm_cache_floats(const struct pl_prenorm *s, int B, int positions)
+{
+    return 2 * (size_t)s->layers * (size_t)B * (size_t)positions * (size_t)s->D;
+}
+
+int pl_prenorm_step(struct pl_prenorm *s, float *x, float *cache, int B, int positions, int p)
+{
+    const struct pl_backend *be = s->params->be;
+    struct pl_mask mask = mask_of(s, positions);
+    size_t floats = (size_t)B * (size_t)s->D, each = (size_t)positions * floats;
+    struct made m;
+    int D = s->D, rc = take(&m, s, (size_t)B, 0);
+    for (int l = 0; l < s->layers && !rc; l++) {
+        float *keys = cache + 2 * (size_t)l * each;
+        rc = be->layer_norm(m.ln_1, x, value(s, l, PL_LN1_GAIN), value(s, l, PL_LN1_OFFSET), B, D,
+                            PL_PRENORM_EPS);
+        if (!rc) rc = be->linear(m.qkv, m.ln_1, value(s, l, PL_QKV_W), value(s, l, PL_QKV_B), B, D, 3 * D);
+        if (!rc) rc = be->attention_step(m.o, keys, keys + each, m.qkv, B, positions, s->H, D / s->H, p,
+                                         &mask);
+        if (!rc) rc = be->linear(m.y, m.o, value(s, l, PL_OUT_W), value(s, l, PL_OUT_B), B, D, D);
+        if (!rc) rc = be->axpy(x, 1, m.y, floats);
+        if (!rc) rc = feed_branch(s, l, &m, x, B);
+        if (!rc) rc = be->axpy(x, 1, m.y, floats);
+    }
+    give(&m, s);
+    return rc;
+}
