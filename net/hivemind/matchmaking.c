@@ -449,10 +449,17 @@ void matchmaking_begin(struct matchmaking *m, double now, double scheduled, doub
     m->state = MATCHMAKING_LOOKING;
     m->seen = 0;
     m->expected = 0;
+    m->patience = m->lonely = 0;
     m->candidate_count = m->tried_count = 0;
     group_clear(&m->group);
     if (!m->o.client_mode) declare(m, now);
     look(m);
+}
+
+void matchmaking_patience(struct matchmaking *m, int times)
+{
+    m->patience = times;
+    m->lonely = 0;
 }
 
 double matchmaking_wake(const struct matchmaking *m)
@@ -473,7 +480,8 @@ static void lead(struct matchmaking *m, double now)
         return;
     }
     disband(m, NULL);
-    if (now >= m->deadline) {
+    m->lonely = m->candidate_count ? 0 : m->lonely + 1;
+    if (now >= m->deadline || (m->patience && m->lonely >= m->patience)) {
         end(m, now, PL_EAGAIN);
         return;
     }

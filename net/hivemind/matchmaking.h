@@ -75,6 +75,7 @@ struct matchmaking {
     double look_at;
     int declared, looking_up, seen, hops;
     size_t expected;
+    int patience, lonely;      /* times that our own time may pass, or has passed, without anybody else */
     struct peer_id leader;     /* of ASKING, FOLLOWING */
     struct group followers;    /* in the order in which they came */
     void **streams;            /* of the followers */
@@ -102,6 +103,10 @@ void matchmaking_cancel(struct matchmaking *m);
 /* So many peers, ourselves included, will come: when all are there and nobody else has declared, we
  * need not wait any longer. 0: not known. The original always waits. */
 void matchmaking_expect(struct matchmaking *m, double now, size_t peers);
+
+/* From now on: end it (PL_EAGAIN) when our own time has passed so often without any other declaration.
+ * 0: go on to the deadline. */
+void matchmaking_patience(struct matchmaking *m, int times);
 
 /* When matchmaking_tick has to be called at the latest, with a time that is not before it. */
 double matchmaking_wake(const struct matchmaking *m);

@@ -1,0 +1,315 @@
+/* averaging.c - see averaging.h. */
+#include "averaging.h"
+#include "../data/safetensors.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- tensors --------------------------------------------------------------------------------------------- */
+
+void named_tensors_clear(struct named_tensors *t)
+{
+    for (size_t i = 0; i < t->count; i++) {
+        if (t->name) free(t->name[i]);
+        if (t->tensor) pl_free(t->tensor[i]);
+    }
+    free(t->name);
+    free(t->schema);
+    free(t->elements);
+    free(t->tensor);
+    memset(t, 0, sizeof *t);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp((*(const struct st_tensor *const *)a)->name, (*(const struct st_tensor *const *)b)->name);
+}
+
+/* The file's tensors in the order that its metadata names. */
+static int put_in_order(const struct st_tensor **order, const struct st_file *f, struct pl_err *err)
+{
+    const char *text = st_meta(f, "param_order");
+    json_t *list = text ? json_loads(text, 0, NULL) : NULL;
+    int rc = PL_OK;
+    if (!list) {
+        for (size_t i = 0; i < f->count; i++) order[i] = &f->tensors[i];
+        qsort(order, f->count, sizeof *order, by_name);
+        return PL_OK;
+    }
+    for (size_t i = 0; i < f->count && !rc; i++) {
+        const char *name = json_string_value(json_array_get(list, i));
+        if (!name || !(order[i] = st_find(f, name)))
+            rc = pl_fail(err, PL_EFORMAT, "%s: param_order names no tensor of the file at %zu", f->path, i);
+    }
+    if (!rc && json_array_size(list) != f->count)
+        rc = pl_fail(err, PL_EFORMAT, "%s: param_order has %zu names, the file %zu tensors", f->path,
+                     json_array_size(list), f->count);
+    json_decref(list);
+    return rc;
+}
+
+static int take_tensor(struct named_tensors *t, const struct st_tensor *from)
+{
+    size_t i = t->count;
+    t->schema[i] = (struct schema_tensor){ .type = { .dtype = PL_F32, .dims = from->dims } };
+    for (int d = 0; d < from->dims; d++) t->schema[i].type.size[d] = from->shape[d];
+    t->elements[i] = from->n;
+    t->name[i] = strdup(from->name);
+    t->tensor[i] = pl_alloc(from->n, sizeof(float));
+    t->count++;
+    if (!t->name[i] || !t->tensor[i]) return PL_ENOMEM;
+    st_to_float(t->tensor[i], from);
+    return PL_OK;
+}
+
+int named_tensors_read(struct named_tensors *t, const char *path, struct pl_err *err)
+{
+    struct st_file *f;
+    const struct st_tensor **order = NULL;
+    int rc = st_open(&f, path, err);
+    memset(t, 0, sizeof *t);
+    if (rc) return rc;
+    order = calloc(f->count + 1, sizeof *order);
+    t->name = calloc(f->count + 1, sizeof *t->name);
+    t->schema = calloc(f->count + 1, sizeof *t->schema);
+    t->elements = calloc(f->count + 1, sizeof *t->elements);
+    t->tensor = calloc(f->count + 1, sizeof *t->tensor);
+    if (!order || !t->name || !t->schema || !t->elements || !t->tensor)
+        rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+    if (!rc) rc = put_in_order(order, f, err);
+    for (size_t i = 0; !rc && i < f->count; i++)
+        if ((rc = take_tensor(t, order[i]))) pl_fail(err, rc, "%s: no memory for %s", path, order[i]->name);
+    free(order);
+    st_close(f);
+    if (rc) named_tensors_clear(t);
+    return rc;
+}
+
+int named_tensors_write(const struct named_tensors *t, const char *path, struct pl_err *err)
+{
+    struct st_writer *w = st_writer_new();
+    json_t *names = json_array();
+    char *text;
+    int rc = w && names ? PL_OK : PL_ENOMEM;
+    for (size_t i = 0; !rc && i < t->count; i++) {
+        rc = st_writer_add(w, t->name[i], PL_F32, t->schema[i].type.dims, t->schema[i].type.size, t->tensor[i]);
+        json_array_append_new(names, json_string(t->name[i]));
+    }
+    text = json_dumps(names, JSON_COMPACT);
+    if (!rc) rc = text ? st_writer_meta(w, "param_order", text) : PL_ENOMEM;
+    if (rc) pl_fail(err, rc, "%s: %s", path, pl_status_name(rc));
+    else rc = st_write(w, path, err);
+    free(text);
+    json_decref(names);
+    st_writer_free(w);
+    return rc;
+}
+
+int compression_named(enum pl_compression *method, const char *name, size_t elements, size_t threshold)
+{
+    static const struct { const char *name; enum pl_compression method; } names[] = {
+        { "none", PL_COMPRESS_NONE }, { "float16", PL_COMPRESS_FLOAT16 },
+        { "meanstd16", PL_COMPRESS_MEANSTD16 }, { "uniform8", PL_COMPRESS_UNIFORM8 },
+        { "quantile8", PL_COMPRESS_QUANTILE8 }, { "blockwise8", PL_COMPRESS_BLOCKWISE8 },
+    };
+    if (!strcmp(name, "run")) {
+        *method = elements >= threshold ? PL_COMPRESS_UNIFORM8 : PL_COMPRESS_FLOAT16;
+        return PL_OK;
+    }
+    for (size_t i = 0; i < PL_COUNT(names); i++)
+        if (!strcmp(name, names[i].name)) {
+            *method = names[i].method;
+            return PL_OK;
+        }
+    return PL_EUSE;
+}
+
+static void release_snapshot(struct state_snapshot *s)
+{
+    for (size_t i = 0; i < s->count; i++) pl_free((void *)(uintptr_t)s->tensors[i].data);
+    free(s->tensors);
+    free(s->metadata);
+    free(s);
+}
+
+struct state_snapshot *snapshot_of(const struct named_tensors *t, uint8_t *metadata, size_t metadata_n)
+{
+    struct state_snapshot *s = calloc(1, sizeof *s);
+    if (s) *s = (struct state_snapshot){ .metadata = metadata, .metadata_n = metadata_n,
+                                         .release = release_snapshot,
+                                         .tensors = calloc(t->count + 1, sizeof *s->tensors) };
+    if (!s || !s->tensors) {
+        free(s);
+        free(metadata);
+        return NULL;
+    }
+    for (; s->count < t->count; s->count++) {
+        size_t i = s->count;
+        float *copy = pl_alloc(t->elements[i], sizeof *copy);
+        if (!copy) {
+            release_snapshot(s);
+            return NULL;
+        }
+        memcpy(copy, t->tensor[i], t->elements[i] * sizeof *copy);
+        s->tensors[i] = (struct state_tensor){ t->schema[i].type, PL_COMPRESS_NONE, copy };
+    }
+    return s;
+}
+
+/* --- calls that wait ------------------------------------------------------------------------------------------ */
+
+struct call {
+    struct swarm *s;
+    struct averager **out, *a;
+    const struct averager_options *options;
+    const struct averager_step *step;
+    double timeout_s, priority;
+    struct round *round;
+    struct state_snapshot *snapshot;
+    struct state_load *state;
+    struct peer_id *donor;
+    averager_check *check;
+    void *check_context;
+    size_t limit;
+    struct pl_err *err;
+    int rc, done;
+};
+
+static void end(struct call *c, int rc)
+{
+    pthread_mutex_lock(&c->s->lock);
+    c->rc = rc;
+    c->done = 1;
+    pthread_cond_broadcast(&c->s->changed);
+    pthread_mutex_unlock(&c->s->lock);
+}
+
+static int fulfil(struct call *c, loop_fn *begin)
+{
+    int rc = loop_post(c->s->loop, begin, c);
+    if (rc) return rc;
+    pthread_mutex_lock(&c->s->lock);
+    while (!c->done) pthread_cond_wait(&c->s->changed, &c->s->lock);
+    pthread_mutex_unlock(&c->s->lock);
+    return c->rc;
+}
+
+static void begin_open(void *context)
+{
+    struct call *c = context;
+    end(c, averager_open(c->out, c->s->host, c->s->node, c->options, c->err));
+}
+
+int swarm_averager(struct averager **a, struct swarm *s, const struct averager_options *o,
+                   struct pl_err *err)
+{
+    struct call c = { .s = s, .out = a, .options = o, .err = err };
+    return fulfil(&c, begin_open);
+}
+
+static void on_closed(void *context) { end(context, PL_OK); }
+
+static void begin_close(void *context)
+{
+    struct call *c = context;
+    averager_close(c->a, on_closed, c);
+}
+
+void swarm_averager_close(struct swarm *s, struct averager *a)
+{
+    struct call c = { .s = s, .a = a };
+    if (a) fulfil(&c, begin_close);
+}
+
+static void on_round(void *context, const struct averager_result *r)
+{
+    struct call *c = context;
+    struct round *to = c->round;
+    to->result = *r;
+    to->result.group = &to->group;
+    if (r->status) pl_fail(&to->why, r->status, "%s", r->why);
+    to->result.why = to->why.text;
+    for (size_t i = 0; r->group && i < r->group->count; i++)
+        group_add(&to->group, &r->group->members[i].peer, r->group->members[i].said,
+                  r->group->members[i].said_n, NULL);
+    if (r->group) {
+        memcpy(to->group.id, r->group->id, sizeof to->group.id);
+        to->group.self = r->group->self;
+    }
+    end(c, r->status);
+}
+
+static void begin_round(void *context)
+{
+    struct call *c = context;
+    struct averager_step step = *c->step;
+    int rc;
+    step.deadline = dht_node_time(c->s->node) + c->timeout_s;
+    if ((rc = averager_begin(c->a, &step, on_round, c))) {
+        pl_fail(&c->round->why, rc, "averaging: a round is under way");
+        end(c, rc);
+    }
+}
+
+int swarm_average(struct swarm *s, struct averager *a, const struct averager_step *step,
+                  double timeout_s, struct round *r)
+{
+    struct call c = { .s = s, .a = a, .step = step, .timeout_s = timeout_s, .round = r };
+    memset(r, 0, sizeof *r);
+    return fulfil(&c, begin_round);
+}
+
+void round_clear(struct round *r)
+{
+    group_clear(&r->group);
+}
+
+static void begin_share(void *context)
+{
+    struct call *c = context;
+    averager_share(c->a, c->snapshot, c->priority);
+    end(c, PL_OK);
+}
+
+void swarm_share(struct swarm *s, struct averager *a, struct state_snapshot *snapshot, double priority)
+{
+    struct call c = { .s = s, .a = a, .snapshot = snapshot, .priority = priority };
+    fulfil(&c, begin_share);
+}
+
+static int on_check(void *context, const struct state_load *state, struct pl_err *err)
+{
+    struct call *c = context;
+    return c->check ? c->check(c->check_context, state, err) : PL_OK;
+}
+
+static void on_loaded(void *context, int status, const struct peer_id *donor, struct state_load *state,
+                      const struct pl_err *err)
+{
+    struct call *c = context;
+    *c->state = *state;
+    memset(state, 0, sizeof *state);
+    *c->donor = *donor;
+    if (status) *c->err = *err;
+    end(c, status);
+}
+
+static void begin_load(void *context)
+{
+    struct call *c = context;
+    int rc = averager_load(c->a, c->limit, on_check, on_loaded, c);
+    if (rc) {
+        pl_fail(c->err, rc, "state: a download is under way");
+        end(c, rc);
+    }
+}
+
+int swarm_load(struct swarm *s, struct averager *a, size_t limit, averager_check *check, void *context,
+               struct state_load *state, struct peer_id *donor, struct pl_err *err)
+{
+    struct call c = { .s = s, .a = a, .limit = limit, .check = check, .check_context = context,
+                      .state = state, .donor = donor, .err = err };
+    memset(state, 0, sizeof *state);
+    return fulfil(&c, begin_load);
+}

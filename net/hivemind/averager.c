@@ -1,0 +1,252 @@
+/* averager.c - see averager.h: the life of an averager and of its steps.
+ *
+ *            found                trigger                  all parts
+ *   search ---------> a group ---------------> exchange -----------> done
+ *     ^                                            |
+ *     +--------------------------------------------+ fell apart, and there is time
+ */
+#include "averager_inside.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+double averager_now(const struct averager *a)
+{
+    return dht_node_time(a->node);
+}
+
+const char *averager_group_key(const struct averager *a) { return a->key; }
+const uint8_t *averager_schema_hash(const struct averager *a) { return a->schema_hash; }
+int averager_is_busy(const struct averager *a) { return a->busy; }
+int averager_has_group(const struct averager *a) { return a->busy && a->group.count > 0; }
+
+/* --- steps --------------------------------------------------------------------------------------------- */
+
+static void finish(struct averager *a, int status)
+{
+    averager_done *done = a->done;
+    a->result.status = status;
+    a->result.why = a->why.text;
+    a->result.group = a->group.count ? &a->group : NULL;
+    a->busy = 0;
+    averager_refuse_parked(a);
+    done(a->done_context, &a->result);
+    if (!a->busy) group_clear(&a->group); /* the callback may have begun the next */
+}
+
+static void search_again(struct averager *a)
+{
+    group_clear(&a->group);
+    averager_search(a);
+}
+
+/* What the search or the exchange has come to; called from the loop, never from inside an engine. */
+static void on_turn(void *context)
+{
+    struct averager *a = context;
+    if (a->closing || !a->busy) return;
+    if (a->exchange_over) {
+        exchange_report(a->x, &a->result.report);
+        a->result.seconds = loop_now(a->loop) - a->exchange_began;
+        averager_exchange_clear(a);
+        if (a->exchange_status == PL_OK) finish(a, PL_OK);
+        else if (a->cancelled || averager_now(a) >= a->step.deadline) finish(a, a->exchange_status);
+        else search_again(a);
+        return;
+    }
+    if (a->cancelled && !a->x) {
+        averager_search_cancel(a);
+        pl_fail(&a->why, PL_EAGAIN, "averaging: cancelled");
+        finish(a, PL_EAGAIN);
+        return;
+    }
+    if (a->found) {
+        a->found = 0;
+        if (a->found_status) {
+            if (a->result.attempts == 0 || !a->why.text[0])
+                pl_fail(&a->why, a->found_status, "averaging: found no group for %.100s in time", a->key);
+            finish(a, a->found_status);
+            return;
+        }
+        group_clear(&a->group);
+        a->group = a->mm.group;
+        memset(&a->mm.group, 0, sizeof a->mm.group);
+        a->result.attempts++;
+    }
+    if (a->group.count && a->triggered && !a->x) averager_exchange(a);
+}
+
+void averager_turn(struct averager *a)
+{
+    timer_start(a->loop, &a->turn, 0, on_turn, a);
+}
+
+int averager_begin(struct averager *a, const struct averager_step *s, averager_done *done, void *context)
+{
+    static const uint8_t nil[] = { 0xc0 };
+    struct gather said = { .bandwidth = a->o.bandwidth, .user = s->gather ? s->gather : nil,
+                           .user_n = s->gather ? s->gather_n : sizeof nil };
+    if (a->busy || a->closing || s->deadline <= averager_now(a)) return PL_EUSE;
+    said.mode = a->o.auxiliary ? GROUP_AUXILIARY : a->o.client_mode ? GROUP_CLIENT : GROUP_FULL;
+    bytes_clear(&a->gather);
+    if (gather_write(&a->gather, &said)) return PL_ENOMEM;
+    a->step = *s;
+    a->step.gather = NULL;
+    a->done = done;
+    a->done_context = context;
+    a->busy = 1;
+    a->cancelled = 0;
+    a->triggered = !s->untriggered;
+    memset(&a->result, 0, sizeof a->result);
+    a->why.text[0] = 0;
+    group_clear(&a->group);
+    averager_search(a);
+    return PL_OK;
+}
+
+void averager_trigger(struct averager *a, double weight, float *const *tensor)
+{
+    assert(a->busy && !a->triggered);
+    a->triggered = 1;
+    a->step.weight = weight;
+    a->step.tensor = tensor;
+    matchmaking_patience(&a->mm, a->step.patience);
+    if (a->step.expected) averager_expect(a, a->step.expected);
+    averager_turn(a);
+}
+
+/* Before the trigger nobody is hurried: the group would only wait for us. */
+void averager_expect(struct averager *a, size_t peers)
+{
+    a->step.expected = peers;
+    if (a->busy && a->triggered) matchmaking_expect(&a->mm, averager_now(a), peers);
+}
+
+void averager_cancel(struct averager *a)
+{
+    if (!a->busy) return;
+    a->cancelled = 1;
+    if (a->x) exchange_cancel(a->x, loop_now(a->loop));
+    averager_turn(a);
+}
+
+/* --- streams that are done with --------------------------------------------------------------------------- */
+
+static void linger_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    (void)context, (void)s, (void)data, (void)n;
+}
+static void linger_end(void *context, struct rpc_stream *s)
+{
+    (void)context;
+    rpc_close(s);
+}
+static void linger_failed(void *context, struct rpc_stream *s, int status, const char *why)
+{
+    (void)context, (void)status, (void)why;
+    rpc_close(s);
+}
+
+void averager_linger(struct rpc_stream *s)
+{
+    static const struct rpc_stream_events events = { linger_message, linger_end, linger_failed, NULL };
+    rpc_listen(s, &events, NULL);
+    rpc_deadline(s, AVERAGER_LINGER);
+}
+
+/* --- life --------------------------------------------------------------------------------------------------- */
+
+static int copy_options(struct averager *a, const struct averager_options *o, struct pl_err *err)
+{
+    int rc = group_key(a->key, o->prefix, o->bits ? o->bits : "", err);
+    a->o = *o;
+    if (!rc && (o->min_size < 2 || (o->target_size && o->target_size < o->min_size)))
+        rc = pl_fail(err, PL_EUSE, "averaging: a group of %zu to %zu peers", o->min_size, o->target_size);
+    for (int i = 0; !rc && i < AVERAGER_RPCS; i++)
+        rc = group_rpc_name(a->rpc[i], o->prefix, o->class_name, (enum averager_rpc)i, err);
+    if (rc) return rc;
+    if (snprintf(a->state_key, sizeof a->state_key, "%s.all_averagers", o->prefix) >=
+        (int)sizeof a->state_key)
+        return pl_fail(err, PL_EUSE, "averaging: prefix \"%.60s\" is too long", o->prefix);
+    a->elements = pl_alloc(o->tensors, sizeof *a->elements);
+    a->method = pl_alloc(o->tensors, sizeof *a->method);
+    if (!a->elements || !a->method || group_schema_hash(a->schema_hash, o->schema, o->tensors) ||
+        dht_id_of_text(&a->key_id, a->key) || dht_id_of_text(&a->state_id, a->state_key) ||
+        mp_bin(&a->subkey, host_id(a->host)->bytes, host_id(a->host)->length))
+        return pl_fail(err, PL_ENOMEM, "averaging: no memory");
+    for (size_t t = 0; t < o->tensors; t++) {
+        a->method[t] = o->method[t];
+        if (o->schema[t].type.dtype != PL_F32)
+            return pl_fail(err, PL_EUSE, "averaging: tensor %zu is not float32", t);
+        if ((rc = pl_wire_elements(&a->elements[t], &o->schema[t].type, err))) return rc;
+    }
+    a->o.schema = NULL;
+    a->o.method = a->method;
+    return PL_OK;
+}
+
+static void free_averager(struct averager *a)
+{
+    matchmaking_clear(&a->mm);
+    group_clear(&a->group);
+    bytes_clear(&a->subkey);
+    bytes_clear(&a->gather);
+    pl_free(a->elements);
+    pl_free(a->method);
+    free(a);
+}
+
+int averager_open(struct averager **out, struct host *h, struct dht_node *n,
+                  const struct averager_options *o, struct pl_err *err)
+{
+    struct averager *a = calloc(1, sizeof *a);
+    int rc;
+    *out = NULL;
+    if (!a) return pl_fail(err, PL_ENOMEM, "averaging: no memory");
+    a->host = h;
+    a->node = n;
+    a->loop = host_loop(h);
+    rc = copy_options(a, o, err);
+    if (!rc) rc = averager_join_open(a, err);
+    if (!rc && (rc = averager_round_open(a, err))) averager_join_close(a);
+    if (!rc && (rc = averager_state_open(a, err))) {
+        averager_round_close(a);
+        averager_join_close(a);
+    }
+    if (rc) free_averager(a);
+    else *out = a;
+    return rc;
+}
+
+/* Helper threads may still compute for a cancelled exchange. */
+static void on_closing(void *context)
+{
+    struct averager *a = context;
+    loop_fn *closed = a->closed;
+    if (a->x && !a->exchange_over) {
+        timer_start(a->loop, &a->closing_timer, 0.005, on_closing, a);
+        return;
+    }
+    if (a->x) averager_exchange_clear(a);
+    averager_round_close(a);
+    context = a->closed_context;
+    free_averager(a);
+    closed(context);
+}
+
+void averager_close(struct averager *a, loop_fn *closed, void *context)
+{
+    assert(!a->closing);
+    a->closing = 1;
+    a->closed = closed;
+    a->closed_context = context;
+    timer_stop(&a->turn);
+    averager_search_cancel(a);
+    averager_join_close(a);
+    averager_state_close(a);
+    if (a->x) exchange_cancel(a->x, loop_now(a->loop));
+    timer_start(a->loop, &a->closing_timer, 0, on_closing, a);
+}

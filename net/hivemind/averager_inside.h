@@ -1,0 +1,143 @@
+/* averager_inside.h - the averager's parts: its life and steps (averager.c), the streams of the search
+ * (averager_join.c), of the exchange (averager_round.c), and of the state (averager_state.c). */
+#ifndef PL_AVERAGER_INSIDE_H
+#define PL_AVERAGER_INSIDE_H
+
+#include "../libp2p/rpc.h"
+#include "averager.h"
+
+/* Somebody who asks us to lead. */
+struct asker {
+    struct averager *a;
+    struct rpc_stream *stream;
+    int has_asked;
+    struct asker *next;
+};
+
+/* Somebody who sends parts: parked until our exchange has begun, then at its place in the group. */
+struct part_stream {
+    struct averager *a;
+    struct rpc_stream *stream;
+    struct peer_id peer;
+    uint8_t *first;          /* while parked */
+    size_t first_n;
+    size_t place;
+    int attached;
+    struct part_stream *next;
+};
+
+/* Ours to a reducer. */
+struct out_stream {
+    struct averager *a;
+    struct rpc_stream *stream;
+    size_t place;
+    int is_finished; /* we have sent everything, the other side has not ended yet */
+    int is_dead;     /* it could not even be opened */
+};
+
+/* A newcomer that is being given our state, or waits. */
+struct giving {
+    struct averager *a;
+    struct rpc_stream *stream;
+    struct state_snapshot *snapshot; /* NULL: waits */
+    struct state_source source;
+    struct giving *next;
+};
+
+struct donor {
+    struct peer_id peer;
+    double priority;
+};
+
+struct averager {
+    struct averager_options o;
+    struct host *host;
+    struct dht_node *node;
+    struct loop *loop;
+    char prefix[GROUP_KEY_MAX], class_name[64], key[GROUP_KEY_MAX], state_key[GROUP_KEY_MAX];
+    char rpc[AVERAGER_RPCS][GROUP_NAME_MAX];
+    struct dht_id key_id, state_id;
+    struct bytes subkey;     /* our peer id, as it stands in the DHT */
+    size_t *elements;
+    enum pl_compression *method;
+    uint8_t schema_hash[SCHEMA_HASH_BYTES];
+    int closing;
+    loop_fn *closed;
+    void *closed_context;
+    struct timer closing_timer;
+
+    /* the step */
+    int busy, triggered, cancelled;
+    struct averager_step step;
+    averager_done *done;
+    void *done_context;
+    struct bytes gather;
+    struct averager_result result;
+    struct pl_err why;
+    struct timer turn;       /* goes on with the step from the loop itself */
+
+    /* the search */
+    struct matchmaking mm;
+    struct timer search_timer;
+    struct dht_task *lookup;
+    struct rpc_stream *asking;
+    int ask_failed;
+    struct asker *askers;
+    size_t asker_count;
+    int found, found_status;
+
+    /* the exchange */
+    struct group group;
+    struct exchange *x;
+    struct timer exchange_timer;
+    struct out_stream *out;  /* (group) */
+    struct part_stream **in; /* (group) */
+    struct part_stream *parts; /* all of them */
+    size_t parked_bytes;
+    double *share, exchange_began;
+    struct exchange_job *done_here; /* jobs that no helper thread could take */
+    int exchange_over, exchange_status;
+
+    /* the state */
+    struct state_snapshot *snapshot;
+    double priority;
+    int sharing;
+    struct timer announce_timer;
+    struct giving *givings;
+    size_t giving_count;
+    struct { /* ours from others */
+        struct dht_task *task;
+        struct rpc_stream *stream;
+        struct state_load load;
+        struct donor *donors;
+        size_t count, at, limit;
+        averager_check *check;
+        averager_loaded *loaded;
+        void *context;
+        struct pl_err why;
+        struct timer next;
+        int busy;
+    } load;
+};
+
+double averager_now(const struct averager *a); /* DHT time */
+void averager_turn(struct averager *a);        /* goes on soon */
+
+int averager_join_open(struct averager *a, struct pl_err *err);
+void averager_join_close(struct averager *a);
+void averager_search(struct averager *a);      /* begins one */
+void averager_search_cancel(struct averager *a);
+
+int averager_round_open(struct averager *a, struct pl_err *err);
+void averager_round_close(struct averager *a);
+void averager_exchange(struct averager *a);    /* with a->group; ends with averager_turn */
+void averager_exchange_clear(struct averager *a);
+void averager_refuse_parked(struct averager *a); /* nobody will take them */
+
+int averager_state_open(struct averager *a, struct pl_err *err);
+void averager_state_close(struct averager *a);
+
+/* Ends a stream that we are done with but that the other side has still to end. */
+void averager_linger(struct rpc_stream *s);
+
+#endif

@@ -1,0 +1,246 @@
+/* averager_join.c - the search over the network: declarations in the DHT, our question to a leader,
+ * others' questions to us. */
+#include "averager_inside.h"
+#include "msgpack.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void drive(struct averager *a);
+
+/* --- declarations ---------------------------------------------------------------------------------------- */
+
+static void on_stored(void *context, int status) { (void)context, (void)status; }
+
+static void on_declare(void *context, double expiration, int active)
+{
+    struct averager *a = context;
+    struct bytes value = { 0 };
+    if (!mp_bool(&value, active))
+        dht_node_store(a->node, &a->key_id, bytes_at(&a->subkey), bytes_length(&a->subkey),
+                       bytes_at(&value), bytes_length(&value), expiration, on_stored, NULL);
+    bytes_clear(&value);
+}
+
+/* A peer id, and true. */
+static int read_declaration(struct matchmaking_candidate *c, const struct dht_item *item)
+{
+    static const uint8_t yes = 0xc3;
+    struct mp_value *subkey;
+    int good;
+    if (item->n != 1 || item->value[0] != yes || mp_read(&subkey, item->subkey, item->subkey_n, NULL))
+        return 0;
+    good = subkey->kind == MP_BIN && !peer_id_parse(&c->peer, subkey->bytes, subkey->n);
+    c->expiration = item->expiration;
+    mp_free(subkey);
+    return good;
+}
+
+static void on_got(void *context, int status, const struct dht_result *r)
+{
+    struct averager *a = context;
+    struct matchmaking_candidate *found = NULL;
+    size_t n = 0;
+    a->lookup = NULL;
+    if (!status && r->type == DHT_FOUND_DICTIONARY && r->dictionary.count &&
+        (found = malloc(r->dictionary.count * sizeof *found)))
+        for (size_t i = 0; i < r->dictionary.count; i++) n += (size_t)read_declaration(&found[n], &r->dictionary.items[i]);
+    matchmaking_found(&a->mm, averager_now(a), found, n);
+    free(found);
+    drive(a);
+}
+
+static void on_look_up(void *context)
+{
+    struct averager *a = context;
+    a->lookup = dht_node_get(a->node, &a->key_id, 1, on_got, a);
+}
+
+/* --- our question -------------------------------------------------------------------------------------------- */
+
+static void asking_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    struct averager *a = context;
+    (void)s;
+    matchmaking_message(&a->mm, averager_now(a), data, n);
+    drive(a);
+}
+
+static void asking_end(void *context, struct rpc_stream *s)
+{
+    struct averager *a = context;
+    (void)s;
+    matchmaking_leader_gone(&a->mm, averager_now(a));
+    drive(a);
+}
+
+static void asking_failed(void *context, struct rpc_stream *s, int status, const char *why)
+{
+    (void)status, (void)why;
+    asking_end(context, s);
+}
+
+static void on_ask(void *context, const struct peer_id *leader, const uint8_t *request, size_t n)
+{
+    static const struct rpc_stream_events events = { asking_message, asking_end, asking_failed, NULL };
+    struct averager *a = context;
+    a->asking = rpc_open(a->host, leader, a->rpc[AVERAGER_JOIN], LEADER_MESSAGE_MAX,
+                         a->o.request_timeout, &events, a);
+    a->ask_failed = !a->asking;
+    if (!a->asking) return;
+    rpc_send(a->asking, request, n);
+    rpc_end(a->asking);
+}
+
+static void on_leave(void *context)
+{
+    struct averager *a = context;
+    rpc_close(a->asking);
+    a->asking = NULL;
+    a->ask_failed = 0;
+}
+
+/* --- others' questions ----------------------------------------------------------------------------------------- */
+
+static void free_asker(struct asker *asker)
+{
+    struct averager *a = asker->a;
+    struct asker **at = &a->askers;
+    while (*at != asker) at = &(*at)->next;
+    *at = asker->next;
+    a->asker_count--;
+    rpc_close(asker->stream);
+    free(asker);
+}
+
+static void on_answer(void *context, void *stream, const uint8_t *data, size_t n, int last)
+{
+    struct asker *asker = stream;
+    (void)context;
+    rpc_send(asker->stream, data, n);
+    if (!last) return;
+    rpc_end(asker->stream);
+    free_asker(asker);
+}
+
+static void asker_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    struct asker *asker = context;
+    struct averager *a = asker->a;
+    if (asker->has_asked) return; /* one question a stream */
+    asker->has_asked = 1;
+    rpc_deadline(s, 0);
+    matchmaking_request(&a->mm, averager_now(a), asker, rpc_peer(s), data, n);
+    drive(a);
+}
+
+static void asker_failed(void *context, struct rpc_stream *s, int status, const char *why)
+{
+    struct asker *asker = context;
+    (void)s, (void)status, (void)why;
+    matchmaking_asker_gone(&asker->a->mm, asker);
+    free_asker(asker);
+}
+
+static void on_asker(void *context, struct rpc_stream *s)
+{
+    static const struct rpc_stream_events events = { asker_message, NULL, asker_failed, NULL };
+    struct averager *a = context;
+    struct asker *asker = a->asker_count < AVERAGER_ASKERS_MAX ? calloc(1, sizeof *asker) : NULL;
+    if (!asker) {
+        rpc_close(s);
+        return;
+    }
+    asker->a = a;
+    asker->stream = s;
+    asker->next = a->askers;
+    a->askers = asker;
+    a->asker_count++;
+    rpc_listen(s, &events, asker);
+    rpc_deadline(s, AVERAGER_FIRST_MESSAGE);
+}
+
+/* --- the search ---------------------------------------------------------------------------------------------------- */
+
+static void on_over(void *context, int status)
+{
+    struct averager *a = context;
+    if (a->lookup) dht_node_cancel(a->lookup);
+    a->lookup = NULL;
+    a->found = 1;
+    a->found_status = status;
+    averager_turn(a);
+}
+
+static const struct matchmaking_port port = { on_declare, on_look_up, on_ask, on_leave, on_answer, on_over };
+
+static void on_time(void *context)
+{
+    struct averager *a = context;
+    double now = averager_now(a);
+    if (a->ask_failed) {
+        a->ask_failed = 0;
+        matchmaking_leader_gone(&a->mm, now);
+    }
+    if (a->mm.state == MATCHMAKING_LOOKING && a->mm.looking_up && !a->lookup)
+        matchmaking_found(&a->mm, now, NULL, 0); /* the look could not be begun */
+    matchmaking_tick(&a->mm, now);
+    drive(a);
+}
+
+/* After every event: the clock that the engine has not got. */
+static void drive(struct averager *a)
+{
+    double wake = matchmaking_wake(&a->mm);
+    int at_once = a->ask_failed || (a->mm.looking_up && !a->lookup);
+    if (a->mm.state == MATCHMAKING_IDLE) timer_stop(&a->search_timer);
+    else timer_start(a->loop, &a->search_timer, at_once ? 0.1 : fmax(0, wake - averager_now(a)), on_time, a);
+}
+
+void averager_search(struct averager *a)
+{
+    double now = averager_now(a);
+    a->found = 0;
+    a->mm.o.gather = bytes_at(&a->gather);
+    a->mm.o.gather_n = bytes_length(&a->gather);
+    matchmaking_begin(&a->mm, now, a->step.scheduled, a->step.deadline);
+    if (a->triggered) {
+        matchmaking_patience(&a->mm, a->step.patience);
+        matchmaking_expect(&a->mm, now, a->step.expected);
+    }
+    drive(a);
+}
+
+void averager_search_cancel(struct averager *a)
+{
+    matchmaking_cancel(&a->mm);
+    if (a->lookup) dht_node_cancel(a->lookup);
+    a->lookup = NULL;
+    a->found = 0;
+    timer_stop(&a->search_timer);
+}
+
+int averager_join_open(struct averager *a, struct pl_err *err)
+{
+    struct matchmaking_options o = { .self = *host_id(a->host), .key = a->key,
+                                     .min_time = a->o.min_matchmaking_time,
+                                     .request_timeout = a->o.request_timeout,
+                                     .target_size = a->o.target_size, .min_size = a->o.min_size,
+                                     .client_mode = a->o.client_mode };
+    memcpy(o.schema_hash, a->schema_hash, sizeof o.schema_hash);
+    matchmaking_init(&a->mm, &o, &port, a);
+    if (a->o.client_mode) return PL_OK;
+    if (rpc_serve_stream(a->host, a->rpc[AVERAGER_JOIN], JOIN_MESSAGE_MAX, on_asker, a))
+        return pl_fail(err, PL_EUSE, "averaging: %s is already served", a->rpc[AVERAGER_JOIN]);
+    return PL_OK;
+}
+
+void averager_join_close(struct averager *a)
+{
+    if (!a->o.client_mode) rpc_unserve(a->host, a->rpc[AVERAGER_JOIN]);
+    while (a->askers) {
+        matchmaking_asker_gone(&a->mm, a->askers);
+        free_asker(a->askers);
+    }
+}

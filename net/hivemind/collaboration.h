@@ -1,0 +1,92 @@
+/* collaboration.h - one peer's part in training a model together: who has done how much, when everybody
+ * steps, the round that averages the gradients and the one that averages the parameters.
+ * [TTT 2.1; 3.3] [spec hivemind-protocol 8, 9, 12]
+ *
+ *   local batch - add - local batch - add - ...   until the swarm holds the target batch, then
+ *   average (gradients) - the caller's optimizer step - advance (epoch + 1; parameters are averaged
+ *   beside the next local batches) - correct (what that changed) - ...
+ *
+ * Called from the training's thread; the network has its own, and training waits for it only where it
+ * says so. The gradient round is triggered as soon as we are ready, whatever the parameters' round does,
+ * which is cancelled if it has found no group by then: two real trainers that wait the other way round
+ * can wait for each other for ever. */
+#ifndef PL_COLLABORATION_H
+#define PL_COLLABORATION_H
+
+#include "averager.h"
+#include "metrics.h"
+#include "progress.h"
+
+#define COLLABORATION_PATIENCE 2 /* matchmaking times without anybody, then our own gradient will do */
+
+struct collaboration;
+
+struct collaboration_options {
+    const char *run;
+    struct host *host;         /* these three are borrowed and outlive it */
+    struct dht_node *node;     /* with validators that guard the run and sign by `key` */
+    const struct rsa_key *key;
+    const struct pl_backend *be; /* for averaging, in host memory */
+    size_t tensors;            /* the parameters, in the swarm's order: decayed ones first */
+    const struct schema_tensor *schema;
+    const enum pl_compression *method;
+    int64_t target_batch;
+    double matchmaking_time, averaging_timeout, allreduce_timeout;
+    int64_t average_state_every; /* epochs */
+    double bandwidth;
+    int client_mode;
+};
+
+/* Opens both averagers. Not on the loop's thread, nor any other function here. */
+int collaboration_open(struct collaboration **c, const struct collaboration_options *o,
+                       struct pl_err *err);
+/* Takes our records back, and waits for what helper threads still do. NULL may be closed. */
+void collaboration_close(struct collaboration *c);
+
+struct collaboration_view {
+    int64_t epoch, samples;               /* ours */
+    int64_t global_epoch, global_samples; /* the swarm's, as far as we know */
+    size_t peers;                         /* ourselves included */
+    double eta_s;                         /* until the next common step */
+    double samples_per_second;            /* ours */
+};
+void collaboration_look(struct collaboration *c, struct collaboration_view *v);
+
+/* Waits for a first view of the swarm. */
+void collaboration_enter(struct collaboration *c, int64_t epoch);
+/* A state of the swarm, waited for; PL_ENOTFOUND: nobody shares one. *state: state_load_clear. */
+int collaboration_load(struct collaboration *c, averager_check *check, void *context,
+                       struct state_load *state, struct pl_err *err);
+/* We are at this epoch now, with nothing accumulated. */
+void collaboration_set_epoch(struct collaboration *c, int64_t epoch);
+
+enum collaboration_advice {
+    COLLABORATION_GO_ON,    /* with the next local batch */
+    COLLABORATION_UPDATE,   /* the target batch is there */
+    COLLABORATION_CATCH_UP  /* the others are ahead: take their state over, drop what was accumulated */
+};
+/* So many samples more are in the gradient; they took so long. */
+enum collaboration_advice collaboration_add(struct collaboration *c, int64_t samples, double seconds);
+
+/* How the last rounds went. */
+struct collaboration_round {
+    int status;         /* PL_OK: averaged; else the caller's own gradient stands */
+    size_t peers;       /* in the group; 1: alone */
+    double seconds;
+    struct pl_err why;
+};
+/* Our mean gradient, weighted by our samples, becomes the swarm's. Waits. */
+void collaboration_average(struct collaboration *c, float *const *gradient, struct collaboration_round *r);
+/* After the optimizer's step: the next epoch begins. `parameter` is copied; a fresh view is waited for. */
+void collaboration_advance(struct collaboration *c, float *const *parameter);
+/* Adds what a round of the parameters has changed. 1: it has; 0: none has ended. */
+int collaboration_correct(struct collaboration *c, float *const *parameter, struct collaboration_round *r);
+
+/* What newcomers are given; taken over. */
+void collaboration_share(struct collaboration *c, struct state_snapshot *s);
+/* The record for the run's page: loss is the sum over mini_steps; samples of the epoch before. */
+void collaboration_tell(struct collaboration *c, double loss, int64_t mini_steps, int64_t samples);
+/* Everybody's records of that kind, waited for. */
+void collaboration_metrics(struct collaboration *c, struct metrics_sums *sums);
+
+#endif

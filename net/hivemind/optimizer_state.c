@@ -1,0 +1,333 @@
+/* optimizer_state.c - see optimizer_state.h. */
+#include "optimizer_state.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Leaves of one parameter, in the order of the alphabet. */
+static const char *const leaves_32[] = { "state1", "state2", "step", "step_norm", "trust_ratio",
+                                         "weight_norm" };
+static const char *const leaves_8[] = { "absmax1", "absmax2", "qmap1", "qmap2", "state1", "state2", "step",
+                                        "step_norm", "trust_ratio", "weight_norm" };
+
+static int is_8bit(const struct optimizer_state *s, size_t i)
+{
+    size_t first = s->first[s->order[i]];
+    return !strcmp(pl_optimizer_state_at(s->optimizer, first).name, "absmax1");
+}
+
+static const char *const *leaf_names(const struct optimizer_state *s, size_t i, size_t *n)
+{
+    int small = is_8bit(s, i);
+    *n = small ? PL_COUNT(leaves_8) : PL_COUNT(leaves_32);
+    return small ? leaves_8 : leaves_32;
+}
+
+int optimizer_state_open(struct optimizer_state *s, struct pl_optimizer *optimizer,
+                         const struct pl_optimizer_options *options, const struct pl_backend *be,
+                         const struct pl_optimizer_tensor *tensors, const struct pl_wire_type *types,
+                         size_t count, struct pl_err *err)
+{
+    size_t n = 0;
+    *s = (struct optimizer_state){
+        .optimizer = optimizer, .options = *options, .be = be, .count = count,
+        .tensors = calloc(count + 1, sizeof *s->tensors), .schema = calloc(count + 1, sizeof *s->schema),
+        .order = calloc(count + 1, sizeof *s->order), .first = calloc(count + 1, sizeof *s->first)
+    };
+    if (!s->tensors || !s->schema || !s->order || !s->first) {
+        optimizer_state_close(s);
+        return pl_fail(err, PL_ENOMEM, "training state: no memory");
+    }
+    memcpy(s->tensors, tensors, count * sizeof *tensors);
+    for (int decayed = 1; decayed >= 0; decayed--) {
+        for (size_t i = 0; i < count; i++)
+            if ((tensors[i].decay > 0) == decayed) s->order[n++] = i;
+        if (decayed) s->decayed = n;
+    }
+    for (size_t i = 0; i < count; i++) s->schema[i].type = types[s->order[i]];
+    for (size_t k = pl_optimizer_state_count(optimizer); k-- > 0; )
+        s->first[pl_optimizer_state_at(optimizer, k).tensor] = k;
+    return PL_OK;
+}
+
+void optimizer_state_close(struct optimizer_state *s)
+{
+    free(s->tensors);
+    free(s->schema);
+    free(s->order);
+    free(s->first);
+    memset(s, 0, sizeof *s);
+}
+
+int optimizer_state_get(const struct optimizer_state *s, float *const *host, const float *flat)
+{
+    int rc = PL_OK;
+    for (size_t i = 0; !rc && i < s->count; i++) {
+        const struct pl_optimizer_tensor *t = &s->tensors[s->order[i]];
+        rc = s->be->get(host[i], flat + t->offset, t->n * sizeof(float));
+    }
+    return rc;
+}
+
+int optimizer_state_put(const struct optimizer_state *s, float *flat, const float *const *host)
+{
+    int rc = PL_OK;
+    for (size_t i = 0; !rc && i < s->count; i++) {
+        const struct pl_optimizer_tensor *t = &s->tensors[s->order[i]];
+        rc = s->be->put(flat + t->offset, host[i], t->n * sizeof(float));
+    }
+    return rc;
+}
+
+/* --- giving ------------------------------------------------------------------------------------------------ */
+
+struct maker {
+    struct state_snapshot *snapshot;
+    struct training_state meta;
+    size_t leaf_room;
+    size_t optimizer_tensors;
+    int failed;
+};
+
+static void release(struct state_snapshot *s)
+{
+    for (size_t i = 0; i < s->count; i++) free((void *)(uintptr_t)s->tensors[i].data);
+    free(s->tensors);
+    free(s->metadata);
+    free(s);
+}
+
+/* Memory for a tensor of the snapshot. */
+static void *add_tensor(struct maker *m, const struct pl_wire_type *type)
+{
+    struct state_snapshot *s = m->snapshot;
+    size_t n = 0;
+    void *data = pl_wire_elements(&n, type, NULL) ? NULL : malloc(n * pl_dtype_size(type->dtype) + 1);
+    if (!data) {
+        m->failed = 1;
+        return NULL;
+    }
+    s->tensors[s->count++] = (struct state_tensor){ *type, PL_COMPRESS_NONE, data };
+    return data;
+}
+
+static void add_leaf(struct maker *m, struct state_leaf leaf)
+{
+    if (m->meta.count == m->leaf_room) {
+        size_t room = m->leaf_room ? 2 * m->leaf_room : 64;
+        struct state_leaf *more = realloc(m->meta.leaves, room * sizeof *more);
+        if (!more) {
+            m->failed = 1;
+            return;
+        }
+        m->meta.leaves = more;
+        m->leaf_room = room;
+    }
+    m->meta.leaves[m->meta.count++] = leaf;
+}
+
+static void add_real(struct maker *m, double x) { add_leaf(m, (struct state_leaf){ .kind = STATE_REAL, .real = x }); }
+static void add_count(struct maker *m, int64_t x) { add_leaf(m, (struct state_leaf){ .kind = STATE_COUNT, .index = x }); }
+
+static void *add_moment(struct maker *m, const struct pl_wire_type *type)
+{
+    add_leaf(m, (struct state_leaf){ .kind = STATE_TENSOR, .index = (int64_t)m->optimizer_tensors++ });
+    return add_tensor(m, type);
+}
+
+static void add_group(struct maker *m, const struct optimizer_state *s, size_t begin, size_t end, double decay,
+                      double lr, double initial_lr)
+{
+    add_real(m, s->options.beta1);
+    add_real(m, s->options.beta2);
+    add_real(m, s->options.eps);
+    if (initial_lr >= 0) add_real(m, initial_lr);
+    add_real(m, lr);
+    for (size_t i = begin; i < end; i++) add_count(m, (int64_t)i);
+    add_real(m, decay);
+}
+
+static void add_scalar(struct maker *m, float x)
+{
+    const struct pl_wire_type type = { .dtype = PL_F32 };
+    float *data = add_moment(m, &type);
+    if (data) *data = x;
+}
+
+static void add_param_state(struct maker *m, const struct optimizer_state *s, size_t i)
+{
+    size_t n, tensor = s->order[i], array = s->first[tensor];
+    const char *const *names = leaf_names(s, i, &n);
+    struct pl_lamb_norms norms = pl_optimizer_norms(s->optimizer, tensor);
+    for (size_t k = 0; k < n && !m->failed; k++) {
+        struct pl_wire_type type = { .dtype = PL_F32, .dims = 1 };
+        void *data;
+        if (!strcmp(names[k], "step")) add_count(m, (int64_t)pl_optimizer_steps(s->optimizer));
+        else if (!strcmp(names[k], "step_norm")) add_scalar(m, norms.step);
+        else if (!strcmp(names[k], "trust_ratio")) add_scalar(m, norms.trust);
+        else if (!strcmp(names[k], "weight_norm")) add_scalar(m, norms.weight);
+        else if (!strncmp(names[k], "qmap", 4)) {
+            type.size[0] = PL_CODES;
+            if ((data = add_moment(m, &type)))
+                pl_codebook(data, names[k][4] == '1' ? PL_MAP_SIGNED : PL_MAP_UNSIGNED, s->options.rule);
+        } else {
+            struct pl_optimizer_state a = pl_optimizer_state_at(s->optimizer, array);
+            if (!strncmp(names[k], "state", 5)) type = s->schema[i].type;
+            else type.size[0] = (int64_t)a.n;
+            if (a.element_size == 1) type.dtype = PL_U8;
+            if ((data = add_moment(m, &type)) && pl_optimizer_state_get(s->optimizer, array, data)) m->failed = 1;
+            array++;
+        }
+    }
+}
+
+struct state_snapshot *optimizer_state_snapshot(const struct optimizer_state *s, const float *value,
+                                                int64_t epoch, double lr, double initial_lr)
+{
+    struct maker m = { .meta = { .epoch = epoch }, .snapshot = calloc(1, sizeof *m.snapshot) };
+    struct bytes metadata = { 0 };
+    if (!m.snapshot) return NULL;
+    m.snapshot->release = release;
+    m.snapshot->tensors = calloc((PL_COUNT(leaves_8) + 1) * s->count + 1, sizeof *m.snapshot->tensors);
+    m.failed = !m.snapshot->tensors;
+    for (size_t i = 0; i < s->count && !m.failed; i++) {
+        const struct pl_optimizer_tensor *t = &s->tensors[s->order[i]];
+        void *data = add_tensor(&m, &s->schema[i].type);
+        if (data && s->be->get(data, value + t->offset, t->n * sizeof(float))) m.failed = 1;
+    }
+    if (s->decayed) add_group(&m, s, 0, s->decayed, s->options.decay, lr, initial_lr);
+    if (s->decayed < s->count) add_group(&m, s, s->decayed, s->count, 0, lr, initial_lr);
+    for (size_t i = 0; i < s->count && !m.failed; i++) add_param_state(&m, s, i);
+    if (!m.failed) m.failed = training_state_write(&metadata, &m.meta) != PL_OK;
+    if (!m.failed && (m.snapshot->metadata = malloc(bytes_length(&metadata)))) {
+        memcpy(m.snapshot->metadata, bytes_at(&metadata), bytes_length(&metadata));
+        m.snapshot->metadata_n = bytes_length(&metadata);
+    } else {
+        release(m.snapshot);
+        m.snapshot = NULL;
+    }
+    bytes_clear(&metadata);
+    training_state_clear(&m.meta);
+    return m.snapshot;
+}
+
+/* --- taking ------------------------------------------------------------------------------------------------- */
+
+static size_t state_leaves(const struct optimizer_state *s)
+{
+    size_t all = 0, n;
+    for (size_t i = 0; i < s->count; i++) {
+        leaf_names(s, i, &n);
+        all += n;
+    }
+    return all;
+}
+
+/* The tensor of a leaf, with as many elements as are wanted; NULL: none. */
+static const struct tensor_message *leaf_tensor(const struct optimizer_state *s, const struct state_load *l,
+                                                const struct state_leaf *leaf, size_t n, enum pl_dtype dtype)
+{
+    size_t at = s->count + (leaf->kind == STATE_TENSOR ? (size_t)leaf->index : 0);
+    if (leaf->kind != STATE_TENSOR || (uint64_t)leaf->index > l->count || at >= l->count) return NULL;
+    if (tensor_elements(&l->tensors[at]) != n || l->tensors[at].type.dtype != dtype) return NULL;
+    return &l->tensors[at];
+}
+
+static int decode(void *data, const struct optimizer_state *s, const struct tensor_message *m)
+{
+    return pl_wire_decode(data, s->be, m->method, &m->type, m->buffer, m->bytes, NULL);
+}
+
+static int all_finite(const struct optimizer_state *s, const struct tensor_message *m)
+{
+    size_t n = tensor_elements(m), i = 0;
+    float *x;
+    if (m->type.dtype != PL_F32) return 1;
+    if (!(x = pl_alloc(n, sizeof *x))) return 0;
+    if (!decode(x, s, m)) while (i < n && isfinite(x[i])) i++;
+    pl_free(x);
+    return i == n;
+}
+
+/* Walks over the moments; put: takes them over, else only looks. */
+static int walk(struct optimizer_state *s, const struct state_load *l, const struct training_state *t, int put,
+                struct pl_err *err)
+{
+    size_t at = t->count - state_leaves(s);
+    for (size_t i = 0; i < s->count; i++) {
+        size_t n, array = s->first[s->order[i]];
+        const char *const *names = leaf_names(s, i, &n);
+        for (size_t k = 0; k < n; k++, at++) {
+            const struct state_leaf *leaf = &t->leaves[at];
+            const struct tensor_message *m;
+            struct pl_optimizer_state a;
+            void *data;
+            int rc = PL_OK;
+            if (!strcmp(names[k], "step")) {
+                if (leaf->kind != STATE_COUNT || leaf->index < 0)
+                    return pl_fail(err, PL_EFORMAT, "state: parameter %zu has no step", i);
+                if (put) pl_optimizer_set_steps(s->optimizer, (uint64_t)leaf->index);
+            }
+            if (strncmp(names[k], "state", 5) && strncmp(names[k], "absmax", 6)) continue;
+            a = pl_optimizer_state_at(s->optimizer, array);
+            m = leaf_tensor(s, l, leaf, a.n, a.element_size == 1 ? PL_U8 : PL_F32);
+            if (!m || (!put && !all_finite(s, m)))
+                return pl_fail(err, PL_EFORMAT, "state: \"%s\" of parameter %zu is not as ours, or not finite",
+                               names[k], i);
+            if (put) {
+                if (!(data = pl_alloc(a.n, a.element_size))) return pl_fail(err, PL_ENOMEM, "state: no memory");
+                rc = decode(data, s, m);
+                if (!rc) rc = pl_optimizer_state_put(s->optimizer, array, data);
+                pl_free(data);
+            }
+            if (rc) return pl_fail(err, rc, "state: %s", pl_status_name(rc));
+            array++;
+        }
+    }
+    return PL_OK;
+}
+
+int optimizer_state_check(const struct optimizer_state *s, const struct state_load *l, int64_t least,
+                          struct pl_err *err)
+{
+    struct training_state t;
+    int rc = training_state_read(&t, l->metadata, l->metadata_n, err);
+    if (rc) return rc;
+    if (t.epoch < least)
+        rc = pl_fail(err, PL_EPROTO, "state: of epoch %lld, expected at least %lld", (long long)t.epoch,
+                     (long long)least);
+    else if (l->count < s->count)
+        rc = pl_fail(err, PL_EFORMAT, "state: %zu tensors, expected %zu parameters first", l->count, s->count);
+    else if (t.count <= state_leaves(s))
+        rc = pl_fail(err, PL_EFORMAT, "state: %zu leaves of the optimizer, expected more than %zu", t.count,
+                     state_leaves(s));
+    for (size_t i = 0; !rc && i < s->count; i++) {
+        const struct tensor_message *m = &l->tensors[i];
+        if (m->type.dtype != PL_F32 || tensor_elements(m) != s->tensors[s->order[i]].n || !all_finite(s, m))
+            rc = pl_fail(err, PL_EFORMAT, "state: parameter %zu is not as ours, or not finite", i);
+    }
+    if (!rc) rc = walk((struct optimizer_state *)(uintptr_t)s, l, &t, 0, err); /* only looks */
+    training_state_clear(&t);
+    return rc;
+}
+
+int optimizer_state_take(struct optimizer_state *s, float *value, int64_t *epoch, const struct state_load *l,
+                         struct pl_err *err)
+{
+    struct training_state t;
+    int rc = training_state_read(&t, l->metadata, l->metadata_n, err);
+    if (rc) return rc;
+    for (size_t i = 0; !rc && i < s->count; i++) {
+        const struct pl_optimizer_tensor *to = &s->tensors[s->order[i]];
+        float *x = pl_alloc(to->n, sizeof *x);
+        rc = x ? decode(x, s, &l->tensors[i]) : PL_ENOMEM;
+        if (!rc) rc = s->be->put(value + to->offset, x, to->n * sizeof *x);
+        pl_free(x);
+        if (rc) pl_fail(err, rc, "state: %s", pl_status_name(rc));
+    }
+    if (!rc) rc = walk(s, l, &t, 1, err);
+    *epoch = t.epoch;
+    training_state_clear(&t);
+    return rc;
+}

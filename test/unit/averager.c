@@ -1,0 +1,556 @@
+/* averager.c - averagers over real connections, up to eight in this process: whole groups, clients,
+ * liars, peers that fall silent or die, and states that newcomers take over. */
+#include "../../net/hivemind/averager.h"
+#include "../../net/hivemind/msgpack.h"
+#include "../../net/libp2p/rpc.h"
+#include "../../ref/backend.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <cmocka.h>
+
+#define PEERS 8
+#define LIMIT 60.0 /* s for anything; nothing here takes a tenth of it on an idle machine */
+#define VALUES 5000
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+
+static void note(int *flag)
+{
+    pthread_mutex_lock(&lock);
+    ++*flag;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+static int await(const int *flag, int n)
+{
+    struct timespec until;
+    int rc = 0, good;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += (time_t)LIMIT;
+    pthread_mutex_lock(&lock);
+    while (*flag < n && !rc) rc = pthread_cond_timedwait(&changed, &lock, &until);
+    good = *flag >= n;
+    pthread_mutex_unlock(&lock);
+    return good;
+}
+
+/* --- peers ---------------------------------------------------------------------------------------------- */
+
+struct peer {
+    struct loop *loop;
+    struct identity me;
+    struct host *host;
+    struct dht_node *dht;
+    struct averager *a;
+    char address[MULTIADDR_TEXT_MAX];
+    const char *join;
+    struct averager_options options;
+    struct averager_step step;
+    double timeout;
+    float values[VALUES], *tensor[2];
+    int tries, opened, closed, done, status, attempts, loaded, load_status;
+    struct exchange_report report;
+    size_t group;
+    uint8_t group_id[DHT_ID_BYTES];
+    float first_loaded;
+    struct pl_err err;
+};
+
+static struct pl_backend be;
+static struct loop *loop;
+static struct peer peers[PEERS];
+static size_t count;
+static const struct schema_tensor schema[2] = {
+    { .type = { .dtype = PL_F32, .dims = 2, .size = { 40, 100 } } },
+    { .type = { .dtype = PL_F32, .dims = 1, .size = { 1000 } } },
+};
+static const struct schema_tensor other_schema[2] = {
+    { .type = { .dtype = PL_F32, .dims = 1, .size = { 4000 } } },
+    { .type = { .dtype = PL_F32, .dims = 1, .size = { 1000 } } },
+};
+static const enum pl_compression method[2] = { PL_COMPRESS_NONE, PL_COMPRESS_NONE };
+
+static void on_joined(void *context, int status, const struct pl_err *err)
+{
+    (void)status, (void)err;
+    note(&((struct peer *)context)->tries);
+}
+
+static void open_dht(void *context)
+{
+    struct peer *p = context;
+    struct dht_node_options o = { .join = &p->join, .join_count = p->join != NULL,
+                                  .client_mode = p->options.client_mode };
+    struct multiaddr a;
+    if (host_addresses(p->host, &a, 1)) multiaddr_text(p->address, &a);
+    if (dht_node_open(&p->dht, p->host, &o, on_joined, p, &p->err)) p->dht = NULL;
+}
+
+static void open_averager(void *context)
+{
+    struct peer *p = context;
+    if (averager_open(&p->a, p->host, p->dht, &p->options, &p->err)) p->a = NULL;
+}
+
+static void on_averager_closed(void *context) { note(&((struct peer *)context)->closed); }
+
+static void close_averager(void *context)
+{
+    struct peer *p = context;
+    averager_close(p->a, on_averager_closed, p);
+}
+
+static void close_dht(void *context)
+{
+    struct peer *p = context;
+    dht_node_close(p->dht);
+    p->dht = NULL;
+}
+
+static struct peer *add(int client, int auxiliary)
+{
+    static const char *const listen[] = { "/ip4/127.0.0.1/tcp/0" };
+    struct peer *p = &peers[count];
+    struct host_options o = { .me = &p->me, .listen = listen, .listen_count = !client, .client_mode = client };
+    memset(p, 0, sizeof *p);
+    p->loop = loop;
+    p->join = count ? peers[0].address : NULL;
+    p->timeout = 20;
+    p->options = (struct averager_options){
+        .prefix = "test", .class_name = "DecentralizedAverager", .bits = "", .be = &be, .tensors = 2,
+        .schema = schema, .method = method, .part_bytes = 2048, .min_size = 2,
+        .min_matchmaking_time = 1.5, .request_timeout = 3, .sender_timeout = 1.5, .reducer_timeout = 3,
+        .allreduce_timeout = 15, .bandwidth = PL_BANDWIDTH_UNKNOWN, .client_mode = client,
+        .auxiliary = auxiliary
+    };
+    p->tensor[0] = p->values;
+    p->tensor[1] = p->values + 4000;
+    for (size_t i = 0; i < VALUES; i++) p->values[i] = (float)((double)(i * (count + 3) % 97) / 97 - 0.3);
+    p->step = (struct averager_step){ .weight = (double)(count + 1), .tensor = p->tensor };
+    assert_int_equal(identity_make(&p->me, KEY_ED25519, &p->err), PL_OK);
+    if (host_open(&p->host, loop, &o, &p->err)) fail_msg("%s", p->err.text);
+    loop_call(loop, open_dht, p);
+    if (!p->dht) fail_msg("%s", p->err.text);
+    assert_true(await(&p->tries, 1));
+    count++;
+    return p;
+}
+
+static void open_all(void)
+{
+    for (size_t i = 0; i < count; i++) {
+        loop_call(loop, open_averager, &peers[i]);
+        if (!peers[i].a) fail_msg("%s", peers[i].err.text);
+    }
+}
+
+static void close_peer(struct peer *p)
+{
+    if (!p->host) return;
+    if (p->a) {
+        loop_call(loop, close_averager, p);
+        assert_true(await(&p->closed, 1));
+    }
+    if (p->dht) loop_call(loop, close_dht, p);
+    host_close(p->host);
+    identity_clear(&p->me);
+    p->host = NULL;
+    p->a = NULL;
+}
+
+static int begin_test(void **state)
+{
+    struct pl_err err;
+    (void)state;
+    count = 0;
+    memset(peers, 0, sizeof peers);
+    pl_backend_ref(&be);
+    return loop_open(&loop, &err);
+}
+
+static int end_test(void **state)
+{
+    (void)state;
+    for (size_t i = count; i-- > 0; ) close_peer(&peers[i]);
+    loop_close(loop);
+    return 0;
+}
+
+/* --- rounds ---------------------------------------------------------------------------------------------- */
+
+static void on_done(void *context, const struct averager_result *r)
+{
+    struct peer *p = context;
+    p->status = r->status;
+    p->report = r->report;
+    p->attempts = r->attempts;
+    p->group = r->group ? r->group->count : 0;
+    if (r->group) memcpy(p->group_id, r->group->id, sizeof p->group_id);
+    snprintf(p->err.text, sizeof p->err.text, "%s", r->why);
+    note(&p->done);
+}
+
+static void begin(void *context)
+{
+    struct peer *p = context;
+    p->step.deadline = dht_node_time(p->dht) + p->timeout;
+    p->done = 0;
+    assert_int_equal(averager_begin(p->a, &p->step, on_done, p), PL_OK);
+}
+
+static void begin_all(void)
+{
+    for (size_t i = 0; i < count; i++) loop_call(loop, begin, &peers[i]);
+}
+
+static void mean_of(double *mean, size_t skip)
+{
+    double weight = 0;
+    memset(mean, 0, VALUES * sizeof *mean);
+    for (size_t k = 0; k < count; k++) {
+        double w = peers[k].options.auxiliary || k == skip ? 0 : peers[k].step.weight;
+        for (size_t i = 0; i < VALUES && w > 0; i++) mean[i] += w * peers[k].values[i];
+        weight += w;
+    }
+    for (size_t i = 0; i < VALUES; i++) mean[i] /= weight > 0 ? weight : 1;
+}
+
+static double mean[VALUES];
+
+static void has_mean(const struct peer *p)
+{
+    double worst = 0;
+    for (size_t i = 0; i < VALUES; i++) worst = fmax(worst, fabs((double)p->values[i] - mean[i]));
+    if (!(worst < 1e-6))
+        fail_msg("peer %d: %g off; senders lost %zu, attempts %d", (int)(p - peers), worst,
+                 p->report.senders_lost, p->attempts);
+}
+
+static void all_kinds_together(void **state)
+{
+    (void)state;
+    add(0, 0), add(0, 0), add(1, 0), add(0, 1), add(0, 0), add(1, 0);
+    open_all();
+    mean_of(mean, SIZE_MAX);
+    begin_all();
+    for (size_t i = 0; i < count; i++) {
+        assert_true(await(&peers[i].done, 1));
+        if (peers[i].status) fail_msg("peer %zu: %s", i, peers[i].err.text);
+        assert_int_equal(peers[i].group, count);
+        assert_memory_equal(peers[i].group_id, peers[0].group_id, DHT_ID_BYTES);
+        has_mean(&peers[i]);
+    }
+    begin_all(); /* and again: everything of the first round is forgotten */
+    for (size_t i = 0; i < count; i++) {
+        assert_true(await(&peers[i].done, 1));
+        assert_int_equal(peers[i].status, PL_OK);
+    }
+}
+
+static void nobody_weighs_anything(void **state)
+{
+    static float before[VALUES];
+    (void)state;
+    add(0, 0)->step.weight = 0;
+    add(0, 0)->step.weight = 0;
+    open_all();
+    memcpy(before, peers[0].values, sizeof before);
+    begin_all();
+    for (size_t i = 0; i < count; i++) {
+        assert_true(await(&peers[i].done, 1));
+        assert_int_equal(peers[i].status, PL_OK);
+    }
+    assert_memory_equal(peers[0].values, before, sizeof before);
+}
+
+/* Other shapes under the same name find each other, and nobody else. */
+static void two_schemas(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        if (add(0, 0) && i % 2) peers[i].options.schema = other_schema;
+    open_all();
+    begin_all();
+    for (size_t i = 0; i < count; i++) {
+        assert_true(await(&peers[i].done, 1));
+        assert_int_equal(peers[i].status, PL_OK);
+        assert_int_equal(peers[i].group, 2);
+        assert_memory_equal(peers[i].group_id, peers[i % 2].group_id, DHT_ID_BYTES);
+    }
+}
+
+static void not_a_number(void **state)
+{
+    (void)state;
+    add(0, 0), add(0, 0), add(1, 0);
+    open_all();
+    mean_of(mean, 2);
+    for (size_t i = 0; i < VALUES; i++) peers[2].values[i] = NAN;
+    peers[2].timeout = 4; /* nobody answers it: it tries again, alone */
+    begin_all();
+    for (size_t i = 0; i < 2; i++) {
+        assert_true(await(&peers[i].done, 1));
+        assert_int_equal(peers[i].status, PL_OK);
+        assert_int_equal(peers[i].report.senders_lost, 1);
+        has_mean(&peers[i]);
+    }
+    assert_true(await(&peers[2].done, 1));
+    assert_true(peers[2].status != PL_OK);
+}
+
+/* A groupmate that never begins its exchange. As a client it costs its timeout; as one that reduces,
+ * the round: the others form a group without it. */
+static void silent(int client)
+{
+    add(0, 0), add(0, 0), add(client, 0);
+    open_all();
+    mean_of(mean, 2);
+    peers[2].step.untriggered = 1;
+    peers[2].timeout = 8;
+    begin_all();
+    for (size_t i = 0; i < 2; i++) {
+        assert_true(await(&peers[i].done, 1));
+        if (peers[i].status) fail_msg("peer %zu: %s", i, peers[i].err.text);
+        assert_int_equal(peers[i].attempts, client ? 1 : 2);
+        has_mean(&peers[i]);
+    }
+}
+static void silent_client(void **state) { (void)state; silent(1); }
+static void silent_reducer(void **state) { (void)state; silent(0); }
+
+static void trigger(void *context)
+{
+    struct peer *p = context;
+    averager_trigger(p->a, p->step.weight, p->tensor);
+}
+
+/* Parts that come before our own trigger wait; what is given with the trigger is what counts. */
+static void late_trigger(void **state)
+{
+    struct timespec later = { 2, 200000000 };
+    (void)state;
+    add(0, 0), add(0, 0);
+    open_all();
+    peers[1].step.untriggered = 1;
+    mean_of(mean, SIZE_MAX);
+    begin_all();
+    nanosleep(&later, NULL);
+    assert_int_equal(peers[0].done, 0);
+    loop_call(loop, trigger, &peers[1]);
+    for (size_t i = 0; i < 2; i++) {
+        assert_true(await(&peers[i].done, 1));
+        assert_int_equal(peers[i].status, PL_OK);
+        has_mean(&peers[i]);
+    }
+}
+
+/* Dies when the group has been found: the others hear of the lost connection, and do without it. */
+static void killed(void **state)
+{
+    struct timespec later = { 1, 700000000 };
+    (void)state;
+    add(0, 0), add(0, 0), add(0, 0);
+    open_all();
+    mean_of(mean, 2);
+    peers[2].step.untriggered = 1;
+    begin_all();
+    nanosleep(&later, NULL);
+    close_peer(&peers[2]);
+    for (size_t i = 0; i < 2; i++) {
+        assert_true(await(&peers[i].done, 1));
+        if (peers[i].status) fail_msg("peer %zu: %s", i, peers[i].err.text);
+        has_mean(&peers[i]);
+    }
+}
+
+static void cancel(void *context) { averager_cancel(((struct peer *)context)->a); }
+
+static void alone_and_cancelled(void **state)
+{
+    static float before[VALUES];
+    (void)state;
+    add(0, 0), add(0, 0);
+    open_all();
+    memcpy(before, peers[0].values, sizeof before);
+    peers[0].timeout = 2;
+    loop_call(loop, begin, &peers[0]);
+    assert_true(await(&peers[0].done, 1));
+    assert_int_equal(peers[0].status, PL_EAGAIN);
+    loop_call(loop, begin, &peers[1]);
+    loop_call(loop, cancel, &peers[1]);
+    assert_true(await(&peers[1].done, 1));
+    assert_int_equal(peers[1].status, PL_EAGAIN);
+    assert_memory_equal(peers[0].values, before, sizeof before);
+}
+
+/* --- what strangers send ------------------------------------------------------------------------------------ */
+
+struct stranger {
+    struct peer *from, *to;
+    struct rpc_stream *s;
+    int codes[4], code_count, over;
+};
+
+static void stranger_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    struct stranger *t = context;
+    struct part_message m;
+    (void)s;
+    if (!part_message_read(&m, data, n, NULL) && t->code_count < 4) t->codes[t->code_count++] = m.code;
+}
+static void stranger_end(void *context, struct rpc_stream *s)
+{
+    struct stranger *t = context;
+    rpc_close(s);
+    note(&t->over);
+}
+static void stranger_failed(void *context, struct rpc_stream *s, int status, const char *why)
+{
+    (void)status, (void)why;
+    stranger_end(context, s);
+}
+
+static void send_stranger(void *context)
+{
+    static const struct rpc_stream_events events = { stranger_message, stranger_end, stranger_failed, NULL };
+    struct stranger *t = context;
+    struct part_message m = { .code = MSG_PART_FOR_AVERAGING, .group_id = (const uint8_t *)"12345678901234567890",
+                              .group_id_n = 20, .weight = 1, .elements = 4, .bytes = 16 };
+    struct bytes raw = { 0 };
+    uint8_t *buffer;
+    assert_int_equal(part_message_write(&raw, &buffer, &m), PL_OK);
+    memset(buffer, 0, 16);
+    t->s = rpc_open(t->from->host, host_id(t->to->host), "test::DecentralizedAverager.rpc_aggregate_part",
+                    1 << 20, 5, &events, t);
+    rpc_send(t->s, bytes_at(&raw), bytes_length(&raw));
+    rpc_end(t->s);
+    bytes_clear(&raw);
+}
+
+static void unknown_group(void **state)
+{
+    struct stranger idle, busy;
+    (void)state;
+    add(0, 0), add(0, 0), add(0, 0);
+    open_all();
+    idle = busy = (struct stranger){ .from = &peers[2], .to = &peers[0] };
+    loop_call(loop, send_stranger, &idle);
+    assert_true(await(&idle.over, 1));
+    assert_int_equal(idle.code_count, 1);
+    assert_int_equal(idle.codes[0], MSG_BAD_GROUP_ID);
+    mean_of(mean, 2);
+    loop_call(loop, begin, &peers[0]);
+    loop_call(loop, begin, &peers[1]);
+    loop_call(loop, send_stranger, &busy); /* waits until there is a group, and is then refused */
+    for (size_t i = 0; i < 2; i++) {
+        assert_true(await(&peers[i].done, 1));
+        assert_int_equal(peers[i].status, PL_OK);
+        has_mean(&peers[i]);
+    }
+    assert_true(await(&busy.over, 1));
+    assert_int_equal(busy.code_count, 1);
+    assert_int_equal(busy.codes[0], MSG_BAD_GROUP_ID);
+}
+
+/* --- state ---------------------------------------------------------------------------------------------------- */
+
+static void release(struct state_snapshot *s)
+{
+    free((void *)(uintptr_t)s->tensors[0].data);
+    free(s->tensors);
+    free(s->metadata);
+    free(s);
+}
+
+static struct state_snapshot *snapshot(float value, size_t n)
+{
+    struct state_snapshot *s = calloc(1, sizeof *s);
+    float *x = malloc(n * sizeof *x);
+    for (size_t i = 0; i < n; i++) x[i] = value;
+    s->metadata = malloc(1);
+    s->metadata[0] = 0xc0;
+    s->metadata_n = 1;
+    s->tensors = calloc(1, sizeof *s->tensors);
+    s->tensors[0] = (struct state_tensor){ { .dtype = PL_F32, .dims = 1, .size = { (int64_t)n } },
+                                           PL_COMPRESS_NONE, x };
+    s->count = 1;
+    s->release = release;
+    return s;
+}
+
+static void share(void *context)
+{
+    struct peer *p = context;
+    averager_share(p->a, snapshot((float)(p - peers), 300000), (double)(p - peers));
+}
+static void share_more(void *context)
+{
+    struct peer *p = context;
+    averager_share(p->a, snapshot((float)(p - peers) + 100, 10), (double)(p - peers));
+}
+
+static void on_loaded(void *context, int status, const struct peer_id *donor, struct state_load *load,
+                      const struct pl_err *err)
+{
+    struct peer *p = context;
+    (void)donor, (void)err;
+    p->load_status = status;
+    if (!status) memcpy(&p->first_loaded, load->tensors[0].buffer, sizeof p->first_loaded);
+    note(&p->loaded);
+}
+
+static void load(void *context)
+{
+    struct peer *p = context;
+    p->loaded = 0;
+    assert_int_equal(averager_load(p->a, 0, NULL, on_loaded, p), PL_OK);
+}
+
+static void newcomers_take_over(void **state)
+{
+    struct timespec later = { 0, 300000000 };
+    (void)state;
+    for (int i = 0; i < 7; i++) add(i == 6, 0);
+    open_all();
+    loop_call(loop, load, &peers[3]);
+    assert_true(await(&peers[3].loaded, 1));
+    assert_int_equal(peers[3].load_status, PL_ENOTFOUND);
+    loop_call(loop, share, &peers[0]);
+    loop_call(loop, share, &peers[1]);
+    loop_call(loop, share, &peers[2]);
+    nanosleep(&later, NULL);
+    for (int i = 3; i < 7; i++) loop_call(loop, load, &peers[i]); /* more at once than are served */
+    loop_call(loop, share_more, &peers[2]); /* the donor goes on: whoever waits gets the newer one */
+    for (int i = 3; i < 7; i++) {
+        assert_true(await(&peers[i].loaded, 1));
+        assert_int_equal(peers[i].load_status, PL_OK);
+        assert_true(peers[i].first_loaded == 2 || peers[i].first_loaded == 102);
+    }
+    close_peer(&peers[2]); /* its announcement stays for a while: the next best is asked */
+    loop_call(loop, load, &peers[3]);
+    assert_true(await(&peers[3].loaded, 1));
+    assert_int_equal(peers[3].load_status, PL_OK);
+    assert_true(peers[3].first_loaded == 1);
+}
+
+/* A name, with * and ?, runs only the tests that match it. */
+int main(int argc, char **argv)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, begin_test, end_test)
+    const struct CMUnitTest tests[] = {
+        TEST(all_kinds_together), TEST(nobody_weighs_anything), TEST(two_schemas), TEST(not_a_number),
+        TEST(silent_client), TEST(silent_reducer), TEST(late_trigger), TEST(killed),
+        TEST(alone_and_cancelled), TEST(unknown_group), TEST(newcomers_take_over),
+    };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
