@@ -61,7 +61,7 @@ $(BUILD)/gen/%.pb-c.c $(BUILD)/gen/%.pb-c.h: %.proto
 $(GEN_C:.c=.o): | $(GEN_H)
 $(BUILD)/gen/%.o: $(BUILD)/gen/%.c
 	$(CC) $(filter-out -W%,$(ALLFLAGS)) $(PKG_FLAGS) -c -o $@ $<
-$(call obj,$(NET_C) $(CMD_C) $(CONFORM_C) $(UNIT_C) test/interop/peer.c): | $(GEN_H)
+$(call obj,$(NET_C) $(CMD_C) $(CONFORM_C) $(UNIT_C) test/interop/peer.c test/interop/trainer.c): | $(GEN_H)
 
 $(BUILD)/libpotluck.a: $(LIB_O)
 	@rm -f $@
@@ -109,9 +109,10 @@ $(BUILD)/test/memory: LDWRAP = $(foreach f,malloc calloc realloc aligned_alloc s
 # Real hivemind peers beside ours: Python 3 and torch from Debian, the rest from
 # test/interop/requirements.txt into build/venv (or what INTEROP_VENV names). What can't be installed
 # is skipped, and one line says what is missing.
-interop: all $(BUILD)/interop/peer ## our peers among real hivemind peers (installs them in build/venv)
+interop: all $(BUILD)/interop/peer $(BUILD)/interop/trainer ## our peers among real hivemind peers (installs them in build/venv)
 	@[ -n "$$INTEROP_VENV" ] || [ -x $(BUILD)/venv/bin/python ] || ($(call install_missing,$(INTEROP_PACKAGES))) || true
 	@BUILD=$(BUILD) sh test/interop/run.sh
+$(BUILD)/interop/trainer: $(call obj,cmd/averaging.c cmd/swarm.c cmd/together.c)
 $(BUILD)/interop/%: $(BUILD)/obj/test/interop/%.o $(BUILD)/libpotluck.a
 	@mkdir -p $(@D)
 	$(CC) $(SANITIZE) -o $@ $(filter %.o,$^) $(BUILD)/libpotluck.a $(LIBS)

@@ -40,6 +40,7 @@ struct collaboration {
     /* the gradient round */
     struct wish *gradient_waits;
     struct collaboration_round gradient;
+    int alone;
 
     /* the state round: values before and after, tensor by tensor */
     float **before, **after;
@@ -236,6 +237,7 @@ static void begin_average(void *context)
     struct collaboration *c = w->c;
     struct averager *a = c->a[GRADIENT];
     c->updating = 1;
+    c->alone = 0;
     timer_stop(&c->fetch_timer);
     c->gradient_waits = w;
     schedule_gradient(c);
@@ -245,6 +247,7 @@ static void begin_average(void *context)
         c->gradient.peers = 1;
         fulfil(w, PL_EAGAIN);
     } else if (c->view.peers <= 1 && !averager_has_group(a)) { /* alone: nobody to wait for */
+        c->alone = 1;
         averager_cancel(a);
     } else {
         averager_expect(a, c->view.peers);
@@ -286,6 +289,7 @@ void collaboration_average(struct collaboration *c, float *const *gradient, stru
     int rc = await(&w, begin_average);
     *r = c->gradient;
     r->status = rc;
+    if (c->alone) pl_fail(&r->why, rc, "alone: nobody to average with");
     await(&settle, begin_settle);
 }
 

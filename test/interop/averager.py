@@ -120,12 +120,15 @@ class Scenario:
     def start(self, folder):
         peers, first = [], None
         for k, spec in enumerate(self.specs):
-            peers.append(Peer(self.command(folder, k, spec, first), folder, f"peer{k}"))
+            command = self.command(folder, k, spec, first)
+            peers.append(Peer(command, folder, f"peer{k}"))
+            if spec[0] == "py" and peers[k].wait("ready", 60) is None:  # its daemon sometimes gives up too early
+                peers[k].end()
+                peers[k] = Peer(command, folder, f"peer{k}")
             if k == 0:
                 first = peers[0].address()
                 if first is None:
                     break
-            time.sleep(self.settings.get("apart", 0.0))
         return peers
 
     def run(self):

@@ -1,0 +1,242 @@
+/* together.c - see together.h. */
+#include "together.h"
+#include "averaging.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define LOAD_TRIES 5      /* donors may be at their own update */
+#define LOAD_PAUSE 0.5    /* s */
+#define TROUBLES_MAX 20   /* local failures in a row: numbers do not get better by themselves */
+
+struct loop_state {
+    struct swarm *s;
+    struct together_learner *l;
+    const struct together_options *o;
+    struct collaboration *c;
+    float **host;          /* gradients or parameters, in the swarm's order */
+    int64_t epoch, samples;
+    double loss;           /* sum over samples */
+    double batch_losses;   /* sum over local batches, as the run's page wants it */
+    int64_t batches, troubles;
+};
+
+static void tell(struct loop_state *t, struct together_event *e)
+{
+    collaboration_look(t->c, &e->view);
+    if (t->o->tell) t->o->tell(t->o->context, e);
+}
+
+static void trouble(struct loop_state *t, const char *text)
+{
+    struct together_event e = { .kind = TOGETHER_TROUBLE, .text = text };
+    tell(t, &e);
+}
+
+static int stopped(const struct loop_state *t, double began)
+{
+    return (t->o->interrupted && *t->o->interrupted) || t->epoch >= t->o->epochs ||
+           (t->o->seconds > 0 && pl_seconds() - began > t->o->seconds);
+}
+
+static void forget(struct loop_state *t)
+{
+    t->l->drop(t->l->context);
+    t->samples = t->batches = 0;
+    t->loss = t->batch_losses = 0;
+}
+
+static void share(struct loop_state *t)
+{
+    double lr = t->l->rate ? t->l->rate(t->l->context, t->epoch) : t->l->peak;
+    struct state_snapshot *s;
+    if (t->o->client_mode) return;
+    s = optimizer_state_snapshot(t->l->state, t->l->value, t->epoch, lr, t->l->rate ? t->l->peak : -1);
+    if (s) collaboration_share(t->c, s);
+}
+
+/* --- a peer's state ----------------------------------------------------------------------------------------- */
+
+struct wanted { struct loop_state *t; int64_t least; };
+
+static int check(void *context, const struct state_load *state, struct pl_err *err)
+{
+    struct wanted *w = context;
+    return optimizer_state_check(w->t->l->state, state, w->least, err);
+}
+
+static int load(struct loop_state *t, int64_t least, struct pl_err *err)
+{
+    struct wanted w = { t, least };
+    struct state_load state;
+    struct together_event e = { .kind = TOGETHER_LOADED };
+    double began = pl_seconds();
+    int rc = collaboration_load(t->c, check, &w, &state, err);
+    if (!rc) rc = optimizer_state_take(t->l->state, t->l->value, &t->epoch, &state, err);
+    if (!rc) rc = t->l->moved(t->l->context, t->epoch);
+    state_load_clear(&state);
+    if (rc) return rc;
+    forget(t);
+    collaboration_set_epoch(t->c, t->epoch);
+    e.seconds = pl_seconds() - began;
+    tell(t, &e);
+    share(t);
+    return PL_OK;
+}
+
+/* The others are ahead. Should nobody give us their state, the next common step is still theirs and
+ * ours: the parameters' next round brings us together. */
+static void catch_up(struct loop_state *t)
+{
+    struct together_event e = { .kind = TOGETHER_BEHIND };
+    struct timespec pause = { (time_t)LOAD_PAUSE, (long)(LOAD_PAUSE * 1e9) };
+    struct pl_err err = { "" };
+    struct collaboration_view v;
+    tell(t, &e);
+    forget(t);
+    for (int i = 0; i < LOAD_TRIES; i++) {
+        if (!load(t, t->epoch, &err)) {
+            collaboration_look(t->c, &v);
+            if (v.global_epoch <= t->epoch) return;
+        }
+        nanosleep(&pause, NULL);
+    }
+    trouble(t, err.text[0] ? err.text : "the others' newest state could not be had");
+    collaboration_look(t->c, &v);
+    t->epoch = v.global_epoch > t->epoch ? v.global_epoch : t->epoch;
+    t->l->moved(t->l->context, t->epoch);
+    collaboration_set_epoch(t->c, t->epoch);
+}
+
+/* --- steps ---------------------------------------------------------------------------------------------------- */
+
+/* What a round of the parameters has changed since they were copied is added to what they are now. */
+static int correct(struct loop_state *t)
+{
+    struct together_event e = { .kind = TOGETHER_CORRECTED };
+    struct optimizer_state *state = t->l->state;
+    int rc = optimizer_state_get(state, t->host, t->l->value);
+    if (rc || !collaboration_correct(t->c, t->host, &e.round)) return rc;
+    if (!e.round.status) rc = optimizer_state_put(state, t->l->value, (const float *const *)t->host);
+    tell(t, &e);
+    return rc;
+}
+
+static int update(struct loop_state *t, struct pl_err *err)
+{
+    struct together_event e = { .kind = TOGETHER_EPOCH, .samples = t->samples,
+                                .loss = t->samples ? t->loss / (double)t->samples : 0 };
+    struct optimizer_state *state = t->l->state;
+    int64_t batches = t->batches;
+    double began = pl_seconds(), losses = t->batch_losses;
+    int rc = t->l->mean(t->l->context);
+    if (!rc) rc = optimizer_state_get(state, t->host, t->l->grad);
+    if (rc) return pl_fail(err, rc, "gradients: %s", pl_status_name(rc));
+    collaboration_average(t->c, t->host, &e.round);
+    if (!e.round.status) rc = optimizer_state_put(state, t->l->grad, (const float *const *)t->host);
+    if (!rc) rc = correct(t);
+    if (rc) return pl_fail(err, rc, "gradients: %s", pl_status_name(rc));
+    rc = t->l->step(t->l->context, t->epoch, err);
+    if (rc == PL_EFORMAT && ++t->troubles < TROUBLES_MAX) {
+        /* The others have stepped with the same gradient, or with theirs: their state is the cure. */
+        trouble(t, err->text);
+        forget(t);
+        collaboration_set_epoch(t->c, t->epoch);
+        return PL_OK;
+    }
+    if (!rc) rc = optimizer_state_get(state, t->host, t->l->value);
+    if (rc) return rc;
+    t->troubles = 0;
+    t->epoch++;
+    t->samples = t->batches = 0;
+    t->loss = t->batch_losses = 0;
+    collaboration_advance(t->c, t->host);
+    share(t);
+    collaboration_tell(t->c, losses, batches, e.samples);
+    e.seconds = pl_seconds() - began;
+    tell(t, &e);
+    return PL_OK;
+}
+
+static int one_batch(struct loop_state *t, struct pl_err *err)
+{
+    struct together_event e = { .kind = TOGETHER_BATCH };
+    double began = pl_seconds(), loss = 0;
+    int64_t samples = 0;
+    int rc = correct(t);
+    if (!rc) rc = t->l->batch(t->l->context, &samples, &loss, err);
+    if (rc == PL_EFORMAT && ++t->troubles < TROUBLES_MAX) {
+        trouble(t, err->text);
+        forget(t);
+        collaboration_set_epoch(t->c, t->epoch);
+        return PL_OK;
+    }
+    if (rc) return rc;
+    t->samples += samples;
+    t->batches++;
+    t->loss += loss * (double)samples;
+    t->batch_losses += loss;
+    switch (collaboration_add(t->c, samples, pl_seconds() - began)) {
+    case COLLABORATION_CATCH_UP: catch_up(t); return PL_OK;
+    case COLLABORATION_UPDATE: return update(t, err);
+    case COLLABORATION_GO_ON: break;
+    }
+    e.loss = loss;
+    e.samples = t->samples;
+    tell(t, &e);
+    return PL_OK;
+}
+
+/* --- life -------------------------------------------------------------------------------------------------------- */
+
+static int open_collaboration(struct loop_state *t, const struct pl_backend *be, struct pl_err *err)
+{
+    const struct optimizer_state *state = t->l->state;
+    const struct together_options *o = t->o;
+    struct collaboration_options options = {
+        .run = o->run, .host = t->s->host, .node = t->s->node, .key = o->key, .be = be,
+        .tensors = state->count, .schema = state->schema, .target_batch = o->target_batch,
+        .matchmaking_time = o->matchmaking_time, .averaging_timeout = o->averaging_timeout,
+        .allreduce_timeout = o->allreduce_timeout, .average_state_every = o->average_state_every,
+        .bandwidth = o->bandwidth, .client_mode = o->client_mode
+    };
+    enum pl_compression *method = calloc(state->count + 1, sizeof *method);
+    int rc = method ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");
+    t->host = calloc(state->count + 1, sizeof *t->host);
+    if (!t->host) rc = pl_fail(err, PL_ENOMEM, "no memory");
+    for (size_t i = 0; !rc && i < state->count; i++) {
+        size_t n = state->tensors[state->order[i]].n;
+        if (compression_named(&method[i], o->compression, n, o->threshold))
+            rc = pl_fail(err, PL_EUSE, "compression '%.40s': there is no such method", o->compression);
+        else if (!(t->host[i] = pl_alloc(n, sizeof(float)))) rc = pl_fail(err, PL_ENOMEM, "no memory");
+    }
+    options.method = method;
+    if (!rc) rc = collaboration_open(&t->c, &options, err);
+    free(method);
+    return rc;
+}
+
+int together_run(struct swarm *s, struct together_learner *l, const struct together_options *o,
+                 const struct pl_backend *be, int64_t *epoch, struct pl_err *err)
+{
+    struct loop_state t = { .s = s, .l = l, .o = o, .epoch = *epoch };
+    struct together_event ready = { .kind = TOGETHER_READY }, end = { .kind = TOGETHER_END };
+    struct pl_err why = { "" };
+    double began = pl_seconds();
+    int rc = open_collaboration(&t, be, err);
+    if (!rc) {
+        collaboration_enter(t.c, t.epoch);
+        tell(&t, &ready);
+        if (o->load && load(&t, t.epoch, &why) == PL_EIO) trouble(&t, why.text);
+        share(&t);
+    }
+    while (!rc && !stopped(&t, began)) rc = one_batch(&t, err);
+    if (!rc) rc = correct(&t);
+    if (t.c) tell(&t, &end);
+    collaboration_close(t.c);
+    for (size_t i = 0; t.host && i < l->state->count; i++) pl_free(t.host[i]);
+    free(t.host);
+    *epoch = t.epoch;
+    return rc;
+}

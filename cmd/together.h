@@ -1,0 +1,58 @@
+/* together.h - a learner among others: local batches until the swarm has its target batch, then a common
+ * step. `potluck train --run` and the tests' trainer are both this. */
+#ifndef PL_CMD_TOGETHER_H
+#define PL_CMD_TOGETHER_H
+
+#include "swarm.h"
+#include "../net/hivemind/collaboration.h"
+#include "../net/hivemind/optimizer_state.h"
+
+/* What learns. All on the caller's thread. */
+struct together_learner {
+    float *value, *grad;            /* flat, backend memory */
+    struct optimizer_state *state;
+    void *context;
+    /* A local batch: adds to the gradients. loss: mean over its samples. */
+    int (*batch)(void *context, int64_t *samples, double *loss, struct pl_err *err);
+    /* The gradients become a mean over what was accumulated. */
+    int (*mean)(void *context);
+    /* The optimizer's step from `epoch` to the next; gradients are zero afterwards. PL_EFORMAT: numbers
+     * went bad, nothing has changed. */
+    int (*step)(void *context, int64_t epoch, struct pl_err *err);
+    void (*drop)(void *context);    /* forget what was accumulated */
+    /* Parameters and moments are a peer's, of this epoch. */
+    int (*moved)(void *context, int64_t epoch);
+    double (*rate)(void *context, int64_t epoch); /* learning rate; NULL: no schedule */
+    double peak;
+};
+
+enum together_kind { TOGETHER_READY, TOGETHER_LOADED, TOGETHER_BATCH, TOGETHER_EPOCH, TOGETHER_CORRECTED,
+                     TOGETHER_BEHIND, TOGETHER_TROUBLE, TOGETHER_END };
+struct together_event {
+    enum together_kind kind;
+    struct collaboration_view view;
+    struct collaboration_round round;  /* EPOCH: the gradients'; CORRECTED: the parameters' */
+    double loss;                       /* mean over the epoch's local batches, or the batch's */
+    int64_t samples;                   /* of ours in the epoch */
+    double seconds;                    /* LOADED; EPOCH: of the update */
+    const char *text;                  /* TROUBLE */
+};
+
+struct together_options {
+    const char *run, *compression;
+    size_t threshold;
+    int64_t target_batch, epochs, average_state_every;
+    double matchmaking_time, averaging_timeout, allreduce_timeout, bandwidth;
+    double seconds;                    /* stop after so long; 0: no limit */
+    int client_mode, load;             /* load: begin with a peer's state if there is one */
+    const struct rsa_key *key;
+    volatile int *interrupted;         /* may be NULL */
+    void (*tell)(void *context, const struct together_event *e);
+    void *context;
+};
+
+/* Until the epoch, the time, or an interruption. *epoch: in and out. A line in err on failure. */
+int together_run(struct swarm *s, struct together_learner *l, const struct together_options *o,
+                 const struct pl_backend *be, int64_t *epoch, struct pl_err *err);
+
+#endif
