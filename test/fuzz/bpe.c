@@ -32,7 +32,8 @@ static struct bpe *small(void)
         n += (size_t)snprintf(json + n, sizeof json - n, "\"\\u%04x\":%d,", letter, k);
     }
     n += (size_t)snprintf(json + n, sizeof json - n, "\"ab\":256,\"\\u0120ab\":257,\"<|endoftext|>\":258}");
-    int a = file_of(path, json, n), c = file_of(merges, "#\na b\n\xc4\xa0 ab\n", 14);
+    static const char list[] = "#\na b\n\xc4\xa0 ab\n";
+    int a = file_of(path, json, n), c = file_of(merges, list, sizeof list - 1);
     if (bpe_open_gpt2(&b, path, merges, NULL)) abort();
     close(a);
     close(c);
