@@ -21,7 +21,8 @@ static const char usage[] =
     "       potluck vqgan decode  --weights FILE --codes CODES --out DIR\n"
     "\n"
     "  --data DIR       a folder of PNG, JPEG or WebP pictures, or one; each is cut to a square\n"
-    "  --weights FILE   safetensors with a VQGAN's configuration in its metadata\n"
+    "  --weights FILE   a VQGAN: our own, or a published checkpoint (.ckpt, .pt, .safetensors), whose\n"
+    "                   sizes are taken from the .yaml beside it or from its tensors\n"
     "  --codes CODES    what encode wrote: safetensors with 'codes' (pictures, rows, columns)\n"
     "  --sheet PNG      originals above what the codec makes of them (train, measure)\n"
     "  --side N         of the pictures in pixels (default: the model's nominal resolution)\n"
@@ -31,8 +32,8 @@ static const char usage[] =
     "  --seed N         default 1\n"
     "\n"
     "train:\n"
-    "  --config C       demo, f16_1024, f16_16384, gumbel_f8, or a JSON file in the original's words\n"
-    "                   (default: demo)\n"
+    "  --config C       demo, f16_1024, f16_16384, gumbel_f8, or a YAML or JSON file in the\n"
+    "                   original's words (default: demo)\n"
     "  --init FILE      go on from these weights\n"
     "  --steps N        default 4000        --batch N  pictures a step, default 8\n"
     "  --lr X           default 0.001       --float32  store float32, not float16\n";
@@ -251,16 +252,8 @@ static int measure(const struct options *o)
 
 static int read_config(struct pl_vqgan_config *config, const char *name, struct pl_err *err)
 {
-    const char *dot = strrchr(name, '.');
-    json_error_t why;
-    json_t *json;
-    int rc;
-    if (!dot || strcmp(dot, ".json")) return pl_vqgan_named(config, name, err);
-    json = json_load_file(name, 0, &why);
-    if (!json) return pl_fail(err, PL_EFORMAT, "%s: line %d: %s", name, why.line, why.text);
-    rc = pl_vqgan_config_parse(config, json, name, err);
-    json_decref(json);
-    return rc;
+    return strpbrk(name, "./") ? pl_vqgan_config_read(config, name, err)
+                               : pl_vqgan_named(config, name, err);
 }
 
 static int start_model(struct pl_vqgan *m, const struct options *o, const struct pl_backend *be,

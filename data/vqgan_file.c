@@ -99,13 +99,9 @@ int pl_vqgan_open(struct pl_vqgan *m, const char *path, const struct pl_backend 
 {
     struct pl_vqgan_config config;
     struct st_file *f;
-    json_t *json, *model;
     int rc = pl_weights_open(&f, path, err);
     if (rc) return rc;
-    json = pl_checkpoint_json(f, "config", err);
-    model = json_object_get(json, "model");
-    rc = json ? pl_vqgan_config_parse(&config, model ? model : json, path, err) : PL_EFORMAT;
-    json_decref(json);
+    rc = pl_vqgan_config_find(&config, f, err);
     if (!rc) {
         rc = pl_vqgan_init(m, &config, be, with_grad);
         if (rc) pl_fail(err, rc, "%s: %s for the model", path, pl_status_name(rc));

@@ -15,9 +15,15 @@ int pl_vqgan_config_parse(struct pl_vqgan_config *config, const json_t *json, co
 /* The caller decrefs; NULL without memory. */
 json_t *pl_vqgan_config_json(const struct pl_vqgan_config *config);
 
-/* Opens a model from a file that holds its configuration in the metadata entry "config" (alone, or
- * as "model" of that). Names that the model lacks are ignored; a missing one, or one of another
- * shape, is an error that names it. */
+/* From a file in YAML, as the models were published (model: params: ddconfig: ...), or in JSON. */
+int pl_vqgan_config_read(struct pl_vqgan_config *config, const char *path, struct pl_err *err);
+/* The sizes of the model whose tensors are in `f`: from its remark "config"; else from a .yaml, .yml or
+ * .json of its name beside it, or a config or model file of these kinds in its folder; else from the
+ * tensors' shapes. */
+int pl_vqgan_config_find(struct pl_vqgan_config *config, const struct st_file *f, struct pl_err *err);
+
+/* Opens a model from any file that pl_weights_open reads. Names that the model lacks are ignored; a
+ * missing one, or one of another shape, is an error that names it. */
 int pl_vqgan_open(struct pl_vqgan *m, const char *path, const struct pl_backend *be, int with_grad,
                   struct pl_err *err);
 /* Weights as float16, rounded to nearest even (values beyond its range are refused), or float32. */

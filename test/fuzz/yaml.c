@@ -1,0 +1,15 @@
+/* yaml.c - any text as a codec's settings. */
+#include "../../data/vqgan_file.h"
+#include "../../data/yaml.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    struct pl_vqgan_config config;
+    json_t *json;
+    if (pl_yaml_parse(&json, (const char *)data, bytes, "fuzz", NULL)) return 0;
+    pl_vqgan_config_parse(&config, json, "fuzz", NULL);
+    json_decref(json);
+    return 0;
+}

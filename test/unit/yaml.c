@@ -1,0 +1,132 @@
+/* yaml.c - settings as they were published; what is no YAML, and what has no end. */
+#include "../../data/vqgan_file.h"
+#include "../../data/file.h"
+#include "../../data/yaml.h"
+#include "../../data/weights.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static struct pl_err err;
+
+static json_t *parse(const char *text)
+{
+    json_t *json;
+    return pl_yaml_parse(&json, text, strlen(text), "y", &err) ? NULL : json;
+}
+
+static void scalars_mean_what_they_look_like(void **state)
+{
+    json_t *j = parse("a: 1\nb: -2.5\nc: 1.0e-08\nd: False\ne: ~\nf: '1'\ng: text\nh: [1, 2]\ni: {j: k}\nl: .inf\n");
+    (void)state;
+    assert_non_null(j);
+    assert_int_equal(json_integer_value(json_object_get(j, "a")), 1);
+    assert_true(json_real_value(json_object_get(j, "b")) == -2.5);
+    assert_true(json_real_value(json_object_get(j, "c")) == 1e-8);
+    assert_true(json_is_false(json_object_get(j, "d")));
+    assert_true(json_is_null(json_object_get(j, "e")));
+    assert_string_equal(json_string_value(json_object_get(j, "f")), "1");
+    assert_string_equal(json_string_value(json_object_get(j, "g")), "text");
+    assert_int_equal(json_array_size(json_object_get(j, "h")), 2);
+    assert_string_equal(json_string_value(json_object_get(json_object_get(j, "i"), "j")), "k");
+    assert_true(json_is_string(json_object_get(j, "l")));
+    json_decref(j);
+}
+
+static void broken_texts_are_refused(void **state)
+{
+    (void)state;
+    assert_null(parse(""));
+    assert_null(parse("a: [1"));
+    assert_null(parse("? [a]\n: b"));
+    assert_null(parse("a: \"\\0\""));
+    assert_null(parse("\t- x"));
+}
+
+/* Each line doubles what the last one means: 2^30 values from 30 lines. */
+static void aliases_without_end_are_refused(void **state)
+{
+    char text[4096];
+    size_t n = (size_t)sprintf(text, "a0: &a0 [x, x]\n");
+    (void)state;
+    for (int i = 1; i < 30; i++)
+        n += (size_t)sprintf(text + n, "a%d: &a%d [*a%d, *a%d]\n", i, i, i - 1, i - 1);
+    assert_null(parse(text));
+    assert_non_null(strstr(err.text, "more than"));
+}
+
+static const char published[] =
+    "model:\n  base_learning_rate: 4.5e-06\n  target: taming.models.vqgan.GumbelVQ\n  params:\n"
+    "    kl_weight: 1.0e-08\n    embed_dim: 256\n    n_embed: 8192\n    monitor: val/rec_loss\n"
+    "    temperature_scheduler_config:\n      target: taming.lr_scheduler.LambdaWarmUpCosineScheduler\n"
+    "    ddconfig:\n      double_z: False\n      z_channels: 256\n      resolution: 256\n"
+    "      in_channels: 3\n      out_ch: 3\n      ch: 128\n      ch_mult:\n      - 1\n      - 1\n      - 2\n"
+    "      - 4\n      num_res_blocks: 2\n      attn_resolutions:\n      - 32\n      dropout: 0.0\n";
+
+static void the_published_codec_is_known(void **state)
+{
+    char path[] = "/tmp/potluck-yaml-XXXXXX";
+    struct pl_vqgan_config c, want;
+    struct pl_vqgan m;
+    int fd = mkstemp(path);
+    (void)state;
+    close(fd);
+    assert_int_equal(pl_file_write(path, published, strlen(published), &err), PL_OK);
+    assert_int_equal(pl_vqgan_config_read(&c, path, &err), PL_OK);
+    assert_int_equal(pl_vqgan_named(&want, "gumbel_f8", &err), PL_OK);
+    assert_memory_equal(&c, &want, sizeof c);
+    assert_int_equal(pl_vqgan_declare(&m, &c), PL_OK);
+    assert_int_equal(m.params.trainable, 68995971); /* [spec images-and-text 1.3] */
+    pl_vqgan_clear(&m);
+    unlink(path);
+}
+
+/* A checkpoint without any configuration: its shapes say everything. */
+static void shapes_are_enough(void **state)
+{
+    char folder[] = "/tmp/potluck-shapes-XXXXXX", path[80];
+    struct pl_vqgan_config c, want;
+    struct pl_vqgan m;
+    struct st_writer *w = st_writer_new();
+    struct st_file *f;
+    static const float nothing[1 << 20];
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/x.safetensors", folder);
+    assert_int_equal(pl_vqgan_named(&want, "gumbel_f8", &err), PL_OK);
+    want.ch = 32;
+    want.embed_dim = want.z_channels = 16;
+    want.n_embed = 40;
+    assert_int_equal(pl_vqgan_declare(&m, &want), PL_OK);
+    for (size_t i = 0; i < m.params.count; i++) {
+        const struct pl_param *p = &m.params.list[i];
+        assert_true(p->n <= PL_COUNT(nothing));
+        assert_int_equal(st_writer_add(w, p->name, PL_F32, p->dims, p->shape, nothing), PL_OK);
+    }
+    assert_int_equal(st_write(w, path, &err), PL_OK);
+    st_writer_free(w);
+    pl_vqgan_clear(&m);
+    assert_int_equal(pl_weights_open(&f, path, &err), PL_OK);
+    assert_int_equal(pl_vqgan_config_find(&c, f, &err), PL_OK);
+    assert_memory_equal(&c, &want, sizeof c);
+    st_close(f);
+    unlink(path);
+    rmdir(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(scalars_mean_what_they_look_like),
+        cmocka_unit_test(broken_texts_are_refused),
+        cmocka_unit_test(aliases_without_end_are_refused),
+        cmocka_unit_test(the_published_codec_is_known),
+        cmocka_unit_test(shapes_are_enough),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
