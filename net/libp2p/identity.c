@@ -9,6 +9,7 @@
 #include <openssl/evp.h>
 #include <openssl/param_build.h>
 #include <openssl/rsa.h>
+#include <openssl/ssl.h>
 #include <openssl/x509.h>
 #include <stdlib.h>
 #include <string.h>
@@ -281,6 +282,7 @@ int identity_file(struct identity *me, const char *path, struct pl_err *err)
 
 void identity_clear(struct identity *me)
 {
+    SSL_CTX_free(me->tls);
     EVP_PKEY_free(me->key);
     bytes_clear(&me->public_key);
     memset(me, 0, sizeof *me);
