@@ -141,6 +141,7 @@ sanitize: ## unit tests and goldens under AddressSanitizer and UndefinedBehavior
 PYTHON ?= python3
 bench: all ## time components, training steps, drawing: fast beside ref and, if found, Python (QUICK=1)
 	$(BUILD)/potluck bench --peer test/bench/peer.py --python $(PYTHON) $(if $(QUICK),--quick)
+	$(firstword $(wildcard $(INTEROP_VENV)/bin/python $(BUILD)/venv/bin/python) $(PYTHON)) test/bench/dht.py $(BUILD)/potluck
 
 # --- the demo's data -------------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 /* dht.c - `potluck dht`: a swarm's records from the command line, as a client of its DHT. */
 #include "cmd.h"
+#include "dht_bench.h"
 #include "dht_json.h"
 #include "swarm.h"
 
@@ -13,6 +14,7 @@ static const char usage[] =
     "usage: potluck dht get KEY            --join MULTIADDR ... [--latest] [--json]\n"
     "       potluck dht put KEY VALUE      --join MULTIADDR ... [--subkey SUBKEY] [--expires S] [--json]\n"
     "       potluck dht ping               --join MULTIADDR ... [--json]\n"
+    "       potluck dht bench              --join MULTIADDR ... [--count N] [--json]\n"
     "\n"
     "Reads and writes records of a swarm; ping asks each of the given peers. Keys are text; values and\n"
     "subkeys are JSON, or text if they are not; {\"bytes\": \"00ff\"} stands for bytes,\n"
@@ -23,6 +25,7 @@ static const char usage[] =
     "  --subkey SUBKEY    store one entry of the key's dictionary\n"
     "  --expires S        seconds until the record is forgotten (default 60)\n"
     "  --owner            sign with a fresh key whose tag becomes the subkey\n"
+    "  --count N          bench: so many records for each figure (default 200)\n"
     "  --json             lines of JSON\n"
     "\n"
     "Exit status 1: nothing found, refused, or nobody reached.\n";
@@ -33,7 +36,7 @@ struct dht_options {
     const char *verb, *key, *value, *subkey;
     const char *join[JOIN_MAX];
     size_t join_count;
-    int latest, owner, json;
+    int latest, owner, json, count;
     double expires_s;
 };
 
@@ -183,6 +186,31 @@ static int ping(const struct dht_options *o, struct swarm *s)
     return failed;
 }
 
+/* --- bench ------------------------------------------------------------------------------------------ */
+
+/* s stores; a second node reads, which has nothing of it in its cache. */
+static int bench(const struct dht_options *o, struct swarm *s, const struct swarm_options *how)
+{
+    double rates[DHT_BENCH_RATES];
+    struct swarm reader;
+    struct pl_err err;
+    int failed;
+    if (swarm_open(&reader, how, &err) || swarm_wait_joined(&reader, &err)) {
+        fprintf(stderr, "potluck dht: %s\n", err.text);
+        if (reader.loop) swarm_close(&reader);
+        return 1;
+    }
+    failed = dht_bench(s, &reader, rates, o->count);
+    swarm_close(&reader);
+    for (int i = 0; i < DHT_BENCH_RATES; i++) {
+        if (o->json) say(json_pack("{s:s,s:s,s:f}", "event", "rate", "what", dht_bench_names[i],
+                                   "per_second", rates[i]));
+        else printf("%-18s %8.0f /s\n", dht_bench_names[i], rates[i]);
+    }
+    if (failed) fprintf(stderr, "potluck dht: %d of %d failed\n", failed, DHT_BENCH_RATES * o->count);
+    return failed != 0;
+}
+
 /* --- the command ------------------------------------------------------------------------------------ */
 
 static int parse(struct dht_options *o, int argc, char **argv)
@@ -190,14 +218,17 @@ static int parse(struct dht_options *o, int argc, char **argv)
     static const struct option options[] = {
         { "join", required_argument, NULL, 'j' }, { "subkey", required_argument, NULL, 's' },
         { "expires", required_argument, NULL, 'e' }, { "latest", no_argument, NULL, 'l' },
-        { "owner", no_argument, NULL, 'o' }, { "json", no_argument, NULL, 'J' },
+        { "owner", no_argument, NULL, 'o' }, { "count", required_argument, NULL, 'c' },
+        { "json", no_argument, NULL, 'J' },
         { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
     };
     const char *words[2] = { NULL, NULL }; /* key, value */
     int option, wanted, count = 0;
+    int64_t count_read;
     if (argc < 2) return PL_EUSE;
     o->verb = argv[1];
-    wanted = !strcmp(o->verb, "get") ? 1 : !strcmp(o->verb, "put") ? 2 : !strcmp(o->verb, "ping") ? 0 : -1;
+    wanted = !strcmp(o->verb, "get") ? 1 : !strcmp(o->verb, "put") ? 2 : !strcmp(o->verb, "ping") ||
+             !strcmp(o->verb, "bench") ? 0 : -1;
     if (wanted < 0) return PL_EUSE;
     argc--, argv++;
     /* Right behind the verb a word may look like an option: -5 is a value. */
@@ -214,6 +245,10 @@ static int parse(struct dht_options *o, int argc, char **argv)
         case 's': o->subkey = optarg; break;
         case 'e':
             if (cmd_real(&o->expires_s, "dht", "--expires", optarg, 0.001, 1e9)) return PL_EUSE;
+            break;
+        case 'c':
+            if (cmd_integer(&count_read, "dht", "--count", optarg, 1, 1000000)) return PL_EUSE;
+            o->count = (int)count_read;
             break;
         case 'l': o->latest = 1; break;
         case 'o': o->owner = 1; break;
@@ -234,7 +269,8 @@ static int parse(struct dht_options *o, int argc, char **argv)
 
 int cmd_dht(int argc, char **argv)
 {
-    struct dht_options o = { .expires_s = 60 };
+    static const char *const anywhere[] = { "/ip4/0.0.0.0/tcp/0" };
+    struct dht_options o = { .expires_s = 60, .count = 200 };
     struct validators validators = { 0 };
     struct rsa_key key = { 0 };
     struct swarm s;
@@ -247,6 +283,10 @@ int cmd_dht(int argc, char **argv)
     if (o.owner && !rsa_key_make(&key, &err)) validators.key = &key;
     struct swarm_options swarm = { .cmd = "dht", .join = o.join, .join_count = o.join_count,
                                    .validators = &validators };
+    if (!strcmp(o.verb, "bench")) { /* as a node among nodes */
+        swarm.listen = anywhere;
+        swarm.listen_count = 1;
+    }
     if (swarm_open(&s, &swarm, &err)) {
         fprintf(stderr, "potluck dht: %s\n", err.text);
         rsa_key_clear(&key);
@@ -256,6 +296,7 @@ int cmd_dht(int argc, char **argv)
         fprintf(stderr, "potluck dht: %s\n", err.text);
     else if (!strcmp(o.verb, "get")) status = get(&o, &s);
     else if (!strcmp(o.verb, "put")) status = put(&o, &s, &key);
+    else if (!strcmp(o.verb, "bench")) status = bench(&o, &s, &swarm);
     else status = ping(&o, &s);
     swarm_close(&s);
     rsa_key_clear(&key);

@@ -14,7 +14,7 @@
 
 #include "dht_result.h"
 
-#define DHT_SEARCH_WORKERS 4
+#define DHT_SEARCH_WORKERS 8     /* the original's 4 need five rounds for the beam, these three */
 #define DHT_SEARCH_NODES_MAX 512 /* the farthest are forgotten first; the beam is 20 */
 
 enum dht_search_state { SEARCH_CANDIDATE, SEARCH_ASKED, SEARCH_ANSWERED, SEARCH_FAILED };

@@ -1,5 +1,5 @@
 /* dht_node.c - whole nodes over loopback, several in this process: storing, finding, dictionaries,
- * expiry, dead nodes, newcomers, clients, clocks, tokens. With --bench: stores and gets per second. */
+ * expiry, dead nodes, newcomers, clients, clocks, tokens. */
 #include "../../net/hivemind/dht_node_inside.h"
 #include "../../ref/rng.h"
 
@@ -468,80 +468,7 @@ static void garbage(void **state)
     close_node(&n[1]);
 }
 
-/* --- benchmark -------------------------------------------------------------------------------------- */
-
-struct stream { struct node *n; int is_get, next, last, under_way, done; };
-static void pump(struct stream *s);
-
-static void on_bench_stored(void *context, int status)
-{
-    struct stream *s = context;
-    (void)status;
-    s->under_way--;
-    pump(s);
-}
-
-static void on_bench_got(void *context, int status, const struct dht_result *r)
-{
-    (void)r;
-    on_bench_stored(context, status);
-}
-
-static void begin_one(struct stream *s)
-{
-    char text[32];
-    struct dht_id key;
-    snprintf(text, sizeof text, "bench %d", s->next++);
-    dht_id_of_text(&key, text);
-    s->under_way++;
-    if (s->is_get) dht_node_get(s->n->dht, &key, 0, on_bench_got, s);
-    else dht_node_store(s->n->dht, &key, NULL, 0, "\x2a", 1, dht_node_time(s->n->dht) + 1000,
-                        on_bench_stored, s);
-}
-
-static int at_once;
-
-static void pump(struct stream *s)
-{
-    while (s->under_way < at_once && s->next < s->last) begin_one(s);
-    if (!s->under_way && s->next == s->last) note(&s->done);
-}
-
-static void begin_bench(void *context) { pump(context); }
-
-static double rate(struct node *n, int is_get, int from, int count, int width)
-{
-    struct stream s = { .n = n, .is_get = is_get, .next = from, .last = from + count };
-    double begin = pl_seconds();
-    at_once = width;
-    loop_post(n->loop, begin_bench, &s);
-    await(&s.done, 1);
-    return count / (pl_seconds() - begin);
-}
-
-/* As the original was measured: one node stores, another one gets. */
-static int bench(void)
-{
-    struct loop *loops[NODES];
-    struct pl_err err;
-    for (int i = 0; i < NODES; i++) {
-        memset(&nodes[i], 0, sizeof nodes[i]);
-        loop_open(&loops[i], &err);
-        open_node(&nodes[i], loops[i], i ? nodes[0].address : NULL);
-    }
-    printf("8 nodes, a thread each, loopback\n");
-    printf("store, one by one   %8.0f /s\n", rate(&nodes[1], 0, 0, 500, 1));
-    printf("store, 32 at once   %8.0f /s\n", rate(&nodes[1], 0, 1000, 4000, 32));
-    printf("get, one by one     %8.0f /s\n", rate(&nodes[2], 1, 0, 500, 1));
-    printf("get, 32 at once     %8.0f /s\n", rate(&nodes[2], 1, 1000, 4000, 32));
-    for (int i = 0; i < NODES; i++) {
-        close_node(&nodes[i]);
-        loop_close(loops[i]);
-    }
-    return 0;
-}
-
-int main(int argc, char **argv)
+int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stores_and_finds), cmocka_unit_test(dictionaries), cmocka_unit_test(expiry),
@@ -549,6 +476,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(failed_join_says_why), cmocka_unit_test(clocks), cmocka_unit_test(tokens),
         cmocka_unit_test(garbage),
     };
-    if (argc > 1 && !strcmp(argv[1], "--bench")) return bench();
     return cmocka_run_group_tests(tests, setup, teardown);
 }
