@@ -13,11 +13,11 @@ same "the original's example" '"gpu_total": 8029740032' "$POTLUCK" calc gpt2-l -
 same "its spelling, on its own words" '"gpu_total": 8029740032' \
     "$POTLUCK" calc --original --json --model gpt2-l --optimizer 8-bit-adam --fp16-level O1 --checkpoint
 same "what its page showed" 'GPU total             7.48' "$POTLUCK" calc --original --optimizer 8-bit
-same "explicit sizes win" '"parameters": 35640832' \
+same "explicit sizes win" '"parameters": 35259904' \
     "$POTLUCK" calc gpt2-s --original --json --nlayers 2 --dmodel 512 --dhid 8192 --vocab-size 32000
 same "a file's model" '"without_sharing"' "$POTLUCK" calc "$(dirname "$0")/tiny.json" --json
 same "models" 'gpt3-xl          2048     2048' "$POTLUCK" calc --models
-same "each term explained" 'two streams for the whole stack' "$POTLUCK" calc
+same "each term explained" 'what is computed again for it' "$POTLUCK" calc
 refuses 2 "no model is called 'gpt5'" "$POTLUCK" calc gpt5
 refuses 2 "bsz is 0" "$POTLUCK" calc --bsz 0
 refuses 2 "'9-bit' is none of 32-bit" "$POTLUCK" calc --optimizer 9-bit
