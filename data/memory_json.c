@@ -63,15 +63,19 @@ static json_t *model(size_t index)
 {
     static const char *const families[] = { "gpt", "gptj", "bert", "t5", "blocks", "dalle" };
     static const char *const names[] = {
-        "sequence",        "width", "hidden",     "layers", "vocabulary",
-        "published_width", "heads", "head_width", "sets",   "sequences_at_once",
+        "sequence",   "width",
+        "hidden",     "layers",
+        "vocabulary", "published_width",
+        "heads",      "head_width",
+        "sets",       "sequences_at_once",
+        "text",       "text_vocabulary",
     };
     struct pl_memory_model m;
     json_t *o = NULL;
     if (!pl_memory_model_at(&m, index)) {
         const double values[] = { m.sequence, m.width, m.hidden, m.layers, m.vocabulary,
                                   m.published_width, m.heads, m.head_width, m.sets,
-                                  m.sequences_at_once };
+                                  m.sequences_at_once, m.text, m.text_vocabulary };
         o = numbers(names, values, PL_COUNT(names));
     }
     if (o && (json_object_set_new(o, "name", json_string(m.name)) ||

@@ -17,7 +17,7 @@
 #define FEED_FLOATS 8388608.0  /* fast/feedforward.c: both halves before the gate, in a block */
 #define FEED_SMALL 262144.0 /* up to so many weights before the gate, FEED_SLOTS blocks at once */
 #define FEED_SLOTS 8.0         /* add up gradients of their own */
-#define PROGRAM 38e6           /* paper/memory.md */
+#define PROGRAM 16e6           /* paper/memory.md */
 
 static const struct { const char *name, *why; } terms[] = {
 #define ENTRY(name, why) { #name, why },
@@ -127,6 +127,7 @@ static struct totals add_up(const struct pl_memory_plan *plan)
 
 struct activations {
     double kept, working, logits; /* bytes */
+    double passing; /* of those, what is free again when a step is over */
 };
 
 /* [Korthikanti et al. 2022, section 4], whose 34 s b d + 5 h s s b bytes are this for 16 bits and
@@ -173,26 +174,33 @@ static double feed_bytes(double D, double M)
     return 4 * 16 * D * (rows < M ? rows : M);
 }
 
+/* fast/loss.c: a block of `positions` at a time, their rows of x and dx beside them. */
+static double loss_bytes(double positions, double columns, double D)
+{
+    double rows = columns > 0 ? LOSS_ROWS * floor(LOSS_FLOATS / columns / LOSS_ROWS) : 0;
+    if (rows < LOSS_ROWS) rows = LOSS_ROWS;
+    return 4 * (rows < positions ? rows : positions) * (columns + 2 * D);
+}
+
 /* ref/model/reversible.c, float for float; dalle.c takes a micro-batch a few sequences at a time. */
 static struct activations own(const struct pl_memory_plan *plan)
 {
     const struct pl_memory_model *m = &plan->model;
     double a = plan->precision == PL_MEMORY_FULL ? 4 : 2;
     double at_once = m->sequences_at_once > 0 ? m->sequences_at_once : plan->batch;
-    double M = (plan->batch < at_once ? plan->batch : at_once) * m->sequence;
+    double B = plan->batch < at_once ? plan->batch : at_once, M = B * m->sequence;
     double D = m->width, E = m->head_width > 0 ? m->heads * m->head_width : D, L = m->layers;
     double attention = 2 * D + 4 * E + m->heads, feed = 14 * D;
     int stored = plan->layers == PL_MEMORY_STORED;
-    double wide = stored && D > E ? D : E;
+    double wide = stored && D > E ? D : E, block = stored ? 0 : feed_bytes(D, M);
     double streams = plan->layers == PL_MEMORY_REVERSIBLE ? 2 * D : (2 * L + 1) * D;
-    double rows = LOSS_ROWS * floor(LOSS_FLOATS / m->vocabulary / LOSS_ROWS);
-    if (rows < LOSS_ROWS) rows = LOSS_ROWS;
-    if (rows > M) rows = M;
+    double text = loss_bytes(B * m->text, m->text_vocabulary, D);
+    double image = loss_bytes(B * (m->sequence - m->text), m->vocabulary - m->text_vocabulary, D);
+    double logits = text > image ? text : image;
     return (struct activations){
         .kept = a * M * (streams + (stored ? L * (attention + feed) : 0)),
-        .working = a * M * (4 * D + 4 * wide + (stored ? 0 : attention)) +
-                   (stored ? 0 : feed_bytes(D, M)),
-        .logits = 4 * rows * (m->vocabulary + 2 * D),
+        .working = a * M * (4 * D + 4 * wide + (stored ? 0 : attention)) + block,
+        .logits = logits, .passing = block + logits,
     };
 }
 
@@ -230,6 +238,8 @@ void pl_memory_estimate(struct pl_memory_use *use, const struct pl_memory_plan *
     use->term[PL_TERM_logits].device = act.logits;
     if (is_own) {
         use->term[PL_TERM_last_good].host = 4 * P + sum.states;
+        if (4 * P + sum.states > act.passing)
+            use->term[PL_TERM_saving].host = 4 * P + sum.states - act.passing;
         use->term[PL_TERM_program].host = PROGRAM;
     }
     if (plan->exchange) {

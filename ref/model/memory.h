@@ -29,7 +29,9 @@ struct pl_memory_model {
     double published_width; /* where the original's is another; 0: it is not */
     double heads, head_width; /* head_width 0: width / heads */
     double sets;              /* of layer weights; 0: one a layer */
+    /* the run's family alone */
     double sequences_at_once; /* in the workspace; 0: the whole micro-batch */
+    double text, text_vocabulary; /* of the sequence; what is left is for the picture */
 };
 
 /* The original's eighteen models, in its order, then this project's own configurations. */
@@ -113,8 +115,8 @@ void pl_memory_original(struct pl_memory_original *out, const struct pl_memory_p
     X(last_good, "this project's trainer: a copy of parameters and statistics to go back to when " \
                  "numbers turn bad") \
     X(exchange, "32-bit copies of gradients and of what comes back while peers average them") \
-    X(program, \
-      "the program, its libraries, tokenizer and pairs, as measured with the smallest model")
+    X(saving, "a checkpoint while it is written, beyond the blocks that are free by then") \
+    X(program, "the program, its libraries, tokenizer and pairs, as measured")
 
 enum pl_memory_term {
 #define PL_MEMBER(name, why) PL_TERM_##name,

@@ -37,9 +37,18 @@ void pl_memory_model_of(struct pl_memory_model *m, const struct pl_dalle_config 
     int sets = 0;
     for (int l = 0; l < c->L; l++) sets += pl_dalle_first_of_group(c, l) == l;
     *m = (struct pl_memory_model){
-        .family = PL_FAMILY_DALLE, .sequence = S, .width = c->D, .hidden = 4.0 * c->D,
-        .layers = c->L, .vocabulary = pl_dalle_rows(c), .heads = c->H, .head_width = c->d,
-        .sets = sets, .sequences_at_once = (int)((ROWS_ENOUGH + S - 1) / S),
+        .family = PL_FAMILY_DALLE,
+        .sequence = S,
+        .width = c->D,
+        .hidden = 4.0 * c->D,
+        .layers = c->L,
+        .vocabulary = pl_dalle_rows(c),
+        .heads = c->H,
+        .head_width = c->d,
+        .sets = sets,
+        .text = c->T,
+        .text_vocabulary = pl_dalle_text_rows(c),
+        .sequences_at_once = (int)((ROWS_ENOUGH + S - 1) / S),
     };
     snprintf(m->name, sizeof m->name, "%s", c->name);
 }
