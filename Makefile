@@ -19,13 +19,13 @@ VERSION  := $(shell sed -n 's/^\#define PL_VERSION "\(.*\)"/\1/p' ref/base.h)
 # Debian's packages: for the program; for its tests on top; for drawing the demo's data anew.
 PACKAGES = build-essential pkg-config libopenblas-dev libjansson-dev libbrotli-dev libssl-dev \
 	zlib1g-dev libzstd-dev libsnappy-dev libpng-dev libjpeg62-turbo-dev libwebp-dev libutf8proc-dev \
-	libprotobuf-c-dev protobuf-c-compiler libuv1-dev libzip-dev libyaml-dev
+	libprotobuf-c-dev protobuf-c-compiler libuv1-dev libmicrohttpd-dev libsqlite3-dev libzip-dev libyaml-dev
 TEST_PACKAGES = $(PACKAGES) libcmocka-dev clang libclang-rt-14-dev
 INTEROP_PACKAGES = python3 python3-venv python3-torch
 DATA_PACKAGES = $(PACKAGES) libfreetype-dev libharfbuzz-dev fonts-noto-color-emoji unicode-data
 
-PC_LIBS    = libuv libprotobuf-c jansson libbrotlienc libbrotlidec libssl libcrypto zlib libzstd libpng libjpeg libwebp libutf8proc libzip yaml-0.1
-PKG_FLAGS := $(shell pkg-config --cflags $(PC_LIBS) 2>/dev/null) -I$(BUILD)/gen
+PC_LIBS    = libmicrohttpd sqlite3 libuv libprotobuf-c jansson libbrotlienc libbrotlidec libssl libcrypto zlib libzstd libpng libjpeg libwebp libutf8proc libzip yaml-0.1
+PKG_FLAGS := $(shell pkg-config --cflags $(PC_LIBS) 2>/dev/null) -I$(BUILD)/gen -iquote .
 LIBS      := $(shell pkg-config --libs $(PC_LIBS) 2>/dev/null) -lsnappy -ldl -lpthread -lm
 
 REF_C     := $(wildcard ref/*.c ref/model/*.c)
@@ -39,7 +39,9 @@ FUZZ_C    := $(wildcard test/fuzz/*.c)
 # Messages: net/x/y.proto becomes build/gen/net/x/y.pb-c.{c,h}, included as "net/x/y.pb-c.h".
 PROTO     := $(wildcard net/*/*.proto)
 GEN_H     := $(patsubst %.proto,$(BUILD)/gen/%.pb-c.h,$(PROTO))
-GEN_C     := $(GEN_H:.h=.c)
+GEN_C     := $(GEN_H:.h=.c) $(BUILD)/gen/net/http/www.c
+# The page's files become an array in the program.
+WWW       := $(wildcard net/http/www/*.html net/http/www/*.css net/http/www/*.js)
 
 obj       = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 LIB_O     = $(call obj,$(REF_C) $(DATA_C) $(NET_C)) $(GEN_C:.c=.o)
@@ -58,6 +60,9 @@ $(BUILD)/obj/%.o: %.c
 $(BUILD)/gen/%.pb-c.c $(BUILD)/gen/%.pb-c.h: %.proto
 	@mkdir -p $(@D)
 	protoc-c --c_out=$(BUILD)/gen $<
+$(BUILD)/gen/net/http/www.c: net/http/www/embed.sh $(WWW)
+	@mkdir -p $(@D)
+	sh net/http/www/embed.sh $(WWW) > $@.new && mv $@.new $@
 $(GEN_C:.c=.o): | $(GEN_H)
 $(BUILD)/gen/%.o: $(BUILD)/gen/%.c
 	$(CC) $(filter-out -W%,$(ALLFLAGS)) $(PKG_FLAGS) -c -o $@ $<

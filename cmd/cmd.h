@@ -20,6 +20,7 @@ typedef int cmd_fn(int argc, char **argv); /* argv[0] is the subcommand's name *
     X(peer, "keep a swarm's door open: a peer that trains nothing") \
     X(dht, "read and write a swarm's records") \
     X(vqgan, "pictures to codes and back; train a small codec") \
+    X(dash, "the page of a run: loss, peers, leaderboard, and how to take part") \
     X(calc, "memory that training a model takes, term by term") \
     X(bench, "time a backend: components, training steps, drawing") \
     X(conform, "replay golden values and pair tests against a backend")

@@ -69,7 +69,7 @@ int pl_memory_check(const struct pl_memory_plan *plan, struct pl_err *err)
     return PL_OK;
 }
 
-/* --- what depends on the parameters alone ---------------------------------------------------- */
+/* --- what depends on the parameters alone ----------------------------------------------------------------- */
 
 struct totals {
     double elements, largest;
@@ -123,7 +123,7 @@ static struct totals add_up(const struct pl_memory_plan *plan)
     return sum;
 }
 
-/* --- activations ----------------------------------------------------------------------------- */
+/* --- activations ----------------------------------------------------------------- */
 
 struct activations {
     double kept, working, logits; /* bytes */
@@ -204,7 +204,7 @@ static struct activations own(const struct pl_memory_plan *plan)
     };
 }
 
-/* --- together -------------------------------------------------------------------------------- */
+/* --- together ----------------------------------------------------------------- */
 
 static double moved_s(const struct pl_memory_plan *plan, double weights, double gradients)
 {

@@ -1,0 +1,218 @@
+/* dash.c - `potluck dash`: a run's page, from the signed records of its DHT. [TTT 2.1] */
+#include "cmd.h"
+#include "swarm.h"
+#include "../net/http/dht_look.h"
+
+#include <getopt.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+static const char usage[] =
+    "usage: potluck dash --join MULTIADDR ... --run ID [OPTION ...]\n"
+    "\n"
+    "Serves the page of a run until interrupted: loss and peers over time, progress, leaderboard, "
+    "and\n"
+    "what there is to know about training together. Reads signed records alone, so it works for "
+    "swarms\n"
+    "of any implementation; writes nothing, and asks no outside service for anything.\n"
+    "\n"
+    "  --join MULTIADDR   a peer of the swarm; may be repeated. Without it: the page without a "
+    "run\n"
+    "  --run ID           the run's name, under which its peers report\n"
+    "  --target-batch N   samples a common step takes (default: 4096)\n"
+    "  --total-steps N    of the schedule, for the time that is left (default: not known)\n"
+    "  --port N           of the web server (default: 8000; 0: any free one)\n"
+    "  --address A        to listen on (default: 127.0.0.1, this machine alone)\n"
+    "  --database FILE    where history is kept (default: in memory, gone at the end)\n"
+    "  --export DIR       at the end, the page as files that need no server\n"
+    "  --every S          seconds between looks (default: 10)\n"
+    "  --json             lines of JSON\n";
+
+#define JOIN_MAX 64
+
+struct dash {
+    const char *join[JOIN_MAX];
+    size_t join_count;
+    const char *run, *address, *database, *export_to;
+    int64_t target_batch, total_steps, port;
+    double every_s;
+    int json;
+    struct swarm swarm;
+    struct dht_id metrics_key, progress_key;
+    struct http_server *server;
+    struct dashboard *dashboard;
+};
+
+static int parse(struct dash *o, int argc, char **argv)
+{
+    static const struct option options[] = {
+        { "join", required_argument, NULL, 'j' },
+        { "run", required_argument, NULL, 'r' },
+        { "target-batch", required_argument, NULL, 't' },
+        { "total-steps", required_argument, NULL, 's' },
+        { "port", required_argument, NULL, 'p' },
+        { "address", required_argument, NULL, 'a' },
+        { "database", required_argument, NULL, 'd' },
+        { "export", required_argument, NULL, 'x' },
+        { "every", required_argument, NULL, 'e' },
+        { "json", no_argument, NULL, 'J' },
+        { "help", no_argument, NULL, 'h' },
+        { 0 },
+    };
+    int c, rc = PL_OK;
+    while (!rc && (c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        switch (c) {
+        case 'j':
+            if (o->join_count == JOIN_MAX) return PL_EUSE;
+            o->join[o->join_count++] = optarg;
+            break;
+        case 'r': o->run = optarg; break;
+        case 't':
+            rc = cmd_integer(&o->target_batch, "dash", "--target-batch", optarg, 1, 1000000000);
+            break;
+        case 's':
+            rc = cmd_integer(&o->total_steps, "dash", "--total-steps", optarg, 1, INT64_MAX / 2);
+            break;
+        case 'p': rc = cmd_integer(&o->port, "dash", "--port", optarg, 0, 65535); break;
+        case 'a': o->address = optarg; break;
+        case 'd': o->database = optarg; break;
+        case 'x': o->export_to = optarg; break;
+        case 'e': rc = cmd_real(&o->every_s, "dash", "--every", optarg, 0.1, 3600); break;
+        case 'J': o->json = 1; break;
+        case 'h': fputs(usage, stdout); exit(0);
+        default: return PL_EUSE;
+        }
+    }
+    if (rc || optind != argc) return PL_EUSE;
+    if (o->join_count && !o->run) {
+        fputs("potluck dash: --run is missing: the name under which the swarm's peers report\n",
+              stderr);
+        return PL_EUSE;
+    }
+    if (!o->run) o->run = "none";
+    return PL_OK;
+}
+
+static int keys(struct dash *o, struct validators *v)
+{
+    char key[1100];
+    if (strlen(o->run) > 900 || validators_add_run(v, o->run)) return PL_EUSE;
+    snprintf(key, sizeof key, "%s_metrics", o->run);
+    dht_id_of_text(&o->metrics_key, key);
+    snprintf(key, sizeof key, "%s_progress", o->run);
+    dht_id_of_text(&o->progress_key, key);
+    return PL_OK;
+}
+
+/* --- one look at the swarm --------------------------------------------------------------------- */
+
+static int fetch(struct dash *o, struct dht_look *l, const struct dht_id *key,
+                 int (*take)(struct dht_look *, const struct dht_dictionary *))
+{
+    struct dht_result r;
+    int rc = swarm_get(&o->swarm, &r, key, 1);
+    if (!rc && r.type == DHT_FOUND_DICTIONARY) rc = take(l, &r.dictionary);
+    dht_result_clear(&r);
+    return rc == PL_ENOMEM ? rc : PL_OK; /* nobody has it: an empty list */
+}
+
+static int look(struct dash *o, struct pl_err *err)
+{
+    struct dht_look l = { 0 };
+    struct dht_status status;
+    struct dashboard_look at = { 0 };
+    int rc = fetch(o, &l, &o->progress_key, dht_look_progress);
+    if (!rc) rc = fetch(o, &l, &o->metrics_key, dht_look_metrics);
+    swarm_status(&o->swarm, &status);
+    at.time = swarm_time(&o->swarm);
+    at.metrics = l.metrics;
+    at.metrics_count = l.metrics_count;
+    at.progress = l.progress;
+    at.progress_count = l.progress_count;
+    if (!status.joined) at.problem = "The swarm's entry does not answer; trying again.";
+    else if (!l.metrics_count && !l.progress_count)
+        at.problem = "No peer of this run has reported lately.";
+    if (rc) pl_fail(err, rc, "%s", pl_status_name(rc));
+    else rc = dashboard_update(o->dashboard, &at, err);
+    dht_look_clear(&l);
+    return rc;
+}
+
+/* --- the command ------------------------------------------------------------------------------- */
+
+static void announce(const struct dash *o)
+{
+    const char *host = o->address ? o->address : "127.0.0.1";
+    int v6 = strchr(host, ':') != NULL, port = http_server_port(o->server);
+    if (o->json)
+        printf("{\"event\":\"serving\",\"url\":\"http://%s%s%s:%d/\"}\n", v6 ? "[" : "", host,
+               v6 ? "]" : "", port);
+    else printf("the page: http://%s%s%s:%d/\n", v6 ? "[" : "", host, v6 ? "]" : "", port);
+    fflush(stdout);
+}
+
+/* A watcher is a file descriptor; the usual limit of 1,024 is for programs with fewer friends. */
+static void more_descriptors(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit)) return;
+    if (limit.rlim_cur < 4096) limit.rlim_cur = limit.rlim_max < 4096 ? limit.rlim_max : 4096;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static int serve(struct dash *o, const sigset_t *ends, struct pl_err *err)
+{
+    struct timespec pause = { (time_t)o->every_s,
+                              (long)(1e9 * (o->every_s - (double)(time_t)o->every_s)) };
+    int rc = PL_OK;
+    for (;;) {
+        if (o->swarm.node) rc = look(o, err);
+        /* A full disk or a lost lock shall not end the page: say so, go on. */
+        if (rc) fprintf(stderr, "potluck dash: %s\n", err->text);
+        if (sigtimedwait(ends, NULL, &pause) > 0) break;
+    }
+    return o->export_to ? dashboard_export(o->dashboard, o->export_to, err) : PL_OK;
+}
+
+int cmd_dash(int argc, char **argv)
+{
+    struct dash o = { .port = 8000, .target_batch = 4096, .every_s = DASHBOARD_EVERY };
+    struct validators validators = { 0 };
+    struct pl_err err;
+    sigset_t ends;
+    int rc;
+    if (parse(&o, argc, argv)) {
+        fputs(usage, stderr);
+        return 2;
+    }
+    if (keys(&o, &validators)) {
+        fputs("potluck dash: --run: the name is too long\n", stderr);
+        return 2;
+    }
+    struct dashboard_options page = { .run = o.run, .target_batch = (double)o.target_batch,
+                                      .total_steps = o.total_steps, .database = o.database };
+    struct swarm_options swarm = { .cmd = "dash", .join = o.join, .join_count = o.join_count,
+                                   .validators = &validators };
+    more_descriptors();
+    sigemptyset(&ends); /* blocked before any thread begins: only sigtimedwait sees them */
+    sigaddset(&ends, SIGINT);
+    sigaddset(&ends, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &ends, NULL);
+    rc = http_server_open(&o.server, o.address, (int)o.port, &err);
+    if (!rc) rc = dashboard_open(&o.dashboard, o.server, &page, &err);
+    if (!rc && o.join_count) rc = swarm_open(&o.swarm, &swarm, &err);
+    if (!rc) {
+        announce(&o);
+        rc = serve(&o, &ends, &err);
+    }
+    if (rc) fprintf(stderr, "potluck dash: %s\n", err.text);
+    if (o.swarm.loop) swarm_close(&o.swarm);
+    http_server_close(o.server);
+    dashboard_close(o.dashboard);
+    return rc != 0;
+}

@@ -1,0 +1,175 @@
+/* feeds.c - see feeds.h. */
+#include "feeds.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+json_t *feed_real(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+
+double feed_rate(const struct feed_peer *p)
+{
+    return p->progress  ? p->progress->samples_per_second
+           : p->metrics ? p->metrics->samples_per_second
+                        : 0;
+}
+
+/* A peer's id as it is known elsewhere, or its key; for the eye the middle is left out. */
+static void names(char id[PEER_ID_TEXT_MAX], char name[20], const char *key,
+                  const struct peer_id *peer)
+{
+    size_t n;
+    if (peer && peer->length) peer_id_text(id, peer);
+    else snprintf(id, PEER_ID_TEXT_MAX, "%s", key);
+    n = strlen(id);
+    if (n <= 12) snprintf(name, 20, "%s", id);
+    else snprintf(name, 20, "%.4s\xe2\x80\xa6%s", id, id + n - 6);
+}
+
+json_t *feed_state_json(const struct feed_state *s)
+{
+    json_t *problem = s->problem ? json_string(s->problem) : json_null();
+    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:I, s:I, s:I, s:s}",
+                     "run", s->run, "problem", problem, "time", feed_real(s->time), "target",
+                     feed_real(s->target), "loss", feed_real(s->loss), "samples_per_second",
+                     feed_real(s->samples_per_second), "eta", feed_real(s->eta), "schedule_eta",
+                     feed_real(s->schedule_eta), "step", (json_int_t)s->step, "total_steps",
+                     s->total_steps ? json_integer(s->total_steps) : json_null(), "samples",
+                     (json_int_t)s->samples, "peers", (json_int_t)s->peers, "clients",
+                     (json_int_t)s->clients, "rows", (json_int_t)s->rows, "phase",
+                     s->averaging ? "averaging" : "accumulating");
+}
+
+json_t *feed_peers_json(const struct feed_peer *peers, size_t count)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; list && i < count; i++) {
+        const struct feed_peer *p = &peers[i];
+        const struct progress_record *g = p->progress;
+        const struct metrics_record *m = p->metrics;
+        char id[PEER_ID_TEXT_MAX], name[20];
+        json_t *o;
+        names(id, name, p->key, g ? &g->peer : NULL);
+        o = json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "name", name, "id", id,
+                      "key", p->key, "state",
+                      !g               ? "quiet"
+                      : g->client_mode ? "client"
+                                       : "reachable",
+                      "step",
+                      g   ? json_integer(g->epoch)
+                      : m ? json_integer(m->step)
+                          : json_null(),
+                      "samples_per_second", feed_real(feed_rate(p)), "samples",
+                      g ? json_integer(g->samples) : json_null(), "loss",
+                      m && m->mini_steps > 0 ? feed_real(m->loss / (double)m->mini_steps)
+                                             : json_null(),
+                      "seen", feed_real(p->seen));
+        if (json_array_append_new(list, o)) {
+            json_decref(list);
+            list = NULL;
+        }
+    }
+    return list;
+}
+
+json_t *feed_history_json(const struct history_point *points, size_t count)
+{
+    static const char *const columns[] = { "time", "step", "peers", "samples", "loss",
+                                           "samples_per_second" };
+    json_t *root = json_object();
+    for (size_t c = 0; root && c < PL_COUNT(columns); c++) {
+        json_t *list = json_array();
+        int bad = !list;
+        for (size_t i = 0; !bad && i < count; i++) {
+            const struct history_point *p = &points[i];
+            const double values[] = { p->time,          (double)p->step,
+                                      (double)p->peers, (double)p->samples,
+                                      p->loss,          p->samples_per_second };
+            bad = json_array_append_new(list, feed_real(values[c]));
+        }
+        if (bad || json_object_set(root, columns[c], list)) {
+            json_decref(root);
+            root = NULL;
+        }
+        json_decref(list);
+    }
+    return root;
+}
+
+json_t *feed_board_json(const struct history_account *accounts, size_t count)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; list && i < count; i++) {
+        const struct history_account *a = &accounts[i];
+        struct peer_id peer = { 0 };
+        char id[PEER_ID_TEXT_MAX], name[20];
+        json_t *o;
+        if (*a->peer) peer_id_from_text(&peer, a->peer, strlen(a->peer));
+        names(id, name, a->key, &peer);
+        o = json_pack("{s:i, s:s, s:s, s:s, s:I, s:I, s:o, s:o, s:o}", "rank", (int)i + 1, "name",
+                      name, "id", id, "key", a->key, "samples", (json_int_t)a->samples, "steps",
+                      (json_int_t)a->steps, "seconds", feed_real(a->seconds), "first",
+                      feed_real(a->first), "last", feed_real(a->last));
+        if (json_array_append_new(list, o)) {
+            json_decref(list);
+            list = NULL;
+        }
+    }
+    return list;
+}
+
+/* --- Prometheus ----------------------------------------------------------------------- */
+
+#define PROMETHEUS_MAX 8192 /* ten metrics, each with a line of help and a run's name */
+
+/* Appends; what does not fit is left out, and the caller sees *at at the end. */
+__attribute__((format(printf, 3, 4)))
+static void append(char *text, size_t *at, const char *format, ...)
+{
+    va_list args;
+    int n;
+    va_start(args, format);
+    n = vsnprintf(text + *at, PROMETHEUS_MAX - *at, format, args);
+    va_end(args);
+    *at = n < 0 || (size_t)n >= PROMETHEUS_MAX - *at ? PROMETHEUS_MAX - 1 : *at + (size_t)n;
+}
+
+/* A label's value: backslash, quote and line end are escaped. */
+static void label(char out[256], const char *value)
+{
+    size_t n = 0;
+    for (; *value && n < 250; value++) {
+        if (strchr("\\\"\n", *value)) out[n++] = '\\';
+        out[n++] = *value == '\n' ? 'n' : *value;
+    }
+    out[n] = 0;
+}
+
+char *feed_prometheus(const struct feed_state *s, size_t watchers)
+{
+    const struct { const char *name, *help; double value; } all[] = {
+        { "loss", "Training loss, mean over all mini-steps reported", s->loss },
+        { "peers", "Peers that reported within their record's lifetime", (double)s->peers },
+        { "clients", "Peers among them that cannot be called", (double)s->clients },
+        { "samples_per_second", "Throughput of all peers together", s->samples_per_second },
+        { "step", "Common optimizer steps", (double)s->step },
+        { "samples", "Samples accumulated towards the next step", (double)s->samples },
+        { "target_batch_size", "Samples that a step takes", s->target },
+        { "eta_seconds", "Until the target batch is there", s->eta },
+        { "watchers", "Pages that are open", (double)watchers },
+    };
+    char *text = malloc(PROMETHEUS_MAX), run[256];
+    size_t at = 0;
+    if (!text) return NULL;
+    label(run, s->run);
+    for (size_t i = 0; i < PL_COUNT(all); i++) {
+        append(text, &at, "# HELP potluck_%s %s\n# TYPE potluck_%s gauge\n", all[i].name,
+               all[i].help, all[i].name);
+        if (isfinite(all[i].value))
+            append(text, &at, "potluck_%s{run=\"%s\"} %.17g\n", all[i].name, run, all[i].value);
+        else append(text, &at, "potluck_%s{run=\"%s\"} NaN\n", all[i].name, run);
+    }
+    return text;
+}

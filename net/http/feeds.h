@@ -1,0 +1,38 @@
+/* feeds.h - what the page and other programs read: JSON and Prometheus texts of a run's state. */
+#ifndef PL_FEEDS_H
+#define PL_FEEDS_H
+
+#include "dashboard.h"
+
+#include <jansson.h>
+
+/* A peer as both of its records tell. */
+struct feed_peer {
+    const char *key;                        /* borrowed from the look */
+    const struct metrics_record *metrics;   /* NULL: has not reported a step yet, or not lately */
+    const struct progress_record *progress; /* NULL: has said nothing for a minute */
+    double seen;
+};
+double feed_rate(const struct feed_peer *p);
+
+/* The swarm at one moment. */
+struct feed_state {
+    const char *run, *problem;
+    double time, target, loss, samples_per_second, eta, schedule_eta; /* eta: s from now */
+    int64_t step, total_steps, samples, rows; /* rows: points written so far */
+    size_t peers, clients;
+    int averaging;
+};
+
+/* Each returns NULL without memory. */
+json_t *feed_state_json(const struct feed_state *s);
+json_t *feed_peers_json(const struct feed_peer *peers, size_t count);
+json_t *feed_history_json(const struct history_point *points, size_t count);
+json_t *feed_board_json(const struct history_account *accounts, size_t count);
+/* Frees with free(). */
+char *feed_prometheus(const struct feed_state *s, size_t watchers);
+
+/* Not a number and infinity are null: JSON has neither. */
+json_t *feed_real(double x);
+
+#endif

@@ -1,0 +1,282 @@
+/* history.c - see history.h. Statements are prepared once; every value goes in as a parameter. */
+#include "history.h"
+
+#include <math.h>
+#include <sqlite3.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define APPLICATION 0x706f746c /* "potl": in the file's header, so that others' files are known */
+#define VERSION 1
+
+enum statement { ADD, REPORT, POINTS, BOARD, SIZES, PRUNE_POINTS, PRUNE_KEYS, STATEMENTS };
+static const char *const sql[STATEMENTS] = {
+    [ADD] = "INSERT INTO point (time, step, peers, samples, loss, rate) VALUES (?,?,?,?,?,?)",
+    /* Of one step the larger report counts; `part` is what the present step has been counted for. */
+    [REPORT] =
+        "INSERT INTO account (key, peer, samples, steps, last_step, seconds, first, last, part, "
+        "part_s) VALUES (?1, ?2, ?5, 1, ?4, ?6, ?3, ?3, ?5, ?6) ON CONFLICT (key) DO UPDATE SET "
+        "peer = CASE WHEN ?2 = '' THEN peer ELSE ?2 END, "
+        "samples = samples + CASE WHEN ?4 > last_step THEN ?5 "
+        "WHEN ?4 = last_step AND ?5 > part THEN ?5 - part ELSE 0 END, "
+        "seconds = seconds + CASE WHEN ?4 > last_step THEN ?6 "
+        "WHEN ?4 = last_step AND ?5 > part THEN max(0, ?6 - part_s) ELSE 0 END, "
+        "steps = steps + (?4 > last_step), "
+        "part = CASE WHEN ?4 > last_step THEN ?5 WHEN ?4 = last_step THEN max(part, ?5) "
+        "ELSE part END, "
+        "part_s = CASE WHEN ?4 > last_step THEN ?6 WHEN ?4 = last_step THEN max(part_s, ?6) "
+        "ELSE part_s END, "
+        "last_step = max(last_step, ?4), last = max(last, ?3)",
+    [POINTS] =
+        "SELECT avg(time), max(step), avg(peers), max(samples), avg(loss), avg(rate) FROM point, "
+        "(SELECT min(time) AS t0, max(time) AS t1 FROM point) "
+        "GROUP BY min(?1 - 1, CAST((time - t0) * ?1 / max(t1 - t0, 1e-9) AS INTEGER)) "
+        "ORDER BY 1 LIMIT ?1",
+    [BOARD] = "SELECT key, peer, samples, steps, last_step, seconds, first, last FROM account "
+              "ORDER BY samples DESC, key LIMIT ?",
+    [SIZES] = "SELECT (SELECT count(*) FROM point), (SELECT count(*) FROM account)",
+    [PRUNE_POINTS] = "DELETE FROM point WHERE rowid <= (SELECT max(rowid) FROM point) - ?",
+    /* The least deserving first: few samples, long gone. */
+    [PRUNE_KEYS] =
+        "DELETE FROM account WHERE key IN (SELECT key FROM account ORDER BY samples DESC, "
+        "last DESC LIMIT -1 OFFSET ?)",
+};
+static const char schema[] =
+    "CREATE TABLE run (name TEXT NOT NULL);"
+    "CREATE TABLE point (time REAL NOT NULL, step INTEGER NOT NULL, peers INTEGER NOT NULL,"
+    " samples INTEGER NOT NULL, loss REAL, rate REAL);"
+    "CREATE TABLE account (key TEXT PRIMARY KEY, peer TEXT NOT NULL, samples INTEGER NOT NULL,"
+    " steps INTEGER NOT NULL, last_step INTEGER NOT NULL, seconds REAL NOT NULL, first REAL NOT "
+    "NULL,"
+    " last REAL NOT NULL, part INTEGER NOT NULL, part_s REAL NOT NULL) WITHOUT ROWID;"
+    "CREATE INDEX account_samples ON account (samples);";
+
+struct history {
+    sqlite3 *db;
+    sqlite3_stmt *statement[STATEMENTS];
+    char *name; /* of the file, for sentences */
+};
+
+static int trouble(const struct history *h, struct pl_err *err)
+{
+    int code = sqlite3_errcode(h->db);
+    int status = code == SQLITE_NOTADB || code == SQLITE_CORRUPT ? PL_EFORMAT
+                 : code == SQLITE_NOMEM                          ? PL_ENOMEM
+                                                                 : PL_EIO;
+    return pl_fail(err, status, "%s: %s", h->name, sqlite3_errmsg(h->db));
+}
+
+static int run(const struct history *h, const char *text, struct pl_err *err)
+{
+    return sqlite3_exec(h->db, text, NULL, NULL, NULL) == SQLITE_OK ? PL_OK : trouble(h, err);
+}
+
+/* One integer of a pragma; -1: it could not be asked. */
+static int64_t pragma(const struct history *h, const char *text)
+{
+    sqlite3_stmt *s;
+    int64_t value = -1;
+    if (sqlite3_prepare_v2(h->db, text, -1, &s, NULL) != SQLITE_OK) return -1;
+    if (sqlite3_step(s) == SQLITE_ROW) value = sqlite3_column_int64(s, 0);
+    sqlite3_finalize(s);
+    return value;
+}
+
+static int create(const struct history *h, const char *run_name, struct pl_err *err)
+{
+    char *text =
+        sqlite3_mprintf("BEGIN; %s INSERT INTO run VALUES (%Q); PRAGMA application_id = %d; "
+                        "PRAGMA user_version = %d; COMMIT;",
+                        schema, run_name, APPLICATION, VERSION);
+    int rc = text ? run(h, text, err) : pl_fail(err, PL_ENOMEM, "%s: out of memory", h->name);
+    sqlite3_free(text);
+    return rc;
+}
+
+static int same_run(const struct history *h, const char *run_name, struct pl_err *err)
+{
+    sqlite3_stmt *s;
+    const char *there;
+    int rc;
+    if (sqlite3_prepare_v2(h->db, "SELECT name FROM run", -1, &s, NULL) != SQLITE_OK)
+        return trouble(h, err);
+    there = sqlite3_step(s) == SQLITE_ROW ? (const char *)sqlite3_column_text(s, 0) : NULL;
+    rc = there && !strcmp(there, run_name)
+             ? PL_OK
+             : pl_fail(err, PL_EUSE, "%s: holds the history of run '%.60s', not of '%.60s'",
+                       h->name, there ? there : "", run_name);
+    sqlite3_finalize(s);
+    return rc;
+}
+
+/* A new file, ours, or a refusal. */
+static int prepare_file(const struct history *h, const char *run_name, struct pl_err *err)
+{
+    int64_t application = pragma(h, "PRAGMA application_id"),
+            version = pragma(h, "PRAGMA user_version");
+    int64_t tables = pragma(h, "SELECT count(*) FROM sqlite_schema");
+    if (application < 0 || tables < 0) return trouble(h, err);
+    if (!tables) return create(h, run_name, err);
+    if (application != APPLICATION)
+        return pl_fail(err, PL_EFORMAT, "%s: a database, but no history of a run", h->name);
+    if (version != VERSION)
+        return pl_fail(err, PL_EFORMAT, "%s: history of version %lld, expected %d", h->name,
+                       (long long)version, VERSION);
+    return same_run(h, run_name, err);
+}
+
+int history_open(struct history **out, const char *path, const char *run_name, struct pl_err *err)
+{
+    struct history *h = calloc(1, sizeof *h);
+    int rc = PL_OK;
+    *out = NULL;
+    if (!h || !(h->name = strdup(path ? path : "history"))) {
+        free(h);
+        return pl_fail(err, PL_ENOMEM, "history: out of memory");
+    }
+    if (sqlite3_open(path ? path : ":memory:", &h->db) != SQLITE_OK)
+        rc = h->db ? trouble(h, err) : pl_fail(err, PL_ENOMEM, "history: out of memory");
+    if (!rc) sqlite3_busy_timeout(h->db, 2000);
+    if (!rc) rc = prepare_file(h, run_name, err);
+    /* A lost point after a power cut is no loss; a page that waits for the disk is. */
+    if (!rc)
+        rc = run(
+            h, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA cache_size = -4000;",
+            err);
+    for (int i = 0; !rc && i < STATEMENTS; i++)
+        if (sqlite3_prepare_v2(h->db, sql[i], -1, &h->statement[i], NULL) != SQLITE_OK)
+            rc = trouble(h, err);
+    if (rc) history_close(h);
+    else *out = h;
+    return rc;
+}
+
+void history_close(struct history *h)
+{
+    if (!h) return;
+    for (int i = 0; i < STATEMENTS; i++) sqlite3_finalize(h->statement[i]);
+    sqlite3_close(h->db);
+    free(h->name);
+    free(h);
+}
+
+int history_begin(struct history *h, struct pl_err *err) { return run(h, "BEGIN", err); }
+
+int history_commit(struct history *h, struct pl_err *err)
+{
+    int rc = run(h, "COMMIT", err);
+    if (rc) run(h, "ROLLBACK", NULL);
+    return rc;
+}
+
+/* Runs a statement that returns no rows. */
+static int finish(struct history *h, enum statement which, struct pl_err *err)
+{
+    sqlite3_stmt *s = h->statement[which];
+    int rc = sqlite3_step(s) == SQLITE_DONE ? PL_OK : trouble(h, err);
+    sqlite3_reset(s);
+    return rc;
+}
+
+int history_add(struct history *h, const struct history_point *p, struct pl_err *err)
+{
+    sqlite3_stmt *s = h->statement[ADD];
+    sqlite3_bind_double(s, 1, p->time);
+    sqlite3_bind_int64(s, 2, p->step);
+    sqlite3_bind_int64(s, 3, p->peers);
+    sqlite3_bind_int64(s, 4, p->samples);
+    sqlite3_bind_double(s, 5, p->loss); /* SQLite stores NaN as NULL */
+    sqlite3_bind_double(s, 6, p->samples_per_second);
+    return finish(h, ADD, err);
+}
+
+int history_report(struct history *h, const char *key, const char *peer, double time, int64_t step,
+                   int64_t samples, double samples_per_second, struct pl_err *err)
+{
+    sqlite3_stmt *s = h->statement[REPORT];
+    double seconds = samples_per_second > 0 ? (double)samples / samples_per_second : 0;
+    sqlite3_bind_text(s, 1, key, -1, SQLITE_STATIC);
+    sqlite3_bind_text(s, 2, peer, -1, SQLITE_STATIC);
+    sqlite3_bind_double(s, 3, time);
+    sqlite3_bind_int64(s, 4, step);
+    sqlite3_bind_int64(s, 5, samples);
+    sqlite3_bind_double(s, 6, seconds);
+    return finish(h, REPORT, err);
+}
+
+int history_prune(struct history *h, struct pl_err *err)
+{
+    int rc;
+    sqlite3_bind_int64(h->statement[PRUNE_POINTS], 1, HISTORY_POINTS_MAX);
+    sqlite3_bind_int64(h->statement[PRUNE_KEYS], 1, HISTORY_KEYS_MAX);
+    rc = finish(h, PRUNE_POINTS, err);
+    return rc ? rc : finish(h, PRUNE_KEYS, err);
+}
+
+static double real_or_nan(sqlite3_stmt *s, int column)
+{
+    return sqlite3_column_type(s, column) == SQLITE_NULL ? (double)NAN
+                                                         : sqlite3_column_double(s, column);
+}
+
+int history_points(struct history *h, struct history_point *out, size_t room, size_t *count,
+                   struct pl_err *err)
+{
+    sqlite3_stmt *s = h->statement[POINTS];
+    int step = SQLITE_DONE, rc = PL_OK;
+    *count = 0;
+    sqlite3_bind_int64(s, 1, (sqlite3_int64)room);
+    while (*count < room && (step = sqlite3_step(s)) == SQLITE_ROW)
+        out[(*count)++] = (struct history_point){
+            .time = sqlite3_column_double(s, 0),
+            .step = sqlite3_column_int64(s, 1),
+            .peers = (int64_t)(sqlite3_column_double(s, 2) + 0.5),
+            .samples = sqlite3_column_int64(s, 3),
+            .loss = real_or_nan(s, 4),
+            .samples_per_second = real_or_nan(s, 5),
+        };
+    if (step != SQLITE_DONE && step != SQLITE_ROW) rc = trouble(h, err);
+    sqlite3_reset(s);
+    return rc;
+}
+
+static void text(char out[HISTORY_KEY_MAX + 1], sqlite3_stmt *s, int column)
+{
+    const char *t = (const char *)sqlite3_column_text(s, column);
+    size_t n = t ? strnlen(t, HISTORY_KEY_MAX) : 0;
+    if (n) memcpy(out, t, n);
+    out[n] = 0;
+}
+
+int history_board(struct history *h, struct history_account *out, size_t room, size_t *count,
+                  struct pl_err *err)
+{
+    sqlite3_stmt *s = h->statement[BOARD];
+    int step = SQLITE_DONE, rc = PL_OK;
+    *count = 0;
+    sqlite3_bind_int64(s, 1, (sqlite3_int64)room);
+    while (*count < room && (step = sqlite3_step(s)) == SQLITE_ROW) {
+        struct history_account *a = &out[(*count)++];
+        text(a->key, s, 0);
+        text(a->peer, s, 1);
+        a->samples = sqlite3_column_int64(s, 2);
+        a->steps = sqlite3_column_int64(s, 3);
+        a->last_step = sqlite3_column_int64(s, 4);
+        a->seconds = sqlite3_column_double(s, 5);
+        a->first = sqlite3_column_double(s, 6);
+        a->last = sqlite3_column_double(s, 7);
+    }
+    if (step != SQLITE_DONE && step != SQLITE_ROW) rc = trouble(h, err);
+    sqlite3_reset(s);
+    return rc;
+}
+
+int history_sizes(struct history *h, int64_t *points, int64_t *keys, struct pl_err *err)
+{
+    sqlite3_stmt *s = h->statement[SIZES];
+    int rc = sqlite3_step(s) == SQLITE_ROW ? PL_OK : trouble(h, err);
+    *points = rc ? 0 : sqlite3_column_int64(s, 0);
+    *keys = rc ? 0 : sqlite3_column_int64(s, 1);
+    sqlite3_reset(s);
+    return rc;
+}

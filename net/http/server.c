@@ -1,0 +1,352 @@
+/* server.c - see server.h. A published answer is one MHD_Response, shared by all who ask for it; MHD
+ * counts its users. A watcher is a connection that is suspended until there is a newer event. */
+#include "server.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <microhttpd.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct event {
+    size_t users, n;
+    unsigned long number;
+    char text[];
+};
+
+struct watcher {
+    struct http_server *server;
+    struct MHD_Connection *connection;
+    struct event *event; /* being sent; NULL: nothing */
+    size_t at;
+    unsigned long seen;  /* number of the last one begun */
+    int asleep;
+    struct watcher *next, **link;
+};
+
+struct http_server {
+    struct MHD_Daemon *daemon;
+    pthread_mutex_t lock; /* of everything below */
+    struct { char path[HTTP_PATH_MAX]; struct MHD_Response *answer; } paths[HTTP_PATHS_MAX];
+    size_t count;
+    char events[HTTP_PATH_MAX];
+    struct event *latest;
+    struct watcher *watchers;
+    size_t watching;
+    int closing;
+    struct MHD_Response *missing, *method, *busy;
+};
+
+/* --- answers ----------------------------------------------------------------------- */
+
+static int add_headers(struct MHD_Response *r, const char *type)
+{
+    static const char *const headers[][2] = {
+        { "Content-Security-Policy",
+          "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+          "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'" },
+        { "X-Content-Type-Options", "nosniff" },
+        { "X-Frame-Options", "DENY" },
+        { "Referrer-Policy", "no-referrer" },
+        { "Cross-Origin-Opener-Policy", "same-origin" },
+        { "Cross-Origin-Resource-Policy", "same-origin" },
+        { "Permissions-Policy", "camera=(), geolocation=(), microphone=()" },
+        { "Cache-Control", "no-cache" },
+    };
+    for (size_t i = 0; i < PL_COUNT(headers); i++)
+        if (MHD_add_response_header(r, headers[i][0], headers[i][1]) != MHD_YES) return PL_ENOMEM;
+    return MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type) == MHD_YES ? PL_OK
+                                                                                     : PL_ENOMEM;
+}
+
+static struct MHD_Response *answer(const char *type, const void *data, size_t n)
+{
+    /* MHD copies; its prototype takes a pointer to what it will not change. */
+    struct MHD_Response *r =
+        MHD_create_response_from_buffer(n, (void *)(uintptr_t)data, MHD_RESPMEM_MUST_COPY);
+    if (r && add_headers(r, type)) {
+        MHD_destroy_response(r);
+        return NULL;
+    }
+    return r;
+}
+
+static struct MHD_Response *sentence(const char *text)
+{
+    return answer("text/plain; charset=utf-8", text, strlen(text));
+}
+
+/* --- watchers ----------------------------------------------------------------------- */
+
+static void drop(struct event *e)
+{
+    if (e && --e->users == 0) free(e);
+}
+
+/* MHD asks for bytes on its own thread. */
+static ssize_t read_events(void *context, uint64_t position, char *to, size_t room)
+{
+    struct watcher *w = context;
+    struct http_server *s = w->server;
+    ssize_t n = 0;
+    (void)position;
+    pthread_mutex_lock(&s->lock);
+    if (s->closing) n = MHD_CONTENT_READER_END_OF_STREAM;
+    else {
+        if (!w->event && s->latest && s->latest->number != w->seen) {
+            w->event = s->latest;
+            w->event->users++;
+            w->seen = w->event->number;
+            w->at = 0;
+        }
+        if (w->event) {
+            size_t left = w->event->n - w->at;
+            n = (ssize_t)(left < room ? left : room);
+            memcpy(to, w->event->text + w->at, (size_t)n);
+            w->at += (size_t)n;
+            if (w->at == w->event->n) {
+                drop(w->event);
+                w->event = NULL;
+            }
+        } else {
+            w->asleep = 1;
+            MHD_suspend_connection(w->connection);
+        }
+    }
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
+static void watcher_free(void *context)
+{
+    struct watcher *w = context;
+    struct http_server *s = w->server;
+    pthread_mutex_lock(&s->lock);
+    if ((*w->link = w->next)) w->next->link = w->link;
+    s->watching--;
+    drop(w->event);
+    pthread_mutex_unlock(&s->lock);
+    free(w);
+}
+
+/* Called with the lock held. */
+static void wake_all(struct http_server *s)
+{
+    for (struct watcher *w = s->watchers; w; w = w->next)
+        if (w->asleep) {
+            w->asleep = 0;
+            MHD_resume_connection(w->connection);
+        }
+}
+
+static enum MHD_Result watch(struct http_server *s, struct MHD_Connection *connection)
+{
+    struct watcher *w;
+    struct MHD_Response *r;
+    enum MHD_Result queued;
+    int full;
+    pthread_mutex_lock(&s->lock);
+    full = s->watching >= HTTP_WATCHERS_MAX || s->closing;
+    if (!full) s->watching++;
+    pthread_mutex_unlock(&s->lock);
+    if (full) return MHD_queue_response(connection, MHD_HTTP_SERVICE_UNAVAILABLE, s->busy);
+    if (!(w = calloc(1, sizeof *w))) {
+        pthread_mutex_lock(&s->lock);
+        s->watching--;
+        pthread_mutex_unlock(&s->lock);
+        return MHD_NO;
+    }
+    w->server = s;
+    w->connection = connection;
+    pthread_mutex_lock(&s->lock);
+    w->link = &s->watchers;
+    if ((w->next = s->watchers)) w->next->link = &w->next;
+    s->watchers = w;
+    pthread_mutex_unlock(&s->lock);
+    r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 4096, read_events, w, watcher_free);
+    if (!r) {
+        watcher_free(w);
+        return MHD_NO;
+    }
+    queued = add_headers(r, "text/event-stream") ? MHD_NO
+                                                 : MHD_queue_response(connection, MHD_HTTP_OK, r);
+    MHD_destroy_response(r);
+    return queued;
+}
+
+/* --- requests ----------------------------------------------------------------------- */
+
+static enum MHD_Result on_request(void *context, struct MHD_Connection *connection, const char *url,
+                                  const char *method, const char *version, const char *upload,
+                                  size_t *upload_size, void **state)
+{
+    static int begun;
+    struct http_server *s = context;
+    enum MHD_Result queued;
+    struct MHD_Response *r = NULL;
+    (void)version;
+    (void)upload;
+    if (*state != &begun) { /* headers alone are here */
+        *state = &begun;
+        return MHD_YES;
+    }
+    if (*upload_size) { /* nobody has anything to send */
+        *upload_size = 0;
+        return MHD_YES;
+    }
+    if (strcmp(method, "GET") && strcmp(method, "HEAD"))
+        return MHD_queue_response(connection, MHD_HTTP_METHOD_NOT_ALLOWED, s->method);
+    if (*s->events && !strcmp(url, s->events) && !strcmp(method, "GET"))
+        return watch(s, connection);
+    pthread_mutex_lock(&s->lock);
+    for (size_t i = 0; i < s->count && !r; i++)
+        if (!strcmp(url, s->paths[i].path)) r = s->paths[i].answer;
+    queued =
+        MHD_queue_response(connection, r ? MHD_HTTP_OK : MHD_HTTP_NOT_FOUND, r ? r : s->missing);
+    pthread_mutex_unlock(&s->lock);
+    return queued;
+}
+
+static int address_of(struct sockaddr_storage *to, const char *address, int port,
+                      struct pl_err *err)
+{
+    struct sockaddr_in *four = (struct sockaddr_in *)to;
+    struct sockaddr_in6 *six = (struct sockaddr_in6 *)to;
+    memset(to, 0, sizeof *to);
+    if (inet_pton(AF_INET, address, &four->sin_addr) == 1) {
+        four->sin_family = AF_INET;
+        four->sin_port = htons((uint16_t)port);
+        return PL_OK;
+    }
+    if (inet_pton(AF_INET6, address, &six->sin6_addr) == 1) {
+        six->sin6_family = AF_INET6;
+        six->sin6_port = htons((uint16_t)port);
+        return PL_OK;
+    }
+    return pl_fail(err, PL_EUSE, "'%.60s' is neither an IPv4 nor an IPv6 address", address);
+}
+
+int http_server_open(struct http_server **out, const char *address, int port, struct pl_err *err)
+{
+    struct http_server *s;
+    struct sockaddr_storage where;
+    unsigned flags = MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME;
+    int rc;
+    *out = NULL;
+    if (!address) address = "127.0.0.1";
+    if ((rc = address_of(&where, address, port, err))) return rc;
+    if (where.ss_family == AF_INET6) flags |= MHD_USE_IPv6;
+    if (!(s = calloc(1, sizeof *s))) return pl_fail(err, PL_ENOMEM, "web server: out of memory");
+    pthread_mutex_init(&s->lock, NULL);
+    s->missing = sentence("There is nothing here.\n");
+    s->method = sentence("This server only answers GET and HEAD.\n");
+    s->busy = sentence("Too many watch already.\n");
+    if (!s->missing || !s->method || !s->busy) {
+        http_server_close(s);
+        return pl_fail(err, PL_ENOMEM, "web server: out of memory");
+    }
+    errno = 0;
+    s->daemon = MHD_start_daemon(
+        flags, (uint16_t)port, NULL, NULL, on_request, s, MHD_OPTION_SOCK_ADDR,
+        (struct sockaddr *)&where, MHD_OPTION_CONNECTION_LIMIT, (unsigned)HTTP_CONNECTIONS_MAX,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_CONNECTION_BYTES,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)HTTP_IDLE_S, MHD_OPTION_END);
+    if (!s->daemon) {
+        rc = pl_fail(err, PL_EIO, "web server: cannot listen on %s port %d: %s", address, port,
+                     errno ? strerror(errno) : "refused");
+        http_server_close(s);
+        return rc;
+    }
+    *out = s;
+    return PL_OK;
+}
+
+void http_server_close(struct http_server *s)
+{
+    if (!s) return;
+    if (s->daemon) { /* suspended connections would keep MHD waiting */
+        pthread_mutex_lock(&s->lock);
+        s->closing = 1;
+        wake_all(s);
+        pthread_mutex_unlock(&s->lock);
+        MHD_stop_daemon(s->daemon);
+    }
+    for (size_t i = 0; i < s->count; i++) MHD_destroy_response(s->paths[i].answer);
+    if (s->missing) MHD_destroy_response(s->missing);
+    if (s->method) MHD_destroy_response(s->method);
+    if (s->busy) MHD_destroy_response(s->busy);
+    drop(s->latest);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+int http_server_port(const struct http_server *s)
+{
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(s->daemon, MHD_DAEMON_INFO_BIND_PORT);
+    return info ? info->port : 0;
+}
+
+int http_server_put(struct http_server *s, const char *path, const char *type, const void *data,
+                    size_t n)
+{
+    struct MHD_Response *r = answer(type, data, n), *old = NULL;
+    size_t i = 0;
+    int rc = PL_OK;
+    if (!r) return PL_ENOMEM;
+    pthread_mutex_lock(&s->lock);
+    while (i < s->count && strcmp(s->paths[i].path, path)) i++;
+    if (i == HTTP_PATHS_MAX || strlen(path) >= HTTP_PATH_MAX) {
+        rc = PL_ELIMIT;
+        old = r;
+    } else {
+        if (i == s->count) {
+            s->count++;
+            strcpy(s->paths[i].path, path);
+            s->paths[i].answer = NULL;
+        }
+        old = s->paths[i].answer;
+        s->paths[i].answer = r;
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (old) MHD_destroy_response(old); /* lives on while somebody still reads it */
+    return rc;
+}
+
+int http_server_events(struct http_server *s, const char *path)
+{
+    if (strlen(path) >= sizeof s->events) return PL_ELIMIT;
+    strcpy(s->events, path);
+    return PL_OK;
+}
+
+int http_server_push(struct http_server *s, const char *event, const char *data, size_t n)
+{
+    static const char form[] = "event: %s\ndata: ";
+    size_t room = sizeof form + strlen(event) + n + 2;
+    struct event *e = malloc(sizeof *e + room);
+    int head;
+    if (!e) return PL_ENOMEM;
+    head = snprintf(e->text, room, form, event);
+    memcpy(e->text + head, data, n);
+    memcpy(e->text + head + n, "\n\n", 2);
+    e->n = (size_t)head + n + 2;
+    e->users = 1;
+    pthread_mutex_lock(&s->lock);
+    e->number = s->latest ? s->latest->number + 1 : 1;
+    drop(s->latest);
+    s->latest = e;
+    wake_all(s);
+    pthread_mutex_unlock(&s->lock);
+    return PL_OK;
+}
+
+size_t http_server_watchers(struct http_server *s)
+{
+    size_t n;
+    pthread_mutex_lock(&s->lock);
+    n = s->watching;
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}

@@ -1,0 +1,88 @@
+/* charts.js - drawings as SVG elements: a line chart with two scales, and bars. Text is always set as
+ * text, never as markup: names come from peers. */
+"use strict";
+const potluckCharts = (function () {
+
+const NS = "http://www.w3.org/2000/svg";
+
+function element(name, attributes, text) {
+    const e = document.createElementNS(NS, name);
+    for (const k in attributes) e.setAttribute(k, attributes[k]);
+    if (text !== undefined) e.textContent = text;
+    return e;
+}
+
+function canvas(box, width, height, title) {
+    const svg = element("svg", { viewBox: "0 0 " + width + " " + height, "aria-hidden": "true" });
+    box.replaceChildren(svg);
+    if (title) box.setAttribute("aria-label", title);
+    return svg;
+}
+
+/* Steps of 1, 2 or 5 times a power of ten, about `about` of them. */
+function ticks(min, max, about) {
+    const span = max - min || 1, power = Math.pow(10, Math.floor(Math.log10(span / about)));
+    const step = [1, 2, 5, 10].map((k) => k * power).find((s) => span / s <= about) || 10 * power;
+    const list = [];
+    for (let x = Math.ceil(min / step) * step; x <= max + step / 1e6; x += step) list.push(+x.toPrecision(12));
+    return list;
+}
+
+function extent(values) {
+    let min = Infinity, max = -Infinity;
+    for (const v of values) if (Number.isFinite(v)) { min = Math.min(min, v); max = Math.max(max, v); }
+    return min > max ? [0, 1] : min === max ? [min - (Math.abs(min) || 1) / 2, max + (Math.abs(max) || 1) / 2] : [min, max];
+}
+
+function timeLabel(t, span) {
+    const d = new Date(t * 1000), two = (n) => String(n).padStart(2, "0");
+    if (span > 2 * 86400) return d.getFullYear() + "-" + two(d.getMonth() + 1) + "-" + two(d.getDate());
+    return two(d.getHours()) + ":" + two(d.getMinutes()) + (span < 600 ? ":" + two(d.getSeconds()) : "");
+}
+
+/* series: [{name, values, zero}] of one or two; times in seconds since 1970. */
+function lines(box, times, series, options) {
+    const W = 900, H = (options && options.height) || 260, left = 56, right = series.length > 1 ? 56 : 16;
+    const top = 24, bottom = 26, svg = canvas(box, W, H, options && options.title);
+    const [t0, t1] = extent(times), X = (t) => left + (t - t0) / (t1 - t0) * (W - left - right);
+    for (const t of ticks(t0, t1, 6)) {
+        svg.append(element("line", { x1: X(t), x2: X(t), y1: top, y2: H - bottom, class: "axis" }));
+        svg.append(element("text", { x: X(t), y: H - 8, "text-anchor": "middle" }, timeLabel(t, t1 - t0)));
+    }
+    series.forEach((s, k) => {
+        let [min, max] = extent(s.values);
+        if (s.zero) min = 0;
+        if (s.zero && max <= 0) max = 1;
+        const Y = (v) => H - bottom - (v - min) / (max - min) * (H - bottom - top);
+        for (const v of ticks(min, max, 4))
+            svg.append(element("text", { x: k ? W - right + 6 : left - 6, y: Y(v) + 4, class: "label-" + k,
+                                         "text-anchor": k ? "start" : "end" }, String(v)));
+        let d = "", pen = false;
+        s.values.forEach((v, i) => {
+            if (!Number.isFinite(v)) { pen = false; return; }
+            d += (pen ? "L" : "M") + X(times[i]).toFixed(1) + " " + Y(v).toFixed(1);
+            pen = true;
+        });
+        svg.append(element("path", { d: d, class: k ? "two-line" : "one" }));
+        svg.append(element("text", { x: k ? W - right : left, y: 14, class: "label-" + k,
+                                     "text-anchor": k ? "end" : "start" }, s.name));
+    });
+}
+
+/* rows: [{name, parts: [number], text}] on one scale from 0. */
+function bars(box, rows, max, title) {
+    const W = 900, each = 46, H = rows.length * each + 6, svg = canvas(box, W, H, title);
+    rows.forEach((row, i) => {
+        let x = 0;
+        svg.append(element("text", { x: 0, y: i * each + 16, class: "ink" }, row.name + ": " + row.text));
+        row.parts.forEach((part, k) => {
+            const w = max > 0 ? part / max * W : 0;
+            svg.append(element("rect", { x: x.toFixed(1), y: i * each + 22, width: Math.max(0, w).toFixed(1),
+                                         height: 16, class: "fill-" + k }));
+            x += w;
+        });
+    });
+}
+
+return { element: element, canvas: canvas, lines: lines, bars: bars };
+})();
