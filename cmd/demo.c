@@ -259,7 +259,7 @@ static int open_all(struct demo *d, struct pl_err *err)
                           (const char *const *)d->data.without, d->data.withouts,
                           config.F * config.F, err);
     if (!rc)
-        rc = painter_open(&d->painter, &d->be, NULL, path,
+        rc = painter_open(&d->painter, &d->be, NULL, NULL, path,
                           train_data_demo(codec, sizeof codec, "codec.safetensors"), err);
     if (!rc) rc = pl_dalle_open(&d->painter.model, &config, &d->be, 1, err);
     return rc;

@@ -4,6 +4,7 @@
 #include "../data/checkpoint.h"
 #include "../data/dalle_config.h"
 #include "../data/vqgan_file.h"
+#include "../data/weights.h"
 
 #include <errno.h>
 #include <math.h>
@@ -30,7 +31,7 @@ static int find_model(char **file, const char *path, struct pl_err *err)
 }
 
 int painter_load_model(struct pl_dalle **model, const struct pl_backend *be, const char *path,
-                       struct pl_err *err)
+                       const char *name, struct pl_err *err)
 {
     struct pl_dalle_config config;
     struct st_file *f = NULL;
@@ -38,9 +39,10 @@ int painter_load_model(struct pl_dalle **model, const struct pl_backend *be, con
     char *file;
     int rc = find_model(&file, path, err);
     *model = NULL;
-    if (!rc) rc = st_open(&f, file, err);
-    if (!rc && !(json = pl_checkpoint_json(f, "config", err))) rc = PL_EFORMAT;
-    if (!rc) rc = pl_dalle_config_from_json(&config, json, 0, file, err);
+    if (!rc) rc = pl_weights_open(&f, file, err);
+    if (!rc && !st_meta(f, "config")) rc = pl_dalle_config_find(&config, name ? name : "run", err);
+    else if (!rc && !(json = pl_checkpoint_json(f, "config", err))) rc = PL_EFORMAT;
+    else if (!rc) rc = pl_dalle_config_from_json(&config, json, 0, file, err);
     st_close(f);
     json_decref(json);
     if (!rc) rc = pl_dalle_open(model, &config, be, 0, err);
@@ -54,11 +56,11 @@ int painter_load_model(struct pl_dalle **model, const struct pl_backend *be, con
 }
 
 int painter_open(struct painter *p, const struct pl_backend *be, const char *model,
-                 const char *tokenizer, const char *codec, struct pl_err *err)
+                 const char *config, const char *tokenizer, const char *codec, struct pl_err *err)
 {
     int rc = PL_OK;
     memset(p, 0, sizeof *p);
-    if (model) rc = painter_load_model(&p->model, be, model, err);
+    if (model) rc = painter_load_model(&p->model, be, model, config, err);
     if (!rc && tokenizer) rc = unigram_open(&p->tokenizer, tokenizer, err);
     if (!rc && codec) {
         rc = pl_vqgan_open(&p->codec, codec, be, 0, err);

@@ -4,6 +4,7 @@
 #include "progress.h"
 #include "train_log.h"
 #include "../data/checkpoint.h"
+#include "../data/weights.h"
 #include "../data/dalle_config.h"
 #include "../ref/model/dalle_names.h"
 
@@ -77,7 +78,7 @@ int train_job_load(struct pl_dalle *model, struct pl_trainer *t, struct train_so
 {
     struct st_file *f;
     json_t *training = NULL;
-    int rc = st_open(&f, path, err);
+    int rc = pl_weights_open(&f, path, err);
     if (rc) return rc;
     rc = pl_checkpoint_load_params(&model->params, f, pl_dalle_find_param, err);
     if (!rc && t) rc = pl_checkpoint_load_optimizer(&model->params, t->optimizer, f, err);

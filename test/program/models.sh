@@ -1,0 +1,35 @@
+# models.sh - checkpoints change their kind of file, tokenizers read lines, pictures are drawn from either.
+. test/program/lib.inc
+vocab=test/golden/tokenizer/bpe_simple_vocab_16e6.txt.gz
+
+check "trains" "$POTLUCK" train --config test/program/tiny.json --limit 64 --steps 1 --target-batch 16 --quiet --out "$work/m"
+model=$(ls "$work"/m/checkpoint-*.safetensors)
+check "to PyTorch's zip" "$POTLUCK" convert "$model" "$work/m.pt"
+check "and back" "$POTLUCK" convert "$work/m.pt" "$work/back.safetensors"
+"$POTLUCK" show --json "$model" >"$work/a"
+"$POTLUCK" show --json "$work/back.safetensors" >"$work/b"
+check "the same tensors" cmp "$work/a" "$work/b"
+check "shows a PyTorch stream" "$POTLUCK" show test/golden/vqgan/container_mixed_legacy.pt
+check "shows TorchScript" "$POTLUCK" show test/golden/clip/clip_container_torchscript.pt
+refuses 2 "should end in" "$POTLUCK" convert "$model" "$work/m.xyz"
+refuses 2 "same file" "$POTLUCK" convert "$model" "$model"
+head -c 30000 "$work/m.pt" >"$work/cut.pt"
+refuses 1 "cut.pt" "$POTLUCK" show "$work/cut.pt"
+
+# The same pictures from either file.
+draw() { "$POTLUCK" generate --n 3 --seed 7 --quiet "red apple" "$@"; }
+check "draws" draw --model "$work/m" --out "$work/p"
+check "draws from a zip" draw --model "$work/m.pt" --out "$work/q"
+check "the same pictures" cmp "$work/p/sheet.png" "$work/q/sheet.png"
+check "says that all are kept" sh -c "'$POTLUCK' generate --model '$work/m' --out '$work/r' --n 3 --keep 1 x | grep -q 'all are kept'"
+check "and keeps them" test "$(ls "$work"/r/0*.png | wc -l)" -eq 3
+refuses 1 "bpe_simple_vocab" draw --model "$work/m" --out "$work/s" --clip test/golden/clip/clip_tiny.weights.safetensors
+refuses 1 "600" draw --model "$work/m" --out "$work/s" --clip test/golden/clip/clip_tiny.weights.safetensors --clip-vocab $vocab
+
+words() { echo "A photo of a CAT" | "$POTLUCK" tokenize --model "$@"; }
+check "CLIP's ids" test "$(words $vocab)" = "320 1125 539 320 2368"
+check "CLIP's row" test "$(words $vocab --row 8)" = "49406 320 1125 539 320 2368 49407 0"
+check "and back" test "$(words $vocab | "$POTLUCK" tokenize --model $vocab --decode)" = "a photo of a cat "
+check "GPT-2's ids and back" test "$(words test/golden/tokenizer/gpt2_bpe | "$POTLUCK" tokenize --model test/golden/tokenizer/gpt2_bpe --decode)" = "A photo of a CAT"
+refuses 1 "is not below" sh -c "echo 99999999 | '$POTLUCK' tokenize --model $vocab --decode"
+finish
