@@ -36,7 +36,7 @@ static void trouble(struct loop_state *t, const char *text)
 
 static int stopped(const struct loop_state *t, double began)
 {
-    return (t->o->interrupted && *t->o->interrupted) || t->epoch >= t->o->epochs ||
+    return (t->o->interrupted && t->o->interrupted(t->o->context)) || t->epoch >= t->o->epochs ||
            (t->o->seconds > 0 && pl_seconds() - began > t->o->seconds);
 }
 

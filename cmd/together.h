@@ -46,7 +46,7 @@ struct together_options {
     double seconds;                    /* stop after so long; 0: no limit */
     int client_mode, load;             /* load: begin with a peer's state if there is one */
     const struct rsa_key *key;
-    volatile int *interrupted;         /* may be NULL */
+    int (*interrupted)(void *context); /* 1: stop soon; may be NULL */
     void (*tell)(void *context, const struct together_event *e);
     void *context;
 };

@@ -3,6 +3,7 @@
 #include "compute.h"
 #include "train_data.h"
 #include "train_job.h"
+#include "train_swarm.h"
 #include "../data/dalle_config.h"
 
 #include <limits.h>
@@ -35,10 +36,26 @@ static const char usage[] =
     "  --quiet          no progress\n"
     COMPUTE_USAGE
     "\n"
+    "Together with others, who give the same --run, --config, --steps and --target-batch:\n"
+    "  --run ID         the swarm's name; the target batch is then everybody's together\n"
+    "  --join MULTIADDR a peer of the swarm; may be repeated. Without it this is the first one\n"
+    "  --listen MULTIADDR   default /ip4/0.0.0.0/tcp/0, any free port\n"
+    "  --identity FILE  our key (default: a new one)\n"
+    "  --client-mode    only call others; for peers that cannot be called\n"
+    "  --matchmaking-time S    how long peers may take to find each other (default: 15)\n"
+    "  --averaging-timeout S   then the own gradient has to do (default: 180)\n"
+    "  --allreduce-timeout S   for the exchange alone (default: 60)\n"
+    "  --average-state-every N steps between rounds that average the parameters (default: 1)\n"
+    "  --compression C  run, none, float16, uniform8 (default: run)\n"
+    "  --slow S         let each batch take at least so long\n"
+    "  --epochs N       the same as --steps\n"
+    "  --json           lines of JSON on standard output\n"
+    "\n"
     "Ctrl-C saves and stops. What comes next: potluck generate --model DIR \"a caption\"\n";
 
 enum { O_DATA = 1, O_WITHOUT, O_LIMIT, O_TOKENIZER, O_CONFIG, O_OUT, O_STEPS, O_TARGET, O_BATCH,
-       O_OPTIMIZER, O_LR, O_WARMUP, O_ACTIVATIONS, O_SEED, O_SAVE, O_KEEP, O_RESUME, O_QUIET };
+       O_OPTIMIZER, O_LR, O_WARMUP, O_ACTIVATIONS, O_SEED, O_SAVE, O_KEEP, O_RESUME, O_QUIET, O_RUN, O_JOIN, O_LISTEN, O_IDENTITY, O_CLIENT,
+       O_MATCHMAKING, O_AVERAGING, O_ALLREDUCE, O_STATE, O_COMPRESSION, O_SLOW, O_JSON };
 
 static const struct option options[] = {
     { "data", required_argument, NULL, O_DATA },
@@ -59,6 +76,19 @@ static const struct option options[] = {
     { "keep", required_argument, NULL, O_KEEP },
     { "resume", no_argument, NULL, O_RESUME },
     { "quiet", no_argument, NULL, O_QUIET },
+    { "run", required_argument, NULL, O_RUN },
+    { "join", required_argument, NULL, O_JOIN },
+    { "listen", required_argument, NULL, O_LISTEN },
+    { "identity", required_argument, NULL, O_IDENTITY },
+    { "client-mode", no_argument, NULL, O_CLIENT },
+    { "matchmaking-time", required_argument, NULL, O_MATCHMAKING },
+    { "averaging-timeout", required_argument, NULL, O_AVERAGING },
+    { "allreduce-timeout", required_argument, NULL, O_ALLREDUCE },
+    { "average-state-every", required_argument, NULL, O_STATE },
+    { "compression", required_argument, NULL, O_COMPRESSION },
+    { "slow", required_argument, NULL, O_SLOW },
+    { "epochs", required_argument, NULL, O_STEPS },
+    { "json", no_argument, NULL, O_JSON },
     COMPUTE_OPTIONS,
     { "help", no_argument, NULL, 'h' },
     { 0 },
@@ -72,6 +102,7 @@ struct wishes {
     int64_t limit, steps, target, batch, seed, save_every, keep;
     double lr, warmup;
     struct train_job job;
+    struct train_swarm swarm;
 };
 
 static int choose(const char *flag, const char *text, const char *const *names, size_t count)
@@ -86,6 +117,16 @@ static int choose(const char *flag, const char *text, const char *const *names, 
 
 static const char *const activations[] = { "reversible", "recomputed", "stored" };
 static const char *const optimizers[] = { "lamb8", "lamb32", "adamw8", "adamw32" };
+
+static int add_address(const char **list, size_t *count, const char *address)
+{
+    if (*count == TRAIN_ADDRESSES_MAX) {
+        fprintf(stderr, "potluck train: more than %d addresses\n", TRAIN_ADDRESSES_MAX);
+        return PL_EUSE;
+    }
+    list[(*count)++] = address;
+    return PL_OK;
+}
 
 static int take(struct wishes *w, int option, const char *value)
 {
@@ -116,6 +157,22 @@ static int take(struct wishes *w, int option, const char *value)
     case O_KEEP: return cmd_integer(&w->keep, "train", "--keep", value, 0, 1000000);
     case O_RESUME: w->job.resume = 1; return PL_OK;
     case O_QUIET: w->job.quiet = 1; return PL_OK;
+    case O_RUN: w->swarm.run = value; return PL_OK;
+    case O_JOIN: return add_address(w->swarm.join, &w->swarm.join_count, value);
+    case O_LISTEN: return add_address(w->swarm.listen, &w->swarm.listen_count, value);
+    case O_IDENTITY: w->swarm.identity = value; return PL_OK;
+    case O_CLIENT: w->swarm.client_mode = 1; return PL_OK;
+    case O_MATCHMAKING:
+        return cmd_real(&w->swarm.matchmaking_time, "train", "--matchmaking-time", value, 0.1, 3600);
+    case O_AVERAGING:
+        return cmd_real(&w->swarm.averaging_timeout, "train", "--averaging-timeout", value, 0.1, 86400);
+    case O_ALLREDUCE:
+        return cmd_real(&w->swarm.allreduce_timeout, "train", "--allreduce-timeout", value, 0.1, 86400);
+    case O_STATE:
+        return cmd_integer(&w->swarm.average_state_every, "train", "--average-state-every", value, 1, 1000000);
+    case O_COMPRESSION: w->swarm.compression = value; return PL_OK;
+    case O_SLOW: return cmd_real(&w->swarm.slow, "train", "--slow", value, 0, 3600);
+    case O_JSON: w->swarm.json = 1; return PL_OK;
     default: return compute_option(&w->compute, "train", option, value) > 0 ? PL_OK : PL_EUSE;
     }
     if (rc) fprintf(stderr, "potluck train: %s\n", err.text);
@@ -195,6 +252,8 @@ int cmd_train(int argc, char **argv)
         .config = "demo", .optimizer = "lamb8", .activations = PL_REVERSIBLE, .steps = 1000,
         .target = 64, .seed = 1, .save_every = 100, .keep = 2, .lr = 0.01, .warmup = 0.1,
         .job = { .cmd = "train", .out = "out/train" },
+        .swarm = { .compression = "run", .matchmaking_time = 15, .averaging_timeout = 180,
+                   .allreduce_timeout = 60, .average_state_every = 1 },
     };
     struct pl_err err = { "" };
     int option, rc = PL_OK;
@@ -214,7 +273,16 @@ int cmd_train(int argc, char **argv)
         rc = PL_EUSE;
     }
     if (!rc && !w.batch) w.batch = default_batch(w.target);
-    if (!rc && w.target % w.batch) {
+    if (!rc && !w.swarm.run && (w.swarm.join_count || w.swarm.client_mode)) {
+        fputs("potluck train: --join and --client-mode need the swarm's name: --run ID\n", stderr);
+        rc = PL_EUSE;
+    }
+    if (w.swarm.run) {
+        if (!w.swarm.listen_count) w.swarm.listen[w.swarm.listen_count++] = "/ip4/0.0.0.0/tcp/0";
+        w.job.together = train_swarm_run;
+        w.job.together_context = &w.swarm;
+    }
+    if (!rc && !w.swarm.run && w.target % w.batch) {
         fprintf(stderr, "potluck train: --batch: %lld does not divide the target batch %lld\n",
                 (long long)w.batch, (long long)w.target);
         rc = PL_EUSE;

@@ -126,6 +126,31 @@ static int accumulate(struct state *s, struct pl_err *err)
     return rc;
 }
 
+/* After each step: the log, the terminal, now and then a checkpoint. */
+static int stepped(void *state, const struct pl_train_report *r, double took, struct pl_err *err)
+{
+    struct state *s = state;
+    const struct train_job *job = s->job;
+    int rc;
+    s->mean = s->mean > 0 ? 0.9 * s->mean + 0.1 * took : took;
+    json_decref(s->position);
+    if (!(s->position = job->source.position(job->source.context)))
+        return pl_fail(err, PL_ENOMEM, "no memory for the data position");
+    rc = train_log_step(&s->log, s->t->step, r, (double)r->samples / took, err);
+    show(s, r, s->t->step == job->steps);
+    if (!rc && job->save_every && s->t->step % (uint64_t)job->save_every == 0) {
+        rc = save(s, err);
+        if (!rc && (rc = pl_trainer_keep(s->t))) pl_fail(err, rc, "no memory for the last good state");
+    }
+    return rc;
+}
+
+static int is_interrupted(void *state)
+{
+    (void)state;
+    return interrupted;
+}
+
 static int one_step(struct state *s, struct pl_err *err)
 {
     const struct train_job *job = s->job;
@@ -145,17 +170,7 @@ static int one_step(struct state *s, struct pl_err *err)
     if (rc) return rc;
     s->rollbacks = 0;
     took = pl_seconds() - began;
-    s->mean = s->mean > 0 ? 0.9 * s->mean + 0.1 * took : took;
-    json_decref(s->position);
-    if (!(s->position = job->source.position(job->source.context)))
-        return pl_fail(err, PL_ENOMEM, "no memory for the data position");
-    rc = train_log_step(&s->log, s->t->step, &r, (double)r.samples / took, err);
-    show(s, &r, s->t->step == job->steps);
-    if (!rc && job->save_every && s->t->step % (uint64_t)job->save_every == 0) {
-        rc = save(s, err);
-        if (!rc && (rc = pl_trainer_keep(s->t))) pl_fail(err, rc, "no memory for the last good state");
-    }
-    return rc;
+    return stepped(s, &r, took, err);
 }
 
 static int prepare(struct state *s, struct pl_err *err)
@@ -190,7 +205,11 @@ int train_job_run(enum train_end *end, struct pl_trainer *trainer, const struct 
     sigaction(SIGTERM, &catch, &old_term);
     progress_begin(&s.progress, job->quiet);
     rc = prepare(&s, &err);
-    while (!rc && s.t->step < job->steps && !interrupted) {
+    if (!rc && job->together) {
+        const struct train_hooks hooks = { &s, stepped, is_interrupted };
+        rc = job->together(job->together_context, trainer, job, &hooks, &err);
+    }
+    while (!rc && !job->together && s.t->step < job->steps && !interrupted) {
         if (job->seconds > 0 && progress_elapsed(&s.progress) > job->seconds) interrupted = 1;
         else rc = one_step(&s, &err);
     }

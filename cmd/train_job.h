@@ -16,6 +16,17 @@ struct train_source {
     void *context;
 };
 
+/* For steps that are not train_job_run's own: what it does after each. */
+struct train_hooks {
+    void *state;
+    int (*stepped)(void *state, const struct pl_train_report *r, double seconds, struct pl_err *err);
+    int (*interrupted)(void *state);
+};
+struct train_job;
+/* Trains until job->steps, with others. */
+typedef int train_together_fn(void *context, struct pl_trainer *trainer, const struct train_job *job,
+                              const struct train_hooks *hooks, struct pl_err *err);
+
 struct train_job {
     const char *cmd;   /* for messages */
     const char *out;   /* folder for log, checkpoints, curve; made if it is not there */
@@ -27,6 +38,8 @@ struct train_job {
     int quiet;
     double seconds;    /* stop (and save) after so long; 0: no limit */
     struct train_source source;
+    train_together_fn *together; /* NULL: alone */
+    void *together_context;
 };
 
 enum train_end { TRAIN_DONE, TRAIN_STOPPED /* Ctrl-C or the time limit: saved, may be resumed */ };

@@ -1,0 +1,213 @@
+/* train_swarm.c - see train_swarm.h. */
+#include "train_swarm.h"
+#include "together.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct learner {
+    struct train_swarm *w;
+    struct pl_trainer *t;
+    struct optimizer_state state;
+    struct pl_train_report report; /* of the last step */
+};
+
+/* --- the trainer as a learner ---------------------------------------------------------------------------- */
+
+static int batch(void *context, int64_t *samples, double *loss, struct pl_err *err)
+{
+    struct learner *l = context;
+    const struct train_job *job = l->w->job;
+    const int32_t *text, *codes;
+    double before = l->t->sum.total, began = pl_seconds(), left;
+    int rc = job->source.next(job->source.context, &text, &codes, err);
+    if (rc) return rc == PL_EFORMAT ? PL_EIO : rc; /* bad data is not bad numbers */
+    if ((rc = pl_trainer_add(l->t, text, codes, job->micro_batch, err))) return rc;
+    *samples = job->micro_batch;
+    *loss = (l->t->sum.total - before) / job->micro_batch;
+    if ((left = began + l->w->slow - pl_seconds()) > 0) {
+        struct timespec nap = { (time_t)left, (long)((left - floor(left)) * 1e9) };
+        nanosleep(&nap, NULL);
+    }
+    return PL_OK;
+}
+
+static int mean(void *context) { return pl_trainer_mean(((struct learner *)context)->t); }
+
+static void drop(void *context)
+{
+    struct pl_trainer *t = ((struct learner *)context)->t;
+    t->samples = 0;
+    memset(&t->sum, 0, sizeof t->sum);
+    t->model->params.be->fill(t->model->params.grad, 0, t->model->params.total);
+}
+
+static int step(void *context, int64_t epoch, struct pl_err *err)
+{
+    struct learner *l = context;
+    l->t->step = (uint64_t)epoch;
+    return pl_trainer_step(l->t, &l->report, err);
+}
+
+static int moved(void *context, int64_t epoch)
+{
+    struct learner *l = context;
+    l->t->step = (uint64_t)epoch;
+    return pl_trainer_keep(l->t);
+}
+
+static double rate(void *context, int64_t epoch)
+{
+    const struct pl_train_options *o = &((struct learner *)context)->t->options;
+    return pl_schedule_linear(o->peak, o->warmup, o->total, (uint64_t)epoch);
+}
+
+static int open_state(struct learner *l, struct pl_err *err)
+{
+    const struct pl_params *p = &l->t->model->params;
+    struct pl_optimizer_tensor *tensors = calloc(p->count + 1, sizeof *tensors);
+    struct pl_wire_type *types = calloc(p->count + 1, sizeof *types);
+    int rc = tensors && types ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");
+    for (size_t i = 0; !rc && i < p->count; i++) {
+        const struct pl_param *from = &p->list[i];
+        tensors[i] = (struct pl_optimizer_tensor){
+            from->offset, from->n, from->decay ? l->t->options.optimizer.decay : 0 };
+        types[i] = (struct pl_wire_type){ .dtype = PL_F32, .dims = from->dims };
+        memcpy(types[i].size, from->shape, (size_t)from->dims * sizeof *from->shape);
+    }
+    if (!rc)
+        rc = optimizer_state_open(&l->state, l->t->optimizer, &l->t->options.optimizer, p->be, tensors, types,
+                                  p->count, err);
+    free(tensors);
+    free(types);
+    return rc;
+}
+
+/* --- what is said ------------------------------------------------------------------------------------------ */
+
+static void say_json(const struct together_event *e)
+{
+    static const char *const names[] = { "ready", "loaded", "batch", "epoch", "corrected", "behind", "trouble",
+                                         "end" };
+    json_t *line = json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:f,s:i,s:I,s:f,s:s?,s:s?}", "event",
+                             names[e->kind], "epoch", (json_int_t)e->view.epoch, "global_epoch",
+                             (json_int_t)e->view.global_epoch, "peers", (json_int_t)e->view.peers,
+                             "global_samples", (json_int_t)e->view.global_samples, "local_samples",
+                             (json_int_t)e->samples, "loss", e->loss, "eta",
+                             isfinite(e->view.eta_s) ? e->view.eta_s : -1, "samples_per_second",
+                             e->view.samples_per_second, "round_status", e->round.status, "round_peers",
+                             (json_int_t)e->round.peers, "seconds", e->seconds, "why",
+                             e->round.status ? e->round.why.text : NULL, "text", e->text);
+    char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
+    if (text) puts(text);
+    fflush(stdout);
+    free(text);
+    json_decref(line);
+}
+
+static void say_text(const char *cmd, const struct together_event *e)
+{
+    switch (e->kind) {
+    case TOGETHER_LOADED:
+        fprintf(stderr, "\npotluck %s: took over the swarm's state of step %lld\n", cmd, (long long)e->view.epoch);
+        break;
+    case TOGETHER_BEHIND:
+        fprintf(stderr, "\npotluck %s: the swarm is at step %lld, we are at %lld: catching up\n", cmd,
+                (long long)e->view.global_epoch, (long long)e->view.epoch);
+        break;
+    case TOGETHER_TROUBLE: fprintf(stderr, "\npotluck %s: %s\n", cmd, e->text); break;
+    case TOGETHER_EPOCH:
+        if (e->round.status && e->view.peers > 1)
+            fprintf(stderr, "\npotluck %s: step %lld with our own gradient alone: %s\n", cmd,
+                    (long long)e->view.epoch, e->round.why.text);
+        break;
+    case TOGETHER_CORRECTED:
+        if (e->round.status && e->view.peers > 1)
+            fprintf(stderr, "\npotluck %s: parameters were not averaged: %s\n", cmd, e->round.why.text);
+        break;
+    case TOGETHER_READY: case TOGETHER_BATCH: case TOGETHER_END: break;
+    }
+}
+
+static void tell(void *context, const struct together_event *e)
+{
+    struct learner *l = context;
+    struct train_swarm *w = l->w;
+    struct pl_err err;
+    if (w->json) say_json(e);
+    else if (!w->job->quiet) say_text(w->job->cmd, e);
+    if (e->kind == TOGETHER_EPOCH &&
+        w->hooks->stepped(w->hooks->state, &l->report, e->samples / fmax(1e-9, e->view.samples_per_second), &err))
+        fprintf(stderr, "potluck %s: %s\n", w->job->cmd, err.text);
+}
+
+static int is_interrupted(void *context)
+{
+    const struct learner *l = context;
+    return l->w->hooks->interrupted(l->w->hooks->state);
+}
+
+/* --- the run --------------------------------------------------------------------------------------------------- */
+
+static int among_others(struct learner *l, struct swarm *s, const struct rsa_key *key, struct pl_err *err)
+{
+    const struct pl_params *p = &l->t->model->params;
+    struct train_swarm *w = l->w;
+    struct together_learner learner = {
+        .value = p->value, .grad = p->grad, .state = &l->state, .context = l, .batch = batch, .mean = mean,
+        .step = step, .drop = drop, .moved = moved, .rate = rate, .peak = l->t->options.peak
+    };
+    struct together_options o = {
+        .run = w->run, .compression = w->compression, .threshold = PL_WIRE_ADAPTIVE,
+        .target_batch = w->job->target_batch, .epochs = (int64_t)w->job->steps,
+        .average_state_every = w->average_state_every, .matchmaking_time = w->matchmaking_time,
+        .averaging_timeout = w->averaging_timeout, .allreduce_timeout = w->allreduce_timeout,
+        .bandwidth = PL_BANDWIDTH_UNKNOWN, .seconds = w->job->seconds, .client_mode = w->client_mode,
+        .load = 1, .key = key, .interrupted = is_interrupted, .tell = tell, .context = l
+    };
+    struct pl_backend host; /* averaging happens in host memory, whatever computes */
+    int64_t epoch = (int64_t)l->t->step;
+    int rc;
+    pl_backend_ref(&host);
+    if (!strcmp(p->be->name, "fast")) host = *p->be;
+    rc = together_run(s, &learner, &o, &host, &epoch, err);
+    l->t->step = (uint64_t)epoch;
+    return rc;
+}
+
+int train_swarm_run(void *context, struct pl_trainer *trainer, const struct train_job *job,
+                    const struct train_hooks *hooks, struct pl_err *err)
+{
+    struct train_swarm *w = context;
+    struct learner l = { .w = w, .t = trainer };
+    struct validators validators = { 0 };
+    struct rsa_key key = { 0 };
+    struct swarm_options so = { .cmd = job->cmd, .listen = w->listen, .listen_count = w->client_mode ? 0 : w->listen_count,
+                                .join = w->join, .join_count = w->join_count, .identity = w->identity,
+                                .validators = &validators };
+    struct swarm s;
+    char address[MULTIADDR_TEXT_MAX];
+    int rc = open_state(&l, err);
+    w->job = job;
+    w->hooks = hooks;
+    if (!rc) rc = rsa_key_make(&key, err);
+    validators.key = &key;
+    if (!rc && (rc = validators_add_run(&validators, w->run)))
+        pl_fail(err, rc, "--run: '%.60s' is too long a name", w->run);
+    if (!rc && !(rc = swarm_open(&s, &so, err))) {
+        if (!swarm_address(&s, address)) {
+            if (w->json) printf("{\"event\":\"listening\",\"multiaddr\":\"%s\"}\n", address);
+            else fprintf(stderr, "others join this run with\n  --run %s --join %s\n", w->run, address);
+            fflush(stdout);
+        }
+        rc = swarm_wait_joined(&s, err);
+        if (!rc) rc = among_others(&l, &s, &key, err);
+        swarm_close(&s);
+    }
+    optimizer_state_close(&l.state);
+    rsa_key_clear(&key);
+    return rc;
+}

@@ -1,0 +1,29 @@
+/* train_swarm.h - `potluck train --run`: the trainer's steps are the swarm's. */
+#ifndef PL_CMD_TRAIN_SWARM_H
+#define PL_CMD_TRAIN_SWARM_H
+
+#include "train_job.h"
+
+#define TRAIN_ADDRESSES_MAX 64
+
+struct train_swarm {
+    const char *run;        /* NULL: train alone */
+    const char *join[TRAIN_ADDRESSES_MAX], *listen[TRAIN_ADDRESSES_MAX];
+    size_t join_count, listen_count;
+    const char *identity, *compression;
+    int client_mode, json;
+    double matchmaking_time, averaging_timeout, allreduce_timeout;
+    int64_t average_state_every;
+    double slow;            /* seconds that each local batch takes at least; for demonstrations */
+    /* private */
+    struct pl_trainer *trainer;
+    const struct train_job *job;
+    const struct train_hooks *hooks;
+};
+
+/* A train_together_fn; context is the struct. Prints what a user has to know to stderr, with json
+ * lines of JSON to stdout. */
+int train_swarm_run(void *context, struct pl_trainer *trainer, const struct train_job *job,
+                    const struct train_hooks *hooks, struct pl_err *err);
+
+#endif
