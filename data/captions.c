@@ -1,6 +1,7 @@
 /* captions.c - see captions.h. */
 #include "captions.h"
 #include "file.h"
+#include "tar.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -14,19 +15,28 @@
 
 #define DEPTH_MAX 16 /* folders within folders; also what ends a loop of links */
 
-/* Takes both strings, also on failure. */
-static int add(struct captions *c, char *path, char *caption)
+#define NO_ARCHIVE ((struct captions_place){ -1, 0, 0 })
+
+static int make_room(struct captions *c)
 {
-    if (path && caption && (c->count & (c->count - 1)) == 0) { /* room doubles at powers of two */
-        size_t room = c->count ? 2 * c->count : 1;
-        char **paths = realloc(c->path, room * sizeof *paths), **captions;
-        if (paths) c->path = paths;
-        captions = paths ? realloc(c->caption, room * sizeof *captions) : NULL;
-        if (captions) c->caption = captions;
-        else {
-            free(path);
-            path = NULL;
-        }
+    size_t room = c->count ? 2 * c->count : 1;
+    char **paths = realloc(c->path, room * sizeof *paths), **captions;
+    struct captions_place *places;
+    if (paths) c->path = paths;
+    if (!paths || !(captions = realloc(c->caption, room * sizeof *captions))) return PL_ENOMEM;
+    c->caption = captions;
+    if (!(places = realloc(c->place, room * sizeof *places))) return PL_ENOMEM;
+    c->place = places;
+    return PL_OK;
+}
+
+/* Takes both strings, also on failure. */
+static int add(struct captions *c, char *path, char *caption, struct captions_place place)
+{
+    /* room doubles at powers of two */
+    if (path && caption && (c->count & (c->count - 1)) == 0 && make_room(c)) {
+        free(path);
+        path = NULL;
     }
     if (!path || !caption) {
         free(path);
@@ -34,6 +44,7 @@ static int add(struct captions *c, char *path, char *caption)
         return PL_ENOMEM;
     }
     c->path[c->count] = path;
+    c->place[c->count] = place;
     c->caption[c->count++] = caption;
     return PL_OK;
 }
@@ -70,7 +81,7 @@ static int add_tsv_line(struct captions *c, char *line, const char *folder, cons
         return pl_fail(err, PL_EFORMAT, "%s: line %zu: 'picture<TAB>caption' in UTF-8 was expected",
                        path, number);
     *tab = 0;
-    if (add(c, within(folder, line), strdup(tab + 1)))
+    if (add(c, within(folder, line), strdup(tab + 1), NO_ARCHIVE))
         return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     return PL_OK;
 }
@@ -86,7 +97,7 @@ static int add_json_line(struct captions *c, char *line, const char *folder, con
     if (!name || !caption)
         rc = pl_fail(err, PL_EFORMAT, "%s: line %zu: an object with \"file_name\" and \"caption\" or "
                      "\"text\" was expected", path, number);
-    else if (add(c, within(folder, name), strdup(caption)))
+    else if (add(c, within(folder, name), strdup(caption), NO_ARCHIVE))
         rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     json_decref(object);
     return rc;
@@ -149,12 +160,98 @@ static int add_picture(struct captions *c, const char *path, struct pl_err *err)
     else {
         one_line(text);
         if (!*text || !is_utf8(text)) c->without++;
-        else if (add(c, strdup(path), strdup(text)))
+        else if (add(c, strdup(path), strdup(text), NO_ARCHIVE))
             rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     }
     free(beside);
     free(text);
     return rc;
+}
+
+/* --- archives -------------------------------------------------------------------------------- */
+
+/* A sample under construction: members of one name, which lie side by side. */
+struct sample {
+    char key[TAR_NAME_MAX];
+    char *picture, *caption; /* the member's name, the text; NULL while not met */
+    struct captions_place place;
+};
+
+/* webdataset's rule: a sample's name ends at the first dot of the file's. */
+static size_t key_bytes(const char *name)
+{
+    const char *slash = strrchr(name, '/'), *file = slash ? slash + 1 : name;
+    return (size_t)(file - name) + strcspn(file, ".");
+}
+
+/* What was collected becomes an entry, or is counted. */
+static int end_sample(struct captions *c, struct sample *s, const char *archive, struct pl_err *err)
+{
+    char *path = NULL;
+    int rc = PL_OK;
+    if (s->picture && s->caption && *s->caption && is_utf8(s->caption)) {
+        size_t room = strlen(archive) + strlen(s->picture) + 2;
+        if ((path = malloc(room))) snprintf(path, room, "%s/%s", archive, s->picture);
+        rc = add(c, path, s->caption, s->place);
+        s->caption = NULL;
+        if (rc) pl_fail(err, rc, "%s: no memory", archive);
+    } else c->without += s->picture != NULL;
+    free(s->picture);
+    free(s->caption);
+    memset(s, 0, sizeof *s);
+    return rc;
+}
+
+/* The text of a member, or of its "caption" if it is JSON; NULL: too long, or none. */
+static char *caption_of(const struct tar_file *file, int is_json)
+{
+    char *text = NULL;
+    if (file->bytes > CAPTIONS_CAPTION_MAX) return NULL;
+    if (is_json) {
+        json_t *root = json_loadb((const char *)file->data, file->bytes, 0, NULL);
+        const char *caption = json_string_value(json_object_get(root, "caption"));
+        if (caption) text = strdup(caption);
+        json_decref(root);
+    } else text = strndup((const char *)file->data, file->bytes);
+    if (text) one_line(text);
+    return text;
+}
+
+static int read_archive(struct captions *c, const char *path, struct pl_err *err)
+{
+    struct pl_mapping *more = realloc(c->archive, (c->archives + 1) * sizeof *more);
+    struct sample s = { 0 };
+    struct tar_file file;
+    int rc, last;
+    if (!more) return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+    c->archive = more;
+    if ((rc = pl_mapping_open(&more[c->archives], path, err))) return rc;
+    struct tar t = { more[c->archives].at, more[c->archives].bytes, 0, path };
+    long archive = (long)c->archives++;
+    while (!(rc = tar_next(&t, &file, err))) {
+        size_t n = key_bytes(file.name);
+        const char *ending = file.name + n;
+        int is_json = !strcasecmp(ending, ".json");
+        if (strncmp(s.key, file.name, n) || s.key[n]) {
+            if ((rc = end_sample(c, &s, path, err))) break;
+            snprintf(s.key, sizeof s.key, "%.*s", (int)n, file.name);
+        }
+        if (is_picture(file.name) && !s.picture) {
+            s.picture = strdup(file.name);
+            s.place = (struct captions_place){ archive, file.at, file.bytes };
+        } else if (!strcasecmp(ending, ".txt")) {
+            free(s.caption); /* the text counts before the JSON */
+            s.caption = caption_of(&file, 0);
+        } else if (is_json && !s.caption) s.caption = caption_of(&file, 1);
+    }
+    last = end_sample(c, &s, path, err);
+    return rc == PL_ENOTFOUND ? last : rc;
+}
+
+static int is_archive(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot && !strcasecmp(dot, ".tar");
 }
 
 static int not_hidden(const struct dirent *d)
@@ -176,6 +273,7 @@ static int read_folder(struct captions *c, const char *path, int depth, struct p
         else if (!rc && !stat(inner, &st)) {
             if (S_ISDIR(st.st_mode)) rc = read_folder(c, inner, depth + 1, err);
             else if (S_ISREG(st.st_mode) && is_picture(inner)) rc = add_picture(c, inner, err);
+            else if (S_ISREG(st.st_mode) && is_archive(inner)) rc = read_archive(c, inner, err);
         }
         free(inner);
         free(entry[i]);
@@ -203,7 +301,8 @@ int captions_read(struct captions *c, const char *path, struct pl_err *err)
     int rc;
     memset(c, 0, sizeof *c);
     if (stat(path, &st)) return pl_fail(err, PL_EIO, "%s: %s", path, strerror(errno));
-    if (!S_ISDIR(st.st_mode)) rc = read_lines(c, path, add_tsv_line, err);
+    if (!S_ISDIR(st.st_mode))
+        rc = is_archive(path) ? read_archive(c, path, err) : read_lines(c, path, add_tsv_line, err);
     else {
         rc = read_list_of(c, path, "captions.tsv", add_tsv_line, err);
         if (rc == PL_ENOTFOUND) rc = read_list_of(c, path, "metadata.jsonl", add_json_line, err);
@@ -221,7 +320,25 @@ void captions_clear(struct captions *c)
         free(c->path[i]);
         free(c->caption[i]);
     }
+    for (size_t i = 0; i < c->archives; i++) pl_mapping_close(&c->archive[i]);
+    free(c->archive);
     free(c->path);
     free(c->caption);
+    free(c->place);
     memset(c, 0, sizeof *c);
+}
+
+int captions_picture(struct pl_image *image, uint64_t *bytes, const struct captions *c, size_t i,
+                     struct pl_err *err)
+{
+    const struct captions_place *p = &c->place[i];
+    struct stat st;
+    int rc;
+    if (p->archive >= 0) {
+        *bytes = p->bytes;
+        return pl_image_decode(image, c->archive[p->archive].at + p->at, p->bytes, c->path[i], err);
+    }
+    rc = pl_image_read(image, c->path[i], err);
+    *bytes = rc || stat(c->path[i], &st) ? 0 : (uint64_t)st.st_size;
+    return rc;
 }

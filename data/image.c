@@ -93,6 +93,35 @@ int pl_image_rgb(struct pl_image *image, enum pl_alpha alpha)
             out.pixels[3 * i + (size_t)c] = (uint8_t)(scale(from[c % colours], a) + 255 - a);
     }
     out.indexed = image->indexed;
+    out.orientation = image->orientation;
+    pl_image_clear(image);
+    *image = out;
+    return PL_OK;
+}
+
+int pl_image_upright(struct pl_image *image)
+{
+    /* Where pixel (x, y) of the upright picture lies: at (x, y), mirrored, with axes exchanged. */
+    static const struct { unsigned char across, down, turned; } lies[9] = {
+        { 0, 0, 0 }, { 0, 0, 0 }, { 1, 0, 0 }, { 1, 1, 0 }, { 0, 1, 0 },
+        { 0, 0, 1 }, { 0, 1, 1 }, { 1, 1, 1 }, { 1, 0, 1 },
+    };
+    int kind = image->orientation, w = image->width, h = image->height, rc;
+    size_t n = (size_t)image->channels;
+    struct pl_image out;
+    if (kind < 2 || kind > 8) return PL_OK;
+    if ((rc = pl_image_init(&out, lies[kind].turned ? h : w, lies[kind].turned ? w : h, image->channels)))
+        return rc;
+    for (int y = 0; y < out.height; y++)
+    for (int x = 0; x < out.width; x++) {
+        int u = lies[kind].turned ? y : x, v = lies[kind].turned ? x : y;
+        if (lies[kind].across) u = w - 1 - u;
+        if (lies[kind].down) v = h - 1 - v;
+        memcpy(out.pixels + ((size_t)y * (size_t)out.width + (size_t)x) * n,
+               image->pixels + ((size_t)v * (size_t)w + (size_t)u) * n, n);
+    }
+    out.indexed = image->indexed;
+    out.orientation = 1;
     pl_image_clear(image);
     *image = out;
     return PL_OK;

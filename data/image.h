@@ -17,6 +17,7 @@ struct pl_image {
     int width, height;
     int channels;    /* 1 grey, 2 grey and alpha, 3 RGB, 4 RGBA (alpha not premultiplied) */
     int indexed;     /* came from a palette or from one bit: resized by nearest [spec 2.2] */
+    int orientation; /* EXIF's, 2 to 8: not upright as the pixels lie; else 0 or 1 */
     uint8_t *pixels; /* rows top down, channels interleaved; pl_image_clear frees it */
 };
 
@@ -25,8 +26,8 @@ int pl_image_init(struct pl_image *image, int width, int height, int channels);
 void pl_image_clear(struct pl_image *image);
 
 /* Decodes by what the bytes are, not by the file's name; err calls the image `name`. Colour
- * profiles, gamma and EXIF rotation are ignored, as the original's loader does; of 16-bit samples
- * the high byte is kept. On error the image is empty. */
+ * profiles and gamma are ignored, as the original's loader does, and EXIF's rotation is left to
+ * pl_image_upright; of 16-bit samples the high byte is kept. On error the image is empty. */
 int pl_image_decode(struct pl_image *image, const void *data, size_t bytes, const char *name,
                     struct pl_err *err);
 int pl_image_read(struct pl_image *image, const char *path, struct pl_err *err);
@@ -34,6 +35,9 @@ int pl_image_read(struct pl_image *image, const char *path, struct pl_err *err);
 /* To three channels in place: grey is repeated; alpha is dropped, or laid over white. */
 enum pl_alpha { PL_ALPHA_DROP, PL_ALPHA_WHITE };
 int pl_image_rgb(struct pl_image *image, enum pl_alpha alpha);
+
+/* Turns and mirrors the pixels until `orientation` is 1. PL_OK or PL_ENOMEM. */
+int pl_image_upright(struct pl_image *image);
 
 /* The rectangle at (left, top); PL_EUSE if it does not lie inside. */
 int pl_image_crop(struct pl_image *out, const struct pl_image *in, int left, int top, int width,

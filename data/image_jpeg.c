@@ -1,5 +1,6 @@
 /* image_jpeg.c - JPEG through libjpeg-turbo. A file that ends early is an error here, where the
  * library alone would paint the rest grey. */
+#include "exif.h"
 #include "image_format.h"
 
 #include <stdio.h> /* jpeglib.h needs it */
@@ -70,6 +71,16 @@ static void cmyk_row(uint8_t *row, const uint8_t *cmyk, int width, int inverted)
     }
 }
 
+/* From the APP1 marker that holds EXIF data. */
+static int orientation(const struct jpeg_decompress_struct *d)
+{
+    static const char head[6] = "Exif\0";
+    for (jpeg_saved_marker_ptr m = d->marker_list; m; m = m->next)
+        if (m->marker == JPEG_APP0 + 1 && m->data_length > sizeof head && !memcmp(m->data, head, sizeof head))
+            return exif_orientation(m->data + sizeof head, m->data_length - sizeof head);
+    return 1;
+}
+
 static int decode(struct jpeg *j, struct pl_image *image, const char *name, struct pl_err *err)
 {
     struct jpeg_decompress_struct *d = &j->d;
@@ -78,12 +89,14 @@ static int decode(struct jpeg *j, struct pl_image *image, const char *name, stru
     jpeg_create_decompress(d);
     d->src = &j->source;
     d->progress = &j->progress;
+    jpeg_save_markers(d, JPEG_APP0 + 1, 0xFFFF);
     jpeg_read_header(d, TRUE);
     print = d->num_components == 4;
     d->out_color_space = print ? JCS_CMYK : d->num_components == 1 ? JCS_GRAYSCALE : JCS_RGB;
     rc = image_allocate(image, d->image_width, d->image_height, d->num_components == 1 ? 1 : 3,
                         j->source.bytes_in_buffer, name, err);
     if (rc) return rc;
+    image->orientation = orientation(d);
     jpeg_start_decompress(d);
     while (d->output_scanline < d->output_height) {
         uint8_t *row = image->pixels +

@@ -36,16 +36,21 @@ static uint64_t file_bytes(const char *path)
     return stat(path, &st) ? 0 : (uint64_t)st.st_size;
 }
 
-/* To RGB over white first, then the short side and the centre [spec 2.5]: transparency is no
- * colour of its own here, unlike in CLIP's preprocessing. */
+/* Upright as the camera was held, to RGB over white, then the short side and the centre [spec 2.5]:
+ * transparency is no colour of its own here, unlike in CLIP's preprocessing. */
 static int load_picture(struct job *j, size_t entry, struct pl_err *err)
 {
     const char *path = j->list->path[entry];
     size_t side = (size_t)j->o->side;
     float *to = j->pixels + (size_t)j->waiting * 3 * side * side;
     struct pl_image image, square;
-    int rc = pl_image_read(&image, path, err);
+    uint64_t bytes;
+    int rc = captions_picture(&image, &bytes, j->list, entry, err);
     if (rc) return rc;
+    if (pl_image_upright(&image)) {
+        pl_image_clear(&image);
+        return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+    }
     j->entry[j->waiting] = entry;
     j->width[j->waiting] = image.width;
     j->height[j->waiting] = image.height;
@@ -58,7 +63,7 @@ static int load_picture(struct job *j, size_t entry, struct pl_err *err)
             to[c * side * side + i] = (float)square.pixels[3 * i + c] / 127.5f - 1;
     pl_image_clear(&square);
     j->waiting++;
-    j->counts->picture_bytes += file_bytes(path);
+    j->counts->picture_bytes += bytes;
     return PL_OK;
 }
 

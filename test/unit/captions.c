@@ -123,10 +123,82 @@ static void folders_without_end(void **state)
     assert_int_equal(captions_read(&c, at("loop"), &err), PL_ELIMIT);
 }
 
+/* A file of a tar archive: header, data, padding. */
+static void tar_add(FILE *f, const char *name, char type, const void *data, size_t n)
+{
+    unsigned char head[512] = { 0 };
+    static const unsigned char zeros[512];
+    unsigned sum = 0;
+    snprintf((char *)head, 100, "%s", name);
+    snprintf((char *)head + 124, 12, "%011zo", n);
+    memcpy(head + 257, "ustar", 6);
+    head[156] = (unsigned char)type;
+    memset(head + 148, ' ', 8);
+    for (size_t i = 0; i < sizeof head; i++) sum += head[i];
+    snprintf((char *)head + 148, 8, "%06o", sum);
+    fwrite(head, 1, sizeof head, f);
+    fwrite(data, 1, n, f);
+    if (n % 512) fwrite(zeros, 1, 512 - n % 512, f);
+}
+
+static void an_archive_as_img2dataset_makes_them(void **state)
+{
+    static const char long_name[] = "folder/with.dots/0000000001";
+    struct captions c;
+    struct pl_image image, back;
+    void *png;
+    size_t n;
+    uint64_t bytes;
+    FILE *f = fopen(at("x.tar"), "wb");
+    (void)state;
+    assert_int_equal(pl_image_init(&image, 3, 2, 3), PL_OK);
+    image.pixels[4] = 200;
+    assert_int_equal(pl_image_encode_png(&png, &n, &image), PL_OK);
+    tar_add(f, "000.png", '0', png, n);
+    tar_add(f, "000.txt", '0', "a\nred apple\n", 12);
+    tar_add(f, "000.json", '0', "{\"caption\": \"not this\"}", 23);
+    tar_add(f, "001.json", '0', "{\"caption\": \"caf\\u00e9\"}", 24);
+    tar_add(f, "001.png", '0', png, n);
+    tar_add(f, "002.png", '0', png, n); /* without a caption */
+    tar_add(f, "a folder", '5', "", 0);
+    tar_add(f, "long", 'L', "folder/with.dots/0000000001.png", 31);
+    tar_add(f, "cut", '0', png, n);
+    tar_add(f, "long", 'x', "40 path=folder/with.dots/0000000001.txt\n", 40);
+    tar_add(f, "cut", '0', "last", 4);
+    fclose(f);
+    assert_int_equal(captions_read(&c, at("x.tar"), &err), PL_OK);
+    assert_int_equal(c.count, 3);
+    assert_int_equal(c.without, 1);
+    assert_string_equal(c.caption[0], "a red apple");
+    assert_string_equal(c.caption[1], "caf\xc3\xa9");
+    assert_string_equal(c.caption[2], "last");
+    assert_non_null(strstr(c.path[2], long_name));
+    for (size_t i = 0; i < c.count; i++) {
+        assert_int_equal(captions_picture(&back, &bytes, &c, i, &err), PL_OK);
+        assert_int_equal(bytes, n);
+        assert_memory_equal(back.pixels, image.pixels, 18);
+        pl_image_clear(&back);
+    }
+    captions_clear(&c);
+    assert_int_equal(truncate(at("x.tar"), 512 + 10), 0); /* in the middle of the first picture */
+    assert_int_equal(captions_read(&c, at("x.tar"), &err), PL_EFORMAT);
+    put("y.tar", "no archive at all, but long enough that a header would fit in here, which has five hundred "
+        "and twelve bytes, of which some are a sum over all the others, so that this text cannot be taken for "
+        "one; it goes on until there are enough of them, which is soon, but not quite yet, because five hundred "
+        "and twelve is more than one would think, when one has to write them all, one after the other, by "
+        "hand, without saying anything that matters, and without repeating oneself more often than necessary.");
+    assert_int_equal(captions_read(&c, at("y.tar"), &err), PL_EFORMAT);
+    free(png);
+    pl_image_clear(&image);
+    unlink(at("x.tar"));
+    unlink(at("y.tar"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_list),
+        cmocka_unit_test(an_archive_as_img2dataset_makes_them),
         cmocka_unit_test(lists_that_are_wrong),
         cmocka_unit_test(a_folder),
         cmocka_unit_test(folders_without_end),
