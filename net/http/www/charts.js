@@ -40,12 +40,15 @@ function timeLabel(t, span) {
     return two(d.getHours()) + ":" + two(d.getMinutes()) + (span < 600 ? ":" + two(d.getSeconds()) : "");
 }
 
-/* series: [{name, values, zero}] of one or two; times in seconds since 1970. */
+/* Letters keep their size: a narrow box gets a narrow drawing, not a small one. */
+function widthOf(box) { return Math.max(280, Math.min(1000, box.clientWidth || 900)); }
+
+/* series: [{name, values, zero, whole}] of one or two; times in seconds since 1970. */
 function lines(box, times, series, options) {
-    const W = 900, H = (options && options.height) || 260, left = 56, right = series.length > 1 ? 56 : 16;
+    const W = widthOf(box), H = (options && options.height) || 260, left = 56, right = series.length > 1 ? 56 : 16;
     const top = 24, bottom = 26, svg = canvas(box, W, H, options && options.title);
     const [t0, t1] = extent(times), X = (t) => left + (t - t0) / (t1 - t0) * (W - left - right);
-    for (const t of ticks(t0, t1, 6)) {
+    for (const t of ticks(t0, t1, W / 130)) {
         svg.append(element("line", { x1: X(t), x2: X(t), y1: top, y2: H - bottom, class: "axis" }));
         svg.append(element("text", { x: X(t), y: H - 8, "text-anchor": "middle" }, timeLabel(t, t1 - t0)));
     }
@@ -54,7 +57,7 @@ function lines(box, times, series, options) {
         if (s.zero) min = 0;
         if (s.zero && max <= 0) max = 1;
         const Y = (v) => H - bottom - (v - min) / (max - min) * (H - bottom - top);
-        for (const v of ticks(min, max, 4))
+        for (const v of ticks(min, max, 4).filter((x) => !s.whole || Number.isInteger(x)))
             svg.append(element("text", { x: k ? W - right + 6 : left - 6, y: Y(v) + 4, class: "label-" + k,
                                          "text-anchor": k ? "start" : "end" }, String(v)));
         let d = "", pen = false;
@@ -69,20 +72,24 @@ function lines(box, times, series, options) {
     });
 }
 
-/* rows: [{name, parts: [number], text}] on one scale from 0. */
+/* rows: [{name, parts: [number], text}] on one scale from 0; words above each bar, as HTML that wraps. */
 function bars(box, rows, max, title) {
-    const W = 900, each = 46, H = rows.length * each + 6, svg = canvas(box, W, H, title);
-    rows.forEach((row, i) => {
+    if (title) box.setAttribute("aria-label", title);
+    box.replaceChildren(...rows.map((row) => {
+        const div = document.createElement("div"), words = document.createElement("div");
+        const svg = element("svg", { viewBox: "0 0 100 2", preserveAspectRatio: "none", class: "bar-of", "aria-hidden": "true" });
         let x = 0;
-        svg.append(element("text", { x: 0, y: i * each + 16, class: "ink" }, row.name + ": " + row.text));
+        words.className = "small";
+        words.textContent = row.name + ": " + row.text;
         row.parts.forEach((part, k) => {
-            const w = max > 0 ? part / max * W : 0;
-            svg.append(element("rect", { x: x.toFixed(1), y: i * each + 22, width: Math.max(0, w).toFixed(1),
-                                         height: 16, class: "fill-" + k }));
+            const w = max > 0 ? part / max * 100 : 0;
+            svg.append(element("rect", { x: x.toFixed(3), y: 0, width: Math.max(0, w).toFixed(3), height: 2, class: "fill-" + k }));
             x += w;
         });
-    });
+        div.append(words, svg);
+        return div;
+    }));
 }
 
-return { element: element, canvas: canvas, lines: lines, bars: bars };
+return { element: element, canvas: canvas, widthOf: widthOf, lines: lines, bars: bars };
 })();

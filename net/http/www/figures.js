@@ -120,7 +120,7 @@ play("fig-security", (value, out) => {
     for (let i = 0; i < n; i++) { /* honest ones around (1, 0), always the same */
         const a = i * 2.399963, r = 0.25 + 0.75 * ((i * 7) % n) / n;
         points.push(i < n - value("liars") ? [1 + r * Math.cos(a), r * Math.sin(a)]
-                    : [1 - value("far") * 0.8 + 0.1 * i, value("far") * 0.6]);
+                    : [1 - value("far") * (0.8 - 0.03 * (n - i)), value("far") * (0.6 - 0.05 * ((n - i) % 3))]);
     }
     const honest = points.slice(0, n - value("liars"));
     const mean = (list) => [0, 1].map((k) => list.reduce((s, p) => s + p[k], 0) / list.length);
@@ -131,8 +131,9 @@ play("fig-security", (value, out) => {
     out.tau.textContent = value("tau").toFixed(1);
     out.text.textContent = "From the honest peers' mean: the plain mean is " + off(all).toFixed(2) +
         " away, CenteredClip " + off(clipped).toFixed(2) + ".";
-    const W = 900, H = 260, svg = charts.canvas(out.chart, W, H, out.text.textContent);
-    const reach = Math.max(3, value("far") * 0.85), X = (x) => W * 0.8 + x * W * 0.75 / reach, Y = (y) => H * 0.7 - y * W * 0.75 / reach / 2.2;
+    const W = charts.widthOf(out.chart), H = 260, svg = charts.canvas(out.chart, W, H, out.text.textContent);
+    const unit = Math.min(W * 0.66 / Math.max(3, value("far") * 0.8), H * 0.6 / Math.max(1.5, value("far") * 0.6));
+    const X = (x) => W * 0.82 + (x - 1) * unit, Y = (y) => H * 0.68 - y * unit;
     const mark = (p, r, c, label, dy) => {
         svg.append(charts.element("circle", { cx: X(p[0]).toFixed(1), cy: Y(p[1]).toFixed(1), r: r, class: c }));
         if (label) svg.append(charts.element("text", { x: X(p[0]) - 12, y: Y(p[1]) + dy, class: "ink", "text-anchor": "end" }, label));
@@ -222,6 +223,7 @@ function show() {
 
 field("model").addEventListener("change", () => { start(); show(); });
 form.addEventListener("input", show);
+form.addEventListener("change", show);
 form.addEventListener("submit", (e) => e.preventDefault());
 start();
 show();

@@ -87,11 +87,13 @@ function showState(state) {
 function showHistory() {
     if (!history || history.time.length < 1) return;
     potluckCharts.lines(at("chart-loss"), history.time,
-        [{ name: "training loss", values: history.loss }, { name: "active peers", values: history.peers, zero: true }],
+        [{ name: "training loss", values: history.loss }, { name: "active peers", values: history.peers, zero: true, whole: true }],
         { title: "Training loss and active peers over time; last loss " + figure(history.loss[history.loss.length - 1], 4) });
     potluckCharts.lines(at("chart-rate"), history.time,
         [{ name: "samples a second", values: history.samples_per_second, zero: true }], { height: 150 });
 }
+
+addEventListener("resize", showHistory);
 
 /* --- where they come from --- */
 

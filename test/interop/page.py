@@ -1,0 +1,309 @@
+"""The page in a real browser: a live run's numbers, the calculator, phone and desk, light and dark.
+
+usage: page.py POTLUCK [SCREENSHOT_FOLDER]
+Without selenium or Chromium (Debian: python3-selenium chromium-driver) the browser's part is skipped;
+without node, the calculator's comparison with the program's.
+"""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+POTLUCK = os.path.abspath(sys.argv[1])
+SHOTS = sys.argv[2] if len(sys.argv) > 2 else None
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.join(HERE, "..", "..")
+RUN = 'a <b>run</b> & "more"'
+PATIENCE = 60  # s, for a machine that is busy with other things
+passed = failed = skipped = 0
+
+
+def step(name, good, note=""):
+    global passed, failed
+    passed += bool(good)
+    failed += not good
+    print(("ok   " if good else "FAIL ") + name + ("" if good else "  " + str(note)[:400]), flush=True)
+
+
+def skip(what, why):
+    global skipped
+    skipped += 1
+    print("skip %s: %s" % (what, why), flush=True)
+
+
+def wait_for(what):
+    """The first true value of what(), or the last one when patience has run out."""
+    end = time.time() + PATIENCE
+    value = what()
+    while not value and time.time() < end:
+        time.sleep(0.2)
+        value = what()
+    return value
+
+
+class Program:
+    """One of ours that serves, until it is left."""
+
+    def __init__(self, *words):
+        self.process = subprocess.Popen([POTLUCK, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+    def event(self, name):
+        for line in self.process.stdout:
+            value = json.loads(line)
+            if value["event"] == name:
+                return value
+        raise RuntimeError("no event " + name)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait(PATIENCE)
+
+
+def put(entry, key, value):
+    subprocess.run([POTLUCK, "dht", "put", RUN + key, json.dumps(value), "--join", entry, "--owner", "--expires", "300"],
+                   check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE)
+
+
+def metrics(step_, rate, samples, loss, mini_steps):
+    return {"step": step_, "samples_per_second": rate, "samples_accumulated": samples, "loss": loss,
+            "mini_steps": mini_steps}
+
+
+def fetch(url):
+    with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
+        return answer.read().decode()
+
+
+def calculator():
+    if not shutil.which("node"):
+        skip("the script's calculator beside the program's", "node is missing")
+        return
+    done = subprocess.run(["node", os.path.join(ROOT, "test", "page", "calc.js"), POTLUCK,
+                           os.path.join(ROOT, "test", "golden", "calculator")], capture_output=True, text=True)
+    step("the script's calculator equals the program's, " + done.stdout.strip().split("\n")[-1],
+         done.returncode == 0, done.stdout[:300] + done.stderr[-300:])
+
+
+# --- the browser ---------------------------------------------------------------------------------
+
+def open_browser():
+    try:
+        from selenium import webdriver
+        from selenium.webdriver.chrome.service import Service
+    except ImportError:
+        return None, "selenium is missing"
+    driver, browser = shutil.which("chromedriver"), shutil.which("chromium")
+    if not driver or not browser:
+        return None, "chromium or chromedriver is missing"
+    options = webdriver.ChromeOptions()
+    options.binary_location = browser
+    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--force-prefers-reduced-motion"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    return webdriver.Chrome(service=Service(driver), options=options), None
+
+
+def size(browser, width, height):
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
+                            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False})
+
+
+def shoot(browser, name, whole=False, clip=None):
+    if not SHOTS:
+        return
+    import base64
+    shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": whole, **({"clip": dict(clip, scale=1)} if clip else {})})
+    with open(os.path.join(SHOTS, name + ".png"), "wb") as f:
+        f.write(base64.b64decode(shot["data"]))
+
+
+def complaints(browser):
+    return [e for e in browser.get_log("browser") if e["level"] in ("SEVERE", "WARNING")]
+
+
+def text(browser, id_):
+    return browser.execute_script("return document.getElementById(arguments[0]).textContent", id_)
+
+
+CONTRAST = """
+function lum(c) { return c.map(v => { v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; })
+    .reduce((s, v, i) => s + v * [0.2126, 0.7152, 0.0722][i], 0); }
+function rgb(t) { const m = t.match(/[\\d.]+/g).map(Number); return m.length > 3 && m[3] === 0 ? null : m.slice(0, 3); }
+const bad = [];
+for (const e of document.querySelectorAll('body *')) {
+    if (![...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim())) continue;
+    if (!e.offsetParent && !(e instanceof SVGElement)) continue;
+    if (e.matches(':disabled, .skip')) continue;
+    let back = null;
+    for (let p = e; p && !back; p = p.parentElement) back = rgb(getComputedStyle(p).backgroundColor);
+    const style = getComputedStyle(e), fore = rgb(e instanceof SVGElement ? style.fill : style.color);
+    if (!back || !fore) continue;
+    const a = lum(fore), b = lum(back), ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) bad.push(e.tagName + ' ' + e.textContent.trim().slice(0, 30) + ' ' + ratio.toFixed(2));
+}
+return bad;
+"""
+
+NAMES = """
+const bad = [];
+for (const e of document.querySelectorAll('input, select, button, progress'))
+    if (!(e.labels && e.labels.length) && !e.textContent.trim() && !e.getAttribute('aria-label')) bad.push(e.outerHTML.slice(0, 80));
+for (const e of document.querySelectorAll('[role=img], [role=region], nav'))
+    if (!e.getAttribute('aria-label')) bad.push(e.outerHTML.slice(0, 80));
+let last = 0;
+for (const e of document.querySelectorAll('h1, h2, h3')) {
+    const level = Number(e.tagName[1]);
+    if (level > last + 1) bad.push('heading ' + e.textContent);
+    last = level;
+}
+const ids = [...document.querySelectorAll('[id]')].map(e => e.id);
+if (new Set(ids).size !== ids.length) bad.push('an id twice');
+for (const e of document.querySelectorAll('a[href^="#"]'))
+    if (!document.getElementById(e.getAttribute('href').slice(1))) bad.push('a link to nowhere ' + e.href);
+if (!document.documentElement.lang || !document.title || !document.querySelector('main')) bad.push('lang, title or main');
+return bad;
+"""
+
+
+def look_at(browser, url, entry):
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+    from selenium.webdriver.support.ui import Select
+    size(browser, 1280, 900)
+    browser.get(url)
+    wait_for(lambda: text(browser, "t-loss") == "3" and browser.execute_script(
+        "return document.querySelectorAll('#board tr').length") == 1)
+    state = json.loads(fetch(url + "api/state.json"))
+    step("the swarm's loss, peers and step are on the page",
+         (text(browser, "t-loss"), text(browser, "t-peers"), text(browser, "t-step")) == ("3", "1", "7 of 100"),
+         [text(browser, i) for i in ("t-loss", "t-peers", "t-step")] + [state])
+    step("a run's name is text, not markup", RUN in text(browser, "run-line") and
+         not browser.find_elements(By.CSS_SELECTOR, "#run-line b"), text(browser, "run-line"))
+    put(entry, "_metrics", metrics(8, 4.0, 50, 20.0, 20))
+    step("a new record comes by itself", wait_for(lambda: text(browser, "t-peers") == "2" and text(browser, "t-loss") == "2"
+         and browser.execute_script("return document.querySelectorAll('#board tr').length") == 2), text(browser, "run-line"))
+    step("history is drawn", wait_for(lambda: browser.execute_script(
+        "return document.querySelectorAll('#chart-loss path').length") == 2))
+    shoot(browser, "desk-light")
+
+    wrong = []
+    for model, changes, words in (("run", {}, []), ("gpt2-l", {"optimizer": "8-bit"}, ["--optimizer", "8-bit"]),
+                                  ("t5-11b", {"layers": "stored", "precision": "full"}, ["--layers", "stored", "--precision", "full"]),
+                                  ("demo", {"layers": "checkpoint"}, ["--layers", "checkpoint"])):
+        Select(browser.find_element(By.NAME, "model")).select_by_value(model)
+        for name in changes:
+            Select(browser.find_element(By.NAME, name)).select_by_value(changes[name])
+        want = json.loads(subprocess.check_output([POTLUCK, "calc", model, "--json", *words]))["gpu_total"]
+        got = browser.execute_script("return Number(document.getElementById('calc-out').dataset.total)")
+        if got != want:
+            wrong.append((model, got, want))
+    step("the form's calculator equals potluck calc", not wrong, wrong)
+    browser.execute_script("document.querySelector('[name=mode][value=original]').click()")
+    Select(browser.find_element(By.NAME, "model")).select_by_value("gpt2-l")
+    Select(browser.find_element(By.NAME, "optimizer")).select_by_value("8-bit")
+    step("the original's example shows 7.48", "7.48 GiB" in text(browser, "calc-out"), text(browser, "calc-out")[:200])
+
+    before = text(browser, "fig-security")
+    slider = browser.find_element(By.CSS_SELECTOR, "#fig-security [data-in=liars]")
+    slider.send_keys(Keys.ARROW_RIGHT)
+    step("a figure answers the keyboard", text(browser, "fig-security") != before)
+    browser.execute_script("document.activeElement.blur(); window.scrollTo(0, 0)")
+    browser.find_element(By.TAG_NAME, "body").send_keys(Keys.TAB)
+    step("the first stop of the keyboard skips to the content",
+         browser.execute_script("return document.activeElement.className") in ("skip", "") and
+         browser.execute_script("return document.querySelector('a').className") == "skip")
+    names = browser.execute_script(NAMES)
+    step("everything has a name, headings are in order", not names, names)
+    light = browser.execute_script(CONTRAST)
+    theme = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+    browser.execute_script("document.getElementById('theme').click()")
+    dark = browser.execute_script(CONTRAST)
+    step("contrast of text is 4.5 and more, light and dark", not light and not dark and theme !=
+         browser.execute_script("return getComputedStyle(document.body).backgroundColor"), (light, dark))
+    shoot(browser, "desk-dark")
+    for width in (1280, 768, 360):
+        size(browser, width, 800)
+        over = browser.execute_script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        step("nothing hangs over at %d pixels" % width, over <= 0, over)
+    shoot(browser, "phone-dark", True)
+    browser.execute_script("document.getElementById('theme').click()")
+    size(browser, 1280, 900)
+    shoot(browser, "whole", True)
+    step("the console is silent", not complaints(browser), complaints(browser))
+
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    browser.get(url)
+    words = browser.find_element(By.TAG_NAME, "main").text
+    step("readable without JavaScript", "Five challenges" in words and "238.8 MB" in words and "4–32" in words, words[:300])
+    shoot(browser, "no-script")
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+def export(browser, folder):
+    browser.get("file://" + os.path.join(folder, "index.html"))
+    step("the exported page shows the run without a server",
+         text(browser, "t-step") == "8 of 100" and "As it ended" in text(browser, "run-line") and browser.execute_script(
+             "return document.querySelectorAll('#chart-loss path').length") == 2 and not complaints(browser),
+         (text(browser, "run-line"), complaints(browser)))
+
+
+def seen(url):
+    """The state, once there is a peer in it."""
+    try:
+        state = json.loads(fetch(url + "api/state.json"))
+    except urllib.error.HTTPError:  # before the first look
+        return None
+    return state if state["peers"] else None
+
+
+def live():
+    folder = tempfile.mkdtemp()
+    with Program("peer", "--listen", "/ip4/127.0.0.1/tcp/0", "--run", RUN, "--json") as door:
+        entry = door.event("listening")["multiaddr"]
+        put(entry, "_metrics", metrics(7, 2.0, 100, 60.0, 20))
+        with Program("dash", "--join", entry, "--run", RUN, "--port", "0", "--every", "1", "--total-steps", "100",
+                     "--export", folder, "--json") as dash:
+            url = dash.event("serving")["url"]
+            state = wait_for(lambda: seen(url))
+            step("feeds say what the peer has signed", state and (state["loss"], state["step"], state["samples_per_second"]) == (3.0, 7, 2.0), state)
+            board = json.loads(fetch(url + "api/board.json"))
+            step("its samples are on the board", [b["samples"] for b in board] == [100], board)
+            step("Prometheus reads the same", "} 3\n" in fetch(url + "metrics"), fetch(url + "metrics"))
+            browser, why = open_browser()
+            if browser:
+                try:
+                    look_at(browser, url, entry)
+                except Exception:
+                    browser.quit()
+                    raise
+        if browser:
+            export(browser, folder)
+            browser.quit()
+        else:
+            skip("the page in a browser", why)
+    shutil.rmtree(folder)
+
+
+def main():
+    try:  # Debian's python3-selenium belongs to Debian's Python, which need not be the first one
+        import selenium  # noqa: F401
+    except ImportError:
+        if os.path.exists("/usr/bin/python3") and os.path.realpath(sys.executable) != os.path.realpath("/usr/bin/python3") \
+                and not os.environ.get("PAGE_AGAIN"):
+            os.environ["PAGE_AGAIN"] = "1"
+            os.execv("/usr/bin/python3", ["/usr/bin/python3"] + sys.argv)
+    calculator()
+    live()
+    print("%d passed, %d failed, %d skipped" % (passed, failed, skipped))
+    sys.exit(failed > 0)
+
+
+main()
