@@ -19,6 +19,7 @@ typedef int cmd_fn(int argc, char **argv); /* argv[0] is the subcommand's name *
     X(average, "average tensors with a group of peers") \
     X(peer, "keep a swarm's door open: a peer that trains nothing") \
     X(dht, "read and write a swarm's records") \
+    X(doctor, "why joining fails, on which side, and what to do") \
     X(vqgan, "pictures to codes and back; train a small codec") \
     X(dash, "the page of a run: loss, peers, leaderboard, and how to take part") \
     X(calc, "memory that training a model takes, term by term") \

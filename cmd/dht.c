@@ -172,7 +172,7 @@ static int ping_one(const struct dht_options *o, struct swarm *s, const char *ad
     peer_id_text(peer, &target.peer);
     if (o->json)
         say(json_pack("{s:s,s:s,s:f,s:o,s:b}", "event", "pong", "peer", peer, "seconds", pong.seconds,
-                      "clock_error", isnan(pong.clock_error) ? json_null() : json_real(pong.clock_error),
+                      "clock_error", !isfinite(pong.clock_error) ? json_null() : json_real(pong.clock_error),
                       "available", pong.available));
     else if (isnan(pong.clock_error)) printf("%s %.1f ms\n", peer, 1e3 * pong.seconds);
     else printf("%s %.1f ms, its clock is %+.3f s from ours\n", peer, 1e3 * pong.seconds, pong.clock_error);

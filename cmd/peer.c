@@ -1,7 +1,7 @@
 /* peer.c - `potluck peer`: a peer that trains nothing: where others enter the swarm, and where records
  * lie when nobody else is awake. */
+#include "checkup.h"
 #include "cmd.h"
-#include "swarm.h"
 
 #include <getopt.h>
 #include <jansson.h>
@@ -107,23 +107,19 @@ static void report_entry(const struct peer_options *o, struct swarm *s)
         return;
     }
     if (o->join_count) printf("joined a swarm of at least %zu nodes\n", status.nodes + 1);
-    if (!status.reachable && !o->client_mode)
-        fputs("potluck peer: the others cannot call us back: open the port, or --announce the address "
-              "outside\n", stderr);
-    if (status.clock_offset != 0)
-        fprintf(stderr, "potluck peer: this clock is %.1f s off the others', corrected; set it\n",
-                -status.clock_offset);
     fflush(stdout);
 }
 
 /* Until a signal; an entry that failed at first may succeed meanwhile. */
-static void live(const struct peer_options *o, struct swarm *s, const sigset_t *ends)
+static void live(const struct peer_options *o, struct swarm *s, const struct swarm_options *how,
+                 const sigset_t *ends)
 {
     static const struct timespec a_while = { .tv_sec = 1 };
     struct pl_err err;
     int joined = swarm_wait_joined(s, &err) == PL_OK;
     if (joined) report_entry(o, s);
     else report_failure(o, &err);
+    if (how->join_count) checkup_explain(s, how);
     while (joined ? sigwaitinfo(ends, NULL) < 0 : sigtimedwait(ends, NULL, &a_while) < 0)
         if (!joined && (joined = swarm_wait_joined(s, &err) == PL_OK)) report_entry(o, s);
 }
@@ -158,7 +154,7 @@ int cmd_peer(int argc, char **argv)
         return 1;
     }
     announce(&o, &s);
-    live(&o, &s, &ends);
+    live(&o, &s, &swarm, &ends);
     swarm_close(&s);
     return 0;
 }

@@ -57,7 +57,7 @@ static void close_node(void *context)
 int swarm_open(struct swarm *s, const struct swarm_options *o, struct pl_err *err)
 {
     struct dht_node_options node = {
-        .join = o->join, .join_count = o->join_count, .client_mode = !o->listen_count,
+        .join = o->join, .join_count = o->join_count, .client_mode = !o->listen_count || o->visitor,
         .validators = o->validators, .auth = o->auth
     };
     struct host_options host = {

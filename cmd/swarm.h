@@ -16,6 +16,7 @@ struct swarm_options {
     const char *const *join;
     size_t join_count;
     const char *identity;         /* file; NULL: a fresh one */
+    int visitor;                  /* 1: listens, if asked to, but is in nobody's table */
     int relay;
     const struct validators *validators;
     struct auth *auth;

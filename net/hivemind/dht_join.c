@@ -193,6 +193,13 @@ static void ping_silent(struct dht_node *n, double now)
     }
 }
 
+/* Whoever answered is in the table now. */
+static void on_refreshed(void *context, struct dht_walk *w)
+{
+    (void)context;
+    (void)w;
+}
+
 static void on_upkeep(void *context)
 {
     struct dht_node *n = context;
@@ -203,12 +210,12 @@ static void on_upkeep(void *context)
     dht_store_prune(&n->state.cache, dht_now);
     retry_initials(n, now);
     ping_silent(n, now);
-    if (now - n->refreshed > SELF_EVERY) {
+    if (n->joined && now - n->refreshed > SELF_EVERY) {
         n->refreshed = now;
-        w = dht_walk_start(n, &n->state.self, INFINITY, on_walked, n);
+        w = dht_walk_start(n, &n->state.self, INFINITY, on_refreshed, n);
     } else if (dht_routing_size(&n->state.routing) &&
                !dht_routing_refresh(&n->state.routing, &id, now - REFRESH_EVERY, now)) {
-        w = dht_walk_start(n, &id, INFINITY, on_walked, n);
+        w = dht_walk_start(n, &id, INFINITY, on_refreshed, n);
     }
     if (w) w->search.nodes_only = 1;
     timer_start(n->loop, &n->upkeep_timer, UPKEEP_EVERY, on_upkeep, n);

@@ -202,6 +202,16 @@ static int multiaddr_of(struct multiaddr *a, const struct sockaddr_storage *sa)
     return PL_ENOTFOUND;
 }
 
+int host_local_address(const struct host *h, const struct peer_id *id, struct multiaddr *a)
+{
+    const struct link *l = link_best(host_peer(h, id));
+    struct sockaddr_storage sa;
+    int length = sizeof sa;
+    if (!l || !l->has_socket || uv_tcp_getsockname(&l->tcp, (struct sockaddr *)&sa, &length))
+        return PL_ENOTFOUND;
+    return multiaddr_of(a, &sa);
+}
+
 static int same_ip(const struct multiaddr *a, const struct multiaddr *b)
 {
     struct multiaddr_target x, y;

@@ -78,6 +78,8 @@ int host_is_connected(const struct host *h, const struct peer_id *peer);
 size_t host_peers(const struct host *h, struct peer_id *out, size_t max);
 /* The far end of our best connection, for people and checks. PL_ENOTFOUND when there is none. */
 int host_remote_address(const struct host *h, const struct peer_id *peer, struct multiaddr *a);
+/* Our own end of it. */
+int host_local_address(const struct host *h, const struct peer_id *peer, struct multiaddr *a);
 /* 1 if the peer has said in identify that it serves the protocol. */
 int host_peer_serves(const struct host *h, const struct peer_id *peer, const char *protocol);
 /* Our address as this peer sees it. PL_ENOTFOUND before it has said. */

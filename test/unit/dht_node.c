@@ -352,6 +352,14 @@ static void dead_nodes(void **state)
     for (int i = 0; i < 5; i++) close_node(&nodes[i]);
 }
 
+static void upkeep_now(void *context)
+{
+    struct node *n = context;
+    struct timer t = n->dht->upkeep_timer;
+    timer_stop(&n->dht->upkeep_timer);
+    t.fn(t.context);
+}
+
 static void failed_join_says_why(void **state)
 {
     struct node n = { .dht = NULL };
@@ -359,6 +367,10 @@ static void failed_join_says_why(void **state)
     open_node(&n, loop, "/ip4/127.0.0.1/tcp/9/p2p/12D3KooWSkvkGQpYmokxqw6g5oz8UUNRDjUwW24iXeXc6gQ5rJ7a");
     assert_false(n.joined);
     assert_non_null(strstr(n.why.text, "127.0.0.1"));
+    loop_call(loop, upkeep_now, &n); /* looking after an empty table is no entry */
+    nap(0.1);
+    loop_call(loop, upkeep_now, &n);
+    assert_int_equal(look(&n, NULL).joined, 0);
     close_node(&n);
 }
 

@@ -1,0 +1,116 @@
+/* doctor.c - `potluck doctor`: why joining fails, on which side, and what to do. */
+#include "checkup.h"
+#include "cmd.h"
+
+#include <getopt.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char usage[] =
+    "usage: potluck doctor [--join MULTIADDR ...] [--listen MULTIADDR ...] [--announce MULTIADDR ...]\n"
+    "                      [--identity FILE] [--client-mode] [--model NAME] [--quick] [--json]\n"
+    "\n"
+    "Asks each entry peer by itself, compares clocks, sees whether others can call this machine and what\n"
+    "router is between, and whether the model fits and how fast it would go. Use the options that you\n"
+    "join with. One line a finding, and one of advice where something is to be done.\n"
+    "\n"
+    "  --join MULTIADDR   an entry peer; may be repeated\n"
+    "  --listen, --announce, --identity, --client-mode   as for potluck peer\n"
+    "  --model NAME       of potluck calc --models (default: run)\n"
+    "  --quick            neither bandwidth nor memory and speed\n"
+    "  --json             lines of JSON\n"
+    COMPUTE_USAGE
+    "\n"
+    "Exit status 1: no entry peer lets us in, or something else will keep you from taking part.\n";
+
+#define ADDRESSES_MAX 64
+
+struct doctor_options {
+    const char *join[ADDRESSES_MAX], *listen[ADDRESSES_MAX], *announce[ADDRESSES_MAX];
+    size_t join_count, listen_count, announce_count;
+    const char *identity, *model;
+    struct compute compute;
+    int client_mode, quick, json, bad;
+};
+
+static int add(const char **list, size_t *count, const char *address)
+{
+    if (*count == ADDRESSES_MAX) return PL_EUSE;
+    list[(*count)++] = address;
+    return PL_OK;
+}
+
+static int parse(struct doctor_options *o, int argc, char **argv)
+{
+    static const struct option options[] = {
+        { "join", required_argument, NULL, 'j' }, { "listen", required_argument, NULL, 'l' },
+        { "announce", required_argument, NULL, 'a' }, { "identity", required_argument, NULL, 'i' },
+        { "client-mode", no_argument, NULL, 'c' }, { "model", required_argument, NULL, 'm' },
+        { "quick", no_argument, NULL, 'q' }, { "json", no_argument, NULL, 'J' }, COMPUTE_OPTIONS,
+        { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
+    };
+    int option, rc = PL_OK;
+    while (rc >= 0 && (option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        switch (option) {
+        case 'j': rc = add(o->join, &o->join_count, optarg); break;
+        case 'l': rc = add(o->listen, &o->listen_count, optarg); break;
+        case 'a': rc = add(o->announce, &o->announce_count, optarg); break;
+        case 'i': o->identity = optarg; break;
+        case 'c': o->client_mode = 1; break;
+        case 'm': o->model = optarg; break;
+        case 'q': o->quick = 1; break;
+        case 'J': o->json = 1; break;
+        default: if ((rc = compute_option(&o->compute, "doctor", option, optarg)) == 0) rc = PL_EUSE;
+        }
+    }
+    if (!o->listen_count && !o->client_mode) o->listen[o->listen_count++] = "/ip4/0.0.0.0/tcp/0";
+    return rc < 0 || optind != argc || (o->client_mode && o->listen_count) ? PL_EUSE : PL_OK;
+}
+
+static void print(void *context, const struct finding *f)
+{
+    static const char *const levels[] = { "ok", "warning", "bad" }, *const marks[] = { "ok  ", "WARN", "BAD " };
+    struct doctor_options *o = context;
+    o->bad |= f->level == FINDING_BAD;
+    if (o->json) {
+        json_t *line = json_pack("{s:s,s:s,s:s,s:s,s:s}", "event", "finding", "what", f->what, "level",
+                                 levels[f->level], "text", f->text, "advice", f->advice);
+        char *text = json_dumps(line, JSON_COMPACT);
+        if (text) puts(text);
+        free(text);
+        json_decref(line);
+    } else {
+        printf("%s %-10s %s\n", marks[f->level], f->what, f->text);
+        if (f->advice[0]) printf("     %-10s -> %s\n", "", f->advice);
+    }
+    fflush(stdout);
+}
+
+int cmd_doctor(int argc, char **argv)
+{
+    struct doctor_options o = { .model = "run" };
+    struct pl_backend be;
+    struct pl_err err;
+    int rc = PL_OK;
+    if (parse(&o, argc, argv)) {
+        fputs(usage, stderr);
+        return 2;
+    }
+    struct swarm_options swarm = {
+        .cmd = "doctor", .listen = o.listen, .listen_count = o.listen_count, .announce = o.announce,
+        .announce_count = o.announce_count, .join = o.join, .join_count = o.join_count,
+        .identity = o.identity
+    };
+    if (o.join_count) rc = checkup_swarm(&swarm, !o.quick, print, &o);
+    else fputs("potluck doctor: no --join: the network is not looked at\n", stderr);
+    if (!o.quick) {
+        if (compute_open(&be, &o.compute, "doctor")) return 1;
+        if (checkup_machine(o.model, &be, print, &o, &err)) {
+            fprintf(stderr, "potluck doctor: --model: %s\n", err.text);
+            rc = PL_EUSE;
+        }
+    }
+    return rc || o.bad;
+}
