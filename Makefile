@@ -95,9 +95,9 @@ $(BUILD)/libpl_fast.so: $(call obj,$(FAST_C)) $(call obj,$(filter $(FAST_NEEDS),
 
 # --- the demo --------------------------------------------------------------------------------
 
-demo: deps ## install what is missing, build, train on real pairs, draw pictures (QUICK=1: fewer pairs)
+demo: deps ## install what is missing, build, train on real pairs, draw pictures (QUICK=1: fewer pairs; SWARM=1: by five peers)
 	@$(MAKE) --no-print-directory -s -j$(JOBS) all
-	$(BUILD)/potluck demo $(if $(QUICK),--quick)
+	$(BUILD)/potluck demo $(if $(QUICK),--quick) $(if $(SWARM),--swarm)
 
 # --- tests -----------------------------------------------------------------------------------
 

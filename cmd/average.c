@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 static const char usage[] =
@@ -163,7 +164,15 @@ static void say(const struct wishes *w, json_t *line, const char *text)
     json_decref(line);
 }
 
-static void say_round(const struct wishes *w, int64_t number, const struct round *r, double seconds)
+static double cpu_seconds(void)
+{
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (double)u.ru_utime.tv_sec + (double)u.ru_stime.tv_sec +
+           ((double)u.ru_utime.tv_usec + (double)u.ru_stime.tv_usec) * 1e-6;
+}
+
+static void say_round(const struct wishes *w, int64_t number, const struct round *r, double seconds, double cpu)
 {
     const struct exchange_report *e = &r->result.report;
     json_t *group = json_array(), *line;
@@ -173,8 +182,8 @@ static void say_round(const struct wishes *w, int64_t number, const struct round
         peer_id_text(id, &r->group.members[i].peer);
         json_array_append_new(group, json_string(id));
     }
-    line = json_pack("{s:s,s:I,s:f,s:f,s:o,s:f,s:I,s:I,s:I,s:I,s:i}", "event", "round", "number",
-                     (json_int_t)number, "seconds", seconds, "exchange_seconds", r->result.seconds, "group",
+    line = json_pack("{s:s,s:I,s:f,s:f,s:f,s:o,s:f,s:I,s:I,s:I,s:I,s:i}", "event", "round", "number",
+                     (json_int_t)number, "seconds", seconds, "cpu_seconds", cpu, "exchange_seconds", r->result.seconds, "group",
                      group, "received", received, "senders_lost", (json_int_t)e->senders_lost,
                      "reducers_lost", (json_int_t)e->reducers_lost, "bytes_out", (json_int_t)e->bytes_out,
                      "bytes_in", (json_int_t)e->bytes_in, "attempts", r->result.attempts);
@@ -258,9 +267,9 @@ static int average(const struct wishes *w, struct swarm *s, struct averager *a, 
     if (w->share_s > 0) share(s, a, t);
     for (int64_t i = 0; !rc && i < w->rounds; i++) {
         struct round r;
-        double began = pl_seconds();
+        double began = pl_seconds(), cpu = cpu_seconds();
         failed = swarm_average(s, a, &step, w->timeout, &r);
-        say_round(w, i, &r, pl_seconds() - began);
+        say_round(w, i, &r, pl_seconds() - began, cpu_seconds() - cpu);
         round_clear(&r);
         if (!failed && w->share_s > 0) share(s, a, t);
     }

@@ -2,10 +2,12 @@
  * and says honestly how far it got. */
 #include "cmd.h"
 #include "compute.h"
+#include "demo_swarm.h"
 #include "gallery.h"
 #include "progress.h"
 #include "train_data.h"
 #include "train_job.h"
+#include "../data/checkpoint.h"
 #include "../data/file.h"
 #include "../data/sheet.h"
 
@@ -17,11 +19,13 @@
 #include <sys/stat.h>
 
 static const char usage[] =
-    "usage: potluck demo [--quick] [--out DIR] [OPTION ...]\n"
+    "usage: potluck demo [--swarm] [--quick] [--out DIR] [OPTION ...]\n"
     "\n"
     "Trains a small text-to-image transformer on 3,664 emoji and their names, draws captions that it\n"
     "has seen and combinations that it has not, and prints how well it does.\n"
     "\n"
+    "  --swarm          by five processes over loopback that average over the swarm's protocol: one joins\n"
+    "                   late, one is killed half-way, one only calls others\n"
     "  --quick          1,024 pairs only: about a quarter of the time\n"
     "  --out DIR        default: out/demo\n"
     "  --steps N        default: what the bar needs\n"
@@ -41,8 +45,9 @@ struct demo {
     struct compute compute;
     struct pl_backend be;
     const char *out;
+    char model[PATH_MAX]; /* where the model and its curve are */
     int64_t steps, seed;
-    int quick, resume;
+    int quick, resume, swarm;
     struct train_data data;
     struct painter painter;
     struct gallery gallery;
@@ -81,6 +86,24 @@ static int train(struct demo *d, enum train_end *end, struct pl_err *err)
     }
     pl_trainer_close(trainer);
     d->train_seconds = pl_seconds() - began;
+    return rc;
+}
+
+/* The same by a swarm: the model of one that has survived. */
+static int train_swarm(struct demo *d, enum train_end *end, struct pl_err *err)
+{
+    const struct demo_swarm swarm = { .out = d->out, .backend = d->compute.backend, .steps = d->steps,
+                                      .target_batch = BATCH, .limit = d->quick ? QUICK_PAIRS : 0,
+                                      .seed = d->seed };
+    char *newest = NULL;
+    double began = pl_seconds();
+    int rc = demo_swarm_train(end, d->model, &swarm, err);
+    d->train_seconds = pl_seconds() - began;
+    if (rc || *end != TRAIN_DONE) return rc;
+    rc = pl_checkpoint_newest(&newest, d->model, err);
+    if (!rc && !newest) rc = pl_fail(err, PL_ENOTFOUND, "%s: no checkpoint", d->model);
+    if (!rc) rc = train_job_load(d->painter.model, NULL, NULL, newest, err);
+    free(newest);
     return rc;
 }
 
@@ -240,7 +263,7 @@ static int report(const struct demo *d, struct pl_err *err)
     if (d->held_out) printf("  %s/held-out.png\n", d->out);
     printf("loss curve over the published one: %s/loss.png; figures: %s/figures.json\n"
            "next: build/potluck generate --model %s \"cat face\" \"red apple\" --n 4 --top-k 16\n",
-           d->out, d->out, d->out);
+           d->model, d->out, d->model);
     free(text);
     free(path);
     json_decref(root);
@@ -268,13 +291,14 @@ static int open_all(struct demo *d, struct pl_err *err)
 
 int cmd_demo(int argc, char **argv)
 {
-    enum { O_QUICK = 1, O_OUT, O_STEPS, O_SEED, O_RESUME };
+    enum { O_QUICK = 1, O_OUT, O_STEPS, O_SEED, O_RESUME, O_SWARM };
     static const struct option options[] = {
         { "quick", no_argument, NULL, O_QUICK },
         { "out", required_argument, NULL, O_OUT },
         { "steps", required_argument, NULL, O_STEPS },
         { "seed", required_argument, NULL, O_SEED },
         { "resume", no_argument, NULL, O_RESUME },
+        { "swarm", no_argument, NULL, O_SWARM },
         COMPUTE_OPTIONS,
         { "help", no_argument, NULL, 'h' },
         { 0 },
@@ -291,6 +315,7 @@ int cmd_demo(int argc, char **argv)
         case O_STEPS: rc = cmd_integer(&d.steps, "demo", "--steps", optarg, 1, 10000000); break;
         case O_SEED: rc = cmd_integer(&d.seed, "demo", "--seed", optarg, 0, INT64_MAX); break;
         case O_RESUME: d.resume = 1; break;
+        case O_SWARM: d.swarm = 1; break;
         default: rc = compute_option(&d.compute, "demo", option, optarg) > 0 ? PL_OK : PL_EUSE;
         }
     }
@@ -298,6 +323,7 @@ int cmd_demo(int argc, char **argv)
         fputs(usage, stderr);
         return 2;
     }
+    snprintf(d.model, sizeof d.model, "%s", d.out);
     if (!d.steps) d.steps = d.quick ? QUICK_STEPS : FULL_STEPS;
     if (compute_open(&d.be, &d.compute, "demo")) return 1;
     if (mkdir("out", 0777) && errno != EEXIST) rc = pl_fail(&err, PL_EIO, "out: %s", strerror(errno));
@@ -305,7 +331,7 @@ int cmd_demo(int argc, char **argv)
     if (!rc) {
         fprintf(stderr, "%zu pairs, %zu of them held out; %zu parameters; backend %s\n", d.gallery.count,
                 d.data.withouts, d.painter.model->params.trainable, d.be.note);
-        rc = train(&d, &end, &err);
+        rc = d.swarm ? train_swarm(&d, &end, &err) : train(&d, &end, &err);
     }
     if (!rc && end == TRAIN_DONE) {
         fprintf(stderr, "drawing ...\n");

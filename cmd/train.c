@@ -30,6 +30,7 @@ static const char usage[] =
     "  --activations A  reversible, recomputed or stored: less memory or more speed (default:\n"
     "                   reversible)\n"
     "  --seed N         of initial values and order (default: 1)\n"
+    "  --data-seed N    of the order alone: another one for each peer of a run (default: --seed)\n"
     "  --save-every N   steps between checkpoints (default: 100; 0: only at the end)\n"
     "  --keep N         checkpoints that stay (default: 2; 0: all)\n"
     "  --resume         go on from the newest checkpoint in --out, with the same other options\n"
@@ -55,7 +56,7 @@ static const char usage[] =
 
 enum { O_DATA = 1, O_WITHOUT, O_LIMIT, O_TOKENIZER, O_CONFIG, O_OUT, O_STEPS, O_TARGET, O_BATCH,
        O_OPTIMIZER, O_LR, O_WARMUP, O_ACTIVATIONS, O_SEED, O_SAVE, O_KEEP, O_RESUME, O_QUIET, O_RUN, O_JOIN, O_LISTEN, O_IDENTITY, O_CLIENT,
-       O_MATCHMAKING, O_AVERAGING, O_ALLREDUCE, O_STATE, O_COMPRESSION, O_SLOW, O_JSON };
+       O_MATCHMAKING, O_AVERAGING, O_ALLREDUCE, O_STATE, O_COMPRESSION, O_SLOW, O_JSON, O_DATA_SEED };
 
 static const struct option options[] = {
     { "data", required_argument, NULL, O_DATA },
@@ -72,6 +73,7 @@ static const struct option options[] = {
     { "warmup", required_argument, NULL, O_WARMUP },
     { "activations", required_argument, NULL, O_ACTIVATIONS },
     { "seed", required_argument, NULL, O_SEED },
+    { "data-seed", required_argument, NULL, O_DATA_SEED },
     { "save-every", required_argument, NULL, O_SAVE },
     { "keep", required_argument, NULL, O_KEEP },
     { "resume", no_argument, NULL, O_RESUME },
@@ -99,7 +101,7 @@ struct wishes {
     struct train_data data;
     const char *config, *tokenizer, *optimizer;
     enum pl_activations activations;
-    int64_t limit, steps, target, batch, seed, save_every, keep;
+    int64_t limit, steps, target, batch, seed, data_seed, save_every, keep;
     double lr, warmup;
     struct train_job job;
     struct train_swarm swarm;
@@ -153,6 +155,7 @@ static int take(struct wishes *w, int option, const char *value)
         w->activations = (enum pl_activations)rc;
         return PL_OK;
     case O_SEED: return cmd_integer(&w->seed, "train", "--seed", value, 0, INT64_MAX);
+    case O_DATA_SEED: return cmd_integer(&w->data_seed, "train", "--data-seed", value, 0, INT64_MAX);
     case O_SAVE: return cmd_integer(&w->save_every, "train", "--save-every", value, 0, 1000000000);
     case O_KEEP: return cmd_integer(&w->keep, "train", "--keep", value, 0, 1000000);
     case O_RESUME: w->job.resume = 1; return PL_OK;
@@ -215,8 +218,9 @@ static int run(struct wishes *w, struct pl_err *err)
         rc = train_data_tokenizer(&w->data, w->tokenizer ? w->tokenizer
                                   : train_data_demo(path, sizeof path, "t5_2k.model"), err);
     if (!rc)
-        rc = train_data_open(&w->data, &config, w->job.micro_batch, (uint64_t)w->seed,
-                             (uint64_t)w->limit, &w->job.source, err);
+        rc = train_data_open(&w->data, &config, w->job.micro_batch,
+                             (uint64_t)(w->data_seed < 0 ? w->seed : w->data_seed), (uint64_t)w->limit,
+                             &w->job.source, err);
     if (!rc) rc = pl_dalle_open(&model, &config, &be, 1, err);
     if (!rc && (rc = pl_dalle_init(model, (uint64_t)w->seed)))
         pl_fail(err, rc, "initial values: %s", pl_status_name(rc));
@@ -250,7 +254,7 @@ int cmd_train(int argc, char **argv)
 {
     struct wishes w = {
         .config = "demo", .optimizer = "lamb8", .activations = PL_REVERSIBLE, .steps = 1000,
-        .target = 64, .seed = 1, .save_every = 100, .keep = 2, .lr = 0.01, .warmup = 0.1,
+        .target = 64, .seed = 1, .data_seed = -1, .save_every = 100, .keep = 2, .lr = 0.01, .warmup = 0.1,
         .job = { .cmd = "train", .out = "out/train" },
         .swarm = { .compression = "run", .matchmaking_time = 15, .averaging_timeout = 180,
                    .allreduce_timeout = 60, .average_state_every = 1 },

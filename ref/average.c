@@ -152,9 +152,11 @@ int pl_reducer_reply(uint8_t *reply, struct pl_reducer *r, enum pl_compression m
 int pl_average_apply(float *x, size_t n, const struct pl_backend *be, enum pl_compression method,
                      const uint8_t *reply, size_t bytes, struct pl_err *err)
 {
-    float *scratch = pl_alloc(n, sizeof *scratch);
+    int as_it_is = method == PL_COMPRESS_NONE || method == PL_COMPRESS_FLOAT16 ||
+                   method == PL_COMPRESS_UNIFORM8 || method == PL_COMPRESS_QUANTILE8;
+    float *scratch = as_it_is ? NULL : pl_alloc(n, sizeof *scratch); /* see view */
     struct pl_coded delta;
-    int rc = scratch ? view(&delta, scratch, n, be, method, reply, bytes, err) : PL_ENOMEM;
+    int rc = as_it_is || scratch ? view(&delta, scratch, n, be, method, reply, bytes, err) : PL_ENOMEM;
     if (!rc) rc = be->average_add(x, &delta, 1, n);
     pl_free(scratch);
     return rc;

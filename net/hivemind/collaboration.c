@@ -35,12 +35,14 @@ struct collaboration {
     int updating, closing, has_reported;
     struct dht_task *fetch;
     struct timer fetch_timer, report_timer;
+    double alone_at;                 /* nobody came to a round that we had triggered by then */
     struct wish *fetch_waits;        /* who wants to hear of the next view */
 
     /* the gradient round */
     struct wish *gradient_waits;
     struct collaboration_round gradient;
     int alone;
+    double triggered_at;
 
     /* the state round: values before and after, tensor by tensor */
     float **before, **after;
@@ -122,7 +124,9 @@ static void report(void *context)
     timer_start(c->loop, &c->report_timer, PROGRESS_REPORT_EVERY, report, c);
 }
 
-/* Ours counts as it is now, not as it lies in the DHT: a newcomer that does not count itself believes
+/* Records live for a minute: of the dead too. Whoever did not come to our last round, and has not been
+ * heard of since, does not count.
+ * Ours counts as it is now, not as it lies in the DHT: a newcomer that does not count itself believes
  * to be alone. */
 static void see(struct collaboration *c, const struct dht_result *r)
 {
@@ -132,7 +136,7 @@ static void see(struct collaboration *c, const struct dht_result *r)
     if (!records) return;
     for (size_t i = 0; i < n; i++)
         if (!progress_read(&records[count], r->dictionary.items[i].value, r->dictionary.items[i].n, NULL) &&
-            !peer_id_equal(&records[count].peer, &own.peer))
+            !peer_id_equal(&records[count].peer, &own.peer) && records[count].time >= c->alone_at)
             count++;
     if (c->samples || c->has_reported) records[count++] = own;
     progress_see(&c->view, records, count, n > 0, &mine, (double)c->o.target_batch, now_of(c));
@@ -188,6 +192,7 @@ static void on_gradient(void *context, const struct averager_result *r)
     c->gradient.status = r->status;
     c->gradient.peers = r->group ? r->group->count : 1;
     c->gradient.seconds = r->seconds;
+    if (w && r->status && !r->group && !c->alone) c->alone_at = c->triggered_at;
     pl_fail(&c->gradient.why, r->status, "%.500s", r->why);
     c->gradient_waits = NULL;
     if (w) fulfil(w, r->status);
@@ -250,6 +255,7 @@ static void begin_average(void *context)
         c->alone = 1;
         averager_cancel(a);
     } else {
+        c->triggered_at = now_of(c);
         averager_expect(a, c->view.peers);
         averager_trigger(a, (double)c->samples, w->tensor);
     }

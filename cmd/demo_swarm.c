@@ -1,0 +1,317 @@
+/* demo_swarm.c - see demo_swarm.h. The peers are this same program: potluck peer, potluck train --run. */
+#include "demo_swarm.h"
+#include "progress.h"
+#include "train_data.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PEERS 5            /* the first only opens the door */
+#define LINE_BYTES 65536   /* of what a peer prints; its longest line has 600 */
+#define ARGS_MAX 48
+#define START_LIMIT 30.0   /* s for the bootstrap peer's address */
+#define SHOW_EVERY 0.2     /* s, on a terminal */
+#define SAY_EVERY 10.0     /* s, elsewhere */
+
+static const struct { const char *name; double slow; int late, dies, client; } kinds[PEERS] = {
+    { "the door", 0, 0, 0, 0 },
+    { "fast", 0, 0, 0, 0 },
+    { "killed half-way", 0.1, 0, 1, 0 },
+    { "joins late", 0.2, 1, 0, 0 },
+    { "slow, a client", 0.5, 0, 0, 1 },
+};
+
+struct peer {
+    pid_t pid;
+    int fd;               /* what it prints; -1: ended */
+    char line[LINE_BYTES];
+    size_t n;
+    int status, ended, killed;
+    /* as it last said */
+    const char *state;
+    int64_t step, global_samples, peers;
+    double loss, rate, eta, round_s;
+    int64_t round_peers;
+};
+
+struct show {
+    const struct demo_swarm *d;
+    struct peer peer[PEERS];
+    char address[512], run[64];
+    int terminal, lines;
+    double began, shown;
+};
+
+static volatile sig_atomic_t interrupted;
+static void on_signal(int number) { (void)number, interrupted = 1; }
+
+/* --- processes ----------------------------------------------------------------------------------------------- */
+
+static int start(struct peer *p, const char *errors, char *const *args, struct pl_err *err)
+{
+    int out[2], log;
+    if (pipe(out)) return pl_fail(err, PL_EIO, "pipe: %s", strerror(errno));
+    log = open(errors, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    p->pid = fork();
+    if (p->pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* no peer outlives its demo */
+        dup2(out[1], STDOUT_FILENO);
+        if (log >= 0) dup2(log, STDERR_FILENO);
+        close(out[0]);
+        close(out[1]);
+        execv("/proc/self/exe", args);
+        _exit(127);
+    }
+    close(out[1]);
+    if (log >= 0) close(log);
+    fcntl(out[0], F_SETFD, FD_CLOEXEC);
+    p->fd = out[0];
+    p->state = "starting";
+    if (p->pid > 0) return PL_OK;
+    close(out[0]);
+    p->fd = -1;
+    return pl_fail(err, PL_EIO, "fork: %s", strerror(errno));
+}
+
+static int start_door(struct show *s, struct pl_err *err)
+{
+    char errors[PATH_MAX];
+    char *args[] = { "potluck", "peer", "--listen", "/ip4/127.0.0.1/tcp/0", "--run", s->run, "--json", NULL };
+    snprintf(errors, sizeof errors, "%s/door.txt", s->d->out);
+    return start(&s->peer[0], errors, args, err);
+}
+
+static int start_trainer(struct show *s, int k, struct pl_err *err)
+{
+    const struct demo_swarm *d = s->d;
+    char folder[PATH_MAX], errors[PATH_MAX + 16], held[PATH_MAX + 64], number[6][32];
+    char *args[ARGS_MAX];
+    int n = 0;
+    snprintf(folder, sizeof folder, "%s/peer%d", d->out, k);
+    if (mkdir(folder, 0777) && errno != EEXIST)
+        return pl_fail(err, PL_EIO, "%s: %s", folder, strerror(errno));
+    snprintf(errors, sizeof errors, "%s/said.txt", folder);
+    snprintf(number[0], sizeof number[0], "%lld", (long long)d->steps);
+    snprintf(number[1], sizeof number[1], "%lld", (long long)d->target_batch);
+    snprintf(number[2], sizeof number[2], "%lld", (long long)d->limit);
+    snprintf(number[3], sizeof number[3], "%lld", (long long)d->seed);
+    snprintf(number[5], sizeof number[5], "%lld", (long long)d->seed + k);
+    snprintf(number[4], sizeof number[4], "%g", kinds[k].slow);
+    train_data_demo(held, sizeof held, "holdout.txt");
+#define ADD(...) do { char *more[] = { __VA_ARGS__ }; \
+        for (size_t i = 0; i < PL_COUNT(more); i++) args[n++] = more[i]; } while (0)
+    ADD("potluck", "train", "--run", s->run, "--join", s->address, "--out", folder, "--steps", number[0]);
+    ADD("--target-batch", number[1], "--batch", "8", "--seed", number[3], "--data-seed", number[5]);
+    ADD("--slow", number[4]);
+    ADD("--matchmaking-time", "3", "--averaging-timeout", "60", "--allreduce-timeout", "20");
+    ADD("--activations", "stored", "--threads", "1", "--save-every", "0", "--keep", "1", "--json", "--quiet");
+    ADD("--without", held, "--average-state-every", "5");
+    if (d->limit) ADD("--limit", number[2]);
+    if (kinds[k].client) ADD("--client-mode");
+    else ADD("--listen", "/ip4/127.0.0.1/tcp/0");
+    if (d->backend) ADD("--backend", (char *)(uintptr_t)d->backend);
+#undef ADD
+    args[n] = NULL;
+    return start(&s->peer[k], errors, args, err);
+}
+
+/* --- what they say --------------------------------------------------------------------------------------------- */
+
+static double real(const json_t *line, const char *key) { return json_number_value(json_object_get(line, key)); }
+static int64_t count(const json_t *line, const char *key)
+{
+    return json_integer_value(json_object_get(line, key));
+}
+
+static void hear_line(struct show *s, struct peer *p, const char *text)
+{
+    json_t *line = json_loads(text, 0, NULL);
+    const char *event = json_string_value(json_object_get(line, "event")), *address;
+    if (event && !strcmp(event, "listening")) {
+        address = json_string_value(json_object_get(line, "multiaddr"));
+        if (p == &s->peer[0] && address) snprintf(s->address, sizeof s->address, "%s", address);
+        if (p == &s->peer[0]) p->state = "open";
+    } else if (event && p != &s->peer[0]) {
+        p->state = !strcmp(event, "behind") ? "catching up" : !strcmp(event, "ready") ? "entering" : "training";
+        p->step = count(line, "epoch");
+        p->peers = count(line, "peers");
+        p->global_samples = count(line, "global_samples");
+        p->rate = real(line, "samples_per_second");
+        p->eta = real(line, "eta");
+        if (!strcmp(event, "epoch")) {
+            p->loss = real(line, "loss");
+            p->round_peers = count(line, "round_peers");
+            p->round_s = real(line, "seconds");
+        }
+    }
+    json_decref(line);
+}
+
+static void hear(struct show *s, struct peer *p)
+{
+    ssize_t n = read(p->fd, p->line + p->n, sizeof p->line - 1 - p->n);
+    char *end;
+    if (n <= 0) {
+        close(p->fd);
+        p->fd = -1;
+        return;
+    }
+    p->n += (size_t)n;
+    p->line[p->n] = 0;
+    while ((end = strchr(p->line, '\n'))) {
+        *end = 0;
+        hear_line(s, p, p->line);
+        p->n -= (size_t)(end + 1 - p->line);
+        memmove(p->line, end + 1, p->n + 1);
+    }
+    if (p->n == sizeof p->line - 1) p->n = 0; /* no line of ours */
+}
+
+static void reap(struct peer *p)
+{
+    if (p->pid > 0 && !p->ended && waitpid(p->pid, &p->status, WNOHANG) == p->pid) {
+        p->ended = 1;
+        p->state = p->killed ? "dead" : "done";
+    }
+}
+
+/* --- the view ----------------------------------------------------------------------------------------------------- */
+
+/* Whoever is furthest knows best. */
+static const struct peer *leader(const struct show *s)
+{
+    const struct peer *best = &s->peer[1];
+    for (int k = 1; k < PEERS; k++)
+        if (s->peer[k].step > best->step) best = &s->peer[k];
+    return best;
+}
+
+static double all_rates(const struct show *s)
+{
+    double sum = 0;
+    for (int k = 1; k < PEERS; k++)
+        if (s->peer[k].pid && !s->peer[k].ended && s->peer[k].rate > 1e-6) sum += s->peer[k].rate;
+    return sum;
+}
+
+static void summary(const struct show *s, char *text, size_t room)
+{
+    const struct peer *p = leader(s);
+    double gone = pl_seconds() - s->began, left = p->step ? gone / (double)p->step * (double)(s->d->steps - p->step) : 0;
+    char took[24], more[24];
+    snprintf(text, room, "step %lld of %lld  samples %lld of %lld  loss %.4f  %.1f samples/s  %s gone, %s left",
+             (long long)p->step, (long long)s->d->steps, (long long)p->global_samples,
+             (long long)s->d->target_batch, p->loss, all_rates(s), progress_time(took, gone),
+             p->step ? progress_time(more, left) : "?");
+}
+
+static void show(struct show *s, int force)
+{
+    double now = pl_seconds();
+    char text[256];
+    if (!force && now - s->shown < (s->terminal ? SHOW_EVERY : SAY_EVERY)) return;
+    s->shown = now;
+    summary(s, text, sizeof text);
+    if (!s->terminal) {
+        fprintf(stderr, "%s", text);
+        for (int k = 1; k < PEERS; k++)
+            if (s->peer[k].pid) fprintf(stderr, "%s%d %s", k > 1 ? ", " : "; peers: ", k, s->peer[k].state);
+        fputc('\n', stderr);
+        return;
+    }
+    if (s->lines) fprintf(stderr, "\033[%dA", s->lines);
+    fprintf(stderr, "\033[K%s\n\033[K%-4s %-18s %-12s %6s %9s %10s %s\n", text, "peer", "", "state", "step", "loss",
+            "samples/s", "last common step");
+    s->lines = 2;
+    for (int k = 0; k < PEERS; k++, s->lines++) {
+        const struct peer *p = &s->peer[k];
+        if (!k || !p->pid) fprintf(stderr, "\033[K%-4d %-18s %s\n", k, kinds[k].name, p->pid ? p->state : "not yet");
+        else
+            fprintf(stderr, "\033[K%-4d %-18s %-12s %6lld %9.4f %10.1f %lld peers, %.2f s\n", k, kinds[k].name, p->state,
+                    (long long)p->step, p->loss, p->ended || p->rate < 1e-6 ? 0 : p->rate, (long long)p->round_peers,
+                    p->round_s);
+    }
+}
+
+/* --- the play -------------------------------------------------------------------------------------------------------- */
+
+static void listen_for(struct show *s, int milliseconds)
+{
+    struct pollfd fds[PEERS];
+    for (int k = 0; k < PEERS; k++) fds[k] = (struct pollfd){ .fd = s->peer[k].pid ? s->peer[k].fd : -1, .events = POLLIN };
+    if (poll(fds, PEERS, milliseconds) > 0)
+        for (int k = 0; k < PEERS; k++)
+            if (fds[k].revents) hear(s, &s->peer[k]);
+    for (int k = 0; k < PEERS; k++) reap(&s->peer[k]);
+}
+
+static int play(struct show *s, struct pl_err *err)
+{
+    const int64_t late = s->d->steps / 10, half = s->d->steps / 2;
+    int rc = PL_OK, running = 1;
+    for (int k = 1; k < PEERS && !rc; k++)
+        if (!kinds[k].late) rc = start_trainer(s, k, err);
+    while (!rc && running) {
+        int64_t step = leader(s)->step;
+        listen_for(s, 100);
+        running = 0;
+        for (int k = 1; k < PEERS && !rc; k++) {
+            struct peer *p = &s->peer[k];
+            if (!p->pid && kinds[k].late && step >= late && !interrupted) rc = start_trainer(s, k, err);
+            if (p->pid && !p->ended && kinds[k].dies && !p->killed && step >= half) {
+                p->killed = 1;
+                kill(p->pid, SIGKILL);
+            }
+            if (p->ended && !p->killed && p->status)
+                rc = pl_fail(err, PL_EIO, "peer %d has failed; what it said is in %s/peer%d/said.txt", k, s->d->out, k);
+            running |= p->pid && !p->ended;
+        }
+        if (s->peer[0].ended) rc = pl_fail(err, PL_EIO, "the bootstrap peer has ended; see %s/door.txt", s->d->out);
+        show(s, 0);
+    }
+    show(s, 1);
+    return rc;
+}
+
+int demo_swarm_train(enum train_end *end, char *model, const struct demo_swarm *d, struct pl_err *err)
+{
+    struct sigaction catch = { .sa_handler = on_signal }, old;
+    struct show *s = calloc(1, sizeof *s);
+    int rc;
+    if (!s) return pl_fail(err, PL_ENOMEM, "no memory");
+    interrupted = 0;
+    s->d = d;
+    s->terminal = isatty(STDERR_FILENO);
+    s->began = pl_seconds();
+    snprintf(s->run, sizeof s->run, "demo-%ld", (long)getpid());
+    sigaction(SIGINT, &catch, &old);
+    rc = mkdir(d->out, 0777) && errno != EEXIST ? pl_fail(err, PL_EIO, "%s: %s", d->out, strerror(errno)) : PL_OK;
+    if (!rc) rc = start_door(s, err);
+    while (!rc && !s->address[0] && !s->peer[0].ended && pl_seconds() - s->began < START_LIMIT) listen_for(s, 100);
+    if (!rc && !s->address[0]) rc = pl_fail(err, PL_EIO, "the bootstrap peer does not start; see %s/door.txt", d->out);
+    if (!rc) rc = play(s, err);
+    for (int k = 0; k < PEERS; k++) {
+        struct peer *p = &s->peer[k];
+        if (p->pid > 0 && !p->ended) {
+            kill(p->pid, rc || k ? SIGKILL : SIGTERM);
+            waitpid(p->pid, &p->status, 0);
+        }
+        if (p->pid && p->fd >= 0) close(p->fd);
+    }
+    *end = s->peer[1].step >= d->steps ? TRAIN_DONE : TRAIN_STOPPED;
+    snprintf(model, PATH_MAX, "%s/peer1", d->out);
+    sigaction(SIGINT, &old, NULL);
+    free(s);
+    return rc;
+}

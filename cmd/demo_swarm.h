@@ -1,0 +1,18 @@
+/* demo_swarm.h - the demo's training as a swarm of processes over loopback: a bootstrap peer and four
+ * that train, of uneven speed; one joins late, one is killed half-way, one is a client. */
+#ifndef PL_CMD_DEMO_SWARM_H
+#define PL_CMD_DEMO_SWARM_H
+
+#include "train_job.h"
+
+struct demo_swarm {
+    const char *out;      /* folder; each peer has one in it */
+    const char *backend;  /* NULL: auto */
+    int64_t steps, target_batch, limit, seed;
+};
+
+/* Trains; the survivor's folder, with its checkpoint, is in `model` (room for PATH_MAX). Prints the swarm
+ * to stderr: redrawn on a terminal, a line now and then elsewhere. */
+int demo_swarm_train(enum train_end *end, char *model, const struct demo_swarm *d, struct pl_err *err);
+
+#endif
