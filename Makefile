@@ -19,12 +19,12 @@ VERSION  := $(shell sed -n 's/^\#define PL_VERSION "\(.*\)"/\1/p' ref/base.h)
 # Debian's packages: for the program; for its tests on top; for drawing the demo's data anew.
 PACKAGES = build-essential pkg-config libopenblas-dev libjansson-dev libbrotli-dev libssl-dev \
 	zlib1g-dev libzstd-dev libsnappy-dev libpng-dev libjpeg62-turbo-dev libwebp-dev libutf8proc-dev \
-	libprotobuf-c-dev protobuf-c-compiler libuv1-dev libmicrohttpd-dev libsqlite3-dev libzip-dev libyaml-dev
+	libprotobuf-c-dev protobuf-c-compiler libuv1-dev libmicrohttpd-dev libsqlite3-dev libzip-dev libyaml-dev libcurl4-openssl-dev
 TEST_PACKAGES = $(PACKAGES) libcmocka-dev clang libclang-rt-14-dev
 INTEROP_PACKAGES = python3 python3-venv python3-torch
 DATA_PACKAGES = $(PACKAGES) libfreetype-dev libharfbuzz-dev fonts-noto-color-emoji unicode-data
 
-PC_LIBS    = libmicrohttpd sqlite3 libuv libprotobuf-c jansson libbrotlienc libbrotlidec libssl libcrypto zlib libzstd libpng libjpeg libwebp libutf8proc libzip yaml-0.1
+PC_LIBS    = libmicrohttpd sqlite3 libuv libprotobuf-c jansson libbrotlienc libbrotlidec libssl libcrypto zlib libzstd libpng libjpeg libwebp libutf8proc libzip yaml-0.1 libcurl
 PKG_FLAGS := $(shell pkg-config --cflags $(PC_LIBS) 2>/dev/null) -I$(BUILD)/gen -iquote .
 LIBS      := $(shell pkg-config --libs $(PC_LIBS) 2>/dev/null) -lsnappy -ldl -lpthread -lm
 

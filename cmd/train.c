@@ -15,7 +15,10 @@ static const char usage[] =
     "\n"
     "Trains a text-to-image transformer on pairs of captions and picture codes.\n"
     "\n"
-    "  --data PATH      a shard, or a folder of *.parquet; may be repeated (default: the demo's)\n"
+    "  --data PATH      a shard, or a folder of *.parquet; or the URL of a shard, or of a list of them\n"
+    "                   (.json, .txt), which are then read as they are needed; may be repeated\n"
+    "                   (default: the demo's)\n"
+    "  --part K/N       only each N-th shard, from the K-th on: N peers read different ones\n"
     "  --without FILE   captions, one a line, that are held out\n"
     "  --limit N        use only N pairs, evenly spread (default: all)\n"
     "  --tokenizer FILE spiece.model (default: the demo's)\n"
@@ -56,10 +59,11 @@ static const char usage[] =
 
 enum { O_DATA = 1, O_WITHOUT, O_LIMIT, O_TOKENIZER, O_CONFIG, O_OUT, O_STEPS, O_TARGET, O_BATCH,
        O_OPTIMIZER, O_LR, O_WARMUP, O_ACTIVATIONS, O_SEED, O_SAVE, O_KEEP, O_RESUME, O_QUIET, O_RUN, O_JOIN, O_LISTEN, O_IDENTITY, O_CLIENT,
-       O_MATCHMAKING, O_AVERAGING, O_ALLREDUCE, O_STATE, O_COMPRESSION, O_SLOW, O_JSON, O_DATA_SEED };
+       O_MATCHMAKING, O_AVERAGING, O_ALLREDUCE, O_STATE, O_COMPRESSION, O_SLOW, O_JSON, O_DATA_SEED, O_PART };
 
 static const struct option options[] = {
     { "data", required_argument, NULL, O_DATA },
+    { "part", required_argument, NULL, O_PART },
     { "without", required_argument, NULL, O_WITHOUT },
     { "limit", required_argument, NULL, O_LIMIT },
     { "tokenizer", required_argument, NULL, O_TOKENIZER },
@@ -99,6 +103,7 @@ static const struct option options[] = {
 struct wishes {
     struct compute compute;
     struct train_data data;
+    int64_t part, parts; /* from 1; parts 0: all */
     const char *config, *tokenizer, *optimizer;
     enum pl_activations activations;
     int64_t limit, steps, target, batch, seed, data_seed, save_every, keep;
@@ -130,6 +135,18 @@ static int add_address(const char **list, size_t *count, const char *address)
     return PL_OK;
 }
 
+/* "2/5" */
+static int take_part(struct wishes *w, const char *value)
+{
+    char first[24];
+    size_t n = strcspn(value, "/");
+    snprintf(first, sizeof first, "%.*s", (int)(n < 20 ? n : 20), value);
+    if (cmd_integer(&w->parts, "train", "--part", value[n] ? value + n + 1 : "", 1, INT32_MAX) ||
+        cmd_integer(&w->part, "train", "--part", first, 1, w->parts))
+        return PL_EUSE;
+    return PL_OK;
+}
+
 static int take(struct wishes *w, int option, const char *value)
 {
     struct pl_err err;
@@ -137,6 +154,7 @@ static int take(struct wishes *w, int option, const char *value)
     switch (option) {
     case O_DATA: rc = train_data_add(&w->data, value, &err); break;
     case O_WITHOUT: rc = train_data_without(&w->data, value, &err); break;
+    case O_PART: return take_part(w, value);
     case O_LIMIT: return cmd_integer(&w->limit, "train", "--limit", value, 1, INT32_MAX);
     case O_TOKENIZER: w->tokenizer = value; return PL_OK;
     case O_CONFIG: w->config = value; return PL_OK;
@@ -214,6 +232,7 @@ static int run(struct wishes *w, struct pl_err *err)
     rc = pl_dalle_config_find(&config, w->config, err);
     if (!rc && !w->data.paths)
         rc = train_data_add(&w->data, train_data_demo(path, sizeof path, "."), err);
+    if (!rc && w->parts) rc = train_data_part(&w->data, w->part - 1, w->parts, err);
     if (!rc)
         rc = train_data_tokenizer(&w->data, w->tokenizer ? w->tokenizer
                                   : train_data_demo(path, sizeof path, "t5_2k.model"), err);

@@ -1,6 +1,7 @@
 /* train_data.c - see train_data.h. */
 #include "train_data.h"
 #include "../data/file.h"
+#include "../net/http/source.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -32,11 +33,64 @@ static int is_shard(const struct dirent *d)
     return n > 8 && !strcmp(d->d_name + n - 8, ".parquet");
 }
 
+static int ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+    return n > m && !strcmp(name + n - m, end);
+}
+
+static int add_url(struct train_data *d, const char *url, struct pl_err *err)
+{
+    struct http_client_options o = http_client_options();
+    struct http_list *grown, *list;
+    int rc = PL_OK;
+    o.token = getenv("POTLUCK_TOKEN");
+    if (!o.token) o.token = getenv("HF_TOKEN");
+    if (!d->http && (rc = http_client_open(&d->http, &o, err))) return rc;
+    if (!ends_with(url, ".json") && !ends_with(url, ".txt"))
+        return append(&d->path, &d->paths, strdup(url)) ? pl_fail(err, PL_ENOMEM, "%.200s: no memory", url)
+                                                        : PL_OK;
+    if (!(grown = realloc(d->list, (d->lists + 1) * sizeof *grown)))
+        return pl_fail(err, PL_ENOMEM, "%.200s: no memory", url);
+    d->list = grown;
+    list = &d->list[d->lists];
+    if ((rc = http_list_read(list, d->http, url, err))) return rc;
+    d->lists++;
+    for (size_t i = 0; i < list->count && !rc; i++) rc = append(&d->path, &d->paths, strdup(list->url[i]));
+    return rc ? pl_fail(err, rc, "%.200s: no memory", url) : PL_OK;
+}
+
+/* A shard by its name, wherever it lies. */
+static int open_shard(void *context, struct pl_source **source, const char *name, struct pl_err *err)
+{
+    const struct train_data *d = context;
+    if (!http_is_url(name)) return pl_source_file(source, name, err);
+    for (size_t k = 0; k < d->lists; k++)
+    for (size_t i = 0; i < d->list[k].count; i++)
+        if (!strcmp(d->list[k].url[i], name))
+            return http_source_open(source, d->http, name, d->list[k].sha256[i], err);
+    return http_source_open(source, d->http, name, NULL, err);
+}
+
+int train_data_part(struct train_data *d, int64_t part, int64_t parts, struct pl_err *err)
+{
+    size_t kept = 0;
+    if ((uint64_t)parts > d->paths)
+        return pl_fail(err, PL_EUSE, "%zu shards cannot be shared among %lld peers", d->paths, (long long)parts);
+    for (size_t i = 0; i < d->paths; i++) {
+        if ((int64_t)(i % (size_t)parts) == part) d->path[kept++] = d->path[i];
+        else free(d->path[i]);
+    }
+    d->paths = kept;
+    return PL_OK;
+}
+
 int train_data_add(struct train_data *d, const char *path, struct pl_err *err)
 {
     struct dirent **entries;
     struct stat st;
     int n, rc = PL_OK;
+    if (http_is_url(path)) return add_url(d, path, err);
     if (stat(path, &st)) return pl_fail(err, PL_EIO, "%s: %s", path, strerror(errno));
     if (!S_ISDIR(st.st_mode))
         return append(&d->path, &d->paths, strdup(path)) ? pl_fail(err, PL_ENOMEM, "%s: no memory", path)
@@ -109,7 +163,7 @@ int train_data_open(struct train_data *d, const struct pl_dalle_config *config, 
         .path = (const char *const *)d->path, .paths = d->paths, .tokenizer = d->tokenizer,
         .text = config->T, .pad = config->pad, .cells = config->F * config->F, .codes = config->Vi,
         .seed = seed, .without = (const char *const *)d->without, .withouts = d->withouts,
-        .limit = limit,
+        .limit = limit, .open = d->http ? open_shard : NULL, .open_context = d,
     };
     if (unigram_size(d->tokenizer) > config->V)
         return pl_fail(err, PL_EUSE, "the tokenizer has %d ids, the model takes %d",
@@ -121,7 +175,10 @@ int train_data_open(struct train_data *d, const struct pl_dalle_config *config, 
 void train_data_close(struct train_data *d)
 {
     stream_close(d->stream);
+    http_client_close(d->http);
     unigram_close(d->tokenizer);
+    for (size_t i = 0; i < d->lists; i++) http_list_clear(&d->list[i]);
+    free(d->list);
     for (size_t i = 0; i < d->paths; i++) free(d->path[i]);
     for (size_t i = 0; i < d->withouts; i++) free(d->without[i]);
     free(d->path);

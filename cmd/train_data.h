@@ -5,18 +5,25 @@
 
 #include "train_job.h"
 #include "../data/stream.h"
+#include "../net/http/list.h"
 
 struct train_data {
-    char **path; /* shards */
+    char **path; /* shards: files and URLs */
     size_t paths;
+    struct http_list *list; /* those that URLs were read from: they may tell checksums */
+    size_t lists;
+    struct http_client *http; /* NULL until a URL is met */
     char **without; /* captions held out */
     size_t withouts;
     struct unigram *tokenizer;
     struct stream *stream;
 };
 
-/* A file, or all *.parquet of a folder, in the order of the alphabet. */
+/* A file, or all *.parquet of a folder, in the order of the alphabet; or a URL: of a shard, or, if it ends
+ * in .json or .txt, of a list of them (net/http/list.h). $POTLUCK_TOKEN or $HF_TOKEN goes along. */
 int train_data_add(struct train_data *d, const char *path, struct pl_err *err);
+/* Leaves shards part, part + parts, part + 2 parts, ... (from 0): different peers read different ones. */
+int train_data_part(struct train_data *d, int64_t part, int64_t parts, struct pl_err *err);
 /* One caption a line; empty lines and those that begin with # don't count. */
 int train_data_without(struct train_data *d, const char *path, struct pl_err *err);
 int train_data_tokenizer(struct train_data *d, const char *path, struct pl_err *err);

@@ -59,11 +59,21 @@ static int check_options(const struct pairs_options *o, struct pl_err *err)
     return PL_OK;
 }
 
+static int open_shard(struct shard **out, const struct pairs *p, size_t index, struct pl_err *err)
+{
+    struct pl_source *source;
+    int rc;
+    if (!p->o.open) return shard_open(out, p->name[index], err);
+    *out = NULL;
+    rc = p->o.open(p->o.open_context, &source, p->name[index], err);
+    return rc ? rc : shard_open_source(out, source, err);
+}
+
 static int count_rows(struct pairs *p, struct pl_err *err)
 {
     for (size_t i = 0; i < p->o.paths; i++) {
         struct shard *s;
-        int rc = shard_open(&s, p->name[i], err);
+        int rc = open_shard(&s, p, i, err);
         if (rc) return rc;
         p->rows[i] = shard_rows(s);
         p->first[i] = p->total;
@@ -235,7 +245,7 @@ static int read_one(struct pairs *p, struct pl_err *err)
         if (p->at_shard == p->o.paths) return PL_ENOTFOUND;
         shard = p->order[p->at_shard];
         if (!p->shard) {
-            if ((rc = shard_open(&p->shard, p->name[shard], err))) return rc;
+            if ((rc = open_shard(&p->shard, p, shard, err))) return rc;
             if (shard_rows(p->shard) != p->rows[shard])
                 return pl_fail(err, PL_EFORMAT, "%s: has changed while it was being read",
                                p->name[shard]);
@@ -433,7 +443,7 @@ static int refill(struct pairs *p, const struct want *want, size_t n, struct pl_
         struct shard_row row;
         if (!s || want[i - 1].place.shard != shard) {
             shard_close(s);
-            if ((rc = shard_open(&s, p->name[shard], err))) break;
+            if ((rc = open_shard(&s, p, shard, err))) break;
         }
         rc = shard_seek(s, want[i].place.row, err);
         if (!rc) rc = shard_next(s, &row, err);

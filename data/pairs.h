@@ -4,7 +4,7 @@
 #ifndef PL_PAIRS_H
 #define PL_PAIRS_H
 
-#include "../ref/base.h"
+#include "source.h"
 #include "unigram.h"
 
 #define PAIRS_BUFFER 8192            /* the run's shuffle buffer */
@@ -25,6 +25,9 @@ struct pairs_options {
     const char *const *without; /* captions that are held out; copied */
     size_t withouts;
     uint64_t limit; /* use only so many rows, evenly spread over the shards; 0: all */
+    /* Opens a shard that is no file; NULL: all are. Called by the thread that reads. */
+    int (*open)(void *context, struct pl_source **source, const char *name, struct pl_err *err);
+    void *open_context;
 };
 
 /* Rows read in a pass over the data, and what became of them: each dropped row counts for the

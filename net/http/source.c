@@ -1,0 +1,163 @@
+/* source.c - see source.h. */
+#include "source.h"
+
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+struct block {
+    uint64_t number;
+    size_t bytes;
+    uint64_t used; /* when it was last read, by the source's own count */
+    uint8_t *data; /* NULL: free */
+};
+
+struct http_source {
+    struct pl_source s;
+    struct http_client *client;
+    struct http_file file;
+    struct block block[HTTP_BLOCKS];
+    uint64_t clock, last; /* last: the block of the last read */
+    EVP_MD_CTX *hash;     /* NULL: nothing to compare with, or done */
+    uint64_t hashed;      /* blocks so far, in order */
+    char want[65];
+};
+
+static uint64_t blocks_of(const struct http_source *h)
+{
+    return (h->file.size + HTTP_BLOCK_BYTES - 1) / HTTP_BLOCK_BYTES;
+}
+
+static struct block *find(struct http_source *h, uint64_t number)
+{
+    for (int i = 0; i < HTTP_BLOCKS; i++)
+        if (h->block[i].data && h->block[i].number == number) return &h->block[i];
+    return NULL;
+}
+
+/* The least recently read one, with memory. NULL without. */
+static struct block *take(struct http_source *h)
+{
+    struct block *oldest = &h->block[0];
+    for (int i = 0; i < HTTP_BLOCKS; i++) {
+        if (!h->block[i].data) {
+            h->block[i].data = malloc(HTTP_BLOCK_BYTES);
+            return h->block[i].data ? &h->block[i] : NULL;
+        }
+        if (h->block[i].used < oldest->used) oldest = &h->block[i];
+    }
+    return oldest;
+}
+
+/* Blocks in order go through the hash; the last one decides. */
+static int check(struct http_source *h, struct pl_err *err)
+{
+    struct block *b;
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    unsigned n = 0;
+    char text[2 * EVP_MAX_MD_SIZE + 1] = "";
+    while (h->hash && (b = find(h, h->hashed))) {
+        if (!EVP_DigestUpdate(h->hash, b->data, b->bytes))
+            return pl_fail(err, PL_ENOMEM, "%.300s: no memory", h->s.name);
+        if (++h->hashed < blocks_of(h)) continue;
+        EVP_DigestFinal_ex(h->hash, digest, &n);
+        EVP_MD_CTX_free(h->hash);
+        h->hash = NULL;
+        for (unsigned i = 0; i < n; i++) snprintf(text + 2 * i, 3, "%02x", digest[i]);
+        if (strcasecmp(text, h->want))
+            return pl_fail(err, PL_EFORMAT, "%.300s: SHA-256 is %.16s..., %.16s... was expected: damaged "
+                           "or another file", h->s.name, text, h->want);
+    }
+    return PL_OK;
+}
+
+/* Block `number` and, if the reader goes forward, some behind it. */
+static int fetch(struct http_source *h, uint64_t number, struct pl_err *err)
+{
+    struct http_part parts[HTTP_CLIENT_CONNECTIONS_MAX];
+    struct block *blocks[HTTP_CLIENT_CONNECTIONS_MAX];
+    int want = number == h->last + 1 || !number ? 4 : 1, count = 0, rc;
+    for (uint64_t k = number; k < number + (uint64_t)want && k < blocks_of(h); k++) {
+        uint64_t at = k * HTTP_BLOCK_BYTES;
+        struct block *b = find(h, k) ? NULL : take(h);
+        if (!b) {
+            if (find(h, k)) continue;
+            if (!count) return pl_fail(err, PL_ENOMEM, "%.300s: no memory", h->s.name);
+            break;
+        }
+        b->number = k;
+        b->bytes = h->file.size - at < HTTP_BLOCK_BYTES ? (size_t)(h->file.size - at) : HTTP_BLOCK_BYTES;
+        b->used = ++h->clock; /* so that the next one takes another */
+        parts[count] = (struct http_part){ .at = at, .bytes = b->bytes, .data = b->data };
+        blocks[count++] = b;
+    }
+    rc = http_client_parts(h->client, &h->file, parts, count, err);
+    for (int i = 0; i < count; i++)
+        if (parts[i].got != parts[i].bytes) { /* what is not whole is not kept */
+            free(blocks[i]->data);
+            *blocks[i] = (struct block){ 0 };
+        }
+    return rc ? rc : check(h, err);
+}
+
+static int read_at(struct pl_source *s, uint64_t at, void *out, size_t bytes, struct pl_err *err)
+{
+    struct http_source *h = (struct http_source *)s;
+    uint8_t *to = out;
+    while (bytes) {
+        uint64_t number = at / HTTP_BLOCK_BYTES;
+        size_t from = (size_t)(at % HTTP_BLOCK_BYTES), n;
+        struct block *b = find(h, number);
+        if (!b) {
+            int rc = fetch(h, number, err);
+            if (rc) return rc;
+            if (!(b = find(h, number))) return pl_fail(err, PL_EIO, "%.300s: lost a block", s->name);
+        }
+        n = b->bytes - from < bytes ? b->bytes - from : bytes;
+        memcpy(to, b->data + from, n);
+        b->used = ++h->clock;
+        h->last = number;
+        to += n;
+        at += n;
+        bytes -= n;
+    }
+    return PL_OK;
+}
+
+static void release(struct pl_source *s)
+{
+    struct http_source *h = (struct http_source *)s;
+    for (int i = 0; i < HTTP_BLOCKS; i++) free(h->block[i].data);
+    EVP_MD_CTX_free(h->hash);
+}
+
+int http_source_open(struct pl_source **out, struct http_client *client, const char *url,
+                     const char *sha256, struct pl_err *err)
+{
+    struct http_source *h = calloc(1, sizeof *h);
+    struct block *first;
+    int rc = PL_OK;
+    *out = NULL;
+    if (!h) return pl_fail(err, PL_ENOMEM, "%.300s: no memory", url);
+    h->client = client;
+    h->s.name = h->file.url;
+    h->s.read_at = read_at;
+    h->s.close = release;
+    if (sha256) {
+        snprintf(h->want, sizeof h->want, "%s", sha256);
+        h->hash = EVP_MD_CTX_new();
+        if (!h->hash || !EVP_DigestInit_ex(h->hash, EVP_sha256(), NULL)) rc = PL_ENOMEM;
+    }
+    if (!(first = take(h)) || rc) rc = pl_fail(err, PL_ENOMEM, "%.300s: no memory", url);
+    else rc = http_client_begin(client, &h->file, first->data, &first->bytes, HTTP_BLOCK_BYTES, url, err);
+    first = rc ? NULL : first;
+    if (first) {
+        h->s.size = h->file.size;
+        rc = check(h, err);
+    }
+    if (rc) pl_source_close(&h->s);
+    else *out = &h->s;
+    return rc;
+}
