@@ -20,6 +20,7 @@ typedef int cmd_fn(int argc, char **argv); /* argv[0] is the subcommand's name *
     X(peer, "keep a swarm's door open: a peer that trains nothing") \
     X(dht, "read and write a swarm's records") \
     X(doctor, "why joining fails, on which side, and what to do") \
+    X(authority, "give access tokens to the users of a moderated swarm") \
     X(vqgan, "pictures to codes and back; train a small codec") \
     X(dash, "the page of a run: loss, peers, leaderboard, and how to take part") \
     X(calc, "memory that training a model takes, term by term") \

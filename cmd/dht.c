@@ -2,7 +2,7 @@
 #include "cmd.h"
 #include "dht_bench.h"
 #include "dht_json.h"
-#include "swarm.h"
+#include "membership.h"
 
 #include <getopt.h>
 #include <math.h>
@@ -26,6 +26,7 @@ static const char usage[] =
     "  --expires S        seconds until the record is forgotten (default 60)\n"
     "  --owner            sign with a fresh key whose tag becomes the subkey\n"
     "  --count N          bench: so many records for each figure (default 200)\n"
+    MEMBERSHIP_USAGE
     "  --json             lines of JSON\n"
     "\n"
     "Exit status 1: nothing found, refused, or nobody reached.\n";
@@ -36,6 +37,7 @@ struct dht_options {
     const char *verb, *key, *value, *subkey;
     const char *join[JOIN_MAX];
     size_t join_count;
+    struct membership membership;
     int latest, owner, json, count;
     double expires_s;
 };
@@ -219,7 +221,7 @@ static int parse(struct dht_options *o, int argc, char **argv)
         { "join", required_argument, NULL, 'j' }, { "subkey", required_argument, NULL, 's' },
         { "expires", required_argument, NULL, 'e' }, { "latest", no_argument, NULL, 'l' },
         { "owner", no_argument, NULL, 'o' }, { "count", required_argument, NULL, 'c' },
-        { "json", no_argument, NULL, 'J' },
+        { "json", no_argument, NULL, 'J' }, MEMBERSHIP_OPTIONS,
         { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
     };
     const char *words[2] = { NULL, NULL }; /* key, value */
@@ -253,7 +255,7 @@ static int parse(struct dht_options *o, int argc, char **argv)
         case 'l': o->latest = 1; break;
         case 'o': o->owner = 1; break;
         case 'J': o->json = 1; break;
-        default: return PL_EUSE;
+        default: if (!membership_option(&o->membership, option, optarg)) return PL_EUSE;
         }
     }
     while (count < wanted && optind < argc) words[count++] = argv[optind++];
@@ -283,12 +285,18 @@ int cmd_dht(int argc, char **argv)
     if (o.owner && !rsa_key_make(&key, &err)) validators.key = &key;
     struct swarm_options swarm = { .cmd = "dht", .join = o.join, .join_count = o.join_count,
                                    .validators = &validators };
+    if (!strcmp(o.verb, "bench") && o.membership.authority) {
+        fputs("potluck dht: bench is for swarms without tokens: signing would be what it measures\n", stderr);
+        rsa_key_clear(&key);
+        return 2;
+    }
     if (!strcmp(o.verb, "bench")) { /* as a node among nodes */
         swarm.listen = anywhere;
         swarm.listen_count = 1;
     }
-    if (swarm_open(&s, &swarm, &err)) {
+    if (membership_open(&o.membership, &swarm.auth, &err) || swarm_open(&s, &swarm, &err)) {
         fprintf(stderr, "potluck dht: %s\n", err.text);
+        membership_close(&o.membership);
         rsa_key_clear(&key);
         return 1;
     }
@@ -299,6 +307,7 @@ int cmd_dht(int argc, char **argv)
     else if (!strcmp(o.verb, "bench")) status = bench(&o, &s, &swarm);
     else status = ping(&o, &s);
     swarm_close(&s);
+    membership_close(&o.membership);
     rsa_key_clear(&key);
     return status;
 }

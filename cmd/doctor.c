@@ -1,6 +1,7 @@
 /* doctor.c - `potluck doctor`: why joining fails, on which side, and what to do. */
 #include "checkup.h"
 #include "cmd.h"
+#include "membership.h"
 
 #include <getopt.h>
 #include <jansson.h>
@@ -21,6 +22,7 @@ static const char usage[] =
     "  --model NAME       of potluck calc --models (default: run)\n"
     "  --quick            neither bandwidth nor memory and speed\n"
     "  --json             lines of JSON\n"
+    MEMBERSHIP_USAGE
     COMPUTE_USAGE
     "\n"
     "Exit status 1: no entry peer lets us in, or something else will keep you from taking part.\n";
@@ -32,6 +34,7 @@ struct doctor_options {
     size_t join_count, listen_count, announce_count;
     const char *identity, *model;
     struct compute compute;
+    struct membership membership;
     int client_mode, quick, json, bad;
 };
 
@@ -49,6 +52,7 @@ static int parse(struct doctor_options *o, int argc, char **argv)
         { "announce", required_argument, NULL, 'a' }, { "identity", required_argument, NULL, 'i' },
         { "client-mode", no_argument, NULL, 'c' }, { "model", required_argument, NULL, 'm' },
         { "quick", no_argument, NULL, 'q' }, { "json", no_argument, NULL, 'J' }, COMPUTE_OPTIONS,
+        MEMBERSHIP_OPTIONS,
         { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
     };
     int option, rc = PL_OK;
@@ -62,7 +66,9 @@ static int parse(struct doctor_options *o, int argc, char **argv)
         case 'm': o->model = optarg; break;
         case 'q': o->quick = 1; break;
         case 'J': o->json = 1; break;
-        default: if ((rc = compute_option(&o->compute, "doctor", option, optarg)) == 0) rc = PL_EUSE;
+        default:
+            if (membership_option(&o->membership, option, optarg)) break;
+            if ((rc = compute_option(&o->compute, "doctor", option, optarg)) == 0) rc = PL_EUSE;
         }
     }
     if (!o->listen_count && !o->client_mode) o->listen[o->listen_count++] = "/ip4/0.0.0.0/tcp/0";
@@ -103,14 +109,21 @@ int cmd_doctor(int argc, char **argv)
         .announce_count = o.announce_count, .join = o.join, .join_count = o.join_count,
         .identity = o.identity
     };
+    if (membership_open(&o.membership, &swarm.auth, &err)) {
+        struct finding f = { .level = FINDING_BAD, .what = "token" };
+        snprintf(f.text, sizeof f.text, "%.500s", err.text);
+        snprintf(f.advice, sizeof f.advice, "without a token nobody in this swarm answers: ask its keeper");
+        print(&o, &f);
+    }
     if (o.join_count) rc = checkup_swarm(&swarm, !o.quick, print, &o);
     else fputs("potluck doctor: no --join: the network is not looked at\n", stderr);
     if (!o.quick) {
-        if (compute_open(&be, &o.compute, "doctor")) return 1;
-        if (checkup_machine(o.model, &be, print, &o, &err)) {
+        if (compute_open(&be, &o.compute, "doctor")) rc = PL_EDEVICE;
+        else if (checkup_machine(o.model, &be, print, &o, &err)) {
             fprintf(stderr, "potluck doctor: --model: %s\n", err.text);
             rc = PL_EUSE;
         }
     }
+    membership_close(&o.membership);
     return rc || o.bad;
 }

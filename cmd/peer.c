@@ -2,6 +2,7 @@
  * lie when nobody else is awake. */
 #include "checkup.h"
 #include "cmd.h"
+#include "membership.h"
 
 #include <getopt.h>
 #include <jansson.h>
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static const char usage[] =
     "usage: potluck peer [--listen MULTIADDR ...] [--join MULTIADDR ...] [--identity FILE] [--run ID]\n"
@@ -23,6 +25,7 @@ static const char usage[] =
     "  --run ID              refuse malformed records of this run\n"
     "  --client-mode         listen nowhere, serve nothing; needs --join\n"
     "  --relay               carry connections for peers that cannot be reached\n"
+    MEMBERSHIP_USAGE
     "  --json                lines of JSON\n";
 
 #define ADDRESSES_MAX 64
@@ -31,6 +34,7 @@ struct peer_options {
     const char *listen[ADDRESSES_MAX], *join[ADDRESSES_MAX], *announce[ADDRESSES_MAX];
     size_t listen_count, join_count, announce_count;
     const char *identity, *run;
+    struct membership membership;
     int client_mode, relay, json;
 };
 
@@ -47,7 +51,8 @@ static int parse(struct peer_options *o, int argc, char **argv)
         { "listen", required_argument, NULL, 'l' }, { "join", required_argument, NULL, 'j' },
         { "announce", required_argument, NULL, 'a' }, { "identity", required_argument, NULL, 'i' },
         { "run", required_argument, NULL, 'r' }, { "relay", no_argument, NULL, 'R' }, { "client-mode", no_argument, NULL, 'c' },
-        { "json", no_argument, NULL, 'J' }, { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
+        { "json", no_argument, NULL, 'J' }, MEMBERSHIP_OPTIONS,
+        { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
     };
     int option, rc = PL_OK;
     while (!rc && (option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
@@ -60,7 +65,7 @@ static int parse(struct peer_options *o, int argc, char **argv)
         case 'R': o->relay = 1; break;
         case 'c': o->client_mode = 1; break;
         case 'J': o->json = 1; break;
-        default: rc = PL_EUSE;
+        default: if (!membership_option(&o->membership, option, optarg)) rc = PL_EUSE;
         }
     }
     if (o->client_mode && (o->listen_count || !o->join_count || o->relay)) {
@@ -111,17 +116,23 @@ static void report_entry(const struct peer_options *o, struct swarm *s)
 }
 
 /* Until a signal; an entry that failed at first may succeed meanwhile. */
-static void live(const struct peer_options *o, struct swarm *s, const struct swarm_options *how,
+static void live(struct peer_options *o, struct swarm *s, const struct swarm_options *how,
                  const sigset_t *ends)
 {
-    static const struct timespec a_while = { .tv_sec = 1 };
+    static const struct timespec a_while = { .tv_sec = 1 }, longer = { .tv_sec = 10 };
+    const struct timespec *wait = &a_while;
     struct pl_err err;
     int joined = swarm_wait_joined(s, &err) == PL_OK;
     if (joined) report_entry(o, s);
     else report_failure(o, &err);
     if (how->join_count) checkup_explain(s, how);
-    while (joined ? sigwaitinfo(ends, NULL) < 0 : sigtimedwait(ends, NULL, &a_while) < 0)
+    while (sigtimedwait(ends, NULL, wait) < 0) {
         if (!joined && (joined = swarm_wait_joined(s, &err) == PL_OK)) report_entry(o, s);
+        wait = &a_while;
+        if (!membership_renew(&o->membership, s, &err)) continue;
+        fprintf(stderr, "potluck peer: %s; asking again\n", err.text);
+        wait = &longer;
+    }
 }
 
 int cmd_peer(int argc, char **argv)
@@ -149,12 +160,14 @@ int cmd_peer(int argc, char **argv)
         .announce_count = o.announce_count, .join = o.join, .join_count = o.join_count,
         .identity = o.identity, .relay = o.relay, .validators = &validators
     };
-    if (swarm_open(&s, &swarm, &err)) {
+    if (membership_open(&o.membership, &swarm.auth, &err) || swarm_open(&s, &swarm, &err)) {
         fprintf(stderr, "potluck peer: %s\n", err.text);
+        membership_close(&o.membership);
         return 1;
     }
     announce(&o, &s);
     live(&o, &s, &swarm, &ends);
     swarm_close(&s);
+    membership_close(&o.membership);
     return 0;
 }

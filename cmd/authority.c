@@ -1,0 +1,261 @@
+/* authority.c - `potluck authority`: who may take part in a swarm. Users are on a list, their peers get
+ * tokens that end soon; whoever is taken off the list is out when the last one has ended. */
+#include "cmd.h"
+
+#include "../data/file.h"
+#include "../net/http/authority_server.h"
+
+#include <getopt.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char usage[] =
+    "usage: potluck authority --key FILE --allow FILE [--name NAME] [--address IP] [--port N] [--life S]\n"
+    "                         [--cert FILE --cert-key FILE] [--coordinator IP:PORT] [--json]\n"
+    "       potluck authority --invite USER --allow FILE\n"
+    "\n"
+    "Gives access tokens over HTTPS to the peers of users that are on a list, and nothing to others. --invite\n"
+    "puts a user on the list and prints the secret for that user, who joins with --authority and\n"
+    "--token-file. Remove the line to shut somebody out; the list is read again whenever it changes.\n"
+    "\n"
+    "  --key FILE          the authority's key, made if absent; keep it secret\n"
+    "  --allow FILE        the list: a line a user, name and SHA-256 of the secret\n"
+    "  --life S            of a token (default 3600); peers ask for the next one in time\n"
+    "  --address IP        default 0.0.0.0; --port N, default 8443, 0 is any\n"
+    "  --cert, --cert-key  PEM. Without them a certificate is made for --name (default localhost) and\n"
+    "                      kept beside the key, in FILE.crt and FILE.tls; give FILE.crt to your users\n"
+    "                      for --authority-ca\n"
+    "  --coordinator IP:PORT  told to users of the original's scripts: where a first peer listens\n"
+    "  --json              lines of JSON\n";
+
+#define PEM_MAX 65536
+
+struct wishes {
+    const char *key, *allow, *invite, *name, *address, *cert, *cert_key, *coordinator;
+    int64_t port;
+    double life_s;
+    int json;
+};
+
+static int parse(struct wishes *w, int argc, char **argv)
+{
+    static const struct option options[] = {
+        { "key", required_argument, NULL, 'k' }, { "allow", required_argument, NULL, 'a' },
+        { "invite", required_argument, NULL, 'i' }, { "name", required_argument, NULL, 'n' },
+        { "address", required_argument, NULL, 'A' }, { "port", required_argument, NULL, 'p' },
+        { "life", required_argument, NULL, 'l' }, { "cert", required_argument, NULL, 'c' },
+        { "cert-key", required_argument, NULL, 'C' }, { "coordinator", required_argument, NULL, 'o' },
+        { "json", no_argument, NULL, 'J' }, { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
+    };
+    int option;
+    while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        switch (option) {
+        case 'k': w->key = optarg; break;
+        case 'a': w->allow = optarg; break;
+        case 'i': w->invite = optarg; break;
+        case 'n': w->name = optarg; break;
+        case 'A': w->address = optarg; break;
+        case 'p':
+            if (cmd_integer(&w->port, "authority", "--port", optarg, 0, 65535)) return PL_EUSE;
+            break;
+        case 'l':
+            if (cmd_real(&w->life_s, "authority", "--life", optarg, 2 * AUTH_RENEW_BEFORE, 30 * 86400.0))
+                return PL_EUSE;
+            break;
+        case 'c': w->cert = optarg; break;
+        case 'C': w->cert_key = optarg; break;
+        case 'o': w->coordinator = optarg; break;
+        case 'J': w->json = 1; break;
+        default: return PL_EUSE;
+        }
+    }
+    return optind != argc || !w->allow || (!w->key && !w->invite) || !w->cert != !w->cert_key ? PL_EUSE
+                                                                                             : PL_OK;
+}
+
+/* --- files ---------------------------------------------------------------------------------------- */
+
+/* For nobody else's eyes: written with mode 0600 from the beginning. */
+static int write_secret(const char *path, const struct bytes *data, struct pl_err *err)
+{
+    mode_t before = umask(077);
+    int rc = pl_file_write(path, bytes_at(data), bytes_length(data), err);
+    umask(before);
+    return rc;
+}
+
+static int load_key(struct rsa_key *key, const char *path, struct pl_err *err)
+{
+    struct bytes pem = { 0 };
+    void *data;
+    size_t n;
+    int rc;
+    if (!access(path, F_OK)) {
+        if ((rc = pl_file_read(&data, &n, path, PEM_MAX, err))) return rc;
+        rc = rsa_key_parse(key, data, n, err);
+        free(data);
+        return rc;
+    }
+    if ((rc = rsa_key_make(key, err))) return rc;
+    if (!(rc = rsa_key_write(&pem, key))) rc = write_secret(path, &pem, err);
+    bytes_clear(&pem);
+    return rc;
+}
+
+/* Certificate and key as texts, made beside the authority's key if none are given. */
+static int load_certificate(char **cert, char **key, char crt_path[1024], const struct wishes *w,
+                            struct pl_err *err)
+{
+    char tls_path[1024];
+    void *c, *k;
+    size_t n;
+    int rc = PL_OK;
+    snprintf(crt_path, 1024, "%.1000s%s", w->cert ? w->cert : w->key, w->cert ? "" : ".crt");
+    snprintf(tls_path, sizeof tls_path, "%.1000s%s", w->cert ? w->cert_key : w->key, w->cert ? "" : ".tls");
+    if (!w->cert && (access(crt_path, F_OK) || access(tls_path, F_OK))) {
+        struct bytes made = { 0 }, made_key = { 0 };
+        rc = certificate_make(&made, &made_key, w->name, err);
+        if (!rc) rc = write_secret(tls_path, &made_key, err);
+        if (!rc) rc = pl_file_write(crt_path, bytes_at(&made), bytes_length(&made) - 1, err);
+        bytes_clear(&made);
+        bytes_clear(&made_key);
+    }
+    if (!rc) rc = pl_file_read(&c, &n, crt_path, PEM_MAX, err);
+    if (rc) return rc;
+    if ((rc = pl_file_read(&k, &n, tls_path, PEM_MAX, err))) {
+        free(c);
+        return rc;
+    }
+    *cert = c;
+    *key = k;
+    return PL_OK;
+}
+
+/* --- inviting ------------------------------------------------------------------------------------- */
+
+static int invite(const struct wishes *w, struct pl_err *err)
+{
+    struct authority a = { .users = NULL };
+    char token[AUTHORITY_TOKEN_MAX];
+    struct bytes list = { 0 };
+    void *text = NULL;
+    size_t n = 0;
+    int rc = PL_OK;
+    if (!access(w->allow, F_OK)) rc = pl_file_read(&text, &n, w->allow, AUTHORITY_LIST_MAX, err);
+    if (!rc && n) rc = authority_read(&a, text, n, err); /* a broken list is not made longer */
+    for (size_t i = 0; i < a.user_count && !rc; i++)
+        if (!strcmp(a.users[i].name, w->invite))
+            rc = pl_fail(err, PL_EUSE, "'%s' is on the list already; remove the line first", w->invite);
+    if (!rc && n) bytes_add(&list, text, n);
+    if (!rc && n && ((const char *)text)[n - 1] != '\n') bytes_u8(&list, '\n');
+    if (!rc) rc = authority_invite(token, &list, w->invite, err);
+    if (!rc) rc = write_secret(w->allow, &list, err);
+    if (!rc && w->json) printf("{\"event\":\"invited\",\"user\":\"%s\",\"token\":\"%s\"}\n", w->invite, token);
+    else if (!rc) puts(token);
+    free(text);
+    bytes_clear(&list);
+    authority_clear(&a);
+    return rc;
+}
+
+/* --- serving -------------------------------------------------------------------------------------- */
+
+static void say(json_t *line)
+{
+    char *text = json_dumps(line, JSON_COMPACT);
+    if (text) puts(text);
+    free(text);
+    json_decref(line);
+    fflush(stdout);
+}
+
+/* Until a signal; says what has happened when something has. */
+static void watch(struct authority_server *s, const struct wishes *w, const sigset_t *ends)
+{
+    static const struct timespec a_while = { .tv_sec = 1 };
+    size_t issued = 0, refused = 0, now_issued, now_refused;
+    struct pl_err last = { "" }, complaint;
+    while (sigtimedwait(ends, NULL, &a_while) < 0) {
+        authority_server_counts(s, &now_issued, &now_refused);
+        authority_server_complaint(s, &complaint);
+        if (complaint.text[0] && strcmp(complaint.text, last.text))
+            fprintf(stderr, "potluck authority: %s; the list before it stays in force\n", complaint.text);
+        last = complaint;
+        if (now_issued == issued && now_refused == refused) continue;
+        issued = now_issued;
+        refused = now_refused;
+        if (w->json) say(json_pack("{s:s,s:I,s:I}", "event", "served", "issued", (json_int_t)issued, "refused",
+                                   (json_int_t)refused));
+        else {
+            printf("%zu tokens issued, %zu requests refused\n", issued, refused);
+            fflush(stdout);
+        }
+    }
+}
+
+static int split_coordinator(struct authority *a, char ip[64], const char *text, struct pl_err *err)
+{
+    const char *colon = text ? strrchr(text, ':') : NULL;
+    long port = colon ? strtol(colon + 1, NULL, 10) : 0;
+    if (!text) return PL_OK;
+    if (!colon || colon == text || colon - text >= 64 || port < 1 || port > 65535)
+        return pl_fail(err, PL_EUSE, "--coordinator: '%.80s' is no IP:PORT", text);
+    snprintf(ip, 64, "%.*s", (int)(colon - text), text);
+    a->coordinator_ip = ip;
+    a->coordinator_port = (int)port;
+    return PL_OK;
+}
+
+static int serve(const struct wishes *w, struct pl_err *err)
+{
+    struct rsa_key key = { 0 };
+    struct authority a = { .key = &key, .life_s = w->life_s };
+    struct authority_server *s = NULL;
+    char *cert = NULL, *cert_key = NULL, crt_path[1024], ip[64];
+    sigset_t ends;
+    int rc = split_coordinator(&a, ip, w->coordinator, err);
+    sigemptyset(&ends); /* blocked before the server's thread begins, so that only watch() sees them */
+    sigaddset(&ends, SIGINT);
+    sigaddset(&ends, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &ends, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    if (!rc) rc = load_key(&key, w->key, err);
+    if (!rc) rc = load_certificate(&cert, &cert_key, crt_path, w, err);
+    if (!rc) rc = authority_server_open(&s, &a, w->allow, w->address, (int)w->port, cert, cert_key, err);
+    if (!rc && w->json)
+        say(json_pack("{s:s,s:i,s:s,s:I}", "event", "listening", "port", authority_server_port(s), "certificate",
+                      crt_path, "users", (json_int_t)a.user_count));
+    else if (!rc) {
+        printf("serving %zu users at port %d; users join with\n  --authority https://%s:%d --authority-ca %s "
+               "--token-file THEIRS\n", a.user_count, authority_server_port(s), w->name,
+               authority_server_port(s), crt_path);
+        fflush(stdout);
+    }
+    if (!rc) watch(s, w, &ends);
+    authority_server_close(s);
+    free(cert);
+    free(cert_key);
+    authority_clear(&a);
+    rsa_key_clear(&key);
+    return rc;
+}
+
+int cmd_authority(int argc, char **argv)
+{
+    struct wishes w = { .port = 8443, .life_s = 3600, .name = "localhost" };
+    struct pl_err err;
+    int rc;
+    if (parse(&w, argc, argv)) {
+        fputs(usage, stderr);
+        return 2;
+    }
+    rc = w.invite ? invite(&w, &err) : serve(&w, &err);
+    if (rc) fprintf(stderr, "potluck authority: %s\n", err.text);
+    return rc != 0;
+}

@@ -1,0 +1,211 @@
+/* authority.c - see authority.h. */
+#include "authority.h"
+
+#include <ctype.h>
+#include <jansson.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/rand.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- the allowlist -------------------------------------------------------------------------------- */
+
+/* Token and key are joined by spaces when they are signed, so a name has none. */
+static int is_name(const char *name, size_t n)
+{
+    if (!n || n > AUTHORITY_NAME_MAX) return 0;
+    for (size_t i = 0; i < n; i++)
+        if (!isalnum((unsigned char)name[i]) && !strchr("._-@+", name[i])) return 0;
+    return 1;
+}
+
+static int hex_digit(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10
+         : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+static int read_hex(uint8_t out[32], const char *text, size_t n)
+{
+    if (n != 64) return PL_EFORMAT;
+    for (size_t i = 0; i < 32; i++) {
+        int high = hex_digit(text[2 * i]), low = hex_digit(text[2 * i + 1]);
+        if (high < 0 || low < 0) return PL_EFORMAT;
+        out[i] = (uint8_t)(high << 4 | low);
+    }
+    return PL_OK;
+}
+
+static size_t word(const char **at, const char *end)
+{
+    size_t n = 0;
+    while (*at < end && (**at == ' ' || **at == '\t' || **at == '\r')) ++*at;
+    while (*at + n < end && !strchr(" \t\r", (*at)[n]) && (*at)[n]) n++;
+    return n;
+}
+
+static int read_line(struct authority_user *u, const char *line, size_t n, size_t number,
+                     struct pl_err *err)
+{
+    const char *at = line, *end = line + n;
+    size_t length = word(&at, end);
+    if (!is_name(at, length))
+        return pl_fail(err, PL_EFORMAT, "allowlist, line %zu: a name of letters, digits and . _ - @ + "
+                       "comes first", number);
+    memset(u, 0, sizeof *u);
+    memcpy(u->name, at, length);
+    at += length;
+    length = word(&at, end);
+    if (read_hex(u->secret, at, length))
+        return pl_fail(err, PL_EFORMAT, "allowlist, line %zu: behind the name come 64 hex digits, the "
+                       "SHA-256 of the token", number);
+    at += length;
+    return word(&at, end) ? pl_fail(err, PL_EFORMAT, "allowlist, line %zu: more than a name and a hash",
+                                    number) : PL_OK;
+}
+
+int authority_read(struct authority *a, const char *text, size_t n, struct pl_err *err)
+{
+    struct authority_user *users = NULL;
+    size_t count = 0, room = 0, number = 0;
+    const char *end = text + n;
+    int rc = PL_OK;
+    while (text < end && !rc) {
+        const char *stop = memchr(text, '\n', (size_t)(end - text)), *line = text;
+        size_t length = (size_t)((stop ? stop : end) - line);
+        const char *comment = memchr(line, '#', length), *at = line;
+        text = stop ? stop + 1 : end;
+        number++;
+        if (comment) length = (size_t)(comment - line);
+        if (!word(&at, line + length)) continue;
+        if (count == AUTHORITY_USERS_MAX)
+            rc = pl_fail(err, PL_ELIMIT, "allowlist: more than %d users", AUTHORITY_USERS_MAX);
+        else if (count == room) {
+            struct authority_user *more = realloc(users, (room ? 2 * room : 64) * sizeof *more);
+            if (!more) rc = pl_fail(err, PL_ENOMEM, "allowlist: no memory");
+            else users = more, room = room ? 2 * room : 64;
+        }
+        if (!rc && !(rc = read_line(&users[count], line, length, number, err))) count++;
+    }
+    if (rc) {
+        free(users);
+        return rc;
+    }
+    free(a->users);
+    a->users = users;
+    a->user_count = count;
+    return PL_OK;
+}
+
+void authority_clear(struct authority *a)
+{
+    free(a->users);
+    a->users = NULL;
+    a->user_count = 0;
+}
+
+static int hash(uint8_t out[32], const char *token)
+{
+    return EVP_Digest(token, strlen(token), out, NULL, EVP_sha256(), NULL) == 1 ? PL_OK : PL_ENOMEM;
+}
+
+static void hex(char out[65], const uint8_t data[32])
+{
+    for (int i = 0; i < 32; i++) snprintf(out + 2 * i, 3, "%02x", data[i]);
+}
+
+int authority_invite(char token[AUTHORITY_TOKEN_MAX], struct bytes *line, const char *name,
+                     struct pl_err *err)
+{
+    uint8_t random[32], secret[32];
+    char text[65];
+    if (!is_name(name, strlen(name)))
+        return pl_fail(err, PL_EUSE, "'%.80s' is no name of up to %d letters, digits and . _ - @ +", name,
+                       AUTHORITY_NAME_MAX);
+    if (RAND_bytes(random, sizeof random) != 1) return pl_fail(err, PL_ENOMEM, "no random numbers");
+    hex(token, random);
+    if (hash(secret, token)) return pl_fail(err, PL_ENOMEM, "no memory");
+    hex(text, secret);
+    bytes_add(line, name, strlen(name));
+    bytes_u8(line, ' ');
+    bytes_add(line, text, 64);
+    return bytes_u8(line, '\n') ? pl_fail(err, PL_ENOMEM, "no memory") : PL_OK;
+}
+
+/* --- a request ------------------------------------------------------------------------------------ */
+
+static int answer(struct bytes *json, int status, json_t *o)
+{
+    char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
+    int rc = text ? bytes_add(json, text, strlen(text)) : PL_ENOMEM;
+    free(text);
+    json_decref(o);
+    return rc ? 500 : status;
+}
+
+static int refuse(struct bytes *json, int status, const char *why)
+{
+    return answer(json, status, json_pack("{s:s}", "detail", why));
+}
+
+static const struct authority_user *find_user(const struct authority *a, const char *bearer)
+{
+    static const char scheme[] = "Bearer ";
+    const struct authority_user *found = NULL;
+    uint8_t secret[32];
+    if (!bearer || strncmp(bearer, scheme, sizeof scheme - 1) || hash(secret, bearer + sizeof scheme - 1))
+        return NULL;
+    for (size_t i = 0; i < a->user_count; i++) /* all of them: the time says nothing */
+        if (!CRYPTO_memcmp(a->users[i].secret, secret, sizeof secret)) found = &a->users[i];
+    return found;
+}
+
+/* Bytes as JSON text; they are ASCII by what they went through. */
+static json_t *text_of(const struct bytes *b)
+{
+    return json_stringn((const char *)bytes_at(b), bytes_length(b));
+}
+
+static int issue(const struct authority *a, struct bytes *json, const char *name, const char *key,
+                 size_t n, double now)
+{
+    struct auth_token t = { 0 };
+    json_t *o, *access;
+    if (auth_token_issue(&t, a->key, name, key, n, now + a->life_s)) {
+        auth_token_clear(&t);
+        return refuse(json, 500, "no memory");
+    }
+    access = json_pack("{s:o,s:o,s:o,s:o}", "username", text_of(&t.username), "peer_public_key",
+                       text_of(&t.public_key), "expiration_time", text_of(&t.expiration), "signature",
+                       text_of(&t.signature));
+    o = json_pack("{s:o,s:o}", "auth_server_public_key", text_of(&a->key->text), "hivemind_access", access);
+    if (o && a->coordinator_ip) {
+        json_object_set_new(o, "coordinator_ip", json_string(a->coordinator_ip));
+        json_object_set_new(o, "coordinator_port", json_integer(a->coordinator_port));
+    }
+    auth_token_clear(&t);
+    return answer(json, 200, o);
+}
+
+int authority_join(const struct authority *a, struct bytes *json, const char *bearer, const void *body,
+                   size_t n, double now)
+{
+    const struct authority_user *user = find_user(a, bearer);
+    json_t *o = NULL, *key;
+    EVP_PKEY *parsed = NULL;
+    const char *text;
+    int status;
+    if (!user) return refuse(json, 401, "this access token is not on the list");
+    o = n <= AUTHORITY_BODY_MAX ? json_loadb(body, n, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    key = json_object_get(json_object_get(o, "experiment_join_input"), "peer_public_key");
+    text = json_string_value(key);
+    if (!text || strlen(text) != json_string_length(key) ||
+        rsa_public_parse(&parsed, text, strlen(text)))
+        status = refuse(json, 400, "experiment_join_input.peer_public_key is no RSA key as OpenSSH text");
+    else status = issue(a, json, user->name, text, strlen(text), now);
+    EVP_PKEY_free(parsed);
+    json_decref(o);
+    return status;
+}

@@ -1,0 +1,161 @@
+/* authority_client.c - see authority_client.h. */
+#include "authority_client.h"
+
+#include <curl/curl.h>
+#include <jansson.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* --- the answer ----------------------------------------------------------------------------------- */
+
+static int add_text(struct bytes *out, const json_t *o, const char *name, struct pl_err *err)
+{
+    const json_t *v = json_object_get(o, name);
+    size_t n = json_string_length(v);
+    if (!json_is_string(v) || !n || n > RSA_TEXT_MAX || strlen(json_string_value(v)) != n)
+        return pl_fail(err, PL_EFORMAT, "authority: hivemind_access.%s is missing or no text", name);
+    return bytes_add(out, json_string_value(v), n);
+}
+
+int authority_answer_read(struct auth_token *t, EVP_PKEY **authority, const char *json, size_t n,
+                          struct pl_err *err)
+{
+    json_t *o = json_loadb(json, n, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *access = json_object_get(o, "hivemind_access");
+    const char *key = json_string_value(json_object_get(o, "auth_server_public_key"));
+    uint8_t *expiration;
+    int rc;
+    memset(t, 0, sizeof *t);
+    *authority = NULL;
+    if (!key || rsa_public_parse(authority, key, strlen(key)))
+        rc = pl_fail(err, PL_EFORMAT, "authority: auth_server_public_key is no RSA key as OpenSSH text");
+    else rc = add_text(&t->username, access, "username", err);
+    if (!rc) rc = add_text(&t->public_key, access, "peer_public_key", err);
+    if (!rc) rc = add_text(&t->expiration, access, "expiration_time", err);
+    if (!rc) rc = add_text(&t->signature, access, "signature", err);
+    if (!rc && bytes_length(&t->expiration) > 10) { /* signed is the form with a space */
+        expiration = t->expiration.data + t->expiration.begin;
+        if (expiration[10] == 'T') expiration[10] = ' ';
+    }
+    json_decref(o);
+    if (!rc) return PL_OK;
+    auth_token_clear(t);
+    EVP_PKEY_free(*authority);
+    *authority = NULL;
+    return rc;
+}
+
+/* --- the request ---------------------------------------------------------------------------------- */
+
+static size_t on_body(char *data, size_t size, size_t n, void *context)
+{
+    return bytes_add(context, data, size * n) ? 0 : size * n;
+}
+
+static char *body_for(const struct rsa_key *key)
+{
+    json_t *o = json_pack("{s:{s:o}}", "experiment_join_input", "peer_public_key",
+                          json_stringn((const char *)bytes_at(&key->text), bytes_length(&key->text)));
+    char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
+    json_decref(o);
+    return text;
+}
+
+static char *url_for(CURL *curl, const struct authority_ask *ask)
+{
+    char *organization = curl_easy_escape(curl, ask->organization ? ask->organization : "", 0);
+    char *model = curl_easy_escape(curl, ask->model ? ask->model : "", 0), *url = NULL;
+    size_t n = strlen(ask->url);
+    while (n && ask->url[n - 1] == '/') n--;
+    if (organization && model &&
+        asprintf(&url, "%.*s/api/experiments/join?organization_name=%s&model_name=%s", (int)n, ask->url,
+                 organization, model) < 0)
+        url = NULL;
+    curl_free(organization);
+    curl_free(model);
+    return url;
+}
+
+/* PL_EAGAIN: worth another try. */
+static int put(struct bytes *out, const struct authority_ask *ask, const struct rsa_key *key,
+               struct pl_err *err)
+{
+    CURL *curl = curl_easy_init();
+    char *body = body_for(key), *url = curl ? url_for(curl, ask) : NULL, *bearer = NULL;
+    struct curl_slist *headers = curl_slist_append(NULL, "Content-Type: application/json");
+    char why[CURL_ERROR_SIZE] = "";
+    long status = 0;
+    CURLcode code;
+    int rc = PL_OK;
+    if (asprintf(&bearer, "Authorization: Bearer %s", ask->user_token) < 0) bearer = NULL;
+    if (bearer) headers = curl_slist_append(headers, bearer);
+    if (!curl || !body || !url || !bearer || !headers) {
+        rc = pl_fail(err, PL_ENOMEM, "authority: no memory");
+        goto done;
+    }
+    curl_easy_setopt(curl, CURLOPT_URL, url);
+    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "https");
+    curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, "PUT");
+    curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body);
+    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT, AUTHORITY_TIMEOUT_S);
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, why);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, out);
+    if (ask->ca_file) curl_easy_setopt(curl, CURLOPT_CAINFO, ask->ca_file);
+    code = curl_easy_perform(curl);
+    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+    if (code)
+        rc = pl_fail(err, code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_UNSUPPORTED_PROTOCOL ||
+                     code == CURLE_SSL_CACERT_BADFILE ? PL_EUSE : PL_EAGAIN, "authority %.200s: %s", ask->url,
+                     why[0] ? why : curl_easy_strerror(code));
+    else if (status == 401)
+        rc = pl_fail(err, PL_EUSE, "authority %.200s: our access token is not on its list", ask->url);
+    else if (status != 200)
+        rc = pl_fail(err, PL_EAGAIN, "authority %.200s answers with status %ld", ask->url, status);
+done:
+    if (bearer) OPENSSL_cleanse(bearer, strlen(bearer));
+    curl_slist_free_all(headers);
+    free(bearer);
+    free(body);
+    free(url);
+    curl_easy_cleanup(curl);
+    return rc;
+}
+
+int authority_ask(struct auth *auth, const struct authority_ask *ask, double now, struct pl_err *err)
+{
+    struct bytes answer = { .limit = AUTHORITY_ANSWER_MAX };
+    struct auth_token t;
+    EVP_PKEY *authority = NULL;
+    int tries = ask->tries ? ask->tries : AUTHORITY_TRIES, rc;
+    for (int i = 0;; i++) {
+        bytes_clear(&answer);
+        answer.limit = AUTHORITY_ANSWER_MAX;
+        rc = put(&answer, ask, auth->key, err);
+        if (rc != PL_EAGAIN || i + 1 >= tries) break;
+        sleep(1u << i);
+    }
+    if (!rc) rc = authority_answer_read(&t, &authority, (const char *)bytes_at(&answer),
+                                        bytes_length(&answer), err);
+    bytes_clear(&answer);
+    if (rc) return rc;
+    rc = auth_token_check(&t, authority, now, err);
+    if (!rc && (bytes_length(&t.public_key) != bytes_length(&auth->key->text) ||
+                memcmp(bytes_at(&t.public_key), bytes_at(&auth->key->text), bytes_length(&t.public_key))))
+        rc = pl_fail(err, PL_EPROTO, "authority %.200s: the token is for another key", ask->url);
+    if (rc) {
+        auth_token_clear(&t);
+        EVP_PKEY_free(authority);
+        return rc;
+    }
+    auth_token_clear(&auth->token);
+    auth->token = t;
+    auth->authority = authority;
+    return PL_OK;
+}

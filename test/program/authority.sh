@@ -1,0 +1,71 @@
+#!/bin/sh
+# authority.sh - a moderated swarm: invited users get in, others don't, and those who were struck off
+# the list get no further token.
+. "$(dirname "$0")/lib.inc"
+processes=
+trap 'kill $processes 2>/dev/null; wait; rm -rf "$work"' EXIT
+cd "$work" || exit 1
+case $POTLUCK in /*) ;; *) POTLUCK=$OLDPWD/$POTLUCK ;; esac
+
+start() { # output, pattern that says it is there, command...
+    out=$1 ready=$2; shift 2
+    "$@" >"$out" 2>"$out.err" &
+    processes="$processes $!"
+    for _ in $(seq 100); do
+        grep -qE "$ready" "$out" "$out.err" && return
+        sleep 0.1
+    done
+}
+prints() { # what, pattern, command...
+    what=$1 want=$2; shift 2
+    "$@" >log 2>&1
+    if grep -qE -- "$want" log; then ok "$what"; else fail "$what: no '$want'"; head -n 3 log; fi
+}
+
+"$POTLUCK" authority --invite ann --allow list >ann.token
+"$POTLUCK" authority --invite bob --allow list >bob.token
+check "a secret of 64 digits" grep -qE '^[0-9a-f]{64}$' ann.token
+check "is not in the list" sh -c '! grep -q "$(cat ann.token)" list'
+refuses 1 "on the list already" "$POTLUCK" authority --invite ann --allow list
+refuses 1 "is no name" "$POTLUCK" authority --invite 'a b' --allow list
+echo 'broken line here' >broken
+refuses 1 "line 1" "$POTLUCK" authority --key k --allow broken --port 0
+refuses 2 "usage" "$POTLUCK" authority
+
+start served '"event":"listening"' "$POTLUCK" authority --key key --allow list --port 0 --life 300 --json \
+    --coordinator 1.2.3.4:31337
+url=https://localhost:$(sed -n 's/.*"port":\([0-9]*\).*/\1/p' served)
+check "secrets are nobody else's to read" sh -c '[ "$(stat -c %a key)" = 600 ] && [ "$(stat -c %a key.tls)" = 600 ]'
+ann="--authority $url --authority-ca key.crt --token-file ann.token"
+bob="--authority $url --authority-ca key.crt --token-file bob.token"
+# shellcheck disable=SC2086
+start a '"event":"joined"' "$POTLUCK" peer --json --listen /ip4/127.0.0.1/tcp/0 $ann
+entry=$(sed -n 's/.*"multiaddr":"\([^"]*\)".*/\1/p' a)
+# shellcheck disable=SC2086
+{
+    prints "an invited user writes" '"event":"stored"' "$POTLUCK" dht put k 7 --join "$entry" $bob --json
+    prints "and another one reads" '"value":7' "$POTLUCK" dht get k --join "$entry" $ann --json
+    prints "who has no token is told so" 'access token' "$POTLUCK" dht get k --join "$entry"
+    prints "nor does the doctor get in" 'access token' "$POTLUCK" doctor --join "$entry" --quick --client-mode
+    head -c 64 /dev/zero | tr '\0' a >wrong.token
+    refuses 1 "not on its list" "$POTLUCK" dht get k --join "$entry" --authority "$url" --authority-ca key.crt --token-file wrong.token
+    refuses 1 "certificate" "$POTLUCK" dht get k --join "$entry" --authority "$url" --token-file ann.token
+    refuses 1 "http:" "$POTLUCK" dht get k --join "$entry" --authority "http:${url#https:}" --token-file ann.token
+    grep -v '^bob ' list >shorter && mv shorter list
+    refuses 1 "not on its list" "$POTLUCK" dht get k --join "$entry" $bob
+    prints "the others stay" '"value":7' "$POTLUCK" dht get k --join "$entry" $ann --json
+    echo nonsense >>list
+    prints "a broken new list changes nothing" '"value":7' "$POTLUCK" dht get k --join "$entry" $ann --json
+}
+sleep 1.2
+check "and is told" grep -q 'allowlist, line' served.err
+if command -v curl >/dev/null; then
+    prints "other requests are refused" 404 curl -s -o /dev/null -w '%{http_code}' --cacert key.crt "$url/"
+    prints "and other methods" 405 curl -s -o /dev/null -w '%{http_code}' --cacert key.crt "$url/api/experiments/join"
+    prints "a body that makes no sense" 400 curl -s -o /dev/null -w '%{http_code}' --cacert key.crt -X PUT \
+        -H "Authorization: Bearer $(cat ann.token)" -d '{"experiment_join_input": 5}' "$url/base/api/experiments/join?model_name=m"
+    head -c 20000 /dev/zero | tr '\0' x >long
+    prints "a body that is too long" 413 curl -s -o /dev/null -w '%{http_code}' --cacert key.crt -X PUT \
+        -H "Authorization: Bearer $(cat ann.token)" -d @long "$url/api/experiments/join"
+fi
+finish
