@@ -1,11 +1,9 @@
 /* collaboration.c - see collaboration.h. What changes is changed on the loop's thread only; the
  * training's thread posts a wish there and sleeps until it is fulfilled. */
-#include "collaboration.h"
+#include "collaboration_inside.h"
 #include "msgpack.h"
 
-#include <assert.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,62 +12,7 @@
 #define GRADIENT_CLASS "GradientAverager"
 #define STATE_CLASS "TrainingStateAverager"
 
-enum { GRADIENT, STATE, AVERAGERS };
-
-struct collaboration {
-    struct collaboration_options o;
-    struct loop *loop;
-    char run[GROUP_KEY_MAX];
-    size_t *elements;
-    struct averager *a[AVERAGERS];
-    struct dht_id progress_id, metrics_id;
-    struct bytes subkey;             /* our owner tag */
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-
-    /* on the loop */
-    int64_t epoch, samples, last_epoch_with_samples;
-    struct performance speed;
-    struct progress_view view;
-    double viewed;                   /* DHT time of the last view */
-    int updating, closing, has_reported;
-    struct dht_task *fetch;
-    struct timer fetch_timer, report_timer;
-    double alone_at;                 /* nobody came to a round that we had triggered by then */
-    struct wish *fetch_waits;        /* who wants to hear of the next view */
-
-    /* the gradient round */
-    struct wish *gradient_waits;
-    struct collaboration_round gradient;
-    int alone;
-    double triggered_at;
-
-    /* the state round: values before and after, tensor by tensor */
-    float **before, **after;
-    int state_running, state_ended;
-    struct wish *state_waits;
-    struct collaboration_round state;
-};
-
-struct wish {
-    struct collaboration *c;
-    int done, status;
-    int64_t number;
-    double seconds;
-    float *const *tensor;
-    enum collaboration_advice advice;
-    struct collaboration_view *view;
-    struct state_snapshot *snapshot;
-    struct metrics_record metrics;
-    struct metrics_sums *sums;
-    averager_check *check;
-    void *check_context;
-    struct state_load *state;
-    struct pl_err *err;
-    int left; /* averagers still to be closed */
-};
-
-static void fulfil(struct wish *w, int status)
+void wish_fulfil(struct wish *w, int status)
 {
     struct collaboration *c = w->c;
     pthread_mutex_lock(&c->lock);
@@ -79,7 +22,7 @@ static void fulfil(struct wish *w, int status)
     pthread_mutex_unlock(&c->lock);
 }
 
-static int await(struct wish *w, loop_fn *begin)
+int wish_await(struct wish *w, loop_fn *begin)
 {
     struct collaboration *c = w->c;
     int rc = loop_post(c->loop, begin, w);
@@ -90,7 +33,7 @@ static int await(struct wish *w, loop_fn *begin)
     return w->status;
 }
 
-static double now_of(const struct collaboration *c) { return dht_node_time(c->o.node); }
+double collaboration_now(const struct collaboration *c) { return dht_node_time(c->o.node); }
 
 /* --- records of progress ------------------------------------------------------------------------------------ */
 
@@ -100,20 +43,24 @@ static void store(struct collaboration *c, const struct dht_id *key, const struc
 {
     if (!value->failed)
         dht_node_store(c->o.node, key, bytes_at(&c->subkey), bytes_length(&c->subkey), bytes_at(value),
-                       bytes_length(value), now_of(c) + life, on_stored, NULL);
+                       bytes_length(value), collaboration_now(c) + life, on_stored, NULL);
 }
 
 static struct progress_record own_record(const struct collaboration *c)
 {
     return (struct progress_record){ .peer = *host_id(c->o.host), .epoch = c->epoch, .samples = c->samples,
-                                     .samples_per_second = performance_get(&c->speed), .time = now_of(c),
+                                     .samples_per_second = performance_get(&c->speed), .time = collaboration_now(c),
                                      .client_mode = c->o.client_mode };
 }
 
-/* Nothing before the first samples, and nothing of a peer that has stopped training. */
-static void report(void *context)
+static void report_again(void *context)
 {
-    struct collaboration *c = context;
+    collaboration_report(context);
+}
+
+/* Nothing before the first samples, and nothing of a peer that has stopped training. */
+void collaboration_report(struct collaboration *c)
+{
     struct progress_record r = own_record(c);
     struct bytes value = { 0 };
     if (c->last_epoch_with_samples >= c->epoch - 1 && !progress_write(&value, &r)) {
@@ -121,7 +68,7 @@ static void report(void *context)
         c->has_reported = 1;
     }
     bytes_clear(&value);
-    timer_start(c->loop, &c->report_timer, PROGRESS_REPORT_EVERY, report, c);
+    timer_start(c->loop, &c->report_timer, PROGRESS_REPORT_EVERY, report_again, c);
 }
 
 /* Records live for a minute: of the dead too. Whoever did not come to our last round, and has not been
@@ -139,9 +86,9 @@ static void see(struct collaboration *c, const struct dht_result *r)
             !peer_id_equal(&records[count].peer, &own.peer) && records[count].time >= c->alone_at)
             count++;
     if (c->samples || c->has_reported) records[count++] = own;
-    progress_see(&c->view, records, count, n > 0, &mine, (double)c->o.target_batch, now_of(c));
+    progress_see(&c->view, records, count, n > 0, &mine, (double)c->o.target_batch, collaboration_now(c));
     if (c->view.epoch < c->epoch) c->view.epoch = c->epoch, c->view.samples = c->samples;
-    c->viewed = now_of(c);
+    c->viewed = collaboration_now(c);
     free(records);
 }
 
@@ -154,9 +101,9 @@ static void on_fetched(void *context, int status, const struct dht_result *r)
     c->fetch = NULL;
     see(c, !status && r->type == DHT_FOUND_DICTIONARY ? r : NULL);
     c->fetch_waits = NULL;
-    if (w) fulfil(w, PL_OK);
+    if (w) wish_fulfil(w, PL_OK);
     if (!c->closing)
-        timer_start(c->loop, &c->fetch_timer, fmax(PROGRESS_FETCH_MIN, c->view.next_fetch - now_of(c)),
+        timer_start(c->loop, &c->fetch_timer, fmax(PROGRESS_FETCH_MIN, c->view.next_fetch - collaboration_now(c)),
                     begin_fetch, c);
 }
 
@@ -169,13 +116,12 @@ static void begin_fetch(void *context)
     if (c->updating) return; /* the update begins the next one */
     if ((c->fetch = dht_node_get(c->o.node, &c->progress_id, 1, on_fetched, c))) return;
     c->fetch_waits = NULL;
-    if (w) fulfil(w, PL_ENOMEM);
+    if (w) wish_fulfil(w, PL_ENOMEM);
 }
 
 /* A view that is newer than now. */
-static void begin_fresh(void *context)
+void collaboration_fresh(struct wish *w)
 {
-    struct wish *w = context;
     struct collaboration *c = w->c;
     if (c->fetch) dht_node_cancel(c->fetch); /* it may have begun before our last report */
     c->fetch = NULL;
@@ -185,190 +131,30 @@ static void begin_fresh(void *context)
 
 /* --- the training's pace ---------------------------------------------------------------------------------------- */
 
-static void on_gradient(void *context, const struct averager_result *r)
-{
-    struct collaboration *c = context;
-    struct wish *w = c->gradient_waits;
-    c->gradient.status = r->status;
-    c->gradient.peers = r->group ? r->group->count : 1;
-    c->gradient.seconds = r->seconds;
-    if (w && r->status && !r->group && !c->alone) c->alone_at = c->triggered_at;
-    pl_fail(&c->gradient.why, r->status, "%.500s", r->why);
-    c->gradient_waits = NULL;
-    if (w) fulfil(w, r->status);
-}
-
-/* Looks for a group before the batch is full: others do so at the same time. */
-static void schedule_gradient(struct collaboration *c)
-{
-    double now = now_of(c);
-    struct averager_step s = { .scheduled = now + c->o.matchmaking_time,
-                               .deadline = now + c->o.averaging_timeout, .untriggered = 1,
-                               .patience = COLLABORATION_PATIENCE };
-    if (!averager_is_busy(c->a[GRADIENT])) averager_begin(c->a[GRADIENT], &s, on_gradient, c);
-}
-
 static void begin_add(void *context)
 {
     struct wish *w = context;
     struct collaboration *c = w->c;
-    double now = now_of(c);
+    double now = collaboration_now(c);
     int ready;
     c->samples += w->number;
     if (w->number) c->last_epoch_with_samples = c->epoch;
     performance_add(&c->speed, (double)w->number, w->seconds);
     if (c->view.epoch == c->epoch) c->view.samples += w->number;
-    report(c);
+    collaboration_report(c);
     ready = c->view.samples >= c->o.target_batch || now >= c->view.eta;
     if (c->view.epoch > c->epoch) w->advice = COLLABORATION_CATCH_UP;
     else {
-        if (ready || c->view.eta - now <= c->o.matchmaking_time) schedule_gradient(c);
+        if (ready || c->view.eta - now <= c->o.matchmaking_time) collaboration_schedule(c);
         w->advice = ready ? COLLABORATION_UPDATE : COLLABORATION_GO_ON;
     }
-    fulfil(w, PL_OK);
+    wish_fulfil(w, PL_OK);
 }
 
 enum collaboration_advice collaboration_add(struct collaboration *c, int64_t samples, double seconds)
 {
     struct wish w = { .c = c, .number = samples, .seconds = seconds };
-    return await(&w, begin_add) ? COLLABORATION_GO_ON : w.advice;
-}
-
-/* --- gradients ------------------------------------------------------------------------------------------------------ */
-
-static void begin_average(void *context)
-{
-    struct wish *w = context;
-    struct collaboration *c = w->c;
-    struct averager *a = c->a[GRADIENT];
-    c->updating = 1;
-    c->alone = 0;
-    timer_stop(&c->fetch_timer);
-    c->gradient_waits = w;
-    schedule_gradient(c);
-    if (!averager_is_busy(a)) {
-        c->gradient_waits = NULL;
-        c->gradient.status = pl_fail(&c->gradient.why, PL_EAGAIN, "averaging: no round could be begun");
-        c->gradient.peers = 1;
-        fulfil(w, PL_EAGAIN);
-    } else if (c->view.peers <= 1 && !averager_has_group(a)) { /* alone: nobody to wait for */
-        c->alone = 1;
-        averager_cancel(a);
-    } else {
-        c->triggered_at = now_of(c);
-        averager_expect(a, c->view.peers);
-        averager_trigger(a, (double)c->samples, w->tensor);
-    }
-}
-
-static void on_state(void *context, const struct averager_result *r)
-{
-    struct collaboration *c = context;
-    struct wish *w = c->state_waits;
-    c->state.status = r->status;
-    c->state.peers = r->group ? r->group->count : 1;
-    c->state.seconds = r->seconds;
-    pl_fail(&c->state.why, r->status, "%.500s", r->why);
-    c->state_running = 0;
-    c->state_ended = 1;
-    c->state_waits = NULL;
-    if (w) fulfil(w, r->status);
-}
-
-/* A round of the parameters that has found no group yet is given up: the others are at their gradients.
- * One that is in its exchange is waited for. */
-static void begin_settle(void *context)
-{
-    struct wish *w = context;
-    struct collaboration *c = w->c;
-    if (!c->state_running) {
-        fulfil(w, PL_OK);
-        return;
-    }
-    c->state_waits = w;
-    if (!averager_has_group(c->a[STATE])) averager_cancel(c->a[STATE]);
-}
-
-void collaboration_average(struct collaboration *c, float *const *gradient, struct collaboration_round *r)
-{
-    struct wish w = { .c = c, .tensor = gradient }, settle = { .c = c };
-    int rc = await(&w, begin_average);
-    *r = c->gradient;
-    r->status = rc;
-    if (c->alone) pl_fail(&r->why, rc, "alone: nobody to average with");
-    await(&settle, begin_settle);
-}
-
-/* --- parameters ----------------------------------------------------------------------------------------------------- */
-
-static int keep_copies(struct collaboration *c, float *const *parameter)
-{
-    for (size_t t = 0; t < c->o.tensors; t++) {
-        size_t bytes = c->elements[t] * sizeof(float);
-        if (!c->before[t] && !(c->before[t] = pl_alloc(c->elements[t], sizeof(float)))) return PL_ENOMEM;
-        if (!c->after[t] && !(c->after[t] = pl_alloc(c->elements[t], sizeof(float)))) return PL_ENOMEM;
-        memcpy(c->before[t], parameter[t], bytes);
-        memcpy(c->after[t], parameter[t], bytes);
-    }
-    return PL_OK;
-}
-
-static void begin_state(struct collaboration *c)
-{
-    double now = now_of(c);
-    struct bytes gather = { 0 };
-    struct averager_step s = { .scheduled = now + c->o.matchmaking_time,
-                               .deadline = now + c->o.averaging_timeout, .weight = 1, .tensor = c->after,
-                               .expected = c->view.peers, .patience = COLLABORATION_PATIENCE };
-    mp_int(&gather, c->epoch);
-    s.gather = bytes_at(&gather);
-    s.gather_n = bytes_length(&gather);
-    c->state_running = !gather.failed && !averager_begin(c->a[STATE], &s, on_state, c);
-    bytes_clear(&gather);
-}
-
-static void begin_advance(void *context)
-{
-    struct wish *w = context;
-    struct collaboration *c = w->c;
-    int was_alone = c->view.peers <= 1 && c->gradient.peers <= 1;
-    c->epoch++;
-    c->samples = 0;
-    c->updating = 0;
-    c->state_ended = 0;
-    if (c->view.epoch < c->epoch) {
-        c->view.epoch = c->epoch;
-        c->view.samples = 0;
-        c->view.eta = INFINITY;
-    }
-    report(c);
-    if (w->tensor && !was_alone) begin_state(c);
-    begin_fresh(w);
-}
-
-void collaboration_advance(struct collaboration *c, float *const *parameter)
-{
-    struct wish w = { .c = c };
-    if ((c->epoch + 1) % c->o.average_state_every == 0 && !keep_copies(c, parameter)) w.tensor = parameter;
-    await(&w, begin_advance);
-}
-
-static void take_state(void *context)
-{
-    struct wish *w = context;
-    w->number = w->c->state_ended;
-    w->c->state_ended = 0;
-    fulfil(w, PL_OK);
-}
-
-int collaboration_correct(struct collaboration *c, float *const *parameter, struct collaboration_round *r)
-{
-    struct wish w = { .c = c };
-    if (await(&w, take_state) || !w.number) return 0;
-    *r = c->state;
-    for (size_t t = 0; !r->status && t < c->o.tensors; t++)
-        for (size_t i = 0; i < c->elements[t]; i++) parameter[t][i] += c->after[t][i] - c->before[t][i];
-    return 1;
+    return wish_await(&w, begin_add) ? COLLABORATION_GO_ON : w.advice;
 }
 
 /* --- entering, catching up ---------------------------------------------------------------------------------------------- */
@@ -383,15 +169,15 @@ static void begin_enter(void *context)
     c->last_epoch_with_samples = w->number - 2; /* nothing to report yet */
     if (c->has_reported) { /* nobody shall count samples that have been dropped */
         c->last_epoch_with_samples = w->number;
-        report(c);
+        collaboration_report(c);
     }
-    begin_fresh(w);
+    collaboration_fresh(w);
 }
 
 void collaboration_enter(struct collaboration *c, int64_t epoch)
 {
     struct wish w = { .c = c, .number = epoch };
-    await(&w, begin_enter);
+    wish_await(&w, begin_enter);
 }
 
 void collaboration_set_epoch(struct collaboration *c, int64_t epoch)
@@ -413,7 +199,7 @@ static void on_loaded(void *context, int status, const struct peer_id *donor, st
     *w->state = *state;
     memset(state, 0, sizeof *state);
     if (status) *w->err = *err;
-    fulfil(w, status);
+    wish_fulfil(w, status);
 }
 
 /* Whoever leaves for another epoch takes no part in rounds of this one: a group that waits for us gets
@@ -425,7 +211,7 @@ static void begin_load(void *context)
     int rc;
     averager_cancel(c->a[GRADIENT]);
     rc = averager_load(c->a[STATE], 0, on_check, on_loaded, w);
-    if (rc) fulfil(w, pl_fail(w->err, rc, "state: a download is under way"));
+    if (rc) wish_fulfil(w, pl_fail(w->err, rc, "state: a download is under way"));
 }
 
 int collaboration_load(struct collaboration *c, averager_check *check, void *context,
@@ -433,20 +219,20 @@ int collaboration_load(struct collaboration *c, averager_check *check, void *con
 {
     struct wish w = { .c = c, .check = check, .check_context = context, .state = state, .err = err };
     memset(state, 0, sizeof *state);
-    return await(&w, begin_load);
+    return wish_await(&w, begin_load);
 }
 
 static void begin_share(void *context)
 {
     struct wish *w = context;
     averager_share(w->c->a[STATE], w->snapshot, (double)w->c->epoch);
-    fulfil(w, PL_OK);
+    wish_fulfil(w, PL_OK);
 }
 
 void collaboration_share(struct collaboration *c, struct state_snapshot *s)
 {
     struct wish w = { .c = c, .snapshot = s };
-    await(&w, begin_share);
+    wish_await(&w, begin_share);
 }
 
 /* --- metrics, looking ------------------------------------------------------------------------------------------------------ */
@@ -460,13 +246,13 @@ static void begin_tell(void *context)
     if (w->c->epoch == w->c->view.epoch && !metrics_write(&value, &w->metrics))
         store(w->c, &w->c->metrics_id, &value, METRICS_LIFE);
     bytes_clear(&value);
-    fulfil(w, PL_OK);
+    wish_fulfil(w, PL_OK);
 }
 
 void collaboration_tell(struct collaboration *c, double loss, int64_t mini_steps, int64_t samples)
 {
     struct wish w = { .c = c, .metrics = { .loss = loss, .mini_steps = mini_steps, .samples = samples } };
-    await(&w, begin_tell);
+    wish_await(&w, begin_tell);
 }
 
 static void on_metrics(void *context, int status, const struct dht_result *r)
@@ -478,20 +264,20 @@ static void on_metrics(void *context, int status, const struct dht_result *r)
         count += !metrics_read(&records[count], r->dictionary.items[i].value, r->dictionary.items[i].n, NULL);
     metrics_sum(w->sums, records, count);
     free(records);
-    fulfil(w, PL_OK);
+    wish_fulfil(w, PL_OK);
 }
 
 static void begin_metrics(void *context)
 {
     struct wish *w = context;
-    if (!dht_node_get(w->c->o.node, &w->c->metrics_id, 1, on_metrics, w)) fulfil(w, PL_ENOMEM);
+    if (!dht_node_get(w->c->o.node, &w->c->metrics_id, 1, on_metrics, w)) wish_fulfil(w, PL_ENOMEM);
 }
 
 void collaboration_metrics(struct collaboration *c, struct metrics_sums *sums)
 {
     struct wish w = { .c = c, .sums = sums };
     metrics_sum(sums, NULL, 0);
-    await(&w, begin_metrics);
+    wish_await(&w, begin_metrics);
 }
 
 static void begin_look(void *context)
@@ -501,16 +287,16 @@ static void begin_look(void *context)
     *w->view = (struct collaboration_view){
         .epoch = c->epoch, .samples = c->samples, .global_epoch = c->view.epoch,
         .global_samples = c->view.samples, .peers = c->view.peers,
-        .eta_s = fmax(0, c->view.eta - now_of(c)), .samples_per_second = performance_get(&c->speed)
+        .eta_s = fmax(0, c->view.eta - collaboration_now(c)), .samples_per_second = performance_get(&c->speed)
     };
-    fulfil(w, PL_OK);
+    wish_fulfil(w, PL_OK);
 }
 
 void collaboration_look(struct collaboration *c, struct collaboration_view *v)
 {
     struct wish w = { .c = c, .view = v };
     memset(v, 0, sizeof *v);
-    await(&w, begin_look);
+    wish_await(&w, begin_look);
 }
 
 /* --- life ---------------------------------------------------------------------------------------------------------------------- */
@@ -533,7 +319,7 @@ static void free_all(struct collaboration *c)
 static void on_averager_closed(void *context)
 {
     struct wish *w = context;
-    if (!--w->left) fulfil(w, w->status);
+    if (!--w->left) wish_fulfil(w, w->status);
 }
 
 static void close_averagers(struct wish *w)
@@ -567,7 +353,7 @@ void collaboration_close(struct collaboration *c)
 {
     struct wish w = { .c = c };
     if (!c) return;
-    await(&w, begin_close);
+    wish_await(&w, begin_close);
     free_all(c);
 }
 
@@ -595,7 +381,7 @@ static void begin_open(void *context)
     if (!rc) rc = open_averager(w->c, STATE, w->err);
     w->status = rc;
     if (rc) close_averagers(w);
-    else fulfil(w, PL_OK);
+    else wish_fulfil(w, PL_OK);
 }
 
 int collaboration_open(struct collaboration **out, const struct collaboration_options *o, struct pl_err *err)
@@ -629,7 +415,7 @@ int collaboration_open(struct collaboration **out, const struct collaboration_op
     dht_id_of_text(&c->progress_id, key);
     snprintf(key, sizeof key, "%s%s", c->run, schema_metrics.suffix);
     dht_id_of_text(&c->metrics_id, key);
-    if (!rc) rc = await(&w, begin_open);
+    if (!rc) rc = wish_await(&w, begin_open);
 done:
     if (rc) free_all(c);
     else *out = c;

@@ -1,0 +1,76 @@
+/* collaboration_inside.h - what the two halves of training together share: whose turn it is
+ * (collaboration.c), and the rounds (collaboration_rounds.c). */
+#ifndef PL_COLLABORATION_INSIDE_H
+#define PL_COLLABORATION_INSIDE_H
+
+#include "collaboration.h"
+
+#include <pthread.h>
+
+enum { GRADIENT, STATE, AVERAGERS };
+
+struct collaboration {
+    struct collaboration_options o;
+    struct loop *loop;
+    char run[GROUP_KEY_MAX];
+    size_t *elements;
+    struct averager *a[AVERAGERS];
+    struct dht_id progress_id, metrics_id;
+    struct bytes subkey;             /* our owner tag */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+
+    /* on the loop */
+    int64_t epoch, samples, last_epoch_with_samples;
+    struct performance speed;
+    struct progress_view view;
+    double viewed;                   /* DHT time of the last view */
+    int updating, closing, has_reported;
+    struct dht_task *fetch;
+    struct timer fetch_timer, report_timer;
+    double alone_at;                 /* nobody came to a round that we had triggered by then */
+    struct wish *fetch_waits;        /* who wants to hear of the next view */
+
+    /* the gradient round */
+    struct wish *gradient_waits;
+    struct collaboration_round gradient;
+    int alone;
+    double triggered_at;
+
+    /* the state round: values before and after, tensor by tensor */
+    float **before, **after;
+    int state_running, state_ended;
+    struct wish *state_waits;
+    struct collaboration_round state;
+};
+
+struct wish {
+    struct collaboration *c;
+    int done, status;
+    int64_t number;
+    double seconds;
+    float *const *tensor;
+    enum collaboration_advice advice;
+    struct collaboration_view *view;
+    struct state_snapshot *snapshot;
+    struct metrics_record metrics;
+    struct metrics_sums *sums;
+    averager_check *check;
+    void *check_context;
+    struct state_load *state;
+    struct pl_err *err;
+    int left; /* averagers still to be closed */
+};
+
+/* Tells the thread that waits for it. */
+void wish_fulfil(struct wish *w, int status);
+/* Has `begin` called on the loop's thread, and sleeps until the wish is fulfilled. */
+int wish_await(struct wish *w, loop_fn *begin);
+double collaboration_now(const struct collaboration *c); /* DHT time */
+/* A view of the swarm that is newer than now; fulfils the wish. */
+void collaboration_fresh(struct wish *w);
+void collaboration_report(struct collaboration *c);
+/* Looks for a group before the batch is full: others do so at the same time. */
+void collaboration_schedule(struct collaboration *c);
+
+#endif

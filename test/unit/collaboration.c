@@ -1,0 +1,313 @@
+/* collaboration.c - peers that train a toy together, each with its own thread, over loopback: in step,
+ * with the same parameters, while one joins late and one leaves without a word. */
+#include "../../net/hivemind/collaboration.h"
+#include "../../net/hivemind/optimizer_state.h"
+#include "../../net/libp2p/host.h"
+#include "../../ref/backend.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <cmocka.h>
+
+#define PEERS 3
+#define TENSORS 2
+#define SIZES { 600, 40 }
+#define TOTAL 672     /* padded to 16 */
+#define TARGET 48
+#define BATCH 8
+
+static const size_t sizes[TENSORS] = SIZES;
+
+struct peer {
+    struct loop *loop;
+    struct identity me;
+    struct host *host;
+    struct dht_node *dht;
+    struct rsa_key key;
+    struct validators validators;
+    char address[MULTIADDR_TEXT_MAX];
+    const char *join;
+    int tries;
+    struct pl_err err;
+
+    struct collaboration *c;
+    struct pl_optimizer *optimizer;
+    struct optimizer_state state;
+    float value[TOTAL], grad[TOTAL], *host_tensor[TENSORS];
+    pthread_t thread;
+    int number, joins_late;
+    int64_t epoch, epochs, common, begun_at;
+    double nap;
+};
+
+static struct pl_backend be;
+static struct peer peers[PEERS];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+
+static void on_joined(void *context, int status, const struct pl_err *err)
+{
+    struct peer *p = context;
+    (void)status, (void)err;
+    pthread_mutex_lock(&lock);
+    p->tries++;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+static void open_dht(void *context)
+{
+    struct peer *p = context;
+    struct dht_node_options o = { .join = &p->join, .join_count = p->join != NULL, .validators = &p->validators };
+    struct multiaddr a;
+    if (host_addresses(p->host, &a, 1)) multiaddr_text(p->address, &a);
+    if (dht_node_open(&p->dht, p->host, &o, on_joined, p, &p->err)) p->dht = NULL;
+}
+
+static void close_dht(void *context)
+{
+    struct peer *p = context;
+    dht_node_close(p->dht);
+}
+
+static void open_peer(struct peer *p, int number)
+{
+    static const char *const listen[] = { "/ip4/127.0.0.1/tcp/0" };
+    struct host_options o = { .me = &p->me, .listen = listen, .listen_count = 1 };
+    struct pl_optimizer_options lamb = pl_lamb_options();
+    const struct pl_optimizer_tensor tensors[TENSORS] = { { 0, 600, 0 }, { 608, 40, 0.045 } };
+    const struct pl_wire_type types[TENSORS] = { { .dtype = PL_F32, .dims = 2, .size = { 20, 30 } },
+                                                 { .dtype = PL_F32, .dims = 1, .size = { 40 } } };
+    static const enum pl_compression method[TENSORS] = { PL_COMPRESS_FLOAT16, PL_COMPRESS_FLOAT16 };
+    struct collaboration_options c = { .run = "toy", .be = &be, .tensors = TENSORS, .method = method,
+                                       .target_batch = TARGET, .matchmaking_time = 1, .averaging_timeout = 20,
+                                       .allreduce_timeout = 10, .average_state_every = 1,
+                                       .bandwidth = PL_BANDWIDTH_UNKNOWN };
+    memset(p, 0, sizeof *p);
+    p->number = number;
+    p->join = number ? peers[0].address : NULL;
+    lamb.min_8bit = 0;
+    assert_int_equal(loop_open(&p->loop, &p->err), PL_OK);
+    assert_int_equal(identity_make(&p->me, KEY_ED25519, &p->err), PL_OK);
+    assert_int_equal(rsa_key_make(&p->key, &p->err), PL_OK);
+    p->validators.key = &p->key;
+    assert_int_equal(validators_add_run(&p->validators, "toy"), PL_OK);
+    if (host_open(&p->host, p->loop, &o, &p->err)) fail_msg("%s", p->err.text);
+    loop_call(p->loop, open_dht, p);
+    if (!p->dht) fail_msg("%s", p->err.text);
+    pthread_mutex_lock(&lock);
+    while (!p->tries) pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+    for (size_t i = 0; i < TOTAL; i++) p->value[i] = i < 600 || (i >= 608 && i < 648) ? 1 + 0.01f * (float)i : 0;
+    assert_int_equal(pl_optimizer_open(&p->optimizer, &be, &lamb, tensors, TENSORS, &p->err), PL_OK);
+    assert_int_equal(optimizer_state_open(&p->state, p->optimizer, &lamb, &be, tensors, types, TENSORS, &p->err),
+                     PL_OK);
+    for (size_t t = 0; t < TENSORS; t++) {
+        p->host_tensor[t] = pl_alloc(sizes[p->state.order[t]], sizeof(float));
+        assert_non_null(p->host_tensor[t]);
+    }
+    c.host = p->host;
+    c.node = p->dht;
+    c.key = &p->key;
+    c.schema = p->state.schema;
+    if (collaboration_open(&p->c, &c, &p->err)) fail_msg("%s", p->err.text);
+}
+
+static void close_peer(struct peer *p)
+{
+    collaboration_close(p->c);
+    loop_call(p->loop, close_dht, p);
+    host_close(p->host);
+    loop_close(p->loop);
+    identity_clear(&p->me);
+    rsa_key_clear(&p->key);
+    pl_optimizer_close(p->optimizer);
+    optimizer_state_close(&p->state);
+    for (size_t t = 0; t < TENSORS; t++) pl_free(p->host_tensor[t]);
+}
+
+/* --- a learner ------------------------------------------------------------------------------------------------ */
+
+static int check(void *context, const struct state_load *l, struct pl_err *err)
+{
+    struct peer *p = context;
+    return optimizer_state_check(&p->state, l, p->epoch, err);
+}
+
+static int take_over(struct peer *p)
+{
+    struct state_load l;
+    struct pl_err err;
+    int rc = collaboration_load(p->c, check, p, &l, &err);
+    if (!rc) rc = optimizer_state_take(&p->state, p->value, &p->epoch, &l, &err);
+    state_load_clear(&l);
+    return rc;
+}
+
+static void share(struct peer *p)
+{
+    struct state_snapshot *s = optimizer_state_snapshot(&p->state, p->value, p->epoch, 0.01, -1);
+    if (s) collaboration_share(p->c, s);
+}
+
+static void correct(struct peer *p)
+{
+    struct collaboration_round r;
+    optimizer_state_get(&p->state, p->host_tensor, p->value);
+    if (collaboration_correct(p->c, p->host_tensor, &r))
+        optimizer_state_put(&p->state, p->value, (const float *const *)p->host_tensor);
+}
+
+static void update(struct peer *p, int64_t samples)
+{
+    struct collaboration_round r;
+    be.scale(p->grad, 1 / (float)samples, TOTAL);
+    optimizer_state_get(&p->state, p->host_tensor, p->grad);
+    collaboration_average(p->c, p->host_tensor, &r);
+    if (!r.status) optimizer_state_put(&p->state, p->grad, (const float *const *)p->host_tensor);
+    p->common += !r.status;
+    correct(p);
+    pl_optimizer_step(p->optimizer, p->value, p->grad, 0.01);
+    memset(p->grad, 0, sizeof p->grad);
+    p->epoch++;
+    optimizer_state_get(&p->state, p->host_tensor, p->value);
+    collaboration_advance(p->c, p->host_tensor);
+    share(p);
+    collaboration_tell(p->c, 1.5, samples / BATCH, samples);
+}
+
+static void *learn(void *context)
+{
+    struct peer *p = context;
+    struct timespec nap = { 0, (long)(p->nap * 1e9) };
+    int64_t samples = 0;
+    collaboration_enter(p->c, p->epoch);
+    if (!take_over(p)) collaboration_set_epoch(p->c, p->epoch);
+    p->begun_at = p->epoch;
+    share(p);
+    while (p->epoch < p->epochs) {
+        correct(p);
+        for (size_t i = 0; i < TOTAL; i++) /* towards 0, and each a little somewhere else */
+            if (p->value[i] != 0) p->grad[i] += BATCH * (p->value[i] + (i % 3 == (size_t)p->number ? 2 : 0));
+        samples += BATCH;
+        nanosleep(&nap, NULL);
+        switch (collaboration_add(p->c, BATCH, p->nap)) {
+        case COLLABORATION_UPDATE:
+            update(p, samples);
+            samples = 0;
+            break;
+        case COLLABORATION_CATCH_UP:
+            memset(p->grad, 0, sizeof p->grad);
+            samples = 0;
+            if (!take_over(p)) collaboration_set_epoch(p->c, p->epoch);
+            break;
+        case COLLABORATION_GO_ON: break;
+        }
+    }
+    correct(p);
+    return NULL;
+}
+
+static double length(const float *x)
+{
+    double s = 0;
+    for (size_t i = 0; i < TOTAL; i++) s += (double)x[i] * x[i];
+    return sqrt(s);
+}
+
+/* Of uneven speed; one comes when the others have begun; the fastest leaves half-way, unannounced. */
+static void three_learn_together(void **state)
+{
+    struct collaboration_view v;
+    struct metrics_sums sums;
+    double apart = 0, start;
+    (void)state;
+    pl_backend_ref(&be);
+    for (int i = 0; i < PEERS; i++) open_peer(&peers[i], i);
+    start = length(peers[0].value);
+    for (int i = 0; i < PEERS; i++) {
+        peers[i].nap = 0.04 + 0.03 * i;
+        peers[i].epochs = i == 1 ? 6 : 12;
+        if (i == 2) { /* late */
+            do {
+                struct timespec nap = { 0, 20000000 };
+                nanosleep(&nap, NULL);
+                collaboration_look(peers[0].c, &v);
+            } while (v.epoch < 2);
+        }
+        assert_int_equal(pthread_create(&peers[i].thread, NULL, learn, &peers[i]), 0);
+    }
+    pthread_join(peers[1].thread, NULL);
+    pthread_join(peers[0].thread, NULL);
+    pthread_join(peers[2].thread, NULL);
+    assert_true(peers[2].begun_at >= 2); /* it took the others' state over */
+    for (int i = 0; i < PEERS; i++) assert_true(peers[i].common >= 1); /* a slow machine may spoil some */
+    for (size_t i = 0; i < TOTAL; i++) apart = fmax(apart, fabs((double)peers[0].value[i] - peers[2].value[i]));
+    assert_true(apart < 0.2); /* of values up to 7, steps of 1 %: alone they would be farther apart */
+    assert_true(length(peers[0].value) < start);
+    collaboration_metrics(peers[0].c, &sums);
+    assert_true(sums.step >= 6);
+    assert_true(sums.loss > 0);
+    for (int i = PEERS; i-- > 0; ) close_peer(&peers[i]);
+}
+
+/* What one gives, another takes: every bit of it; and what does not fit is refused with a sentence. */
+static void state_there_and_back(void **state)
+{
+    struct state_snapshot *s;
+    struct state_source source;
+    struct state_load l = { 0 };
+    struct bytes message = { 0 };
+    struct pl_err err = { "" };
+    int64_t epoch;
+    (void)state;
+    pl_backend_ref(&be);
+    open_peer(&peers[0], 0);
+    open_peer(&peers[1], 1);
+    for (int i = 0; i < 3; i++) {
+        for (size_t k = 0; k < TOTAL; k++) peers[0].grad[k] = sinf((float)k) * (peers[0].value[k] != 0);
+        pl_optimizer_step(peers[0].optimizer, peers[0].value, peers[0].grad, 0.01);
+    }
+    assert_non_null(s = optimizer_state_snapshot(&peers[0].state, peers[0].value, 7, 0.01, 0.02));
+    source = (struct state_source){ .metadata = s->metadata, .metadata_n = s->metadata_n, .tensors = s->tensors,
+                                    .count = s->count };
+    while (!state_source_next(&source, &message, &be, NULL)) {
+        assert_int_equal(state_load_add(&l, bytes_at(&message), bytes_length(&message), &err), PL_OK);
+        bytes_clear(&message);
+    }
+    assert_int_equal(state_load_finish(&l, &err), PL_OK);
+    assert_int_equal(optimizer_state_check(&peers[1].state, &l, 8, &err), PL_EPROTO);
+    assert_non_null(strstr(err.text, "epoch"));
+    assert_int_equal(optimizer_state_check(&peers[1].state, &l, 7, &err), PL_OK);
+    assert_int_equal(optimizer_state_take(&peers[1].state, peers[1].value, &epoch, &l, &err), PL_OK);
+    assert_int_equal(epoch, 7);
+    assert_memory_equal(peers[0].value, peers[1].value, sizeof peers[0].value);
+    assert_int_equal(pl_optimizer_steps(peers[1].optimizer), 3);
+    for (size_t k = 0; k < pl_optimizer_state_count(peers[0].optimizer); k++) {
+        float a[600], b[600];
+        size_t n = pl_optimizer_state_at(peers[0].optimizer, k).n;
+        pl_optimizer_state_get(peers[0].optimizer, k, a);
+        pl_optimizer_state_get(peers[1].optimizer, k, b);
+        assert_memory_equal(a, b, n * sizeof *a);
+    }
+    memset(l.tensors[1].buffer, 0xff, 4); /* not a number */
+    assert_int_equal(optimizer_state_check(&peers[1].state, &l, 0, &err), PL_EFORMAT);
+    state_source_clear(&source);
+    state_load_clear(&l);
+    s->release(s);
+    close_peer(&peers[1]);
+    close_peer(&peers[0]);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(state_there_and_back), cmocka_unit_test(three_learn_together) };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
