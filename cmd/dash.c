@@ -170,6 +170,9 @@ static int serve(struct dash *o, const sigset_t *ends, struct pl_err *err)
     struct timespec pause = { (time_t)o->every_s,
                               (long)(1e9 * (o->every_s - (double)(time_t)o->every_s)) };
     int rc = PL_OK;
+    /* Without the entry there is nothing to look at; the page is there already, and says so. */
+    if (o->swarm.node && swarm_wait_joined(&o->swarm, err))
+        fprintf(stderr, "potluck dash: %s; trying again\n", err->text);
     for (;;) {
         if (o->swarm.node) rc = look(o, err);
         /* A full disk or a lost lock shall not end the page: say so, go on. */
