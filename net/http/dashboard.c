@@ -17,7 +17,8 @@
  * a million times the run's fastest peer. */
 #define SAMPLES_MAX 1000000000
 #define RATE_MAX 1e6
-#define PRUNE_EVERY 360 /* looks: an hour */
+#define PRUNE_EVERY 360     /* looks: an hour */
+#define DRAW_AT_LEAST 300.0 /* s */
 
 struct dashboard {
     struct http_server *server;
@@ -28,6 +29,7 @@ struct dashboard {
     struct history_point last; /* written */
     int64_t rows;
     unsigned looks;
+    double first, drawn; /* times of the history's first point, and of its last drawing */
     json_t *state, *peers, *points, *board; /* as published */
 };
 
@@ -99,7 +101,14 @@ static int put_files(struct dashboard *d, struct pl_err *err)
     return rc ? pl_fail(err, rc, "page: %s", pl_status_name(rc)) : PL_OK;
 }
 
-static int publish_history(struct dashboard *d, struct pl_err *err)
+/* A month's drawing has a point for each hour: it need not be drawn again every ten seconds. */
+static int history_is_due(const struct dashboard *d, double now)
+{
+    double each = (now - d->first) / DASHBOARD_POINTS / 4;
+    return now < d->drawn || now - d->drawn >= (each < DRAW_AT_LEAST ? each : DRAW_AT_LEAST);
+}
+
+static int publish_history(struct dashboard *d, double now, struct pl_err *err)
 {
     struct history_point *points = calloc(DASHBOARD_POINTS, sizeof *points);
     struct history_account *accounts = calloc(DASHBOARD_ROWS, sizeof *accounts);
@@ -108,6 +117,8 @@ static int publish_history(struct dashboard *d, struct pl_err *err)
     if (!rc) rc = history_points(d->history, points, DASHBOARD_POINTS, &n, err);
     if (!rc) rc = history_board(d->history, accounts, DASHBOARD_ROWS, &m, err);
     if (!rc) {
+        d->first = n ? points[0].time : now;
+        d->drawn = now;
         json_decref(d->points);
         json_decref(d->board);
         d->points = feed_history_json(points, n);
@@ -325,7 +336,7 @@ int dashboard_update(struct dashboard *d, const struct dashboard_look *look, str
         rc = remember(d, &now, &s, err);
         now.rows = d->rows;
         if (!rc && d->looks++ % PRUNE_EVERY == 0) rc = history_prune(d->history, err);
-        if (!rc) rc = publish_history(d, err);
+        if (!rc && history_is_due(d, now.time)) rc = publish_history(d, now.time, err);
     }
     if (!rc)
         rc = publish_state(d, &now, s.peers, s.count < DASHBOARD_ROWS ? s.count : DASHBOARD_ROWS,
@@ -353,7 +364,7 @@ int dashboard_open(struct dashboard **out, struct http_server *server,
                 : pl_fail(err, PL_ENOMEM, "page: out of memory");
     if (!rc) rc = history_sizes(d->history, &d->rows, &keys, err);
     if (!rc && server) rc = put_files(d, err);
-    if (!rc) rc = publish_history(d, err);
+    if (!rc) rc = publish_history(d, 0, err);
     if (rc) dashboard_close(d);
     else *out = d;
     return rc;
@@ -393,8 +404,9 @@ int dashboard_export(struct dashboard *d, const char *folder, struct pl_err *err
         { "api/state.json", d->state }, { "api/peers.json", d->peers },
         { "api/history.json", d->points }, { "api/board.json", d->board },
     };
+    int drawn = publish_history(d, d->last.time, err);
     char *script = data_script(d, 0), *api = pl_path_join(folder, "api");
-    int rc = script && api ? PL_OK : pl_fail(err, PL_ENOMEM, "page: out of memory");
+    int rc = drawn ? drawn : script && api ? PL_OK : pl_fail(err, PL_ENOMEM, "page: out of memory");
     if (!rc) rc = make_folder(folder, err);
     if (!rc) rc = make_folder(api, err);
     for (const struct www_file *f = www_files; f->name && !rc; f++)
