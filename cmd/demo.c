@@ -26,6 +26,7 @@ static const char usage[] =
     "\n"
     "  --swarm          by five processes over loopback that average over the swarm's protocol: one joins\n"
     "                   late, one is killed half-way, one only calls others\n"
+    "  --no-dash        without the swarm's page, whose address is printed otherwise\n"
     "  --quick          1,024 pairs only: about a quarter of the time\n"
     "  --out DIR        default: out/demo\n"
     "  --steps N        default: what the bar needs\n"
@@ -47,7 +48,7 @@ struct demo {
     const char *out;
     char model[PATH_MAX]; /* where the model and its curve are */
     int64_t steps, seed;
-    int quick, resume, swarm;
+    int quick, resume, swarm, no_dash;
     struct train_data data;
     struct painter painter;
     struct gallery gallery;
@@ -94,7 +95,7 @@ static int train_swarm(struct demo *d, enum train_end *end, struct pl_err *err)
 {
     const struct demo_swarm swarm = { .out = d->out, .backend = d->compute.backend, .steps = d->steps,
                                       .target_batch = BATCH, .limit = d->quick ? QUICK_PAIRS : 0,
-                                      .seed = d->seed };
+                                      .seed = d->seed, .page = !d->no_dash };
     char *newest = NULL;
     double began = pl_seconds();
     int rc = demo_swarm_train(end, d->model, &swarm, err);
@@ -291,7 +292,7 @@ static int open_all(struct demo *d, struct pl_err *err)
 
 int cmd_demo(int argc, char **argv)
 {
-    enum { O_QUICK = 1, O_OUT, O_STEPS, O_SEED, O_RESUME, O_SWARM };
+    enum { O_QUICK = 1, O_OUT, O_STEPS, O_SEED, O_RESUME, O_SWARM, O_NO_DASH };
     static const struct option options[] = {
         { "quick", no_argument, NULL, O_QUICK },
         { "out", required_argument, NULL, O_OUT },
@@ -299,6 +300,7 @@ int cmd_demo(int argc, char **argv)
         { "seed", required_argument, NULL, O_SEED },
         { "resume", no_argument, NULL, O_RESUME },
         { "swarm", no_argument, NULL, O_SWARM },
+        { "no-dash", no_argument, NULL, O_NO_DASH },
         COMPUTE_OPTIONS,
         { "help", no_argument, NULL, 'h' },
         { 0 },
@@ -316,6 +318,7 @@ int cmd_demo(int argc, char **argv)
         case O_SEED: rc = cmd_integer(&d.seed, "demo", "--seed", optarg, 0, INT64_MAX); break;
         case O_RESUME: d.resume = 1; break;
         case O_SWARM: d.swarm = 1; break;
+        case O_NO_DASH: d.no_dash = 1; break;
         default: rc = compute_option(&d.compute, "demo", option, optarg) > 0 ? PL_OK : PL_EUSE;
         }
     }

@@ -47,7 +47,7 @@ struct peer {
 
 struct show {
     const struct demo_swarm *d;
-    struct peer peer[PEERS];
+    struct peer peer[PEERS], page; /* page: not a peer, a reader of what they report */
     char address[512], run[64];
     int terminal, lines;
     double began, shown;
@@ -90,6 +90,19 @@ static int start_door(struct show *s, struct pl_err *err)
     char *args[] = { "potluck", "peer", "--listen", "/ip4/127.0.0.1/tcp/0", "--run", s->run, "--json", NULL };
     snprintf(errors, sizeof errors, "%s/door.txt", s->d->out);
     return start(&s->peer[0], errors, args, err);
+}
+
+/* The swarm's page, from its own records; --export leaves it in a folder when all is over. */
+static int start_page(struct show *s, struct pl_err *err)
+{
+    char errors[PATH_MAX], folder[PATH_MAX], batch[32], steps[32];
+    char *args[] = { "potluck", "dash", "--join", s->address, "--run", s->run, "--port", "0", "--every", "2",
+                     "--target-batch", batch, "--total-steps", steps, "--export", folder, "--json", NULL };
+    snprintf(errors, sizeof errors, "%s/dash.txt", s->d->out);
+    snprintf(folder, sizeof folder, "%s/page", s->d->out);
+    snprintf(batch, sizeof batch, "%lld", (long long)s->d->target_batch);
+    snprintf(steps, sizeof steps, "%lld", (long long)s->d->steps);
+    return start(&s->page, errors, args, err);
 }
 
 static int start_trainer(struct show *s, int k, struct pl_err *err)
@@ -142,7 +155,10 @@ static void hear_line(struct show *s, struct peer *p, const char *text)
         address = json_string_value(json_object_get(line, "multiaddr"));
         if (p == &s->peer[0] && address) snprintf(s->address, sizeof s->address, "%s", address);
         if (p == &s->peer[0]) p->state = "open";
-    } else if (event && p != &s->peer[0]) {
+    } else if (event && !strcmp(event, "serving")) {
+        const char *url = json_string_value(json_object_get(line, "url"));
+        if (p == &s->page && url) fprintf(stderr, "its page: %s\n", url);
+    } else if (event && p != &s->peer[0] && p != &s->page) {
         p->state = !strcmp(event, "behind") ? "catching up" : !strcmp(event, "ready") ? "entering" : "training";
         p->step = count(line, "epoch");
         p->peers = count(line, "peers");
@@ -248,12 +264,16 @@ static void show(struct show *s, int force)
 
 static void listen_for(struct show *s, int milliseconds)
 {
-    struct pollfd fds[PEERS];
-    for (int k = 0; k < PEERS; k++) fds[k] = (struct pollfd){ .fd = s->peer[k].pid ? s->peer[k].fd : -1, .events = POLLIN };
-    if (poll(fds, PEERS, milliseconds) > 0)
-        for (int k = 0; k < PEERS; k++)
-            if (fds[k].revents) hear(s, &s->peer[k]);
+    struct pollfd fds[PEERS + 1];
+    for (int k = 0; k <= PEERS; k++) {
+        const struct peer *p = k < PEERS ? &s->peer[k] : &s->page;
+        fds[k] = (struct pollfd){ .fd = p->pid ? p->fd : -1, .events = POLLIN };
+    }
+    if (poll(fds, PEERS + 1, milliseconds) > 0)
+        for (int k = 0; k <= PEERS; k++)
+            if (fds[k].revents) hear(s, k < PEERS ? &s->peer[k] : &s->page);
     for (int k = 0; k < PEERS; k++) reap(&s->peer[k]);
+    reap(&s->page);
 }
 
 static int play(struct show *s, struct pl_err *err)
@@ -300,7 +320,14 @@ int demo_swarm_train(enum train_end *end, char *model, const struct demo_swarm *
     if (!rc) rc = start_door(s, err);
     while (!rc && !s->address[0] && !s->peer[0].ended && pl_seconds() - s->began < START_LIMIT) listen_for(s, 100);
     if (!rc && !s->address[0]) rc = pl_fail(err, PL_EIO, "the bootstrap peer does not start; see %s/door.txt", d->out);
+    if (!rc && d->page) rc = start_page(s, err);
     if (!rc) rc = play(s, err);
+    if (s->page.pid > 0 && !s->page.ended) { /* before the door closes: it writes down what it has seen */
+        kill(s->page.pid, SIGTERM);
+        waitpid(s->page.pid, &s->page.status, 0);
+        if (!rc && !s->page.status) fprintf(stderr, "its page stays: %s/page/index.html\n", d->out);
+    }
+    if (s->page.pid > 0 && s->page.fd >= 0) close(s->page.fd);
     for (int k = 0; k < PEERS; k++) {
         struct peer *p = &s->peer[k];
         if (p->pid > 0 && !p->ended) {

@@ -8,6 +8,7 @@
 struct demo_swarm {
     const char *out;      /* folder; each peer has one in it */
     const char *backend;  /* NULL: auto */
+    int page;             /* 1: serves the swarm's page, and leaves it in out/page */
     int64_t steps, target_batch, limit, seed;
 };
 
