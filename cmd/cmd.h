@@ -16,6 +16,7 @@ typedef int cmd_fn(int argc, char **argv); /* argv[0] is the subcommand's name *
     X(prepare, "pictures with captions into shards of codes") \
     X(show, "look inside a shard, a checkpoint, a tokenizer") \
     X(convert, "a checkpoint from one kind of file to another") \
+    X(upload, "checkpoints and shards to a web server") \
     X(average, "average tensors with a group of peers") \
     X(peer, "keep a swarm's door open: a peer that trains nothing") \
     X(dht, "read and write a swarm's records") \
