@@ -119,6 +119,11 @@ static int correct(struct loop_state *t)
     int rc = optimizer_state_get(state, t->host, t->l->value);
     if (rc || !collaboration_correct(t->c, t->host, &e.round)) return rc;
     if (!e.round.status) rc = optimizer_state_put(state, t->l->value, (const float *const *)t->host);
+    if (!rc && e.round.ahead) {
+        t->epoch += e.round.ahead;
+        collaboration_raise_epoch(t->c, e.round.ahead);
+        rc = t->l->moved(t->l->context, t->epoch);
+    }
     tell(t, &e);
     return rc;
 }

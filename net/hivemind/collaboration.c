@@ -85,6 +85,7 @@ static void see(struct collaboration *c, const struct dht_result *r)
         if (!progress_read(&records[count], r->dictionary.items[i].value, r->dictionary.items[i].n, NULL) &&
             !peer_id_equal(&records[count].peer, &own.peer) && records[count].time >= c->alone_at)
             count++;
+    c->others = count; /* we ourselves come on top, though our first record may not be there yet */
     if (c->samples || c->has_reported) records[count++] = own;
     progress_see(&c->view, records, count, n > 0, &mine, (double)c->o.target_batch, collaboration_now(c));
     if (c->view.epoch < c->epoch) c->view.epoch = c->epoch, c->view.samples = c->samples;
@@ -137,11 +138,13 @@ static void begin_add(void *context)
     struct collaboration *c = w->c;
     double now = collaboration_now(c);
     int ready;
-    c->samples += w->number;
-    if (w->number) c->last_epoch_with_samples = c->epoch;
-    performance_add(&c->speed, (double)w->number, w->seconds);
-    if (c->view.epoch == c->epoch) c->view.samples += w->number;
-    collaboration_report(c);
+    if (w->number) {
+        c->samples += w->number;
+        c->last_epoch_with_samples = c->epoch;
+        performance_add(&c->speed, (double)w->number, w->seconds);
+        if (c->view.epoch == c->epoch) c->view.samples += w->number;
+        collaboration_report(c);
+    }
     ready = c->view.samples >= c->o.target_batch || now >= c->view.eta;
     if (c->view.epoch > c->epoch) w->advice = COLLABORATION_CATCH_UP;
     else {
@@ -151,10 +154,17 @@ static void begin_add(void *context)
     wish_fulfil(w, PL_OK);
 }
 
+static void begin_look_again(void *context) { collaboration_fresh(context); }
+
 enum collaboration_advice collaboration_add(struct collaboration *c, int64_t samples, double seconds)
 {
-    struct wish w = { .c = c, .number = samples, .seconds = seconds };
-    return wish_await(&w, begin_add) ? COLLABORATION_GO_ON : w.advice;
+    struct wish w = { .c = c, .number = samples, .seconds = seconds }, look = { .c = c }, again = { .c = c };
+    if (wish_await(&w, begin_add)) return COLLABORATION_GO_ON;
+    if (w.advice != COLLABORATION_UPDATE) return w.advice;
+    /* Once more with a fresh view: whoever steps while the others have just done so stays an epoch
+     * behind them. */
+    if (wish_await(&look, begin_look_again) || wish_await(&again, begin_add)) return COLLABORATION_GO_ON;
+    return again.advice;
 }
 
 /* --- entering, catching up ---------------------------------------------------------------------------------------------- */
@@ -183,6 +193,23 @@ void collaboration_enter(struct collaboration *c, int64_t epoch)
 void collaboration_set_epoch(struct collaboration *c, int64_t epoch)
 {
     collaboration_enter(c, epoch);
+}
+
+static void begin_raise(void *context)
+{
+    struct wish *w = context;
+    struct collaboration *c = w->c;
+    c->epoch += w->number;
+    c->last_epoch_with_samples += w->number;
+    if (c->view.epoch < c->epoch) c->view.epoch = c->epoch, c->view.samples = c->samples;
+    collaboration_report(c);
+    wish_fulfil(w, PL_OK);
+}
+
+void collaboration_raise_epoch(struct collaboration *c, int64_t by)
+{
+    struct wish w = { .c = c, .number = by };
+    wish_await(&w, begin_raise);
 }
 
 static int on_check(void *context, const struct state_load *state, struct pl_err *err)
@@ -286,7 +313,7 @@ static void begin_look(void *context)
     struct collaboration *c = w->c;
     *w->view = (struct collaboration_view){
         .epoch = c->epoch, .samples = c->samples, .global_epoch = c->view.epoch,
-        .global_samples = c->view.samples, .peers = c->view.peers,
+        .global_samples = c->view.samples, .peers = c->others + 1,
         .eta_s = fmax(0, c->view.eta - collaboration_now(c)), .samples_per_second = performance_get(&c->speed)
     };
     wish_fulfil(w, PL_OK);

@@ -59,6 +59,9 @@ int collaboration_load(struct collaboration *c, averager_check *check, void *con
                        struct state_load *state, struct pl_err *err);
 /* We are at this epoch now, with nothing accumulated. */
 void collaboration_set_epoch(struct collaboration *c, int64_t epoch);
+/* The same, with what has been accumulated: after a common round of the parameters peers are at the same
+ * point, whatever their numbers said. */
+void collaboration_raise_epoch(struct collaboration *c, int64_t by);
 
 enum collaboration_advice {
     COLLABORATION_GO_ON,    /* with the next local batch */
@@ -73,6 +76,7 @@ struct collaboration_round {
     int status;         /* PL_OK: averaged; else the caller's own gradient stands */
     size_t peers;       /* in the group; 1: alone */
     double seconds;
+    int64_t ahead;      /* of parameters: epochs that a groupmate was before us when it began */
     struct pl_err why;
 };
 /* Our mean gradient, weighted by our samples, becomes the swarm's. Waits. */

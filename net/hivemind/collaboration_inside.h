@@ -24,6 +24,7 @@ struct collaboration {
     int64_t epoch, samples, last_epoch_with_samples;
     struct performance speed;
     struct progress_view view;
+    size_t others;                   /* peers in it beside us */
     double viewed;                   /* DHT time of the last view */
     int updating, closing, has_reported;
     struct dht_task *fetch;

@@ -45,14 +45,30 @@ static void begin_average(void *context)
         c->gradient.status = pl_fail(&c->gradient.why, PL_EAGAIN, "averaging: no round could be begun");
         c->gradient.peers = 1;
         wish_fulfil(w, PL_EAGAIN);
-    } else if (c->view.peers <= 1 && !averager_has_group(a)) { /* alone: nobody to wait for */
+    } else if (!c->others && !averager_has_group(a)) { /* alone: nobody to wait for */
         c->alone = 1;
         averager_cancel(a);
     } else {
         c->triggered_at = collaboration_now(c);
-        averager_expect(a, c->view.peers);
+        averager_expect(a, c->others + 1);
         averager_trigger(a, (double)c->samples, w->tensor);
     }
+}
+
+/* How far the first of the group was before us: everybody tells its epoch. */
+static int64_t epochs_ahead(const struct group *g)
+{
+    int64_t own = -1, most = -1;
+    for (size_t i = 0; i < g->count; i++) {
+        struct mp_value *v;
+        int64_t epoch;
+        if (mp_read(&v, g->members[i].gather.user, g->members[i].gather.user_n, NULL)) continue;
+        epoch = mp_count(v);
+        mp_free(v);
+        if (epoch > most) most = epoch;
+        if (i == g->self) own = epoch;
+    }
+    return own >= 0 && most > own ? most - own : 0;
 }
 
 static void on_state(void *context, const struct averager_result *r)
@@ -62,6 +78,7 @@ static void on_state(void *context, const struct averager_result *r)
     c->state.status = r->status;
     c->state.peers = r->group ? r->group->count : 1;
     c->state.seconds = r->seconds;
+    c->state.ahead = !r->status && r->group ? epochs_ahead(r->group) : 0;
     pl_fail(&c->state.why, r->status, "%.500s", r->why);
     c->state_running = 0;
     c->state_ended = 1;
@@ -113,7 +130,7 @@ static void begin_state(struct collaboration *c)
     struct bytes gather = { 0 };
     struct averager_step s = { .scheduled = now + c->o.matchmaking_time,
                                .deadline = now + c->o.averaging_timeout, .weight = 1, .tensor = c->after,
-                               .expected = c->view.peers, .patience = COLLABORATION_PATIENCE };
+                               .expected = c->others + 1, .patience = COLLABORATION_PATIENCE };
     mp_int(&gather, c->epoch);
     s.gather = bytes_at(&gather);
     s.gather_n = bytes_length(&gather);
@@ -125,7 +142,7 @@ static void begin_advance(void *context)
 {
     struct wish *w = context;
     struct collaboration *c = w->c;
-    int was_alone = c->view.peers <= 1 && c->gradient.peers <= 1;
+    int was_alone = !c->others && c->gradient.peers <= 1;
     c->epoch++;
     c->samples = 0;
     c->updating = 0;
