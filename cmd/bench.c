@@ -20,6 +20,7 @@ static const char usage[] =
     "  --only SECTION   parts, codes, attention, steps or drawing (default: all)\n"
     "  --size S         demo, small, middle or run; may be repeated (default: all)\n"
     "  --filter S       of the parts, only lines that contain S\n"
+    "  --batch N        samples a step (default: 32, 8, 2 and 1)\n"
     "  --steps N        steps a size; the best counts (default: 3)\n"
     "  --activations A  reversible, recomputed or stored (default: stored for the demo, as it trains,\n"
     "                   else reversible, as the run did)\n"
@@ -50,6 +51,11 @@ double bench_now(const struct bench *b)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+int bench_samples(const struct bench *b, const struct bench_size *size)
+{
+    return b->batch ? (int)b->batch : size->samples;
+}
+
 void bench_row(struct bench *b, const struct bench_peer_time *peer, json_t *row)
 {
     if (peer) {
@@ -59,7 +65,7 @@ void bench_row(struct bench *b, const struct bench_peer_time *peer, json_t *row)
     json_array_append_new(b->rows, row);
 }
 
-enum { O_SIZE = 1, O_FILTER, O_STEPS, O_ACTIVATIONS, O_QUICK, O_ONLY, O_PEER, O_PYTHON, O_JSON };
+enum { O_SIZE = 1, O_FILTER, O_STEPS, O_ACTIVATIONS, O_QUICK, O_ONLY, O_PEER, O_PYTHON, O_JSON, O_BATCH };
 
 /* Index of a word among some, or -1 with a line printed. */
 static int word(const char *flag, const char *value, const char *const *words, int count)
@@ -82,6 +88,7 @@ static int parse(struct bench *b, struct choice *choice, int argc, char **argv)
     static const struct option options[] = {
         { "size", required_argument, NULL, O_SIZE },
         { "filter", required_argument, NULL, O_FILTER },
+        { "batch", required_argument, NULL, O_BATCH },
         { "steps", required_argument, NULL, O_STEPS },
         { "activations", required_argument, NULL, O_ACTIVATIONS },
         { "quick", no_argument, NULL, O_QUICK },
@@ -113,6 +120,9 @@ static int parse(struct bench *b, struct choice *choice, int argc, char **argv)
             break;
         case O_STEPS:
             if (cmd_integer(&b->steps, "bench", "--steps", optarg, 1, 1000)) return PL_EUSE;
+            break;
+        case O_BATCH:
+            if (cmd_integer(&b->batch, "bench", "--batch", optarg, 1, 4096)) return PL_EUSE;
             break;
         case O_FILTER: b->filter = optarg; break;
         case O_QUICK: choice->quick = 1; break;
@@ -149,7 +159,7 @@ static void ask_peers(struct bench *b, int section)
     }
     for (size_t k = 0; k < PL_COUNT(kinds); k++)
         for (int i = 0; i < BENCH_SIZES; i++) {
-            int count = k == 0 ? 1 << 20 : k == 3 ? 16 : bench_sizes[i].samples;
+            int count = k == 0 ? 1 << 20 : k == 3 ? 16 : bench_samples(b, &bench_sizes[i]);
             if (section >= 0 && strcmp(sections[section].name, kinds[k].section)) continue;
             /* codes have no size; pictures of the run's take Python hours */
             if ((k == 0 && i > 0) || (k != 0 && !b->chosen[i]) || (k == 3 && i == BENCH_SIZES - 1)) continue;

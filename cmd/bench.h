@@ -28,7 +28,7 @@ struct bench {
     struct bench_peers peers;
     int chosen[BENCH_SIZES], cores, bf16;
     int activations; /* of every size; -1: each its own */
-    int64_t steps;
+    int64_t steps, batch; /* batch 0: each size its own */
     const char *filter;
     json_t *rows; /* array: an object a line that was printed */
 };
@@ -36,6 +36,7 @@ struct bench {
 /* Seconds: the processor's with one thread, so that other programs disturb less; else the clock's. */
 double bench_now(const struct bench *b);
 
+int bench_samples(const struct bench *b, const struct bench_size *size);
 /* Keeps a row for --json; the peer's seconds join it if there are any. */
 void bench_row(struct bench *b, const struct bench_peer_time *peer, json_t *row);
 

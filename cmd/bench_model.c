@@ -96,56 +96,67 @@ static int complain(const struct pl_err *err)
     return 1;
 }
 
-static int step_row(struct bench *b, const struct bench_size *size, double *ref_rate)
+/* The reference's operations a second, from one sample of the demo's size: any larger takes minutes. */
+static double reference_rate(const struct bench *b, struct pl_err *err)
 {
-    struct pl_dalle_config c;
-    struct pl_err err;
-    const struct bench_peer_time *peer = bench_peer(&b->peers, "step %s", size->name);
-    enum pl_activations mode = b->activations >= 0 ? (enum pl_activations)b->activations : size->activations;
-    static const char *const ways[] = { "reversible", "recomputed", "stored" };
-    double peak = b->bf16 && b->peak.bf16 > 0 ? b->peak.bf16 : b->peak.float32, work, ref, took;
+    struct pl_dalle_config demo;
+    double seconds = pl_dalle_config_named(&demo, "demo", err);
+    if (seconds == 0) seconds = step_seconds(b, &b->ref, &demo, PL_STORED, 1, 1, err);
+    return seconds < 0 ? seconds : operations(&demo, PL_STORED) / seconds;
+}
+
+static void print_aim(const struct bench *b, const struct bench_size *size, double took, double peer)
+{
     double aim = b->bf16 ? size->aim_bf16 : size->aim;
-    int measured = *ref_rate == 0; /* the reference is timed on the first size alone */
-    if (pl_dalle_config_named(&c, size->name, &err)) return complain(&err);
-    work = operations(&c, mode);
-    if (measured) {
-        ref = step_seconds(b, &b->ref, &c, mode, 1, 1, &err);
-        if (ref < 0) return complain(&err);
-        *ref_rate = work / ref;
-    }
-    if (work > 1e12) {
-        printf("%-7s (%.0f s a step at the peak, %.1f GiB)\r", c.name, size->samples * work / peak, 6.0);
-        fflush(stdout);
-    }
-    took = step_seconds(b, &b->be, &c, mode, size->samples, work > 1e12 ? 1 : (int)b->steps, &err);
-    if (took < 0) return complain(&err);
-    took /= size->samples;
-    ref = work / *ref_rate;
-    printf("%-7s %4d %-10s %10.2f %8.1f %5.0f %% %s%9.0f %6.0fx", c.name, size->samples, ways[mode],
-           1e3 * took, 1e-9 * work / took, 100 * work / peak / took, measured ? " " : "~", 1e3 * ref, ref / took);
-    if (peer) printf(" %10.1f %6.2fx", 1e3 * peer->seconds, peer->seconds / took);
-    else printf(" %10s %7s", "-", "-");
     if (size->aim_rate > 0)
-        printf("  aim %.0f/s: %.0f/s, %s", size->aim_rate, 1 / took, 1 / took >= size->aim_rate ? "met" : "missed");
-    else if (peer)
-        printf("  aim %.2fx: %s", aim, peer->seconds / took >= aim ? "met" : "missed");
+        printf("  aim %.0f/s: %.0f/s, %s", size->aim_rate, 1 / took,
+               1 / took >= size->aim_rate ? "met" : "missed");
+    else if (peer > 0) printf("  aim %.2fx: %s", aim, peer / took >= aim ? "met" : "missed");
     putchar('\n');
     fflush(stdout);
+}
+
+static int step_row(struct bench *b, const struct bench_size *size, double ref_rate)
+{
+    static const char *const ways[] = { "reversible", "recomputed", "stored" };
+    const struct bench_peer_time *peer = bench_peer(&b->peers, "step %s", size->name);
+    enum pl_activations mode = b->activations >= 0 ? (enum pl_activations)b->activations : size->activations;
+    double peak = b->bf16 && b->peak.bf16 > 0 ? b->peak.bf16 : b->peak.float32, work, ref, took;
+    int B = bench_samples(b, size), slow, measured;
+    struct pl_dalle_config c;
+    struct pl_err err;
+    if (pl_dalle_config_named(&c, size->name, &err)) return complain(&err);
+    work = operations(&c, mode);
+    ref = work / ref_rate;
+    slow = B * work > 1e12;
+    measured = size == bench_sizes && mode == PL_STORED;
+    if (slow) {
+        printf("%-7s (at least %.0f s a step)\r", c.name, B * work / peak);
+        fflush(stdout);
+    }
+    took = step_seconds(b, &b->be, &c, mode, B, slow ? 1 : (int)b->steps, &err) / B;
+    if (took < 0) return complain(&err);
+    printf("%-7s %4d %-10s %10.2f %8.1f %5.0f %% %s%9.0f %6.0fx", c.name, B, ways[mode], 1e3 * took,
+           1e-9 * work / took, 100 * work / peak / took, measured ? " " : "~", 1e3 * ref, ref / took);
+    if (peer) printf(" %10.1f %6.2fx", 1e3 * peer->seconds, peer->seconds / took);
+    else printf(" %10s %7s", "-", "-");
+    print_aim(b, size, took, peer ? peer->seconds : 0);
     bench_row(b, peer, json_pack("{s:s, s:s, s:i, s:s, s:f, s:f, s:f, s:f}", "section", "step", "size", c.name,
-                                 "samples", size->samples, "activations", ways[mode], "sample_s", took,
-                                 "flops", work, "of_roofline", work / peak / took,
-                                 measured ? "ref_s" : "ref_scaled_s", ref));
+                                 "samples", B, "activations", ways[mode], "sample_s", took, "flops", work,
+                                 "of_roofline", work / peak / took, measured ? "ref_s" : "ref_scaled_s", ref));
     return 0;
 }
 
 int bench_steps(struct bench *b)
 {
-    double ref_rate = 0;
+    struct pl_err err;
+    double ref_rate = reference_rate(b, &err);
     int rc = 0;
+    if (ref_rate < 0) return complain(&err);
     printf("\n%-7s %4s %-10s %10s %8s %7s %10s %7s %10s %7s\n", "step", "B", "", "ms/sample", "GF/s",
            "roof", "ref ms", "ratio", "peer ms", "ratio");
     for (size_t i = 0; i < BENCH_SIZES; i++)
-        if (b->chosen[i] && step_row(b, &bench_sizes[i], &ref_rate)) rc = 1;
+        if (b->chosen[i] && step_row(b, &bench_sizes[i], ref_rate)) rc = 1;
     return rc;
 }
 

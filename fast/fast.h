@@ -49,10 +49,10 @@ FAST_INLINE struct fast_piece fast_piece(int total, int most, int unit, int i)
     return fast_share(total, fast_pieces(total, most), unit, i);
 }
 
-/* One product on one thread, row-major: C (m,n; rows ldc apart) = op(A) op(B) + beta C, over k
- * terms; ta, tb: the operand is stored transposed. */
+/* One product on one thread, row-major: C (m,n; rows ldc apart) = op(A) op(B) + bias (n), if not NULL,
+ * or with `add` + C, over k terms; ta, tb: the operand is stored transposed. */
 void fast_product(int ta, int tb, int m, int n, int k, const float *a, int lda, const float *b,
-                  int ldb, float beta, float *c, int ldc);
+                  int ldb, const float *bias, int add, float *c, int ldc);
 
 /* y (M,N) = x W^T + b for M <= FAST_FEW_ROWS; 0: not on this CPU, nothing was done. */
 #define FAST_FEW_ROWS 16

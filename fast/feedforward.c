@@ -162,21 +162,14 @@ static int block_rows(int C, int floats)
     return rows < 16 ? 16 : rows;
 }
 
-static void set_bias(float *y, const float *b, int rows, int n)
-{
-    for (int r = 0; r < rows; r++) memcpy(y + (size_t)r * (size_t)n, b, (size_t)n * sizeof *y);
-}
-
 static void small_forward(float *y, float *z, float *h, const float *x, const struct pl_feed *w,
                           int rows, int D, int C)
 {
-    set_bias(z, w->b1, rows, 2 * C);
-    fast_product(0, 1, rows, 2 * C, D, x, D, w->W1, D, 1, z, 2 * C);
+    fast_product(0, 1, rows, 2 * C, D, x, D, w->W1, D, w->b1, 0, z, 2 * C);
     for (int r = 0; r < rows; r++)
         geglu_row(h + (size_t)r * (size_t)C, z + 2 * (size_t)r * (size_t)C,
                   z + (2 * (size_t)r + 1) * (size_t)C, C);
-    set_bias(y, w->b2, rows, D);
-    fast_product(0, 1, rows, D, C, h, C, w->W2, C, 1, y, D);
+    fast_product(0, 1, rows, D, C, h, C, w->W2, C, w->b2, 0, y, D);
 }
 
 static int small_feed(float *y, const float *x, const struct pl_feed *w, int M, int D, int C)
@@ -209,22 +202,18 @@ static void small_backward(float *y, float *dx, const struct slot *g, float *z, 
                            const float *dy, const float *x, const struct pl_feed *w, int rows, int D,
                            int C)
 {
-    set_bias(z, w->b1, rows, 2 * C);
-    fast_product(0, 1, rows, 2 * C, D, x, D, w->W1, D, 1, z, 2 * C);
-    fast_product(0, 0, rows, C, D, dy, D, w->W2, C, 0, dh, C);
+    fast_product(0, 1, rows, 2 * C, D, x, D, w->W1, D, w->b1, 0, z, 2 * C);
+    fast_product(0, 0, rows, C, D, dy, D, w->W2, C, NULL, 0, dh, C);
     for (int r = 0; r < rows; r++) {
         float *u = z + 2 * (size_t)r * (size_t)C;
         geglu_row_both(h + (size_t)r * (size_t)C, u, u + C, dh + (size_t)r * (size_t)C, C);
     }
-    if (y) {
-        set_bias(y, w->b2, rows, D);
-        fast_product(0, 1, rows, D, C, h, C, w->W2, C, 1, y, D);
-    }
-    fast_product(1, 0, D, C, rows, dy, D, h, C, 1, g->W2, C);
-    fast_product(1, 0, 2 * C, D, rows, z, 2 * C, x, D, 1, g->W1, D);
+    if (y) fast_product(0, 1, rows, D, C, h, C, w->W2, C, w->b2, 0, y, D);
+    fast_product(1, 0, D, C, rows, dy, D, h, C, NULL, 1, g->W2, C);
+    fast_product(1, 0, 2 * C, D, rows, z, 2 * C, x, D, NULL, 1, g->W1, D);
     fast_column_sums(g->b2, dy, rows, D);
     fast_column_sums(g->b1, z, rows, 2 * C);
-    fast_product(0, 0, rows, D, 2 * C, z, 2 * C, w->W1, D, 0, dx, D); /* dx may be dy: it is last */
+    fast_product(0, 0, rows, D, 2 * C, z, 2 * C, w->W1, D, NULL, 0, dx, D); /* dx may be dy: it is last */
 }
 
 static void add_slots(float *to, const float *slots, size_t stride, size_t n, int count)

@@ -1,14 +1,10 @@
-/* linear.c - OpenBLAS on pieces of the result, one BLAS thread each. Pieces of about 640 x 512 lose
+/* linear.c - products in pieces of the result, one thread each. Pieces of about 640 x 512 lose
  * nothing against the whole product and feed many cores; an even number of them shares out well.
  * A gradient of weights has few rows and columns but a long sum: its sum is cut too, and the parts
  * are added in their order. All borders depend on the sizes alone.
- * The bias is laid under the product instead of being added afterwards. With a few rows
- * (generation) a product only reads W once, and OpenBLAS would copy all of it to repack it first:
- * these go to rows.c. */
+ * With a few rows (generation) a product only reads W once, and packing all of it first would cost
+ * more than the product: these go to rows.c. */
 #include "fast.h"
-
-#include <cblas.h>
-#include <string.h>
 
 #define ROWS 640
 #define COLS 512
@@ -17,13 +13,6 @@
 #define SLOT_MAX (1 << 19) /* floats of a result of which there may be several */
 #define ROUND 65536    /* floats rounded at a time */
 #define SMALL 100000.0 /* multiply-adds for which waking threads does not pay */
-
-void fast_product(int ta, int tb, int m, int n, int k, const float *a, int lda, const float *b,
-                  int ldb, float beta, float *c, int ldc)
-{
-    cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, m, n,
-                k, 1, a, lda, b, ldb, beta, c, ldc);
-}
 
 /* Where row i of an operand begins, or column i if it is stored transposed. */
 static const float *at(const float *x, int transposed, int row, int i)
@@ -55,10 +44,8 @@ static void float_product(int ta, int tb, int m, int n, int k, const float *a, i
         struct fast_piece q = fast_share(n, g.across, 32, i / g.down);
         float *to = c + (size_t)r.start * (size_t)n + (size_t)q.start;
         if (!r.count || !q.count) continue;
-        for (int j = 0; bias && j < r.count; j++)
-            memcpy(to + (size_t)j * (size_t)n, bias + q.start, (size_t)q.count * sizeof *to);
         fast_product(ta, tb, r.count, q.count, k, at(a, ta, lda, r.start), lda,
-                     at(b, !tb, ldb, q.start), ldb, bias || add ? 1 : 0, to, n);
+                     at(b, !tb, ldb, q.start), ldb, bias ? bias + q.start : NULL, add, to, n);
     }
 }
 
@@ -94,7 +81,7 @@ static int long_product(int m, int n, int k, const float *a, const float *b, flo
         float *to = slot ? sums + (size_t)(slot - 1) * size : c;
         if (r.count && q.count) /* the first part lies on what is there already */
             fast_product(1, 0, r.count, q.count, t.count, a + (size_t)t.start * (size_t)m + r.start, m,
-                         b + (size_t)t.start * (size_t)n + q.start, n, slot ? 0 : 1,
+                         b + (size_t)t.start * (size_t)n + q.start, n, NULL, slot == 0,
                          to + (size_t)r.start * (size_t)n + q.start, n);
     }
     add_slots(c, sums, slots - 1, size);
