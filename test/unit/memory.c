@@ -1,6 +1,8 @@
 /* memory.c - every allocation of data/ fails once: the call reports it, frees what it had (the
  * sanitizer build looks), and leaves no file behind. The linker hands our allocations to the
  * __wrap_ functions below. */
+#include "../../data/bpe.h"
+#include "../../data/clean.h"
 #include "../../data/file.h"
 #include "../../data/plot.h"
 #include "../../data/resize.h"
@@ -8,6 +10,10 @@
 #include "../../data/shard.h"
 #include "../../data/sheet.h"
 #include "../../data/stream.h"
+#include "../../data/vqgan_file.h"
+#include "../../data/weights.h"
+#include "../../data/yaml.h"
+#include "../../net/http/list.h"
 
 #include <dirent.h>
 #include <setjmp.h>
@@ -42,9 +48,10 @@ void *__wrap_realloc(void *p, size_t n) { return fails() ? NULL : __real_realloc
 void *__wrap_aligned_alloc(size_t a, size_t n) { return fails() ? NULL : __real_aligned_alloc(a, n); }
 char *__wrap_strdup(const char *text) { return fails() ? NULL : __real_strdup(text); }
 
-static char folder[] = "/tmp/potluck-memory-XXXXXX", shard_path[80], other_path[80];
+static char folder[] = "/tmp/potluck-memory-XXXXXX", shard_path[80], other_path[80], saved_path[80];
 static struct pl_err err;
 static struct unigram *tokenizer;
+static struct bpe *bpe;
 
 static int files(void)
 {
@@ -200,6 +207,61 @@ static int tensors(void)
     return rc;
 }
 
+static int checkpoints(void)
+{
+    static const char *const files[] = { "test/golden/vqgan/container_mixed.pt",
+                                         "test/golden/vqgan/container_mixed_legacy.pt",
+                                         "test/golden/clip/clip_container_torchscript.pt" };
+    int rc = PL_OK;
+    for (size_t i = 0; i < PL_COUNT(files) && !rc; i++) {
+        struct st_file *f;
+        if ((rc = pl_weights_open(&f, files[i], &err))) return rc;
+        rc = pl_weights_save(f, saved_path, &err);
+        st_close(f);
+    }
+    return rc;
+}
+
+static int texts(void)
+{
+    static const char text[] = "Caf\xc3\xa9 &amp; \xef\xac\x81sh &EACUTE;\n<b> e\xcc\x81";
+    int32_t ids[64];
+    char *out = NULL;
+    size_t n, count;
+    int rc = clean_text(&out, &n, text, sizeof text - 1);
+    free(out);
+    if (!rc) rc = bpe_encode(ids, 64, &count, bpe, text, sizeof text - 1);
+    if (!rc && !(rc = bpe_decode(&out, &n, bpe, ids, count))) free(out);
+    return rc;
+}
+
+static int settings(void)
+{
+    static const char text[] = "a: [1, {b: c}]\nd: 1.0e-3\n", shards[] = "a " "\n" "b\n# c\n/d\n";
+    struct http_list list;
+    json_t *json;
+    int rc = pl_yaml_parse(&json, text, sizeof text - 1, "y", &err);
+    if (rc) return rc;
+    json_decref(json);
+    if (!(rc = http_list_parse(&list, shards, sizeof shards - 1, "http://h/l", &err))) http_list_clear(&list);
+    return rc;
+}
+
+static int codec_sizes(void)
+{
+    struct pl_vqgan_config config;
+    struct st_file *f;
+    int rc = pl_weights_open(&f, "test/golden/vqgan/vq_f16_small.weights.safetensors", &err);
+    if (rc) return rc;
+    rc = pl_vqgan_config_find(&config, f, &err);
+    st_close(f);
+    return rc;
+}
+
+static void torch_files(void **state) { (void)state; each_failing(checkpoints, 1); }
+static void cleaned_texts(void **state) { (void)state; each_failing(texts, 0); }
+static void settings_read(void **state) { (void)state; each_failing(settings, 0); }
+static void codecs_sized(void **state) { (void)state; each_failing(codec_sizes, 0); }
 static void shards_written(void **state) { (void)state; each_failing(writing_a_shard, 0); }
 static void shards_read(void **state) { (void)state; each_failing(reading_a_shard, 0); }
 static void dictionaries_read(void **state) { (void)state; each_failing(read_dictionaries, 0); }
@@ -214,6 +276,11 @@ static int setup(void **state)
     if (!mkdtemp(folder)) return -1;
     snprintf(shard_path, sizeof shard_path, "%s/s.parquet", folder);
     snprintf(other_path, sizeof other_path, "%s/other", folder);
+    snprintf(saved_path, sizeof saved_path, "%s/saved.pt", folder);
+    if (bpe_open_gpt2(&bpe, "test/golden/tokenizer/gpt2_bpe/vocab.json",
+                      "test/golden/tokenizer/gpt2_bpe/merges.txt", &err) ||
+        pl_file_write(saved_path, "", 0, &err))
+        return -1;
     if (write_shard(shard_path) || pl_file_write(other_path, "", 0, &err)) return -1;
     return unigram_open(&tokenizer, "test/golden/tokenizer/t5_2k/spiece.model", &err);
 }
@@ -223,7 +290,9 @@ static int teardown(void **state)
     (void)state;
     unlink(shard_path);
     unlink(other_path);
+    unlink(saved_path);
     unigram_close(tokenizer);
+    bpe_close(bpe);
     return rmdir(folder);
 }
 
@@ -237,6 +306,10 @@ int main(void)
         cmocka_unit_test(images),
         cmocka_unit_test(plots),
         cmocka_unit_test(safetensors),
+        cmocka_unit_test(torch_files),
+        cmocka_unit_test(cleaned_texts),
+        cmocka_unit_test(settings_read),
+        cmocka_unit_test(codecs_sized),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
