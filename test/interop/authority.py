@@ -1,0 +1,158 @@
+"""A swarm moderated by `potluck authority`: C and real hivemind nodes with tokens of the same authority.
+
+usage: authority.py POTLUCK      (the program)
+Prints one JSON line a step and a closing count; exit status 0 if every step worked.
+"""
+import asyncio
+import json
+import os
+import ssl
+import subprocess
+import sys
+import tempfile
+import urllib.request
+import warnings
+from datetime import datetime, timedelta
+
+os.environ.setdefault("HIVEMIND_LOGLEVEL", "CRITICAL")  # outsiders are refused on purpose here
+warnings.filterwarnings("ignore")
+
+try:
+    from hivemind.utils.auth import TokenAuthorizerBase  # noqa: E402
+except ImportError:
+    print("skip authority: hivemind is not installed for this Python; `make interop` brings its own\n"
+          "0 passed, 0 failed, 1 skipped")
+    sys.exit(0)
+from hivemind.dht.node import DHTNode  # noqa: E402
+from hivemind.p2p import P2P  # noqa: E402
+from hivemind.proto.auth_pb2 import AccessToken  # noqa: E402
+from hivemind.utils import get_dht_time  # noqa: E402
+from hivemind.utils.crypto import RSAPrivateKey, RSAPublicKey  # noqa: E402
+
+PROGRAM = os.path.abspath(sys.argv[1])
+passed = failed = 0
+
+
+def step(name, good, note=""):
+    global passed, failed
+    passed += bool(good)
+    failed += not good
+    print(json.dumps({"event": "step", "name": name, "ok": bool(good), "note": "" if good else str(note)[:500]}), flush=True)
+
+
+class Authorizer(TokenAuthorizerBase):
+    """As the run's volunteers had it: the token comes from the authority's service."""
+
+    def __init__(self, url, ca, user_token):
+        super().__init__(RSAPrivateKey())
+        self.url, self.user_token, self.authority = url, user_token, None
+        self.context = ssl.create_default_context(cafile=ca)
+
+    def ask(self):
+        body = json.dumps({"experiment_join_input": {"peer_public_key": self.local_public_key.to_bytes().decode()}}).encode()
+        request = urllib.request.Request(f"{self.url}/api/experiments/join?organization_name=o&model_name=m", body, method="PUT", headers={
+            "Authorization": f"Bearer {self.user_token}", "Content-Type": "application/json"})
+        with urllib.request.urlopen(request, context=self.context, timeout=20) as reply:
+            return json.load(reply)
+
+    async def get_token(self):
+        self.answer = await asyncio.get_running_loop().run_in_executor(None, self.ask)
+        self.authority = RSAPublicKey.from_bytes(self.answer["auth_server_public_key"].encode())
+        access = self.answer["hivemind_access"]
+        return AccessToken(username=access["username"], public_key=access["peer_public_key"].encode(),
+                           expiration_time=str(datetime.fromisoformat(access["expiration_time"])), signature=access["signature"].encode())
+
+    def is_token_valid(self, token):
+        data = f"{token.username} {token.public_key} {token.expiration_time}".encode()
+        return self.authority.verify(data, token.signature) and datetime.fromisoformat(token.expiration_time) >= datetime.utcnow()
+
+    def does_token_need_refreshing(self, token):
+        return datetime.fromisoformat(token.expiration_time) < datetime.utcnow() + timedelta(minutes=1)
+
+
+async def run(*command):
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    return out.decode(), err.decode(), process.returncode
+
+
+class Served:
+    """A program that serves, until it is left; its first JSON lines."""
+
+    def __init__(self, *command, lines=1):
+        self.command, self.count = command, lines
+
+    async def __aenter__(self):
+        self.process = await asyncio.create_subprocess_exec(*self.command, stdout=subprocess.PIPE)
+        self.lines = [json.loads(await asyncio.wait_for(self.process.stdout.readline(), 30)) for _ in range(self.count)]
+        return self
+
+    async def __aexit__(self, *_):
+        self.process.terminate()
+        await asyncio.wait_for(self.process.wait(), 20)
+
+
+class PyNode:
+    def __init__(self, *join, authorizer=None):
+        self.join, self.authorizer = list(join), authorizer
+
+    async def __aenter__(self):
+        self.p2p = await P2P.create(initial_peers=self.join or None)
+        self.node = await DHTNode.create(p2p=self.p2p, initial_peers=self.join or None, authorizer=self.authorizer)
+        self.multiaddr = str((await self.p2p.get_visible_maddrs())[0])
+        return self.node, self.multiaddr
+
+    async def __aexit__(self, *_):
+        await self.node.shutdown()
+        await self.p2p.shutdown()
+
+
+async def members(name, entry, node, c_member):
+    ok = await node.store(f"{name} py", 1, get_dht_time() + 60)
+    out, err, _ = await run(PROGRAM, "dht", "get", f"{name} py", "--join", entry, *c_member, "--json")
+    step(f"{name}: C reads what a real member stored", ok and '"value":1' in out, out + err)
+    out, err, _ = await run(PROGRAM, "dht", "put", f"{name} c", "2", "--join", entry, *c_member, "--json")
+    got = await node.get(f"{name} c", latest=True)
+    step(f"{name}: a real member reads what C stored", got is not None and got.value == 2, out + err)
+    out, err, rc = await run(PROGRAM, "dht", "get", f"{name} py", "--join", entry)
+    step(f"{name}: C without a token is refused", rc == 1 and "nobody has" not in err, err)
+    try:
+        async with PyNode(entry) as (outsider, _):
+            got = await asyncio.wait_for(outsider.get(f"{name} py", latest=True), 20)
+            step(f"{name}: a real outsider is refused", got is None, got)
+    except Exception:
+        step(f"{name}: a real outsider is refused", True)
+
+
+async def main():
+    with tempfile.TemporaryDirectory() as folder:
+        at = lambda name: os.path.join(folder, name)  # noqa: E731
+        for user in "ann", "bob":
+            token, _, _ = await run(PROGRAM, "authority", "--invite", user, "--allow", at("list"))
+            with open(at(user), "w") as f:
+                f.write(token)
+        command = [PROGRAM, "authority", "--key", at("key"), "--allow", at("list"), "--port", "0", "--life", "300", "--json",
+                   "--coordinator", "10.0.0.1:31337"]
+        async with Served(*command) as authority:
+            url = f"https://localhost:{authority.lines[0]['port']}"
+            c_member = ["--authority", url, "--authority-ca", at("key.crt"), "--token-file", at("ann")]
+            with open(at("bob")) as f:
+                secret = f.read().strip()
+            authorizer = Authorizer(url, at("key.crt"), secret)
+            peer = [PROGRAM, "peer", "--json", "--listen", "/ip4/127.0.0.1/tcp/0", *c_member]
+            async with Served(*peer, lines=2) as hub:
+                entry = hub.lines[0]["multiaddr"]
+                async with PyNode(entry, authorizer=authorizer) as (node, _):
+                    step("a real node gets a token and joins a C peer", True)
+                    step("the answer names the coordinator", authorizer.answer["coordinator_ip"] == "10.0.0.1"
+                         and authorizer.answer["coordinator_port"] == 31337, authorizer.answer)
+                    await members("C is the entry", entry, node, c_member)
+            async with PyNode(authorizer=authorizer) as (node, entry):
+                async with Served(*peer, "--join", entry, lines=2) as c:
+                    step("a C peer joins a real one", c.lines[1]["event"] == "joined", c.lines)
+                    await members("Python is the entry", entry, node, c_member)
+    print(f"{passed} passed, {failed} failed, 0 skipped", flush=True)
+    return 1 if failed else 0
+
+
+sys.exit(asyncio.run(asyncio.wait_for(main(), 300)))
