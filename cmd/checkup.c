@@ -103,7 +103,7 @@ static void on_reached(void *context, int status, const struct multiaddr *at, co
 static void reach(void *context)
 {
     struct probe *p = context;
-    if (autonat_ask(p->s->host, &p->peer, 2 * LIMIT, on_reached, p)) end(p, PL_ENOMEM, "no memory");
+    if (!autonat_ask(p->s->host, &p->peer, 2 * LIMIT, on_reached, p)) end(p, PL_ENOMEM, "no memory");
 }
 
 static void on_called(void *context, const struct rpc_result *r)

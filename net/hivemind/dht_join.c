@@ -77,8 +77,8 @@ static void enter(struct dht_node *n)
     set_clock(n);
     if (good && !n->wants_client_mode) {
         /* Records on a node that nobody reaches are lost: rather be a client until that changes. */
-        n->reachable = available > 0;
-        n->state.client_mode = !n->reachable;
+        n->called_back = available > 0;
+        dht_reach_look(n);
     }
     if (!good && n->initial_count) {
         struct pl_err err;
@@ -168,7 +168,7 @@ static void retry_initials(struct dht_node *n, double now)
         struct initial *it = &n->initials[i];
         if (it->state == INITIAL_TRYING) continue;
         if (it->state == INITIAL_GOOD && host_is_connected(n->host, &it->peer) &&
-            (n->reachable || n->wants_client_mode)) continue;
+            (n->called_back || n->wants_client_mode)) continue;
         n->joining = 1; /* also: look around again once they have answered */
         try(it);
     }
@@ -210,6 +210,7 @@ static void on_upkeep(void *context)
     dht_store_prune(&n->state.cache, dht_now);
     retry_initials(n, now);
     ping_silent(n, now);
+    if (n->joined) dht_reach_look(n);
     if (n->joined && now - n->refreshed > SELF_EVERY) {
         n->refreshed = now;
         w = dht_walk_start(n, &n->state.self, INFINITY, on_refreshed, n);

@@ -315,7 +315,7 @@ static int prepare(struct dht_node *n, struct host *h, const struct dht_node_opt
     n->call_limit = o->call_limit_s > 0 ? o->call_limit_s : DHT_CALL_LIMIT;
     n->clock_error = NAN;
     n->wants_client_mode = o->client_mode;
-    n->reachable = !o->client_mode;
+    n->called_back = !o->client_mode;
     if (!(n->blacklist = malloc(BLACKLIST_MAX * sizeof *n->blacklist)) || dht_id_random(&self) ||
         dht_state_init(&n->state, &self, o->client_mode, o->validators ? o->validators : &n->fallback))
         return pl_fail(err, PL_ENOMEM, "DHT: no memory");
@@ -334,6 +334,7 @@ int dht_node_open(struct dht_node **out, struct host *h, const struct dht_node_o
     n->on_joined_context = context;
     /* Handlers first: whoever we ping calls back before it answers. */
     if (!rc && !o->client_mode) rc = start_serving(n, err);
+    if (!rc) rc = dht_reach_open(n);
     if (!rc) rc = dht_join_open(n, o->join, o->join_count, err);
     if (rc) dht_node_close(n);
     else *out = n;
@@ -347,6 +348,7 @@ void dht_node_close(struct dht_node *n)
     stop_serving(n);
     timer_stop(&n->turn);
     dht_join_close(n);
+    dht_reach_close(n);
     dht_outgoing_close(n);
     dht_walk_close(n);
     dht_get_close(n);
@@ -363,7 +365,8 @@ void dht_node_status(const struct dht_node *n, struct dht_status *s)
     s->id = n->state.self;
     s->joined = n->joined;
     s->client_mode = n->wants_client_mode;
-    s->reachable = n->reachable;
+    s->reachable = !n->wants_client_mode && n->called_back && dht_reach_is_open(n);
+    s->relayed = dht_reach_is_relayed(n);
     s->clock_offset = n->clock_offset;
     s->clock_error = n->clock_error;
     s->nodes = dht_routing_size(&n->state.routing);

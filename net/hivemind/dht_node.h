@@ -43,7 +43,8 @@ double dht_node_time(const struct dht_node *n);
 struct dht_status {
     struct dht_id id;
     int joined, client_mode;
-    int reachable;        /* 0: others could not call us back; we behave like a client until they can */
+    int reachable;        /* 0: others cannot call us; we behave like a client until they can */
+    int relayed;          /* 1: others call us through a relay */
     double clock_offset;  /* what dht_node_time adds */
     double clock_error;   /* median difference to the initial peers' clocks; NAN: not known */
     size_t nodes, records, cached, initial, initial_answered;

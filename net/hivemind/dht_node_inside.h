@@ -1,5 +1,6 @@
 /* dht_node_inside.h - what the files of the node share: dht_node.c (life, serving), dht_outgoing.c
- * (calls), dht_walk.c (searches), dht_get.c, dht_put.c, dht_join.c (entry and upkeep). */
+ * (calls), dht_walk.c (searches), dht_get.c, dht_put.c, dht_join.c (entry and upkeep), dht_reach.c (who
+ * can call us). */
 #ifndef PL_DHT_NODE_INSIDE_H
 #define PL_DHT_NODE_INSIDE_H
 
@@ -38,7 +39,9 @@ struct dht_node {
     double call_limit, clock_offset, clock_error;
     int serves;                 /* 1: our handlers are registered */
     int wants_client_mode;      /* as opened; state.client_mode also says that nobody reaches us */
-    int reachable, closing;
+    int closing;
+    int called_back;            /* an initial peer has called us, be it on the connection that we made */
+    struct reach *reach;        /* dht_reach.c */
 
     struct timer turn;          /* collects what one turn of the loop asks for */
     struct outgoing *outgoing;
@@ -126,5 +129,12 @@ void dht_put_close(struct dht_node *n);
 int dht_join_open(struct dht_node *n, const char *const *join, size_t count, struct pl_err *err);
 void dht_join_turn(struct dht_node *n);
 void dht_join_close(struct dht_node *n);
+
+/* --- dht_reach.c: can others open connections to us? */
+int dht_reach_open(struct dht_node *n);
+void dht_reach_look(struct dht_node *n);   /* after entering, and in each upkeep */
+int dht_reach_is_open(const struct dht_node *n); /* 1 also while it is not known */
+int dht_reach_is_relayed(const struct dht_node *n);
+void dht_reach_close(struct dht_node *n);
 
 #endif

@@ -264,14 +264,21 @@ void autonat_stop(struct host *h)
 
 /* --- client ------------------------------------------------------------------------------------- */
 
-struct asking {
+struct autonat_question {
     struct channel *channel;
     struct timer timer;
     autonat_done *done;
     void *context;
 };
 
-static void tell(struct asking *a, int status, const struct multiaddr *at, const char *why)
+void autonat_cancel(struct autonat_question *a)
+{
+    timer_stop(&a->timer);
+    channel_close(a->channel);
+    free(a);
+}
+
+static void tell(struct autonat_question *a, int status, const struct multiaddr *at, const char *why)
 {
     autonat_done *done = a->done;
     void *context = a->context;
@@ -279,15 +286,13 @@ static void tell(struct asking *a, int status, const struct multiaddr *at, const
     struct pl_err text;
     if (at) copy = *at;
     pl_fail(&text, status, "%s", why);
-    timer_stop(&a->timer);
-    channel_close(a->channel);
-    free(a);
+    autonat_cancel(a);
     done(context, status, &copy, text.text);
 }
 
 static void on_answer(void *context, struct channel *c)
 {
-    struct asking *a = context;
+    struct autonat_question *a = context;
     struct autonat_message m;
     struct pl_err err;
     int rc = next_message(c, &m);
@@ -316,22 +321,21 @@ static void on_late(void *context)
     tell(context, PL_EAGAIN, NULL, "no answer in time");
 }
 
-int autonat_ask(struct host *h, const struct peer_id *peer, double timeout_s, autonat_done *done,
-                void *context)
+struct autonat_question *autonat_ask(struct host *h, const struct peer_id *peer, double timeout_s,
+                                     autonat_done *done, void *context)
 {
     static const struct channel_events events = { .readable = on_answer, .failed = on_failed };
     struct autonat_message m = { .peer = h->me->id };
-    struct asking *a = calloc(1, sizeof *a);
-    if (!a) return PL_ENOMEM;
+    struct autonat_question *a = calloc(1, sizeof *a);
+    if (!a) return NULL;
     a->done = done;
     a->context = context;
     m.address_count = host_own_addresses(h, m.addresses, AUTONAT_ADDRESSES_MAX);
     a->channel = channel_open(h, peer, AUTONAT, timeout_s, &events, a);
     if (a->channel && !timer_start(h->loop, &a->timer, timeout_s, on_late, a)) {
         say(a->channel, &m);
-        return PL_OK;
+        return a;
     }
-    channel_close(a->channel);
-    free(a);
-    return PL_ENOMEM;
+    autonat_cancel(a);
+    return NULL;
 }

@@ -31,7 +31,10 @@ void autonat_stop(struct host *h);
 /* Asks a peer to dial us. status PL_OK: it reached us at `at`. PL_EIO: it tried and could not. Others:
  * it did not try (PL_EPROTO: it refused), or did not answer. why: a sentence. */
 typedef void autonat_done(void *context, int status, const struct multiaddr *at, const char *why);
-int autonat_ask(struct host *h, const struct peer_id *peer, double timeout_s, autonat_done *done,
-                void *context);
+struct autonat_question; /* gone once done was called */
+/* NULL: no memory, and done is not called. */
+struct autonat_question *autonat_ask(struct host *h, const struct peer_id *peer, double timeout_s,
+                                     autonat_done *done, void *context);
+void autonat_cancel(struct autonat_question *q);
 
 #endif

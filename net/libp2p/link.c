@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define TRIED_FOR 1.0 /* s that a connection of others may be on trial */
+
 static double precise_now(void)
 {
     return (double)uv_hrtime() * 1e-9; /* the loop's clock counts milliseconds: too coarse for RTT */
@@ -34,15 +36,18 @@ void link_end(struct link *l, int status, const char *format, ...)
     l->host->ending = l;
 }
 
+/* The newest direct one: an older one may be dead without our knowing. But what others have opened just
+ * now may be a call to see whether we can be reached, and ends at once. */
 struct link *link_best(const struct peer *p)
 {
-    struct link *relayed = NULL;
+    struct link *relayed = NULL, *young = NULL;
     for (struct link *l = p ? p->links : NULL; l; l = l->next_of_peer) {
         if (l->ending || l->conn.yamux.remote_going) continue;
-        if (!l->relayed) return l;
-        if (!relayed) relayed = l;
+        if (l->relayed) relayed = relayed ? relayed : l;
+        else if (!l->inbound || loop_now(l->host->loop) - l->opened_at >= TRIED_FOR) return l;
+        else young = l;
     }
-    return relayed;
+    return young ? young : relayed;
 }
 
 /* The host's sums of what lies in streams; whoever brings them above a limit has to go. */

@@ -61,6 +61,8 @@ struct node {
     int tries, joined;
     struct pl_err why;
     double clock; /* set before opening: this far off */
+    const char *announce; /* the same: others are told this address */
+    int relay;
 };
 
 static void on_joined(void *context, int status, const struct pl_err *err)
@@ -95,7 +97,8 @@ static void open_node(struct node *n, struct loop *l, const char *join)
 {
     static const char *const listen[] = { "/ip4/127.0.0.1/tcp/0" };
     struct host_options o = { .me = &n->me, .listen = listen, .listen_count = !n->options.client_mode,
-                              .client_mode = n->options.client_mode };
+                              .client_mode = n->options.client_mode, .relay = n->relay,
+                              .announce = &n->announce, .announce_count = n->announce != NULL };
     struct pl_err err = { "" };
     n->loop = l;
     n->tries = n->joined = 0;
@@ -374,6 +377,65 @@ static void failed_join_says_why(void **state)
     close_node(&n);
 }
 
+struct call {
+    struct node *from;
+    const struct peer_id *to;
+    int done, status;
+};
+
+static void on_pong(void *context, int status, const struct dht_pong *pong)
+{
+    struct call *c = context;
+    (void)pong;
+    c->status = status;
+    note(&c->done);
+}
+
+static void begin_ping(void *context)
+{
+    struct call *c = context;
+    dht_node_ping(c->from->dht, c->to, 0, on_pong, c);
+}
+
+/* Nobody can dial the address that it tells: it becomes like a client, unless a relay is there. */
+static void behind_a_router(void **state)
+{
+    struct node hub, hidden, other;
+    struct dht_status s;
+    (void)state;
+    for (int relay = 0; relay <= 1; relay++) {
+        memset(&hub, 0, sizeof hub);
+        memset(&hidden, 0, sizeof hidden);
+        memset(&other, 0, sizeof other);
+        hub.relay = relay;
+        hidden.announce = "/ip4/127.0.0.1/tcp/9";
+        open_node(&hub, loop, NULL);
+        open_node(&hidden, loop, hub.address);
+        assert_true(hidden.joined);
+        for (int i = 0; i < 100; i++) {
+            s = look(&hidden, NULL);
+            if (relay ? s.relayed : !s.reachable) break;
+            nap(0.05);
+        }
+        assert_int_equal(s.reachable, relay);
+        assert_int_equal(s.relayed, relay);
+        loop_call(loop, upkeep_now, &hidden); /* is a node again once it has its relay */
+        nap(0.2);
+        assert_int_equal(store(&hidden, "from behind", NULL, 5, 60), PL_OK);
+        assert_int_equal(get_number(&hub, "from behind", 1), 5);
+        open_node(&other, loop, hub.address);
+        if (relay) {
+            struct call c = { .from = &other, .to = &hidden.me.id };
+            loop_call(loop, begin_ping, &c);
+            assert_true(await(&c.done, 1));
+            assert_int_equal(c.status, PL_OK);
+        }
+        close_node(&other);
+        close_node(&hidden);
+        close_node(&hub);
+    }
+}
+
 /* Whoever's clock is wrong follows the others'. */
 static void clocks(void **state)
 {
@@ -485,7 +547,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(stores_and_finds), cmocka_unit_test(dictionaries), cmocka_unit_test(expiry),
         cmocka_unit_test(clients), cmocka_unit_test(newcomers_get_records), cmocka_unit_test(dead_nodes),
-        cmocka_unit_test(failed_join_says_why), cmocka_unit_test(clocks), cmocka_unit_test(tokens),
+        cmocka_unit_test(failed_join_says_why), cmocka_unit_test(behind_a_router), cmocka_unit_test(clocks), cmocka_unit_test(tokens),
         cmocka_unit_test(garbage),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

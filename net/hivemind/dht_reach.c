@@ -1,0 +1,107 @@
+/* dht_reach.c - can others open connections to us? A node that nobody can call loses the records that
+ * it is given and keeps searches waiting. [spec hivemind-protocol 12; libp2p-wire 14]
+ *
+ *   not known --an initial peer has dialled us--> open     (so we begin: most do not tell)
+ *       |  they have tried, none could
+ *       v                      relays: those initial peers that serve as one
+ *    closed --reserved--> open through a relay
+ *       |  no relay
+ *       v
+ *    like a client, until it changes; looked at again every LOOK_EVERY */
+#include "dht_node_inside.h"
+#include "../libp2p/autonat.h"
+#include "../libp2p/relay.h"
+
+#include <stdlib.h>
+
+#define LOOK_EVERY 300.0 /* s */
+#define LOOK_LIMIT 20.0  /* s for dialling us; the other side gives up after AUTONAT_LIMIT */
+#define PEERS_ASKED 3    /* one alone may be on our side of the router, or in trouble itself */
+#define RELAYS_USED 2
+#define HOP "/libp2p/circuit/relay/0.2.0/hop"
+
+struct reach {
+    struct dht_node *node;
+    double looked;        /* loop time; 0: never */
+    int is_closed;        /* 1: they could not dial us */
+    size_t pending, could, could_not;
+    struct look { struct reach *reach; struct autonat_question *question; } looks[PEERS_ASKED];
+};
+
+int dht_reach_open(struct dht_node *n)
+{
+    if (!(n->reach = calloc(1, sizeof *n->reach))) return PL_ENOMEM;
+    n->reach->node = n;
+    return PL_OK;
+}
+
+void dht_reach_close(struct dht_node *n)
+{
+    if (!n->reach) return;
+    for (int i = 0; i < PEERS_ASKED; i++)
+        if (n->reach->looks[i].question) autonat_cancel(n->reach->looks[i].question);
+    free(n->reach);
+    n->reach = NULL;
+}
+
+int dht_reach_is_relayed(const struct dht_node *n)
+{
+    struct multiaddr at;
+    return n->reach->is_closed && relay_addresses(n->host, &at, 1) == 1;
+}
+
+int dht_reach_is_open(const struct dht_node *n)
+{
+    return !n->reach->is_closed || dht_reach_is_relayed(n);
+}
+
+/* Relays are only for those who need them: each carries little. */
+static void choose_relays(struct dht_node *n)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < n->initial_count; i++) {
+        const struct initial *it = &n->initials[i];
+        if (!it->peer.length) continue;
+        if (!n->reach->is_closed) relay_leave(n->host, &it->peer);
+        else if (it->state == INITIAL_GOOD && used < RELAYS_USED && host_peer_serves(n->host, &it->peer, HOP))
+            used += !relay_use(n->host, &it->peer);
+    }
+}
+
+static void on_looked(void *context, int status, const struct multiaddr *at, const char *why)
+{
+    struct look *l = context;
+    struct reach *r = l->reach;
+    (void)at;
+    (void)why;
+    l->question = NULL;
+    r->could += !status;
+    r->could_not += status == PL_EIO; /* others did not try: private addresses, too many asking */
+    if (--r->pending) return;
+    if (r->could) r->is_closed = 0;
+    else if (r->could_not) r->is_closed = 1;
+    dht_reach_look(r->node);
+}
+
+static void ask_again(struct dht_node *n)
+{
+    struct reach *r = n->reach;
+    r->looked = loop_now(n->loop);
+    r->could = r->could_not = 0;
+    for (size_t i = 0; i < n->initial_count && r->pending < PEERS_ASKED; i++) {
+        struct look *l = &r->looks[r->pending];
+        if (n->initials[i].state != INITIAL_GOOD) continue;
+        l->reach = r;
+        l->question = autonat_ask(n->host, &n->initials[i].peer, LOOK_LIMIT, on_looked, l);
+        r->pending += l->question != NULL;
+    }
+}
+
+void dht_reach_look(struct dht_node *n)
+{
+    struct reach *r = n->reach;
+    if (n->wants_client_mode) return;
+    if (!r->pending && (!r->looked || loop_now(n->loop) - r->looked >= LOOK_EVERY)) ask_again(n);
+    choose_relays(n);
+    n->state.client_mode = !n->called_back || !dht_reach_is_open(n);
+}
