@@ -1,5 +1,6 @@
 /* average.c - `potluck average`: tensors of a file averaged with a group of peers. */
 #include "averaging.h"
+#include "checkup.h"
 #include "cmd.h"
 #include "compute.h"
 
@@ -302,6 +303,7 @@ static int run(struct wishes *w, struct named_tensors *t, const struct pl_backen
     if (!swarm_address(&s, address))
         say(w, json_pack("{s:s,s:s}", "event", "listening", "multiaddr", address), address);
     rc = swarm_wait_joined(&s, err);
+    if (rc) checkup_explain(&s, &options);
     if (!rc) rc = swarm_averager(&a, &s, &w->averager, err);
     if (!rc) {
         announce(w, &s, a);

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <time.h>
 
+#define RETRY_AFTER 15.0 /* s; a token has AUTH_RENEW_BEFORE left when the first try is made */
+
 int membership_option(struct membership *m, int option, const char *value)
 {
     switch (option) {
@@ -85,10 +87,11 @@ int membership_renew(struct membership *m, struct swarm *s, struct pl_err *err)
     struct change change = { &m->auth, &next.token };
     double ends, now = wall();
     int rc;
-    if (!m->is_member) return PL_OK;
+    if (!m->is_member || now < m->retry_at) return PL_OK;
     if (!auth_time_parse(&ends, bytes_at(&m->auth.token.expiration), bytes_length(&m->auth.token.expiration)) &&
         ends - now > AUTH_RENEW_BEFORE)
         return PL_OK;
+    m->retry_at = now + RETRY_AFTER;
     if ((rc = fetch(&next, m, 1, now, err))) return rc;
     rc = loop_call(s->loop, change_here, &change);
     auth_token_clear(&next.token); /* the old one */

@@ -14,6 +14,7 @@ struct membership {
     struct rsa_key key;
     struct auth auth;
     char user_token[256];
+    double retry_at;  /* after a failed renewal, s since 1970 */
 };
 
 #define MEMBERSHIP_FIRST 1100
@@ -32,7 +33,7 @@ int membership_option(struct membership *m, int option, const char *value);
 /* Fetches a token if an authority is named. *auth is for swarm_options.auth: NULL without one. */
 int membership_open(struct membership *m, struct auth **auth, struct pl_err *err);
 /* To be called now and then: fetches the next token when this one ends soon. An open swarm gets it at
- * once. PL_OK also when nothing was due. */
+ * once. PL_OK also when nothing was due; after a failure nothing is for a while. */
 int membership_renew(struct membership *m, struct swarm *s, struct pl_err *err);
 /* After swarm_close. */
 void membership_close(struct membership *m);

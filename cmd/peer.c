@@ -119,19 +119,16 @@ static void report_entry(const struct peer_options *o, struct swarm *s)
 static void live(struct peer_options *o, struct swarm *s, const struct swarm_options *how,
                  const sigset_t *ends)
 {
-    static const struct timespec a_while = { .tv_sec = 1 }, longer = { .tv_sec = 10 };
-    const struct timespec *wait = &a_while;
+    static const struct timespec a_while = { .tv_sec = 1 };
     struct pl_err err;
     int joined = swarm_wait_joined(s, &err) == PL_OK;
     if (joined) report_entry(o, s);
     else report_failure(o, &err);
     if (how->join_count) checkup_explain(s, how);
-    while (sigtimedwait(ends, NULL, wait) < 0) {
+    while (sigtimedwait(ends, NULL, &a_while) < 0) {
         if (!joined && (joined = swarm_wait_joined(s, &err) == PL_OK)) report_entry(o, s);
-        wait = &a_while;
-        if (!membership_renew(&o->membership, s, &err)) continue;
-        fprintf(stderr, "potluck peer: %s; asking again\n", err.text);
-        wait = &longer;
+        if (membership_renew(&o->membership, s, &err))
+            fprintf(stderr, "potluck peer: %s; asking again\n", err.text);
     }
 }
 

@@ -45,6 +45,7 @@ static const char usage[] =
     "  --join MULTIADDR a peer of the swarm; may be repeated. Without it this is the first one\n"
     "  --listen MULTIADDR   default /ip4/0.0.0.0/tcp/0, any free port\n"
     "  --identity FILE  our key (default: a new one)\n"
+    "  --authority URL --token-file FILE [--authority-ca FILE]  in a moderated swarm: potluck authority\n"
     "  --client-mode    only call others; for peers that cannot be called\n"
     "  --matchmaking-time S    how long peers may take to find each other (default: 15)\n"
     "  --averaging-timeout S   then the own gradient has to do (default: 180)\n"
@@ -95,6 +96,7 @@ static const struct option options[] = {
     { "slow", required_argument, NULL, O_SLOW },
     { "epochs", required_argument, NULL, O_STEPS },
     { "json", no_argument, NULL, O_JSON },
+    MEMBERSHIP_OPTIONS,
     COMPUTE_OPTIONS,
     { "help", no_argument, NULL, 'h' },
     { 0 },
@@ -194,7 +196,9 @@ static int take(struct wishes *w, int option, const char *value)
     case O_COMPRESSION: w->swarm.compression = value; return PL_OK;
     case O_SLOW: return cmd_real(&w->swarm.slow, "train", "--slow", value, 0, 3600);
     case O_JSON: w->swarm.json = 1; return PL_OK;
-    default: return compute_option(&w->compute, "train", option, value) > 0 ? PL_OK : PL_EUSE;
+    default:
+        if (membership_option(&w->swarm.membership, option, value)) return PL_OK;
+        return compute_option(&w->compute, "train", option, value) > 0 ? PL_OK : PL_EUSE;
     }
     if (rc) fprintf(stderr, "potluck train: %s\n", err.text);
     return rc;

@@ -1,5 +1,6 @@
 /* train_swarm.c - see train_swarm.h. */
 #include "train_swarm.h"
+#include "checkup.h"
 #include "together.h"
 
 #include <math.h>
@@ -10,6 +11,7 @@
 
 struct learner {
     struct train_swarm *w;
+    struct swarm *s;
     struct pl_trainer *t;
     struct optimizer_state state;
     struct pl_train_report report; /* of the last step */
@@ -137,6 +139,8 @@ static void tell(void *context, const struct together_event *e)
     struct learner *l = context;
     struct train_swarm *w = l->w;
     struct pl_err err;
+    if (e->kind == TOGETHER_BATCH && membership_renew(&w->membership, l->s, &err)) /* asked again with the next */
+        fprintf(stderr, "\npotluck %s: %s\n", w->job->cmd, err.text);
     if (w->json) say_json(e);
     else if (!w->job->quiet) say_text(w->job->cmd, e);
     if (e->kind == TOGETHER_EPOCH &&
@@ -197,6 +201,8 @@ int train_swarm_run(void *context, struct pl_trainer *trainer, const struct trai
     validators.key = &key;
     if (!rc && (rc = validators_add_run(&validators, w->run)))
         pl_fail(err, rc, "--run: '%.60s' is too long a name", w->run);
+    l.s = &s;
+    if (!rc) rc = membership_open(&w->membership, &so.auth, err);
     if (!rc && !(rc = swarm_open(&s, &so, err))) {
         if (!swarm_address(&s, address)) {
             if (w->json) printf("{\"event\":\"listening\",\"multiaddr\":\"%s\"}\n", address);
@@ -204,9 +210,11 @@ int train_swarm_run(void *context, struct pl_trainer *trainer, const struct trai
             fflush(stdout);
         }
         rc = swarm_wait_joined(&s, err);
+        if (rc) checkup_explain(&s, &so);
         if (!rc) rc = among_others(&l, &s, &key, err);
         swarm_close(&s);
     }
+    membership_close(&w->membership);
     optimizer_state_close(&l.state);
     rsa_key_clear(&key);
     return rc;

@@ -2,6 +2,7 @@
 #ifndef PL_CMD_TRAIN_SWARM_H
 #define PL_CMD_TRAIN_SWARM_H
 
+#include "membership.h"
 #include "train_job.h"
 
 #define TRAIN_ADDRESSES_MAX 64
@@ -11,6 +12,7 @@ struct train_swarm {
     const char *join[TRAIN_ADDRESSES_MAX], *listen[TRAIN_ADDRESSES_MAX];
     size_t join_count, listen_count;
     const char *identity, *compression;
+    struct membership membership;
     int client_mode, json;
     double matchmaking_time, averaging_timeout, allreduce_timeout;
     int64_t average_state_every;
