@@ -35,6 +35,7 @@ static const char usage[] =
     "  --bandwidth B        tell the group, which then shares out the work by it\n"
     "  --class NAME         of the averager in the names of calls (default: DecentralizedAverager)\n"
     "  --auxiliary          help, with tensors that count nothing\n"
+    "  --robust R           in what we reduce: centered-clip[:RADIUS] in place of the mean, against liars\n"
     "  --rounds N           one after the other (default: 1)\n"
     "  --load-state         begin with the tensors of a peer that shares them\n"
     "  --share-seconds S    share ours from the beginning, and stay so long afterwards\n"
@@ -51,7 +52,7 @@ static const char usage[] =
 enum {
     O_PREFIX = 256, O_TENSORS, O_WEIGHT, O_COMPRESSION, O_THRESHOLD, O_PART, O_SIZE, O_MIN_SIZE, O_EXPECT,
     O_MATCHMAKING, O_CHUNK, O_ALLREDUCE, O_TIMEOUT, O_BANDWIDTH, O_CLASS, O_AUXILIARY, O_ROUNDS, O_LOAD,
-    O_SHARE, O_JOIN, O_LISTEN, O_IDENTITY, O_CLIENT, O_OUT, O_JSON
+    O_SHARE, O_JOIN, O_LISTEN, O_IDENTITY, O_CLIENT, O_OUT, O_JSON, O_ROBUST
 };
 
 struct wishes {
@@ -100,6 +101,10 @@ static int take(struct wishes *w, int option, const char *value)
     case O_BANDWIDTH: return cmd_real(&w->averager.bandwidth, me, "--bandwidth", value, 0, 1e15);
     case O_CLASS: w->averager.class_name = value; return PL_OK;
     case O_AUXILIARY: w->averager.auxiliary = 1; return PL_OK;
+    case O_ROBUST:
+        if (!robust_named(&w->averager.clip, value)) return PL_OK;
+        fprintf(stderr, "potluck average: --robust: '%.40s' is neither none nor centered-clip[:RADIUS]\n", value);
+        return PL_EUSE;
     case O_ROUNDS: return cmd_integer(&w->rounds, me, "--rounds", value, 0, 1000000000);
     case O_LOAD: w->load = 1; return PL_OK;
     case O_SHARE: return cmd_real(&w->share_s, me, "--share-seconds", value, 0, 1e9);
@@ -132,6 +137,7 @@ static int parse(struct wishes *w, int argc, char **argv)
         { "bandwidth", required_argument, NULL, O_BANDWIDTH },
         { "class", required_argument, NULL, O_CLASS },
         { "auxiliary", no_argument, NULL, O_AUXILIARY },
+        { "robust", required_argument, NULL, O_ROBUST },
         { "rounds", required_argument, NULL, O_ROUNDS },
         { "load-state", no_argument, NULL, O_LOAD },
         { "share-seconds", required_argument, NULL, O_SHARE },

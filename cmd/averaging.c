@@ -3,6 +3,7 @@
 #include "../data/safetensors.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -123,6 +124,21 @@ int compression_named(enum pl_compression *method, const char *name, size_t elem
             return PL_OK;
         }
     return PL_EUSE;
+}
+
+int robust_named(double *clip, const char *name)
+{
+    static const char method[] = "centered-clip";
+    char *end;
+    *clip = 0;
+    if (!strcmp(name, "none")) return PL_OK;
+    if (strncmp(name, method, sizeof method - 1)) return PL_EUSE;
+    name += sizeof method - 1;
+    *clip = EXCHANGE_CLIP_USUAL;
+    if (!*name) return PL_OK;
+    if (*name++ != ':') return PL_EUSE;
+    *clip = strtod(name, &end);
+    return *clip > 0 && isfinite(*clip) && !*end ? PL_OK : PL_EUSE;
 }
 
 static void release_snapshot(struct state_snapshot *s)

@@ -42,7 +42,7 @@ struct together_options {
     const char *run, *compression;
     size_t threshold;
     int64_t target_batch, epochs, average_state_every;
-    double matchmaking_time, averaging_timeout, allreduce_timeout, bandwidth;
+    double matchmaking_time, averaging_timeout, allreduce_timeout, bandwidth, clip;
     double seconds;                    /* stop after so long; 0: no limit */
     int client_mode, load;             /* load: begin with a peer's state if there is one */
     const struct rsa_key *key;

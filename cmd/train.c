@@ -1,4 +1,5 @@
 /* train.c - `potluck train`: a model from shards of captions and codes. */
+#include "averaging.h"
 #include "cmd.h"
 #include "compute.h"
 #include "train_data.h"
@@ -52,6 +53,7 @@ static const char usage[] =
     "  --allreduce-timeout S   for the exchange alone (default: 60)\n"
     "  --average-state-every N steps between rounds that average the parameters (default: 1)\n"
     "  --compression C  run, none, float16, uniform8 (default: run)\n"
+    "  --robust R       centered-clip[:RADIUS] in place of the mean in what we reduce, against liars\n"
     "  --slow S         let each batch take at least so long\n"
     "  --epochs N       the same as --steps\n"
     "  --json           lines of JSON on standard output\n"
@@ -60,7 +62,7 @@ static const char usage[] =
 
 enum { O_DATA = 1, O_WITHOUT, O_LIMIT, O_TOKENIZER, O_CONFIG, O_OUT, O_STEPS, O_TARGET, O_BATCH,
        O_OPTIMIZER, O_LR, O_WARMUP, O_ACTIVATIONS, O_SEED, O_SAVE, O_KEEP, O_RESUME, O_QUIET, O_RUN, O_JOIN, O_LISTEN, O_IDENTITY, O_CLIENT,
-       O_MATCHMAKING, O_AVERAGING, O_ALLREDUCE, O_STATE, O_COMPRESSION, O_SLOW, O_JSON, O_DATA_SEED, O_PART };
+       O_MATCHMAKING, O_AVERAGING, O_ALLREDUCE, O_STATE, O_COMPRESSION, O_SLOW, O_JSON, O_DATA_SEED, O_PART, O_ROBUST };
 
 static const struct option options[] = {
     { "data", required_argument, NULL, O_DATA },
@@ -93,6 +95,7 @@ static const struct option options[] = {
     { "allreduce-timeout", required_argument, NULL, O_ALLREDUCE },
     { "average-state-every", required_argument, NULL, O_STATE },
     { "compression", required_argument, NULL, O_COMPRESSION },
+    { "robust", required_argument, NULL, O_ROBUST },
     { "slow", required_argument, NULL, O_SLOW },
     { "epochs", required_argument, NULL, O_STEPS },
     { "json", no_argument, NULL, O_JSON },
@@ -194,6 +197,10 @@ static int take(struct wishes *w, int option, const char *value)
     case O_STATE:
         return cmd_integer(&w->swarm.average_state_every, "train", "--average-state-every", value, 1, 1000000);
     case O_COMPRESSION: w->swarm.compression = value; return PL_OK;
+    case O_ROBUST:
+        if (!robust_named(&w->swarm.clip, value)) return PL_OK;
+        fprintf(stderr, "potluck train: --robust: '%.40s' is neither none nor centered-clip[:RADIUS]\n", value);
+        return PL_EUSE;
     case O_SLOW: return cmd_real(&w->swarm.slow, "train", "--slow", value, 0, 3600);
     case O_JSON: w->swarm.json = 1; return PL_OK;
     default:

@@ -16,6 +16,7 @@ struct train_swarm {
     int client_mode, json;
     double matchmaking_time, averaging_timeout, allreduce_timeout;
     int64_t average_state_every;
+    double clip;            /* against liars: see exchange.h */
     double slow;            /* seconds that each local batch takes at least; for demonstrations */
     /* private */
     struct pl_trainer *trainer;

@@ -34,6 +34,7 @@ struct averager_options {
     double sender_timeout, reducer_timeout, allreduce_timeout; /* s; 0: none */
     double bandwidth;                /* PL_BANDWIDTH_UNKNOWN */
     double weight_max;               /* of a groupmate; 0: any */
+    double clip;                     /* see exchange.h; 0: the mean */
     int client_mode, auxiliary;
 };
 

@@ -353,7 +353,7 @@ void averager_exchange(struct averager *a)
         .method = a->method, .tensor = a->step.tensor, .weight = a->o.auxiliary ? 0 : a->step.weight,
         .part_bytes = a->o.part_bytes, .sender_timeout = a->o.sender_timeout,
         .reducer_timeout = a->o.reducer_timeout, .time_limit = a->o.allreduce_timeout,
-        .weight_max = a->o.weight_max
+        .weight_max = a->o.weight_max, .clip = a->o.clip
     };
     struct part_stream *p, *next;
     int rc = prepare(a);

@@ -34,6 +34,7 @@ struct collaboration_options {
     double matchmaking_time, averaging_timeout, allreduce_timeout;
     int64_t average_state_every; /* epochs */
     double bandwidth;
+    double clip;               /* see exchange.h; 0: the mean */
     int client_mode;
 };
 

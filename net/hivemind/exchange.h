@@ -20,6 +20,7 @@
 #include "part_message.h"
 
 #define EXCHANGE_WINDOW 4  /* parts of ours that are open at once: what a fast sender may be ahead */
+#define EXCHANGE_CLIP_USUAL (-1.0) /* a radius that half of the group lies within, part by part */
 #define EXCHANGE_HEADERS 512 /* bytes of a message beside the part's values and tables */
 
 struct exchange_options {
@@ -36,6 +37,7 @@ struct exchange_options {
     double reducer_timeout; /* s for an answer */
     double time_limit;      /* s for all of it */
     double weight_max;      /* nobody may weigh more; 0: no limit */
+    double clip;            /* CenteredClip's radius in place of the mean; EXCHANGE_CLIP_USUAL; 0: the mean */
 };
 
 enum exchange_way { EXCHANGE_OUT, EXCHANGE_IN };

@@ -110,6 +110,7 @@ void exchange_reduce_run(struct exchange_job_of *job);
 void exchange_reduce_done(struct exchange *x, double now, struct exchange_job_of *job);
 double exchange_reduce_wake(const struct exchange *x);
 void exchange_reduce_tick(struct exchange *x, double now);
+int exchange_clip(struct exchange *x, struct slot *s); /* on a helper thread: the robust aggregate */
 void exchange_reduce_go(struct exchange *x); /* starts what can be started */
 
 #endif

@@ -212,14 +212,14 @@ static void run_add(struct exchange_job_of *job)
     const struct pl_part *part = &x->parts[x->own[s->k]];
     if (!s->self_added) {
         job->status = pl_reducer_begin(&s->reducer, x->o.be, part->length);
-        if (!job->status)
+        if (!job->status && !x->o.clip)
             job->status = pl_reducer_add(&s->reducer, x->o.tensor[part->tensor] + part->start,
                                          x->o.weight, NULL);
     }
     for (size_t i = s->added; !job->status && i < job->upto; i++) {
         struct contribution *c = &s->from[i];
         c->bad = !usable(x, &c->part);
-        if (!c->bad)
+        if (!c->bad && !x->o.clip)
             job->status = pl_reducer_add_message(&s->reducer, c->part.method, c->part.buffer,
                                                  c->part.bytes, c->part.weight, NULL);
     }
@@ -230,6 +230,7 @@ static void run_reply(struct exchange_job_of *job)
     struct exchange *x = job->x;
     struct slot *s = job->slot;
     const struct pl_part *part = &x->parts[x->own[s->k]];
+    if (x->o.clip) job->status = exchange_clip(x, s);
     for (size_t i = 0; !job->status && i < s->arrived; i++) {
         struct contribution *c = &s->from[i];
         struct part_message m = c->part;

@@ -44,7 +44,7 @@ struct peer {
 struct world {
     struct pl_backend be;
     struct peer peer[PEERS];
-    double share[PEERS], now;
+    double share[PEERS], now, clip;
     size_t rank[PEERS]; /* whose letters are taken first */
     enum pl_compression method[TENSORS];
     struct letter *letters;
@@ -191,7 +191,7 @@ static void begin(struct world *w)
         struct exchange_options o = {
             .be = &w->be, .group = &p->group, .tensors = TENSORS, .elements = elements, .method = w->method,
             .tensor = p->tensor, .weight = p->weight, .share = w->share, .part_bytes = 512,
-            .sender_timeout = 4, .reducer_timeout = 8, .time_limit = 60,
+            .clip = w->clip, .sender_timeout = 4, .reducer_timeout = 8, .time_limit = 60,
         };
         if (exchange_open(&p->x, &o, &port, p, w->now, &p->err)) fail_msg("%s", p->err.text);
     }
@@ -274,6 +274,42 @@ static void as_the_reference(void **state)
         }
         end(&w);
     }
+}
+
+/* One of four sends its values' opposite, a hundred times as large: how far does that drag the result from
+ * the honest mean? */
+static double dragged(double clip)
+{
+    static struct world w;
+    double far = 0;
+    make(&w);
+    w.clip = clip;
+    memset(wanted, 0, sizeof wanted);
+    for (size_t t = 0; t < TENSORS; t++) w.method[t] = PL_COMPRESS_NONE;
+    for (size_t i = PEERS; i-- > 0; ) { /* the honest agree but for a little */
+        w.peer[i].weight = 1;
+        for (size_t v = 0; v < VALUES; v++) w.peer[i].values[v] = w.peer[0].values[v] + 0.05f * w.peer[i].values[v];
+        for (size_t v = 0; v < VALUES && i != 1; v++) wanted[0][v] += w.peer[i].values[v] / 3;
+    }
+    for (size_t v = 0; v < VALUES; v++) w.peer[1].values[v] *= -100;
+    begin(&w);
+    run(&w);
+    assert_int_equal(w.peer[0].over && w.peer[0].status == PL_OK, 1);
+    for (size_t v = 0; v < VALUES; v++) far += pow((double)w.peer[0].values[v] - wanted[0][v], 2);
+    end(&w);
+    return sqrt(far / VALUES);
+}
+
+static void a_liar_drags_little(void **state)
+{
+    double mean, usual, fixed;
+    (void)state;
+    mean = dragged(0);
+    usual = dragged(EXCHANGE_CLIP_USUAL);
+    fixed = dragged(1);
+    assert_true(mean > 5);     /* a quarter of a hundred times 0.29 */
+    assert_true(usual < 0.02); /* the honest are 0.01 apart themselves */
+    assert_true(fixed < 0.1);
 }
 
 static void nobody_weighs_anything(void **state)
@@ -422,7 +458,8 @@ static void bad_messages(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_the_reference), cmocka_unit_test(nobody_weighs_anything),
+        cmocka_unit_test(as_the_reference), cmocka_unit_test(a_liar_drags_little),
+        cmocka_unit_test(nobody_weighs_anything),
         cmocka_unit_test(not_a_number), cmocka_unit_test(frozen_client),
         cmocka_unit_test(frozen_reducer), cmocka_unit_test(time_limit_and_cancel),
         cmocka_unit_test(bad_messages),
