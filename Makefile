@@ -130,11 +130,18 @@ conform: all ## golden values and pair tests against BACKEND=ref|fast|auto|./min
 FUZZ_FLAGS = -std=c11 -D_GNU_SOURCE -O1 -g -ffp-contract=off -fsanitize=fuzzer,address,undefined \
 	-fno-sanitize-recover=undefined -w $(PKG_FLAGS)
 fuzz: $(patsubst test/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_C)) ## libFuzzer targets, one a parser
-$(BUILD)/fuzz/libpotluck.a: $(REF_C) $(DATA_C) $(NET_C) $(GEN_C)
-	@mkdir -p $(BUILD)/fuzz/obj
-	@for c in $^; do o=$(BUILD)/fuzz/obj/$$(echo $$c | tr / _).o; \
-	  [ $$o -nt $$c ] || $(CLANG) $(subst fuzzer$(,),fuzzer-no-link$(,),$(FUZZ_FLAGS)) -c -o $$o $$c || exit 1; done
-	@rm -f $@; $(AR) rcs $@ $(BUILD)/fuzz/obj/*.o
+FUZZ_O = $(patsubst %.c,$(BUILD)/fuzz/obj/%.o,$(REF_C) $(DATA_C) $(NET_C)) \
+	$(patsubst $(BUILD)/gen/%.c,$(BUILD)/fuzz/gen/%.o,$(GEN_C))
+FUZZ_CC = $(CLANG) $(subst fuzzer$(,),fuzzer-no-link$(,),$(FUZZ_FLAGS)) -MMD -MP -c -o
+$(BUILD)/fuzz/obj/%.o: %.c | $(GEN_H)
+	@mkdir -p $(@D)
+	$(FUZZ_CC) $@ $<
+$(BUILD)/fuzz/gen/%.o: $(BUILD)/gen/%.c
+	@mkdir -p $(@D)
+	$(FUZZ_CC) $@ $<
+$(BUILD)/fuzz/libpotluck.a: $(FUZZ_O)
+	@rm -f $@
+	$(AR) rcs $@ $^
 $(BUILD)/fuzz/%: test/fuzz/%.c $(BUILD)/fuzz/libpotluck.a
 	$(CLANG) $(FUZZ_FLAGS) -o $@ $< $(BUILD)/fuzz/libpotluck.a $(LIBS)
 , := ,
@@ -222,4 +229,4 @@ clean: ## remove everything that was built
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{ printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
--include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD)/obj $(BUILD)/fuzz -name '*.d' 2>/dev/null)
