@@ -12,12 +12,19 @@
 #define VISITS_MAX (1 << 22)         /* values looked at: shared ones could be met again and again */
 
 static const uint8_t zip_magic[] = { 'P', 'K' };
-static const uint8_t stream_magic[] = { 0x80, 0x02, 0x8A, 0x0A };
+
+/* The older stream begins with a pickle of a number of ten bytes: PROTO, which the writer may have
+ * chosen, perhaps FRAME, LONG1. A safetensors header would have to be of 100 MB and more to look so. */
+static int is_stream(const uint8_t *p, size_t bytes)
+{
+    return bytes >= 4 && p[0] == 0x80 && p[1] >= 2 && p[1] <= 5 &&
+           ((p[2] == 0x8A && p[3] == 0x0A) || p[2] == 0x95);
+}
 
 int torch_begins(const void *head, size_t bytes)
 {
     return (bytes >= sizeof zip_magic && !memcmp(head, zip_magic, sizeof zip_magic)) ||
-           (bytes >= sizeof stream_magic && !memcmp(head, stream_magic, sizeof stream_magic));
+           is_stream(head, bytes);
 }
 
 static void drop(void *owner)

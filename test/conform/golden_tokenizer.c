@@ -72,11 +72,21 @@ int golden_has(const struct golden *g, const char *stem, const char *name)
     return there;
 }
 
+/* A list of texts and nothing else: what goldens were made from. */
+static int is_list_of_texts(const char *path)
+{
+    size_t n = strlen(path);
+    json_t *doc = n > 5 && !strcmp(path + n - 5, ".json") ? json_load_file(path, 0, NULL) : NULL;
+    int is = json_is_string(json_array_get(doc, 0));
+    json_decref(doc);
+    return is;
+}
+
 int golden_area_tokenizer(struct golden *g, const char *path, const char *stem)
 {
     for (size_t i = 0; i < PL_COUNT(companions); i++)
         if (!strcmp(stem, companions[i])) return 1;
     for (size_t i = 0; i < PL_COUNT(kinds); i++)
         if (kinds[i](g, path, stem)) return 1;
-    return 0;
+    return is_list_of_texts(path);
 }

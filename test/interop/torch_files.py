@@ -72,7 +72,16 @@ with tempfile.TemporaryDirectory() as folder:
     torch.save(state, zipped)
     torch.save(state, stream, _use_new_zipfile_serialization=False)
     torch.save({"state_dict": state, "epoch": 3, "big": 2 ** 70}, nested)
-    for path in (zipped, stream, nested):
+    framed = os.path.join(folder, "framed.pt")
+    torch.save({"state_dict": state, "set": {1}}, framed, pickle_protocol=5, _use_new_zipfile_serialization=False)
+    script = os.path.join(folder, "script.pt")
+    module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ModuleList([torch.nn.BatchNorm1d(2)])[0]).eval()
+    torch.jit.save(torch.jit.trace(module, torch.ones(4, 3)), script)
+    result = convert(script, tensors)
+    got = read_safetensors(tensors) if result.returncode == 0 else {}
+    check("reads TorchScript", got.keys() == module.state_dict().keys() and
+          all(same(got[k], v) for k, v in module.state_dict().items()))
+    for path in (zipped, stream, nested, framed):
         result = convert(path, tensors)
         check("reads " + os.path.basename(path), result.returncode == 0)
         got = read_safetensors(tensors) if result.returncode == 0 else {}
