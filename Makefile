@@ -34,6 +34,8 @@ NET_C     := $(wildcard net/*.c net/*/*.c)
 CMD_C     := $(wildcard cmd/*.c)
 CONFORM_C := $(wildcard test/conform/*.c test/peer/*.c)
 FAST_C    := $(wildcard fast/*.c)
+CUDA_C    := $(wildcard cuda/*.cu)
+EMU_C     := $(wildcard test/cuda_on_cpu/*.cpp)
 UNIT_C    := $(wildcard test/unit/*.c)
 FUZZ_C    := $(wildcard test/fuzz/*.c)
 # Messages: net/x/y.proto becomes build/gen/net/x/y.pb-c.{c,h}, included as "net/x/y.pb-c.h".
@@ -49,9 +51,9 @@ PROGRAM_O = $(call obj,$(CMD_C) $(CONFORM_C))
 
 .DEFAULT_GOAL := all
 .PHONY: all ref fast demo demo-pictures demo-data demo-codec test unit conform fuzz interop sanitize bench install uninstall deps \
-	test-deps data-deps clean help
+	test-deps data-deps clean help cuda cuda-left-out cuda-on-cpu
 
-all: $(BUILD)/potluck fast $(BUILD)/libpotluck.so ## the program, the fast backend, the library
+all: $(BUILD)/potluck fast $(if $(SANITIZE),,cuda) $(BUILD)/libpotluck.so ## the program, the backends, the library
 
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
@@ -93,6 +95,46 @@ fast: $(BUILD)/libpl_fast.so ## the OpenMP and OpenBLAS backend
 $(BUILD)/libpl_fast.so: $(call obj,$(FAST_C)) $(call obj,$(filter $(FAST_NEEDS),$(REF_C)))
 	$(CC) -shared -fopenmp $(SANITIZE) -o $@ $^ -lopenblas -lm
 
+# The CUDA backend. CUDA_ARCH says for which devices: "ptx" (the default) is one intermediate form that
+# every device from the oldest on translates when it is first loaded; "all" adds machine code for each
+# that this nvcc knows of 7.0 to 12.0, which takes minutes; or numbers, as in CUDA_ARCH="80 90".
+CUDA_ARCH ?= ptx
+NVCC_PATH := $(shell command -v $(NVCC) 2>/dev/null)
+ifneq ($(NVCC_PATH),)
+CUDA_HOME := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC_PATH)))
+CUDA_KNOWN = $(patsubst compute_%,%,$(shell $(NVCC) --list-gpu-arch))
+CUDA_WANT  = $(filter-out ptx,$(if $(filter all,$(CUDA_ARCH)),$(filter 70 75 80 86 89 90 100 120,$(CUDA_KNOWN)),$(CUDA_ARCH)))
+CUDA_PTX   = $(if $(CUDA_WANT),$(lastword $(CUDA_WANT)),$(firstword $(CUDA_KNOWN)))
+endif
+CUDAFLAGS = -std=c++17 -O3 -fmad=false -Werror all-warnings -Xcompiler -Wall,-Wextra,-fPIC,-fvisibility=hidden \
+	$(foreach a,$(CUDA_WANT),-gencode arch=compute_$(a),code=sm_$(a)) \
+	-gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX) -MMD -MP
+# What it asks the reference for: code books, element types, status names.
+CUDA_NEEDS = $(addprefix ref/,base.c dtype.c quant.c)
+cuda: $(if $(NVCC_PATH),$(BUILD)/libpl_cuda.so,cuda-left-out) ## the CUDA backend (CUDA_ARCH=all: machine code for every device)
+cuda-left-out:
+	@echo "CUDA left out: no $(NVCC) on the PATH"
+$(BUILD)/obj/cuda/%.o: cuda/%.cu
+	@mkdir -p $(@D)
+	$(NVCC) $(CUDAFLAGS) -MF $(@:.o=.d) -c -o $@ $<
+$(BUILD)/libpl_cuda.so: $(patsubst %.cu,$(BUILD)/obj/%.o,$(CUDA_C)) $(call obj,$(CUDA_NEEDS))
+	$(NVCC) -shared -o $@ $^ -L$(CUDA_HOME)/lib64 -Xlinker -rpath,$(CUDA_HOME)/lib64 -lcublas
+
+# The same kernels for the CPU, blocks and threads emulated: tests what they compute, not how fast.
+EMUFLAGS = -x c++ -std=c++17 -O2 -ffp-contract=off -fno-exceptions -fno-rtti -fPIC -fvisibility=hidden -Wall \
+	-Wextra -Wno-unused-function -Itest/cuda_on_cpu -MMD -MP $(SANITIZE) $(CFLAGS)
+cuda-on-cpu: $(BUILD)/libpl_cuda_on_cpu.so ## the CUDA kernels on an emulated device, for tests
+$(BUILD)/obj/cuda_on_cpu/%.cu.o: cuda/%.cu
+	@mkdir -p $(@D)
+	$(CXX) $(EMUFLAGS) -c -o $@ $<
+$(BUILD)/obj/cuda_on_cpu/%.cpp.o: test/cuda_on_cpu/%.cpp
+	@mkdir -p $(@D)
+	$(CXX) $(EMUFLAGS) -c -o $@ $<
+EMU_O = $(patsubst cuda/%,$(BUILD)/obj/cuda_on_cpu/%.o,$(CUDA_C)) \
+	$(patsubst test/cuda_on_cpu/%,$(BUILD)/obj/cuda_on_cpu/%.o,$(EMU_C))
+$(BUILD)/libpl_cuda_on_cpu.so: $(EMU_O) $(call obj,$(CUDA_NEEDS))
+	$(CXX) -shared $(SANITIZE) -o $@ $^ -lm
+
 # --- the demo --------------------------------------------------------------------------------
 
 demo: deps ## install what is missing, build, train on real pairs, draw pictures (QUICK=1: fewer pairs; SWARM=1: by five peers)
@@ -102,7 +144,7 @@ demo: deps ## install what is missing, build, train on real pairs, draw pictures
 # --- tests -----------------------------------------------------------------------------------
 
 test: test-deps ## install what tests need, build, run every test
-	@$(MAKE) --no-print-directory -s -j$(JOBS) all unit-programs
+	@$(MAKE) --no-print-directory -s -j$(JOBS) all unit-programs cuda-on-cpu
 	@BUILD=$(BUILD) CLANG=$(CLANG) sh test/run.sh
 
 unit-programs: $(patsubst test/unit/%.c,$(BUILD)/test/%,$(UNIT_C))
@@ -147,7 +189,7 @@ $(BUILD)/fuzz/%: test/fuzz/%.c $(BUILD)/fuzz/libpotluck.a
 , := ,
 
 sanitize: ## unit tests and goldens under AddressSanitizer and UndefinedBehaviorSanitizer
-	$(MAKE) BUILD=$(BUILD)/asan OPT=-O1 SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined" all unit-programs
+	$(MAKE) BUILD=$(BUILD)/asan OPT=-O1 SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined" all unit-programs cuda-on-cpu
 	BUILD=$(BUILD)/asan sh test/sanitize.sh
 
 PYTHON ?= python3
@@ -207,7 +249,7 @@ install: all ## into PREFIX (default /usr/local): program, backends, library, he
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/potluck $(DESTDIR)$(PREFIX)/lib/pkgconfig \
 	  $(DESTDIR)$(PREFIX)/include/potluck/ref/model $(DESTDIR)$(PREFIX)/include/potluck/data
 	install $(BUILD)/potluck $(DESTDIR)$(PREFIX)/bin/
-	install -m 644 $(BUILD)/libpl_*.so $(DESTDIR)$(PREFIX)/lib/potluck/
+	install -m 644 $(filter-out %/libpl_cuda_on_cpu.so,$(wildcard $(BUILD)/libpl_*.so)) $(DESTDIR)$(PREFIX)/lib/potluck/
 	install -m 644 $(BUILD)/libpotluck.a $(BUILD)/libpotluck.so $(DESTDIR)$(PREFIX)/lib/
 	ln -sf libpotluck.so $(DESTDIR)$(PREFIX)/lib/libpotluck.so.0
 	install -d $(DESTDIR)$(PREFIX)/share/potluck/demo

@@ -8,7 +8,8 @@
 #include <stdio.h>
 
 static const char usage[] =
-    "usage: potluck conform [--backend B] [--filter S] [--seed N] [--threads N] [--bench]\n"
+    "usage: potluck conform [--backend B] [--filter S] [--seed N] [--quick]\n"
+    "                       [--bench [--threads N]]\n"
     "       potluck conform --golden DIR [--backend B] [--filter S]\n"
     "\n"
     "Is a backend right? Runs every operation beside the reference on the same random values; with\n"
@@ -17,6 +18,7 @@ static const char usage[] =
     "  --backend B    ref, fast, auto or ./library.so (default: auto)\n"
     "  --filter S     only cases whose line contains S\n"
     "  --seed N       other values and other odd shapes (default: 1)\n"
+    "  --quick        leaves out the large shapes, for backends that are slow on purpose\n"
     "  --bench        times each case: reference, backend, ratio, GF/s or GB/s\n"
     "  --threads N    threads for --bench (default: one a core)\n"
     "  --golden DIR   a folder named after its area (dalle, quant, ...), or a folder of such folders\n"
@@ -31,6 +33,7 @@ int cmd_conform(int argc, char **argv)
         { "filter", required_argument, NULL, 'f' },
         { "seed", required_argument, NULL, 's' },
         { "threads", required_argument, NULL, 't' },
+        { "quick", no_argument, NULL, 'q' },
         { "bench", no_argument, NULL, 'B' },
         { "help", no_argument, NULL, 'h' },
         { 0 },
@@ -55,6 +58,7 @@ int cmd_conform(int argc, char **argv)
             if (cmd_integer(&threads, "conform", "--threads", optarg, 1, 1024)) return 2;
             pair.threads = (int)threads;
             break;
+        case 'q': pair.quick = 1; break;
         case 'B': pair.bench = 1; break;
         case 'h': fputs(usage, stdout); return 0;
         default: fputs(usage, stderr); return 2;

@@ -74,7 +74,11 @@ static int open_library(struct pl_backend *be, const char *path, char *why, size
     pl_backend_v1_fn *fill;
     int rc;
     if (!lib) {
-        snprintf(why, why_size, "%s", dlerror());
+        const char *said = dlerror();
+        size_t n = strlen(path);
+        if (!strchr(path, '/') && !strncmp(said, path, n) && strstr(said, "No such file"))
+            snprintf(why, why_size, "not built");
+        else snprintf(why, why_size, "%s", said);
         return PL_ENOTFOUND;
     }
     *(void **)&fill = dlsym(lib, "pl_backend_v1");
@@ -96,26 +100,29 @@ static int open_library(struct pl_backend *be, const char *path, char *why, size
 static int open_name(struct pl_backend *be, const char *name, char *why, size_t why_size)
 {
     const char *named = getenv("PL_BACKEND_DIR");
-    char folder[PATH_MAX], path[PATH_MAX + 80];
+    char folder[PATH_MAX], path[PATH_MAX + 80], file[64];
     prepare_environment();
     if (strlen(name) > 32) {
         snprintf(why, why_size, "a backend's name has at most 32 characters");
         return PL_EUSE;
     }
+    snprintf(file, sizeof file, "libpl_%s.so", name);
+    for (char *c = file; *c; c++)
+        if (*c == '-') *c = '_';
     if (named && *named) {
         if (strlen(named) >= PATH_MAX) {
             snprintf(why, why_size, "PL_BACKEND_DIR: a path of more than %d bytes", PATH_MAX);
             return PL_EUSE;
         }
-        snprintf(path, sizeof path, "%s/libpl_%s.so", named, name);
+        snprintf(path, sizeof path, "%s/%s", named, file);
         return open_library(be, path, why, why_size);
     }
     program_folder(folder, sizeof folder);
-    snprintf(path, sizeof path, "%s/libpl_%s.so", folder, name);
+    snprintf(path, sizeof path, "%s/%s", folder, file);
     if (access(path, R_OK) == 0) return open_library(be, path, why, why_size);
-    snprintf(path, sizeof path, "%s/../lib/potluck/libpl_%s.so", folder, name); /* make install */
+    snprintf(path, sizeof path, "%s/../lib/potluck/%s", folder, file); /* make install */
     if (access(path, R_OK) == 0) return open_library(be, path, why, why_size);
-    snprintf(path, sizeof path, "libpl_%s.so", name);
+    snprintf(path, sizeof path, "%s", file);
     return open_library(be, path, why, why_size);
 }
 

@@ -49,6 +49,18 @@ single() { # title command...
     fi
 }
 
+# Every operation of a backend beside the reference's.
+pairs() { # backend options...
+    say "pairs: $1 beside ref"
+    "$BUILD/potluck" conform --backend "$@" >"$log" 2>&1
+    rc=$?
+    good=$(grep -c '^ok' "$log") bad=$(grep -c '^FAIL' "$log")
+    grep '^FAIL' "$log"
+    tail -n 1 "$log"
+    [ $rc -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
+    count "$good" "$bad" 0
+}
+
 say "layers: includes against the arrows, prefixes"
 single layers sh test/layers.sh
 
@@ -57,16 +69,19 @@ for backend in ref fast; do
         counted "golden $(basename "$area") with $backend" "$BUILD/potluck" conform --golden "$area" --backend $backend
     done
     if [ $backend != ref ]; then
-        say "pairs: $backend beside ref"
-        "$BUILD/potluck" conform --backend $backend >"$log" 2>&1
-        rc=$?
-        good=$(grep -c '^ok' "$log") bad=$(grep -c '^FAIL' "$log")
-        grep '^FAIL' "$log"
-        tail -n 1 "$log"
-        [ $rc -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
-        count "$good" "$bad" 0
+        pairs $backend
     fi
 done
+
+# CUDA's kernels on an emulated device: everything that they compute, with what takes longest left out.
+if [ -f "$BUILD/libpl_cuda_on_cpu.so" ]; then
+    for area in dalle quant optim vqgan; do
+        counted "golden $area with cuda-on-cpu" "$BUILD/potluck" conform --golden "test/golden/$area" --backend cuda-on-cpu
+    done
+    pairs cuda-on-cpu --quick
+else
+    skip cuda-on-cpu "not built: no C++ compiler"
+fi
 
 say "unit tests"
 for t in "$BUILD"/test/*; do

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #define BENCH_SECONDS 0.3
+#define QUICK_WORK 2e6 /* bytes, or tenths of operations: what --quick still runs */
 
 static const struct { const char *name; size_t offset; } operations[] = {
 #define ENTRY(name, type) { #name, offsetof(struct pl_backend, name) },
@@ -85,6 +86,11 @@ static int is_small(const struct pair_run *r)
     return r->options->bench && fmax(r->flops / 10, r->bytes) < r->options->at_least;
 }
 
+static int is_too_much(const struct pair_run *r)
+{
+    return r->options->quick && (r->large || fmax(r->flops / 10, r->bytes) > QUICK_WORK);
+}
+
 /* Which steps this case takes. */
 static int wanted(const struct pair_run *r, int step)
 {
@@ -110,6 +116,7 @@ int pair_next(struct pair *p)
     struct pair_run *r = p->run;
     int side;
     if (r->step < 0) {
+        if ((r->left_out = is_too_much(r))) return -1;
         remember_before(p);
         r->step = 0;
         r->ran = 0;
@@ -221,6 +228,11 @@ static void close_case(struct pair *p)
 {
     struct pair_run *r = p->run;
     if (!r->op) return;
+    if (r->left_out) {
+        pair_forget(p);
+        r->op = NULL;
+        return;
+    }
     r->op->cases += r->op->native;
     if (is_small(r)) note_rate(r);
     else {
@@ -258,7 +270,7 @@ int pair_case(struct pair *p, const char *op, const char *format, ...)
     memcpy(r->line, line, sizeof line);
     r->why[0] = r->worst_name[0] = 0;
     r->worst = 0;
-    r->large = 0;
+    r->large = r->left_out = 0;
     r->step = -1;
     r->flops = r->bytes = 0;
     r->seconds[0] = r->seconds[1] = NAN;

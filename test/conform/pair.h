@@ -112,6 +112,7 @@ struct pair_options {
     const char *filter; /* only cases whose line contains it; NULL: all */
     uint64_t seed;
     int bench;
+    int quick; /* leaves out what takes long where every operation is slow, as in an emulation */
     /* for bench: */
     int threads;     /* 0: one a core; 1 counts processor time, which a shared machine disturbs less */
     double at_least; /* bytes, or tenths of operations: cases of less work are not timed or shown */

@@ -45,7 +45,7 @@ struct pair_run {
     int count;
     void *scratch[BUFFERS_MAX];
     int scratches;
-    int large, step, ran;
+    int large, left_out, step, ran;
     double flops, bytes;
     double started, seconds[2], spent;
     double worst; /* largest error as a share of its bound */

@@ -1,0 +1,201 @@
+/* attention.cuh - who meets whom, tile by tile, for the forward and the backward pass.
+ *
+ * Positions are cut into tiles of 32, text and image apart, so that at the run's width a tile of
+ * image cells is one row; for column attention cells are counted down the columns, and a tile is one
+ * column. Of two tiles a few comparisons tell whether any pair of them may meet; pairs of tiles that
+ * don't are never visited, and no (n,n) matrix exists. */
+#ifndef PL_CUDA_ATTENTION_CUH
+#define PL_CUDA_ATTENTION_CUH
+
+#include "../ref/attention.h"
+
+#include "launch.cuh"
+
+enum {
+    TILE = 32,           /* queries or keys */
+    CHUNK = 64,          /* channels at a time, the run's whole head; wider heads take several rounds */
+    PITCH = CHUNK + 1,   /* keeps the banks of shared memory apart */
+    WEIGHTS = TILE + 1,
+    ATTENTION_THREADS = 128
+};
+
+struct tiling {
+    struct pl_mask mask;
+    int n;          /* positions */
+    int text;       /* of those in text tiles: all of them where the grid plays no part */
+    int text_tiles, tiles;
+    int line;       /* cells of a row; of a column for column attention */
+};
+
+static inline struct tiling tiling_of(const struct pl_mask *mask, int n)
+{
+    struct tiling t = { *mask, n, n, 0, 0, 1 };
+    int cells = 0;
+    if (mask->kind != PL_MASK_FULL && mask->kind != PL_MASK_NONE && mask->P < n) {
+        int rows = (n - mask->P + mask->F - 1) / mask->F; /* the last one perhaps not whole */
+        t.text = mask->P;
+        t.line = mask->kind == PL_MASK_COL ? rows : mask->F;
+        cells = rows * mask->F;
+    }
+    t.text_tiles = (t.text + TILE - 1) / TILE;
+    t.tiles = t.text_tiles + (cells + TILE - 1) / TILE;
+    return t;
+}
+
+/* A place in a tile: its position in the sequence (-1: beyond the end), and its cell. */
+struct place {
+    int position, row, column; /* row -1: text */
+};
+
+static __device__ struct place place_at(const struct tiling *t, int tile, int i)
+{
+    struct place p = { tile * TILE + i, -1, 0 };
+    int cell;
+    if (tile < t->text_tiles) {
+        if (p.position >= t->text) p.position = -1;
+        return p;
+    }
+    cell = (tile - t->text_tiles) * TILE + i;
+    if (t->mask.kind == PL_MASK_COL) {
+        p.row = cell % t->line;
+        p.column = cell / t->line;
+    } else {
+        p.row = cell / t->line;
+        p.column = cell % t->line;
+    }
+    p.position = t->text + p.row * t->mask.F + p.column;
+    if (p.position >= t->n || p.column >= t->mask.F) p.position = -1;
+    return p;
+}
+
+/* Rows above the query's that a window reaches. */
+static __device__ int reach_of(const struct pl_mask *m)
+{
+    return m->dilation * (m->kind == PL_MASK_CONV ? m->kernel / 2 : m->kernel - 1);
+}
+
+/* Whether a query of tile tq may look at a key of tile tk; may say 1 where none does. */
+static __device__ int may_meet(const struct tiling *t, int tq, int tk)
+{
+    int first, last;
+    if (t->mask.kind == PL_MASK_NONE) return 1;
+    if (tk > tq) return 0;
+    if (tk < t->text_tiles) return 1; /* earlier text */
+    if (t->mask.kind == PL_MASK_FULL) return 1;
+    first = (tq - t->text_tiles) * TILE / t->line;           /* the queries' first line */
+    last = ((tk - t->text_tiles) * TILE + TILE - 1) / t->line; /* the keys' last line */
+    if (t->mask.kind == PL_MASK_CONV || t->mask.kind == PL_MASK_CONV_CORNER)
+        first -= reach_of(&t->mask);
+    return last >= first;
+}
+
+/* pl_mask_allowed for places that are there. */
+static __device__ int is_allowed(const struct pl_mask *m, struct place q, struct place k)
+{
+    int down = q.row - k.row, right = q.column - k.column, reach;
+    if (m->kind == PL_MASK_NONE) return 1;
+    if (k.position > q.position) return 0;
+    if (k.row < 0 || m->kind == PL_MASK_FULL) return 1;
+    switch (m->kind) {
+    case PL_MASK_ROW: return down == 0;
+    case PL_MASK_COL: return right == 0;
+    default: break;
+    }
+    reach = reach_of(m);
+    if (down % m->dilation || right % m->dilation || down > reach || right > reach) return 0;
+    return m->kind == PL_MASK_CONV ? -right <= reach : right >= 0;
+}
+
+/* Of one sequence's key mask: queries before the result see no key at all, and then, by contract, all
+ * keys alike. Only where the mask hides keys from every query can that happen. For the whole block. */
+static __device__ int first_seeing(const struct tiling *t, const uint8_t *key_mask)
+{
+    int first = t->n;
+    if (!key_mask || (t->mask.kind != PL_MASK_FULL && t->mask.kind != PL_MASK_NONE)) return 0;
+    for (int k = (int)threadIdx.x; k < t->n; k += (int)blockDim.x)
+        if (key_mask[k] && k < first) first = k;
+    first = -cuda_block_max(-first);
+    return t->mask.kind == PL_MASK_NONE && first < t->n ? 0 : first;
+}
+
+/* Whether the query looks at the key, all masks together. */
+static __device__ int sees(const struct tiling *t, const uint8_t *key_mask, int first, struct place q,
+                           struct place k)
+{
+    if (q.position < 0 || k.position < 0) return 0;
+    if (q.position < first) return 1;
+    if (!is_allowed(&t->mask, q, k)) return 0;
+    if (!key_mask) return 1;
+    if (t->mask.kind == PL_MASK_FULL || t->mask.kind == PL_MASK_NONE) return key_mask[k.position];
+    return q.row < 0 || k.row >= 0 || key_mask[k.position];
+}
+
+/* A sequence's key mask in the batch's. */
+static __device__ const uint8_t *mask_of(const struct tiling *t, const uint8_t *key_mask, int b)
+{
+    int whole = t->mask.kind == PL_MASK_FULL || t->mask.kind == PL_MASK_NONE;
+    return key_mask ? key_mask + (size_t)b * (size_t)(whole ? t->n : t->mask.P) : NULL;
+}
+
+/* A tile's places, worked out once by 32 threads. Of a shared array of PLACES ints. */
+enum { PLACES = 3 * TILE };
+
+static __device__ void fill_places(cuda_shared<int> places, const struct tiling *t, int tile)
+{
+    int i = (int)threadIdx.x;
+    if (i < TILE) {
+        struct place p = place_at(t, tile, i);
+        places[i] = p.position;
+        places[TILE + i] = p.row;
+        places[2 * TILE + i] = p.column;
+    }
+}
+
+static __device__ struct place place_of(cuda_shared<int> places, int i)
+{
+    struct place p = { places[i], places[TILE + i], places[2 * TILE + i] };
+    return p;
+}
+
+/* The channels c.. of a tile's vectors into shared memory (TILE, PITCH), zeros for what is not there.
+ * `from` is position 0's vector, the next one lies `pitch` floats on. */
+static __device__ void load_tile(cuda_shared<float> to, const float *from, size_t pitch, cuda_shared<int> places, int c, int d)
+{
+    int x = (int)threadIdx.x % CHUNK, channel = c + x;
+    for (int r = (int)threadIdx.x / CHUNK; r < TILE; r += ATTENTION_THREADS / CHUNK) {
+        int p = places[r];
+        to[r * PITCH + x] = p >= 0 && channel < d ? from[(size_t)p * pitch + (size_t)channel] : 0.0f;
+    }
+}
+
+/* Thread (y, x) of 16 x 8 keeps rows y and y + 16 of a tile: scores of keys x + 8j, channels x + 8j.
+ * s[a][j] += the products of rows of A and rows of B over `width` channels. */
+static __device__ void multiply_rows(float s[2][4], cuda_shared<float> A, cuda_shared<float> B, int width)
+{
+    int y = (int)threadIdx.x / 8, x = (int)threadIdx.x % 8;
+    for (int i = 0; i < width; i++) {
+        float a0 = A[y * PITCH + i], a1 = A[(y + 16) * PITCH + i];
+        for (int j = 0; j < 4; j++) {
+            float b = B[(x + 8 * j) * PITCH + i];
+            s[0][j] = fmaf(a0, b, s[0][j]);
+            s[1][j] = fmaf(a1, b, s[1][j]);
+        }
+    }
+}
+
+/* out[a][j] += sum over the 32 entries k of W(row, k) * V[k][channel]; with `transposed`, W(k, row). */
+static __device__ void multiply_weights(float out[2][8], cuda_shared<float> W, cuda_shared<float> V, int transposed)
+{
+    int y = (int)threadIdx.x / 8, x = (int)threadIdx.x % 8;
+    for (int k = 0; k < TILE; k++) {
+        float w0 = transposed ? W[k * WEIGHTS + y] : W[y * WEIGHTS + k];
+        float w1 = transposed ? W[k * WEIGHTS + y + 16] : W[(y + 16) * WEIGHTS + k];
+        for (int j = 0; j < 8; j++) {
+            float v = V[k * PITCH + x + 8 * j];
+            out[0][j] = fmaf(w0, v, out[0][j]);
+            out[1][j] = fmaf(w1, v, out[1][j]);
+        }
+    }
+}
+
+#endif

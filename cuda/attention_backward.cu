@@ -1,0 +1,183 @@
+/* attention_backward.cu - weights are taken again from scores and lse, tile by tile. One kernel sums
+ * over keys (dq), one over queries (dk, dv), so nothing is added atomically and the bits are always
+ * the same.
+ *
+ *   w = exp(s - lse),  e = do . v,  delta = do . o,  ds = w (e - delta)
+ *   dq = scale * sum ds k,  dk = scale * sum ds q,  dv = sum w do */
+#include "attention.cuh"
+
+/* delta (B,H,n) = do . o; a warp a vector. */
+__global__ void products(float *delta, const float *do_, const float *o, size_t vectors, int n, int H, int d)
+{
+    int lane = (int)threadIdx.x % 32;
+    size_t v = blockIdx.x * (size_t)(CUDA_THREADS / 32) + threadIdx.x / 32; /* (b, position, head) */
+    float s = 0;
+    for (int c = lane; v < vectors && c < d; c += 32)
+        s = fmaf(do_[v * (size_t)d + (size_t)c], o[v * (size_t)d + (size_t)c], s);
+    s = cuda_warp_sum(s);
+    if (v < vectors && lane == 0) {
+        size_t p = v / (size_t)H;
+        delta[(p / (size_t)n * (size_t)H + v % (size_t)H) * (size_t)n + p % (size_t)n] = s;
+    }
+}
+
+/* One sequence's head. */
+struct head {
+    const float *q, *k, *v, *do_, *lse, *delta;
+    const uint8_t *hidden;
+    size_t pitch, out_pitch; /* of qkv; of do */
+};
+
+static __device__ struct head head_of(const float *qkv, const float *do_, const float *lse,
+                                      const float *delta, const struct tiling *t, int H, int d,
+                                      const uint8_t *key_mask)
+{
+    size_t b = blockIdx.y / (unsigned)H, h = blockIdx.y % (unsigned)H, vector = (size_t)H * (size_t)d;
+    struct head r;
+    r.pitch = 3 * vector;
+    r.out_pitch = vector;
+    r.q = qkv + b * (size_t)t->n * r.pitch + h * (size_t)d;
+    r.k = r.q + vector;
+    r.v = r.k + vector;
+    r.do_ = do_ + b * (size_t)t->n * vector + h * (size_t)d;
+    r.lse = lse + blockIdx.y * (size_t)t->n;
+    r.delta = delta + blockIdx.y * (size_t)t->n;
+    r.hidden = mask_of(t, key_mask, (int)b);
+    return r;
+}
+
+/* Weights and score gradients of a pair of tiles, into W and E (either may be asked for alone by
+ * who calls, both are cheap): rows are queries. The tiles Q, K, O (do), V are left as the last chunk
+ * of channels has filled them. */
+static __device__ void weigh(cuda_shared<float> W, cuda_shared<float> E, cuda_shared<float> Q, cuda_shared<float> K, cuda_shared<float> O, cuda_shared<float> V,
+                             cuda_shared<int> queries, cuda_shared<int> keys, const struct head *g,
+                             const struct tiling *t, int first, int d)
+{
+    int y = (int)threadIdx.x / 8, x = (int)threadIdx.x % 8;
+    float s[2][4] = { { 0 } }, e[2][4] = { { 0 } }, scale = 1 / sqrtf((float)d);
+    for (int c = 0; c < d; c += CHUNK) {
+        int width = d - c < CHUNK ? d - c : CHUNK;
+        __syncthreads(); /* what lay here has been read */
+        load_tile(Q, g->q, g->pitch, queries, c, d);
+        load_tile(K, g->k, g->pitch, keys, c, d);
+        load_tile(O, g->do_, g->out_pitch, queries, c, d);
+        load_tile(V, g->v, g->pitch, keys, c, d);
+        __syncthreads();
+        multiply_rows(s, Q, K, width);
+        multiply_rows(e, O, V, width);
+    }
+    for (int a = 0; a < 2; a++) {
+        struct place q = place_of(queries, y + 16 * a);
+        float lse = q.position < 0 ? 0 : g->lse[q.position], delta = q.position < 0 ? 0 : g->delta[q.position];
+        float factor = q.position < first ? 0 : scale; /* sees all alike: no gradient but v's */
+        for (int j = 0; j < 4; j++) {
+            int at = (y + 16 * a) * WEIGHTS + x + 8 * j;
+            int seen = sees(t, g->hidden, first, q, place_of(keys, x + 8 * j));
+            float w = seen ? expf(factor * s[a][j] - lse) : 0;
+            W[at] = w;
+            E[at] = w * factor * (e[a][j] - delta);
+        }
+    }
+    __syncthreads();
+}
+
+static __device__ void store(float *to, size_t pitch, const float out[2][8], const struct tiling *t,
+                             int tile, int out_c, int d)
+{
+    int y = (int)threadIdx.x / 8, x = (int)threadIdx.x % 8;
+    for (int a = 0; a < 2; a++) {
+        int p = place_at(t, tile, y + 16 * a).position;
+        for (int j = 0; p >= 0 && j < 8; j++)
+            if (out_c + x + 8 * j < d)
+                to[(size_t)p * pitch + (size_t)(out_c + x + 8 * j)] = out[a][j];
+    }
+}
+
+__global__ void __launch_bounds__(ATTENTION_THREADS)
+query_gradient(float *dqkv, const float *do_, const float *qkv, const float *lse, const float *delta,
+               struct tiling t, int H, int d, const uint8_t *key_mask)
+{
+    PL_SHARED(float, Q, TILE * PITCH);
+    PL_SHARED(float, K, TILE * PITCH);
+    PL_SHARED(float, O, TILE * PITCH);
+    PL_SHARED(float, V, TILE * PITCH);
+    PL_SHARED(float, W, TILE * WEIGHTS);
+    PL_SHARED(float, E, TILE * WEIGHTS);
+    PL_SHARED(int, queries, PLACES);
+    PL_SHARED(int, keys, PLACES);
+    struct head g = head_of(qkv, do_, lse, delta, &t, H, d, key_mask);
+    int tq = (int)blockIdx.x, out_c = (int)blockIdx.z * CHUNK, first = first_seeing(&t, g.hidden);
+    float out[2][8] = { { 0 } };
+    fill_places(queries, &t, tq);
+    for (int tk = 0; tk < t.tiles; tk++) {
+        if (!may_meet(&t, tq, tk)) continue;
+        __syncthreads(); /* the places before have been read */
+        fill_places(keys, &t, tk);
+        weigh(W, E, Q, K, O, V, queries, keys, &g, &t, first, d);
+        if (d > CHUNK) {
+            load_tile(K, g.k, g.pitch, keys, out_c, d);
+            __syncthreads();
+        }
+        multiply_weights(out, E, K, 0);
+    }
+    store(dqkv + (g.q - qkv), g.pitch, out, &t, tq, out_c, d);
+}
+
+__global__ void __launch_bounds__(ATTENTION_THREADS)
+key_gradients(float *dqkv, const float *do_, const float *qkv, const float *lse, const float *delta,
+              struct tiling t, int H, int d, const uint8_t *key_mask)
+{
+    PL_SHARED(float, Q, TILE * PITCH);
+    PL_SHARED(float, K, TILE * PITCH);
+    PL_SHARED(float, O, TILE * PITCH);
+    PL_SHARED(float, V, TILE * PITCH);
+    PL_SHARED(float, W, TILE * WEIGHTS);
+    PL_SHARED(float, E, TILE * WEIGHTS);
+    PL_SHARED(int, queries, PLACES);
+    PL_SHARED(int, keys, PLACES);
+    struct head g = head_of(qkv, do_, lse, delta, &t, H, d, key_mask);
+    int tk = (int)blockIdx.x, out_c = (int)blockIdx.z * CHUNK, first = first_seeing(&t, g.hidden);
+    float dk[2][8] = { { 0 } }, dv[2][8] = { { 0 } };
+    fill_places(keys, &t, tk);
+    for (int tq = 0; tq < t.tiles; tq++) {
+        if (!may_meet(&t, tq, tk) && place_at(&t, tq, 0).position >= first) continue;
+        __syncthreads();
+        fill_places(queries, &t, tq);
+        weigh(W, E, Q, K, O, V, queries, keys, &g, &t, first, d);
+        if (d > CHUNK) {
+            load_tile(Q, g.q, g.pitch, queries, out_c, d);
+            load_tile(O, g.do_, g.out_pitch, queries, out_c, d);
+            __syncthreads();
+        }
+        multiply_weights(dk, E, Q, 1);
+        multiply_weights(dv, W, O, 1);
+    }
+    store(dqkv + (g.k - qkv), g.pitch, dk, &t, tk, out_c, d);
+    store(dqkv + (g.v - qkv), g.pitch, dv, &t, tk, out_c, d);
+}
+
+int cuda_attention_backward(float *dqkv, const float *do_, const float *qkv, const float *o,
+                            const float *lse, int B, int n, int H, int d, const struct pl_mask *mask,
+                            const uint8_t *key_mask)
+{
+    struct tiling t = tiling_of(mask, n);
+    size_t heads = (size_t)B * (size_t)H, vectors = heads * (size_t)n, per = vectors / (size_t)B;
+    int whole = mask->kind == PL_MASK_FULL || mask->kind == PL_MASK_NONE, at_once = 65535 / H, rc;
+    size_t warps = CUDA_THREADS / 32, mask_step = (size_t)(whole ? n : mask->P);
+    float *delta = (float *)cuda_scratch(&rc, CUDA_SLOT_SUMS, vectors * sizeof *delta);
+    if (rc == PL_OK)
+        rc = PL_LAUNCH(products, (unsigned)((vectors + warps - 1) / warps), CUDA_THREADS, delta, do_, o,
+                       vectors, n, H, d);
+    for (int b = 0; rc == PL_OK && b < B; b += at_once) {
+        int some = B - b < at_once ? B - b : at_once;
+        dim3 grid((unsigned)t.tiles, (unsigned)(some * H), (unsigned)((d + CHUNK - 1) / CHUNK));
+        size_t out = (size_t)b * per * (size_t)d, in = 3 * out, row = (size_t)b * per;
+        const uint8_t *hidden = key_mask ? key_mask + (size_t)b * mask_step : key_mask;
+        rc = PL_LAUNCH(query_gradient, grid, ATTENTION_THREADS, dqkv + in, do_ + out, qkv + in, lse + row,
+                       delta + row, t, H, d, hidden);
+        if (rc == PL_OK)
+            rc = PL_LAUNCH(key_gradients, grid, ATTENTION_THREADS, dqkv + in, do_ + out, qkv + in,
+                           lse + row, delta + row, t, H, d, hidden);
+    }
+    return rc;
+}

@@ -1,0 +1,169 @@
+/* conv.cu - patches are laid out as a matrix, some places at a time, and the rest is cuBLAS' product.
+ * A 1x1 convolution's patches are its input. */
+#include "../ref/conv.h"
+
+#include "launch.cuh"
+
+#define PATCH_BYTES ((size_t)128 << 20) /* of scratch: a 256 x 256 map of 128 channels in three goes */
+
+static int is_plain(const struct pl_conv *c)
+{
+    return c->K == 1 && c->stride == 1 && !c->top && !c->left && !c->bottom && !c->right;
+}
+
+static size_t terms_of(const struct pl_conv *c) { return (size_t)c->C * (size_t)c->K * (size_t)c->K; }
+
+static int places_at_once(int places, size_t terms)
+{
+    size_t some = PATCH_BYTES / (terms * sizeof(float));
+    return some < 1 ? 1 : some < (size_t)places ? (int)some : places;
+}
+
+/* patch (C*K*K, count): what output places first.. of one image see. */
+__global__ void gather_inputs(float *patch, const float *x, struct pl_conv c, int W_out, int first, int count)
+{
+    size_t n = (size_t)c.C * (size_t)c.K * (size_t)c.K * (size_t)count;
+    CUDA_EACH(i, n) {
+        int p = first + (int)(i % (size_t)count), k = (int)(i / (size_t)count);
+        int ch = k / (c.K * c.K), ky = k / c.K % c.K, kx = k % c.K;
+        int row = p / W_out * c.stride - c.top + ky, col = p % W_out * c.stride - c.left + kx;
+        patch[i] = row >= 0 && row < c.H && col >= 0 && col < c.W
+                 ? x[((size_t)ch * (size_t)c.H + (size_t)row) * (size_t)c.W + (size_t)col] : 0.0f;
+    }
+}
+
+/* patch (O*K*K, count): the output gradients in which input places first.. take part. */
+__global__ void gather_gradients(float *patch, const float *dy, struct pl_conv c, int H_out, int W_out,
+                                 int first, int count)
+{
+    size_t n = (size_t)c.O * (size_t)c.K * (size_t)c.K * (size_t)count;
+    CUDA_EACH(i, n) {
+        int p = first + (int)(i % (size_t)count), k = (int)(i / (size_t)count);
+        int o = k / (c.K * c.K), ky = k / c.K % c.K, kx = k % c.K;
+        int down = p / c.W + c.top - ky, across = p % c.W + c.left - kx;
+        int row = down / c.stride, col = across / c.stride;
+        patch[i] = down >= 0 && across >= 0 && row * c.stride == down && col * c.stride == across &&
+                   row < H_out && col < W_out
+                 ? dy[((size_t)o * (size_t)H_out + (size_t)row) * (size_t)W_out + (size_t)col] : 0.0f;
+    }
+}
+
+__global__ void spread_bias(float *y, const float *b, size_t n, int O, int places)
+{
+    CUDA_EACH(i, n) y[i] = b[i / (size_t)places % (size_t)O];
+}
+
+int cuda_conv(float *y, const float *x, const float *w, const float *b, const struct pl_conv *c)
+{
+    int W_out = pl_conv_width(c), places = pl_conv_height(c) * W_out, rc = PL_OK;
+    size_t terms = terms_of(c), n = (size_t)c->B * (size_t)c->O * (size_t)places;
+    int some = is_plain(c) ? places : places_at_once(places, terms);
+    float *patch = NULL;
+    if (!is_plain(c)) patch = (float *)cuda_scratch(&rc, CUDA_SLOT_PATCHES, terms * (size_t)some * sizeof *patch);
+    if (rc == PL_OK && b)
+        rc = PL_LAUNCH(spread_bias, cuda_blocks(n), CUDA_THREADS, y, b, n, c->O, places);
+    for (int image = 0; image < c->B; image++) {
+        const float *from = x + (size_t)image * (size_t)c->C * (size_t)c->H * (size_t)c->W;
+        float *to = y + (size_t)image * (size_t)c->O * (size_t)places;
+        for (int p = 0; rc == PL_OK && p < places; p += some) {
+            int count = places - p < some ? places - p : some;
+            if (patch)
+                rc = PL_LAUNCH(gather_inputs, cuda_blocks(terms * (size_t)count), CUDA_THREADS, patch, from,
+                               *c, W_out, p, count);
+            if (rc == PL_OK)
+                rc = cuda_product(to + p, places, w, 0, patch ? patch : from, 0, c->O, count, (int)terms,
+                                  b != NULL);
+        }
+    }
+    return rc;
+}
+
+/* (C,O,K,K) of (O,C,K,K) */
+__global__ void swap_channels(float *to, const float *w, struct pl_conv c)
+{
+    size_t window = (size_t)c.K * (size_t)c.K, n = (size_t)c.O * (size_t)c.C * window;
+    CUDA_EACH(i, n) {
+        size_t k = i % window, o = i / window % (size_t)c.O, ch = i / window / (size_t)c.O;
+        to[i] = w[(o * (size_t)c.C + ch) * window + k];
+    }
+}
+
+int cuda_conv_dx(float *dx, const float *dy, const float *w, const struct pl_conv *c)
+{
+    int H_out = pl_conv_height(c), W_out = pl_conv_width(c), places = c->H * c->W, rc;
+    size_t terms = (size_t)c->O * (size_t)c->K * (size_t)c->K, weights = terms * (size_t)c->C;
+    int some = places_at_once(places, terms);
+    float *turned = (float *)cuda_scratch(&rc, CUDA_SLOT_PATCHES,
+                                          (weights + terms * (size_t)some) * sizeof *turned);
+    float *patch = turned + weights;
+    if (rc == PL_OK) rc = PL_LAUNCH(swap_channels, cuda_blocks(weights), CUDA_THREADS, turned, w, *c);
+    for (int image = 0; image < c->B; image++) {
+        const float *from = dy + (size_t)image * (size_t)c->O * (size_t)H_out * (size_t)W_out;
+        float *to = dx + (size_t)image * (size_t)c->C * (size_t)places;
+        for (int p = 0; rc == PL_OK && p < places; p += some) {
+            int count = places - p < some ? places - p : some;
+            rc = PL_LAUNCH(gather_gradients, cuda_blocks(terms * (size_t)count), CUDA_THREADS, patch, from,
+                           *c, H_out, W_out, p, count);
+            if (rc == PL_OK)
+                rc = cuda_product(to + p, places, turned, 0, patch, 0, c->C, count, (int)terms, 0);
+        }
+    }
+    return rc;
+}
+
+/* A block an output channel: all its places of all images. */
+__global__ void bias_gradient(float *db, const float *dy, int B, int O, int places)
+{
+    double s = 0;
+    for (int b = 0; b < B; b++) {
+        const float *from = dy + ((size_t)b * (size_t)O + blockIdx.x) * (size_t)places;
+        for (int p = (int)threadIdx.x; p < places; p += CUDA_THREADS) s += from[p];
+    }
+    s = cuda_block_sum(s);
+    if (threadIdx.x == 0) db[blockIdx.x] = (float)(db[blockIdx.x] + s);
+}
+
+int cuda_conv_dw(float *dw, float *db, const float *dy, const float *x, const struct pl_conv *c)
+{
+    int W_out = pl_conv_width(c), places = pl_conv_height(c) * W_out, rc = PL_OK;
+    size_t terms = terms_of(c), n = terms * (size_t)places; /* whole images: dy's rows are that long */
+    float *patch = NULL;
+    if (!is_plain(c)) patch = (float *)cuda_scratch(&rc, CUDA_SLOT_PATCHES, n * sizeof *patch);
+    for (int image = 0; rc == PL_OK && image < c->B; image++) {
+        const float *from = x + (size_t)image * (size_t)c->C * (size_t)c->H * (size_t)c->W;
+        if (patch) rc = PL_LAUNCH(gather_inputs, cuda_blocks(n), CUDA_THREADS, patch, from, *c, W_out, 0, places);
+        if (rc == PL_OK)
+            rc = cuda_product(dw, (int)terms, dy + (size_t)image * (size_t)c->O * (size_t)places, 0,
+                              patch ? patch : from, 1, c->O, (int)terms, places, 1);
+    }
+    if (rc == PL_OK && db)
+        rc = PL_LAUNCH(bias_gradient, (unsigned)c->O, CUDA_THREADS, db, dy, c->B, c->O, places);
+    return rc;
+}
+
+__global__ void upsample(float *y, const float *x, size_t n, int W)
+{
+    size_t row = 2 * (size_t)W;
+    CUDA_EACH(i, n) y[i] = x[i / row / 2 * (size_t)W + i % row / 2];
+}
+
+int cuda_upsample(float *y, const float *x, int N, int H, int W)
+{
+    size_t n = 4 * (size_t)N * (size_t)H * (size_t)W;
+    return PL_LAUNCH(upsample, cuda_blocks(n), CUDA_THREADS, y, x, n, W);
+}
+
+__global__ void upsample_backward(float *dx, const float *dy, size_t n, int W)
+{
+    size_t row = 2 * (size_t)W;
+    CUDA_EACH(i, n) {
+        const float *at = dy + 2 * (i / (size_t)W) * row + 2 * (i % (size_t)W);
+        dx[i] = (float)((double)at[0] + at[1] + at[row] + at[row + 1]);
+    }
+}
+
+int cuda_upsample_backward(float *dx, const float *dy, int N, int H, int W)
+{
+    size_t n = (size_t)N * (size_t)H * (size_t)W;
+    return PL_LAUNCH(upsample_backward, cuda_blocks(n), CUDA_THREADS, dx, dy, n, W);
+}

@@ -1,0 +1,47 @@
+/* embed.cu - rows are copied by as many threads as there are elements. Their gradients need an order:
+ * the first position of an id adds up all of that id's, one after the other, and so no sum is atomic. */
+#include "../ref/embed.h"
+
+#include "launch.cuh"
+
+__global__ void take_rows(float *y, const float *table, const int32_t *ids, size_t n, int D)
+{
+    CUDA_EACH(i, n) y[i] = table[(size_t)ids[i / (size_t)D] * (size_t)D + i % (size_t)D];
+}
+
+int cuda_embed(float *y, const float *table, const int32_t *ids, int M, int D, int rows)
+{
+    size_t n = (size_t)M * (size_t)D;
+    (void)rows;
+    return PL_LAUNCH(take_rows, cuda_blocks(n), CUDA_THREADS, y, table, ids, n, D);
+}
+
+/* A block a position. Which of the next 256 positions have the same id is 8 words of 32 bits, which
+ * every thread then walks in rising order, each for its own channels. */
+__global__ void add_rows(float *dtable, const float *dy, const int32_t *ids, int M, int D)
+{
+    PL_SHARED(unsigned, same, CUDA_THREADS / 32);
+    int m = (int)blockIdx.x, id = ids[m], lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    float *out = dtable + (size_t)id * (size_t)D;
+    int earlier = 0;
+    for (int k = (int)threadIdx.x; k < m; k += CUDA_THREADS) earlier |= ids[k] == id;
+    if (__syncthreads_or(earlier)) return; /* the first one does it */
+    for (int begin = m; begin < M; begin += CUDA_THREADS) {
+        int k = begin + (int)threadIdx.x;
+        unsigned bits = __ballot_sync(0xffffffffu, k < M && ids[k] == id);
+        __syncthreads();
+        if (lane == 0) same[warp] = bits;
+        __syncthreads();
+        for (int w = 0; w < CUDA_THREADS / 32; w++)
+            for (unsigned left = same[w]; left; left &= left - 1) {
+                const float *from = dy + (size_t)(begin + w * 32 + __ffs((int)left) - 1) * (size_t)D;
+                for (int c = (int)threadIdx.x; c < D; c += CUDA_THREADS) out[c] += from[c];
+            }
+    }
+}
+
+int cuda_embed_backward(float *dtable, const float *dy, const int32_t *ids, int M, int D, int rows)
+{
+    (void)rows;
+    return PL_LAUNCH(add_rows, (unsigned)M, CUDA_THREADS, dtable, dy, ids, M, D);
+}

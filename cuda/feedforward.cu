@@ -1,0 +1,152 @@
+/* feedforward.cu - activations element by element; the layer takes as many rows at a time as fit into
+ * a fixed amount of scratch, because z (M,2C) is the largest buffer of a block. */
+#include "../ref/feedforward.h"
+#include "../ref/linear.h"
+
+#include "launch.cuh"
+
+#define LAYER_BYTES ((size_t)256 << 20) /* of scratch: at the run's width 4,096 rows and more */
+
+#define SQRT_HALF 0.70710678118654752440f
+#define INV_SQRT_2_PI 0.39894228040143267794f
+#define TANH_SCALE 0.79788456080286535588f /* sqrt(2 / pi) */
+#define TANH_CUBIC 0.044715f
+#define QUICK 1.702f
+
+static __device__ float sigmoid(float x) { return 1 / (1 + expf(-x)); }
+/* The slope of x sigmoid(a x); 1 - s from e itself, so that it keeps its digits far to the right. */
+static __device__ float sigmoid_slope(float x, float a)
+{
+    float e = expf(-fabsf(a * x)), s = 1 / (1 + e), rest = e * s; /* of |a x| */
+    float part = a * x * s * rest;
+    return x < 0 ? rest + part : s + part;
+}
+/* (1 + erf(x / sqrt 2)) / 2 without the cancellation that 1 + erf has far to the left */
+static __device__ float gelu_share(float x) { return 0.5f * erfcf(-x * SQRT_HALF); }
+static __device__ float gelu(float x) { return x * gelu_share(x); }
+static __device__ float gelu_slope(float x)
+{
+    return fmaf(x * INV_SQRT_2_PI, expf(-0.5f * x * x), gelu_share(x));
+}
+
+static __device__ float value(float x, enum pl_activation kind)
+{
+    switch (kind) {
+    case PL_GELU: return gelu(x);
+    case PL_GELU_TANH: return 0.5f * x * (1 + tanhf(TANH_SCALE * fmaf(TANH_CUBIC * x * x, x, x)));
+    case PL_QUICKGELU: return x * sigmoid(QUICK * x);
+    case PL_SWISH: return x * sigmoid(x);
+    }
+    return 0;
+}
+
+static __device__ float slope(float x, enum pl_activation kind)
+{
+    float t;
+    switch (kind) {
+    case PL_GELU: return gelu_slope(x);
+    case PL_GELU_TANH:
+        t = tanhf(TANH_SCALE * fmaf(TANH_CUBIC * x * x, x, x));
+        return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * TANH_SCALE * (1 + 3 * TANH_CUBIC * x * x);
+    case PL_QUICKGELU: return sigmoid_slope(x, QUICK);
+    case PL_SWISH: return sigmoid_slope(x, 1);
+    }
+    return 0;
+}
+
+__global__ void activate(float *y, const float *x, size_t n, enum pl_activation kind)
+{
+    CUDA_EACH(i, n) y[i] = value(x[i], kind);
+}
+
+int cuda_activation(float *y, const float *x, size_t n, enum pl_activation kind)
+{
+    if (!n) return PL_OK;
+    return PL_LAUNCH(activate, cuda_blocks(n), CUDA_THREADS, y, x, n, kind);
+}
+
+__global__ void activate_backward(float *dx, const float *dy, const float *x, size_t n,
+                                  enum pl_activation kind)
+{
+    CUDA_EACH(i, n) dx[i] = dy[i] * slope(x[i], kind);
+}
+
+int cuda_activation_backward(float *dx, const float *dy, const float *x, size_t n,
+                             enum pl_activation kind)
+{
+    if (!n) return PL_OK;
+    return PL_LAUNCH(activate_backward, cuda_blocks(n), CUDA_THREADS, dx, dy, x, n, kind);
+}
+
+__global__ void gate(float *y, const float *z, size_t n, int C)
+{
+    CUDA_EACH(i, n) {
+        const float *u = z + i / (size_t)C * 2 * (size_t)C + i % (size_t)C;
+        y[i] = u[0] * gelu(u[C]);
+    }
+}
+
+int cuda_geglu(float *y, const float *z, int M, int C)
+{
+    size_t n = (size_t)M * (size_t)C;
+    return PL_LAUNCH(gate, cuda_blocks(n), CUDA_THREADS, y, z, n, C);
+}
+
+__global__ void gate_backward(float *dz, const float *dy, const float *z, size_t n, int C)
+{
+    CUDA_EACH(i, n) {
+        size_t at = i / (size_t)C * 2 * (size_t)C + i % (size_t)C;
+        float u = z[at], g = z[at + (size_t)C], d = dy[i];
+        dz[at] = d * gelu(g);
+        dz[at + (size_t)C] = d * u * gelu_slope(g);
+    }
+}
+
+int cuda_geglu_backward(float *dz, const float *dy, const float *z, int M, int C)
+{
+    size_t n = (size_t)M * (size_t)C;
+    return PL_LAUNCH(gate_backward, cuda_blocks(n), CUDA_THREADS, dz, dy, z, n, C);
+}
+
+static int rows_at_once(int M, size_t floats_a_row)
+{
+    size_t rows = LAYER_BYTES / (floats_a_row * sizeof(float));
+    return rows < 1 ? 1 : rows < (size_t)M ? (int)rows : M;
+}
+
+int cuda_feed(float *y, const float *x, const struct pl_feed *w, int M, int D, int C)
+{
+    size_t row = 3 * (size_t)C;
+    int rc, some = rows_at_once(M, row);
+    float *z = (float *)cuda_scratch(&rc, CUDA_SLOT_LAYER, (size_t)some * row * sizeof *z);
+    float *h = z + 2 * (size_t)some * (size_t)C;
+    for (int m = 0; rc == PL_OK && m < M; m += some) {
+        int rows = M - m < some ? M - m : some;
+        rc = cuda_linear(z, x + (size_t)m * (size_t)D, w->W1, w->b1, rows, D, 2 * C);
+        if (rc == PL_OK) rc = cuda_geglu(h, z, rows, C);
+        if (rc == PL_OK) rc = cuda_linear(y + (size_t)m * (size_t)D, h, w->W2, w->b2, rows, C, D);
+    }
+    return rc;
+}
+
+int cuda_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy, const float *x,
+                       const struct pl_feed *w, int M, int D, int C)
+{
+    size_t row = 4 * (size_t)C;
+    int rc, some = rows_at_once(M, row);
+    float *z = (float *)cuda_scratch(&rc, CUDA_SLOT_LAYER, (size_t)some * row * sizeof *z);
+    float *h = z + 2 * (size_t)some * (size_t)C, *dh = h + (size_t)some * (size_t)C;
+    for (int m = 0; rc == PL_OK && m < M; m += some) {
+        int rows = M - m < some ? M - m : some;
+        size_t at = (size_t)m * (size_t)D;
+        rc = cuda_linear(z, x + at, w->W1, w->b1, rows, D, 2 * C);
+        if (rc == PL_OK) rc = cuda_geglu(h, z, rows, C);
+        if (rc == PL_OK && y) rc = cuda_linear(y + at, h, w->W2, w->b2, rows, C, D);
+        if (rc == PL_OK) rc = cuda_linear_dw(dw->W2, dw->b2, dy + at, h, rows, C, D);
+        if (rc == PL_OK) rc = cuda_linear_dx(dh, dy + at, w->W2, rows, C, D, 0);
+        if (rc == PL_OK) rc = cuda_geglu_backward(z, dh, z, rows, C); /* z is dz from here on */
+        if (rc == PL_OK) rc = cuda_linear_dw(dw->W1, dw->b1, z, x + at, rows, D, 2 * C);
+        if (rc == PL_OK) rc = cuda_linear_dx(dx + at, z, w->W1, rows, D, 2 * C, 0);
+    }
+    return rc;
+}

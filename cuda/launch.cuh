@@ -1,0 +1,125 @@
+/* launch.cuh - what every file of this room needs: how a kernel is started, how trouble becomes a
+ * status, scratch memory, and sums over a block.
+ *
+ * The same sources are compiled for the CPU against test/cuda_on_cpu, which brings its own PL_LAUNCH
+ * and PL_SHARED; so kernels are started and shared memory is declared in no other way. Names of the
+ * room's own that other files see begin with cuda_. */
+#ifndef PL_CUDA_LAUNCH_CUH
+#define PL_CUDA_LAUNCH_CUH
+
+#include "../ref/base.h"
+
+#include <cuda_runtime.h>
+
+/* Everything runs in order on one stream of our own; be->sync waits for it. */
+cudaStream_t cuda_stream(void);
+/* A status for what CUDA says; anything but success and lack of memory is the device's failure. */
+int cuda_status(cudaError_t error);
+
+#ifndef PL_LAUNCH
+/* Starts a kernel; the value is a status. A fault while it runs is seen by a later call or sync. */
+#define PL_LAUNCH(kernel, grid, block, ...) \
+    (kernel<<<(grid), (block), 0, cuda_stream()>>>(__VA_ARGS__), cuda_status(cudaGetLastError()))
+#define PL_SHARED(type, name, count) __shared__ type name[count]
+/* A shared array handed to a function. */
+template <class T> using cuda_shared = T *;
+#endif
+
+/* Device memory for the length of one call, kept from call to call and grown when needed; calls on
+ * one stream follow each other, so they share it. Who calls another file's function holds another
+ * slot than that one. NULL with *rc = PL_ENOMEM when there is none left. */
+enum cuda_slot {
+    CUDA_SLOT_SUMS,     /* partial sums, statistics */
+    CUDA_SLOT_LAYER,    /* what a layer keeps between its products */
+    CUDA_SLOT_PATCHES,  /* a convolution's */
+    CUDA_SLOT_OPERAND,  /* a product's operands in bfloat16 */
+    CUDA_SLOT_OPERAND2,
+    CUDA_SLOTS
+};
+void *cuda_scratch(int *rc, enum cuda_slot slot, size_t bytes);
+
+/* Moves between host and device, in order with the kernels; finished when the call returns. */
+int cuda_put(void *device, const void *host, size_t bytes);
+int cuda_get(void *host, const void *device, size_t bytes);
+
+/* Row-major C (M,N) = A (M,K) B (K,N), or + C with `add`; transposed_x: x lies as (K,M), or (N,K).
+ * Rows of C lie c_step apart. Operands are rounded to bfloat16 if that was asked for. */
+int cuda_product(float *C, int c_step, const float *A, int transposed_a, const float *B, int transposed_b,
+                 int M, int N, int K, int add);
+/* The same with operands as they are, whatever the precision asked for. */
+int cuda_product32(float *C, int c_step, const float *A, int transposed_a, const float *B, int transposed_b,
+                   int M, int N, int K, int add);
+
+#define CUDA_THREADS 256 /* of a block, where nothing else is said; a multiple of 32 always */
+
+/* Blocks for n threads' worth of work; kernels stride over what is beyond. */
+static inline unsigned cuda_blocks(size_t n)
+{
+    size_t blocks = (n + CUDA_THREADS - 1) / CUDA_THREADS;
+    return (unsigned)(blocks < 8192 ? blocks : 8192);
+}
+/* for each of n elements, i, that is this thread's */
+#define CUDA_EACH(i, n) \
+    for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < (n); \
+         i += gridDim.x * (size_t)blockDim.x)
+
+/* ---- over a block; every thread gets the result, summed in one fixed order ---- */
+
+template <class T> __device__ T cuda_warp_sum(T v)
+{
+    for (int apart = 16; apart; apart /= 2) v += __shfl_xor_sync(0xffffffffu, v, apart);
+    return v;
+}
+
+template <class T> __device__ T cuda_block_sum(T v)
+{
+    PL_SHARED(T, part, 32);
+    int warps = (int)blockDim.x / 32;
+    v = cuda_warp_sum(v);
+    __syncthreads(); /* the sum before this one has been read by all */
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;
+    __syncthreads();
+    v = part[0];
+    for (int w = 1; w < warps; w++) v += part[w];
+    return v;
+}
+
+template <class T> __device__ T cuda_block_max(T v)
+{
+    PL_SHARED(T, part, 32);
+    int warps = (int)blockDim.x / 32;
+    for (int apart = 16; apart; apart /= 2) {
+        T other = __shfl_xor_sync(0xffffffffu, v, apart);
+        if (other > v) v = other;
+    }
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;
+    __syncthreads();
+    v = part[0];
+    for (int w = 1; w < warps; w++) {
+        T other = part[w];
+        if (other > v) v = other;
+    }
+    return v;
+}
+
+/* sum[c] (columns) += the sum over rows of f(row, c): a block holds 32 columns, and its 8 warps take
+ * turns at the rows. Sums in double, always in the same order. Launch with CUDA_COLUMN_BLOCKS. */
+#define CUDA_COLUMN_BLOCKS(columns) ((unsigned)(((columns) + 31) / 32))
+template <class F> __device__ void cuda_column_sum(float *sum, int rows, int columns, F f)
+{
+    PL_SHARED(double, part, CUDA_THREADS);
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, c = (int)blockIdx.x * 32 + lane;
+    double s = 0;
+    for (int r = warp; c < columns && r < rows; r += CUDA_THREADS / 32) s += f(r, c);
+    __syncthreads();
+    part[threadIdx.x] = s;
+    __syncthreads();
+    if (warp == 0 && c < columns) {
+        s = sum[c];
+        for (int w = 0; w < CUDA_THREADS / 32; w++) s += part[w * 32 + lane];
+        sum[c] = (float)s;
+    }
+}
+
+#endif

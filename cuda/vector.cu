@@ -1,0 +1,104 @@
+/* vector.cu - whole buffers: as fast as memory. */
+#include "../ref/vector.h"
+
+#include "launch.cuh"
+
+__global__ void fill(float *x, float value, size_t n)
+{
+    CUDA_EACH(i, n) x[i] = value;
+}
+
+int cuda_fill(float *x, float value, size_t n)
+{
+    if (!n) return PL_OK;
+    return PL_LAUNCH(fill, cuda_blocks(n), CUDA_THREADS, x, value, n);
+}
+
+int cuda_copy(float *y, const float *x, size_t n)
+{
+    if (!n) return PL_OK;
+    return cuda_status(cudaMemcpyAsync(y, x, n * sizeof *y, cudaMemcpyDeviceToDevice, cuda_stream()));
+}
+
+__global__ void axpy(float *y, float a, const float *x, size_t n)
+{
+    CUDA_EACH(i, n) y[i] = fmaf(a, x[i], y[i]);
+}
+
+int cuda_axpy(float *y, float a, const float *x, size_t n)
+{
+    if (!n) return PL_OK;
+    return PL_LAUNCH(axpy, cuda_blocks(n), CUDA_THREADS, y, a, x, n);
+}
+
+__global__ void scale(float *x, float a, size_t n)
+{
+    CUDA_EACH(i, n) x[i] = a * x[i];
+}
+
+int cuda_scale(float *x, float a, size_t n)
+{
+    if (!n) return PL_OK;
+    return PL_LAUNCH(scale, cuda_blocks(n), CUDA_THREADS, x, a, n);
+}
+
+/* A partial sum a block; then one block sums those. The grid depends on n alone, so does the order. */
+#define SUM_BLOCKS 1024
+
+__global__ void squares(double *part, const float *x, size_t n)
+{
+    double s = 0;
+    CUDA_EACH(i, n) s += (double)x[i] * x[i];
+    s = cuda_block_sum(s);
+    if (threadIdx.x == 0) part[blockIdx.x] = s;
+}
+
+__global__ void sum_parts(double *sum, const double *part, int parts)
+{
+    double s = 0;
+    for (int i = (int)threadIdx.x; i < parts; i += CUDA_THREADS) s += part[i];
+    s = cuda_block_sum(s);
+    if (threadIdx.x == 0) *sum = s;
+}
+
+int cuda_sumsq(double *sum, const float *x, size_t n)
+{
+    unsigned blocks = cuda_blocks(n) < SUM_BLOCKS ? cuda_blocks(n) : SUM_BLOCKS;
+    double *part;
+    int rc;
+    *sum = 0;
+    if (!n) return PL_OK;
+    part = (double *)cuda_scratch(&rc, CUDA_SLOT_SUMS, (SUM_BLOCKS + 1) * sizeof *part);
+    if (rc == PL_OK) rc = PL_LAUNCH(squares, blocks, CUDA_THREADS, part, x, n);
+    if (rc == PL_OK) rc = PL_LAUNCH(sum_parts, 1, CUDA_THREADS, part + SUM_BLOCKS, part, (int)blocks);
+    return rc == PL_OK ? cuda_get(sum, part + SUM_BLOCKS, sizeof *sum) : rc;
+}
+
+/* Through a tile of 32 x 32, so that rows are read and written whole; 33 keeps banks apart. */
+__global__ void turn(float *y, int y_step, const float *x, int x_step, int R, int C)
+{
+    PL_SHARED(float, tile, 32 * 33);
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    int r0 = (int)blockIdx.x * 32, c0 = (int)blockIdx.y * 32;
+    x += (size_t)blockIdx.z * (size_t)R * (size_t)x_step;
+    y += (size_t)blockIdx.z * (size_t)C * (size_t)y_step;
+    for (int r = warp; r < 32; r += CUDA_THREADS / 32)
+        if (r0 + r < R && c0 + lane < C)
+            tile[r * 33 + lane] = x[(size_t)(r0 + r) * (size_t)x_step + (size_t)(c0 + lane)];
+    __syncthreads();
+    for (int c = warp; c < 32; c += CUDA_THREADS / 32)
+        if (c0 + c < C && r0 + lane < R)
+            y[(size_t)(c0 + c) * (size_t)y_step + (size_t)(r0 + lane)] = tile[lane * 33 + c];
+}
+
+int cuda_transpose(float *y, int y_step, const float *x, int x_step, int B, int R, int C)
+{
+    int rc = PL_OK;
+    for (int b = 0; rc == PL_OK && b < B; b += 65535) { /* a grid's third side ends there */
+        dim3 grid((unsigned)((R + 31) / 32), (unsigned)((C + 31) / 32), (unsigned)(B - b < 65535 ? B - b : 65535));
+        if (!R || !C) return PL_OK;
+        rc = PL_LAUNCH(turn, grid, CUDA_THREADS, y + (size_t)b * (size_t)C * (size_t)y_step, y_step,
+                       x + (size_t)b * (size_t)R * (size_t)x_step, x_step, R, C);
+    }
+    return rc;
+}

@@ -1,0 +1,182 @@
+/* cuda_runtime.h - stands in for CUDA's own header when cuda/x.cu is compiled for the CPU, so that a
+ * kernel's logic is tested where there is no GPU.
+ *
+ * A block's threads are fibers of one thread of the CPU; blocks run one after the other. What is
+ * watched while they run:
+ *   - shared memory: out of bounds, read before it was written, and races: an element that one thread
+ *     writes and another reads or writes without a barrier between, whatever order they ran in
+ *   - barriers and warp operations that some thread never reaches
+ *   - in a build with AddressSanitizer: device memory out of bounds, and the host that looks into it
+ * A breach is kept as a sentence, and the launch fails. */
+#ifndef CUDA_ON_CPU_RUNTIME_H
+#define CUDA_ON_CPU_RUNTIME_H
+
+#include <float.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+
+struct dim3 {
+    unsigned x, y, z;
+    dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+};
+
+/* ---- the runtime's functions, as far as cuda/ calls them ---- */
+
+enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation = 2, cudaErrorInsufficientDriver = 35,
+                   cudaErrorNoDevice = 100, cudaErrorLaunchFailure = 719 };
+enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+typedef struct emu_stream *cudaStream_t;
+struct cudaDeviceProp {
+    char name[256];
+    int major, minor, multiProcessorCount;
+    size_t totalGlobalMem;
+};
+
+cudaError_t cudaGetDeviceCount(int *count);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device);
+cudaError_t cudaStreamCreate(cudaStream_t *stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaMalloc(void **p, size_t bytes);
+cudaError_t cudaFree(void *p);
+cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t stream);
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream);
+cudaError_t cudaGetLastError(void);
+const char *cudaGetErrorString(cudaError_t error);
+
+/* ---- execution ---- */
+
+/* In which order a block's threads take their turns: 0 rising, 1 falling, else shuffled by it. A
+ * right kernel gives the same bits in every order. */
+extern unsigned emu_order;
+/* The first breach since the last call, or NULL. */
+const char *emu_breach(void);
+
+extern dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+typedef void emu_body(void *kernel);
+cudaError_t emu_run(const char *name, dim3 grid, dim3 block, emu_body *body, void *kernel);
+__attribute__((format(printf, 1, 2))) void emu_fail(const char *format, ...);
+
+/* Arguments are copied before anything runs, as a launch does. */
+template <class... P, class... A>
+static inline cudaError_t emu_launch(const char *name, dim3 grid, dim3 block, void (*kernel)(P...),
+                                     A... args)
+{
+    auto call = [=] { kernel(args...); };
+    return emu_run(name, grid, block, [](void *c) { (*(decltype(call) *)c)(); }, &call);
+}
+#define PL_LAUNCH(kernel, grid, block, ...) \
+    cuda_status(emu_launch(#kernel, grid, block, kernel, __VA_ARGS__))
+
+void __syncthreads(void);
+int __syncthreads_or(int predicate);
+void __syncwarp(unsigned mask = ~0u);
+
+/* Every lane of `mask` brings a value and sees all of them. */
+const uint64_t *emu_warp_exchange(unsigned mask, uint64_t mine);
+unsigned emu_lane(void);
+
+template <class T> static inline T emu_warp_value(unsigned mask, T mine, unsigned from)
+{
+    uint64_t bits = 0;
+    T value;
+    static_assert(sizeof(T) <= sizeof bits, "a warp exchanges at most 8 bytes a lane");
+    memcpy(&bits, &mine, sizeof mine);
+    memcpy(&value, &emu_warp_exchange(mask, bits)[from % 32], sizeof value);
+    return value;
+}
+template <class T> static inline T __shfl_sync(unsigned mask, T v, int lane)
+{
+    return emu_warp_value(mask, v, (unsigned)lane);
+}
+template <class T> static inline T __shfl_xor_sync(unsigned mask, T v, int lanes)
+{
+    return emu_warp_value(mask, v, emu_lane() ^ (unsigned)lanes);
+}
+template <class T> static inline T __shfl_down_sync(unsigned mask, T v, int lanes)
+{
+    unsigned from = emu_lane() + (unsigned)lanes;
+    return emu_warp_value(mask, v, from < 32 ? from : emu_lane());
+}
+unsigned __ballot_sync(unsigned mask, int predicate);
+static inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
+static inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
+
+static inline int __ffs(unsigned x) { return __builtin_ffs((int)x); }
+static inline int __popc(unsigned x) { return __builtin_popcount(x); }
+
+/* Threads of a block take turns, so plain arithmetic is atomic here. */
+template <class T> static inline T atomicAdd(T *at, T v) { T old = *at; *at = old + v; return old; }
+template <class T> static inline T atomicMax(T *at, T v) { T old = *at; if (v > old) *at = v; return old; }
+
+template <class T> static inline T max(T a, T b) { return a > b ? a : b; }
+template <class T> static inline T min(T a, T b) { return a < b ? a : b; }
+
+/* ---- shared memory ---- */
+
+/* Who touched an element last, and between which barriers. */
+struct emu_mark {
+    uint32_t write_epoch, write_warp_epoch, read_epoch, read_warp_epoch;
+    int16_t writer, reader; /* threads; -1 nobody, -2 several */
+    int16_t reader_warp;    /* -2: several */
+};
+struct emu_array {
+    const void *site;
+    const char *name;
+    size_t count;
+    char *data;
+    struct emu_mark *mark;
+};
+/* The block's array that is declared at `site`; every thread of the block gets the same one. */
+struct emu_array *emu_shared_array(const void *site, const char *name, size_t count, size_t size);
+void emu_shared_read_slow(struct emu_array *a, size_t i);
+void emu_shared_write_slow(struct emu_array *a, size_t i);
+
+extern uint32_t emu_epoch;             /* barriers so far */
+extern const uint32_t *emu_warp_epoch; /* the same of the thread's warp */
+extern int emu_current;                /* the thread whose turn it is */
+
+/* Most accesses are of the plain kind: written before the last barrier, read by this thread already. */
+static inline void emu_shared_read(struct emu_array *a, size_t i)
+{
+    const struct emu_mark *m = &a->mark[i];
+    if (i < a->count && m->write_epoch && (m->write_epoch != emu_epoch || m->writer == emu_current) &&
+        m->read_epoch == emu_epoch && ((m->reader == emu_current && m->read_warp_epoch == *emu_warp_epoch) || m->reader_warp == -2))
+        return;
+    emu_shared_read_slow(a, i);
+}
+static inline void emu_shared_write(struct emu_array *a, size_t i) { emu_shared_write_slow(a, i); }
+
+template <class T> struct emu_cell {
+    struct emu_array *a;
+    size_t i;
+    T &raw(void) const { return ((T *)a->data)[i < a->count ? i : a->count]; /* one spare */ }
+    operator T() const { emu_shared_read(a, i); return raw(); }
+    T operator=(T v) const { emu_shared_write(a, i); return raw() = v; }
+    T operator=(const emu_cell &o) const { return *this = (T)o; }
+    T operator+=(T v) const { return *this = (T)*this + v; }
+    T operator-=(T v) const { return *this = (T)*this - v; }
+    T operator*=(T v) const { return *this = (T)*this * v; }
+};
+template <class T> struct emu_shared {
+    struct emu_array *a;
+    emu_shared(const void *site, const char *name, size_t count)
+        : a(emu_shared_array(site, name, count, sizeof(T))) {}
+    template <class I> emu_cell<T> operator[](I i) const { return emu_cell<T>{ a, (size_t)i }; }
+};
+template <class T> using cuda_shared = emu_shared<T>;
+#define PL_SHARED(type, name, count) \
+    static const char name##_site = 0; \
+    const emu_shared<type> name(&name##_site, #name, count)
+
+#endif

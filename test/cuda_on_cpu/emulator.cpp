@@ -1,0 +1,507 @@
+/* emulator.cpp - blocks one after the other, their threads as fibers, and a watch over what they share.
+ * See cuda_runtime.h. */
+#include "cuda_runtime.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#if !defined(__x86_64__)
+#include <ucontext.h>
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+#define THREADS_MAX 1024 /* of a block: CUDA's own limit */
+#define STACK_BYTES (256 << 10)
+#define SHARED_BYTES (48 << 10) /* of a block, without asking for more: CUDA's limit on every device */
+#define ARRAYS_MAX 32
+
+dim3 threadIdx, blockIdx, blockDim, gridDim;
+unsigned emu_order;
+
+enum state { READY, AT_BARRIER, AT_WARP, DONE };
+struct fiber {
+    enum state state;
+    char *stack;
+    void *at; /* its stack pointer while it waits */
+#if !defined(__x86_64__)
+    ucontext_t context;
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+    void *fake;
+#endif
+};
+struct warp {
+    unsigned arrived, mask;
+    uint64_t value[32], seen[32];
+    uint32_t epoch; /* warp operations so far */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* one kernel at a time */
+static struct fiber fibers[THREADS_MAX];
+static struct warp warps[THREADS_MAX / 32];
+static int threads;
+int emu_current = -1;
+uint32_t emu_epoch; /* never 0 while a block runs, grows from block to block */
+const uint32_t *emu_warp_epoch;
+static int or_now, or_before;
+static emu_body *run_body;
+static void *run_kernel;
+static const char *run_name;
+static cudaError_t last_error;
+static char breach[512], breach_told[512];
+
+void emu_fail(const char *format, ...)
+{
+    va_list args;
+    int n;
+    last_error = cudaErrorLaunchFailure;
+    if (breach[0]) return;
+    n = snprintf(breach, sizeof breach, "kernel %s, block %u,%u,%u, thread %d: ", run_name, blockIdx.x,
+                 blockIdx.y, blockIdx.z, emu_current);
+    va_start(args, format);
+    vsnprintf(breach + n, sizeof breach - (size_t)n, format, args);
+    va_end(args);
+    fprintf(stderr, "cuda-on-cpu: %s\n", breach);
+}
+
+const char *emu_breach(void)
+{
+    if (!breach[0]) return NULL;
+    memcpy(breach_told, breach, sizeof breach);
+    breach[0] = 0;
+    return breach_told;
+}
+
+/* ---- fibers ---- */
+
+#if defined(__x86_64__)
+/* Saves what the calling convention says a function must keep, and goes on elsewhere. */
+extern "C" void emu_switch(void **from, void *to);
+__asm__(".text\n.globl emu_switch\n.hidden emu_switch\n.type emu_switch,@function\nemu_switch:\n"
+        "pushq %rbp\npushq %rbx\npushq %r12\npushq %r13\npushq %r14\npushq %r15\n"
+        "movq %rsp,(%rdi)\nmovq %rsi,%rsp\n"
+        "popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\nret\n"
+        ".size emu_switch,.-emu_switch\n");
+static void *scheduler;
+#else
+static ucontext_t scheduler;
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+static void *scheduler_fake;
+static const void *scheduler_stack;
+static size_t scheduler_stack_bytes;
+#endif
+
+static void to_scheduler(void)
+{
+    struct fiber *f = &fibers[emu_current];
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_start_switch_fiber(f->state == DONE ? NULL : &f->fake, scheduler_stack,
+                                   scheduler_stack_bytes);
+#endif
+#if defined(__x86_64__)
+    emu_switch(&f->at, scheduler);
+#else
+    swapcontext(&f->context, &scheduler);
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(f->fake, &scheduler_stack, &scheduler_stack_bytes);
+#endif
+}
+
+static void fiber_main(void)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(NULL, &scheduler_stack, &scheduler_stack_bytes);
+#endif
+    run_body(run_kernel);
+    fibers[emu_current].state = DONE;
+    to_scheduler();
+    abort(); /* nobody resumes a thread that is done */
+}
+
+static void set_thread(int t)
+{
+    emu_current = t;
+    emu_warp_epoch = &warps[t / 32].epoch;
+    threadIdx.x = (unsigned)t % blockDim.x;
+    threadIdx.y = (unsigned)t / blockDim.x % blockDim.y;
+    threadIdx.z = (unsigned)t / blockDim.x / blockDim.y;
+}
+
+static void prepare(struct fiber *f)
+{
+    if (!f->stack) {
+        void *p = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (p == MAP_FAILED) abort();
+        f->stack = (char *)p;
+    }
+#if defined(__x86_64__)
+    {
+        void **top = (void **)(f->stack + STACK_BYTES) - 3; /* aligned as if fiber_main were called */
+        void (*entry)(void) = fiber_main;
+        top[0] = top[1] = NULL;
+        top--;
+        memcpy(top, &entry, sizeof entry);
+        f->at = top - 6;
+        memset(f->at, 0, 6 * sizeof *top);
+    }
+#else
+    getcontext(&f->context);
+    f->context.uc_stack.ss_sp = f->stack;
+    f->context.uc_stack.ss_size = STACK_BYTES;
+    f->context.uc_link = NULL;
+    makecontext(&f->context, fiber_main, 0);
+#endif
+    f->state = READY;
+}
+
+static void resume(int t)
+{
+    struct fiber *f = &fibers[t];
+    set_thread(t);
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_start_switch_fiber(&scheduler_fake, f->stack, STACK_BYTES);
+#endif
+#if defined(__x86_64__)
+    emu_switch(&scheduler, f->at);
+#else
+    swapcontext(&scheduler, &f->context);
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(scheduler_fake, NULL, NULL);
+#endif
+}
+
+static void wait_as(enum state s)
+{
+    fibers[emu_current].state = s;
+    to_scheduler();
+}
+
+/* ---- barriers and warps ---- */
+
+void __syncthreads(void) { wait_as(AT_BARRIER); }
+
+int __syncthreads_or(int predicate)
+{
+    or_now |= predicate != 0;
+    wait_as(AT_BARRIER);
+    return or_before;
+}
+
+unsigned emu_lane(void) { return (unsigned)emu_current % 32; }
+
+const uint64_t *emu_warp_exchange(unsigned mask, uint64_t mine)
+{
+    struct warp *w = &warps[emu_current / 32];
+    unsigned lane = emu_lane();
+    if (!(mask >> lane & 1)) emu_fail("a warp operation without its own lane in the mask");
+    if (w->arrived && w->mask != mask) emu_fail("lanes of a warp meet with different masks");
+    w->mask = mask;
+    w->value[lane] = mine;
+    w->arrived |= 1u << lane;
+    if (w->arrived == mask) {
+        int first = emu_current / 32 * 32;
+        memcpy(w->seen, w->value, sizeof w->seen);
+        w->arrived = 0;
+        w->epoch++;
+        for (int t = first; t < first + 32 && t < threads; t++)
+            if (fibers[t].state == AT_WARP && mask >> t % 32 & 1) fibers[t].state = READY;
+    } else {
+        wait_as(AT_WARP);
+    }
+    return w->seen; /* stays until all lanes have come to the next operation */
+}
+
+void __syncwarp(unsigned mask) { emu_warp_exchange(mask, 0); }
+
+unsigned __ballot_sync(unsigned mask, int predicate)
+{
+    const uint64_t *all = emu_warp_exchange(mask, predicate != 0);
+    unsigned bits = 0;
+    for (int i = 0; i < 32; i++)
+        if (mask >> i & 1) bits |= (unsigned)all[i] << i;
+    return bits;
+}
+
+/* ---- shared memory ---- */
+
+static struct emu_array arrays[ARRAYS_MAX];
+static int array_count;
+static size_t shared_used;
+static struct { char data[SHARED_BYTES + ARRAYS_MAX * 64]; struct emu_mark mark[SHARED_BYTES + 64]; } pool;
+static size_t marks_used;
+
+struct emu_array *emu_shared_array(const void *site, const char *name, size_t count, size_t size)
+{
+    struct emu_array *a;
+    for (int i = 0; i < array_count; i++)
+        if (arrays[i].site == site) return &arrays[i];
+    if (array_count == ARRAYS_MAX || shared_used + count * size > SHARED_BYTES) {
+        fprintf(stderr, "cuda-on-cpu: kernel %s: %s goes beyond %d bytes of shared memory\n", run_name,
+                name, SHARED_BYTES);
+        abort();
+    }
+    a = &arrays[array_count];
+    *a = (struct emu_array){ site, name, count, NULL, NULL };
+    /* a spare element behind each array takes what is written out of bounds */
+    a->data = pool.data + shared_used + 64 * (size_t)array_count;
+    a->data += (16 - (uintptr_t)a->data % 16) % 16;
+    a->mark = pool.mark + marks_used;
+    memset(a->mark, 0, count * sizeof *a->mark);
+    marks_used += count;
+    shared_used += (count * size + 15) / 16 * 16;
+    array_count++;
+    return a;
+}
+
+/* Of two accesses, the earlier by thread t: is there no barrier between it and now? */
+static int unordered(int t, uint32_t at, uint32_t warp_at)
+{
+    if (t == emu_current || at != emu_epoch) return 0;
+    return t / 32 != emu_current / 32 || warp_at == warps[emu_current / 32].epoch;
+}
+
+void emu_shared_read_slow(struct emu_array *a, size_t i)
+{
+    struct emu_mark *m;
+    if (i >= a->count) {
+        emu_fail("shared %s[%zu] read, it has %zu elements", a->name, i, a->count);
+        return;
+    }
+    m = &a->mark[i];
+    if (!m->write_epoch) {
+        emu_fail("shared %s[%zu] read before it was written", a->name, i);
+        return;
+    }
+    if (unordered(m->writer, m->write_epoch, m->write_warp_epoch))
+        emu_fail("race: shared %s[%zu] read, thread %d wrote it since the last barrier", a->name, i,
+                 m->writer);
+    if (m->read_epoch != emu_epoch) {
+        m->reader = (int16_t)emu_current;
+        m->reader_warp = (int16_t)(emu_current / 32);
+    } else {
+        if (m->reader != emu_current) m->reader = -2;
+        if (m->reader_warp != emu_current / 32) m->reader_warp = -2;
+    }
+    m->read_epoch = emu_epoch;
+    m->read_warp_epoch = warps[emu_current / 32].epoch;
+}
+
+void emu_shared_write_slow(struct emu_array *a, size_t i)
+{
+    struct emu_mark *m;
+    if (i >= a->count) {
+        emu_fail("shared %s[%zu] written, it has %zu elements", a->name, i, a->count);
+        return;
+    }
+    m = &a->mark[i];
+    if (m->write_epoch && unordered(m->writer, m->write_epoch, m->write_warp_epoch))
+        emu_fail("race: shared %s[%zu] written, thread %d wrote it since the last barrier", a->name, i,
+                 m->writer);
+    if (m->read_epoch == emu_epoch && m->reader != emu_current &&
+        (m->reader_warp != emu_current / 32 || m->read_warp_epoch == warps[emu_current / 32].epoch))
+        emu_fail("race: shared %s[%zu] written, another thread read it since the last barrier", a->name,
+                 i);
+    m->writer = (int16_t)emu_current;
+    m->write_epoch = emu_epoch;
+    m->write_warp_epoch = warps[emu_current / 32].epoch;
+}
+
+/* ---- a launch ---- */
+
+static void shuffle(int *turn, unsigned seed)
+{
+    for (int i = 0; i < threads; i++) turn[i] = seed == 1 ? threads - 1 - i : i;
+    for (int i = threads - 1; seed > 1 && i > 0; i--) {
+        int k, t = turn[i];
+        seed = seed * 1664525u + 1013904223u;
+        k = (int)((seed >> 8) % (unsigned)(i + 1));
+        turn[i] = turn[k];
+        turn[k] = t;
+    }
+}
+
+/* All threads wait or are done: lets the barrier go, or says who is missing. 0: the block ends. */
+static int release(void)
+{
+    int waiting = 0, done = 0;
+    for (int t = 0; t < threads; t++) {
+        waiting += fibers[t].state == AT_BARRIER;
+        done += fibers[t].state == DONE;
+    }
+    if (done == threads) return 0;
+    if (waiting < threads) {
+        emu_fail("%d threads wait at a barrier, %d in a warp operation, %d have left", waiting,
+                 threads - waiting - done, done);
+        return 0;
+    }
+    emu_epoch++;
+    or_before = or_now;
+    or_now = 0;
+    for (int t = 0; t < threads; t++) fibers[t].state = READY;
+    return 1;
+}
+
+static void run_block(const int *turn)
+{
+    array_count = 0;
+    shared_used = marks_used = 0;
+    memset(warps, 0, sizeof warps);
+    or_now = 0;
+    emu_epoch++;
+    for (int t = 0; t < threads; t++) prepare(&fibers[t]);
+    do {
+        int ran;
+        do {
+            ran = 0;
+            for (int i = 0; i < threads; i++)
+                if (fibers[turn[i]].state == READY) {
+                    resume(turn[i]);
+                    ran = 1;
+                }
+        } while (ran);
+    } while (release());
+}
+
+static void open_memory(int open);
+
+cudaError_t emu_run(const char *name, dim3 grid, dim3 block, emu_body *body, void *kernel)
+{
+    static int turn[THREADS_MAX];
+    pthread_mutex_lock(&lock);
+    gridDim = grid;
+    blockDim = block;
+    run_name = name;
+    run_body = body;
+    run_kernel = kernel;
+    last_error = cudaSuccess;
+    threads = (int)(block.x * block.y * block.z);
+    if (!grid.x || !grid.y || !grid.z || grid.y > 65535 || grid.z > 65535 || grid.x > 0x7fffffff ||
+        threads < 1 || threads > THREADS_MAX) {
+        emu_fail("a grid of %u,%u,%u blocks of %d threads", grid.x, grid.y, grid.z, threads);
+    } else {
+        open_memory(1);
+        shuffle(turn, emu_order);
+        for (blockIdx.z = 0; blockIdx.z < grid.z; blockIdx.z++)
+        for (blockIdx.y = 0; blockIdx.y < grid.y; blockIdx.y++)
+        for (blockIdx.x = 0; blockIdx.x < grid.x && last_error == cudaSuccess; blockIdx.x++)
+            run_block(turn);
+        open_memory(0);
+    }
+    emu_current = -1;
+    pthread_mutex_unlock(&lock);
+    return last_error;
+}
+
+/* ---- device memory: the host's, but with AddressSanitizer closed to it while no kernel runs ---- */
+
+struct block {
+    struct block *next, **from;
+    void *p;
+    size_t bytes;
+};
+static struct block *blocks;
+
+static void open_memory(int open)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    for (struct block *b = blocks; b; b = b->next) {
+        if (open) ASAN_UNPOISON_MEMORY_REGION(b->p, b->bytes);
+        else ASAN_POISON_MEMORY_REGION(b->p, b->bytes);
+    }
+#else
+    (void)open;
+#endif
+}
+
+void emu_device_access(int begin)
+{
+    if (begin) pthread_mutex_lock(&lock);
+    open_memory(begin);
+    if (!begin) pthread_mutex_unlock(&lock);
+}
+
+cudaError_t cudaMalloc(void **p, size_t bytes)
+{
+    struct block *b = (struct block *)malloc(sizeof *b);
+    *p = NULL;
+    if (!b || posix_memalign(p, 256, bytes ? bytes : 1)) {
+        free(b);
+        return cudaErrorMemoryAllocation;
+    }
+    pthread_mutex_lock(&lock);
+    memset(*p, 0xcb, bytes); /* as good as any value that a device leaves there */
+    *b = (struct block){ blocks, &blocks, *p, bytes };
+    if (blocks) blocks->from = &b->next;
+    blocks = b;
+    open_memory(0);
+    pthread_mutex_unlock(&lock);
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *p)
+{
+    pthread_mutex_lock(&lock);
+    for (struct block *b = blocks; p && b; b = b->next)
+        if (b->p == p) {
+            *b->from = b->next;
+            if (b->next) b->next->from = b->from;
+#if defined(__SANITIZE_ADDRESS__)
+            ASAN_UNPOISON_MEMORY_REGION(b->p, b->bytes);
+#endif
+            free(p);
+            free(b);
+            break;
+        }
+    pthread_mutex_unlock(&lock);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t)
+{
+    emu_device_access(1);
+    memset(p, value, bytes);
+    emu_device_access(0);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind, cudaStream_t)
+{
+    emu_device_access(1);
+    memcpy(to, from, bytes);
+    emu_device_access(0);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int *count) { *count = 1; return cudaSuccess; }
+cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaStreamCreate(cudaStream_t *stream) { *stream = NULL; return cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaGetLastError(void) { cudaError_t e = last_error; last_error = cudaSuccess; return e; }
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int)
+{
+    memset(p, 0, sizeof *p);
+    snprintf(p->name, sizeof p->name, "the emulation on this CPU");
+    p->multiProcessorCount = 1;
+    return cudaSuccess;
+}
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+    switch (error) {
+    case cudaSuccess: return "no error";
+    case cudaErrorMemoryAllocation: return "out of memory";
+    case cudaErrorInsufficientDriver: case cudaErrorNoDevice: break; /* there always is one */
+    case cudaErrorLaunchFailure: return breach[0] ? breach : "a kernel failed";
+    }
+    return "unknown";
+}
