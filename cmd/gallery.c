@@ -80,6 +80,23 @@ int gallery_open(struct gallery *g, const char *const *shard, size_t shards,
     return rc;
 }
 
+void gallery_limit(struct gallery *g, uint64_t limit)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < g->count; i++) {
+        if (!g->held_out[i] && !pairs_within_limit(g->row[i], limit, g->rows)) {
+            free(g->caption[i]);
+            continue;
+        }
+        g->caption[kept] = g->caption[i];
+        g->held_out[kept] = g->held_out[i];
+        g->row[kept] = g->row[i];
+        memmove(g->codes + kept * g->cells, g->codes + i * g->cells, g->cells * sizeof *g->codes);
+        kept++;
+    }
+    g->count = kept;
+}
+
 int gallery_decode(struct gallery *g, struct painter *p, struct pl_err *err)
 {
     g->picture = calloc(g->count, sizeof *g->picture);

@@ -17,6 +17,8 @@ struct gallery {
 /* Every row of the shards that the run's filter lets pass; `without`: captions that were held out. */
 int gallery_open(struct gallery *g, const char *const *shard, size_t shards,
                  const char *const *without, size_t withouts, int cells, struct pl_err *err);
+/* Drops what training with this limit never sees, but for the held-out pairs; before decoding. */
+void gallery_limit(struct gallery *g, uint64_t limit);
 /* Decodes all pictures. */
 int gallery_decode(struct gallery *g, struct painter *p, struct pl_err *err);
 void gallery_close(struct gallery *g);
