@@ -1,5 +1,6 @@
 /* dash.c - `potluck dash`: a run's page, from the signed records of its DHT. [TTT 2.1] */
 #include "cmd.h"
+#include "dash_folder.h"
 #include "swarm.h"
 #include "../net/http/dht_look.h"
 
@@ -14,6 +15,7 @@
 
 static const char usage[] =
     "usage: potluck dash --join MULTIADDR ... --run ID [OPTION ...]\n"
+    "       potluck dash --folder DIR [OPTION ...]\n"
     "\n"
     "Serves the page of a run until interrupted: loss and peers over time, progress, leaderboard, "
     "and\n"
@@ -24,7 +26,11 @@ static const char usage[] =
     "  --join MULTIADDR   a peer of the swarm; may be repeated. Without it: the page without a "
     "run\n"
     "  --run ID           the run's name, under which its peers report\n"
-    "  --target-batch N   samples a common step takes (default: 4096)\n"
+    "  --folder DIR       of a training on this machine: its checkpoints to download, its pictures "
+    "and,\n"
+    "                     without --join, its loss\n"
+    "  --captions FILE    lines to draw from each new checkpoint in --folder, at low priority\n"
+    "  --target-batch N   samples a common step takes (default: 4096 with --join)\n"
     "  --total-steps N    of the schedule, for the time that is left (default: not known)\n"
     "  --port N           of the web server (default: 8000; 0: any free one)\n"
     "  --address A        to listen on (default: 127.0.0.1, this machine alone)\n"
@@ -38,7 +44,8 @@ static const char usage[] =
 struct dash {
     const char *join[JOIN_MAX];
     size_t join_count;
-    const char *run, *address, *database, *export_to;
+    const char *run, *address, *database, *export_to, *folder, *captions;
+    struct dash_folder training;
     int64_t target_batch, total_steps, port;
     double every_s;
     int json;
@@ -55,6 +62,7 @@ static int parse(struct dash *o, int argc, char **argv)
         { "run", required_argument, NULL, 'r' },
         { "target-batch", required_argument, NULL, 't' },
         { "total-steps", required_argument, NULL, 's' },
+        { "folder", required_argument, NULL, 'f' }, { "captions", required_argument, NULL, 'c' },
         { "port", required_argument, NULL, 'p' },
         { "address", required_argument, NULL, 'a' },
         { "database", required_argument, NULL, 'd' },
@@ -79,6 +87,8 @@ static int parse(struct dash *o, int argc, char **argv)
             rc = cmd_integer(&o->total_steps, "dash", "--total-steps", optarg, 1, INT64_MAX / 2);
             break;
         case 'p': rc = cmd_integer(&o->port, "dash", "--port", optarg, 0, 65535); break;
+        case 'f': o->folder = optarg; break;
+        case 'c': o->captions = optarg; break;
         case 'a': o->address = optarg; break;
         case 'd': o->database = optarg; break;
         case 'x': o->export_to = optarg; break;
@@ -93,6 +103,11 @@ static int parse(struct dash *o, int argc, char **argv)
         fputs("potluck dash: --run is missing: the name under which the swarm's peers report\n",
               stderr);
         return PL_EUSE;
+    }
+    if (!o->target_batch && o->join_count) o->target_batch = 4096;
+    if (!o->run && o->folder) { /* what it is called, not where it lies: others read it */
+        const char *slash = strrchr(o->folder, '/');
+        o->run = slash && slash[1] ? slash + 1 : o->folder;
     }
     if (!o->run) o->run = "none";
     return PL_OK;
@@ -174,17 +189,22 @@ static int serve(struct dash *o, const sigset_t *ends, struct pl_err *err)
     if (o->swarm.node && swarm_wait_joined(&o->swarm, err))
         fprintf(stderr, "potluck dash: %s; trying again\n", err->text);
     for (;;) {
-        if (o->swarm.node) rc = look(o, err);
+        rc = o->swarm.node ? look(o, err) : PL_OK;
+        if (!rc && o->folder) rc = dash_folder_look(&o->training, o->server, o->dashboard, err);
+        if (!rc && o->folder && !o->swarm.node)
+            rc = dash_folder_log(&o->training, o->dashboard, err);
         /* A full disk or a lost lock shall not end the page: say so, go on. */
         if (rc) fprintf(stderr, "potluck dash: %s\n", err->text);
         if (sigtimedwait(ends, NULL, &pause) > 0) break;
     }
-    return o->export_to ? dashboard_export(o->dashboard, o->export_to, err) : PL_OK;
+    rc = o->export_to ? dashboard_export(o->dashboard, o->export_to, err) : PL_OK;
+    return !rc && o->export_to && o->folder ? dash_folder_export(&o->training, o->export_to, err)
+                                            : rc;
 }
 
 int cmd_dash(int argc, char **argv)
 {
-    struct dash o = { .port = 8000, .target_batch = 4096, .every_s = DASHBOARD_EVERY };
+    struct dash o = { .port = 8000, .every_s = DASHBOARD_EVERY };
     struct validators validators = { 0 };
     struct pl_err err;
     sigset_t ends;
@@ -210,8 +230,10 @@ int cmd_dash(int argc, char **argv)
     if (!rc) rc = dashboard_open(&o.dashboard, o.server, &page, &err);
     if (!rc && o.join_count) rc = swarm_open(&o.swarm, &swarm, &err);
     if (!rc) {
+        dash_folder_begin(&o.training, o.folder, o.captions);
         announce(&o);
         rc = serve(&o, &ends, &err);
+        dash_folder_end(&o.training);
     }
     if (rc) fprintf(stderr, "potluck dash: %s\n", err.text);
     if (o.swarm.loop) swarm_close(&o.swarm);

@@ -30,7 +30,7 @@ struct dashboard {
     int64_t rows;
     unsigned looks;
     double first, drawn; /* times of the history's first point, and of its last drawing */
-    json_t *state, *peers, *points, *board; /* as published */
+    json_t *state, *peers, *points, *board, *files; /* as published */
 };
 
 void dashboard_key(char out[33], const void *subkey, size_t n)
@@ -74,9 +74,9 @@ static char *data_script(const struct dashboard *d, int live)
     json_t *root = json_pack("{s:b, s:o}", "live", live, "calculator", pl_memory_models_to_json());
     char *json = NULL, *script = NULL;
     if (root && !live)
-        json_object_update_new(root,
-                               json_pack("{s:O?, s:O?, s:O?, s:O?}", "state", d->state, "peers",
-                                         d->peers, "history", d->points, "board", d->board));
+        json_object_update_new(root, json_pack("{s:O?, s:O?, s:O?, s:O?, s:O?}", "state", d->state,
+                                               "peers", d->peers, "history", d->points, "board",
+                                               d->board, "files", d->files));
     if (root) json = dump(root);
     if (json && (script = malloc(strlen(json) + 40)))
         sprintf(script, "globalThis.potluckData = %s;\n", json);
@@ -321,6 +321,14 @@ static int remember(struct dashboard *d, const struct feed_state *now, const str
     return rc;
 }
 
+int dashboard_files(struct dashboard *d, json_t *files, struct pl_err *err)
+{
+    if (!files) return pl_fail(err, PL_ENOMEM, "page: out of memory");
+    json_decref(d->files);
+    d->files = files;
+    return put(d, "/api/files.json", files, err);
+}
+
 int dashboard_update(struct dashboard *d, const struct dashboard_look *look, struct pl_err *err)
 {
     struct seen s = { 0 };
@@ -365,6 +373,7 @@ int dashboard_open(struct dashboard **out, struct http_server *server,
     if (!rc) rc = history_sizes(d->history, &d->rows, &keys, err);
     if (!rc && server) rc = put_files(d, err);
     if (!rc) rc = publish_history(d, 0, err);
+    if (!rc) rc = dashboard_files(d, json_pack("{s:[], s:[]}", "checkpoints", "samples"), err);
     if (rc) dashboard_close(d);
     else *out = d;
     return rc;
@@ -378,6 +387,7 @@ void dashboard_close(struct dashboard *d)
     json_decref(d->peers);
     json_decref(d->points);
     json_decref(d->board);
+    json_decref(d->files);
     free(d->run);
     free(d);
 }
@@ -403,6 +413,7 @@ int dashboard_export(struct dashboard *d, const char *folder, struct pl_err *err
     const struct { const char *name; const json_t *value; } feeds[] = {
         { "api/state.json", d->state }, { "api/peers.json", d->peers },
         { "api/history.json", d->points }, { "api/board.json", d->board },
+        { "api/files.json", d->files },
     };
     int drawn = publish_history(d, d->last.time, err);
     char *script = data_script(d, 0), *api = pl_path_join(folder, "api");

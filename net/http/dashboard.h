@@ -11,6 +11,8 @@
 #include "history.h"
 #include "server.h"
 
+#include <jansson.h>
+
 #define DASHBOARD_EVERY 10.0       /* s between looks, as the original's auxiliary peer */
 #define DASHBOARD_RECORDS_MAX 20000 /* of each kind that are taken into account */
 #define DASHBOARD_POINTS 600       /* of the history on the page: one for each 1.5 of its pixels */
@@ -37,7 +39,7 @@ struct dashboard_look {
 
 struct dashboard_options {
     const char *run;
-    double target_batch;
+    double target_batch; /* samples a step; 0: not known */
     int64_t total_steps; /* of the schedule; 0: not known */
     const char *database; /* NULL: in memory */
 };
@@ -49,6 +51,10 @@ int dashboard_open(struct dashboard **d, struct http_server *server,
 void dashboard_close(struct dashboard *d);
 
 int dashboard_update(struct dashboard *d, const struct dashboard_look *look, struct pl_err *err);
+
+/* A list for the page of what else there is, {"checkpoints": [{"name", "path", "bytes", "step"}],
+ * "samples": [{"path", "step"}]}; takes the reference over. The caller publishes the paths. */
+int dashboard_files(struct dashboard *d, json_t *files, struct pl_err *err);
 
 /* The whole page with what it shows now as files in `folder`, for after the run: works from a disk,
  * without a server. */

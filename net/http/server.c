@@ -4,11 +4,14 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <microhttpd.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 struct event {
     size_t users, n;
@@ -288,19 +291,16 @@ int http_server_port(const struct http_server *s)
     return info ? info->port : 0;
 }
 
-int http_server_put(struct http_server *s, const char *path, const char *type, const void *data,
-                    size_t n)
+/* Takes the answer over. */
+static int publish(struct http_server *s, const char *path, struct MHD_Response *r)
 {
-    struct MHD_Response *r = answer(type, data, n), *old = NULL;
+    struct MHD_Response *old = r;
     size_t i = 0;
     int rc = PL_OK;
-    if (!r) return PL_ENOMEM;
     pthread_mutex_lock(&s->lock);
     while (i < s->count && strcmp(s->paths[i].path, path)) i++;
-    if (i == HTTP_PATHS_MAX || strlen(path) >= HTTP_PATH_MAX) {
-        rc = PL_ELIMIT;
-        old = r;
-    } else {
+    if (i == HTTP_PATHS_MAX || strlen(path) >= HTTP_PATH_MAX) rc = PL_ELIMIT;
+    else {
         if (i == s->count) {
             s->count++;
             strcpy(s->paths[i].path, path);
@@ -312,6 +312,53 @@ int http_server_put(struct http_server *s, const char *path, const char *type, c
     pthread_mutex_unlock(&s->lock);
     if (old) MHD_destroy_response(old); /* lives on while somebody still reads it */
     return rc;
+}
+
+int http_server_put(struct http_server *s, const char *path, const char *type, const void *data,
+                    size_t n)
+{
+    struct MHD_Response *r = answer(type, data, n);
+    return r ? publish(s, path, r) : PL_ENOMEM;
+}
+
+int http_server_file(struct http_server *s, const char *path, const char *type, const char *file,
+                     const char *name, struct pl_err *err)
+{
+    struct MHD_Response *r;
+    struct stat st;
+    char disposition[HTTP_PATH_MAX + 40];
+    int fd = open(file, O_RDONLY | O_CLOEXEC), rc;
+    if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode)) {
+        rc = pl_fail(err, PL_EIO, "%s: %s", file, fd < 0 ? strerror(errno) : "not a file");
+        if (fd >= 0) close(fd);
+        return rc;
+    }
+    if (!(r = MHD_create_response_from_fd64((uint64_t)st.st_size, fd))) { /* r owns fd from here */
+        close(fd);
+        return pl_fail(err, PL_ENOMEM, "%s: out of memory", file);
+    }
+    snprintf(disposition, sizeof disposition, "attachment; filename=\"%.*s\"", HTTP_PATH_MAX,
+             name ? name : "");
+    if (add_headers(r, type) ||
+        (name && MHD_add_response_header(r, "Content-Disposition", disposition) != MHD_YES)) {
+        MHD_destroy_response(r);
+        return pl_fail(err, PL_ENOMEM, "%s: out of memory", file);
+    }
+    rc = publish(s, path, r);
+    return rc ? pl_fail(err, rc, "%s: %s", file, pl_status_name(rc)) : PL_OK;
+}
+
+void http_server_remove(struct http_server *s, const char *path)
+{
+    struct MHD_Response *old = NULL;
+    pthread_mutex_lock(&s->lock);
+    for (size_t i = 0; i < s->count && !old; i++)
+        if (!strcmp(s->paths[i].path, path)) {
+            old = s->paths[i].answer;
+            s->paths[i] = s->paths[--s->count];
+        }
+    pthread_mutex_unlock(&s->lock);
+    if (old) MHD_destroy_response(old);
 }
 
 int http_server_events(struct http_server *s, const char *path)

@@ -28,6 +28,13 @@ int http_server_port(const struct http_server *s);
 int http_server_put(struct http_server *s, const char *path, const char *type, const void *data,
                     size_t n);
 
+/* The same with a file on disk, as it is when somebody asks; `name` is what a download is called, NULL:
+ * to be shown, not saved. PL_EIO with a sentence when it cannot be opened. */
+int http_server_file(struct http_server *s, const char *path, const char *type, const char *file,
+                     const char *name, struct pl_err *err);
+/* Takes a path back; nothing happens if it is not there. */
+void http_server_remove(struct http_server *s, const char *path);
+
 /* Where the events are; nothing is there before this call. */
 int http_server_events(struct http_server *s, const char *path);
 /* Sends "event: NAME" with one line of data (no line break in it) to every watcher. Who is still busy

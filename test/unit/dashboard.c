@@ -2,6 +2,7 @@
  * the tests; the network is the loopback. */
 #include "../../net/http/dashboard.h"
 #include "../../net/http/feeds.h"
+#include "../../net/http/run_folder.h"
 #include "../../data/file.h"
 
 #include <arpa/inet.h>
@@ -454,6 +455,61 @@ static void a_large_swarm(void **state)
     free(p);
 }
 
+static void put_file(const char *folder, const char *name, const char *text)
+{
+    char *path = pl_path_join(folder, name);
+    assert_int_equal(pl_file_write(path, text, strlen(text), NULL), PL_OK);
+    free(path);
+}
+
+static void folder_is_shown(void **state)
+{
+    char folder[] = "/tmp/potluck-run-XXXXXX", command[100];
+    struct dashboard_options o = { .run = "r" };
+    struct run_folder f, none = { .samples = 0 }, later;
+    struct http_server *s;
+    struct dashboard *d;
+    struct pl_err err;
+    int port;
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(command, sizeof command, "mkdir -p %s/samples/000007 %s/samples/000009 %s/samples/x", folder,
+             folder, folder);
+    assert_int_equal(system(command), 0);
+    put_file(folder, "samples/000007/sheet.png", "a picture");
+    put_file(folder, "checkpoint-000003.safetensors", "three");
+    put_file(folder, "checkpoint-000010.safetensors", "ten");
+    put_file(folder, "checkpoint-000001.safetensors", "one");
+    put_file(folder, "checkpoint-000002.safetensors", "two");
+    put_file(folder, "checkpoint-99999999999999999999.safetensors", "too far");
+    put_file(folder, "checkpoint-5.safetensors.part", "half");
+    assert_int_equal(run_folder_read(&f, folder, NULL), PL_OK);
+    assert_int_equal(f.checkpoints, 3);
+    assert_int_equal(f.checkpoint_step[0], 10);
+    assert_int_equal(f.checkpoint_step[2], 2);
+    assert_int_equal(f.samples, 1); /* 9 is still being drawn */
+    assert_int_equal(http_server_open(&s, NULL, 0, NULL), PL_OK);
+    assert_int_equal(dashboard_open(&d, s, &o, NULL), PL_OK);
+    port = http_server_port(s);
+    assert_int_equal(run_folder_publish(&f, &none, folder, s, d, NULL), PL_OK);
+    answers(port, "GET", "/checkpoints/checkpoint-000010.safetensors", "\r\n\r\nten");
+    answers(port, "GET", "/checkpoints/checkpoint-000010.safetensors", "attachment; filename=");
+    answers(port, "GET", "/checkpoints/checkpoint-000001.safetensors", "404");
+    answers(port, "GET", "/samples/7.png", "a picture");
+    answers(port, "GET", "/api/files.json", "\"path\":\"samples/7.png\"");
+    put_file(folder, "checkpoint-000012.safetensors", "twelve");
+    assert_int_equal(run_folder_read(&later, folder, NULL), PL_OK);
+    assert_int_equal(run_folder_publish(&later, &f, folder, s, d, NULL), PL_OK);
+    answers(port, "GET", "/checkpoints/checkpoint-000012.safetensors", "twelve");
+    answers(port, "GET", "/checkpoints/checkpoint-000002.safetensors", "404");
+    assert_int_equal(run_folder_read(&f, "/no/such/folder", &err), PL_EIO);
+    assert_non_null(strstr(err.text, "/no/such/folder"));
+    dashboard_close(d);
+    http_server_close(s);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -466,6 +522,7 @@ int main(void)
         cmocka_unit_test(feeds_say_what_was_seen),
         cmocka_unit_test(wild_claims_stay_numbers),
         cmocka_unit_test(a_large_swarm),
+        cmocka_unit_test(folder_is_shown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

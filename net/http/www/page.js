@@ -63,6 +63,35 @@ function showBoard() {
 }
 at("board-by").addEventListener("change", showBoard);
 
+/* --- pictures and checkpoints --- */
+
+let samples = [];
+function showDrawn() {
+    const i = Math.min(Number(at("drawn-step").value), samples.length - 1), picture = at("drawn-picture");
+    if (i < 0) return;
+    at("drawn-name").textContent = figure(samples[i].step, 9);
+    picture.alt = "Pictures that the model drew from fixed captions at step " + samples[i].step;
+    if (!picture.src.endsWith("/" + samples[i].path)) picture.src = samples[i].path;
+}
+at("drawn-step").addEventListener("input", showDrawn);
+
+function showFiles(files) {
+    const slider = at("drawn-step"), atEnd = Number(slider.value) >= samples.length - 1;
+    samples = files.samples;
+    at("drawn").hidden = !samples.length;
+    slider.max = Math.max(0, samples.length - 1);
+    if (atEnd) slider.value = slider.max; /* follows, unless somebody looks at an older one */
+    showDrawn();
+    at("saved").hidden = !files.checkpoints.length;
+    at("checkpoints").replaceChildren(...files.checkpoints.map((c) => {
+        const li = document.createElement("li"), a = document.createElement("a");
+        a.href = c.path;
+        a.textContent = c.name;
+        li.append(a, ", step " + figure(c.step, 9) + ", " + figure(c.bytes / 1e6, 3) + " MB");
+        return li;
+    }));
+}
+
 /* --- figures --- */
 
 function showState(state) {
@@ -75,6 +104,7 @@ function showState(state) {
     at("t-peers").textContent = figure(state.peers, 9);
     at("t-rate").textContent = figure(state.samples_per_second, 3);
     at("t-step").textContent = figure(state.step, 9) + (state.total_steps ? " of " + figure(state.total_steps, 9) : "");
+    at("t-progress").parentElement.hidden = !state.target;
     at("t-progress").value = done;
     at("t-phase").textContent = state.phase === "averaging" ? "Averaging and stepping" : "Towards the next common step";
     at("t-eta").textContent = figure(state.samples, 9) + " of " + figure(state.target, 9) + " samples" +
@@ -101,6 +131,7 @@ function show(all) {
     if (all.state) showState(all.state);
     if (all.peers) showPeers(all.peers, now);
     if (all.history) { history = all.history; showHistory(); }
+    if (all.files) showFiles(all.files);
     if (all.board) { board = all.board; showBoard(); }
 }
 async function get(name) {
@@ -111,7 +142,7 @@ async function get(name) {
 async function refresh() {
     try {
         show({ state: await get("state"), peers: await get("peers"), history: await get("history"),
-               board: await get("board") });
+               board: await get("board"), files: await get("files") });
     } catch (e) {
         at("run-line").textContent = "The program that serves this page does not answer; trying again.";
     }
@@ -127,7 +158,7 @@ if (potluckData.live) {
             showState(state);
             if (state.rows !== last && !document.hidden) { /* new points: the rest is due */
                 last = state.rows;
-                for (const name of ["peers", "history", "board"])
+                for (const name of ["peers", "history", "board", "files"])
                     get(name).then((value) => show({ [name]: value })).catch(() => {});
             }
         });

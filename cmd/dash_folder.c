@@ -1,0 +1,171 @@
+/* dash_folder.c - see dash_folder.h. Pictures are drawn by this same program, as a child of low
+ * priority: a page must not slow its training down. */
+#include "dash_folder.h"
+#include "../data/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define OLD_LINES 400        /* of a log that was there before us: evenly spread */
+#define PICTURE_MAX (64u << 20)
+
+void dash_folder_begin(struct dash_folder *f, const char *folder, const char *captions)
+{
+    *f = (struct dash_folder){ .folder = folder, .captions = captions, .drawn = -1 };
+}
+
+static void paint(struct dash_folder *f, int64_t step, const char *checkpoint)
+{
+    char model[PATH_MAX], out[PATH_MAX];
+    char *args[] = { "potluck", "generate",   "--model",
+                     model,     "--captions", (char *)(uintptr_t)f->captions,
+                     "--out",   out,          "--greedy",
+                     "--quiet", "--threads",  "1",
+                     NULL };
+    snprintf(out, sizeof out, "%s/samples", f->folder);
+    if (mkdir(out, 0777) && errno != EEXIST) return;
+    snprintf(model, sizeof model, "%s/%s", f->folder, checkpoint);
+    snprintf(out, sizeof out, "%s/samples/%06lld", f->folder, (long long)step);
+    f->drawn = step;
+    if ((f->painter = fork()) == 0) {
+        int nowhere = open("/dev/null", O_WRONLY);
+        sigset_t none;
+        sigemptyset(&none);
+        sigprocmask(SIG_SETMASK, &none, NULL);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        setpriority(PRIO_PROCESS, 0, 10);
+        if (nowhere >= 0) dup2(nowhere, STDOUT_FILENO);
+        execv("/proc/self/exe", args);
+        _exit(127);
+    }
+    if (f->painter < 0) f->painter = 0;
+}
+
+int dash_folder_look(struct dash_folder *f, struct http_server *s, struct dashboard *d,
+                     struct pl_err *err)
+{
+    struct run_folder before = f->now;
+    int rc = run_folder_read(&f->now, f->folder, err);
+    if (rc) return rc;
+    rc = run_folder_publish(&f->now, &before, f->folder, s, d, err);
+    if (f->painter > 0 && waitpid(f->painter, NULL, WNOHANG) == f->painter) f->painter = 0;
+    if (f->now.samples && f->now.sample_step[f->now.samples - 1] > f->drawn)
+        f->drawn = f->now.sample_step[f->now.samples - 1];
+    if (f->captions && !f->painter && f->now.checkpoints && f->now.checkpoint_step[0] > f->drawn)
+        paint(f, f->now.checkpoint_step[0], f->now.checkpoint[0]);
+    return rc;
+}
+
+/* --- the log ----------------------------------------------------------------------------------- */
+
+struct line {
+    int64_t step, samples;
+    double loss, rate;
+};
+
+static int read_line(struct line *l, const char *text)
+{
+    json_t *o = json_loads(text, 0, NULL);
+    const json_t *loss = json_object_get(o, "loss");
+    int is_step = json_is_number(loss); /* else an event */
+    *l = (struct line){ json_integer_value(json_object_get(o, "step")),
+                        json_integer_value(json_object_get(o, "samples")), json_number_value(loss),
+                        json_number_value(json_object_get(o, "samples_per_second")) };
+    json_decref(o);
+    return is_step ? PL_OK : PL_EFORMAT;
+}
+
+static int tell(struct dashboard *d, const struct line *l, double time, struct pl_err *err)
+{
+    struct dashboard_metrics m = {
+        .key = "this machine", .record = { l->step, l->rate, l->samples, l->loss, 1 },
+        .expiration = time + METRICS_LIFE,
+    };
+    struct dashboard_look look = { .time = time, .metrics = &m, .metrics_count = 1 };
+    return dashboard_update(d, &look, err);
+}
+
+static double seconds(const struct line *l)
+{
+    return l->rate > 0 ? (double)l->samples / l->rate : 0;
+}
+
+/* Lines carry no time. The last one is as old as the file, and each lasted its samples' time. */
+int dash_folder_log(struct dash_folder *f, struct dashboard *d, struct pl_err *err)
+{
+    struct line *lines = NULL, l;
+    size_t n = 0, room = 0, size = 0, each;
+    char *path = pl_path_join(f->folder, "log.jsonl"), *text = NULL;
+    FILE *file = path ? fopen(path, "r") : NULL;
+    struct stat st;
+    double time;
+    int rc = PL_OK;
+    free(path);
+    if (!file) return PL_OK; /* not begun yet */
+    if (fstat(fileno(file), &st) || st.st_size < f->at) f->at = 0; /* begun anew */
+    if (!fseek(file, f->at, SEEK_SET))
+        for (ssize_t got; (got = getline(&text, &size, file)) > 0 && text[got - 1] == '\n';) {
+            f->at += got;
+            if (read_line(&l, text)) continue;
+            if (n == room) {
+                struct line *more = realloc(lines, (room = 2 * room + 64) * sizeof *lines);
+                if (!more) break;
+                lines = more;
+            }
+            lines[n++] = l;
+        }
+    fclose(file);
+    free(text);
+    time = (double)st.st_mtim.tv_sec + 1e-9 * (double)st.st_mtim.tv_nsec;
+    for (size_t i = 1; i < n; i++) time -= seconds(&lines[i]);
+    each = n / OLD_LINES + 1;
+    for (size_t i = 0; i < n && !rc; i++) {
+        if (i) time += seconds(&lines[i]);
+        if (i % each == 0 || i + 1 == n) rc = tell(d, &lines[i], fmax(time, f->time), err);
+        f->time = fmax(time, f->time);
+    }
+    free(lines);
+    return rc;
+}
+
+/* --- the end ----------------------------------------------------------------------------------- */
+
+int dash_folder_export(const struct dash_folder *f, const char *to, struct pl_err *err)
+{
+    char from[PATH_MAX], path[PATH_MAX];
+    int rc = PL_OK;
+    snprintf(path, sizeof path, "%s/samples", to);
+    if (f->now.samples && mkdir(path, 0777) && errno != EEXIST)
+        return pl_fail(err, PL_EIO, "%s: %s", path, strerror(errno));
+    for (size_t i = 0; i < f->now.samples && !rc; i++) {
+        void *data;
+        size_t n;
+        snprintf(from, sizeof from, "%s/samples/%06lld/sheet.png", f->folder,
+                 (long long)f->now.sample_step[i]);
+        snprintf(path, sizeof path, "%s/samples/%lld.png", to, (long long)f->now.sample_step[i]);
+        if ((rc = pl_file_read(&data, &n, from, PICTURE_MAX, err))) break;
+        rc = pl_file_write(path, data, n, err);
+        free(data);
+    }
+    return rc;
+}
+
+void dash_folder_end(struct dash_folder *f)
+{
+    if (f->painter <= 0) return;
+    kill(f->painter, SIGTERM);
+    waitpid(f->painter, NULL, 0);
+    f->painter = 0;
+}

@@ -1,0 +1,179 @@
+/* run_folder.c - see run_folder.h. */
+#include "run_folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define ENTRIES_MAX 100000 /* of a folder that are looked at */
+
+/* "checkpoint-000120.safetensors" is 120, "000120" is 120, anything else -1. */
+static int64_t step_of(const char *name, const char *before, const char *after)
+{
+    const char *at = name + strlen(before);
+    char *end;
+    long long step;
+    if (strncmp(name, before, strlen(before)) || strspn(at, "0123456789") == 0) return -1;
+    errno = 0;
+    step = strtoll(at, &end, 10);
+    return errno || strcmp(end, after) ? -1 : step;
+}
+
+static void keep_checkpoint(struct run_folder *f, const char *folder, const char *name,
+                            int64_t step)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    size_t at = 0;
+    while (at < f->checkpoints && f->checkpoint_step[at] > step) at++;
+    if (at == FOLDER_CHECKPOINTS || strlen(name) >= sizeof f->checkpoint[0]) return;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    if (stat(path, &st) || !S_ISREG(st.st_mode)) return;
+    if (f->checkpoints < FOLDER_CHECKPOINTS) f->checkpoints++;
+    for (size_t i = f->checkpoints - 1; i > at; i--) {
+        strcpy(f->checkpoint[i], f->checkpoint[i - 1]);
+        f->checkpoint_step[i] = f->checkpoint_step[i - 1];
+        f->checkpoint_bytes[i] = f->checkpoint_bytes[i - 1];
+    }
+    strcpy(f->checkpoint[at], name);
+    f->checkpoint_step[at] = step;
+    f->checkpoint_bytes[at] = (uint64_t)st.st_size;
+}
+
+static int ascending(const void *a_, const void *b_)
+{
+    const int64_t *a = a_, *b = b_;
+    return (*a > *b) - (*a < *b);
+}
+
+static int read_samples(struct run_folder *f, const char *folder)
+{
+    char path[PATH_MAX];
+    struct dirent *e;
+    struct stat st;
+    int64_t *steps = NULL;
+    size_t n = 0, room = 0;
+    DIR *dir;
+    snprintf(path, sizeof path, "%s/samples", folder);
+    if (!(dir = opendir(path))) return PL_OK;
+    while ((e = readdir(dir)) && n < ENTRIES_MAX) {
+        int64_t step = step_of(e->d_name, "", "");
+        if (step < 0) continue;
+        snprintf(path, sizeof path, "%s/samples/%s/sheet.png", folder, e->d_name);
+        if (stat(path, &st) || !S_ISREG(st.st_mode)) continue; /* still being drawn */
+        if (n == room) {
+            int64_t *more = realloc(steps, (room = 2 * room + 64) * sizeof *steps);
+            if (!more) {
+                free(steps);
+                closedir(dir);
+                return PL_ENOMEM;
+            }
+            steps = more;
+        }
+        steps[n++] = step;
+    }
+    closedir(dir);
+    if (n) qsort(steps, n, sizeof *steps, ascending);
+    f->samples = n < FOLDER_SAMPLES ? n : FOLDER_SAMPLES;
+    for (size_t i = 0; i < f->samples; i++)
+        f->sample_step[i] = steps[n <= FOLDER_SAMPLES ? i : i * (n - 1) / (FOLDER_SAMPLES - 1)];
+    free(steps);
+    return PL_OK;
+}
+
+int run_folder_read(struct run_folder *f, const char *folder, struct pl_err *err)
+{
+    struct dirent *e;
+    DIR *dir = opendir(folder);
+    int rc;
+    memset(f, 0, sizeof *f);
+    if (!dir) return pl_fail(err, PL_EIO, "%s: %s", folder, strerror(errno));
+    for (int i = 0; i < ENTRIES_MAX && (e = readdir(dir)); i++) {
+        int64_t step = step_of(e->d_name, "checkpoint-", ".safetensors");
+        if (step >= 0) keep_checkpoint(f, folder, e->d_name, step);
+    }
+    closedir(dir);
+    rc = read_samples(f, folder);
+    return rc ? pl_fail(err, rc, "%s: out of memory", folder) : PL_OK;
+}
+
+/* --- on the page ------------------------------------------------------------------------------- */
+
+static int has_checkpoint(const struct run_folder *f, const char *name)
+{
+    for (size_t i = 0; i < f->checkpoints; i++)
+        if (!strcmp(f->checkpoint[i], name)) return 1;
+    return 0;
+}
+
+static int has_sample(const struct run_folder *f, int64_t step)
+{
+    for (size_t i = 0; i < f->samples; i++)
+        if (f->sample_step[i] == step) return 1;
+    return 0;
+}
+
+static void take_back(const struct run_folder *f, const struct run_folder *before,
+                      struct http_server *s)
+{
+    char path[HTTP_PATH_MAX + 64];
+    for (size_t i = 0; i < before->checkpoints; i++)
+        if (!has_checkpoint(f, before->checkpoint[i])) {
+            snprintf(path, sizeof path, "/checkpoints/%s", before->checkpoint[i]);
+            http_server_remove(s, path);
+        }
+    for (size_t i = 0; i < before->samples; i++)
+        if (!has_sample(f, before->sample_step[i])) {
+            snprintf(path, sizeof path, "/samples/%lld.png", (long long)before->sample_step[i]);
+            http_server_remove(s, path);
+        }
+}
+
+static int put_file(struct http_server *s, const char *folder, const char *name, const char *path,
+                    const char *type, const char *download, struct pl_err *err)
+{
+    char *file = pl_path_join(folder, name);
+    int rc = file ? http_server_file(s, path, type, file, download, err)
+                  : pl_fail(err, PL_ENOMEM, "%s: out of memory", folder);
+    free(file);
+    return rc;
+}
+
+int run_folder_publish(const struct run_folder *f, const struct run_folder *before,
+                       const char *folder, struct http_server *s, struct dashboard *d,
+                       struct pl_err *err)
+{
+    json_t *checkpoints = json_array(), *samples = json_array();
+    char path[HTTP_PATH_MAX + 64], name[64];
+    int rc = PL_OK;
+    take_back(f, before, s);
+    for (size_t i = 0; i < f->checkpoints && !rc; i++) {
+        snprintf(path, sizeof path, "/checkpoints/%s", f->checkpoint[i]);
+        if (!has_checkpoint(before, f->checkpoint[i]))
+            rc = put_file(s, folder, f->checkpoint[i], path, "application/octet-stream",
+                          f->checkpoint[i], err);
+        json_array_append_new(checkpoints,
+                              json_pack("{s:s, s:s, s:I, s:I}", "name", f->checkpoint[i], "path",
+                                        path + 1, "bytes", (json_int_t)f->checkpoint_bytes[i],
+                                        "step", (json_int_t)f->checkpoint_step[i]));
+    }
+    for (size_t i = 0; i < f->samples && !rc; i++) {
+        snprintf(path, sizeof path, "/samples/%lld.png", (long long)f->sample_step[i]);
+        snprintf(name, sizeof name, "samples/%06lld/sheet.png", (long long)f->sample_step[i]);
+        if (!has_sample(before, f->sample_step[i]))
+            rc = put_file(s, folder, name, path, "image/png", NULL, err);
+        json_array_append_new(samples, json_pack("{s:s, s:I}", "path", path + 1, "step",
+                                                 (json_int_t)f->sample_step[i]));
+    }
+    if (rc) {
+        json_decref(checkpoints);
+        json_decref(samples);
+        return rc;
+    }
+    return dashboard_files(
+        d, json_pack("{s:o, s:o}", "checkpoints", checkpoints, "samples", samples), err);
+}

@@ -1,0 +1,27 @@
+/* run_folder.h - what a training's folder has to show: checkpoints to download, and pictures that were
+ * drawn from them. */
+#ifndef PL_RUN_FOLDER_H
+#define PL_RUN_FOLDER_H
+
+#include "dashboard.h"
+
+#define FOLDER_CHECKPOINTS 3 /* the newest ones */
+#define FOLDER_SAMPLES 24    /* evenly spread over the steps; the first and the newest always */
+
+struct run_folder {
+    char checkpoint[FOLDER_CHECKPOINTS][64]; /* names, newest first; "" where there are fewer */
+    int64_t checkpoint_step[FOLDER_CHECKPOINTS];
+    uint64_t checkpoint_bytes[FOLDER_CHECKPOINTS];
+    size_t checkpoints;
+    int64_t sample_step[FOLDER_SAMPLES];
+    size_t samples;
+};
+
+/* Reads FOLDER/checkpoint-STEP.safetensors and FOLDER/samples/STEP/sheet.png. */
+int run_folder_read(struct run_folder *f, const char *folder, struct pl_err *err);
+/* Publishes what is in *f and tells the page; what `before` had and *f has not is taken back. */
+int run_folder_publish(const struct run_folder *f, const struct run_folder *before,
+                       const char *folder, struct http_server *s, struct dashboard *d,
+                       struct pl_err *err);
+
+#endif
