@@ -172,7 +172,7 @@ static void small_forward(float *y, float *z, float *h, const float *x, const st
     fast_product(0, 1, rows, D, C, h, C, w->W2, C, w->b2, 0, y, D);
 }
 
-static int small_feed(float *y, const float *x, const struct pl_feed *w, int M, int D, int C)
+static int small_feed(float *y, float *kept, const float *x, const struct pl_feed *w, int M, int D, int C)
 {
     int rows = block_rows(C, BLOCK_FLOATS), blocks = fast_pieces(M, rows), failed = 0;
     #pragma omp parallel num_threads(fast_threads()) if ((double)M * D * C > 1e6)
@@ -186,8 +186,9 @@ static int small_feed(float *y, const float *x, const struct pl_feed *w, int M, 
         for (int i = 0; i < blocks; i++) {
             struct fast_piece p = fast_piece(M, rows, 16, i);
             size_t at = (size_t)p.start * (size_t)D;
+            float *own = kept ? kept + (size_t)p.start * 2 * (size_t)C : z;
             if (z && p.count)
-                small_forward(y + at, z, z + (size_t)rows * 2 * (size_t)C, x + at, w, p.count, D, C);
+                small_forward(y + at, own, z + (size_t)rows * 2 * (size_t)C, x + at, w, p.count, D, C);
         }
         pl_free(z);
     }
@@ -198,11 +199,12 @@ struct slot { /* one slot's sums of weight gradients */
     float *W1, *b1, *W2, *b2;
 };
 
-static void small_backward(float *y, float *dx, const struct slot *g, float *z, float *h, float *dh,
+/* z holds the layer's inside if it was `kept`, else it is made here. */
+static void small_backward(float *y, float *dx, const struct slot *g, float *z, int kept, float *h, float *dh,
                            const float *dy, const float *x, const struct pl_feed *w, int rows, int D,
                            int C)
 {
-    fast_product(0, 1, rows, 2 * C, D, x, D, w->W1, D, w->b1, 0, z, 2 * C);
+    if (!kept) fast_product(0, 1, rows, 2 * C, D, x, D, w->W1, D, w->b1, 0, z, 2 * C);
     fast_product(0, 0, rows, C, D, dy, D, w->W2, C, NULL, 0, dh, C);
     for (int r = 0; r < rows; r++) {
         float *u = z + 2 * (size_t)r * (size_t)C;
@@ -226,7 +228,7 @@ static void add_slots(float *to, const float *slots, size_t stride, size_t n, in
         }
 }
 
-static int small_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy,
+static int small_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy, float *kept,
                                const float *x, const struct pl_feed *w, int M, int D, int C)
 {
     size_t c = (size_t)C, d = (size_t)D, n1 = 2 * c * d, n2 = c * d, each = n1 + 2 * c + n2 + d;
@@ -248,8 +250,9 @@ static int small_feed_backward(float *y, float *dx, const struct pl_feed *dw, co
             for (int i = s; z && i < blocks; i += slots) {
                 struct fast_piece p = fast_piece(M, rows, 16, i);
                 size_t at = (size_t)p.start * d;
+                float *own = kept ? kept + (size_t)p.start * 2 * c : z;
                 if (p.count)
-                    small_backward(y ? y + at : NULL, dx + at, &g, z, z + (size_t)rows * 2 * c,
+                    small_backward(y ? y + at : NULL, dx + at, &g, own, kept != NULL, z + (size_t)rows * 2 * c,
                                    z + (size_t)rows * 3 * c, dy + at, x + at, w, p.count, D, C);
             }
         }
@@ -265,24 +268,21 @@ static int small_feed_backward(float *y, float *dx, const struct pl_feed *dw, co
 
 /* --- the layer, large weights: all threads on each product ----------------------------------- */
 
-static int large_feed(float *y, const float *x, const struct pl_feed *w, int M, int D, int C)
+static int large_feed(float *y, float *kept, const float *x, const struct pl_feed *w, int M, int D, int C)
 {
     int rows = block_rows(C, LARGE_FLOATS) < M ? block_rows(C, LARGE_FLOATS) : M;
-    float *z = pl_alloc((size_t)rows * 2 * (size_t)C, sizeof *z);
-    float *h = pl_alloc((size_t)rows * (size_t)C, sizeof *h);
-    for (int m = 0; z && h && m < M; m += rows) {
+    float *z = pl_alloc((size_t)rows * (kept ? 1 : 3) * (size_t)C, sizeof *z), *h = z;
+    if (!z) return PL_ENOMEM;
+    for (int m = 0; m < M; m += rows) {
         int n = M - m < rows ? M - m : rows;
         size_t at = (size_t)m * (size_t)D;
+        z = kept ? kept + (size_t)m * 2 * (size_t)C : h + (size_t)rows * (size_t)C;
         fast_linear(z, x + at, w->W1, w->b1, n, D, 2 * C);
         fast_geglu(h, z, n, C);
         fast_linear(y + at, h, w->W2, w->b2, n, C, D);
     }
-    {
-        int rc = z && h ? PL_OK : PL_ENOMEM;
-        pl_free(z);
-        pl_free(h);
-        return rc;
-    }
+    pl_free(h);
+    return PL_OK;
 }
 
 static void geglu_both(float *h, float *z, const float *dh, int M, int C)
@@ -295,17 +295,18 @@ static void geglu_both(float *h, float *z, const float *dh, int M, int C)
     }
 }
 
-static int large_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy,
+static int large_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy, float *kept,
                                const float *x, const struct pl_feed *w, int M, int D, int C)
 {
-    int rows = block_rows(C, LARGE_FLOATS) < M ? block_rows(C, LARGE_FLOATS) : M, rc;
+    int rows = block_rows(C, LARGE_FLOATS) < M ? block_rows(C, LARGE_FLOATS) : M;
     size_t c = (size_t)C;
-    float *z = pl_alloc((size_t)rows * 4 * c, sizeof *z), *h = z, *dh = z;
-    if (z) h = z + (size_t)rows * 2 * c, dh = z + (size_t)rows * 3 * c;
-    for (int m = 0; z && m < M; m += rows) {
+    float *h = pl_alloc((size_t)rows * (kept ? 2 : 4) * c, sizeof *h), *dh = h + (size_t)rows * c;
+    if (!h) return PL_ENOMEM;
+    for (int m = 0; m < M; m += rows) {
         int n = M - m < rows ? M - m : rows;
         size_t at = (size_t)m * (size_t)D;
-        fast_linear(z, x + at, w->W1, w->b1, n, D, 2 * C);
+        float *z = kept ? kept + (size_t)m * 2 * c : dh + (size_t)rows * c;
+        if (!kept) fast_linear(z, x + at, w->W1, w->b1, n, D, 2 * C);
         fast_linear_dx(dh, dy + at, w->W2, n, C, D, 0);
         geglu_both(h, z, dh, n, C);
         if (y) fast_linear(y + at, h, w->W2, w->b2, n, C, D);
@@ -313,22 +314,21 @@ static int large_feed_backward(float *y, float *dx, const struct pl_feed *dw, co
         fast_linear_dw(dw->W1, dw->b1, z, x + at, n, D, 2 * C);
         fast_linear_dx(dx + at, z, w->W1, n, D, 2 * C, 0);
     }
-    rc = z ? PL_OK : PL_ENOMEM;
-    pl_free(z);
-    return rc;
+    pl_free(h);
+    return PL_OK;
 }
 
-int fast_feed(float *y, const float *x, const struct pl_feed *w, int M, int D, int C)
+int fast_feed(float *y, float *z, const float *x, const struct pl_feed *w, int M, int D, int C)
 {
     if (!fast_bf16() && (size_t)C * 2 * (size_t)D <= SMALL_WEIGHTS)
-        return small_feed(y, x, w, M, D, C);
-    return large_feed(y, x, w, M, D, C);
+        return small_feed(y, z, x, w, M, D, C);
+    return large_feed(y, z, x, w, M, D, C);
 }
 
-int fast_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy, const float *x,
-                       const struct pl_feed *w, int M, int D, int C)
+int fast_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy, float *z,
+                       const float *x, const struct pl_feed *w, int M, int D, int C)
 {
     if (!fast_bf16() && (size_t)C * 2 * (size_t)D <= SMALL_WEIGHTS)
-        return small_feed_backward(y, dx, dw, dy, x, w, M, D, C);
-    return large_feed_backward(y, dx, dw, dy, x, w, M, D, C);
+        return small_feed_backward(y, dx, dw, dy, z, x, w, M, D, C);
+    return large_feed_backward(y, dx, dw, dy, z, x, w, M, D, C);
 }

@@ -4,8 +4,8 @@
  * A tile of the result is 6 x 16: 12 registers of sums, 2 of B, one number of A at a time. B is
  * packed into panels of 16 columns, [k][16], a slab of 256 k at a time, so a panel (16 KiB) stays in
  * the first cache while rows of A pass. A is read where it lies, its next rows fetched meanwhile,
- * unless it is stored transposed: then 24 rows at a time are packed as [k][6]. What the result begins with, bias or older values, is
- * what the sums begin with, so there is no pass over it before or after.
+ * unless it is stored transposed: then 24 rows at a time are packed as [k][6]. Bias or older values
+ * join a tile when it is stored, so there is no pass over the result before or after.
  *
  * Each element is summed over k in one order, by the sizes alone. */
 #include "fast.h"

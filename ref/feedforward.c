@@ -94,25 +94,26 @@ int ref_geglu_backward(float *dz_, const float *dy_, const float *z_, int M, int
     return PL_OK;
 }
 
-int ref_feed(float *y, const float *x, const struct pl_feed *w, int M, int D, int C)
+int ref_feed(float *y, float *z, const float *x, const struct pl_feed *w, int M, int D, int C)
 {
     size_t mc = (size_t)M * (size_t)C;
-    float *z = pl_alloc(mc, 3 * sizeof *z), *h = z + 2 * mc;
-    if (!z) return PL_ENOMEM;
+    float *own = pl_alloc(mc, 3 * sizeof *own), *h = own;
+    if (!own) return PL_ENOMEM;
+    if (!z) z = own + mc;
     ref_linear(z, x, w->W1, w->b1, M, D, 2 * C);
     ref_geglu(h, z, M, C);
     ref_linear(y, h, w->W2, w->b2, M, C, D);
-    pl_free(z);
+    pl_free(own);
     return PL_OK;
 }
 
-int ref_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy,
+int ref_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy, float *z,
                       const float *x, const struct pl_feed *w, int M, int D, int C)
 {
     size_t mc = (size_t)M * (size_t)C;
-    float *z = pl_alloc(mc, 4 * sizeof *z), *h = z + 2 * mc, *dh = h + mc;
-    if (!z) return PL_ENOMEM;
-    ref_linear(z, x, w->W1, w->b1, M, D, 2 * C);
+    float *own = pl_alloc(mc, 4 * sizeof *own), *h = own, *dh = h + mc;
+    if (!own) return PL_ENOMEM;
+    if (!z) ref_linear(z = own + 2 * mc, x, w->W1, w->b1, M, D, 2 * C);
     ref_geglu(h, z, M, C);
     if (y) ref_linear(y, h, w->W2, w->b2, M, C, D);
     ref_linear_dw(dw->W2, dw->b2, dy, h, M, C, D);
@@ -120,6 +121,6 @@ int ref_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float
     ref_geglu_backward(z, dh, z, M, C); /* z is dz from here on */
     ref_linear_dw(dw->W1, dw->b1, z, x, M, D, 2 * C);
     ref_linear_dx(dx, z, w->W1, M, D, 2 * C, 0);
-    pl_free(z);
+    pl_free(own);
     return PL_OK;
 }

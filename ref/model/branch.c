@@ -82,11 +82,7 @@ int pl_feed_forward(const struct pl_blocks *s, int l, const struct pl_feed_kept 
     int M = B * n, D = s->config->D, rc;
     struct pl_feed layer = { value(s, b->W1), value(s, b->b1), value(s, b->W2), value(s, b->b2) };
     if ((rc = enter(s, k->h, w->norm, x, b->g_gain, b->g_offset, B, n))) return rc;
-    if (!k->z) return be->feed(k->y, k->h, &layer, M, D, 4 * D);
-    if ((rc = be->linear(k->z, k->h, layer.W1, layer.b1, M, D, 8 * D)) ||
-        (rc = be->geglu(k->gate, k->z, M, 4 * D)))
-        return rc;
-    return be->linear(k->y, k->gate, layer.W2, layer.b2, M, 4 * D, D);
+    return be->feed(k->y, k->z, k->h, &layer, M, D, 4 * D);
 }
 
 /* w->dy becomes the gradient at the layer's input, from everything that was kept. */
@@ -95,16 +91,11 @@ static int feed_from_kept(const struct pl_blocks *s, const struct pl_block *b,
                           const float *dy, int M)
 {
     const struct pl_backend *be = s->be;
-    float *dgate = w->wide, *dz = k->z; /* z has done its service */
+    struct pl_feed layer = { value(s, b->W1), value(s, b->b1), value(s, b->W2), value(s, b->b2) };
+    struct pl_feed dlayer = { grad(s, b->W1), grad(s, b->b1), grad(s, b->W2), grad(s, b->b2) };
     int D = s->config->D, rc;
-    if ((rc = be->layer_scale_backward(w->dy, grad(s, b->g_scale), dy, k->y, value(s, b->g_scale),
-                                       M, D)) ||
-        (rc = be->linear_dw(grad(s, b->W2), grad(s, b->b2), w->dy, k->gate, M, 4 * D, D)) ||
-        (rc = be->linear_dx(dgate, w->dy, value(s, b->W2), M, 4 * D, D, 0)) ||
-        (rc = be->geglu_backward(dz, dgate, k->z, M, 4 * D)) ||
-        (rc = be->linear_dw(grad(s, b->W1), grad(s, b->b1), dz, k->h, M, D, 8 * D)))
-        return rc;
-    return be->linear_dx(w->dy, dz, value(s, b->W1), M, D, 8 * D, 0);
+    rc = be->layer_scale_backward(w->dy, grad(s, b->g_scale), dy, k->y, value(s, b->g_scale), M, D);
+    return rc ? rc : be->feed_backward(NULL, w->dy, &dlayer, w->dy, k->z, k->h, &layer, M, D, 4 * D);
 }
 
 /* The same from x alone; k->y is filled on the way. */
@@ -123,7 +114,7 @@ static int feed_from_input(const struct pl_blocks *s, const struct pl_block *b,
     if ((rc = enter(s, k->h, w->norm, x, b->g_gain, b->g_offset, B, n)) ||
         (rc = be->fill(dlayer_y, 0, size)) ||
         (rc = be->scale_add(dlayer_y, dy, scale, M, D, 1)) ||
-        (rc = be->feed_backward(k->y, dh, &dlayer, dlayer_y, k->h, &layer, M, D, 4 * D)))
+        (rc = be->feed_backward(k->y, dh, &dlayer, dlayer_y, NULL, k->h, &layer, M, D, 4 * D)))
         return rc;
     return be->layer_scale_backward(dlayer_y, grad(s, b->g_scale), dy, k->y, scale, M, D);
 }

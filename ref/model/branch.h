@@ -20,14 +20,13 @@ struct pl_attn_kept {
 struct pl_feed_kept {
     float *h, *y; /* (M,D) as above */
     float *z;     /* (M,8D) before the gate; NULL: not kept, the backward pass makes it again */
-    float *gate;  /* (M,4D) after it; NULL with z */
 };
 
 /* For the moment only, shared by all branches. */
 struct pl_branch_scratch {
     float *norm; /* (M,D) */
     float *dy;   /* (M,D) */
-    float *wide; /* (M,4E), and (M,4D) if z is kept; for backward passes alone */
+    float *wide; /* (M,4E), for backward passes alone */
 };
 
 /* k->y = the branch of block l at x (B,n,D). */

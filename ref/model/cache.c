@@ -280,7 +280,7 @@ static int feed(struct pl_cache *c, int l)
                              pl_params_value(p, b->W2), pl_params_value(p, b->b2) };
     int rc;
     if ((rc = enter(c, c->before[config->L + l], c->a, b->g_gain, b->g_offset)) ||
-        (rc = be->feed(c->y, c->h, &layer, c->rows, config->D, 4 * config->D)))
+        (rc = be->feed(c->y, NULL, c->h, &layer, c->rows, config->D, 4 * config->D)))
         return rc;
     return be->scale_add(c->b, c->y, pl_params_value(p, b->g_scale), c->rows, config->D, 1);
 }

@@ -166,12 +166,12 @@ static struct activations common(const struct pl_memory_plan *plan)
     };
 }
 
-/* What fast's feed-forward layer computes again, and its gradients. */
-static double feed_bytes(double D, double M)
+/* What fast's feed-forward layer holds for a moment: gradients, and what it computes again. */
+static double feed_bytes(double D, double M, int stored)
 {
     double rows = floor(FEED_FLOATS / (8 * D));
     if (8 * D * D <= FEED_SMALL) return 4 * FEED_SLOTS * 12 * D * D;
-    return 4 * 16 * D * (rows < M ? rows : M);
+    return 4 * (stored ? 8 : 16) * D * (rows < M ? rows : M);
 }
 
 /* fast/loss.c: a block of `positions` at a time, their rows of x and dx beside them. */
@@ -190,16 +190,16 @@ static struct activations own(const struct pl_memory_plan *plan)
     double at_once = m->sequences_at_once > 0 ? m->sequences_at_once : plan->batch;
     double B = plan->batch < at_once ? plan->batch : at_once, M = B * m->sequence;
     double D = m->width, E = m->head_width > 0 ? m->heads * m->head_width : D, L = m->layers;
-    double attention = 2 * D + 4 * E + m->heads, feed = 14 * D;
+    double attention = 2 * D + 4 * E + m->heads, feed = 10 * D;
     int stored = plan->layers == PL_MEMORY_STORED;
-    double wide = stored && D > E ? D : E, block = stored ? 0 : feed_bytes(D, M);
+    double block = feed_bytes(D, M, stored);
     double streams = plan->layers == PL_MEMORY_REVERSIBLE ? 2 * D : (2 * L + 1) * D;
     double text = loss_bytes(B * m->text, m->text_vocabulary, D);
     double image = loss_bytes(B * (m->sequence - m->text), m->vocabulary - m->text_vocabulary, D);
     double logits = text > image ? text : image;
     return (struct activations){
         .kept = a * M * (streams + (stored ? L * (attention + feed) : 0)),
-        .working = a * M * (4 * D + 4 * wide + (stored ? 0 : attention)) + block,
+        .working = a * M * (4 * D + 4 * E + (stored ? 0 : attention)) + block,
         .logits = logits, .passing = block + logits,
     };
 }

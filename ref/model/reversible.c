@@ -42,7 +42,7 @@ static void lay_out_kept(struct pl_stack *s, struct arena *a, size_t M, size_t D
         s->feed[l] = s->feed[0];
         if (own && s->mode == PL_STORED)
             s->feed[l] = (struct pl_feed_kept){ .h = slice(a, M, D), .y = slice(a, M, D),
-                                                .z = slice(a, M, 8 * D), .gate = slice(a, M, 4 * D) };
+                                                .z = slice(a, M, 8 * D) };
         else if (own) /* one branch at a time: they share */
             s->feed[l] = (struct pl_feed_kept){ .h = s->attn[0].h, .y = s->attn[0].y };
     }
@@ -51,14 +51,13 @@ static void lay_out_kept(struct pl_stack *s, struct arena *a, size_t M, size_t D
 static void lay_out(struct pl_stack *s, struct arena *a, size_t M)
 {
     size_t D = (size_t)s->blocks.config->D, E = (size_t)s->blocks.E;
-    size_t wide = s->mode == PL_STORED && D > E ? D : E;
     lay_out_streams(s, a, M, D);
     lay_out_kept(s, a, M, D);
     s->scratch.norm = slice(a, M, D);
     s->scratch.dy = slice(a, M, D);
     s->scratch.wide = s->da = s->db = NULL;
     if (!s->training) return;
-    s->scratch.wide = slice(a, M, 4 * wide);
+    s->scratch.wide = slice(a, M, 4 * E);
     s->da = slice(a, M, D);
     s->db = slice(a, M, D);
 }

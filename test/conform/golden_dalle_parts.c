@@ -334,8 +334,8 @@ static void feedforward(struct piece *p, struct replay *r, double allowed)
     int C, M = p->B * p->n;
     feed_open(&w, &dw, r, "", (size_t)p->D, &C);
     if (r->bad) return;
-    replay_did(r, be->feed(p->y, p->x, &w, M, p->D, C));
-    replay_did(r, be->feed_backward(again, p->dx, &dw, p->dy, p->x, &w, M, p->D, C));
+    replay_did(r, be->feed(p->y, NULL, p->x, &w, M, p->D, C));
+    replay_did(r, be->feed_backward(again, p->dx, &dw, p->dy, NULL, p->x, &w, M, p->D, C));
     piece_same(p, r, p->floats, allowed);
     replay_same_as(r, "y, from the backward pass", "y", again, p->floats, allowed);
     feed_gradients(&dw, r, "", (size_t)p->D, C, allowed);
@@ -365,12 +365,12 @@ static void branch(struct piece *p, struct replay *r, const char *kind, double a
     if (r->bad) return;
     replay_did(r, be->layer_norm(norm, p->x, gain, offset, M, p->D, EPS));
     replay_did(r, be->shift(h, norm, p->B, p->n, p->D, P, F));
-    if (feeds) replay_did(r, be->feed(out, h, &w, M, p->D, C));
+    if (feeds) replay_did(r, be->feed(out, NULL, h, &w, M, p->D, C));
     else layer_forward(&a, r, out, h, NULL);
     replay_did(r, be->scale_add(p->y, out, s, M, p->D, 1));
 
     replay_did(r, be->layer_scale_backward(dh, ds, p->dy, out, s, M, p->D));
-    if (feeds) replay_did(r, be->feed_backward(NULL, norm, &dw, dh, h, &w, M, p->D, C));
+    if (feeds) replay_did(r, be->feed_backward(NULL, norm, &dw, dh, NULL, h, &w, M, p->D, C));
     else layer_backward(&a, r, norm, dh, h, NULL); /* norm is free by now: its gradient */
     replay_did(r, be->shift_backward(dh, norm, p->B, p->n, p->D, P, F));
     replay_did(r, be->layer_norm_backward(p->dx, dgain, doffset, dh, p->x, gain, M, p->D, EPS, 0));

@@ -154,33 +154,40 @@ static struct layer layer(struct pair *p, int D, int C, double deviation)
     return l;
 }
 
-static void feed(struct pair *p, int M, int D, int C, int bf16)
+static void feed(struct pair *p, int M, int D, int C, int with_z, int bf16)
 {
     size_t md = (size_t)M * (size_t)D;
-    if (!pair_case(p, "feed", "M%d D%d C%d%s", M, D, C, bf16 ? " bf16" : "")) return;
+    if (!pair_case(p, "feed", "M%d D%d C%d%s%s", M, D, C, with_z ? " z" : "", bf16 ? " bf16" : "")) return;
     struct layer w = layer(p, D, C, 1);
     struct pair_f32 x = pair_normal(p, md, 1), y = pair_poison(p, md);
+    struct pair_f32 z = pair_poison(p, 2 * (size_t)M * (size_t)C);
+    float *keep[2] = { with_z ? z.at[0] : NULL, with_z ? z.at[1] : NULL };
     struct inside in = look_inside(p, x.at[0], &w.at[0], M, D, C, bf16);
     float *bound = pair_scratch(p, md);
     grow(bound, (struct factor){ in.h, in.h_error, C, 1 }, (struct factor){ w.W2.at[0], NULL, C, 1 }, M, D,
          C, w.b2.at[0], 0, bf16);
     pair_work(p, 6.0 * (double)md * C, 0);
     if (bf16) p->side[1]->set_precision(PL_BF16);
-    PAIR(p, feed, y.at[side], x.at[side], &w.at[side], M, D, C);
+    PAIR(p, feed, y.at[side], keep[side], x.at[side], &w.at[side], M, D, C);
     if (bf16) p->side[1]->set_precision(PL_FLOAT32);
     pair_within(p, "y", y.any, 1, bound);
+    if (with_z) pair_within(p, "z", z.any, 1, in.z_error);
 }
 
-static void feed_backward(struct pair *p, int M, int D, int C, int with_y, int bf16)
+/* With z both sides begin with the reference's, so its error does not count; the bounds have room. */
+static void feed_backward(struct pair *p, int M, int D, int C, int with_y, int with_z, int bf16)
 {
     size_t md = (size_t)M * (size_t)D, mc = (size_t)M * (size_t)C, dc = (size_t)D * (size_t)C;
-    if (!pair_case(p, "feed_backward", "M%d D%d C%d%s%s", M, D, C, with_y ? " y" : "", bf16 ? " bf16" : ""))
+    if (!pair_case(p, "feed_backward", "M%d D%d C%d%s%s%s", M, D, C, with_y ? " y" : "", with_z ? " z" : "",
+                   bf16 ? " bf16" : ""))
         return;
     struct layer w = layer(p, D, C, 1), dw = layer(p, D, C, 1);
     struct pair_f32 x = pair_normal(p, md, 1), dy = pair_normal(p, md, 1), dx = pair_poison(p, md);
     struct pair_f32 y = pair_poison(p, md);
     float *to[2] = { with_y ? y.at[0] : NULL, with_y ? y.at[1] : NULL };
     struct inside in = look_inside(p, x.at[0], &w.at[0], M, D, C, bf16);
+    struct pair_f32 z = with_z ? pair_values(p, in.z, 2 * mc) : pair_poison(p, 2 * mc);
+    float *kept[2] = { with_z ? z.at[0] : NULL, with_z ? z.at[1] : NULL };
     float *dh = pair_scratch(p, mc), *dh_error = pair_scratch(p, mc);
     float *dz = pair_scratch(p, 2 * mc), *dz_error = pair_scratch(p, 2 * mc), *bound = pair_scratch(p, md);
     float *of_W1 = pair_scratch(p, 2 * dc), *of_b1 = pair_scratch(p, 2 * (size_t)C);
@@ -210,8 +217,8 @@ static void feed_backward(struct pair *p, int M, int D, int C, int with_y, int b
          dw.b2.at[0], 1, 0);
     pair_work(p, (with_y ? 18.0 : 16.0) * (double)md * C, 0);
     if (bf16) p->side[1]->set_precision(PL_BF16);
-    PAIR(p, feed_backward, to[side], dx.at[side], &dw.at[side], dy.at[side], x.at[side], &w.at[side], M, D,
-         C);
+    PAIR(p, feed_backward, to[side], dx.at[side], &dw.at[side], dy.at[side], kept[side], x.at[side],
+         &w.at[side], M, D, C);
     if (bf16) p->side[1]->set_precision(PL_FLOAT32);
     if (with_y) {
         float *of_y = pair_scratch(p, md);
@@ -219,6 +226,7 @@ static void feed_backward(struct pair *p, int M, int D, int C, int with_y, int b
              D, C, w.b2.at[0], 0, bf16);
         pair_within(p, "y", y.any, 1, of_y);
     }
+    if (with_z) pair_finite(p, "z", z.any); /* used up: its contents are the backend's business */
     pair_within(p, "dx", dx.any, 1, bound);
     pair_within(p, "dW1", dw.W1.any, 1, of_W1);
     pair_within(p, "db1", dw.b1.any, 1, of_b1);
@@ -272,8 +280,8 @@ static void feed_large(struct pair *p, int M, int D, int C, int gradients, int b
     if (bf16) p->side[1]->set_precision(PL_BF16);
     if (!gradients) {
         pair_work(p, 6.0 * (double)md * C, 0);
-        PAIR(p, feed, y.at[side], x.at[side], &w.at[side], M, D, C);
-        p->side[0]->feed(few_y, few_x, &w.at[0], ROWS, D, C);
+        PAIR(p, feed, y.at[side], NULL, x.at[side], &w.at[side], M, D, C);
+        p->side[0]->feed(few_y, NULL, few_x, &w.at[0], ROWS, D, C);
     } else {
         struct pair_f32 dy = pair_poison(p, md), dx = pair_poison(p, md);
         struct layer dw = layer(p, D, C, 0);
@@ -284,9 +292,9 @@ static void feed_large(struct pair *p, int M, int D, int C, int gradients, int b
             memcpy(dy.at[0] + (size_t)rows[i] * (size_t)D, few_dy + i * D, (size_t)D * sizeof *few_dy);
         pair_share(p, dy.any);
         pair_work(p, 18.0 * (double)md * C, 0);
-        PAIR(p, feed_backward, y.at[side], dx.at[side], &dw.at[side], dy.at[side], x.at[side], &w.at[side],
-             M, D, C);
-        p->side[0]->feed_backward(few_y, few_dx, &few, few_dy, few_x, &w.at[0], ROWS, D, C);
+        PAIR(p, feed_backward, y.at[side], dx.at[side], &dw.at[side], dy.at[side], NULL, x.at[side],
+             &w.at[side], M, D, C);
+        p->side[0]->feed_backward(few_y, few_dx, &few, few_dy, NULL, few_x, &w.at[0], ROWS, D, C);
         for (size_t i = 0; i < md; i++)
             if (dy.at[0][i - i % (size_t)D] == 0) pair_element(p, "dx", dx.any, i, 0, 0);
         compare_rows(p, "dx", dx.any, rows, few_dx, D, bound);
@@ -326,8 +334,10 @@ void pair_feedforward(struct pair *p)
             int M = chosen ? shapes[i].M : pair_int(p, 1, 150);
             int D = chosen ? shapes[i].D : pair_int(p, 1, 60);
             int C = chosen ? shapes[i].C : pair_int(p, 1, 150);
-            feed(p, M, D, C, bf16);
-            feed_backward(p, M, D, C, i % 2, bf16);
+            for (int with_z = 0; with_z <= 1; with_z++) {
+                feed(p, M, D, C, with_z, bf16);
+                feed_backward(p, M, D, C, i % 2, with_z, bf16);
+            }
         }
         for (size_t i = 0; i < PL_COUNT(large); i++)
             for (int gradients = 0; gradients <= 1; gradients++)
