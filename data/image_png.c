@@ -49,6 +49,9 @@ static int decode(png_structp png, png_infop info, struct input *in, struct pl_i
     png_set_user_limits(png, 0x7fffffff, 0x7fffffff); /* ours come with a better sentence */
     png_read_info(png, info);
     png_get_IHDR(png, info, &width, &height, &depth, &type, NULL, NULL, NULL);
+    /* Before libpng allocates and clears rows of that width: 2^31 - 1 pixels would be gigabytes. */
+    rc = image_believed(width, height, in->bytes, name, err);
+    if (rc) return rc;
     if (type == PNG_COLOR_TYPE_PALETTE) png_set_palette_to_rgb(png);
     if (type == PNG_COLOR_TYPE_GRAY && depth < 8) png_set_expand_gray_1_2_4_to_8(png);
     if (png_get_valid(png, info, PNG_INFO_tRNS)) png_set_tRNS_to_alpha(png);

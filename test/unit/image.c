@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <cmocka.h>
 #include <jpeglib.h>
 #include <webp/encode.h>
@@ -175,6 +176,9 @@ static void a_header_that_claims_too_much(void **state)
 {
     static const uint8_t png[] = "\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\1\x86\xa0\0\1\x86\xa0\x08\x06\0\0\0"
                                  "\xc4\x7e\xdb\x84\0\0\0\0IDAT\x35\xaf\x06\x1e";
+    static const uint8_t wide[] = "\x89PNG\r\n\x1a\n\0\0\0\rIHDR\x7f\xff\xff\xff\x7f\xff\xff\xff\x08\x02\0\0\0"
+                                  "\x9b\xab\x9c\x31\0\0\0\0IDAT\x35\xaf\x06\x1e";
+    struct rusage before, after;
     struct pl_image image;
     uint8_t *webp;
     size_t bytes;
@@ -187,6 +191,10 @@ static void a_header_that_claims_too_much(void **state)
     assert_int_equal(pl_image_decode(&image, webp, bytes, "test", &err), PL_ELIMIT);
     WebPFree(webp);
     assert_int_not_equal(pl_image_decode(&image, png, sizeof png - 1, "test", &err), PL_OK);
+    getrusage(RUSAGE_SELF, &before); /* libpng must not be let near rows of gigabytes */
+    assert_int_equal(pl_image_decode(&image, wide, sizeof wide - 1, "test", &err), PL_ELIMIT);
+    getrusage(RUSAGE_SELF, &after);
+    assert_in_range(after.ru_maxrss - before.ru_maxrss, 0, 100 << 10);
     assert_int_equal(pl_image_init(&image, IMAGE_SIDE_MAX + 1, 1, 3), PL_ELIMIT);
     assert_int_equal(pl_image_init(&image, 0, 1, 3), PL_ELIMIT);
     assert_int_equal(pl_image_init(&image, IMAGE_SIDE_MAX, IMAGE_SIDE_MAX, 3), PL_ELIMIT);
