@@ -422,10 +422,10 @@ static int compare_want(const void *a, const void *b)
 static int load_want(const struct pairs *p, const json_t *places, struct want *want, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        json_int_t shard = json_integer_value(json_array_get(places, 2 * i));
-        json_int_t row = json_integer_value(json_array_get(places, 2 * i + 1));
-        if (shard < 0 || (uint64_t)shard >= p->o.paths || row < 0 ||
-            (uint64_t)row >= p->rows[shard])
+        const json_t *at = json_array_get(places, 2 * i), *in = json_array_get(places, 2 * i + 1);
+        json_int_t shard = json_integer_value(at), row = json_integer_value(in);
+        if (!json_is_integer(at) || !json_is_integer(in) || shard < 0 ||
+            (uint64_t)shard >= p->o.paths || row < 0 || (uint64_t)row >= p->rows[shard])
             return 0;
         want[i] = (struct want){ { (uint32_t)shard, (uint64_t)row }, (uint32_t)i };
     }
@@ -480,7 +480,8 @@ int pairs_restore(struct pairs *p, const char *json, struct pl_err *err)
     n = json_array_size(places) / 2;
     p->epoch = epoch;
     start_epoch(p);
-    if (n > p->o.buffer || json_array_size(places) % 2 || at_shard > p->o.paths ||
+    if (!json_is_array(places) || n > p->o.buffer || json_array_size(places) % 2 ||
+        at_shard > p->o.paths ||
         (at_shard < p->o.paths ? at_row > p->rows[p->order[at_shard]] : at_row) ||
         !load_counts(root, "now", &p->now) || !load_counts(root, "last", &p->last)) {
         rc = pl_fail(err, PL_EFORMAT, malformed);

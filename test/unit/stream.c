@@ -299,6 +299,7 @@ static void a_position_of_other_data_is_refused(void **state)
 static void a_forged_position_is_refused(void **state)
 {
     static const char *const keys[] = { "\"at_shard\":", "\"at_row\":", "\"places\":[" };
+    static const char *const lists[] = { "\"no\":[]", "\"places\":7", "\"places\":[0,\"0\"]" };
     struct pairs_options o = options();
     struct stream *s = open_stream(&o, 3, 4), *again;
     struct stream_batch b;
@@ -311,6 +312,14 @@ static void a_forged_position_is_refused(void **state)
         size_t room = strlen(position) + 32;
         forged = malloc(room);
         snprintf(forged, room, "%.*s99999999%s", (int)(at - position), position, at);
+        again = open_stream(&o, 3, 1);
+        assert_int_equal(stream_restore(again, forged, &err), PL_EFORMAT);
+        stream_close(again);
+        free(forged);
+    }
+    for (size_t k = 0; k < PL_COUNT(lists); k++) { /* a buffer that is none is not an empty one */
+        char *at = strstr(position, "\"places\":"), *forged = malloc(strlen(position) + 32);
+        sprintf(forged, "%.*s%s%s", (int)(at - position), position, lists[k], strchr(at, ']') + 1);
         again = open_stream(&o, 3, 1);
         assert_int_equal(stream_restore(again, forged, &err), PL_EFORMAT);
         stream_close(again);
