@@ -5,12 +5,10 @@
 #include "train_data.h"
 #include "../data/file.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 static const char usage[] =
     "usage: potluck generate [--model PATH] [OPTION ...] CAPTION ...\n"
@@ -130,8 +128,7 @@ static int add_caption(struct wishes *w, const char *text, const char *where, st
 static int read_captions(struct wishes *w, struct pl_err *err)
 {
     char *text, *save = NULL;
-    size_t bytes;
-    int rc = pl_file_read((void **)&text, &bytes, w->captions, FILE_MAX, err);
+    int rc = pl_file_read_text(&text, w->captions, FILE_MAX, err);
     if (rc) return rc;
     for (char *line = strtok_r(text, "\r\n", &save); line && !rc; line = strtok_r(NULL, "\r\n", &save))
         rc = add_caption(w, line, w->captions, err);
@@ -167,8 +164,7 @@ static int run(struct wishes *w)
     if (!rc && job->count * (uint64_t)job->n > 1000000)
         rc = pl_fail(&err, PL_ELIMIT, "more than a million pictures at once");
     if (!rc) rc = open_parts(w, &p, &rank, &be, &err);
-    if (!rc && mkdir(job->out, 0777) && errno != EEXIST)
-        rc = pl_fail(&err, PL_EIO, "%s: %s", job->out, strerror(errno));
+    if (!rc) rc = pl_folder_make(job->out, &err);
     if (!rc && !w->clip && job->keep && job->keep < job->n)
         printf("without CLIP (--clip) nobody can tell the best %lld of %lld: all are kept\n",
                (long long)job->keep, (long long)job->n);

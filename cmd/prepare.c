@@ -6,12 +6,10 @@
 #include "../data/prepare.h"
 #include "../data/vqgan_file.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <zlib.h>
 
 static const char usage[] =
@@ -140,8 +138,7 @@ static int run(const struct options *o, struct pl_vqgan *codec, const struct cap
                                  .quality = (int)o->quality };
     int rc = identify(id, o->codec, err);
     if (rc) return rc;
-    if (mkdir(o->out, 0777) && errno != EEXIST)
-        return pl_fail(err, PL_EIO, "%s: %s", o->out, strerror(errno));
+    if ((rc = pl_folder_make(o->out, err))) return rc;
     if (list->without) printf("%zu pictures without a caption are left out\n", list->without);
     signal(SIGINT, stop);
     signal(SIGTERM, stop);

@@ -5,10 +5,13 @@
 #include "train_data.h"
 #include "train_job.h"
 #include "train_swarm.h"
+#include "../data/checkpoint.h"
 #include "../data/dalle_config.h"
+#include "../data/file.h"
 
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char usage[] =
@@ -229,6 +232,21 @@ static int64_t default_batch(int64_t target)
     return b;
 }
 
+/* A training of its own among the checkpoints of an earlier one would be lost: the earlier one's are
+ * the newest by number, so they are what stays and what --resume and generate take. In a swarm the
+ * number is everybody's, and a peer that comes back goes on from there. */
+static int take_folder(const struct wishes *w, struct pl_err *err)
+{
+    char *newest = NULL;
+    int rc = pl_folder_make(w->job.out, err);
+    if (!rc && !w->job.resume && !w->swarm.run) rc = pl_checkpoint_newest(&newest, w->job.out, err);
+    if (newest)
+        rc = pl_fail(err, PL_EUSE, "%s is there already: --resume goes on from it, another --out leaves it "
+                     "alone", newest);
+    free(newest);
+    return rc;
+}
+
 static int run(struct wishes *w, struct pl_err *err)
 {
     struct pl_backend be;
@@ -241,6 +259,7 @@ static int run(struct wishes *w, struct pl_err *err)
     int rc;
     if (compute_open(&be, &w->compute, "train")) return PL_EUSE;
     rc = pl_dalle_config_find(&config, w->config, err);
+    if (!rc) rc = take_folder(w, err);
     if (!rc && !w->data.paths)
         rc = train_data_add(&w->data, train_data_demo(path, sizeof path, "."), err);
     if (!rc && w->parts) rc = train_data_part(&w->data, w->part - 1, w->parts, err);

@@ -111,8 +111,7 @@ int train_data_add(struct train_data *d, const char *path, struct pl_err *err)
 int train_data_without(struct train_data *d, const char *path, struct pl_err *err)
 {
     char *text, *save = NULL;
-    size_t bytes;
-    int rc = pl_file_read((void **)&text, &bytes, path, CAPTIONS_MAX, err);
+    int rc = pl_file_read_text(&text, path, CAPTIONS_MAX, err);
     if (rc) return rc;
     for (char *line = strtok_r(text, "\r\n", &save); line && !rc; line = strtok_r(NULL, "\r\n", &save))
         if (line[0] != '#' && append(&d->without, &d->withouts, strdup(line)))

@@ -1,18 +1,17 @@
 /* vqgan.c - `potluck vqgan`: a codec of pictures - train a small one, use any. */
 #include "cmd.h"
+#include "../data/file.h"
 #include "../data/pictures.h"
 #include "../data/sheet.h"
 #include "../data/vqgan_file.h"
 #include "../ref/model/vqgan_fit.h"
 
-#include <errno.h>
 #include <getopt.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 static const char usage[] =
     "usage: potluck vqgan train   --data DIR --out FILE [OPTION ...]\n"
@@ -455,8 +454,7 @@ static int decode_all(struct pl_vqgan *m, const struct st_file *f, const struct 
         t->shape[1] > most || t->shape[2] > most)
         return pl_fail(err, PL_EFORMAT, "%s: expected a tensor 'codes', I32 (pictures, rows, columns) of "
                        "at most %d rows and columns", o->codes, most);
-    if (mkdir(o->out, 0777) && errno != EEXIST)
-        return pl_fail(err, PL_EIO, "%s: %s", o->out, strerror(errno));
+    if ((rc = pl_folder_make(o->out, err))) return rc;
     places = (size_t)t->shape[1] * (size_t)t->shape[2];
     code = pl_alloc(places, sizeof *code);
     if (!code) return pl_fail(err, PL_ENOMEM, "%s: no memory", o->codes);

@@ -49,6 +49,33 @@ done:
     return rc;
 }
 
+int pl_file_read_text(char **text, const char *path, size_t limit, struct pl_err *err)
+{
+    size_t bytes, n;
+    int rc = pl_file_read((void **)text, &bytes, path, limit, err);
+    if (rc || (n = strlen(*text)) == bytes) return rc;
+    free(*text);
+    *text = NULL;
+    return pl_fail(err, PL_EFORMAT, "%s: byte %zu is zero: this is no text", path, n);
+}
+
+int pl_folder_make(const char *path, struct pl_err *err)
+{
+    char *part = strdup(path);
+    struct stat st;
+    int rc = part ? PL_OK : pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+    for (char *c = part; !rc && *c; c++) { /* what can't be made on the way is seen at the end */
+        if (*c != '/' || c == part) continue;
+        *c = 0;
+        (void)!mkdir(part, 0777);
+        *c = '/';
+    }
+    if (!rc && mkdir(path, 0777) && errno != EEXIST) rc = pl_fail(err, PL_EIO, "%s: %s", path, strerror(errno));
+    if (!rc && !stat(path, &st) && !S_ISDIR(st.st_mode)) rc = pl_fail(err, PL_EIO, "%s: not a folder", path);
+    free(part);
+    return rc;
+}
+
 int pl_file_create(struct pl_file_out *out, const char *path, struct pl_err *err)
 {
     size_t n = strlen(path) + 32;

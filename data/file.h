@@ -8,6 +8,12 @@
  * err names the file. */
 int pl_file_read(void **data, size_t *bytes, const char *path, size_t limit, struct pl_err *err);
 
+/* Likewise a file of text, which holds no zero byte. */
+int pl_file_read_text(char **text, const char *path, size_t limit, struct pl_err *err);
+
+/* Makes a folder and those that it lies in, as far as they are missing. */
+int pl_folder_make(const char *path, struct pl_err *err);
+
 /* A file being written under a temporary name beside `path`. */
 struct pl_file_out {
     char *path, *temporary;

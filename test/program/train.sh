@@ -5,6 +5,14 @@ train() {
         --save-every 4 --quiet "$@"
 }
 
+# However slow the machine is: until the log has that many lines.
+until_line() { # file, lines
+    for _ in $(seq 1200); do
+        [ "$(cat "$1" 2>/dev/null | wc -l)" -ge "${2:-1}" ] && return
+        sleep 0.05
+    done
+}
+
 # The same bits with and without a break, and with any number of threads.
 check "trains" train --out "$work/a" --keep 0
 mkdir "$work/b"
@@ -21,21 +29,23 @@ check "logs every step" test "$(grep -c loss_image "$work/a/log.jsonl")" -eq 12
 "$POTLUCK" train --config test/program/tiny.json --limit 128 --steps 100000 --target-batch 16 --save-every 0 \
     --quiet --out "$work/d" 2>"$work/err" &
 pid=$!
-sleep 2
+until_line "$work/d/log.jsonl"
 kill -INT $pid
 wait $pid
 check "Ctrl-C ends with status 0 and a checkpoint" test $? -eq 0 -a "$(ls "$work/d" | grep -c checkpoint)" -eq 1
 
 # Killed at a bad moment, again and again: the newest checkpoint is always whole.
-for delay in 0.7 0.9 1.1; do
+for delay in 0.02 0.05 0.08; do
+    rm -rf "$work/e"
     "$POTLUCK" train --config test/program/tiny.json --limit 128 --steps 100000 --target-batch 16 --save-every 1 \
         --quiet --out "$work/e" 2>/dev/null &
     pid=$!
+    until_line "$work/e/log.jsonl" 2
     sleep $delay
     kill -KILL $pid
     wait $pid 2>/dev/null
-    newest=$(ls "$work/e" 2>/dev/null | grep '^checkpoint.*safetensors$' | tail -n 1)
-    [ -n "$newest" ] && check "whole after a kill" "$POTLUCK" show "$work/e/$newest"
+    newest=$(ls "$work/e" | grep '^checkpoint.*safetensors$' | tail -n 1)
+    check "whole after a kill" "$POTLUCK" show "$work/e/$newest"
 done
 
 # No room: a line, and the old checkpoint is still there and whole.
@@ -50,6 +60,9 @@ mkdir "$work/g"
 head -c 5000 "$work/a/checkpoint-000004.safetensors" >"$work/g/checkpoint-000004.safetensors"
 refuses 1 "checkpoint-000004.safetensors" train --out "$work/g" --resume
 refuses 1 "no checkpoint" train --out "$work/empty" --resume
+refuses 1 "is there already" train --out "$work/a"
+check "folders within folders" train --out "$work/deep/in/it" --steps 1
+refuses 1 "not a folder" train --out "$work/a/loss.png"
 
 # Flags.
 refuses 2 "steps" train --out "$work/h" --steps 0

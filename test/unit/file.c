@@ -85,6 +85,45 @@ static void reading_is_limited(void **state)
     assert_non_null(strstr(err.text, "/nowhere/x: "));
 }
 
+static void text_has_no_zero_bytes(void **state)
+{
+    char *text;
+    (void)state;
+    assert_int_equal(pl_file_write(path, "a\0b", 3, &err), PL_OK);
+    assert_int_equal(pl_file_read_text(&text, path, 10, &err), PL_EFORMAT);
+    assert_non_null(strstr(err.text, "byte 1 is zero"));
+    assert_null(text);
+    assert_int_equal(pl_file_write(path, "old", 3, &err), PL_OK);
+    assert_int_equal(pl_file_read_text(&text, path, 10, &err), PL_OK);
+    assert_string_equal(text, "old");
+    free(text);
+}
+
+static void folders_within_folders(void **state)
+{
+    char deep[120], *ends[] = { "/new", "/new/x", "/new//y/z/" };
+    (void)state;
+    for (size_t i = 0; i < PL_COUNT(ends); i++) {
+        snprintf(deep, sizeof deep, "%s%s", folder, ends[i]);
+        assert_int_equal(pl_folder_make(deep, &err), PL_OK);
+        assert_int_equal(pl_folder_make(deep, &err), PL_OK); /* it is there already */
+        assert_int_equal(access(deep, W_OK), 0);
+    }
+    assert_int_equal(pl_folder_make(path, &err), PL_EIO); /* a file */
+    assert_non_null(strstr(err.text, path));
+    snprintf(deep, sizeof deep, "%s/x", path);
+    assert_int_equal(pl_folder_make(deep, &err), PL_EIO);
+    assert_int_equal(pl_folder_make("", &err), PL_EIO);
+    for (size_t i = PL_COUNT(ends); i-- > 0;) {
+        snprintf(deep, sizeof deep, "%s%s", folder, ends[i]);
+        assert_int_equal(rmdir(deep), 0);
+        if (i == 2) {
+            snprintf(deep, sizeof deep, "%s/new/y", folder);
+            assert_int_equal(rmdir(deep), 0);
+        }
+    }
+}
+
 /* As on a full disk: the write fails somewhere, the old file stays, no temporary one does. */
 static void a_full_disk(void **state)
 {
@@ -134,6 +173,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(committed_or_not_at_all),
         cmocka_unit_test(reading_is_limited),
+        cmocka_unit_test(text_has_no_zero_bytes),
+        cmocka_unit_test(folders_within_folders),
         cmocka_unit_test(a_full_disk),
         cmocka_unit_test(a_kill_in_the_middle),
     };
