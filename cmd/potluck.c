@@ -66,6 +66,14 @@ int cmd_real(double *out, const char *cmd, const char *flag, const char *text, d
     return PL_OK;
 }
 
+/* The exit status, when what was printed must also have arrived. */
+static int said(const char *name, int rc)
+{
+    if (!fflush(stdout) && !ferror(stdout)) return rc;
+    fprintf(stderr, "%s: cannot write to standard output\n", name);
+    return rc ? rc : 1;
+}
+
 int main(int argc, char **argv)
 {
     signal(SIGPIPE, SIG_IGN); /* a closed pipe or socket, or a file grown too large, */
@@ -74,19 +82,17 @@ int main(int argc, char **argv)
         usage(stderr);
         return 2;
     }
-    if (!strcmp(argv[1], "--version")) return version();
+    if (!strcmp(argv[1], "--version")) return said("potluck", version());
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
         usage(stdout);
-        return 0;
+        return said("potluck", 0);
     }
     for (size_t i = 0; i < PL_COUNT(commands); i++)
         if (!strcmp(argv[1], commands[i].name)) {
-            int rc = commands[i].run(argc - 1, argv + 1);
-            if (fflush(stdout) || ferror(stdout)) {
-                fprintf(stderr, "potluck %s: cannot write to standard output\n", argv[1]);
-                return rc ? rc : 1;
-            }
-            return rc;
+            char name[64]; /* getopt begins its own complaints with it, as we begin ours */
+            snprintf(name, sizeof name, "potluck %s", argv[1]);
+            argv[1] = name;
+            return said(name, commands[i].run(argc - 1, argv + 1));
         }
     fprintf(stderr, "potluck: no command '%.40s'; 'potluck --help' lists them\n", argv[1]);
     return 2;

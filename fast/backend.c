@@ -6,6 +6,8 @@
 #include <omp.h>
 #include <stdio.h>
 
+#define THREADS_MAX 1024 /* libgomp ends the program when it can't start as many as it was told */
+
 static int threads = 1;
 static enum pl_precision precision = PL_FLOAT32;
 
@@ -24,7 +26,8 @@ int fast_has_bf16(void)
 
 static int set_threads(int n)
 {
-    threads = n > 0 ? n : omp_get_max_threads(); /* one a core, or what OMP_NUM_THREADS says */
+    if (n <= 0) n = omp_get_max_threads(); /* one a core, or what OMP_NUM_THREADS says */
+    threads = n < THREADS_MAX ? n : THREADS_MAX;
     return PL_OK;
 }
 
