@@ -51,7 +51,7 @@ PROGRAM_O = $(call obj,$(CMD_C) $(CONFORM_C))
 
 .DEFAULT_GOAL := all
 .PHONY: all ref fast demo demo-pictures demo-data demo-codec test unit conform fuzz interop sanitize bench install uninstall deps \
-	test-deps data-deps clean help cuda cuda-left-out cuda-on-cpu
+	test-deps data-deps clean help cuda cuda-left-out cuda-on-cpu skeletons
 
 all: $(BUILD)/potluck fast $(if $(SANITIZE),,cuda) $(BUILD)/libpotluck.so ## the program, the backends, the library
 
@@ -123,7 +123,7 @@ $(BUILD)/libpl_cuda.so: $(patsubst %.cu,$(BUILD)/obj/%.o,$(CUDA_C)) $(call obj,$
 # The same kernels for the CPU, blocks and threads emulated: tests what they compute, not how fast.
 EMUFLAGS = -x c++ -std=c++17 -O2 -ffp-contract=off -fno-exceptions -fno-rtti -fPIC -fvisibility=hidden -Wall \
 	-Wextra -Wno-unused-function -Itest/cuda_on_cpu -MMD -MP $(SANITIZE) $(CFLAGS)
-cuda-on-cpu: $(BUILD)/libpl_cuda_on_cpu.so ## the CUDA kernels on an emulated device, for tests
+cuda-on-cpu: $(BUILD)/libpl_cuda_on_cpu.so $(BUILD)/cuda_on_cpu_check ## the CUDA kernels on an emulated device, for tests
 $(BUILD)/obj/cuda_on_cpu/%.cu.o: cuda/%.cu
 	@mkdir -p $(@D)
 	$(CXX) $(EMUFLAGS) -c -o $@ $<
@@ -134,6 +134,13 @@ EMU_O = $(patsubst cuda/%,$(BUILD)/obj/cuda_on_cpu/%.o,$(CUDA_C)) \
 	$(patsubst test/cuda_on_cpu/%,$(BUILD)/obj/cuda_on_cpu/%.o,$(EMU_C))
 $(BUILD)/libpl_cuda_on_cpu.so: $(EMU_O) $(call obj,$(CUDA_NEEDS))
 	$(CXX) -shared $(SANITIZE) -o $@ $^ -lm
+$(BUILD)/cuda_on_cpu_check: $(addprefix $(BUILD)/obj/cuda_on_cpu/,check/check.cpp.o emulator.cpp.o)
+	$(CXX) $(SANITIZE) -o $@ $^
+
+# Where a stranger's backend begins: compiled as its text says, and it passes before a line is written.
+skeletons: $(BUILD)/skeleton_host.so $(BUILD)/skeleton_device.so
+$(BUILD)/skeleton_%.so: test/skeleton/%.c
+	$(CC) -std=c11 -O2 $(WARN) -Wno-missing-prototypes -fPIC -shared $(SANITIZE) -I. -o $@ $<
 
 # --- the demo --------------------------------------------------------------------------------
 
@@ -144,7 +151,7 @@ demo: deps ## install what is missing, build, train on real pairs, draw pictures
 # --- tests -----------------------------------------------------------------------------------
 
 test: test-deps ## install what tests need, build, run every test
-	@$(MAKE) --no-print-directory -s -j$(JOBS) all unit-programs cuda-on-cpu
+	@$(MAKE) --no-print-directory -s -j$(JOBS) all unit-programs cuda-on-cpu skeletons
 	@BUILD=$(BUILD) CLANG=$(CLANG) sh test/run.sh
 
 unit-programs: $(patsubst test/unit/%.c,$(BUILD)/test/%,$(UNIT_C))
@@ -189,7 +196,7 @@ $(BUILD)/fuzz/%: test/fuzz/%.c $(BUILD)/fuzz/libpotluck.a
 , := ,
 
 sanitize: ## unit tests and goldens under AddressSanitizer and UndefinedBehaviorSanitizer
-	$(MAKE) BUILD=$(BUILD)/asan OPT=-O1 SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined" all unit-programs cuda-on-cpu
+	$(MAKE) BUILD=$(BUILD)/asan OPT=-O1 SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined" all unit-programs cuda-on-cpu skeletons
 	BUILD=$(BUILD)/asan sh test/sanitize.sh
 
 PYTHON ?= python3

@@ -1,11 +1,12 @@
-/* attention.cu - a block takes 32 queries of one head through all tiles of keys that they may see, and
- * keeps the softmax of what it has seen so far: largest score, denominator, weighted sum.
- * [Dao et al. 2022: online softmax] Heads wider than 64 channels: a block for each 64 of the output,
+/* attention.cu - a block takes 32 queries of one head through all tiles of keys that they may see,
+ * and keeps the softmax of what it has seen so far: largest score, denominator, weighted sum. [Dao
+ * et al. 2022: online softmax] Heads wider than 64 channels: a block for each 64 of the output,
  * each with all scores. */
 #include "attention.cuh"
 
 __global__ void __launch_bounds__(ATTENTION_THREADS)
-attend(float *o, float *lse, const float *qkv, struct tiling t, int H, int d, const uint8_t *key_mask)
+    attend(float *o, float *lse, const float *qkv, struct tiling t, int H, int d,
+           const uint8_t *key_mask)
 {
     PL_SHARED(float, Q, TILE * PITCH);
     PL_SHARED(float, K, TILE * PITCH);
@@ -54,7 +55,8 @@ attend(float *o, float *lse, const float *qkv, struct tiling t, int H, int d, co
                 W[(y + 16 * a) * WEIGHTS + x + 8 * j] = w;
                 part += w;
             }
-            for (int apart = 4; apart; apart /= 2) part += __shfl_xor_sync(0xffffffffu, part, apart);
+            for (int apart = 4; apart; apart /= 2)
+                part += __shfl_xor_sync(0xffffffffu, part, apart);
             shrink = best[a] == -INFINITY ? 0 : expf(best[a] - most);
             sum[a] = fmaf(sum[a], shrink, part);
             for (int j = 0; j < 8; j++) out[a][j] *= shrink;
@@ -87,8 +89,8 @@ int cuda_attention(float *o, float *lse, const float *qkv, int B, int n, int H, 
         int some = B - b < at_once ? B - b : at_once;
         dim3 grid((unsigned)t.tiles, (unsigned)(some * H), (unsigned)((d + CHUNK - 1) / CHUNK));
         rc = PL_LAUNCH(attend, grid, ATTENTION_THREADS, o + (size_t)b * in / 3,
-                       lse ? lse + (size_t)b * (size_t)H * (size_t)n : lse, qkv + (size_t)b * in, t, H, d,
-                       key_mask ? key_mask + (size_t)b * mask_step : key_mask);
+                       lse ? lse + (size_t)b * (size_t)H * (size_t)n : lse, qkv + (size_t)b * in, t,
+                       H, d, key_mask ? key_mask + (size_t)b * mask_step : key_mask);
     }
     return rc;
 }
@@ -96,8 +98,8 @@ int cuda_attention(float *o, float *lse, const float *qkv, int B, int n, int H, 
 /* ---- one cached step: a block a head; 128 keys at a time ---- */
 
 __global__ void __launch_bounds__(ATTENTION_THREADS)
-attend_step(float *o, float *k_cache, float *v_cache, const float *qkv, struct tiling t, int S, int H,
-            int d, int p)
+    attend_step(float *o, float *k_cache, float *v_cache, const float *qkv, struct tiling t, int S,
+                int H, int d, int p)
 {
     PL_SHARED(float, W, ATTENTION_THREADS);
     int b = (int)blockIdx.x / H, h = (int)blockIdx.x % H, me = (int)threadIdx.x;
@@ -150,10 +152,10 @@ attend_step(float *o, float *k_cache, float *v_cache, const float *qkv, struct t
     for (int c = me; c < d; c += ATTENTION_THREADS) out[c] /= sum;
 }
 
-int cuda_attention_step(float *o, float *k_cache, float *v_cache, const float *qkv, int B, int S, int H,
-                        int d, int p, const struct pl_mask *mask)
+int cuda_attention_step(float *o, float *k_cache, float *v_cache, const float *qkv, int B, int S,
+                        int H, int d, int p, const struct pl_mask *mask)
 {
     struct tiling t = tiling_of(mask, p + 1);
-    return PL_LAUNCH(attend_step, (unsigned)(B * H), ATTENTION_THREADS, o, k_cache, v_cache, qkv, t, S, H,
-                     d, p);
+    return PL_LAUNCH(attend_step, (unsigned)(B * H), ATTENTION_THREADS, o, k_cache, v_cache, qkv, t,
+                     S, H, d, p);
 }

@@ -1,9 +1,9 @@
 /* attention.cuh - who meets whom, tile by tile, for the forward and the backward pass.
  *
  * Positions are cut into tiles of 32, text and image apart, so that at the run's width a tile of
- * image cells is one row; for column attention cells are counted down the columns, and a tile is one
- * column. Of two tiles a few comparisons tell whether any pair of them may meet; pairs of tiles that
- * don't are never visited, and no (n,n) matrix exists. */
+ * image cells is one row; for column attention cells are counted down the columns, and a tile is
+ * one column. Of two tiles a few comparisons tell whether any pair of them may meet; pairs of tiles
+ * that don't are never visited, and no (n,n) matrix exists. */
 #ifndef PL_CUDA_ATTENTION_CUH
 #define PL_CUDA_ATTENTION_CUH
 
@@ -12,9 +12,9 @@
 #include "launch.cuh"
 
 enum {
-    TILE = 32,           /* queries or keys */
-    CHUNK = 64,          /* channels at a time, the run's whole head; wider heads take several rounds */
-    PITCH = CHUNK + 1,   /* keeps the banks of shared memory apart */
+    TILE = 32,  /* queries or keys */
+    CHUNK = 64, /* channels at a time, the run's whole head; wider heads take several rounds */
+    PITCH = CHUNK + 1, /* keeps the banks of shared memory apart */
     WEIGHTS = TILE + 1,
     ATTENTION_THREADS = 128
 };
@@ -106,8 +106,9 @@ static __device__ int is_allowed(const struct pl_mask *m, struct place q, struct
     return m->kind == PL_MASK_CONV ? -right <= reach : right >= 0;
 }
 
-/* Of one sequence's key mask: queries before the result see no key at all, and then, by contract, all
- * keys alike. Only where the mask hides keys from every query can that happen. For the whole block. */
+/* Of one sequence's key mask: queries before the result see no key at all, and then, by contract,
+ * all keys alike. Only where the mask hides keys from every query can that happen. For the whole
+ * block. */
 static __device__ int first_seeing(const struct tiling *t, const uint8_t *key_mask)
 {
     int first = t->n;
@@ -119,8 +120,8 @@ static __device__ int first_seeing(const struct tiling *t, const uint8_t *key_ma
 }
 
 /* Whether the query looks at the key, all masks together. */
-static __device__ int sees(const struct tiling *t, const uint8_t *key_mask, int first, struct place q,
-                           struct place k)
+static __device__ int sees(const struct tiling *t, const uint8_t *key_mask, int first,
+                           struct place q, struct place k)
 {
     if (q.position < 0 || k.position < 0) return 0;
     if (q.position < first) return 1;
@@ -157,20 +158,23 @@ static __device__ struct place place_of(cuda_shared<int> places, int i)
     return p;
 }
 
-/* The channels c.. of a tile's vectors into shared memory (TILE, PITCH), zeros for what is not there.
- * `from` is position 0's vector, the next one lies `pitch` floats on. */
-static __device__ void load_tile(cuda_shared<float> to, const float *from, size_t pitch, cuda_shared<int> places, int c, int d)
+/* The channels c.. of a tile's vectors into shared memory (TILE, PITCH), zeros for what is not
+ * there. `from` is position 0's vector, the next one lies `pitch` floats on. */
+static __device__ void load_tile(cuda_shared<float> to, const float *from, size_t pitch,
+                                 cuda_shared<int> places, int c, int d)
 {
     int x = (int)threadIdx.x % CHUNK, channel = c + x;
     for (int r = (int)threadIdx.x / CHUNK; r < TILE; r += ATTENTION_THREADS / CHUNK) {
         int p = places[r];
-        to[r * PITCH + x] = p >= 0 && channel < d ? from[(size_t)p * pitch + (size_t)channel] : 0.0f;
+        to[r * PITCH + x] =
+            p >= 0 && channel < d ? from[(size_t)p * pitch + (size_t)channel] : 0.0f;
     }
 }
 
-/* Thread (y, x) of 16 x 8 keeps rows y and y + 16 of a tile: scores of keys x + 8j, channels x + 8j.
- * s[a][j] += the products of rows of A and rows of B over `width` channels. */
-static __device__ void multiply_rows(float s[2][4], cuda_shared<float> A, cuda_shared<float> B, int width)
+/* Thread (y, x) of 16 x 8 keeps rows y and y + 16 of a tile: scores of keys x + 8j, channels x +
+ * 8j. s[a][j] += the products of rows of A and rows of B over `width` channels. */
+static __device__ void multiply_rows(float s[2][4], cuda_shared<float> A, cuda_shared<float> B,
+                                     int width)
 {
     int y = (int)threadIdx.x / 8, x = (int)threadIdx.x % 8;
     for (int i = 0; i < width; i++) {
@@ -183,8 +187,10 @@ static __device__ void multiply_rows(float s[2][4], cuda_shared<float> A, cuda_s
     }
 }
 
-/* out[a][j] += sum over the 32 entries k of W(row, k) * V[k][channel]; with `transposed`, W(k, row). */
-static __device__ void multiply_weights(float out[2][8], cuda_shared<float> W, cuda_shared<float> V, int transposed)
+/* out[a][j] += sum over the 32 entries k of W(row, k) * V[k][channel]; with `transposed`, W(k,
+ * row). */
+static __device__ void multiply_weights(float out[2][8], cuda_shared<float> W, cuda_shared<float> V,
+                                        int transposed)
 {
     int y = (int)threadIdx.x / 8, x = (int)threadIdx.x % 8;
     for (int k = 0; k < TILE; k++) {

@@ -1,16 +1,18 @@
-/* attention_backward.cu - weights are taken again from scores and lse, tile by tile. One kernel sums
- * over keys (dq), one over queries (dk, dv), so nothing is added atomically and the bits are always
- * the same.
+/* attention_backward.cu - weights are taken again from scores and lse, tile by tile. One kernel
+ * sums over keys (dq), one over queries (dk, dv), so nothing is added atomically and the bits are
+ * always the same.
  *
  *   w = exp(s - lse),  e = do . v,  delta = do . o,  ds = w (e - delta)
  *   dq = scale * sum ds k,  dk = scale * sum ds q,  dv = sum w do */
 #include "attention.cuh"
 
 /* delta (B,H,n) = do . o; a warp a vector. */
-__global__ void products(float *delta, const float *do_, const float *o, size_t vectors, int n, int H, int d)
+__global__ void products(float *delta, const float *do_, const float *o, size_t vectors, int n,
+                         int H, int d)
 {
     int lane = (int)threadIdx.x % 32;
-    size_t v = blockIdx.x * (size_t)(CUDA_THREADS / 32) + threadIdx.x / 32; /* (b, position, head) */
+    size_t v =
+        blockIdx.x * (size_t)(CUDA_THREADS / 32) + threadIdx.x / 32; /* (b, position, head) */
     float s = 0;
     for (int c = lane; v < vectors && c < d; c += 32)
         s = fmaf(do_[v * (size_t)d + (size_t)c], o[v * (size_t)d + (size_t)c], s);
@@ -32,7 +34,8 @@ static __device__ struct head head_of(const float *qkv, const float *do_, const 
                                       const float *delta, const struct tiling *t, int H, int d,
                                       const uint8_t *key_mask)
 {
-    size_t b = blockIdx.y / (unsigned)H, h = blockIdx.y % (unsigned)H, vector = (size_t)H * (size_t)d;
+    size_t b = blockIdx.y / (unsigned)H, h = blockIdx.y % (unsigned)H,
+           vector = (size_t)H * (size_t)d;
     struct head r;
     r.pitch = 3 * vector;
     r.out_pitch = vector;
@@ -47,9 +50,10 @@ static __device__ struct head head_of(const float *qkv, const float *do_, const 
 }
 
 /* Weights and score gradients of a pair of tiles, into W and E (either may be asked for alone by
- * who calls, both are cheap): rows are queries. The tiles Q, K, O (do), V are left as the last chunk
- * of channels has filled them. */
-static __device__ void weigh(cuda_shared<float> W, cuda_shared<float> E, cuda_shared<float> Q, cuda_shared<float> K, cuda_shared<float> O, cuda_shared<float> V,
+ * who calls, both are cheap): rows are queries. The tiles Q, K, O (do), V are left as the last
+ * chunk of channels has filled them. */
+static __device__ void weigh(cuda_shared<float> W, cuda_shared<float> E, cuda_shared<float> Q,
+                             cuda_shared<float> K, cuda_shared<float> O, cuda_shared<float> V,
                              cuda_shared<int> queries, cuda_shared<int> keys, const struct head *g,
                              const struct tiling *t, int first, int d)
 {
@@ -68,7 +72,8 @@ static __device__ void weigh(cuda_shared<float> W, cuda_shared<float> E, cuda_sh
     }
     for (int a = 0; a < 2; a++) {
         struct place q = place_of(queries, y + 16 * a);
-        float lse = q.position < 0 ? 0 : g->lse[q.position], delta = q.position < 0 ? 0 : g->delta[q.position];
+        float lse = q.position < 0 ? 0 : g->lse[q.position],
+              delta = q.position < 0 ? 0 : g->delta[q.position];
         float factor = q.position < first ? 0 : scale; /* sees all alike: no gradient but v's */
         for (int j = 0; j < 4; j++) {
             int at = (y + 16 * a) * WEIGHTS + x + 8 * j;
@@ -94,8 +99,8 @@ static __device__ void store(float *to, size_t pitch, const float out[2][8], con
 }
 
 __global__ void __launch_bounds__(ATTENTION_THREADS)
-query_gradient(float *dqkv, const float *do_, const float *qkv, const float *lse, const float *delta,
-               struct tiling t, int H, int d, const uint8_t *key_mask)
+    query_gradient(float *dqkv, const float *do_, const float *qkv, const float *lse,
+                   const float *delta, struct tiling t, int H, int d, const uint8_t *key_mask)
 {
     PL_SHARED(float, Q, TILE * PITCH);
     PL_SHARED(float, K, TILE * PITCH);
@@ -157,8 +162,8 @@ key_gradients(float *dqkv, const float *do_, const float *qkv, const float *lse,
 }
 
 int cuda_attention_backward(float *dqkv, const float *do_, const float *qkv, const float *o,
-                            const float *lse, int B, int n, int H, int d, const struct pl_mask *mask,
-                            const uint8_t *key_mask)
+                            const float *lse, int B, int n, int H, int d,
+                            const struct pl_mask *mask, const uint8_t *key_mask)
 {
     struct tiling t = tiling_of(mask, n);
     size_t heads = (size_t)B * (size_t)H, vectors = heads * (size_t)n, per = vectors / (size_t)B;
@@ -166,15 +171,15 @@ int cuda_attention_backward(float *dqkv, const float *do_, const float *qkv, con
     size_t warps = CUDA_THREADS / 32, mask_step = (size_t)(whole ? n : mask->P);
     float *delta = (float *)cuda_scratch(&rc, CUDA_SLOT_SUMS, vectors * sizeof *delta);
     if (rc == PL_OK)
-        rc = PL_LAUNCH(products, (unsigned)((vectors + warps - 1) / warps), CUDA_THREADS, delta, do_, o,
-                       vectors, n, H, d);
+        rc = PL_LAUNCH(products, (unsigned)((vectors + warps - 1) / warps), CUDA_THREADS, delta,
+                       do_, o, vectors, n, H, d);
     for (int b = 0; rc == PL_OK && b < B; b += at_once) {
         int some = B - b < at_once ? B - b : at_once;
         dim3 grid((unsigned)t.tiles, (unsigned)(some * H), (unsigned)((d + CHUNK - 1) / CHUNK));
         size_t out = (size_t)b * per * (size_t)d, in = 3 * out, row = (size_t)b * per;
         const uint8_t *hidden = key_mask ? key_mask + (size_t)b * mask_step : key_mask;
-        rc = PL_LAUNCH(query_gradient, grid, ATTENTION_THREADS, dqkv + in, do_ + out, qkv + in, lse + row,
-                       delta + row, t, H, d, hidden);
+        rc = PL_LAUNCH(query_gradient, grid, ATTENTION_THREADS, dqkv + in, do_ + out, qkv + in,
+                       lse + row, delta + row, t, H, d, hidden);
         if (rc == PL_OK)
             rc = PL_LAUNCH(key_gradients, grid, ATTENTION_THREADS, dqkv + in, do_ + out, qkv + in,
                            lse + row, delta + row, t, H, d, hidden);

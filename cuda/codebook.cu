@@ -51,19 +51,22 @@ int cuda_nearest_code(int32_t *code, const float *z, const float *table, int B, 
 {
     size_t products = (size_t)P * (size_t)N;
     int rc;
-    float *norm = (float *)cuda_scratch(&rc, CUDA_SLOT_LAYER, ((size_t)N + products) * sizeof *norm);
+    float *norm =
+        (float *)cuda_scratch(&rc, CUDA_SLOT_LAYER, ((size_t)N + products) * sizeof *norm);
     float *product = norm + N;
     if (rc == PL_OK) rc = PL_LAUNCH(row_norms, (unsigned)N, CUDA_THREADS, norm, table, D);
     for (int b = 0; rc == PL_OK && b < B; b++) {
-        rc = cuda_product32(product, N, z + (size_t)b * (size_t)D * (size_t)P, 1, table, 1, P, N, D, 0);
+        rc = cuda_product32(product, N, z + (size_t)b * (size_t)D * (size_t)P, 1, table, 1, P, N, D,
+                            0);
         if (rc == PL_OK)
-            rc = PL_LAUNCH(first_smallest, (unsigned)P, CUDA_THREADS, code + (size_t)b * (size_t)P, product,
-                           norm, N);
+            rc = PL_LAUNCH(first_smallest, (unsigned)P, CUDA_THREADS, code + (size_t)b * (size_t)P,
+                           product, norm, N);
     }
     return rc;
 }
 
-__global__ void take_codes(float *z, const float *table, const int32_t *code, size_t n, int D, int P)
+__global__ void take_codes(float *z, const float *table, const int32_t *code, size_t n, int D,
+                           int P)
 {
     CUDA_EACH(i, n) {
         size_t p = i % (size_t)P, d = i / (size_t)P % (size_t)D, b = i / (size_t)P / (size_t)D;
@@ -79,11 +82,12 @@ int cuda_code_rows(float *z, const float *table, const int32_t *code, int B, int
 }
 
 /* As embed.cu's gradient: a code's first place adds up all of its places, in rising order. */
-__global__ void add_codes(float *dtable, const float *dz, float scale, const int32_t *code, int places,
-                          int D, int P)
+__global__ void add_codes(float *dtable, const float *dz, float scale, const int32_t *code,
+                          int places, int D, int P)
 {
     PL_SHARED(unsigned, same, CUDA_THREADS / 32);
-    int m = (int)blockIdx.x, id = code[m], lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    int m = (int)blockIdx.x, id = code[m], lane = (int)threadIdx.x % 32,
+        warp = (int)threadIdx.x / 32;
     int earlier = 0;
     for (int k = (int)threadIdx.x; k < m; k += CUDA_THREADS) earlier |= code[k] == id;
     if (__syncthreads_or(earlier)) return;
@@ -111,11 +115,12 @@ __global__ void add_codes(float *dtable, const float *dz, float scale, const int
     }
 }
 
-int cuda_code_rows_backward(float *dtable, const float *dz, float scale, const int32_t *code, int B, int D,
-                            int P, int N)
+int cuda_code_rows_backward(float *dtable, const float *dz, float scale, const int32_t *code, int B,
+                            int D, int P, int N)
 {
     (void)N;
-    return PL_LAUNCH(add_codes, (unsigned)(B * P), CUDA_THREADS, dtable, dz, scale, code, B * P, D, P);
+    return PL_LAUNCH(add_codes, (unsigned)(B * P), CUDA_THREADS, dtable, dz, scale, code, B * P, D,
+                     P);
 }
 
 static __device__ float noisy(const float *logits, const float *noise, size_t i)
@@ -123,7 +128,8 @@ static __device__ float noisy(const float *logits, const float *noise, size_t i)
     return noise ? logits[i] + noise[i] : logits[i];
 }
 
-__global__ void gumbel_code(int32_t *code, const float *logits, const float *noise, size_t places, int N, int P)
+__global__ void gumbel_code(int32_t *code, const float *logits, const float *noise, size_t places,
+                            int N, int P)
 {
     CUDA_EACH(i, places) {
         size_t at = i / (size_t)P * (size_t)N * (size_t)P + i % (size_t)P;
@@ -140,7 +146,8 @@ __global__ void gumbel_code(int32_t *code, const float *logits, const float *noi
 int cuda_gumbel_code(int32_t *code, const float *logits, const float *noise, int B, int N, int P)
 {
     size_t places = (size_t)B * (size_t)P;
-    return PL_LAUNCH(gumbel_code, cuda_blocks(places), CUDA_THREADS, code, logits, noise, places, N, P);
+    return PL_LAUNCH(gumbel_code, cuda_blocks(places), CUDA_THREADS, code, logits, noise, places, N,
+                     P);
 }
 
 /* One place's largest, and the sum of exp((x - largest) / temperature). */
@@ -148,8 +155,8 @@ struct softmax {
     float largest;
     double sum;
 };
-static __device__ struct softmax softmax_of(const float *logits, const float *noise, size_t at, int N, int P,
-                                            float temperature)
+static __device__ struct softmax softmax_of(const float *logits, const float *noise, size_t at,
+                                            int N, int P, float temperature)
 {
     struct softmax s = { -INFINITY, 0 };
     for (int n = 0; n < N; n++)
@@ -172,12 +179,12 @@ __global__ void gumbel_soft(float *y, const float *logits, const float *noise, f
     }
 }
 
-int cuda_gumbel_soft(float *y, const float *logits, const float *noise, float temperature, int B, int N,
-                     int P)
+int cuda_gumbel_soft(float *y, const float *logits, const float *noise, float temperature, int B,
+                     int N, int P)
 {
     size_t places = (size_t)B * (size_t)P;
-    return PL_LAUNCH(gumbel_soft, cuda_blocks(places), CUDA_THREADS, y, logits, noise, temperature, places,
-                     N, P);
+    return PL_LAUNCH(gumbel_soft, cuda_blocks(places), CUDA_THREADS, y, logits, noise, temperature,
+                     places, N, P);
 }
 
 #define PART_BLOCKS 256
@@ -239,19 +246,20 @@ int cuda_gumbel_backward(float *dlogits, const float *a, const float *y, const f
                          float temperature, float kl_weight, int B, int N, int P)
 {
     size_t places = (size_t)B * (size_t)P;
-    return PL_LAUNCH(gumbel_slopes, cuda_blocks(places), CUDA_THREADS, dlogits, a, y, logits, temperature,
-                     kl_weight, places, N, P);
+    return PL_LAUNCH(gumbel_slopes, cuda_blocks(places), CUDA_THREADS, dlogits, a, y, logits,
+                     temperature, kl_weight, places, N, P);
 }
 
-__global__ void pixel_parts(double *part, float *dy, const float *y, const float *x, float l1, float l2,
-                            size_t n)
+__global__ void pixel_parts(double *part, float *dy, const float *y, const float *x, float l1,
+                            float l2, size_t n)
 {
     double absolute = 0, squares = 0;
     CUDA_EACH(i, n) {
         double d = (double)y[i] - x[i];
         absolute += fabs(d);
         squares += d * d;
-        if (dy) dy[i] = (float)(((d > 0) - (d < 0)) * (double)l1 / (double)n + 2 * l2 * d / (double)n);
+        if (dy)
+            dy[i] = (float)(((d > 0) - (d < 0)) * (double)l1 / (double)n + 2 * l2 * d / (double)n);
     }
     absolute = cuda_block_sum(absolute);
     squares = cuda_block_sum(squares);
@@ -261,7 +269,8 @@ __global__ void pixel_parts(double *part, float *dy, const float *y, const float
     }
 }
 
-int cuda_pixel_loss(double loss[2], float *dy, const float *y, const float *x, float l1, float l2, size_t n)
+int cuda_pixel_loss(double loss[2], float *dy, const float *y, const float *x, float l1, float l2,
+                    size_t n)
 {
     unsigned blocks = cuda_blocks(n) < PART_BLOCKS ? cuda_blocks(n) : PART_BLOCKS;
     double part[2 * PART_BLOCKS], *device;

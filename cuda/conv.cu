@@ -1,17 +1,21 @@
-/* conv.cu - patches are laid out as a matrix, some places at a time, and the rest is cuBLAS' product.
- * A 1x1 convolution's patches are its input. */
+/* conv.cu - patches are laid out as a matrix, some places at a time, and the rest is cuBLAS'
+ * product. A 1x1 convolution's patches are its input. */
 #include "../ref/conv.h"
 
 #include "launch.cuh"
 
-#define PATCH_BYTES ((size_t)128 << 20) /* of scratch: a 256 x 256 map of 128 channels in three goes */
+#define PATCH_BYTES                                                                                \
+    ((size_t)128 << 20) /* of scratch: a 256 x 256 map of 128 channels in three goes */
 
 static int is_plain(const struct pl_conv *c)
 {
     return c->K == 1 && c->stride == 1 && !c->top && !c->left && !c->bottom && !c->right;
 }
 
-static size_t terms_of(const struct pl_conv *c) { return (size_t)c->C * (size_t)c->K * (size_t)c->K; }
+static size_t terms_of(const struct pl_conv *c)
+{
+    return (size_t)c->C * (size_t)c->K * (size_t)c->K;
+}
 
 static int places_at_once(int places, size_t terms)
 {
@@ -20,7 +24,8 @@ static int places_at_once(int places, size_t terms)
 }
 
 /* patch (C*K*K, count): what output places first.. of one image see. */
-__global__ void gather_inputs(float *patch, const float *x, struct pl_conv c, int W_out, int first, int count)
+__global__ void gather_inputs(float *patch, const float *x, struct pl_conv c, int W_out, int first,
+                              int count)
 {
     size_t n = (size_t)c.C * (size_t)c.K * (size_t)c.K * (size_t)count;
     CUDA_EACH(i, n) {
@@ -33,8 +38,8 @@ __global__ void gather_inputs(float *patch, const float *x, struct pl_conv c, in
 }
 
 /* patch (O*K*K, count): the output gradients in which input places first.. take part. */
-__global__ void gather_gradients(float *patch, const float *dy, struct pl_conv c, int H_out, int W_out,
-                                 int first, int count)
+__global__ void gather_gradients(float *patch, const float *dy, struct pl_conv c, int H_out,
+                                 int W_out, int first, int count)
 {
     size_t n = (size_t)c.O * (size_t)c.K * (size_t)c.K * (size_t)count;
     CUDA_EACH(i, n) {
@@ -43,8 +48,9 @@ __global__ void gather_gradients(float *patch, const float *dy, struct pl_conv c
         int down = p / c.W + c.top - ky, across = p % c.W + c.left - kx;
         int row = down / c.stride, col = across / c.stride;
         patch[i] = down >= 0 && across >= 0 && row * c.stride == down && col * c.stride == across &&
-                   row < H_out && col < W_out
-                 ? dy[((size_t)o * (size_t)H_out + (size_t)row) * (size_t)W_out + (size_t)col] : 0.0f;
+                           row < H_out && col < W_out
+                       ? dy[((size_t)o * (size_t)H_out + (size_t)row) * (size_t)W_out + (size_t)col]
+                       : 0.0f;
     }
 }
 
@@ -59,7 +65,8 @@ int cuda_conv(float *y, const float *x, const float *w, const float *b, const st
     size_t terms = terms_of(c), n = (size_t)c->B * (size_t)c->O * (size_t)places;
     int some = is_plain(c) ? places : places_at_once(places, terms);
     float *patch = NULL;
-    if (!is_plain(c)) patch = (float *)cuda_scratch(&rc, CUDA_SLOT_PATCHES, terms * (size_t)some * sizeof *patch);
+    if (!is_plain(c))
+        patch = (float *)cuda_scratch(&rc, CUDA_SLOT_PATCHES, terms * (size_t)some * sizeof *patch);
     if (rc == PL_OK && b)
         rc = PL_LAUNCH(spread_bias, cuda_blocks(n), CUDA_THREADS, y, b, n, c->O, places);
     for (int image = 0; image < c->B; image++) {
@@ -68,11 +75,11 @@ int cuda_conv(float *y, const float *x, const float *w, const float *b, const st
         for (int p = 0; rc == PL_OK && p < places; p += some) {
             int count = places - p < some ? places - p : some;
             if (patch)
-                rc = PL_LAUNCH(gather_inputs, cuda_blocks(terms * (size_t)count), CUDA_THREADS, patch, from,
-                               *c, W_out, p, count);
+                rc = PL_LAUNCH(gather_inputs, cuda_blocks(terms * (size_t)count), CUDA_THREADS,
+                               patch, from, *c, W_out, p, count);
             if (rc == PL_OK)
-                rc = cuda_product(to + p, places, w, 0, patch ? patch : from, 0, c->O, count, (int)terms,
-                                  b != NULL);
+                rc = cuda_product(to + p, places, w, 0, patch ? patch : from, 0, c->O, count,
+                                  (int)terms, b != NULL);
         }
     }
     return rc;
@@ -96,14 +103,15 @@ int cuda_conv_dx(float *dx, const float *dy, const float *w, const struct pl_con
     float *turned = (float *)cuda_scratch(&rc, CUDA_SLOT_PATCHES,
                                           (weights + terms * (size_t)some) * sizeof *turned);
     float *patch = turned + weights;
-    if (rc == PL_OK) rc = PL_LAUNCH(swap_channels, cuda_blocks(weights), CUDA_THREADS, turned, w, *c);
+    if (rc == PL_OK)
+        rc = PL_LAUNCH(swap_channels, cuda_blocks(weights), CUDA_THREADS, turned, w, *c);
     for (int image = 0; image < c->B; image++) {
         const float *from = dy + (size_t)image * (size_t)c->O * (size_t)H_out * (size_t)W_out;
         float *to = dx + (size_t)image * (size_t)c->C * (size_t)places;
         for (int p = 0; rc == PL_OK && p < places; p += some) {
             int count = places - p < some ? places - p : some;
-            rc = PL_LAUNCH(gather_gradients, cuda_blocks(terms * (size_t)count), CUDA_THREADS, patch, from,
-                           *c, H_out, W_out, p, count);
+            rc = PL_LAUNCH(gather_gradients, cuda_blocks(terms * (size_t)count), CUDA_THREADS,
+                           patch, from, *c, H_out, W_out, p, count);
             if (rc == PL_OK)
                 rc = cuda_product(to + p, places, turned, 0, patch, 0, c->C, count, (int)terms, 0);
         }
@@ -126,12 +134,15 @@ __global__ void bias_gradient(float *db, const float *dy, int B, int O, int plac
 int cuda_conv_dw(float *dw, float *db, const float *dy, const float *x, const struct pl_conv *c)
 {
     int W_out = pl_conv_width(c), places = pl_conv_height(c) * W_out, rc = PL_OK;
-    size_t terms = terms_of(c), n = terms * (size_t)places; /* whole images: dy's rows are that long */
+    size_t terms = terms_of(c),
+           n = terms * (size_t)places; /* whole images: dy's rows are that long */
     float *patch = NULL;
     if (!is_plain(c)) patch = (float *)cuda_scratch(&rc, CUDA_SLOT_PATCHES, n * sizeof *patch);
     for (int image = 0; rc == PL_OK && image < c->B; image++) {
         const float *from = x + (size_t)image * (size_t)c->C * (size_t)c->H * (size_t)c->W;
-        if (patch) rc = PL_LAUNCH(gather_inputs, cuda_blocks(n), CUDA_THREADS, patch, from, *c, W_out, 0, places);
+        if (patch)
+            rc = PL_LAUNCH(gather_inputs, cuda_blocks(n), CUDA_THREADS, patch, from, *c, W_out, 0,
+                           places);
         if (rc == PL_OK)
             rc = cuda_product(dw, (int)terms, dy + (size_t)image * (size_t)c->O * (size_t)places, 0,
                               patch ? patch : from, 1, c->O, (int)terms, places, 1);

@@ -23,8 +23,9 @@ int cuda_open(char *note, size_t size)
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error == cudaErrorInsufficientDriver || error == cudaErrorNoDevice ||
         (error == cudaSuccess && count == 0)) {
-        snprintf(note, size, "%s", error == cudaErrorInsufficientDriver ? "no NVIDIA driver, or too old a one"
-                                                                       : "no CUDA device here");
+        snprintf(note, size, "%s",
+                 error == cudaErrorInsufficientDriver ? "no NVIDIA driver, or too old a one"
+                                                      : "no CUDA device here");
         return PL_EDEVICE;
     }
     if (error == cudaSuccess) error = cudaSetDevice(0);
@@ -60,13 +61,17 @@ void cuda_free(void *p)
 
 int cuda_put(void *device, const void *host, size_t bytes)
 {
-    int rc = bytes ? cuda_status(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream)) : PL_OK;
+    int rc = bytes
+                 ? cuda_status(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream))
+                 : PL_OK;
     return rc ? rc : cuda_sync();
 }
 
 int cuda_get(void *host, const void *device, size_t bytes)
 {
-    int rc = bytes ? cuda_status(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream)) : PL_OK;
+    int rc = bytes
+                 ? cuda_status(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream))
+                 : PL_OK;
     return rc ? rc : cuda_sync();
 }
 

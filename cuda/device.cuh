@@ -1,4 +1,5 @@
-/* device.cuh - what backend.cu takes from device.cu beside launch.cuh: the table's memory operations. */
+/* device.cuh - what backend.cu takes from device.cu beside launch.cuh: the table's memory
+ * operations. */
 #ifndef PL_CUDA_DEVICE_CUH
 #define PL_CUDA_DEVICE_CUH
 

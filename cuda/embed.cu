@@ -1,5 +1,6 @@
-/* embed.cu - rows are copied by as many threads as there are elements. Their gradients need an order:
- * the first position of an id adds up all of that id's, one after the other, and so no sum is atomic. */
+/* embed.cu - rows are copied by as many threads as there are elements. Their gradients need an
+ * order: the first position of an id adds up all of that id's, one after the other, and so no sum
+ * is atomic. */
 #include "../ref/embed.h"
 
 #include "launch.cuh"
@@ -21,7 +22,8 @@ int cuda_embed(float *y, const float *table, const int32_t *ids, int M, int D, i
 __global__ void add_rows(float *dtable, const float *dy, const int32_t *ids, int M, int D)
 {
     PL_SHARED(unsigned, same, CUDA_THREADS / 32);
-    int m = (int)blockIdx.x, id = ids[m], lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    int m = (int)blockIdx.x, id = ids[m], lane = (int)threadIdx.x % 32,
+        warp = (int)threadIdx.x / 32;
     float *out = dtable + (size_t)id * (size_t)D;
     int earlier = 0;
     for (int k = (int)threadIdx.x; k < m; k += CUDA_THREADS) earlier |= ids[k] == id;
@@ -34,7 +36,8 @@ __global__ void add_rows(float *dtable, const float *dy, const int32_t *ids, int
         __syncthreads();
         for (int w = 0; w < CUDA_THREADS / 32; w++)
             for (unsigned left = same[w]; left; left &= left - 1) {
-                const float *from = dy + (size_t)(begin + w * 32 + __ffs((int)left) - 1) * (size_t)D;
+                const float *from =
+                    dy + (size_t)(begin + w * 32 + __ffs((int)left) - 1) * (size_t)D;
                 for (int c = (int)threadIdx.x; c < D; c += CUDA_THREADS) out[c] += from[c];
             }
     }

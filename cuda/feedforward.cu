@@ -1,5 +1,5 @@
-/* feedforward.cu - activations element by element; the layer takes as many rows at a time as fit into
- * a fixed amount of scratch, because z (M,2C) is the largest buffer of a block. */
+/* feedforward.cu - activations element by element; the layer takes as many rows at a time as fit
+ * into a fixed amount of scratch, because z (M,2C) is the largest buffer of a block. */
 #include "../ref/feedforward.h"
 #include "../ref/linear.h"
 
@@ -14,7 +14,8 @@
 #define QUICK 1.702f
 
 static __device__ float sigmoid(float x) { return 1 / (1 + expf(-x)); }
-/* The slope of x sigmoid(a x); 1 - s from e itself, so that it keeps its digits far to the right. */
+/* The slope of x sigmoid(a x); 1 - s from e itself, so that it keeps its digits far to the right.
+ */
 static __device__ float sigmoid_slope(float x, float a)
 {
     float e = expf(-fabsf(a * x)), s = 1 / (1 + e), rest = e * s; /* of |a x| */
@@ -129,8 +130,8 @@ int cuda_feed(float *y, const float *x, const struct pl_feed *w, int M, int D, i
     return rc;
 }
 
-int cuda_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy, const float *x,
-                       const struct pl_feed *w, int M, int D, int C)
+int cuda_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy,
+                       const float *x, const struct pl_feed *w, int M, int D, int C)
 {
     size_t row = 4 * (size_t)C;
     int rc, some = rows_at_once(M, row);

@@ -1,5 +1,5 @@
-/* group_norm.cu - a block a group of one image; sums in double, because a group of VQGAN's widest map
- * has a quarter of a million values. The contract stands in ref/norm.h. */
+/* group_norm.cu - a block a group of one image; sums in double, because a group of VQGAN's widest
+ * map has a quarter of a million values. The contract stands in ref/norm.h. */
 #include "../ref/norm.h"
 
 #include "launch.cuh"
@@ -22,8 +22,8 @@ static __device__ struct group group_statistics(const float *x, size_t n, float 
     return g;
 }
 
-__global__ void group_normalize(float *y, const float *x, const float *gain, const float *offset, int C,
-                                int P, int G, float eps)
+__global__ void group_normalize(float *y, const float *x, const float *gain, const float *offset,
+                                int C, int P, int G, float eps)
 {
     size_t n = (size_t)(C / G) * (size_t)P, at = blockIdx.x * n;
     struct group g = group_statistics(x + at, n, eps);
@@ -34,15 +34,16 @@ __global__ void group_normalize(float *y, const float *x, const float *gain, con
     }
 }
 
-int cuda_group_norm(float *y, const float *x, const float *gain, const float *offset, int B, int C, int P,
-                    int G, float eps)
+int cuda_group_norm(float *y, const float *x, const float *gain, const float *offset, int B, int C,
+                    int P, int G, float eps)
 {
-    return PL_LAUNCH(group_normalize, (unsigned)(B * G), CUDA_THREADS, y, x, gain, offset, C, P, G, eps);
+    return PL_LAUNCH(group_normalize, (unsigned)(B * G), CUDA_THREADS, y, x, gain, offset, C, P, G,
+                     eps);
 }
 
 /* sums (2,B,C): of dy, and of dy h, over a channel's places; a block a group. */
-__global__ void channel_sums(double *sums, struct group *groups, const float *dy, const float *x, int C,
-                             int P, int G, float eps)
+__global__ void channel_sums(double *sums, struct group *groups, const float *dy, const float *x,
+                             int C, int P, int G, float eps)
 {
     int channels = C / G, b = (int)blockIdx.x / G;
     size_t n = (size_t)channels * (size_t)P, total = (size_t)(gridDim.x / (unsigned)G) * (size_t)C;
@@ -94,25 +95,30 @@ __global__ void group_dx(float *dx, const double *sums, const struct group *grou
     mean_g = (float)(sum_g / (double)n);
     mean_gh = (float)(sum_gh / (double)n);
     for (size_t i = threadIdx.x; i < n; i += CUDA_THREADS) {
-        float h = (x[at + i] - g.mean) * g.scale, d = dy[at + i] * gain[first + (int)(i / (size_t)P)];
+        float h = (x[at + i] - g.mean) * g.scale,
+              d = dy[at + i] * gain[first + (int)(i / (size_t)P)];
         dx[at + i] = g.scale * (d - mean_g - h * mean_gh);
     }
 }
 
-int cuda_group_norm_backward(float *dx, float *dgain, float *doffset, const float *dy, const float *x,
-                             const float *gain, int B, int C, int P, int G, float eps)
+int cuda_group_norm_backward(float *dx, float *dgain, float *doffset, const float *dy,
+                             const float *x, const float *gain, int B, int C, int P, int G,
+                             float eps)
 {
     size_t channels = (size_t)B * (size_t)C, count = (size_t)B * (size_t)G;
     struct group *groups;
     double *sums;
     int rc;
-    sums = (double *)cuda_scratch(&rc, CUDA_SLOT_SUMS, 2 * channels * sizeof *sums + count * sizeof *groups);
+    sums = (double *)cuda_scratch(&rc, CUDA_SLOT_SUMS,
+                                  2 * channels * sizeof *sums + count * sizeof *groups);
     if (rc != PL_OK) return rc;
     groups = (struct group *)(sums + 2 * channels);
     rc = PL_LAUNCH(channel_sums, (unsigned)count, CUDA_THREADS, sums, groups, dy, x, C, P, G, eps);
     if (rc == PL_OK)
-        rc = PL_LAUNCH(group_gains, cuda_blocks((size_t)C), CUDA_THREADS, dgain, doffset, sums, B, C);
+        rc = PL_LAUNCH(group_gains, cuda_blocks((size_t)C), CUDA_THREADS, dgain, doffset, sums, B,
+                       C);
     if (rc == PL_OK)
-        rc = PL_LAUNCH(group_dx, (unsigned)count, CUDA_THREADS, dx, sums, groups, dy, x, gain, B, C, P, G);
+        rc = PL_LAUNCH(group_dx, (unsigned)count, CUDA_THREADS, dx, sums, groups, dy, x, gain, B, C,
+                       P, G);
     return rc;
 }

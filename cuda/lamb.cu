@@ -1,5 +1,5 @@
-/* lamb.cu - one pass over the tensor for moments, update and both norms, a second for the weights; the
- * trust ratio between them is worked out on the device. */
+/* lamb.cu - one pass over the tensor for moments, update and both norms, a second for the weights;
+ * the trust ratio between them is worked out on the device. */
 #include "../ref/lamb.h"
 
 #include "moments.cuh"
@@ -14,8 +14,8 @@ struct lamb_step {
 
 static struct lamb_step step_of(const struct pl_lamb *s)
 {
-    struct lamb_step r = { rates_of(s->beta1, s->beta2, s->clip), (float)s->eps, (float)s->decay, s->lr,
-                           s->clamp };
+    struct lamb_step r = { rates_of(s->beta1, s->beta2, s->clip), (float)s->eps, (float)s->decay,
+                           s->lr, s->clamp };
     return r;
 }
 
@@ -36,8 +36,8 @@ static __device__ void leave_sums(double *part, double pp, double uu)
     }
 }
 
-__global__ void lamb_float(double *part, float *u, const float *g, const float *p, float *m, float *v,
-                           size_t n, struct lamb_step s)
+__global__ void lamb_float(double *part, float *u, const float *g, const float *p, float *m,
+                           float *v, size_t n, struct lamb_step s)
 {
     double pp = 0, uu = 0;
     CUDA_EACH(i, n) {
@@ -52,8 +52,8 @@ __global__ void lamb_float(double *part, float *u, const float *g, const float *
     leave_sums(part, pp, uu);
 }
 
-__global__ void lamb_coded(double *part, float *u, const float *g, const float *p, struct coded_moments c,
-                           size_t n, struct lamb_step s)
+__global__ void lamb_coded(double *part, float *u, const float *g, const float *p,
+                           struct coded_moments c, size_t n, struct lamb_step s)
 {
     double pp = 0, uu = 0;
     advance_block(&c, g, n, s.rates, [&](size_t i, float m, float v) {
@@ -66,7 +66,8 @@ __global__ void lamb_coded(double *part, float *u, const float *g, const float *
 }
 
 /* One block: the norms from `parts` blocks' sums. */
-__global__ void find_trust(struct pl_lamb_norms *norms, const double *part, size_t parts, double clamp)
+__global__ void find_trust(struct pl_lamb_norms *norms, const double *part, size_t parts,
+                           double clamp)
 {
     double pp = 0, uu = 0;
     for (size_t i = threadIdx.x; i < parts; i += CUDA_THREADS) {
@@ -82,14 +83,15 @@ __global__ void find_trust(struct pl_lamb_norms *norms, const double *part, size
     }
 }
 
-__global__ void take_step(float *p, const float *u, const struct pl_lamb_norms *norms, size_t n, double lr)
+__global__ void take_step(float *p, const float *u, const struct pl_lamb_norms *norms, size_t n,
+                          double lr)
 {
     float k = (float)(-lr * norms->trust);
     CUDA_EACH(i, n) p[i] = fmaf(k, u[i], p[i]);
 }
 
-int cuda_lamb(struct pl_lamb_norms *norms, float *p, float *u, const float *g, const struct pl_moments *m,
-              size_t n, const struct pl_lamb *step)
+int cuda_lamb(struct pl_lamb_norms *norms, float *p, float *u, const float *g,
+              const struct pl_moments *m, size_t n, const struct pl_lamb *step)
 {
     struct lamb_step s = step_of(step);
     size_t blocks = m->value[0] ? cuda_blocks(n) : pl_blocks(n, m->block);
@@ -100,10 +102,11 @@ int cuda_lamb(struct pl_lamb_norms *norms, float *p, float *u, const float *g, c
     if (rc != PL_OK) return rc;
     found = (struct pl_lamb_norms *)(part + 2 * blocks);
     if (m->value[0])
-        rc = PL_LAUNCH(lamb_float, (unsigned)blocks, CUDA_THREADS, part, u, g, p, m->value[0], m->value[1],
-                       n, s);
+        rc = PL_LAUNCH(lamb_float, (unsigned)blocks, CUDA_THREADS, part, u, g, p, m->value[0],
+                       m->value[1], n, s);
     else
-        rc = PL_LAUNCH(lamb_coded, (unsigned)blocks, CUDA_THREADS, part, u, g, p, coded_moments_of(m), n, s);
+        rc = PL_LAUNCH(lamb_coded, (unsigned)blocks, CUDA_THREADS, part, u, g, p,
+                       coded_moments_of(m), n, s);
     if (rc == PL_OK) rc = PL_LAUNCH(find_trust, 1, CUDA_THREADS, found, part, blocks, s.clamp);
     if (rc == PL_OK) rc = PL_LAUNCH(take_step, cuda_blocks(n), CUDA_THREADS, p, u, found, n, s.lr);
     return rc == PL_OK ? cuda_get(norms, found, sizeof *norms) : rc;

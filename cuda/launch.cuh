@@ -1,9 +1,9 @@
 /* launch.cuh - what every file of this room needs: how a kernel is started, how trouble becomes a
  * status, scratch memory, and sums over a block.
  *
- * The same sources are compiled for the CPU against test/cuda_on_cpu, which brings its own PL_LAUNCH
- * and PL_SHARED; so kernels are started and shared memory is declared in no other way. Names of the
- * room's own that other files see begin with cuda_. */
+ * The same sources are compiled for the CPU against test/cuda_on_cpu, which brings its own
+ * PL_LAUNCH and PL_SHARED; so kernels are started and shared memory is declared in no other way.
+ * Names of the room's own that other files see begin with cuda_. */
 #ifndef PL_CUDA_LAUNCH_CUH
 #define PL_CUDA_LAUNCH_CUH
 
@@ -44,11 +44,11 @@ int cuda_get(void *host, const void *device, size_t bytes);
 
 /* Row-major C (M,N) = A (M,K) B (K,N), or + C with `add`; transposed_x: x lies as (K,M), or (N,K).
  * Rows of C lie c_step apart. Operands are rounded to bfloat16 if that was asked for. */
-int cuda_product(float *C, int c_step, const float *A, int transposed_a, const float *B, int transposed_b,
-                 int M, int N, int K, int add);
+int cuda_product(float *C, int c_step, const float *A, int transposed_a, const float *B,
+                 int transposed_b, int M, int N, int K, int add);
 /* The same with operands as they are, whatever the precision asked for. */
-int cuda_product32(float *C, int c_step, const float *A, int transposed_a, const float *B, int transposed_b,
-                   int M, int N, int K, int add);
+int cuda_product32(float *C, int c_step, const float *A, int transposed_a, const float *B,
+                   int transposed_b, int M, int N, int K, int add);
 
 #define CUDA_THREADS 256 /* of a block, where nothing else is said; a multiple of 32 always */
 
@@ -103,8 +103,9 @@ template <class T> __device__ T cuda_block_max(T v)
     return v;
 }
 
-/* sum[c] (columns) += the sum over rows of f(row, c): a block holds 32 columns, and its 8 warps take
- * turns at the rows. Sums in double, always in the same order. Launch with CUDA_COLUMN_BLOCKS. */
+/* sum[c] (columns) += the sum over rows of f(row, c): a block holds 32 columns, and its 8 warps
+ * take turns at the rows. Sums in double, always in the same order. Launch with CUDA_COLUMN_BLOCKS.
+ */
 #define CUDA_COLUMN_BLOCKS(columns) ((unsigned)(((columns) + 31) / 32))
 template <class F> __device__ void cuda_column_sum(float *sum, int rows, int columns, F f)
 {

@@ -26,7 +26,8 @@ int cuda_linear_open(void)
     if (rc == PL_OK) rc = blas_status(cublasSetStream(handle, cuda_stream()));
     if (rc == PL_OK) /* no TF32, and bfloat16's sums stay in float32 to the end */
         rc = blas_status(cublasSetMathMode(
-            handle, (cublasMath_t)(CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)));
+            handle, (cublasMath_t)(CUBLAS_DEFAULT_MATH |
+                                   CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)));
     return rc;
 }
 
@@ -47,24 +48,24 @@ static const void *rounded(int *rc, enum cuda_slot slot, const float *x, size_t 
     return y;
 }
 
-static int product(float *C, int c_step, const void *A, int transposed_a, const void *B, int transposed_b,
-                   cudaDataType type, int M, int N, int K, int add)
+static int product(float *C, int c_step, const void *A, int transposed_a, const void *B,
+                   int transposed_b, cudaDataType type, int M, int N, int K, int add)
 {
     float one = 1, beta = add ? 1 : 0;
-    return blas_status(cublasGemmEx(handle, transposed_b ? CUBLAS_OP_T : CUBLAS_OP_N,
-                                    transposed_a ? CUBLAS_OP_T : CUBLAS_OP_N, N, M, K, &one, B, type,
-                                    transposed_b ? K : N, A, type, transposed_a ? M : K, &beta, C,
-                                    CUDA_R_32F, c_step, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+    return blas_status(cublasGemmEx(
+        handle, transposed_b ? CUBLAS_OP_T : CUBLAS_OP_N, transposed_a ? CUBLAS_OP_T : CUBLAS_OP_N,
+        N, M, K, &one, B, type, transposed_b ? K : N, A, type, transposed_a ? M : K, &beta, C,
+        CUDA_R_32F, c_step, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 }
 
-int cuda_product32(float *C, int c_step, const float *A, int transposed_a, const float *B, int transposed_b,
-                   int M, int N, int K, int add)
+int cuda_product32(float *C, int c_step, const float *A, int transposed_a, const float *B,
+                   int transposed_b, int M, int N, int K, int add)
 {
     return product(C, c_step, A, transposed_a, B, transposed_b, CUDA_R_32F, M, N, K, add);
 }
 
-int cuda_product(float *C, int c_step, const float *A, int transposed_a, const float *B, int transposed_b,
-                 int M, int N, int K, int add)
+int cuda_product(float *C, int c_step, const float *A, int transposed_a, const float *B,
+                 int transposed_b, int M, int N, int K, int add)
 {
     const void *a, *b;
     int rc;
@@ -95,7 +96,8 @@ int cuda_linear_dx(float *dx, const float *dy, const float *W, int M, int K, int
 
 __global__ void bias_gradient(float *db, const float *dy, int M, int N)
 {
-    cuda_column_sum(db, M, N, [=](int r, int c) { return (double)dy[(size_t)r * (size_t)N + (size_t)c]; });
+    cuda_column_sum(db, M, N,
+                    [=](int r, int c) { return (double)dy[(size_t)r * (size_t)N + (size_t)c]; });
 }
 
 int cuda_linear_dw(float *dW, float *db, const float *dy, const float *x, int M, int K, int N)

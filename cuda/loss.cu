@@ -1,5 +1,5 @@
-/* loss.cu - logits of some rows at a time, turned into their own gradients where they lie; sums stay
- * on the device until all segments are done. */
+/* loss.cu - logits of some rows at a time, turned into their own gradients where they lie; sums
+ * stay on the device until all segments are done. */
 #include "../ref/linear.h"
 #include "../ref/loss.h"
 
@@ -18,8 +18,8 @@ __global__ void count_labels(double *count, const int32_t *label, int row0, int 
     if (threadIdx.x == 0) *count = (double)mine;
 }
 
-/* A block a row: logits z become gradients of weight/count * -log softmax at the label, which counts
- * from the segment's first column. */
+/* A block a row: logits z become gradients of weight/count * -log softmax at the label, which
+ * counts from the segment's first column. */
 __global__ void softmax_rows(float *z, float *logp, double *row_loss, const int32_t *label,
                              const double *count, float weight, int columns, int col0)
 {
@@ -29,7 +29,8 @@ __global__ void softmax_rows(float *z, float *logp, double *row_loss, const int3
     double sum = 0;
     for (int j = (int)threadIdx.x; j < columns; j += CUDA_THREADS) most = fmaxf(most, zr[j]);
     most = cuda_block_max(most);
-    for (int j = (int)threadIdx.x; j < columns; j += CUDA_THREADS) sum += (double)expf(zr[j] - most);
+    for (int j = (int)threadIdx.x; j < columns; j += CUDA_THREADS)
+        sum += (double)expf(zr[j] - most);
     sum = cuda_block_sum(sum);
     total = (float)sum;
     lp = id < 0 ? 0 : zr[id] - most - (float)log(sum);
@@ -53,25 +54,26 @@ __global__ void add_mean(double *mean, const double *value, size_t n, const doub
 }
 
 /* Rows at..at+rows-1 of x (counted over the whole batch) against the segment's columns. */
-static int some_rows(float *z, double *row_loss, double *mean, const double *count, float *logp, float *dx,
-                     float *dW, float *db, const float *x, const float *W, const float *b,
-                     const int32_t *label, const struct pl_loss_segment *s, size_t at, int rows, int D)
+static int some_rows(float *z, double *row_loss, double *mean, const double *count, float *logp,
+                     float *dx, float *dW, float *db, const float *x, const float *W,
+                     const float *b, const int32_t *label, const struct pl_loss_segment *s,
+                     size_t at, int rows, int D)
 {
     int columns = s->col1 - s->col0, rc;
     size_t first = (size_t)s->col0, row = at * (size_t)D, head = first * (size_t)D;
     rc = cuda_linear(z, x + row, W + head, b + first, rows, D, columns);
     if (rc == PL_OK)
-        rc = PL_LAUNCH(softmax_rows, (unsigned)rows, CUDA_THREADS, z, logp ? logp + at : logp, row_loss,
-                       label + at, count, s->weight, columns, s->col0);
+        rc = PL_LAUNCH(softmax_rows, (unsigned)rows, CUDA_THREADS, z, logp ? logp + at : logp,
+                       row_loss, label + at, count, s->weight, columns, s->col0);
     if (rc == PL_OK) rc = PL_LAUNCH(add_mean, 1, CUDA_THREADS, mean, row_loss, (size_t)rows, count);
     if (rc == PL_OK && dx) rc = cuda_linear_dx(dx + row, z, W + head, rows, D, columns, 0);
     if (rc == PL_OK && dx) rc = cuda_linear_dw(dW + head, db + first, z, x + row, rows, D, columns);
     return rc;
 }
 
-int cuda_loss(double *loss, float *logp, float *dx, float *dW, float *db, const float *x, const float *W,
-              const float *b, const int32_t *label, const struct pl_loss_segment *segment, int segments,
-              int B, int S, int D, int V)
+int cuda_loss(double *loss, float *logp, float *dx, float *dW, float *db, const float *x,
+              const float *W, const float *b, const int32_t *label,
+              const struct pl_loss_segment *segment, int segments, int B, int S, int D, int V)
 {
     size_t widest = 1, longest = 1, some, bytes;
     double *mean, *count, *row_loss;
@@ -99,8 +101,8 @@ int cuda_loss(double *loss, float *logp, float *dx, float *dW, float *db, const 
         for (int seq = 0; seq < B; seq++)
             for (int p = s->row0; rc == PL_OK && p < s->row1; p += (int)some) {
                 int rows = s->row1 - p < (int)some ? s->row1 - p : (int)some;
-                rc = some_rows(z, row_loss, mean + i, count + i, logp, dx, dW, db, x, W, b, label, s,
-                               (size_t)seq * (size_t)S + (size_t)p, rows, D);
+                rc = some_rows(z, row_loss, mean + i, count + i, logp, dx, dW, db, x, W, b, label,
+                               s, (size_t)seq * (size_t)S + (size_t)p, rows, D);
             }
     }
     return rc == PL_OK ? cuda_get(loss, mean, (size_t)segments * sizeof *loss) : rc;

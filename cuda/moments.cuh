@@ -1,5 +1,5 @@
-/* moments.cuh - a block of 8-bit moments: decoded, advanced by a gradient, and encoded again, with an
- * update from the moments as they are in between. For lamb.cu and adam.cu. */
+/* moments.cuh - a block of 8-bit moments: decoded, advanced by a gradient, and encoded again, with
+ * an update from the moments as they are in between. For lamb.cu and adam.cu. */
 #ifndef PL_CUDA_MOMENTS_CUH
 #define PL_CUDA_MOMENTS_CUH
 
@@ -13,7 +13,8 @@ struct decay_rates {
 
 static inline struct decay_rates rates_of(double beta1, double beta2, float clip)
 {
-    struct decay_rates r = { (float)beta1, (float)(1 - beta1), (float)beta2, (float)(1 - beta2), clip };
+    struct decay_rates r = { (float)beta1, (float)(1 - beta1), (float)beta2, (float)(1 - beta2),
+                             clip };
     return r;
 }
 

@@ -7,8 +7,8 @@ struct statistics {
     float mean, inverse;
 };
 
-/* Of x (D), for all threads of the block: the mean first, then squares around it, so that a mean far
- * from zero costs no digits. */
+/* Of x (D), for all threads of the block: the mean first, then squares around it, so that a mean
+ * far from zero costs no digits. */
 static __device__ struct statistics row_statistics(const float *x, int D, float eps)
 {
     struct statistics s;
@@ -30,8 +30,8 @@ static unsigned row_threads(int D)
     return D <= 64 ? 32 : D <= 512 ? 128 : CUDA_THREADS;
 }
 
-__global__ void normalize(float *y, const float *x, const float *gain, const float *offset, int M, int D,
-                          float eps)
+__global__ void normalize(float *y, const float *x, const float *gain, const float *offset, int M,
+                          int D, float eps)
 {
     for (int m = (int)blockIdx.x; m < M; m += (int)gridDim.x) {
         const float *row = x + (size_t)m * (size_t)D;
@@ -91,17 +91,20 @@ __global__ void norm_dx(float *dx, const float *dy, const float *x, const float 
     }
 }
 
-int cuda_layer_norm_backward(float *dx, float *dgain, float *doffset, const float *dy, const float *x,
-                             const float *gain, int M, int D, float eps, int add)
+int cuda_layer_norm_backward(float *dx, float *dgain, float *doffset, const float *dy,
+                             const float *x, const float *gain, int M, int D, float eps, int add)
 {
     int rc;
     struct statistics *s =
         (struct statistics *)cuda_scratch(&rc, CUDA_SLOT_SUMS, (size_t)M * sizeof *s);
-    if (rc == PL_OK) rc = PL_LAUNCH(gather_statistics, (unsigned)M, row_threads(D), s, x, M, D, eps);
+    if (rc == PL_OK)
+        rc = PL_LAUNCH(gather_statistics, (unsigned)M, row_threads(D), s, x, M, D, eps);
     /* the gains first: dx may lie on dy */
     if (rc == PL_OK)
-        rc = PL_LAUNCH(norm_gains, CUDA_COLUMN_BLOCKS(D), CUDA_THREADS, dgain, doffset, dy, x, s, M, D);
-    if (rc == PL_OK) rc = PL_LAUNCH(norm_dx, (unsigned)M, row_threads(D), dx, dy, x, gain, s, M, D, add);
+        rc = PL_LAUNCH(norm_gains, CUDA_COLUMN_BLOCKS(D), CUDA_THREADS, dgain, doffset, dy, x, s, M,
+                       D);
+    if (rc == PL_OK)
+        rc = PL_LAUNCH(norm_dx, (unsigned)M, row_threads(D), dx, dy, x, gain, s, M, D, add);
     return rc;
 }
 

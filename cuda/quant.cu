@@ -23,12 +23,12 @@ __global__ void encode(uint8_t *codes, float *absmax, const float *x, size_t n, 
         codes[i] = code_of(book, x[i], largest, scale, rule);
 }
 
-int cuda_quantize(uint8_t *codes, float *absmax, const float *x, size_t n, size_t block, enum pl_map map,
-                  enum pl_rule rule)
+int cuda_quantize(uint8_t *codes, float *absmax, const float *x, size_t n, size_t block,
+                  enum pl_map map, enum pl_rule rule)
 {
     if (!n) return PL_OK;
-    return PL_LAUNCH(encode, (unsigned)pl_blocks(n, block), threads_for(block), codes, absmax, x, n, block,
-                     cuda_book_of(map, rule), rule);
+    return PL_LAUNCH(encode, (unsigned)pl_blocks(n, block), threads_for(block), codes, absmax, x, n,
+                     block, cuda_book_of(map, rule), rule);
 }
 
 __global__ void decode(float *y, const uint8_t *codes, const float *absmax, size_t n, size_t block,

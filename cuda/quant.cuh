@@ -9,8 +9,8 @@
 
 #include <float.h>
 
-/* Travels as a kernel's argument, which is constant memory, and from there into shared memory, where
- * threads that look into different entries don't wait for each other as much. */
+/* Travels as a kernel's argument, which is constant memory, and from there into shared memory,
+ * where threads that look into different entries don't wait for each other as much. */
 struct cuda_book {
     float at[PL_CODES];
 };

@@ -21,6 +21,6 @@ int cuda_rotary(float *x, const float *cosine, const float *sine, int B, int n, 
 {
     size_t pairs = (size_t)B * (size_t)n * (size_t)G * (size_t)(R / 2);
     if (!pairs) return PL_OK; /* a head too narrow to turn */
-    return PL_LAUNCH(rotate, cuda_blocks(pairs), CUDA_THREADS, x, cosine, sine, pairs, n, G, d, R / 2,
-                     inverse ? -1.0f : 1.0f);
+    return PL_LAUNCH(rotate, cuda_blocks(pairs), CUDA_THREADS, x, cosine, sine, pairs, n, G, d,
+                     R / 2, inverse ? -1.0f : 1.0f);
 }

@@ -1,5 +1,5 @@
-/* shift.cu - every element asks where it comes from; backwards, where it went, of which there are at
- * most two places: itself and one neighbour. */
+/* shift.cu - every element asks where it comes from; backwards, where it went, of which there are
+ * at most two places: itself and one neighbour. */
 #include "../ref/shift.h"
 
 #include "launch.cuh"
@@ -17,7 +17,8 @@ static __device__ int origin(int p, int c, int D, int P, int F)
 __global__ void shift(float *y, const float *x, size_t total, int n, int D, int P, int F)
 {
     CUDA_EACH(i, total) {
-        int c = (int)(i % (size_t)D), p = (int)(i / (size_t)D % (size_t)n), from = origin(p, c, D, P, F);
+        int c = (int)(i % (size_t)D), p = (int)(i / (size_t)D % (size_t)n),
+            from = origin(p, c, D, P, F);
         y[i] = from < 0 ? 0 : x[(ptrdiff_t)i + (ptrdiff_t)(from - p) * D];
     }
 }
@@ -36,7 +37,8 @@ __global__ void unshift(float *dx, const float *dy, size_t total, int n, int D, 
         /* who may have taken it, in rising order: itself, the next position, one row down */
         if (origin(p, c, D, P, F) == p) sum += dy[i];
         if (p + 1 < n && origin(p + 1, c, D, P, F) == p) sum += dy[i + (size_t)D];
-        if (F > 1 && p + F < n && origin(p + F, c, D, P, F) == p) sum += dy[i + (size_t)F * (size_t)D];
+        if (F > 1 && p + F < n && origin(p + F, c, D, P, F) == p)
+            sum += dy[i + (size_t)F * (size_t)D];
         dx[i] = sum;
     }
 }

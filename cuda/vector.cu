@@ -17,7 +17,8 @@ int cuda_fill(float *x, float value, size_t n)
 int cuda_copy(float *y, const float *x, size_t n)
 {
     if (!n) return PL_OK;
-    return cuda_status(cudaMemcpyAsync(y, x, n * sizeof *y, cudaMemcpyDeviceToDevice, cuda_stream()));
+    return cuda_status(
+        cudaMemcpyAsync(y, x, n * sizeof *y, cudaMemcpyDeviceToDevice, cuda_stream()));
 }
 
 __global__ void axpy(float *y, float a, const float *x, size_t n)
@@ -42,7 +43,8 @@ int cuda_scale(float *x, float a, size_t n)
     return PL_LAUNCH(scale, cuda_blocks(n), CUDA_THREADS, x, a, n);
 }
 
-/* A partial sum a block; then one block sums those. The grid depends on n alone, so does the order. */
+/* A partial sum a block; then one block sums those. The grid depends on n alone, so does the order.
+ */
 #define SUM_BLOCKS 1024
 
 __global__ void squares(double *part, const float *x, size_t n)
@@ -70,7 +72,8 @@ int cuda_sumsq(double *sum, const float *x, size_t n)
     if (!n) return PL_OK;
     part = (double *)cuda_scratch(&rc, CUDA_SLOT_SUMS, (SUM_BLOCKS + 1) * sizeof *part);
     if (rc == PL_OK) rc = PL_LAUNCH(squares, blocks, CUDA_THREADS, part, x, n);
-    if (rc == PL_OK) rc = PL_LAUNCH(sum_parts, 1, CUDA_THREADS, part + SUM_BLOCKS, part, (int)blocks);
+    if (rc == PL_OK)
+        rc = PL_LAUNCH(sum_parts, 1, CUDA_THREADS, part + SUM_BLOCKS, part, (int)blocks);
     return rc == PL_OK ? cuda_get(sum, part + SUM_BLOCKS, sizeof *sum) : rc;
 }
 
@@ -95,7 +98,8 @@ int cuda_transpose(float *y, int y_step, const float *x, int x_step, int B, int 
 {
     int rc = PL_OK;
     for (int b = 0; rc == PL_OK && b < B; b += 65535) { /* a grid's third side ends there */
-        dim3 grid((unsigned)((R + 31) / 32), (unsigned)((C + 31) / 32), (unsigned)(B - b < 65535 ? B - b : 65535));
+        dim3 grid((unsigned)((R + 31) / 32), (unsigned)((C + 31) / 32),
+                  (unsigned)(B - b < 65535 ? B - b : 65535));
         if (!R || !C) return PL_OK;
         rc = PL_LAUNCH(turn, grid, CUDA_THREADS, y + (size_t)b * (size_t)C * (size_t)y_step, y_step,
                        x + (size_t)b * (size_t)R * (size_t)x_step, x_step, R, C);

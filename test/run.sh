@@ -75,6 +75,7 @@ done
 
 # CUDA's kernels on an emulated device: everything that they compute, with what takes longest left out.
 if [ -f "$BUILD/libpl_cuda_on_cpu.so" ]; then
+    counted "the emulated device: finds what it should" "$BUILD/cuda_on_cpu_check"
     for area in dalle quant optim vqgan; do
         counted "golden $area with cuda-on-cpu" "$BUILD/potluck" conform --golden "test/golden/$area" --backend cuda-on-cpu
     done
@@ -82,6 +83,12 @@ if [ -f "$BUILD/libpl_cuda_on_cpu.so" ]; then
 else
     skip cuda-on-cpu "not built: no C++ compiler"
 fi
+
+# What a stranger's backend begins with.
+pairs "$BUILD/skeleton_host.so" --quick
+pairs "$BUILD/skeleton_device.so" --quick --filter norm
+counted "golden dalle with the device skeleton" "$BUILD/potluck" conform --golden test/golden/dalle \
+    --backend "$BUILD/skeleton_device.so"
 
 say "unit tests"
 for t in "$BUILD"/test/*; do

@@ -7,18 +7,23 @@
 
 void emu_device_access(int begin);
 
-cublasStatus_t cublasCreate(cublasHandle_t *handle) { *handle = NULL; return CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasCreate(cublasHandle_t *handle)
+{
+    *handle = NULL;
+    return CUBLAS_STATUS_SUCCESS;
+}
 cublasStatus_t cublasSetStream(cublasHandle_t, cudaStream_t) { return CUBLAS_STATUS_SUCCESS; }
 cublasStatus_t cublasSetMathMode(cublasHandle_t, cublasMath_t) { return CUBLAS_STATUS_SUCCESS; }
 
 static size_t at(int row, int column, int ld) { return (size_t)column * (size_t)ld + (size_t)row; }
 
 /* The operand as floats, its rows (m or n of the product) contiguous over k. */
-static float *operand(const void *data, cudaDataType type, cublasOperation_t op, int rows, int k, int ld,
-                      int is_a)
+static float *operand(const void *data, cudaDataType type, cublasOperation_t op, int rows, int k,
+                      int ld, int is_a)
 {
     float *out = (float *)malloc(((size_t)rows * (size_t)k + 1) * sizeof *out);
-    int across = is_a ? op == CUBLAS_OP_N : op == CUBLAS_OP_T; /* element (row, i) lies at row + i ld */
+    int across =
+        is_a ? op == CUBLAS_OP_N : op == CUBLAS_OP_T; /* element (row, i) lies at row + i ld */
     for (int r = 0; out && r < rows; r++)
     for (int i = 0; i < k; i++) {
         size_t j = across ? at(r, i, ld) : at(i, r, ld);
@@ -28,10 +33,11 @@ static float *operand(const void *data, cudaDataType type, cublasOperation_t op,
     return out;
 }
 
-cublasStatus_t cublasGemmEx(cublasHandle_t, cublasOperation_t op_a, cublasOperation_t op_b, int m, int n,
-                            int k, const void *alpha, const void *A, cudaDataType type_a, int lda,
-                            const void *B, cudaDataType type_b, int ldb, const void *beta, void *C,
-                            cudaDataType type_c, int ldc, cublasComputeType_t, cublasGemmAlgo_t)
+cublasStatus_t cublasGemmEx(cublasHandle_t, cublasOperation_t op_a, cublasOperation_t op_b, int m,
+                            int n, int k, const void *alpha, const void *A, cudaDataType type_a,
+                            int lda, const void *B, cudaDataType type_b, int ldb, const void *beta,
+                            void *C, cudaDataType type_c, int ldc, cublasComputeType_t,
+                            cublasGemmAlgo_t)
 {
     double al = *(const float *)alpha, be = *(const float *)beta;
     float *a, *b, *c = (float *)C;

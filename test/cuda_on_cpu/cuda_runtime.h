@@ -1,13 +1,13 @@
-/* cuda_runtime.h - stands in for CUDA's own header when cuda/x.cu is compiled for the CPU, so that a
- * kernel's logic is tested where there is no GPU.
+/* cuda_runtime.h - stands in for CUDA's own header when cuda/x.cu is compiled for the CPU, so that
+ * a kernel's logic is tested where there is no GPU.
  *
  * A block's threads are fibers of one thread of the CPU; blocks run one after the other. What is
  * watched while they run:
- *   - shared memory: out of bounds, read before it was written, and races: an element that one thread
- *     writes and another reads or writes without a barrier between, whatever order they ran in
+ *   - shared memory: out of bounds, read before it was written, and races: an element that one
+ * thread writes and another reads or writes without a barrier between, whatever order they ran in
  *   - barriers and warp operations that some thread never reaches
- *   - in a build with AddressSanitizer: device memory out of bounds, and the host that looks into it
- * A breach is kept as a sentence, and the launch fails. */
+ *   - in a build with AddressSanitizer: device memory out of bounds, and the host that looks into
+ * it A breach is kept as a sentence, and the launch fails. */
 #ifndef CUDA_ON_CPU_RUNTIME_H
 #define CUDA_ON_CPU_RUNTIME_H
 
@@ -32,7 +32,11 @@ struct dim3 {
 
 enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation = 2, cudaErrorInsufficientDriver = 35,
                    cudaErrorNoDevice = 100, cudaErrorLaunchFailure = 719 };
-enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+enum cudaMemcpyKind {
+    cudaMemcpyHostToDevice = 1,
+    cudaMemcpyDeviceToHost,
+    cudaMemcpyDeviceToDevice
+};
 typedef struct emu_stream *cudaStream_t;
 struct cudaDeviceProp {
     char name[256];
@@ -109,15 +113,26 @@ template <class T> static inline T __shfl_down_sync(unsigned mask, T v, int lane
     return emu_warp_value(mask, v, from < 32 ? from : emu_lane());
 }
 unsigned __ballot_sync(unsigned mask, int predicate);
-static inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
-static inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
+static inline int __any_sync(unsigned mask, int predicate)
+{
+    return __ballot_sync(mask, predicate) != 0;
+}
+static inline int __all_sync(unsigned mask, int predicate)
+{
+    return __ballot_sync(mask, !predicate) == 0;
+}
 
 static inline int __ffs(unsigned x) { return __builtin_ffs((int)x); }
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 
 /* Threads of a block take turns, so plain arithmetic is atomic here. */
 template <class T> static inline T atomicAdd(T *at, T v) { T old = *at; *at = old + v; return old; }
-template <class T> static inline T atomicMax(T *at, T v) { T old = *at; if (v > old) *at = v; return old; }
+template <class T> static inline T atomicMax(T *at, T v)
+{
+    T old = *at;
+    if (v > old) *at = v;
+    return old;
+}
 
 template <class T> static inline T max(T a, T b) { return a > b ? a : b; }
 template <class T> static inline T min(T a, T b) { return a < b ? a : b; }
@@ -146,12 +161,15 @@ extern uint32_t emu_epoch;             /* barriers so far */
 extern const uint32_t *emu_warp_epoch; /* the same of the thread's warp */
 extern int emu_current;                /* the thread whose turn it is */
 
-/* Most accesses are of the plain kind: written before the last barrier, read by this thread already. */
+/* Most accesses are of the plain kind: written before the last barrier, read by this thread
+ * already. */
 static inline void emu_shared_read(struct emu_array *a, size_t i)
 {
     const struct emu_mark *m = &a->mark[i];
-    if (i < a->count && m->write_epoch && (m->write_epoch != emu_epoch || m->writer == emu_current) &&
-        m->read_epoch == emu_epoch && ((m->reader == emu_current && m->read_warp_epoch == *emu_warp_epoch) || m->reader_warp == -2))
+    if (i < a->count && m->write_epoch &&
+        (m->write_epoch != emu_epoch || m->writer == emu_current) && m->read_epoch == emu_epoch &&
+        ((m->reader == emu_current && m->read_warp_epoch == *emu_warp_epoch) ||
+         m->reader_warp == -2))
         return;
     emu_shared_read_slow(a, i);
 }

@@ -1,5 +1,5 @@
-/* emulator.cpp - blocks one after the other, their threads as fibers, and a watch over what they share.
- * See cuda_runtime.h. */
+/* emulator.cpp - blocks one after the other, their threads as fibers, and a watch over what they
+ * share. See cuda_runtime.h. */
 #include "cuda_runtime.h"
 
 #include <pthread.h>
@@ -17,7 +17,8 @@
 
 #define THREADS_MAX 1024 /* of a block: CUDA's own limit */
 #define STACK_BYTES (256 << 10)
-#define SHARED_BYTES (48 << 10) /* of a block, without asking for more: CUDA's limit on every device */
+#define SHARED_BYTES                                                                               \
+    (48 << 10) /* of a block, without asking for more: CUDA's limit on every device */
 #define ARRAYS_MAX 32
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
@@ -61,8 +62,8 @@ void emu_fail(const char *format, ...)
     int n;
     last_error = cudaErrorLaunchFailure;
     if (breach[0]) return;
-    n = snprintf(breach, sizeof breach, "kernel %s, block %u,%u,%u, thread %d: ", run_name, blockIdx.x,
-                 blockIdx.y, blockIdx.z, emu_current);
+    n = snprintf(breach, sizeof breach, "kernel %s, block %u,%u,%u, thread %d: ", run_name,
+                 blockIdx.x, blockIdx.y, blockIdx.z, emu_current);
     va_start(args, format);
     vsnprintf(breach + n, sizeof breach - (size_t)n, format, args);
     va_end(args);
@@ -144,7 +145,8 @@ static void prepare(struct fiber *f)
     }
 #if defined(__x86_64__)
     {
-        void **top = (void **)(f->stack + STACK_BYTES) - 3; /* aligned as if fiber_main were called */
+        void **top =
+            (void **)(f->stack + STACK_BYTES) - 3; /* aligned as if fiber_main were called */
         void (*entry)(void) = fiber_main;
         top[0] = top[1] = NULL;
         top--;
@@ -236,7 +238,10 @@ unsigned __ballot_sync(unsigned mask, int predicate)
 static struct emu_array arrays[ARRAYS_MAX];
 static int array_count;
 static size_t shared_used;
-static struct { char data[SHARED_BYTES + ARRAYS_MAX * 64]; struct emu_mark mark[SHARED_BYTES + 64]; } pool;
+static struct {
+    char data[SHARED_BYTES + ARRAYS_MAX * 64];
+    struct emu_mark mark[SHARED_BYTES + 64];
+} pool;
 static size_t marks_used;
 
 struct emu_array *emu_shared_array(const void *site, const char *name, size_t count, size_t size)
@@ -245,8 +250,8 @@ struct emu_array *emu_shared_array(const void *site, const char *name, size_t co
     for (int i = 0; i < array_count; i++)
         if (arrays[i].site == site) return &arrays[i];
     if (array_count == ARRAYS_MAX || shared_used + count * size > SHARED_BYTES) {
-        fprintf(stderr, "cuda-on-cpu: kernel %s: %s goes beyond %d bytes of shared memory\n", run_name,
-                name, SHARED_BYTES);
+        fprintf(stderr, "cuda-on-cpu: kernel %s: %s goes beyond %d bytes of shared memory\n",
+                run_name, name, SHARED_BYTES);
         abort();
     }
     a = &arrays[array_count];
@@ -304,12 +309,12 @@ void emu_shared_write_slow(struct emu_array *a, size_t i)
     }
     m = &a->mark[i];
     if (m->write_epoch && unordered(m->writer, m->write_epoch, m->write_warp_epoch))
-        emu_fail("race: shared %s[%zu] written, thread %d wrote it since the last barrier", a->name, i,
-                 m->writer);
+        emu_fail("race: shared %s[%zu] written, thread %d wrote it since the last barrier", a->name,
+                 i, m->writer);
     if (m->read_epoch == emu_epoch && m->reader != emu_current &&
         (m->reader_warp != emu_current / 32 || m->read_warp_epoch == warps[emu_current / 32].epoch))
-        emu_fail("race: shared %s[%zu] written, another thread read it since the last barrier", a->name,
-                 i);
+        emu_fail("race: shared %s[%zu] written, another thread read it since the last barrier",
+                 a->name, i);
     m->writer = (int16_t)emu_current;
     m->write_epoch = emu_epoch;
     m->write_warp_epoch = warps[emu_current / 32].epoch;
@@ -401,7 +406,8 @@ cudaError_t emu_run(const char *name, dim3 grid, dim3 block, emu_body *body, voi
     return last_error;
 }
 
-/* ---- device memory: the host's, but with AddressSanitizer closed to it while no kernel runs ---- */
+/* ---- device memory: the host's, but with AddressSanitizer closed to it while no kernel runs ----
+ */
 
 struct block {
     struct block *next, **from;
@@ -473,7 +479,8 @@ cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t)
     return cudaSuccess;
 }
 
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind, cudaStream_t)
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind,
+                            cudaStream_t)
 {
     emu_device_access(1);
     memcpy(to, from, bytes);
@@ -485,7 +492,12 @@ cudaError_t cudaGetDeviceCount(int *count) { *count = 1; return cudaSuccess; }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 cudaError_t cudaStreamCreate(cudaStream_t *stream) { *stream = NULL; return cudaSuccess; }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaGetLastError(void) { cudaError_t e = last_error; last_error = cudaSuccess; return e; }
+cudaError_t cudaGetLastError(void)
+{
+    cudaError_t e = last_error;
+    last_error = cudaSuccess;
+    return e;
+}
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int)
 {

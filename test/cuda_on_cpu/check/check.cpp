@@ -1,0 +1,156 @@
+/* check.cpp - does the emulated device see what it is there to see? Right kernels give the same values
+ * in every order of threads; each wrong one is caught, with the word that names its fault. */
+#include "../cuda_runtime.h"
+
+#include <stdio.h>
+
+enum { N = 64 };
+static int passed, failed;
+
+static void check(int good, const char *what)
+{
+    printf("%s %s\n", good ? "ok  " : "FAIL", what);
+    if (good) passed++;
+    else failed++;
+}
+
+/* The kernel has to fail, with `word` in the sentence. */
+static void caught(cudaError_t status, const char *word, const char *what)
+{
+    const char *breach = emu_breach();
+    check(status == cudaErrorLaunchFailure && breach && strstr(breach, word), what);
+}
+
+/* ---- right ones ---- */
+
+static void reverse(int *y, const int *x)
+{
+    PL_SHARED(int, s, N);
+    int i = (int)threadIdx.x;
+    s[i] = x[i];
+    __syncthreads();
+    y[i] = s[N - 1 - i];
+}
+
+static void sums(int *y, const int *x)
+{
+    int v = x[threadIdx.x], bits = (int)__ballot_sync(~0u, v % 2);
+    for (int apart = 16; apart; apart /= 2) v += __shfl_xor_sync(~0u, v, apart);
+    y[threadIdx.x] = v + __popc((unsigned)bits);
+}
+
+static void neighbours(int *y)
+{
+    PL_SHARED(int, s, N);
+    int i = (int)threadIdx.x, lane = i % 32;
+    s[i] = i;
+    __syncwarp();
+    y[i] = s[i - lane + (lane + 1) % 32]; /* within the warp: needs no more than that */
+}
+
+static void count(int *y)
+{
+    if (threadIdx.x == 0 && threadIdx.y == 0) atomicAdd(y, 1);
+    if (__syncthreads_or(threadIdx.x == 3 && blockIdx.x == 1)) atomicAdd(y + 1, 1);
+}
+
+/* ---- wrong ones ---- */
+
+static void no_barrier(int *y, const int *x)
+{
+    PL_SHARED(int, s, N);
+    int i = (int)threadIdx.x;
+    s[i] = x[i];
+    y[i] = s[i ^ 32];
+}
+
+static void no_second_barrier(int *y, const int *x)
+{
+    PL_SHARED(int, s, N);
+    int i = (int)threadIdx.x;
+    for (int k = 0; k < 2; k++) {
+        s[i] = x[i] + k;
+        __syncthreads();
+        y[i] = s[N - 1 - i]; /* and at once the next round writes it */
+    }
+}
+
+static void same_place(int *)
+{
+    PL_SHARED(int, s, 1);
+    s[0] = (int)threadIdx.x;
+}
+
+static void across_warps(int *y)
+{
+    PL_SHARED(int, s, N);
+    int i = (int)threadIdx.x;
+    s[i] = i;
+    __syncwarp();
+    y[i] = s[(i + 32) % N];
+}
+
+static void unwritten(int *y)
+{
+    PL_SHARED(int, s, N);
+    if (threadIdx.x < N / 2) s[threadIdx.x] = 1;
+    __syncthreads();
+    y[threadIdx.x] = s[threadIdx.x];
+}
+
+static void beyond(int *y)
+{
+    PL_SHARED(int, s, N - 1);
+    s[threadIdx.x] = 1;
+    y[threadIdx.x] = 1;
+}
+
+static void left_behind(int *y)
+{
+    if (threadIdx.x < 7) return;
+    __syncthreads();
+    y[threadIdx.x] = 1;
+}
+
+static void half_a_warp(int *y)
+{
+    int v = (int)threadIdx.x;
+    if (threadIdx.x % 32 < 16) v += __shfl_xor_sync(~0u, v, 1); /* the mask names lanes that don't come */
+    y[threadIdx.x] = v;
+}
+
+int main(void)
+{
+    static int x[N], y[N];
+    static const unsigned orders[] = { 0, 1, 7, 12345 };
+    for (int i = 0; i < N; i++) x[i] = i * i;
+    for (unsigned order : orders) {
+        int good = 1;
+        emu_order = order;
+        good &= emu_launch("reverse", 1, N, reverse, y, x) == cudaSuccess;
+        for (int i = 0; i < N; i++) good &= y[i] == x[N - 1 - i];
+        check(good, "a barrier orders what is shared");
+        good = emu_launch("sums", 1, N, sums, y, x) == cudaSuccess;
+        for (int i = 0; i < N; i++) good &= y[i] == (i < 32 ? 10416 : 74928) + 16;
+        check(good, "shuffles and votes");
+        good = emu_launch("neighbours", 1, N, neighbours, y) == cudaSuccess && !emu_breach();
+        for (int i = 0; i < N; i++) good &= y[i] == i - i % 32 + (i % 32 + 1) % 32;
+        check(good, "a warp's own barrier is enough within it");
+        memset(y, 0, sizeof y);
+        good = emu_launch("count", dim3(3, 2, 2), dim3(4, 2), count, y) == cudaSuccess;
+        check(good && y[0] == 12 && y[1] == 4 * 8, "a grid of three sides, atomics, a vote of the block");
+
+        caught(emu_launch("no_barrier", 1, N, no_barrier, y, x), "shared s[", "a missing barrier");
+        caught(emu_launch("no_second_barrier", 1, N, no_second_barrier, y, x), "race",
+               "a missing barrier before the next round");
+        caught(emu_launch("same_place", 1, N, same_place, y), "race", "two threads write one place");
+        caught(emu_launch("across_warps", 1, N, across_warps, y), "shared s",
+               "a warp's barrier is not enough across warps");
+        caught(emu_launch("unwritten", 1, N, unwritten, y), "before it was written", "an unwritten read");
+        caught(emu_launch("beyond", 1, N, beyond, y), "it has 63 elements", "out of bounds");
+        caught(emu_launch("left_behind", 1, N, left_behind, y), "7 have left", "a barrier not all reach");
+        caught(emu_launch("half_a_warp", 1, N, half_a_warp, y), "warp operation", "a shuffle not all reach");
+    }
+    printf("%d passed, %d failed\n", passed, failed);
+    return failed != 0;
+}
