@@ -79,7 +79,10 @@ if [ -f "$BUILD/libpl_cuda_on_cpu.so" ]; then
     for area in dalle quant optim vqgan; do
         counted "golden $area with cuda-on-cpu" "$BUILD/potluck" conform --golden "test/golden/$area" --backend cuda-on-cpu
     done
-    pairs cuda-on-cpu --quick
+    # products, attention and loss at odd shapes are left to the goldens: here they take minutes
+    for op in norm embed shift rotary geglu gumbel code lamb adam quant; do
+        pairs cuda-on-cpu --quick --filter $op
+    done
 else
     skip cuda-on-cpu "not built: no C++ compiler"
 fi
