@@ -2,6 +2,7 @@
  * and says honestly how far it got. */
 #include "cmd.h"
 #include "compute.h"
+#include "demo_page.h"
 #include "demo_swarm.h"
 #include "gallery.h"
 #include "progress.h"
@@ -26,7 +27,7 @@ static const char usage[] =
     "\n"
     "  --swarm          by five processes over loopback that average over the swarm's protocol: one joins\n"
     "                   late, one is killed half-way, one only calls others\n"
-    "  --no-dash        without the swarm's page, whose address is printed otherwise\n"
+    "  --no-dash        without the page of its training, whose address is printed otherwise\n"
     "  --quick          1,024 pairs only: about a quarter of the time\n"
     "  --out DIR        default: out/demo\n"
     "  --steps N        default: what the bar needs\n"
@@ -304,6 +305,7 @@ int cmd_demo(int argc, char **argv)
     enum train_end end = TRAIN_DONE;
     struct pl_err err = { "" };
     int option, rc = PL_OK;
+    pid_t page = 0;
     while (!rc && (option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         switch (option) {
         case 'h': fputs(usage, stdout); return 0;
@@ -329,6 +331,7 @@ int cmd_demo(int argc, char **argv)
     if (!rc) {
         fprintf(stderr, "%zu pairs, %zu of them held out; %zu parameters; backend %s\n", d.gallery.count,
                 d.data.withouts, d.painter.model->params.trainable, d.be.note);
+        page = d.swarm || d.no_dash ? 0 : demo_page_start(d.out, d.steps); /* a swarm has its own */
         rc = d.swarm ? train_swarm(&d, &end, &err) : train(&d, &end, &err);
     }
     if (!rc && end == TRAIN_DONE) {
@@ -336,6 +339,7 @@ int cmd_demo(int argc, char **argv)
         rc = show(&d, &err);
         if (!rc) rc = report(&d, &err);
     }
+    demo_page_end(page, d.out);
     if (rc && err.text[0]) fprintf(stderr, "potluck demo: %s\n", err.text);
     gallery_close(&d.gallery);
     painter_close(&d.painter);
