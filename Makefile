@@ -144,8 +144,9 @@ $(BUILD)/skeleton_%.so: test/skeleton/%.c
 
 # --- the demo --------------------------------------------------------------------------------
 
+# Compiling for a device takes minutes: here only where there is one.
 demo: deps ## install what is missing, build, train on real pairs, draw pictures (QUICK=1: fewer pairs; SWARM=1: by five peers)
-	@$(MAKE) --no-print-directory -s -j$(JOBS) all
+	@$(MAKE) --no-print-directory -s -j$(JOBS) $(BUILD)/potluck fast $(if $(wildcard /dev/nvidia0),cuda)
 	$(BUILD)/potluck demo $(if $(QUICK),--quick) $(if $(SWARM),--swarm)
 
 # --- tests -----------------------------------------------------------------------------------
