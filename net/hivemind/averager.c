@@ -81,6 +81,7 @@ static void on_turn(void *context)
 
 void averager_turn(struct averager *a)
 {
+    if (a->closing) return; /* an exchange that is cancelled at the end says so too */
     timer_start(a->loop, &a->turn, 0, on_turn, a);
 }
 
@@ -190,6 +191,10 @@ static int copy_options(struct averager *a, const struct averager_options *o, st
 
 static void free_averager(struct averager *a)
 {
+    timer_stop(&a->turn);
+    timer_stop(&a->search_timer);
+    timer_stop(&a->exchange_timer);
+    timer_stop(&a->announce_timer);
     matchmaking_clear(&a->mm);
     group_clear(&a->group);
     bytes_clear(&a->subkey);

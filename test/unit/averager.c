@@ -372,6 +372,20 @@ static void killed(void **state)
     }
 }
 
+/* Closed while its exchange waits for a groupmate: nothing of it may come later. */
+static void closed_in_the_exchange(void **state)
+{
+    struct timespec later = { 1, 900000000 };
+    (void)state;
+    add(0, 0), add(0, 0);
+    open_all();
+    peers[1].step.untriggered = 1;
+    begin_all();
+    nanosleep(&later, NULL);
+    close_peer(&peers[0]);
+    nanosleep(&later, NULL);
+}
+
 static void cancel(void *context) { averager_cancel(((struct peer *)context)->a); }
 
 static void alone_and_cancelled(void **state)
@@ -549,6 +563,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         TEST(all_kinds_together), TEST(nobody_weighs_anything), TEST(two_schemas), TEST(not_a_number),
         TEST(silent_client), TEST(silent_reducer), TEST(late_trigger), TEST(killed),
+        TEST(closed_in_the_exchange),
         TEST(alone_and_cancelled), TEST(unknown_group), TEST(newcomers_take_over),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
