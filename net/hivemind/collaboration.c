@@ -176,6 +176,7 @@ static void begin_enter(void *context)
     c->epoch = w->number;
     c->samples = 0;
     c->updating = 0;
+    c->state_void = 1;
     c->last_epoch_with_samples = w->number - 2; /* nothing to report yet */
     if (c->has_reported) { /* nobody shall count samples that have been dropped */
         c->last_epoch_with_samples = w->number;

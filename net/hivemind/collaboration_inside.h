@@ -41,6 +41,7 @@ struct collaboration {
     /* the state round: values before and after, tensor by tensor */
     float **before, **after;
     int state_running, state_ended;
+    int state_void;                  /* the parameters that it began with are not ours any more */
     struct wish *state_waits;
     struct collaboration_round state;
 };

@@ -134,6 +134,7 @@ static void begin_state(struct collaboration *c)
     mp_int(&gather, c->epoch);
     s.gather = bytes_at(&gather);
     s.gather_n = bytes_length(&gather);
+    c->state_void = 0;
     c->state_running = !gather.failed && !averager_begin(c->a[STATE], &s, on_state, c);
     bytes_clear(&gather);
 }
@@ -167,7 +168,7 @@ void collaboration_advance(struct collaboration *c, float *const *parameter)
 static void take_state(void *context)
 {
     struct wish *w = context;
-    w->number = w->c->state_ended;
+    w->number = w->c->state_ended && !w->c->state_void;
     w->c->state_ended = 0;
     wish_fulfil(w, PL_OK);
 }
