@@ -24,8 +24,9 @@ TEST_PACKAGES = $(PACKAGES) libcmocka-dev clang libclang-rt-14-dev
 INTEROP_PACKAGES = python3 python3-venv python3-torch
 DATA_PACKAGES = $(PACKAGES) libfreetype-dev libharfbuzz-dev fonts-noto-color-emoji unicode-data
 
-PC_LIBS    = libmicrohttpd sqlite3 libuv libprotobuf-c jansson libbrotlienc libbrotlidec libssl libcrypto zlib libzstd libpng libjpeg libwebp libutf8proc libzip yaml-0.1 libcurl
-PKG_FLAGS := $(shell pkg-config --cflags $(PC_LIBS) 2>/dev/null) -I$(BUILD)/gen -iquote .
+PC_LIBS    = sqlite3 libuv libprotobuf-c jansson libbrotlienc libbrotlidec libssl libcrypto zlib libzstd libpng libjpeg libwebp libutf8proc libzip yaml-0.1
+PC_LOADED  = libmicrohttpd libcurl # headers alone: net/http/libraries.c loads them when they are needed
+PKG_FLAGS := $(shell pkg-config --cflags $(PC_LIBS) $(PC_LOADED) 2>/dev/null) -I$(BUILD)/gen -iquote .
 LIBS      := $(shell pkg-config --libs $(PC_LIBS) 2>/dev/null) -lsnappy -ldl -lpthread -lm
 
 REF_C     := $(wildcard ref/*.c ref/model/*.c)

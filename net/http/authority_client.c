@@ -1,7 +1,7 @@
 /* authority_client.c - see authority_client.h. */
 #include "authority_client.h"
+#include "libraries.h"
 
-#include <curl/curl.h>
 #include <jansson.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -133,7 +133,8 @@ int authority_ask(struct auth *auth, const struct authority_ask *ask, double now
     struct bytes answer = { .limit = AUTHORITY_ANSWER_MAX };
     struct auth_token t;
     EVP_PKEY *authority = NULL;
-    int tries = ask->tries ? ask->tries : AUTHORITY_TRIES, rc;
+    int tries = ask->tries ? ask->tries : AUTHORITY_TRIES, rc = curl_load(err);
+    if (rc) return rc;
     for (int i = 0;; i++) {
         bytes_clear(&answer);
         answer.limit = AUTHORITY_ANSWER_MAX;

@@ -1,10 +1,10 @@
 /* authority_server.c - see authority_server.h. */
 #include "authority_server.h"
+#include "libraries.h"
 #include "../../data/file.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <microhttpd.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -177,11 +177,12 @@ int authority_server_open(struct authority_server **out, struct authority *a, co
                           const char *address, int port, const char *cert, const char *key,
                           struct pl_err *err)
 {
-    struct authority_server *s = calloc(1, sizeof *s);
+    struct authority_server *s;
     struct sockaddr_storage sa;
-    int rc;
+    int rc = microhttpd_load(err);
     *out = NULL;
-    if (!s) return pl_fail(err, PL_ENOMEM, "no memory");
+    if (rc) return rc;
+    if (!(s = calloc(1, sizeof *s))) return pl_fail(err, PL_ENOMEM, "no memory");
     pthread_mutex_init(&s->lock, NULL);
     s->authority = a;
     s->allow_path = allow_path;

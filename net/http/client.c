@@ -1,8 +1,7 @@
 /* client.c - see client.h. */
 #include "client.h"
+#include "libraries.h"
 
-#include <curl/curl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,20 +36,14 @@ struct http_client_options http_client_options(void)
     return (struct http_client_options){ .connections = 4, .tries = 6, .wait_s = 0.5, .stall_s = 20 };
 }
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-static void start_library(void)
-{
-    curl_global_init(CURL_GLOBAL_DEFAULT);
-}
-
 int http_client_open(struct http_client **out, const struct http_client_options *options,
                      struct pl_err *err)
 {
-    struct http_client *c = calloc(1, sizeof *c);
+    struct http_client *c;
+    int rc = curl_load(err);
     *out = NULL;
-    pthread_once(&once, start_library);
-    if (!c) return pl_fail(err, PL_ENOMEM, "HTTP: no memory");
+    if (rc) return rc;
+    if (!(c = calloc(1, sizeof *c))) return pl_fail(err, PL_ENOMEM, "HTTP: no memory");
     c->o = *options;
     if (c->o.connections < 1) c->o.connections = 1;
     if (c->o.connections > HTTP_CLIENT_CONNECTIONS_MAX) c->o.connections = HTTP_CLIENT_CONNECTIONS_MAX;

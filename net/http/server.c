@@ -1,11 +1,11 @@
 /* server.c - see server.h. A published answer is one MHD_Response, shared by all who ask for it; MHD
  * counts its users. A watcher is a connection that is suspended until there is a newer event. */
 #include "server.h"
+#include "libraries.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <microhttpd.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -239,7 +239,7 @@ int http_server_open(struct http_server **out, const char *address, int port, st
     int rc;
     *out = NULL;
     if (!address) address = "127.0.0.1";
-    if ((rc = address_of(&where, address, port, err))) return rc;
+    if ((rc = microhttpd_load(err)) || (rc = address_of(&where, address, port, err))) return rc;
     if (where.ss_family == AF_INET6) flags |= MHD_USE_IPv6;
     if (!(s = calloc(1, sizeof *s))) return pl_fail(err, PL_ENOMEM, "web server: out of memory");
     pthread_mutex_init(&s->lock, NULL);

@@ -1,10 +1,10 @@
 /* upload.c - see upload.h. */
 #include "upload.h"
+#include "libraries.h"
 #include "client.h"
 #include "../../data/file.h"
 #include "../../data/mapping.h"
 
-#include <curl/curl.h>
 #include <jansson.h>
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -345,8 +345,7 @@ int http_upload(const char *url, const char *path, const struct http_upload_opti
     int rc;
     if (strlen(url) >= HTTP_URL_MAX || strlen(path) > 4000)
         return pl_fail(err, PL_ELIMIT, "%.100s...: too long an address or path", url);
-    if ((rc = pl_mapping_open(&u.file, path, err))) return rc;
-    curl_global_init(CURL_GLOBAL_DEFAULT);
+    if ((rc = curl_load(err)) || (rc = pl_mapping_open(&u.file, path, err))) return rc;
     if (!(u.easy = curl_easy_init()) || !EVP_Digest(u.file.at, u.file.bytes, digest, &n, EVP_sha256(), NULL))
         rc = pl_fail(err, PL_ENOMEM, "%.200s: no memory", path);
     for (unsigned i = 0; i < n && i < 32; i++) snprintf(u.sha256 + 2 * i, 3, "%02x", digest[i]);

@@ -97,7 +97,7 @@ class PyNode:
         self.join, self.authorizer = list(join), authorizer
 
     async def __aenter__(self):
-        self.p2p = await P2P.create(initial_peers=self.join or None)
+        self.p2p = await P2P.create(initial_peers=self.join or None, startup_timeout=60)
         self.node = await DHTNode.create(p2p=self.p2p, initial_peers=self.join or None, authorizer=self.authorizer)
         self.multiaddr = str((await self.p2p.get_visible_maddrs())[0])
         return self.node, self.multiaddr

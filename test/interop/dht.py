@@ -96,7 +96,7 @@ class PyNode:
 
     async def __aenter__(self):
         mode = dict(dht_mode="client") if self.client else {}
-        self.p2p = await P2P.create(initial_peers=self.join or None, **mode)
+        self.p2p = await P2P.create(initial_peers=self.join or None, startup_timeout=60, **mode)
         self.node = await DHTNode.create(p2p=self.p2p, initial_peers=self.join or None, client_mode=self.client,
                                          record_validator=self.validator)
         self.multiaddr = None if self.client else str((await self.p2p.get_visible_maddrs())[0])

@@ -1,0 +1,51 @@
+/* libraries.c - see libraries.h. */
+#define PL_LIBRARIES_THEMSELVES
+#include "libraries.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+
+#define DEFINE(name) __typeof__(name) *loaded_##name;
+CURL_CALLS(DEFINE)
+MICROHTTPD_CALLS(DEFINE)
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int has_curl, has_microhttpd;
+
+/* Pointers to functions and to data have one size wherever there is dlsym. */
+#define FIND(name) ((*(void **)&loaded_##name = dlsym(library, #name)) == NULL) |
+
+static int missing(const char *package, struct pl_err *err)
+{
+    const char *why = dlerror();
+    return pl_fail(err, PL_ENOTFOUND, "%s is missing (apt-get install %s): %.200s", package, package,
+                   why ? why : "it lacks a function");
+}
+
+int curl_load(struct pl_err *err)
+{
+    int rc = PL_OK;
+    pthread_mutex_lock(&lock);
+    if (!has_curl) {
+        void *library = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
+        if (!library || (CURL_CALLS(FIND) 0) || loaded_curl_global_init(CURL_GLOBAL_DEFAULT))
+            rc = missing("libcurl4", err);
+        else has_curl = 1;
+    }
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
+
+int microhttpd_load(struct pl_err *err)
+{
+    int rc = PL_OK;
+    pthread_mutex_lock(&lock);
+    if (!has_microhttpd) {
+        void *library = dlopen("libmicrohttpd.so.12", RTLD_NOW | RTLD_LOCAL);
+        if (!library || (MICROHTTPD_CALLS(FIND) 0)) rc = missing("libmicrohttpd12", err);
+        else has_microhttpd = 1;
+    }
+    pthread_mutex_unlock(&lock);
+    return rc;
+}
