@@ -67,6 +67,21 @@ static void program_folder(char *folder, size_t size)
     else snprintf(folder, size, ".");
 }
 
+static const char own_name[] = "libpotluck"; /* something that lies in it */
+
+/* Of libpotluck.so, where another program asks; of the program, where we are linked into it. */
+static void own_folder(char *folder, size_t size)
+{
+    Dl_info info;
+    char *slash;
+    folder[0] = 0;
+    if (!dladdr(own_name, &info) || !info.dli_fname) return;
+    snprintf(folder, size, "%s", info.dli_fname);
+    slash = strrchr(folder, '/');
+    if (slash) *slash = 0;
+    else folder[0] = 0;
+}
+
 /* Tries one file; the reason for a failure goes to `why`. */
 static int open_library(struct pl_backend *be, const char *path, char *why, size_t why_size)
 {
@@ -122,6 +137,11 @@ static int open_name(struct pl_backend *be, const char *name, char *why, size_t 
     if (access(path, R_OK) == 0) return open_library(be, path, why, why_size);
     snprintf(path, sizeof path, "%s/../lib/potluck/%s", folder, file); /* make install */
     if (access(path, R_OK) == 0) return open_library(be, path, why, why_size);
+    own_folder(folder, sizeof folder);
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    if (folder[0] && access(path, R_OK) == 0) return open_library(be, path, why, why_size);
+    snprintf(path, sizeof path, "%s/potluck/%s", folder, file); /* make install */
+    if (folder[0] && access(path, R_OK) == 0) return open_library(be, path, why, why_size);
     snprintf(path, sizeof path, "%s", file);
     return open_library(be, path, why, why_size);
 }

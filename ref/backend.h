@@ -126,8 +126,8 @@ pl_backend_v1_fn pl_backend_v1;
 void pl_backend_ref(struct pl_backend *be);
 
 /* Opens "ref", "fast", "cuda", "auto" or a path to a shared library (a name with a slash in it).
- * A name N means libpl_N.so (with _ for -) beside the running program, in $PL_BACKEND_DIR, or where
- * the system looks. `auto` takes the first of cuda, fast, ref that this machine has; be->note says which and
+ * A name N means libpl_N.so (with _ for -) beside the running program or libpotluck.so, in
+ * $PL_BACKEND_DIR, or where the system looks. `auto` takes the first of cuda, fast, ref that this machine has; be->note says which and
  * why. The library stays loaded until the program ends. */
 int pl_backend_open(struct pl_backend *be, const char *name, struct pl_err *err);
 
