@@ -516,9 +516,9 @@ int golden_area_quant(struct golden *g, const char *path, const char *stem)
     if (ends_with(path, ".json")) {
         if (strcmp(stem, "size_adaptive")) return 0;
         run_adaptive(g);
-    } else if (!strcmp(stem, "codebooks")) run_codebooks(g, path);
-    else if (!strcmp(stem, "blockwise")) run_blockwise(g, path);
-    else if (!strcmp(stem, "streaming")) run_streaming(g, path);
+    } else if (!strncmp(stem, "codebooks", 9)) run_codebooks(g, path);
+    else if (!strncmp(stem, "blockwise", 9)) run_blockwise(g, path);
+    else if (!strncmp(stem, "streaming", 9)) run_streaming(g, path);
     else if (!strcmp(stem, "compress_inputs")) run_inputs(g, path);
     else if (!strncmp(stem, "compress_", 9)) return run_compress(g, path, stem);
     else return 0;
