@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static const char usage[] =
     "usage: potluck demo [--swarm] [--quick] [--out DIR] [OPTION ...]\n"
@@ -29,7 +30,7 @@ static const char usage[] =
     "                   late, one is killed half-way, one only calls others\n"
     "  --no-dash        without the page of its training, whose address is printed otherwise\n"
     "  --quick          1,024 pairs only: about a quarter of the time\n"
-    "  --out DIR        default: out/demo\n"
+    "  --out DIR        default: out/demo, out/demo-quick, out/demo-swarm or out/demo-swarm-quick\n"
     "  --steps N        default: what the bar needs\n"
     "  --seed N         default: 1\n"
     "  --resume         go on from the newest checkpoint in --out\n"
@@ -286,6 +287,20 @@ static int open_all(struct demo *d, struct pl_err *err)
     return rc;
 }
 
+/* Of an earlier demo: they would count as newer than ours. */
+static int forget_checkpoints(const char *folder, struct pl_err *err)
+{
+    char *path = NULL;
+    int rc;
+    while (!(rc = pl_checkpoint_newest(&path, folder, err)) && path) {
+        if (unlink(path)) rc = pl_fail(err, PL_EIO, "%s: %s", path, strerror(errno));
+        free(path);
+        path = NULL;
+        if (rc) break;
+    }
+    return rc;
+}
+
 int cmd_demo(int argc, char **argv)
 {
     enum { O_QUICK = 1, O_OUT, O_STEPS, O_SEED, O_RESUME, O_SWARM, O_NO_DASH };
@@ -301,7 +316,8 @@ int cmd_demo(int argc, char **argv)
         { "help", no_argument, NULL, 'h' },
         { 0 },
     };
-    struct demo d = { .out = "out/demo", .seed = 1 };
+    static const char *const folder[] = { "out/demo", "out/demo-quick", "out/demo-swarm", "out/demo-swarm-quick" };
+    struct demo d = { .seed = 1 };
     enum train_end end = TRAIN_DONE;
     struct pl_err err = { "" };
     int option, rc = PL_OK;
@@ -323,10 +339,12 @@ int cmd_demo(int argc, char **argv)
         fputs(usage, stderr);
         return 2;
     }
+    if (!d.out) d.out = folder[2 * d.swarm + d.quick];
     snprintf(d.model, sizeof d.model, "%s", d.out);
     if (!d.steps) d.steps = !d.quick ? FULL_STEPS : d.swarm ? SWARM_STEPS : QUICK_STEPS;
     if (compute_open(&d.be, &d.compute, "demo")) return 1;
-    if (mkdir("out", 0777) && errno != EEXIST) rc = pl_fail(&err, PL_EIO, "out: %s", strerror(errno));
+    rc = pl_folder_make(d.out, &err);
+    if (!rc && !d.resume) rc = forget_checkpoints(d.out, &err);
     if (!rc) rc = open_all(&d, &err);
     if (!rc) {
         fprintf(stderr, "%zu pairs, %zu of them held out; %zu parameters; backend %s\n", d.gallery.count,
