@@ -115,14 +115,20 @@ static int rows_at_once(int M, size_t floats_a_row)
     return rows < 1 ? 1 : rows < (size_t)M ? (int)rows : M;
 }
 
-int cuda_feed(float *y, const float *x, const struct pl_feed *w, int M, int D, int C)
+/* Where rows from m on of z lie: in the caller's, or in scratch that is used again and again. */
+static float *rows_of_z(float *kept, float *scratch, int m, int C)
 {
-    size_t row = 3 * (size_t)C;
+    return kept ? kept + 2 * (size_t)m * (size_t)C : scratch;
+}
+
+int cuda_feed(float *y, float *kept, const float *x, const struct pl_feed *w, int M, int D, int C)
+{
+    size_t row = (kept ? 1 : 3) * (size_t)C;
     int rc, some = rows_at_once(M, row);
-    float *z = (float *)cuda_scratch(&rc, CUDA_SLOT_LAYER, (size_t)some * row * sizeof *z);
-    float *h = z + 2 * (size_t)some * (size_t)C;
+    float *h = (float *)cuda_scratch(&rc, CUDA_SLOT_LAYER, (size_t)some * row * sizeof *h);
     for (int m = 0; rc == PL_OK && m < M; m += some) {
         int rows = M - m < some ? M - m : some;
+        float *z = rows_of_z(kept, h + (size_t)some * (size_t)C, m, C);
         rc = cuda_linear(z, x + (size_t)m * (size_t)D, w->W1, w->b1, rows, D, 2 * C);
         if (rc == PL_OK) rc = cuda_geglu(h, z, rows, C);
         if (rc == PL_OK) rc = cuda_linear(y + (size_t)m * (size_t)D, h, w->W2, w->b2, rows, C, D);
@@ -130,17 +136,18 @@ int cuda_feed(float *y, const float *x, const struct pl_feed *w, int M, int D, i
     return rc;
 }
 
-int cuda_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy,
+int cuda_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy, float *kept,
                        const float *x, const struct pl_feed *w, int M, int D, int C)
 {
-    size_t row = 4 * (size_t)C;
+    size_t row = (kept ? 2 : 4) * (size_t)C;
     int rc, some = rows_at_once(M, row);
-    float *z = (float *)cuda_scratch(&rc, CUDA_SLOT_LAYER, (size_t)some * row * sizeof *z);
-    float *h = z + 2 * (size_t)some * (size_t)C, *dh = h + (size_t)some * (size_t)C;
+    float *h = (float *)cuda_scratch(&rc, CUDA_SLOT_LAYER, (size_t)some * row * sizeof *h);
+    float *dh = h + (size_t)some * (size_t)C;
     for (int m = 0; rc == PL_OK && m < M; m += some) {
         int rows = M - m < some ? M - m : some;
         size_t at = (size_t)m * (size_t)D;
-        rc = cuda_linear(z, x + at, w->W1, w->b1, rows, D, 2 * C);
+        float *z = rows_of_z(kept, dh + (size_t)some * (size_t)C, m, C);
+        if (!kept) rc = cuda_linear(z, x + at, w->W1, w->b1, rows, D, 2 * C);
         if (rc == PL_OK) rc = cuda_geglu(h, z, rows, C);
         if (rc == PL_OK && y) rc = cuda_linear(y + at, h, w->W2, w->b2, rows, C, D);
         if (rc == PL_OK) rc = cuda_linear_dw(dw->W2, dw->b2, dy + at, h, rows, C, D);
