@@ -17,7 +17,7 @@ extern "C" {
 enum pl_activations {
     PL_REVERSIBLE, /* nothing a block: inputs are rebuilt from outputs (the run) */
     PL_RECOMPUTED, /* 2 a block: both streams; exact inputs, the same operations */
-    PL_STORED      /* 22 a block: all that backward needs; a quarter fewer operations */
+    PL_STORED      /* 18 a block: all that backward needs; a quarter fewer operations */
 };
 
 /* One stack with its workspace; the lower half is allocated by pl_stack_reserve. */

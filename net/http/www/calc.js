@@ -97,9 +97,9 @@ function common(plan) {
              logits: 2 * bs * d * a + 2 * bs * m.vocabulary * z, passing: 0 };
 }
 
-function feedBytes(D, M) {
+function feedBytes(D, M, stored) {
     if (8 * D * D <= 262144) return 4 * 8 * 12 * D * D;
-    return 4 * 16 * D * Math.min(Math.floor(8388608 / (8 * D)), M);
+    return 4 * (stored ? 8 : 16) * D * Math.min(Math.floor(8388608 / (8 * D)), M);
 }
 
 function lossBytes(positions, columns, D) {
@@ -113,12 +113,12 @@ function own(plan) {
     const B = Math.min(plan.batch, m.sequences_at_once > 0 ? m.sequences_at_once : plan.batch);
     const M = B * m.sequence, E = m.head_width > 0 ? m.heads * m.head_width : D;
     const attention = 2 * D + 4 * E + m.heads, stored = plan.layers === "stored";
-    const wide = stored && D > E ? D : E, block = stored ? 0 : feedBytes(D, M);
+    const block = feedBytes(D, M, stored);
     const streams = plan.layers === "reversible" ? 2 * D : (2 * L + 1) * D;
     const logits = Math.max(lossBytes(B * m.text, m.text_vocabulary, D),
                             lossBytes(B * (m.sequence - m.text), m.vocabulary - m.text_vocabulary, D));
-    return { kept: a * M * (streams + (stored ? L * (attention + 14 * D) : 0)),
-             working: a * M * (4 * D + 4 * wide + (stored ? 0 : attention)) + block,
+    return { kept: a * M * (streams + (stored ? L * (attention + 10 * D) : 0)),
+             working: a * M * (4 * D + 4 * E + (stored ? 0 : attention)) + block,
              logits: logits, passing: block + logits };
 }
 
