@@ -55,6 +55,16 @@ static void stop(int signal)
     stopped = 1;
 }
 
+/* The shards lie in --out, nowhere else. */
+static int check_stem(const char **stem, const char *text)
+{
+    *stem = text;
+    if (*text && *text != '.' && !strchr(text, '/')) return 0;
+    fprintf(stderr, "potluck prepare: --stem %s: expected a file's name without a folder or a leading dot\n",
+            text);
+    return 1;
+}
+
 static int parse(struct options *o, int argc, char **argv)
 {
     static const struct option options[] = {
@@ -71,7 +81,7 @@ static int parse(struct options *o, int argc, char **argv)
         case 'd': o->data = optarg; break;
         case 'c': o->codec = optarg; break;
         case 'o': o->out = optarg; break;
-        case 'S': o->stem = optarg; break;
+        case 'S': bad = check_stem(&o->stem, optarg); break;
         case 'n': o->nsfw = optarg; break;
         case 's': bad = cmd_integer(&o->side, "prepare", "--side", optarg, 1, 4096); break;
         case 'r': bad = cmd_integer(&o->rows, "prepare", "--rows", optarg, 1, 10000000); break;

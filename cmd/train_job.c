@@ -73,6 +73,13 @@ static int save(struct state *s, struct pl_err *err)
     return rc;
 }
 
+static int seek(struct train_source *source, const json_t *position, const char *path, struct pl_err *err)
+{
+    struct pl_err why = { "" };
+    int rc = source->seek(source->context, position, &why);
+    return rc ? pl_fail(err, rc, "%s: %s", path, why.text) : PL_OK;
+}
+
 int train_job_load(struct pl_dalle *model, struct pl_trainer *t, struct train_source *source,
                    const char *path, struct pl_err *err)
 {
@@ -91,7 +98,7 @@ int train_job_load(struct pl_dalle *model, struct pl_trainer *t, struct train_so
         t->step = (uint64_t)step;
         pl_optimizer_set_steps(t->optimizer, (uint64_t)steps);
         if (!rc && source)
-            rc = source->seek(source->context, json_object_get(training, "data"), err);
+            rc = seek(source, json_object_get(training, "data"), path, err);
         if (!rc && (rc = pl_trainer_keep(t))) pl_fail(err, rc, "%s: no memory", path);
     }
     json_decref(training);

@@ -155,7 +155,7 @@ static int add_picture(struct captions *c, const char *path, struct pl_err *err)
     int rc = PL_OK;
     if (!beside) return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     memcpy(beside, path, stem);
-    strcpy(beside + stem, ".txt");
+    memcpy(beside + stem, ".txt", sizeof ".txt");
     if (pl_file_read((void **)&text, &bytes, beside, CAPTIONS_CAPTION_MAX, NULL)) c->without++;
     else {
         one_line(text);

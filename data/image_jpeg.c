@@ -40,7 +40,7 @@ static void source_begin_end(j_decompress_ptr d)
 static boolean source_more(j_decompress_ptr d)
 {
     struct jpeg *j = d->client_data;
-    strcpy(j->why, "the file ends too early");
+    snprintf(j->why, sizeof j->why, "the file ends too early");
     longjmp(j->out, 1);
 }
 
@@ -56,7 +56,7 @@ static void count_scans(j_common_ptr c)
 {
     struct jpeg *j = c->client_data;
     if (j->d.input_scan_number <= SCANS_MAX) return;
-    strcpy(j->why, "more scans than any camera makes");
+    snprintf(j->why, sizeof j->why, "more scans than any camera makes");
     longjmp(j->out, 1);
 }
 

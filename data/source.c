@@ -59,7 +59,7 @@ int pl_source_file(struct pl_source **out, const char *path, struct pl_err *err)
     int rc = PL_OK;
     *out = NULL;
     if (!f) return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
-    f->s.name = strcpy((char *)(f + 1), path);
+    f->s.name = memcpy(f + 1, path, strlen(path) + 1);
     f->s.read_at = file_read;
     f->s.close = file_close;
     f->fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -81,7 +81,7 @@ int pl_source_memory(struct pl_source **out, const char *name, const void *data,
     struct memory_source *m = calloc(1, sizeof *m + strlen(name) + 1);
     *out = NULL;
     if (!m) return pl_fail(err, PL_ENOMEM, "%s: no memory", name);
-    m->s.name = strcpy((char *)(m + 1), name);
+    m->s.name = memcpy(m + 1, name, strlen(name) + 1);
     m->s.size = bytes;
     m->s.read_at = memory_read;
     m->s.close = memory_close;

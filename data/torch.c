@@ -193,8 +193,8 @@ static int read_remarks(struct torch_reader *r)
         if (!string) rc = pl_fail(r->err, PL_EFORMAT, "%s: %s: %.80s is no text", f->path, name, key);
         else if (!k || !v) rc = torch_no_memory(r);
         if (rc) break;
-        f->meta_key[f->metas] = strcpy(k, key);
-        f->meta_value[f->metas++] = strcpy(v, string);
+        f->meta_key[f->metas] = memcpy(k, key, strlen(key) + 1);
+        f->meta_value[f->metas++] = memcpy(v, string, strlen(string) + 1);
     }
     json_decref(root);
     return rc;

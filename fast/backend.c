@@ -39,6 +39,10 @@ static int set_precision(enum pl_precision p)
 
 int pl_backend_v1(struct pl_backend *be)
 {
+    if (!isa_understood()) {
+        snprintf(be->note, sizeof be->note, "PL_FAST_ISA: expected plain, avx2 or avx512");
+        return PL_EUSE;
+    }
     /* OpenBLAS' own threads know nothing of OpenMP's and would fight them for the cores. */
     openblas_set_num_threads(1);
     set_threads(0);

@@ -8,14 +8,19 @@
 static const char *const words[ISA_COUNT] = { "plain", "avx2", "avx512" };
 static const char *const names[ISA_COUNT] = { "plain C", "AVX2", "AVX-512" };
 static enum isa chosen;
+static int understood;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void choose(void)
 {
     const char *asked = getenv("PL_FAST_ISA");
     int limit = ISA_COUNT - 1;
+    understood = !asked || !*asked;
     for (int i = 0; asked && i < ISA_COUNT; i++)
-        if (!strcmp(asked, words[i])) limit = i;
+        if (!strcmp(asked, words[i])) {
+            limit = i;
+            understood = 1;
+        }
     chosen = ISA_PLAIN;
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) chosen = ISA_AVX2;
@@ -31,6 +36,12 @@ enum isa isa_chosen(void)
 {
     pthread_once(&once, choose);
     return chosen;
+}
+
+int isa_understood(void)
+{
+    pthread_once(&once, choose);
+    return understood;
 }
 
 const char *isa_name(enum isa isa) { return names[isa]; }

@@ -20,6 +20,8 @@ enum isa {
 /* The best that this machine has. PL_FAST_ISA=plain or avx2 in the environment takes a lesser one,
  * so that every path can be tested on one machine. Read once. */
 enum isa isa_chosen(void);
+/* 0 if PL_FAST_ISA names none of them. */
+int isa_understood(void);
 const char *isa_name(enum isa isa);
 
 #endif

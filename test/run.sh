@@ -130,7 +130,7 @@ if command -v "${CLANG:-clang}" >/dev/null; then
             n=$(basename "$t" .c)
             [ -x "$BUILD/fuzz/$n" ] || continue
             new=$(mktemp -d)
-            single "fuzz $n" "$BUILD/fuzz/$n" -max_total_time=5 -rss_limit_mb=1024 -timeout=10 "$new" "test/fuzz/corpus/$n"
+            single "fuzz $n" "$BUILD/fuzz/$n" -seed=1 -max_total_time=5 -rss_limit_mb=1024 -timeout=10 "$new" "test/fuzz/corpus/$n"
             rm -rf "$new"
         done
     else

@@ -51,8 +51,8 @@ static void describe(struct bytes *out, const struct schema_tensor *t)
     char size[32 + 24 * PL_WIRE_DIMS_MAX] = "torch.Size([", dtype[40];
     size_t n = strlen(size);
     for (int i = 0; i < t->type.dims; i++)
-        n += (size_t)sprintf(size + n, "%s%lld", i ? ", " : "", (long long)t->type.size[i]);
-    strcpy(size + n, "])");
+        n += (size_t)snprintf(size + n, sizeof size - n, "%s%lld", i ? ", " : "", (long long)t->type.size[i]);
+    snprintf(size + n, sizeof size - n, "])");
     snprintf(dtype, sizeof dtype, "torch.%s", tensor_dtype_name(t->type.dtype));
     mp_map(out, 7);
     field(out, "size", size);

@@ -78,8 +78,7 @@ static char *data_script(const struct dashboard *d, int live)
                                                "peers", d->peers, "history", d->points, "board",
                                                d->board, "files", d->files));
     if (root) json = dump(root);
-    if (json && (script = malloc(strlen(json) + 40)))
-        sprintf(script, "globalThis.potluckData = %s;\n", json);
+    if (json && asprintf(&script, "globalThis.potluckData = %s;\n", json) < 0) script = NULL;
     free(json);
     json_decref(root);
     return script;

@@ -1,6 +1,7 @@
 /* list.c - see list.h. */
 #include "list.h"
 
+#include <ctype.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,9 +31,12 @@ static char *resolve(const char *base, const char *name, size_t n)
     return out;
 }
 
+/* The text ends with its line, not with a NUL. */
 static int is_sha256(const char *text, size_t n)
 {
-    return n == 64 && strspn(text, "0123456789abcdefABCDEF") >= 64;
+    size_t i = 0;
+    while (i < n && isxdigit((unsigned char)text[i])) i++;
+    return n == 64 && i == n;
 }
 
 static int add(struct http_list *l, const char *base, const char *name, size_t n, const char *sha, size_t k,

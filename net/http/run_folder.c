@@ -35,11 +35,11 @@ static void keep_checkpoint(struct run_folder *f, const char *folder, const char
     if (stat(path, &st) || !S_ISREG(st.st_mode)) return;
     if (f->checkpoints < FOLDER_CHECKPOINTS) f->checkpoints++;
     for (size_t i = f->checkpoints - 1; i > at; i--) {
-        strcpy(f->checkpoint[i], f->checkpoint[i - 1]);
+        memcpy(f->checkpoint[i], f->checkpoint[i - 1], sizeof f->checkpoint[i]);
         f->checkpoint_step[i] = f->checkpoint_step[i - 1];
         f->checkpoint_bytes[i] = f->checkpoint_bytes[i - 1];
     }
-    strcpy(f->checkpoint[at], name);
+    snprintf(f->checkpoint[at], sizeof f->checkpoint[at], "%s", name);
     f->checkpoint_step[at] = step;
     f->checkpoint_bytes[at] = (uint64_t)st.st_size;
 }

@@ -6,7 +6,6 @@
 #include "../../data/bpe.h"
 #include "../../data/clean.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,66 +14,36 @@
 #define CLIP_VOCAB "bpe_simple_vocab_16e6.txt.gz"
 #define NEEDS_REPAIR 1
 
-struct replay {
-    struct golden *g;
-    struct bpe *b;
-    char what[96], first[200]; /* the line's name; the first difference, if any */
-    size_t rows, wrong;
-};
-
-static void begin(struct replay *r, const char *what)
-{
-    snprintf(r->what, sizeof r->what, "%s", what);
-    r->rows = r->wrong = 0;
-}
-
-static void end(struct replay *r)
-{
-    char line[128];
-    snprintf(line, sizeof line, "%s, %zu rows", r->what, r->rows);
-    golden_check(r->g, line, r->rows && !r->wrong, "%zu of %zu rows differ; %s", r->wrong, r->rows,
-                 r->rows ? r->first : "none there");
-}
-
-__attribute__((format(printf, 2, 3))) static void differs(struct replay *r, const char *format, ...)
-{
-    va_list args;
-    if (r->wrong++) return;
-    va_start(args, format);
-    vsnprintf(r->first, sizeof r->first, format, args);
-    va_end(args);
-}
-
-static void compare_ids(struct replay *r, size_t row, const int32_t *got, size_t n, const int32_t *want,
+static void compare_ids(struct token_replay *r, size_t row, const int32_t *got, size_t n, const int32_t *want,
                         size_t count)
 {
     size_t i = 0;
     while (i < count && i < n && got[i] == want[i]) i++;
     if (n != count || i < count)
-        differs(r, "row %zu, place %zu: %d of %zu ids, want %d of %zu", row, i, i < n ? got[i] : -1, n,
+        token_differs(r, "row %zu, place %zu: %d of %zu ids, want %d of %zu", row, i, i < n ? got[i] : -1, n,
                 i < count ? want[i] : -1, count);
 }
 
-static void compare_text(struct replay *r, size_t row, const char *got, size_t n, const char *want,
+static void compare_text(struct token_replay *r, size_t row, const char *got, size_t n, const char *want,
                          size_t bytes)
 {
     if (n != bytes || memcmp(got, want, bytes))
-        differs(r, "row %zu: %zu bytes \"%.60s\", want %zu \"%.*s\"", row, n, got, bytes,
+        token_differs(r, "row %zu: %zu bytes \"%.60s\", want %zu \"%.*s\"", row, n, got, bytes,
                 bytes < 60 ? (int)bytes : 60, want);
 }
 
 /* One text against its ids, and back again if the tokenizer forgets nothing. */
-static void ids_row(struct replay *r, size_t row, const char *text, size_t n, const int32_t *want,
+static void ids_row(struct token_replay *r, size_t row, const char *text, size_t n, const int32_t *want,
                     size_t count)
 {
     size_t room = count + 1, got_count;
     int32_t *got = pl_alloc(room, sizeof *got);
     char *back;
     size_t bytes;
-    if (!got || bpe_encode(got, room, &got_count, r->b, text, n)) differs(r, "row %zu: an error", row);
+    if (!got || bpe_encode(got, room, &got_count, r->b, text, n)) token_differs(r, "row %zu: an error", row);
     else {
         if (got_count <= room) compare_ids(r, row, got, got_count, want, count);
-        else differs(r, "row %zu: %zu ids, want %zu", row, got_count, count);
+        else token_differs(r, "row %zu: %zu ids, want %zu", row, got_count, count);
     }
     pl_free(got);
     if (!bpe_is_clip(r->b) && !bpe_decode(&back, &bytes, r->b, want, count)) {
@@ -84,13 +53,13 @@ static void ids_row(struct replay *r, size_t row, const char *text, size_t n, co
     r->rows++;
 }
 
-static void cleaned_row(struct replay *r, size_t row, const char *text, size_t n, const char *want,
+static void cleaned_row(struct token_replay *r, size_t row, const char *text, size_t n, const char *want,
                         size_t bytes)
 {
     char *got;
     size_t got_bytes;
     int rc = clean_text(&got, &got_bytes, text, n);
-    if (rc) differs(r, "row %zu: %s", row, pl_status_name(rc));
+    if (rc) token_differs(r, "row %zu: %s", row, pl_status_name(rc));
     else compare_text(r, row, got, got_bytes, want, bytes);
     free(got);
     r->rows++;
@@ -103,32 +72,32 @@ static size_t row_bytes(const struct rows *rows, size_t i)
     return (size_t)(rows->offset[i + 1] - rows->offset[i]);
 }
 
-static void context_rows(struct replay *r, const struct st_file *f, const struct rows *text,
+static void context_rows(struct token_replay *r, const struct st_file *f, const struct rows *text,
                          const uint8_t *flags)
 {
     for (size_t k = 0; k < f->count; k++) {
         const struct st_tensor *t = &f->tensors[k];
         int32_t *want, *got;
         if (strncmp(t->name, "context", 7) || t->dims != 2) continue;
-        begin(r, t->name);
+        token_begin(r, t->name);
         want = golden_ints(r->g, f, t->name, NULL);
         got = pl_alloc((size_t)t->shape[1] + 1, sizeof *got);
-        if ((size_t)t->shape[0] != text->count) differs(r, "%lld rows", (long long)t->shape[0]);
+        if ((size_t)t->shape[0] != text->count) token_differs(r, "%lld rows", (long long)t->shape[0]);
         for (size_t i = 0; want && got && i < text->count && i < (size_t)t->shape[0]; i++) {
             size_t width = (size_t)t->shape[1];
             if (flags && flags[i] & NEEDS_REPAIR) continue;
             if (bpe_clip_row(got, (int)width, NULL, r->b, text->bytes + text->offset[i], row_bytes(text, i)))
-                differs(r, "row %zu: an error", i);
+                token_differs(r, "row %zu: an error", i);
             else compare_ids(r, i, got, width, want + i * width, width);
             r->rows++;
         }
-        end(r);
+        token_end(r);
         pl_free(want);
         pl_free(got);
     }
 }
 
-static void tensors(struct replay *r, const struct st_file *f)
+static void tensors(struct token_replay *r, const struct st_file *f)
 {
     const struct st_tensor *flag = st_find(f, "flags");
     const uint8_t *flags = NULL;
@@ -136,23 +105,23 @@ static void tensors(struct replay *r, const struct st_file *f)
     if (rows_strings(&text, r->g, f, "text")) return;
     if (flag && flag->dtype == PL_U8 && flag->n == text.count) flags = flag->data;
     if (st_find(f, "cleaned.bytes") && !rows_strings(&want, r->g, f, "cleaned")) {
-        begin(r, "cleaned");
+        token_begin(r, "cleaned");
         for (size_t i = 0; i < text.count && i < want.count; i++)
             if (!flags || !(flags[i] & NEEDS_REPAIR))
                 cleaned_row(r, i, text.bytes + text.offset[i], row_bytes(&text, i),
                             want.bytes + want.offset[i], row_bytes(&want, i));
-        if (text.count != want.count) differs(r, "%zu texts, %zu rows", text.count, want.count);
-        end(r);
+        if (text.count != want.count) token_differs(r, "%zu texts, %zu rows", text.count, want.count);
+        token_end(r);
         rows_clear(&want);
     }
     if (!rows_ids(&want, r->g, f, "ids")) {
-        begin(r, "ids");
+        token_begin(r, "ids");
         for (size_t i = 0; i < text.count && i < want.count; i++)
             if (!flags || !(flags[i] & NEEDS_REPAIR))
                 ids_row(r, i, text.bytes + text.offset[i], row_bytes(&text, i), want.ids + want.offset[i],
                         row_bytes(&want, i));
-        if (text.count != want.count) differs(r, "%zu texts, %zu rows", text.count, want.count);
-        end(r);
+        if (text.count != want.count) token_differs(r, "%zu texts, %zu rows", text.count, want.count);
+        token_end(r);
         rows_clear(&want);
     }
     if (bpe_is_clip(r->b)) context_rows(r, f, &text, flags);
@@ -162,11 +131,11 @@ static void tensors(struct replay *r, const struct st_file *f)
 /* --- the same rows in JSON -------------------------------------------------------------------- */
 
 /* What ids spell: CLIP's peer shows what is no UTF-8 as U+FFFD, so such rows are left out. */
-static void decoded_row(struct replay *r, size_t row, const int32_t *ids, size_t n, const json_t *want)
+static void decoded_row(struct token_replay *r, size_t row, const int32_t *ids, size_t n, const json_t *want)
 {
     char *got;
     size_t bytes;
-    if (bpe_decode(&got, &bytes, r->b, ids, n)) differs(r, "row %zu: an error", row);
+    if (bpe_decode(&got, &bytes, r->b, ids, n)) token_differs(r, "row %zu: an error", row);
     else if (!strstr(json_string_value(want), "\xef\xbf\xbd"))
         compare_text(r, row, got, bytes, json_string_value(want), json_string_length(want));
     free(got);
@@ -175,12 +144,12 @@ static void decoded_row(struct replay *r, size_t row, const int32_t *ids, size_t
 
 enum column { CLEANED, IDS, DECODED };
 
-static void json_column(struct replay *r, const json_t *doc, enum column column)
+static void json_column(struct token_replay *r, const json_t *doc, enum column column)
 {
     static const char *const names[] = { "json cleaned", "json ids", "json decoded" };
     size_t i, k;
     json_t *row;
-    begin(r, names[column]);
+    token_begin(r, names[column]);
     json_array_foreach(doc, i, row) {
         const json_t *text = json_object_get(row, "text"), *ids = json_object_get(row, "ids");
         const json_t *cleaned = json_object_get(row, "cleaned"), *decoded = json_object_get(row, "decoded");
@@ -191,7 +160,7 @@ static void json_column(struct replay *r, const json_t *doc, enum column column)
             continue;
         }
         for (k = 0; want && k < count; k++) want[k] = (int32_t)json_integer_value(json_array_get(ids, k));
-        if (!want || !json_is_string(text) || !json_is_array(ids)) differs(r, "row %zu: no text or ids", i);
+        if (!want || !json_is_string(text) || !json_is_array(ids)) token_differs(r, "row %zu: no text or ids", i);
         else if (column == CLEANED)
             cleaned_row(r, i, json_string_value(text), json_string_length(text),
                         json_string_value(cleaned), json_string_length(cleaned));
@@ -200,10 +169,10 @@ static void json_column(struct replay *r, const json_t *doc, enum column column)
         else decoded_row(r, i, want, count, decoded);
         pl_free(want);
     }
-    end(r);
+    token_end(r);
 }
 
-static void json(struct replay *r, const char *path)
+static void json(struct token_replay *r, const char *path)
 {
     json_t *doc = golden_json(r->g, strrchr(path, '/') + 1);
     const json_t *first = json_array_get(doc, 0);
@@ -216,7 +185,7 @@ static void json(struct replay *r, const char *path)
 /* --- which vocabulary --------------------------------------------------------------------------- */
 
 /* CLIP's list is one and the same for all: it may lie in the area's folder, or in our own. */
-static int open_clip(struct replay *r, const char *name, struct pl_err *err)
+static int open_clip(struct token_replay *r, const char *name, struct pl_err *err)
 {
     static const char *const folders[] = { NULL, "test/golden/tokenizer", "../test/golden/tokenizer" };
     for (size_t i = 0; i < PL_COUNT(folders); i++) {
@@ -229,7 +198,7 @@ static int open_clip(struct replay *r, const char *name, struct pl_err *err)
     return pl_fail(err, PL_ENOTFOUND, "no %s in the folder", name);
 }
 
-static int open_gpt2(struct replay *r, const char *stem, struct pl_err *err)
+static int open_gpt2(struct token_replay *r, const char *stem, struct pl_err *err)
 {
     char *folder = pl_path_join(r->g->folder, stem);
     char *vocab = folder ? pl_path_join(folder, "vocab.json") : NULL;
@@ -262,7 +231,7 @@ static int clip_vocab(char *name, size_t room, struct golden *g, const char *ste
 
 int golden_bpe(struct golden *g, const char *path, const char *stem)
 {
-    struct replay r = { .g = g };
+    struct token_replay r = { .g = g };
     struct pl_err err;
     char name[200];
     size_t n = strlen(path);

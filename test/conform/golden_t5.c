@@ -3,55 +3,24 @@
 #include "golden_tokenizer.h"
 #include "../../data/unigram.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MODEL "spiece.model"
 
-struct replay {
-    struct golden *g;
-    struct unigram *u;
-    char what[96], first[160]; /* the line's name; the first difference, if any */
-    size_t rows, wrong;
-};
-
-static void begin(struct replay *r, const char *what)
-{
-    snprintf(r->what, sizeof r->what, "%s", what);
-    r->rows = r->wrong = 0;
-}
-
-static void end(struct replay *r)
-{
-    char line[128];
-    snprintf(line, sizeof line, "%s, %zu rows", r->what, r->rows);
-    golden_check(r->g, line, r->rows && !r->wrong, "%zu of %zu rows differ; %s", r->wrong, r->rows,
-                 r->rows ? r->first : "none there");
-}
-
-__attribute__((format(printf, 2, 3))) static void differs(struct replay *r, const char *format, ...)
-{
-    va_list args;
-    if (r->wrong++) return;
-    va_start(args, format);
-    vsnprintf(r->first, sizeof r->first, format, args);
-    va_end(args);
-}
-
-static void ids_row(struct replay *r, const char *text, size_t n, const int32_t *want, size_t count,
+static void ids_row(struct token_replay *r, const char *text, size_t n, const int32_t *want, size_t count,
                     size_t max, enum unigram_rules rules)
 {
     size_t room = count + 1, got_count, i = 0;
     int32_t *got = pl_alloc(room, sizeof *got);
     if (!got || unigram_encode(got, room, &got_count, r->u, text, n, rules)) {
-        differs(r, "row %zu: out of memory", r->rows);
+        token_differs(r, "row %zu: out of memory", r->rows);
     } else {
         if (got_count > max) got_count = max;
         while (i < count && i < got_count && got[i] == want[i]) i++;
         if (got_count != count || i < count)
-            differs(r, "row %zu, place %zu: %d of %zu ids, want %d of %zu", r->rows, i,
+            token_differs(r, "row %zu, place %zu: %d of %zu ids, want %d of %zu", r->rows, i,
                     i < got_count && i < room ? got[i] : -1, got_count, i < count ? want[i] : -1,
                     count);
     }
@@ -59,15 +28,15 @@ static void ids_row(struct replay *r, const char *text, size_t n, const int32_t 
     r->rows++;
 }
 
-static void text_row(struct replay *r, const char *text, size_t n, const char *want, size_t bytes,
+static void text_row(struct token_replay *r, const char *text, size_t n, const char *want, size_t bytes,
                      enum unigram_rules rules)
 {
     char *got;
     size_t got_bytes;
     if (unigram_normalize(&got, &got_bytes, r->u, text, n, rules))
-        differs(r, "row %zu: out of memory", r->rows);
+        token_differs(r, "row %zu: out of memory", r->rows);
     else if (got_bytes != bytes || memcmp(got, want, bytes))
-        differs(r, "row %zu: %zu bytes \"%.40s\", want %zu \"%.*s\"", r->rows, got_bytes, got,
+        token_differs(r, "row %zu: %zu bytes \"%.40s\", want %zu \"%.*s\"", r->rows, got_bytes, got,
                 bytes, bytes < 40 ? (int)bytes : 40, want);
     free(got);
     r->rows++;
@@ -75,36 +44,36 @@ static void text_row(struct replay *r, const char *text, size_t n, const char *w
 
 /* --- rows in tensors -------------------------------------------------------------------------- */
 
-static void tensor_ids(struct replay *r, const struct st_file *f, const struct rows *text,
+static void tensor_ids(struct token_replay *r, const struct st_file *f, const struct rows *text,
                        const char *name, size_t max, enum unigram_rules rules)
 {
     struct rows want;
     if (rows_ids(&want, r->g, f, name)) return;
-    begin(r, name);
+    token_begin(r, name);
     for (size_t i = 0; i < text->count && i < want.count; i++)
         ids_row(r, text->bytes + text->offset[i], (size_t)(text->offset[i + 1] - text->offset[i]),
                 want.ids + want.offset[i], (size_t)(want.offset[i + 1] - want.offset[i]), max,
                 rules);
-    if (text->count != want.count) differs(r, "%zu texts, %zu rows", text->count, want.count);
-    end(r);
+    if (text->count != want.count) token_differs(r, "%zu texts, %zu rows", text->count, want.count);
+    token_end(r);
     rows_clear(&want);
 }
 
-static void tensor_texts(struct replay *r, const struct st_file *f, const struct rows *text,
+static void tensor_texts(struct token_replay *r, const struct st_file *f, const struct rows *text,
                          const char *name, enum unigram_rules rules)
 {
     struct rows want;
     if (rows_strings(&want, r->g, f, name)) return;
-    begin(r, name);
+    token_begin(r, name);
     for (size_t i = 0; i < text->count && i < want.count; i++)
         text_row(r, text->bytes + text->offset[i], (size_t)(text->offset[i + 1] - text->offset[i]),
                  want.bytes + want.offset[i], (size_t)(want.offset[i + 1] - want.offset[i]), rules);
-    if (text->count != want.count) differs(r, "%zu texts, %zu rows", text->count, want.count);
-    end(r);
+    if (text->count != want.count) token_differs(r, "%zu texts, %zu rows", text->count, want.count);
+    token_end(r);
     rows_clear(&want);
 }
 
-static void tensors(struct replay *r, const char *path)
+static void tensors(struct token_replay *r, const char *path)
 {
     struct st_file *f;
     struct rows text;
@@ -133,14 +102,14 @@ static void tensors(struct replay *r, const char *path)
 
 /* --- the same rows in JSON -------------------------------------------------------------------- */
 
-static void json_rows(struct replay *r, const json_t *doc, const char *name,
+static void json_rows(struct token_replay *r, const json_t *doc, const char *name,
                       enum unigram_rules rules)
 {
     size_t index;
     json_t *row;
     char what[64];
     snprintf(what, sizeof what, "json %s", name);
-    begin(r, what);
+    token_begin(r, what);
     json_array_foreach(doc, index, row) {
         const json_t *text = json_object_get(row, "text"), *want = json_object_get(row, name);
         const char *s = json_string_value(text);
@@ -155,12 +124,12 @@ static void json_rows(struct replay *r, const json_t *doc, const char *name,
             if (ids) ids_row(r, s, n, ids, count, SIZE_MAX, rules);
             pl_free(ids);
         } else
-            differs(r, "row %zu has no text or no %s", index, name);
+            token_differs(r, "row %zu has no text or no %s", index, name);
     }
-    end(r);
+    token_end(r);
 }
 
-static void json(struct replay *r, const char *path)
+static void json(struct token_replay *r, const char *path)
 {
     json_t *doc = golden_json(r->g, strrchr(path, '/') + 1);
     if (!doc) return;
@@ -173,7 +142,7 @@ static void json(struct replay *r, const char *path)
 
 int golden_t5(struct golden *g, const char *path, const char *stem)
 {
-    struct replay r = { .g = g };
+    struct token_replay r = { .g = g };
     char *folder, *model;
     struct pl_err err = { "out of memory" };
     if (!golden_has(g, stem, MODEL)) return 0;

@@ -2,6 +2,7 @@
 #include "golden_tokenizer.h"
 #include "areas.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,29 @@
 static const char *const companions[] = { "unicode_facts", "strings_handwritten" };
 
 static golden_area_fn *const kinds[] = { golden_t5, golden_bpe };
+
+void token_begin(struct token_replay *r, const char *what)
+{
+    snprintf(r->what, sizeof r->what, "%s", what);
+    r->rows = r->wrong = 0;
+}
+
+void token_end(struct token_replay *r)
+{
+    char line[128];
+    snprintf(line, sizeof line, "%s, %zu rows", r->what, r->rows);
+    golden_check(r->g, line, r->rows && !r->wrong, "%zu of %zu rows differ; %s", r->wrong, r->rows,
+                 r->rows ? r->first : "none there");
+}
+
+void token_differs(struct token_replay *r, const char *format, ...)
+{
+    va_list args;
+    if (r->wrong++) return;
+    va_start(args, format);
+    vsnprintf(r->first, sizeof r->first, format, args);
+    va_end(args);
+}
 
 static int read_offsets(struct rows *rows, struct golden *g, const struct st_file *f,
                         const char *name, size_t n)

@@ -20,6 +20,20 @@ void rows_clear(struct rows *rows);
 /* 1 if `<area's folder>/<stem>/<name>` exists; a tokenizer's own files lie there. */
 int golden_has(const struct golden *g, const char *stem, const char *name);
 
+/* What is compared row by row becomes one line: how many rows, or the first difference. */
+struct bpe;
+struct unigram;
+struct token_replay {
+    struct golden *g;
+    struct bpe *b;     /* whichever the file belongs to */
+    struct unigram *u;
+    char what[96], first[200];
+    size_t rows, wrong;
+};
+void token_begin(struct token_replay *r, const char *what);
+void token_end(struct token_replay *r);
+__attribute__((format(printf, 2, 3))) void token_differs(struct token_replay *r, const char *format, ...);
+
 /* One kind of tokenizer each: like an area, 0 if the file is not theirs. */
 golden_area_fn golden_t5, golden_bpe;
 

@@ -49,6 +49,10 @@ run show "$dir/damaged" --json
 fails "show a damaged table" "$dir/damaged: column .*, row group 0, page at byte "
 
 run prepare; check "prepare nothing" [ $status -eq 2 ]
+for stem in ../x .x ''; do
+    run prepare --data "$dir" --codec data/demo/t5_2k.model --out "$dir/o" --stem "$stem"
+    check "prepare --stem '$stem'" grep -q 'stem .*: expected a file.s name without a folder' "$dir/err"
+done
 run prepare --data "$dir/no" --codec data/demo/t5_2k.model --out "$dir/o"; fails "prepare from nothing" "$dir/no: "
 printf 'a.png caption\n' >"$dir/list"
 run prepare --data "$dir/list" --codec data/demo/t5_2k.model --out "$dir/o"

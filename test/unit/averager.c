@@ -1,5 +1,6 @@
 /* averager.c - averagers over real connections, up to eight in this process: whole groups, clients,
  * liars, peers that fall silent or die, and states that newcomers take over. */
+#include "await.h"
 #include "../../net/hivemind/averager.h"
 #include "../../net/hivemind/msgpack.h"
 #include "../../net/libp2p/rpc.h"
@@ -19,29 +20,7 @@
 #define LIMIT 60.0 /* s for anything; nothing here takes a tenth of it on an idle machine */
 #define VALUES 5000
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-
-static void note(int *flag)
-{
-    pthread_mutex_lock(&lock);
-    ++*flag;
-    pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&lock);
-}
-
-static int await(const int *flag, int n)
-{
-    struct timespec until;
-    int rc = 0, good;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += (time_t)LIMIT;
-    pthread_mutex_lock(&lock);
-    while (*flag < n && !rc) rc = pthread_cond_timedwait(&changed, &lock, &until);
-    good = *flag >= n;
-    pthread_mutex_unlock(&lock);
-    return good;
-}
+static int await(const int *flag, int n) { return await_noted(flag, n, LIMIT); }
 
 /* --- peers ---------------------------------------------------------------------------------------------- */
 

@@ -1,5 +1,6 @@
 /* collaboration.c - peers that train a toy together, each with its own thread, over loopback: in step,
  * with the same parameters, while one joins late and one leaves without a word. */
+#include "await.h"
 #include "../../net/hivemind/collaboration.h"
 #include "../../net/hivemind/optimizer_state.h"
 #include "../../net/libp2p/host.h"
@@ -48,17 +49,12 @@ struct peer {
 
 static struct pl_backend be;
 static struct peer peers[PEERS];
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
 static void on_joined(void *context, int status, const struct pl_err *err)
 {
     struct peer *p = context;
     (void)status, (void)err;
-    pthread_mutex_lock(&lock);
-    p->tries++;
-    pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&lock);
+    note(&p->tries);
 }
 
 static void open_dht(void *context)
@@ -101,9 +97,7 @@ static void open_peer(struct peer *p, int number)
     if (host_open(&p->host, p->loop, &o, &p->err)) fail_msg("%s", p->err.text);
     loop_call(p->loop, open_dht, p);
     if (!p->dht) fail_msg("%s", p->err.text);
-    pthread_mutex_lock(&lock);
-    while (!p->tries) pthread_cond_wait(&changed, &lock);
-    pthread_mutex_unlock(&lock);
+    assert_true(await_noted(&p->tries, 1, 60));
     for (size_t i = 0; i < TOTAL; i++) p->value[i] = i < 600 || (i >= 608 && i < 648) ? 1 + 0.01f * (float)i : 0;
     assert_int_equal(pl_optimizer_open(&p->optimizer, &be, &lamb, tensors, TENSORS, &p->err), PL_OK);
     assert_int_equal(optimizer_state_open(&p->state, p->optimizer, &lamb, &be, tensors, types, TENSORS, &p->err),

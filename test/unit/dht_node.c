@@ -1,5 +1,6 @@
 /* dht_node.c - whole nodes over loopback, several in this process: storing, finding, dictionaries,
  * expiry, dead nodes, newcomers, clients, clocks, tokens. */
+#include "await.h"
 #include "../../net/hivemind/dht_node_inside.h"
 #include "../../ref/rng.h"
 
@@ -19,29 +20,7 @@
 
 /* --- waiting ---------------------------------------------------------------------------------------- */
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-
-static void note(int *flag)
-{
-    pthread_mutex_lock(&lock);
-    ++*flag;
-    pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&lock);
-}
-
-static int await(const int *flag, int n)
-{
-    struct timespec until;
-    int rc = 0, good;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += (time_t)LIMIT;
-    pthread_mutex_lock(&lock);
-    while (*flag < n && !rc) rc = pthread_cond_timedwait(&changed, &lock, &until);
-    good = *flag >= n;
-    pthread_mutex_unlock(&lock);
-    return good;
-}
+static int await(const int *flag, int n) { return await_noted(flag, n, LIMIT); }
 
 static void nap(double s)
 {

@@ -1,4 +1,5 @@
 /* host.c - two hosts over loopback, each with a thread of its own: calls, streams, refusals, ends. */
+#include "await.h"
 #include "../../net/libp2p/autonat.h"
 #include "../../net/libp2p/conn.h"
 #include "../../net/libp2p/host.h"
@@ -21,7 +22,7 @@
 
 #include <cmocka.h>
 
-/* --- two sides and a way to wait ---------------------------------------------------------------- */
+/* --- two sides ---------------------------------------------------------------------------------- */
 
 struct side {
     struct loop *loop;
@@ -30,44 +31,6 @@ struct side {
     struct multiaddr at;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-
-static void note(int *flag)
-{
-    pthread_mutex_lock(&lock);
-    ++*flag;
-    pthread_cond_broadcast(&changed);
-    pthread_mutex_unlock(&lock);
-}
-
-/* Until the flag has been noted n times; 0 after `limit_s`. */
-static int await(const int *flag, int n, double limit_s)
-{
-    struct timespec until;
-    int rc = 0, good;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += (time_t)limit_s;
-    until.tv_nsec += (long)((limit_s - (double)(time_t)limit_s) * 1e9);
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000;
-    }
-    pthread_mutex_lock(&lock);
-    while (*flag < n && !rc) rc = pthread_cond_timedwait(&changed, &lock, &until);
-    good = *flag >= n;
-    pthread_mutex_unlock(&lock);
-    return good;
-}
-
-static int noted(const int *flag)
-{
-    int n;
-    pthread_mutex_lock(&lock);
-    n = *flag;
-    pthread_mutex_unlock(&lock);
-    return n;
-}
 
 static void read_address(void *context)
 {
@@ -158,7 +121,7 @@ static void ask(struct asking *a)
 static void ask_and_wait(struct asking *a)
 {
     ask(a);
-    assert_true(await(&a->answered, 1, 20));
+    assert_true(await_noted(&a->answered, 1, 20));
 }
 
 struct serving {
@@ -356,14 +319,14 @@ static void cancelled_and_late(void **state)
     serve(&b, "Test.slow", slow, NULL, NULL);
     teach(&a, &b);
     ask(&q);
-    assert_true(await(&slow_called, 1, 10));
+    assert_true(await_noted(&slow_called, 1, 10));
     loop_call(a.loop, cancel_here, &q);
-    assert_true(await(&slow_cancelled, 1, 10));
+    assert_true(await_noted(&slow_cancelled, 1, 10));
     assert_int_equal(q.answered, 0);
     q.timeout_s = 0.3; /* now the caller runs out of patience */
     ask_and_wait(&q);
     assert_int_equal(q.status, PL_EAGAIN);
-    assert_true(await(&slow_cancelled, 2, 10));
+    assert_true(await_noted(&slow_cancelled, 2, 10));
     close_side(&a);
     close_side(&b);
 }
@@ -380,11 +343,11 @@ static void closing_tells(void **state)
     serve(&b, "Test.slow", slow, NULL, NULL);
     teach(&a, &b);
     ask(&q);
-    assert_true(await(&slow_called, 1, 10));
+    assert_true(await_noted(&slow_called, 1, 10));
     close_side(&a);
     assert_int_equal(q.answered, 1);
     assert_int_equal(q.status, PL_EIO);
-    assert_true(await(&slow_cancelled, 1, 10));
+    assert_true(await_noted(&slow_cancelled, 1, 10));
     close_side(&b);
 }
 
@@ -416,7 +379,7 @@ static void many_calls(void **state)
                                   .data = &numbers[i], .timeout_s = 15 };
     }
     loop_call(a.loop, ask_many_here, all);
-    for (int i = 0; i < MANY; i++) done += await(&all[i].answered, 1, 15);
+    for (int i = 0; i < MANY; i++) done += await_noted(&all[i].answered, 1, 15);
     assert_int_equal(done, MANY);
     for (int i = 0; i < MANY; i++) {
         if (all[i].status) fail_msg("call %d: %s", i, all[i].error);
@@ -537,7 +500,7 @@ static void streams_both_ways(void **state)
         struct talk t = { .side = &a, .to = &b.me.id, .name = "Test.mirror", .data = data,
                           .n = cases[i].n, .to_send = cases[i].count };
         loop_call(a.loop, talk_here, &t);
-        assert_true(await(&t.over, 1, 30));
+        assert_true(await_noted(&t.over, 1, 30));
         if (t.failed) fail_msg("%s", t.why);
         assert_int_equal(t.received, cases[i].count);
         assert_int_equal(t.wrong, 0);
@@ -567,7 +530,7 @@ static void streams_cross(void **state)
         ask_and_wait(&q); /* connects */
         loop_call(a.loop, talk_here, &there);
         loop_call(b.loop, talk_here, &back);
-        assert_true(await(&there.over, 1, 30) && await(&back.over, 1, 30));
+        assert_true(await_noted(&there.over, 1, 30) && await_noted(&back.over, 1, 30));
         assert_int_equal(there.received + back.received, 60);
         assert_int_equal(there.wrong + back.wrong, 0);
     }
@@ -631,19 +594,19 @@ static void slow_reader(void **state)
         struct talk t = { .side = &a, .to = &b.me.id, .name = "Test.flood", .data = zeros, .n = 65536,
                           .to_send = 1, .quiet = 1 };
         loop_call(a.loop, talk_here, &t);
-        assert_true(await(&flood_sent, 1, 10));
+        assert_true(await_noted(&flood_sent, 1, 10));
         usleep(200000);
         before = noted(&flood_sent);
         assert_in_range(before, 1, 40); /* a window of 256 KiB and what the server has in hand */
-        assert_false(await(&t.received, 1, 0));
+        assert_false(await_noted(&t.received, 1, 0));
         for (int i = 0; i < 30; i++) loop_call(a.loop, credit_here, &t);
-        assert_true(await(&flood_sent, before + 20, 10) && await(&t.received, 30, 10));
-        assert_false(await(&t.received, 31, 0.1));
+        assert_true(await_noted(&flood_sent, before + 20, 10) && await_noted(&t.received, 30, 10));
+        assert_false(await_noted(&t.received, 31, 0.1));
         loop_call(a.loop, credit_here, &t);
-        assert_true(await(&t.received, 31, 10));
-        assert_false(await(&t.received, 32, 0.1));
+        assert_true(await_noted(&t.received, 31, 10));
+        assert_false(await_noted(&t.received, 32, 0.1));
         close_side(&a); /* in the middle: the server hears of it */
-        assert_true(await(&mirrors_failed, 1, 10));
+        assert_true(await_noted(&mirrors_failed, 1, 10));
         assert_int_equal(t.failed, 1);
     }
     close_side(&b);
@@ -699,7 +662,7 @@ static void streams_fail(void **state)
         struct talk t = { .side = &a, .to = &b.me.id, .name = "Test.fail", .data = &byte, .n = 1,
                           .to_send = 1 };
         loop_call(a.loop, talk_here, &t);
-        assert_true(await(&t.over, 1, 10));
+        assert_true(await_noted(&t.over, 1, 10));
         assert_int_equal(t.status, PL_EPROTO);
         assert_string_equal(t.why, "five?[31m");
     }
@@ -707,9 +670,9 @@ static void streams_fail(void **state)
         struct talk t = { .side = &a, .to = &b.me.id, .name = "Test.silent", .data = &byte, .n = 1,
                           .to_send = 1 };
         loop_call(a.loop, deadline_here, &t);
-        assert_true(await(&t.over, 1, 10));
+        assert_true(await_noted(&t.over, 1, 10));
         assert_int_equal(t.status, PL_EAGAIN);
-        assert_true(await(&mirrors_failed, 1, 10)); /* and the server knows that it is cancelled */
+        assert_true(await_noted(&mirrors_failed, 1, 10)); /* and the server knows that it is cancelled */
     }
     close_side(&a);
     close_side(&b);
@@ -732,9 +695,9 @@ static void too_large(void **state)
     serve(&b, "Test.echo", echo, NULL, NULL);
     teach(&a, &b);
     loop_call(a.loop, talk_here, &t);
-    assert_true(await(&t.over, 1, 10));
+    assert_true(await_noted(&t.over, 1, 10));
     assert_int_equal(t.failed, 1);
-    assert_true(await(&mirrors_failed, 1, 10));
+    assert_true(await_noted(&mirrors_failed, 1, 10));
     ask_and_wait(&q);
     assert_int_equal(q.status, PL_ELIMIT);
     free(data);
@@ -793,14 +756,14 @@ static void found_through_another(void **state)
     teach(&b, &hub);
     ask_and_wait(&join_a);
     ask_and_wait(&join_b);
-    assert_true(await(&ears.connected, 2, 10) && await(&ears.identified, 2, 10));
+    assert_true(await_noted(&ears.connected, 2, 10) && await_noted(&ears.identified, 2, 10));
     ask_and_wait(&q); /* b knows nothing of a but its ID */
     if (q.status) fail_msg("%s", q.error);
     bytes_clear(&q.response);
     close_side(&a);
-    assert_true(await(&ears.disconnected, 1, 10));
+    assert_true(await_noted(&ears.disconnected, 1, 10));
     close_side(&b);
-    assert_true(await(&ears.disconnected, 2, 10));
+    assert_true(await_noted(&ears.disconnected, 2, 10));
     close_side(&hub);
 }
 
@@ -845,7 +808,7 @@ static void called_through_relay(void **state)
     }
     assert_true(reserve.answered);
     ask_and_wait(&join);
-    assert_true(await(&ears.identified, 3, 10)); /* both, and a's push of its new address */
+    assert_true(await_noted(&ears.identified, 3, 10)); /* both, and a's push of its new address */
     ask_and_wait(&small);
     if (small.status) fail_msg("%s", small.error);
     assert_memory_equal(bytes_at(&small.response), data, 40000);
@@ -888,7 +851,7 @@ static void reachable(void **state)
     teach(&b, &hub);
     loop_call(a.loop, reach_here, &from_a);
     loop_call(b.loop, reach_here, &from_b);
-    assert_true(await(&from_a.answered, 1, 10) && await(&from_b.answered, 1, 10));
+    assert_true(await_noted(&from_a.answered, 1, 10) && await_noted(&from_b.answered, 1, 10));
     if (from_a.status) fail_msg("%s", from_a.error);
     assert_true(multiaddr_equal(&a.at, &was));
     assert_int_equal(from_b.status, PL_EPROTO); /* it has no address to be dialled at */
@@ -928,10 +891,10 @@ static void peer_is_killed(void **state)
     open_side(&a, 0, 0);
     teach(&a, &b);
     ask(&q);
-    assert_false(await(&q.answered, 1, 0.3));
+    assert_false(await_noted(&q.answered, 1, 0.3));
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
-    assert_true(await(&q.answered, 1, 5)); /* long before the time is up */
+    assert_true(await_noted(&q.answered, 1, 5)); /* long before the time is up */
     assert_int_equal(q.status, PL_EIO);
     q.answered = 0;
     ask_and_wait(&q); /* and it is not there any more */
