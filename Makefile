@@ -5,6 +5,7 @@ AR       ?= ar
 NVCC     ?= nvcc
 CLANG    ?= clang
 PREFIX   ?= /usr/local
+LIBDIR   ?= $(PREFIX)/lib
 BACKEND  ?= auto
 BUILD    ?= build
 JOBS     ?= $(shell nproc)
@@ -22,6 +23,7 @@ PACKAGES = build-essential pkg-config libopenblas-dev libjansson-dev libbrotli-d
 	libprotobuf-c-dev protobuf-c-compiler libuv1-dev libmicrohttpd-dev libsqlite3-dev libzip-dev libyaml-dev libcurl4-openssl-dev
 TEST_PACKAGES = $(PACKAGES) libcmocka-dev clang libclang-rt-14-dev
 INTEROP_PACKAGES = python3 python3-venv python3-torch
+DEB_PACKAGES = $(PACKAGES) dpkg-dev debhelper lintian
 DATA_PACKAGES = $(PACKAGES) libfreetype-dev libharfbuzz-dev fonts-noto-color-emoji unicode-data
 
 PC_LIBS    = sqlite3 libuv libprotobuf-c jansson libbrotlienc libbrotlidec libssl libcrypto zlib libzstd libpng libjpeg libwebp libutf8proc libzip yaml-0.1
@@ -52,7 +54,7 @@ PROGRAM_O = $(call obj,$(CMD_C) $(CONFORM_C))
 
 .DEFAULT_GOAL := all
 .PHONY: all ref fast demo demo-pictures demo-data demo-codec test unit conform fuzz interop sanitize bench install uninstall deps \
-	test-deps data-deps clean help cuda cuda-left-out cuda-on-cpu skeletons
+	test-deps data-deps clean help cuda cuda-left-out cuda-on-cpu skeletons man dist deb
 
 all: $(BUILD)/potluck fast $(if $(SANITIZE),,cuda) $(BUILD)/libpotluck.so ## the program, the backends, the library
 
@@ -76,10 +78,10 @@ $(BUILD)/libpotluck.a: $(LIB_O)
 	$(AR) rcs $@ $^
 
 $(BUILD)/libpotluck.so: $(LIB_O)
-	$(CC) -shared -Wl,-soname,libpotluck.so.0 $(SANITIZE) -o $@ $^ $(LIBS)
+	$(CC) -shared -Wl,-soname,libpotluck.so.0 $(SANITIZE) $(LDFLAGS) -o $@ $^ $(LIBS)
 
 $(BUILD)/potluck: $(PROGRAM_O) $(BUILD)/libpotluck.a
-	$(CC) $(SANITIZE) -o $@ $^ $(LIBS)
+	$(CC) $(SANITIZE) $(LDFLAGS) -o $@ $^ $(LIBS)
 
 $(BUILD)/libref.a: $(call obj,$(REF_C))
 	@rm -f $@
@@ -94,7 +96,7 @@ $(BUILD)/obj/fast/%.o: ALLFLAGS += -fopenmp -O3 -fno-math-errno -fno-trapping-ma
 FAST_NEEDS = $(addprefix ref/,adam.c base.c compress.c dtype.c lamb.c mask.c quant.c rotary.c)
 fast: $(BUILD)/libpl_fast.so ## the OpenMP and OpenBLAS backend
 $(BUILD)/libpl_fast.so: $(call obj,$(FAST_C)) $(call obj,$(filter $(FAST_NEEDS),$(REF_C)))
-	$(CC) -shared -fopenmp $(SANITIZE) -o $@ $^ -lopenblas -lm
+	$(CC) -shared -fopenmp $(SANITIZE) $(LDFLAGS) -o $@ $^ -lopenblas -lm
 
 # The CUDA backend. CUDA_ARCH says for which devices: "ptx" (the default) is one intermediate form that
 # every device from the oldest on translates when it is first loaded; "all" adds machine code for each
@@ -254,25 +256,62 @@ test-deps:
 data-deps:
 	@$(call install_missing,$(DATA_PACKAGES))
 
-install: all ## into PREFIX (default /usr/local): program, backends, library, headers, pkg-config file
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/potluck $(DESTDIR)$(PREFIX)/lib/pkgconfig \
-	  $(DESTDIR)$(PREFIX)/include/potluck/ref/model $(DESTDIR)$(PREFIX)/include/potluck/data
+# Manual pages, from what the program says with --help and what paper/man adds by hand.
+man: $(BUILD)/man/potluck.1 ## manual pages
+$(BUILD)/man/potluck.1: $(BUILD)/potluck CHANGELOG.md $(wildcard paper/man/*)
+	@sh paper/man/pages.sh $(BUILD)/potluck CHANGELOG.md $(BUILD)/man
+
+SHARE = $(DESTDIR)$(PREFIX)/share
+COMPLETE_BASH = $(SHARE)/bash-completion/completions/potluck
+COMPLETE_ZSH  = $(SHARE)/zsh/vendor-completions/_potluck
+install: all man ## into PREFIX (default /usr/local): program, backends, library, headers, manual, completion
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/potluck $(DESTDIR)$(LIBDIR)/pkgconfig \
+	  $(DESTDIR)$(PREFIX)/include/potluck/ref/model $(DESTDIR)$(PREFIX)/include/potluck/data \
+	  $(SHARE)/potluck/demo $(SHARE)/man/man1
 	install $(BUILD)/potluck $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 $(filter-out %/libpl_cuda_on_cpu.so,$(wildcard $(BUILD)/libpl_*.so)) $(DESTDIR)$(PREFIX)/lib/potluck/
-	install -m 644 $(BUILD)/libpotluck.a $(BUILD)/libpotluck.so $(DESTDIR)$(PREFIX)/lib/
-	ln -sf libpotluck.so $(DESTDIR)$(PREFIX)/lib/libpotluck.so.0
-	install -d $(DESTDIR)$(PREFIX)/share/potluck/demo
+	install -m 644 $(BUILD)/libpotluck.a $(DESTDIR)$(LIBDIR)/
+	install -m 644 $(BUILD)/libpotluck.so $(DESTDIR)$(LIBDIR)/libpotluck.so.0
+	ln -sf libpotluck.so.0 $(DESTDIR)$(LIBDIR)/libpotluck.so
 	install -m 644 data/demo/*.parquet data/demo/codec.safetensors data/demo/t5_2k.model data/demo/holdout.txt \
-	  data/demo/NOTICE $(DESTDIR)$(PREFIX)/share/potluck/demo/
+	  data/demo/NOTICE $(SHARE)/potluck/demo/
+	install -m 644 $(BUILD)/man/potluck*.1 $(SHARE)/man/man1/
+	install -D -m 644 cmd/potluck.bash $(COMPLETE_BASH)
+	install -D -m 644 cmd/potluck.zsh $(COMPLETE_ZSH)
 	install -m 644 ref/*.h $(DESTDIR)$(PREFIX)/include/potluck/ref/
 	install -m 644 ref/model/*.h $(DESTDIR)$(PREFIX)/include/potluck/ref/model/
 	install -m 644 data/*.h $(DESTDIR)$(PREFIX)/include/potluck/data/
-	printf 'prefix=%s\n\nName: potluck\nDescription: training transformers together\nVersion: %s\nRequires.private: %s\nCflags: -I$${prefix}/include/potluck\nLibs: -L$${prefix}/lib -lpotluck\nLibs.private: -lsnappy -ldl -lpthread -lm\n' \
-	  '$(PREFIX)' '$(VERSION)' '$(PC_LIBS)' > $(DESTDIR)$(PREFIX)/lib/pkgconfig/potluck.pc
+	printf 'prefix=%s\nlibdir=%s\n\nName: potluck\nDescription: training transformers together\nVersion: %s\nRequires.private: %s\nCflags: -I$${prefix}/include/potluck\nLibs: -L$${libdir} -lpotluck\nLibs.private: -lsnappy -ldl -lpthread -lm\n' \
+	  '$(PREFIX)' '$(LIBDIR)' '$(VERSION)' '$(PC_LIBS)' > $(DESTDIR)$(LIBDIR)/pkgconfig/potluck.pc
 
 uninstall: ## remove what install put there
 	rm -rf $(addprefix $(DESTDIR)$(PREFIX)/,bin/potluck lib/potluck include/potluck share/potluck)
-	rm -f $(DESTDIR)$(PREFIX)/lib/libpotluck.* $(DESTDIR)$(PREFIX)/lib/pkgconfig/potluck.pc
+	rm -f $(DESTDIR)$(LIBDIR)/libpotluck.* $(DESTDIR)$(LIBDIR)/pkgconfig/potluck.pc $(SHARE)/man/man1/potluck.1 \
+	  $(SHARE)/man/man1/potluck-*.1 $(COMPLETE_BASH) $(COMPLETE_ZSH)
+
+# The sources as one file, the same bytes whoever makes it, from a clone or from such a file unpacked:
+# names sorted, and the release's day on everything.
+RELEASE_DAY = $(shell sed -n 's/^\#\# .*(\([0-9-]*\))$$/\1/p' CHANGELOG.md | head -n 1)
+DIST = potluck-$(VERSION)
+dist: ## build/potluck-VERSION.tar.gz, reproducible
+	@mkdir -p $(BUILD)
+	@{ if [ -e .git ]; then git ls-files -z; else \
+	  find . -path ./build -prune -o -path ./out -prune -o -type f -print0 | sed -z 's,^\./,,'; fi; } | LC_ALL=C sort -z | tar --null --no-recursion -T - --transform='flags=r;s,^,$(DIST)/,' \
+	  --format=ustar --mtime='$(RELEASE_DAY) UTC' --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX -cf - \
+	  | gzip -n -9 > $(BUILD)/$(DIST).tar.gz
+	@echo "$(BUILD)/$(DIST).tar.gz"
+
+# Debian's package, built from that file in build/deb. Its changelog is ours; its copyright file is our
+# licence and the notices of what the demo's data were made from.
+deb: dist ## Debian packages in build/deb, looked through by lintian
+	@$(call install_missing,$(DEB_PACKAGES))
+	rm -rf $(BUILD)/deb && mkdir -p $(BUILD)/deb
+	tar -xzf $(BUILD)/$(DIST).tar.gz -C $(BUILD)/deb
+	sh debian/changelog.sh CHANGELOG.md > $(BUILD)/deb/$(DIST)/debian/changelog
+	sh debian/copyright.sh LICENSE data/demo/NOTICE > $(BUILD)/deb/$(DIST)/debian/copyright
+	cd $(BUILD)/deb/$(DIST) && env -u MAKEFLAGS -u MAKELEVEL -u BUILD dpkg-buildpackage -b -us -uc
+	lintian --fail-on error,warning $(BUILD)/deb/*.changes
+	@ls $(BUILD)/deb/*.deb
 
 clean: ## remove everything that was built
 	rm -rf $(BUILD)

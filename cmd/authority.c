@@ -72,6 +72,7 @@ static int parse(struct wishes *w, int argc, char **argv)
         case 'C': w->cert_key = optarg; break;
         case 'o': w->coordinator = optarg; break;
         case 'J': w->json = 1; break;
+        case 'h': fputs(usage, stdout); exit(0);
         default: return PL_EUSE;
         }
     }

@@ -152,8 +152,13 @@ static int parse(struct wishes *w, int argc, char **argv)
         { 0 },
     };
     int option, rc = PL_OK;
-    while (!rc && (option = getopt_long(argc, argv, "h", options, NULL)) != -1)
-        rc = option == 'h' || option == '?' ? PL_EUSE : take(w, option, optarg);
+    while (!rc && (option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        if (option == 'h') {
+            fputs(usage, stdout);
+            exit(0);
+        }
+        rc = option == '?' ? PL_EUSE : take(w, option, optarg);
+    }
     if (!w->averager.client_mode && !w->listen_count) w->listen[w->listen_count++] = "/ip4/0.0.0.0/tcp/0";
     if (w->averager.client_mode) w->listen_count = 0;
     return rc || optind != argc || !w->averager.prefix || !w->tensors ? PL_EUSE : PL_OK;

@@ -228,6 +228,10 @@ static int parse(struct dht_options *o, int argc, char **argv)
     int option, wanted, count = 0;
     int64_t count_read;
     if (argc < 2) return PL_EUSE;
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
+        fputs(usage, stdout);
+        exit(0);
+    }
     o->verb = argv[1];
     wanted = !strcmp(o->verb, "get") ? 1 : !strcmp(o->verb, "put") ? 2 : !strcmp(o->verb, "ping") ||
              !strcmp(o->verb, "bench") ? 0 : -1;
@@ -255,6 +259,7 @@ static int parse(struct dht_options *o, int argc, char **argv)
         case 'l': o->latest = 1; break;
         case 'o': o->owner = 1; break;
         case 'J': o->json = 1; break;
+        case 'h': fputs(usage, stdout); exit(0);
         default: if (!membership_option(&o->membership, option, optarg)) return PL_EUSE;
         }
     }

@@ -66,6 +66,7 @@ static int parse(struct doctor_options *o, int argc, char **argv)
         case 'm': o->model = optarg; break;
         case 'q': o->quick = 1; break;
         case 'J': o->json = 1; break;
+        case 'h': fputs(usage, stdout); exit(0);
         default:
             if (membership_option(&o->membership, option, optarg)) break;
             if ((rc = compute_option(&o->compute, "doctor", option, optarg)) == 0) rc = PL_EUSE;

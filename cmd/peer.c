@@ -65,6 +65,7 @@ static int parse(struct peer_options *o, int argc, char **argv)
         case 'R': o->relay = 1; break;
         case 'c': o->client_mode = 1; break;
         case 'J': o->json = 1; break;
+        case 'h': fputs(usage, stdout); exit(0);
         default: if (!membership_option(&o->membership, option, optarg)) rc = PL_EUSE;
         }
     }

@@ -1,0 +1,74 @@
+#!/bin/sh
+# manual.sh - the manual says what the program says: a page a command, each option of --help in it and no
+# other, and every option the sources know in some --help. Completion offers the same. The release has one
+# number. Where Debian's mandoc, man or zsh is missing, what needs it is skipped.
+. "$(dirname "$0")/lib.inc"
+skipped=0
+pages=$work/man
+commands=$("$POTLUCK" --help | sed -n 's/^  \([a-z][a-z]*\) .*/\1/p')
+options() { grep -oE -e '--[a-z0-9][a-z0-9-]*' | sort -u; }
+
+check "pages are made" sh paper/man/pages.sh "$POTLUCK" CHANGELOG.md "$pages"
+check "a page a command, and one for all" [ "$(ls "$pages" | wc -l)" -eq "$(echo "$commands" | wc -l | awk '{ print $1 + 1 }')" ]
+for c in $commands; do
+    "$POTLUCK" "$c" --help >"$work/help" 2>"$work/err"
+    check "$c --help succeeds and complains of nothing" [ $? -eq 0 -a ! -s "$work/err" -a -s "$work/help" ]
+    cat "$work/help" >>"$work/all"
+    options <"$work/help" >"$work/want"
+    sed 's/\\-/-/g' "$pages/potluck-$c.1" 2>/dev/null | grep -v '^\.\\"' | options >"$work/got"
+    check "$c: the page has the options of --help and no others" cmp "$work/want" "$work/got"
+    check "$c: each option has an entry or stands in a line of one" sh -c '
+        sed -n "s/^  \(-.*\)/\1/p" "$0" | sed "s/  .*//" | grep -oE -e "--[a-z0-9-]+" | while read -r o; do
+            sed "s/\\\\-/-/g; s/\\\\f[BR]//g" "$1" | grep -A1 "^\.TP" | grep -q -e "$o" || exit 1; done' \
+        "$work/help" "$pages/potluck-$c.1"
+    check "$c: the first page names it" grep -q "^\.BR potluck.-$c (1)" "$pages/potluck.1"
+    # What the program knows, the help says: a wrong option behind a right one is the one complained of.
+    sed -n 's/^  \(--[a-z0-9-]*\).*/\1/p' "$work/help" | while read -r o; do
+        timeout 20 "$POTLUCK" $([ "$c" = dht ] && echo dht ping || [ "$c" = vqgan ] && echo vqgan train || echo "$c") \
+            "$o=1" --no-such-option </dev/null 2>&1 | grep -q "unrecognized option '$o[=']" && echo "$o"
+    done >"$work/unknown"
+    check "$c: every option is known to the program" [ ! -s "$work/unknown" ]
+done
+grep -hoE '\{ "[a-z0-9-]+", *(no|required|optional)_argument' cmd/*.[ch] | sed 's/{ "\([^"]*\)".*/--\1/' | sort -u >"$work/known"
+options <"$work/all" >"$work/said"
+# But the help itself.
+comm -23 "$work/known" "$work/said" | grep -vxF -e --help >"$work/hidden"
+check "no option is left unsaid" sh -c '[ ! -s "$0" ] || { cat "$0"; false; }' "$work/hidden"
+
+if command -v mandoc >/dev/null; then
+    check "mandoc finds no fault" mandoc -T lint -W warning "$pages"/potluck*.1
+else
+    echo "skip the pages' markup: mandoc is not installed"; skipped=$((skipped + 1))
+fi
+
+# --- completion: what bash would offer
+
+offers() { # words; prints one offer a line
+    bash -c '. cmd/potluck.bash; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+        _potluck "$1" "${@: -1}" "${@: -2:1}"; printf "%s\n" "${COMPREPLY[@]}"' x "$@"
+}
+if command -v bash >/dev/null; then
+    offers "$POTLUCK" "" | grep -v -e '^--' | sort >"$work/got"
+    echo "$commands" | sort >"$work/want"
+    check "bash completes commands" cmp "$work/want" "$work/got"
+    check "bash completes options" sh -c '[ "$(cat)" = --target-batch ]' <<END
+$(offers "$POTLUCK" train --target)
+END
+    check "bash completes values" sh -c '[ "$(cat)" = middle ]' <<END
+$(offers "$POTLUCK" train --config mid)
+END
+else
+    echo "skip completion: bash is not installed"; skipped=$((skipped + 1))
+fi
+if command -v zsh >/dev/null; then check "zsh reads its completion" zsh -n cmd/potluck.zsh
+else echo "skip zsh's completion: zsh is not installed"; skipped=$((skipped + 1)); fi
+
+# --- the release
+
+number=$(sed -n 's/^## \([0-9.]*\) .*/\1/p' CHANGELOG.md | head -n 1)
+check "program and CHANGELOG have one number" [ "$("$POTLUCK" --version | sed -n '1s/^potluck //p')" = "$number" ]
+check "the page for Debian has it too" sh -c 'sh debian/changelog.sh CHANGELOG.md | grep -q "^potluck ($0) unstable"' "$number"
+check "and its lines fit" sh -c '! sh debian/changelog.sh CHANGELOG.md | grep -qE ".{80}"'
+
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ]

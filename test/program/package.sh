@@ -1,0 +1,45 @@
+#!/bin/sh
+# package.sh - what `make install` puts somewhere runs from there; `make dist` gives the same bytes from a
+# clone and from its own file unpacked. The Debian package takes minutes to build: DEB_TEST=1 asks for it.
+. "$(dirname "$0")/lib.inc"
+BUILD=${BUILD:-build}
+skipped=0
+root=$work/root
+POTLUCK=$root/usr/bin/potluck
+
+check "make install" make -s install BUILD="$BUILD" DESTDIR="$root" PREFIX=/usr
+cd "$work" || exit 1 # nothing of the source tree is near
+check "the installed program finds its backend" sh -c '"$0" --version | grep -q "^backend fast"' "$POTLUCK"
+check "and its demo's data" "$POTLUCK" train --steps 1 --target-batch 2 --quiet --out "$work/train"
+check "and draws with them" "$POTLUCK" generate --model "$work/train" --quiet --greedy --out "$work/drawn" "red apple"
+check "a picture is there" [ -s "$work/drawn/sheet.png" ]
+check "manual, completion, headers are there" sh -c 'cd "$0" && ls share/man/man1/potluck.1 share/man/man1/potluck-train.1 \
+    share/bash-completion/completions/potluck share/zsh/vendor-completions/_potluck include/potluck/ref/rotary.h' "$root/usr"
+check "the library has its number and its short name" sh -c 'test -L "$0/libpotluck.so" -a -f "$0/libpotluck.so.0"' "$root/usr/lib"
+cd - >/dev/null || exit 1
+check "make uninstall" make -s uninstall BUILD="$BUILD" DESTDIR="$root" PREFIX=/usr
+check "leaves no file behind" sh -c '[ -z "$(find "$0" ! -type d)" ]' "$root"
+
+if command -v git >/dev/null && [ -e .git ] && git diff --quiet 2>/dev/null; then
+    check "make dist" make -s dist BUILD="$work/one"
+    mkdir "$work/unpacked"
+    tar -xzf "$work"/one/potluck-*.tar.gz -C "$work/unpacked"
+    check "make dist from its own file" make -s -C "$work"/unpacked/potluck-* dist BUILD="$work/two"
+    check "the same bytes" cmp "$work"/one/potluck-*.tar.gz "$work"/two/potluck-*.tar.gz
+else
+    echo "skip dist: not a clone without changes"; skipped=$((skipped + 1))
+fi
+
+if [ -z "${DEB_TEST:-}" ]; then
+    echo "skip deb: takes minutes; DEB_TEST=1 builds the package and asks lintian"; skipped=$((skipped + 1))
+elif ! command -v lintian >/dev/null || ! command -v dh >/dev/null; then
+    echo "skip deb: debhelper or lintian is not installed"; skipped=$((skipped + 1))
+else
+    check "make deb, and lintian finds no fault" make -s deb
+    mkdir "$work/deb"
+    for f in build/deb/potluck_*.deb; do dpkg-deb -x "$f" "$work/deb"; done
+    check "the packaged program runs" "$work/deb/usr/bin/potluck" train --steps 1 --target-batch 2 --quiet --out "$work/packaged"
+fi
+
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ]
