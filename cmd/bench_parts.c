@@ -8,14 +8,14 @@
 
 #define AT_LEAST 1e7 /* bytes, or tenths of operations: about a millisecond */
 
-static void print_row(void *context, const struct pair_time *t)
+static void print_row(void *context, const struct pair_outcome *t)
 {
     struct bench *b = context;
     double work = t->flops > 0 ? t->flops : t->bytes, rate = work / t->be;
     double peak = t->flops > 0 ? b->peak.float32 : b->peak.memory;
     char name[64];
     json_t *row;
-    if (isnan(t->be) || work <= 0) return;
+    if (t->why || isnan(t->be) || work <= 0) return;
     snprintf(name, sizeof name, "%s %s", t->op, t->line);
     printf("%-60.60s %s%8.2f %9.3f %7.0fx %7.1f %s %4.0f %%\n", name, t->ref_is_scaled ? "~" : " ",
            1e3 * t->ref, 1e3 * t->be, t->ref / t->be, 1e-9 * rate, t->flops > 0 ? "GF/s" : "GB/s",
@@ -30,8 +30,8 @@ static void print_row(void *context, const struct pair_time *t)
 
 int bench_parts(struct bench *b)
 {
-    struct pair_options o = { .filter = b->filter, .seed = 1, .bench = 1, .at_least = AT_LEAST,
-                              .threads = (int)b->compute.threads, .timed = print_row, .context = b };
+    struct pair_options o = { .filter = b->filter, .seed = 1, .timing = PAIR_BENCH, .at_least = AT_LEAST,
+                              .threads = (int)b->compute.threads, .seen = print_row, .quiet = 1, .context = b };
     printf("\n%-60s %9s %9s %8s %12s %6s\n", "part", "ref ms", "ms", "ratio", "rate", "peak");
     return pair_all(&b->be, &o) != 0;
 }

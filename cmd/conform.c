@@ -1,16 +1,16 @@
 /* conform.c - `potluck conform`: is a backend right? Strangers run it on theirs. */
 #include "cmd.h"
-#include "../ref/backend.h"
-#include "../test/conform/golden.h"
-#include "../test/conform/pair.h"
+#include "conform_report.h"
 
 #include <getopt.h>
 #include <stdio.h>
+#include <string.h>
 
 static const char usage[] =
     "usage: potluck conform [--backend B] [--filter S] [--seed N] [--quick]\n"
     "                       [--bench [--threads N]]\n"
     "       potluck conform --golden DIR [--backend B] [--filter S]\n"
+    "       potluck conform --report FILE [--golden DIR] [--backend B] [--filter S] [--quick]\n"
     "\n"
     "Is a backend right? Runs every operation beside the reference on the same random values; with\n"
     "--golden, replays values recorded from the original packages.\n"
@@ -22,8 +22,52 @@ static const char usage[] =
     "  --bench        times each case: reference, backend, ratio, GF/s or GB/s\n"
     "  --threads N    threads for --bench (default: one a core)\n"
     "  --golden DIR   a folder named after its area (dalle, quant, ...), or a folder of such folders\n"
+    "  --report FILE  a page to publish (.html) or to work with (.json): machine, operations, errors\n"
+    "                 against their bounds, times beside ref and fast; with --golden, that too\n"
     "\n"
     "One line a case; the last line counts them. Exit status 0 only without failures.\n";
+
+/* Below this a case is all overhead: bytes, or tenths of operations. */
+#define REPORT_TIMES 1e6
+
+/* Pair tests with times, goldens if asked for, and the page of both. Exit status. */
+static int report(const struct pl_backend *be, struct pair_options *pair, const char *golden,
+                  const char *path)
+{
+    struct conform_report r = { 0 };
+    struct pl_backend fast;
+    struct pl_err err;
+    long failed;
+    int rc;
+    if ((rc = conform_report_path(path, &err))) {
+        rc = rc == PL_EUSE ? 2 : 1;
+        goto say;
+    }
+    rc = 1;
+    if (pl_backend_open(&fast, "fast", &err)) printf("fast is left out: %s\n", err.text);
+    else if (strcmp(be->name, fast.name)) pair->beside = &fast;
+    pair->timing = PAIR_CHECK_AND_TIME;
+    pair->at_least = REPORT_TIMES;
+    pair->seen = conform_report_case;
+    pair->total = conform_report_operation;
+    pair->context = &r;
+    if (conform_report_open(&r, be, pair, &err)) goto say;
+    failed = pair_all(be, pair);
+    if (golden) {
+        long more = golden_run(be, golden, pair->filter, conform_report_golden, &r, &err);
+        if (more < 0) goto say;
+        failed += more;
+    }
+    if (conform_report_write(&r, path, &err)) goto say;
+    printf("report: %s\n", path);
+    rc = failed != 0;
+    conform_report_close(&r);
+    return rc;
+say:
+    fprintf(stderr, "potluck conform: %s\n", err.text);
+    conform_report_close(&r);
+    return rc;
+}
 
 int cmd_conform(int argc, char **argv)
 {
@@ -35,10 +79,11 @@ int cmd_conform(int argc, char **argv)
         { "threads", required_argument, NULL, 't' },
         { "quick", no_argument, NULL, 'q' },
         { "bench", no_argument, NULL, 'B' },
+        { "report", required_argument, NULL, 'r' },
         { "help", no_argument, NULL, 'h' },
         { 0 },
     };
-    const char *golden = NULL, *backend = "auto";
+    const char *golden = NULL, *backend = "auto", *page = NULL;
     struct pair_options pair = { .seed = 1 };
     int64_t seed, threads;
     struct pl_backend be;
@@ -59,12 +104,13 @@ int cmd_conform(int argc, char **argv)
             pair.threads = (int)threads;
             break;
         case 'q': pair.quick = 1; break;
-        case 'B': pair.bench = 1; break;
+        case 'B': pair.timing = PAIR_BENCH; break;
+        case 'r': page = optarg; break;
         case 'h': fputs(usage, stdout); return 0;
         default: fputs(usage, stderr); return 2;
         }
     }
-    if (optind < argc || (golden && pair.bench)) {
+    if (optind < argc || ((golden || page) && pair.timing)) {
         fputs(usage, stderr);
         return 2;
     }
@@ -73,8 +119,9 @@ int cmd_conform(int argc, char **argv)
         return 1;
     }
     printf("backend %s\n", be.note);
+    if (page) return report(&be, &pair, golden, page);
     if (!golden) return pair_all(&be, &pair) != 0;
-    failed = golden_run(&be, golden, pair.filter, &err);
+    failed = golden_run(&be, golden, pair.filter, NULL, NULL, &err);
     if (failed < 0) {
         fprintf(stderr, "potluck conform: %s\n", err.text);
         return 1;

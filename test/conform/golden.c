@@ -39,9 +39,14 @@ static int wanted(const struct golden *g, const char *what)
 void golden_case(struct golden *g, const char *what, double error, double allowed)
 {
     int good = error <= allowed; /* false for NaN */
+    double share = error == 0 ? 0 : error / allowed;
     if (!wanted(g, what)) return;
     if (good) g->passed++;
     else g->failed++;
+    if (good && share > g->worst) {
+        g->worst = share;
+        snprintf(g->worst_case, sizeof g->worst_case, "%s %s", g->file, what);
+    }
     printf("%s %s/%s %s  error %.2g of %.2g\n", good ? "ok  " : "FAIL", g->area, g->file, what, error,
            allowed);
 }
@@ -258,10 +263,14 @@ static int not_hidden(const struct dirent *d)
     return d->d_name[0] != '.';
 }
 
-static void run_area(struct golden *g, golden_area_fn *run)
+static void run_area(struct golden *g, golden_area_fn *run, golden_tell *tell, void *context)
 {
     struct dirent **entries;
+    struct golden_total total = { .area = g->area };
+    long passed = g->passed, failed = g->failed, skipped = g->skipped;
     int n = scandir(g->folder, &entries, not_hidden, alphasort);
+    g->worst = 0;
+    g->worst_case[0] = 0;
     for (int i = 0; i < n; i++) {
         char *name = entries[i]->d_name, stem[NAME_MAX + 1];
         char *path = pl_path_join(g->folder, name);
@@ -281,6 +290,12 @@ static void run_area(struct golden *g, golden_area_fn *run)
         free(entries[i]);
     }
     if (n >= 0) free(entries);
+    total.passed = g->passed - passed;
+    total.failed = g->failed - failed;
+    total.skipped = g->skipped - skipped;
+    total.worst = g->worst;
+    total.worst_case = g->worst_case;
+    if (tell && total.passed + total.failed + total.skipped) tell(context, &total);
 }
 
 static golden_area_fn *find_area(const char *name, const char **found)
@@ -303,8 +318,8 @@ static int base_name(char *out, const char *folder)
     return PL_OK;
 }
 
-long golden_run(const struct pl_backend *be, const char *folder, const char *filter,
-                struct pl_err *err)
+long golden_run(const struct pl_backend *be, const char *folder, const char *filter, golden_tell *tell,
+                void *context, struct pl_err *err)
 {
     struct golden g = { .be = be, .is_ref = !strcmp(be->name, "ref"), .filter = filter };
     struct dirent **entries;
@@ -317,7 +332,7 @@ long golden_run(const struct pl_backend *be, const char *folder, const char *fil
     if (n < 0) return pl_fail(err, PL_EIO, "%s: %s", folder, strerror(errno)), -1;
     if ((run = find_area(name, &g.area))) {
         g.folder = folder;
-        run_area(&g, run);
+        run_area(&g, run, tell, context);
     }
     for (int i = 0; i < n; i++) {
         char *path = run ? NULL : pl_path_join(folder, entries[i]->d_name);
@@ -325,7 +340,7 @@ long golden_run(const struct pl_backend *be, const char *folder, const char *fil
         if (path && !stat(path, &st) && S_ISDIR(st.st_mode)) {
             golden_area_fn *sub = find_area(entries[i]->d_name, &g.area);
             g.folder = path;
-            if (sub) run_area(&g, sub);
+            if (sub) run_area(&g, sub, tell, context);
             else {
                 g.area = "?";
                 g.file = entries[i]->d_name;

@@ -17,7 +17,18 @@ struct golden {
     long passed, failed, skipped;
     /* private */
     const char *file; /* base name of the file at hand */
+    double worst;     /* largest error of the area, as a share of what is allowed, */
+    char worst_case[200]; /* and where it was seen */
 };
+
+/* How an area fared. */
+struct golden_total {
+    const char *area;
+    long passed, failed, skipped;
+    double worst;           /* 0: all equal */
+    const char *worst_case; /* empty: no case with an error */
+};
+typedef void golden_tell(void *context, const struct golden_total *total);
 
 /* The ref tolerance or the fast one, whichever the backend answers to. */
 double golden_tolerance(const struct golden *g, double ref, double fast);
@@ -61,8 +72,9 @@ int golden_down(const struct golden *g, float *host, const float *device, size_t
 typedef int golden_area_fn(struct golden *g, const char *path, const char *stem);
 
 /* Replays `folder`: an area's folder (its base name is the area's), or a folder of such folders.
- * Prints the lines and the closing count; returns the number of failures, or -1 with err filled. */
-long golden_run(const struct pl_backend *be, const char *folder, const char *filter,
-                struct pl_err *err);
+ * Prints the lines and the closing count; `tell`, if given, is called after each area. Returns the
+ * number of failures, or -1 with err filled. */
+long golden_run(const struct pl_backend *be, const char *folder, const char *filter, golden_tell *tell,
+                void *context, struct pl_err *err);
 
 #endif

@@ -27,7 +27,7 @@ static const struct { const char *name; pair_fn *run; } components[] = {
 
 static const int thread_counts[] = { 1, 2, 3 };
 enum { STEP_REF, STEP_BE, STEP_THREADS, STEP_TIME_REF = STEP_THREADS + PL_COUNT(thread_counts),
-       STEP_TIME_BE, STEP_END };
+       STEP_TIME_BE, STEP_TIME_BESIDE, STEP_END };
 
 /* ---- runs ---- */
 
@@ -35,7 +35,7 @@ static void remember_before(struct pair *p)
 {
     for (int i = 0; i < p->run->count; i++) {
         struct buffer *b = &p->run->buffers[i];
-        if (p->run->large) { /* the reference won't touch its copy: no need of another */
+        if (p->run->large && !p->run->options->beside) { /* nobody touches the reference's copy */
             b->before = b->raw[0];
             continue;
         }
@@ -80,10 +80,15 @@ static void compare_threads(struct pair *p, int threads)
     }
 }
 
-/* Too little work to be worth a line: the reference runs for its rate alone. */
+static int is_timed(const struct pair_run *r)
+{
+    return r->options->timing && fmax(r->flops / 10, r->bytes) >= r->options->at_least;
+}
+
+/* Not worth a line: the reference runs for its rate alone. */
 static int is_small(const struct pair_run *r)
 {
-    return r->options->bench && fmax(r->flops / 10, r->bytes) < r->options->at_least;
+    return r->options->timing == PAIR_BENCH && !is_timed(r);
 }
 
 static int is_too_much(const struct pair_run *r)
@@ -98,18 +103,22 @@ static int wanted(const struct pair_run *r, int step)
     case STEP_REF: return !r->large;
     case STEP_BE: return r->op->native && !is_small(r);
     case STEP_TIME_REF:
-        return r->options->bench && !r->large && !is_small(r) && r->seconds[0] < BENCH_SECONDS;
-    case STEP_TIME_BE: return r->options->bench && r->op->native && !is_small(r);
+        return is_timed(r) && !r->large && r->seconds[0] < BENCH_SECONDS;
+    case STEP_TIME_BE: return is_timed(r) && r->op->native;
+    case STEP_TIME_BESIDE: return is_timed(r) && r->options->beside;
     default: /* a device's threads are not the host's; timing runs at the caller's count */
         if (r->large && step > STEP_THREADS) return 0; /* one other count will do */
-        return r->op->native && !r->device && !r->options->bench;
+        return r->op->native && !r->device && r->options->timing != PAIR_BENCH;
     }
 }
 
+/* The one beside works on the reference's buffers, in its place. */
 static int side_of(int step)
 {
-    return step == STEP_REF || step == STEP_TIME_REF ? 0 : 1;
+    return step == STEP_REF || step == STEP_TIME_REF || step == STEP_TIME_BESIDE ? 0 : 1;
 }
+
+static int who(int step) { return step == STEP_TIME_BESIDE ? 2 : side_of(step); }
 
 int pair_next(struct pair *p)
 {
@@ -127,7 +136,9 @@ int pair_next(struct pair *p)
         r->ran = 0;
     }
     while (r->step < STEP_END && !wanted(r, r->step)) r->step++;
+    p->side[0] = r->step == STEP_TIME_BESIDE ? r->options->beside : r->reference;
     if (r->step == STEP_END || r->why[0]) {
+        p->side[0] = r->reference;
         p->side[1]->set_threads(0);
         return -1;
     }
@@ -147,11 +158,11 @@ void pair_ran(struct pair *p, int status)
 {
     struct pair_run *r = p->run;
     int side = side_of(r->step);
-    double took;
+    double took, *best = &r->seconds[who(r->step)];
     if (status == PL_OK) status = p->side[side]->sync();
     took = now(r) - r->started;
     r->spent += took;
-    if (!(took >= r->seconds[side])) r->seconds[side] = took; /* the best; it starts as NaN */
+    if (!(took >= *best)) *best = took; /* it starts as NaN */
     if (status) pair_fail(r, "%s says: %s", p->side[side]->name, pl_status_name(status));
     if (r->step == STEP_REF || r->step == STEP_BE) remember_after(p, side);
     else if (r->step < STEP_TIME_REF) compare_threads(p, thread_counts[r->step - STEP_THREADS]);
@@ -184,12 +195,16 @@ static void note_rate(struct pair_run *r)
     if (!isnan(r->seconds[0]) && work > 0) r->op->ref_rate = work / r->seconds[0];
 }
 
-static struct pair_time time_of(struct pair_run *r)
+static struct pair_outcome outcome_of(struct pair_run *r)
 {
-    struct pair_time t = { .op = r->op->name, .line = r->line, .ref = r->seconds[0], .be = r->seconds[1],
-                           .flops = r->flops, .bytes = r->bytes };
+    struct pair_outcome t = { .op = r->op->name, .line = r->line, .why = r->why[0] ? r->why : NULL,
+                              .worst_name = r->worst_name, .worst = r->worst, .ref = NAN, .be = NAN,
+                              .beside = NAN, .flops = r->flops, .bytes = r->bytes };
     double work = r->flops > 0 ? r->flops : r->bytes;
-    note_rate(r);
+    if (!is_timed(r)) return t;
+    t.ref = r->seconds[0];
+    t.be = r->seconds[1];
+    t.beside = r->seconds[2];
     if (isnan(t.ref) && r->op->ref_rate > 0) { /* from the latest case that ran it, by work */
         t.ref = work / r->op->ref_rate;
         t.ref_is_scaled = 1;
@@ -198,7 +213,7 @@ static struct pair_time time_of(struct pair_run *r)
 }
 
 /* Rate of the side's best run, in the unit of what the case says limits it. */
-static void print_time(const struct pair_time *t)
+static void print_time(const struct pair_outcome *t)
 {
     const char *about = t->ref_is_scaled ? "about " : "";
     if (!isnan(t->ref)) printf("  ref %s%.3f ms", about, 1e3 * t->ref);
@@ -208,9 +223,8 @@ static void print_time(const struct pair_time *t)
     else if (!isnan(t->be) && t->bytes > 0) printf("  %.1f GB/s", 1e-9 * t->bytes / t->be);
 }
 
-static void print_case(struct pair_run *r)
+static void print_case(const struct pair_run *r, const struct pair_outcome *t)
 {
-    struct pair_time t = time_of(r);
     if (r->op->native) {
         printf("%s %s %s", r->why[0] ? "FAIL" : "ok  ", r->op->name, r->line);
         if (r->why[0]) printf("  %s", r->why);
@@ -219,7 +233,7 @@ static void print_case(struct pair_run *r)
     } else {
         printf("ref  %s %s", r->op->name, r->line);
     }
-    if (r->options->bench) print_time(&t);
+    print_time(t);
     putchar('\n');
     fflush(stdout);
 }
@@ -227,21 +241,17 @@ static void print_case(struct pair_run *r)
 static void close_case(struct pair *p)
 {
     struct pair_run *r = p->run;
+    struct pair_outcome o;
     if (!r->op) return;
-    if (r->left_out) {
-        pair_forget(p);
-        r->op = NULL;
-        return;
-    }
-    r->op->cases += r->op->native;
-    if (is_small(r)) note_rate(r);
-    else {
-        check_guards(r);
-        r->op->failed += r->op->native && r->why[0];
-        if (!r->options->timed || r->why[0]) print_case(r);
-        else {
-            struct pair_time t = time_of(r);
-            r->options->timed(r->options->context, &t);
+    if (!r->left_out) {
+        r->op->cases += r->op->native;
+        note_rate(r);
+        if (!is_small(r)) {
+            check_guards(r);
+            r->op->failed += r->op->native && r->why[0];
+            o = outcome_of(r);
+            if (!r->options->quiet || o.why) print_case(r, &o);
+            if (r->options->seen) r->options->seen(r->options->context, &o);
         }
     }
     pair_forget(p);
@@ -264,7 +274,7 @@ int pair_case(struct pair *p, const char *op, const char *format, ...)
     if (r->options->filter && !strstr(whole, r->options->filter)) return 0;
     if (!r->ops[i].native) {
         r->ops[i].cases++;
-        if (!r->options->bench || r->device) return 0;
+        if (r->options->timing != PAIR_BENCH || r->device) return 0;
     }
     r->op = &r->ops[i];
     memcpy(r->line, line, sizeof line);
@@ -273,7 +283,7 @@ int pair_case(struct pair *p, const char *op, const char *format, ...)
     r->large = r->left_out = 0;
     r->step = -1;
     r->flops = r->bytes = 0;
-    r->seconds[0] = r->seconds[1] = NAN;
+    r->seconds[0] = r->seconds[1] = r->seconds[2] = NAN;
     return 1;
 }
 
@@ -284,7 +294,7 @@ void pair_work(struct pair *p, double flops, double bytes)
 }
 
 void pair_large(struct pair *p) { p->run->large = 1; }
-int pair_bench(const struct pair *p) { return p->run->options->bench; }
+int pair_bench(const struct pair *p) { return p->run->options->timing == PAIR_BENCH; }
 
 static uint64_t hash(const char *name)
 {
@@ -301,7 +311,7 @@ static int same_entry(const struct pl_backend *a, const struct pl_backend *b, si
 long pair_all(const struct pl_backend *be, const struct pair_options *options)
 {
     struct pl_backend ref;
-    struct pair_run run = { .options = options };
+    struct pair_run run = { .options = options, .reference = &ref };
     struct pair p = { .side = { &ref, be }, .run = &run };
     long native = 0, reference = 0, failed = 0;
     pl_backend_ref(&ref);
@@ -316,17 +326,20 @@ long pair_all(const struct pl_backend *be, const struct pair_options *options)
     }
     for (size_t i = 0; i < PAIR_OPERATIONS; i++) {
         struct op *op = &run.ops[i];
+        struct pair_total total = { op->name, op->native, op->cases, op->failed };
         if (options->filter && !op->cases) continue;
         if (!op->native) {
-            if (!options->timed) printf("     %s: reference\n", op->name);
+            if (!options->quiet) printf("     %s: reference\n", op->name);
             reference++;
         } else if (!op->cases) { /* its own version, and nobody looks at it */
             printf("FAIL %s: no pair test\n", op->name);
+            total.failed = 1;
             failed++;
         } else if (op->failed) failed++;
         else native++;
+        if (options->total) options->total(options->context, &total);
     }
-    if (!options->timed)
+    if (!options->quiet)
         printf("%ld native, %ld reference, %ld failed of %ld\n", native, reference, failed,
                native + reference + failed);
     return failed;

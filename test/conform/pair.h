@@ -98,12 +98,22 @@ __attribute__((format(printf, 3, 4))) void pair_check(struct pair *p, int good, 
 
 typedef void pair_fn(struct pair *p);
 
-/* What --bench found out about a case; seconds of the best run, NAN where a side did not run. */
-struct pair_time {
+/* What came of a case. */
+struct pair_outcome {
     const char *op, *line;
-    double ref, be;
+    const char *why;        /* NULL: good */
+    const char *worst_name; /* the argument that came nearest to its bound, */
+    double worst;           /* and its share of that; 0: equal bits */
+    /* seconds of the best run; NAN where a side did not run or was not timed */
+    double ref, be, beside;
     int ref_is_scaled;   /* by work, from a smaller case: the reference would take too long */
     double flops, bytes; /* of one run; the number that limits it, else 0 */
+};
+/* How an operation fared over all of them. */
+struct pair_total {
+    const char *op;
+    int native;         /* 0: left to the reference */
+    long cases, failed; /* native without cases: the filter or --quick left all out */
 };
 
 /* All components. Prints a line a case and the closing count; returns the number of operations
@@ -111,14 +121,18 @@ struct pair_time {
 struct pair_options {
     const char *filter; /* only cases whose line contains it; NULL: all */
     uint64_t seed;
-    int bench;
     int quick; /* leaves out what takes long where every operation is slow, as in an emulation */
-    /* for bench: */
+    /* times: in place of the checks that need more than one run, or on top of them all */
+    enum pair_timing { PAIR_UNTIMED, PAIR_BENCH, PAIR_CHECK_AND_TIME } timing;
     int threads;     /* 0: one a core; 1 counts processor time, which a shared machine disturbs less */
-    double at_least; /* bytes, or tenths of operations: cases of less work are not timed or shown */
-    /* takes the good cases' times; then only failures are printed. NULL: all is printed */
-    void (*timed)(void *context, const struct pair_time *time);
+    double at_least; /* bytes, or tenths of operations: cases of less work are not timed */
+    const struct pl_backend *beside; /* also timed, in host memory; NULL: nobody */
+    /* Told about each case and, at the end, each operation; NULL: nobody is. Quiet: only failures
+     * are printed. */
+    void (*seen)(void *context, const struct pair_outcome *outcome);
+    void (*total)(void *context, const struct pair_total *total);
     void *context;
+    int quiet;
 };
 long pair_all(const struct pl_backend *be, const struct pair_options *options);
 

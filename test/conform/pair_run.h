@@ -34,6 +34,7 @@ struct op {
 
 struct pair_run {
     const struct pair_options *options;
+    const struct pl_backend *reference;
     struct op ops[PAIR_OPERATIONS];
     int device; /* the backend has memory of its own */
 
@@ -47,7 +48,7 @@ struct pair_run {
     int scratches;
     int large, left_out, step, ran;
     double flops, bytes;
-    double started, seconds[2], spent;
+    double started, seconds[3], spent; /* of ref, the backend, the one beside */
     double worst; /* largest error as a share of its bound */
     char worst_name[40];
 };

@@ -1,0 +1,260 @@
+/* conform_page.c - a conformance report as one HTML file: nothing is loaded, nothing runs, and both
+ * light and dark are as the reader's system has them. */
+#include "conform_report.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char style[] =
+    ":root{color-scheme:light dark;--paper:#fbfaf6;--card:#fff;--ink:#1c1f24;--soft:#575c66;--line:#d9d5ca;"
+    "--main:#0a6767;--warm:#a8431a}\n"
+    "@media(prefers-color-scheme:dark){:root{--paper:#14171b;--card:#1c2026;--ink:#e9e6de;--soft:#a9adb6;"
+    "--line:#363c45;--main:#62cbc4;--warm:#f49d6e}}\n"
+    "body{margin:0 auto;max-width:68rem;padding:1.5rem 1.25rem 3rem;background:var(--paper);color:var(--ink);"
+    "font:1rem/1.55 system-ui,sans-serif;overflow-wrap:break-word}\n"
+    "h1{font-size:2rem;line-height:1.2;margin:0 0 .25rem}h2{margin:2.5rem 0 .5rem}\n"
+    ".verdict{font-size:1.2rem;margin:0 0 1.5rem;color:var(--main)}.verdict.bad,.bad{color:var(--warm)}\n"
+    "dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1.25rem;background:var(--card);"
+    "border:1px solid var(--line);border-radius:.5rem;padding:.8rem 1rem}dt,.soft,p.note{color:var(--soft)}"
+    "dd{margin:0;min-width:0}\n"
+    ".scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}\n"
+    "th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}\n"
+    "th:first-child,td:first-child,.words{text-align:left}td.words{white-space:normal}\n"
+    "th{color:var(--soft);font-weight:600}meter{width:5rem;vertical-align:-.1rem}\n"
+    "summary{cursor:pointer;padding:.4rem 0}\n";
+
+static const char *text(const json_t *o, const char *key)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+    return s ? s : "";
+}
+static long whole(const json_t *o, const char *key)
+{
+    return (long)json_integer_value(json_object_get(o, key));
+}
+static double number(const json_t *o, const char *key) /* 0 for null: not measured */
+{
+    return json_number_value(json_object_get(o, key));
+}
+static int yes(const json_t *o, const char *key) { return json_is_true(json_object_get(o, key)); }
+
+static void escaped(FILE *f, const char *s)
+{
+    for (; *s; s++) {
+        switch (*s) {
+        case '&': fputs("&amp;", f); break;
+        case '<': fputs("&lt;", f); break;
+        case '>': fputs("&gt;", f); break;
+        case '"': fputs("&quot;", f); break;
+        default: fputc(*s, f);
+        }
+    }
+}
+
+static void cell(FILE *f, const char *class, const char *words)
+{
+    fprintf(f, "<td class=\"%s\">", class);
+    escaped(f, words);
+    fputs("</td>", f);
+}
+
+static void fact(FILE *f, const char *what, const char *words)
+{
+    fprintf(f, "<dt>%s</dt><dd>", what);
+    escaped(f, words);
+    fputs("</dd>\n", f);
+}
+
+static void milliseconds(FILE *f, double seconds, const char *about)
+{
+    if (seconds > 0) fprintf(f, "<td>%s%.3g</td>", about, 1e3 * seconds);
+    else fputs("<td></td>", f);
+}
+
+static void ratio(FILE *f, double theirs, double ours)
+{
+    if (theirs > 0 && ours > 0) fprintf(f, "<td>%.3g&times;</td>", theirs / ours);
+    else fputs("<td></td>", f);
+}
+
+static void share(FILE *f, double worst, const char *of)
+{
+    if (worst == 0) {
+        fputs("<td>equal bits</td>", f);
+        return;
+    }
+    fprintf(f, "<td><meter max=\"1\" value=\"%.3g\"></meter> %.2g <span class=\"soft\">", worst, worst);
+    escaped(f, of);
+    fputs("</span></td>", f);
+}
+
+static double work(const json_t *c)
+{
+    double flops = number(c, "flops");
+    return flops > 0 ? flops : number(c, "bytes");
+}
+
+/* ref, fast, this one, the ratios, the rate: six cells. */
+static void speed(FILE *f, const json_t *c)
+{
+    double ref = number(c, "ref_s"), fast = number(c, "fast_s"), be = number(c, "backend_s");
+    milliseconds(f, ref, yes(c, "ref_is_scaled") ? "about " : "");
+    milliseconds(f, fast, "");
+    milliseconds(f, be, "");
+    ratio(f, ref, be);
+    ratio(f, fast, be);
+    if (be > 0 && work(c) > 0)
+        fprintf(f, "<td>%.3g %s</td>", 1e-9 * work(c) / be, number(c, "flops") > 0 ? "GF/s" : "GB/s");
+    else fputs("<td></td>", f);
+}
+
+#define SPEED_HEAD "<th>ref, ms</th><th>fast, ms</th><th>this, ms</th><th>to ref</th><th>to fast</th><th>rate</th>"
+
+/* Of an operation's cases: the nearest to its bound, and the largest that was timed. */
+static void representatives(const json_t *cases, const char *op, const json_t **worst, const json_t **timed)
+{
+    size_t i;
+    json_t *c;
+    *worst = *timed = NULL;
+    json_array_foreach((json_t *)(uintptr_t)cases, i, c) {
+        if (strcmp(text(c, "operation"), op)) continue;
+        if (!*worst || number(c, "worst") > number(*worst, "worst")) *worst = c;
+        if (number(c, "backend_s") > 0 && (!*timed || work(c) > work(*timed))) *timed = c;
+    }
+}
+
+static void operations(FILE *f, const json_t *report)
+{
+    const json_t *list = json_object_get(report, "operations"), *worst, *timed;
+    size_t i;
+    json_t *o;
+    fputs("<h2>Operations</h2>\n<p class=\"note\">Errors are shares of the bound that the operation's contract "
+          "argues for; the argument that came nearest is named. Times are the best run of the largest case that "
+          "was timed.</p>\n<div class=\"scroll\"><table>\n<tr><th>operation</th><th>version</th><th>cases</th>"
+          "<th>largest error</th><th class=\"words\">timed case</th>" SPEED_HEAD "</tr>\n", f);
+    json_array_foreach((json_t *)(uintptr_t)list, i, o) {
+        int failed = whole(o, "failed") > 0;
+        representatives(json_object_get(report, "cases"), text(o, "operation"), &worst, &timed);
+        fputs("<tr>", f);
+        cell(f, "", text(o, "operation"));
+        cell(f, failed ? "bad" : "", failed ? "fails" : yes(o, "native") ? "native" : "reference");
+        if (whole(o, "cases")) fprintf(f, "<td>%ld</td>", whole(o, "cases"));
+        else fputs("<td></td>", f);
+        if (failed || !worst) cell(f, "", "");
+        else share(f, number(worst, "worst"), text(worst, "of"));
+        cell(f, "words", timed ? text(timed, "case") : "");
+        if (timed) speed(f, timed);
+        else fputs("<td></td><td></td><td></td><td></td><td></td><td></td>", f);
+        fputs("</tr>\n", f);
+    }
+    fputs("</table></div>\n", f);
+}
+
+static void golden(FILE *f, const json_t *report)
+{
+    const json_t *list = json_object_get(report, "golden");
+    size_t i;
+    json_t *g;
+    if (!json_array_size(list)) return;
+    fputs("<h2>Golden values</h2>\n<p class=\"note\">Recorded from the original Python packages and replayed here; "
+          "errors are shares of what is allowed.</p>\n<div class=\"scroll\"><table>\n<tr><th>area</th>"
+          "<th>passed</th><th>failed</th><th>skipped</th><th>largest error</th></tr>\n", f);
+    json_array_foreach((json_t *)(uintptr_t)list, i, g) {
+        fputs("<tr>", f);
+        cell(f, "", text(g, "area"));
+        fprintf(f, "<td>%ld</td><td%s>%ld</td><td>%ld</td>", whole(g, "passed"),
+                whole(g, "failed") ? " class=\"bad\"" : "", whole(g, "failed"), whole(g, "skipped"));
+        share(f, number(g, "worst"), text(g, "of"));
+        fputs("</tr>\n", f);
+    }
+    fputs("</table></div>\n", f);
+}
+
+static void all_cases(FILE *f, const json_t *report)
+{
+    const json_t *list = json_object_get(report, "cases");
+    size_t i;
+    json_t *c;
+    fprintf(f, "<h2>Every case</h2>\n<details><summary>%zu cases</summary>\n<div class=\"scroll\"><table>\n<tr>"
+            "<th>operation</th><th class=\"words\">case</th><th>error</th>" SPEED_HEAD "</tr>\n",
+            json_array_size(list));
+    json_array_foreach((json_t *)(uintptr_t)list, i, c) {
+        fputs("<tr>", f);
+        cell(f, "", text(c, "operation"));
+        cell(f, "words", text(c, "case"));
+        if (yes(c, "ok")) share(f, number(c, "worst"), text(c, "of"));
+        else cell(f, "words bad", text(c, "why"));
+        speed(f, c);
+        fputs("</tr>\n", f);
+    }
+    fputs("</table></div></details>\n", f);
+}
+
+/* The closing line of the terminal, counted from the list. */
+static void verdict(FILE *f, const json_t *report)
+{
+    const json_t *list = json_object_get(report, "operations");
+    long native = 0, reference = 0, failed = 0, values = 0, wrong = 0;
+    size_t i;
+    json_t *o;
+    json_array_foreach((json_t *)(uintptr_t)list, i, o) {
+        if (whole(o, "failed")) failed++;
+        else if (yes(o, "native")) native++;
+        else reference++;
+    }
+    list = json_object_get(report, "golden");
+    json_array_foreach((json_t *)(uintptr_t)list, i, o) {
+        values += whole(o, "passed") + whole(o, "failed");
+        wrong += whole(o, "failed");
+    }
+    fprintf(f, "<p class=\"verdict%s\">%ld native, %ld reference, %ld failed of %ld operations",
+            failed || wrong ? " bad" : "", native, reference, failed, native + reference + failed);
+    if (values) fprintf(f, "; %ld of %ld golden values", values - wrong, values);
+    fputs("</p>\n", f);
+}
+
+static void facts(FILE *f, const json_t *report)
+{
+    const json_t *m = json_object_get(report, "machine"), *run = json_object_get(report, "run");
+    char line[640];
+    fputs("<dl>\n", f);
+    fact(f, "Backend", text(json_object_get(report, "backend"), "note"));
+    snprintf(line, sizeof line, "%s, %ld core%s, %s", text(m, "processor"), whole(m, "cores"),
+             whole(m, "cores") == 1 ? "" : "s", text(m, "system"));
+    fact(f, "Machine", line);
+    fact(f, "Date", text(report, "date"));
+    snprintf(line, sizeof line, "potluck %s, seed %ld%s%s%s", text(report, "potluck"), whole(run, "seed"),
+             yes(run, "quick") ? ", large shapes left out" : "", *text(run, "filter") ? ", only cases with " : "",
+             text(run, "filter"));
+    fact(f, "Run", line);
+    if (*text(run, "beside")) fact(f, "Beside", text(run, "beside"));
+    fputs("</dl>\n", f);
+}
+
+char *conform_page(const json_t *report)
+{
+    char *page = NULL;
+    size_t bytes;
+    FILE *f = open_memstream(&page, &bytes);
+    int broken;
+    if (!f) return NULL;
+    fputs("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>Conformance of ", f);
+    escaped(f, text(json_object_get(report, "backend"), "name"));
+    fprintf(f, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<h1>Conformance of ", style);
+    escaped(f, text(json_object_get(report, "backend"), "name"));
+    fputs("</h1>\n", f);
+    verdict(f, report);
+    facts(f, report);
+    operations(f, report);
+    golden(f, report);
+    all_cases(f, report);
+    fputs("</body>\n</html>\n", f);
+    broken = ferror(f);
+    if (fclose(f) || broken) {
+        free(page);
+        return NULL;
+    }
+    return page;
+}

@@ -1,0 +1,142 @@
+/* conform_report.c - see conform_report.h. The JSON is the report; the page shows the same. */
+#include "conform_report.h"
+#include "../data/file.h"
+
+#include <errno.h>
+#include <libgen.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+static int ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n > m && !strcmp(text + n - m, end);
+}
+
+int conform_report_path(const char *path, struct pl_err *err)
+{
+    char *copy, *folder;
+    int rc = PL_OK;
+    if (!ends_with(path, ".json") && !ends_with(path, ".html"))
+        return pl_fail(err, PL_EUSE, "--report: '%.200s' ends neither in .json nor in .html", path);
+    if (!(copy = strdup(path))) return pl_fail(err, PL_ENOMEM, "out of memory");
+    folder = dirname(copy);
+    if (access(folder, W_OK | X_OK)) rc = pl_fail(err, PL_EIO, "--report: %.200s: %s", folder, strerror(errno));
+    free(copy);
+    return rc;
+}
+
+/* The backend's words are a stranger's: JSON takes UTF-8 alone. */
+static json_t *text_of(const char *words)
+{
+    json_t *s = json_string(words);
+    return s ? s : json_string("(not UTF-8)");
+}
+
+static json_t *seconds_of(double s) { return isnan(s) ? json_null() : json_real(s); }
+
+/* "Intel(R) Xeon(R) ..." where the system tells, else the architecture. */
+static void processor(char *name, size_t size, const char *architecture)
+{
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    char line[256], found[200];
+    snprintf(name, size, "%s", architecture);
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "model name : %199[^\n]", found) == 1) {
+            snprintf(name, size, "%s", found);
+            break;
+        }
+    if (f) fclose(f);
+}
+
+static json_t *machine(void)
+{
+    struct utsname system;
+    char cpu[200], kernel[2 * sizeof system.sysname + 2];
+    if (uname(&system)) memset(&system, 0, sizeof system);
+    processor(cpu, sizeof cpu, system.machine);
+    snprintf(kernel, sizeof kernel, "%s %s", system.sysname, system.machine);
+    return json_pack("{s:o, s:I, s:o}", "processor", text_of(cpu), "cores",
+                     (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "system", text_of(kernel));
+}
+
+int conform_report_open(struct conform_report *r, const struct pl_backend *be,
+                        const struct pair_options *options, struct pl_err *err)
+{
+    time_t now = time(NULL);
+    struct tm utc;
+    char date[32] = "";
+    if (gmtime_r(&now, &utc)) strftime(date, sizeof date, "%Y-%m-%d", &utc);
+    r->operations = json_array();
+    r->cases = json_array();
+    r->golden = json_array();
+    r->root = json_pack("{s:s, s:s, s:o, s:{s:o, s:o}, s:{s:I, s:b, s:o?, s:o?}, s:o, s:o, s:o}",
+                        "potluck", PL_VERSION, "date", date, "machine", machine(), "backend", "name",
+                        text_of(be->name), "note", text_of(be->note), "run", "seed",
+                        (json_int_t)options->seed, "quick", options->quick, "filter",
+                        options->filter ? text_of(options->filter) : NULL, "beside",
+                        options->beside ? text_of(options->beside->note) : NULL, "operations",
+                        r->operations, "golden", r->golden, "cases", r->cases);
+    return r->root ? PL_OK : pl_fail(err, PL_ENOMEM, "report: out of memory");
+}
+
+/* A list that could not take an entry would be a report with a hole: it becomes no report. */
+static void append(struct conform_report *r, json_t *list, json_t *entry)
+{
+    if (!entry || json_array_append_new(list, entry)) {
+        json_decref(r->root);
+        r->root = NULL;
+    }
+}
+
+void conform_report_case(void *context, const struct pair_outcome *o)
+{
+    struct conform_report *r = context;
+    if (!r->root) return;
+    append(r, r->cases,
+           json_pack("{s:s, s:o, s:b, s:o?, s:f, s:s, s:o, s:b, s:o, s:o, s:f, s:f}", "operation", o->op,
+                     "case", text_of(o->line), "ok", !o->why, "why", o->why ? text_of(o->why) : NULL,
+                     "worst", o->worst, "of", o->worst_name, "ref_s", seconds_of(o->ref),
+                     "ref_is_scaled", o->ref_is_scaled, "backend_s", seconds_of(o->be), "fast_s",
+                     seconds_of(o->beside), "flops", o->flops, "bytes", o->bytes));
+}
+
+void conform_report_operation(void *context, const struct pair_total *t)
+{
+    struct conform_report *r = context;
+    if (!r->root) return;
+    append(r, r->operations, json_pack("{s:s, s:b, s:I, s:I}", "operation", t->op, "native", t->native,
+                                       "cases", (json_int_t)(t->native ? t->cases : 0), "failed",
+                                       (json_int_t)t->failed));
+}
+
+void conform_report_golden(void *context, const struct golden_total *t)
+{
+    struct conform_report *r = context;
+    if (!r->root) return;
+    append(r, r->golden, json_pack("{s:s, s:I, s:I, s:I, s:f, s:o}", "area", t->area, "passed",
+                                   (json_int_t)t->passed, "failed", (json_int_t)t->failed, "skipped",
+                                   (json_int_t)t->skipped, "worst", t->worst, "of",
+                                   text_of(t->worst_case)));
+}
+
+int conform_report_write(const struct conform_report *r, const char *path, struct pl_err *err)
+{
+    char *text = NULL;
+    int rc;
+    if (r->root) text = ends_with(path, ".json") ? json_dumps(r->root, JSON_INDENT(1)) : conform_page(r->root);
+    rc = text ? pl_file_write(path, text, strlen(text), err) : pl_fail(err, PL_ENOMEM, "report: out of memory");
+    free(text);
+    return rc;
+}
+
+void conform_report_close(struct conform_report *r)
+{
+    json_decref(r->root);
+    r->root = NULL;
+}

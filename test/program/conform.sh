@@ -1,0 +1,51 @@
+#!/bin/sh
+# conform.sh - the report of `potluck conform`: what the page and the JSON hold, and what they must not.
+# No time is judged. Run from the top of the tree.
+. test/program/lib.inc
+
+here=$(dirname "$POTLUCK")
+conform() { "$POTLUCK" conform --quick "$@" >"$work/out" 2>&1; }
+# A backend with one wrong operation, whose words are not to be trusted.
+cat >"$work/wrong.c" <<'EOC'
+#include "ref/backend.h"
+#include <stdio.h>
+static int wrong_scale(float *x, float by, size_t n)
+{
+    for (size_t i = 0; i < n; i++) x[i] *= by * 1.001f;
+    return PL_OK;
+}
+int pl_backend_v1(struct pl_backend *be)
+{
+    be->name = "wrong<script>";
+    snprintf(be->note, sizeof be->note, "\"wrong\" & <b>loud</b>");
+    be->scale = wrong_scale;
+    return PL_OK;
+}
+EOC
+
+check "a report of fast" conform --backend fast --filter norm --report "$work/fast.html"
+check "names it" grep -q '<h1>Conformance of fast</h1>' "$work/fast.html"
+check "counts as the terminal does" grep -q '[1-9] native, 0 reference, 0 failed of [1-9] operations' "$work/fast.html"
+check "says the machine" grep -Eq '<dt>Machine</dt><dd>.+ cores?, ' "$work/fast.html"
+check "shows errors against their bounds" grep -q '<meter max="1" value="0' "$work/fast.html"
+check "light and dark" grep -q 'prefers-color-scheme:dark' "$work/fast.html"
+check "loads nothing" sh -c "! grep -Eqi 'https?:|src=|<script|@import|url\(' '$work/fast.html'"
+check "every tag is closed" sh -c "[ \$(grep -o '<tr>' '$work/fast.html' | wc -l) = \$(grep -o '</tr>' '$work/fast.html' | wc -l) ]"
+check "the JSON, with golden values" conform --backend "$here/skeleton_host.so" --filter quant \
+    --golden test/golden/quant --report "$work/host.json"
+check "has them" grep -q '"area"' "$work/host.json"
+check "operations of the reference are no native ones" grep -q '"native": false' "$work/host.json"
+${CC:-cc} -std=c11 -fPIC -shared -iquote . -I. -o "$work/wrong.so" "$work/wrong.c"
+check "a wrong backend fails" sh -c "! '$POTLUCK' conform --quick --backend '$work/wrong.so' --filter scale --report '$work/wrong.html'"
+check "and its page says so" grep -q '1 failed of' "$work/wrong.html"
+check "with the first wrong element" grep -q 'expected' "$work/wrong.html"
+check "its words stay words" grep -q '&quot;wrong&quot; &amp; &lt;b&gt;loud&lt;/b&gt;' "$work/wrong.html"
+check "in the title too" sh -c "! grep -q '<script' '$work/wrong.html'"
+check "fast is timed beside it" sh -c "'$POTLUCK' conform --backend '$work/wrong.so' --filter scale --report '$work/wrong.json'; grep -Eq '\"fast_s\": [0-9]' '$work/wrong.json'"
+cp "$work/host.json" "$work/old.json"
+refuses 2 "neither in .json nor in .html" "$POTLUCK" conform --report "$work/page.txt"
+refuses 1 "no/where" "$POTLUCK" conform --report "$work/no/where/page.html"
+refuses 2 usage "$POTLUCK" conform --bench --report "$work/page.html"
+check "golden trouble leaves the old report" sh -c "'$POTLUCK' conform --quick --filter sumsq --golden '$work/none' \
+    --report '$work/host.json'; cmp '$work/host.json' '$work/old.json'"
+finish
