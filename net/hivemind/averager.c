@@ -43,6 +43,15 @@ static void search_again(struct averager *a)
     averager_search(a);
 }
 
+static void ban_liars(struct averager *a)
+{
+    for (size_t i = 0; i < a->group.count; i++)
+        if (exchange_lied(a->x, i)) {
+            bans_add(&a->bans, loop_now(a->loop), &a->group.members[i].peer);
+            a->result.banned++;
+        }
+}
+
 /* What the search or the exchange has come to; called from the loop, never from inside an engine. */
 static void on_turn(void *context)
 {
@@ -51,6 +60,7 @@ static void on_turn(void *context)
     if (a->exchange_over) {
         exchange_report(a->x, &a->result.report);
         a->result.seconds = loop_now(a->loop) - a->exchange_began;
+        ban_liars(a);
         averager_exchange_clear(a);
         if (a->exchange_status == PL_OK) finish(a, PL_OK);
         else if (a->cancelled || averager_now(a) >= a->step.deadline) finish(a, a->exchange_status);

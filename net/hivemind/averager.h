@@ -66,6 +66,7 @@ struct averager_result {
     const struct group *group; /* the last one; NULL: none was found */
     struct exchange_report report; /* of its exchange */
     int attempts;             /* groups that were found */
+    int banned;               /* groupmates that were caught lying, and will not be groupmates soon */
     double seconds;           /* the exchange took */
 };
 /* The result and the group are the callback's to read, not to keep. */

@@ -5,6 +5,7 @@
 
 #include "../libp2p/rpc.h"
 #include "averager.h"
+#include "bans.h"
 
 /* Somebody who asks us to lead. */
 struct asker {
@@ -74,6 +75,7 @@ struct averager {
     struct bytes gather;
     struct averager_result result;
     struct pl_err why;
+    struct bans bans;
     struct timer turn;       /* goes on with the step from the loop itself */
 
     /* the search */

@@ -173,7 +173,15 @@ static void on_over(void *context, int status)
     averager_turn(a);
 }
 
-static const struct matchmaking_port port = { on_declare, on_look_up, on_ask, on_leave, on_answer, on_over };
+static int refuses(void *context, const struct peer_id *peer)
+{
+    const struct averager *a = context;
+    return bans_has(&a->bans, loop_now(a->loop), peer);
+}
+
+static const struct matchmaking_port port = {
+    on_declare, on_look_up, on_ask, on_leave, on_answer, refuses, on_over
+};
 
 static void on_time(void *context)
 {

@@ -45,7 +45,7 @@ static void begin_average(void *context)
         c->gradient.status = pl_fail(&c->gradient.why, PL_EAGAIN, "averaging: no round could be begun");
         c->gradient.peers = 1;
         wish_fulfil(w, PL_EAGAIN);
-    } else if (!c->others && !averager_has_group(a)) { /* alone: nobody to wait for */
+    } else if (!w->tensor || (!c->others && !averager_has_group(a))) { /* nothing to give, or nobody to wait for */
         c->alone = 1;
         averager_cancel(a);
     } else {
@@ -100,13 +100,23 @@ static void begin_settle(void *context)
     if (!averager_has_group(c->a[STATE])) averager_cancel(c->a[STATE]);
 }
 
+/* Others refuse what is no number, and the round would fail for them too. */
+static int is_finite(const struct collaboration *c, float *const *x)
+{
+    for (size_t t = 0; t < c->o.tensors; t++)
+        for (size_t i = 0; i < c->elements[t]; i++)
+            if (!isfinite(x[t][i])) return 0;
+    return 1;
+}
+
 void collaboration_average(struct collaboration *c, float *const *gradient, struct collaboration_round *r)
 {
-    struct wish w = { .c = c, .tensor = gradient }, settle = { .c = c };
+    struct wish w = { .c = c, .tensor = is_finite(c, gradient) ? gradient : NULL }, settle = { .c = c };
     int rc = wish_await(&w, begin_average);
     *r = c->gradient;
     r->status = rc;
-    if (c->alone) pl_fail(&r->why, rc, "alone: nobody to average with");
+    if (!w.tensor) pl_fail(&r->why, rc, "our own gradient is not finite");
+    else if (c->alone) pl_fail(&r->why, rc, "alone: nobody to average with");
     wish_await(&settle, begin_settle);
 }
 

@@ -223,10 +223,17 @@ static void take_answer(struct exchange *x, double now, size_t peer, const uint8
     struct out_peer *out = &x->out[peer];
     struct part_message m;
     struct answer *a;
+    int broken;
     if (!out->open || out->failed) return;
-    if (out->answered >= out->sent || part_message_read(&m, data, n, NULL) ||
-        m.code != MSG_AVERAGED_PART || !m.has_part ||
-        m.elements != x->parts[out->part[out->answered]].length || !part_message_is_finite(&m)) {
+    broken = part_message_read(&m, data, n, NULL);
+    if (broken || m.code != MSG_AVERAGED_PART) { /* any other code: it is in trouble itself */
+        out->lied = broken != 0;
+        lose_reducer(x, peer);
+        return;
+    }
+    if (out->answered >= out->sent || !m.has_part ||
+        m.elements != x->parts[out->part[out->answered]].length || !part_message_is_sound(&m)) {
+        out->lied = 1;
         lose_reducer(x, peer);
         return;
     }
@@ -325,6 +332,8 @@ void exchange_tick(struct exchange *x, double now)
 }
 
 /* --- begin and end ------------------------------------------------------------------------------------- */
+
+int exchange_lied(const struct exchange *x, size_t peer) { return x->out[peer].lied; }
 
 size_t exchange_message_max(const struct exchange *x)
 {

@@ -69,6 +69,10 @@ struct exchange_port {
     void (*over)(void *context, int status, const struct pl_err *err);
 };
 
+/* 1: it has answered with what no honest reducer answers with, so that our round fails. Whoever merely
+ * sends such parts is left out of the mean, and costs nobody a round. */
+int exchange_lied(const struct exchange *x, size_t peer);
+
 /* How far it went, at any time. */
 struct exchange_report {
     size_t values, received;    /* of all values: how many differences are there, own ones included */

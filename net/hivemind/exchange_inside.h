@@ -12,7 +12,7 @@ struct out_peer {
     size_t sent, answered;
     struct exchange_job_of *job;
     struct bytes ready;  /* encoded, waiting for the last one to be gone */
-    int is_ready, open, over, failed;
+    int is_ready, open, over, failed, lied;
     double since;        /* of its last sign of life */
 };
 

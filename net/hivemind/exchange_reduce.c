@@ -202,7 +202,7 @@ void exchange_reduce_message(struct exchange *x, double now, size_t peer, const 
 static int usable(const struct exchange *x, const struct part_message *m)
 {
     return m->weight >= 0 && isfinite(m->weight) &&
-           (x->o.weight_max <= 0 || m->weight <= x->o.weight_max) && part_message_is_finite(m);
+           (x->o.weight_max <= 0 || m->weight <= x->o.weight_max) && part_message_is_sound(m);
 }
 
 static void run_add(struct exchange_job_of *job)

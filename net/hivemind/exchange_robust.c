@@ -15,20 +15,26 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* As a peer's values are: about half of the group lies within it. */
-static double usual_distance(const float *x, const float *middle, int n, size_t d)
+/* As far from the middle as a peer's values usually are: about half of the group lies within it. */
+static double usual_distance(double *far, const float *x, const float *middle, int n, size_t d)
 {
-    double *far = calloc((size_t)n, sizeof *far), radius = INFINITY;
-    for (int i = 0; far && i < n; i++) {
-        for (size_t k = 0; k < d; k++) far[i] += ((double)x[(size_t)i * d + k] - middle[k]) * ((double)x[(size_t)i * d + k] - middle[k]);
-        far[i] = sqrt(far[i]);
+    for (int i = 0; i < n; i++) {
+        const float *from = x + (size_t)i * d;
+        double squares = 0;
+        for (size_t k = 0; k < d; k++) squares += ((double)from[k] - middle[k]) * ((double)from[k] - middle[k]);
+        far[i] = sqrt(squares);
     }
-    if (far) {
-        qsort(far, (size_t)n, sizeof *far, ascending);
-        radius = far[n / 2];
-    }
-    free(far);
-    return radius;
+    qsort(far, (size_t)n, sizeof *far, ascending);
+    return far[n / 2];
+}
+
+/* Nobody can check how many samples a peer has seen: whoever says more than most counts as most do. So of n
+ * peers one liar has at most 2 / n of the weight, whatever it claims. */
+static void cap_weights(double *weight, double *scratch, int n)
+{
+    memcpy(scratch, weight, (size_t)n * sizeof *scratch);
+    qsort(scratch, (size_t)n, sizeof *scratch, ascending);
+    for (int i = 0; i < n; i++) weight[i] = fmin(weight[i], scratch[n / 2]);
 }
 
 /* Everybody's values of a part, ours first. */
@@ -55,16 +61,18 @@ int exchange_clip(struct exchange *x, struct slot *s)
 {
     size_t d = s->reducer.n;
     float *values = pl_alloc(x->count * d + d, sizeof *values), *middle = values ? values + x->count * d : NULL;
-    double *v = pl_alloc(d, sizeof *v), *weight = pl_alloc(x->count, sizeof *weight);
+    double *v = pl_alloc(d, sizeof *v), *weight = pl_alloc(2 * x->count, sizeof *weight);
+    double *scratch = weight ? weight + x->count : NULL;
     struct pl_clip clip = { .iterations = ITERATIONS, .stop_norm = -1, .stop_largest = -1 };
     struct pl_clip_result result;
     int n = 0, rc = values && v && weight ? collect(values, weight, &n, x, s) : PL_ENOMEM;
     s->reducer.weight = 0;
+    if (!rc && n) cap_weights(weight, scratch, n);
     for (int i = 0; !rc && i < n; i++) s->reducer.weight += weight[i];
     if (!rc && n && d) {
         rc = x->o.be->median(middle, values, n, d, 0);
         for (size_t k = 0; k < d; k++) v[k] = middle[k];
-        clip.tau = x->o.clip > 0 ? x->o.clip : usual_distance(values, middle, n, d);
+        clip.tau = x->o.clip > 0 ? x->o.clip : usual_distance(scratch, values, middle, n, d);
         if (!rc) rc = x->o.be->centered_clip(v, &result, values, weight, n, d, &clip);
         /* The answers divide by the weight: what is kept is a sum as of a mean. */
         for (size_t k = 0; k < d; k++) s->reducer.sum[k] = (float)(v[k] * s->reducer.weight);

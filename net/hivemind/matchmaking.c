@@ -36,6 +36,11 @@ void matchmaking_clear(struct matchmaking *m)
     memset(m, 0, sizeof *m);
 }
 
+static int refuses(const struct matchmaking *m, const struct peer_id *peer)
+{
+    return m->port->refuses && m->port->refuses(m->context, peer);
+}
+
 /* --- what a leader says --------------------------------------------------------------------------- */
 
 static void say(struct matchmaking *m, void *stream, enum averaging_code code,
@@ -284,6 +289,7 @@ static int take_group(struct matchmaking *m, const Hivemind__MessageFromLeader *
     for (size_t i = 0; !rc && i < message->n_gathered; i++) {
         const ProtobufCBinaryData *id = &message->ordered_peer_ids[i], *said = &message->gathered[i];
         rc = peer_id_parse(&peer, id->data, id->len);
+        if (!rc && refuses(m, &peer)) rc = PL_EPROTO; /* the round would come to nothing again */
         if (!rc) rc = group_add(&g, &peer, said->data, said->len, NULL);
     }
     if (!rc && (group_find(&g, &m->o.self) < 0 || group_find(&g, &m->leader) < 0)) rc = PL_EPROTO;
@@ -305,7 +311,7 @@ static int follow_suggestion(struct matchmaking *m, double now,
     struct peer_id next;
     if ((message->code != MSG_GROUP_DISBANDED && message->code != MSG_CANCELLED) ||
         peer_id_parse(&next, message->suggested_leader.data, message->suggested_leader.len) ||
-        peer_id_equal(&next, &m->o.self) || m->hops++ >= MATCHMAKING_HOPS_MAX)
+        peer_id_equal(&next, &m->o.self) || refuses(m, &next) || m->hops++ >= MATCHMAKING_HOPS_MAX)
         return 0;
     m->state = MATCHMAKING_LOOKING;
     m->port->leave(m->context);
@@ -343,7 +349,7 @@ static enum averaging_code judge(const struct matchmaking *m, const struct peer_
     struct gather said;
     if (m->state == MATCHMAKING_IDLE) return MSG_NOT_LOOKING_FOR_GROUP;
     if (!r->schema_hash.len || (r->expiration != 0 && !isfinite(r->expiration)) || m->o.client_mode ||
-        gather_read(&said, r->gather.data, r->gather.len, NULL))
+        refuses(m, peer) || gather_read(&said, r->gather.data, r->gather.len, NULL))
         return MSG_PROTOCOL_VIOLATION;
     if (r->schema_hash.len != SCHEMA_HASH_BYTES ||
         memcmp(r->schema_hash.data, m->o.schema_hash, SCHEMA_HASH_BYTES))
@@ -511,7 +517,7 @@ void matchmaking_found(struct matchmaking *m, double now, const struct matchmaki
     m->seen = 1;
     for (size_t i = 0; i < n && m->candidate_count < MATCHMAKING_CANDIDATES_MAX; i++)
         if (found[i].expiration > now && isfinite(found[i].expiration) &&
-            !peer_id_equal(&found[i].peer, &m->o.self))
+            !peer_id_equal(&found[i].peer, &m->o.self) && !refuses(m, &found[i].peer))
             m->candidates[m->candidate_count++] = found[i];
     try_next(m, now);
 }

@@ -49,6 +49,8 @@ struct matchmaking_port {
     void (*leave)(void *context);
     /* A message to whoever asked by `stream`; last: close it then. */
     void (*answer)(void *context, void *stream, const uint8_t *message, size_t n, int last);
+    /* 1: nothing is to be had with this peer. May be NULL. */
+    int (*refuses)(void *context, const struct peer_id *peer);
     /* PL_OK: `group` is there. PL_EAGAIN: the deadline has come. PL_ENOMEM. */
     void (*over)(void *context, int status);
 };

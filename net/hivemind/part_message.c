@@ -138,15 +138,16 @@ int part_message_code(struct bytes *out, enum averaging_code code)
 
 /* --- values ------------------------------------------------------------------------------------------ */
 
-static int floats_finite(const uint8_t *at, size_t n)
+static int floats_within(const uint8_t *at, size_t n, float limit)
 {
-    uint32_t x, worst = 0;
+    uint32_t x, worst = 0, bits;
+    memcpy(&bits, &limit, sizeof bits); /* what is not a number has greater ones than any number */
     for (size_t i = 0; i < n; i++) {
         memcpy(&x, at + 4 * i, sizeof x);
         x &= 0x7fffffffu;
         worst = x > worst ? x : worst;
     }
-    return worst < 0x7f800000u;
+    return worst <= bits;
 }
 
 static int halves_finite(const uint8_t *at, size_t n)
@@ -160,20 +161,20 @@ static int halves_finite(const uint8_t *at, size_t n)
     return worst < 0x7c00;
 }
 
-int part_message_is_finite(const struct part_message *m)
+int part_message_is_sound(const struct part_message *m)
 {
     size_t n = m->elements;
     uint64_t blocks;
     switch (m->method) {
-    case PL_COMPRESS_NONE: return floats_finite(m->buffer, n);
+    case PL_COMPRESS_NONE: return floats_within(m->buffer, n, PART_VALUE_MAX);
     case PL_COMPRESS_FLOAT16: return halves_finite(m->buffer, n);
     case PL_COMPRESS_MEANSTD16: /* one row: its mean and deviation follow */
-        return halves_finite(m->buffer, n) && floats_finite(m->buffer + 2 * n, 2);
+        return halves_finite(m->buffer, n) && floats_within(m->buffer + 2 * n, 2, PART_FACTOR_MAX);
     case PL_COMPRESS_UNIFORM8: case PL_COMPRESS_QUANTILE8:
-        return floats_finite(m->buffer + 8, PL_CODES);
+        return floats_within(m->buffer + 8, PL_CODES, PART_VALUE_MAX);
     case PL_COMPRESS_BLOCKWISE8: /* two counts, then scales and table */
         blocks = field_le64(m->buffer);
-        return floats_finite(m->buffer + 16, (size_t)blocks + PL_CODES);
+        return floats_within(m->buffer + 16, (size_t)blocks + PL_CODES, PART_FACTOR_MAX);
     case PL_COMPRESSIONS: break;
     }
     return 0;

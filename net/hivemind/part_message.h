@@ -31,7 +31,11 @@ int part_message_write(struct bytes *out, uint8_t **buffer, const struct part_me
 /* A message with nothing but a code. */
 int part_message_code(struct bytes *out, enum averaging_code code);
 
-/* 1 if every value that the part can decode to is finite. */
-int part_message_is_finite(const struct part_message *m);
+/* Far beyond any gradient, and a sum of GROUP_PEERS_MAX of them times a weight of 1e9 is still finite: a
+ * liar's huge number must not become an honest reducer's infinity. Factors are multiplied. */
+#define PART_VALUE_MAX 1e18f
+#define PART_FACTOR_MAX 1e9f
+/* 1 if every value that the part can decode to is a number, and none beyond PART_VALUE_MAX. */
+int part_message_is_sound(const struct part_message *m);
 
 #endif

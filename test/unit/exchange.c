@@ -191,7 +191,7 @@ static void begin(struct world *w)
         struct exchange_options o = {
             .be = &w->be, .group = &p->group, .tensors = TENSORS, .elements = elements, .method = w->method,
             .tensor = p->tensor, .weight = p->weight, .share = w->share, .part_bytes = 512,
-            .clip = w->clip, .sender_timeout = 4, .reducer_timeout = 8, .time_limit = 60,
+            .clip = w->clip, .weight_max = 100, .sender_timeout = 4, .reducer_timeout = 8, .time_limit = 60,
         };
         if (exchange_open(&p->x, &o, &port, p, w->now, &p->err)) fail_msg("%s", p->err.text);
     }
@@ -422,9 +422,10 @@ static void time_limit_and_cancel(void **state)
 /* Wrong first messages, parts of a wrong size, of a wrong weight, too many: never more than a ban. */
 static void bad_messages(void **state)
 {
-    static const double weights[] = { -1, NAN, INFINITY };
+    static const double weights[] = { -1, NAN, INFINITY, 101 };
+    static const float values[] = { NAN, -INFINITY, 2 * PART_VALUE_MAX };
     (void)state;
-    for (int kind = 0; kind < 6; kind++) {
+    for (int kind = 0; kind < 10; kind++) {
         static struct world w;
         struct bytes raw = { 0 };
         struct part_message m = { .code = MSG_PART_FOR_AVERAGING, .method = PL_COMPRESS_NONE, .weight = 1,
@@ -437,10 +438,11 @@ static void bad_messages(void **state)
         run(&w);
         if (kind == 0) m.code = MSG_ACCEPTED;
         if (kind == 1) m.elements = 100, m.bytes = 400;
-        if (kind > 1 && kind < 5) m.weight = weights[kind - 2];
+        if (kind > 1 && kind < 6) m.weight = weights[kind - 2];
         assert_int_equal(part_message_write(&raw, &buffer, &m), PL_OK);
         memset(buffer, 0, m.bytes);
-        if (kind == 5) raw.end = raw.begin + 3;
+        if (kind > 6) memcpy(buffer + 40, &values[kind - 7], sizeof *values);
+        if (kind == 6) raw.end = raw.begin + 3;
         exchange_message(w.peer[0].x, w.now, 3, EXCHANGE_IN, bytes_at(&raw), bytes_length(&raw));
         run(&w);
         exchange_report(w.peer[0].x, &report);
@@ -449,8 +451,46 @@ static void bad_messages(void **state)
         exchange_message(w.peer[0].x, w.now, 3, EXCHANGE_OUT, bytes_at(&raw), bytes_length(&raw));
         exchange_report(w.peer[0].x, &report);
         assert_int_equal(report.reducers_lost, 1);
+        assert_int_equal(exchange_lied(w.peer[0].x, 3), kind == 6); /* others have not the code of an answer */
         bytes_clear(&raw);
         w.peer[3].frozen = 0;
+        end(&w);
+    }
+}
+
+/* Answers that no honest reducer gives: the round is lost, and everybody knows by whom. Codes of trouble
+ * are no lies. */
+static void lying_reducer(void **state)
+{
+    static const float values[] = { 0, NAN, INFINITY, 2 * PART_VALUE_MAX };
+    (void)state;
+    for (int kind = 0; kind < 5; kind++) {
+        static struct world w;
+        static float before[VALUES];
+        struct bytes raw = { 0 };
+        struct part_message m = { .code = MSG_AVERAGED_PART, .method = PL_COMPRESS_NONE, .elements = 512,
+                                  .bytes = 2048 };
+        uint8_t *buffer;
+        make(&w);
+        for (size_t t = 0; t < TENSORS; t++) w.method[t] = PL_COMPRESS_NONE;
+        memcpy(before, w.peer[0].values, sizeof before);
+        w.peer[2].frozen = 1;
+        begin(&w);
+        run(&w);
+        if (kind == 0) m.elements = 511, m.bytes = 2044;
+        if (kind == 4) {
+            assert_int_equal(part_message_code(&raw, MSG_INTERNAL_ERROR), PL_OK);
+        } else {
+            assert_int_equal(part_message_write(&raw, &buffer, &m), PL_OK);
+            for (size_t i = 0; i < m.elements; i++) memcpy(buffer + 4 * i, &values[kind], sizeof *values);
+        }
+        exchange_message(w.peer[0].x, w.now, 2, EXCHANGE_OUT, bytes_at(&raw), bytes_length(&raw));
+        assert_int_equal(exchange_lied(w.peer[0].x, 2), kind != 4);
+        tick(&w, 4.1);
+        assert_int_equal(w.peer[0].over && w.peer[0].status == PL_EIO, 1);
+        assert_memory_equal(w.peer[0].values, before, sizeof before);
+        bytes_clear(&raw);
+        w.peer[2].frozen = 0;
         end(&w);
     }
 }
@@ -462,7 +502,7 @@ int main(void)
         cmocka_unit_test(nobody_weighs_anything),
         cmocka_unit_test(not_a_number), cmocka_unit_test(frozen_client),
         cmocka_unit_test(frozen_reducer), cmocka_unit_test(time_limit_and_cancel),
-        cmocka_unit_test(bad_messages),
+        cmocka_unit_test(bad_messages), cmocka_unit_test(lying_reducer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

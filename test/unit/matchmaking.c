@@ -37,6 +37,7 @@ struct peer {
 struct world {
     double now;
     size_t count;
+    int banned; /* 1: nobody wants the first */
     struct peer peer[PEERS_MAX];
     struct event events[4096];
     size_t event_count;
@@ -101,8 +102,13 @@ static void on_over(void *context, int status)
     p->over = 1;
     p->status = status;
 }
+static int refuses(void *context, const struct peer_id *peer)
+{
+    const struct peer *p = context;
+    return p->w->banned && p->self && peer_id_equal(peer, &p->w->peer[0].m.o.self);
+}
 static const struct matchmaking_port port = {
-    on_declare, on_look_up, on_ask, on_leave, on_answer, on_over
+    on_declare, on_look_up, on_ask, on_leave, on_answer, refuses, on_over
 };
 
 static void make(struct world *w, size_t count, size_t clients, size_t target)
@@ -280,6 +286,20 @@ static void followers_are_sent_on(void **state)
     clear(&w);
 }
 
+/* Nobody follows it, nobody lets it follow; and nobody waits for it, though it has declared. */
+static void banned(void **state)
+{
+    (void)state;
+    make(&w, 6, 0, 0);
+    w.banned = 1;
+    for (size_t i = 0; i < w.count; i++) matchmaking_begin(&w.peer[i].m, w.now, 0, w.now + 60);
+    for (size_t i = 1; i < w.count; i++) matchmaking_expect(&w.peer[i].m, w.now, 5);
+    run_until(&w, w.now + 3); /* less than the time that is given to newcomers */
+    same_group(&w, 1, 6, 5);
+    assert_false(w.peer[0].over);
+    clear(&w);
+}
+
 static void cancelled(void **state)
 {
     (void)state;
@@ -301,7 +321,7 @@ int main(void)
         cmocka_unit_test(all_together), cmocka_unit_test(target_size_begins_at_once),
         cmocka_unit_test(expected_are_here), cmocka_unit_test(alone_until_the_deadline),
         cmocka_unit_test(frozen_leader), cmocka_unit_test(followers_are_sent_on),
-        cmocka_unit_test(cancelled),
+        cmocka_unit_test(banned), cmocka_unit_test(cancelled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,209 @@
+/* attacks.c - a swarm with liars in it learns, or not: linear regression by peers that average their gradients
+ * over real connections, while some of them send what no honest peer would.
+ *
+ *   attacks            asserts what has to hold
+ *   attacks --table    measures every attack, with and without protection, as in paper/security.md */
+#include "loopback.h"
+#include "../../ref/rng.h"
+
+#include <math.h>
+
+#define D 256      /* parameters, one tensor */
+#define BATCH 256  /* samples a peer and a round: the gradient's noise is then as large as itself */
+#define RATE 0.5
+#define LABEL_NOISE 0.1
+#define HISTORY 64
+#define PATIENCE 180.0 /* s for one round of everybody */
+
+enum attack { HONEST, FLIP, FLIP_10, SCALED, RANDOM, NOT_A_NUMBER, STALE, HEAVY, ATTACKS };
+static const char *const names[ATTACKS] = {
+    "none", "the opposite", "the opposite, times 10", "times 100", "random, 10 times as long", "not a number",
+    "that of the first round", "the opposite, of the largest weight"
+};
+
+static const struct schema_tensor model[1] = { { .type = { .dtype = PL_F32, .dims = 1, .size = { D } } } };
+static const double weight_max = 64, usual_weight = 16;
+
+struct learner {
+    struct pl_rng rng;
+    float value[D], grad[D], first[D], *tensor[1];
+    enum attack attack;
+    int applied;
+};
+static struct learner learners[PEERS];
+static double truth[D];
+
+/* Of 0.5 (x (value - truth) + noise)^2 over a batch of standard normal x. */
+static void gradient(struct learner *l)
+{
+    double x[D], sum[D] = { 0 };
+    for (int b = 0; b < BATCH; b++) {
+        double error = LABEL_NOISE * pl_rng_normal(&l->rng);
+        for (int k = 0; k < D; k++) {
+            x[k] = pl_rng_normal(&l->rng);
+            error += x[k] * (l->value[k] - truth[k]);
+        }
+        for (int k = 0; k < D; k++) sum[k] += error * x[k] / BATCH;
+    }
+    for (int k = 0; k < D; k++) l->grad[k] = (float)sum[k];
+}
+
+static void lie(struct learner *l, struct peer *p)
+{
+    double length = 0;
+    for (int k = 0; k < D; k++) length += (double)l->grad[k] * l->grad[k];
+    length = sqrt(length / D);
+    for (int k = 0; k < D; k++) switch (l->attack) {
+        case FLIP: l->grad[k] *= -1; break;
+        case FLIP_10: l->grad[k] *= -10; break;
+        case SCALED: l->grad[k] *= 100; break;
+        case RANDOM: l->grad[k] = (float)(10 * length * pl_rng_normal(&l->rng)); break;
+        case NOT_A_NUMBER: l->grad[k] = k % 2 ? NAN : INFINITY; break;
+        case STALE: l->grad[k] = l->first[k]; break;
+        case HEAVY: l->grad[k] *= -1; break;
+        case HONEST: case ATTACKS: break;
+    }
+    if (l->attack == HEAVY) p->step.weight = weight_max;
+}
+
+/* Half the mean square of what is still wrong, over the honest. It begins near 0.5. */
+static double loss(void)
+{
+    double sum = 0;
+    int honest = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (learners[i].attack) continue;
+        honest++;
+        for (int k = 0; k < D; k++) sum += 0.5 * pow(learners[i].value[k] - truth[k], 2) / D;
+    }
+    return sum / honest;
+}
+
+static void cancel(void *context) { averager_cancel(((struct peer *)context)->a); }
+
+static void round_of_all(size_t liars)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct learner *l = &learners[i];
+        gradient(l);
+        if (!l->applied++) memcpy(l->first, l->grad, sizeof l->first);
+        lie(l, &peers[i]);
+    }
+    begin_all();
+    for (size_t i = liars; i < count; i++) assert_true(await_noted(&peers[i].done, 1, PATIENCE));
+    for (size_t i = 0; i < liars; i++) { /* nobody may want to hear of them any more */
+        loop_call(loop, cancel, &peers[i]);
+        assert_true(await_noted(&peers[i].done, 1, PATIENCE));
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (peers[i].status && !learners[i].attack) fail_msg("peer %zu: %s", i, peers[i].err.text);
+        for (int k = 0; k < D && (!peers[i].status || learners[i].attack); k++)
+            learners[i].value[k] -= (float)(RATE * (learners[i].attack ? learners[count - 1].grad[k] : learners[i].grad[k]));
+    }
+}
+
+/* So many peers, the first of them liars, so many rounds. The loss at the end. */
+static double train(size_t n, size_t liars, enum attack attack, double clip, int rounds)
+{
+    /* What is no number comes out of a liar's mean too: such groups fail until it is in none. Otherwise
+     * groups are whole, however slow the machine. */
+    int fails = attack == NOT_A_NUMBER && !clip;
+    struct pl_rng rng;
+    double end;
+    begin_test(NULL);
+    pl_rng_init(&rng, 1, 1);
+    for (int k = 0; k < D; k++) truth[k] = pl_rng_normal(&rng);
+    for (size_t i = 0; i < n; i++) {
+        struct peer *p = add(0, 0);
+        struct learner *l = &learners[i];
+        memset(l, 0, sizeof *l);
+        l->attack = i < liars ? attack : HONEST;
+        l->tensor[0] = l->grad;
+        pl_rng_init(&l->rng, 2 + i, 2);
+        p->timeout = PATIENCE;
+        p->options.tensors = 1;
+        p->options.schema = model;
+        p->options.min_matchmaking_time = fails ? 2 : 20;
+        p->options.sender_timeout = fails ? 3 : 30; /* liars that lie to each other leave early */
+        p->options.reducer_timeout = 2 * p->options.sender_timeout;
+        p->options.allreduce_timeout = 60;
+        p->options.part_bytes = 128; /* several parts each */
+        p->options.clip = clip;
+        p->options.weight_max = weight_max;
+        p->options.min_size = fails ? n - liars : n;
+        p->options.target_size = fails ? 0 : n;
+        p->step = (struct averager_step){ .weight = usual_weight, .tensor = l->tensor,
+                                          .expected = p->options.min_size };
+    }
+    open_all();
+    for (int i = 0; i < rounds; i++) round_of_all(liars);
+    end = loss();
+    end_test(NULL);
+    return end;
+}
+
+static void honest_peers_learn(void **state)
+{
+    (void)state;
+    assert_true(train(5, 0, HONEST, 0, 4) < 0.05);
+}
+
+/* The mean goes wherever a single liar wants it to go. */
+static void the_mean_is_lost(void **state)
+{
+    double one, two;
+    (void)state;
+    assert_true((one = train(5, 1, FLIP_10, 0, 4)) > 0.5);
+    assert_true((two = train(7, 2, FLIP_10, 0, 4)) > 0.5);
+    assert_true(isfinite(one) && isfinite(two));
+}
+
+static void clipped_it_learns(void **state)
+{
+    (void)state;
+    assert_true(train(5, 1, FLIP_10, EXCHANGE_CLIP_USUAL, 5) < 0.2);
+    assert_true(train(7, 2, FLIP_10, EXCHANGE_CLIP_USUAL, 5) < 0.2);
+    assert_true(train(5, 1, HEAVY, EXCHANGE_CLIP_USUAL, 5) < 0.3);
+}
+
+/* Protected or not. In the mean of a liar it comes out again: a round is lost, and the liar in no group. */
+static void what_is_no_number_is_refused(void **state)
+{
+    int banned = 0;
+    (void)state;
+    assert_true(train(5, 1, NOT_A_NUMBER, 0, 4) < 0.05);
+    for (size_t i = 1; i < 5; i++) banned += peers[i].banned;
+    assert_true(banned >= 1);
+    assert_true(train(7, 2, NOT_A_NUMBER, 0, 4) < 0.05);
+    assert_true(train(7, 2, NOT_A_NUMBER, EXCHANGE_CLIP_USUAL, 4) < 0.1);
+}
+
+static int table(void)
+{
+    static const struct { size_t n, liars; } swarms[] = { { 5, 1 }, { 7, 2 } };
+    const int rounds = 12;
+    printf("| liars send | 1 of 5: mean | centered-clip | 2 of 7: mean | centered-clip |\n| --- | --- | --- | --- | --- |\n");
+    for (int attack = 0; attack < ATTACKS; attack++) {
+        printf("| %s", names[attack]);
+        for (size_t i = 0; i < PL_COUNT(swarms); i++)
+            for (int robust = 0; robust < 2; robust++) {
+                printf(" | %.2g", train(swarms[i].n, swarms[i].liars, (enum attack)attack,
+                                        robust ? EXCHANGE_CLIP_USUAL : 0, rounds));
+                fflush(stdout);
+            }
+        printf(" |\n");
+    }
+    return 0;
+}
+
+/* A name, with * and ?, runs only the tests that match it. */
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(honest_peers_learn), cmocka_unit_test(the_mean_is_lost),
+        cmocka_unit_test(clipped_it_learns), cmocka_unit_test(what_is_no_number_is_refused),
+    };
+    if (argc > 1 && !strcmp(argv[1], "--table")) return table();
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

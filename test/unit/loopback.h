@@ -1,0 +1,186 @@
+/* loopback.h - up to eight averagers in this process, on one network thread, over real connections: what the
+ * tests of averaging share. Included by one file of each test program. */
+#ifndef PL_TEST_LOOPBACK_H
+#define PL_TEST_LOOPBACK_H
+
+#include "await.h"
+#include "../../net/hivemind/averager.h"
+#include "../../ref/backend.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#define PEERS 8
+#define LIMIT 60.0 /* s for anything; nothing here takes a tenth of it on an idle machine */
+#define VALUES 5000
+
+static inline int await(const int *flag, int n) { return await_noted(flag, n, LIMIT); }
+
+struct peer {
+    struct loop *loop;
+    struct identity me;
+    struct host *host;
+    struct dht_node *dht;
+    struct averager *a;
+    char address[MULTIADDR_TEXT_MAX];
+    const char *join;
+    struct averager_options options;
+    struct averager_step step;
+    double timeout;
+    float values[VALUES], *tensor[2];
+    int tries, opened, closed, done, status, attempts, banned, loaded, load_status;
+    struct exchange_report report;
+    size_t group;
+    uint8_t group_id[DHT_ID_BYTES];
+    float first_loaded;
+    struct pl_err err;
+};
+
+static struct pl_backend be;
+static struct loop *loop;
+static struct peer peers[PEERS];
+static size_t count;
+static const struct schema_tensor schema[2] = {
+    { .type = { .dtype = PL_F32, .dims = 2, .size = { 40, 100 } } },
+    { .type = { .dtype = PL_F32, .dims = 1, .size = { 1000 } } },
+};
+static const enum pl_compression method[2] = { PL_COMPRESS_NONE, PL_COMPRESS_NONE };
+
+static inline void on_joined(void *context, int status, const struct pl_err *err)
+{
+    (void)status, (void)err;
+    note(&((struct peer *)context)->tries);
+}
+
+static inline void open_dht(void *context)
+{
+    struct peer *p = context;
+    struct dht_node_options o = { .join = &p->join, .join_count = p->join != NULL,
+                                  .client_mode = p->options.client_mode };
+    struct multiaddr a;
+    if (host_addresses(p->host, &a, 1)) multiaddr_text(p->address, &a);
+    if (dht_node_open(&p->dht, p->host, &o, on_joined, p, &p->err)) p->dht = NULL;
+}
+
+static inline void open_averager(void *context)
+{
+    struct peer *p = context;
+    if (averager_open(&p->a, p->host, p->dht, &p->options, &p->err)) p->a = NULL;
+}
+
+static inline void on_averager_closed(void *context) { note(&((struct peer *)context)->closed); }
+
+static inline void close_averager(void *context)
+{
+    struct peer *p = context;
+    averager_close(p->a, on_averager_closed, p);
+}
+
+static inline void close_dht(void *context)
+{
+    struct peer *p = context;
+    dht_node_close(p->dht);
+    p->dht = NULL;
+}
+
+static inline struct peer *add(int client, int auxiliary)
+{
+    static const char *const listen[] = { "/ip4/127.0.0.1/tcp/0" };
+    struct peer *p = &peers[count];
+    struct host_options o = { .me = &p->me, .listen = listen, .listen_count = !client, .client_mode = client };
+    memset(p, 0, sizeof *p);
+    p->loop = loop;
+    p->join = count ? peers[0].address : NULL;
+    p->timeout = 20;
+    p->options = (struct averager_options){
+        .prefix = "test", .class_name = "DecentralizedAverager", .bits = "", .be = &be, .tensors = 2,
+        .schema = schema, .method = method, .part_bytes = 2048, .min_size = 2,
+        .min_matchmaking_time = 1.5, .request_timeout = 3, .sender_timeout = 1.5, .reducer_timeout = 3,
+        .allreduce_timeout = 15, .bandwidth = PL_BANDWIDTH_UNKNOWN, .client_mode = client,
+        .auxiliary = auxiliary
+    };
+    p->tensor[0] = p->values;
+    p->tensor[1] = p->values + 4000;
+    for (size_t i = 0; i < VALUES; i++) p->values[i] = (float)((double)(i * (count + 3) % 97) / 97 - 0.3);
+    p->step = (struct averager_step){ .weight = (double)(count + 1), .tensor = p->tensor };
+    assert_int_equal(identity_make(&p->me, KEY_ED25519, &p->err), PL_OK);
+    if (host_open(&p->host, loop, &o, &p->err)) fail_msg("%s", p->err.text);
+    loop_call(loop, open_dht, p);
+    if (!p->dht) fail_msg("%s", p->err.text);
+    assert_true(await(&p->tries, 1));
+    count++;
+    return p;
+}
+
+static inline void open_all(void)
+{
+    for (size_t i = 0; i < count; i++) {
+        loop_call(loop, open_averager, &peers[i]);
+        if (!peers[i].a) fail_msg("%s", peers[i].err.text);
+    }
+}
+
+static inline void close_peer(struct peer *p)
+{
+    if (!p->host) return;
+    if (p->a) {
+        loop_call(loop, close_averager, p);
+        assert_true(await(&p->closed, 1));
+    }
+    if (p->dht) loop_call(loop, close_dht, p);
+    host_close(p->host);
+    identity_clear(&p->me);
+    p->host = NULL;
+    p->a = NULL;
+}
+
+static inline int begin_test(void **state)
+{
+    struct pl_err err;
+    (void)state;
+    count = 0;
+    memset(peers, 0, sizeof peers);
+    pl_backend_ref(&be);
+    return loop_open(&loop, &err);
+}
+
+static inline int end_test(void **state)
+{
+    (void)state;
+    for (size_t i = count; i-- > 0; ) close_peer(&peers[i]);
+    loop_close(loop);
+    return 0;
+}
+
+static inline void on_done(void *context, const struct averager_result *r)
+{
+    struct peer *p = context;
+    p->status = r->status;
+    p->report = r->report;
+    p->attempts = r->attempts;
+    p->banned += r->banned;
+    p->group = r->group ? r->group->count : 0;
+    if (r->group) memcpy(p->group_id, r->group->id, sizeof p->group_id);
+    snprintf(p->err.text, sizeof p->err.text, "%s", r->why);
+    note(&p->done);
+}
+
+static inline void begin(void *context)
+{
+    struct peer *p = context;
+    p->step.deadline = dht_node_time(p->dht) + p->timeout;
+    p->done = 0;
+    assert_int_equal(averager_begin(p->a, &p->step, on_done, p), PL_OK);
+}
+
+static inline void begin_all(void)
+{
+    for (size_t i = 0; i < count; i++) loop_call(loop, begin, &peers[i]);
+}
+
+#endif
