@@ -20,7 +20,7 @@ static const char usage[] =
     "\n"
     "  --data PATH      a list of lines 'picture<TAB>caption'; or a folder with captions.tsv, or with\n"
     "                   metadata.jsonl, or of pictures (PNG, JPEG, WebP) with name.txt beside name.png;\n"
-    "                   or a tar archive, or a folder of them, as img2dataset makes them\n"
+    "                   or a tar archive or Parquet file, or a folder of them, as img2dataset makes them\n"
     "  --codec FILE     the VQGAN's weights, of any kind that `potluck vqgan` reads\n"
     "  --out DIR        where the shards go; made if it is not there\n"
     "  --stem NAME      of the shards' names (default: shard)\n"
@@ -136,7 +136,7 @@ static void report(const struct prepare_counts *c, const char *out)
                (double)c->picture_bytes / (double)c->shard_bytes);
 }
 
-static int run(const struct options *o, struct pl_vqgan *codec, const struct captions *list,
+static int run(const struct options *o, struct pl_vqgan *codec, struct captions *list,
                struct pl_err *err)
 {
     struct view v = { .total = list->count };
@@ -149,7 +149,7 @@ static int run(const struct options *o, struct pl_vqgan *codec, const struct cap
     int rc = identify(id, o->codec, err);
     if (rc) return rc;
     if ((rc = pl_folder_make(o->out, err))) return rc;
-    if (list->without) printf("%zu pictures without a caption are left out\n", list->without);
+    if (list->without) printf("%zu pictures without a caption (none, empty, or not UTF-8) are left out\n", list->without);
     signal(SIGINT, stop);
     signal(SIGTERM, stop);
     progress_begin(&v.progress, 0);

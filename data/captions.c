@@ -15,7 +15,7 @@
 
 #define DEPTH_MAX 16 /* folders within folders; also what ends a loop of links */
 
-#define NO_ARCHIVE ((struct captions_place){ -1, 0, 0 })
+#define OWN_FILE ((struct captions_place){ CAPTIONS_FILE, 0, 0, 0 })
 
 static int make_room(struct captions *c)
 {
@@ -81,7 +81,7 @@ static int add_tsv_line(struct captions *c, char *line, const char *folder, cons
         return pl_fail(err, PL_EFORMAT, "%s: line %zu: 'picture<TAB>caption' in UTF-8 was expected",
                        path, number);
     *tab = 0;
-    if (add(c, within(folder, line), strdup(tab + 1), NO_ARCHIVE))
+    if (add(c, within(folder, line), strdup(tab + 1), OWN_FILE))
         return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     return PL_OK;
 }
@@ -97,7 +97,7 @@ static int add_json_line(struct captions *c, char *line, const char *folder, con
     if (!name || !caption)
         rc = pl_fail(err, PL_EFORMAT, "%s: line %zu: an object with \"file_name\" and \"caption\" or "
                      "\"text\" was expected", path, number);
-    else if (add(c, within(folder, name), strdup(caption), NO_ARCHIVE))
+    else if (add(c, within(folder, name), strdup(caption), OWN_FILE))
         rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     json_decref(object);
     return rc;
@@ -160,7 +160,7 @@ static int add_picture(struct captions *c, const char *path, struct pl_err *err)
     else {
         one_line(text);
         if (!*text || !is_utf8(text)) c->without++;
-        else if (add(c, strdup(path), strdup(text), NO_ARCHIVE))
+        else if (add(c, strdup(path), strdup(text), OWN_FILE))
             rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     }
     free(beside);
@@ -227,7 +227,7 @@ static int read_archive(struct captions *c, const char *path, struct pl_err *err
     c->archive = more;
     if ((rc = pl_mapping_open(&more[c->archives], path, err))) return rc;
     struct tar t = { more[c->archives].at, more[c->archives].bytes, 0, path };
-    long archive = (long)c->archives++;
+    size_t archive = c->archives++;
     while (!(rc = tar_next(&t, &file, err))) {
         size_t n = key_bytes(file.name);
         const char *ending = file.name + n;
@@ -238,7 +238,7 @@ static int read_archive(struct captions *c, const char *path, struct pl_err *err
         }
         if (is_picture(file.name) && !s.picture) {
             s.picture = strdup(file.name);
-            s.place = (struct captions_place){ archive, file.at, file.bytes };
+            s.place = (struct captions_place){ CAPTIONS_TAR, archive, file.at, file.bytes };
         } else if (!strcasecmp(ending, ".txt")) {
             free(s.caption); /* the text counts before the JSON */
             s.caption = caption_of(&file, 0);
@@ -248,10 +248,68 @@ static int read_archive(struct captions *c, const char *path, struct pl_err *err
     return rc == PL_ENOTFOUND ? last : rc;
 }
 
-static int is_archive(const char *name)
+/* --- tables ----------------------------------------------------------------------------------- */
+
+/* "x.parquet/KEY", or the row's number in place of the key. */
+static char *row_path(const char *table, const struct picture_row *row)
+{
+    size_t room = strlen(table) + row->key_bytes + 24;
+    char *path = malloc(room);
+    if (!path) return NULL;
+    if (row->key && !memchr(row->key, 0, row->key_bytes) && row->key_bytes < TAR_NAME_MAX)
+        snprintf(path, room, "%s/%.*s", table, (int)row->key_bytes, row->key);
+    else snprintf(path, room, "%s/%llu", table, (unsigned long long)row->row);
+    return path;
+}
+
+static int add_row(struct captions *c, const char *path, const struct picture_row *row,
+                   struct pl_err *err)
+{
+    char *caption;
+    if (!row->caption || row->caption_bytes > CAPTIONS_CAPTION_MAX ||
+        memchr(row->caption, 0, row->caption_bytes)) {
+        c->without++;
+        return PL_OK;
+    }
+    if (!(caption = strndup(row->caption, row->caption_bytes)))
+        return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+    one_line(caption);
+    if (!*caption || !is_utf8(caption)) {
+        free(caption);
+        c->without++;
+        return PL_OK;
+    }
+    if (add(c, row_path(path, row), caption,
+            (struct captions_place){ CAPTIONS_TABLE, c->tables - 1, (size_t)row->row, 0 }))
+        return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+    return PL_OK;
+}
+
+static int read_table(struct captions *c, const char *path, struct pl_err *err)
+{
+    char **more = realloc(c->table, (c->tables + 1) * sizeof *more), *copy = strdup(path);
+    struct picture_table *t = NULL;
+    struct picture_row row;
+    int rc;
+    if (more) c->table = more;
+    rc = more && copy ? picture_table_open(&t, path, err)
+                      : pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+    if (rc) {
+        free(copy);
+        return rc;
+    }
+    c->table[c->tables++] = copy;
+    while (!(rc = picture_table_next(t, &row, err)) && !(rc = add_row(c, path, &row, err))) { }
+    picture_table_close(t);
+    return rc == PL_ENOTFOUND ? PL_OK : rc;
+}
+
+/* --- folders and files ------------------------------------------------------------------------ */
+
+static int ends_in(const char *name, const char *ending)
 {
     const char *dot = strrchr(name, '.');
-    return dot && !strcasecmp(dot, ".tar");
+    return dot && !strcasecmp(dot, ending);
 }
 
 static int not_hidden(const struct dirent *d)
@@ -273,7 +331,11 @@ static int read_folder(struct captions *c, const char *path, int depth, struct p
         else if (!rc && !stat(inner, &st)) {
             if (S_ISDIR(st.st_mode)) rc = read_folder(c, inner, depth + 1, err);
             else if (S_ISREG(st.st_mode) && is_picture(inner)) rc = add_picture(c, inner, err);
-            else if (S_ISREG(st.st_mode) && is_archive(inner)) rc = read_archive(c, inner, err);
+            else if (S_ISREG(st.st_mode) && ends_in(inner, ".tar")) rc = read_archive(c, inner, err);
+            else if (S_ISREG(st.st_mode) && ends_in(inner, ".parquet")) {
+                rc = read_table(c, inner, err);
+                if (rc == PL_ENOTFOUND) rc = PL_OK; /* about something else */
+            }
         }
         free(inner);
         free(entry[i]);
@@ -301,9 +363,11 @@ int captions_read(struct captions *c, const char *path, struct pl_err *err)
     int rc;
     memset(c, 0, sizeof *c);
     if (stat(path, &st)) return pl_fail(err, PL_EIO, "%s: %s", path, strerror(errno));
-    if (!S_ISDIR(st.st_mode))
-        rc = is_archive(path) ? read_archive(c, path, err) : read_lines(c, path, add_tsv_line, err);
-    else {
+    if (!S_ISDIR(st.st_mode)) {
+        if (ends_in(path, ".tar")) rc = read_archive(c, path, err);
+        else if (ends_in(path, ".parquet")) rc = read_table(c, path, err);
+        else rc = read_lines(c, path, add_tsv_line, err);
+    } else {
         rc = read_list_of(c, path, "captions.tsv", add_tsv_line, err);
         if (rc == PL_ENOTFOUND) rc = read_list_of(c, path, "metadata.jsonl", add_json_line, err);
         if (rc == PL_ENOTFOUND) rc = read_folder(c, path, 0, err);
@@ -321,6 +385,9 @@ void captions_clear(struct captions *c)
         free(c->caption[i]);
     }
     for (size_t i = 0; i < c->archives; i++) pl_mapping_close(&c->archive[i]);
+    for (size_t i = 0; i < c->tables; i++) free(c->table[i]);
+    picture_table_close(c->opened);
+    free(c->table);
     free(c->archive);
     free(c->path);
     free(c->caption);
@@ -328,15 +395,37 @@ void captions_clear(struct captions *c)
     memset(c, 0, sizeof *c);
 }
 
-int captions_picture(struct pl_image *image, uint64_t *bytes, const struct captions *c, size_t i,
+/* One table is open at a time: a folder may hold more of them than a program may open files. */
+static int picture_of_table(struct pl_image *image, uint64_t *bytes, struct captions *c, size_t i,
+                            struct pl_err *err)
+{
+    const struct captions_place *p = &c->place[i];
+    const uint8_t *data;
+    size_t n;
+    int rc = PL_OK;
+    if (!c->opened || c->open != p->holder) {
+        picture_table_close(c->opened);
+        rc = picture_table_open(&c->opened, c->table[p->holder], err);
+        c->open = p->holder;
+    }
+    if (!rc) rc = picture_table_picture(c->opened, p->at, &data, &n, err);
+    if (rc) return rc;
+    *bytes = n;
+    return pl_image_decode(image, data, n, c->path[i], err);
+}
+
+int captions_picture(struct pl_image *image, uint64_t *bytes, struct captions *c, size_t i,
                      struct pl_err *err)
 {
     const struct captions_place *p = &c->place[i];
     struct stat st;
     int rc;
-    if (p->archive >= 0) {
+    switch (p->in) {
+    case CAPTIONS_TAR:
         *bytes = p->bytes;
-        return pl_image_decode(image, c->archive[p->archive].at + p->at, p->bytes, c->path[i], err);
+        return pl_image_decode(image, c->archive[p->holder].at + p->at, p->bytes, c->path[i], err);
+    case CAPTIONS_TABLE: return picture_of_table(image, bytes, c, i, err);
+    case CAPTIONS_FILE: break;
     }
     rc = pl_image_read(image, c->path[i], err);
     *bytes = rc || stat(c->path[i], &st) ? 0 : (uint64_t)st.st_size;

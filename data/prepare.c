@@ -15,7 +15,7 @@
 struct job {
     const struct prepare_options *o;
     struct pl_vqgan *codec;
-    const struct captions *list;
+    struct captions *list;
     prepare_watch_fn *watch;
     void *context;
     struct prepare_counts *counts;
@@ -207,7 +207,7 @@ static int do_shard(struct job *j, size_t number, struct pl_err *err)
     return rc;
 }
 
-int prepare_shards(struct prepare_counts *counts, struct pl_vqgan *codec, const struct captions *list,
+int prepare_shards(struct prepare_counts *counts, struct pl_vqgan *codec, struct captions *list,
                    const struct prepare_options *o, prepare_watch_fn *watch, void *context,
                    struct pl_err *err)
 {

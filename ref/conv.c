@@ -1,6 +1,7 @@
 /* conv.c - each of the three products is a sum over patches: what a kernel's window sees. Patches
  * of 8 neighbouring places are taken out together, as doubles with zeros for the padding, so that
- * the sums themselves are plain loops; the fixed 8 lets a compiler keep them in vectors. */
+ * the sums themselves are plain loops; the fixed 8 lets a compiler keep them in vectors, and two
+ * outputs share each look at a patch, which is larger than the first cache. */
 #include "conv.h"
 
 #include <assert.h>
@@ -19,16 +20,18 @@ static int is_sane(const struct pl_conv *c)
 static void gather_inputs(double *patch, const float *x, const struct pl_conv *c, int first,
                           int count)
 {
-    int W_out = pl_conv_width(c);
-    for (int ch = 0; ch < c->C; ch++)
+    int W_out = pl_conv_width(c), top[PLACES], left[PLACES]; /* of each place's window */
+    for (int p = 0; p < PLACES; p++) {
+        top[p] = (first + p) / W_out * c->stride - c->top;
+        left[p] = (first + p) % W_out * c->stride - c->left;
+    }
+    for (int ch = 0; ch < c->C; ch++, x += (size_t)c->H * (size_t)c->W)
     for (int ky = 0; ky < c->K; ky++)
     for (int kx = 0; kx < c->K; kx++)
     for (int p = 0; p < PLACES; p++, patch++) {
-        int row = (first + p) / W_out * c->stride - c->top + ky;
-        int col = (first + p) % W_out * c->stride - c->left + kx;
+        int row = top[p] + ky, col = left[p] + kx;
         int inside = p < count && row >= 0 && row < c->H && col >= 0 && col < c->W;
-        *patch = inside ? x[((size_t)ch * (size_t)c->H + (size_t)row) * (size_t)c->W + (size_t)col]
-                        : 0;
+        *patch = inside ? x[(size_t)row * (size_t)c->W + (size_t)col] : 0;
     }
 }
 
@@ -51,6 +54,21 @@ static void gather_gradients(double *patch, const float *dy, const struct pl_con
     }
 }
 
+/* Adds row j of w times column p of patch to sum[j][p]; n terms each. */
+static void add_products(double sum[2][PLACES], const float *w0, const float *w1,
+                         const double *patch, size_t n)
+{
+    double s0[PLACES], s1[PLACES]; /* of this function alone: a compiler keeps them in registers */
+    memcpy(s0, sum[0], sizeof s0);
+    memcpy(s1, sum[1], sizeof s1);
+    for (size_t k = 0; k < n; k++, patch += PLACES) {
+        for (int p = 0; p < PLACES; p++) s0[p] += (double)w0[k] * patch[p];
+        for (int p = 0; p < PLACES; p++) s1[p] += (double)w1[k] * patch[p];
+    }
+    memcpy(sum[0], s0, sizeof s0);
+    memcpy(sum[1], s1, sizeof s1);
+}
+
 int ref_conv(float *y, const float *x, const float *w, const float *b, const struct pl_conv *c)
 {
     size_t terms = (size_t)c->C * (size_t)c->K * (size_t)c->K;
@@ -62,15 +80,18 @@ int ref_conv(float *y, const float *x, const float *w, const float *b, const str
     for (int first = 0; first < places; first += PLACES) {
         int count = places - first < PLACES ? places - first : PLACES;
         gather_inputs(patch, x, c, first, count);
-        for (int o = 0; o < c->O; o++) {
-            double sum[PLACES];
-            const float *wo = w + (size_t)o * terms;
-            for (int p = 0; p < PLACES; p++) sum[p] = b ? b[o] : 0;
-            for (size_t k = 0; k < terms; k++)
-                for (int p = 0; p < PLACES; p++) sum[p] += (double)wo[k] * patch[k * PLACES + (size_t)p];
+        for (int o = 0; o < c->O; o += 2) {
+            int next = o + 1 < c->O ? o + 1 : o; /* the last of an odd number is summed twice */
+            double sum[2][PLACES];
+            for (int p = 0; p < PLACES; p++) {
+                sum[0][p] = b ? b[o] : 0;
+                sum[1][p] = b ? b[next] : 0;
+            }
+            add_products(sum, w + (size_t)o * terms, w + (size_t)next * terms, patch, terms);
+            for (int j = 0; j <= next - o; j++)
             for (int p = 0; p < count; p++)
-                y[((size_t)image * (size_t)c->O + (size_t)o) * (size_t)places + (size_t)(first + p)] =
-                    (float)sum[p];
+                y[((size_t)image * (size_t)c->O + (size_t)(o + j)) * (size_t)places +
+                  (size_t)(first + p)] = (float)sum[j][p];
         }
     }
     pl_free(patch);

@@ -1,5 +1,6 @@
 /* captions.c - lists and folders of pictures with captions, and lists that are wrong. */
 #include "../../data/captions.h"
+#include "../../data/parquet_write.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -193,11 +194,102 @@ static void an_archive_as_img2dataset_makes_them(void **state)
     unlink(at("y.tar"));
 }
 
+/* A table as img2dataset makes them; a column named `pictures` holds the pictures. */
+static void write_table(const char *name, const char *pictures, const void *png, size_t n)
+{
+    static const char *const captions[] = { "one\nline", "failed", NULL, "caf\xc3\xa9", "\xff", "cut" };
+    static const char *const status[] = { "success", "failed_to_download", "success", "success", "success",
+                                          "success" };
+    const struct parquet_column columns[] = {
+        { .name = (char *)(uintptr_t)"caption", .type = PARQUET_BYTES, .text = 1, .optional = 1 },
+        { .name = (char *)(uintptr_t)"key", .type = PARQUET_BYTES, .text = 1 },
+        { .name = (char *)(uintptr_t)"status", .type = PARQUET_BYTES, .text = 1 },
+        { .name = (char *)(uintptr_t)pictures, .type = PARQUET_BYTES, .optional = 1 },
+    };
+    const struct parquet_options options = { .codec = PL_CODEC_SNAPPY, .group_rows = 2 };
+    struct parquet_writer *w;
+    assert_int_equal(parquet_writer_open(&w, at(name), columns, 4, &options, &err), PL_OK);
+    for (size_t i = 0; i < PL_COUNT(captions); i++) {
+        char key[] = "00000";
+        struct parquet_value row[4] = { { .null = !captions[i] } };
+        key[4] = (char)('0' + i);
+        if (captions[i])
+            row[0] = (struct parquet_value){ .bytes = (const uint8_t *)captions[i], .length = strlen(captions[i]) };
+        row[1] = (struct parquet_value){ .bytes = (const uint8_t *)key, .length = 5 };
+        row[2] = (struct parquet_value){ .bytes = (const uint8_t *)status[i], .length = strlen(status[i]) };
+        row[3] = i == 1 ? (struct parquet_value){ .null = 1 }
+                        : (struct parquet_value){ .bytes = png, .length = i == 5 ? n / 2 : n };
+        assert_int_equal(parquet_writer_row(w, row, &err), PL_OK);
+    }
+    assert_int_equal(parquet_writer_close(w, &err), PL_OK);
+}
+
+static void a_table_as_img2dataset_makes_them(void **state)
+{
+    struct captions c;
+    struct pl_image image, back;
+    void *png;
+    size_t n;
+    uint64_t bytes;
+    (void)state;
+    assert_int_equal(pl_image_init(&image, 3, 2, 3), PL_OK);
+    image.pixels[4] = 200;
+    assert_int_equal(pl_image_encode_png(&png, &n, &image), PL_OK);
+    mkdir(at("tables"), 0755);
+    write_table("tables/a.parquet", "jpg", png, n);
+    write_table("tables/b.parquet", "sha256", png, n); /* what lies beside a tar: no pictures */
+    write_table("tables/c.parquet", "png", png, n);
+    assert_int_equal(captions_read(&c, at("tables"), &err), PL_OK);
+    assert_int_equal(c.count, 6);
+    assert_int_equal(c.without, 4); /* null and not UTF-8, in two tables */
+    assert_string_equal(c.caption[0], "one line");
+    assert_string_equal(c.caption[1], "caf\xc3\xa9");
+    assert_string_equal(c.caption[2], "cut");
+    assert_string_equal(c.path[4], at("tables/c.parquet/00003"));
+    for (size_t k = 0; k < 2 * c.count; k++) { /* forward, then back */
+        size_t i = k < c.count ? k : 2 * c.count - 1 - k;
+        int rc = captions_picture(&back, &bytes, &c, i, &err);
+        if (i % 3 == 2) {
+            assert_int_not_equal(rc, PL_OK);
+            assert_non_null(strstr(err.text, "parquet/00005: "));
+            continue;
+        }
+        assert_int_equal(rc, PL_OK);
+        assert_int_equal(bytes, n);
+        assert_memory_equal(back.pixels, image.pixels, 18);
+        pl_image_clear(&back);
+    }
+    captions_clear(&c);
+    assert_int_equal(captions_read(&c, at("tables/b.parquet"), &err), PL_ENOTFOUND);
+    assert_non_null(strstr(err.text, "b.parquet: no column of pictures"));
+    put("tables/d.parquet", "noise");
+    assert_int_equal(captions_read(&c, at("tables"), &err), PL_EFORMAT);
+    assert_non_null(strstr(err.text, "d.parquet: "));
+    free(png);
+    pl_image_clear(&image);
+}
+
+static void a_caption_of_a_megabyte(void **state)
+{
+    static char text[(1 << 20) + 1];
+    struct captions c;
+    (void)state;
+    memset(text, 'a', sizeof text - 1);
+    mkdir(at("long"), 0755);
+    put("long/a.png", "");
+    put("long/a.txt", text);
+    assert_int_equal(captions_read(&c, at("long"), &err), PL_OK);
+    assert_string_equal(c.caption[0], text);
+    captions_clear(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_list),
         cmocka_unit_test(an_archive_as_img2dataset_makes_them),
+        cmocka_unit_test(a_table_as_img2dataset_makes_them),
+        cmocka_unit_test(a_caption_of_a_megabyte),
         cmocka_unit_test(lists_that_are_wrong),
         cmocka_unit_test(a_folder),
         cmocka_unit_test(folders_without_end),
