@@ -1,5 +1,6 @@
 /* conform.c - `potluck conform`: is a backend right? Strangers run it on theirs. */
 #include "cmd.h"
+#include "conform_peer.h"
 #include "conform_report.h"
 
 #include <getopt.h>
@@ -11,9 +12,10 @@ static const char usage[] =
     "                       [--bench [--threads N]]\n"
     "       potluck conform --golden DIR [--backend B] [--filter S]\n"
     "       potluck conform --report FILE [--golden DIR] [--backend B] [--filter S] [--quick]\n"
+    CONFORM_PEER_SYNOPSIS
     "\n"
     "Is a backend right? Runs every operation beside the reference on the same random values; with\n"
-    "--golden, replays values recorded from the original packages.\n"
+    "--golden, replays values recorded from the original packages. And is a peer right? See --peer.\n"
     "\n"
     "  --backend B    ref, fast, auto or ./library.so (default: auto)\n"
     "  --filter S     only cases whose line contains S\n"
@@ -24,6 +26,7 @@ static const char usage[] =
     "  --golden DIR   a folder named after its area (dalle, quant, ...), or a folder of such folders\n"
     "  --report FILE  a page to publish (.html) or to work with (.json): machine, operations, errors\n"
     "                 against their bounds, times beside ref and fast; with --golden, that too\n"
+    CONFORM_PEER_USAGE
     "\n"
     "One line a case; the last line counts them. Exit status 0 only without failures.\n";
 
@@ -80,9 +83,11 @@ int cmd_conform(int argc, char **argv)
         { "quick", no_argument, NULL, 'q' },
         { "bench", no_argument, NULL, 'B' },
         { "report", required_argument, NULL, 'r' },
+        CONFORM_PEER_OPTIONS,
         { "help", no_argument, NULL, 'h' },
         { 0 },
     };
+    struct conform_peer peer = CONFORM_PEER_USUAL;
     const char *golden = NULL, *backend = "auto", *page = NULL;
     struct pair_options pair = { .seed = 1 };
     int64_t seed, threads;
@@ -107,10 +112,13 @@ int cmd_conform(int argc, char **argv)
         case 'B': pair.timing = PAIR_BENCH; break;
         case 'r': page = optarg; break;
         case 'h': fputs(usage, stdout); return 0;
-        default: fputs(usage, stderr); return 2;
+        default:
+            if (conform_peer_option(&peer, c, optarg)) break;
+            fputs(usage, stderr);
+            return 2;
         }
     }
-    if (optind < argc || ((golden || page) && pair.timing)) {
+    if (optind < argc || ((golden || page) && pair.timing) || conform_peer_misused(&peer, golden || page)) {
         fputs(usage, stderr);
         return 2;
     }
@@ -118,6 +126,7 @@ int cmd_conform(int argc, char **argv)
         fprintf(stderr, "potluck conform: %s\n", err.text);
         return 1;
     }
+    if (peer.address) return conform_peer(&peer, &be);
     printf("backend %s\n", be.note);
     if (page) return report(&be, &pair, golden, page);
     if (!golden) return pair_all(&be, &pair) != 0;

@@ -1,0 +1,37 @@
+/* walk.h - a walk through a live peer: does it do what the protocol says? One file a chapter; each
+ * clause prints a line with the section that it comes from. Sections are those of the two
+ * specifications, "wire" for libp2p's part and "hivemind" for what lies above. */
+#ifndef PL_WALK_H
+#define PL_WALK_H
+
+#include "../../ref/backend.h"
+#include "../../net/libp2p/multiaddr.h"
+#include "talk.h"
+
+struct swarm;
+
+struct walk {
+    struct talk talk;                 /* with the peer */
+    struct swarm *swarm;              /* a client of its DHT, for what lies at other nodes */
+    struct multiaddr address;         /* of the peer, with its ID */
+    const struct pl_backend *be;
+    const char *run;                  /* --run; NULL */
+    const char *prefix, *class_name;  /* --prefix: a bare averager; NULL */
+    const char *compression;          /* how tensors are cut: the group's setting */
+    size_t threshold, part_bytes;
+    double patience;                  /* s that we wait until it looks for a group */
+    long passed, failed, skipped;
+};
+
+/* "ok   hivemind 1.5  what" or "FAIL ... what: why". Returns good. */
+__attribute__((format(printf, 5, 6)))
+int walk_clause(struct walk *w, const char *section, const char *what, int good, const char *why, ...);
+__attribute__((format(printf, 4, 5)))
+void walk_skip(struct walk *w, const char *section, const char *what, const char *why, ...);
+
+/* The chapters. Each works without the others. */
+void walk_wire(struct walk *w);
+void walk_dht(struct walk *w);
+void walk_averaging(struct walk *w);
+
+#endif

@@ -1,0 +1,45 @@
+#!/bin/sh
+# conform_peer.sh - the walk through a live peer: an entry peer, an averager, and what is no peer.
+. "$(dirname "$0")/lib.inc"
+peers=
+trap 'kill $peers 2>/dev/null; wait; rm -rf "$work"' EXIT
+
+start() { # its output, its first event, command...
+    out=$1 event=$2; shift 2
+    "$@" >"$out" 2>"$out.err" &
+    peers="$peers $!"
+    for _ in $(seq 200); do
+        grep -q "\"event\":\"$event\"" "$out" && return
+        sleep 0.1
+    done
+}
+address() { sed -n 's/.*"multiaddr":"\([^"]*\)".*/\1/p' "$1"; }
+walk() { # what, how many clauses at least, options...
+    what=$1 least=$2; shift 2
+    "$POTLUCK" conform --peer "$@" >"$work/log" 2>&1
+    status=$?
+    good=$(grep -c '^ok' "$work/log")
+    if [ $status -eq 0 ] && [ "$good" -ge "$least" ] && tail -n 1 "$work/log" | grep -q "^$good passed, 0 failed"; then
+        ok "$what: $(tail -n 1 "$work/log")"
+    else
+        fail "$what: status $status, $good passed, expected $least"
+        grep -v '^ok' "$work/log" | head -n 5
+    fi
+}
+
+start "$work/a" joined "$POTLUCK" peer --json --listen /ip4/127.0.0.1/tcp/0
+walk "an entry peer; averagers that are not there are skipped" 50 "$(address "$work/a")" --run nobody
+start "$work/b" ready "$POTLUCK" average --json --prefix walk --tensors data/demo/codec.safetensors \
+    --listen /ip4/127.0.0.1/tcp/0 --matchmaking-time 8 --timeout 100 --share-seconds 60
+walk "an averager, from its state to its mean" 65 "$(address "$work/b")" --prefix walk
+if grep -q '^ok   hivemind 5.4  whose mean is what it handed on' "$work/log"; then ok "its mean was seen"; else fail "its mean was not seen"; fi
+refuses 2 "no /p2p/ID" "$POTLUCK" conform --peer /ip4/127.0.0.1/tcp/1
+refuses 2 "there is no 'best'" "$POTLUCK" conform --peer x --compression best
+
+# Nobody at all.
+"$POTLUCK" conform --peer /ip4/127.0.0.1/tcp/1/p2p/12D3KooWSkvkGQpYmokxqw6g5oz8UUNRDjUwW24iXeXc6gQ5rJ7a >"$work/log" 2>&1
+status=$?
+if [ $status -eq 1 ] && grep -q '^FAIL hivemind 1.6 .*connection refused' "$work/log" && tail -n 1 "$work/log" | grep -q '^0 passed, 1 failed'; then
+    ok "nobody there: one clause fails, and says why"
+else fail "nobody there: status $status"; head -n 3 "$work/log"; fi
+finish
