@@ -388,7 +388,7 @@ static int with_reducer(struct exchange_walk *x, int place, struct pl_err *err)
         else if (m.method != method_of(i)) rc = pl_fail(err, PL_EPROTO, "part %zu: answered in compression %d, sent in %d", i, (int)m.method, (int)method_of(i));
         else if (m.elements != x->parts[i].length) rc = pl_fail(err, PL_EPROTO, "part %zu: %zu values, expected %zu", i, m.elements, x->parts[i].length);
         else if (m.weight != 0) rc = pl_fail(err, PL_EPROTO, "part %zu: an answer with a weight", i);
-        else if (!part_message_is_finite(&m)) rc = pl_fail(err, PL_EPROTO, "part %zu: not finite", i);
+        else if (!part_message_is_sound(&m)) rc = pl_fail(err, PL_EPROTO, "part %zu: values that are none, or not finite", i);
         else if (x->values_known && !is_its_own(x, i, &m)) rc = pl_fail(err, PL_EPROTO, "part %zu: not the mean", i);
     }
     if (!rc && (rc = talk_next(s, TALK_LIMIT, &data, &n)) == PL_ENOTFOUND) rc = PL_OK;

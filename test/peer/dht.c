@@ -46,6 +46,11 @@ static int store(struct walk *w, const struct dht_record *r)
     return rc;
 }
 
+static const char *verdict(int taken)
+{
+    return taken == 1 ? "it was taken" : taken == 0 ? "it was refused" : "no answer";
+}
+
 /* What the peer itself has: its type, expiration and bytes. */
 struct seen {
     int rc;
@@ -426,15 +431,18 @@ static void owners(struct walk *w)
     if (taken == 1) {
         walk_skip(w, "hivemind 2.1", "records with an owner need its signature", "no validators here: it keeps anything, as entry peers may");
     } else {
-        walk_clause(w, "hivemind 2.1", "a record with an owner and no signature is refused", taken == 0, "no answer");
+        walk_clause(w, "hivemind 2.1", "a record with an owner and no signature is refused", taken == 0, "%s", verdict(taken));
         record_sign(&value, &v, &r);
         r.expiration += 1; /* another time than was signed */
-        walk_clause(w, "hivemind 2.1", "a signature over another expiration is refused", put_record(w, &r, &key, &value) == 0, "it was taken");
+        taken = put_record(w, &r, &key, &value);
+        walk_clause(w, "hivemind 2.1", "a signature over another expiration is refused", taken == 0, "%s", verdict(taken));
         r.expiration -= 1;
-        walk_clause(w, "hivemind 2.1", "the owner's signature is accepted", put_record(w, &r, &key, &value) == 1, "it was refused");
+        taken = put_record(w, &r, &key, &value);
+        walk_clause(w, "hivemind 2.1", "the owner's signature is accepted", taken == 1, "%s", verdict(taken));
         if (bytes_length(&value) > 80) value.data[value.end - 60] ^= 1;
         r.expiration += 2;
-        walk_clause(w, "hivemind 2.1", "a tampered signature is refused", put_record(w, &r, &key, &value) == 0, "it was taken");
+        taken = put_record(w, &r, &key, &value);
+        walk_clause(w, "hivemind 2.1", "a tampered signature is refused", taken == 0, "%s", verdict(taken));
     }
     bytes_clear(&value);
     bytes_clear(&subkey);
