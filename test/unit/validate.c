@@ -156,11 +156,42 @@ static void one_bad_record(void **state)
     bytes_clear(&packed);
 }
 
+/* What was signed once cannot be used for another key, another owner, or a longer life. */
+static void replayed(void **state)
+{
+    struct validators own = { .key = &key };
+    struct bytes subkey = { 0 }, others = { 0 }, made = { 0 };
+    struct record r, now;
+    struct pl_err err;
+    (void)state;
+    record_own_subkey(&subkey, &key);
+    record_own_subkey(&others, &other);
+    r = (struct record){ .key = (const uint8_t *)"k", .key_n = 1, .subkey = bytes_at(&subkey),
+                         .subkey_n = bytes_length(&subkey), .value = (const uint8_t *)"\x07", .n = 1, .expiration = 100 };
+    assert_int_equal(record_sign(&made, &own, &r), PL_OK);
+    r.value = bytes_at(&made);
+    r.n = bytes_length(&made);
+    assert_int_equal(record_check(&mine, &r, &err), PL_OK);
+    now = r, now.expiration = 1000;
+    assert_int_equal(record_check(&mine, &now, &err), PL_EPROTO);
+    now = r, now.key = (const uint8_t *)"l";
+    assert_int_equal(record_check(&mine, &now, &err), PL_EPROTO);
+    now = r, now.subkey = bytes_at(&others), now.subkey_n = bytes_length(&others);
+    assert_int_equal(record_check(&mine, &now, &err), PL_EPROTO);
+    now = r, now.n = 1; /* without its signature */
+    assert_int_equal(record_check(&mine, &now, &err), PL_EPROTO);
+    made.data[made.begin] ^= 1; /* another value under the same signature */
+    assert_int_equal(record_check(&mine, &r, &err), PL_EPROTO);
+    bytes_clear(&subkey);
+    bytes_clear(&others);
+    bytes_clear(&made);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tags), cmocka_unit_test(strip), cmocka_unit_test(keys),
-        cmocka_unit_test(one_bad_record),
+        cmocka_unit_test(one_bad_record), cmocka_unit_test(replayed),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
