@@ -10,16 +10,24 @@
 #include <string.h>
 
 static const char usage[] =
-    "usage: potluck upload --to URL [--tus] FILE ...\n"
+    "usage: potluck upload --to URL [--tus | --s3] FILE ...\n"
+    "       potluck upload --hub USER/NAME [--to URL] FILE ...\n"
     "\n"
     "Sends files to a web server. A URL that ends in / gets the file's name behind it. $POTLUCK_TOKEN (or\n"
-    "$HF_TOKEN) goes along as \"Authorization: Bearer\".\n"
+    "$HF_TOKEN) goes along as \"Authorization: Bearer\". With --tus, --s3 and --hub an upload that broke\n"
+    "goes on in the middle, also after this program was stopped: what it needs for that is in FILE.upload.\n"
     "\n"
-    "  --to URL   where to: WebDAV, a presigned S3 address, or whatever takes a PUT\n"
-    "  --tus      URL is a server of the tus protocol: an upload that broke goes on in the middle, also\n"
-    "             after this program was stopped (what it needs for that is in FILE.upload)\n"
-    "  --tries N  in a row without progress, before giving up (default 6)\n"
-    "  --quiet    no progress\n";
+    "  --to URL        where to: WebDAV, a presigned S3 address, or whatever takes a PUT\n"
+    "  --tus           URL is a server of the tus protocol\n"
+    "  --s3            URL is https://ENDPOINT/BUCKET/ or an object there; requests are signed by\n"
+    "                  $AWS_ACCESS_KEY_ID, $AWS_SECRET_ACCESS_KEY and, if it is set, $AWS_SESSION_TOKEN, for\n"
+    "                  $AWS_REGION (default us-east-1)\n"
+    "  --hub REPO      a commit of a repository of a hub (default $HF_ENDPOINT or https://huggingface.co)\n"
+    "  --dataset       REPO holds a dataset, not a model\n"
+    "  --revision REV  its branch (default main)\n"
+    "  --folder DIR    the folder there that the files go to\n"
+    "  --tries N       in a row without progress, before giving up (default 6)\n"
+    "  --quiet         no progress\n";
 
 static volatile sig_atomic_t stopped;
 
@@ -42,69 +50,129 @@ static int watch(void *context, uint64_t done, uint64_t size)
     return stopped;
 }
 
-/* The address of one file. NULL: no memory. */
-static char *address(const char *to, const char *path)
+struct options {
+    const char *to, *folder;
+    int quiet;
+    struct http_upload_options o;
+};
+
+static const char *name_of(const char *path)
 {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    size_t n = strlen(to);
-    char *out = malloc(n + strlen(name) + 1);
-    if (out) sprintf(out, "%s%s", to, n && to[n - 1] == '/' ? name : "");
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* The address of one file: its name behind a /, with what an address can't hold as %XX. NULL: no memory. */
+static char *address(const struct options *all, const char *path)
+{
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
+    const char *name = name_of(path);
+    size_t n = strlen(all->to);
+    int whole = all->o.way == HTTP_UPLOAD_TUS || all->o.way == HTTP_UPLOAD_HUB || !n || all->to[n - 1] != '/';
+    char *out = malloc(n + 3 * strlen(name) + 1), *at = out;
+    if (!out) return NULL;
+    at += sprintf(at, "%s", all->to);
+    for (; !whole && *name; name++)
+        at += strchr(plain, *name) ? sprintf(at, "%c", *name) : sprintf(at, "%%%02X", (unsigned char)*name);
     return out;
 }
 
-static int send_file(const char *to, const char *path, struct http_upload_options *o, int quiet)
+/* What the file is called in a repository. NULL: no memory. */
+static char *name_there(const struct options *all, const char *path)
+{
+    const char *folder = all->folder ? all->folder : "";
+    size_t room = strlen(folder) + strlen(name_of(path)) + 2;
+    char *out = malloc(room);
+    if (out) snprintf(out, room, "%s%s%s", folder, *folder ? "/" : "", name_of(path));
+    return out;
+}
+
+static int send_file(struct options *all, const char *path)
 {
     struct view v = { .file = path };
     struct pl_err err = { "no memory" };
-    char *url = o->tus ? strdup(to) : address(to, path);
+    char *url = address(all, path), *name = name_there(all, path);
     int rc;
-    progress_begin(&v.progress, quiet);
-    o->progress = watch;
-    o->context = &v;
-    rc = url ? http_upload(url, path, o, &err) : PL_ENOMEM;
+    progress_begin(&v.progress, all->quiet);
+    all->o.progress = watch;
+    all->o.context = &v;
+    all->o.name = name;
+    rc = url && name ? http_upload(url, path, &all->o, &err) : PL_ENOMEM;
     progress_end(&v.progress);
     if (rc) fprintf(stderr, "potluck upload: %s\n", err.text);
+    else if (all->o.way == HTTP_UPLOAD_HUB) printf("%s is %s in %s of %s\n", path, name, all->o.repository, url);
     else printf("%s is at %s\n", path, url);
     free(url);
+    free(name);
     return rc;
+}
+
+static int parse(struct options *all, int argc, char **argv)
+{
+    static const struct option options[] = {
+        { "to", required_argument, NULL, 't' },       { "tus", no_argument, NULL, 'u' },
+        { "s3", no_argument, NULL, 's' },             { "hub", required_argument, NULL, 'H' },
+        { "dataset", no_argument, NULL, 'd' },        { "revision", required_argument, NULL, 'r' },
+        { "folder", required_argument, NULL, 'f' },   { "tries", required_argument, NULL, 'n' },
+        { "quiet", no_argument, NULL, 'q' },          { "help", no_argument, NULL, 'h' },
+        { 0 },
+    };
+    struct http_upload_options *o = &all->o;
+    int64_t tries = o->tries;
+    int c;
+    while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        switch (c) {
+        case 't': all->to = optarg; break;
+        case 'u': o->way = HTTP_UPLOAD_TUS; break;
+        case 's': o->way = HTTP_UPLOAD_S3; break;
+        case 'H':
+            o->way = HTTP_UPLOAD_HUB;
+            o->repository = optarg;
+            break;
+        case 'd': o->kind = "datasets"; break;
+        case 'r': o->revision = optarg; break;
+        case 'f': all->folder = optarg; break;
+        case 'q': all->quiet = 1; break;
+        case 'n':
+            if (cmd_integer(&tries, "upload", "--tries", optarg, 1, 1000)) return PL_EUSE;
+            break;
+        case 'h': fputs(usage, stdout); exit(0);
+        default: fputs(usage, stderr); return PL_EUSE;
+        }
+    }
+    o->tries = (int)tries;
+    if (!all->to && o->way == HTTP_UPLOAD_HUB && !(all->to = getenv("HF_ENDPOINT"))) all->to = "https://huggingface.co";
+    if (all->to && optind < argc) return PL_OK;
+    fputs(usage, stderr);
+    return PL_EUSE;
+}
+
+static void take_secrets(struct http_upload_options *o)
+{
+    o->token = getenv("POTLUCK_TOKEN");
+    if (!o->token) o->token = getenv("HF_TOKEN");
+    o->key_id = getenv("AWS_ACCESS_KEY_ID");
+    o->secret = getenv("AWS_SECRET_ACCESS_KEY");
+    o->session = getenv("AWS_SESSION_TOKEN");
+    o->region = getenv("AWS_REGION");
+    if (!o->region) o->region = "us-east-1";
 }
 
 int cmd_upload(int argc, char **argv)
 {
-    static const struct option options[] = {
-        { "to", required_argument, NULL, 't' },    { "tus", no_argument, NULL, 'u' },
-        { "tries", required_argument, NULL, 'n' }, { "quiet", no_argument, NULL, 'q' },
-        { "help", no_argument, NULL, 'h' },        { 0 },
-    };
-    struct http_upload_options o = http_upload_options();
-    const char *to = NULL;
-    int64_t tries = o.tries;
-    int quiet = 0, c, rc = PL_OK;
-    while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        switch (c) {
-        case 't': to = optarg; break;
-        case 'u': o.tus = 1; break;
-        case 'q': quiet = 1; break;
-        case 'n':
-            if (cmd_integer(&tries, "upload", "--tries", optarg, 1, 1000)) return 2;
-            break;
-        case 'h': fputs(usage, stdout); return 0;
-        default: fputs(usage, stderr); return 2;
-        }
-    }
-    if (!to || optind == argc) {
-        fputs(usage, stderr);
-        return 2;
-    }
-    if (optind + 1 < argc && !o.tus && to[strlen(to) - 1] != '/') {
+    struct options all = { .o = http_upload_options() };
+    int rc = PL_OK;
+    all.o.kind = "models";
+    all.o.revision = "main";
+    if (parse(&all, argc, argv)) return 2;
+    if (optind + 1 < argc && all.o.way != HTTP_UPLOAD_TUS && all.o.way != HTTP_UPLOAD_HUB &&
+        all.to[strlen(all.to) - 1] != '/') {
         fprintf(stderr, "potluck upload: several files, but --to is one file's address: end it in /\n");
         return 2;
     }
-    o.tries = (int)tries;
-    o.token = getenv("POTLUCK_TOKEN");
-    if (!o.token) o.token = getenv("HF_TOKEN");
+    take_secrets(&all.o);
     signal(SIGINT, stop);
     signal(SIGTERM, stop);
-    for (int i = optind; i < argc && !rc; i++) rc = send_file(to, argv[i], &o, quiet);
+    for (int i = optind; i < argc && !rc; i++) rc = send_file(&all, argv[i]);
     return rc != 0;
 }

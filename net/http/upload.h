@@ -1,26 +1,37 @@
-/* upload.h - a file to a web server, as the run's auxiliary peers published its checkpoints: in one piece by
- * PUT (WebDAV, presigned S3 addresses, hubs), or resumable by the tus protocol, where a broken upload goes
- * on in the middle, also after the program was started anew. [tus 1.0.0, tus.io/protocols] */
+/* upload.h - a file to a web server, as the run's auxiliary peers published its checkpoints. Four ways:
+ *
+ *   put   in one piece: WebDAV, presigned S3 addresses
+ *   tus   in pieces, to a server of the tus protocol [tus 1.0.0, tus.io/protocols]
+ *   s3    signed requests (Signature Version 4), in parts when the file is large [Amazon S3 API]
+ *   hub   Hugging Face's: the file goes to large file storage and a commit names it [git-lfs, batch API]
+ *
+ * All but the first go on in the middle after a break, also when the program was started anew. */
 #ifndef PL_HTTP_UPLOAD_H
 #define PL_HTTP_UPLOAD_H
 
 #include "../../ref/base.h"
 
+enum http_upload_way { HTTP_UPLOAD_PUT, HTTP_UPLOAD_TUS, HTTP_UPLOAD_S3, HTTP_UPLOAD_HUB };
+
 struct http_upload_options {
-    const char *token;  /* "Authorization: Bearer"; NULL: none */
-    int tus;            /* 1: url is where tus creates uploads; 0: url is the file's own address */
+    enum http_upload_way way;
+    const char *token;  /* "Authorization: Bearer", not for s3; NULL: none */
     int tries;          /* in a row without progress: 6 */
     double wait_s;      /* before the second try, then double, up to a minute: 0.5 */
     int stall_s;        /* 20 */
-    size_t piece;       /* tus: bytes a request: 8 MiB */
+    size_t piece;       /* bytes a request of tus and s3; S3 takes no less than 5 MiB: 8 MiB */
+    const char *key_id, *secret, *session, *region; /* s3; session NULL: none */
+    const char *repository, *kind, *revision, *name; /* hub: "user/name", "models" or "datasets", a branch,
+                                                      * the file's name there */
     /* Bytes the server has, of how many; not 0 stops with PL_EAGAIN. NULL: not called. */
     int (*progress)(void *context, uint64_t done, uint64_t size);
     void *context;
 };
 struct http_upload_options http_upload_options(void);
 
-/* Uploads the file at `path`. tus: where the upload lies is kept in "<path>.upload" until it is complete,
- * with the file's checksum: a file that has changed begins anew. */
+/* Uploads the file at `path` to url: the file's own address; for tus where uploads are created; for hub
+ * the hub's. Where an unfinished one stands is kept in "<path>.upload", with the file's checksum: a file
+ * that has changed begins anew. */
 int http_upload(const char *url, const char *path, const struct http_upload_options *options,
                 struct pl_err *err);
 

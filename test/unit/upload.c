@@ -151,7 +151,7 @@ static int try_upload(const char *to, int tus, int (*progress)(void *, uint64_t,
     o.wait_s = 0.01;
     o.stall_s = 5;
     o.piece = 100000;
-    o.tus = tus;
+    o.way = tus ? HTTP_UPLOAD_TUS : HTTP_UPLOAD_PUT;
     o.token = "secret";
     o.progress = progress;
     memset(stored, 0, sizeof stored);
