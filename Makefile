@@ -24,6 +24,7 @@ PACKAGES = build-essential pkg-config libopenblas-dev libjansson-dev libbrotli-d
 TEST_PACKAGES = $(PACKAGES) libcmocka-dev clang libclang-rt-14-dev
 INTEROP_PACKAGES = python3 python3-venv python3-torch
 DEB_PACKAGES = $(PACKAGES) dpkg-dev debhelper lintian
+NOTEBOOK_PACKAGES = python3 python3-nbclient python3-nbformat python3-ipykernel python3-matplotlib python3-numpy
 DATA_PACKAGES = $(PACKAGES) libfreetype-dev libharfbuzz-dev fonts-noto-color-emoji unicode-data
 
 PC_LIBS    = sqlite3 libuv libprotobuf-c jansson libbrotlienc libbrotlidec libssl libcrypto zlib libzstd libpng libjpeg libwebp libutf8proc libzip yaml-0.1
@@ -53,7 +54,7 @@ LIB_O     = $(call obj,$(REF_C) $(DATA_C) $(NET_C)) $(GEN_C:.c=.o)
 PROGRAM_O = $(call obj,$(CMD_C) $(CONFORM_C))
 
 .DEFAULT_GOAL := all
-.PHONY: all ref fast demo demo-pictures demo-data demo-codec test unit conform fuzz interop sanitize bench install uninstall deps \
+.PHONY: all ref fast notebooks demo demo-pictures demo-data demo-codec test unit conform fuzz interop sanitize bench install uninstall deps \
 	test-deps data-deps clean help cuda cuda-left-out cuda-on-cpu skeletons man dist deb
 
 all: $(BUILD)/potluck fast $(if $(SANITIZE),,cuda) $(BUILD)/libpotluck.so ## the program, the backends, the library
@@ -208,6 +209,11 @@ sanitize: ## unit tests and goldens under AddressSanitizer and UndefinedBehavior
 	BUILD=$(BUILD)/asan sh test/sanitize.sh
 
 PYTHON ?= python3
+# STORE=1 keeps what they print and draw; otherwise it is only seen whether they run.
+notebooks: all ## execute the notebooks (installs Jupyter's kernel, numpy, matplotlib; STORE=1: keep what they draw)
+	@$(call install_missing,$(NOTEBOOK_PACKAGES))
+	@BUILD=$(BUILD) sh notebooks/run.sh $(if $(STORE),--store)
+
 bench: all ## time components, training steps, drawing: fast beside ref and, if found, Python (QUICK=1)
 	$(BUILD)/potluck bench --peer test/bench/peer.py --python $(PYTHON) $(if $(QUICK),--quick)
 	$(firstword $(wildcard $(INTEROP_VENV)/bin/python $(BUILD)/venv/bin/python) $(PYTHON)) test/bench/dht.py $(BUILD)/potluck
@@ -255,8 +261,9 @@ install_missing = missing=""; for p in $(1); do \
 	  { echo "could not install; try:  apt-get install$$missing"; exit 1; }; fi
 deps:
 	@$(call install_missing,$(PACKAGES))
-test-deps:
+test-deps: # without Jupyter the notebooks are skipped, nothing else
 	@$(call install_missing,$(TEST_PACKAGES))
+	@($(call install_missing,$(NOTEBOOK_PACKAGES))) || true
 data-deps:
 	@$(call install_missing,$(DATA_PACKAGES))
 

@@ -123,6 +123,9 @@ else
     skip interop "no python3 found"
 fi
 
+counted "the Python module" sh notebooks/run.sh module
+counted "notebooks" sh notebooks/run.sh
+
 say "fuzzers, briefly"
 if command -v "${CLANG:-clang}" >/dev/null; then
     if make --no-print-directory fuzz >"$log" 2>&1; then

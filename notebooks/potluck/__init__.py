@@ -1,0 +1,21 @@
+"""potluck from Python: libpotluck.so by ctypes, for those who study the algorithms in a notebook.
+
+    import potluck
+    fast = potluck.Backend("fast")
+    potluck.mask("axial_row", P=5, F=4)              # who may look at whom, as a bool array
+    codes, absmax = fast.quantize(x, block=4096)
+    model = potluck.Model.load("out/demo")           # a training's folder
+
+Every function checks shapes and lengths before C sees them; what C refuses becomes an exception with the
+sentence that the library wrote. signatures.py lists what is called; the C headers say what it means.
+"""
+
+from .core import PotluckError, lib
+from .operations import (Backend, angles, average_group, balance, codebook, mask, partition,
+                         rotary_channels, schedule)
+from .model import Codec, Config, Model, Tokenizer, Trainer, pairs
+from .program import Program, program
+
+__all__ = ["Backend", "Codec", "Config", "Model", "PotluckError", "Program", "Tokenizer", "Trainer", "angles",
+           "average_group", "balance", "codebook", "lib", "mask", "pairs", "partition",
+           "program", "rotary_channels", "schedule"]

@@ -1,0 +1,104 @@
+"""The Python module beside the C headers: every structure as the compiler lays it out, every refusal an
+exception. notebooks/run.sh runs it; the last line counts."""
+
+import ctypes
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+root = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(root / "notebooks"))
+passed = failed = 0
+
+
+def test(what, good):
+    global passed, failed
+    print("ok  " if good else "FAIL", what)
+    passed, failed = passed + bool(good), failed + (not good)
+
+
+def refused(what, kind, words, function):
+    try:
+        function()
+    except kind as error:
+        return test(f"refuses: {what}", words in str(error))
+    except Exception as error:
+        return test(f"refuses: {what}: {type(error).__name__}: {error}", False)
+    test(f"refuses: {what}: nothing was said", False)
+
+
+import numpy as np
+import potluck
+from potluck import model, operations, signatures
+
+# -- structures: sizes and places of members, as the compiler says ---------------------------------------------
+
+lines = ["#include <stdio.h>", "#include <stddef.h>"]
+lines += sorted({f'#include "{header}"' for _, header in signatures.STRUCTURES.values()})
+lines += ["int main(void) {"]
+for name, (structure, _) in signatures.STRUCTURES.items():
+    lines.append(f'printf("{name} %zu\\n", sizeof(struct {name}));')
+    lines += [f'printf("{name}.{field[0]} %zu\\n", offsetof(struct {name}, {field[0]}));' for field in structure._fields_]
+with tempfile.TemporaryDirectory() as folder:
+    source, program = pathlib.Path(folder, "layout.c"), pathlib.Path(folder, "layout")
+    source.write_text("\n".join(lines + ["return 0; }"]))
+    subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-I", str(root), "-o", program, source], check=True)
+    said = dict(line.split() for line in subprocess.run([program], check=True, capture_output=True, text=True).stdout.splitlines())
+for name, (structure, header) in signatures.STRUCTURES.items():
+    wrong = [f for f, *_ in structure._fields_ if int(said[f"{name}.{f}"]) != getattr(structure, f).offset]
+    test(f"{name} is that of {header}", not wrong and int(said[name]) == ctypes.sizeof(structure))
+
+# -- operations ------------------------------------------------------------------------------------------------
+
+ref = potluck.Backend("ref")
+x = np.arange(24, dtype=np.float32).reshape(2, 3, 1, 4)
+test("integers become floats", np.array_equal(ref.linear([[1, 2]], [[3, 4]]), [[11]]))
+test("a view that is not contiguous", np.allclose(ref.linear(np.eye(4)[::2], np.eye(4)), np.eye(4)[::2]))
+test("quantize and back", np.allclose(ref.dequantize(*ref.quantize([0, 1, -1, 0.5], 4), potluck.codebook(), 4), [0, 1, -1, 0.5], atol=0.01))
+refused("a mask nobody knows", potluck.PotluckError, "expected full", lambda: potluck.mask("diagonal", 1, 1))
+refused("a backend that is not there", potluck.PotluckError, "nowhere", lambda: potluck.Backend("./nowhere.so"))
+refused("more positions than there are", ValueError, "n is 9", lambda: potluck.mask("full", 4, 2, n=9))
+refused("a wrong width", ValueError, "W: shape", lambda: ref.linear(np.zeros((2, 3)), np.zeros((5, 4))))
+refused("a wrong number of axes", ValueError, "qkv: shape", lambda: ref.attention(x, "full", 2, 1))
+refused("angles of other positions", ValueError, "angle: shape", lambda: ref.rotary(x, np.zeros((2, 1))))
+refused("scales of other blocks", ValueError, "absmax: shape", lambda: ref.dequantize([1, 2, 3], [1.0, 1.0], potluck.codebook(), 4))
+refused("moments of another length", ValueError, "its moments 3", lambda: ref.lamb(np.ones(4, np.float32), np.ones(4), operations.Moments(3), 0.1))
+refused("a parameter that cannot change", TypeError, "float32", lambda: ref.lamb(np.ones(4), np.ones(4), operations.Moments(4), 0.1))
+refused("vectors of different lengths", ValueError, "one length", lambda: potluck.average_group([np.ones(3), np.ones(4)]))
+refused("a negative weight", potluck.PotluckError, "weight", lambda: potluck.average_group([np.ones(3), np.ones(3)], [1, -1]))
+refused("nobody with bandwidth", potluck.PotluckError, "", lambda: potluck.balance([0, 0, 0], 10))
+
+# -- models ----------------------------------------------------------------------------------------------------
+
+config = potluck.Config("demo", D=16, H=1, d=16, L=2)
+tiny = potluck.Model(config, ref, gradients=True).init(1)
+tokenizer = potluck.Tokenizer()
+captions, codes = potluck.pairs(limit=2)
+text = np.stack([tokenizer.row(c, config.T) for c in captions])
+loss = tiny.step(text, codes)
+tiny.clear_gradient()
+test("the loss of a batch is the mean of its parts'", abs(sum(tiny.step(text[i:i + 1], codes[i:i + 1])[0] for i in (0, 1)) / 2 - loss[0]) < 1e-5)
+test("pieces are the caption again", "".join(tokenizer.pieces(tokenizer.ids("red apple"))).replace(" ", "") == "redapple")
+with tempfile.TemporaryDirectory() as folder:
+    refused("a folder without a checkpoint", FileNotFoundError, "no checkpoint", lambda: potluck.Model.load(folder, ref))
+    broken = pathlib.Path(folder, "checkpoint-1.safetensors")
+    broken.write_bytes(b"nothing of the kind")
+    refused("a broken checkpoint", potluck.PotluckError, "checkpoint-1.safetensors", lambda: potluck.Model.load(folder, ref))
+refused("an id outside of the vocabulary", potluck.PotluckError, "", lambda: tiny.step(text, codes + 100000))
+refused("texts of another length", ValueError, "text: shape", lambda: tiny.step(text[:, :5], codes))
+refused("fractions of ids", TypeError, "whole numbers", lambda: tiny.step(text + 0.5, codes))
+refused("a size that no model has", ValueError, "is no size", lambda: potluck.Config("demo", width=3))
+refused("a model of no blocks", ValueError, "L is 0", lambda: potluck.Config("demo", L=0))
+refused("sizes that do not fit", potluck.PotluckError, "width", lambda: potluck.Config("demo", D=0))
+refused("gradients of a model without", ValueError, "without gradients", lambda: potluck.Model(config, ref).step(text, codes))
+codec = potluck.Codec(backend=ref)
+test("a picture of 2 x 2 codes", codec.decode(codes[:1, :4]).shape == (1, 16, 16, 3))
+refused("a code that the codec lacks", ValueError, "a square of them", lambda: codec.decode(np.full((1, 4), 256)))
+refused("a command that fails", RuntimeError, "no configuration", lambda: potluck.program("train", "--config", "nothing"))
+os.environ["POTLUCK_LIBRARY"] = "/nowhere/libpotluck.so"
+refused("no library", ImportError, "type 'make'", signatures.find)
+
+print(f"{passed} passed, {failed} failed, 0 skipped")
+sys.exit(failed > 0)
