@@ -24,6 +24,7 @@ typedef int cmd_fn(int argc, char **argv); /* argv[0] is the subcommand's name *
     X(authority, "give access tokens to the users of a moderated swarm") \
     X(vqgan, "pictures to codes and back; train a small codec") \
     X(dash, "the page of a run: loss, peers, leaderboard, and how to take part") \
+    X(finetune, "GPT-2 on streamed text with 8-bit Adam: the tutorial") \
     X(calc, "memory that training a model takes, term by term") \
     X(bench, "time a backend: components, training steps, drawing") \
     X(conform, "replay golden values and pair tests against a backend")

@@ -4,7 +4,6 @@
 #include "../data/plot.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +66,7 @@ int train_log_open(struct train_log *log, const char *folder, uint64_t step, str
     return rc;
 }
 
-static int put(struct train_log *log, json_t *entry, struct pl_err *err)
+int train_log_put(struct train_log *log, json_t *entry, struct pl_err *err)
 {
     int failed = !entry || json_dumpf(entry, log->file, JSON_COMPACT | JSON_PRESERVE_ORDER) ||
                  fputc('\n', log->file) == EOF || fflush(log->file);
@@ -78,17 +77,17 @@ static int put(struct train_log *log, json_t *entry, struct pl_err *err)
 int train_log_step(struct train_log *log, uint64_t step, const struct pl_train_report *r,
                    double samples_per_second, struct pl_err *err)
 {
-    return put(log, json_pack("{s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "step", (json_int_t)step,
-                              "samples", (json_int_t)r->samples, "loss", r->loss.total, "loss_text",
-                              r->loss.text, "loss_image", r->loss.image, "lr", r->lr, "grad_norm",
-                              r->grad_norm, "samples_per_second", samples_per_second), err);
+    return train_log_put(log, json_pack("{s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "step", (json_int_t)step,
+                                        "samples", (json_int_t)r->samples, "loss", r->loss.total, "loss_text",
+                                        r->loss.text, "loss_image", r->loss.image, "lr", r->lr, "grad_norm",
+                                        r->grad_norm, "samples_per_second", samples_per_second), err);
 }
 
 int train_log_event(struct train_log *log, uint64_t step, const char *event, const char *text,
                     struct pl_err *err)
 {
-    return put(log, json_pack("{s:I, s:s, s:s}", "step", (json_int_t)step, "event", event, "text",
-                              text), err);
+    return train_log_put(log, json_pack("{s:I, s:s, s:s}", "step", (json_int_t)step, "event", event, "text", text),
+                         err);
 }
 
 void train_log_close(struct train_log *log)

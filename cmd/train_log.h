@@ -5,6 +5,7 @@
 
 #include "../ref/model/train.h"
 
+#include <jansson.h>
 #include <stdio.h>
 
 struct train_log {
@@ -15,6 +16,8 @@ struct train_log {
 /* Opens FOLDER/log.jsonl; lines of steps after `step` (of a run that went on from an older
  * checkpoint) are dropped. */
 int train_log_open(struct train_log *log, const char *folder, uint64_t step, struct pl_err *err);
+/* A line of any kind; takes the entry, which holds "step". */
+int train_log_put(struct train_log *log, json_t *entry, struct pl_err *err);
 /* step: after the update. */
 int train_log_step(struct train_log *log, uint64_t step, const struct pl_train_report *r,
                    double samples_per_second, struct pl_err *err);

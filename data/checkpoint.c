@@ -27,6 +27,26 @@ static int add_json(struct st_writer *w, const char *key, json_t *value)
     return rc;
 }
 
+void pl_checkpoint_turn(float *y, const float *x, size_t rows, size_t columns)
+{
+    for (size_t r = 0; r < rows; r++)
+    for (size_t c = 0; c < columns; c++) y[c * rows + r] = x[r * columns + c];
+}
+
+/* A parameter on the host, as the file has it; *to is the caller's, also after an error. */
+static int copy_param(void **to, const struct pl_checkpoint *c, size_t index, int turned)
+{
+    const struct pl_param *t = &c->params->list[index];
+    float *plain = pl_alloc(t->n, sizeof *plain), *other;
+    int rc = (*to = plain) ? pl_params_get(c->params, index, plain) : PL_ENOMEM;
+    if (rc || !turned) return rc;
+    if (!(other = pl_alloc(t->n, sizeof *other))) return PL_ENOMEM;
+    pl_checkpoint_turn(other, plain, (size_t)t->shape[0], (size_t)t->shape[1]);
+    *to = other;
+    pl_free(plain);
+    return PL_OK;
+}
+
 /* Copies everything to the host first: the file is then a snapshot of one moment. */
 int pl_checkpoint_save(const struct pl_checkpoint *c, const char *path, struct pl_err *err)
 {
@@ -41,9 +61,10 @@ int pl_checkpoint_save(const struct pl_checkpoint *c, const char *path, struct p
     if (!rc) rc = add_json(w, "training", c->training);
     for (size_t i = 0; !rc && i < p->count; i++) {
         const struct pl_param *t = &p->list[i];
-        if (!(copy[i] = pl_alloc(t->n, sizeof(float)))) rc = PL_ENOMEM;
-        if (!rc) rc = pl_params_get(p, i, copy[i]);
-        if (!rc) rc = st_writer_add(w, t->name, PL_F32, t->dims, t->shape, copy[i]);
+        int turned = c->turned && t->dims == 2 && c->turned(t->name);
+        int64_t other_way[2] = { t->shape[1], t->shape[0] };
+        rc = copy_param(&copy[i], c, i, turned);
+        if (!rc) rc = st_writer_add(w, t->name, PL_F32, t->dims, turned ? other_way : t->shape, copy[i]);
     }
     for (size_t i = 0; !rc && i < states; i++) {
         struct pl_optimizer_state s = pl_optimizer_state_at(c->optimizer, i);

@@ -9,15 +9,19 @@
 
 #include <jansson.h>
 
-/* Arrays of the optimizer are stored as "optimizer.<parameter's name>.<state1, absmax1, ...>". */
+/* Arrays of the optimizer, which have the model's own order of elements, are stored as "optimizer.<parameter's name>.<state1, absmax1, ...>". */
 
 struct pl_checkpoint {
     const struct pl_params *params;        /* borrowed, all of these */
     struct pl_optimizer *optimizer;        /* NULL: parameters alone */
+    int (*turned)(const char *name); /* matrices that the file has rows for columns; NULL: none */
     json_t *config;   /* the model's sizes; metadata "config"; NULL: none */
     json_t *alias;    /* {"repeated name": "name stored here"}; metadata "alias"; NULL: none */
     json_t *training; /* step, data position, ...; metadata "training"; NULL: none */
 };
+
+/* y = x (rows, columns) with rows and columns exchanged, host memory. */
+void pl_checkpoint_turn(float *y, const float *x, size_t rows, size_t columns);
 
 /* The file appears whole or not at all; an older one of that name survives every failure. */
 int pl_checkpoint_save(const struct pl_checkpoint *c, const char *path, struct pl_err *err);

@@ -84,12 +84,6 @@ long pl_gpt2_find(const struct pl_params *params, const char *name)
                                                                                 : -1;
 }
 
-void pl_gpt2_turn(float *y, const float *x, size_t rows, size_t columns)
-{
-    for (size_t r = 0; r < rows; r++)
-    for (size_t c = 0; c < columns; c++) y[c * rows + r] = x[r * columns + c];
-}
-
 static int load_one(struct pl_gpt2 *m, size_t index, const struct st_tensor *t, const char *path,
                     struct pl_err *err)
 {
@@ -105,7 +99,7 @@ static int load_one(struct pl_gpt2 *m, size_t index, const struct st_tensor *t, 
     rc = host && (other || !turned) ? PL_OK : PL_ENOMEM;
     if (!rc) {
         st_to_float(host, t);
-        if (turned) pl_gpt2_turn(other, host, (size_t)t->shape[0], (size_t)t->shape[1]);
+        if (turned) pl_checkpoint_turn(other, host, (size_t)t->shape[0], (size_t)t->shape[1]);
         rc = pl_params_put(&m->params, index, turned ? other : host);
     }
     pl_free(host);
@@ -186,37 +180,46 @@ int pl_gpt2_open(struct pl_gpt2 *m, const char *path, const struct pl_backend *b
     return rc;
 }
 
+static json_t *config_json(const struct pl_gpt2_config *c)
+{
+    return json_pack("{s:i,s:i,s:i,s:i,s:i,s:i}", "n_layer", c->layers, "n_head", c->heads, "n_embd", c->width,
+                     "vocab_size", c->vocab, "n_positions", c->positions, "n_inner", c->inner);
+}
+
+int pl_gpt2_save_training(const struct pl_gpt2 *m, struct pl_optimizer *optimizer, json_t *training,
+                          const char *path, struct pl_err *err)
+{
+    struct pl_checkpoint c = { .params = &m->params, .optimizer = optimizer, .turned = pl_gpt2_is_turned,
+                               .config = config_json(&m->config), .training = training };
+    int rc = c.config ? pl_checkpoint_save(&c, path, err) : pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+    json_decref(c.config);
+    return rc;
+}
+
 int pl_gpt2_save(const struct pl_gpt2 *m, const char *path, struct pl_err *err)
 {
-    const struct pl_params *p = &m->params;
-    const struct pl_gpt2_config *c = &m->config;
-    float **copy = calloc(p->count + 1, sizeof *copy);
-    struct st_writer *w = st_writer_new();
-    json_t *json = json_pack("{s:i,s:i,s:i,s:i,s:i,s:i}", "n_layer", c->layers, "n_head", c->heads, "n_embd",
-                             c->width, "vocab_size", c->vocab, "n_positions", c->positions, "n_inner",
-                             c->inner);
-    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
-    int rc = copy && w && text ? PL_OK : PL_ENOMEM;
-    if (!rc) rc = st_writer_meta(w, "format", "pt");
-    if (!rc) rc = st_writer_meta(w, "config", text);
-    for (size_t i = 0; !rc && i < p->count; i++) {
-        const struct pl_param *t = &p->list[i];
-        int turned = pl_gpt2_is_turned(t->name);
-        int64_t shape[2] = { t->shape[turned], t->dims > 1 ? t->shape[!turned] : 0 };
-        float *plain = pl_alloc(t->n, sizeof *plain);
-        copy[i] = pl_alloc(t->n, sizeof **copy);
-        rc = plain && copy[i] ? pl_params_get(p, i, plain) : PL_ENOMEM;
-        if (!rc && turned) pl_gpt2_turn(copy[i], plain, (size_t)t->shape[0], (size_t)t->shape[1]);
-        else if (!rc) memcpy(copy[i], plain, t->n * sizeof *plain);
-        pl_free(plain);
-        if (!rc) rc = st_writer_add(w, t->name, PL_F32, t->dims, shape, copy[i]);
-    }
-    if (rc) pl_fail(err, rc, "%s: %s", path, pl_status_name(rc));
-    else rc = st_write(w, path, err);
-    for (size_t i = 0; copy && i < p->count; i++) pl_free(copy[i]);
-    free(copy);
+    return pl_gpt2_save_training(m, NULL, NULL, path, err);
+}
+
+int pl_gpt2_export(const struct pl_gpt2 *m, int end, const char *folder, struct pl_err *err)
+{
+    char *weights = pl_path_join(folder, "model.safetensors"), *path = pl_path_join(folder, "config.json");
+    json_t *more = json_pack("{s:s,s:[s],s:s,s:f,s:b}", "model_type", "gpt2", "architectures", "GPT2LMHeadModel",
+                             "activation_function", "gelu_new", "layer_norm_epsilon", 1e-5,
+                             "tie_word_embeddings", 1);
+    json_t *config = config_json(&m->config);
+    char *text = NULL;
+    int rc = weights && path && more && config && !json_object_update(config, more) ? PL_OK : PL_ENOMEM;
+    if (!rc && json_object_set_new(config, "bos_token_id", end < 0 ? json_null() : json_integer(end))) rc = PL_ENOMEM;
+    if (!rc && json_object_set_new(config, "eos_token_id", end < 0 ? json_null() : json_integer(end))) rc = PL_ENOMEM;
+    if (!rc && !(text = json_dumps(config, JSON_INDENT(2)))) rc = PL_ENOMEM;
+    if (rc) pl_fail(err, rc, "%s: no memory", folder);
+    if (!rc) rc = pl_gpt2_save(m, weights, err);
+    if (!rc) rc = pl_file_write(path, text, strlen(text), err);
+    json_decref(config);
+    json_decref(more);
     free(text);
-    json_decref(json);
-    st_writer_free(w);
+    free(path);
+    free(weights);
     return rc;
 }

@@ -3,7 +3,7 @@
 #define PL_GPT2_FILE_H
 
 #include "../ref/model/gpt2.h"
-#include "safetensors.h"
+#include "checkpoint.h"
 
 #include <jansson.h>
 
@@ -18,8 +18,6 @@ int pl_gpt2_config_find(struct pl_gpt2_config *config, const struct st_file *f, 
 /* The parameter that a file's tensor belongs to, with or without "transformer." in front; -1: none.
  * The published files' h.I.attn.bias and masked_bias are masks, and lm_head.weight is wte again. */
 long pl_gpt2_find(const struct pl_params *params, const char *name);
-/* A matrix between the files' [in,out] and the model's [out,in]; rows, columns as they are in x. */
-void pl_gpt2_turn(float *y, const float *x, size_t rows, size_t columns);
 
 /* Fills every parameter, or says which is missing. */
 int pl_gpt2_load(struct pl_gpt2 *m, const struct st_file *f, struct pl_err *err);
@@ -28,7 +26,12 @@ int pl_gpt2_load(struct pl_gpt2 *m, const struct st_file *f, struct pl_err *err)
 int pl_gpt2_open(struct pl_gpt2 *m, const char *path, const struct pl_backend *be, int with_grad,
                  struct pl_err *err);
 /* A safetensors file under the training program's names ("transformer." in front), whole or not at
- * all. */
+ * all. With an optimizer and what else a training needs to go on (either may be NULL), see checkpoint.h. */
 int pl_gpt2_save(const struct pl_gpt2 *m, const char *path, struct pl_err *err);
+int pl_gpt2_save_training(const struct pl_gpt2 *m, struct pl_optimizer *optimizer, json_t *training,
+                          const char *path, struct pl_err *err);
+/* A folder that the training program opens by its name: config.json and model.safetensors; `end` is the
+ * id of a text's end, -1: none. */
+int pl_gpt2_export(const struct pl_gpt2 *m, int end, const char *folder, struct pl_err *err);
 
 #endif

@@ -1,6 +1,7 @@
 /* gpt2.c - see gpt2.h. */
 #include "gpt2.h"
 
+#include <math.h>
 #include <string.h>
 
 static const struct pl_prenorm_name names[PL_PRENORM_TENSORS] = {
@@ -90,20 +91,49 @@ void pl_gpt2_clear(struct pl_gpt2 *m)
         be->free(m->zeros);
         be->free(m->no_grad);
     }
+    pl_prenorm_forget(&m->stack);
     pl_pool_clear(&m->pool);
     pl_params_clear(&m->params);
     memset(m, 0, sizeof *m);
+}
+
+static int ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), k = strlen(end);
+    return n > k && !strcmp(name + n - k, end);
+}
+
+static int normal(const struct pl_params *p, size_t index, double deviation, struct pl_rng *rng)
+{
+    float *host = pl_alloc(p->list[index].n, sizeof *host);
+    int rc = host ? PL_OK : PL_ENOMEM;
+    for (size_t i = 0; !rc && i < p->list[index].n; i++) host[i] = (float)(deviation * pl_rng_normal(rng));
+    if (!rc) rc = pl_params_put(p, index, host);
+    pl_free(host);
+    return rc;
+}
+
+int pl_gpt2_reset(struct pl_gpt2 *m, uint64_t seed)
+{
+    const struct pl_params *p = &m->params;
+    struct pl_rng rng;
+    int rc = PL_OK;
+    pl_rng_init(&rng, seed, 0);
+    for (size_t i = 0; i < p->count && !rc; i++) {
+        const struct pl_param *t = &p->list[i];
+        double sums = ends_with(t->name, ".c_proj.weight") ? 2 * m->config.layers : 1;
+        if (t->dims > 1) rc = normal(p, i, 0.02 / sqrt(sums), &rng);
+        else rc = pl_params_constant(p, i, ends_with(t->name, ".weight") ? 1 : 0); /* a norm's gain */
+    }
+    return rc;
 }
 
 int pl_gpt2_is_turned(const char *name)
 {
     static const char *const turned[] = { ".attn.c_attn.weight", ".attn.c_proj.weight", ".mlp.c_fc.weight",
                                           ".mlp.c_proj.weight" };
-    size_t n = strlen(name);
-    for (size_t i = 0; i < PL_COUNT(turned); i++) {
-        size_t k = strlen(turned[i]);
-        if (n > k && !strcmp(name + n - k, turned[i])) return 1;
-    }
+    for (size_t i = 0; i < PL_COUNT(turned); i++)
+        if (ends_with(name, turned[i])) return 1;
     return 0;
 }
 
@@ -236,6 +266,7 @@ int pl_gpt2_loss(struct pl_gpt2 *m, double *loss, const int32_t *ids, const int3
                            with_grad ? m->no_grad : NULL, y, value(m, m->tokens), m->zeros, label, &all, 1,
                            B, n, c->width, c->vocab);
     if (!rc && with_grad) rc = backward(m, dy, x, inputs, at, key_mask, B, n);
+    pl_prenorm_forget(&m->stack); /* after an error there may be something */
     pl_free(host);
     pl_pool_give_all(&m->pool);
     return rc;

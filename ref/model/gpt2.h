@@ -33,6 +33,9 @@ int pl_gpt2_declare(struct pl_gpt2 *m, const struct pl_gpt2_config *config);
 int pl_gpt2_init(struct pl_gpt2 *m, const struct pl_gpt2_config *config, const struct pl_backend *be,
                  int with_grad);
 void pl_gpt2_clear(struct pl_gpt2 *m);
+/* GPT-2's initial values: normal with deviation 0.02, what is added to the stream divided by the root of
+ * the number of such sums, norms 1 and 0. [Radford et al. 2019, 2.3] */
+int pl_gpt2_reset(struct pl_gpt2 *m, uint64_t seed);
 int pl_gpt2_is_turned(const char *name);
 
 /* ids (B,n) in 0..vocab-1 (checked: PL_EUSE), n <= positions; all below is host memory. key_mask (B,n),

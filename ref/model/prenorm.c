@@ -58,11 +58,11 @@ static struct pl_mask mask_of(const struct pl_prenorm *s, int n)
 
 /* What one block makes of its input: (M,D) ln_1, (M,3D) qkv, (M,D) o, (B,H,n) lse, (M,D) y (a branch's
  * output), (M,D) middle (the sum after attention), (M,D) ln_2, (M,hidden) fc, act. */
-struct made {
+struct pl_prenorm_made {
     float *ln_1, *qkv, *o, *lse, *y, *middle, *ln_2, *fc, *act;
 };
 
-static int take(struct made *m, const struct pl_prenorm *s, size_t M, int backward)
+static int take(struct pl_prenorm_made *m, const struct pl_prenorm *s, size_t M, int backward)
 {
     size_t D = (size_t)s->D, hidden = (size_t)s->hidden;
     memset(m, 0, sizeof *m);
@@ -84,7 +84,7 @@ static int take(struct made *m, const struct pl_prenorm *s, size_t M, int backwa
                ? PL_OK : PL_ENOMEM;
 }
 
-static void give(struct made *m, const struct pl_prenorm *s)
+static void give(struct pl_prenorm_made *m, const struct pl_prenorm *s)
 {
     if (m->act != m->fc) pl_pool_give(s->pool, m->act);
     if (m->ln_2 != m->ln_1) pl_pool_give(s->pool, m->ln_2);
@@ -98,7 +98,7 @@ static void give(struct made *m, const struct pl_prenorm *s)
 }
 
 /* y = proj(act(fc(ln_2(x)))) */
-static int feed_branch(const struct pl_prenorm *s, int l, const struct made *m, const float *x, int M)
+static int feed_branch(const struct pl_prenorm *s, int l, const struct pl_prenorm_made *m, const float *x, int M)
 {
     const struct pl_backend *be = s->params->be;
     int D = s->D, hidden = s->hidden, rc;
@@ -118,7 +118,7 @@ static int feed_branch(const struct pl_prenorm *s, int l, const struct made *m, 
 }
 
 /* y = out(attention(qkv(ln_1(x)))) */
-static int attention_branch(const struct pl_prenorm *s, int l, const struct made *m, const float *x,
+static int attention_branch(const struct pl_prenorm *s, int l, const struct pl_prenorm_made *m, const float *x,
                             int B, int n, const uint8_t *key_mask)
 {
     const struct pl_backend *be = s->params->be;
@@ -138,13 +138,56 @@ static int attention_branch(const struct pl_prenorm *s, int l, const struct made
     return rc;
 }
 
+/* middle = x + the attention branch, y = the feed-forward branch of that. */
+static int run_block(const struct pl_prenorm *s, int l, const struct pl_prenorm_made *m, const float *x,
+                     int B, int n, const uint8_t *key_mask)
+{
+    const struct pl_backend *be = s->params->be;
+    size_t floats = (size_t)B * (size_t)n * (size_t)s->D;
+    int rc = attention_branch(s, l, m, x, B, n, key_mask);
+    if (!rc) rc = be->copy(m->middle, x, floats);
+    if (!rc) rc = be->axpy(m->middle, 1, m->y, floats);
+    return rc ? rc : feed_branch(s, l, m, m->middle, B * n);
+}
+
+/* The forward pass of a training that stores: each block's values in buffers of their own. */
+static int forward_stored(struct pl_prenorm *s, float *x, float *inputs, int B, int n,
+                          const uint8_t *key_mask)
+{
+    const struct pl_backend *be = s->params->be;
+    size_t floats = (size_t)B * (size_t)n * (size_t)s->D;
+    int rc = PL_OK;
+    pl_prenorm_forget(s);
+    if (!(s->made = pl_alloc((size_t)s->layers, sizeof *s->made))) return PL_ENOMEM;
+    for (int l = 0; l < s->layers && !rc; l++) {
+        struct pl_prenorm_made *m = &s->made[l];
+        rc = be->copy(inputs + (size_t)l * floats, x, floats);
+        if (!rc) rc = take(m, s, (size_t)B * (size_t)n, 1);
+        if (!rc) rc = run_block(s, l, m, x, B, n, key_mask);
+        if (!rc) rc = be->copy(x, m->middle, floats);
+        if (!rc) rc = be->axpy(x, 1, m->y, floats);
+        if (!rc) show(s, l, "out", x, floats);
+    }
+    if (rc) pl_prenorm_forget(s);
+    return rc;
+}
+
+void pl_prenorm_forget(struct pl_prenorm *s)
+{
+    for (int l = 0; s->made && l < s->layers; l++) give(&s->made[l], s);
+    pl_free(s->made);
+    s->made = NULL;
+}
+
 int pl_prenorm_forward(struct pl_prenorm *s, float *x, float *inputs, int B, int n,
                        const uint8_t *key_mask)
 {
     const struct pl_backend *be = s->params->be;
     size_t floats = (size_t)B * (size_t)n * (size_t)s->D;
-    struct made m;
-    int rc = take(&m, s, (size_t)B * (size_t)n, 0);
+    struct pl_prenorm_made m;
+    int rc;
+    if (inputs && s->stored) return forward_stored(s, x, inputs, B, n, key_mask);
+    rc = take(&m, s, (size_t)B * (size_t)n, 0);
     for (int l = 0; l < s->layers && !rc; l++) {
         if (inputs) rc = be->copy(inputs + (size_t)l * floats, x, floats);
         if (!rc) rc = attention_branch(s, l, &m, x, B, n, key_mask);
@@ -159,7 +202,7 @@ int pl_prenorm_forward(struct pl_prenorm *s, float *x, float *inputs, int B, int
 
 /* Of block l, whose values are in m; dx is the gradient of its output, then of its input. d (M,D) and
  * wide (M, max(hidden, 3D)) are scratch. */
-static int block_backward(const struct pl_prenorm *s, int l, const struct made *m, float *dx,
+static int block_backward(const struct pl_prenorm *s, int l, const struct pl_prenorm_made *m, float *dx,
                           const float *x, float *d, float *wide, int B, int n, const uint8_t *key_mask)
 {
     const struct pl_backend *be = s->params->be;
@@ -189,22 +232,20 @@ static int block_backward(const struct pl_prenorm *s, int l, const struct made *
 int pl_prenorm_backward(struct pl_prenorm *s, float *dx, const float *inputs, int B, int n,
                         const uint8_t *key_mask)
 {
-    const struct pl_backend *be = s->params->be;
     size_t M = (size_t)B * (size_t)n, floats = M * (size_t)s->D;
     size_t widest = (size_t)(s->hidden > 3 * s->D ? s->hidden : 3 * s->D);
     float *d = pl_pool_take(s->pool, floats), *wide = pl_pool_take(s->pool, M * widest);
-    struct made m;
-    int rc = take(&m, s, M, 1);
-    if (!d || !wide) rc = PL_ENOMEM;
+    struct pl_prenorm_made again = { 0 };
+    int rc = d && wide ? PL_OK : PL_ENOMEM;
+    if (!rc && !s->made) rc = take(&again, s, M, 1);
     for (int l = s->layers - 1; l >= 0 && !rc; l--) {
+        const struct pl_prenorm_made *m = s->made ? &s->made[l] : &again;
         const float *x = inputs + (size_t)l * floats;
-        rc = attention_branch(s, l, &m, x, B, n, key_mask);
-        if (!rc) rc = be->copy(m.middle, x, floats);
-        if (!rc) rc = be->axpy(m.middle, 1, m.y, floats);
-        if (!rc) rc = feed_branch(s, l, &m, m.middle, (int)M);
-        if (!rc) rc = block_backward(s, l, &m, dx, x, d, wide, B, n, key_mask);
+        if (!s->made) rc = run_block(s, l, m, x, B, n, key_mask);
+        if (!rc) rc = block_backward(s, l, m, dx, x, d, wide, B, n, key_mask);
     }
-    give(&m, s);
+    pl_prenorm_forget(s);
+    give(&again, s);
     pl_pool_give(s->pool, d);
     pl_pool_give(s->pool, wide);
     return rc;
@@ -220,7 +261,7 @@ int pl_prenorm_step(struct pl_prenorm *s, float *x, float *cache, int B, int pos
     const struct pl_backend *be = s->params->be;
     struct pl_mask mask = mask_of(s, positions);
     size_t floats = (size_t)B * (size_t)s->D, each = (size_t)positions * floats;
-    struct made m;
+    struct pl_prenorm_made m;
     int D = s->D, rc = take(&m, s, (size_t)B, 0);
     for (int l = 0; l < s->layers && !rc; l++) {
         float *keys = cache + 2 * (size_t)l * each;

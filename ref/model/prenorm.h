@@ -34,6 +34,8 @@ struct pl_prenorm {
     int layers, D, H, hidden; /* width, heads, inner width of the feed-forward layer */
     enum pl_activation activation;
     enum pl_mask_kind mask;   /* FULL: causal; NONE: everyone sees everyone */
+    int stored; /* 1: a pass that backward follows keeps what its blocks make, instead of making it again */
+    struct pl_prenorm_made *made; /* (layers) of such a pass; the pool's buffers, pl_prenorm_forget */
     size_t part[PL_PRENORM_LAYERS_MAX][PL_PRENORM_TENSORS]; /* indices of parameters */
     /* Called, unless NULL, with what a forward pass makes: "block0.ln_1", "block0.qkv", "block0.attn"
      * (after out), "block0.ln_2", "block0.fc", "block0.act", "block0.mlp", "block0.out" (the sum). */
@@ -50,9 +52,12 @@ int pl_prenorm_declare(struct pl_prenorm *s, const char *prefix,
 int pl_prenorm_forward(struct pl_prenorm *s, float *x, float *inputs, int B, int n,
                        const uint8_t *key_mask);
 /* dx (B,n,D) becomes the gradient of the stack's input; parameters' gradients are added to. Each block
- * runs once more from its input: activations of one block alone are in memory. */
+ * runs once more from its input, so that activations of one block alone are in memory, unless they are
+ * stored: both ways give the same bits. */
 int pl_prenorm_backward(struct pl_prenorm *s, float *dx, const float *inputs, int B, int n,
                         const uint8_t *key_mask);
+/* Lets go of what a forward pass has stored and no backward pass has used up. */
+void pl_prenorm_forget(struct pl_prenorm *s);
 
 /* One new token at position p of each sequence: x (B,D). cache holds keys and values of all blocks,
  * pl_prenorm_cache_floats of them, whose positions 0..p-1 have been filled by earlier steps. */

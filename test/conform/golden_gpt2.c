@@ -105,7 +105,7 @@ static float *gradient(struct golden *g, const struct pl_gpt2 *m, size_t i)
     float *x = pl_alloc(p->n, sizeof *x), *y;
     if (!x || golden_down(g, x, pl_params_grad(&m->params, i), p->n) || !pl_gpt2_is_turned(p->name))
         return x;
-    if ((y = pl_alloc(p->n, sizeof *y))) pl_gpt2_turn(y, x, (size_t)p->shape[0], (size_t)p->shape[1]);
+    if ((y = pl_alloc(p->n, sizeof *y))) pl_checkpoint_turn(y, x, (size_t)p->shape[0], (size_t)p->shape[1]);
     pl_free(x);
     return y;
 }
@@ -306,7 +306,7 @@ static void check_after(struct golden *g, const struct st_file *f, const struct 
         float *x = pl_alloc(p->n, sizeof *x), *y = pl_alloc(p->n, sizeof *y);
         int turned = pl_gpt2_is_turned(p->name);
         if (x && y && !pl_params_get(&m->params, (size_t)at, x)) {
-            if (turned) pl_gpt2_turn(y, x, (size_t)p->shape[0], (size_t)p->shape[1]);
+            if (turned) pl_checkpoint_turn(y, x, (size_t)p->shape[0], (size_t)p->shape[1]);
             compare(g, f, name, turned ? y : x, p->n, 1, AFTER_STEPS * (lr / 1e-3));
         } else golden_fail(g, name, "out of memory");
         pl_free(x);
