@@ -22,6 +22,8 @@ static const char usage[] =
     "  --data PATH      a shard, or a folder of *.parquet; or the URL of a shard, or of a list of them\n"
     "                   (.json, .txt), which are then read as they are needed; may be repeated\n"
     "                   (default: the demo's)\n"
+    "  --cache DIR      keeps what comes from URLs there, for the next pass and for other peers of this\n"
+    "                   machine; --cache-mb N of it at most (default: 10000), oldest out first\n"
     "  --part K/N       only each N-th shard, from the K-th on: N peers read different ones\n"
     "  --without FILE   captions, one a line, that are held out\n"
     "  --limit N        use only N pairs, evenly spread (default: all)\n"
@@ -65,11 +67,14 @@ static const char usage[] =
 
 enum { O_DATA = 1, O_WITHOUT, O_LIMIT, O_TOKENIZER, O_CONFIG, O_OUT, O_STEPS, O_TARGET, O_BATCH,
        O_OPTIMIZER, O_LR, O_WARMUP, O_ACTIVATIONS, O_SEED, O_SAVE, O_KEEP, O_RESUME, O_QUIET, O_RUN, O_JOIN, O_LISTEN, O_IDENTITY, O_CLIENT,
-       O_MATCHMAKING, O_AVERAGING, O_ALLREDUCE, O_STATE, O_COMPRESSION, O_SLOW, O_JSON, O_DATA_SEED, O_PART, O_ROBUST };
+       O_MATCHMAKING, O_AVERAGING, O_ALLREDUCE, O_STATE, O_COMPRESSION, O_SLOW, O_JSON, O_DATA_SEED, O_PART, O_ROBUST, O_CACHE,
+       O_CACHE_MB };
 
 static const struct option options[] = {
     { "data", required_argument, NULL, O_DATA },
     { "part", required_argument, NULL, O_PART },
+    { "cache", required_argument, NULL, O_CACHE },
+    { "cache-mb", required_argument, NULL, O_CACHE_MB },
     { "without", required_argument, NULL, O_WITHOUT },
     { "limit", required_argument, NULL, O_LIMIT },
     { "tokenizer", required_argument, NULL, O_TOKENIZER },
@@ -112,7 +117,8 @@ struct wishes {
     struct compute compute;
     struct train_data data;
     int64_t part, parts; /* from 1; parts 0: all */
-    const char *config, *tokenizer, *optimizer;
+    const char *config, *tokenizer, *optimizer, *cache;
+    int64_t cache_mb;
     enum pl_activations activations;
     int64_t limit, steps, target, batch, seed, data_seed, save_every, keep;
     double lr, warmup;
@@ -163,6 +169,8 @@ static int take(struct wishes *w, int option, const char *value)
     case O_DATA: rc = train_data_add(&w->data, value, &err); break;
     case O_WITHOUT: rc = train_data_without(&w->data, value, &err); break;
     case O_PART: return take_part(w, value);
+    case O_CACHE: w->cache = value; return PL_OK;
+    case O_CACHE_MB: return cmd_integer(&w->cache_mb, "train", "--cache-mb", value, 1, 1 << 30);
     case O_LIMIT: return cmd_integer(&w->limit, "train", "--limit", value, 1, INT32_MAX);
     case O_TOKENIZER: w->tokenizer = value; return PL_OK;
     case O_CONFIG: w->config = value; return PL_OK;
@@ -262,6 +270,7 @@ static int run(struct wishes *w, struct pl_err *err)
     if (!rc) rc = take_folder(w, err);
     if (!rc && !w->data.paths)
         rc = train_data_add(&w->data, train_data_demo(path, sizeof path, "."), err);
+    if (!rc && w->cache) rc = train_data_cache(&w->data, w->cache, (uint64_t)w->cache_mb * 1000000, err);
     if (!rc && w->parts) rc = train_data_part(&w->data, w->part - 1, w->parts, err);
     if (!rc)
         rc = train_data_tokenizer(&w->data, w->tokenizer ? w->tokenizer
@@ -303,7 +312,7 @@ int cmd_train(int argc, char **argv)
 {
     struct wishes w = {
         .config = "demo", .optimizer = "lamb8", .activations = PL_REVERSIBLE, .steps = 1000,
-        .target = 64, .seed = 1, .data_seed = -1, .save_every = 100, .keep = 2, .lr = 0.01, .warmup = 0.1,
+        .target = 64, .seed = 1, .data_seed = -1, .save_every = 100, .keep = 2, .cache_mb = 10000, .lr = 0.01, .warmup = 0.1,
         .job = { .cmd = "train", .out = "out/train" },
         .swarm = { .compression = "run", .matchmaking_time = 15, .averaging_timeout = 180,
                    .allreduce_timeout = 60, .average_state_every = 1 },

@@ -68,8 +68,8 @@ static int open_shard(void *context, struct pl_source **source, const char *name
     for (size_t k = 0; k < d->lists; k++)
     for (size_t i = 0; i < d->list[k].count; i++)
         if (!strcmp(d->list[k].url[i], name))
-            return http_source_open(source, d->http, name, d->list[k].sha256[i], err);
-    return http_source_open(source, d->http, name, NULL, err);
+            return http_source_open(source, d->http, d->cache, name, d->list[k].sha256[i], err);
+    return http_source_open(source, d->http, d->cache, name, NULL, err);
 }
 
 int train_data_part(struct train_data *d, int64_t part, int64_t parts, struct pl_err *err)
@@ -106,6 +106,11 @@ int train_data_add(struct train_data *d, const char *path, struct pl_err *err)
     }
     free(entries);
     return rc;
+}
+
+int train_data_cache(struct train_data *d, const char *folder, uint64_t bytes, struct pl_err *err)
+{
+    return http_cache_open(&d->cache, folder, bytes, err);
 }
 
 int train_data_without(struct train_data *d, const char *path, struct pl_err *err)
@@ -175,6 +180,7 @@ void train_data_close(struct train_data *d)
 {
     stream_close(d->stream);
     http_client_close(d->http);
+    http_cache_close(d->cache);
     unigram_close(d->tokenizer);
     for (size_t i = 0; i < d->lists; i++) http_list_clear(&d->list[i]);
     free(d->list);

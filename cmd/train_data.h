@@ -13,6 +13,7 @@ struct train_data {
     struct http_list *list; /* those that URLs were read from: they may tell checksums */
     size_t lists;
     struct http_client *http; /* NULL until a URL is met */
+    struct http_cache *cache; /* NULL: what is fetched is not kept */
     char **without; /* captions held out */
     size_t withouts;
     struct unigram *tokenizer;
@@ -24,6 +25,8 @@ struct train_data {
 int train_data_add(struct train_data *d, const char *path, struct pl_err *err);
 /* Leaves shards part, part + parts, part + 2 parts, ... (from 0): different peers read different ones. */
 int train_data_part(struct train_data *d, int64_t part, int64_t parts, struct pl_err *err);
+/* Keeps what is fetched from the web in a folder, at most `bytes` of it. */
+int train_data_cache(struct train_data *d, const char *folder, uint64_t bytes, struct pl_err *err);
 /* One caption a line; empty lines and those that begin with # don't count. */
 int train_data_without(struct train_data *d, const char *path, struct pl_err *err);
 int train_data_tokenizer(struct train_data *d, const char *path, struct pl_err *err);

@@ -1,11 +1,14 @@
 /* source.c - see source.h. */
 #include "source.h"
 
+#include <ctype.h>
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+#define FIRST_BYTES 1024 /* of the first request, where the first block may lie on the disk */
 
 struct block {
     uint64_t number;
@@ -17,7 +20,9 @@ struct block {
 struct http_source {
     struct pl_source s;
     struct http_client *client;
+    struct http_cache *cache; /* NULL: none, or nothing tells the file from another */
     struct http_file file;
+    char identity[HTTP_URL_MAX + HTTP_TAG_MAX + 30];
     struct block block[HTTP_BLOCKS];
     uint64_t clock, last; /* last: the block of the last read */
     EVP_MD_CTX *hash;     /* NULL: nothing to compare with, or done */
@@ -73,6 +78,23 @@ static int check(struct http_source *h, struct pl_err *err)
     return PL_OK;
 }
 
+/* Whether the disk has the block; it is in b->data then. */
+static int is_kept(struct http_source *h, struct block *b)
+{
+    char key[HTTP_CACHE_KEY];
+    if (!h->cache) return 0;
+    http_cache_key(key, h->identity, b->number);
+    return http_cache_get(h->cache, key, b->data, b->bytes);
+}
+
+static void keep(struct http_source *h, const struct block *b)
+{
+    char key[HTTP_CACHE_KEY];
+    if (!h->cache) return;
+    http_cache_key(key, h->identity, b->number);
+    http_cache_put(h->cache, key, b->data, b->bytes);
+}
+
 /* Block `number` and, if the reader goes forward, some behind it. */
 static int fetch(struct http_source *h, uint64_t number, struct pl_err *err)
 {
@@ -90,6 +112,7 @@ static int fetch(struct http_source *h, uint64_t number, struct pl_err *err)
         b->number = k;
         b->bytes = h->file.size - at < HTTP_BLOCK_BYTES ? (size_t)(h->file.size - at) : HTTP_BLOCK_BYTES;
         b->used = ++h->clock; /* so that the next one takes another */
+        if (is_kept(h, b)) continue;
         parts[count] = (struct http_part){ .at = at, .bytes = b->bytes, .data = b->data };
         blocks[count++] = b;
     }
@@ -98,7 +121,7 @@ static int fetch(struct http_source *h, uint64_t number, struct pl_err *err)
         if (parts[i].got != parts[i].bytes) { /* what is not whole is not kept */
             free(blocks[i]->data);
             *blocks[i] = (struct block){ 0 };
-        }
+        } else keep(h, blocks[i]);
     return rc ? rc : check(h, err);
 }
 
@@ -133,30 +156,47 @@ static void release(struct pl_source *s)
     EVP_MD_CTX_free(h->hash);
 }
 
-int http_source_open(struct pl_source **out, struct http_client *client, const char *url,
-                     const char *sha256, struct pl_err *err)
+/* The first request tells the size and, without a disk to ask first, brings the first block. */
+static int begin(struct http_source *h, const char *url, struct pl_err *err)
+{
+    struct block *first;
+    uint8_t few[FIRST_BYTES];
+    size_t got;
+    int rc;
+    if (h->cache) rc = http_client_begin(h->client, &h->file, few, &got, sizeof few, url, err);
+    else if (!(first = take(h))) return pl_fail(err, PL_ENOMEM, "%.300s: no memory", url);
+    else rc = http_client_begin(h->client, &h->file, first->data, &first->bytes, HTTP_BLOCK_BYTES, url, err);
+    if (rc) return rc;
+    h->s.size = h->file.size;
+    if (h->want[0])
+        snprintf(h->identity, sizeof h->identity, "sha256 %s", h->want);
+    else
+        snprintf(h->identity, sizeof h->identity, "%s\n%llu\n%s", h->file.url, (unsigned long long)h->file.size,
+                 h->file.tag);
+    if (!h->want[0] && !h->file.tag[0]) h->cache = NULL;
+    return check(h, err);
+}
+
+int http_source_open(struct pl_source **out, struct http_client *client, struct http_cache *cache,
+                     const char *url, const char *sha256, struct pl_err *err)
 {
     struct http_source *h = calloc(1, sizeof *h);
-    struct block *first;
     int rc = PL_OK;
     *out = NULL;
     if (!h) return pl_fail(err, PL_ENOMEM, "%.300s: no memory", url);
     h->client = client;
+    h->cache = cache;
     h->s.name = h->file.url;
     h->s.read_at = read_at;
     h->s.close = release;
     if (sha256) {
         snprintf(h->want, sizeof h->want, "%s", sha256);
+        for (char *p = h->want; *p; p++) *p = (char)tolower((unsigned char)*p);
         h->hash = EVP_MD_CTX_new();
-        if (!h->hash || !EVP_DigestInit_ex(h->hash, EVP_sha256(), NULL)) rc = PL_ENOMEM;
+        if (!h->hash || !EVP_DigestInit_ex(h->hash, EVP_sha256(), NULL))
+            rc = pl_fail(err, PL_ENOMEM, "%.300s: no memory", url);
     }
-    if (!(first = take(h)) || rc) rc = pl_fail(err, PL_ENOMEM, "%.300s: no memory", url);
-    else rc = http_client_begin(client, &h->file, first->data, &first->bytes, HTTP_BLOCK_BYTES, url, err);
-    first = rc ? NULL : first;
-    if (first) {
-        h->s.size = h->file.size;
-        rc = check(h, err);
-    }
+    if (!rc) rc = begin(h, url, err);
     if (rc) pl_source_close(&h->s);
     else *out = &h->s;
     return rc;

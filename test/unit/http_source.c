@@ -13,6 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -22,6 +26,7 @@ static uint8_t content[FILE_BYTES];
 static char sha256[65];
 static int listening, port;
 static atomic_int requests;
+static struct http_cache *cache; /* what the next source is opened with */
 static struct pl_err err;
 
 /* What the server does is the path's first letter, so that tests do not share a state. */
@@ -157,7 +162,7 @@ static int open_path(struct pl_source **s, struct http_client *c, const char *pa
     char url[200];
     snprintf(url, sizeof url, "http://127.0.0.1:%d%s", port, path);
     atomic_store(&requests, 0);
-    return http_source_open(s, c, url, sum, &err);
+    return http_source_open(s, c, cache, url, sum, &err);
 }
 
 /* All bytes, in steps of an odd size. The first status that is not PL_OK. */
@@ -231,11 +236,11 @@ static void what_is_no_web_address_is_refused(void **state)
     struct pl_source *s;
     char url[HTTP_URL_MAX + 20];
     (void)state;
-    assert_int_not_equal(http_source_open(&s, c, "file:///etc/passwd", NULL, &err), PL_OK);
-    assert_int_not_equal(http_source_open(&s, c, "http://127.0.0.1:1/x", NULL, &err), PL_OK);
+    assert_int_not_equal(http_source_open(&s, c, NULL, "file:///etc/passwd", NULL, &err), PL_OK);
+    assert_int_not_equal(http_source_open(&s, c, NULL, "http://127.0.0.1:1/x", NULL, &err), PL_OK);
     memset(url, 'a', sizeof url - 1);
     url[sizeof url - 1] = 0;
-    assert_int_equal(http_source_open(&s, c, url, NULL, &err), PL_ELIMIT);
+    assert_int_equal(http_source_open(&s, c, NULL, url, NULL, &err), PL_ELIMIT);
     http_client_close(c);
 }
 
@@ -258,6 +263,127 @@ static void waiting_can_be_stopped(void **state)
     http_client_close(c);
 }
 
+/* -- what is kept on the disk -- */
+
+static char folder[] = "/tmp/potluck-cache-XXXXXX";
+
+/* How many bytes lie in the folder; each file is damaged, made old or removed if asked for. */
+static long long in_folder(char what)
+{
+    DIR *d = opendir(folder);
+    struct dirent *e;
+    long long sum = 0;
+    while (d && (e = readdir(d))) {
+        struct stat st;
+        if (fstatat(dirfd(d), e->d_name, &st, 0) || !S_ISREG(st.st_mode)) continue;
+        sum += st.st_size;
+        if (what == 'r') unlinkat(dirfd(d), e->d_name, 0);
+        if (what == 'o') utimensat(dirfd(d), e->d_name, (struct timespec[2]){ { 1000, 0 }, { 1000, 0 } }, 0);
+        if (what == 'd') {
+            int fd = openat(dirfd(d), e->d_name, O_WRONLY);
+            assert_int_equal(pwrite(fd, "damage", 6, 100), 6);
+            close(fd);
+        }
+    }
+    if (d) closedir(d);
+    return sum;
+}
+
+static int read_once(const char *path, const char *sum)
+{
+    struct http_client *c = client();
+    struct pl_source *s;
+    int rc = open_path(&s, c, path, sum);
+    if (!rc) rc = read_all(s);
+    pl_source_close(s);
+    http_client_close(c);
+    return rc;
+}
+
+static void blocks_are_kept(void **state)
+{
+    (void)state;
+    assert_int_equal(http_cache_open(&cache, folder, 100 << 20, &err), PL_OK);
+    assert_int_equal(read_once("/good", sha256), PL_OK);
+    assert_int_equal(in_folder(0), FILE_BYTES + 4 * 32);
+    assert_int_equal(read_once("/good", sha256), PL_OK);
+    assert_int_equal(atomic_load(&requests), 1); /* its size and nothing else */
+    assert_int_equal(read_once("/cut", sha256), PL_OK); /* the same file of another server */
+    assert_int_equal(atomic_load(&requests), 1);
+    assert_int_equal(read_once("/good", NULL), PL_OK); /* known by its ETag, which is another identity */
+    assert_true(atomic_load(&requests) > 1);
+    assert_int_equal(read_once("/good", NULL), PL_OK);
+    assert_int_equal(atomic_load(&requests), 1);
+    in_folder('d');
+    assert_int_equal(read_once("/good", sha256), PL_OK); /* damage is noticed, and mended */
+    assert_true(atomic_load(&requests) > 1);
+    assert_int_equal(read_once("/good", sha256), PL_OK);
+    assert_int_equal(atomic_load(&requests), 1);
+    in_folder('r');
+    http_cache_close(cache);
+    cache = NULL;
+}
+
+static void what_is_oldest_goes(void **state)
+{
+    static uint8_t data[1000];
+    char key[HTTP_CACHE_KEY], first[HTTP_CACHE_KEY];
+    (void)state;
+    assert_int_equal(http_cache_open(&cache, folder, 20 * 1032, &err), PL_OK);
+    http_cache_key(first, "x", 1000);
+    http_cache_put(cache, first, data, sizeof data);
+    for (uint64_t i = 0; i < 100; i++) {
+        in_folder('o'); /* all but what is used from here on */
+        assert_int_equal(http_cache_get(cache, first, data, sizeof data), 1); /* used, so it stays */
+        http_cache_key(key, "x", i);
+        http_cache_put(cache, key, data, sizeof data);
+        assert_true(in_folder(0) <= 22 * 1032);
+        assert_int_equal(http_cache_get(cache, key, data, sizeof data), 1);
+    }
+    assert_true(in_folder(0) >= 18 * 1032);
+    assert_int_equal(http_cache_get(cache, key, data, 999), 0); /* another length: another content */
+    in_folder('r');
+    http_cache_close(cache);
+    cache = NULL;
+    assert_int_not_equal(http_cache_open(&cache, "/dev/null/x", 1, &err), PL_OK);
+    assert_null(cache);
+}
+
+/* Four processes put, get and evict the same blocks: whatever one gets is right. */
+static void processes_share_a_folder(void **state)
+{
+    pid_t child[4];
+    (void)state;
+    for (int k = 0; k < 4; k++) {
+        if ((child[k] = fork())) continue;
+        static uint8_t data[3000], got[3000];
+        struct http_cache *c;
+        int wrong = http_cache_open(&c, folder, 20 * 3032, &err) != PL_OK;
+        for (int i = 0; i < 2000 && !wrong; i++) {
+            char key[HTTP_CACHE_KEY];
+            unsigned block = (unsigned)(i * (k + 1)) % 40;
+            memset(data, (int)block, sizeof data);
+            http_cache_key(key, "shared", block);
+            if (!http_cache_get(c, key, got, sizeof got)) http_cache_put(c, key, data, sizeof data);
+            else wrong |= memcmp(got, data, sizeof data) != 0;
+        }
+        _exit(wrong);
+    }
+    for (int k = 0; k < 4; k++) {
+        int status;
+        assert_int_equal(waitpid(child[k], &status, 0), child[k]);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    assert_true(in_folder('r') <= 40 * 3032); /* each may be ahead of its own look */
+    assert_int_equal(in_folder(0), 0);
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    return rmdir(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -265,6 +391,10 @@ int main(void)
         cmocka_unit_test(lies_are_told),
         cmocka_unit_test(what_is_no_web_address_is_refused),
         cmocka_unit_test(waiting_can_be_stopped),
+        cmocka_unit_test(blocks_are_kept),
+        cmocka_unit_test(what_is_oldest_goes),
+        cmocka_unit_test(processes_share_a_folder),
     };
-    return cmocka_run_group_tests(tests, setup, NULL);
+    if (!mkdtemp(folder)) return 1;
+    return cmocka_run_group_tests(tests, setup, remove_folder);
 }
