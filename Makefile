@@ -54,7 +54,7 @@ LIB_O     = $(call obj,$(REF_C) $(DATA_C) $(NET_C)) $(GEN_C:.c=.o)
 PROGRAM_O = $(call obj,$(CMD_C) $(CONFORM_C))
 
 .DEFAULT_GOAL := all
-.PHONY: all ref fast notebooks demo demo-pictures demo-data demo-codec test unit conform fuzz interop sanitize bench install uninstall deps \
+.PHONY: all ref fast notebooks demo demo-pictures demo-data demo-codec test unit conform fuzz interop soak sanitize bench install uninstall deps \
 	test-deps data-deps clean help cuda cuda-left-out cuda-on-cpu skeletons man dist deb
 
 all: $(BUILD)/potluck fast $(if $(SANITIZE),,cuda) $(BUILD)/libpotluck.so ## the program, the backends, the library
@@ -160,7 +160,7 @@ demo: deps ## install what is missing, build, train on real pairs, draw pictures
 # --- tests -----------------------------------------------------------------------------------
 
 test: test-deps ## install what tests need, build, run every test
-	@$(MAKE) --no-print-directory -s -j$(JOBS) all unit-programs cuda-on-cpu skeletons
+	@$(MAKE) --no-print-directory -s -j$(JOBS) all unit-programs cuda-on-cpu skeletons $(BUILD)/interop/trainer
 	@BUILD=$(BUILD) CLANG=$(CLANG) sh test/run.sh
 
 unit-programs: $(patsubst test/unit/%.c,$(BUILD)/test/%,$(UNIT_C))
@@ -179,6 +179,11 @@ $(BUILD)/interop/trainer: $(call obj,cmd/averaging.c cmd/swarm.c cmd/together.c)
 $(BUILD)/interop/%: $(BUILD)/obj/test/interop/%.o $(BUILD)/libpotluck.a
 	@mkdir -p $(@D)
 	$(CC) $(SANITIZE) -o $@ $(filter %.o,$^) $(BUILD)/libpotluck.a $(LIBS)
+
+# A swarm under churn: SOAK_S seconds (1800), SOAK_PEERS (16), SOAK_SEED; then hosts in network namespaces.
+soak: all $(BUILD)/interop/trainer ## peers that come, freeze and are killed for half an hour (SOAK_S=..., SOAK_PEERS=...)
+	python3 test/soak/soak.py $(BUILD)/potluck
+	python3 test/soak/namespaces.py $(BUILD)/potluck
 
 conform: all ## golden values and pair tests against BACKEND=ref|fast|auto|./mine.so
 	$(BUILD)/potluck conform --golden test/golden --backend $(BACKEND)

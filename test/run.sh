@@ -112,6 +112,14 @@ for t in test/program/*.sh; do
     counted "$(basename "$t" .sh)" env POTLUCK="$BUILD/potluck" sh "$t"
 done
 
+say "swarms that come and go"
+if command -v python3 >/dev/null; then
+    counted "churn" env SOAK_S="${SOAK_S:-30}" SOAK_PEERS="${SOAK_PEERS:-5}" python3 test/soak/soak.py "$BUILD/potluck"
+    counted "network namespaces" python3 test/soak/namespaces.py "$BUILD/potluck"
+else
+    skip soak "no python3 found"
+fi
+
 say "beside other people's programs"
 if command -v python3 >/dev/null; then
     for t in test/interop/*.py; do

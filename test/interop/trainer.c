@@ -1,6 +1,6 @@
 /* trainer.c - a peer with the collaborative optimizer of `potluck train --run` on a toy: any tensors of a
  * file, each pulled to those of another file, as hivemind_trainer.py does with --targets. Prints lines
- * of JSON, with checksums of the parameters. */
+ * of JSON, with checksums and a sample of the parameters. */
 #include "../../cmd/averaging.h"
 #include "../../cmd/together.h"
 #include "../../ref/rng.h"
@@ -124,6 +124,17 @@ static json_t *checksums(const struct toy *t)
     return sums;
 }
 
+/* Some of them, evenly spread: enough to see whether two peers agree. */
+static json_t *sample(const struct toy *t)
+{
+    enum { TAKEN = 16 };
+    json_t *values = json_array();
+    for (size_t k = 0; k < t->start.count; k++)
+        for (size_t i = 0; i < TAKEN; i++)
+            json_array_append_new(values, json_real(t->value[t->tensors[k].offset + i * (t->start.elements[k] - 1) / (TAKEN - 1)]));
+    return values;
+}
+
 static void tell(void *context, const struct together_event *e)
 {
     static const char *const names[] = { "ready", "loaded", "step", "epoch", "corrected", "behind", "trouble",
@@ -133,13 +144,14 @@ static void tell(void *context, const struct together_event *e)
     char *text;
     if (e->kind == TOGETHER_BATCH) return;
     clock_gettime(CLOCK_REALTIME, &now);
-    line = json_pack("{s:s,s:f,s:I,s:I,s:I,s:I,s:I,s:f,s:i,s:I,s:f,s:s?,s:s?,s:o}", "event", names[e->kind], "time",
+    line = json_pack("{s:s,s:f,s:I,s:I,s:I,s:I,s:I,s:f,s:i,s:I,s:f,s:s?,s:s?,s:o,s:o}", "event", names[e->kind], "time",
                      (double)now.tv_sec + (double)now.tv_nsec * 1e-9, "epoch", (json_int_t)e->view.epoch,
                      "global_epoch", (json_int_t)e->view.global_epoch, "peers", (json_int_t)e->view.peers,
                      "global_samples", (json_int_t)e->view.global_samples, "local_samples", (json_int_t)e->samples,
                      "loss", e->loss, "round_status", e->round.status, "round_peers", (json_int_t)e->round.peers,
                      "seconds", e->seconds, "why", e->round.status ? e->round.why.text : NULL, "text", e->text,
-                     "checksums", checksums(context));
+                     "checksums", checksums(context), "sample",
+                     sample(context));
     text = json_dumps(line, JSON_COMPACT);
     puts(text);
     fflush(stdout);
@@ -154,10 +166,10 @@ int main(int argc, char **argv)
         { "client-mode", 0, NULL, 'c' }, { "target-batch", 1, NULL, 'T' }, { "batch", 1, NULL, 'b' },
         { "step-seconds", 1, NULL, 's' }, { "matchmaking-time", 1, NULL, 'M' }, { "averaging-timeout", 1, NULL, 'A' },
         { "epochs", 1, NULL, 'e' }, { "seconds", 1, NULL, 'S' }, { "lr", 1, NULL, 'l' }, { "warmup", 1, NULL, 'w' },
-        { "noise", 1, NULL, 'n' }, { "seed", 1, NULL, 'd' }, { "compression", 1, NULL, 'C' }, { "save", 1, NULL, 'v' },
+        { "noise", 1, NULL, 'n' }, { "seed", 1, NULL, 'd' }, { "compression", 1, NULL, 'C' }, { "listen", 1, NULL, 'L' }, { "save", 1, NULL, 'v' },
         { 0 }
     };
-    static const char *const listen[] = { "/ip4/127.0.0.1/tcp/0" };
+    const char *listen[] = { "/ip4/127.0.0.1/tcp/0" };
     struct toy t = { .lr = 0.0025, .noise = 1, .batch = 16, .step_seconds = 0.3, .seed = 1 };
     struct together_options o = { .compression = "run", .threshold = PL_WIRE_ADAPTIVE, .target_batch = 128,
                                   .epochs = 1000000, .average_state_every = 1, .matchmaking_time = 4,
@@ -193,6 +205,7 @@ int main(int argc, char **argv)
         case 'n': t.noise = atof(optarg); break;
         case 'd': t.seed = atoll(optarg); break;
         case 'C': o.compression = optarg; break;
+        case 'L': listen[0] = optarg; break;
         case 'v': t.save = optarg; break;
         default: return 2;
         }

@@ -1,0 +1,278 @@
+"""A swarm whose peers come and go at random: joins, SIGKILL, SIGSTOP, for as long as one likes.
+
+usage: soak.py POTLUCK        environment: SOAK_S seconds of churn (1800), SOAK_PEERS (16), SOAK_SEED
+
+One entry peer is left alone; every trainer's life is drawn at random. Verdicts are about what happened, never
+about how fast:
+  - nobody's epoch goes back in its life, nor the swarm's by more than the one step that dies with whoever made it
+  - the loss falls
+  - no peer's resident memory or file descriptors grow without bound
+  - when the churn ends, all that live come to agree on the parameters, within what 16-bit floats round away
+Prints a line a verdict and a closing count; what was measured on the line before it.
+"""
+import json
+import os
+import random
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+SECONDS = float(os.environ.get("SOAK_S", "1800"))
+PEERS = int(os.environ.get("SOAK_PEERS", "16"))
+SEED = int(os.environ.get("SOAK_SEED", str(random.randrange(1 << 30))))
+AWAKE_MIN = 3            # so many are left alone at any time: somebody has to keep the state
+BATCH = 8
+SHAPES = [(48, 32), (48,), (300,)]
+LIVES = (10, 90) if SECONDS > 120 else (4, 30)  # s until something happens to a peer
+SLEEPS = (2, 12)         # s in SIGSTOP
+EMPTY = (1, 10)          # s until a killed one is replaced
+SETTLING = 15            # s of a life that memory may grow in: connections, tables, first rounds
+GROWTH = 12 << 20        # bytes of memory beyond that; a snapshot of state or two, allocator's pieces
+# Each peer has a connection to each other, two while they cross, and those of the dead until they are noticed.
+FILES = 60 + 4 * PEERS
+CALM_LIMIT = 300         # s for the survivors to agree
+RATE = 0.02
+# Parameters below 2 travel as halves, and each of two peers keeps the rounding of its own way out; a third for the
+# differences on the way back. Peers that don't average part by RATE a step.
+TOLERANCE = 3 * 2 ** -11
+
+program = sys.argv[1]
+trainer = os.path.join(os.path.dirname(os.path.abspath(program)), "interop", "trainer")
+passed = failed = 0
+
+
+def verdict(good, what):
+    global passed, failed
+    passed += bool(good)
+    failed += not good
+    print(("ok   " if good else "FAIL ") + what, flush=True)
+
+
+def save(path, tensors):
+    header, data = {}, b""
+    for name, (shape, values) in tensors.items():
+        raw = struct.pack(f"<{len(values)}f", *values)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + data)
+
+
+class Peer:
+    """A trainer, what it has said, and what the kernel says of it."""
+
+    def __init__(self, folder, number, join, within=(), ip="127.0.0.1", target=None):
+        files = [os.path.join(folder, n + ".safetensors") for n in ("model", "targets")]
+        self.error = open(os.path.join(folder, f"{number}.err"), "w+")
+        self.process = subprocess.Popen(
+            [*within, trainer, "--run", "soak", "--model", files[0], "--targets", files[1], "--target-batch", str(target or BATCH * PEERS), "--batch", str(BATCH),
+             "--step-seconds", "1", "--matchmaking-time", "2", "--averaging-timeout", "20", "--lr", str(RATE), "--noise", "0.3",
+             "--seed", str(number + 1), "--listen", f"/ip4/{ip}/tcp/0", "--join", join],
+            stdout=subprocess.PIPE, stderr=self.error, text=True)
+        self.number, self.born, self.asleep = number, time.time(), False
+        self.events, self.memory, self.files = [], [], 0
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+
+    def read(self):
+        for line in self.process.stdout:
+            try:
+                self.events.append(json.loads(line))
+            except json.JSONDecodeError:  # killed within a line
+                pass
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        self.reader.join(5)
+
+    def measure(self):
+        try:
+            with open(f"/proc/{self.process.pid}/statm") as f:
+                self.memory.append((time.time() - self.born, int(f.read().split()[1]) * os.sysconf("SC_PAGESIZE")))
+            self.files = max(self.files, len(os.listdir(f"/proc/{self.process.pid}/fd")))
+        except (OSError, IndexError):
+            pass
+
+    def of(self, *kinds):
+        return [e for e in list(self.events) if e["event"] in kinds]
+
+    def epoch(self):
+        told = self.of("epoch", "corrected", "loaded")
+        return told[-1]["epoch"] if told else 0
+
+    def growth(self):
+        """From the most that it took while it settled."""
+        before = [m for t, m in self.memory if t <= SETTLING]
+        after = [m for t, m in self.memory if t > SETTLING]
+        return max(after) - max(before) if before and after else 0
+
+
+def make_files(folder):
+    for name, seed in (("model", 1), ("targets", 2)):
+        drawn = random.Random(seed)
+        save(os.path.join(folder, name + ".safetensors"),
+             {f"t{i}": (list(s), [drawn.uniform(0.3, 1.0) for _ in range(s[0] * (s[1] if len(s) > 1 else 1))]) for i, s in enumerate(SHAPES)})
+
+
+def entry_peer(within=(), ip="127.0.0.1"):
+    """A peer that only keeps the door open, and its address."""
+    entry = subprocess.Popen([*within, program, "peer", "--json", "--run", "soak", "--listen", f"/ip4/{ip}/tcp/0"],
+                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    address = json.loads(entry.stdout.readline())["multiaddr"]
+    threading.Thread(target=entry.stdout.read, daemon=True).start()
+    return entry, address
+
+
+def apart(peers):
+    """The newest epoch at which all of them have averaged their parameters, and the largest difference of any two
+    thereafter; or None."""
+    averaged = [{e["epoch"]: e["sample"] for e in p.of("corrected") if e["round_status"] == 0 and e["round_peers"] == len(peers)} for p in peers]
+    common = set.intersection(*map(set, averaged)) if averaged else set()
+    if len(averaged) < 2 or not common:
+        return None, None
+    epoch = max(common)
+    return epoch, max(max(column) - min(column) for column in zip(*(a[epoch] for a in averaged)))
+
+
+class Swarm:
+    def __init__(self, folder, dice):
+        self.folder, self.dice, self.numbers = folder, dice, 0
+        self.living, self.dead, self.highest, self.lost = [], [], 0, 0
+        self.joins = self.kills = self.stops = 0
+        self.own_deaths = []
+        make_files(folder)
+        self.entry, self.join = entry_peer()
+
+    def add(self):
+        self.living.append(Peer(self.folder, self.numbers, self.join))
+        self.numbers += 1
+        self.joins += 1
+
+    def bury(self, peer):
+        peer.kill()
+        self.living.remove(peer)
+        self.dead.append(peer)
+
+    def watch(self):
+        for peer in list(self.living):
+            peer.measure()
+            if peer.process.poll() is not None:
+                self.own_deaths.append(f"peer {peer.number}: status {peer.process.returncode}")
+                self.bury(peer)
+        highest = max((p.epoch() for p in self.living), default=0)
+        self.lost = max(self.lost, self.highest - highest)
+        self.highest = max(self.highest, highest)
+
+    def churn(self, seconds):
+        """Each life: a while of peace, then death and somebody new after a while, or a sleep."""
+        end = time.time() + seconds
+        due = [(time.time() + self.dice.uniform(0, 10 if i > 2 else 0.1), "join", None) for i in range(PEERS)]
+        while time.time() < end:
+            now = time.time()
+            for event in [e for e in due if e[0] <= now]:
+                due.remove(event)
+                _, what, peer = event
+                if what == "join":
+                    self.add()
+                    due.append((now + self.dice.uniform(*LIVES), "fate", self.living[-1]))
+                elif peer not in self.living:
+                    due.append((now + self.dice.uniform(*EMPTY), "join", None))
+                elif what == "wake":
+                    peer.signal(signal.SIGCONT)
+                    peer.asleep = False
+                    due.append((now + self.dice.uniform(*LIVES), "fate", peer))
+                elif sum(not p.asleep for p in self.living) <= AWAKE_MIN:
+                    due.append((now + self.dice.uniform(*LIVES) / 4, "fate", peer))
+                elif self.dice.random() < 0.5:
+                    self.bury(peer)
+                    self.kills += 1
+                    due.append((now + self.dice.uniform(*EMPTY), "join", None))
+                else:
+                    peer.signal(signal.SIGSTOP)
+                    peer.asleep = True
+                    self.stops += 1
+                    due.append((now + self.dice.uniform(*SLEEPS), "wake", peer))
+            self.watch()
+            time.sleep(0.25)
+        for peer in self.living:
+            if peer.asleep:
+                peer.signal(signal.SIGCONT)
+
+    def agree(self):
+        begun, from_epoch, least = time.time(), self.highest, None
+        while time.time() < begun + CALM_LIMIT:
+            self.watch()
+            epoch, far = apart(self.living)
+            if epoch is not None and epoch > from_epoch + 1:
+                least = far if least is None else min(least, far)
+                if far <= TOLERANCE:
+                    return epoch, far
+            time.sleep(0.25)
+        return None, least
+
+    def end(self):
+        for peer in list(self.living):
+            self.bury(peer)
+        self.entry.kill()
+        self.entry.wait()
+
+
+def backwards(peer):
+    """A peer whose own epoch, or view of the swarm's, goes back."""
+    for field in ("epoch", "global_epoch"):
+        told = [e[field] for e in peer.of("epoch", "corrected", "loaded")]
+        if any(b < a for a, b in zip(told, told[1:])):
+            return f"peer {peer.number}: {field} {told}"
+    return None
+
+
+def main():
+    dice = random.Random(SEED)
+    print(f"soak: {PEERS} peers, {SECONDS:g} s, SOAK_SEED={SEED}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        swarm = Swarm(folder, dice)
+        try:
+            swarm.churn(SECONDS)
+            alive = len(swarm.living)
+            agreed, far = swarm.agree()
+            everybody = swarm.living + swarm.dead
+            steps = sorted((e for p in everybody for e in p.of("epoch")), key=lambda e: e["time"])
+            first, last = steps[:PEERS], steps[-PEERS:]
+            rounds = [e for e in steps if e["peers"] > 1]
+            together = sum(e["round_status"] == 0 for e in rounds)
+            before, after = (sum(e["loss"] for e in s) / max(1, len(s)) for s in (first, last))
+            back = [b for b in map(backwards, everybody) if b]
+            verdict(not swarm.own_deaths, f"nobody dies by itself {swarm.own_deaths[:3] or ''}")
+            verdict(not back, f"no peer's epoch goes back {back[:2] or ''}")
+            verdict(swarm.lost <= 1, f"the swarm's epoch never goes back: {swarm.lost} steps lost with those who made them")
+            verdict(swarm.highest > 3, f"the swarm goes on: epoch {swarm.highest}")
+            verdict(after < 0.8 * before, f"the loss falls: {before:.4f} to {after:.4f}")
+            worst = max(everybody, key=Peer.growth)
+            verdict(worst.growth() <= GROWTH, f"memory is bounded: the worst grows by {worst.growth() / 1e6:.1f} MB in {len(worst.memory) // 4} s")
+            files = max(p.files for p in everybody)
+            verdict(files <= FILES, f"file descriptors are bounded: {files} at most")
+            verdict(agreed is not None, f"{len(swarm.living)} survivors agree: epoch {agreed}, {far and f'{far:.2g}'} apart, {TOLERANCE:.2g} allowed")
+            print(f"     {swarm.joins} joins, {swarm.kills} SIGKILL, {swarm.stops} SIGSTOP, {alive} alive at the end; {together} of {len(rounds)} gradient rounds "
+                  f"averaged, {max((m for p in everybody for _, m in p.memory), default=0) / 1e6:.1f} MB at most")
+            if failed:
+                for p in everybody[-3:]:
+                    p.error.seek(0)
+                    sys.stdout.write(f"--- peer {p.number}: {p.error.read()[-400:]}\n")
+        finally:
+            swarm.end()
+    print(f"{passed} passed, {failed} failed, 0 skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
