@@ -190,7 +190,7 @@ static int draw(struct demo *d, size_t *index, size_t n, const char *file, size_
     if (!rc) rc = pl_generate(d->painter.model, codes, text, (int)n, &how, err);
     if (!rc) rc = painter_decode(&d->painter, drawn, codes, (int)n, err);
     for (size_t i = 0; i < n && !rc; i++) {
-        size_t near = gallery_nearest(&d->gallery, &drawn[i]);
+        size_t near = gallery_nearest(&d->gallery, &drawn[i], index[i]);
         *own += near == index[i];
         *subject += same_subject(d->gallery.caption[near], d->gallery.caption[index[i]]);
         images[2 * i] = drawn[i]; /* views: cleared as `drawn` and with the gallery */

@@ -118,7 +118,7 @@ void gallery_close(struct gallery *g)
     memset(g, 0, sizeof *g);
 }
 
-size_t gallery_nearest(const struct gallery *g, const struct pl_image *drawn)
+size_t gallery_nearest(const struct gallery *g, const struct pl_image *drawn, size_t own)
 {
     size_t best = 0, n = 3 * (size_t)drawn->width * (size_t)drawn->height;
     uint64_t least = UINT64_MAX;
@@ -129,7 +129,7 @@ size_t gallery_nearest(const struct gallery *g, const struct pl_image *drawn)
             int d = a[k] - b[k];
             sum += (uint64_t)(d * d);
         }
-        if (sum < least) {
+        if (sum < least || (sum == least && i == own)) {
             least = sum;
             best = i;
         }

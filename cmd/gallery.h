@@ -23,7 +23,8 @@ void gallery_limit(struct gallery *g, uint64_t limit);
 int gallery_decode(struct gallery *g, struct painter *p, struct pl_err *err);
 void gallery_close(struct gallery *g);
 
-/* The pair whose picture has the least squared difference of pixels; the first among equals. */
-size_t gallery_nearest(const struct gallery *g, const struct pl_image *drawn);
+/* The pair whose picture has the least squared difference of pixels. Among equals (some flags are the
+ * same picture) `own`, else the first. */
+size_t gallery_nearest(const struct gallery *g, const struct pl_image *drawn, size_t own);
 
 #endif

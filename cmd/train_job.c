@@ -193,6 +193,9 @@ static int prepare(struct state *s, struct pl_err *err)
         if (!rc && !newest) rc = pl_fail(err, PL_ENOTFOUND, "%s: no checkpoint to go on from", job->out);
         if (!rc) rc = train_job_load(s->t->model, s->t, &source, newest, err);
         if (!rc && !job->quiet) fprintf(stderr, "going on from %s\n", newest);
+        if (!rc && s->t->step >= job->steps)
+            fprintf(stderr, "it is at step %llu already: only more --steps than that would train it further\n",
+                    (unsigned long long)s->t->step);
         free(newest);
     }
     if (!rc && !(s->position = job->source.position(job->source.context)))

@@ -11,7 +11,7 @@ import time
 import types
 
 SIZES = {  # as in ref/model/dalle_config.c: width, heads, blocks, text, grid, vocabularies
-    "demo": (128, 2, 9, 16, 8, 2100, 256),
+    "demo": (128, 2, 5, 16, 8, 2100, 256),
     "small": (256, 4, 9, 32, 16, 2100, 1024),
     "middle": (512, 8, 17, 64, 16, 8192, 8192),
     "run": (1024, 16, 64, 256, 32, 32100, 8192),
