@@ -153,9 +153,9 @@ $(BUILD)/skeleton_%.so: test/skeleton/%.c
 # --- the demo --------------------------------------------------------------------------------
 
 # Compiling for a device takes minutes: here only where there is one.
-demo: deps ## install what is missing, build, train on real pairs, draw pictures (QUICK=1: fewer pairs; SWARM=1: by five peers)
+demo: deps ## install what is missing, build, train together on real pairs, draw pictures (ALONE=1: one peer, all pairs; QUICK=1: 2 minutes)
 	@$(MAKE) --no-print-directory -s -j$(JOBS) $(BUILD)/potluck fast $(if $(wildcard /dev/nvidia0),cuda)
-	$(BUILD)/potluck demo $(if $(QUICK),--quick) $(if $(SWARM),--swarm)
+	$(BUILD)/potluck demo $(if $(QUICK),--quick) $(if $(ALONE),--alone)
 
 # --- tests -----------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@
 #include "progress.h"
 #include "train_data.h"
 #include "train_job.h"
+#include "train_log.h"
 #include "../data/checkpoint.h"
 #include "../data/file.h"
 #include "../data/sheet.h"
@@ -21,27 +22,29 @@
 #include <unistd.h>
 
 static const char usage[] =
-    "usage: potluck demo [--swarm] [--quick] [--out DIR] [OPTION ...]\n"
+    "usage: potluck demo [--alone] [--quick] [--out DIR] [OPTION ...]\n"
     "\n"
-    "Trains a small text-to-image transformer on 3,664 emoji and their names, draws captions that it\n"
-    "has seen and combinations that it has not, and prints how well it does.\n"
+    "Trains a small text-to-image transformer on emoji and their names: a swarm of five processes over\n"
+    "loopback, of which one joins late, one is killed half-way and one only calls others. Then draws\n"
+    "captions that the model has seen and combinations that it has not, and prints how well it does.\n"
     "\n"
-    "  --swarm          by five processes over loopback that average over the swarm's protocol: one joins\n"
-    "                   late, one is killed half-way, one only calls others\n"
+    "  --alone          one process, and all 3,664 pairs where the swarm takes 1,024\n"
+    "  --quick          one process and 1,024 pairs: a first look in two minutes\n"
     "  --no-dash        without the page of its training, whose address is printed otherwise\n"
-    "  --quick          1,024 pairs only: about a quarter of the time\n"
-    "  --out DIR        default: out/demo, out/demo-quick, out/demo-swarm or out/demo-swarm-quick\n"
+    "  --out DIR        default: out/demo, out/demo-alone or out/demo-quick\n"
     "  --steps N        default: what the bar needs\n"
     "  --seed N         default: 1\n"
     "  --resume         go on from the newest checkpoint in --out\n"
     COMPUTE_USAGE;
 
 #define QUICK_PAIRS 1024
-#define BATCH 16       /* of 8, 16 and 32 what learns most from the same samples */
-#define PEAK 0.0125    /* of 0.01 to 0.03 likewise */
-#define QUICK_STEPS 400
-#define SWARM_STEPS 650 /* of the 1,024 pairs: what the bar takes */
-#define FULL_STEPS 3000
+#define BATCH 8        /* of 8, 16, 24 and 32 what learns most from the same samples */
+#define PEAK 0.009     /* of 0.0075 to 0.0125 likewise */
+#define QUICK_STEPS 1800
+#define FULL_STEPS 8000
+#define SWARM_BATCH 16 /* at least: four peers of uneven speed bring 24 to 32 */
+#define SWARM_PEAK 0.0125
+#define SWARM_STEPS 700
 #define DRAWN 64       /* trained captions that are drawn */
 #define MEASURED 1024  /* trained pairs on which the loss is measured */
 
@@ -49,9 +52,9 @@ struct demo {
     struct compute compute;
     struct pl_backend be;
     const char *out;
-    char model[PATH_MAX]; /* where the model and its curve are */
     int64_t steps, seed;
-    int quick, resume, swarm, no_dash;
+    int alone, quick, resume, no_dash;
+    uint64_t pairs; /* that are trained on; 0: all */
     struct train_data data;
     struct painter painter;
     struct gallery gallery;
@@ -61,24 +64,28 @@ struct demo {
     double train_seconds, draw_seconds;
 };
 
+/* The log of the run that is published for this kind of demo; NULL: none is there. */
+static const char *published(const struct demo *d, char *path, size_t room)
+{
+    struct stat st;
+    train_data_demo(path, room, d->quick ? "curve-quick.jsonl" : d->alone ? "curve.jsonl" : "curve-swarm.jsonl");
+    return stat(path, &st) ? NULL : path;
+}
+
 static int train(struct demo *d, enum train_end *end, struct pl_err *err)
 {
     struct pl_train_options training = { .optimizer = pl_lamb_options(), .peak = PEAK };
     struct train_job job = { .cmd = "demo", .out = d->out, .target_batch = BATCH, .micro_batch = BATCH,
                              .save_every = 200, .keep = 1, .resume = d->resume };
     struct pl_trainer *trainer = NULL;
-    char published[PATH_MAX + 64];
+    char curve[PATH_MAX + 64];
     double began = pl_seconds();
     int rc;
     job.steps = training.total = (uint64_t)d->steps;
     training.warmup = training.total / 10;
-    train_data_demo(published, sizeof published, d->quick ? "curve-quick.jsonl" : "curve.jsonl");
-    {
-        struct stat st;
-        job.published = stat(published, &st) ? NULL : published;
-    }
+    job.published = published(d, curve, sizeof curve);
     rc = train_data_open(&d->data, &d->painter.model->config, job.micro_batch, (uint64_t)d->seed,
-                         d->quick ? QUICK_PAIRS : 0, &job.source, err);
+                         d->pairs, &job.source, err);
     if (!rc && (rc = pl_dalle_init(d->painter.model, (uint64_t)d->seed)))
         pl_fail(err, rc, "initial values: %s", pl_status_name(rc));
     if (!rc) rc = pl_trainer_open(&trainer, d->painter.model, &training, err);
@@ -93,19 +100,20 @@ static int train(struct demo *d, enum train_end *end, struct pl_err *err)
     return rc;
 }
 
-/* The same by a swarm: the model of one that has survived. */
+/* The same by a swarm: the model of one that has survived, whose folder is ours. */
 static int train_swarm(struct demo *d, enum train_end *end, struct pl_err *err)
 {
     const struct demo_swarm swarm = { .out = d->out, .backend = d->compute.backend, .steps = d->steps,
-                                      .target_batch = BATCH, .limit = d->quick ? QUICK_PAIRS : 0,
-                                      .seed = d->seed, .page = !d->no_dash };
-    char *newest = NULL;
+                                      .target_batch = SWARM_BATCH, .limit = (int64_t)d->pairs,
+                                      .peak = SWARM_PEAK, .seed = d->seed, .page = !d->no_dash };
+    char *newest = NULL, curve[PATH_MAX + 64];
     double began = pl_seconds();
-    int rc = demo_swarm_train(end, d->model, &swarm, err);
+    int rc = demo_swarm_train(end, &swarm, err);
     d->train_seconds = pl_seconds() - began;
     if (rc || *end != TRAIN_DONE) return rc;
-    rc = pl_checkpoint_newest(&newest, d->model, err);
-    if (!rc && !newest) rc = pl_fail(err, PL_ENOTFOUND, "%s: no checkpoint", d->model);
+    rc = pl_checkpoint_newest(&newest, d->out, err);
+    if (!rc && !newest) rc = pl_fail(err, PL_ENOTFOUND, "%s: no checkpoint", d->out);
+    if (!rc) rc = train_log_plot(d->out, published(d, curve, sizeof curve), err);
     if (!rc) rc = train_job_load(d->painter.model, NULL, NULL, newest, err);
     free(newest);
     return rc;
@@ -260,7 +268,7 @@ static int report(const struct demo *d, struct pl_err *err)
     if (d->held_out) printf("  %s/held-out.png\n", d->out);
     printf("loss curve over the published one: %s/loss.png; figures: %s/figures.json\n"
            "next: build/potluck generate --model %s \"cat face\" \"red apple\" --n 4 --top-k 16\n",
-           d->model, d->out, d->model);
+           d->out, d->out, d->out);
     free(text);
     free(path);
     json_decref(root);
@@ -279,7 +287,7 @@ static int open_all(struct demo *d, struct pl_err *err)
         rc = gallery_open(&d->gallery, (const char *const *)d->data.path, d->data.paths,
                           (const char *const *)d->data.without, d->data.withouts,
                           config.F * config.F, err);
-    if (!rc && d->quick) gallery_limit(&d->gallery, QUICK_PAIRS);
+    if (!rc && d->pairs) gallery_limit(&d->gallery, d->pairs);
     if (!rc)
         rc = painter_open(&d->painter, &d->be, NULL, NULL, path,
                           train_data_demo(codec, sizeof codec, "codec.safetensors"), err);
@@ -303,20 +311,19 @@ static int forget_checkpoints(const char *folder, struct pl_err *err)
 
 int cmd_demo(int argc, char **argv)
 {
-    enum { O_QUICK = 1, O_OUT, O_STEPS, O_SEED, O_RESUME, O_SWARM, O_NO_DASH };
+    enum { O_QUICK = 1, O_OUT, O_STEPS, O_SEED, O_RESUME, O_ALONE, O_NO_DASH };
     static const struct option options[] = {
         { "quick", no_argument, NULL, O_QUICK },
         { "out", required_argument, NULL, O_OUT },
         { "steps", required_argument, NULL, O_STEPS },
         { "seed", required_argument, NULL, O_SEED },
         { "resume", no_argument, NULL, O_RESUME },
-        { "swarm", no_argument, NULL, O_SWARM },
+        { "alone", no_argument, NULL, O_ALONE },
         { "no-dash", no_argument, NULL, O_NO_DASH },
         COMPUTE_OPTIONS,
         { "help", no_argument, NULL, 'h' },
         { 0 },
     };
-    static const char *const folder[] = { "out/demo", "out/demo-quick", "out/demo-swarm", "out/demo-swarm-quick" };
     struct demo d = { .seed = 1 };
     enum train_end end = TRAIN_DONE;
     struct pl_err err = { "" };
@@ -325,12 +332,12 @@ int cmd_demo(int argc, char **argv)
     while (!rc && (option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         switch (option) {
         case 'h': fputs(usage, stdout); return 0;
-        case O_QUICK: d.quick = 1; break;
+        case O_QUICK: d.quick = d.alone = 1; break;
         case O_OUT: d.out = optarg; break;
         case O_STEPS: rc = cmd_integer(&d.steps, "demo", "--steps", optarg, 1, 10000000); break;
         case O_SEED: rc = cmd_integer(&d.seed, "demo", "--seed", optarg, 0, INT64_MAX); break;
         case O_RESUME: d.resume = 1; break;
-        case O_SWARM: d.swarm = 1; break;
+        case O_ALONE: d.alone = 1; break;
         case O_NO_DASH: d.no_dash = 1; break;
         default: rc = compute_option(&d.compute, "demo", option, optarg) > 0 ? PL_OK : PL_EUSE;
         }
@@ -339,9 +346,14 @@ int cmd_demo(int argc, char **argv)
         fputs(usage, stderr);
         return 2;
     }
-    if (!d.out) d.out = folder[2 * d.swarm + d.quick];
-    snprintf(d.model, sizeof d.model, "%s", d.out);
-    if (!d.steps) d.steps = !d.quick ? FULL_STEPS : d.swarm ? SWARM_STEPS : QUICK_STEPS;
+    if (d.resume && !d.alone) {
+        fputs("potluck demo: --resume is for --alone and --quick: a swarm's peers take their state from each other\n",
+              stderr);
+        return 2;
+    }
+    if (!d.out) d.out = d.quick ? "out/demo-quick" : d.alone ? "out/demo-alone" : "out/demo";
+    if (!d.steps) d.steps = d.quick ? QUICK_STEPS : d.alone ? FULL_STEPS : SWARM_STEPS;
+    d.pairs = d.quick || !d.alone ? QUICK_PAIRS : 0;
     if (compute_open(&d.be, &d.compute, "demo")) return 1;
     rc = pl_folder_make(d.out, &err);
     if (!rc && !d.resume) rc = forget_checkpoints(d.out, &err);
@@ -349,8 +361,8 @@ int cmd_demo(int argc, char **argv)
     if (!rc) {
         fprintf(stderr, "%zu pairs, %zu of them held out; %zu parameters; backend %s\n", d.gallery.count,
                 d.data.withouts, d.painter.model->params.trainable, d.be.note);
-        page = d.swarm || d.no_dash ? 0 : demo_page_start(d.out, d.steps); /* a swarm has its own */
-        rc = d.swarm ? train_swarm(&d, &end, &err) : train(&d, &end, &err);
+        page = !d.alone || d.no_dash ? 0 : demo_page_start(d.out, d.steps); /* a swarm has its own */
+        rc = d.alone ? train(&d, &end, &err) : train_swarm(&d, &end, &err);
     }
     if (!rc && end == TRAIN_DONE) {
         fprintf(stderr, "drawing ...\n");

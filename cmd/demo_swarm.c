@@ -105,13 +105,20 @@ static int start_page(struct show *s, struct pl_err *err)
     return start(&s->page, errors, args, err);
 }
 
+/* The first trainer's folder is the demo's own. */
+static void folder_of(const struct show *s, int k, char *folder, size_t room)
+{
+    if (k == 1) snprintf(folder, room, "%s", s->d->out);
+    else snprintf(folder, room, "%s/peer%d", s->d->out, k);
+}
+
 static int start_trainer(struct show *s, int k, struct pl_err *err)
 {
     const struct demo_swarm *d = s->d;
-    char folder[PATH_MAX], errors[PATH_MAX + 16], held[PATH_MAX + 64], number[6][32];
+    char folder[PATH_MAX], errors[PATH_MAX + 16], held[PATH_MAX + 64], number[7][32];
     char *args[ARGS_MAX];
     int n = 0;
-    snprintf(folder, sizeof folder, "%s/peer%d", d->out, k);
+    folder_of(s, k, folder, sizeof folder);
     if (mkdir(folder, 0777) && errno != EEXIST)
         return pl_fail(err, PL_EIO, "%s: %s", folder, strerror(errno));
     snprintf(errors, sizeof errors, "%s/said.txt", folder);
@@ -121,12 +128,13 @@ static int start_trainer(struct show *s, int k, struct pl_err *err)
     snprintf(number[3], sizeof number[3], "%lld", (long long)d->seed);
     snprintf(number[5], sizeof number[5], "%lld", (long long)d->seed + k);
     snprintf(number[4], sizeof number[4], "%g", kinds[k].slow);
+    snprintf(number[6], sizeof number[6], "%g", d->peak);
     train_data_demo(held, sizeof held, "holdout.txt");
 #define ADD(...) do { char *more[] = { __VA_ARGS__ }; \
         for (size_t i = 0; i < PL_COUNT(more); i++) args[n++] = more[i]; } while (0)
     ADD("potluck", "train", "--run", s->run, "--join", s->address, "--out", folder, "--steps", number[0]);
     ADD("--target-batch", number[1], "--batch", "8", "--seed", number[3], "--data-seed", number[5]);
-    ADD("--slow", number[4]);
+    ADD("--slow", number[4], "--lr", number[6]);
     ADD("--matchmaking-time", "3", "--averaging-timeout", "60", "--allreduce-timeout", "20");
     ADD("--activations", "stored", "--threads", "1", "--save-every", "0", "--keep", "1", "--json", "--quiet");
     ADD("--without", held, "--average-state-every", "5");
@@ -293,8 +301,11 @@ static int play(struct show *s, struct pl_err *err)
                 p->killed = 1;
                 kill(p->pid, SIGKILL);
             }
-            if (p->ended && !p->killed && p->status)
-                rc = pl_fail(err, PL_EIO, "peer %d has failed; what it said is in %s/peer%d/said.txt", k, s->d->out, k);
+            if (p->ended && !p->killed && p->status) {
+                char folder[PATH_MAX];
+                folder_of(s, k, folder, sizeof folder);
+                rc = pl_fail(err, PL_EIO, "peer %d has failed; what it said is in %s/said.txt", k, folder);
+            }
             running |= p->pid && !p->ended;
         }
         if (s->peer[0].ended) rc = pl_fail(err, PL_EIO, "the bootstrap peer has ended; see %s/door.txt", s->d->out);
@@ -304,7 +315,7 @@ static int play(struct show *s, struct pl_err *err)
     return rc;
 }
 
-int demo_swarm_train(enum train_end *end, char *model, const struct demo_swarm *d, struct pl_err *err)
+int demo_swarm_train(enum train_end *end, const struct demo_swarm *d, struct pl_err *err)
 {
     struct sigaction catch = { .sa_handler = on_signal }, old;
     struct show *s = calloc(1, sizeof *s);
@@ -337,7 +348,6 @@ int demo_swarm_train(enum train_end *end, char *model, const struct demo_swarm *
         if (p->pid && p->fd >= 0) close(p->fd);
     }
     *end = s->peer[1].step >= d->steps ? TRAIN_DONE : TRAIN_STOPPED;
-    snprintf(model, PATH_MAX, "%s/peer1", d->out);
     sigaction(SIGINT, &old, NULL);
     free(s);
     return rc;

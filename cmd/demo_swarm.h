@@ -6,14 +6,15 @@
 #include "train_job.h"
 
 struct demo_swarm {
-    const char *out;      /* folder; each peer has one in it */
+    const char *out;      /* folder; each other peer has one in it */
     const char *backend;  /* NULL: auto */
     int page;             /* 1: serves the swarm's page, and leaves it in out/page */
     int64_t steps, target_batch, limit, seed;
+    double peak;          /* learning rate */
 };
 
-/* Trains; the survivor's folder, with its checkpoint, is in `model` (room for PATH_MAX). Prints the swarm
- * to stderr: redrawn on a terminal, a line now and then elsewhere. */
-int demo_swarm_train(enum train_end *end, char *model, const struct demo_swarm *d, struct pl_err *err);
+/* Trains; the first trainer leaves its log and checkpoint in `out` itself. Prints the swarm to stderr:
+ * redrawn on a terminal, a line now and then elsewhere. */
+int demo_swarm_train(enum train_end *end, const struct demo_swarm *d, struct pl_err *err);
 
 #endif

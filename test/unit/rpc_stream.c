@@ -1,0 +1,330 @@
+/* rpc_stream.c - streams between two hosts over loopback: both ways, crossing, slow readers, failures. */
+#include "host_sides.h"
+
+#include <unistd.h>
+
+/* --- streams ------------------------------------------------------------------------------------- */
+
+struct talk {
+    struct side *side;
+    const struct peer_id *to;
+    const char *name;
+    struct rpc_stream *s;
+    const uint8_t *data;
+    size_t n;
+    int to_send, sent, received, wrong; /* messages */
+    int over, failed, status;
+    size_t queued_most;
+    char why[512];
+    int quiet; /* begins without credit */
+};
+
+static void talk_more(void *context, struct rpc_stream *s)
+{
+    struct talk *t = context;
+    while (t->sent < t->to_send && !rpc_queued(s)) {
+        t->sent++;
+        rpc_send(s, t->data, t->n);
+    }
+    if (t->sent == t->to_send) rpc_end(s);
+}
+
+static void talk_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    struct talk *t = context;
+    (void)s;
+    note(&t->received);
+    t->wrong += n != t->n || memcmp(data, t->data, n);
+}
+
+static void talk_end(void *context, struct rpc_stream *s)
+{
+    struct talk *t = context;
+    rpc_close(s);
+    t->s = NULL;
+    note(&t->over);
+}
+
+static void talk_failed(void *context, struct rpc_stream *s, int status, const char *why)
+{
+    struct talk *t = context;
+    t->status = status;
+    snprintf(t->why, sizeof t->why, "%s", why);
+    rpc_close(s);
+    t->s = NULL;
+    note(&t->failed);
+    note(&t->over);
+}
+
+static const struct rpc_stream_events talk_events = { talk_message, talk_end, talk_failed, talk_more };
+
+static void talk_here(void *context)
+{
+    struct talk *t = context;
+    t->s = rpc_open(t->side->host, t->to, t->name, 16 << 20, 10, &talk_events, t);
+    if (t->quiet) rpc_pause(t->s);
+    talk_more(t, t->s);
+}
+
+/* The server sends every message back. */
+static void mirror_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    (void)context;
+    rpc_send(s, data, n);
+}
+
+static void mirror_end(void *context, struct rpc_stream *s)
+{
+    (void)context;
+    rpc_end(s);
+    rpc_close(s);
+}
+
+static int mirrors_failed;
+
+static void mirror_failed(void *context, struct rpc_stream *s, int status, const char *why)
+{
+    (void)context;
+    (void)status;
+    (void)why;
+    rpc_close(s);
+    note(&mirrors_failed);
+}
+
+static void mirror(void *context, struct rpc_stream *s)
+{
+    static const struct rpc_stream_events events = { mirror_message, mirror_end, mirror_failed, NULL };
+    rpc_listen(s, &events, context);
+}
+
+static void streams_both_ways(void **state)
+{
+    static const struct { size_t n; int count; } cases[] = {
+        { 0, 3 }, { 5, 1000 }, { 65536, 50 }, { (1 << 20) + 7, 6 }, { 9 << 20, 2 } };
+    struct side a, b;
+    (void)state;
+    open_side(&a, 0, 0);
+    open_side(&b, 1, 0);
+    serve(&b, "Test.mirror", NULL, mirror, NULL);
+    teach(&a, &b);
+    for (size_t i = 0; i < PL_COUNT(cases); i++) {
+        uint8_t *data = noise(cases[i].n, (uint32_t)i);
+        struct talk t = { .side = &a, .to = &b.me.id, .name = "Test.mirror", .data = data,
+                          .n = cases[i].n, .to_send = cases[i].count };
+        loop_call(a.loop, talk_here, &t);
+        assert_true(await_noted(&t.over, 1, 30));
+        if (t.failed) fail_msg("%s", t.why);
+        assert_int_equal(t.received, cases[i].count);
+        assert_int_equal(t.wrong, 0);
+        free(data);
+    }
+    close_side(&a);
+    close_side(&b);
+}
+
+/* Two at once in both directions over one connection, all four directions full. */
+static void streams_cross(void **state)
+{
+    struct side a, b;
+    uint8_t *data = noise(300000, 1);
+    (void)state;
+    open_side(&a, 1, 0);
+    open_side(&b, 1, 0);
+    serve(&a, "Test.mirror", NULL, mirror, NULL);
+    serve(&b, "Test.mirror", NULL, mirror, NULL);
+    teach(&a, &b);
+    {
+        struct talk there = { .side = &a, .to = &b.me.id, .name = "Test.mirror", .data = data,
+                              .n = 300000, .to_send = 30 };
+        struct talk back = { .side = &b, .to = &a.me.id, .name = "Test.mirror", .data = data,
+                             .n = 300000, .to_send = 30 };
+        struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.none", .timeout_s = 10 };
+        ask_and_wait(&q); /* connects */
+        loop_call(a.loop, talk_here, &there);
+        loop_call(b.loop, talk_here, &back);
+        assert_true(await_noted(&there.over, 1, 30) && await_noted(&back.over, 1, 30));
+        assert_int_equal(there.received + back.received, 60);
+        assert_int_equal(there.wrong + back.wrong, 0);
+    }
+    free(data);
+    close_side(&a);
+    close_side(&b);
+}
+
+static void credit_here(void *context)
+{
+    struct talk *t = context;
+    if (t->s) rpc_credit(t->s, 1);
+}
+
+/* The server sends as much as the reader takes; what it holds stays small. */
+static int flood_sent;
+
+static void flood_more(void *context, struct rpc_stream *s)
+{
+    static uint8_t zeros[65536];
+    (void)context;
+    while (flood_sent < 1000 && !rpc_queued(s)) {
+        rpc_send(s, zeros, sizeof zeros);
+        note(&flood_sent);
+    }
+    if (flood_sent == 1000) rpc_end(s);
+}
+
+static void flood_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    (void)data;
+    (void)n;
+    flood_more(context, s);
+}
+
+static void flood_end(void *context, struct rpc_stream *s)
+{
+    (void)context;
+    (void)s;
+}
+
+static void flood(void *context, struct rpc_stream *s)
+{
+    static const struct rpc_stream_events events = { flood_message, flood_end, mirror_failed,
+                                                     flood_more };
+    rpc_listen(s, &events, context);
+}
+
+static void slow_reader(void **state)
+{
+    static uint8_t zeros[65536];
+    struct side a, b;
+    int before;
+    (void)state;
+    flood_sent = mirrors_failed = 0;
+    open_side(&a, 0, 0);
+    open_side(&b, 1, 0);
+    serve(&b, "Test.flood", NULL, flood, NULL);
+    teach(&a, &b);
+    {
+        struct talk t = { .side = &a, .to = &b.me.id, .name = "Test.flood", .data = zeros, .n = 65536,
+                          .to_send = 1, .quiet = 1 };
+        loop_call(a.loop, talk_here, &t);
+        assert_true(await_noted(&flood_sent, 1, 10));
+        usleep(200000);
+        before = noted(&flood_sent);
+        assert_in_range(before, 1, 40); /* a window of 256 KiB and what the server has in hand */
+        assert_false(await_noted(&t.received, 1, 0));
+        for (int i = 0; i < 30; i++) loop_call(a.loop, credit_here, &t);
+        assert_true(await_noted(&flood_sent, before + 20, 10) && await_noted(&t.received, 30, 10));
+        assert_false(await_noted(&t.received, 31, 0.1));
+        loop_call(a.loop, credit_here, &t);
+        assert_true(await_noted(&t.received, 31, 10));
+        assert_false(await_noted(&t.received, 32, 0.1));
+        close_side(&a); /* in the middle: the server hears of it */
+        assert_true(await_noted(&mirrors_failed, 1, 10));
+        assert_int_equal(t.failed, 1);
+    }
+    close_side(&b);
+}
+
+static void fail_five(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    (void)context;
+    (void)data;
+    (void)n;
+    rpc_fail(s, "five\x1b[31m");
+}
+
+static void failing(void *context, struct rpc_stream *s)
+{
+    static const struct rpc_stream_events events = { fail_five, mirror_end, mirror_failed, NULL };
+    rpc_listen(s, &events, context);
+}
+
+static void silent_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    (void)context;
+    (void)s;
+    (void)data;
+    (void)n;
+}
+
+static void silent(void *context, struct rpc_stream *s)
+{
+    static const struct rpc_stream_events events = { silent_message, NULL, mirror_failed, NULL };
+    rpc_listen(s, &events, context);
+}
+
+static void deadline_here(void *context)
+{
+    struct talk *t = context;
+    talk_here(t);
+    rpc_deadline(t->s, 0.3);
+}
+
+static void streams_fail(void **state)
+{
+    struct side a, b;
+    uint8_t byte = 1;
+    (void)state;
+    mirrors_failed = 0;
+    open_side(&a, 0, 0);
+    open_side(&b, 1, 0);
+    serve(&b, "Test.fail", NULL, failing, NULL);
+    serve(&b, "Test.silent", NULL, silent, NULL);
+    teach(&a, &b);
+    {
+        struct talk t = { .side = &a, .to = &b.me.id, .name = "Test.fail", .data = &byte, .n = 1,
+                          .to_send = 1 };
+        loop_call(a.loop, talk_here, &t);
+        assert_true(await_noted(&t.over, 1, 10));
+        assert_int_equal(t.status, PL_EPROTO);
+        assert_string_equal(t.why, "five?[31m");
+    }
+    {
+        struct talk t = { .side = &a, .to = &b.me.id, .name = "Test.silent", .data = &byte, .n = 1,
+                          .to_send = 1 };
+        loop_call(a.loop, deadline_here, &t);
+        assert_true(await_noted(&t.over, 1, 10));
+        assert_int_equal(t.status, PL_EAGAIN);
+        assert_true(await_noted(&mirrors_failed, 1, 10)); /* and the server knows that it is cancelled */
+    }
+    close_side(&a);
+    close_side(&b);
+}
+
+/* A message larger than the RPC allows is refused by its length alone. */
+static void too_large(void **state)
+{
+    struct side a, b;
+    uint8_t *data = noise((16 << 20) + 1, 1);
+    struct talk t = { .side = &a, .to = &b.me.id, .name = "Test.mirror", .data = data,
+                      .n = (16 << 20) + 1, .to_send = 1 };
+    struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.echo", .data = data,
+                        .n = RPC_UNARY_MAX, .timeout_s = 10 };
+    (void)state;
+    mirrors_failed = 0;
+    open_side(&a, 0, 0);
+    open_side(&b, 1, 0);
+    serve(&b, "Test.mirror", NULL, mirror, NULL);
+    serve(&b, "Test.echo", echo, NULL, NULL);
+    teach(&a, &b);
+    loop_call(a.loop, talk_here, &t);
+    assert_true(await_noted(&t.over, 1, 10));
+    assert_int_equal(t.failed, 1);
+    assert_true(await_noted(&mirrors_failed, 1, 10));
+    ask_and_wait(&q);
+    assert_int_equal(q.status, PL_ELIMIT);
+    free(data);
+    close_side(&a);
+    close_side(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(streams_both_ways),
+        cmocka_unit_test(streams_cross),
+        cmocka_unit_test(slow_reader),
+        cmocka_unit_test(streams_fail),
+        cmocka_unit_test(too_large),
+    };
+    return cmocka_run_group_tests_name("rpc_stream", tests, NULL, NULL);
+}
