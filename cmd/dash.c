@@ -50,7 +50,7 @@ struct dash {
     double every_s;
     int json;
     struct swarm swarm;
-    struct dht_id metrics_key, progress_key;
+    struct dht_id metrics_key, progress_key, report_key;
     struct http_server *server;
     struct dashboard *dashboard;
 };
@@ -121,6 +121,8 @@ static int keys(struct dash *o, struct validators *v)
     dht_id_of_text(&o->metrics_key, key);
     snprintf(key, sizeof key, "%s_progress", o->run);
     dht_id_of_text(&o->progress_key, key);
+    snprintf(key, sizeof key, "%s_report", o->run);
+    dht_id_of_text(&o->report_key, key);
     return PL_OK;
 }
 
@@ -143,12 +145,15 @@ static int look(struct dash *o, struct pl_err *err)
     struct dashboard_look at = { 0 };
     int rc = fetch(o, &l, &o->progress_key, dht_look_progress);
     if (!rc) rc = fetch(o, &l, &o->metrics_key, dht_look_metrics);
+    if (!rc) rc = fetch(o, &l, &o->report_key, dht_look_report);
     swarm_status(&o->swarm, &status);
     at.time = swarm_time(&o->swarm);
     at.metrics = l.metrics;
     at.metrics_count = l.metrics_count;
     at.progress = l.progress;
     at.progress_count = l.progress_count;
+    at.report = l.report;
+    at.report_count = l.report_count;
     if (!status.joined) at.problem = "The swarm's entry does not answer; trying again.";
     else if (!l.metrics_count && !l.progress_count)
         at.problem = "No peer of this run has reported lately.";

@@ -158,6 +158,7 @@ static int update(struct loop_state *t, struct pl_err *err)
     t->loss = t->batch_losses = 0;
     collaboration_advance(t->c, t->host);
     share(t);
+    if (t->l->held_out) collaboration_held_out(t->c, t->l->held_out(t->l->context));
     collaboration_tell(t->c, losses, batches, e.samples);
     e.seconds = pl_seconds() - began;
     tell(t, &e);

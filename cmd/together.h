@@ -23,6 +23,7 @@ struct together_learner {
     /* Parameters and moments are a peer's, of this epoch. */
     int (*moved)(void *context, int64_t epoch);
     double (*rate)(void *context, int64_t epoch); /* learning rate; NULL: no schedule */
+    double (*held_out)(void *context); /* the last loss on pairs nobody trains on, NAN: none; may be NULL */
     double peak;
 };
 

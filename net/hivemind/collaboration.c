@@ -265,6 +265,58 @@ void collaboration_share(struct collaboration *c, struct state_snapshot *s)
 
 /* --- metrics, looking ------------------------------------------------------------------------------------------------------ */
 
+static int64_t plus(int64_t a, size_t b) { return a > INT64_MAX / 2 || b > INT64_MAX / 8 ? INT64_MAX / 2 : a + (int64_t)b; }
+
+void collaboration_count(struct collaboration *c, const struct averager_result *r, int missed)
+{
+    struct report_record *t = &c->totals;
+    t->rounds += !r->status;
+    t->failed += r->status && (r->group || missed);
+    t->retried += r->attempts > 1 ? r->attempts - 1 : 0;
+    t->sent = plus(t->sent, r->report.bytes_out);
+    t->received = plus(t->received, r->report.bytes_in);
+    t->uncompressed = plus(t->uncompressed, sizeof(float) * r->report.values_out);
+}
+
+static void tell_report(struct collaboration *c)
+{
+    struct dht_status status;
+    struct bytes value = { 0 };
+    dht_node_status(c->o.node, &status);
+    c->totals.reach = c->o.client_mode || !status.reachable ? REPORT_UNREACHABLE
+                      : status.relayed                     ? REPORT_RELAYED
+                                                           : REPORT_DIRECT;
+    if (!report_write(&value, &c->totals)) store(c, &c->report_id, &value, REPORT_LIFE);
+    bytes_clear(&value);
+}
+
+static void begin_held_out(void *context)
+{
+    struct wish *w = context;
+    w->c->totals.held_out = w->seconds;
+    wish_fulfil(w, PL_OK);
+}
+
+void collaboration_held_out(struct collaboration *c, double loss)
+{
+    struct wish w = { .c = c, .seconds = loss };
+    wish_await(&w, begin_held_out);
+}
+
+static void begin_totals(void *context)
+{
+    struct wish *w = context;
+    *w->totals = w->c->totals;
+    wish_fulfil(w, PL_OK);
+}
+
+void collaboration_totals(struct collaboration *c, struct report_record *r)
+{
+    struct wish w = { .c = c, .totals = r };
+    memset(r, 0, sizeof *r);
+    wish_await(&w, begin_totals);
+}
+
 static void begin_tell(void *context)
 {
     struct wish *w = context;
@@ -274,6 +326,7 @@ static void begin_tell(void *context)
     if (w->c->epoch == w->c->view.epoch && !metrics_write(&value, &w->metrics))
         store(w->c, &w->c->metrics_id, &value, METRICS_LIFE);
     bytes_clear(&value);
+    tell_report(w->c);
     wish_fulfil(w, PL_OK);
 }
 
@@ -426,6 +479,7 @@ int collaboration_open(struct collaboration **out, const struct collaboration_op
     c->loop = host_loop(o->host);
     c->view = (struct progress_view){ .eta = INFINITY };
     performance_init(&c->speed, PERFORMANCE_ALPHA);
+    c->totals = (struct report_record){ .version = "potluck " PL_VERSION, .held_out = NAN };
     if (snprintf(c->run, sizeof c->run, "%s", o->run) > 200 || strchr(o->run, '.') || !*o->run) {
         rc = pl_fail(err, PL_EUSE, "run \"%.60s\": a name of 1 to 200 characters without a dot", o->run);
         goto done;
@@ -443,6 +497,8 @@ int collaboration_open(struct collaboration **out, const struct collaboration_op
     dht_id_of_text(&c->progress_id, key);
     snprintf(key, sizeof key, "%s%s", c->run, schema_metrics.suffix);
     dht_id_of_text(&c->metrics_id, key);
+    snprintf(key, sizeof key, "%s%s", c->run, schema_report.suffix);
+    dht_id_of_text(&c->report_id, key);
     if (!rc) rc = wish_await(&w, begin_open);
 done:
     if (rc) free_all(c);

@@ -16,6 +16,7 @@
 #include "averager.h"
 #include "metrics.h"
 #include "progress.h"
+#include "report.h"
 
 #define COLLABORATION_PATIENCE 2 /* matchmaking times without anybody, then our own gradient will do */
 
@@ -89,8 +90,13 @@ int collaboration_correct(struct collaboration *c, float *const *parameter, stru
 
 /* What newcomers are given; taken over. */
 void collaboration_share(struct collaboration *c, struct state_snapshot *s);
-/* The record for the run's page: loss is the sum over mini_steps; samples of the epoch before. */
+/* The records for the run's page, the metrics and our report: loss is the sum over mini_steps; samples of
+ * the epoch before. */
 void collaboration_tell(struct collaboration *c, double loss, int64_t mini_steps, int64_t samples);
+/* The loss on pairs that nobody trains on, for the report that goes along from now on. */
+void collaboration_held_out(struct collaboration *c, double loss);
+/* What our rounds have come to so far, as it is reported. */
+void collaboration_totals(struct collaboration *c, struct report_record *r);
 /* Everybody's records of that kind, waited for. */
 void collaboration_metrics(struct collaboration *c, struct metrics_sums *sums);
 

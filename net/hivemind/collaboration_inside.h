@@ -15,7 +15,7 @@ struct collaboration {
     char run[GROUP_KEY_MAX];
     size_t *elements;
     struct averager *a[AVERAGERS];
-    struct dht_id progress_id, metrics_id;
+    struct dht_id progress_id, metrics_id, report_id;
     struct bytes subkey;             /* our owner tag */
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -29,6 +29,7 @@ struct collaboration {
     int updating, closing, has_reported;
     struct dht_task *fetch;
     struct timer fetch_timer, report_timer;
+    struct report_record totals;     /* of both kinds of rounds */
     double alone_at;                 /* nobody came to a round that we had triggered by then */
     struct wish *fetch_waits;        /* who wants to hear of the next view */
 
@@ -57,6 +58,7 @@ struct wish {
     struct state_snapshot *snapshot;
     struct metrics_record metrics;
     struct metrics_sums *sums;
+    struct report_record *totals;
     averager_check *check;
     void *check_context;
     struct state_load *state;
@@ -72,6 +74,8 @@ double collaboration_now(const struct collaboration *c); /* DHT time */
 /* A view of the swarm that is newer than now; fulfils the wish. */
 void collaboration_fresh(struct wish *w);
 void collaboration_report(struct collaboration *c);
+/* A round has ended: into the totals. missed: others should have come. */
+void collaboration_count(struct collaboration *c, const struct averager_result *r, int missed);
 /* Looks for a group before the batch is full: others do so at the same time. */
 void collaboration_schedule(struct collaboration *c);
 

@@ -16,6 +16,7 @@ static void on_gradient(void *context, const struct averager_result *r)
     c->gradient.peers = r->group ? r->group->count : 1;
     c->gradient.seconds = r->seconds;
     if (w && r->status && !r->group && !c->alone) c->alone_at = c->triggered_at;
+    collaboration_count(c, r, w && !c->alone);
     pl_fail(&c->gradient.why, r->status, "%.500s", r->why);
     c->gradient_waits = NULL;
     if (w) wish_fulfil(w, r->status);
@@ -78,6 +79,7 @@ static void on_state(void *context, const struct averager_result *r)
     c->state.status = r->status;
     c->state.peers = r->group ? r->group->count : 1;
     c->state.seconds = r->seconds;
+    collaboration_count(c, r, 0);
     c->state.ahead = !r->status && r->group ? epochs_ahead(r->group) : 0;
     pl_fail(&c->state.why, r->status, "%.500s", r->why);
     c->state_running = 0;

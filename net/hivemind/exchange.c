@@ -187,6 +187,7 @@ static void pump(struct exchange *x, double now, size_t peer)
     if (out->failed || !out->open) return;
     if (out->is_ready && !x->port->is_busy(x->context, peer)) {
         x->report.bytes_out += bytes_length(&out->ready);
+        x->report.values_out += x->parts[out->part[out->sent]].length;
         out->is_ready = 0;
         out->sent++;
         out->since = now;

@@ -80,6 +80,7 @@ struct exchange_report {
     size_t reducers_lost;       /* peers that did not answer in full */
     double weight;              /* the least that any of our own parts is a mean over; 0: no parts */
     size_t bytes_out, bytes_in; /* of messages */
+    size_t values_out;          /* that these hold: four bytes each, were nothing compressed */
 };
 
 /* Begins at once. The options' pointers are borrowed until `over`. */

@@ -131,7 +131,7 @@ static void complete(struct exchange *x, size_t peer)
 
 static void send_answer(struct exchange *x, size_t peer, struct bytes *answer)
 {
-    x->in[peer].answered++;
+    x->report.values_out += x->parts[x->own[x->in[peer].answered++]].length;
     x->report.bytes_out += bytes_length(answer);
     x->port->send(x->context, peer, EXCHANGE_IN, bytes_at(answer), bytes_length(answer));
     bytes_clear(answer);

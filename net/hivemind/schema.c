@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-const struct schema schema_progress = { "_progress", 1, 6, {
+const struct schema schema_progress = { "_progress", 1, 0, 6, {
     { "peer_id", SCHEMA_BYTES },
     { "epoch", SCHEMA_COUNT },
     { "samples_accumulated", SCHEMA_COUNT },
@@ -12,12 +12,24 @@ const struct schema schema_progress = { "_progress", 1, 6, {
     { "client_mode", SCHEMA_BOOL },
 } };
 
-const struct schema schema_metrics = { "_metrics", 0, 5, {
+const struct schema schema_metrics = { "_metrics", 0, 0, 5, {
     { "step", SCHEMA_COUNT },
     { "samples_per_second", SCHEMA_RATE },
     { "samples_accumulated", SCHEMA_COUNT },
     { "loss", SCHEMA_REAL },
     { "mini_steps", SCHEMA_COUNT },
+} };
+
+const struct schema schema_report = { "_report", 0, 1, 9, {
+    { "version", SCHEMA_BYTES },
+    { "reach", SCHEMA_COUNT },
+    { "rounds", SCHEMA_COUNT },
+    { "failed", SCHEMA_COUNT },
+    { "retried", SCHEMA_COUNT },
+    { "sent", SCHEMA_COUNT },
+    { "received", SCHEMA_COUNT },
+    { "uncompressed", SCHEMA_COUNT },
+    { "held_out", SCHEMA_REAL },
 } };
 
 static int fits(enum schema_kind kind, const struct mp_value *v)
@@ -46,6 +58,6 @@ int schema_check(const struct schema *s, const struct mp_value *v, struct pl_err
                            names[s->fields[i].kind]);
     }
     /* All are there; a map of that size holds nothing else (nor a field twice). */
-    if (v->n != s->count) return pl_fail(err, PL_EPROTO, "%s: unknown fields", s->suffix);
+    if (v->n != s->count && !s->more_allowed) return pl_fail(err, PL_EPROTO, "%s: unknown fields", s->suffix);
     return PL_OK;
 }

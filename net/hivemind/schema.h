@@ -1,5 +1,5 @@
-/* schema.h - the declared form of a run's records: a map with exactly these fields, each of exactly
- * this type. [spec hivemind-protocol 2.2] */
+/* schema.h - the declared form of a run's records: a map with exactly these fields (our own record may
+ * grow), each of exactly this type. [spec hivemind-protocol 2.2] */
 #ifndef PL_SCHEMA_H
 #define PL_SCHEMA_H
 
@@ -21,12 +21,14 @@ struct schema_field {
 struct schema {
     const char *suffix;  /* guards the key PREFIX + suffix */
     int nil_allowed;     /* 1: a peer may take its record back */
+    int more_allowed;    /* 1: other fields too, which nobody looks at */
     size_t count;
-    struct schema_field fields[8]; /* in the order in which hivemind writes them */
+    struct schema_field fields[10]; /* in the order in which hivemind writes them */
 };
 
 extern const struct schema schema_progress; /* [spec 8] */
 extern const struct schema schema_metrics;  /* [spec 10] */
+extern const struct schema schema_report;   /* report.h: ours alone */
 
 /* PL_OK, or PL_EPROTO with a sentence that names the field. */
 int schema_check(const struct schema *s, const struct mp_value *v, struct pl_err *err);

@@ -11,7 +11,7 @@
 #include "rsa_key.h"
 #include "schema.h"
 
-#define VALIDATORS_GUARDS_MAX 16 /* a peer takes part in one run: two keys */
+#define VALIDATORS_GUARDS_MAX 16 /* a peer takes part in one run: three keys */
 
 /* As it is signed: everything serialised. */
 struct record {
@@ -26,7 +26,7 @@ struct validators {
     size_t count;
 };
 
-/* Guards PREFIX_progress and PREFIX_metrics. PL_ELIMIT when there are too many. */
+/* Guards PREFIX_progress, PREFIX_metrics and PREFIX_report. PL_ELIMIT when there are too many. */
 int validators_add_run(struct validators *v, const char *prefix);
 
 /* Our subkey: msgpack of "[owner:our key]". */

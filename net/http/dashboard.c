@@ -17,6 +17,7 @@
  * a million times the run's fastest peer. */
 #define SAMPLES_MAX 1000000000
 #define RATE_MAX 1e6
+#define LOSS_MAX 1e12
 #define PRUNE_EVERY 360     /* looks: an hour */
 #define DRAW_AT_LEAST 300.0 /* s */
 
@@ -25,7 +26,7 @@ struct dashboard {
     struct history *history;
     char *run;
     double target;
-    int64_t total_steps;
+    int64_t total_steps, total[HISTORY_COUNTS];
     struct history_point last; /* written */
     int64_t rows;
     unsigned looks;
@@ -164,7 +165,8 @@ static int64_t at_most(int64_t x, int64_t max) { return x < max ? x : max; }
 struct seen {
     struct dashboard_metrics *metrics;
     struct dashboard_progress *progress;
-    size_t metrics_count, progress_count, count;
+    struct dashboard_report *report;
+    size_t metrics_count, progress_count, report_count, count;
     struct feed_peer *peers;
 };
 
@@ -180,6 +182,11 @@ static int by_progress_key(const void *a, const void *b)
                   ((const struct dashboard_progress *)b)->key);
 }
 
+static int by_report_key(const void *a, const void *b)
+{
+    return strcmp(((const struct dashboard_report *)a)->key, ((const struct dashboard_report *)b)->key);
+}
+
 static int by_rate(const void *a_, const void *b_)
 {
     const struct feed_peer *a = a_, *b = b_;
@@ -191,6 +198,7 @@ static void seen_clear(struct seen *s)
 {
     free(s->metrics);
     free(s->progress);
+    free(s->report);
     free(s->peers);
 }
 
@@ -201,7 +209,7 @@ static void bound(struct seen *s)
         r->samples = at_most(r->samples, SAMPLES_MAX);
         r->mini_steps = at_most(r->mini_steps, SAMPLES_MAX);
         r->samples_per_second = within(r->samples_per_second, RATE_MAX);
-        if (!(fabs(r->loss) <= 1e12))
+        if (!(fabs(r->loss) <= LOSS_MAX))
             r->loss = 0, r->mini_steps = 0; /* counts as having said nothing */
     }
     for (size_t i = 0; i < s->progress_count; i++) {
@@ -209,23 +217,44 @@ static void bound(struct seen *s)
         r->samples = at_most(r->samples, SAMPLES_MAX);
         r->samples_per_second = within(r->samples_per_second, RATE_MAX);
     }
+    for (size_t i = 0; i < s->report_count; i++) {
+        struct report_record *r = &s->report[i].record;
+        int64_t *const counts[] = { &r->rounds, &r->failed, &r->retried, &r->sent, &r->received, &r->uncompressed };
+        for (size_t k = 0; k < PL_COUNT(counts); k++) *counts[k] = at_most(*counts[k], HISTORY_COUNT_MAX);
+        if (!(fabs(r->held_out) <= LOSS_MAX)) r->held_out = NAN;
+    }
 }
+
+/* The report of the same key, or NULL: a peer without other records is none. */
+static const struct report_record *report_of(const struct seen *s, const char *key)
+{
+    struct dashboard_report wanted;
+    const struct dashboard_report *found;
+    if (!s->report_count) return NULL;
+    snprintf(wanted.key, sizeof wanted.key, "%s", key);
+    found = bsearch(&wanted, s->report, s->report_count, sizeof *s->report, by_report_key);
+    return found ? &found->record : NULL;
+}
+
+static size_t bounded(size_t n) { return n < DASHBOARD_RECORDS_MAX ? n : DASHBOARD_RECORDS_MAX; }
 
 static int take(struct seen *s, const struct dashboard_look *look)
 {
     size_t i = 0, k = 0;
-    s->metrics_count = look->metrics_count < DASHBOARD_RECORDS_MAX ? look->metrics_count
-                                                                   : DASHBOARD_RECORDS_MAX;
-    s->progress_count = look->progress_count < DASHBOARD_RECORDS_MAX ? look->progress_count
-                                                                     : DASHBOARD_RECORDS_MAX;
+    s->metrics_count = bounded(look->metrics_count);
+    s->progress_count = bounded(look->progress_count);
+    s->report_count = bounded(look->report_count);
     s->metrics = calloc(s->metrics_count + 1, sizeof *s->metrics);
     s->progress = calloc(s->progress_count + 1, sizeof *s->progress);
     s->peers = calloc(s->metrics_count + s->progress_count + 1, sizeof *s->peers);
-    if (!s->metrics || !s->progress || !s->peers) return PL_ENOMEM;
+    s->report = calloc(s->report_count + 1, sizeof *s->report);
+    if (!s->metrics || !s->progress || !s->report || !s->peers) return PL_ENOMEM;
     if (s->metrics_count) memcpy(s->metrics, look->metrics, s->metrics_count * sizeof *s->metrics);
     if (s->progress_count)
         memcpy(s->progress, look->progress, s->progress_count * sizeof *s->progress);
+    if (s->report_count) memcpy(s->report, look->report, s->report_count * sizeof *s->report);
     bound(s);
+    qsort(s->report, s->report_count, sizeof *s->report, by_report_key);
     qsort(s->metrics, s->metrics_count, sizeof *s->metrics, by_metrics_key);
     qsort(s->progress, s->progress_count, sizeof *s->progress, by_progress_key);
     while (i < s->metrics_count || k < s->progress_count) {
@@ -246,9 +275,19 @@ static int take(struct seen *s, const struct dashboard_look *look)
             k++;
         }
         p->seen = fmin(p->seen, look->time);
+        p->report = report_of(s, p->key);
     }
     qsort(s->peers, s->count, sizeof *s->peers, by_rate);
     return PL_OK;
+}
+
+static double held_out(const struct seen *s)
+{
+    double sum = 0;
+    size_t n = 0;
+    for (size_t i = 0; i < s->count; i++)
+        if (s->peers[i].report && isfinite(s->peers[i].report->held_out)) sum += s->peers[i].report->held_out, n++;
+    return n ? sum / (double)n : (double)NAN;
 }
 
 static int sum_up(struct feed_state *to, const struct dashboard *d, const struct seen *s,
@@ -276,8 +315,9 @@ static int sum_up(struct feed_state *to, const struct dashboard *d, const struct
         .run = d->run, .time = now, .target = d->target, .total_steps = d->total_steps,
         .loss = s->metrics_count ? sums.loss : NAN, .step = sums.step > 0 ? sums.step : 0,
         .peers = sums.peers, .samples = sums.samples, .samples_per_second = sums.samples_per_second,
-        .eta = NAN, .schedule_eta = NAN, .rows = d->rows,
+        .eta = NAN, .schedule_eta = NAN, .rows = d->rows, .held_out = held_out(s),
     };
+    memcpy(to->total, d->total, sizeof to->total);
     if (s->progress_count) { /* fresher than what was reported at the last step */
         to->step = view.epoch > to->step ? view.epoch : to->step;
         to->samples = view.samples;
@@ -294,15 +334,26 @@ static int sum_up(struct feed_state *to, const struct dashboard *d, const struct
     return PL_OK;
 }
 
-static int remember(struct dashboard *d, const struct feed_state *now, const struct seen *s,
-                    struct pl_err *err)
+static int remember(struct dashboard *d, struct feed_state *now, const struct seen *s, struct pl_err *err)
 {
     struct history_point p = { .time = now->time, .step = now->step, .peers = (int64_t)now->peers,
                                .samples = now->samples, .loss = now->loss,
-                               .samples_per_second = now->samples_per_second };
+                               .samples_per_second = now->samples_per_second, .held_out = now->held_out };
     int rc = history_begin(d->history, err);
     if (rc) return rc;
-    if (now->peers) rc = history_add(d->history, &p, err);
+    for (size_t i = 0; i < s->count && !rc; i++) {
+        const struct report_record *r = s->peers[i].report;
+        if (!r) continue;
+        int64_t counts[HISTORY_COUNTS] = {
+            [COUNT_ROUNDS] = r->rounds, [COUNT_FAILED] = r->failed, [COUNT_RETRIED] = r->retried,
+            [COUNT_SENT] = r->sent, [COUNT_RECEIVED] = r->received, [COUNT_UNCOMPRESSED] = r->uncompressed };
+        rc = history_tally(d->history, s->peers[i].key, counts, err);
+    }
+    if (!rc) rc = history_totals(d->history, d->total, err);
+    memcpy(now->total, d->total, sizeof now->total);
+    p.sent = (double)d->total[COUNT_SENT];
+    p.failed = (double)d->total[COUNT_FAILED];
+    if (!rc && now->peers) rc = history_add(d->history, &p, err);
     for (size_t i = 0; i < s->count && !rc; i++) {
         const struct feed_peer *f = &s->peers[i];
         char id[PEER_ID_TEXT_MAX] = "";
@@ -370,6 +421,7 @@ int dashboard_open(struct dashboard **out, struct http_server *server,
     rc = d->run ? history_open(&d->history, o->database, o->run, err)
                 : pl_fail(err, PL_ENOMEM, "page: out of memory");
     if (!rc) rc = history_sizes(d->history, &d->rows, &keys, err);
+    if (!rc) rc = history_totals(d->history, d->total, err);
     if (!rc && server) rc = put_files(d, err);
     if (!rc) rc = publish_history(d, 0, err);
     if (!rc) rc = dashboard_files(d, json_pack("{s:[], s:[]}", "checkpoints", "samples"), err);

@@ -8,6 +8,7 @@
 
 #include "../hivemind/metrics.h"
 #include "../hivemind/progress.h"
+#include "../hivemind/report.h"
 #include "history.h"
 #include "server.h"
 
@@ -28,12 +29,18 @@ struct dashboard_progress {
     char key[33];
     struct progress_record record;
 };
+struct dashboard_report { /* of our own peers only */
+    char key[33];
+    struct report_record record;
+};
 struct dashboard_look {
     double time; /* DHT time */
     const struct dashboard_metrics *metrics;
     size_t metrics_count;
     const struct dashboard_progress *progress;
     size_t progress_count;
+    const struct dashboard_report *report;
+    size_t report_count;
     const char *problem; /* a sentence for the page, or NULL */
 };
 

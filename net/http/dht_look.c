@@ -50,9 +50,29 @@ int dht_look_progress(struct dht_look *l, const struct dht_dictionary *d)
     return PL_OK;
 }
 
+int dht_look_report(struct dht_look *l, const struct dht_dictionary *d)
+{
+    size_t n = wanted(d);
+    free(l->report);
+    l->report_count = 0;
+    if (!(l->report = calloc(n + 1, sizeof *l->report))) return PL_ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        const struct dht_item *item = &d->items[i];
+        struct dashboard_report *r = &l->report[l->report_count];
+        if (report_read(&r->record, item->value, item->n, NULL)) {
+            l->refused++;
+            continue;
+        }
+        dashboard_key(r->key, item->subkey, item->subkey_n);
+        l->report_count++;
+    }
+    return PL_OK;
+}
+
 void dht_look_clear(struct dht_look *l)
 {
     free(l->metrics);
     free(l->progress);
+    free(l->report);
     memset(l, 0, sizeof *l);
 }

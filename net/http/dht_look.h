@@ -6,17 +6,19 @@
 #include "../hivemind/dht_dictionary.h"
 #include "dashboard.h"
 
-/* What was read of the two keys; lists are the holder's, dht_look_clear frees them. */
+/* what was read of the three keys; lists are the holder's, dht_look_clear frees them. */
 struct dht_look {
     struct dashboard_metrics *metrics;
     struct dashboard_progress *progress;
-    size_t metrics_count, progress_count;
+    struct dashboard_report *report;
+    size_t metrics_count, progress_count, report_count;
     size_t refused; /* records that do not fit their schema */
 };
 
-/* Fills the one list or the other anew, at most DASHBOARD_RECORDS_MAX. PL_ENOMEM or PL_OK. */
+/* Fills one of the lists anew, at most DASHBOARD_RECORDS_MAX. PL_ENOMEM or PL_OK. */
 int dht_look_metrics(struct dht_look *l, const struct dht_dictionary *d);
 int dht_look_progress(struct dht_look *l, const struct dht_dictionary *d);
+int dht_look_report(struct dht_look *l, const struct dht_dictionary *d);
 void dht_look_clear(struct dht_look *l);
 
 #endif

@@ -16,6 +16,11 @@ double feed_rate(const struct feed_peer *p)
                         : 0;
 }
 
+double feed_compression(double uncompressed, double sent)
+{
+    return sent > 0 && uncompressed > 0 ? uncompressed / sent : (double)NAN;
+}
+
 /* A peer's id as it is known elsewhere, or its key; for the eye the middle is left out. */
 static void names(char id[PEER_ID_TEXT_MAX], char name[20], const char *key,
                   const struct peer_id *peer)
@@ -28,10 +33,18 @@ static void names(char id[PEER_ID_TEXT_MAX], char name[20], const char *key,
     else snprintf(name, 20, "%.4s\xe2\x80\xa6%s", id, id + n - 6);
 }
 
+static json_t *totals_json(const int64_t total[HISTORY_COUNTS])
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o}", "good", (json_int_t)total[COUNT_ROUNDS], "failed",
+                     (json_int_t)total[COUNT_FAILED], "retried", (json_int_t)total[COUNT_RETRIED], "sent",
+                     (json_int_t)total[COUNT_SENT], "received", (json_int_t)total[COUNT_RECEIVED], "compression",
+                     feed_real(feed_compression((double)total[COUNT_UNCOMPRESSED], (double)total[COUNT_SENT])));
+}
+
 json_t *feed_state_json(const struct feed_state *s)
 {
     json_t *problem = s->problem ? json_string(s->problem) : json_null();
-    return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:I, s:I, s:I, s:s}",
+    json_t *o = json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:I, s:I, s:I, s:s}",
                      "run", s->run, "problem", problem, "time", feed_real(s->time), "target",
                      feed_real(s->target), "loss", feed_real(s->loss), "samples_per_second",
                      feed_real(s->samples_per_second), "eta", feed_real(s->eta), "schedule_eta",
@@ -40,6 +53,28 @@ json_t *feed_state_json(const struct feed_state *s)
                      (json_int_t)s->samples, "peers", (json_int_t)s->peers, "clients",
                      (json_int_t)s->clients, "rows", (json_int_t)s->rows, "phase",
                      s->averaging ? "averaging" : "accumulating");
+    if (o && (json_object_set_new(o, "held_out", feed_real(s->held_out)) ||
+              json_object_set_new(o, "rounds", totals_json(s->total)))) {
+        json_decref(o);
+        return NULL;
+    }
+    return o;
+}
+
+/* What only our own peers tell; null for others, who say nothing of it. */
+static int add_report(json_t *o, const struct report_record *r)
+{
+    static const char *const reach[] = { "unknown", "direct", "relayed", "none" };
+    json_t *more = r ? json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "version", r->version, "reach",
+                                 reach[r->reach], "rounds", (json_int_t)r->rounds, "failed",
+                                 (json_int_t)r->failed, "retried", (json_int_t)r->retried, "sent",
+                                 (json_int_t)r->sent, "received", (json_int_t)r->received, "compression",
+                                 feed_real(feed_compression((double)r->uncompressed, (double)r->sent)),
+                                 "held_out", feed_real(r->held_out))
+                     : json_pack("{s:n, s:n}", "version", "reach");
+    int rc = more ? json_object_update(o, more) : -1;
+    json_decref(more);
+    return rc;
 }
 
 json_t *feed_peers_json(const struct feed_peer *peers, size_t count)
@@ -66,6 +101,10 @@ json_t *feed_peers_json(const struct feed_peer *peers, size_t count)
                       m && m->mini_steps > 0 ? feed_real(m->loss / (double)m->mini_steps)
                                              : json_null(),
                       "seen", feed_real(p->seen));
+        if (!o || add_report(o, p->report)) {
+            json_decref(o);
+            o = NULL;
+        }
         if (json_array_append_new(list, o)) {
             json_decref(list);
             list = NULL;
@@ -77,7 +116,7 @@ json_t *feed_peers_json(const struct feed_peer *peers, size_t count)
 json_t *feed_history_json(const struct history_point *points, size_t count)
 {
     static const char *const columns[] = { "time", "step", "peers", "samples", "loss",
-                                           "samples_per_second" };
+                                           "samples_per_second", "held_out", "sent", "failed" };
     json_t *root = json_object();
     for (size_t c = 0; root && c < PL_COUNT(columns); c++) {
         json_t *list = json_array();
@@ -86,7 +125,9 @@ json_t *feed_history_json(const struct history_point *points, size_t count)
             const struct history_point *p = &points[i];
             const double values[] = { p->time,          (double)p->step,
                                       (double)p->peers, (double)p->samples,
-                                      p->loss,          p->samples_per_second };
+                                      p->loss,          p->samples_per_second,
+                                      p->held_out,      p->sent,
+                                      p->failed };
             bad = json_array_append_new(list, feed_real(values[c]));
         }
         if (bad || json_object_set(root, columns[c], list)) {
@@ -122,7 +163,7 @@ json_t *feed_board_json(const struct history_account *accounts, size_t count)
 
 /* --- Prometheus ----------------------------------------------------------------------- */
 
-#define PROMETHEUS_MAX 8192 /* ten metrics, each with a line of help and a run's name */
+#define PROMETHEUS_MAX 16384 /* 16 metrics, each with a line of help and a run's name */
 
 /* Appends; what does not fit is left out, and the caller sees *at at the end. */
 __attribute__((format(printf, 3, 4)))
@@ -159,6 +200,14 @@ char *feed_prometheus(const struct feed_state *s, size_t watchers)
         { "target_batch_size", "Samples that a step takes", s->target },
         { "eta_seconds", "Until the target batch is there", s->eta },
         { "watchers", "Pages that are open", (double)watchers },
+        { "held_out_loss", "Loss on pairs that nobody trains on", s->held_out },
+        { "rounds_good", "Rounds that gave a mean, of all peers", (double)s->total[COUNT_ROUNDS] },
+        { "rounds_failed", "Rounds that should have given one", (double)s->total[COUNT_FAILED] },
+        { "rounds_retried", "Groups that fell apart and were followed by another try", (double)s->total[COUNT_RETRIED] },
+        { "sent_bytes", "Messages of averaging, of all peers", (double)s->total[COUNT_SENT] },
+        { "received_bytes", "Messages of averaging, of all peers", (double)s->total[COUNT_RECEIVED] },
+        { "compression_ratio", "Four bytes a value to what was sent",
+          feed_compression((double)s->total[COUNT_UNCOMPRESSED], (double)s->total[COUNT_SENT]) },
     };
     char *text = malloc(PROMETHEUS_MAX), run[256];
     size_t at = 0;

@@ -6,11 +6,12 @@
 
 #include <jansson.h>
 
-/* A peer as both of its records tell. */
+/* A peer as its records tell. */
 struct feed_peer {
     const char *key;                        /* borrowed from the look */
     const struct metrics_record *metrics;   /* NULL: has not reported a step yet, or not lately */
     const struct progress_record *progress; /* NULL: has said nothing for a minute */
+    const struct report_record *report;     /* NULL: of another implementation, or not yet */
     double seen;
 };
 double feed_rate(const struct feed_peer *p);
@@ -22,7 +23,11 @@ struct feed_state {
     int64_t step, total_steps, samples, rows; /* rows: points written so far */
     size_t peers, clients;
     int averaging;
+    double held_out;                  /* mean over those who measure it; NAN: nobody does */
+    int64_t total[HISTORY_COUNTS];    /* since the history began */
 };
+/* How many times less was sent than four bytes a value would have been; NAN: nothing was. */
+double feed_compression(double uncompressed, double sent);
 
 /* Each returns NULL without memory. */
 json_t *feed_state_json(const struct feed_state *s);

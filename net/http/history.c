@@ -7,11 +7,22 @@
 #include <string.h>
 
 #define APPLICATION 0x706f746c /* "potl": in the file's header, so that others' files are known */
-#define VERSION 1
+#define VERSION 2
 
-enum statement { ADD, REPORT, POINTS, BOARD, SIZES, PRUNE_POINTS, PRUNE_KEYS, STATEMENTS };
+enum statement { ADD, REPORT, TALLY, TOTALS, POINTS, BOARD, SIZES, PRUNE_POINTS, PRUNE_KEYS, PRUNE_TALLIES,
+                 STATEMENTS };
+
+/* A tally's total grows by what is new since the last count, or by all of it if the peer began anew. */
+#define GROWS(i) "n" #i " = n" #i " + CASE WHEN ?" #i " >= l" #i " THEN ?" #i " - l" #i " ELSE ?" #i " END, l" #i " = ?" #i
+
 static const char *const sql[STATEMENTS] = {
-    [ADD] = "INSERT INTO point (time, step, peers, samples, loss, rate) VALUES (?,?,?,?,?,?)",
+    [ADD] = "INSERT INTO point (time, step, peers, samples, loss, rate, held_out, sent, failed) "
+            "VALUES (?,?,?,?,?,?,?,?,?)",
+    [TALLY] = "INSERT INTO tally VALUES (?7, ?1, ?2, ?3, ?4, ?5, ?6, ?1, ?2, ?3, ?4, ?5, ?6) "
+              "ON CONFLICT (key) DO UPDATE SET "
+              GROWS(1) ", " GROWS(2) ", " GROWS(3) ", " GROWS(4) ", " GROWS(5) ", " GROWS(6),
+    /* As reals: sums of integers that overflow are errors. */
+    [TOTALS] = "SELECT total(n1), total(n2), total(n3), total(n4), total(n5), total(n6) FROM tally",
     /* Of one step the larger report counts; `part` is what the present step has been counted for. */
     [REPORT] =
         "INSERT INTO account (key, peer, samples, steps, last_step, seconds, first, last, part, "
@@ -28,7 +39,8 @@ static const char *const sql[STATEMENTS] = {
         "ELSE part_s END, "
         "last_step = max(last_step, ?4), last = max(last, ?3)",
     [POINTS] =
-        "SELECT avg(time), max(step), avg(peers), max(samples), avg(loss), avg(rate) FROM point, "
+        "SELECT avg(time), max(step), avg(peers), max(samples), avg(loss), avg(rate), "
+        "avg(held_out), max(sent), max(failed) FROM point, "
         "(SELECT min(time) AS t0, max(time) AS t1 FROM point) "
         "GROUP BY min(?1 - 1, CAST((time - t0) * ?1 / max(t1 - t0, 1e-9) AS INTEGER)) "
         "ORDER BY 1 LIMIT ?1",
@@ -40,6 +52,10 @@ static const char *const sql[STATEMENTS] = {
     [PRUNE_KEYS] =
         "DELETE FROM account WHERE key IN (SELECT key FROM account ORDER BY samples DESC, "
         "last DESC LIMIT -1 OFFSET ?)",
+    /* Of those without an account, and so never many: what they sent goes with them. */
+    [PRUNE_TALLIES] =
+        "DELETE FROM tally WHERE key NOT IN (SELECT key FROM account) AND "
+        "(SELECT count(*) FROM tally) > ?",
 };
 static const char schema[] =
     "CREATE TABLE run (name TEXT NOT NULL);"
@@ -50,6 +66,14 @@ static const char schema[] =
     "NULL,"
     " last REAL NOT NULL, part INTEGER NOT NULL, part_s REAL NOT NULL) WITHOUT ROWID;"
     "CREATE INDEX account_samples ON account (samples);";
+/* What version 2 has beside version 1. */
+static const char schema_2[] =
+    "ALTER TABLE point ADD COLUMN held_out REAL;"
+    "ALTER TABLE point ADD COLUMN sent REAL;"
+    "ALTER TABLE point ADD COLUMN failed REAL;"
+    "CREATE TABLE tally (key TEXT PRIMARY KEY, n1 INTEGER NOT NULL, n2 INTEGER NOT NULL, n3 INTEGER NOT NULL,"
+    " n4 INTEGER NOT NULL, n5 INTEGER NOT NULL, n6 INTEGER NOT NULL, l1 INTEGER NOT NULL, l2 INTEGER NOT NULL,"
+    " l3 INTEGER NOT NULL, l4 INTEGER NOT NULL, l5 INTEGER NOT NULL, l6 INTEGER NOT NULL) WITHOUT ROWID;";
 
 struct history {
     sqlite3 *db;
@@ -85,9 +109,17 @@ static int64_t pragma(const struct history *h, const char *text)
 static int create(const struct history *h, const char *run_name, struct pl_err *err)
 {
     char *text =
-        sqlite3_mprintf("BEGIN; %s INSERT INTO run VALUES (%Q); PRAGMA application_id = %d; "
+        sqlite3_mprintf("BEGIN; %s %s INSERT INTO run VALUES (%Q); PRAGMA application_id = %d; "
                         "PRAGMA user_version = %d; COMMIT;",
-                        schema, run_name, APPLICATION, VERSION);
+                        schema, schema_2, run_name, APPLICATION, VERSION);
+    int rc = text ? run(h, text, err) : pl_fail(err, PL_ENOMEM, "%s: out of memory", h->name);
+    sqlite3_free(text);
+    return rc;
+}
+
+static int upgrade(const struct history *h, struct pl_err *err)
+{
+    char *text = sqlite3_mprintf("BEGIN; %s PRAGMA user_version = %d; COMMIT;", schema_2, VERSION);
     int rc = text ? run(h, text, err) : pl_fail(err, PL_ENOMEM, "%s: out of memory", h->name);
     sqlite3_free(text);
     return rc;
@@ -115,14 +147,16 @@ static int prepare_file(const struct history *h, const char *run_name, struct pl
     int64_t application = pragma(h, "PRAGMA application_id"),
             version = pragma(h, "PRAGMA user_version");
     int64_t tables = pragma(h, "SELECT count(*) FROM sqlite_schema");
+    int rc;
     if (application < 0 || tables < 0) return trouble(h, err);
     if (!tables) return create(h, run_name, err);
     if (application != APPLICATION)
         return pl_fail(err, PL_EFORMAT, "%s: a database, but no history of a run", h->name);
-    if (version != VERSION)
+    if (version < 1 || version > VERSION)
         return pl_fail(err, PL_EFORMAT, "%s: history of version %lld, expected %d", h->name,
                        (long long)version, VERSION);
-    return same_run(h, run_name, err);
+    if ((rc = same_run(h, run_name, err))) return rc;
+    return version < VERSION ? upgrade(h, err) : PL_OK;
 }
 
 int history_open(struct history **out, const char *path, const char *run_name, struct pl_err *err)
@@ -187,7 +221,30 @@ int history_add(struct history *h, const struct history_point *p, struct pl_err 
     sqlite3_bind_int64(s, 4, p->samples);
     sqlite3_bind_double(s, 5, p->loss); /* SQLite stores NaN as NULL */
     sqlite3_bind_double(s, 6, p->samples_per_second);
+    sqlite3_bind_double(s, 7, p->held_out);
+    sqlite3_bind_double(s, 8, p->sent);
+    sqlite3_bind_double(s, 9, p->failed);
     return finish(h, ADD, err);
+}
+
+int history_tally(struct history *h, const char *key, const int64_t count[HISTORY_COUNTS], struct pl_err *err)
+{
+    sqlite3_stmt *s = h->statement[TALLY];
+    for (int i = 0; i < HISTORY_COUNTS; i++) sqlite3_bind_int64(s, i + 1, count[i]);
+    sqlite3_bind_text(s, HISTORY_COUNTS + 1, key, -1, SQLITE_STATIC);
+    return finish(h, TALLY, err);
+}
+
+int history_totals(struct history *h, int64_t total[HISTORY_COUNTS], struct pl_err *err)
+{
+    sqlite3_stmt *s = h->statement[TOTALS];
+    int rc = sqlite3_step(s) == SQLITE_ROW ? PL_OK : trouble(h, err);
+    for (int i = 0; i < HISTORY_COUNTS; i++) {
+        double x = rc ? 0 : sqlite3_column_double(s, i);
+        total[i] = x < 9e18 ? (int64_t)x : INT64_MAX;
+    }
+    sqlite3_reset(s);
+    return rc;
 }
 
 int history_report(struct history *h, const char *key, const char *peer, double time, int64_t step,
@@ -209,8 +266,10 @@ int history_prune(struct history *h, struct pl_err *err)
     int rc;
     sqlite3_bind_int64(h->statement[PRUNE_POINTS], 1, HISTORY_POINTS_MAX);
     sqlite3_bind_int64(h->statement[PRUNE_KEYS], 1, HISTORY_KEYS_MAX);
+    sqlite3_bind_int64(h->statement[PRUNE_TALLIES], 1, HISTORY_KEYS_MAX);
     rc = finish(h, PRUNE_POINTS, err);
-    return rc ? rc : finish(h, PRUNE_KEYS, err);
+    if (!rc) rc = finish(h, PRUNE_KEYS, err);
+    return rc ? rc : finish(h, PRUNE_TALLIES, err);
 }
 
 static double real_or_nan(sqlite3_stmt *s, int column)
@@ -234,6 +293,9 @@ int history_points(struct history *h, struct history_point *out, size_t room, si
             .samples = sqlite3_column_int64(s, 3),
             .loss = real_or_nan(s, 4),
             .samples_per_second = real_or_nan(s, 5),
+            .held_out = real_or_nan(s, 6),
+            .sent = real_or_nan(s, 7),
+            .failed = real_or_nan(s, 8),
         };
     if (step != SQLITE_DONE && step != SQLITE_ROW) rc = trouble(h, err);
     sqlite3_reset(s);

@@ -3,6 +3,7 @@
 #include "../../net/hivemind/auth.h"
 #include "../../net/hivemind/metrics.h"
 #include "../../net/hivemind/progress.h"
+#include "../../net/hivemind/report.h"
 #include "../../net/hivemind/validate.h"
 
 #include <stdlib.h>
@@ -36,6 +37,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     struct bytes stripped = { 0 };
     struct progress_record p;
     struct metrics_record m;
+    struct report_record t;
     struct record r = { .key = data, .key_n = 1, .expiration = 1 };
     struct pl_err err;
     size_t cut;
@@ -45,8 +47,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         tokens(data + 2, n - 2);
         return 0;
     }
-    if (data[0] % 4) {
-        r.key = v.guards[data[0] % 4 - 1].key.bytes;
+    if (data[0] % 4) { /* 1, 2; from 128 on the third */
+        r.key = v.guards[data[0] >= 128 ? 2 : data[0] % 4 - 1].key.bytes;
         r.key_n = DHT_ID_BYTES;
     }
     cut = data[1] < n - 2 ? data[1] : n - 2;
@@ -58,6 +60,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     record_strip(&stripped, r.value, r.n);
     progress_read(&p, bytes_at(&stripped), bytes_length(&stripped), &err);
     metrics_read(&m, bytes_at(&stripped), bytes_length(&stripped), &err);
+    report_read(&t, bytes_at(&stripped), bytes_length(&stripped), &err);
     bytes_clear(&stripped);
     return 0;
 }

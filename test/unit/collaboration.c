@@ -220,6 +220,7 @@ static void three_learn_together(void **state)
 {
     struct collaboration_view v;
     struct metrics_sums sums;
+    struct report_record totals;
     double apart = 0, start;
     (void)state;
     pl_backend_ref(&be);
@@ -248,6 +249,10 @@ static void three_learn_together(void **state)
     collaboration_metrics(peers[0].c, &sums);
     assert_true(sums.step >= 6);
     assert_true(sums.loss > 0);
+    collaboration_totals(peers[0].c, &totals);
+    assert_true(totals.rounds >= 1 && totals.sent > 0 && totals.received > 0);
+    assert_true(totals.uncompressed >= 4 * (int64_t)TOTAL / 2); /* half of it goes to the other, at least */
+    assert_string_equal(totals.version, "potluck " PL_VERSION);
     for (int i = PEERS; i-- > 0; ) close_peer(&peers[i]);
 }
 
