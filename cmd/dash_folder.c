@@ -23,7 +23,7 @@
 
 void dash_folder_begin(struct dash_folder *f, const char *folder, const char *captions)
 {
-    *f = (struct dash_folder){ .folder = folder, .captions = captions, .drawn = -1 };
+    *f = (struct dash_folder){ .folder = folder, .captions = captions, .drawn = -1, .held_out = NAN };
 }
 
 static void paint(struct dash_folder *f, int64_t step, const char *checkpoint)
@@ -73,16 +73,19 @@ int dash_folder_look(struct dash_folder *f, struct http_server *s, struct dashbo
 struct line {
     int64_t step, samples;
     double loss, rate;
+    double held_out; /* as of then */
 };
 
-static int read_line(struct line *l, const char *text)
+/* PL_EFORMAT: no step's line; a line about held-out pairs changes *held_out. */
+static int read_line(struct line *l, const char *text, double *held_out)
 {
     json_t *o = json_loads(text, 0, NULL);
     const json_t *loss = json_object_get(o, "loss");
     int is_step = json_is_number(loss); /* else an event */
+    if (json_is_number(json_object_get(o, "held_out"))) *held_out = json_number_value(json_object_get(o, "held_out"));
     *l = (struct line){ json_integer_value(json_object_get(o, "step")),
                         json_integer_value(json_object_get(o, "samples")), json_number_value(loss),
-                        json_number_value(json_object_get(o, "samples_per_second")) };
+                        json_number_value(json_object_get(o, "samples_per_second")), *held_out };
     json_decref(o);
     return is_step ? PL_OK : PL_EFORMAT;
 }
@@ -93,7 +96,9 @@ static int tell(struct dashboard *d, const struct line *l, double time, struct p
         .key = "this machine", .record = { l->step, l->rate, l->samples, l->loss, 1 },
         .expiration = time + METRICS_LIFE,
     };
-    struct dashboard_look look = { .time = time, .metrics = &m, .metrics_count = 1 };
+    struct dashboard_report r = { .key = "this machine",
+                                  .record = { .version = "potluck " PL_VERSION, .held_out = l->held_out } };
+    struct dashboard_look look = { .time = time, .metrics = &m, .metrics_count = 1, .report = &r, .report_count = 1 };
     return dashboard_update(d, &look, err);
 }
 
@@ -118,7 +123,7 @@ int dash_folder_log(struct dash_folder *f, struct dashboard *d, struct pl_err *e
     if (!fseek(file, f->at, SEEK_SET))
         for (ssize_t got; (got = getline(&text, &size, file)) > 0 && text[got - 1] == '\n';) {
             f->at += got;
-            if (read_line(&l, text)) continue;
+            if (read_line(&l, text, &f->held_out)) continue;
             if (n == room) {
                 struct line *more = realloc(lines, (room = 2 * room + 64) * sizeof *lines);
                 if (!more) break;

@@ -12,6 +12,7 @@ struct dash_folder {
     struct run_folder now;
     long at;            /* in the log, behind the last line that was read */
     double time;        /* of that line */
+    double held_out;    /* last loss on pairs that nobody trains on; NAN: none yet */
     int64_t drawn;      /* step of the last checkpoint that was given to a painter; -1: none */
     pid_t painter;      /* 0: none at work */
 };

@@ -3,6 +3,7 @@
 #include "checkup.h"
 #include "cmd.h"
 #include "membership.h"
+#include "own_page.h"
 
 #include <getopt.h>
 #include <jansson.h>
@@ -14,7 +15,7 @@
 
 static const char usage[] =
     "usage: potluck peer [--listen MULTIADDR ...] [--join MULTIADDR ...] [--identity FILE] [--run ID]\n"
-    "                    [--announce MULTIADDR ...] [--client-mode] [--relay] [--json]\n"
+    "                    [--announce MULTIADDR ...] [--client-mode] [--relay] [--dash] [--json]\n"
     "\n"
     "Keeps a swarm's door open, until interrupted. Others join by the address that it prints first.\n"
     "\n"
@@ -26,6 +27,7 @@ static const char usage[] =
     "  --client-mode         listen nowhere, serve nothing; needs --join\n"
     "  --relay               carry connections for peers that cannot be reached\n"
     MEMBERSHIP_USAGE
+    OWN_PAGE_USAGE
     "  --json                lines of JSON\n";
 
 #define ADDRESSES_MAX 64
@@ -35,6 +37,7 @@ struct peer_options {
     size_t listen_count, join_count, announce_count;
     const char *identity, *run;
     struct membership membership;
+    struct own_page page;
     int client_mode, relay, json;
 };
 
@@ -51,7 +54,7 @@ static int parse(struct peer_options *o, int argc, char **argv)
         { "listen", required_argument, NULL, 'l' }, { "join", required_argument, NULL, 'j' },
         { "announce", required_argument, NULL, 'a' }, { "identity", required_argument, NULL, 'i' },
         { "run", required_argument, NULL, 'r' }, { "relay", no_argument, NULL, 'R' }, { "client-mode", no_argument, NULL, 'c' },
-        { "json", no_argument, NULL, 'J' }, MEMBERSHIP_OPTIONS,
+        { "json", no_argument, NULL, 'J' }, MEMBERSHIP_OPTIONS, OWN_PAGE_OPTIONS,
         { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
     };
     int option, rc = PL_OK;
@@ -66,13 +69,20 @@ static int parse(struct peer_options *o, int argc, char **argv)
         case 'c': o->client_mode = 1; break;
         case 'J': o->json = 1; break;
         case 'h': fputs(usage, stdout); exit(0);
-        default: if (!membership_option(&o->membership, option, optarg)) rc = PL_EUSE;
+        default:
+            if (!membership_option(&o->membership, option, optarg) && !own_page_option(&o->page, option, optarg))
+                rc = PL_EUSE;
         }
     }
     if (o->client_mode && (o->listen_count || !o->join_count || o->relay)) {
         fputs("potluck peer: --client-mode listens nowhere, so it needs --join and no --listen or --relay\n", stderr);
         return PL_EUSE;
     }
+    if (o->page.wanted && !o->run) {
+        fputs("potluck peer: --dash shows a run: --run ID\n", stderr);
+        return PL_EUSE;
+    }
+    o->page.run = o->run;
     if (!o->listen_count && !o->client_mode) o->listen[o->listen_count++] = "/ip4/0.0.0.0/tcp/0";
     return rc || optind != argc ? PL_EUSE : PL_OK;
 }
@@ -164,7 +174,9 @@ int cmd_peer(int argc, char **argv)
         return 1;
     }
     announce(&o, &s);
+    own_page_start(&o.page, &s, o.join, o.join_count);
     live(&o, &s, &swarm, &ends);
+    own_page_end(&o.page);
     swarm_close(&s);
     membership_close(&o.membership);
     return 0;

@@ -10,9 +10,12 @@
 #include "../data/file.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define HELD_OUT_PAIRS 64 /* a third of the work of training on as many */
 
 static const char usage[] =
     "usage: potluck train [--data SHARDS ...] [--config NAME|FILE] [--out DIR] [OPTION ...]\n"
@@ -26,6 +29,7 @@ static const char usage[] =
     "                   machine; --cache-mb N of it at most (default: 10000), oldest out first\n"
     "  --part K/N       only each N-th shard, from the K-th on: N peers read different ones\n"
     "  --without FILE   captions, one a line, that are held out\n"
+    "  --evaluate-every N   steps between losses on pairs of those captions (default: 100; 0: never)\n"
     "  --limit N        use only N pairs, evenly spread (default: all)\n"
     "  --tokenizer FILE spiece.model (default: the demo's)\n"
     "  --config C       run, middle, small, demo, or a JSON file (default: demo)\n"
@@ -61,11 +65,12 @@ static const char usage[] =
     "  --robust R       centered-clip[:RADIUS] in place of the mean in what we reduce, against liars\n"
     "  --slow S         let each batch take at least so long\n"
     "  --epochs N       the same as --steps\n"
+    OWN_PAGE_USAGE
     "  --json           lines of JSON on standard output\n"
     "\n"
     "Ctrl-C saves and stops. What comes next: potluck generate --model DIR \"a caption\"\n";
 
-enum { O_DATA = 1, O_WITHOUT, O_LIMIT, O_TOKENIZER, O_CONFIG, O_OUT, O_STEPS, O_TARGET, O_BATCH,
+enum { O_DATA = 1, O_WITHOUT, O_LIMIT, O_TOKENIZER, O_CONFIG, O_OUT, O_STEPS, O_TARGET, O_BATCH, O_EVALUATE,
        O_OPTIMIZER, O_LR, O_WARMUP, O_ACTIVATIONS, O_SEED, O_SAVE, O_KEEP, O_RESUME, O_QUIET, O_RUN, O_JOIN, O_LISTEN, O_IDENTITY, O_CLIENT,
        O_MATCHMAKING, O_AVERAGING, O_ALLREDUCE, O_STATE, O_COMPRESSION, O_SLOW, O_JSON, O_DATA_SEED, O_PART, O_ROBUST, O_CACHE,
        O_CACHE_MB };
@@ -83,6 +88,7 @@ static const struct option options[] = {
     { "steps", required_argument, NULL, O_STEPS },
     { "target-batch", required_argument, NULL, O_TARGET },
     { "batch", required_argument, NULL, O_BATCH },
+    { "evaluate-every", required_argument, NULL, O_EVALUATE },
     { "optimizer", required_argument, NULL, O_OPTIMIZER },
     { "lr", required_argument, NULL, O_LR },
     { "warmup", required_argument, NULL, O_WARMUP },
@@ -107,6 +113,7 @@ static const struct option options[] = {
     { "slow", required_argument, NULL, O_SLOW },
     { "epochs", required_argument, NULL, O_STEPS },
     { "json", no_argument, NULL, O_JSON },
+    OWN_PAGE_OPTIONS,
     MEMBERSHIP_OPTIONS,
     COMPUTE_OPTIONS,
     { "help", no_argument, NULL, 'h' },
@@ -120,8 +127,9 @@ struct wishes {
     const char *config, *tokenizer, *optimizer, *cache;
     int64_t cache_mb;
     enum pl_activations activations;
-    int64_t limit, steps, target, batch, seed, data_seed, save_every, keep;
+    int64_t evaluate_every, limit, steps, target, batch, seed, data_seed, save_every, keep;
     double lr, warmup;
+    struct train_held_out held_out;
     struct train_job job;
     struct train_swarm swarm;
 };
@@ -178,6 +186,7 @@ static int take(struct wishes *w, int option, const char *value)
     case O_STEPS: return cmd_integer(&w->steps, "train", "--steps", value, 1, 1000000000);
     case O_TARGET: return cmd_integer(&w->target, "train", "--target-batch", value, 1, 1 << 20);
     case O_BATCH: return cmd_integer(&w->batch, "train", "--batch", value, 1, 1 << 16);
+    case O_EVALUATE: return cmd_integer(&w->evaluate_every, "train", "--evaluate-every", value, 0, 1000000000);
     case O_OPTIMIZER:
         w->optimizer = value;
         return choose("--optimizer", value, optimizers, 4) < 0 ? PL_EUSE : PL_OK;
@@ -216,6 +225,7 @@ static int take(struct wishes *w, int option, const char *value)
     case O_JSON: w->swarm.json = 1; return PL_OK;
     default:
         if (membership_option(&w->swarm.membership, option, value)) return PL_OK;
+        if (own_page_option(&w->swarm.page, option, value)) return PL_OK;
         return compute_option(&w->compute, "train", option, value) > 0 ? PL_OK : PL_EUSE;
     }
     if (rc) fprintf(stderr, "potluck train: %s\n", err.text);
@@ -279,6 +289,12 @@ static int run(struct wishes *w, struct pl_err *err)
         rc = train_data_open(&w->data, &config, w->job.micro_batch,
                              (uint64_t)(w->data_seed < 0 ? w->seed : w->data_seed), (uint64_t)w->limit,
                              &w->job.source, err);
+    if (!rc && w->data.withouts && w->evaluate_every) {
+        w->held_out.every = (int)w->evaluate_every;
+        w->job.held_out = &w->held_out;
+        rc = train_data_held_out(&w->data, &config, HELD_OUT_PAIRS, &w->held_out.tokens, &w->held_out.codes,
+                                 &w->held_out.count, err);
+    }
     if (!rc) rc = pl_dalle_open(&model, &config, &be, 1, err);
     if (!rc && (rc = pl_dalle_init(model, (uint64_t)w->seed)))
         pl_fail(err, rc, "initial values: %s", pl_status_name(rc));
@@ -303,6 +319,8 @@ static int run(struct wishes *w, struct pl_err *err)
                     "next: potluck generate --model %s \"a caption\"\n", text, w->job.out, w->job.out);
         }
     }
+    pl_free(w->held_out.tokens);
+    pl_free(w->held_out.codes);
     pl_trainer_close(trainer);
     pl_dalle_close(model);
     return rc;
@@ -312,7 +330,8 @@ int cmd_train(int argc, char **argv)
 {
     struct wishes w = {
         .config = "demo", .optimizer = "lamb8", .activations = PL_REVERSIBLE, .steps = 1000,
-        .target = 64, .seed = 1, .data_seed = -1, .save_every = 100, .keep = 2, .cache_mb = 10000, .lr = 0.01, .warmup = 0.1,
+        .target = 64, .evaluate_every = 100, .held_out = { .last = NAN }, .seed = 1, .data_seed = -1,
+        .save_every = 100, .keep = 2, .cache_mb = 10000, .lr = 0.01, .warmup = 0.1,
         .job = { .cmd = "train", .out = "out/train" },
         .swarm = { .compression = "run", .matchmaking_time = 15, .averaging_timeout = 180,
                    .allreduce_timeout = 60, .average_state_every = 1 },
@@ -335,8 +354,8 @@ int cmd_train(int argc, char **argv)
         rc = PL_EUSE;
     }
     if (!rc && !w.batch) w.batch = default_batch(w.target);
-    if (!rc && !w.swarm.run && (w.swarm.join_count || w.swarm.client_mode)) {
-        fputs("potluck train: --join and --client-mode need the swarm's name: --run ID\n", stderr);
+    if (!rc && !w.swarm.run && (w.swarm.join_count || w.swarm.client_mode || w.swarm.page.wanted)) {
+        fputs("potluck train: --join, --client-mode and --dash need the swarm's name: --run ID\n", stderr);
         rc = PL_EUSE;
     }
     if (w.swarm.run) {

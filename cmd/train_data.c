@@ -160,20 +160,52 @@ static int seek(void *context, const json_t *value, struct pl_err *err)
     return rc;
 }
 
+static struct pairs_options options_of(struct train_data *d, const struct pl_dalle_config *config)
+{
+    return (struct pairs_options){
+        .path = (const char *const *)d->path, .paths = d->paths, .tokenizer = d->tokenizer,
+        .text = config->T, .pad = config->pad, .cells = config->F * config->F, .codes = config->Vi,
+        .without = (const char *const *)d->without, .withouts = d->withouts,
+        .open = d->http ? open_shard : NULL, .open_context = d,
+    };
+}
+
 int train_data_open(struct train_data *d, const struct pl_dalle_config *config, int batch,
                     uint64_t seed, uint64_t limit, struct train_source *source, struct pl_err *err)
 {
-    struct pairs_options o = {
-        .path = (const char *const *)d->path, .paths = d->paths, .tokenizer = d->tokenizer,
-        .text = config->T, .pad = config->pad, .cells = config->F * config->F, .codes = config->Vi,
-        .seed = seed, .without = (const char *const *)d->without, .withouts = d->withouts,
-        .limit = limit, .open = d->http ? open_shard : NULL, .open_context = d,
-    };
+    struct pairs_options o = options_of(d, config);
+    o.seed = seed;
+    o.limit = limit;
     if (unigram_size(d->tokenizer) > config->V)
         return pl_fail(err, PL_EUSE, "the tokenizer has %d ids, the model takes %d",
                        unigram_size(d->tokenizer), config->V);
     *source = (struct train_source){ next, position, seek, d };
     return stream_open(&d->stream, &o, batch, 0, err);
+}
+
+int train_data_held_out(struct train_data *d, const struct pl_dalle_config *config, int most,
+                        int32_t **tokens, int32_t **codes, int *count, struct pl_err *err)
+{
+    struct pairs_options o = options_of(d, config);
+    struct pairs_position at = { 0 };
+    struct pairs *p;
+    int rc;
+    o.only_without = 1;
+    o.buffer = (size_t)most;
+    *count = 0;
+    *tokens = pl_alloc((size_t)most, sizeof **tokens * (size_t)o.text);
+    *codes = pl_alloc((size_t)most, sizeof **codes * (size_t)o.cells);
+    if (!*tokens || !*codes) return pl_fail(err, PL_ENOMEM, "held-out pairs: no memory");
+    if ((rc = pairs_open(&p, &o, err))) return rc;
+    while (!rc && *count < most) {
+        rc = pairs_next(p, *tokens + (size_t)*count * (size_t)o.text, *codes + (size_t)*count * (size_t)o.cells, err);
+        if (!rc && (rc = pairs_where(p, &at))) pl_fail(err, rc, "held-out pairs: no memory");
+        pairs_position_clear(&at);
+        if (at.epoch) break; /* from the beginning again: there are no more */
+        *count += !rc;
+    }
+    pairs_close(p);
+    return rc;
 }
 
 void train_data_close(struct train_data *d)

@@ -34,6 +34,10 @@ int train_data_tokenizer(struct train_data *d, const char *path, struct pl_err *
 /* Opens the stream for a model's sizes. limit: pairs to use, 0 all. */
 int train_data_open(struct train_data *d, const struct pl_dalle_config *config, int batch,
                     uint64_t seed, uint64_t limit, struct train_source *source, struct pl_err *err);
+/* At most `most` of the pairs that are held out: tokens (count,T), codes (count,cells), freed with pl_free.
+ * PL_ENOTFOUND: none is in the data. */
+int train_data_held_out(struct train_data *d, const struct pl_dalle_config *config, int most,
+                        int32_t **tokens, int32_t **codes, int *count, struct pl_err *err);
 void train_data_close(struct train_data *d);
 
 /* Where the demo's files lie: $PL_DATA_DIR, else data/demo of the source tree or of the installation.

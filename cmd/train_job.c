@@ -133,6 +133,25 @@ static int accumulate(struct state *s, struct pl_err *err)
     return rc;
 }
 
+static int measure(struct state *s, struct pl_err *err)
+{
+    const struct train_job *job = s->job;
+    struct pl_dalle *m = s->t->model;
+    struct train_held_out *h = job->held_out;
+    struct pl_dalle_loss loss = { .total = 0 };
+    double sum = 0;
+    int rc = PL_OK, B = job->micro_batch;
+    for (int at = 0; at < h->count && !rc; at += B) {
+        int n = h->count - at < B ? h->count - at : B;
+        rc = pl_dalle_evaluate(m, h->tokens + (size_t)at * (size_t)m->config.T,
+                               h->codes + (size_t)at * (size_t)(m->config.F * m->config.F), n, &loss, NULL, err);
+        sum += loss.total * n;
+    }
+    if (rc) return rc;
+    h->last = sum / h->count;
+    return train_log_held_out(&s->log, s->t->step, h->last, h->count, err);
+}
+
 /* After each step: the log, the terminal, now and then a checkpoint. */
 static int stepped(void *state, const struct pl_train_report *r, double took, struct pl_err *err)
 {
@@ -144,6 +163,9 @@ static int stepped(void *state, const struct pl_train_report *r, double took, st
     if (!(s->position = job->source.position(job->source.context)))
         return pl_fail(err, PL_ENOMEM, "no memory for the data position");
     rc = train_log_step(&s->log, s->t->step, r, (double)r->samples / took, err);
+    if (!rc && job->held_out && job->held_out->count && job->held_out->every &&
+        (s->t->step % (uint64_t)job->held_out->every == 0 || s->t->step == job->steps))
+        rc = measure(s, err);
     show(s, r, s->t->step == job->steps);
     if (!rc && job->save_every && s->t->step % (uint64_t)job->save_every == 0) {
         rc = save(s, err);

@@ -27,6 +27,14 @@ struct train_job;
 typedef int train_together_fn(void *context, struct pl_trainer *trainer, const struct train_job *job,
                               const struct train_hooks *hooks, struct pl_err *err);
 
+/* Pairs that nobody trains on. */
+struct train_held_out {
+    int32_t *tokens, *codes; /* (count,T), (count,cells) */
+    int count;               /* 0: nothing is measured */
+    int every;               /* steps; 0: never */
+    double last;             /* loss when it was measured last; NAN: not yet */
+};
+
 struct train_job {
     const char *cmd;   /* for messages */
     const char *out;   /* folder for log, checkpoints, curve; made if it is not there */
@@ -38,6 +46,7 @@ struct train_job {
     int quiet;
     double seconds;    /* stop (and save) after so long; 0: no limit */
     struct train_source source;
+    struct train_held_out *held_out; /* NULL: none */
     train_together_fn *together; /* NULL: alone */
     void *together_context;
 };

@@ -90,6 +90,11 @@ int train_log_event(struct train_log *log, uint64_t step, const char *event, con
                          err);
 }
 
+int train_log_held_out(struct train_log *log, uint64_t step, double loss, int pairs, struct pl_err *err)
+{
+    return put(log, json_pack("{s:I, s:f, s:i}", "step", (json_int_t)step, "held_out", loss, "pairs", pairs), err);
+}
+
 void train_log_close(struct train_log *log)
 {
     if (log->file) fclose(log->file);

@@ -67,6 +67,12 @@ static double rate(void *context, int64_t epoch)
     return pl_schedule_linear(o->peak, o->warmup, o->total, (uint64_t)epoch);
 }
 
+static double held_out(void *context)
+{
+    const struct train_held_out *h = ((struct learner *)context)->w->job->held_out;
+    return h ? h->last : (double)NAN;
+}
+
 static int open_state(struct learner *l, struct pl_err *err)
 {
     const struct pl_params *p = &l->t->model->params;
@@ -162,7 +168,7 @@ static int among_others(struct learner *l, struct swarm *s, const struct rsa_key
     struct train_swarm *w = l->w;
     struct together_learner learner = {
         .value = p->value, .grad = p->grad, .state = &l->state, .context = l, .batch = batch, .mean = mean,
-        .step = step, .drop = drop, .moved = moved, .rate = rate, .peak = l->t->options.peak
+        .step = step, .drop = drop, .moved = moved, .rate = rate, .held_out = held_out, .peak = l->t->options.peak
     };
     struct together_options o = {
         .run = w->run, .compression = w->compression, .threshold = PL_WIRE_ADAPTIVE,
@@ -209,9 +215,15 @@ int train_swarm_run(void *context, struct pl_trainer *trainer, const struct trai
             else fprintf(stderr, "others join this run with\n  --run %s --join %s\n", w->run, address);
             fflush(stdout);
         }
+        w->page.run = w->run;
+        w->page.folder = job->out;
+        w->page.target_batch = job->target_batch;
+        w->page.total_steps = (int64_t)job->steps;
+        own_page_start(&w->page, &s, w->join, w->join_count);
         rc = swarm_wait_joined(&s, err);
         if (rc) checkup_explain(&s, &so);
         if (!rc) rc = among_others(&l, &s, &key, err);
+        own_page_end(&w->page);
         swarm_close(&s);
     }
     membership_close(&w->membership);

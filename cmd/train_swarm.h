@@ -3,6 +3,7 @@
 #define PL_CMD_TRAIN_SWARM_H
 
 #include "membership.h"
+#include "own_page.h"
 #include "train_job.h"
 
 #define TRAIN_ADDRESSES_MAX 64
@@ -13,6 +14,7 @@ struct train_swarm {
     size_t join_count, listen_count;
     const char *identity, *compression;
     struct membership membership;
+    struct own_page page;
     int client_mode, json;
     double matchmaking_time, averaging_timeout, allreduce_timeout;
     int64_t average_state_every;

@@ -197,7 +197,7 @@ static uint64_t *broken_rule(const struct pairs *p, const struct shard_row *row,
     if (!(w > 0 && h > 0 && w <= PAIRS_ASPECT_MAX * h && h <= PAIRS_ASPECT_MAX * w))
         return &counts->aspect;
     if (!row->code) return &counts->no_code;
-    return p->withouts && held_out(p, row) ? &counts->held_out : NULL;
+    return (p->withouts && held_out(p, row)) != p->o.only_without ? &counts->held_out : NULL;
 }
 
 int pairs_within_limit(uint64_t row, uint64_t limit, uint64_t total)

@@ -24,6 +24,7 @@ struct pairs_options {
     uint64_t seed;
     const char *const *without; /* captions that are held out; copied */
     size_t withouts;
+    int only_without;                /* 1: the other way round, only those: to measure on */
     uint64_t limit; /* use only so many rows, evenly spread over the shards; 0: all */
     /* Opens a shard that is no file; NULL: all are. Called by the thread that reads. */
     int (*open)(void *context, struct pl_source **source, const char *name, struct pl_err *err);

@@ -26,6 +26,10 @@ entry=$(address "$work/a")
 check "the first line says how to join" sh -c "head -n 1 '$work/a' | grep -q '\"event\":\"listening\".*/p2p/'"
 peer "$work/b" --listen /ip4/127.0.0.1/tcp/0 --join "$entry" --run r
 peer "$work/c" --client-mode --join "$entry"
+peer "$work/d" --listen /ip4/127.0.0.1/tcp/0 --join "$entry" --run r --dash
+for _ in $(seq 300); do grep -q 'the page: http' "$work/d.err" && break; sleep 0.1; done
+check "a peer serves its run's page" grep -q 'the page: http://127.0.0.1:[0-9]' "$work/d.err"
+refuses 2 "shows a run" "$POTLUCK" peer --dash
 check "a second peer joins" grep -q '"event":"joined","nodes":1' "$work/b"
 check "a client joins" grep -q '"event":"joined"' "$work/c"
 prints "ping" '"event":"pong".*"available"' "$POTLUCK" dht ping --join "$entry" --json

@@ -43,33 +43,64 @@ function timeLabel(t, span) {
 /* Letters keep their size: a narrow box gets a narrow drawing, not a small one. */
 function widthOf(box) { return Math.max(280, Math.min(1000, box.clientWidth || 900)); }
 
-/* series: [{name, values, zero, whole}] of one or two; times in seconds since 1970. */
+/* What a pointer is over: a line at the nearest time, and the values there. */
+function follow(svg, times, marks, top, bottom, label) {
+    const line = element("line", { class: "cross", visibility: "hidden" }), words = element("text", { class: "ink", visibility: "hidden" });
+    svg.append(line, words);
+    svg.addEventListener("pointerleave", () => { for (const e of [line, words]) e.setAttribute("visibility", "hidden"); });
+    svg.addEventListener("pointermove", (event) => {
+        const frame = svg.getBoundingClientRect(), W = svg.viewBox.baseVal.width, x = (event.clientX - frame.left) / frame.width * W;
+        let best = 0;
+        times.forEach((t, i) => { if (Math.abs(marks.X(t) - x) < Math.abs(marks.X(times[best]) - x)) best = i; });
+        const at = marks.X(times[best]);
+        for (const k in { x1: 0, x2: 0 }) line.setAttribute(k, at);
+        line.setAttribute("y1", top);
+        line.setAttribute("y2", bottom);
+        words.setAttribute("x", Math.min(Math.max(at, 130), W - 130));
+        words.setAttribute("y", bottom - 6);
+        words.setAttribute("text-anchor", "middle");
+        words.textContent = label(times[best]) + ": " + marks.series.map((s) => s.name + " " +
+            (Number.isFinite(s.values[best]) ? s.text ? s.text(s.values[best]) : String(+s.values[best].toPrecision(4)) : "–")).join(", ");
+        for (const e of [line, words]) e.setAttribute("visibility", "visible");
+    });
+}
+
+/* series: [{name, values, zero, whole, text, with}]: the first has its scale on the left, the second on
+ * the right, further ones share that of series number `with`. times in seconds since 1970. */
 function lines(box, times, series, options) {
-    const W = widthOf(box), H = (options && options.height) || 260, left = 56, right = series.length > 1 ? 56 : 16;
-    const top = 24, bottom = 26, svg = canvas(box, W, H, options && options.title);
-    const [t0, t1] = extent(times), X = (t) => left + (t - t0) / (t1 - t0) * (W - left - right);
+    const W = widthOf(box), H = (options && options.height) || 260, right = series.length > 1 ? 56 : 16, left = 60;
+    const crowded = W < 480 && series.length > 2, top = crowded ? 44 : 26, bottom = 26, svg = canvas(box, W, H, options && options.title);
+    const [t0, t1] = extent(times), X = (t) => left + (t - t0) / (t1 - t0) * (W - left - right), scale = [];
+    let legend = left;
     for (const t of ticks(t0, t1, W / 130)) {
         svg.append(element("line", { x1: X(t), x2: X(t), y1: top, y2: H - bottom, class: "axis" }));
         svg.append(element("text", { x: X(t), y: H - 8, "text-anchor": "middle" }, timeLabel(t, t1 - t0)));
     }
     series.forEach((s, k) => {
-        let [min, max] = extent(s.values);
+        const own = s.with === undefined, mates = series.filter((o) => o === s || o.with === k);
+        let [min, max] = own ? extent([].concat(...mates.map((o) => o.values))) : [0, 1];
         if (s.zero) min = 0;
         if (s.zero && max <= 0) max = 1;
-        const Y = (v) => H - bottom - (v - min) / (max - min) * (H - bottom - top);
-        for (const v of ticks(min, max, 4).filter((x) => !s.whole || Number.isInteger(x)))
-            svg.append(element("text", { x: k ? W - right + 6 : left - 6, y: Y(v) + 4, class: "label-" + k,
-                                         "text-anchor": k ? "start" : "end" }, String(v)));
+        scale[k] = own ? (v) => H - bottom - (v - min) / (max - min) * (H - bottom - top) : scale[s.with];
+        for (const v of own ? ticks(min, max, 4).filter((x) => !s.whole || Number.isInteger(x)) : [])
+            svg.append(element("text", { x: k ? W - right + 6 : left - 6, y: scale[k](v) + 4, class: "label-" + k,
+                                         "text-anchor": k ? "start" : "end" }, s.text ? s.text(v) : String(v)));
         let d = "", pen = false;
         s.values.forEach((v, i) => {
             if (!Number.isFinite(v)) { pen = false; return; }
-            d += (pen ? "L" : "M") + X(times[i]).toFixed(1) + " " + Y(v).toFixed(1);
+            d += (pen ? "L" : "M") + X(times[i]).toFixed(1) + " " + scale[k](v).toFixed(1);
             pen = true;
         });
-        svg.append(element("path", { d: d, class: k ? "two-line" : "one" }));
-        svg.append(element("text", { x: k ? W - right : left, y: 14, class: "label-" + k,
-                                     "text-anchor": k ? "end" : "start" }, s.name));
+        if (!k && d && s.values.every(Number.isFinite)) /* what is below it, softly */
+            svg.append(element("polygon", { class: "below", points: s.values.map((v, i) => X(times[i]).toFixed(1) + "," + scale[k](v).toFixed(1)).join(" ") +
+                " " + X(t1).toFixed(1) + "," + (H - bottom) + " " + X(t0).toFixed(1) + "," + (H - bottom) }));
+        svg.append(element("path", { d: d, class: ["one", "two-line", "three-line"][k] }));
+        if (k !== 1) { /* names of what is on the left stand side by side, or below each other */
+            svg.append(element("text", { x: crowded ? left : legend, y: k && crowded ? 32 : 14, class: "label-" + k }, s.name));
+            legend += 9 * s.name.length;
+        } else svg.append(element("text", { x: W - right, y: 14, class: "label-1", "text-anchor": "end" }, s.name));
     });
+    follow(svg, times, { X: X, series: series }, top, H - bottom, (t) => timeLabel(t, t1 - t0));
 }
 
 /* rows: [{name, parts: [number], text}] on one scale from 0; words above each bar, as HTML that wraps. */

@@ -18,6 +18,29 @@ dark.addEventListener("change", named);
 named();
 for (const e of document.querySelectorAll(".nojs")) e.hidden = true;
 
+/* --- peers behind the title: points that drift, lines between those that are near --- */
+
+function drawNet() {
+    const svg = at("net"), W = svg.clientWidth || 1000, H = svg.clientHeight || 300, near = 150, points = [];
+    for (let i = 0; i < Math.min(70, W * H / 9000); i++) /* the golden ratio spreads them evenly */
+        points.push([(i * 0.618034 % 1) * W, (i * 0.414214 % 1) * H, Math.sin(i * 7), Math.cos(i * 5)]);
+    const frame = (t) => {
+        const here = points.map(([x, y, u, v]) => [x + 22 * Math.sin(t / 9 + u * 9) * u, y + 22 * Math.cos(t / 8 + v * 9) * v]), parts = [];
+        here.forEach((p, i) => here.slice(0, i).forEach((q) => {
+            if (Math.hypot(p[0] - q[0], p[1] - q[1]) < near)
+                parts.push(potluckCharts.element("line", { x1: p[0], y1: p[1], x2: q[0], y2: q[1] }));
+        }));
+        here.forEach((p) => parts.push(potluckCharts.element("circle", { cx: p[0], cy: p[1], r: 3 })));
+        svg.replaceChildren(...parts);
+    };
+    frame(0);
+    return frame;
+}
+let net = drawNet();
+addEventListener("resize", () => { net = drawNet(); });
+if (matchMedia("(prefers-reduced-motion: no-preference)").matches)
+    setInterval(() => { if (!document.hidden && scrollY < 400) net(performance.now() / 1000); }, 60);
+
 /* --- words --- */
 
 function ago(s) {
@@ -32,6 +55,14 @@ function time(s) {
 }
 function figure(x, digits) {
     return Number.isFinite(x) ? x.toLocaleString("en", { maximumSignificantDigits: digits }) : "–";
+}
+
+function bytes(n) {
+    const unit = ["B", "kB", "MB", "GB", "TB", "PB"];
+    let i = 0;
+    if (!Number.isFinite(n)) return "–";
+    while (n >= 1000 && i < unit.length - 1) { n /= 1000; i++; }
+    return (i ? n.toPrecision(3) : String(n)) + " " + unit[i];
 }
 
 /* --- tables --- */
@@ -49,11 +80,26 @@ function fill(body, rows) { /* rows of [text, class, title] */
     }));
 }
 
+/* A word and a colour; what it means is the title. */
+function stateOf(p) {
+    if (p.state === "quiet") return ["quiet", "state off", "has reported no progress for a minute"];
+    if (p.reach === "relayed") return ["relayed", "state half", "others call it through a relay"];
+    if (p.state === "client" || p.reach === "none") return ["client", "state half", "only calls others; nobody can call it"];
+    return p.reach === "direct" ? ["direct", "state on", "others call it directly"] : ["reachable", "state on", "says that it can be called"];
+}
+
 function showPeers(peers, now) {
+    sayDevices(peers);
+    const closed = peers.filter((p) => stateOf(p)[0] === "client").length;
     fill(at("peers"), peers.map((p) => [
-        [p.name, "", p.id], [p.state], [p.step === null ? "–" : String(p.step)],
+        [p.name, "", p.id], stateOf(p), [p.step === null ? "–" : String(p.step)],
         [figure(p.samples_per_second, 3), "n"], [figure(p.samples, 6), "n"],
-        [ago(now - p.seen)]]));
+        [figure(p.loss, 3), "n"], [p.version ? bytes(p.sent) : "–", "n",
+         Number.isFinite(p.compression) ? "received " + bytes(p.received) + ", compressed " + figure(p.compression, 3) + " times" : ""],
+        [p.version ? p.failed + " of " + (p.rounds + p.failed) : "–", "n", p.retried ? p.retried + " tried again" : ""],
+        [ago(now - p.seen)], [p.version || "other"]]));
+    at("peers-advice").textContent = closed && closed * 2 > peers.length ?
+        "Most of these peers cannot be called: whoever can should open a port (potluck doctor says how), or serve as a relay (potluck peer --relay)." : "";
 }
 
 function showBoard() {
@@ -104,6 +150,16 @@ function showState(state) {
     at("t-peers").textContent = figure(state.peers, 9);
     at("t-rate").textContent = figure(state.samples_per_second, 3);
     at("t-step").textContent = figure(state.step, 9) + (state.total_steps ? " of " + figure(state.total_steps, 9) : "");
+    at("t-held-box").hidden = !Number.isFinite(state.held_out);
+    at("t-held").textContent = figure(state.held_out, 4);
+    for (const phase of ["accumulating", "averaging"]) {
+        const here = state.phase === phase && state.target > 0 && state.peers > 0;
+        at("phase-" + phase).className = here ? "here" : "";
+        if (here) at("phase-" + phase).setAttribute("aria-current", "step");
+        else at("phase-" + phase).removeAttribute("aria-current");
+    }
+    showTraffic(state.rounds || {});
+    sayCommunication(state.rounds || {}, state.step);
     at("t-progress").parentElement.hidden = !state.target;
     at("t-progress").value = done;
     at("t-phase").textContent = state.phase === "averaging" ? "Averaging and stepping" : "Towards the next common step";
@@ -114,13 +170,43 @@ function showState(state) {
     now = state.time;
 }
 
+/* The challenges, in numbers of the run that is being watched. */
+function say(id, text) {
+    at(id).hidden = !text;
+    at(id).textContent = text;
+}
+function sayCommunication(r, steps) {
+    say("live-communication", r.sent > 0 && Number.isFinite(r.compression) ?
+        "The run on this page: its peers have sent " + bytes(r.sent) + (steps > 0 ? ", " + bytes(r.sent / steps) + " a step" : "") +
+        "; in 32 bits it would have been " + bytes(r.sent * r.compression) + ", " + figure(r.compression, 3) + " times as much." : "");
+}
+function sayDevices(peers) {
+    const rates = peers.map((p) => p.samples_per_second).filter((x) => x > 0).sort((a, b) => a - b);
+    say("live-devices", rates.length > 1 ? "The run on this page: the slowest of " + rates.length + " peers computes " + figure(rates[0], 3) +
+        " samples a second, the fastest " + figure(rates[rates.length - 1], 3) + ", " +
+        figure(rates[rates.length - 1] / rates[0], 2) + " times as many." : "");
+}
+
+function showTraffic(r) {
+    at("traffic").hidden = !(r.good || r.failed);
+    at("t-sent").textContent = bytes(r.sent);
+    at("t-received").textContent = bytes(r.received);
+    at("t-compressed").textContent = Number.isFinite(r.compression) ? figure(100 / r.compression, 3) + " %" : "–";
+    at("t-rounds").textContent = figure(r.good, 9);
+    at("t-failed").textContent = figure(r.failed, 9);
+    at("t-retried").textContent = figure(r.retried, 9);
+}
+
 function showHistory() {
     if (!history || history.time.length < 1) return;
+    const held = (history.held_out || []).some(Number.isFinite) ? [{ name: "held-out loss", values: history.held_out, with: 0 }] : [];
     potluckCharts.lines(at("chart-loss"), history.time,
-        [{ name: "training loss", values: history.loss }, { name: "active peers", values: history.peers, zero: true, whole: true }],
+        [{ name: "training loss", values: history.loss }, { name: "active peers", values: history.peers, zero: true, whole: true }, ...held],
         { title: "Training loss and active peers over time; last loss " + figure(history.loss[history.loss.length - 1], 4) });
     potluckCharts.lines(at("chart-rate"), history.time,
         [{ name: "samples a second", values: history.samples_per_second, zero: true }], { height: 150 });
+    if (!at("traffic").hidden && (history.sent || []).some((x) => x > 0))
+        potluckCharts.lines(at("chart-sent"), history.time, [{ name: "bytes sent", values: history.sent, zero: true, text: bytes }], { height: 150 });
 }
 
 addEventListener("resize", showHistory);
