@@ -92,7 +92,8 @@ int train_log_event(struct train_log *log, uint64_t step, const char *event, con
 
 int train_log_held_out(struct train_log *log, uint64_t step, double loss, int pairs, struct pl_err *err)
 {
-    return put(log, json_pack("{s:I, s:f, s:i}", "step", (json_int_t)step, "held_out", loss, "pairs", pairs), err);
+    return train_log_put(log, json_pack("{s:I, s:f, s:i}", "step", (json_int_t)step, "held_out", loss, "pairs", pairs),
+                         err);
 }
 
 void train_log_close(struct train_log *log)
