@@ -21,7 +21,7 @@ VERSION  := $(shell sed -n 's/^\#define PL_VERSION "\(.*\)"/\1/p' ref/base.h)
 PACKAGES = build-essential pkg-config libopenblas-dev libjansson-dev libbrotli-dev libssl-dev \
 	zlib1g-dev libzstd-dev libsnappy-dev libpng-dev libjpeg62-turbo-dev libwebp-dev libutf8proc-dev \
 	libprotobuf-c-dev protobuf-c-compiler libuv1-dev libmicrohttpd-dev libsqlite3-dev libzip-dev libyaml-dev libcurl4-openssl-dev
-TEST_PACKAGES = $(PACKAGES) libcmocka-dev clang libclang-rt-14-dev
+TEST_PACKAGES = $(PACKAGES) libcmocka-dev clang libclang-rt-14-dev ocl-icd-opencl-dev pocl-opencl-icd
 INTEROP_PACKAGES = python3 python3-venv python3-torch
 DEB_PACKAGES = $(PACKAGES) dpkg-dev debhelper lintian
 NOTEBOOK_PACKAGES = python3 python3-nbclient python3-nbformat python3-ipykernel python3-matplotlib python3-numpy
@@ -145,6 +145,20 @@ $(BUILD)/libpl_cuda_on_cpu.so: $(EMU_O) $(call obj,$(CUDA_NEEDS))
 $(BUILD)/cuda_on_cpu_check: $(addprefix $(BUILD)/obj/cuda_on_cpu/,check/check.cpp.o emulator.cpp.o)
 	$(CXX) $(SANITIZE) -o $@ $^
 
+# The third backend, which proves the port kit: OpenCL, built where its headers are.
+OPENCL_C   = $(wildcard test/opencl/*.c)
+OPENCL_CL  = $(patsubst %,test/opencl/%.cl,common vector linear layers attention loss images optimizers)
+OPENCL     = $(shell pkg-config --exists OpenCL 2>/dev/null && echo $(BUILD)/libpl_opencl.so)
+opencl: $(if $(OPENCL),$(OPENCL),opencl-left-out) ## a backend from the port kit, on any OpenCL 2.0 device
+opencl-left-out:
+	@echo "OpenCL left out: no headers (Debian: ocl-icd-opencl-dev)"
+$(BUILD)/gen/opencl_kernels.inc: $(OPENCL_CL)
+	@mkdir -p $(@D)
+	sed -e 's/[\\"]/\\&/g' -e 's/.*/"&\\n",/' $(OPENCL_CL) > $@.new && mv $@.new $@
+$(BUILD)/obj/test/opencl/device.o: | $(BUILD)/gen/opencl_kernels.inc
+$(BUILD)/libpl_opencl.so: $(call obj,$(OPENCL_C) ref/base.c ref/quant.c)
+	$(CC) -shared $(SANITIZE) -o $@ $^ $$(pkg-config --libs OpenCL) -lm
+
 # Where a stranger's backend begins: compiled as its text says, and it passes before a line is written.
 skeletons: $(BUILD)/skeleton_host.so $(BUILD)/skeleton_device.so
 $(BUILD)/skeleton_%.so: test/skeleton/%.c
@@ -160,7 +174,7 @@ demo: deps ## install what is missing, build, train together on real pairs, draw
 # --- tests -----------------------------------------------------------------------------------
 
 test: test-deps ## install what tests need, build, run every test
-	@$(MAKE) --no-print-directory -s -j$(JOBS) all unit-programs cuda-on-cpu skeletons $(BUILD)/interop/trainer
+	@$(MAKE) --no-print-directory -s -j$(JOBS) all unit-programs cuda-on-cpu skeletons opencl $(BUILD)/interop/trainer
 	@BUILD=$(BUILD) CLANG=$(CLANG) sh test/run.sh
 
 unit-programs: $(patsubst test/unit/%.c,$(BUILD)/test/%,$(UNIT_C))
@@ -285,7 +299,7 @@ install: all man ## into PREFIX (default /usr/local): program, backends, library
 	  $(DESTDIR)$(PREFIX)/include/potluck/ref/model $(DESTDIR)$(PREFIX)/include/potluck/data \
 	  $(SHARE)/potluck/demo $(SHARE)/man/man1
 	install $(BUILD)/potluck $(DESTDIR)$(PREFIX)/bin/
-	install -m 644 $(filter-out %/libpl_cuda_on_cpu.so,$(wildcard $(BUILD)/libpl_*.so)) $(DESTDIR)$(PREFIX)/lib/potluck/
+	install -m 644 $(filter-out %/libpl_cuda_on_cpu.so %/libpl_opencl.so,$(wildcard $(BUILD)/libpl_*.so)) $(DESTDIR)$(PREFIX)/lib/potluck/
 	install -m 644 $(BUILD)/libpotluck.a $(DESTDIR)$(LIBDIR)/
 	install -m 644 $(BUILD)/libpotluck.so $(DESTDIR)$(LIBDIR)/libpotluck.so.0
 	ln -sf libpotluck.so.0 $(DESTDIR)$(LIBDIR)/libpotluck.so
