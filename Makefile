@@ -54,7 +54,7 @@ LIB_O     = $(call obj,$(REF_C) $(DATA_C) $(NET_C)) $(GEN_C:.c=.o)
 PROGRAM_O = $(call obj,$(CMD_C) $(CONFORM_C))
 
 .DEFAULT_GOAL := all
-.PHONY: all ref fast notebooks demo demo-pictures demo-data demo-codec test unit conform fuzz interop soak sanitize bench install uninstall deps \
+.PHONY: all ref fast notebooks demo demo-pictures demo-data demo-codec test unit conform fuzz interop simulate soak sanitize bench install uninstall deps \
 	test-deps data-deps clean help cuda cuda-left-out cuda-on-cpu skeletons man dist deb
 
 all: $(BUILD)/potluck fast $(if $(SANITIZE),,cuda) $(BUILD)/libpotluck.so ## the program, the backends, the library
@@ -198,6 +198,15 @@ $(BUILD)/interop/%: $(BUILD)/obj/test/interop/%.o $(BUILD)/libpotluck.a
 soak: all $(BUILD)/interop/trainer ## peers that come, freeze and are killed for half an hour (SOAK_S=..., SOAK_PEERS=...)
 	python3 test/soak/soak.py $(BUILD)/potluck
 	python3 test/soak/namespaces.py $(BUILD)/potluck
+
+# Swarms larger than any machine, on a virtual clock: paper/scaling.md.
+SIM_O = $(call obj,test/simulator/links.c test/simulator/queue.c test/simulator/world.c)
+simulate: $(BUILD)/simulate ## time, failures and traffic of 30 to 10,000 peers, by the real matchmaking (paper/scaling.md)
+	@mkdir -p $(BUILD)/figures
+	$(BUILD)/simulate $(BUILD)/figures
+$(BUILD)/simulate: $(call obj,test/simulator/main.c) $(SIM_O) $(BUILD)/libpotluck.a
+	$(CC) $(SANITIZE) -o $@ $^ $(LIBS)
+$(BUILD)/test/simulator: $(SIM_O)
 
 conform: all ## golden values and pair tests against BACKEND=ref|fast|auto|./mine.so
 	$(BUILD)/potluck conform --golden test/golden --backend $(BACKEND)

@@ -1,6 +1,8 @@
-/* balance.c - see balance.h. The peers solve this as a linear program; the water level is its exact
- * solution, without a solver. */
+/* balance.c - see balance.h. The peers solve this as a linear program, and where it has many solutions
+ * take the one at which their solver ends (balance_program.h). The water level is the one in which all
+ * end together, without a solver: for groups that are too large for it. */
 #include "balance.h"
+#include "balance_program.h"
 
 #include <math.h>
 
@@ -50,23 +52,34 @@ static double water_level(const double *b, int N)
     }
 }
 
+void pl_balance_level(double *fraction, const double *bandwidth, int N)
+{
+    double level = N > 2 ? water_level(bandwidth, N) : 0;
+    int reducers = 0;
+    for (int i = 0; i < N; i++) reducers += bandwidth[i] > 0;
+    for (int i = 0; i < N; i++)
+        fraction[i] = N > 2 ? fraction_at(level, bandwidth[i], N) : bandwidth[i] > 0 ? 1.0 / reducers : 0;
+}
+
 int pl_balance_fractions(double *fraction, const double *bandwidth, int N, size_t total,
                          size_t min_size, struct pl_err *err)
 {
-    double *b = fraction, largest = 0, least = (double)min_size / (double)total, level;
-    int reducers, known = 0;
+    double *b, largest = 0, least = (double)min_size / (double)total;
+    int reducers, known = 0, rc = PL_OK;
     if (N < 1 || N > PL_BALANCE_PEERS_MAX)
         return pl_fail(err, PL_EUSE, "balance: %d peers, expected 1 to %d", N,
                        PL_BALANCE_PEERS_MAX);
+    if (!(b = pl_alloc((size_t)N, sizeof *b))) return pl_fail(err, PL_ENOMEM, "balance: no memory for %d peers", N);
     reducers = resolve(b, bandwidth, N, err);
-    if (reducers < 0) return reducers;
     for (int i = 0; i < N; i++) known += bandwidth[i] > 0;
-    if (N <= 2 || !known) {
-        for (int i = 0; i < N; i++) fraction[i] = b[i] > 0 ? 1.0 / reducers : 0;
-    } else {
-        level = water_level(b, N);
-        for (int i = 0; i < N; i++) fraction[i] = fraction_at(level, b[i], N);
-    }
+    if (reducers < 0) rc = reducers;
+    else if (!known) for (int i = 0; i < N; i++) fraction[i] = b[i] > 0 ? 1.0 / reducers : 0;
+    else if ((rc = pl_balance_program(fraction, b, N)) == PL_EAGAIN) {
+        pl_balance_level(fraction, b, N);
+        rc = PL_OK;
+    } else if (rc) pl_fail(err, rc, "balance: no memory for %d peers", N);
+    pl_free(b);
+    if (rc) return rc;
     if (!known) return PL_OK;
     for (int i = 0; i < N; i++) largest = fmax(largest, fraction[i]);
     for (int i = 0; i < N; i++) {

@@ -123,15 +123,13 @@ int gather_read(struct gather *g, const uint8_t *data, size_t n, struct pl_err *
 
 /* --- a group ------------------------------------------------------------------------------------- */
 
-int group_add(struct group *g, const struct peer_id *peer, const uint8_t *said, size_t n,
-              struct pl_err *err)
+int group_append(struct group *g, const struct peer_id *peer, const uint8_t *said, size_t n,
+                 struct pl_err *err)
 {
     struct group_member m = { .peer = *peer, .said_n = n }, *more;
     int rc;
     if (g->count == GROUP_PEERS_MAX)
         return pl_fail(err, PL_ELIMIT, "group: more than %d peers", GROUP_PEERS_MAX);
-    if (group_find(g, peer) >= 0)
-        return pl_fail(err, PL_EPROTO, "group: a peer is in it twice");
     more = realloc(g->members, (g->count + 1) * sizeof *more);
     if (!more) return pl_fail(err, PL_ENOMEM, "group: no memory");
     g->members = more;
@@ -143,6 +141,33 @@ int group_add(struct group *g, const struct peer_id *peer, const uint8_t *said, 
     }
     g->members[g->count++] = m;
     return PL_OK;
+}
+
+int group_add(struct group *g, const struct peer_id *peer, const uint8_t *said, size_t n,
+              struct pl_err *err)
+{
+    if (group_find(g, peer) >= 0)
+        return pl_fail(err, PL_EPROTO, "group: a peer is in it twice");
+    return group_append(g, peer, said, n, err);
+}
+
+static int by_peer(const void *a, const void *b)
+{
+    return peer_id_compare(&(*(const struct group_member *const *)a)->peer,
+                           &(*(const struct group_member *const *)b)->peer);
+}
+
+int group_check_peers(const struct group *g, struct pl_err *err)
+{
+    const struct group_member **sorted = malloc((g->count + 1) * sizeof *sorted);
+    int rc = PL_OK;
+    if (!sorted) return pl_fail(err, PL_ENOMEM, "group: no memory");
+    for (size_t i = 0; i < g->count; i++) sorted[i] = &g->members[i];
+    qsort(sorted, g->count, sizeof *sorted, by_peer);
+    for (size_t i = 1; !rc && i < g->count; i++)
+        if (!by_peer(&sorted[i - 1], &sorted[i])) rc = pl_fail(err, PL_EPROTO, "group: a peer is in it twice");
+    free(sorted);
+    return rc;
 }
 
 void group_clear(struct group *g)

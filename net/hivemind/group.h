@@ -64,6 +64,11 @@ struct group {
 /* Appends; checks what it said. */
 int group_add(struct group *g, const struct peer_id *peer, const uint8_t *said, size_t n,
               struct pl_err *err);
+/* The same for many at once: who is in it twice is found at the end, by sorting, not by looking
+ * through all of them for each. */
+int group_append(struct group *g, const struct peer_id *peer, const uint8_t *said, size_t n,
+                 struct pl_err *err);
+int group_check_peers(const struct group *g, struct pl_err *err);
 void group_clear(struct group *g);
 /* The member's number, or -1. */
 int group_find(const struct group *g, const struct peer_id *peer);

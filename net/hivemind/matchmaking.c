@@ -290,8 +290,9 @@ static int take_group(struct matchmaking *m, const Hivemind__MessageFromLeader *
         const ProtobufCBinaryData *id = &message->ordered_peer_ids[i], *said = &message->gathered[i];
         rc = peer_id_parse(&peer, id->data, id->len);
         if (!rc && refuses(m, &peer)) rc = PL_EPROTO; /* the round would come to nothing again */
-        if (!rc) rc = group_add(&g, &peer, said->data, said->len, NULL);
+        if (!rc) rc = group_append(&g, &peer, said->data, said->len, NULL);
     }
+    if (!rc) rc = group_check_peers(&g, NULL);
     if (!rc && (group_find(&g, &m->o.self) < 0 || group_find(&g, &m->leader) < 0)) rc = PL_EPROTO;
     if (rc) {
         group_clear(&g);

@@ -96,6 +96,54 @@ static void balance_levels(void **state)
     assert_int_equal(total, 1000003);
 }
 
+/* Where the optimum is not unique a group agrees on where the original's solver ends: recorded from SciPy 1.10.1. */
+static void balance_ends_as_the_original(void **state)
+{
+    static const struct { int n; size_t total; double bandwidth[6], fraction[6]; size_t share[6]; } rows[] = {
+        { 3, 1000, { 1, 2, PL_BANDWIDTH_UNKNOWN }, { 0, 0.785401316, 0.361946706 }, { 0, 685, 315 } },
+        { 2, 1000, { 100, 50 }, { 0.652284432, 0.652284432 }, { 500, 500 } },
+        { 4, 125894244, { 100, 50, 25, 10 }, { 0.513195825, 0.489263643, 0.39411994, 0 },
+          { 46261888, 44104529, 35527827, 0 } },
+        { 6, 1000000, { 1000, 10, 10, 0, 300, 20 }, { 0.569624291, 0, 0, 0, 0.550836098, 0.159653426 },
+          { 444979, 0, 0, 0, 430303, 124718 } },
+    };
+    double w[6];
+    size_t share[6];
+    (void)state;
+    for (size_t r = 0; r < PL_COUNT(rows); r++) {
+        assert_int_equal(pl_balance_fractions(w, rows[r].bandwidth, rows[r].n, rows[r].total, 0, &err), PL_OK);
+        assert_int_equal(pl_balance(share, rows[r].bandwidth, rows[r].n, rows[r].total, 0, &err), PL_OK);
+        for (int i = 0; i < rows[r].n; i++) {
+            assert_true(fabs(w[i] - rows[r].fraction[i]) < 2.5e-9);
+            assert_true((share[i] > rows[r].share[i] ? share[i] - rows[r].share[i] : rows[r].share[i] - share[i]) <= 1);
+        }
+    }
+}
+
+/* Nothing that a groupmate may say of itself is too much for it; and large groups fall back to the level. */
+static void balance_of_anything(void **state)
+{
+    static double bandwidth[600], w[600], level[600];
+    struct pl_rng rng;
+    (void)state;
+    pl_rng_init(&rng, 5, 0);
+    for (int n = 2; n <= 40; n++)
+        for (int i = 0; i < 3; i++) {
+            double sum = 0;
+            for (int k = 0; k < n; k++) bandwidth[k] = exp(pl_rng_normal(&rng) * (i == 2 ? 200 : 1));
+            assert_int_equal(pl_balance_fractions(w, bandwidth, n, 1000000, 0, &err), PL_OK);
+            for (int k = 0; k < n; k++) {
+                assert_true(w[k] >= 0 && w[k] <= 1 + 1e-6);
+                sum += w[k];
+            }
+            assert_true(sum >= 1 - 1e-6);
+        }
+    for (int k = 0; k < 600; k++) bandwidth[k] = 1 + k;
+    assert_int_equal(pl_balance_fractions(w, bandwidth, 600, 1000000, 0, &err), PL_OK);
+    pl_balance_level(level, bandwidth, 600);
+    for (int k = 0; k < 600; k++) assert_true(fabs(w[k] - level[k]) <= 1e-9);
+}
+
 static void balance_refuses(void **state)
 {
     const double none[] = { 0, 0, 0 }, negative[] = { 1, -2, 1 }, infinite[] = { 1, INFINITY };
@@ -273,7 +321,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_cover_everything), cmocka_unit_test(partition_refuses),
-        cmocka_unit_test(balance_levels), cmocka_unit_test(balance_refuses),
+        cmocka_unit_test(balance_levels), cmocka_unit_test(balance_ends_as_the_original),
+        cmocka_unit_test(balance_of_anything), cmocka_unit_test(balance_refuses),
         cmocka_unit_test(group_gets_the_mean), cmocka_unit_test(clients_and_auxiliaries),
         cmocka_unit_test(zero_weights_change_nothing), cmocka_unit_test(equal_values_stay),
         cmocka_unit_test(order_is_repeatable), cmocka_unit_test(reducer_refuses),

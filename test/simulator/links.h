@@ -1,0 +1,30 @@
+/* links.h - strangers' connections to the internet, and what they average. */
+#ifndef PL_SIMULATOR_LINKS_H
+#define PL_SIMULATOR_LINKS_H
+
+#include "../../net/libp2p/peer_id.h"
+#include "../../ref/partition.h"
+#include "../../ref/rng.h"
+
+#define LINK_DELAY 0.02 /* s, one way to the middle of the net: a typical peer's */
+
+struct link {
+    double up, down; /* bytes a second */
+    double delay;    /* s, one way to the middle of the net */
+    int client;      /* nobody can call it */
+};
+/* Made up to look like a volunteers' swarm: rented machines, fibre, cable. */
+void link_draw(struct link *l, struct pl_rng *rng);
+
+/* A peer's id from its number and life, and the number back. */
+void link_name(struct peer_id *id, size_t number, uint32_t life);
+size_t link_peer_of(const struct peer_id *id);
+void link_sort(size_t *numbers, size_t n);
+
+/* Rounds of questions until the nodes nearest to a key are found, each of which knows 20 others. */
+int link_hops(size_t peers);
+
+/* Tensors as a transformer has them, `values` in all, in the run's compression. NULL: no memory. */
+void link_tensors(size_t **elements, enum pl_compression **method, size_t *count, size_t values);
+
+#endif

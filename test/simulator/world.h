@@ -1,0 +1,48 @@
+/* world.h - a swarm that has no machines: the real matchmaking, load balancing and cutting into parts, on a
+ * virtual clock and a virtual network, with as many peers as memory holds. What takes part:
+ *
+ *   net/hivemind/matchmaking  one engine a peer, with its declarations, questions, leaders, followers
+ *   net/hivemind/group        what a group agrees on, and the next group bits
+ *   ref/balance, partition    who reduces how much, and which parts
+ *
+ * What is modelled: the DHT's five replicas of a group key answer one after the other at their uplinks' speed;
+ * a peer's messages queue at its uplink; an exchange lasts as long as its slowest uplink or downlink needs;
+ * peers come and go at random, some without a word; what the dead have declared is gone with them. Everything is
+ * drawn from the seed. */
+#ifndef PL_SIMULATOR_WORLD_H
+#define PL_SIMULATOR_WORLD_H
+
+#include "../../ref/base.h"
+
+struct world_options {
+    size_t peers;
+    uint64_t seed;
+    int steps;
+    double accumulate_s;  /* s for a global batch: larger swarms take larger ones */
+    double life_s;        /* mean life of a peer; its successor comes at once */
+    int bits;             /* of the group keys: 0, everybody under one */
+    size_t target;        /* size at which a group begins; 0: none */
+    int rounds;           /* of averaging in a step, each in another group: 1 without bits */
+    int expect;           /* 1: a leader knows how many will come, and does not wait once they have */
+    int stated;           /* 1: peers state their bandwidth, and shares follow it */
+    size_t values;        /* float32 to be averaged, in tensors of the run's sizes */
+};
+
+struct world_result {
+    double step_s;        /* mean time of a step: accumulation, search, exchange, tries again */
+    double averaging_s;   /* of it, behind the last sample */
+    double failed;        /* share of peers' rounds that ended without a mean */
+    double tries;         /* groups that a finished round took, on average */
+    double group;         /* mean size of the groups that were begun */
+    double spread;        /* what is left of the peers' differences after a step: 0, all agree */
+    double moved;         /* bytes that a peer sends in exchanges, a step */
+    double control;       /* bytes that a peer moves for matchmaking, a step */
+    double replica;       /* bytes a second that the busiest node of the DHT gives in a search */
+    double looks_lost;    /* share of looks at the declarations that nobody answered in time */
+    uint64_t events;
+};
+
+/* PL_OK, PL_ENOMEM, or PL_EUSE for options that make no sense. */
+int world_run(struct world_result *r, const struct world_options *o, struct pl_err *err);
+
+#endif
