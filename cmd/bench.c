@@ -17,7 +17,8 @@ static const char usage[] =
     "where they are found.\n"
     "\n"
     "  --quick          without the run's size, whose step takes a minute and 6 GB\n"
-    "  --only SECTION   parts, codes, attention, steps or drawing (default: all)\n"
+    "  --only SECTION   parts, codes, attention, steps, drawing or pictures (VQGAN, CLIP);\n"
+    "                   default: all\n"
     "  --size S         demo, small, middle or run; may be repeated (default: all)\n"
     "  --filter S       of the parts, only lines that contain S\n"
     "  --batch N        samples a step (default: 32, 8, 2 and 1)\n"
@@ -41,7 +42,7 @@ const struct bench_size bench_sizes[BENCH_SIZES] = {
 
 static const struct { const char *name; int (*run)(struct bench *b); } sections[] = {
     { "parts", bench_parts }, { "codes", bench_codes }, { "attention", bench_attention },
-    { "steps", bench_steps }, { "drawing", bench_drawing },
+    { "steps", bench_steps }, { "drawing", bench_drawing }, { "pictures", bench_pictures },
 };
 
 double bench_now(const struct bench *b)
@@ -149,6 +150,7 @@ static void ask_peers(struct bench *b, int section)
 {
     static const struct { const char *section, *kind; } kinds[] = {
         { "codes", "codes" }, { "attention", "attention" }, { "steps", "step" }, { "drawing", "draw" },
+        { "pictures", "pictures" },
     };
     char text[PL_COUNT(kinds) * BENCH_SIZES][48], *wanted[PL_COUNT(kinds) * BENCH_SIZES];
     struct pl_err err;
@@ -161,8 +163,8 @@ static void ask_peers(struct bench *b, int section)
         for (int i = 0; i < BENCH_SIZES; i++) {
             int count = k == 0 ? 1 << 20 : k == 3 ? 16 : bench_samples(b, &bench_sizes[i]);
             if (section >= 0 && strcmp(sections[section].name, kinds[k].section)) continue;
-            /* codes have no size; pictures of the run's take Python hours */
-            if ((k == 0 && i > 0) || (k != 0 && !b->chosen[i]) || (k == 3 && i == BENCH_SIZES - 1)) continue;
+            /* codes and pictures have no size; drawing at the run's takes Python hours */
+            if ((k % 4 == 0 && i > 0) || (k % 4 != 0 && !b->chosen[i]) || (k == 3 && i == BENCH_SIZES - 1)) continue;
             snprintf(text[n], sizeof text[n], "%s:%s:%d", kinds[k].kind, bench_sizes[i].name, count);
             wanted[n] = text[n];
             n++;

@@ -46,5 +46,6 @@ int bench_codes(struct bench *b);  /* quantization, codes, LAMB: one thread, bes
 int bench_attention(struct bench *b);
 int bench_steps(struct bench *b);
 int bench_drawing(struct bench *b);
+int bench_pictures(struct bench *b); /* the run's codec, CLIP */
 
 #endif

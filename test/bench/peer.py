@@ -148,12 +148,26 @@ def codes(torch, n):
         say(what="uniform8 decode", n=n, seconds=best(lambda: u.extract(m)), by="hivemind")
 
 
+def pictures(torch, bf16):
+    import pictures as models
+    encoder, decoder, table = models.vqgan()
+    vision, text = models.Vision().eval(), models.Text().eval()
+    x, pixels = torch.rand(1, 3, 256, 256) * 2 - 1, torch.randn(1, 3, 224, 224)
+    codes, ids = torch.randint(0, 8192, (1, 32, 32)), torch.randint(0, 49408, (1, 77))
+    by = f"torch {torch.__version__}"
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+        for what, call in (("VQGAN encode", lambda: encoder(x).argmax(1)),
+                           ("VQGAN decode", lambda: decoder(table(codes).permute(0, 3, 1, 2))),
+                           ("CLIP image", lambda: vision(pixels)), ("CLIP text", lambda: text(ids))):
+            say(what=what, seconds=best(call), by=by)
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--threads", type=int, required=True)
     p.add_argument("--bf16", action="store_true")
     p.add_argument("--what", action="append", default=[], metavar="KIND:SIZE:COUNT",
-                   help="step, draw, uncached, attention or codes")
+                   help="step, draw, uncached, attention, pictures or codes")
     a = p.parse_args()
     global clock
     if a.threads == 1:
@@ -173,7 +187,9 @@ def main():
             torch.set_num_threads(1)
             codes(torch, count)
             torch.set_num_threads(a.threads)
-        if not peer or kind == "codes":
+        elif kind == "pictures":
+            pictures(torch, a.bf16)
+        if not peer or kind in ("codes", "pictures"):
             continue
         try:
             if kind == "step":
