@@ -27,7 +27,7 @@ FAST_INLINE float fast_exp2(float y)
     p = fast_fma(p, r, 2.402264791e-1f);
     p = fast_fma(p, r, 6.931472029e-1f);
     p = fast_fma(p, r, 1.0f);
-    return p * fast_bits((shifted.i + 127) << 23);
+    return p * fast_bits((int32_t)((uint32_t)(shifted.i + 127) << 23)); /* the high bits leave at the top */
 }
 
 /* e^x for x <= 88: log2(e) in two parts, or the error of one product would grow with |x|. */
