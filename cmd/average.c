@@ -35,7 +35,8 @@ static const char usage[] =
     "  --bandwidth B        tell the group, which then shares out the work by it\n"
     "  --class NAME         of the averager in the names of calls (default: DecentralizedAverager)\n"
     "  --auxiliary          help, with tensors that count nothing\n"
-    "  --robust R           in what we reduce: centered-clip[:RADIUS] in place of the mean, against liars\n"
+    "  --robust R           against liars: centered-clip[:RADIUS] in place of the mean in what we reduce;\n"
+    "                       btard: also verified, where everybody in the group asks for it\n"
     "  --rounds N           one after the other (default: 1)\n"
     "  --load-state         begin with the tensors of a peer that shares them\n"
     "  --share-seconds S    share ours from the beginning, and stay so long afterwards\n"
@@ -102,8 +103,8 @@ static int take(struct wishes *w, int option, const char *value)
     case O_CLASS: w->averager.class_name = value; return PL_OK;
     case O_AUXILIARY: w->averager.auxiliary = 1; return PL_OK;
     case O_ROBUST:
-        if (!robust_named(&w->averager.clip, value)) return PL_OK;
-        fprintf(stderr, "potluck average: --robust: '%.40s' is neither none nor centered-clip[:RADIUS]\n", value);
+        if (!robust_named(&w->averager.clip, &w->averager.verify, value)) return PL_OK;
+        fprintf(stderr, "potluck average: --robust: '%.40s' is none of none, centered-clip[:RADIUS], btard\n", value);
         return PL_EUSE;
     case O_ROUNDS: return cmd_integer(&w->rounds, me, "--rounds", value, 0, 1000000000);
     case O_LOAD: w->load = 1; return PL_OK;
@@ -205,6 +206,9 @@ static void say_round(const struct wishes *w, int64_t number, const struct round
              e->senders_lost ? ", without the data of some that fell silent" : "");
     say(w, line, r->result.status ? NULL : text);
     if (r->result.status) fprintf(stderr, "potluck average: round %lld: %s\n", (long long)number, r->why.text);
+    else if (w->averager.verify && !r->result.verified)
+        fprintf(stderr, "potluck average: round %lld could not be verified: somebody in the group has not asked for it, "
+                "or there are fewer than three; centered-clip in what we reduce\n", (long long)number);
 }
 
 /* --- work ---------------------------------------------------------------------------------------------------- */

@@ -126,12 +126,13 @@ int compression_named(enum pl_compression *method, const char *name, size_t elem
     return PL_EUSE;
 }
 
-int robust_named(double *clip, const char *name)
+int robust_named(double *clip, int *verify, const char *name)
 {
     static const char method[] = "centered-clip";
     char *end;
     *clip = 0;
-    if (!strcmp(name, "none")) return PL_OK;
+    *verify = !strcmp(name, "btard");
+    if (*verify || !strcmp(name, "none")) return PL_OK;
     if (strncmp(name, method, sizeof method - 1)) return PL_EUSE;
     name += sizeof method - 1;
     *clip = EXCHANGE_CLIP_USUAL;

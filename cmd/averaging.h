@@ -22,8 +22,9 @@ void named_tensors_clear(struct named_tensors *t);
  * so many elements. PL_EUSE: none of them. */
 int compression_named(enum pl_compression *method, const char *name, size_t elements, size_t threshold);
 
-/* "none", or "centered-clip" with or without ":RADIUS", as exchange.h's clip. PL_EUSE: neither. */
-int robust_named(double *clip, const char *name);
+/* "none", "centered-clip" with or without ":RADIUS", as exchange.h's clip, or "btard". PL_EUSE: none of
+ * these. */
+int robust_named(double *clip, int *verify, const char *name);
 
 /* A copy of tensors and metadata for newcomers; takes metadata (free()). NULL: no memory. */
 struct state_snapshot *snapshot_of(const struct named_tensors *t, uint8_t *metadata, size_t metadata_n);

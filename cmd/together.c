@@ -205,7 +205,7 @@ static int open_collaboration(struct loop_state *t, const struct pl_backend *be,
         .tensors = state->count, .schema = state->schema, .target_batch = o->target_batch,
         .matchmaking_time = o->matchmaking_time, .averaging_timeout = o->averaging_timeout,
         .allreduce_timeout = o->allreduce_timeout, .average_state_every = o->average_state_every,
-        .bandwidth = o->bandwidth, .clip = o->clip, .client_mode = o->client_mode
+        .bandwidth = o->bandwidth, .clip = o->clip, .verify = o->verify, .client_mode = o->client_mode
     };
     enum pl_compression *method = calloc(state->count + 1, sizeof *method);
     int rc = method ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");

@@ -45,6 +45,7 @@ struct together_options {
     int64_t target_batch, epochs, average_state_every;
     double matchmaking_time, averaging_timeout, allreduce_timeout, bandwidth, clip;
     double seconds;                    /* stop after so long; 0: no limit */
+    int verify;                        /* see collaboration.h */
     int client_mode, load;             /* load: begin with a peer's state if there is one */
     const struct rsa_key *key;
     int (*interrupted)(void *context); /* 1: stop soon; may be NULL */

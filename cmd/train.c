@@ -62,7 +62,8 @@ static const char usage[] =
     "  --allreduce-timeout S   for the exchange alone (default: 60)\n"
     "  --average-state-every N steps between rounds that average the parameters (default: 1)\n"
     "  --compression C  run, none, float16, uniform8 (default: run)\n"
-    "  --robust R       centered-clip[:RADIUS] in place of the mean in what we reduce, against liars\n"
+    "  --robust R       against liars: centered-clip[:RADIUS] in place of the mean in what we reduce; btard: also\n"
+    "                   verified, where everybody in the group asks for it\n"
     "  --slow S         let each batch take at least so long\n"
     "  --epochs N       the same as --steps\n"
     OWN_PAGE_USAGE
@@ -218,8 +219,8 @@ static int take(struct wishes *w, int option, const char *value)
         return cmd_integer(&w->swarm.average_state_every, "train", "--average-state-every", value, 1, 1000000);
     case O_COMPRESSION: w->swarm.compression = value; return PL_OK;
     case O_ROBUST:
-        if (!robust_named(&w->swarm.clip, value)) return PL_OK;
-        fprintf(stderr, "potluck train: --robust: '%.40s' is neither none nor centered-clip[:RADIUS]\n", value);
+        if (!robust_named(&w->swarm.clip, &w->swarm.verify, value)) return PL_OK;
+        fprintf(stderr, "potluck train: --robust: '%.40s' is none of none, centered-clip[:RADIUS], btard\n", value);
         return PL_EUSE;
     case O_SLOW: return cmd_real(&w->swarm.slow, "train", "--slow", value, 0, 3600);
     case O_JSON: w->swarm.json = 1; return PL_OK;

@@ -100,14 +100,15 @@ static void say_json(const struct together_event *e)
 {
     static const char *const names[] = { "ready", "loaded", "batch", "epoch", "corrected", "behind", "trouble",
                                          "end" };
-    json_t *line = json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:f,s:i,s:I,s:f,s:s?,s:s?}", "event",
+    json_t *line = json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:f,s:i,s:I,s:i,s:f,s:s?,s:s?}", "event",
                              names[e->kind], "epoch", (json_int_t)e->view.epoch, "global_epoch",
                              (json_int_t)e->view.global_epoch, "peers", (json_int_t)e->view.peers,
                              "global_samples", (json_int_t)e->view.global_samples, "local_samples",
                              (json_int_t)e->samples, "loss", e->loss, "eta",
                              isfinite(e->view.eta_s) ? e->view.eta_s : -1, "samples_per_second",
                              e->view.samples_per_second, "round_status", e->round.status, "round_peers",
-                             (json_int_t)e->round.peers, "seconds", e->seconds, "why",
+                             (json_int_t)e->round.peers, "round_verified",
+                             e->round.verified, "seconds", e->seconds, "why",
                              e->round.status ? e->round.why.text : NULL, "text", e->text);
     char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
     if (text) puts(text);
@@ -116,7 +117,7 @@ static void say_json(const struct together_event *e)
     json_decref(line);
 }
 
-static void say_text(const char *cmd, const struct together_event *e)
+static void say_text(const char *cmd, const struct together_event *e, int verify)
 {
     switch (e->kind) {
     case TOGETHER_LOADED:
@@ -131,6 +132,9 @@ static void say_text(const char *cmd, const struct together_event *e)
         if (e->round.status && e->view.peers > 1)
             fprintf(stderr, "\npotluck %s: step %lld with our own gradient alone: %s\n", cmd,
                     (long long)e->view.epoch, e->round.why.text);
+        else if (verify && !e->round.verified && e->round.peers > 1)
+            fprintf(stderr, "\npotluck %s: step %lld could not be verified: it takes three peers or more that can be "
+                    "called and ask for it; centered-clip in what we reduce\n", cmd, (long long)e->view.epoch);
         break;
     case TOGETHER_CORRECTED:
         if (e->round.status && e->view.peers > 1)
@@ -148,7 +152,7 @@ static void tell(void *context, const struct together_event *e)
     if (e->kind == TOGETHER_BATCH && membership_renew(&w->membership, l->s, &err)) /* asked again with the next */
         fprintf(stderr, "\npotluck %s: %s\n", w->job->cmd, err.text);
     if (w->json) say_json(e);
-    else if (!w->job->quiet) say_text(w->job->cmd, e);
+    else if (!w->job->quiet) say_text(w->job->cmd, e, w->verify);
     if (e->kind == TOGETHER_EPOCH &&
         w->hooks->stepped(w->hooks->state, &l->report, e->samples / fmax(1e-9, e->view.samples_per_second), &err))
         fprintf(stderr, "potluck %s: %s\n", w->job->cmd, err.text);
@@ -175,7 +179,7 @@ static int among_others(struct learner *l, struct swarm *s, const struct rsa_key
         .target_batch = w->job->target_batch, .epochs = (int64_t)w->job->steps,
         .average_state_every = w->average_state_every, .matchmaking_time = w->matchmaking_time,
         .averaging_timeout = w->averaging_timeout, .allreduce_timeout = w->allreduce_timeout,
-        .bandwidth = PL_BANDWIDTH_UNKNOWN, .clip = w->clip, .seconds = w->job->seconds, .client_mode = w->client_mode,
+        .bandwidth = PL_BANDWIDTH_UNKNOWN, .clip = w->clip, .verify = w->verify, .seconds = w->job->seconds, .client_mode = w->client_mode,
         .load = 1, .key = key, .interrupted = is_interrupted, .tell = tell, .context = l
     };
     struct pl_backend host; /* averaging happens in host memory, whatever computes */

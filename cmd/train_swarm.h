@@ -19,6 +19,7 @@ struct train_swarm {
     double matchmaking_time, averaging_timeout, allreduce_timeout;
     int64_t average_state_every;
     double clip;            /* against liars: see exchange.h */
+    int verify;             /* see averager.h */
     double slow;            /* seconds that each local batch takes at least; for demonstrations */
     /* private */
     struct pl_trainer *trainer;

@@ -100,6 +100,10 @@ int averager_begin(struct averager *a, const struct averager_step *s, averager_d
     static const uint8_t nil[] = { 0xc0 };
     struct gather said = { .bandwidth = a->o.bandwidth, .user = s->gather ? s->gather : nil,
                            .user_n = s->gather ? s->gather_n : sizeof nil };
+    if (a->o.verify && !s->gather) {
+        said.user = averager_verifies;
+        said.user_n = sizeof averager_verifies;
+    }
     if (a->busy || a->closing || s->deadline <= averager_now(a)) return PL_EUSE;
     said.mode = a->o.auxiliary ? GROUP_AUXILIARY : a->o.client_mode ? GROUP_CLIENT : GROUP_FULL;
     bytes_clear(&a->gather);
@@ -179,6 +183,9 @@ static int copy_options(struct averager *a, const struct averager_options *o, st
     for (int i = 0; !rc && i < AVERAGER_RPCS; i++)
         rc = group_rpc_name(a->rpc[i], o->prefix, o->class_name, (enum averager_rpc)i, err);
     if (rc) return rc;
+    if (snprintf(a->rpc_verify, sizeof a->rpc_verify, "%s::%s.rpc_btard", o->prefix, o->class_name) >=
+        (int)sizeof a->rpc_verify)
+        return pl_fail(err, PL_EUSE, "averaging: prefix \"%.60s\" is too long", o->prefix);
     if (snprintf(a->state_key, sizeof a->state_key, "%s.all_averagers", o->prefix) >=
         (int)sizeof a->state_key)
         return pl_fail(err, PL_EUSE, "averaging: prefix \"%.60s\" is too long", o->prefix);

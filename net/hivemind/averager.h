@@ -35,6 +35,7 @@ struct averager_options {
     double bandwidth;                /* PL_BANDWIDTH_UNKNOWN */
     double weight_max;               /* of a groupmate; 0: any */
     double clip;                     /* see exchange.h; 0: the mean */
+    int verify;                      /* BTARD in groups where everybody can; elsewhere CenteredClip */
     int client_mode, auxiliary;
 };
 
@@ -66,6 +67,7 @@ struct averager_result {
     const struct group *group; /* the last one; NULL: none was found */
     struct exchange_report report; /* of its exchange */
     int attempts;             /* groups that were found */
+    int verified;             /* 1: the last exchange was to be verified */
     int banned;               /* groupmates that were caught lying, and will not be groupmates soon */
     double seconds;           /* the exchange took */
 };

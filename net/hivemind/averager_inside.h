@@ -6,6 +6,7 @@
 #include "../libp2p/rpc.h"
 #include "averager.h"
 #include "bans.h"
+#include "referee.h"
 
 /* Somebody who asks us to lead. */
 struct asker {
@@ -56,7 +57,7 @@ struct averager {
     struct dht_node *node;
     struct loop *loop;
     char prefix[GROUP_KEY_MAX], class_name[64], key[GROUP_KEY_MAX], state_key[GROUP_KEY_MAX];
-    char rpc[AVERAGER_RPCS][GROUP_NAME_MAX];
+    char rpc[AVERAGER_RPCS][GROUP_NAME_MAX], rpc_verify[GROUP_NAME_MAX];
     struct dht_id key_id, state_id;
     struct bytes subkey;     /* our peer id, as it stands in the DHT */
     size_t *elements;
@@ -99,6 +100,7 @@ struct averager {
     double *share, exchange_began;
     struct exchange_job *done_here; /* jobs that no helper thread could take */
     int exchange_over, exchange_status;
+    struct telling *tellings; /* calls of verification that are under way */
 
     /* the state */
     struct state_snapshot *snapshot;
@@ -135,6 +137,16 @@ void averager_round_close(struct averager *a);
 void averager_exchange(struct averager *a);    /* with a->group; ends with averager_turn */
 void averager_exchange_clear(struct averager *a);
 void averager_refuse_parked(struct averager *a); /* nobody will take them */
+
+void averager_drive(struct averager *a);       /* after whatever happens to the exchange */
+
+#define AVERAGER_VERIFY_MIN 3 /* peers: of two that doubt each other nobody can tell who is right */
+#define AVERAGER_VERIFIES_BYTES 7
+extern const uint8_t averager_verifies[AVERAGER_VERIFIES_BYTES];
+int averager_can_verify(const struct averager *a); /* the group that has been found */
+void averager_tell(void *context, size_t peer, const uint8_t *data, size_t n);
+int averager_verify_open(struct averager *a, struct pl_err *err);
+void averager_verify_close(struct averager *a);
 
 int averager_state_open(struct averager *a, struct pl_err *err);
 void averager_state_close(struct averager *a);

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void drive(struct averager *a);
-
 static double now_of(const struct averager *a) { return loop_now(a->loop); }
 
 /* --- our streams to reducers ---------------------------------------------------------------------------- */
@@ -18,7 +16,7 @@ static void out_message(void *context, struct rpc_stream *s, const uint8_t *data
     struct averager *a = out->a;
     (void)s;
     exchange_message(a->x, now_of(a), out->place, EXCHANGE_OUT, data, n);
-    drive(a);
+    averager_drive(a);
 }
 
 static void out_end(void *context, struct rpc_stream *s)
@@ -28,7 +26,7 @@ static void out_end(void *context, struct rpc_stream *s)
     (void)s;
     out->is_finished = 0; /* nothing more will come: no use in lingering */
     exchange_ended(a->x, now_of(a), out->place, EXCHANGE_OUT);
-    drive(a);
+    averager_drive(a);
 }
 
 static void out_failed(void *context, struct rpc_stream *s, int status, const char *why)
@@ -38,7 +36,7 @@ static void out_failed(void *context, struct rpc_stream *s, int status, const ch
     (void)s, (void)status, (void)why;
     out->is_finished = 0;
     exchange_failed(a->x, now_of(a), out->place, EXCHANGE_OUT);
-    drive(a);
+    averager_drive(a);
 }
 
 static void out_drained(void *context, struct rpc_stream *s)
@@ -47,7 +45,7 @@ static void out_drained(void *context, struct rpc_stream *s)
     struct averager *a = out->a;
     (void)s;
     exchange_drained(a->x, now_of(a), out->place);
-    drive(a);
+    averager_drive(a);
 }
 
 /* The longest message that anybody can send honestly: any part, uncompressed. */
@@ -118,7 +116,7 @@ static void admit(struct part_stream *p, const uint8_t *data, size_t n)
         a->in[place] = p;
         rpc_credit(p->stream, EXCHANGE_WINDOW - 1);
         exchange_message(a->x, now_of(a), p->place, EXCHANGE_IN, data, n);
-        drive(a);
+        averager_drive(a);
     }
 }
 
@@ -142,7 +140,7 @@ static void part_message(void *context, struct rpc_stream *s, const uint8_t *dat
     (void)s;
     if (p->attached) {
         exchange_message(a->x, now_of(a), p->place, EXCHANGE_IN, data, n);
-        drive(a);
+        averager_drive(a);
         return;
     }
     rpc_deadline(p->stream, 0);
@@ -158,7 +156,7 @@ static void part_end(void *context, struct rpc_stream *s)
     (void)s;
     if (!p->attached) return;
     exchange_ended(a->x, now_of(a), p->place, EXCHANGE_IN);
-    drive(a);
+    averager_drive(a);
 }
 
 static void part_failed(void *context, struct rpc_stream *s, int status, const char *why)
@@ -171,7 +169,7 @@ static void part_failed(void *context, struct rpc_stream *s, int status, const c
         return;
     }
     exchange_failed(a->x, now_of(a), p->place, EXCHANGE_IN);
-    drive(a);
+    averager_drive(a);
 }
 
 static void on_part_stream(void *context, struct rpc_stream *s)
@@ -265,7 +263,7 @@ static void job_done(void *context)
     struct exchange_job *job = context;
     struct averager *a = job->owner;
     exchange_done(a->x, now_of(a), job);
-    drive(a);
+    averager_drive(a);
 }
 
 static void on_work(void *context, struct exchange_job *job)
@@ -288,7 +286,7 @@ static void on_over(void *context, int status, const struct pl_err *err)
 }
 
 static const struct exchange_port port = {
-    on_open, on_send, is_busy, on_finish, on_close, on_credit, on_work, on_over
+    on_open, on_send, is_busy, on_finish, on_close, on_credit, on_work, on_over, averager_tell
 };
 
 /* --- time ---------------------------------------------------------------------------------------------------------- */
@@ -308,10 +306,10 @@ static void on_time(void *context)
             exchange_failed(a->x, now_of(a), p, EXCHANGE_OUT);
         }
     exchange_tick(a->x, now_of(a));
-    drive(a);
+    averager_drive(a);
 }
 
-static void drive(struct averager *a)
+void averager_drive(struct averager *a)
 {
     double wake, in_s;
     if (!a->x || (a->exchange_over && !a->done_here)) {
@@ -353,10 +351,12 @@ void averager_exchange(struct averager *a)
         .method = a->method, .tensor = a->step.tensor, .weight = a->o.auxiliary ? 0 : a->step.weight,
         .part_bytes = a->o.part_bytes, .sender_timeout = a->o.sender_timeout,
         .reducer_timeout = a->o.reducer_timeout, .time_limit = a->o.allreduce_timeout,
-        .weight_max = a->o.weight_max, .clip = a->o.clip
+        .weight_max = a->o.weight_max, .clip = a->o.verify ? EXCHANGE_CLIP_USUAL : a->o.clip,
+        .verify = averager_can_verify(a)
     };
     struct part_stream *p, *next;
     int rc = prepare(a);
+    a->result.verified = o.verify;
     a->exchange_over = 0;
     a->exchange_began = now_of(a);
     o.share = a->share;
@@ -379,7 +379,7 @@ void averager_exchange(struct averager *a)
         admit(p, first, n);
         free(first);
     }
-    drive(a);
+    averager_drive(a);
 }
 
 void averager_exchange_clear(struct averager *a)
@@ -405,11 +405,12 @@ int averager_round_open(struct averager *a, struct pl_err *err)
     if (a->o.client_mode) return PL_OK;
     if (rpc_serve_stream(a->host, a->rpc[AVERAGER_AGGREGATE], message_max(a), on_part_stream, a))
         return pl_fail(err, PL_EUSE, "averaging: %s is already served", a->rpc[AVERAGER_AGGREGATE]);
-    return PL_OK;
+    return averager_verify_open(a, err);
 }
 
 void averager_round_close(struct averager *a)
 {
+    averager_verify_close(a);
     if (!a->o.client_mode) rpc_unserve(a->host, a->rpc[AVERAGER_AGGREGATE]);
     while (a->parts) free_part(a->parts);
     timer_stop(&a->exchange_timer);

@@ -448,7 +448,8 @@ static int open_averager(struct collaboration *c, int which, struct pl_err *err)
         .part_bytes = PL_PART_BYTES, .min_size = 2, .min_matchmaking_time = c->o.matchmaking_time,
         .request_timeout = 3, .sender_timeout = c->o.matchmaking_time,
         .reducer_timeout = 2 * c->o.matchmaking_time, .allreduce_timeout = c->o.allreduce_timeout,
-        .bandwidth = c->o.bandwidth, .clip = c->o.clip, .client_mode = c->o.client_mode,
+        .bandwidth = c->o.bandwidth, .verify = c->o.verify && which == GRADIENT,
+        .clip = c->o.verify ? EXCHANGE_CLIP_USUAL : c->o.clip, .client_mode = c->o.client_mode,
         .weight_max = which == GRADIENT ? 4 * (double)c->o.target_batch : 1e6
     };
     snprintf(prefix, sizeof prefix, "%.200s%s", c->run, suffix[which]);

@@ -36,6 +36,7 @@ struct collaboration_options {
     int64_t average_state_every; /* epochs */
     double bandwidth;
     double clip;               /* see exchange.h; 0: the mean */
+    int verify;                /* see averager.h: of the gradients; parameters by CenteredClip */
     int client_mode;
 };
 
@@ -77,6 +78,7 @@ enum collaboration_advice collaboration_add(struct collaboration *c, int64_t sam
 struct collaboration_round {
     int status;         /* PL_OK: averaged; else the caller's own gradient stands */
     size_t peers;       /* in the group; 1: alone */
+    int verified;       /* 1: by BTARD */
     double seconds;
     int64_t ahead;      /* of parameters: epochs that a groupmate was before us when it began */
     struct pl_err why;

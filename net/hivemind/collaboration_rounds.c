@@ -15,6 +15,7 @@ static void on_gradient(void *context, const struct averager_result *r)
     c->gradient.status = r->status;
     c->gradient.peers = r->group ? r->group->count : 1;
     c->gradient.seconds = r->seconds;
+    c->gradient.verified = r->verified;
     if (w && r->status && !r->group && !c->alone) c->alone_at = c->triggered_at;
     collaboration_count(c, r, w && !c->alone);
     pl_fail(&c->gradient.why, r->status, "%.500s", r->why);

@@ -20,6 +20,7 @@ static void run(struct exchange_job *job_)
     switch (job->kind) {
     case JOB_ENCODE: run_encode(job); break;
     case JOB_APPLY: run_apply(job); break;
+    case JOB_VERIFY: referee_step(job->x->referee); break;
     case JOB_ADD: case JOB_REPLY: exchange_reduce_run(job); break;
     }
 }
@@ -83,14 +84,18 @@ static void run_apply(struct exchange_job_of *job)
     struct exchange *x = job->x;
     for (size_t p = job->begin; !job->status && p < job->end; p++) {
         const struct answer *a = &x->answers[p];
-        if (x->parts[p].owner != (int)x->self)
+        if (x->parts[p].owner == (int)x->self) continue;
+        if (x->o.verify && a->n) memcpy(values_of(x, &x->parts[p]), a->data, a->n);
+        else if (!x->o.verify)
             job->status = pl_average_apply(values_of(x, &x->parts[p]), x->parts[p].length, x->o.be,
                                            a->method, a->data, a->n, NULL);
     }
     for (size_t k = 0; !job->status && k < x->own_count; k++) {
         const struct pl_part *part = &x->parts[x->own[k]];
         struct pl_coded delta = { .method = PL_COMPRESS_NONE, .data = x->own_delta + x->own_at[k] };
-        if (x->own[k] >= job->begin && x->own[k] < job->end)
+        if (x->own[k] < job->begin || x->own[k] >= job->end) continue;
+        if (x->o.verify) memcpy(values_of(x, part), x->own_delta + x->own_at[k], part->length * sizeof(float));
+        else
             job->status = x->o.be->average_add(values_of(x, part), &delta, 1, part->length);
     }
 }
@@ -132,8 +137,10 @@ static void go(struct exchange *x, double now)
     if (!x->cancelled && !x->applying) {
         for (size_t p = 0; p < x->count; p++) pump(x, now, p);
         exchange_reduce_go(x);
-        if (all_answered(x)) {
+        if (x->missing) exchange_give_up(x, PL_EIO, "a peer's values are missing, and a round without them can't be verified");
+        else if (all_answered(x)) {
             if (x->report.reducers_lost) exchange_give_up(x, PL_EIO, "a peer that reduces has left or fallen silent");
+            else if (x->o.verify && !x->verified) exchange_verify_go(x, now);
             else apply(x);
         }
     }
@@ -233,7 +240,8 @@ static void take_answer(struct exchange *x, double now, size_t peer, const uint8
         return;
     }
     if (out->answered >= out->sent || !m.has_part ||
-        m.elements != x->parts[out->part[out->answered]].length || !part_message_is_sound(&m)) {
+        m.elements != x->parts[out->part[out->answered]].length || !part_message_is_sound(&m) ||
+        (x->o.verify && (m.method != PL_COMPRESS_NONE || !(m.weight >= 0 && isfinite(m.weight))))) {
         out->lied = 1;
         lose_reducer(x, peer);
         return;
@@ -246,6 +254,7 @@ static void take_answer(struct exchange *x, double now, size_t peer, const uint8
     if (m.bytes) memcpy(a->data, m.buffer, m.bytes);
     a->n = m.bytes;
     a->method = m.method;
+    a->weight = m.weight;
     out->answered++;
     out->since = now;
     x->report.received += m.elements;
@@ -304,6 +313,7 @@ void exchange_done(struct exchange *x, double now, struct exchange_job *job_)
     case JOB_ENCODE: encoded(x, job); break;
     case JOB_APPLY: if (job->status) x->status = pl_fail(&x->err, job->status, "averaging: no memory"); break;
     case JOB_ADD: case JOB_REPLY: exchange_reduce_done(x, now, job); break;
+    case JOB_VERIFY: exchange_verify_done(x, now, job); break;
     }
     exchange_job_free(job);
     go(x, now);
@@ -317,6 +327,7 @@ double exchange_wake(const struct exchange *x)
         for (size_t p = 0; p < x->count; p++)
             if (!x->out[p].failed && x->out[p].answered < x->out[p].parts)
                 at = fmin(at, x->out[p].since + x->o.reducer_timeout);
+    if (x->verifying && x->o.reducer_timeout > 0) at = fmin(at, x->verifying_since + x->o.reducer_timeout);
     return fmin(at, exchange_reduce_wake(x));
 }
 
@@ -328,13 +339,19 @@ void exchange_tick(struct exchange *x, double now)
         for (size_t p = 0; x->o.reducer_timeout > 0 && p < x->count; p++)
             if (x->out[p].parts && now >= x->out[p].since + x->o.reducer_timeout) lose_reducer(x, p);
         exchange_reduce_tick(x, now);
+        if (x->verifying && x->o.reducer_timeout > 0 && now >= x->verifying_since + x->o.reducer_timeout)
+            exchange_give_up(x, PL_EIO, "a peer has fallen silent while the round was verified");
     }
     go(x, now);
 }
 
 /* --- begin and end ------------------------------------------------------------------------------------- */
 
-int exchange_lied(const struct exchange *x, size_t peer) { return x->out[peer].lied; }
+int exchange_lied(const struct exchange *x, size_t peer)
+{
+    return x->out[peer].lied || x->in[peer].lied || (x->referee && x->referee->banned[peer]);
+}
+
 
 size_t exchange_message_max(const struct exchange *x)
 {
@@ -405,6 +422,7 @@ int exchange_open(struct exchange **out, const struct exchange_options *o,
     if (!rc && !(x->answers = calloc(x->part_count + 1, sizeof *x->answers)))
         rc = pl_fail(err, PL_ENOMEM, "averaging: no memory");
     if (!rc) rc = exchange_reduce_open(x, err);
+    if (!rc && o->verify) rc = exchange_verify_open(x, err);
 done:
     if (rc) {
         exchange_close(x);
@@ -430,6 +448,7 @@ void exchange_close(struct exchange *x)
         bytes_clear(&x->out[p].ready);
         pl_free(x->out[p].part);
     }
+    exchange_verify_close(x);
     exchange_reduce_close(x);
     free(x->answers);
     free(x->out);

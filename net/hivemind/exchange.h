@@ -38,6 +38,7 @@ struct exchange_options {
     double time_limit;      /* s for all of it */
     double weight_max;      /* nobody may weigh more; 0: no limit */
     double clip;            /* CenteredClip's radius in place of the mean; EXCHANGE_CLIP_USUAL; 0: the mean */
+    int verify;             /* 1: BTARD, see exchange_verify.c. The same in the whole group; all of it reduces */
 };
 
 enum exchange_way { EXCHANGE_OUT, EXCHANGE_IN };
@@ -67,10 +68,12 @@ struct exchange_port {
     /* PL_OK: the tensors hold the mean. Otherwise they are as they were; err says why. No job is under
      * way any more, and no stream open. */
     void (*over)(void *context, int status, const struct pl_err *err);
+    /* Only to verify: a message for a groupmate's exchange_told. May be NULL where nobody does. */
+    void (*tell)(void *context, size_t peer, const uint8_t *data, size_t n);
 };
 
-/* 1: it has answered with what no honest reducer answers with, so that our round fails. Whoever merely
- * sends such parts is left out of the mean, and costs nobody a round. */
+/* 1: it has answered with what no honest reducer answers with, so that our round fails, or verification has
+ * found it. Whoever merely sends bad parts is left out of the mean, and costs nobody a round. */
 int exchange_lied(const struct exchange *x, size_t peer);
 
 /* How far it went, at any time. */
@@ -99,6 +102,8 @@ void exchange_message(struct exchange *x, double now, size_t peer, enum exchange
 void exchange_ended(struct exchange *x, double now, size_t peer, enum exchange_way way);
 /* The stream is lost. */
 void exchange_failed(struct exchange *x, double now, size_t peer, enum exchange_way way);
+/* Of verification. PL_EPROTO: not what this round's peers tell each other. */
+int exchange_told(struct exchange *x, double now, size_t peer, const uint8_t *data, size_t n);
 void exchange_drained(struct exchange *x, double now, size_t peer);
 void exchange_done(struct exchange *x, double now, struct exchange_job *job);
 double exchange_wake(const struct exchange *x);

@@ -4,6 +4,7 @@
 #define PL_EXCHANGE_INSIDE_H
 
 #include "exchange.h"
+#include "referee.h"
 
 /* We send to a reducer, and it answers. */
 struct out_peer {
@@ -28,6 +29,7 @@ struct in_peer {
     size_t next;     /* the part of ours that it sends next */
     int lost;        /* counted as one whose data are missing */
     int holds;       /* it reduces nothing: answers wait until it has sent everything */
+    int lied;        /* costs the round where all have to be there */
     struct bytes *held;
     size_t held_count, answered;
     double since;
@@ -50,7 +52,7 @@ struct slot {
     struct exchange_job_of *job;
 };
 
-enum job_kind { JOB_ENCODE, JOB_ADD, JOB_REPLY, JOB_APPLY };
+enum job_kind { JOB_ENCODE, JOB_ADD, JOB_REPLY, JOB_APPLY, JOB_VERIFY };
 struct exchange_job_of {
     struct exchange_job job; /* first */
     struct exchange *x;
@@ -67,6 +69,7 @@ struct answer { /* what a reducer sent for a part of its */
     uint8_t *data;
     size_t n;
     enum pl_compression method;
+    double weight; /* to verify: the radius */
 };
 
 struct exchange {
@@ -86,10 +89,19 @@ struct exchange {
     struct slot slot[EXCHANGE_WINDOW];
     double began;
     size_t jobs;
-    int applying, ended, cancelled, lost;
+    int applying, ended, cancelled;
+    int missing;             /* to verify: somebody's values are not all there */
     int status;
     struct pl_err err;
     struct exchange_report report;
+
+    /* To verify: everything is kept until everybody agrees. */
+    struct referee *referee;
+    struct contribution **kept; /* (own): what came, in the order of arrival */
+    size_t *kept_count;         /* (own) */
+    double *own_tau;            /* (own); own_delta holds the aggregates themselves */
+    int verifying, verifying_job, verified;
+    double verifying_since;
 };
 
 /* No result: what is under way on helper threads comes back first. */
@@ -111,6 +123,15 @@ void exchange_reduce_done(struct exchange *x, double now, struct exchange_job_of
 double exchange_reduce_wake(const struct exchange *x);
 void exchange_reduce_tick(struct exchange *x, double now);
 int exchange_clip(struct exchange *x, struct slot *s); /* on a helper thread: the robust aggregate */
+/* The same to be verified: the aggregate itself, and its radius. */
+int exchange_aggregate(struct exchange *x, struct slot *s, float *aggregate, double *tau);
+
+/* Verification. */
+int exchange_verify_open(struct exchange *x, struct pl_err *err);
+void exchange_verify_close(struct exchange *x);
+void exchange_verify_keep(struct exchange *x, struct slot *s); /* instead of forgetting what came */
+void exchange_verify_go(struct exchange *x, double now);
+void exchange_verify_done(struct exchange *x, double now, struct exchange_job_of *job);
 void exchange_reduce_go(struct exchange *x); /* starts what can be started */
 
 #endif

@@ -84,6 +84,7 @@ static void lose(struct exchange *x, struct in_peer *in)
 {
     if (!in->lost) x->report.senders_lost++;
     in->lost = 1;
+    if (x->o.verify) x->missing = 1;
 }
 
 void exchange_ban(struct exchange *x, size_t peer, int tell)
@@ -205,6 +206,9 @@ static int usable(const struct exchange *x, const struct part_message *m)
            (x->o.weight_max <= 0 || m->weight <= x->o.weight_max) && part_message_is_sound(m);
 }
 
+/* Needs everybody's values at once. */
+static int is_robust(const struct exchange *x) { return x->o.clip != 0 || x->o.verify; }
+
 static void run_add(struct exchange_job_of *job)
 {
     struct exchange *x = job->x;
@@ -212,14 +216,14 @@ static void run_add(struct exchange_job_of *job)
     const struct pl_part *part = &x->parts[x->own[s->k]];
     if (!s->self_added) {
         job->status = pl_reducer_begin(&s->reducer, x->o.be, part->length);
-        if (!job->status && !x->o.clip)
+        if (!job->status && !is_robust(x))
             job->status = pl_reducer_add(&s->reducer, x->o.tensor[part->tensor] + part->start,
                                          x->o.weight, NULL);
     }
     for (size_t i = s->added; !job->status && i < job->upto; i++) {
         struct contribution *c = &s->from[i];
         c->bad = !usable(x, &c->part);
-        if (!c->bad && !x->o.clip)
+        if (!c->bad && !is_robust(x))
             job->status = pl_reducer_add_message(&s->reducer, c->part.method, c->part.buffer,
                                                  c->part.bytes, c->part.weight, NULL);
     }
@@ -230,7 +234,9 @@ static void run_reply(struct exchange_job_of *job)
     struct exchange *x = job->x;
     struct slot *s = job->slot;
     const struct pl_part *part = &x->parts[x->own[s->k]];
-    if (x->o.clip) job->status = exchange_clip(x, s);
+    float *own = x->own_delta + x->own_at[s->k];
+    if (x->o.verify) job->status = exchange_aggregate(x, s, own, &x->own_tau[s->k]);
+    else if (x->o.clip) job->status = exchange_clip(x, s);
     for (size_t i = 0; !job->status && i < s->arrived; i++) {
         struct contribution *c = &s->from[i];
         struct part_message m = c->part;
@@ -239,14 +245,19 @@ static void run_reply(struct exchange_job_of *job)
         m.code = MSG_AVERAGED_PART;
         m.group_id = NULL;
         m.weight = 0;
+        if (x->o.verify) {
+            m.method = PL_COMPRESS_NONE;
+            m.bytes = part->length * sizeof *own;
+            m.weight = x->own_tau[s->k];
+        }
         job->status = part_message_write(&c->reply, &buffer, &m);
-        if (!job->status && m.bytes)
+        if (!job->status && m.bytes && x->o.verify) memcpy(buffer, own, m.bytes);
+        else if (!job->status && m.bytes)
             job->status = pl_reducer_reply(buffer, &s->reducer, c->part.method, c->part.buffer,
                                            c->part.bytes, NULL);
     }
-    if (!job->status)
-        job->status = pl_reducer_delta(x->own_delta + x->own_at[s->k], &s->reducer,
-                                       x->o.tensor[part->tensor] + part->start);
+    if (!job->status && !x->o.verify)
+        job->status = pl_reducer_delta(own, &s->reducer, x->o.tensor[part->tensor] + part->start);
 }
 
 void exchange_reduce_run(struct exchange_job_of *job)
@@ -263,6 +274,7 @@ static void advance(struct exchange *x, double now)
         if (!x->own_done || s->reducer.weight < x->report.weight) x->report.weight = s->reducer.weight;
         for (size_t i = 0; i < s->arrived; i++)
             if (!s->from[i].bad) answer(x, s->from[i].peer, &s->from[i].reply);
+        if (x->o.verify) exchange_verify_keep(x, s);
         slot_clear(s);
         for (size_t p = 0; p < x->count; p++) {
             struct in_peer *in = &x->in[p];
@@ -293,6 +305,7 @@ void exchange_reduce_done(struct exchange *x, double now, struct exchange_job_of
     while (s->added < job->upto) {
         struct contribution *c = &s->from[s->added++];
         if (!c->bad) continue;
+        x->in[c->peer].lied = x->o.verify;
         lose(x, &x->in[c->peer]);
         exchange_ban(x, c->peer, 1);
     }

@@ -57,6 +57,35 @@ static int collect(float *x, double *weight, int *n, const struct exchange *x_, 
     return rc;
 }
 
+#define TRIES 3              /* the radius is to fit the distances from where it leads to */
+#define CONVERGED 1e-7       /* of the radius: half a group unclipped halves the way to go, or better */
+#define ITERATIONS_MAX 100
+
+int exchange_aggregate(struct exchange *x, struct slot *s, float *aggregate, double *tau)
+{
+    size_t d = s->reducer.n;
+    float *values = pl_alloc(x->count * d, sizeof *values);
+    double *v = pl_alloc(d, sizeof *v), *weight = pl_alloc(2 * x->count, sizeof *weight);
+    struct pl_clip_result result;
+    int n = 0, rc = values && v && weight ? collect(values, weight, &n, x, s) : PL_ENOMEM;
+    *tau = s->reducer.weight = 0;
+    if (!rc && !n) rc = PL_EUSE; /* nobody has seen a sample: there is nothing to agree on */
+    for (int i = 0; !rc && i < n; i++) s->reducer.weight += weight[i];
+    if (!rc && d) rc = x->o.be->median(aggregate, values, n, d, 0);
+    for (int i = 0; !rc && d && i < TRIES; i++) {
+        struct pl_clip clip = { .iterations = ITERATIONS_MAX, .stop_largest = -1 };
+        *tau = clip.tau = usual_distance(weight, values, aggregate, n, d);
+        clip.stop_norm = CONVERGED * clip.tau;
+        for (size_t k = 0; k < d; k++) v[k] = aggregate[k];
+        if (*tau > 0) rc = x->o.be->centered_clip(v, &result, values, NULL, n, d, &clip);
+        for (size_t k = 0; k < d; k++) aggregate[k] = (float)v[k];
+    }
+    pl_free(values);
+    pl_free(v);
+    pl_free(weight);
+    return rc;
+}
+
 int exchange_clip(struct exchange *x, struct slot *s)
 {
     size_t d = s->reducer.n;

@@ -15,10 +15,11 @@
 #define HISTORY 64
 #define PATIENCE 180.0 /* s for one round of everybody */
 
-enum attack { HONEST, FLIP, FLIP_10, SCALED, RANDOM, NOT_A_NUMBER, STALE, HEAVY, ATTACKS };
+enum attack { HONEST, FLIP, FLIP_10, SCALED, RANDOM, NOT_A_NUMBER, STALE, HEAVY, SHIFT, ATTACKS };
 static const char *const names[ATTACKS] = {
     "none", "the opposite", "the opposite, times 10", "times 100", "random, 10 times as long", "not a number",
-    "that of the first round", "the opposite, of the largest weight"
+    "that of the first round", "the opposite, of the largest weight",
+    "the truth, but answer with the opposite, times 10, of what they reduce"
 };
 
 static const struct schema_tensor model[1] = { { .type = { .dtype = PL_F32, .dims = 1, .size = { D } } } };
@@ -31,6 +32,8 @@ struct learner {
     int applied;
 };
 static struct learner learners[PEERS];
+static struct pl_backend liars_be; /* what they reduce with */
+enum { MEAN, CLIP, BTARD, WAYS };
 static double truth[D];
 
 /* Of 0.5 (x (value - truth) + noise)^2 over a batch of standard normal x. */
@@ -61,9 +64,23 @@ static void lie(struct learner *l, struct peer *p)
         case NOT_A_NUMBER: l->grad[k] = k % 2 ? NAN : INFINITY; break;
         case STALE: l->grad[k] = l->first[k]; break;
         case HEAVY: l->grad[k] *= -1; break;
-        case HONEST: case ATTACKS: break;
+        case HONEST: case SHIFT: case ATTACKS: break;
     }
     if (l->attack == HEAVY) p->step.weight = weight_max;
+}
+
+static int shifting_clip(double *v, struct pl_clip_result *result, const float *x, const double *weight, int n,
+                         size_t d, const struct pl_clip *clip)
+{
+    int rc = ref_centered_clip(v, result, x, weight, n, d, clip);
+    for (size_t k = 0; k < d; k++) v[k] *= -10;
+    return rc;
+}
+static int shifting_delta(float *delta, const float *sum, float weight, const struct pl_coded *x, size_t n)
+{
+    int rc = ref_average_delta(delta, sum, weight, x, n);
+    for (size_t i = 0; i < n; i++) delta[i] -= 11 * sum[i] / weight;
+    return rc;
 }
 
 /* Half the mean square of what is still wrong, over the honest. It begins near 0.5. */
@@ -103,15 +120,18 @@ static void round_of_all(size_t liars)
 }
 
 /* So many peers, the first of them liars, so many rounds. The loss at the end. */
-static double train(size_t n, size_t liars, enum attack attack, double clip, int rounds)
+static double train(size_t n, size_t liars, enum attack attack, int way, int rounds)
 {
-    /* What is no number comes out of a liar's mean too: such groups fail until it is in none. Otherwise
-     * groups are whole, however slow the machine. */
-    int fails = attack == NOT_A_NUMBER && !clip;
+    /* What is no number comes out of a liar's mean too; and verification finds who shifts. Such groups fail until
+     * it is in none. Otherwise groups are whole, however slow the machine. */
+    int fails = (attack == NOT_A_NUMBER && way != CLIP) || (attack == SHIFT && way == BTARD);
     struct pl_rng rng;
     double end;
     begin_test(NULL);
     pl_rng_init(&rng, 1, 1);
+    liars_be = be;
+    liars_be.centered_clip = shifting_clip;
+    liars_be.average_delta = shifting_delta;
     for (int k = 0; k < D; k++) truth[k] = pl_rng_normal(&rng);
     for (size_t i = 0; i < n; i++) {
         struct peer *p = add(0, 0);
@@ -123,20 +143,24 @@ static double train(size_t n, size_t liars, enum attack attack, double clip, int
         p->timeout = PATIENCE;
         p->options.tensors = 1;
         p->options.schema = model;
-        p->options.min_matchmaking_time = fails ? 2 : 20;
+        p->options.min_matchmaking_time = fails ? 4 : 20;
         p->options.sender_timeout = fails ? 3 : 30; /* liars that lie to each other leave early */
         p->options.reducer_timeout = 2 * p->options.sender_timeout;
         p->options.allreduce_timeout = 60;
         p->options.part_bytes = 128; /* several parts each */
-        p->options.clip = clip;
+        p->options.clip = way == CLIP ? EXCHANGE_CLIP_USUAL : 0;
+        p->options.verify = way == BTARD;
+        if (attack == SHIFT && i < liars) p->options.be = &liars_be;
         p->options.weight_max = weight_max;
         p->options.min_size = fails ? n - liars : n;
         p->options.target_size = fails ? 0 : n;
-        p->step = (struct averager_step){ .weight = usual_weight, .tensor = l->tensor,
-                                          .expected = p->options.min_size };
+        p->step = (struct averager_step){ .weight = usual_weight, .tensor = l->tensor, .expected = n };
     }
     open_all();
-    for (int i = 0; i < rounds; i++) round_of_all(liars);
+    for (int i = 0; i < rounds; i++) {
+        round_of_all(liars);
+        for (size_t k = 0; k < n; k++) peers[k].step.expected = peers[k].options.min_size;
+    }
     end = loss();
     end_test(NULL);
     return end;
@@ -145,7 +169,7 @@ static double train(size_t n, size_t liars, enum attack attack, double clip, int
 static void honest_peers_learn(void **state)
 {
     (void)state;
-    assert_true(train(5, 0, HONEST, 0, 4) < 0.05);
+    assert_true(train(5, 0, HONEST, MEAN, 4) < 0.05);
 }
 
 /* The mean goes wherever a single liar wants it to go. */
@@ -153,17 +177,17 @@ static void the_mean_is_lost(void **state)
 {
     double one, two;
     (void)state;
-    assert_true((one = train(5, 1, FLIP_10, 0, 4)) > 0.5);
-    assert_true((two = train(7, 2, FLIP_10, 0, 4)) > 0.5);
+    assert_true((one = train(5, 1, FLIP_10, MEAN, 4)) > 0.5);
+    assert_true((two = train(7, 2, FLIP_10, MEAN, 4)) > 0.5);
     assert_true(isfinite(one) && isfinite(two));
 }
 
 static void clipped_it_learns(void **state)
 {
     (void)state;
-    assert_true(train(5, 1, FLIP_10, EXCHANGE_CLIP_USUAL, 5) < 0.2);
-    assert_true(train(7, 2, FLIP_10, EXCHANGE_CLIP_USUAL, 5) < 0.2);
-    assert_true(train(5, 1, HEAVY, EXCHANGE_CLIP_USUAL, 5) < 0.3);
+    assert_true(train(5, 1, FLIP_10, CLIP, 5) < 0.2);
+    assert_true(train(7, 2, FLIP_10, CLIP, 5) < 0.2);
+    assert_true(train(5, 1, HEAVY, CLIP, 5) < 0.3);
 }
 
 /* Protected or not. In the mean of a liar it comes out again: a round is lost, and the liar in no group. */
@@ -171,24 +195,39 @@ static void what_is_no_number_is_refused(void **state)
 {
     int banned = 0;
     (void)state;
-    assert_true(train(5, 1, NOT_A_NUMBER, 0, 4) < 0.05);
+    assert_true(train(5, 1, NOT_A_NUMBER, MEAN, 4) < 0.05);
     for (size_t i = 1; i < 5; i++) banned += peers[i].banned;
     assert_true(banned >= 1);
-    assert_true(train(7, 2, NOT_A_NUMBER, 0, 4) < 0.05);
-    assert_true(train(7, 2, NOT_A_NUMBER, EXCHANGE_CLIP_USUAL, 4) < 0.1);
+    assert_true(train(7, 2, NOT_A_NUMBER, MEAN, 4) < 0.05);
+    assert_true(train(7, 2, NOT_A_NUMBER, CLIP, 4) < 0.1);
+}
+
+/* Honest rounds are verified, and hold; CenteredClip protects; a reducer that answers what it likes is found. */
+static void verified_it_learns(void **state)
+{
+    int banned = 0;
+    (void)state;
+    assert_true(train(5, 0, HONEST, BTARD, 4) < 0.05);
+    assert_int_equal(peers[4].verified, 1);
+    assert_int_equal(peers[4].banned, 0);
+    assert_true(train(7, 2, FLIP_10, BTARD, 5) < 0.2);
+    assert_true(train(5, 1, SHIFT, CLIP, 4) > 0.5);
+    assert_true(train(5, 1, SHIFT, BTARD, 4) < 0.05);
+    for (size_t i = 1; i < 5; i++) banned += peers[i].banned;
+    assert_true(banned >= 1 && banned <= 4); /* it, by whoever was with it; and nobody else */
 }
 
 static int table(void)
 {
     static const struct { size_t n, liars; } swarms[] = { { 5, 1 }, { 7, 2 } };
     const int rounds = 12;
-    printf("| liars send | 1 of 5: mean | centered-clip | 2 of 7: mean | centered-clip |\n| --- | --- | --- | --- | --- |\n");
+    printf("| liars send | 1 of 5: mean | centered-clip | btard | 2 of 7: mean | centered-clip | btard |\n"
+           "| --- | --- | --- | --- | --- | --- | --- |\n");
     for (int attack = 0; attack < ATTACKS; attack++) {
         printf("| %s", names[attack]);
         for (size_t i = 0; i < PL_COUNT(swarms); i++)
-            for (int robust = 0; robust < 2; robust++) {
-                printf(" | %.2g", train(swarms[i].n, swarms[i].liars, (enum attack)attack,
-                                        robust ? EXCHANGE_CLIP_USUAL : 0, rounds));
+            for (int way = 0; way < WAYS; way++) {
+                printf(" | %.2g", train(swarms[i].n, swarms[i].liars, (enum attack)attack, way, rounds));
                 fflush(stdout);
             }
         printf(" |\n");
@@ -202,6 +241,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(honest_peers_learn), cmocka_unit_test(the_mean_is_lost),
         cmocka_unit_test(clipped_it_learns), cmocka_unit_test(what_is_no_number_is_refused),
+        cmocka_unit_test(verified_it_learns),
     };
     if (argc > 1 && !strcmp(argv[1], "--table")) return table();
     if (argc > 1) cmocka_set_test_filter(argv[1]);

@@ -1,6 +1,7 @@
 /* exchange.c - whole groups of exchanges in one process: equal to the reference bit for bit; and what
  * becomes of a round when peers lie, freeze or leave. */
 #include "../../net/hivemind/exchange.h"
+#include "../../net/hivemind/referee.h"
 #include "../../ref/backend.h"
 
 #include <math.h>
@@ -20,7 +21,7 @@ static const enum pl_compression run_like[TENSORS] = { PL_COMPRESS_UNIFORM8, PL_
                                                        PL_COMPRESS_FLOAT16, PL_COMPRESS_NONE };
 
 struct letter {
-    enum { MESSAGE, FINISH, CLOSE } kind;
+    enum { MESSAGE, FINISH, CLOSE, TOLD } kind;
     size_t from, to;
     enum exchange_way way; /* as `to` sees it */
     uint8_t *data;
@@ -38,6 +39,7 @@ struct peer {
     double weight;
     size_t credit[4]; /* what each sender may still send */
     int frozen, over, status;
+    const struct pl_backend *be;
     struct pl_err err;
 };
 
@@ -45,6 +47,8 @@ struct world {
     struct pl_backend be;
     struct peer peer[PEERS];
     double share[PEERS], now, clip;
+    int verify;
+    void (*meddle)(struct letter *l); /* with what is on its way */
     size_t rank[PEERS]; /* whose letters are taken first */
     enum pl_compression method[TENSORS];
     struct letter *letters;
@@ -63,6 +67,7 @@ static void post(struct peer *p, int kind, size_t to, enum exchange_way way, con
     assert_non_null(w->letters);
     assert_non_null(l.data = malloc(n + 1));
     if (n) memcpy(l.data, data, n);
+    if (w->meddle) w->meddle(&l);
     w->letters[w->count++] = l;
 }
 
@@ -92,8 +97,12 @@ static void on_over(void *context, int status, const struct pl_err *err)
     p->status = status;
     p->err = *err;
 }
+static void on_tell(void *context, size_t peer, const uint8_t *data, size_t n)
+{
+    post(context, TOLD, peer, EXCHANGE_OUT, data, n);
+}
 static const struct exchange_port port = {
-    on_open, on_send, is_busy, on_finish, on_close, on_credit, on_work, on_over
+    on_open, on_send, is_busy, on_finish, on_close, on_credit, on_work, on_over, on_tell
 };
 
 static void work(struct world *w)
@@ -114,7 +123,8 @@ static int may_come(const struct world *w, size_t i)
     const struct peer *to = &w->peer[l->to];
     if (l->kind == MESSAGE && l->way == EXCHANGE_IN && !to->credit[l->from] && !to->over) return 0;
     for (size_t k = 0; k < i; k++)
-        if (w->letters[k].from == l->from && w->letters[k].to == l->to && w->letters[k].way == l->way)
+        if (w->letters[k].from == l->from && w->letters[k].to == l->to && w->letters[k].way == l->way &&
+            (w->letters[k].kind == TOLD) == (l->kind == TOLD))
             return 0;
     return 1;
 }
@@ -136,6 +146,7 @@ static int deliver(struct world *w)
     if (l.kind == MESSAGE && l.way == EXCHANGE_IN && to->credit[l.from]) to->credit[l.from]--;
     if (!to->over && !to->frozen) {
         if (l.kind == MESSAGE) exchange_message(to->x, w->now, l.from, l.way, l.data, l.n);
+        else if (l.kind == TOLD) exchange_told(to->x, w->now, l.from, l.data, l.n);
         else if (l.kind == FINISH) exchange_ended(to->x, w->now, l.from, l.way);
         else exchange_failed(to->x, w->now, l.from, l.way);
     }
@@ -189,9 +200,9 @@ static void begin(struct world *w)
     for (size_t i = 0; i < PEERS; i++) {
         struct peer *p = &w->peer[i];
         struct exchange_options o = {
-            .be = &w->be, .group = &p->group, .tensors = TENSORS, .elements = elements, .method = w->method,
+            .be = p->be ? p->be : &w->be, .group = &p->group, .tensors = TENSORS, .elements = elements, .method = w->method,
             .tensor = p->tensor, .weight = p->weight, .share = w->share, .part_bytes = 512,
-            .clip = w->clip, .weight_max = 100, .sender_timeout = 4, .reducer_timeout = 8, .time_limit = 60,
+            .clip = w->clip, .verify = w->verify, .weight_max = 100, .sender_timeout = 4, .reducer_timeout = 8, .time_limit = 60,
         };
         if (exchange_open(&p->x, &o, &port, p, w->now, &p->err)) fail_msg("%s", p->err.text);
     }
@@ -495,6 +506,165 @@ static void lying_reducer(void **state)
     }
 }
 
+/* --- verified ------------------------------------------------------------------------------------------ */
+
+static void make_verified(struct world *w)
+{
+    make(w);
+    w->verify = 1;
+    w->peer[3].weight = 0; /* sends, weighs nothing */
+    for (size_t i = 1; i < PEERS; i++)
+        for (size_t v = 0; v < VALUES; v++) w->peer[i].values[v] = w->peer[0].values[v] + 0.1f * w->peer[i].values[v];
+}
+
+/* Who found whom: nobody has changed anything, and everybody but the liars bans these, and nobody else. */
+static void is_void(struct world *w, float before[PEERS][VALUES], const char *liars)
+{
+    for (size_t i = 0; i < PEERS; i++) {
+        if (liars[i] == 'L') continue;
+        assert_true(w->peer[i].over);
+        if (w->peer[i].status != PL_EIO) fail_msg("peer %zu: %d %s", i, w->peer[i].status, w->peer[i].err.text);
+        assert_memory_equal(w->peer[i].values, before[i], sizeof before[i]);
+        for (size_t k = 0; k < PEERS; k++)
+            if (exchange_lied(w->peer[i].x, k) != (liars[k] == 'L'))
+                fail_msg("peer %zu of peer %zu: %s", i, k, w->peer[i].err.text);
+    }
+}
+
+static float before[PEERS][VALUES];
+
+static void honest_rounds_hold(void **state)
+{
+    (void)state;
+    for (int plain = 0; plain < 2; plain++) {
+        static struct world w;
+        make_verified(&w);
+        for (size_t t = 0; plain && t < TENSORS; t++) w.method[t] = PL_COMPRESS_NONE;
+        begin(&w);
+        run(&w);
+        for (size_t i = 0; i < PEERS; i++) {
+            if (!w.peer[i].over || w.peer[i].status) fail_msg("peer %zu: %s", i, w.peer[i].err.text);
+            assert_memory_equal(w.peer[i].values, w.peer[0].values, sizeof w.peer[i].values); /* to the bit */
+        }
+        end(&w);
+    }
+}
+
+/* A reducer that moves what CenteredClip gives, by a hundredth of the values' spread. */
+static int shifting_clip(double *v, struct pl_clip_result *result, const float *x, const double *weight, int n,
+                         size_t d, const struct pl_clip *clip)
+{
+    int rc = ref_centered_clip(v, result, x, weight, n, d, clip);
+    for (size_t k = 0; k < d; k++) v[k] += 0.001;
+    return rc;
+}
+
+static void a_reducer_that_shifts_is_banned(void **state)
+{
+    static struct world w;
+    struct pl_backend lying;
+    (void)state;
+    make_verified(&w);
+    lying = w.be;
+    lying.centered_clip = shifting_clip;
+    w.peer[2].be = &lying;
+    for (size_t i = 0; i < PEERS; i++) memcpy(before[i], w.peer[i].values, sizeof before[i]);
+    begin(&w);
+    run(&w);
+    is_void(&w, before, "..L.");
+    end(&w);
+}
+
+/* The third says to one what it says to nobody else; or something about its values that is not so. */
+static int meddled_phase, meddled_to;
+static void meddle(struct letter *l)
+{
+    double s;
+    if (l->kind != TOLD || l->from != 2 || l->data[DHT_ID_BYTES] != meddled_phase || (meddled_to >= 0 && l->to != (size_t)meddled_to))
+        return;
+    if (meddled_phase == REFEREE_REPORT) {
+        memcpy(&s, l->data + DHT_ID_BYTES + 1, sizeof s);
+        s += 0.01;
+        memcpy(l->data + DHT_ID_BYTES + 1, &s, sizeof s);
+    } else {
+        l->data[DHT_ID_BYTES + 3] ^= 1;
+    }
+}
+
+static void lies_among_peers(void **state)
+{
+    static const struct { int phase, to; } cases[] = {
+        { REFEREE_COMMIT, 0 }, { REFEREE_REVEAL, -1 }, { REFEREE_REPORT, 0 }, { REFEREE_ACCUSE, 0 }, { REFEREE_AGREE, -1 },
+    };
+    (void)state;
+    for (size_t k = 0; k < PL_COUNT(cases); k++) {
+        static struct world w;
+        make_verified(&w);
+        for (size_t i = 0; i < PEERS; i++) memcpy(before[i], w.peer[i].values, sizeof before[i]);
+        w.meddle = meddle;
+        meddled_phase = cases[k].phase;
+        meddled_to = cases[k].to;
+        begin(&w);
+        run(&w);
+        tick(&w, 9); /* who has found something says no more, and the others' patience ends */
+        for (size_t i = 0; i < PEERS; i++) {
+            if (i == 2) continue;
+            assert_int_equal(w.peer[i].over && w.peer[i].status == PL_EIO, 1);
+            assert_memory_equal(w.peer[i].values, before[i], sizeof before[i]);
+            if (cases[k].phase == REFEREE_REVEAL) assert_int_equal(exchange_lied(w.peer[i].x, 2), 1);
+        }
+        end(&w);
+    }
+}
+
+/* Reports of other values than it has sent. */
+static struct peer *forgetful;
+static void forget(struct letter *l)
+{
+    if (l->kind == TOLD && l->from == forgetful->self && l->data[DHT_ID_BYTES] == REFEREE_REVEAL)
+        forgetful->values[10] = forgetful->w->peer[0].values[10] + 1;
+}
+
+/* Its reducer knows, and says so; who knows nothing bans both of them. */
+static void a_false_report_is_accused(void **state)
+{
+    static struct world w;
+    (void)state;
+    make_verified(&w);
+    forgetful = &w.peer[2]; /* of a part that the first reduces */
+    w.meddle = forget;
+    for (size_t i = 0; i < PEERS; i++) memcpy(before[i], w.peer[i].values, sizeof before[i]);
+    begin(&w);
+    run(&w);
+    for (size_t i = 0; i < PEERS; i++) {
+        if (i == 2) continue;
+        assert_int_equal(w.peer[i].over && w.peer[i].status == PL_EIO, 1);
+        assert_memory_equal(w.peer[i].values, before[i], sizeof before[i]);
+        assert_int_equal(exchange_lied(w.peer[i].x, 2), 1);
+        assert_int_equal(exchange_lied(w.peer[i].x, 0), i != 0);
+        assert_int_equal(exchange_lied(w.peer[i].x, i == 1 ? 3 : 1), 0);
+    }
+    end(&w);
+}
+
+static void silence_and_absence_are_void(void **state)
+{
+    static struct world w;
+    (void)state;
+    make_verified(&w);
+    for (size_t i = 0; i < PEERS; i++) memcpy(before[i], w.peer[i].values, sizeof before[i]);
+    for (size_t v = 0; v < VALUES; v++) w.peer[1].values[v] = NAN; /* to be sent as NONE */
+    for (size_t t = 0; t < TENSORS; t++) w.method[t] = PL_COMPRESS_NONE;
+    begin(&w);
+    run(&w);
+    for (size_t i = 0; i < PEERS; i++) {
+        if (i == 1) continue;
+        assert_int_equal(w.peer[i].over && w.peer[i].status == PL_EIO, 1);
+        assert_memory_equal(w.peer[i].values, before[i], sizeof before[i]);
+    }
+    end(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -503,6 +673,9 @@ int main(void)
         cmocka_unit_test(not_a_number), cmocka_unit_test(frozen_client),
         cmocka_unit_test(frozen_reducer), cmocka_unit_test(time_limit_and_cancel),
         cmocka_unit_test(bad_messages), cmocka_unit_test(lying_reducer),
+        cmocka_unit_test(honest_rounds_hold), cmocka_unit_test(a_reducer_that_shifts_is_banned),
+        cmocka_unit_test(lies_among_peers), cmocka_unit_test(a_false_report_is_accused),
+        cmocka_unit_test(silence_and_absence_are_void),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,7 +33,7 @@ struct peer {
     struct averager_step step;
     double timeout;
     float values[VALUES], *tensor[2];
-    int tries, opened, closed, done, status, attempts, banned, loaded, load_status;
+    int tries, opened, closed, done, status, attempts, banned, verified, loaded, load_status;
     struct exchange_report report;
     size_t group;
     uint8_t group_id[DHT_ID_BYTES];
@@ -164,6 +164,7 @@ static inline void on_done(void *context, const struct averager_result *r)
     p->report = r->report;
     p->attempts = r->attempts;
     p->banned += r->banned;
+    p->verified = r->verified;
     p->group = r->group ? r->group->count : 0;
     if (r->group) memcpy(p->group_id, r->group->id, sizeof p->group_id);
     snprintf(p->err.text, sizeof p->err.text, "%s", r->why);

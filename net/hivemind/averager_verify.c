@@ -1,0 +1,91 @@
+/* averager_verify.c - BTARD over the network: who can verify, and the messages of exchange_verify.c as calls from
+ * each of a group to each. */
+#include "averager_inside.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TELL_LIMIT 30.0 /* s for a call, where reducers are given no limit */
+
+/* A call of ours that has not been answered yet. It may outlive its round: the last messages of one that holds are for
+ * those who still wait for them. */
+struct telling {
+    struct averager *a;
+    struct rpc_request *request;
+    struct telling *next;
+};
+
+/* What we say of ourselves: "btard1", as msgpack. Others than ours don't look at it. */
+const uint8_t averager_verifies[AVERAGER_VERIFIES_BYTES] = { 0xa6, 'b', 't', 'a', 'r', 'd', '1' };
+
+/* With everybody in it who says so, and can be called; two alone would have only each other's word. */
+int averager_can_verify(const struct averager *a)
+{
+    if (!a->o.verify || a->group.count < AVERAGER_VERIFY_MIN || a->group.count > REFEREE_PEERS_MAX) return 0;
+    for (size_t i = 0; i < a->group.count; i++) {
+        const struct gather *said = &a->group.members[i].gather;
+        if (said->mode == GROUP_CLIENT || said->user_n != sizeof averager_verifies ||
+            memcmp(said->user, averager_verifies, sizeof averager_verifies))
+            return 0;
+    }
+    return 1;
+}
+
+static void forget(struct telling *t)
+{
+    struct telling **at = &t->a->tellings;
+    while (*at != t) at = &(*at)->next;
+    *at = t->next;
+    free(t);
+}
+
+/* Who has not heard it falls silent, or finds the round void: nothing to be done about it here. */
+static void on_answered(void *context, const struct rpc_result *r)
+{
+    (void)r;
+    forget(context);
+}
+
+void averager_tell(void *context, size_t peer, const uint8_t *data, size_t n)
+{
+    struct averager *a = context;
+    struct telling *t = calloc(1, sizeof *t);
+    double limit = a->o.reducer_timeout > 0 ? a->o.reducer_timeout : TELL_LIMIT;
+    if (!t) return;
+    t->a = a;
+    t->request = rpc_call_unary(a->host, &a->group.members[peer].peer, a->rpc_verify, data, n, limit, on_answered, t);
+    if (!t->request) {
+        free(t);
+        return;
+    }
+    t->next = a->tellings;
+    a->tellings = t;
+}
+
+static void on_told(void *context, struct rpc_call *call, const uint8_t *data, size_t n)
+{
+    struct averager *a = context;
+    int place = a->x && !a->exchange_over ? group_find(&a->group, rpc_caller(call)) : -1;
+    if (place < 0 || exchange_told(a->x, loop_now(a->loop), (size_t)place, data, n))
+        rpc_reply_error(call, "ValueError('not of a round that is being verified')");
+    else
+        rpc_reply(call, "", 0);
+    averager_drive(a);
+}
+
+int averager_verify_open(struct averager *a, struct pl_err *err)
+{
+    if (!a->o.verify || a->o.client_mode) return PL_OK;
+    if (rpc_serve_unary(a->host, a->rpc_verify, on_told, a))
+        return pl_fail(err, PL_EUSE, "averaging: %s is already served", a->rpc_verify);
+    return PL_OK;
+}
+
+void averager_verify_close(struct averager *a)
+{
+    if (a->o.verify && !a->o.client_mode) rpc_unserve(a->host, a->rpc_verify);
+    while (a->tellings) {
+        rpc_cancel(a->tellings->request);
+        forget(a->tellings);
+    }
+}

@@ -1,0 +1,165 @@
+/* exchange_verify.c - an all-reduce that is applied only if its verification finds nothing: what the referee
+ * wants to know of the exchange, and when it is asked. [TTT 2.1, security] [BTARD 3]
+ *
+ * On the wire it is hivemind's all-reduce with two differences, so that all of a group have to know of
+ * it: answers hold the aggregate itself, as float32, since everybody has to check the same numbers;
+ * and the answer's weight holds CenteredClip's radius. Peers count alike, whatever their weights: nobody
+ * can check those. Everybody's values have to be there. */
+#include "exchange_inside.h"
+#include "../../ref/backend.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- what the referee sees --------------------------------------------------------------------------- */
+
+static int by_number(const void *a, const void *b)
+{
+    size_t x = *(const size_t *)a, y = *(const size_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The k-th of our own parts. */
+static size_t own_number(const struct exchange *x, size_t part)
+{
+    const size_t *at = bsearch(&part, x->own, x->own_count, sizeof *x->own, by_number);
+    return (size_t)(at - x->own);
+}
+
+static const float *aggregate(void *context, size_t part, double *tau)
+{
+    struct exchange *x = context;
+    const struct answer *a = &x->answers[part];
+    size_t k;
+    if (x->parts[part].owner != (int)x->self) {
+        *tau = a->weight;
+        return (const float *)(const void *)a->data; /* as malloc has aligned it */
+    }
+    k = own_number(x, part);
+    *tau = x->own_tau[k];
+    return x->own_delta + x->own_at[k];
+}
+
+static const float *decoded(float *room, const struct exchange *x, enum pl_compression method,
+                            const struct pl_part *part, const uint8_t *buffer, size_t bytes)
+{
+    struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)part->length } };
+    return pl_wire_decode(room, x->o.be, method, &type, buffer, bytes, NULL) ? NULL : room;
+}
+
+/* Others have what the way left of it. */
+static const float *sent(void *context, size_t number, float *room)
+{
+    struct exchange *x = context;
+    const struct pl_part *part = &x->parts[number];
+    const float *own = x->o.tensor[part->tensor] + part->start, *result = NULL;
+    struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)part->length } };
+    enum pl_compression method = exchange_method(x, part);
+    uint8_t *buffer;
+    size_t bytes;
+    if (!(x->o.weight > 0)) return NULL;
+    if (part->owner == (int)x->self) return own;
+    if (pl_wire_bytes(&bytes, method, &type, NULL) || !(buffer = malloc(bytes + 1))) return NULL;
+    if (!pl_wire_encode(buffer, x->o.be, method, &type, own, NULL))
+        result = decoded(room, x, method, part, buffer, bytes);
+    free(buffer);
+    return result;
+}
+
+static const float *received(void *context, size_t number, size_t peer, float *room)
+{
+    struct exchange *x = context;
+    size_t k = own_number(x, number);
+    for (size_t i = 0; i < x->kept_count[k]; i++) {
+        const struct part_message *m = &x->kept[k][i].part;
+        if (x->kept[k][i].peer == peer && m->weight > 0)
+            return decoded(room, x, m->method, &x->parts[number], m->buffer, m->bytes);
+    }
+    return NULL;
+}
+
+/* --- life --------------------------------------------------------------------------------------------- */
+
+int exchange_verify_open(struct exchange *x, struct pl_err *err)
+{
+    const struct referee_view view = {
+        .group_id = x->o.group->id, .count = x->count, .self = x->self, .parts = x->parts,
+        .part_count = x->part_count, .context = x, .aggregate = aggregate, .sent = sent, .received = received
+    };
+    x->kept = calloc(x->own_count + 1, sizeof *x->kept);
+    x->kept_count = calloc(x->own_count + 1, sizeof *x->kept_count);
+    x->own_tau = calloc(x->own_count + 1, sizeof *x->own_tau);
+    if (!x->kept || !x->kept_count || !x->own_tau) return pl_fail(err, PL_ENOMEM, "averaging: no memory");
+    return referee_open(&x->referee, &view, err);
+}
+
+void exchange_verify_close(struct exchange *x)
+{
+    for (size_t k = 0; x->kept && k < x->own_count; k++) {
+        for (size_t i = 0; i < x->kept_count[k]; i++) bytes_clear(&x->kept[k][i].message);
+        free(x->kept[k]);
+    }
+    free(x->kept);
+    free(x->kept_count);
+    free(x->own_tau);
+    referee_close(x->referee);
+}
+
+void exchange_verify_keep(struct exchange *x, struct slot *s)
+{
+    if (!(x->kept[s->k] = calloc(s->arrived + 1, sizeof **x->kept))) {
+        x->missing = 1;
+        return;
+    }
+    for (size_t i = 0; i < s->arrived; i++) {
+        x->kept[s->k][i] = s->from[i];
+        memset(&x->kept[s->k][i].reply, 0, sizeof x->kept[s->k][i].reply);
+        memset(&s->from[i].message, 0, sizeof s->from[i].message);
+    }
+    x->kept_count[s->k] = s->arrived;
+}
+
+/* --- its course ------------------------------------------------------------------------------------------ */
+
+void exchange_verify_go(struct exchange *x, double now)
+{
+    struct exchange_job_of *job;
+    if (!x->verifying) x->verifying_since = now;
+    x->verifying = 1;
+    if (x->verifying_job || !referee_is_ready(x->referee)) return;
+    if (!(job = exchange_job_new(x, JOB_VERIFY))) {
+        exchange_give_up(x, PL_ENOMEM, "no memory");
+        return;
+    }
+    x->verifying_job = 1;
+    exchange_job_start(x, job);
+}
+
+void exchange_verify_done(struct exchange *x, double now, struct exchange_job_of *job)
+{
+    const struct bytes *own;
+    (void)job;
+    x->verifying_job = 0;
+    if (x->cancelled) return;
+    x->verifying_since = now;
+    if (x->referee->over && x->referee->status) {
+        exchange_give_up(x, x->referee->status, "");
+        x->err = x->referee->err;
+        return;
+    }
+    x->verified = x->referee->over;
+    if (x->verified) return;
+    own = referee_own(x->referee);
+    for (size_t p = 0; p < x->count; p++)
+        if (p != x->self) x->port->tell(x->context, p, bytes_at(own), bytes_length(own));
+}
+
+int exchange_told(struct exchange *x, double now, size_t peer, const uint8_t *data, size_t n)
+{
+    int rc;
+    if (!x->referee || x->cancelled || x->applying) return PL_EPROTO;
+    rc = referee_hear(x->referee, peer, data, n);
+    if (!rc) x->verifying_since = now;
+    exchange_tick(x, now); /* what waited for it goes on */
+    return rc;
+}
