@@ -55,7 +55,7 @@ PROGRAM_O = $(call obj,$(CMD_C) $(CONFORM_C))
 
 .DEFAULT_GOAL := all
 .PHONY: all ref fast notebooks demo demo-pictures demo-data demo-codec test unit conform fuzz interop simulate soak sanitize bench install uninstall deps \
-	test-deps data-deps clean help cuda cuda-left-out cuda-on-cpu skeletons man dist deb
+	test-deps data-deps clean help cuda cuda-left-out cuda-on-cpu skeletons man dist deb bench-page
 
 all: $(BUILD)/potluck fast $(if $(SANITIZE),,cuda) $(BUILD)/libpotluck.so ## the program, the backends, the library
 
@@ -245,6 +245,12 @@ notebooks: all ## execute the notebooks (installs Jupyter's kernel, numpy, matpl
 bench: all ## time components, training steps, drawing: fast beside ref and, if found, Python (QUICK=1)
 	$(BUILD)/potluck bench --peer test/bench/peer.py --python $(PYTHON) $(if $(QUICK),--quick)
 	$(firstword $(wildcard $(INTEROP_VENV)/bin/python $(BUILD)/venv/bin/python) $(PYTHON)) test/bench/dht.py $(BUILD)/potluck
+
+bench-page: all $(BUILD)/bench/page ## the page of 10,000 peers after a month; 1,000 watchers beside a training (wrk, Chromium)
+	sh test/bench/page.sh $(BUILD)
+$(BUILD)/bench/%: $(BUILD)/obj/test/bench/%.o $(BUILD)/libpotluck.a
+	@mkdir -p $(@D)
+	$(CC) $(SANITIZE) -o $@ $(filter %.o,$^) $(BUILD)/libpotluck.a $(LIBS)
 
 # --- the demo's data -------------------------------------------------------------------------
 

@@ -50,7 +50,15 @@ class Program:
     """One of ours that serves, until it is left."""
 
     def __init__(self, *words):
-        self.process = subprocess.Popen([POTLUCK, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.complaints = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen([POTLUCK, *words], stdout=subprocess.PIPE, stderr=self.complaints, text=True)
+
+    def said(self, start):
+        """What follows these words on standard error, once there."""
+        def look():
+            self.complaints.seek(0)
+            return [line[len(start):].strip() for line in self.complaints if line.startswith(start)]
+        return (wait_for(look) or [None])[0]
 
     def event(self, name):
         for line in self.process.stdout:
@@ -173,6 +181,60 @@ return bad;
 """
 
 
+# Bigger than a fingertip needs (WCAG 2.2, 2.5.8): 24 pixels each way, but for links within text.
+TARGETS = """
+return [...document.querySelectorAll('button, select, input:not([type=range]), nav a, summary')].filter(e => e.offsetParent).map(e => {
+    const boxes = [e, ...(e.labels || [])].map(x => x.getBoundingClientRect());
+    return [e.outerHTML.slice(0, 60), Math.max(...boxes.map(b => b.width)), Math.max(...boxes.map(b => b.height))];
+}).filter(([, w, h]) => w < 24 || h < 24);
+"""
+
+
+def accessibility(browser):
+    """What a screen reader is given: Chromium's own tree."""
+    browser.execute_cdp_cmd("Accessibility.enable", {})
+    nodes = [n for n in browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"] if not n.get("ignored")]
+    role = lambda n: n["role"]["value"]
+    name = lambda n: (n.get("name") or {}).get("value", "").strip()
+    acting = ("button", "link", "combobox", "slider", "checkbox", "radio", "spinbutton", "progressbar", "image", "img", "region", "table",
+              "navigation", "heading", "columnheader", "rowheader")
+    nameless = [role(n) for n in nodes if role(n) in acting and not name(n)
+                and role(n) not in ("table", "columnheader")]  # a table may take its name from its region
+    step("the accessibility tree: everything that acts or stands for something has a name", not nameless, nameless)
+    roles = [role(n) for n in nodes]
+    step("and there are its landmarks", [roles.count(r) for r in ("banner", "navigation", "main", "contentinfo")] == [1, 1, 1, 1],
+         {r: roles.count(r) for r in set(roles)})
+    step("and values of sliders", all((n.get("value") or {}).get("value") is not None for n in nodes if role(n) == "slider"))
+    small = browser.execute_script(TARGETS)
+    step("what is to be touched is large enough", not small, small)
+
+
+def keyboard(browser):
+    """Tab reaches everything that acts, and one sees where one is."""
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+    want = browser.execute_script("""
+        const radios = new Set();
+        return [...document.querySelectorAll('a[href], button, select, input, [tabindex="0"]')].filter(e => {
+            if (e.disabled || !(e.offsetParent || e.matches('.skip'))) return false;
+            if (e.type !== 'radio') return true;
+            if (radios.has(e.name)) return false;
+            return radios.add(e.name);
+        }).length""")
+    browser.execute_script("document.activeElement.blur(); window.scrollTo(0, 0); window.reached = new Set(); window.unseen = []")
+    for _ in range(want + 5):
+        browser.switch_to.active_element.send_keys(Keys.TAB)
+        browser.execute_script("""
+            const e = document.activeElement, s = getComputedStyle(e);
+            if (e === document.body) return;
+            window.reached.add(e);
+            if (parseFloat(s.outlineWidth) < 2 || s.outlineStyle === 'none') window.unseen.push(e.outerHTML.slice(0, 60));""")
+    got = browser.execute_script("return window.reached.size")
+    step("Tab reaches everything that acts", got >= want, (got, want))
+    unseen = browser.execute_script("return window.unseen")
+    step("and the focus is seen", not unseen, unseen)
+
+
 def look_at(browser, url, entry):
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
@@ -229,14 +291,21 @@ def look_at(browser, url, entry):
     step("contrast of text is 4.5 and more, light and dark", not light and not dark and theme !=
          browser.execute_script("return getComputedStyle(document.body).backgroundColor"), (light, dark))
     shoot(browser, "desk-dark")
-    for width in (1280, 768, 360):
+    for width in (1280, 768, 320):
         size(browser, width, 800)
         over = browser.execute_script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
         step("nothing hangs over at %d pixels" % width, over <= 0, over)
     shoot(browser, "phone-dark", True)
+    accessibility(browser)
+    size(browser, 768, 800)
+    browser.execute_script("document.documentElement.style.fontSize = '200%'")
+    over = browser.execute_script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    step("nor with letters twice as large", over <= 0, over)
+    browser.execute_script("document.documentElement.style.fontSize = ''")
     browser.execute_script("document.getElementById('theme').click()")
     size(browser, 1280, 900)
     shoot(browser, "whole", True)
+    keyboard(browser)
     step("the console is silent", not complaints(browser), complaints(browser))
 
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
@@ -292,6 +361,55 @@ def live():
     shutil.rmtree(folder)
 
 
+def training():
+    """A real swarm of two: what is on the page is what its peers have signed, and what they log."""
+    folder = tempfile.mkdtemp()
+    words = ["--config", os.path.join(ROOT, "test", "program", "tiny.json"), "--limit", "128", "--run", "walk", "--target-batch", "8",
+             "--batch", "2", "--steps", "100000", "--matchmaking-time", "2", "--threads", "1", "--slow", "0.2", "--json",
+             "--listen", "/ip4/127.0.0.1/tcp/0"]
+    without = ["--without", os.path.join(ROOT, "data", "demo", "holdout.txt"), "--evaluate-every", "1"]
+    with Program("train", *words, *without, "--dash", "--out", folder + "/a") as first:
+        entry = first.event("listening")["multiaddr"]
+        url = first.said("the page: ")
+        with Program("train", *words, "--data-seed", "2", "--client-mode", "--join", entry, "--out", folder + "/b"):
+            def ready():
+                state = seen(url)
+                return state if state and state["peers"] == 2 and state["rounds"]["good"] >= 2 and state["held_out"] else None
+            state = wait_for(ready)
+            step("a training's page: both peers, good rounds, held-out loss", state, seen(url))
+            if not state:
+                return
+            step("what was sent was received, in fewer bytes than 32 bits take",
+                 state["rounds"]["sent"] > 0 and 1 < state["rounds"]["compression"] < 4.1, state["rounds"])
+            peers = {p["state"]: p for p in json.loads(fetch(url + "api/peers.json"))}
+            step("a peer that can be called, and one that cannot", peers["reachable"]["reach"] == "direct"
+                 and peers["client"]["reach"] == "none" and peers["client"]["version"].startswith("potluck "), peers)
+            with open(folder + "/a/log.jsonl") as log:
+                held = [line["held_out"] for line in map(json.loads, log) if "held_out" in line]
+            step("the held-out loss is one that the trainer has logged", any(abs(h - state["held_out"]) < 1e-9 for h in held), (state, held))
+            browser, why = open_browser()
+            if not browser:
+                skip("its page in a browser", why)
+                return
+            try:
+                size(browser, 1280, 900)
+                browser.get(url)
+
+                def same():
+                    now, sent = seen(url), text(browser, "t-rounds")
+                    return now and sent == format(now["rounds"]["good"], ",") and text(browser, "t-held") != "–"
+                step("the page's rounds are the feed's", wait_for(same), (text(browser, "t-rounds"), seen(url)))
+                step("the challenges speak of this run", wait_for(lambda: "peers have sent" in text(browser, "live-communication")
+                     and "slowest of 2" in text(browser, "live-devices")), text(browser, "live-communication"))
+                cells = browser.execute_script("return [...document.querySelectorAll('#peers td')].map(e => e.textContent)")
+                step("the table says who is reached how", "direct" in cells and "client" in cells and any(c.startswith("potluck") for c in cells), cells)
+                step("and the console is silent", not complaints(browser), complaints(browser))
+                shoot(browser, "training", True)
+            finally:
+                browser.quit()
+    shutil.rmtree(folder)
+
+
 def main():
     try:  # Debian's python3-selenium belongs to Debian's Python, which need not be the first one
         import selenium  # noqa: F401
@@ -302,6 +420,7 @@ def main():
             os.execv("/usr/bin/python3", ["/usr/bin/python3"] + sys.argv)
     calculator()
     live()
+    training()
     print("%d passed, %d failed, %d skipped" % (passed, failed, skipped))
     sys.exit(failed > 0)
 
