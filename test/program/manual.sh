@@ -41,6 +41,18 @@ else
     echo "skip the pages' markup: mandoc is not installed"; skipped=$((skipped + 1))
 fi
 
+# --- the map: what it names is there
+
+grep -ohE '`(ref|fast|cuda|data|net|cmd|test|notebooks|paper)/[^` ]*`' paper/map.md | tr -d '`' | sort -u | while read -r f; do
+    set -- "$f"*
+    [ -e "$1" ] || echo "$f"
+done >"$work/lost"
+check "the map names no file that is not there" sh -c '[ ! -s "$0" ] || { cat "$0"; false; }' "$work/lost"
+grep -ohE '\]\([a-z][^):]*\)' paper/*.md README.md CHANGELOG.md | tr -d ']()' | sed 's/#.*//' | sort -u | while read -r f; do
+    [ -e "paper/$f" ] || [ -e "$f" ] || echo "$f"
+done >"$work/lost"
+check "no document links to a file that is not there" sh -c '[ ! -s "$0" ] || { cat "$0"; false; }' "$work/lost"
+
 # --- completion: what bash would offer
 
 offers() { # words; prints one offer a line
