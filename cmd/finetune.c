@@ -44,6 +44,8 @@ static const char usage[] =
     "  --optimizer O    adam8 or adam32: bits of the statistics (default: adam8)\n"
     "  --activations A  recomputed (checkpointing) or stored: less memory or more speed (default:\n"
     "                   recomputed)\n"
+    "  --share N        from random values: blocks take turns with N sets of layers (default: 0, each its own)\n"
+    "  --offload DIR    statistics in a file there, not in memory; DIR should be on a disk\n"
     "  --held-out N     windows that perplexity is measured on, out of every 20th document (default: 16)\n"
     "  --evaluate-every N   steps between measurements (default: 50; 0: at the beginning and the end)\n"
     "  --save-every N   steps between checkpoints (default: 100; 0: only at the end)\n"
@@ -60,7 +62,8 @@ static const char usage[] =
 #define FILES_MAX 100000 /* C4 has 1,024 */
 
 enum { O_MODEL = 1, O_SIZE, O_VOCAB, O_DATA, O_OUT, O_STEPS, O_BATCH, O_ACCUMULATE, O_LENGTH, O_LR, O_WARMUP,
-       O_OPTIMIZER, O_ACTIVATIONS, O_HELD, O_EVALUATE, O_SAVE, O_KEEP, O_RESUME, O_SEED, O_QUIET };
+       O_OPTIMIZER, O_ACTIVATIONS, O_HELD, O_EVALUATE, O_SAVE, O_KEEP, O_RESUME, O_SEED, O_QUIET, O_SHARE,
+       O_OFFLOAD };
 
 static const struct option options[] = {
     { "model", required_argument, NULL, O_MODEL },
@@ -76,6 +79,8 @@ static const struct option options[] = {
     { "warmup", required_argument, NULL, O_WARMUP },
     { "optimizer", required_argument, NULL, O_OPTIMIZER },
     { "activations", required_argument, NULL, O_ACTIVATIONS },
+    { "share", required_argument, NULL, O_SHARE },
+    { "offload", required_argument, NULL, O_OFFLOAD },
     { "held-out", required_argument, NULL, O_HELD },
     { "evaluate-every", required_argument, NULL, O_EVALUATE },
     { "save-every", required_argument, NULL, O_SAVE },
@@ -93,7 +98,7 @@ struct wishes {
     const char *model, *size, *vocab;
     char **path; /* files of text */
     size_t paths;
-    int64_t steps, batch, accumulate, length, held_out, evaluate, save, keep, seed;
+    int64_t share, steps, batch, accumulate, length, held_out, evaluate, save, keep, seed;
     double lr, warmup;
     int bits, stored;
     struct finetune_job job;
@@ -101,8 +106,8 @@ struct wishes {
 
 /* Sizes that are quick to train from nothing. */
 static const struct { const char *name; struct pl_gpt2_config config; } small[] = {
-    { "tiny", { 4, 4, 128, 128, BYTES_VOCAB, 512 } },
-    { "small", { 8, 8, 256, 256, BYTES_VOCAB, 1024 } },
+    { "tiny", { 4, 4, 128, 128, BYTES_VOCAB, 512, 0 } },
+    { "small", { 8, 8, 256, 256, BYTES_VOCAB, 1024, 0 } },
 };
 
 /* --- text ------------------------------------------------------------------------------------------- */
@@ -217,6 +222,7 @@ static int open_model(struct pl_gpt2 *m, const struct wishes *w, const struct bp
 {
     struct pl_gpt2_config config;
     int vocab = bpe ? bpe_size(bpe) : BYTES_VOCAB, rc;
+    if (w->model && w->share) return pl_fail(err, PL_EUSE, "--share: the layers of %s are not equal", w->model);
     if (w->model) {
         char *file = weights_of(w->model);
         rc = file ? pl_gpt2_open(m, file, be, 1, err) : pl_fail(err, PL_ENOMEM, "no memory");
@@ -232,6 +238,8 @@ static int open_model(struct pl_gpt2 *m, const struct wishes *w, const struct bp
     }
     if ((rc = named_size(&config, w->size, err))) return rc;
     config.vocab = vocab;
+    config.groups = (int)w->share;
+    if ((rc = pl_gpt2_check(&config, err))) return rc;
     rc = pl_gpt2_init(m, &config, be, 1);
     if (!rc && (rc = pl_gpt2_reset(m, (uint64_t)w->seed))) pl_gpt2_clear(m);
     return rc ? pl_fail(err, rc, "%s: %s for the model", w->size, pl_status_name(rc)) : PL_OK;
@@ -272,6 +280,8 @@ static int take(struct wishes *w, int option, const char *value)
         w->bits = which ? 32 : 8;
         return rc;
     case O_ACTIVATIONS: return either(&w->stored, "--activations", value, "recomputed", "stored");
+    case O_SHARE: return cmd_integer(&w->share, cmd, "--share", value, 0, PL_PRENORM_LAYERS_MAX);
+    case O_OFFLOAD: w->job.offload = value; return PL_OK;
     case O_HELD: return cmd_integer(&w->held_out, cmd, "--held-out", value, 1, 1 << 16);
     case O_EVALUATE: return cmd_integer(&w->evaluate, cmd, "--evaluate-every", value, 0, 1000000000);
     case O_SAVE: return cmd_integer(&w->save, cmd, "--save-every", value, 0, 1000000000);
@@ -292,6 +302,11 @@ static int run(struct wishes *w, struct pl_err *err)
     const char *vocab = w->vocab ? w->vocab : folder;
     int rc, opened = 0;
     if (compute_open(&be, &w->compute, "finetune")) {
+        free(folder);
+        return PL_EUSE;
+    }
+    if (w->job.offload && strcmp(be.name, "ref") && strcmp(be.name, "fast")) {
+        fprintf(stderr, "potluck finetune: --offload: backend %s has memory of its own: take fast\n", be.name);
         free(folder);
         return PL_EUSE;
     }

@@ -1,6 +1,7 @@
 /* finetune_job.c - see finetune_job.h. A checkpoint holds the state right after a step; where the text
  * stands is the number of windows that the steps took, so whatever comes after is done again, the same way. */
 #include "finetune_job.h"
+#include "offload.h"
 #include "progress.h"
 #include "train_log.h"
 #include "../data/file.h"
@@ -27,6 +28,7 @@ static void on_signal(int number)
 struct state {
     const struct finetune_job *job;
     struct pl_optimizer *optimizer;
+    struct pl_backend disk; /* the optimizer's, if its statistics are offloaded */
     struct corpus *text, *held;
     int32_t *ids, *exam; /* (batch, window), (held_out, window) */
     struct train_log log;
@@ -194,12 +196,21 @@ static int open_text(struct state *s, struct pl_err *err)
     return rc;
 }
 
+static int open_optimizer(struct state *s, struct pl_err *err)
+{
+    const struct finetune_job *job = s->job;
+    struct pl_params params = job->model->params;
+    int rc = job->offload ? offload_open(&s->disk, params.be, job->offload, err) : PL_OK;
+    if (job->offload) params.be = &s->disk;
+    return rc ? rc : pl_optimizer_open_params(&s->optimizer, &params, &job->optimizer, err);
+}
+
 static int prepare(struct state *s, struct pl_err *err)
 {
     const struct finetune_job *job = s->job;
     char *newest = NULL;
     int rc = pl_folder_make(job->out, err);
-    if (!rc) rc = pl_optimizer_open_params(&s->optimizer, &job->model->params, &job->optimizer, err);
+    if (!rc) rc = open_optimizer(s, err);
     if (!rc) rc = open_text(s, err);
     if (!rc) rc = pl_checkpoint_newest(&newest, job->out, err);
     if (!rc && newest && !job->resume)
@@ -257,6 +268,7 @@ int finetune_job_run(const struct finetune_job *job)
     sigaction(SIGTERM, &old_term, NULL);
     train_log_close(&s.log);
     pl_optimizer_close(s.optimizer);
+    offload_close();
     corpus_close(s.text);
     corpus_close(s.held);
     pl_free(s.ids);

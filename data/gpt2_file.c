@@ -33,6 +33,8 @@ int pl_gpt2_config_parse(struct pl_gpt2_config *c, const json_t *json, const cha
     if (!rc) rc = get(&c->positions, json, "n_positions", where, err);
     if (rc) return rc;
     c->inner = 4 * c->width;
+    c->groups = 0;
+    if (json_object_get(json, "n_group") && (rc = get(&c->groups, json, "n_group", where, err))) return rc;
     if (json_is_integer(json_object_get(json, "n_inner")) &&
         (rc = get(&c->inner, json, "n_inner", where, err)))
         return rc;
@@ -182,8 +184,10 @@ int pl_gpt2_open(struct pl_gpt2 *m, const char *path, const struct pl_backend *b
 
 static json_t *config_json(const struct pl_gpt2_config *c)
 {
-    return json_pack("{s:i,s:i,s:i,s:i,s:i,s:i}", "n_layer", c->layers, "n_head", c->heads, "n_embd", c->width,
-                     "vocab_size", c->vocab, "n_positions", c->positions, "n_inner", c->inner);
+    json_t *json = json_pack("{s:i,s:i,s:i,s:i,s:i,s:i}", "n_layer", c->layers, "n_head", c->heads, "n_embd", c->width,
+                             "vocab_size", c->vocab, "n_positions", c->positions, "n_inner", c->inner);
+    if (c->groups) json_object_set_new(json, "n_group", json_integer(c->groups));
+    return json;
 }
 
 int pl_gpt2_save_training(const struct pl_gpt2 *m, struct pl_optimizer *optimizer, json_t *training,
@@ -201,8 +205,27 @@ int pl_gpt2_save(const struct pl_gpt2 *m, const char *path, struct pl_err *err)
     return pl_gpt2_save_training(m, NULL, NULL, path, err);
 }
 
+/* A model without shared layers that computes the same, without gradients. */
+static int unshare(struct pl_gpt2 *to, const struct pl_gpt2 *m)
+{
+    struct pl_gpt2_config config = m->config;
+    int rc;
+    config.groups = 0;
+    rc = pl_gpt2_init(to, &config, m->params.be, 0);
+    for (size_t i = 0; i < to->params.count && !rc; i++) {
+        const struct pl_param *p = &to->params.list[i];
+        long from = pl_params_find(&m->params, p->name);
+        for (int l = 0; l < config.layers && from < 0; l++)
+        for (int part = 0; part < PL_PRENORM_TENSORS; part++)
+            if (to->stack.part[l][part] == i) from = (long)m->stack.part[l][part];
+        rc = m->params.be->copy(pl_params_value(&to->params, i), pl_params_value(&m->params, (size_t)from), p->n);
+    }
+    return rc;
+}
+
 int pl_gpt2_export(const struct pl_gpt2 *m, int end, const char *folder, struct pl_err *err)
 {
+    struct pl_gpt2 whole = { 0 };
     char *weights = pl_path_join(folder, "model.safetensors"), *path = pl_path_join(folder, "config.json");
     json_t *more = json_pack("{s:s,s:[s],s:s,s:f,s:b}", "model_type", "gpt2", "architectures", "GPT2LMHeadModel",
                              "activation_function", "gelu_new", "layer_norm_epsilon", 1e-5,
@@ -210,12 +233,17 @@ int pl_gpt2_export(const struct pl_gpt2 *m, int end, const char *folder, struct 
     json_t *config = config_json(&m->config);
     char *text = NULL;
     int rc = weights && path && more && config && !json_object_update(config, more) ? PL_OK : PL_ENOMEM;
+    if (!rc && m->config.groups && !(rc = unshare(&whole, m))) {
+        json_object_del(config, "n_group");
+        m = &whole;
+    }
     if (!rc && json_object_set_new(config, "bos_token_id", end < 0 ? json_null() : json_integer(end))) rc = PL_ENOMEM;
     if (!rc && json_object_set_new(config, "eos_token_id", end < 0 ? json_null() : json_integer(end))) rc = PL_ENOMEM;
     if (!rc && !(text = json_dumps(config, JSON_INDENT(2)))) rc = PL_ENOMEM;
     if (rc) pl_fail(err, rc, "%s: no memory", folder);
     if (!rc) rc = pl_gpt2_save(m, weights, err);
     if (!rc) rc = pl_file_write(path, text, strlen(text), err);
+    pl_gpt2_clear(&whole);
     json_decref(config);
     json_decref(more);
     free(text);

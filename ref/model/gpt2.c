@@ -14,10 +14,10 @@ static const struct pl_prenorm_name names[PL_PRENORM_TENSORS] = {
 };
 
 static const struct { const char *name; struct pl_gpt2_config config; } known[] = {
-    { "gpt2", { 12, 12, 768, 1024, 50257, 3072 } },
-    { "gpt2-medium", { 24, 16, 1024, 1024, 50257, 4096 } },
-    { "gpt2-large", { 36, 20, 1280, 1024, 50257, 5120 } },
-    { "gpt2-xl", { 48, 25, 1600, 1024, 50257, 6400 } },
+    { "gpt2", { 12, 12, 768, 1024, 50257, 3072, 0 } },
+    { "gpt2-medium", { 24, 16, 1024, 1024, 50257, 4096, 0 } },
+    { "gpt2-large", { 36, 20, 1280, 1024, 50257, 5120, 0 } },
+    { "gpt2-xl", { 48, 25, 1600, 1024, 50257, 6400, 0 } },
 };
 
 int pl_gpt2_named(struct pl_gpt2_config *config, const char *name, struct pl_err *err)
@@ -42,6 +42,9 @@ int pl_gpt2_check(const struct pl_gpt2_config *c, struct pl_err *err)
         if (sizes[i].value < 1 || sizes[i].value > sizes[i].most)
             return pl_fail(err, PL_EUSE, "GPT-2 configuration: %s is %d, expected 1 to %d", sizes[i].name,
                            sizes[i].value, sizes[i].most);
+    if (c->groups < 0 || c->groups > c->layers)
+        return pl_fail(err, PL_EUSE, "GPT-2 configuration: n_group is %d, expected 0 to n_layer, %d", c->groups,
+                       c->layers);
     if (c->width % c->heads)
         return pl_fail(err, PL_EUSE, "GPT-2 configuration: n_embd is %d, expected a multiple of n_head, %d",
                        c->width, c->heads);
@@ -58,7 +61,7 @@ int pl_gpt2_declare(struct pl_gpt2 *m, const struct pl_gpt2_config *config)
     int64_t width[1] = { c->width };
     m->stack = (struct pl_prenorm){
         .params = p, .pool = &m->pool, .layers = c->layers, .D = c->width, .H = c->heads,
-        .hidden = c->inner, .activation = PL_GELU_TANH, .mask = PL_MASK_FULL,
+        .hidden = c->inner, .groups = c->groups, .activation = PL_GELU_TANH, .mask = PL_MASK_FULL,
     };
     m->tokens = p->count;
     rc = pl_params_add(p, "transformer.wte.weight", 2, (int64_t[]){ c->vocab, c->width }, 1);

@@ -24,7 +24,7 @@ int pl_prenorm_declare(struct pl_prenorm *s, const char *prefix,
     for (int i = 0; i < PL_PRENORM_TENSORS; i++) {
         enum pl_prenorm_part part = names[i].part;
         int64_t shape[2] = { D, 0 };
-        int dims = 1, rc;
+        int dims = 1, rc, first = s->groups ? l % s->groups : l, norm = 0;
         char name[PL_NAME_MAX];
         switch (part) {
         case PL_QKV_W: shape[0] = 3 * D; shape[1] = D; dims = 2; break;
@@ -33,8 +33,12 @@ int pl_prenorm_declare(struct pl_prenorm *s, const char *prefix,
         case PL_FC_W: shape[0] = hidden; shape[1] = D; dims = 2; break;
         case PL_FC_B: shape[0] = hidden; break;
         case PL_PROJ_W: shape[1] = hidden; dims = 2; break;
-        case PL_LN1_GAIN: case PL_LN1_OFFSET: case PL_OUT_B: case PL_LN2_GAIN: case PL_LN2_OFFSET:
-        case PL_PROJ_B: break;
+        case PL_LN1_GAIN: case PL_LN1_OFFSET: case PL_LN2_GAIN: case PL_LN2_OFFSET: norm = 1; break;
+        case PL_OUT_B: case PL_PROJ_B: break;
+        }
+        if (!norm && first != l) {
+            s->part[l][part] = s->part[first][part];
+            continue;
         }
         snprintf(name, sizeof name, "%s%d.%s", prefix, l, names[i].name);
         s->part[l][part] = s->params->count;

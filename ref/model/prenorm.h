@@ -32,6 +32,7 @@ struct pl_prenorm {
     struct pl_params *params; /* borrowed */
     struct pl_pool *pool;     /* borrowed */
     int layers, D, H, hidden; /* width, heads, inner width of the feed-forward layer */
+    int groups; /* block l has the layers of block l % groups, but norms of its own; 0: layers of its own */
     enum pl_activation activation;
     enum pl_mask_kind mask;   /* FULL: causal; NONE: everyone sees everyone */
     int stored; /* 1: a pass that backward follows keeps what its blocks make, instead of making it again */
@@ -43,7 +44,8 @@ struct pl_prenorm {
     void *context;
 };
 
-/* Declares the tensors of all blocks, "<prefix><block>.<name>". Sizes are set and checked. */
+/* Declares the tensors of all blocks, "<prefix><block>.<name>"; shared ones once, by their first block.
+ * Sizes are set and checked. */
 int pl_prenorm_declare(struct pl_prenorm *s, const char *prefix,
                        const struct pl_prenorm_name names[PL_PRENORM_TENSORS]);
 

@@ -24,6 +24,13 @@ check "to the same bytes" cmp "$work/b/model.safetensors" "$work/c/model.safeten
 check "and the same state" cmp "$work/b/checkpoint-000012.safetensors" "$work/c/checkpoint-000012.safetensors"
 check "stored activations" tune $quick --steps 12 --save-every 6 --out "$work/d" --activations stored
 check "give the same bytes" cmp "$work/b/model.safetensors" "$work/d/model.safetensors"
+check "statistics on the disk" tune $quick --steps 12 --save-every 6 --out "$work/o" --offload "$work"
+check "give the same bytes, too" cmp "$work/b/checkpoint-000012.safetensors" "$work/o/checkpoint-000012.safetensors"
+check "shared layers" tune $quick --steps 3 --share 2 --out "$work/s"
+check "are written out for others" sh -c "'$POTLUCK' show '$work/s/model.safetensors' | grep -q 'h.3.mlp.c_fc.weight'"
+check "and go on" tune $quick --steps 4 --share 2 --out "$work/s" --resume
+refuses 1 "n_group is 9" tune $quick --share 9 --out "$work/i"
+refuses 1 "offload: .*No such file" tune $quick --offload "$work/nowhere" --out "$work/i"
 check "32 bits" tune $quick --steps 3 --optimizer adam32 --out "$work/e"
 refuses 1 "no tensor optimizer" tune $quick --steps 5 --optimizer adam8 --out "$work/e" --resume
 refuses 1 "other files, or with another" tune $quick --steps 5 --optimizer adam32 --seed 2 --out "$work/e" --resume

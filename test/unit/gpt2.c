@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-static const struct pl_gpt2_config config = { 3, 2, 24, 12, 40, 72 };
+static const struct pl_gpt2_config config = { 3, 2, 24, 12, 40, 72, 0 };
 static struct pl_backend be;
 static struct pl_gpt2 m;
 static int32_t ids[24];
@@ -107,10 +107,47 @@ static void a_checkpoint(void **state)
     unlink(path);
 }
 
+/* Blocks 0 and 2 are one set: the gradient of a shared matrix is the sum of both, and what is exported
+ * for a program that shares nothing computes the same. */
+static void shared_layers(void **state)
+{
+    struct pl_gpt2_config shared = config;
+    struct pl_gpt2 a, b;
+    struct pl_err err = { "" };
+    char folder[] = "/tmp/potluck-gpt2-XXXXXX", path[80];
+    double one, other;
+    const float *sum, *x, *y;
+    (void)state;
+    shared.groups = 2;
+    assert_int_equal(pl_gpt2_init(&a, &shared, &be, 1), PL_OK);
+    assert_int_equal(pl_gpt2_reset(&a, 5), PL_OK);
+    assert_int_equal(a.params.count, m.params.count - 8);
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(pl_gpt2_export(&a, -1, folder, &err), PL_OK);
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    assert_int_equal(pl_gpt2_open(&b, path, &be, 1, &err), PL_OK);
+    assert_int_equal(b.config.groups, 0);
+    assert_int_equal(pl_gpt2_loss(&a, &one, ids, ids, NULL, 2, 12, 1), PL_OK);
+    assert_int_equal(pl_gpt2_loss(&b, &other, ids, ids, NULL, 2, 12, 1), PL_OK);
+    assert_true(one == other);
+    sum = pl_params_grad(&a.params, a.stack.part[2][PL_FC_W]);
+    x = pl_params_grad(&b.params, b.stack.part[0][PL_FC_W]);
+    y = pl_params_grad(&b.params, b.stack.part[2][PL_FC_W]);
+    for (size_t i = 0; i < 24 * 72; i++) assert_true(sum[i] - (x[i] + y[i]) < 1e-6f && x[i] + y[i] - sum[i] < 1e-6f);
+    assert_true(a.stack.part[0][PL_LN1_GAIN] != a.stack.part[2][PL_LN1_GAIN]);
+    pl_gpt2_clear(&a);
+    pl_gpt2_clear(&b);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    unlink(path);
+    rmdir(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(initial_values), cmocka_unit_test(stored_is_recomputed), cmocka_unit_test(a_checkpoint),
+        cmocka_unit_test(shared_layers),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
