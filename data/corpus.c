@@ -261,7 +261,7 @@ static int add_ids(struct corpus *c, const char *text, size_t n, struct pl_err *
 {
     size_t need, got;
     int rc;
-    memmove(c->ids, c->ids + c->taken, (c->count - c->taken) * sizeof *c->ids);
+    if (c->taken) memmove(c->ids, c->ids + c->taken, (c->count - c->taken) * sizeof *c->ids);
     c->count -= c->taken;
     c->taken = 0;
     need = c->count + n + 1;

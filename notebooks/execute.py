@@ -34,7 +34,7 @@ def main():
     good = bad = 0
     for path in named:
         began, notebook = time.monotonic(), nbformat.read(path, as_version=4)
-        client = nbclient.NotebookClient(notebook, timeout=900, kernel_name="python3", record_timing=False,
+        client = nbclient.NotebookClient(notebook, timeout=900, startup_timeout=300, kernel_name="python3", record_timing=False,
                                          resources={"metadata": {"path": str(here)}})
         try:
             client.execute()
