@@ -18,6 +18,8 @@ int compute_option(struct compute *c, const char *cmd, int option, const char *v
         return 1;
     case COMPUTE_FIRST + 2:
         return cmd_integer(&c->threads, cmd, "--threads", value, 1, 1024) ? PL_EUSE : 1;
+    case COMPUTE_FIRST + 3:
+        return cmd_real(&c->gpu_memory, cmd, "--gpu-memory", value, 0.001, 1e6) ? PL_EUSE : 1;
     default: return 0;
     }
 }
@@ -31,6 +33,22 @@ int compute_open(struct pl_backend *be, const struct compute *c, const char *cmd
         pl_fail(&err, rc, "backend %s does not run on %d threads", be->name, (int)c->threads);
     if (!rc && bf16 && (rc = be->set_precision(PL_BF16)))
         pl_fail(&err, rc, "backend %s offers no bf16", be->name);
+    if (!rc && c->gpu_memory > 0 && (rc = be->set_memory((size_t)(c->gpu_memory * 0x1p30))))
+        pl_fail(&err, rc, "--gpu-memory: backend %s works in the machine's memory", be->name);
     if (rc) fprintf(stderr, "potluck %s: %s\n", cmd, err.text);
     return rc;
+}
+
+void compute_explain(struct pl_err *err, int rc, const struct pl_backend *be, int64_t batch)
+{
+    size_t used = strlen(err->text);
+    int64_t less = batch / 2;
+    if (rc != PL_ENOMEM) return;
+    while (less > 1 && batch % less) less--; /* what divides the batch divides the target batch too */
+    if (be->memory_trouble()[0]) {
+        snprintf(err->text + used, sizeof err->text - used, " (%s: %s)", be->name, be->memory_trouble());
+        used = strlen(err->text);
+    }
+    if (less >= 1) snprintf(err->text + used, sizeof err->text - used, "; try --batch %lld", (long long)less);
+    else snprintf(err->text + used, sizeof err->text - used, "; a smaller model would fit");
 }

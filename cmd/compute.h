@@ -10,6 +10,7 @@ struct compute {
     const char *backend; /* NULL: auto */
     const char *precision;
     int64_t threads;     /* 0: one a core */
+    double gpu_memory;   /* GiB; 0: all */
 };
 
 /* Rows for a command's getopt_long table; values from COMPUTE_FIRST up are compute_option's. */
@@ -17,16 +18,23 @@ struct compute {
 #define COMPUTE_OPTIONS \
     { "backend", required_argument, NULL, COMPUTE_FIRST }, \
     { "precision", required_argument, NULL, COMPUTE_FIRST + 1 }, \
-    { "threads", required_argument, NULL, COMPUTE_FIRST + 2 }
+    { "threads", required_argument, NULL, COMPUTE_FIRST + 2 }, \
+    { "gpu-memory", required_argument, NULL, COMPUTE_FIRST + 3 }
 
 #define COMPUTE_USAGE \
     "  --backend B      ref, fast, auto or ./library.so (default: auto)\n" \
     "  --precision P    float32, or bf16 for matrix products (default: float32)\n" \
-    "  --threads N      threads to compute with (default: one a core)\n"
+    "  --threads N      threads to compute with (default: one a core)\n" \
+    "  --gpu-memory G   GiB of the device's memory to take at most (default: all)\n"
 
 /* 1: it was one of ours and is stored; 0: not ours; negative: a line was printed. */
 int compute_option(struct compute *c, const char *cmd, int option, const char *value);
 /* Opens the backend; prints one line on failure. */
 int compute_open(struct pl_backend *be, const struct compute *c, const char *cmd);
+
+
+/* Of a failure for want of memory: adds to its sentence what the backend held and what would take less.
+ * `batch`: samples at a time; 0: none. Any other failure keeps its sentence. */
+void compute_explain(struct pl_err *err, int rc, const struct pl_backend *be, int64_t batch);
 
 #endif

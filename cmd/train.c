@@ -305,8 +305,10 @@ static int run(struct wishes *w, struct pl_err *err)
         training.warmup = (uint64_t)(w->warmup * (double)w->steps);
         rc = pl_trainer_open(&trainer, model, &training, err);
     }
-    if (rc) fprintf(stderr, "potluck train: %s\n", err->text);
-    else {
+    if (rc) {
+        compute_explain(err, rc, &be, 0);
+        fprintf(stderr, "potluck train: %s\n", err->text);
+    } else {
         if (!w->job.quiet)
             fprintf(stderr, "%s: %zu parameters in %zu tensors; backend %s\n", config.name,
                     model->params.trainable, model->params.count, be.note);

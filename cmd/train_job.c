@@ -1,6 +1,7 @@
 /* train_job.c - see train_job.h. A checkpoint holds the state right after a step and the data
  * position of that moment: whatever comes after is done again, the same way. */
 #include "train_job.h"
+#include "compute.h"
 #include "progress.h"
 #include "train_log.h"
 #include "../data/checkpoint.h"
@@ -250,6 +251,7 @@ int train_job_run(enum train_end *end, struct pl_trainer *trainer, const struct 
     /* The state of the last whole step, with the data position of that moment. */
     if (!rc && (s.t->step != s.saved_step || s.t->step == 0)) rc = save(&s, &err);
     if (!rc && s.t->step > s.first_step) rc = train_log_plot(job->out, job->published, &err);
+    compute_explain(&err, rc, trainer->model->be, job->micro_batch);
     if (rc) fprintf(stderr, "potluck %s: %s\n", job->cmd, err.text);
     else if (*end == TRAIN_STOPPED)
         fprintf(stderr, "stopped at step %llu of %llu; everything is saved in %s, go on with --resume\n",

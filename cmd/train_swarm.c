@@ -82,7 +82,7 @@ static int open_state(struct learner *l, struct pl_err *err)
     for (size_t i = 0; !rc && i < p->count; i++) {
         const struct pl_param *from = &p->list[i];
         tensors[i] = (struct pl_optimizer_tensor){
-            from->offset, from->n, from->decay ? l->t->options.optimizer.decay : 0 };
+            from->offset, from->n, from->decay ? l->t->options.optimizer.decay : 0, from->name };
         types[i] = (struct pl_wire_type){ .dtype = PL_F32, .dims = from->dims };
         memcpy(types[i].size, from->shape, (size_t)from->dims * sizeof *from->shape);
     }

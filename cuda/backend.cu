@@ -28,6 +28,8 @@ extern "C" __attribute__((visibility("default"))) int pl_backend_v1(struct pl_ba
     be->put = cuda_put;
     be->get = cuda_get;
     be->sync = cuda_sync;
+    be->set_memory = cuda_set_memory;
+    be->memory_trouble = cuda_memory_trouble;
     be->set_threads = set_threads;
     be->set_precision = set_precision;
 

@@ -10,6 +10,8 @@ int cuda_open(char *note, size_t size);
 
 void *cuda_alloc(size_t bytes);
 void cuda_free(void *p);
+int cuda_set_memory(size_t bytes);
+const char *cuda_memory_trouble(void);
 int cuda_sync(void);
 
 /* Creates what linear.cu needs of cuBLAS. */

@@ -111,7 +111,7 @@ int cuda_geglu_backward(float *dz, const float *dy, const float *z, int M, int C
 
 static int rows_at_once(int M, size_t floats_a_row)
 {
-    size_t rows = LAYER_BYTES / (floats_a_row * sizeof(float));
+    size_t rows = cuda_scratch_share(LAYER_BYTES) / (floats_a_row * sizeof(float));
     return rows < 1 ? 1 : rows < (size_t)M ? (int)rows : M;
 }
 

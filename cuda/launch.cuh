@@ -37,6 +37,9 @@ enum cuda_slot {
     CUDA_SLOTS
 };
 void *cuda_scratch(int *rc, enum cuda_slot slot, size_t bytes);
+/* How much of it to ask for where any amount will do: `most`, or an eighth of what --gpu-memory
+ * allows. It depends on nothing else, so that the same call gives the same bits. */
+size_t cuda_scratch_share(size_t most);
 
 /* Moves between host and device, in order with the kernels; finished when the call returns. */
 int cuda_put(void *device, const void *host, size_t bytes);

@@ -86,7 +86,7 @@ int cuda_loss(double *loss, float *logp, float *dx, float *dW, float *db, const 
         if (columns > widest) widest = columns;
         if (rows > longest) longest = rows;
     }
-    some = LOGITS_BYTES / (widest * sizeof *z);
+    some = cuda_scratch_share(LOGITS_BYTES) / (widest * sizeof *z);
     some = some < 1 ? 1 : some < longest ? some : longest;
     bytes = (2 * PL_LOSS_SEGMENTS + some) * sizeof *mean;
     mean = (double *)cuda_scratch(&rc, CUDA_SLOT_SUMS, bytes);

@@ -25,6 +25,12 @@ static int ref_set_precision(enum pl_precision precision)
 {
     return precision == PL_FLOAT32 ? PL_OK : PL_EUSE;
 }
+static int host_set_memory(size_t bytes)
+{
+    (void)bytes;
+    return PL_EUSE;
+}
+static const char *host_memory_trouble(void) { return ""; }
 
 void pl_backend_ref(struct pl_backend *be)
 {
@@ -42,6 +48,8 @@ void pl_backend_ref(struct pl_backend *be)
 #define ENTRY(name, type) .name = ref_##name,
         PL_OPERATIONS(ENTRY)
 #undef ENTRY
+        .set_memory = host_set_memory,
+        .memory_trouble = host_memory_trouble,
     };
 }
 

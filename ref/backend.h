@@ -115,6 +115,13 @@ struct pl_backend {
 #define PL_MEMBER(name, type) type *name;
     PL_OPERATIONS(PL_MEMBER)
 #undef PL_MEMBER
+
+    /* From then on alloc, and what operations take for themselves, stay within so many bytes of the
+     * device; 0: whatever there is. PL_EUSE: no memory of its own. */
+    int (*set_memory)(size_t bytes);
+    /* Why the latest allocation failed, for the user: what was asked for, held, and allowed; "" if
+     * none has, or nothing is known. Valid until the next allocation. */
+    const char *(*memory_trouble)(void);
 };
 
 /* What a plug-in exports. `be` arrives filled with the reference. PL_EDEVICE: not on this machine,

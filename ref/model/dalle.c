@@ -297,8 +297,8 @@ static int pass(struct pl_dalle *m, const int32_t *text, const int32_t *codes, i
 static int explain(const struct pl_dalle *m, int rc, struct pl_err *err)
 {
     if (rc == PL_ENOMEM || rc == PL_EDEVICE)
-        pl_fail(err, rc, "model %s: %s (workspace of %.0f MiB)", m->config.name, pl_status_name(rc),
-                (double)m->stack.arena_floats * sizeof(float) / (1 << 20));
+        pl_fail(err, rc, "model %s: %s%s", m->config.name, pl_status_name(rc),
+                rc == PL_ENOMEM ? " for the activations of a batch" : "");
     return rc;
 }
 

@@ -83,8 +83,9 @@ int pl_optimizer_open(struct pl_optimizer **out, const struct pl_backend *be,
                       const struct pl_optimizer_options *options,
                       const struct pl_optimizer_tensor *tensors, size_t count, struct pl_err *err)
 {
+    const char *name = "scratch";
     struct pl_optimizer *o;
-    size_t largest = 0;
+    size_t largest = 0, done = 0;
     int rc = check(options, err);
     *out = NULL;
     if (rc) return rc;
@@ -97,6 +98,8 @@ int pl_optimizer_open(struct pl_optimizer **out, const struct pl_backend *be,
     for (size_t i = 0; i < count && !rc; i++) {
         o->slots[i].tensor = tensors[i];
         o->count = i + 1;
+        done = i;
+        name = tensors[i].name ? tensors[i].name : "a tensor";
         if (tensors[i].n > largest) largest = tensors[i].n;
         rc = allocate(o, &o->slots[i]);
     }
@@ -106,7 +109,8 @@ int pl_optimizer_open(struct pl_optimizer **out, const struct pl_backend *be,
     }
     if (rc) {
         pl_optimizer_close(o);
-        return pl_fail(err, rc, "optimizer: no memory for the moments of %zu tensors", count);
+        return pl_fail(err, rc, "optimizer: no memory for the moments of %.120s, the %zu. of %zu tensors", name,
+                       done + 1, count);
     }
     *out = o;
     return PL_OK;
@@ -122,7 +126,8 @@ int pl_optimizer_open_params(struct pl_optimizer **out, const struct pl_params *
     for (size_t i = 0; i < params->count; i++) {
         const struct pl_param *t = &params->list[i];
         tensors[i] = (struct pl_optimizer_tensor){ .offset = t->offset, .n = t->n,
-                                                   .decay = t->decay ? options->decay : 0 };
+                                                   .decay = t->decay ? options->decay : 0,
+                                                   .name = t->name };
     }
     rc = pl_optimizer_open(out, params->be, options, tensors, params->count, err);
     free(tensors);

@@ -294,6 +294,7 @@ void pair_work(struct pair *p, double flops, double bytes)
 }
 
 void pair_large(struct pair *p) { p->run->large = 1; }
+int pair_quick(const struct pair *p) { return p->run->options->quick; }
 int pair_bench(const struct pair *p) { return p->run->options->timing == PAIR_BENCH; }
 
 static uint64_t hash(const char *name)

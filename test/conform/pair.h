@@ -43,6 +43,8 @@ __attribute__((format(printf, 3, 4))) int pair_case(struct pair *p, const char *
 void pair_work(struct pair *p, double flops, double bytes);
 /* The reference would take too long here: only the backend runs, and pair_element compares. */
 void pair_large(struct pair *p);
+/* Whether large shapes are left out: then a case need not make values for them. */
+int pair_quick(const struct pair *p);
 /* Whether times are wanted: a case only worth timing asks. */
 int pair_bench(const struct pair *p);
 

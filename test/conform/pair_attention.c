@@ -229,10 +229,11 @@ void pair_attention(struct pair *p)
                            pair_int(p, 0, 1) };
         all(p, &s);
     }
-    for (size_t i = 0; i < PL_COUNT(large); i++) {
+    for (size_t i = 0; !pair_quick(p) && i < PL_COUNT(large); i++) {
         forward(p, &large[i], 1, 1);
         backward(p, &large[i], 1);
     }
+    if (pair_quick(p)) return;
     step(p, &large[1], 1279);
     step(p, &large[2], 1000);
 }

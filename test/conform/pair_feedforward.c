@@ -339,7 +339,7 @@ void pair_feedforward(struct pair *p)
                 feed_backward(p, M, D, C, i % 2, with_z, bf16);
             }
         }
-        for (size_t i = 0; i < PL_COUNT(large); i++)
+        for (size_t i = 0; !pair_quick(p) && i < PL_COUNT(large); i++)
             for (int gradients = 0; gradients <= 1; gradients++)
                 feed_large(p, large[i].M, large[i].D, large[i].C, gradients, bf16);
     }

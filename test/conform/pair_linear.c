@@ -166,7 +166,7 @@ void pair_linear(struct pair *p)
             one(p, (enum kind)kind, h, add, bf16, 0);
     }
     for (int bf16 = 0; bf16 < precisions; bf16++)
-    for (size_t i = 0; i < PL_COUNT(large); i++)
+    for (size_t i = 0; !pair_quick(p) && i < PL_COUNT(large); i++)
     for (int kind = FORWARD; kind <= DW; kind++)
         one(p, (enum kind)kind, large[i], 1, bf16, 1);
 }

@@ -258,6 +258,6 @@ void pair_loss(struct pair *p)
                                pair_int(p, 0, 4) };
             small(p, &s, gradients, bf16);
         }
-        for (size_t i = 0; i < PL_COUNT(large); i++) sampled(p, &large[i], gradients, bf16);
+        for (size_t i = 0; !pair_quick(p) && i < PL_COUNT(large); i++) sampled(p, &large[i], gradients, bf16);
     }
 }
