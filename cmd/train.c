@@ -62,6 +62,7 @@ static const char usage[] =
     "  --allreduce-timeout S   for the exchange alone (default: 60)\n"
     "  --average-state-every N steps between rounds that average the parameters (default: 1)\n"
     "  --compression C  run, none, float16, uniform8 (default: run)\n"
+    "  --bandwidth B    tell groupmates, in the same unit for all: who has more reduces more, the slow nothing\n"
     "  --robust R       against liars: centered-clip[:RADIUS] in place of the mean in what we reduce; btard: also\n"
     "                   verified, where everybody in the group asks for it\n"
     "  --slow S         let each batch take at least so long\n"
@@ -73,7 +74,7 @@ static const char usage[] =
 
 enum { O_DATA = 1, O_WITHOUT, O_LIMIT, O_TOKENIZER, O_CONFIG, O_OUT, O_STEPS, O_TARGET, O_BATCH, O_EVALUATE,
        O_OPTIMIZER, O_LR, O_WARMUP, O_ACTIVATIONS, O_SEED, O_SAVE, O_KEEP, O_RESUME, O_QUIET, O_RUN, O_JOIN, O_LISTEN, O_IDENTITY, O_CLIENT,
-       O_MATCHMAKING, O_AVERAGING, O_ALLREDUCE, O_STATE, O_COMPRESSION, O_SLOW, O_JSON, O_DATA_SEED, O_PART, O_ROBUST, O_CACHE,
+       O_MATCHMAKING, O_AVERAGING, O_ALLREDUCE, O_STATE, O_COMPRESSION, O_SLOW, O_JSON, O_DATA_SEED, O_PART, O_ROBUST, O_BANDWIDTH, O_CACHE,
        O_CACHE_MB };
 
 static const struct option options[] = {
@@ -111,6 +112,7 @@ static const struct option options[] = {
     { "average-state-every", required_argument, NULL, O_STATE },
     { "compression", required_argument, NULL, O_COMPRESSION },
     { "robust", required_argument, NULL, O_ROBUST },
+    { "bandwidth", required_argument, NULL, O_BANDWIDTH },
     { "slow", required_argument, NULL, O_SLOW },
     { "epochs", required_argument, NULL, O_STEPS },
     { "json", no_argument, NULL, O_JSON },
@@ -222,6 +224,7 @@ static int take(struct wishes *w, int option, const char *value)
         if (!robust_named(&w->swarm.clip, &w->swarm.verify, value)) return PL_OK;
         fprintf(stderr, "potluck train: --robust: '%.40s' is none of none, centered-clip[:RADIUS], btard\n", value);
         return PL_EUSE;
+    case O_BANDWIDTH: return cmd_real(&w->swarm.bandwidth, "train", "--bandwidth", value, 0, 1e15);
     case O_SLOW: return cmd_real(&w->swarm.slow, "train", "--slow", value, 0, 3600);
     case O_JSON: w->swarm.json = 1; return PL_OK;
     default:
@@ -336,7 +339,7 @@ int cmd_train(int argc, char **argv)
         .target = 64, .evaluate_every = 100, .held_out = { .last = NAN }, .seed = 1, .data_seed = -1,
         .save_every = 100, .keep = 2, .cache_mb = 10000, .lr = 0.01, .warmup = 0.1,
         .job = { .cmd = "train", .out = "out/train" },
-        .swarm = { .compression = "run", .matchmaking_time = 15, .averaging_timeout = 180,
+        .swarm = { .compression = "run", .bandwidth = PL_BANDWIDTH_UNKNOWN, .matchmaking_time = 15, .averaging_timeout = 180,
                    .allreduce_timeout = 60, .average_state_every = 1 },
     };
     struct pl_err err = { "" };

@@ -179,7 +179,7 @@ static int among_others(struct learner *l, struct swarm *s, const struct rsa_key
         .target_batch = w->job->target_batch, .epochs = (int64_t)w->job->steps,
         .average_state_every = w->average_state_every, .matchmaking_time = w->matchmaking_time,
         .averaging_timeout = w->averaging_timeout, .allreduce_timeout = w->allreduce_timeout,
-        .bandwidth = PL_BANDWIDTH_UNKNOWN, .clip = w->clip, .verify = w->verify, .seconds = w->job->seconds, .client_mode = w->client_mode,
+        .bandwidth = w->bandwidth, .clip = w->clip, .verify = w->verify, .seconds = w->job->seconds, .client_mode = w->client_mode,
         .load = 1, .key = key, .interrupted = is_interrupted, .tell = tell, .context = l
     };
     struct pl_backend host; /* averaging happens in host memory, whatever computes */

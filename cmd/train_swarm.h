@@ -18,6 +18,7 @@ struct train_swarm {
     int client_mode, json;
     double matchmaking_time, averaging_timeout, allreduce_timeout;
     int64_t average_state_every;
+    double bandwidth;       /* told to groupmates; PL_BANDWIDTH_UNKNOWN: nothing */
     double clip;            /* against liars: see exchange.h */
     int verify;             /* see averager.h */
     double slow;            /* seconds that each local batch takes at least; for demonstrations */
