@@ -24,7 +24,7 @@ import time
 SECONDS = float(os.environ.get("SOAK_S", "1800"))
 PEERS = int(os.environ.get("SOAK_PEERS", "16"))
 SEED = int(os.environ.get("SOAK_SEED", str(random.randrange(1 << 30))))
-AWAKE_MIN = 3            # so many are left alone at any time: somebody has to keep the state
+KEEPERS_MIN = 3          # so many that have the swarm's state are left alone at any time: else it is lost, by anybody's rules
 BATCH = 8
 SHAPES = [(48, 32), (48,), (300,)]
 LIVES = (10, 90) if SECONDS > 120 else (4, 30)  # s until something happens to a peer
@@ -149,7 +149,7 @@ class Swarm:
         self.folder, self.dice, self.numbers = folder, dice, 0
         self.living, self.dead, self.highest, self.lost = [], [], 0, 0
         self.joins = self.kills = self.stops = 0
-        self.own_deaths = []
+        self.own_deaths, self.refused = [], 0
         make_files(folder)
         self.entry, self.join = entry_peer()
 
@@ -167,11 +167,18 @@ class Swarm:
         for peer in list(self.living):
             peer.measure()
             if peer.process.poll() is not None:
-                self.own_deaths.append(f"peer {peer.number}: status {peer.process.returncode}")
+                if peer.of("ready"):
+                    self.own_deaths.append(f"peer {peer.number}: status {peer.process.returncode}")
+                else:  # the entry peer has not answered in time, which it says and exits
+                    self.refused += 1
                 self.bury(peer)
         highest = max((p.epoch() for p in self.living), default=0)
         self.lost = max(self.lost, self.highest - highest)
         self.highest = max(self.highest, highest)
+
+    def can_spare(self, peer):
+        keepers = [p for p in self.living if p is not peer and not p.asleep and p.epoch() >= self.highest - 1]
+        return len(keepers) >= KEEPERS_MIN
 
     def churn(self, seconds):
         """Each life: a while of peace, then death and somebody new after a while, or a sleep."""
@@ -191,7 +198,7 @@ class Swarm:
                     peer.signal(signal.SIGCONT)
                     peer.asleep = False
                     due.append((now + self.dice.uniform(*LIVES), "fate", peer))
-                elif sum(not p.asleep for p in self.living) <= AWAKE_MIN:
+                elif not self.can_spare(peer):
                     due.append((now + self.dice.uniform(*LIVES) / 4, "fate", peer))
                 elif self.dice.random() < 0.5:
                     self.bury(peer)
@@ -262,7 +269,7 @@ def main():
             files = max(p.files for p in everybody)
             verdict(files <= FILES, f"file descriptors are bounded: {files} at most")
             verdict(agreed is not None, f"{len(swarm.living)} survivors agree: epoch {agreed}, {far and f'{far:.2g}'} apart, {TOLERANCE:.2g} allowed")
-            print(f"     {swarm.joins} joins, {swarm.kills} SIGKILL, {swarm.stops} SIGSTOP, {alive} alive at the end; {together} of {len(rounds)} gradient rounds "
+            print(f"     {swarm.joins} joins, {swarm.kills} SIGKILL, {swarm.stops} SIGSTOP, {swarm.refused} that could not join, {alive} alive at the end; {together} of {len(rounds)} gradient rounds "
                   f"averaged, {max((m for p in everybody for _, m in p.memory), default=0) / 1e6:.1f} MB at most")
             if failed:
                 for p in everybody[-3:]:
