@@ -38,10 +38,10 @@ static const char usage[] =
     COMPUTE_USAGE;
 
 #define QUICK_PAIRS 1024
-#define BATCH 8        /* of 8, 16, 24 and 32 what learns most from the same samples */
-#define PEAK 0.009     /* of 0.0075 to 0.0125 likewise */
-#define QUICK_STEPS 1800
-#define FULL_STEPS 8000
+#define BATCH 16       /* of 8, 16, 24 and 32 what learns most in the same time */
+#define PEAK 0.0125    /* of 0.009 to 0.018 likewise */
+#define QUICK_STEPS 900
+#define FULL_STEPS 4600
 #define SWARM_BATCH 16 /* at least: four peers of uneven speed bring 24 to 32 */
 #define SWARM_PEAK 0.0125
 #define SWARM_STEPS 700
