@@ -464,7 +464,7 @@ static void put_file(const char *folder, const char *name, const char *text)
 
 static void folder_is_shown(void **state)
 {
-    char folder[] = "/tmp/potluck-run-XXXXXX", command[100];
+    char folder[] = "/tmp/potluck-run-XXXXXX", command[160];
     struct dashboard_options o = { .run = "r" };
     struct run_folder f, none = { .samples = 0 }, later;
     struct http_server *s;

@@ -255,7 +255,7 @@ static void stores_and_finds(void **state)
 
 static void dictionaries(void **state)
 {
-    char subkey[16];
+    char subkey[24];
     (void)state;
     for (int i = 0; i < NODES; i++) {
         snprintf(subkey, sizeof subkey, "peer %d", i);
