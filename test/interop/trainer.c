@@ -95,7 +95,7 @@ static int load_files(struct toy *t, struct pl_err *err)
     types = calloc(t->start.count + 1, sizeof *types);
     for (size_t i = 0; i < t->start.count; i++) {
         if (t->start.elements[i] != t->target.elements[i]) return pl_fail(err, PL_EUSE, "other targets");
-        t->tensors[i] = (struct pl_optimizer_tensor){ t->total, t->start.elements[i], 0.045 };
+        t->tensors[i] = (struct pl_optimizer_tensor){ t->total, t->start.elements[i], 0.045, NULL };
         types[i] = t->start.schema[i].type;
         t->total += (t->start.elements[i] + 15) / 16 * 16;
     }
