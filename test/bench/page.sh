@@ -20,7 +20,7 @@ if command -v wrk >/dev/null; then
     sleep 3; before=$(ticks $page); sleep 20; after=$(ticks $page)
     wait $!
     grep -E 'Transfer|errors' "$work/wrk"
-    echo "with $watchers watchers it takes $(((after - before) / 20)) % of a processor, looks included"
+    echo "with $watchers watchers it takes $(awk "BEGIN { print ($after - $before) / 20 }") % of a processor, looks included"
 fi
 tail -n 1 "$work/page"
 kill $page; wait $page 2>/dev/null
