@@ -151,7 +151,8 @@ class Backend(c.Structure):
                 ("put", c.CFUNCTYPE(c.c_int, void, void, size)), ("get", c.CFUNCTYPE(c.c_int, void, void, size)),
                 ("sync", c.CFUNCTYPE(c.c_int)), ("set_threads", c.CFUNCTYPE(c.c_int, c.c_int)),
                 ("set_precision", c.CFUNCTYPE(c.c_int, c.c_int)),
-                *((name, c.CFUNCTYPE(c.c_int, *types) if types else void) for name, types in OPERATIONS.items())]
+                *((name, c.CFUNCTYPE(c.c_int, *types) if types else void) for name, types in OPERATIONS.items()),
+                ("later", void * 64)] # the table only ever grows at its end: room for what is newer than this
 
 
 class DalleBlock(c.Structure):
