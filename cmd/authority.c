@@ -65,7 +65,8 @@ static int parse(struct wishes *w, int argc, char **argv)
             if (cmd_integer(&w->port, "authority", "--port", optarg, 0, 65535)) return PL_EUSE;
             break;
         case 'l':
-            if (cmd_real(&w->life_s, "authority", "--life", optarg, 2 * AUTH_RENEW_BEFORE, 30 * 86400.0))
+            if (cmd_real(&w->life_s, "authority", "--life", optarg, 2 * AUTH_RENEW_BEFORE,
+                         30 * 86400.0))
                 return PL_EUSE;
             break;
         case 'c': w->cert = optarg; break;
@@ -76,11 +77,12 @@ static int parse(struct wishes *w, int argc, char **argv)
         default: return PL_EUSE;
         }
     }
-    return optind != argc || !w->allow || (!w->key && !w->invite) || !w->cert != !w->cert_key ? PL_EUSE
-                                                                                             : PL_OK;
+    return optind != argc || !w->allow || (!w->key && !w->invite) || !w->cert != !w->cert_key
+               ? PL_EUSE
+               : PL_OK;
 }
 
-/* --- files ---------------------------------------------------------------------------------------- */
+/* --- files ------------------------------------------------------------------------------------ */
 
 /* For nobody else's eyes: written with mode 0600 from the beginning. */
 static int write_secret(const char *path, const struct bytes *data, struct pl_err *err)
@@ -118,7 +120,8 @@ static int load_certificate(char **cert, char **key, char crt_path[1024], const 
     size_t n;
     int rc = PL_OK;
     snprintf(crt_path, 1024, "%.1000s%s", w->cert ? w->cert : w->key, w->cert ? "" : ".crt");
-    snprintf(tls_path, sizeof tls_path, "%.1000s%s", w->cert ? w->cert_key : w->key, w->cert ? "" : ".tls");
+    snprintf(tls_path, sizeof tls_path, "%.1000s%s", w->cert ? w->cert_key : w->key,
+             w->cert ? "" : ".tls");
     if (!w->cert && (access(crt_path, F_OK) || access(tls_path, F_OK))) {
         struct bytes made = { 0 }, made_key = { 0 };
         rc = certificate_make(&made, &made_key, w->name, err);
@@ -138,7 +141,7 @@ static int load_certificate(char **cert, char **key, char crt_path[1024], const 
     return PL_OK;
 }
 
-/* --- inviting ------------------------------------------------------------------------------------- */
+/* --- inviting --------------------------------------------------------------------------------- */
 
 static int invite(const struct wishes *w, struct pl_err *err)
 {
@@ -152,12 +155,14 @@ static int invite(const struct wishes *w, struct pl_err *err)
     if (!rc && n) rc = authority_read(&a, text, n, err); /* a broken list is not made longer */
     for (size_t i = 0; i < a.user_count && !rc; i++)
         if (!strcmp(a.users[i].name, w->invite))
-            rc = pl_fail(err, PL_EUSE, "'%s' is on the list already; remove the line first", w->invite);
+            rc = pl_fail(err, PL_EUSE, "'%s' is on the list already; remove the line first",
+                         w->invite);
     if (!rc && n) bytes_add(&list, text, n);
     if (!rc && n && ((const char *)text)[n - 1] != '\n') bytes_u8(&list, '\n');
     if (!rc) rc = authority_invite(token, &list, w->invite, err);
     if (!rc) rc = write_secret(w->allow, &list, err);
-    if (!rc && w->json) printf("{\"event\":\"invited\",\"user\":\"%s\",\"token\":\"%s\"}\n", w->invite, token);
+    if (!rc && w->json)
+        printf("{\"event\":\"invited\",\"user\":\"%s\",\"token\":\"%s\"}\n", w->invite, token);
     else if (!rc) puts(token);
     free(text);
     bytes_clear(&list);
@@ -165,7 +170,7 @@ static int invite(const struct wishes *w, struct pl_err *err)
     return rc;
 }
 
-/* --- serving -------------------------------------------------------------------------------------- */
+/* --- serving ---------------------------------------------------------------------------------- */
 
 static void say(json_t *line)
 {
@@ -186,13 +191,15 @@ static void watch(struct authority_server *s, const struct wishes *w, const sigs
         authority_server_counts(s, &now_issued, &now_refused);
         authority_server_complaint(s, &complaint);
         if (complaint.text[0] && strcmp(complaint.text, last.text))
-            fprintf(stderr, "potluck authority: %s; the list before it stays in force\n", complaint.text);
+            fprintf(stderr, "potluck authority: %s; the list before it stays in force\n",
+                    complaint.text);
         last = complaint;
         if (now_issued == issued && now_refused == refused) continue;
         issued = now_issued;
         refused = now_refused;
-        if (w->json) say(json_pack("{s:s,s:I,s:I}", "event", "served", "issued", (json_int_t)issued, "refused",
-                                   (json_int_t)refused));
+        if (w->json)
+            say(json_pack("{s:s,s:I,s:I}", "event", "served", "issued", (json_int_t)issued,
+                          "refused", (json_int_t)refused));
         else {
             printf("%zu tokens issued, %zu requests refused\n", issued, refused);
             fflush(stdout);
@@ -228,14 +235,16 @@ static int serve(const struct wishes *w, struct pl_err *err)
     signal(SIGPIPE, SIG_IGN);
     if (!rc) rc = load_key(&key, w->key, err);
     if (!rc) rc = load_certificate(&cert, &cert_key, crt_path, w, err);
-    if (!rc) rc = authority_server_open(&s, &a, w->allow, w->address, (int)w->port, cert, cert_key, err);
+    if (!rc)
+        rc = authority_server_open(&s, &a, w->allow, w->address, (int)w->port, cert, cert_key, err);
     if (!rc && w->json)
-        say(json_pack("{s:s,s:i,s:s,s:I}", "event", "listening", "port", authority_server_port(s), "certificate",
-                      crt_path, "users", (json_int_t)a.user_count));
+        say(json_pack("{s:s,s:i,s:s,s:I}", "event", "listening", "port", authority_server_port(s),
+                      "certificate", crt_path, "users", (json_int_t)a.user_count));
     else if (!rc) {
-        printf("serving %zu users at port %d; users join with\n  --authority https://%s:%d --authority-ca %s "
-               "--token-file THEIRS\n", a.user_count, authority_server_port(s), w->name,
-               authority_server_port(s), crt_path);
+        printf("serving %zu users at port %d; users join with\n  --authority https://%s:%d "
+               "--authority-ca %s "
+               "--token-file THEIRS\n",
+               a.user_count, authority_server_port(s), w->name, authority_server_port(s), crt_path);
         fflush(stdout);
     }
     if (!rc) watch(s, w, &ends);

@@ -93,9 +93,11 @@ static int take(struct wishes *w, int option, const char *value)
     case O_THRESHOLD: return cmd_integer(&w->threshold, me, "--threshold", value, 0, INT64_MAX);
     case O_PART: return cmd_integer(&w->part_bytes, me, "--part-bytes", value, 16, 8 << 20);
     case O_SIZE: return cmd_integer(&w->group_size, me, "--group-size", value, 2, GROUP_PEERS_MAX);
-    case O_MIN_SIZE: return cmd_integer(&w->min_size, me, "--min-group-size", value, 2, GROUP_PEERS_MAX);
+    case O_MIN_SIZE:
+        return cmd_integer(&w->min_size, me, "--min-group-size", value, 2, GROUP_PEERS_MAX);
     case O_EXPECT: return cmd_integer(&w->expect, me, "--expect", value, 2, GROUP_PEERS_MAX);
-    case O_MATCHMAKING: return cmd_real(&w->matchmaking, me, "--matchmaking-time", value, 0.1, 3600);
+    case O_MATCHMAKING:
+        return cmd_real(&w->matchmaking, me, "--matchmaking-time", value, 0.1, 3600);
     case O_CHUNK: return cmd_real(&w->chunk, me, "--chunk-timeout", value, 0.1, 3600);
     case O_ALLREDUCE: return cmd_real(&w->allreduce, me, "--allreduce-timeout", value, 0.1, 86400);
     case O_TIMEOUT: return cmd_real(&w->timeout, me, "--timeout", value, 0.1, 86400);
@@ -104,7 +106,10 @@ static int take(struct wishes *w, int option, const char *value)
     case O_AUXILIARY: w->averager.auxiliary = 1; return PL_OK;
     case O_ROBUST:
         if (!robust_named(&w->averager.clip, &w->averager.verify, value)) return PL_OK;
-        fprintf(stderr, "potluck average: --robust: '%.40s' is none of none, centered-clip[:RADIUS], btard\n", value);
+        fprintf(stderr,
+                "potluck average: --robust: '%.40s' is none of none, centered-clip[:RADIUS], "
+                "btard\n",
+                value);
         return PL_EUSE;
     case O_ROUNDS: return cmd_integer(&w->rounds, me, "--rounds", value, 0, 1000000000);
     case O_LOAD: w->load = 1; return PL_OK;
@@ -160,12 +165,13 @@ static int parse(struct wishes *w, int argc, char **argv)
         }
         rc = option == '?' ? PL_EUSE : take(w, option, optarg);
     }
-    if (!w->averager.client_mode && !w->listen_count) w->listen[w->listen_count++] = "/ip4/0.0.0.0/tcp/0";
+    if (!w->averager.client_mode && !w->listen_count)
+        w->listen[w->listen_count++] = "/ip4/0.0.0.0/tcp/0";
     if (w->averager.client_mode) w->listen_count = 0;
     return rc || optind != argc || !w->averager.prefix || !w->tensors ? PL_EUSE : PL_OK;
 }
 
-/* --- what is said ------------------------------------------------------------------------------------------ */
+/* --- what is said ----------------------------------------------------------------------------- */
 
 static void say(const struct wishes *w, json_t *line, const char *text)
 {
@@ -185,7 +191,8 @@ static double cpu_seconds(void)
            ((double)u.ru_utime.tv_usec + (double)u.ru_stime.tv_usec) * 1e-6;
 }
 
-static void say_round(const struct wishes *w, int64_t number, const struct round *r, double seconds, double cpu)
+static void say_round(const struct wishes *w, int64_t number, const struct round *r, double seconds,
+                      double cpu)
 {
     const struct exchange_report *e = &r->result.report;
     json_t *group = json_array(), *line;
@@ -195,23 +202,29 @@ static void say_round(const struct wishes *w, int64_t number, const struct round
         peer_id_text(id, &r->group.members[i].peer);
         json_array_append_new(group, json_string(id));
     }
-    line = json_pack("{s:s,s:I,s:f,s:f,s:f,s:o,s:f,s:I,s:I,s:I,s:I,s:i}", "event", "round", "number",
-                     (json_int_t)number, "seconds", seconds, "cpu_seconds", cpu, "exchange_seconds", r->result.seconds, "group",
-                     group, "received", received, "senders_lost", (json_int_t)e->senders_lost,
-                     "reducers_lost", (json_int_t)e->reducers_lost, "bytes_out", (json_int_t)e->bytes_out,
+    line = json_pack("{s:s,s:I,s:f,s:f,s:f,s:o,s:f,s:I,s:I,s:I,s:I,s:i}", "event", "round",
+                     "number", (json_int_t)number, "seconds", seconds, "cpu_seconds", cpu,
+                     "exchange_seconds", r->result.seconds, "group", group, "received", received,
+                     "senders_lost", (json_int_t)e->senders_lost, "reducers_lost",
+                     (json_int_t)e->reducers_lost, "bytes_out", (json_int_t)e->bytes_out,
                      "bytes_in", (json_int_t)e->bytes_in, "attempts", r->result.attempts);
     json_object_set_new(line, "error", r->result.status ? json_string(r->why.text) : json_null());
-    snprintf(text, sizeof text, "round %lld: averaged with %zu peers in %.2f s, %.2f s of it exchange%s",
+    snprintf(text, sizeof text,
+             "round %lld: averaged with %zu peers in %.2f s, %.2f s of it exchange%s",
              (long long)number, r->group.count ? r->group.count - 1 : 0, seconds, r->result.seconds,
              e->senders_lost ? ", without the data of some that fell silent" : "");
     say(w, line, r->result.status ? NULL : text);
-    if (r->result.status) fprintf(stderr, "potluck average: round %lld: %s\n", (long long)number, r->why.text);
+    if (r->result.status)
+        fprintf(stderr, "potluck average: round %lld: %s\n", (long long)number, r->why.text);
     else if (w->averager.verify && !r->result.verified)
-        fprintf(stderr, "potluck average: round %lld could not be verified: somebody in the group has not asked for it, "
-                "or there are fewer than three; centered-clip in what we reduce\n", (long long)number);
+        fprintf(stderr,
+                "potluck average: round %lld could not be verified: somebody in the group has not "
+                "asked for it, "
+                "or there are fewer than three; centered-clip in what we reduce\n",
+                (long long)number);
 }
 
-/* --- work ---------------------------------------------------------------------------------------------------- */
+/* --- work ------------------------------------------------------------------------------------- */
 
 struct same_shape { const struct named_tensors *mine; };
 
@@ -220,12 +233,13 @@ static int check_state(void *context, const struct state_load *state, struct pl_
     const struct named_tensors *t = ((struct same_shape *)context)->mine;
     int same = state->count == t->count;
     for (size_t i = 0; same && i < t->count; i++)
-        same = state->tensors[i].type.dtype == PL_F32 && tensor_elements(&state->tensors[i]) == t->elements[i];
+        same = state->tensors[i].type.dtype == PL_F32 &&
+               tensor_elements(&state->tensors[i]) == t->elements[i];
     return same ? PL_OK : pl_fail(err, PL_EFORMAT, "state: other tensors than ours");
 }
 
-static int load(const struct wishes *w, struct swarm *s, struct averager *a, struct named_tensors *t,
-                const struct pl_backend *be)
+static int load(const struct wishes *w, struct swarm *s, struct averager *a,
+                struct named_tensors *t, const struct pl_backend *be)
 {
     struct same_shape shape = { t };
     struct state_load state;
@@ -240,8 +254,10 @@ static int load(const struct wishes *w, struct swarm *s, struct averager *a, str
     }
     state_load_clear(&state);
     if (!rc) peer_id_text(id, &donor);
-    say(w, json_pack("{s:s,s:s?,s:f,s:s?}", "event", "state", "donor", rc ? NULL : id, "seconds",
-                     pl_seconds() - began, "error", rc ? err.text : NULL), rc ? NULL : "took over a state");
+    say(w,
+        json_pack("{s:s,s:s?,s:f,s:s?}", "event", "state", "donor", rc ? NULL : id, "seconds",
+                  pl_seconds() - began, "error", rc ? err.text : NULL),
+        rc ? NULL : "took over a state");
     if (rc) fprintf(stderr, "potluck average: %s\n", err.text);
     return rc;
 }
@@ -266,17 +282,22 @@ static void share(struct swarm *s, struct averager *a, const struct named_tensor
 static void announce(const struct wishes *w, struct swarm *s, struct averager *a)
 {
     char hash[2 * SCHEMA_HASH_BYTES + 1], id[PEER_ID_TEXT_MAX], text[80];
-    for (int i = 0; i < SCHEMA_HASH_BYTES; i++) sprintf(hash + 2 * i, "%02x", averager_schema_hash(a)[i]);
+    for (int i = 0; i < SCHEMA_HASH_BYTES; i++)
+        sprintf(hash + 2 * i, "%02x", averager_schema_hash(a)[i]);
     peer_id_text(id, host_id(s->host));
     snprintf(text, sizeof text, "looking for peers under %.40s", w->averager.prefix);
-    say(w, json_pack("{s:s,s:s,s:s,s:s}", "event", "ready", "peer_id", id, "schema_hash", hash, "group_key",
-                     averager_group_key(a)), text);
+    say(w,
+        json_pack("{s:s,s:s,s:s,s:s}", "event", "ready", "peer_id", id, "schema_hash", hash,
+                  "group_key", averager_group_key(a)),
+        text);
 }
 
-static int average(const struct wishes *w, struct swarm *s, struct averager *a, struct named_tensors *t,
-                   const struct pl_backend *be)
+static int average(const struct wishes *w, struct swarm *s, struct averager *a,
+                   struct named_tensors *t, const struct pl_backend *be)
 {
-    struct averager_step step = { .expected = (size_t)w->expect, .weight = w->weight, .tensor = t->tensor };
+    struct averager_step step = { .expected = (size_t)w->expect,
+                                  .weight = w->weight,
+                                  .tensor = t->tensor };
     struct pl_err err;
     int rc = PL_OK, failed = PL_OK;
     if (w->load) rc = load(w, s, a, t, be);
@@ -292,16 +313,22 @@ static int average(const struct wishes *w, struct swarm *s, struct averager *a, 
     if (!rc && !failed && w->out && (rc = named_tensors_write(t, w->out, &err)))
         fprintf(stderr, "potluck average: %s\n", err.text);
     if (!rc && w->share_s > 0) {
-        struct timespec stay = { (time_t)w->share_s, (long)((w->share_s - (double)(time_t)w->share_s) * 1e9) };
+        struct timespec stay = { (time_t)w->share_s,
+                                 (long)((w->share_s - (double)(time_t)w->share_s) * 1e9) };
         nanosleep(&stay, NULL);
     }
     return rc ? rc : failed;
 }
 
-static int run(struct wishes *w, struct named_tensors *t, const struct pl_backend *be, struct pl_err *err)
+static int run(struct wishes *w, struct named_tensors *t, const struct pl_backend *be,
+               struct pl_err *err)
 {
-    struct swarm_options options = { .cmd = "average", .listen = w->listen, .listen_count = w->listen_count,
-                                     .join = w->join, .join_count = w->join_count, .identity = w->identity };
+    struct swarm_options options = { .cmd = "average",
+                                     .listen = w->listen,
+                                     .listen_count = w->listen_count,
+                                     .join = w->join,
+                                     .join_count = w->join_count,
+                                     .identity = w->identity };
     enum pl_compression *method = calloc(t->count + 1, sizeof *method);
     struct averager *a = NULL;
     struct swarm s;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- tensors --------------------------------------------------------------------------------------------- */
+/* --- tensors ---------------------------------------------------------------------------------- */
 
 void named_tensors_clear(struct named_tensors *t)
 {
@@ -24,7 +24,8 @@ void named_tensors_clear(struct named_tensors *t)
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp((*(const struct st_tensor *const *)a)->name, (*(const struct st_tensor *const *)b)->name);
+    return strcmp((*(const struct st_tensor *const *)a)->name,
+                  (*(const struct st_tensor *const *)b)->name);
 }
 
 /* The file's tensors in the order that its metadata names. */
@@ -41,11 +42,12 @@ static int put_in_order(const struct st_tensor **order, const struct st_file *f,
     for (size_t i = 0; i < f->count && !rc; i++) {
         const char *name = json_string_value(json_array_get(list, i));
         if (!name || !(order[i] = st_find(f, name)))
-            rc = pl_fail(err, PL_EFORMAT, "%s: param_order names no tensor of the file at %zu", f->path, i);
+            rc = pl_fail(err, PL_EFORMAT, "%s: param_order names no tensor of the file at %zu",
+                         f->path, i);
     }
     if (!rc && json_array_size(list) != f->count)
-        rc = pl_fail(err, PL_EFORMAT, "%s: param_order has %zu names, the file %zu tensors", f->path,
-                     json_array_size(list), f->count);
+        rc = pl_fail(err, PL_EFORMAT, "%s: param_order has %zu names, the file %zu tensors",
+                     f->path, json_array_size(list), f->count);
     json_decref(list);
     return rc;
 }
@@ -80,7 +82,8 @@ int named_tensors_read(struct named_tensors *t, const char *path, struct pl_err 
         rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     if (!rc) rc = put_in_order(order, f, err);
     for (size_t i = 0; !rc && i < f->count; i++)
-        if ((rc = take_tensor(t, order[i]))) pl_fail(err, rc, "%s: no memory for %s", path, order[i]->name);
+        if ((rc = take_tensor(t, order[i])))
+            pl_fail(err, rc, "%s: no memory for %s", path, order[i]->name);
     free(order);
     st_close(f);
     if (rc) named_tensors_clear(t);
@@ -94,7 +97,8 @@ int named_tensors_write(const struct named_tensors *t, const char *path, struct 
     char *text;
     int rc = w && names ? PL_OK : PL_ENOMEM;
     for (size_t i = 0; !rc && i < t->count; i++) {
-        rc = st_writer_add(w, t->name[i], PL_F32, t->schema[i].type.dims, t->schema[i].type.size, t->tensor[i]);
+        rc = st_writer_add(w, t->name[i], PL_F32, t->schema[i].type.dims, t->schema[i].type.size,
+                           t->tensor[i]);
         json_array_append_new(names, json_string(t->name[i]));
     }
     text = json_dumps(names, JSON_COMPACT);
@@ -107,7 +111,8 @@ int named_tensors_write(const struct named_tensors *t, const char *path, struct 
     return rc;
 }
 
-int compression_named(enum pl_compression *method, const char *name, size_t elements, size_t threshold)
+int compression_named(enum pl_compression *method, const char *name, size_t elements,
+                      size_t threshold)
 {
     static const struct { const char *name; enum pl_compression method; } names[] = {
         { "none", PL_COMPRESS_NONE }, { "float16", PL_COMPRESS_FLOAT16 },
@@ -150,7 +155,8 @@ static void release_snapshot(struct state_snapshot *s)
     free(s);
 }
 
-struct state_snapshot *snapshot_of(const struct named_tensors *t, uint8_t *metadata, size_t metadata_n)
+struct state_snapshot *snapshot_of(const struct named_tensors *t, uint8_t *metadata,
+                                   size_t metadata_n)
 {
     struct state_snapshot *s = calloc(1, sizeof *s);
     if (s) *s = (struct state_snapshot){ .metadata = metadata, .metadata_n = metadata_n,
@@ -174,7 +180,7 @@ struct state_snapshot *snapshot_of(const struct named_tensors *t, uint8_t *metad
     return s;
 }
 
-/* --- calls that wait ------------------------------------------------------------------------------------------ */
+/* --- calls that wait -------------------------------------------------------------------------- */
 
 struct call {
     struct swarm *s;
@@ -289,7 +295,8 @@ static void begin_share(void *context)
     end(c, PL_OK);
 }
 
-void swarm_share(struct swarm *s, struct averager *a, struct state_snapshot *snapshot, double priority)
+void swarm_share(struct swarm *s, struct averager *a, struct state_snapshot *snapshot,
+                 double priority)
 {
     struct call c = { .s = s, .a = a, .snapshot = snapshot, .priority = priority };
     fulfil(&c, begin_share);
@@ -301,8 +308,8 @@ static int on_check(void *context, const struct state_load *state, struct pl_err
     return c->check ? c->check(c->check_context, state, err) : PL_OK;
 }
 
-static void on_loaded(void *context, int status, const struct peer_id *donor, struct state_load *state,
-                      const struct pl_err *err)
+static void on_loaded(void *context, int status, const struct peer_id *donor,
+                      struct state_load *state, const struct pl_err *err)
 {
     struct call *c = context;
     *c->state = *state;
@@ -322,8 +329,8 @@ static void begin_load(void *context)
     }
 }
 
-int swarm_load(struct swarm *s, struct averager *a, size_t limit, averager_check *check, void *context,
-               struct state_load *state, struct peer_id *donor, struct pl_err *err)
+int swarm_load(struct swarm *s, struct averager *a, size_t limit, averager_check *check,
+               void *context, struct state_load *state, struct peer_id *donor, struct pl_err *err)
 {
     struct call c = { .s = s, .a = a, .limit = limit, .check = check, .check_context = context,
                       .state = state, .donor = donor, .err = err };

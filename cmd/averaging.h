@@ -20,14 +20,16 @@ void named_tensors_clear(struct named_tensors *t);
 
 /* "run" (by size), "none", "float16", "meanstd16", "uniform8", "quantile8", "blockwise8" for a tensor of
  * so many elements. PL_EUSE: none of them. */
-int compression_named(enum pl_compression *method, const char *name, size_t elements, size_t threshold);
+int compression_named(enum pl_compression *method, const char *name, size_t elements,
+                      size_t threshold);
 
 /* "none", "centered-clip" with or without ":RADIUS", as exchange.h's clip, or "btard". PL_EUSE: none of
  * these. */
 int robust_named(double *clip, int *verify, const char *name);
 
 /* A copy of tensors and metadata for newcomers; takes metadata (free()). NULL: no memory. */
-struct state_snapshot *snapshot_of(const struct named_tensors *t, uint8_t *metadata, size_t metadata_n);
+struct state_snapshot *snapshot_of(const struct named_tensors *t, uint8_t *metadata,
+                                   size_t metadata_n);
 
 /* Opens an averager on the swarm's loop; closes it and waits until it is gone. */
 int swarm_averager(struct averager **a, struct swarm *s, const struct averager_options *o,
@@ -44,9 +46,10 @@ int swarm_average(struct swarm *s, struct averager *a, const struct averager_ste
                   double timeout_s, struct round *r);
 void round_clear(struct round *r);
 
-void swarm_share(struct swarm *s, struct averager *a, struct state_snapshot *snapshot, double priority);
+void swarm_share(struct swarm *s, struct averager *a, struct state_snapshot *snapshot,
+                 double priority);
 /* *state is cleared with state_load_clear. */
-int swarm_load(struct swarm *s, struct averager *a, size_t limit, averager_check *check, void *context,
-               struct state_load *state, struct peer_id *donor, struct pl_err *err);
+int swarm_load(struct swarm *s, struct averager *a, size_t limit, averager_check *check,
+               void *context, struct state_load *state, struct peer_id *donor, struct pl_err *err);
 
 #endif

@@ -66,7 +66,18 @@ void bench_row(struct bench *b, const struct bench_peer_time *peer, json_t *row)
     json_array_append_new(b->rows, row);
 }
 
-enum { O_SIZE = 1, O_FILTER, O_STEPS, O_ACTIVATIONS, O_QUICK, O_ONLY, O_PEER, O_PYTHON, O_JSON, O_BATCH };
+enum {
+    O_SIZE = 1,
+    O_FILTER,
+    O_STEPS,
+    O_ACTIVATIONS,
+    O_QUICK,
+    O_ONLY,
+    O_PEER,
+    O_PYTHON,
+    O_JSON,
+    O_BATCH
+};
 
 /* Index of a word among some, or -1 with a line printed. */
 static int word(const char *flag, const char *value, const char *const *words, int count)
@@ -164,8 +175,11 @@ static void ask_peers(struct bench *b, int section)
             int count = k == 0 ? 1 << 20 : k == 3 ? 16 : bench_samples(b, &bench_sizes[i]);
             if (section >= 0 && strcmp(sections[section].name, kinds[k].section)) continue;
             /* codes and pictures have no size; drawing at the run's takes Python hours */
-            if ((k % 4 == 0 && i > 0) || (k % 4 != 0 && !b->chosen[i]) || (k == 3 && i == BENCH_SIZES - 1)) continue;
-            snprintf(text[n], sizeof text[n], "%s:%s:%d", kinds[k].kind, bench_sizes[i].name, count);
+            if ((k % 4 == 0 && i > 0) || (k % 4 != 0 && !b->chosen[i]) ||
+                (k == 3 && i == BENCH_SIZES - 1))
+                continue;
+            snprintf(text[n], sizeof text[n], "%s:%s:%d", kinds[k].kind, bench_sizes[i].name,
+                     count);
             wanted[n] = text[n];
             n++;
         }
@@ -178,8 +192,8 @@ static void ask_peers(struct bench *b, int section)
 static void print_machine(const struct bench *b)
 {
     printf("backend  %s\n", b->be.note);
-    printf("machine  %d thread%s, %s: float32 %.1f GF/s", b->cores, b->cores > 1 ? "s" : "", b->peak.vectors,
-           1e-9 * b->peak.float32);
+    printf("machine  %d thread%s, %s: float32 %.1f GF/s", b->cores, b->cores > 1 ? "s" : "",
+           b->peak.vectors, 1e-9 * b->peak.float32);
     if (b->peak.bf16 > 0) printf(", bf16 %.1f GF/s", 1e-9 * b->peak.bf16);
     printf(", memory %.1f GB/s\n", 1e-9 * b->peak.memory);
     fflush(stdout);
@@ -187,9 +201,9 @@ static void print_machine(const struct bench *b)
 
 static int write_json(const struct bench *b, const char *path)
 {
-    json_t *o = json_pack("{s:s, s:i, s:f, s:f, s:f, s:O}", "backend", b->be.note, "threads", b->cores,
-                          "peak_float32", b->peak.float32, "peak_bf16", b->peak.bf16, "peak_memory",
-                          b->peak.memory, "rows", b->rows);
+    json_t *o = json_pack("{s:s, s:i, s:f, s:f, s:f, s:O}", "backend", b->be.note, "threads",
+                          b->cores, "peak_float32", b->peak.float32, "peak_bf16", b->peak.bf16,
+                          "peak_memory", b->peak.memory, "rows", b->rows);
     int rc = !o || json_dump_file(o, path, JSON_INDENT(1));
     if (rc) fprintf(stderr, "potluck bench: %s: could not be written\n", path);
     json_decref(o);

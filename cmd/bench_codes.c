@@ -21,7 +21,8 @@ struct codes {
 static int run(const struct pl_backend *be, struct codes *c, int kind)
 {
     switch (kind) {
-    case 0: return be->quantize(c->code, c->absmax, c->x, VALUES, BLOCK, PL_MAP_SIGNED, PL_RULE_RUN);
+    case 0:
+        return be->quantize(c->code, c->absmax, c->x, VALUES, BLOCK, PL_MAP_SIGNED, PL_RULE_RUN);
     case 1: return be->dequantize(c->y, c->code, c->absmax, VALUES, BLOCK, c->table);
     case 2: return be->uniform8_encode(c->code, c->table, c->x, VALUES);
     case 3: return be->table8_decode(c->y, c->code, c->table, VALUES);
@@ -42,15 +43,17 @@ static const struct { const char *what, *peer; double recorded, aim; } kinds[] =
 static void codes_row(struct bench *b, size_t i, double seconds, double ref)
 {
     const struct bench_peer_time *peer = bench_peer(&b->peers, "%s", kinds[i].peer);
-    double rate = (double)VALUES / seconds, theirs = peer ? (double)VALUES / peer->seconds : kinds[i].recorded;
+    double rate = (double)VALUES / seconds,
+           theirs = peer ? (double)VALUES / peer->seconds : kinds[i].recorded;
     printf("%-30s %9.3f %7.0fx %9.4f %-16.16s %6.1fx", kinds[i].what, 1e-9 * rate, ref / seconds,
            1e-9 * theirs, peer ? peer->by : "(recorded)", rate / theirs);
     if (kinds[i].aim > 0)
         printf("  aim %.0fx: %s", kinds[i].aim, rate / theirs >= kinds[i].aim ? "met" : "missed");
     putchar('\n');
     fflush(stdout);
-    bench_row(b, peer, json_pack("{s:s, s:s, s:f, s:f}", "section", "codes", "what", kinds[i].what, "be_s",
-                                 seconds, "ref_s", ref));
+    bench_row(b, peer,
+              json_pack("{s:s, s:s, s:f, s:f}", "section", "codes", "what", kinds[i].what, "be_s",
+                        seconds, "ref_s", ref));
 }
 
 static double best(const struct pl_backend *be, struct codes *c, int kind, int times)
@@ -93,7 +96,8 @@ int bench_codes(struct bench *b)
     pl_rng_init(&rng, 1, 0);
     for (size_t i = 0; i < 2 * VALUES; i++) c.x[i] = (float)pl_rng_normal(&rng);
     pl_codebook(c.table, PL_MAP_SIGNED, PL_RULE_RUN);
-    printf("\n%-30s %9s %8s %9s %-16s %7s\n", "codes, one thread", "G/s", "to ref", "peer G/s", "", "ratio");
+    printf("\n%-30s %9s %8s %9s %-16s %7s\n", "codes, one thread", "G/s", "to ref", "peer G/s", "",
+           "ratio");
     b->be.set_threads(1);
     for (size_t i = 0; i < PL_COUNT(kinds); i++) {
         double seconds, ref;
@@ -121,7 +125,8 @@ done:
 
 /* ---- attention ---- */
 
-static int attention_row(struct bench *b, const char *size, float *x, const struct pl_dalle_config *c)
+static int attention_row(struct bench *b, const char *size, float *x,
+                         const struct pl_dalle_config *c)
 {
     struct pl_mask mask;
     int n = pl_dalle_positions(c), E = c->H * c->d;
@@ -133,7 +138,8 @@ static int attention_row(struct bench *b, const char *size, float *x, const stru
         double start = bench_now(b), middle;
         if (b->be.attention(o, lse, x, 1, n, c->H, c->d, &mask, NULL)) return 1;
         middle = bench_now(b);
-        if (b->be.attention_backward(dqkv, dout, x, o, lse, 1, n, c->H, c->d, &mask, NULL)) return 1;
+        if (b->be.attention_backward(dqkv, dout, x, o, lse, 1, n, c->H, c->d, &mask, NULL))
+            return 1;
         took[0] = fmin(took[0], middle - start);
         took[1] = fmin(took[1], bench_now(b) - middle);
     }
@@ -142,14 +148,15 @@ static int attention_row(struct bench *b, const char *size, float *x, const stru
         double keys = (double)pl_mask_count(&mask, n), work = (back ? 14 : 4) * keys * E;
         const struct bench_peer_time *peer =
             bench_peer(&b->peers, back ? "attention backward %s" : "attention %s", size);
-        printf("%-7s %-16s %9.2f %7.1f GF/s %4.0f %%", size, back ? "both ways" : "forward", 1e3 * seconds,
-               1e-9 * work / seconds, 100 * work / seconds / b->peak.float32);
+        printf("%-7s %-16s %9.2f %7.1f GF/s %4.0f %%", size, back ? "both ways" : "forward",
+               1e3 * seconds, 1e-9 * work / seconds, 100 * work / seconds / b->peak.float32);
         if (peer)
             printf(" %9.2f %6.1fx  aim 2.5x: %s", 1e3 * peer->seconds, peer->seconds / seconds,
                    peer->seconds / seconds >= 2.5 ? "met" : "missed");
         putchar('\n');
-        bench_row(b, peer, json_pack("{s:s, s:s, s:b, s:f}", "section", "attention", "size", size, "backward",
-                                     back, "be_s", seconds));
+        bench_row(b, peer,
+                  json_pack("{s:s, s:s, s:b, s:f}", "section", "attention", "size", size,
+                            "backward", back, "be_s", seconds));
     }
     return 0;
 }
@@ -158,8 +165,8 @@ int bench_attention(struct bench *b)
 {
     int rc = 0;
     if (has_own_memory(b, "attention")) return 0;
-    printf("\n%-7s %-16s %9s %12s %6s %9s %7s\n", "row", "attention, 1 seq", "ms", "rate", "peak", "peer ms",
-           "ratio");
+    printf("\n%-7s %-16s %9s %12s %6s %9s %7s\n", "row", "attention, 1 seq", "ms", "rate", "peak",
+           "peer ms", "ratio");
     for (size_t i = 0; i < BENCH_SIZES && !rc; i++) {
         struct pl_dalle_config c;
         struct pl_rng rng;

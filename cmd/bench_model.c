@@ -32,14 +32,17 @@ static int batch(int32_t **text, int32_t **codes, const struct pl_dalle_config *
     if (!*text) return PL_ENOMEM;
     *codes = *text + (size_t)B * T;
     pl_rng_init(&rng, 1, 0);
-    for (size_t i = 0; i < (size_t)B * T; i++) (*text)[i] = (int32_t)pl_rng_below(&rng, (uint64_t)c->V);
-    for (size_t i = 0; i < (size_t)B * I; i++) (*codes)[i] = (int32_t)pl_rng_below(&rng, (uint64_t)c->Vi);
+    for (size_t i = 0; i < (size_t)B * T; i++)
+        (*text)[i] = (int32_t)pl_rng_below(&rng, (uint64_t)c->V);
+    for (size_t i = 0; i < (size_t)B * I; i++)
+        (*codes)[i] = (int32_t)pl_rng_below(&rng, (uint64_t)c->Vi);
     return PL_OK;
 }
 
 /* A model with initial values and a batch. */
-static int prepare(struct pl_dalle **m, int32_t **text, int32_t **codes, const struct pl_backend *be,
-                   const struct pl_dalle_config *c, int B, int gradients, struct pl_err *err)
+static int prepare(struct pl_dalle **m, int32_t **text, int32_t **codes,
+                   const struct pl_backend *be, const struct pl_dalle_config *c, int B,
+                   int gradients, struct pl_err *err)
 {
     int rc = pl_dalle_open(m, c, be, gradients, err);
     *text = NULL;
@@ -50,8 +53,8 @@ static int prepare(struct pl_dalle **m, int32_t **text, int32_t **codes, const s
 
 /* The best of some steps' seconds, or a negative status with a sentence. */
 static double step_seconds(const struct bench *b, const struct pl_backend *be,
-                           const struct pl_dalle_config *c, enum pl_activations mode, int B, int steps,
-                           struct pl_err *err)
+                           const struct pl_dalle_config *c, enum pl_activations mode, int B,
+                           int steps, struct pl_err *err)
 {
     struct pl_dalle *m = NULL;
     struct pl_dalle_loss loss;
@@ -105,7 +108,8 @@ static double reference_rate(const struct bench *b, struct pl_err *err)
     return seconds < 0 ? seconds : operations(&demo, PL_STORED) / seconds;
 }
 
-static void print_aim(const struct bench *b, const struct bench_size *size, double took, double peer)
+static void print_aim(const struct bench *b, const struct bench_size *size, double took,
+                      double peer)
 {
     double aim = b->bf16 ? size->aim_bf16 : size->aim;
     if (size->aim_rate > 0)
@@ -120,7 +124,8 @@ static int step_row(struct bench *b, const struct bench_size *size, double ref_r
 {
     static const char *const ways[] = { "reversible", "recomputed", "stored" };
     const struct bench_peer_time *peer = bench_peer(&b->peers, "step %s", size->name);
-    enum pl_activations mode = b->activations >= 0 ? (enum pl_activations)b->activations : size->activations;
+    enum pl_activations mode = b->activations >= 0 ? (enum pl_activations)b->activations
+                                                   : size->activations;
     double peak = b->bf16 && b->peak.bf16 > 0 ? b->peak.bf16 : b->peak.float32, work, ref, took;
     int B = bench_samples(b, size), slow, measured;
     struct pl_dalle_config c;
@@ -137,13 +142,16 @@ static int step_row(struct bench *b, const struct bench_size *size, double ref_r
     took = step_seconds(b, &b->be, &c, mode, B, slow ? 1 : (int)b->steps, &err) / B;
     if (took < 0) return complain(&err);
     printf("%-7s %4d %-10s %10.2f %8.1f %5.0f %% %s%9.0f %6.0fx", c.name, B, ways[mode], 1e3 * took,
-           1e-9 * work / took, 100 * work / peak / took, measured ? " " : "~", 1e3 * ref, ref / took);
+           1e-9 * work / took, 100 * work / peak / took, measured ? " " : "~", 1e3 * ref,
+           ref / took);
     if (peer) printf(" %10.1f %6.2fx", 1e3 * peer->seconds, peer->seconds / took);
     else printf(" %10s %7s", "-", "-");
     print_aim(b, size, took, peer ? peer->seconds : 0);
-    bench_row(b, peer, json_pack("{s:s, s:s, s:i, s:s, s:f, s:f, s:f, s:f}", "section", "step", "size", c.name,
-                                 "samples", B, "activations", ways[mode], "sample_s", took, "flops", work,
-                                 "of_roofline", work / peak / took, measured ? "ref_s" : "ref_scaled_s", ref));
+    bench_row(b, peer,
+              json_pack("{s:s, s:s, s:i, s:s, s:f, s:f, s:f, s:f}", "section", "step", "size",
+                        c.name, "samples", B, "activations", ways[mode], "sample_s", took, "flops",
+                        work, "of_roofline", work / peak / took,
+                        measured ? "ref_s" : "ref_scaled_s", ref));
     return 0;
 }
 
@@ -153,8 +161,8 @@ int bench_steps(struct bench *b)
     double ref_rate = reference_rate(b, &err);
     int rc = 0;
     if (ref_rate < 0) return complain(&err);
-    printf("\n%-7s %4s %-10s %10s %8s %7s %10s %7s %10s %7s\n", "step", "B", "", "ms/sample", "GF/s",
-           "roof", "ref ms", "ratio", "peer ms", "ratio");
+    printf("\n%-7s %4s %-10s %10s %8s %7s %10s %7s %10s %7s\n", "step", "B", "", "ms/sample",
+           "GF/s", "roof", "ref ms", "ratio", "peer ms", "ratio");
     for (size_t i = 0; i < BENCH_SIZES; i++)
         if (b->chosen[i] && step_row(b, &bench_sizes[i], ref_rate)) rc = 1;
     return rc;
@@ -172,23 +180,24 @@ static int draw_row(struct bench *b, const struct bench_size *size)
         return complain(&err);
     took /= PICTURES;
     slow /= 2;
-    printf("%-7s %4d %10.2f %8.0f %12.1f %6.1fx", c.name, PICTURES, 1e3 * took, c.F * c.F / took, 1e3 * slow,
-           slow / took);
+    printf("%-7s %4d %10.2f %8.0f %12.1f %6.1fx", c.name, PICTURES, 1e3 * took, c.F * c.F / took,
+           1e3 * slow, slow / took);
     if (peer)
         printf(" %10.1f %6.1fx  aim 5x: %s", 1e3 * peer->seconds, peer->seconds / took,
                peer->seconds / took >= 5 ? "met" : "missed");
     putchar('\n');
     fflush(stdout);
-    bench_row(b, peer, json_pack("{s:s, s:s, s:f, s:f}", "section", "draw", "size", c.name, "picture_s", took,
-                                 "uncached_s", slow));
+    bench_row(b, peer,
+              json_pack("{s:s, s:s, s:f, s:f}", "section", "draw", "size", c.name, "picture_s",
+                        took, "uncached_s", slow));
     return 0;
 }
 
 int bench_drawing(struct bench *b)
 {
     int rc = 0;
-    printf("\n%-7s %4s %10s %8s %12s %7s %10s %7s\n", "draw", "n", "ms each", "codes/s", "no cache, ms", "ratio",
-           "peer ms", "ratio");
+    printf("\n%-7s %4s %10s %8s %12s %7s %10s %7s\n", "draw", "n", "ms each", "codes/s",
+           "no cache, ms", "ratio", "peer ms", "ratio");
     for (size_t i = 0; i + 1 < BENCH_SIZES; i++) /* the run's size takes a quarter of an hour */
         if (b->chosen[i] && draw_row(b, &bench_sizes[i])) rc = 1;
     return rc;

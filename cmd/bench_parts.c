@@ -21,8 +21,9 @@ static void print_row(void *context, const struct pair_outcome *t)
            1e3 * t->ref, 1e3 * t->be, t->ref / t->be, 1e-9 * rate, t->flops > 0 ? "GF/s" : "GB/s",
            100 * rate / peak);
     fflush(stdout);
-    row = json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f}", "section", "part", "operation", t->op, "case",
-                    t->line, "be_s", t->be, "flops", t->flops, "bytes", t->bytes, "of_peak", rate / peak);
+    row = json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:f}", "section", "part", "operation", t->op,
+                    "case", t->line, "be_s", t->be, "flops", t->flops, "bytes", t->bytes, "of_peak",
+                    rate / peak);
     if (!isnan(t->ref))
         json_object_set_new(row, t->ref_is_scaled ? "ref_scaled_s" : "ref_s", json_real(t->ref));
     bench_row(b, NULL, row);
@@ -30,8 +31,14 @@ static void print_row(void *context, const struct pair_outcome *t)
 
 int bench_parts(struct bench *b)
 {
-    struct pair_options o = { .filter = b->filter, .seed = 1, .timing = PAIR_BENCH, .at_least = AT_LEAST,
-                              .threads = (int)b->compute.threads, .seen = print_row, .quiet = 1, .context = b };
+    struct pair_options o = { .filter = b->filter,
+                              .seed = 1,
+                              .timing = PAIR_BENCH,
+                              .at_least = AT_LEAST,
+                              .threads = (int)b->compute.threads,
+                              .seen = print_row,
+                              .quiet = 1,
+                              .context = b };
     printf("\n%-60s %9s %9s %8s %12s %6s\n", "part", "ref ms", "ms", "ratio", "rate", "peak");
     return pair_all(&b->be, &o) != 0;
 }

@@ -66,7 +66,8 @@ int bench_peers_ask(struct bench_peers *p, char *const *wanted, int count, int t
     }
     argv[n] = NULL;
     if (start(&pid, &out, argv))
-        return pl_fail(err, PL_EIO, "%.100s: could not be started; --python names another", p->python);
+        return pl_fail(err, PL_EIO, "%.100s: could not be started; --python names another",
+                       p->python);
     f = fdopen(out, "r");
     while (f && fgets(line, sizeof line, f)) take_line(p, line);
     if (f) fclose(f);

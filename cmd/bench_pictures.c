@@ -20,7 +20,8 @@ static void row(struct bench *b, const char *what, double seconds, double aim)
                peer->seconds / seconds >= aim ? "met" : "missed");
     putchar('\n');
     fflush(stdout);
-    bench_row(b, peer, json_pack("{s:s, s:s, s:f}", "section", "pictures", "what", what, "be_s", seconds));
+    bench_row(b, peer,
+              json_pack("{s:s, s:s, s:f}", "section", "pictures", "what", what, "be_s", seconds));
 }
 
 static void fill(struct pl_rng *rng, float *x, size_t n, double scale)
@@ -36,7 +37,8 @@ static int bench_vqgan(struct bench *b, struct pl_rng *rng, struct pl_err *err)
     float *x = pl_alloc(n, sizeof *x);
     int32_t *code = pl_alloc(GRID * GRID, sizeof *code);
     double encode = INFINITY, decode = INFINITY;
-    int rc = !x || !code ? pl_fail(err, PL_ENOMEM, "no memory") : pl_vqgan_named(&config, "gumbel_f8", err);
+    int rc = !x || !code ? pl_fail(err, PL_ENOMEM, "no memory")
+                         : pl_vqgan_named(&config, "gumbel_f8", err);
     if (!rc && !(rc = pl_vqgan_init(&m, &config, &b->be, 0))) {
         rc = pl_vqgan_reset(&m, 1);
         fill(rng, x, n, 0.5);
@@ -69,9 +71,11 @@ static int bench_clip(struct bench *b, struct pl_rng *rng, struct pl_err *err)
     double image = INFINITY, text = INFINITY;
     int rc = x && vector && tokens ? pl_clip_init(&m, &config, &b->be) : PL_ENOMEM;
     if (!rc) {
-        for (size_t i = 0; i < m.params.count && !rc; i++) rc = pl_params_uniform(&m.params, i, 0.03f, rng);
+        for (size_t i = 0; i < m.params.count && !rc; i++)
+            rc = pl_params_uniform(&m.params, i, 0.03f, rng);
         fill(rng, x, n, 1);
-        for (int i = 0; i < config.context; i++) tokens[i] = (int32_t)pl_rng_below(rng, (uint64_t)config.vocab);
+        for (int i = 0; i < config.context; i++)
+            tokens[i] = (int32_t)pl_rng_below(rng, (uint64_t)config.vocab);
         for (int64_t i = 0; i < b->steps && !rc; i++) {
             double start = bench_now(b), middle;
             rc = pl_clip_images(&m, vector, x, 1);

@@ -42,7 +42,8 @@ static const char usage[] =
 enum { OPTION_VALUE = 256, OPTION_ON, OPTION_OFF };
 
 #define VALUE(name) { name, required_argument, NULL, OPTION_VALUE }
-#define SWITCH(name) { name, no_argument, NULL, OPTION_ON }, { "no-" name, no_argument, NULL, OPTION_OFF }
+#define SWITCH(name) \
+    { name, no_argument, NULL, OPTION_ON }, { "no-" name, no_argument, NULL, OPTION_OFF }
 static const struct option options[] = {
     VALUE("model"), VALUE("optimizer"), VALUE("precision"), VALUE("fp16-level"), VALUE("layers"),
     VALUE("shared-groups"), VALUE("shared_groups"), VALUE("bsz"), VALUE("nlayers"), VALUE("seqlen"),

@@ -52,9 +52,10 @@ static int ask(struct probe *p, loop_fn *begin)
     return p->status;
 }
 
-/* --- the questions ---------------------------------------------------------------------------------- */
+/* --- the questions ---------------------------------------------------------------------------- */
 
-static void on_dialled(void *context, int status, const struct peer_id *peer, const struct pl_err *err)
+static void on_dialled(void *context, int status, const struct peer_id *peer,
+                       const struct pl_err *err)
 {
     struct probe *p = context;
     if (!status) p->peer = *peer;
@@ -103,7 +104,8 @@ static void on_reached(void *context, int status, const struct multiaddr *at, co
 static void reach(void *context)
 {
     struct probe *p = context;
-    if (!autonat_ask(p->s->host, &p->peer, 2 * LIMIT, on_reached, p)) end(p, PL_ENOMEM, "no memory");
+    if (!autonat_ask(p->s->host, &p->peer, 2 * LIMIT, on_reached, p))
+        end(p, PL_ENOMEM, "no memory");
 }
 
 static void on_called(void *context, const struct rpc_result *r)
@@ -115,8 +117,8 @@ static void on_called(void *context, const struct rpc_result *r)
 static void call(void *context)
 {
     struct probe *p = context;
-    if (!rpc_call_unary(p->s->host, &p->peer, p->call, bytes_at(p->request), bytes_length(p->request),
-                        3 * LIMIT, on_called, p))
+    if (!rpc_call_unary(p->s->host, &p->peer, p->call, bytes_at(p->request),
+                        bytes_length(p->request), 3 * LIMIT, on_called, p))
         end(p, PL_ENOMEM, "no memory");
 }
 
@@ -138,7 +140,7 @@ static void look(void *context)
     v->identified = v->has_seen;
 }
 
-/* --- what it means ---------------------------------------------------------------------------------- */
+/* --- what it means ---------------------------------------------------------------------------- */
 
 __attribute__((format(printf, 5, 6)))
 static void say(checkup_tell *tell, void *context, enum finding_level level, const char *what,
@@ -198,7 +200,7 @@ static int by_value(const void *a_, const void *b_)
     return (a > b) - (a < b);
 }
 
-/* --- one entry peer --------------------------------------------------------------------------------- */
+/* --- one entry peer --------------------------------------------------------------------------- */
 
 static void look_at(struct checkup *c, const struct peer_id *peer)
 {
@@ -237,23 +239,28 @@ static void entry_peer(struct checkup *c, const char *address)
     }
     took = pl_seconds() - began;
     if ((status = swarm_ping(c->s, &pong, &err, &p.peer))) {
-        say(c->tell, c->context, FINDING_BAD, "entry", "%.200s: connected, but no node of the DHT: %.200s"
-            "\n%s", address, err.text, status == PL_ENOTFOUND
-            ? "their side: a libp2p peer that runs no hivemind DHT, or runs it in client mode"
-            : status == PL_EPROTO ? "it refuses us: this swarm may ask for an access token, or for "
-                                    "another clock"
-            : "their side: it is overloaded or frozen; take another entry peer");
+        say(c->tell, c->context, FINDING_BAD, "entry",
+            "%.200s: connected, but no node of the DHT: %.200s"
+            "\n%s",
+            address, err.text,
+            status == PL_ENOTFOUND
+                ? "their side: a libp2p peer that runs no hivemind DHT, or runs it in client mode"
+            : status == PL_EPROTO
+                ? "it refuses us: this swarm may ask for an access token, or for "
+                  "another clock"
+                : "their side: it is overloaded or frozen; take another entry peer");
         return;
     }
     if (isfinite(pong.clock_error)) c->clock[c->clocks++] = pong.clock_error;
     status = ask(&p, ping);
-    say(c->tell, c->context, FINDING_GOOD, "entry", "%.200s: there after %.0f ms; %.2f ms there and back",
-        address, 1e3 * took, 1e3 * (status ? pong.seconds : p.seconds));
+    say(c->tell, c->context, FINDING_GOOD, "entry",
+        "%.200s: there after %.0f ms; %.2f ms there and back", address, 1e3 * took,
+        1e3 * (status ? pong.seconds : p.seconds));
     look_at(c, &p.peer);
     c->peers[c->good++] = p.peer;
 }
 
-/* --- together --------------------------------------------------------------------------------------- */
+/* --- together --------------------------------------------------------------------------------- */
 
 static void clocks(struct checkup *c)
 {
@@ -300,19 +307,25 @@ static void nat(struct checkup *c)
         if (!first) first = v;
     }
     if (!first) {
-        say(c->tell, c->context, FINDING_GOOD, "NAT", "none between us and the peers that told (this machine)");
+        say(c->tell, c->context, FINDING_GOOD, "NAT",
+            "none between us and the peers that told (this machine)");
         return;
     }
     multiaddr_text(seen, &first->seen);
     if (differ)
-        say(c->tell, c->context, FINDING_WARNING, "NAT", "other addresses for other peers: %.100s and more"
-            "\nseveral routers, or a provider's shared one (CGNAT): others cannot call you directly; a "
-            "relay or --client-mode works", seen);
+        say(c->tell, c->context, FINDING_WARNING, "NAT",
+            "other addresses for other peers: %.100s and more"
+            "\nseveral routers, or a provider's shared one (CGNAT): others cannot call you "
+            "directly; a "
+            "relay or --client-mode works",
+            seen);
     else if (translated)
         say(c->tell, c->context, FINDING_WARNING, "NAT", "a router shows you as %.100s and %s ports"
             "\nto be called, forward the listening TCP port in the router and give --announce", seen,
             moved ? "changes" : "keeps");
-    else say(c->tell, c->context, FINDING_GOOD, "NAT", "none: peers see this machine as %.100s", seen);
+    else
+        say(c->tell, c->context, FINDING_GOOD, "NAT", "none: peers see this machine as %.100s",
+            seen);
 }
 
 static void reachability(struct checkup *c)
@@ -321,7 +334,8 @@ static void reachability(struct checkup *c)
     char at[MULTIADDR_TEXT_MAX], peer[PEER_ID_TEXT_MAX], why[256] = "";
     int tried = 0;
     if (!c->options->listen_count) {
-        say(c->tell, c->context, FINDING_GOOD, "reach", "not asked: nothing listens (--client-mode)");
+        say(c->tell, c->context, FINDING_GOOD, "reach",
+            "not asked: nothing listens (--client-mode)");
         return;
     }
     for (int i = 0; i < c->good; i++) {
@@ -343,8 +357,10 @@ static void reachability(struct checkup *c)
             "\nyour side: let TCP to the listening port in (firewall; router: forward it, then "
             "--announce the outside address), or join with --client-mode", why);
     else if (c->good)
-        say(c->tell, c->context, FINDING_WARNING, "reach", "no entry peer would try to call us: %.250s"
-            "\nhivemind's peers try public addresses only; on the same network this means nothing", why);
+        say(c->tell, c->context, FINDING_WARNING, "reach",
+            "no entry peer would try to call us: %.250s"
+            "\nhivemind's peers try public addresses only; on the same network this means nothing",
+            why);
 }
 
 static void relays(struct checkup *c)
@@ -353,11 +369,14 @@ static void relays(struct checkup *c)
     for (int i = 0; i < c->good; i++)
         if (c->views[i].relays) {
             peer_id_text(peer, &c->peers[i]);
-            say(c->tell, c->context, FINDING_GOOD, "relay", "%.60s carries connections for those who "
-                "cannot be called", peer);
+            say(c->tell, c->context, FINDING_GOOD, "relay",
+                "%.60s carries connections for those who "
+                "cannot be called",
+                peer);
             return;
         }
-    say(c->tell, c->context, FINDING_WARNING, "relay", "no entry peer relays\nonly matters for peers that "
+    say(c->tell, c->context, FINDING_WARNING, "relay",
+        "no entry peer relays\nonly matters for peers that "
         "cannot be called: somebody reachable can run potluck peer --relay");
 }
 
@@ -371,7 +390,8 @@ static void bandwidth(struct checkup *c)
     double up = INFINITY, down = INFINITY;
     int rc = load && c->good && !c->options->auth ? dht_id_random(&r.key) : PL_ENOMEM;
     if (!rc) { /* msgpack: bin32 */
-        static const uint8_t head[] = { 0xc6, 0, (LOAD - 5) >> 16 & 255, (LOAD - 5) >> 8 & 255, (LOAD - 5) & 255 };
+        static const uint8_t head[] = { 0xc6, 0, (LOAD - 5) >> 16 & 255, (LOAD - 5) >> 8 & 255,
+                                        (LOAD - 5) & 255 };
         memcpy(load, head, sizeof head);
         r.value = load;
         r.n = LOAD;
@@ -394,12 +414,16 @@ static void bandwidth(struct checkup *c)
         down = fmin(down, pl_seconds() - began);
     }
     if (!rc)
-        say(c->tell, c->context, LOAD / fmax(up, down) < SLOW ? FINDING_WARNING : FINDING_GOOD, "bandwidth",
-            "%.1f MB/s to the first entry peer, %.1f MB/s from it%s", 1e-6 * LOAD / up, 1e-6 * LOAD / down,
-            LOAD / fmax(up, down) < SLOW ? "\na slow line delays the steps of all: take part with a small "
-            "--bandwidth, or in --client-mode" : "");
+        say(c->tell, c->context, LOAD / fmax(up, down) < SLOW ? FINDING_WARNING : FINDING_GOOD,
+            "bandwidth", "%.1f MB/s to the first entry peer, %.1f MB/s from it%s", 1e-6 * LOAD / up,
+            1e-6 * LOAD / down,
+            LOAD / fmax(up, down) < SLOW
+                ? "\na slow line delays the steps of all: take part with a small "
+                  "--bandwidth, or in --client-mode"
+                : "");
     else if (c->good && !c->options->auth)
-        say(c->tell, c->context, FINDING_WARNING, "bandwidth", "not measured: %.200s\ntry again", p.why);
+        say(c->tell, c->context, FINDING_WARNING, "bandwidth", "not measured: %.200s\ntry again",
+            p.why);
     bytes_clear(&store);
     bytes_clear(&find);
     free(load);
@@ -434,8 +458,10 @@ int checkup_swarm(const struct swarm_options *o, int thorough, checkup_tell *tel
     visit.join_count = 0;
     visit.visitor = 1;
     if ((rc = swarm_open(&s, &visit, &err))) {
-        say(tell, context, FINDING_BAD, "network", "%s\nyour side: is the address to listen at this "
-            "machine's, and the port free?", err.text);
+        say(tell, context, FINDING_BAD, "network",
+            "%s\nyour side: is the address to listen at this "
+            "machine's, and the port free?",
+            err.text);
         return rc;
     }
     rc = check(&s, o, thorough, tell, context);
@@ -446,7 +472,8 @@ int checkup_swarm(const struct swarm_options *o, int thorough, checkup_tell *tel
 static void explain(void *context, const struct finding *f)
 {
     if (f->level == FINDING_BAD)
-        fprintf(stderr, "potluck %s: %s: %s\n    -> %s\n", (const char *)context, f->what, f->text, f->advice);
+        fprintf(stderr, "potluck %s: %s: %s\n    -> %s\n", (const char *)context, f->what, f->text,
+                f->advice);
 }
 
 void checkup_explain(struct swarm *s, const struct swarm_options *o)

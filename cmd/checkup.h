@@ -21,8 +21,8 @@ typedef void checkup_tell(void *context, const struct finding *f);
 int checkup_swarm(const struct swarm_options *o, int thorough, checkup_tell *tell, void *context);
 
 /* Memory and speed for a model of the calculator (`potluck calc --models`). PL_EUSE: no such model. */
-int checkup_machine(const char *model, const struct pl_backend *be, checkup_tell *tell, void *context,
-                    struct pl_err *err);
+int checkup_machine(const char *model, const struct pl_backend *be, checkup_tell *tell,
+                    void *context, struct pl_err *err);
 
 /* The same from inside a swarm that was opened with o: says on stderr what is bad. For whoever has tried
  * to join, whether it went well or not: also who cannot be called should know. */

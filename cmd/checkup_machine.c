@@ -34,7 +34,8 @@ static double measure(const struct pl_backend *be)
         if (be->linear(x, x + SIDE * SIDE, x + 2 * SIDE * SIDE, NULL, SIDE, SIDE, SIDE)) break;
         be->sync();
         took = pl_seconds() - began;
-        if (took > 0 && 2.0 * SIDE * SIDE * SIDE / took > best) best = 2.0 * SIDE * SIDE * SIDE / took;
+        if (took > 0 && 2.0 * SIDE * SIDE * SIDE / took > best)
+            best = 2.0 * SIDE * SIDE * SIDE / took;
     }
     free(x);
     return best;
@@ -48,8 +49,8 @@ static double operations(const struct pl_memory_plan *plan, const struct pl_memo
     return 2 * passes * use->unshared * plan->model.sequence;
 }
 
-int checkup_machine(const char *model, const struct pl_backend *be, checkup_tell *tell, void *context,
-                    struct pl_err *err)
+int checkup_machine(const char *model, const struct pl_backend *be, checkup_tell *tell,
+                    void *context, struct pl_err *err)
 {
     struct pl_memory_model m;
     struct pl_memory_plan plan;
@@ -63,8 +64,8 @@ int checkup_machine(const char *model, const struct pl_backend *be, checkup_tell
     if (plan.peers < 2) plan.peers = 2;
     pl_memory_estimate(&use, &plan);
     need = use.device + use.host;
-    snprintf(f.text, sizeof f.text, "training %s takes %.1f GiB, %.1f GiB are free", m.name, need / 0x1p30,
-             have / 0x1p30);
+    snprintf(f.text, sizeof f.text, "training %s takes %.1f GiB, %.1f GiB are free", m.name,
+             need / 0x1p30, have / 0x1p30);
     if (have > 0 && have < need) {
         f.level = FINDING_BAD;
         snprintf(f.advice, sizeof f.advice, "close other programs, or take part without training: "
@@ -75,11 +76,12 @@ int checkup_machine(const char *model, const struct pl_backend *be, checkup_tell
     rate = measure(be);
     if (rate > 0) {
         double minutes = operations(&plan, &use) / rate / 60;
-        snprintf(f.text, sizeof f.text, "%.0f GFLOP/s (%s): about %.3g samples of %s a minute", 1e-9 * rate,
-                 be->name, 1 / minutes, m.name);
+        snprintf(f.text, sizeof f.text, "%.0f GFLOP/s (%s): about %.3g samples of %s a minute",
+                 1e-9 * rate, be->name, 1 / minutes, m.name);
         if (minutes > 10) {
             f.level = FINDING_WARNING;
-            snprintf(f.advice, sizeof f.advice, "too slow to be of use in training: lend bandwidth instead "
+            snprintf(f.advice, sizeof f.advice,
+                     "too slow to be of use in training: lend bandwidth instead "
                      "(potluck peer), or choose a smaller model");
         }
     } else {

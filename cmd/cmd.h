@@ -37,6 +37,7 @@ PL_COMMANDS(DECLARE)
  * "potluck CMD: --flag: '...' is not a ... from MIN to MAX" to stderr and returns PL_EUSE. */
 int cmd_integer(int64_t *out, const char *cmd, const char *flag, const char *text, int64_t min,
                 int64_t max);
-int cmd_real(double *out, const char *cmd, const char *flag, const char *text, double min, double max);
+int cmd_real(double *out, const char *cmd, const char *flag, const char *text, double min,
+             double max);
 
 #endif

@@ -11,7 +11,8 @@ int compute_option(struct compute *c, const char *cmd, int option, const char *v
     case COMPUTE_FIRST: c->backend = value; return 1;
     case COMPUTE_FIRST + 1:
         if (strcmp(value, "float32") && strcmp(value, "bf16")) {
-            fprintf(stderr, "potluck %s: --precision: '%.40s' is neither float32 nor bf16\n", cmd, value);
+            fprintf(stderr, "potluck %s: --precision: '%.40s' is neither float32 nor bf16\n", cmd,
+                    value);
             return PL_EUSE;
         }
         c->precision = value;
@@ -46,9 +47,11 @@ void compute_explain(struct pl_err *err, int rc, const struct pl_backend *be, in
     if (rc != PL_ENOMEM) return;
     while (less > 1 && batch % less) less--; /* what divides the batch divides the target batch too */
     if (be->memory_trouble()[0]) {
-        snprintf(err->text + used, sizeof err->text - used, " (%s: %s)", be->name, be->memory_trouble());
+        snprintf(err->text + used, sizeof err->text - used, " (%s: %s)", be->name,
+                 be->memory_trouble());
         used = strlen(err->text);
     }
-    if (less >= 1) snprintf(err->text + used, sizeof err->text - used, "; try --batch %lld", (long long)less);
+    if (less >= 1)
+        snprintf(err->text + used, sizeof err->text - used, "; try --batch %lld", (long long)less);
     else snprintf(err->text + used, sizeof err->text - used, "; a smaller model would fit");
 }

@@ -118,7 +118,8 @@ int cmd_conform(int argc, char **argv)
             return 2;
         }
     }
-    if (optind < argc || ((golden || page) && pair.timing) || conform_peer_misused(&peer, golden || page)) {
+    if (optind < argc || ((golden || page) && pair.timing) ||
+        conform_peer_misused(&peer, golden || page)) {
         fputs(usage, stderr);
         return 2;
     }

@@ -84,7 +84,8 @@ static void share(FILE *f, double worst, const char *of)
         fputs("<td>equal bits</td>", f);
         return;
     }
-    fprintf(f, "<td><meter max=\"1\" value=\"%.3g\"></meter> %.2g <span class=\"soft\">", worst, worst);
+    fprintf(f, "<td><meter max=\"1\" value=\"%.3g\"></meter> %.2g <span class=\"soft\">", worst,
+            worst);
     escaped(f, of);
     fputs("</span></td>", f);
 }
@@ -105,14 +106,18 @@ static void speed(FILE *f, const json_t *c)
     ratio(f, ref, be);
     ratio(f, fast, be);
     if (be > 0 && work(c) > 0)
-        fprintf(f, "<td>%.3g %s</td>", 1e-9 * work(c) / be, number(c, "flops") > 0 ? "GF/s" : "GB/s");
+        fprintf(f, "<td>%.3g %s</td>", 1e-9 * work(c) / be,
+                number(c, "flops") > 0 ? "GF/s" : "GB/s");
     else fputs("<td></td>", f);
 }
 
-#define SPEED_HEAD "<th>ref, ms</th><th>fast, ms</th><th>this, ms</th><th>to ref</th><th>to fast</th><th>rate</th>"
+#define SPEED_HEAD                                                             \
+    "<th>ref, ms</th><th>fast, ms</th><th>this, ms</th><th>to ref</th><th>to " \
+    "fast</th><th>rate</th>"
 
 /* Of an operation's cases: the nearest to its bound, and the largest that was timed. */
-static void representatives(const json_t *cases, const char *op, const json_t **worst, const json_t **timed)
+static void representatives(const json_t *cases, const char *op, const json_t **worst,
+                            const json_t **timed)
 {
     size_t i;
     json_t *c;
@@ -129,10 +134,14 @@ static void operations(FILE *f, const json_t *report)
     const json_t *list = json_object_get(report, "operations"), *worst, *timed;
     size_t i;
     json_t *o;
-    fputs("<h2>Operations</h2>\n<p class=\"note\">Errors are shares of the bound that the operation's contract "
-          "argues for; the argument that came nearest is named. Times are the best run of the largest case that "
-          "was timed.</p>\n<div class=\"scroll\"><table>\n<tr><th>operation</th><th>version</th><th>cases</th>"
-          "<th>largest error</th><th class=\"words\">timed case</th>" SPEED_HEAD "</tr>\n", f);
+    fputs("<h2>Operations</h2>\n<p class=\"note\">Errors are shares of the bound that the "
+          "operation's contract "
+          "argues for; the argument that came nearest is named. Times are the best run of the "
+          "largest case that "
+          "was timed.</p>\n<div "
+          "class=\"scroll\"><table>\n<tr><th>operation</th><th>version</th><th>cases</th>"
+          "<th>largest error</th><th class=\"words\">timed case</th>" SPEED_HEAD "</tr>\n",
+          f);
     json_array_foreach((json_t *)(uintptr_t)list, i, o) {
         int failed = whole(o, "failed") > 0;
         representatives(json_object_get(report, "cases"), text(o, "operation"), &worst, &timed);
@@ -157,14 +166,18 @@ static void golden(FILE *f, const json_t *report)
     size_t i;
     json_t *g;
     if (!json_array_size(list)) return;
-    fputs("<h2>Golden values</h2>\n<p class=\"note\">Recorded from the original Python packages and replayed here; "
-          "errors are shares of what is allowed.</p>\n<div class=\"scroll\"><table>\n<tr><th>area</th>"
-          "<th>passed</th><th>failed</th><th>skipped</th><th>largest error</th></tr>\n", f);
+    fputs("<h2>Golden values</h2>\n<p class=\"note\">Recorded from the original Python packages "
+          "and replayed here; "
+          "errors are shares of what is allowed.</p>\n<div "
+          "class=\"scroll\"><table>\n<tr><th>area</th>"
+          "<th>passed</th><th>failed</th><th>skipped</th><th>largest error</th></tr>\n",
+          f);
     json_array_foreach((json_t *)(uintptr_t)list, i, g) {
         fputs("<tr>", f);
         cell(f, "", text(g, "area"));
         fprintf(f, "<td>%ld</td><td%s>%ld</td><td>%ld</td>", whole(g, "passed"),
-                whole(g, "failed") ? " class=\"bad\"" : "", whole(g, "failed"), whole(g, "skipped"));
+                whole(g, "failed") ? " class=\"bad\"" : "", whole(g, "failed"),
+                whole(g, "skipped"));
         share(f, number(g, "worst"), text(g, "of"));
         fputs("</tr>\n", f);
     }
@@ -176,7 +189,9 @@ static void all_cases(FILE *f, const json_t *report)
     const json_t *list = json_object_get(report, "cases");
     size_t i;
     json_t *c;
-    fprintf(f, "<h2>Every case</h2>\n<details><summary>%zu cases</summary>\n<div class=\"scroll\"><table>\n<tr>"
+    fprintf(f,
+            "<h2>Every case</h2>\n<details><summary>%zu cases</summary>\n<div "
+            "class=\"scroll\"><table>\n<tr>"
             "<th>operation</th><th class=\"words\">case</th><th>error</th>" SPEED_HEAD "</tr>\n",
             json_array_size(list));
     json_array_foreach((json_t *)(uintptr_t)list, i, c) {
@@ -224,9 +239,9 @@ static void facts(FILE *f, const json_t *report)
              whole(m, "cores") == 1 ? "" : "s", text(m, "system"));
     fact(f, "Machine", line);
     fact(f, "Date", text(report, "date"));
-    snprintf(line, sizeof line, "potluck %s, seed %ld%s%s%s", text(report, "potluck"), whole(run, "seed"),
-             yes(run, "quick") ? ", large shapes left out" : "", *text(run, "filter") ? ", only cases with " : "",
-             text(run, "filter"));
+    snprintf(line, sizeof line, "potluck %s, seed %ld%s%s%s", text(report, "potluck"),
+             whole(run, "seed"), yes(run, "quick") ? ", large shapes left out" : "",
+             *text(run, "filter") ? ", only cases with " : "", text(run, "filter"));
     fact(f, "Run", line);
     if (*text(run, "beside")) fact(f, "Beside", text(run, "beside"));
     fputs("</dl>\n", f);

@@ -9,7 +9,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-int walk_clause(struct walk *w, const char *section, const char *what, int good, const char *why, ...)
+int walk_clause(struct walk *w, const char *section, const char *what, int good, const char *why,
+                ...)
 {
     va_list args;
     if (good) {
@@ -69,12 +70,16 @@ int conform_peer(const struct conform_peer *o, const struct pl_backend *be)
     struct walk w = { .be = be, .run = o->run, .prefix = o->prefix, .class_name = o->class_name,
                       .compression = o->compression, .threshold = (size_t)o->threshold,
                       .part_bytes = (size_t)o->part_bytes, .patience = o->patience };
-    struct swarm_options options = { .cmd = "conform", .join = &o->address, .join_count = 1, .visitor = 1 };
+    struct swarm_options options = {
+        .cmd = "conform", .join = &o->address, .join_count = 1, .visitor = 1
+    };
     struct multiaddr_target target;
     struct swarm s;
     struct pl_err err = { "" };
-    if (multiaddr_from_text(&w.address, o->address, &err) || multiaddr_target(&target, &w.address) || !target.peer.length) {
-        fprintf(stderr, "potluck conform: --peer: %.300s: %s\n", o->address, err.text[0] ? err.text : "no /p2p/ID at its end");
+    if (multiaddr_from_text(&w.address, o->address, &err) ||
+        multiaddr_target(&target, &w.address) || !target.peer.length) {
+        fprintf(stderr, "potluck conform: --peer: %.300s: %s\n", o->address,
+                err.text[0] ? err.text : "no /p2p/ID at its end");
         return 2;
     }
     if (swarm_open(&s, &options, &err)) {
@@ -83,7 +88,8 @@ int conform_peer(const struct conform_peer *o, const struct pl_backend *be)
     }
     w.swarm = &s;
     talk_init(&w.talk, s.host, &target.peer);
-    if (walk_clause(&w, "hivemind 1.6", "a client joins the DHT through it", !swarm_wait_joined(&s, &err), "%s", err.text)) {
+    if (walk_clause(&w, "hivemind 1.6", "a client joins the DHT through it",
+                    !swarm_wait_joined(&s, &err), "%s", err.text)) {
         walk_wire(&w);
         walk_dht(&w);
         walk_averaging(&w);

@@ -26,7 +26,8 @@ int conform_report_path(const char *path, struct pl_err *err)
         return pl_fail(err, PL_EUSE, "--report: '%.200s' ends neither in .json nor in .html", path);
     if (!(copy = strdup(path))) return pl_fail(err, PL_ENOMEM, "out of memory");
     folder = dirname(copy);
-    if (access(folder, W_OK | X_OK)) rc = pl_fail(err, PL_EIO, "--report: %.200s: %s", folder, strerror(errno));
+    if (access(folder, W_OK | X_OK))
+        rc = pl_fail(err, PL_EIO, "--report: %.200s: %s", folder, strerror(errno));
     free(copy);
     return rc;
 }
@@ -99,38 +100,42 @@ void conform_report_case(void *context, const struct pair_outcome *o)
     struct conform_report *r = context;
     if (!r->root) return;
     append(r, r->cases,
-           json_pack("{s:s, s:o, s:b, s:o?, s:f, s:s, s:o, s:b, s:o, s:o, s:f, s:f}", "operation", o->op,
-                     "case", text_of(o->line), "ok", !o->why, "why", o->why ? text_of(o->why) : NULL,
-                     "worst", o->worst, "of", o->worst_name, "ref_s", seconds_of(o->ref),
-                     "ref_is_scaled", o->ref_is_scaled, "backend_s", seconds_of(o->be), "fast_s",
-                     seconds_of(o->beside), "flops", o->flops, "bytes", o->bytes));
+           json_pack("{s:s, s:o, s:b, s:o?, s:f, s:s, s:o, s:b, s:o, s:o, s:f, s:f}", "operation",
+                     o->op, "case", text_of(o->line), "ok", !o->why, "why",
+                     o->why ? text_of(o->why) : NULL, "worst", o->worst, "of", o->worst_name,
+                     "ref_s", seconds_of(o->ref), "ref_is_scaled", o->ref_is_scaled, "backend_s",
+                     seconds_of(o->be), "fast_s", seconds_of(o->beside), "flops", o->flops, "bytes",
+                     o->bytes));
 }
 
 void conform_report_operation(void *context, const struct pair_total *t)
 {
     struct conform_report *r = context;
     if (!r->root) return;
-    append(r, r->operations, json_pack("{s:s, s:b, s:I, s:I}", "operation", t->op, "native", t->native,
-                                       "cases", (json_int_t)(t->native ? t->cases : 0), "failed",
-                                       (json_int_t)t->failed));
+    append(r, r->operations,
+           json_pack("{s:s, s:b, s:I, s:I}", "operation", t->op, "native", t->native, "cases",
+                     (json_int_t)(t->native ? t->cases : 0), "failed", (json_int_t)t->failed));
 }
 
 void conform_report_golden(void *context, const struct golden_total *t)
 {
     struct conform_report *r = context;
     if (!r->root) return;
-    append(r, r->golden, json_pack("{s:s, s:I, s:I, s:I, s:f, s:o}", "area", t->area, "passed",
-                                   (json_int_t)t->passed, "failed", (json_int_t)t->failed, "skipped",
-                                   (json_int_t)t->skipped, "worst", t->worst, "of",
-                                   text_of(t->worst_case)));
+    append(r, r->golden,
+           json_pack("{s:s, s:I, s:I, s:I, s:f, s:o}", "area", t->area, "passed",
+                     (json_int_t)t->passed, "failed", (json_int_t)t->failed, "skipped",
+                     (json_int_t)t->skipped, "worst", t->worst, "of", text_of(t->worst_case)));
 }
 
 int conform_report_write(const struct conform_report *r, const char *path, struct pl_err *err)
 {
     char *text = NULL;
     int rc;
-    if (r->root) text = ends_with(path, ".json") ? json_dumps(r->root, JSON_INDENT(1)) : conform_page(r->root);
-    rc = text ? pl_file_write(path, text, strlen(text), err) : pl_fail(err, PL_ENOMEM, "report: out of memory");
+    if (r->root)
+        text = ends_with(path, ".json") ? json_dumps(r->root, JSON_INDENT(1))
+                                        : conform_page(r->root);
+    rc = text ? pl_file_write(path, text, strlen(text), err)
+              : pl_fail(err, PL_ENOMEM, "report: out of memory");
     free(text);
     return rc;
 }

@@ -126,7 +126,7 @@ static int keys(struct dash *o, struct validators *v)
     return PL_OK;
 }
 
-/* --- one look at the swarm --------------------------------------------------------------------- */
+/* --- one look at the swarm -------------------------------------------------------------------- */
 
 static int fetch(struct dash *o, struct dht_look *l, const struct dht_id *key,
                  int (*take)(struct dht_look *, const struct dht_dictionary *))
@@ -163,7 +163,7 @@ static int look(struct dash *o, struct pl_err *err)
     return rc;
 }
 
-/* --- the command ------------------------------------------------------------------------------- */
+/* --- the command ------------------------------------------------------------------------------ */
 
 static void announce(const struct dash *o)
 {

@@ -68,7 +68,7 @@ int dash_folder_look(struct dash_folder *f, struct http_server *s, struct dashbo
     return rc;
 }
 
-/* --- the log ----------------------------------------------------------------------------------- */
+/* --- the log ---------------------------------------------------------------------------------- */
 
 struct line {
     int64_t step, samples;
@@ -82,7 +82,8 @@ static int read_line(struct line *l, const char *text, double *held_out)
     json_t *o = json_loads(text, 0, NULL);
     const json_t *loss = json_object_get(o, "loss");
     int is_step = json_is_number(loss); /* else an event */
-    if (json_is_number(json_object_get(o, "held_out"))) *held_out = json_number_value(json_object_get(o, "held_out"));
+    if (json_is_number(json_object_get(o, "held_out")))
+        *held_out = json_number_value(json_object_get(o, "held_out"));
     *l = (struct line){ json_integer_value(json_object_get(o, "step")),
                         json_integer_value(json_object_get(o, "samples")), json_number_value(loss),
                         json_number_value(json_object_get(o, "samples_per_second")), *held_out };
@@ -97,8 +98,11 @@ static int tell(struct dashboard *d, const struct line *l, double time, struct p
         .expiration = time + METRICS_LIFE,
     };
     struct dashboard_report r = { .key = "this machine",
-                                  .record = { .version = "potluck " PL_VERSION, .held_out = l->held_out } };
-    struct dashboard_look look = { .time = time, .metrics = &m, .metrics_count = 1, .report = &r, .report_count = 1 };
+                                  .record = { .version = "potluck " PL_VERSION,
+                                              .held_out = l->held_out } };
+    struct dashboard_look look = {
+        .time = time, .metrics = &m, .metrics_count = 1, .report = &r, .report_count = 1
+    };
     return dashboard_update(d, &look, err);
 }
 
@@ -145,7 +149,7 @@ int dash_folder_log(struct dash_folder *f, struct dashboard *d, struct pl_err *e
     return rc;
 }
 
-/* --- the end ----------------------------------------------------------------------------------- */
+/* --- the end ---------------------------------------------------------------------------------- */
 
 int dash_folder_export(const struct dash_folder *f, const char *to, struct pl_err *err)
 {

@@ -68,15 +68,23 @@ struct demo {
 static const char *published(const struct demo *d, char *path, size_t room)
 {
     struct stat st;
-    train_data_demo(path, room, d->quick ? "curve-quick.jsonl" : d->alone ? "curve.jsonl" : "curve-swarm.jsonl");
+    train_data_demo(path, room,
+                    d->quick   ? "curve-quick.jsonl"
+                    : d->alone ? "curve.jsonl"
+                               : "curve-swarm.jsonl");
     return stat(path, &st) ? NULL : path;
 }
 
 static int train(struct demo *d, enum train_end *end, struct pl_err *err)
 {
     struct pl_train_options training = { .optimizer = pl_lamb_options(), .peak = PEAK };
-    struct train_job job = { .cmd = "demo", .out = d->out, .target_batch = BATCH, .micro_batch = BATCH,
-                             .save_every = 200, .keep = 1, .resume = d->resume };
+    struct train_job job = { .cmd = "demo",
+                             .out = d->out,
+                             .target_batch = BATCH,
+                             .micro_batch = BATCH,
+                             .save_every = 200,
+                             .keep = 1,
+                             .resume = d->resume };
     struct pl_trainer *trainer = NULL;
     char curve[PATH_MAX + 64];
     double began = pl_seconds();
@@ -103,9 +111,14 @@ static int train(struct demo *d, enum train_end *end, struct pl_err *err)
 /* The same by a swarm: the model of one that has survived, whose folder is ours. */
 static int train_swarm(struct demo *d, enum train_end *end, struct pl_err *err)
 {
-    const struct demo_swarm swarm = { .out = d->out, .backend = d->compute.backend, .steps = d->steps,
-                                      .target_batch = SWARM_BATCH, .limit = (int64_t)d->pairs,
-                                      .peak = SWARM_PEAK, .seed = d->seed, .page = !d->no_dash };
+    const struct demo_swarm swarm = { .out = d->out,
+                                      .backend = d->compute.backend,
+                                      .steps = d->steps,
+                                      .target_batch = SWARM_BATCH,
+                                      .limit = (int64_t)d->pairs,
+                                      .peak = SWARM_PEAK,
+                                      .seed = d->seed,
+                                      .page = !d->no_dash };
     char *newest = NULL, curve[PATH_MAX + 64];
     double began = pl_seconds();
     int rc = demo_swarm_train(end, &swarm, err);
@@ -130,7 +143,8 @@ static size_t spread(const struct demo *d, size_t *index, int held_out, size_t w
     return taken;
 }
 
-static int tokens_of(struct demo *d, int32_t *text, const size_t *index, size_t n, struct pl_err *err)
+static int tokens_of(struct demo *d, int32_t *text, const size_t *index, size_t n,
+                     struct pl_err *err)
 {
     size_t T = (size_t)d->painter.model->config.T;
     int rc = PL_OK;
@@ -183,15 +197,17 @@ static int same_subject(const char *a, const char *b)
 }
 
 /* Draws the captions greedily, counts, and leaves a sheet: drawn, its own picture, drawn, ... */
-static int draw(struct demo *d, size_t *index, size_t n, const char *file, size_t *own, size_t *subject,
-                struct pl_err *err)
+static int draw(struct demo *d, size_t *index, size_t n, const char *file, size_t *own,
+                size_t *subject, struct pl_err *err)
 {
     size_t T = (size_t)d->painter.model->config.T, I = d->gallery.cells;
     struct pl_generate_options how = pl_generate_options();
     int32_t *text = calloc(n * T, sizeof *text), *codes = calloc(n * I, sizeof *codes);
-    struct pl_image *images = calloc(2 * n, sizeof *images), *drawn = calloc(n, sizeof *drawn), sheet;
+    struct pl_image *images = calloc(2 * n, sizeof *images), *drawn = calloc(n, sizeof *drawn),
+                    sheet;
     char *path = pl_path_join(d->out, file);
-    int rc = text && codes && images && drawn && path ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");
+    int rc = text && codes && images && drawn && path ? PL_OK
+                                                      : pl_fail(err, PL_ENOMEM, "no memory");
     how.greedy = 1;
     how.batch = 64;
     if (!rc) rc = tokens_of(d, text, index, n, err);
@@ -252,15 +268,20 @@ static int report(const struct demo *d, struct pl_err *err)
                              (json_int_t)d->subject, "train_seconds", d->train_seconds);
     int rc;
     if (root) text = json_dumps(root, JSON_INDENT(1));
-    rc = text && path ? pl_file_write(path, text, strlen(text), err) : pl_fail(err, PL_ENOMEM, "no memory");
+    rc = text && path ? pl_file_write(path, text, strlen(text), err)
+                      : pl_fail(err, PL_ENOMEM, "no memory");
     printf("\nimage loss on trained pairs: %.4f nats a code (text %.4f); bar 0.1\n", d->loss.image,
            d->loss.text);
-    printf("trained captions drawn:      %zu of %zu nearest to their own picture among %zu; bar 90 %%\n",
+    printf("trained captions drawn:      %zu of %zu nearest to their own picture among %zu; bar 90 "
+           "%%\n",
            d->own, d->drawn, d->gallery.count);
     if (d->held_out)
-        printf("combinations never seen:     %zu of %zu nearest to the right picture (%.0f %%; chance "
-               "%.2f %%),\n                             %zu to the same subject in whatever tone or "
-               "gender (%.0f %%)\n", d->right, d->held_out, 100.0 * (double)d->right / (double)d->held_out,
+        printf("combinations never seen:     %zu of %zu nearest to the right picture (%.0f %%; "
+               "chance "
+               "%.2f %%),\n                             %zu to the same subject in whatever tone "
+               "or "
+               "gender (%.0f %%)\n",
+               d->right, d->held_out, 100.0 * (double)d->right / (double)d->held_out,
                100.0 / (double)d->gallery.count, d->subject,
                100.0 * (double)d->subject / (double)d->held_out);
     printf("training took %s\n\n", progress_time(gone, d->train_seconds));
@@ -280,8 +301,10 @@ static int open_all(struct demo *d, struct pl_err *err)
     char path[PATH_MAX + 64], codec[PATH_MAX + 64];
     struct pl_dalle_config config;
     int rc = train_data_add(&d->data, train_data_demo(path, sizeof path, "."), err);
-    if (!rc) rc = train_data_without(&d->data, train_data_demo(path, sizeof path, "holdout.txt"), err);
-    if (!rc) rc = train_data_tokenizer(&d->data, train_data_demo(path, sizeof path, "t5_2k.model"), err);
+    if (!rc)
+        rc = train_data_without(&d->data, train_data_demo(path, sizeof path, "holdout.txt"), err);
+    if (!rc)
+        rc = train_data_tokenizer(&d->data, train_data_demo(path, sizeof path, "t5_2k.model"), err);
     if (!rc) rc = pl_dalle_config_named(&config, "demo", err);
     if (!rc)
         rc = gallery_open(&d->gallery, (const char *const *)d->data.path, d->data.paths,
@@ -347,7 +370,8 @@ int cmd_demo(int argc, char **argv)
         return 2;
     }
     if (d.resume && !d.alone) {
-        fputs("potluck demo: --resume is for --alone and --quick: a swarm's peers take their state from each other\n",
+        fputs("potluck demo: --resume is for --alone and --quick: a swarm's peers take their state "
+              "from each other\n",
               stderr);
         return 2;
     }
@@ -359,8 +383,8 @@ int cmd_demo(int argc, char **argv)
     if (!rc && !d.resume) rc = forget_checkpoints(d.out, &err);
     if (!rc) rc = open_all(&d, &err);
     if (!rc) {
-        fprintf(stderr, "%zu pairs, %zu of them held out; %zu parameters; backend %s\n", d.gallery.count,
-                d.data.withouts, d.painter.model->params.trainable, d.be.note);
+        fprintf(stderr, "%zu pairs, %zu of them held out; %zu parameters; backend %s\n",
+                d.gallery.count, d.data.withouts, d.painter.model->params.trainable, d.be.note);
         page = !d.alone || d.no_dash ? 0 : demo_page_start(d.out, d.steps); /* a swarm has its own */
         rc = d.alone ? train(&d, &end, &err) : train_swarm(&d, &end, &err);
     }

@@ -56,7 +56,7 @@ struct show {
 static volatile sig_atomic_t interrupted;
 static void on_signal(int number) { (void)number, interrupted = 1; }
 
-/* --- processes ----------------------------------------------------------------------------------------------- */
+/* --- processes -------------------------------------------------------------------------------- */
 
 static int start(struct peer *p, const char *errors, char *const *args, struct pl_err *err)
 {
@@ -87,7 +87,8 @@ static int start(struct peer *p, const char *errors, char *const *args, struct p
 static int start_door(struct show *s, struct pl_err *err)
 {
     char errors[PATH_MAX];
-    char *args[] = { "potluck", "peer", "--listen", "/ip4/127.0.0.1/tcp/0", "--run", s->run, "--json", NULL };
+    char *args[] = { "potluck", "peer", "--listen", "/ip4/127.0.0.1/tcp/0",
+                     "--run",   s->run, "--json",   NULL };
     snprintf(errors, sizeof errors, "%s/door.txt", s->d->out);
     return start(&s->peer[0], errors, args, err);
 }
@@ -96,8 +97,9 @@ static int start_door(struct show *s, struct pl_err *err)
 static int start_page(struct show *s, struct pl_err *err)
 {
     char errors[PATH_MAX], folder[PATH_MAX], batch[32], steps[32];
-    char *args[] = { "potluck", "dash", "--join", s->address, "--run", s->run, "--port", "0", "--every", "2",
-                     "--target-batch", batch, "--total-steps", steps, "--export", folder, "--json", NULL };
+    char *args[] = { "potluck",       "dash", "--join",   s->address, "--run",          s->run,
+                     "--port",        "0",    "--every",  "2",        "--target-batch", batch,
+                     "--total-steps", steps,  "--export", folder,     "--json",         NULL };
     snprintf(errors, sizeof errors, "%s/dash.txt", s->d->out);
     snprintf(folder, sizeof folder, "%s/page", s->d->out);
     snprintf(batch, sizeof batch, "%lld", (long long)s->d->target_batch);
@@ -132,11 +134,13 @@ static int start_trainer(struct show *s, int k, struct pl_err *err)
     train_data_demo(held, sizeof held, "holdout.txt");
 #define ADD(...) do { char *more[] = { __VA_ARGS__ }; \
         for (size_t i = 0; i < PL_COUNT(more); i++) args[n++] = more[i]; } while (0)
-    ADD("potluck", "train", "--run", s->run, "--join", s->address, "--out", folder, "--steps", number[0]);
+    ADD("potluck", "train", "--run", s->run, "--join", s->address, "--out", folder, "--steps",
+        number[0]);
     ADD("--target-batch", number[1], "--batch", "8", "--seed", number[3], "--data-seed", number[5]);
     ADD("--slow", number[4], "--lr", number[6]);
     ADD("--matchmaking-time", "3", "--averaging-timeout", "60", "--allreduce-timeout", "20");
-    ADD("--activations", "stored", "--threads", "1", "--save-every", "0", "--keep", "1", "--json", "--quiet");
+    ADD("--activations", "stored", "--threads", "1", "--save-every", "0", "--keep", "1", "--json",
+        "--quiet");
     ADD("--without", held, "--average-state-every", "5");
     if (d->limit) ADD("--limit", number[2]);
     if (kinds[k].client) ADD("--client-mode");
@@ -147,9 +151,12 @@ static int start_trainer(struct show *s, int k, struct pl_err *err)
     return start(&s->peer[k], errors, args, err);
 }
 
-/* --- what they say --------------------------------------------------------------------------------------------- */
+/* --- what they say ---------------------------------------------------------------------------- */
 
-static double real(const json_t *line, const char *key) { return json_number_value(json_object_get(line, key)); }
+static double real(const json_t *line, const char *key)
+{
+    return json_number_value(json_object_get(line, key));
+}
 static int64_t count(const json_t *line, const char *key)
 {
     return json_integer_value(json_object_get(line, key));
@@ -167,7 +174,9 @@ static void hear_line(struct show *s, struct peer *p, const char *text)
         const char *url = json_string_value(json_object_get(line, "url"));
         if (p == &s->page && url) fprintf(stderr, "its page: %s\n", url);
     } else if (event && p != &s->peer[0] && p != &s->page) {
-        p->state = !strcmp(event, "behind") ? "catching up" : !strcmp(event, "ready") ? "entering" : "training";
+        p->state = !strcmp(event, "behind")  ? "catching up"
+                   : !strcmp(event, "ready") ? "entering"
+                                             : "training";
         p->step = count(line, "epoch");
         p->peers = count(line, "peers");
         p->global_samples = count(line, "global_samples");
@@ -210,7 +219,7 @@ static void reap(struct peer *p)
     }
 }
 
-/* --- the view ----------------------------------------------------------------------------------------------------- */
+/* --- the view --------------------------------------------------------------------------------- */
 
 /* Whoever is furthest knows best. */
 static const struct peer *leader(const struct show *s)
@@ -232,9 +241,11 @@ static double all_rates(const struct show *s)
 static void summary(const struct show *s, char *text, size_t room)
 {
     const struct peer *p = leader(s);
-    double gone = pl_seconds() - s->began, left = p->step ? gone / (double)p->step * (double)(s->d->steps - p->step) : 0;
+    double gone = pl_seconds() - s->began,
+           left = p->step ? gone / (double)p->step * (double)(s->d->steps - p->step) : 0;
     char took[24], more[24];
-    snprintf(text, room, "step %lld of %lld  samples %lld of %lld  loss %.4f  %.1f samples/s  %s gone, %s left",
+    snprintf(text, room,
+             "step %lld of %lld  samples %lld of %lld  loss %.4f  %.1f samples/s  %s gone, %s left",
              (long long)p->step, (long long)s->d->steps, (long long)p->global_samples,
              (long long)s->d->target_batch, p->loss, all_rates(s), progress_time(took, gone),
              p->step ? progress_time(more, left) : "?");
@@ -250,25 +261,29 @@ static void show(struct show *s, int force)
     if (!s->terminal) {
         fprintf(stderr, "%s", text);
         for (int k = 1; k < PEERS; k++)
-            if (s->peer[k].pid) fprintf(stderr, "%s%d %s", k > 1 ? ", " : "; peers: ", k, s->peer[k].state);
+            if (s->peer[k].pid)
+                fprintf(stderr, "%s%d %s", k > 1 ? ", " : "; peers: ", k, s->peer[k].state);
         fputc('\n', stderr);
         return;
     }
     if (s->lines) fprintf(stderr, "\033[%dA", s->lines);
-    fprintf(stderr, "\033[K%s\n\033[K%-4s %-18s %-12s %6s %9s %10s %s\n", text, "peer", "", "state", "step", "loss",
-            "samples/s", "last common step");
+    fprintf(stderr, "\033[K%s\n\033[K%-4s %-18s %-12s %6s %9s %10s %s\n", text, "peer", "", "state",
+            "step", "loss", "samples/s", "last common step");
     s->lines = 2;
     for (int k = 0; k < PEERS; k++, s->lines++) {
         const struct peer *p = &s->peer[k];
-        if (!k || !p->pid) fprintf(stderr, "\033[K%-4d %-18s %s\n", k, kinds[k].name, p->pid ? p->state : "not yet");
+        if (!k || !p->pid)
+            fprintf(stderr, "\033[K%-4d %-18s %s\n", k, kinds[k].name,
+                    p->pid ? p->state : "not yet");
         else
-            fprintf(stderr, "\033[K%-4d %-18s %-12s %6lld %9.4f %10.1f %lld peers, %.2f s\n", k, kinds[k].name, p->state,
-                    (long long)p->step, p->loss, p->ended || p->rate < 1e-6 ? 0 : p->rate, (long long)p->round_peers,
+            fprintf(stderr, "\033[K%-4d %-18s %-12s %6lld %9.4f %10.1f %lld peers, %.2f s\n", k,
+                    kinds[k].name, p->state, (long long)p->step, p->loss,
+                    p->ended || p->rate < 1e-6 ? 0 : p->rate, (long long)p->round_peers,
                     p->round_s);
     }
 }
 
-/* --- the play -------------------------------------------------------------------------------------------------------- */
+/* --- the play --------------------------------------------------------------------------------- */
 
 static void listen_for(struct show *s, int milliseconds)
 {
@@ -296,7 +311,8 @@ static int play(struct show *s, struct pl_err *err)
         running = 0;
         for (int k = 1; k < PEERS && !rc; k++) {
             struct peer *p = &s->peer[k];
-            if (!p->pid && kinds[k].late && step >= late && !interrupted) rc = start_trainer(s, k, err);
+            if (!p->pid && kinds[k].late && step >= late && !interrupted)
+                rc = start_trainer(s, k, err);
             if (p->pid && !p->ended && kinds[k].dies && !p->killed && step >= half) {
                 p->killed = 1;
                 kill(p->pid, SIGKILL);
@@ -304,11 +320,13 @@ static int play(struct show *s, struct pl_err *err)
             if (p->ended && !p->killed && p->status) {
                 char folder[PATH_MAX];
                 folder_of(s, k, folder, sizeof folder);
-                rc = pl_fail(err, PL_EIO, "peer %d has failed; what it said is in %s/said.txt", k, folder);
+                rc = pl_fail(err, PL_EIO, "peer %d has failed; what it said is in %s/said.txt", k,
+                             folder);
             }
             running |= p->pid && !p->ended;
         }
-        if (s->peer[0].ended) rc = pl_fail(err, PL_EIO, "the bootstrap peer has ended; see %s/door.txt", s->d->out);
+        if (s->peer[0].ended)
+            rc = pl_fail(err, PL_EIO, "the bootstrap peer has ended; see %s/door.txt", s->d->out);
         show(s, 0);
     }
     show(s, 1);
@@ -327,10 +345,14 @@ int demo_swarm_train(enum train_end *end, const struct demo_swarm *d, struct pl_
     s->began = pl_seconds();
     snprintf(s->run, sizeof s->run, "demo-%ld", (long)getpid());
     sigaction(SIGINT, &catch, &old);
-    rc = mkdir(d->out, 0777) && errno != EEXIST ? pl_fail(err, PL_EIO, "%s: %s", d->out, strerror(errno)) : PL_OK;
+    rc = mkdir(d->out, 0777) && errno != EEXIST
+             ? pl_fail(err, PL_EIO, "%s: %s", d->out, strerror(errno))
+             : PL_OK;
     if (!rc) rc = start_door(s, err);
-    while (!rc && !s->address[0] && !s->peer[0].ended && pl_seconds() - s->began < START_LIMIT) listen_for(s, 100);
-    if (!rc && !s->address[0]) rc = pl_fail(err, PL_EIO, "the bootstrap peer does not start; see %s/door.txt", d->out);
+    while (!rc && !s->address[0] && !s->peer[0].ended && pl_seconds() - s->began < START_LIMIT)
+        listen_for(s, 100);
+    if (!rc && !s->address[0])
+        rc = pl_fail(err, PL_EIO, "the bootstrap peer does not start; see %s/door.txt", d->out);
     if (!rc && d->page) rc = start_page(s, err);
     if (!rc) rc = play(s, err);
     if (s->page.pid > 0 && !s->page.ended) { /* before the door closes: it writes down what it has seen */

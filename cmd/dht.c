@@ -70,7 +70,7 @@ static void show(const char *before, const uint8_t *data, size_t n)
     json_decref(v);
 }
 
-/* --- get -------------------------------------------------------------------------------------------- */
+/* --- get -------------------------------------------------------------------------------------- */
 
 static json_t *dictionary_json(const struct dht_dictionary *d)
 {
@@ -121,7 +121,7 @@ static int get(const struct dht_options *o, struct swarm *s)
     return 0;
 }
 
-/* --- put -------------------------------------------------------------------------------------------- */
+/* --- put -------------------------------------------------------------------------------------- */
 
 static const char *refusal(int status)
 {
@@ -153,7 +153,7 @@ static int put(const struct dht_options *o, struct swarm *s, const struct rsa_ke
     return rc != 0;
 }
 
-/* --- ping ------------------------------------------------------------------------------------------- */
+/* --- ping ------------------------------------------------------------------------------------- */
 
 static int ping_one(const struct dht_options *o, struct swarm *s, const char *address)
 {
@@ -167,17 +167,21 @@ static int ping_one(const struct dht_options *o, struct swarm *s, const char *ad
         rc = pl_fail(&err, PL_EUSE, "no /p2p/ID at its end");
     if (!rc) rc = swarm_ping(s, &pong, &err, &target.peer);
     if (rc) {
-        if (o->json) say(json_pack("{s:s,s:s,s:s}", "event", "failed", "address", address, "why", err.text));
+        if (o->json)
+            say(json_pack("{s:s,s:s,s:s}", "event", "failed", "address", address, "why", err.text));
         else fprintf(stderr, "potluck dht: %.200s: %s\n", address, err.text);
         return 1;
     }
     peer_id_text(peer, &target.peer);
     if (o->json)
-        say(json_pack("{s:s,s:s,s:f,s:o,s:b}", "event", "pong", "peer", peer, "seconds", pong.seconds,
-                      "clock_error", !isfinite(pong.clock_error) ? json_null() : json_real(pong.clock_error),
+        say(json_pack("{s:s,s:s,s:f,s:o,s:b}", "event", "pong", "peer", peer, "seconds",
+                      pong.seconds, "clock_error",
+                      !isfinite(pong.clock_error) ? json_null() : json_real(pong.clock_error),
                       "available", pong.available));
     else if (isnan(pong.clock_error)) printf("%s %.1f ms\n", peer, 1e3 * pong.seconds);
-    else printf("%s %.1f ms, its clock is %+.3f s from ours\n", peer, 1e3 * pong.seconds, pong.clock_error);
+    else
+        printf("%s %.1f ms, its clock is %+.3f s from ours\n", peer, 1e3 * pong.seconds,
+               pong.clock_error);
     return 0;
 }
 
@@ -188,7 +192,7 @@ static int ping(const struct dht_options *o, struct swarm *s)
     return failed;
 }
 
-/* --- bench ------------------------------------------------------------------------------------------ */
+/* --- bench ------------------------------------------------------------------------------------ */
 
 /* s stores; a second node reads, which has nothing of it in its cache. */
 static int bench(const struct dht_options *o, struct swarm *s, const struct swarm_options *how)
@@ -209,11 +213,12 @@ static int bench(const struct dht_options *o, struct swarm *s, const struct swar
                                    "per_second", rates[i]));
         else printf("%-18s %8.0f /s\n", dht_bench_names[i], rates[i]);
     }
-    if (failed) fprintf(stderr, "potluck dht: %d of %d failed\n", failed, DHT_BENCH_RATES * o->count);
+    if (failed)
+        fprintf(stderr, "potluck dht: %d of %d failed\n", failed, DHT_BENCH_RATES * o->count);
     return failed != 0;
 }
 
-/* --- the command ------------------------------------------------------------------------------------ */
+/* --- the command ------------------------------------------------------------------------------ */
 
 static int parse(struct dht_options *o, int argc, char **argv)
 {
@@ -291,7 +296,9 @@ int cmd_dht(int argc, char **argv)
     struct swarm_options swarm = { .cmd = "dht", .join = o.join, .join_count = o.join_count,
                                    .validators = &validators };
     if (!strcmp(o.verb, "bench") && o.membership.authority) {
-        fputs("potluck dht: bench is for swarms without tokens: signing would be what it measures\n", stderr);
+        fputs("potluck dht: bench is for swarms without tokens: signing would be what it "
+              "measures\n",
+              stderr);
         rsa_key_clear(&key);
         return 2;
     }

@@ -40,7 +40,9 @@ static int begin_one(struct stream *s)
     if (dht_id_of_text(&key, text)) return PL_ENOMEM;
     if (s->is_get) return dht_node_get(s->swarm->node, &key, 0, on_got, s) ? PL_OK : PL_ENOMEM;
     return dht_node_store(s->swarm->node, &key, NULL, 0, value, sizeof value,
-                          dht_node_time(s->swarm->node) + EXPIRES, on_stored, s) ? PL_OK : PL_ENOMEM;
+                          dht_node_time(s->swarm->node) + EXPIRES, on_stored, s)
+               ? PL_OK
+               : PL_ENOMEM;
 }
 
 static void pump(struct stream *s)
@@ -74,8 +76,11 @@ int dht_bench(struct swarm *writer, struct swarm *reader, double rates[DHT_BENCH
 {
     int failed = 0;
     for (int i = 0; i < DHT_BENCH_RATES; i++) {
-        struct stream s = { .swarm = i / 2 ? reader : writer, .is_get = i / 2, .next = i % 2 * count,
-                            .last = (i % 2 + 1) * count, .width = i % 2 ? 32 : 1 };
+        struct stream s = { .swarm = i / 2 ? reader : writer,
+                            .is_get = i / 2,
+                            .next = i % 2 * count,
+                            .last = (i % 2 + 1) * count,
+                            .width = i % 2 ? 32 : 1 };
         double began = pl_seconds();
         failed += run(&s);
         rates[i] = count / (pl_seconds() - began);

@@ -107,7 +107,8 @@ static int write_list(struct bytes *out, const json_t *items)
 static int write_object(struct bytes *out, const json_t *object)
 {
     const json_t *only = json_object_size(object) == 1
-                       ? json_object_iter_value(json_object_iter((json_t *)(uintptr_t)object)) : NULL;
+                             ? json_object_iter_value(json_object_iter((json_t *)(uintptr_t)object))
+                             : NULL;
     struct bytes inside = { 0 };
     const char *key;
     json_t *item;

@@ -78,12 +78,14 @@ static int parse(struct doctor_options *o, int argc, char **argv)
 
 static void print(void *context, const struct finding *f)
 {
-    static const char *const levels[] = { "ok", "warning", "bad" }, *const marks[] = { "ok  ", "WARN", "BAD " };
+    static const char *const levels[] = { "ok", "warning", "bad" }, *const marks[] = { "ok  ",
+                                                                                       "WARN",
+                                                                                       "BAD " };
     struct doctor_options *o = context;
     o->bad |= f->level == FINDING_BAD;
     if (o->json) {
-        json_t *line = json_pack("{s:s,s:s,s:s,s:s,s:s}", "event", "finding", "what", f->what, "level",
-                                 levels[f->level], "text", f->text, "advice", f->advice);
+        json_t *line = json_pack("{s:s,s:s,s:s,s:s,s:s}", "event", "finding", "what", f->what,
+                                 "level", levels[f->level], "text", f->text, "advice", f->advice);
         char *text = json_dumps(line, JSON_COMPACT);
         if (text) puts(text);
         free(text);
@@ -113,7 +115,8 @@ int cmd_doctor(int argc, char **argv)
     if (membership_open(&o.membership, &swarm.auth, &err)) {
         struct finding f = { .level = FINDING_BAD, .what = "token" };
         snprintf(f.text, sizeof f.text, "%.500s", err.text);
-        snprintf(f.advice, sizeof f.advice, "without a token nobody in this swarm answers: ask its keeper");
+        snprintf(f.advice, sizeof f.advice,
+                 "without a token nobody in this swarm answers: ask its keeper");
         print(&o, &f);
     }
     if (o.join_count) rc = checkup_swarm(&swarm, !o.quick, print, &o);

@@ -61,9 +61,30 @@ static const char usage[] =
 #define EVERY 20         /* documents, of which one is held out */
 #define FILES_MAX 100000 /* C4 has 1,024 */
 
-enum { O_MODEL = 1, O_SIZE, O_VOCAB, O_DATA, O_OUT, O_STEPS, O_BATCH, O_ACCUMULATE, O_LENGTH, O_LR, O_WARMUP,
-       O_OPTIMIZER, O_ACTIVATIONS, O_HELD, O_EVALUATE, O_SAVE, O_KEEP, O_RESUME, O_SEED, O_QUIET, O_SHARE,
-       O_OFFLOAD };
+enum {
+    O_MODEL = 1,
+    O_SIZE,
+    O_VOCAB,
+    O_DATA,
+    O_OUT,
+    O_STEPS,
+    O_BATCH,
+    O_ACCUMULATE,
+    O_LENGTH,
+    O_LR,
+    O_WARMUP,
+    O_OPTIMIZER,
+    O_ACTIVATIONS,
+    O_HELD,
+    O_EVALUATE,
+    O_SAVE,
+    O_KEEP,
+    O_RESUME,
+    O_SEED,
+    O_QUIET,
+    O_SHARE,
+    O_OFFLOAD
+};
 
 static const struct option options[] = {
     { "model", required_argument, NULL, O_MODEL },
@@ -110,15 +131,17 @@ static const struct { const char *name; struct pl_gpt2_config config; } small[] 
     { "small", { 8, 8, 256, 256, BYTES_VOCAB, 1024, 0 } },
 };
 
-/* --- text ------------------------------------------------------------------------------------------- */
+/* --- text ------------------------------------------------------------------------------------- */
 
 static int add_path(struct wishes *w, char *path, struct pl_err *err)
 {
-    char **grown = path && w->paths < FILES_MAX ? realloc(w->path, (w->paths + 1) * sizeof *grown) : NULL;
+    char **grown = path && w->paths < FILES_MAX ? realloc(w->path, (w->paths + 1) * sizeof *grown)
+                                                : NULL;
     if (!grown) {
         free(path);
-        return w->paths == FILES_MAX ? pl_fail(err, PL_ELIMIT, "--data: more than %d files", FILES_MAX)
-                                     : pl_fail(err, PL_ENOMEM, "no memory");
+        return w->paths == FILES_MAX
+                   ? pl_fail(err, PL_ELIMIT, "--data: more than %d files", FILES_MAX)
+                   : pl_fail(err, PL_ENOMEM, "no memory");
     }
     w->path = grown;
     grown[w->paths++] = path;
@@ -149,10 +172,13 @@ static int add_data(struct wishes *w, const char *path, struct pl_err *err)
         free(entries[i]);
     }
     free(entries);
-    return !rc && w->paths == before ? pl_fail(err, PL_ENOTFOUND, "%s: no files in this folder", path) : rc;
+    return !rc && w->paths == before
+               ? pl_fail(err, PL_ENOTFOUND, "%s: no files in this folder", path)
+               : rc;
 }
 
-static int encode_bytes(int32_t *ids, size_t room, size_t *count, const void *tokenizer, const char *text, size_t n)
+static int encode_bytes(int32_t *ids, size_t room, size_t *count, const void *tokenizer,
+                        const char *text, size_t n)
 {
     (void)tokenizer;
     *count = n;
@@ -160,7 +186,8 @@ static int encode_bytes(int32_t *ids, size_t room, size_t *count, const void *to
     return PL_OK;
 }
 
-static int encode_bpe(int32_t *ids, size_t room, size_t *count, const void *tokenizer, const char *text, size_t n)
+static int encode_bpe(int32_t *ids, size_t room, size_t *count, const void *tokenizer,
+                      const char *text, size_t n)
 {
     return bpe_encode(ids, room, count, tokenizer, text, n);
 }
@@ -180,7 +207,7 @@ static int open_vocab(struct bpe **bpe, const char *folder, int wanted, struct p
     return rc;
 }
 
-/* --- model ------------------------------------------------------------------------------------------ */
+/* --- model ------------------------------------------------------------------------------------ */
 
 /* The weights in a folder of the hub, or the path itself; free(). */
 static char *weights_of(const char *path)
@@ -212,26 +239,37 @@ static int named_size(struct pl_gpt2_config *c, const char *name, struct pl_err 
             *c = small[i].config;
             return PL_OK;
         }
-    return pl_gpt2_named(c, name, &why) ? pl_fail(err, PL_EUSE, "--size: no '%.40s': tiny, small, gpt2, gpt2-medium, "
-                                                  "gpt2-large, gpt2-xl", name) : PL_OK;
+    return pl_gpt2_named(c, name, &why)
+               ? pl_fail(err, PL_EUSE,
+                         "--size: no '%.40s': tiny, small, gpt2, gpt2-medium, "
+                         "gpt2-large, gpt2-xl",
+                         name)
+               : PL_OK;
 }
 
 /* From a file, or from random values with as many ids as the vocabulary has. */
-static int open_model(struct pl_gpt2 *m, const struct wishes *w, const struct bpe *bpe, const struct pl_backend *be,
-                      struct pl_err *err)
+static int open_model(struct pl_gpt2 *m, const struct wishes *w, const struct bpe *bpe,
+                      const struct pl_backend *be, struct pl_err *err)
 {
     struct pl_gpt2_config config;
     int vocab = bpe ? bpe_size(bpe) : BYTES_VOCAB, rc;
-    if (w->model && w->share) return pl_fail(err, PL_EUSE, "--share: the layers of %s are not equal", w->model);
+    if (w->model && w->share)
+        return pl_fail(err, PL_EUSE, "--share: the layers of %s are not equal", w->model);
     if (w->model) {
         char *file = weights_of(w->model);
         rc = file ? pl_gpt2_open(m, file, be, 1, err) : pl_fail(err, PL_ENOMEM, "no memory");
         if (!rc && m->config.vocab < vocab) {
-            rc = bpe ? pl_fail(err, PL_EUSE, "%s: the model has %d ids, its vocabulary %d", file, m->config.vocab, vocab)
-                     : pl_fail(err, PL_EUSE, "%s: no vocab.json and merges.txt beside it (--vocab names their folder), "
-                               "and %d ids are too few for bytes", file, m->config.vocab);
+            rc = bpe ? pl_fail(err, PL_EUSE, "%s: the model has %d ids, its vocabulary %d", file,
+                               m->config.vocab, vocab)
+                     : pl_fail(err, PL_EUSE,
+                               "%s: no vocab.json and merges.txt beside it (--vocab names their "
+                               "folder), "
+                               "and %d ids are too few for bytes",
+                               file, m->config.vocab);
         } else if (!rc && !bpe && m->config.vocab != BYTES_VOCAB)
-            rc = pl_fail(err, PL_EUSE, "%s: no vocab.json and merges.txt beside it; --vocab names their folder", file);
+            rc = pl_fail(err, PL_EUSE,
+                         "%s: no vocab.json and merges.txt beside it; --vocab names their folder",
+                         file);
         free(file);
         if (rc) pl_gpt2_clear(m);
         return rc;
@@ -245,13 +283,15 @@ static int open_model(struct pl_gpt2 *m, const struct wishes *w, const struct bp
     return rc ? pl_fail(err, rc, "%s: %s for the model", w->size, pl_status_name(rc)) : PL_OK;
 }
 
-/* --- the command ------------------------------------------------------------------------------------ */
+/* --- the command ------------------------------------------------------------------------------ */
 
-static int either(int *which, const char *flag, const char *value, const char *first, const char *second)
+static int either(int *which, const char *flag, const char *value, const char *first,
+                  const char *second)
 {
     *which = !strcmp(value, second);
     if (*which || !strcmp(value, first)) return PL_OK;
-    fprintf(stderr, "potluck finetune: %s: '%.40s' is neither %s nor %s\n", flag, value, first, second);
+    fprintf(stderr, "potluck finetune: %s: '%.40s' is neither %s nor %s\n", flag, value, first,
+            second);
     return PL_EUSE;
 }
 
@@ -283,7 +323,8 @@ static int take(struct wishes *w, int option, const char *value)
     case O_SHARE: return cmd_integer(&w->share, cmd, "--share", value, 0, PL_PRENORM_LAYERS_MAX);
     case O_OFFLOAD: w->job.offload = value; return PL_OK;
     case O_HELD: return cmd_integer(&w->held_out, cmd, "--held-out", value, 1, 1 << 16);
-    case O_EVALUATE: return cmd_integer(&w->evaluate, cmd, "--evaluate-every", value, 0, 1000000000);
+    case O_EVALUATE:
+        return cmd_integer(&w->evaluate, cmd, "--evaluate-every", value, 0, 1000000000);
     case O_SAVE: return cmd_integer(&w->save, cmd, "--save-every", value, 0, 1000000000);
     case O_KEEP: return cmd_integer(&w->keep, cmd, "--keep", value, 0, 1000000);
     case O_RESUME: w->job.resume = 1; return PL_OK;
@@ -306,7 +347,9 @@ static int run(struct wishes *w, struct pl_err *err)
         return PL_EUSE;
     }
     if (w->job.offload && strcmp(be.name, "ref") && strcmp(be.name, "fast")) {
-        fprintf(stderr, "potluck finetune: --offload: backend %s has memory of its own: take fast\n", be.name);
+        fprintf(stderr,
+                "potluck finetune: --offload: backend %s has memory of its own: take fast\n",
+                be.name);
         free(folder);
         return PL_EUSE;
     }
@@ -316,8 +359,8 @@ static int run(struct wishes *w, struct pl_err *err)
     opened = !rc;
     if (!rc && !w->length) w->length = model.config.positions;
     if (!rc && w->length > model.config.positions)
-        rc = pl_fail(err, PL_EUSE, "--length: %lld ids, the model has %d positions", (long long)w->length,
-                     model.config.positions);
+        rc = pl_fail(err, PL_EUSE, "--length: %lld ids, the model has %d positions",
+                     (long long)w->length, model.config.positions);
     if (rc) fprintf(stderr, "potluck finetune: %s\n", err->text);
     else {
         struct finetune_job *job = &w->job;
@@ -327,16 +370,24 @@ static int run(struct wishes *w, struct pl_err *err)
         job->optimizer.max_grad_norm = 1;
         job->lr = w->lr > 0 ? w->lr : w->model ? 2e-5 : 3e-3;
         job->corpus = (struct corpus_options){
-            .path = (const char *const *)w->path, .paths = w->paths, .encode = bpe ? encode_bpe : encode_bytes,
-            .tokenizer = bpe, .end = bpe ? bpe_end(bpe) : BYTES_VOCAB - 1, .window = (int)w->length,
-            .seed = (uint64_t)w->seed, .every = EVERY,
+            .path = (const char *const *)w->path,
+            .paths = w->paths,
+            .encode = bpe ? encode_bpe : encode_bytes,
+            .tokenizer = bpe,
+            .end = bpe ? bpe_end(bpe) : BYTES_VOCAB - 1,
+            .window = (int)w->length,
+            .seed = (uint64_t)w->seed,
+            .every = EVERY,
         };
         model.stack.stored = w->stored;
         if (!job->quiet)
-            fprintf(stderr, "GPT-2, %d blocks %d wide, %s, %zu parameters, ids are %ss; Adam with %d-bit statistics; "
-                    "%zu files of text; backend %s\n", model.config.layers, model.config.width,
-                    w->model ? w->model : "from random values", model.params.trainable, job->unit, w->bits, w->paths,
-                    be.note);
+            fprintf(stderr,
+                    "GPT-2, %d blocks %d wide, %s, %zu parameters, ids are %ss; Adam with %d-bit "
+                    "statistics; "
+                    "%zu files of text; backend %s\n",
+                    model.config.layers, model.config.width,
+                    w->model ? w->model : "from random values", model.params.trainable, job->unit,
+                    w->bits, w->paths, be.note);
         rc = finetune_job_run(job);
     }
     if (opened) pl_gpt2_clear(&model);

@@ -53,22 +53,24 @@ static double peak_bytes(void)
 static json_t *text_json(const struct finetune_job *job)
 {
     json_t *files = json_array();
-    for (size_t i = 0; i < job->corpus.paths; i++) json_array_append_new(files, json_string(job->corpus.path[i]));
-    return json_pack("{s:o, s:i, s:i, s:I}", "files", files, "window", job->corpus.window, "batch", job->batch,
-                     "seed", (json_int_t)job->corpus.seed);
+    for (size_t i = 0; i < job->corpus.paths; i++)
+        json_array_append_new(files, json_string(job->corpus.path[i]));
+    return json_pack("{s:o, s:i, s:i, s:I}", "files", files, "window", job->corpus.window, "batch",
+                     job->batch, "seed", (json_int_t)job->corpus.seed);
 }
 
 static int save(struct state *s, struct pl_err *err)
 {
     const struct finetune_job *job = s->job;
     char name[64], *path;
-    json_t *training = json_pack("{s:I, s:I, s:f, s:o}", "step", (json_int_t)s->step, "optimizer_steps",
-                                 (json_int_t)pl_optimizer_steps(s->optimizer), "first_perplexity",
-                                 s->first_perplexity, "text", text_json(job));
+    json_t *training = json_pack("{s:I, s:I, s:f, s:o}", "step", (json_int_t)s->step,
+                                 "optimizer_steps", (json_int_t)pl_optimizer_steps(s->optimizer),
+                                 "first_perplexity", s->first_perplexity, "text", text_json(job));
     int rc;
     snprintf(name, sizeof name, "checkpoint-%06llu.safetensors", (unsigned long long)s->step);
     path = pl_path_join(job->out, name);
-    if (!path || !training) rc = pl_fail(err, PL_ENOMEM, "%s: no memory for a checkpoint", job->out);
+    if (!path || !training)
+        rc = pl_fail(err, PL_ENOMEM, "%s: no memory for a checkpoint", job->out);
     else rc = pl_gpt2_save_training(job->model, s->optimizer, training, path, err);
     if (!rc) rc = pl_checkpoint_prune(job->out, job->keep, err);
     if (!rc) s->saved_step = s->step;
@@ -92,7 +94,9 @@ static int load(struct state *s, const char *path, struct pl_err *err)
         if (step < 0 || steps < 0 || !json_is_integer(json_object_get(training, "step")))
             rc = pl_fail(err, PL_EFORMAT, "%s: metadata 'training' has no step", path);
         else if (!json_equal(text, json_object_get(training, "text")))
-            rc = pl_fail(err, PL_EUSE, "%s: was trained on other files, or with another --length, --batch or --seed",
+            rc = pl_fail(err, PL_EUSE,
+                         "%s: was trained on other files, or with another --length, --batch or "
+                         "--seed",
                          path);
         s->step = (uint64_t)step;
         s->first_perplexity = json_number_value(json_object_get(training, "first_perplexity"));
@@ -120,8 +124,10 @@ static int evaluate(struct state *s, struct pl_err *err)
     if (rc) return pl_fail(err, rc, "held-out text: %s", pl_status_name(rc));
     s->perplexity = exp(sum / job->held_out);
     if (!(s->first_perplexity > 0)) s->first_perplexity = s->perplexity;
-    return train_log_put(&s->log, json_pack("{s:I, s:f, s:f}", "step", (json_int_t)s->step, "held_out_loss",
-                                            sum / job->held_out, "perplexity", s->perplexity), err);
+    return train_log_put(&s->log,
+                         json_pack("{s:I, s:f, s:f}", "step", (json_int_t)s->step, "held_out_loss",
+                                   sum / job->held_out, "perplexity", s->perplexity),
+                         err);
 }
 
 static void show(struct state *s, double loss, int force)
@@ -129,9 +135,11 @@ static void show(struct state *s, double loss, int force)
     const struct finetune_job *job = s->job;
     double rate = s->mean > 0 ? (double)job->batch * job->corpus.window / s->mean : 0;
     char left[24], took[24];
-    progress_show(&s->progress, force, "step %llu of %llu  loss %.4f  held-out perplexity %.2f  %.0f %ss/s  "
-                  "%s gone, %s left", (unsigned long long)s->step, (unsigned long long)job->steps, loss,
-                  s->perplexity, rate, job->unit, progress_time(took, progress_elapsed(&s->progress)),
+    progress_show(&s->progress, force,
+                  "step %llu of %llu  loss %.4f  held-out perplexity %.2f  %.0f %ss/s  "
+                  "%s gone, %s left",
+                  (unsigned long long)s->step, (unsigned long long)job->steps, loss, s->perplexity,
+                  rate, job->unit, progress_time(took, progress_elapsed(&s->progress)),
                   progress_time(left, (double)(job->steps - s->step) * s->mean));
 }
 
@@ -142,12 +150,15 @@ static int accumulate(struct state *s, double *loss, struct pl_err *err)
     size_t n = (size_t)job->corpus.window;
     int at_once = job->batch / job->parts, rc = PL_OK;
     *loss = 0;
-    for (int i = 0; i < job->batch && !rc; i++) rc = corpus_next(s->text, s->ids + (size_t)i * n, err);
+    for (int i = 0; i < job->batch && !rc; i++)
+        rc = corpus_next(s->text, s->ids + (size_t)i * n, err);
     for (int k = 0; k < job->parts && !rc; k++) {
         const int32_t *ids = s->ids + (size_t)(k * at_once) * n;
         double part;
         rc = pl_gpt2_loss(job->model, &part, ids, ids, NULL, at_once, (int)n, 1.0 / job->parts);
-        if (rc) return pl_fail(err, rc, "step %llu: %s", (unsigned long long)s->step + 1, pl_status_name(rc));
+        if (rc)
+            return pl_fail(err, rc, "step %llu: %s", (unsigned long long)s->step + 1,
+                           pl_status_name(rc));
         *loss += part / job->parts;
     }
     return rc;
@@ -159,14 +170,16 @@ static int one_step(struct state *s, struct pl_err *err)
     const struct pl_params *p = &job->model->params;
     double began = pl_seconds(), took, loss, norm = 0;
     /* the first step counts: a fine-tuning is too short to spend one on a rate of 0 */
-    double lr = pl_schedule_linear(job->lr, (uint64_t)(job->warmup * (double)job->steps) + 1, job->steps + 1,
-                                   s->step + 1);
+    double lr = pl_schedule_linear(job->lr, (uint64_t)(job->warmup * (double)job->steps) + 1,
+                                   job->steps + 1, s->step + 1);
     int rc = accumulate(s, &loss, err);
     if (!rc && (rc = pl_optimizer_grad_norm(s->optimizer, p->grad, &norm)))
         return pl_fail(err, rc, "gradients: %s", pl_status_name(rc));
     if (!rc && (!isfinite(loss) || !isfinite(norm)))
-        return pl_fail(err, PL_EFORMAT, "step %llu: loss %g, gradient norm %g: not finite, nothing was changed; a "
-                       "lower --lr may help", (unsigned long long)s->step + 1, loss, norm);
+        return pl_fail(err, PL_EFORMAT,
+                       "step %llu: loss %g, gradient norm %g: not finite, nothing was changed; a "
+                       "lower --lr may help",
+                       (unsigned long long)s->step + 1, loss, norm);
     if (!rc && ((rc = pl_optimizer_step_normed(s->optimizer, p->value, p->grad, norm, lr)) ||
                 (rc = p->be->fill(p->grad, 0, p->total)) || (rc = p->be->sync())))
         return pl_fail(err, rc, "step: %s", pl_status_name(rc));
@@ -174,11 +187,14 @@ static int one_step(struct state *s, struct pl_err *err)
     s->step++;
     took = pl_seconds() - began;
     s->mean = s->mean > 0 ? 0.9 * s->mean + 0.1 * took : took;
-    rc = train_log_put(&s->log, json_pack("{s:I, s:f, s:f, s:f, s:f, s:f}", "step", (json_int_t)s->step, "loss",
-                                          loss, "lr", lr, "grad_norm", norm, "ids_per_second",
-                                          (double)job->batch * job->corpus.window / took, "peak_bytes",
-                                          peak_bytes()), err);
-    if (!rc && (s->step == job->steps || (job->evaluate_every && s->step % (uint64_t)job->evaluate_every == 0)))
+    rc = train_log_put(&s->log,
+                       json_pack("{s:I, s:f, s:f, s:f, s:f, s:f}", "step", (json_int_t)s->step,
+                                 "loss", loss, "lr", lr, "grad_norm", norm, "ids_per_second",
+                                 (double)job->batch * job->corpus.window / took, "peak_bytes",
+                                 peak_bytes()),
+                       err);
+    if (!rc && (s->step == job->steps ||
+                (job->evaluate_every && s->step % (uint64_t)job->evaluate_every == 0)))
         rc = evaluate(s, err);
     show(s, loss, s->step == job->steps);
     if (!rc && job->save_every && s->step % (uint64_t)job->save_every == 0) rc = save(s, err);
@@ -197,7 +213,8 @@ static int open_text(struct state *s, struct pl_err *err)
     s->ids = pl_alloc((size_t)job->batch * window, sizeof *s->ids);
     s->exam = pl_alloc((size_t)job->held_out * window, sizeof *s->exam);
     if (!rc && (!s->ids || !s->exam)) rc = pl_fail(err, PL_ENOMEM, "no memory for a batch");
-    for (int i = 0; i < job->held_out && !rc; i++) rc = corpus_next(s->held, s->exam + (size_t)i * window, err);
+    for (int i = 0; i < job->held_out && !rc; i++)
+        rc = corpus_next(s->held, s->exam + (size_t)i * window, err);
     return rc;
 }
 
@@ -219,7 +236,8 @@ static int prepare(struct state *s, struct pl_err *err)
     if (!rc) rc = open_text(s, err);
     if (!rc) rc = pl_checkpoint_newest(&newest, job->out, err);
     if (!rc && newest && !job->resume)
-        rc = pl_fail(err, PL_EUSE, "%s is there already: --resume goes on from it, another --out leaves it alone",
+        rc = pl_fail(err, PL_EUSE,
+                     "%s is there already: --resume goes on from it, another --out leaves it alone",
                      newest);
     if (!rc && job->resume) {
         if (!newest) rc = pl_fail(err, PL_ENOTFOUND, "%s: no checkpoint to go on from", job->out);
@@ -241,15 +259,17 @@ static int finish(struct state *s, struct pl_err *err)
     if (!rc) rc = pl_gpt2_export(job->model, end, job->out, err);
     if (rc) return rc;
     if (s->step < job->steps)
-        fprintf(stderr, "stopped at step %llu of %llu; everything is saved in %s, go on with --resume\n",
+        fprintf(stderr,
+                "stopped at step %llu of %llu; everything is saved in %s, go on with --resume\n",
                 (unsigned long long)s->step, (unsigned long long)job->steps, job->out);
-    printf("held-out perplexity %.2f -> %.2f a %s after %llu steps\n", s->first_perplexity, s->perplexity,
-           job->unit, (unsigned long long)s->step);
+    printf("held-out perplexity %.2f -> %.2f a %s after %llu steps\n", s->first_perplexity,
+           s->perplexity, job->unit, (unsigned long long)s->step);
     if (!job->quiet)
-        printf("%llu %ss read in %llu documents; peak memory %.0f MB, of which %.0f MB before the first step\n"
+        printf("%llu %ss read in %llu documents; peak memory %.0f MB, of which %.0f MB before the "
+               "first step\n"
                "the model, which transformers reads too, and log.jsonl are in %s\n",
-               (unsigned long long)counts.ids, job->unit, (unsigned long long)counts.documents, peak_bytes() / 1e6,
-               s->at_start / 1e6, job->out);
+               (unsigned long long)counts.ids, job->unit, (unsigned long long)counts.documents,
+               peak_bytes() / 1e6, s->at_start / 1e6, job->out);
     return PL_OK;
 }
 

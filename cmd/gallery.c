@@ -47,8 +47,10 @@ static int add_shard(struct gallery *g, size_t *room, const char *path, const ch
         char *caption;
         uint64_t at = g->rows++;
         if (!usable(&row, g->cells)) continue;
-        if (g->count == GALLERY_MAX) rc = pl_fail(err, PL_ELIMIT, "%s: more than %d pairs", path, GALLERY_MAX);
-        else if (g->count == *room && grow(g, room)) rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+        if (g->count == GALLERY_MAX)
+            rc = pl_fail(err, PL_ELIMIT, "%s: more than %d pairs", path, GALLERY_MAX);
+        else if (g->count == *room && grow(g, room))
+            rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
         if (rc) break;
         if (!(caption = strndup(row.caption, row.caption_bytes))) {
             rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
@@ -74,7 +76,8 @@ int gallery_open(struct gallery *g, const char *const *shard, size_t shards,
     int rc = PL_OK;
     memset(g, 0, sizeof *g);
     g->cells = (size_t)cells;
-    for (size_t i = 0; i < shards && !rc; i++) rc = add_shard(g, &room, shard[i], without, withouts, err);
+    for (size_t i = 0; i < shards && !rc; i++)
+        rc = add_shard(g, &room, shard[i], without, withouts, err);
     if (!rc && !g->count) rc = pl_fail(err, PL_ENOTFOUND, "no usable pair in the shards");
     if (rc) gallery_close(g);
     return rc;

@@ -98,9 +98,11 @@ static int take(struct wishes *w, int option, const char *value)
         return rc;
     case O_P: return cmd_real(&w->job.draw.sampling.top_p, "generate", "--top-p", value, 0, 1);
     case O_TEMPERATURE:
-        return cmd_real(&w->job.draw.sampling.temperature, "generate", "--temperature", value, 1e-3, 1e3);
+        return cmd_real(&w->job.draw.sampling.temperature, "generate", "--temperature", value, 1e-3,
+                        1e3);
     case O_GREEDY: w->job.draw.greedy = 1; return PL_OK;
-    case O_GUIDANCE: return cmd_real(&w->job.draw.guidance, "generate", "--guidance", value, -100, 100);
+    case O_GUIDANCE:
+        return cmd_real(&w->job.draw.guidance, "generate", "--guidance", value, -100, 100);
     case O_SEED: return cmd_integer(&w->seed, "generate", "--seed", value, 0, INT64_MAX);
     case O_BATCH: return cmd_integer(&w->batch, "generate", "--batch", value, 1, 4096);
     case O_QUIET: w->job.quiet = 1; return PL_OK;
@@ -130,7 +132,8 @@ static int read_captions(struct wishes *w, struct pl_err *err)
     char *text, *save = NULL;
     int rc = pl_file_read_text(&text, w->captions, FILE_MAX, err);
     if (rc) return rc;
-    for (char *line = strtok_r(text, "\r\n", &save); line && !rc; line = strtok_r(NULL, "\r\n", &save))
+    for (char *line = strtok_r(text, "\r\n", &save); line && !rc;
+         line = strtok_r(NULL, "\r\n", &save))
         rc = add_caption(w, line, w->captions, err);
     free(text);
     return rc;

@@ -32,8 +32,9 @@ static int on_code(void *context, int64_t done, int64_t total)
     double all = (double)s->job->count * (double)s->job->n;
     double gone = progress_elapsed(&s->progress), pictures = s->begun + (double)done / s->cells;
     char left[24];
-    progress_show(&s->progress, done == total, "drawing: %.0f of %.0f pictures, %.0f codes/s, %s left",
-                  pictures, all, gone > 0 ? pictures * s->cells / gone : 0,
+    progress_show(&s->progress, done == total,
+                  "drawing: %.0f of %.0f pictures, %.0f codes/s, %s left", pictures, all,
+                  gone > 0 ? pictures * s->cells / gone : 0,
                   progress_time(left, pictures > 0 ? gone * (all - pictures) / pictures : 0));
     return 0;
 }
@@ -98,7 +99,8 @@ static int write_one(struct state *s, struct pl_image *image, size_t caption, in
         json_object_set_new(entry, "score", json_real(*score));
         json_object_set_new(entry, "share", json_real(*share));
     }
-    if (!entry || json_array_append_new(s->list, entry)) rc = rc ? rc : pl_fail(err, PL_ENOMEM, "no memory");
+    if (!entry || json_array_append_new(s->list, entry))
+        rc = rc ? rc : pl_fail(err, PL_ENOMEM, "no memory");
     s->written++;
     if (s->sheets < SHEET_MAX) {
         if (score) snprintf(s->label[s->sheets], sizeof *s->label, "%.2f", *score);
@@ -126,8 +128,9 @@ static int finish_caption(struct state *s, size_t caption, const int32_t *codes,
         struct pl_image image = { 0 };
         rc = painter_decode(job->painter, &image, own, 1, err);
         if (rc) pl_image_clear(&image);
-        else rc = write_one(s, &image, caption, k, keep, order[k], own, job->rank ? &score[order[k]] : NULL,
-                            &share[order[k]], err);
+        else
+            rc = write_one(s, &image, caption, k, keep, order[k], own,
+                           job->rank ? &score[order[k]] : NULL, &share[order[k]], err);
     }
     pl_free(score);
     pl_free(share);
@@ -140,9 +143,11 @@ static int group(struct state *s, size_t first, size_t count, struct pl_err *err
 {
     struct generate_job *job = s->job;
     size_t T = (size_t)job->painter->model->config.T, cells = (size_t)s->cells, n = (size_t)job->n;
-    int32_t *text = calloc(count * n * T, sizeof *text), *codes = calloc(count * n * cells, sizeof *codes);
-    int rc = text && codes ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory for the codes of %zu pictures",
-                                             count * n);
+    int32_t *text = calloc(count * n * T, sizeof *text),
+            *codes = calloc(count * n * cells, sizeof *codes);
+    int rc = text && codes
+                 ? PL_OK
+                 : pl_fail(err, PL_ENOMEM, "no memory for the codes of %zu pictures", count * n);
     for (size_t i = 0; i < count * n && !rc; i++) {
         if (i % n) memcpy(text + i * T, text + (i - 1) * T, T * sizeof *text);
         else rc = painter_tokens(job->painter, text + i * T, job->caption[first + i / n], err);
@@ -150,7 +155,8 @@ static int group(struct state *s, size_t first, size_t count, struct pl_err *err
     s->begun = (double)first * (double)n;
     job->draw.first_image = first * n;
     if (!rc) rc = pl_generate(job->painter->model, codes, text, (int)(count * n), &job->draw, err);
-    for (size_t i = 0; i < count && !rc; i++) rc = finish_caption(s, first + i, codes + i * n * cells, err);
+    for (size_t i = 0; i < count && !rc; i++)
+        rc = finish_caption(s, first + i, codes + i * n * cells, err);
     free(text);
     free(codes);
     return rc;
@@ -174,7 +180,8 @@ static int write_sheet(struct state *s, struct pl_err *err)
         for (size_t half = s->sheets / 2; s->sheets > half;) /* of large pictures fewer fit */
             pl_image_clear(&s->sheet[--s->sheets]);
     }
-    if (rc || !path) rc = pl_fail(err, rc ? rc : PL_ENOMEM, "contact sheet: %s", pl_status_name(rc));
+    if (rc || !path)
+        rc = pl_fail(err, rc ? rc : PL_ENOMEM, "contact sheet: %s", pl_status_name(rc));
     else rc = pl_image_write_png(path, &sheet, err);
     pl_image_clear(&sheet);
     free(path);
@@ -198,7 +205,9 @@ static int write_list(struct state *s, struct pl_err *err)
 int generate_job_run(struct generate_job *job, struct pl_err *err)
 {
     size_t F = (size_t)job->painter->model->config.F;
-    size_t together = (size_t)job->draw.batch > (size_t)job->n ? (size_t)job->draw.batch / (size_t)job->n : 1;
+    size_t together = (size_t)job->draw.batch > (size_t)job->n
+                          ? (size_t)job->draw.batch / (size_t)job->n
+                          : 1;
     struct state s = { .job = job, .cells = (double)(F * F), .list = json_array() };
     int rc;
     s.sheet = calloc(SHEET_MAX, sizeof *s.sheet);
@@ -213,7 +222,8 @@ int generate_job_run(struct generate_job *job, struct pl_err *err)
     if (!rc) rc = write_sheet(&s, err);
     if (!rc) rc = write_list(&s, err);
     if (!rc) {
-        if (s.cut) printf("%zu captions are longer than CLIP reads: their ends did not count\n", s.cut);
+        if (s.cut)
+            printf("%zu captions are longer than CLIP reads: their ends did not count\n", s.cut);
         printf("%zu pictures in %s; %s%s/sheet.png\n", s.written, job->out,
                s.sheets < s.written ? "the first of them on " : "all of them on ", job->out);
     }

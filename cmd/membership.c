@@ -33,14 +33,17 @@ static int read_secret(struct membership *m, struct pl_err *err)
     memcpy(m->user_token, text, n);
     m->user_token[n] = 0;
     free(text);
-    return n ? PL_OK : pl_fail(err, PL_EUSE, "%.200s: the first line is the secret, and it is empty",
-                               m->token_file);
+    return n ? PL_OK
+             : pl_fail(err, PL_EUSE, "%.200s: the first line is the secret, and it is empty",
+                       m->token_file);
 }
 
-static int fetch(struct auth *auth, const struct membership *m, int tries, double now, struct pl_err *err)
+static int fetch(struct auth *auth, const struct membership *m, int tries, double now,
+                 struct pl_err *err)
 {
-    struct authority_ask ask = { .url = m->authority, .user_token = m->user_token, .ca_file = m->ca_file,
-                                 .tries = tries };
+    struct authority_ask ask = {
+        .url = m->authority, .user_token = m->user_token, .ca_file = m->ca_file, .tries = tries
+    };
     return authority_ask(auth, &ask, now, err);
 }
 
@@ -88,7 +91,8 @@ int membership_renew(struct membership *m, struct swarm *s, struct pl_err *err)
     double ends, now = wall();
     int rc;
     if (!m->is_member || now < m->retry_at) return PL_OK;
-    if (!auth_time_parse(&ends, bytes_at(&m->auth.token.expiration), bytes_length(&m->auth.token.expiration)) &&
+    if (!auth_time_parse(&ends, bytes_at(&m->auth.token.expiration),
+                         bytes_length(&m->auth.token.expiration)) &&
         ends - now > AUTH_RENEW_BEFORE)
         return PL_OK;
     m->retry_at = now + RETRY_AFTER;

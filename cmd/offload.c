@@ -22,7 +22,8 @@ static void *map(size_t bytes)
 {
     size_t whole = (bytes / file.page + 2) * file.page;
     void *at;
-    if (bytes > PTRDIFF_MAX - 2 * file.page || posix_fallocate(file.fd, file.bytes, (off_t)whole)) return NULL;
+    if (bytes > PTRDIFF_MAX - 2 * file.page || posix_fallocate(file.fd, file.bytes, (off_t)whole))
+        return NULL;
     at = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd, file.bytes);
     if (at == MAP_FAILED) return NULL;
     file.bytes += (off_t)whole;
@@ -43,7 +44,8 @@ static void let_go(void *p, size_t bytes)
     if (p) madvise(p, (bytes + file.page - 1) / file.page * file.page, MADV_DONTNEED); /* the file has it */
 }
 
-static int adam(float *p, const float *g, const struct pl_moments *m, size_t n, const struct pl_adam *step)
+static int adam(float *p, const float *g, const struct pl_moments *m, size_t n,
+                const struct pl_adam *step)
 {
     int rc = file.base.adam(p, g, m, n, step);
     for (int k = 0; k < 2; k++) {
@@ -54,7 +56,8 @@ static int adam(float *p, const float *g, const struct pl_moments *m, size_t n, 
     return rc;
 }
 
-int offload_open(struct pl_backend *be, const struct pl_backend *base, const char *folder, struct pl_err *err)
+int offload_open(struct pl_backend *be, const struct pl_backend *base, const char *folder,
+                 struct pl_err *err)
 {
     char *path = pl_path_join(folder, "potluck-offload-XXXXXX");
     if (!path) return pl_fail(err, PL_ENOMEM, "no memory");

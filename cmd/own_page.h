@@ -34,7 +34,8 @@ struct own_page {
 int own_page_option(struct own_page *p, int option, const char *value);
 /* Joins by our own address, or, if we have none, by those that we joined by. Its own first line, on
  * standard error, says where it is. That it could not be started is no reason not to train. */
-void own_page_start(struct own_page *p, struct swarm *s, const char *const *join, size_t join_count);
+void own_page_start(struct own_page *p, struct swarm *s, const char *const *join,
+                    size_t join_count);
 void own_page_end(struct own_page *p);
 
 #endif

@@ -26,7 +26,8 @@ static int find_model(char **file, const char *path, struct pl_err *err)
     }
     rc = pl_checkpoint_newest(file, path, err);
     if (!rc && !*file)
-        rc = pl_fail(err, PL_ENOTFOUND, "%s: no checkpoint-<step>.safetensors in this folder", path);
+        rc = pl_fail(err, PL_ENOTFOUND, "%s: no checkpoint-<step>.safetensors in this folder",
+                     path);
     return rc;
 }
 
@@ -84,7 +85,8 @@ void painter_close(struct painter *p)
     memset(p, 0, sizeof *p);
 }
 
-int painter_tokens(const struct painter *p, int32_t *tokens, const char *caption, struct pl_err *err)
+int painter_tokens(const struct painter *p, int32_t *tokens, const char *caption,
+                   struct pl_err *err)
 {
     size_t T = (size_t)p->model->config.T, count;
     int rc = unigram_encode(tokens, T, &count, p->tokenizer, caption, strlen(caption),
@@ -116,7 +118,8 @@ int painter_decode(struct painter *p, struct pl_image *images, const int32_t *co
     for (int first = 0; first < n && !rc; first += DECODE_BATCH) {
         int B = n - first < DECODE_BATCH ? n - first : DECODE_BATCH;
         if (pl_vqgan_strangers(&p->codec, codes + (size_t)first * I, (size_t)B * I)) {
-            rc = pl_fail(err, PL_EFORMAT, "a code is not one of the codec's %d", p->codec.config.n_embed);
+            rc = pl_fail(err, PL_EFORMAT, "a code is not one of the codec's %d",
+                         p->codec.config.n_embed);
             break;
         }
         rc = pl_vqgan_decode(&p->codec, x, codes + (size_t)first * I, B, F, F);

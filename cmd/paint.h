@@ -23,7 +23,8 @@ int painter_open(struct painter *p, const struct pl_backend *be, const char *mod
 void painter_close(struct painter *p);
 
 /* tokens (T), cut or padded as in training. */
-int painter_tokens(const struct painter *p, int32_t *tokens, const char *caption, struct pl_err *err);
+int painter_tokens(const struct painter *p, int32_t *tokens, const char *caption,
+                   struct pl_err *err);
 /* RGB pictures of n images' codes (n,I); the caller clears each, also after an error. */
 int painter_decode(struct painter *p, struct pl_image *images, const int32_t *codes, int n,
                    struct pl_err *err);

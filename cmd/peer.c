@@ -70,12 +70,15 @@ static int parse(struct peer_options *o, int argc, char **argv)
         case 'J': o->json = 1; break;
         case 'h': fputs(usage, stdout); exit(0);
         default:
-            if (!membership_option(&o->membership, option, optarg) && !own_page_option(&o->page, option, optarg))
+            if (!membership_option(&o->membership, option, optarg) &&
+                !own_page_option(&o->page, option, optarg))
                 rc = PL_EUSE;
         }
     }
     if (o->client_mode && (o->listen_count || !o->join_count || o->relay)) {
-        fputs("potluck peer: --client-mode listens nowhere, so it needs --join and no --listen or --relay\n", stderr);
+        fputs("potluck peer: --client-mode listens nowhere, so it needs --join and no --listen or "
+              "--relay\n",
+              stderr);
         return PL_EUSE;
     }
     if (o->page.wanted && !o->run) {

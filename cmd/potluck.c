@@ -21,7 +21,8 @@ static void usage(FILE *to)
           "Train transformers together over the internet. Commands:\n\n", to);
     for (size_t i = 0; i < PL_COUNT(commands); i++)
         fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].help);
-    fputs("\n'potluck COMMAND --help' explains one; 'potluck --version' says what this build chose.\n",
+    fputs("\n'potluck COMMAND --help' explains one; 'potluck --version' says what this build "
+          "chose.\n",
           to);
 }
 
@@ -51,7 +52,8 @@ int cmd_integer(int64_t *out, const char *cmd, const char *flag, const char *tex
     return PL_OK;
 }
 
-int cmd_real(double *out, const char *cmd, const char *flag, const char *text, double min, double max)
+int cmd_real(double *out, const char *cmd, const char *flag, const char *text, double min,
+             double max)
 {
     char *end;
     double x;

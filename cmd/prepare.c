@@ -60,7 +60,9 @@ static int check_stem(const char **stem, const char *text)
 {
     *stem = text;
     if (*text && *text != '.' && !strchr(text, '/')) return 0;
-    fprintf(stderr, "potluck prepare: --stem %s: expected a file's name without a folder or a leading dot\n",
+    fprintf(stderr,
+            "potluck prepare: --stem %s: expected a file's name without a folder or a leading "
+            "dot\n",
             text);
     return 1;
 }
@@ -108,8 +110,10 @@ static int watch(void *context, const struct prepare_counts *c, const char *brok
         }
         return stopped;
     }
-    progress_show(&v->progress, c->entries == v->total, "%zu of %zu pictures, %zu broken, %.1f a second, "
-                  "%s left", c->entries, v->total, c->broken, rate,
+    progress_show(&v->progress, c->entries == v->total,
+                  "%zu of %zu pictures, %zu broken, %.1f a second, "
+                  "%s left",
+                  c->entries, v->total, c->broken, rate,
                   progress_time(left, rate > 0 ? (double)(v->total - c->entries) / rate : 0));
     return stopped;
 }
@@ -149,21 +153,26 @@ static int run(const struct options *o, struct pl_vqgan *codec, struct captions 
     int rc = identify(id, o->codec, err);
     if (rc) return rc;
     if ((rc = pl_folder_make(o->out, err))) return rc;
-    if (list->without) printf("%zu pictures without a caption (none, empty, or not UTF-8) are left out\n", list->without);
+    if (list->without)
+        printf("%zu pictures without a caption (none, empty, or not UTF-8) are left out\n",
+               list->without);
     signal(SIGINT, stop);
     signal(SIGTERM, stop);
     progress_begin(&v.progress, 0);
     rc = prepare_shards(&counts, codec, list, &p, watch, &v, err);
     progress_end(&v.progress);
     if (rc == PL_EAGAIN)
-        pl_fail(err, rc, "stopped after %zu shards; the same command goes on from there", counts.shards);
+        pl_fail(err, rc, "stopped after %zu shards; the same command goes on from there",
+                counts.shards);
     if (!rc) report(&counts, o->out);
     return rc;
 }
 
 int cmd_prepare(int argc, char **argv)
 {
-    struct options o = { .stem = "shard", .nsfw = "UNLIKELY", .rows = 10000, .batch = 16, .quality = 5 };
+    struct options o = {
+        .stem = "shard", .nsfw = "UNLIKELY", .rows = 10000, .batch = 16, .quality = 5
+    };
     struct captions list = { 0 };
     struct pl_backend be;
     struct pl_vqgan codec;

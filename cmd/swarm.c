@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- waiting ---------------------------------------------------------------------------------------- */
+/* --- waiting ---------------------------------------------------------------------------------- */
 
 static void tell(struct swarm *s, int *flag)
 {
@@ -21,7 +21,7 @@ static void await(struct swarm *s, const int *flag)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* --- life ------------------------------------------------------------------------------------------- */
+/* --- life ------------------------------------------------------------------------------------- */
 
 static void on_joined(void *context, int status, const struct pl_err *err)
 {
@@ -100,7 +100,7 @@ void swarm_close(struct swarm *s)
     memset(s, 0, sizeof *s);
 }
 
-/* --- what is known -------------------------------------------------------------------------------- */
+/* --- what is known ---------------------------------------------------------------------------- */
 
 struct looking {
     struct swarm *s;
@@ -148,7 +148,7 @@ double swarm_time(struct swarm *s)
     return loop_call(s->loop, look_time, &l) ? 0 : l.time;
 }
 
-/* --- wishes ----------------------------------------------------------------------------------------- */
+/* --- wishes ----------------------------------------------------------------------------------- */
 
 struct wish {
     struct swarm *s;
@@ -225,11 +225,14 @@ int swarm_get(struct swarm *s, struct dht_result *r, const struct dht_id *key, i
 int swarm_store(struct swarm *s, const struct dht_id *key, const struct bytes *subkey,
                 const struct bytes *value, double expiration)
 {
-    struct wish w = { .s = s, .key = key, .subkey = subkey, .value = value, .expiration = expiration };
+    struct wish w = {
+        .s = s, .key = key, .subkey = subkey, .value = value, .expiration = expiration
+    };
     return fulfil(&w, begin_store);
 }
 
-int swarm_ping(struct swarm *s, struct dht_pong *pong, struct pl_err *err, const struct peer_id *peer)
+int swarm_ping(struct swarm *s, struct dht_pong *pong, struct pl_err *err,
+               const struct peer_id *peer)
 {
     struct wish w = { .s = s, .peer = peer, .pong = pong, .err = err };
     return fulfil(&w, begin_ping);

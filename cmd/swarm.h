@@ -49,7 +49,8 @@ void swarm_status(struct swarm *s, struct dht_status *status);
 int swarm_get(struct swarm *s, struct dht_result *r, const struct dht_id *key, int latest);
 int swarm_store(struct swarm *s, const struct dht_id *key, const struct bytes *subkey,
                 const struct bytes *value, double expiration);
-int swarm_ping(struct swarm *s, struct dht_pong *pong, struct pl_err *err, const struct peer_id *peer);
+int swarm_ping(struct swarm *s, struct dht_pong *pong, struct pl_err *err,
+               const struct peer_id *peer);
 double swarm_time(struct swarm *s);
 
 #endif

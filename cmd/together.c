@@ -52,11 +52,12 @@ static void share(struct loop_state *t)
     double lr = t->l->rate ? t->l->rate(t->l->context, t->epoch) : t->l->peak;
     struct state_snapshot *s;
     if (t->o->client_mode) return;
-    s = optimizer_state_snapshot(t->l->state, t->l->value, t->epoch, lr, t->l->rate ? t->l->peak : -1);
+    s = optimizer_state_snapshot(t->l->state, t->l->value, t->epoch, lr,
+                                 t->l->rate ? t->l->peak : -1);
     if (s) collaboration_share(t->c, s);
 }
 
-/* --- a peer's state ----------------------------------------------------------------------------------------- */
+/* --- a peer's state --------------------------------------------------------------------------- */
 
 struct wanted { struct loop_state *t; int64_t least; };
 
@@ -109,7 +110,7 @@ static void catch_up(struct loop_state *t)
     collaboration_set_epoch(t->c, t->epoch);
 }
 
-/* --- steps ---------------------------------------------------------------------------------------------------- */
+/* --- steps ------------------------------------------------------------------------------------ */
 
 /* What a round of the parameters has changed since they were copied is added to what they are now. */
 static int correct(struct loop_state *t)
@@ -118,7 +119,8 @@ static int correct(struct loop_state *t)
     struct optimizer_state *state = t->l->state;
     int rc = optimizer_state_get(state, t->host, t->l->value);
     if (rc || !collaboration_correct(t->c, t->host, &e.round)) return rc;
-    if (!e.round.status) rc = optimizer_state_put(state, t->l->value, (const float *const *)t->host);
+    if (!e.round.status)
+        rc = optimizer_state_put(state, t->l->value, (const float *const *)t->host);
     if (!rc && e.round.ahead) {
         t->epoch += e.round.ahead;
         collaboration_raise_epoch(t->c, e.round.ahead);
@@ -194,7 +196,7 @@ static int one_batch(struct loop_state *t, struct pl_err *err)
     return PL_OK;
 }
 
-/* --- life -------------------------------------------------------------------------------------------------------- */
+/* --- life ------------------------------------------------------------------------------------- */
 
 static int open_collaboration(struct loop_state *t, const struct pl_backend *be, struct pl_err *err)
 {
@@ -214,8 +216,10 @@ static int open_collaboration(struct loop_state *t, const struct pl_backend *be,
     for (size_t i = 0; !rc && i < state->count; i++) {
         size_t n = state->tensors[state->order[i]].n;
         if (compression_named(&method[i], o->compression, n, o->threshold))
-            rc = pl_fail(err, PL_EUSE, "compression '%.40s': there is no such method", o->compression);
-        else if (!(t->host[i] = pl_alloc(n, sizeof(float)))) rc = pl_fail(err, PL_ENOMEM, "no memory");
+            rc = pl_fail(err, PL_EUSE, "compression '%.40s': there is no such method",
+                         o->compression);
+        else if (!(t->host[i] = pl_alloc(n, sizeof(float))))
+            rc = pl_fail(err, PL_ENOMEM, "no memory");
     }
     options.method = method;
     if (!rc) rc = collaboration_open(&t->c, &options, err);

@@ -27,8 +27,16 @@ struct together_learner {
     double peak;
 };
 
-enum together_kind { TOGETHER_READY, TOGETHER_LOADED, TOGETHER_BATCH, TOGETHER_EPOCH, TOGETHER_CORRECTED,
-                     TOGETHER_BEHIND, TOGETHER_TROUBLE, TOGETHER_END };
+enum together_kind {
+    TOGETHER_READY,
+    TOGETHER_LOADED,
+    TOGETHER_BATCH,
+    TOGETHER_EPOCH,
+    TOGETHER_CORRECTED,
+    TOGETHER_BEHIND,
+    TOGETHER_TROUBLE,
+    TOGETHER_END
+};
 struct together_event {
     enum together_kind kind;
     struct collaboration_view view;

@@ -45,7 +45,9 @@ static int ends_with(const char *name, const char *end)
 static int open_gpt2(struct tokenizer *t, const char *path, int is_folder, struct pl_err *err)
 {
     const char *slash = strrchr(path, '/');
-    char *folder = is_folder ? strdup(path) : slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    char *folder = is_folder ? strdup(path)
+                   : slash   ? strndup(path, (size_t)(slash - path) + 1)
+                             : strdup(".");
     char *vocab = !folder ? NULL : is_folder ? pl_path_join(folder, "vocab.json") : strdup(path);
     char *merges = folder ? pl_path_join(folder, "merges.txt") : NULL;
     int rc = vocab && merges ? bpe_open_gpt2(&t->bpe, vocab, merges, err)
@@ -61,7 +63,8 @@ static int open_tokenizer(struct tokenizer *t, const char *path, struct pl_err *
     struct stat st;
     int is_folder = !stat(path, &st) && S_ISDIR(st.st_mode);
     if (is_folder || ends_with(path, ".json")) return open_gpt2(t, path, is_folder, err);
-    if (ends_with(path, ".txt") || ends_with(path, ".txt.gz")) return bpe_open_clip(&t->bpe, path, err);
+    if (ends_with(path, ".txt") || ends_with(path, ".txt.gz"))
+        return bpe_open_clip(&t->bpe, path, err);
     return unigram_open(&t->unigram, path, err);
 }
 
@@ -86,8 +89,8 @@ static int encode_once(struct ids *ids, const struct tokenizer *t, const char *l
                   : unigram_encode(ids->at, ids->room, &ids->n, t->unigram, line, n, t->rules);
 }
 
-static int encode(struct ids *ids, const struct tokenizer *t, const char *line, size_t n, size_t max,
-                  size_t row, struct pl_err *err)
+static int encode(struct ids *ids, const struct tokenizer *t, const char *line, size_t n,
+                  size_t max, size_t row, struct pl_err *err)
 {
     int rc;
     if (row) {
@@ -96,7 +99,9 @@ static int encode(struct ids *ids, const struct tokenizer *t, const char *line, 
     } else if (!(rc = encode_once(ids, t, line, n)) && ids->n > ids->room) { /* only now known */
         if (!(rc = reserve(ids, ids->n))) rc = encode_once(ids, t, line, n);
     }
-    if (rc) return pl_fail(err, rc, "%s", rc == PL_ELIMIT ? "the text is too long" : pl_status_name(rc));
+    if (rc)
+        return pl_fail(err, rc, "%s",
+                       rc == PL_ELIMIT ? "the text is too long" : pl_status_name(rc));
     if (ids->n > max) ids->n = max;
     for (size_t i = 0; i < ids->n; i++) printf(i ? " %d" : "%d", ids->at[i]);
     putchar('\n');

@@ -72,10 +72,45 @@ static const char usage[] =
     "\n"
     "Ctrl-C saves and stops. What comes next: potluck generate --model DIR \"a caption\"\n";
 
-enum { O_DATA = 1, O_WITHOUT, O_LIMIT, O_TOKENIZER, O_CONFIG, O_OUT, O_STEPS, O_TARGET, O_BATCH, O_EVALUATE,
-       O_OPTIMIZER, O_LR, O_WARMUP, O_ACTIVATIONS, O_SEED, O_SAVE, O_KEEP, O_RESUME, O_QUIET, O_RUN, O_JOIN, O_LISTEN, O_IDENTITY, O_CLIENT,
-       O_MATCHMAKING, O_AVERAGING, O_ALLREDUCE, O_STATE, O_COMPRESSION, O_SLOW, O_JSON, O_DATA_SEED, O_PART, O_ROBUST, O_BANDWIDTH, O_CACHE,
-       O_CACHE_MB };
+enum {
+    O_DATA = 1,
+    O_WITHOUT,
+    O_LIMIT,
+    O_TOKENIZER,
+    O_CONFIG,
+    O_OUT,
+    O_STEPS,
+    O_TARGET,
+    O_BATCH,
+    O_EVALUATE,
+    O_OPTIMIZER,
+    O_LR,
+    O_WARMUP,
+    O_ACTIVATIONS,
+    O_SEED,
+    O_SAVE,
+    O_KEEP,
+    O_RESUME,
+    O_QUIET,
+    O_RUN,
+    O_JOIN,
+    O_LISTEN,
+    O_IDENTITY,
+    O_CLIENT,
+    O_MATCHMAKING,
+    O_AVERAGING,
+    O_ALLREDUCE,
+    O_STATE,
+    O_COMPRESSION,
+    O_SLOW,
+    O_JSON,
+    O_DATA_SEED,
+    O_PART,
+    O_ROBUST,
+    O_BANDWIDTH,
+    O_CACHE,
+    O_CACHE_MB
+};
 
 static const struct option options[] = {
     { "data", required_argument, NULL, O_DATA },
@@ -189,7 +224,8 @@ static int take(struct wishes *w, int option, const char *value)
     case O_STEPS: return cmd_integer(&w->steps, "train", "--steps", value, 1, 1000000000);
     case O_TARGET: return cmd_integer(&w->target, "train", "--target-batch", value, 1, 1 << 20);
     case O_BATCH: return cmd_integer(&w->batch, "train", "--batch", value, 1, 1 << 16);
-    case O_EVALUATE: return cmd_integer(&w->evaluate_every, "train", "--evaluate-every", value, 0, 1000000000);
+    case O_EVALUATE:
+        return cmd_integer(&w->evaluate_every, "train", "--evaluate-every", value, 0, 1000000000);
     case O_OPTIMIZER:
         w->optimizer = value;
         return choose("--optimizer", value, optimizers, 4) < 0 ? PL_EUSE : PL_OK;
@@ -201,7 +237,8 @@ static int take(struct wishes *w, int option, const char *value)
         w->activations = (enum pl_activations)rc;
         return PL_OK;
     case O_SEED: return cmd_integer(&w->seed, "train", "--seed", value, 0, INT64_MAX);
-    case O_DATA_SEED: return cmd_integer(&w->data_seed, "train", "--data-seed", value, 0, INT64_MAX);
+    case O_DATA_SEED:
+        return cmd_integer(&w->data_seed, "train", "--data-seed", value, 0, INT64_MAX);
     case O_SAVE: return cmd_integer(&w->save_every, "train", "--save-every", value, 0, 1000000000);
     case O_KEEP: return cmd_integer(&w->keep, "train", "--keep", value, 0, 1000000);
     case O_RESUME: w->job.resume = 1; return PL_OK;
@@ -212,17 +249,23 @@ static int take(struct wishes *w, int option, const char *value)
     case O_IDENTITY: w->swarm.identity = value; return PL_OK;
     case O_CLIENT: w->swarm.client_mode = 1; return PL_OK;
     case O_MATCHMAKING:
-        return cmd_real(&w->swarm.matchmaking_time, "train", "--matchmaking-time", value, 0.1, 3600);
+        return cmd_real(&w->swarm.matchmaking_time, "train", "--matchmaking-time", value, 0.1,
+                        3600);
     case O_AVERAGING:
-        return cmd_real(&w->swarm.averaging_timeout, "train", "--averaging-timeout", value, 0.1, 86400);
+        return cmd_real(&w->swarm.averaging_timeout, "train", "--averaging-timeout", value, 0.1,
+                        86400);
     case O_ALLREDUCE:
-        return cmd_real(&w->swarm.allreduce_timeout, "train", "--allreduce-timeout", value, 0.1, 86400);
+        return cmd_real(&w->swarm.allreduce_timeout, "train", "--allreduce-timeout", value, 0.1,
+                        86400);
     case O_STATE:
-        return cmd_integer(&w->swarm.average_state_every, "train", "--average-state-every", value, 1, 1000000);
+        return cmd_integer(&w->swarm.average_state_every, "train", "--average-state-every", value,
+                           1, 1000000);
     case O_COMPRESSION: w->swarm.compression = value; return PL_OK;
     case O_ROBUST:
         if (!robust_named(&w->swarm.clip, &w->swarm.verify, value)) return PL_OK;
-        fprintf(stderr, "potluck train: --robust: '%.40s' is none of none, centered-clip[:RADIUS], btard\n", value);
+        fprintf(stderr,
+                "potluck train: --robust: '%.40s' is none of none, centered-clip[:RADIUS], btard\n",
+                value);
         return PL_EUSE;
     case O_BANDWIDTH: return cmd_real(&w->swarm.bandwidth, "train", "--bandwidth", value, 0, 1e15);
     case O_SLOW: return cmd_real(&w->swarm.slow, "train", "--slow", value, 0, 3600);
@@ -263,8 +306,10 @@ static int take_folder(const struct wishes *w, struct pl_err *err)
     int rc = pl_folder_make(w->job.out, err);
     if (!rc && !w->job.resume && !w->swarm.run) rc = pl_checkpoint_newest(&newest, w->job.out, err);
     if (newest)
-        rc = pl_fail(err, PL_EUSE, "%s is there already: --resume goes on from it, another --out leaves it "
-                     "alone", newest);
+        rc = pl_fail(err, PL_EUSE,
+                     "%s is there already: --resume goes on from it, another --out leaves it "
+                     "alone",
+                     newest);
     free(newest);
     return rc;
 }
@@ -284,20 +329,21 @@ static int run(struct wishes *w, struct pl_err *err)
     if (!rc) rc = take_folder(w, err);
     if (!rc && !w->data.paths)
         rc = train_data_add(&w->data, train_data_demo(path, sizeof path, "."), err);
-    if (!rc && w->cache) rc = train_data_cache(&w->data, w->cache, (uint64_t)w->cache_mb * 1000000, err);
+    if (!rc && w->cache)
+        rc = train_data_cache(&w->data, w->cache, (uint64_t)w->cache_mb * 1000000, err);
     if (!rc && w->parts) rc = train_data_part(&w->data, w->part - 1, w->parts, err);
     if (!rc)
         rc = train_data_tokenizer(&w->data, w->tokenizer ? w->tokenizer
                                   : train_data_demo(path, sizeof path, "t5_2k.model"), err);
     if (!rc)
         rc = train_data_open(&w->data, &config, w->job.micro_batch,
-                             (uint64_t)(w->data_seed < 0 ? w->seed : w->data_seed), (uint64_t)w->limit,
-                             &w->job.source, err);
+                             (uint64_t)(w->data_seed < 0 ? w->seed : w->data_seed),
+                             (uint64_t)w->limit, &w->job.source, err);
     if (!rc && w->data.withouts && w->evaluate_every) {
         w->held_out.every = (int)w->evaluate_every;
         w->job.held_out = &w->held_out;
-        rc = train_data_held_out(&w->data, &config, HELD_OUT_PAIRS, &w->held_out.tokens, &w->held_out.codes,
-                                 &w->held_out.count, err);
+        rc = train_data_held_out(&w->data, &config, HELD_OUT_PAIRS, &w->held_out.tokens,
+                                 &w->held_out.codes, &w->held_out.count, err);
     }
     if (!rc) rc = pl_dalle_open(&model, &config, &be, 1, err);
     if (!rc && (rc = pl_dalle_init(model, (uint64_t)w->seed)))
@@ -361,7 +407,8 @@ int cmd_train(int argc, char **argv)
     }
     if (!rc && !w.batch) w.batch = default_batch(w.target);
     if (!rc && !w.swarm.run && (w.swarm.join_count || w.swarm.client_mode || w.swarm.page.wanted)) {
-        fputs("potluck train: --join, --client-mode and --dash need the swarm's name: --run ID\n", stderr);
+        fputs("potluck train: --join, --client-mode and --dash need the swarm's name: --run ID\n",
+              stderr);
         rc = PL_EUSE;
     }
     if (w.swarm.run) {

@@ -48,20 +48,23 @@ static int add_url(struct train_data *d, const char *url, struct pl_err *err)
     if (!o.token) o.token = getenv("HF_TOKEN");
     if (!d->http && (rc = http_client_open(&d->http, &o, err))) return rc;
     if (!ends_with(url, ".json") && !ends_with(url, ".txt"))
-        return append(&d->path, &d->paths, strdup(url)) ? pl_fail(err, PL_ENOMEM, "%.200s: no memory", url)
-                                                        : PL_OK;
+        return append(&d->path, &d->paths, strdup(url))
+                   ? pl_fail(err, PL_ENOMEM, "%.200s: no memory", url)
+                   : PL_OK;
     if (!(grown = realloc(d->list, (d->lists + 1) * sizeof *grown)))
         return pl_fail(err, PL_ENOMEM, "%.200s: no memory", url);
     d->list = grown;
     list = &d->list[d->lists];
     if ((rc = http_list_read(list, d->http, url, err))) return rc;
     d->lists++;
-    for (size_t i = 0; i < list->count && !rc; i++) rc = append(&d->path, &d->paths, strdup(list->url[i]));
+    for (size_t i = 0; i < list->count && !rc; i++)
+        rc = append(&d->path, &d->paths, strdup(list->url[i]));
     return rc ? pl_fail(err, rc, "%.200s: no memory", url) : PL_OK;
 }
 
 /* A shard by its name, wherever it lies. */
-static int open_shard(void *context, struct pl_source **source, const char *name, struct pl_err *err)
+static int open_shard(void *context, struct pl_source **source, const char *name,
+                      struct pl_err *err)
 {
     const struct train_data *d = context;
     if (!http_is_url(name)) return pl_source_file(source, name, err);
@@ -76,7 +79,8 @@ int train_data_part(struct train_data *d, int64_t part, int64_t parts, struct pl
 {
     size_t kept = 0;
     if ((uint64_t)parts > d->paths)
-        return pl_fail(err, PL_EUSE, "%zu shards cannot be shared among %lld peers", d->paths, (long long)parts);
+        return pl_fail(err, PL_EUSE, "%zu shards cannot be shared among %lld peers", d->paths,
+                       (long long)parts);
     for (size_t i = 0; i < d->paths; i++) {
         if ((int64_t)(i % (size_t)parts) == part) d->path[kept++] = d->path[i];
         else free(d->path[i]);
@@ -93,8 +97,9 @@ int train_data_add(struct train_data *d, const char *path, struct pl_err *err)
     if (http_is_url(path)) return add_url(d, path, err);
     if (stat(path, &st)) return pl_fail(err, PL_EIO, "%s: %s", path, strerror(errno));
     if (!S_ISDIR(st.st_mode))
-        return append(&d->path, &d->paths, strdup(path)) ? pl_fail(err, PL_ENOMEM, "%s: no memory", path)
-                                                         : PL_OK;
+        return append(&d->path, &d->paths, strdup(path))
+                   ? pl_fail(err, PL_ENOMEM, "%s: no memory", path)
+                   : PL_OK;
     n = scandir(path, &entries, is_shard, alphasort);
     if (n < 0) return pl_fail(err, PL_EIO, "%s: %s", path, strerror(errno));
     if (n == 0) rc = pl_fail(err, PL_ENOTFOUND, "%s: no *.parquet in this folder", path);
@@ -118,7 +123,8 @@ int train_data_without(struct train_data *d, const char *path, struct pl_err *er
     char *text, *save = NULL;
     int rc = pl_file_read_text(&text, path, CAPTIONS_MAX, err);
     if (rc) return rc;
-    for (char *line = strtok_r(text, "\r\n", &save); line && !rc; line = strtok_r(NULL, "\r\n", &save))
+    for (char *line = strtok_r(text, "\r\n", &save); line && !rc;
+         line = strtok_r(NULL, "\r\n", &save))
         if (line[0] != '#' && append(&d->without, &d->withouts, strdup(line)))
             rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     free(text);
@@ -198,7 +204,8 @@ int train_data_held_out(struct train_data *d, const struct pl_dalle_config *conf
     if (!*tokens || !*codes) return pl_fail(err, PL_ENOMEM, "held-out pairs: no memory");
     if ((rc = pairs_open(&p, &o, err))) return rc;
     while (!rc && *count < most) {
-        rc = pairs_next(p, *tokens + (size_t)*count * (size_t)o.text, *codes + (size_t)*count * (size_t)o.cells, err);
+        rc = pairs_next(p, *tokens + (size_t)*count * (size_t)o.text,
+                        *codes + (size_t)*count * (size_t)o.cells, err);
         if (!rc && (rc = pairs_where(p, &at))) pl_fail(err, rc, "held-out pairs: no memory");
         pairs_position_clear(&at);
         if (at.epoch) break; /* from the beginning again: there are no more */

@@ -45,7 +45,8 @@ static json_t *aliases(const struct pl_dalle *m)
     json_t *alias = json_object();
     for (size_t i = 0; entries && i < count; i++)
         if (entries[i].first != (long)i && entries[i].param >= 0)
-            json_object_set_new(alias, entries[i].name, json_string(entries[entries[i].first].name));
+            json_object_set_new(alias, entries[i].name,
+                                json_string(entries[entries[i].first].name));
     free(entries);
     return alias;
 }
@@ -74,7 +75,8 @@ static int save(struct state *s, struct pl_err *err)
     return rc;
 }
 
-static int seek(struct train_source *source, const json_t *position, const char *path, struct pl_err *err)
+static int seek(struct train_source *source, const json_t *position, const char *path,
+                struct pl_err *err)
 {
     struct pl_err why = { "" };
     int rc = source->seek(source->context, position, &why);
@@ -145,7 +147,8 @@ static int measure(struct state *s, struct pl_err *err)
     for (int at = 0; at < h->count && !rc; at += B) {
         int n = h->count - at < B ? h->count - at : B;
         rc = pl_dalle_evaluate(m, h->tokens + (size_t)at * (size_t)m->config.T,
-                               h->codes + (size_t)at * (size_t)(m->config.F * m->config.F), n, &loss, NULL, err);
+                               h->codes + (size_t)at * (size_t)(m->config.F * m->config.F), n,
+                               &loss, NULL, err);
         sum += loss.total * n;
     }
     if (rc) return rc;
@@ -170,7 +173,8 @@ static int stepped(void *state, const struct pl_train_report *r, double took, st
     show(s, r, s->t->step == job->steps);
     if (!rc && job->save_every && s->t->step % (uint64_t)job->save_every == 0) {
         rc = save(s, err);
-        if (!rc && (rc = pl_trainer_keep(s->t))) pl_fail(err, rc, "no memory for the last good state");
+        if (!rc && (rc = pl_trainer_keep(s->t)))
+            pl_fail(err, rc, "no memory for the last good state");
     }
     return rc;
 }
@@ -213,11 +217,14 @@ static int prepare(struct state *s, struct pl_err *err)
     if (job->resume) {
         struct train_source source = job->source;
         rc = pl_checkpoint_newest(&newest, job->out, err);
-        if (!rc && !newest) rc = pl_fail(err, PL_ENOTFOUND, "%s: no checkpoint to go on from", job->out);
+        if (!rc && !newest)
+            rc = pl_fail(err, PL_ENOTFOUND, "%s: no checkpoint to go on from", job->out);
         if (!rc) rc = train_job_load(s->t->model, s->t, &source, newest, err);
         if (!rc && !job->quiet) fprintf(stderr, "going on from %s\n", newest);
         if (!rc && s->t->step >= job->steps)
-            fprintf(stderr, "it is at step %llu already: only more --steps than that would train it further\n",
+            fprintf(stderr,
+                    "it is at step %llu already: only more --steps than that would train it "
+                    "further\n",
                     (unsigned long long)s->t->step);
         free(newest);
     }
@@ -254,7 +261,8 @@ int train_job_run(enum train_end *end, struct pl_trainer *trainer, const struct 
     compute_explain(&err, rc, trainer->model->be, job->micro_batch);
     if (rc) fprintf(stderr, "potluck %s: %s\n", job->cmd, err.text);
     else if (*end == TRAIN_STOPPED)
-        fprintf(stderr, "stopped at step %llu of %llu; everything is saved in %s, go on with --resume\n",
+        fprintf(stderr,
+                "stopped at step %llu of %llu; everything is saved in %s, go on with --resume\n",
                 (unsigned long long)s.t->step, (unsigned long long)job->steps, job->out);
     sigaction(SIGINT, &old_int, NULL);
     sigaction(SIGTERM, &old_term, NULL);

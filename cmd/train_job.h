@@ -24,8 +24,9 @@ struct train_hooks {
 };
 struct train_job;
 /* Trains until job->steps, with others. */
-typedef int train_together_fn(void *context, struct pl_trainer *trainer, const struct train_job *job,
-                              const struct train_hooks *hooks, struct pl_err *err);
+typedef int train_together_fn(void *context, struct pl_trainer *trainer,
+                              const struct train_job *job, const struct train_hooks *hooks,
+                              struct pl_err *err);
 
 /* Pairs that nobody trains on. */
 struct train_held_out {

@@ -71,28 +71,37 @@ int train_log_put(struct train_log *log, json_t *entry, struct pl_err *err)
     int failed = !entry || json_dumpf(entry, log->file, JSON_COMPACT | JSON_PRESERVE_ORDER) ||
                  fputc('\n', log->file) == EOF || fflush(log->file);
     json_decref(entry);
-    return failed ? pl_fail(err, PL_EIO, "%s: cannot write: %s", log->path, strerror(errno)) : PL_OK;
+    return failed ? pl_fail(err, PL_EIO, "%s: cannot write: %s", log->path, strerror(errno))
+                  : PL_OK;
 }
 
 int train_log_step(struct train_log *log, uint64_t step, const struct pl_train_report *r,
                    double samples_per_second, struct pl_err *err)
 {
-    return train_log_put(log, json_pack("{s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "step", (json_int_t)step,
-                                        "samples", (json_int_t)r->samples, "loss", r->loss.total, "loss_text",
-                                        r->loss.text, "loss_image", r->loss.image, "lr", r->lr, "grad_norm",
-                                        r->grad_norm, "samples_per_second", samples_per_second), err);
+    return train_log_put(log,
+                         json_pack("{s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "step",
+                                   (json_int_t)step, "samples", (json_int_t)r->samples, "loss",
+                                   r->loss.total, "loss_text", r->loss.text, "loss_image",
+                                   r->loss.image, "lr", r->lr, "grad_norm", r->grad_norm,
+                                   "samples_per_second", samples_per_second),
+                         err);
 }
 
 int train_log_event(struct train_log *log, uint64_t step, const char *event, const char *text,
                     struct pl_err *err)
 {
-    return train_log_put(log, json_pack("{s:I, s:s, s:s}", "step", (json_int_t)step, "event", event, "text", text),
+    return train_log_put(log,
+                         json_pack("{s:I, s:s, s:s}", "step", (json_int_t)step, "event", event,
+                                   "text", text),
                          err);
 }
 
-int train_log_held_out(struct train_log *log, uint64_t step, double loss, int pairs, struct pl_err *err)
+int train_log_held_out(struct train_log *log, uint64_t step, double loss, int pairs,
+                       struct pl_err *err)
 {
-    return train_log_put(log, json_pack("{s:I, s:f, s:i}", "step", (json_int_t)step, "held_out", loss, "pairs", pairs),
+    return train_log_put(log,
+                         json_pack("{s:I, s:f, s:i}", "step", (json_int_t)step, "held_out", loss,
+                                   "pairs", pairs),
                          err);
 }
 

@@ -25,7 +25,8 @@ int train_log_step(struct train_log *log, uint64_t step, const struct pl_train_r
 int train_log_event(struct train_log *log, uint64_t step, const char *event, const char *text,
                     struct pl_err *err);
 /* A line {"step", "held_out", "pairs"}: the loss on pairs that nobody trains on. */
-int train_log_held_out(struct train_log *log, uint64_t step, double loss, int pairs, struct pl_err *err);
+int train_log_held_out(struct train_log *log, uint64_t step, double loss, int pairs,
+                       struct pl_err *err);
 void train_log_close(struct train_log *log);
 
 /* A curve out of such a log: x = samples seen, y = image loss. Freed by train_curve_clear. */

@@ -17,7 +17,7 @@ struct learner {
     struct pl_train_report report; /* of the last step */
 };
 
-/* --- the trainer as a learner ---------------------------------------------------------------------------- */
+/* --- the trainer as a learner ----------------------------------------------------------------- */
 
 static int batch(void *context, int64_t *samples, double *loss, struct pl_err *err)
 {
@@ -87,27 +87,28 @@ static int open_state(struct learner *l, struct pl_err *err)
         memcpy(types[i].size, from->shape, (size_t)from->dims * sizeof *from->shape);
     }
     if (!rc)
-        rc = optimizer_state_open(&l->state, l->t->optimizer, &l->t->options.optimizer, p->be, tensors, types,
-                                  p->count, err);
+        rc = optimizer_state_open(&l->state, l->t->optimizer, &l->t->options.optimizer, p->be,
+                                  tensors, types, p->count, err);
     free(tensors);
     free(types);
     return rc;
 }
 
-/* --- what is said ------------------------------------------------------------------------------------------ */
+/* --- what is said ----------------------------------------------------------------------------- */
 
 static void say_json(const struct together_event *e)
 {
-    static const char *const names[] = { "ready", "loaded", "batch", "epoch", "corrected", "behind", "trouble",
-                                         "end" };
-    json_t *line = json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:f,s:i,s:I,s:i,s:f,s:s?,s:s?}", "event",
-                             names[e->kind], "epoch", (json_int_t)e->view.epoch, "global_epoch",
-                             (json_int_t)e->view.global_epoch, "peers", (json_int_t)e->view.peers,
-                             "global_samples", (json_int_t)e->view.global_samples, "local_samples",
+    static const char *const names[] = { "ready",     "loaded", "batch",   "epoch",
+                                         "corrected", "behind", "trouble", "end" };
+    json_t *line = json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:f,s:i,s:I,s:i,s:f,s:s?,s:s?}",
+                             "event", names[e->kind], "epoch", (json_int_t)e->view.epoch,
+                             "global_epoch", (json_int_t)e->view.global_epoch, "peers",
+                             (json_int_t)e->view.peers, "global_samples",
+                             (json_int_t)e->view.global_samples, "local_samples",
                              (json_int_t)e->samples, "loss", e->loss, "eta",
                              isfinite(e->view.eta_s) ? e->view.eta_s : -1, "samples_per_second",
-                             e->view.samples_per_second, "round_status", e->round.status, "round_peers",
-                             (json_int_t)e->round.peers, "round_verified",
+                             e->view.samples_per_second, "round_status", e->round.status,
+                             "round_peers", (json_int_t)e->round.peers, "round_verified",
                              e->round.verified, "seconds", e->seconds, "why",
                              e->round.status ? e->round.why.text : NULL, "text", e->text);
     char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
@@ -121,11 +122,12 @@ static void say_text(const char *cmd, const struct together_event *e, int verify
 {
     switch (e->kind) {
     case TOGETHER_LOADED:
-        fprintf(stderr, "\npotluck %s: took over the swarm's state of step %lld\n", cmd, (long long)e->view.epoch);
+        fprintf(stderr, "\npotluck %s: took over the swarm's state of step %lld\n", cmd,
+                (long long)e->view.epoch);
         break;
     case TOGETHER_BEHIND:
-        fprintf(stderr, "\npotluck %s: the swarm is at step %lld, we are at %lld: catching up\n", cmd,
-                (long long)e->view.global_epoch, (long long)e->view.epoch);
+        fprintf(stderr, "\npotluck %s: the swarm is at step %lld, we are at %lld: catching up\n",
+                cmd, (long long)e->view.global_epoch, (long long)e->view.epoch);
         break;
     case TOGETHER_TROUBLE: fprintf(stderr, "\npotluck %s: %s\n", cmd, e->text); break;
     case TOGETHER_EPOCH:
@@ -133,12 +135,16 @@ static void say_text(const char *cmd, const struct together_event *e, int verify
             fprintf(stderr, "\npotluck %s: step %lld with our own gradient alone: %s\n", cmd,
                     (long long)e->view.epoch, e->round.why.text);
         else if (verify && !e->round.verified && e->round.peers > 1)
-            fprintf(stderr, "\npotluck %s: step %lld could not be verified: it takes three peers or more that can be "
-                    "called and ask for it; centered-clip in what we reduce\n", cmd, (long long)e->view.epoch);
+            fprintf(stderr,
+                    "\npotluck %s: step %lld could not be verified: it takes three peers or more "
+                    "that can be "
+                    "called and ask for it; centered-clip in what we reduce\n",
+                    cmd, (long long)e->view.epoch);
         break;
     case TOGETHER_CORRECTED:
         if (e->round.status && e->view.peers > 1)
-            fprintf(stderr, "\npotluck %s: parameters were not averaged: %s\n", cmd, e->round.why.text);
+            fprintf(stderr, "\npotluck %s: parameters were not averaged: %s\n", cmd,
+                    e->round.why.text);
         break;
     case TOGETHER_READY: case TOGETHER_BATCH: case TOGETHER_END: break;
     }
@@ -154,7 +160,8 @@ static void tell(void *context, const struct together_event *e)
     if (w->json) say_json(e);
     else if (!w->job->quiet) say_text(w->job->cmd, e, w->verify);
     if (e->kind == TOGETHER_EPOCH &&
-        w->hooks->stepped(w->hooks->state, &l->report, e->samples / fmax(1e-9, e->view.samples_per_second), &err))
+        w->hooks->stepped(w->hooks->state, &l->report,
+                          e->samples / fmax(1e-9, e->view.samples_per_second), &err))
         fprintf(stderr, "potluck %s: %s\n", w->job->cmd, err.text);
 }
 
@@ -164,9 +171,10 @@ static int is_interrupted(void *context)
     return l->w->hooks->interrupted(l->w->hooks->state);
 }
 
-/* --- the run --------------------------------------------------------------------------------------------------- */
+/* --- the run ---------------------------------------------------------------------------------- */
 
-static int among_others(struct learner *l, struct swarm *s, const struct rsa_key *key, struct pl_err *err)
+static int among_others(struct learner *l, struct swarm *s, const struct rsa_key *key,
+                        struct pl_err *err)
 {
     const struct pl_params *p = &l->t->model->params;
     struct train_swarm *w = l->w;
@@ -199,8 +207,12 @@ int train_swarm_run(void *context, struct pl_trainer *trainer, const struct trai
     struct learner l = { .w = w, .t = trainer };
     struct validators validators = { 0 };
     struct rsa_key key = { 0 };
-    struct swarm_options so = { .cmd = job->cmd, .listen = w->listen, .listen_count = w->client_mode ? 0 : w->listen_count,
-                                .join = w->join, .join_count = w->join_count, .identity = w->identity,
+    struct swarm_options so = { .cmd = job->cmd,
+                                .listen = w->listen,
+                                .listen_count = w->client_mode ? 0 : w->listen_count,
+                                .join = w->join,
+                                .join_count = w->join_count,
+                                .identity = w->identity,
                                 .validators = &validators };
     struct swarm s;
     char address[MULTIADDR_TEXT_MAX];
@@ -216,7 +228,9 @@ int train_swarm_run(void *context, struct pl_trainer *trainer, const struct trai
     if (!rc && !(rc = swarm_open(&s, &so, err))) {
         if (!swarm_address(&s, address)) {
             if (w->json) printf("{\"event\":\"listening\",\"multiaddr\":\"%s\"}\n", address);
-            else fprintf(stderr, "others join this run with\n  --run %s --join %s\n", w->run, address);
+            else
+                fprintf(stderr, "others join this run with\n  --run %s --join %s\n", w->run,
+                        address);
             fflush(stdout);
         }
         w->page.run = w->run;

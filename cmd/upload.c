@@ -65,15 +65,18 @@ static const char *name_of(const char *path)
 /* The address of one file: its name behind a /, with what an address can't hold as %XX. NULL: no memory. */
 static char *address(const struct options *all, const char *path)
 {
-    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
+    static const char plain[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
     const char *name = name_of(path);
     size_t n = strlen(all->to);
-    int whole = all->o.way == HTTP_UPLOAD_TUS || all->o.way == HTTP_UPLOAD_HUB || !n || all->to[n - 1] != '/';
+    int whole = all->o.way == HTTP_UPLOAD_TUS || all->o.way == HTTP_UPLOAD_HUB || !n ||
+                all->to[n - 1] != '/';
     char *out = malloc(n + 3 * strlen(name) + 1), *at = out;
     if (!out) return NULL;
     at += sprintf(at, "%s", all->to);
     for (; !whole && *name; name++)
-        at += strchr(plain, *name) ? sprintf(at, "%c", *name) : sprintf(at, "%%%02X", (unsigned char)*name);
+        at += strchr(plain, *name) ? sprintf(at, "%c", *name)
+                                   : sprintf(at, "%%%02X", (unsigned char)*name);
     return out;
 }
 
@@ -100,7 +103,8 @@ static int send_file(struct options *all, const char *path)
     rc = url && name ? http_upload(url, path, &all->o, &err) : PL_ENOMEM;
     progress_end(&v.progress);
     if (rc) fprintf(stderr, "potluck upload: %s\n", err.text);
-    else if (all->o.way == HTTP_UPLOAD_HUB) printf("%s is %s in %s of %s\n", path, name, all->o.repository, url);
+    else if (all->o.way == HTTP_UPLOAD_HUB)
+        printf("%s is %s in %s of %s\n", path, name, all->o.repository, url);
     else printf("%s is at %s\n", path, url);
     free(url);
     free(name);
@@ -141,7 +145,8 @@ static int parse(struct options *all, int argc, char **argv)
         }
     }
     o->tries = (int)tries;
-    if (!all->to && o->way == HTTP_UPLOAD_HUB && !(all->to = getenv("HF_ENDPOINT"))) all->to = "https://huggingface.co";
+    if (!all->to && o->way == HTTP_UPLOAD_HUB && !(all->to = getenv("HF_ENDPOINT")))
+        all->to = "https://huggingface.co";
     if (all->to && optind < argc) return PL_OK;
     fputs(usage, stderr);
     return PL_EUSE;
@@ -167,7 +172,8 @@ int cmd_upload(int argc, char **argv)
     if (parse(&all, argc, argv)) return 2;
     if (optind + 1 < argc && all.o.way != HTTP_UPLOAD_TUS && all.o.way != HTTP_UPLOAD_HUB &&
         all.to[strlen(all.to) - 1] != '/') {
-        fprintf(stderr, "potluck upload: several files, but --to is one file's address: end it in /\n");
+        fprintf(stderr,
+                "potluck upload: several files, but --to is one file's address: end it in /\n");
         return 2;
     }
     take_secrets(&all.o);

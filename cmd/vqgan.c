@@ -197,7 +197,8 @@ static int write_sheet(const char *path, const struct pl_pictures *p, const uint
         size_t picture = (i < count ? i : 0) * p->count / count;
         size_t cell = i / COLUMNS * 2 * COLUMNS + i % COLUMNS;
         rc = pl_picture_image(&cells[cell], p->pixels + picture * floats, p->side, p->side);
-        if (!rc) rc = pl_picture_image(&cells[cell + COLUMNS], out + picture * floats, p->side, p->side);
+        if (!rc)
+            rc = pl_picture_image(&cells[cell + COLUMNS], out + picture * floats, p->side, p->side);
     }
     if (!rc) rc = pl_sheet(&sheet, cells, 2 * rows * COLUMNS, COLUMNS, 2);
     if (rc) {
@@ -284,7 +285,8 @@ static void show_progress(struct progress *p, int64_t step, const struct options
     p->steps++;
     if (now - p->last < 10 && step < o->steps) return;
     n = (double)p->steps;
-    printf("step %lld of %lld  L1 %.4f  PSNR %.2f dB  quantizer %.4f  %.1f pictures/s  %.0f s left\n",
+    printf("step %lld of %lld  L1 %.4f  PSNR %.2f dB  quantizer %.4f  %.1f pictures/s  %.0f s "
+           "left\n",
            (long long)step, (long long)o->steps, p->sum.l1 / n, psnr(p->sum.l2 / n / 4),
            p->sum.quantizer / n, n * (double)o->batch / (now - p->last),
            (now - p->start) / (double)step * (double)(o->steps - step));
@@ -306,7 +308,8 @@ static int train_on(struct pl_vqgan *m, const struct options *o, const struct pl
     options.seed = (uint64_t)o->seed;
     if (o->init) options.free_part = 0;
     if (pl_vqgan_fit_open(&f, m, &options, p->pixels, p->count, p->side, &err)) return fail(&err);
-    printf("%zu parameters, %zu pictures of %dx%d\n", m->params.trainable, p->count, p->side, p->side);
+    printf("%zu parameters, %zu pictures of %dx%d\n", m->params.trainable, p->count, p->side,
+           p->side);
     progress.last = progress.start;
     signal(SIGINT, stop);
     signal(SIGTERM, stop);
@@ -321,7 +324,8 @@ static int train_on(struct pl_vqgan *m, const struct options *o, const struct pl
         }
     }
     if (rc == PL_ELIMIT)
-        fprintf(stderr, "potluck vqgan: step %lld: the loss is not finite; a smaller --lr may help\n",
+        fprintf(stderr,
+                "potluck vqgan: step %lld: the loss is not finite; a smaller --lr may help\n",
                 (long long)pl_vqgan_fit_steps(f));
     else if (rc) fail_status("training", rc);
     else if (unsaved || pl_vqgan_save(m, o->out, !o->float32, &err)) rc = fail(&err);
@@ -380,7 +384,8 @@ static int encode_all(struct pl_vqgan *m, int32_t *code, const struct pl_picture
     size_t floats = 3 * (size_t)p->side * (size_t)p->side, N = (size_t)m->config.n_embed;
     size_t codes = (size_t)pl_vqgan_codes(&m->config, p->side), places = codes * codes;
     int draws = o->sample && m->config.gumbel, rc = PL_OK;
-    float *x = pl_alloc(floats, sizeof *x), *noise = pl_alloc(draws ? N * places : 0, sizeof *noise);
+    float *x = pl_alloc(floats, sizeof *x),
+          *noise = pl_alloc(draws ? N * places : 0, sizeof *noise);
     struct pl_rng rng;
     pl_rng_init(&rng, (uint64_t)o->seed, 2);
     if (!x || !noise) rc = PL_ENOMEM;
@@ -388,7 +393,8 @@ static int encode_all(struct pl_vqgan *m, int32_t *code, const struct pl_picture
         for (size_t k = 0; draws && k < N * places; k++)
             noise[k] = (float)-log(-log(pl_rng_uniform(&rng) + 0x1p-54));
         pl_pixels_in(x, p->pixels + i * floats, floats);
-        rc = pl_vqgan_encode(m, code + i * places, NULL, x, draws ? noise : NULL, 1, p->side, p->side);
+        rc = pl_vqgan_encode(m, code + i * places, NULL, x, draws ? noise : NULL, 1, p->side,
+                             p->side);
     }
     pl_free(x);
     pl_free(noise);
@@ -452,15 +458,18 @@ static int decode_all(struct pl_vqgan *m, const struct st_file *f, const struct 
     int rc = PL_OK, most = 4096 / pl_vqgan_factor(&m->config);
     if (!t || t->dtype != PL_I32 || t->dims != 3 || t->shape[1] < 1 || t->shape[2] < 1 ||
         t->shape[1] > most || t->shape[2] > most)
-        return pl_fail(err, PL_EFORMAT, "%s: expected a tensor 'codes', I32 (pictures, rows, columns) of "
-                       "at most %d rows and columns", o->codes, most);
+        return pl_fail(err, PL_EFORMAT,
+                       "%s: expected a tensor 'codes', I32 (pictures, rows, columns) of "
+                       "at most %d rows and columns",
+                       o->codes, most);
     if ((rc = pl_folder_make(o->out, err))) return rc;
     places = (size_t)t->shape[1] * (size_t)t->shape[2];
     code = pl_alloc(places, sizeof *code);
     if (!code) return pl_fail(err, PL_ENOMEM, "%s: no memory", o->codes);
     for (int64_t i = 0; !rc && i < t->shape[0]; i++) {
         char name[32], *path;
-        memcpy(code, (const char *)t->data + (size_t)i * places * sizeof *code, places * sizeof *code);
+        memcpy(code, (const char *)t->data + (size_t)i * places * sizeof *code,
+               places * sizeof *code);
         if (pl_vqgan_strangers(m, code, places)) {
             rc = pl_fail(err, PL_EFORMAT, "%s: picture %lld holds a code outside 0..%d", o->codes,
                          (long long)i, m->config.n_embed - 1);

@@ -137,16 +137,18 @@ int archive_stored(struct archive *a, size_t index, const void **data, size_t *b
     *data = a->data;
     *bytes = 0;
     if (rc) return rc;
-    if (st.comp_method != ZIP_CM_STORE || st.encryption_method != ZIP_EM_NONE || st.size != st.comp_size)
-        return pl_fail(err, PL_EFORMAT, "%s: member %.200s is compressed or encrypted, expected stored",
-                       a->path, archive_name(a, index));
+    if (st.comp_method != ZIP_CM_STORE || st.encryption_method != ZIP_EM_NONE ||
+        st.size != st.comp_size)
+        return pl_fail(err, PL_EFORMAT,
+                       "%s: member %.200s is compressed or encrypted, expected stored", a->path,
+                       archive_name(a, index));
     if (!st.size) return PL_OK;
     if (!(file = zip_fopen_index(a->zip, index, ZIP_FL_COMPRESSED))) return complain(a, index, err);
     got = zip_fread(file, &first, 1) == 1;
     zip_fclose(file);
     if (!got || a->last_at > a->bytes || st.size > a->bytes - a->last_at)
-        return pl_fail(err, PL_EFORMAT, "%s: member %.200s: %llu bytes lie outside the file", a->path,
-                       archive_name(a, index), (unsigned long long)st.size);
+        return pl_fail(err, PL_EFORMAT, "%s: member %.200s: %llu bytes lie outside the file",
+                       a->path, archive_name(a, index), (unsigned long long)st.size);
     *data = a->data + a->last_at;
     *bytes = (size_t)st.size;
     return PL_OK;
@@ -163,15 +165,16 @@ int archive_read(struct archive *a, size_t index, void **data, size_t *bytes, si
     *bytes = 0;
     if (rc) return rc;
     if (st.size > limit)
-        return pl_fail(err, PL_ELIMIT, "%s: member %.200s: %llu bytes, at most %zu expected", a->path,
-                       archive_name(a, index), (unsigned long long)st.size, limit);
-    if (!(copy = malloc((size_t)st.size + 1))) return pl_fail(err, PL_ENOMEM, "%s: no memory", a->path);
+        return pl_fail(err, PL_ELIMIT, "%s: member %.200s: %llu bytes, at most %zu expected",
+                       a->path, archive_name(a, index), (unsigned long long)st.size, limit);
+    if (!(copy = malloc((size_t)st.size + 1)))
+        return pl_fail(err, PL_ENOMEM, "%s: no memory", a->path);
     /* What is stored is taken as it lies, like the storages: newer writers leave the checksum out. */
     file = zip_fopen_index(a->zip, index, st.comp_method == ZIP_CM_STORE ? ZIP_FL_COMPRESSED : 0);
     if (!file) rc = complain(a, index, err);
     else if (zip_fread(file, copy, st.size) != (zip_int64_t)st.size)
-        rc = pl_fail(err, PL_EFORMAT, "%s: member %.200s is damaged: %s", a->path, archive_name(a, index),
-                     zip_file_strerror(file));
+        rc = pl_fail(err, PL_EFORMAT, "%s: member %.200s is damaged: %s", a->path,
+                     archive_name(a, index), zip_file_strerror(file));
     if (file) zip_fclose(file);
     if (rc) free(copy);
     else {
@@ -224,13 +227,16 @@ int archive_add(struct archive_out *out, const char *name, const void *data, siz
     if (source) index = zip_file_add(out->zip, name, source, ZIP_FL_ENC_UTF_8);
     if (index < 0) {
         zip_source_free(source);
-        return pl_fail(err, PL_EIO, "%s: member %.200s: %s", out->path, name, zip_strerror(out->zip));
+        return pl_fail(err, PL_EIO, "%s: member %.200s: %s", out->path, name,
+                       zip_strerror(out->zip));
     }
     if (zip_set_file_compression(out->zip, (zip_uint64_t)index, ZIP_CM_STORE, 0) ||
-        zip_file_set_mtime(out->zip, (zip_uint64_t)index, 315532800, 0) || /* 1980: the same bytes again */
-        zip_file_extra_field_set(out->zip, (zip_uint64_t)index, PADDING_ID, ZIP_EXTRA_FIELD_NEW, zeros,
-                                 (zip_uint16_t)pad, ZIP_FL_LOCAL))
-        return pl_fail(err, PL_EIO, "%s: member %.200s: %s", out->path, name, zip_strerror(out->zip));
+        zip_file_set_mtime(out->zip, (zip_uint64_t)index, 315532800,
+                           0) || /* 1980: the same bytes again */
+        zip_file_extra_field_set(out->zip, (zip_uint64_t)index, PADDING_ID, ZIP_EXTRA_FIELD_NEW,
+                                 zeros, (zip_uint16_t)pad, ZIP_FL_LOCAL))
+        return pl_fail(err, PL_EIO, "%s: member %.200s: %s", out->path, name,
+                       zip_strerror(out->zip));
     out->at += fixed + pad + bytes;
     return PL_OK;
 }

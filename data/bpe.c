@@ -49,12 +49,14 @@ static int earlier(const struct place *a, const struct place *b)
 
 static void push(struct work *w, const struct bpe *b, int32_t at)
 {
-    const struct bpe_pair *p = w->next[at] < 0 ? NULL : bpe_find_pair(b, w->id[at], w->id[w->next[at]]);
+    const struct bpe_pair *p = w->next[at] < 0 ? NULL
+                                               : bpe_find_pair(b, w->id[at], w->id[w->next[at]]);
     size_t i = w->count;
     if (!p) return;
     struct place place = { p->rank, at, p->left, p->right, p->joined };
     w->count++;
-    for (; i && earlier(&place, &w->heap[(i - 1) / 2]); i = (i - 1) / 2) w->heap[i] = w->heap[(i - 1) / 2];
+    for (; i && earlier(&place, &w->heap[(i - 1) / 2]); i = (i - 1) / 2)
+        w->heap[i] = w->heap[(i - 1) / 2];
     w->heap[i] = place;
 }
 
@@ -116,20 +118,23 @@ static int word(struct output *o, struct work *w, const struct bpe *b, const cha
     return PL_OK;
 }
 
-static int clip_words(struct output *o, struct work *w, const struct bpe *b, const char *text, size_t n)
+static int clip_words(struct output *o, struct work *w, const struct bpe *b, const char *text,
+                      size_t n)
 {
     size_t at = 0, begin, length;
     int rc = PL_OK;
     while (!rc && (length = bpe_word_clip(&begin, &at, text, n))) {
         if (length == 15 && !memcmp(text + begin, "<|startoftext|>", 15)) give(o, CLIP_START);
-        else if (length == 13 && !memcmp(text + begin, "<|endoftext|>", 13)) give(o, CLIP_START + 1);
+        else if (length == 13 && !memcmp(text + begin, "<|endoftext|>", 13))
+            give(o, CLIP_START + 1);
         else rc = word(o, w, b, text + begin, length);
     }
     return rc;
 }
 
 /* The end token may be spelt out anywhere; what lies between goes on by itself. */
-static int gpt2_words(struct output *o, struct work *w, const struct bpe *b, const char *text, size_t n)
+static int gpt2_words(struct output *o, struct work *w, const struct bpe *b, const char *text,
+                      size_t n)
 {
     size_t special = strlen(GPT2_END), at = 0;
     int rc = PL_OK;
@@ -145,7 +150,8 @@ static int gpt2_words(struct output *o, struct work *w, const struct bpe *b, con
     return rc;
 }
 
-int bpe_encode(int32_t *ids, size_t room, size_t *count, const struct bpe *b, const char *text, size_t n)
+int bpe_encode(int32_t *ids, size_t room, size_t *count, const struct bpe *b, const char *text,
+               size_t n)
 {
     struct output o = { ids, room, 0 };
     struct work w = { 0 };
@@ -159,7 +165,8 @@ int bpe_encode(int32_t *ids, size_t room, size_t *count, const struct bpe *b, co
     return rc;
 }
 
-int bpe_clip_row(int32_t *row, int length, int *cut, const struct bpe *b, const char *text, size_t n)
+int bpe_clip_row(int32_t *row, int length, int *cut, const struct bpe *b, const char *text,
+                 size_t n)
 {
     size_t count, room = (size_t)length;
     int rc = length < 2 ? PL_EUSE : bpe_encode(row + 1, room - 1, &count, b, text, n);

@@ -135,8 +135,8 @@ static int split_merge(struct loader *l, char *line, size_t number, char **right
     char *space = strchr(line, ' ');
     if (!space || space == line || !space[1] || strchr(space + 1, ' ') ||
         strlen(line) > SYMBOL_BYTES_MAX)
-        return pl_fail(l->err, PL_EFORMAT, "%s: line %zu: '%.40s' is not a merge 'A B'", l->path, number,
-                       line);
+        return pl_fail(l->err, PL_EFORMAT, "%s: line %zu: '%.40s' is not a merge 'A B'", l->path,
+                       number, line);
     *space = 0;
     *right = space + 1;
     return PL_OK;
@@ -174,14 +174,17 @@ static int read_merges(struct loader *l, char *text)
         snprintf(joined, sizeof joined, "%s%s", line, right);
         p.joined = l->b->clip ? 512 + p.rank : find_name(l, joined);
         if (p.left < 0 || p.right < 0 || p.joined < 0)
-            return pl_fail(l->err, PL_EFORMAT, "%s: line %zu: '%.40s %.40s' joins what is no symbol, or "
-                           "into none", l->path, number, line, right);
+            return pl_fail(l->err, PL_EFORMAT,
+                           "%s: line %zu: '%.40s %.40s' joins what is no symbol, or "
+                           "into none",
+                           l->path, number, line, right);
         if (l->b->clip && (rc = add_name(l, joined, strlen(joined), p.joined))) return rc;
         add_pair(l->b, p);
         if (l->b->clip && rank == CLIP_MERGES) break;
     }
     if (l->b->clip && rank < CLIP_MERGES)
-        return pl_fail(l->err, PL_EFORMAT, "%s: %zu merges, expected %d", l->path, rank, CLIP_MERGES);
+        return pl_fail(l->err, PL_EFORMAT, "%s: %zu merges, expected %d", l->path, rank,
+                       CLIP_MERGES);
     return PL_OK;
 }
 
@@ -230,7 +233,8 @@ static int make_pool(struct loader *l, const char *const *spelling)
     return PL_OK;
 }
 
-static int loader_open(struct loader *l, size_t names, int clip, const char *path, struct pl_err *err)
+static int loader_open(struct loader *l, size_t names, int clip, const char *path,
+                       struct pl_err *err)
 {
     *l = (struct loader){ .path = path, .err = err, .b = calloc(1, sizeof(struct bpe)) };
     if (!l->b || !hcreate_r(2 * names, &l->by_name)) return no_memory(l);
@@ -295,8 +299,8 @@ static int read_vocab(struct loader *l, const json_t *root, const char **spellin
     json_object_foreach((json_t *)(uintptr_t)root, name, value) {
         json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
         if (id < 0 || id >= size || spelling[id])
-            return pl_fail(l->err, PL_EFORMAT, "%s: '%.40s' has no id of its own from 0 to %lld", l->path,
-                           name, (long long)size - 1);
+            return pl_fail(l->err, PL_EFORMAT, "%s: '%.40s' has no id of its own from 0 to %lld",
+                           l->path, name, (long long)size - 1);
         if (strlen(name) > SYMBOL_BYTES_MAX)
             return pl_fail(l->err, PL_ELIMIT, "%s: a symbol of %zu bytes", l->path, strlen(name));
         spelling[id] = name;
@@ -315,8 +319,8 @@ static int find_letters(struct loader *l)
         char name[8] = { 0 };
         utf8proc_encode_char(letter[i], (uint8_t *)name);
         if ((l->b->letter[i] = find_name(l, name)) < 0)
-            return pl_fail(l->err, PL_EFORMAT, "%s: no symbol '%s', which stands for byte %d", l->path,
-                           name, i);
+            return pl_fail(l->err, PL_EFORMAT, "%s: no symbol '%s', which stands for byte %d",
+                           l->path, name, i);
     }
     return PL_OK;
 }

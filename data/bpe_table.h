@@ -31,7 +31,8 @@ static inline size_t bpe_slot(const struct bpe *b, int32_t left, int32_t right)
 
 static inline const struct bpe_pair *bpe_find_pair(const struct bpe *b, int32_t left, int32_t right)
 {
-    for (size_t i = bpe_slot(b, left, right); b->pairs[i].left >= 0; i = (i + 1) & (b->pair_slots - 1))
+    for (size_t i = bpe_slot(b, left, right); b->pairs[i].left >= 0;
+         i = (i + 1) & (b->pair_slots - 1))
         if (b->pairs[i].left == left && b->pairs[i].right == right) return &b->pairs[i];
     return NULL;
 }

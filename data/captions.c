@@ -95,8 +95,10 @@ static int add_json_line(struct captions *c, char *line, const char *folder, con
     int rc = PL_OK;
     if (!caption) caption = json_string_value(json_object_get(object, "text"));
     if (!name || !caption)
-        rc = pl_fail(err, PL_EFORMAT, "%s: line %zu: an object with \"file_name\" and \"caption\" or "
-                     "\"text\" was expected", path, number);
+        rc = pl_fail(err, PL_EFORMAT,
+                     "%s: line %zu: an object with \"file_name\" and \"caption\" or "
+                     "\"text\" was expected",
+                     path, number);
     else if (add(c, within(folder, name), strdup(caption), OWN_FILE))
         rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     json_decref(object);
@@ -331,7 +333,8 @@ static int read_folder(struct captions *c, const char *path, int depth, struct p
         else if (!rc && !stat(inner, &st)) {
             if (S_ISDIR(st.st_mode)) rc = read_folder(c, inner, depth + 1, err);
             else if (S_ISREG(st.st_mode) && is_picture(inner)) rc = add_picture(c, inner, err);
-            else if (S_ISREG(st.st_mode) && ends_in(inner, ".tar")) rc = read_archive(c, inner, err);
+            else if (S_ISREG(st.st_mode) && ends_in(inner, ".tar"))
+                rc = read_archive(c, inner, err);
             else if (S_ISREG(st.st_mode) && ends_in(inner, ".parquet")) {
                 rc = read_table(c, inner, err);
                 if (rc == PL_ENOTFOUND) rc = PL_OK; /* about something else */
@@ -373,7 +376,8 @@ int captions_read(struct captions *c, const char *path, struct pl_err *err)
         if (rc == PL_ENOTFOUND) rc = read_folder(c, path, 0, err);
     }
     if (!rc && !c->count)
-        rc = pl_fail(err, PL_ENOTFOUND, "%s: no picture with a caption (%zu without)", path, c->without);
+        rc = pl_fail(err, PL_ENOTFOUND, "%s: no picture with a caption (%zu without)", path,
+                     c->without);
     if (rc) captions_clear(c);
     return rc;
 }

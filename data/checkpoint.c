@@ -64,7 +64,8 @@ int pl_checkpoint_save(const struct pl_checkpoint *c, const char *path, struct p
         int turned = c->turned && t->dims == 2 && c->turned(t->name);
         int64_t other_way[2] = { t->shape[1], t->shape[0] };
         rc = copy_param(&copy[i], c, i, turned);
-        if (!rc) rc = st_writer_add(w, t->name, PL_F32, t->dims, turned ? other_way : t->shape, copy[i]);
+        if (!rc)
+            rc = st_writer_add(w, t->name, PL_F32, t->dims, turned ? other_way : t->shape, copy[i]);
     }
     for (size_t i = 0; !rc && i < states; i++) {
         struct pl_optimizer_state s = pl_optimizer_state_at(c->optimizer, i);
@@ -125,9 +126,11 @@ static int load_one(const struct pl_params *params, size_t index, const struct s
         char want[120], got[120];
         shape_text(want, sizeof want, p->shape, p->dims);
         shape_text(got, sizeof got, t->shape, t->dims);
-        return pl_fail(err, PL_EFORMAT, "%s: %s has shape %s, expected %s", path, t->name, got, want);
+        return pl_fail(err, PL_EFORMAT, "%s: %s has shape %s, expected %s", path, t->name, got,
+                       want);
     }
-    if (!(host = pl_alloc(p->n, sizeof *host))) return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+    if (!(host = pl_alloc(p->n, sizeof *host)))
+        return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     st_to_float(host, t);
     rc = pl_params_put(params, index, host);
     pl_free(host);
@@ -165,8 +168,9 @@ int pl_checkpoint_load_optimizer(const struct pl_params *params, struct pl_optim
         t = st_find(f, name);
         if (!t) return pl_fail(err, PL_EFORMAT, "%s: no tensor %s", f->path, name);
         if (t->n != s.n || t->dtype != (s.element_size == 1 ? PL_U8 : PL_F32))
-            return pl_fail(err, PL_EFORMAT, "%s: %s holds %zu of %s, expected %zu of %s", f->path, name,
-                           t->n, pl_dtype_name(t->dtype), s.n, s.element_size == 1 ? "U8" : "F32");
+            return pl_fail(err, PL_EFORMAT, "%s: %s holds %zu of %s, expected %zu of %s", f->path,
+                           name, t->n, pl_dtype_name(t->dtype), s.n,
+                           s.element_size == 1 ? "U8" : "F32");
         if (!(aligned = pl_alloc(s.n, s.element_size)))
             return pl_fail(err, PL_ENOMEM, "%s: no memory", f->path);
         memcpy(aligned, t->data, t->bytes);

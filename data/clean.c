@@ -68,7 +68,8 @@ static size_t entity(struct points *out, const int32_t *p, size_t n)
     int base = name[0] == 'x' || name[0] == 'X' ? 16 : 10;
     char *end;
     int32_t c;
-    if (base == 16 ? !strchr("0123456789abcdefABCDEF", name[1]) : name[0] < '0' || name[0] > '9') return 0;
+    if (base == 16 ? !strchr("0123456789abcdefABCDEF", name[1]) : name[0] < '0' || name[0] > '9')
+        return 0;
     if (base == 16 && (name[2] == 'x' || name[2] == 'X')) return 0; /* strtoull would pass over "0x" */
     c = html_number(strtoull(name + (base == 16), &end, base)); /* too large a one is ULLONG_MAX */
     if (*end != ';' || c == ';') return 0;
@@ -156,8 +157,8 @@ static void line_ends(struct points *out, const struct points *in)
 
 static int is_removed(int32_t c)
 {
-    return c <= 8 || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || (c >= 0x206A && c <= 0x206F) ||
-           c == 0xFEFF || (c >= 0xFFF9 && c <= 0xFFFC);
+    return c <= 8 || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F ||
+           (c >= 0x206A && c <= 0x206F) || c == 0xFEFF || (c >= 0xFFF9 && c <= 0xFFFC);
 }
 
 /* 8. */
@@ -167,7 +168,8 @@ static void controls(struct points *out, const struct points *in)
         int32_t c = in->at[i];
         if (c == 27 && i + 1 < in->n && in->at[i + 1] == '[') {
             size_t k = i + 2;
-            while (k < in->n && (in->at[k] == ';' || utf8proc_category(in->at[k]) == UTF8PROC_CATEGORY_ND))
+            while (k < in->n &&
+                   (in->at[k] == ';' || utf8proc_category(in->at[k]) == UTF8PROC_CATEGORY_ND))
                 k++;
             if (k < in->n && is_alnum(in->at[k]) && in->at[k] > '9') {
                 i = k;
@@ -241,16 +243,19 @@ static int mend(struct points *p, int with_entities, size_t *work)
 static int is_space(int32_t c)
 {
     return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-           (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
-           c == 0x3000;
+           (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
+           c == 0x205F || c == 0x3000;
 }
 
 /* 11. The ends are stripped by Python's idea of white space, which has four controls more. */
 static void join_spaces(struct points *out, const struct points *in)
 {
     size_t first = 0, end = in->n;
-    while (first < end && (is_space(in->at[first]) || (in->at[first] >= 28 && in->at[first] < 32))) first++;
-    while (end > first && (is_space(in->at[end - 1]) || (in->at[end - 1] >= 28 && in->at[end - 1] < 32))) end--;
+    while (first < end && (is_space(in->at[first]) || (in->at[first] >= 28 && in->at[first] < 32)))
+        first++;
+    while (end > first &&
+           (is_space(in->at[end - 1]) || (in->at[end - 1] >= 28 && in->at[end - 1] < 32)))
+        end--;
     for (size_t i = first; i < end; i++) {
         if (!is_space(in->at[i])) points_add(out, in->at[i]);
         else if (!is_space(in->at[i - 1])) points_add(out, ' ');
@@ -259,14 +264,16 @@ static void join_spaces(struct points *out, const struct points *in)
 
 static int is_cased(int32_t c)
 {
-    return utf8proc_islower(c) || utf8proc_isupper(c) || utf8proc_category(c) == UTF8PROC_CATEGORY_LT;
+    return utf8proc_islower(c) || utf8proc_isupper(c) ||
+           utf8proc_category(c) == UTF8PROC_CATEGORY_LT;
 }
 
 /* Passed over when the end of a word is looked for. [Unicode 3.13, Case_Ignorable] */
 static int is_ignorable(int32_t c)
 {
-    static const int32_t middle[] = { '\'', '.', ':', 0xB7, 0x387, 0x55F, 0x5F4, 0x2018, 0x2019, 0x2024,
-                                      0x2027, 0xFE13, 0xFE52, 0xFE55, 0xFF07, 0xFF0E, 0xFF1A };
+    static const int32_t middle[] = { '\'',   '.',    ':',    0xB7,   0x387,  0x55F,
+                                      0x5F4,  0x2018, 0x2019, 0x2024, 0x2027, 0xFE13,
+                                      0xFE52, 0xFE55, 0xFF07, 0xFF0E, 0xFF1A };
     for (size_t i = 0; i < PL_COUNT(middle); i++)
         if (middle[i] == c) return 1;
     switch (utf8proc_category(c)) {

@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct st_tensor *find(const struct st_file *f, const char *name, int dims, struct pl_err *err)
+static const struct st_tensor *find(const struct st_file *f, const char *name, int dims,
+                                    struct pl_err *err)
 {
     const struct st_tensor *t = st_find(f, name);
     if (t && t->dims == dims && t->n) {
@@ -15,8 +16,8 @@ static const struct st_tensor *find(const struct st_file *f, const char *name, i
             if (t->shape[i] > 1 << 24) t = NULL;
         if (t) return t;
     }
-    pl_fail(err, PL_EFORMAT, "%s: no CLIP with a vision transformer: no tensor %s of %d dimensions", f->path,
-            name, dims);
+    pl_fail(err, PL_EFORMAT, "%s: no CLIP with a vision transformer: no tensor %s of %d dimensions",
+            f->path, name, dims);
     return NULL;
 }
 
@@ -33,7 +34,8 @@ static int count_layers(const struct st_file *f, const char *prefix)
 
 int pl_clip_config_find(struct pl_clip_config *c, const struct st_file *f, struct pl_err *err)
 {
-    const struct st_tensor *conv = find(f, "visual.conv1.weight", 4, err), *grid, *place, *token, *proj;
+    const struct st_tensor *conv = find(f, "visual.conv1.weight", 4, err), *grid, *place, *token,
+                           *proj;
     struct pl_err why;
     int rc;
     memset(c, 0, sizeof *c);
@@ -44,11 +46,14 @@ int pl_clip_config_find(struct pl_clip_config *c, const struct st_file *f, struc
         return PL_EFORMAT;
     int side = (int)lround(sqrt((double)(grid->shape[0] - 1)));
     if ((int64_t)side * side != grid->shape[0] - 1)
-        return pl_fail(err, PL_EFORMAT, "%s: visual.positional_embedding has %lld rows, expected one more "
-                       "than a square", f->path, (long long)grid->shape[0]);
+        return pl_fail(err, PL_EFORMAT,
+                       "%s: visual.positional_embedding has %lld rows, expected one more "
+                       "than a square",
+                       f->path, (long long)grid->shape[0]);
     c->embed = (int)proj->shape[1];
     c->patch = (int)conv->shape[2];
-    if ((int64_t)side * c->patch > 1 << 24) return pl_fail(err, PL_ELIMIT, "%s: patches too large", f->path);
+    if ((int64_t)side * c->patch > 1 << 24)
+        return pl_fail(err, PL_ELIMIT, "%s: patches too large", f->path);
     c->image = side * c->patch;
     c->vision_width = (int)conv->shape[0];
     c->vision_layers = count_layers(f, "visual.transformer.resblocks.");

@@ -50,7 +50,8 @@ static int gunzip(uint8_t *out, size_t out_bytes, const uint8_t *in, size_t in_b
     return rc == Z_STREAM_END && !z.avail_out ? PL_OK : PL_EFORMAT;
 }
 
-int pl_codec_unpack(void *out, size_t out_bytes, const void *in, size_t in_bytes, enum pl_codec codec)
+int pl_codec_unpack(void *out, size_t out_bytes, const void *in, size_t in_bytes,
+                    enum pl_codec codec)
 {
     size_t n = out_bytes;
     switch (codec) {

@@ -52,14 +52,16 @@ static int is_json(const char *path)
 {
     size_t n = strlen(path);
     if (ends_with(path, n, ".gz")) n -= 3;
-    return ends_with(path, n, ".json") || ends_with(path, n, ".jsonl") || ends_with(path, n, ".ndjson");
+    return ends_with(path, n, ".json") || ends_with(path, n, ".jsonl") ||
+           ends_with(path, n, ".ndjson");
 }
 
-/* --- a file ----------------------------------------------------------------------------------------- */
+/* --- a file ----------------------------------------------------------------------------------- */
 
 static int reader_open(struct reader *r, const char *path, struct pl_err *err)
 {
-    if (!r->chunk && !(r->chunk = malloc(CHUNK))) return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+    if (!r->chunk && !(r->chunk = malloc(CHUNK)))
+        return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     if (!(r->z = gzopen(path, "rb"))) return pl_fail(err, PL_EIO, "%s: %s", path, strerror(errno));
     r->is_json = is_json(path);
     r->line = r->document = 0;
@@ -137,7 +139,8 @@ static int is_empty(const char *line, size_t n)
     return 1;
 }
 
-char *corpus_line_text(size_t *bytes, const char *line, size_t n, const char *where, struct pl_err *err)
+char *corpus_line_text(size_t *bytes, const char *line, size_t n, const char *where,
+                       struct pl_err *err)
 {
     json_error_t why;
     json_t *root = json_loadb(line, n, JSON_ALLOW_NUL, &why);
@@ -145,7 +148,8 @@ char *corpus_line_text(size_t *bytes, const char *line, size_t n, const char *wh
     char *out = NULL;
     *bytes = 0;
     if (!root) pl_fail(err, PL_EFORMAT, "%s: no JSON: %.120s", where, why.text);
-    else if (!json_is_string(text)) pl_fail(err, PL_EFORMAT, "%s: no object with a string \"text\"", where);
+    else if (!json_is_string(text))
+        pl_fail(err, PL_EFORMAT, "%s: no object with a string \"text\"", where);
     else {
         *bytes = json_string_length(text);
         if (!(out = malloc(*bytes + 1))) pl_fail(err, PL_ENOMEM, "%s: no memory", where);
@@ -169,11 +173,12 @@ static int next_document(struct reader *r, const char *path, struct pl_err *err)
                  (r->bytes < PAGE_BYTES || !is_empty(r->text + line, r->bytes - line)));
         if (rc == PL_ENOTFOUND && r->bytes) rc = PL_OK;
         if (!rc && memchr(r->text, 0, r->bytes))
-            rc = pl_fail(err, PL_EFORMAT, "%s: a zero byte at or before line %llu: this is no text", path,
-                         (unsigned long long)r->line);
+            rc = pl_fail(err, PL_EFORMAT, "%s: a zero byte at or before line %llu: this is no text",
+                         path, (unsigned long long)r->line);
         return rc;
     }
-    for (rc = add_line(r, CORPUS_LINE_MAX, path, err); !rc; rc = add_line(r, CORPUS_LINE_MAX, path, err)) {
+    for (rc = add_line(r, CORPUS_LINE_MAX, path, err); !rc;
+         rc = add_line(r, CORPUS_LINE_MAX, path, err)) {
         char where[400], *text;
         size_t n;
         if (is_empty(r->text, r->bytes)) {
@@ -191,7 +196,7 @@ static int next_document(struct reader *r, const char *path, struct pl_err *err)
     return rc;
 }
 
-/* --- windows ---------------------------------------------------------------------------------------- */
+/* --- windows ---------------------------------------------------------------------------------- */
 
 int corpus_open(struct corpus **out, const struct corpus_options *o, struct pl_err *err)
 {
@@ -202,17 +207,21 @@ int corpus_open(struct corpus **out, const struct corpus_options *o, struct pl_e
     if (!c) return pl_fail(err, PL_ENOMEM, "no memory");
     c->o = *o;
     if (!c->o.buffer) c->o.buffer = CORPUS_BUFFER;
-    if (o->window < 1 || o->window > CORPUS_WINDOW_MAX || c->o.buffer > CORPUS_BUFFER_MAX || !o->paths ||
-        o->every < 0 || (o->held_out && !o->every))
-        rc = pl_fail(err, PL_EUSE, "corpus: %zu files, windows of %d ids, %zu in the buffer, every %d-th held "
-                     "out: out of range", o->paths, o->window, c->o.buffer, o->every);
+    if (o->window < 1 || o->window > CORPUS_WINDOW_MAX || c->o.buffer > CORPUS_BUFFER_MAX ||
+        !o->paths || o->every < 0 || (o->held_out && !o->every))
+        rc = pl_fail(err, PL_EUSE,
+                     "corpus: %zu files, windows of %d ids, %zu in the buffer, every %d-th held "
+                     "out: out of range",
+                     o->paths, o->window, c->o.buffer, o->every);
     c->path = calloc(o->paths + 1, sizeof *c->path);
     c->order = calloc(o->paths + 1, sizeof *c->order);
     if (!rc && (pl_size_mul(&floats, c->o.buffer, (size_t)o->window) ||
                 !(c->buffer = pl_alloc(floats, sizeof *c->buffer)) || !c->path || !c->order))
-        rc = pl_fail(err, PL_ENOMEM, "corpus: no memory for %zu windows of %d ids", c->o.buffer, o->window);
+        rc = pl_fail(err, PL_ENOMEM, "corpus: no memory for %zu windows of %d ids", c->o.buffer,
+                     o->window);
     for (size_t i = 0; i < o->paths && !rc; i++) {
-        if (access(o->path[i], R_OK)) rc = pl_fail(err, PL_EIO, "%s: %s", o->path[i], strerror(errno));
+        if (access(o->path[i], R_OK))
+            rc = pl_fail(err, PL_EIO, "%s: %s", o->path[i], strerror(errno));
         else if (!(c->path[i] = strdup(o->path[i]))) rc = pl_fail(err, PL_ENOMEM, "no memory");
         c->order[i] = i;
     }
@@ -242,8 +251,9 @@ static int next_file(struct corpus *c, struct pl_err *err)
     size_t n = c->o.paths;
     if (c->next_file == n) {
         if (c->begun && !c->pass_windows)
-            return pl_fail(err, PL_ENOTFOUND, "%s%s: all %s text is less than one window of %d ids", c->path[0],
-                           n > 1 ? ", ..." : "", c->o.held_out ? "held-out" : "its", c->o.window);
+            return pl_fail(err, PL_ENOTFOUND, "%s%s: all %s text is less than one window of %d ids",
+                           c->path[0], n > 1 ? ", ..." : "", c->o.held_out ? "held-out" : "its",
+                           c->o.window);
         c->counts.passes += (uint64_t)c->begun;
         c->begun = 1;
         for (size_t i = n; c->o.buffer > 1 && i > 1; i--) { /* [Fisher & Yates] */

@@ -47,6 +47,7 @@ struct corpus_counts {
 struct corpus_counts corpus_counts(const struct corpus *c);
 
 /* The text of a line of JSON, or NULL with a sentence that begins with `where`; free(). */
-char *corpus_line_text(size_t *bytes, const char *line, size_t n, const char *where, struct pl_err *err);
+char *corpus_line_text(size_t *bytes, const char *line, size_t n, const char *where,
+                       struct pl_err *err);
 
 #endif

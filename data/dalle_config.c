@@ -37,7 +37,8 @@ static int refuse(struct reading *r, const char *key, const char *expected)
     for (char *c = shown; *c; c++)
         if ((unsigned char)*c < ' ' || *c == 127) *c = '?';
     if (r->rc == PL_OK)
-        r->rc = pl_fail(r->err, PL_EFORMAT, "%.200s: \"%s\": expected %s", r->source, shown, expected);
+        r->rc = pl_fail(r->err, PL_EFORMAT, "%.200s: \"%s\": expected %s", r->source, shown,
+                        expected);
     return r->rc;
 }
 
@@ -101,7 +102,8 @@ static void read_kinds(struct reading *r, struct pl_dalle_config *c, int kernel,
         const char *name = json_string_value(json_array_get(list, (size_t)l));
         struct pl_mask mask = { .kind = PL_MASK_CONV, .kernel = kernel, .dilation = dilation };
         if (strcmp(name, "conv_like") && pl_mask_parse(&mask, name, NULL)) {
-            refuse(r, "attn_types", "full, axial_row, axial_col, conv_like or conv with an odd kernel, "
+            refuse(r, "attn_types",
+                   "full, axial_row, axial_col, conv_like or conv with an odd kernel, "
                    "as in conv5, conv3d2, conv5@1.6.6");
             return;
         }
@@ -244,7 +246,8 @@ json_t *pl_dalle_config_to_json(const struct pl_dalle_config *c)
     }
     bad |= json_object_set_new(root, "pad", json_integer(c->pad));
     bad |= json_object_set_new(root, "loss_img_weight", json_real(c->image_weight));
-    bad |= json_object_set_new(root, "share_input_output_emb", json_boolean(!c->separate_embedding));
+    bad |= json_object_set_new(root, "share_input_output_emb",
+                               json_boolean(!c->separate_embedding));
     bad |= json_object_set_new(root, "attn_types", kinds);
     bad |= json_object_set_new(root, "shared_ids", groups);
     if (!bad) return root;

@@ -16,8 +16,8 @@ static int get(int *out, const json_t *json, const char *key, const char *where,
     const json_t *value = json_object_get(json, key);
     json_int_t n = json_integer_value(value);
     if (!json_is_integer(value) || n < 1 || n > 1 << 24)
-        return pl_fail(err, PL_EFORMAT, "%s: %s is missing or no whole number from 1 to %d", where, key,
-                       1 << 24);
+        return pl_fail(err, PL_EFORMAT, "%s: %s is missing or no whole number from 1 to %d", where,
+                       key, 1 << 24);
     *out = (int)n;
     return PL_OK;
 }
@@ -34,7 +34,8 @@ int pl_gpt2_config_parse(struct pl_gpt2_config *c, const json_t *json, const cha
     if (rc) return rc;
     c->inner = 4 * c->width;
     c->groups = 0;
-    if (json_object_get(json, "n_group") && (rc = get(&c->groups, json, "n_group", where, err))) return rc;
+    if (json_object_get(json, "n_group") && (rc = get(&c->groups, json, "n_group", where, err)))
+        return rc;
     if (json_is_integer(json_object_get(json, "n_inner")) &&
         (rc = get(&c->inner, json, "n_inner", where, err)))
         return rc;
@@ -52,7 +53,8 @@ static const struct st_tensor *find(const struct st_file *f, const char *name)
     return st_find(f, full);
 }
 
-int pl_gpt2_config_find(struct pl_gpt2_config *c, const struct st_file *f, int heads, struct pl_err *err)
+int pl_gpt2_config_find(struct pl_gpt2_config *c, const struct st_file *f, int heads,
+                        struct pl_err *err)
 {
     const struct st_tensor *wte = find(f, "wte.weight"), *wpe = find(f, "wpe.weight");
     const struct st_tensor *fc = find(f, "h.0.mlp.c_fc.weight");
@@ -61,9 +63,12 @@ int pl_gpt2_config_find(struct pl_gpt2_config *c, const struct st_file *f, int h
     int rc;
     memset(c, 0, sizeof *c);
     for (size_t i = 0; i < PL_COUNT(all); i++)
-        if (!all[i] || all[i]->dims != 2 || all[i]->shape[0] > 1 << 24 || all[i]->shape[1] > 1 << 24)
-            return pl_fail(err, PL_EFORMAT, "%s: no GPT-2: wte.weight, wpe.weight or h.0.mlp.c_fc.weight is "
-                           "missing or no matrix", f->path);
+        if (!all[i] || all[i]->dims != 2 || all[i]->shape[0] > 1 << 24 ||
+            all[i]->shape[1] > 1 << 24)
+            return pl_fail(err, PL_EFORMAT,
+                           "%s: no GPT-2: wte.weight, wpe.weight or h.0.mlp.c_fc.weight is "
+                           "missing or no matrix",
+                           f->path);
     c->vocab = (int)wte->shape[0];
     c->width = (int)wte->shape[1];
     c->positions = (int)wpe->shape[0];
@@ -82,8 +87,9 @@ long pl_gpt2_find(const struct pl_params *params, const char *name)
 {
     char full[PL_NAME_MAX];
     if (!strncmp(name, prefix, sizeof prefix - 1)) return pl_params_find(params, name);
-    return snprintf(full, sizeof full, "%s%s", prefix, name) < (int)sizeof full ? pl_params_find(params, full)
-                                                                                : -1;
+    return snprintf(full, sizeof full, "%s%s", prefix, name) < (int)sizeof full
+               ? pl_params_find(params, full)
+               : -1;
 }
 
 static int load_one(struct pl_gpt2 *m, size_t index, const struct st_tensor *t, const char *path,
@@ -92,10 +98,11 @@ static int load_one(struct pl_gpt2 *m, size_t index, const struct st_tensor *t, 
     const struct pl_param *p = &m->params.list[index];
     int turned = pl_gpt2_is_turned(p->name), good = t->dims == p->dims && t->n == p->n, rc;
     float *host, *other;
-    for (int i = 0; good && i < p->dims; i++) good = t->shape[i] == p->shape[turned ? p->dims - 1 - i : i];
+    for (int i = 0; good && i < p->dims; i++)
+        good = t->shape[i] == p->shape[turned ? p->dims - 1 - i : i];
     if (!good)
-        return pl_fail(err, PL_EFORMAT, "%s: %.100s has another shape than the model's [%lld%s", path,
-                       t->name, (long long)p->shape[turned], p->dims > 1 ? ",..]" : "]");
+        return pl_fail(err, PL_EFORMAT, "%s: %.100s has another shape than the model's [%lld%s",
+                       path, t->name, (long long)p->shape[turned], p->dims > 1 ? ",..]" : "]");
     host = pl_alloc(p->n, sizeof *host);
     other = turned ? pl_alloc(p->n, sizeof *other) : NULL;
     rc = host && (other || !turned) ? PL_OK : PL_ENOMEM;
@@ -120,7 +127,8 @@ int pl_gpt2_load(struct pl_gpt2 *m, const struct st_file *f, struct pl_err *err)
         seen[index] = 1;
     }
     for (size_t i = 0; !rc && i < m->params.count; i++)
-        if (!seen[i]) rc = pl_fail(err, PL_EFORMAT, "%s: no tensor %s", f->path, m->params.list[i].name);
+        if (!seen[i])
+            rc = pl_fail(err, PL_EFORMAT, "%s: no tensor %s", f->path, m->params.list[i].name);
     free(seen);
     return rc;
 }
@@ -184,8 +192,9 @@ int pl_gpt2_open(struct pl_gpt2 *m, const char *path, const struct pl_backend *b
 
 static json_t *config_json(const struct pl_gpt2_config *c)
 {
-    json_t *json = json_pack("{s:i,s:i,s:i,s:i,s:i,s:i}", "n_layer", c->layers, "n_head", c->heads, "n_embd", c->width,
-                             "vocab_size", c->vocab, "n_positions", c->positions, "n_inner", c->inner);
+    json_t *json = json_pack("{s:i,s:i,s:i,s:i,s:i,s:i}", "n_layer", c->layers, "n_head", c->heads,
+                             "n_embd", c->width, "vocab_size", c->vocab, "n_positions",
+                             c->positions, "n_inner", c->inner);
     if (c->groups) json_object_set_new(json, "n_group", json_integer(c->groups));
     return json;
 }
@@ -193,9 +202,13 @@ static json_t *config_json(const struct pl_gpt2_config *c)
 int pl_gpt2_save_training(const struct pl_gpt2 *m, struct pl_optimizer *optimizer, json_t *training,
                           const char *path, struct pl_err *err)
 {
-    struct pl_checkpoint c = { .params = &m->params, .optimizer = optimizer, .turned = pl_gpt2_is_turned,
-                               .config = config_json(&m->config), .training = training };
-    int rc = c.config ? pl_checkpoint_save(&c, path, err) : pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+    struct pl_checkpoint c = { .params = &m->params,
+                               .optimizer = optimizer,
+                               .turned = pl_gpt2_is_turned,
+                               .config = config_json(&m->config),
+                               .training = training };
+    int rc = c.config ? pl_checkpoint_save(&c, path, err)
+                      : pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     json_decref(c.config);
     return rc;
 }
@@ -218,7 +231,8 @@ static int unshare(struct pl_gpt2 *to, const struct pl_gpt2 *m)
         for (int l = 0; l < config.layers && from < 0; l++)
         for (int part = 0; part < PL_PRENORM_TENSORS; part++)
             if (to->stack.part[l][part] == i) from = (long)m->stack.part[l][part];
-        rc = m->params.be->copy(pl_params_value(&to->params, i), pl_params_value(&m->params, (size_t)from), p->n);
+        rc = m->params.be->copy(pl_params_value(&to->params, i),
+                                pl_params_value(&m->params, (size_t)from), p->n);
     }
     return rc;
 }
@@ -226,19 +240,25 @@ static int unshare(struct pl_gpt2 *to, const struct pl_gpt2 *m)
 int pl_gpt2_export(const struct pl_gpt2 *m, int end, const char *folder, struct pl_err *err)
 {
     struct pl_gpt2 whole = { 0 };
-    char *weights = pl_path_join(folder, "model.safetensors"), *path = pl_path_join(folder, "config.json");
-    json_t *more = json_pack("{s:s,s:[s],s:s,s:f,s:b}", "model_type", "gpt2", "architectures", "GPT2LMHeadModel",
-                             "activation_function", "gelu_new", "layer_norm_epsilon", 1e-5,
-                             "tie_word_embeddings", 1);
+    char *weights = pl_path_join(folder, "model.safetensors"),
+         *path = pl_path_join(folder, "config.json");
+    json_t *more = json_pack("{s:s,s:[s],s:s,s:f,s:b}", "model_type", "gpt2", "architectures",
+                             "GPT2LMHeadModel", "activation_function", "gelu_new",
+                             "layer_norm_epsilon", 1e-5, "tie_word_embeddings", 1);
     json_t *config = config_json(&m->config);
     char *text = NULL;
-    int rc = weights && path && more && config && !json_object_update(config, more) ? PL_OK : PL_ENOMEM;
+    int rc = weights && path && more && config && !json_object_update(config, more) ? PL_OK
+                                                                                    : PL_ENOMEM;
     if (!rc && m->config.groups && !(rc = unshare(&whole, m))) {
         json_object_del(config, "n_group");
         m = &whole;
     }
-    if (!rc && json_object_set_new(config, "bos_token_id", end < 0 ? json_null() : json_integer(end))) rc = PL_ENOMEM;
-    if (!rc && json_object_set_new(config, "eos_token_id", end < 0 ? json_null() : json_integer(end))) rc = PL_ENOMEM;
+    if (!rc &&
+        json_object_set_new(config, "bos_token_id", end < 0 ? json_null() : json_integer(end)))
+        rc = PL_ENOMEM;
+    if (!rc &&
+        json_object_set_new(config, "eos_token_id", end < 0 ? json_null() : json_integer(end)))
+        rc = PL_ENOMEM;
     if (!rc && !(text = json_dumps(config, JSON_INDENT(2)))) rc = PL_ENOMEM;
     if (rc) pl_fail(err, rc, "%s: no memory", folder);
     if (!rc) rc = pl_gpt2_save(m, weights, err);

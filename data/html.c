@@ -9,10 +9,11 @@ static const struct { const char *name, *value; } names[] = {
 #include "html_names.inc"
 };
 
-static const uint16_t high[32] = { /* windows-1252, 128 to 159 */
-    0x20AC, 0x81, 0x201A, 0x192, 0x201E, 0x2026, 0x2020, 0x2021, 0x2C6, 0x2030, 0x160, 0x2039, 0x152,
-    0x8D, 0x17D, 0x8F, 0x90, 0x2018, 0x2019, 0x201C, 0x201D, 0x2022, 0x2013, 0x2014, 0x2DC, 0x2122,
-    0x161, 0x203A, 0x153, 0x9D, 0x17E, 0x178,
+static const uint16_t high[32] = {
+    /* windows-1252, 128 to 159 */
+    0x20AC, 0x81,   0x201A, 0x192,  0x201E, 0x2026, 0x2020, 0x2021, 0x2C6,  0x2030, 0x160,
+    0x2039, 0x152,  0x8D,   0x17D,  0x8F,   0x90,   0x2018, 0x2019, 0x201C, 0x201D, 0x2022,
+    0x2013, 0x2014, 0x2DC,  0x2122, 0x161,  0x203A, 0x153,  0x9D,   0x17E,  0x178,
 };
 
 const char *html_named(const char *name, size_t n)
@@ -65,7 +66,8 @@ static size_t number(uint64_t *value, const int32_t *p, size_t n)
 
 static int ends_name(int32_t c)
 {
-    return c == '\t' || c == '\n' || c == '\f' || c == ' ' || c == '<' || c == '&' || c == '#' || c == ';';
+    return c == '\t' || c == '\n' || c == '\f' || c == ' ' || c == '<' || c == '&' || c == '#' ||
+           c == ';';
 }
 
 /* After '&' at p: appends what the name there stands for; returns how many code points it took. */

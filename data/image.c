@@ -28,25 +28,29 @@ void pl_image_clear(struct pl_image *image)
     memset(image, 0, sizeof *image);
 }
 
-int image_believed(uint64_t width, uint64_t height, size_t bytes, const char *name, struct pl_err *err)
+int image_believed(uint64_t width, uint64_t height, size_t bytes, const char *name,
+                   struct pl_err *err)
 {
     unsigned long long w = width, h = height;
     if (w < 1 || h < 1 || w > IMAGE_SIDE_MAX || h > IMAGE_SIDE_MAX || w * h > IMAGE_PIXELS_MAX)
-        return pl_fail(err, PL_ELIMIT, "%s: %llu x %llu pixels; sides of 1 to %d and at most %ld pixels "
-                       "are read", name, w, h, IMAGE_SIDE_MAX, IMAGE_PIXELS_MAX);
+        return pl_fail(err, PL_ELIMIT,
+                       "%s: %llu x %llu pixels; sides of 1 to %d and at most %ld pixels "
+                       "are read",
+                       name, w, h, IMAGE_SIDE_MAX, IMAGE_PIXELS_MAX);
     if (w * h > IMAGE_PIXELS_FREE && w * h / IMAGE_PIXELS_PER_BYTE > bytes)
         return pl_fail(err, PL_ELIMIT, "%s: %llu x %llu pixels in %zu bytes; at most %d a byte are "
                        "believed", name, w, h, bytes, IMAGE_PIXELS_PER_BYTE);
     return PL_OK;
 }
 
-int image_allocate(struct pl_image *image, uint64_t width, uint64_t height, int channels, size_t bytes,
-                   const char *name, struct pl_err *err)
+int image_allocate(struct pl_image *image, uint64_t width, uint64_t height, int channels,
+                   size_t bytes, const char *name, struct pl_err *err)
 {
     int rc = image_believed(width, height, bytes, name, err);
     if (rc) return rc;
     rc = pl_image_init(image, (int)width, (int)height, channels);
-    return rc ? pl_fail(err, rc, "%s: no memory for %d x %d pixels", name, (int)width, (int)height) : PL_OK;
+    return rc ? pl_fail(err, rc, "%s: no memory for %d x %d pixels", name, (int)width, (int)height)
+              : PL_OK;
 }
 
 int pl_image_decode(struct pl_image *image, const void *data, size_t bytes, const char *name,
@@ -116,7 +120,8 @@ int pl_image_upright(struct pl_image *image)
     size_t n = (size_t)image->channels;
     struct pl_image out;
     if (kind < 2 || kind > 8) return PL_OK;
-    if ((rc = pl_image_init(&out, lies[kind].turned ? h : w, lies[kind].turned ? w : h, image->channels)))
+    if ((rc = pl_image_init(&out, lies[kind].turned ? h : w, lies[kind].turned ? w : h,
+                            image->channels)))
         return rc;
     for (int y = 0; y < out.height; y++)
     for (int x = 0; x < out.width; x++) {

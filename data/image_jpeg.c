@@ -76,7 +76,8 @@ static int orientation(const struct jpeg_decompress_struct *d)
 {
     static const char head[6] = "Exif\0";
     for (jpeg_saved_marker_ptr m = d->marker_list; m; m = m->next)
-        if (m->marker == JPEG_APP0 + 1 && m->data_length > sizeof head && !memcmp(m->data, head, sizeof head))
+        if (m->marker == JPEG_APP0 + 1 && m->data_length > sizeof head &&
+            !memcmp(m->data, head, sizeof head))
             return exif_orientation(m->data + sizeof head, m->data_length - sizeof head);
     return 1;
 }

@@ -119,7 +119,8 @@ static int encode(png_structp png, png_infop info, struct output *out, const str
                  PNG_FILTER_TYPE_DEFAULT);
     png_write_info(png, info);
     for (int y = 0; y < image->height; y++)
-        png_write_row(png, image->pixels + (size_t)y * (size_t)image->width * (size_t)image->channels);
+        png_write_row(png,
+                      image->pixels + (size_t)y * (size_t)image->width * (size_t)image->channels);
     png_write_end(png, info);
     return PL_OK;
 }

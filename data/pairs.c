@@ -82,7 +82,8 @@ static int count_rows(struct pairs *p, struct pl_err *err)
     }
     if (p->o.limit >= p->total) p->o.limit = 0;
     if (p->o.limit && p->total > UINT32_MAX) /* pairs_within_limit multiplies them */
-        return pl_fail(err, PL_ELIMIT, "a limit of rows works for at most %lu, the shards hold %llu",
+        return pl_fail(err, PL_ELIMIT,
+                       "a limit of rows works for at most %lu, the shards hold %llu",
                        (unsigned long)UINT32_MAX, (unsigned long long)p->total);
     return PL_OK;
 }
@@ -124,7 +125,8 @@ int pairs_open(struct pairs **out, const struct pairs_options *options, struct p
     int rc = check_options(options, err);
     *out = NULL;
     if (rc) return rc;
-    if (!(p = calloc(1, sizeof *p))) return pl_fail(err, PL_ENOMEM, "no memory for the data stream");
+    if (!(p = calloc(1, sizeof *p)))
+        return pl_fail(err, PL_ENOMEM, "no memory for the data stream");
     p->o = *options;
     if (!p->o.buffer) p->o.buffer = PAIRS_BUFFER;
     n = p->o.buffer;
@@ -193,7 +195,8 @@ static uint64_t *broken_rule(const struct pairs *p, const struct shard_row *row,
     double w = row->width, h = row->height;
     if (!row->caption || characters(row->caption, row->caption_bytes) < PAIRS_CAPTION_CHARACTERS)
         return &counts->caption;
-    if (!row->nsfw || row->nsfw_bytes != 8 || memcmp(row->nsfw, "UNLIKELY", 8)) return &counts->nsfw;
+    if (!row->nsfw || row->nsfw_bytes != 8 || memcmp(row->nsfw, "UNLIKELY", 8))
+        return &counts->nsfw;
     if (!(w > 0 && h > 0 && w <= PAIRS_ASPECT_MAX * h && h <= PAIRS_ASPECT_MAX * w))
         return &counts->aspect;
     if (!row->code) return &counts->no_code;
@@ -213,7 +216,8 @@ static int fill_slot(struct pairs *p, uint32_t slot, uint32_t shard, uint64_t at
 {
     int32_t *tokens = p->tokens + (size_t)slot * (size_t)p->o.text;
     uint16_t *codes = p->codes + (size_t)slot * (size_t)p->o.cells;
-    size_t used, n = row->caption_bytes < CAPTION_BYTES_MAX ? row->caption_bytes : CAPTION_BYTES_MAX;
+    size_t used,
+        n = row->caption_bytes < CAPTION_BYTES_MAX ? row->caption_bytes : CAPTION_BYTES_MAX;
     int rc;
     if (row->code_bytes != 2 * (size_t)p->o.cells)
         return pl_fail(err, PL_EFORMAT, "%s: row %llu: code of %zu bytes; %d codes of 2 bytes were "
@@ -293,7 +297,8 @@ int pairs_next(struct pairs *p, int32_t *tokens, int32_t *codes, struct pl_err *
     }
     pick = (size_t)pl_rng_below(&p->rng, p->count);
     slot = p->slot[pick];
-    memcpy(tokens, p->tokens + (size_t)slot * (size_t)p->o.text, sizeof *tokens * (size_t)p->o.text);
+    memcpy(tokens, p->tokens + (size_t)slot * (size_t)p->o.text,
+           sizeof *tokens * (size_t)p->o.text);
     for (size_t i = 0; i < (size_t)p->o.cells; i++)
         codes[i] = p->codes[(size_t)slot * (size_t)p->o.cells + i];
     p->slot[pick] = p->slot[--p->count];

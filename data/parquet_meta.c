@@ -261,7 +261,9 @@ static void read_metas(struct footer *f, const struct thrift_field *field)
     for (size_t i = 0; i < n && !f->in.bad; i++, p->metas++) {
         struct thrift_field inner = { 0 };
         while (thrift_next(&f->in, &inner)) {
-            char **slot = inner.id == 1 ? &p->meta_key[i] : inner.id == 2 ? &p->meta_value[i] : NULL;
+            char **slot = inner.id == 1   ? &p->meta_key[i]
+                          : inner.id == 2 ? &p->meta_value[i]
+                                          : NULL;
             if (slot && !*slot) *slot = string(f, &inner);
             else thrift_skip(&f->in, inner.type);
         }
@@ -321,8 +323,10 @@ int parquet_open(struct parquet **out, struct pl_source *source, struct pl_err *
     if (!memcmp(tail + 4, "PARE", 4))
         return pl_fail(err, PL_EFORMAT, "%s: an encrypted Parquet file", source->name);
     if (memcmp(head, "PAR1", 4) || memcmp(tail + 4, "PAR1", 4))
-        return pl_fail(err, PL_EFORMAT, "%s: no Parquet file, or a truncated one: it must begin and "
-                       "end with PAR1", source->name);
+        return pl_fail(err, PL_EFORMAT,
+                       "%s: no Parquet file, or a truncated one: it must begin and "
+                       "end with PAR1",
+                       source->name);
     n = get_le32(tail);
     if (n > PARQUET_FOOTER_MAX || n > source->size - 12)
         return pl_fail(err, PL_ELIMIT, "%s: footer of %u bytes in a file of %llu (at most %u)",

@@ -165,8 +165,10 @@ static int read_body(struct parquet_cursor *c, const struct page_header *h, size
     const char *codec = pl_codec_name(c->chunk->codec);
     int rc;
     if (!codec)
-        return fail(c, err, PL_EFORMAT, "compression number %d; Brotli, Snappy, Zstd, gzip and none "
-                    "are read", c->chunk->codec);
+        return fail(c, err, PL_EFORMAT,
+                    "compression number %d; Brotli, Snappy, Zstd, gzip and none "
+                    "are read",
+                    c->chunk->codec);
     if (plain > packed || plain > unpacked)
         return fail(c, err, PL_EFORMAT, "%zu bytes of levels in a page of %zu", plain, packed);
     if (grow(&c->packed, &c->packed_room, packed) || grow(&c->page, &c->page_room, unpacked))
@@ -213,7 +215,8 @@ static const uint8_t *plain_value(const struct parquet_column *column, const uin
     return value;
 }
 
-static int read_dictionary(struct parquet_cursor *c, const struct page_header *h, struct pl_err *err)
+static int read_dictionary(struct parquet_cursor *c, const struct page_header *h,
+                           struct pl_err *err)
 {
     const uint8_t *p, *end;
     int rc;
@@ -224,8 +227,8 @@ static int read_dictionary(struct parquet_cursor *c, const struct page_header *h
         return fail(c, err, PL_EFORMAT, "a dictionary in encoding %lld", (long long)h->encoding);
     if ((rc = read_body(c, h, 0, err))) return rc;
     if (h->values < 0 || h->values > h->unpacked || h->values > ENTRIES_MAX)
-        return fail(c, err, PL_EFORMAT, "%lld dictionary entries in %lld bytes", (long long)h->values,
-                    (long long)h->unpacked);
+        return fail(c, err, PL_EFORMAT, "%lld dictionary entries in %lld bytes",
+                    (long long)h->values, (long long)h->unpacked);
     c->dictionary = c->page;
     c->page = NULL;
     c->page_room = 0;
@@ -239,7 +242,8 @@ static int read_dictionary(struct parquet_cursor *c, const struct page_header *h
         size_t length;
         c->entry[i] = plain_value(c->column, &p, end, &length);
         if (!c->entry[i])
-            return fail(c, err, PL_EFORMAT, "dictionary entry %zu of %zu ends outside", i, c->entries);
+            return fail(c, err, PL_EFORMAT, "dictionary entry %zu of %zu ends outside", i,
+                        c->entries);
         c->entry_length[i] = (uint32_t)length;
     }
     return PL_OK;
@@ -255,7 +259,8 @@ static int levels_v1(struct parquet_cursor *c, const struct page_header *h, cons
     if (h->definition_encoding == BIT_PACKED) /* long deprecated, bits from the top */
         return fail(c, err, PL_EFORMAT, "levels in the deprecated bit-packed encoding");
     if (h->definition_encoding != RLE)
-        return fail(c, err, PL_EFORMAT, "levels in encoding %lld", (long long)h->definition_encoding);
+        return fail(c, err, PL_EFORMAT, "levels in encoding %lld",
+                    (long long)h->definition_encoding);
     if (end - *p < 4 || (n = get_le32(*p)) > (size_t)(end - *p - 4))
         return fail(c, err, PL_EFORMAT, "levels end outside the page");
     rle_init(&c->levels, *p + 4, n, 1);
@@ -439,7 +444,8 @@ int parquet_cursor_open(struct parquet_cursor **out, struct parquet *p, size_t g
     if (p->column[column].nested)
         return pl_fail(err, PL_EFORMAT, "%s: column %.60s is nested; only flat ones are read",
                        p->source->name, p->column[column].name);
-    if (!(c = calloc(1, sizeof *c))) return pl_fail(err, PL_ENOMEM, "%s: no memory", p->source->name);
+    if (!(c = calloc(1, sizeof *c)))
+        return pl_fail(err, PL_ENOMEM, "%s: no memory", p->source->name);
     c->p = p;
     c->column = &p->column[column];
     c->chunk = &p->group[group].chunks[column];

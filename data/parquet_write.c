@@ -189,7 +189,8 @@ static void put_value(struct writer_column *c, const struct parquet_value *v)
     }
 }
 
-int parquet_writer_row(struct parquet_writer *w, const struct parquet_value *row, struct pl_err *err)
+int parquet_writer_row(struct parquet_writer *w, const struct parquet_value *row,
+                       struct pl_err *err)
 {
     for (size_t i = 0; i < w->columns; i++) {
         struct writer_column *c = &w->column[i];

@@ -168,7 +168,8 @@ static const uint8_t *next(struct machine *m, uint64_t n)
 {
     const uint8_t *p = m->data + m->at;
     if (n > m->bytes - m->at) {
-        refuse(m, PL_EFORMAT, "%llu bytes expected, %zu left", (unsigned long long)n, m->bytes - m->at);
+        refuse(m, PL_EFORMAT, "%llu bytes expected, %zu left", (unsigned long long)n,
+               m->bytes - m->at);
         return NULL;
     }
     m->at += (size_t)n;
@@ -312,7 +313,8 @@ static int global_stack(struct machine *m)
 
 /* -- containers ----------------------------------------------------------------------------------- */
 
-static int append(struct machine *m, struct pickle_value *to, struct pickle_value *const *items, size_t n)
+static int append(struct machine *m, struct pickle_value *to, struct pickle_value *const *items,
+                  size_t n)
 {
     if (to->room - to->count < n) {
         size_t room = to->count + n > 2 * to->room ? to->count + n : 2 * to->room;
@@ -445,7 +447,8 @@ static int remember(struct machine *m, uint64_t index)
     struct pickle_value *v = top(m);
     if (!v) return PL_EFORMAT;
     if (index >= PICKLE_MEMO_MAX)
-        return refuse(m, PL_ELIMIT, "memo %llu, at most %d", (unsigned long long)index, PICKLE_MEMO_MAX);
+        return refuse(m, PL_ELIMIT, "memo %llu, at most %d", (unsigned long long)index,
+                      PICKLE_MEMO_MAX);
     if (index >= m->memo_room) {
         size_t room = m->memo_room ? 2 * m->memo_room : 256;
         struct pickle_value **more;
@@ -540,7 +543,8 @@ static int step(struct machine *m, uint8_t opcode)
     };
     for (size_t i = 0; i < PL_COUNT(refused); i++)
         if (refused[i].code == opcode)
-            return refuse(m, PL_EFORMAT, "opcode %s, which no checkpoint needs: refused", refused[i].name);
+            return refuse(m, PL_EFORMAT, "opcode %s, which no checkpoint needs: refused",
+                          refused[i].name);
     return refuse(m, PL_EFORMAT, "0x%02X is no opcode", opcode);
 }
 

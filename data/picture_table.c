@@ -40,7 +40,8 @@ int picture_table_open(struct picture_table **out, const char *path, struct pl_e
     int rc;
     *out = NULL;
     if (!t) return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
-    if ((rc = pl_source_file(&t->source, path, err)) || (rc = parquet_open(&t->file, t->source, err)))
+    if ((rc = pl_source_file(&t->source, path, err)) ||
+        (rc = parquet_open(&t->file, t->source, err)))
         goto done;
     t->picture = find_bytes(t->file, pictures);
     t->text[CAPTION] = find_bytes(t->file, captions);
@@ -120,18 +121,20 @@ static int open_pictures(struct picture_table *t, uint64_t row, struct pl_err *e
     if (t->pictures && row >= t->picture_row && row < t->picture_end) return PL_OK;
     parquet_cursor_close(t->pictures);
     t->pictures = NULL;
-    while (group < p->groups && row - first >= p->group[group].rows) first += p->group[group++].rows;
+    while (group < p->groups && row - first >= p->group[group].rows)
+        first += p->group[group++].rows;
     if (group == p->groups)
-        return pl_fail(err, PL_EUSE, "%s: row %llu of %llu", t->source->name, (unsigned long long)row,
-                       (unsigned long long)p->rows);
-    if ((rc = parquet_cursor_open(&t->pictures, t->file, group, (size_t)t->picture, err))) return rc;
+        return pl_fail(err, PL_EUSE, "%s: row %llu of %llu", t->source->name,
+                       (unsigned long long)row, (unsigned long long)p->rows);
+    if ((rc = parquet_cursor_open(&t->pictures, t->file, group, (size_t)t->picture, err)))
+        return rc;
     t->picture_row = first;
     t->picture_end = first + p->group[group].rows;
     return PL_OK;
 }
 
-int picture_table_picture(struct picture_table *t, uint64_t row, const uint8_t **data, size_t *bytes,
-                          struct pl_err *err)
+int picture_table_picture(struct picture_table *t, uint64_t row, const uint8_t **data,
+                          size_t *bytes, struct pl_err *err)
 {
     struct parquet_value v;
     int rc = open_pictures(t, row, err);

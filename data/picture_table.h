@@ -27,7 +27,7 @@ struct picture_row { /* not ended by zero bytes; valid until the next call */
 int picture_table_next(struct picture_table *t, struct picture_row *row, struct pl_err *err);
 
 /* The picture of a row, valid until the next call; forward is cheap. */
-int picture_table_picture(struct picture_table *t, uint64_t row, const uint8_t **data, size_t *bytes,
-                          struct pl_err *err);
+int picture_table_picture(struct picture_table *t, uint64_t row, const uint8_t **data,
+                          size_t *bytes, struct pl_err *err);
 
 #endif

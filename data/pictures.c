@@ -44,10 +44,12 @@ static int make_room(struct pl_pictures *p, size_t count, const char *path, stru
 {
     size_t bytes = 3 * (size_t)p->side * (size_t)p->side;
     if (count > PICTURES_MAX)
-        return pl_fail(err, PL_ELIMIT, "%s: %zu pictures, at most %u fit here", path, count, PICTURES_MAX);
+        return pl_fail(err, PL_ELIMIT, "%s: %zu pictures, at most %u fit here", path, count,
+                       PICTURES_MAX);
     p->pixels = pl_alloc(count, bytes);
     p->name = calloc(count, sizeof *p->name);
-    if (!p->pixels || !p->name) return pl_fail(err, PL_ENOMEM, "%s: no memory for its pictures", path);
+    if (!p->pixels || !p->name)
+        return pl_fail(err, PL_ENOMEM, "%s: no memory for its pictures", path);
     return PL_OK;
 }
 

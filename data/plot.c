@@ -84,7 +84,8 @@ static void line(struct pl_image *image, double x0, double y0, double x1, double
     }
 }
 
-static void box(struct pl_image *image, int left, int top, int right, int bottom, const uint8_t c[3])
+static void box(struct pl_image *image, int left, int top, int right, int bottom,
+                const uint8_t c[3])
 {
     for (int y = top; y <= bottom; y++)
         for (int x = left; x <= right; x++) blend(image, x, y, 1, c);
@@ -179,7 +180,8 @@ int pl_plot_draw(struct pl_image *out, const struct pl_plot *plot, const struct 
     memset(out->pixels, 255, (size_t)width * (size_t)height * 3);
     for (size_t k = 0; k < count; k++)
         for (size_t i = 0; i < curves[k].count; i++) {
-            if (isnan(on_scale(&x, curves[k].x[i])) || isnan(on_scale(&y, curves[k].y[i]))) continue;
+            if (isnan(on_scale(&x, curves[k].x[i])) || isnan(on_scale(&y, curves[k].y[i])))
+                continue;
             stretch(&x, curves[k].x[i]);
             stretch(&y, curves[k].y[i]);
         }
@@ -192,7 +194,8 @@ int pl_plot_draw(struct pl_image *out, const struct pl_plot *plot, const struct 
     box(out, x.from, y.from, x.to, y.from, black);
     legend(out, &x, &y, curves, count);
     if (plot->title)
-        pl_font_text(out, (x.from + x.to - text_width(plot->title, 2)) / 2, 12, plot->title, 2, black);
+        pl_font_text(out, (x.from + x.to - text_width(plot->title, 2)) / 2, 12, plot->title, 2,
+                     black);
     if (plot->x_label)
         pl_font_text(out, (x.from + x.to - text_width(plot->x_label, 1)) / 2, height - 18,
                      plot->x_label, 1, black);

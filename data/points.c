@@ -58,7 +58,8 @@ int points_utf8(char **text, size_t *bytes, const struct points *p)
     *text = out;
     *bytes = 0;
     if (!out) return PL_ENOMEM;
-    for (size_t i = 0; i < p->n; i++) n += (size_t)utf8proc_encode_char(p->at[i], (uint8_t *)out + n);
+    for (size_t i = 0; i < p->n; i++)
+        n += (size_t)utf8proc_encode_char(p->at[i], (uint8_t *)out + n);
     out[n] = 0;
     *bytes = n;
     return PL_OK;

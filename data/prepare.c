@@ -155,8 +155,8 @@ static int find_shard(struct job *j, const char *path, const char *remark, size_
     return rc;
 }
 
-static int write_shard(struct job *j, const char *path, const char *remark, size_t first, size_t end,
-                       struct pl_err *err)
+static int write_shard(struct job *j, const char *path, const char *remark, size_t first,
+                       size_t end, struct pl_err *err)
 {
     struct shard_writer *w;
     int rc = shard_writer_open(&w, path, j->o->quality, err);
@@ -217,9 +217,10 @@ int prepare_shards(struct prepare_counts *counts, struct pl_vqgan *codec, struct
     size_t B = (size_t)o->batch, side = (size_t)o->side;
     *counts = (struct prepare_counts){ 0 };
     if (grid < 1 || o->side % pl_vqgan_factor(&codec->config) || codec->config.n_embed > 1 << 15)
-        return pl_fail(err, PL_EUSE, "pictures of %d pixels and a codec of factor %d with %d codes do "
-                       "not fit shards of 16-bit codes", o->side, pl_vqgan_factor(&codec->config),
-                       codec->config.n_embed);
+        return pl_fail(err, PL_EUSE,
+                       "pictures of %d pixels and a codec of factor %d with %d codes do "
+                       "not fit shards of 16-bit codes",
+                       o->side, pl_vqgan_factor(&codec->config), codec->config.n_embed);
     j.cells = (size_t)grid * (size_t)grid;
     j.pixels = pl_alloc(B, 3 * side * side * sizeof *j.pixels);
     j.code = pl_alloc(B, j.cells * sizeof *j.code);
@@ -228,8 +229,10 @@ int prepare_shards(struct prepare_counts *counts, struct pl_vqgan *codec, struct
     j.width = calloc(B, sizeof *j.width);
     j.height = calloc(B, sizeof *j.height);
     rc = j.pixels && j.code && j.bytes && j.entry && j.width && j.height
-             ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory for %d pictures of %d pixels", o->batch, o->side);
-    for (size_t i = 0; !rc && i <= (list->count + o->rows - 1) / o->rows; i++) rc = do_shard(&j, i, err);
+             ? PL_OK
+             : pl_fail(err, PL_ENOMEM, "no memory for %d pictures of %d pixels", o->batch, o->side);
+    for (size_t i = 0; !rc && i <= (list->count + o->rows - 1) / o->rows; i++)
+        rc = do_shard(&j, i, err);
     pl_free(j.pixels);
     pl_free(j.code);
     free(j.bytes);

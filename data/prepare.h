@@ -28,7 +28,8 @@ struct prepare_counts {
 
 /* After every batch (broken NULL), and for each picture that cannot be read, with the sentence why.
  * Not 0: stop, PL_EAGAIN; the shard at hand is given up, a later call begins it again. */
-typedef int prepare_watch_fn(void *context, const struct prepare_counts *counts, const char *broken);
+typedef int prepare_watch_fn(void *context, const struct prepare_counts *counts,
+                             const char *broken);
 
 /* A shard holds the list's entries [i * rows, (i + 1) * rows) but the broken ones, so an interrupted
  * run loses and repeats nothing: shards that are there already are checked and kept. */

@@ -60,7 +60,8 @@ int pl_rerank_score(struct pl_rerank *r, float *score, int *cut, const char *cap
     if (!rc) rc = pl_clip_texts(&r->clip, text, row, 1);
     for (int first = 0; first < n && !rc; first += BATCH) {
         int B = n - first < BATCH ? n - first : BATCH;
-        for (int i = 0; i < B && !rc; i++) rc = prepare(pixels + (size_t)i * each, &images[first + i], c->image);
+        for (int i = 0; i < B && !rc; i++)
+            rc = prepare(pixels + (size_t)i * each, &images[first + i], c->image);
         if (!rc) rc = pl_clip_images(&r->clip, vectors, pixels, B);
         if (!rc) rc = pl_clip_logits(&r->clip, score + first, text, 1, vectors, B);
     }

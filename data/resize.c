@@ -75,8 +75,8 @@ static int taps_init(struct taps *t, int in, int out, enum pl_filter filter)
 
 /* Runs along one axis: element k of a line is `step` bytes from the next, and `lines` lines lie
  * `in_pitch` and `out_pitch` bytes apart. */
-static void run(uint8_t *out, const uint8_t *in, const struct taps *t, int n, size_t step, int lines,
-                size_t in_pitch, size_t out_pitch, int channels)
+static void run(uint8_t *out, const uint8_t *in, const struct taps *t, int n, size_t step,
+                int lines, size_t in_pitch, size_t out_pitch, int channels)
 {
     for (int line = 0; line < lines; line++, in += in_pitch, out += out_pitch)
     for (int i = 0; i < n; i++)
@@ -90,7 +90,8 @@ static void run(uint8_t *out, const uint8_t *in, const struct taps *t, int n, si
     }
 }
 
-static int pass_rows(struct pl_image *out, const struct pl_image *in, int width, enum pl_filter filter)
+static int pass_rows(struct pl_image *out, const struct pl_image *in, int width,
+                     enum pl_filter filter)
 {
     struct taps t;
     size_t step = (size_t)in->channels;
@@ -205,7 +206,8 @@ static int half_to_even(int n)
     return n / 2 + (n % 2 && n / 2 % 2);
 }
 
-int pl_resize_square(struct pl_image *out, const struct pl_image *in, int side, enum pl_filter filter)
+int pl_resize_square(struct pl_image *out, const struct pl_image *in, int side,
+                     enum pl_filter filter)
 {
     struct pl_image whole;
     int64_t w = in->width, h = in->height;

@@ -55,13 +55,14 @@ static int parse_meta(struct st_file *f, json_t *meta, struct pl_err *err)
 static int parse_tensor(struct st_file *f, struct st_tensor *t, const char *name, json_t *entry,
                         const uint8_t *data, uint64_t data_bytes, struct pl_err *err)
 {
-    json_t *shape = json_object_get(entry, "shape"), *range = json_object_get(entry, "data_offsets");
+    json_t *shape = json_object_get(entry, "shape"),
+           *range = json_object_get(entry, "data_offsets");
     const char *dtype = json_string_value(json_object_get(entry, "dtype"));
     json_int_t begin, end;
     int type = dtype ? pl_dtype_parse(dtype) : -1;
     if (type < 0)
-        return pl_fail(err, PL_EFORMAT, "%s: tensor %.100s: dtype %.20s is not a known one", f->path,
-                       name, dtype ? dtype : "(none)");
+        return pl_fail(err, PL_EFORMAT, "%s: tensor %.100s: dtype %.20s is not a known one",
+                       f->path, name, dtype ? dtype : "(none)");
     if (!json_is_array(shape) || json_array_size(shape) > PL_COUNT(t->shape))
         return pl_fail(err, PL_EFORMAT, "%s: tensor %.100s: shape is not an array of at most %zu",
                        f->path, name, PL_COUNT(t->shape));
@@ -278,11 +279,13 @@ static char *header_text(struct st_writer *w, size_t *bytes)
     json_int_t at = 0;
     size_t n;
     int failed = !root;
-    if (!failed && json_object_size(w->meta)) failed |= json_object_set(root, "__metadata__", w->meta);
+    if (!failed && json_object_size(w->meta))
+        failed |= json_object_set(root, "__metadata__", w->meta);
     for (size_t i = 0; !failed && i < w->count; i++) {
         const struct pending *t = &w->list[i];
         json_t *shape = json_array(), *entry;
-        for (int k = 0; k < t->dims; k++) failed |= json_array_append_new(shape, json_integer(t->shape[k]));
+        for (int k = 0; k < t->dims; k++)
+            failed |= json_array_append_new(shape, json_integer(t->shape[k]));
         entry = json_pack("{s:s, s:o, s:[I,I]}", "dtype", types[t->dtype], "shape", shape,
                           "data_offsets", at, at + (json_int_t)t->bytes);
         failed |= !entry || json_object_set_new(root, t->name, entry);

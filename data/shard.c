@@ -194,7 +194,8 @@ int shard_writer_open(struct shard_writer **out, const char *path, int quality, 
     return rc;
 }
 
-int shard_writer_meta(struct shard_writer *w, const char *key, const char *value, struct pl_err *err)
+int shard_writer_meta(struct shard_writer *w, const char *key, const char *value,
+                      struct pl_err *err)
 {
     return parquet_writer_meta(w->table, key, value, err);
 }

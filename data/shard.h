@@ -41,7 +41,8 @@ void shard_close(struct shard *s);
 /* --- writing, Brotli pages; the file appears whole when it is closed */
 struct shard_writer;
 int shard_writer_open(struct shard_writer **out, const char *path, int quality, struct pl_err *err);
-int shard_writer_meta(struct shard_writer *w, const char *key, const char *value, struct pl_err *err);
+int shard_writer_meta(struct shard_writer *w, const char *key, const char *value,
+                      struct pl_err *err);
 int shard_writer_row(struct shard_writer *w, const struct shard_row *row, struct pl_err *err);
 int shard_writer_close(struct shard_writer *w, struct pl_err *err);
 void shard_writer_discard(struct shard_writer *w);

@@ -6,7 +6,8 @@
 
 #define LABEL_HEIGHT (FONT_HEIGHT + 3)
 
-int pl_sheet(struct pl_image *out, const struct pl_image *pictures, size_t count, int columns, int gap)
+int pl_sheet(struct pl_image *out, const struct pl_image *pictures, size_t count, int columns,
+             int gap)
 {
     return pl_sheet_labelled(out, pictures, NULL, count, columns, gap);
 }
@@ -26,9 +27,11 @@ int pl_sheet_labelled(struct pl_image *out, const struct pl_image *pictures,
     }
     int64_t picture_height = height;
     if (labels) height += LABEL_HEIGHT;
-    if (gap + columns * (width + gap) > IMAGE_SIDE_MAX || gap + rows * (height + gap) > IMAGE_SIDE_MAX)
+    if (gap + columns * (width + gap) > IMAGE_SIDE_MAX ||
+        gap + rows * (height + gap) > IMAGE_SIDE_MAX)
         return PL_ELIMIT;
-    rc = pl_image_init(out, (int)(gap + columns * (width + gap)), (int)(gap + rows * (height + gap)), 3);
+    rc = pl_image_init(out, (int)(gap + columns * (width + gap)),
+                       (int)(gap + rows * (height + gap)), 3);
     if (rc) return rc;
     memset(out->pixels, 255, (size_t)out->width * (size_t)out->height * 3);
     for (size_t i = 0; i < count; i++) {

@@ -40,7 +40,8 @@ static void file_close(struct pl_source *s)
     close(((struct file_source *)s)->fd);
 }
 
-static int memory_read(struct pl_source *s, uint64_t at, void *out, size_t bytes, struct pl_err *err)
+static int memory_read(struct pl_source *s, uint64_t at, void *out, size_t bytes,
+                       struct pl_err *err)
 {
     (void)err;
     memcpy(out, ((struct memory_source *)s)->data + at, bytes);

@@ -71,7 +71,8 @@ int stream_open(struct stream **out, const struct pairs_options *options, int ba
     if (!ahead) ahead = STREAM_AHEAD;
     if (batch < 1 || ahead < 1 || ahead > STREAM_AHEAD_MAX)
         return pl_fail(err, PL_EUSE, "batches of %d, %d ahead: not usable", batch, ahead);
-    if (!(s = calloc(1, sizeof *s))) return pl_fail(err, PL_ENOMEM, "no memory for the data stream");
+    if (!(s = calloc(1, sizeof *s)))
+        return pl_fail(err, PL_ENOMEM, "no memory for the data stream");
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
     s->options = *options;

@@ -49,7 +49,8 @@ static size_t pax_value(const char **value, const char *key, const char *p, size
         size_t length = 0, digits = 0, k = strlen(key);
         while (digits < n && digits < 9 && p[digits] >= '0' && p[digits] <= '9')
             length = 10 * length + (size_t)(p[digits++] - '0');
-        if (!digits || digits == n || p[digits] != ' ' || length <= digits + 2 || length > n) return 0;
+        if (!digits || digits == n || p[digits] != ' ' || length <= digits + 2 || length > n)
+            return 0;
         const char *text = p + digits + 1;
         size_t left = length - digits - 2; /* without the line's end */
         if (left > k && text[k] == '=' && !memcmp(text, key, k)) {
@@ -65,8 +66,8 @@ static size_t pax_value(const char **value, const char *key, const char *p, size
 static void header_name(char *name, const uint8_t *p)
 {
     int posix = !memcmp(p + MAGIC, "ustar", 6) && p[PREFIX]; /* GNU's "ustar " has no prefix */
-    snprintf(name, TAR_NAME_MAX, "%.155s%s%.100s", posix ? (const char *)p + PREFIX : "", posix ? "/" : "",
-             (const char *)p + NAME);
+    snprintf(name, TAR_NAME_MAX, "%.155s%s%.100s", posix ? (const char *)p + PREFIX : "",
+             posix ? "/" : "", (const char *)p + NAME);
 }
 
 int tar_next(struct tar *t, struct tar_file *file, struct pl_err *err)
@@ -80,12 +81,13 @@ int tar_next(struct tar *t, struct tar_file *file, struct pl_err *err)
         uint64_t size;
         if (is_zero(p)) return PL_ENOTFOUND;
         if (!is_header(p))
-            return pl_fail(err, PL_EFORMAT, "%s: byte %zu: no header of a tar archive", t->path, t->at);
+            return pl_fail(err, PL_EFORMAT, "%s: byte %zu: no header of a tar archive", t->path,
+                           t->at);
         size = long_size != UINT64_MAX ? long_size : number(p + SIZE, 12);
         left = t->bytes - t->at - BLOCK;
         if (size > left)
-            return pl_fail(err, PL_EFORMAT, "%s: byte %zu: a file of %llu bytes in the last %zu", t->path,
-                           t->at, (unsigned long long)size, left);
+            return pl_fail(err, PL_EFORMAT, "%s: byte %zu: a file of %llu bytes in the last %zu",
+                           t->path, t->at, (unsigned long long)size, left);
         file->at = t->at + BLOCK;
         file->data = t->data + file->at;
         file->bytes = (size_t)size;
@@ -97,13 +99,13 @@ int tar_next(struct tar *t, struct tar_file *file, struct pl_err *err)
             else header_name(file->name, p);
             return PL_OK;
         case 'L': /* GNU: the next file's name */
-            snprintf(long_name, sizeof long_name, "%.*s", (int)(size < TAR_NAME_MAX ? size : TAR_NAME_MAX),
-                     (const char *)file->data);
+            snprintf(long_name, sizeof long_name, "%.*s",
+                     (int)(size < TAR_NAME_MAX ? size : TAR_NAME_MAX), (const char *)file->data);
             break;
         case 'x': /* POSIX: the next file's name and size */
             if ((k = pax_value(&value, "path", (const char *)file->data, file->bytes)))
-                snprintf(long_name, sizeof long_name, "%.*s", (int)(k < TAR_NAME_MAX ? k : TAR_NAME_MAX),
-                         value);
+                snprintf(long_name, sizeof long_name, "%.*s",
+                         (int)(k < TAR_NAME_MAX ? k : TAR_NAME_MAX), value);
             if ((k = pax_value(&value, "size", (const char *)file->data, file->bytes)) && k < 20) {
                 char digits[21];
                 snprintf(digits, sizeof digits, "%.*s", (int)k, value);

@@ -63,28 +63,31 @@ static int is_module(const struct pickle_value *v)
 }
 
 /* A TorchScript module: its attributes are tensors, modules, and what is no weight. */
-static int add_module(struct torch_reader *r, const struct pickle_value *module, const char *prefix, int depth)
+static int add_module(struct torch_reader *r, const struct pickle_value *module, const char *prefix,
+                      int depth)
 {
     const struct pickle_value *state = module->item[2];
     int rc = PL_OK;
     if (depth > PICKLE_DEPTH_MAX)
-        return pl_fail(r->err, PL_ELIMIT, "%s: modules inside modules, more than %d deep", r->f->path,
-                       PICKLE_DEPTH_MAX);
+        return pl_fail(r->err, PL_ELIMIT, "%s: modules inside modules, more than %d deep",
+                       r->f->path, PICKLE_DEPTH_MAX);
     if (!state || state->kind != PICKLE_DICT) return PL_OK;
     for (size_t i = 0; !rc && i + 1 < state->count; i += 2) {
         const struct pickle_value *key = state->item[i], *value = state->item[i + 1];
         const struct pickle_value *args = torch_tensor_arguments(value);
         if (++r->visits > VISITS_MAX)
-            return pl_fail(r->err, PL_ELIMIT, "%s: more than %d attributes", r->f->path, VISITS_MAX);
+            return pl_fail(r->err, PL_ELIMIT, "%s: more than %d attributes", r->f->path,
+                           VISITS_MAX);
         if (key->kind != PICKLE_TEXT) continue;
         if (args) rc = torch_add(r, prefix, key, args);
         else if (is_module(value)) {
             char name[TORCH_NAME_MAX + 1];
             int n = snprintf(name, sizeof name, "%s%.*s.", prefix,
-                             (int)(key->bytes < TORCH_NAME_MAX ? key->bytes : TORCH_NAME_MAX), key->text);
+                             (int)(key->bytes < TORCH_NAME_MAX ? key->bytes : TORCH_NAME_MAX),
+                             key->text);
             if (n > TORCH_NAME_MAX)
-                return pl_fail(r->err, PL_ELIMIT, "%s: a module's name of more than %d bytes", r->f->path,
-                               TORCH_NAME_MAX);
+                return pl_fail(r->err, PL_ELIMIT, "%s: a module's name of more than %d bytes",
+                               r->f->path, TORCH_NAME_MAX);
             rc = add_module(r, value, name, depth + 1);
         }
     }
@@ -94,7 +97,8 @@ static int add_module(struct torch_reader *r, const struct pickle_value *module,
 static int add_weights(struct torch_reader *r, const struct pickle_value *root)
 {
     /* Lightning; transformers and the run; DALLE-pytorch; others. */
-    static const char *const keys[] = { "state_dict", "model", "weights", "model_state_dict", "module" };
+    static const char *const keys[] = { "state_dict", "model", "weights", "model_state_dict",
+                                        "module" };
     if (is_module(root)) {
         r->f->kind = "TorchScript";
         return add_module(r, root, "", 0);
@@ -103,8 +107,10 @@ static int add_weights(struct torch_reader *r, const struct pickle_value *root)
     for (size_t i = 0; i < PL_COUNT(keys); i++)
         if (holds_tensors(pickle_get(root, keys[i]))) return add_dict(r, pickle_get(root, keys[i]));
     if (root->kind == PICKLE_DICT && !root->count) return PL_OK;
-    return pl_fail(r->err, PL_EFORMAT, "%s: no tensors in it: neither a dict of tensors nor one under "
-                   "'state_dict', 'model' or 'weights'", r->f->path);
+    return pl_fail(r->err, PL_EFORMAT,
+                   "%s: no tensors in it: neither a dict of tensors nor one under "
+                   "'state_dict', 'model' or 'weights'",
+                   r->f->path);
 }
 
 static int by_name(const void *a, const void *b)
@@ -121,7 +127,8 @@ static int check_names(struct torch_reader *r)
     if (!rc) qsort(names, r->f->count, sizeof *names, by_name);
     for (size_t i = 1; !rc && i < r->f->count; i++)
         if (!strcmp(names[i - 1], names[i]))
-            rc = pl_fail(r->err, PL_EFORMAT, "%s: two tensors of the name %.100s", r->f->path, names[i]);
+            rc = pl_fail(r->err, PL_EFORMAT, "%s: two tensors of the name %.100s", r->f->path,
+                         names[i]);
     free(names);
     return rc;
 }
@@ -179,7 +186,8 @@ static int read_remarks(struct torch_reader *r)
     int rc;
     snprintf(name, sizeof name, "%s" TORCH_REMARKS, r->top);
     if ((index = archive_find(r->archive, name)) < 0) return PL_OK;
-    if ((rc = archive_read(r->archive, (size_t)index, &text, &n, REMARKS_BYTES_MAX, r->err))) return rc;
+    if ((rc = archive_read(r->archive, (size_t)index, &text, &n, REMARKS_BYTES_MAX, r->err)))
+        return rc;
     root = json_loadb(text, n, 0, NULL);
     free(text);
     f->meta_key = calloc(json_object_size(root) + 1, sizeof *f->meta_key);
@@ -189,8 +197,10 @@ static int read_remarks(struct torch_reader *r)
         rc = pl_fail(r->err, PL_EFORMAT, "%s: %s is no JSON object", f->path, name);
     else json_object_foreach(root, key, value) {
         const char *string = json_string_value(value);
-        char *k = torch_keep(r->o, strlen(key) + 1), *v = string ? torch_keep(r->o, strlen(string) + 1) : NULL;
-        if (!string) rc = pl_fail(r->err, PL_EFORMAT, "%s: %s: %.80s is no text", f->path, name, key);
+        char *k = torch_keep(r->o, strlen(key) + 1),
+             *v = string ? torch_keep(r->o, strlen(string) + 1) : NULL;
+        if (!string)
+            rc = pl_fail(r->err, PL_EFORMAT, "%s: %s: %.80s is no text", f->path, name, key);
         else if (!k || !v) rc = torch_no_memory(r);
         if (rc) break;
         f->meta_key[f->metas] = memcpy(k, key, strlen(key) + 1);
@@ -211,11 +221,12 @@ static int read_zip(struct torch_reader *r)
     if (rc) return rc;
     r->f->kind = "PyTorch zip";
     if ((index = find_pickle(r->archive)) < 0)
-        return pl_fail(r->err, PL_EFORMAT, "%s: a ZIP archive without data.pkl: no PyTorch checkpoint",
-                       r->f->path);
+        return pl_fail(r->err, PL_EFORMAT,
+                       "%s: a ZIP archive without data.pkl: no PyTorch checkpoint", r->f->path);
     name = archive_name(r->archive, (size_t)index);
     n = strlen(name) - strlen("data.pkl");
-    if (n > 300) return pl_fail(r->err, PL_ELIMIT, "%s: a member's name of %zu bytes", r->f->path, n);
+    if (n > 300)
+        return pl_fail(r->err, PL_ELIMIT, "%s: a member's name of %zu bytes", r->f->path, n);
     if (!(r->top = torch_keep(r->o, n + 1))) return torch_no_memory(r);
     memcpy(r->top, name, n);
     r->top[n] = 0;
@@ -240,7 +251,8 @@ static int list_places(struct torch_reader *r)
         struct torch_storage s;
         int rc = torch_read_storage(&s, list[i], r->f->path, r->err);
         if (rc) return rc;
-        r->places[i] = (struct torch_place){ s.key->text, s.key->bytes, NULL, 0, pl_dtype_size(s.dtype) };
+        r->places[i] = (struct torch_place){ s.key->text, s.key->bytes, NULL, 0,
+                                             pl_dtype_size(s.dtype) };
     }
     qsort(r->places, n, sizeof *r->places, torch_by_key);
     for (size_t i = 0; i < n; i++) {
@@ -269,8 +281,10 @@ static int locate(struct torch_reader *r, const struct pickle_value *keys, size_
         if (key->kind == PICKLE_TEXT && r->place_count)
             p = bsearch(&wanted, r->places, r->place_count, sizeof *p, torch_by_key);
         if (!p || p->data)
-            return pl_fail(r->err, PL_EFORMAT, "%s: storage %zu of the list is not one of the pickle's, or "
-                           "there twice", r->f->path, i);
+            return pl_fail(r->err, PL_EFORMAT,
+                           "%s: storage %zu of the list is not one of the pickle's, or "
+                           "there twice",
+                           r->f->path, i);
         if (map->bytes - at >= 8)
             for (int k = 7; k >= 0; k--) count = count << 8 | map->at[at + (size_t)k];
         if (map->bytes - at < 8 || count > (map->bytes - at - 8) / p->element)
@@ -285,7 +299,8 @@ static int locate(struct torch_reader *r, const struct pickle_value *keys, size_
 
 static int read_stream(struct torch_reader *r)
 {
-    static const char *const parts[] = { "magic number", "protocol", "system", "object", "storages" };
+    static const char *const parts[] = { "magic number", "protocol", "system", "object",
+                                         "storages" };
     const struct pl_mapping *map = &r->o->map;
     const struct pickle_value *value[PL_COUNT(parts)];
     size_t at = 0, limit = map->bytes, used;
@@ -298,7 +313,8 @@ static int read_stream(struct torch_reader *r)
     }
     if (rc) return rc;
     if (value[1]->kind != PICKLE_INT || value[1]->integer != 1001)
-        return pl_fail(r->err, PL_EFORMAT, "%s: PyTorch stream of protocol %lld, expected 1001", r->f->path,
+        return pl_fail(r->err, PL_EFORMAT, "%s: PyTorch stream of protocol %lld, expected 1001",
+                       r->f->path,
                        value[1]->kind == PICKLE_INT ? (long long)value[1]->integer : -1);
     const struct pickle_value *little = pickle_get(value[2], "little_endian");
     if (little && little->kind == PICKLE_BOOL && !little->integer)

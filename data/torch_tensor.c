@@ -45,8 +45,10 @@ int torch_read_storage(struct torch_storage *s, const struct pickle_value *v, co
     if (!id || id->kind != PICKLE_TUPLE || id->count < 5 || !pickle_is(id->item[0], "storage") ||
         id->item[1]->kind != PICKLE_GLOBAL || id->item[2]->kind != PICKLE_TEXT ||
         id->item[4]->kind != PICKLE_INT || id->item[4]->integer < 0 || id->item[4]->wide)
-        return pl_fail(err, PL_EFORMAT, "%s: a tensor's storage is not described as (\"storage\", type, "
-                       "key, device, count)", path);
+        return pl_fail(err, PL_EFORMAT,
+                       "%s: a tensor's storage is not described as (\"storage\", type, "
+                       "key, device, count)",
+                       path);
     while (i < PL_COUNT(storage_types) && !pickle_is(id->item[1], storage_types[i].name)) i++;
     if (i == PL_COUNT(storage_types))
         return pl_fail(err, PL_EFORMAT, "%s: storages of type %.60s are not known", path,
@@ -55,7 +57,8 @@ int torch_read_storage(struct torch_storage *s, const struct pickle_value *v, co
     if (id->count > 5 && id->item[5]->kind == PICKLE_TUPLE) view = id->item[5];
     if (view) {
         if (view->count != 3 || view->item[1]->kind != PICKLE_INT || view->item[1]->integer < 0)
-            return pl_fail(err, PL_EFORMAT, "%s: a storage's view is not (key, offset, count)", path);
+            return pl_fail(err, PL_EFORMAT, "%s: a storage's view is not (key, offset, count)",
+                           path);
         s->view = view->item[1]->integer;
     }
     return PL_OK;
@@ -69,7 +72,8 @@ int torch_by_key(const void *a, const void *b)
     return c ? c : (x->key_bytes > y->key_bytes) - (x->key_bytes < y->key_bytes);
 }
 
-static int find_storage(struct torch_reader *r, const struct torch_storage *s, const uint8_t **data, size_t *bytes)
+static int find_storage(struct torch_reader *r, const struct torch_storage *s, const uint8_t **data,
+                        size_t *bytes)
 {
     const char *key = s->key->text;
     size_t n = s->key->bytes;
@@ -88,8 +92,9 @@ static int find_storage(struct torch_reader *r, const struct torch_storage *s, c
         return rc;
     }
     struct torch_place wanted = { .key = key, .key_bytes = n };
-    const struct torch_place *p = r->place_count ? bsearch(&wanted, r->places, r->place_count, sizeof *p, torch_by_key)
-                                           : NULL;
+    const struct torch_place *p = r->place_count ? bsearch(&wanted, r->places, r->place_count,
+                                                           sizeof *p, torch_by_key)
+                                                 : NULL;
     if (!p)
         return pl_fail(r->err, PL_EFORMAT, "%s: no storage of key %.*s", r->f->path,
                        (int)(n < 60 ? n : 60), key);
@@ -122,27 +127,32 @@ static int is_size(const struct pickle_value *v)
 }
 
 /* Shape and strides, with what they reach: *reach elements from the first on. */
-static int read_shape(struct st_tensor *t, int64_t *stride, size_t *reach, const struct pickle_value *size,
-                      const struct pickle_value *steps, const char *path, struct pl_err *err)
+static int read_shape(struct st_tensor *t, int64_t *stride, size_t *reach,
+                      const struct pickle_value *size, const struct pickle_value *steps,
+                      const char *path, struct pl_err *err)
 {
     size_t last = 0;
     if (size->kind != PICKLE_TUPLE || steps->kind != PICKLE_TUPLE || size->count != steps->count ||
         size->count > PL_COUNT(t->shape))
-        return pl_fail(err, PL_EFORMAT, "%s: tensor %.100s: size and strides are not tuples of the same, "
-                       "at most %zu, numbers", path, t->name, PL_COUNT(t->shape));
+        return pl_fail(err, PL_EFORMAT,
+                       "%s: tensor %.100s: size and strides are not tuples of the same, "
+                       "at most %zu, numbers",
+                       path, t->name, PL_COUNT(t->shape));
     t->dims = (int)size->count;
     t->n = 1;
     for (int i = 0; i < t->dims; i++) {
         const struct pickle_value *n = size->item[i], *step = steps->item[i];
         size_t way;
         if (!is_size(n) || !is_size(step) || pl_size_mul(&t->n, t->n, (size_t)n->integer))
-            return pl_fail(err, PL_EFORMAT, "%s: tensor %.100s: size or stride %d is no usable number",
-                           path, t->name, i);
+            return pl_fail(err, PL_EFORMAT,
+                           "%s: tensor %.100s: size or stride %d is no usable number", path,
+                           t->name, i);
         t->shape[i] = n->integer;
         stride[i] = step->integer;
         if (n->integer > 1 && (pl_size_mul(&way, (size_t)(n->integer - 1), (size_t)step->integer) ||
                                way > PTRDIFF_MAX - last - 1))
-            return pl_fail(err, PL_EFORMAT, "%s: tensor %.100s: stride %d is too large", path, t->name, i);
+            return pl_fail(err, PL_EFORMAT, "%s: tensor %.100s: stride %d is too large", path,
+                           t->name, i);
         if (n->integer > 1) last += way;
     }
     *reach = t->n ? last + 1 : 0;
@@ -185,8 +195,10 @@ static int read_tensor(struct torch_reader *r, struct st_tensor *t, const struct
     size_t bytes = 0, reach = 0, element, begin;
     int rc;
     if (args->count < 4 || !is_size(args->item[1]))
-        return pl_fail(r->err, PL_EFORMAT, "%s: tensor %.100s is not made of (storage, offset, size, "
-                       "strides)", path, t->name);
+        return pl_fail(r->err, PL_EFORMAT,
+                       "%s: tensor %.100s is not made of (storage, offset, size, "
+                       "strides)",
+                       path, t->name);
     rc = torch_read_storage(&s, args->item[0], path, r->err);
     if (!rc) rc = read_shape(t, stride, &reach, args->item[2], args->item[3], path, r->err);
     if (!rc) rc = find_storage(r, &s, &data, &bytes);
@@ -197,8 +209,9 @@ static int read_tensor(struct torch_reader *r, struct st_tensor *t, const struct
         return pl_fail(r->err, PL_ELIMIT, "%s: tensor %.100s: too large", path, t->name);
     begin = (size_t)args->item[1]->integer + (size_t)s.view; /* both below 2^63 */
     if (begin > bytes / element || reach > bytes / element - begin)
-        return pl_fail(r->err, PL_EFORMAT, "%s: tensor %.100s: elements %zu to %zu of a storage of %zu",
-                       path, t->name, begin, begin + reach, bytes / element);
+        return pl_fail(r->err, PL_EFORMAT,
+                       "%s: tensor %.100s: elements %zu to %zu of a storage of %zu", path, t->name,
+                       begin, begin + reach, bytes / element);
     data += begin * element;
     if (!t->n || is_contiguous(t, stride)) {
         t->data = data;
@@ -206,8 +219,10 @@ static int read_tensor(struct torch_reader *r, struct st_tensor *t, const struct
     }
     r->o->copied += t->bytes;
     if (t->bytes > r->o->map.bytes + COPIES_SPARE || r->o->copied > r->o->map.bytes + COPIES_SPARE)
-        return pl_fail(r->err, PL_ELIMIT, "%s: tensor %.100s: views need more memory than the file has "
-                       "bytes", path, t->name);
+        return pl_fail(r->err, PL_ELIMIT,
+                       "%s: tensor %.100s: views need more memory than the file has "
+                       "bytes",
+                       path, t->name);
     uint8_t *copy = torch_keep(r->o, t->bytes);
     if (!copy) return torch_no_memory(r);
     copy_strided(copy, t, stride, data);
@@ -222,8 +237,10 @@ int torch_add(struct torch_reader *r, const char *prefix, const struct pickle_va
     size_t n = strlen(prefix) + key->bytes;
     char *name;
     if (n > TORCH_NAME_MAX || memchr(key->text, 0, key->bytes))
-        return pl_fail(r->err, PL_EFORMAT, "%s: a tensor's name of %zu bytes, at most %d and no zero "
-                       "expected", f->path, n, TORCH_NAME_MAX);
+        return pl_fail(r->err, PL_EFORMAT,
+                       "%s: a tensor's name of %zu bytes, at most %d and no zero "
+                       "expected",
+                       f->path, n, TORCH_NAME_MAX);
     if (f->count == r->room) {
         size_t room = r->room ? 2 * r->room : 64;
         struct st_tensor *more;

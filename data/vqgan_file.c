@@ -13,8 +13,8 @@ static int get_int(int *out, const json_t *object, const char *key, const char *
     const json_t *value = json_object_get(object, key);
     json_int_t n = json_integer_value(value);
     if (!json_is_integer(value) || n < 0 || n > 1 << 24)
-        return pl_fail(err, PL_EFORMAT, "%s: %s is missing or no whole number from 0 to %d", where, key,
-                       1 << 24);
+        return pl_fail(err, PL_EFORMAT, "%s: %s is missing or no whole number from 0 to %d", where,
+                       key, 1 << 24);
     *out = (int)n;
     return PL_OK;
 }
@@ -61,10 +61,12 @@ int pl_vqgan_config_parse(struct pl_vqgan_config *c, const json_t *json, const c
         const char *key = i ? "out_ch" : "in_channels";
         if (!json_object_get(dd, key)) continue;
         if ((rc = get_int(&channels, dd, key, where, err))) return rc;
-        if (channels != 3) return pl_fail(err, PL_EUSE, "%s: %s is %d, expected 3", where, key, channels);
+        if (channels != 3)
+            return pl_fail(err, PL_EUSE, "%s: %s is %d, expected 3", where, key, channels);
     }
     c->norm_groups = PL_VQ_GROUPS;
-    if (json_object_get(dd, "norm_groups") && (rc = get_int(&c->norm_groups, dd, "norm_groups", where, err)))
+    if (json_object_get(dd, "norm_groups") &&
+        (rc = get_int(&c->norm_groups, dd, "norm_groups", where, err)))
         return rc;
     c->gumbel = json_is_number(kl);
     c->kl_weight = (float)json_number_value(kl);
@@ -83,9 +85,9 @@ json_t *pl_vqgan_config_json(const struct pl_vqgan_config *c)
 {
     json_t *dd = json_pack("{s:i, s:o, s:i, s:o, s:i, s:i, s:i, s:i, s:b}", "ch", c->ch, "ch_mult",
                            list_json(c->ch_mult, c->levels), "num_res_blocks", c->num_res_blocks,
-                           "attn_resolutions", list_json(c->attn_resolutions, c->attns), "resolution",
-                           c->resolution, "z_channels", c->z_channels, "in_channels", 3, "out_ch", 3,
-                           "double_z", 0);
+                           "attn_resolutions", list_json(c->attn_resolutions, c->attns),
+                           "resolution", c->resolution, "z_channels", c->z_channels, "in_channels",
+                           3, "out_ch", 3, "double_z", 0);
     json_t *out = json_pack("{s:i, s:i, s:o}", "embed_dim", c->embed_dim, "n_embed", c->n_embed,
                             "ddconfig", dd);
     if (out && c->norm_groups != PL_VQ_GROUPS)
@@ -146,8 +148,8 @@ int pl_vqgan_save(const struct pl_vqgan *m, const char *path, int half, struct p
         for (size_t k = 0; !rc && half && k < t->n; k++) {
             uint16_t h = to_half(values[k]); /* shorter: the values ahead are still whole */
             if ((h & 0x7C00) == 0x7C00) {
-                rc = pl_fail(err, PL_ELIMIT, "%s: %s holds %g, which float16 does not", path, t->name,
-                             values[k]);
+                rc = pl_fail(err, PL_ELIMIT, "%s: %s holds %g, which float16 does not", path,
+                             t->name, values[k]);
                 goto done;
             }
             memcpy((char *)copy[i] + 2 * k, &h, sizeof h);

@@ -20,7 +20,8 @@ int pl_vqgan_config_read(struct pl_vqgan_config *config, const char *path, struc
 /* The sizes of the model whose tensors are in `f`: from its remark "config"; else from a .yaml, .yml or
  * .json of its name beside it, or a config or model file of these kinds in its folder; else from the
  * tensors' shapes. */
-int pl_vqgan_config_find(struct pl_vqgan_config *config, const struct st_file *f, struct pl_err *err);
+int pl_vqgan_config_find(struct pl_vqgan_config *config, const struct st_file *f,
+                         struct pl_err *err);
 
 /* Opens a model from any file that pl_weights_open reads. Names that the model lacks are ignored; a
  * missing one, or one of another shape, is an error that names it. */

@@ -63,15 +63,18 @@ static int from_shapes(struct pl_vqgan_config *c, const struct st_file *f, struc
     c->embed_dim = size(table, 1);
     c->z_channels = size(st_find(f, "encoder.conv_out.weight"), 0);
     if (!c->ch || !c->n_embed || !c->z_channels)
-        return pl_fail(err, PL_EFORMAT, "%s: no VQGAN: encoder.conv_in, encoder.conv_out or the codes' "
-                       "table is missing", f->path);
+        return pl_fail(err, PL_EFORMAT,
+                       "%s: no VQGAN: encoder.conv_in, encoder.conv_out or the codes' "
+                       "table is missing",
+                       f->path);
     c->resolution = NOMINAL;
     c->norm_groups = PL_VQ_GROUPS;
     for (; c->levels < PL_VQ_LEVELS_MAX; c->levels++) {
         int l = c->levels, width = size(find(f, "encoder.down.%d.block.0.conv2.weight", l), 0);
         if (!width) break;
         c->ch_mult[l] = width / c->ch;
-        if (find(f, "encoder.down.%d.attn.0.q.weight", l)) c->attn_resolutions[c->attns++] = NOMINAL >> l;
+        if (find(f, "encoder.down.%d.attn.0.q.weight", l))
+            c->attn_resolutions[c->attns++] = NOMINAL >> l;
     }
     while (c->num_res_blocks < PL_VQ_RES_MAX && find(f, "encoder.down.0.block.%d.conv1.weight",
                                                       c->num_res_blocks))
@@ -88,7 +91,8 @@ static char *beside(const char *path)
 {
     static const char *const endings[] = { ".yaml", ".yml", ".json" };
     static const char *const names[] = { "config", "model" };
-    const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path, *dot = strrchr(file, '.');
+    const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path,
+               *dot = strrchr(file, '.');
     int folder = (int)(file - path), stem = dot ? (int)(dot - path) : (int)strlen(path);
     size_t room = strlen(path) + 40;
     char *out = malloc(room);
@@ -105,7 +109,8 @@ static char *beside(const char *path)
     return NULL;
 }
 
-int pl_vqgan_config_find(struct pl_vqgan_config *config, const struct st_file *f, struct pl_err *err)
+int pl_vqgan_config_find(struct pl_vqgan_config *config, const struct st_file *f,
+                         struct pl_err *err)
 {
     char *path;
     int rc;

@@ -24,7 +24,8 @@ int pl_weights_open(struct st_file **f, const char *path, struct pl_err *err)
     if (rc) return rc;
     if (s->size >= sizeof head) rc = pl_source_read(s, 0, head, sizeof head, err);
     pl_source_close(s);
-    if (!rc) rc = torch_begins(head, sizeof head) ? torch_open(f, path, err) : st_open(f, path, err);
+    if (!rc)
+        rc = torch_begins(head, sizeof head) ? torch_open(f, path, err) : st_open(f, path, err);
     if (!rc) strip_module(*f);
     return rc;
 }
@@ -60,6 +61,8 @@ int pl_weights_save(const struct st_file *f, const char *path, struct pl_err *er
     if (ends_with(path, ".safetensors")) return save_safetensors(f, path, err);
     for (size_t i = 0; i < PL_COUNT(torch); i++)
         if (ends_with(path, torch[i])) return torch_save(f, path, err);
-    return pl_fail(err, PL_EUSE, "%s: what kind of file? The name should end in .safetensors, .pt, .pth, "
-                   ".bin or .ckpt", path);
+    return pl_fail(err, PL_EUSE,
+                   "%s: what kind of file? The name should end in .safetensors, .pt, .pth, "
+                   ".bin or .ckpt",
+                   path);
 }

@@ -19,7 +19,8 @@ struct reading {
 /* A scalar without quotes: what it looks like. */
 static json_t *plain(const char *text)
 {
-    static const char *const yes[] = { "true", "yes", "on" }, *const no[] = { "false", "no", "off" };
+    static const char *const yes[] = { "true", "yes", "on" }, *const no[] = { "false", "no",
+                                                                              "off" };
     char *end;
     double real;
     for (size_t i = 0; i < PL_COUNT(yes); i++) {
@@ -31,7 +32,8 @@ static json_t *plain(const char *text)
     long long whole = strtoll(text, &end, 10);
     if (!*end && !errno) return json_integer(whole);
     real = strtod(text, &end);
-    if (!*end && isfinite(real) && strspn(text, "+-.0123456789eE") == strlen(text)) return json_real(real);
+    if (!*end && isfinite(real) && strspn(text, "+-.0123456789eE") == strlen(text))
+        return json_real(real);
     return json_string(text);
 }
 
@@ -42,8 +44,8 @@ static int convert(struct reading *r, json_t **out, int index, int depth)
     int rc = PL_OK;
     *out = NULL;
     if (depth > YAML_DEPTH_MAX || ++r->nodes > YAML_NODES_MAX)
-        return pl_fail(r->err, PL_ELIMIT, "%s: more than %d values, or nested more than %d deep", r->where,
-                       YAML_NODES_MAX, YAML_DEPTH_MAX);
+        return pl_fail(r->err, PL_ELIMIT, "%s: more than %d values, or nested more than %d deep",
+                       r->where, YAML_NODES_MAX, YAML_DEPTH_MAX);
     if (!node || node->type == YAML_NO_NODE) {
         *out = json_null();
     } else if (node->type == YAML_SCALAR_NODE) {
@@ -85,7 +87,8 @@ static int convert(struct reading *r, json_t **out, int index, int depth)
     return rc;
 }
 
-int pl_yaml_parse(json_t **out, const char *text, size_t bytes, const char *where, struct pl_err *err)
+int pl_yaml_parse(json_t **out, const char *text, size_t bytes, const char *where,
+                  struct pl_err *err)
 {
     struct reading r = { .where = where, .err = err };
     yaml_parser_t parser;
@@ -94,8 +97,8 @@ int pl_yaml_parse(json_t **out, const char *text, size_t bytes, const char *wher
     if (!yaml_parser_initialize(&parser)) return pl_fail(err, PL_ENOMEM, "%s: no memory", where);
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, bytes);
     if (!yaml_parser_load(&parser, &r.document))
-        rc = pl_fail(err, PL_EFORMAT, "%s: line %zu: no YAML: %s", where, parser.problem_mark.line + 1,
-                     parser.problem ? parser.problem : "no memory");
+        rc = pl_fail(err, PL_EFORMAT, "%s: line %zu: no YAML: %s", where,
+                     parser.problem_mark.line + 1, parser.problem ? parser.problem : "no memory");
     else {
         rc = yaml_document_get_root_node(&r.document)
                  ? convert(&r, out, 1, 0) : pl_fail(err, PL_EFORMAT, "%s: empty", where);

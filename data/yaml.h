@@ -12,7 +12,8 @@
 
 /* The first document of `text`: mappings with scalar keys, lists, and plain scalars that look like a
  * number, true, false or null become those. `where` begins the sentence. The caller decrefs. */
-int pl_yaml_parse(json_t **out, const char *text, size_t bytes, const char *where, struct pl_err *err);
+int pl_yaml_parse(json_t **out, const char *text, size_t bytes, const char *where,
+                  struct pl_err *err);
 /* A file; JSON is YAML too, so this reads either. */
 int pl_yaml_read(json_t **out, const char *path, struct pl_err *err);
 

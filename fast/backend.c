@@ -50,7 +50,8 @@ int pl_backend_v1(struct pl_backend *be)
     be->name = "fast";
     snprintf(be->note, sizeof be->note, "fast: OpenBLAS %s, %s kernels, bf16 %s, %d threads",
              openblas_get_corename(), isa_name(isa_chosen()),
-             fast_has_bf16() ? "by AVX512-BF16" : "rounds operands only (no AVX512-BF16: no faster)",
+             fast_has_bf16() ? "by AVX512-BF16"
+                             : "rounds operands only (no AVX512-BF16: no faster)",
              threads);
     be->set_threads = set_threads;
     be->set_precision = set_precision;

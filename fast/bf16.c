@@ -46,7 +46,8 @@ static floats add_dots(floats sum, pairs a, pairs b)
 {
     for (int i = 0; i < LANES; i++)
         for (int half = 1; half >= 0; half--) { /* the instruction takes the odd element first */
-            uint32_t u = half ? a[i] & 0xFFFF0000u : a[i] << 16, v = half ? b[i] & 0xFFFF0000u : b[i] << 16;
+            uint32_t u = half ? a[i] & 0xFFFF0000u : a[i] << 16,
+                     v = half ? b[i] & 0xFFFF0000u : b[i] << 16;
             float x, y;
             memcpy(&x, &u, 4);
             memcpy(&y, &v, 4);
@@ -118,7 +119,8 @@ TARGET FAST_INLINE void pack_along(uint32_t *to, const float *x, size_t ld, int 
     _Pragma("GCC unroll 16")
     for (int i = 0; i < LANES; i++) {
         const float *row = x + (size_t)i * ld;
-        if (i < lanes) r[i] = (pairs)round_two(*(const floats *)(row + LANES), *(const floats *)row);
+        if (i < lanes)
+            r[i] = (pairs)round_two(*(const floats *)(row + LANES), *(const floats *)row);
         else r[i] = (pairs){ 0 };
     }
     transpose(r);
@@ -232,8 +234,8 @@ TARGET static void tile(float *c, size_t ldc, const float *from, size_t from_ld,
 }
 
 /* Rows i0..i1-1 of the result against 96 packed columns from j0. */
-static void columns(float *c, int n, const float *bias, int add, const uint32_t *a, const uint32_t *b,
-                    int i0, int i1, int j0, int k)
+static void columns(float *c, int n, const float *bias, int add, const uint32_t *a,
+                    const uint32_t *b, int i0, int i1, int j0, int k)
 {
     static const float zeros[B_TILE];
     size_t ld = (size_t)n;
@@ -248,8 +250,8 @@ static void columns(float *c, int n, const float *bias, int add, const uint32_t 
             /* the next panel comes from the second cache, spread over this one's tiles */
             for (; line < (t + 1) * ahead / tiles; line++)
                 __builtin_prefetch(panel + (size_t)PAIRS * B_TILE + (size_t)line * LANES);
-            tile(to, ld, from, add ? ld : 0, a + (size_t)(i / A_TILE) * PAIRS * A_TILE, panel, steps,
-                 i1 - i < A_TILE ? i1 - i : A_TILE, n - j < B_TILE ? n - j : B_TILE);
+            tile(to, ld, from, add ? ld : 0, a + (size_t)(i / A_TILE) * PAIRS * A_TILE, panel,
+                 steps, i1 - i < A_TILE ? i1 - i : A_TILE, n - j < B_TILE ? n - j : B_TILE);
         }
     }
 }

@@ -22,8 +22,9 @@ static int strips(int B, int P) { return B * ((P + STRIP - 1) / STRIP); }
 static struct strip strip(int i, int channels, int P)
 {
     int each = (P + STRIP - 1) / STRIP, b = i / each, first = i % each * STRIP;
-    return (struct strip){ (size_t)b * (size_t)channels * (size_t)P, (size_t)b * (size_t)P + (size_t)first,
-                           first, P - first < STRIP ? P - first : STRIP };
+    return (struct strip){ (size_t)b * (size_t)channels * (size_t)P,
+                           (size_t)b * (size_t)P + (size_t)first, first,
+                           P - first < STRIP ? P - first : STRIP };
 }
 
 /* Squared distances to one row of the table, against the best so far. z (D,STRIP). */
@@ -64,7 +65,8 @@ int fast_nearest_code(int32_t *code, const float *z, const float *table, int B, 
                 least[p] = INFINITY;
                 best[p] = 0;
             }
-            for (int n = 0; n < N; n++) meet(least, best, here, table + (size_t)n * (size_t)D, D, n);
+            for (int n = 0; n < N; n++)
+                meet(least, best, here, table + (size_t)n * (size_t)D, D, n);
             memcpy(code + s.code, best, (size_t)s.count * sizeof *code);
         }
     }
@@ -74,8 +76,8 @@ int fast_nearest_code(int32_t *code, const float *z, const float *table, int B, 
 
 /* -- Gumbel codes: x is the strip's first logit, noise may be NULL --------------------------------- */
 
-FAST_CLONES static void largest_code(int32_t *code, const float *x, const float *noise, int N, size_t P,
-                                     int count)
+FAST_CLONES static void largest_code(int32_t *code, const float *x, const float *noise, int N,
+                                     size_t P, int count)
 {
     float most[STRIP];
     int32_t best[STRIP];
@@ -137,8 +139,8 @@ FAST_CLONES static void normalise(float *y, const double *sum, int N, size_t P, 
 
 /* mean[p] = sum over n of softmax(x) * (x - most): with log(sum) it makes the divergence, and its
  * gradient. */
-FAST_CLONES static void mean_logit(double *mean, const double *sum, const float *most, const float *x,
-                                   int N, size_t P, int count)
+FAST_CLONES static void mean_logit(double *mean, const double *sum, const float *most,
+                                   const float *x, int N, size_t P, int count)
 {
     for (int p = 0; p < count; p++) mean[p] = 0;
     for (int n = 0; n < N; n++) {

@@ -33,14 +33,17 @@ F16C static void narrow(uint8_t *out, const float *x, size_t n)
     const __m256 most = _mm256_set1_ps(65504), least = _mm256_set1_ps(-65504);
     for (size_t i = 0; i < n; i += 8) { /* the operand that may be NaN comes second: it survives */
         __m256 v = _mm256_min_ps(most, _mm256_max_ps(least, _mm256_loadu_ps(x + i)));
-        _mm_storeu_si128((__m128i *)(void *)(out + 2 * i), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+        _mm_storeu_si128((__m128i *)(void *)(out + 2 * i),
+                         _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
     }
 }
 
 F16C static void widen(float *x, const uint8_t *in, size_t n)
 {
     for (size_t i = 0; i < n; i += 8)
-        _mm256_storeu_ps(x + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(in + 2 * i))));
+        _mm256_storeu_ps(x + i,
+                         _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(in +
+                                                                                         2 * i))));
 }
 #endif
 
@@ -100,7 +103,8 @@ FAST_CLONES static double squares_around(const float *x, float mean, size_t n)
     return sum_piece(x, mean, 2, n);
 }
 
-FAST_CLONES static void find_bins(uint8_t *codes, const float *x, float mean, float inverse, size_t n)
+FAST_CLONES static void find_bins(uint8_t *codes, const float *x, float mean, float inverse,
+                                  size_t n)
 {
     int32_t code[256]; /* whole vectors first, bytes after: the compiler does both well, not both at once */
     for (size_t at = 0; at < n; at += PL_COUNT(code)) {

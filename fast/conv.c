@@ -200,7 +200,8 @@ int fast_conv(float *y, const float *x, const float *w, const float *b, const st
 
 int fast_conv_dx(float *dx, const float *dy, const float *w, const struct pl_conv *c)
 {
-    int s = c->stride, K = c->K, T = (K - 1) / s, H_out = pl_conv_height(c), W_out = pl_conv_width(c);
+    int s = c->stride, K = c->K, T = (K - 1) / s, H_out = pl_conv_height(c),
+        W_out = pl_conv_width(c);
     int rows = (c->H - 1 + c->top) / s + 1, columns = (c->W - 1 + c->left) / s + 1;
     struct layout l = lay_out(1, rows + T, columns + T);
     struct target t = { .H = c->H, .W = c->W, .s = s, .top = c->top, .left = c->left };
@@ -232,8 +233,8 @@ int fast_conv_dx(float *dx, const float *dy, const float *w, const struct pl_con
         int images = (int)least(group, c->B - first);
         #pragma omp for schedule(static)
         for (int i = 0; i < images * c->O; i++)
-            spread(planes + i * l.channel, &l, dy + first * out + (long)i * H_out * W_out, H_out, W_out,
-                   T, T);
+            spread(planes + i * l.channel, &l, dy + first * out + (long)i * H_out * W_out, H_out,
+                   W_out, T, T);
         for (int p = 0; p < s * s; p++) {
             sum.taps = taps[p + 1] - taps[p];
             sum.offset = offset + taps[p];
@@ -302,17 +303,17 @@ int fast_conv_dw(float *dw, float *db, const float *dy, const float *x, const st
             int images = (int)least(group, c->B - first);
             #pragma omp for schedule(static) nowait
             for (int i = 0; i < images * c->C; i++)
-                spread(planes + i * l.channel, &l, x + first * in + (long)i * c->H * c->W, c->H, c->W,
-                       c->top, c->left);
-            #pragma omp single nowait /* read beside zeros, so it must not be NaN */
+                spread(planes + i * l.channel, &l, x + first * in + (long)i * c->H * c->W, c->H,
+                       c->W, c->top, c->left);
+#pragma omp single nowait /* read beside zeros, so it must not be NaN */
             memset(planes + images * image, 0, (size_t)slack(c) * sizeof *planes);
             #pragma omp for schedule(static)
             for (int i = 0; i < images * O4; i++) {
                 float *to = gradients + i * line;
                 int o = i % O4;
                 if (o < c->O) {
-                    spread(to, &g, dy + (first + i / O4) * out + (long)o * H_out * W_out, H_out, W_out,
-                           0, 0);
+                    spread(to, &g, dy + (first + i / O4) * out + (long)o * H_out * W_out, H_out,
+                           W_out, 0, 0);
                     memset(to + g.plane, 0, (size_t)(line - g.plane) * sizeof *to);
                 } else {
                     memset(to, 0, (size_t)line * sizeof *to);
@@ -320,8 +321,8 @@ int fast_conv_dw(float *dw, float *db, const float *dy, const float *x, const st
             }
             #pragma omp for schedule(dynamic)
             for (int piece = 0; piece < O4 / 4 * blocks; piece++)
-                weigh(acc, k, planes, &l, image, gradients, line, O4, images, c->C, piece / blocks * 4,
-                      piece % blocks * COLUMN_CHANNELS,
+                weigh(acc, k, planes, &l, image, gradients, line, O4, images, c->C,
+                      piece / blocks * 4, piece % blocks * COLUMN_CHANNELS,
                       (int)least(c->C, (piece % blocks + 1) * COLUMN_CHANNELS), offset, taps);
         }
         #pragma omp for schedule(static)

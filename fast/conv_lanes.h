@@ -57,7 +57,8 @@ static void ISA(products)(double *sum, const float *dy, long dy_step, const floa
         }
     }
     _Pragma("GCC unroll 4") for (int o = 0; o < 4; o++)
-        _Pragma("GCC unroll 6") for (int k = 0; k < SIDE; k++) sum[o * SIDE + k] += (double)total(s[o][k]);
+        _Pragma("GCC unroll 6") for (int k = 0; k < SIDE; k++)
+            sum[o * SIDE + k] += (double)total(s[o][k]);
 }
 
 /* to = from + add, n places. */
@@ -84,5 +85,5 @@ static double ISA(sum)(const float *x, long n)
     return whole;
 }
 
-static const struct kernels ISA(kernels) = { ISA(planes), ISA(products), ISA(shift), ISA(sum), LANES,
-                                             SIDE };
+static const struct kernels ISA(kernels) = { ISA(planes), ISA(products), ISA(shift),
+                                             ISA(sum),    LANES,         SIDE };

@@ -54,7 +54,8 @@ FAST_CLONES static void gelu_tanh_backward(float *dx, const float *dy, const flo
 {
     #pragma omp simd
     for (size_t i = 0; i < n; i++) {
-        float v = x[i], t = TANH_A * fast_fma(TANH_B * v * v, v, v), rest, s = fast_sigmoid(2 * t, &rest);
+        float v = x[i], t = TANH_A * fast_fma(TANH_B * v * v, v, v), rest,
+              s = fast_sigmoid(2 * t, &rest);
         float slope = TANH_A * fast_fma(3 * TANH_B * v, v, 1.0f);
         dx[i] = dy[i] * fast_fma(v * 2 * slope, s * rest, s);
     }
@@ -113,7 +114,8 @@ FAST_CLONES static void geglu_row_backward(float *du, float *dg, const float *dy
 {
     #pragma omp simd
     for (int c = 0; c < C; c++) {
-        float below = fast_normal_below(g[c]), slope = fast_fma(g[c], fast_normal_density(g[c]), below);
+        float below = fast_normal_below(g[c]),
+              slope = fast_fma(g[c], fast_normal_density(g[c]), below);
         float a = dy[c] * g[c] * below, b = dy[c] * u[c] * slope;
         du[c] = a;
         dg[c] = b;
@@ -125,7 +127,8 @@ FAST_CLONES static void geglu_row_both(float *h, float *u, float *g, const float
 {
     #pragma omp simd
     for (int c = 0; c < C; c++) {
-        float below = fast_normal_below(g[c]), slope = fast_fma(g[c], fast_normal_density(g[c]), below);
+        float below = fast_normal_below(g[c]),
+              slope = fast_fma(g[c], fast_normal_density(g[c]), below);
         float gated = g[c] * below, du = dh[c] * gated, dg = dh[c] * u[c] * slope;
         h[c] = u[c] * gated;
         u[c] = du;
@@ -172,7 +175,8 @@ static void small_forward(float *y, float *z, float *h, const float *x, const st
     fast_product(0, 1, rows, D, C, h, C, w->W2, C, w->b2, 0, y, D);
 }
 
-static int small_feed(float *y, float *kept, const float *x, const struct pl_feed *w, int M, int D, int C)
+static int small_feed(float *y, float *kept, const float *x, const struct pl_feed *w, int M, int D,
+                      int C)
 {
     int rows = block_rows(C, BLOCK_FLOATS), blocks = fast_pieces(M, rows), failed = 0;
     #pragma omp parallel num_threads(fast_threads()) if ((double)M * D * C > 1e6)
@@ -188,7 +192,8 @@ static int small_feed(float *y, float *kept, const float *x, const struct pl_fee
             size_t at = (size_t)p.start * (size_t)D;
             float *own = kept ? kept + (size_t)p.start * 2 * (size_t)C : z;
             if (z && p.count)
-                small_forward(y + at, own, z + (size_t)rows * 2 * (size_t)C, x + at, w, p.count, D, C);
+                small_forward(y + at, own, z + (size_t)rows * 2 * (size_t)C, x + at, w, p.count, D,
+                              C);
         }
         pl_free(z);
     }
@@ -200,9 +205,9 @@ struct slot { /* one slot's sums of weight gradients */
 };
 
 /* z holds the layer's inside if it was `kept`, else it is made here. */
-static void small_backward(float *y, float *dx, const struct slot *g, float *z, int kept, float *h, float *dh,
-                           const float *dy, const float *x, const struct pl_feed *w, int rows, int D,
-                           int C)
+static void small_backward(float *y, float *dx, const struct slot *g, float *z, int kept, float *h,
+                           float *dh, const float *dy, const float *x, const struct pl_feed *w,
+                           int rows, int D, int C)
 {
     if (!kept) fast_product(0, 1, rows, 2 * C, D, x, D, w->W1, D, w->b1, 0, z, 2 * C);
     fast_product(0, 0, rows, C, D, dy, D, w->W2, C, NULL, 0, dh, C);
@@ -228,8 +233,9 @@ static void add_slots(float *to, const float *slots, size_t stride, size_t n, in
         }
 }
 
-static int small_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy, float *kept,
-                               const float *x, const struct pl_feed *w, int M, int D, int C)
+static int small_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy,
+                               float *kept, const float *x, const struct pl_feed *w, int M, int D,
+                               int C)
 {
     size_t c = (size_t)C, d = (size_t)D, n1 = 2 * c * d, n2 = c * d, each = n1 + 2 * c + n2 + d;
     int rows = block_rows(C, BLOCK_FLOATS), blocks = fast_pieces(M, rows), failed = 0;
@@ -252,8 +258,9 @@ static int small_feed_backward(float *y, float *dx, const struct pl_feed *dw, co
                 size_t at = (size_t)p.start * d;
                 float *own = kept ? kept + (size_t)p.start * 2 * c : z;
                 if (p.count)
-                    small_backward(y ? y + at : NULL, dx + at, &g, own, kept != NULL, z + (size_t)rows * 2 * c,
-                                   z + (size_t)rows * 3 * c, dy + at, x + at, w, p.count, D, C);
+                    small_backward(y ? y + at : NULL, dx + at, &g, own, kept != NULL,
+                                   z + (size_t)rows * 2 * c, z + (size_t)rows * 3 * c, dy + at,
+                                   x + at, w, p.count, D, C);
             }
         }
         pl_free(z);
@@ -268,7 +275,8 @@ static int small_feed_backward(float *y, float *dx, const struct pl_feed *dw, co
 
 /* --- the layer, large weights: all threads on each product ----------------------------------- */
 
-static int large_feed(float *y, float *kept, const float *x, const struct pl_feed *w, int M, int D, int C)
+static int large_feed(float *y, float *kept, const float *x, const struct pl_feed *w, int M, int D,
+                      int C)
 {
     int rows = block_rows(C, LARGE_FLOATS) < M ? block_rows(C, LARGE_FLOATS) : M;
     float *z = pl_alloc((size_t)rows * (kept ? 1 : 3) * (size_t)C, sizeof *z), *h = z;
@@ -295,8 +303,9 @@ static void geglu_both(float *h, float *z, const float *dh, int M, int C)
     }
 }
 
-static int large_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy, float *kept,
-                               const float *x, const struct pl_feed *w, int M, int D, int C)
+static int large_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy,
+                               float *kept, const float *x, const struct pl_feed *w, int M, int D,
+                               int C)
 {
     int rows = block_rows(C, LARGE_FLOATS) < M ? block_rows(C, LARGE_FLOATS) : M;
     size_t c = (size_t)C;

@@ -55,8 +55,9 @@ int fast_group_norm(float *y, const float *x, const float *gain, const float *of
     return PL_OK;
 }
 
-int fast_group_norm_backward(float *dx, float *dgain, float *doffset, const float *dy, const float *x,
-                             const float *gain, int B, int C, int P, int G, float eps)
+int fast_group_norm_backward(float *dx, float *dgain, float *doffset, const float *dy,
+                             const float *x, const float *gain, int B, int C, int P, int G,
+                             float eps)
 {
     const struct kernels *k = kernels[isa_chosen()];
     int channels = C / G;
@@ -80,8 +81,10 @@ int fast_group_norm_backward(float *dx, float *dgain, float *doffset, const floa
         }
         for (int c = 0; c < channels; c++) {
             size_t at = start + (size_t)c * (size_t)P;
-            k->apply_back(dx + at, dy + at, x + at, (size_t)P, mean, (float)(scale * gain[first + c]),
-                          (float)(scale * scale * sum_h / (double)per), (float)(scale * sum / (double)per));
+            k->apply_back(dx + at, dy + at, x + at, (size_t)P, mean,
+                          (float)(scale * gain[first + c]),
+                          (float)(scale * scale * sum_h / (double)per),
+                          (float)(scale * sum / (double)per));
         }
     }
     for (int c = 0; c < C; c++) {

@@ -67,8 +67,8 @@ static void ISA(sums)(double out[2], const float *dy, const float *x, size_t n, 
 }
 
 /* dx = dy * a - (x - mean) * b - c */
-static void ISA(apply_back)(float *dx, const float *dy, const float *x, size_t n, float mean, float a,
-                            float b, float c)
+static void ISA(apply_back)(float *dx, const float *dy, const float *x, size_t n, float mean,
+                            float a, float b, float c)
 {
     size_t i = 0;
     for (; i + LANES <= n; i += LANES) {

@@ -33,8 +33,8 @@ static struct grid grid_of(int m, int n)
 }
 
 /* The whole product (m,n) in pieces. bias (n) or NULL; add counts only without a bias. */
-static void float_product(int ta, int tb, int m, int n, int k, const float *a, int lda, const float *b,
-                          int ldb, const float *bias, int add, float *c)
+static void float_product(int ta, int tb, int m, int n, int k, const float *a, int lda,
+                          const float *b, int ldb, const float *bias, int add, float *c)
 {
     struct grid g = grid_of(m, n);
     #pragma omp parallel for schedule(dynamic, 1) num_threads(fast_threads()) \
@@ -77,11 +77,12 @@ static int long_product(int m, int n, int k, const float *a, const float *b, flo
     for (int i = 0; i < tiles * slots; i++) {
         int tile = i % tiles, slot = i / tiles;
         struct fast_piece r = fast_share(m, g.down, 16, tile % g.down);
-        struct fast_piece q = fast_share(n, g.across, 32, tile / g.down), t = fast_share(k, slots, 16, slot);
+        struct fast_piece q = fast_share(n, g.across, 32, tile / g.down),
+                          t = fast_share(k, slots, 16, slot);
         float *to = slot ? sums + (size_t)(slot - 1) * size : c;
         if (r.count && q.count) /* the first part lies on what is there already */
-            fast_product(1, 0, r.count, q.count, t.count, a + (size_t)t.start * (size_t)m + r.start, m,
-                         b + (size_t)t.start * (size_t)n + q.start, n, NULL, slot == 0,
+            fast_product(1, 0, r.count, q.count, t.count, a + (size_t)t.start * (size_t)m + r.start,
+                         m, b + (size_t)t.start * (size_t)n + q.start, n, NULL, slot == 0,
                          to + (size_t)r.start * (size_t)n + q.start, n);
     }
     add_slots(c, sums, slots - 1, size);
@@ -104,12 +105,13 @@ FAST_CLONES static void round_some(float *to, const float *from, size_t n)
 static void round_all(float *to, const float *from, size_t n)
 {
     #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > 4 * ROUND)
-    for (size_t i = 0; i < n; i += ROUND) round_some(to + i, from + i, n - i < ROUND ? n - i : ROUND);
+    for (size_t i = 0; i < n; i += ROUND)
+        round_some(to + i, from + i, n - i < ROUND ? n - i : ROUND);
 }
 
 /* What bfloat16 means, on a CPU that has no instruction for it: no faster, but the same numbers. */
-static int rounded_product(int ta, int tb, int m, int n, int k, const float *a, int lda, const float *b,
-                           int ldb, const float *bias, int add, float *c)
+static int rounded_product(int ta, int tb, int m, int n, int k, const float *a, int lda,
+                           const float *b, int ldb, const float *bias, int add, float *c)
 {
     size_t mk = (size_t)m * (size_t)k, nk = (size_t)n * (size_t)k;
     float *ra = fast_take(mk), *rb = fast_take(nk);
@@ -124,12 +126,12 @@ static int rounded_product(int ta, int tb, int m, int n, int k, const float *a, 
     return rc;
 }
 
-static int product(int ta, int tb, int m, int n, int k, const float *a, int lda, const float *b, int ldb,
-                   const float *bias, int add, float *c)
+static int product(int ta, int tb, int m, int n, int k, const float *a, int lda, const float *b,
+                   int ldb, const float *bias, int add, float *c)
 {
     if (fast_bf16())
-        return (fast_has_bf16() ? fast_product_bf16 : rounded_product)(ta, tb, m, n, k, a, lda, b, ldb,
-                                                                       bias, add, c);
+        return (fast_has_bf16() ? fast_product_bf16 : rounded_product)(ta, tb, m, n, k, a, lda, b,
+                                                                       ldb, bias, add, c);
     float_product(ta, tb, m, n, k, a, lda, b, ldb, bias, add, c);
     return PL_OK;
 }

@@ -49,11 +49,12 @@ static int one_block(double *sum, float *logp, float *dx, float *dW, float *db, 
     double *lost = pl_alloc((size_t)k->rows, sizeof *lost);
     int V = k->cols;
     if (!lost) return PL_ENOMEM;
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if ((double)k->rows * D > FEW)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if ((double)k->rows * D > FEW)
     for (int r = 0; r < k->rows; r++)
-        memcpy(xs + (size_t)r * (size_t)D, x + (size_t)k->row[r] * (size_t)D, (size_t)D * sizeof *xs);
+        memcpy(xs + (size_t)r * (size_t)D, x + (size_t)k->row[r] * (size_t)D,
+               (size_t)D * sizeof *xs);
     fast_linear(z, xs, Wk, b + k->col0, k->rows, D, V);
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if ((double)k->rows * V > FEW)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if ((double)k->rows * V > FEW)
     for (int r = 0; r < k->rows; r++) {
         float *zr = z + (size_t)r * (size_t)V;
         int own = label[k->row[r]] - k->col0;
@@ -74,9 +75,10 @@ static int one_block(double *sum, float *logp, float *dx, float *dW, float *db, 
     if (!dx) return PL_OK;
     fast_linear_dw(dW + (size_t)k->col0 * (size_t)D, db + k->col0, z, xs, k->rows, D, V);
     fast_linear_dx(dxs, z, Wk, k->rows, D, V, 0);
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if ((double)k->rows * D > FEW)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if ((double)k->rows * D > FEW)
     for (int r = 0; r < k->rows; r++)
-        memcpy(dx + (size_t)k->row[r] * (size_t)D, dxs + (size_t)r * (size_t)D, (size_t)D * sizeof *dx);
+        memcpy(dx + (size_t)k->row[r] * (size_t)D, dxs + (size_t)r * (size_t)D,
+               (size_t)D * sizeof *dx);
     return PL_OK;
 }
 

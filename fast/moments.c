@@ -15,7 +15,8 @@ struct walk {
     float book[2][PL_CODES];
 };
 
-static void step_coded(const struct walk *w, size_t at, size_t end, float *m, float *v, double *sums)
+static void step_coded(const struct walk *w, size_t at, size_t end, float *m, float *v,
+                       double *sums)
 {
     const struct pl_moments *s = w->moments;
     for (; at < end; at += s->block) {

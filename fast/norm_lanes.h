@@ -47,7 +47,8 @@ LANE void statistics(int rows, float *mean, float *inverse, const float *x, int 
         vec part[ROWS];
         UNROLL for (int r = 0; r < rows; r++) part[r] = all(0);
         REGISTERS(i, n, from, to,
-                  UNROLL for (int r = 0; r < rows; r++) part[r] += take(x + (ptrdiff_t)r * D + i, n););
+                  UNROLL for (int r = 0; r < rows; r++)
+                      part[r] += take(x + (ptrdiff_t)r * D + i, n););
         UNROLL for (int r = 0; r < rows; r++) sum[r] += total(part[r]);
     }
     UNROLL for (int r = 0; r < rows; r++) mean[r] = (float)(sum[r] / D);
@@ -65,8 +66,8 @@ LANE void statistics(int rows, float *mean, float *inverse, const float *x, int 
     UNROLL for (int r = 0; r < rows; r++) inverse[r] = (float)(1 / sqrt(squares[r] / D + eps));
 }
 
-LANE void norm_some(int rows, float *y, const float *x, const float *gain, const float *offset, int D,
-                    float eps)
+LANE void norm_some(int rows, float *y, const float *x, const float *gain, const float *offset,
+                    int D, float eps)
 {
     float mean[ROWS], inverse[ROWS];
     statistics(rows, mean, inverse, x, D, eps);
@@ -136,7 +137,8 @@ LANE void norm_some_backward(int rows, float *dx, float *sum_dyh, float *sum_dy,
 
 /* sum_dyh and sum_dy (D, rounded up) are overwritten with these rows' shares of dgain and doffset. */
 static void norm_rows_backward(float *dx, float *sum_dyh, float *sum_dy, const float *dy,
-                               const float *x, const float *gain, int rows, int D, float eps, int add)
+                               const float *x, const float *gain, int rows, int D, float eps,
+                               int add)
 {
     memset(sum_dyh, 0, (size_t)round_up(D) * sizeof *sum_dyh);
     memset(sum_dy, 0, (size_t)round_up(D) * sizeof *sum_dy);

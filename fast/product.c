@@ -42,7 +42,9 @@ TARGET FAST_INLINE void tile(int rows, int packed, float *c, size_t ldc, const f
         __m256 b0 = _mm256_load_ps(b), b1 = _mm256_load_ps(b + 8);
         _Pragma("GCC unroll 6")
         for (int r = 0; r < rows; r++) {
-            const float *p = packed ? a + r : r < 3 ? a + (size_t)r * row : a3 + (size_t)(r - 3) * row;
+            const float *p = packed  ? a + r
+                             : r < 3 ? a + (size_t)r * row
+                                     : a3 + (size_t)(r - 3) * row;
             __m256 x = _mm256_broadcast_ss(p);
             sum[r][0] = _mm256_fmadd_ps(x, b0, sum[r][0]);
             sum[r][1] = _mm256_fmadd_ps(x, b1, sum[r][1]);
@@ -139,7 +141,8 @@ TARGET static void pack_turned(float *to, const float *b, size_t ld, int n, int 
         if (j + 8 <= n)
             for (; q + 8 <= k; q += 8) transpose(at + q * COLS, line + q, ld);
         for (; q < k; q++)
-            for (int c = 0; c < 8; c++) at[q * COLS + c] = j + c < n ? line[(size_t)c * ld + (size_t)q] : 0;
+            for (int c = 0; c < 8; c++)
+                at[q * COLS + c] = j + c < n ? line[(size_t)c * ld + (size_t)q] : 0;
         if (n - j <= 8 && j % COLS == 0) /* the other half of the last panel */
             for (q = 0; q < k; q++) memset(at + q * COLS + 8, 0, 8 * sizeof *at);
     }
@@ -181,8 +184,8 @@ struct result {
 };
 
 /* One panel's columns of one tile, cut off at the border where there is one. */
-static void one_tile(const struct result *y, int i, int j, int rows, int cols, const float *a, size_t row,
-                     int packed, const float *panel, int k)
+static void one_tile(const struct result *y, int i, int j, int rows, int cols, const float *a,
+                     size_t row, int packed, const float *panel, int k)
 {
     static const float zeros[COLS];
     float *c = y->c + (size_t)i * y->ldc + (size_t)j, *to = c, edge[ROWS * COLS];
@@ -210,8 +213,9 @@ static void fetch_share(const float *a, size_t lda, int i, int rows, int k, int 
 }
 
 /* One slab of k, some columns, all rows. */
-static void slab_product(int ta, int tb, int m, int n, int k, const float *a, size_t lda, const float *b,
-                         size_t ldb, const struct result *y, float *panels, float *six)
+static void slab_product(int ta, int tb, int m, int n, int k, const float *a, size_t lda,
+                         const float *b, size_t ldb, const struct result *y, float *panels,
+                         float *six)
 {
     if (tb) pack_turned(panels, b, ldb, n, k);
     else pack_lines(panels, b, ldb, n, k);
@@ -230,8 +234,9 @@ static void slab_product(int ta, int tb, int m, int n, int k, const float *a, si
     }
 }
 
-static void product_avx2(int ta, int tb, int m, int n, int k, const float *a, size_t lda, const float *b,
-                         size_t ldb, const struct result *whole, float *panels, float *six)
+static void product_avx2(int ta, int tb, int m, int n, int k, const float *a, size_t lda,
+                         const float *b, size_t ldb, const struct result *whole, float *panels,
+                         float *six)
 {
     int groups = fast_pieces(n, WIDE), slabs = fast_pieces(k, SLAB);
     for (int g = 0; g < groups; g++) {
@@ -250,16 +255,17 @@ static void product_avx2(int ta, int tb, int m, int n, int k, const float *a, si
 }
 #endif
 
-static void product_blas(int ta, int tb, int m, int n, int k, const float *a, int lda, const float *b,
-                         int ldb, const struct result *y)
+static void product_blas(int ta, int tb, int m, int n, int k, const float *a, int lda,
+                         const float *b, int ldb, const struct result *y)
 {
-    for (int i = 0; y->bias && i < m; i++) memcpy(y->c + (size_t)i * y->ldc, y->bias, (size_t)n * sizeof *y->c);
-    cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, m, n, k, 1,
-                a, lda, b, ldb, y->bias || y->add ? 1 : 0, y->c, (int)y->ldc);
+    for (int i = 0; y->bias && i < m; i++)
+        memcpy(y->c + (size_t)i * y->ldc, y->bias, (size_t)n * sizeof *y->c);
+    cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, m, n,
+                k, 1, a, lda, b, ldb, y->bias || y->add ? 1 : 0, y->c, (int)y->ldc);
 }
 
-void fast_product(int ta, int tb, int m, int n, int k, const float *a, int lda, const float *b, int ldb,
-                  const float *bias, int add, float *c, int ldc)
+void fast_product(int ta, int tb, int m, int n, int k, const float *a, int lda, const float *b,
+                  int ldb, const float *bias, int add, float *c, int ldc)
 {
     struct result y = { c, (size_t)ldc, bias, add };
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -268,7 +274,8 @@ void fast_product(int ta, int tb, int m, int n, int k, const float *a, int lda, 
         size_t wide = (size_t)(n < WIDE ? (n + COLS - 1) / COLS * COLS : WIDE) * SLAB;
         float *panels = fast_take(wide + (ta ? BLOCK / ROWS * PITCH : 0));
         if (panels) {
-            product_avx2(ta, tb, m, n, k, a, (size_t)lda, b, (size_t)ldb, &y, panels, panels + wide);
+            product_avx2(ta, tb, m, n, k, a, (size_t)lda, b, (size_t)ldb, &y, panels,
+                         panels + wide);
             fast_give(panels);
             return;
         }

@@ -176,7 +176,8 @@ FAST_INLINE uint8_t encode_one(const struct fast_coder *c, float z)
 static void encode_plain(const struct fast_coder *c, uint8_t *codes, const float *x, float scale,
                          size_t n)
 {
-    for (size_t i = 0; i < n; i++) codes[i] = encode_one(c, c->reciprocal ? x[i] * scale : x[i] / scale);
+    for (size_t i = 0; i < n; i++)
+        codes[i] = encode_one(c, c->reciprocal ? x[i] * scale : x[i] / scale);
 }
 
 #if X86
@@ -199,8 +200,8 @@ AVX2 FAST_INLINE __m256i look_up8(const uint32_t *entry, const uint32_t *key)
 }
 
 /* n is a multiple of NEAR; `trailing` and `reciprocal` are known when this is inlined. */
-AVX2 FAST_INLINE void encode8(const struct fast_coder *c, uint8_t *codes, const float *x, float scale,
-                              size_t n, int trailing, int reciprocal)
+AVX2 FAST_INLINE void encode8(const struct fast_coder *c, uint8_t *codes, const float *x,
+                              float scale, size_t n, int trailing, int reciprocal)
 {
     const __m256 factor = _mm256_set1_ps(scale);
     const __m256i rest_mask = _mm256_set1_epi32((1 << trailing) - 1);
@@ -217,7 +218,8 @@ AVX2 FAST_INLINE void encode8(const struct fast_coder *c, uint8_t *codes, const 
             _mm256_storeu_si256((__m256i *)(void *)(at + 8 * k), _mm256_srli_epi32(z, trailing));
         }
         for (int k = 0; k < 4; k++)
-            code[k] = _mm256_srli_epi32(_mm256_add_epi32(look_up8(c->entry, at + 8 * k), rest[k]), trailing);
+            code[k] = _mm256_srli_epi32(_mm256_add_epi32(look_up8(c->entry, at + 8 * k), rest[k]),
+                                        trailing);
         all = _mm256_packus_epi16(_mm256_packus_epi32(code[0], code[1]),
                                   _mm256_packus_epi32(code[2], code[3]));
         flip = _mm256_packs_epi16(_mm256_packs_epi32(sign[0], sign[1]),
@@ -227,8 +229,8 @@ AVX2 FAST_INLINE void encode8(const struct fast_coder *c, uint8_t *codes, const 
     }
 }
 
-AVX2 static void encode_avx2(const struct fast_coder *c, uint8_t *codes, const float *x, float scale,
-                             size_t n)
+AVX2 static void encode_avx2(const struct fast_coder *c, uint8_t *codes, const float *x,
+                             float scale, size_t n)
 {
     if (c->reciprocal && c->trailing == 17) encode8(c, codes, x, scale, n, 17, 1);
     else if (c->reciprocal) encode8(c, codes, x, scale, n, 16, 1);
@@ -238,12 +240,14 @@ AVX2 static void encode_avx2(const struct fast_coder *c, uint8_t *codes, const f
 
 /* The table in sixteen registers; a look-up is eight permutations of two of them, and three levels
  * of choices by the upper bits of the code. n is a multiple of 16. */
-AVX512 static void look_up_avx512(float *y, const uint8_t *codes, const float table[PL_CODES], size_t n)
+AVX512 static void look_up_avx512(float *y, const uint8_t *codes, const float table[PL_CODES],
+                                  size_t n)
 {
     __m512 t[16];
     for (int k = 0; k < 16; k++) t[k] = _mm512_loadu_ps(table + 16 * k);
     for (size_t i = 0; i < n; i += 16) {
-        __m512i q = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(codes + i)));
+        __m512i q = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(codes +
+                                                                                         i)));
         __mmask16 b5 = _mm512_test_epi32_mask(q, _mm512_set1_epi32(32));
         __mmask16 b6 = _mm512_test_epi32_mask(q, _mm512_set1_epi32(64));
         __mmask16 b7 = _mm512_test_epi32_mask(q, _mm512_set1_epi32(128));

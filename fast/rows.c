@@ -50,8 +50,8 @@ TARGET FAST_INLINE void all_rows(float *y, const float *x, const float *W, const
     if (M - m == 1) dots(y + (size_t)m * N, x + (size_t)m * K, W, b, 1, cols, K, N);
 }
 
-TARGET static void columns(float *y, const float *x, const float *W, const float *b, int M, int count,
-                           size_t K, size_t N)
+TARGET static void columns(float *y, const float *x, const float *W, const float *b, int M,
+                           int count, size_t K, size_t N)
 {
     int n = 0;
     for (; n + 4 <= count; n += 4)

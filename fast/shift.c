@@ -43,7 +43,7 @@ static void shift(float *y, const float *x, int B, int n, int D, int P, int F, i
 {
     size_t each = (size_t)n * (size_t)D;
     assert(y != x && n <= P + F * F);
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if ((size_t)B * each > SMALL)
+#pragma omp parallel for schedule(static) num_threads(fast_threads()) if ((size_t)B * each > SMALL)
     for (int b = 0; b < B; b++)
         shift_sequence(y + (size_t)b * each, x + (size_t)b * each, n, D, P, F, back);
 }

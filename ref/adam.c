@@ -41,7 +41,8 @@ int ref_adam(float *p, const float *g, const struct pl_moments *s, size_t n,
         ref_dequantize(v, s->code[1] + at, s->absmax[1] + b, some, s->block, book[1]);
         update(p + at, m, v, g + at, some, step);
         ref_quantize(s->code[0] + at, s->absmax[0] + b, m, some, s->block, PL_MAP_SIGNED, s->rule);
-        ref_quantize(s->code[1] + at, s->absmax[1] + b, v, some, s->block, PL_MAP_UNSIGNED, s->rule);
+        ref_quantize(s->code[1] + at, s->absmax[1] + b, v, some, s->block, PL_MAP_UNSIGNED,
+                     s->rule);
     }
     pl_free(m);
     pl_free(v);

@@ -156,7 +156,8 @@ int pl_average_apply(float *x, size_t n, const struct pl_backend *be, enum pl_co
                    method == PL_COMPRESS_UNIFORM8 || method == PL_COMPRESS_QUANTILE8;
     float *scratch = as_it_is ? NULL : pl_alloc(n, sizeof *scratch); /* see view */
     struct pl_coded delta;
-    int rc = as_it_is || scratch ? view(&delta, scratch, n, be, method, reply, bytes, err) : PL_ENOMEM;
+    int rc = as_it_is || scratch ? view(&delta, scratch, n, be, method, reply, bytes, err)
+                                 : PL_ENOMEM;
     if (!rc) rc = be->average_add(x, &delta, 1, n);
     pl_free(scratch);
     return rc;

@@ -58,7 +58,9 @@ void pl_balance_level(double *fraction, const double *bandwidth, int N)
     int reducers = 0;
     for (int i = 0; i < N; i++) reducers += bandwidth[i] > 0;
     for (int i = 0; i < N; i++)
-        fraction[i] = N > 2 ? fraction_at(level, bandwidth[i], N) : bandwidth[i] > 0 ? 1.0 / reducers : 0;
+        fraction[i] = N > 2              ? fraction_at(level, bandwidth[i], N)
+                      : bandwidth[i] > 0 ? 1.0 / reducers
+                                         : 0;
 }
 
 int pl_balance_fractions(double *fraction, const double *bandwidth, int N, size_t total,
@@ -69,7 +71,8 @@ int pl_balance_fractions(double *fraction, const double *bandwidth, int N, size_
     if (N < 1 || N > PL_BALANCE_PEERS_MAX)
         return pl_fail(err, PL_EUSE, "balance: %d peers, expected 1 to %d", N,
                        PL_BALANCE_PEERS_MAX);
-    if (!(b = pl_alloc((size_t)N, sizeof *b))) return pl_fail(err, PL_ENOMEM, "balance: no memory for %d peers", N);
+    if (!(b = pl_alloc((size_t)N, sizeof *b)))
+        return pl_fail(err, PL_ENOMEM, "balance: no memory for %d peers", N);
     reducers = resolve(b, bandwidth, N, err);
     for (int i = 0; i < N; i++) known += bandwidth[i] > 0;
     if (reducers < 0) rc = reducers;

@@ -38,7 +38,7 @@ struct method {
     double *u, *v, *pu, *pv, *rx, *t, *t2;
 };
 
-/* --- A ------------------------------------------------------------------------------------------- */
+/* --- A ---------------------------------------------------------------------------------------- */
 
 static void times_a(double *out, const struct program *p, const double *x)
 {
@@ -69,7 +69,7 @@ static double dot(const double *a, const double *b, int n)
     return sum;
 }
 
-/* --- the linear system ------------------------------------------------------------------------------ */
+/* --- the linear system ------------------------------------------------------------------------ */
 
 /* A D A' = L L', with the entries that are not 0 written out. 0: it is no more positive definite. */
 static int factor(struct method *f)
@@ -124,7 +124,7 @@ static void solve_pair(struct method *f, double *u, double *v, const double *r1,
     for (int i = 0; i < p->variables; i++) u[i] = f->D[i] * (u[i] - r1[i]);
 }
 
-/* --- a step ------------------------------------------------------------------------------------------- */
+/* --- a step ----------------------------------------------------------------------------------- */
 
 static double to_border(const double *x, const double *d, int n, double of_the_way)
 {
@@ -137,7 +137,8 @@ static double to_border(const double *x, const double *d, int n, double of_the_w
 static double step_length(const struct method *f, double of_the_way)
 {
     const struct point *x = &f->at, *d = &f->d;
-    double a = fmin(to_border(x->x, d->x, f->p.variables, of_the_way), to_border(x->z, d->z, f->p.variables, of_the_way));
+    double a = fmin(to_border(x->x, d->x, f->p.variables, of_the_way),
+                    to_border(x->z, d->z, f->p.variables, of_the_way));
     a = fmin(a, to_border(&x->tau, &d->tau, 1, of_the_way));
     return fmin(1, fmin(a, to_border(&x->kappa, &d->kappa, 1, of_the_way)));
 }
@@ -156,7 +157,8 @@ static void direction(struct method *f, double gamma, int corrects)
     }
     for (int i = 0; i < p->m; i++) d->y[i] = eta * f->rp[i];
     solve_pair(f, f->u, f->v, f->t2, d->y);
-    d->tau = (eta * f->rg + 1 / x->tau * rt - (-dot(p->c, f->u, p->variables) + dot(p->b, f->v, p->m))) /
+    d->tau = (eta * f->rg + 1 / x->tau * rt -
+              (-dot(p->c, f->u, p->variables) + dot(p->b, f->v, p->m))) /
              (1 / x->tau * x->kappa + (-dot(p->c, f->pu, p->variables) + dot(p->b, f->pv, p->m)));
     for (int i = 0; i < p->variables; i++) {
         d->x[i] = f->u[i] + f->pu[i] * d->tau;
@@ -218,7 +220,7 @@ static int iterate(struct method *f)
     return PL_EAGAIN;
 }
 
-/* --- set-up ---------------------------------------------------------------------------------------------- */
+/* --- set-up ----------------------------------------------------------------------------------- */
 
 /* Vectors of a block, one after the other. */
 static double *take(double **block, int n)
@@ -238,14 +240,20 @@ static double *set_up(struct method *f, const double *b, const int *order, int k
     p->m = 1 + p->slow + k;
     p->variables = p->n + p->m;
     m = (size_t)p->m, variables = (size_t)p->variables;
-    if (!(all = block = calloc(m * m + 8 * m + 12 * variables + (size_t)k, sizeof *all))) return NULL;
+    if (!(all = block = calloc(m * m + 8 * m + 12 * variables + (size_t)k, sizeof *all)))
+        return NULL;
     f->factor = take(&block, p->m * p->m);
     p->r = take(&block, k), p->b = take(&block, p->m), p->c = take(&block, p->variables);
-    f->at.x = take(&block, p->variables), f->at.y = take(&block, p->m), f->at.z = take(&block, p->variables);
-    f->d.x = take(&block, p->variables), f->d.y = take(&block, p->m), f->d.z = take(&block, p->variables);
-    f->D = take(&block, p->variables), f->rp = take(&block, p->m), f->rd = take(&block, p->variables);
-    f->u = take(&block, p->variables), f->v = take(&block, p->m), f->pu = take(&block, p->variables);
-    f->pv = take(&block, p->m), f->rx = take(&block, p->variables), f->t = take(&block, p->variables);
+    f->at.x = take(&block, p->variables), f->at.y = take(&block, p->m),
+    f->at.z = take(&block, p->variables);
+    f->d.x = take(&block, p->variables), f->d.y = take(&block, p->m),
+    f->d.z = take(&block, p->variables);
+    f->D = take(&block, p->variables), f->rp = take(&block, p->m),
+    f->rd = take(&block, p->variables);
+    f->u = take(&block, p->variables), f->v = take(&block, p->m),
+    f->pu = take(&block, p->variables);
+    f->pv = take(&block, p->m), f->rx = take(&block, p->variables),
+    f->t = take(&block, p->variables);
     f->t2 = take(&block, p->variables);
     p->c[k] = 1;
     p->b[0] = -1;

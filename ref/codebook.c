@@ -57,7 +57,8 @@ int ref_code_rows_backward(float *dtable, const float *dz, float scale, const in
         assert(n >= 0 && n < N);
         for (int d = 0; d < D; d++) sum[(size_t)n * (size_t)D + (size_t)d] += dz[at(b, d, p, D, P)];
     }
-    for (size_t i = 0; i < (size_t)N * (size_t)D; i++) dtable[i] = (float)(dtable[i] + scale * sum[i]);
+    for (size_t i = 0; i < (size_t)N * (size_t)D; i++)
+        dtable[i] = (float)(dtable[i] + scale * sum[i]);
     pl_free(sum);
     return PL_OK;
 }
@@ -73,7 +74,8 @@ int ref_gumbel_code(int32_t *code, const float *logits, const float *noise, int 
     for (int p = 0; p < P; p++) {
         int32_t best = 0;
         for (int n = 1; n < N; n++)
-            if (noisy(logits, noise, at(b, n, p, N, P)) > noisy(logits, noise, at(b, best, p, N, P)))
+            if (noisy(logits, noise, at(b, n, p, N, P)) >
+                noisy(logits, noise, at(b, best, p, N, P)))
                 best = n;
         code[(size_t)b * (size_t)P + (size_t)p] = best;
     }
@@ -160,7 +162,8 @@ int ref_pixel_loss(double loss[2], float *dy, const float *y, const float *x, fl
         double d = (double)y[i] - x[i];
         absolute += fabs(d);
         squares += d * d;
-        if (dy) dy[i] = (float)(((d > 0) - (d < 0)) * (double)l1 / (double)n + 2 * l2 * d / (double)n);
+        if (dy)
+            dy[i] = (float)(((d > 0) - (d < 0)) * (double)l1 / (double)n + 2 * l2 * d / (double)n);
     }
     loss[0] = absolute / (double)n;
     loss[1] = squares / (double)n;

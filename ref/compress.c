@@ -89,7 +89,8 @@ void pl_meanstd16_encode(void *halves, float *mean, float *deviation, const floa
         mean[r] = (float)(sum_of(row, D) / (double)D);
         deviation[r] = (float)sqrt(squares_around(row, D, mean[r])) / (float)sqrt((double)D);
         if (deviation[r] < FLT_EPSILON) deviation[r] = FLT_EPSILON;
-        for (size_t i = 0; i < D; i++) put_half(halves, r * D + i, (row[i] - mean[r]) / deviation[r]);
+        for (size_t i = 0; i < D; i++)
+            put_half(halves, r * D + i, (row[i] - mean[r]) / deviation[r]);
     }
 }
 
@@ -139,7 +140,8 @@ int pl_quantile8_encode(uint8_t *codes, float table[PL_CODES], const float *x, s
     size_t some = 100000, parts = n / some, rest = n % some;
     size_t chunk = n <= some ? n : some + (rest ? (rest - 1) / parts + 1 : 0);
     size_t chunks = n / chunk + (n % chunk != 0);
-    float *copy = pl_alloc(n, sizeof *copy), *pool = pl_alloc(chunks * (PL_CODES + 1), sizeof *pool);
+    float *copy = pl_alloc(n, sizeof *copy),
+          *pool = pl_alloc(chunks * (PL_CODES + 1), sizeof *pool);
     float border[PL_CODES + 1];
     if (!copy || !pool) {
         pl_free(copy);

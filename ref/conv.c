@@ -47,8 +47,8 @@ static void gather_gradients(double *patch, const float *dy, const struct pl_con
     for (int p = 0; p < PLACES; p++, patch++) {
         int down = (first + p) / c->W + c->top - ky, across = (first + p) % c->W + c->left - kx;
         int row = down / s, col = across / s;
-        int inside = p < count && down >= 0 && across >= 0 && row * s == down && col * s == across &&
-                     row < H_out && col < W_out;
+        int inside = p < count && down >= 0 && across >= 0 && row * s == down &&
+                     col * s == across && row < H_out && col < W_out;
         *patch = inside ? dy[((size_t)o * (size_t)H_out + (size_t)row) * (size_t)W_out + (size_t)col]
                         : 0;
     }

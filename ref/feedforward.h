@@ -36,12 +36,14 @@ struct pl_feed {
 /* The run's feed-forward layer: y (M,D) = W2 geglu(z) + b2, z = W1 x + b1. [TTT 3.1]
  * One operation, because z (M,2C) is the largest buffer of a block: a backend may hold only some
  * rows of it at a time, and use them while they are in its caches. z NULL: nobody wants it. */
-typedef int pl_feed_fn(float *y, float *z, const float *x, const struct pl_feed *w, int M, int D, int C);
+typedef int pl_feed_fn(float *y, float *z, const float *x, const struct pl_feed *w, int M, int D,
+                       int C);
 /* dx (M,D) is overwritten, gradients in dw are added to; y (M,D), when not NULL, receives the layer's
  * output, which a reversible block subtracts. z: what the forward pass gave, used up here, or NULL:
  * then it is computed again. dx may be dy. */
-typedef int pl_feed_backward_fn(float *y, float *dx, const struct pl_feed *dw, const float *dy, float *z,
-                                const float *x, const struct pl_feed *w, int M, int D, int C);
+typedef int pl_feed_backward_fn(float *y, float *dx, const struct pl_feed *dw, const float *dy,
+                                float *z, const float *x, const struct pl_feed *w, int M, int D,
+                                int C);
 
 pl_activation_fn ref_activation, fast_activation, cuda_activation;
 pl_activation_backward_fn ref_activation_backward, fast_activation_backward,

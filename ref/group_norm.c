@@ -32,8 +32,9 @@ int ref_group_norm(float *y, const float *x, const float *gain, const float *off
 }
 
 /* With h = (x - mean) * scale and g = dy * gain:  dx = scale * (g - mean(g) - h * mean(g h)). */
-int ref_group_norm_backward(float *dx, float *dgain, float *doffset, const float *dy, const float *x,
-                            const float *gain, int B, int C, int P, int G, float eps)
+int ref_group_norm_backward(float *dx, float *dgain, float *doffset, const float *dy,
+                            const float *x, const float *gain, int B, int C, int P, int G,
+                            float eps)
 {
     int channels = C / G;
     size_t per = (size_t)channels * (size_t)P;
@@ -56,7 +57,8 @@ int ref_group_norm_backward(float *dx, float *dgain, float *doffset, const float
             sum_gh += gain[first + k] * sum_h;
         }
         for (size_t i = 0; i < per; i++) {
-            double h = (x[i] - mean) * scale, g = (double)dy[i] * gain[first + (int)(i / (size_t)P)];
+            double h = (x[i] - mean) * scale,
+                   g = (double)dy[i] * gain[first + (int)(i / (size_t)P)];
             dx[i] = (float)(scale * (g - sum_g / (double)per - h * sum_gh / (double)per));
         }
     }

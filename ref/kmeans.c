@@ -35,7 +35,8 @@ static void start(float *centre, int K, float *least, const float *point, size_t
             at -= least[i];
             if (at < 0) break;
         }
-        memcpy(centre + (size_t)k * (size_t)D, point + chosen * (size_t)D, (size_t)D * sizeof *centre);
+        memcpy(centre + (size_t)k * (size_t)D, point + chosen * (size_t)D,
+               (size_t)D * sizeof *centre);
         draw_near(least, centre + (size_t)k * (size_t)D, point, n, D);
     }
 }
@@ -93,7 +94,8 @@ int pl_reseed(float *centre, const uint8_t *idle, int K, const float *point, siz
         if (!idle[k]) continue;
         for (size_t i = 1; i < n; i++)
             if (least[i] > least[farthest]) farthest = i;
-        memcpy(centre + (size_t)k * (size_t)D, point + farthest * (size_t)D, (size_t)D * sizeof *centre);
+        memcpy(centre + (size_t)k * (size_t)D, point + farthest * (size_t)D,
+               (size_t)D * sizeof *centre);
         draw_near(least, centre + (size_t)k * (size_t)D, point, n, D);
     }
     pl_free(least);

@@ -44,8 +44,10 @@ int ref_lamb(struct pl_lamb_norms *norms, float *p, float *u, const float *g,
             ref_dequantize(m, s->code[0] + at, s->absmax[0] + b, some, s->block, book[0]);
             ref_dequantize(v, s->code[1] + at, s->absmax[1] + b, some, s->block, book[1]);
             update(m, v, u + at, g + at, p + at, some, step, &pp, &uu);
-            ref_quantize(s->code[0] + at, s->absmax[0] + b, m, some, s->block, PL_MAP_SIGNED, s->rule);
-            ref_quantize(s->code[1] + at, s->absmax[1] + b, v, some, s->block, PL_MAP_UNSIGNED, s->rule);
+            ref_quantize(s->code[0] + at, s->absmax[0] + b, m, some, s->block, PL_MAP_SIGNED,
+                         s->rule);
+            ref_quantize(s->code[1] + at, s->absmax[1] + b, v, some, s->block, PL_MAP_UNSIGNED,
+                         s->rule);
         }
         pl_free(m);
         pl_free(v);

@@ -24,7 +24,8 @@ int ref_linear_dx(float *dx, const float *dy, const float *W, int M, int K, int 
         size_t at = (size_t)m * (size_t)K + (size_t)k;
         double sum = add ? dx[at] : 0;
         for (int n = 0; n < N; n++)
-            sum += (double)dy[(size_t)m * (size_t)N + (size_t)n] * W[(size_t)n * (size_t)K + (size_t)k];
+            sum += (double)dy[(size_t)m * (size_t)N + (size_t)n] *
+                   W[(size_t)n * (size_t)K + (size_t)k];
         dx[at] = (float)sum;
     }
     return PL_OK;
@@ -38,7 +39,8 @@ int ref_linear_dw(float *dW, float *db, const float *dy, const float *x, int M, 
         size_t at = (size_t)n * (size_t)K + (size_t)k;
         double sum = dW[at];
         for (int m = 0; m < M; m++)
-            sum += (double)dy[(size_t)m * (size_t)N + (size_t)n] * x[(size_t)m * (size_t)K + (size_t)k];
+            sum += (double)dy[(size_t)m * (size_t)N + (size_t)n] *
+                   x[(size_t)m * (size_t)K + (size_t)k];
         dW[at] = (float)sum;
     }
     for (int n = 0; db && n < N; n++) {

@@ -78,7 +78,8 @@ int pl_wire_bytes(size_t *bytes, enum pl_compression method, const struct pl_wir
         return PL_OK;
     case PL_COMPRESS_QUANTILE8:
     case PL_COMPRESS_UNIFORM8:
-        if (!is_float(type->dtype) && type->dtype != PL_BF16_T) return refuse(method, "integers", err);
+        if (!is_float(type->dtype) && type->dtype != PL_BF16_T)
+            return refuse(method, "integers", err);
         if (!n) return refuse(method, "empty tensors", err);
         *bytes = 8 + PL_CODES * sizeof(float) + n;
         return PL_OK;
@@ -97,7 +98,8 @@ static void put_u64(uint8_t *p, uint64_t x)
     memcpy(p, &x, sizeof x);
 }
 
-static int encode_meanstd(uint8_t *buffer, const struct pl_wire_type *type, const float *x, size_t n)
+static int encode_meanstd(uint8_t *buffer, const struct pl_wire_type *type, const float *x,
+                          size_t n)
 {
     size_t D = row_length(type), rows = n / D;
     float *mean = pl_alloc(2 * rows, sizeof *mean);
@@ -154,7 +156,8 @@ static int encode_blockwise(uint8_t *buffer, const struct pl_backend *be, const 
     put_u64(buffer + 8, PL_CODES);
     memcpy(book, entries, sizeof entries);
     if (!rc) rc = be->put(w.x, x, n * sizeof *x);
-    if (!rc) rc = be->quantize(w.codes, w.absmax, w.x, n, PL_WIRE_BLOCK, PL_MAP_SIGNED, PL_RULE_RUN);
+    if (!rc)
+        rc = be->quantize(w.codes, w.absmax, w.x, n, PL_WIRE_BLOCK, PL_MAP_SIGNED, PL_RULE_RUN);
     if (!rc) rc = be->get(absmax, w.absmax, blocks * sizeof *w.absmax);
     if (!rc) rc = be->get(codes, w.codes, n);
     blockwise_close(&w, be);
@@ -204,8 +207,9 @@ static uint64_t get_u64(const uint8_t *p)
 static int wrong(enum pl_compression method, const char *what, uint64_t got, uint64_t expected,
                  struct pl_err *err)
 {
-    return pl_fail(err, PL_EFORMAT, "tensor: %s: %s %llu, expected %llu", pl_compression_name(method),
-                   what, (unsigned long long)got, (unsigned long long)expected);
+    return pl_fail(err, PL_EFORMAT, "tensor: %s: %s %llu, expected %llu",
+                   pl_compression_name(method), what, (unsigned long long)got,
+                   (unsigned long long)expected);
 }
 
 int pl_wire_check(size_t *n, enum pl_compression method, const struct pl_wire_type *type,
@@ -232,7 +236,8 @@ int pl_wire_check(size_t *n, enum pl_compression method, const struct pl_wire_ty
     }
 }
 
-static int decode_meanstd(void *data, const struct pl_wire_type *type, const uint8_t *buffer, size_t n)
+static int decode_meanstd(void *data, const struct pl_wire_type *type, const uint8_t *buffer,
+                          size_t n)
 {
     size_t D = row_length(type), rows = n / D;
     float *mean = pl_alloc(2 * rows, sizeof *mean);

@@ -13,7 +13,7 @@
 
 #define FIELD_1 0x0a /* a message in field 1 */
 
-/* --- tokens ------------------------------------------------------------------------------------- */
+/* --- tokens ----------------------------------------------------------------------------------- */
 
 void auth_token_clear(struct auth_token *t)
 {
@@ -96,7 +96,8 @@ int auth_token_issue(struct auth_token *t, const struct rsa_key *authority, cons
     bytes_add(&t->public_key, public_key, n);
     bytes_add(&t->expiration, text, strlen(text));
     rc = auth_token_message(&message, t);
-    if (!rc) rc = rsa_key_sign(&t->signature, authority, bytes_at(&message), bytes_length(&message));
+    if (!rc)
+        rc = rsa_key_sign(&t->signature, authority, bytes_at(&message), bytes_length(&message));
     bytes_clear(&message);
     if (!rc) rc = t->username.failed | t->public_key.failed | t->expiration.failed;
     if (rc) auth_token_clear(t);
@@ -130,7 +131,8 @@ int auth_time_parse(double *time, const void *text, size_t n)
         !digits(&at, end, 2, &t.tm_mon) || !is_char(&at, end, '-') ||
         !digits(&at, end, 2, &t.tm_mday) || !is_char(&at, end, ' ') ||
         !digits(&at, end, 2, &t.tm_hour) || !is_char(&at, end, ':') ||
-        !digits(&at, end, 2, &t.tm_min) || !is_char(&at, end, ':') || !digits(&at, end, 2, &t.tm_sec))
+        !digits(&at, end, 2, &t.tm_min) || !is_char(&at, end, ':') ||
+        !digits(&at, end, 2, &t.tm_sec))
         return PL_EFORMAT;
     if (at < end && (!is_char(&at, end, '.') || !digits(&at, end, 6, &micros))) return PL_EFORMAT;
     if (at != end) return PL_EFORMAT; /* a time zone, or worse */
@@ -145,7 +147,8 @@ int auth_time_parse(double *time, const void *text, size_t n)
     return PL_OK;
 }
 
-int auth_token_check(const struct auth_token *t, EVP_PKEY *authority, double now, struct pl_err *err)
+int auth_token_check(const struct auth_token *t, EVP_PKEY *authority, double now,
+                     struct pl_err *err)
 {
     struct bytes message = { 0 };
     double until;
@@ -153,14 +156,15 @@ int auth_token_check(const struct auth_token *t, EVP_PKEY *authority, double now
     if (!rc) rc = rsa_public_verify(authority, bytes_at(&message), bytes_length(&message),
                                     bytes_at(&t->signature), bytes_length(&t->signature));
     bytes_clear(&message);
-    if (rc) return rc == PL_EPROTO ? pl_fail(err, rc, "access token: not signed by our authority") : rc;
+    if (rc)
+        return rc == PL_EPROTO ? pl_fail(err, rc, "access token: not signed by our authority") : rc;
     if (auth_time_parse(&until, bytes_at(&t->expiration), bytes_length(&t->expiration)))
         return pl_fail(err, PL_EPROTO, "access token: its expiration is no UTC time without zone");
     if (until < now) return pl_fail(err, PL_EPROTO, "access token: expired");
     return PL_OK;
 }
 
-/* --- messages ----------------------------------------------------------------------------------- */
+/* --- messages --------------------------------------------------------------------------------- */
 
 /* Signs `info` (with an empty signature in it) and the plain message behind it, and appends both. */
 static int sign(struct bytes *out, const struct auth *a, ProtobufCMessage *info,
@@ -186,8 +190,8 @@ static int sign(struct bytes *out, const struct auth *a, ProtobufCMessage *info,
     return rc;
 }
 
-int auth_sign_request(struct bytes *out, uint8_t nonce[AUTH_NONCE], const struct auth *a, double now,
-                      const void *plain, size_t n)
+int auth_sign_request(struct bytes *out, uint8_t nonce[AUTH_NONCE], const struct auth *a,
+                      double now, const void *plain, size_t n)
 {
     Hivemind__RequestAuthInfo m = HIVEMIND__REQUEST_AUTH_INFO__INIT;
     Hivemind__AccessToken token = wire_token(&a->token);
@@ -243,7 +247,8 @@ static int check(const struct auth *a, double now, const Hivemind__AccessToken *
     message_pack(&message, info);
     *signature = made;
     if (!(rc = bytes_add(&message, rest->at, rest->left)))
-        rc = rsa_public_verify(key, bytes_at(&message), bytes_length(&message), made.data, made.len);
+        rc = rsa_public_verify(key, bytes_at(&message), bytes_length(&message), made.data,
+                               made.len);
     EVP_PKEY_free(key);
     bytes_clear(&message);
     return rc == PL_EPROTO ? pl_fail(err, rc, "message: not signed by its token's owner") : rc;
@@ -282,12 +287,14 @@ static int check_request(struct auth *a, double now, Hivemind__RequestAuthInfo *
     if (m->nonce.len != AUTH_NONCE) return pl_fail(err, PL_EPROTO, "request: no nonce of 8 bytes");
     rc = take_nonce(a, m->nonce.data, now);
     if (rc == PL_EPROTO) return pl_fail(err, rc, "request: seen before");
-    if (rc == PL_EAGAIN) return pl_fail(err, PL_EPROTO, "request: too many within %.0f s", AUTH_NONCE_LIFE);
+    if (rc == PL_EAGAIN)
+        return pl_fail(err, PL_EPROTO, "request: too many within %.0f s", AUTH_NONCE_LIFE);
     return rc;
 }
 
 int auth_check_request(const uint8_t **plain, size_t *plain_n, uint8_t nonce[AUTH_NONCE],
-                       struct auth *a, double now, const uint8_t *data, size_t n, struct pl_err *err)
+                       struct auth *a, double now, const uint8_t *data, size_t n,
+                       struct pl_err *err)
 {
     Hivemind__RequestAuthInfo *m;
     struct cursor rest;

@@ -30,7 +30,8 @@ int auth_token_message(struct bytes *out, const struct auth_token *t);
 int auth_token_issue(struct auth_token *t, const struct rsa_key *authority, const char *username,
                      const void *public_key, size_t n, double expiration);
 /* PL_OK, or PL_EPROTO with a sentence: not the authority's, or expired. */
-int auth_token_check(const struct auth_token *t, EVP_PKEY *authority, double now, struct pl_err *err);
+int auth_token_check(const struct auth_token *t, EVP_PKEY *authority, double now,
+                     struct pl_err *err);
 /* Seconds since 1970 of the token's text; PL_EFORMAT for anything else, a time zone included. */
 int auth_time_parse(double *time, const void *text, size_t n);
 
@@ -45,12 +46,13 @@ struct auth {
 void auth_clear(struct auth *a); /* frees token and nonces */
 
 /* Appends the signed form of a plain message; nonce is filled, the answer has to bear it. */
-int auth_sign_request(struct bytes *out, uint8_t nonce[AUTH_NONCE], const struct auth *a, double now,
-                      const void *plain, size_t n);
+int auth_sign_request(struct bytes *out, uint8_t nonce[AUTH_NONCE], const struct auth *a,
+                      double now, const void *plain, size_t n);
 /* PL_OK: *plain is the message without its field 1 (a view), nonce what the answer needs. PL_EPROTO
  * with a sentence. */
 int auth_check_request(const uint8_t **plain, size_t *plain_n, uint8_t nonce[AUTH_NONCE],
-                       struct auth *a, double now, const uint8_t *data, size_t n, struct pl_err *err);
+                       struct auth *a, double now, const uint8_t *data, size_t n,
+                       struct pl_err *err);
 int auth_sign_response(struct bytes *out, const struct auth *a, const uint8_t nonce[AUTH_NONCE],
                        const void *plain, size_t n);
 int auth_check_response(const uint8_t **plain, size_t *plain_n, const struct auth *a,

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- the allowlist -------------------------------------------------------------------------------- */
+/* --- the allowlist ---------------------------------------------------------------------------- */
 
 /* Token and key are joined by spaces when they are signed, so a name has none. */
 static int is_name(const char *name, size_t n)
@@ -52,18 +52,23 @@ static int read_line(struct authority_user *u, const char *line, size_t n, size_
     const char *at = line, *end = line + n;
     size_t length = word(&at, end);
     if (!is_name(at, length))
-        return pl_fail(err, PL_EFORMAT, "allowlist, line %zu: a name of letters, digits and . _ - @ + "
-                       "comes first", number);
+        return pl_fail(err, PL_EFORMAT,
+                       "allowlist, line %zu: a name of letters, digits and . _ - @ + "
+                       "comes first",
+                       number);
     memset(u, 0, sizeof *u);
     memcpy(u->name, at, length);
     at += length;
     length = word(&at, end);
     if (read_hex(u->secret, at, length))
-        return pl_fail(err, PL_EFORMAT, "allowlist, line %zu: behind the name come 64 hex digits, the "
-                       "SHA-256 of the token", number);
+        return pl_fail(err, PL_EFORMAT,
+                       "allowlist, line %zu: behind the name come 64 hex digits, the "
+                       "SHA-256 of the token",
+                       number);
     at += length;
-    return word(&at, end) ? pl_fail(err, PL_EFORMAT, "allowlist, line %zu: more than a name and a hash",
-                                    number) : PL_OK;
+    return word(&at, end) ? pl_fail(err, PL_EFORMAT,
+                                    "allowlist, line %zu: more than a name and a hash", number)
+                          : PL_OK;
 }
 
 int authority_read(struct authority *a, const char *text, size_t n, struct pl_err *err)
@@ -122,8 +127,8 @@ int authority_invite(char token[AUTHORITY_TOKEN_MAX], struct bytes *line, const 
     uint8_t random[32], secret[32];
     char text[65];
     if (!is_name(name, strlen(name)))
-        return pl_fail(err, PL_EUSE, "'%.80s' is no name of up to %d letters, digits and . _ - @ +", name,
-                       AUTHORITY_NAME_MAX);
+        return pl_fail(err, PL_EUSE, "'%.80s' is no name of up to %d letters, digits and . _ - @ +",
+                       name, AUTHORITY_NAME_MAX);
     if (RAND_bytes(random, sizeof random) != 1) return pl_fail(err, PL_ENOMEM, "no random numbers");
     hex(token, random);
     if (hash(secret, token)) return pl_fail(err, PL_ENOMEM, "no memory");
@@ -134,7 +139,7 @@ int authority_invite(char token[AUTHORITY_TOKEN_MAX], struct bytes *line, const 
     return bytes_u8(line, '\n') ? pl_fail(err, PL_ENOMEM, "no memory") : PL_OK;
 }
 
-/* --- a request ------------------------------------------------------------------------------------ */
+/* --- a request -------------------------------------------------------------------------------- */
 
 static int answer(struct bytes *json, int status, json_t *o)
 {
@@ -155,7 +160,8 @@ static const struct authority_user *find_user(const struct authority *a, const c
     static const char scheme[] = "Bearer ";
     const struct authority_user *found = NULL;
     uint8_t secret[32];
-    if (!bearer || strncmp(bearer, scheme, sizeof scheme - 1) || hash(secret, bearer + sizeof scheme - 1))
+    if (!bearer || strncmp(bearer, scheme, sizeof scheme - 1) ||
+        hash(secret, bearer + sizeof scheme - 1))
         return NULL;
     for (size_t i = 0; i < a->user_count; i++) /* all of them: the time says nothing */
         if (!CRYPTO_memcmp(a->users[i].secret, secret, sizeof secret)) found = &a->users[i];
@@ -178,9 +184,10 @@ static int issue(const struct authority *a, struct bytes *json, const char *name
         return refuse(json, 500, "no memory");
     }
     access = json_pack("{s:o,s:o,s:o,s:o}", "username", text_of(&t.username), "peer_public_key",
-                       text_of(&t.public_key), "expiration_time", text_of(&t.expiration), "signature",
-                       text_of(&t.signature));
-    o = json_pack("{s:o,s:o}", "auth_server_public_key", text_of(&a->key->text), "hivemind_access", access);
+                       text_of(&t.public_key), "expiration_time", text_of(&t.expiration),
+                       "signature", text_of(&t.signature));
+    o = json_pack("{s:o,s:o}", "auth_server_public_key", text_of(&a->key->text), "hivemind_access",
+                  access);
     if (o && a->coordinator_ip) {
         json_object_set_new(o, "coordinator_ip", json_string(a->coordinator_ip));
         json_object_set_new(o, "coordinator_port", json_integer(a->coordinator_port));
@@ -189,8 +196,8 @@ static int issue(const struct authority *a, struct bytes *json, const char *name
     return answer(json, 200, o);
 }
 
-int authority_join(const struct authority *a, struct bytes *json, const char *bearer, const void *body,
-                   size_t n, double now)
+int authority_join(const struct authority *a, struct bytes *json, const char *bearer,
+                   const void *body, size_t n, double now)
 {
     const struct authority_user *user = find_user(a, bearer);
     json_t *o = NULL, *key;
@@ -203,7 +210,8 @@ int authority_join(const struct authority *a, struct bytes *json, const char *be
     text = json_string_value(key);
     if (!text || strlen(text) != json_string_length(key) ||
         rsa_public_parse(&parsed, text, strlen(text)))
-        status = refuse(json, 400, "experiment_join_input.peer_public_key is no RSA key as OpenSSH text");
+        status = refuse(json, 400,
+                        "experiment_join_input.peer_public_key is no RSA key as OpenSSH text");
     else status = issue(a, json, user->name, text, strlen(text), now);
     EVP_PKEY_free(parsed);
     json_decref(o);

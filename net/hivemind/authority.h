@@ -37,7 +37,7 @@ int authority_invite(char token[AUTHORITY_TOKEN_MAX], struct bytes *line, const 
 
 /* Answers PUT .../api/experiments/join. bearer: the Authorization header's value, or NULL. Appends
  * JSON and returns the HTTP status: 200, 400 (the body makes no sense), 401 (not allowed), 500. */
-int authority_join(const struct authority *a, struct bytes *json, const char *bearer, const void *body,
-                   size_t n, double now);
+int authority_join(const struct authority *a, struct bytes *json, const char *bearer,
+                   const void *body, size_t n, double now);
 
 #endif

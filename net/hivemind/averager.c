@@ -23,7 +23,7 @@ const uint8_t *averager_schema_hash(const struct averager *a) { return a->schema
 int averager_is_busy(const struct averager *a) { return a->busy; }
 int averager_has_group(const struct averager *a) { return a->busy && a->group.count > 0; }
 
-/* --- steps --------------------------------------------------------------------------------------------- */
+/* --- steps ------------------------------------------------------------------------------------ */
 
 static void finish(struct averager *a, int status)
 {
@@ -77,7 +77,8 @@ static void on_turn(void *context)
         a->found = 0;
         if (a->found_status) {
             if (a->result.attempts == 0 || !a->why.text[0])
-                pl_fail(&a->why, a->found_status, "averaging: found no group for %.100s in time", a->key);
+                pl_fail(&a->why, a->found_status, "averaging: found no group for %.100s in time",
+                        a->key);
             finish(a, a->found_status);
             return;
         }
@@ -95,7 +96,8 @@ void averager_turn(struct averager *a)
     timer_start(a->loop, &a->turn, 0, on_turn, a);
 }
 
-int averager_begin(struct averager *a, const struct averager_step *s, averager_done *done, void *context)
+int averager_begin(struct averager *a, const struct averager_step *s, averager_done *done,
+                   void *context)
 {
     static const uint8_t nil[] = { 0xc0 };
     struct gather said = { .bandwidth = a->o.bandwidth, .user = s->gather ? s->gather : nil,
@@ -148,7 +150,7 @@ void averager_cancel(struct averager *a)
     averager_turn(a);
 }
 
-/* --- streams that are done with --------------------------------------------------------------------------- */
+/* --- streams that are done with --------------------------------------------------------------- */
 
 static void linger_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
 {
@@ -167,24 +169,26 @@ static void linger_failed(void *context, struct rpc_stream *s, int status, const
 
 void averager_linger(struct rpc_stream *s)
 {
-    static const struct rpc_stream_events events = { linger_message, linger_end, linger_failed, NULL };
+    static const struct rpc_stream_events events = { linger_message, linger_end, linger_failed,
+                                                     NULL };
     rpc_listen(s, &events, NULL);
     rpc_deadline(s, AVERAGER_LINGER);
 }
 
-/* --- life --------------------------------------------------------------------------------------------------- */
+/* --- life ------------------------------------------------------------------------------------- */
 
 static int copy_options(struct averager *a, const struct averager_options *o, struct pl_err *err)
 {
     int rc = group_key(a->key, o->prefix, o->bits ? o->bits : "", err);
     a->o = *o;
     if (!rc && (o->min_size < 2 || (o->target_size && o->target_size < o->min_size)))
-        rc = pl_fail(err, PL_EUSE, "averaging: a group of %zu to %zu peers", o->min_size, o->target_size);
+        rc = pl_fail(err, PL_EUSE, "averaging: a group of %zu to %zu peers", o->min_size,
+                     o->target_size);
     for (int i = 0; !rc && i < AVERAGER_RPCS; i++)
         rc = group_rpc_name(a->rpc[i], o->prefix, o->class_name, (enum averager_rpc)i, err);
     if (rc) return rc;
-    if (snprintf(a->rpc_verify, sizeof a->rpc_verify, "%s::%s.rpc_btard", o->prefix, o->class_name) >=
-        (int)sizeof a->rpc_verify)
+    if (snprintf(a->rpc_verify, sizeof a->rpc_verify, "%s::%s.rpc_btard", o->prefix,
+                 o->class_name) >= (int)sizeof a->rpc_verify)
         return pl_fail(err, PL_EUSE, "averaging: prefix \"%.60s\" is too long", o->prefix);
     if (snprintf(a->state_key, sizeof a->state_key, "%s.all_averagers", o->prefix) >=
         (int)sizeof a->state_key)

@@ -47,7 +47,7 @@ int averager_open(struct averager **a, struct host *h, struct dht_node *n,
  * step's tensors are free again. */
 void averager_close(struct averager *a, loop_fn *closed, void *context);
 
-/* --- rounds -------------------------------------------------------------------------------------- */
+/* --- rounds ----------------------------------------------------------------------------------- */
 
 struct averager_step {
     double scheduled;         /* DHT time at which we would like to begin; 0: as soon as possible */
@@ -76,7 +76,8 @@ typedef void averager_done(void *context, const struct averager_result *r);
 
 /* One at a time: PL_EUSE if there is one. A group that falls apart is followed by another search until
  * the deadline: either all tensors hold a mean, or none has changed. */
-int averager_begin(struct averager *a, const struct averager_step *s, averager_done *done, void *context);
+int averager_begin(struct averager *a, const struct averager_step *s, averager_done *done,
+                   void *context);
 int averager_is_busy(const struct averager *a);
 int averager_has_group(const struct averager *a);
 void averager_trigger(struct averager *a, double weight, float *const *tensor);
@@ -88,7 +89,7 @@ void averager_cancel(struct averager *a);
 const char *averager_group_key(const struct averager *a);
 const uint8_t *averager_schema_hash(const struct averager *a);
 
-/* --- state ------------------------------------------------------------------------------------------ */
+/* --- state ------------------------------------------------------------------------------------ */
 
 /* What is given to newcomers: a frozen copy, shared by those who are being given it. */
 struct state_snapshot {

@@ -9,7 +9,7 @@
 
 static void drive(struct averager *a);
 
-/* --- declarations ---------------------------------------------------------------------------------------- */
+/* --- declarations ----------------------------------------------------------------------------- */
 
 static void on_stored(void *context, int status) { (void)context, (void)status; }
 
@@ -29,7 +29,8 @@ static int read_declaration(struct matchmaking_candidate *c, const struct dht_it
     static const uint8_t yes = 0xc3;
     struct mp_value *subkey;
     int good;
-    if (item->n != 1 || item->value[0] != yes || mp_read(&subkey, item->subkey, item->subkey_n, NULL))
+    if (item->n != 1 || item->value[0] != yes ||
+        mp_read(&subkey, item->subkey, item->subkey_n, NULL))
         return 0;
     good = subkey->kind == MP_BIN && !peer_id_parse(&c->peer, subkey->bytes, subkey->n);
     c->expiration = item->expiration;
@@ -45,7 +46,8 @@ static void on_got(void *context, int status, const struct dht_result *r)
     a->lookup = NULL;
     if (!status && r->type == DHT_FOUND_DICTIONARY && r->dictionary.count &&
         (found = malloc(r->dictionary.count * sizeof *found)))
-        for (size_t i = 0; i < r->dictionary.count; i++) n += (size_t)read_declaration(&found[n], &r->dictionary.items[i]);
+        for (size_t i = 0; i < r->dictionary.count; i++)
+            n += (size_t)read_declaration(&found[n], &r->dictionary.items[i]);
     matchmaking_found(&a->mm, averager_now(a), found, n);
     free(found);
     drive(a);
@@ -57,7 +59,7 @@ static void on_look_up(void *context)
     a->lookup = dht_node_get(a->node, &a->key_id, 1, on_got, a);
 }
 
-/* --- our question -------------------------------------------------------------------------------------------- */
+/* --- our question ----------------------------------------------------------------------------- */
 
 static void asking_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
 {
@@ -83,7 +85,8 @@ static void asking_failed(void *context, struct rpc_stream *s, int status, const
 
 static void on_ask(void *context, const struct peer_id *leader, const uint8_t *request, size_t n)
 {
-    static const struct rpc_stream_events events = { asking_message, asking_end, asking_failed, NULL };
+    static const struct rpc_stream_events events = { asking_message, asking_end, asking_failed,
+                                                     NULL };
     struct averager *a = context;
     a->asking = rpc_open(a->host, leader, a->rpc[AVERAGER_JOIN], LEADER_MESSAGE_MAX,
                          a->o.request_timeout, &events, a);
@@ -101,7 +104,7 @@ static void on_leave(void *context)
     a->ask_failed = 0;
 }
 
-/* --- others' questions ----------------------------------------------------------------------------------------- */
+/* --- others' questions ------------------------------------------------------------------------ */
 
 static void free_asker(struct asker *asker)
 {
@@ -161,7 +164,7 @@ static void on_asker(void *context, struct rpc_stream *s)
     rpc_deadline(s, AVERAGER_FIRST_MESSAGE);
 }
 
-/* --- the search ---------------------------------------------------------------------------------------------------- */
+/* --- the search ------------------------------------------------------------------------------- */
 
 static void on_over(void *context, int status)
 {
@@ -203,7 +206,9 @@ static void drive(struct averager *a)
     double wake = matchmaking_wake(&a->mm);
     int at_once = a->ask_failed || (a->mm.looking_up && !a->lookup);
     if (a->mm.state == MATCHMAKING_IDLE) timer_stop(&a->search_timer);
-    else timer_start(a->loop, &a->search_timer, at_once ? 0.1 : fmax(0, wake - averager_now(a)), on_time, a);
+    else
+        timer_start(a->loop, &a->search_timer, at_once ? 0.1 : fmax(0, wake - averager_now(a)),
+                    on_time, a);
 }
 
 void averager_search(struct averager *a)

@@ -8,7 +8,7 @@
 
 static double now_of(const struct averager *a) { return loop_now(a->loop); }
 
-/* --- our streams to reducers ---------------------------------------------------------------------------- */
+/* --- our streams to reducers ------------------------------------------------------------------ */
 
 static void out_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
 {
@@ -63,7 +63,8 @@ static size_t message_max(const struct averager *a)
 
 static void on_open(void *context, size_t peer)
 {
-    static const struct rpc_stream_events events = { out_message, out_end, out_failed, out_drained };
+    static const struct rpc_stream_events events = { out_message, out_end, out_failed,
+                                                     out_drained };
     struct averager *a = context;
     struct out_stream *out = &a->out[peer];
     double limit = a->o.sender_timeout > 0 ? a->o.sender_timeout : AVERAGER_FIRST_MESSAGE;
@@ -72,7 +73,7 @@ static void on_open(void *context, size_t peer)
     out->is_dead = !out->stream;
 }
 
-/* --- others' streams to us -------------------------------------------------------------------------------- */
+/* --- others' streams to us -------------------------------------------------------------------- */
 
 static void free_part(struct part_stream *p)
 {
@@ -204,7 +205,7 @@ void averager_refuse_parked(struct averager *a)
     }
 }
 
-/* --- the port ------------------------------------------------------------------------------------------------- */
+/* --- the port --------------------------------------------------------------------------------- */
 
 static struct rpc_stream *stream_of(const struct averager *a, size_t peer, enum exchange_way way)
 {
@@ -212,7 +213,8 @@ static struct rpc_stream *stream_of(const struct averager *a, size_t peer, enum 
     return a->in[peer] ? a->in[peer]->stream : NULL;
 }
 
-static void on_send(void *context, size_t peer, enum exchange_way way, const uint8_t *data, size_t n)
+static void on_send(void *context, size_t peer, enum exchange_way way, const uint8_t *data,
+                    size_t n)
 {
     struct rpc_stream *s = stream_of(context, peer, way);
     if (s) rpc_send(s, data, n);
@@ -289,7 +291,7 @@ static const struct exchange_port port = {
     on_open, on_send, is_busy, on_finish, on_close, on_credit, on_work, on_over, averager_tell
 };
 
-/* --- time ---------------------------------------------------------------------------------------------------------- */
+/* --- time ------------------------------------------------------------------------------------- */
 
 static void on_time(void *context)
 {
@@ -324,7 +326,7 @@ void averager_drive(struct averager *a)
     else timer_stop(&a->exchange_timer);
 }
 
-/* --- begin and end ---------------------------------------------------------------------------------------------------- */
+/* --- begin and end ---------------------------------------------------------------------------- */
 
 static int prepare(struct averager *a)
 {

@@ -10,14 +10,14 @@
 #define ANNOUNCE_EVERY 25.0 /* s; the records live for 30 */
 #define DONORS_MAX 1024
 
-/* --- snapshots ------------------------------------------------------------------------------------------- */
+/* --- snapshots -------------------------------------------------------------------------------- */
 
 static void drop_snapshot(struct state_snapshot *s)
 {
     if (s && !--s->users) s->release(s);
 }
 
-/* --- announcing -------------------------------------------------------------------------------------------- */
+/* --- announcing ------------------------------------------------------------------------------- */
 
 static void on_stored(void *context, int status) { (void)context, (void)status; }
 
@@ -29,8 +29,8 @@ static void announce(void *context)
     else mp_nil(&value);
     if (!value.failed)
         dht_node_store(a->node, &a->state_id, bytes_at(&a->subkey), bytes_length(&a->subkey),
-                       bytes_at(&value), bytes_length(&value), averager_now(a) + STATE_PRIORITY_LIFE,
-                       on_stored, NULL);
+                       bytes_at(&value), bytes_length(&value),
+                       averager_now(a) + STATE_PRIORITY_LIFE, on_stored, NULL);
     bytes_clear(&value);
     if (a->sharing) timer_start(a->loop, &a->announce_timer, ANNOUNCE_EVERY, announce, a);
 }
@@ -47,7 +47,7 @@ void averager_share(struct averager *a, struct state_snapshot *s, double priorit
     if (!a->sharing) timer_stop(&a->announce_timer);
 }
 
-/* --- giving ---------------------------------------------------------------------------------------------------- */
+/* --- giving ----------------------------------------------------------------------------------- */
 
 size_t averager_downloads(const struct averager *a)
 {
@@ -130,7 +130,8 @@ static void give_next(struct averager *a)
 
 static void on_giving(void *context, struct rpc_stream *s)
 {
-    static const struct rpc_stream_events events = { giving_message, NULL, giving_failed, giving_drained };
+    static const struct rpc_stream_events events = { giving_message, NULL, giving_failed,
+                                                     giving_drained };
     struct averager *a = context;
     struct giving *g;
     if (!a->sharing || a->giving_count == AVERAGER_QUEUE_MAX || !(g = calloc(1, sizeof *g))) {
@@ -147,7 +148,7 @@ static void on_giving(void *context, struct rpc_stream *s)
     give_next(a);
 }
 
-/* --- taking ------------------------------------------------------------------------------------------------------- */
+/* --- taking ----------------------------------------------------------------------------------- */
 
 static void try_donor(struct averager *a);
 
@@ -155,7 +156,8 @@ static void end_load(struct averager *a, int status)
 {
     averager_loaded *loaded = a->load.loaded;
     struct state_load state = a->load.load;
-    const struct peer_id donor = a->load.at ? a->load.donors[a->load.at - 1].peer : (struct peer_id){ 0 };
+    const struct peer_id donor = a->load.at ? a->load.donors[a->load.at - 1].peer
+                                            : (struct peer_id){ 0 };
     struct pl_err why = a->load.why;
     memset(&a->load.load, 0, sizeof a->load.load);
     free(a->load.donors);
@@ -214,8 +216,8 @@ static void ask_donor(void *context)
         return;
     }
     a->load.load = (struct state_load){ .limit = a->load.limit };
-    a->load.stream = rpc_open(a->host, &a->load.donors[a->load.at++].peer, a->rpc[AVERAGER_DOWNLOAD],
-                              STATE_MESSAGE_MAX, limit, &events, a);
+    a->load.stream = rpc_open(a->host, &a->load.donors[a->load.at++].peer,
+                              a->rpc[AVERAGER_DOWNLOAD], STATE_MESSAGE_MAX, limit, &events, a);
     if (!a->load.stream) {
         pl_fail(&a->load.why, PL_ENOMEM, "state: no memory");
         try_donor(a);
@@ -254,9 +256,12 @@ static int read_donor(struct donor *d, const struct dht_item *item, const struct
     struct mp_value *subkey = NULL, *value = NULL;
     int good = !mp_read(&subkey, item->subkey, item->subkey_n, NULL) &&
                !mp_read(&value, item->value, item->n, NULL) && subkey->kind == MP_BIN &&
-               !peer_id_parse(&d->peer, subkey->bytes, subkey->n) && !peer_id_equal(&d->peer, self) &&
-               (value->kind == MP_FLOAT || value->kind == MP_INT);
-    if (good) d->priority = value->kind == MP_FLOAT ? value->real : value->negative ? -1 : (double)value->number;
+               !peer_id_parse(&d->peer, subkey->bytes, subkey->n) &&
+               !peer_id_equal(&d->peer, self) && (value->kind == MP_FLOAT || value->kind == MP_INT);
+    if (good)
+        d->priority = value->kind == MP_FLOAT ? value->real
+                      : value->negative       ? -1
+                                              : (double)value->number;
     if (good && isnan(d->priority)) good = 0;
     if (subkey) mp_free(subkey);
     if (value) mp_free(value);
@@ -272,10 +277,11 @@ static void on_donors(void *context, int status, const struct dht_result *r)
         size_t most = r->dictionary.count < DONORS_MAX ? r->dictionary.count : DONORS_MAX;
         a->load.donors = malloc(most * sizeof *a->load.donors);
         for (size_t i = 0; a->load.donors && i < most; i++)
-            a->load.count += (size_t)read_donor(&a->load.donors[a->load.count], &r->dictionary.items[i],
-                                                host_id(a->host));
+            a->load.count += (size_t)read_donor(&a->load.donors[a->load.count],
+                                                &r->dictionary.items[i], host_id(a->host));
         shuffle(a->load.donors, a->load.count);
-        if (a->load.count) qsort(a->load.donors, a->load.count, sizeof *a->load.donors, by_priority);
+        if (a->load.count)
+            qsort(a->load.donors, a->load.count, sizeof *a->load.donors, by_priority);
     }
     try_donor(a);
 }
@@ -294,7 +300,7 @@ int averager_load(struct averager *a, size_t limit, averager_check *check, avera
     return PL_OK;
 }
 
-/* --- life ------------------------------------------------------------------------------------------------------------ */
+/* --- life ------------------------------------------------------------------------------------- */
 
 int averager_state_open(struct averager *a, struct pl_err *err)
 {

@@ -21,7 +21,8 @@ const uint8_t averager_verifies[AVERAGER_VERIFIES_BYTES] = { 0xa6, 'b', 't', 'a'
 /* With everybody in it who says so, and can be called; two alone would have only each other's word. */
 int averager_can_verify(const struct averager *a)
 {
-    if (!a->o.verify || a->group.count < AVERAGER_VERIFY_MIN || a->group.count > REFEREE_PEERS_MAX) return 0;
+    if (!a->o.verify || a->group.count < AVERAGER_VERIFY_MIN || a->group.count > REFEREE_PEERS_MAX)
+        return 0;
     for (size_t i = 0; i < a->group.count; i++) {
         const struct gather *said = &a->group.members[i].gather;
         if (said->mode == GROUP_CLIENT || said->user_n != sizeof averager_verifies ||
@@ -53,7 +54,8 @@ void averager_tell(void *context, size_t peer, const uint8_t *data, size_t n)
     double limit = a->o.reducer_timeout > 0 ? a->o.reducer_timeout : TELL_LIMIT;
     if (!t) return;
     t->a = a;
-    t->request = rpc_call_unary(a->host, &a->group.members[peer].peer, a->rpc_verify, data, n, limit, on_answered, t);
+    t->request = rpc_call_unary(a->host, &a->group.members[peer].peer, a->rpc_verify, data, n,
+                                limit, on_answered, t);
     if (!t->request) {
         free(t);
         return;

@@ -14,7 +14,8 @@ void bans_add(struct bans *b, double now, const struct peer_id *peer)
 {
     size_t at = find(b, peer);
     if (at == BANS_MAX) at = 0; /* they are in the order of their ends */
-    if (at < b->count) memmove(&b->items[at], &b->items[at + 1], (--b->count - at) * sizeof *b->items);
+    if (at < b->count)
+        memmove(&b->items[at], &b->items[at + 1], (--b->count - at) * sizeof *b->items);
     b->items[b->count++] = (struct ban){ *peer, now + BANS_TIME };
 }
 

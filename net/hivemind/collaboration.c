@@ -35,21 +35,26 @@ int wish_await(struct wish *w, loop_fn *begin)
 
 double collaboration_now(const struct collaboration *c) { return dht_node_time(c->o.node); }
 
-/* --- records of progress ------------------------------------------------------------------------------------ */
+/* --- records of progress ---------------------------------------------------------------------- */
 
 static void on_stored(void *context, int status) { (void)context, (void)status; }
 
-static void store(struct collaboration *c, const struct dht_id *key, const struct bytes *value, double life)
+static void store(struct collaboration *c, const struct dht_id *key, const struct bytes *value,
+                  double life)
 {
     if (!value->failed)
-        dht_node_store(c->o.node, key, bytes_at(&c->subkey), bytes_length(&c->subkey), bytes_at(value),
-                       bytes_length(value), collaboration_now(c) + life, on_stored, NULL);
+        dht_node_store(c->o.node, key, bytes_at(&c->subkey), bytes_length(&c->subkey),
+                       bytes_at(value), bytes_length(value), collaboration_now(c) + life, on_stored,
+                       NULL);
 }
 
 static struct progress_record own_record(const struct collaboration *c)
 {
-    return (struct progress_record){ .peer = *host_id(c->o.host), .epoch = c->epoch, .samples = c->samples,
-                                     .samples_per_second = performance_get(&c->speed), .time = collaboration_now(c),
+    return (struct progress_record){ .peer = *host_id(c->o.host),
+                                     .epoch = c->epoch,
+                                     .samples = c->samples,
+                                     .samples_per_second = performance_get(&c->speed),
+                                     .time = collaboration_now(c),
                                      .client_mode = c->o.client_mode };
 }
 
@@ -82,12 +87,14 @@ static void see(struct collaboration *c, const struct dht_result *r)
     const struct progress_local mine = { c->epoch, c->samples, own.samples_per_second };
     if (!records) return;
     for (size_t i = 0; i < n; i++)
-        if (!progress_read(&records[count], r->dictionary.items[i].value, r->dictionary.items[i].n, NULL) &&
+        if (!progress_read(&records[count], r->dictionary.items[i].value, r->dictionary.items[i].n,
+                           NULL) &&
             !peer_id_equal(&records[count].peer, &own.peer) && records[count].time >= c->alone_at)
             count++;
     c->others = count; /* we ourselves come on top, though our first record may not be there yet */
     if (c->samples || c->has_reported) records[count++] = own;
-    progress_see(&c->view, records, count, n > 0, &mine, (double)c->o.target_batch, collaboration_now(c));
+    progress_see(&c->view, records, count, n > 0, &mine, (double)c->o.target_batch,
+                 collaboration_now(c));
     if (c->view.epoch < c->epoch) c->view.epoch = c->epoch, c->view.samples = c->samples;
     c->viewed = collaboration_now(c);
     free(records);
@@ -104,7 +111,8 @@ static void on_fetched(void *context, int status, const struct dht_result *r)
     c->fetch_waits = NULL;
     if (w) wish_fulfil(w, PL_OK);
     if (!c->closing)
-        timer_start(c->loop, &c->fetch_timer, fmax(PROGRESS_FETCH_MIN, c->view.next_fetch - collaboration_now(c)),
+        timer_start(c->loop, &c->fetch_timer,
+                    fmax(PROGRESS_FETCH_MIN, c->view.next_fetch - collaboration_now(c)),
                     begin_fetch, c);
 }
 
@@ -130,7 +138,7 @@ void collaboration_fresh(struct wish *w)
     begin_fetch(c);
 }
 
-/* --- the training's pace ---------------------------------------------------------------------------------------- */
+/* --- the training's pace ---------------------------------------------------------------------- */
 
 static void begin_add(void *context)
 {
@@ -156,18 +164,21 @@ static void begin_add(void *context)
 
 static void begin_look_again(void *context) { collaboration_fresh(context); }
 
-enum collaboration_advice collaboration_add(struct collaboration *c, int64_t samples, double seconds)
+enum collaboration_advice collaboration_add(struct collaboration *c, int64_t samples,
+                                            double seconds)
 {
-    struct wish w = { .c = c, .number = samples, .seconds = seconds }, look = { .c = c }, again = { .c = c };
+    struct wish w = { .c = c, .number = samples, .seconds = seconds }, look = { .c = c },
+                again = { .c = c };
     if (wish_await(&w, begin_add)) return COLLABORATION_GO_ON;
     if (w.advice != COLLABORATION_UPDATE) return w.advice;
     /* Once more with a fresh view: whoever steps while the others have just done so stays an epoch
      * behind them. */
-    if (wish_await(&look, begin_look_again) || wish_await(&again, begin_add)) return COLLABORATION_GO_ON;
+    if (wish_await(&look, begin_look_again) || wish_await(&again, begin_add))
+        return COLLABORATION_GO_ON;
     return again.advice;
 }
 
-/* --- entering, catching up ---------------------------------------------------------------------------------------------- */
+/* --- entering, catching up -------------------------------------------------------------------- */
 
 static void begin_enter(void *context)
 {
@@ -219,8 +230,8 @@ static int on_check(void *context, const struct state_load *state, struct pl_err
     return w->check ? w->check(w->check_context, state, err) : PL_OK;
 }
 
-static void on_loaded(void *context, int status, const struct peer_id *donor, struct state_load *state,
-                      const struct pl_err *err)
+static void on_loaded(void *context, int status, const struct peer_id *donor,
+                      struct state_load *state, const struct pl_err *err)
 {
     struct wish *w = context;
     (void)donor;
@@ -245,7 +256,9 @@ static void begin_load(void *context)
 int collaboration_load(struct collaboration *c, averager_check *check, void *context,
                        struct state_load *state, struct pl_err *err)
 {
-    struct wish w = { .c = c, .check = check, .check_context = context, .state = state, .err = err };
+    struct wish w = {
+        .c = c, .check = check, .check_context = context, .state = state, .err = err
+    };
     memset(state, 0, sizeof *state);
     return wish_await(&w, begin_load);
 }
@@ -263,9 +276,12 @@ void collaboration_share(struct collaboration *c, struct state_snapshot *s)
     wish_await(&w, begin_share);
 }
 
-/* --- metrics, looking ------------------------------------------------------------------------------------------------------ */
+/* --- metrics, looking ------------------------------------------------------------------------- */
 
-static int64_t plus(int64_t a, size_t b) { return a > INT64_MAX / 2 || b > INT64_MAX / 8 ? INT64_MAX / 2 : a + (int64_t)b; }
+static int64_t plus(int64_t a, size_t b)
+{
+    return a > INT64_MAX / 2 || b > INT64_MAX / 8 ? INT64_MAX / 2 : a + (int64_t)b;
+}
 
 void collaboration_count(struct collaboration *c, const struct averager_result *r, int missed)
 {
@@ -332,7 +348,8 @@ static void begin_tell(void *context)
 
 void collaboration_tell(struct collaboration *c, double loss, int64_t mini_steps, int64_t samples)
 {
-    struct wish w = { .c = c, .metrics = { .loss = loss, .mini_steps = mini_steps, .samples = samples } };
+    struct wish w = { .c = c,
+                      .metrics = { .loss = loss, .mini_steps = mini_steps, .samples = samples } };
     wish_await(&w, begin_tell);
 }
 
@@ -342,7 +359,8 @@ static void on_metrics(void *context, int status, const struct dht_result *r)
     size_t n = !status && r->type == DHT_FOUND_DICTIONARY ? r->dictionary.count : 0, count = 0;
     struct metrics_record *records = malloc((n + 1) * sizeof *records);
     for (size_t i = 0; records && i < n; i++)
-        count += !metrics_read(&records[count], r->dictionary.items[i].value, r->dictionary.items[i].n, NULL);
+        count += !metrics_read(&records[count], r->dictionary.items[i].value,
+                               r->dictionary.items[i].n, NULL);
     metrics_sum(w->sums, records, count);
     free(records);
     wish_fulfil(w, PL_OK);
@@ -365,11 +383,13 @@ static void begin_look(void *context)
 {
     struct wish *w = context;
     struct collaboration *c = w->c;
-    *w->view = (struct collaboration_view){
-        .epoch = c->epoch, .samples = c->samples, .global_epoch = c->view.epoch,
-        .global_samples = c->view.samples, .peers = c->others + 1,
-        .eta_s = fmax(0, c->view.eta - collaboration_now(c)), .samples_per_second = performance_get(&c->speed)
-    };
+    *w->view = (struct collaboration_view){ .epoch = c->epoch,
+                                            .samples = c->samples,
+                                            .global_epoch = c->view.epoch,
+                                            .global_samples = c->view.samples,
+                                            .peers = c->others + 1,
+                                            .eta_s = fmax(0, c->view.eta - collaboration_now(c)),
+                                            .samples_per_second = performance_get(&c->speed) };
     wish_fulfil(w, PL_OK);
 }
 
@@ -380,7 +400,7 @@ void collaboration_look(struct collaboration *c, struct collaboration_view *v)
     wish_await(&w, begin_look);
 }
 
-/* --- life ---------------------------------------------------------------------------------------------------------------------- */
+/* --- life ------------------------------------------------------------------------------------- */
 
 static void free_all(struct collaboration *c)
 {
@@ -466,7 +486,8 @@ static void begin_open(void *context)
     else wish_fulfil(w, PL_OK);
 }
 
-int collaboration_open(struct collaboration **out, const struct collaboration_options *o, struct pl_err *err)
+int collaboration_open(struct collaboration **out, const struct collaboration_options *o,
+                       struct pl_err *err)
 {
     struct collaboration *c = calloc(1, sizeof *c);
     struct wish w = { .c = c, .err = err };
@@ -482,7 +503,8 @@ int collaboration_open(struct collaboration **out, const struct collaboration_op
     performance_init(&c->speed, PERFORMANCE_ALPHA);
     c->totals = (struct report_record){ .version = "potluck " PL_VERSION, .held_out = NAN };
     if (snprintf(c->run, sizeof c->run, "%s", o->run) > 200 || strchr(o->run, '.') || !*o->run) {
-        rc = pl_fail(err, PL_EUSE, "run \"%.60s\": a name of 1 to 200 characters without a dot", o->run);
+        rc = pl_fail(err, PL_EUSE, "run \"%.60s\": a name of 1 to 200 characters without a dot",
+                     o->run);
         goto done;
     }
     c->elements = calloc(o->tensors + 1, sizeof *c->elements);
@@ -493,7 +515,8 @@ int collaboration_open(struct collaboration **out, const struct collaboration_op
         goto done;
     }
     rc = PL_OK;
-    for (size_t t = 0; !rc && t < o->tensors; t++) rc = pl_wire_elements(&c->elements[t], &o->schema[t].type, err);
+    for (size_t t = 0; !rc && t < o->tensors; t++)
+        rc = pl_wire_elements(&c->elements[t], &o->schema[t].type, err);
     snprintf(key, sizeof key, "%s%s", c->run, schema_progress.suffix);
     dht_id_of_text(&c->progress_id, key);
     snprintf(key, sizeof key, "%s%s", c->run, schema_metrics.suffix);

@@ -72,7 +72,8 @@ enum collaboration_advice {
     COLLABORATION_CATCH_UP  /* the others are ahead: take their state over, drop what was accumulated */
 };
 /* So many samples more are in the gradient; they took so long. */
-enum collaboration_advice collaboration_add(struct collaboration *c, int64_t samples, double seconds);
+enum collaboration_advice collaboration_add(struct collaboration *c, int64_t samples,
+                                            double seconds);
 
 /* How the last rounds went. */
 struct collaboration_round {
@@ -84,11 +85,13 @@ struct collaboration_round {
     struct pl_err why;
 };
 /* Our mean gradient, weighted by our samples, becomes the swarm's. Waits. */
-void collaboration_average(struct collaboration *c, float *const *gradient, struct collaboration_round *r);
+void collaboration_average(struct collaboration *c, float *const *gradient,
+                           struct collaboration_round *r);
 /* After the optimizer's step: the next epoch begins. `parameter` is copied; a fresh view is waited for. */
 void collaboration_advance(struct collaboration *c, float *const *parameter);
 /* Adds what a round of the parameters has changed. 1: it has; 0: none has ended. */
-int collaboration_correct(struct collaboration *c, float *const *parameter, struct collaboration_round *r);
+int collaboration_correct(struct collaboration *c, float *const *parameter,
+                          struct collaboration_round *r);
 
 /* What newcomers are given; taken over. */
 void collaboration_share(struct collaboration *c, struct state_snapshot *s);

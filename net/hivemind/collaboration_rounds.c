@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* --- gradients ---------------------------------------------------------------------------------------------------- */
+/* --- gradients -------------------------------------------------------------------------------- */
 
 static void on_gradient(void *context, const struct averager_result *r)
 {
@@ -44,7 +44,8 @@ static void begin_average(void *context)
     collaboration_schedule(c);
     if (!averager_is_busy(a)) {
         c->gradient_waits = NULL;
-        c->gradient.status = pl_fail(&c->gradient.why, PL_EAGAIN, "averaging: no round could be begun");
+        c->gradient.status = pl_fail(&c->gradient.why, PL_EAGAIN,
+                                     "averaging: no round could be begun");
         c->gradient.peers = 1;
         wish_fulfil(w, PL_EAGAIN);
     } else if (!w->tensor || (!c->others && !averager_has_group(a))) { /* nothing to give, or nobody to wait for */
@@ -112,9 +113,11 @@ static int is_finite(const struct collaboration *c, float *const *x)
     return 1;
 }
 
-void collaboration_average(struct collaboration *c, float *const *gradient, struct collaboration_round *r)
+void collaboration_average(struct collaboration *c, float *const *gradient,
+                           struct collaboration_round *r)
 {
-    struct wish w = { .c = c, .tensor = is_finite(c, gradient) ? gradient : NULL }, settle = { .c = c };
+    struct wish w = { .c = c, .tensor = is_finite(c, gradient) ? gradient : NULL },
+                settle = { .c = c };
     int rc = wish_await(&w, begin_average);
     *r = c->gradient;
     r->status = rc;
@@ -123,14 +126,16 @@ void collaboration_average(struct collaboration *c, float *const *gradient, stru
     wish_await(&settle, begin_settle);
 }
 
-/* --- parameters ----------------------------------------------------------------------------------------------------- */
+/* --- parameters ------------------------------------------------------------------------------- */
 
 static int keep_copies(struct collaboration *c, float *const *parameter)
 {
     for (size_t t = 0; t < c->o.tensors; t++) {
         size_t bytes = c->elements[t] * sizeof(float);
-        if (!c->before[t] && !(c->before[t] = pl_alloc(c->elements[t], sizeof(float)))) return PL_ENOMEM;
-        if (!c->after[t] && !(c->after[t] = pl_alloc(c->elements[t], sizeof(float)))) return PL_ENOMEM;
+        if (!c->before[t] && !(c->before[t] = pl_alloc(c->elements[t], sizeof(float))))
+            return PL_ENOMEM;
+        if (!c->after[t] && !(c->after[t] = pl_alloc(c->elements[t], sizeof(float))))
+            return PL_ENOMEM;
         memcpy(c->before[t], parameter[t], bytes);
         memcpy(c->after[t], parameter[t], bytes);
     }
@@ -142,8 +147,11 @@ static void begin_state(struct collaboration *c)
     double now = collaboration_now(c);
     struct bytes gather = { 0 };
     struct averager_step s = { .scheduled = now + c->o.matchmaking_time,
-                               .deadline = now + c->o.averaging_timeout, .weight = 1, .tensor = c->after,
-                               .expected = c->others + 1, .patience = COLLABORATION_PATIENCE };
+                               .deadline = now + c->o.averaging_timeout,
+                               .weight = 1,
+                               .tensor = c->after,
+                               .expected = c->others + 1,
+                               .patience = COLLABORATION_PATIENCE };
     mp_int(&gather, c->epoch);
     s.gather = bytes_at(&gather);
     s.gather_n = bytes_length(&gather);
@@ -174,7 +182,8 @@ static void begin_advance(void *context)
 void collaboration_advance(struct collaboration *c, float *const *parameter)
 {
     struct wish w = { .c = c };
-    if ((c->epoch + 1) % c->o.average_state_every == 0 && !keep_copies(c, parameter)) w.tensor = parameter;
+    if ((c->epoch + 1) % c->o.average_state_every == 0 && !keep_copies(c, parameter))
+        w.tensor = parameter;
     wish_await(&w, begin_advance);
 }
 
@@ -186,13 +195,15 @@ static void take_state(void *context)
     wish_fulfil(w, PL_OK);
 }
 
-int collaboration_correct(struct collaboration *c, float *const *parameter, struct collaboration_round *r)
+int collaboration_correct(struct collaboration *c, float *const *parameter,
+                          struct collaboration_round *r)
 {
     struct wish w = { .c = c };
     if (wish_await(&w, take_state) || !w.number) return 0;
     *r = c->state;
     for (size_t t = 0; !r->status && t < c->o.tensors; t++)
-        for (size_t i = 0; i < c->elements[t]; i++) parameter[t][i] += c->after[t][i] - c->before[t][i];
+        for (size_t i = 0; i < c->elements[t]; i++)
+            parameter[t][i] += c->after[t][i] - c->before[t][i];
     return 1;
 }
 

@@ -35,7 +35,8 @@ static void drop(struct dht_dictionary *d, size_t i)
 static struct dht_item *find(const struct dht_dictionary *d, const void *subkey, size_t n)
 {
     for (size_t i = 0; i < d->count; i++)
-        if (d->items[i].subkey_n == n && !memcmp(d->items[i].subkey, subkey, n)) return &d->items[i];
+        if (d->items[i].subkey_n == n && !memcmp(d->items[i].subkey, subkey, n))
+            return &d->items[i];
     return NULL;
 }
 
@@ -202,8 +203,8 @@ static int read_parts(struct dht_dictionary *d, const struct mp_value *v, struct
         const struct mp_value *item = &v->item[2].item[i];
         if (item->kind != MP_LIST || item->n != 3 || !can_be_subkey(&item->item[0]) ||
             item->item[1].kind != MP_BIN || !is_number(&item->item[2])) {
-            rc = pl_fail(err, PL_EFORMAT, "DHT dictionary: item %zu is not subkey, bytes, expiration",
-                         i);
+            rc = pl_fail(err, PL_EFORMAT,
+                         "DHT dictionary: item %zu is not subkey, bytes, expiration", i);
             break;
         }
         bytes_take(&subkey, bytes_length(&subkey));

@@ -40,7 +40,8 @@ const struct dht_item *dht_dictionary_find(const struct dht_dictionary *d, const
 /* As an extension value; prune before. */
 int dht_dictionary_write(struct bytes *out, const struct dht_dictionary *d);
 /* Reads one, dropping nothing that has expired. PL_EFORMAT with a sentence. *d is filled anew. */
-int dht_dictionary_read(struct dht_dictionary *d, const uint8_t *data, size_t n, struct pl_err *err);
+int dht_dictionary_read(struct dht_dictionary *d, const uint8_t *data, size_t n,
+                        struct pl_err *err);
 
 /* A subkey in our one way of writing, appended to out. PL_EFORMAT for bytes that are no msgpack, or
  * are of a kind that can't be a key in hivemind (lists, maps). */

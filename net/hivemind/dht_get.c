@@ -63,7 +63,7 @@ static int merge_own(struct dht_result *best, struct dht_node *n, const struct d
     return used;
 }
 
-/* --- refetching ------------------------------------------------------------------------------------- */
+/* --- refetching ------------------------------------------------------------------------------- */
 
 static void on_refetched(void *context, int status, const struct dht_result *r)
 {
@@ -100,7 +100,7 @@ static void plan_refetch(struct dht_node *n, const struct dht_id *key, double ex
         timer_start(n->loop, &n->refetch_timer, in_s > 0 ? in_s : 0, on_refetch_timer, n);
 }
 
-/* --- searching -------------------------------------------------------------------------------------- */
+/* --- searching -------------------------------------------------------------------------------- */
 
 /* Newer than what we had: into our cache, and to the nearest node that had it not. */
 static void spread(struct dht_node *n, const struct dht_search *s)
@@ -158,8 +158,8 @@ void dht_get_turn(struct dht_node *n)
     } while (get);
 }
 
-struct dht_task *dht_node_get(struct dht_node *n, const struct dht_id *key, int latest, dht_got *got,
-                              void *context)
+struct dht_task *dht_node_get(struct dht_node *n, const struct dht_id *key, int latest,
+                              dht_got *got, void *context)
 {
     double sufficient = latest ? INFINITY : dht_node_time(n);
     struct dht_task *t = calloc(1, sizeof *t);

@@ -21,7 +21,7 @@
 
 static void on_walked(void *context, struct dht_walk *w);
 
-/* --- the clock ---------------------------------------------------------------------------------------- */
+/* --- the clock -------------------------------------------------------------------------------- */
 
 static int by_value(const void *a_, const void *b_)
 {
@@ -40,26 +40,30 @@ static void set_clock(struct dht_node *n)
             errors[count++] = n->initials[i].clock_error;
     if (!count) return;
     qsort(errors, count, sizeof *errors, by_value);
-    n->clock_error = count % 2 ? errors[count / 2] : (errors[count / 2 - 1] + errors[count / 2]) / 2;
+    n->clock_error = count % 2 ? errors[count / 2]
+                               : (errors[count / 2 - 1] + errors[count / 2]) / 2;
     if (fabs(n->clock_error) > DHT_CLOCK_TOLERANCE) n->clock_offset = n->clock_error;
 }
 
-/* --- initial peers ------------------------------------------------------------------------------------ */
+/* --- initial peers ---------------------------------------------------------------------------- */
 
 /* "none of 2 initial peers: ADDRESS: why; ADDRESS: why" */
 static void describe(const struct dht_node *n, struct pl_err *err)
 {
-    size_t at = (size_t)snprintf(err->text, sizeof err->text, "none of %zu initial peer%s let us join",
-                                 n->initial_count, n->initial_count == 1 ? "" : "s");
+    size_t at = (size_t)snprintf(err->text, sizeof err->text,
+                                 "none of %zu initial peer%s let us join", n->initial_count,
+                                 n->initial_count == 1 ? "" : "s");
     for (size_t i = 0; i < n->initial_count && at < sizeof err->text - 1; i++) {
-        const char *why = n->initials[i].state == INITIAL_BAD ? n->initials[i].why : "no answer yet";
+        const char *why = n->initials[i].state == INITIAL_BAD ? n->initials[i].why
+                                                              : "no answer yet";
         char text[MULTIADDR_TEXT_MAX];
         size_t length;
         int more;
         multiaddr_text(text, &n->initials[i].address);
         length = strlen(text);
         while (!strncmp(why, text, length) && !strncmp(why + length, ": ", 2)) why += length + 2;
-        more = snprintf(err->text + at, sizeof err->text - at, "%s %.160s: %s", i ? ";" : ":", text, why);
+        more = snprintf(err->text + at, sizeof err->text - at, "%s %.160s: %s", i ? ";" : ":", text,
+                        why);
         at += more > 0 ? (size_t)more : 0;
     }
 }
@@ -138,7 +142,8 @@ static void on_pong(void *context, const struct dht_contact *who, const struct d
     }
 }
 
-static void on_dialled(void *context, int status, const struct peer_id *peer, const struct pl_err *err)
+static void on_dialled(void *context, int status, const struct peer_id *peer,
+                       const struct pl_err *err)
 {
     struct initial *it = context;
     it->dialling = NULL;
@@ -158,7 +163,7 @@ static void try(struct initial *it)
     if (!it->dialling) settle(it, "no memory");
 }
 
-/* --- upkeep ----------------------------------------------------------------------------------------- */
+/* --- upkeep ----------------------------------------------------------------------------------- */
 
 static void retry_initials(struct dht_node *n, double now)
 {
@@ -222,13 +227,14 @@ static void on_upkeep(void *context)
     timer_start(n->loop, &n->upkeep_timer, UPKEEP_EVERY, on_upkeep, n);
 }
 
-/* --- life ------------------------------------------------------------------------------------------- */
+/* --- life ------------------------------------------------------------------------------------- */
 
 int dht_join_open(struct dht_node *n, const char *const *join, size_t count, struct pl_err *err)
 {
     int rc;
     if (count > DHT_INITIAL_MAX)
-        return pl_fail(err, PL_EUSE, "DHT: %zu initial peers, %d are enough", count, DHT_INITIAL_MAX);
+        return pl_fail(err, PL_EUSE, "DHT: %zu initial peers, %d are enough", count,
+                       DHT_INITIAL_MAX);
     if (count && !(n->initials = calloc(count, sizeof *n->initials)))
         return pl_fail(err, PL_ENOMEM, "DHT: no memory");
     for (size_t i = 0; i < count; i++) {

@@ -16,7 +16,7 @@ const char *dht_call_name(enum dht_call call)
     return names[call];
 }
 
-/* --- writing ------------------------------------------------------------------------------------ */
+/* --- writing ---------------------------------------------------------------------------------- */
 
 static ProtobufCBinaryData id_view(const struct dht_id *id)
 {
@@ -145,8 +145,8 @@ static int write_found(struct bytes *out, Hivemind__FindResponse *m, const struc
     return out->failed;
 }
 
-int dht_write_find_answer(struct bytes *out, const struct dht_id *self, const struct dht_found *found,
-                          size_t count)
+int dht_write_find_answer(struct bytes *out, const struct dht_id *self,
+                          const struct dht_found *found, size_t count)
 {
     Hivemind__FindResponse m = HIVEMIND__FIND_RESPONSE__INIT;
     Hivemind__NodeInfo info = node_info(self);
@@ -158,7 +158,7 @@ int dht_write_find_answer(struct bytes *out, const struct dht_id *self, const st
     return out->failed;
 }
 
-/* --- reading requests --------------------------------------------------------------------------- */
+/* --- reading requests ------------------------------------------------------------------------- */
 
 /* PL_EPROTO unless the id is absent (as from clients) or 20 bytes. */
 static int read_node(int *has_id, struct dht_id *id, const Hivemind__NodeInfo *info,
@@ -179,11 +179,15 @@ static int read_store(struct dht_request *r, struct pl_err *err)
     int rc = read_node(&r->has_id, &r->id, m->peer, err);
     if (rc) return rc;
     if (m->n_subkeys != n || m->n_values != n || m->n_expiration_time != n || m->n_in_cache != n)
-        return pl_fail(err, PL_EPROTO, "store: %zu keys, but %zu subkeys, %zu values, %zu expirations, "
-                       "%zu flags", n, m->n_subkeys, m->n_values, m->n_expiration_time, m->n_in_cache);
+        return pl_fail(err, PL_EPROTO,
+                       "store: %zu keys, but %zu subkeys, %zu values, %zu expirations, "
+                       "%zu flags",
+                       n, m->n_subkeys, m->n_values, m->n_expiration_time, m->n_in_cache);
     if (n > DHT_STORE_ITEMS_MAX)
-        return pl_fail(err, PL_EPROTO, "store: %zu records, %d are allowed", n, DHT_STORE_ITEMS_MAX);
-    if (!(r->records = calloc(n + 1, sizeof *r->records))) return pl_fail(err, PL_ENOMEM, "no memory");
+        return pl_fail(err, PL_EPROTO, "store: %zu records, %d are allowed", n,
+                       DHT_STORE_ITEMS_MAX);
+    if (!(r->records = calloc(n + 1, sizeof *r->records)))
+        return pl_fail(err, PL_ENOMEM, "no memory");
     for (size_t i = 0; i < n; i++) {
         struct dht_record *to = &r->records[i];
         if (dht_id_parse(&to->key, m->keys[i].data, m->keys[i].len))
@@ -205,7 +209,8 @@ static int read_find(struct dht_request *r, struct pl_err *err)
     int rc = read_node(&r->has_id, &r->id, m->peer, err);
     if (rc) return rc;
     if (m->n_keys > DHT_FIND_KEYS_MAX)
-        return pl_fail(err, PL_EPROTO, "find: %zu keys, %d are allowed", m->n_keys, DHT_FIND_KEYS_MAX);
+        return pl_fail(err, PL_EPROTO, "find: %zu keys, %d are allowed", m->n_keys,
+                       DHT_FIND_KEYS_MAX);
     if (!(r->keys = calloc(m->n_keys + 1, sizeof *r->keys)))
         return pl_fail(err, PL_ENOMEM, "no memory");
     for (size_t i = 0; i < m->n_keys; i++)
@@ -247,7 +252,7 @@ void dht_request_clear(struct dht_request *r)
     memset(r, 0, sizeof *r);
 }
 
-/* --- reading answers ---------------------------------------------------------------------------- */
+/* --- reading answers -------------------------------------------------------------------------- */
 
 static int read_result(struct dht_found *f, const Hivemind__FindResult *m)
 {
@@ -274,7 +279,8 @@ static int read_find_answer(struct dht_answer *a, size_t count, struct pl_err *e
     const Hivemind__FindResponse *m = a->message;
     if (m->n_results != count)
         return pl_fail(err, PL_EPROTO, "find: %zu results for %zu keys", m->n_results, count);
-    if (!(a->found = calloc(count + 1, sizeof *a->found))) return pl_fail(err, PL_ENOMEM, "no memory");
+    if (!(a->found = calloc(count + 1, sizeof *a->found)))
+        return pl_fail(err, PL_ENOMEM, "no memory");
     a->count = count;
     for (size_t i = 0; i < count; i++)
         if (read_result(&a->found[i], m->results[i])) return pl_fail(err, PL_ENOMEM, "no memory");

@@ -65,8 +65,8 @@ int dht_write_ping_answer(struct bytes *out, const struct dht_id *self, double d
                           int available);
 int dht_write_store_answer(struct bytes *out, const struct dht_id *self, const uint8_t *ok,
                            size_t count);
-int dht_write_find_answer(struct bytes *out, const struct dht_id *self, const struct dht_found *found,
-                          size_t count);
+int dht_write_find_answer(struct bytes *out, const struct dht_id *self,
+                          const struct dht_found *found, size_t count);
 
 /* Answers as the caller reads them. */
 struct dht_answer {

@@ -18,7 +18,7 @@ double dht_node_time(const struct dht_node *n)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9 + n->clock_offset;
 }
 
-/* --- what every message teaches ------------------------------------------------------------------- */
+/* --- what every message teaches --------------------------------------------------------------- */
 
 static struct blacklisted *blacklisted(const struct dht_node *n, const struct peer_id *peer)
 {
@@ -72,7 +72,8 @@ static void hand_over(struct dht_node *n, const struct dht_contact *newcomer)
     struct dht_record *records;
     struct bytes packed = { 0 };
     size_t count;
-    if (!dht_state_hand_over(&n->state, dht_node_time(n), &newcomer->id, &records, &count, &packed)) {
+    if (!dht_state_hand_over(&n->state, dht_node_time(n), &newcomer->id, &records, &count,
+                             &packed)) {
         for (size_t i = 0; i < count; i++) dht_ask_store(n, newcomer, &records[i], NULL, NULL);
         free(records);
     }
@@ -96,7 +97,7 @@ void dht_node_seen(struct dht_node *n, const struct dht_id *id, const struct pee
         dht_ask_ping(n, &ask.peer, 0, on_checked, n);
 }
 
-/* --- serving ------------------------------------------------------------------------------------------ */
+/* --- serving ---------------------------------------------------------------------------------- */
 
 /* A ping with `validate`: answered when we have called back. */
 struct validation {
@@ -174,8 +175,8 @@ static int call_back(struct dht_node *n, struct rpc_call *call, const struct dht
     return PL_OK;
 }
 
-static void serve(struct dht_node *n, enum dht_call kind, struct rpc_call *call, const uint8_t *data,
-                  size_t length)
+static void serve(struct dht_node *n, enum dht_call kind, struct rpc_call *call,
+                  const uint8_t *data, size_t length)
 {
     struct peer_id caller = *rpc_caller(call); /* the call is gone once it is answered */
     uint8_t nonce[AUTH_NONCE] = { 0 };
@@ -230,7 +231,8 @@ static int start_serving(struct dht_node *n, struct pl_err *err)
 
 static void stop_serving(struct dht_node *n)
 {
-    for (int i = 0; n->serves && i < DHT_CALLS; i++) rpc_unserve(n->host, dht_call_name((enum dht_call)i));
+    for (int i = 0; n->serves && i < DHT_CALLS; i++)
+        rpc_unserve(n->host, dht_call_name((enum dht_call)i));
     n->serves = 0;
     while (n->validations) {
         rpc_reply_error(n->validations->call, "RuntimeError('leaving')");
@@ -238,7 +240,7 @@ static void stop_serving(struct dht_node *n)
     }
 }
 
-/* --- pings for the user --------------------------------------------------------------------------- */
+/* --- pings for the user ----------------------------------------------------------------------- */
 
 static void on_pong(void *context, const struct dht_contact *who, const struct dht_reply *r)
 {
@@ -287,7 +289,7 @@ static void close_pings(struct dht_node *n)
     }
 }
 
-/* --- life ------------------------------------------------------------------------------------------- */
+/* --- life ------------------------------------------------------------------------------------- */
 
 /* Wishes become searches, searches become calls, calls are put together and sent. */
 static void on_turn(void *context)
@@ -317,7 +319,8 @@ static int prepare(struct dht_node *n, struct host *h, const struct dht_node_opt
     n->wants_client_mode = o->client_mode;
     n->called_back = !o->client_mode;
     if (!(n->blacklist = malloc(BLACKLIST_MAX * sizeof *n->blacklist)) || dht_id_random(&self) ||
-        dht_state_init(&n->state, &self, o->client_mode, o->validators ? o->validators : &n->fallback))
+        dht_state_init(&n->state, &self, o->client_mode,
+                       o->validators ? o->validators : &n->fallback))
         return pl_fail(err, PL_ENOMEM, "DHT: no memory");
     return PL_OK;
 }

@@ -61,8 +61,8 @@ void dht_node_cancel(struct dht_task *t);
 typedef void dht_got(void *context, int status, const struct dht_result *r);
 /* latest: 1 asks all of the nearest nodes for their newest; 0 takes what is here or comes first.
  * NULL: no memory. */
-struct dht_task *dht_node_get(struct dht_node *n, const struct dht_id *key, int latest, dht_got *got,
-                              void *context);
+struct dht_task *dht_node_get(struct dht_node *n, const struct dht_id *key, int latest,
+                              dht_got *got, void *context);
 
 /* PL_OK: most of the replicas that answered have taken it; PL_EAGAIN: they have refused (expired, not
  * newer, not valid); PL_EIO: nobody answered; PL_EPROTO: our own validators refuse it. */

@@ -29,7 +29,7 @@ struct outgoing {
     struct outgoing *next;
 };
 
-/* --- putting calls together ----------------------------------------------------------------------- */
+/* --- putting calls together ------------------------------------------------------------------- */
 
 static int takes(const struct outgoing *o, enum dht_call call, const struct dht_contact *who,
                  size_t bytes)
@@ -136,7 +136,7 @@ int dht_ask_ping(struct dht_node *n, const struct peer_id *peer, int validate, d
     return ask(n, DHT_PING, &who, 0, validate, 0, new_part(0, replied, context));
 }
 
-/* --- answers ---------------------------------------------------------------------------------------- */
+/* --- answers ---------------------------------------------------------------------------------- */
 
 static void tell(struct outgoing *o, int status, const char *error, const struct dht_answer *a,
                  double seconds)
@@ -188,7 +188,8 @@ static void on_reply(void *context, const struct rpc_result *r)
     }
     if (n->auth) rc = auth_check_response(&data, &length, n->auth, o->nonce, dht_node_time(n), data,
                                           length, &err);
-    if (!rc) rc = dht_read_answer(&a, o->call, o->call == DHT_PING ? 0 : o->count, data, length, &err);
+    if (!rc)
+        rc = dht_read_answer(&a, o->call, o->call == DHT_PING ? 0 : o->count, data, length, &err);
     if (rc) {
         fail(o, PL_EPROTO, err.text);
         return;
@@ -200,7 +201,7 @@ static void on_reply(void *context, const struct rpc_result *r)
     dht_answer_clear(&a);
 }
 
-/* --- sending ---------------------------------------------------------------------------------------- */
+/* --- sending ---------------------------------------------------------------------------------- */
 
 static int write_request(struct bytes *out, const struct outgoing *o)
 {
@@ -236,8 +237,8 @@ static int send(struct outgoing *o)
     o->sent = loop_now(n->loop);
     n->calls_made++;
     if (!rc && !(o->request = rpc_call_unary(n->host, &o->who.peer, dht_call_name(o->call),
-                                             bytes_at(message), bytes_length(message), n->call_limit,
-                                             on_reply, o)))
+                                             bytes_at(message), bytes_length(message),
+                                             n->call_limit, on_reply, o)))
         rc = PL_ENOMEM;
     bytes_clear(&plain);
     bytes_clear(&signed_);

@@ -88,7 +88,8 @@ static void on_walked(void *context, struct dht_walk *w)
     p->count = dht_search_nearest(&w->search, p->to, DHT_BUCKET_SIZE);
     if (!s->client_mode) { /* nobody could ask a client for it */
         struct dht_contact self = { .id = s->self };
-        for (at = p->count; at && dht_id_nearer(&s->self, &p->to[at - 1].id, &p->record.key) < 0; at--)
+        for (at = p->count; at && dht_id_nearer(&s->self, &p->to[at - 1].id, &p->record.key) < 0;
+             at--)
             p->to[at] = p->to[at - 1];
         p->to[at] = self;
         p->count++;

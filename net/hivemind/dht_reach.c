@@ -63,7 +63,8 @@ static void choose_relays(struct dht_node *n)
         const struct initial *it = &n->initials[i];
         if (!it->peer.length) continue;
         if (!n->reach->is_closed) relay_leave(n->host, &it->peer);
-        else if (it->state == INITIAL_GOOD && used < RELAYS_USED && host_peer_serves(n->host, &it->peer, HOP))
+        else if (it->state == INITIAL_GOOD && used < RELAYS_USED &&
+                 host_peer_serves(n->host, &it->peer, HOP))
             used += !relay_use(n->host, &it->peer);
     }
 }

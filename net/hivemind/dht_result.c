@@ -22,8 +22,13 @@ void dht_result_clear(struct dht_result *r)
 static int is_valid(const struct validators *v, const struct dht_id *key, const uint8_t *subkey,
                     size_t subkey_n, const uint8_t *value, size_t n, double expiration)
 {
-    struct record record = { .key = key->bytes, .key_n = DHT_ID_BYTES, .subkey = subkey,
-                             .subkey_n = subkey_n, .value = value, .n = n, .expiration = expiration };
+    struct record record = { .key = key->bytes,
+                             .key_n = DHT_ID_BYTES,
+                             .subkey = subkey,
+                             .subkey_n = subkey_n,
+                             .value = value,
+                             .n = n,
+                             .expiration = expiration };
     return !v || !record_check(v, &record, NULL);
 }
 
@@ -46,7 +51,8 @@ static int merge_dictionary(struct dht_result *r, const struct validators *v,
     int changed = 0;
     for (size_t i = 0; i < d->count; i++) {
         const struct dht_item *item = &d->items[i];
-        const struct dht_item *mine = dht_dictionary_find(&r->dictionary, item->subkey, item->subkey_n);
+        const struct dht_item *mine = dht_dictionary_find(&r->dictionary, item->subkey,
+                                                          item->subkey_n);
         int rc;
         if ((mine && mine->expiration >= item->expiration) || isnan(item->expiration)) continue;
         if (!is_valid(v, key, item->subkey, item->subkey_n, item->value, item->n, item->expiration))
@@ -55,8 +61,8 @@ static int merge_dictionary(struct dht_result *r, const struct validators *v,
             if (item->expiration <= r->expiration) continue;
             dht_result_clear(r);
         }
-        rc = dht_dictionary_store(&r->dictionary, -INFINITY, item->subkey, item->subkey_n, item->value,
-                                  item->n, item->expiration);
+        rc = dht_dictionary_store(&r->dictionary, -INFINITY, item->subkey, item->subkey_n,
+                                  item->value, item->n, item->expiration);
         if (rc == PL_ENOMEM) return rc;
         if (rc) continue;
         changed = 1;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- ordered lists of nodes --------------------------------------------------------------------- */
+/* --- ordered lists of nodes ------------------------------------------------------------------- */
 
 static size_t place_of(const struct dht_contacts *l, const struct dht_id *id)
 {
@@ -39,7 +39,7 @@ static int append(struct dht_contacts *l, const struct dht_contact *c)
     return PL_OK;
 }
 
-/* --- buckets ------------------------------------------------------------------------------------ */
+/* --- buckets ---------------------------------------------------------------------------------- */
 
 static void clear_bucket(struct dht_bucket *b)
 {
@@ -109,7 +109,7 @@ static int split(struct dht_routing *r, struct dht_bucket *b)
     return PL_OK;
 }
 
-/* --- the table ---------------------------------------------------------------------------------- */
+/* --- the table -------------------------------------------------------------------------------- */
 
 int dht_routing_init(struct dht_routing *r, const struct dht_id *self, size_t bucket_size,
                      int depth_modulo)
@@ -180,7 +180,8 @@ const struct dht_contact *dht_routing_find_peer(const struct dht_routing *r,
         for (int l = 0; l < 2; l++)
             for (size_t k = 0; k < lists[l]->count; k++) {
                 const struct dht_contact *c = &lists[l]->at[k];
-                if (peer_id_equal(&c->peer, peer) && (!latest || c->seen >= latest->seen)) latest = c;
+                if (peer_id_equal(&c->peer, peer) && (!latest || c->seen >= latest->seen))
+                    latest = c;
             }
     }
     return latest;
@@ -233,7 +234,8 @@ int dht_routing_refresh(struct dht_routing *r, struct dht_id *id, double before,
     if ((rc = dht_id_random(id))) return rc;
     for (int bit = 0; bit < b->depth; bit++) {
         uint8_t mask = (uint8_t)(0x80 >> bit % 8);
-        id->bytes[bit / 8] = (uint8_t)((id->bytes[bit / 8] & ~mask) | (b->lower.bytes[bit / 8] & mask));
+        id->bytes[bit / 8] = (uint8_t)((id->bytes[bit / 8] & ~mask) |
+                                       (b->lower.bytes[bit / 8] & mask));
     }
     b->updated = now;
     return PL_OK;

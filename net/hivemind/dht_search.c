@@ -90,7 +90,8 @@ static struct dht_search_node *asked(struct dht_search *s, const struct dht_id *
     return NULL;
 }
 
-int dht_search_answered(struct dht_search *s, const struct dht_id *who, const struct dht_found *found)
+int dht_search_answered(struct dht_search *s, const struct dht_id *who,
+                        const struct dht_found *found)
 {
     struct dht_search_node *node = asked(s, who);
     int rc = PL_OK;

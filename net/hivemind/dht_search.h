@@ -46,7 +46,8 @@ int dht_search_add(struct dht_search *s, const struct dht_contact *known, size_t
 /* 1: ask *who; 0: nobody now. */
 int dht_search_next(struct dht_search *s, struct dht_contact *who);
 /* Nodes that the caller does not want to meet (blacklisted) it takes out of `found` before. */
-int dht_search_answered(struct dht_search *s, const struct dht_id *who, const struct dht_found *found);
+int dht_search_answered(struct dht_search *s, const struct dht_id *who,
+                        const struct dht_found *found);
 void dht_search_failed(struct dht_search *s, const struct dht_id *who);
 /* 1: nothing that can still come changes the result. */
 int dht_search_is_over(const struct dht_search *s);

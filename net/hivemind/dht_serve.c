@@ -29,7 +29,7 @@ const struct dht_id *dht_state_self(const struct dht_state *s)
     return s->client_mode ? NULL : &s->self;
 }
 
-/* --- storing ------------------------------------------------------------------------------------ */
+/* --- storing ---------------------------------------------------------------------------------- */
 
 /* Subkey and value as they came; the subkey is checked and kept in our one way of writing, as every
  * reader will see it. */
@@ -37,7 +37,10 @@ static int store_subkey(struct dht_state *s, struct dht_store *to, double now,
                         const struct dht_record *r)
 {
     struct bytes subkey = { 0 };
-    struct record record = { .key = r->key.bytes, .key_n = DHT_ID_BYTES, .value = r->value, .n = r->n,
+    struct record record = { .key = r->key.bytes,
+                             .key_n = DHT_ID_BYTES,
+                             .value = r->value,
+                             .n = r->n,
                              .expiration = r->expiration };
     int rc = dht_subkey_write(&subkey, r->subkey, r->subkey_n);
     record.subkey = bytes_at(&subkey);
@@ -67,8 +70,11 @@ static int store_dictionary(struct dht_state *s, struct dht_store *to, double no
     int rc = dht_dictionary_read(&d, r->value, r->n, NULL), all = PL_OK;
     if (rc) return rc == PL_ENOMEM ? rc : PL_EAGAIN;
     for (size_t i = 0; i < d.count; i++) {
-        struct dht_record one = { .key = r->key, .subkey = d.items[i].subkey, .value = d.items[i].value,
-                                  .subkey_n = d.items[i].subkey_n, .n = d.items[i].n,
+        struct dht_record one = { .key = r->key,
+                                  .subkey = d.items[i].subkey,
+                                  .value = d.items[i].value,
+                                  .subkey_n = d.items[i].subkey_n,
+                                  .n = d.items[i].n,
                                   .expiration = d.items[i].expiration };
         if ((rc = store_subkey(s, to, now, &one))) all = rc;
     }
@@ -90,7 +96,7 @@ const struct dht_entry *dht_state_get(struct dht_state *s, double now, const str
     return main && (!cached || cached->expiration <= main->expiration) ? main : cached;
 }
 
-/* --- answers ------------------------------------------------------------------------------------ */
+/* --- answers ---------------------------------------------------------------------------------- */
 
 int dht_serve_validated(const struct dht_state *s, double now, int available, struct bytes *answer)
 {
@@ -163,7 +169,7 @@ int dht_serve(struct dht_state *s, enum dht_call call, double now, const uint8_t
     return rc ? pl_fail(err, rc, "no memory") : PL_OK;
 }
 
-/* --- newcomers ---------------------------------------------------------------------------------- */
+/* --- newcomers -------------------------------------------------------------------------------- */
 
 static int should_get(const struct dht_state *s, const struct dht_id *key,
                       const struct dht_id *newcomer, struct dht_contact *nearest)

@@ -34,7 +34,7 @@ void dht_store_clear(struct dht_store *s)
     dht_store_init(s, s->bytes_max);
 }
 
-/* --- the heap ----------------------------------------------------------------------------------- */
+/* --- the heap --------------------------------------------------------------------------------- */
 
 static int earlier(const struct dht_entry *a, const struct dht_entry *b)
 {
@@ -66,7 +66,7 @@ static void settle(struct dht_store *s, struct dht_entry *e)
     set(s, at, e);
 }
 
-/* --- the sorted array --------------------------------------------------------------------------- */
+/* --- the sorted array ------------------------------------------------------------------------- */
 
 /* Where the key is, or where it would be put. */
 static size_t place_of(const struct dht_store *s, const struct dht_id *key)
@@ -188,7 +188,8 @@ int dht_store_subkey(struct dht_store *s, double now, const struct dht_id *key, 
     is_new = !e || (e->value && expiration > e->expiration);
     if (e && e->value && !is_new) return PL_EAGAIN;
     if (is_new) { /* with or instead of a regular value: a dictionary of one */
-        if (expiration < now || subkey_n + n > DHT_DICTIONARY_MAX - DHT_RECORD_COST) return PL_EAGAIN;
+        if (expiration < now || subkey_n + n > DHT_DICTIONARY_MAX - DHT_RECORD_COST)
+            return PL_EAGAIN;
         if (e) drop(s, e);
         if (!(e = insert(s, key, expiration))) return PL_ENOMEM;
         s->bytes += cost(e);

@@ -9,7 +9,7 @@
 
 #define APPLY_JOBS 4 /* helper threads that the end is spread over */
 
-/* --- jobs ------------------------------------------------------------------------------------------ */
+/* --- jobs ------------------------------------------------------------------------------------- */
 
 static void run_encode(struct exchange_job_of *job);
 static void run_apply(struct exchange_job_of *job);
@@ -47,7 +47,7 @@ void exchange_job_free(struct exchange_job_of *job)
     free(job);
 }
 
-/* --- ending ------------------------------------------------------------------------------------------ */
+/* --- ending ----------------------------------------------------------------------------------- */
 
 static void close_streams(struct exchange *x)
 {
@@ -94,7 +94,8 @@ static void run_apply(struct exchange_job_of *job)
         const struct pl_part *part = &x->parts[x->own[k]];
         struct pl_coded delta = { .method = PL_COMPRESS_NONE, .data = x->own_delta + x->own_at[k] };
         if (x->own[k] < job->begin || x->own[k] >= job->end) continue;
-        if (x->o.verify) memcpy(values_of(x, part), x->own_delta + x->own_at[k], part->length * sizeof(float));
+        if (x->o.verify)
+            memcpy(values_of(x, part), x->own_delta + x->own_at[k], part->length * sizeof(float));
         else
             job->status = x->o.be->average_add(values_of(x, part), &delta, 1, part->length);
     }
@@ -137,9 +138,13 @@ static void go(struct exchange *x, double now)
     if (!x->cancelled && !x->applying) {
         for (size_t p = 0; p < x->count; p++) pump(x, now, p);
         exchange_reduce_go(x);
-        if (x->missing) exchange_give_up(x, PL_EIO, "a peer's values are missing, and a round without them can't be verified");
+        if (x->missing)
+            exchange_give_up(x, PL_EIO,
+                             "a peer's values are missing, and a round without them can't be "
+                             "verified");
         else if (all_answered(x)) {
-            if (x->report.reducers_lost) exchange_give_up(x, PL_EIO, "a peer that reduces has left or fallen silent");
+            if (x->report.reducers_lost)
+                exchange_give_up(x, PL_EIO, "a peer that reduces has left or fallen silent");
             else if (x->o.verify && !x->verified) exchange_verify_go(x, now);
             else apply(x);
         }
@@ -155,7 +160,7 @@ void exchange_cancel(struct exchange *x, double now)
     go(x, now);
 }
 
-/* --- our parts, and the answers ---------------------------------------------------------------------- */
+/* --- our parts, and the answers --------------------------------------------------------------- */
 
 static void run_encode(struct exchange_job_of *job)
 {
@@ -198,7 +203,8 @@ static void pump(struct exchange *x, double now, size_t peer)
         out->is_ready = 0;
         out->sent++;
         out->since = now;
-        x->port->send(x->context, peer, EXCHANGE_OUT, bytes_at(&out->ready), bytes_length(&out->ready));
+        x->port->send(x->context, peer, EXCHANGE_OUT, bytes_at(&out->ready),
+                      bytes_length(&out->ready));
         bytes_clear(&out->ready);
         if (out->sent == out->parts) x->port->finish(x->context, peer, EXCHANGE_OUT);
     }
@@ -261,7 +267,7 @@ static void take_answer(struct exchange *x, double now, size_t peer, const uint8
     x->report.bytes_in += n;
 }
 
-/* --- events ------------------------------------------------------------------------------------------ */
+/* --- events ----------------------------------------------------------------------------------- */
 
 void exchange_message(struct exchange *x, double now, size_t peer, enum exchange_way way,
                       const uint8_t *data, size_t n)
@@ -311,7 +317,9 @@ void exchange_done(struct exchange *x, double now, struct exchange_job *job_)
     x->jobs--;
     switch (job->kind) {
     case JOB_ENCODE: encoded(x, job); break;
-    case JOB_APPLY: if (job->status) x->status = pl_fail(&x->err, job->status, "averaging: no memory"); break;
+    case JOB_APPLY:
+        if (job->status) x->status = pl_fail(&x->err, job->status, "averaging: no memory");
+        break;
     case JOB_ADD: case JOB_REPLY: exchange_reduce_done(x, now, job); break;
     case JOB_VERIFY: exchange_verify_done(x, now, job); break;
     }
@@ -327,7 +335,8 @@ double exchange_wake(const struct exchange *x)
         for (size_t p = 0; p < x->count; p++)
             if (!x->out[p].failed && x->out[p].answered < x->out[p].parts)
                 at = fmin(at, x->out[p].since + x->o.reducer_timeout);
-    if (x->verifying && x->o.reducer_timeout > 0) at = fmin(at, x->verifying_since + x->o.reducer_timeout);
+    if (x->verifying && x->o.reducer_timeout > 0)
+        at = fmin(at, x->verifying_since + x->o.reducer_timeout);
     return fmin(at, exchange_reduce_wake(x));
 }
 
@@ -337,15 +346,17 @@ void exchange_tick(struct exchange *x, double now)
         exchange_give_up(x, PL_EAGAIN, "the exchange took longer than its time limit");
     if (!x->cancelled && !x->applying) {
         for (size_t p = 0; x->o.reducer_timeout > 0 && p < x->count; p++)
-            if (x->out[p].parts && now >= x->out[p].since + x->o.reducer_timeout) lose_reducer(x, p);
+            if (x->out[p].parts && now >= x->out[p].since + x->o.reducer_timeout)
+                lose_reducer(x, p);
         exchange_reduce_tick(x, now);
-        if (x->verifying && x->o.reducer_timeout > 0 && now >= x->verifying_since + x->o.reducer_timeout)
+        if (x->verifying && x->o.reducer_timeout > 0 &&
+            now >= x->verifying_since + x->o.reducer_timeout)
             exchange_give_up(x, PL_EIO, "a peer has fallen silent while the round was verified");
     }
     go(x, now);
 }
 
-/* --- begin and end ------------------------------------------------------------------------------------- */
+/* --- begin and end ---------------------------------------------------------------------------- */
 
 int exchange_lied(const struct exchange *x, size_t peer)
 {

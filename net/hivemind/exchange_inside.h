@@ -115,7 +115,8 @@ enum pl_compression exchange_method(const struct exchange *x, const struct pl_pa
 int exchange_reduce_open(struct exchange *x, struct pl_err *err);
 void exchange_reduce_close(struct exchange *x);
 void exchange_reduce_stop(struct exchange *x); /* closes all streams of senders */
-void exchange_reduce_message(struct exchange *x, double now, size_t peer, const uint8_t *data, size_t n);
+void exchange_reduce_message(struct exchange *x, double now, size_t peer, const uint8_t *data,
+                             size_t n);
 void exchange_reduce_ended(struct exchange *x, size_t peer);
 void exchange_ban(struct exchange *x, size_t peer, int tell);
 void exchange_reduce_run(struct exchange_job_of *job);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- slots ------------------------------------------------------------------------------------------- */
+/* --- slots ------------------------------------------------------------------------------------ */
 
 static struct slot *slot_of(struct exchange *x, size_t k)
 {
@@ -73,7 +73,7 @@ int exchange_awaits(const struct exchange *x, size_t peer)
     return x->in[peer].state == IN_AWAITED && !x->cancelled && !x->applying;
 }
 
-/* --- senders ------------------------------------------------------------------------------------------ */
+/* --- senders ---------------------------------------------------------------------------------- */
 
 static int is_open(const struct in_peer *in)
 {
@@ -164,7 +164,8 @@ void exchange_reduce_ended(struct exchange *x, size_t peer)
     if (is_open(&x->in[peer]) && x->in[peer].next < x->own_count) exchange_ban(x, peer, 1);
 }
 
-void exchange_reduce_message(struct exchange *x, double now, size_t peer, const uint8_t *data, size_t n)
+void exchange_reduce_message(struct exchange *x, double now, size_t peer, const uint8_t *data,
+                             size_t n)
 {
     struct in_peer *in = &x->in[peer];
     struct contribution c = { .peer = peer };
@@ -198,7 +199,7 @@ void exchange_reduce_message(struct exchange *x, double now, size_t peer, const 
     send_held(x, peer);
 }
 
-/* --- sums and answers, on helper threads ----------------------------------------------------------------- */
+/* --- sums and answers, on helper threads ------------------------------------------------------ */
 
 static int usable(const struct exchange *x, const struct part_message *m)
 {
@@ -271,7 +272,8 @@ static void advance(struct exchange *x, double now)
 {
     while (x->own_done < x->own_count && slot_of(x, x->own_done)->replied) {
         struct slot *s = slot_of(x, x->own_done);
-        if (!x->own_done || s->reducer.weight < x->report.weight) x->report.weight = s->reducer.weight;
+        if (!x->own_done || s->reducer.weight < x->report.weight)
+            x->report.weight = s->reducer.weight;
         for (size_t i = 0; i < s->arrived; i++)
             if (!s->from[i].bad) answer(x, s->from[i].peer, &s->from[i].reply);
         if (x->o.verify) exchange_verify_keep(x, s);
@@ -324,7 +326,8 @@ void exchange_reduce_go(struct exchange *x)
     for (size_t w = 0; w < EXCHANGE_WINDOW; w++) {
         struct slot *s = &x->slot[w];
         enum job_kind kind = !s->self_added || s->added < s->arrived ? JOB_ADD : JOB_REPLY;
-        if (s->k == SIZE_MAX || s->job || s->replied || (kind == JOB_REPLY && !has_all(x, s))) continue;
+        if (s->k == SIZE_MAX || s->job || s->replied || (kind == JOB_REPLY && !has_all(x, s)))
+            continue;
         if (!(s->job = exchange_job_new(x, kind))) continue; /* the next event tries again */
         s->job->slot = s;
         s->job->upto = s->arrived;
@@ -332,7 +335,7 @@ void exchange_reduce_go(struct exchange *x)
     }
 }
 
-/* --- time ------------------------------------------------------------------------------------------------ */
+/* --- time ------------------------------------------------------------------------------------- */
 
 static int is_awaited(const struct exchange *x, const struct in_peer *in)
 {

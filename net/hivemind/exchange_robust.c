@@ -21,7 +21,8 @@ static double usual_distance(double *far, const float *x, const float *middle, i
     for (int i = 0; i < n; i++) {
         const float *from = x + (size_t)i * d;
         double squares = 0;
-        for (size_t k = 0; k < d; k++) squares += ((double)from[k] - middle[k]) * ((double)from[k] - middle[k]);
+        for (size_t k = 0; k < d; k++)
+            squares += ((double)from[k] - middle[k]) * ((double)from[k] - middle[k]);
         far[i] = sqrt(squares);
     }
     qsort(far, (size_t)n, sizeof *far, ascending);
@@ -38,7 +39,8 @@ static void cap_weights(double *weight, double *scratch, int n)
 }
 
 /* Everybody's values of a part, ours first. */
-static int collect(float *x, double *weight, int *n, const struct exchange *x_, const struct slot *s)
+static int collect(float *x, double *weight, int *n, const struct exchange *x_,
+                   const struct slot *s)
 {
     const struct pl_part *part = &x_->parts[x_->own[s->k]];
     struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)part->length } };
@@ -51,7 +53,8 @@ static int collect(float *x, double *weight, int *n, const struct exchange *x_, 
     for (size_t i = 0; !rc && i < s->arrived; i++) {
         const struct part_message *m = &s->from[i].part;
         if (s->from[i].bad || m->weight <= 0) continue;
-        rc = pl_wire_decode(x + (size_t)*n * part->length, x_->o.be, m->method, &type, m->buffer, m->bytes, NULL);
+        rc = pl_wire_decode(x + (size_t)*n * part->length, x_->o.be, m->method, &type, m->buffer,
+                            m->bytes, NULL);
         weight[(*n)++] = m->weight;
     }
     return rc;
@@ -89,7 +92,8 @@ int exchange_aggregate(struct exchange *x, struct slot *s, float *aggregate, dou
 int exchange_clip(struct exchange *x, struct slot *s)
 {
     size_t d = s->reducer.n;
-    float *values = pl_alloc(x->count * d + d, sizeof *values), *middle = values ? values + x->count * d : NULL;
+    float *values = pl_alloc(x->count * d + d, sizeof *values),
+          *middle = values ? values + x->count * d : NULL;
     double *v = pl_alloc(d, sizeof *v), *weight = pl_alloc(2 * x->count, sizeof *weight);
     double *scratch = weight ? weight + x->count : NULL;
     struct pl_clip clip = { .iterations = ITERATIONS, .stop_norm = -1, .stop_largest = -1 };

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- what the referee sees --------------------------------------------------------------------------- */
+/* --- what the referee sees -------------------------------------------------------------------- */
 
 static int by_number(const void *a, const void *b)
 {
@@ -78,18 +78,24 @@ static const float *received(void *context, size_t number, size_t peer, float *r
     return NULL;
 }
 
-/* --- life --------------------------------------------------------------------------------------------- */
+/* --- life ------------------------------------------------------------------------------------- */
 
 int exchange_verify_open(struct exchange *x, struct pl_err *err)
 {
-    const struct referee_view view = {
-        .group_id = x->o.group->id, .count = x->count, .self = x->self, .parts = x->parts,
-        .part_count = x->part_count, .context = x, .aggregate = aggregate, .sent = sent, .received = received
-    };
+    const struct referee_view view = { .group_id = x->o.group->id,
+                                       .count = x->count,
+                                       .self = x->self,
+                                       .parts = x->parts,
+                                       .part_count = x->part_count,
+                                       .context = x,
+                                       .aggregate = aggregate,
+                                       .sent = sent,
+                                       .received = received };
     x->kept = calloc(x->own_count + 1, sizeof *x->kept);
     x->kept_count = calloc(x->own_count + 1, sizeof *x->kept_count);
     x->own_tau = calloc(x->own_count + 1, sizeof *x->own_tau);
-    if (!x->kept || !x->kept_count || !x->own_tau) return pl_fail(err, PL_ENOMEM, "averaging: no memory");
+    if (!x->kept || !x->kept_count || !x->own_tau)
+        return pl_fail(err, PL_ENOMEM, "averaging: no memory");
     return referee_open(&x->referee, &view, err);
 }
 
@@ -119,7 +125,7 @@ void exchange_verify_keep(struct exchange *x, struct slot *s)
     x->kept_count[s->k] = s->arrived;
 }
 
-/* --- its course ------------------------------------------------------------------------------------------ */
+/* --- its course ------------------------------------------------------------------------------- */
 
 void exchange_verify_go(struct exchange *x, double now)
 {

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- names -------------------------------------------------------------------------------------- */
+/* --- names ------------------------------------------------------------------------------------ */
 
 int group_key_is_valid(const char *key)
 {
@@ -22,8 +22,10 @@ int group_key(char key[GROUP_KEY_MAX], const char *prefix, const char *bits, str
 {
     int n = snprintf(key, GROUP_KEY_MAX, "%s.0b%s", prefix, bits);
     if (n < 0 || n >= GROUP_KEY_MAX || strlen(bits) > GROUP_BITS_MAX || !group_key_is_valid(key))
-        return pl_fail(err, PL_EUSE, "averaging: prefix \"%.60s\" and bits \"%.20s\" make no group key; "
-                       "a prefix has no dot, bits are 0 and 1", prefix, bits);
+        return pl_fail(err, PL_EUSE,
+                       "averaging: prefix \"%.60s\" and bits \"%.20s\" make no group key; "
+                       "a prefix has no dot, bits are 0 and 1",
+                       prefix, bits);
     return PL_OK;
 }
 
@@ -37,7 +39,7 @@ int group_rpc_name(char name[GROUP_NAME_MAX], const char *prefix, const char *cl
     return pl_fail(err, PL_EUSE, "averaging: prefix \"%.60s...\" is too long", prefix);
 }
 
-/* --- schema ------------------------------------------------------------------------------------- */
+/* --- schema ----------------------------------------------------------------------------------- */
 
 static void field(struct bytes *out, const char *name, const char *value)
 {
@@ -51,7 +53,8 @@ static void describe(struct bytes *out, const struct schema_tensor *t)
     char size[32 + 24 * PL_WIRE_DIMS_MAX] = "torch.Size([", dtype[40];
     size_t n = strlen(size);
     for (int i = 0; i < t->type.dims; i++)
-        n += (size_t)snprintf(size + n, sizeof size - n, "%s%lld", i ? ", " : "", (long long)t->type.size[i]);
+        n += (size_t)snprintf(size + n, sizeof size - n, "%s%lld", i ? ", " : "",
+                              (long long)t->type.size[i]);
     snprintf(size + n, sizeof size - n, "])");
     snprintf(dtype, sizeof dtype, "torch.%s", tensor_dtype_name(t->type.dtype));
     mp_map(out, 7);
@@ -81,7 +84,7 @@ int group_schema_hash(uint8_t hash[SCHEMA_HASH_BYTES], const struct schema_tenso
     return rc;
 }
 
-/* --- what a peer says of itself ------------------------------------------------------------------ */
+/* --- what a peer says of itself --------------------------------------------------------------- */
 
 int gather_write(struct bytes *out, const struct gather *g)
 {
@@ -121,7 +124,7 @@ int gather_read(struct gather *g, const uint8_t *data, size_t n, struct pl_err *
     return good ? PL_OK : pl_fail(err, PL_EFORMAT, "gather: expected [bandwidth, mode, bytes]");
 }
 
-/* --- a group ------------------------------------------------------------------------------------- */
+/* --- a group ---------------------------------------------------------------------------------- */
 
 int group_append(struct group *g, const struct peer_id *peer, const uint8_t *said, size_t n,
                  struct pl_err *err)
@@ -165,7 +168,8 @@ int group_check_peers(const struct group *g, struct pl_err *err)
     for (size_t i = 0; i < g->count; i++) sorted[i] = &g->members[i];
     qsort(sorted, g->count, sizeof *sorted, by_peer);
     for (size_t i = 1; !rc && i < g->count; i++)
-        if (!by_peer(&sorted[i - 1], &sorted[i])) rc = pl_fail(err, PL_EPROTO, "group: a peer is in it twice");
+        if (!by_peer(&sorted[i - 1], &sorted[i]))
+            rc = pl_fail(err, PL_EPROTO, "group: a peer is in it twice");
     free(sorted);
     return rc;
 }
@@ -189,13 +193,14 @@ int group_shares(size_t *share, const struct group *g, size_t total, struct pl_e
     double *bandwidth = pl_alloc(g->count, sizeof *bandwidth);
     int rc = bandwidth ? PL_OK : pl_fail(err, PL_ENOMEM, "group: no memory");
     for (size_t i = 0; !rc && i < g->count; i++)
-        bandwidth[i] = g->members[i].gather.mode == GROUP_CLIENT ? 0 : g->members[i].gather.bandwidth;
+        bandwidth[i] = g->members[i].gather.mode == GROUP_CLIENT ? 0
+                                                                 : g->members[i].gather.bandwidth;
     if (!rc) rc = pl_balance(share, bandwidth, (int)g->count, total, 0, err);
     pl_free(bandwidth);
     return rc;
 }
 
-/* --- group bits: Python's random.Random(id).sample(range(buckets), size) -------------------------- */
+/* --- group bits: Python's random.Random(id).sample(range(buckets), size) ---------------------- */
 
 #define MT_WORDS 624
 
@@ -318,7 +323,8 @@ int group_next_bits(char *new_bits, const char *bits, const uint8_t id[DHT_ID_BY
     if ((rc = sample(&element, &t, n, size, place))) return rc;
     digits = digits_of(n - 1);
     memcpy(all, bits, length);
-    for (int i = 0; i < digits; i++) all[length + (size_t)i] = element >> (digits - 1 - i) & 1 ? '1' : '0';
+    for (int i = 0; i < digits; i++)
+        all[length + (size_t)i] = element >> (digits - 1 - i) & 1 ? '1' : '0';
     memcpy(new_bits, all + digits, length);
     new_bits[length] = 0;
     return PL_OK;

@@ -41,7 +41,7 @@ static int refuses(const struct matchmaking *m, const struct peer_id *peer)
     return m->port->refuses && m->port->refuses(m->context, peer);
 }
 
-/* --- what a leader says --------------------------------------------------------------------------- */
+/* --- what a leader says ----------------------------------------------------------------------- */
 
 static void say(struct matchmaking *m, void *stream, enum averaging_code code,
                 const struct peer_id *suggested, int last)
@@ -63,7 +63,7 @@ static void disband(struct matchmaking *m, const struct peer_id *suggested)
     group_clear(&m->followers);
 }
 
-/* --- the end of a search --------------------------------------------------------------------------- */
+/* --- the end of a search ---------------------------------------------------------------------- */
 
 static void judge_waiting(struct matchmaking *m, double now);
 
@@ -94,7 +94,7 @@ void matchmaking_cancel(struct matchmaking *m)
     if (m->state != MATCHMAKING_IDLE) stop(m, 0);
 }
 
-/* --- leading --------------------------------------------------------------------------------------- */
+/* --- leading ---------------------------------------------------------------------------------- */
 
 static void declare(struct matchmaking *m, double now)
 {
@@ -185,9 +185,10 @@ static int all_here(const struct matchmaking *m, double now)
 static void consider_leading(struct matchmaking *m, double now)
 {
     size_t size = m->followers.count + 1;
-    if (m->state != MATCHMAKING_LOOKING || m->o.client_mode || size < m->o.min_size || size < 2) return;
-    if ((m->o.target_size && size >= m->o.target_size) || size == GROUP_PEERS_MAX || now >= m->begin ||
-        all_here(m, now))
+    if (m->state != MATCHMAKING_LOOKING || m->o.client_mode || size < m->o.min_size || size < 2)
+        return;
+    if ((m->o.target_size && size >= m->o.target_size) || size == GROUP_PEERS_MAX ||
+        now >= m->begin || all_here(m, now))
         assemble(m, now);
 }
 
@@ -197,13 +198,14 @@ void matchmaking_expect(struct matchmaking *m, double now, size_t peers)
     consider_leading(m, now);
 }
 
-/* --- asking ---------------------------------------------------------------------------------------- */
+/* --- asking ----------------------------------------------------------------------------------- */
 
 static void ask(struct matchmaking *m, double now, const struct peer_id *leader)
 {
     Hivemind__JoinRequest request = HIVEMIND__JOIN_REQUEST__INIT;
     struct bytes out = { 0 };
-    m->asked = m->o.client_mode ? fmin(fmax(m->scheduled, now + m->o.min_time), m->deadline) : m->begin;
+    m->asked = m->o.client_mode ? fmin(fmax(m->scheduled, now + m->o.min_time), m->deadline)
+                                : m->begin;
     request.schema_hash = message_bytes(m->o.schema_hash, SCHEMA_HASH_BYTES);
     request.expiration = m->asked;
     request.gather = message_bytes(m->o.gather, m->o.gather_n);
@@ -278,7 +280,7 @@ void matchmaking_leader_gone(struct matchmaking *m, double now)
     if (m->state == MATCHMAKING_ASKING || m->state == MATCHMAKING_FOLLOWING) give_up_leader(m, now);
 }
 
-/* --- what a leader has said ------------------------------------------------------------------------- */
+/* --- what a leader has said ------------------------------------------------------------------- */
 
 static int take_group(struct matchmaking *m, const Hivemind__MessageFromLeader *message)
 {
@@ -287,7 +289,8 @@ static int take_group(struct matchmaking *m, const Hivemind__MessageFromLeader *
     int rc = message->group_id.len == sizeof g.id &&
              message->n_ordered_peer_ids == message->n_gathered ? PL_OK : PL_EPROTO;
     for (size_t i = 0; !rc && i < message->n_gathered; i++) {
-        const ProtobufCBinaryData *id = &message->ordered_peer_ids[i], *said = &message->gathered[i];
+        const ProtobufCBinaryData *id = &message->ordered_peer_ids[i],
+                                  *said = &message->gathered[i];
         rc = peer_id_parse(&peer, id->data, id->len);
         if (!rc && refuses(m, &peer)) rc = PL_EPROTO; /* the round would come to nothing again */
         if (!rc) rc = group_append(&g, &peer, said->data, said->len, NULL);
@@ -341,7 +344,7 @@ void matchmaking_message(struct matchmaking *m, double now, const uint8_t *data,
     if (message) protobuf_c_message_free_unpacked(&message->base, NULL);
 }
 
-/* --- being asked ------------------------------------------------------------------------------------ */
+/* --- being asked ------------------------------------------------------------------------------ */
 
 static enum averaging_code judge(const struct matchmaking *m, const struct peer_id *peer,
                                  const Hivemind__JoinRequest *r)
@@ -349,8 +352,9 @@ static enum averaging_code judge(const struct matchmaking *m, const struct peer_
     double expiration = r->expiration != 0 ? r->expiration : INFINITY; /* absent: for ever */
     struct gather said;
     if (m->state == MATCHMAKING_IDLE) return MSG_NOT_LOOKING_FOR_GROUP;
-    if (!r->schema_hash.len || (r->expiration != 0 && !isfinite(r->expiration)) || m->o.client_mode ||
-        refuses(m, peer) || gather_read(&said, r->gather.data, r->gather.len, NULL))
+    if (!r->schema_hash.len || (r->expiration != 0 && !isfinite(r->expiration)) ||
+        m->o.client_mode || refuses(m, peer) ||
+        gather_read(&said, r->gather.data, r->gather.len, NULL))
         return MSG_PROTOCOL_VIOLATION;
     if (r->schema_hash.len != SCHEMA_HASH_BYTES ||
         memcmp(r->schema_hash.data, m->o.schema_hash, SCHEMA_HASH_BYTES))
@@ -393,11 +397,12 @@ static void judge_waiting(struct matchmaking *m, double now)
     }
 }
 
-static int wait(struct matchmaking *m, void *stream, const struct peer_id *peer, const uint8_t *data,
-                size_t n)
+static int wait(struct matchmaking *m, void *stream, const struct peer_id *peer,
+                const uint8_t *data, size_t n)
 {
     struct matchmaking_waiting *more, w = { .stream = stream, .peer = *peer, .n = n };
-    if (m->waiting_count == MATCHMAKING_WAITING_MAX || !(w.request = malloc(n + 1))) return PL_ELIMIT;
+    if (m->waiting_count == MATCHMAKING_WAITING_MAX || !(w.request = malloc(n + 1)))
+        return PL_ELIMIT;
     if (n) memcpy(w.request, data, n);
     more = realloc(m->waiting, (m->waiting_count + 1) * sizeof *more);
     if (!more) {
@@ -409,8 +414,8 @@ static int wait(struct matchmaking *m, void *stream, const struct peer_id *peer,
     return PL_OK;
 }
 
-void matchmaking_request(struct matchmaking *m, double now, void *stream, const struct peer_id *peer,
-                         const uint8_t *data, size_t n)
+void matchmaking_request(struct matchmaking *m, double now, void *stream,
+                         const struct peer_id *peer, const uint8_t *data, size_t n)
 {
     /* While we ask somebody it is open whether we lead, so others wait, as at the original. The one
      * whom we are asking would wait for us too: it gets its answer at once. Should it be accepted,
@@ -440,7 +445,7 @@ void matchmaking_asker_gone(struct matchmaking *m, void *stream)
         }
 }
 
-/* --- time ------------------------------------------------------------------------------------------- */
+/* --- time ------------------------------------------------------------------------------------- */
 
 static void look(struct matchmaking *m)
 {

@@ -55,7 +55,12 @@ struct matchmaking_port {
     void (*over)(void *context, int status);
 };
 
-enum matchmaking_state { MATCHMAKING_IDLE, MATCHMAKING_LOOKING, MATCHMAKING_ASKING, MATCHMAKING_FOLLOWING };
+enum matchmaking_state {
+    MATCHMAKING_IDLE,
+    MATCHMAKING_LOOKING,
+    MATCHMAKING_ASKING,
+    MATCHMAKING_FOLLOWING
+};
 
 struct matchmaking_candidate {
     struct peer_id peer;
@@ -120,8 +125,8 @@ void matchmaking_found(struct matchmaking *m, double now, const struct matchmaki
 void matchmaking_message(struct matchmaking *m, double now, const uint8_t *data, size_t n);
 void matchmaking_leader_gone(struct matchmaking *m, double now);
 /* Somebody asks us, at any time; `stream` is what `answer` will get. */
-void matchmaking_request(struct matchmaking *m, double now, void *stream, const struct peer_id *peer,
-                         const uint8_t *data, size_t n);
+void matchmaking_request(struct matchmaking *m, double now, void *stream,
+                         const struct peer_id *peer, const uint8_t *data, size_t n);
 /* A stream that asked us has ended before its last answer. */
 void matchmaking_asker_gone(struct matchmaking *m, void *stream);
 

@@ -170,7 +170,8 @@ static int read_whole(struct reader *r, struct mp_value *v, const uint8_t *data,
     struct cursor c = { data, n };
     int rc = read_value(r, v, &c, 0);
     size_t at = n - c.left;
-    if (rc == PL_EAGAIN) return pl_fail(err, PL_EFORMAT, "msgpack: %zu bytes end inside a value", n);
+    if (rc == PL_EAGAIN)
+        return pl_fail(err, PL_EFORMAT, "msgpack: %zu bytes end inside a value", n);
     if (rc == PL_ELIMIT)
         return pl_fail(err, rc, "msgpack: more than %d lists in each other", MP_DEPTH_MAX);
     if (rc) return pl_fail(err, rc, "msgpack: no valid value before byte %zu of %zu", at, n);
@@ -214,7 +215,7 @@ int64_t mp_count(const struct mp_value *v)
     return v->kind == MP_INT && !v->negative && v->number <= INT64_MAX ? (int64_t)v->number : -1;
 }
 
-/* --- writing ------------------------------------------------------------------------------------ */
+/* --- writing ---------------------------------------------------------------------------------- */
 
 static int put(struct bytes *b, uint8_t first, uint64_t x, int power)
 {

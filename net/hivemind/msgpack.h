@@ -14,7 +14,18 @@
 #define MP_DICTIONARY_CODE 0x50 /* extension: a DHT dictionary, see dht_dictionary.h */
 #define MP_DEPTH_MAX 64         /* lists in lists; the records of a run need 3 */
 
-enum mp_kind { MP_NIL, MP_BOOL, MP_INT, MP_FLOAT, MP_STR, MP_BIN, MP_LIST, MP_TUPLE, MP_MAP, MP_EXT };
+enum mp_kind {
+    MP_NIL,
+    MP_BOOL,
+    MP_INT,
+    MP_FLOAT,
+    MP_STR,
+    MP_BIN,
+    MP_LIST,
+    MP_TUPLE,
+    MP_MAP,
+    MP_EXT
+};
 
 struct mp_value {
     enum mp_kind kind;

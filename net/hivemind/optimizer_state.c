@@ -8,8 +8,9 @@
 /* Leaves of one parameter, in the order of the alphabet. */
 static const char *const leaves_32[] = { "state1", "state2", "step", "step_norm", "trust_ratio",
                                          "weight_norm" };
-static const char *const leaves_8[] = { "absmax1", "absmax2", "qmap1", "qmap2", "state1", "state2", "step",
-                                        "step_norm", "trust_ratio", "weight_norm" };
+static const char *const leaves_8[] = { "absmax1",     "absmax2",    "qmap1", "qmap2",
+                                        "state1",      "state2",     "step",  "step_norm",
+                                        "trust_ratio", "weight_norm" };
 
 static int is_8bit(const struct optimizer_state *s, size_t i)
 {
@@ -26,15 +27,18 @@ static const char *const *leaf_names(const struct optimizer_state *s, size_t i, 
 
 int optimizer_state_open(struct optimizer_state *s, struct pl_optimizer *optimizer,
                          const struct pl_optimizer_options *options, const struct pl_backend *be,
-                         const struct pl_optimizer_tensor *tensors, const struct pl_wire_type *types,
-                         size_t count, struct pl_err *err)
+                         const struct pl_optimizer_tensor *tensors,
+                         const struct pl_wire_type *types, size_t count, struct pl_err *err)
 {
     size_t n = 0;
-    *s = (struct optimizer_state){
-        .optimizer = optimizer, .options = *options, .be = be, .count = count,
-        .tensors = calloc(count + 1, sizeof *s->tensors), .schema = calloc(count + 1, sizeof *s->schema),
-        .order = calloc(count + 1, sizeof *s->order), .first = calloc(count + 1, sizeof *s->first)
-    };
+    *s = (struct optimizer_state){ .optimizer = optimizer,
+                                   .options = *options,
+                                   .be = be,
+                                   .count = count,
+                                   .tensors = calloc(count + 1, sizeof *s->tensors),
+                                   .schema = calloc(count + 1, sizeof *s->schema),
+                                   .order = calloc(count + 1, sizeof *s->order),
+                                   .first = calloc(count + 1, sizeof *s->first) };
     if (!s->tensors || !s->schema || !s->order || !s->first) {
         optimizer_state_close(s);
         return pl_fail(err, PL_ENOMEM, "training state: no memory");
@@ -80,7 +84,7 @@ int optimizer_state_put(const struct optimizer_state *s, float *flat, const floa
     return rc;
 }
 
-/* --- giving ------------------------------------------------------------------------------------------------ */
+/* --- giving ----------------------------------------------------------------------------------- */
 
 struct maker {
     struct state_snapshot *snapshot;
@@ -103,7 +107,8 @@ static void *add_tensor(struct maker *m, const struct pl_wire_type *type)
 {
     struct state_snapshot *s = m->snapshot;
     size_t n = 0;
-    void *data = pl_wire_elements(&n, type, NULL) ? NULL : malloc(n * pl_dtype_size(type->dtype) + 1);
+    void *data = pl_wire_elements(&n, type, NULL) ? NULL
+                                                  : malloc(n * pl_dtype_size(type->dtype) + 1);
     if (!data) {
         m->failed = 1;
         return NULL;
@@ -127,17 +132,24 @@ static void add_leaf(struct maker *m, struct state_leaf leaf)
     m->meta.leaves[m->meta.count++] = leaf;
 }
 
-static void add_real(struct maker *m, double x) { add_leaf(m, (struct state_leaf){ .kind = STATE_REAL, .real = x }); }
-static void add_count(struct maker *m, int64_t x) { add_leaf(m, (struct state_leaf){ .kind = STATE_COUNT, .index = x }); }
+static void add_real(struct maker *m, double x)
+{
+    add_leaf(m, (struct state_leaf){ .kind = STATE_REAL, .real = x });
+}
+static void add_count(struct maker *m, int64_t x)
+{
+    add_leaf(m, (struct state_leaf){ .kind = STATE_COUNT, .index = x });
+}
 
 static void *add_moment(struct maker *m, const struct pl_wire_type *type)
 {
-    add_leaf(m, (struct state_leaf){ .kind = STATE_TENSOR, .index = (int64_t)m->optimizer_tensors++ });
+    add_leaf(m,
+             (struct state_leaf){ .kind = STATE_TENSOR, .index = (int64_t)m->optimizer_tensors++ });
     return add_tensor(m, type);
 }
 
-static void add_group(struct maker *m, const struct optimizer_state *s, size_t begin, size_t end, double decay,
-                      double lr, double initial_lr)
+static void add_group(struct maker *m, const struct optimizer_state *s, size_t begin, size_t end,
+                      double decay, double lr, double initial_lr)
 {
     add_real(m, s->options.beta1);
     add_real(m, s->options.beta2);
@@ -170,13 +182,15 @@ static void add_param_state(struct maker *m, const struct optimizer_state *s, si
         else if (!strncmp(names[k], "qmap", 4)) {
             type.size[0] = PL_CODES;
             if ((data = add_moment(m, &type)))
-                pl_codebook(data, names[k][4] == '1' ? PL_MAP_SIGNED : PL_MAP_UNSIGNED, s->options.rule);
+                pl_codebook(data, names[k][4] == '1' ? PL_MAP_SIGNED : PL_MAP_UNSIGNED,
+                            s->options.rule);
         } else {
             struct pl_optimizer_state a = pl_optimizer_state_at(s->optimizer, array);
             if (!strncmp(names[k], "state", 5)) type = s->schema[i].type;
             else type.size[0] = (int64_t)a.n;
             if (a.element_size == 1) type.dtype = PL_U8;
-            if ((data = add_moment(m, &type)) && pl_optimizer_state_get(s->optimizer, array, data)) m->failed = 1;
+            if ((data = add_moment(m, &type)) && pl_optimizer_state_get(s->optimizer, array, data))
+                m->failed = 1;
             array++;
         }
     }
@@ -189,7 +203,8 @@ struct state_snapshot *optimizer_state_snapshot(const struct optimizer_state *s,
     struct bytes metadata = { 0 };
     if (!m.snapshot) return NULL;
     m.snapshot->release = release;
-    m.snapshot->tensors = calloc((PL_COUNT(leaves_8) + 1) * s->count + 1, sizeof *m.snapshot->tensors);
+    m.snapshot->tensors = calloc((PL_COUNT(leaves_8) + 1) * s->count + 1,
+                                 sizeof *m.snapshot->tensors);
     m.failed = !m.snapshot->tensors;
     for (size_t i = 0; i < s->count && !m.failed; i++) {
         const struct pl_optimizer_tensor *t = &s->tensors[s->order[i]];
@@ -212,7 +227,7 @@ struct state_snapshot *optimizer_state_snapshot(const struct optimizer_state *s,
     return m.snapshot;
 }
 
-/* --- taking ------------------------------------------------------------------------------------------------- */
+/* --- taking ----------------------------------------------------------------------------------- */
 
 static size_t state_leaves(const struct optimizer_state *s)
 {
@@ -225,11 +240,14 @@ static size_t state_leaves(const struct optimizer_state *s)
 }
 
 /* The tensor of a leaf, with as many elements as are wanted; NULL: none. */
-static const struct tensor_message *leaf_tensor(const struct optimizer_state *s, const struct state_load *l,
-                                                const struct state_leaf *leaf, size_t n, enum pl_dtype dtype)
+static const struct tensor_message *leaf_tensor(const struct optimizer_state *s,
+                                                const struct state_load *l,
+                                                const struct state_leaf *leaf, size_t n,
+                                                enum pl_dtype dtype)
 {
     size_t at = s->count + (leaf->kind == STATE_TENSOR ? (size_t)leaf->index : 0);
-    if (leaf->kind != STATE_TENSOR || (uint64_t)leaf->index > l->count || at >= l->count) return NULL;
+    if (leaf->kind != STATE_TENSOR || (uint64_t)leaf->index > l->count || at >= l->count)
+        return NULL;
     if (tensor_elements(&l->tensors[at]) != n || l->tensors[at].type.dtype != dtype) return NULL;
     return &l->tensors[at];
 }
@@ -251,8 +269,8 @@ static int all_finite(const struct optimizer_state *s, const struct tensor_messa
 }
 
 /* Walks over the moments; put: takes them over, else only looks. */
-static int walk(struct optimizer_state *s, const struct state_load *l, const struct training_state *t, int put,
-                struct pl_err *err)
+static int walk(struct optimizer_state *s, const struct state_load *l,
+                const struct training_state *t, int put, struct pl_err *err)
 {
     size_t at = t->count - state_leaves(s);
     for (size_t i = 0; i < s->count; i++) {
@@ -273,10 +291,12 @@ static int walk(struct optimizer_state *s, const struct state_load *l, const str
             a = pl_optimizer_state_at(s->optimizer, array);
             m = leaf_tensor(s, l, leaf, a.n, a.element_size == 1 ? PL_U8 : PL_F32);
             if (!m || (!put && !all_finite(s, m)))
-                return pl_fail(err, PL_EFORMAT, "state: \"%s\" of parameter %zu is not as ours, or not finite",
+                return pl_fail(err, PL_EFORMAT,
+                               "state: \"%s\" of parameter %zu is not as ours, or not finite",
                                names[k], i);
             if (put) {
-                if (!(data = pl_alloc(a.n, a.element_size))) return pl_fail(err, PL_ENOMEM, "state: no memory");
+                if (!(data = pl_alloc(a.n, a.element_size)))
+                    return pl_fail(err, PL_ENOMEM, "state: no memory");
                 rc = decode(data, s, m);
                 if (!rc) rc = pl_optimizer_state_put(s->optimizer, array, data);
                 pl_free(data);
@@ -288,23 +308,25 @@ static int walk(struct optimizer_state *s, const struct state_load *l, const str
     return PL_OK;
 }
 
-int optimizer_state_check(const struct optimizer_state *s, const struct state_load *l, int64_t least,
-                          struct pl_err *err)
+int optimizer_state_check(const struct optimizer_state *s, const struct state_load *l,
+                          int64_t least, struct pl_err *err)
 {
     struct training_state t;
     int rc = training_state_read(&t, l->metadata, l->metadata_n, err);
     if (rc) return rc;
     if (t.epoch < least)
-        rc = pl_fail(err, PL_EPROTO, "state: of epoch %lld, expected at least %lld", (long long)t.epoch,
-                     (long long)least);
+        rc = pl_fail(err, PL_EPROTO, "state: of epoch %lld, expected at least %lld",
+                     (long long)t.epoch, (long long)least);
     else if (l->count < s->count)
-        rc = pl_fail(err, PL_EFORMAT, "state: %zu tensors, expected %zu parameters first", l->count, s->count);
+        rc = pl_fail(err, PL_EFORMAT, "state: %zu tensors, expected %zu parameters first", l->count,
+                     s->count);
     else if (t.count <= state_leaves(s))
-        rc = pl_fail(err, PL_EFORMAT, "state: %zu leaves of the optimizer, expected more than %zu", t.count,
-                     state_leaves(s));
+        rc = pl_fail(err, PL_EFORMAT, "state: %zu leaves of the optimizer, expected more than %zu",
+                     t.count, state_leaves(s));
     for (size_t i = 0; !rc && i < s->count; i++) {
         const struct tensor_message *m = &l->tensors[i];
-        if (m->type.dtype != PL_F32 || tensor_elements(m) != s->tensors[s->order[i]].n || !all_finite(s, m))
+        if (m->type.dtype != PL_F32 || tensor_elements(m) != s->tensors[s->order[i]].n ||
+            !all_finite(s, m))
             rc = pl_fail(err, PL_EFORMAT, "state: parameter %zu is not as ours, or not finite", i);
     }
     if (!rc) rc = walk((struct optimizer_state *)(uintptr_t)s, l, &t, 0, err); /* only looks */
@@ -312,8 +334,8 @@ int optimizer_state_check(const struct optimizer_state *s, const struct state_lo
     return rc;
 }
 
-int optimizer_state_take(struct optimizer_state *s, float *value, int64_t *epoch, const struct state_load *l,
-                         struct pl_err *err)
+int optimizer_state_take(struct optimizer_state *s, float *value, int64_t *epoch,
+                         const struct state_load *l, struct pl_err *err)
 {
     struct training_state t;
     int rc = training_state_read(&t, l->metadata, l->metadata_n, err);

@@ -24,8 +24,8 @@ struct optimizer_state {
 /* types: (count) shapes in the optimizer's order, which was opened with these tensors. */
 int optimizer_state_open(struct optimizer_state *s, struct pl_optimizer *optimizer,
                          const struct pl_optimizer_options *options, const struct pl_backend *be,
-                         const struct pl_optimizer_tensor *tensors, const struct pl_wire_type *types,
-                         size_t count, struct pl_err *err);
+                         const struct pl_optimizer_tensor *tensors,
+                         const struct pl_wire_type *types, size_t count, struct pl_err *err);
 void optimizer_state_close(struct optimizer_state *s);
 
 /* A frozen copy of everything. lr: of the schedule at this epoch; initial_lr: negative without one. */
@@ -34,8 +34,8 @@ struct state_snapshot *optimizer_state_snapshot(const struct optimizer_state *s,
 
 /* PL_OK if a state can be taken over: our tensors, our kind of moments, an epoch >= `least`, all of it
  * finite. Else a sentence. */
-int optimizer_state_check(const struct optimizer_state *s, const struct state_load *l, int64_t least,
-                          struct pl_err *err);
+int optimizer_state_check(const struct optimizer_state *s, const struct state_load *l,
+                          int64_t least, struct pl_err *err);
 /* Takes a checked state over; *epoch is its. */
 int optimizer_state_take(struct optimizer_state *s, float *value, int64_t *epoch,
                          const struct state_load *l, struct pl_err *err);

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* --- reading ---------------------------------------------------------------------------------------- */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 /* Sizes come packed, or one by one from older writers. */
 static int read_size(struct pl_wire_type *type, const struct field *f)
@@ -54,15 +54,17 @@ int part_message_read(struct part_message *m, const uint8_t *data, size_t n, str
     memset(m, 0, sizeof *m);
     while (c.left && !(rc = field_next(&c, &f))) {
         if (f.number == 1 && f.type == FIELD_VARINT) m->code = (int32_t)f.value;
-        else if (f.number == 2 && f.type == FIELD_DELIMITED) m->group_id = f.data, m->group_id_n = f.n;
+        else if (f.number == 2 && f.type == FIELD_DELIMITED)
+            m->group_id = f.data, m->group_id_n = f.n;
         else if (f.number == 4 && f.type == FIELD_DELIMITED) tensor = f;
-        else if (f.number == 5 && f.type == FIELD_FIXED64) memcpy(&m->weight, &f.value, sizeof m->weight);
+        else if (f.number == 5 && f.type == FIELD_FIXED64)
+            memcpy(&m->weight, &f.value, sizeof m->weight);
     }
     if (rc) return pl_fail(err, PL_EFORMAT, "averaging: %zu bytes are no AveragingData", n);
     return tensor.data ? read_tensor(m, tensor.data, tensor.n, err) : PL_OK;
 }
 
-/* --- writing ---------------------------------------------------------------------------------------- */
+/* --- writing ---------------------------------------------------------------------------------- */
 
 static size_t varint_length(uint64_t x)
 {
@@ -136,7 +138,7 @@ int part_message_code(struct bytes *out, enum averaging_code code)
     return bytes_varint(out, (uint64_t)code);
 }
 
-/* --- values ------------------------------------------------------------------------------------------ */
+/* --- values ----------------------------------------------------------------------------------- */
 
 static int floats_within(const uint8_t *at, size_t n, float limit)
 {

@@ -48,7 +48,7 @@ static const uint8_t *said(const struct referee *r, int phase, size_t peer)
     return bytes_at(&r->said[phase][peer]) + HEAD;
 }
 
-/* --- life ------------------------------------------------------------------------------------------ */
+/* --- life ------------------------------------------------------------------------------------- */
 
 int referee_open(struct referee **out, const struct referee_view *v, struct pl_err *err)
 {
@@ -57,13 +57,15 @@ int referee_open(struct referee **out, const struct referee_view *v, struct pl_e
     *out = NULL;
     if (v->count > REFEREE_PEERS_MAX || v->part_count > REFEREE_PARTS_MAX) {
         free(r);
-        return pl_fail(err, PL_ELIMIT, "verification: %zu peers, %zu parts are too many", v->count, v->part_count);
+        return pl_fail(err, PL_ELIMIT, "verification: %zu peers, %zu parts are too many", v->count,
+                       v->part_count);
     }
     if (r) r->v = *v;
     for (int p = 0; !rc && p < REFEREE_PHASES; p++)
         if (!(r->said[p] = calloc(v->count, sizeof *r->said[p]))) rc = PL_ENOMEM;
-    if (!rc && (!(r->own_hash = calloc(v->count, PL_HASH_BYTES)) || !(r->banned = calloc(v->count, 1)) ||
-                RAND_bytes(r->lot, sizeof r->lot) != 1 || RAND_bytes(r->salt, sizeof r->salt) != 1))
+    if (!rc &&
+        (!(r->own_hash = calloc(v->count, PL_HASH_BYTES)) || !(r->banned = calloc(v->count, 1)) ||
+         RAND_bytes(r->lot, sizeof r->lot) != 1 || RAND_bytes(r->salt, sizeof r->salt) != 1))
         rc = PL_ENOMEM;
     if (rc) {
         referee_close(r);
@@ -93,20 +95,23 @@ int referee_is_ready(const struct referee *r)
     return 1;
 }
 
-const struct bytes *referee_own(const struct referee *r) { return &r->said[r->phase - 1][r->v.self]; }
+const struct bytes *referee_own(const struct referee *r)
+{
+    return &r->said[r->phase - 1][r->v.self];
+}
 
 int referee_hear(struct referee *r, size_t peer, const uint8_t *data, size_t n)
 {
     int phase;
     if (n < HEAD || memcmp(data, r->v.group_id, DHT_ID_BYTES)) return PL_EPROTO;
     phase = data[DHT_ID_BYTES];
-    if (phase >= REFEREE_PHASES || n != length_of(r, phase) || peer >= r->v.count || peer == r->v.self ||
-        bytes_length(&r->said[phase][peer]))
+    if (phase >= REFEREE_PHASES || n != length_of(r, phase) || peer >= r->v.count ||
+        peer == r->v.self || bytes_length(&r->said[phase][peer]))
         return PL_EPROTO;
     return bytes_add(&r->said[phase][peer], data, n);
 }
 
-/* --- steps ------------------------------------------------------------------------------------------ */
+/* --- steps ------------------------------------------------------------------------------------ */
 
 static void give_up(struct referee *r, int status, const char *why)
 {
@@ -212,7 +217,8 @@ static void reveal(struct referee *r)
 }
 
 /* Our values' distance to a part's aggregate along z, and in all. */
-static void measure(double *s, double *norm, const float *x, const float *a, double tau, const double *z, size_t d)
+static void measure(double *s, double *norm, const float *x, const float *a, double tau,
+                    const double *z, size_t d)
 {
     const struct pl_btard b = checks(tau, 0);
     *s = 0;
@@ -239,8 +245,8 @@ static void report(struct referee *r)
     if (!lots || !z || !room) give_up(r, PL_ENOMEM, "no memory");
     for (size_t i = 0; !r->over && i < r->v.count; i++) {
         const uint8_t *x = said(r, REFEREE_REVEAL, i);
-        if (!pl_btard_lot_holds(&b, said(r, REFEREE_COMMIT, i) + r->v.count * PL_HASH_BYTES, (uint32_t)i, x,
-                                x + PL_HASH_BYTES))
+        if (!pl_btard_lot_holds(&b, said(r, REFEREE_COMMIT, i) + r->v.count * PL_HASH_BYTES,
+                                (uint32_t)i, x, x + PL_HASH_BYTES))
             ban(r, i, "a peer has revealed another number than it was committed to");
         memcpy(lots + i * PL_HASH_BYTES, x, PL_HASH_BYTES);
     }
@@ -249,7 +255,8 @@ static void report(struct referee *r)
         double tau, values[2];
         const float *a = r->v.aggregate(r->v.context, p, &tau);
         pl_btard_direction(z, r->v.parts[p].length, &b, r->seed, (uint32_t)p);
-        measure(&values[0], &values[1], r->v.sent(r->v.context, p, room), a, tau, z, r->v.parts[p].length);
+        measure(&values[0], &values[1], r->v.sent(r->v.context, p, room), a, tau, z,
+                r->v.parts[p].length);
         bytes_add(out, values, sizeof values);
     }
     add_digest(out, r, REFEREE_REVEAL);
@@ -282,7 +289,8 @@ static void accuse(struct referee *r)
         for (size_t i = 0; i < r->v.count; i++) {
             struct pl_btard near;
             if (i == r->v.self) continue;
-            measure(&s, &norm, r->v.received(r->v.context, p, i, room), a, tau, z, r->v.parts[p].length);
+            measure(&s, &norm, r->v.received(r->v.context, p, i, room), a, tau, z,
+                    r->v.parts[p].length);
             read_report(told, r, i, p);
             near = checks(tau, REPORT_TOLERANCE * fmax(0, norm));
             if (!pl_btard_report_holds(&near, s, norm, told[0], told[1])) accused[i] = 1;
@@ -320,7 +328,8 @@ static void judge_part(struct referee *r, size_t p, double *norms)
     qsort(norms, n, sizeof *norms, ascending);
     middle = norms[n / 2];
     b = checks(tau, (double)n * (SUM_TOLERANCE * tau + ROUNDING * sqrt(length)));
-    if (!pl_btard_sum_holds(&b, sum)) ban(r, (size_t)part->owner, "a reducer's aggregate is not what its group's values give");
+    if (!pl_btard_sum_holds(&b, sum))
+        ban(r, (size_t)part->owner, "a reducer's aggregate is not what its group's values give");
     else if (middle > 0 && !(tau >= CLOSEST * middle && tau <= WIDEST * middle))
         ban(r, (size_t)part->owner, "a reducer's radius is far from its group's distances");
 }
@@ -338,7 +347,8 @@ static void judge(struct referee *r)
                 if (!said(r, REFEREE_ACCUSE, j)[i] || i == j) continue;
                 doubted[j] = 1;
                 /* Whoever accuses knows whether it does so rightly; so does the accused. */
-                if (j == r->v.self) ban(r, i, "a peer has reported falsely about what it has sent us");
+                if (j == r->v.self)
+                    ban(r, i, "a peer has reported falsely about what it has sent us");
                 else if (i == r->v.self) ban(r, j, "a reducer accuses us falsely");
                 else r->banned[j] = 1, ban(r, i, "one peer accuses another");
             }

@@ -27,7 +27,14 @@
 #include "../bytes.h"
 #include "dht_id.h"
 
-enum referee_phase { REFEREE_COMMIT, REFEREE_REVEAL, REFEREE_REPORT, REFEREE_ACCUSE, REFEREE_AGREE, REFEREE_PHASES };
+enum referee_phase {
+    REFEREE_COMMIT,
+    REFEREE_REVEAL,
+    REFEREE_REPORT,
+    REFEREE_ACCUSE,
+    REFEREE_AGREE,
+    REFEREE_PHASES
+};
 
 #define REFEREE_PEERS_MAX 256      /* each of whom hears each: 65,536 messages a phase are enough */
 #define REFEREE_PARTS_MAX 200000u  /* reports of 16 bytes have to fit into a message of 4 MiB */

@@ -6,7 +6,8 @@
 int report_write(struct bytes *out, const struct report_record *r)
 {
     const struct schema_field *f = schema_report.fields;
-    const int64_t counts[] = { r->reach, r->rounds, r->failed, r->retried, r->sent, r->received, r->uncompressed };
+    const int64_t counts[] = { r->reach, r->rounds,   r->failed,      r->retried,
+                               r->sent,  r->received, r->uncompressed };
     mp_map(out, schema_report.count);
     mp_text(out, f++->name);
     mp_bin(out, r->version, strlen(r->version));
@@ -20,12 +21,15 @@ int report_write(struct bytes *out, const struct report_record *r)
 
 static int read_fields(struct report_record *r, const struct mp_value *v, struct pl_err *err)
 {
-    int64_t *const counts[] = { &r->rounds, &r->failed, &r->retried, &r->sent, &r->received, &r->uncompressed };
+    int64_t *const counts[] = { &r->rounds, &r->failed,   &r->retried,
+                                &r->sent,   &r->received, &r->uncompressed };
     const struct mp_value *version = mp_get(v, schema_report.fields[0].name);
     int64_t reach = mp_count(mp_get(v, schema_report.fields[1].name));
     size_t n = version->n < REPORT_VERSION_MAX ? version->n : REPORT_VERSION_MAX;
     for (size_t i = 0; i < n; i++)
-        r->version[i] = version->bytes[i] >= ' ' && version->bytes[i] <= '~' ? (char)version->bytes[i] : '?';
+        r->version[i] = version->bytes[i] >= ' ' && version->bytes[i] <= '~'
+                            ? (char)version->bytes[i]
+                            : '?';
     r->reach = reach >= 0 && reach < REPORT_REACHES ? (enum report_reach)reach : REPORT_UNKNOWN;
     for (size_t i = 0; i < PL_COUNT(counts); i++)
         if ((*counts[i] = mp_count(mp_get(v, schema_report.fields[2 + i].name))) < 0)

@@ -10,7 +10,13 @@
 #define REPORT_LIFE 600.0      /* s, as of the metrics beside it */
 #define REPORT_VERSION_MAX 40  /* characters: a name, a number, something behind it */
 
-enum report_reach { REPORT_UNKNOWN, REPORT_DIRECT, REPORT_RELAYED, REPORT_UNREACHABLE, REPORT_REACHES };
+enum report_reach {
+    REPORT_UNKNOWN,
+    REPORT_DIRECT,
+    REPORT_RELAYED,
+    REPORT_UNREACHABLE,
+    REPORT_REACHES
+};
 
 /* All counts since the peer began. */
 struct report_record {

@@ -14,7 +14,7 @@
 
 #define HASH_BYTES 32
 
-/* --- base64, strict ----------------------------------------------------------------------------- */
+/* --- base64, strict --------------------------------------------------------------------------- */
 
 static int base64_write(struct bytes *out, const uint8_t *data, size_t n)
 {
@@ -29,7 +29,8 @@ static int base64_write(struct bytes *out, const uint8_t *data, size_t n)
 /* out has room for 3/4 of n. EVP_DecodeBlock forgives spaces, so the alphabet is checked first. */
 static int base64_read(uint8_t *out, size_t *length, const char *text, size_t n)
 {
-    static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    static const char alphabet[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     size_t pads = 0;
     if (!n || n % 4) return PL_EFORMAT;
     while (pads < 2 && text[n - 1 - pads] == '=') pads++;
@@ -40,7 +41,7 @@ static int base64_read(uint8_t *out, size_t *length, const char *text, size_t n)
     return PL_OK;
 }
 
-/* --- OpenSSH's text of a public key: base64 of "ssh-rsa", exponent, modulus -------------------- */
+/* --- OpenSSH's text of a public key: base64 of "ssh-rsa", exponent, modulus ------------------- */
 
 static void put_string(struct bytes *b, const void *data, size_t n)
 {
@@ -63,7 +64,8 @@ static int write_text(struct rsa_key *k)
     struct bytes raw = { 0 };
     int rc = PL_EFORMAT;
     if (EVP_PKEY_get_bn_param(k->key, OSSL_PKEY_PARAM_RSA_E, &e) &&
-        EVP_PKEY_get_bn_param(k->key, OSSL_PKEY_PARAM_RSA_N, &n) && BN_num_bits(n) <= RSA_BITS_MAX) {
+        EVP_PKEY_get_bn_param(k->key, OSSL_PKEY_PARAM_RSA_N, &n) &&
+        BN_num_bits(n) <= RSA_BITS_MAX) {
         put_string(&raw, "ssh-rsa", 7);
         put_number(&raw, e);
         put_number(&raw, n);
@@ -128,13 +130,14 @@ int rsa_public_parse(EVP_PKEY **key, const void *text_, size_t n)
         modulus_n > RSA_BITS_MAX / 8 + 1)
         return PL_EFORMAT; /* a large exponent would make checking slow */
     if (!(*key = from_numbers(exponent, exponent_n, modulus, modulus_n))) return PL_EFORMAT;
-    if (EVP_PKEY_get_bits(*key) >= RSA_BITS && EVP_PKEY_get_bits(*key) <= RSA_BITS_MAX) return PL_OK;
+    if (EVP_PKEY_get_bits(*key) >= RSA_BITS && EVP_PKEY_get_bits(*key) <= RSA_BITS_MAX)
+        return PL_OK;
     EVP_PKEY_free(*key);
     *key = NULL;
     return PL_EFORMAT;
 }
 
-/* --- private keys ------------------------------------------------------------------------------- */
+/* --- private keys ----------------------------------------------------------------------------- */
 
 int rsa_key_make(struct rsa_key *k, struct pl_err *err)
 {
@@ -162,8 +165,8 @@ int rsa_key_parse(struct rsa_key *k, const uint8_t *data, size_t n, struct pl_er
         !write_text(k))
         return PL_OK;
     rsa_key_clear(k);
-    return pl_fail(err, PL_EFORMAT, "RSA key: no private key of %d to %d bits in %zu bytes", RSA_BITS,
-                   RSA_BITS_MAX, n);
+    return pl_fail(err, PL_EFORMAT, "RSA key: no private key of %d to %d bits in %zu bytes",
+                   RSA_BITS, RSA_BITS_MAX, n);
 }
 
 int rsa_key_write(struct bytes *pem, const struct rsa_key *k)
@@ -186,7 +189,7 @@ void rsa_key_clear(struct rsa_key *k)
     k->key = NULL;
 }
 
-/* --- signatures --------------------------------------------------------------------------------- */
+/* --- signatures ------------------------------------------------------------------------------- */
 
 /* SHA-256 throughout; the salt fills what the key leaves: 222 bytes for 2048 bits. */
 static int set_padding(EVP_PKEY_CTX *ctx, const EVP_PKEY *key)

@@ -58,6 +58,7 @@ int schema_check(const struct schema *s, const struct mp_value *v, struct pl_err
                            names[s->fields[i].kind]);
     }
     /* All are there; a map of that size holds nothing else (nor a field twice). */
-    if (v->n != s->count && !s->more_allowed) return pl_fail(err, PL_EPROTO, "%s: unknown fields", s->suffix);
+    if (v->n != s->count && !s->more_allowed)
+        return pl_fail(err, PL_EPROTO, "%s: unknown fields", s->suffix);
     return PL_OK;
 }

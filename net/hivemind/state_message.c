@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- the donor ---------------------------------------------------------------------------------------- */
+/* --- the donor -------------------------------------------------------------------------------- */
 
 static int put(struct bytes *out, int field, const uint8_t *data, size_t n)
 {
@@ -51,7 +51,7 @@ void state_source_clear(struct state_source *s)
     memset(s, 0, sizeof *s);
 }
 
-/* --- the newcomer --------------------------------------------------------------------------------------- */
+/* --- the newcomer ----------------------------------------------------------------------------- */
 
 static int keep_tensor(struct state_load *l, struct pl_err *err)
 {
@@ -109,7 +109,8 @@ int state_load_add(struct state_load *l, const uint8_t *data, size_t n, struct p
 int state_load_finish(const struct state_load *l, struct pl_err *err)
 {
     if (l->begun) return pl_fail(err, PL_EFORMAT, "state: ended within tensor %zu", l->count);
-    if (!l->metadata && !l->count) return pl_fail(err, PL_ENOTFOUND, "state: the peer shares nothing");
+    if (!l->metadata && !l->count)
+        return pl_fail(err, PL_ENOTFOUND, "state: the peer shares nothing");
     if (!l->metadata) return pl_fail(err, PL_EFORMAT, "state: without metadata");
     return PL_OK;
 }
@@ -123,7 +124,7 @@ void state_load_clear(struct state_load *l)
     memset(l, 0, sizeof *l);
 }
 
-/* --- an optimizer's metadata ------------------------------------------------------------------------------ */
+/* --- an optimizer's metadata ------------------------------------------------------------------ */
 
 static void write_leaf(struct bytes *out, const struct state_leaf *leaf)
 {

@@ -65,7 +65,8 @@ struct training_state {
 };
 int training_state_write(struct bytes *out, const struct training_state *t);
 /* PL_EFORMAT with a sentence. *t is filled anew; release with training_state_clear. */
-int training_state_read(struct training_state *t, const uint8_t *data, size_t n, struct pl_err *err);
+int training_state_read(struct training_state *t, const uint8_t *data, size_t n,
+                        struct pl_err *err);
 void training_state_clear(struct training_state *t);
 
 #endif

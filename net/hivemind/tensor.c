@@ -110,7 +110,8 @@ static int read_header(struct tensor_message *m, const Hivemind__Tensor *t, stru
     int dtype = tensor_dtype_parse(t->dtype);
     memset(m, 0, sizeof *m);
     if (dtype < 0)
-        return pl_fail(err, PL_EFORMAT, "tensor: dtype \"%.20s\", expected one like float32", t->dtype);
+        return pl_fail(err, PL_EFORMAT, "tensor: dtype \"%.20s\", expected one like float32",
+                       t->dtype);
     if (t->n_size > PL_WIRE_DIMS_MAX)
         return pl_fail(err, PL_EFORMAT, "tensor: %zu axes, expected at most %d", t->n_size,
                        PL_WIRE_DIMS_MAX);
@@ -164,7 +165,8 @@ static int join_begin(struct tensor_join *j, const Hivemind__Tensor *t, struct p
     rc = pl_wire_bytes(&j->expected, j->m.method, &j->m.type, &why);
     if (rc) return pl_fail(err, PL_EFORMAT, "%s", why.text);
     if (j->m.chunks > 1 && (size_t)j->m.chunks > j->expected)
-        return pl_fail(err, PL_EFORMAT, "tensor: %d messages for %zu bytes", j->m.chunks, j->expected);
+        return pl_fail(err, PL_EFORMAT, "tensor: %d messages for %zu bytes", j->m.chunks,
+                       j->expected);
     if (j->limit && j->expected > j->limit)
         return pl_fail(err, PL_ELIMIT, "tensor: a buffer of %zu bytes, expected at most %zu",
                        j->expected, j->limit);
@@ -175,7 +177,8 @@ static int join_append(struct tensor_join *j, const ProtobufCBinaryData *piece, 
 {
     struct tensor_message *m = &j->m;
     if (piece->len > j->expected - m->bytes)
-        return pl_fail(err, PL_EFORMAT, "tensor: more than the %zu bytes its type needs", j->expected);
+        return pl_fail(err, PL_EFORMAT, "tensor: more than the %zu bytes its type needs",
+                       j->expected);
     if (m->bytes + piece->len > j->room) {
         size_t room = j->room ? 2 * j->room : piece->len;
         uint8_t *more;

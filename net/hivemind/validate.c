@@ -104,8 +104,8 @@ static const struct schema *guard_of(const struct validators *v, const struct re
     return NULL;
 }
 
-static int check_schema(const struct schema *s, const struct record *r, const struct bytes *stripped,
-                        struct pl_err *err)
+static int check_schema(const struct schema *s, const struct record *r,
+                        const struct bytes *stripped, struct pl_err *err)
 {
     struct mp_value *subkey = NULL, *value = NULL;
     const uint8_t *owner;

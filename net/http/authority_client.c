@@ -10,14 +10,15 @@
 #include <string.h>
 #include <unistd.h>
 
-/* --- the answer ----------------------------------------------------------------------------------- */
+/* --- the answer ------------------------------------------------------------------------------- */
 
 static int add_text(struct bytes *out, const json_t *o, const char *name, struct pl_err *err)
 {
     const json_t *v = json_object_get(o, name);
     size_t n = json_string_length(v);
     if (!json_is_string(v) || !n || n > RSA_TEXT_MAX || strlen(json_string_value(v)) != n)
-        return pl_fail(err, PL_EFORMAT, "authority: hivemind_access.%s is missing or no text", name);
+        return pl_fail(err, PL_EFORMAT, "authority: hivemind_access.%s is missing or no text",
+                       name);
     return bytes_add(out, json_string_value(v), n);
 }
 
@@ -32,7 +33,8 @@ int authority_answer_read(struct auth_token *t, EVP_PKEY **authority, const char
     memset(t, 0, sizeof *t);
     *authority = NULL;
     if (!key || rsa_public_parse(authority, key, strlen(key)))
-        rc = pl_fail(err, PL_EFORMAT, "authority: auth_server_public_key is no RSA key as OpenSSH text");
+        rc = pl_fail(err, PL_EFORMAT,
+                     "authority: auth_server_public_key is no RSA key as OpenSSH text");
     else rc = add_text(&t->username, access, "username", err);
     if (!rc) rc = add_text(&t->public_key, access, "peer_public_key", err);
     if (!rc) rc = add_text(&t->expiration, access, "expiration_time", err);
@@ -49,7 +51,7 @@ int authority_answer_read(struct auth_token *t, EVP_PKEY **authority, const char
     return rc;
 }
 
-/* --- the request ---------------------------------------------------------------------------------- */
+/* --- the request ------------------------------------------------------------------------------ */
 
 static size_t on_body(char *data, size_t size, size_t n, void *context)
 {
@@ -59,7 +61,8 @@ static size_t on_body(char *data, size_t size, size_t n, void *context)
 static char *body_for(const struct rsa_key *key)
 {
     json_t *o = json_pack("{s:{s:o}}", "experiment_join_input", "peer_public_key",
-                          json_stringn((const char *)bytes_at(&key->text), bytes_length(&key->text)));
+                          json_stringn((const char *)bytes_at(&key->text),
+                                       bytes_length(&key->text)));
     char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
     json_decref(o);
     return text;
@@ -72,8 +75,8 @@ static char *url_for(CURL *curl, const struct authority_ask *ask)
     size_t n = strlen(ask->url);
     while (n && ask->url[n - 1] == '/') n--;
     if (organization && model &&
-        asprintf(&url, "%.*s/api/experiments/join?organization_name=%s&model_name=%s", (int)n, ask->url,
-                 organization, model) < 0)
+        asprintf(&url, "%.*s/api/experiments/join?organization_name=%s&model_name=%s", (int)n,
+                 ask->url, organization, model) < 0)
         url = NULL;
     curl_free(organization);
     curl_free(model);
@@ -111,11 +114,15 @@ static int put(struct bytes *out, const struct authority_ask *ask, const struct 
     code = curl_easy_perform(curl);
     curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
     if (code)
-        rc = pl_fail(err, code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_UNSUPPORTED_PROTOCOL ||
-                     code == CURLE_SSL_CACERT_BADFILE ? PL_EUSE : PL_EAGAIN, "authority %.200s: %s", ask->url,
-                     why[0] ? why : curl_easy_strerror(code));
+        rc = pl_fail(err,
+                     code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_UNSUPPORTED_PROTOCOL ||
+                             code == CURLE_SSL_CACERT_BADFILE
+                         ? PL_EUSE
+                         : PL_EAGAIN,
+                     "authority %.200s: %s", ask->url, why[0] ? why : curl_easy_strerror(code));
     else if (status == 401)
-        rc = pl_fail(err, PL_EUSE, "authority %.200s: our access token is not on its list", ask->url);
+        rc = pl_fail(err, PL_EUSE, "authority %.200s: our access token is not on its list",
+                     ask->url);
     else if (status != 200)
         rc = pl_fail(err, PL_EAGAIN, "authority %.200s answers with status %ld", ask->url, status);
 done:
@@ -128,7 +135,8 @@ done:
     return rc;
 }
 
-int authority_ask(struct auth *auth, const struct authority_ask *ask, double now, struct pl_err *err)
+int authority_ask(struct auth *auth, const struct authority_ask *ask, double now,
+                  struct pl_err *err)
 {
     struct bytes answer = { .limit = AUTHORITY_ANSWER_MAX };
     struct auth_token t;
@@ -147,8 +155,9 @@ int authority_ask(struct auth *auth, const struct authority_ask *ask, double now
     bytes_clear(&answer);
     if (rc) return rc;
     rc = auth_token_check(&t, authority, now, err);
-    if (!rc && (bytes_length(&t.public_key) != bytes_length(&auth->key->text) ||
-                memcmp(bytes_at(&t.public_key), bytes_at(&auth->key->text), bytes_length(&t.public_key))))
+    if (!rc &&
+        (bytes_length(&t.public_key) != bytes_length(&auth->key->text) ||
+         memcmp(bytes_at(&t.public_key), bytes_at(&auth->key->text), bytes_length(&t.public_key))))
         rc = pl_fail(err, PL_EPROTO, "authority %.200s: the token is for another key", ask->url);
     if (rc) {
         auth_token_clear(&t);

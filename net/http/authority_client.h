@@ -19,7 +19,8 @@ struct authority_ask {
 
 /* Fills auth->token and auth->authority (which the caller frees with EVP_PKEY_free) for auth->key;
  * both are unchanged after an error. Waits. PL_EUSE: the authority does not know our user token. */
-int authority_ask(struct auth *auth, const struct authority_ask *ask, double now, struct pl_err *err);
+int authority_ask(struct auth *auth, const struct authority_ask *ask, double now,
+                  struct pl_err *err);
 /* The answer's body, checked like everything from outside. */
 int authority_answer_read(struct auth_token *t, EVP_PKEY **authority, const char *json, size_t n,
                           struct pl_err *err);

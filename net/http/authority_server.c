@@ -37,7 +37,7 @@ static double wall(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* --- the allowlist -------------------------------------------------------------------------------- */
+/* --- the allowlist ---------------------------------------------------------------------------- */
 
 static int read_list(struct authority_server *s, struct pl_err *err)
 {
@@ -66,7 +66,7 @@ static void follow_list(struct authority_server *s)
     read_list(s, &s->complaint);
 }
 
-/* --- requests ------------------------------------------------------------------------------------- */
+/* --- requests --------------------------------------------------------------------------------- */
 
 static enum MHD_Result reply(struct MHD_Connection *c, unsigned status, const void *json, size_t n)
 {
@@ -87,9 +87,11 @@ static enum MHD_Result refuse(struct MHD_Connection *c, unsigned status, const c
     return reply(c, status, json, strlen(json));
 }
 
-static enum MHD_Result answer(struct authority_server *s, struct MHD_Connection *c, const struct bytes *body)
+static enum MHD_Result answer(struct authority_server *s, struct MHD_Connection *c,
+                              const struct bytes *body)
 {
-    const char *bearer = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
+    const char *bearer = MHD_lookup_connection_value(c, MHD_HEADER_KIND,
+                                                     MHD_HTTP_HEADER_AUTHORIZATION);
     struct bytes json = { 0 };
     enum MHD_Result queued;
     double now = wall();
@@ -101,7 +103,8 @@ static enum MHD_Result answer(struct authority_server *s, struct MHD_Connection 
     }
     if (s->wrong >= AUTHORITY_TRIES_MAX) {
         pthread_mutex_unlock(&s->lock);
-        return refuse(c, MHD_HTTP_TOO_MANY_REQUESTS, "{\"detail\":\"too many wrong tokens; wait a minute\"}");
+        return refuse(c, MHD_HTTP_TOO_MANY_REQUESTS,
+                      "{\"detail\":\"too many wrong tokens; wait a minute\"}");
     }
     follow_list(s);
     status = authority_join(s->authority, &json, bearer, bytes_at(body), bytes_length(body), now);
@@ -133,7 +136,8 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *c, const
         return MHD_YES;
     }
     if (n < sizeof path - 1 || strcmp(url + n - (sizeof path - 1), path)) /* behind any base */
-        return refuse(c, MHD_HTTP_NOT_FOUND, "{\"detail\":\"PUT /api/experiments/join is all there is\"}");
+        return refuse(c, MHD_HTTP_NOT_FOUND,
+                      "{\"detail\":\"PUT /api/experiments/join is all there is\"}");
     if (strcmp(method, MHD_HTTP_METHOD_PUT))
         return refuse(c, MHD_HTTP_METHOD_NOT_ALLOWED, "{\"detail\":\"PUT, please\"}");
     if (bytes_length(&j->body) > AUTHORITY_BODY_MAX)
@@ -153,9 +157,10 @@ static void on_over(void *context, struct MHD_Connection *c, void **state,
     *state = NULL;
 }
 
-/* --- life ----------------------------------------------------------------------------------------- */
+/* --- life ------------------------------------------------------------------------------------- */
 
-static int address_of(struct sockaddr_storage *sa, const char *address, int port, struct pl_err *err)
+static int address_of(struct sockaddr_storage *sa, const char *address, int port,
+                      struct pl_err *err)
 {
     struct sockaddr_in *four = (struct sockaddr_in *)sa;
     struct sockaddr_in6 *six = (struct sockaddr_in6 *)sa;
@@ -173,9 +178,9 @@ static int address_of(struct sockaddr_storage *sa, const char *address, int port
     return PL_OK;
 }
 
-int authority_server_open(struct authority_server **out, struct authority *a, const char *allow_path,
-                          const char *address, int port, const char *cert, const char *key,
-                          struct pl_err *err)
+int authority_server_open(struct authority_server **out, struct authority *a,
+                          const char *allow_path, const char *address, int port, const char *cert,
+                          const char *key, struct pl_err *err)
 {
     struct authority_server *s;
     struct sockaddr_storage sa;
@@ -192,15 +197,18 @@ int authority_server_open(struct authority_server **out, struct authority *a, co
     if (!rc) stat(allow_path, &s->seen);
     if (!rc) {
         unsigned flags = MHD_USE_TLS | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_AUTO;
-        s->daemon = MHD_start_daemon(
-            sa.ss_family == AF_INET6 ? flags | MHD_USE_IPv6 : flags, (uint16_t)port, NULL, NULL, on_request,
-            s, MHD_OPTION_SOCK_ADDR, &sa, MHD_OPTION_HTTPS_MEM_CERT, cert, MHD_OPTION_HTTPS_MEM_KEY, key,
-            MHD_OPTION_CONNECTION_LIMIT, (unsigned)AUTHORITY_CONNECTIONS_MAX,
-            MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)AUTHORITY_PER_ADDRESS_MAX,
-            MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)AUTHORITY_IDLE_S, MHD_OPTION_NOTIFY_COMPLETED, on_over,
-            NULL, MHD_OPTION_END);
+        s->daemon = MHD_start_daemon(sa.ss_family == AF_INET6 ? flags | MHD_USE_IPv6 : flags,
+                                     (uint16_t)port, NULL, NULL, on_request, s,
+                                     MHD_OPTION_SOCK_ADDR, &sa, MHD_OPTION_HTTPS_MEM_CERT, cert,
+                                     MHD_OPTION_HTTPS_MEM_KEY, key, MHD_OPTION_CONNECTION_LIMIT,
+                                     (unsigned)AUTHORITY_CONNECTIONS_MAX,
+                                     MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+                                     (unsigned)AUTHORITY_PER_ADDRESS_MAX,
+                                     MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)AUTHORITY_IDLE_S,
+                                     MHD_OPTION_NOTIFY_COMPLETED, on_over, NULL, MHD_OPTION_END);
         if (!s->daemon)
-            rc = pl_fail(err, PL_EIO, "cannot serve on %.60s port %d: %s; or the certificate is not one",
+            rc = pl_fail(err, PL_EIO,
+                         "cannot serve on %.60s port %d: %s; or the certificate is not one",
                          address ? address : "0.0.0.0", port, strerror(errno));
     }
     if (rc) authority_server_close(s);

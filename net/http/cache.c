@@ -57,13 +57,16 @@ void http_cache_key(char key[HTTP_CACHE_KEY], const char *identity, uint64_t blo
     EVP_MD_CTX *hash = EVP_MD_CTX_new();
     key[0] = 0;
     for (int i = 0; i < 8; i++) number[i] = (unsigned char)(block >> 8 * i);
-    if (hash && EVP_DigestInit_ex(hash, EVP_sha256(), NULL) && EVP_DigestUpdate(hash, number, sizeof number) &&
-        EVP_DigestUpdate(hash, identity, strlen(identity)) && EVP_DigestFinal_ex(hash, digest, NULL))
+    if (hash && EVP_DigestInit_ex(hash, EVP_sha256(), NULL) &&
+        EVP_DigestUpdate(hash, number, sizeof number) &&
+        EVP_DigestUpdate(hash, identity, strlen(identity)) &&
+        EVP_DigestFinal_ex(hash, digest, NULL))
         for (int i = 0; i < HASH; i++) snprintf(key + 2 * i, 3, "%02x", digest[i]);
     EVP_MD_CTX_free(hash);
 }
 
-static void path_of(char path[PATH_MAX + HTTP_CACHE_KEY + 20], const struct http_cache *c, const char *name)
+static void path_of(char path[PATH_MAX + HTTP_CACHE_KEY + 20], const struct http_cache *c,
+                    const char *name)
 {
     snprintf(path, PATH_MAX + HTTP_CACHE_KEY + 20, "%s/%s", c->folder, name);
 }
@@ -90,7 +93,8 @@ int http_cache_get(struct http_cache *c, const char *key, void *data, size_t byt
 
 static int is_ours(const char *name)
 {
-    return (strlen(name) == HTTP_CACHE_KEY - 1 && strspn(name, "0123456789abcdef") == HTTP_CACHE_KEY - 1) ||
+    return (strlen(name) == HTTP_CACHE_KEY - 1 &&
+            strspn(name, "0123456789abcdef") == HTTP_CACHE_KEY - 1) ||
            !strncmp(name, ".block-", 7); /* what a killed process left */
 }
 
@@ -149,7 +153,9 @@ void http_cache_put(struct http_cache *c, const char *key, const void *data, siz
     char path[PATH_MAX + HTTP_CACHE_KEY + 20], temporary[PATH_MAX + HTTP_CACHE_KEY + 20];
     unsigned char digest[EVP_MAX_MD_SIZE];
     int fd, good;
-    if (!*key || HASH + bytes > c->limit || !EVP_Digest(data, bytes, digest, NULL, EVP_sha256(), NULL)) return;
+    if (!*key || HASH + bytes > c->limit ||
+        !EVP_Digest(data, bytes, digest, NULL, EVP_sha256(), NULL))
+        return;
     if ((c->added += HASH + bytes) > c->limit / SHARE) make_room(c, HASH + bytes);
     path_of(path, c, key);
     path_of(temporary, c, ".block-XXXXXX");

@@ -35,7 +35,8 @@ static int take(struct bytes *out, BIO *from)
     return bytes_u8(out, 0) == PL_OK; /* a text */
 }
 
-int certificate_make(struct bytes *cert_pem, struct bytes *key_pem, const char *name, struct pl_err *err)
+int certificate_make(struct bytes *cert_pem, struct bytes *key_pem, const char *name,
+                     struct pl_err *err)
 {
     EVP_PKEY *key = EVP_EC_gen("P-256");
     X509 *cert = X509_new();
@@ -45,15 +46,16 @@ int certificate_make(struct bytes *cert_pem, struct bytes *key_pem, const char *
     char san[300];
     uint64_t serial = 1;
     int is_ip = inet_pton(AF_INET, name, ip) == 1 || inet_pton(AF_INET6, name, ip) == 1, good;
-    if (strlen(name) > 250 || strchr(name, ',')) return pl_fail(err, PL_EUSE, "'%.80s' is no name", name);
+    if (strlen(name) > 250 || strchr(name, ','))
+        return pl_fail(err, PL_EUSE, "'%.80s' is no name", name);
     snprintf(san, sizeof san, "%s:%s", is_ip ? "IP" : "DNS", name);
     good = key && cert && c && k && RAND_bytes((uint8_t *)&serial, sizeof serial) == 1 &&
            X509_set_version(cert, X509_VERSION_3) &&
            ASN1_INTEGER_set_uint64(X509_get_serialNumber(cert), serial >> 1 | 1) &&
            X509_gmtime_adj(X509_getm_notBefore(cert), -3600) &&
            X509_gmtime_adj(X509_getm_notAfter(cert), TEN_YEARS) &&
-           X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_UTF8, (const uint8_t *)"potluck authority",
-                                      -1, -1, 0) &&
+           X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_UTF8,
+                                      (const uint8_t *)"potluck authority", -1, -1, 0) &&
            X509_set_issuer_name(cert, subject) && X509_set_pubkey(cert, key) &&
            add_extension(cert, NID_subject_alt_name, san) &&
            add_extension(cert, NID_basic_constraints, "critical,CA:TRUE") &&

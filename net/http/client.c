@@ -33,7 +33,9 @@ struct http_client {
 
 struct http_client_options http_client_options(void)
 {
-    return (struct http_client_options){ .connections = 4, .tries = 6, .wait_s = 0.5, .stall_s = 20 };
+    return (struct http_client_options){
+        .connections = 4, .tries = 6, .wait_s = 0.5, .stall_s = 20
+    };
 }
 
 int http_client_open(struct http_client **out, const struct http_client_options *options,
@@ -46,7 +48,8 @@ int http_client_open(struct http_client **out, const struct http_client_options 
     if (!(c = calloc(1, sizeof *c))) return pl_fail(err, PL_ENOMEM, "HTTP: no memory");
     c->o = *options;
     if (c->o.connections < 1) c->o.connections = 1;
-    if (c->o.connections > HTTP_CLIENT_CONNECTIONS_MAX) c->o.connections = HTTP_CLIENT_CONNECTIONS_MAX;
+    if (c->o.connections > HTTP_CLIENT_CONNECTIONS_MAX)
+        c->o.connections = HTTP_CLIENT_CONNECTIONS_MAX;
     c->multi = curl_multi_init();
     for (int i = 0; c->multi && i < c->o.connections; i++)
         if (!(c->request[i].easy = curl_easy_init())) {
@@ -140,9 +143,11 @@ static size_t on_data(char *data, size_t size, size_t count, void *context)
     size_t n = size * count;
     if (!r->status && !check_head(r)) return 0;
     if (n > p->bytes - p->got)
-        return r->whole || r->status == 200 ? bad(r, 1, r->whole ? "the file is too long"
-                                                                 : "the server does not answer requests for parts")
-                                            : bad(r, 0, "more bytes come than were asked for");
+        return r->whole || r->status == 200
+                   ? bad(r, 1,
+                         r->whole ? "the file is too long"
+                                  : "the server does not answer requests for parts")
+                   : bad(r, 0, "more bytes come than were asked for");
     memcpy(p->data + p->got, data, n);
     p->got += n;
     return n;
@@ -232,7 +237,8 @@ static void finish(struct http_client *c, struct request *r, CURLcode code, stru
     curl_multi_remove_handle(c->multi, r->easy);
     r->part = NULL;
     int empty = !code && r->whole && r->status == 200 && !p->got; /* an empty file: nobody called on_data */
-    if (p->got == p->bytes || (!code && r->status == 200 && (r->whole || !r->file->size)) || empty) return;
+    if (p->got == p->bytes || (!code && r->status == 200 && (r->whole || !r->file->size)) || empty)
+        return;
     if (r->bad) snprintf(round->why, sizeof round->why, "%s", r->why);
     else if (r->status >= 400 || (r->status && r->status != 200 && r->status != 206))
         snprintf(round->why, sizeof round->why, "the server answers %ld", r->status);
@@ -252,7 +258,8 @@ static int try_once(struct http_client *c, const struct http_file *file, struct 
         CURLMsg *m;
         int left;
         for (int i = 0; i < c->o.connections && !round->fatal; i++) {
-            while (next < count && parts[next].got == parts[next].bytes && parts[next].bytes) next++;
+            while (next < count && parts[next].got == parts[next].bytes && parts[next].bytes)
+                next++;
             if (c->request[i].part || next >= count) continue;
             start(c, &c->request[i], file, &parts[next++], whole);
             busy++;
@@ -293,7 +300,8 @@ int http_client_parts(struct http_client *c, const struct http_file *file, struc
         int rc = try_once(c, file, parts, count, 0, &round);
         size_t got = all_got(parts, count, &complete);
         if (complete) break;
-        if (c->o.stopped && c->o.stopped(c->o.context)) return pl_fail(err, PL_EAGAIN, "%s: stopped", file->url);
+        if (c->o.stopped && c->o.stopped(c->o.context))
+            return pl_fail(err, PL_EAGAIN, "%s: stopped", file->url);
         if (rc || round.fatal)
             return pl_fail(err, PL_EIO, "%.300s: %.150s", file->url, rc ? "no memory" : round.why);
         if (got > had) { /* something came: the next try is the first again */
@@ -301,7 +309,8 @@ int http_client_parts(struct http_client *c, const struct http_file *file, struc
             round.bare = 0;
             wait = c->o.wait_s;
         } else if (++round.bare >= c->o.tries)
-            return pl_fail(err, PL_EIO, "%.300s: %.150s (%d tries)", file->url, round.why, c->o.tries);
+            return pl_fail(err, PL_EIO, "%.300s: %.150s (%d tries)", file->url, round.why,
+                           c->o.tries);
         pause_for(c, wait);
         if (round.bare) wait = 2 * wait > WAIT_MAX_S ? WAIT_MAX_S : 2 * wait;
     }
@@ -309,8 +318,8 @@ int http_client_parts(struct http_client *c, const struct http_file *file, struc
 }
 
 /* A request without knowing the size; what the answer says of it stays in request[0]. */
-static int first_request(struct http_client *c, struct http_file *file, struct http_part *part, int whole,
-                         const char *url, struct pl_err *err)
+static int first_request(struct http_client *c, struct http_file *file, struct http_part *part,
+                         int whole, const char *url, struct pl_err *err)
 {
     double wait = c->o.wait_s;
     memset(file, 0, sizeof *file);
@@ -326,7 +335,8 @@ static int first_request(struct http_client *c, struct http_file *file, struct h
         if (!rc && !round.why[0]) return PL_OK;
         /* A cut answer has told the size already; the rest is asked for as a part of a known file. */
         if (!rc && !whole && !round.fatal && part->got && r->has_range) return PL_OK;
-        if (c->o.stopped && c->o.stopped(c->o.context)) return pl_fail(err, PL_EAGAIN, "%.300s: stopped", url);
+        if (c->o.stopped && c->o.stopped(c->o.context))
+            return pl_fail(err, PL_EAGAIN, "%.300s: stopped", url);
         if (rc || round.fatal || try + 1 == c->o.tries)
             return pl_fail(err, PL_EIO, "%.300s: %.150s%s", url, rc ? "no memory" : round.why,
                            round.fatal ? "" : ", again and again");
@@ -349,14 +359,15 @@ int http_client_begin(struct http_client *c, struct http_file *file, uint8_t *da
     if (!file->size) return pl_fail(err, PL_EFORMAT, "%.300s: an empty file", url);
     part.bytes = file->size < room ? (size_t)file->size : room;
     if (part.got > part.bytes)
-        return pl_fail(err, PL_EFORMAT, "%.300s: more bytes came than the file has by its own account", url);
+        return pl_fail(err, PL_EFORMAT,
+                       "%.300s: more bytes came than the file has by its own account", url);
     if (part.got < part.bytes) rc = http_client_parts(c, file, &part, 1, err);
     *got = part.got;
     return rc;
 }
 
-int http_client_get(struct http_client *c, void **data, size_t *bytes, size_t limit, const char *url,
-                    struct pl_err *err)
+int http_client_get(struct http_client *c, void **data, size_t *bytes, size_t limit,
+                    const char *url, struct pl_err *err)
 {
     struct http_part part = { .bytes = limit, .data = malloc(limit + 1) };
     struct http_file file;

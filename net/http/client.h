@@ -23,7 +23,8 @@ struct http_client_options http_client_options(void);
 
 /* Used by one thread at a time. */
 struct http_client;
-int http_client_open(struct http_client **c, const struct http_client_options *options, struct pl_err *err);
+int http_client_open(struct http_client **c, const struct http_client_options *options,
+                     struct pl_err *err);
 void http_client_close(struct http_client *c);
 
 /* What a file's first answer says; later ones must agree. */
@@ -49,7 +50,7 @@ int http_client_begin(struct http_client *c, struct http_file *file, uint8_t *da
 int http_client_parts(struct http_client *c, const struct http_file *file, struct http_part *parts,
                       int count, struct pl_err *err);
 /* A small whole file: lists. *data gets a zero behind its end; free(). */
-int http_client_get(struct http_client *c, void **data, size_t *bytes, size_t limit, const char *url,
-                    struct pl_err *err);
+int http_client_get(struct http_client *c, void **data, size_t *bytes, size_t limit,
+                    const char *url, struct pl_err *err);
 
 #endif

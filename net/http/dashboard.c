@@ -184,7 +184,8 @@ static int by_progress_key(const void *a, const void *b)
 
 static int by_report_key(const void *a, const void *b)
 {
-    return strcmp(((const struct dashboard_report *)a)->key, ((const struct dashboard_report *)b)->key);
+    return strcmp(((const struct dashboard_report *)a)->key,
+                  ((const struct dashboard_report *)b)->key);
 }
 
 static int by_rate(const void *a_, const void *b_)
@@ -219,8 +220,10 @@ static void bound(struct seen *s)
     }
     for (size_t i = 0; i < s->report_count; i++) {
         struct report_record *r = &s->report[i].record;
-        int64_t *const counts[] = { &r->rounds, &r->failed, &r->retried, &r->sent, &r->received, &r->uncompressed };
-        for (size_t k = 0; k < PL_COUNT(counts); k++) *counts[k] = at_most(*counts[k], HISTORY_COUNT_MAX);
+        int64_t *const counts[] = { &r->rounds, &r->failed,   &r->retried,
+                                    &r->sent,   &r->received, &r->uncompressed };
+        for (size_t k = 0; k < PL_COUNT(counts); k++)
+            *counts[k] = at_most(*counts[k], HISTORY_COUNT_MAX);
         if (!(fabs(r->held_out) <= LOSS_MAX)) r->held_out = NAN;
     }
 }
@@ -286,7 +289,8 @@ static double held_out(const struct seen *s)
     double sum = 0;
     size_t n = 0;
     for (size_t i = 0; i < s->count; i++)
-        if (s->peers[i].report && isfinite(s->peers[i].report->held_out)) sum += s->peers[i].report->held_out, n++;
+        if (s->peers[i].report && isfinite(s->peers[i].report->held_out))
+            sum += s->peers[i].report->held_out, n++;
     return n ? sum / (double)n : (double)NAN;
 }
 
@@ -334,19 +338,26 @@ static int sum_up(struct feed_state *to, const struct dashboard *d, const struct
     return PL_OK;
 }
 
-static int remember(struct dashboard *d, struct feed_state *now, const struct seen *s, struct pl_err *err)
+static int remember(struct dashboard *d, struct feed_state *now, const struct seen *s,
+                    struct pl_err *err)
 {
-    struct history_point p = { .time = now->time, .step = now->step, .peers = (int64_t)now->peers,
-                               .samples = now->samples, .loss = now->loss,
-                               .samples_per_second = now->samples_per_second, .held_out = now->held_out };
+    struct history_point p = { .time = now->time,
+                               .step = now->step,
+                               .peers = (int64_t)now->peers,
+                               .samples = now->samples,
+                               .loss = now->loss,
+                               .samples_per_second = now->samples_per_second,
+                               .held_out = now->held_out };
     int rc = history_begin(d->history, err);
     if (rc) return rc;
     for (size_t i = 0; i < s->count && !rc; i++) {
         const struct report_record *r = s->peers[i].report;
         if (!r) continue;
         int64_t counts[HISTORY_COUNTS] = {
-            [COUNT_ROUNDS] = r->rounds, [COUNT_FAILED] = r->failed, [COUNT_RETRIED] = r->retried,
-            [COUNT_SENT] = r->sent, [COUNT_RECEIVED] = r->received, [COUNT_UNCOMPRESSED] = r->uncompressed };
+            [COUNT_ROUNDS] = r->rounds,     [COUNT_FAILED] = r->failed,
+            [COUNT_RETRIED] = r->retried,   [COUNT_SENT] = r->sent,
+            [COUNT_RECEIVED] = r->received, [COUNT_UNCOMPRESSED] = r->uncompressed
+        };
         rc = history_tally(d->history, s->peers[i].key, counts, err);
     }
     if (!rc) rc = history_totals(d->history, d->total, err);
@@ -403,7 +414,7 @@ int dashboard_update(struct dashboard *d, const struct dashboard_look *look, str
     return rc;
 }
 
-/* --- beginning, end, export ----------------------------------------------------------------------- */
+/* --- beginning, end, export ------------------------------------------------------------------- */
 
 int dashboard_open(struct dashboard **out, struct http_server *server,
                    const struct dashboard_options *o, struct pl_err *err)

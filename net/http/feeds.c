@@ -35,24 +35,27 @@ static void names(char id[PEER_ID_TEXT_MAX], char name[20], const char *key,
 
 static json_t *totals_json(const int64_t total[HISTORY_COUNTS])
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o}", "good", (json_int_t)total[COUNT_ROUNDS], "failed",
-                     (json_int_t)total[COUNT_FAILED], "retried", (json_int_t)total[COUNT_RETRIED], "sent",
-                     (json_int_t)total[COUNT_SENT], "received", (json_int_t)total[COUNT_RECEIVED], "compression",
-                     feed_real(feed_compression((double)total[COUNT_UNCOMPRESSED], (double)total[COUNT_SENT])));
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o}", "good", (json_int_t)total[COUNT_ROUNDS],
+                     "failed", (json_int_t)total[COUNT_FAILED], "retried",
+                     (json_int_t)total[COUNT_RETRIED], "sent", (json_int_t)total[COUNT_SENT],
+                     "received", (json_int_t)total[COUNT_RECEIVED], "compression",
+                     feed_real(feed_compression((double)total[COUNT_UNCOMPRESSED],
+                                                (double)total[COUNT_SENT])));
 }
 
 json_t *feed_state_json(const struct feed_state *s)
 {
     json_t *problem = s->problem ? json_string(s->problem) : json_null();
-    json_t *o = json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:I, s:I, s:I, s:s}",
-                     "run", s->run, "problem", problem, "time", feed_real(s->time), "target",
-                     feed_real(s->target), "loss", feed_real(s->loss), "samples_per_second",
-                     feed_real(s->samples_per_second), "eta", feed_real(s->eta), "schedule_eta",
-                     feed_real(s->schedule_eta), "step", (json_int_t)s->step, "total_steps",
-                     s->total_steps ? json_integer(s->total_steps) : json_null(), "samples",
-                     (json_int_t)s->samples, "peers", (json_int_t)s->peers, "clients",
-                     (json_int_t)s->clients, "rows", (json_int_t)s->rows, "phase",
-                     s->averaging ? "averaging" : "accumulating");
+    json_t *o =
+        json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:I, s:I, s:I, s:s}",
+                  "run", s->run, "problem", problem, "time", feed_real(s->time), "target",
+                  feed_real(s->target), "loss", feed_real(s->loss), "samples_per_second",
+                  feed_real(s->samples_per_second), "eta", feed_real(s->eta), "schedule_eta",
+                  feed_real(s->schedule_eta), "step", (json_int_t)s->step, "total_steps",
+                  s->total_steps ? json_integer(s->total_steps) : json_null(), "samples",
+                  (json_int_t)s->samples, "peers", (json_int_t)s->peers, "clients",
+                  (json_int_t)s->clients, "rows", (json_int_t)s->rows, "phase",
+                  s->averaging ? "averaging" : "accumulating");
     if (o && (json_object_set_new(o, "held_out", feed_real(s->held_out)) ||
               json_object_set_new(o, "rounds", totals_json(s->total)))) {
         json_decref(o);
@@ -65,13 +68,14 @@ json_t *feed_state_json(const struct feed_state *s)
 static int add_report(json_t *o, const struct report_record *r)
 {
     static const char *const reach[] = { "unknown", "direct", "relayed", "none" };
-    json_t *more = r ? json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "version", r->version, "reach",
-                                 reach[r->reach], "rounds", (json_int_t)r->rounds, "failed",
-                                 (json_int_t)r->failed, "retried", (json_int_t)r->retried, "sent",
-                                 (json_int_t)r->sent, "received", (json_int_t)r->received, "compression",
-                                 feed_real(feed_compression((double)r->uncompressed, (double)r->sent)),
-                                 "held_out", feed_real(r->held_out))
-                     : json_pack("{s:n, s:n}", "version", "reach");
+    json_t *more =
+        r ? json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "version", r->version,
+                      "reach", reach[r->reach], "rounds", (json_int_t)r->rounds, "failed",
+                      (json_int_t)r->failed, "retried", (json_int_t)r->retried, "sent",
+                      (json_int_t)r->sent, "received", (json_int_t)r->received, "compression",
+                      feed_real(feed_compression((double)r->uncompressed, (double)r->sent)),
+                      "held_out", feed_real(r->held_out))
+          : json_pack("{s:n, s:n}", "version", "reach");
     int rc = more ? json_object_update(o, more) : -1;
     json_decref(more);
     return rc;
@@ -190,7 +194,8 @@ static void label(char out[256], const char *value)
 
 char *feed_prometheus(const struct feed_state *s, size_t watchers)
 {
-    const struct { const char *name, *help; double value; } all[] = {
+    const struct { const char *name, *help; double value;
+    } all[] = {
         { "loss", "Training loss, mean over all mini-steps reported", s->loss },
         { "peers", "Peers that reported within their record's lifetime", (double)s->peers },
         { "clients", "Peers among them that cannot be called", (double)s->clients },
@@ -203,9 +208,11 @@ char *feed_prometheus(const struct feed_state *s, size_t watchers)
         { "held_out_loss", "Loss on pairs that nobody trains on", s->held_out },
         { "rounds_good", "Rounds that gave a mean, of all peers", (double)s->total[COUNT_ROUNDS] },
         { "rounds_failed", "Rounds that should have given one", (double)s->total[COUNT_FAILED] },
-        { "rounds_retried", "Groups that fell apart and were followed by another try", (double)s->total[COUNT_RETRIED] },
+        { "rounds_retried", "Groups that fell apart and were followed by another try",
+          (double)s->total[COUNT_RETRIED] },
         { "sent_bytes", "Messages of averaging, of all peers", (double)s->total[COUNT_SENT] },
-        { "received_bytes", "Messages of averaging, of all peers", (double)s->total[COUNT_RECEIVED] },
+        { "received_bytes", "Messages of averaging, of all peers",
+          (double)s->total[COUNT_RECEIVED] },
         { "compression_ratio", "Four bytes a value to what was sent",
           feed_compression((double)s->total[COUNT_UNCOMPRESSED], (double)s->total[COUNT_SENT]) },
     };

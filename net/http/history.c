@@ -9,11 +9,24 @@
 #define APPLICATION 0x706f746c /* "potl": in the file's header, so that others' files are known */
 #define VERSION 2
 
-enum statement { ADD, REPORT, TALLY, TOTALS, POINTS, BOARD, SIZES, PRUNE_POINTS, PRUNE_KEYS, PRUNE_TALLIES,
-                 STATEMENTS };
+enum statement {
+    ADD,
+    REPORT,
+    TALLY,
+    TOTALS,
+    POINTS,
+    BOARD,
+    SIZES,
+    PRUNE_POINTS,
+    PRUNE_KEYS,
+    PRUNE_TALLIES,
+    STATEMENTS
+};
 
 /* A tally's total grows by what is new since the last count, or by all of it if the peer began anew. */
-#define GROWS(i) "n" #i " = n" #i " + CASE WHEN ?" #i " >= l" #i " THEN ?" #i " - l" #i " ELSE ?" #i " END, l" #i " = ?" #i
+#define GROWS(i)                                                                        \
+    "n" #i " = n" #i " + CASE WHEN ?" #i " >= l" #i " THEN ?" #i " - l" #i " ELSE ?" #i \
+    " END, l" #i " = ?" #i
 
 static const char *const sql[STATEMENTS] = {
     [ADD] = "INSERT INTO point (time, step, peers, samples, loss, rate, held_out, sent, failed) "
@@ -227,7 +240,8 @@ int history_add(struct history *h, const struct history_point *p, struct pl_err 
     return finish(h, ADD, err);
 }
 
-int history_tally(struct history *h, const char *key, const int64_t count[HISTORY_COUNTS], struct pl_err *err)
+int history_tally(struct history *h, const char *key, const int64_t count[HISTORY_COUNTS],
+                  struct pl_err *err)
 {
     sqlite3_stmt *s = h->statement[TALLY];
     for (int i = 0; i < HISTORY_COUNTS; i++) sqlite3_bind_int64(s, i + 1, count[i]);

@@ -20,8 +20,15 @@ struct history_point {
 };
 
 /* What peers report as counts since they began; the run's totals outlive the peers. */
-enum history_count { COUNT_ROUNDS, COUNT_FAILED, COUNT_RETRIED, COUNT_SENT, COUNT_RECEIVED, COUNT_UNCOMPRESSED,
-                     HISTORY_COUNTS };
+enum history_count {
+    COUNT_ROUNDS,
+    COUNT_FAILED,
+    COUNT_RETRIED,
+    COUNT_SENT,
+    COUNT_RECEIVED,
+    COUNT_UNCOMPRESSED,
+    HISTORY_COUNTS
+};
 #define HISTORY_COUNT_MAX 1000000000000000 /* of one peer, 2^63 / 10^15 peers could claim it */
 
 /* What a key has signed for, added up over steps. */
@@ -46,7 +53,8 @@ int history_add(struct history *h, const struct history_point *p, struct pl_err 
 int history_report(struct history *h, const char *key, const char *peer, double time, int64_t step,
                    int64_t samples, double samples_per_second, struct pl_err *err);
 /* A peer's counts as it tells them now; a peer that has begun anew is known by a count that is less. */
-int history_tally(struct history *h, const char *key, const int64_t count[HISTORY_COUNTS], struct pl_err *err);
+int history_tally(struct history *h, const char *key, const int64_t count[HISTORY_COUNTS],
+                  struct pl_err *err);
 /* Everybody's together. */
 int history_totals(struct history *h, int64_t total[HISTORY_COUNTS], struct pl_err *err);
 /* Down to the maxima above: call it now and then, outside of a transaction. */

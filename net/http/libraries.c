@@ -19,8 +19,8 @@ static int has_curl, has_microhttpd;
 static int missing(const char *package, struct pl_err *err)
 {
     const char *why = dlerror();
-    return pl_fail(err, PL_ENOTFOUND, "%s is missing (apt-get install %s): %.200s", package, package,
-                   why ? why : "it lacks a function");
+    return pl_fail(err, PL_ENOTFOUND, "%s is missing (apt-get install %s): %.200s", package,
+                   package, why ? why : "it lacks a function");
 }
 
 int curl_load(struct pl_err *err)

@@ -26,8 +26,8 @@ static char *resolve(const char *base, const char *name, size_t n)
     while (path > front && base[path - 1] != '/') path--;
     if (*name == '/') path = front;
     if (!(out = malloc(path + n + 2))) return NULL;
-    snprintf(out, path + n + 2, "%.*s%s%.*s", (int)path, base, path == front && *name != '/' ? "/" : "",
-             (int)n, name);
+    snprintf(out, path + n + 2, "%.*s%s%.*s", (int)path, base,
+             path == front && *name != '/' ? "/" : "", (int)n, name);
     return out;
 }
 
@@ -39,12 +39,12 @@ static int is_sha256(const char *text, size_t n)
     return n == 64 && i == n;
 }
 
-static int add(struct http_list *l, const char *base, const char *name, size_t n, const char *sha, size_t k,
-               struct pl_err *err)
+static int add(struct http_list *l, const char *base, const char *name, size_t n, const char *sha,
+               size_t k, struct pl_err *err)
 {
     if (sha && !is_sha256(sha, k))
-        return pl_fail(err, PL_EFORMAT, "%.200s: entry %zu: '%.*s' is no SHA-256", base, l->count + 1,
-                       (int)(k < 20 ? k : 20), sha);
+        return pl_fail(err, PL_EFORMAT, "%.200s: entry %zu: '%.*s' is no SHA-256", base,
+                       l->count + 1, (int)(k < 20 ? k : 20), sha);
     if (l->count >= HTTP_LIST_MAX)
         return pl_fail(err, PL_ELIMIT, "%.200s: more than %d entries", base, HTTP_LIST_MAX);
     if ((l->count & (l->count - 1)) == 0) { /* room doubles at powers of two */
@@ -59,7 +59,8 @@ static int add(struct http_list *l, const char *base, const char *name, size_t n
     if (!url || (sha && !sum) || !n) {
         free(url);
         free(sum);
-        return pl_fail(err, PL_EFORMAT, "%.200s: entry %zu: an address of %zu characters", base, l->count + 1, n);
+        return pl_fail(err, PL_EFORMAT, "%.200s: entry %zu: an address of %zu characters", base,
+                       l->count + 1, n);
     }
     l->url[l->count] = url;
     l->sha256[l->count++] = sum;
@@ -77,7 +78,8 @@ static int from_json(struct http_list *l, const json_t *root, const char *base, 
         const json_t *url = json_is_string(e) ? e : json_object_get(e, "url");
         const json_t *sha = json_object_get(e, "sha256");
         if (!json_is_string(url) || (sha && !json_is_string(sha)))
-            return pl_fail(err, PL_EFORMAT, "%.200s: entry %zu is neither an address nor {\"url\", \"sha256\"}",
+            return pl_fail(err, PL_EFORMAT,
+                           "%.200s: entry %zu is neither an address nor {\"url\", \"sha256\"}",
                            base, i + 1);
         rc = add(l, base, json_string_value(url), json_string_length(url), json_string_value(sha),
                  json_string_length(sha), err);
@@ -99,7 +101,8 @@ static int from_lines(struct http_list *l, const char *text, size_t bytes, const
         if (stop == line || *line == '#') continue;
         for (n = 0; line + n < stop && line[n] != ' ' && line[n] != '\t'; n++) { }
         for (k = n; line + k < stop && (line[k] == ' ' || line[k] == '\t'); k++) { }
-        rc = add(l, base, line, n, line + k < stop ? line + k : NULL, (size_t)(stop - line) - k, err);
+        rc = add(l, base, line, n, line + k < stop ? line + k : NULL, (size_t)(stop - line) - k,
+                 err);
     }
     return rc;
 }
@@ -117,7 +120,8 @@ int http_list_parse(struct http_list *l, const char *text, size_t bytes, const c
     return rc;
 }
 
-int http_list_read(struct http_list *l, struct http_client *client, const char *url, struct pl_err *err)
+int http_list_read(struct http_list *l, struct http_client *client, const char *url,
+                   struct pl_err *err)
 {
     void *text;
     size_t n;

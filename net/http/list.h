@@ -17,7 +17,8 @@ int http_is_url(const char *text);
 /* The list at a URL: JSON - an array, or an object's "shards", of texts or of {"url", "sha256"} - or, if it
  * is no JSON, lines of text, a URL each, with the SHA-256 behind a space where it is known; # begins a
  * remark. What is no whole URL is taken to lie beside the list. On error *list is empty. */
-int http_list_read(struct http_list *list, struct http_client *client, const char *url, struct pl_err *err);
+int http_list_read(struct http_list *list, struct http_client *client, const char *url,
+                   struct pl_err *err);
 /* The same from bytes. */
 int http_list_parse(struct http_list *list, const char *text, size_t bytes, const char *url,
                     struct pl_err *err);

@@ -101,7 +101,7 @@ int run_folder_read(struct run_folder *f, const char *folder, struct pl_err *err
     return rc ? pl_fail(err, rc, "%s: out of memory", folder) : PL_OK;
 }
 
-/* --- on the page ------------------------------------------------------------------------------- */
+/* --- on the page ------------------------------------------------------------------------------ */
 
 static int has_checkpoint(const struct run_folder *f, const char *name)
 {

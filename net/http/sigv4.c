@@ -82,14 +82,16 @@ int sigv4_authorization(char out[SIGV4_HEADER_MAX], const struct sigv4 *k,
     char day[9];
     snprintf(day, sizeof day, "%.8s", k->when);
     if (mac(key, first, strlen(first), day) || mac(key, key, HASH, k->region) ||
-        mac(key, key, HASH, k->service) || mac(key, key, HASH, "aws4_request") || mac(key, key, HASH, text))
+        mac(key, key, HASH, k->service) || mac(key, key, HASH, "aws4_request") ||
+        mac(key, key, HASH, text))
         return PL_ENOMEM;
     hex(signature, key);
     add_names(&b, r->headers);
     pl_buffer_byte(&b, 0);
     if (b.failed) return PL_ENOMEM;
-    bytes = snprintf(out, SIGV4_HEADER_MAX, "AWS4-HMAC-SHA256 Credential=%s/%s,SignedHeaders=%s,Signature=%s",
-                     k->key_id, scope, (const char *)b.data, signature);
+    bytes = snprintf(out, SIGV4_HEADER_MAX,
+                     "AWS4-HMAC-SHA256 Credential=%s/%s,SignedHeaders=%s,Signature=%s", k->key_id,
+                     scope, (const char *)b.data, signature);
     pl_buffer_clear(&b);
     return bytes < SIGV4_HEADER_MAX ? PL_OK : PL_ELIMIT;
 }

@@ -72,8 +72,10 @@ static int check(struct http_source *h, struct pl_err *err)
         h->hash = NULL;
         for (unsigned i = 0; i < n; i++) snprintf(text + 2 * i, 3, "%02x", digest[i]);
         if (strcasecmp(text, h->want))
-            return pl_fail(err, PL_EFORMAT, "%.300s: SHA-256 is %.16s..., %.16s... was expected: damaged "
-                           "or another file", h->s.name, text, h->want);
+            return pl_fail(err, PL_EFORMAT,
+                           "%.300s: SHA-256 is %.16s..., %.16s... was expected: damaged "
+                           "or another file",
+                           h->s.name, text, h->want);
     }
     return PL_OK;
 }
@@ -110,7 +112,8 @@ static int fetch(struct http_source *h, uint64_t number, struct pl_err *err)
             break;
         }
         b->number = k;
-        b->bytes = h->file.size - at < HTTP_BLOCK_BYTES ? (size_t)(h->file.size - at) : HTTP_BLOCK_BYTES;
+        b->bytes = h->file.size - at < HTTP_BLOCK_BYTES ? (size_t)(h->file.size - at)
+                                                        : HTTP_BLOCK_BYTES;
         b->used = ++h->clock; /* so that the next one takes another */
         if (is_kept(h, b)) continue;
         parts[count] = (struct http_part){ .at = at, .bytes = b->bytes, .data = b->data };
@@ -136,7 +139,8 @@ static int read_at(struct pl_source *s, uint64_t at, void *out, size_t bytes, st
         if (!b) {
             int rc = fetch(h, number, err);
             if (rc) return rc;
-            if (!(b = find(h, number))) return pl_fail(err, PL_EIO, "%.300s: lost a block", s->name);
+            if (!(b = find(h, number)))
+                return pl_fail(err, PL_EIO, "%.300s: lost a block", s->name);
         }
         n = b->bytes - from < bytes ? b->bytes - from : bytes;
         memcpy(to, b->data + from, n);
@@ -165,14 +169,16 @@ static int begin(struct http_source *h, const char *url, struct pl_err *err)
     int rc;
     if (h->cache) rc = http_client_begin(h->client, &h->file, few, &got, sizeof few, url, err);
     else if (!(first = take(h))) return pl_fail(err, PL_ENOMEM, "%.300s: no memory", url);
-    else rc = http_client_begin(h->client, &h->file, first->data, &first->bytes, HTTP_BLOCK_BYTES, url, err);
+    else
+        rc = http_client_begin(h->client, &h->file, first->data, &first->bytes, HTTP_BLOCK_BYTES,
+                               url, err);
     if (rc) return rc;
     h->s.size = h->file.size;
     if (h->want[0])
         snprintf(h->identity, sizeof h->identity, "sha256 %s", h->want);
     else
-        snprintf(h->identity, sizeof h->identity, "%s\n%llu\n%s", h->file.url, (unsigned long long)h->file.size,
-                 h->file.tag);
+        snprintf(h->identity, sizeof h->identity, "%s\n%llu\n%s", h->file.url,
+                 (unsigned long long)h->file.size, h->file.tag);
     if (!h->want[0] && !h->file.tag[0]) h->cache = NULL;
     return check(h, err);
 }

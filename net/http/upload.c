@@ -7,7 +7,9 @@
 
 struct http_upload_options http_upload_options(void)
 {
-    return (struct http_upload_options){ .tries = 6, .wait_s = 0.5, .stall_s = 20, .piece = 8 << 20 };
+    return (struct http_upload_options){
+        .tries = 6, .wait_s = 0.5, .stall_s = 20, .piece = 8 << 20
+    };
 }
 
 int upload_put(struct upload *u)
@@ -20,8 +22,8 @@ int upload_put(struct upload *u)
     /* A server that can be asked what it has must have all of it. */
     rc = upload_ask(u, &x, "HEAD", u->url, NULL, NULL, 0);
     if (!rc && x.status == 200 && x.length >= 0 && (uint64_t)x.length != u->file.bytes)
-        return pl_fail(u->err, PL_EIO, "%.200s: %lld bytes arrived, %zu were sent", u->url, x.length,
-                       u->file.bytes);
+        return pl_fail(u->err, PL_EIO, "%.200s: %lld bytes arrived, %zu were sent", u->url,
+                       x.length, u->file.bytes);
     return upload_tell(u, u->file.bytes);
 }
 
@@ -36,7 +38,8 @@ int http_upload(const char *url, const char *path, const struct http_upload_opti
     if (strlen(url) >= HTTP_URL_MAX || strlen(path) > 4000)
         return pl_fail(err, PL_ELIMIT, "%.100s...: too long an address or path", url);
     if ((rc = curl_load(err)) || (rc = pl_mapping_open(&u.file, path, err))) return rc;
-    if (!(u.easy = curl_easy_init()) || !EVP_Digest(u.file.at, u.file.bytes, digest, &n, EVP_sha256(), NULL))
+    if (!(u.easy = curl_easy_init()) ||
+        !EVP_Digest(u.file.at, u.file.bytes, digest, &n, EVP_sha256(), NULL))
         rc = pl_fail(err, PL_ENOMEM, "%.200s: no memory", path);
     for (unsigned i = 0; i < n && i < 32; i++) snprintf(u.sha256 + 2 * i, 3, "%02x", digest[i]);
     if (!rc) rc = ways[options->way](&u);

@@ -28,7 +28,8 @@ static int is_hub(const struct upload *u, const char *url)
 }
 
 /* Asks with a JSON body until there is an answer of JSON. The body's reference is taken. */
-static int call(struct upload *u, json_t **answer, const char *url, const char *type, json_t *body, const char *what)
+static int call(struct upload *u, json_t **answer, const char *url, const char *type, json_t *body,
+                const char *what)
 {
     char accept[80], content[80];
     const char *headers[] = { accept, content, NULL };
@@ -43,7 +44,8 @@ static int call(struct upload *u, json_t **answer, const char *url, const char *
     rc = upload_insist(u, &x, "POST", url, headers, text, strlen(text), what);
     free(text);
     if (!rc) *answer = json_loadb((const char *)u->answer.data, u->answer.bytes, 0, NULL);
-    if (!rc && !*answer) rc = pl_fail(u->err, PL_EFORMAT, "%.200s: %s: the answer is no JSON", url, what);
+    if (!rc && !*answer)
+        rc = pl_fail(u->err, PL_EFORMAT, "%.200s: %s: the answer is no JSON", url, what);
     return rc;
 }
 
@@ -58,11 +60,13 @@ static char *base64(const void *data, size_t bytes)
 static int api(char url[HTTP_URL_MAX], struct upload *u, const char *what)
 {
     char *revision = curl_easy_escape(u->easy, u->o->revision, 0);
-    int n = revision ? snprintf(url, HTTP_URL_MAX, "%s/api/%s/%s/%s/%s", u->url, u->o->kind, u->o->repository, what,
-                                revision) : 0;
+    int n = revision ? snprintf(url, HTTP_URL_MAX, "%s/api/%s/%s/%s/%s", u->url, u->o->kind,
+                                u->o->repository, what, revision)
+                     : 0;
     curl_free(revision);
     if (!revision) return no_memory(u);
-    return n < HTTP_URL_MAX ? PL_OK : pl_fail(u->err, PL_ELIMIT, "%.100s: too long an address", u->url);
+    return n < HTTP_URL_MAX ? PL_OK
+                            : pl_fail(u->err, PL_ELIMIT, "%.100s: too long an address", u->url);
 }
 
 /* Whether the storage shall have the file. */
@@ -73,15 +77,18 @@ static int ask_way(struct upload *u, int *storage)
     json_t *answer, *file;
     const char *mode;
     int rc = sample ? api(url, u, "preupload") : no_memory(u);
-    if (!rc) rc = call(u, &answer, url, "application/json",
-                       json_pack("{s:[{s:s, s:s, s:I}]}", "files", "path", u->o->name, "sample", sample, "size",
-                                 (json_int_t)u->file.bytes), "asking how");
+    if (!rc)
+        rc = call(u, &answer, url, "application/json",
+                  json_pack("{s:[{s:s, s:s, s:I}]}", "files", "path", u->o->name, "sample", sample,
+                            "size", (json_int_t)u->file.bytes),
+                  "asking how");
     free(sample);
     if (rc) return rc;
     file = json_array_get(json_object_get(answer, "files"), 0);
     mode = json_string_value(json_object_get(file, "uploadMode"));
     if (!mode || (strcmp(mode, "lfs") && strcmp(mode, "regular")))
-        rc = pl_fail(u->err, PL_EFORMAT, "%.200s: does not say whether '%.100s' is lfs or regular", url, u->o->name);
+        rc = pl_fail(u->err, PL_EFORMAT, "%.200s: does not say whether '%.100s' is lfs or regular",
+                     url, u->o->name);
     else if (json_is_true(json_object_get(file, "shouldIgnore")))
         rc = pl_fail(u->err, PL_EUSE, "%.200s: the repository ignores '%.100s'", url, u->o->name);
     else *storage = !strcmp(mode, "lfs") || u->file.bytes > REGULAR_MAX;
@@ -89,7 +96,7 @@ static int ask_way(struct upload *u, int *storage)
     return rc;
 }
 
-/* --- the storage ------------------------------------------------------------------------------- */
+/* --- the storage ------------------------------------------------------------------------------ */
 
 /* The parts' addresses of an action, by their numbers 1, 2, ...; NULL: it is not in parts. */
 static json_t *part_urls(const struct upload *u, json_t *header, size_t chunk)
@@ -100,7 +107,8 @@ static json_t *part_urls(const struct upload *u, json_t *header, size_t chunk)
     if (parts > UPLOAD_PARTS_MAX) parts = 0;
     for (size_t i = 0; urls && i < parts; i++) json_array_append_new(urls, json_null());
     json_object_foreach(header, key, value) {
-        unsigned long number = strspn(key, "0123456789") == strlen(key) ? strtoul(key, NULL, 10) : 0;
+        unsigned long number = strspn(key, "0123456789") == strlen(key) ? strtoul(key, NULL, 10)
+                                                                        : 0;
         if (number < 1 || number > parts || !json_is_string(value)) continue;
         found += json_is_null(json_array_get(urls, number - 1));
         json_array_set(urls, number - 1, value);
@@ -112,12 +120,13 @@ static json_t *part_urls(const struct upload *u, json_t *header, size_t chunk)
     return urls;
 }
 
-static int put_part(struct upload *u, struct exchange *x, json_t *state, size_t part, const uint8_t *data,
-                    size_t bytes)
+static int put_part(struct upload *u, struct exchange *x, json_t *state, size_t part,
+                    const uint8_t *data, size_t bytes)
 {
     const char *url = json_string_value(json_array_get(json_object_get(state, "parts"), part));
     static const char *const headers[] = { "Content-Type:", NULL }; /* it would have to be signed */
-    if (!url) return pl_fail(u->err, PL_EFORMAT, "%.200s: no address for part %zu", u->url, part + 1);
+    if (!url)
+        return pl_fail(u->err, PL_EFORMAT, "%.200s: no address for part %zu", u->url, part + 1);
     return upload_ask(u, x, "PUT", url, headers, data, bytes);
 }
 
@@ -128,7 +137,8 @@ static int send_parts(struct upload *u, json_t *state)
     const char *url = json_string_value(json_object_get(state, "complete"));
     json_t *list, *answer = NULL, *tag;
     int rc;
-    if (!url) return pl_fail(u->err, PL_EFORMAT, "%.200s: no address to complete an upload at", u->url);
+    if (!url)
+        return pl_fail(u->err, PL_EFORMAT, "%.200s: no address to complete an upload at", u->url);
     u->bare = 1;
     rc = upload_parts(u, state, piece, put_part);
     if (!rc && !(list = json_array())) rc = no_memory(u);
@@ -157,9 +167,12 @@ static int send_action(struct upload *u, json_t *action)
     if (!url) return pl_fail(u->err, PL_EFORMAT, "%.200s: the storage gives no address", u->url);
     if (chunk) {
         json_t *urls = piece > 0 ? part_urls(u, header, (size_t)piece) : NULL;
-        if (!urls) return pl_fail(u->err, PL_EFORMAT, "%.200s: the storage's parts do not make up %zu bytes", u->url,
-                                  u->file.bytes);
-        state = json_pack("{s:s, s:I, s:o, s:[]}", "complete", url, "piece", (json_int_t)piece, "parts", urls, "etags");
+        if (!urls)
+            return pl_fail(u->err, PL_EFORMAT,
+                           "%.200s: the storage's parts do not make up %zu bytes", u->url,
+                           u->file.bytes);
+        state = json_pack("{s:s, s:I, s:o, s:[]}", "complete", url, "piece", (json_int_t)piece,
+                          "parts", urls, "etags");
         rc = state ? upload_remember(u, state) : no_memory(u);
         if (!rc) rc = send_parts(u, state);
         json_decref(state);
@@ -179,7 +192,8 @@ static int send_action(struct upload *u, json_t *action)
 static int go_on(struct upload *u)
 {
     json_t *state = upload_recall(u);
-    int good = json_is_array(json_object_get(state, "parts")) && json_is_array(json_object_get(state, "etags")) &&
+    int good = json_is_array(json_object_get(state, "parts")) &&
+               json_is_array(json_object_get(state, "etags")) &&
                json_integer_value(json_object_get(state, "piece")) > 0;
     int rc = good ? send_parts(u, state) : PL_ENOTFOUND;
     json_decref(state);
@@ -192,30 +206,36 @@ static int to_storage(struct upload *u)
     json_t *answer = NULL, *object, *actions, *verify, *done = NULL;
     const char *where;
     int rc, model = !strcmp(u->o->kind, "models");
-    if (snprintf(url, sizeof url, "%s/%s%s%s.git/info/lfs/objects/batch", u->url, model ? "" : u->o->kind,
-                 model ? "" : "/", u->o->repository) >= (int)sizeof url)
+    if (snprintf(url, sizeof url, "%s/%s%s%s.git/info/lfs/objects/batch", u->url,
+                 model ? "" : u->o->kind, model ? "" : "/", u->o->repository) >= (int)sizeof url)
         return pl_fail(u->err, PL_ELIMIT, "%.100s: too long an address", u->url);
     rc = go_on(u);
     if (rc && rc != PL_ENOTFOUND) return rc;
     u->bare = 0;
     if (!rc) return PL_OK;
     rc = call(u, &answer, url, LFS_JSON,
-              json_pack("{s:s, s:[s, s], s:s, s:{s:s}, s:[{s:s, s:I}]}", "operation", "upload", "transfers", "basic",
-                        "multipart", "hash_algo", "sha256", "ref", "name", u->o->revision, "objects", "oid", u->sha256,
-                        "size", (json_int_t)u->file.bytes), "asking the storage");
+              json_pack("{s:s, s:[s, s], s:s, s:{s:s}, s:[{s:s, s:I}]}", "operation", "upload",
+                        "transfers", "basic", "multipart", "hash_algo", "sha256", "ref", "name",
+                        u->o->revision, "objects", "oid", u->sha256, "size",
+                        (json_int_t)u->file.bytes),
+              "asking the storage");
     if (rc) return rc;
     object = json_array_get(json_object_get(answer, "objects"), 0);
     actions = json_object_get(object, "actions");
     if (!object || json_object_get(object, "error"))
-        rc = pl_fail(u->err, PL_EIO, "%.200s: the storage refuses: %.200s", url, object
-                     ? json_string_value(json_object_get(json_object_get(object, "error"), "message")) : "no object");
-    else if (json_object_get(actions, "upload")) rc = send_action(u, json_object_get(actions, "upload"));
+        rc = pl_fail(u->err, PL_EIO, "%.200s: the storage refuses: %.200s", url,
+                     object ? json_string_value(json_object_get(json_object_get(object, "error"),
+                                                                "message"))
+                            : "no object");
+    else if (json_object_get(actions, "upload"))
+        rc = send_action(u, json_object_get(actions, "upload"));
     verify = json_object_get(actions, "verify");
     where = json_string_value(json_object_get(verify, "href"));
     if (!rc && where) {
         u->bare = !is_hub(u, where);
         rc = call(u, &done, where, LFS_JSON,
-                  json_pack("{s:s, s:I}", "oid", u->sha256, "size", (json_int_t)u->file.bytes), "verifying");
+                  json_pack("{s:s, s:I}", "oid", u->sha256, "size", (json_int_t)u->file.bytes),
+                  "verifying");
     }
     u->bare = 0;
     json_decref(done);
@@ -223,18 +243,19 @@ static int to_storage(struct upload *u)
     return rc == PL_ENOTFOUND ? PL_EIO : rc;
 }
 
-/* --- the commit -------------------------------------------------------------------------------- */
+/* --- the commit ------------------------------------------------------------------------------- */
 
 static json_t *commit_line(struct upload *u, int storage)
 {
     char *content;
     json_t *line;
     if (storage)
-        return json_pack("{s:s, s:{s:s, s:s, s:s, s:I}}", "key", "lfsFile", "value", "path", u->o->name, "algo",
-                         "sha256", "oid", u->sha256, "size", (json_int_t)u->file.bytes);
+        return json_pack("{s:s, s:{s:s, s:s, s:s, s:I}}", "key", "lfsFile", "value", "path",
+                         u->o->name, "algo", "sha256", "oid", u->sha256, "size",
+                         (json_int_t)u->file.bytes);
     if (!(content = base64(u->file.at, u->file.bytes))) return NULL;
-    line = json_pack("{s:s, s:{s:s, s:s, s:s}}", "key", "file", "value", "path", u->o->name, "encoding", "base64",
-                     "content", content);
+    line = json_pack("{s:s, s:{s:s, s:s, s:s}}", "key", "file", "value", "path", u->o->name,
+                     "encoding", "base64", "content", content);
     free(content);
     return line;
 }
@@ -249,7 +270,8 @@ static int commit(struct upload *u, int storage)
     struct exchange x;
     int rc = api(url, u, "commit");
     snprintf(summary, sizeof summary, "Upload %.200s with potluck", u->o->name);
-    head = json_pack("{s:s, s:{s:s, s:s}}", "key", "header", "value", "summary", summary, "description", "");
+    head = json_pack("{s:s, s:{s:s, s:s}}", "key", "header", "value", "summary", summary,
+                     "description", "");
     if (head) first = json_dumps(head, JSON_COMPACT);
     if (!rc && (!first || !second)) rc = no_memory(u);
     if (!rc) {
@@ -257,8 +279,9 @@ static int commit(struct upload *u, int storage)
         pl_buffer_byte(&body, '\n');
         pl_buffer_add(&body, second, strlen(second));
         pl_buffer_byte(&body, '\n');
-        rc = body.failed ? no_memory(u)
-                         : upload_insist(u, &x, "POST", url, headers, body.data, body.bytes, "the commit");
+        rc = body.failed
+                 ? no_memory(u)
+                 : upload_insist(u, &x, "POST", url, headers, body.data, body.bytes, "the commit");
     }
     if (!rc) {
         answer = json_loadb((const char *)u->answer.data, u->answer.bytes, 0, NULL);
@@ -278,7 +301,8 @@ int upload_hub(struct upload *u)
 {
     int storage = 0, rc;
     if (!u->o->repository || !u->o->kind || !u->o->revision || !u->o->name)
-        return pl_fail(u->err, PL_EUSE, "%.200s: a hub wants a repository, its kind, a branch and a name", u->url);
+        return pl_fail(u->err, PL_EUSE,
+                       "%.200s: a hub wants a repository, its kind, a branch and a name", u->url);
     if ((rc = upload_tell(u, 0)) || (rc = ask_way(u, &storage))) return rc;
     if (storage && (rc = to_storage(u))) return rc;
     if ((rc = commit(u, storage))) return rc;

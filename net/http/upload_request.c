@@ -53,10 +53,13 @@ static size_t on_header(char *line, size_t size, size_t count, void *context)
     *value++ = 0;
     value += strspn(value, " \t");
     value[strcspn(value, "\r\n")] = 0;
-    if (!strcasecmp(text, "location")) snprintf(x->location, sizeof x->location, "%.*s", HTTP_URL_MAX - 1, value);
-    else if (!strcasecmp(text, "etag")) snprintf(x->tag, sizeof x->tag, "%.*s", HTTP_TAG_MAX - 1, value);
+    if (!strcasecmp(text, "location"))
+        snprintf(x->location, sizeof x->location, "%.*s", HTTP_URL_MAX - 1, value);
+    else if (!strcasecmp(text, "etag"))
+        snprintf(x->tag, sizeof x->tag, "%.*s", HTTP_TAG_MAX - 1, value);
     else if (!strcasecmp(text, "upload-offset")) x->offset = atoll(value);
-    else if (!strcasecmp(text, "upload-length") || !strcasecmp(text, "content-length")) x->length = atoll(value);
+    else if (!strcasecmp(text, "upload-length") || !strcasecmp(text, "content-length"))
+        x->length = atoll(value);
     return n;
 }
 
@@ -123,8 +126,8 @@ void upload_wait(double *wait)
 
 int upload_is_passing(int rc, const struct exchange *x)
 {
-    return rc == PL_EIO || x->status == 408 || x->status == 409 || x->status == 423 || x->status == 429 ||
-           x->status >= 500;
+    return rc == PL_EIO || x->status == 408 || x->status == 409 || x->status == 423 ||
+           x->status == 429 || x->status >= 500;
 }
 
 int upload_complain(const struct upload *u, int rc, const struct exchange *x, const char *what)
@@ -147,7 +150,8 @@ int upload_insist(struct upload *u, struct exchange *x, const char *method, cons
     for (int try = 0;; try++) {
         int rc = upload_ask(u, x, method, url, headers, data, bytes);
         if (!rc && x->status >= 200 && x->status < 300) return PL_OK;
-        if (!upload_is_passing(rc, x) || try + 1 >= u->o->tries) return upload_complain(u, rc, x, what);
+        if (!upload_is_passing(rc, x) || try + 1 >= u->o->tries)
+            return upload_complain(u, rc, x, what);
         if ((rc = upload_tell(u, 0))) return rc;
         upload_wait(&wait);
     }
@@ -218,8 +222,10 @@ static int send_part(struct upload *u, struct exchange *x, json_t *state, size_t
             return PL_ENOTFOUND;
         }
         if (!rc && x->status >= 200 && x->status < 300)
-            return pl_fail(u->err, PL_EFORMAT, "%.200s: the server gives no ETag for a part", u->url);
-        if (!upload_is_passing(rc, x) || try + 1 >= u->o->tries) return upload_complain(u, rc, x, "a part");
+            return pl_fail(u->err, PL_EFORMAT, "%.200s: the server gives no ETag for a part",
+                           u->url);
+        if (!upload_is_passing(rc, x) || try + 1 >= u->o->tries)
+            return upload_complain(u, rc, x, "a part");
         if ((rc = upload_tell(u, at))) return rc;
         upload_wait(&wait);
     }
@@ -232,7 +238,9 @@ int upload_parts(struct upload *u, json_t *state, size_t piece, upload_part_fn *
     int rc = PL_OK;
     for (size_t part = json_array_size(tags); !rc && part < parts; part++) {
         struct exchange x;
-        if ((rc = upload_tell(u, part * piece)) || (rc = send_part(u, &x, state, part, piece, send))) break;
+        if ((rc = upload_tell(u, part * piece)) ||
+            (rc = send_part(u, &x, state, part, piece, send)))
+            break;
         if (json_array_append_new(tags, json_string(x.tag)))
             rc = pl_fail(u->err, PL_ENOMEM, "%.200s: no memory", u->path);
         else rc = upload_remember(u, state);

@@ -21,8 +21,10 @@ static int find_place(struct place *p, const struct upload *u)
 {
     CURLU *url = curl_url();
     char *host = NULL, *port = NULL, *path = NULL;
-    int good = url && !curl_url_set(url, CURLUPART_URL, u->url, 0) && !curl_url_get(url, CURLUPART_HOST, &host, 0) &&
-               !curl_url_get(url, CURLUPART_PATH, &path, 0) && strlen(host) < 256 && !strchr(u->url, '?');
+    int good = url && !curl_url_set(url, CURLUPART_URL, u->url, 0) &&
+               !curl_url_get(url, CURLUPART_HOST, &host, 0) &&
+               !curl_url_get(url, CURLUPART_PATH, &path, 0) && strlen(host) < 256 &&
+               !strchr(u->url, '?');
     if (good) {
         curl_url_get(url, CURLUPART_PORT, &port, CURLU_NO_DEFAULT_PORT);
         snprintf(p->host, sizeof p->host, "%s%s%.10s", host, port ? ":" : "", port ? port : "");
@@ -37,8 +39,8 @@ static int find_place(struct place *p, const struct upload *u)
 }
 
 /* A signed request for the object with a query, "" for none. */
-static int ask(struct upload *u, struct exchange *x, const char *method, const char *query, const void *data,
-               size_t bytes)
+static int ask(struct upload *u, struct exchange *x, const char *method, const char *query,
+               const void *data, size_t bytes)
 {
     struct place place;
     char host[310], sum[100], date[40], session[4200], url[HTTP_URL_MAX + ID_MAX * 3 + 100];
@@ -55,12 +57,16 @@ static int ask(struct upload *u, struct exchange *x, const char *method, const c
     strftime(when, sizeof when, "%Y%m%dT%H%M%SZ", gmtime_r(&now, &utc));
     snprintf(host, sizeof host, "host:%s", place.host);
     snprintf(sum, sizeof sum, "x-amz-content-sha256:");
-    for (size_t i = 0, n = strlen(sum); i < 32; i++) snprintf(sum + n + 2 * i, 3, "%02x", digest[i]);
+    for (size_t i = 0, n = strlen(sum); i < 32; i++)
+        snprintf(sum + n + 2 * i, 3, "%02x", digest[i]);
     snprintf(date, sizeof date, "x-amz-date:%s", when);
-    if (u->o->session) snprintf(session, sizeof session, "x-amz-security-token:%.4000s", u->o->session);
+    if (u->o->session)
+        snprintf(session, sizeof session, "x-amz-security-token:%.4000s", u->o->session);
     rc = sigv4_authorization(signature,
-                             &(struct sigv4){ u->o->key_id, u->o->secret, u->o->region, "s3", when },
-                             &(struct sigv4_request){ method, place.path, query, signed_headers, strchr(sum, ':') + 1 });
+                             &(struct sigv4){ u->o->key_id, u->o->secret, u->o->region, "s3",
+                                              when },
+                             &(struct sigv4_request){ method, place.path, query, signed_headers,
+                                                      strchr(sum, ':') + 1 });
     if (rc) return pl_fail(u->err, rc, "%.200s: cannot be signed", u->url);
     snprintf(authorization, sizeof authorization, "Authorization: %s", signature);
     snprintf(url, sizeof url, "%s%s%s", u->url, *query ? "?" : "", query);
@@ -68,15 +74,16 @@ static int ask(struct upload *u, struct exchange *x, const char *method, const c
 }
 
 /* The same, tried again; every try is signed anew, as a signature is good for minutes. */
-static int insist(struct upload *u, struct exchange *x, const char *method, const char *query, const void *data,
-                  size_t bytes, const char *what)
+static int insist(struct upload *u, struct exchange *x, const char *method, const char *query,
+                  const void *data, size_t bytes, const char *what)
 {
     double wait = u->o->wait_s;
     for (int try = 0;; try++) {
         int rc = ask(u, x, method, query, data, bytes);
         if (rc == PL_EUSE || rc == PL_ELIMIT) return rc;
         if (!rc && x->status >= 200 && x->status < 300) return PL_OK;
-        if (!upload_is_passing(rc, x) || try + 1 >= u->o->tries) return upload_complain(u, rc, x, what);
+        if (!upload_is_passing(rc, x) || try + 1 >= u->o->tries)
+            return upload_complain(u, rc, x, what);
         if ((rc = upload_tell(u, 0))) return rc;
         upload_wait(&wait);
     }
@@ -127,8 +134,8 @@ static int id_query(char *query, size_t room, struct upload *u, const json_t *st
     return PL_OK;
 }
 
-static int put_part(struct upload *u, struct exchange *x, json_t *state, size_t part, const uint8_t *data,
-                    size_t bytes)
+static int put_part(struct upload *u, struct exchange *x, json_t *state, size_t part,
+                    const uint8_t *data, size_t bytes)
 {
     char query[3 * ID_MAX + 60];
     int rc = id_query(query, sizeof query, u, state, part + 1);
@@ -138,7 +145,9 @@ static int put_part(struct upload *u, struct exchange *x, json_t *state, size_t 
 /* Tags come from outside and go into XML. */
 static int is_plain(const char *tag)
 {
-    return tag && strspn(tag, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_+/=\"") == strlen(tag);
+    return tag &&
+           strspn(tag, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_+/=\"") ==
+               strlen(tag);
 }
 
 static int complete(struct upload *u, const json_t *state)
@@ -152,9 +161,12 @@ static int complete(struct upload *u, const json_t *state)
     pl_buffer_add(&b, "<CompleteMultipartUpload>", 25);
     json_array_foreach(tags, i, tag) {
         if (!is_plain(json_string_value(tag)))
-            rc = pl_fail(u->err, PL_EFORMAT, "%.200s: part %zu has an ETag that is none", u->url, i + 1);
-        else snprintf(text, sizeof text, "<Part><PartNumber>%zu</PartNumber><ETag>%.200s</ETag></Part>", i + 1,
-                      json_string_value(tag));
+            rc = pl_fail(u->err, PL_EFORMAT, "%.200s: part %zu has an ETag that is none", u->url,
+                         i + 1);
+        else
+            snprintf(text, sizeof text,
+                     "<Part><PartNumber>%zu</PartNumber><ETag>%.200s</ETag></Part>", i + 1,
+                     json_string_value(tag));
         if (rc) break;
         pl_buffer_add(&b, text, strlen(text));
     }
@@ -163,7 +175,8 @@ static int complete(struct upload *u, const json_t *state)
     if (!rc) rc = insist(u, &x, "POST", query, b.data, b.bytes, "completing an upload");
     /* An error may come with 200: the answer begins before the server knows. */
     if (!rc && !strstr((const char *)u->answer.data, "<CompleteMultipartUploadResult")) {
-        if (!element(text, sizeof text, (const char *)u->answer.data, "Code")) snprintf(text, sizeof text, "no result");
+        if (!element(text, sizeof text, (const char *)u->answer.data, "Code"))
+            snprintf(text, sizeof text, "no result");
         rc = pl_fail(u->err, PL_EIO, "%.200s: completing an upload: %.100s", u->url, text);
     }
     pl_buffer_clear(&b);
@@ -174,14 +187,16 @@ static int complete(struct upload *u, const json_t *state)
 static size_t piece_of(const json_t *state)
 {
     json_int_t piece = json_integer_value(json_object_get(state, "piece"));
-    int good = json_is_string(json_object_get(state, "id")) && json_is_array(json_object_get(state, "etags")) &&
+    int good = json_is_string(json_object_get(state, "id")) &&
+               json_is_array(json_object_get(state, "etags")) &&
                strlen(json_string_value(json_object_get(state, "id"))) < ID_MAX;
     return good && piece > 0 ? (size_t)piece : 0;
 }
 
 int upload_s3(struct upload *u)
 {
-    size_t least = u->file.bytes / UPLOAD_PARTS_MAX + 1, piece = u->o->piece > least ? u->o->piece : least;
+    size_t least = u->file.bytes / UPLOAD_PARTS_MAX + 1,
+           piece = u->o->piece > least ? u->o->piece : least;
     struct exchange x;
     json_t *state;
     int rc, known;

@@ -20,7 +20,8 @@ static int recall(struct upload *u)
 static int remember(struct upload *u)
 {
     json_t *state = json_pack("{s:s}", "location", u->location);
-    int rc = state ? upload_remember(u, state) : pl_fail(u->err, PL_ENOMEM, "%.200s: no memory", u->path);
+    int rc = state ? upload_remember(u, state)
+                   : pl_fail(u->err, PL_ENOMEM, "%.200s: no memory", u->path);
     json_decref(state);
     return rc;
 }
@@ -31,8 +32,8 @@ static int take_location(struct upload *u, const char *location)
     CURLU *url = curl_url();
     char *whole = NULL;
     int good = url && !curl_url_set(url, CURLUPART_URL, u->url, 0) &&
-               !curl_url_set(url, CURLUPART_URL, location, 0) && !curl_url_get(url, CURLUPART_URL, &whole, 0) &&
-               strlen(whole) < sizeof u->location;
+               !curl_url_set(url, CURLUPART_URL, location, 0) &&
+               !curl_url_get(url, CURLUPART_URL, &whole, 0) && strlen(whole) < sizeof u->location;
     if (good) snprintf(u->location, sizeof u->location, "%s", whole);
     curl_free(whole);
     curl_url_cleanup(url);
@@ -54,11 +55,13 @@ static int create(struct upload *u)
     for (int try = 0;; try++) {
         rc = upload_ask(u, &x, "POST", u->url, headers, NULL, 0);
         if (!rc && x.status == 201) break;
-        if (!upload_is_passing(rc, &x) || try + 1 >= u->o->tries) return upload_complain(u, rc, &x, "beginning an upload");
+        if (!upload_is_passing(rc, &x) || try + 1 >= u->o->tries)
+            return upload_complain(u, rc, &x, "beginning an upload");
         upload_wait(&wait);
     }
     if (!x.location[0] || !take_location(u, x.location))
-        return pl_fail(u->err, PL_EFORMAT, "%.200s: the server does not say where the upload lies", u->url);
+        return pl_fail(u->err, PL_EFORMAT, "%.200s: the server does not say where the upload lies",
+                       u->url);
     return remember(u);
 }
 
@@ -72,12 +75,13 @@ static int ask_offset(struct upload *u, uint64_t *offset)
         int rc = upload_ask(u, &x, "HEAD", u->location, headers, NULL, 0);
         if (!rc && (x.status == 404 || x.status == 410 || x.status == 403)) return PL_ENOTFOUND;
         if (!rc && x.status >= 200 && x.status < 300) break;
-        if (!upload_is_passing(rc, &x) || try + 1 >= u->o->tries) return upload_complain(u, rc, &x, "asking how far");
+        if (!upload_is_passing(rc, &x) || try + 1 >= u->o->tries)
+            return upload_complain(u, rc, &x, "asking how far");
         upload_wait(&wait);
     }
     if (x.offset < 0 || (uint64_t)x.offset > u->file.bytes)
-        return pl_fail(u->err, PL_EFORMAT, "%.200s: the server has %lld of %zu bytes, it says", u->url,
-                       x.offset, u->file.bytes);
+        return pl_fail(u->err, PL_EFORMAT, "%.200s: the server has %lld of %zu bytes, it says",
+                       u->url, x.offset, u->file.bytes);
     *offset = (uint64_t)x.offset;
     return PL_OK;
 }
@@ -88,10 +92,11 @@ static int send_pieces(struct upload *u, uint64_t offset)
     double wait = u->o->wait_s;
     int bare = 0, rc = upload_tell(u, offset);
     while (!rc && offset < u->file.bytes) {
-        size_t n = u->file.bytes - offset < u->o->piece ? (size_t)(u->file.bytes - offset) : u->o->piece;
+        size_t n = u->file.bytes - offset < u->o->piece ? (size_t)(u->file.bytes - offset)
+                                                        : u->o->piece;
         char where[60];
-        const char *headers[] = { "Tus-Resumable: 1.0.0", "Content-Type: application/offset+octet-stream",
-                                  where, NULL };
+        const char *headers[] = { "Tus-Resumable: 1.0.0",
+                                  "Content-Type: application/offset+octet-stream", where, NULL };
         struct exchange x;
         uint64_t now = offset;
         snprintf(where, sizeof where, "Upload-Offset: %llu", (unsigned long long)offset);
@@ -103,8 +108,10 @@ static int send_pieces(struct upload *u, uint64_t offset)
             rc = upload_tell(u, offset);
             continue;
         }
-        if (!upload_is_passing(rc, &x) && !(rc == PL_OK && x.status == 204)) return upload_complain(u, rc, &x, "PATCH");
-        if ((rc = ask_offset(u, &now))) return rc == PL_ENOTFOUND ? upload_complain(u, 0, &x, "PATCH") : rc;
+        if (!upload_is_passing(rc, &x) && !(rc == PL_OK && x.status == 204))
+            return upload_complain(u, rc, &x, "PATCH");
+        if ((rc = ask_offset(u, &now)))
+            return rc == PL_ENOTFOUND ? upload_complain(u, 0, &x, "PATCH") : rc;
         if (now <= offset && ++bare >= u->o->tries)
             return pl_fail(u->err, PL_EIO, "%.200s: stays at byte %llu of %zu", u->url,
                            (unsigned long long)now, u->file.bytes);

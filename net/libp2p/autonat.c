@@ -10,7 +10,7 @@
 
 #define AUTONAT "/libp2p/autonat/1.0.0"
 
-/* --- messages ----------------------------------------------------------------------------------- */
+/* --- messages --------------------------------------------------------------------------------- */
 
 static ProtobufCBinaryData borrow(const uint8_t *data, size_t n)
 {
@@ -75,7 +75,8 @@ int autonat_get(struct autonat_message *m, const uint8_t *data, size_t n)
                           strlen(pb->dial_response->status_text));
         if (pb->dial_response->has_addr) add_address(m, &pb->dial_response->addr);
     } else {
-        if (!peer || !peer->has_id || peer_id_parse(&m->peer, peer->id.data, peer->id.len)) goto done;
+        if (!peer || !peer->has_id || peer_id_parse(&m->peer, peer->id.data, peer->id.len))
+            goto done;
         for (size_t i = 0; i < peer->n_addrs; i++) add_address(m, &peer->addrs[i]);
     }
     rc = PL_OK;
@@ -104,7 +105,7 @@ static void say(struct channel *c, const struct autonat_message *m)
     bytes_clear(&out);
 }
 
-/* --- server ------------------------------------------------------------------------------------- */
+/* --- server ----------------------------------------------------------------------------------- */
 
 struct dialling_back {
     struct host *host;
@@ -135,7 +136,8 @@ static void finish(struct dialling_back *j)
     free(j);
 }
 
-static void answer(struct dialling_back *j, int status, const char *text, const struct multiaddr *at)
+static void answer(struct dialling_back *j, int status, const char *text,
+                   const struct multiaddr *at)
 {
     struct autonat_message m = { .is_response = 1, .status = status };
     snprintf(m.text, sizeof m.text, "%s", text);
@@ -147,7 +149,8 @@ static void answer(struct dialling_back *j, int status, const char *text, const 
 
 static void dial_next(struct dialling_back *j);
 
-static void on_dialled(void *context, int status, const struct peer_id *peer, const struct pl_err *err)
+static void on_dialled(void *context, int status, const struct peer_id *peer,
+                       const struct pl_err *err)
 {
     struct dialling_back *j = context;
     const struct peer *p = host_peer(j->host, peer);
@@ -158,7 +161,8 @@ static void on_dialled(void *context, int status, const struct peer_id *peer, co
         return;
     }
     /* The new connection has served its purpose; the old ones go on. */
-    if (p && p->links && p->links->next_of_peer) link_end(p->links, PL_OK, "only to see whether it works");
+    if (p && p->links && p->links->next_of_peer)
+        link_end(p->links, PL_OK, "only to see whether it works");
     answer(j, AUTONAT_OK, "", &j->request.addresses[j->next_address - 1]);
 }
 
@@ -178,8 +182,8 @@ static void keep_own_addresses(struct autonat_message *m, const struct multiaddr
     size_t kept = 0;
     if (multiaddr_target(&from, seen)) from.family = -1;
     for (size_t i = 0; i < m->address_count; i++)
-        if (!multiaddr_target(&to, &m->addresses[i]) && !to.relay.length && to.family == from.family &&
-            !memcmp(to.ip, from.ip, 16))
+        if (!multiaddr_target(&to, &m->addresses[i]) && !to.relay.length &&
+            to.family == from.family && !memcmp(to.ip, from.ip, 16))
             m->addresses[kept++] = m->addresses[i];
     m->address_count = kept;
 }
@@ -262,7 +266,7 @@ void autonat_stop(struct host *h)
     h->autonat = NULL;
 }
 
-/* --- client ------------------------------------------------------------------------------------- */
+/* --- client ----------------------------------------------------------------------------------- */
 
 struct autonat_question {
     struct channel *channel;
@@ -278,7 +282,8 @@ void autonat_cancel(struct autonat_question *a)
     free(a);
 }
 
-static void tell(struct autonat_question *a, int status, const struct multiaddr *at, const char *why)
+static void tell(struct autonat_question *a, int status, const struct multiaddr *at,
+                 const char *why)
 {
     autonat_done *done = a->done;
     void *context = a->context;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- lists ------------------------------------------------------------------------------------- */
+/* --- lists ------------------------------------------------------------------------------------ */
 
 static struct channel **list_of(struct channel *c)
 {
@@ -39,7 +39,7 @@ static void leave_pending(struct channel *c)
         }
 }
 
-/* --- ends -------------------------------------------------------------------------------------- */
+/* --- ends ------------------------------------------------------------------------------------- */
 
 /* Leaves its stream and link; the owner still holds the channel. */
 static void detach(struct channel *c)
@@ -106,7 +106,7 @@ static void on_late(void *context)
     fail(c, PL_EAGAIN, err.text);
 }
 
-/* --- agreeing ---------------------------------------------------------------------------------- */
+/* --- agreeing --------------------------------------------------------------------------------- */
 
 static void arrived(struct channel *c)
 {
@@ -215,7 +215,7 @@ void channel_on_opened(void *context, struct yamux_stream *s)
     timer_start(l->host->loop, &c->timer, HOST_STREAM_LIMIT, on_late, c);
 }
 
-/* --- opening ----------------------------------------------------------------------------------- */
+/* --- opening ---------------------------------------------------------------------------------- */
 
 /* Header, proposal and what was written already, in one go: the other side reads token by token. */
 static void begin(struct channel *c)
@@ -328,7 +328,7 @@ struct channel *channel_open_known(struct host *h, const struct peer_id *peer, c
     return open_how(h, peer, protocol, timeout_s, 0, events, context);
 }
 
-/* --- what the owner does ----------------------------------------------------------------------- */
+/* --- what the owner does ---------------------------------------------------------------------- */
 
 void channel_listen(struct channel *c, const struct channel_events *events, void *context)
 {

@@ -34,7 +34,7 @@ struct dial {
     struct dial *next, *prev;  /* the seek's */
 };
 
-/* --- one address ------------------------------------------------------------------------------- */
+/* --- one address ------------------------------------------------------------------------------ */
 
 static void finish_wait(struct host_wait *w, int status, const struct peer_id *peer,
                         const struct pl_err *err);
@@ -239,7 +239,8 @@ static void begin(void *context)
 }
 
 /* It reports to its owner later, never from in here. */
-static struct dial *dial_new(struct host *h, const struct multiaddr *a, const struct peer_id *expected)
+static struct dial *dial_new(struct host *h, const struct multiaddr *a,
+                             const struct peer_id *expected)
 {
     struct dial *d = calloc(1, sizeof *d);
     if (!d) return NULL;
@@ -251,7 +252,7 @@ static struct dial *dial_new(struct host *h, const struct multiaddr *a, const st
     return NULL;
 }
 
-/* --- waiting ----------------------------------------------------------------------------------- */
+/* --- waiting ---------------------------------------------------------------------------------- */
 
 static struct host_wait **wait_list(struct host_wait *w)
 {
@@ -305,8 +306,9 @@ static void on_wait_late(void *context)
     char peer[PEER_ID_TEXT_MAX];
     struct pl_err err;
     peer_id_text(peer, &w->peer);
-    pl_fail(&err, PL_EAGAIN, "%s: no connection in time%s%s", w->peer.length ? peer : "dialled peer",
-            w->seek && w->seek->why.text[0] ? "; " : "", w->seek ? w->seek->why.text : "");
+    pl_fail(&err, PL_EAGAIN, "%s: no connection in time%s%s",
+            w->peer.length ? peer : "dialled peer", w->seek && w->seek->why.text[0] ? "; " : "",
+            w->seek ? w->seek->why.text : "");
     if (d) abandon(d);
     finish_wait(w, PL_EAGAIN, NULL, &err);
 }
@@ -349,7 +351,7 @@ struct host_wait *host_dial(struct host *h, const struct multiaddr *a, double ti
     return w;
 }
 
-/* --- searching --------------------------------------------------------------------------------- */
+/* --- searching -------------------------------------------------------------------------------- */
 
 static void free_seek(struct seek *s)
 {

@@ -15,7 +15,7 @@
 
 #define SWEEP_EVERY 30.0 /* s between looks for addresses that are over */
 
-/* --- what we serve ----------------------------------------------------------------------------- */
+/* --- what we serve ---------------------------------------------------------------------------- */
 
 int host_find_service(void *context, const char *name, size_t n)
 {
@@ -46,7 +46,7 @@ void host_unserve(struct host *h, const char *protocol)
     host_changed(h);
 }
 
-/* --- who is connected -------------------------------------------------------------------------- */
+/* --- who is connected ------------------------------------------------------------------------- */
 
 void host_link_open(struct link *l)
 {
@@ -184,7 +184,7 @@ void host_disconnect(struct host *h, const struct peer_id *id)
         link_end(l, PL_OK, "we have closed the connection");
 }
 
-/* --- listening --------------------------------------------------------------------------------- */
+/* --- listening -------------------------------------------------------------------------------- */
 
 static int multiaddr_of(struct multiaddr *a, const struct sockaddr_storage *sa)
 {
@@ -253,7 +253,8 @@ static void on_connection(uv_stream_t *server, int status)
     }
     l->has_socket = 1;
     if (uv_accept(server, (uv_stream_t *)&l->tcp) ||
-        uv_tcp_getpeername(&l->tcp, (struct sockaddr *)&sa, &length) || multiaddr_of(&l->remote, &sa))
+        uv_tcp_getpeername(&l->tcp, (struct sockaddr *)&sa, &length) ||
+        multiaddr_of(&l->remote, &sa))
         link_end(l, PL_EIO, "the caller is gone");
     else if ((no = refusal(h, &l->remote)))
         link_end(l, PL_ELIMIT, "%s", no);
@@ -358,7 +359,7 @@ size_t host_addresses(const struct host *h, struct multiaddr *out, size_t max)
     return n;
 }
 
-/* --- life -------------------------------------------------------------------------------------- */
+/* --- life ------------------------------------------------------------------------------------- */
 
 struct loop *host_loop(const struct host *h) { return h->loop; }
 const struct peer_id *host_id(const struct host *h) { return &h->me->id; }

@@ -66,13 +66,14 @@ struct host_watch { /* in the watcher's struct */
 void host_watch(struct host *h, struct host_watch *w);
 void host_unwatch(struct host *h, struct host_watch *w);
 
-/* --- who is where ------------------------------------------------------------------------------ */
+/* --- who is where ----------------------------------------------------------------------------- */
 
 #define HOST_ADDRESS_TTL 1800.0 /* s that an address is kept after we heard of it, as the original */
 
 /* For the address book; a /p2p at the address's end must be the peer. ttl_s 0: for good. */
 int host_learn(struct host *h, const struct peer_id *peer, const struct multiaddr *a, double ttl_s);
-size_t host_known(const struct host *h, const struct peer_id *peer, struct multiaddr *out, size_t max);
+size_t host_known(const struct host *h, const struct peer_id *peer, struct multiaddr *out,
+                  size_t max);
 int host_is_connected(const struct host *h, const struct peer_id *peer);
 /* Connected peers; returns how many there are and stores up to max. */
 size_t host_peers(const struct host *h, struct peer_id *out, size_t max);

@@ -202,8 +202,8 @@ void dial_link_open(struct dial *d);
 void dial_link_ended(struct dial *d, int status, const char *why);
 void seek_news(const struct peer *p); /* a link or an address that was not there */
 /* may_ask 0: only addresses that are in the book. */
-struct host_wait *connect_how(struct host *h, const struct peer_id *id, double timeout_s, int may_ask,
-                              host_done *done, void *context);
+struct host_wait *connect_how(struct host *h, const struct peer_id *id, double timeout_s,
+                              int may_ask, host_done *done, void *context);
 void dial_close_all(struct host *h); /* every wait ends with PL_EIO */
 
 /* --- rpc.c, rpc_stream.c --- */

@@ -55,7 +55,7 @@ static struct exchange *begin(struct host *h)
     return x;
 }
 
-/* --- what we say -------------------------------------------------------------------------------- */
+/* --- what we say ------------------------------------------------------------------------------ */
 
 static uint64_t wall_ns(void)
 {
@@ -105,7 +105,7 @@ static void on_asked(void *context, struct channel *c)
     channel_close(c); /* lingers until it is out */
 }
 
-/* --- what we hear ------------------------------------------------------------------------------- */
+/* --- what we hear ----------------------------------------------------------------------------- */
 
 static void set_protocols(struct peer *p, const struct identify_message *m)
 {
@@ -194,7 +194,7 @@ void identify_link_open(struct link *l)
     if (x && !(x->channel = channel_open_on(l, ID, IDENTIFY_LIMIT, &events, x))) finish(x);
 }
 
-/* --- what has changed --------------------------------------------------------------------------- */
+/* --- what has changed ------------------------------------------------------------------------- */
 
 static void push_to(struct host *h, struct link *l)
 {
@@ -219,7 +219,8 @@ static void on_push(void *context)
 
 void host_changed(struct host *h)
 {
-    if (h->identify && !h->closing) timer_start(h->loop, &h->identify->push, PUSH_AFTER, on_push, h);
+    if (h->identify && !h->closing)
+        timer_start(h->loop, &h->identify->push, PUSH_AFTER, on_push, h);
 }
 
 int identify_start(struct host *h)

@@ -8,8 +8,15 @@
 
 #define PART_FULL 2048 /* bytes; the original begins its second part there */
 
-enum { PUBLIC_KEY = 1, LISTEN_ADDRS = 2, PROTOCOLS = 3, OBSERVED = 4, PROTOCOL_VERSION = 5, AGENT = 6,
-       RECORD = 8 };
+enum {
+    PUBLIC_KEY = 1,
+    LISTEN_ADDRS = 2,
+    PROTOCOLS = 3,
+    OBSERVED = 4,
+    PROTOCOL_VERSION = 5,
+    AGENT = 6,
+    RECORD = 8
+};
 
 struct writer {
     struct bytes *out;

@@ -9,7 +9,7 @@
 
 #define KAD "/ipfs/kad/1.0.0"
 
-/* --- server ------------------------------------------------------------------------------------- */
+/* --- server ----------------------------------------------------------------------------------- */
 
 struct answering {
     struct host *host;
@@ -98,7 +98,8 @@ static int find_node(struct host *h, const struct peer_id *asker, const struct k
         if (target && target->address_count) describe(&reply.closer[reply.closer_count++], target);
         peers_each(&h->peers, consider, &near);
         for (size_t i = 0; i < near.count && reply.closer_count < KAD_CLOSER; i++)
-            if (near.found[i] != target) describe(&reply.closer[reply.closer_count++], near.found[i]);
+            if (near.found[i] != target)
+                describe(&reply.closer[reply.closer_count++], near.found[i]);
     }
     rc = kad_put(out, &reply);
     free(reply.closer);
@@ -164,7 +165,7 @@ static void on_asked(void *context, struct channel *c)
     channel_listen(c, &events, a);
 }
 
-/* --- client ------------------------------------------------------------------------------------- */
+/* --- client ----------------------------------------------------------------------------------- */
 
 struct candidate {
     struct peer_id id;
@@ -332,10 +333,12 @@ static void tell(struct kad_query *q, int status)
     char id[PEER_ID_TEXT_MAX], why[200] = "";
     peer_id_text(id, &q->target);
     if (status && !q->candidate_count)
-        snprintf(why, sizeof why, "%s: no address of it is known, and no peer that could be asked", id);
+        snprintf(why, sizeof why, "%s: no address of it is known, and no peer that could be asked",
+                 id);
     else if (status)
-        snprintf(why, sizeof why, "%s: no address of it is known; %zu of %zu peers asked have answered",
-                 id, q->answers, q->candidate_count);
+        snprintf(why, sizeof why,
+                 "%s: no address of it is known; %zu of %zu peers asked have answered", id,
+                 q->answers, q->candidate_count);
     kad_cancel(q);
     done(context, status, why);
 }
@@ -374,8 +377,8 @@ static void add_connected(void *context, struct peer *p)
     if ((p->serves_kad || !p->identified) && link_best(p)) add_candidate(context, &p->id);
 }
 
-struct kad_query *kad_find(struct host *h, const struct peer_id *id, double timeout_s, kad_done *done,
-                           void *context)
+struct kad_query *kad_find(struct host *h, const struct peer_id *id, double timeout_s,
+                           kad_done *done, void *context)
 {
     struct kad_query *q = calloc(1, sizeof *q);
     if (!q) return NULL;
@@ -396,7 +399,7 @@ struct kad_query *kad_find(struct host *h, const struct peer_id *id, double time
     return NULL;
 }
 
-/* --- life --------------------------------------------------------------------------------------- */
+/* --- life ------------------------------------------------------------------------------------- */
 
 int kad_start(struct host *h)
 {

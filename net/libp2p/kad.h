@@ -46,8 +46,8 @@ void kad_stop(struct host *h);
  * book. Told once: PL_OK when there is an address, PL_ENOTFOUND or PL_EAGAIN with a sentence. */
 struct kad_query;
 typedef void kad_done(void *context, int status, const char *why);
-struct kad_query *kad_find(struct host *h, const struct peer_id *id, double timeout_s, kad_done *done,
-                           void *context);
+struct kad_query *kad_find(struct host *h, const struct peer_id *id, double timeout_s,
+                           kad_done *done, void *context);
 void kad_cancel(struct kad_query *q);
 
 #endif

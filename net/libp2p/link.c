@@ -65,7 +65,7 @@ static void count_bytes(struct link *l)
         link_end(l, PL_ELIMIT, "connection: more than %u bytes are not taken", HOST_UNSENT_MAX);
 }
 
-/* --- writing ----------------------------------------------------------------------------------- */
+/* --- writing ---------------------------------------------------------------------------------- */
 
 static void push(struct link *l);
 
@@ -128,7 +128,7 @@ static void push(struct link *l)
     }
 }
 
-/* --- reading ----------------------------------------------------------------------------------- */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 void link_carried(struct link *l, const uint8_t *data, size_t n)
 {
@@ -156,7 +156,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
                              n == UV_EOF ? "the peer closed it" : uv_strerror((int)n));
 }
 
-/* --- time -------------------------------------------------------------------------------------- */
+/* --- time ------------------------------------------------------------------------------------- */
 
 static void on_timer(void *context)
 {
@@ -189,7 +189,7 @@ static void on_timer(void *context)
     timer_start(l->host->loop, &l->timer, wait, on_timer, l);
 }
 
-/* --- life -------------------------------------------------------------------------------------- */
+/* --- life ------------------------------------------------------------------------------------- */
 
 static void on_open(void *context)
 {
@@ -225,7 +225,8 @@ int link_start(struct link *l, const struct peer_id *expected)
     static const struct conn_events events = {
         on_open, { channel_on_opened, channel_on_readable, channel_on_writable }
     };
-    int rc = conn_init(&l->conn, l->host->me, !l->inbound, l->host->securities, expected, &events, l);
+    int rc = conn_init(&l->conn, l->host->me, !l->inbound, l->host->securities, expected, &events,
+                       l);
     if (!rc) rc = timer_start(l->host->loop, &l->timer, CONN_SETUP_LIMIT, on_timer, l);
     if (!rc && !l->carrier) {
         uv_tcp_nodelay(&l->tcp, 1);

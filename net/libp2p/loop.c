@@ -49,7 +49,7 @@ int loop_is_here(const struct loop *l)
     return mine == l;
 }
 
-/* --- timers ------------------------------------------------------------------------------------ */
+/* --- timers ----------------------------------------------------------------------------------- */
 
 static void put(struct loop *l, size_t place, struct timer *t)
 {
@@ -59,7 +59,8 @@ static void put(struct loop *l, size_t place, struct timer *t)
 
 static void rise(struct loop *l, size_t place, struct timer *t)
 {
-    for (; place > 1 && l->heap[place / 2]->at > t->at; place /= 2) put(l, place, l->heap[place / 2]);
+    for (; place > 1 && l->heap[place / 2]->at > t->at; place /= 2)
+        put(l, place, l->heap[place / 2]);
     put(l, place, t);
 }
 
@@ -130,7 +131,7 @@ void timer_stop(struct timer *t)
     else sink(l, place, last);
 }
 
-/* --- other threads ----------------------------------------------------------------------------- */
+/* --- other threads ---------------------------------------------------------------------------- */
 
 static void run_jobs(struct loop *l)
 {
@@ -242,7 +243,7 @@ int loop_work(struct loop *l, loop_fn *work, loop_fn *done, void *context)
     return PL_ENOMEM;
 }
 
-/* --- life -------------------------------------------------------------------------------------- */
+/* --- life ------------------------------------------------------------------------------------- */
 
 static void *run(void *context)
 {

@@ -151,7 +151,8 @@ static int add_text(struct multiaddr *a, const struct protocol *p, const char *v
     uint8_t raw[16];
     struct peer_id id;
     if (n == 0 || n >= sizeof copy)
-        return pl_fail(err, PL_EFORMAT, "address: /%s wants a value of 1 to 255 characters", p->name);
+        return pl_fail(err, PL_EFORMAT, "address: /%s wants a value of 1 to 255 characters",
+                       p->name);
     memcpy(copy, value, n);
     copy[n] = 0;
     switch (p->kind) {
@@ -163,8 +164,8 @@ static int add_text(struct multiaddr *a, const struct protocol *p, const char *v
         char *end;
         unsigned long port = strtoul(copy, &end, 10);
         if (*end || port > 65535 || strspn(copy, "0123456789") != n)
-            return pl_fail(err, PL_EFORMAT, "address: /%s/%.20s is no port from 0 to 65535", p->name,
-                           copy);
+            return pl_fail(err, PL_EFORMAT, "address: /%s/%.20s is no port from 0 to 65535",
+                           p->name, copy);
         raw[0] = (uint8_t)(port >> 8);
         raw[1] = (uint8_t)port;
         return add(a, p->code, raw, 2, 0);

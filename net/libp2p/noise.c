@@ -86,8 +86,9 @@ static void derive(uint8_t first[32], uint8_t second[32], const uint8_t ck[32], 
 
 static int set_key(EVP_CIPHER_CTX *ctx, const uint8_t key[32], int sealing)
 {
-    return EVP_CipherInit_ex(ctx, EVP_chacha20_poly1305(), NULL, key, NULL, sealing) == 1 ? PL_OK
-                                                                                          : PL_ENOMEM;
+    return EVP_CipherInit_ex(ctx, EVP_chacha20_poly1305(), NULL, key, NULL, sealing) == 1
+               ? PL_OK
+               : PL_ENOMEM;
 }
 
 /* Fails for an all-zero result: EVP_PKEY_derive refuses it for X25519. */
@@ -136,8 +137,8 @@ static int seal(EVP_CIPHER_CTX *ctx, struct cipher *c, uint8_t *out, const uint8
 }
 
 /* sealed holds n + TAG bytes; out has room for n. */
-static int unseal(EVP_CIPHER_CTX *ctx, struct cipher *c, uint8_t *out, const uint8_t *sealed, size_t n,
-                  const uint8_t *ad, size_t ad_bytes)
+static int unseal(EVP_CIPHER_CTX *ctx, struct cipher *c, uint8_t *out, const uint8_t *sealed,
+                  size_t n, const uint8_t *ad, size_t ad_bytes)
 {
     uint8_t nonce[12], tag[TAG];
     int length;

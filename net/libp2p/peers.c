@@ -125,14 +125,15 @@ void peers_expire(struct peers *t, double now)
             size_t kept = 0;
             next = p->next;
             for (size_t k = 0; k < p->address_count; k++)
-                if (p->addresses[k].expires > now || p->links) p->addresses[kept++] = p->addresses[k];
+                if (p->addresses[k].expires > now || p->links)
+                    p->addresses[kept++] = p->addresses[k];
             p->address_count = kept;
             if (!kept && !is_held(p)) drop(t, p);
         }
     }
 }
 
-/* --- one peer ---------------------------------------------------------------------------------- */
+/* --- one peer --------------------------------------------------------------------------------- */
 
 /* The address without a last /p2p; whose that was, if any. A relayed address ends in
  * /p2p/RELAY/p2p-circuit[/p2p/PEER], of which only the last part is the peer's. */
@@ -236,7 +237,7 @@ int peer_serves(const struct peer *p, const char *protocol)
     return 0;
 }
 
-/* --- where an address lies --------------------------------------------------------------------- */
+/* --- where an address lies -------------------------------------------------------------------- */
 
 enum reach multiaddr_reach(const struct multiaddr *a)
 {

@@ -48,7 +48,7 @@ static void on_failed(void *context, struct channel *c, int status, const char *
     tell(context, status, why);
 }
 
-/* --- server ------------------------------------------------------------------------------------- */
+/* --- server ----------------------------------------------------------------------------------- */
 
 static void on_pinged(void *context, struct channel *c)
 {
@@ -87,7 +87,7 @@ int ping_start(struct host *h)
     return host_serve(h, PING, on_opened, h);
 }
 
-/* --- client ------------------------------------------------------------------------------------- */
+/* --- client ----------------------------------------------------------------------------------- */
 
 static void on_agreed(void *context, struct channel *c)
 {

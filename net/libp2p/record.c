@@ -26,14 +26,16 @@ int envelope_put(struct bytes *out, const struct identity *me, const uint8_t *pa
     uint8_t signature[SIGNATURE_MAX], *to;
     size_t signature_bytes, size;
     int rc = signed_bytes(&text, payload, n);
-    if (!rc) rc = identity_sign(me, signature, &signature_bytes, bytes_at(&text), bytes_length(&text));
+    if (!rc)
+        rc = identity_sign(me, signature, &signature_bytes, bytes_at(&text), bytes_length(&text));
     bytes_clear(&text);
     if (rc) return rc;
     e.public_key = libp2p__public_key__unpack(NULL, bytes_length(&me->public_key),
                                               bytes_at(&me->public_key));
     if (!e.public_key) return PL_ENOMEM;
     e.has_payload_type = e.has_payload = e.has_signature = 1;
-    e.payload_type = (ProtobufCBinaryData){ sizeof payload_type, (uint8_t *)(uintptr_t)payload_type };
+    e.payload_type = (ProtobufCBinaryData){ sizeof payload_type,
+                                            (uint8_t *)(uintptr_t)payload_type };
     e.payload = (ProtobufCBinaryData){ n, (uint8_t *)(uintptr_t)payload };
     e.signature = (ProtobufCBinaryData){ signature_bytes, signature };
     size = libp2p__envelope__get_packed_size(&e);
@@ -103,8 +105,8 @@ int record_get(struct record *r, const uint8_t *envelope, size_t n)
     int rc = e ? check_envelope(&signer, e) : n > ENVELOPE_MAX ? PL_ELIMIT : PL_EFORMAT;
     if (rc) goto done;
     rc = PL_EFORMAT;
-    if (!(p = libp2p__peer_record__unpack(NULL, e->payload.len, e->payload.data)) || !p->has_peer_id ||
-        !p->has_seq || peer_id_parse(&r->peer, p->peer_id.data, p->peer_id.len))
+    if (!(p = libp2p__peer_record__unpack(NULL, e->payload.len, e->payload.data)) ||
+        !p->has_peer_id || !p->has_seq || peer_id_parse(&r->peer, p->peer_id.data, p->peer_id.len))
         goto done;
     rc = PL_EPROTO;
     if (!peer_id_equal(&r->peer, &signer)) goto done;

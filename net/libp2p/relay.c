@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-/* --- messages ----------------------------------------------------------------------------------- */
+/* --- messages --------------------------------------------------------------------------------- */
 
 int relay_next(struct channel *c, enum relay_protocol p, struct relay_message *m, size_t *used)
 {
@@ -29,7 +29,7 @@ void relay_say(struct channel *c, enum relay_protocol p, const struct relay_mess
     bytes_clear(&out);
 }
 
-/* --- a stream as a socket ----------------------------------------------------------------------- */
+/* --- a stream as a socket --------------------------------------------------------------------- */
 
 static void carrier_readable(void *context, struct channel *c)
 {
@@ -84,7 +84,7 @@ static int through(struct multiaddr *a, const struct link *l, const struct peer_
     return rc ? rc : multiaddr_add_circuit(a);
 }
 
-/* --- being called ------------------------------------------------------------------------------- */
+/* --- being called ----------------------------------------------------------------------------- */
 
 /* A stop stream whose first message has not come yet. */
 struct stopping {
@@ -161,7 +161,7 @@ static void on_stop(void *context, struct channel *c)
     channel_listen(c, &events, s);
 }
 
-/* --- reservations ------------------------------------------------------------------------------- */
+/* --- reservations ----------------------------------------------------------------------------- */
 
 struct relay_user {
     struct host *host;
@@ -289,7 +289,7 @@ static void on_disconnected(void *context, const struct peer_id *peer)
     }
 }
 
-/* --- calling ------------------------------------------------------------------------------------ */
+/* --- calling ---------------------------------------------------------------------------------- */
 
 struct relay_dial {
     struct host *host;
@@ -342,7 +342,8 @@ static void on_dial_answer(void *context, struct channel *c)
     int rc = relay_next(c, RELAY_HOP, &m, &used);
     if (rc == PL_EAGAIN) return;
     if (rc || m.type != HOP_STATUS || m.status != RELAY_OK) {
-        tell(d, NULL, PL_EIO, rc ? "the relay's answer cannot be read" : relay_status_text(m.status));
+        tell(d, NULL, PL_EIO,
+             rc ? "the relay's answer cannot be read" : relay_status_text(m.status));
         return;
     }
     channel_took(c, used);
@@ -383,7 +384,7 @@ struct relay_dial *relay_dial(struct host *h, const struct multiaddr *at, const 
     return NULL;
 }
 
-/* --- life --------------------------------------------------------------------------------------- */
+/* --- life ------------------------------------------------------------------------------------- */
 
 int relay_start(struct host *h)
 {

@@ -91,7 +91,8 @@ static int get_parts(struct relay_message *m, const Libp2p__RelayPeer *peer,
                      const Libp2p__Reservation *reservation, const Libp2p__RelayLimit *limit)
 {
     if (peer) {
-        if (!peer->has_id || peer_id_parse(&m->peer, peer->id.data, peer->id.len)) return PL_EFORMAT;
+        if (!peer->has_id || peer_id_parse(&m->peer, peer->id.data, peer->id.len))
+            return PL_EFORMAT;
         get_addresses(m, peer->addrs, peer->n_addrs);
     }
     if (reservation) {

@@ -54,8 +54,11 @@ static void on_late(void *context)
 
 static struct relay_message our_limit(int type, int status)
 {
-    return (struct relay_message){ .type = type, .status = status, .has_limit = 1,
-                                   .duration_s = RELAY_CIRCUIT_S, .data_bytes = RELAY_CIRCUIT_BYTES };
+    return (struct relay_message){ .type = type,
+                                   .status = status,
+                                   .has_limit = 1,
+                                   .duration_s = RELAY_CIRCUIT_S,
+                                   .data_bytes = RELAY_CIRCUIT_BYTES };
 }
 
 /* Answers the caller's request with a refusal; that ends it. */
@@ -67,7 +70,7 @@ static void refuse(struct circuit *k, int status)
     finish(k);
 }
 
-/* --- bytes both ways ---------------------------------------------------------------------------- */
+/* --- bytes both ways -------------------------------------------------------------------------- */
 
 /* What one side has sent goes to the other, as fast as that takes it. */
 static void pass(struct side *from)
@@ -121,7 +124,7 @@ static void on_gone(void *context, struct channel *c, int status, const char *wh
     else finish(k);
 }
 
-/* --- setting up --------------------------------------------------------------------------------- */
+/* --- setting up ------------------------------------------------------------------------------- */
 
 static void on_stop_answer(void *context, struct channel *c)
 {
@@ -174,7 +177,8 @@ static void connect_circuit(struct circuit *k, const struct relay_message *ask)
         refuse(k, RELAY_NO_RESERVATION);
     } else if (same >= RELAY_CIRCUITS_PER_PEER || h->relay->circuit_count > RELAY_CIRCUITS_MAX) {
         refuse(k, RELAY_RESOURCE_LIMIT_EXCEEDED);
-    } else if (!(k->sides[1].channel = channel_open_on(l, STOP, RELAY_LIMIT, &events, &k->sides[1]))) {
+    } else if (!(k->sides[1].channel = channel_open_on(l, STOP, RELAY_LIMIT, &events,
+                                                       &k->sides[1]))) {
         refuse(k, RELAY_CONNECTION_FAILED);
     } else {
         m.peer = *channel_peer(k->sides[0].channel);

@@ -10,7 +10,7 @@
 
 #define REQUEST_LIMIT 60.0 /* s for a whole request to arrive */
 
-/* --- what is served ----------------------------------------------------------------------------- */
+/* --- what is served --------------------------------------------------------------------------- */
 
 int rpc_add_service(const struct rpc_service *service, channel_opened *opened)
 {
@@ -56,7 +56,7 @@ void rpc_close_services(struct host *h)
     }
 }
 
-/* --- server ------------------------------------------------------------------------------------- */
+/* --- server ----------------------------------------------------------------------------------- */
 
 struct rpc_call {
     struct host *host;
@@ -156,7 +156,8 @@ static void on_request_late(void *context)
 
 static void on_unary(void *context, struct channel *c)
 {
-    static const struct channel_events events = { .readable = call_readable, .failed = call_failed };
+    static const struct channel_events events = { .readable = call_readable,
+                                                  .failed = call_failed };
     struct rpc_service *service = context;
     struct rpc_call *call = calloc(1, sizeof *call);
     if (!call) {
@@ -201,7 +202,8 @@ static void answer(struct rpc_call *call, enum rpc_unary_kind kind, const void *
     struct bytes out = { 0 };
     if (call->channel) {
         memcpy(m.call_id, call->id, RPC_CALL_ID);
-        if (!rpc_unary_put(&out, &m)) channel_write(call->channel, bytes_at(&out), bytes_length(&out));
+        if (!rpc_unary_put(&out, &m))
+            channel_write(call->channel, bytes_at(&out), bytes_length(&out));
         bytes_clear(&out);
         channel_finish(call->channel);
     }
@@ -224,7 +226,7 @@ void rpc_reply_error(struct rpc_call *call, const char *text)
     answer(call, RPC_ERROR, text, n < RESPONSE_MAX ? n : RESPONSE_MAX);
 }
 
-/* --- client ------------------------------------------------------------------------------------- */
+/* --- client ----------------------------------------------------------------------------------- */
 
 struct rpc_request {
     struct host *host;

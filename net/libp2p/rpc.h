@@ -13,7 +13,7 @@
 #define RPC_MESSAGE_MAX (64u << 20)  /* most that any streaming RPC may allow for one message */
 #define RPC_NAME_MAX 256
 
-/* --- unary calls, server ------------------------------------------------------------------------ */
+/* --- unary calls, server ---------------------------------------------------------------------- */
 
 struct rpc_call; /* a request to be answered exactly once, now or later */
 typedef void rpc_unary_handler(void *context, struct rpc_call *call, const uint8_t *data, size_t n);
@@ -29,7 +29,7 @@ void rpc_reply(struct rpc_call *call, const void *data, size_t n);
 /* Text as Python's repr of an exception: "ValueError('thirteen')". */
 void rpc_reply_error(struct rpc_call *call, const char *text);
 
-/* --- unary calls, client ------------------------------------------------------------------------ */
+/* --- unary calls, client ---------------------------------------------------------------------- */
 
 struct rpc_result {
     int status;          /* PL_OK; PL_EPROTO: the handler failed, error is its text; PL_EAGAIN: too late;
@@ -47,7 +47,7 @@ struct rpc_request *rpc_call_unary(struct host *h, const struct peer_id *peer, c
                                    void *context);
 void rpc_cancel(struct rpc_request *r); /* the other side is told; done is not called */
 
-/* --- streaming calls ---------------------------------------------------------------------------- */
+/* --- streaming calls -------------------------------------------------------------------------- */
 
 /* A call whose request or response is a stream, on either side. The owner closes it, also after
  * `failed`. */

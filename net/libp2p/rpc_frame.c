@@ -6,7 +6,7 @@
 
 #define ERROR_MAX 65536 /* an error's frame may be longer than the RPC's own messages */
 
-/* --- protobuf, as far as these messages go ------------------------------------------------------ */
+/* --- protobuf, as far as these messages go ---------------------------------------------------- */
 
 enum { VARINT = 0, FIXED64 = 1, DELIMITED = 2, FIXED32 = 5 };
 
@@ -50,7 +50,7 @@ static void put_field(struct bytes *out, int number, const void *data, size_t n)
     bytes_add(out, data, n);
 }
 
-/* --- unary -------------------------------------------------------------------------------------- */
+/* --- unary ------------------------------------------------------------------------------------ */
 
 enum { CALL_ID = 1, CALL_UNARY = 3, UNARY_RESPONSE = 4 };     /* PersistentConnectionRequest */
 enum { REQUEST_PEER = 1, REQUEST_PROTO = 2, REQUEST_DATA = 3 }; /* CallUnaryRequest */
@@ -62,7 +62,8 @@ int rpc_unary_put(struct bytes *out, const struct rpc_unary *m)
     if (m->kind == RPC_REQUEST) inner += field_length(m->peer_bytes) + field_length(m->proto_bytes);
     bytes_varint(out, field_length(RPC_CALL_ID) + field_length(inner));
     put_field(out, CALL_ID, m->call_id, RPC_CALL_ID);
-    bytes_u8(out, (uint8_t)((m->kind == RPC_REQUEST ? CALL_UNARY : UNARY_RESPONSE) << 3 | DELIMITED));
+    bytes_u8(out,
+             (uint8_t)((m->kind == RPC_REQUEST ? CALL_UNARY : UNARY_RESPONSE) << 3 | DELIMITED));
     bytes_varint(out, inner);
     if (m->kind == RPC_REQUEST) {
         put_field(out, REQUEST_PEER, m->peer, m->peer_bytes);
@@ -151,7 +152,7 @@ int rpc_unary_get(struct cursor *c, struct rpc_unary *m, size_t max, size_t *wan
     return PL_OK;
 }
 
-/* --- streams ------------------------------------------------------------------------------------ */
+/* --- streams ---------------------------------------------------------------------------------- */
 
 int rpc_header_put(struct bytes *out, enum rpc_marker marker, uint64_t n)
 {

@@ -33,7 +33,8 @@ static int verify(X509_STORE_CTX *store, void *context)
     (void)context;
     t->refusal.text[0] = 0;
     if (!cert || sk_X509_num(sent) != 1) {
-        pl_fail(&t->refusal, PL_EPROTO, "tls: %d certificates, exactly one expected", sk_X509_num(sent));
+        pl_fail(&t->refusal, PL_EPROTO, "tls: %d certificates, exactly one expected",
+                sk_X509_num(sent));
     } else if (!tls_cert_check(&id, cert, time(NULL), &t->refusal)) {
         if (!t->expected.length || peer_id_equal(&t->expected, &id)) {
             t->secure.remote = id;

@@ -48,7 +48,8 @@ int tls_signed_key(struct bytes *out, const struct identity *me, const uint8_t *
     size_t signature_bytes, length = message_of(message, spki, n);
     struct bytes body = { 0 };
     int rc;
-    if (!length || identity_sign(me, signature, &signature_bytes, message, length)) return PL_ENOMEM;
+    if (!length || identity_sign(me, signature, &signature_bytes, message, length))
+        return PL_ENOMEM;
     der_octets(&body, bytes_at(&me->public_key), bytes_length(&me->public_key));
     der_octets(&body, signature, signature_bytes);
     bytes_u8(out, V_ASN1_SEQUENCE | V_ASN1_CONSTRUCTED);

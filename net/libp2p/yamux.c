@@ -75,7 +75,7 @@ void yamux_clear(struct yamux *y)
     memset(y, 0, sizeof *y);
 }
 
-/* --- the table of streams ---------------------------------------------------------------------- */
+/* --- the table of streams --------------------------------------------------------------------- */
 
 /* One side's ids are all odd or all even: the lowest bit would tell nothing. */
 static struct yamux_stream **bucket(const struct yamux *y, uint32_t id)
@@ -185,7 +185,7 @@ static int is_over(const struct yamux_stream *s)
     return s->reset || (s->fin_sent && s->in_ended);
 }
 
-/* --- sending ----------------------------------------------------------------------------------- */
+/* --- sending ---------------------------------------------------------------------------------- */
 
 int yamux_open(struct yamux *y, struct yamux_stream **s, struct bytes *out)
 {
@@ -318,7 +318,7 @@ void yamux_release(struct yamux *y, struct yamux_stream *s, struct bytes *out)
     if (is_over(s)) forget(y, s);
 }
 
-/* --- receiving --------------------------------------------------------------------------------- */
+/* --- receiving -------------------------------------------------------------------------------- */
 
 static int protocol_error(struct bytes *out, struct pl_err *err, const char *what, uint32_t id)
 {
@@ -465,7 +465,7 @@ int yamux_receive(struct yamux *y, const uint8_t *data, size_t n, struct bytes *
     return rc ? rc : out->failed;
 }
 
-/* --- time -------------------------------------------------------------------------------------- */
+/* --- time ------------------------------------------------------------------------------------- */
 
 /* A released stream lingers as long as its last bytes move or the other side may still end it. */
 static void sweep(struct yamux *y, struct bytes *out)
@@ -489,7 +489,8 @@ int yamux_tick(struct yamux *y, double now, struct bytes *out, struct pl_err *er
 {
     y->now = now;
     if (y->ping_sent >= 0 && now >= y->ping_sent + YAMUX_PING_LIMIT)
-        return pl_fail(err, PL_EPROTO, "yamux: no answer to a ping within %.0f s", YAMUX_PING_LIMIT);
+        return pl_fail(err, PL_EPROTO, "yamux: no answer to a ping within %.0f s",
+                       YAMUX_PING_LIMIT);
     if (now < y->ping_at) return PL_OK;
     y->ping_at = now + YAMUX_PING_EVERY;
     sweep(y, out);

@@ -21,7 +21,8 @@ static int declare(size_t *index, const struct declaring *at, const char *name, 
     int is_scale = !strcmp(name, "scale");
     int64_t matrix[2] = { rows, columns }, scale[3] = { 1, 1, rows };
     char whole[PL_NAME_MAX];
-    snprintf(whole, sizeof whole, "%slayers.blocks.%d.%c.net.%s", at->prefix, at->l, at->branch, name);
+    snprintf(whole, sizeof whole, "%slayers.blocks.%d.%c.net.%s", at->prefix, at->l, at->branch,
+             name);
     *index = at->params->count;
     return pl_params_add(at->params, whole, is_scale ? 3 : columns ? 2 : 1,
                          is_scale ? scale : matrix, !strstr(name, "bias"));

@@ -22,8 +22,8 @@ static int enter(const struct pl_blocks *s, float *h, float *norm, const float *
 }
 
 /* dx += gradient of shift(norm(x)) at dh */
-static int leave(const struct pl_blocks *s, float *dx, float *dnorm, const float *dh, const float *x,
-                 size_t gain, size_t offset, int B, int n)
+static int leave(const struct pl_blocks *s, float *dx, float *dnorm, const float *dh,
+                 const float *x, size_t gain, size_t offset, int B, int n)
 {
     const struct pl_backend *be = s->be;
     int D = s->config->D, rc;
@@ -48,7 +48,8 @@ int pl_attn_forward(const struct pl_blocks *s, int l, const struct pl_attn_kept 
     if ((rc = enter(s, k->h, w->norm, x, b->f_gain, b->f_offset, B, n)) ||
         (rc = be->linear(k->qkv, k->h, value(s, b->qkv), NULL, M, D, 3 * E)) ||
         (rc = turn(s, k->qkv, B, n, 0)) || /* v too [spec dalle 6] */
-        (rc = be->attention(k->o, k->lse, k->qkv, B, n, s->config->H, s->config->d, &b->mask, NULL)))
+        (rc = be->attention(k->o, k->lse, k->qkv, B, n, s->config->H, s->config->d, &b->mask,
+                            NULL)))
         return rc;
     return be->linear(k->y, k->o, value(s, b->out), value(s, b->out_bias), M, E, D);
 }
@@ -95,7 +96,8 @@ static int feed_from_kept(const struct pl_blocks *s, const struct pl_block *b,
     struct pl_feed dlayer = { grad(s, b->W1), grad(s, b->b1), grad(s, b->W2), grad(s, b->b2) };
     int D = s->config->D, rc;
     rc = be->layer_scale_backward(w->dy, grad(s, b->g_scale), dy, k->y, value(s, b->g_scale), M, D);
-    return rc ? rc : be->feed_backward(NULL, w->dy, &dlayer, w->dy, k->z, k->h, &layer, M, D, 4 * D);
+    return rc ? rc
+              : be->feed_backward(NULL, w->dy, &dlayer, w->dy, k->z, k->h, &layer, M, D, 4 * D);
 }
 
 /* The same from x alone; k->y is filled on the way. */
@@ -124,6 +126,7 @@ int pl_feed_backward(const struct pl_blocks *s, int l, const struct pl_feed_kept
                      int B, int n)
 {
     const struct pl_block *b = &s->list[l];
-    int rc = k->z ? feed_from_kept(s, b, k, w, dy, B * n) : feed_from_input(s, b, k, w, dy, x, B, n);
+    int rc = k->z ? feed_from_kept(s, b, k, w, dy, B * n)
+                  : feed_from_input(s, b, k, w, dy, x, B, n);
     return rc ? rc : leave(s, dx, w->norm, w->dy, x, b->g_gain, b->g_offset, B, n);
 }

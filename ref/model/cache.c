@@ -22,7 +22,7 @@ struct pl_cache {
     int32_t *heads, *heads_be;   /* (2H,P): rows of qkv that hold a head's keys, then its values */
 };
 
-/* --- sizes -------------------------------------------------------------------------------------- */
+/* --- sizes ------------------------------------------------------------------------------------ */
 
 /* Positions that a block's cache keeps. A row layer never looks at another row, so each row of the
  * grid takes the place of the last behind the text: a quarter of the memory at the run's size. */
@@ -54,7 +54,7 @@ size_t pl_cache_bytes(const struct pl_dalle_config *c, int rows)
     return n * (size_t)rows * sizeof(float);
 }
 
-/* --- open, close -------------------------------------------------------------------------------- */
+/* --- open, close ------------------------------------------------------------------------------ */
 
 static int allocate(struct pl_cache *c)
 {
@@ -149,7 +149,7 @@ void pl_cache_close(struct pl_cache *c)
     free(c);
 }
 
-/* --- the text, all positions at once ------------------------------------------------------------ */
+/* --- the text, all positions at once ---------------------------------------------------------- */
 
 /* Keys and values of block l, as the text's pass left them, into the caches of rows first..last-1. */
 static int keep_text(struct pl_cache *c, int l, int first, int last)
@@ -183,7 +183,8 @@ static int read_text(struct pl_cache *c, float *logits, const int32_t *text, int
     if (rc == PL_OK)
         rc = pl_dalle_image_logits(m, c->logits, c->h,
                                    pl_stack_output(s) + floats(P - 1, m->config.D), 1);
-    if (rc == PL_OK) rc = m->be->get(logits + floats(first, Vi), c->logits, (size_t)Vi * sizeof *logits);
+    if (rc == PL_OK)
+        rc = m->be->get(logits + floats(first, Vi), c->logits, (size_t)Vi * sizeof *logits);
     for (int row = first + 1; row < last && rc == PL_OK; row++)
         memcpy(logits + floats(row, Vi), logits + floats(first, Vi), (size_t)Vi * sizeof *logits);
     return rc;
@@ -212,7 +213,7 @@ int pl_cache_begin(struct pl_cache *c, float *logits, const int32_t *text, int r
     return explain(rc, err);
 }
 
-/* --- one code more ------------------------------------------------------------------------------ */
+/* --- one code more ---------------------------------------------------------------------------- */
 
 /* Which row of `before`, seen as a table of pieces, each piece of the shifted input comes from. */
 static int place_gather(struct pl_cache *c)
@@ -236,8 +237,8 @@ static int enter(struct pl_cache *c, float *before, const float *x, size_t gain,
     const struct pl_params *p = &c->m->params;
     int D = c->m->config.D, F = c->m->config.F, pieces = D / c->piece, rc;
     float *slot = before + floats(c->cell % (F + 1), c->room) * (size_t)D;
-    rc = c->m->be->layer_norm(slot, x, pl_params_value(p, gain), pl_params_value(p, offset), c->rows,
-                              D, PL_NORM_EPS);
+    rc = c->m->be->layer_norm(slot, x, pl_params_value(p, gain), pl_params_value(p, offset),
+                              c->rows, D, PL_NORM_EPS);
     if (rc) return rc;
     return c->m->be->embed(c->h, before, c->gather_be, c->rows * pieces, c->piece,
                            (F + 2) * c->room * pieces);
@@ -262,8 +263,8 @@ static int attention(struct pl_cache *c, int l)
                          3 * E)) ||
         (s->R && (rc = be->rotary(c->qkv, s->cosine + angle, s->sine + angle, c->rows, 1, 3 * H, d,
                                   s->R, 0))) ||
-        (rc = be->attention_step(c->o, c->k[l], c->v[l], c->qkv, c->rows, length_of(config, l), H, d,
-                                 p, &mask)) ||
+        (rc = be->attention_step(c->o, c->k[l], c->v[l], c->qkv, c->rows, length_of(config, l), H,
+                                 d, p, &mask)) ||
         (rc = be->linear(c->y, c->o, pl_params_value(params, b->out),
                          pl_params_value(params, b->out_bias), c->rows, E, config->D)))
         return rc;
@@ -294,8 +295,9 @@ int pl_cache_step(struct pl_cache *c, float *logits, const int32_t *code, struct
     assert(c->rows && c->cell < config->F * config->F - 1);
     for (int row = 0; row < c->rows; row++) {
         if (code[row] < 0 || code[row] >= config->Vi)
-            return pl_fail(err, PL_EUSE, "sequence %d, image position %d: code %d, expected 0 to %d",
-                           row, c->cell, (int)code[row], config->Vi - 1);
+            return pl_fail(err, PL_EUSE,
+                           "sequence %d, image position %d: code %d, expected 0 to %d", row,
+                           c->cell, (int)code[row], config->Vi - 1);
         c->ids[row] = code[row];
     }
     if ((rc = be->put(c->ids_be, c->ids, (size_t)c->rows * sizeof *c->ids)) ||

@@ -33,14 +33,17 @@ int pl_clip_check(const struct pl_clip_config *c, struct pl_err *err)
     };
     for (size_t i = 0; i < PL_COUNT(sizes); i++)
         if (sizes[i].value < 1 || sizes[i].value > sizes[i].most)
-            return pl_fail(err, PL_EUSE, "CLIP configuration: %s is %d, expected 1 to %d", sizes[i].name,
-                           sizes[i].value, sizes[i].most);
+            return pl_fail(err, PL_EUSE, "CLIP configuration: %s is %d, expected 1 to %d",
+                           sizes[i].name, sizes[i].value, sizes[i].most);
     if (c->vision_width % PL_CLIP_HEAD || c->text_width % PL_CLIP_HEAD)
-        return pl_fail(err, PL_EUSE, "CLIP configuration: widths are %d and %d, expected multiples of %d",
+        return pl_fail(err, PL_EUSE,
+                       "CLIP configuration: widths are %d and %d, expected multiples of %d",
                        c->vision_width, c->text_width, PL_CLIP_HEAD);
     if (c->image % c->patch)
-        return pl_fail(err, PL_EUSE, "CLIP configuration: pictures of %d pixels are no whole number of "
-                       "patches of %d", c->image, c->patch);
+        return pl_fail(err, PL_EUSE,
+                       "CLIP configuration: pictures of %d pixels are no whole number of "
+                       "patches of %d",
+                       c->image, c->patch);
     return PL_OK;
 }
 
@@ -98,7 +101,8 @@ int pl_clip_declare(struct pl_clip_model *m, const struct pl_clip_config *config
     return d.rc;
 }
 
-int pl_clip_init(struct pl_clip_model *m, const struct pl_clip_config *config, const struct pl_backend *be)
+int pl_clip_init(struct pl_clip_model *m, const struct pl_clip_config *config,
+                 const struct pl_backend *be)
 {
     int rc = pl_clip_declare(m, config);
     m->pool.be = be;
@@ -149,7 +153,8 @@ static int patches(struct pl_clip_model *m, float *x, const float *pixels, int B
 }
 
 /* vectors (B,embed), host, of rows h (B,D): x @ proj, proj [D,embed]. */
-static int project(struct pl_clip_model *m, float *vectors, const float *h, size_t proj, int B, int D)
+static int project(struct pl_clip_model *m, float *vectors, const float *h, size_t proj, int B,
+                   int D)
 {
     const struct pl_backend *be = m->params.be;
     size_t n = (size_t)B * (size_t)m->config.embed;
@@ -204,8 +209,10 @@ int pl_clip_texts(struct pl_clip_model *m, float *vectors, const int32_t *tokens
     }
     if (m->watch) n = c->context; /* else what lies behind the last end need not be computed */
     size_t row = (size_t)n * (size_t)T, ids = (size_t)B * (size_t)n;
-    float *x = pl_pool_take(&m->pool, (size_t)B * row), *h = pl_pool_take(&m->pool, (size_t)B * (size_t)T);
-    int32_t *at = (int32_t *)(void *)pl_pool_take(&m->pool, ids), *host = pl_alloc(ids, sizeof *host);
+    float *x = pl_pool_take(&m->pool, (size_t)B * row),
+          *h = pl_pool_take(&m->pool, (size_t)B * (size_t)T);
+    int32_t *at = (int32_t *)(void *)pl_pool_take(&m->pool, ids),
+            *host = pl_alloc(ids, sizeof *host);
     rc = x && h && at && host ? PL_OK : PL_ENOMEM;
     for (int b = 0; b < B && !rc; b++)
         memcpy(host + (size_t)b * (size_t)n, tokens + (size_t)b * (size_t)c->context,
@@ -216,12 +223,14 @@ int pl_clip_texts(struct pl_clip_model *m, float *vectors, const int32_t *tokens
     for (int b = 0; b < B && !rc; b++)
         rc = be->axpy(x + (size_t)b * row, 1, value(m, m->text_position), row);
     if (!rc) rc = pl_prenorm_forward(&m->text, x, NULL, B, n, NULL);
-    if (!rc) rc = be->layer_norm(x, x, value(m, m->final_gain), value(m, m->final_offset), (int)ids, T,
-                                 PL_PRENORM_EPS);
+    if (!rc)
+        rc = be->layer_norm(x, x, value(m, m->final_gain), value(m, m->final_offset), (int)ids, T,
+                            PL_PRENORM_EPS);
     if (!rc) show(m, "text.ln_final", x, (size_t)B * row);
     for (int b = 0; b < B && !rc; b++) {
         int end = end_of(tokens + (size_t)b * (size_t)c->context, c->context);
-        rc = be->copy(h + (size_t)b * (size_t)T, x + (size_t)b * row + (size_t)end * (size_t)T, (size_t)T);
+        rc = be->copy(h + (size_t)b * (size_t)T, x + (size_t)b * row + (size_t)end * (size_t)T,
+                      (size_t)T);
     }
     if (!rc) rc = project(m, vectors, h, m->text_proj, B, T);
     pl_free(host);
@@ -248,8 +257,8 @@ static double dot(const float *a, const float *b, int n)
     return sum;
 }
 
-int pl_clip_logits(struct pl_clip_model *m, float *logits, const float *text, int texts, const float *image,
-                   int images)
+int pl_clip_logits(struct pl_clip_model *m, float *logits, const float *text, int texts,
+                   const float *image, int images)
 {
     int E = m->config.embed, rc;
     float scale;
@@ -258,7 +267,8 @@ int pl_clip_logits(struct pl_clip_model *m, float *logits, const float *text, in
     for (int i = 0; i < images; i++) {
         const float *a = text + (size_t)t * (size_t)E, *b = image + (size_t)i * (size_t)E;
         double length = sqrt(dot(a, a, E) * dot(b, b, E));
-        logits[(size_t)t * (size_t)images + (size_t)i] = (float)(exp(scale) * dot(a, b, E) / length);
+        logits[(size_t)t * (size_t)images + (size_t)i] = (float)(exp(scale) * dot(a, b, E) /
+                                                                 length);
     }
     return PL_OK;
 }

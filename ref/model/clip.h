@@ -38,7 +38,8 @@ struct pl_clip_model {
 
 /* Names and shapes alone, without memory for values; then with it. The config has been checked. */
 int pl_clip_declare(struct pl_clip_model *m, const struct pl_clip_config *config);
-int pl_clip_init(struct pl_clip_model *m, const struct pl_clip_config *config, const struct pl_backend *be);
+int pl_clip_init(struct pl_clip_model *m, const struct pl_clip_config *config,
+                 const struct pl_backend *be);
 void pl_clip_clear(struct pl_clip_model *m);
 
 /* Vectors (B,embed), not yet of length 1, host memory, from pictures (B,3,image,image), normalised
@@ -51,8 +52,8 @@ int pl_clip_texts(struct pl_clip_model *m, float *vectors, const int32_t *tokens
 void pl_clip_pixels(float *pixels, const uint8_t *rgb, int image);
 
 /* logits (texts,images) = exp(scale) * cosine of the angle between them; host memory. */
-int pl_clip_logits(struct pl_clip_model *m, float *logits, const float *text, int texts, const float *image,
-                   int images);
+int pl_clip_logits(struct pl_clip_model *m, float *logits, const float *text, int texts,
+                   const float *image, int images);
 /* order (n): pictures by falling logit, equal ones as they came; prob (n), if not NULL: softmax over
  * the pictures, by picture. */
 void pl_clip_rank(int32_t *order, float *prob, const float *logits, int n);

@@ -15,7 +15,7 @@ static size_t floats(int rows, int columns)
     return (size_t)rows * (size_t)columns;
 }
 
-/* --- open, close, initial values ---------------------------------------------------------------- */
+/* --- open, close, initial values -------------------------------------------------------------- */
 
 static int declare_ends(struct pl_dalle *m)
 {
@@ -110,7 +110,7 @@ int pl_dalle_init(struct pl_dalle *m, uint64_t seed)
     return rc ? rc : draw_normal(&m->params, m->image_table, &rng);
 }
 
-/* --- tokens ------------------------------------------------------------------------------------- */
+/* --- tokens ----------------------------------------------------------------------------------- */
 
 /* A text id of 0 is the position's own padding id. */
 static int32_t text_id(const struct pl_dalle_config *c, int32_t id, int position)
@@ -127,7 +127,8 @@ int pl_dalle_check_ids(const struct pl_dalle_config *c, const int32_t *text, con
                            i / (size_t)c->T, i % (size_t)c->T, (int)text[i], c->V - 1);
     for (size_t i = 0; i < floats(B, count); i++)
         if (codes[i] < 0 || codes[i] >= c->Vi)
-            return pl_fail(err, PL_EUSE, "sequence %zu, image position %zu: code %d, expected 0 to %d",
+            return pl_fail(err, PL_EUSE,
+                           "sequence %zu, image position %zu: code %d, expected 0 to %d",
                            i / (size_t)count, i % (size_t)count, (int)codes[i], c->Vi - 1);
     return PL_OK;
 }
@@ -196,7 +197,7 @@ static int embed_backward(struct pl_dalle *m, const float *dx, const int32_t *id
     return rc;
 }
 
-/* --- workspace ---------------------------------------------------------------------------------- */
+/* --- workspace -------------------------------------------------------------------------------- */
 
 /* Positions of a sequence with `count` codes. */
 static int length(const struct pl_dalle_config *c, int count)
@@ -249,10 +250,11 @@ static int final_norm(const struct pl_dalle *m, float *h, const float *y, int M)
                              pl_params_value(&m->params, m->offset), M, m->config.D, PL_NORM_EPS);
 }
 
-/* --- losses and gradients ----------------------------------------------------------------------- */
+/* --- losses and gradients --------------------------------------------------------------------- */
 
 /* Text positions choose among the text rows, image positions among the codes [spec dalle 8]. */
-static void segments(const struct pl_dalle_config *c, struct pl_loss_segment segment[2], double scale)
+static void segments(const struct pl_dalle_config *c, struct pl_loss_segment segment[2],
+                     double scale)
 {
     double text = 1 / (1 + c->image_weight), image = c->image_weight / (1 + c->image_weight);
     int S = pl_dalle_positions(c), Vx = pl_dalle_text_rows(c), Vt = pl_dalle_rows(c);
@@ -280,13 +282,12 @@ static int pass(struct pl_dalle *m, const int32_t *text, const int32_t *codes, i
         pl_dalle_labels(c, m->labels + floats(b, S), text + floats(b, c->T),
                         codes + floats(b, c->F * c->F));
     if ((rc = be->put(m->labels_be, m->labels, floats(B, S) * sizeof *m->labels)) ||
-        (rc = pl_stack_forward(&m->stack, B, S, backward)) ||
-        (rc = final_norm(m, h, y, M)) ||
+        (rc = pl_stack_forward(&m->stack, B, S, backward)) || (rc = final_norm(m, h, y, M)) ||
         (rc = be->loss(mean, logp, backward ? dy : NULL,
                        backward ? pl_params_grad(p, m->table) : NULL,
-                       backward ? pl_params_grad(p, m->bias) : NULL, h, pl_params_value(p, m->table),
-                       pl_params_value(p, m->bias), m->labels_be, segment, 2, B, S, D,
-                       pl_dalle_rows(c))))
+                       backward ? pl_params_grad(p, m->bias) : NULL, h,
+                       pl_params_value(p, m->table), pl_params_value(p, m->bias), m->labels_be,
+                       segment, 2, B, S, D, pl_dalle_rows(c))))
         return rc;
     if (!backward) return PL_OK;
     return be->layer_norm_backward(dy, pl_params_grad(p, m->gain), pl_params_grad(p, m->offset), dy,
@@ -310,8 +311,8 @@ static void add_loss(struct pl_dalle_loss *loss, const struct pl_dalle_config *c
     loss->total = (loss->text + c->image_weight * loss->image) / (1 + c->image_weight);
 }
 
-int pl_dalle_step(struct pl_dalle *m, const int32_t *text, const int32_t *codes, int B, double scale,
-                  struct pl_dalle_loss *loss, struct pl_err *err)
+int pl_dalle_step(struct pl_dalle *m, const int32_t *text, const int32_t *codes, int B,
+                  double scale, struct pl_dalle_loss *loss, struct pl_err *err)
 {
     const struct pl_dalle_config *c = &m->config;
     int S = pl_dalle_positions(c), I = c->F * c->F, each = at_a_time(m, B);
@@ -354,7 +355,7 @@ int pl_dalle_evaluate(struct pl_dalle *m, const int32_t *text, const int32_t *co
     return explain(m, rc, err);
 }
 
-/* --- logits ------------------------------------------------------------------------------------- */
+/* --- logits ----------------------------------------------------------------------------------- */
 
 /* `rows` positions from row0 of the normed h choose among columns col0..col0+columns-1 of the host's
  * logits (.., Vt), through `z` in backend memory. */
@@ -378,7 +379,8 @@ int pl_dalle_logits(struct pl_dalle *m, float *logits, const int32_t *text, cons
     const struct pl_dalle_config *c = &m->config;
     int n = length(c, count), Vx = pl_dalle_text_rows(c), Vt = pl_dalle_rows(c);
     int widest = Vx > c->Vi ? Vx : c->Vi, rc = pl_dalle_check_ids(c, text, codes, count, B, err);
-    float *z = m->be->alloc(floats(n, widest) * sizeof *z), *host = pl_alloc(floats(n, widest), sizeof *host);
+    float *z = m->be->alloc(floats(n, widest) * sizeof *z),
+          *host = pl_alloc(floats(n, widest), sizeof *host);
     if (rc == PL_OK && (!z || !host)) rc = PL_ENOMEM;
     for (size_t i = 0; i < (size_t)B * floats(n, Vt); i++) logits[i] = -FLT_MAX;
     for (int b = 0; b < B && rc == PL_OK; b++) {

@@ -43,8 +43,8 @@ struct pl_dalle_loss {
 
 /* Forward and backward: adds `scale` times the loss's gradient to the parameters'. A batch in parts
  * takes each part with its share of the samples as scale. */
-int pl_dalle_step(struct pl_dalle *m, const int32_t *text, const int32_t *codes, int B, double scale,
-                  struct pl_dalle_loss *loss, struct pl_err *err);
+int pl_dalle_step(struct pl_dalle *m, const int32_t *text, const int32_t *codes, int B,
+                  double scale, struct pl_dalle_loss *loss, struct pl_err *err);
 
 /* Forward only. logp (B,S), host memory or NULL: log-probabilities of the labels. */
 int pl_dalle_evaluate(struct pl_dalle *m, const int32_t *text, const int32_t *codes, int B,

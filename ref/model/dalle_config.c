@@ -27,13 +27,16 @@ int pl_dalle_config_named(struct pl_dalle_config *c, const char *name, struct pl
         pl_dalle_config_pattern(c, 5, 1);
         return PL_OK;
     }
-    return pl_fail(err, PL_ENOTFOUND, "no configuration is called \"%.40s\"; there are run, middle, "
-                   "small and demo", name);
+    return pl_fail(err, PL_ENOTFOUND,
+                   "no configuration is called \"%.40s\"; there are run, middle, "
+                   "small and demo",
+                   name);
 }
 
 void pl_dalle_config_pattern(struct pl_dalle_config *c, int kernel, int dilation)
 {
-    static const enum pl_mask_kind kinds[4] = { PL_MASK_ROW, PL_MASK_COL, PL_MASK_ROW, PL_MASK_ROW };
+    static const enum pl_mask_kind kinds[4] = { PL_MASK_ROW, PL_MASK_COL, PL_MASK_ROW,
+                                                PL_MASK_ROW };
     for (int l = 0; l < c->L; l++)
         c->block[l] = (struct pl_dalle_block){ .group = l % 4, .kind = kinds[l % 4],
                                                .kernel = 1, .dilation = 1 };
@@ -68,7 +71,8 @@ int pl_dalle_first_of_group(const struct pl_dalle_config *c, int l)
 static int in_range(const char *what, int value, int min, int max, struct pl_err *err)
 {
     if (min <= value && value <= max) return PL_OK;
-    return pl_fail(err, PL_EUSE, "configuration: %s is %d, expected %d to %d", what, value, min, max);
+    return pl_fail(err, PL_EUSE, "configuration: %s is %d, expected %d to %d", what, value, min,
+                   max);
 }
 
 static int check_block(const struct pl_dalle_config *c, int l, struct pl_err *err)

@@ -38,7 +38,7 @@ static size_t tensor_index(const struct pl_block *b, size_t member)
     return index;
 }
 
-/* --- the state dict ----------------------------------------------------------------------------- */
+/* --- the state dict --------------------------------------------------------------------------- */
 
 static void add(struct pl_dalle_entry *list, size_t *count, const char *name, long param)
 {
@@ -79,7 +79,7 @@ struct pl_dalle_entry *pl_dalle_state_dict(const struct pl_dalle *m, size_t *cou
     return list;
 }
 
-/* --- from a name to a tensor -------------------------------------------------------------------- */
+/* --- from a name to a tensor ------------------------------------------------------------------ */
 
 /* What is left of `name` after `front`, or NULL. */
 static const char *after(const char *name, const char *front)
@@ -171,7 +171,7 @@ int pl_dalle_inference_name(char *out, size_t size, const char *training)
     return n >= 0 && (size_t)n < size ? PL_OK : PL_ELIMIT;
 }
 
-/* --- angles ------------------------------------------------------------------------------------- */
+/* --- angles ----------------------------------------------------------------------------------- */
 
 int pl_dalle_set_pos_emb(struct pl_dalle *m, const float *pos_emb, struct pl_err *err)
 {
@@ -197,7 +197,7 @@ void pl_dalle_get_pos_emb(const struct pl_dalle *m, float *pos_emb)
     for (size_t i = 0; i < n; i++) pos_emb[2 * i] = pos_emb[2 * i + 1] = m->stack.blocks.angle[i];
 }
 
-/* --- the optimizer's order ---------------------------------------------------------------------- */
+/* --- the optimizer's order -------------------------------------------------------------------- */
 
 size_t pl_params_optimizer_order(const struct pl_params *p, size_t *order)
 {

@@ -102,11 +102,14 @@ static int check(const struct pl_generate_options *o, struct pl_err *err)
     if (o->batch < 1 || o->batch > 1 << 16)
         return pl_fail(err, PL_EUSE, "%d images at a time, expected 1 to 65536", o->batch);
     if (!(o->guidance >= -1e6 && o->guidance <= 1e6))
-        return pl_fail(err, PL_EUSE, "guidance is %g, expected a number of at most 1e6", o->guidance);
+        return pl_fail(err, PL_EUSE, "guidance is %g, expected a number of at most 1e6",
+                       o->guidance);
     if (s->top_k < 0 || !(s->top_p >= 0 && s->top_p <= 1) ||
         !(s->temperature > 0 && s->temperature <= 1e6))
-        return pl_fail(err, PL_EUSE, "top-k %d, top-p %g, temperature %g: expected at least 0, 0 to 1, "
-                       "above 0", s->top_k, s->top_p, s->temperature);
+        return pl_fail(err, PL_EUSE,
+                       "top-k %d, top-p %g, temperature %g: expected at least 0, 0 to 1, "
+                       "above 0",
+                       s->top_k, s->top_p, s->temperature);
     return PL_OK;
 }
 

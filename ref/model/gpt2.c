@@ -27,8 +27,10 @@ int pl_gpt2_named(struct pl_gpt2_config *config, const char *name, struct pl_err
             *config = known[i].config;
             return PL_OK;
         }
-    return pl_fail(err, PL_ENOTFOUND, "no GPT-2 of the name '%.40s' (gpt2, gpt2-medium, gpt2-large, "
-                   "gpt2-xl)", name);
+    return pl_fail(err, PL_ENOTFOUND,
+                   "no GPT-2 of the name '%.40s' (gpt2, gpt2-medium, gpt2-large, "
+                   "gpt2-xl)",
+                   name);
 }
 
 int pl_gpt2_check(const struct pl_gpt2_config *c, struct pl_err *err)
@@ -40,13 +42,15 @@ int pl_gpt2_check(const struct pl_gpt2_config *c, struct pl_err *err)
     };
     for (size_t i = 0; i < PL_COUNT(sizes); i++)
         if (sizes[i].value < 1 || sizes[i].value > sizes[i].most)
-            return pl_fail(err, PL_EUSE, "GPT-2 configuration: %s is %d, expected 1 to %d", sizes[i].name,
-                           sizes[i].value, sizes[i].most);
+            return pl_fail(err, PL_EUSE, "GPT-2 configuration: %s is %d, expected 1 to %d",
+                           sizes[i].name, sizes[i].value, sizes[i].most);
     if (c->groups < 0 || c->groups > c->layers)
-        return pl_fail(err, PL_EUSE, "GPT-2 configuration: n_group is %d, expected 0 to n_layer, %d", c->groups,
+        return pl_fail(err, PL_EUSE,
+                       "GPT-2 configuration: n_group is %d, expected 0 to n_layer, %d", c->groups,
                        c->layers);
     if (c->width % c->heads)
-        return pl_fail(err, PL_EUSE, "GPT-2 configuration: n_embd is %d, expected a multiple of n_head, %d",
+        return pl_fail(err, PL_EUSE,
+                       "GPT-2 configuration: n_embd is %d, expected a multiple of n_head, %d",
                        c->width, c->heads);
     return PL_OK;
 }
@@ -66,7 +70,9 @@ int pl_gpt2_declare(struct pl_gpt2 *m, const struct pl_gpt2_config *config)
     m->tokens = p->count;
     rc = pl_params_add(p, "transformer.wte.weight", 2, (int64_t[]){ c->vocab, c->width }, 1);
     m->places = p->count;
-    if (!rc) rc = pl_params_add(p, "transformer.wpe.weight", 2, (int64_t[]){ c->positions, c->width }, 1);
+    if (!rc)
+        rc = pl_params_add(p, "transformer.wpe.weight", 2, (int64_t[]){ c->positions, c->width },
+                           1);
     if (!rc) rc = pl_prenorm_declare(&m->stack, "transformer.h.", names);
     m->gain = p->count;
     if (!rc) rc = pl_params_add(p, "transformer.ln_f.weight", 1, width, 0);
@@ -75,8 +81,8 @@ int pl_gpt2_declare(struct pl_gpt2 *m, const struct pl_gpt2_config *config)
     return rc;
 }
 
-int pl_gpt2_init(struct pl_gpt2 *m, const struct pl_gpt2_config *config, const struct pl_backend *be,
-                 int with_grad)
+int pl_gpt2_init(struct pl_gpt2 *m, const struct pl_gpt2_config *config,
+                 const struct pl_backend *be, int with_grad)
 {
     size_t bytes = (size_t)config->vocab * sizeof(float);
     int rc = pl_gpt2_declare(m, config);
@@ -110,7 +116,8 @@ static int normal(const struct pl_params *p, size_t index, double deviation, str
 {
     float *host = pl_alloc(p->list[index].n, sizeof *host);
     int rc = host ? PL_OK : PL_ENOMEM;
-    for (size_t i = 0; !rc && i < p->list[index].n; i++) host[i] = (float)(deviation * pl_rng_normal(rng));
+    for (size_t i = 0; !rc && i < p->list[index].n; i++)
+        host[i] = (float)(deviation * pl_rng_normal(rng));
     if (!rc) rc = pl_params_put(p, index, host);
     pl_free(host);
     return rc;
@@ -133,8 +140,8 @@ int pl_gpt2_reset(struct pl_gpt2 *m, uint64_t seed)
 
 int pl_gpt2_is_turned(const char *name)
 {
-    static const char *const turned[] = { ".attn.c_attn.weight", ".attn.c_proj.weight", ".mlp.c_fc.weight",
-                                          ".mlp.c_proj.weight" };
+    static const char *const turned[] = { ".attn.c_attn.weight", ".attn.c_proj.weight",
+                                          ".mlp.c_fc.weight", ".mlp.c_proj.weight" };
     for (size_t i = 0; i < PL_COUNT(turned); i++)
         if (ends_with(name, turned[i])) return 1;
     return 0;
@@ -172,30 +179,32 @@ static int32_t *put_ids(struct pl_gpt2 *m, const int32_t *ids, size_t n)
 }
 
 /* x (B,n,D) = wte[id] + wpe[place], then the whole stack. inputs as in prenorm.h. */
-static int run(struct pl_gpt2 *m, float *x, float *inputs, const int32_t *ids, const uint8_t *key_mask,
-               int B, int n)
+static int run(struct pl_gpt2 *m, float *x, float *inputs, const int32_t *ids,
+               const uint8_t *key_mask, int B, int n)
 {
     const struct pl_backend *be = m->params.be;
     const struct pl_gpt2_config *c = &m->config;
     size_t row = (size_t)n * (size_t)c->width;
     int rc = be->embed(x, value(m, m->tokens), ids, B * n, c->width, c->vocab);
-    for (int b = 0; b < B && !rc; b++) rc = be->axpy(x + (size_t)b * row, 1, value(m, m->places), row);
+    for (int b = 0; b < B && !rc; b++)
+        rc = be->axpy(x + (size_t)b * row, 1, value(m, m->places), row);
     if (!rc) show(m, "embedded", x, (size_t)B * row);
     return rc ? rc : pl_prenorm_forward(&m->stack, x, inputs, B, n, key_mask);
 }
 
 static int last_norm(struct pl_gpt2 *m, float *y, const float *x, int M)
 {
-    return m->params.be->layer_norm(y, x, value(m, m->gain), value(m, m->offset), M, m->config.width,
-                                    PL_PRENORM_EPS);
+    return m->params.be->layer_norm(y, x, value(m, m->gain), value(m, m->offset), M,
+                                    m->config.width, PL_PRENORM_EPS);
 }
 
-int pl_gpt2_logits(struct pl_gpt2 *m, float *logits, const int32_t *ids, const uint8_t *key_mask, int B,
-                   int n)
+int pl_gpt2_logits(struct pl_gpt2 *m, float *logits, const int32_t *ids, const uint8_t *key_mask,
+                   int B, int n)
 {
     const struct pl_backend *be = m->params.be;
     const struct pl_gpt2_config *c = &m->config;
-    size_t M = (size_t)B * (size_t)n, floats = M * (size_t)c->width, row = (size_t)n * (size_t)c->vocab;
+    size_t M = (size_t)B * (size_t)n, floats = M * (size_t)c->width,
+           row = (size_t)n * (size_t)c->vocab;
     int rc = n > c->positions ? PL_EUSE : check_ids(m, ids, M);
     if (rc) return rc;
     int32_t *at = put_ids(m, ids, M);
@@ -204,8 +213,8 @@ int pl_gpt2_logits(struct pl_gpt2 *m, float *logits, const int32_t *ids, const u
     if (!rc) rc = last_norm(m, x, x, (int)M);
     if (!rc) show(m, "ln_f", x, floats);
     for (int b = 0; b < B && !rc; b++) { /* a sequence at a time: logits are the largest of all */
-        rc = be->linear(z, x + (size_t)b * (size_t)n * (size_t)c->width, value(m, m->tokens), NULL, n,
-                        c->width, c->vocab);
+        rc = be->linear(z, x + (size_t)b * (size_t)n * (size_t)c->width, value(m, m->tokens), NULL,
+                        n, c->width, c->vocab);
         if (!rc) rc = be->get(logits + (size_t)b * row, z, row * sizeof *z);
     }
     pl_pool_give_all(&m->pool);
@@ -237,7 +246,8 @@ static int backward(struct pl_gpt2 *m, const float *dy, const float *x, const fl
                 : PL_ENOMEM;
     if (!rc) rc = pl_prenorm_backward(&m->stack, dx, inputs, B, n, key_mask);
     if (!rc) rc = be->embed_backward(grad(m, m->tokens), dx, ids, B * n, c->width, c->vocab);
-    for (int b = 0; b < B && !rc; b++) rc = be->axpy(grad(m, m->places), 1, dx + (size_t)b * row, row);
+    for (int b = 0; b < B && !rc; b++)
+        rc = be->axpy(grad(m, m->places), 1, dx + (size_t)b * row, row);
     return rc;
 }
 
@@ -257,7 +267,8 @@ int pl_gpt2_loss(struct pl_gpt2 *m, double *loss, const int32_t *ids, const int3
         return rc;
     }
     int32_t *at = put_ids(m, ids, M), *label = put_ids(m, host, M);
-    float *x = pl_pool_take(&m->pool, floats), *y = pl_pool_take(&m->pool, floats), *dy = NULL, *inputs = NULL;
+    float *x = pl_pool_take(&m->pool, floats), *y = pl_pool_take(&m->pool, floats), *dy = NULL,
+          *inputs = NULL;
     if (with_grad) {
         dy = pl_pool_take(&m->pool, floats);
         inputs = pl_pool_take(&m->pool, (size_t)c->layers * floats);
@@ -265,9 +276,10 @@ int pl_gpt2_loss(struct pl_gpt2 *m, double *loss, const int32_t *ids, const int3
     rc = at && label && x && y && (!with_grad || (dy && inputs))
              ? run(m, x, inputs, at, key_mask, B, n) : PL_ENOMEM;
     if (!rc) rc = last_norm(m, y, x, (int)M);
-    if (!rc) rc = be->loss(loss, NULL, dy, with_grad ? grad(m, m->tokens) : NULL,
-                           with_grad ? m->no_grad : NULL, y, value(m, m->tokens), m->zeros, label, &all, 1,
-                           B, n, c->width, c->vocab);
+    if (!rc)
+        rc = be->loss(loss, NULL, dy, with_grad ? grad(m, m->tokens) : NULL,
+                      with_grad ? m->no_grad : NULL, y, value(m, m->tokens), m->zeros, label, &all,
+                      1, B, n, c->width, c->vocab);
     if (!rc && with_grad) rc = backward(m, dy, x, inputs, at, key_mask, B, n);
     pl_prenorm_forget(&m->stack); /* after an error there may be something */
     pl_free(host);
@@ -303,7 +315,8 @@ int pl_gpt2_next(struct pl_gpt2 *m, struct pl_gpt2_cache *cache, float *logits, 
     int32_t *at = put_ids(m, ids, (size_t)B);
     float *x = pl_pool_take(&m->pool, (size_t)B * (size_t)D);
     float *z = logits ? pl_pool_take(&m->pool, (size_t)B * (size_t)c->vocab) : NULL;
-    rc = at && x && (z || !logits) ? be->embed(x, value(m, m->tokens), at, B, D, c->vocab) : PL_ENOMEM;
+    rc = at && x && (z || !logits) ? be->embed(x, value(m, m->tokens), at, B, D, c->vocab)
+                                   : PL_ENOMEM;
     for (int b = 0; b < B && !rc; b++)
         rc = be->axpy(x + (size_t)b * (size_t)D, 1,
                       value(m, m->places) + (size_t)cache->filled * (size_t)D, (size_t)D);

@@ -31,8 +31,8 @@ struct pl_gpt2 {
 
 /* Names and shapes alone; then with memory. The config has been checked. */
 int pl_gpt2_declare(struct pl_gpt2 *m, const struct pl_gpt2_config *config);
-int pl_gpt2_init(struct pl_gpt2 *m, const struct pl_gpt2_config *config, const struct pl_backend *be,
-                 int with_grad);
+int pl_gpt2_init(struct pl_gpt2 *m, const struct pl_gpt2_config *config,
+                 const struct pl_backend *be, int with_grad);
 void pl_gpt2_clear(struct pl_gpt2 *m);
 /* GPT-2's initial values: normal with deviation 0.02, what is added to the stream divided by the root of
  * the number of such sums, norms 1 and 0. [Radford et al. 2019, 2.3] */
@@ -43,8 +43,8 @@ int pl_gpt2_is_turned(const char *name);
  * bytes, 0 hides a position from all others; NULL: none is hidden. */
 
 /* logits (B,n,vocab) */
-int pl_gpt2_logits(struct pl_gpt2 *m, float *logits, const int32_t *ids, const uint8_t *key_mask, int B,
-                   int n);
+int pl_gpt2_logits(struct pl_gpt2 *m, float *logits, const int32_t *ids, const uint8_t *key_mask,
+                   int B, int n);
 /* Mean cross-entropy of position t against labels[t+1], over labels that are not negative. With
  * `scale` not 0 its gradient, times scale, is added to the parameters'. */
 int pl_gpt2_loss(struct pl_gpt2 *m, double *loss, const int32_t *ids, const int32_t *labels,

@@ -69,7 +69,7 @@ int pl_memory_check(const struct pl_memory_plan *plan, struct pl_err *err)
     return PL_OK;
 }
 
-/* --- what depends on the parameters alone ----------------------------------------------------------------- */
+/* --- what depends on the parameters alone ----------------------------------------------------- */
 
 struct totals {
     double elements, largest;

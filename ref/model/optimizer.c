@@ -48,7 +48,8 @@ static int check(const struct pl_optimizer_options *o, struct pl_err *err)
         return pl_fail(err, PL_EUSE, "optimizer: eps %g, decay %g, max_grad_norm %g: expected a "
                        "positive eps and no negative", o->eps, o->decay, o->max_grad_norm);
     if (o->kind == PL_LAMB && !(o->clamp > 0))
-        return pl_fail(err, PL_EUSE, "optimizer: trust clamp %g, expected a positive one", o->clamp);
+        return pl_fail(err, PL_EUSE, "optimizer: trust clamp %g, expected a positive one",
+                       o->clamp);
     if (o->min_8bit && (!o->block || o->chunk % o->block))
         return pl_fail(err, PL_EUSE, "optimizer: chunks of %zu elements in blocks of %zu, expected "
                        "a multiple", o->chunk, o->block);
@@ -109,8 +110,9 @@ int pl_optimizer_open(struct pl_optimizer **out, const struct pl_backend *be,
     }
     if (rc) {
         pl_optimizer_close(o);
-        return pl_fail(err, rc, "optimizer: no memory for the moments of %.120s, the %zu. of %zu tensors", name,
-                       done + 1, count);
+        return pl_fail(err, rc,
+                       "optimizer: no memory for the moments of %.120s, the %zu. of %zu tensors",
+                       name, done + 1, count);
     }
     *out = o;
     return PL_OK;

@@ -102,7 +102,8 @@ static void give(struct pl_prenorm_made *m, const struct pl_prenorm *s)
 }
 
 /* y = proj(act(fc(ln_2(x)))) */
-static int feed_branch(const struct pl_prenorm *s, int l, const struct pl_prenorm_made *m, const float *x, int M)
+static int feed_branch(const struct pl_prenorm *s, int l, const struct pl_prenorm_made *m,
+                       const float *x, int M)
 {
     const struct pl_backend *be = s->params->be;
     int D = s->D, hidden = s->hidden, rc;
@@ -122,8 +123,8 @@ static int feed_branch(const struct pl_prenorm *s, int l, const struct pl_prenor
 }
 
 /* y = out(attention(qkv(ln_1(x)))) */
-static int attention_branch(const struct pl_prenorm *s, int l, const struct pl_prenorm_made *m, const float *x,
-                            int B, int n, const uint8_t *key_mask)
+static int attention_branch(const struct pl_prenorm *s, int l, const struct pl_prenorm_made *m,
+                            const float *x, int B, int n, const uint8_t *key_mask)
 {
     const struct pl_backend *be = s->params->be;
     struct pl_mask mask = mask_of(s, n);
@@ -133,18 +134,20 @@ static int attention_branch(const struct pl_prenorm *s, int l, const struct pl_p
                         PL_PRENORM_EPS);
     if (rc) return rc;
     show(s, l, "ln_1", m->ln_1, floats);
-    if ((rc = be->linear(m->qkv, m->ln_1, value(s, l, PL_QKV_W), value(s, l, PL_QKV_B), M, D, 3 * D)))
+    if ((rc = be->linear(m->qkv, m->ln_1, value(s, l, PL_QKV_W), value(s, l, PL_QKV_B), M, D,
+                         3 * D)))
         return rc;
     show(s, l, "qkv", m->qkv, 3 * floats);
-    if ((rc = be->attention(m->o, m->lse, m->qkv, B, n, s->H, D / s->H, &mask, key_mask))) return rc;
+    if ((rc = be->attention(m->o, m->lse, m->qkv, B, n, s->H, D / s->H, &mask, key_mask)))
+        return rc;
     rc = be->linear(m->y, m->o, value(s, l, PL_OUT_W), value(s, l, PL_OUT_B), M, D, D);
     if (!rc) show(s, l, "attn", m->y, floats);
     return rc;
 }
 
 /* middle = x + the attention branch, y = the feed-forward branch of that. */
-static int run_block(const struct pl_prenorm *s, int l, const struct pl_prenorm_made *m, const float *x,
-                     int B, int n, const uint8_t *key_mask)
+static int run_block(const struct pl_prenorm *s, int l, const struct pl_prenorm_made *m,
+                     const float *x, int B, int n, const uint8_t *key_mask)
 {
     const struct pl_backend *be = s->params->be;
     size_t floats = (size_t)B * (size_t)n * (size_t)s->D;
@@ -206,8 +209,9 @@ int pl_prenorm_forward(struct pl_prenorm *s, float *x, float *inputs, int B, int
 
 /* Of block l, whose values are in m; dx is the gradient of its output, then of its input. d (M,D) and
  * wide (M, max(hidden, 3D)) are scratch. */
-static int block_backward(const struct pl_prenorm *s, int l, const struct pl_prenorm_made *m, float *dx,
-                          const float *x, float *d, float *wide, int B, int n, const uint8_t *key_mask)
+static int block_backward(const struct pl_prenorm *s, int l, const struct pl_prenorm_made *m,
+                          float *dx, const float *x, float *d, float *wide, int B, int n,
+                          const uint8_t *key_mask)
 {
     const struct pl_backend *be = s->params->be;
     struct pl_mask mask = mask_of(s, n);
@@ -217,19 +221,23 @@ static int block_backward(const struct pl_prenorm *s, int l, const struct pl_pre
     rc = be->linear_dw(grad(s, l, PL_PROJ_W), grad(s, l, PL_PROJ_B), dx, m->act, M, hidden, D);
     if (!rc) rc = be->linear_dx(wide, dx, value(s, l, PL_PROJ_W), M, hidden, D, 0);
     if (!rc) rc = be->activation_backward(wide, wide, m->fc, wider, s->activation);
-    if (!rc) rc = be->linear_dw(grad(s, l, PL_FC_W), grad(s, l, PL_FC_B), wide, m->ln_2, M, D, hidden);
+    if (!rc)
+        rc = be->linear_dw(grad(s, l, PL_FC_W), grad(s, l, PL_FC_B), wide, m->ln_2, M, D, hidden);
     if (!rc) rc = be->linear_dx(d, wide, value(s, l, PL_FC_W), M, D, hidden, 0);
-    if (!rc) rc = be->layer_norm_backward(dx, grad(s, l, PL_LN2_GAIN), grad(s, l, PL_LN2_OFFSET), d,
-                                          m->middle, value(s, l, PL_LN2_GAIN), M, D, PL_PRENORM_EPS, 1);
+    if (!rc)
+        rc = be->layer_norm_backward(dx, grad(s, l, PL_LN2_GAIN), grad(s, l, PL_LN2_OFFSET), d,
+                                     m->middle, value(s, l, PL_LN2_GAIN), M, D, PL_PRENORM_EPS, 1);
     /* and through the attention branch */
     if (!rc) rc = be->linear_dw(grad(s, l, PL_OUT_W), grad(s, l, PL_OUT_B), dx, m->o, M, D, D);
     if (!rc) rc = be->linear_dx(d, dx, value(s, l, PL_OUT_W), M, D, D, 0);
     if (!rc) rc = be->attention_backward(wide, d, m->qkv, m->o, m->lse, B, n, s->H, D / s->H, &mask,
                                          key_mask);
-    if (!rc) rc = be->linear_dw(grad(s, l, PL_QKV_W), grad(s, l, PL_QKV_B), wide, m->ln_1, M, D, 3 * D);
+    if (!rc)
+        rc = be->linear_dw(grad(s, l, PL_QKV_W), grad(s, l, PL_QKV_B), wide, m->ln_1, M, D, 3 * D);
     if (!rc) rc = be->linear_dx(d, wide, value(s, l, PL_QKV_W), M, D, 3 * D, 0);
-    if (!rc) rc = be->layer_norm_backward(dx, grad(s, l, PL_LN1_GAIN), grad(s, l, PL_LN1_OFFSET), d, x,
-                                          value(s, l, PL_LN1_GAIN), M, D, PL_PRENORM_EPS, 1);
+    if (!rc)
+        rc = be->layer_norm_backward(dx, grad(s, l, PL_LN1_GAIN), grad(s, l, PL_LN1_OFFSET), d, x,
+                                     value(s, l, PL_LN1_GAIN), M, D, PL_PRENORM_EPS, 1);
     return rc;
 }
 
@@ -271,9 +279,12 @@ int pl_prenorm_step(struct pl_prenorm *s, float *x, float *cache, int B, int pos
         float *keys = cache + 2 * (size_t)l * each;
         rc = be->layer_norm(m.ln_1, x, value(s, l, PL_LN1_GAIN), value(s, l, PL_LN1_OFFSET), B, D,
                             PL_PRENORM_EPS);
-        if (!rc) rc = be->linear(m.qkv, m.ln_1, value(s, l, PL_QKV_W), value(s, l, PL_QKV_B), B, D, 3 * D);
-        if (!rc) rc = be->attention_step(m.o, keys, keys + each, m.qkv, B, positions, s->H, D / s->H, p,
-                                         &mask);
+        if (!rc)
+            rc = be->linear(m.qkv, m.ln_1, value(s, l, PL_QKV_W), value(s, l, PL_QKV_B), B, D,
+                            3 * D);
+        if (!rc)
+            rc = be->attention_step(m.o, keys, keys + each, m.qkv, B, positions, s->H, D / s->H, p,
+                                    &mask);
         if (!rc) rc = be->linear(m.y, m.o, value(s, l, PL_OUT_W), value(s, l, PL_OUT_B), B, D, D);
         if (!rc) rc = be->axpy(x, 1, m.y, floats);
         if (!rc) rc = feed_branch(s, l, &m, x, B);

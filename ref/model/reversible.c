@@ -35,8 +35,10 @@ static void lay_out_kept(struct pl_stack *s, struct arena *a, size_t M, size_t D
     size_t E = (size_t)s->blocks.E;
     for (int l = 0; l < c->L; l++) {
         int own = l == 0 || s->mode == PL_STORED;
-        s->attn[l] = own ? (struct pl_attn_kept){ .h = slice(a, M, D), .qkv = slice(a, M, 3 * E),
-                                                  .o = slice(a, M, E), .lse = slice(a, M, (size_t)c->H),
+        s->attn[l] = own ? (struct pl_attn_kept){ .h = slice(a, M, D),
+                                                  .qkv = slice(a, M, 3 * E),
+                                                  .o = slice(a, M, E),
+                                                  .lse = slice(a, M, (size_t)c->H),
                                                   .y = slice(a, M, D) }
                          : s->attn[0];
         s->feed[l] = s->feed[0];

@@ -34,7 +34,8 @@ void pl_trainer_close(struct pl_trainer *t)
 {
     if (!t) return;
     if (t->good_state)
-        for (size_t i = 0; i < pl_optimizer_state_count(t->optimizer); i++) pl_free(t->good_state[i]);
+        for (size_t i = 0; i < pl_optimizer_state_count(t->optimizer); i++)
+            pl_free(t->good_state[i]);
     free(t->good_state);
     pl_free(t->good_value);
     pl_optimizer_close(t->optimizer);
@@ -120,17 +121,22 @@ int pl_trainer_step(struct pl_trainer *t, struct pl_train_report *report, struct
     if (rc) return pl_fail(err, rc, "step %llu: %s", (unsigned long long)at, pl_status_name(rc));
     if (!isfinite(norm)) {
         rc = forget_samples(t);
-        return rc ? rc : pl_fail(err, PL_EFORMAT, "step %llu: the gradient is not finite; %llu samples "
-                                 "dropped, parameters kept", (unsigned long long)at,
-                                 (unsigned long long)r.samples);
+        return rc ? rc
+                  : pl_fail(err, PL_EFORMAT,
+                            "step %llu: the gradient is not finite; %llu samples "
+                            "dropped, parameters kept",
+                            (unsigned long long)at, (unsigned long long)r.samples);
     }
     rc = pl_optimizer_step(t->optimizer, p->value, p->grad, r.lr);
     if (!rc) rc = p->be->sumsq(&sum, p->value, p->total);
     if (rc) return pl_fail(err, rc, "step %llu: %s", (unsigned long long)at, pl_status_name(rc));
     if (!isfinite(sum)) {
         rc = roll_back(t);
-        return rc ? rc : pl_fail(err, PL_EFORMAT, "step %llu: a parameter is not finite; back at step "
-                                 "%llu", (unsigned long long)at, (unsigned long long)t->step);
+        return rc ? rc
+                  : pl_fail(err, PL_EFORMAT,
+                            "step %llu: a parameter is not finite; back at step "
+                            "%llu",
+                            (unsigned long long)at, (unsigned long long)t->step);
     }
     t->step++;
     if (report) *report = r;

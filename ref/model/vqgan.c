@@ -21,8 +21,10 @@ int pl_vqgan_named(struct pl_vqgan_config *config, const char *name, struct pl_e
             *config = known[i].config;
             return PL_OK;
         }
-    return pl_fail(err, PL_ENOTFOUND, "no VQGAN configuration '%.40s' (gumbel_f8, f16_1024, f16_16384, "
-                   "demo)", name);
+    return pl_fail(err, PL_ENOTFOUND,
+                   "no VQGAN configuration '%.40s' (gumbel_f8, f16_1024, f16_16384, "
+                   "demo)",
+                   name);
 }
 
 static int in_range(const char *what, long value, long least, long most, struct pl_err *err)
@@ -50,8 +52,8 @@ int pl_vqgan_check(const struct pl_vqgan_config *c, struct pl_err *err)
                          "multiple of %d up to 8192", l, c->ch * c->ch_mult[l], c->norm_groups);
     }
     if (!rc && c->ch % c->norm_groups)
-        rc = pl_fail(err, PL_EUSE, "VQGAN configuration: ch is %d, expected a multiple of %d", c->ch,
-                     c->norm_groups);
+        rc = pl_fail(err, PL_EUSE, "VQGAN configuration: ch is %d, expected a multiple of %d",
+                     c->ch, c->norm_groups);
     if (!rc && c->gumbel && c->embed_dim != c->z_channels)
         rc = pl_fail(err, PL_EUSE, "VQGAN configuration: Gumbel codes need embed_dim (%d) equal to "
                      "z_channels (%d)", c->embed_dim, c->z_channels);
@@ -266,7 +268,8 @@ int pl_vqgan_run(struct pl_vqgan *m, const struct pl_vq_block *blocks, int count
 {
     struct pl_maps from = *x;
     for (int i = 0; i < count; i++) {
-        int rc = pl_vq_forward(&blocks[i], &m->params, &m->pool, y, &from, saved ? &saved[i] : NULL);
+        int rc = pl_vq_forward(&blocks[i], &m->params, &m->pool, y, &from,
+                               saved ? &saved[i] : NULL);
         if (rc) return rc;
         if (!saved && i > 0) pl_pool_give(&m->pool, from.at);
         if (m->watch) m->watch(m->context, blocks[i].name, y);
@@ -276,7 +279,8 @@ int pl_vqgan_run(struct pl_vqgan *m, const struct pl_vq_block *blocks, int count
 }
 
 /* Runs one list and lets its input go. */
-static int run_on(struct pl_vqgan *m, const struct pl_vq_block *blocks, int count, struct pl_maps *x)
+static int run_on(struct pl_vqgan *m, const struct pl_vq_block *blocks, int count,
+                  struct pl_maps *x)
 {
     struct pl_maps y;
     int rc = pl_vqgan_run(m, blocks, count, &y, x, NULL);

@@ -61,10 +61,22 @@ int pl_vq_declare(struct pl_vq_block *b, struct pl_params *p)
     return rc;
 }
 
-static float *weight(const struct pass *s, int part) { return pl_params_value(s->p, s->block->param[part]); }
-static float *bias(const struct pass *s, int part) { return pl_params_value(s->p, s->block->param[part] + 1); }
-static float *dweight(const struct pass *s, int part) { return pl_params_grad(s->p, s->block->param[part]); }
-static float *dbias(const struct pass *s, int part) { return pl_params_grad(s->p, s->block->param[part] + 1); }
+static float *weight(const struct pass *s, int part)
+{
+    return pl_params_value(s->p, s->block->param[part]);
+}
+static float *bias(const struct pass *s, int part)
+{
+    return pl_params_value(s->p, s->block->param[part] + 1);
+}
+static float *dweight(const struct pass *s, int part)
+{
+    return pl_params_grad(s->p, s->block->param[part]);
+}
+static float *dbias(const struct pass *s, int part)
+{
+    return pl_params_grad(s->p, s->block->param[part] + 1);
+}
 
 static struct pl_maps take(const struct pass *s, int B, int C, int H, int W)
 {
@@ -90,8 +102,8 @@ static int conv(const struct pass *s, int part, struct pl_maps *y, const struct 
 }
 
 /* Gradients of conv's weights, and of its input unless dx is NULL. */
-static int conv_backward(const struct pass *s, int part, struct pl_maps *dx, const struct pl_maps *dy,
-                         const struct pl_maps *x, int K)
+static int conv_backward(const struct pass *s, int part, struct pl_maps *dx,
+                         const struct pl_maps *dy, const struct pl_maps *x, int K)
 {
     struct pl_conv c = same_size(x, dy->C, K);
     int rc = s->be->conv_dw(dweight(s, part), dbias(s, part), dy->at, x->at, &c);
@@ -110,8 +122,8 @@ static int norm(const struct pass *s, int part, struct pl_maps *y, const struct 
                              groups(s), PL_VQ_EPS);
 }
 
-static int norm_backward(const struct pass *s, int part, struct pl_maps *dx, const struct pl_maps *dy,
-                         const struct pl_maps *x)
+static int norm_backward(const struct pass *s, int part, struct pl_maps *dx,
+                         const struct pl_maps *dy, const struct pl_maps *x)
 {
     return s->be->group_norm_backward(dx->at, dweight(s, part), dbias(s, part), dy->at, x->at,
                                       weight(s, part), x->B, x->C, x->H * x->W, groups(s),
@@ -125,8 +137,9 @@ static int norm_swish(const struct pass *s, int part, struct pl_maps *y, const s
 }
 
 /* dx from the gradient at swish(norm(x)), which is overwritten; `normed` is norm(x). */
-static int norm_swish_backward(const struct pass *s, int part, struct pl_maps *dx, struct pl_maps *dy,
-                               const struct pl_maps *normed, const struct pl_maps *x)
+static int norm_swish_backward(const struct pass *s, int part, struct pl_maps *dx,
+                               struct pl_maps *dy, const struct pl_maps *normed,
+                               const struct pl_maps *x)
 {
     int rc = s->be->activation_backward(dy->at, dy->at, normed->at, pl_maps_floats(dy), PL_SWISH);
     return rc ? rc : norm_backward(s, part, dx, dy, x);
@@ -246,8 +259,9 @@ static int attn_backward(const struct pass *s, struct pl_maps *dx, const struct 
     rc = s->be->transpose(part.at, places, saved->attended, C, x->B, places, C);
     if (!rc) rc = conv_backward(s, 4, &spare, dy, &part, 1);
     if (!rc) rc = s->be->transpose(dattended, C, spare.at, places, x->B, C, places);
-    if (!rc) rc = s->be->attention_backward(dqkv, dattended, saved->qkv, saved->attended, saved->lse,
-                                            x->B, places, 1, C, &everyone, NULL);
+    if (!rc)
+        rc = s->be->attention_backward(dqkv, dattended, saved->qkv, saved->attended, saved->lse,
+                                       x->B, places, 1, C, &everyone, NULL);
     if (!rc) rc = norm(s, 0, &spare, x);
     if (!rc) rc = s->be->fill(sum.at, 0, pl_maps_floats(x));
     for (int i = 0; !rc && i < 3; i++) {

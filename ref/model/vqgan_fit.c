@@ -76,9 +76,10 @@ int pl_vqgan_fit_open(struct pl_vqgan_fit **out, struct pl_vqgan *m,
     f->side = side;
     if (count < 1 || options->batch < 1 || (size_t)options->batch > count || side % factor) {
         free(f);
-        return pl_fail(err, PL_EUSE, "%zu pictures of side %d in batches of %d: expected at least a "
-                       "batch, and a side that is a multiple of %d", count, side, options->batch,
-                       factor);
+        return pl_fail(err, PL_EUSE,
+                       "%zu pictures of side %d in batches of %d: expected at least a "
+                       "batch, and a side that is a multiple of %d",
+                       count, side, options->batch, factor);
     }
     f->next = count;
     f->places = (size_t)(side / factor) * (size_t)(side / factor);

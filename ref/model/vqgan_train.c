@@ -51,7 +51,8 @@ static int nearest_forward(struct step *s, double *loss)
     s->apart = take_like(s, &s->z, c->embed_dim);
     if (!s->apart.at) return PL_ENOMEM;
     rc = s->be->nearest_code(s->code, s->z.at, table(s), s->z.B, c->embed_dim, P, c->n_embed);
-    if (!rc) rc = s->be->code_rows(s->zq.at, table(s), s->code, s->z.B, c->embed_dim, P, c->n_embed);
+    if (!rc)
+        rc = s->be->code_rows(s->zq.at, table(s), s->code, s->z.B, c->embed_dim, P, c->n_embed);
     if (!rc) rc = s->be->copy(s->apart.at, s->zq.at, n);
     if (!rc) rc = s->be->axpy(s->apart.at, -1, s->z.at, n);
     if (!rc) rc = s->be->sumsq(loss, s->apart.at, n);
@@ -99,7 +100,8 @@ static int gumbel_forward(struct step *s, double *loss, const float *noise)
     if (!rc) rc = s->be->kl_uniform(loss, s->logits.at, B, c->n_embed, P);
     *loss *= c->kl_weight;
     if (!rc && s->task->soft) rc = s->be->conv_dx(s->zq.at, s->soft.at, table(s), &against);
-    else if (!rc) rc = s->be->code_rows(s->zq.at, table(s), s->code, B, c->embed_dim, P, c->n_embed);
+    else if (!rc)
+        rc = s->be->code_rows(s->zq.at, table(s), s->code, B, c->embed_dim, P, c->n_embed);
     give(s, &added);
     return rc;
 }
@@ -133,8 +135,8 @@ static int run_back(struct step *s, const struct pl_vq_block *blocks, int count,
     for (int i = count - 1; i >= 0; i--) {
         struct pl_maps before = { 0 };
         int wanted = i > 0 || to_input;
-        int rc = pl_vq_backward(&blocks[i], &s->m->params, &s->m->pool, wanted ? &before : NULL, grad,
-                                &saved[i]);
+        int rc = pl_vq_backward(&blocks[i], &s->m->params, &s->m->pool, wanted ? &before : NULL,
+                                grad, &saved[i]);
         if (rc) return rc;
         give(s, grad);
         if (i > 0) give(s, &saved[i].x);

@@ -34,9 +34,14 @@ static int fill(const char *path, int64_t points, double now)
     int rc = history_open(&h, path, "bench", &err);
     if (!rc) rc = history_begin(h, &err);
     for (int64_t i = 0; i < points && !rc; i++) {
-        struct history_point p = { .time = now - 10 * (double)(points - i), .step = i / 26, .peers = 9000 + i % 1000,
-                                   .samples = i * 157 % 4096, .loss = 7 * exp(-(double)i / 1e5) + 1,
-                                   .samples_per_second = 900 + (double)(i % 100), .held_out = NAN, .sent = 1e7 * (double)i };
+        struct history_point p = { .time = now - 10 * (double)(points - i),
+                                   .step = i / 26,
+                                   .peers = 9000 + i % 1000,
+                                   .samples = i * 157 % 4096,
+                                   .loss = 7 * exp(-(double)i / 1e5) + 1,
+                                   .samples_per_second = 900 + (double)(i % 100),
+                                   .held_out = NAN,
+                                   .sent = 1e7 * (double)i };
         rc = history_add(h, &p, &err);
     }
     if (!rc) rc = history_commit(h, &err);
@@ -45,8 +50,8 @@ static int fill(const char *path, int64_t points, double now)
     return rc;
 }
 
-static void look_at(struct dashboard_look *l, size_t peers, struct dashboard_metrics *m, struct dashboard_progress *p,
-                    struct dashboard_report *r, int64_t step)
+static void look_at(struct dashboard_look *l, size_t peers, struct dashboard_metrics *m,
+                    struct dashboard_progress *p, struct dashboard_report *r, int64_t step)
 {
     l->time = (double)time(NULL);
     for (size_t i = 0; i < peers; i++) {
@@ -55,13 +60,21 @@ static void look_at(struct dashboard_look *l, size_t peers, struct dashboard_met
         memcpy(m[i].key, key, sizeof key);
         memcpy(p[i].key, key, sizeof key);
         memcpy(r[i].key, key, sizeof key);
-        m[i].record = (struct metrics_record){ step, 0.1 + (double)(i % 37) / 100, (int64_t)(i % 40), 30, 10 };
+        m[i].record = (struct metrics_record){ step, 0.1 + (double)(i % 37) / 100,
+                                               (int64_t)(i % 40), 30, 10 };
         m[i].expiration = l->time + METRICS_LIFE;
-        p[i].record = (struct progress_record){ .epoch = step, .samples = (int64_t)(i % 5), .time = l->time,
-                                                .samples_per_second = 0.1 + (double)(i % 37) / 100, .client_mode = i % 3 == 0 };
-        r[i].record = (struct report_record){ .version = "potluck " PL_VERSION, .reach = REPORT_DIRECT, .rounds = 2 * step,
-                                              .sent = 100000000 * step, .received = 100000000 * step,
-                                              .uncompressed = 390000000 * step, .held_out = NAN };
+        p[i].record = (struct progress_record){ .epoch = step,
+                                                .samples = (int64_t)(i % 5),
+                                                .time = l->time,
+                                                .samples_per_second = 0.1 + (double)(i % 37) / 100,
+                                                .client_mode = i % 3 == 0 };
+        r[i].record = (struct report_record){ .version = "potluck " PL_VERSION,
+                                              .reach = REPORT_DIRECT,
+                                              .rounds = 2 * step,
+                                              .sent = 100000000 * step,
+                                              .received = 100000000 * step,
+                                              .uncompressed = 390000000 * step,
+                                              .held_out = NAN };
     }
 }
 
@@ -75,7 +88,9 @@ int main(int argc, char **argv)
     struct dashboard_look look = { .metrics = m, .progress = p, .report = r, .metrics_count = peers,
                                    .progress_count = peers, .report_count = peers };
     char path[] = "/tmp/potluck-bench-XXXXXX";
-    struct dashboard_options o = { .run = "bench", .target_batch = 4096, .total_steps = 31250, .database = path };
+    struct dashboard_options o = {
+        .run = "bench", .target_batch = 4096, .total_steps = 31250, .database = path
+    };
     struct http_server *s = NULL;
     struct dashboard *d = NULL;
     struct pl_err err = { "no memory" };
@@ -89,10 +104,11 @@ int main(int argc, char **argv)
         double began = pl_seconds();
         look_at(&look, peers, m, p, r, step);
         rc = dashboard_update(d, &look, &err);
-        printf("port %d, a look %.3f s, peak memory %.1f MB, watchers %zu\n", http_server_port(s), pl_seconds() - began,
-               peak_mb(), http_server_watchers(s));
+        printf("port %d, a look %.3f s, peak memory %.1f MB, watchers %zu\n", http_server_port(s),
+               pl_seconds() - began, peak_mb(), http_server_watchers(s));
         fflush(stdout);
-        for (int i = 0; i < 100 && !over; i++) nanosleep(&(struct timespec){ .tv_nsec = 100000000 }, NULL);
+        for (int i = 0; i < 100 && !over; i++)
+            nanosleep(&(struct timespec){ .tv_nsec = 100000000 }, NULL);
     }
     if (rc) fprintf(stderr, "%s\n", err.text);
     http_server_close(s);

@@ -47,8 +47,8 @@ void golden_case(struct golden *g, const char *what, double error, double allowe
         g->worst = share;
         snprintf(g->worst_case, sizeof g->worst_case, "%s %s", g->file, what);
     }
-    printf("%s %s/%s %s  error %.2g of %.2g\n", good ? "ok  " : "FAIL", g->area, g->file, what, error,
-           allowed);
+    printf("%s %s/%s %s  error %.2g of %.2g\n", good ? "ok  " : "FAIL", g->area, g->file, what,
+           error, allowed);
 }
 
 void golden_check(struct golden *g, const char *what, int good, const char *format, ...)
@@ -61,7 +61,8 @@ void golden_check(struct golden *g, const char *what, int good, const char *form
     va_end(args);
     if (good) g->passed++;
     else g->failed++;
-    printf("%s %s/%s %s  %s\n", good ? "ok  " : "FAIL", g->area, g->file, what, good ? "equal" : text);
+    printf("%s %s/%s %s  %s\n", good ? "ok  " : "FAIL", g->area, g->file, what,
+           good ? "equal" : text);
 }
 
 void golden_fail(struct golden *g, const char *what, const char *format, ...)
@@ -98,7 +99,8 @@ double golden_relative(const float *got, const float *want, size_t n)
 {
     double worst = golden_absolute(got, want, n), largest = 0;
     for (size_t i = 0; i < n; i++)
-        if (fabsf(want[i]) < 3e38f && fabs((double)want[i]) > largest) largest = fabs((double)want[i]);
+        if (fabsf(want[i]) < 3e38f && fabs((double)want[i]) > largest)
+            largest = fabs((double)want[i]);
     return worst == 0 ? 0 : worst / largest;
 }
 
@@ -122,7 +124,8 @@ int32_t *golden_ints(struct golden *g, const struct st_file *f, const char *name
     const struct st_tensor *t = st_find(f, name);
     int32_t *out;
     if (!t || (t->dtype != PL_I32 && t->dtype != PL_I64)) {
-        golden_fail(g, name, t ? "%s where I32 or I64 was expected" : "no such tensor in the file%s",
+        golden_fail(g, name,
+                    t ? "%s where I32 or I64 was expected" : "no such tensor in the file%s",
                     t ? pl_dtype_name(t->dtype) : "");
         return NULL;
     }
@@ -318,8 +321,8 @@ static int base_name(char *out, const char *folder)
     return PL_OK;
 }
 
-long golden_run(const struct pl_backend *be, const char *folder, const char *filter, golden_tell *tell,
-                void *context, struct pl_err *err)
+long golden_run(const struct pl_backend *be, const char *folder, const char *filter,
+                golden_tell *tell, void *context, struct pl_err *err)
 {
     struct golden g = { .be = be, .is_ref = !strcmp(be->name, "ref"), .filter = filter };
     struct dirent **entries;

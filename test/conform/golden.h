@@ -36,8 +36,8 @@ double golden_tolerance(const struct golden *g, double ref, double fast);
 /* One line each: "ok   dalle/attn_full plain.y  error 1.2e-07 of 5e-06". NaN fails. */
 void golden_case(struct golden *g, const char *what, double error, double allowed);
 /* For comparisons without a number: pass or fail by `good`, with an explanation when it fails. */
-__attribute__((format(printf, 4, 5))) void golden_check(struct golden *g, const char *what, int good,
-                                                        const char *format, ...);
+__attribute__((format(printf, 4, 5))) void golden_check(struct golden *g, const char *what,
+                                                        int good, const char *format, ...);
 __attribute__((format(printf, 3, 4))) void golden_fail(struct golden *g, const char *what,
                                                        const char *format, ...);
 /* Only for what the README beside the goldens calls informative. */
@@ -74,7 +74,7 @@ typedef int golden_area_fn(struct golden *g, const char *path, const char *stem)
 /* Replays `folder`: an area's folder (its base name is the area's), or a folder of such folders.
  * Prints the lines and the closing count; `tell`, if given, is called after each area. Returns the
  * number of failures, or -1 with err filled. */
-long golden_run(const struct pl_backend *be, const char *folder, const char *filter, golden_tell *tell,
-                void *context, struct pl_err *err);
+long golden_run(const struct pl_backend *be, const char *folder, const char *filter,
+                golden_tell *tell, void *context, struct pl_err *err);
 
 #endif

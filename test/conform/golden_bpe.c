@@ -14,18 +14,18 @@
 #define CLIP_VOCAB "bpe_simple_vocab_16e6.txt.gz"
 #define NEEDS_REPAIR 1
 
-static void compare_ids(struct token_replay *r, size_t row, const int32_t *got, size_t n, const int32_t *want,
-                        size_t count)
+static void compare_ids(struct token_replay *r, size_t row, const int32_t *got, size_t n,
+                        const int32_t *want, size_t count)
 {
     size_t i = 0;
     while (i < count && i < n && got[i] == want[i]) i++;
     if (n != count || i < count)
-        token_differs(r, "row %zu, place %zu: %d of %zu ids, want %d of %zu", row, i, i < n ? got[i] : -1, n,
-                i < count ? want[i] : -1, count);
+        token_differs(r, "row %zu, place %zu: %d of %zu ids, want %d of %zu", row, i,
+                      i < n ? got[i] : -1, n, i < count ? want[i] : -1, count);
 }
 
-static void compare_text(struct token_replay *r, size_t row, const char *got, size_t n, const char *want,
-                         size_t bytes)
+static void compare_text(struct token_replay *r, size_t row, const char *got, size_t n,
+                         const char *want, size_t bytes)
 {
     if (n != bytes || memcmp(got, want, bytes))
         token_differs(r, "row %zu: %zu bytes \"%.60s\", want %zu \"%.*s\"", row, n, got, bytes,
@@ -33,14 +33,15 @@ static void compare_text(struct token_replay *r, size_t row, const char *got, si
 }
 
 /* One text against its ids, and back again if the tokenizer forgets nothing. */
-static void ids_row(struct token_replay *r, size_t row, const char *text, size_t n, const int32_t *want,
-                    size_t count)
+static void ids_row(struct token_replay *r, size_t row, const char *text, size_t n,
+                    const int32_t *want, size_t count)
 {
     size_t room = count + 1, got_count;
     int32_t *got = pl_alloc(room, sizeof *got);
     char *back;
     size_t bytes;
-    if (!got || bpe_encode(got, room, &got_count, r->b, text, n)) token_differs(r, "row %zu: an error", row);
+    if (!got || bpe_encode(got, room, &got_count, r->b, text, n))
+        token_differs(r, "row %zu: an error", row);
     else {
         if (got_count <= room) compare_ids(r, row, got, got_count, want, count);
         else token_differs(r, "row %zu: %zu ids, want %zu", row, got_count, count);
@@ -53,8 +54,8 @@ static void ids_row(struct token_replay *r, size_t row, const char *text, size_t
     r->rows++;
 }
 
-static void cleaned_row(struct token_replay *r, size_t row, const char *text, size_t n, const char *want,
-                        size_t bytes)
+static void cleaned_row(struct token_replay *r, size_t row, const char *text, size_t n,
+                        const char *want, size_t bytes)
 {
     char *got;
     size_t got_bytes;
@@ -82,11 +83,13 @@ static void context_rows(struct token_replay *r, const struct st_file *f, const 
         token_begin(r, t->name);
         want = golden_ints(r->g, f, t->name, NULL);
         got = pl_alloc((size_t)t->shape[1] + 1, sizeof *got);
-        if ((size_t)t->shape[0] != text->count) token_differs(r, "%lld rows", (long long)t->shape[0]);
+        if ((size_t)t->shape[0] != text->count)
+            token_differs(r, "%lld rows", (long long)t->shape[0]);
         for (size_t i = 0; want && got && i < text->count && i < (size_t)t->shape[0]; i++) {
             size_t width = (size_t)t->shape[1];
             if (flags && flags[i] & NEEDS_REPAIR) continue;
-            if (bpe_clip_row(got, (int)width, NULL, r->b, text->bytes + text->offset[i], row_bytes(text, i)))
+            if (bpe_clip_row(got, (int)width, NULL, r->b, text->bytes + text->offset[i],
+                             row_bytes(text, i)))
                 token_differs(r, "row %zu: an error", i);
             else compare_ids(r, i, got, width, want + i * width, width);
             r->rows++;
@@ -110,7 +113,8 @@ static void tensors(struct token_replay *r, const struct st_file *f)
             if (!flags || !(flags[i] & NEEDS_REPAIR))
                 cleaned_row(r, i, text.bytes + text.offset[i], row_bytes(&text, i),
                             want.bytes + want.offset[i], row_bytes(&want, i));
-        if (text.count != want.count) token_differs(r, "%zu texts, %zu rows", text.count, want.count);
+        if (text.count != want.count)
+            token_differs(r, "%zu texts, %zu rows", text.count, want.count);
         token_end(r);
         rows_clear(&want);
     }
@@ -118,9 +122,10 @@ static void tensors(struct token_replay *r, const struct st_file *f)
         token_begin(r, "ids");
         for (size_t i = 0; i < text.count && i < want.count; i++)
             if (!flags || !(flags[i] & NEEDS_REPAIR))
-                ids_row(r, i, text.bytes + text.offset[i], row_bytes(&text, i), want.ids + want.offset[i],
-                        row_bytes(&want, i));
-        if (text.count != want.count) token_differs(r, "%zu texts, %zu rows", text.count, want.count);
+                ids_row(r, i, text.bytes + text.offset[i], row_bytes(&text, i),
+                        want.ids + want.offset[i], row_bytes(&want, i));
+        if (text.count != want.count)
+            token_differs(r, "%zu texts, %zu rows", text.count, want.count);
         token_end(r);
         rows_clear(&want);
     }
@@ -131,7 +136,8 @@ static void tensors(struct token_replay *r, const struct st_file *f)
 /* --- the same rows in JSON -------------------------------------------------------------------- */
 
 /* What ids spell: CLIP's peer shows what is no UTF-8 as U+FFFD, so such rows are left out. */
-static void decoded_row(struct token_replay *r, size_t row, const int32_t *ids, size_t n, const json_t *want)
+static void decoded_row(struct token_replay *r, size_t row, const int32_t *ids, size_t n,
+                        const json_t *want)
 {
     char *got;
     size_t bytes;
@@ -152,15 +158,18 @@ static void json_column(struct token_replay *r, const json_t *doc, enum column c
     token_begin(r, names[column]);
     json_array_foreach(doc, i, row) {
         const json_t *text = json_object_get(row, "text"), *ids = json_object_get(row, "ids");
-        const json_t *cleaned = json_object_get(row, "cleaned"), *decoded = json_object_get(row, "decoded");
+        const json_t *cleaned = json_object_get(row, "cleaned"),
+                     *decoded = json_object_get(row, "decoded");
         size_t count = json_array_size(ids);
         int32_t *want = pl_alloc(count + 1, sizeof *want);
         if (json_integer_value(json_object_get(row, "flags")) & NEEDS_REPAIR && column != DECODED) {
             pl_free(want);
             continue;
         }
-        for (k = 0; want && k < count; k++) want[k] = (int32_t)json_integer_value(json_array_get(ids, k));
-        if (!want || !json_is_string(text) || !json_is_array(ids)) token_differs(r, "row %zu: no text or ids", i);
+        for (k = 0; want && k < count; k++)
+            want[k] = (int32_t)json_integer_value(json_array_get(ids, k));
+        if (!want || !json_is_string(text) || !json_is_array(ids))
+            token_differs(r, "row %zu: no text or ids", i);
         else if (column == CLEANED)
             cleaned_row(r, i, json_string_value(text), json_string_length(text),
                         json_string_value(cleaned), json_string_length(cleaned));
@@ -182,12 +191,13 @@ static void json(struct token_replay *r, const char *path)
     json_decref(doc);
 }
 
-/* --- which vocabulary --------------------------------------------------------------------------- */
+/* --- which vocabulary ------------------------------------------------------------------------- */
 
 /* CLIP's list is one and the same for all: it may lie in the area's folder, or in our own. */
 static int open_clip(struct token_replay *r, const char *name, struct pl_err *err)
 {
-    static const char *const folders[] = { NULL, "test/golden/tokenizer", "../test/golden/tokenizer" };
+    static const char *const folders[] = { NULL, "test/golden/tokenizer",
+                                           "../test/golden/tokenizer" };
     for (size_t i = 0; i < PL_COUNT(folders); i++) {
         char *path = pl_path_join(folders[i] ? folders[i] : r->g->folder, name);
         int there = path && !access(path, R_OK);

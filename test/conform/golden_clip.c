@@ -9,7 +9,8 @@
 #include <string.h>
 
 /* The tensor `name` as a picture; 0 after a line that says what is wrong. */
-static int picture(struct golden *g, const struct st_file *f, const char *name, struct pl_image *out)
+static int picture(struct golden *g, const struct st_file *f, const char *name,
+                   struct pl_image *out)
 {
     const struct st_tensor *t = st_find(f, name);
     memset(out, 0, sizeof *out);
@@ -30,7 +31,8 @@ static void compare(struct golden *g, const struct st_file *f, const char *name,
     struct pl_image want;
     size_t differ = 0;
     if (picture(g, f, name, &want)) {
-        int same_size = got->width == want.width && got->height == want.height && got->channels == 3;
+        int same_size = got->width == want.width && got->height == want.height &&
+                        got->channels == 3;
         for (size_t i = 0; same_size && i < (size_t)got->width * (size_t)got->height * 3; i++)
             differ += got->pixels[i] != want.pixels[i];
         golden_check(g, name, same_size && !differ, "%d x %d for %d x %d, %zu bytes differ",
@@ -112,8 +114,8 @@ static void vq_picture(struct golden *g, const struct st_file *f, const char *ke
     if (!read_picture(g, strchr(key, '.') + 1, &in)) return;
     if (!strncmp(key, "vq_crop.", 8)) {
         int side = (int)golden_int(g, how, "side");
-        rc = pl_image_crop(&box, &in, (int)golden_int(g, how, "left"), (int)golden_int(g, how, "top"),
-                           side, side);
+        rc = pl_image_crop(&box, &in, (int)golden_int(g, how, "left"),
+                           (int)golden_int(g, how, "top"), side, side);
         if (!rc) rc = pl_resize(&out, &box, size, size, PL_BILINEAR);
     } else rc = pl_resize_square(&out, &in, size, PL_BICUBIC);
     if (rc) golden_fail(g, key, "%s", pl_status_name(rc));

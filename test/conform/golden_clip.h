@@ -6,7 +6,8 @@
 
 void clip_golden_names(struct golden *g, const char *path);
 void clip_golden_weights(struct golden *g, const char *path);
-void clip_golden_io(struct golden *g, const struct st_file *f, const json_t *config, const char *stem);
+void clip_golden_io(struct golden *g, const struct st_file *f, const json_t *config,
+                    const char *stem);
 void clip_golden_rerank(struct golden *g, const struct st_file *f, const json_t *config);
 
 #endif

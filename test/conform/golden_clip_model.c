@@ -91,8 +91,8 @@ static void look_block(void *context, const char *name, const float *at, size_t 
 }
 
 /* Host values against a tensor. */
-static void compare(struct golden *g, const struct st_file *f, const char *name, const float *got, size_t n,
-                    double allowed)
+static void compare(struct golden *g, const struct st_file *f, const char *name, const float *got,
+                    size_t n, double allowed)
 {
     size_t count;
     float *want;
@@ -117,7 +117,8 @@ static void transpose(float *out, const float *x, int rows, int columns)
     for (int c = 0; c < columns; c++) out[c * rows + r] = x[r * columns + c];
 }
 
-static int tokens_fit(struct golden *g, const int32_t *tokens, size_t n, const struct pl_clip_config *c)
+static int tokens_fit(struct golden *g, const int32_t *tokens, size_t n,
+                      const struct pl_clip_config *c)
 {
     size_t bad = n % (size_t)c->context != 0;
     for (size_t i = 0; i < n; i++) bad += tokens[i] < 0 || tokens[i] >= c->vocab;
@@ -125,8 +126,8 @@ static int tokens_fit(struct golden *g, const int32_t *tokens, size_t n, const s
     return !bad;
 }
 
-static void run_towers(struct golden *g, const struct st_file *f, struct pl_clip_model *m, float *pixels,
-                       int images, const int32_t *tokens, int texts, double allowed)
+static void run_towers(struct golden *g, const struct st_file *f, struct pl_clip_model *m,
+                       float *pixels, int images, const int32_t *tokens, int texts, double allowed)
 {
     int E = m->config.embed;
     size_t room = (size_t)images * (size_t)texts;
@@ -169,7 +170,8 @@ static void run_towers(struct golden *g, const struct st_file *f, struct pl_clip
 }
 
 /* The pictures of a file that has none are made from the counter. */
-static float *pixels_of(struct golden *g, const struct st_file *f, const json_t *config, int image, int *B)
+static float *pixels_of(struct golden *g, const struct st_file *f, const json_t *config, int image,
+                        int *B)
 {
     size_t each = 3 * (size_t)image * (size_t)image, n;
     const struct st_tensor *features = st_find(f, "image_features");
@@ -192,7 +194,8 @@ static float *pixels_of(struct golden *g, const struct st_file *f, const json_t 
     return x;
 }
 
-static int fill(struct golden *g, struct pl_clip_model *m, const json_t *config, struct st_file *weights)
+static int fill(struct golden *g, struct pl_clip_model *m, const json_t *config,
+                struct st_file *weights)
 {
     struct pl_err err;
     int rc;
@@ -203,7 +206,8 @@ static int fill(struct golden *g, struct pl_clip_model *m, const json_t *config,
     return !rc;
 }
 
-void clip_golden_io(struct golden *g, const struct st_file *f, const json_t *config, const char *stem)
+void clip_golden_io(struct golden *g, const struct st_file *f, const json_t *config,
+                    const char *stem)
 {
     int counted = json_object_get(config, "counter") != NULL, images = 0, rc;
     struct st_file *weights = counted ? NULL : golden_weights(g, stem);
@@ -217,7 +221,8 @@ void clip_golden_io(struct golden *g, const struct st_file *f, const json_t *con
         else {
             pixels = pixels_of(g, f, config, c.image, &images);
             tokens = golden_ints(g, f, "tokens", &n);
-            if (pixels && images && tokens && tokens_fit(g, tokens, n, &c) && fill(g, &m, config, weights))
+            if (pixels && images && tokens && tokens_fit(g, tokens, n, &c) &&
+                fill(g, &m, config, weights))
                 run_towers(g, f, &m, pixels, images, tokens, (int)(n / (size_t)c.context),
                            counted ? FULL : MODEL);
             pl_clip_clear(&m);
@@ -228,10 +233,10 @@ void clip_golden_io(struct golden *g, const struct st_file *f, const json_t *con
     st_close(weights);
 }
 
-/* --- from bytes to an order --------------------------------------------------------------------- */
+/* --- from bytes to an order ------------------------------------------------------------------- */
 
-static void same_ints(struct golden *g, const struct st_file *f, const char *name, const int32_t *got,
-                      int rows, int columns, int step)
+static void same_ints(struct golden *g, const struct st_file *f, const char *name,
+                      const int32_t *got, int rows, int columns, int step)
 {
     size_t n, bad = 0;
     int32_t *want = golden_ints(g, f, name, &n);

@@ -145,7 +145,8 @@ void replay_same_as(struct replay *r, const char *what, const char *tensor, cons
     pl_free(got);
 }
 
-void replay_same(struct replay *r, const char *tensor, const float *device, size_t n, double allowed)
+void replay_same(struct replay *r, const char *tensor, const float *device, size_t n,
+                 double allowed)
 {
     replay_same_as(r, tensor, tensor, device, n, allowed);
 }

@@ -49,7 +49,8 @@ void replay_did(struct replay *r, int status);
  * after `what`. */
 void replay_same_as(struct replay *r, const char *what, const char *tensor, const float *device,
                     size_t n, double allowed);
-void replay_same(struct replay *r, const char *tensor, const float *device, size_t n, double allowed);
+void replay_same(struct replay *r, const char *tensor, const float *device, size_t n,
+                 double allowed);
 
 /* One kind of file each. */
 typedef void golden_dalle_fn(struct golden *g, const struct st_file *f);

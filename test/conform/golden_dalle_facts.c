@@ -25,7 +25,8 @@ static void check_count(struct golden *g, const char *what, size_t got, const js
 }
 
 /* The four ways of sharing; their keys say which in words. */
-static void check_totals(struct golden *g, const json_t *facts, const struct pl_dalle_config *config)
+static void check_totals(struct golden *g, const json_t *facts,
+                         const struct pl_dalle_config *config)
 {
     const json_t *totals = json_object_get(facts, "trainable_parameters");
     const json_t *ratio = json_object_get(facts, "ratio_untied_to_tied");
@@ -89,14 +90,15 @@ static void check_order(struct golden *g, const json_t *facts, const struct pl_d
             json_is_true(json_array_get(row, 2)) != p->list[i].decay)
             wrong = i;
     }
-    golden_check(g, "parameter_order", n > 0 && wrong == n, "the first difference is in row %zu", wrong);
+    golden_check(g, "parameter_order", n > 0 && wrong == n, "the first difference is in row %zu",
+                 wrong);
     decaying = order ? pl_params_optimizer_order(p, order) : 0;
     for (int decay = 1; decay >= 0; decay--) /* the decayed group, then the other, in model order */
         for (size_t i = 0; i < n && n == p->count && order; i++)
             if (json_is_true(json_array_get(json_array_get(rows, i), 2)) == decay && order[at] == i)
                 at++;
-    golden_check(g, "optimizer order", order && at == p->count, "it differs at place %zu, %zu decay",
-                 at, decaying);
+    golden_check(g, "optimizer order", order && at == p->count,
+                 "it differs at place %zu, %zu decay", at, decaying);
     pl_free(order);
 }
 
@@ -120,7 +122,8 @@ static void check_state_dict(struct golden *g, const json_t *facts, const struct
         const struct pl_param *param = own && own->param >= 0 ? &m->params.list[own->param] : NULL;
         char inference[PL_NAME_MAX];
         bad = name;
-        if (!own || !prefix || strncmp(own->name, prefix, skip) || strcmp(own->name + skip, name)) break;
+        if (!own || !prefix || strncmp(own->name, prefix, skip) || strcmp(own->name + skip, name))
+            break;
         if (first ? strcmp(got[own->first].name + skip, first) : own->first != (long)i) break;
         if (!same_shape(json_object_get(entry, "shape"), param ? param->dims : 3,
                         param ? param->shape : angles))
@@ -143,7 +146,8 @@ static void check_state_dict(struct golden *g, const json_t *facts, const struct
 }
 
 /* "18..23": 1e-5 and "24..": 1e-6, of a network as deep and one channel wide. */
-static void check_initial(struct golden *g, const json_t *facts, const struct pl_dalle_config *config)
+static void check_initial(struct golden *g, const json_t *facts,
+                          const struct pl_dalle_config *config)
 {
     struct pl_dalle_config c = *config;
     struct pl_dalle *m = NULL;
@@ -159,14 +163,16 @@ static void check_initial(struct golden *g, const json_t *facts, const struct pl
     }
     json_object_foreach(json_object_get(facts, "initial_layer_scale_by_block"), range, want) {
         const char *dots = strstr(range, "..");
-        long first = strtol(range, NULL, 10), last = dots && dots[2] ? strtol(dots + 2, NULL, 10) : c.L - 1;
+        long first = strtol(range, NULL, 10),
+             last = dots && dots[2] ? strtol(dots + 2, NULL, 10) : c.L - 1;
         char what[80];
         double error = first < 0 || last >= c.L || first > last ? INFINITY : 0;
         for (long l = first; error == 0 && l <= last; l++) {
             const struct pl_block *b = &m->stack.blocks.list[l];
             float f = NAN, s = NAN;
-            if (pl_params_get(&m->params, b->f_scale, &f) || pl_params_get(&m->params, b->g_scale, &s) ||
-                f != (float)json_number_value(want) || s != f)
+            if (pl_params_get(&m->params, b->f_scale, &f) ||
+                pl_params_get(&m->params, b->g_scale, &s) || f != (float)json_number_value(want) ||
+                s != f)
                 error = INFINITY;
         }
         snprintf(what, sizeof what, "initial_layer_scale_by_block %.40s", range);

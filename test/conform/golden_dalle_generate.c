@@ -7,7 +7,10 @@
 /* Sizes of one array of codes or logits in the file. */
 static size_t cells(const struct net *net) { return (size_t)(net->config.F * net->config.F); }
 static size_t code_count(const struct net *net) { return (size_t)net->B * cells(net); }
-static size_t logit_count(const struct net *net) { return code_count(net) * (size_t)net->config.Vi; }
+static size_t logit_count(const struct net *net)
+{
+    return code_count(net) * (size_t)net->config.Vi;
+}
 
 /* Image logits (B,I,Vi) of given codes: one pass over everything. */
 static int in_one_pass(struct net *net, float *out, const int32_t *text, const int32_t *codes)
@@ -16,8 +19,9 @@ static int in_one_pass(struct net *net, float *out, const int32_t *text, const i
     size_t I = cells(net), Vt = (size_t)pl_dalle_rows(c), Vi = (size_t)c->Vi, S = (size_t)net->S;
     float *all = pl_alloc((size_t)net->B * S, Vt * sizeof *all);
     struct pl_err err = { "" };
-    int good = all && net_did(net, "one pass",
-                              pl_dalle_logits(net->m, all, text, codes, (int)I, net->B, &err), &err);
+    int good = all &&
+               net_did(net, "one pass",
+                       pl_dalle_logits(net->m, all, text, codes, (int)I, net->B, &err), &err);
     for (size_t b = 0; good && b < (size_t)net->B; b++)
         for (size_t i = 0; i < I; i++)
             memcpy(out + (b * I + i) * Vi, all + (b * S + (size_t)c->T + i) * Vt + (Vt - Vi),
@@ -34,7 +38,8 @@ static int one_by_one(struct net *net, float *out, const int32_t *text, const in
     int32_t *last = pl_alloc(B, sizeof *last);
     struct pl_cache *cache = NULL;
     struct pl_err err = { "" };
-    int good = z && last && net_did(net, "cache", pl_cache_open(&cache, net->m, net->B, &err), &err);
+    int good = z && last &&
+               net_did(net, "cache", pl_cache_open(&cache, net->m, net->B, &err), &err);
     for (size_t i = 0; good && i < I; i++) {
         for (size_t b = 0; b < B && i > 0; b++) last[b] = codes[b * I + i - 1];
         good = net_did(net, "cache", i ? pl_cache_step(cache, z, last, &err)
@@ -66,7 +71,8 @@ static void compare_greedy(struct net *net, float *z, const int32_t *text, doubl
     for (o.uncached = 0; want && got && o.uncached <= 1; o.uncached++)
         if (net_did(net, "greedy.tokens", pl_generate(net->m, got, text, net->B, &o, &err), &err))
             golden_check(net->g, o.uncached ? "greedy.tokens uncached" : "greedy.tokens",
-                         !memcmp(got, want, code_count(net) * sizeof *got), "other codes were drawn");
+                         !memcmp(got, want, code_count(net) * sizeof *got),
+                         "other codes were drawn");
     if (want && in_one_pass(net, z, text, want))
         compare(net, "greedy.logits", "greedy.logits", z, allowed);
     pl_free(want);
@@ -74,7 +80,8 @@ static void compare_greedy(struct net *net, float *z, const int32_t *text, doubl
 }
 
 /* Without a caption all ids are 0; the mixture is taken from the cached passes. */
-static void compare_guidance(struct net *net, const float *given, const int32_t *codes, double allowed)
+static void compare_guidance(struct net *net, const float *given, const int32_t *codes,
+                             double allowed)
 {
     double scale = golden_real(net->g, net->json, "cond_scale");
     int32_t *blank = pl_alloc((size_t)net->B * (size_t)net->config.T, sizeof *blank);

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- a network out of a file -------------------------------------------------------------------- */
+/* --- a network out of a file ------------------------------------------------------------------ */
 
 int net_did(struct net *net, const char *what, int status, const struct pl_err *err)
 {
@@ -73,7 +73,8 @@ static int load_params(struct net *net)
 
 static int load_angles(struct net *net)
 {
-    float *table = net_floats(net, "pos_emb", (size_t)(net->S + 1) * (size_t)net->m->stack.blocks.R);
+    float *table = net_floats(net, "pos_emb",
+                              (size_t)(net->S + 1) * (size_t)net->m->stack.blocks.R);
     struct pl_err err = { "" };
     int rc = table ? pl_dalle_set_pos_emb(net->m, table, &err) : PL_EFORMAT;
     pl_free(table);
@@ -122,7 +123,7 @@ void net_close(struct net *net)
     json_decref(net->json);
 }
 
-/* --- comparing parameters ----------------------------------------------------------------------- */
+/* --- comparing parameters --------------------------------------------------------------------- */
 
 double net_grad_tolerance(const struct net *net, double ref, double fast)
 {
@@ -174,7 +175,7 @@ void net_params(struct net *net, const char *prefix, int grad, const char *worst
                     net->m->params.count);
 }
 
-/* --- the whole model ---------------------------------------------------------------------------- */
+/* --- the whole model -------------------------------------------------------------------------- */
 
 static void compare_scalar(struct net *net, const char *what, const char *tensor, double got,
                            double allowed)
@@ -192,7 +193,8 @@ static void compare_losses(struct net *net, const struct pl_dalle_loss *loss, do
 }
 
 /* Values where the position may predict the column; the fill value everywhere else, and only there. */
-static void compare_logits(struct net *net, const int32_t *text, const int32_t *image, double allowed)
+static void compare_logits(struct net *net, const int32_t *text, const int32_t *image,
+                           double allowed)
 {
     int I = net->config.F * net->config.F;
     size_t n = (size_t)net->B * (size_t)net->S * (size_t)pl_dalle_rows(&net->config), odd = 0;
@@ -201,7 +203,8 @@ static void compare_logits(struct net *net, const int32_t *text, const int32_t *
     if (want && got &&
         net_did(net, "logits", pl_dalle_logits(net->m, got, text, image, I, net->B, &err), &err)) {
         for (size_t i = 0; i < n; i++) odd += (want[i] < -3e38f) != (got[i] < -3e38f);
-        golden_check(net->g, "logits.masked", odd == 0, "%zu columns are masked on one side only", odd);
+        golden_check(net->g, "logits.masked", odd == 0, "%zu columns are masked on one side only",
+                     odd);
         golden_case(net->g, "logits", golden_relative(got, want, n), allowed);
     }
     pl_free(want);
@@ -241,11 +244,13 @@ static void compare_evaluation(struct net *net, const int32_t *text, const int32
 
 void net_model(struct net *net)
 {
-    static const char *const worst[] = { NULL, "grad.* recomputed, the worst", "grad.* stored, the worst" };
+    static const char *const worst[] = { NULL, "grad.* recomputed, the worst",
+                                         "grad.* stored, the worst" };
     size_t T = (size_t)net->config.T, I = (size_t)(net->config.F * net->config.F);
     int32_t *text = net_ints(net, "text", (size_t)net->B * T);
     int32_t *image = net_ints(net, "image", (size_t)net->B * I);
-    double forward = golden_tolerance(net->g, 1e-5, 4e-5), back = net_grad_tolerance(net, 2e-4, 1e-3);
+    double forward = golden_tolerance(net->g, 1e-5, 4e-5),
+           back = net_grad_tolerance(net, 2e-4, 1e-3);
     for (int mode = PL_REVERSIBLE; text && image && mode <= PL_STORED; mode++) {
         struct pl_dalle_loss loss;
         struct pl_err err = { "" };
@@ -271,7 +276,8 @@ void net_train(struct net *net)
     const struct pl_dalle_config *c = &net->config;
     const struct pl_params *p = &net->m->params;
     long steps = golden_int(net->g, net->json, "steps");
-    double lr = golden_real(net->g, net->json, "lr"), allowed = golden_tolerance(net->g, 2e-5, 1e-4);
+    double lr = golden_real(net->g, net->json, "lr"),
+           allowed = golden_tolerance(net->g, 2e-5, 1e-4);
     size_t T = (size_t)net->B * (size_t)c->T, I = (size_t)net->B * (size_t)(c->F * c->F), n;
     int32_t *text, *image;
     float *got, *want;
@@ -289,13 +295,16 @@ void net_train(struct net *net)
     got = pl_alloc(n + 1, sizeof *got);
     for (size_t i = 0; text && image && want && got && good && i < n; i++) {
         good = net_zero_grad(net) &&
-               net_did(net, "step", pl_dalle_step(net->m, text + i * T, image + i * I, net->B, 1,
-                                                  &loss, &err), &err) &&
-               net_did(net, "step", net->g->be->axpy(p->value, (float)-lr, p->grad, p->total), NULL);
+               net_did(net, "step",
+                       pl_dalle_step(net->m, text + i * T, image + i * I, net->B, 1, &loss, &err),
+                       &err) &&
+               net_did(net, "step", net->g->be->axpy(p->value, (float)-lr, p->grad, p->total),
+                       NULL);
         got[i] = (float)loss.total;
     }
     if (text && image && want && got && good &&
-        net_did(net, "loss", pl_dalle_evaluate(net->m, text, image, net->B, &loss, NULL, &err), &err)) {
+        net_did(net, "loss", pl_dalle_evaluate(net->m, text, image, net->B, &loss, NULL, &err),
+                &err)) {
         got[n] = (float)loss.total;
         golden_case(net->g, "losses", golden_relative(got, want, n + 1), allowed);
         net_params(net, "final.", 0, NULL, allowed);
@@ -306,7 +315,7 @@ void net_train(struct net *net)
     pl_free(want);
 }
 
-/* --- which kind --------------------------------------------------------------------------------- */
+/* --- which kind ------------------------------------------------------------------------------- */
 
 static int facts_file(struct golden *g, const char *stem)
 {

@@ -12,7 +12,8 @@ static void grid(struct replay *r, int *P, int *F, int n)
     *P = replay_size(r, "T") + 1;
     *F = replay_size(r, "F");
     if (r->bad || (*F < 1000 && n <= *P + *F * *F)) return;
-    golden_fail(r->g, "x", "%d positions, which do not fit %d of text and a grid of side %d", n, *P, *F);
+    golden_fail(r->g, "x", "%d positions, which do not fit %d of text and a grid of side %d", n, *P,
+                *F);
     r->bad = 1;
 }
 
@@ -25,8 +26,8 @@ struct layer {
     float *qkv, *o, *lse, *dqkv, *dout;
 };
 
-static void layer_open(struct layer *a, struct replay *r, const char *prefix, const char *kind, int B,
-                       int n)
+static void layer_open(struct layer *a, struct replay *r, const char *prefix, const char *kind,
+                       int B, int n)
 {
     size_t E, M = (size_t)B * (size_t)n;
     char name[200];
@@ -86,15 +87,16 @@ static void layer_backward(const struct layer *a, struct replay *r, float *dx, c
     if (r->bad) return;
     replay_did(r, be->linear_dw(a->dWo, a->dbo, dy, a->o, M, E, a->D));
     replay_did(r, be->linear_dx(a->dout, dy, a->Wo, M, E, a->D, 0));
-    replay_did(r, be->attention_backward(a->dqkv, a->dout, a->qkv, a->o, a->lse, a->B, a->n, a->H, a->d,
-                                         &a->mask, key_mask));
+    replay_did(r, be->attention_backward(a->dqkv, a->dout, a->qkv, a->o, a->lse, a->B, a->n, a->H,
+                                         a->d, &a->mask, key_mask));
     if (a->cosine)
         replay_did(r, be->rotary(a->dqkv, a->cosine, a->sine, a->B, a->n, 3 * a->H, a->d, a->R, 1));
     replay_did(r, be->linear_dw(a->dWqkv, NULL, a->dqkv, x, M, a->D, 3 * E));
     replay_did(r, be->linear_dx(dx, a->dqkv, a->Wqkv, M, a->D, 3 * E, 0));
 }
 
-static void layer_gradients(const struct layer *a, struct replay *r, const char *prefix, double allowed)
+static void layer_gradients(const struct layer *a, struct replay *r, const char *prefix,
+                            double allowed)
 {
     size_t D = (size_t)a->D, E = (size_t)a->H * (size_t)a->d;
     char name[200];
@@ -187,14 +189,16 @@ static void stepwise(struct replay *r, const char *kind, double allowed)
             memcpy(row + b * token, x + (b * (size_t)n + (size_t)p) * token, token * sizeof *row);
         replay_did(r, be->put(one, row, (size_t)B * token * sizeof *row));
         replay_did(r, be->linear(a.qkv, one, a.Wqkv, NULL, B, a.D, 3 * (int)E));
-        replay_did(r, be->rotary(a.qkv, a.cosine + turn, a.sine + turn, B, 1, 3 * a.H, a.d, a.R, 0));
+        replay_did(r,
+                   be->rotary(a.qkv, a.cosine + turn, a.sine + turn, B, 1, 3 * a.H, a.d, a.R, 0));
         replay_did(r, be->attention_step(a.o, k_cache, v_cache, a.qkv, B, n, a.H, a.d, p, &a.mask));
         replay_did(r, be->linear(y, a.o, a.Wo, a.bo, B, (int)E, a.D));
         replay_did(r, golden_down(r->g, row, y, (size_t)B * token));
         for (size_t b = 0; b < (size_t)B; b++)
             memcpy(got + (b * (size_t)n + (size_t)p) * token, row + b * token, token * sizeof *row);
     }
-    if (!r->bad) golden_case(r->g, "plain.y, step by step", golden_relative(got, want, floats), allowed);
+    if (!r->bad)
+        golden_case(r->g, "plain.y, step by step", golden_relative(got, want, floats), allowed);
     pl_free(x);
     pl_free(want);
     pl_free(got);
@@ -270,12 +274,14 @@ static void prenorm(struct piece *p, struct replay *r, double allowed)
 {
     const struct pl_backend *be = r->g->be;
     size_t D = (size_t)p->D;
-    float *gain = replay_in(r, "param.norm.weight", D), *offset = replay_in(r, "param.norm.bias", D);
+    float *gain = replay_in(r, "param.norm.weight", D),
+          *offset = replay_in(r, "param.norm.bias", D);
     float *dgain = replay_zeros(r, D), *doffset = replay_zeros(r, D);
     int M = p->B * p->n;
     if (r->bad) return;
     replay_did(r, be->layer_norm(p->y, p->x, gain, offset, M, p->D, EPS));
-    replay_did(r, be->layer_norm_backward(p->dx, dgain, doffset, p->dy, p->x, gain, M, p->D, EPS, 0));
+    replay_did(r,
+               be->layer_norm_backward(p->dx, dgain, doffset, p->dy, p->x, gain, M, p->D, EPS, 0));
     piece_same(p, r, p->floats, allowed);
     replay_same(r, "grad.norm.weight", dgain, D, allowed);
     replay_same(r, "grad.norm.bias", doffset, D, allowed);
@@ -298,7 +304,8 @@ static void layer_scale(struct piece *p, struct replay *r, double allowed)
 static void feed_open(struct pl_feed *w, struct pl_feed *dw, struct replay *r, const char *prefix,
                       size_t D, int *C)
 {
-    static const char *const names[] = { "net.0.weight", "net.0.bias", "net.3.weight", "net.3.bias" };
+    static const char *const names[] = { "net.0.weight", "net.0.bias", "net.3.weight",
+                                         "net.3.bias" };
     float **value[] = { &w->W1, &w->b1, &w->W2, &w->b2 };
     float **gradient[] = { &dw->W1, &dw->b1, &dw->W2, &dw->b2 };
     char name[200];
@@ -385,7 +392,8 @@ static void branch(struct piece *p, struct replay *r, const char *kind, double a
 
 void golden_dalle_part(struct golden *g, const struct st_file *f)
 {
-    double piece_bound = golden_tolerance(g, 4e-6, 2e-5), branch_bound = golden_tolerance(g, 5e-6, 2e-5);
+    double piece_bound = golden_tolerance(g, 4e-6, 2e-5),
+           branch_bound = golden_tolerance(g, 5e-6, 2e-5);
     const char *name;
     struct replay r;
     struct piece p;

@@ -48,9 +48,11 @@ static void compare_streams(struct net *net, const float *x, double allowed)
     struct pl_stack *s = &net->m->stack;
     int L = net->config.L, B = net->B, S = net->S;
     size_t rows = (size_t)B * (size_t)S, n = rows * (size_t)net->config.D;
-    float *want = net_floats(net, "streams", (size_t)L * 2 * n), *got = pl_alloc((size_t)L, 2 * n * sizeof *got);
+    float *want = net_floats(net, "streams", (size_t)L * 2 * n),
+          *got = pl_alloc((size_t)L, 2 * n * sizeof *got);
     int good = want && got &&
-               net_did(net, "streams", net->g->be->put(pl_stack_input(s), x, n * sizeof *x), NULL) &&
+               net_did(net, "streams", net->g->be->put(pl_stack_input(s), x, n * sizeof *x),
+                       NULL) &&
                net_did(net, "streams", pl_stack_begin(s, B, S, 0), NULL);
     for (int l = 0; good && l < L; l++)
         good = net_did(net, "streams", pl_stack_block(s, l, B, S, 0), NULL) &&
@@ -59,7 +61,8 @@ static void compare_streams(struct net *net, const float *x, double allowed)
         char what[40];
         snprintf(what, sizeof what, "streams after block %d", l);
         golden_case(net->g, what,
-                    golden_relative(got + (size_t)l * 2 * n, want + (size_t)l * 2 * n, 2 * n), allowed);
+                    golden_relative(got + (size_t)l * 2 * n, want + (size_t)l * 2 * n, 2 * n),
+                    allowed);
     }
     pl_free(want);
     pl_free(got);
@@ -77,7 +80,7 @@ static void compare_rebuilt(struct net *net, double allowed)
     pl_free(got);
 }
 
-/* --- one gradient a block ----------------------------------------------------------------------- */
+/* --- one gradient a block --------------------------------------------------------------------- */
 
 /* The same network with nothing shared, every layer a copy of the one it shared. */
 static struct pl_dalle *untied(struct net *net)
@@ -94,9 +97,11 @@ static struct pl_dalle *untied(struct net *net)
     for (size_t i = 0; good && i < count; i++) {
         long to = names[i].param, from = pl_dalle_find(net->m, names[i].name);
         if (to < 0) continue;
-        good = net_did(net, "untied", net->g->be->copy(pl_params_value(&m->params, (size_t)to),
-                                                       pl_params_value(&net->m->params, (size_t)from),
-                                                       m->params.list[to].n), NULL);
+        good = net_did(net, "untied",
+                       net->g->be->copy(pl_params_value(&m->params, (size_t)to),
+                                        pl_params_value(&net->m->params, (size_t)from),
+                                        m->params.list[to].n),
+                       NULL);
     }
     if (good)
         good = net_did(net, "untied", pl_blocks_set_angles(&m->stack.blocks,
@@ -114,7 +119,8 @@ static void compare_layers(struct net *net, const struct pl_dalle *m, const stru
     const char *tensor = strchr(t->name, '.') + 1;
     int L = net->config.L;
     size_t n = t->n / (size_t)L;
-    float *want = net_floats(net, t->name, (size_t)L * n), *got = pl_alloc((size_t)L * n, sizeof *got);
+    float *want = net_floats(net, t->name, (size_t)L * n),
+          *got = pl_alloc((size_t)L * n, sizeof *got);
     int good = want && got;
     for (int l = 0; good && l < L; l++) {
         char name[2 * PL_NAME_MAX];
@@ -144,15 +150,18 @@ static void compare_untied(struct net *net, float *scratch, const float *x, cons
     pl_dalle_close(m);
 }
 
-/* --- all of it ---------------------------------------------------------------------------------- */
+/* --- all of it -------------------------------------------------------------------------------- */
 
 void net_stack(struct net *net)
 {
-    static const char *const worst[] = { NULL, "grad.* recomputed, the worst", "grad.* stored, the worst" };
+    static const char *const worst[] = { NULL, "grad.* recomputed, the worst",
+                                         "grad.* stored, the worst" };
     size_t n = (size_t)net->B * (size_t)net->S * (size_t)net->config.D;
     float *x = net_floats(net, "x", n), *dy = net_floats(net, "dy", n);
-    float *y = net_floats(net, "y", n), *dx = net_floats(net, "dx", n), *got = pl_alloc(n, sizeof *got);
-    double forward = golden_tolerance(net->g, 1e-5, 4e-5), back = net_grad_tolerance(net, 1e-5, 4e-5);
+    float *y = net_floats(net, "y", n), *dx = net_floats(net, "dx", n),
+          *got = pl_alloc(n, sizeof *got);
+    double forward = golden_tolerance(net->g, 1e-5, 4e-5),
+           back = net_grad_tolerance(net, 1e-5, 4e-5);
     int good = x && dy && y && dx && got;
     for (int mode = PL_REVERSIBLE; good && mode <= PL_STORED; mode++) {
         net->m->activations = (enum pl_activations)mode;

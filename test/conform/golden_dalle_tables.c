@@ -103,7 +103,8 @@ void golden_dalle_masks(struct golden *g, const struct st_file *f)
  * unit of an angle is 1e-3, elsewhere they must do much better. */
 static void angles(struct replay *r, int P, int F, int d)
 {
-    size_t n = (size_t)pl_rotary_channels(d) / 6, half = 3 * n, rows = (size_t)P + (size_t)F * (size_t)F;
+    size_t n = (size_t)pl_rotary_channels(d) / 6, half = 3 * n,
+           rows = (size_t)P + (size_t)F * (size_t)F;
     float *table = replay_host(r, "table", rows * 2 * half);
     float *text = replay_host(r, "base_text", n), *axis = replay_host(r, "base_axis", n);
     float *place = replay_host(r, "axis_coordinates", (size_t)F);
@@ -121,7 +122,8 @@ static void angles(struct replay *r, int P, int F, int d)
             e_axis = fmax(e_axis, fabs(angle[n + i] / -10.0 - axis[i]) / axis[n - 1]);
         }
         for (size_t i = 0; i < (size_t)F; i++)
-            e_place = fmax(e_place, fabs(angle[((size_t)P + i) * half + 2 * n] / (double)axis[0] - place[i]));
+            e_place = fmax(e_place, fabs(angle[((size_t)P + i) * half + 2 * n] / (double)axis[0] -
+                                         place[i]));
         golden_case(r->g, "table, text rows and image axes", near, 1e-4);
         golden_case(r->g, "table, text axis of image rows", far, 1e-3);
         golden_case(r->g, "base_text", e_text, 1e-6);
@@ -136,7 +138,8 @@ static void angles(struct replay *r, int P, int F, int d)
 }
 
 /* Between (B,H,n,d), as the file has q, k and v, and part `which` of our (B,n,3,H,d). */
-static void pack(float *qkv, float *part, int which, size_t B, size_t H, size_t n, size_t d, int out)
+static void pack(float *qkv, float *part, int which, size_t B, size_t H, size_t n, size_t d,
+                 int out)
 {
     for (size_t b = 0; b < B; b++)
     for (size_t h = 0; h < H; h++)
@@ -179,7 +182,8 @@ static void rotation(struct replay *r, int P, int F, int d)
         want = replay_host(r, name, one);
         if (got && want && turned) {
             pack(turned, got, i, (size_t)B, (size_t)H, (size_t)n, (size_t)d, 1);
-            golden_case(r->g, name, golden_relative(got, want, one), golden_tolerance(r->g, 1e-6, 4e-6));
+            golden_case(r->g, name, golden_relative(got, want, one),
+                        golden_tolerance(r->g, 1e-6, 4e-6));
         }
         pl_free(got);
         pl_free(want);
@@ -220,7 +224,8 @@ static int falling(const void *a, const void *b)
 static void settings(struct replay *r, const float *logits, size_t rows, size_t V)
 {
     size_t n = (size_t)replay_dim(r, "grid.top_k", 0), cells = n * rows * V, all = 0, tied = 0;
-    float *top_p = replay_host(r, "grid.top_p", n), *temperature = replay_host(r, "grid.temperature", n);
+    float *top_p = replay_host(r, "grid.top_p", n),
+          *temperature = replay_host(r, "grid.temperature", n);
     float *keep = replay_host(r, "keep", cells), *want = replay_host(r, "probabilities", cells);
     float *ties = replay_host(r, "row_has_ties", rows), *got = replay_room(r, cells);
     int32_t *top_k = golden_ints(r->g, r->f, "grid.top_k", NULL);

@@ -63,8 +63,8 @@ static int32_t *batch(struct golden *g, const struct st_file *f, const char *nam
     return golden_ints(g, f, name, NULL);
 }
 
-static void compare(struct golden *g, const struct st_file *f, const char *name, const float *got, size_t n,
-                    double scale, double allowed)
+static void compare(struct golden *g, const struct st_file *f, const char *name, const float *got,
+                    size_t n, double scale, double allowed)
 {
     size_t count;
     float *want;
@@ -75,7 +75,7 @@ static void compare(struct golden *g, const struct st_file *f, const char *name,
     pl_free(want);
 }
 
-/* --- forward, loss, gradients ------------------------------------------------------------------- */
+/* --- forward, loss, gradients ----------------------------------------------------------------- */
 
 struct looking {
     struct golden *g;
@@ -105,7 +105,8 @@ static float *gradient(struct golden *g, const struct pl_gpt2 *m, size_t i)
     float *x = pl_alloc(p->n, sizeof *x), *y;
     if (!x || golden_down(g, x, pl_params_grad(&m->params, i), p->n) || !pl_gpt2_is_turned(p->name))
         return x;
-    if ((y = pl_alloc(p->n, sizeof *y))) pl_checkpoint_turn(y, x, (size_t)p->shape[0], (size_t)p->shape[1]);
+    if ((y = pl_alloc(p->n, sizeof *y)))
+        pl_checkpoint_turn(y, x, (size_t)p->shape[0], (size_t)p->shape[1]);
     pl_free(x);
     return y;
 }
@@ -115,8 +116,9 @@ static void check_gradients(struct golden *g, const struct st_file *f, const str
     double most = 0;
     for (size_t k = 0; k < f->count; k++) {
         size_t n;
-        float *x = strncmp(f->tensors[k].name, "grad.", 5) ? NULL
-                                                           : golden_floats(g, f, f->tensors[k].name, &n);
+        float *x = strncmp(f->tensors[k].name, "grad.", 5)
+                       ? NULL
+                       : golden_floats(g, f, f->tensors[k].name, &n);
         for (size_t i = 0; x && i < n; i++) most = fmax(most, fabs((double)x[i]));
         pl_free(x);
     }
@@ -131,8 +133,8 @@ static void check_gradients(struct golden *g, const struct st_file *f, const str
     }
 }
 
-static void check_padded(struct golden *g, const struct st_file *f, struct pl_gpt2 *m, const int32_t *ids,
-                         int B, int n)
+static void check_padded(struct golden *g, const struct st_file *f, struct pl_gpt2 *m,
+                         const int32_t *ids, int B, int n)
 {
     size_t M = (size_t)B * (size_t)n, V = (size_t)m->config.vocab, count;
     int32_t *mask = golden_ints(g, f, "padded.attention_mask", &count);
@@ -205,7 +207,8 @@ static void check_greedy(struct golden *g, const struct st_file *f, struct pl_gp
     pl_free(logits);
 }
 
-static void check_io(struct golden *g, const struct st_file *f, const json_t *config, const char *stem)
+static void check_io(struct golden *g, const struct st_file *f, const json_t *config,
+                     const char *stem)
 {
     struct pl_gpt2 m;
     int B, n, rc;
@@ -230,7 +233,8 @@ static void check_io(struct golden *g, const struct st_file *f, const json_t *co
             check_gradients(g, f, &m);
         }
         if (st_find(f, "padded.attention_mask")) check_padded(g, f, &m, ids, B, n);
-        if (st_find(f, "greedy")) check_greedy(g, f, &m, (int)golden_int(g, config, "prompt_length"));
+        if (st_find(f, "greedy"))
+            check_greedy(g, f, &m, (int)golden_int(g, config, "prompt_length"));
         pl_gpt2_clear(&m);
     }
     pl_free(ids);
@@ -238,16 +242,18 @@ static void check_io(struct golden *g, const struct st_file *f, const json_t *co
     pl_free(logits);
 }
 
-/* --- the official size --------------------------------------------------------------------------- */
+/* --- the official size ------------------------------------------------------------------------ */
 
-static void check_full(struct golden *g, const struct st_file *f, const json_t *config, const char *stem)
+static void check_full(struct golden *g, const struct st_file *f, const json_t *config,
+                       const char *stem)
 {
     struct pl_gpt2 m;
     int B, n, rc, wrong = 0, every = 0;
     int32_t *ids = batch(g, f, "input_ids", &B, &n), *want = golden_ints(g, f, "argmax", NULL);
     if (ids && want && open_model(g, &m, config, stem, 0)) {
         size_t M = (size_t)B * (size_t)n, V = (size_t)m.config.vocab, columns;
-        float *logits = pl_alloc(M, V * sizeof *logits), *some = NULL, *sums = pl_alloc(M, sizeof *sums);
+        float *logits = pl_alloc(M, V * sizeof *logits), *some = NULL,
+              *sums = pl_alloc(M, sizeof *sums);
         float *top = pl_alloc(M, 2 * sizeof *top), value = 0;
         double loss = 0;
         char name[40] = "logits_every_997";
@@ -257,7 +263,8 @@ static void check_full(struct golden *g, const struct st_file *f, const json_t *
         every = atoi(name + 13);
         columns = every > 0 ? (V + (size_t)every - 1) / (size_t)every : 0;
         some = pl_alloc(M * columns + 1, sizeof *some);
-        rc = logits && some && sums && top ? pl_gpt2_logits(&m, logits, ids, NULL, B, n) : PL_ENOMEM;
+        rc = logits && some && sums && top ? pl_gpt2_logits(&m, logits, ids, NULL, B, n)
+                                           : PL_ENOMEM;
         if (!rc) rc = pl_gpt2_loss(&m, &loss, ids, ids, NULL, B, n, 0);
         if (rc) golden_fail(g, "forward", "%s", pl_status_name(rc));
         for (size_t r = 0; r < M && !rc; r++) {
@@ -290,9 +297,10 @@ static void check_full(struct golden *g, const struct st_file *f, const json_t *
     pl_free(want);
 }
 
-/* --- AdamW ------------------------------------------------------------------------------------- */
+/* --- AdamW ------------------------------------------------------------------------------------ */
 
-static void check_after(struct golden *g, const struct st_file *f, const struct pl_gpt2 *m, double lr)
+static void check_after(struct golden *g, const struct st_file *f, const struct pl_gpt2 *m,
+                        double lr)
 {
     for (size_t k = 0; k < f->count; k++) {
         const char *name = f->tensors[k].name;
@@ -314,9 +322,11 @@ static void check_after(struct golden *g, const struct st_file *f, const struct 
     }
 }
 
-static void check_adamw(struct golden *g, const struct st_file *f, const json_t *config, const char *stem)
+static void check_adamw(struct golden *g, const struct st_file *f, const json_t *config,
+                        const char *stem)
 {
-    const json_t *how = json_object_get(config, "optimizer"), *betas = json_object_get(how, "betas");
+    const json_t *how = json_object_get(config, "optimizer"),
+                 *betas = json_object_get(how, "betas");
     char io[300], stem_only[200];
     struct pl_optimizer_options options = pl_adam_options(0, 32);
     struct pl_optimizer *opt = NULL;
@@ -344,7 +354,8 @@ static void check_adamw(struct golden *g, const struct st_file *f, const json_t 
     }
     if (losses && norms && ids && labels && open_model(g, &m, config, stem_only, 1)) {
         float *got = pl_alloc(count, sizeof *got), *got_norms = pl_alloc(count, sizeof *got_norms);
-        rc = got && got_norms ? pl_optimizer_open_params(&opt, &m.params, &options, &err) : PL_ENOMEM;
+        rc = got && got_norms ? pl_optimizer_open_params(&opt, &m.params, &options, &err)
+                              : PL_ENOMEM;
         for (steps = 0; steps < (int)count && !rc; steps++) {
             double loss, norm;
             rc = g->be->fill(m.params.grad, 0, m.params.total);
@@ -373,7 +384,7 @@ static void check_adamw(struct golden *g, const struct st_file *f, const json_t 
     pl_free(labels);
 }
 
-/* --- files --------------------------------------------------------------------------------------- */
+/* --- files ------------------------------------------------------------------------------------ */
 
 static void check_names(struct golden *g, const char *path)
 {
@@ -402,8 +413,12 @@ static void check_weights(struct golden *g, const char *path)
 /* Every name in the file is a parameter's, or one of the two masks that are none. */
 static void check_hub(struct golden *g, const char *path)
 {
-    struct pl_gpt2_config c = { .layers = PL_PRENORM_LAYERS_MAX, .heads = 1, .width = 1, .positions = 1,
-                                .vocab = 1, .inner = 4 };
+    struct pl_gpt2_config c = { .layers = PL_PRENORM_LAYERS_MAX,
+                                .heads = 1,
+                                .width = 1,
+                                .positions = 1,
+                                .vocab = 1,
+                                .inner = 4 };
     struct pl_gpt2 m;
     struct st_file *f;
     struct pl_err err;
@@ -450,7 +465,8 @@ int golden_area_gpt2(struct golden *g, const char *path, const char *stem)
     config = golden_meta(g, f, "config");
     if (!config) known = 1;
     else if (ends_with(stem, ".adamw")) check_adamw(g, f, config, stem);
-    else if (ends_with(stem, ".io") && json_object_get(config, "counter")) check_full(g, f, config, stem);
+    else if (ends_with(stem, ".io") && json_object_get(config, "counter"))
+        check_full(g, f, config, stem);
     else if (ends_with(stem, ".io")) check_io(g, f, config, stem);
     else known = 0;
     json_decref(config);

@@ -133,7 +133,8 @@ static void balance_compare(struct golden *g, const struct balance_row *r, const
     if (r->water && r->resolved) {
         double worst_level = 0;
         pl_balance_level(r->fraction, r->resolved, (int)r->n);
-        for (size_t i = 0; i < r->n; i++) worst_level = fmax(worst_level, fabs(r->fraction[i] - r->water[i]));
+        for (size_t i = 0; i < r->n; i++)
+            worst_level = fmax(worst_level, fabs(r->fraction[i] - r->water[i]));
         golden_case(g, what, worst_level, 1e-9);
     }
 }
@@ -150,7 +151,8 @@ static void balance_row(struct golden *g, const json_t *doc, size_t index)
     r.want = r.bandwidth ? agg_list(g, doc, "partition", r.n, NULL) : NULL;
     if (r.want && json_object_get(doc, "resolved_bandwidths"))
         r.resolved = agg_list(g, doc, "resolved_bandwidths", r.n, NULL);
-    if (r.resolved && json_object_get(doc, "scores")) r.scores = agg_list(g, doc, "scores", r.n, NULL);
+    if (r.resolved && json_object_get(doc, "scores"))
+        r.scores = agg_list(g, doc, "scores", r.n, NULL);
     if (r.want && json_object_get(doc, "water_fractions"))
         r.water = agg_list(g, doc, "water_fractions", r.n, NULL);
     r.fraction = pl_alloc(r.n, sizeof *r.fraction);

@@ -23,7 +23,8 @@ static int same_shape(const struct pl_param *t, const json_t *shape, int turned)
 {
     if (json_array_size(shape) != (size_t)t->dims) return 0;
     for (int i = 0; i < t->dims; i++)
-        if (json_integer_value(json_array_get(shape, (size_t)i)) != t->shape[turned ? t->dims - 1 - i : i])
+        if (json_integer_value(json_array_get(shape, (size_t)i)) !=
+            t->shape[turned ? t->dims - 1 - i : i])
             return 0;
     return 1;
 }
@@ -87,13 +88,14 @@ void golden_names(struct golden *g, const json_t *doc, const struct pl_params *p
         else golden_fail(g, name ? name : "tensors", "tensor %zu of the model is %s, or its shape "
                          "differs", i, i < params->count ? params->list[i].name : "none");
     }
-    golden_check(g, "tensors", good == params->count && good > 0, "%zu of %zu", good, params->count);
+    golden_check(g, "tensors", good == params->count && good > 0, "%zu of %zu", good,
+                 params->count);
     golden_check(g, "parameters", (json_int_t)params->trainable == golden_int(g, doc, "parameters"),
                  "%zu", params->trainable);
 }
 
-void golden_device(struct golden *g, const struct st_file *f, const char *name, const float *at, size_t n,
-                   double scale, double allowed)
+void golden_device(struct golden *g, const struct st_file *f, const char *name, const float *at,
+                   size_t n, double scale, double allowed)
 {
     size_t count;
     float *want = golden_floats(g, f, name, &count), *got = pl_alloc(n, sizeof *got);
@@ -118,7 +120,8 @@ struct st_file *golden_weights(struct golden *g, const char *stem)
     if (n > 3 && !strcmp(stem + n - 3, ".io")) n -= 3;
     snprintf(name, sizeof name, "%.*s.weights.safetensors", (int)n, stem);
     path = pl_path_join(g->folder, name);
-    if (!path || st_open(&f, path, &err)) golden_fail(g, "weights", "%s", path ? err.text : "no memory");
+    if (!path || st_open(&f, path, &err))
+        golden_fail(g, "weights", "%s", path ? err.text : "no memory");
     free(path);
     return f;
 }

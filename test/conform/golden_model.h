@@ -21,8 +21,8 @@ void golden_names(struct golden *g, const json_t *doc, const struct pl_params *p
 
 /* n values in backend memory against the tensor `name`, relative to its largest, or, with scale > 0,
  * to that. */
-void golden_device(struct golden *g, const struct st_file *f, const char *name, const float *at, size_t n,
-                   double scale, double allowed);
+void golden_device(struct golden *g, const struct st_file *f, const char *name, const float *at,
+                   size_t n, double scale, double allowed);
 
 /* "<what's folder>/<stem without .io>.weights.safetensors", opened; NULL after a golden_fail line. */
 struct st_file *golden_weights(struct golden *g, const char *stem);

@@ -122,7 +122,8 @@ static int adam_setup(struct replay *r, int bits)
     r->options = pl_adam_options(0, bits);
     if (read_betas(r, r->config)) return PL_EFORMAT;
     if (bits == 8)
-        r->options.min_8bit = (size_t)number(r->config, "min_8bit_size", (double)r->options.min_8bit);
+        r->options.min_8bit = (size_t)number(r->config, "min_8bit_size",
+                                             (double)r->options.min_8bit);
     for (size_t i = 0; i < r->count; i++) {
         const json_t *d = json_is_array(decay) ? json_array_get(decay, i) : decay;
         r->tensors[i].decay = json_number_value(d);
@@ -385,7 +386,8 @@ static void run_chunked(struct golden *g, const char *stem)
     size_t bytes, other_bytes;
     snprintf(file, sizeof file, "%s.json", stem);
     root = golden_json(g, file);
-    snprintf(file, sizeof file, "%.*smain.safetensors", (int)(strstr(stem, "chunked") - stem), stem);
+    snprintf(file, sizeof file, "%.*smain.safetensors", (int)(strstr(stem, "chunked") - stem),
+             stem);
     path = pl_path_join(g->folder, file);
     if (root && path && !open_replay(&r, g, path, stem)) {
         r.options.chunk = 0;
@@ -441,7 +443,8 @@ static void run_thresholds(struct golden *g, const char *stem)
         if (state && !strcmp(state, "uint8"))
             good = !strcmp(first.name, "absmax1") && first.n == (size_t)blocks;
         else good = state && !strcmp(state, "float32") && !strcmp(first.name, "state1") && !blocks;
-        golden_check(g, what, good, "expected %s and %ld blocks", state ? state : "a state", blocks);
+        golden_check(g, what, good, "expected %s and %ld blocks", state ? state : "a state",
+                     blocks);
         pl_optimizer_close(o);
     }
     json_decref(root);

@@ -73,7 +73,7 @@ int golden_area_protocol(struct golden *g, const char *path, const char *stem)
     return i < PL_COUNT(kinds);
 }
 
-/* --- shared --------------------------------------------------------------------------------------- */
+/* --- shared ----------------------------------------------------------------------------------- */
 
 /* Puts quotes around integers of more than 18 digits. */
 static char *quote_large(const char *text, size_t n)
@@ -129,7 +129,8 @@ json_t *protocol_json(struct golden *g, const char *path)
 double protocol_real(const json_t *value)
 {
     if (json_is_object(value)) value = json_object_get(value, "float64");
-    return json_is_string(value) ? strtod(json_string_value(value), NULL) : json_number_value(value);
+    return json_is_string(value) ? strtod(json_string_value(value), NULL)
+                                 : json_number_value(value);
 }
 
 const char *protocol_text(const json_t *object, const char *key)
@@ -227,7 +228,7 @@ int protocol_value(struct golden *g, const json_t *value, struct bytes *out)
     return good;
 }
 
-/* --- ids, msgpack ----------------------------------------------------------------------------------- */
+/* --- ids, msgpack ----------------------------------------------------------------------------- */
 
 static void check_id(struct golden *g, const json_t *c, size_t at)
 {
@@ -261,8 +262,8 @@ void protocol_dht_ids(struct golden *g, const json_t *root)
             !protocol_id(g, c, "xor", &want)) continue;
         dht_id_xor(&got, &a, &b);
         golden_check(g, "xor", dht_id_equal(&got, &want), "pair %zu differs", i);
-        golden_check(g, "common prefix", dht_id_common_bits(&a, &b) == bits, "pair %zu: %d, expected %d",
-                     i, dht_id_common_bits(&a, &b), bits);
+        golden_check(g, "common prefix", dht_id_common_bits(&a, &b) == bits,
+                     "pair %zu: %d, expected %d", i, dht_id_common_bits(&a, &b), bits);
     }
 }
 
@@ -298,7 +299,8 @@ void protocol_msgpack(struct golden *g, const json_t *root)
         struct bytes made = { 0 }, raw = { 0 };
         char what[64];
         snprintf(what, sizeof what, "value %zu is written", i);
-        if (wire_member(g, c, "hex", &raw) && protocol_value(g, json_object_get(c, "value"), &made)) {
+        if (wire_member(g, c, "hex", &raw) &&
+            protocol_value(g, json_object_get(c, "value"), &made)) {
             wire_same(g, what, &made, &raw);
             snprintf(what, sizeof what, "value %zu is read and written", i);
             read_back(g, c, &raw, what);
@@ -308,7 +310,7 @@ void protocol_msgpack(struct golden *g, const json_t *root)
     }
 }
 
-/* --- protobuf ----------------------------------------------------------------------------------------- */
+/* --- protobuf --------------------------------------------------------------------------------- */
 
 static const ProtobufCMessageDescriptor *const messages[] = {
     &hivemind__access_token__descriptor, &hivemind__request_auth_info__descriptor,
@@ -336,7 +338,8 @@ static int same_element(const ProtobufCFieldDescriptor *f, const void *at, const
         int same;
         if (text) bytes_add(&raw, text, strlen(text)); /* a text field that we keep as bytes */
         else wire_hex(&raw, protocol_text(want, "bytes"));
-        same = bytes_length(&raw) == b->len && (!b->len || !memcmp(bytes_at(&raw), b->data, b->len));
+        same = bytes_length(&raw) == b->len &&
+               (!b->len || !memcmp(bytes_at(&raw), b->data, b->len));
         bytes_clear(&raw);
         return same;
     }

@@ -36,7 +36,7 @@ struct replay {
 
 static const struct validators signatures_only;
 
-/* --- reading the recording ------------------------------------------------------------------------ */
+/* --- reading the recording -------------------------------------------------------------------- */
 
 static int read_nodes(struct replay *r, const json_t *nodes)
 {
@@ -101,7 +101,8 @@ static void find_clock_and_checkers(struct replay *r)
         struct call *c = &r->calls[i];
         struct dht_answer answer;
         struct dht_request request;
-        if (dht_read_request(&request, c->kind, bytes_at(&c->request), bytes_length(&c->request), NULL))
+        if (dht_read_request(&request, c->kind, bytes_at(&c->request), bytes_length(&c->request),
+                             NULL))
             continue;
         if (!dht_read_answer(&answer, c->kind, request.count, bytes_at(&c->response),
                              bytes_length(&c->response), NULL)) {
@@ -109,9 +110,13 @@ static void find_clock_and_checkers(struct replay *r)
                 r->base = answer.dht_time - c->t;
             for (size_t k = 0; c->kind == DHT_STORE && k < request.count; k++) {
                 const struct dht_record *s = &request.records[k];
-                struct record record = { .key = s->key.bytes, .key_n = DHT_ID_BYTES,
-                                         .subkey = s->subkey, .subkey_n = s->subkey_n,
-                                         .value = s->value, .n = s->n, .expiration = s->expiration };
+                struct record record = { .key = s->key.bytes,
+                                         .key_n = DHT_ID_BYTES,
+                                         .subkey = s->subkey,
+                                         .subkey_n = s->subkey_n,
+                                         .value = s->value,
+                                         .n = s->n,
+                                         .expiration = s->expiration };
                 if (!answer.ok[k] && s->subkey_n && record_check(&signatures_only, &record, NULL))
                     r->nodes[c->callee].checks = 1;
             }
@@ -124,7 +129,7 @@ static void find_clock_and_checkers(struct replay *r)
         if (r->nodes[i].checks) r->nodes[i].state.validators = &signatures_only;
 }
 
-/* --- calls ------------------------------------------------------------------------------------------- */
+/* --- calls ------------------------------------------------------------------------------------ */
 
 static void write_again(struct replay *r, const struct call *c, const struct dht_request *request)
 {
@@ -149,8 +154,8 @@ static int is_replica(const struct replay *r, size_t node, const struct dht_id *
 
 static void meet(struct replay *r, size_t who, size_t whom, double t)
 {
-    dht_routing_add(&r->nodes[who].state.routing, &r->nodes[whom].state.self, &r->nodes[whom].peer, t,
-                    NULL);
+    dht_routing_add(&r->nodes[who].state.routing, &r->nodes[whom].state.self, &r->nodes[whom].peer,
+                    t, NULL);
 }
 
 /* 1 if the callee called the caller back, by its own ping, while this one was under way. */
@@ -172,7 +177,8 @@ static void replay_call(struct replay *r, struct call *c)
     struct bytes answer = { 0 };
     struct pl_err err;
     double now = r->base + c->t;
-    int rc = dht_read_request(&request, c->kind, bytes_at(&c->request), bytes_length(&c->request), &err);
+    int rc = dht_read_request(&request, c->kind, bytes_at(&c->request), bytes_length(&c->request),
+                              &err);
     if (rc) {
         golden_fail(r->g, dht_call_name(c->kind), "%s", err.text);
         return;
@@ -199,7 +205,7 @@ static void replay_call(struct replay *r, struct call *c)
     bytes_clear(&answer);
 }
 
-/* --- Python's way of showing values ---------------------------------------------------------------- */
+/* --- Python's way of showing values ----------------------------------------------------------- */
 
 static void add_text(struct bytes *out, const char *text) { bytes_add(out, text, strlen(text)); }
 
@@ -210,7 +216,8 @@ static void show_real(struct bytes *out, double x)
         snprintf(text, sizeof text, "%.*g", digits, x);
         if (strtod(text, NULL) == x) break;
     }
-    if (fabs(x) >= 1e-4 && fabs(x) < 1e16 && strchr(text, 'e')) snprintf(text, sizeof text, "%.0f", x);
+    if (fabs(x) >= 1e-4 && fabs(x) < 1e16 && strchr(text, 'e'))
+        snprintf(text, sizeof text, "%.0f", x);
     add_text(out, text);
     if (!strpbrk(text, ".enai")) add_text(out, ".0");
 }
@@ -309,7 +316,7 @@ static void show_result(struct bytes *out, const struct dht_result *r)
     }
 }
 
-/* --- searches ----------------------------------------------------------------------------------------- */
+/* --- searches --------------------------------------------------------------------------------- */
 
 static struct call *find_call(struct replay *r, size_t caller, const struct dht_contact *who,
                               double from, double until)
@@ -361,7 +368,8 @@ static int key_of(struct replay *r, const char *op, size_t caller, double from, 
         struct dht_request request;
         int found;
         if (c->kind != DHT_FIND || c->caller != caller || c->t < from || c->t > until ||
-            dht_read_request(&request, DHT_FIND, bytes_at(&c->request), bytes_length(&c->request), NULL))
+            dht_read_request(&request, DHT_FIND, bytes_at(&c->request), bytes_length(&c->request),
+                             NULL))
             continue;
         if ((found = request.count == 1)) *key = request.keys[0];
         dht_request_clear(&request);
@@ -389,8 +397,10 @@ static void replay_get(struct replay *r, const json_t *op)
         return;
     }
     node = &r->nodes[caller].state;
-    dht_search_init(&s, &key, &node->self, strstr(text, "latest") ? INFINITY : now, node->validators);
-    dht_search_add(&s, known, dht_routing_nearest(&node->routing, known, DHT_BUCKET_SIZE, &key, NULL));
+    dht_search_init(&s, &key, &node->self, strstr(text, "latest") ? INFINITY : now,
+                    node->validators);
+    dht_search_add(&s, known,
+                   dht_routing_nearest(&node->routing, known, DHT_BUCKET_SIZE, &key, NULL));
     if ((own = dht_state_get(node, now, &key)) && !dht_entry_write(&packed, own))
         dht_result_merge(&s.best, NULL, &key, own->value ? DHT_FOUND_REGULAR : DHT_FOUND_DICTIONARY,
                          bytes_at(&packed), bytes_length(&packed), own->expiration);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- routing tables ------------------------------------------------------------------------------- */
+/* --- routing tables --------------------------------------------------------------------------- */
 
 /* In these scenarios: 0x1220 and the SHA-256 of the node's id. */
 static void peer_of(struct peer_id *peer, const struct dht_id *id)
@@ -51,14 +51,15 @@ static void routing_step(struct golden *g, struct dht_routing *r, const json_t *
     dht_routing_add(r, &id, &peer, (double)at, &ask);
     golden_check(g, "ask to ping", ask.peer.length ? is_id(&ask.id, want) : json_is_null(want),
                  "another node at operation %zu", at);
-    golden_check(g, "buckets", (json_int_t)r->count == json_integer_value(json_object_get(op, "buckets_after")),
+    golden_check(g, "buckets",
+                 (json_int_t)r->count == json_integer_value(json_object_get(op, "buckets_after")),
                  "%zu at operation %zu", r->count, at);
 }
 
 static void check_buckets(struct golden *g, const struct dht_routing *r, const json_t *want)
 {
-    golden_check(g, "buckets at the end", r->count == json_array_size(want), "%zu, not %zu", r->count,
-                 json_array_size(want));
+    golden_check(g, "buckets at the end", r->count == json_array_size(want), "%zu, not %zu",
+                 r->count, json_array_size(want));
     for (size_t i = 0; i < r->count && i < json_array_size(want); i++) {
         const json_t *w = json_array_get(want, i), *next = json_array_get(want, i + 1);
         const struct dht_bucket *b = &r->buckets[i];
@@ -101,12 +102,13 @@ void protocol_routing_table(struct golden *g, const json_t *root)
         json_array_foreach(json_object_get(scenario, "operations"), k, item)
             routing_step(g, &r, item, k);
         check_buckets(g, &r, json_object_get(scenario, "buckets"));
-        json_array_foreach(json_object_get(scenario, "queries"), k, item) check_nearest(g, &r, item);
+        json_array_foreach(json_object_get(scenario, "queries"), k, item)
+            check_nearest(g, &r, item);
         dht_routing_clear(&r);
     }
 }
 
-/* --- storages --------------------------------------------------------------------------------------- */
+/* --- storages --------------------------------------------------------------------------------- */
 
 static int same_items(struct golden *g, const struct dht_dictionary *d, const json_t *want)
 {
@@ -186,7 +188,8 @@ void protocol_timed_storage(struct golden *g, const json_t *root)
         struct dht_store s;
         dht_store_init(&s, DHT_STORE_MAX);
         if (json_is_number(most)) s.size_max = json_number_value(most);
-        json_array_foreach(json_object_get(scenario, "operations"), k, op) storage_step(g, &s, op, k);
+        json_array_foreach(json_object_get(scenario, "operations"), k, op)
+            storage_step(g, &s, op, k);
         dht_store_clear(&s);
     }
 }

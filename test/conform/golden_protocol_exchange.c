@@ -31,7 +31,7 @@ struct recording {
     size_t stream_count, part_bytes;
 };
 
-/* --- reading ---------------------------------------------------------------------------------------------- */
+/* --- reading ---------------------------------------------------------------------------------- */
 
 /* The rule in the README beside the goldens. */
 static void make(float *x, size_t n, uint64_t seed, double scale)
@@ -81,8 +81,9 @@ static int read_settings(struct recording *r, const json_t *root)
         r->elements[t] = 1;
         json_array_foreach(shape, d, size) r->elements[t] *= (size_t)json_integer_value(size);
         r->values += r->elements[t];
-        r->method[t] = json_object_get(s, "nocomp") ? PL_COMPRESS_NONE
-                     : r->elements[t] >= (size_t)threshold ? PL_COMPRESS_UNIFORM8 : PL_COMPRESS_FLOAT16;
+        r->method[t] = json_object_get(s, "nocomp")          ? PL_COMPRESS_NONE
+                       : r->elements[t] >= (size_t)threshold ? PL_COMPRESS_UNIFORM8
+                                                             : PL_COMPRESS_FLOAT16;
     }
     return 1;
 }
@@ -127,12 +128,15 @@ static int read_begin(struct recording *r, const json_t *messages)
             begin = message_unpack(&hivemind__message_from_leader__descriptor, bytes_at(&raw),
                                    bytes_length(&raw), NULL);
         bytes_clear(&raw);
-        if (begin && begin->code == MSG_BEGIN_ALLREDUCE && begin->group_id.len == sizeof r->group.id) {
+        if (begin && begin->code == MSG_BEGIN_ALLREDUCE &&
+            begin->group_id.len == sizeof r->group.id) {
             group_clear(&r->group);
             memcpy(r->group.id, begin->group_id.data, sizeof r->group.id);
             for (size_t p = 0; p < begin->n_gathered; p++)
-                if (!peer_id_parse(&peer, begin->ordered_peer_ids[p].data, begin->ordered_peer_ids[p].len))
-                    group_add(&r->group, &peer, begin->gathered[p].data, begin->gathered[p].len, NULL);
+                if (!peer_id_parse(&peer, begin->ordered_peer_ids[p].data,
+                                   begin->ordered_peer_ids[p].len))
+                    group_add(&r->group, &peer, begin->gathered[p].data, begin->gathered[p].len,
+                              NULL);
         }
         if (begin) protobuf_c_message_free_unpacked(&begin->base, NULL);
     }
@@ -161,8 +165,8 @@ static size_t messages_of(const struct stream *s, const char *direction)
 {
     size_t n = 0, i;
     json_t *m;
-    json_array_foreach(s->messages, i, m)
-        n += !strcmp(protocol_text(m, "dir"), direction) && !strcmp(protocol_text(m, "type"), "AveragingData");
+    json_array_foreach(s->messages, i, m) n += !strcmp(protocol_text(m, "dir"), direction) &&
+                                               !strcmp(protocol_text(m, "type"), "AveragingData");
     return n;
 }
 
@@ -181,13 +185,15 @@ static int read_shares(struct recording *r)
         stated |= r->group.members[i].gather.bandwidth > 0;
     }
     if (!stated) return 1;
-    if (pl_partition(&parts, &count, r->elements, r->method, r->tensors, &all, 1, r->part_bytes, &err))
+    if (pl_partition(&parts, &count, r->elements, r->method, r->tensors, &all, 1, r->part_bytes,
+                     &err))
         return 0;
     for (size_t i = 0; i < r->group.count; i++) {
         size_t most = 0;
         r->share[i] = 0;
         for (size_t s = 0; s < r->stream_count; s++)
-            if (r->streams[s].callee == r->recorded[i] && messages_of(&r->streams[s], "request") > most)
+            if (r->streams[s].callee == r->recorded[i] &&
+                messages_of(&r->streams[s], "request") > most)
                 most = messages_of(&r->streams[s], "request");
         for (; most && at < count; most--) r->share[i] += (double)parts[at++].length;
     }
@@ -195,7 +201,7 @@ static int read_shares(struct recording *r)
     return at == count;
 }
 
-/* --- one peer of it, ours ---------------------------------------------------------------------------------- */
+/* --- one peer of it, ours --------------------------------------------------------------------- */
 
 struct replay {
     struct recording *r;
@@ -223,7 +229,8 @@ static int message_at(struct recording *r, const struct stream *s, const char *d
     json_t *m;
     if (!s) return 0;
     json_array_foreach(s->messages, k, m) {
-        if (strcmp(protocol_text(m, "dir"), direction) || strcmp(protocol_text(m, "type"), "AveragingData"))
+        if (strcmp(protocol_text(m, "dir"), direction) ||
+            strcmp(protocol_text(m, "type"), "AveragingData"))
             continue;
         if (!i--) return wire_member(r->g, m, "hex", raw);
     }
@@ -254,22 +261,25 @@ static void same_part(struct golden *g, const char *what, const struct part_mess
     float *a = pl_alloc(n, sizeof *a), *b = pl_alloc(n, sizeof *b);
     double largest = 0, allowed;
     if (got->method != want->method || got->elements != n || got->weight != want->weight) {
-        golden_check(g, what, 0, "method %d of %zu values of weight %g, expected %d of %zu of %g", got->method,
-                     got->elements, got->weight, want->method, n, want->weight);
+        golden_check(g, what, 0, "method %d of %zu values of weight %g, expected %d of %zu of %g",
+                     got->method, got->elements, got->weight, want->method, n, want->weight);
     } else if (exact && got->method != PL_COMPRESS_UNIFORM8) {
-        golden_check(g, what, got->bytes == want->bytes && !memcmp(got->buffer, want->buffer, got->bytes),
+        golden_check(g, what,
+                     got->bytes == want->bytes && !memcmp(got->buffer, want->buffer, got->bytes),
                      "other bytes");
     } else if (a && b && !decode(a, g->be, got) && !decode(b, g->be, want)) {
         for (size_t i = 0; i < n; i++) largest = fmax(largest, fabs(b[i]));
-        allowed = got->method == PL_COMPRESS_UNIFORM8 ? BIN * 6 * spread(b, n) / PL_CODES + 1e-6
-                : got->method == PL_COMPRESS_FLOAT16 ? ldexp(largest, -10) + 1e-6 : 2e-6 * largest + 1e-6;
+        allowed = got->method == PL_COMPRESS_UNIFORM8  ? BIN * 6 * spread(b, n) / PL_CODES + 1e-6
+                  : got->method == PL_COMPRESS_FLOAT16 ? ldexp(largest, -10) + 1e-6
+                                                       : 2e-6 * largest + 1e-6;
         golden_case(g, what, golden_absolute(a, b, n), allowed);
     }
     pl_free(a);
     pl_free(b);
 }
 
-static void on_send(void *context, size_t peer, enum exchange_way way, const uint8_t *data, size_t n)
+static void on_send(void *context, size_t peer, enum exchange_way way, const uint8_t *data,
+                    size_t n)
 {
     struct replay *p = context;
     struct recording *r = p->r;
@@ -282,15 +292,19 @@ static void on_send(void *context, size_t peer, enum exchange_way way, const uin
     char what[80];
     snprintf(what, sizeof what, "peer %zu, %s %zu, message %zu", p->k,
              way == EXCHANGE_OUT ? "parts to" : "answers to", other, p->sent[way][peer]);
-    if (!message_at(r, s, way == EXCHANGE_OUT ? "request" : "response", p->sent[way][peer]++, &raw) ||
+    if (!message_at(r, s, way == EXCHANGE_OUT ? "request" : "response", p->sent[way][peer]++,
+                    &raw) ||
         part_message_read(&want, bytes_at(&raw), bytes_length(&raw), &err) ||
         part_message_read(&got, data, n, &err)) {
         golden_check(r->g, what, 0, "was not recorded; %s", err.text);
     } else {
-        golden_check(r->g, what, got.code == want.code && got.group_id_n == want.group_id_n &&
-                     (!got.group_id_n || !memcmp(got.group_id, want.group_id, got.group_id_n)) &&
-                     n == bytes_length(&raw), "code %d, expected %d; %zu bytes, expected %zu", got.code,
-                     want.code, n, bytes_length(&raw));
+        golden_check(r->g, what,
+                     got.code == want.code && got.group_id_n == want.group_id_n &&
+                         (!got.group_id_n ||
+                          !memcmp(got.group_id, want.group_id, got.group_id_n)) &&
+                         n == bytes_length(&raw),
+                     "code %d, expected %d; %zu bytes, expected %zu", got.code, want.code, n,
+                     bytes_length(&raw));
         same_part(r->g, what, &got, &want, way == EXCHANGE_OUT);
     }
     bytes_clear(&raw);
@@ -382,9 +396,15 @@ static void replay_peer(struct recording *r, size_t k)
 {
     struct replay p = { .r = r, .k = k };
     float *x = malloc((r->values + 1) * sizeof *x), *tensor[TENSORS_MAX];
-    struct exchange_options o = { .be = r->g->be, .group = &r->group, .tensors = r->tensors,
-                                  .elements = r->elements, .method = r->method, .tensor = tensor,
-                                  .weight = r->weight[k], .share = r->share, .part_bytes = r->part_bytes };
+    struct exchange_options o = { .be = r->g->be,
+                                  .group = &r->group,
+                                  .tensors = r->tensors,
+                                  .elements = r->elements,
+                                  .method = r->method,
+                                  .tensor = tensor,
+                                  .weight = r->weight[k],
+                                  .share = r->share,
+                                  .part_bytes = r->part_bytes };
     if (!x) return;
     memcpy(x, r->input[k], r->values * sizeof *x);
     for (size_t t = 0, at = 0; t < r->tensors; at += r->elements[t++]) tensor[t] = x + at;
@@ -407,7 +427,8 @@ static void replay_peer(struct recording *r, size_t k)
 void protocol_allreduce(struct golden *g, const json_t *root)
 {
     struct recording r = { .g = g };
-    if (read_settings(&r, root) && read_streams(&r, root) && read_peers(&r, root) && read_shares(&r)) {
+    if (read_settings(&r, root) && read_streams(&r, root) && read_peers(&r, root) &&
+        read_shares(&r)) {
         for (size_t k = 0; k < r.peers; k++) replay_peer(&r, k);
     } else {
         golden_fail(g, "recording", "cannot be read");

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- names, gather, group bits ---------------------------------------------------------------------- */
+/* --- names, gather, group bits ---------------------------------------------------------------- */
 
 static void same_text(struct golden *g, const char *what, const char *got, const char *want)
 {
@@ -29,7 +29,8 @@ static void check_names(struct golden *g, const json_t *c)
     struct bytes raw = { 0 }, want = { 0 };
     struct dht_id id, expected;
     struct pl_err err = { "" };
-    if (group_key(key, prefix, protocol_text(c, "group_bits"), &err)) golden_fail(g, "key", "%s", err.text);
+    if (group_key(key, prefix, protocol_text(c, "group_bits"), &err))
+        golden_fail(g, "key", "%s", err.text);
     same_text(g, "key", key, protocol_text(c, "group_key"));
     if (protocol_id(g, c, "dht_id", &expected) && !dht_id_of_text(&id, key))
         golden_check(g, "id of the key", dht_id_equal(&id, &expected), "another id");
@@ -41,14 +42,17 @@ static void check_names(struct golden *g, const json_t *c)
             continue;
         same_text(g, "name of a call", name, json_string_value(json_array_get(names, i)));
     }
-    if (wire_member(g, declare, "subkey_value", &raw) && wire_member(g, declare, "subkey_on_wire", &want)) {
+    if (wire_member(g, declare, "subkey_value", &raw) &&
+        wire_member(g, declare, "subkey_on_wire", &want)) {
         struct bytes subkey = { 0 };
         mp_bin(&subkey, bytes_at(&raw), bytes_length(&raw));
         wire_same(g, "subkey of a declaration", &subkey, &want);
         bytes_clear(&subkey);
     }
-    golden_check(g, "withdrawal", nextafter(protocol_real(json_object_get(declare, "expiration")), INFINITY) ==
-                 protocol_real(json_object_get(withdraw, "expiration")), "is not the next float");
+    golden_check(g, "withdrawal",
+                 nextafter(protocol_real(json_object_get(declare, "expiration")), INFINITY) ==
+                     protocol_real(json_object_get(withdraw, "expiration")),
+                 "is not the next float");
     bytes_clear(&raw);
     bytes_clear(&want);
 }
@@ -65,7 +69,8 @@ static void check_bits(struct golden *g, const json_t *c)
     if (!protocol_id(g, c, "group_id", &id)) return;
     for (size_t i = 0; i < size; i++) {
         int rc = group_next_bits(bits, old, id.bytes, size, i, target);
-        same_text(g, "group bits", rc ? "refused" : bits, json_string_value(json_array_get(want, i)));
+        same_text(g, "group bits", rc ? "refused" : bits,
+                  json_string_value(json_array_get(want, i)));
     }
 }
 
@@ -82,9 +87,11 @@ static void check_gather(struct golden *g, const json_t *c)
         said.user_n = bytes_length(&user);
         gather_write(&got, &said);
         wire_same(g, "gather is written", &got, &want);
-        golden_check(g, "gather is read", !gather_read(&back, bytes_at(&want), bytes_length(&want), &err) &&
-                     back.mode == said.mode && back.bandwidth == said.bandwidth &&
-                     back.user_n == said.user_n && !memcmp(back.user, said.user, said.user_n), "differs");
+        golden_check(g, "gather is read",
+                     !gather_read(&back, bytes_at(&want), bytes_length(&want), &err) &&
+                         back.mode == said.mode && back.bandwidth == said.bandwidth &&
+                         back.user_n == said.user_n && !memcmp(back.user, said.user, said.user_n),
+                     "differs");
     }
     bytes_clear(&user);
     bytes_clear(&want);
@@ -104,7 +111,7 @@ void protocol_matchmaking(struct golden *g, const json_t *root)
         golden_check(g, "form of a key", group_key_is_valid(key) == json_is_true(c), "%.40s", key);
 }
 
-/* --- schema ------------------------------------------------------------------------------------------- */
+/* --- schema ----------------------------------------------------------------------------------- */
 
 static void check_schema(struct golden *g, const json_t *c)
 {
@@ -127,11 +134,13 @@ static void check_schema(struct golden *g, const json_t *c)
     }
     if (tensors) {
         struct dht_id hash, expected;
-        if (json_is_string(json_object_get(c, "hashed_bytes")) && wire_member(g, c, "hashed_bytes", &want)) {
+        if (json_is_string(json_object_get(c, "hashed_bytes")) &&
+            wire_member(g, c, "hashed_bytes", &want)) {
             group_schema_text(&text, tensors, n);
             wire_same(g, "schema", &text, &want);
         }
-        if (!group_schema_hash(hash.bytes, tensors, n) && protocol_id(g, c, "schema_hash", &expected))
+        if (!group_schema_hash(hash.bytes, tensors, n) &&
+            protocol_id(g, c, "schema_hash", &expected))
             golden_check(g, "schema hash", dht_id_equal(&hash, &expected), "another one");
     }
 done:
@@ -147,7 +156,7 @@ void protocol_schema_hash(struct golden *g, const json_t *root)
     json_array_foreach(json_object_get(root, "cases"), i, c) check_schema(g, c);
 }
 
-/* --- who reduces what --------------------------------------------------------------------------------- */
+/* --- who reduces what ------------------------------------------------------------------------- */
 
 /* The slowest peer's time, from whole shares [Moshpit SGD]. */
 static double slowest(const double *share, const double *bandwidth, size_t n, double total)
@@ -155,7 +164,8 @@ static double slowest(const double *share, const double *bandwidth, size_t n, do
     double worst = 0;
     for (size_t i = 0; i < n; i++)
         if (bandwidth[i] > 0)
-            worst = fmax(worst, ((n > 2 ? (double)(n - 2) : 0) * share[i] / total + 1) / bandwidth[i]);
+            worst = fmax(worst,
+                         ((n > 2 ? (double)(n - 2) : 0) * share[i] / total + 1) / bandwidth[i]);
     return worst;
 }
 
@@ -228,10 +238,12 @@ static int same_part(const struct pl_part *p, const json_t *row)
 
 static void check_partition(struct golden *g, const json_t *c)
 {
-    const json_t *shapes = json_object_get(c, "shapes"), *want = json_object_get(c, "parts_by_peer"),
+    const json_t *shapes = json_object_get(c, "shapes"),
+                 *want = json_object_get(c, "parts_by_peer"),
                  *list = json_object_get(c, "peer_fractions");
     size_t tensors = json_array_size(shapes), peers = json_array_size(list), count = 0, seen = 0;
-    size_t *elements = calloc(tensors + 1, sizeof *elements), *next = calloc(peers + 1, sizeof *next);
+    size_t *elements = calloc(tensors + 1, sizeof *elements),
+           *next = calloc(peers + 1, sizeof *next);
     enum pl_compression *method = calloc(tensors + 1, sizeof *method);
     double *fraction = calloc(peers + 1, sizeof *fraction);
     struct pl_part *parts = NULL;
@@ -250,10 +262,13 @@ static void check_partition(struct golden *g, const json_t *c)
                       (size_t)golden_int(g, c, "part_size_bytes"), &err);
     for (size_t p = 0; !rc && p < count; p++) {
         size_t owner = (size_t)parts[p].owner;
-        seen += (size_t)same_part(&parts[p], json_array_get(json_array_get(want, owner), next[owner]++));
+        seen += (size_t)same_part(&parts[p],
+                                  json_array_get(json_array_get(want, owner), next[owner]++));
     }
-    for (size_t i = 0; i < peers; i++) rc = rc || next[i] != json_array_size(json_array_get(want, i));
-    golden_check(g, "parts", !rc && seen == count, "%s; %zu of %zu as recorded", err.text, seen, count);
+    for (size_t i = 0; i < peers; i++)
+        rc = rc || next[i] != json_array_size(json_array_get(want, i));
+    golden_check(g, "parts", !rc && seen == count, "%s; %zu of %zu as recorded", err.text, seen,
+                 count);
     pl_free(parts);
     free(elements);
     free(next);

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- a leader that is asked ---------------------------------------------------------------------------- */
+/* --- a leader that is asked ------------------------------------------------------------------- */
 
 struct leader {
     struct golden *g;
@@ -32,7 +32,8 @@ static void nobody_asked(void *context, const struct peer_id *p, const uint8_t *
 static void on_answer(void *context, void *stream, const uint8_t *data, size_t n, int last)
 {
     struct leader *l = context;
-    Hivemind__MessageFromLeader *m = message_unpack(&hivemind__message_from_leader__descriptor, data, n, NULL);
+    Hivemind__MessageFromLeader *m = message_unpack(&hivemind__message_from_leader__descriptor,
+                                                    data, n, NULL);
     (void)stream;
     if (m && l->count < (int)PL_COUNT(l->codes)) l->codes[l->count++] = m->code;
     l->ended = last;
@@ -48,8 +49,8 @@ static const struct matchmaking_port port = {
 
 static double expiration_of(const struct bytes *request)
 {
-    Hivemind__JoinRequest *r = message_unpack(&hivemind__join_request__descriptor, bytes_at(request),
-                                              bytes_length(request), NULL);
+    Hivemind__JoinRequest *r = message_unpack(&hivemind__join_request__descriptor,
+                                              bytes_at(request), bytes_length(request), NULL);
     double expiration = r ? r->expiration : 0;
     if (r) protobuf_c_message_free_unpacked(&r->base, NULL);
     return expiration;
@@ -80,7 +81,9 @@ static double begin_of(struct golden *g, const json_t *joins)
         if (code_of(first) == MSG_ACCEPTED && e > 0) taken = fmin(taken, e);
         bytes_clear(&raw);
     }
-    return isfinite(taken) && early > 0 ? early + (taken - early) / 2 : isfinite(taken) ? taken - 1 : early + 1;
+    return isfinite(taken) && early > 0 ? early + (taken - early) / 2
+           : isfinite(taken)            ? taken - 1
+                                        : early + 1;
 }
 
 static enum averaging_code first_answer(const json_t *join)
@@ -88,8 +91,8 @@ static enum averaging_code first_answer(const json_t *join)
     return (enum averaging_code)code_of(json_array_get(json_object_get(join, "responses"), 0));
 }
 
-static void check_join(struct leader *l, const json_t *joins, size_t at, const struct peer_id *peers,
-                       double now)
+static void check_join(struct leader *l, const json_t *joins, size_t at,
+                       const struct peer_id *peers, double now)
 {
     json_t *c = json_array_get(joins, at);
     const json_t *responses = json_object_get(c, "responses");
@@ -105,15 +108,17 @@ static void check_join(struct leader *l, const json_t *joins, size_t at, const s
         same = same && (int)i < l->count && l->codes[i] == code_of(json_array_get(responses, i));
     golden_check(l->g, what, same && l->count == (int)n, "answered %d %d, %zu answers expected",
                  l->count ? l->codes[0] : -1, l->count, n);
-    if (strstr(end, "closed by the leader")) golden_check(l->g, what, l->ended, "and was left open");
+    if (strstr(end, "closed by the leader"))
+        golden_check(l->g, what, l->ended, "and was left open");
     /* Whoever is accepted stays while the next one is refused as the same peer, and then leaves. */
-    if (first_answer(c) == MSG_DUPLICATE_PEER_ID) matchmaking_asker_gone(&l->m, json_array_get(joins, at - 1));
+    if (first_answer(c) == MSG_DUPLICATE_PEER_ID)
+        matchmaking_asker_gone(&l->m, json_array_get(joins, at - 1));
     else if (!l->ended && first_answer(json_array_get(joins, at + 1)) != MSG_DUPLICATE_PEER_ID)
         matchmaking_asker_gone(&l->m, c);
     bytes_clear(&raw);
 }
 
-/* --- a reducer that is sent a first part ------------------------------------------------------------------ */
+/* --- a reducer that is sent a first part ------------------------------------------------------ */
 
 struct reducer {
     struct exchange *x;
@@ -123,12 +128,14 @@ struct reducer {
 };
 
 static void ignore_peer(void *context, size_t peer) { (void)context, (void)peer; }
-static void reducer_send(void *context, size_t peer, enum exchange_way way, const uint8_t *data, size_t n)
+static void reducer_send(void *context, size_t peer, enum exchange_way way, const uint8_t *data,
+                         size_t n)
 {
     struct reducer *r = context;
     struct part_message m;
     (void)peer;
-    if (way == EXCHANGE_IN && !part_message_read(&m, data, n, NULL) && r->count < (int)PL_COUNT(r->codes))
+    if (way == EXCHANGE_IN && !part_message_read(&m, data, n, NULL) &&
+        r->count < (int)PL_COUNT(r->codes))
         r->codes[r->count++] = m.code;
 }
 static int never_busy(void *context, size_t peer) { return (void)context, (void)peer, 0; }
@@ -141,7 +148,10 @@ static void reducer_close(void *context, size_t peer, enum exchange_way way)
     (void)peer;
     if (way == EXCHANGE_IN) ((struct reducer *)context)->closed = 1;
 }
-static void ignore_credit(void *context, size_t peer, size_t n) { (void)context, (void)peer, (void)n; }
+static void ignore_credit(void *context, size_t peer, size_t n)
+{
+    (void)context, (void)peer, (void)n;
+}
 static void queue_job(void *context, struct exchange_job *job)
 {
     struct reducer *r = context;
@@ -181,9 +191,15 @@ static void check_first(struct golden *g, const json_t *c, const struct group *g
     double fraction[GROUP_PEERS_MAX];
     enum pl_compression method = PL_COMPRESS_NONE;
     struct reducer r = { 0 };
-    struct exchange_options o = { .group = group, .tensors = 1, .elements = &elements, .method = &method,
-                                  .tensor = &tensor, .weight = 1, .share = fraction,
-                                  .part_bytes = PL_PART_BYTES, .be = g->be };
+    struct exchange_options o = { .group = group,
+                                  .tensors = 1,
+                                  .elements = &elements,
+                                  .method = &method,
+                                  .tensor = &tensor,
+                                  .weight = 1,
+                                  .share = fraction,
+                                  .part_bytes = PL_PART_BYTES,
+                                  .be = g->be };
     json_t *response;
     if (!json_is_string(request) || wire_hex(&raw, json_string_value(request)) ||
         part_message_read(&m, bytes_at(&raw), bytes_length(&raw), &err)) {
@@ -228,7 +244,8 @@ static int read_group(struct golden *g, const json_t *joins, const struct peer_i
             struct bytes raw = { 0 };
             Hivemind__MessageFromLeader *m;
             struct peer_id peer;
-            if (code_of(response) != MSG_BEGIN_ALLREDUCE || !wire_member(g, response, "hex", &raw)) continue;
+            if (code_of(response) != MSG_BEGIN_ALLREDUCE || !wire_member(g, response, "hex", &raw))
+                continue;
             m = message_unpack(&hivemind__message_from_leader__descriptor, bytes_at(&raw),
                                bytes_length(&raw), NULL);
             for (size_t p = 0; m && p < m->n_gathered; p++)
@@ -247,7 +264,8 @@ static int read_group(struct golden *g, const json_t *joins, const struct peer_i
 static int read_peer(struct golden *g, const json_t *object, const char *key, struct peer_id *id)
 {
     struct bytes raw = { 0 };
-    int good = wire_member(g, object, key, &raw) && !peer_id_parse(id, bytes_at(&raw), bytes_length(&raw));
+    int good = wire_member(g, object, key, &raw) &&
+               !peer_id_parse(id, bytes_at(&raw), bytes_length(&raw));
     bytes_clear(&raw);
     return good;
 }
@@ -257,7 +275,10 @@ void protocol_join_rejections(struct golden *g, const json_t *root)
     static const uint8_t gather[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
     const json_t *joins = json_object_get(root, "joins"), *list = json_object_get(root, "peers");
     struct leader l = { .g = g };
-    struct matchmaking_options o = { .min_time = 5, .request_timeout = 3, .min_size = 2, .gather = gather,
+    struct matchmaking_options o = { .min_time = 5,
+                                     .request_timeout = 3,
+                                     .min_size = 2,
+                                     .gather = gather,
                                      .gather_n = sizeof gather };
     struct peer_id *peers = calloc(json_array_size(list) + 1, sizeof *peers);
     struct group group = { 0 };
@@ -275,8 +296,8 @@ void protocol_join_rejections(struct golden *g, const json_t *root)
     json_array_foreach(joins, i, c) { /* the key that was taken is the leader's */
         if (first_answer(c) == MSG_ACCEPTED &&
             wire_member(g, c, "request", &raw)) {
-            Hivemind__JoinRequest *r = message_unpack(&hivemind__join_request__descriptor, bytes_at(&raw),
-                                                      bytes_length(&raw), NULL);
+            Hivemind__JoinRequest *r = message_unpack(&hivemind__join_request__descriptor,
+                                                      bytes_at(&raw), bytes_length(&raw), NULL);
             if (r) snprintf(key, sizeof key, "%s", r->group_key);
             if (r) protobuf_c_message_free_unpacked(&r->base, NULL);
         }
@@ -293,13 +314,14 @@ void protocol_join_rejections(struct golden *g, const json_t *root)
     matchmaking_cancel(&l.m);
     matchmaking_clear(&l.m);
     if (read_group(g, joins, &o.self, &group))
-        json_array_foreach(json_object_get(root, "first_parts"), i, c) check_first(g, c, &group, peers);
+        json_array_foreach(json_object_get(root, "first_parts"), i, c)
+            check_first(g, c, &group, peers);
     group_clear(&group);
 done:
     free(peers);
 }
 
-/* --- two real trainers ------------------------------------------------------------------------------------ */
+/* --- two real trainers ------------------------------------------------------------------------ */
 
 static void check_request(struct golden *g, const json_t *event, const struct bytes *raw)
 {

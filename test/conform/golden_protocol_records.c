@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- records ---------------------------------------------------------------------------------------- */
+/* --- records ---------------------------------------------------------------------------------- */
 
 static int read_key(struct golden *g, const json_t *root, const char *member, struct rsa_key *key)
 {
@@ -152,7 +152,7 @@ void protocol_schema(struct golden *g, const json_t *root)
     }
 }
 
-/* --- tokens ----------------------------------------------------------------------------------------- */
+/* --- tokens ----------------------------------------------------------------------------------- */
 
 static enum dht_call call_of(const char *type)
 {
@@ -171,7 +171,8 @@ static void check_request(struct golden *g, const json_t *c, struct auth *server
     size_t n;
     int rc;
     if (!wire_member(g, c, "hex", &raw)) goto done;
-    rc = auth_check_request(&plain, &n, nonce, server, now, bytes_at(&raw), bytes_length(&raw), &err);
+    rc = auth_check_request(&plain, &n, nonce, server, now, bytes_at(&raw), bytes_length(&raw),
+                            &err);
     golden_check(g, note, !rc == json_is_true(json_object_get(c, "valid")), "%s", err.text);
     if (!rc) {
         rc = dht_read_request(&request, call_of(protocol_text(c, "type")), plain, n, &err);
@@ -180,7 +181,8 @@ static void check_request(struct golden *g, const json_t *c, struct auth *server
     }
     if (json_is_boolean(replayed)) {
         strcpy(err.text, "accepted");
-        rc = auth_check_request(&plain, &n, nonce, server, now, bytes_at(&raw), bytes_length(&raw), &err);
+        rc = auth_check_request(&plain, &n, nonce, server, now, bytes_at(&raw), bytes_length(&raw),
+                                &err);
         golden_check(g, "replayed", !rc == json_is_true(replayed), "%s: %s", note, err.text);
     }
 done:
@@ -213,8 +215,9 @@ static void check_exchange(struct golden *g, struct auth *client, struct auth *s
     size_t n;
     struct pl_err err = { "bytes differ" };
     int good = !auth_sign_request(&out, nonce, client, now, "\x18\x01", 2) &&
-               !auth_check_request(&plain, &n, heard, server, now, bytes_at(&out), bytes_length(&out),
-                                   &err) && n == 2 && !memcmp(plain, "\x18\x01", 2);
+               !auth_check_request(&plain, &n, heard, server, now, bytes_at(&out),
+                                   bytes_length(&out), &err) &&
+               n == 2 && !memcmp(plain, "\x18\x01", 2);
     golden_check(g, "our request", good, "%s", err.text);
     bytes_clear(&out);
     good = good && !auth_sign_response(&out, server, heard, "\x28\x01", 2) &&
@@ -241,8 +244,10 @@ static void check_token(struct golden *g, const json_t *root, EVP_PKEY *authorit
         bytes_clear(&out);
         auth_token_message(&out, token);
         golden_check(g, "what the authority signs",
-                     is_text(&out, protocol_text(want, "bytes_signed_by_the_authority")), "differs");
-        golden_check(g, "token is good", !auth_token_check(token, authority, now, &err), "%s", err.text);
+                     is_text(&out, protocol_text(want, "bytes_signed_by_the_authority")),
+                     "differs");
+        golden_check(g, "token is good", !auth_token_check(token, authority, now, &err), "%s",
+                     err.text);
     }
     if (!auth_token_issue(&issued, secret, "bob", bytes_at(&token->public_key),
                           bytes_length(&token->public_key), now + 0.5))
@@ -277,8 +282,10 @@ void protocol_auth(struct golden *g, const json_t *root)
         check_token(g, root, authority, &authority_key, &client.token, now);
         auth_token_issue(&server.token, &authority_key, "server", bytes_at(&server_key.text),
                          bytes_length(&server_key.text), now + 100);
-        json_array_foreach(json_object_get(root, "requests"), i, c) check_request(g, c, &server, now);
-        json_array_foreach(json_object_get(root, "responses"), i, c) check_response(g, c, &client, now);
+        json_array_foreach(json_object_get(root, "requests"), i, c)
+            check_request(g, c, &server, now);
+        json_array_foreach(json_object_get(root, "responses"), i, c)
+            check_response(g, c, &client, now);
         check_exchange(g, &client, &server, now);
     }
     auth_clear(&client);
@@ -289,7 +296,7 @@ void protocol_auth(struct golden *g, const json_t *root)
     rsa_key_clear(&server_key);
 }
 
-/* --- progress --------------------------------------------------------------------------------------- */
+/* --- progress --------------------------------------------------------------------------------- */
 
 static int close_to(double got, double want)
 {

@@ -12,7 +12,8 @@ static void check_announcement(struct golden *g, const json_t *c)
 {
     struct bytes raw = { 0 }, again = { 0 };
     struct mp_value *v;
-    if (wire_member(g, c, "value", &raw) && !mp_read(&v, bytes_at(&raw), bytes_length(&raw), NULL)) {
+    if (wire_member(g, c, "value", &raw) &&
+        !mp_read(&v, bytes_at(&raw), bytes_length(&raw), NULL)) {
         if (v->kind == MP_FLOAT) mp_float(&again, v->real);
         else mp_nil(&again);
         wire_same(g, "priority", &again, &raw);
@@ -46,8 +47,10 @@ static void check_metadata(struct golden *g, const json_t *root, const struct st
     if (training_state_read(&t, l->metadata, l->metadata_n, &err)) {
         golden_fail(g, "metadata", "%s", err.text);
     } else {
-        golden_check(g, "epoch", t.epoch == golden_int(g, want, "epoch"), "%lld", (long long)t.epoch);
-        golden_check(g, "group bits", !strcmp(t.group_bits, protocol_text(want, "group_bits")), "differ");
+        golden_check(g, "epoch", t.epoch == golden_int(g, want, "epoch"), "%lld",
+                     (long long)t.epoch);
+        golden_check(g, "group bits", !strcmp(t.group_bits, protocol_text(want, "group_bits")),
+                     "differ");
         json_array_foreach(json_object_get(want, "optimizer_metadata"), i, leaf)
             if (i < t.count) same_leaf(g, &t.leaves[i], leaf, i);
         golden_check(g, "leaves", i == t.count, "%zu, expected %zu", t.count, i);
@@ -72,7 +75,8 @@ static double sum_of(const struct tensor_message *m, const struct pl_backend *be
 
 static void check_tensors(struct golden *g, const json_t *root, const struct state_load *l)
 {
-    const json_t *shapes = json_object_get(root, "shapes"), *after = json_object_get(root, "parameters_after"),
+    const json_t *shapes = json_object_get(root, "shapes"),
+                 *after = json_object_get(root, "parameters_after"),
                  *sums = json_object_get(root, "parameter_sums");
     size_t t, d;
     json_t *shape, *size;
@@ -92,7 +96,8 @@ static void check_tensors(struct golden *g, const json_t *root, const struct sta
             bytes_clear(&want);
             bytes_clear(&got);
         }
-        golden_case(g, "sum", fabs(sum_of(m, g->be) - protocol_real(json_array_get(sums, t))), 1e-6);
+        golden_case(g, "sum", fabs(sum_of(m, g->be) - protocol_real(json_array_get(sums, t))),
+                    1e-6);
     }
 }
 
@@ -100,16 +105,18 @@ static void check_tensors(struct golden *g, const json_t *root, const struct sta
 static void give_again(struct golden *g, const json_t *messages, const struct state_load *l)
 {
     struct state_tensor *tensors = calloc(l->count + 1, sizeof *tensors);
-    struct state_source s = { .metadata = l->metadata, .metadata_n = l->metadata_n, .tensors = tensors,
-                              .count = l->count };
+    struct state_source s = {
+        .metadata = l->metadata, .metadata_n = l->metadata_n, .tensors = tensors, .count = l->count
+    };
     size_t i;
     json_t *m;
     for (size_t t = 0; tensors && t < l->count; t++)
-        tensors[t] = (struct state_tensor){ l->tensors[t].type, l->tensors[t].method, l->tensors[t].buffer };
+        tensors[t] = (struct state_tensor){ l->tensors[t].type, l->tensors[t].method,
+                                            l->tensors[t].buffer };
     json_array_foreach(messages, i, m) {
         struct bytes want = { 0 }, got = { 0 };
-        if (!strcmp(protocol_text(m, "dir"), "response") && !strcmp(protocol_text(m, "type"), "DownloadData") &&
-            wire_member(g, m, "hex", &want)) {
+        if (!strcmp(protocol_text(m, "dir"), "response") &&
+            !strcmp(protocol_text(m, "type"), "DownloadData") && wire_member(g, m, "hex", &want)) {
             state_source_next(&s, &got, g->be, NULL);
             wire_same(g, "message", &got, &want);
         }
@@ -149,7 +156,8 @@ void protocol_state_download(struct golden *g, const json_t *root)
 {
     size_t i;
     json_t *c;
-    json_array_foreach(json_object_get(root, "all_averagers_declarations"), i, c) check_announcement(g, c);
+    json_array_foreach(json_object_get(root, "all_averagers_declarations"), i, c)
+        check_announcement(g, c);
     json_array_foreach(json_object_get(root, "streams"), i, c)
         if (strstr(protocol_text(c, "protocol"), "rpc_download_state"))
             replay(g, root, json_object_get(c, "messages"));

@@ -207,7 +207,9 @@ static uint16_t half_at(const uint8_t *p, size_t i)
 
 static double relative(float got, float want)
 {
-    return got == want || (isnan(got) && isnan(want)) ? 0 : fabs((double)got - want) / fabs((double)want);
+    return got == want || (isnan(got) && isnan(want))
+               ? 0
+               : fabs((double)got - want) / fabs((double)want);
 }
 
 /* Halves one last place apart, means and deviations 1e-6: the peer sums in another order. Where a
@@ -375,7 +377,8 @@ static void run_message(struct golden *g, const struct st_file *f, const struct 
     }
     data = aligned(x);
     type_of(&got.type, x);
-    got.requires_grad = json_is_true(json_object_get(json_object_get(fields, input), "requires_grad"));
+    got.requires_grad = json_is_true(json_object_get(json_object_get(fields, input),
+                                                     "requires_grad"));
     if (!data || tensor_fill(&got, g->be, data, &err)) golden_fail(g, what, "%s", err.text);
     else if (tensor_pack(&packed, &bytes, &got)) golden_fail(g, what, "out of memory");
     else {
@@ -421,7 +424,8 @@ static int run_compress(struct golden *g, const char *path, const char *stem)
         const char *proto = f->tensors[i].name;
         if (!ends_with(proto, ".proto")) continue;
         snprintf(name, sizeof name, "%.*s", (int)(strlen(proto) - strlen(".proto")), proto);
-        run_message(g, f, inputs, json_object_get(config, "fields"), name, (enum pl_compression)method);
+        run_message(g, f, inputs, json_object_get(config, "fields"), name,
+                    (enum pl_compression)method);
     }
     json_object_foreach(json_object_get(config, "raises"), input, why) {
         const struct st_tensor *x = inputs ? st_find(inputs, input) : NULL;
@@ -430,7 +434,9 @@ static int run_compress(struct golden *g, const char *path, const char *stem)
         char what[200];
         snprintf(what, sizeof what, "%.150s refused", input);
         if (x) type_of(&type, x);
-        golden_check(g, what, x && pl_wire_bytes(&bytes, (enum pl_compression)method, &type, NULL) == PL_EUSE,
+        golden_check(g, what,
+                     x &&
+                         pl_wire_bytes(&bytes, (enum pl_compression)method, &type, NULL) == PL_EUSE,
                      "expected a refusal, as with %s", json_string_value(why));
     }
     json_decref(config);
@@ -458,7 +464,8 @@ static void run_inputs(struct golden *g, const char *path)
 static void run_streaming(struct golden *g, const char *path)
 {
     struct st_file *f = open_file(g, path);
-    const struct st_tensor *x = f ? st_find(f, "x") : NULL, *stream = f ? st_find(f, "messages") : NULL;
+    const struct st_tensor *x = f ? st_find(f, "x") : NULL,
+                           *stream = f ? st_find(f, "messages") : NULL;
     struct tensor_message m = { .method = PL_COMPRESS_FLOAT16 }, whole = { 0 };
     struct tensor_join join = { 0 };
     struct pl_err err = { "" };
@@ -502,8 +509,10 @@ static void run_adaptive(struct golden *g)
         enum pl_compression got = pl_wire_adaptive((size_t)n);
         char what[60];
         snprintf(what, sizeof what, "%ld elements", n);
-        golden_check(g, what, chosen && (got == PL_COMPRESS_UNIFORM8 ? !strcmp(chosen, "Uniform8BitQuantization")
-                                                                      : !strcmp(chosen, "Float16Compression")),
+        golden_check(g, what,
+                     chosen &&
+                         (got == PL_COMPRESS_UNIFORM8 ? !strcmp(chosen, "Uniform8BitQuantization")
+                                                      : !strcmp(chosen, "Float16Compression")),
                      "expected %s", chosen ? chosen : "a method");
     }
     if (root && json_integer_value(json_object_get(root, "threshold")) != PL_WIRE_ADAPTIVE)

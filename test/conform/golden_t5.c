@@ -9,8 +9,8 @@
 
 #define MODEL "spiece.model"
 
-static void ids_row(struct token_replay *r, const char *text, size_t n, const int32_t *want, size_t count,
-                    size_t max, enum unigram_rules rules)
+static void ids_row(struct token_replay *r, const char *text, size_t n, const int32_t *want,
+                    size_t count, size_t max, enum unigram_rules rules)
 {
     size_t room = count + 1, got_count, i = 0;
     int32_t *got = pl_alloc(room, sizeof *got);
@@ -28,8 +28,8 @@ static void ids_row(struct token_replay *r, const char *text, size_t n, const in
     r->rows++;
 }
 
-static void text_row(struct token_replay *r, const char *text, size_t n, const char *want, size_t bytes,
-                     enum unigram_rules rules)
+static void text_row(struct token_replay *r, const char *text, size_t n, const char *want,
+                     size_t bytes, enum unigram_rules rules)
 {
     char *got;
     size_t got_bytes;

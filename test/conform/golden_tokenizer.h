@@ -32,7 +32,8 @@ struct token_replay {
 };
 void token_begin(struct token_replay *r, const char *what);
 void token_end(struct token_replay *r);
-__attribute__((format(printf, 2, 3))) void token_differs(struct token_replay *r, const char *format, ...);
+__attribute__((format(printf, 2, 3))) void token_differs(struct token_replay *r, const char *format,
+                                                         ...);
 
 /* One kind of tokenizer each: like an area, 0 if the file is not theirs. */
 golden_area_fn golden_t5, golden_bpe;

@@ -72,7 +72,8 @@ static void check_names(struct golden *g, const char *path)
         size_t sum = 0;
         for (size_t i = 0; i < m.params.count; i++) {
             const char *name = m.params.list[i].name;
-            if (!strncmp(name, part, strlen(part)) && name[strlen(part)] == '.') sum += m.params.list[i].n;
+            if (!strncmp(name, part, strlen(part)) && name[strlen(part)] == '.')
+                sum += m.params.list[i].n;
         }
         golden_check(g, part, (json_int_t)sum == json_integer_value(value), "%zu parameters", sum);
     }
@@ -216,7 +217,8 @@ void vqgan_golden_blocks(struct golden *g, const struct st_file *f)
         struct pl_pool pool = { .be = g->be };
         if (!ends_with(name, ".x") || strlen(name) >= sizeof which) continue;
         snprintf(which, sizeof which, "%.*s", (int)(strlen(name) - 2), name);
-        if (!of_case(f, which, "y") || of_case(f, which, "y")->dims != 4 || f->tensors[i].dims != 4) {
+        if (!of_case(f, which, "y") || of_case(f, which, "y")->dims != 4 ||
+            f->tensors[i].dims != 4) {
             golden_fail(g, which, "x without a y, or not of four dimensions");
             continue;
         }

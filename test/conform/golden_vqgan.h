@@ -15,7 +15,8 @@ int vqgan_golden_model(struct golden *g, struct pl_vqgan *m, const struct st_fil
                        const json_t *config, const char *stem, int with_grad);
 
 void vqgan_golden_blocks(struct golden *g, const struct st_file *f);
-void vqgan_golden_io(struct golden *g, const struct st_file *f, const json_t *config, const char *stem);
+void vqgan_golden_io(struct golden *g, const struct st_file *f, const json_t *config,
+                     const char *stem);
 void vqgan_golden_train(struct golden *g, const struct st_file *f, const json_t *config,
                         const char *stem);
 void vqgan_golden_quantizers(struct golden *g, const struct st_file *f, const json_t *config);

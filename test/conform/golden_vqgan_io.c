@@ -119,7 +119,8 @@ static void look_at_logits(struct look *l, const float *host, const struct pl_ma
 static void look_at_output(struct look *l, const float *host, const struct pl_maps *map)
 {
     size_t plane = (size_t)map->H * (size_t)map->W, planes = (size_t)map->B * (size_t)map->C;
-    float *decoded = pl_alloc(plane * planes, sizeof *decoded), *mean = pl_alloc(planes, sizeof *mean);
+    float *decoded = pl_alloc(plane * planes, sizeof *decoded),
+          *mean = pl_alloc(planes, sizeof *mean);
     if (!decoded || !mean) return;
     for (size_t i = 0; i < planes; i++) {
         double sum = 0;
@@ -144,7 +145,8 @@ static int ends_level(const struct pl_vqgan *m, const char *name, int *level)
     for (int i = 0; i < m->decoders; i++) {
         int other;
         const char *at = m->decoder[i].name;
-        if (sscanf(at, "decoder.up.%d.", &other) != 1 || other != *level || strstr(at, "upsample")) continue;
+        if (sscanf(at, "decoder.up.%d.", &other) != 1 || other != *level || strstr(at, "upsample"))
+            continue;
         last = i;
         if (!strcmp(at, name)) here = i;
     }
@@ -212,9 +214,9 @@ static float *picture(struct look *l, const json_t *config, int shape[3])
         return x;
     }
     if (!text || !(at = strstr(text, "[3,")) || sscanf(at, "[3,%d,%d]", &h, &w) != 2 ||
-        !(at = strstr(text, "repeated ")) || sscanf(at, "repeated %dx%d", &times_h, &times_w) != 2 ||
-        h < 1 || w < 1 || times_h < 1 || times_w < 1 || h > 1024 || w > 1024 || times_h > 64 ||
-        times_w > 64) {
+        !(at = strstr(text, "repeated ")) ||
+        sscanf(at, "repeated %dx%d", &times_h, &times_w) != 2 || h < 1 || w < 1 || times_h < 1 ||
+        times_w < 1 || h > 1024 || w > 1024 || times_h > 64 || times_w > 64) {
         golden_fail(l->g, full, "neither a tensor [B,3,H,W] nor a description of a picture");
         return NULL;
     }
@@ -305,7 +307,8 @@ static void compare_distances(struct look *l, const float *z, const int32_t *cod
 {
     const struct pl_vqgan_config *c = &l->m->config;
     size_t N = (size_t)c->n_embed, D = (size_t)c->embed_dim, first = P < 2 ? 1 : 2;
-    float *table = pl_alloc(N * D, sizeof *table), *distance = pl_alloc(first * N, sizeof *distance), loss;
+    float *table = pl_alloc(N * D, sizeof *table),
+          *distance = pl_alloc(first * N, sizeof *distance), loss;
     double sum = 0;
     if (!table || !distance || pl_params_get(&l->m->params, l->m->table, table)) return;
     for (size_t p = 0; p < first; p++)
@@ -360,7 +363,8 @@ static void encode_decode(struct look *l, const json_t *config)
         else compare_samples(l);
         snprintf(full, sizeof full, "%sindices", l->prefix);
         want = golden_ints(l->g, l->f, full, &n); /* the decoder shall not suffer from a near tie */
-        if (want && n == places && !pl_vqgan_strangers(l->m, want, n)) memcpy(code, want, n * sizeof *code);
+        if (want && n == places && !pl_vqgan_strangers(l->m, want, n))
+            memcpy(code, want, n * sizeof *code);
         pl_free(want);
         pl_free(x);
         x = pl_alloc(3 * places * factor * factor, sizeof *x);
@@ -396,7 +400,8 @@ static void decode_given(struct look *l)
     pl_free(x);
 }
 
-void vqgan_golden_io(struct golden *g, const struct st_file *f, const json_t *config, const char *stem)
+void vqgan_golden_io(struct golden *g, const struct st_file *f, const json_t *config,
+                     const char *stem)
 {
     struct look l = { .g = g, .f = f, .seen = calloc(f->count + 1, 1) };
     struct pl_vqgan m;
@@ -422,7 +427,8 @@ void vqgan_golden_io(struct golden *g, const struct st_file *f, const json_t *co
         l.logits = NULL;
     }
     for (size_t i = 0; i < f->count; i++)
-        if (!l.seen[i]) golden_fail(g, f->tensors[i].name, "nothing here is compared with this tensor");
+        if (!l.seen[i])
+            golden_fail(g, f->tensors[i].name, "nothing here is compared with this tensor");
     pl_vqgan_clear(&m);
     free(l.seen);
 }

@@ -70,7 +70,8 @@ static void compare_number(struct one *o, const char *rest, double got)
     float *want = host(o, rest, &n);
     snprintf(name, sizeof name, "%s.%s", o->name, rest);
     if (want && n == 1)
-        golden_case(o->g, name, fabs(got - want[0]) / fmax(fabs((double)want[0]), 1e-30), VQGAN_BLOCKS);
+        golden_case(o->g, name, fabs(got - want[0]) / fmax(fabs((double)want[0]), 1e-30),
+                    VQGAN_BLOCKS);
     else golden_fail(o->g, name, "no single number");
     pl_free(want);
 }
@@ -232,7 +233,8 @@ static void run_nearest(struct one *o, double beta)
     dtable = fresh(o, (size_t)N * (size_t)D);
     code = (int32_t *)fresh(o, places);
     if (!o->failed) {
-        double to_z = 2 * (legacy ? 1 : beta) / (double)zs, to_table = 2 * (legacy ? beta : 1) / (double)zs;
+        double to_z = 2 * (legacy ? 1 : beta) / (double)zs,
+               to_table = 2 * (legacy ? beta : 1) / (double)zs;
         int rc = be->nearest_code(code, z, table, B, D, P, N);
         if (!rc) rc = be->code_rows(zq, table, code, B, D, P, N);
         if (!rc) rc = be->copy(apart, zq, zs);
@@ -266,7 +268,8 @@ static void run_schedule(struct golden *g, const struct st_file *f, const json_t
     double worst = 0;
     if (given)
         t = (struct pl_temperature){ golden_real(g, given, "start"), golden_real(g, given, "max"),
-                                     golden_real(g, given, "min"), golden_int(g, given, "warm_up_steps"),
+                                     golden_real(g, given, "min"),
+                                     golden_int(g, given, "warm_up_steps"),
                                      golden_int(g, given, "max_decay_steps") };
     snprintf(full, sizeof full, "%s.step", name);
     step = golden_ints(g, f, full, &n);
@@ -292,7 +295,9 @@ static double largest_gradient(struct golden *g, const struct st_file *f)
         const char *name = f->tensors[i].name;
         size_t n;
         float *x;
-        if (!strstr(name, "grad.") && !(strlen(name) > 3 && !strcmp(name + strlen(name) - 3, ".dz"))) continue;
+        if (!strstr(name, "grad.") &&
+            !(strlen(name) > 3 && !strcmp(name + strlen(name) - 3, ".dz")))
+            continue;
         if (!(x = golden_floats(g, f, name, &n))) continue;
         for (size_t k = 0; k < n; k++) most = fmax(most, fabs((double)x[k]));
         pl_free(x);
@@ -363,7 +368,8 @@ static void compare_after(struct training *t, int steps)
         if (at < 0) continue;
         want = golden_floats(t->g, t->f, name, &n);
         got = pl_alloc(n, sizeof *got);
-        if (want && got && n == t->m.params.list[at].n && !pl_params_get(&t->m.params, (size_t)at, got))
+        if (want && got && n == t->m.params.list[at].n &&
+            !pl_params_get(&t->m.params, (size_t)at, got))
             golden_case(t->g, name, golden_relative(got, want, n), VQGAN_MODEL);
         else golden_fail(t->g, name, "another size, or out of memory");
         pl_free(want);
@@ -376,7 +382,8 @@ static void number_case(struct training *t, const char *name, double got)
     size_t n;
     float *want = golden_floats(t->g, t->f, name, &n);
     if (want && n == 1)
-        golden_case(t->g, name, fabs(got - want[0]) / fmax(fabs((double)want[0]), 1e-30), VQGAN_MODEL);
+        golden_case(t->g, name, fabs(got - want[0]) / fmax(fabs((double)want[0]), 1e-30),
+                    VQGAN_MODEL);
     pl_free(want);
 }
 
@@ -387,15 +394,17 @@ static int one_step(struct training *t, int step, double want)
     struct pl_vqgan_loss loss;
     char name[40];
     int rc = p->be->fill(p->grad, 0, p->total);
-    if (!rc) rc = pl_vqgan_gradient(&t->m, &loss, t->y, NULL, &t->task, t->x,
-                                    t->noise ? t->noise + (size_t)step * t->noise_step : NULL, t->B, t->H,
-                                    t->W);
+    if (!rc)
+        rc = pl_vqgan_gradient(&t->m, &loss, t->y, NULL, &t->task, t->x,
+                               t->noise ? t->noise + (size_t)step * t->noise_step : NULL, t->B,
+                               t->H, t->W);
     if (rc) return rc;
     snprintf(name, sizeof name, "step_losses %d", step + 1);
     golden_case(t->g, name, fabs(loss.total - want) / fabs(want), VQGAN_MODEL);
     if (step == 0) {
         float *xrec = golden_floats(t->g, t->f, "xrec", &count);
-        if (xrec && count == n) golden_case(t->g, "xrec", golden_relative(t->y, xrec, n), VQGAN_MODEL);
+        if (xrec && count == n)
+            golden_case(t->g, "xrec", golden_relative(t->y, xrec, n), VQGAN_MODEL);
         else golden_fail(t->g, "xrec", "another size");
         pl_free(xrec);
         number_case(t, "rec_loss", loss.l1);
@@ -407,7 +416,8 @@ static int one_step(struct training *t, int step, double want)
 
 static int set_up(struct training *t, const json_t *config)
 {
-    const json_t *adam = json_object_get(config, "optimizer"), *betas = json_object_get(adam, "betas");
+    const json_t *adam = json_object_get(config, "optimizer"),
+                 *betas = json_object_get(adam, "betas");
     const json_t *temperature = json_object_get(config, "temperature");
     const struct st_tensor *x = st_find(t->f, "x");
     struct pl_optimizer_options o = pl_adam_options(0, 32);

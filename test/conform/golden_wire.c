@@ -67,11 +67,13 @@ int wire_member(struct golden *g, const json_t *object, const char *key, struct 
     return 0;
 }
 
-void wire_same(struct golden *g, const char *what, const struct bytes *got, const struct bytes *want)
+void wire_same(struct golden *g, const char *what, const struct bytes *got,
+               const struct bytes *want)
 {
     size_t n = bytes_length(got), m = bytes_length(want), at = 0;
     while (at < n && at < m && bytes_at(got)[at] == bytes_at(want)[at]) at++;
-    golden_check(g, what, n == m && at == n, "differ at byte %zu: %zu bytes, expected %zu", at, n, m);
+    golden_check(g, what, n == m && at == n, "differ at byte %zu: %zu bytes, expected %zu", at, n,
+                 m);
 }
 
 static void check_key(struct golden *g, const json_t *key)
@@ -87,7 +89,8 @@ static void check_key(struct golden *g, const json_t *key)
     const char *cid = json_string_value(json_object_get(key, "cid"));
     if (!name) name = "?";
     if (!wire_member(g, key, "private_key_protobuf", &secret) ||
-        !wire_member(g, key, "public_key_protobuf", &shared) || !wire_member(g, key, "peer_id", &id))
+        !wire_member(g, key, "public_key_protobuf", &shared) ||
+        !wire_member(g, key, "peer_id", &id))
         goto done;
     snprintf(what, sizeof what, "%.80s is read", name);
     if (identity_parse(&me, bytes_at(&secret), bytes_length(&secret), &err)) {
@@ -125,8 +128,10 @@ static void check_key(struct golden *g, const json_t *key)
                      bytes_at(&msg), bytes_length(&msg), bytes_at(&sig), bytes_length(&sig)), "no");
         if (bytes_length(&sig)) sig.data[sig.begin + bytes_length(&sig) / 2] ^= 1;
         snprintf(what, sizeof what, "%.80s altered signature is refused", name);
-        golden_check(g, what, public_key_verify(bytes_at(&shared), bytes_length(&shared),
-                     bytes_at(&msg), bytes_length(&msg), bytes_at(&sig), bytes_length(&sig)) != 0, "no");
+        golden_check(g, what,
+                     public_key_verify(bytes_at(&shared), bytes_length(&shared), bytes_at(&msg),
+                                       bytes_length(&msg), bytes_at(&sig), bytes_length(&sig)) != 0,
+                     "no");
         if (bytes_length(&sig)) sig.data[sig.begin + bytes_length(&sig) / 2] ^= 1;
         snprintf(what, sizeof what, "%.80s signing", name);
         if (identity_sign(&me, made, &n, bytes_at(&msg), bytes_length(&msg))) n = 0;
@@ -193,7 +198,8 @@ void golden_wire_multiaddr(struct golden *g, const json_t *root)
     struct multiaddr a;
     json_array_foreach(json_object_get(root, "pairs"), i, entry) {
         const char *text = json_string_value(json_object_get(entry, "text"));
-        check_address(g, text, text ? text : "", json_string_value(json_object_get(entry, "binary")));
+        check_address(g, text, text ? text : "",
+                      json_string_value(json_object_get(entry, "binary")));
     }
     json_array_foreach(json_object_get(root, "text_alias"), i, entry) {
         const char *same = json_string_value(json_object_get(entry, "same_as"));
@@ -203,7 +209,8 @@ void golden_wire_multiaddr(struct golden *g, const json_t *root)
     json_array_foreach(json_object_get(root, "invalid_text"), i, entry) {
         char what[200];
         snprintf(what, sizeof what, "'%.150s' is refused", json_string_value(entry));
-        golden_check(g, what, multiaddr_from_text(&a, json_string_value(entry), NULL) != 0, "accepted");
+        golden_check(g, what, multiaddr_from_text(&a, json_string_value(entry), NULL) != 0,
+                     "accepted");
     }
     json_array_foreach(json_object_get(root, "invalid_binary"), i, entry) {
         struct bytes raw = { 0 };
@@ -284,7 +291,8 @@ static void check_exchange(struct golden *g, const json_t *entry)
     for (int i = 0; i < proposals; i++) wanted[i] = asked[i + 1];
     n = tokens_of(&listener, answered);
     for (int i = 1; i < n && served.count < 8; i++)
-        if (strcmp(answered[i], "na")) snprintf(served.name[served.count++], 256, "%s", answered[i]);
+        if (strcmp(answered[i], "na"))
+            snprintf(served.name[served.count++], 256, "%s", answered[i]);
     multistream_dial(&d, wanted, (size_t)proposals, &from_dialer);
     multistream_listen(&l, find_served, &served, &from_listener);
     for (int turn = 0; turn < 20 && (rc_d == PL_EAGAIN || rc_l == PL_EAGAIN); turn++) {
@@ -401,7 +409,8 @@ static int we_dialled(struct golden *g, const json_t *frames)
     json_array_foreach(frames, i, frame) {
         const char *dir = json_string_value(json_object_get(frame, "dir"));
         long id = golden_int(g, frame, "stream");
-        if (id && dir && frame_flags(frame) & YAMUX_SYN) return !strcmp(dir, "out") == (id % 2 == 1);
+        if (id && dir && frame_flags(frame) & YAMUX_SYN)
+            return !strcmp(dir, "out") == (id % 2 == 1);
     }
     return 1;
 }
@@ -450,7 +459,9 @@ void golden_wire_replay(struct golden *g, const char *what, const json_t *entry)
         if (in) {
             if (id && syn) opened++;
             body += bytes_length(&raw) - 12;
-            if (!rc) rc = yamux_receive(&session.y, bytes_at(&raw), bytes_length(&raw), &session.out, &err);
+            if (!rc)
+                rc = yamux_receive(&session.y, bytes_at(&raw), bytes_length(&raw), &session.out,
+                                   &err);
         } else if (id && syn) {
             session.y.next_id = (uint32_t)id;
             yamux_open(&session.y, &s, &session.out);

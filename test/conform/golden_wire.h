@@ -13,7 +13,8 @@ int wire_hex(struct bytes *out, const char *hex);
 /* The member's hex text as bytes; a golden_fail line and 0 if there is none. */
 int wire_member(struct golden *g, const json_t *object, const char *key, struct bytes *out);
 /* One check: the bytes equal what the member says. */
-void wire_same(struct golden *g, const char *what, const struct bytes *got, const struct bytes *want);
+void wire_same(struct golden *g, const char *what, const struct bytes *got,
+               const struct bytes *want);
 
 void golden_wire_keys(struct golden *g, const json_t *root);
 void golden_wire_multiaddr(struct golden *g, const json_t *root);

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- identify ----------------------------------------------------------------------------------- */
+/* --- identify --------------------------------------------------------------------------------- */
 
 static int same_text(const json_t *want, const char *got)
 {
@@ -107,7 +107,8 @@ static int is_ordered(const uint8_t *data, size_t n)
     const uint8_t *body;
     size_t length;
     while (c.left) {
-        if (get_varint(&c, &key) || (key & 7) != 2 || get_delimited(&c, &body, &length, n)) return 0;
+        if (get_varint(&c, &key) || (key & 7) != 2 || get_delimited(&c, &body, &length, n))
+            return 0;
         if (key < last) return 0;
         last = key;
     }
@@ -158,7 +159,7 @@ void golden_wire_identify(struct golden *g, const json_t *root)
         if (json_object_get(entry, "delimited")) check_identify(g, name, entry);
 }
 
-/* --- look-ups ----------------------------------------------------------------------------------- */
+/* --- look-ups --------------------------------------------------------------------------------- */
 
 /* The body of a message: as it is, or with its length in front. */
 static struct cursor body_of(const struct bytes *raw)
@@ -210,7 +211,7 @@ void golden_wire_kad(struct golden *g, const json_t *root)
     }
 }
 
-/* --- relay -------------------------------------------------------------------------------------- */
+/* --- relay ------------------------------------------------------------------------------------ */
 
 void golden_wire_relay(struct golden *g, const json_t *root)
 {
@@ -234,10 +235,12 @@ void golden_wire_relay(struct golden *g, const json_t *root)
             if (!rc && m.has_reservation) {
                 const json_t *limit = json_object_get(root, "limit");
                 const json_t *status = json_object_get(root, "status");
-                golden_check(g, "reservation", m.expire > 0 &&
-                             m.status == json_integer_value(json_array_get(status, 0)) &&
-                             m.duration_s == json_integer_value(json_object_get(limit, "1")) &&
-                             m.data_bytes == (uint64_t)json_integer_value(json_object_get(limit, "2")),
+                golden_check(g, "reservation",
+                             m.expire > 0 &&
+                                 m.status == json_integer_value(json_array_get(status, 0)) &&
+                                 m.duration_s == json_integer_value(json_object_get(limit, "1")) &&
+                                 m.data_bytes ==
+                                     (uint64_t)json_integer_value(json_object_get(limit, "2")),
                              "status %d, %u s, %llu bytes", m.status, (unsigned)m.duration_s,
                              (unsigned long long)m.data_bytes);
             }
@@ -248,7 +251,7 @@ void golden_wire_relay(struct golden *g, const json_t *root)
     }
 }
 
-/* --- unary calls -------------------------------------------------------------------------------- */
+/* --- unary calls ------------------------------------------------------------------------------ */
 
 int golden_wire_unary_message(struct golden *g, const char *what, const struct bytes *raw,
                               struct rpc_unary *m)
@@ -301,7 +304,8 @@ void golden_wire_unary(struct golden *g, const json_t *root)
     json_t *entry, *refused;
     size_t i;
     json_object_foreach((json_t *)(uintptr_t)root, name, entry) {
-        if (json_is_object(entry) && json_object_get(entry, "delimited")) check_unary(g, name, entry);
+        if (json_is_object(entry) && json_object_get(entry, "delimited"))
+            check_unary(g, name, entry);
         json_array_foreach(json_is_array(entry) ? entry : NULL, i, refused) {
             const char *why = json_string_value(json_object_get(refused, "why"));
             struct bytes raw = { 0 };
@@ -318,7 +322,7 @@ void golden_wire_unary(struct golden *g, const json_t *root)
     }
 }
 
-/* --- streaming calls ---------------------------------------------------------------------------- */
+/* --- streaming calls -------------------------------------------------------------------------- */
 
 static void check_stream_frame(struct golden *g, const json_t *entry)
 {

@@ -71,7 +71,8 @@ static int equals(const json_t *object, const char *key, const uint8_t *got)
     return same;
 }
 
-static void check_trace(struct golden *g, const struct side *s, const json_t *trace, const char *who)
+static void check_trace(struct golden *g, const struct side *s, const json_t *trace,
+                        const char *who)
 {
     size_t i;
     json_t *step;
@@ -132,8 +133,8 @@ static void check_refusals(struct golden *g, const json_t *h)
         struct bytes message = { 0 };
         struct pl_err err;
         if (open_side(g, &a, h, "initiator") && wire_member(g, entry, "message2", &message)) {
-            int rc = a.secure->receive(a.secure, bytes_at(&message), bytes_length(&message), &a.plain,
-                                       &a.out, &err);
+            int rc = a.secure->receive(a.secure, bytes_at(&message), bytes_length(&message),
+                                       &a.plain, &a.out, &err);
             golden_check(g, why ? why : "refused", rc == PL_EPROTO || !a.secure->established,
                          "was accepted");
         }
@@ -202,7 +203,8 @@ void golden_wire_noise_session(struct golden *g, const json_t *root)
     int rc;
     json_array_foreach(json_object_get(root, "pieces"), i, piece) {
         const char *dir = json_string_value(json_array_get(piece, 0));
-        wire_hex(dir && !strcmp(dir, "in") ? &in : &out, json_string_value(json_array_get(piece, 1)));
+        wire_hex(dir && !strcmp(dir, "in") ? &in : &out,
+                 json_string_value(json_array_get(piece, 1)));
     }
     if (!wire_member(g, root, "identity_private", &a.identity) ||
         !wire_member(g, root, "static_private", &a.fixed_s) ||
@@ -228,8 +230,8 @@ void golden_wire_noise_session(struct golden *g, const json_t *root)
         frames++;
         if (f.type == YAMUX_DATA && (rc = get_bytes(&c, &body, f.length))) break;
     }
-    golden_check(g, "frames of streams", rc == PL_EAGAIN && frames > 2, "%zu frames, status %d", frames,
-                 rc);
+    golden_check(g, "frames of streams", rc == PL_EAGAIN && frames > 2, "%zu frames, status %d",
+                 frames, rc);
 done:
     bytes_clear(&in);
     bytes_clear(&out);

@@ -62,11 +62,14 @@ static void check_identity(struct golden *g, const struct session *s, const char
     struct peer_id id = { 0 };
     int rc = identify_get(&m, said.at, said.left);
     if (!rc && m.public_key_bytes) peer_id_of_key(&id, m.public_key, m.public_key_bytes);
-    golden_check(g, what, !rc && m.protocol_count &&
-                 is_peer(s->entry, by_them ? "dialer_peer_id" : "our_peer_id", &id), "status %d", rc);
+    golden_check(g, what,
+                 !rc && m.protocol_count &&
+                     is_peer(s->entry, by_them ? "dialer_peer_id" : "our_peer_id", &id),
+                 "status %d", rc);
     if (!rc && m.record_bytes) {
         struct record r;
-        golden_check(g, what, !record_get(&r, m.record, m.record_bytes) && peer_id_equal(&r.peer, &id),
+        golden_check(g, what,
+                     !record_get(&r, m.record, m.record_bytes) && peer_id_equal(&r.peer, &id),
                      "its signed record is not valid");
     }
     identify_clear(&m);
@@ -125,7 +128,8 @@ static void check_call(struct golden *g, const struct session *s, const char *wh
 static void check_talk(struct golden *g, const struct session *s, const struct talk *t,
                        const char *name)
 {
-    const struct bytes *opener = t->theirs ? &t->in : &t->out, *other = t->theirs ? &t->out : &t->in;
+    const struct bytes *opener = t->theirs ? &t->in : &t->out,
+                       *other = t->theirs ? &t->out : &t->in;
     struct cursor asked = { bytes_at(opener), bytes_length(opener) };
     struct cursor answered = { bytes_at(other), bytes_length(other) };
     struct proposal p = { "" };
@@ -137,8 +141,10 @@ static void check_talk(struct golden *g, const struct session *s, const struct t
     multistream_listen(&listener, take_any, &p, &ours);
     rc = multistream_receive(&listener, &asked, &ours);
     snprintf(what, sizeof what, "%.60s stream %u %.80s", name, (unsigned)t->id, p.name);
-    golden_check(g, what, !rc && answered.left >= bytes_length(&ours) &&
-                 !memcmp(answered.at, bytes_at(&ours), bytes_length(&ours)), "negotiates otherwise");
+    golden_check(g, what,
+                 !rc && answered.left >= bytes_length(&ours) &&
+                     !memcmp(answered.at, bytes_at(&ours), bytes_length(&ours)),
+                 "negotiates otherwise");
     bytes_take(&ours, bytes_length(&ours));
     if (!rc) {
         multistream_dial(&dialer, wanted, 1, &ours);

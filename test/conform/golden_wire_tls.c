@@ -26,7 +26,8 @@ static void check_certificate(struct golden *g, const json_t *entry, time_t now)
         now = timegm(&born) + 1;
     good = cert && !tls_cert_check(&id, cert, now, &err);
     peer_id_text(text, &id);
-    if (valid) golden_check(g, name ? name : "?", good && peer && !strcmp(peer, text), "%s", err.text);
+    if (valid)
+        golden_check(g, name ? name : "?", good && peer && !strcmp(peer, text), "%s", err.text);
     else golden_check(g, name ? name : "?", !good, "was accepted");
     X509_free(cert);
     bytes_clear(&der);

@@ -64,7 +64,8 @@ static void remember_after(struct pair *p, int side)
 static double now(const struct pair_run *r)
 {
     struct timespec t;
-    if (r->options->threads != 1 || clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t)) return pl_seconds();
+    if (r->options->threads != 1 || clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t))
+        return pl_seconds();
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 

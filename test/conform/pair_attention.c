@@ -53,9 +53,11 @@ static size_t count(const struct shape *s, int per_position)
 
 static int starts(struct pair *p, const char *op, const struct shape *s)
 {
-    return pair_case(p, op, "%s B%d n%d H%d d%d P%d F%d k%d,%d%s", kinds[s->mask.kind], s->B, s->n, s->H,
-                     s->d, s->mask.P, s->mask.F, s->mask.kernel, s->mask.dilation,
-                     s->hide == 2 ? " no keys" : s->hide ? " hidden keys" : "");
+    return pair_case(p, op, "%s B%d n%d H%d d%d P%d F%d k%d,%d%s", kinds[s->mask.kind], s->B, s->n,
+                     s->H, s->d, s->mask.P, s->mask.F, s->mask.kernel, s->mask.dilation,
+                     s->hide == 2 ? " no keys"
+                     : s->hide    ? " hidden keys"
+                                  : "");
 }
 
 /* The key mask of the contract's shape, or no buffer at all. */
@@ -92,12 +94,14 @@ static void one_head(float *to, const float *from, const struct shape *s, int pa
 {
     size_t d = (size_t)s->d, row = (size_t)s->H * d;
     for (size_t i = 0; i < (size_t)s->n * (size_t)parts; i++)
-        memcpy(to + i * d, from + ((size_t)b * (size_t)s->n * (size_t)parts + i) * row + (size_t)h * d,
+        memcpy(to + i * d,
+               from + ((size_t)b * (size_t)s->n * (size_t)parts + i) * row + (size_t)h * d,
                d * sizeof *to);
 }
 
-static void compare_head(struct pair *p, const char *name, struct pair_any any, const struct shape *s,
-                         int parts, int b, int h, const float *want, double allowed)
+static void compare_head(struct pair *p, const char *name, struct pair_any any,
+                         const struct shape *s, int parts, int b, int h, const float *want,
+                         double allowed)
 {
     size_t d = (size_t)s->d, row = (size_t)s->H * d;
     for (size_t i = 0; i < (size_t)s->n * (size_t)parts; i++)
@@ -112,7 +116,8 @@ static void forward(struct pair *p, const struct shape *s, int is_large, int wit
     size_t n = count(s, 1), heads = (size_t)s->B * (size_t)s->H * (size_t)s->n;
     double bound, of_lse;
     if (!starts(p, "attention", s)) return;
-    struct pair_f32 qkv = pair_normal(p, 3 * n, 1), o = pair_poison(p, n), lse = pair_poison(p, heads);
+    struct pair_f32 qkv = pair_normal(p, 3 * n, 1), o = pair_poison(p, n),
+                    lse = pair_poison(p, heads);
     struct pair_u8 hide = key_mask(p, s);
     float *none[2] = { NULL, NULL }, **kept = with_lse ? lse.at : none;
     const uint8_t *hidden[2] = { s->hide ? hide.at[0] : NULL, s->hide ? hide.at[1] : NULL };
@@ -138,7 +143,8 @@ static void forward(struct pair *p, const struct shape *s, int is_large, int wit
         p->side[0]->attention(want, want_lse, one, 1, s->n, 1, s->d, &s->mask, NULL);
         compare_head(p, "o", o.any, s, 1, b, h, want, bound);
         for (int i = 0; i < s->n; i++)
-            pair_element(p, "lse", lse.any, (size_t)((b * s->H + h) * s->n + i), want_lse[i], of_lse);
+            pair_element(p, "lse", lse.any, (size_t)((b * s->H + h) * s->n + i), want_lse[i],
+                         of_lse);
     }
 }
 
@@ -147,7 +153,8 @@ static void backward(struct pair *p, const struct shape *s, int is_large)
     size_t n = count(s, 1), heads = (size_t)s->B * (size_t)s->H * (size_t)s->n;
     if (!starts(p, "attention_backward", s)) return;
     struct pair_f32 qkv = pair_normal(p, 3 * n, 1), dout = pair_normal(p, n, 1);
-    struct pair_f32 o = pair_poison(p, n), lse = pair_poison(p, heads), dqkv = pair_poison(p, 3 * n);
+    struct pair_f32 o = pair_poison(p, n), lse = pair_poison(p, heads),
+                    dqkv = pair_poison(p, 3 * n);
     struct pair_u8 hide = key_mask(p, s);
     const uint8_t *hidden[2] = { s->hide ? hide.at[0] : NULL, s->hide ? hide.at[1] : NULL };
     size_t nd = (size_t)s->n * (size_t)s->d;
@@ -156,16 +163,18 @@ static void backward(struct pair *p, const struct shape *s, int is_large)
     work(p, s, 5); /* the scores again, and four products of gradients */
     if (is_large) { /* what the forward pass leaves, head by head */
         pair_large(p);
-        p->side[1]->attention(o.at[1], lse.at[1], qkv.at[1], s->B, s->n, s->H, s->d, &s->mask, NULL);
+        p->side[1]->attention(o.at[1], lse.at[1], qkv.at[1], s->B, s->n, s->H, s->d, &s->mask,
+                              NULL);
         pair_take(p, o.any);
         pair_take(p, lse.any);
     } else {
-        p->side[0]->attention(o.at[0], lse.at[0], qkv.at[0], s->B, s->n, s->H, s->d, &s->mask, hidden[0]);
+        p->side[0]->attention(o.at[0], lse.at[0], qkv.at[0], s->B, s->n, s->H, s->d, &s->mask,
+                              hidden[0]);
         pair_share(p, o.any);
         pair_share(p, lse.any);
     }
-    PAIR(p, attention_backward, dqkv.at[side], dout.at[side], qkv.at[side], o.at[side], lse.at[side], s->B, s->n,
-         s->H, s->d, &s->mask, hidden[side]);
+    PAIR(p, attention_backward, dqkv.at[side], dout.at[side], qkv.at[side], o.at[side],
+         lse.at[side], s->B, s->n, s->H, s->d, &s->mask, hidden[side]);
     if (!is_large) {
         pair_of_largest(p, "dqkv", dqkv.any, 1e-5);
         return;
@@ -185,8 +194,8 @@ static void backward(struct pair *p, const struct shape *s, int is_large)
 static void step(struct pair *p, const struct shape *s, int at)
 {
     size_t one = (size_t)s->B * (size_t)s->H * (size_t)s->d, cache = count(s, 1);
-    if (!pair_case(p, "attention_step", "%s p%d B%d S%d H%d d%d P%d F%d", kinds[s->mask.kind], at, s->B,
-                   s->n, s->H, s->d, s->mask.P, s->mask.F))
+    if (!pair_case(p, "attention_step", "%s p%d B%d S%d H%d d%d P%d F%d", kinds[s->mask.kind], at,
+                   s->B, s->n, s->H, s->d, s->mask.P, s->mask.F))
         return;
     struct pair_f32 k = pair_poison(p, cache), v = pair_poison(p, cache), o = pair_poison(p, one);
     struct pair_f32 qkv = pair_normal(p, 3 * one, 1);
@@ -199,8 +208,8 @@ static void step(struct pair *p, const struct shape *s, int at)
     pair_share(p, k.any);
     pair_share(p, v.any);
     pair_work(p, 0, 8.0 * (double)one * (at + 1));
-    PAIR(p, attention_step, o.at[side], k.at[side], v.at[side], qkv.at[side], s->B, s->n, s->H, s->d, at,
-         &s->mask);
+    PAIR(p, attention_step, o.at[side], k.at[side], v.at[side], qkv.at[side], s->B, s->n, s->H,
+         s->d, at, &s->mask);
     pair_within(p, "o", o.any, 2e-6 * 4, NULL); /* |v| of so many draws reaches about 4 */
     pair_exact(p, "k_cache", k.any);
     pair_exact(p, "v_cache", v.any);

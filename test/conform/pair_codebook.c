@@ -37,8 +37,9 @@ static void nearest(struct pair *p, int B, int D, int P, int N)
             for (int k = 0; k < 2; k++) distance[k] += (v - e[k]) * (v - e[k]);
             size += v * v + e[0] * e[0];
         }
-        pair_check(p, distance[1] - distance[0] <= 1e-5 * size, "code %zu is %d, at %g; %d is at %g", i,
-                   got[i], distance[1], want[i], distance[0]);
+        pair_check(p, distance[1] - distance[0] <= 1e-5 * size,
+                   "code %zu is %d, at %g; %d is at %g", i, got[i], distance[1], want[i],
+                   distance[0]);
     }
 }
 
@@ -78,7 +79,8 @@ static void gumbel(struct pair *p, int B, int N, int P, int with_noise)
         pair_exact(p, "code", code.any);
     }
     if (pair_case(p, "gumbel_soft", "B%d N%d P%d%s", B, N, P, more)) {
-        struct pair_f32 x = pair_normal(p, n, 3), noise = pair_normal(p, n, 1), y = pair_poison(p, n);
+        struct pair_f32 x = pair_normal(p, n, 3), noise = pair_normal(p, n, 1),
+                        y = pair_poison(p, n);
         float **with = with_noise ? noise.at : none;
         pair_work(p, 0, 12.0 * (double)n);
         PAIR(p, gumbel_soft, y.at[side], x.at[side], with[side], temperature, B, N, P);
@@ -93,11 +95,12 @@ static void gumbel(struct pair *p, int B, int N, int P, int with_noise)
         pair_within(p, "kl", kl.any, 1e-6 * log(N + 1), NULL);
     }
     if (pair_case(p, "gumbel_backward", "B%d N%d P%d", B, N, P)) {
-        struct pair_f32 x = pair_normal(p, n, 3), a = pair_normal(p, n, 1), y = pair_normal(p, n, 0.1);
+        struct pair_f32 x = pair_normal(p, n, 3), a = pair_normal(p, n, 1),
+                        y = pair_normal(p, n, 0.1);
         struct pair_f32 dx = pair_poison(p, n);
         pair_work(p, 0, 16.0 * (double)n);
-        PAIR(p, gumbel_backward, dx.at[side], a.at[side], y.at[side], x.at[side], temperature, kl_weight, B,
-             N, P);
+        PAIR(p, gumbel_backward, dx.at[side], a.at[side], y.at[side], x.at[side], temperature,
+             kl_weight, B, N, P);
         pair_of_largest(p, "dlogits", dx.any, 1e-5);
     }
 }

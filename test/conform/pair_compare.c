@@ -71,7 +71,8 @@ void pair_exact(struct pair *p, const char *name, struct pair_any any)
         memcpy(&wf, &w, 4), memcpy(&gf, &g, 4);
         pair_fail(p->run, "%s[%zu]: %08x (%.9g), expected %08x (%.9g)", name, at, g, gf, w, wf);
     } else {
-        pair_fail(p->run, "%s[%zu]: %02x, expected %02x", name, at, got[at * b->size], want[at * b->size]);
+        pair_fail(p->run, "%s[%zu]: %02x, expected %02x", name, at, got[at * b->size],
+                  want[at * b->size]);
     }
 }
 
@@ -88,7 +89,8 @@ void pair_within(struct pair *p, const char *name, struct pair_any any, double f
     const uint8_t *want, *got;
     if (!results(p, any, &want, &got)) return;
     for (size_t i = 0; i < b->n; i++)
-        element(p->run, name, i, value(b, got, i), value(b, want, i), scale ? factor * scale[i] : factor);
+        element(p->run, name, i, value(b, got, i), value(b, want, i),
+                scale ? factor * scale[i] : factor);
 }
 
 void pair_of_largest(struct pair *p, const char *name, struct pair_any any, double factor)

@@ -61,7 +61,10 @@ static void float16_back(struct pair *p, size_t n)
 static void uniform8(struct pair *p, size_t n, double mean, float bad)
 {
     size_t wrong = 0, worst = 0;
-    if (!pair_case(p, "uniform8_encode", "n%zu mean%g%s", n, mean, bad == 0 ? "" : isnan(bad) ? " nan" : " inf"))
+    if (!pair_case(p, "uniform8_encode", "n%zu mean%g%s", n, mean,
+                   bad == 0     ? ""
+                   : isnan(bad) ? " nan"
+                                : " inf"))
         return;
     struct pair_f32 x = host_normal(p, n, mean, 1e-3), table = pair_host_f32(p, PL_CODES);
     struct pair_u8 codes = pair_host_u8(p, n);
@@ -80,12 +83,12 @@ static void uniform8(struct pair *p, size_t n, double mean, float bad)
             if (d > worst) worst = d;
             if (d) touched[a[i]] = touched[b[i]] = 1;
         }
-        pair_check(p, worst <= 1 && (double)wrong <= 1 + 1e-4 * (double)n, "%zu codes differ, by up to %zu",
-                   wrong, worst);
+        pair_check(p, worst <= 1 && (double)wrong <= 1 + 1e-4 * (double)n,
+                   "%zu codes differ, by up to %zu", wrong, worst);
         for (int k = 0; k < PL_CODES; k++)
             if (!touched[k])
-                pair_check(p, t[k] == u[k] || (isnan(t[k]) && isnan(u[k])), "table entry %d is %.9g, not %.9g",
-                           k, u[k], t[k]);
+                pair_check(p, t[k] == u[k] || (isnan(t[k]) && isnan(u[k])),
+                           "table entry %d is %.9g, not %.9g", k, u[k], t[k]);
     }
 }
 

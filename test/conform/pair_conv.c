@@ -80,7 +80,8 @@ static void to_input(struct pair *p, const struct pl_conv *c, int large)
 {
     struct sizes s = sizes_of(c);
     if (!begin(p, "conv_dx", c, "")) return;
-    struct pair_f32 dy = pair_normal(p, s.y, 1), w = pair_normal(p, s.w, 1), dx = pair_poison(p, s.x);
+    struct pair_f32 dy = pair_normal(p, s.y, 1), w = pair_normal(p, s.w, 1),
+                    dx = pair_poison(p, s.x);
     pair_work(p, s.flops, 0);
     if (large) pair_large(p);
     PAIR(p, conv_dx, dx.at[side], dy.at[side], w.at[side], c);
@@ -96,7 +97,8 @@ static void to_weights(struct pair *p, const struct pl_conv *c, int with_bias, i
     float *none[2] = { NULL, NULL };
     size_t terms = s.y / (size_t)c->O;
     if (!begin(p, "conv_dw", c, with_bias ? " bias" : "")) return;
-    struct pair_f32 dy = pair_normal(p, s.y, 1), x = pair_normal(p, s.x, 1), dw = pair_normal(p, s.w, 1);
+    struct pair_f32 dy = pair_normal(p, s.y, 1), x = pair_normal(p, s.x, 1),
+                    dw = pair_normal(p, s.w, 1);
     struct pair_f32 db = pair_normal(p, (size_t)c->O, 1);
     float **bias = with_bias ? db.at : none;
     pair_work(p, s.flops, 0);

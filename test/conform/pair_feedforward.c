@@ -17,8 +17,9 @@ static const char *const kinds[] = { "gelu", "gelu_tanh", "quickgelu", "swish" }
 /* Normal values, and what breaks approximations: zeros, denormals, tails, borders. */
 static struct pair_f32 arguments(struct pair *p, size_t n)
 {
-    static const float special[] = { 0, -0.0f, 1e-42f, -1e-30f, 1e-6f, -1e-3f, 3.9f, -3.95f, 5.58f, -5.6f,
-                                     9, -9, 13.2f, -13.1f, 40, -40, 88, -88, 104, -104, 1e4f, -1e4f };
+    static const float special[] = { 0,     -0.0f, 1e-42f, -1e-30f, 1e-6f, -1e-3f, 3.9f, -3.95f,
+                                     5.58f, -5.6f, 9,      -9,      13.2f, -13.1f, 40,   -40,
+                                     88,    -88,   104,    -104,    1e4f,  -1e4f };
     struct pair_f32 x = pair_normal(p, n, 3);
     for (size_t i = 0; i < n && i < PL_COUNT(special); i++) x.at[0][n - 1 - i] = special[i];
     pair_share(p, x.any);
@@ -35,7 +36,8 @@ static void activations(struct pair *p, size_t n, enum pl_activation kind, int i
         PAIR(p, activation, y.at[side], x.at[side], n, kind);
         pair_within(p, "y", y.any, 4e-7, size);
     }
-    if (pair_case(p, "activation_backward", "%s n%zu%s", kinds[kind], n, in_place ? " in place" : "")) {
+    if (pair_case(p, "activation_backward", "%s n%zu%s", kinds[kind], n,
+                  in_place ? " in place" : "")) {
         struct pair_f32 x = arguments(p, n), dy = pair_normal(p, n, 1);
         struct pair_f32 dx = in_place ? dy : pair_poison(p, n);
         float *size = pair_scratch(p, n);
@@ -66,7 +68,8 @@ static void geglu(struct pair *p, int M, int C, int in_place)
         float *bound = pair_scratch(p, 2 * mc);
         for (size_t i = 0; i < mc; i++) {
             size_t at = i / (size_t)C * 2 * (size_t)C + i % (size_t)C;
-            float u = fabsf(z.at[0][at]), g = fabsf(z.at[0][at + (size_t)C]), d = fabsf(dy.at[0][i]);
+            float u = fabsf(z.at[0][at]), g = fabsf(z.at[0][at + (size_t)C]),
+                  d = fabsf(dy.at[0][i]);
             bound[at] = (float)((GELU + 0x1p-23) * d * fmaxf(g, 1e-30f));
             bound[at + (size_t)C] = (float)((GELU_SLOPE + SLOPE_MAX * 0x1p-22) * d * u);
         }
@@ -118,21 +121,22 @@ static double gelu_slope(double x)
     return (1 + erf(x / sqrt(2))) / 2 + x * exp(-x * x / 2) / sqrt(2 * 3.14159265358979323846);
 }
 
-static struct inside look_inside(struct pair *p, const float *x, const struct pl_feed *w, int M, int D,
-                                 int C, int bf16)
+static struct inside look_inside(struct pair *p, const float *x, const struct pl_feed *w, int M,
+                                 int D, int C, int bf16)
 {
     size_t mc = (size_t)M * (size_t)C;
     struct inside in = { pair_scratch(p, 2 * mc), pair_scratch(p, 2 * mc), pair_scratch(p, mc),
                          pair_scratch(p, mc) };
     p->side[0]->linear(in.z, x, w->W1, w->b1, M, D, 2 * C);
-    grow(in.z_error, (struct factor){ x, NULL, D, 1 }, (struct factor){ w->W1, NULL, D, 1 }, M, 2 * C, D,
-         w->b1, 0, bf16);
+    grow(in.z_error, (struct factor){ x, NULL, D, 1 }, (struct factor){ w->W1, NULL, D, 1 }, M,
+         2 * C, D, w->b1, 0, bf16);
     for (size_t i = 0; i < mc; i++) {
         size_t at = i / (size_t)C * 2 * (size_t)C + i % (size_t)C;
         double u = in.z[at], g = in.z[at + (size_t)C];
         in.h[i] = (float)(u * gelu(g));
         in.h_error[i] = (float)(in.z_error[at] * fabs(gelu(g)) +
-                                fabs(u) * SLOPE_MAX * in.z_error[at + (size_t)C] + 2 * GELU * fabs(u * g));
+                                fabs(u) * SLOPE_MAX * in.z_error[at + (size_t)C] +
+                                2 * GELU * fabs(u * g));
     }
     return in;
 }
@@ -157,15 +161,16 @@ static struct layer layer(struct pair *p, int D, int C, double deviation)
 static void feed(struct pair *p, int M, int D, int C, int with_z, int bf16)
 {
     size_t md = (size_t)M * (size_t)D;
-    if (!pair_case(p, "feed", "M%d D%d C%d%s%s", M, D, C, with_z ? " z" : "", bf16 ? " bf16" : "")) return;
+    if (!pair_case(p, "feed", "M%d D%d C%d%s%s", M, D, C, with_z ? " z" : "", bf16 ? " bf16" : ""))
+        return;
     struct layer w = layer(p, D, C, 1);
     struct pair_f32 x = pair_normal(p, md, 1), y = pair_poison(p, md);
     struct pair_f32 z = pair_poison(p, 2 * (size_t)M * (size_t)C);
     float *keep[2] = { with_z ? z.at[0] : NULL, with_z ? z.at[1] : NULL };
     struct inside in = look_inside(p, x.at[0], &w.at[0], M, D, C, bf16);
     float *bound = pair_scratch(p, md);
-    grow(bound, (struct factor){ in.h, in.h_error, C, 1 }, (struct factor){ w.W2.at[0], NULL, C, 1 }, M, D,
-         C, w.b2.at[0], 0, bf16);
+    grow(bound, (struct factor){ in.h, in.h_error, C, 1 },
+         (struct factor){ w.W2.at[0], NULL, C, 1 }, M, D, C, w.b2.at[0], 0, bf16);
     pair_work(p, 6.0 * (double)md * C, 0);
     if (bf16) p->side[1]->set_precision(PL_BF16);
     PAIR(p, feed, y.at[side], keep[side], x.at[side], &w.at[side], M, D, C);
@@ -178,8 +183,8 @@ static void feed(struct pair *p, int M, int D, int C, int with_z, int bf16)
 static void feed_backward(struct pair *p, int M, int D, int C, int with_y, int with_z, int bf16)
 {
     size_t md = (size_t)M * (size_t)D, mc = (size_t)M * (size_t)C, dc = (size_t)D * (size_t)C;
-    if (!pair_case(p, "feed_backward", "M%d D%d C%d%s%s%s", M, D, C, with_y ? " y" : "", with_z ? " z" : "",
-                   bf16 ? " bf16" : ""))
+    if (!pair_case(p, "feed_backward", "M%d D%d C%d%s%s%s", M, D, C, with_y ? " y" : "",
+                   with_z ? " z" : "", bf16 ? " bf16" : ""))
         return;
     struct layer w = layer(p, D, C, 1), dw = layer(p, D, C, 1);
     struct pair_f32 x = pair_normal(p, md, 1), dy = pair_normal(p, md, 1), dx = pair_poison(p, md);
@@ -189,12 +194,13 @@ static void feed_backward(struct pair *p, int M, int D, int C, int with_y, int w
     struct pair_f32 z = with_z ? pair_values(p, in.z, 2 * mc) : pair_poison(p, 2 * mc);
     float *kept[2] = { with_z ? z.at[0] : NULL, with_z ? z.at[1] : NULL };
     float *dh = pair_scratch(p, mc), *dh_error = pair_scratch(p, mc);
-    float *dz = pair_scratch(p, 2 * mc), *dz_error = pair_scratch(p, 2 * mc), *bound = pair_scratch(p, md);
+    float *dz = pair_scratch(p, 2 * mc), *dz_error = pair_scratch(p, 2 * mc),
+          *bound = pair_scratch(p, md);
     float *of_W1 = pair_scratch(p, 2 * dc), *of_b1 = pair_scratch(p, 2 * (size_t)C);
     float *of_W2 = pair_scratch(p, dc), *of_b2 = pair_scratch(p, (size_t)D), one = 1;
     p->side[0]->linear_dx(dh, dy.at[0], w.W2.at[0], M, C, D, 0);
-    grow(dh_error, (struct factor){ dy.at[0], NULL, D, 1 }, (struct factor){ w.W2.at[0], NULL, 1, C }, M, C,
-         D, NULL, 0, bf16);
+    grow(dh_error, (struct factor){ dy.at[0], NULL, D, 1 },
+         (struct factor){ w.W2.at[0], NULL, 1, C }, M, C, D, NULL, 0, bf16);
     for (size_t i = 0; i < mc; i++) {
         size_t at = i / (size_t)C * 2 * (size_t)C + i % (size_t)C, gate = at + (size_t)C;
         double u = in.z[at], g = in.z[gate], d = dh[i], eu = in.z_error[at], eg = in.z_error[gate];
@@ -205,16 +211,16 @@ static void feed_backward(struct pair *p, int M, int D, int C, int with_y, int w
         dz_error[gate] = (float)(SLOPE_MAX * (dh_error[i] * fabs(u) + fabs(d) * eu) +
                                  fabs(d * u) * (BEND_MAX * eg + 2 * GELU_SLOPE));
     }
-    grow(bound, (struct factor){ dz, dz_error, 2 * C, 1 }, (struct factor){ w.W1.at[0], NULL, 1, D }, M, D,
-         2 * C, NULL, 0, bf16);
-    grow(of_W1, (struct factor){ dz, dz_error, 1, 2 * C }, (struct factor){ x.at[0], NULL, 1, D }, 2 * C, D,
-         M, dw.W1.at[0], D, bf16);
-    grow(of_W2, (struct factor){ dy.at[0], NULL, 1, D }, (struct factor){ in.h, in.h_error, 1, C }, D, C, M,
-         dw.W2.at[0], C, bf16);
-    grow(of_b1, (struct factor){ dz, dz_error, 1, 2 * C }, (struct factor){ &one, NULL, 0, 0 }, 2 * C, 1, M,
-         dw.b1.at[0], 1, 0);
-    grow(of_b2, (struct factor){ dy.at[0], NULL, 1, D }, (struct factor){ &one, NULL, 0, 0 }, D, 1, M,
-         dw.b2.at[0], 1, 0);
+    grow(bound, (struct factor){ dz, dz_error, 2 * C, 1 },
+         (struct factor){ w.W1.at[0], NULL, 1, D }, M, D, 2 * C, NULL, 0, bf16);
+    grow(of_W1, (struct factor){ dz, dz_error, 1, 2 * C }, (struct factor){ x.at[0], NULL, 1, D },
+         2 * C, D, M, dw.W1.at[0], D, bf16);
+    grow(of_W2, (struct factor){ dy.at[0], NULL, 1, D }, (struct factor){ in.h, in.h_error, 1, C },
+         D, C, M, dw.W2.at[0], C, bf16);
+    grow(of_b1, (struct factor){ dz, dz_error, 1, 2 * C }, (struct factor){ &one, NULL, 0, 0 },
+         2 * C, 1, M, dw.b1.at[0], 1, 0);
+    grow(of_b2, (struct factor){ dy.at[0], NULL, 1, D }, (struct factor){ &one, NULL, 0, 0 }, D, 1,
+         M, dw.b2.at[0], 1, 0);
     pair_work(p, (with_y ? 18.0 : 16.0) * (double)md * C, 0);
     if (bf16) p->side[1]->set_precision(PL_BF16);
     PAIR(p, feed_backward, to[side], dx.at[side], &dw.at[side], dy.at[side], kept[side], x.at[side],
@@ -222,8 +228,8 @@ static void feed_backward(struct pair *p, int M, int D, int C, int with_y, int w
     if (bf16) p->side[1]->set_precision(PL_FLOAT32);
     if (with_y) {
         float *of_y = pair_scratch(p, md);
-        grow(of_y, (struct factor){ in.h, in.h_error, C, 1 }, (struct factor){ w.W2.at[0], NULL, C, 1 }, M,
-             D, C, w.b2.at[0], 0, bf16);
+        grow(of_y, (struct factor){ in.h, in.h_error, C, 1 },
+             (struct factor){ w.W2.at[0], NULL, C, 1 }, M, D, C, w.b2.at[0], 0, bf16);
         pair_within(p, "y", y.any, 1, of_y);
     }
     if (with_z) pair_finite(p, "z", z.any); /* used up: its contents are the backend's business */
@@ -245,7 +251,8 @@ static double largest(const float *x, size_t n)
     return most;
 }
 
-static void compare(struct pair *p, const char *name, struct pair_any any, const float *want, double bound)
+static void compare(struct pair *p, const char *name, struct pair_any any, const float *want,
+                    double bound)
 {
     bound *= largest(want, any.n);
     for (size_t i = 0; i < any.n; i++) pair_element(p, name, any, i, want[i], bound);
@@ -256,7 +263,8 @@ static void compare_rows(struct pair *p, const char *name, struct pair_any any, 
 {
     bound *= largest(want, ROWS * (size_t)D);
     for (int i = 0; i < ROWS * D; i++)
-        pair_element(p, name, any, (size_t)rows[i / D] * (size_t)D + (size_t)(i % D), want[i], bound);
+        pair_element(p, name, any, (size_t)rows[i / D] * (size_t)D + (size_t)(i % D), want[i],
+                     bound);
 }
 
 static void feed_large(struct pair *p, int M, int D, int C, int gradients, int bf16)
@@ -289,7 +297,8 @@ static void feed_large(struct pair *p, int M, int D, int C, int gradients, int b
                                pair_scratch(p, dc), pair_scratch(p, (size_t)D) };
         memset(dy.at[0], 0, md * sizeof(float));
         for (int i = 0; i < ROWS; i++)
-            memcpy(dy.at[0] + (size_t)rows[i] * (size_t)D, few_dy + i * D, (size_t)D * sizeof *few_dy);
+            memcpy(dy.at[0] + (size_t)rows[i] * (size_t)D, few_dy + i * D,
+                   (size_t)D * sizeof *few_dy);
         pair_share(p, dy.any);
         pair_work(p, 18.0 * (double)md * C, 0);
         PAIR(p, feed_backward, y.at[side], dx.at[side], &dw.at[side], dy.at[side], NULL, x.at[side],

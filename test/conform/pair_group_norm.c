@@ -54,7 +54,8 @@ static void forward(struct pair *p, int B, int C, int P, int G, double around, i
         }
     }
     pair_work(p, 0, 8.0 * (double)n);
-    PAIR(p, group_norm, y.at[side], x.at[side], gain.at[side], offset.at[side], B, C, P, G, NORM_EPS);
+    PAIR(p, group_norm, y.at[side], x.at[side], gain.at[side], offset.at[side], B, C, P, G,
+         NORM_EPS);
     pair_within(p, "y", y.any, 16 * EPS, bound);
 }
 
@@ -91,8 +92,8 @@ static void backward(struct pair *p, int B, int C, int P, int G, double around)
         }
     }
     pair_work(p, 0, 12.0 * (double)n);
-    PAIR(p, group_norm_backward, dx.at[side], dgain.at[side], doffset.at[side], dy.at[side], x.at[side],
-         gain.at[side], B, C, P, G, NORM_EPS);
+    PAIR(p, group_norm_backward, dx.at[side], dgain.at[side], doffset.at[side], dy.at[side],
+         x.at[side], gain.at[side], B, C, P, G, NORM_EPS);
     pair_within(p, "dx", dx.any, 32 * EPS, bound);
     pair_within(p, "dgain", dgain.any, 32 * EPS, of_gain); /* sums go on in double after 1024 terms */
     pair_within(p, "doffset", doffset.any, 32 * EPS, of_offset);
@@ -101,7 +102,8 @@ static void backward(struct pair *p, int B, int C, int P, int G, double around)
 void pair_group_norm(struct pair *p)
 {
     for (size_t i = 0; i < PL_COUNT(shapes); i++) {
-        forward(p, shapes[i].B, shapes[i].C, shapes[i].P, shapes[i].G, shapes[i].mean, (int)(i % 2));
+        forward(p, shapes[i].B, shapes[i].C, shapes[i].P, shapes[i].G, shapes[i].mean,
+                (int)(i % 2));
         backward(p, shapes[i].B, shapes[i].C, shapes[i].P, shapes[i].G, shapes[i].mean);
     }
 }

@@ -22,14 +22,16 @@ struct state {
 static struct state make(struct pair *p, size_t k)
 {
     size_t n = cases[k].n, block = cases[k].block;
-    struct state st = { .at = { { .block = block, .rule = cases[k].rule }, { .block = block, .rule = cases[k].rule } } };
+    struct state st = { .at = { { .block = block, .rule = cases[k].rule },
+                                { .block = block, .rule = cases[k].rule } } };
     for (int m = 0; m < 2; m++) {
         if (!block) {
             st.value[m] = m ? pair_uniform(p, n, 0, 1e-4) : pair_normal(p, n, 1e-3);
             for (int s = 0; s < 2; s++) st.at[s].value[m] = st.value[m].at[s];
         } else {
             uint8_t *draws = (uint8_t *)pair_scratch(p, (n + 3) / 4);
-            for (size_t i = 0; i < n; i++) draws[i] = (uint8_t)(m + (int)pl_rng_below(&p->rng, (uint64_t)(256 - m)));
+            for (size_t i = 0; i < n; i++)
+                draws[i] = (uint8_t)(m + (int)pl_rng_below(&p->rng, (uint64_t)(256 - m)));
             st.code[m] = pair_u8_values(p, draws, n);
             st.absmax[m] = pair_uniform(p, pl_blocks(n, block), 1e-5, 1e-3);
             for (int s = 0; s < 2; s++) {
@@ -55,16 +57,24 @@ static void compare(struct pair *p, const struct state *st)
 static void lamb(struct pair *p, size_t k, double decay, int in_place)
 {
     size_t n = cases[k].n;
-    const struct pl_lamb step = { .lr = 2.5e-3, .beta1 = 0.9, .beta2 = 0.96, .eps = 1e-6, .decay = decay,
-                                  .clamp = 1e4, .clip = 0.8f, .chunk = 16 * cases[k].block };
-    if (!pair_case(p, "lamb", "n%zu block%zu decay%g%s", n, cases[k].block, decay, in_place ? " in place" : ""))
+    const struct pl_lamb step = { .lr = 2.5e-3,
+                                  .beta1 = 0.9,
+                                  .beta2 = 0.96,
+                                  .eps = 1e-6,
+                                  .decay = decay,
+                                  .clamp = 1e4,
+                                  .clip = 0.8f,
+                                  .chunk = 16 * cases[k].block };
+    if (!pair_case(p, "lamb", "n%zu block%zu decay%g%s", n, cases[k].block, decay,
+                   in_place ? " in place" : ""))
         return;
     struct state st = make(p, k);
     struct pair_f32 x = pair_normal(p, n, 0.05), g = pair_normal(p, n, 0.01);
     struct pair_f32 u = in_place ? g : pair_poison(p, n), norms = pair_host_f32(p, 3);
     float *scale = pair_scratch(p, n), *three = pair_scratch(p, 3);
     pair_work(p, 0, (cases[k].block ? 28.0 : 40.0) * (double)n);
-    PAIR(p, lamb, (struct pl_lamb_norms *)(void *)norms.at[side], x.at[side], u.at[side], g.at[side], &st.at[side], n, &step);
+    PAIR(p, lamb, (struct pl_lamb_norms *)(void *)norms.at[side], x.at[side], u.at[side],
+         g.at[side], &st.at[side], n, &step);
     compare(p, &st);
     pair_exact(p, "u", u.any);
     {
@@ -81,8 +91,14 @@ static void lamb(struct pair *p, size_t k, double decay, int in_place)
 static void adam(struct pair *p, size_t k, double decay)
 {
     size_t n = cases[k].n;
-    const struct pl_adam step = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .decay = decay,
-                                  .bias1 = 0.271, .bias2 = 0.003, .clip = 0.9f };
+    const struct pl_adam step = { .lr = 1e-3,
+                                  .beta1 = 0.9,
+                                  .beta2 = 0.999,
+                                  .eps = 1e-8,
+                                  .decay = decay,
+                                  .bias1 = 0.271,
+                                  .bias2 = 0.003,
+                                  .clip = 0.9f };
     if (!pair_case(p, "adam", "n%zu block%zu decay%g", n, cases[k].block, decay)) return;
     struct state st = make(p, k);
     struct pair_f32 x = pair_normal(p, n, 0.05), g = pair_normal(p, n, 0.01);

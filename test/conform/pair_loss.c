@@ -60,7 +60,8 @@ static struct given given(struct pair *p, const struct shape *s, int gradients)
     }
     for (size_t i = 0; i < n; i++) {
         const struct pl_loss_segment *seg = segment_of(s, (int)(i % (size_t)s->S));
-        int counts = s->skip == 0 || (s->skip == 1 ? seg != s->segment : pair_int(p, 1, s->skip) > 1);
+        int counts = s->skip == 0 ||
+                     (s->skip == 1 ? seg != s->segment : pair_int(p, 1, s->skip) > 1);
         g.label.at[0][i] = counts ? pair_int(p, seg->col0, seg->col1 - 1) : -1;
     }
     pair_share(p, g.label.any);
@@ -78,8 +79,9 @@ static double flops(const struct shape *s, int gradients)
 
 static int starts(struct pair *p, const struct shape *s, int gradients, int bf16)
 {
-    return pair_case(p, "loss", "B%d S%d D%d V%d segments%d%s%s%s", s->B, s->S, s->D, s->V, s->segments,
-                     s->skip ? " skips" : "", gradients ? " gradients" : "", bf16 ? " bf16" : "");
+    return pair_case(p, "loss", "B%d S%d D%d V%d segments%d%s%s%s", s->B, s->S, s->D, s->V,
+                     s->segments, s->skip ? " skips" : "", gradients ? " gradients" : "",
+                     bf16 ? " bf16" : "");
 }
 
 static void run(struct pair *p, const struct shape *s, struct given *g, int gradients, int bf16)
@@ -90,14 +92,15 @@ static void run(struct pair *p, const struct shape *s, struct given *g, int grad
     pair_work(p, flops(s, gradients), 0);
     if (bf16) p->side[1]->set_precision(PL_BF16);
     PAIR(p, loss, g->loss.at[side], g->logp.at[side], dx[side], dW[side], db[side], g->x.at[side],
-         g->W.at[side], g->b.at[side], g->label.at[side], s->segment, s->segments, s->B, s->S, s->D, s->V);
+         g->W.at[side], g->b.at[side], g->label.at[side], s->segment, s->segments, s->B, s->S, s->D,
+         s->V);
     if (bf16) p->side[1]->set_precision(PL_FLOAT32);
 }
 
 /* One position in double: logits of its segment's columns (as gradients of -log softmax when done),
  * the log-probability of its label, and the largest bound of a logit. */
-static double position(double *z, double *error, const struct shape *s, const struct given *g, size_t row,
-                       int bf16)
+static double position(double *z, double *error, const struct shape *s, const struct given *g,
+                       size_t row, int bf16)
 {
     const struct pl_loss_segment *seg = segment_of(s, (int)(row % (size_t)s->S));
     const float *x = g->x.at[0] + row * (size_t)s->D;
@@ -134,7 +137,8 @@ static long counted(const struct shape *s, const struct given *g, const struct p
 }
 
 /* A segment's mean errs by the mean of its positions' bounds, and by what the contract grants. */
-static void compare_losses(struct pair *p, const struct shape *s, const struct given *g, const double *error)
+static void compare_losses(struct pair *p, const struct shape *s, const struct given *g,
+                           const double *error)
 {
     for (int i = 0; i < s->segments; i++)
         pair_element(p, "loss", g->loss.any, (size_t)i, g->loss.at[0][i],
@@ -147,7 +151,8 @@ static void small(struct pair *p, const struct shape *s, int gradients, int bf16
     double *z, mean[3] = { 0 };
     if (!starts(p, s, gradients, bf16)) return;
     struct given g = given(p, s, gradients);
-    float *of_logp = pair_scratch(p, n), *of_dx = pair_scratch(p, n * D), *of_dW = pair_scratch(p, V * D);
+    float *of_logp = pair_scratch(p, n), *of_dx = pair_scratch(p, n * D),
+          *of_dW = pair_scratch(p, V * D);
     float *of_db = pair_scratch(p, V);
     double round = bf16 ? 0x1p-6 : 0; /* of each rounded factor of the gradients' products */
     z = (double *)(void *)pair_scratch(p, 2 * V);
@@ -258,6 +263,7 @@ void pair_loss(struct pair *p)
                                pair_int(p, 0, 4) };
             small(p, &s, gradients, bf16);
         }
-        for (size_t i = 0; !pair_quick(p) && i < PL_COUNT(large); i++) sampled(p, &large[i], gradients, bf16);
+        for (size_t i = 0; !pair_quick(p) && i < PL_COUNT(large); i++)
+            sampled(p, &large[i], gradients, bf16);
     }
 }

@@ -80,7 +80,8 @@ static void norm_backward(struct pair *p, int M, int D, double around, int add)
         double mean, inverse, rms, g_mean = 0, gh_mean = 0;
         moments(&mean, &inverse, &rms, x.at[0] + row, D);
         for (int i = 0; i < D; i++) {
-            double h = fabs(x.at[0][row + (size_t)i] - mean) * inverse, dyi = dy.at[0][row + (size_t)i];
+            double h = fabs(x.at[0][row + (size_t)i] - mean) * inverse,
+                   dyi = dy.at[0][row + (size_t)i];
             double size = h + rms * inverse;
             g_mean += fabs(dyi * gain.at[0][i]) / D;
             gh_mean += fabs(dyi * gain.at[0][i]) * size / D;
@@ -95,8 +96,8 @@ static void norm_backward(struct pair *p, int M, int D, double around, int add)
         }
     }
     pair_work(p, 0, 12.0 * (double)n);
-    PAIR(p, layer_norm_backward, dx.at[side], dgain.at[side], doffset.at[side], dy.at[side], x.at[side], gain.at[side], M,
-         D, NORM_EPS, add);
+    PAIR(p, layer_norm_backward, dx.at[side], dgain.at[side], doffset.at[side], dy.at[side],
+         x.at[side], gain.at[side], M, D, NORM_EPS, add);
     pair_within(p, "dx", dx.any, 32 * EPS, bound); /* twice the error of h, of inverse, of the sums */
     pair_within(p, "dgain", dgain.any, (M + 24) * EPS, of_gain);
     pair_within(p, "doffset", doffset.any, (M + 8) * EPS, of_offset);
@@ -106,7 +107,8 @@ static void scale_add(struct pair *p, int M, int D, float sign)
 {
     size_t n = (size_t)M * (size_t)D;
     if (!pair_case(p, "scale_add", "M%d D%d sign%+g", M, D, sign)) return;
-    struct pair_f32 x = pair_normal(p, n, 1), y = pair_normal(p, n, 1), gain = pair_normal(p, (size_t)D, 1);
+    struct pair_f32 x = pair_normal(p, n, 1), y = pair_normal(p, n, 1),
+                    gain = pair_normal(p, (size_t)D, 1);
     float *terms = pair_scratch(p, n);
     for (size_t i = 0; i < n; i++)
         terms[i] = fabsf(y.at[0][i]) + fabsf(gain.at[0][i % (size_t)D] * x.at[0][i]);
@@ -118,7 +120,8 @@ static void scale_add(struct pair *p, int M, int D, float sign)
 static void scale_backward(struct pair *p, int M, int D, int in_place)
 {
     size_t n = (size_t)M * (size_t)D;
-    if (!pair_case(p, "layer_scale_backward", "M%d D%d%s", M, D, in_place ? " in place" : "")) return;
+    if (!pair_case(p, "layer_scale_backward", "M%d D%d%s", M, D, in_place ? " in place" : ""))
+        return;
     struct pair_f32 x = pair_normal(p, n, 1), dy = pair_normal(p, n, 1);
     struct pair_f32 dx = in_place ? dy : pair_poison(p, n);
     struct pair_f32 gain = pair_normal(p, (size_t)D, 1), ds = pair_normal(p, (size_t)D, 1);
@@ -126,7 +129,8 @@ static void scale_backward(struct pair *p, int M, int D, int in_place)
     for (size_t i = 0; i < (size_t)D; i++) terms[i] = fabsf(ds.at[0][i]);
     for (size_t i = 0; i < n; i++) terms[i % (size_t)D] += fabsf(dy.at[0][i] * x.at[0][i]);
     pair_work(p, 0, 12.0 * (double)n);
-    PAIR(p, layer_scale_backward, dx.at[side], ds.at[side], dy.at[side], x.at[side], gain.at[side], M, D);
+    PAIR(p, layer_scale_backward, dx.at[side], ds.at[side], dy.at[side], x.at[side], gain.at[side],
+         M, D);
     pair_exact(p, "dx", dx.any); /* one product */
     pair_within(p, "ds", ds.any, (M + 8) * EPS, terms);
 }

@@ -11,7 +11,8 @@ static const char *const names[] = { "normal", "decades", "borders", "bits", "st
 
 static float draw(struct pair *p, enum what what, size_t i, const float book[PL_CODES])
 {
-    static const float strange[] = { 0, -0.0f, NAN, INFINITY, -INFINITY, 0x1p-149f, -0x1p-140f, 3e38f };
+    static const float strange[] = { 0,         -0.0f,     NAN,        INFINITY,
+                                     -INFINITY, 0x1p-149f, -0x1p-140f, 3e38f };
     uint32_t bits = (uint32_t)pl_rng_u64(&p->rng);
     float x;
     int k;
@@ -23,7 +24,8 @@ static float draw(struct pair *p, enum what what, size_t i, const float book[PL_
         for (k = 0; k < abs((int)(i % 9) - 4); k++) x = nextafterf(x, i % 9 < 4 ? -2 : 2);
         return x;
     case BITS: memcpy(&x, &bits, sizeof x); return x;
-    case STRANGE: return bits % 4 ? (float)pl_rng_normal(&p->rng) : strange[bits / 4 % PL_COUNT(strange)];
+    case STRANGE:
+        return bits % 4 ? (float)pl_rng_normal(&p->rng) : strange[bits / 4 % PL_COUNT(strange)];
     default: return (float)(0.02 * pl_rng_normal(&p->rng));
     }
 }

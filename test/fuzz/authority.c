@@ -13,8 +13,11 @@ static const char secret[] = "secret";
 
 static void join(const struct rsa_key *key, const uint8_t *data, size_t n)
 {
-    static const char list[] = "# users\nann 2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b\n";
-    struct authority a = { .key = key, .life_s = 300, .coordinator_ip = "::1", .coordinator_port = 1 };
+    static const char list[] =
+        "# users\nann 2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b\n";
+    struct authority a = {
+        .key = key, .life_s = 300, .coordinator_ip = "::1", .coordinator_port = 1
+    };
     struct bytes json = { 0 };
     struct auth_token t;
     EVP_PKEY *authority;
@@ -26,7 +29,8 @@ static void join(const struct rsa_key *key, const uint8_t *data, size_t n)
     status = authority_join(&a, &json, bearer, data, n, NOW);
     assert(status == 200 || status == 400);
     if (status == 200) { /* what we issue, users can use */
-        assert(!authority_answer_read(&t, &authority, (const char *)bytes_at(&json), bytes_length(&json), NULL));
+        assert(!authority_answer_read(&t, &authority, (const char *)bytes_at(&json),
+                                      bytes_length(&json), NULL));
         assert(!auth_token_check(&t, authority, NOW, NULL));
         auth_token_clear(&t);
         EVP_PKEY_free(authority);

@@ -78,8 +78,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct target t = { 0 };
     struct state_load load = { .limit = 1 << 20 };
     struct matchmaking m;
-    struct matchmaking_options mo = { .key = "a.0b", .min_time = 5, .request_timeout = 3, .min_size = 2,
-                                      .gather = gather, .gather_n = sizeof gather };
+    struct matchmaking_options mo = { .key = "a.0b",
+                                      .min_time = 5,
+                                      .request_timeout = 3,
+                                      .min_size = 2,
+                                      .gather = gather,
+                                      .gather_n = sizeof gather };
     struct exchange_options o = { .be = &be, .group = &group, .tensors = 2, .elements = elements,
                                   .method = method, .tensor = tensor, .weight = 1, .share = share,
                                   .part_bytes = 64, .sender_timeout = 4, .reducer_timeout = 8 };
@@ -102,9 +106,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         if (n > bytes) n = bytes;
         if (!t.over && kind < 2)
             exchange_message(t.x, now, peer, kind ? EXCHANGE_IN : EXCHANGE_OUT, data, n);
-        else if (!t.over && kind == 2) exchange_ended(t.x, now, peer, n % 2 ? EXCHANGE_IN : EXCHANGE_OUT);
+        else if (!t.over && kind == 2)
+            exchange_ended(t.x, now, peer, n % 2 ? EXCHANGE_IN : EXCHANGE_OUT);
         else if (kind == 3) matchmaking_message(&m, now, data, n);
-        else if (kind == 4) matchmaking_request(&m, now, (void *)(data - 1), &group.members[peer].peer, data, n);
+        else if (kind == 4)
+            matchmaking_request(&m, now, (void *)(data - 1), &group.members[peer].peer, data, n);
         else if (kind == 5) matchmaking_tick(&m, now += (double)n / 100);
         else if (kind == 6 && state_load_add(&load, data, n, NULL)) state_load_clear(&load);
         else if (kind == 7) {

@@ -31,7 +31,8 @@ static struct bpe *small(void)
         int letter = plain ? k : 256 + (int)order++;
         n += (size_t)snprintf(json + n, sizeof json - n, "\"\\u%04x\":%d,", letter, k);
     }
-    n += (size_t)snprintf(json + n, sizeof json - n, "\"ab\":256,\"\\u0120ab\":257,\"<|endoftext|>\":258}");
+    n += (size_t)snprintf(json + n, sizeof json - n,
+                          "\"ab\":256,\"\\u0120ab\":257,\"<|endoftext|>\":258}");
     static const char list[] = "#\na b\n\xc4\xa0 ab\n";
     int a = file_of(path, json, n), c = file_of(merges, list, sizeof list - 1);
     if (bpe_open_gpt2(&b, path, merges, NULL)) abort();
@@ -46,7 +47,8 @@ static void try_files(const uint8_t *data, size_t bytes)
     size_t n = cut ? (size_t)(cut - data) : bytes;
     char path[32], merges[32];
     struct bpe *b;
-    int a = file_of(path, data, n), c = file_of(merges, cut ? cut + 1 : data, cut ? bytes - n - 1 : 0);
+    int a = file_of(path, data, n),
+        c = file_of(merges, cut ? cut + 1 : data, cut ? bytes - n - 1 : 0);
     if (!bpe_open_gpt2(&b, path, merges, NULL)) bpe_close(b);
     if (!bpe_open_clip(&b, merges, NULL)) bpe_close(b);
     close(a);
@@ -67,7 +69,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     }
     if (!clean_text(&text, &n, (const char *)data, bytes)) free(text);
     ids = malloc(bytes * sizeof *ids);
-    if (!ids || bpe_encode(ids, bytes, &count, b, (const char *)data, bytes) || count > bytes) abort();
+    if (!ids || bpe_encode(ids, bytes, &count, b, (const char *)data, bytes) || count > bytes)
+        abort();
     if (bpe_decode(&text, &n, b, ids, count) || n != bytes || memcmp(text, data, n)) abort();
     free(text);
     free(ids);

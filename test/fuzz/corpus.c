@@ -9,7 +9,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-static int encode(int32_t *ids, size_t room, size_t *count, const void *tokenizer, const char *text, size_t n)
+static int encode(int32_t *ids, size_t room, size_t *count, const void *tokenizer, const char *text,
+                  size_t n)
 {
     (void)tokenizer;
     *count = n;

@@ -16,7 +16,8 @@ static int find(void *context, const char *name, size_t n)
     return -1;
 }
 
-static int run(int listens, size_t step, const uint8_t *data, size_t n, size_t *left, struct bytes *out)
+static int run(int listens, size_t step, const uint8_t *data, size_t n, size_t *left,
+               struct bytes *out)
 {
     struct multistream m;
     struct bytes in = { 0 };

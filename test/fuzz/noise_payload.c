@@ -7,7 +7,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static int hand_over(struct secure *to, struct bytes *from, struct bytes *plain, struct bytes *answer)
+static int hand_over(struct secure *to, struct bytes *from, struct bytes *plain,
+                     struct bytes *answer)
 {
     int rc = to->receive(to, bytes_at(from), bytes_length(from), plain, answer, NULL);
     bytes_take(from, bytes_length(from));

@@ -282,7 +282,8 @@ static void call_unknown(void *context)
 static void call_echo(void *context)
 {
     (void)context;
-    if (!rpc_call_unary(host, &step.peer, "Test.echo", step.blob, step.blob_bytes, 20, on_blob, NULL))
+    if (!rpc_call_unary(host, &step.peer, "Test.echo", step.blob, step.blob_bytes, 20, on_blob,
+                        NULL))
         step_done(0, "no memory");
 }
 

@@ -90,11 +90,13 @@ static int load_files(struct toy *t, struct pl_err *err)
     int rc = named_tensors_read(&t->start, t->model, err);
     if (!rc) rc = named_tensors_read(&t->target, t->targets, err);
     if (rc) return rc;
-    if (t->start.count != t->target.count) return pl_fail(err, PL_EUSE, "other targets than tensors");
+    if (t->start.count != t->target.count)
+        return pl_fail(err, PL_EUSE, "other targets than tensors");
     t->tensors = calloc(t->start.count + 1, sizeof *t->tensors);
     types = calloc(t->start.count + 1, sizeof *types);
     for (size_t i = 0; i < t->start.count; i++) {
-        if (t->start.elements[i] != t->target.elements[i]) return pl_fail(err, PL_EUSE, "other targets");
+        if (t->start.elements[i] != t->target.elements[i])
+            return pl_fail(err, PL_EUSE, "other targets");
         t->tensors[i] = (struct pl_optimizer_tensor){ t->total, t->start.elements[i], 0.045, NULL };
         types[i] = t->start.schema[i].type;
         t->total += (t->start.elements[i] + 15) / 16 * 16;
@@ -102,16 +104,19 @@ static int load_files(struct toy *t, struct pl_err *err)
     t->value = pl_alloc(t->total, sizeof(float));
     t->grad = pl_alloc(t->total, sizeof(float));
     for (size_t i = 0; i < t->start.count; i++)
-        memcpy(t->value + t->tensors[i].offset, t->start.tensor[i], t->start.elements[i] * sizeof(float));
+        memcpy(t->value + t->tensors[i].offset, t->start.tensor[i],
+               t->start.elements[i] * sizeof(float));
     o.decay = 0.045;
     o.min_8bit = 0;
     rc = pl_optimizer_open(&t->optimizer, t->be, &o, t->tensors, t->start.count, err);
-    if (!rc) rc = optimizer_state_open(&t->state, t->optimizer, &o, t->be, t->tensors, types, t->start.count, err);
+    if (!rc)
+        rc = optimizer_state_open(&t->state, t->optimizer, &o, t->be, t->tensors, types,
+                                  t->start.count, err);
     free(types);
     return rc;
 }
 
-/* --- what is said ------------------------------------------------------------------------------------------- */
+/* --- what is said ----------------------------------------------------------------------------- */
 
 static json_t *checksums(const struct toy *t)
 {
@@ -131,27 +136,30 @@ static json_t *sample(const struct toy *t)
     json_t *values = json_array();
     for (size_t k = 0; k < t->start.count; k++)
         for (size_t i = 0; i < TAKEN; i++)
-            json_array_append_new(values, json_real(t->value[t->tensors[k].offset + i * (t->start.elements[k] - 1) / (TAKEN - 1)]));
+            json_array_append_new(values, json_real(t->value[t->tensors[k].offset +
+                                                             i * (t->start.elements[k] - 1) /
+                                                                 (TAKEN - 1)]));
     return values;
 }
 
 static void tell(void *context, const struct together_event *e)
 {
-    static const char *const names[] = { "ready", "loaded", "step", "epoch", "corrected", "behind", "trouble",
-                                         "end" };
+    static const char *const names[] = { "ready",     "loaded", "step",    "epoch",
+                                         "corrected", "behind", "trouble", "end" };
     struct timespec now;
     json_t *line;
     char *text;
     if (e->kind == TOGETHER_BATCH) return;
     clock_gettime(CLOCK_REALTIME, &now);
-    line = json_pack("{s:s,s:f,s:I,s:I,s:I,s:I,s:I,s:f,s:i,s:I,s:f,s:s?,s:s?,s:o,s:o}", "event", names[e->kind], "time",
-                     (double)now.tv_sec + (double)now.tv_nsec * 1e-9, "epoch", (json_int_t)e->view.epoch,
-                     "global_epoch", (json_int_t)e->view.global_epoch, "peers", (json_int_t)e->view.peers,
-                     "global_samples", (json_int_t)e->view.global_samples, "local_samples", (json_int_t)e->samples,
-                     "loss", e->loss, "round_status", e->round.status, "round_peers", (json_int_t)e->round.peers,
-                     "seconds", e->seconds, "why", e->round.status ? e->round.why.text : NULL, "text", e->text,
-                     "checksums", checksums(context), "sample",
-                     sample(context));
+    line = json_pack("{s:s,s:f,s:I,s:I,s:I,s:I,s:I,s:f,s:i,s:I,s:f,s:s?,s:s?,s:o,s:o}", "event",
+                     names[e->kind], "time", (double)now.tv_sec + (double)now.tv_nsec * 1e-9,
+                     "epoch", (json_int_t)e->view.epoch, "global_epoch",
+                     (json_int_t)e->view.global_epoch, "peers", (json_int_t)e->view.peers,
+                     "global_samples", (json_int_t)e->view.global_samples, "local_samples",
+                     (json_int_t)e->samples, "loss", e->loss, "round_status", e->round.status,
+                     "round_peers", (json_int_t)e->round.peers, "seconds", e->seconds, "why",
+                     e->round.status ? e->round.why.text : NULL, "text", e->text, "checksums",
+                     checksums(context), "sample", sample(context));
     text = json_dumps(line, JSON_COMPACT);
     puts(text);
     fflush(stdout);
@@ -171,11 +179,21 @@ int main(int argc, char **argv)
     };
     const char *listen[] = { "/ip4/127.0.0.1/tcp/0" };
     struct toy t = { .lr = 0.0025, .noise = 1, .batch = 16, .step_seconds = 0.3, .seed = 1 };
-    struct together_options o = { .compression = "run", .threshold = PL_WIRE_ADAPTIVE, .target_batch = 128,
-                                  .epochs = 1000000, .average_state_every = 1, .matchmaking_time = 4,
-                                  .averaging_timeout = 60, .allreduce_timeout = 30, .load = 1,
-                                  .bandwidth = PL_BANDWIDTH_UNKNOWN, .tell = tell, .context = &t };
-    struct together_learner l = { .context = &t, .batch = batch, .mean = mean, .step = step, .drop = drop, .moved = moved };
+    struct together_options o = { .compression = "run",
+                                  .threshold = PL_WIRE_ADAPTIVE,
+                                  .target_batch = 128,
+                                  .epochs = 1000000,
+                                  .average_state_every = 1,
+                                  .matchmaking_time = 4,
+                                  .averaging_timeout = 60,
+                                  .allreduce_timeout = 30,
+                                  .load = 1,
+                                  .bandwidth = PL_BANDWIDTH_UNKNOWN,
+                                  .tell = tell,
+                                  .context = &t };
+    struct together_learner l = {
+        .context = &t, .batch = batch, .mean = mean, .step = step, .drop = drop, .moved = moved
+    };
     struct swarm_options so = { .cmd = "trainer", .listen = listen, .listen_count = 1 };
     const char *join[8];
     struct validators validators = { 0 };
@@ -229,7 +247,8 @@ int main(int argc, char **argv)
     so.join = join;
     rc = swarm_open(&s, &so, &err);
     if (!rc) {
-        if (!swarm_address(&s, address)) printf("{\"event\":\"listening\",\"multiaddr\":\"%s\"}\n", address), fflush(stdout);
+        if (!swarm_address(&s, address))
+            printf("{\"event\":\"listening\",\"multiaddr\":\"%s\"}\n", address), fflush(stdout);
         rc = swarm_wait_joined(&s, &err);
         if (!rc) rc = together_run(&s, &l, &o, &be, &epoch, &err);
         swarm_close(&s);
@@ -237,7 +256,8 @@ int main(int argc, char **argv)
     if (rc) fprintf(stderr, "trainer: %s\n", err.text);
     if (!rc && t.save) {
         for (size_t i = 0; i < t.start.count; i++)
-            memcpy(t.start.tensor[i], t.value + t.tensors[i].offset, t.start.elements[i] * sizeof(float));
+            memcpy(t.start.tensor[i], t.value + t.tensors[i].offset,
+                   t.start.elements[i] * sizeof(float));
         named_tensors_write(&t.start, t.save, &err);
     }
     pl_optimizer_close(t.optimizer);

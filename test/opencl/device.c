@@ -49,12 +49,15 @@ static cl_device_id find_device(char *note, size_t size)
     if (clGetPlatformIDs(PLATFORMS_MAX, platform, &platforms) != CL_SUCCESS) platforms = 0;
     for (cl_uint i = 0; i < platforms && i < PLATFORMS_MAX; i++) {
         devices = 0;
-        if (clGetDeviceIDs(platform[i], CL_DEVICE_TYPE_ALL, PLATFORMS_MAX, d, &devices) != CL_SUCCESS) continue;
+        if (clGetDeviceIDs(platform[i], CL_DEVICE_TYPE_ALL, PLATFORMS_MAX, d, &devices) !=
+            CL_SUCCESS)
+            continue;
         for (cl_uint k = 0; k < devices && k < PLATFORMS_MAX; k++, seen++)
             if (is_able(d[k])) return d[k];
     }
-    snprintf(note, size, "%s", seen ? "no OpenCL device with shared virtual memory, doubles and denormals"
-                                    : "no OpenCL device here");
+    snprintf(note, size, "%s",
+             seen ? "no OpenCL device with shared virtual memory, doubles and denormals"
+                  : "no OpenCL device here");
     return NULL;
 }
 
@@ -62,9 +65,10 @@ static int build(cl_device_id d, char *note, size_t size)
 {
     char log[160] = "";
     cl_int error;
-    program = clCreateProgramWithSource(context, (cl_uint)PL_COUNT(source), (const char **)(uintptr_t)source, NULL,
-                                        &error);
-    if (error == CL_SUCCESS && (error = clBuildProgram(program, 1, &d, "-cl-std=CL2.0", NULL, NULL))) {
+    program = clCreateProgramWithSource(context, (cl_uint)PL_COUNT(source),
+                                        (const char **)(uintptr_t)source, NULL, &error);
+    if (error == CL_SUCCESS &&
+        (error = clBuildProgram(program, 1, &d, "-cl-std=CL2.0", NULL, NULL))) {
         clGetProgramBuildInfo(program, d, CL_PROGRAM_BUILD_LOG, sizeof log, log, NULL);
         log[sizeof log - 1] = 0;
     }
@@ -115,17 +119,20 @@ void ocl_free(void *p)
 
 int ocl_put(void *device, const void *host, size_t bytes)
 {
-    return bytes ? status(clEnqueueSVMMemcpy(queue, CL_TRUE, device, host, bytes, 0, NULL, NULL)) : PL_OK;
+    return bytes ? status(clEnqueueSVMMemcpy(queue, CL_TRUE, device, host, bytes, 0, NULL, NULL))
+                 : PL_OK;
 }
 
 int ocl_get(void *host, const void *device, size_t bytes)
 {
-    return bytes ? status(clEnqueueSVMMemcpy(queue, CL_TRUE, host, device, bytes, 0, NULL, NULL)) : PL_OK;
+    return bytes ? status(clEnqueueSVMMemcpy(queue, CL_TRUE, host, device, bytes, 0, NULL, NULL))
+                 : PL_OK;
 }
 
 int ocl_copy(float *y, const float *x, size_t n)
 {
-    return n ? status(clEnqueueSVMMemcpy(queue, CL_FALSE, y, x, n * sizeof *y, 0, NULL, NULL)) : PL_OK;
+    return n ? status(clEnqueueSVMMemcpy(queue, CL_FALSE, y, x, n * sizeof *y, 0, NULL, NULL))
+             : PL_OK;
 }
 
 int ocl_sync(void) { return status(clFinish(queue)); }
@@ -172,10 +179,16 @@ static cl_int set(cl_kernel k, cl_uint at, const char *letters, va_list *args)
             break;
         case 'i': i = va_arg(*args, int); error = clSetKernelArg(k, at, sizeof i, &i); break;
         case 'z': z = va_arg(*args, size_t); error = clSetKernelArg(k, at, sizeof z, &z); break;
-        case 'f': f = (float)va_arg(*args, double); error = clSetKernelArg(k, at, sizeof f, &f); break;
-        case 'v': error = clSetKernelArg(k, at, sizeof(cl_float4), va_arg(*args, const float *)); break;
+        case 'f':
+            f = (float)va_arg(*args, double);
+            error = clSetKernelArg(k, at, sizeof f, &f);
+            break;
+        case 'v':
+            error = clSetKernelArg(k, at, sizeof(cl_float4), va_arg(*args, const float *));
+            break;
         case 's':
-            error = clSetKernelArg(k, at, sizeof(struct ocl_conv), va_arg(*args, const struct ocl_conv *));
+            error = clSetKernelArg(k, at, sizeof(struct ocl_conv),
+                                   va_arg(*args, const struct ocl_conv *));
             break;
         default: error = CL_INVALID_ARG_VALUE;
         }
@@ -200,7 +213,8 @@ int ocl_run(const char *kernel, size_t n, const char *letters, ...)
     return status(error);
 }
 
-int ocl_run_tiles(const char *kernel, int groups_x, int groups_y, int edge, const char *letters, ...)
+int ocl_run_tiles(const char *kernel, int groups_x, int groups_y, int edge, const char *letters,
+                  ...)
 {
     size_t local[2] = { (size_t)edge, (size_t)edge };
     size_t global[2] = { (size_t)groups_x * (size_t)edge, (size_t)groups_y * (size_t)edge };

@@ -27,7 +27,8 @@ void *ocl_scratch(int *rc, enum ocl_slot slot, size_t bytes);
  *   i  int    z  size_t    f  double, for a float    v  const float[4]    s  struct ocl_conv * */
 int ocl_run(const char *kernel, size_t n, const char *letters, ...);
 /* The same in two dimensions: groups of edge x edge, and no first argument. */
-int ocl_run_tiles(const char *kernel, int groups_x, int groups_y, int edge, const char *letters, ...);
+int ocl_run_tiles(const char *kernel, int groups_x, int groups_y, int edge, const char *letters,
+                  ...);
 
 /* What images.cl calls struct conv. */
 struct ocl_conv {

@@ -19,14 +19,15 @@ static float *moment_books(int *rc, enum pl_rule rule)
     return books_of(rc, book, 2);
 }
 
-int ocl_quantize(uint8_t *codes, float *absmax, const float *x, size_t n, size_t block, enum pl_map map,
-                 enum pl_rule rule)
+int ocl_quantize(uint8_t *codes, float *absmax, const float *x, size_t n, size_t block,
+                 enum pl_map map, enum pl_rule rule)
 {
     float book[PL_CODES], *p;
     int rc;
     pl_codebook(book, map, rule);
     p = books_of(&rc, book, 1);
-    return rc == PL_OK ? ocl_run("quantize", pl_blocks(n, block), "pppzzpi", codes, absmax, x, n, block, p, (int)rule)
+    return rc == PL_OK ? ocl_run("quantize", pl_blocks(n, block), "pppzzpi", codes, absmax, x, n,
+                                 block, p, (int)rule)
                        : rc;
 }
 
@@ -61,8 +62,8 @@ static int sum_of(double *sum, const double *part, size_t count)
     return rc;
 }
 
-int ocl_lamb(struct pl_lamb_norms *norms, float *p, float *u, const float *g, const struct pl_moments *m, size_t n,
-             const struct pl_lamb *step)
+int ocl_lamb(struct pl_lamb_norms *norms, float *p, float *u, const float *g,
+             const struct pl_moments *m, size_t n, const struct pl_lamb *step)
 {
     size_t blocks = m->value[0] ? OCL_PARTS : pl_blocks(n, m->block);
     float rate[4], eps = (float)step->eps, decay = (float)step->decay;
@@ -72,13 +73,14 @@ int ocl_lamb(struct pl_lamb_norms *norms, float *p, float *u, const float *g, co
     rates_of(rate, step->beta1, step->beta2);
     if (rc != PL_OK) return rc;
     if (m->value[0]) {
-        rc = ocl_run("lamb_float", blocks, "ppppppzvfff", part, u, g, p, m->value[0], m->value[1], n, rate, step->clip,
-                     eps, decay);
+        rc = ocl_run("lamb_float", blocks, "ppppppzvfff", part, u, g, p, m->value[0], m->value[1],
+                     n, rate, step->clip, eps, decay);
     } else {
         float *books = moment_books(&rc, m->rule);
         if (rc == PL_OK)
-            rc = ocl_run("lamb_coded", blocks, "ppppppppzzpivfff", part, u, g, p, m->code[0], m->code[1], m->absmax[0],
-                         m->absmax[1], n, m->block, books, (int)m->rule, rate, step->clip, eps, decay);
+            rc = ocl_run("lamb_coded", blocks, "ppppppppzzpivfff", part, u, g, p, m->code[0],
+                         m->code[1], m->absmax[0], m->absmax[1], n, m->block, books, (int)m->rule,
+                         rate, step->clip, eps, decay);
     }
     if (rc == PL_OK) rc = sum_of(&pp, part, blocks);
     if (rc == PL_OK) rc = sum_of(&uu, part + blocks, blocks);
@@ -89,17 +91,19 @@ int ocl_lamb(struct pl_lamb_norms *norms, float *p, float *u, const float *g, co
     return ocl_axpy(p, (float)(-step->lr * norms->trust), u, n);
 }
 
-int ocl_adam(float *p, const float *g, const struct pl_moments *m, size_t n, const struct pl_adam *step)
+int ocl_adam(float *p, const float *g, const struct pl_moments *m, size_t n,
+             const struct pl_adam *step)
 {
     float rate[4], *books, eps = (float)step->eps, keep = (float)(1 - step->lr * step->decay);
     float k = (float)(-step->lr / step->bias1), bias = (float)sqrt(step->bias2);
     int rc;
     rates_of(rate, step->beta1, step->beta2);
     if (m->value[0])
-        return ocl_run("adam_float", n, "ppppvfffff", p, g, m->value[0], m->value[1], rate, step->clip, eps, keep, k,
-                       bias);
+        return ocl_run("adam_float", n, "ppppvfffff", p, g, m->value[0], m->value[1], rate,
+                       step->clip, eps, keep, k, bias);
     books = moment_books(&rc, m->rule);
     if (rc != PL_OK) return rc;
-    return ocl_run("adam_coded", pl_blocks(n, m->block), "ppppppzzpivfffff", p, g, m->code[0], m->code[1], m->absmax[0],
-                   m->absmax[1], n, m->block, books, (int)m->rule, rate, step->clip, eps, keep, k, bias);
+    return ocl_run("adam_coded", pl_blocks(n, m->block), "ppppppzzpivfffff", p, g, m->code[0],
+                   m->code[1], m->absmax[0], m->absmax[1], n, m->block, books, (int)m->rule, rate,
+                   step->clip, eps, keep, k, bias);
 }

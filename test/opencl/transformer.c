@@ -4,7 +4,10 @@
 #include <stdlib.h>
 
 int ocl_fill(float *x, float value, size_t n) { return ocl_run("fill", n, "pf", x, value); }
-int ocl_axpy(float *y, float a, const float *x, size_t n) { return ocl_run("axpy", n, "pfp", y, a, x); }
+int ocl_axpy(float *y, float a, const float *x, size_t n)
+{
+    return ocl_run("axpy", n, "pfp", y, a, x);
+}
 int ocl_scale(float *x, float a, size_t n) { return ocl_run("scale", n, "pf", x, a); }
 
 int ocl_sumsq(double *sum, const float *x, size_t n)
@@ -17,16 +20,17 @@ int ocl_sumsq(double *sum, const float *x, size_t n)
 
 int ocl_transpose(float *y, int y_step, const float *x, int x_step, int B, int R, int C)
 {
-    return ocl_run("transpose", (size_t)B * (size_t)R * (size_t)C, "pipiii", y, y_step, x, x_step, R, C);
+    return ocl_run("transpose", (size_t)B * (size_t)R * (size_t)C, "pipiii", y, y_step, x, x_step,
+                   R, C);
 }
 
 /* ---- products ---- */
 
-static int product(float *C, const float *A, int a_turned, const float *B, int b_turned, int M, int N, int K,
-                   int add)
+static int product(float *C, const float *A, int a_turned, const float *B, int b_turned, int M,
+                   int N, int K, int add)
 {
-    return ocl_run_tiles("product", (N + 31) / 32, (M + 31) / 32, 8, "pipipiiiii", C, N, A, a_turned, B, b_turned,
-                         M, N, K, add);
+    return ocl_run_tiles("product", (N + 31) / 32, (M + 31) / 32, 8, "pipipiiiii", C, N, A,
+                         a_turned, B, b_turned, M, N, K, add);
 }
 
 int ocl_linear(float *y, const float *x, const float *W, const float *b, int M, int K, int N)
@@ -48,20 +52,23 @@ int ocl_linear_dw(float *dW, float *db, const float *dy, const float *x, int M, 
 
 /* ---- rows ---- */
 
-int ocl_layer_norm(float *y, const float *x, const float *gain, const float *offset, int M, int D, float eps)
+int ocl_layer_norm(float *y, const float *x, const float *gain, const float *offset, int M, int D,
+                   float eps)
 {
     return ocl_run("layer_norm", (size_t)M, "ppppif", y, x, gain, offset, D, eps);
 }
 
-int ocl_layer_norm_backward(float *dx, float *dgain, float *doffset, const float *dy, const float *x,
-                            const float *gain, int M, int D, float eps, int add)
+int ocl_layer_norm_backward(float *dx, float *dgain, float *doffset, const float *dy,
+                            const float *x, const float *gain, int M, int D, float eps, int add)
 {
     int rc;
     double *s = ocl_scratch(&rc, OCL_SUMS, 2 * (size_t)M * sizeof *s);
     if (rc == PL_OK) rc = ocl_run("row_statistics", (size_t)M, "ppif", s, x, D, eps);
     /* the gains first: dx may lie on dy */
-    if (rc == PL_OK) rc = ocl_run("layer_norm_gains", (size_t)D, "pppppi", dgain, doffset, dy, x, s, M);
-    if (rc == PL_OK) rc = ocl_run("layer_norm_dx", (size_t)M, "pppppii", dx, dy, x, gain, s, D, add);
+    if (rc == PL_OK)
+        rc = ocl_run("layer_norm_gains", (size_t)D, "pppppi", dgain, doffset, dy, x, s, M);
+    if (rc == PL_OK)
+        rc = ocl_run("layer_norm_dx", (size_t)M, "pppppii", dx, dy, x, gain, s, D, add);
     return rc;
 }
 
@@ -70,7 +77,8 @@ int ocl_scale_add(float *y, const float *x, const float *s, int M, int D, float 
     return ocl_run("scale_add", (size_t)M * (size_t)D, "pppif", y, x, s, D, sign);
 }
 
-int ocl_layer_scale_backward(float *dx, float *ds, const float *dy, const float *x, const float *s, int M, int D)
+int ocl_layer_scale_backward(float *dx, float *ds, const float *dy, const float *x, const float *s,
+                             int M, int D)
 {
     int rc = ocl_run("scale_gains", (size_t)D, "pppi", ds, dy, x, M);
     return rc == PL_OK ? ocl_run("scale_rows", (size_t)M * (size_t)D, "pppi", dx, dy, s, D) : rc;
@@ -98,10 +106,11 @@ int ocl_shift_backward(float *dx, const float *dy, int B, int n, int D, int P, i
     return ocl_run("unshift", (size_t)B * (size_t)n * (size_t)D, "ppiiii", dx, dy, n, D, P, F);
 }
 
-int ocl_rotary(float *x, const float *cosine, const float *sine, int B, int n, int G, int d, int R, int inverse)
+int ocl_rotary(float *x, const float *cosine, const float *sine, int B, int n, int G, int d, int R,
+               int inverse)
 {
-    return ocl_run("rotary", (size_t)B * (size_t)n * (size_t)G * (size_t)(R / 2), "pppiiiif", x, cosine, sine, n, G,
-                   d, R / 2, inverse ? -1.0 : 1.0);
+    return ocl_run("rotary", (size_t)B * (size_t)n * (size_t)G * (size_t)(R / 2), "pppiiiif", x,
+                   cosine, sine, n, G, d, R / 2, inverse ? -1.0 : 1.0);
 }
 
 /* ---- feed-forward ---- */
@@ -111,7 +120,8 @@ int ocl_activation(float *y, const float *x, size_t n, enum pl_activation kind)
     return ocl_run("activation", n, "ppi", y, x, (int)kind);
 }
 
-int ocl_activation_backward(float *dx, const float *dy, const float *x, size_t n, enum pl_activation kind)
+int ocl_activation_backward(float *dx, const float *dy, const float *x, size_t n,
+                            enum pl_activation kind)
 {
     return ocl_run("activation_backward", n, "pppi", dx, dy, x, (int)kind);
 }
@@ -131,7 +141,8 @@ int ocl_geglu_backward(float *dz, const float *dy, const float *z, int M, int C)
 int ocl_feed(float *y, float *kept, const float *x, const struct pl_feed *w, int M, int D, int C)
 {
     int rc, some = M < ROWS ? M : ROWS;
-    float *h = ocl_scratch(&rc, OCL_LAYER, 3 * (size_t)some * (size_t)C * sizeof *h), *z = h + (size_t)some * (size_t)C;
+    float *h = ocl_scratch(&rc, OCL_LAYER, 3 * (size_t)some * (size_t)C * sizeof *h),
+          *z = h + (size_t)some * (size_t)C;
     for (int m = 0; rc == PL_OK && m < M; m += some) {
         int rows = M - m < some ? M - m : some;
         if (kept) z = kept + 2 * (size_t)m * (size_t)C;
@@ -142,12 +153,13 @@ int ocl_feed(float *y, float *kept, const float *x, const struct pl_feed *w, int
     return rc;
 }
 
-int ocl_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy, float *kept, const float *x,
-                      const struct pl_feed *w, int M, int D, int C)
+int ocl_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy, float *kept,
+                      const float *x, const struct pl_feed *w, int M, int D, int C)
 {
     int rc, some = M < ROWS ? M : ROWS;
     size_t hidden = (size_t)some * (size_t)C;
-    float *h = ocl_scratch(&rc, OCL_LAYER, 4 * hidden * sizeof *h), *dh = h + hidden, *z = dh + hidden;
+    float *h = ocl_scratch(&rc, OCL_LAYER, 4 * hidden * sizeof *h), *dh = h + hidden,
+          *z = dh + hidden;
     for (int m = 0; rc == PL_OK && m < M; m += some) {
         int rows = M - m < some ? M - m : some;
         size_t at = (size_t)m * (size_t)D;
@@ -168,15 +180,16 @@ int ocl_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float
 
 #define MASK(m) (int)(m)->kind, (m)->P, (m)->F, (m)->kernel, (m)->dilation
 
-int ocl_attention(float *o, float *lse, const float *qkv, int B, int n, int H, int d, const struct pl_mask *mask,
-                  const uint8_t *key_mask)
+int ocl_attention(float *o, float *lse, const float *qkv, int B, int n, int H, int d,
+                  const struct pl_mask *mask, const uint8_t *key_mask)
 {
-    return ocl_run("attention", (size_t)B * (size_t)n * (size_t)H, "ppipiiiiiiiipi", o, lse, lse != NULL, qkv, n, H, d,
-                   MASK(mask), key_mask, key_mask != NULL);
+    return ocl_run("attention", (size_t)B * (size_t)n * (size_t)H, "ppipiiiiiiiipi", o, lse,
+                   lse != NULL, qkv, n, H, d, MASK(mask), key_mask, key_mask != NULL);
 }
 
-int ocl_attention_backward(float *dqkv, const float *dout, const float *qkv, const float *o, const float *lse, int B,
-                           int n, int H, int d, const struct pl_mask *mask, const uint8_t *key_mask)
+int ocl_attention_backward(float *dqkv, const float *dout, const float *qkv, const float *o,
+                           const float *lse, int B, int n, int H, int d, const struct pl_mask *mask,
+                           const uint8_t *key_mask)
 {
     size_t vectors = (size_t)B * (size_t)n * (size_t)H;
     static const char *const kernels[] = { "attention_dq", "attention_dkv" };
@@ -184,16 +197,16 @@ int ocl_attention_backward(float *dqkv, const float *dout, const float *qkv, con
     float *delta = ocl_scratch(&rc, OCL_SUMS, vectors * sizeof *delta);
     if (rc == PL_OK) rc = ocl_run("attention_delta", vectors, "pppiii", delta, dout, o, n, H, d);
     for (size_t i = 0; rc == PL_OK && i < PL_COUNT(kernels); i++)
-        rc = ocl_run(kernels[i], vectors, "pppppiiiiiiiipi", dqkv, dout, qkv, lse, delta, n, H, d, MASK(mask), key_mask,
-                     key_mask != NULL);
+        rc = ocl_run(kernels[i], vectors, "pppppiiiiiiiipi", dqkv, dout, qkv, lse, delta, n, H, d,
+                     MASK(mask), key_mask, key_mask != NULL);
     return rc;
 }
 
-int ocl_attention_step(float *o, float *k_cache, float *v_cache, const float *qkv, int B, int S, int H, int d, int p,
-                       const struct pl_mask *mask)
+int ocl_attention_step(float *o, float *k_cache, float *v_cache, const float *qkv, int B, int S,
+                       int H, int d, int p, const struct pl_mask *mask)
 {
-    return ocl_run("attention_step", (size_t)B * (size_t)H, "ppppiiiiiiiii", o, k_cache, v_cache, qkv, S, H, d, p,
-                   MASK(mask));
+    return ocl_run("attention_step", (size_t)B * (size_t)H, "ppppiiiiiiiii", o, k_cache, v_cache,
+                   qkv, S, H, d, p, MASK(mask));
 }
 
 /* ---- loss ---- */
@@ -205,18 +218,22 @@ static double count_labels(const int32_t *label, const struct pl_loss_segment *s
 {
     double count = 0;
     for (int b = 0; b < B; b++)
-        for (int p = s->row0; p < s->row1; p++) count += label[(size_t)b * (size_t)S + (size_t)p] >= 0;
+        for (int p = s->row0; p < s->row1; p++)
+            count += label[(size_t)b * (size_t)S + (size_t)p] >= 0;
     return count;
 }
 
-int ocl_loss(double *loss, float *logp, float *dx, float *dW, float *db, const float *x, const float *W, const float *b,
-             const int32_t *label, const struct pl_loss_segment *segment, int segments, int B, int S, int D, int V)
+int ocl_loss(double *loss, float *logp, float *dx, float *dW, float *db, const float *x,
+             const float *W, const float *b, const int32_t *label,
+             const struct pl_loss_segment *segment, int segments, int B, int S, int D, int V)
 {
     size_t all = (size_t)B * (size_t)S, most = LOGITS / (size_t)V ? LOGITS / (size_t)V : 1;
     int rc, some = most < (size_t)S ? (int)most : S;
     int32_t *host_label = malloc(all * sizeof *host_label);
-    double *row_loss = ocl_scratch(&rc, OCL_SUMS, all * sizeof *row_loss), *host_loss = malloc(all * sizeof *host_loss);
-    float *z = rc == PL_OK ? ocl_scratch(&rc, OCL_LAYER, (size_t)some * (size_t)V * sizeof *z) : NULL;
+    double *row_loss = ocl_scratch(&rc, OCL_SUMS, all * sizeof *row_loss),
+           *host_loss = malloc(all * sizeof *host_loss);
+    float *z = rc == PL_OK ? ocl_scratch(&rc, OCL_LAYER, (size_t)some * (size_t)V * sizeof *z)
+                           : NULL;
     if (!host_label || !host_loss) rc = PL_ENOMEM;
     if (rc == PL_OK) rc = ocl_get(host_label, label, all * sizeof *host_label);
     for (int i = 0; rc == PL_OK && i < segments; i++) {
@@ -231,14 +248,18 @@ int ocl_loss(double *loss, float *logp, float *dx, float *dW, float *db, const f
                 size_t at = (size_t)seq * (size_t)S + (size_t)p, row = at * (size_t)D;
                 rc = ocl_linear(z, x + row, W + head, b + s->col0, rows, D, columns);
                 if (rc == PL_OK)
-                    rc = ocl_run("softmax_rows", (size_t)rows, "ppippfii", z, logp ? logp + at : NULL, logp != NULL,
-                                 row_loss + at, label + at, count > 0 ? s->weight / count : 0, columns, s->col0);
-                if (rc == PL_OK && dx) rc = ocl_linear_dx(dx + row, z, W + head, rows, D, columns, 0);
-                if (rc == PL_OK && dx) rc = ocl_linear_dw(dW + head, db + s->col0, z, x + row, rows, D, columns);
+                    rc = ocl_run("softmax_rows", (size_t)rows, "ppippfii", z,
+                                 logp ? logp + at : NULL, logp != NULL, row_loss + at, label + at,
+                                 count > 0 ? s->weight / count : 0, columns, s->col0);
+                if (rc == PL_OK && dx)
+                    rc = ocl_linear_dx(dx + row, z, W + head, rows, D, columns, 0);
+                if (rc == PL_OK && dx)
+                    rc = ocl_linear_dw(dW + head, db + s->col0, z, x + row, rows, D, columns);
             }
         if (rc == PL_OK) rc = ocl_get(host_loss, row_loss, all * sizeof *host_loss);
         for (int seq = 0; rc == PL_OK && count > 0 && seq < B; seq++)
-            for (int p = s->row0; p < s->row1; p++) loss[i] += host_loss[(size_t)seq * (size_t)S + (size_t)p] / count;
+            for (int p = s->row0; p < s->row1; p++)
+                loss[i] += host_loss[(size_t)seq * (size_t)S + (size_t)p] / count;
     }
     free(host_label);
     free(host_loss);

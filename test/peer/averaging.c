@@ -43,7 +43,7 @@ static const char *code_name(int code)
     return code >= 0 && code < MSG_CODES ? names[code] : "a code that there is not";
 }
 
-/* --- what it serves and tells ---------------------------------------------------------------------------- */
+/* --- what it serves and tells ----------------------------------------------------------------- */
 
 struct serving { struct averager_walk *a; int count; };
 
@@ -63,28 +63,31 @@ static int serves_averager(struct averager_walk *a)
         if (s.count < AVERAGER_RPCS) talk_sleep(0.1);
     }
     if (!s.count) {
-        walk_skip(a->w, "hivemind 4.1", "matchmaking, all-reduce, state", "it serves no %s::%s", a->prefix, a->class_name);
+        walk_skip(a->w, "hivemind 4.1", "matchmaking, all-reduce, state", "it serves no %s::%s",
+                  a->prefix, a->class_name);
         return 0;
     }
-    return walk_clause(a->w, "hivemind 4.1", "it serves all three calls of an averager", s.count == AVERAGER_RPCS,
-                       "%d of %d", s.count, AVERAGER_RPCS);
+    return walk_clause(a->w, "hivemind 4.1", "it serves all three calls of an averager",
+                       s.count == AVERAGER_RPCS, "%d of %d", s.count, AVERAGER_RPCS);
 }
 
 /* The peer's own entry in a dictionary of the DHT. NULL: none. `r` is cleared by the caller. */
-static const struct dht_item *entry_of(struct averager_walk *a, const char *key, struct dht_result *r)
+static const struct dht_item *entry_of(struct averager_walk *a, const char *key,
+                                       struct dht_result *r)
 {
     const struct dht_item *item = NULL;
     struct bytes subkey = { 0 };
     struct dht_id id;
     mp_bin(&subkey, a->w->talk.peer.bytes, a->w->talk.peer.length);
     dht_result_init(r);
-    if (!dht_id_of_text(&id, key) && !swarm_get(a->w->swarm, r, &id, 1) && r->type == DHT_FOUND_DICTIONARY)
+    if (!dht_id_of_text(&id, key) && !swarm_get(a->w->swarm, r, &id, 1) &&
+        r->type == DHT_FOUND_DICTIONARY)
         item = dht_dictionary_find(&r->dictionary, bytes_at(&subkey), bytes_length(&subkey));
     bytes_clear(&subkey);
     return item;
 }
 
-/* --- 7: state ---------------------------------------------------------------------------------------------- */
+/* --- 7: state --------------------------------------------------------------------------------- */
 
 static int is_announced(struct averager_walk *a)
 {
@@ -95,13 +98,17 @@ static int is_announced(struct averager_walk *a)
     snprintf(key, sizeof key, "%.200s.all_averagers", a->prefix);
     item = entry_of(a, key, &r);
     announced = item && item->n == 9 && item->value[0] == 0xcb; /* msgpack: float64 */
-    if (announced) walk_clause(a->w, "hivemind 7", "its state is announced with a priority", 1, "%s", "");
-    else walk_skip(a->w, "hivemind 7", "its state is announced with a priority", "it shares none now");
+    if (announced)
+        walk_clause(a->w, "hivemind 7", "its state is announced with a priority", 1, "%s", "");
+    else
+        walk_skip(a->w, "hivemind 7", "its state is announced with a priority",
+                  "it shares none now");
     dht_result_clear(&r);
     return announced;
 }
 
-static int take_state(struct averager_walk *a, struct talk_stream *s, size_t *messages, struct pl_err *err)
+static int take_state(struct averager_walk *a, struct talk_stream *s, size_t *messages,
+                      struct pl_err *err)
 {
     const uint8_t *data;
     size_t n;
@@ -109,7 +116,8 @@ static int take_state(struct averager_walk *a, struct talk_stream *s, size_t *me
     *messages = 0;
     while (!(rc = talk_next(s, TALK_LIMIT, &data, &n))) {
         if ((rc = state_load_add(&a->state, data, n, err))) return rc;
-        if (!(*messages)++ && !a->state.metadata) return pl_fail(err, PL_EFORMAT, "the first message has no metadata");
+        if (!(*messages)++ && !a->state.metadata)
+            return pl_fail(err, PL_EFORMAT, "the first message has no metadata");
     }
     if (rc != PL_ENOTFOUND) return pl_fail(err, rc, "%s", talk_why(s));
     return state_load_finish(&a->state, err);
@@ -128,7 +136,9 @@ static void metadata(struct averager_walk *a)
         return;
     }
     rc = training_state_read(&t, a->state.metadata, a->state.metadata_n, &err);
-    walk_clause(a->w, "hivemind 7", "its metadata are a training state's: epoch, group bits, optimizer", !rc, "%s", err.text);
+    walk_clause(a->w, "hivemind 7",
+                "its metadata are a training state's: epoch, group bits, optimizer", !rc, "%s",
+                err.text);
     if (!rc) training_state_clear(&t);
 }
 
@@ -136,7 +146,8 @@ static void download(struct averager_walk *a)
 {
     const char *what = "its state: metadata first, whole tensors, an end";
     int announced = is_announced(a);
-    struct talk_stream *s = talk_open(&a->w->talk, &a->w->talk.peer, a->rpc[AVERAGER_DOWNLOAD], STATE_MESSAGE_MAX);
+    struct talk_stream *s = talk_open(&a->w->talk, &a->w->talk.peer, a->rpc[AVERAGER_DOWNLOAD],
+                                      STATE_MESSAGE_MAX);
     struct pl_err err = { "" };
     size_t messages = 0;
     int rc;
@@ -146,7 +157,8 @@ static void download(struct averager_walk *a)
     rc = take_state(a, s, &messages, &err);
     talk_close(s);
     if (rc && !messages && !announced)
-        walk_clause(a->w, "hivemind 7", "whoever shares nothing ends the call without a message", rc == PL_ENOTFOUND, "%s", err.text);
+        walk_clause(a->w, "hivemind 7", "whoever shares nothing ends the call without a message",
+                    rc == PL_ENOTFOUND, "%s", err.text);
     else if (walk_clause(a->w, "hivemind 7", what, !rc, "%s", err.text)) metadata(a);
     if (rc) state_load_clear(&a->state);
 }
@@ -156,12 +168,13 @@ static void learn_schema(struct averager_walk *a)
 {
     struct schema_tensor *t = calloc(a->state.count + 1, sizeof *t);
     for (size_t i = 0; t && i < a->state.count; i++)
-        t[i] = (struct schema_tensor){ a->state.tensors[i].type, a->state.tensors[i].requires_grad };
+        t[i] = (struct schema_tensor){ a->state.tensors[i].type,
+                                       a->state.tensors[i].requires_grad };
     a->has_schema = t && a->state.count && !group_schema_hash(a->schema, t, a->state.count);
     free(t);
 }
 
-/* --- 4.4: being asked ------------------------------------------------------------------------------------------ */
+/* --- 4.4: being asked ------------------------------------------------------------------------- */
 
 struct wish { /* what we say of ourselves; zeros: what is right */
     const uint8_t *schema;
@@ -175,13 +188,15 @@ static struct talk_stream *ask(struct averager_walk *a, const struct wish *wish,
 {
     Hivemind__JoinRequest request = HIVEMIND__JOIN_REQUEST__INIT;
     Hivemind__MessageFromLeader *m;
-    struct talk_stream *s = talk_open(&a->w->talk, &a->w->talk.peer, a->rpc[AVERAGER_JOIN], LEADER_MESSAGE_MAX);
+    struct talk_stream *s = talk_open(&a->w->talk, &a->w->talk.peer, a->rpc[AVERAGER_JOIN],
+                                      LEADER_MESSAGE_MAX);
     struct bytes out = { 0 };
     const uint8_t *data;
     size_t n;
     *code = -1;
     if (!s) return NULL;
-    request.schema_hash = message_bytes(wish->schema ? wish->schema : a->schema, wish->schema ? wish->schema_n : SCHEMA_HASH_BYTES);
+    request.schema_hash = message_bytes(wish->schema ? wish->schema : a->schema,
+                                        wish->schema ? wish->schema_n : SCHEMA_HASH_BYTES);
     request.expiration = wish->expiration;
     request.gather = message_bytes(bytes_at(&a->gather), bytes_length(&a->gather));
     request.client_mode = 1;
@@ -193,20 +208,25 @@ static struct talk_stream *ask(struct averager_walk *a, const struct wish *wish,
     if (!talk_next(s, TALK_LIMIT, &data, &n) &&
         (m = message_unpack(&hivemind__message_from_leader__descriptor, data, n, NULL))) {
         *code = m->code;
-        if (suggested && peer_id_parse(suggested, m->suggested_leader.data, m->suggested_leader.len)) suggested->length = 0;
+        if (suggested &&
+            peer_id_parse(suggested, m->suggested_leader.data, m->suggested_leader.len))
+            suggested->length = 0;
         protobuf_c_message_free_unpacked(&m->base, NULL);
     }
     return s;
 }
 
-static void expect(struct averager_walk *a, const char *what, const struct wish *wish, enum averaging_code want)
+static void expect(struct averager_walk *a, const char *what, const struct wish *wish,
+                   enum averaging_code want)
 {
     int code;
     struct talk_stream *s = ask(a, wish, &code, NULL);
     a->search_over |= code == MSG_NOT_LOOKING_FOR_GROUP;
-    if (a->search_over && want != MSG_NOT_LOOKING_FOR_GROUP) walk_skip(a->w, "hivemind 4.4", what, "its search is over already");
-    else walk_clause(a->w, "hivemind 4.4", what, code == (int)want, "expected %s, got %s", code_name((int)want),
-                s && code < 0 ? talk_why(s) : code_name(code));
+    if (a->search_over && want != MSG_NOT_LOOKING_FOR_GROUP)
+        walk_skip(a->w, "hivemind 4.4", what, "its search is over already");
+    else
+        walk_clause(a->w, "hivemind 4.4", what, code == (int)want, "expected %s, got %s",
+                    code_name((int)want), s && code < 0 ? talk_why(s) : code_name(code));
     talk_close(s);
 }
 
@@ -230,8 +250,10 @@ static void judgements(struct averager_walk *a)
     uint8_t other[SCHEMA_HASH_BYTES] = { 1 };
     char key[GROUP_KEY_MAX + 8];
     double late = a->begins + 10;
-    struct wish none = { .schema = other, .expiration = late }, strange = { .schema = other, .schema_n = sizeof other, .expiration = late },
-                endless = { .expiration = INFINITY }, elsewhere = { .key = key, .expiration = late },
+    struct wish none = { .schema = other, .expiration = late },
+                strange = { .schema = other, .schema_n = sizeof other, .expiration = late },
+                endless = { .expiration = INFINITY },
+                elsewhere = { .key = key, .expiration = late },
                 early = { .expiration = a->begins - 1 };
     snprintf(key, sizeof key, "%s1", a->key);
     expect(a, "a request without a schema hash: PROTOCOL_VIOLATION", &none, MSG_PROTOCOL_VIOLATION);
@@ -242,18 +264,20 @@ static void judgements(struct averager_walk *a)
     expect(a, "a time before its own: BAD_EXPIRATION_TIME", &early, MSG_BAD_EXPIRATION_TIME);
 }
 
-/* --- the group -------------------------------------------------------------------------------------------------- */
+/* --- the group -------------------------------------------------------------------------------- */
 
 /* PL_EAGAIN: the group is off. */
 static int read_group(struct averager_walk *a, const uint8_t *data, size_t n, struct pl_err *err)
 {
-    Hivemind__MessageFromLeader *m = message_unpack(&hivemind__message_from_leader__descriptor, data, n, err);
+    Hivemind__MessageFromLeader *m = message_unpack(&hivemind__message_from_leader__descriptor,
+                                                    data, n, err);
     int rc = PL_OK, mine;
     if (!m) return PL_EFORMAT;
     if (m->code == MSG_GROUP_DISBANDED || m->code == MSG_CANCELLED) rc = PL_EAGAIN;
     else if (m->code != MSG_BEGIN_ALLREDUCE) rc = pl_fail(err, PL_EPROTO, "%s", code_name(m->code));
     else if (m->group_id.len != DHT_ID_BYTES || m->n_ordered_peer_ids != m->n_gathered)
-        rc = pl_fail(err, PL_EPROTO, "an id of %zu bytes, %zu peers, %zu gathered", m->group_id.len, m->n_ordered_peer_ids, m->n_gathered);
+        rc = pl_fail(err, PL_EPROTO, "an id of %zu bytes, %zu peers, %zu gathered", m->group_id.len,
+                     m->n_ordered_peer_ids, m->n_gathered);
     for (size_t i = 0; !rc && i < m->n_gathered; i++) {
         struct peer_id peer;
         rc = peer_id_parse(&peer, m->ordered_peer_ids[i].data, m->ordered_peer_ids[i].len);
@@ -262,9 +286,11 @@ static int read_group(struct averager_walk *a, const uint8_t *data, size_t n, st
     if (!rc) {
         memcpy(a->group.id, m->group_id.data, DHT_ID_BYTES);
         mine = group_find(&a->group, host_id(a->w->talk.host));
-        if (mine < 0 || group_find(&a->group, &a->w->talk.peer) < 0) rc = pl_fail(err, PL_EPROTO, "it or we are not in it");
+        if (mine < 0 || group_find(&a->group, &a->w->talk.peer) < 0)
+            rc = pl_fail(err, PL_EPROTO, "it or we are not in it");
         else if (a->group.members[mine].said_n != bytes_length(&a->gather) ||
-                 memcmp(a->group.members[mine].said, bytes_at(&a->gather), a->group.members[mine].said_n))
+                 memcmp(a->group.members[mine].said, bytes_at(&a->gather),
+                        a->group.members[mine].said_n))
             rc = pl_fail(err, PL_EPROTO, "what we said of ourselves has been changed");
         else a->group.self = (size_t)mine;
     }
@@ -275,7 +301,8 @@ static int read_group(struct averager_walk *a, const uint8_t *data, size_t n, st
 /* 1: a group. */
 static int join(struct averager_walk *a)
 {
-    const char *what = "at its time: BEGIN_ALLREDUCE, with everybody's names and words in one order";
+    const char *what =
+        "at its time: BEGIN_ALLREDUCE, with everybody's names and words in one order";
     struct wish right = { .expiration = a->begins + 10 };
     struct talk_stream *s, *again;
     struct peer_id leader;
@@ -290,36 +317,41 @@ static int join(struct averager_walk *a)
         return 0;
     }
     if (code == MSG_NOT_A_LEADER) {
-        walk_clause(a->w, "hivemind 4.4", "a follower names its leader", leader.length > 0, "NOT_A_LEADER without one");
+        walk_clause(a->w, "hivemind 4.4", "a follower names its leader", leader.length > 0,
+                    "NOT_A_LEADER without one");
         walk_skip(a->w, "hivemind 5", "a round with it", "it follows somebody else now");
         talk_close(s);
         return 0;
     }
-    if (!walk_clause(a->w, "hivemind 4.4", "the right request: ACCEPTED", code == MSG_ACCEPTED, "%s",
-                     s && code < 0 ? talk_why(s) : code_name(code))) {
+    if (!walk_clause(a->w, "hivemind 4.4", "the right request: ACCEPTED", code == MSG_ACCEPTED,
+                     "%s", s && code < 0 ? talk_why(s) : code_name(code))) {
         talk_close(s);
         return 0;
     }
     if (a->begins > swarm_time(a->w->swarm) + ROOM / 2) {
         again = ask(a, &right, &second, NULL);
-        walk_clause(a->w, "hivemind 4.4", "whoever follows already: DUPLICATE_PEER_ID", second == MSG_DUPLICATE_PEER_ID, "%s", code_name(second));
+        walk_clause(a->w, "hivemind 4.4", "whoever follows already: DUPLICATE_PEER_ID",
+                    second == MSG_DUPLICATE_PEER_ID, "%s", code_name(second));
         talk_close(again);
         talk_close(s);
         talk_sleep(0.2);
         s = ask(a, &right, &code, NULL);
-        walk_clause(a->w, "hivemind 4.4", "a follower that closes its stream is dropped, and may come again", code == MSG_ACCEPTED,
-                    "%s", code_name(code));
+        walk_clause(a->w, "hivemind 4.4",
+                    "a follower that closes its stream is dropped, and may come again",
+                    code == MSG_ACCEPTED, "%s", code_name(code));
     }
     rc = talk_next(s, fmax(0, a->begins - swarm_time(a->w->swarm)) + BEGIN_AFTER, &data, &n);
     if (rc) pl_fail(&err, rc, "%s", talk_why(s));
     else sent_away = (rc = read_group(a, data, n, &err)) == PL_EAGAIN;
-    if (rc == PL_EAGAIN && sent_away) walk_skip(a->w, "hivemind 4.4", what, "it has sent us away: a trainer that is alone needs no group");
+    if (rc == PL_EAGAIN && sent_away)
+        walk_skip(a->w, "hivemind 4.4", what,
+                  "it has sent us away: a trainer that is alone needs no group");
     else walk_clause(a->w, "hivemind 4.4", what, !rc, "%s", err.text);
     talk_close(s);
     return !rc;
 }
 
-/* --- 5: the exchange --------------------------------------------------------------------------------------------- */
+/* --- 5: the exchange -------------------------------------------------------------------------- */
 
 struct exchange_walk {
     struct averager_walk *a;
@@ -329,7 +361,10 @@ struct exchange_walk {
 };
 
 /* Uncompressed and halves in turn, whatever the group's own way: the answer has to follow. */
-static enum pl_compression method_of(size_t i) { return i % 2 ? PL_COMPRESS_FLOAT16 : PL_COMPRESS_NONE; }
+static enum pl_compression method_of(size_t i)
+{
+    return i % 2 ? PL_COMPRESS_FLOAT16 : PL_COMPRESS_NONE;
+}
 
 static void send_part(struct exchange_walk *x, struct talk_stream *s, size_t i, int first)
 {
@@ -357,11 +392,13 @@ static int is_its_own(struct exchange_walk *x, size_t i, const struct part_messa
     struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)m->elements } };
     size_t n = tensor_elements(t);
     float *have = pl_alloc(n, sizeof *have), *got = pl_alloc(m->elements, sizeof *got);
-    int good = have && got && !pl_wire_decode(have, x->a->w->be, t->method, &t->type, t->buffer, t->bytes, NULL) &&
+    int good = have && got &&
+               !pl_wire_decode(have, x->a->w->be, t->method, &t->type, t->buffer, t->bytes, NULL) &&
                !pl_wire_decode(got, x->a->w->be, m->method, &type, m->buffer, m->bytes, NULL);
     for (size_t k = 0; good && k < m->elements; k++) {
         float want = have[p->start + k];
-        good = fabsf(got[k] - want) <= (m->method == PL_COMPRESS_NONE ? 1e-6f : 1e-3f) * fabsf(want) + 1e-7f;
+        good = fabsf(got[k] - want) <=
+               (m->method == PL_COMPRESS_NONE ? 1e-6f : 1e-3f) * fabsf(want) + 1e-7f;
     }
     pl_free(have);
     pl_free(got);
@@ -372,7 +409,8 @@ static int is_its_own(struct exchange_walk *x, size_t i, const struct part_messa
 static int with_reducer(struct exchange_walk *x, int place, struct pl_err *err)
 {
     struct averager_walk *a = x->a;
-    struct talk_stream *s = talk_open(&a->w->talk, &a->group.members[place].peer, a->rpc[AVERAGER_AGGREGATE], RPC_MESSAGE_MAX);
+    struct talk_stream *s = talk_open(&a->w->talk, &a->group.members[place].peer,
+                                      a->rpc[AVERAGER_AGGREGATE], RPC_MESSAGE_MAX);
     struct part_message m;
     const uint8_t *data;
     size_t n, sent = 0;
@@ -382,14 +420,23 @@ static int with_reducer(struct exchange_walk *x, int place, struct pl_err *err)
     if (s) talk_send_end(s); /* whoever reduces nothing is answered only after that */
     for (size_t i = 0; !rc && i < x->count; i++) {
         if (x->parts[i].owner != place) continue;
-        if ((rc = talk_next(s, ROUND_LIMIT, &data, &n))) pl_fail(err, rc, "part %zu: %s", i, talk_why(s));
+        if ((rc = talk_next(s, ROUND_LIMIT, &data, &n)))
+            pl_fail(err, rc, "part %zu: %s", i, talk_why(s));
         else if ((rc = part_message_read(&m, data, n, err))) continue;
-        else if (m.code != MSG_AVERAGED_PART || !m.has_part) rc = pl_fail(err, PL_EPROTO, "part %zu: %s", i, code_name(m.code));
-        else if (m.method != method_of(i)) rc = pl_fail(err, PL_EPROTO, "part %zu: answered in compression %d, sent in %d", i, (int)m.method, (int)method_of(i));
-        else if (m.elements != x->parts[i].length) rc = pl_fail(err, PL_EPROTO, "part %zu: %zu values, expected %zu", i, m.elements, x->parts[i].length);
-        else if (m.weight != 0) rc = pl_fail(err, PL_EPROTO, "part %zu: an answer with a weight", i);
-        else if (!part_message_is_sound(&m)) rc = pl_fail(err, PL_EPROTO, "part %zu: values that are none, or not finite", i);
-        else if (x->values_known && !is_its_own(x, i, &m)) rc = pl_fail(err, PL_EPROTO, "part %zu: not the mean", i);
+        else if (m.code != MSG_AVERAGED_PART || !m.has_part)
+            rc = pl_fail(err, PL_EPROTO, "part %zu: %s", i, code_name(m.code));
+        else if (m.method != method_of(i))
+            rc = pl_fail(err, PL_EPROTO, "part %zu: answered in compression %d, sent in %d", i,
+                         (int)m.method, (int)method_of(i));
+        else if (m.elements != x->parts[i].length)
+            rc = pl_fail(err, PL_EPROTO, "part %zu: %zu values, expected %zu", i, m.elements,
+                         x->parts[i].length);
+        else if (m.weight != 0)
+            rc = pl_fail(err, PL_EPROTO, "part %zu: an answer with a weight", i);
+        else if (!part_message_is_sound(&m))
+            rc = pl_fail(err, PL_EPROTO, "part %zu: values that are none, or not finite", i);
+        else if (x->values_known && !is_its_own(x, i, &m))
+            rc = pl_fail(err, PL_EPROTO, "part %zu: not the mean", i);
     }
     if (!rc && (rc = talk_next(s, TALK_LIMIT, &data, &n)) == PL_ENOTFOUND) rc = PL_OK;
     else if (!err->text[0]) rc = pl_fail(err, PL_EPROTO, "more answers than parts, or no end");
@@ -400,7 +447,8 @@ static int with_reducer(struct exchange_walk *x, int place, struct pl_err *err)
 static int cut(struct exchange_walk *x, struct pl_err *err)
 {
     const struct averager_walk *a = x->a;
-    size_t n = a->state.count, total = 0, *elements = calloc(n + 1, sizeof *elements), *share = calloc(a->group.count, sizeof *share);
+    size_t n = a->state.count, total = 0, *elements = calloc(n + 1, sizeof *elements),
+           *share = calloc(a->group.count, sizeof *share);
     enum pl_compression *method = calloc(n + 1, sizeof *method);
     double *fraction = calloc(a->group.count, sizeof *fraction);
     int rc = elements && share && method && fraction ? PL_OK : PL_ENOMEM;
@@ -410,7 +458,9 @@ static int cut(struct exchange_walk *x, struct pl_err *err)
     }
     if (!rc) rc = group_shares(share, &a->group, total, err);
     for (size_t i = 0; !rc && i < a->group.count; i++) fraction[i] = (double)share[i];
-    if (!rc) rc = pl_partition(&x->parts, &x->count, elements, method, n, fraction, (int)a->group.count, a->w->part_bytes, err);
+    if (!rc)
+        rc = pl_partition(&x->parts, &x->count, elements, method, n, fraction, (int)a->group.count,
+                          a->w->part_bytes, err);
     free(elements);
     free(share);
     free(method);
@@ -420,7 +470,8 @@ static int cut(struct exchange_walk *x, struct pl_err *err)
 
 static void exchange(struct averager_walk *a)
 {
-    const char *what = "each part is answered in order, in its own compression, without a weight; then the stream ends";
+    const char *what = "each part is answered in order, in its own compression, without a weight; "
+                       "then the stream ends";
     struct exchange_walk x = { .a = a, .values_known = a->group.count == 2 && !a->of_run };
     struct pl_err err = { "" }, unused = { "" };
     int its_place = group_find(&a->group, &a->w->talk.peer), rc = cut(&x, &err);
@@ -428,8 +479,10 @@ static void exchange(struct averager_walk *a)
         walk_skip(a->w, "hivemind 5", what, "%s", err.text);
         return;
     }
-    if (x.values_known) walk_clause(a->w, "hivemind 5.4", "whose mean is what it handed on, since ours weighs nothing",
-                                    !(rc = with_reducer(&x, its_place, &err)), "%s", err.text);
+    if (x.values_known)
+        walk_clause(a->w, "hivemind 5.4",
+                    "whose mean is what it handed on, since ours weighs nothing",
+                    !(rc = with_reducer(&x, its_place, &err)), "%s", err.text);
     else rc = with_reducer(&x, its_place, &err);
     walk_clause(a->w, "hivemind 5.4", what, !rc, "%s", err.text);
     for (size_t i = 0; i < a->group.count; i++) /* the others shall not have to wait for us */
@@ -441,8 +494,14 @@ static void exchange(struct averager_walk *a)
 static void stray_part(struct averager_walk *a)
 {
     uint8_t id[DHT_ID_BYTES], *buffer;
-    struct part_message m = { .code = MSG_PART_FOR_AVERAGING, .group_id = id, .group_id_n = sizeof id, .elements = 1, .bytes = 4, .weight = 1 };
-    struct talk_stream *s = talk_open(&a->w->talk, &a->w->talk.peer, a->rpc[AVERAGER_AGGREGATE], RPC_MESSAGE_MAX);
+    struct part_message m = { .code = MSG_PART_FOR_AVERAGING,
+                              .group_id = id,
+                              .group_id_n = sizeof id,
+                              .elements = 1,
+                              .bytes = 4,
+                              .weight = 1 };
+    struct talk_stream *s = talk_open(&a->w->talk, &a->w->talk.peer, a->rpc[AVERAGER_AGGREGATE],
+                                      RPC_MESSAGE_MAX);
     struct bytes out = { 0 };
     const uint8_t *data;
     size_t n;
@@ -454,13 +513,13 @@ static void stray_part(struct averager_walk *a)
     talk_send_end(s);
     rc = talk_next(s, TALK_LIMIT, &data, &n);
     if (!rc) rc = part_message_read(&m, data, n, NULL);
-    walk_clause(a->w, "hivemind 5.4", "a part for a group that there is not: BAD_GROUP_ID", !rc && m.code == MSG_BAD_GROUP_ID,
-                "%s", rc ? talk_why(s) : code_name(m.code));
+    walk_clause(a->w, "hivemind 5.4", "a part for a group that there is not: BAD_GROUP_ID",
+                !rc && m.code == MSG_BAD_GROUP_ID, "%s", rc ? talk_why(s) : code_name(m.code));
     talk_close(s);
     bytes_clear(&out);
 }
 
-/* --- the walk ------------------------------------------------------------------------------------------------------ */
+/* --- the walk --------------------------------------------------------------------------------- */
 
 static void withdrawn(struct averager_walk *a)
 {
@@ -472,7 +531,10 @@ static void withdrawn(struct averager_walk *a)
         if (item && item->value[0] == 0xc3) item = NULL;
         if (!item && tries < 9) dht_result_clear(&r), talk_sleep(LOOK_EVERY);
     }
-    if (item) walk_clause(a->w, "hivemind 4.1", what, item->n == 1 && item->value[0] == 0xc2 && item->expiration > a->begins, "it is not");
+    if (item)
+        walk_clause(a->w, "hivemind 4.1", what,
+                    item->n == 1 && item->value[0] == 0xc2 && item->expiration > a->begins,
+                    "it is not");
     else walk_skip(a->w, "hivemind 4.1", what, "it has expired, or been made anew");
     dht_result_clear(&r);
 }
@@ -485,15 +547,22 @@ static void round_with(struct averager_walk *a)
     said.user_n = 1;
     if (gather_write(&a->gather, &said)) return;
     if (!await_declaration(a)) {
-        struct wish right = { .schema = a->schema, .schema_n = sizeof a->schema, .expiration = swarm_time(a->w->swarm) + 10 };
-        expect(a, "it looks for no group and says so: NOT_LOOKING_FOR_GROUP", &right, MSG_NOT_LOOKING_FOR_GROUP);
+        struct wish right = { .schema = a->schema,
+                              .schema_n = sizeof a->schema,
+                              .expiration = swarm_time(a->w->swarm) + 10 };
+        expect(a, "it looks for no group and says so: NOT_LOOKING_FOR_GROUP", &right,
+               MSG_NOT_LOOKING_FOR_GROUP);
         stray_part(a);
-        walk_skip(a->w, "hivemind 4.4", "a round with it", "it has not looked for a group within %.0f s", a->w->patience);
+        walk_skip(a->w, "hivemind 4.4", "a round with it",
+                  "it has not looked for a group within %.0f s", a->w->patience);
         return;
     }
     judgements(a);
-    if (a->search_over) walk_skip(a->w, "hivemind 5", "a round with it", "its search is over already");
-    else if (!a->has_schema) walk_skip(a->w, "hivemind 5", "a round with it", "it has not told which tensors it averages");
+    if (a->search_over)
+        walk_skip(a->w, "hivemind 5", "a round with it", "its search is over already");
+    else if (!a->has_schema)
+        walk_skip(a->w, "hivemind 5", "a round with it",
+                  "it has not told which tensors it averages");
     else if (join(a)) {
         exchange(a);
         withdrawn(a);
@@ -502,10 +571,13 @@ static void round_with(struct averager_walk *a)
 
 static void one_averager(struct walk *w, const char *prefix, const char *class_name, int of_run)
 {
-    struct averager_walk a = { .w = w, .prefix = prefix, .class_name = class_name, .of_run = of_run };
+    struct averager_walk a = {
+        .w = w, .prefix = prefix, .class_name = class_name, .of_run = of_run
+    };
     struct pl_err err;
     int rc = group_key(a.key, prefix, "", &err);
-    for (int i = 0; !rc && i < AVERAGER_RPCS; i++) rc = group_rpc_name(a.rpc[i], prefix, class_name, (enum averager_rpc)i, &err);
+    for (int i = 0; !rc && i < AVERAGER_RPCS; i++)
+        rc = group_rpc_name(a.rpc[i], prefix, class_name, (enum averager_rpc)i, &err);
     if (rc) {
         walk_skip(w, "hivemind 4.1", "matchmaking, all-reduce, state", "%s", err.text);
         return;

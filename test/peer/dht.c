@@ -13,7 +13,7 @@
 #define CLOCK_REFUSED 3.0 /* s; beyond, joining fails */
 #define LARGE 600000      /* bytes: more than twice a stream's window, each way */
 
-/* --- calls ------------------------------------------------------------------------------------------ */
+/* --- calls ------------------------------------------------------------------------------------ */
 
 /* PL_OK and an answer (cleared by the caller), or a status with s->why. */
 static int call(struct walk *w, enum dht_call which, const struct bytes *request, size_t count,
@@ -82,7 +82,7 @@ static void seen_clear(struct seen *v)
     said_clear(&v->said);
 }
 
-/* --- 1.3: ping and find -------------------------------------------------------------------------------- */
+/* --- 1.3: ping and find ----------------------------------------------------------------------- */
 
 struct answering {
     struct walk *w;
@@ -122,7 +122,8 @@ static void on_asked(void *context, struct rpc_call *c, const uint8_t *data, siz
     struct dht_request r;
     struct bytes out = { 0 };
     struct dht_found *nothing = NULL;
-    if (!dht_read_request(&r, DHT_FIND, data, n, NULL) && (nothing = calloc(r.count + 1, sizeof *nothing)))
+    if (!dht_read_request(&r, DHT_FIND, data, n, NULL) &&
+        (nothing = calloc(r.count + 1, sizeof *nothing)))
         dht_write_find_answer(&out, &self->id, nothing, r.count);
     rpc_reply(c, bytes_at(&out), bytes_length(&out));
     dht_request_clear(&r);
@@ -142,7 +143,8 @@ static void serve(void *context)
 static void unserve(void *context)
 {
     struct answering *a = context;
-    for (int i = 0; i < DHT_CALLS; i++) rpc_unserve(a->w->talk.host, dht_call_name((enum dht_call)i));
+    for (int i = 0; i < DHT_CALLS; i++)
+        rpc_unserve(a->w->talk.host, dht_call_name((enum dht_call)i));
 }
 
 /* Pings with an id of ours. */
@@ -170,8 +172,8 @@ static int knows(const struct dht_found *f, const struct dht_id *id)
 }
 
 /* Its neighbours of `key`, asked as `self`. */
-static int neighbours(struct walk *w, const struct dht_id *self, const struct dht_id *key, struct dht_answer *a,
-                      struct said *s)
+static int neighbours(struct walk *w, const struct dht_id *self, const struct dht_id *key,
+                      struct dht_answer *a, struct said *s)
 {
     struct bytes request = { 0 };
     int rc;
@@ -189,50 +191,59 @@ static void pings(struct walk *w)
     struct said s;
     double asked = swarm_time(w->swarm);
     int rc = ping_as(w, NULL, &a, &s);
-    walk_clause(w, "hivemind 1.3", "a client's ping is answered with the node's id", !rc && a.has_id, "%s",
-                rc ? s.why : "no id of 20 bytes");
+    walk_clause(w, "hivemind 1.3", "a client's ping is answered with the node's id",
+                !rc && a.has_id, "%s", rc ? s.why : "no id of 20 bytes");
     if (!rc && a.dht_time == 0)
-        walk_skip(w, "hivemind 1.6", "its clock is within 3 s of ours", "it does not tell the time");
+        walk_skip(w, "hivemind 1.6", "its clock is within 3 s of ours",
+                  "it does not tell the time");
     else if (!rc)
-        walk_clause(w, "hivemind 1.6", "its clock is within 3 s of ours", a.dht_time > asked - CLOCK_REFUSED &&
-                    a.dht_time < swarm_time(w->swarm) + CLOCK_REFUSED, "it is %.1f s off", a.dht_time - swarm_time(w->swarm));
+        walk_clause(w, "hivemind 1.6", "its clock is within 3 s of ours",
+                    a.dht_time > asked - CLOCK_REFUSED &&
+                        a.dht_time < swarm_time(w->swarm) + CLOCK_REFUSED,
+                    "it is %.1f s off", a.dht_time - swarm_time(w->swarm));
     dht_answer_clear(&a);
     said_clear(&s);
     if (rc || dht_id_random(&self.id) || dht_id_random(&other) || dht_id_random(&key)) return;
 
     loop_call(host_loop(w->talk.host), serve, &self);
     rc = ping_as(w, &other, &a, &s);
-    walk_clause(w, "hivemind 1.3", "a ping to be validated: called back, another id is noticed", !rc && !a.available,
-                "%s", rc ? s.why : "available, though the id that came back is not the one it was told");
+    walk_clause(w, "hivemind 1.3", "a ping to be validated: called back, another id is noticed",
+                !rc && !a.available, "%s",
+                rc ? s.why : "available, though the id that came back is not the one it was told");
     dht_answer_clear(&a);
     said_clear(&s);
     rc = ping_as(w, &self.id, &a, &s);
-    walk_clause(w, "hivemind 1.3", "a ping to be validated: called back, the right id makes it available",
+    walk_clause(w, "hivemind 1.3",
+                "a ping to be validated: called back, the right id makes it available",
                 !rc && a.available, "%s", rc ? s.why : "not available");
     dht_answer_clear(&a);
     said_clear(&s);
     talk_sleep(0.3); /* into its table: behind the answer */
     rc = neighbours(w, NULL, &self.id, &a, &s);
-    walk_clause(w, "hivemind 1.4", "whoever was validated is in its table, and named first to who asks for it",
-                !rc && a.found[0].nearest_count && dht_id_equal(&a.found[0].nearest[0].id, &self.id), "%s",
-                rc ? s.why : "it is not");
+    walk_clause(w, "hivemind 1.4",
+                "whoever was validated is in its table, and named first to who asks for it",
+                !rc && a.found[0].nearest_count &&
+                    dht_id_equal(&a.found[0].nearest[0].id, &self.id),
+                "%s", rc ? s.why : "it is not");
     dht_answer_clear(&a);
     said_clear(&s);
     rc = neighbours(w, &self.id, &self.id, &a, &s);
-    walk_clause(w, "hivemind 1.3", "the asker is not named to itself", !rc && !knows(&a.found[0], &self.id), "%s",
-                rc ? s.why : "it is");
+    walk_clause(w, "hivemind 1.3", "the asker is not named to itself",
+                !rc && !knows(&a.found[0], &self.id), "%s", rc ? s.why : "it is");
     dht_answer_clear(&a);
     said_clear(&s);
     rc = neighbours(w, NULL, &key, &a, &s);
-    walk_clause(w, "hivemind 1.3", "an unknown key: not found, and at most 20 neighbours, nearest first", !rc &&
-                a.found[0].type == DHT_NOT_FOUND && a.found[0].nearest_count <= DHT_BUCKET_SIZE &&
-                nearest_first(&a.found[0], &key), "%s", rc ? s.why : "found, too many, or not in order");
+    walk_clause(w, "hivemind 1.3",
+                "an unknown key: not found, and at most 20 neighbours, nearest first",
+                !rc && a.found[0].type == DHT_NOT_FOUND &&
+                    a.found[0].nearest_count <= DHT_BUCKET_SIZE && nearest_first(&a.found[0], &key),
+                "%s", rc ? s.why : "found, too many, or not in order");
     dht_answer_clear(&a);
     said_clear(&s);
     loop_call(host_loop(w->talk.host), unserve, &self);
 }
 
-/* --- 1.5: the storage rules ------------------------------------------------------------------------------ */
+/* --- 1.5: the storage rules ------------------------------------------------------------------- */
 
 struct text { uint8_t at[64]; size_t n; };
 
@@ -247,8 +258,8 @@ static struct text packed(const char *word)
     return t;
 }
 
-static int put(struct walk *w, const struct dht_id *key, const char *subkey, const char *value, double expiration,
-               int in_cache)
+static int put(struct walk *w, const struct dht_id *key, const char *subkey, const char *value,
+               double expiration, int in_cache)
 {
     struct text s = subkey ? packed(subkey) : (struct text){ { 0xc0 }, 1 }, v = packed(value);
     struct dht_record r = { .key = *key, .subkey = s.at, .subkey_n = s.n, .value = v.at, .n = v.n,
@@ -269,7 +280,8 @@ static int holds(struct walk *w, const struct dht_id *key, const char *value, do
 }
 
 /* The subkey's value in the dictionary at the key; the key's own expiration in *whole. */
-static int has_entry(struct walk *w, const struct dht_id *key, const char *subkey, const char *value, double *whole)
+static int has_entry(struct walk *w, const struct dht_id *key, const char *subkey,
+                     const char *value, double *whole)
 {
     struct text s = packed(subkey), v = packed(value);
     struct dht_dictionary d;
@@ -293,26 +305,36 @@ static void regular(struct walk *w)
     struct dht_id key, brief;
     double t = swarm_time(w->swarm) + LIVES, soon;
     if (dht_id_random(&key) || dht_id_random(&brief)) return;
-    walk_clause(w, "hivemind 1.5", "a value is stored and found as it was sent", put(w, &key, NULL, "one", t, 0) == 1 &&
-                holds(w, &key, "one", t), "refused, or other bytes, or another expiration");
+    walk_clause(w, "hivemind 1.5", "a value is stored and found as it was sent",
+                put(w, &key, NULL, "one", t, 0) == 1 && holds(w, &key, "one", t),
+                "refused, or other bytes, or another expiration");
     walk_clause(w, "hivemind 1.5", "an equal expiration is refused: what is there stays",
                 put(w, &key, NULL, "two", t, 0) == 0 && holds(w, &key, "one", t), "it was taken");
-    walk_clause(w, "hivemind 1.5", "an earlier expiration is refused", put(w, &key, NULL, "two", t - 5, 0) == 0 &&
-                holds(w, &key, "one", t), "it was taken");
-    walk_clause(w, "hivemind 1.5", "a later expiration replaces", put(w, &key, NULL, "two", t + 1, 0) == 1 &&
-                holds(w, &key, "two", t + 1), "it was not taken");
-    walk_clause(w, "hivemind 1.5", "what has expired is refused", put(w, &brief, NULL, "late", swarm_time(w->swarm) - 1, 0) == 0, "it was taken");
+    walk_clause(w, "hivemind 1.5", "an earlier expiration is refused",
+                put(w, &key, NULL, "two", t - 5, 0) == 0 && holds(w, &key, "one", t),
+                "it was taken");
+    walk_clause(w, "hivemind 1.5", "a later expiration replaces",
+                put(w, &key, NULL, "two", t + 1, 0) == 1 && holds(w, &key, "two", t + 1),
+                "it was not taken");
+    walk_clause(w, "hivemind 1.5", "what has expired is refused",
+                put(w, &brief, NULL, "late", swarm_time(w->swarm) - 1, 0) == 0, "it was taken");
     soon = swarm_time(w->swarm) + BRIEFLY;
-    walk_clause(w, "hivemind 1.3", "in_cache: found like any other", put(w, &brief, NULL, "cached", soon, 1) == 1 &&
-                holds(w, &brief, "cached", soon), "refused, or not found");
+    walk_clause(w, "hivemind 1.3", "in_cache: found like any other",
+                put(w, &brief, NULL, "cached", soon, 1) == 1 && holds(w, &brief, "cached", soon),
+                "refused, or not found");
     /* A refused store at `soon`: what is kept must live on. */
     if (dht_id_random(&key)) return;
     put(w, &key, NULL, "kept", t, 0);
     put(w, &key, NULL, "older", swarm_time(w->swarm) + BRIEFLY, 0);
     talk_sleep(BRIEFLY + 0.5);
-    walk_clause(w, "hivemind 1.5", "an expired record is gone", !holds(w, &brief, "cached", soon), "it is still there");
-    if (holds(w, &key, "kept", t)) walk_clause(w, "hivemind 12", "a refused store leaves the kept value's time alone", 1, "%s", "");
-    else walk_skip(w, "hivemind 12", "a refused store leaves the kept value's time alone", "a known flaw of hivemind 1.1.12, which this peer has");
+    walk_clause(w, "hivemind 1.5", "an expired record is gone", !holds(w, &brief, "cached", soon),
+                "it is still there");
+    if (holds(w, &key, "kept", t))
+        walk_clause(w, "hivemind 12", "a refused store leaves the kept value's time alone", 1, "%s",
+                    "");
+    else
+        walk_skip(w, "hivemind 12", "a refused store leaves the kept value's time alone",
+                  "a known flaw of hivemind 1.1.12, which this peer has");
 }
 
 static void dictionaries(struct walk *w)
@@ -320,21 +342,29 @@ static void dictionaries(struct walk *w)
     struct dht_id key, mixed;
     double t = swarm_time(w->swarm) + LIVES, whole = 0;
     if (dht_id_random(&key) || dht_id_random(&mixed)) return;
-    walk_clause(w, "hivemind 1.5", "a subkey makes a dictionary", put(w, &key, "a", "one", t, 0) == 1 &&
-                has_entry(w, &key, "a", "one", &whole) && whole == t, "refused, not found, or not as a dictionary");
-    walk_clause(w, "hivemind 1.5", "a second subkey stands beside the first, and the key lives as long as the longest",
+    walk_clause(w, "hivemind 1.5", "a subkey makes a dictionary",
+                put(w, &key, "a", "one", t, 0) == 1 && has_entry(w, &key, "a", "one", &whole) &&
+                    whole == t,
+                "refused, not found, or not as a dictionary");
+    walk_clause(w, "hivemind 1.5",
+                "a second subkey stands beside the first, and the key lives as long as the longest",
                 put(w, &key, "b", "two", t + 2, 0) == 1 && has_entry(w, &key, "a", "one", NULL) &&
-                has_entry(w, &key, "b", "two", &whole) && whole == t + 2, "one of them is missing, or the time is another");
+                    has_entry(w, &key, "b", "two", &whole) && whole == t + 2,
+                "one of them is missing, or the time is another");
     walk_clause(w, "hivemind 1.5", "a subkey's earlier expiration is refused, a later one replaces",
-                put(w, &key, "a", "old", t - 1, 0) == 0 && put(w, &key, "a", "new", t + 1, 0) == 1 &&
-                has_entry(w, &key, "a", "new", NULL), "not so");
-    walk_clause(w, "hivemind 1.5", "a value that expires later destroys a dictionary", put(w, &key, NULL, "all", t + 3, 0) == 1 &&
-                holds(w, &key, "all", t + 3), "it did not");
+                put(w, &key, "a", "old", t - 1, 0) == 0 &&
+                    put(w, &key, "a", "new", t + 1, 0) == 1 && has_entry(w, &key, "a", "new", NULL),
+                "not so");
+    walk_clause(w, "hivemind 1.5", "a value that expires later destroys a dictionary",
+                put(w, &key, NULL, "all", t + 3, 0) == 1 && holds(w, &key, "all", t + 3),
+                "it did not");
     put(w, &mixed, NULL, "value", t, 0);
     walk_clause(w, "hivemind 1.5", "a subkey that expires earlier than a value is refused",
-                put(w, &mixed, "a", "one", t - 1, 0) == 0 && holds(w, &mixed, "value", t), "it was taken");
-    walk_clause(w, "hivemind 1.5", "one that expires later replaces the value", put(w, &mixed, "a", "one", t + 1, 0) == 1 &&
-                has_entry(w, &mixed, "a", "one", NULL), "it was not taken");
+                put(w, &mixed, "a", "one", t - 1, 0) == 0 && holds(w, &mixed, "value", t),
+                "it was taken");
+    walk_clause(w, "hivemind 1.5", "one that expires later replaces the value",
+                put(w, &mixed, "a", "one", t + 1, 0) == 1 && has_entry(w, &mixed, "a", "one", NULL),
+                "it was not taken");
 }
 
 static void whole_dictionary(struct walk *w)
@@ -352,8 +382,10 @@ static void whole_dictionary(struct walk *w)
     r.value = bytes_at(&value);
     r.n = bytes_length(&value);
     r.expiration = t + LIVES + 1;
-    walk_clause(w, "hivemind 1.3", "an empty subkey: a whole dictionary, entry by entry", store(w, &r) == 1 &&
-                has_entry(w, &r.key, "a", "one", NULL) && has_entry(w, &r.key, "b", "two", NULL), "refused, or entries are missing");
+    walk_clause(w, "hivemind 1.3", "an empty subkey: a whole dictionary, entry by entry",
+                store(w, &r) == 1 && has_entry(w, &r.key, "a", "one", NULL) &&
+                    has_entry(w, &r.key, "b", "two", NULL),
+                "refused, or entries are missing");
     bytes_clear(&value);
     dht_dictionary_clear(&d);
 }
@@ -361,7 +393,9 @@ static void whole_dictionary(struct walk *w)
 static void large(struct walk *w)
 {
     struct bytes value = { 0 };
-    struct dht_record r = { .subkey = dht_no_subkey, .subkey_n = 1, .expiration = swarm_time(w->swarm) + LIVES };
+    struct dht_record r = { .subkey = dht_no_subkey,
+                            .subkey_n = 1,
+                            .expiration = swarm_time(w->swarm) + LIVES };
     struct seen seen;
     uint8_t *body;
     if (dht_id_random(&r.key)) return;
@@ -372,10 +406,13 @@ static void large(struct walk *w)
     value.end += LARGE;
     r.value = bytes_at(&value);
     r.n = bytes_length(&value);
-    if (walk_clause(w, "wire 8", "a request of more than two windows passes", store(w, &r) == 1, "no answer, or refused")) {
+    if (walk_clause(w, "wire 8", "a request of more than two windows passes", store(w, &r) == 1,
+                    "no answer, or refused")) {
         find(w, &r.key, &seen);
-        walk_clause(w, "wire 8", "and so does its answer", !seen.rc && bytes_length(&seen.value) == r.n &&
-                    !memcmp(bytes_at(&seen.value), r.value, r.n), "%s", seen.said.why[0] ? seen.said.why : "other bytes");
+        walk_clause(w, "wire 8", "and so does its answer",
+                    !seen.rc && bytes_length(&seen.value) == r.n &&
+                        !memcmp(bytes_at(&seen.value), r.value, r.n),
+                    "%s", seen.said.why[0] ? seen.said.why : "other bytes");
         seen_clear(&seen);
     }
     bytes_clear(&value);
@@ -394,18 +431,24 @@ static void malformed(struct walk *w)
         bytes_add(&request, key.bytes, DHT_ID_BYTES);
     }
     talk_unary(&w->talk, dht_call_name(DHT_STORE), bytes_at(&request), bytes_length(&request), &s);
-    walk_clause(w, "hivemind 1.3", "lists of different lengths: an error in reply", s.end == TALK_FAILED, "%s",
+    walk_clause(w, "hivemind 1.3", "lists of different lengths: an error in reply",
+                s.end == TALK_FAILED, "%s",
                 s.end == TALK_LATE ? s.why : "it was answered as if it were right");
     said_clear(&s);
     bytes_clear(&request);
 }
 
-/* --- 2: records with an owner ------------------------------------------------------------------------------ */
+/* --- 2: records with an owner ----------------------------------------------------------------- */
 
-static int put_record(struct walk *w, const struct record *r, const struct dht_id *key, const struct bytes *value)
+static int put_record(struct walk *w, const struct record *r, const struct dht_id *key,
+                      const struct bytes *value)
 {
-    struct dht_record d = { .key = *key, .subkey = r->subkey, .subkey_n = r->subkey_n, .value = bytes_at(value),
-                            .n = bytes_length(value), .expiration = r->expiration };
+    struct dht_record d = { .key = *key,
+                            .subkey = r->subkey,
+                            .subkey_n = r->subkey_n,
+                            .value = bytes_at(value),
+                            .n = bytes_length(value),
+                            .expiration = r->expiration };
     return store(w, &d);
 }
 
@@ -416,7 +459,9 @@ static void owners(struct walk *w)
     struct bytes subkey = { 0 }, value = { 0 };
     struct text plain = packed("mine");
     struct dht_id key;
-    struct record r = { .value = plain.at, .n = plain.n, .expiration = swarm_time(w->swarm) + LIVES };
+    struct record r = { .value = plain.at,
+                        .n = plain.n,
+                        .expiration = swarm_time(w->swarm) + LIVES };
     struct pl_err err;
     int taken;
     if (dht_id_random(&key) || rsa_key_make(&mine, &err)) return;
@@ -429,20 +474,25 @@ static void owners(struct walk *w)
     taken = put_record(w, &r, &key, &value);
     bytes_clear(&value);
     if (taken == 1) {
-        walk_skip(w, "hivemind 2.1", "records with an owner need its signature", "no validators here: it keeps anything, as entry peers may");
+        walk_skip(w, "hivemind 2.1", "records with an owner need its signature",
+                  "no validators here: it keeps anything, as entry peers may");
     } else {
-        walk_clause(w, "hivemind 2.1", "a record with an owner and no signature is refused", taken == 0, "%s", verdict(taken));
+        walk_clause(w, "hivemind 2.1", "a record with an owner and no signature is refused",
+                    taken == 0, "%s", verdict(taken));
         record_sign(&value, &v, &r);
         r.expiration += 1; /* another time than was signed */
         taken = put_record(w, &r, &key, &value);
-        walk_clause(w, "hivemind 2.1", "a signature over another expiration is refused", taken == 0, "%s", verdict(taken));
+        walk_clause(w, "hivemind 2.1", "a signature over another expiration is refused", taken == 0,
+                    "%s", verdict(taken));
         r.expiration -= 1;
         taken = put_record(w, &r, &key, &value);
-        walk_clause(w, "hivemind 2.1", "the owner's signature is accepted", taken == 1, "%s", verdict(taken));
+        walk_clause(w, "hivemind 2.1", "the owner's signature is accepted", taken == 1, "%s",
+                    verdict(taken));
         if (bytes_length(&value) > 80) value.data[value.end - 60] ^= 1;
         r.expiration += 2;
         taken = put_record(w, &r, &key, &value);
-        walk_clause(w, "hivemind 2.1", "a tampered signature is refused", taken == 0, "%s", verdict(taken));
+        walk_clause(w, "hivemind 2.1", "a tampered signature is refused", taken == 0, "%s",
+                    verdict(taken));
     }
     bytes_clear(&value);
     bytes_clear(&subkey);
@@ -460,7 +510,8 @@ void walk_dht(struct walk *w)
     large(w);
     malformed(w);
     owners(w);
-    walk_clause(w, "hivemind 1.3", "after all this it answers as before", !ping_as(w, NULL, &a, &s), "%s", s.why);
+    walk_clause(w, "hivemind 1.3", "after all this it answers as before", !ping_as(w, NULL, &a, &s),
+                "%s", s.why);
     dht_answer_clear(&a);
     said_clear(&s);
 }

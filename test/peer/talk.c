@@ -48,7 +48,7 @@ void said_clear(struct said *s)
     memset(s, 0, sizeof *s);
 }
 
-/* --- one question ----------------------------------------------------------------------------------- */
+/* --- one question ----------------------------------------------------------------------------- */
 
 struct question {
     struct talk *t;
@@ -91,7 +91,8 @@ static void ask(struct question *q, loop_fn *begin)
     q->said->bytes.limit = TALK_SAID_MAX;
     loop_call(host_loop(q->t->host), begin, q);
     pthread_mutex_lock(&q->t->lock);
-    while (!q->done && !late) late = pthread_cond_timedwait(&q->t->changed, &q->t->lock, &until) == ETIMEDOUT;
+    while (!q->done && !late)
+        late = pthread_cond_timedwait(&q->t->changed, &q->t->lock, &until) == ETIMEDOUT;
     pthread_mutex_unlock(&q->t->lock);
     if (late) tell(q, TALK_LATE, PL_EAGAIN, "no answer in time");
     loop_call(host_loop(q->t->host), stop, q);
@@ -104,7 +105,8 @@ static void on_readable(void *context, struct channel *c)
     int ended;
     const uint8_t *data = channel_data(c, &n, &ended);
     if (q->done) return;
-    if (bytes_add(&q->said->bytes, data, n)) tell(q, TALK_FAILED, PL_ELIMIT, "an answer that is too long");
+    if (bytes_add(&q->said->bytes, data, n))
+        tell(q, TALK_FAILED, PL_ELIMIT, "an answer that is too long");
     channel_took(c, n);
     if (q->want && bytes_length(&q->said->bytes) >= q->want) tell(q, TALK_ENOUGH, PL_OK, "");
     else if (ended) tell(q, TALK_CLOSED, PL_OK, "");
@@ -129,11 +131,12 @@ static void begin_channel(void *context)
     if (q->finish) channel_finish(q->channel);
 }
 
-void talk_channel(struct talk *t, const char *protocol, const void *data, size_t n, int finish, size_t want,
-                  struct said *s)
+void talk_channel(struct talk *t, const char *protocol, const void *data, size_t n, int finish,
+                  size_t want, struct said *s)
 {
-    struct question q = { .t = t, .name = protocol, .data = data, .n = n, .want = want, .finish = finish,
-                          .said = s };
+    struct question q = {
+        .t = t, .name = protocol, .data = data, .n = n, .want = want, .finish = finish, .said = s
+    };
     ask(&q, begin_channel);
 }
 
@@ -148,7 +151,8 @@ static void on_called(void *context, const struct rpc_result *r)
 static void begin_unary(void *context)
 {
     struct question *q = context;
-    q->request = rpc_call_unary(q->t->host, &q->t->peer, q->name, q->data, q->n, TALK_LIMIT, on_called, q);
+    q->request = rpc_call_unary(q->t->host, &q->t->peer, q->name, q->data, q->n, TALK_LIMIT,
+                                on_called, q);
     if (!q->request) tell(q, TALK_FAILED, PL_ENOMEM, "no memory");
 }
 
@@ -158,7 +162,7 @@ void talk_unary(struct talk *t, const char *name, const void *data, size_t n, st
     ask(&q, begin_unary);
 }
 
-/* --- streaming calls -------------------------------------------------------------------------------- */
+/* --- streaming calls -------------------------------------------------------------------------- */
 
 struct talk_stream {
     struct talk *t;
@@ -210,7 +214,8 @@ static void stream_failed(void *context, struct rpc_stream *stream, int status, 
 
 static void stream_open(void *context)
 {
-    static const struct rpc_stream_events events = { stream_message, stream_end, stream_failed, NULL };
+    static const struct rpc_stream_events events = { stream_message, stream_end, stream_failed,
+                                                     NULL };
     struct talk_stream *s = context;
     s->stream = rpc_open(s->t->host, &s->peer, s->name, s->message_max, TALK_LIMIT, &events, s);
     if (!s->stream) return;
@@ -218,7 +223,8 @@ static void stream_open(void *context)
     rpc_credit(s->stream, 1);
 }
 
-struct talk_stream *talk_open(struct talk *t, const struct peer_id *peer, const char *name, size_t message_max)
+struct talk_stream *talk_open(struct talk *t, const struct peer_id *peer, const char *name,
+                              size_t message_max)
 {
     struct talk_stream *s = calloc(1, sizeof *s);
     if (!s) return NULL;
@@ -272,7 +278,10 @@ int talk_next(struct talk_stream *s, double limit_s, const uint8_t **data, size_
     pthread_mutex_lock(&s->t->lock);
     while (!s->has_message && !s->ended && !s->status && !late)
         late = pthread_cond_timedwait(&s->t->changed, &s->t->lock, &until) == ETIMEDOUT;
-    rc = s->has_message ? s->message.failed : s->ended ? PL_ENOTFOUND : s->status ? s->status : PL_EAGAIN;
+    rc = s->has_message ? s->message.failed
+         : s->ended     ? PL_ENOTFOUND
+         : s->status    ? s->status
+                        : PL_EAGAIN;
     *data = bytes_at(&s->message);
     *n = bytes_length(&s->message);
     s->was_taken = s->has_message;

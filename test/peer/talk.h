@@ -39,15 +39,16 @@ void said_clear(struct said *s);
 
 /* A stream of `protocol`: sends, and finishes our side if asked to; then collects until `want` bytes
  * are there (0: until its end). Closes it. */
-void talk_channel(struct talk *t, const char *protocol, const void *data, size_t n, int finish, size_t want,
-                  struct said *s);
+void talk_channel(struct talk *t, const char *protocol, const void *data, size_t n, int finish,
+                  size_t want, struct said *s);
 /* A unary call. TALK_CLOSED: bytes are the response. */
 void talk_unary(struct talk *t, const char *name, const void *data, size_t n, struct said *s);
 
 /* A streaming call to any peer. */
 struct talk_stream;
 /* NULL: no memory. */
-struct talk_stream *talk_open(struct talk *t, const struct peer_id *peer, const char *name, size_t message_max);
+struct talk_stream *talk_open(struct talk *t, const struct peer_id *peer, const char *name,
+                              size_t message_max);
 void talk_send(struct talk_stream *s, const void *data, size_t n);
 void talk_send_end(struct talk_stream *s);
 /* The next message, borrowed until the next call. PL_ENOTFOUND: the other side has ended. PL_EAGAIN:

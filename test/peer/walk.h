@@ -24,8 +24,9 @@ struct walk {
 };
 
 /* "ok   hivemind 1.5  what" or "FAIL ... what: why". Returns good. */
-__attribute__((format(printf, 5, 6)))
-int walk_clause(struct walk *w, const char *section, const char *what, int good, const char *why, ...);
+__attribute__((format(printf, 5, 6))) int walk_clause(struct walk *w, const char *section,
+                                                      const char *what, int good, const char *why,
+                                                      ...);
 __attribute__((format(printf, 4, 5)))
 void walk_skip(struct walk *w, const char *section, const char *what, const char *why, ...);
 

@@ -17,7 +17,7 @@
 #define PING "/ipfs/ping/1.0.0"
 #define STREAMS 64 /* at once: fewer than any peer may have waiting, more than one read takes */
 
-/* --- 5, 6: encryptions ------------------------------------------------------------------------------ */
+/* --- 5, 6: encryptions ------------------------------------------------------------------------ */
 
 struct dialling {
     struct walk *w;
@@ -26,7 +26,8 @@ struct dialling {
     int done;
 };
 
-static void on_dialled(void *context, int status, const struct peer_id *peer, const struct pl_err *err)
+static void on_dialled(void *context, int status, const struct peer_id *peer,
+                       const struct pl_err *err)
 {
     struct dialling *d = context;
     (void)peer;
@@ -41,11 +42,13 @@ static void on_dialled(void *context, int status, const struct peer_id *peer, co
 static void begin_dial(void *context)
 {
     struct dialling *d = context;
-    if (!host_dial(d->host, &d->w->address, TALK_LIMIT, on_dialled, d)) on_dialled(d, PL_ENOMEM, NULL, &(struct pl_err){ "no memory" });
+    if (!host_dial(d->host, &d->w->address, TALK_LIMIT, on_dialled, d))
+        on_dialled(d, PL_ENOMEM, NULL, &(struct pl_err){ "no memory" });
 }
 
 /* As a stranger with that encryption alone. */
-static void encryption(struct walk *w, int security, const char *section, const char *what, int optional)
+static void encryption(struct walk *w, int security, const char *section, const char *what,
+                       int optional)
 {
     struct dialling d = { .w = w };
     struct identity me;
@@ -70,7 +73,7 @@ static void encryption(struct walk *w, int security, const char *section, const 
     identity_clear(&me);
 }
 
-/* --- 4, 8, 10: streams ------------------------------------------------------------------------------ */
+/* --- 4, 8, 10: streams ------------------------------------------------------------------------ */
 
 struct pinging {
     struct talk *t;
@@ -103,25 +106,28 @@ static void streams(struct walk *w)
     struct said s;
     uint8_t sent[2 * PING_BYTES];
     talk_channel(&w->talk, "/nobody/serves/this", NULL, 0, 0, 1, &s);
-    walk_clause(w, "wire 4", "a protocol that is not served gets na", s.status == PL_ENOTFOUND, "%s",
-                s.why[0] ? s.why : "it was agreed on");
+    walk_clause(w, "wire 4", "a protocol that is not served gets na", s.status == PL_ENOTFOUND,
+                "%s", s.why[0] ? s.why : "it was agreed on");
     said_clear(&s);
     loop_call(host_loop(w->talk.host), begin_pings, &p);
     pthread_mutex_lock(&w->talk.lock);
     while (p.open) pthread_cond_wait(&w->talk.changed, &w->talk.lock); /* each has its own limit */
     pthread_mutex_unlock(&w->talk.lock);
-    walk_clause(w, "wire 8", "64 streams at once", p.good == STREAMS, "%d of %d answered; %s", p.good, STREAMS, p.why);
+    walk_clause(w, "wire 8", "64 streams at once", p.good == STREAMS, "%d of %d answered; %s",
+                p.good, STREAMS, p.why);
     RAND_bytes(sent, sizeof sent);
     talk_channel(&w->talk, PING, sent, sizeof sent, 0, sizeof sent, &s);
-    walk_clause(w, "wire 10", "ping: 32 bytes come back, twice on one stream", s.end == TALK_ENOUGH &&
-                !memcmp(bytes_at(&s.bytes), sent, sizeof sent), "%zu of 64 bytes; %s", bytes_length(&s.bytes), s.why);
+    walk_clause(w, "wire 10", "ping: 32 bytes come back, twice on one stream",
+                s.end == TALK_ENOUGH && !memcmp(bytes_at(&s.bytes), sent, sizeof sent),
+                "%zu of 64 bytes; %s", bytes_length(&s.bytes), s.why);
     said_clear(&s);
     talk_channel(&w->talk, PING, NULL, 0, 1, 0, &s);
-    walk_clause(w, "wire 8", "a finished stream is finished in return", s.end == TALK_CLOSED, "%s", s.why);
+    walk_clause(w, "wire 8", "a finished stream is finished in return", s.end == TALK_CLOSED, "%s",
+                s.why);
     said_clear(&s);
 }
 
-/* --- 9: identify ------------------------------------------------------------------------------------ */
+/* --- 9: identify ------------------------------------------------------------------------------ */
 
 static int serves(const struct identify_message *m, const char *protocol)
 {
@@ -152,31 +158,36 @@ static int identify(struct walk *w)
     struct said s;
     int rc, kad;
     talk_channel(&w->talk, IDENTIFY, NULL, 0, 0, 0, &s);
-    rc = s.end == TALK_CLOSED ? identify_get(&m, bytes_at(&s.bytes), bytes_length(&s.bytes)) : s.status;
-    if (!walk_clause(w, "wire 9", "identify is answered, and ends", s.end == TALK_CLOSED && !rc, "%s",
-                     s.why[0] ? s.why : pl_status_name(rc))) {
+    rc = s.end == TALK_CLOSED ? identify_get(&m, bytes_at(&s.bytes), bytes_length(&s.bytes))
+                              : s.status;
+    if (!walk_clause(w, "wire 9", "identify is answered, and ends", s.end == TALK_CLOSED && !rc,
+                     "%s", s.why[0] ? s.why : pl_status_name(rc))) {
         identify_clear(&m);
         said_clear(&s);
         return 0;
     }
     if (m.public_key_bytes) peer_id_of_key(&id, m.public_key, m.public_key_bytes);
-    walk_clause(w, "wire 9", "its public key is the one that its ID is made of", !m.public_key_bytes ||
-                peer_id_equal(&id, &w->talk.peer), "another key");
-    walk_clause(w, "wire 9", "it tells where it listens", m.address_count > 0, "no address: nobody else can find it");
-    walk_clause(w, "wire 9", "it tells how it sees us", m.observed.length > 0, "no observed address");
+    walk_clause(w, "wire 9", "its public key is the one that its ID is made of",
+                !m.public_key_bytes || peer_id_equal(&id, &w->talk.peer), "another key");
+    walk_clause(w, "wire 9", "it tells where it listens", m.address_count > 0,
+                "no address: nobody else can find it");
+    walk_clause(w, "wire 9", "it tells how it sees us", m.observed.length > 0,
+                "no observed address");
     signed_record(w, &m);
-    walk_clause(w, "wire 9", "it names what it serves: ping, and the DHT's three calls", serves(&m, PING) &&
-                serves(&m, dht_call_name(DHT_PING)) && serves(&m, dht_call_name(DHT_STORE)) &&
-                serves(&m, dht_call_name(DHT_FIND)), "of %zu protocols one of these is missing", m.protocol_count);
+    walk_clause(w, "wire 9", "it names what it serves: ping, and the DHT's three calls",
+                serves(&m, PING) && serves(&m, dht_call_name(DHT_PING)) &&
+                    serves(&m, dht_call_name(DHT_STORE)) && serves(&m, dht_call_name(DHT_FIND)),
+                "of %zu protocols one of these is missing", m.protocol_count);
     kad = serves(&m, KAD);
     identify_clear(&m);
     said_clear(&s);
     return kad;
 }
 
-/* --- 11: kad ---------------------------------------------------------------------------------------- */
+/* --- 11: kad ---------------------------------------------------------------------------------- */
 
-static int find_node(struct walk *w, const uint8_t *key, size_t n, struct kad_message *m, struct said *s)
+static int find_node(struct walk *w, const uint8_t *key, size_t n, struct kad_message *m,
+                     struct said *s)
 {
     struct kad_message ask = { .type = KAD_FIND_NODE, .key_bytes = n, .cluster = 1 };
     struct bytes out = { 0 };
@@ -192,7 +203,9 @@ static int find_node(struct walk *w, const uint8_t *key, size_t n, struct kad_me
     c = (struct cursor){ bytes_at(&s->bytes), bytes_length(&s->bytes) };
     rc = s->end != TALK_CLOSED ? s->status : get_delimited(&c, &body, &length, KAD_RESPONSE_MAX);
     if (!rc) rc = kad_get(m, body, length);
-    if (rc && !s->why[0]) snprintf(s->why, sizeof s->why, "%s", c.left ? pl_status_name(rc) : "it ended without an answer");
+    if (rc && !s->why[0])
+        snprintf(s->why, sizeof s->why, "%s",
+                 c.left ? pl_status_name(rc) : "it ended without an answer");
     return rc;
 }
 
@@ -209,15 +222,17 @@ static void kad(struct walk *w)
     struct kad_message m;
     struct said s;
     int rc = find_node(w, w->talk.peer.bytes, w->talk.peer.length, &m, &s);
-    walk_clause(w, "wire 11", "asked for itself it names itself", !rc && m.type == KAD_FIND_NODE &&
-                names(&m, &w->talk.peer), "%s", rc ? s.why : "it does not: nobody would put it into a table");
+    walk_clause(w, "wire 11", "asked for itself it names itself",
+                !rc && m.type == KAD_FIND_NODE && names(&m, &w->talk.peer), "%s",
+                rc ? s.why : "it does not: nobody would put it into a table");
     kad_clear(&m);
     said_clear(&s);
     RAND_bytes(random + 2, 32);
     rc = find_node(w, random, sizeof random, &m, &s);
-    walk_clause(w, "wire 11", "asked for a stranger it names peers, neither us nor too many", !rc &&
-                m.type == KAD_FIND_NODE && m.closer_count <= KAD_CLOSER && !names(&m, host_id(w->talk.host)), "%s",
-                rc ? s.why : "it names the asker");
+    walk_clause(w, "wire 11", "asked for a stranger it names peers, neither us nor too many",
+                !rc && m.type == KAD_FIND_NODE && m.closer_count <= KAD_CLOSER &&
+                    !names(&m, host_id(w->talk.host)),
+                "%s", rc ? s.why : "it names the asker");
     kad_clear(&m);
     said_clear(&s);
     rc = find_node(w, NULL, 0, &m, &s);
@@ -227,19 +242,24 @@ static void kad(struct walk *w)
     said_clear(&s);
 }
 
-/* --- 12: unary calls, by the byte ---------------------------------------------------------------------- */
+/* --- 12: unary calls, by the byte ------------------------------------------------------------- */
 
 static void raw_call(struct walk *w, const struct bytes *frame, size_t want, struct said *s)
 {
-    talk_channel(&w->talk, dht_call_name(DHT_PING), bytes_at(frame), bytes_length(frame), 0, want, s);
+    talk_channel(&w->talk, dht_call_name(DHT_PING), bytes_at(frame), bytes_length(frame), 0, want,
+                 s);
 }
 
 /* Longest first: the answer's beginning says how long it is. */
 static void unary(struct walk *w)
 {
     const char *name = dht_call_name(DHT_PING);
-    struct rpc_unary ask = { .kind = RPC_REQUEST, .proto = name, .proto_bytes = strlen(name),
-                             .peer = w->talk.peer.bytes, .peer_bytes = w->talk.peer.length }, answer;
+    struct rpc_unary ask = { .kind = RPC_REQUEST,
+                             .proto = name,
+                             .proto_bytes = strlen(name),
+                             .peer = w->talk.peer.bytes,
+                             .peer_bytes = w->talk.peer.length },
+                     answer;
     struct bytes ping = { 0 }, frame = { 0 };
     struct said s;
     struct cursor c;
@@ -253,9 +273,14 @@ static void unary(struct walk *w)
     raw_call(w, &frame, 0, &s); /* until the end: the callee finishes behind its answer */
     c = (struct cursor){ bytes_at(&s.bytes), bytes_length(&s.bytes) };
     rc = rpc_unary_get(&c, &answer, RPC_UNARY_MAX, &want);
-    walk_clause(w, "wire 12", "an answer repeats the call's id, and the stream is finished behind it", !rc &&
-                s.end == TALK_CLOSED && !c.left && answer.kind == RPC_RESPONSE &&
-                !memcmp(answer.call_id, ask.call_id, RPC_CALL_ID), "%s", s.why[0] ? s.why : rc ? pl_status_name(rc) : "another id, or bytes behind it");
+    walk_clause(w, "wire 12",
+                "an answer repeats the call's id, and the stream is finished behind it",
+                !rc && s.end == TALK_CLOSED && !c.left && answer.kind == RPC_RESPONSE &&
+                    !memcmp(answer.call_id, ask.call_id, RPC_CALL_ID),
+                "%s",
+                s.why[0] ? s.why
+                : rc     ? pl_status_name(rc)
+                         : "another id, or bytes behind it");
     said_clear(&s);
 
     /* Field 1 comes first: id of 16 bytes behind the length, its key and its own length. */
@@ -269,8 +294,9 @@ static void unary(struct walk *w)
             bytes_u8(&wrong, RPC_CALL_ID - 1);
             bytes_add(&wrong, c.at + 3, c.left - 3);
             raw_call(w, &wrong, 0, &s);
-            walk_clause(w, "wire 12", "a call id of 15 bytes: finished without an answer", s.end != TALK_LATE &&
-                        !bytes_length(&s.bytes), "%s", s.end == TALK_LATE ? s.why : "it was answered");
+            walk_clause(w, "wire 12", "a call id of 15 bytes: finished without an answer",
+                        s.end != TALK_LATE && !bytes_length(&s.bytes), "%s",
+                        s.end == TALK_LATE ? s.why : "it was answered");
             said_clear(&s);
         }
         bytes_clear(&wrong);
@@ -279,13 +305,14 @@ static void unary(struct walk *w)
     bytes_varint(&frame, RPC_UNARY_MAX + 1);
     bytes_u8(&frame, 0x0a);
     raw_call(w, &frame, 0, &s);
-    walk_clause(w, "wire 12", "a request of 4 MiB and a byte: finished without an answer", s.end != TALK_LATE &&
-                !bytes_length(&s.bytes), "%s", s.end == TALK_LATE ? "it waits for all of it" : "it was answered");
+    walk_clause(w, "wire 12", "a request of 4 MiB and a byte: finished without an answer",
+                s.end != TALK_LATE && !bytes_length(&s.bytes), "%s",
+                s.end == TALK_LATE ? "it waits for all of it" : "it was answered");
     said_clear(&s);
     bytes_clear(&frame);
     talk_unary(&w->talk, dht_call_name(DHT_FIND), "\xff\xff", 2, &s);
-    walk_clause(w, "wire 12", "a request that is no protobuf: refused, not ignored", s.end == TALK_FAILED, "%s",
-                s.end == TALK_LATE ? s.why : "it was answered");
+    walk_clause(w, "wire 12", "a request that is no protobuf: refused, not ignored",
+                s.end == TALK_FAILED, "%s", s.end == TALK_LATE ? s.why : "it was answered");
     said_clear(&s);
     bytes_clear(&ping);
 }
@@ -296,6 +323,8 @@ void walk_wire(struct walk *w)
     encryption(w, CONN_TLS, "wire 6", "a connection by TLS 1.3", 1);
     streams(w);
     if (identify(w)) kad(w);
-    else walk_skip(w, "wire 11", "look-ups of peers", "it does not serve them: newcomers need another entry peer");
+    else
+        walk_skip(w, "wire 11", "look-ups of peers",
+                  "it does not serve them: newcomers need another entry peer");
     unary(w);
 }

@@ -17,7 +17,10 @@ static const struct kind {
     { 0.35, { 25, 50 }, { 100, 500 }, 0.5 },     /* cable and VDSL: slow uplinks */
 };
 
-static double between(const double ends[2], double x) { return ends[0] * pow(ends[1] / ends[0], x); }
+static double between(const double ends[2], double x)
+{
+    return ends[0] * pow(ends[1] / ends[0], x);
+}
 
 void link_draw(struct link *l, struct pl_rng *rng)
 {
@@ -34,7 +37,8 @@ void link_draw(struct link *l, struct pl_rng *rng)
 /* A scattered number in front, so that the order of ids says nothing; then the number itself. */
 void link_name(struct peer_id *id, size_t number, uint32_t life)
 {
-    uint64_t scattered = ((uint64_t)number * 0x9e3779b97f4a7c15u) ^ ((uint64_t)life << 17), plain = number;
+    uint64_t scattered = ((uint64_t)number * 0x9e3779b97f4a7c15u) ^ ((uint64_t)life << 17),
+             plain = number;
     memset(id, 0, sizeof *id);
     id->length = 34;
     id->bytes[0] = 0x12;
@@ -71,7 +75,8 @@ int link_hops(size_t peers)
 void link_tensors(size_t **elements, enum pl_compression **method, size_t *count, size_t values)
 {
     const size_t matrix = 4u << 20, vector = PL_WIRE_ADAPTIVE - 1;
-    size_t matrices = values / 10 * 9 / matrix, rest = values - matrices * matrix, vectors = (rest + vector - 1) / vector;
+    size_t matrices = values / 10 * 9 / matrix, rest = values - matrices * matrix,
+           vectors = (rest + vector - 1) / vector;
     *count = matrices + vectors;
     *elements = calloc(*count + 1, sizeof **elements);
     *method = calloc(*count + 1, sizeof **method);

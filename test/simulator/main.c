@@ -32,8 +32,15 @@ static int bits_for(size_t peers)
 
 static int simulate(struct world_result *r, const struct plan *plan, size_t peers, uint64_t seed)
 {
-    struct world_options o = { .peers = peers, .seed = seed, .steps = peers >= 1000 ? 1 : STEPS, .accumulate_s = 120,
-                               .life_s = LIFE, .rounds = 1, .expect = plan->expect, .stated = plan->stated, .values = 125894244 };
+    struct world_options o = { .peers = peers,
+                               .seed = seed,
+                               .steps = peers >= 1000 ? 1 : STEPS,
+                               .accumulate_s = 120,
+                               .life_s = LIFE,
+                               .rounds = 1,
+                               .expect = plan->expect,
+                               .stated = plan->stated,
+                               .values = 125894244 };
     struct pl_err err;
     if (plan->grid) {
         o.bits = bits_for(peers);
@@ -48,7 +55,9 @@ static int simulate(struct world_result *r, const struct plan *plan, size_t peer
 static int draw(const char *path, const char *title, const char *unit, double y[][SIZES])
 {
     struct pl_curve curves[PL_COUNT(plans)];
-    struct pl_plot plot = { .title = title, .x_label = "peers", .y_label = unit, .log_x = 1, .log_y = 0 };
+    struct pl_plot plot = {
+        .title = title, .x_label = "peers", .y_label = unit, .log_x = 1, .log_y = 0
+    };
     struct pl_image image = { 0 };
     struct pl_err err = { "no memory" };
     double x[SIZES];
@@ -70,7 +79,8 @@ int main(int argc, char **argv)
     static double step[PL_COUNT(plans)][SIZES], failed[PL_COUNT(plans)][SIZES];
     uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
     char path[512];
-    printf("peers   s a step  averaging  failed  tries  group  spread left  MB moved  MB control  MB/s of a DHT node  looks lost\n");
+    printf("peers   s a step  averaging  failed  tries  group  spread left  MB moved  MB control  "
+           "MB/s of a DHT node  looks lost\n");
     for (size_t k = 0; k < PL_COUNT(plans); k++) {
         printf("%s\n", plans[k].name);
         for (int i = 0; i < SIZES; i++) {
@@ -78,8 +88,9 @@ int main(int argc, char **argv)
             if (simulate(&r, &plans[k], sizes[i], seed)) return 1;
             step[k][i] = r.step_s;
             failed[k][i] = 100 * r.failed;
-            printf("%6zu %8.0f %9.0f %8.1f%% %6.2f %6.1f %11.2g %10.0f %10.2f %14.2f %17.1f%%\n", sizes[i], r.step_s, r.averaging_s,
-                   100 * r.failed, r.tries, r.group, r.spread, r.moved / 1e6, r.control / 1e6, r.replica / 1e6, 100 * r.looks_lost);
+            printf("%6zu %8.0f %9.0f %8.1f%% %6.2f %6.1f %11.2g %10.0f %10.2f %14.2f %17.1f%%\n",
+                   sizes[i], r.step_s, r.averaging_s, 100 * r.failed, r.tries, r.group, r.spread,
+                   r.moved / 1e6, r.control / 1e6, r.replica / 1e6, 100 * r.looks_lost);
             fflush(stdout);
         }
     }

@@ -74,7 +74,17 @@ struct key {
     double given;                    /* bytes by each replica in this search */
 };
 
-enum { E_TICK, E_LOOKED, E_REQUEST, E_ANSWER, E_LEADER_GONE, E_ASKER_GONE, E_BEGIN, E_EXCHANGED, E_DIES };
+enum {
+    E_TICK,
+    E_LOOKED,
+    E_REQUEST,
+    E_ANSWER,
+    E_LEADER_GONE,
+    E_ASKER_GONE,
+    E_BEGIN,
+    E_EXCHANGED,
+    E_DIES
+};
 
 struct world {
     struct world_options o;
@@ -100,7 +110,7 @@ static void *need(struct world *w, void *p)
     return p;
 }
 
-/* --- time -------------------------------------------------------------------------------------------- */
+/* --- time ------------------------------------------------------------------------------------- */
 
 static void at(struct world *w, double when, struct event e)
 {
@@ -114,7 +124,8 @@ static void settle(struct peer *p)
     double wake = matchmaking_wake(&p->m);
     p->wake++;
     if (isfinite(wake))
-        at(p->w, fmax(wake, p->w->now), (struct event){ .kind = E_TICK, .peer = p->self, .life = p->life, .stamp = p->wake });
+        at(p->w, fmax(wake, p->w->now),
+           (struct event){ .kind = E_TICK, .peer = p->self, .life = p->life, .stamp = p->wake });
 }
 
 /* A message leaves behind all that its sender has sent before. */
@@ -126,7 +137,7 @@ static double sent(struct world *w, struct peer *from, const struct peer *to, si
     return from->uplink_free + from->link.delay + to->link.delay;
 }
 
-/* --- the DHT ------------------------------------------------------------------------------------------- */
+/* --- the DHT ---------------------------------------------------------------------------------- */
 
 static struct key *key_of(struct world *w, const struct peer *p)
 {
@@ -203,7 +214,7 @@ static void on_look_up(void *context)
        (struct event){ .kind = E_LOOKED, .peer = p->self, .life = p->life });
 }
 
-/* --- messages ------------------------------------------------------------------------------------------ */
+/* --- messages --------------------------------------------------------------------------------- */
 
 static struct blob *blob(struct world *w, const uint8_t *data, size_t n)
 {
@@ -237,9 +248,15 @@ static void on_ask(void *context, const struct peer_id *leader, const uint8_t *d
     w->streams = s;
     p->asked = s;
     if (peer_id_equal(&q->m.o.self, leader)) /* and lets a silent one be silent */
-        at(w, sent(w, p, q, n), (struct event){ .kind = E_REQUEST, .peer = to, .life = q->life, .stream = s, .blob = blob(w, data, n) });
+        at(w, sent(w, p, q, n),
+           (struct event){ .kind = E_REQUEST,
+                           .peer = to,
+                           .life = q->life,
+                           .stream = s,
+                           .blob = blob(w, data, n) });
     else { /* it has left: the connection fails */
-        at(w, w->now + 4 * p->link.delay, (struct event){ .kind = E_LEADER_GONE, .peer = p->self, .life = p->life, .stream = s });
+        at(w, w->now + 4 * p->link.delay,
+           (struct event){ .kind = E_LEADER_GONE, .peer = p->self, .life = p->life, .stream = s });
     }
 }
 
@@ -252,7 +269,8 @@ static void on_leave(void *context)
     if (!s->open) return;
     s->open = 0;
     at(p->w, sent(p->w, p, &p->w->peer[s->leader], 20),
-       (struct event){ .kind = E_ASKER_GONE, .peer = s->leader, .life = s->leader_life, .stream = s });
+       (struct event){
+           .kind = E_ASKER_GONE, .peer = s->leader, .life = s->leader_life, .stream = s });
 }
 
 static void on_answer(void *context, void *stream, const uint8_t *data, size_t n, int last)
@@ -260,10 +278,15 @@ static void on_answer(void *context, void *stream, const uint8_t *data, size_t n
     struct peer *p = context;
     struct stream *s = stream;
     at(p->w, sent(p->w, p, &p->w->peer[s->asker], n),
-       (struct event){ .kind = E_ANSWER, .peer = s->asker, .life = s->asker_life, .stream = s, .blob = blob(p->w, data, n), .last = last });
+       (struct event){ .kind = E_ANSWER,
+                       .peer = s->asker,
+                       .life = s->asker_life,
+                       .stream = s,
+                       .blob = blob(p->w, data, n),
+                       .last = last });
 }
 
-/* --- a group's exchange ---------------------------------------------------------------------------------- */
+/* --- a group's exchange ----------------------------------------------------------------------- */
 
 static void free_meeting(struct meeting *g)
 {
@@ -312,7 +335,8 @@ static double exchange_time(struct world *w, struct meeting *g)
 {
     struct pl_part *parts = NULL;
     size_t count = 0, n = g->count, *share = need(w, calloc(n, sizeof *share));
-    double *bandwidth = need(w, calloc(n, sizeof *bandwidth)), *own = need(w, calloc(n, sizeof *own)), all = 0, longest = 0, delay = 0;
+    double *bandwidth = need(w, calloc(n, sizeof *bandwidth)),
+           *own = need(w, calloc(n, sizeof *own)), all = 0, longest = 0, delay = 0;
     int rc = w->no_memory;
     for (size_t i = 0; !rc && i < n; i++) {
         const struct link *l = &w->peer[g->member[i]].link;
@@ -321,9 +345,12 @@ static double exchange_time(struct world *w, struct meeting *g)
     }
     if (!rc) rc = pl_balance(share, bandwidth, (int)n, w->o.values, 0, NULL);
     for (size_t i = 0; !rc && i < n; i++) g->fraction[i] = (double)share[i];
-    if (!rc) rc = pl_partition(&parts, &count, w->elements, w->method, w->tensors, g->fraction, (int)n, PL_PART_BYTES, NULL);
+    if (!rc)
+        rc = pl_partition(&parts, &count, w->elements, w->method, w->tensors, g->fraction, (int)n,
+                          PL_PART_BYTES, NULL);
     for (size_t i = 0; !rc && i < count; i++) {
-        double bytes = (double)parts[i].length * (w->method[parts[i].tensor] == PL_COMPRESS_UNIFORM8 ? 1 : 2);
+        double bytes = (double)parts[i].length *
+                       (w->method[parts[i].tensor] == PL_COMPRESS_UNIFORM8 ? 1 : 2);
         own[parts[i].owner] += bytes;
         all += bytes;
     }
@@ -347,7 +374,8 @@ static void begin_exchange(struct world *w, struct meeting *g)
     g->failed = takes > ALLREDUCE_TIMEOUT;
     g->ends = began + fmin(takes, ALLREDUCE_TIMEOUT);
     at(w, g->ends, (struct event){ .kind = E_EXCHANGED, .stamp = (uint32_t)g->number });
-    for (size_t i = 0; i < g->count; i++) w->moved += g->bytes[i] * (g->failed ? ALLREDUCE_TIMEOUT / fmax(takes, 1) : 1);
+    for (size_t i = 0; i < g->count; i++)
+        w->moved += g->bytes[i] * (g->failed ? ALLREDUCE_TIMEOUT / fmax(takes, 1) : 1);
 }
 
 /* One of its members is gone before the end. Who only sends is missed by nobody but itself. */
@@ -357,11 +385,12 @@ static void lose_member(struct world *w, struct meeting *g, const struct peer *p
     for (size_t i = 0; i < g->count; i++)
         if (g->member[i] == p->self && g->life[i] == p->life && g->fraction[i] > 0) {
             g->failed = 1;
-            at(w, w->now + (silent ? 2 * SENDER_TIMEOUT : 0.2), (struct event){ .kind = E_EXCHANGED, .stamp = (uint32_t)g->number });
+            at(w, w->now + (silent ? 2 * SENDER_TIMEOUT : 0.2),
+               (struct event){ .kind = E_EXCHANGED, .stamp = (uint32_t)g->number });
         }
 }
 
-/* --- a peer's step ----------------------------------------------------------------------------------------- */
+/* --- a peer's step ---------------------------------------------------------------------------- */
 
 static void search(struct peer *p, double scheduled)
 {
@@ -400,7 +429,8 @@ static void on_over(void *context, int status)
     struct world *w = p->w;
     struct meeting *g = status ? NULL : meeting_of(w, &p->m.group);
     if (!g) {
-        at(w, w->now, (struct event){ .kind = E_BEGIN, .peer = p->self, .life = p->life, .last = 1 });
+        at(w, w->now,
+           (struct event){ .kind = E_BEGIN, .peer = p->self, .life = p->life, .last = 1 });
         return;
     }
     group_clear(&p->m.group);
@@ -408,7 +438,8 @@ static void on_over(void *context, int status)
     if (!g->seen++) begin_exchange(w, g);
 }
 
-static const struct matchmaking_port port = { on_declare, on_look_up, on_ask, on_leave, on_answer, NULL, on_over };
+static const struct matchmaking_port port = { on_declare, on_look_up, on_ask, on_leave,
+                                              on_answer,  NULL,       on_over };
 
 /* Bits for the next round, from the engine's rule and an id that the seed decides. */
 static void next_bits(struct world *w, const struct meeting *g, size_t place, struct peer *p)
@@ -419,7 +450,9 @@ static void next_bits(struct world *w, const struct meeting *g, size_t place, st
     if (!p->bits[0]) return;
     pl_rng_init(&rng, w->o.seed, 1000 + g->number);
     for (size_t i = 0; i < sizeof id; i++) id[i] = (uint8_t)pl_rng_below(&rng, 256);
-    if (group_next_bits(bits, p->bits, id, g->count, place, g->count > w->o.target ? 0 : w->o.target)) return;
+    if (group_next_bits(bits, p->bits, id, g->count, place,
+                        g->count > w->o.target ? 0 : w->o.target))
+        return;
     memcpy(p->bits, bits, sizeof bits);
     snprintf(p->key, sizeof p->key, "%s%s", KEY, p->bits);
 }
@@ -464,8 +497,13 @@ static void exchanged(struct world *w, uint32_t number)
 static void come(struct world *w, struct peer *p)
 {
     static const uint8_t gather[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
-    struct matchmaking_options o = { .key = p->key, .min_time = MATCHMAKING_TIME, .request_timeout = REQUEST_TIMEOUT,
-                                     .target_size = w->o.target, .min_size = 2, .gather = gather, .gather_n = sizeof gather };
+    struct matchmaking_options o = { .key = p->key,
+                                     .min_time = MATCHMAKING_TIME,
+                                     .request_timeout = REQUEST_TIMEOUT,
+                                     .target_size = w->o.target,
+                                     .min_size = 2,
+                                     .gather = gather,
+                                     .gather_n = sizeof gather };
     link_draw(&p->link, &w->rng);
     link_name(&o.self, p->self, p->life);
     o.client_mode = p->link.client;
@@ -476,12 +514,15 @@ static void come(struct world *w, struct peer *p)
     p->silent = 0;
     p->uplink_free = 0;
     matchmaking_init(&p->m, &o, &port, p);
-    at(w, w->now - w->o.life_s * log(1 - pl_rng_uniform(&w->rng)), (struct event){ .kind = E_DIES, .peer = p->self, .life = p->life });
+    at(w, w->now - w->o.life_s * log(1 - pl_rng_uniform(&w->rng)),
+       (struct event){ .kind = E_DIES, .peer = p->self, .life = p->life });
 }
 
 static void hang_up(struct world *w, struct stream *s)
 {
-    at(w, w->now + 0.1, (struct event){ .kind = E_LEADER_GONE, .peer = s->asker, .life = s->asker_life, .stream = s });
+    at(w, w->now + 0.1,
+       (struct event){
+           .kind = E_LEADER_GONE, .peer = s->asker, .life = s->asker_life, .stream = s });
 }
 
 static void die(struct world *w, struct peer *p)
@@ -506,7 +547,7 @@ static void die(struct world *w, struct peer *p)
     if (was_busy) one_less(w);
 }
 
-/* --- the loop ------------------------------------------------------------------------------------------------ */
+/* --- the loop --------------------------------------------------------------------------------- */
 
 static void happen(struct world *w, struct event *e)
 {
@@ -531,7 +572,9 @@ static void happen(struct world *w, struct event *e)
         break;
     }
     case E_REQUEST:
-        if (e->blob) matchmaking_request(&p->m, w->now, s, &w->peer[s->asker].m.o.self, e->blob->data, e->blob->n);
+        if (e->blob)
+            matchmaking_request(&p->m, w->now, s, &w->peer[s->asker].m.o.self, e->blob->data,
+                                e->blob->n);
         break;
     case E_ASKER_GONE: matchmaking_asker_gone(&p->m, s); break;
     case E_ANSWER:
@@ -571,7 +614,8 @@ static double deviation(const struct world *w)
 /* One epoch. Returns how long it took behind the last sample; *left: of the differences. */
 static double one_step(struct world *w, double *left)
 {
-    double full = w->now + w->o.accumulate_s, before, until = full + 4 * AVERAGING_TIMEOUT * w->o.rounds;
+    double full = w->now + w->o.accumulate_s, before,
+           until = full + 4 * AVERAGING_TIMEOUT * w->o.rounds;
     for (size_t i = 0; i < w->o.peers; i++) {
         struct peer *p = &w->peer[i];
         matchmaking_cancel(&p->m);
@@ -580,7 +624,8 @@ static double one_step(struct world *w, double *left)
         p->done = p->round = p->attempts = 0;
         p->ready = full + fabs(pl_rng_normal(&w->rng)) * SKEW;
         p->deadline = full + AVERAGING_TIMEOUT;
-        at(w, p->ready - MATCHMAKING_TIME, (struct event){ .kind = E_BEGIN, .peer = i, .life = p->life });
+        at(w, p->ready - MATCHMAKING_TIME,
+           (struct event){ .kind = E_BEGIN, .peer = i, .life = p->life });
     }
     w->undone = w->o.peers;
     w->mostly = INFINITY;
@@ -603,14 +648,17 @@ static int open_world(struct world *w, const struct world_options *o, struct pl_
     size_t keys;
     memset(w, 0, sizeof *w);
     w->o = *o;
-    if (o->peers < 2 || o->bits < 0 || o->bits > BITS_MAX || o->rounds < 1 || o->steps < 1 || (o->bits && o->target < 2))
-        return pl_fail(err, PL_EUSE, "simulator: %zu peers, %d bits, groups of %zu", o->peers, o->bits, o->target);
+    if (o->peers < 2 || o->bits < 0 || o->bits > BITS_MAX || o->rounds < 1 || o->steps < 1 ||
+        (o->bits && o->target < 2))
+        return pl_fail(err, PL_EUSE, "simulator: %zu peers, %d bits, groups of %zu", o->peers,
+                       o->bits, o->target);
     keys = (size_t)1 << o->bits;
     pl_rng_init(&w->rng, o->seed, 0);
     w->peer = need(w, calloc(o->peers, sizeof *w->peer));
     w->keys = need(w, calloc(keys, sizeof *w->keys));
     link_tensors(&w->elements, &w->method, &w->tensors, o->values);
-    if (w->no_memory || !w->elements || !w->method) return pl_fail(err, PL_ENOMEM, "simulator: no memory");
+    if (w->no_memory || !w->elements || !w->method)
+        return pl_fail(err, PL_ENOMEM, "simulator: no memory");
     for (size_t i = 0; i < keys; i++)
         for (int k = 0; k < REPLICAS; k++) {
             struct link l;
@@ -639,7 +687,8 @@ static void close_world(struct world *w)
     }
     queue_clear(&w->queue);
     while (w->meeting_count) free_meeting(w->meetings[--w->meeting_count]);
-    for (size_t i = 0; w->keys && i < (size_t)1 << w->o.bits; i++) free(w->keys[i].list), free(w->keys[i].owner);
+    for (size_t i = 0; w->keys && i < (size_t)1 << w->o.bits; i++)
+        free(w->keys[i].list), free(w->keys[i].owner);
     drop_blob(w->last);
     free(w->meetings);
     free(w->keys);
@@ -661,7 +710,9 @@ int world_run(struct world_result *r, const struct world_options *o, struct pl_e
     }
     r->step_s = o->accumulate_s + r->averaging_s;
     r->failed = w.rounds ? (double)w.rounds_failed / (double)w.rounds : 0;
-    r->tries = w.rounds > w.rounds_failed ? (double)w.attempts / (double)(w.rounds - w.rounds_failed) : 0;
+    r->tries = w.rounds > w.rounds_failed
+                   ? (double)w.attempts / (double)(w.rounds - w.rounds_failed)
+                   : 0;
     r->group = w.groups ? (double)w.grouped / (double)w.groups : 0;
     r->moved = w.moved / peers;
     r->control = w.control / peers;

@@ -228,13 +228,13 @@ static int my_feed(float *y, float *z, const float *x, const struct pl_feed *w, 
     return there(host.feed(here(y), here(z), here(x), &w_here, M, D, C));
 }
 
-static int my_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy, float *z,
-                            const float *x, const struct pl_feed *w, int M, int D, int C)
+static int my_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy,
+                            float *z, const float *x, const struct pl_feed *w, int M, int D, int C)
 {
     struct pl_feed dw_here = feed_here(dw);
     struct pl_feed w_here = feed_here(w);
-    return there(host.feed_backward(here(y), here(dx), &dw_here, here(dy), here(z), here(x), &w_here,
-                                    M, D, C));
+    return there(host.feed_backward(here(y), here(dx), &dw_here, here(dy), here(z), here(x),
+                                    &w_here, M, D, C));
 }
 
 static int my_rotary(float *x, const float *cosine, const float *sine, int B, int n, int G, int d,

@@ -32,8 +32,12 @@ static void on_failed(void *context, struct rpc_stream *s, int status, const cha
 
 static void make_message(struct bytes *raw)
 {
-    struct part_message m = { .code = MSG_PART_FOR_AVERAGING, .group_id = (const uint8_t *)"12345678901234567890",
-                              .group_id_n = 20, .weight = 1, .elements = 4, .bytes = 16 };
+    struct part_message m = { .code = MSG_PART_FOR_AVERAGING,
+                              .group_id = (const uint8_t *)"12345678901234567890",
+                              .group_id_n = 20,
+                              .weight = 1,
+                              .elements = 4,
+                              .bytes = 16 };
     uint8_t *buffer;
     if (parts) {
         assert_int_equal(part_message_write(raw, &buffer, &m), PL_OK);
@@ -51,7 +55,8 @@ static void abuse(void *context)
     static const struct rpc_stream_events events = { on_message, on_end, on_failed, NULL };
     struct bytes *raw = context;
     for (int i = 0; i < streams; i++) {
-        struct rpc_stream *s = rpc_open(peers[2].host, host_id(peers[0].host), rpc_names[i % 2], 1 << 20, END_LIMIT, &events, NULL);
+        struct rpc_stream *s = rpc_open(peers[2].host, host_id(peers[0].host), rpc_names[i % 2],
+                                        1 << 20, END_LIMIT, &events, NULL);
         if (s && !says_nothing) rpc_send(s, bytes_at(raw), bytes_length(raw));
     }
 }
@@ -120,7 +125,10 @@ int main(int argc, char **argv)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin_test, end_test)
     const struct CMUnitTest tests[] = {
-        TEST(parts_for_no_group), TEST(streams_that_say_nothing), TEST(what_is_no_message), TEST(too_long_a_message),
+        TEST(parts_for_no_group),
+        TEST(streams_that_say_nothing),
+        TEST(what_is_no_message),
+        TEST(too_long_a_message),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

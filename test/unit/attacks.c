@@ -22,7 +22,9 @@ static const char *const names[ATTACKS] = {
     "the truth, but answer with the opposite, times 10, of what they reduce"
 };
 
-static const struct schema_tensor model[1] = { { .type = { .dtype = PL_F32, .dims = 1, .size = { D } } } };
+static const struct schema_tensor model[1] = {
+    { .type = { .dtype = PL_F32, .dims = 1, .size = { D } } }
+};
 static const double weight_max = 64, usual_weight = 16;
 
 struct learner {
@@ -69,14 +71,15 @@ static void lie(struct learner *l, struct peer *p)
     if (l->attack == HEAVY) p->step.weight = weight_max;
 }
 
-static int shifting_clip(double *v, struct pl_clip_result *result, const float *x, const double *weight, int n,
-                         size_t d, const struct pl_clip *clip)
+static int shifting_clip(double *v, struct pl_clip_result *result, const float *x,
+                         const double *weight, int n, size_t d, const struct pl_clip *clip)
 {
     int rc = ref_centered_clip(v, result, x, weight, n, d, clip);
     for (size_t k = 0; k < d; k++) v[k] *= -10;
     return rc;
 }
-static int shifting_delta(float *delta, const float *sum, float weight, const struct pl_coded *x, size_t n)
+static int shifting_delta(float *delta, const float *sum, float weight, const struct pl_coded *x,
+                          size_t n)
 {
     int rc = ref_average_delta(delta, sum, weight, x, n);
     for (size_t i = 0; i < n; i++) delta[i] -= 11 * sum[i] / weight;
@@ -115,7 +118,8 @@ static void round_of_all(size_t liars)
     for (size_t i = 0; i < count; i++) {
         if (peers[i].status && !learners[i].attack) fail_msg("peer %zu: %s", i, peers[i].err.text);
         for (int k = 0; k < D && (!peers[i].status || learners[i].attack); k++)
-            learners[i].value[k] -= (float)(RATE * (learners[i].attack ? learners[count - 1].grad[k] : learners[i].grad[k]));
+            learners[i].value[k] -= (float)(RATE * (learners[i].attack ? learners[count - 1].grad[k]
+                                                                       : learners[i].grad[k]));
     }
 }
 
@@ -154,7 +158,9 @@ static double train(size_t n, size_t liars, enum attack attack, int way, int rou
         p->options.weight_max = weight_max;
         p->options.min_size = fails ? n - liars : n;
         p->options.target_size = fails ? 0 : n;
-        p->step = (struct averager_step){ .weight = usual_weight, .tensor = l->tensor, .expected = n };
+        p->step = (struct averager_step){ .weight = usual_weight,
+                                          .tensor = l->tensor,
+                                          .expected = n };
     }
     open_all();
     for (int i = 0; i < rounds; i++) {
@@ -221,13 +227,15 @@ static int table(void)
 {
     static const struct { size_t n, liars; } swarms[] = { { 5, 1 }, { 7, 2 } };
     const int rounds = 12;
-    printf("| liars send | 1 of 5: mean | centered-clip | btard | 2 of 7: mean | centered-clip | btard |\n"
+    printf("| liars send | 1 of 5: mean | centered-clip | btard | 2 of 7: mean | centered-clip | "
+           "btard |\n"
            "| --- | --- | --- | --- | --- | --- | --- |\n");
     for (int attack = 0; attack < ATTACKS; attack++) {
         printf("| %s", names[attack]);
         for (size_t i = 0; i < PL_COUNT(swarms); i++)
             for (int way = 0; way < WAYS; way++) {
-                printf(" | %.2g", train(swarms[i].n, swarms[i].liars, (enum attack)attack, way, rounds));
+                printf(" | %.2g",
+                       train(swarms[i].n, swarms[i].liars, (enum attack)attack, way, rounds));
                 fflush(stdout);
             }
         printf(" |\n");

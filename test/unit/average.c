@@ -111,11 +111,15 @@ static void balance_ends_as_the_original(void **state)
     size_t share[6];
     (void)state;
     for (size_t r = 0; r < PL_COUNT(rows); r++) {
-        assert_int_equal(pl_balance_fractions(w, rows[r].bandwidth, rows[r].n, rows[r].total, 0, &err), PL_OK);
-        assert_int_equal(pl_balance(share, rows[r].bandwidth, rows[r].n, rows[r].total, 0, &err), PL_OK);
+        assert_int_equal(pl_balance_fractions(w, rows[r].bandwidth, rows[r].n, rows[r].total, 0,
+                                              &err),
+                         PL_OK);
+        assert_int_equal(pl_balance(share, rows[r].bandwidth, rows[r].n, rows[r].total, 0, &err),
+                         PL_OK);
         for (int i = 0; i < rows[r].n; i++) {
             assert_true(fabs(w[i] - rows[r].fraction[i]) < 2.5e-9);
-            assert_true((share[i] > rows[r].share[i] ? share[i] - rows[r].share[i] : rows[r].share[i] - share[i]) <= 1);
+            assert_true((share[i] > rows[r].share[i] ? share[i] - rows[r].share[i]
+                                                     : rows[r].share[i] - share[i]) <= 1);
         }
     }
 }
@@ -130,7 +134,8 @@ static void balance_of_anything(void **state)
     for (int n = 2; n <= 40; n++)
         for (int i = 0; i < 3; i++) {
             double sum = 0;
-            for (int k = 0; k < n; k++) bandwidth[k] = exp(pl_rng_normal(&rng) * (i == 2 ? 200 : 1));
+            for (int k = 0; k < n; k++)
+                bandwidth[k] = exp(pl_rng_normal(&rng) * (i == 2 ? 200 : 1));
             assert_int_equal(pl_balance_fractions(w, bandwidth, n, 1000000, 0, &err), PL_OK);
             for (int k = 0; k < n; k++) {
                 assert_true(w[k] >= 0 && w[k] <= 1 + 1e-6);

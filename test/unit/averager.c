@@ -7,7 +7,7 @@
 #include <math.h>
 #include <time.h>
 
-/* --- rounds ---------------------------------------------------------------------------------------------- */
+/* --- rounds ----------------------------------------------------------------------------------- */
 
 static const struct schema_tensor other_schema[2] = {
     { .type = { .dtype = PL_F32, .dims = 1, .size = { 4000 } } },
@@ -208,7 +208,7 @@ static void alone_and_cancelled(void **state)
     assert_memory_equal(peers[0].values, before, sizeof before);
 }
 
-/* --- what strangers send ------------------------------------------------------------------------------------ */
+/* --- what strangers send ---------------------------------------------------------------------- */
 
 struct stranger {
     struct peer *from, *to;
@@ -221,7 +221,8 @@ static void stranger_message(void *context, struct rpc_stream *s, const uint8_t 
     struct stranger *t = context;
     struct part_message m;
     (void)s;
-    if (!part_message_read(&m, data, n, NULL) && t->code_count < 4) t->codes[t->code_count++] = m.code;
+    if (!part_message_read(&m, data, n, NULL) && t->code_count < 4)
+        t->codes[t->code_count++] = m.code;
 }
 static void stranger_end(void *context, struct rpc_stream *s)
 {
@@ -237,16 +238,21 @@ static void stranger_failed(void *context, struct rpc_stream *s, int status, con
 
 static void send_stranger(void *context)
 {
-    static const struct rpc_stream_events events = { stranger_message, stranger_end, stranger_failed, NULL };
+    static const struct rpc_stream_events events = { stranger_message, stranger_end,
+                                                     stranger_failed, NULL };
     struct stranger *t = context;
-    struct part_message m = { .code = MSG_PART_FOR_AVERAGING, .group_id = (const uint8_t *)"12345678901234567890",
-                              .group_id_n = 20, .weight = 1, .elements = 4, .bytes = 16 };
+    struct part_message m = { .code = MSG_PART_FOR_AVERAGING,
+                              .group_id = (const uint8_t *)"12345678901234567890",
+                              .group_id_n = 20,
+                              .weight = 1,
+                              .elements = 4,
+                              .bytes = 16 };
     struct bytes raw = { 0 };
     uint8_t *buffer;
     assert_int_equal(part_message_write(&raw, &buffer, &m), PL_OK);
     memset(buffer, 0, 16);
-    t->s = rpc_open(t->from->host, host_id(t->to->host), "test::DecentralizedAverager.rpc_aggregate_part",
-                    1 << 20, 5, &events, t);
+    t->s = rpc_open(t->from->host, host_id(t->to->host),
+                    "test::DecentralizedAverager.rpc_aggregate_part", 1 << 20, 5, &events, t);
     rpc_send(t->s, bytes_at(&raw), bytes_length(&raw));
     rpc_end(t->s);
     bytes_clear(&raw);
@@ -277,7 +283,7 @@ static void unknown_group(void **state)
     assert_int_equal(busy.codes[0], MSG_BAD_GROUP_ID);
 }
 
-/* --- state ---------------------------------------------------------------------------------------------------- */
+/* --- state ------------------------------------------------------------------------------------ */
 
 static void release(struct state_snapshot *s)
 {
@@ -314,8 +320,8 @@ static void share_more(void *context)
     averager_share(p->a, snapshot((float)(p - peers) + 100, 10), (double)(p - peers));
 }
 
-static void on_loaded(void *context, int status, const struct peer_id *donor, struct state_load *load,
-                      const struct pl_err *err)
+static void on_loaded(void *context, int status, const struct peer_id *donor,
+                      struct state_load *load, const struct pl_err *err)
 {
     struct peer *p = context;
     (void)donor, (void)err;
@@ -363,10 +369,18 @@ int main(int argc, char **argv)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin_test, end_test)
     const struct CMUnitTest tests[] = {
-        TEST(all_kinds_together), TEST(nobody_weighs_anything), TEST(two_schemas), TEST(not_a_number),
-        TEST(silent_client), TEST(silent_reducer), TEST(late_trigger), TEST(killed),
+        TEST(all_kinds_together),
+        TEST(nobody_weighs_anything),
+        TEST(two_schemas),
+        TEST(not_a_number),
+        TEST(silent_client),
+        TEST(silent_reducer),
+        TEST(late_trigger),
+        TEST(killed),
         TEST(closed_in_the_exchange),
-        TEST(alone_and_cancelled), TEST(unknown_group), TEST(newcomers_take_over),
+        TEST(alone_and_cancelled),
+        TEST(unknown_group),
+        TEST(newcomers_take_over),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -56,8 +56,10 @@ static float value(const float *x, int strided, int ld, int i, int k)
 static void check(int m, int n, int k, int ta, int tb, int add, int with_bias)
 {
     int lda = ta ? m : k, ldb = tb ? k : n;
-    float *a = malloc((size_t)m * (size_t)k * sizeof *a), *b = malloc((size_t)n * (size_t)k * sizeof *b);
-    float *c = malloc((size_t)m * (size_t)n * sizeof *c), *before = malloc((size_t)m * (size_t)n * sizeof *c);
+    float *a = malloc((size_t)m * (size_t)k * sizeof *a),
+          *b = malloc((size_t)n * (size_t)k * sizeof *b);
+    float *c = malloc((size_t)m * (size_t)n * sizeof *c),
+          *before = malloc((size_t)m * (size_t)n * sizeof *c);
     float *bias = malloc((size_t)n * sizeof *bias);
     struct pl_rng rng;
     pl_rng_init(&rng, (uint64_t)(m + 1000 * n + 100000 * k), (uint64_t)(ta + 2 * tb));
@@ -65,7 +67,8 @@ static void check(int m, int n, int k, int ta, int tb, int add, int with_bias)
     for (int i = 0; i < n * k; i++) b[i] = (float)pl_rng_normal(&rng);
     for (int i = 0; i < n; i++) bias[i] = (float)pl_rng_normal(&rng);
     for (int i = 0; i < m * n; i++) c[i] = before[i] = add ? (float)pl_rng_normal(&rng) : NAN;
-    assert_int_equal(fast_product_bf16(ta, tb, m, n, k, a, lda, b, ldb, with_bias ? bias : NULL, add, c),
+    assert_int_equal(fast_product_bf16(ta, tb, m, n, k, a, lda, b, ldb, with_bias ? bias : NULL,
+                                       add, c),
                      PL_OK);
     for (int i = 0; i < m; i++)
         for (int j = 0; j < n; j++) {
@@ -90,7 +93,8 @@ static void every_border(void **state)
     for (size_t s = 0; s < PL_COUNT(sizes); s++)
         for (int layout = 0; layout < 4; layout++)
             for (int start = 0; start < 3; start++)
-                check(sizes[s][0], sizes[s][1], sizes[s][2], layout & 1, layout >> 1, start == 1, start == 2);
+                check(sizes[s][0], sizes[s][1], sizes[s][2], layout & 1, layout >> 1, start == 1,
+                      start == 2);
 }
 
 /* Infinity and NaN get through, zeros at the borders touch nothing. */

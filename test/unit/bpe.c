@@ -111,12 +111,14 @@ static void check_words(split_fn *split, const char *text, const char *const *wa
 static void words_end_where_they_should(void **state)
 {
     (void)state;
-    check_words(bpe_word_clip, " a cat's 123 !!x", (const char *const[]){ "a", "cat", "'s", "1", "2", "3",
-                                                                       "!!", "x", NULL });
-    check_words(bpe_word_clip, "<|endoftext|>'x", (const char *const[]){ "<|endoftext|>", "'", "x", NULL });
-    check_words(bpe_word_gpt2, " a  cat's 123 !!x \n ", (const char *const[]){ " a", " ", " cat", "'s", " 123",
-                                                                           " !!", "x", " \n ", NULL });
-    check_words(bpe_word_gpt2, "a\n\nb\tc", (const char *const[]){ "a", "\n", "\n", "b", "\t", "c", NULL });
+    check_words(bpe_word_clip, " a cat's 123 !!x",
+                (const char *const[]){ "a", "cat", "'s", "1", "2", "3", "!!", "x", NULL });
+    check_words(bpe_word_clip, "<|endoftext|>'x",
+                (const char *const[]){ "<|endoftext|>", "'", "x", NULL });
+    check_words(bpe_word_gpt2, " a  cat's 123 !!x \n ",
+                (const char *const[]){ " a", " ", " cat", "'s", " 123", " !!", "x", " \n ", NULL });
+    check_words(bpe_word_gpt2, "a\n\nb\tc",
+                (const char *const[]){ "a", "\n", "\n", "b", "\t", "c", NULL });
 }
 
 static int open_with(const char *v, const char *m)

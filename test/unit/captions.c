@@ -60,7 +60,8 @@ static void a_list(void **state)
 
 static void lists_that_are_wrong(void **state)
 {
-    static const char *const bad[] = { "a.png first\n", "\tcaption\n", "a.png\t\xff\n", "", "\n\n" };
+    static const char *const bad[] = { "a.png first\n", "\tcaption\n", "a.png\t\xff\n", "",
+                                       "\n\n" };
     struct captions c;
     (void)state;
     for (size_t i = 0; i < PL_COUNT(bad); i++) {
@@ -197,9 +198,11 @@ static void an_archive_as_img2dataset_makes_them(void **state)
 /* A table as img2dataset makes them; a column named `pictures` holds the pictures. */
 static void write_table(const char *name, const char *pictures, const void *png, size_t n)
 {
-    static const char *const captions[] = { "one\nline", "failed", NULL, "caf\xc3\xa9", "\xff", "cut" };
-    static const char *const status[] = { "success", "failed_to_download", "success", "success", "success",
-                                          "success" };
+    static const char *const captions[] = { "one\nline",   "failed", NULL,
+                                            "caf\xc3\xa9", "\xff",   "cut" };
+    static const char *const status[] = { "success", "failed_to_download",
+                                          "success", "success",
+                                          "success", "success" };
     const struct parquet_column columns[] = {
         { .name = (char *)(uintptr_t)"caption", .type = PARQUET_BYTES, .text = 1, .optional = 1 },
         { .name = (char *)(uintptr_t)"key", .type = PARQUET_BYTES, .text = 1 },
@@ -214,9 +217,11 @@ static void write_table(const char *name, const char *pictures, const void *png,
         struct parquet_value row[4] = { { .null = !captions[i] } };
         key[4] = (char)('0' + i);
         if (captions[i])
-            row[0] = (struct parquet_value){ .bytes = (const uint8_t *)captions[i], .length = strlen(captions[i]) };
+            row[0] = (struct parquet_value){ .bytes = (const uint8_t *)captions[i],
+                                             .length = strlen(captions[i]) };
         row[1] = (struct parquet_value){ .bytes = (const uint8_t *)key, .length = 5 };
-        row[2] = (struct parquet_value){ .bytes = (const uint8_t *)status[i], .length = strlen(status[i]) };
+        row[2] = (struct parquet_value){ .bytes = (const uint8_t *)status[i],
+                                         .length = strlen(status[i]) };
         row[3] = i == 1 ? (struct parquet_value){ .null = 1 }
                         : (struct parquet_value){ .bytes = png, .length = i == 5 ? n / 2 : n };
         assert_int_equal(parquet_writer_row(w, row, &err), PL_OK);

@@ -60,7 +60,9 @@ static void on_joined(void *context, int status, const struct pl_err *err)
 static void open_dht(void *context)
 {
     struct peer *p = context;
-    struct dht_node_options o = { .join = &p->join, .join_count = p->join != NULL, .validators = &p->validators };
+    struct dht_node_options o = { .join = &p->join,
+                                  .join_count = p->join != NULL,
+                                  .validators = &p->validators };
     struct multiaddr a;
     if (host_addresses(p->host, &a, 1)) multiaddr_text(p->address, &a);
     if (dht_node_open(&p->dht, p->host, &o, on_joined, p, &p->err)) p->dht = NULL;
@@ -77,13 +79,20 @@ static void open_peer(struct peer *p, int number)
     static const char *const listen[] = { "/ip4/127.0.0.1/tcp/0" };
     struct host_options o = { .me = &p->me, .listen = listen, .listen_count = 1 };
     struct pl_optimizer_options lamb = pl_lamb_options();
-    const struct pl_optimizer_tensor tensors[TENSORS] = { { 0, 600, 0, NULL }, { 608, 40, 0.045, NULL } };
+    const struct pl_optimizer_tensor tensors[TENSORS] = { { 0, 600, 0, NULL },
+                                                          { 608, 40, 0.045, NULL } };
     const struct pl_wire_type types[TENSORS] = { { .dtype = PL_F32, .dims = 2, .size = { 20, 30 } },
                                                  { .dtype = PL_F32, .dims = 1, .size = { 40 } } };
     static const enum pl_compression method[TENSORS] = { PL_COMPRESS_FLOAT16, PL_COMPRESS_FLOAT16 };
-    struct collaboration_options c = { .run = "toy", .be = &be, .tensors = TENSORS, .method = method,
-                                       .target_batch = TARGET, .matchmaking_time = 1, .averaging_timeout = 20,
-                                       .allreduce_timeout = 10, .average_state_every = 1,
+    struct collaboration_options c = { .run = "toy",
+                                       .be = &be,
+                                       .tensors = TENSORS,
+                                       .method = method,
+                                       .target_batch = TARGET,
+                                       .matchmaking_time = 1,
+                                       .averaging_timeout = 20,
+                                       .allreduce_timeout = 10,
+                                       .average_state_every = 1,
                                        .bandwidth = PL_BANDWIDTH_UNKNOWN };
     memset(p, 0, sizeof *p);
     p->number = number;
@@ -98,9 +107,12 @@ static void open_peer(struct peer *p, int number)
     loop_call(p->loop, open_dht, p);
     if (!p->dht) fail_msg("%s", p->err.text);
     assert_true(await_noted(&p->tries, 1, 60));
-    for (size_t i = 0; i < TOTAL; i++) p->value[i] = i < 600 || (i >= 608 && i < 648) ? 1 + 0.01f * (float)i : 0;
-    assert_int_equal(pl_optimizer_open(&p->optimizer, &be, &lamb, tensors, TENSORS, &p->err), PL_OK);
-    assert_int_equal(optimizer_state_open(&p->state, p->optimizer, &lamb, &be, tensors, types, TENSORS, &p->err),
+    for (size_t i = 0; i < TOTAL; i++)
+        p->value[i] = i < 600 || (i >= 608 && i < 648) ? 1 + 0.01f * (float)i : 0;
+    assert_int_equal(pl_optimizer_open(&p->optimizer, &be, &lamb, tensors, TENSORS, &p->err),
+                     PL_OK);
+    assert_int_equal(optimizer_state_open(&p->state, p->optimizer, &lamb, &be, tensors, types,
+                                          TENSORS, &p->err),
                      PL_OK);
     for (size_t t = 0; t < TENSORS; t++) {
         p->host_tensor[t] = pl_alloc(sizes[p->state.order[t]], sizeof(float));
@@ -126,7 +138,7 @@ static void close_peer(struct peer *p)
     for (size_t t = 0; t < TENSORS; t++) pl_free(p->host_tensor[t]);
 }
 
-/* --- a learner ------------------------------------------------------------------------------------------------ */
+/* --- a learner -------------------------------------------------------------------------------- */
 
 static int check(void *context, const struct state_load *l, struct pl_err *err)
 {
@@ -188,7 +200,8 @@ static void *learn(void *context)
     while (p->epoch < p->epochs) {
         correct(p);
         for (size_t i = 0; i < TOTAL; i++) /* towards 0, and each a little somewhere else */
-            if (p->value[i] != 0) p->grad[i] += BATCH * (p->value[i] + (i % 3 == (size_t)p->number ? 2 : 0));
+            if (p->value[i] != 0)
+                p->grad[i] += BATCH * (p->value[i] + (i % 3 == (size_t)p->number ? 2 : 0));
         samples += BATCH;
         nanosleep(&nap, NULL);
         switch (collaboration_add(p->c, BATCH, p->nap)) {
@@ -243,7 +256,8 @@ static void three_learn_together(void **state)
     pthread_join(peers[2].thread, NULL);
     assert_true(peers[2].begun_at >= 2); /* it took the others' state over */
     for (int i = 0; i < PEERS; i++) assert_true(peers[i].common >= 1); /* a slow machine may spoil some */
-    for (size_t i = 0; i < TOTAL; i++) apart = fmax(apart, fabs((double)peers[0].value[i] - peers[2].value[i]));
+    for (size_t i = 0; i < TOTAL; i++)
+        apart = fmax(apart, fabs((double)peers[0].value[i] - peers[2].value[i]));
     assert_true(apart < 0.2); /* of values up to 7, steps of 1 %: alone they would be farther apart */
     assert_true(length(peers[0].value) < start);
     collaboration_metrics(peers[0].c, &sums);
@@ -270,21 +284,26 @@ static void state_there_and_back(void **state)
     open_peer(&peers[0], 0);
     open_peer(&peers[1], 1);
     for (int i = 0; i < 3; i++) {
-        for (size_t k = 0; k < TOTAL; k++) peers[0].grad[k] = sinf((float)k) * (peers[0].value[k] != 0);
+        for (size_t k = 0; k < TOTAL; k++)
+            peers[0].grad[k] = sinf((float)k) * (peers[0].value[k] != 0);
         pl_optimizer_step(peers[0].optimizer, peers[0].value, peers[0].grad, 0.01);
     }
     assert_non_null(s = optimizer_state_snapshot(&peers[0].state, peers[0].value, 7, 0.01, 0.02));
-    source = (struct state_source){ .metadata = s->metadata, .metadata_n = s->metadata_n, .tensors = s->tensors,
+    source = (struct state_source){ .metadata = s->metadata,
+                                    .metadata_n = s->metadata_n,
+                                    .tensors = s->tensors,
                                     .count = s->count };
     while (!state_source_next(&source, &message, &be, NULL)) {
-        assert_int_equal(state_load_add(&l, bytes_at(&message), bytes_length(&message), &err), PL_OK);
+        assert_int_equal(state_load_add(&l, bytes_at(&message), bytes_length(&message), &err),
+                         PL_OK);
         bytes_clear(&message);
     }
     assert_int_equal(state_load_finish(&l, &err), PL_OK);
     assert_int_equal(optimizer_state_check(&peers[1].state, &l, 8, &err), PL_EPROTO);
     assert_non_null(strstr(err.text, "epoch"));
     assert_int_equal(optimizer_state_check(&peers[1].state, &l, 7, &err), PL_OK);
-    assert_int_equal(optimizer_state_take(&peers[1].state, peers[1].value, &epoch, &l, &err), PL_OK);
+    assert_int_equal(optimizer_state_take(&peers[1].state, peers[1].value, &epoch, &l, &err),
+                     PL_OK);
     assert_int_equal(epoch, 7);
     assert_memory_equal(peers[0].value, peers[1].value, sizeof peers[0].value);
     assert_int_equal(pl_optimizer_steps(peers[1].optimizer), 3);
@@ -306,7 +325,8 @@ static void state_there_and_back(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(state_there_and_back), cmocka_unit_test(three_learn_together) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(state_there_and_back),
+                                        cmocka_unit_test(three_learn_together) };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -151,20 +151,30 @@ static void buffers(void **state)
         for (size_t i = 0; i < n; i++) x[i] = (float)(3 * pl_rng_normal(&rng));
         pl_from_float(data, type.dtype, x, n);
         pl_to_float(x, type.dtype, data, n);
-        assert_int_equal(pl_wire_encode(buffer + 1, &be, (enum pl_compression)method, &type, data, NULL), PL_OK);
-        assert_int_equal(pl_wire_check(&again, (enum pl_compression)method, &type, buffer + 1, bytes, NULL), PL_OK);
+        assert_int_equal(pl_wire_encode(buffer + 1, &be, (enum pl_compression)method, &type, data,
+                                        NULL),
+                         PL_OK);
+        assert_int_equal(pl_wire_check(&again, (enum pl_compression)method, &type, buffer + 1,
+                                       bytes, NULL),
+                         PL_OK);
         assert_int_equal(again, n);
-        assert_int_equal(pl_wire_decode(back, &be, (enum pl_compression)method, &type, buffer + 1, bytes, NULL), PL_OK);
+        assert_int_equal(pl_wire_decode(back, &be, (enum pl_compression)method, &type, buffer + 1,
+                                        bytes, NULL),
+                         PL_OK);
         if (method == PL_COMPRESS_NONE) assert_memory_equal(back, data, n * size);
         pl_to_float(y, type.dtype, back, n);
         for (size_t i = 0; i < n; i++) {
-            double step = method == PL_COMPRESS_FLOAT16 ? 0.004 : method == PL_COMPRESS_MEANSTD16 ? 0.02
-                        : method == PL_COMPRESS_BLOCKWISE8 ? 0.1 : 9; /* 8 bits: outliers share a bin */
+            double step = method == PL_COMPRESS_FLOAT16      ? 0.004
+                          : method == PL_COMPRESS_MEANSTD16  ? 0.02
+                          : method == PL_COMPRESS_BLOCKWISE8 ? 0.1
+                                                             : 9; /* 8 bits: outliers share a bin */
             if (dtype >= PL_I64) step += 1; /* truncated on the way back */
             assert_true(fabs((double)x[i] - y[i]) <= step);
         }
         for (size_t cut = 1; cut <= bytes && cut < 3; cut += 2) /* not 2: that may be raw bfloat16 */
-            assert_int_equal(pl_wire_check(&again, (enum pl_compression)method, &type, buffer + 1, bytes - cut, NULL), PL_EFORMAT);
+            assert_int_equal(pl_wire_check(&again, (enum pl_compression)method, &type, buffer + 1,
+                                           bytes - cut, NULL),
+                             PL_EFORMAT);
         pl_free(x), pl_free(y), pl_free(data), pl_free(back);
         free(buffer);
     }
@@ -187,14 +197,17 @@ static void refusals(void **state)
     type.dims = PL_WIRE_DIMS_MAX + 1;
     assert_int_equal(pl_wire_elements(&n, &type, NULL), PL_EFORMAT);
     type = (struct pl_wire_type){ .dtype = PL_F32, .dims = 1, .size = { 4 } };
-    assert_int_equal(pl_wire_check(&n, PL_COMPRESS_UNIFORM8, &type, buffer, 8 + 1024 + 4, &err), PL_EFORMAT);
+    assert_int_equal(pl_wire_check(&n, PL_COMPRESS_UNIFORM8, &type, buffer, 8 + 1024 + 4, &err),
+                     PL_EFORMAT);
     assert_non_null(strstr(err.text, "table entries 1, expected 256"));
     buffer[0] = 2; /* blocks */
-    assert_int_equal(pl_wire_check(&n, PL_COMPRESS_BLOCKWISE8, &type, buffer, sizeof buffer, &err), PL_EFORMAT);
+    assert_int_equal(pl_wire_check(&n, PL_COMPRESS_BLOCKWISE8, &type, buffer, sizeof buffer, &err),
+                     PL_EFORMAT);
     assert_non_null(strstr(err.text, "blocks 2, expected 1"));
     type.size[0] = 1ll << 32; /* claims much, brings little */
     assert_int_equal(pl_wire_check(&n, PL_COMPRESS_FLOAT16, &type, buffer, 8, &err), PL_EFORMAT);
-    assert_int_equal(pl_wire_check(&n, (enum pl_compression)77, &type, buffer, 8, &err), PL_EFORMAT);
+    assert_int_equal(pl_wire_check(&n, (enum pl_compression)77, &type, buffer, 8, &err),
+                     PL_EFORMAT);
     type.dtype = PL_BF16_T;
     type.size[0] = 2;
     assert_int_equal(pl_wire_check(&n, PL_COMPRESS_NONE, &type, buffer, 4, NULL), PL_OK); /* raw */
@@ -225,7 +238,8 @@ static void messages(void **state)
     assert_int_equal(tensor_pack(&packed, &bytes, &m), PL_OK);
     assert_int_equal(tensor_unpack(&got, packed, bytes, NULL), PL_OK);
     assert_true(got.bytes == m.bytes && !memcmp(got.buffer, m.buffer, m.bytes));
-    assert_true(got.type.dims == 2 && got.type.size[1] == 100 && got.requires_grad && got.chunks == 0);
+    assert_true(got.type.dims == 2 && got.type.size[1] == 100 && got.requires_grad &&
+                got.chunks == 0);
     assert_int_equal(tensor_elements(&got), 100);
     tensor_clear(&got);
     for (size_t cut = 0; cut < bytes; cut++) { /* every truncation */
@@ -237,7 +251,9 @@ static void messages(void **state)
         packed[i] ^= 0x5a;
         if (!tensor_unpack(&got, packed, bytes, &err)) {
             void *y = pl_alloc(tensor_elements(&got), 8);
-            assert_int_equal(pl_wire_decode(y, &be, got.method, &got.type, got.buffer, got.bytes, NULL), PL_OK);
+            assert_int_equal(pl_wire_decode(y, &be, got.method, &got.type, got.buffer, got.bytes,
+                                            NULL),
+                             PL_OK);
             pl_free(y);
         }
         tensor_clear(&got);
@@ -259,7 +275,8 @@ static void streams(void **state)
     for (int round = 0; round < 3; round++) { /* a join serves any number of tensors */
         for (size_t i = 0; i < pieces; i++) {
             assert_int_equal(tensor_pack_piece(&piece[i], &bytes, &m, i), PL_OK);
-            assert_int_equal(tensor_join_add(&join, piece[i], bytes, &err), i + 1 < pieces ? PL_EAGAIN : PL_OK);
+            assert_int_equal(tensor_join_add(&join, piece[i], bytes, &err),
+                             i + 1 < pieces ? PL_EAGAIN : PL_OK);
             free(piece[i]);
         }
         tensor_join_take(&got, &join);

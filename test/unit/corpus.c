@@ -15,7 +15,8 @@
 static char folder[] = "/tmp/potluck-corpus-XXXXXX", a[80], b[80];
 static struct pl_err err;
 
-static int bytes(int32_t *ids, size_t room, size_t *count, const void *tokenizer, const char *text, size_t n)
+static int bytes(int32_t *ids, size_t room, size_t *count, const void *tokenizer, const char *text,
+                 size_t n)
 {
     (void)tokenizer;
     *count = n;
@@ -61,8 +62,9 @@ static void write_gzip(const char *path, const char *text, size_t leave_out)
 
 static struct corpus_options with(const char *const *path, size_t paths, int window)
 {
-    return (struct corpus_options){ .path = path, .paths = paths, .encode = bytes, .end = '|', .window = window,
-                                    .buffer = 1 };
+    return (struct corpus_options){
+        .path = path, .paths = paths, .encode = bytes, .end = '|', .window = window, .buffer = 1
+    };
 }
 
 /* The first n windows as text. */
@@ -148,7 +150,8 @@ static void every_third_is_held_out(void **state)
     (void)state;
     const char *list[] = { a };
     struct corpus_options o = with(list, 1, 2);
-    write_text(a, "{\"text\":\"a\"}\n{\"text\":\"b\"}\n{\"text\":\"c\"}\n{\"text\":\"d\"}\n{\"text\":\"e\"}\n{\"text\":\"f\"}\n");
+    write_text(a, "{\"text\":\"a\"}\n{\"text\":\"b\"}\n{\"text\":\"c\"}\n{\"text\":\"d\"}\n{"
+                  "\"text\":\"e\"}\n{\"text\":\"f\"}\n");
     o.every = 3;
     expect(&o, 5, "a|b|d|e|a|");
     o.held_out = 1;

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-/* --- small networks of odd shapes --------------------------------------------------------------- */
+/* --- small networks of odd shapes ------------------------------------------------------------- */
 
 static const struct {
     int T, F, D, H, d, L, V, Vi;
@@ -26,9 +26,17 @@ static struct pl_backend be;
 
 static struct pl_dalle *network(size_t i, uint64_t seed)
 {
-    struct pl_dalle_config c = { .name = "test", .T = shapes[i].T, .F = shapes[i].F, .D = shapes[i].D,
-                                 .H = shapes[i].H, .d = shapes[i].d, .L = shapes[i].L,
-                                 .V = shapes[i].V, .Vi = shapes[i].Vi, .pad = 1, .image_weight = 7,
+    struct pl_dalle_config c = { .name = "test",
+                                 .T = shapes[i].T,
+                                 .F = shapes[i].F,
+                                 .D = shapes[i].D,
+                                 .H = shapes[i].H,
+                                 .d = shapes[i].d,
+                                 .L = shapes[i].L,
+                                 .V = shapes[i].V,
+                                 .Vi = shapes[i].Vi,
+                                 .pad = 1,
+                                 .image_weight = 7,
                                  .separate_embedding = shapes[i].separate };
     struct pl_dalle *m;
     struct pl_rng rng;
@@ -74,7 +82,8 @@ static float *gradient(struct pl_dalle *m, const struct batch *b, int B, struct 
 }
 
 /* Tensor by tensor, relative to the largest of the first. */
-static void assert_same_gradient(const struct pl_dalle *m, const float *a, const float *b, double allowed)
+static void assert_same_gradient(const struct pl_dalle *m, const float *a, const float *b,
+                                 double allowed)
 {
     for (size_t i = 0; i < m->params.count; i++) {
         const struct pl_param *p = &m->params.list[i];
@@ -87,7 +96,7 @@ static void assert_same_gradient(const struct pl_dalle *m, const float *a, const
     }
 }
 
-/* --- gradients ---------------------------------------------------------------------------------- */
+/* --- gradients -------------------------------------------------------------------------------- */
 
 static void three_modes_agree(void **state)
 {
@@ -124,7 +133,8 @@ static void parts_add_up_to_the_batch(void **state)
         assert_same_gradient(m, want, got, 1e-5);
         memset(m->params.grad, 0, m->params.total * sizeof(float)); /* parts outside of it */
         assert_int_equal(pl_dalle_step(m, b.text, b.codes, 2, 0.4, &part[0], NULL), PL_OK);
-        assert_int_equal(pl_dalle_step(m, b.text + 2 * T, b.codes + 2 * I, 3, 0.6, &part[1], NULL), PL_OK);
+        assert_int_equal(pl_dalle_step(m, b.text + 2 * T, b.codes + 2 * I, 3, 0.6, &part[1], NULL),
+                         PL_OK);
         assert_float_equal(0.4 * part[0].image + 0.6 * part[1].image, whole.image, 1e-6);
         assert_same_gradient(m, want, m->params.grad, 1e-5);
         pl_free(want);
@@ -141,7 +151,8 @@ static void gradient_is_the_slope(void **state)
         struct pl_dalle *m = network(i, 3);
         struct batch b = random_batch(m, 2, i + 20);
         size_t n = m->params.total;
-        float *direction = pl_alloc(n, sizeof *direction), *start = pl_alloc(n, sizeof *start), *grad;
+        float *direction = pl_alloc(n, sizeof *direction), *start = pl_alloc(n, sizeof *start),
+              *grad;
         struct pl_dalle_loss loss, up, down;
         struct pl_rng rng;
         double slope = 0, size = 0, step = 1e-3;
@@ -166,7 +177,7 @@ static void gradient_is_the_slope(void **state)
     }
 }
 
-/* --- drawing ------------------------------------------------------------------------------------ */
+/* --- drawing ---------------------------------------------------------------------------------- */
 
 static void cache_agrees_with_whole_passes(void **state)
 {
@@ -236,7 +247,7 @@ static void draws_depend_on_the_seed_alone(void **state)
     pl_dalle_close(m);
 }
 
-/* --- refusals ----------------------------------------------------------------------------------- */
+/* --- refusals --------------------------------------------------------------------------------- */
 
 static void refuses_ids_out_of_range(void **state)
 {

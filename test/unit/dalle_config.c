@@ -69,14 +69,15 @@ static void names_of_all_spellings(void **state)
     assert_int_equal(pl_dalle_find_param(&m->params, "transformer.pos_emb"), -1);
     /* Without a model a repetition is passed over, and the first name is found in any spelling. */
     assert_int_equal(pl_dalle_find_param(&m->params, known[2].name), -1);
-    assert_int_equal(pl_dalle_find_param(&m->params, known[4].name), pl_dalle_find(m, known[4].name));
+    assert_int_equal(pl_dalle_find_param(&m->params, known[4].name),
+                     pl_dalle_find(m, known[4].name));
     assert_int_equal(pl_dalle_inference_name(name, sizeof name, known[2].name), PL_OK);
     assert_string_equal(name, "transformer.layers.blocks.6.f.net.fn.fn.fn.fn.fn.to_qkv.weight");
     assert_int_equal(pl_dalle_inference_name(name, 20, known[2].name), PL_ELIMIT);
     pl_dalle_close(m);
 }
 
-/* --- JSON --------------------------------------------------------------------------------------- */
+/* --- JSON ------------------------------------------------------------------------------------- */
 
 static int parse(struct pl_dalle_config *c, const char *text, struct pl_err *err)
 {

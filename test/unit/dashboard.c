@@ -473,8 +473,8 @@ static void folder_is_shown(void **state)
     int port;
     (void)state;
     assert_non_null(mkdtemp(folder));
-    snprintf(command, sizeof command, "mkdir -p %s/samples/000007 %s/samples/000009 %s/samples/x", folder,
-             folder, folder);
+    snprintf(command, sizeof command, "mkdir -p %s/samples/000007 %s/samples/000009 %s/samples/x",
+             folder, folder, folder);
     assert_int_equal(system(command), 0);
     put_file(folder, "samples/000007/sheet.png", "a picture");
     put_file(folder, "checkpoint-000003.safetensors", "three");

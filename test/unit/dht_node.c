@@ -18,7 +18,7 @@
 #define NODES 8
 #define LIMIT 20.0 /* s for anything; nothing here takes half a second unless it waits for a clock */
 
-/* --- waiting ---------------------------------------------------------------------------------------- */
+/* --- waiting ---------------------------------------------------------------------------------- */
 
 static int await(const int *flag, int n) { return await_noted(flag, n, LIMIT); }
 
@@ -28,7 +28,7 @@ static void nap(double s)
     nanosleep(&t, NULL);
 }
 
-/* --- nodes ------------------------------------------------------------------------------------------ */
+/* --- nodes ------------------------------------------------------------------------------------ */
 
 struct node {
     struct loop *loop;
@@ -75,9 +75,13 @@ static void close_dht(void *context)
 static void open_node(struct node *n, struct loop *l, const char *join)
 {
     static const char *const listen[] = { "/ip4/127.0.0.1/tcp/0" };
-    struct host_options o = { .me = &n->me, .listen = listen, .listen_count = !n->options.client_mode,
-                              .client_mode = n->options.client_mode, .relay = n->relay,
-                              .announce = &n->announce, .announce_count = n->announce != NULL };
+    struct host_options o = { .me = &n->me,
+                              .listen = listen,
+                              .listen_count = !n->options.client_mode,
+                              .client_mode = n->options.client_mode,
+                              .relay = n->relay,
+                              .announce = &n->announce,
+                              .announce_count = n->announce != NULL };
     struct pl_err err = { "" };
     n->loop = l;
     n->tries = n->joined = 0;
@@ -111,7 +115,7 @@ static void open_nodes(struct node *nodes, int count, struct loop *l)
     }
 }
 
-/* --- wishes ----------------------------------------------------------------------------------------- */
+/* --- wishes ----------------------------------------------------------------------------------- */
 
 struct wish {
     struct node *n;
@@ -218,7 +222,7 @@ static struct dht_status look(struct node *n, double *now)
     return w.look;
 }
 
-/* --- tests ------------------------------------------------------------------------------------------ */
+/* --- tests ------------------------------------------------------------------------------------ */
 
 static struct loop *loop;
 static struct node nodes[NODES];
@@ -346,7 +350,8 @@ static void failed_join_says_why(void **state)
 {
     struct node n = { .dht = NULL };
     (void)state;
-    open_node(&n, loop, "/ip4/127.0.0.1/tcp/9/p2p/12D3KooWSkvkGQpYmokxqw6g5oz8UUNRDjUwW24iXeXc6gQ5rJ7a");
+    open_node(&n, loop,
+              "/ip4/127.0.0.1/tcp/9/p2p/12D3KooWSkvkGQpYmokxqw6g5oz8UUNRDjUwW24iXeXc6gQ5rJ7a");
     assert_false(n.joined);
     assert_non_null(strstr(n.why.text, "127.0.0.1"));
     loop_call(loop, upkeep_now, &n); /* looking after an empty table is no entry */
@@ -479,7 +484,14 @@ static void tokens(void **state)
 }
 
 /* Garbage as requests: an error comes back, the node lives. */
-struct garbage { struct node *from; const struct peer_id *to; const uint8_t *data; size_t n; enum dht_call call; int done, status; };
+struct garbage {
+    struct node *from;
+    const struct peer_id *to;
+    const uint8_t *data;
+    size_t n;
+    enum dht_call call;
+    int done, status;
+};
 
 static void on_garbage(void *context, const struct rpc_result *r)
 {
@@ -508,9 +520,12 @@ static void garbage(void **state)
         struct garbage g = { .from = &n[1], .to = &n[0].me.id, .data = noise, .n = 1 + i % 64,
                              .call = (enum dht_call)(i % 3) };
         for (size_t k = 0; k < sizeof noise; k++) noise[k] = (uint8_t)pl_rng_u64(&rng);
-        if (i == 0) g = (struct garbage){ .from = &n[1], .to = g.to, .data = odd_id, .n = sizeof odd_id };
-        if (i == 1) g = (struct garbage){ .from = &n[1], .to = g.to, .data = uneven, .n = sizeof uneven,
-                                          .call = DHT_STORE };
+        if (i == 0)
+            g = (struct garbage){ .from = &n[1], .to = g.to, .data = odd_id, .n = sizeof odd_id };
+        if (i == 1)
+            g = (struct garbage){
+                .from = &n[1], .to = g.to, .data = uneven, .n = sizeof uneven, .call = DHT_STORE
+            };
         loop_post(loop, send_garbage, &g);
         assert_true(await(&g.done, 1));
         if (i < 2) assert_int_equal(g.status, PL_EPROTO);
@@ -524,9 +539,16 @@ static void garbage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stores_and_finds), cmocka_unit_test(dictionaries), cmocka_unit_test(expiry),
-        cmocka_unit_test(clients), cmocka_unit_test(newcomers_get_records), cmocka_unit_test(dead_nodes),
-        cmocka_unit_test(failed_join_says_why), cmocka_unit_test(behind_a_router), cmocka_unit_test(clocks), cmocka_unit_test(tokens),
+        cmocka_unit_test(stores_and_finds),
+        cmocka_unit_test(dictionaries),
+        cmocka_unit_test(expiry),
+        cmocka_unit_test(clients),
+        cmocka_unit_test(newcomers_get_records),
+        cmocka_unit_test(dead_nodes),
+        cmocka_unit_test(failed_join_says_why),
+        cmocka_unit_test(behind_a_router),
+        cmocka_unit_test(clocks),
+        cmocka_unit_test(tokens),
         cmocka_unit_test(garbage),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -8,13 +8,15 @@
 #include <string.h>
 #include <cmocka.h>
 
-static void draw(struct dht_id *id, struct peer_id *peer, struct pl_rng *rng, const struct dht_id *near)
+static void draw(struct dht_id *id, struct peer_id *peer, struct pl_rng *rng,
+                 const struct dht_id *near)
 {
     int common = near ? (int)pl_rng_below(rng, 40) : 0;
     for (int i = 0; i < DHT_ID_BYTES; i++) id->bytes[i] = (uint8_t)pl_rng_u64(rng);
     for (int bit = 0; near && bit < common; bit++) {
         uint8_t mask = (uint8_t)(0x80 >> bit % 8);
-        id->bytes[bit / 8] = (uint8_t)((id->bytes[bit / 8] & ~mask) | (near->bytes[bit / 8] & mask));
+        id->bytes[bit / 8] = (uint8_t)((id->bytes[bit / 8] & ~mask) |
+                                       (near->bytes[bit / 8] & mask));
     }
     memset(peer, 0, sizeof *peer);
     peer->length = 34;

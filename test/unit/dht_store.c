@@ -12,7 +12,8 @@
 
 static struct dht_id key_of(uint32_t x)
 {
-    struct dht_id id = { { (uint8_t)(x >> 24), (uint8_t)(x >> 16), (uint8_t)(x >> 8), (uint8_t)x } };
+    struct dht_id id = { { (uint8_t)(x >> 24), (uint8_t)(x >> 16), (uint8_t)(x >> 8),
+                           (uint8_t)x } };
     return id;
 }
 
@@ -91,7 +92,8 @@ static void too_large(void **state)
     (void)state;
     dht_store_init(&s, DHT_STORE_MAX);
     assert_int_equal(dht_store_value(&s, 0, &k, value, DHT_VALUE_MAX + 1, 9), PL_EAGAIN);
-    assert_int_equal(dht_store_subkey(&s, 0, &k, "\x01", 1, value, DHT_DICTIONARY_MAX, 9), PL_EAGAIN);
+    assert_int_equal(dht_store_subkey(&s, 0, &k, "\x01", 1, value, DHT_DICTIONARY_MAX, 9),
+                     PL_EAGAIN);
     assert_int_equal(s.count, 0);
     dht_store_clear(&s);
     free(value);

@@ -55,15 +55,17 @@ struct world {
     size_t count, room;
 };
 
-/* --- the post ---------------------------------------------------------------------------------------- */
+/* --- the post --------------------------------------------------------------------------------- */
 
-static void post(struct peer *p, int kind, size_t to, enum exchange_way way, const uint8_t *data, size_t n)
+static void post(struct peer *p, int kind, size_t to, enum exchange_way way, const uint8_t *data,
+                 size_t n)
 {
     struct world *w = p->w;
     struct letter l = { .kind = kind, .from = p->self, .to = to, .n = n,
                         .way = way == EXCHANGE_OUT ? EXCHANGE_IN : EXCHANGE_OUT };
     if (p->frozen) return;
-    if (w->count == w->room) w->letters = realloc(w->letters, (w->room = 2 * w->room + 16) * sizeof l);
+    if (w->count == w->room)
+        w->letters = realloc(w->letters, (w->room = 2 * w->room + 16) * sizeof l);
     assert_non_null(w->letters);
     assert_non_null(l.data = malloc(n + 1));
     if (n) memcpy(l.data, data, n);
@@ -72,13 +74,20 @@ static void post(struct peer *p, int kind, size_t to, enum exchange_way way, con
 }
 
 static void on_open(void *context, size_t peer) { (void)context, (void)peer; }
-static void on_send(void *context, size_t peer, enum exchange_way way, const uint8_t *data, size_t n)
+static void on_send(void *context, size_t peer, enum exchange_way way, const uint8_t *data,
+                    size_t n)
 {
     post(context, MESSAGE, peer, way, data, n);
 }
 static int is_busy(void *context, size_t peer) { return (void)context, (void)peer, 0; }
-static void on_finish(void *context, size_t peer, enum exchange_way way) { post(context, FINISH, peer, way, NULL, 0); }
-static void on_close(void *context, size_t peer, enum exchange_way way) { post(context, CLOSE, peer, way, NULL, 0); }
+static void on_finish(void *context, size_t peer, enum exchange_way way)
+{
+    post(context, FINISH, peer, way, NULL, 0);
+}
+static void on_close(void *context, size_t peer, enum exchange_way way)
+{
+    post(context, CLOSE, peer, way, NULL, 0);
+}
 static void on_credit(void *context, size_t peer, size_t n)
 {
     ((struct peer *)context)->credit[peer] += n;
@@ -123,8 +132,8 @@ static int may_come(const struct world *w, size_t i)
     const struct peer *to = &w->peer[l->to];
     if (l->kind == MESSAGE && l->way == EXCHANGE_IN && !to->credit[l->from] && !to->over) return 0;
     for (size_t k = 0; k < i; k++)
-        if (w->letters[k].from == l->from && w->letters[k].to == l->to && w->letters[k].way == l->way &&
-            (w->letters[k].kind == TOLD) == (l->kind == TOLD))
+        if (w->letters[k].from == l->from && w->letters[k].to == l->to &&
+            w->letters[k].way == l->way && (w->letters[k].kind == TOLD) == (l->kind == TOLD))
             return 0;
     return 1;
 }
@@ -159,7 +168,7 @@ static void run(struct world *w)
     do work(w); while (deliver(w));
 }
 
-/* --- a group ------------------------------------------------------------------------------------------- */
+/* --- a group ---------------------------------------------------------------------------------- */
 
 static void fill(float *x, size_t n, uint32_t seed)
 {
@@ -230,7 +239,8 @@ static void reference(struct world *w, float result[PEERS][VALUES], size_t out)
     struct pl_part *parts;
     size_t count, starts[TENSORS] = { 0 };
     for (size_t t = 1; t < TENSORS; t++) starts[t] = starts[t - 1] + elements[t - 1];
-    assert_int_equal(pl_partition(&parts, &count, elements, w->method, TENSORS, w->share, PEERS, 512, NULL),
+    assert_int_equal(pl_partition(&parts, &count, elements, w->method, TENSORS, w->share, PEERS,
+                                  512, NULL),
                      PL_OK);
     for (int reducer = 0; reducer < PEERS; reducer++) {
         struct pl_member member[PEERS];
@@ -246,8 +256,8 @@ static void reference(struct world *w, float result[PEERS][VALUES], size_t out)
         for (size_t i = 0; i < PEERS; i++) {
             memcpy(copy[i], w->peer[i].values, sizeof copy[i]);
             for (size_t t = 0; t < TENSORS; t++) tensor[i][t] = copy[i] + starts[t];
-            member[i] = (struct pl_member){ w->share[i] > 0 ? PL_NODE : PL_CLIENT, w->peer[i].weight,
-                                            w->share[i], tensor[i] };
+            member[i] = (struct pl_member){ w->share[i] > 0 ? PL_NODE : PL_CLIENT,
+                                            w->peer[i].weight, w->share[i], tensor[i] };
             if (i == out) member[i].weight = 0;
         }
         group.order = order;
@@ -255,7 +265,8 @@ static void reference(struct world *w, float result[PEERS][VALUES], size_t out)
         for (size_t p = 0; p < count; p++)
             for (size_t i = 0; parts[p].owner == reducer && i < PEERS; i++)
                 memcpy(result[i] + starts[parts[p].tensor] + parts[p].start,
-                       copy[i] + starts[parts[p].tensor] + parts[p].start, parts[p].length * sizeof(float));
+                       copy[i] + starts[parts[p].tensor] + parts[p].start,
+                       parts[p].length * sizeof(float));
     }
     pl_free(parts);
 }
@@ -299,7 +310,8 @@ static double dragged(double clip)
     for (size_t t = 0; t < TENSORS; t++) w.method[t] = PL_COMPRESS_NONE;
     for (size_t i = PEERS; i-- > 0; ) { /* the honest agree but for a little */
         w.peer[i].weight = 1;
-        for (size_t v = 0; v < VALUES; v++) w.peer[i].values[v] = w.peer[0].values[v] + 0.05f * w.peer[i].values[v];
+        for (size_t v = 0; v < VALUES; v++)
+            w.peer[i].values[v] = w.peer[0].values[v] + 0.05f * w.peer[i].values[v];
         for (size_t v = 0; v < VALUES && i != 1; v++) wanted[0][v] += w.peer[i].values[v] / 3;
     }
     for (size_t v = 0; v < VALUES; v++) w.peer[1].values[v] *= -100;
@@ -439,8 +451,11 @@ static void bad_messages(void **state)
     for (int kind = 0; kind < 10; kind++) {
         static struct world w;
         struct bytes raw = { 0 };
-        struct part_message m = { .code = MSG_PART_FOR_AVERAGING, .method = PL_COMPRESS_NONE, .weight = 1,
-                                  .elements = 512, .bytes = 2048 };
+        struct part_message m = { .code = MSG_PART_FOR_AVERAGING,
+                                  .method = PL_COMPRESS_NONE,
+                                  .weight = 1,
+                                  .elements = 512,
+                                  .bytes = 2048 };
         struct exchange_report report;
         uint8_t *buffer;
         make(&w);
@@ -479,8 +494,9 @@ static void lying_reducer(void **state)
         static struct world w;
         static float before[VALUES];
         struct bytes raw = { 0 };
-        struct part_message m = { .code = MSG_AVERAGED_PART, .method = PL_COMPRESS_NONE, .elements = 512,
-                                  .bytes = 2048 };
+        struct part_message m = {
+            .code = MSG_AVERAGED_PART, .method = PL_COMPRESS_NONE, .elements = 512, .bytes = 2048
+        };
         uint8_t *buffer;
         make(&w);
         for (size_t t = 0; t < TENSORS; t++) w.method[t] = PL_COMPRESS_NONE;
@@ -493,7 +509,8 @@ static void lying_reducer(void **state)
             assert_int_equal(part_message_code(&raw, MSG_INTERNAL_ERROR), PL_OK);
         } else {
             assert_int_equal(part_message_write(&raw, &buffer, &m), PL_OK);
-            for (size_t i = 0; i < m.elements; i++) memcpy(buffer + 4 * i, &values[kind], sizeof *values);
+            for (size_t i = 0; i < m.elements; i++)
+                memcpy(buffer + 4 * i, &values[kind], sizeof *values);
         }
         exchange_message(w.peer[0].x, w.now, 2, EXCHANGE_OUT, bytes_at(&raw), bytes_length(&raw));
         assert_int_equal(exchange_lied(w.peer[0].x, 2), kind != 4);
@@ -506,7 +523,7 @@ static void lying_reducer(void **state)
     }
 }
 
-/* --- verified ------------------------------------------------------------------------------------------ */
+/* --- verified --------------------------------------------------------------------------------- */
 
 static void make_verified(struct world *w)
 {
@@ -514,7 +531,8 @@ static void make_verified(struct world *w)
     w->verify = 1;
     w->peer[3].weight = 0; /* sends, weighs nothing */
     for (size_t i = 1; i < PEERS; i++)
-        for (size_t v = 0; v < VALUES; v++) w->peer[i].values[v] = w->peer[0].values[v] + 0.1f * w->peer[i].values[v];
+        for (size_t v = 0; v < VALUES; v++)
+            w->peer[i].values[v] = w->peer[0].values[v] + 0.1f * w->peer[i].values[v];
 }
 
 /* Who found whom: nobody has changed anything, and everybody but the liars bans these, and nobody else. */
@@ -523,7 +541,8 @@ static void is_void(struct world *w, float before[PEERS][VALUES], const char *li
     for (size_t i = 0; i < PEERS; i++) {
         if (liars[i] == 'L') continue;
         assert_true(w->peer[i].over);
-        if (w->peer[i].status != PL_EIO) fail_msg("peer %zu: %d %s", i, w->peer[i].status, w->peer[i].err.text);
+        if (w->peer[i].status != PL_EIO)
+            fail_msg("peer %zu: %d %s", i, w->peer[i].status, w->peer[i].err.text);
         assert_memory_equal(w->peer[i].values, before[i], sizeof before[i]);
         for (size_t k = 0; k < PEERS; k++)
             if (exchange_lied(w->peer[i].x, k) != (liars[k] == 'L'))
@@ -543,7 +562,8 @@ static void honest_rounds_hold(void **state)
         begin(&w);
         run(&w);
         for (size_t i = 0; i < PEERS; i++) {
-            if (!w.peer[i].over || w.peer[i].status) fail_msg("peer %zu: %s", i, w.peer[i].err.text);
+            if (!w.peer[i].over || w.peer[i].status)
+                fail_msg("peer %zu: %s", i, w.peer[i].err.text);
             assert_memory_equal(w.peer[i].values, w.peer[0].values, sizeof w.peer[i].values); /* to the bit */
         }
         end(&w);
@@ -551,8 +571,8 @@ static void honest_rounds_hold(void **state)
 }
 
 /* A reducer that moves what CenteredClip gives, by a hundredth of the values' spread. */
-static int shifting_clip(double *v, struct pl_clip_result *result, const float *x, const double *weight, int n,
-                         size_t d, const struct pl_clip *clip)
+static int shifting_clip(double *v, struct pl_clip_result *result, const float *x,
+                         const double *weight, int n, size_t d, const struct pl_clip *clip)
 {
     int rc = ref_centered_clip(v, result, x, weight, n, d, clip);
     for (size_t k = 0; k < d; k++) v[k] += 0.001;
@@ -580,7 +600,8 @@ static int meddled_phase, meddled_to;
 static void meddle(struct letter *l)
 {
     double s;
-    if (l->kind != TOLD || l->from != 2 || l->data[DHT_ID_BYTES] != meddled_phase || (meddled_to >= 0 && l->to != (size_t)meddled_to))
+    if (l->kind != TOLD || l->from != 2 || l->data[DHT_ID_BYTES] != meddled_phase ||
+        (meddled_to >= 0 && l->to != (size_t)meddled_to))
         return;
     if (meddled_phase == REFEREE_REPORT) {
         memcpy(&s, l->data + DHT_ID_BYTES + 1, sizeof s);
@@ -611,7 +632,8 @@ static void lies_among_peers(void **state)
             if (i == 2) continue;
             assert_int_equal(w.peer[i].over && w.peer[i].status == PL_EIO, 1);
             assert_memory_equal(w.peer[i].values, before[i], sizeof before[i]);
-            if (cases[k].phase == REFEREE_REVEAL) assert_int_equal(exchange_lied(w.peer[i].x, 2), 1);
+            if (cases[k].phase == REFEREE_REVEAL)
+                assert_int_equal(exchange_lied(w.peer[i].x, 2), 1);
         }
         end(&w);
     }

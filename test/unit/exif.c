@@ -63,20 +63,24 @@ static void every_way_comes_out_upright(void **state)
 /* A JPEG file with EXIF data put behind its first two bytes. */
 static void jpeg_files_are_turned(void **state)
 {
-    static const uint8_t head[] = { 0xFF, 0xE1, 0, 2 + 6 + sizeof little, 'E', 'x', 'i', 'f', 0, 0 };
+    static const uint8_t head[] = {
+        0xFF, 0xE1, 0, 2 + 6 + sizeof little, 'E', 'x', 'i', 'f', 0, 0
+    };
     void *plain;
     size_t n;
     struct pl_image a, b;
     struct pl_err err;
     (void)state;
-    assert_int_equal(pl_file_read(&plain, &n, "test/fuzz/corpus/image/plain.jpg", 1 << 20, &err), PL_OK);
+    assert_int_equal(pl_file_read(&plain, &n, "test/fuzz/corpus/image/plain.jpg", 1 << 20, &err),
+                     PL_OK);
     uint8_t *turned = malloc(n + sizeof head + sizeof little);
     memcpy(turned, plain, 2);
     memcpy(turned + 2, head, sizeof head);
     memcpy(turned + 2 + sizeof head, little, sizeof little);
     memcpy(turned + 2 + sizeof head + sizeof little, (uint8_t *)plain + 2, n - 2);
     assert_int_equal(pl_image_decode(&a, plain, n, "a", &err), PL_OK);
-    assert_int_equal(pl_image_decode(&b, turned, n + sizeof head + sizeof little, "b", &err), PL_OK);
+    assert_int_equal(pl_image_decode(&b, turned, n + sizeof head + sizeof little, "b", &err),
+                     PL_OK);
     assert_true(a.orientation < 2);
     assert_int_equal(b.orientation, 6);
     assert_int_equal(pl_image_upright(&b), PL_OK);

@@ -133,7 +133,8 @@ static void shared_layers(void **state)
     sum = pl_params_grad(&a.params, a.stack.part[2][PL_FC_W]);
     x = pl_params_grad(&b.params, b.stack.part[0][PL_FC_W]);
     y = pl_params_grad(&b.params, b.stack.part[2][PL_FC_W]);
-    for (size_t i = 0; i < 24 * 72; i++) assert_true(sum[i] - (x[i] + y[i]) < 1e-6f && x[i] + y[i] - sum[i] < 1e-6f);
+    for (size_t i = 0; i < 24 * 72; i++)
+        assert_true(sum[i] - (x[i] + y[i]) < 1e-6f && x[i] + y[i] - sum[i] < 1e-6f);
     assert_true(a.stack.part[0][PL_LN1_GAIN] != a.stack.part[2][PL_LN1_GAIN]);
     pl_gpt2_clear(&a);
     pl_gpt2_clear(&b);
@@ -146,7 +147,9 @@ static void shared_layers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(initial_values), cmocka_unit_test(stored_is_recomputed), cmocka_unit_test(a_checkpoint),
+        cmocka_unit_test(initial_values),
+        cmocka_unit_test(stored_is_recomputed),
+        cmocka_unit_test(a_checkpoint),
         cmocka_unit_test(shared_layers),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -59,7 +59,7 @@ static void unary_tls(void **state)
     unary_over(CONN_NOISE | CONN_TLS, CONN_TLS);
 }
 
-/* --- refusals ----------------------------------------------------------------------------------- */
+/* --- refusals --------------------------------------------------------------------------------- */
 
 static void no_encryption_in_common(void **state)
 {
@@ -121,7 +121,7 @@ static void nobody_there(void **state)
     close_side(&b);
 }
 
-/* --- slow handlers, cancelling ------------------------------------------------------------------ */
+/* --- slow handlers, cancelling ---------------------------------------------------------------- */
 
 static int slow_called, slow_cancelled;
 static struct rpc_call *slow_call;
@@ -191,7 +191,7 @@ static void closing_tells(void **state)
     close_side(&b);
 }
 
-/* --- many at once -------------------------------------------------------------------------------- */
+/* --- many at once ----------------------------------------------------------------------------- */
 
 #define MANY 600 /* more than may be opened before the other side has taken them */
 
@@ -231,7 +231,7 @@ static void many_calls(void **state)
     close_side(&b);
 }
 
-/* --- who is where -------------------------------------------------------------------------------- */
+/* --- who is where ----------------------------------------------------------------------------- */
 
 struct ears {
     struct host_watch watch;
@@ -314,8 +314,9 @@ static void called_through_relay(void **state)
     uint8_t *data = noise(400000, 1);
     struct asking reserve = { .from = &a, .to = &hub.me.id };
     struct asking join = { .from = &b, .to = &hub.me.id, .name = "Test.none", .timeout_s = 10 };
-    struct asking small = { .from = &b, .to = &a.me.id, .name = "Test.echo", .data = data, .n = 40000,
-                            .timeout_s = 10 };
+    struct asking small = {
+        .from = &b, .to = &a.me.id, .name = "Test.echo", .data = data, .n = 40000, .timeout_s = 10
+    };
     struct asking large = { .from = &b, .to = &a.me.id, .name = "Test.echo", .data = data,
                             .n = 400000, .timeout_s = 10 };
     (void)state;
@@ -365,7 +366,8 @@ static void reach_here(void *context)
 static void reachable(void **state)
 {
     struct side hub, a, b;
-    struct asking from_a = { .from = &a, .to = &hub.me.id }, from_b = { .from = &b, .to = &hub.me.id };
+    struct asking from_a = { .from = &a, .to = &hub.me.id },
+                  from_b = { .from = &b, .to = &hub.me.id };
     struct multiaddr was;
     (void)state;
     open_side(&hub, 1, 0);
@@ -386,7 +388,7 @@ static void reachable(void **state)
     close_side(&hub);
 }
 
-/* --- a peer in another process -------------------------------------------------------------------- */
+/* --- a peer in another process ---------------------------------------------------------------- */
 
 /* A listening peer with Test.slow that never answers; its address comes through the pipe. */
 static pid_t other_process(struct side *s)
@@ -444,7 +446,7 @@ static void peer_is_frozen(void **state)
     waitpid(pid, NULL, 0);
 }
 
-/* --- strangers on the line ------------------------------------------------------------------------ */
+/* --- strangers on the line -------------------------------------------------------------------- */
 
 static int raw_socket(const struct multiaddr *a)
 {

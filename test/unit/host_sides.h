@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-/* --- two sides ---------------------------------------------------------------------------------- */
+/* --- two sides -------------------------------------------------------------------------------- */
 
 struct side {
     struct loop *loop;
@@ -74,7 +74,7 @@ static inline void teach(struct side *pupil, const struct side *of)
     loop_call(pupil->loop, teach_here, &t);
 }
 
-/* --- unary calls -------------------------------------------------------------------------------- */
+/* --- unary calls ------------------------------------------------------------------------------ */
 
 struct asking {
     struct side *from;
@@ -101,8 +101,8 @@ static inline void on_answer(void *context, const struct rpc_result *r)
 static inline void ask_here(void *context)
 {
     struct asking *a = context;
-    a->request = rpc_call_unary(a->from->host, a->to, a->name, a->data, a->n, a->timeout_s, on_answer,
-                                a);
+    a->request = rpc_call_unary(a->from->host, a->to, a->name, a->data, a->n, a->timeout_s,
+                                on_answer, a);
 }
 
 static inline void ask(struct asking *a)
@@ -133,8 +133,8 @@ static inline void serve_here(void *context)
                        : rpc_serve_stream(s->side->host, s->name, 16 << 20, s->opened, s->context);
 }
 
-static inline void serve(struct side *side, const char *name, rpc_unary_handler *handler, rpc_opened *opened,
-                  void *context)
+static inline void serve(struct side *side, const char *name, rpc_unary_handler *handler,
+                         rpc_opened *opened, void *context)
 {
     struct serving s = { side, name, handler, opened, context, 0 };
     loop_call(side->loop, serve_here, &s);

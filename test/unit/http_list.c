@@ -37,13 +37,17 @@ static void addresses_lie_beside_the_list(void **state)
 static void both_spellings(void **state)
 {
     (void)state;
-    assert_int_equal(parse("# shards\r\na.parquet " SHA "\r\n\nb.parquet\t" SHA "\nc", "http://h/l"), PL_OK);
+    assert_int_equal(parse("# shards\r\na.parquet " SHA "\r\n\nb.parquet\t" SHA "\nc",
+                           "http://h/l"),
+                     PL_OK);
     assert_int_equal(list.count, 3);
     assert_string_equal(list.sha256[0], SHA);
     assert_string_equal(list.url[1], "http://h/b.parquet");
     assert_null(list.sha256[2]);
     http_list_clear(&list);
-    assert_int_equal(parse("{\"shards\": [\"a\", {\"url\": \"b\", \"sha256\": \"" SHA "\"}]}", "http://h/l"), PL_OK);
+    assert_int_equal(parse("{\"shards\": [\"a\", {\"url\": \"b\", \"sha256\": \"" SHA "\"}]}",
+                           "http://h/l"),
+                     PL_OK);
     assert_int_equal(list.count, 2);
     assert_string_equal(list.sha256[1], SHA);
     http_list_clear(&list);
@@ -53,8 +57,15 @@ static void both_spellings(void **state)
 
 static void what_is_no_list_is_refused(void **state)
 {
-    static const char *const wrong[] = { "", "# nothing\n", "{}", "[1]", "[{}]", "[\"\"]", "a.parquet 12",
-                                         "[{\"url\": \"a\", \"sha256\": 1}]", "[{\"url\": \"a\", \"sha256\": \"x\"}]" };
+    static const char *const wrong[] = { "",
+                                         "# nothing\n",
+                                         "{}",
+                                         "[1]",
+                                         "[{}]",
+                                         "[\"\"]",
+                                         "a.parquet 12",
+                                         "[{\"url\": \"a\", \"sha256\": 1}]",
+                                         "[{\"url\": \"a\", \"sha256\": \"x\"}]" };
     (void)state;
     for (size_t i = 0; i < PL_COUNT(wrong); i++) {
         if (parse(wrong[i], "http://h/l") == PL_OK) fail_msg("list %zu was read", i);

@@ -38,22 +38,27 @@ static void answer(int fd, const char *path, long long first, long long last, in
     char tag = 'a';
     char mode = path[1];
     if (mode == 'b' && number % 3) { /* busy, two times of three */
-        static const char busy[] = "HTTP/1.1 503 Busy\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbusy";
+        static const char busy[] =
+            "HTTP/1.1 503 Busy\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbusy";
         send(fd, busy, sizeof busy - 1, MSG_NOSIGNAL);
         return;
     }
     if (mode == 'n') {
-        static const char none[] = "HTTP/1.1 404 None\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+        static const char none[] =
+            "HTTP/1.1 404 None\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
         send(fd, none, sizeof none - 1, MSG_NOSIGNAL);
         return;
     }
     if (mode == 'r') { /* elsewhere */
-        snprintf(head, sizeof head, "HTTP/1.1 302 There\r\nLocation: /good\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        snprintf(head, sizeof head,
+                 "HTTP/1.1 302 There\r\nLocation: /good\r\nContent-Length: 0\r\nConnection: "
+                 "close\r\n\r\n");
         send(fd, head, strlen(head), MSG_NOSIGNAL);
         return;
     }
     if (mode == 'w') { /* knows no ranges */
-        snprintf(head, sizeof head, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n", FILE_BYTES);
+        snprintf(head, sizeof head,
+                 "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n", FILE_BYTES);
         send(fd, head, strlen(head), MSG_NOSIGNAL);
         send(fd, content, FILE_BYTES, MSG_NOSIGNAL);
         return;
@@ -66,8 +71,10 @@ static void answer(int fd, const char *path, long long first, long long last, in
     if (mode == 'e' && number > 1) tag = 'b';            /* the file has changed */
     if (mode == 'l') claimed = bytes + 1000;             /* promises more than comes */
     if (mode == 'm') claimed = bytes += number % 2 ? 7 : 0; /* sends more than was asked for */
-    snprintf(head, sizeof head, "HTTP/1.1 206 Part\r\nContent-Range: bytes %lld-%lld/%lld\r\nContent-Length: %lld\r\n"
-             "ETag: \"%c\"\r\nConnection: close\r\n\r\n", first, last, total, claimed, tag);
+    snprintf(head, sizeof head,
+             "HTTP/1.1 206 Part\r\nContent-Range: bytes %lld-%lld/%lld\r\nContent-Length: %lld\r\n"
+             "ETag: \"%c\"\r\nConnection: close\r\n\r\n",
+             first, last, total, claimed, tag);
     send(fd, head, strlen(head), MSG_NOSIGNAL);
     if (mode == 'c' && bytes > 50000) bytes = 50000 + number; /* cut in the middle, again and again */
     if (mode == 's' && number % 2) {                     /* stalls */
@@ -100,7 +107,8 @@ static void *serve_one(void *context)
     ssize_t got;
     const char *range;
     text[0] = 0;
-    while (!strstr(text, "\r\n\r\n") && n < sizeof text - 1 && (got = recv(c->fd, text + n, sizeof text - 1 - n, 0)) > 0)
+    while (!strstr(text, "\r\n\r\n") && n < sizeof text - 1 &&
+           (got = recv(c->fd, text + n, sizeof text - 1 - n, 0)) > 0)
         text[n += (size_t)got] = 0;
     if (sscanf(text, "GET %199s", path) == 1) {
         if ((range = strstr(text, "Range: bytes="))) sscanf(range + 13, "%lld-%lld", &first, &last);
@@ -183,7 +191,8 @@ static int read_all(struct pl_source *s)
 
 static void bytes_come_whatever_the_server_does(void **state)
 {
-    static const char *const paths[] = { "/good", "/busy", "/cut", "/late-stall", "/more", "/redirected", "/stall" };
+    static const char *const paths[] = { "/good", "/busy",       "/cut",  "/late-stall",
+                                         "/more", "/redirected", "/stall" };
     (void)state;
     for (size_t i = 0; i < PL_COUNT(paths); i++) {
         struct http_client *c = client();
@@ -223,7 +232,8 @@ static void lies_are_told(void **state)
     assert_int_equal(pl_source_read(s, 900, content + 900, 0, &err), PL_OK);
     uint8_t byte;
     int rc = PL_OK;
-    for (uint64_t at = 0; at < FILE_BYTES && !rc; at += HTTP_BLOCK_BYTES) rc = pl_source_read(s, at, &byte, 1, &err);
+    for (uint64_t at = 0; at < FILE_BYTES && !rc; at += HTTP_BLOCK_BYTES)
+        rc = pl_source_read(s, at, &byte, 1, &err);
     assert_int_equal(rc, PL_EFORMAT);
     assert_non_null(strstr(err.text, "SHA-256"));
     pl_source_close(s);
@@ -278,7 +288,8 @@ static long long in_folder(char what)
         if (fstatat(dirfd(d), e->d_name, &st, 0) || !S_ISREG(st.st_mode)) continue;
         sum += st.st_size;
         if (what == 'r') unlinkat(dirfd(d), e->d_name, 0);
-        if (what == 'o') utimensat(dirfd(d), e->d_name, (struct timespec[2]){ { 1000, 0 }, { 1000, 0 } }, 0);
+        if (what == 'o')
+            utimensat(dirfd(d), e->d_name, (struct timespec[2]){ { 1000, 0 }, { 1000, 0 } }, 0);
         if (what == 'd') {
             int fd = openat(dirfd(d), e->d_name, O_WRONLY);
             assert_int_equal(pwrite(fd, "damage", 6, 100), 6);

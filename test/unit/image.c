@@ -68,7 +68,8 @@ static uint8_t *make_jpeg(size_t *bytes, const struct pl_image *image)
     jpeg_set_quality(&c, 95, TRUE);
     jpeg_start_compress(&c, TRUE);
     while (c.next_scanline < c.image_height) {
-        uint8_t *row = image->pixels + c.next_scanline * (size_t)image->width * (size_t)image->channels;
+        uint8_t *row = image->pixels +
+                       c.next_scanline * (size_t)image->width * (size_t)image->channels;
         jpeg_write_scanlines(&c, &row, 1);
     }
     jpeg_finish_compress(&c);
@@ -174,10 +175,12 @@ static void damaged_files(void **state)
 /* 100,000 x 100,000 pixels in 60 bytes. */
 static void a_header_that_claims_too_much(void **state)
 {
-    static const uint8_t png[] = "\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\1\x86\xa0\0\1\x86\xa0\x08\x06\0\0\0"
-                                 "\xc4\x7e\xdb\x84\0\0\0\0IDAT\x35\xaf\x06\x1e";
-    static const uint8_t wide[] = "\x89PNG\r\n\x1a\n\0\0\0\rIHDR\x7f\xff\xff\xff\x7f\xff\xff\xff\x08\x02\0\0\0"
-                                  "\x9b\xab\x9c\x31\0\0\0\0IDAT\x35\xaf\x06\x1e";
+    static const uint8_t png[] =
+        "\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\1\x86\xa0\0\1\x86\xa0\x08\x06\0\0\0"
+        "\xc4\x7e\xdb\x84\0\0\0\0IDAT\x35\xaf\x06\x1e";
+    static const uint8_t wide[] =
+        "\x89PNG\r\n\x1a\n\0\0\0\rIHDR\x7f\xff\xff\xff\x7f\xff\xff\xff\x08\x02\0\0\0"
+        "\x9b\xab\x9c\x31\0\0\0\0IDAT\x35\xaf\x06\x1e";
     struct rusage before, after;
     struct pl_image image;
     uint8_t *webp;

@@ -38,8 +38,13 @@ static void lamb_equations(void **state)
     normal(p, N, 0.05, 1);
     for (int i = 0; i < N; i++) P[i] = p[i];
     for (int t = 1; t <= 3; t++) {
-        struct pl_lamb step = { .lr = 0.01, .beta1 = 0.9, .beta2 = 0.96, .eps = 1e-6, .decay = 0.045,
-                                .clamp = 1e4, .clip = 0.5f };
+        struct pl_lamb step = { .lr = 0.01,
+                                .beta1 = 0.9,
+                                .beta2 = 0.96,
+                                .eps = 1e-6,
+                                .decay = 0.045,
+                                .clamp = 1e4,
+                                .clip = 0.5f };
         struct pl_lamb_norms norms;
         double pp = 0, uu = 0;
         normal(g, N, 0.01, (uint64_t)t + 10);
@@ -60,7 +65,9 @@ static void lamb_corners(void **state)
 {
     float p[4] = { 0 }, g[4] = { 1, 2, -3, 0 }, m[4] = { 0 }, v[4] = { 0 };
     struct pl_moments moments = { .value = { m, v } };
-    struct pl_lamb step = { .lr = 0.1, .beta1 = 0.9, .beta2 = 0.96, .eps = 1e-6, .clamp = 10, .clip = 1 };
+    struct pl_lamb step = {
+        .lr = 0.1, .beta1 = 0.9, .beta2 = 0.96, .eps = 1e-6, .clamp = 10, .clip = 1
+    };
     struct pl_lamb_norms norms;
     (void)state;
     ref_lamb(&norms, p, g, g, &moments, 4, &step); /* zero weights: trust 1 */

@@ -92,21 +92,34 @@ static inline struct peer *add(int client, int auxiliary)
 {
     static const char *const listen[] = { "/ip4/127.0.0.1/tcp/0" };
     struct peer *p = &peers[count];
-    struct host_options o = { .me = &p->me, .listen = listen, .listen_count = !client, .client_mode = client };
+    struct host_options o = {
+        .me = &p->me, .listen = listen, .listen_count = !client, .client_mode = client
+    };
     memset(p, 0, sizeof *p);
     p->loop = loop;
     p->join = count ? peers[0].address : NULL;
     p->timeout = 20;
-    p->options = (struct averager_options){
-        .prefix = "test", .class_name = "DecentralizedAverager", .bits = "", .be = &be, .tensors = 2,
-        .schema = schema, .method = method, .part_bytes = 2048, .min_size = 2,
-        .min_matchmaking_time = 1.5, .request_timeout = 3, .sender_timeout = 1.5, .reducer_timeout = 3,
-        .allreduce_timeout = 15, .bandwidth = PL_BANDWIDTH_UNKNOWN, .client_mode = client,
-        .auxiliary = auxiliary
-    };
+    p->options = (struct averager_options){ .prefix = "test",
+                                            .class_name = "DecentralizedAverager",
+                                            .bits = "",
+                                            .be = &be,
+                                            .tensors = 2,
+                                            .schema = schema,
+                                            .method = method,
+                                            .part_bytes = 2048,
+                                            .min_size = 2,
+                                            .min_matchmaking_time = 1.5,
+                                            .request_timeout = 3,
+                                            .sender_timeout = 1.5,
+                                            .reducer_timeout = 3,
+                                            .allreduce_timeout = 15,
+                                            .bandwidth = PL_BANDWIDTH_UNKNOWN,
+                                            .client_mode = client,
+                                            .auxiliary = auxiliary };
     p->tensor[0] = p->values;
     p->tensor[1] = p->values + 4000;
-    for (size_t i = 0; i < VALUES; i++) p->values[i] = (float)((double)(i * (count + 3) % 97) / 97 - 0.3);
+    for (size_t i = 0; i < VALUES; i++)
+        p->values[i] = (float)((double)(i * (count + 3) % 97) / 97 - 0.3);
     p->step = (struct averager_step){ .weight = (double)(count + 1), .tensor = p->tensor };
     assert_int_equal(identity_make(&p->me, KEY_ED25519, &p->err), PL_OK);
     if (host_open(&p->host, loop, &o, &p->err)) fail_msg("%s", p->err.text);

@@ -47,7 +47,8 @@ struct world {
 
 static struct peer_id id_of(size_t i)
 {
-    return (struct peer_id){ .length = 34, .bytes = { 0x12, 0x20, (uint8_t)(i * 37 + 5), (uint8_t)i } };
+    return (struct peer_id){ .length = 34,
+                             .bytes = { 0x12, 0x20, (uint8_t)(i * 37 + 5), (uint8_t)i } };
 }
 
 static void add(struct world *w, struct event e, const uint8_t *data, size_t n)
@@ -78,14 +79,16 @@ static void on_ask(void *context, const struct peer_id *leader, const uint8_t *d
     *s = (struct stream){ .asker = p->self, .open = 1 };
     while (memcmp(p->w->peer[s->leader].m.o.self.bytes, leader->bytes, leader->length)) s->leader++;
     p->asked = s;
-    add(p->w, (struct event){ .kind = REQUEST, .to = s->leader, .stream = s, .from = p->m.o.self }, data, n);
+    add(p->w, (struct event){ .kind = REQUEST, .to = s->leader, .stream = s, .from = p->m.o.self },
+        data, n);
 }
 static void on_leave(void *context)
 {
     struct peer *p = context;
     if (!p->asked || !p->asked->open) return;
     p->asked->open = 0;
-    add(p->w, (struct event){ .kind = ASKER_GONE, .to = p->asked->leader, .stream = p->asked }, NULL, 0);
+    add(p->w, (struct event){ .kind = ASKER_GONE, .to = p->asked->leader, .stream = p->asked },
+        NULL, 0);
     p->asked = NULL;
 }
 static void on_answer(void *context, void *stream, const uint8_t *data, size_t n, int last)
@@ -93,7 +96,8 @@ static void on_answer(void *context, void *stream, const uint8_t *data, size_t n
     struct peer *p = context;
     struct stream *s = stream;
     add(p->w, (struct event){ .kind = ANSWER, .to = s->asker, .stream = s }, data, n);
-    if (last) add(p->w, (struct event){ .kind = LEADER_GONE, .to = s->asker, .stream = s }, NULL, 0);
+    if (last)
+        add(p->w, (struct event){ .kind = LEADER_GONE, .to = s->asker, .stream = s }, NULL, 0);
 }
 static void on_over(void *context, int status)
 {
@@ -118,9 +122,14 @@ static void make(struct world *w, size_t count, size_t clients, size_t target)
     w->now = 1000;
     w->count = count;
     for (size_t i = 0; i < count; i++) {
-        struct matchmaking_options o = { .self = id_of(i), .key = "run_grad_averager.0b", .min_time = 5,
-                                         .request_timeout = 3, .target_size = target, .min_size = 2,
-                                         .client_mode = i < clients, .gather = gather,
+        struct matchmaking_options o = { .self = id_of(i),
+                                         .key = "run_grad_averager.0b",
+                                         .min_time = 5,
+                                         .request_timeout = 3,
+                                         .target_size = target,
+                                         .min_size = 2,
+                                         .client_mode = i < clients,
+                                         .gather = gather,
                                          .gather_n = sizeof gather };
         w->peer[i].w = w;
         w->peer[i].self = i;
@@ -138,7 +147,8 @@ static void happen(struct world *w, struct event *e)
         size_t n = 0;
         for (size_t i = 0; i < w->count; i++)
             if (w->peer[i].declared > w->now)
-                found[n++] = (struct matchmaking_candidate){ w->peer[i].m.o.self, w->peer[i].declared };
+                found[n++] = (struct matchmaking_candidate){ w->peer[i].m.o.self,
+                                                             w->peer[i].declared };
         matchmaking_found(&p->m, w->now, found, n);
     } else if (e->kind == REQUEST) {
         matchmaking_request(&p->m, w->now, s, &e->from, e->data, e->n);

@@ -45,7 +45,10 @@ char *__wrap_strdup(const char *text);
 void *__wrap_malloc(size_t n) { return fails() ? NULL : __real_malloc(n); }
 void *__wrap_calloc(size_t n, size_t size) { return fails() ? NULL : __real_calloc(n, size); }
 void *__wrap_realloc(void *p, size_t n) { return fails() ? NULL : __real_realloc(p, n); }
-void *__wrap_aligned_alloc(size_t a, size_t n) { return fails() ? NULL : __real_aligned_alloc(a, n); }
+void *__wrap_aligned_alloc(size_t a, size_t n)
+{
+    return fails() ? NULL : __real_aligned_alloc(a, n);
+}
 char *__wrap_strdup(const char *text) { return fails() ? NULL : __real_strdup(text); }
 
 static char folder[] = "/tmp/potluck-memory-XXXXXX", shard_path[80], other_path[80], saved_path[80];
@@ -92,9 +95,15 @@ static int write_shard(const char *path)
     if (rc) return rc;
     rc = shard_writer_meta(w, "a", "b", &err);
     for (int r = 0; !rc && r < 20; r++) {
-        const struct shard_row row = { .caption = "a caption", .caption_bytes = 9, .nsfw = "UNLIKELY",
-                                       .nsfw_bytes = 8, .width = 1, .height = 1, .code = code,
-                                       .code_bytes = 8, .key = r % 2 ? "key" : NULL };
+        const struct shard_row row = { .caption = "a caption",
+                                       .caption_bytes = 9,
+                                       .nsfw = "UNLIKELY",
+                                       .nsfw_bytes = 8,
+                                       .width = 1,
+                                       .height = 1,
+                                       .code = code,
+                                       .code_bytes = 8,
+                                       .key = r % 2 ? "key" : NULL };
         rc = shard_writer_row(w, &row, &err);
     }
     if (!rc) return shard_writer_close(w, &err);
@@ -243,7 +252,8 @@ static int settings(void)
     int rc = pl_yaml_parse(&json, text, sizeof text - 1, "y", &err);
     if (rc) return rc;
     json_decref(json);
-    if (!(rc = http_list_parse(&list, shards, sizeof shards - 1, "http://h/l", &err))) http_list_clear(&list);
+    if (!(rc = http_list_parse(&list, shards, sizeof shards - 1, "http://h/l", &err)))
+        http_list_clear(&list);
     return rc;
 }
 

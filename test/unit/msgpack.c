@@ -59,7 +59,9 @@ static void depth(void **state)
     assert_int_equal(read_bytes(lists, sizeof lists), PL_ELIMIT);
     /* extensions directly inside each other must not use the stack either */
     for (size_t left = sizeof tuples; left > 6; left -= 6, n += 6) {
-        const uint8_t head[6] = { 0xc9, 0, 0, (uint8_t)((left - 6) >> 8), (uint8_t)(left - 6), 0x40 };
+        const uint8_t head[6] = {
+            0xc9, 0, 0, (uint8_t)((left - 6) >> 8), (uint8_t)(left - 6), 0x40
+        };
         memcpy(tuples + n, head, 6);
     }
     memset(tuples + n, 0x90, sizeof tuples - n);
@@ -120,8 +122,13 @@ static void maps(void **state)
 {
     struct mp_value *v;
     (void)state;
-    assert_int_equal(mp_read(&v, (const uint8_t *)"\x83\xa1" "a\x01\xc4\x01" "a\x02\xa1" "a\x03", 11,
-                             NULL), PL_OK);
+    assert_int_equal(mp_read(&v,
+                             (const uint8_t *)"\x83\xa1"
+                                              "a\x01\xc4\x01"
+                                              "a\x02\xa1"
+                                              "a\x03",
+                             11, NULL),
+                     PL_OK);
     assert_true(mp_count(mp_get(v, "a")) == 3); /* the last, as in Python; bytes are no text */
     assert_null(mp_get(v, "b"));
     assert_null(mp_get(&v->item[0], "a"));
@@ -131,8 +138,8 @@ static void maps(void **state)
 /* Old writers' 32-bit floats and long forms are read, and written in our one way. */
 static void canonical(void **state)
 {
-    static const uint8_t odd[] = { 0x94, 0xca, 0x3f, 0xc0, 0, 0, 0xcd, 0, 5, 0xd9, 1, 'x', 0xd1, 0xff,
-                                   0xff };
+    static const uint8_t odd[] = { 0x94, 0xca, 0x3f, 0xc0, 0,    0,    0xcd, 0,
+                                   5,    0xd9, 1,    'x',  0xd1, 0xff, 0xff };
     static const uint8_t plain[] = { 0x94, 0xcb, 0x3f, 0xf8, 0, 0, 0, 0, 0, 0, 5, 0xa1, 'x', 0xff };
     struct mp_value *v;
     struct bytes b = { 0 };

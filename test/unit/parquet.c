@@ -80,7 +80,8 @@ static int write_table(const char *where, int rows, const struct parquet_options
     return rc;
 }
 
-static void check_value(const struct parquet_value *got, const struct parquet_value *want, int column)
+static void check_value(const struct parquet_value *got, const struct parquet_value *want,
+                        int column)
 {
     assert_int_equal(got->null, want->null);
     if (got->null) return;
@@ -277,7 +278,8 @@ static void put_le32(uint8_t *p, uint32_t x)
 
 static void a_footer_longer_than_the_file(void **state)
 {
-    static const uint32_t lies[] = { 0, 1, 7, 1000000, PARQUET_FOOTER_MAX + 1, 0x7fffffff, 0xffffffff };
+    static const uint32_t lies[] = { 0,          1,         7, 1000000, PARQUET_FOOTER_MAX + 1,
+                                     0x7fffffff, 0xffffffff };
     size_t bytes;
     uint8_t *data = small_file(&bytes, PL_CODEC_NONE);
     (void)state;

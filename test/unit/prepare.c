@@ -95,8 +95,14 @@ static int watch(void *context, const struct prepare_counts *counts, const char 
 
 static int prepare(const char *out, size_t rows, struct prepare_counts *counts, struct watched *w)
 {
-    const struct prepare_options o = { .folder = out, .stem = "s", .codec = "id", .nsfw = "UNLIKELY",
-                                       .side = SIDE, .batch = 2, .rows = rows, .quality = 5 };
+    const struct prepare_options o = { .folder = out,
+                                       .stem = "s",
+                                       .codec = "id",
+                                       .nsfw = "UNLIKELY",
+                                       .side = SIDE,
+                                       .batch = 2,
+                                       .rows = rows,
+                                       .quality = 5 };
     mkdir(out, 0755);
     return prepare_shards(counts, &codec, &list, &o, watch, w, &err);
 }
@@ -193,8 +199,14 @@ static void a_stop_loses_and_repeats_nothing(void **state)
 static void what_does_not_fit_is_refused(void **state)
 {
     char *out = at("refused");
-    const struct prepare_options odd = { .folder = out, .stem = "s", .codec = "id", .nsfw = "UNLIKELY",
-                                         .side = SIDE + 1, .batch = 2, .rows = 3, .quality = 5 };
+    const struct prepare_options odd = { .folder = out,
+                                         .stem = "s",
+                                         .codec = "id",
+                                         .nsfw = "UNLIKELY",
+                                         .side = SIDE + 1,
+                                         .batch = 2,
+                                         .rows = 3,
+                                         .quality = 5 };
     struct prepare_counts counts;
     struct watched w = { 0 };
     (void)state;

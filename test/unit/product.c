@@ -15,8 +15,9 @@ float *fast_take(size_t n) { return pl_alloc(n, sizeof(float)); }
 void fast_give(float *p) { pl_free(p); }
 
 /* Never wanted here. */
-void cblas_sgemm(CBLAS_LAYOUT layout, CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int m, int n, int k, float alpha,
-                 const float *a, int lda, const float *b, int ldb, float beta, float *c, int ldc)
+void cblas_sgemm(CBLAS_LAYOUT layout, CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int m, int n, int k,
+                 float alpha, const float *a, int lda, const float *b, int ldb, float beta,
+                 float *c, int ldc)
 {
     (void)layout, (void)ta, (void)tb, (void)m, (void)n, (void)k, (void)alpha, (void)a, (void)lda;
     (void)b, (void)ldb, (void)beta, (void)c, (void)ldc;
@@ -60,7 +61,8 @@ static void check(int m, int n, int k, int ta, int tb, enum start start, int gap
     bias = random_matrix(&rng, 1, n, n);
     before = malloc(((size_t)(m - 1) * (size_t)ldc + (size_t)n) * sizeof *before);
     memcpy(before, c, ((size_t)(m - 1) * (size_t)ldc + (size_t)n) * sizeof *before);
-    fast_product(ta, tb, m, n, k, a, lda, b, ldb, start == FROM_BIAS ? bias : NULL, start == FROM_C, c, ldc);
+    fast_product(ta, tb, m, n, k, a, lda, b, ldb, start == FROM_BIAS ? bias : NULL, start == FROM_C,
+                 c, ldc);
     for (int i = 0; i < m; i++)
         for (int j = 0; j < ldc; j++) {
             size_t p = (size_t)i * (size_t)ldc + (size_t)j;
@@ -93,7 +95,8 @@ static void every_border(void **state)
         for (int layout = 0; layout < 4; layout++)
             for (int start = 0; start < 3; start++)
                 for (int gap = 0; gap < 6; gap += 5)
-                    check(sizes[s][0], sizes[s][1], sizes[s][2], layout & 1, layout >> 1, (enum start)start, gap);
+                    check(sizes[s][0], sizes[s][1], sizes[s][2], layout & 1, layout >> 1,
+                          (enum start)start, gap);
 }
 
 /* What is not finite stays where it belongs: zeros behind the last column meet nothing. */

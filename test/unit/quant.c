@@ -128,7 +128,8 @@ static void strange_blocks(void **state)
     ref_dequantize(y, codes, absmax, 8, 4, book);
     for (int i = 0; i < 8; i++) assert_true(y[i] == 0);
 
-    x[0] = INFINITY, x[1] = -INFINITY, x[2] = 3, x[3] = 0, x[4] = NAN, x[5] = -2, x[6] = 2, x[7] = 1;
+    x[0] = INFINITY, x[1] = -INFINITY, x[2] = 3, x[3] = 0, x[4] = NAN, x[5] = -2, x[6] = 2,
+    x[7] = 1;
     ref_quantize(codes, absmax, x, 8, 4, PL_MAP_SIGNED, PL_RULE_RUN);
     assert_true(isinf(absmax[0]) && absmax[1] == 2);
     assert_true(codes[0] == 0 && codes[1] == 0 && codes[2] == 127 && codes[3] == 127);

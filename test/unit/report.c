@@ -76,8 +76,13 @@ static void unsigned_ones_are_refused(void **state)
     assert_int_equal(dht_id_of_text(&id, "run_report"), PL_OK);
     assert_int_equal(report_write(&value, &sample), PL_OK);
     mp_text(&subkey, "somebody");
-    r = (struct record){ id.bytes, bytes_at(&subkey), bytes_at(&value), sizeof id.bytes, bytes_length(&subkey),
-                         bytes_length(&value), 1e9 };
+    r = (struct record){ id.bytes,
+                         bytes_at(&subkey),
+                         bytes_at(&value),
+                         sizeof id.bytes,
+                         bytes_length(&subkey),
+                         bytes_length(&value),
+                         1e9 };
     assert_int_equal(record_check(&v, &r, &err), PL_EPROTO);
     bytes_clear(&subkey);
     assert_int_equal(record_own_subkey(&subkey, &key), PL_OK);
@@ -95,7 +100,7 @@ static void unsigned_ones_are_refused(void **state)
     rsa_key_clear(&key);
 }
 
-/* --- history ------------------------------------------------------------------------------------------- */
+/* --- history ---------------------------------------------------------------------------------- */
 
 static void counts_outlive_their_peers(void **state)
 {
@@ -132,13 +137,21 @@ static void version_1_is_taken_over(void **state)
     assert_true(fd >= 0);
     close(fd);
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(db, "CREATE TABLE run (name TEXT NOT NULL); INSERT INTO run VALUES ('r');"
-        "CREATE TABLE point (time REAL NOT NULL, step INTEGER NOT NULL, peers INTEGER NOT NULL,"
-        " samples INTEGER NOT NULL, loss REAL, rate REAL); INSERT INTO point VALUES (1, 2, 3, 4, 5, 6);"
-        "CREATE TABLE account (key TEXT PRIMARY KEY, peer TEXT NOT NULL, samples INTEGER NOT NULL, steps INTEGER NOT NULL,"
-        " last_step INTEGER NOT NULL, seconds REAL NOT NULL, first REAL NOT NULL, last REAL NOT NULL, part INTEGER NOT NULL,"
-        " part_s REAL NOT NULL) WITHOUT ROWID; PRAGMA application_id = 1886352492; PRAGMA user_version = 1;",
-        NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db,
+                                  "CREATE TABLE run (name TEXT NOT NULL); INSERT INTO run VALUES "
+                                  "('r');"
+                                  "CREATE TABLE point (time REAL NOT NULL, step INTEGER NOT NULL, "
+                                  "peers INTEGER NOT NULL,"
+                                  " samples INTEGER NOT NULL, loss REAL, rate REAL); INSERT INTO "
+                                  "point VALUES (1, 2, 3, 4, 5, 6);"
+                                  "CREATE TABLE account (key TEXT PRIMARY KEY, peer TEXT NOT NULL, "
+                                  "samples INTEGER NOT NULL, steps INTEGER NOT NULL,"
+                                  " last_step INTEGER NOT NULL, seconds REAL NOT NULL, first REAL "
+                                  "NOT NULL, last REAL NOT NULL, part INTEGER NOT NULL,"
+                                  " part_s REAL NOT NULL) WITHOUT ROWID; PRAGMA application_id = "
+                                  "1886352492; PRAGMA user_version = 1;",
+                                  NULL, NULL, NULL),
+                     SQLITE_OK);
     sqlite3_close(db);
     for (int again = 0; again < 2; again++) {
         assert_int_equal(history_open(&h, path, "r", NULL), PL_OK);
@@ -155,15 +168,21 @@ static void version_1_is_taken_over(void **state)
     unlink(path);
 }
 
-/* --- the page --------------------------------------------------------------------------------------------- */
+/* --- the page --------------------------------------------------------------------------------- */
 
-static double number(const json_t *o, const char *name) { return json_number_value(json_object_get(o, name)); }
+static double number(const json_t *o, const char *name)
+{
+    return json_number_value(json_object_get(o, name));
+}
 
 static void the_page_shows_them(void **state)
 {
-    struct dashboard_metrics m[] = { { .key = "aa", .record = { 3, 2, 10, 4, 2 } }, { .key = "bb", .record = { 3, 1, 10, 4, 2 } } };
+    struct dashboard_metrics m[] = { { .key = "aa", .record = { 3, 2, 10, 4, 2 } },
+                                     { .key = "bb", .record = { 3, 1, 10, 4, 2 } } };
     struct dashboard_report r[] = { { "bb", sample }, { "nobody", sample } };
-    struct dashboard_look look = { .time = 1000, .metrics = m, .metrics_count = 2, .report = r, .report_count = 2 };
+    struct dashboard_look look = {
+        .time = 1000, .metrics = m, .metrics_count = 2, .report = r, .report_count = 2
+    };
     struct dashboard_options o = { .run = "r", .target_batch = 100 };
     char folder[] = "/tmp/potluck-report-XXXXXX", path[100], command[100];
     struct dashboard *d;
@@ -185,14 +204,17 @@ static void the_page_shows_them(void **state)
     now = json_load_file(path, 0, NULL);
     assert_true(number(now, "held_out") == 2.5);
     rounds = json_object_get(now, "rounds");
-    assert_true(number(rounds, "good") == 12 && number(rounds, "failed") == 2 && number(rounds, "retried") == 1);
-    assert_true(number(rounds, "sent") >= 1000 && number(rounds, "sent") <= 2.0 * HISTORY_COUNT_MAX);
+    assert_true(number(rounds, "good") == 12 && number(rounds, "failed") == 2 &&
+                number(rounds, "retried") == 1);
+    assert_true(number(rounds, "sent") >= 1000 &&
+                number(rounds, "sent") <= 2.0 * HISTORY_COUNT_MAX);
     json_decref(now);
     snprintf(path, sizeof path, "%s/api/peers.json", folder);
     peers = json_load_file(path, 0, NULL);
     assert_int_equal(json_array_size(peers), 2);
     assert_true(json_is_null(json_object_get(json_array_get(peers, 0), "version"))); /* aa is faster */
-    assert_string_equal(json_string_value(json_object_get(json_array_get(peers, 1), "reach")), "relayed");
+    assert_string_equal(json_string_value(json_object_get(json_array_get(peers, 1), "reach")),
+                        "relayed");
     assert_true(fabs(number(json_array_get(peers, 1), "compression") - 3.9) < 1e-9);
     json_decref(peers);
     dashboard_close(d);

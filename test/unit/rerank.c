@@ -73,10 +73,12 @@ static void scores_do_not_depend_on_company(void **state)
     (void)state;
     make_pictures(images);
     assert_int_equal(pl_rerank_open(&r, &be, path, VOCAB, &err), PL_OK);
-    assert_int_equal(pl_rerank_score(&r, all, &cut, "a photo of a cat", images, PICTURES, &err), PL_OK);
+    assert_int_equal(pl_rerank_score(&r, all, &cut, "a photo of a cat", images, PICTURES, &err),
+                     PL_OK);
     assert_int_equal(cut, 0);
     for (int i = 0; i < PICTURES; i++) {
-        assert_int_equal(pl_rerank_score(&r, &one, NULL, "a photo of a cat", &images[i], 1, &err), PL_OK);
+        assert_int_equal(pl_rerank_score(&r, &one, NULL, "a photo of a cat", &images[i], 1, &err),
+                         PL_OK);
         assert_true(fabsf(one - all[i]) <= 1e-5f * fabsf(one));
     }
     pl_clip_rank(order, share, all, PICTURES);
@@ -115,7 +117,8 @@ static void what_is_missing_is_named(void **state)
     assert_int_not_equal(pl_rerank_open(&r, &be, path, NULL, &err), PL_OK); /* no list beside it */
     assert_non_null(strstr(err.text, RERANK_VOCAB));
     assert_int_not_equal(pl_rerank_open(&r, &be, "/nonexistent.pt", VOCAB, &err), PL_OK);
-    assert_int_not_equal(pl_rerank_open(&r, &be, "test/golden/clip/clip_tiny.weights.safetensors", VOCAB, &err),
+    assert_int_not_equal(pl_rerank_open(&r, &be, "test/golden/clip/clip_tiny.weights.safetensors",
+                                        VOCAB, &err),
                          PL_OK);
     assert_non_null(strstr(err.text, "600"));
 }

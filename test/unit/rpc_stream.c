@@ -3,7 +3,7 @@
 
 #include <unistd.h>
 
-/* --- streams ------------------------------------------------------------------------------------- */
+/* --- streams ---------------------------------------------------------------------------------- */
 
 struct talk {
     struct side *side;
@@ -56,7 +56,8 @@ static void talk_failed(void *context, struct rpc_stream *s, int status, const c
     note(&t->over);
 }
 
-static const struct rpc_stream_events talk_events = { talk_message, talk_end, talk_failed, talk_more };
+static const struct rpc_stream_events talk_events = { talk_message, talk_end, talk_failed,
+                                                      talk_more };
 
 static void talk_here(void *context)
 {
@@ -93,7 +94,8 @@ static void mirror_failed(void *context, struct rpc_stream *s, int status, const
 
 static void mirror(void *context, struct rpc_stream *s)
 {
-    static const struct rpc_stream_events events = { mirror_message, mirror_end, mirror_failed, NULL };
+    static const struct rpc_stream_events events = { mirror_message, mirror_end, mirror_failed,
+                                                     NULL };
     rpc_listen(s, &events, context);
 }
 
@@ -203,8 +205,13 @@ static void slow_reader(void **state)
     serve(&b, "Test.flood", NULL, flood, NULL);
     teach(&a, &b);
     {
-        struct talk t = { .side = &a, .to = &b.me.id, .name = "Test.flood", .data = zeros, .n = 65536,
-                          .to_send = 1, .quiet = 1 };
+        struct talk t = { .side = &a,
+                          .to = &b.me.id,
+                          .name = "Test.flood",
+                          .data = zeros,
+                          .n = 65536,
+                          .to_send = 1,
+                          .quiet = 1 };
         loop_call(a.loop, talk_here, &t);
         assert_true(await_noted(&flood_sent, 1, 10));
         usleep(200000);

@@ -141,9 +141,12 @@ static void headers_that_lie(void **state)
     (void)state;
     for (size_t i = 0; i < PL_COUNT(bad); i++) assert_int_not_equal(open_header(bad[i], 8), PL_OK);
     assert_int_equal(open_header("{}   ", 0), PL_OK);
-    assert_int_equal(open_header("{\"a\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": [0, 8]},"
-                                 " \"b\": {\"dtype\": \"I64\", \"shape\": [0], \"data_offsets\": [8, 8]}}",
-                                 8), PL_OK);
+    assert_int_equal(open_header("{\"a\": {\"dtype\": \"F32\", \"shape\": [2], \"data_offsets\": "
+                                 "[0, 8]},"
+                                 " \"b\": {\"dtype\": \"I64\", \"shape\": [0], \"data_offsets\": "
+                                 "[8, 8]}}",
+                                 8),
+                     PL_OK);
 }
 
 static void truncation_at_every_byte(void **state)

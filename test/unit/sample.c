@@ -161,8 +161,12 @@ static void guidance(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(filters), cmocka_unit_test(fraction), cmocka_unit_test(softmax_after_filter),
-        cmocka_unit_test(draws), cmocka_unit_test(whole), cmocka_unit_test(not_a_number),
+        cmocka_unit_test(filters),
+        cmocka_unit_test(fraction),
+        cmocka_unit_test(softmax_after_filter),
+        cmocka_unit_test(draws),
+        cmocka_unit_test(whole),
+        cmocka_unit_test(not_a_number),
         cmocka_unit_test(guidance),
     };
     return cmocka_run_group_tests_name("sample", tests, NULL, NULL);

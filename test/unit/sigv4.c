@@ -13,11 +13,14 @@
 #define DATE "x-amz-date:20130524T000000Z"
 #define NOTHING "x-amz-content-sha256:" EMPTY
 
-static const struct sigv4 key = { "AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "us-east-1",
-                                  "s3", "20130524T000000Z" };
+static const struct sigv4 key = { "AKIAIOSFODNN7EXAMPLE",
+                                  "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "us-east-1", "s3",
+                                  "20130524T000000Z" };
 static const char *const ranged[] = { HOST, "range:bytes=0-9", NOTHING, DATE, NULL };
-static const char *const stored[] = { "date:Fri, 24 May 2013 00:00:00 GMT", HOST, "x-amz-content-sha256:" TEXT, DATE,
-                                      "x-amz-storage-class:REDUCED_REDUNDANCY", NULL };
+static const char *const stored[] = {
+    "date:Fri, 24 May 2013 00:00:00 GMT",     HOST, "x-amz-content-sha256:" TEXT, DATE,
+    "x-amz-storage-class:REDUCED_REDUNDANCY", NULL
+};
 static const char *const plain[] = { HOST, NOTHING, DATE, NULL };
 
 static const struct {
@@ -40,8 +43,11 @@ static void documented_examples(void **state)
     char got[SIGV4_HEADER_MAX], want[SIGV4_HEADER_MAX];
     (void)state;
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
-        snprintf(want, sizeof want, "AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request,"
-                 "SignedHeaders=%s,Signature=%s", cases[i].names, cases[i].signature);
+        snprintf(want, sizeof want,
+                 "AWS4-HMAC-SHA256 "
+                 "Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request,"
+                 "SignedHeaders=%s,Signature=%s",
+                 cases[i].names, cases[i].signature);
         assert_int_equal(sigv4_authorization(got, &key, &cases[i].request), PL_OK);
         assert_string_equal(got, want);
     }

@@ -13,8 +13,15 @@
 /* Nobody dies, everybody is expected: the best case. */
 static struct world_options calm(size_t peers)
 {
-    return (struct world_options){ .peers = peers, .seed = 7, .steps = 1, .accumulate_s = 60, .life_s = 1e9,
-                                   .rounds = 1, .expect = 1, .stated = 1, .values = 10000000 };
+    return (struct world_options){ .peers = peers,
+                                   .seed = 7,
+                                   .steps = 1,
+                                   .accumulate_s = 60,
+                                   .life_s = 1e9,
+                                   .rounds = 1,
+                                   .expect = 1,
+                                   .stated = 1,
+                                   .values = 10000000 };
 }
 
 static struct world_result run(const struct world_options *o)

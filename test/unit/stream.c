@@ -177,7 +177,8 @@ static void order_depends_on_the_seed_alone(void **state)
 
 static void held_out_captions_never_come(void **state)
 {
-    static const char *const without[] = { "picture 30 of 1", "picture 12 of 0", "no such picture" };
+    static const char *const without[] = { "picture 30 of 1", "picture 12 of 0",
+                                           "no such picture" };
     struct pairs_options o = options();
     struct pairs_counts c;
     struct stream_batch b;

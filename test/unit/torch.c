@@ -34,7 +34,7 @@ static int teardown(void **state)
     return rmdir(folder);
 }
 
-/* --- pickles ------------------------------------------------------------------------------------- */
+/* --- pickles ---------------------------------------------------------------------------------- */
 
 static int try_pickle(const void *bytes, size_t n)
 {
@@ -49,8 +49,10 @@ static int try_pickle(const void *bytes, size_t n)
 static void values_are_what_python_wrote(void **state)
 {
     /* pickle.dumps({"a": (1, -2, 2**40, 2**70, 0.5, True, None), "b": [300, b"xy"]}, 2), by hand */
-    static const char text[] = "\x80\x02}q\x00(X\x01\0\0\0a(K\x01J\xfe\xff\xff\xff\x8a\x06\0\0\0\0\0\x01"
-        "\x8a\x09\0\0\0\0\0\0\0\0\x40G?\xe0\0\0\0\0\0\0\x88NtX\x01\0\0\0b](M\x2c\x01" "C\x02xyeu.rest";
+    static const char text[] =
+        "\x80\x02}q\x00(X\x01\0\0\0a(K\x01J\xfe\xff\xff\xff\x8a\x06\0\0\0\0\0\x01"
+        "\x8a\x09\0\0\0\0\0\0\0\0\x40G?\xe0\0\0\0\0\0\0\x88NtX\x01\0\0\0b](M\x2c\x01"
+        "C\x02xyeu.rest";
     struct pickle *p = pickle_new();
     const struct pickle_value *v, *a, *b;
     size_t used;
@@ -123,7 +125,7 @@ static void copies_of_copies_stop(void **state)
     free(text);
 }
 
-/* --- files --------------------------------------------------------------------------------------- */
+/* --- files ------------------------------------------------------------------------------------ */
 
 static void write_some(const char *to)
 {
@@ -224,7 +226,8 @@ static void tensors_outside_their_storage_are_refused(void **state)
     assert_int_equal(OPEN(TENSOR("0", "K\x00", "J\xff\xff\xff\xff\x85", "K\x01\x85")), PL_EFORMAT);
     assert_int_equal(OPEN(TENSOR("0", "K\x00", "K\x02K\x02\x86", "K\x01\x85")), PL_EFORMAT);
     /* a stride of 0 makes 2^40 elements of one */
-    assert_int_equal(OPEN(TENSOR("0", "K\x00", "\x8a\x06\0\0\0\0\0\x01\x85", "K\x00\x85")), PL_ELIMIT);
+    assert_int_equal(OPEN(TENSOR("0", "K\x00", "\x8a\x06\0\0\0\0\0\x01\x85", "K\x00\x85")),
+                     PL_ELIMIT);
     assert_int_equal(OPEN("}X\x01\0\0\0wK\x01s."), PL_EFORMAT); /* no tensors at all */
     assert_int_equal(OPEN("}."), PL_OK);                        /* an empty state dict */
 }

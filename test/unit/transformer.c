@@ -129,7 +129,8 @@ static double norm_value(void *of)
 static void layer_norm(void **state)
 {
     struct norm n;
-    float dx[NORM_M * NORM_D], added[NORM_M * NORM_D], dgain[NORM_D] = { 0 }, doffset[NORM_D] = { 0 };
+    float dx[NORM_M * NORM_D], added[NORM_M * NORM_D], dgain[NORM_D] = { 0 },
+                                                       doffset[NORM_D] = { 0 };
     (void)state;
     normal(n.x, NORM_M * NORM_D);
     normal(n.dy, NORM_M * NORM_D);
@@ -204,7 +205,8 @@ static double attention_value(void *of)
 /* Positions 0..2 are text, 3..8 cells of a 3-wide grid. */
 static void attention_slopes(void **state)
 {
-    static const char *const names[] = { "full", "axial_row", "axial_col", "conv3", "conv3_v166", NULL };
+    static const char *const names[] = { "full",  "axial_row",  "axial_col",
+                                         "conv3", "conv3_v166", NULL };
     /* of two sequences; (B,n) for full and none, of which the other kinds read the first (B,P) */
     static const uint8_t hidden[AB * AN] = { 0, 1, 0, 1, 1, 0, 1, 1, 0, 1, 0, 0, 0, 1, 1, 0, 0, 1 };
     static const uint8_t blind[AB * AN] = { 0 };
@@ -219,8 +221,9 @@ static void attention_slopes(void **state)
         normal(a.qkv, A_QKV);
         normal(a.dout, A_O);
         assert_int_equal(ref_attention(o, lse, a.qkv, AB, AN, AH, AD, &a.mask, a.key_mask), PL_OK);
-        assert_int_equal(ref_attention_backward(dqkv, a.dout, a.qkv, o, lse, AB, AN, AH, AD, &a.mask,
-                                                a.key_mask), PL_OK);
+        assert_int_equal(ref_attention_backward(dqkv, a.dout, a.qkv, o, lse, AB, AN, AH, AD,
+                                                &a.mask, a.key_mask),
+                         PL_OK);
         slopes(names[i] ? names[i] : "none", attention_value, &a, a.qkv, dqkv, A_QKV, 1e-4);
     }
 }
@@ -228,7 +231,9 @@ static void attention_slopes(void **state)
 /* A query without keys: the mean of all values, later ones too. */
 static void nothing_to_see(void **state)
 {
-    static const uint8_t key_mask[AB * AN] = { 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 };
+    static const uint8_t key_mask[AB * AN] = {
+        0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1
+    };
     struct pl_mask mask = { .kind = PL_MASK_FULL, .P = 3, .F = 3 };
     float qkv[A_QKV], o[A_O], lse[AB * AH * AN];
     (void)state;
@@ -246,7 +251,8 @@ static void nothing_to_see(void **state)
 
 static void attention_steps(void **state)
 {
-    static const char *const names[] = { "full", "axial_row", "axial_col", "conv3", "conv3d2_v166" };
+    static const char *const names[] = { "full", "axial_row", "axial_col", "conv3",
+                                         "conv3d2_v166" };
     (void)state;
     for (size_t i = 0; i < PL_COUNT(names); i++) {
         struct pl_mask mask = { .P = 3, .F = 3 };
@@ -260,7 +266,8 @@ static void attention_steps(void **state)
             enum { ROW = 3 * AH * AD };
             for (int b = 0; b < AB; b++)
                 memcpy(one + b * ROW, qkv + (b * AN + p) * ROW, ROW * sizeof *one);
-            assert_int_equal(ref_attention_step(step, k_cache, v_cache, one, AB, AN, AH, AD, p, &mask),
+            assert_int_equal(ref_attention_step(step, k_cache, v_cache, one, AB, AN, AH, AD, p,
+                                                &mask),
                              PL_OK);
             for (int b = 0; b < AB; b++)
                 assert_memory_equal(step + b * AH * AD, o + (b * AN + p) * AH * AD,
@@ -278,7 +285,8 @@ struct loss {
     int32_t label[LB * LS];
 };
 
-static const struct pl_loss_segment segments[2] = { { 0, 2, 0, 4, 0.125f }, { 2, 5, 4, 9, 0.875f } };
+static const struct pl_loss_segment segments[2] = { { 0, 2, 0, 4, 0.125f },
+                                                    { 2, 5, 4, 9, 0.875f } };
 
 static double loss_value(void *of)
 {
@@ -298,8 +306,9 @@ static void loss(void **state)
     normal(l.x, LX);
     normal(l.W, LV * LD);
     normal(l.b, LV);
-    assert_int_equal(ref_loss(part, logp, dx, dW, db, l.x, l.W, l.b, l.label, segments, 2, LB, LS, LD,
-                              LV), PL_OK);
+    assert_int_equal(ref_loss(part, logp, dx, dW, db, l.x, l.W, l.b, l.label, segments, 2, LB, LS,
+                              LD, LV),
+                     PL_OK);
     for (int b = 0; b < LB; b++)
     for (int p = 0; p < LS; p++) *(p < 2 ? &text : &image) -= logp[b * LS + p];
     assert_float_equal(part[0], text / 4, 1e-6);
@@ -331,10 +340,11 @@ static void loss_without_labels(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(activations), cmocka_unit_test(geglu_in_place), cmocka_unit_test(layer_norm),
-        cmocka_unit_test(shift), cmocka_unit_test(embedding), cmocka_unit_test(attention_slopes),
-        cmocka_unit_test(nothing_to_see), cmocka_unit_test(attention_steps), cmocka_unit_test(loss),
-        cmocka_unit_test(loss_without_labels),
+        cmocka_unit_test(activations),    cmocka_unit_test(geglu_in_place),
+        cmocka_unit_test(layer_norm),     cmocka_unit_test(shift),
+        cmocka_unit_test(embedding),      cmocka_unit_test(attention_slopes),
+        cmocka_unit_test(nothing_to_see), cmocka_unit_test(attention_steps),
+        cmocka_unit_test(loss),           cmocka_unit_test(loss_without_labels),
     };
     return cmocka_run_group_tests_name("transformer", tests, seed, NULL);
 }

@@ -28,12 +28,14 @@ static struct pl_err err;
 static void say(int fd, const char *status, const char *more)
 {
     char text[400];
-    snprintf(text, sizeof text, "HTTP/1.1 %s\r\nContent-Length: 0\r\nConnection: close\r\n%s\r\n", status, more);
+    snprintf(text, sizeof text, "HTTP/1.1 %s\r\nContent-Length: 0\r\nConnection: close\r\n%s\r\n",
+             status, more);
     send(fd, text, strlen(text), MSG_NOSIGNAL);
 }
 
 /* Bytes of a body go where they belong; *got counts them. Breaks off after `most`. */
-static void receive(int fd, const char *rest, size_t n, size_t at, size_t bytes, size_t most, size_t *got)
+static void receive(int fd, const char *rest, size_t n, size_t at, size_t bytes, size_t most,
+                    size_t *got)
 {
     char buffer[4096];
     *got = 0;
@@ -58,7 +60,8 @@ static void answer(int fd)
     ssize_t k;
     const char *body, *line;
     text[0] = 0;
-    while (!strstr(text, "\r\n\r\n") && n < sizeof text - 1 && (k = recv(fd, text + n, sizeof text - 1 - n, 0)) > 0)
+    while (!strstr(text, "\r\n\r\n") && n < sizeof text - 1 &&
+           (k = recv(fd, text + n, sizeof text - 1 - n, 0)) > 0)
         text[n += (size_t)k] = 0;
     if (sscanf(text, "%9s /%c", method, &mode) != 2 || !(body = strstr(text, "\r\n\r\n"))) return;
     body += 4;
@@ -80,14 +83,20 @@ static void answer(int fd)
     } else if (!strcmp(method, "POST")) {
         have = 0;
         creations++;
-        say(fd, "201 Created", mode == 'w' ? "" : mode == 'c' ? "Location: /cut/1\r\n" : mode == 'g' ? "Location: good/1\r\n"
-            : mode == 'l' ? "Location: /lies/1\r\n" : "Location: /x/1\r\n");
+        say(fd, "201 Created",
+            mode == 'w'   ? ""
+            : mode == 'c' ? "Location: /cut/1\r\n"
+            : mode == 'g' ? "Location: good/1\r\n"
+            : mode == 'l' ? "Location: /lies/1\r\n"
+                          : "Location: /x/1\r\n");
     } else if (!strcmp(method, "HEAD")) {
         if (mode == 'x') { /* PUT's question: how long is it? */
             snprintf(more, sizeof more, "Upload-Offset: %zu\r\n", have);
             say(fd, "200 OK", more);
         } else {
-            snprintf(more, sizeof more, "HTTP/1.1 200 OK\r\nConnection: close\r\nUpload-Offset: %zu\r\nContent-Length: %zu\r\n\r\n",
+            snprintf(more, sizeof more,
+                     "HTTP/1.1 200 OK\r\nConnection: close\r\nUpload-Offset: "
+                     "%zu\r\nContent-Length: %zu\r\n\r\n",
                      mode == 'l' ? (size_t)BYTES + 1 : have, have);
             send(fd, more, strlen(more), MSG_NOSIGNAL);
         }
@@ -227,7 +236,9 @@ static void lies_are_told(void **unused)
     assert_non_null(strstr(err.text, "it says"));
     unlink(state);
     assert_int_not_equal(try_upload("/no", 1, NULL), PL_OK);
-    assert_int_not_equal(http_upload("http://127.0.0.1:1/", "/nonexistent", &(struct http_upload_options){ 0 }, &err), PL_OK);
+    assert_int_not_equal(http_upload("http://127.0.0.1:1/", "/nonexistent",
+                                     &(struct http_upload_options){ 0 }, &err),
+                         PL_OK);
 }
 
 int main(void)

@@ -47,7 +47,8 @@ struct request {
 static void say(const struct request *r, const char *status, const char *headers, const char *body)
 {
     char text[6000];
-    snprintf(text, sizeof text, "HTTP/1.1 %s\r\nContent-Length: %zu\r\nConnection: close\r\n%s\r\n%s", status,
+    snprintf(text, sizeof text,
+             "HTTP/1.1 %s\r\nContent-Length: %zu\r\nConnection: close\r\n%s\r\n%s", status,
              strlen(body), headers, body);
     send(r->fd, text, strlen(text), MSG_NOSIGNAL);
 }
@@ -65,11 +66,14 @@ static int receive(struct request *r)
     if (!end || sscanf(r->text, "%9s %999s", r->method, r->where) != 2) return -1;
     r->head = (size_t)(end - r->text) + 4;
     r->body = r->text + r->head;
-    r->bytes = (line = strcasestr(r->text, "\r\nContent-Length:")) && line < end ? (size_t)atoll(line + 17) : 0;
+    r->bytes = (line = strcasestr(r->text, "\r\nContent-Length:")) && line < end
+                   ? (size_t)atoll(line + 17)
+                   : 0;
     if (r->bytes > BODY_MAX) return -1;
     if ((line = strcasestr(r->text, "Expect: 100-continue")) && line < end)
         send(r->fd, "HTTP/1.1 100 Continue\r\n\r\n", 25, MSG_NOSIGNAL);
-    while (n < r->head + r->bytes && (k = recv(r->fd, r->text + n, r->head + r->bytes - n, 0)) > 0) n += (size_t)k;
+    while (n < r->head + r->bytes && (k = recv(r->fd, r->text + n, r->head + r->bytes - n, 0)) > 0)
+        n += (size_t)k;
     r->text[n] = 0;
     return n == r->head + r->bytes ? 0 : -1;
 }
@@ -132,17 +136,21 @@ static void bucket(const struct request *r)
     int part;
     hash(want, r->body, r->bytes);
     if (strncmp(header(r, "Authorization"), "AWS4-HMAC-SHA256 Credential=KEY/", 32) ||
-        strcmp(header(r, "x-amz-content-sha256"), want) || strcmp(header(r, "x-amz-security-token"), "guest"))
+        strcmp(header(r, "x-amz-content-sha256"), want) ||
+        strcmp(header(r, "x-amz-security-token"), "guest"))
         server.unsigned_++;
     snprintf(id, sizeof id, "uploadId=%s", server.id);
     if (!strcmp(r->method, "POST") && strstr(r->where, "?uploads=")) {
         server.begun++;
         server.forget = 0;
         snprintf(server.id, sizeof server.id, "id%%2F%d", server.begun);
-        snprintf(answer, sizeof answer, "<?xml version=\"1.0\"?><InitiateMultipartUploadResult><UploadId>%s%d</UploadId>"
-                 "</InitiateMultipartUploadResult>", server.lie ? "" : "id/", server.begun);
+        snprintf(answer, sizeof answer,
+                 "<?xml version=\"1.0\"?><InitiateMultipartUploadResult><UploadId>%s%d</UploadId>"
+                 "</InitiateMultipartUploadResult>",
+                 server.lie ? "" : "id/", server.begun);
         say(r, "200 OK", "", server.lie ? "<Error/>" : answer);
-    } else if (!strcmp(r->method, "PUT") && sscanf(r->where, "/bucket/model.pt?partNumber=%d", &part) == 1) {
+    } else if (!strcmp(r->method, "PUT") &&
+               sscanf(r->where, "/bucket/model.pt?partNumber=%d", &part) == 1) {
         if (strstr(r->where, id)) take_part(r, part);
         else say(r, "404 Other", "", "");
     } else if (!strcmp(r->method, "PUT")) {
@@ -152,8 +160,9 @@ static void bucket(const struct request *r)
         say(r, server.refuse ? "403 No" : "200 OK", "", "");
     } else if (strstr(r->where, id) && names_all_tags(r->body)) {
         server.completed++;
-        say(r, "200 OK", "", server.error_late ? "<Error><Code>InternalError</Code></Error>"
-                                               : "<CompleteMultipartUploadResult></CompleteMultipartUploadResult>");
+        say(r, "200 OK", "",
+            server.error_late ? "<Error><Code>InternalError</Code></Error>"
+                              : "<CompleteMultipartUploadResult></CompleteMultipartUploadResult>");
     } else say(r, "400 Bad", "", "");
 }
 
@@ -165,16 +174,24 @@ static void batch(const struct request *r)
         return;
     }
     for (int i = 1; i <= PARTS - server.lie; i++)
-        snprintf(parts + strlen(parts), sizeof parts - strlen(parts), ", \"%05d\": \"%s/part/%d\"", i, url, i);
-    if (server.has_it) snprintf(answer, sizeof answer, "{\"objects\": [{\"oid\": \"%s\"}]}", sha256);
+        snprintf(parts + strlen(parts), sizeof parts - strlen(parts), ", \"%05d\": \"%s/part/%d\"",
+                 i, url, i);
+    if (server.has_it)
+        snprintf(answer, sizeof answer, "{\"objects\": [{\"oid\": \"%s\"}]}", sha256);
     else if (server.refuse)
-        snprintf(answer, sizeof answer, "{\"objects\": [{\"error\": {\"code\": 422, \"message\": \"too much\"}}]}");
+        snprintf(answer, sizeof answer,
+                 "{\"objects\": [{\"error\": {\"code\": 422, \"message\": \"too much\"}}]}");
     else if (server.whole)
-        snprintf(answer, sizeof answer, "{\"objects\": [{\"actions\": {\"upload\": {\"href\": \"%s/whole\", \"header\": "
-                 "{\"X-Own\": \"yes\"}}, \"verify\": {\"href\": \"%s/verify\"}}}]}", url, url);
+        snprintf(answer, sizeof answer,
+                 "{\"objects\": [{\"actions\": {\"upload\": {\"href\": \"%s/whole\", \"header\": "
+                 "{\"X-Own\": \"yes\"}}, \"verify\": {\"href\": \"%s/verify\"}}}]}",
+                 url, url);
     else
-        snprintf(answer, sizeof answer, "{\"objects\": [{\"actions\": {\"upload\": {\"href\": \"%s/complete\", \"header\": "
-                 "{\"chunk_size\": \"%d\"%s}}, \"verify\": {\"href\": \"%s/verify\"}}}]}", url, PIECE, parts, url);
+        snprintf(answer, sizeof answer,
+                 "{\"objects\": [{\"actions\": {\"upload\": {\"href\": \"%s/complete\", "
+                 "\"header\": "
+                 "{\"chunk_size\": \"%d\"%s}}, \"verify\": {\"href\": \"%s/verify\"}}}]}",
+                 url, PIECE, parts, url);
     server.begun++;
     server.forget = 0;
     say(r, "200 OK", "", answer);
@@ -194,7 +211,9 @@ static void hub(const struct request *r)
         say(r, "200 OK", "", "");
     } else if (!secret) say(r, "401 Who", "", "");
     else if (!strcmp(r->where, "/api/datasets/user/name/preupload/a%2Fbranch")) {
-        snprintf(answer, sizeof answer, "{\"files\": [{\"path\": \"in/model.pt\", \"uploadMode\": \"%s\", \"shouldIgnore\": %s}]}",
+        snprintf(answer, sizeof answer,
+                 "{\"files\": [{\"path\": \"in/model.pt\", \"uploadMode\": \"%s\", "
+                 "\"shouldIgnore\": %s}]}",
                  server.regular ? "regular" : "lfs", server.ignore ? "true" : "false");
         say(r, "200 OK", "", answer);
     } else if (strstr(r->where, "/info/lfs/objects/batch")) batch(r);

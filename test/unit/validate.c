@@ -19,7 +19,8 @@ static int setup(void **state)
 {
     (void)state;
     mine.key = &key;
-    return rsa_key_make(&key, NULL) || rsa_key_make(&other, NULL) || validators_add_run(&guarded, "run");
+    return rsa_key_make(&key, NULL) || rsa_key_make(&other, NULL) ||
+           validators_add_run(&guarded, "run");
 }
 
 static int teardown(void **state)
@@ -63,7 +64,8 @@ static void strip(void **state)
         struct bytes out = { 0 };
         record_strip(&out, (const uint8_t *)cases[i][0], strlen(cases[i][0]));
         assert_true(bytes_length(&out) == strlen(cases[i][1]));
-        if (bytes_length(&out)) assert_memory_equal(bytes_at(&out), cases[i][1], bytes_length(&out));
+        if (bytes_length(&out))
+            assert_memory_equal(bytes_at(&out), cases[i][1], bytes_length(&out));
         bytes_clear(&out);
     }
 }
@@ -83,7 +85,8 @@ static void keys(void **state)
     assert_int_equal(rsa_public_parse(&k, bytes_at(&text), bytes_length(&text)), PL_OK);
     EVP_PKEY_free(k);
     for (size_t cut = 1; cut < 300; cut += 13)
-        assert_int_equal(rsa_public_parse(&k, bytes_at(&text), bytes_length(&key.text) - cut), PL_EFORMAT);
+        assert_int_equal(rsa_public_parse(&k, bytes_at(&text), bytes_length(&key.text) - cut),
+                         PL_EFORMAT);
     assert_int_equal(rsa_key_write(&pem, &key), PL_OK);
     assert_int_equal(rsa_key_parse(&back, bytes_at(&pem), bytes_length(&pem), NULL), PL_OK);
     assert_true(bytes_length(&back.text) == bytes_length(&key.text));
@@ -94,8 +97,8 @@ static void keys(void **state)
 }
 
 /* A signed progress record of `who` under the run's key. */
-static void add_progress(struct dht_dictionary *d, const struct dht_id *id, const struct rsa_key *who,
-                         int64_t epoch, double expiration, int spoil)
+static void add_progress(struct dht_dictionary *d, const struct dht_id *id,
+                         const struct rsa_key *who, int64_t epoch, double expiration, int spoil)
 {
     struct validators v = { .key = who };
     struct progress_record p = { .peer = { 34, { 0x12, 0x20 } }, .epoch = epoch, .time = 1 };
@@ -133,15 +136,18 @@ static void one_bad_record(void **state)
     dht_dictionary_store(&d, 0, "\xa1x", 2, "\xc0", 1, 40); /* nobody's, under a guarded key */
     dht_dictionary_write(&packed, &d);
     dht_result_init(&result);
-    assert_int_equal(dht_result_merge(&result, &guarded, &id, DHT_FOUND_DICTIONARY, bytes_at(&packed),
-                                      bytes_length(&packed), INFINITY), PL_OK);
+    assert_int_equal(dht_result_merge(&result, &guarded, &id, DHT_FOUND_DICTIONARY,
+                                      bytes_at(&packed), bytes_length(&packed), INFINITY),
+                     PL_OK);
     assert_int_equal(result.dictionary.count, 1);
     assert_true(result.expiration == 20); /* the node's word counts for nothing */
-    assert_int_equal(dht_result_merge(&result, &guarded, &id, DHT_FOUND_DICTIONARY, bytes_at(&packed),
-                                      bytes_length(&packed), INFINITY), PL_EAGAIN);
+    assert_int_equal(dht_result_merge(&result, &guarded, &id, DHT_FOUND_DICTIONARY,
+                                      bytes_at(&packed), bytes_length(&packed), INFINITY),
+                     PL_EAGAIN);
     assert_int_equal(dht_result_finish(&result, 10), PL_OK);
-    assert_int_equal(progress_read(&p, result.dictionary.items[0].value, result.dictionary.items[0].n,
-                                   NULL), PL_OK);
+    assert_int_equal(progress_read(&p, result.dictionary.items[0].value,
+                                   result.dictionary.items[0].n, NULL),
+                     PL_OK);
     assert_int_equal(p.epoch, 5);
     dht_result_clear(&result);
     /* and when a node is given it to keep */
@@ -166,8 +172,13 @@ static void replayed(void **state)
     (void)state;
     record_own_subkey(&subkey, &key);
     record_own_subkey(&others, &other);
-    r = (struct record){ .key = (const uint8_t *)"k", .key_n = 1, .subkey = bytes_at(&subkey),
-                         .subkey_n = bytes_length(&subkey), .value = (const uint8_t *)"\x07", .n = 1, .expiration = 100 };
+    r = (struct record){ .key = (const uint8_t *)"k",
+                         .key_n = 1,
+                         .subkey = bytes_at(&subkey),
+                         .subkey_n = bytes_length(&subkey),
+                         .value = (const uint8_t *)"\x07",
+                         .n = 1,
+                         .expiration = 100 };
     assert_int_equal(record_sign(&made, &own, &r), PL_OK);
     r.value = bytes_at(&made);
     r.n = bytes_length(&made);

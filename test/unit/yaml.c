@@ -22,7 +22,8 @@ static json_t *parse(const char *text)
 
 static void scalars_mean_what_they_look_like(void **state)
 {
-    json_t *j = parse("a: 1\nb: -2.5\nc: 1.0e-08\nd: False\ne: ~\nf: '1'\ng: text\nh: [1, 2]\ni: {j: k}\nl: .inf\n");
+    json_t *j = parse("a: 1\nb: -2.5\nc: 1.0e-08\nd: False\ne: ~\nf: '1'\ng: text\nh: [1, 2]\ni: "
+                      "{j: k}\nl: .inf\n");
     (void)state;
     assert_non_null(j);
     assert_int_equal(json_integer_value(json_object_get(j, "a")), 1);
