@@ -116,23 +116,21 @@ int train_curve_read(struct train_curve *c, const char *path, struct pl_err *err
 {
     char *text;
     size_t bytes, at = 0, room = 0;
-    double samples = 0;
     json_t *entry;
     int rc;
     memset(c, 0, sizeof *c);
     rc = pl_file_read((void **)&text, &bytes, path, LOG_MAX, err);
     if (rc) return rc;
     for (size_t i = 0; i < bytes; i++) room += text[i] == '\n';
-    c->samples = calloc(room + 1, sizeof(double));
+    c->step = calloc(room + 1, sizeof(double));
     c->image = calloc(room + 1, sizeof(double));
     c->text = calloc(room + 1, sizeof(double));
-    if (!c->samples || !c->image || !c->text)
+    if (!c->step || !c->image || !c->text)
         rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     while (!rc && (entry = next_line(text, bytes, &at))) {
         const json_t *loss = json_object_get(entry, "loss_image");
         if (loss && c->count <= room) {
-            samples += json_number_value(json_object_get(entry, "samples"));
-            c->samples[c->count] = samples;
+            c->step[c->count] = json_number_value(json_object_get(entry, "step"));
             c->image[c->count] = json_number_value(loss);
             c->text[c->count++] = json_number_value(json_object_get(entry, "loss_text"));
         }
@@ -145,7 +143,7 @@ int train_curve_read(struct train_curve *c, const char *path, struct pl_err *err
 
 void train_curve_clear(struct train_curve *c)
 {
-    free(c->samples);
+    free(c->step);
     free(c->image);
     free(c->text);
     memset(c, 0, sizeof *c);
@@ -155,7 +153,7 @@ int train_log_plot(const char *folder, const char *published, struct pl_err *err
 {
     char *path = pl_path_join(folder, "log.jsonl"), *to = pl_path_join(folder, "loss.png");
     struct train_curve ours = { 0 }, theirs = { 0 };
-    struct pl_plot plot = { .title = "loss", .x_label = "samples", .y_label = "nats a token",
+    struct pl_plot plot = { .title = "loss", .x_label = "steps", .y_label = "nats a token",
                             .log_y = 1 };
     struct pl_curve curves[3];
     struct pl_image image = { 0 };
@@ -164,11 +162,11 @@ int train_log_plot(const char *folder, const char *published, struct pl_err *err
     if (!rc && published) rc = train_curve_read(&theirs, published, err);
     if (!rc && ours.count) {
         if (theirs.count)
-            curves[n++] = (struct pl_curve){ .label = "image, published run", .x = theirs.samples,
+            curves[n++] = (struct pl_curve){ .label = "image, published run", .x = theirs.step,
                                              .y = theirs.image, .count = theirs.count };
-        curves[n++] = (struct pl_curve){ .label = "image", .x = ours.samples, .y = ours.image,
+        curves[n++] = (struct pl_curve){ .label = "image", .x = ours.step, .y = ours.image,
                                          .count = ours.count };
-        curves[n++] = (struct pl_curve){ .label = "text", .x = ours.samples, .y = ours.text,
+        curves[n++] = (struct pl_curve){ .label = "text", .x = ours.step, .y = ours.text,
                                          .count = ours.count };
         for (size_t i = 0; i < n; i++) pl_plot_colour(curves[i].colour, i);
         rc = pl_plot_draw(&image, &plot, curves, n);

@@ -29,9 +29,10 @@ int train_log_held_out(struct train_log *log, uint64_t step, double loss, int pa
                        struct pl_err *err);
 void train_log_close(struct train_log *log);
 
-/* A curve out of such a log: x = samples seen, y = image loss. Freed by train_curve_clear. */
+/* A curve out of such a log. By steps, because a peer knows but its own share of the samples in one.
+ * Freed by train_curve_clear. */
 struct train_curve {
-    double *samples, *image, *text;
+    double *step, *image, *text;
     size_t count;
 };
 int train_curve_read(struct train_curve *c, const char *path, struct pl_err *err);
