@@ -55,7 +55,7 @@ PROGRAM_O = $(call obj,$(CMD_C) $(CONFORM_C))
 
 .DEFAULT_GOAL := all
 .PHONY: all ref fast notebooks demo demo-pictures demo-data demo-codec test unit conform fuzz interop simulate soak sanitize bench install uninstall deps \
-	test-deps data-deps clean help cuda cuda-left-out cuda-on-cpu skeletons man dist deb bench-page
+	test-deps data-deps clean help cuda cuda-left-out opencl opencl-left-out cuda-on-cpu skeletons man dist deb bench-page
 
 all: $(BUILD)/potluck fast $(if $(SANITIZE),,cuda) $(BUILD)/libpotluck.so ## the program, the backends, the library
 
@@ -167,7 +167,7 @@ $(BUILD)/skeleton_%.so: test/skeleton/%.c
 # --- the demo --------------------------------------------------------------------------------
 
 # Compiling for a device takes minutes: here only where there is one.
-demo: deps ## install what is missing, build, train together on real pairs, draw pictures (ALONE=1: one peer, all pairs; QUICK=1: 2 minutes)
+demo: deps ## install what is missing, build, train together on real pairs, draw pictures (ALONE=1: one peer, all pairs; QUICK=1: 2 to 3 minutes)
 	@$(MAKE) --no-print-directory -s -j$(JOBS) $(BUILD)/potluck fast $(if $(wildcard /dev/nvidia0),cuda)
 	$(BUILD)/potluck demo $(if $(QUICK),--quick) $(if $(ALONE),--alone)
 

@@ -242,8 +242,7 @@ static int serve(const struct wishes *w, struct pl_err *err)
                       "certificate", crt_path, "users", (json_int_t)a.user_count));
     else if (!rc) {
         printf("serving %zu users at port %d; users join with\n  --authority https://%s:%d "
-               "--authority-ca %s "
-               "--token-file THEIRS\n",
+               "--authority-ca %s --token-file THEIRS\n",
                a.user_count, authority_server_port(s), w->name, authority_server_port(s), crt_path);
         fflush(stdout);
     }

@@ -219,8 +219,7 @@ static void say_round(const struct wishes *w, int64_t number, const struct round
     else if (w->averager.verify && !r->result.verified)
         fprintf(stderr,
                 "potluck average: round %lld could not be verified: somebody in the group has not "
-                "asked for it, "
-                "or there are fewer than three; centered-clip in what we reduce\n",
+                "asked for it, or there are fewer than three; centered-clip in what we reduce\n",
                 (long long)number);
 }
 

@@ -240,8 +240,7 @@ static void entry_peer(struct checkup *c, const char *address)
     took = pl_seconds() - began;
     if ((status = swarm_ping(c->s, &pong, &err, &p.peer))) {
         say(c->tell, c->context, FINDING_BAD, "entry",
-            "%.200s: connected, but no node of the DHT: %.200s"
-            "\n%s",
+            "%.200s: connected, but no node of the DHT: %.200s\n%s",
             address, err.text,
             status == PL_ENOTFOUND
                 ? "their side: a libp2p peer that runs no hivemind DHT, or runs it in client mode"
@@ -316,8 +315,7 @@ static void nat(struct checkup *c)
         say(c->tell, c->context, FINDING_WARNING, "NAT",
             "other addresses for other peers: %.100s and more"
             "\nseveral routers, or a provider's shared one (CGNAT): others cannot call you "
-            "directly; a "
-            "relay or --client-mode works",
+            "directly; a relay or --client-mode works",
             seen);
     else if (translated)
         say(c->tell, c->context, FINDING_WARNING, "NAT", "a router shows you as %.100s and %s ports"
@@ -370,8 +368,7 @@ static void relays(struct checkup *c)
         if (c->views[i].relays) {
             peer_id_text(peer, &c->peers[i]);
             say(c->tell, c->context, FINDING_GOOD, "relay",
-                "%.60s carries connections for those who "
-                "cannot be called",
+                "%.60s carries connections for those who cannot be called",
                 peer);
             return;
         }
@@ -459,8 +456,7 @@ int checkup_swarm(const struct swarm_options *o, int thorough, checkup_tell *tel
     visit.visitor = 1;
     if ((rc = swarm_open(&s, &visit, &err))) {
         say(tell, context, FINDING_BAD, "network",
-            "%s\nyour side: is the address to listen at this "
-            "machine's, and the port free?",
+            "%s\nyour side: is the address to listen at this machine's, and the port free?",
             err.text);
         return rc;
     }

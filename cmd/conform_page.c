@@ -137,8 +137,7 @@ static void operations(FILE *f, const json_t *report)
     fputs("<h2>Operations</h2>\n<p class=\"note\">Errors are shares of the bound that the "
           "operation's contract "
           "argues for; the argument that came nearest is named. Times are the best run of the "
-          "largest case that "
-          "was timed.</p>\n<div "
+          "largest case that was timed.</p>\n<div "
           "class=\"scroll\"><table>\n<tr><th>operation</th><th>version</th><th>cases</th>"
           "<th>largest error</th><th class=\"words\">timed case</th>" SPEED_HEAD "</tr>\n",
           f);
@@ -167,8 +166,7 @@ static void golden(FILE *f, const json_t *report)
     json_t *g;
     if (!json_array_size(list)) return;
     fputs("<h2>Golden values</h2>\n<p class=\"note\">Recorded from the original Python packages "
-          "and replayed here; "
-          "errors are shares of what is allowed.</p>\n<div "
+          "and replayed here; errors are shares of what is allowed.</p>\n<div "
           "class=\"scroll\"><table>\n<tr><th>area</th>"
           "<th>passed</th><th>failed</th><th>skipped</th><th>largest error</th></tr>\n",
           f);

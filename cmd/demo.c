@@ -28,8 +28,8 @@ static const char usage[] =
     "loopback, of which one joins late, one is killed half-way and one only calls others. Then draws\n"
     "captions that the model has seen and combinations that it has not, and prints how well it does.\n"
     "\n"
-    "  --alone          one process, and all 3,664 pairs where the swarm takes 1,024\n"
-    "  --quick          one process and 1,024 pairs: a first look in two minutes\n"
+    "  --alone          one process, and all pairs (3,513) where the swarm takes 973\n"
+    "  --quick          one process and 973 pairs: a first look in two to three minutes\n"
     "  --no-dash        without the page of its training, whose address is printed otherwise\n"
     "  --out DIR        default: out/demo, out/demo-alone or out/demo-quick\n"
     "  --steps N        default: what the bar needs\n"
@@ -112,7 +112,7 @@ static int train(struct demo *d, enum train_end *end, struct pl_err *err)
 static int train_swarm(struct demo *d, enum train_end *end, struct pl_err *err)
 {
     const struct demo_swarm swarm = { .out = d->out,
-                                      .backend = d->compute.backend,
+                                      .backend = d->compute.backend, .precision = d->compute.precision,
                                       .steps = d->steps,
                                       .target_batch = SWARM_BATCH,
                                       .limit = (int64_t)d->pairs,
@@ -279,11 +279,13 @@ static int report(const struct demo *d, struct pl_err *err)
         printf("combinations never seen:     %zu of %zu nearest to the right picture (%.0f %%; "
                "chance "
                "%.2f %%),\n                             %zu to the same subject in whatever tone "
-               "or "
-               "gender (%.0f %%)\n",
+               "or gender (%.0f %%)\n",
                d->right, d->held_out, 100.0 * (double)d->right / (double)d->held_out,
                100.0 / (double)d->gallery.count, d->subject,
                100.0 * (double)d->subject / (double)d->held_out);
+    if (d->held_out && d->pairs)
+        puts("                             (most of their parts were not among the pairs trained on; "
+             "--alone has them all)");
     printf("training took %s\n\n", progress_time(gone, d->train_seconds));
     printf("pictures, each drawing beside the real one:\n  %s/drawn.png\n", d->out);
     if (d->held_out) printf("  %s/held-out.png\n", d->out);
@@ -392,7 +394,8 @@ int cmd_demo(int argc, char **argv)
         fprintf(stderr, "drawing ...\n");
         rc = show(&d, &err);
         if (!rc) rc = report(&d, &err);
-    }
+    } else if (!rc && !d.alone)
+        fprintf(stderr, "stopped before step %lld: nothing is drawn\n", (long long)d.steps);
     demo_page_end(page, d.out);
     if (rc && err.text[0]) fprintf(stderr, "potluck demo: %s\n", err.text);
     gallery_close(&d.gallery);

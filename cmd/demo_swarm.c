@@ -146,6 +146,7 @@ static int start_trainer(struct show *s, int k, struct pl_err *err)
     if (kinds[k].client) ADD("--client-mode");
     else ADD("--listen", "/ip4/127.0.0.1/tcp/0");
     if (d->backend) ADD("--backend", (char *)(uintptr_t)d->backend);
+    if (d->precision) ADD("--precision", (char *)(uintptr_t)d->precision);
 #undef ADD
     args[n] = NULL;
     return start(&s->peer[k], errors, args, err);
@@ -302,12 +303,15 @@ static void listen_for(struct show *s, int milliseconds)
 static int play(struct show *s, struct pl_err *err)
 {
     const int64_t late = s->d->steps / 10, half = s->d->steps / 2;
-    int rc = PL_OK, running = 1;
+    int rc = PL_OK, running = 1, told = 0;
     for (int k = 1; k < PEERS && !rc; k++)
         if (!kinds[k].late) rc = start_trainer(s, k, err);
     while (!rc && running) {
         int64_t step = leader(s)->step;
         listen_for(s, 100);
+        for (int k = 1; k < PEERS && interrupted && !told; k++)
+            if (s->peer[k].pid && !s->peer[k].ended) kill(s->peer[k].pid, SIGINT);
+        told = interrupted;
         running = 0;
         for (int k = 1; k < PEERS && !rc; k++) {
             struct peer *p = &s->peer[k];

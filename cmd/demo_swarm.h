@@ -8,6 +8,7 @@
 struct demo_swarm {
     const char *out;      /* folder; each other peer has one in it */
     const char *backend;  /* NULL: auto */
+    const char *precision; /* NULL: float32 */
     int page;             /* 1: serves the swarm's page, and leaves it in out/page */
     int64_t steps, target_batch, limit, seed;
     double peak;          /* learning rate */

@@ -241,8 +241,7 @@ static int named_size(struct pl_gpt2_config *c, const char *name, struct pl_err 
         }
     return pl_gpt2_named(c, name, &why)
                ? pl_fail(err, PL_EUSE,
-                         "--size: no '%.40s': tiny, small, gpt2, gpt2-medium, "
-                         "gpt2-large, gpt2-xl",
+                         "--size: no '%.40s': tiny, small, gpt2, gpt2-medium, gpt2-large, gpt2-xl",
                          name)
                : PL_OK;
 }
@@ -263,8 +262,7 @@ static int open_model(struct pl_gpt2 *m, const struct wishes *w, const struct bp
                                m->config.vocab, vocab)
                      : pl_fail(err, PL_EUSE,
                                "%s: no vocab.json and merges.txt beside it (--vocab names their "
-                               "folder), "
-                               "and %d ids are too few for bytes",
+                               "folder), and %d ids are too few for bytes",
                                file, m->config.vocab);
         } else if (!rc && !bpe && m->config.vocab != BYTES_VOCAB)
             rc = pl_fail(err, PL_EUSE,
@@ -383,8 +381,7 @@ static int run(struct wishes *w, struct pl_err *err)
         if (!job->quiet)
             fprintf(stderr,
                     "GPT-2, %d blocks %d wide, %s, %zu parameters, ids are %ss; Adam with %d-bit "
-                    "statistics; "
-                    "%zu files of text; backend %s\n",
+                    "statistics; %zu files of text; backend %s\n",
                     model.config.layers, model.config.width,
                     w->model ? w->model : "from random values", model.params.trainable, job->unit,
                     w->bits, w->paths, be.note);

@@ -111,8 +111,7 @@ static int watch(void *context, const struct prepare_counts *c, const char *brok
         return stopped;
     }
     progress_show(&v->progress, c->entries == v->total,
-                  "%zu of %zu pictures, %zu broken, %.1f a second, "
-                  "%s left",
+                  "%zu of %zu pictures, %zu broken, %.1f a second, %s left",
                   c->entries, v->total, c->broken, rate,
                   progress_time(left, rate > 0 ? (double)(v->total - c->entries) / rate : 0));
     return stopped;

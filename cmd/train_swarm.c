@@ -137,8 +137,7 @@ static void say_text(const char *cmd, const struct together_event *e, int verify
         else if (verify && !e->round.verified && e->round.peers > 1)
             fprintf(stderr,
                     "\npotluck %s: step %lld could not be verified: it takes three peers or more "
-                    "that can be "
-                    "called and ask for it; centered-clip in what we reduce\n",
+                    "that can be called and ask for it; centered-clip in what we reduce\n",
                     cmd, (long long)e->view.epoch);
         break;
     case TOGETHER_CORRECTED:

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,6 +117,16 @@ static void shape_text(char *text, size_t room, const int64_t *shape, int dims)
     if (at < room) snprintf(text + at, room - at, "]");
 }
 
+/* Nobody saves a model that has diverged, so such a file is damaged. */
+static int all_finite(const float *x, size_t n, const char *name, const char *path,
+                      struct pl_err *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(x[i]))
+            return pl_fail(err, PL_EFORMAT, "%s: %s: value %zu is not finite", path, name, i);
+    return PL_OK;
+}
+
 static int load_one(const struct pl_params *params, size_t index, const struct st_tensor *t,
                     const char *path, struct pl_err *err)
 {
@@ -132,6 +143,11 @@ static int load_one(const struct pl_params *params, size_t index, const struct s
     if (!(host = pl_alloc(p->n, sizeof *host)))
         return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     st_to_float(host, t);
+    rc = all_finite(host, p->n, t->name, path, err);
+    if (rc) {
+        pl_free(host);
+        return rc;
+    }
     rc = pl_params_put(params, index, host);
     pl_free(host);
     return rc ? pl_fail(err, rc, "%s: %s", path, pl_status_name(rc)) : PL_OK;
@@ -174,6 +190,11 @@ int pl_checkpoint_load_optimizer(const struct pl_params *params, struct pl_optim
         if (!(aligned = pl_alloc(s.n, s.element_size)))
             return pl_fail(err, PL_ENOMEM, "%s: no memory", f->path);
         memcpy(aligned, t->data, t->bytes);
+        rc = t->dtype == PL_F32 ? all_finite(aligned, t->n, name, f->path, err) : PL_OK;
+        if (rc) {
+            pl_free(aligned);
+            return rc;
+        }
         rc = pl_optimizer_state_put(optimizer, i, aligned);
         pl_free(aligned);
         if (rc) return pl_fail(err, rc, "%s: %s", f->path, pl_status_name(rc));

@@ -34,8 +34,7 @@ int image_believed(uint64_t width, uint64_t height, size_t bytes, const char *na
     unsigned long long w = width, h = height;
     if (w < 1 || h < 1 || w > IMAGE_SIDE_MAX || h > IMAGE_SIDE_MAX || w * h > IMAGE_PIXELS_MAX)
         return pl_fail(err, PL_ELIMIT,
-                       "%s: %llu x %llu pixels; sides of 1 to %d and at most %ld pixels "
-                       "are read",
+                       "%s: %llu x %llu pixels; sides of 1 to %d and at most %ld pixels are read",
                        name, w, h, IMAGE_SIDE_MAX, IMAGE_PIXELS_MAX);
     if (w * h > IMAGE_PIXELS_FREE && w * h / IMAGE_PIXELS_PER_BYTE > bytes)
         return pl_fail(err, PL_ELIMIT, "%s: %llu x %llu pixels in %zu bytes; at most %d a byte are "

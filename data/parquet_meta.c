@@ -324,8 +324,7 @@ int parquet_open(struct parquet **out, struct pl_source *source, struct pl_err *
         return pl_fail(err, PL_EFORMAT, "%s: an encrypted Parquet file", source->name);
     if (memcmp(head, "PAR1", 4) || memcmp(tail + 4, "PAR1", 4))
         return pl_fail(err, PL_EFORMAT,
-                       "%s: no Parquet file, or a truncated one: it must begin and "
-                       "end with PAR1",
+                       "%s: no Parquet file, or a truncated one: it must begin and end with PAR1",
                        source->name);
     n = get_le32(tail);
     if (n > PARQUET_FOOTER_MAX || n > source->size - 12)

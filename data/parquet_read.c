@@ -166,8 +166,7 @@ static int read_body(struct parquet_cursor *c, const struct page_header *h, size
     int rc;
     if (!codec)
         return fail(c, err, PL_EFORMAT,
-                    "compression number %d; Brotli, Snappy, Zstd, gzip and none "
-                    "are read",
+                    "compression number %d; Brotli, Snappy, Zstd, gzip and none are read",
                     c->chunk->codec);
     if (plain > packed || plain > unpacked)
         return fail(c, err, PL_EFORMAT, "%zu bytes of levels in a page of %zu", plain, packed);

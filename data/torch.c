@@ -282,8 +282,7 @@ static int locate(struct torch_reader *r, const struct pickle_value *keys, size_
             p = bsearch(&wanted, r->places, r->place_count, sizeof *p, torch_by_key);
         if (!p || p->data)
             return pl_fail(r->err, PL_EFORMAT,
-                           "%s: storage %zu of the list is not one of the pickle's, or "
-                           "there twice",
+                           "%s: storage %zu of the list is not one of the pickle's, or there twice",
                            r->f->path, i);
         if (map->bytes - at >= 8)
             for (int k = 7; k >= 0; k--) count = count << 8 | map->at[at + (size_t)k];

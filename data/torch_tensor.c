@@ -196,8 +196,7 @@ static int read_tensor(struct torch_reader *r, struct st_tensor *t, const struct
     int rc;
     if (args->count < 4 || !is_size(args->item[1]))
         return pl_fail(r->err, PL_EFORMAT,
-                       "%s: tensor %.100s is not made of (storage, offset, size, "
-                       "strides)",
+                       "%s: tensor %.100s is not made of (storage, offset, size, strides)",
                        path, t->name);
     rc = torch_read_storage(&s, args->item[0], path, r->err);
     if (!rc) rc = read_shape(t, stride, &reach, args->item[2], args->item[3], path, r->err);
@@ -220,8 +219,7 @@ static int read_tensor(struct torch_reader *r, struct st_tensor *t, const struct
     r->o->copied += t->bytes;
     if (t->bytes > r->o->map.bytes + COPIES_SPARE || r->o->copied > r->o->map.bytes + COPIES_SPARE)
         return pl_fail(r->err, PL_ELIMIT,
-                       "%s: tensor %.100s: views need more memory than the file has "
-                       "bytes",
+                       "%s: tensor %.100s: views need more memory than the file has bytes",
                        path, t->name);
     uint8_t *copy = torch_keep(r->o, t->bytes);
     if (!copy) return torch_no_memory(r);
@@ -238,8 +236,7 @@ int torch_add(struct torch_reader *r, const char *prefix, const struct pickle_va
     char *name;
     if (n > TORCH_NAME_MAX || memchr(key->text, 0, key->bytes))
         return pl_fail(r->err, PL_EFORMAT,
-                       "%s: a tensor's name of %zu bytes, at most %d and no zero "
-                       "expected",
+                       "%s: a tensor's name of %zu bytes, at most %d and no zero expected",
                        f->path, n, TORCH_NAME_MAX);
     if (f->count == r->room) {
         size_t room = r->room ? 2 * r->room : 64;

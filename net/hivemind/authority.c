@@ -53,8 +53,7 @@ static int read_line(struct authority_user *u, const char *line, size_t n, size_
     size_t length = word(&at, end);
     if (!is_name(at, length))
         return pl_fail(err, PL_EFORMAT,
-                       "allowlist, line %zu: a name of letters, digits and . _ - @ + "
-                       "comes first",
+                       "allowlist, line %zu: a name of letters, digits and . _ - @ + comes first",
                        number);
     memset(u, 0, sizeof *u);
     memcpy(u->name, at, length);

@@ -180,8 +180,7 @@ static int read_store(struct dht_request *r, struct pl_err *err)
     if (rc) return rc;
     if (m->n_subkeys != n || m->n_values != n || m->n_expiration_time != n || m->n_in_cache != n)
         return pl_fail(err, PL_EPROTO,
-                       "store: %zu keys, but %zu subkeys, %zu values, %zu expirations, "
-                       "%zu flags",
+                       "store: %zu keys, but %zu subkeys, %zu values, %zu expirations, %zu flags",
                        n, m->n_subkeys, m->n_values, m->n_expiration_time, m->n_in_cache);
     if (n > DHT_STORE_ITEMS_MAX)
         return pl_fail(err, PL_EPROTO, "store: %zu records, %d are allowed", n,

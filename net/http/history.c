@@ -49,8 +49,7 @@ static const char *const sql[STATEMENTS] = {
         "part = CASE WHEN ?4 > last_step THEN ?5 WHEN ?4 = last_step THEN max(part, ?5) "
         "ELSE part END, "
         "part_s = CASE WHEN ?4 > last_step THEN ?6 WHEN ?4 = last_step THEN max(part_s, ?6) "
-        "ELSE part_s END, "
-        "last_step = max(last_step, ?4), last = max(last, ?3)",
+        "ELSE part_s END, last_step = max(last_step, ?4), last = max(last, ?3)",
     [POINTS] =
         "SELECT avg(time), max(step), avg(peers), max(samples), avg(loss), avg(rate), "
         "avg(held_out), max(sent), max(failed) FROM point, "
@@ -76,13 +75,11 @@ static const char schema[] =
     " samples INTEGER NOT NULL, loss REAL, rate REAL);"
     "CREATE TABLE account (key TEXT PRIMARY KEY, peer TEXT NOT NULL, samples INTEGER NOT NULL,"
     " steps INTEGER NOT NULL, last_step INTEGER NOT NULL, seconds REAL NOT NULL, first REAL NOT "
-    "NULL,"
-    " last REAL NOT NULL, part INTEGER NOT NULL, part_s REAL NOT NULL) WITHOUT ROWID;"
+    "NULL, last REAL NOT NULL, part INTEGER NOT NULL, part_s REAL NOT NULL) WITHOUT ROWID;"
     "CREATE INDEX account_samples ON account (samples);";
 /* What version 2 has beside version 1. */
 static const char schema_2[] =
-    "ALTER TABLE point ADD COLUMN held_out REAL;"
-    "ALTER TABLE point ADD COLUMN sent REAL;"
+    "ALTER TABLE point ADD COLUMN held_out REAL;ALTER TABLE point ADD COLUMN sent REAL;"
     "ALTER TABLE point ADD COLUMN failed REAL;"
     "CREATE TABLE tally (key TEXT PRIMARY KEY, n1 INTEGER NOT NULL, n2 INTEGER NOT NULL, n3 INTEGER NOT NULL,"
     " n4 INTEGER NOT NULL, n5 INTEGER NOT NULL, n6 INTEGER NOT NULL, l1 INTEGER NOT NULL, l2 INTEGER NOT NULL,"

@@ -28,8 +28,7 @@ int pl_dalle_config_named(struct pl_dalle_config *c, const char *name, struct pl
         return PL_OK;
     }
     return pl_fail(err, PL_ENOTFOUND,
-                   "no configuration is called \"%.40s\"; there are run, middle, "
-                   "small and demo",
+                   "no configuration is called \"%.40s\"; there are run, middle, small and demo",
                    name);
 }
 

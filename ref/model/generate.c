@@ -107,8 +107,7 @@ static int check(const struct pl_generate_options *o, struct pl_err *err)
     if (s->top_k < 0 || !(s->top_p >= 0 && s->top_p <= 1) ||
         !(s->temperature > 0 && s->temperature <= 1e6))
         return pl_fail(err, PL_EUSE,
-                       "top-k %d, top-p %g, temperature %g: expected at least 0, 0 to 1, "
-                       "above 0",
+                       "top-k %d, top-p %g, temperature %g: expected at least 0, 0 to 1, above 0",
                        s->top_k, s->top_p, s->temperature);
     return PL_OK;
 }

@@ -28,8 +28,7 @@ int pl_gpt2_named(struct pl_gpt2_config *config, const char *name, struct pl_err
             return PL_OK;
         }
     return pl_fail(err, PL_ENOTFOUND,
-                   "no GPT-2 of the name '%.40s' (gpt2, gpt2-medium, gpt2-large, "
-                   "gpt2-xl)",
+                   "no GPT-2 of the name '%.40s' (gpt2, gpt2-medium, gpt2-large, gpt2-xl)",
                    name);
 }
 

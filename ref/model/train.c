@@ -134,8 +134,7 @@ int pl_trainer_step(struct pl_trainer *t, struct pl_train_report *report, struct
         rc = roll_back(t);
         return rc ? rc
                   : pl_fail(err, PL_EFORMAT,
-                            "step %llu: a parameter is not finite; back at step "
-                            "%llu",
+                            "step %llu: a parameter is not finite; back at step %llu",
                             (unsigned long long)at, (unsigned long long)t->step);
     }
     t->step++;

@@ -22,8 +22,7 @@ int pl_vqgan_named(struct pl_vqgan_config *config, const char *name, struct pl_e
             return PL_OK;
         }
     return pl_fail(err, PL_ENOTFOUND,
-                   "no VQGAN configuration '%.40s' (gumbel_f8, f16_1024, f16_16384, "
-                   "demo)",
+                   "no VQGAN configuration '%.40s' (gumbel_f8, f16_1024, f16_16384, demo)",
                    name);
 }
 

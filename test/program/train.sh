@@ -62,6 +62,13 @@ cp "$work/a/checkpoint-000004.safetensors" "$work/f/"
 check "old checkpoint survives a full disk" cmp "$work/a/checkpoint-000004.safetensors" "$work/f/checkpoint-000004.safetensors"
 check "nothing half-written is left" test "$(ls "$work/f" | grep -c part)" -eq 0
 
+# A value that no training saves.
+mkdir "$work/n"
+cp "$work/a/checkpoint-000004.safetensors" "$work/n/"
+printf '\377\377\377\177' | dd of="$work/n/checkpoint-000004.safetensors" bs=1 conv=notrunc 2>/dev/null \
+    seek=$(($(wc -c <"$work/n/checkpoint-000004.safetensors") - 4))
+refuses 1 "checkpoint-000004.*: value .* is not finite" train --out "$work/n" --resume
+
 # Damaged checkpoints.
 mkdir "$work/g"
 head -c 5000 "$work/a/checkpoint-000004.safetensors" >"$work/g/checkpoint-000004.safetensors"
