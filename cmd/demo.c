@@ -276,10 +276,10 @@ static int report(const struct demo *d, struct pl_err *err)
            "%%\n",
            d->own, d->drawn, d->gallery.count);
     if (d->held_out)
-        printf("combinations never seen:     %zu of %zu nearest to the right picture (%.0f %%; "
-               "chance "
-               "%.2f %%),\n                             %zu to the same subject in whatever tone "
-               "or gender (%.0f %%)\n",
+        printf("combinations never seen:     %zu of %zu nearest to the right picture "
+               "(%.0f %%; chance %.2f %%),\n"
+               "                             %zu to the same subject in whatever tone or gender "
+               "(%.0f %%)\n",
                d->right, d->held_out, 100.0 * (double)d->right / (double)d->held_out,
                100.0 / (double)d->gallery.count, d->subject,
                100.0 * (double)d->subject / (double)d->held_out);

@@ -1,5 +1,6 @@
 /* demo_swarm.c - see demo_swarm.h. The peers are this same program: potluck peer, potluck train --run. */
 #include "demo_swarm.h"
+#include "interrupt.h"
 #include "progress.h"
 #include "train_data.h"
 
@@ -53,8 +54,6 @@ struct show {
     double began, shown;
 };
 
-static volatile sig_atomic_t interrupted;
-static void on_signal(int number) { (void)number, interrupted = 1; }
 
 /* --- processes -------------------------------------------------------------------------------- */
 
@@ -309,13 +308,13 @@ static int play(struct show *s, struct pl_err *err)
     while (!rc && running) {
         int64_t step = leader(s)->step;
         listen_for(s, 100);
-        for (int k = 1; k < PEERS && interrupted && !told; k++)
+        for (int k = 1; k < PEERS && interrupted() && !told; k++)
             if (s->peer[k].pid && !s->peer[k].ended) kill(s->peer[k].pid, SIGINT);
-        told = interrupted;
+        told = interrupted();
         running = 0;
         for (int k = 1; k < PEERS && !rc; k++) {
             struct peer *p = &s->peer[k];
-            if (!p->pid && kinds[k].late && step >= late && !interrupted)
+            if (!p->pid && kinds[k].late && step >= late && !interrupted())
                 rc = start_trainer(s, k, err);
             if (p->pid && !p->ended && kinds[k].dies && !p->killed && step >= half) {
                 p->killed = 1;
@@ -339,16 +338,15 @@ static int play(struct show *s, struct pl_err *err)
 
 int demo_swarm_train(enum train_end *end, const struct demo_swarm *d, struct pl_err *err)
 {
-    struct sigaction catch = { .sa_handler = on_signal }, old;
+    struct interrupt before;
     struct show *s = calloc(1, sizeof *s);
     int rc;
     if (!s) return pl_fail(err, PL_ENOMEM, "no memory");
-    interrupted = 0;
     s->d = d;
     s->terminal = isatty(STDERR_FILENO);
     s->began = pl_seconds();
     snprintf(s->run, sizeof s->run, "demo-%ld", (long)getpid());
-    sigaction(SIGINT, &catch, &old);
+    interrupt_catch(&before);
     rc = mkdir(d->out, 0777) && errno != EEXIST
              ? pl_fail(err, PL_EIO, "%s: %s", d->out, strerror(errno))
              : PL_OK;
@@ -374,7 +372,7 @@ int demo_swarm_train(enum train_end *end, const struct demo_swarm *d, struct pl_
         if (p->pid && p->fd >= 0) close(p->fd);
     }
     *end = s->peer[1].step >= d->steps ? TRAIN_DONE : TRAIN_STOPPED;
-    sigaction(SIGINT, &old, NULL);
+    interrupt_release(&before);
     free(s);
     return rc;
 }

@@ -2,6 +2,7 @@
  * stands is the number of windows that the steps took, so whatever comes after is done again, the same way. */
 #include "finetune_job.h"
 #include "offload.h"
+#include "interrupt.h"
 #include "progress.h"
 #include "train_log.h"
 #include "../data/file.h"
@@ -11,18 +12,9 @@
 
 #include <errno.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static volatile sig_atomic_t interrupted;
-
-static void on_signal(int number)
-{
-    (void)number;
-    interrupted = 1;
-}
 
 struct state {
     const struct finetune_job *job;
@@ -275,22 +267,19 @@ static int finish(struct state *s, struct pl_err *err)
 
 int finetune_job_run(const struct finetune_job *job)
 {
-    struct sigaction catch = { .sa_handler = on_signal }, old_int, old_term;
+    struct interrupt before;
     struct state s = { .job = job };
     struct pl_err err = { "" };
     int rc;
-    interrupted = 0;
-    sigaction(SIGINT, &catch, &old_int);
-    sigaction(SIGTERM, &catch, &old_term);
+    interrupt_catch(&before);
     progress_begin(&s.progress, job->quiet);
     rc = prepare(&s, &err);
     s.at_start = peak_bytes();
-    while (!rc && s.step < job->steps && !interrupted) rc = one_step(&s, &err);
+    while (!rc && s.step < job->steps && !interrupted()) rc = one_step(&s, &err);
     progress_end(&s.progress);
     if (!rc) rc = finish(&s, &err);
     if (rc) fprintf(stderr, "potluck finetune: %s\n", err.text);
-    sigaction(SIGINT, &old_int, NULL);
-    sigaction(SIGTERM, &old_term, NULL);
+    interrupt_release(&before);
     train_log_close(&s.log);
     pl_optimizer_close(s.optimizer);
     offload_close();

@@ -1,12 +1,12 @@
 /* prepare.c - `potluck prepare`: pictures with captions into shards of codes. */
 #include "cmd.h"
+#include "interrupt.h"
 #include "compute.h"
 #include "progress.h"
 #include "../data/file.h"
 #include "../data/prepare.h"
 #include "../data/vqgan_file.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,14 +46,6 @@ struct view {
     struct progress progress;
     size_t total; /* entries of the list */
 };
-
-static volatile sig_atomic_t stopped;
-
-static void stop(int signal)
-{
-    (void)signal;
-    stopped = 1;
-}
 
 /* The shards lie in --out, nowhere else. */
 static int check_stem(const char **stem, const char *text)
@@ -108,13 +100,13 @@ static int watch(void *context, const struct prepare_counts *c, const char *brok
             progress_end(&v->progress);
             fprintf(stderr, "left out: %s\n", broken);
         }
-        return stopped;
+        return interrupted();
     }
     progress_show(&v->progress, c->entries == v->total,
                   "%zu of %zu pictures, %zu broken, %.1f a second, %s left",
                   c->entries, v->total, c->broken, rate,
                   progress_time(left, rate > 0 ? (double)(v->total - c->entries) / rate : 0));
-    return stopped;
+    return interrupted();
 }
 
 /* What tells one codec's weights from another's. */
@@ -155,8 +147,7 @@ static int run(const struct options *o, struct pl_vqgan *codec, struct captions 
     if (list->without)
         printf("%zu pictures without a caption (none, empty, or not UTF-8) are left out\n",
                list->without);
-    signal(SIGINT, stop);
-    signal(SIGTERM, stop);
+    interrupt_catch(NULL);
     progress_begin(&v.progress, 0);
     rc = prepare_shards(&counts, codec, list, &p, watch, &v, err);
     progress_end(&v.progress);

@@ -2,6 +2,7 @@
  * position of that moment: whatever comes after is done again, the same way. */
 #include "train_job.h"
 #include "compute.h"
+#include "interrupt.h"
 #include "progress.h"
 #include "train_log.h"
 #include "../data/checkpoint.h"
@@ -11,21 +12,12 @@
 
 #include <errno.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #define ROLLBACKS_MAX 5 /* in a row without a good step between them: it won't get better by itself */
-
-static volatile sig_atomic_t interrupted;
-
-static void on_signal(int number)
-{
-    (void)number;
-    interrupted = 1;
-}
 
 struct state {
     const struct train_job *job;
@@ -127,7 +119,7 @@ static int accumulate(struct state *s, struct pl_err *err)
 {
     const struct train_job *job = s->job;
     int rc = PL_OK;
-    while (!rc && s->t->samples < (uint64_t)job->target_batch && !interrupted) {
+    while (!rc && s->t->samples < (uint64_t)job->target_batch && !interrupted()) {
         const int32_t *text, *codes;
         rc = job->source.next(job->source.context, &text, &codes, err);
         if (rc) return rc == PL_EFORMAT ? PL_EIO : rc; /* bad data is not bad numbers */
@@ -182,7 +174,7 @@ static int stepped(void *state, const struct pl_train_report *r, double took, st
 static int is_interrupted(void *state)
 {
     (void)state;
-    return interrupted;
+    return interrupted();
 }
 
 static int one_step(struct state *s, struct pl_err *err)
@@ -191,7 +183,7 @@ static int one_step(struct state *s, struct pl_err *err)
     struct pl_train_report r;
     double began = pl_seconds(), took;
     int rc = accumulate(s, err);
-    if (interrupted && !rc) return PL_OK;
+    if (interrupted() && !rc) return PL_OK;
     if (!rc) rc = pl_trainer_mean(s->t);
     if (!rc) rc = pl_trainer_step(s->t, &r, err);
     if (rc == PL_EFORMAT) { /* back at the last good state: say so, go on with other samples */
@@ -236,21 +228,19 @@ static int prepare(struct state *s, struct pl_err *err)
 
 int train_job_run(enum train_end *end, struct pl_trainer *trainer, const struct train_job *job)
 {
-    struct sigaction catch = { .sa_handler = on_signal }, old_int, old_term;
+    struct interrupt before;
     struct state s = { .job = job, .t = trainer };
     struct pl_err err = { "" };
     int rc;
-    interrupted = 0;
-    sigaction(SIGINT, &catch, &old_int);
-    sigaction(SIGTERM, &catch, &old_term);
+    interrupt_catch(&before);
     progress_begin(&s.progress, job->quiet);
     rc = prepare(&s, &err);
     if (!rc && job->together) {
         const struct train_hooks hooks = { &s, stepped, is_interrupted };
         rc = job->together(job->together_context, trainer, job, &hooks, &err);
     }
-    while (!rc && !job->together && s.t->step < job->steps && !interrupted) {
-        if (job->seconds > 0 && progress_elapsed(&s.progress) > job->seconds) interrupted = 1;
+    while (!rc && !job->together && s.t->step < job->steps && !interrupted()) {
+        if (job->seconds > 0 && progress_elapsed(&s.progress) > job->seconds) interrupt_ask();
         else rc = one_step(&s, &err);
     }
     progress_end(&s.progress);
@@ -264,8 +254,7 @@ int train_job_run(enum train_end *end, struct pl_trainer *trainer, const struct 
         fprintf(stderr,
                 "stopped at step %llu of %llu; everything is saved in %s, go on with --resume\n",
                 (unsigned long long)s.t->step, (unsigned long long)job->steps, job->out);
-    sigaction(SIGINT, &old_int, NULL);
-    sigaction(SIGTERM, &old_term, NULL);
+    interrupt_release(&before);
     train_log_close(&s.log);
     json_decref(s.position);
     return rc;

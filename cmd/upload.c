@@ -1,10 +1,10 @@
 /* upload.c - `potluck upload`: checkpoints and shards to where others can fetch them. */
 #include "cmd.h"
+#include "interrupt.h"
 #include "progress.h"
 #include "../net/http/upload.h"
 
 #include <getopt.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,14 +29,6 @@ static const char usage[] =
     "  --tries N       in a row without progress, before giving up (default 6)\n"
     "  --quiet         no progress\n";
 
-static volatile sig_atomic_t stopped;
-
-static void stop(int signal)
-{
-    (void)signal;
-    stopped = 1;
-}
-
 struct view {
     struct progress progress;
     const char *file;
@@ -47,7 +39,7 @@ static int watch(void *context, uint64_t done, uint64_t size)
     struct view *v = context;
     progress_show(&v->progress, done == size, "%s: %.1f of %.1f MB", v->file, (double)done / 1e6,
                   (double)size / 1e6);
-    return stopped;
+    return interrupted();
 }
 
 struct options {
@@ -177,8 +169,7 @@ int cmd_upload(int argc, char **argv)
         return 2;
     }
     take_secrets(&all.o);
-    signal(SIGINT, stop);
-    signal(SIGTERM, stop);
+    interrupt_catch(NULL);
     for (int i = optind; i < argc && !rc; i++) rc = send_file(&all, argv[i]);
     return rc != 0;
 }

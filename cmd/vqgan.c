@@ -1,5 +1,6 @@
 /* vqgan.c - `potluck vqgan`: a codec of pictures - train a small one, use any. */
 #include "cmd.h"
+#include "interrupt.h"
 #include "../data/file.h"
 #include "../data/pictures.h"
 #include "../data/sheet.h"
@@ -8,7 +9,6 @@
 
 #include <getopt.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,14 +46,6 @@ struct options {
     double lr;
     int sample, float32;
 };
-
-static volatile sig_atomic_t stopped;
-
-static void stop(int signal)
-{
-    (void)signal;
-    stopped = 1;
-}
 
 static int fail(const struct pl_err *err)
 {
@@ -311,10 +303,9 @@ static int train_on(struct pl_vqgan *m, const struct options *o, const struct pl
     printf("%zu parameters, %zu pictures of %dx%d\n", m->params.trainable, p->count, p->side,
            p->side);
     progress.last = progress.start;
-    signal(SIGINT, stop);
-    signal(SIGTERM, stop);
+    interrupt_catch(NULL);
     rc = PL_OK;
-    while (!rc && !stopped && pl_vqgan_fit_steps(f) < o->steps) {
+    while (!rc && !interrupted() && pl_vqgan_fit_steps(f) < o->steps) {
         rc = pl_vqgan_fit_step(f, &loss);
         if (rc) break;
         show_progress(&progress, pl_vqgan_fit_steps(f), o, &loss);

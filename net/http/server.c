@@ -303,7 +303,7 @@ static int publish(struct http_server *s, const char *path, struct MHD_Response 
     else {
         if (i == s->count) {
             s->count++;
-            strcpy(s->paths[i].path, path);
+            memcpy(s->paths[i].path, path, strlen(path) + 1);
             s->paths[i].answer = NULL;
         }
         old = s->paths[i].answer;
@@ -364,7 +364,7 @@ void http_server_remove(struct http_server *s, const char *path)
 int http_server_events(struct http_server *s, const char *path)
 {
     if (strlen(path) >= sizeof s->events) return PL_ELIMIT;
-    strcpy(s->events, path);
+    memcpy(s->events, path, strlen(path) + 1);
     return PL_OK;
 }
 

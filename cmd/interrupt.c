@@ -1,0 +1,29 @@
+/* interrupt.c - see interrupt.h. */
+#include "interrupt.h"
+
+static volatile sig_atomic_t asked;
+
+static void on_signal(int number)
+{
+    (void)number;
+    asked = 1;
+}
+
+void interrupt_catch(struct interrupt *i)
+{
+    /* A read or write that is under way goes on: it is the next step that is not begun. */
+    const struct sigaction catch = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
+    asked = 0;
+    sigaction(SIGINT, &catch, i ? &i->before_int : NULL);
+    sigaction(SIGTERM, &catch, i ? &i->before_term : NULL);
+}
+
+void interrupt_release(const struct interrupt *i)
+{
+    sigaction(SIGINT, &i->before_int, NULL);
+    sigaction(SIGTERM, &i->before_term, NULL);
+}
+
+int interrupted(void) { return asked; }
+
+void interrupt_ask(void) { asked = 1; }

@@ -1,0 +1,21 @@
+/* interrupt.h - Ctrl-C as a wish that long work looks at between its steps, so that it can save first. */
+#ifndef PL_CMD_INTERRUPT_H
+#define PL_CMD_INTERRUPT_H
+
+#include <signal.h>
+
+struct interrupt {
+    struct sigaction before_int, before_term;
+};
+
+/* From now on SIGINT and SIGTERM only set the wish; an earlier one is forgotten. NULL: for a
+ * command that ends with its work, and releases nothing. */
+void interrupt_catch(struct interrupt *i);
+/* What was done about them before. */
+void interrupt_release(const struct interrupt *i);
+
+int interrupted(void);
+/* As if the user had asked: a time limit is over. */
+void interrupt_ask(void);
+
+#endif
