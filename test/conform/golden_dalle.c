@@ -165,7 +165,7 @@ static golden_dalle_fn *kind_of(const struct st_file *f)
 /* What the generator was told, and how far float32 was from float64 when it ran: no values. */
 static int is_companion(const char *stem)
 {
-    return !strncmp(stem, "config", 6) || !strcmp(stem, "float32_error");
+    return !strncmp(stem, "config", 6) || !strncmp(stem, "float32_error", 13);
 }
 
 int golden_area_dalle(struct golden *g, const char *path, const char *stem)

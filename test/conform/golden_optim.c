@@ -133,7 +133,7 @@ static int adam_setup(struct replay *r, int bits)
 
 static int setup(struct replay *r, const char *stem)
 {
-    int bits = strstr(stem, "32") ? 32 : 8;
+    int bits = strncmp(stem + strcspn(stem, "0123456789"), "32", 2) ? 8 : 32;
     return starts(stem, "lamb") ? lamb_setup(r, bits) : adam_setup(r, bits);
 }
 

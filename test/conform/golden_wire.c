@@ -31,15 +31,19 @@ static const struct { const char *stem; void (*run)(struct golden *, const json_
 
 int golden_area_wire(struct golden *g, const char *path, const char *stem)
 {
+    size_t longest = 0, kind = 0; /* noise_session is no noise */
+    json_t *root;
     for (size_t i = 0; i < PL_COUNT(kinds); i++) {
-        json_t *root;
-        if (strcmp(stem, kinds[i].stem)) continue;
-        root = golden_json(g, strrchr(path, '/') + 1);
-        if (root) kinds[i].run(g, root);
-        json_decref(root);
-        return 1;
+        size_t n = strlen(kinds[i].stem);
+        if (n <= longest || strncmp(stem, kinds[i].stem, n)) continue;
+        longest = n;
+        kind = i;
     }
-    return 0;
+    if (!longest) return 0;
+    root = golden_json(g, strrchr(path, '/') + 1);
+    if (root) kinds[kind].run(g, root);
+    json_decref(root);
+    return 1;
 }
 
 static int nibble(char c)
