@@ -347,10 +347,7 @@ int demo_swarm_train(enum train_end *end, const struct demo_swarm *d, struct pl_
     s->began = pl_seconds();
     snprintf(s->run, sizeof s->run, "demo-%ld", (long)getpid());
     interrupt_catch(&before);
-    rc = mkdir(d->out, 0777) && errno != EEXIST
-             ? pl_fail(err, PL_EIO, "%s: %s", d->out, strerror(errno))
-             : PL_OK;
-    if (!rc) rc = start_door(s, err);
+    rc = start_door(s, err);
     while (!rc && !s->address[0] && !s->peer[0].ended && pl_seconds() - s->began < START_LIMIT)
         listen_for(s, 100);
     if (!rc && !s->address[0])

@@ -6,7 +6,7 @@
 #include "train_job.h"
 
 struct demo_swarm {
-    const char *out;      /* folder; each other peer has one in it */
+    const char *out;      /* a folder that is there; each other peer gets one in it */
     const char *backend;  /* NULL: auto */
     const char *precision; /* NULL: float32 */
     int page;             /* 1: serves the swarm's page, and leaves it in out/page */
