@@ -237,8 +237,10 @@ static void finish(struct http_client *c, struct request *r, CURLcode code, stru
     curl_multi_remove_handle(c->multi, r->easy);
     r->part = NULL;
     int empty = !code && r->whole && r->status == 200 && !p->got; /* an empty file: nobody called on_data */
-    if (p->got == p->bytes || (!code && r->status == 200 && (r->whole || !r->file->size)) || empty)
-        return;
+    /* Of an answer that knows no ranges only the whole counts: where a full buffer ends, the file goes
+     * on perhaps. */
+    int complete = r->status == 200 ? !code && (r->whole || !r->file->size) : p->got == p->bytes;
+    if (complete || empty) return;
     if (r->bad) snprintf(round->why, sizeof round->why, "%s", r->why);
     else if (r->status >= 400 || (r->status && r->status != 200 && r->status != 206))
         snprintf(round->why, sizeof round->why, "the server answers %ld", r->status);

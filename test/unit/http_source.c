@@ -60,7 +60,12 @@ static void answer(int fd, const char *path, long long first, long long last, in
         snprintf(head, sizeof head,
                  "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n", FILE_BYTES);
         send(fd, head, strlen(head), MSG_NOSIGNAL);
-        send(fd, content, FILE_BYTES, MSG_NOSIGNAL);
+        if (path[2] == 'a') { /* a wait where a block ends: it may look like the file's end */
+            send(fd, content, HTTP_BLOCK_BYTES, MSG_NOSIGNAL);
+            usleep(100000);
+            send(fd, content + HTTP_BLOCK_BYTES, FILE_BYTES - HTTP_BLOCK_BYTES, MSG_NOSIGNAL);
+        } else
+            send(fd, content, FILE_BYTES, MSG_NOSIGNAL);
         return;
     }
     if (last >= total) last = total - 1;
@@ -213,7 +218,10 @@ static void bytes_come_whatever_the_server_does(void **state)
 static void lies_are_told(void **state)
 {
     static const struct { const char *path, *words; } lies[] = {
-        { "/none", "404" }, { "/whole", "requests for parts" }, { "/other", "other bytes" },
+        { "/none", "404" },
+        { "/whole", "requests for parts" },
+        { "/waits", "requests for parts" },
+        { "/other", "other bytes" },
     };
     struct http_client *c = client();
     struct pl_source *s;
