@@ -37,6 +37,24 @@ static int set_precision(enum pl_precision p)
     return PL_OK;
 }
 
+/* OpenMP's regions within a region have one thread, so tasks don't fight for the cores. Where there
+ * are many more threads than tasks, these had better share the operations. */
+static int side_by_side(int n, int (*task)(void *context, int i), void *context)
+{
+    int first = n, rc = PL_OK, together = threads < n ? threads : n;
+    #pragma omp parallel for schedule(dynamic, 1) num_threads(together) \
+        if (together > 1 && threads <= 2 * n)
+    for (int i = 0; i < n; i++) {
+        int got = task(context, i);
+        #pragma omp critical
+        if (got && i < first) {
+            first = i;
+            rc = got;
+        }
+    }
+    return rc;
+}
+
 int pl_backend_v1(struct pl_backend *be)
 {
     if (!isa_understood()) {
@@ -55,6 +73,7 @@ int pl_backend_v1(struct pl_backend *be)
              threads);
     be->set_threads = set_threads;
     be->set_precision = set_precision;
+    be->side_by_side = side_by_side;
 
     be->linear = fast_linear;
     be->linear_dx = fast_linear_dx;

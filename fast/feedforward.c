@@ -12,6 +12,7 @@
 #define CHUNK 4096
 #define SMALL_WEIGHTS (1 << 18) /* floats of W1: 1 MiB */
 #define SLOTS 8
+#define SLOT_BLOCKS 3 /* for each, at least: emptying and adding one up costs half a block's work */
 #define BLOCK_FLOATS (1 << 17)  /* of z in a thread's block: 512 KiB */
 #define LARGE_FLOATS (1 << 23)  /* of z in a shared block: 32 MiB */
 
@@ -181,7 +182,7 @@ static int small_feed(float *y, float *kept, const float *x, const struct pl_fee
     int rows = block_rows(C, BLOCK_FLOATS), blocks = fast_pieces(M, rows), failed = 0;
     #pragma omp parallel num_threads(fast_threads()) if ((double)M * D * C > 1e6)
     {
-        float *z = pl_alloc((size_t)rows * 3 * (size_t)C, sizeof *z);
+        float *z = fast_take((size_t)rows * 3 * (size_t)C);
         if (!z) {
             #pragma omp atomic write
             failed = 1;
@@ -195,7 +196,7 @@ static int small_feed(float *y, float *kept, const float *x, const struct pl_fee
                 small_forward(y + at, own, z + (size_t)rows * 2 * (size_t)C, x + at, w, p.count, D,
                               C);
         }
-        pl_free(z);
+        fast_give(z);
     }
     return failed ? PL_ENOMEM : PL_OK;
 }
@@ -233,26 +234,31 @@ static void add_slots(float *to, const float *slots, size_t stride, size_t n, in
         }
 }
 
+/* The first slot is the gradient itself. */
 static int small_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy,
                                float *kept, const float *x, const struct pl_feed *w, int M, int D,
                                int C)
 {
     size_t c = (size_t)C, d = (size_t)D, n1 = 2 * c * d, n2 = c * d, each = n1 + 2 * c + n2 + d;
     int rows = block_rows(C, BLOCK_FLOATS), blocks = fast_pieces(M, rows), failed = 0;
-    int slots = blocks < SLOTS ? blocks : SLOTS;
-    float *sums = pl_alloc((size_t)slots * each, sizeof *sums);
+    int slots = blocks / SLOT_BLOCKS < SLOTS ? (blocks + SLOT_BLOCKS - 1) / SLOT_BLOCKS : SLOTS;
+    float *sums = fast_take((size_t)(slots - 1) * each);
     if (!sums) return PL_ENOMEM;
     #pragma omp parallel num_threads(fast_threads()) if ((double)M * D * C > 1e6)
     {
-        float *z = pl_alloc((size_t)rows * 4 * c, sizeof *z);
+        float *z = fast_take((size_t)rows * 4 * c);
         if (!z) {
             #pragma omp atomic write
             failed = 1;
         }
         #pragma omp for schedule(dynamic, 1)
         for (int s = 0; s < slots; s++) {
-            float *to = sums + (size_t)s * each;
-            struct slot g = { to, to + n1, to + n1 + 2 * c, to + n1 + 2 * c + n2 };
+            struct slot g = { dw->W1, dw->b1, dw->W2, dw->b2 };
+            if (s) {
+                float *to = sums + (size_t)(s - 1) * each;
+                g = (struct slot){ to, to + n1, to + n1 + 2 * c, to + n1 + 2 * c + n2 };
+                memset(to, 0, each * sizeof *to);
+            }
             for (int i = s; z && i < blocks; i += slots) {
                 struct fast_piece p = fast_piece(M, rows, 16, i);
                 size_t at = (size_t)p.start * d;
@@ -263,13 +269,13 @@ static int small_feed_backward(float *y, float *dx, const struct pl_feed *dw, co
                                    x + at, w, p.count, D, C);
             }
         }
-        pl_free(z);
+        fast_give(z);
     }
-    add_slots(dw->W1, sums, each, n1, slots);
-    add_slots(dw->b1, sums + n1, each, 2 * c, slots);
-    add_slots(dw->W2, sums + n1 + 2 * c, each, n2, slots);
-    add_slots(dw->b2, sums + n1 + 2 * c + n2, each, d, slots);
-    pl_free(sums);
+    add_slots(dw->W1, sums, each, n1, slots - 1);
+    add_slots(dw->b1, sums + n1, each, 2 * c, slots - 1);
+    add_slots(dw->W2, sums + n1 + 2 * c, each, n2, slots - 1);
+    add_slots(dw->b2, sums + n1 + 2 * c + n2, each, d, slots - 1);
+    fast_give(sums);
     return failed ? PL_ENOMEM : PL_OK;
 }
 

@@ -95,9 +95,9 @@ static int one_segment(double *loss, float *logp, float *dx, float *dW, float *d
 {
     int per = s->row1 - s->row0, total = B * per, most = block_rows(s->col1 - s->col0, total), rc;
     int32_t *row = pl_alloc((size_t)total, sizeof *row);
-    float *xs = pl_alloc((size_t)most * (size_t)D, sizeof *xs);
-    float *dxs = dx ? pl_alloc((size_t)most * (size_t)D, sizeof *dxs) : NULL;
-    float *z = pl_alloc((size_t)most * (size_t)(s->col1 - s->col0), sizeof *z);
+    float *xs = fast_take((size_t)most * (size_t)D);
+    float *dxs = dx ? fast_take((size_t)most * (size_t)D) : NULL;
+    float *z = fast_take((size_t)most * (size_t)(s->col1 - s->col0));
     int counted = 0;
     double sum = 0;
     rc = row && xs && z && (dxs || !dx) ? PL_OK : PL_ENOMEM;
@@ -112,9 +112,9 @@ static int one_segment(double *loss, float *logp, float *dx, float *dW, float *d
     }
     *loss = counted ? sum / counted : 0;
     pl_free(row);
-    pl_free(xs);
-    pl_free(dxs);
-    pl_free(z);
+    fast_give(xs);
+    fast_give(dxs);
+    fast_give(z);
     return rc;
 }
 

@@ -207,9 +207,9 @@ static void one_tile(const struct result *y, int i, int j, int rows, int cols, c
 /* Share `part` of `parts` of fetching `rows` rows of A from i on: their first use is not far. */
 static void fetch_share(const float *a, size_t lda, int i, int rows, int k, int part, int parts)
 {
-    int lines = (k + 15) / 16, all = rows * lines;
-    for (int x = all * part / parts; x < all * (part + 1) / parts; x++)
-        __builtin_prefetch(a + (size_t)(i + x / lines) * lda + (size_t)(x % lines) * 16);
+    int lines = (k + 15) / 16, from = rows * part / parts, to = rows * (part + 1) / parts;
+    for (const float *row = a + (size_t)(i + from) * lda; from < to; from++, row += lda)
+        for (int x = 0; x < lines; x++) __builtin_prefetch(row + x * 16);
 }
 
 /* One slab of k, some columns, all rows. */

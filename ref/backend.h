@@ -122,6 +122,11 @@ struct pl_backend {
     /* Why the latest allocation failed, for the user: what was asked for, held, and allowed; "" if
      * none has, or nothing is known. Valid until the next allocation. */
     const char *(*memory_trouble)(void);
+
+    /* Runs task(context, i) for i = 0 to n-1, at the same time where there are threads for it, and
+     * returns the first status that is not PL_OK, by i. Tasks call any operations, which then keep to
+     * their task's thread. NULL, as in the reference: not offered; nothing would be faster. */
+    int (*side_by_side)(int n, int (*task)(void *context, int i), void *context);
 };
 
 /* What a plug-in exports. `be` arrives filled with the reference. PL_EDEVICE: not on this machine,

@@ -1,5 +1,5 @@
 /* dalle.c - see dalle.h. */
-#include "dalle.h"
+#include "dalle_lanes.h"
 
 #include <assert.h>
 #include <float.h>
@@ -61,7 +61,7 @@ int pl_dalle_open(struct pl_dalle **out, const struct pl_dalle_config *config,
     return PL_OK;
 }
 
-static void release_ids(struct pl_dalle *m)
+void pl_dalle_release_ids(struct pl_dalle *m)
 {
     pl_free(m->ids);
     pl_free(m->labels);
@@ -74,7 +74,10 @@ static void release_ids(struct pl_dalle *m)
 void pl_dalle_close(struct pl_dalle *m)
 {
     if (!m) return;
-    if (m->be) release_ids(m);
+    if (m->be) {
+        pl_dalle_release_lanes(m);
+        pl_dalle_release_ids(m);
+    }
     pl_stack_clear(&m->stack);
     pl_params_clear(&m->params);
     free(m);
@@ -221,7 +224,7 @@ static int reserve(struct pl_dalle *m, int B)
     size_t bytes = floats(B, S) * sizeof(int32_t);
     int rc = pl_stack_reserve(&m->stack, B * S, m->activations, m->params.grad != NULL);
     if (rc || B <= m->room) return rc;
-    release_ids(m);
+    pl_dalle_release_ids(m);
     m->ids = pl_alloc(bytes, 1);
     m->labels = pl_alloc(bytes, 1);
     m->ids_be = m->be->alloc(bytes);
@@ -311,25 +314,36 @@ static void add_loss(struct pl_dalle_loss *loss, const struct pl_dalle_config *c
     loss->total = (loss->text + c->image_weight * loss->image) / (1 + c->image_weight);
 }
 
-int pl_dalle_step(struct pl_dalle *m, const int32_t *text, const int32_t *codes, int B,
-                  double scale, struct pl_dalle_loss *loss, struct pl_err *err)
+int pl_dalle_step_part(struct pl_dalle *m, const int32_t *text, const int32_t *codes, int B,
+                       double share, double scale, struct pl_dalle_loss *loss)
 {
     const struct pl_dalle_config *c = &m->config;
-    int S = pl_dalle_positions(c), I = c->F * c->F, each = at_a_time(m, B);
-    int rc = pl_dalle_check_ids(c, text, codes, I, B, err);
-    assert(B >= 1 && m->params.grad);
-    *loss = (struct pl_dalle_loss){ 0 };
+    int S = pl_dalle_positions(c), I = c->F * c->F, each = at_a_time(m, B), rc = PL_OK;
     for (int b = 0, now; b < B && rc == PL_OK; b += now) {
-        double mean[2], share;
+        double mean[2], part;
         now = B - b < each ? B - b : each;
-        share = (double)now / B;
-        if ((rc = pass(m, text + floats(b, c->T), codes + floats(b, I), now, 1, scale * share, mean,
+        part = share * now / B;
+        if ((rc = pass(m, text + floats(b, c->T), codes + floats(b, I), now, 1, scale * part, mean,
                        NULL)) ||
             (rc = pl_stack_backward(&m->stack, now, S)) ||
             (rc = embed_backward(m, m->stack.da, m->ids_be, now)))
             break;
-        add_loss(loss, c, mean, share);
+        add_loss(loss, c, mean, part);
     }
+    return rc;
+}
+
+int pl_dalle_step(struct pl_dalle *m, const int32_t *text, const int32_t *codes, int B,
+                  double scale, struct pl_dalle_loss *loss, struct pl_err *err)
+{
+    int lanes = m->lanes ? m->lanes : pl_dalle_lanes(m->params.trainable, B);
+    int rc = pl_dalle_check_ids(&m->config, text, codes, m->config.F * m->config.F, B, err);
+    assert(B >= 1 && m->params.grad);
+    *loss = (struct pl_dalle_loss){ 0 };
+    if (rc == PL_OK)
+        rc = lanes > 1 && m->be->side_by_side
+                 ? pl_dalle_step_in_lanes(m, text, codes, B, lanes < B ? lanes : B, scale, loss)
+                 : pl_dalle_step_part(m, text, codes, B, 1, scale, loss);
     return explain(m, rc, err);
 }
 

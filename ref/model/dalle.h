@@ -19,11 +19,15 @@ struct pl_dalle {
 
     enum pl_activations activations; /* PL_REVERSIBLE unless changed between steps */
     int samples; /* in the workspace at a time; 0: as many as make products efficient */
+    int lanes;   /* parts of a batch that pl_dalle_step computes side by side where the backend can;
+                  * 0: pl_dalle_lanes */
 
     /* private */
     int room;               /* sequences that fit in the next four */
     int32_t *ids, *labels;  /* (room,S) host */
     int32_t *ids_be, *labels_be;
+    struct pl_dalle *lane;  /* (lanes_made) twins that share the parameters' values */
+    int lanes_made;
 };
 
 /* All zero: call pl_dalle_init or load a checkpoint. config is checked and copied. be NULL: names and
@@ -42,7 +46,11 @@ struct pl_dalle_loss {
  * padding id, and codes 0..Vi-1. Anything else is PL_EUSE with a sentence. */
 
 /* Forward and backward: adds `scale` times the loss's gradient to the parameters'. A batch in parts
- * takes each part with its share of the samples as scale. */
+ * takes each part with its share of the samples as scale.
+ *
+ * A small model's operations are too short to share each among threads. So its batch is cut into
+ * lanes, each of which goes all the way on one thread, with gradients of its own that are added in
+ * the lanes' order. The cut follows from the sizes alone, and the result not from the threads. */
 int pl_dalle_step(struct pl_dalle *m, const int32_t *text, const int32_t *codes, int B,
                   double scale, struct pl_dalle_loss *loss, struct pl_err *err);
 

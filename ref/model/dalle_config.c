@@ -116,3 +116,9 @@ int pl_dalle_config_check(const struct pl_dalle_config *c, struct pl_err *err)
         if ((rc = check_block(c, l, err))) return rc;
     return PL_OK;
 }
+
+int pl_dalle_lanes(size_t parameters, int B)
+{
+    int lanes = B / PL_LANE_SAMPLES < PL_LANES_MAX ? B / PL_LANE_SAMPLES : PL_LANES_MAX;
+    return parameters >= PL_LANE_PARAMETERS || lanes < 1 ? 1 : lanes;
+}

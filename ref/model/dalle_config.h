@@ -53,6 +53,13 @@ void pl_dalle_mask(const struct pl_dalle_config *c, int l, struct pl_mask *mask)
 /* The first block of l's group. */
 int pl_dalle_first_of_group(const struct pl_dalle_config *c, int l);
 
+/* The lanes of a batch of B: 1 for a model of PL_LANE_PARAMETERS or more, whose operations are long
+ * enough, else one for PL_LANE_SAMPLES sequences, up to PL_LANES_MAX. */
+#define PL_LANE_PARAMETERS 4000000
+#define PL_LANE_SAMPLES 8
+#define PL_LANES_MAX 4
+int pl_dalle_lanes(size_t parameters, int B);
+
 #ifdef __cplusplus
 }
 #endif

@@ -15,8 +15,10 @@
 #define LOSS_FLOATS 4194304.0  /* fast/loss.c: logits in a block */
 #define LOSS_ROWS 48.0
 #define FEED_FLOATS 8388608.0  /* fast/feedforward.c: both halves before the gate, in a block */
-#define FEED_SMALL 262144.0 /* up to so many weights before the gate, FEED_SLOTS blocks at once */
-#define FEED_SLOTS 8.0         /* add up gradients of their own */
+#define FEED_SMALL 262144.0  /* up to so many weights before the gate, smaller blocks, of which */
+#define FEED_BLOCK 131072.0  /* FEED_EACH or more add up gradients of their own, */
+#define FEED_EACH 3.0        /* in the first of FEED_SLOTS places where the gradient is */
+#define FEED_SLOTS 8.0
 #define PROGRAM 16e6           /* paper/memory.md */
 
 static const struct { const char *name, *why; } terms[] = {
@@ -128,6 +130,7 @@ static struct totals add_up(const struct pl_memory_plan *plan)
 struct activations {
     double kept, working, logits; /* bytes */
     double passing; /* of those, what is free again when a step is over */
+    double lanes;   /* with gradients of their own */
 };
 
 /* [Korthikanti et al. 2022, section 4], whose 34 s b d + 5 h s s b bytes are this for 16 bits and
@@ -163,14 +166,20 @@ static struct activations common(const struct pl_memory_plan *plan)
                 : (plan->layers == PL_MEMORY_CHECKPOINT ? m->layers : 2) * bs * d * a,
         .working = plan->layers == PL_MEMORY_STORED ? 0 : largest,
         .logits = 2 * bs * d * a + 2 * bs * m->vocabulary * z,
+        .lanes = 1,
     };
 }
 
 /* What fast's feed-forward layer holds for a moment: gradients, and what it computes again. */
 static double feed_bytes(double D, double M, int stored)
 {
-    double rows = floor(FEED_FLOATS / (8 * D));
-    if (8 * D * D <= FEED_SMALL) return 4 * FEED_SLOTS * 12 * D * D;
+    double rows = floor(FEED_FLOATS / (8 * D)), slots;
+    if (8 * D * D <= FEED_SMALL) {
+        rows = 16 * floor(FEED_BLOCK / (8 * D) / 16);
+        if (rows < 16) rows = 16;
+        slots = ceil(ceil(M / rows) / FEED_EACH);
+        return 4 * (((slots < FEED_SLOTS ? slots : FEED_SLOTS) - 1) * 12 * D * D + 16 * D * rows);
+    }
     return 4 * (stored ? 8 : 16) * D * (rows < M ? rows : M);
 }
 
@@ -182,25 +191,30 @@ static double loss_bytes(double positions, double columns, double D)
     return 4 * (rows < positions ? rows : positions) * (columns + 2 * D);
 }
 
-/* ref/model/reversible.c, float for float; dalle.c takes a micro-batch a few sequences at a time. */
-static struct activations own(const struct pl_memory_plan *plan)
+/* ref/model/reversible.c, float for float; dalle.c takes each lane's share of a micro-batch a few
+ * sequences at a time. */
+static struct activations own(const struct pl_memory_plan *plan, double parameters)
 {
     const struct pl_memory_model *m = &plan->model;
     double a = plan->precision == PL_MEMORY_FULL ? 4 : 2;
+    double lanes = pl_dalle_lanes((size_t)parameters, (int)plan->batch);
     double at_once = m->sequences_at_once > 0 ? m->sequences_at_once : plan->batch;
-    double B = plan->batch < at_once ? plan->batch : at_once, M = B * m->sequence;
+    double B = ceil(plan->batch / lanes) < at_once ? ceil(plan->batch / lanes) : at_once;
+    double one = B * m->sequence, M = lanes * one < plan->batch * m->sequence
+                                          ? lanes * one : plan->batch * m->sequence;
     double D = m->width, E = m->head_width > 0 ? m->heads * m->head_width : D, L = m->layers;
     double attention = 2 * D + 4 * E + m->heads, feed = 10 * D;
-    int stored = plan->layers == PL_MEMORY_STORED;
-    double block = feed_bytes(D, M, stored);
+    int stored = plan->layers == PL_MEMORY_STORED, small = 8 * D * D <= FEED_SMALL;
+    double block = feed_bytes(D, one, stored);
     double streams = plan->layers == PL_MEMORY_REVERSIBLE ? 2 * D : (2 * L + 1) * D;
     double text = loss_bytes(B * m->text, m->text_vocabulary, D);
     double image = loss_bytes(B * (m->sequence - m->text), m->vocabulary - m->text_vocabulary, D);
-    double logits = text > image ? text : image;
     return (struct activations){
         .kept = a * M * (streams + (stored ? L * (attention + feed) : 0)),
         .working = a * M * (4 * D + 4 * E + (stored ? 0 : attention)) + block,
-        .logits = logits, .passing = block + logits,
+        .logits = text > image ? text : image,
+        .passing = small ? 0 : block,
+        .lanes = lanes,
     };
 }
 
@@ -220,9 +234,10 @@ void pl_memory_estimate(struct pl_memory_use *use, const struct pl_memory_plan *
     double w = plan->precision == PL_MEMORY_FULL ? 4 : 2,
            g = plan->precision == PL_MEMORY_HALF ? 2 : 4;
     struct totals sum = add_up(plan);
-    struct activations act = is_own ? own(plan) : common(plan);
-    double P = sum.elements, master = plan->precision == PL_MEMORY_MIXED ? 4 * P : 0;
-    double share = plan->devices, gradients = plan->zero >= 2 ? g * P / share : g * P;
+    double P = sum.elements;
+    struct activations act = is_own ? own(plan, P) : common(plan);
+    double master = plan->precision == PL_MEMORY_MIXED ? 4 * P : 0;
+    double share = plan->devices, gradients = act.lanes * (plan->zero >= 2 ? g * P / share : g * P);
     double states = plan->zero >= 1 ? sum.states / share : sum.states;
     memset(use, 0, sizeof *use);
     use->parameters = P;

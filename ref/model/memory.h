@@ -101,8 +101,9 @@ void pl_memory_original(struct pl_memory_original *out, const struct pl_memory_p
     X(weights, "parameters as the layers read them: 4 bytes, or 2 in mixed and 16-bit precision") \
     X(master, \
       "mixed precision: the 32-bit copy that the optimizer updates; it moves with the optimizer") \
-    X(gradients, "one a parameter, 4 bytes (2 in pure 16-bit); with offload the device holds the " \
-                 "largest tensor's while it is written") \
+    X(gradients, "one a parameter, 4 bytes (2 in pure 16-bit), in this project's small models for each " \
+                 "lane of the batch; with offload the device holds the largest tensor's while it is " \
+                 "written") \
     X(optimizer, \
       "its statistics, tensor by tensor: 8-bit ones with a scale a block, small tensors " \
       "in 32 bits, factored ones as rows and columns") \

@@ -74,7 +74,7 @@ static void own_buffers_are_as_large_as_said(void **state)
         use = use_of(&plan);
         assert_int_equal(pl_stack_reserve(&m->stack, 4 * 80, modes[i], 1), PL_OK);
         said = use.term[PL_TERM_kept].device + use.term[PL_TERM_working].device;
-        said -= 4 * 8 * 12 * 128 * 128; /* fast's own */
+        said -= 4 * 16 * 128 * 128; /* fast's own block of 128 rows */
         is = 4 * (double)m->stack.arena_floats;
         assert_true(said == is);
     }

@@ -94,11 +94,15 @@ function common(plan) {
     }
     return { kept: plan.layers === "stored" ? all : (plan.layers === "checkpoint" ? m.layers : 2) * bs * d * a,
              working: plan.layers === "stored" ? 0 : largest,
-             logits: 2 * bs * d * a + 2 * bs * m.vocabulary * z, passing: 0 };
+             logits: 2 * bs * d * a + 2 * bs * m.vocabulary * z, passing: 0, lanes: 1 };
 }
 
 function feedBytes(D, M, stored) {
-    if (8 * D * D <= 262144) return 4 * 8 * 12 * D * D;
+    if (8 * D * D <= 262144) {
+        const rows = Math.max(16, 16 * Math.floor(131072 / (8 * D) / 16));
+        const slots = Math.min(8, Math.ceil(Math.ceil(M / rows) / 3));
+        return 4 * ((slots - 1) * 12 * D * D + 16 * D * rows);
+    }
     return 4 * (stored ? 8 : 16) * D * Math.min(Math.floor(8388608 / (8 * D)), M);
 }
 
@@ -108,18 +112,25 @@ function lossBytes(positions, columns, D) {
     return 4 * Math.min(rows, positions) * (columns + 2 * D);
 }
 
-function own(plan) {
+/* A small model's batch is computed in lanes, each with gradients of its own. */
+function lanesOf(P, batch) {
+    return P >= 4000000 ? 1 : Math.max(1, Math.min(4, Math.floor(batch / 8)));
+}
+
+function own(plan, P) {
     const m = plan.model, a = plan.precision === "full" ? 4 : 2, D = m.width, L = m.layers;
-    const B = Math.min(plan.batch, m.sequences_at_once > 0 ? m.sequences_at_once : plan.batch);
-    const M = B * m.sequence, E = m.head_width > 0 ? m.heads * m.head_width : D;
+    const lanes = lanesOf(P, plan.batch);
+    const B = Math.min(Math.ceil(plan.batch / lanes), m.sequences_at_once > 0 ? m.sequences_at_once : plan.batch);
+    const one = B * m.sequence, M = Math.min(lanes * one, plan.batch * m.sequence);
+    const E = m.head_width > 0 ? m.heads * m.head_width : D;
     const attention = 2 * D + 4 * E + m.heads, stored = plan.layers === "stored";
-    const block = feedBytes(D, M, stored);
+    const block = feedBytes(D, one, stored);
     const streams = plan.layers === "reversible" ? 2 * D : (2 * L + 1) * D;
     const logits = Math.max(lossBytes(B * m.text, m.text_vocabulary, D),
                             lossBytes(B * (m.sequence - m.text), m.vocabulary - m.text_vocabulary, D));
     return { kept: a * M * (streams + (stored ? L * (attention + 10 * D) : 0)),
              working: a * M * (4 * D + 4 * E + (stored ? 0 : attention)) + block,
-             logits: logits, passing: block + logits };
+             logits: logits, passing: 8 * D * D <= 262144 ? 0 : block, lanes: lanes };
 }
 
 /* --- corrected --- */
@@ -127,7 +138,6 @@ function own(plan) {
 function corrected(plan) {
     const m = plan.model, isOwn = m.family === "dalle", N = plan.devices;
     const w = plan.precision === "full" ? 4 : 2, g = plan.precision === "half" ? 2 : 4;
-    const act = isOwn ? own(plan) : common(plan);
     let P = 0, states = 0, wire = 0, largest = 0, unshared = 0;
     for (const [rows, columns, n] of tensors(m, plan.groups)) {
         P += n * rows * columns;
@@ -136,7 +146,8 @@ function corrected(plan) {
         if (n > 0) largest = Math.max(largest, rows * columns);
     }
     for (const [rows, columns, n] of tensors(m, m.layers)) unshared += n * rows * columns;
-    const gradients = plan.zero >= 2 ? g * P / N : g * P, held = plan.zero >= 1 ? states / N : states;
+    const act = isOwn ? own(plan, P) : common(plan);
+    const gradients = act.lanes * (plan.zero >= 2 ? g * P / N : g * P), held = plan.zero >= 1 ? states / N : states;
     let master = plan.precision === "mixed" ? 4 * P : 0;
     if (plan.zero >= 1) master /= N;
     const on = (device, ram) => ({ gpu: device, ram: ram });
