@@ -261,7 +261,7 @@ int cmd_authority(int argc, char **argv)
     struct pl_err err;
     int rc;
     if (parse(&w, argc, argv)) {
-        fputs(usage, stderr);
+        cmd_misused(usage);
         return 2;
     }
     rc = w.invite ? invite(&w, &err) : serve(&w, &err);

@@ -371,7 +371,7 @@ int cmd_average(int argc, char **argv)
     struct pl_err err = { "" };
     int rc;
     if (parse(&w, argc, argv)) {
-        fputs(usage, stderr);
+        cmd_misused(usage);
         return 2;
     }
     w.averager.part_bytes = (size_t)w.part_bytes;

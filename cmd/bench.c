@@ -144,12 +144,12 @@ static int parse(struct bench *b, struct choice *choice, int argc, char **argv)
         case 'h': fputs(usage, stdout); return 1;
         default:
             rc = compute_option(&b->compute, "bench", c, optarg);
-            if (rc == 0) fputs(usage, stderr);
+            if (rc == 0) cmd_misused(usage);
             if (rc <= 0) return PL_EUSE;
         }
     }
     if (optind < argc) {
-        fputs(usage, stderr);
+        cmd_misused(usage);
         return PL_EUSE;
     }
     for (int i = 0; !any && i < BENCH_SIZES - choice->quick; i++) b->chosen[i] = 1;

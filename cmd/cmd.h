@@ -33,6 +33,10 @@ typedef int cmd_fn(int argc, char **argv); /* argv[0] is the subcommand's name *
 PL_COMMANDS(DECLARE)
 #undef DECLARE
 
+/* What comes on stderr after a flag or an argument that makes no sense: how the command is called,
+ * the first paragraph of its usage text, and where the rest is. */
+void cmd_misused(const char *usage);
+
 /* Whole numbers and reals from a flag or the environment: range-checked; on failure prints one line
  * "potluck CMD: --flag: '...' is not a ... from MIN to MAX" to stderr and returns PL_EUSE. */
 int cmd_integer(int64_t *out, const char *cmd, const char *flag, const char *text, int64_t min,

@@ -114,13 +114,13 @@ int cmd_conform(int argc, char **argv)
         case 'h': fputs(usage, stdout); return 0;
         default:
             if (conform_peer_option(&peer, c, optarg)) break;
-            fputs(usage, stderr);
+            cmd_misused(usage);
             return 2;
         }
     }
     if (optind < argc || ((golden || page) && pair.timing) ||
         conform_peer_misused(&peer, golden || page)) {
-        fputs(usage, stderr);
+        cmd_misused(usage);
         return 2;
     }
     if (pl_backend_open(&be, backend, &err)) {

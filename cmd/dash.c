@@ -215,7 +215,7 @@ int cmd_dash(int argc, char **argv)
     sigset_t ends;
     int rc;
     if (parse(&o, argc, argv)) {
-        fputs(usage, stderr);
+        cmd_misused(usage);
         return 2;
     }
     if (keys(&o, &validators)) {

@@ -111,8 +111,7 @@ static int train(struct demo *d, enum train_end *end, struct pl_err *err)
 static int train_swarm(struct demo *d, enum train_end *end, struct pl_err *err)
 {
     const struct demo_swarm swarm = { .out = d->out,
-                                      .backend = d->compute.backend,
-                                      .precision = d->compute.precision,
+                                      .compute = &d->compute,
                                       .steps = d->steps,
                                       .target_batch = BATCH,
                                       .limit = (int64_t)d->pairs,
@@ -368,7 +367,7 @@ int cmd_demo(int argc, char **argv)
         }
     }
     if (rc || optind < argc) {
-        fputs(usage, stderr);
+        cmd_misused(usage);
         return 2;
     }
     if (d.resume && !d.alone) {

@@ -19,8 +19,9 @@
 #include <unistd.h>
 
 #define PEERS 5            /* the first only opens the door */
+#define TRAINERS (PEERS - 1)
 #define LINE_BYTES 65536   /* of what a peer prints; its longest line has 600 */
-#define ARGS_MAX 48
+#define ARGS_MAX 52
 #define START_LIMIT 30.0   /* s for the bootstrap peer's address */
 #define SHOW_EVERY 0.2     /* s, on a terminal */
 #define SAY_EVERY 10.0     /* s, elsewhere */
@@ -116,7 +117,9 @@ static void folder_of(const struct show *s, int k, char *folder, size_t room)
 static int start_trainer(struct show *s, int k, struct pl_err *err)
 {
     const struct demo_swarm *d = s->d;
-    char folder[PATH_MAX], errors[PATH_MAX + 16], held[PATH_MAX + 64], number[7][32];
+    const struct compute *c = d->compute;
+    long threads = c->threads ? (long)c->threads : sysconf(_SC_NPROCESSORS_ONLN);
+    char folder[PATH_MAX], errors[PATH_MAX + 16], held[PATH_MAX + 64], number[9][32];
     char *args[ARGS_MAX];
     int n = 0;
     folder_of(s, k, folder, sizeof folder);
@@ -130,6 +133,8 @@ static int start_trainer(struct show *s, int k, struct pl_err *err)
     snprintf(number[5], sizeof number[5], "%lld", (long long)d->seed + k);
     snprintf(number[4], sizeof number[4], "%g", kinds[k].slow);
     snprintf(number[6], sizeof number[6], "%g", d->peak);
+    snprintf(number[7], sizeof number[7], "%ld", threads > TRAINERS ? threads / TRAINERS : 1);
+    snprintf(number[8], sizeof number[8], "%g", c->gpu_memory / TRAINERS);
     train_data_demo(held, sizeof held, "holdout.txt");
 #define ADD(...) do { char *more[] = { __VA_ARGS__ }; \
         for (size_t i = 0; i < PL_COUNT(more); i++) args[n++] = more[i]; } while (0)
@@ -138,14 +143,15 @@ static int start_trainer(struct show *s, int k, struct pl_err *err)
     ADD("--target-batch", number[1], "--batch", "8", "--seed", number[3], "--data-seed", number[5]);
     ADD("--slow", number[4], "--lr", number[6]);
     ADD("--matchmaking-time", "3", "--averaging-timeout", "60", "--allreduce-timeout", "20");
-    ADD("--activations", "stored", "--threads", "1", "--save-every", "0", "--keep", "1", "--json",
+    ADD("--activations", "stored", "--threads", number[7], "--save-every", "0", "--keep", "1", "--json",
         "--quiet");
     ADD("--without", held, "--average-state-every", "5");
     if (d->limit) ADD("--limit", number[2]);
     if (kinds[k].client) ADD("--client-mode");
     else ADD("--listen", "/ip4/127.0.0.1/tcp/0");
-    if (d->backend) ADD("--backend", (char *)(uintptr_t)d->backend);
-    if (d->precision) ADD("--precision", (char *)(uintptr_t)d->precision);
+    if (c->backend) ADD("--backend", (char *)(uintptr_t)c->backend);
+    if (c->precision) ADD("--precision", (char *)(uintptr_t)c->precision);
+    if (c->gpu_memory > 0) ADD("--gpu-memory", number[8]);
 #undef ADD
     args[n] = NULL;
     return start(&s->peer[k], errors, args, err);

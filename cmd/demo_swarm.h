@@ -3,12 +3,12 @@
 #ifndef PL_CMD_DEMO_SWARM_H
 #define PL_CMD_DEMO_SWARM_H
 
+#include "compute.h"
 #include "train_job.h"
 
 struct demo_swarm {
     const char *out;      /* a folder that is there; each other peer gets one in it */
-    const char *backend;  /* NULL: auto */
-    const char *precision; /* NULL: float32 */
+    const struct compute *compute; /* borrowed; threads and memory are shared among the trainers */
     int page;             /* 1: serves the swarm's page, and leaves it in out/page */
     int64_t steps, target_batch, limit, seed;
     double peak;          /* learning rate */

@@ -289,7 +289,7 @@ int cmd_dht(int argc, char **argv)
     struct pl_err err;
     int status = 1;
     if (parse(&o, argc, argv)) {
-        fputs(usage, stderr);
+        cmd_misused(usage);
         return 2;
     }
     if (o.owner && !rsa_key_make(&key, &err)) validators.key = &key;

@@ -104,7 +104,7 @@ int cmd_doctor(int argc, char **argv)
     struct pl_err err;
     int rc = PL_OK;
     if (parse(&o, argc, argv)) {
-        fputs(usage, stderr);
+        cmd_misused(usage);
         return 2;
     }
     struct swarm_options swarm = {

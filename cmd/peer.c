@@ -154,7 +154,7 @@ int cmd_peer(int argc, char **argv)
     struct pl_err err;
     sigset_t ends;
     if (parse(&o, argc, argv)) {
-        fputs(usage, stderr);
+        cmd_misused(usage);
         return 2;
     }
     if (o.run && validators_add_run(&validators, o.run)) {

@@ -36,6 +36,12 @@ static int version(void)
     return 0;
 }
 
+void cmd_misused(const char *usage)
+{
+    const char *end = strstr(usage, "\n\n");
+    fprintf(stderr, "%.*s\n(--help tells more)\n", end ? (int)(end - usage) : (int)strlen(usage), usage);
+}
+
 int cmd_integer(int64_t *out, const char *cmd, const char *flag, const char *text, int64_t min,
                 int64_t max)
 {

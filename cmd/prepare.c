@@ -86,7 +86,7 @@ static int parse(struct options *o, int argc, char **argv)
         }
     }
     if (!bad && (!o->data || !o->codec || !o->out || optind < argc)) bad = PL_EUSE;
-    if (bad) fputs(usage, stderr);
+    if (bad) cmd_misused(usage);
     return bad;
 }
 

@@ -57,11 +57,11 @@ int cmd_show(int argc, char **argv)
         case 'c': show.caption = optarg; break;
         case 'j': show.json = 1; break;
         case 'h': fputs(usage, stdout); return 0;
-        default: fputs(usage, stderr); return 2;
+        default: cmd_misused(usage); return 2;
         }
     }
     if (optind + 1 != argc) {
-        fputs(usage, stderr);
+        cmd_misused(usage);
         return 2;
     }
     path = argv[optind];

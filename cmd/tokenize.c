@@ -169,11 +169,11 @@ int cmd_tokenize(int argc, char **argv)
             if (cmd_integer(&row, "tokenize", "--row", optarg, 2, 1 << 20)) return 2;
             break;
         case 'h': fputs(usage, stdout); return 0;
-        default: fputs(usage, stderr); return 2;
+        default: cmd_misused(usage); return 2;
         }
     }
     if (!model || optind < argc) {
-        fputs(usage, stderr);
+        cmd_misused(usage);
         return 2;
     }
     if (open_tokenizer(&t, model, &err)) {

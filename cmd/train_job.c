@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define ROLLBACKS_MAX 5 /* in a row without a good step between them: it won't get better by itself */
 
@@ -256,6 +257,7 @@ int train_job_run(enum train_end *end, struct pl_trainer *trainer, const struct 
                 (unsigned long long)s.t->step, (unsigned long long)job->steps, job->out);
     interrupt_release(&before);
     train_log_close(&s.log);
+    if (rc) rmdir(job->out); /* succeeds where nothing came of it */
     json_decref(s.position);
     return rc;
 }

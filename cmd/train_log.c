@@ -107,7 +107,9 @@ int train_log_held_out(struct train_log *log, uint64_t step, double loss, int pa
 
 void train_log_close(struct train_log *log)
 {
+    int is_empty = log->file && !fseek(log->file, 0, SEEK_END) && ftell(log->file) == 0;
     if (log->file) fclose(log->file);
+    if (is_empty) unlink(log->path);
     free(log->path);
     memset(log, 0, sizeof *log);
 }

@@ -27,6 +27,7 @@ int train_log_event(struct train_log *log, uint64_t step, const char *event, con
 /* A line {"step", "held_out", "pairs"}: the loss on pairs that nobody trains on. */
 int train_log_held_out(struct train_log *log, uint64_t step, double loss, int pairs,
                        struct pl_err *err);
+/* Leaves no log without a line. */
 void train_log_close(struct train_log *log);
 
 /* A curve out of such a log. By steps, because a peer knows but its own share of the samples in one.

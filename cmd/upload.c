@@ -133,14 +133,14 @@ static int parse(struct options *all, int argc, char **argv)
             if (cmd_integer(&tries, "upload", "--tries", optarg, 1, 1000)) return PL_EUSE;
             break;
         case 'h': fputs(usage, stdout); exit(0);
-        default: fputs(usage, stderr); return PL_EUSE;
+        default: cmd_misused(usage); return PL_EUSE;
         }
     }
     o->tries = (int)tries;
     if (!all->to && o->way == HTTP_UPLOAD_HUB && !(all->to = getenv("HF_ENDPOINT")))
         all->to = "https://huggingface.co";
     if (all->to && optind < argc) return PL_OK;
-    fputs(usage, stderr);
+    cmd_misused(usage);
     return PL_EUSE;
 }
 

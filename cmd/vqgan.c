@@ -511,6 +511,6 @@ int cmd_vqgan(int argc, char **argv)
         if (!strcmp(what, "encode") && o.data && o.weights && o.out) return encode(&o);
         if (!strcmp(what, "decode") && o.codes && o.weights && o.out) return decode(&o);
     }
-    fputs(usage, stderr);
+    cmd_misused(usage);
     return 2;
 }

@@ -354,7 +354,9 @@ long golden_run(const struct pl_backend *be, const char *folder, const char *fil
         free(entries[i]);
     }
     free(entries);
-    if (g.passed + g.failed + g.skipped == 0 && !filter) {
+    if (g.passed + g.failed + g.skipped == 0 && filter)
+        fprintf(stderr, "no case's line contains '%.80s'\n", filter);
+    else if (g.passed + g.failed + g.skipped == 0) {
         pl_fail(err, PL_ENOTFOUND, "%s: no golden area here (its name, or its folders' names, say "
                 "the area)", folder);
         return -1;
