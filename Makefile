@@ -177,6 +177,8 @@ test: test-deps ## install what tests need, build, run every test
 	@$(MAKE) --no-print-directory -s -j$(JOBS) all unit-programs cuda-on-cpu skeletons opencl $(BUILD)/interop/trainer
 	@BUILD=$(BUILD) CLANG=$(CLANG) sh test/run.sh
 
+# What learns among others, without the program's commands.
+TOGETHER_O = $(call obj,cmd/averaging.c cmd/swarm.c cmd/together.c cmd/together_delay.c)
 unit-programs: $(patsubst test/unit/%.c,$(BUILD)/test/%,$(UNIT_C))
 $(BUILD)/test/%: $(BUILD)/obj/test/unit/%.o $(BUILD)/libpotluck.a
 	@mkdir -p $(@D)
@@ -189,7 +191,7 @@ $(BUILD)/test/memory: LDWRAP = $(foreach f,malloc calloc realloc aligned_alloc s
 interop: all $(BUILD)/interop/peer $(BUILD)/interop/trainer ## our peers among real hivemind peers (installs them in build/venv)
 	@[ -n "$$INTEROP_VENV" ] || [ -x $(BUILD)/venv/bin/python ] || ($(call install_missing,$(INTEROP_PACKAGES))) || true
 	@BUILD=$(BUILD) sh test/interop/run.sh
-$(BUILD)/interop/trainer: $(call obj,cmd/averaging.c cmd/swarm.c cmd/together.c)
+$(BUILD)/interop/trainer: $(TOGETHER_O)
 $(BUILD)/interop/%: $(BUILD)/obj/test/interop/%.o $(BUILD)/libpotluck.a
 	@mkdir -p $(@D)
 	$(CC) $(SANITIZE) -o $@ $(filter %.o,$^) $(BUILD)/libpotluck.a $(LIBS)
@@ -207,6 +209,7 @@ simulate: $(BUILD)/simulate ## time, failures and traffic of 30 to 10,000 peers,
 $(BUILD)/simulate: $(call obj,test/simulator/main.c) $(SIM_O) $(BUILD)/libpotluck.a
 	$(CC) $(SANITIZE) -o $@ $^ $(LIBS)
 $(BUILD)/test/simulator: $(SIM_O)
+$(BUILD)/test/together: $(TOGETHER_O)
 
 conform: all ## golden values and pair tests against BACKEND=ref|fast|auto|./mine.so
 	$(BUILD)/potluck conform --golden test/golden --backend $(BACKEND)

@@ -1,5 +1,5 @@
 /* together.c - see together.h. */
-#include "together.h"
+#include "together_inside.h"
 #include "averaging.h"
 
 #include <stdlib.h>
@@ -9,18 +9,6 @@
 #define LOAD_TRIES 5      /* donors may be at their own update */
 #define LOAD_PAUSE 0.5    /* s */
 #define TROUBLES_MAX 20   /* local failures in a row: numbers do not get better by themselves */
-
-struct loop_state {
-    struct swarm *s;
-    struct together_learner *l;
-    const struct together_options *o;
-    struct collaboration *c;
-    float **host;          /* gradients or parameters, in the swarm's order */
-    int64_t epoch, samples;
-    double loss;           /* sum over samples */
-    double batch_losses;   /* sum over local batches, as the run's page wants it */
-    int64_t batches, troubles;
-};
 
 static void tell(struct loop_state *t, struct together_event *e)
 {
@@ -43,8 +31,7 @@ static int stopped(const struct loop_state *t, double began)
 static void forget(struct loop_state *t)
 {
     t->l->drop(t->l->context);
-    t->samples = t->batches = 0;
-    t->loss = t->batch_losses = 0;
+    memset(&t->now, 0, sizeof t->now);
 }
 
 static void share(struct loop_state *t)
@@ -113,7 +100,7 @@ static void catch_up(struct loop_state *t)
 /* --- steps ------------------------------------------------------------------------------------ */
 
 /* What a round of the parameters has changed since they were copied is added to what they are now. */
-static int correct(struct loop_state *t)
+int together_correct(struct loop_state *t)
 {
     struct together_event e = { .kind = TOGETHER_CORRECTED };
     struct optimizer_state *state = t->l->state;
@@ -130,41 +117,54 @@ static int correct(struct loop_state *t)
     return rc;
 }
 
-static int update(struct loop_state *t, struct pl_err *err)
+int together_is_hopeless(struct loop_state *t) { return ++t->troubles >= TROUBLES_MAX; }
+
+/* The others have stepped with the same gradient, or with theirs: their state is the cure. */
+void together_trouble(struct loop_state *t, const char *text)
 {
-    struct together_event e = { .kind = TOGETHER_EPOCH, .samples = t->samples,
-                                .loss = t->samples ? t->loss / (double)t->samples : 0 };
-    struct optimizer_state *state = t->l->state;
-    int64_t batches = t->batches;
-    double began = pl_seconds(), losses = t->batch_losses;
-    int rc = t->l->mean(t->l->context);
-    if (!rc) rc = optimizer_state_get(state, t->host, t->l->grad);
-    if (rc) return pl_fail(err, rc, "gradients: %s", pl_status_name(rc));
-    collaboration_average(t->c, t->host, &e.round);
-    if (!e.round.status) rc = optimizer_state_put(state, t->l->grad, (const float *const *)t->host);
-    if (!rc) rc = correct(t);
-    if (rc) return pl_fail(err, rc, "gradients: %s", pl_status_name(rc));
-    rc = t->l->step(t->l->context, t->epoch, err);
-    if (rc == PL_EFORMAT && ++t->troubles < TROUBLES_MAX) {
-        /* The others have stepped with the same gradient, or with theirs: their state is the cure. */
-        trouble(t, err->text);
-        forget(t);
-        collaboration_set_epoch(t->c, t->epoch);
-        return PL_OK;
-    }
-    if (!rc) rc = optimizer_state_get(state, t->host, t->l->value);
+    trouble(t, text);
+    forget(t);
+    collaboration_set_epoch(t->c, t->epoch);
+}
+
+int together_stepped(struct loop_state *t, const struct step_account *a,
+                     const struct collaboration_round *round)
+{
+    struct together_event e = { .kind = TOGETHER_EPOCH, .samples = a->samples, .round = *round,
+                                .loss = a->samples ? a->loss / (double)a->samples : 0 };
+    int rc = optimizer_state_get(t->l->state, t->host, t->l->value);
     if (rc) return rc;
     t->troubles = 0;
     t->epoch++;
-    t->samples = t->batches = 0;
-    t->loss = t->batch_losses = 0;
     collaboration_advance(t->c, t->host);
     share(t);
     if (t->l->held_out) collaboration_held_out(t->c, t->l->held_out(t->l->context));
-    collaboration_tell(t->c, losses, batches, e.samples);
-    e.seconds = pl_seconds() - began;
+    collaboration_tell(t->c, a->batch_losses, a->batches, a->samples);
+    e.seconds = pl_seconds() - a->began;
     tell(t, &e);
     return PL_OK;
+}
+
+static int update(struct loop_state *t, struct pl_err *err)
+{
+    struct optimizer_state *state = t->l->state;
+    struct collaboration_round round;
+    struct step_account account = t->now;
+    int rc = t->l->mean(t->l->context);
+    account.began = pl_seconds();
+    if (!rc) rc = optimizer_state_get(state, t->host, t->l->grad);
+    if (rc) return pl_fail(err, rc, "gradients: %s", pl_status_name(rc));
+    collaboration_average(t->c, t->host, &round);
+    if (!round.status) rc = optimizer_state_put(state, t->l->grad, (const float *const *)t->host);
+    if (!rc) rc = together_correct(t);
+    if (rc) return pl_fail(err, rc, "gradients: %s", pl_status_name(rc));
+    rc = t->l->step(t->l->context, t->epoch, err);
+    if (rc == PL_EFORMAT && !together_is_hopeless(t)) {
+        together_trouble(t, err->text);
+        return PL_OK;
+    }
+    memset(&t->now, 0, sizeof t->now);
+    return rc ? rc : together_stepped(t, &account, &round);
 }
 
 static int one_batch(struct loop_state *t, struct pl_err *err)
@@ -172,26 +172,32 @@ static int one_batch(struct loop_state *t, struct pl_err *err)
     struct together_event e = { .kind = TOGETHER_BATCH };
     double began = pl_seconds(), loss = 0;
     int64_t samples = 0;
-    int rc = correct(t);
+    int rc = delayed_return(t, 0, err);
+    if (!rc) rc = together_correct(t);
     if (!rc) rc = t->l->batch(t->l->context, &samples, &loss, err);
-    if (rc == PL_EFORMAT && ++t->troubles < TROUBLES_MAX) {
-        trouble(t, err->text);
-        forget(t);
-        collaboration_set_epoch(t->c, t->epoch);
+    if (rc == PL_EFORMAT && !together_is_hopeless(t)) {
+        char text[sizeof err->text];
+        memcpy(text, err->text, sizeof text);
+        if ((rc = delayed_return(t, 1, err))) return rc;
+        together_trouble(t, text);
         return PL_OK;
     }
     if (rc) return rc;
-    t->samples += samples;
-    t->batches++;
-    t->loss += loss * (double)samples;
-    t->batch_losses += loss;
+    t->now.samples += samples;
+    t->now.batches++;
+    t->now.loss += loss * (double)samples;
+    t->now.batch_losses += loss;
     switch (collaboration_add(t->c, samples, pl_seconds() - began)) {
-    case COLLABORATION_CATCH_UP: catch_up(t); return PL_OK;
-    case COLLABORATION_UPDATE: return update(t, err);
+    case COLLABORATION_CATCH_UP:
+        if ((rc = delayed_return(t, 1, err))) return rc;
+        catch_up(t);
+        return PL_OK;
+    case COLLABORATION_UPDATE:
+        return t->o->delay == TOGETHER_DELAY_NONE ? update(t, err) : delayed_depart(t, err);
     case COLLABORATION_GO_ON: break;
     }
     e.loss = loss;
-    e.samples = t->samples;
+    e.samples = t->now.samples;
     tell(t, &e);
     return PL_OK;
 }
@@ -222,6 +228,7 @@ static int open_collaboration(struct loop_state *t, const struct pl_backend *be,
             rc = pl_fail(err, PL_ENOMEM, "no memory");
     }
     options.method = method;
+    if (delayed_open(t) && !rc) rc = pl_fail(err, PL_ENOMEM, "no memory");
     if (!rc) rc = collaboration_open(&t->c, &options, err);
     free(method);
     return rc;
@@ -242,9 +249,11 @@ int together_run(struct swarm *s, struct together_learner *l, const struct toget
         share(&t);
     }
     while (!rc && !stopped(&t, began)) rc = one_batch(&t, err);
-    if (!rc) rc = correct(&t);
+    if (!rc) rc = delayed_return(&t, 1, err);
+    if (!rc) rc = together_correct(&t);
     if (t.c) tell(&t, &end);
     collaboration_close(t.c);
+    delayed_close(&t);
     for (size_t i = 0; t.host && i < l->state->count; i++) pl_free(t.host[i]);
     free(t.host);
     *epoch = t.epoch;

@@ -25,6 +25,20 @@ struct together_learner {
     double (*rate)(void *context, int64_t epoch); /* learning rate; NULL: no schedule */
     double (*held_out)(void *context); /* the last loss on pairs nobody trains on, NAN: none; may be NULL */
     double peak;
+    /* For delayed updates only; see pl_trainer_set_aside. step_aside begins when no other of these is
+     * under way; with `beside` on a thread of its own, and then batch() goes on. */
+    int (*set_aside)(void *context);
+    float *(*aside_grad)(void *context);
+    int (*step_aside)(void *context, int64_t epoch, struct pl_err *err);
+    int (*take_in)(void *context);
+    int beside;
+};
+
+/* What goes on beside local batches; a round of the parameters always does. */
+enum together_delay {
+    TOGETHER_DELAY_NONE,
+    TOGETHER_DELAY_STEP,            /* the optimizer's step, as in the run */
+    TOGETHER_DELAY_ROUND            /* the averaging of gradients, too */
 };
 
 enum together_kind {
@@ -52,6 +66,7 @@ struct together_options {
     size_t threshold;
     int64_t target_batch, epochs, average_state_every;
     double matchmaking_time, averaging_timeout, allreduce_timeout, bandwidth, clip;
+    enum together_delay delay;
     double seconds;                    /* stop after so long; 0: no limit */
     int verify;                        /* see collaboration.h */
     int client_mode, load;             /* load: begin with a peer's state if there is one */

@@ -49,7 +49,9 @@ static const char usage[] =
     "  --resume         go on from the newest checkpoint in --out, with the same other options\n"
     "  --quiet          no progress\n"
     COMPUTE_USAGE
-    "\n"
+    "\n";
+
+static const char usage_together[] = /* C11 promises 4,095 characters of a text */
     "Together with others, who give the same --run, --config, --steps and --target-batch:\n"
     "  --run ID         the swarm's name; the target batch is then everybody's together\n"
     "  --join MULTIADDR a peer of the swarm; may be repeated. Without it this is the first one\n"
@@ -65,6 +67,9 @@ static const char usage[] =
     "  --bandwidth B    tell groupmates, in the same unit for all: who has more reduces more, the slow nothing\n"
     "  --robust R       against liars: centered-clip[:RADIUS] in place of the mean in what we reduce; btard: also\n"
     "                   verified, where everybody in the group asks for it\n"
+    "  --delay D        what goes on beside the next local batches, which then begin with older parameters:\n"
+    "                   none, step (the optimizer's, as in the run), round (averaging gradients, too: for slow\n"
+    "                   links); takes two more buffers of the parameters' size (default: none)\n"
     "  --slow S         let each batch take at least so long\n"
     "  --epochs N       the same as --steps\n"
     OWN_PAGE_USAGE
@@ -108,6 +113,7 @@ enum {
     O_PART,
     O_ROBUST,
     O_BANDWIDTH,
+    O_DELAY,
     O_CACHE,
     O_CACHE_MB
 };
@@ -148,6 +154,7 @@ static const struct option options[] = {
     { "compression", required_argument, NULL, O_COMPRESSION },
     { "robust", required_argument, NULL, O_ROBUST },
     { "bandwidth", required_argument, NULL, O_BANDWIDTH },
+    { "delay", required_argument, NULL, O_DELAY },
     { "slow", required_argument, NULL, O_SLOW },
     { "epochs", required_argument, NULL, O_STEPS },
     { "json", no_argument, NULL, O_JSON },
@@ -182,6 +189,7 @@ static int choose(const char *flag, const char *text, const char *const *names, 
     return PL_EUSE;
 }
 
+static const char *const delays[] = { "none", "step", "round" }; /* as enum together_delay */
 static const char *const activations[] = { "reversible", "recomputed", "stored" };
 static const char *const optimizers[] = { "lamb8", "lamb32", "adamw8", "adamw32" };
 
@@ -268,6 +276,11 @@ static int take(struct wishes *w, int option, const char *value)
                 value);
         return PL_EUSE;
     case O_BANDWIDTH: return cmd_real(&w->swarm.bandwidth, "train", "--bandwidth", value, 0, 1e15);
+    case O_DELAY:
+        rc = choose("--delay", value, delays, PL_COUNT(delays));
+        if (rc < 0) return rc;
+        w->swarm.delay = rc;
+        return PL_OK;
     case O_SLOW: return cmd_real(&w->swarm.slow, "train", "--slow", value, 0, 3600);
     case O_JSON: w->swarm.json = 1; return PL_OK;
     default:
@@ -392,6 +405,7 @@ int cmd_train(int argc, char **argv)
     while (!rc && (option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         if (option == 'h') {
             fputs(usage, stdout);
+            fputs(usage_together, stdout);
             train_data_close(&w.data);
             return 0;
         }

@@ -1,5 +1,6 @@
 /* train_job.c - see train_job.h. A checkpoint holds the state right after a step and the data
- * position of that moment: whatever comes after is done again, the same way. */
+ * position right after that step's samples: whatever comes after is done again, the same way (with
+ * delayed updates, what began with the parameters before the step begins with those after it). */
 #include "train_job.h"
 #include "compute.h"
 #include "interrupt.h"
@@ -25,7 +26,8 @@ struct state {
     struct pl_trainer *t;
     struct train_log log;
     struct progress progress;
-    json_t *position; /* of the data, right after the last step */
+    json_t *position; /* of the data, right after the last step's samples */
+    json_t *gathered; /* the same of the step that is on its way; NULL: none */
     uint64_t first_step, saved_step;
     double mean; /* seconds a step, running */
     int rollbacks;
@@ -149,6 +151,13 @@ static int measure(struct state *s, struct pl_err *err)
     return train_log_held_out(&s->log, s->t->step, h->last, h->count, err);
 }
 
+static void gathered(void *state)
+{
+    struct state *s = state;
+    json_decref(s->gathered);
+    s->gathered = s->job->source.position(s->job->source.context);
+}
+
 /* After each step: the log, the terminal, now and then a checkpoint. */
 static int stepped(void *state, const struct pl_train_report *r, double took, struct pl_err *err)
 {
@@ -157,7 +166,9 @@ static int stepped(void *state, const struct pl_train_report *r, double took, st
     int rc;
     s->mean = s->mean > 0 ? 0.9 * s->mean + 0.1 * took : took;
     json_decref(s->position);
-    if (!(s->position = job->source.position(job->source.context)))
+    s->position = s->gathered ? s->gathered : job->source.position(job->source.context);
+    s->gathered = NULL;
+    if (!s->position)
         return pl_fail(err, PL_ENOMEM, "no memory for the data position");
     rc = train_log_step(&s->log, s->t->step, r, (double)r->samples / took, err);
     if (!rc && job->held_out && job->held_out->count && job->held_out->every &&
@@ -237,7 +248,7 @@ int train_job_run(enum train_end *end, struct pl_trainer *trainer, const struct 
     progress_begin(&s.progress, job->quiet);
     rc = prepare(&s, &err);
     if (!rc && job->together) {
-        const struct train_hooks hooks = { &s, stepped, is_interrupted };
+        const struct train_hooks hooks = { &s, stepped, gathered, is_interrupted };
         rc = job->together(job->together_context, trainer, job, &hooks, &err);
     }
     while (!rc && !job->together && s.t->step < job->steps && !interrupted()) {
@@ -259,5 +270,6 @@ int train_job_run(enum train_end *end, struct pl_trainer *trainer, const struct 
     train_log_close(&s.log);
     if (rc) rmdir(job->out); /* succeeds where nothing came of it */
     json_decref(s.position);
+    json_decref(s.gathered);
     return rc;
 }

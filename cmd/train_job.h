@@ -20,6 +20,9 @@ struct train_source {
 struct train_hooks {
     void *state;
     int (*stepped)(void *state, const struct pl_train_report *r, double seconds, struct pl_err *err);
+    /* The next step's samples are complete, though it comes later: going on from a checkpoint of that
+     * step takes whatever comes from here on again. */
+    void (*gathered)(void *state);
     int (*interrupted)(void *state);
 };
 struct train_job;

@@ -54,6 +54,26 @@ static int step(void *context, int64_t epoch, struct pl_err *err)
     return pl_trainer_step(l->t, &l->report, err);
 }
 
+/* --- delayed updates */
+
+static int set_aside(void *context)
+{
+    struct learner *l = context;
+    l->w->hooks->gathered(l->w->hooks->state);
+    return pl_trainer_set_aside(l->t);
+}
+
+static float *aside_grad(void *context) { return pl_trainer_aside_grad(((struct learner *)context)->t); }
+
+static int step_aside(void *context, int64_t epoch, struct pl_err *err)
+{
+    struct learner *l = context;
+    l->t->step = (uint64_t)epoch;
+    return pl_trainer_step_aside(l->t, &l->report, err);
+}
+
+static int take_in(void *context) { return pl_trainer_take_in(((struct learner *)context)->t); }
+
 static int moved(void *context, int64_t epoch)
 {
     struct learner *l = context;
@@ -179,14 +199,16 @@ static int among_others(struct learner *l, struct swarm *s, const struct rsa_key
     struct train_swarm *w = l->w;
     struct together_learner learner = {
         .value = p->value, .grad = p->grad, .state = &l->state, .context = l, .batch = batch, .mean = mean,
-        .step = step, .drop = drop, .moved = moved, .rate = rate, .held_out = held_out, .peak = l->t->options.peak
+        .step = step, .drop = drop, .moved = moved, .rate = rate, .held_out = held_out, .peak = l->t->options.peak,
+        .set_aside = set_aside, .aside_grad = aside_grad, .step_aside = step_aside, .take_in = take_in,
+        .beside = !strcmp(p->be->name, "fast") || !strcmp(p->be->name, "ref") /* a device has one queue */
     };
     struct together_options o = {
         .run = w->run, .compression = w->compression, .threshold = PL_WIRE_ADAPTIVE,
         .target_batch = w->job->target_batch, .epochs = (int64_t)w->job->steps,
         .average_state_every = w->average_state_every, .matchmaking_time = w->matchmaking_time,
         .averaging_timeout = w->averaging_timeout, .allreduce_timeout = w->allreduce_timeout,
-        .bandwidth = w->bandwidth, .clip = w->clip, .verify = w->verify, .seconds = w->job->seconds, .client_mode = w->client_mode,
+        .bandwidth = w->bandwidth, .clip = w->clip, .verify = w->verify, .delay = (enum together_delay)w->delay, .seconds = w->job->seconds, .client_mode = w->client_mode,
         .load = 1, .key = key, .interrupted = is_interrupted, .tell = tell, .context = l
     };
     struct pl_backend host; /* averaging happens in host memory, whatever computes */

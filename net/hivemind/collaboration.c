@@ -128,14 +128,18 @@ static void begin_fetch(void *context)
     if (w) wish_fulfil(w, PL_ENOMEM);
 }
 
+void collaboration_refresh(struct collaboration *c)
+{
+    if (c->fetch) dht_node_cancel(c->fetch); /* it may have begun before our last report */
+    c->fetch = NULL;
+    begin_fetch(c);
+}
+
 /* A view that is newer than now. */
 void collaboration_fresh(struct wish *w)
 {
-    struct collaboration *c = w->c;
-    if (c->fetch) dht_node_cancel(c->fetch); /* it may have begun before our last report */
-    c->fetch = NULL;
-    c->fetch_waits = w;
-    begin_fetch(c);
+    w->c->fetch_waits = w;
+    collaboration_refresh(w->c);
 }
 
 /* --- the training's pace ---------------------------------------------------------------------- */
@@ -146,10 +150,16 @@ static void begin_add(void *context)
     struct collaboration *c = w->c;
     double now = collaboration_now(c);
     int ready;
+    if (w->number) performance_add(&c->speed, (double)w->number, w->seconds);
+    if (c->delayed) { /* in a round still: the next epoch's, and nothing to decide */
+        c->next_samples += w->number;
+        w->advice = COLLABORATION_GO_ON;
+        wish_fulfil(w, PL_OK);
+        return;
+    }
     if (w->number) {
         c->samples += w->number;
         c->last_epoch_with_samples = c->epoch;
-        performance_add(&c->speed, (double)w->number, w->seconds);
         if (c->view.epoch == c->epoch) c->view.samples += w->number;
         collaboration_report(c);
     }
@@ -186,7 +196,7 @@ static void begin_enter(void *context)
     struct collaboration *c = w->c;
     c->epoch = w->number;
     c->samples = 0;
-    c->updating = 0;
+    c->updating = c->has_begun = 0;
     c->state_void = 1;
     c->last_epoch_with_samples = w->number - 2; /* nothing to report yet */
     if (c->has_reported) { /* nobody shall count samples that have been dropped */
@@ -470,7 +480,7 @@ static int open_averager(struct collaboration *c, int which, struct pl_err *err)
         .reducer_timeout = 2 * c->o.matchmaking_time, .allreduce_timeout = c->o.allreduce_timeout,
         .bandwidth = c->o.bandwidth, .verify = c->o.verify && which == GRADIENT,
         .clip = c->o.verify ? EXCHANGE_CLIP_USUAL : c->o.clip, .client_mode = c->o.client_mode,
-        .weight_max = which == GRADIENT ? 4 * (double)c->o.target_batch : 1e6
+        .weight_max = which == GRADIENT ? COLLABORATION_WEIGHT_MAX * (double)c->o.target_batch : 1e6
     };
     snprintf(prefix, sizeof prefix, "%.200s%s", c->run, suffix[which]);
     return averager_open(&c->a[which], c->o.host, c->o.node, &o, err);

@@ -9,7 +9,11 @@
  * Called from the training's thread; the network has its own, and training waits for it only where it
  * says so. The gradient round is triggered as soon as we are ready, whatever the parameters' round does,
  * which is cancelled if it has found no group by then: two real trainers that wait the other way round
- * can wait for each other for ever. */
+ * can wait for each other for ever.
+ *
+ * With delayed updates the gradients' round is beside the next local batches, too:
+ *   depart (gradients) - local batch - add - ... - returned - the step, here or beside more batches -
+ *   advance */
 #ifndef PL_COLLABORATION_H
 #define PL_COLLABORATION_H
 
@@ -19,6 +23,10 @@
 #include "report.h"
 
 #define COLLABORATION_PATIENCE 2 /* matchmaking times without anybody, then our own gradient will do */
+
+/* Target batches that one peer's gradient may weigh: whoever waited for a round that failed has more than
+ * its share, and may give it, but groupmates must not have to believe any number. */
+#define COLLABORATION_WEIGHT_MAX 4
 
 struct collaboration;
 
@@ -87,7 +95,14 @@ struct collaboration_round {
 /* Our mean gradient, weighted by our samples, becomes the swarm's. Waits. */
 void collaboration_average(struct collaboration *c, float *const *gradient,
                            struct collaboration_round *r);
-/* After the optimizer's step: the next epoch begins. `parameter` is copied; a fresh view is waited for. */
+/* The same without waiting, for delayed updates: until the round has ended `gradient` is borrowed, and
+ * what is added counts for the next epoch, which begins at its end. Meanwhile the swarm sees a peer that
+ * is in its round: whoever is slower still comes to it, and does not believe to be late. */
+void collaboration_depart(struct collaboration *c, float *const *gradient);
+/* 1: it has ended, *r says how, and no round of the parameters is under way that began before it. wait:
+ * until it has. */
+int collaboration_returned(struct collaboration *c, struct collaboration_round *r, int wait);
+/* After the optimizer's step: the next epoch begins, unless it has. `parameter` is copied; a fresh view is waited for. */
 void collaboration_advance(struct collaboration *c, float *const *parameter);
 /* Adds what a round of the parameters has changed. 1: it has; 0: none has ended. */
 int collaboration_correct(struct collaboration *c, float *const *parameter,

@@ -36,6 +36,11 @@ struct collaboration {
     /* the gradient round */
     struct wish *gradient_waits;
     struct collaboration_round gradient;
+    int averaging;                   /* it has our gradient, and has not ended */
+    int delayed;                     /* local batches go on beside it */
+    int has_begun;                   /* its end has begun the next epoch: advance does not */
+    int64_t next_samples;            /* accumulated for that */
+    int nothing;                     /* what we had was no gradient (the training thread's) */
     int alone;
     double triggered_at;
 
@@ -73,6 +78,7 @@ int wish_await(struct wish *w, loop_fn *begin);
 double collaboration_now(const struct collaboration *c); /* DHT time */
 /* A view of the swarm that is newer than now; fulfils the wish. */
 void collaboration_fresh(struct wish *w);
+void collaboration_refresh(struct collaboration *c); /* the same, nobody waits for it */
 void collaboration_report(struct collaboration *c);
 /* A round has ended: into the totals. missed: others should have come. */
 void collaboration_count(struct collaboration *c, const struct averager_result *r, int missed);

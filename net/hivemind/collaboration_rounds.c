@@ -8,18 +8,45 @@
 
 /* --- gradients -------------------------------------------------------------------------------- */
 
+/* The epoch after ours, which has begun with what was accumulated beside the round. */
+static void begin_epoch(struct collaboration *c, int64_t samples)
+{
+    c->epoch++;
+    c->samples = samples;
+    if (samples) c->last_epoch_with_samples = c->epoch;
+    if (c->view.epoch < c->epoch) {
+        c->view.epoch = c->epoch;
+        c->view.samples = samples;
+        c->view.eta = INFINITY;
+    }
+}
+
+/* A delayed round is over: who was slower has been waited for, so now the swarm may see us ahead. */
+static void leave_round(struct collaboration *c)
+{
+    c->delayed = 0;
+    c->has_begun = 1;
+    begin_epoch(c, c->next_samples);
+    c->next_samples = 0;
+    collaboration_report(c);
+    collaboration_refresh(c);
+}
+
 static void on_gradient(void *context, const struct averager_result *r)
 {
     struct collaboration *c = context;
     struct wish *w = c->gradient_waits;
+    collaboration_count(c, r, c->averaging && !c->alone);
+    if (!c->averaging) return; /* one that we never gave a gradient */
+    c->averaging = 0;
     c->gradient.status = r->status;
     c->gradient.peers = r->group ? r->group->count : 1;
     c->gradient.seconds = r->seconds;
     c->gradient.verified = r->verified;
-    if (w && r->status && !r->group && !c->alone) c->alone_at = c->triggered_at;
-    collaboration_count(c, r, w && !c->alone);
+    if (r->status && !r->group && !c->alone) c->alone_at = c->triggered_at;
     pl_fail(&c->gradient.why, r->status, "%.500s", r->why);
     c->gradient_waits = NULL;
+    if (c->delayed) leave_round(c);
     if (w) wish_fulfil(w, r->status);
 }
 
@@ -32,30 +59,49 @@ void collaboration_schedule(struct collaboration *c)
     if (!averager_is_busy(c->a[GRADIENT])) averager_begin(c->a[GRADIENT], &s, on_gradient, c);
 }
 
-static void begin_average(void *context)
+/* Gives the round our gradient. 0: there is none. */
+static int join_round(struct collaboration *c, float *const *gradient)
 {
-    struct wish *w = context;
-    struct collaboration *c = w->c;
     struct averager *a = c->a[GRADIENT];
-    c->updating = 1;
+    const double most = COLLABORATION_WEIGHT_MAX * (double)c->o.target_batch;
     c->alone = 0;
-    timer_stop(&c->fetch_timer);
-    c->gradient_waits = w;
     collaboration_schedule(c);
-    if (!averager_is_busy(a)) {
-        c->gradient_waits = NULL;
+    c->averaging = averager_is_busy(a);
+    if (!c->averaging) {
         c->gradient.status = pl_fail(&c->gradient.why, PL_EAGAIN,
                                      "averaging: no round could be begun");
         c->gradient.peers = 1;
-        wish_fulfil(w, PL_EAGAIN);
-    } else if (!w->tensor || (!c->others && !averager_has_group(a))) { /* nothing to give, or nobody to wait for */
+    } else if (!gradient || (!c->others && !averager_has_group(a))) { /* nothing to give, or nobody to wait for */
         c->alone = 1;
         averager_cancel(a);
     } else {
         c->triggered_at = collaboration_now(c);
         averager_expect(a, c->others + 1);
-        averager_trigger(a, (double)c->samples, w->tensor);
+        averager_trigger(a, fmin((double)c->samples, most), gradient);
     }
+    return c->averaging;
+}
+
+static void begin_average(void *context)
+{
+    struct wish *w = context;
+    struct collaboration *c = w->c;
+    c->updating = 1;
+    timer_stop(&c->fetch_timer);
+    c->gradient_waits = w;
+    if (join_round(c, w->tensor)) return;
+    c->gradient_waits = NULL;
+    wish_fulfil(w, PL_EAGAIN);
+}
+
+static void begin_depart(void *context)
+{
+    struct wish *w = context;
+    struct collaboration *c = w->c;
+    c->delayed = 1;
+    c->next_samples = 0;
+    if (!join_round(c, w->tensor)) leave_round(c);
+    wish_fulfil(w, PL_OK);
 }
 
 /* How far the first of the group was before us: everybody tells its epoch. */
@@ -113,6 +159,12 @@ static int is_finite(const struct collaboration *c, float *const *x)
     return 1;
 }
 
+static void say_why(const struct collaboration *c, struct collaboration_round *r, int nothing)
+{
+    if (nothing) pl_fail(&r->why, r->status, "our own gradient is not finite");
+    else if (c->alone) pl_fail(&r->why, r->status, "alone: nobody to average with");
+}
+
 void collaboration_average(struct collaboration *c, float *const *gradient,
                            struct collaboration_round *r)
 {
@@ -121,9 +173,48 @@ void collaboration_average(struct collaboration *c, float *const *gradient,
     int rc = wish_await(&w, begin_average);
     *r = c->gradient;
     r->status = rc;
-    if (!w.tensor) pl_fail(&r->why, rc, "our own gradient is not finite");
-    else if (c->alone) pl_fail(&r->why, rc, "alone: nobody to average with");
+    say_why(c, r, !w.tensor);
     wish_await(&settle, begin_settle);
+}
+
+void collaboration_depart(struct collaboration *c, float *const *gradient)
+{
+    struct wish w = { .c = c, .tensor = is_finite(c, gradient) ? gradient : NULL };
+    c->nothing = !w.tensor;
+    wish_await(&w, begin_depart);
+}
+
+static void begin_wait(void *context)
+{
+    struct wish *w = context;
+    if (w->c->averaging) w->c->gradient_waits = w;
+    else wish_fulfil(w, PL_OK);
+}
+
+/* As begin_settle, without waiting. */
+static void look_returned(void *context)
+{
+    struct wish *w = context;
+    struct collaboration *c = w->c;
+    if (!c->averaging && c->state_running && !averager_has_group(c->a[STATE]))
+        averager_cancel(c->a[STATE]);
+    w->number = !c->averaging && !c->state_running;
+    wish_fulfil(w, PL_OK);
+}
+
+int collaboration_returned(struct collaboration *c, struct collaboration_round *r, int wait)
+{
+    struct wish end = { .c = c }, settle = { .c = c }, look = { .c = c };
+    if (wait) {
+        wish_await(&end, begin_wait);
+        wish_await(&settle, begin_settle);
+    } else {
+        wish_await(&look, look_returned);
+        if (!look.number) return 0;
+    }
+    *r = c->gradient;
+    say_why(c, r, c->nothing);
+    return 1;
 }
 
 /* --- parameters ------------------------------------------------------------------------------- */
@@ -165,15 +256,10 @@ static void begin_advance(void *context)
     struct wish *w = context;
     struct collaboration *c = w->c;
     int was_alone = !c->others && c->gradient.peers <= 1;
-    c->epoch++;
-    c->samples = 0;
+    if (!c->has_begun) begin_epoch(c, 0);
+    c->has_begun = 0;
     c->updating = 0;
     c->state_ended = 0;
-    if (c->view.epoch < c->epoch) {
-        c->view.epoch = c->epoch;
-        c->view.samples = 0;
-        c->view.eta = INFINITY;
-    }
     collaboration_report(c);
     if (w->tensor && !was_alone) begin_state(c);
     collaboration_fresh(w);
@@ -182,8 +268,8 @@ static void begin_advance(void *context)
 void collaboration_advance(struct collaboration *c, float *const *parameter)
 {
     struct wish w = { .c = c };
-    if ((c->epoch + 1) % c->o.average_state_every == 0 && !keep_copies(c, parameter))
-        w.tensor = parameter;
+    int64_t next = c->epoch + !c->has_begun;
+    if (next % c->o.average_state_every == 0 && !keep_copies(c, parameter)) w.tensor = parameter;
     wish_await(&w, begin_advance);
 }
 

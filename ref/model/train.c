@@ -38,6 +38,8 @@ void pl_trainer_close(struct pl_trainer *t)
             pl_free(t->good_state[i]);
     free(t->good_state);
     pl_free(t->good_value);
+    if (t->aside_value) t->model->params.be->free(t->aside_value);
+    if (t->aside_grad) t->model->params.be->free(t->aside_grad);
     pl_optimizer_close(t->optimizer);
     free(t);
 }
@@ -107,37 +109,85 @@ int pl_trainer_mean(struct pl_trainer *t)
     return t->samples ? p->be->scale(p->grad, (float)(1.0 / (double)t->samples), p->total) : PL_OK;
 }
 
+/* A step of `value` with `grad`. *ruined: the moments are spoilt. */
+static int step_with(struct pl_trainer *t, float *value, float *grad, uint64_t samples,
+                     const struct pl_dalle_loss *losses, struct pl_train_report *report,
+                     int *ruined, struct pl_err *err)
+{
+    const struct pl_params *p = &t->model->params;
+    unsigned long long at = (unsigned long long)t->step;
+    double norm, sum, n = samples ? (double)samples : 1;
+    int rc = pl_optimizer_grad_norm(t->optimizer, grad, &norm);
+    *ruined = 0;
+    *report = (struct pl_train_report){
+        .lr = pl_schedule_linear(t->options.peak, t->options.warmup, t->options.total, t->step),
+        .grad_norm = norm, .samples = samples,
+        .loss = { losses->total / n, losses->text / n, losses->image / n }
+    };
+    if (rc) return pl_fail(err, rc, "step %llu: %s", at, pl_status_name(rc));
+    if (!isfinite(norm))
+        return pl_fail(err, PL_EFORMAT,
+                       "step %llu: the gradient is not finite; %llu samples dropped, parameters kept",
+                       at, (unsigned long long)samples);
+    rc = pl_optimizer_step(t->optimizer, value, grad, report->lr);
+    if (!rc) rc = p->be->sumsq(&sum, value, p->total);
+    if (rc) return pl_fail(err, rc, "step %llu: %s", at, pl_status_name(rc));
+    if (isfinite(sum)) return PL_OK;
+    *ruined = 1;
+    return pl_fail(err, PL_EFORMAT, "step %llu: a parameter is not finite; back at step %llu", at,
+                   (unsigned long long)t->good_step);
+}
+
 int pl_trainer_step(struct pl_trainer *t, struct pl_train_report *report, struct pl_err *err)
 {
     const struct pl_params *p = &t->model->params;
-    struct pl_train_report r = { .samples = t->samples };
-    uint64_t at = t->step;
-    double norm, sum, n = t->samples ? (double)t->samples : 1;
+    struct pl_train_report r;
+    int ruined, back, rc;
+    rc = step_with(t, p->value, p->grad, t->samples, &t->sum, &r, &ruined, err);
+    if (rc && rc != PL_EFORMAT) return rc;
+    if (!rc) {
+        t->step++;
+        if (report) *report = r;
+    }
+    back = ruined ? roll_back(t) : forget_samples(t);
+    return back ? back : rc;
+}
+
+/* --- a step beside the next samples ----------------------------------------------------------- */
+
+float *pl_trainer_aside_grad(struct pl_trainer *t) { return t->aside_grad; }
+
+int pl_trainer_set_aside(struct pl_trainer *t)
+{
+    const struct pl_params *p = &t->model->params;
+    size_t bytes;
     int rc;
-    r.lr = pl_schedule_linear(t->options.peak, t->options.warmup, t->options.total, t->step);
-    r.loss = (struct pl_dalle_loss){ t->sum.total / n, t->sum.text / n, t->sum.image / n };
-    rc = pl_optimizer_grad_norm(t->optimizer, p->grad, &norm);
-    r.grad_norm = norm;
-    if (rc) return pl_fail(err, rc, "step %llu: %s", (unsigned long long)at, pl_status_name(rc));
-    if (!isfinite(norm)) {
-        rc = forget_samples(t);
-        return rc ? rc
-                  : pl_fail(err, PL_EFORMAT,
-                            "step %llu: the gradient is not finite; %llu samples "
-                            "dropped, parameters kept",
-                            (unsigned long long)at, (unsigned long long)r.samples);
-    }
-    rc = pl_optimizer_step(t->optimizer, p->value, p->grad, r.lr);
-    if (!rc) rc = p->be->sumsq(&sum, p->value, p->total);
-    if (rc) return pl_fail(err, rc, "step %llu: %s", (unsigned long long)at, pl_status_name(rc));
-    if (!isfinite(sum)) {
-        rc = roll_back(t);
-        return rc ? rc
-                  : pl_fail(err, PL_EFORMAT,
-                            "step %llu: a parameter is not finite; back at step %llu",
-                            (unsigned long long)at, (unsigned long long)t->step);
-    }
-    t->step++;
-    if (report) *report = r;
+    if (pl_size_mul(&bytes, p->total, sizeof(float))) return PL_ENOMEM;
+    if (!t->aside_grad && !(t->aside_grad = p->be->alloc(bytes))) return PL_ENOMEM;
+    if (!t->aside_value && !(t->aside_value = p->be->alloc(bytes))) return PL_ENOMEM;
+    if ((rc = p->be->copy(t->aside_grad, p->grad, p->total))) return rc;
+    t->aside_samples = t->samples;
+    t->aside_sum = t->sum;
+    t->aside_lost = t->aside_ruined = 0;
     return forget_samples(t);
+}
+
+int pl_trainer_step_aside(struct pl_trainer *t, struct pl_train_report *report, struct pl_err *err)
+{
+    const struct pl_params *p = &t->model->params;
+    int rc = p->be->copy(t->aside_value, p->value, p->total);
+    if (rc) pl_fail(err, rc, "step: %s", pl_status_name(rc));
+    else rc = step_with(t, t->aside_value, t->aside_grad, t->aside_samples, &t->aside_sum, report,
+                        &t->aside_ruined, err);
+    t->aside_lost = rc != PL_OK;
+    return rc;
+}
+
+int pl_trainer_take_in(struct pl_trainer *t)
+{
+    const struct pl_params *p = &t->model->params;
+    if (t->aside_ruined) return roll_back(t);
+    if (t->aside_lost) return PL_OK;
+    t->step++;
+    return p->be->copy(p->value, t->aside_value, p->total);
 }

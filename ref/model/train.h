@@ -24,6 +24,11 @@ struct pl_trainer {
     uint64_t step;    /* optimizer steps done, hivemind's local epoch */
     uint64_t samples; /* accumulated since the last step */
     struct pl_dalle_loss sum; /* of the losses of those samples, sample by sample */
+    /* private: the step that is taken beside the next samples */
+    float *aside_value, *aside_grad;
+    uint64_t aside_samples;
+    struct pl_dalle_loss aside_sum;
+    int aside_lost, aside_ruined; /* no step came of it; the moments are spoilt */
     /* private: the last good state */
     float *good_value;
     void **good_state;
@@ -53,6 +58,22 @@ struct pl_train_report {
  * gradients are zeroed and step is one higher. PL_EFORMAT: the gradients, or the parameters after
  * the step, are not finite; the trainer is then back at its last good state (t->step says where). */
 int pl_trainer_step(struct pl_trainer *t, struct pl_train_report *report, struct pl_err *err);
+
+/* A step beside the next samples, hivemind's delayed update: the mean gradient is put aside and samples
+ * accumulate anew, with the parameters as they are; the step happens on a copy of them, made when it
+ * begins; then the copy takes their place. What was accumulated meanwhile stays.
+ *
+ *   mean - set_aside - add ... add - take_in
+ *                    \ step_aside  /
+ *
+ * step_aside may run on another thread beside pl_trainer_add, on a backend whose operations may be
+ * called from two threads at once. After its PL_EFORMAT, as of pl_trainer_step, take_in leaves the
+ * parameters alone, or goes back to the last good state if the moments are spoilt. Costs two buffers of the parameters' size. */
+int pl_trainer_set_aside(struct pl_trainer *t);
+int pl_trainer_step_aside(struct pl_trainer *t, struct pl_train_report *report, struct pl_err *err);
+int pl_trainer_take_in(struct pl_trainer *t);
+/* Where a swarm's mean may replace the gradient that was put aside. */
+float *pl_trainer_aside_grad(struct pl_trainer *t);
 
 /* Remembers the present state as the last good one (a copy of parameters and moments). Called at
  * open; call it wherever losing less is worth the copy. */

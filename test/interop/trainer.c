@@ -20,6 +20,7 @@ struct toy {
     struct pl_optimizer_tensor *tensors;
     struct optimizer_state state;
     float *value, *grad;
+    float *aside_value, *aside_grad; /* of a delayed step */
     size_t total;
     int64_t samples;
     struct pl_rng rng;
@@ -81,6 +82,33 @@ static int step(void *context, int64_t epoch, struct pl_err *err)
     return rc ? pl_fail(err, rc, "optimizer: %s", pl_status_name(rc)) : rc;
 }
 
+static int set_aside(void *context)
+{
+    struct toy *t = context;
+    memcpy(t->aside_grad, t->grad, t->total * sizeof *t->grad);
+    drop(t);
+    return PL_OK;
+}
+
+static float *aside_grad(void *context) { return ((struct toy *)context)->aside_grad; }
+
+static int step_aside(void *context, int64_t epoch, struct pl_err *err)
+{
+    struct toy *t = context;
+    int rc;
+    memcpy(t->aside_value, t->value, t->total * sizeof *t->value);
+    rc = pl_optimizer_step(t->optimizer, t->aside_value, t->aside_grad,
+                           t->warmup ? rate(t, epoch) : t->lr);
+    return rc ? pl_fail(err, rc, "optimizer: %s", pl_status_name(rc)) : rc;
+}
+
+static int take_in(void *context)
+{
+    struct toy *t = context;
+    memcpy(t->value, t->aside_value, t->total * sizeof *t->value);
+    return PL_OK;
+}
+
 static int moved(void *context, int64_t epoch) { return (void)context, (void)epoch, PL_OK; }
 
 static int load_files(struct toy *t, struct pl_err *err)
@@ -103,6 +131,8 @@ static int load_files(struct toy *t, struct pl_err *err)
     }
     t->value = pl_alloc(t->total, sizeof(float));
     t->grad = pl_alloc(t->total, sizeof(float));
+    t->aside_value = pl_alloc(t->total, sizeof(float));
+    t->aside_grad = pl_alloc(t->total, sizeof(float));
     for (size_t i = 0; i < t->start.count; i++)
         memcpy(t->value + t->tensors[i].offset, t->start.tensor[i],
                t->start.elements[i] * sizeof(float));
@@ -175,6 +205,7 @@ int main(int argc, char **argv)
         { "step-seconds", 1, NULL, 's' }, { "matchmaking-time", 1, NULL, 'M' }, { "averaging-timeout", 1, NULL, 'A' },
         { "epochs", 1, NULL, 'e' }, { "seconds", 1, NULL, 'S' }, { "lr", 1, NULL, 'l' }, { "warmup", 1, NULL, 'w' },
         { "noise", 1, NULL, 'n' }, { "seed", 1, NULL, 'd' }, { "compression", 1, NULL, 'C' }, { "listen", 1, NULL, 'L' }, { "save", 1, NULL, 'v' },
+        { "delay", 1, NULL, 'D' },
         { 0 }
     };
     const char *listen[] = { "/ip4/127.0.0.1/tcp/0" };
@@ -192,7 +223,8 @@ int main(int argc, char **argv)
                                   .tell = tell,
                                   .context = &t };
     struct together_learner l = {
-        .context = &t, .batch = batch, .mean = mean, .step = step, .drop = drop, .moved = moved
+        .context = &t, .batch = batch, .mean = mean, .step = step, .drop = drop, .moved = moved,
+        .set_aside = set_aside, .aside_grad = aside_grad, .step_aside = step_aside, .take_in = take_in, .beside = 1
     };
     struct swarm_options so = { .cmd = "trainer", .listen = listen, .listen_count = 1 };
     const char *join[8];
@@ -225,6 +257,7 @@ int main(int argc, char **argv)
         case 'C': o.compression = optarg; break;
         case 'L': listen[0] = optarg; break;
         case 'v': t.save = optarg; break;
+        case 'D': o.delay = !strcmp(optarg, "round") ? TOGETHER_DELAY_ROUND : !strcmp(optarg, "step") ? TOGETHER_DELAY_STEP : TOGETHER_DELAY_NONE; break;
         default: return 2;
         }
     }
@@ -267,6 +300,8 @@ int main(int argc, char **argv)
     named_tensors_clear(&t.target);
     pl_free(t.value);
     pl_free(t.grad);
+    pl_free(t.aside_value);
+    pl_free(t.aside_grad);
     free(t.tensors);
     return rc ? 1 : 0;
 }
