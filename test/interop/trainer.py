@@ -139,10 +139,11 @@ def c_first(swarm, name):
 
 
 def delayed(swarm, name):
-    """The run's setting: the optimizer's step beside the next batches. And faster than they are alone."""
+    """The run's setting: the optimizer's step beside the next batches; ours has the averaging there as well.
+    And faster than they are alone."""
     py = swarm.add("py")
     time.sleep(2)
-    c = swarm.add("c")
+    c = swarm.add("c", "--delay", "round")
     took = together(name, [py, c], 8)
     step(f"{name}: epochs no longer than the original's", took is not None and took / 8 < 1.3 * MATCHMAKING + 1, took and round(took / 8, 2))
 
@@ -155,7 +156,7 @@ def with_schedule(swarm, name):
 
 
 def three(swarm, name):
-    peers = [swarm.add("c"), swarm.add("py"), swarm.add("py")]
+    peers = [swarm.add("c", "--delay", "step"), swarm.add("py"), swarm.add("py")]
     together(name, peers, 6, 120)
 
 

@@ -80,6 +80,7 @@ refuses 1 "not a folder" train --out "$work/a/loss.png"
 
 # Flags.
 refuses 2 "steps" train --out "$work/h" --steps 0
+refuses 2 "none of none step round" train --out "$work/h" --run r --delay forever
 refuses 2 "bandwidth" train --out "$work/h" --run r --bandwidth -1
 refuses 2 "lr" train --out "$work/h" --lr abc
 refuses 2 "does not divide" train --out "$work/h" --batch 7

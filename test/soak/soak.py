@@ -67,13 +67,13 @@ def save(path, tensors):
 class Peer:
     """A trainer, what it has said, and what the kernel says of it."""
 
-    def __init__(self, folder, number, join, within=(), ip="127.0.0.1", target=None):
+    def __init__(self, folder, number, join, within=(), ip="127.0.0.1", target=None, delay="none"):
         files = [os.path.join(folder, n + ".safetensors") for n in ("model", "targets")]
         self.error = open(os.path.join(folder, f"{number}.err"), "w+")
         self.process = subprocess.Popen(
             [*within, trainer, "--run", "soak", "--model", files[0], "--targets", files[1], "--target-batch", str(target or BATCH * PEERS), "--batch", str(BATCH),
              "--step-seconds", "1", "--matchmaking-time", "2", "--averaging-timeout", "20", "--lr", str(RATE), "--noise", "0.3",
-             "--seed", str(number + 1), "--listen", f"/ip4/{ip}/tcp/0", "--join", join],
+             "--seed", str(number + 1), "--delay", delay, "--listen", f"/ip4/{ip}/tcp/0", "--join", join],
             stdout=subprocess.PIPE, stderr=self.error, text=True)
         self.number, self.born, self.asleep = number, time.time(), False
         self.events, self.memory, self.files = [], [], 0
@@ -154,7 +154,7 @@ class Swarm:
         self.entry, self.join = entry_peer()
 
     def add(self):
-        self.living.append(Peer(self.folder, self.numbers, self.join))
+        self.living.append(Peer(self.folder, self.numbers, self.join, delay=self.dice.choice(("none", "step", "round"))))
         self.numbers += 1
         self.joins += 1
 
@@ -235,10 +235,11 @@ class Swarm:
 
 
 def backwards(peer):
-    """A peer whose own epoch, or view of the swarm's, goes back."""
-    for field in ("epoch", "global_epoch"):
+    """A peer whose own epoch goes back, or whose view of the swarm's does by more than the step that dies with
+    whoever made it: nobody else has its state, and all go on from the step before."""
+    for field, allowed in (("epoch", 0), ("global_epoch", 1)):
         told = [e[field] for e in peer.of("epoch", "corrected", "loaded")]
-        if any(b < a for a, b in zip(told, told[1:])):
+        if any(b < a - allowed for a, b in zip(told, told[1:])):
             return f"peer {peer.number}: {field} {told}"
     return None
 
