@@ -3,6 +3,7 @@
 #include "dash_folder.h"
 #include "swarm.h"
 #include "../net/http/dht_look.h"
+#include "../net/libp2p/distances.h"
 
 #include <getopt.h>
 #include <jansson.h>
@@ -53,6 +54,7 @@ struct dash {
     struct dht_id metrics_key, progress_key, report_key;
     struct http_server *server;
     struct dashboard *dashboard;
+    struct distances *distances;
 };
 
 static int parse(struct dash *o, int argc, char **argv)
@@ -138,9 +140,20 @@ static int fetch(struct dash *o, struct dht_look *l, const struct dht_id *key,
     return rc == PL_ENOMEM ? rc : PL_OK; /* nobody has it: an empty list */
 }
 
+/* To peers that can be called; returns how many are known. */
+static size_t distances(struct dash *o, struct distance *out, const struct dht_look *l)
+{
+    struct peer_id peers[DISTANCES_MAX];
+    size_t n = 0;
+    for (size_t i = 0; i < l->progress_count && n < DISTANCES_MAX; i++)
+        if (!l->progress[i].record.client_mode) peers[n++] = l->progress[i].record.peer;
+    return distances_look(o->distances, out, peers, n);
+}
+
 static int look(struct dash *o, struct pl_err *err)
 {
     struct dht_look l = { 0 };
+    struct distance distance[DISTANCES_MAX];
     struct dht_status status;
     struct dashboard_look at = { 0 };
     int rc = fetch(o, &l, &o->progress_key, dht_look_progress);
@@ -154,6 +167,8 @@ static int look(struct dash *o, struct pl_err *err)
     at.progress_count = l.progress_count;
     at.report = l.report;
     at.report_count = l.report_count;
+    at.distance = distance;
+    at.distance_count = distances(o, distance, &l);
     if (!status.joined) at.problem = "The swarm's entry does not answer; trying again.";
     else if (!l.metrics_count && !l.progress_count)
         at.problem = "No peer of this run has reported lately.";
@@ -234,6 +249,8 @@ int cmd_dash(int argc, char **argv)
     rc = http_server_open(&o.server, o.address, (int)o.port, &err);
     if (!rc) rc = dashboard_open(&o.dashboard, o.server, &page, &err);
     if (!rc && o.join_count) rc = swarm_open(&o.swarm, &swarm, &err);
+    if (!rc && o.join_count && (rc = distances_open(&o.distances, o.swarm.host)))
+        pl_fail(&err, rc, "no memory");
     if (!rc) {
         dash_folder_begin(&o.training, o.folder, o.captions);
         announce(&o);
@@ -241,7 +258,9 @@ int cmd_dash(int argc, char **argv)
         dash_folder_end(&o.training);
     }
     if (rc) fprintf(stderr, "potluck dash: %s\n", err.text);
+    distances_stop(o.distances);
     if (o.swarm.loop) swarm_close(&o.swarm);
+    distances_close(o.distances);
     http_server_close(o.server);
     dashboard_close(o.dashboard);
     return rc != 0;

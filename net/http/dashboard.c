@@ -239,6 +239,15 @@ static const struct report_record *report_of(const struct seen *s, const char *k
     return found ? &found->record : NULL;
 }
 
+/* To the peer itself, not its key: few are measured, so a list does. */
+static const struct distance *distance_of(const struct dashboard_look *look,
+                                          const struct peer_id *peer)
+{
+    for (size_t i = 0; i < look->distance_count; i++)
+        if (peer_id_equal(&look->distance[i].peer, peer)) return &look->distance[i];
+    return NULL;
+}
+
 static size_t bounded(size_t n) { return n < DASHBOARD_RECORDS_MAX ? n : DASHBOARD_RECORDS_MAX; }
 
 static int take(struct seen *s, const struct dashboard_look *look)
@@ -275,6 +284,7 @@ static int take(struct seen *s, const struct dashboard_look *look)
             p->key = s->progress[k].key;
             p->progress = &s->progress[k].record;
             p->seen = fmax(p->seen, p->progress->time);
+            p->distance = distance_of(look, &p->progress->peer);
             k++;
         }
         p->seen = fmin(p->seen, look->time);

@@ -9,6 +9,7 @@
 #include "../hivemind/metrics.h"
 #include "../hivemind/progress.h"
 #include "../hivemind/report.h"
+#include "../libp2p/distances.h"
 #include "history.h"
 #include "server.h"
 
@@ -35,6 +36,8 @@ struct dashboard_report { /* of our own peers only */
 };
 struct dashboard_look {
     double time; /* DHT time */
+    const struct distance *distance; /* of peers in `progress`, from the machine of the page */
+    size_t distance_count;
     const struct dashboard_metrics *metrics;
     size_t metrics_count;
     const struct dashboard_progress *progress;

@@ -81,6 +81,17 @@ static int add_report(json_t *o, const struct report_record *r)
     return rc;
 }
 
+/* As seen from the page's own machine; null where it has not tried. */
+static int add_distance(json_t *o, const struct distance *d)
+{
+    json_t *more = d ? json_pack("{s:b, s:b, s:o}", "answers", isfinite(d->rtt_s), "relayed",
+                                 d->relayed, "round_trip_ms", feed_real(1e3 * d->rtt_s))
+                     : json_pack("{s:n, s:n, s:n}", "answers", "relayed", "round_trip_ms");
+    int rc = more ? json_object_update(o, more) : -1;
+    json_decref(more);
+    return rc;
+}
+
 json_t *feed_peers_json(const struct feed_peer *peers, size_t count)
 {
     json_t *list = json_array();
@@ -105,7 +116,7 @@ json_t *feed_peers_json(const struct feed_peer *peers, size_t count)
                       m && m->mini_steps > 0 ? feed_real(m->loss / (double)m->mini_steps)
                                              : json_null(),
                       "seen", feed_real(p->seen));
-        if (!o || add_report(o, p->report)) {
+        if (!o || add_report(o, p->report) || add_distance(o, p->distance)) {
             json_decref(o);
             o = NULL;
         }

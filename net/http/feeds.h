@@ -12,6 +12,7 @@ struct feed_peer {
     const struct metrics_record *metrics;   /* NULL: has not reported a step yet, or not lately */
     const struct progress_record *progress; /* NULL: has said nothing for a minute */
     const struct report_record *report;     /* NULL: of another implementation, or not yet */
+    const struct distance *distance;        /* NULL: not measured */
     double seen;
 };
 double feed_rate(const struct feed_peer *p);

@@ -91,6 +91,12 @@ def main():
         mine = peers.get(str(first.peer_id)), peers.get(str(second.peer_id))
         step("both records of a peer met under its id", all(mine) and mine[0]["state"] == "reachable" and mine[0]["loss"] == 3.0
              and mine[1]["state"] == "client" and mine[1]["samples"] == 20, peers)
+        while time.time() < end and mine[0]["answers"] is None:
+            time.sleep(0.3)
+            peers = {p["id"]: p for p in fetch(url + "api/peers.json")}
+            mine = peers[str(first.peer_id)], peers[str(second.peer_id)]
+        step("hivemind's daemon answers a ping; who cannot be called is not tried", mine[0]["answers"] is True
+             and mine[0]["round_trip_ms"] > 0 and not mine[0]["relayed"] and mine[1]["answers"] is None, mine)
         board = fetch(url + "api/board.json")
         step("the board counts signed samples", [(b["id"], b["samples"]) for b in board] ==
              [(str(first.peer_id), 40), (str(second.peer_id), 10)], board)

@@ -289,7 +289,8 @@ static struct dashboard_metrics metrics(const char *key, int64_t step, double ra
 static struct dashboard_progress progress(const char *key, int64_t epoch, int64_t samples,
                                           double rate, int client)
 {
-    struct dashboard_progress p = { .record = { .epoch = epoch,
+    struct dashboard_progress p = { .record = { .peer = { 2, { (uint8_t)key[0], (uint8_t)key[1] } },
+                                                .epoch = epoch,
                                                 .samples = samples,
                                                 .time = 1000,
                                                 .samples_per_second = rate,
@@ -322,6 +323,7 @@ static void feeds_say_what_was_seen(void **state)
     struct dashboard_progress p[] = { progress("aa", 7, 300, 3, 0), progress("cc", 7, 100, 1, 1) };
     struct dashboard_look look = { .time = 1000, .metrics = m, .metrics_count = 2, .progress = p,
                                    .progress_count = 2 };
+    struct distance far = { .peer = p[0].record.peer, .rtt_s = 0.25 };
     struct dashboard_options o = { .run = "it's \"our\" <b>run</b>", .target_batch = 800,
                                    .total_steps = 107 };
     char folder[] = "/tmp/potluck-page-XXXXXX", command[100], *text;
@@ -335,6 +337,8 @@ static void feeds_say_what_was_seen(void **state)
     assert_int_equal(http_server_open(&s, NULL, 0, NULL), PL_OK);
     assert_int_equal(dashboard_open(&d, s, &o, NULL), PL_OK);
     port = http_server_port(s);
+    look.distance = &far;
+    look.distance_count = 1;
     assert_int_equal(dashboard_update(d, &look, NULL), PL_OK);
     text = feed(port, "/api/state.json");
     assert_true(real(text, "loss") == 2); /* (60 + 20) / (20 + 20) */
@@ -352,6 +356,9 @@ static void feeds_say_what_was_seen(void **state)
     assert_string_equal(json_string_value(json_object_get(json_array_get(list, 0), "key")), "aa");
     assert_string_equal(json_string_value(json_object_get(json_array_get(list, 0), "state")),
                         "reachable");
+    assert_true(json_real_value(json_object_get(json_array_get(list, 0), "round_trip_ms")) == 250);
+    assert_true(json_is_true(json_object_get(json_array_get(list, 0), "answers")));
+    assert_true(json_is_null(json_object_get(json_array_get(list, 2), "round_trip_ms")));
     json_decref(list);
     free(text);
     text = feed(port, "/api/board.json");

@@ -80,11 +80,18 @@ function fill(body, rows) { /* rows of [text, class, title] */
     }));
 }
 
+/* From the page's own machine. */
+function roundTrip(p) {
+    if (!Number.isFinite(p.round_trip_ms)) return ["–", "n", p.answers === false ? "did not answer a ping" : "not measured"];
+    return [figure(p.round_trip_ms, 2) + " ms", "n", "a ping from the machine that serves this page, a minute old at most"];
+}
+
 /* A word and a colour; what it means is the title. */
 function stateOf(p) {
     if (p.state === "quiet") return ["quiet", "state off", "has reported no progress for a minute"];
-    if (p.reach === "relayed") return ["relayed", "state half", "others call it through a relay"];
+    if (p.reach === "relayed" || p.relayed) return ["relayed", "state half", "others call it through a relay"];
     if (p.state === "client" || p.reach === "none") return ["client", "state half", "only calls others; nobody can call it"];
+    if (p.answers === false) return ["no answer", "state off", "says that it can be called, but does not answer this page"];
     return p.reach === "direct" ? ["direct", "state on", "others call it directly"] : ["reachable", "state on", "says that it can be called"];
 }
 
@@ -92,7 +99,7 @@ function showPeers(peers, now) {
     sayDevices(peers);
     const closed = peers.filter((p) => stateOf(p)[0] === "client").length;
     fill(at("peers"), peers.map((p) => [
-        [p.name, "", p.id], stateOf(p), [p.step === null ? "–" : String(p.step)],
+        [p.name, "", p.id], stateOf(p), roundTrip(p), [p.step === null ? "–" : String(p.step)],
         [figure(p.samples_per_second, 3), "n"], [figure(p.samples, 6), "n"],
         [figure(p.loss, 3), "n"], [p.version ? bytes(p.sent) : "–", "n",
          Number.isFinite(p.compression) ? "received " + bytes(p.received) + ", compressed " + figure(p.compression, 3) + " times" : ""],
