@@ -93,7 +93,7 @@ counted "golden dalle with the device skeleton" "$BUILD/potluck" conform --golde
 say "unit tests"
 for t in "$BUILD"/test/*; do
     [ -x "$t" ] || continue
-    "$t" >"$log" 2>&1
+    timeout -k 10 900 "$t" >"$log" 2>&1 # one that hangs is told by name
     rc=$?
     good=$(grep -c '^\[       OK' "$log") bad=$(grep -c '^\[  FAILED  \] [a-z_0-9]*$' "$log")
     none=$(grep -c '^\[  SKIPPED \]' "$log")
@@ -137,8 +137,13 @@ if command -v "${CLANG:-clang}" >/dev/null; then
         for t in test/fuzz/*.c; do
             n=$(basename "$t" .c)
             [ -x "$BUILD/fuzz/$n" ] || continue
+            case $n in # so many inputs, not so many seconds: a fast machine tries what a slow one does
+            authority | averaging | bpe | noise_payload) runs=2000 ;; # these take a millisecond or two each
+            *) runs=20000 ;;
+            esac
             new=$(mktemp -d)
-            single "fuzz $n" "$BUILD/fuzz/$n" -seed=1 -max_total_time=5 -rss_limit_mb=1024 -timeout=10 "$new" "test/fuzz/corpus/$n"
+            single "fuzz $n" "$BUILD/fuzz/$n" -seed=1 -runs=$runs -max_total_time=60 -rss_limit_mb=1024 -timeout=60 \
+                "$new" "test/fuzz/corpus/$n"
             rm -rf "$new"
         done
     else

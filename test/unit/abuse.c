@@ -73,10 +73,7 @@ static void round_during(const char *rpc, const char *other, int n)
         add(0, 0), add(0, 0), add(0, 0);
         open_all();
     }
-    for (size_t i = 0; i < 2; i++) {
-        peers[i].timeout = LIMIT;
-        peers[i].options.target_size = 2;
-    }
+    expect(2);
     if (!says_nothing) make_message(&raw);
     loop_call(loop, abuse, &raw);
     bytes_clear(&raw);

@@ -5,7 +5,7 @@
 #include "../../net/libp2p/rpc.h"
 
 #include <math.h>
-#include <time.h>
+#include <unistd.h>
 
 /* --- rounds ----------------------------------------------------------------------------------- */
 
@@ -41,6 +41,7 @@ static void all_kinds_together(void **state)
 {
     (void)state;
     add(0, 0), add(0, 0), add(1, 0), add(0, 1), add(0, 0), add(1, 0);
+    expect(count);
     open_all();
     mean_of(mean, SIZE_MAX);
     begin_all();
@@ -64,6 +65,7 @@ static void nobody_weighs_anything(void **state)
     (void)state;
     add(0, 0)->step.weight = 0;
     add(0, 0)->step.weight = 0;
+    expect(count);
     open_all();
     memcpy(before, peers[0].values, sizeof before);
     begin_all();
@@ -80,6 +82,7 @@ static void two_schemas(void **state)
     (void)state;
     for (int i = 0; i < 4; i++)
         if (add(0, 0) && i % 2) peers[i].options.schema = other_schema;
+    be_impatient(4, 15); /* who is expected never comes: the others' names are there */
     open_all();
     begin_all();
     for (size_t i = 0; i < count; i++) {
@@ -94,10 +97,11 @@ static void not_a_number(void **state)
 {
     (void)state;
     add(0, 0), add(0, 0), add(1, 0);
+    expect(count);
     open_all();
     mean_of(mean, 2);
     for (size_t i = 0; i < VALUES; i++) peers[2].values[i] = NAN;
-    peers[2].timeout = 4; /* nobody answers it: it tries again, alone */
+    peers[2].timeout = 10; /* nobody answers it: it tries again, alone */
     begin_all();
     for (size_t i = 0; i < 2; i++) {
         assert_true(await(&peers[i].done, 1));
@@ -114,10 +118,11 @@ static void not_a_number(void **state)
 static void silent(int client)
 {
     add(0, 0), add(0, 0), add(client, 0);
+    be_impatient(4, 3);
+    expect(count);
     open_all();
     mean_of(mean, 2);
     peers[2].step.untriggered = 1;
-    peers[2].timeout = 8;
     begin_all();
     for (size_t i = 0; i < 2; i++) {
         assert_true(await(&peers[i].done, 1));
@@ -129,6 +134,22 @@ static void silent(int client)
 static void silent_client(void **state) { (void)state; silent(1); }
 static void silent_reducer(void **state) { (void)state; silent(0); }
 
+static void look_for_group(void *context)
+{
+    struct peer *p = context;
+    p->grouped = averager_has_group(p->a);
+}
+
+/* Until the first n have found their group. */
+static void await_groups(size_t n)
+{
+    const double until = pl_seconds() + LIMIT;
+    for (size_t i = 0; i < n; i++)
+        for (peers[i].grouped = 0; loop_call(loop, look_for_group, &peers[i]), !peers[i].grouped;
+             usleep(10000))
+            if (pl_seconds() > until) fail_msg("peer %zu finds no group", i);
+}
+
 static void trigger(void *context)
 {
     struct peer *p = context;
@@ -138,15 +159,16 @@ static void trigger(void *context)
 /* Parts that come before our own trigger wait; what is given with the trigger is what counts. */
 static void late_trigger(void **state)
 {
-    struct timespec later = { 2, 200000000 };
     (void)state;
     add(0, 0), add(0, 0);
+    expect(count);
     open_all();
     peers[1].step.untriggered = 1;
     mean_of(mean, SIZE_MAX);
     begin_all();
-    nanosleep(&later, NULL);
-    assert_int_equal(peers[0].done, 0);
+    await_groups(2);
+    usleep(300000); /* for the parts */
+    assert_int_equal(noted(&peers[0].done), 0);
     loop_call(loop, trigger, &peers[1]);
     for (size_t i = 0; i < 2; i++) {
         assert_true(await(&peers[i].done, 1));
@@ -158,14 +180,15 @@ static void late_trigger(void **state)
 /* Dies when the group has been found: the others hear of the lost connection, and do without it. */
 static void killed(void **state)
 {
-    struct timespec later = { 1, 700000000 };
     (void)state;
     add(0, 0), add(0, 0), add(0, 0);
+    be_impatient(4, 15);
+    expect(count);
     open_all();
     mean_of(mean, 2);
     peers[2].step.untriggered = 1;
     begin_all();
-    nanosleep(&later, NULL);
+    await_groups(3);
     close_peer(&peers[2]);
     for (size_t i = 0; i < 2; i++) {
         assert_true(await(&peers[i].done, 1));
@@ -177,15 +200,16 @@ static void killed(void **state)
 /* Closed while its exchange waits for a groupmate: nothing of it may come later. */
 static void closed_in_the_exchange(void **state)
 {
-    struct timespec later = { 1, 900000000 };
     (void)state;
     add(0, 0), add(0, 0);
+    be_impatient(10, 0.7); /* so that a timer which had been forgotten would go off */
+    expect(count);
     open_all();
     peers[1].step.untriggered = 1;
     begin_all();
-    nanosleep(&later, NULL);
+    await_groups(1);
     close_peer(&peers[0]);
-    nanosleep(&later, NULL);
+    usleep(1900000);
 }
 
 static void cancel(void *context) { averager_cancel(((struct peer *)context)->a); }
@@ -270,6 +294,7 @@ static void unknown_group(void **state)
     assert_int_equal(idle.code_count, 1);
     assert_int_equal(idle.codes[0], MSG_BAD_GROUP_ID);
     mean_of(mean, 2);
+    expect(2);
     loop_call(loop, begin, &peers[0]);
     loop_call(loop, begin, &peers[1]);
     loop_call(loop, send_stranger, &busy); /* waits until there is a group, and is then refused */
@@ -337,9 +362,20 @@ static void load(void *context)
     assert_int_equal(averager_load(p->a, 0, NULL, on_loaded, p), PL_OK);
 }
 
+/* Until what the donors have announced is known: the third is the best. */
+static void await_announcements(struct peer *p)
+{
+    const double until = pl_seconds() + LIMIT;
+    do {
+        usleep(50000);
+        loop_call(loop, load, p);
+        assert_true(await(&p->loaded, 1));
+        if (pl_seconds() > until) fail_msg("the best donor is not found");
+    } while (p->load_status || p->first_loaded != 2);
+}
+
 static void newcomers_take_over(void **state)
 {
-    struct timespec later = { 0, 300000000 };
     (void)state;
     for (int i = 0; i < 7; i++) add(i == 6, 0);
     open_all();
@@ -349,7 +385,7 @@ static void newcomers_take_over(void **state)
     loop_call(loop, share, &peers[0]);
     loop_call(loop, share, &peers[1]);
     loop_call(loop, share, &peers[2]);
-    nanosleep(&later, NULL);
+    await_announcements(&peers[3]);
     for (int i = 3; i < 7; i++) loop_call(loop, load, &peers[i]); /* more at once than are served */
     loop_call(loop, share_more, &peers[2]); /* the donor goes on: whoever waits gets the newer one */
     for (int i = 3; i < 7; i++) {

@@ -6,6 +6,7 @@
 #include "../../data/file.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +22,7 @@
 static int dial(int port)
 {
     struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
-    struct timeval limit = { .tv_sec = 30 };
+    struct timeval limit = { .tv_sec = 60 };
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     assert_true(fd >= 0);
@@ -42,9 +43,12 @@ static char *hear(int fd, const char *word)
     char *text = calloc(room, 1);
     ssize_t got;
     assert_non_null(text);
-    while (n < room - 1 && !(word && strstr(text, word)) &&
-           (got = read(fd, text + n, room - 1 - n)) > 0)
+    while (n < room - 1 && !(word && strstr(text, word))) {
+        got = read(fd, text + n, room - 1 - n);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) break;
         n += (size_t)got;
+    }
     return text;
 }
 

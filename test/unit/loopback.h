@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #define PEERS 8
-#define LIMIT 60.0 /* s for anything; nothing here takes a tenth of it on an idle machine */
+#define LIMIT 60.0 /* s for anything; nothing here takes a fifth of it on an idle machine */
 #define VALUES 5000
 
 static inline int await(const int *flag, int n) { return await_noted(flag, n, LIMIT); }
@@ -33,7 +33,7 @@ struct peer {
     struct averager_step step;
     double timeout;
     float values[VALUES], *tensor[2];
-    int tries, opened, closed, done, status, attempts, banned, verified, loaded, load_status;
+    int tries, opened, closed, done, grouped, status, attempts, banned, verified, loaded, load_status;
     struct exchange_report report;
     size_t group;
     uint8_t group_id[DHT_ID_BYTES];
@@ -61,7 +61,8 @@ static inline void open_dht(void *context)
 {
     struct peer *p = context;
     struct dht_node_options o = { .join = &p->join, .join_count = p->join != NULL,
-                                  .client_mode = p->options.client_mode };
+                                  .client_mode = p->options.client_mode,
+                                  .call_limit_s = LIMIT / 2 };
     struct multiaddr a;
     if (host_addresses(p->host, &a, 1)) multiaddr_text(p->address, &a);
     if (dht_node_open(&p->dht, p->host, &o, on_joined, p, &p->err)) p->dht = NULL;
@@ -98,7 +99,7 @@ static inline struct peer *add(int client, int auxiliary)
     memset(p, 0, sizeof *p);
     p->loop = loop;
     p->join = count ? peers[0].address : NULL;
-    p->timeout = 20;
+    p->timeout = LIMIT - 10;
     p->options = (struct averager_options){ .prefix = "test",
                                             .class_name = "DecentralizedAverager",
                                             .bits = "",
@@ -108,11 +109,11 @@ static inline struct peer *add(int client, int auxiliary)
                                             .method = method,
                                             .part_bytes = 2048,
                                             .min_size = 2,
-                                            .min_matchmaking_time = 1.5,
-                                            .request_timeout = 3,
-                                            .sender_timeout = 1.5,
-                                            .reducer_timeout = 3,
-                                            .allreduce_timeout = 15,
+                                            .min_matchmaking_time = 10,
+                                            .request_timeout = 10,
+                                            .sender_timeout = 15,
+                                            .reducer_timeout = 30,
+                                            .allreduce_timeout = 40,
                                             .bandwidth = PL_BANDWIDTH_UNKNOWN,
                                             .client_mode = client,
                                             .auxiliary = auxiliary };
@@ -150,6 +151,16 @@ static inline void close_peer(struct peer *p)
     identity_clear(&p->me);
     p->host = NULL;
     p->a = NULL;
+}
+
+/* How long peers wait for each other, where somebody falls silent and that time has to pass. */
+static inline void be_impatient(double matchmaking, double sender)
+{
+    for (size_t i = 0; i < count; i++) {
+        peers[i].options.min_matchmaking_time = matchmaking;
+        peers[i].options.sender_timeout = sender;
+        peers[i].options.reducer_timeout = 2 * sender;
+    }
 }
 
 static inline int begin_test(void **state)
@@ -195,6 +206,12 @@ static inline void begin(void *context)
 static inline void begin_all(void)
 {
     for (size_t i = 0; i < count; i++) loop_call(loop, begin, &peers[i]);
+}
+
+/* A group begins as soon as so many have come, and on a slow machine waits for them. */
+static inline void expect(size_t n)
+{
+    for (size_t i = 0; i < count; i++) peers[i].step.expected = n;
 }
 
 #endif

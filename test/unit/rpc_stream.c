@@ -62,7 +62,7 @@ static const struct rpc_stream_events talk_events = { talk_message, talk_end, ta
 static void talk_here(void *context)
 {
     struct talk *t = context;
-    t->s = rpc_open(t->side->host, t->to, t->name, 16 << 20, 10, &talk_events, t);
+    t->s = rpc_open(t->side->host, t->to, t->name, 16 << 20, LIMIT, &talk_events, t);
     if (t->quiet) rpc_pause(t->s);
     talk_more(t, t->s);
 }
@@ -114,7 +114,7 @@ static void streams_both_ways(void **state)
         struct talk t = { .side = &a, .to = &b.me.id, .name = "Test.mirror", .data = data,
                           .n = cases[i].n, .to_send = cases[i].count };
         loop_call(a.loop, talk_here, &t);
-        assert_true(await_noted(&t.over, 1, 30));
+        assert_true(await_noted(&t.over, 1, LIMIT));
         if (t.failed) fail_msg("%s", t.why);
         assert_int_equal(t.received, cases[i].count);
         assert_int_equal(t.wrong, 0);
@@ -140,11 +140,11 @@ static void streams_cross(void **state)
                               .n = 300000, .to_send = 30 };
         struct talk back = { .side = &b, .to = &a.me.id, .name = "Test.mirror", .data = data,
                              .n = 300000, .to_send = 30 };
-        struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.none", .timeout_s = 10 };
+        struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.none", .timeout_s = LIMIT };
         ask_and_wait(&q); /* connects */
         loop_call(a.loop, talk_here, &there);
         loop_call(b.loop, talk_here, &back);
-        assert_true(await_noted(&there.over, 1, 30) && await_noted(&back.over, 1, 30));
+        assert_true(await_noted(&there.over, 1, LIMIT) && await_noted(&back.over, 1, LIMIT));
         assert_int_equal(there.received + back.received, 60);
         assert_int_equal(there.wrong + back.wrong, 0);
     }
@@ -213,19 +213,19 @@ static void slow_reader(void **state)
                           .to_send = 1,
                           .quiet = 1 };
         loop_call(a.loop, talk_here, &t);
-        assert_true(await_noted(&flood_sent, 1, 10));
+        assert_true(await_noted(&flood_sent, 1, LIMIT));
         usleep(200000);
         before = noted(&flood_sent);
         assert_in_range(before, 1, 40); /* a window of 256 KiB and what the server has in hand */
         assert_false(await_noted(&t.received, 1, 0));
         for (int i = 0; i < 30; i++) loop_call(a.loop, credit_here, &t);
-        assert_true(await_noted(&flood_sent, before + 20, 10) && await_noted(&t.received, 30, 10));
+        assert_true(await_noted(&flood_sent, before + 20, LIMIT) && await_noted(&t.received, 30, LIMIT));
         assert_false(await_noted(&t.received, 31, 0.1));
         loop_call(a.loop, credit_here, &t);
-        assert_true(await_noted(&t.received, 31, 10));
+        assert_true(await_noted(&t.received, 31, LIMIT));
         assert_false(await_noted(&t.received, 32, 0.1));
         close_side(&a); /* in the middle: the server hears of it */
-        assert_true(await_noted(&mirrors_failed, 1, 10));
+        assert_true(await_noted(&mirrors_failed, 1, LIMIT));
         assert_int_equal(t.failed, 1);
     }
     close_side(&b);
@@ -245,8 +245,11 @@ static void failing(void *context, struct rpc_stream *s)
     rpc_listen(s, &events, context);
 }
 
+static int silent_heard;
+
 static void silent_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
 {
+    note(&silent_heard);
     (void)context;
     (void)s;
     (void)data;
@@ -262,8 +265,7 @@ static void silent(void *context, struct rpc_stream *s)
 static void deadline_here(void *context)
 {
     struct talk *t = context;
-    talk_here(t);
-    rpc_deadline(t->s, 0.3);
+    rpc_deadline(t->s, 0.1);
 }
 
 static void streams_fail(void **state)
@@ -271,7 +273,7 @@ static void streams_fail(void **state)
     struct side a, b;
     uint8_t byte = 1;
     (void)state;
-    mirrors_failed = 0;
+    mirrors_failed = silent_heard = 0;
     open_side(&a, 0, 0);
     open_side(&b, 1, 0);
     serve(&b, "Test.fail", NULL, failing, NULL);
@@ -281,17 +283,19 @@ static void streams_fail(void **state)
         struct talk t = { .side = &a, .to = &b.me.id, .name = "Test.fail", .data = &byte, .n = 1,
                           .to_send = 1 };
         loop_call(a.loop, talk_here, &t);
-        assert_true(await_noted(&t.over, 1, 10));
+        assert_true(await_noted(&t.over, 1, LIMIT));
         assert_int_equal(t.status, PL_EPROTO);
         assert_string_equal(t.why, "five?[31m");
     }
     {
         struct talk t = { .side = &a, .to = &b.me.id, .name = "Test.silent", .data = &byte, .n = 1,
                           .to_send = 1 };
+        loop_call(a.loop, talk_here, &t);
+        assert_true(await_noted(&silent_heard, 1, LIMIT));
         loop_call(a.loop, deadline_here, &t);
-        assert_true(await_noted(&t.over, 1, 10));
+        assert_true(await_noted(&t.over, 1, LIMIT));
         assert_int_equal(t.status, PL_EAGAIN);
-        assert_true(await_noted(&mirrors_failed, 1, 10)); /* and the server knows that it is cancelled */
+        assert_true(await_noted(&mirrors_failed, 1, LIMIT)); /* and the server knows that it is cancelled */
     }
     close_side(&a);
     close_side(&b);
@@ -305,7 +309,7 @@ static void too_large(void **state)
     struct talk t = { .side = &a, .to = &b.me.id, .name = "Test.mirror", .data = data,
                       .n = (16 << 20) + 1, .to_send = 1 };
     struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.echo", .data = data,
-                        .n = RPC_UNARY_MAX, .timeout_s = 10 };
+                        .n = RPC_UNARY_MAX, .timeout_s = LIMIT };
     (void)state;
     mirrors_failed = 0;
     open_side(&a, 0, 0);
@@ -314,9 +318,9 @@ static void too_large(void **state)
     serve(&b, "Test.echo", echo, NULL, NULL);
     teach(&a, &b);
     loop_call(a.loop, talk_here, &t);
-    assert_true(await_noted(&t.over, 1, 10));
+    assert_true(await_noted(&t.over, 1, LIMIT));
     assert_int_equal(t.failed, 1);
-    assert_true(await_noted(&mirrors_failed, 1, 10));
+    assert_true(await_noted(&mirrors_failed, 1, LIMIT));
     ask_and_wait(&q);
     assert_int_equal(q.status, PL_ELIMIT);
     free(data);
