@@ -321,7 +321,7 @@ install: all man ## into PREFIX (default /usr/local): program, backends, library
 	install -m 644 $(BUILD)/libpotluck.a $(DESTDIR)$(LIBDIR)/
 	install -m 644 $(BUILD)/libpotluck.so $(DESTDIR)$(LIBDIR)/libpotluck.so.0
 	ln -sf libpotluck.so.0 $(DESTDIR)$(LIBDIR)/libpotluck.so
-	install -m 644 data/demo/*.parquet data/demo/codec.safetensors data/demo/t5_2k.model data/demo/holdout.txt data/demo/curve*.jsonl \
+	install -m 644 data/demo/*.parquet data/demo/codec.safetensors data/demo/t5_2k.model data/demo/holdout.txt data/demo/live.txt data/demo/curve*.jsonl \
 	  data/demo/NOTICE $(SHARE)/potluck/demo/
 	install -m 644 $(BUILD)/man/potluck*.1 $(SHARE)/man/man1/
 	install -D -m 644 cmd/potluck.bash $(COMPLETE_BASH)

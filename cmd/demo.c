@@ -81,7 +81,7 @@ static int train(struct demo *d, enum train_end *end, struct pl_err *err)
                              .out = d->out,
                              .target_batch = BATCH,
                              .micro_batch = BATCH,
-                             .save_every = 200,
+                             .save_every = 250, /* and the page's drawings from each */
                              .keep = 1,
                              .resume = d->resume };
     struct pl_trainer *trainer = NULL;

@@ -1,5 +1,6 @@
 /* demo_page.c - see demo_page.h. */
 #include "demo_page.h"
+#include "train_data.h"
 
 #include <limits.h>
 #include <signal.h>
@@ -11,11 +12,12 @@
 
 pid_t demo_page_start(const char *out, int64_t steps)
 {
-    char number[32], page[PATH_MAX];
-    char *args[] = { "potluck",  "dash",    "--folder", (char *)(uintptr_t)out, "--port",
-                     "0",        "--every", "2",        "--total-steps",        number,
-                     "--export", page,      NULL };
+    char number[32], page[PATH_MAX], captions[PATH_MAX];
+    char *args[] = { "potluck",  "dash",    "--folder",   (char *)(uintptr_t)out, "--port",
+                     "0",        "--every", "2",          "--total-steps",        number,
+                     "--export", page,      "--captions", captions,               NULL };
     pid_t pid;
+    train_data_demo(captions, sizeof captions, "live.txt");
     snprintf(number, sizeof number, "%lld", (long long)steps);
     snprintf(page, sizeof page, "%s/page", out);
     mkdir(out, 0777); /* where it cannot be made, the training will say so */

@@ -21,6 +21,7 @@
 #define PEERS 5            /* the first only opens the door */
 #define TRAINERS (PEERS - 1)
 #define LINE_BYTES 65536   /* of what a peer prints; its longest line has 600 */
+#define DRAWN_EVERY "100"  /* steps: what the page shows comes from the first trainer's checkpoints */
 #define ARGS_MAX 52
 #define START_LIMIT 30.0   /* s for the bootstrap peer's address */
 #define SHOW_EVERY 0.2     /* s, on a terminal */
@@ -96,10 +97,13 @@ static int start_door(struct show *s, struct pl_err *err)
 /* The swarm's page, from its own records; --export leaves it in a folder when all is over. */
 static int start_page(struct show *s, struct pl_err *err)
 {
-    char errors[PATH_MAX], folder[PATH_MAX], batch[32], steps[32];
-    char *args[] = { "potluck",       "dash", "--join",   s->address, "--run",          s->run,
-                     "--port",        "0",    "--every",  "2",        "--target-batch", batch,
-                     "--total-steps", steps,  "--export", folder,     "--json",         NULL };
+    char errors[PATH_MAX], folder[PATH_MAX], captions[PATH_MAX], batch[32], steps[32];
+    char *out = (char *)(uintptr_t)s->d->out;
+    char *args[] = { "potluck",       "dash",   "--join",   s->address, "--run",          s->run,
+                     "--port",        "0",      "--every",  "2",        "--target-batch", batch,
+                     "--total-steps", steps,    "--export", folder,     "--folder",       out,
+                     "--captions",    captions, "--json",   NULL };
+    train_data_demo(captions, sizeof captions, "live.txt");
     snprintf(errors, sizeof errors, "%s/dash.txt", s->d->out);
     snprintf(folder, sizeof folder, "%s/page", s->d->out);
     snprintf(batch, sizeof batch, "%lld", (long long)s->d->target_batch);
@@ -143,8 +147,8 @@ static int start_trainer(struct show *s, int k, struct pl_err *err)
     ADD("--target-batch", number[1], "--batch", "8", "--seed", number[3], "--data-seed", number[5]);
     ADD("--slow", number[4], "--lr", number[6]);
     ADD("--matchmaking-time", "3", "--averaging-timeout", "60", "--allreduce-timeout", "20");
-    ADD("--activations", "stored", "--threads", number[7], "--save-every", "0", "--keep", "1", "--json",
-        "--quiet");
+    ADD("--activations", "stored", "--threads", number[7], "--keep", "1", "--json", "--quiet");
+    ADD("--save-every", k == 1 ? DRAWN_EVERY : "0");
     ADD("--without", held, "--average-state-every", "5");
     if (d->limit) ADD("--limit", number[2]);
     if (kinds[k].client) ADD("--client-mode");

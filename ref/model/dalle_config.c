@@ -119,6 +119,8 @@ int pl_dalle_config_check(const struct pl_dalle_config *c, struct pl_err *err)
 
 int pl_dalle_lanes(size_t parameters, int B)
 {
-    int lanes = B / PL_LANE_SAMPLES < PL_LANES_MAX ? B / PL_LANE_SAMPLES : PL_LANES_MAX;
-    return parameters >= PL_LANE_PARAMETERS || lanes < 1 ? 1 : lanes;
+    int lanes = 1;
+    if (parameters >= PL_LANE_PARAMETERS) return 1;
+    while (lanes < PL_LANES_MAX && B >= 2 * lanes * PL_LANE_SAMPLES) lanes *= 2;
+    return lanes;
 }

@@ -54,9 +54,10 @@ void pl_dalle_mask(const struct pl_dalle_config *c, int l, struct pl_mask *mask)
 int pl_dalle_first_of_group(const struct pl_dalle_config *c, int l);
 
 /* The lanes of a batch of B: 1 for a model of PL_LANE_PARAMETERS or more, whose operations are long
- * enough, else one for PL_LANE_SAMPLES sequences, up to PL_LANES_MAX. */
+ * enough; else so many that each has PL_LANE_SAMPLES sequences: 1, 2 or PL_LANES_MAX, which two or
+ * four threads share without a rest. */
 #define PL_LANE_PARAMETERS 4000000
-#define PL_LANE_SAMPLES 8
+#define PL_LANE_SAMPLES 6
 #define PL_LANES_MAX 4
 int pl_dalle_lanes(size_t parameters, int B);
 

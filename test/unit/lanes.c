@@ -157,8 +157,10 @@ static void cut_follows_from_sizes(void **state)
 {
     (void)state;
     assert_int_equal(pl_dalle_lanes(1000, 1), 1);
-    assert_int_equal(pl_dalle_lanes(1000, 15), 1);
-    assert_int_equal(pl_dalle_lanes(1000, 16), 2);
+    assert_int_equal(pl_dalle_lanes(1000, 11), 1);
+    assert_int_equal(pl_dalle_lanes(1000, 12), 2);
+    assert_int_equal(pl_dalle_lanes(1000, 23), 2);
+    assert_int_equal(pl_dalle_lanes(1000, 24), 4);
     assert_int_equal(pl_dalle_lanes(1000, 1000), PL_LANES_MAX);
     assert_int_equal(pl_dalle_lanes(PL_LANE_PARAMETERS, 64), 1);
 }

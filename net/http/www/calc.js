@@ -114,7 +114,7 @@ function lossBytes(positions, columns, D) {
 
 /* A small model's batch is computed in lanes, each with gradients of its own. */
 function lanesOf(P, batch) {
-    return P >= 4000000 ? 1 : Math.max(1, Math.min(4, Math.floor(batch / 8)));
+    return P >= 4000000 || batch < 12 ? 1 : batch < 24 ? 2 : 4;
 }
 
 function own(plan, P) {
