@@ -16,7 +16,6 @@
 #define pack_panels ISA(pack_panels)
 #define pack_queries ISA(pack_queries)
 #define pack_rows ISA(pack_rows)
-#define quads ISA(quads)
 #define scatter ISA(scatter)
 #define scores_of_block ISA(scores_of_block)
 #define unpack ISA(unpack)
@@ -48,28 +47,6 @@ static void pack_panels(float *to, size_t panel, const float *from, size_t strid
     }
 }
 
-#if LANES == 16
-#define MM(name) _mm512_##name
-#elif LANES == 8
-#define MM(name) _mm256_##name
-#endif
-
-#if LANES > 4
-/* Four channels of every fourth key, beside each other. */
-LANE vec quads(const float *const *row, int c)
-{
-#if LANES == 8
-    __m256 x = _mm256_castps128_ps256(_mm_loadu_ps(row[0] + c));
-    return (vec)_mm256_insertf128_ps(x, _mm_loadu_ps(row[4] + c), 1);
-#else
-    __m512 x = _mm512_castps128_ps512(_mm_loadu_ps(row[0] + c));
-    x = _mm512_insertf32x4(x, _mm_loadu_ps(row[4] + c), 1);
-    x = _mm512_insertf32x4(x, _mm_loadu_ps(row[8] + c), 2);
-    return (vec)_mm512_insertf32x4(x, _mm_loadu_ps(row[12] + c), 3);
-#endif
-}
-#endif
-
 /* The transpose, in panels of PANEL keys: panel j holds (d, PANEL). Keys that are missing up to
  * `room`, or in the last register, are zeros. */
 static void pack_columns(float *to, const float *from, size_t stride, int count, int room, int d,
@@ -81,23 +58,16 @@ static void pack_columns(float *to, const float *from, size_t stride, int count,
         int c = 0;
         for (int j = 0; j < LANES; j++)
             row[j] = i + j < count ? from + (size_t)(i + j) * stride : zeros;
-#if LANES > 4
-        for (; c + 4 <= d; c += 4) { /* in each quarter register, 4 keys by 4 channels turn round */
-            vec x0 = quads(row, c), x1 = quads(row + 1, c), x2 = quads(row + 2, c),
-                x3 = quads(row + 3, c);
-            vec lo01 = MM(unpacklo_ps)(x0, x1), hi01 = MM(unpackhi_ps)(x0, x1);
-            vec lo23 = MM(unpacklo_ps)(x2, x3), hi23 = MM(unpackhi_ps)(x2, x3);
-            store(column + (c + 0) * PANEL, MM(shuffle_ps)(lo01, lo23, 0x44));
-            store(column + (c + 1) * PANEL, MM(shuffle_ps)(lo01, lo23, 0xEE));
-            store(column + (c + 2) * PANEL, MM(shuffle_ps)(hi01, hi23, 0x44));
-            store(column + (c + 3) * PANEL, MM(shuffle_ps)(hi01, hi23, 0xEE));
+        for (; c + 4 <= d; c += 4) {
+            vec x[4];
+            turned_quads(x, row, c);
+            _Pragma("GCC unroll 4") for (int k = 0; k < 4; k++)
+                store(column + (c + k) * PANEL, x[k]);
         }
-#endif
         for (; c < d; c++)
             for (int j = 0; j < LANES; j++) column[c * PANEL + j] = row[j][c];
     }
 }
-#undef MM
 
 /* Where a group's transposed keys begin. */
 LANE size_t columns_of_group(const struct attention_plan *p, int group)

@@ -10,6 +10,7 @@
  * which is cheaper than short vectors at each row. */
 #include "fast.h"
 #include "isa.h"
+#include "winograd.h"
 #include "workspace.h"
 
 #include <omp.h>
@@ -163,7 +164,8 @@ static void run_pieces(float *y, long y_image, const struct target *t, const str
 static long line_room(int step) { return round_to(step >= PLACES ? step : PLACES, 128) + 128; }
 static long buffer_room(int step) { return fast_threads() * OUTPUTS * line_room(step); }
 
-int fast_conv(float *y, const float *x, const float *w, const float *b, const struct pl_conv *c)
+static int shifted_lines(float *y, const float *x, const float *w, const float *b,
+                         const struct pl_conv *c)
 {
     int s = c->stride, K = c->K, H_out = pl_conv_height(c), W_out = pl_conv_width(c);
     struct layout l = lay_out(s, H_out + (K - 1) / s, W_out + (K - 1) / s);
@@ -198,7 +200,7 @@ int fast_conv(float *y, const float *x, const float *w, const float *b, const st
     return PL_OK;
 }
 
-int fast_conv_dx(float *dx, const float *dy, const float *w, const struct pl_conv *c)
+static int shifted_lines_dx(float *dx, const float *dy, const float *w, const struct pl_conv *c)
 {
     int s = c->stride, K = c->K, T = (K - 1) / s, H_out = pl_conv_height(c),
         W_out = pl_conv_width(c);
@@ -245,6 +247,16 @@ int fast_conv_dx(float *dx, const float *dy, const float *w, const struct pl_con
         }
     }
     return PL_OK;
+}
+
+int fast_conv(float *y, const float *x, const float *w, const float *b, const struct pl_conv *c)
+{
+    return winograd_pays(c, 0) ? winograd(y, x, w, b, c, 0) : shifted_lines(y, x, w, b, c);
+}
+
+int fast_conv_dx(float *dx, const float *dy, const float *w, const struct pl_conv *c)
+{
+    return winograd_pays(c, 1) ? winograd(dx, dy, w, NULL, c, 1) : shifted_lines_dx(dx, dy, w, c);
 }
 
 /* -- the gradient of the weights ------------------------------------------------------------------- */

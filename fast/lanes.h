@@ -20,6 +20,9 @@ typedef float ISA(loose) __attribute__((vector_size(LANES * 4), aligned(4), may_
 #define total ISA(total)
 #define largest ISA(largest)
 #define exponential ISA(exponential)
+#define quads ISA(quads)
+#define transpose4 ISA(transpose4)
+#define turned_quads ISA(turned_quads)
 #define round_up ISA(round_up)
 #define LANE static inline __attribute__((always_inline, unused))
 
@@ -125,6 +128,55 @@ LANE float largest(vec x)
     float a = x[0] > x[2] ? x[0] : x[2], b = x[1] > x[3] ? x[1] : x[3];
     return a > b ? a : b;
 #endif
+}
+
+/* Four floats of every fourth row, from column c on, beside each other. */
+LANE vec quads(const float *const *row, int c)
+{
+#if LANES == 16
+    __m512 x = _mm512_castps128_ps512(_mm_loadu_ps(row[0] + c));
+    x = _mm512_insertf32x4(x, _mm_loadu_ps(row[4] + c), 1);
+    x = _mm512_insertf32x4(x, _mm_loadu_ps(row[8] + c), 2);
+    return (vec)_mm512_insertf32x4(x, _mm_loadu_ps(row[12] + c), 3);
+#elif LANES == 8
+    __m256 x = _mm256_castps128_ps256(_mm_loadu_ps(row[0] + c));
+    return (vec)_mm256_insertf128_ps(x, _mm_loadu_ps(row[4] + c), 1);
+#else
+    return load(row[0] + c);
+#endif
+}
+
+/* Each quarter of four registers, 4 by 4 floats, is transposed where it is. */
+#if LANES == 16
+#define MM(name) _mm512_##name
+#elif LANES == 8
+#define MM(name) _mm256_##name
+#endif
+LANE void transpose4(vec x[4])
+{
+#if LANES > 4
+    vec lo01 = MM(unpacklo_ps)(x[0], x[1]), hi01 = MM(unpackhi_ps)(x[0], x[1]);
+    vec lo23 = MM(unpacklo_ps)(x[2], x[3]), hi23 = MM(unpackhi_ps)(x[2], x[3]);
+    x[0] = MM(shuffle_ps)(lo01, lo23, 0x44);
+    x[1] = MM(shuffle_ps)(lo01, lo23, 0xEE);
+    x[2] = MM(shuffle_ps)(hi01, hi23, 0x44);
+    x[3] = MM(shuffle_ps)(hi01, hi23, 0xEE);
+#else
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < i; j++) {
+            float other = x[i][j];
+            x[i][j] = x[j][i];
+            x[j][i] = other;
+        }
+#endif
+}
+#undef MM
+
+/* Columns c to c+3 of LANES rows. */
+LANE void turned_quads(vec x[4], const float *const *row, int c)
+{
+    _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++) x[i] = quads(row + i, c);
+    transpose4(x);
 }
 
 /* e^x to 2e-7 of itself for x <= 88, zero below -87.3 (where floats lose bits), also at -infinity.

@@ -20,6 +20,11 @@ static const struct pl_conv shapes[] = {
     { 1, 130, 5, 5, 2, 1, 2, 0, 0, 0, 0 },
     { 40, 16, 8, 8, 16, 3, 1, 1, 1, 1, 1 },      /* many small pictures */
     { 2, 32, 64, 64, 32, 3, 1, 1, 1, 1, 1 },
+    { 3, 16, 4, 4, 16, 3, 1, 2, 2, 2, 2 },       /* all padding a 3 x 3 kernel can see */
+    { 2, 17, 13, 22, 19, 3, 1, 1, 1, 1, 1 },     /* tiles of 4 x 4 cut off at every side */
+    { 1, 70, 9, 17, 67, 3, 1, 0, 1, 1, 0 },      /* more channels than a block, uneven padding */
+    { 5, 18, 7, 3, 16, 3, 1, 0, 0, 0, 0 },       /* one tile a row, none padded */
+    { 1, 16, 3, 1100, 20, 3, 1, 1, 1, 1, 1 },    /* long rows, deep enough for tiles */
 };
 static const struct pl_conv timed[] = {
     { 1, 512, 32, 32, 512, 3, 1, 1, 1, 1, 1 },   /* the run's VQGAN: its middle, its widest map, */
@@ -58,6 +63,24 @@ static float *absolute(struct pair *p, const float *x, size_t n)
     return out;
 }
 
+/* Where outputs may be taken in tiles, each bound becomes the largest within 3 places: see conv.h. */
+static float *loosen(struct pair *p, const float *bound, const struct pl_conv *c, size_t planes, int H,
+                     int W)
+{
+    float *out = pair_scratch(p, planes * (size_t)H * (size_t)W);
+    int reach = c->K == 3 && c->stride == 1 ? 3 : 0;
+    for (size_t plane = 0; plane < planes; plane++, bound += (size_t)H * (size_t)W)
+        for (int i = 0; i < H; i++)
+            for (int j = 0; j < W; j++) {
+                float *to = out + (plane * (size_t)H + (size_t)i) * (size_t)W + (size_t)j;
+                *to = 0;
+                for (int y = i < reach ? 0 : i - reach; y <= i + reach && y < H; y++)
+                    for (int x = j < reach ? 0 : j - reach; x <= j + reach && x < W; x++)
+                        *to = fmaxf(*to, bound[y * W + x]);
+            }
+    return out;
+}
+
 static void forward(struct pair *p, const struct pl_conv *c, int with_bias, int large)
 {
     struct sizes s = sizes_of(c);
@@ -73,6 +96,7 @@ static void forward(struct pair *p, const struct pl_conv *c, int with_bias, int 
     float *bound = pair_scratch(p, s.y);
     p->side[0]->conv(bound, absolute(p, x.at[0], s.x), absolute(p, w.at[0], s.w),
                      with_bias ? absolute(p, b.at[0], (size_t)c->O) : NULL, c);
+    bound = loosen(p, bound, c, (size_t)c->B * (size_t)c->O, pl_conv_height(c), pl_conv_width(c));
     pair_within(p, "y", y.any, (c->C * c->K * c->K + 8) * EPS, bound);
 }
 
@@ -88,6 +112,7 @@ static void to_input(struct pair *p, const struct pl_conv *c, int large)
     if (large) return;
     float *bound = pair_scratch(p, s.x);
     p->side[0]->conv_dx(bound, absolute(p, dy.at[0], s.y), absolute(p, w.at[0], s.w), c);
+    bound = loosen(p, bound, c, (size_t)c->B * (size_t)c->C, c->H, c->W);
     pair_within(p, "dx", dx.any, (c->O * c->K * c->K + 8) * EPS, bound);
 }
 

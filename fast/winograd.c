@@ -1,0 +1,226 @@
+/* winograd.c - F(4 x 4, 3 x 3): sixteen outputs by 36 products instead of 144. A tile of 6 x 6
+ * inputs and the 3 x 3 weights are polynomials; both are taken at the points 0, +-3/4, +-3/2 and
+ * infinity along rows and along columns, multiplied there, and the outputs are read off the products.
+ * [Lavin and Gray 2016, "Fast algorithms for convolutional neural networks"]
+ *
+ * Their points (0, +-1, +-2) round 4 times as much as the plain sum does; these 1.9 times at 128
+ * channels (root mean square over random tiles), since no number grows much on its way. What is lost
+ * follows the largest of a tile's inputs, so a picture that is large in one place loses bits in its
+ * neighbours: conv.h allows for that.
+ *
+ * A piece of work is TILES tiles by some outputs: its inputs are transformed to [point][input][tile],
+ * INPUTS at a time, stay in the second cache, and meet the transformed weights that all pieces share.
+ * Pieces are cut by the shape alone and meet nowhere. */
+#include "winograd.h"
+#include "fast.h"
+#include "isa.h"
+
+#include <omp.h>
+#include <string.h>
+
+#define POINTS 36
+#define TILES 32    /* of a piece: a multiple of every panel */
+#define INPUTS 64   /* channels: 295 KB of transformed tiles */
+#define OUTPUTS 64  /* channels of a piece, about: 295 KB of products */
+#define LINE (8 * TILES) /* floats of a line of pixels: 4 a tile, and 4 more where a run ends */
+#define LEAST_CHANNELS 16 /* fewer don't repay the transforms, and round worse than a plain sum */
+
+/* The points, and 1 / product of (q - other points), the weights' share of the interpolation. */
+#define POINT_A 0.75f
+#define POINT_B 1.5f
+#define AT_0 (1 / (POINT_A * POINT_A * POINT_B * POINT_B))
+#define AT_A (1 / (2 * POINT_A * POINT_A * (POINT_A * POINT_A - POINT_B * POINT_B)))
+#define AT_B (1 / (2 * POINT_B * POINT_B * (POINT_B * POINT_B - POINT_A * POINT_A)))
+
+struct kernels {
+    void (*weights)(float *to, size_t step, int rows, const float *w, size_t w_step, int turned);
+    void (*columns)(float *to, size_t line, const float *const *row, int n);
+    void (*rows)(float *to, size_t step, size_t panel, const float *const *tile, int tiles,
+                 int line);
+    void (*multiply)(float *m, int m_step, const float *w, const float *v, size_t panel, int tiles,
+                     int outs, int ins, int in0, int count, int add);
+    void (*outputs)(float *to, const float *m, size_t step, float bias);
+    int lanes, panel, tile; /* floats of a register; tiles, and outputs, of one block of sums */
+};
+
+#define LANES_FILE "winograd_lanes.h"
+#include "each_isa.h"
+
+static const struct kernels *const kernels[ISA_COUNT] = ISA_TABLE(kernels);
+
+/* A convolution seen from the tiles: the gradient to the input is one too. */
+struct job {
+    const struct kernels *k;
+    int C, H, W, O, H_out, W_out, top, left;
+    int across, down; /* tiles of an image */
+    int outs;         /* channels of a piece */
+    const float *weights; /* [point][output / tile][input][output % tile] */
+    const float *x, *b;
+    float *y;
+};
+
+/* What one thread works in. */
+struct room {
+    float tiles[POINTS * INPUTS * TILES];          /* [panel][point][input][tile] */
+    float products[POINTS * (OUTPUTS + 8) * TILES]; /* [point][output][tile] */
+    float lines[6 * LINE], zeros[LINE], patch[4 * 4 * TILES];
+};
+
+/* Tiles of a piece that lie beside each other. */
+struct run {
+    long image;
+    int row, column; /* of the first tile's first pixel in x: may lie outside */
+    int tiles, at;   /* place in the lines */
+};
+
+static struct job job_of(const struct pl_conv *c, int turned)
+{
+    struct job j = { .C = c->C, .H = c->H, .W = c->W, .O = c->O, .H_out = pl_conv_height(c),
+                     .W_out = pl_conv_width(c), .top = c->top, .left = c->left };
+    if (turned)
+        j = (struct job){ .C = c->O, .H = j.H_out, .W = j.W_out, .O = c->C, .H_out = c->H,
+                          .W_out = c->W, .top = 2 - c->top, .left = 2 - c->left };
+    j.k = kernels[isa_chosen()];
+    j.across = (j.W_out + 3) / 4;
+    j.down = (j.H_out + 3) / 4;
+    return j;
+}
+
+int winograd_pays(const struct pl_conv *c, int turned)
+{
+    struct job j = job_of(c, turned);
+    int least = turned ? 1 : 0, most = turned ? 2 : 1; /* behind a border of more than 1, the corner's */
+    if (c->K != 3 || c->stride != 1) return 0;         /* output would bear its tile's rounding alone */
+    if (c->top < least || c->left < least || c->bottom < least || c->right < least) return 0;
+    if (c->top > most || c->left > most || c->bottom > most || c->right > most) return 0;
+    if (j.C < LEAST_CHANNELS || j.O < LEAST_CHANNELS) return 0;
+    return (long)j.H_out * j.W_out * 2 > 16L * j.across * j.down; /* tiles are half full */
+}
+
+/* Cuts tiles first..first+count-1 of all images into runs and finds each one's place in the lines.
+ * Returns the number of runs. */
+static int find_runs(struct run *run, const float **tile, const struct job *j, const float *lines,
+                     long first, int count)
+{
+    int runs = 0, at = 0;
+    for (int i = 0; i < count; runs++) {
+        long row = (first + i) / j->across;
+        int column = (int)((first + i) % j->across);
+        struct run *r = &run[runs];
+        *r = (struct run){ row / j->down, (int)(row % j->down) * 4 - j->top, column * 4 - j->left,
+                           j->across - column < count - i ? j->across - column : count - i, at };
+        for (int t = 0; t < r->tiles; t++) tile[i++] = lines + at + 4 * t;
+        at += 4 * r->tiles + 4;
+    }
+    for (int i = count; i < TILES; i++) tile[i] = lines; /* no one looks at these */
+    return runs;
+}
+
+/* One channel of a piece's tiles. Lines hold zeros wherever a run lies outside of the picture. */
+static void transform(struct room *m, const struct job *j, const struct run *run, int runs,
+                      const float *const *tile, int tiles, int channel, int place, int inputs)
+{
+    for (const struct run *r = run; r < run + runs; r++) {
+        const float *plane = j->x + ((size_t)r->image * (size_t)j->C + (size_t)channel) *
+                                        (size_t)j->H * (size_t)j->W, *row[6];
+        int from = r->column < 0 ? 0 : r->column, to = r->column + 4 * r->tiles + 2;
+        if (to > j->W) to = j->W;
+        for (int i = 0; i < 6; i++)
+            row[i] = r->row + i < 0 || r->row + i >= j->H
+                         ? m->zeros
+                         : plane + (size_t)(r->row + i) * (size_t)j->W + from;
+        if (to > from) j->k->columns(m->lines + r->at + from - r->column, LINE, row, to - from);
+    }
+    j->k->rows(m->tiles + (size_t)place * (size_t)j->k->panel, (size_t)(inputs * j->k->panel),
+               (size_t)(POINTS * inputs * j->k->panel), tile, tiles, LINE);
+}
+
+/* One register of tiles of one output to where they belong, cut off at the picture's edge. */
+static void deliver(const struct job *j, const float *patch, long first, int count, int o)
+{
+    long row = first / j->across;
+    int tile = (int)(first % j->across), lanes = j->k->lanes;
+    for (int t = 0; t < count; t++, patch += 4) {
+        int x = 4 * tile, y = (int)(row % j->down) * 4;
+        float *to = j->y + (((size_t)(row / j->down) * (size_t)j->O + (size_t)o) *
+                            (size_t)j->H_out + (size_t)y) * (size_t)j->W_out + (size_t)x;
+        int wide = j->W_out - x < 4 ? j->W_out - x : 4, high = j->H_out - y < 4 ? j->H_out - y : 4;
+        if (wide == 4 && high == 4)
+            for (int i = 0; i < 4; i++, to += j->W_out) memcpy(to, patch + 4 * i * lanes, 16);
+        else
+            for (int i = 0; i < high; i++, to += j->W_out)
+                for (int q = 0; q < wide; q++) to[q] = patch[4 * i * lanes + q];
+        if (++tile == j->across) {
+            tile = 0;
+            row++;
+        }
+    }
+}
+
+static void do_piece(struct room *m, const struct job *j, long first, int tiles, int o0, int outs)
+{
+    struct run run[TILES];
+    const float *tile[TILES];
+    int runs = find_runs(run, tile, j, m->lines, first, tiles), panel = j->k->panel;
+    int whole = (tiles + panel - 1) / panel * panel;
+    size_t step = (size_t)(outs * TILES);
+    memset(m->lines, 0, sizeof m->lines);
+    for (int c0 = 0; c0 < j->C; c0 += INPUTS) {
+        int inputs = j->C - c0 < INPUTS ? j->C - c0 : INPUTS;
+        for (int c = 0; c < inputs; c++)
+            transform(m, j, run, runs, tile, whole, c0 + c, c, inputs);
+        for (int f = 0; f < POINTS; f++)
+            j->k->multiply(m->products + (size_t)f * step, TILES,
+                           j->weights + ((size_t)f * (size_t)j->O + (size_t)o0) * (size_t)j->C,
+                           m->tiles + (size_t)(f * inputs * panel),
+                           (size_t)(POINTS * inputs * panel), whole, outs, j->C, c0, inputs,
+                           c0 > 0);
+    }
+    for (int o = 0; o < outs; o++)
+        for (int t = 0; t < tiles; t += j->k->lanes) {
+            int count = tiles - t < j->k->lanes ? tiles - t : j->k->lanes;
+            j->k->outputs(m->patch, m->products + o * TILES + t, step, j->b ? j->b[o0 + o] : 0);
+            deliver(j, m->patch, first + t, count, o0 + o);
+        }
+}
+
+int winograd(float *y, const float *x, const float *w, const float *b, const struct pl_conv *c,
+             int turned)
+{
+    struct job j = job_of(c, turned);
+    long tiles = (long)c->B * j.across * j.down, strips = (tiles + TILES - 1) / TILES;
+    int shares = fast_pieces(j.O, OUTPUTS), threads = fast_threads();
+    size_t weights = (size_t)POINTS * (size_t)j.O * (size_t)j.C, room = sizeof(struct room) / 4;
+    size_t out_step = (size_t)(turned ? 9 : 9 * c->C), in_step = (size_t)(turned ? 9 * c->C : 9);
+    float *memory = fast_take((size_t)threads * room + weights);
+    struct room *rooms = (struct room *)(void *)memory;
+    float *packed = memory + (size_t)threads * room;
+    if (!memory) return PL_ENOMEM;
+    j.x = x;
+    j.y = y;
+    j.b = b;
+    j.weights = packed;
+    #pragma omp parallel num_threads(threads)
+    {
+        struct room *m = &rooms[omp_get_thread_num()];
+        memset(m->zeros, 0, sizeof m->zeros);
+        #pragma omp for schedule(static)
+        for (int o = 0; o < j.O; o += j.k->tile) {
+            int rows = j.O - o < j.k->tile ? j.O - o : j.k->tile;
+            for (int i = 0; i < j.C; i++)
+                j.k->weights(packed + (size_t)o * (size_t)j.C + (size_t)(i * rows),
+                             (size_t)j.O * (size_t)j.C, rows,
+                             w + (size_t)o * out_step + (size_t)i * in_step, out_step, turned);
+        }
+        #pragma omp for schedule(dynamic)
+        for (long piece = 0; piece < strips * shares; piece++) {
+            long first = piece / shares * TILES;
+            struct fast_piece p = fast_piece(j.O, OUTPUTS, j.k->tile, (int)(piece % shares));
+            if (p.count)
+                do_piece(m, &j, first, (int)(tiles - first < TILES ? tiles - first : TILES),
+                         p.start, p.count);
+        }
+    }
+    fast_give(memory);
+    return PL_OK;
+}
