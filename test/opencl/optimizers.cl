@@ -99,7 +99,21 @@ kernel void lamb_float(ulong blocks, global double *part, global float *u, globa
     part[blocks + b] = uu;
 }
 
-/* The update may lie on the gradient: so the largest moments are found in a pass before it. */
+/* The largest new moments of a block, found in a pass before the one that writes: LAMB's update may lie
+ * on the gradient. */
+float2 largest_moments(ulong begin, ulong end, global const float *g, global const uchar *code0,
+                       global const uchar *code1, float2 old, global const float *books, float4 rate, float clip)
+{
+    float2 most = (float2)(-FLT_MAX);
+    for (ulong i = begin; i < end; i++) {
+        float m = books[code0[i]] * old.x, v = books[CODES + code1[i]] * old.y;
+        advance(&m, &v, g[i], rate, clip);
+        if (fabs(m) > most.x) most.x = fabs(m);
+        if (fabs(v) > most.y) most.y = fabs(v);
+    }
+    return most;
+}
+
 kernel void lamb_coded(ulong blocks, global double *part, global float *u, global const float *g,
                        global const float *p, global uchar *code0, global uchar *code1, global float *absmax0,
                        global float *absmax1, ulong n, ulong block, global const float *books, int rule, float4 rate,
@@ -107,25 +121,20 @@ kernel void lamb_coded(ulong blocks, global double *part, global float *u, globa
 {
     EACH(b, blocks);
     ulong begin = b * block, end = min(n, begin + block);
-    float old0 = absmax0[b], old1 = absmax1[b], most0 = -FLT_MAX, most1 = -FLT_MAX;
+    float2 old = (float2)(absmax0[b], absmax1[b]);
+    float2 most = largest_moments(begin, end, g, code0, code1, old, books, rate, clip);
     double pp = 0, uu = 0;
     for (ulong i = begin; i < end; i++) {
-        float m = books[code0[i]] * old0, v = books[CODES + code1[i]] * old1;
+        float m = books[code0[i]] * old.x, v = books[CODES + code1[i]] * old.y;
         advance(&m, &v, g[i], rate, clip);
-        if (fabs(m) > most0) most0 = fabs(m);
-        if (fabs(v) > most1) most1 = fabs(v);
-    }
-    for (ulong i = begin; i < end; i++) {
-        float m = books[code0[i]] * old0, v = books[CODES + code1[i]] * old1;
-        advance(&m, &v, g[i], rate, clip);
-        code0[i] = code_of(books, m, most0, rule);
-        code1[i] = code_of(books + CODES, v, most1, rule);
+        code0[i] = code_of(books, m, most.x, rule);
+        code1[i] = code_of(books + CODES, v, most.y, rule);
         u[i] = lamb_update(m, v, p[i], eps, decay);
         pp += (double)p[i] * p[i];
         uu += (double)u[i] * u[i];
     }
-    absmax0[b] = most0;
-    absmax1[b] = most1;
+    absmax0[b] = most.x;
+    absmax1[b] = most.y;
     part[b] = pp;
     part[blocks + b] = uu;
 }
@@ -146,20 +155,15 @@ kernel void adam_coded(ulong blocks, global float *p, global const float *g, glo
 {
     EACH(b, blocks);
     ulong begin = b * block, end = min(n, begin + block);
-    float old0 = absmax0[b], old1 = absmax1[b], most0 = -FLT_MAX, most1 = -FLT_MAX;
+    float2 old = (float2)(absmax0[b], absmax1[b]);
+    float2 most = largest_moments(begin, end, g, code0, code1, old, books, rate, clip);
     for (ulong i = begin; i < end; i++) {
-        float m = books[code0[i]] * old0, v = books[CODES + code1[i]] * old1;
+        float m = books[code0[i]] * old.x, v = books[CODES + code1[i]] * old.y;
         advance(&m, &v, g[i], rate, clip);
-        if (fabs(m) > most0) most0 = fabs(m);
-        if (fabs(v) > most1) most1 = fabs(v);
-    }
-    for (ulong i = begin; i < end; i++) {
-        float m = books[code0[i]] * old0, v = books[CODES + code1[i]] * old1;
-        advance(&m, &v, g[i], rate, clip);
-        code0[i] = code_of(books, m, most0, rule);
-        code1[i] = code_of(books + CODES, v, most1, rule);
+        code0[i] = code_of(books, m, most.x, rule);
+        code1[i] = code_of(books + CODES, v, most.y, rule);
         p[i] = adam_update(p[i], m, v, eps, keep, k, bias);
     }
-    absmax0[b] = most0;
-    absmax1[b] = most1;
+    absmax0[b] = most.x;
+    absmax1[b] = most.y;
 }
