@@ -38,6 +38,7 @@ static const char usage[] =
     "  --target-batch N samples a step (default: 64; the run: 4096)\n"
     "  --batch N        samples at a time, a divisor of the target (default: the target, at most 64)\n"
     "  --optimizer O    lamb8, lamb32, adamw8 or adamw32 (default: lamb8, the run's)\n"
+    "  --offload        the optimizer in the machine's memory, on its processors, as in the run\n"
     "  --lr X           peak learning rate (default: 0.01; the run: 0.0025 at batch 4096)\n"
     "  --warmup X       share of the steps that warms up (default: 0.1)\n"
     "  --activations A  reversible, recomputed or stored: less memory or more speed (default:\n"
@@ -115,7 +116,8 @@ enum {
     O_BANDWIDTH,
     O_DELAY,
     O_CACHE,
-    O_CACHE_MB
+    O_CACHE_MB,
+    O_OFFLOAD
 };
 
 static const struct option options[] = {
@@ -133,6 +135,7 @@ static const struct option options[] = {
     { "batch", required_argument, NULL, O_BATCH },
     { "evaluate-every", required_argument, NULL, O_EVALUATE },
     { "optimizer", required_argument, NULL, O_OPTIMIZER },
+    { "offload", no_argument, NULL, O_OFFLOAD },
     { "lr", required_argument, NULL, O_LR },
     { "warmup", required_argument, NULL, O_WARMUP },
     { "activations", required_argument, NULL, O_ACTIVATIONS },
@@ -171,6 +174,7 @@ struct wishes {
     int64_t part, parts; /* from 1; parts 0: all */
     const char *config, *tokenizer, *optimizer, *cache;
     int64_t cache_mb;
+    int offload;
     enum pl_activations activations;
     int64_t evaluate_every, limit, steps, target, batch, seed, data_seed, save_every, keep;
     double lr, warmup;
@@ -237,6 +241,7 @@ static int take(struct wishes *w, int option, const char *value)
     case O_OPTIMIZER:
         w->optimizer = value;
         return choose("--optimizer", value, optimizers, 4) < 0 ? PL_EUSE : PL_OK;
+    case O_OFFLOAD: w->offload = 1; return PL_OK;
     case O_LR: return cmd_real(&w->lr, "train", "--lr", value, 0, 1e3);
     case O_WARMUP: return cmd_real(&w->warmup, "train", "--warmup", value, 0, 1);
     case O_ACTIVATIONS:
@@ -328,7 +333,7 @@ static int take_folder(const struct wishes *w, struct pl_err *err)
 
 static int run(struct wishes *w, struct pl_err *err)
 {
-    struct pl_backend be;
+    struct pl_backend be, host;
     struct pl_dalle_config config;
     struct pl_dalle *model = NULL;
     struct pl_trainer *trainer = NULL;
@@ -337,6 +342,11 @@ static int run(struct wishes *w, struct pl_err *err)
     char path[PATH_MAX + 64];
     int rc;
     if (compute_open(&be, &w->compute, "train")) return PL_EUSE;
+    training.devices = w->compute.devices;
+    if (w->offload) {
+        compute_open_host(&host, &w->compute);
+        training.optimizer.host = &host;
+    }
     rc = pl_dalle_config_find(&config, w->config, err);
     if (!rc) rc = take_folder(w, err);
     if (!rc && !w->data.paths)

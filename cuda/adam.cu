@@ -2,6 +2,7 @@
 #include "../ref/adam.h"
 
 #include "moments.cuh"
+#include "weights.cuh"
 
 #include <math.h>
 
@@ -40,6 +41,7 @@ int cuda_adam(float *p, const float *g, const struct pl_moments *m, size_t n,
     struct adam_step s = { rates_of(step->beta1, step->beta2, step->clip), (float)step->eps,
                            (float)(1 - step->lr * step->decay), (float)(-step->lr / step->bias1),
                            (float)sqrt(step->bias2) };
+    cuda_written(p, n * sizeof *p);
     if (m->value[0])
         return PL_LAUNCH(adam_float, cuda_blocks(n), CUDA_THREADS, p, g, m->value[0], m->value[1],
                          n, s);

@@ -3,6 +3,21 @@
 
 #include "device.cuh"
 #include "launch.cuh"
+#include "weights.cuh"
+
+/* Operations of two threads on one device, such as an offloaded step beside the next samples, follow
+ * each other on its stream and share its scratch memory: so each is called by one thread at a time.
+ * What waits for copies alone (put, get, copy_end) holds nobody up. */
+template <auto operation> struct one_at_a_time;
+template <class... P, int (*operation)(P...)> struct one_at_a_time<operation> {
+    static int call(P... args)
+    {
+        cuda_lock(1);
+        int rc = operation(args...);
+        cuda_lock(0);
+        return rc;
+    }
+};
 
 static int set_threads(int threads)
 {
@@ -12,6 +27,7 @@ static int set_threads(int threads)
 
 static int set_precision(enum pl_precision precision)
 {
+    if (precision == PL_BF16 && !cuda_has_bf16()) return PL_EUSE;
     cuda_set_bf16(precision == PL_BF16);
     return PL_OK;
 }
@@ -30,59 +46,71 @@ extern "C" __attribute__((visibility("default"))) int pl_backend_v1(struct pl_ba
     be->sync = cuda_sync;
     be->set_memory = cuda_set_memory;
     be->memory_trouble = cuda_memory_trouble;
+    be->memory_most = cuda_memory_most;
     be->set_threads = set_threads;
     be->set_precision = set_precision;
+    be->weights = one_at_a_time<cuda_weights>::call;
+    be->host_alloc = cuda_host_alloc;
+    be->host_free = cuda_host_free;
+    be->get_begin = cuda_get_begin;
+    be->put_begin = cuda_put_begin;
+    be->copy_end = cuda_copy_end;
+    be->copy_join = cuda_copy_join;
+    be->set_devices = cuda_set_devices;
+    be->device_count = cuda_device_count;
+    be->use_device = cuda_use_device;
+    be->take = one_at_a_time<cuda_take>::call;
 
     /* Everything that reads or writes the table's memory has to be here. What works on host memory
      * (compress.h, average.h, robust.h) would spend its time on the way to the device and back, and
      * stays the reference's. */
-    be->fill = cuda_fill;
-    be->copy = cuda_copy;
-    be->axpy = cuda_axpy;
-    be->scale = cuda_scale;
-    be->sumsq = cuda_sumsq;
-    be->transpose = cuda_transpose;
-    be->linear = cuda_linear;
-    be->linear_dx = cuda_linear_dx;
-    be->linear_dw = cuda_linear_dw;
-    be->layer_norm = cuda_layer_norm;
-    be->layer_norm_backward = cuda_layer_norm_backward;
-    be->scale_add = cuda_scale_add;
-    be->layer_scale_backward = cuda_layer_scale_backward;
-    be->embed = cuda_embed;
-    be->embed_backward = cuda_embed_backward;
-    be->shift = cuda_shift;
-    be->shift_backward = cuda_shift_backward;
-    be->activation = cuda_activation;
-    be->activation_backward = cuda_activation_backward;
-    be->geglu = cuda_geglu;
-    be->geglu_backward = cuda_geglu_backward;
-    be->feed = cuda_feed;
-    be->feed_backward = cuda_feed_backward;
-    be->rotary = cuda_rotary;
-    be->attention = cuda_attention;
-    be->attention_backward = cuda_attention_backward;
-    be->attention_step = cuda_attention_step;
-    be->loss = cuda_loss;
+    be->fill = one_at_a_time<cuda_fill>::call;
+    be->copy = one_at_a_time<cuda_copy>::call;
+    be->axpy = one_at_a_time<cuda_axpy>::call;
+    be->scale = one_at_a_time<cuda_scale>::call;
+    be->sumsq = one_at_a_time<cuda_sumsq>::call;
+    be->transpose = one_at_a_time<cuda_transpose>::call;
+    be->linear = one_at_a_time<cuda_linear>::call;
+    be->linear_dx = one_at_a_time<cuda_linear_dx>::call;
+    be->linear_dw = one_at_a_time<cuda_linear_dw>::call;
+    be->layer_norm = one_at_a_time<cuda_layer_norm>::call;
+    be->layer_norm_backward = one_at_a_time<cuda_layer_norm_backward>::call;
+    be->scale_add = one_at_a_time<cuda_scale_add>::call;
+    be->layer_scale_backward = one_at_a_time<cuda_layer_scale_backward>::call;
+    be->embed = one_at_a_time<cuda_embed>::call;
+    be->embed_backward = one_at_a_time<cuda_embed_backward>::call;
+    be->shift = one_at_a_time<cuda_shift>::call;
+    be->shift_backward = one_at_a_time<cuda_shift_backward>::call;
+    be->activation = one_at_a_time<cuda_activation>::call;
+    be->activation_backward = one_at_a_time<cuda_activation_backward>::call;
+    be->geglu = one_at_a_time<cuda_geglu>::call;
+    be->geglu_backward = one_at_a_time<cuda_geglu_backward>::call;
+    be->feed = one_at_a_time<cuda_feed>::call;
+    be->feed_backward = one_at_a_time<cuda_feed_backward>::call;
+    be->rotary = one_at_a_time<cuda_rotary>::call;
+    be->attention = one_at_a_time<cuda_attention>::call;
+    be->attention_backward = one_at_a_time<cuda_attention_backward>::call;
+    be->attention_step = one_at_a_time<cuda_attention_step>::call;
+    be->loss = one_at_a_time<cuda_loss>::call;
 
-    be->conv = cuda_conv;
-    be->conv_dx = cuda_conv_dx;
-    be->conv_dw = cuda_conv_dw;
-    be->upsample = cuda_upsample;
-    be->upsample_backward = cuda_upsample_backward;
-    be->group_norm = cuda_group_norm;
-    be->group_norm_backward = cuda_group_norm_backward;
-    be->nearest_code = cuda_nearest_code;
-    be->code_rows = cuda_code_rows;
-    be->code_rows_backward = cuda_code_rows_backward;
-    be->gumbel_code = cuda_gumbel_code;
-    be->gumbel_soft = cuda_gumbel_soft;
-    be->kl_uniform = cuda_kl_uniform;
-    be->gumbel_backward = cuda_gumbel_backward;
-    be->pixel_loss = cuda_pixel_loss;
-    be->quantize = cuda_quantize;
-    be->dequantize = cuda_dequantize;
-    be->lamb = cuda_lamb;
-    be->adam = cuda_adam;
+    be->conv = one_at_a_time<cuda_conv>::call;
+    be->conv_dx = one_at_a_time<cuda_conv_dx>::call;
+    be->conv_dw = one_at_a_time<cuda_conv_dw>::call;
+    be->upsample = one_at_a_time<cuda_upsample>::call;
+    be->upsample_backward = one_at_a_time<cuda_upsample_backward>::call;
+    be->group_norm = one_at_a_time<cuda_group_norm>::call;
+    be->group_norm_backward = one_at_a_time<cuda_group_norm_backward>::call;
+    be->nearest_code = one_at_a_time<cuda_nearest_code>::call;
+    be->code_rows = one_at_a_time<cuda_code_rows>::call;
+    be->code_rows_backward = one_at_a_time<cuda_code_rows_backward>::call;
+    be->gumbel_code = one_at_a_time<cuda_gumbel_code>::call;
+    be->gumbel_soft = one_at_a_time<cuda_gumbel_soft>::call;
+    be->kl_uniform = one_at_a_time<cuda_kl_uniform>::call;
+    be->gumbel_backward = one_at_a_time<cuda_gumbel_backward>::call;
+    be->pixel_loss = one_at_a_time<cuda_pixel_loss>::call;
+    be->quantize = one_at_a_time<cuda_quantize>::call;
+    be->dequantize = one_at_a_time<cuda_dequantize>::call;
+    be->lamb = one_at_a_time<cuda_lamb>::call;
+    be->adam = one_at_a_time<cuda_adam>::call;
     return PL_OK;
 }

@@ -1,15 +1,29 @@
-/* device.cu - the device: found once, one stream, memory. */
+/* device.cu - the devices: which ones, their streams, memory. Each has one stream for operations, and
+ * copies.cu's two. */
 #include "device.cuh"
 
 #include "launch.cuh"
+#include "weights.cuh"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-static cudaStream_t stream;
-static struct { void *p; size_t bytes; } scratch[CUDA_SLOTS];
-
-cudaStream_t cuda_stream(void) { return stream; }
+struct piece { void *p; size_t bytes; };
+struct device {
+    cudaStream_t stream;
+    struct { void *p; size_t bytes; } scratch[CUDA_SLOTS];
+    /* memory, counted: what --gpu-memory allows is kept, and a refusal can be explained. CUDA's own
+     * context and cuBLAS' workspace, some hundred MB, are not ours to count. */
+    struct piece *pieces;
+    size_t piece_count, piece_room, held, most;
+};
+static struct device devices[CUDA_DEVICES_MAX]; /* by CUDA's numbers */
+static int list[CUDA_DEVICES_MAX], count = 1, present;
+static size_t limit;
+static thread_local int current = -1; /* CUDA's number of the thread's device; it knows it too */
+static thread_local char trouble[192];
 
 int cuda_status(cudaError_t error)
 {
@@ -17,36 +31,104 @@ int cuda_status(cudaError_t error)
     return error == cudaErrorMemoryAllocation ? PL_ENOMEM : PL_EDEVICE;
 }
 
+/* A thread that never chose a device is on the first of the list. */
+int cuda_number(void)
+{
+    if (current < 0) {
+        cudaSetDevice(list[0]);
+        current = list[0];
+    }
+    return current;
+}
+
+int cuda_number_of(int index) { return list[index]; }
+
+static struct device *now(void) { return &devices[cuda_number()]; }
+
+void cuda_lock(int on)
+{
+    static pthread_mutex_t lock[CUDA_DEVICES_MAX] = {};
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, [] {
+        pthread_mutexattr_t again; /* operations that allocate hold it twice */
+        pthread_mutexattr_init(&again);
+        pthread_mutexattr_settype(&again, PTHREAD_MUTEX_RECURSIVE);
+        for (int i = 0; i < CUDA_DEVICES_MAX; i++) pthread_mutex_init(&lock[i], &again);
+        pthread_mutexattr_destroy(&again);
+    });
+    if (on) pthread_mutex_lock(&lock[cuda_number()]);
+    else pthread_mutex_unlock(&lock[cuda_number()]);
+}
+
+cudaStream_t cuda_stream(void) { return now()->stream; }
+
+int cuda_use_device(int index)
+{
+    struct device *d;
+    int rc;
+    if (index < 0 || index >= count) return PL_EUSE;
+    d = &devices[list[index]];
+    current = list[index];
+    rc = cuda_status(cudaSetDevice(current));
+    if (rc == PL_OK && !d->stream) rc = cuda_status(cudaStreamCreate(&d->stream));
+    if (rc == PL_OK) rc = cuda_copies_open();
+    return rc == PL_OK ? cuda_linear_open() : rc;
+}
+
+int cuda_device_count(void) { return present; }
+
+int cuda_set_devices(const int *numbers, int n)
+{
+    static const int first = 0;
+    int rc;
+    if (!n) numbers = &first, n = 1;
+    for (int i = 0; i < n; i++) {
+        for (int k = 0; k < i; k++)
+            if (numbers[k] == numbers[i]) {
+                snprintf(trouble, sizeof trouble, "device %d twice", numbers[i]);
+                return PL_EUSE;
+            }
+        if (numbers[i] < 0 || numbers[i] >= present) { /* so the list can't be longer than that either */
+            snprintf(trouble, sizeof trouble, "no device %d: this machine has %d, from 0 on",
+                     numbers[i], present);
+            return PL_EUSE;
+        }
+    }
+    count = n;
+    for (int i = 0; i < n; i++) list[i] = numbers[i];
+    for (int i = n - 1; i >= 0; i--) /* ends at the first, which the caller goes on with */
+        if ((rc = cuda_use_device(i)) != PL_OK) return rc;
+    return PL_OK;
+}
+
 int cuda_open(char *note, size_t size)
 {
     struct cudaDeviceProp p;
-    int count = 0;
-    cudaError_t error = cudaGetDeviceCount(&count);
+    cudaError_t error = cudaGetDeviceCount(&present);
     if (error == cudaErrorInsufficientDriver || error == cudaErrorNoDevice ||
-        (error == cudaSuccess && count == 0)) {
+        (error == cudaSuccess && present == 0)) {
         snprintf(note, size, "%s",
                  error == cudaErrorInsufficientDriver ? "no NVIDIA driver, or too old a one"
                                                       : "no CUDA device here");
         return PL_EDEVICE;
     }
-    if (error == cudaSuccess) error = cudaSetDevice(0);
-    if (error == cudaSuccess) error = cudaGetDeviceProperties(&p, 0);
-    if (error == cudaSuccess && !stream) error = cudaStreamCreate(&stream);
-    if (error != cudaSuccess) {
-        snprintf(note, size, "%s", cudaGetErrorString(error));
+    if (present > CUDA_DEVICES_MAX) present = CUDA_DEVICES_MAX;
+    if (error == cudaSuccess) error = cudaGetDeviceProperties(&p, list[0]);
+    if (error != cudaSuccess || cuda_use_device(0) != PL_OK) {
+        snprintf(note, size, "%s", cudaGetErrorString(error != cudaSuccess ? error
+                                                                           : cudaGetLastError()));
         return PL_EDEVICE;
     }
-    snprintf(note, size, "cuda: %.100s, sm_%d%d, %.1f GiB, float32 without TF32%s", p.name, p.major,
-             p.minor, (double)p.totalGlobalMem / 0x1p30, count > 1 ? ", the first of several" : "");
+    snprintf(note, size, "cuda: %.100s, sm_%d%d, %.1f GiB, float32 without TF32", p.name, p.major,
+             p.minor, (double)p.totalGlobalMem / 0x1p30);
+    if (present > 1) {
+        size_t used = strlen(note);
+        snprintf(note + used, size - used, ", one of %d: --gpus takes more", present);
+    }
     return PL_OK;
 }
 
-/* ---- memory, counted: what --gpu-memory allows is kept, and a refusal can be explained. CUDA's own
- * context and cuBLAS' workspace, some hundred MB, are not ours to count. ---- */
-
-static struct piece { void *p; size_t bytes; } *pieces;
-static size_t piece_count, piece_room, held, limit;
-static char trouble[192];
+/* ---- memory ---- */
 
 int cuda_set_memory(size_t bytes)
 {
@@ -56,95 +138,126 @@ int cuda_set_memory(size_t bytes)
 
 const char *cuda_memory_trouble(void) { return trouble; }
 
+size_t cuda_memory_most(void) { return now()->most; }
+
 size_t cuda_scratch_share(size_t most) { return limit && limit / 8 < most ? limit / 8 : most; }
 
 static void *refuse(size_t bytes, const char *of, double have)
 {
     snprintf(trouble, sizeof trouble, "%.1f MiB asked for, %.1f held, of %.1f MiB %s",
-             (double)bytes / 0x1p20, (double)held / 0x1p20, have / 0x1p20, of);
+             (double)bytes / 0x1p20, (double)now()->held / 0x1p20, have / 0x1p20, of);
     return NULL;
 }
 
 /* Room in the list first: a piece that isn't in it would never be counted back. */
-static int make_room(void)
+static int make_room(struct device *d)
 {
-    size_t room = piece_room ? 2 * piece_room : 256;
+    size_t room = d->piece_room ? 2 * d->piece_room : 256;
     struct piece *more;
-    if (piece_count < piece_room) return PL_OK;
-    more = (struct piece *)realloc(pieces, room * sizeof *more);
+    if (d->piece_count < d->piece_room) return PL_OK;
+    more = (struct piece *)realloc(d->pieces, room * sizeof *more);
     if (!more) return PL_ENOMEM;
-    pieces = more;
-    piece_room = room;
+    d->pieces = more;
+    d->piece_room = room;
     return PL_OK;
 }
 
-static void *take(size_t bytes)
+static void *take_piece(size_t bytes)
 {
+    struct device *d = now();
     size_t left = 0, all = 0;
     void *p = NULL;
     if (!bytes) bytes = 1;
-    if (limit && (bytes > limit || held > limit - bytes))
+    if (limit && (bytes > limit || d->held > limit - bytes))
         return refuse(bytes, "that --gpu-memory allows", (double)limit);
-    if (make_room() != PL_OK) return NULL;
+    if (make_room(d) != PL_OK) return NULL;
     if (cudaMalloc(&p, bytes) != cudaSuccess) {
         cudaGetLastError(); /* said by the NULL: no later launch shall answer for it */
         cudaMemGetInfo(&left, &all);
         return refuse(bytes, "that the device has", (double)all);
     }
-    pieces[piece_count++] = { p, bytes };
-    held += bytes;
+    d->pieces[d->piece_count++] = { p, bytes };
+    d->held += bytes;
+    if (d->held > d->most) d->most = d->held;
     return p;
 }
 
 void *cuda_alloc(size_t bytes)
 {
-    void *p = take(bytes);
-    if (p && cudaMemsetAsync(p, 0, bytes, stream) != cudaSuccess) {
+    void *p;
+    cuda_lock(1);
+    p = take_piece(bytes);
+    if (p && cudaMemsetAsync(p, 0, bytes, cuda_stream()) != cudaSuccess) {
         cuda_free(p);
-        return NULL;
+        p = NULL;
     }
+    cuda_lock(0);
     return p;
 }
 
 void cuda_free(void *p)
 {
+    struct device *d = now();
     if (!p) return;
+    cuda_lock(1);
+    cuda_weights_forget(p);
     cudaFree(p); /* waits for the kernels that still use it */
-    for (size_t i = piece_count; i-- > 0;) /* the latest go first, mostly */
-        if (pieces[i].p == p) {
-            held -= pieces[i].bytes;
-            pieces[i] = pieces[--piece_count];
-            return;
+    for (size_t i = d->piece_count; i-- > 0;) /* the latest go first, mostly */
+        if (d->pieces[i].p == p) {
+            d->held -= d->pieces[i].bytes;
+            d->pieces[i] = d->pieces[--d->piece_count];
+            break;
         }
+    cuda_lock(0);
 }
 
 int cuda_put(void *device, const void *host, size_t bytes)
 {
-    int rc = bytes
-                 ? cuda_status(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream))
-                 : PL_OK;
-    return rc ? rc : cuda_sync();
+    cudaStream_t stream = cuda_stream();
+    int rc = PL_OK;
+    cuda_lock(1);
+    cuda_written(device, bytes);
+    cuda_lock(0);
+    if (bytes)
+        rc = cuda_status(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream));
+    return rc ? rc : cuda_status(cudaStreamSynchronize(stream));
 }
 
 int cuda_get(void *host, const void *device, size_t bytes)
 {
-    int rc = bytes
-                 ? cuda_status(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream))
-                 : PL_OK;
-    return rc ? rc : cuda_sync();
+    cudaStream_t stream = cuda_stream();
+    int rc = PL_OK;
+    if (bytes)
+        rc = cuda_status(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream));
+    return rc ? rc : cuda_status(cudaStreamSynchronize(stream));
 }
 
-int cuda_sync(void) { return cuda_status(cudaStreamSynchronize(stream)); }
+/* From sm_80 on; before, cuBLAS has no such product. */
+int cuda_has_bf16(void)
+{
+    for (int i = 0; i < count; i++) {
+        struct cudaDeviceProp p;
+        if (cudaGetDeviceProperties(&p, list[i]) != cudaSuccess || p.major < 8) return 0;
+    }
+    return 1;
+}
+
+int cuda_sync(void)
+{
+    int rc = cuda_copy_join();
+    return rc ? rc : cuda_status(cudaStreamSynchronize(cuda_stream()));
+}
 
 void *cuda_scratch(int *rc, enum cuda_slot slot, size_t bytes)
 {
+    struct device *d = now();
     *rc = PL_OK;
-    if (scratch[slot].p && bytes <= scratch[slot].bytes) return scratch[slot].p;
-    cuda_free(scratch[slot].p);
-    scratch[slot].p = NULL;
-    scratch[slot].bytes = 0;
-    scratch[slot].p = take(bytes);
-    if (scratch[slot].p) scratch[slot].bytes = bytes;
+    if (d->scratch[slot].p && bytes <= d->scratch[slot].bytes) return d->scratch[slot].p;
+    cuda_free(d->scratch[slot].p);
+    d->scratch[slot].p = NULL;
+    d->scratch[slot].bytes = 0;
+    d->scratch[slot].p = take_piece(bytes);
+    if (d->scratch[slot].p) d->scratch[slot].bytes = bytes;
     else *rc = PL_ENOMEM;
-    return scratch[slot].p;
+    return d->scratch[slot].p;
 }

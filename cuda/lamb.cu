@@ -3,6 +3,7 @@
 #include "../ref/lamb.h"
 
 #include "moments.cuh"
+#include "weights.cuh"
 
 #include <math.h>
 
@@ -101,6 +102,7 @@ int cuda_lamb(struct pl_lamb_norms *norms, float *p, float *u, const float *g,
     part = (double *)cuda_scratch(&rc, CUDA_SLOT_SUMS, 2 * blocks * sizeof *part + sizeof *found);
     if (rc != PL_OK) return rc;
     found = (struct pl_lamb_norms *)(part + 2 * blocks);
+    cuda_written(p, n * sizeof *p);
     if (m->value[0])
         rc = PL_LAUNCH(lamb_float, (unsigned)blocks, CUDA_THREADS, part, u, g, p, m->value[0],
                        m->value[1], n, s);

@@ -11,7 +11,7 @@
 
 #include <cuda_runtime.h>
 
-/* Everything runs in order on one stream of our own; be->sync waits for it. */
+/* Everything runs in order on one stream of the thread's device; be->sync waits for it. */
 cudaStream_t cuda_stream(void);
 /* A status for what CUDA says; anything but success and lack of memory is the device's failure. */
 int cuda_status(cudaError_t error);
@@ -34,6 +34,8 @@ enum cuda_slot {
     CUDA_SLOT_PATCHES,  /* a convolution's */
     CUDA_SLOT_OPERAND,  /* a product's operands in bfloat16 */
     CUDA_SLOT_OPERAND2,
+    CUDA_SLOT_COLUMNS,  /* columns' partial sums */
+    CUDA_SLOT_TAKEN,    /* another device's values */
     CUDA_SLOTS
 };
 void *cuda_scratch(int *rc, enum cuda_slot slot, size_t bytes);
@@ -106,24 +108,32 @@ template <class T> __device__ T cuda_block_max(T v)
     return v;
 }
 
-/* sum[c] (columns) += the sum over rows of f(row, c): a block holds 32 columns, and its 8 warps
- * take turns at the rows. Sums in double, always in the same order. Launch with CUDA_COLUMN_BLOCKS.
- */
-#define CUDA_COLUMN_BLOCKS(columns) ((unsigned)(((columns) + 31) / 32))
-template <class F> __device__ void cuda_column_sum(float *sum, int rows, int columns, F f)
+/* ---- sums over rows, column by column ---- */
+
+/* Rows are cut into chunks, so that the whole device works on a few columns: a block takes 32 columns
+ * of a chunk, and its 8 warps take turns at the rows. Sums in double, always in the same order. part
+ * (chunks, columns) is left for cuda_column_add. Launch with cuda_column_grid. */
+template <class F> __device__ void cuda_column_parts(double *part, int rows, int columns, F f)
 {
-    PL_SHARED(double, part, CUDA_THREADS);
+    PL_SHARED(double, own, CUDA_THREADS);
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, c = (int)blockIdx.x * 32 + lane;
+    int each = (int)(((unsigned)rows + gridDim.y - 1) / gridDim.y), begin = (int)blockIdx.y * each;
+    int end = rows - begin > each ? begin + each : rows;
     double s = 0;
-    for (int r = warp; c < columns && r < rows; r += CUDA_THREADS / 32) s += f(r, c);
+    for (int r = begin + warp; c < columns && r < end; r += CUDA_THREADS / 32) s += f(r, c);
     __syncthreads();
-    part[threadIdx.x] = s;
+    own[threadIdx.x] = s;
     __syncthreads();
     if (warp == 0 && c < columns) {
-        s = sum[c];
-        for (int w = 0; w < CUDA_THREADS / 32; w++) s += part[w * 32 + lane];
-        sum[c] = (float)s;
+        s = 0;
+        for (int w = 0; w < CUDA_THREADS / 32; w++) s += own[w * 32 + lane];
+        part[(size_t)blockIdx.y * (size_t)columns + (size_t)c] = s;
     }
 }
+dim3 cuda_column_grid(int rows, int columns); /* follows from the sizes alone */
+/* For so many sums at once, each (grid.y, columns). */
+double *cuda_column_scratch(int *rc, int sums, dim3 grid, int columns);
+/* sum[c] += the chunks' parts. */
+int cuda_column_add(float *sum, const double *part, dim3 grid, int columns);
 
 #endif

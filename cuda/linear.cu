@@ -1,13 +1,15 @@
-/* linear.cu - cuBLAS, in float32 without TF32, or with operands rounded to bfloat16 once. cuBLAS
- * counts columns first, so a row-major C = A B is its C' = B' A'. */
+/* linear.cu - cuBLAS, in float32 without TF32, or with operands rounded to bfloat16: parameters once
+ * a step (weights.cu), everything else once a product. Sums stay in float32. cuBLAS counts columns
+ * first, so a row-major C = A B is its C' = B' A'. */
 #include "../ref/linear.h"
 
 #include "device.cuh"
 #include "launch.cuh"
+#include "weights.cuh"
 
 #include <cublas_v2.h>
 
-static cublasHandle_t handle;
+static cublasHandle_t handles[CUDA_DEVICES_MAX];
 static int bf16;
 
 void cuda_set_bf16(int on) { bf16 = on; }
@@ -20,10 +22,13 @@ static int blas_status(cublasStatus_t s)
 
 int cuda_linear_open(void)
 {
-    int rc = PL_OK;
-    if (handle) return PL_OK;
-    rc = blas_status(cublasCreate(&handle));
-    if (rc == PL_OK) rc = blas_status(cublasSetStream(handle, cuda_stream()));
+    cublasHandle_t *own = &handles[cuda_number()], handle;
+    int rc;
+    if (*own) return PL_OK;
+    rc = blas_status(cublasCreate(own));
+    if (rc != PL_OK) return rc;
+    handle = *own;
+    rc = blas_status(cublasSetStream(handle, cuda_stream()));
     if (rc == PL_OK) /* no TF32, and bfloat16's sums stay in float32 to the end */
         rc = blas_status(cublasSetMathMode(
             handle, (cublasMath_t)(CUBLAS_DEFAULT_MATH |
@@ -31,20 +36,12 @@ int cuda_linear_open(void)
     return rc;
 }
 
-/* The upper half of a float, rounded to nearest even; a NaN stays one. */
-__global__ void to_bf16(uint16_t *y, const float *x, size_t n)
-{
-    CUDA_EACH(i, n) {
-        union { float f; uint32_t u; } v;
-        v.f = x[i];
-        y[i] = (uint16_t)(v.f != v.f ? v.u >> 16 | 0x40 : (v.u + 0x7fff + (v.u >> 16 & 1)) >> 16);
-    }
-}
-
 static const void *rounded(int *rc, enum cuda_slot slot, const float *x, size_t n)
 {
-    uint16_t *y = (uint16_t *)cuda_scratch(rc, slot, n * sizeof *y);
-    if (*rc == PL_OK) *rc = PL_LAUNCH(to_bf16, cuda_blocks(n), CUDA_THREADS, y, x, n);
+    uint16_t *y = (uint16_t *)cuda_weights_bf16(rc, x);
+    if (y || *rc != PL_OK) return y;
+    y = (uint16_t *)cuda_scratch(rc, slot, n * sizeof *y);
+    if (*rc == PL_OK) *rc = cuda_to_bf16(y, x, n);
     return y;
 }
 
@@ -53,7 +50,7 @@ static int product(float *C, int c_step, const void *A, int transposed_a, const 
 {
     float one = 1, beta = add ? 1 : 0;
     return blas_status(cublasGemmEx(
-        handle, transposed_b ? CUBLAS_OP_T : CUBLAS_OP_N, transposed_a ? CUBLAS_OP_T : CUBLAS_OP_N,
+        handles[cuda_number()], transposed_b ? CUBLAS_OP_T : CUBLAS_OP_N, transposed_a ? CUBLAS_OP_T : CUBLAS_OP_N,
         N, M, K, &one, B, type, transposed_b ? K : N, A, type, transposed_a ? M : K, &beta, C,
         CUDA_R_32F, c_step, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 }
@@ -94,16 +91,20 @@ int cuda_linear_dx(float *dx, const float *dy, const float *W, int M, int K, int
     return cuda_product(dx, K, dy, 0, W, 0, M, K, N, add);
 }
 
-__global__ void bias_gradient(float *db, const float *dy, int M, int N)
+__global__ void bias_gradient(double *part, const float *dy, int M, int N)
 {
-    cuda_column_sum(db, M, N,
-                    [=](int r, int c) { return (double)dy[(size_t)r * (size_t)N + (size_t)c]; });
+    cuda_column_parts(part, M, N,
+                      [=](int r, int c) { return (double)dy[(size_t)r * (size_t)N + (size_t)c]; });
 }
 
 int cuda_linear_dw(float *dW, float *db, const float *dy, const float *x, int M, int K, int N)
 {
     int rc = cuda_product(dW, K, dy, 1, x, 0, N, K, M, 1);
-    if (rc == PL_OK && db)
-        rc = PL_LAUNCH(bias_gradient, CUDA_COLUMN_BLOCKS(N), CUDA_THREADS, db, dy, M, N);
+    if (rc == PL_OK && db) {
+        dim3 grid = cuda_column_grid(M, N);
+        double *part = cuda_column_scratch(&rc, 1, grid, N);
+        if (rc == PL_OK) rc = PL_LAUNCH(bias_gradient, grid, CUDA_THREADS, part, dy, M, N);
+        if (rc == PL_OK) rc = cuda_column_add(db, part, grid, N);
+    }
     return rc;
 }

@@ -56,14 +56,16 @@ __global__ void gather_statistics(struct statistics *s, const float *x, int M, i
     }
 }
 
-__global__ void norm_gains(float *dgain, float *doffset, const float *dy, const float *x,
+/* part: the gain's, then the offset's. */
+__global__ void norm_gains(double *part, const float *dy, const float *x,
                            const struct statistics *s, int M, int D)
 {
-    cuda_column_sum(dgain, M, D, [=](int r, int c) {
+    cuda_column_parts(part, M, D, [=](int r, int c) {
         size_t i = (size_t)r * (size_t)D + (size_t)c;
         return (double)(dy[i] * ((x[i] - s[r].mean) * s[r].inverse));
     });
-    cuda_column_sum(doffset, M, D, [=](int r, int c) {
+    part += (size_t)gridDim.y * (size_t)D;
+    cuda_column_parts(part, M, D, [=](int r, int c) {
         return (double)dy[(size_t)r * (size_t)D + (size_t)c];
     });
 }
@@ -94,15 +96,18 @@ __global__ void norm_dx(float *dx, const float *dy, const float *x, const float 
 int cuda_layer_norm_backward(float *dx, float *dgain, float *doffset, const float *dy,
                              const float *x, const float *gain, int M, int D, float eps, int add)
 {
+    dim3 grid = cuda_column_grid(M, D);
+    double *part = NULL;
     int rc;
     struct statistics *s =
         (struct statistics *)cuda_scratch(&rc, CUDA_SLOT_SUMS, (size_t)M * sizeof *s);
     if (rc == PL_OK)
         rc = PL_LAUNCH(gather_statistics, (unsigned)M, row_threads(D), s, x, M, D, eps);
     /* the gains first: dx may lie on dy */
-    if (rc == PL_OK)
-        rc = PL_LAUNCH(norm_gains, CUDA_COLUMN_BLOCKS(D), CUDA_THREADS, dgain, doffset, dy, x, s, M,
-                       D);
+    if (rc == PL_OK) part = cuda_column_scratch(&rc, 2, grid, D);
+    if (rc == PL_OK) rc = PL_LAUNCH(norm_gains, grid, CUDA_THREADS, part, dy, x, s, M, D);
+    if (rc == PL_OK) rc = cuda_column_add(dgain, part, grid, D);
+    if (rc == PL_OK) rc = cuda_column_add(doffset, part + (size_t)grid.y * (size_t)D, grid, D);
     if (rc == PL_OK)
         rc = PL_LAUNCH(norm_dx, (unsigned)M, row_threads(D), dx, dy, x, gain, s, M, D, add);
     return rc;
@@ -119,9 +124,9 @@ int cuda_scale_add(float *y, const float *x, const float *s, int M, int D, float
     return PL_LAUNCH(scale_add, cuda_blocks(n), CUDA_THREADS, y, x, s, n, D, sign);
 }
 
-__global__ void scale_gains(float *ds, const float *dy, const float *x, int M, int D)
+__global__ void scale_gains(double *part, const float *dy, const float *x, int M, int D)
 {
-    cuda_column_sum(ds, M, D, [=](int r, int c) {
+    cuda_column_parts(part, M, D, [=](int r, int c) {
         size_t i = (size_t)r * (size_t)D + (size_t)c;
         return (double)dy[i] * x[i];
     });
@@ -136,7 +141,11 @@ int cuda_layer_scale_backward(float *dx, float *ds, const float *dy, const float
                               int M, int D)
 {
     size_t n = (size_t)M * (size_t)D;
-    int rc = PL_LAUNCH(scale_gains, CUDA_COLUMN_BLOCKS(D), CUDA_THREADS, ds, dy, x, M, D);
+    dim3 grid = cuda_column_grid(M, D);
+    int rc;
+    double *part = cuda_column_scratch(&rc, 1, grid, D);
+    if (rc == PL_OK) rc = PL_LAUNCH(scale_gains, grid, CUDA_THREADS, part, dy, x, M, D);
+    if (rc == PL_OK) rc = cuda_column_add(ds, part, grid, D);
     if (rc == PL_OK) rc = PL_LAUNCH(scale_rows, cuda_blocks(n), CUDA_THREADS, dx, dy, s, n, D);
     return rc;
 }

@@ -2,6 +2,7 @@
 #include "../ref/vector.h"
 
 #include "launch.cuh"
+#include "weights.cuh"
 
 __global__ void fill(float *x, float value, size_t n)
 {
@@ -11,12 +12,14 @@ __global__ void fill(float *x, float value, size_t n)
 int cuda_fill(float *x, float value, size_t n)
 {
     if (!n) return PL_OK;
+    cuda_written(x, n * sizeof *x);
     return PL_LAUNCH(fill, cuda_blocks(n), CUDA_THREADS, x, value, n);
 }
 
 int cuda_copy(float *y, const float *x, size_t n)
 {
     if (!n) return PL_OK;
+    cuda_written(y, n * sizeof *y);
     return cuda_status(
         cudaMemcpyAsync(y, x, n * sizeof *y, cudaMemcpyDeviceToDevice, cuda_stream()));
 }
@@ -29,6 +32,7 @@ __global__ void axpy(float *y, float a, const float *x, size_t n)
 int cuda_axpy(float *y, float a, const float *x, size_t n)
 {
     if (!n) return PL_OK;
+    cuda_written(y, n * sizeof *y);
     return PL_LAUNCH(axpy, cuda_blocks(n), CUDA_THREADS, y, a, x, n);
 }
 
@@ -40,6 +44,7 @@ __global__ void scale(float *x, float a, size_t n)
 int cuda_scale(float *x, float a, size_t n)
 {
     if (!n) return PL_OK;
+    cuda_written(x, n * sizeof *x);
     return PL_LAUNCH(scale, cuda_blocks(n), CUDA_THREADS, x, a, n);
 }
 
@@ -97,6 +102,7 @@ __global__ void turn(float *y, int y_step, const float *x, int x_step, int R, in
 int cuda_transpose(float *y, int y_step, const float *x, int x_step, int B, int R, int C)
 {
     int rc = PL_OK;
+    cuda_written(y, (size_t)B * (size_t)C * (size_t)y_step * sizeof *y);
     for (int b = 0; rc == PL_OK && b < B; b += 65535) { /* a grid's third side ends there */
         dim3 grid((unsigned)((R + 31) / 32), (unsigned)((C + 31) / 32),
                   (unsigned)(B - b < 65535 ? B - b : 65535));

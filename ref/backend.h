@@ -127,6 +127,32 @@ struct pl_backend {
      * returns the first status that is not PL_OK, by i. Tasks call any operations, which then keep to
      * their task's thread. NULL, as in the reference: not offered; nothing would be faster. */
     int (*side_by_side)(int n, int (*task)(void *context, int i), void *context);
+
+    /* What a backend may have beside its operations; NULL: it has not, and beside.h, through which
+     * all of this is called, does without.
+     *
+     * Copies under way while operations compute: begun when everything called before has ended;
+     * until copy_end neither side is to be touched. *ticket names the copy on the thread's device.
+     * copy_join: what is called from then on begins when all copies begun so far have ended.
+     * host_alloc: zeroed, 64-byte aligned memory of the host that copies reach without a detour. */
+    void *(*host_alloc)(size_t bytes);
+    void (*host_free)(void *p);
+    int (*get_begin)(uint64_t *ticket, void *host, const void *device, size_t bytes);
+    int (*put_begin)(uint64_t *ticket, void *device, const void *host, size_t bytes);
+    int (*copy_end)(uint64_t ticket);
+    int (*copy_join)(void);
+    /* Several devices in one machine: how many of them and which, by the machine's own numbers
+     * (count 0: the machine's first). All that a thread calls is about its device, number 0 of the
+     * list until it says use_device. PL_EUSE: there is no such device, and memory_trouble says so. */
+    int (*set_devices)(const int *numbers, int count);
+    int (*device_count)(void); /* in the machine */
+    int (*use_device)(int index);
+    /* y (n), the thread's, = x (n), or += x, of the index-th device, whose thread has synced. */
+    int (*take)(float *y, const float *x, int index, size_t n, int add);
+    /* Until it is freed, value (n) holds parameters: a copy that products prefer may stand beside. */
+    int (*weights)(const float *value, size_t n);
+    /* Bytes: the most that alloc and operations held of the thread's device at once. */
+    size_t (*memory_most)(void);
 };
 
 /* What a plug-in exports. `be` arrives filled with the reference. PL_EDEVICE: not on this machine,

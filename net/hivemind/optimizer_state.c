@@ -1,5 +1,6 @@
 /* optimizer_state.c - see optimizer_state.h. */
 #include "optimizer_state.h"
+#include "../../ref/beside.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -64,14 +65,18 @@ void optimizer_state_close(struct optimizer_state *s)
     memset(s, 0, sizeof *s);
 }
 
+/* All copies are begun before the first is waited for: they follow each other without the host, and
+ * what the device was told to compute meanwhile goes on. */
 int optimizer_state_get(const struct optimizer_state *s, float *const *host, const float *flat)
 {
-    int rc = PL_OK;
+    uint64_t ticket = 0;
+    int rc = PL_OK, ended;
     for (size_t i = 0; !rc && i < s->count; i++) {
         const struct pl_optimizer_tensor *t = &s->tensors[s->order[i]];
-        rc = s->be->get(host[i], flat + t->offset, t->n * sizeof(float));
+        rc = pl_get_begin(s->be, &ticket, host[i], flat + t->offset, t->n * sizeof(float));
     }
-    return rc;
+    ended = pl_copy_end(s->be, ticket); /* one direction's copies end in order */
+    return rc ? rc : ended;
 }
 
 int optimizer_state_put(const struct optimizer_state *s, float *flat, const float *const *host)
@@ -81,6 +86,7 @@ int optimizer_state_put(const struct optimizer_state *s, float *flat, const floa
         const struct pl_optimizer_tensor *t = &s->tensors[s->order[i]];
         rc = s->be->put(flat + t->offset, host[i], t->n * sizeof(float));
     }
+    pl_optimizer_written(s->optimizer, flat);
     return rc;
 }
 
@@ -348,6 +354,7 @@ int optimizer_state_take(struct optimizer_state *s, float *value, int64_t *epoch
         pl_free(x);
         if (rc) pl_fail(err, rc, "state: %s", pl_status_name(rc));
     }
+    pl_optimizer_written(s->optimizer, value);
     if (!rc) rc = walk(s, l, &t, 1, err);
     *epoch = t.epoch;
     training_state_clear(&t);

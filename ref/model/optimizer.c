@@ -1,6 +1,8 @@
 /* optimizer.c - see optimizer.h. */
 #include "optimizer.h"
 
+#include "offload.h"
+
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
@@ -19,6 +21,9 @@ struct pl_optimizer {
     size_t count, states;
     float *scratch; /* keep_grad: LAMB's update of the largest tensor */
     uint64_t steps;
+    const struct pl_backend *home; /* of the moments: the host's table, or be */
+    struct pl_offload *offload;    /* NULL: home is be */
+    const float *value, *grad;     /* of the last step */
 };
 
 struct pl_optimizer_options pl_lamb_options(void)
@@ -58,7 +63,7 @@ static int check(const struct pl_optimizer_options *o, struct pl_err *err)
 
 static int allocate(struct pl_optimizer *o, struct slot *s)
 {
-    const struct pl_backend *be = o->be;
+    const struct pl_backend *be = o->home;
     size_t n = s->tensor.n, block = o->options.block;
     int coded = o->options.min_8bit && n >= o->options.min_8bit && n >= block;
     s->moments.block = block;
@@ -93,6 +98,7 @@ int pl_optimizer_open(struct pl_optimizer **out, const struct pl_backend *be,
     o = calloc(1, sizeof *o);
     if (!o) return pl_fail(err, PL_ENOMEM, "optimizer: out of memory");
     o->be = be;
+    o->home = options->host ? options->host : be;
     o->options = *options;
     o->slots = calloc(count ? count : 1, sizeof *o->slots);
     if (!o->slots) rc = PL_ENOMEM;
@@ -104,7 +110,10 @@ int pl_optimizer_open(struct pl_optimizer **out, const struct pl_backend *be,
         if (tensors[i].n > largest) largest = tensors[i].n;
         rc = allocate(o, &o->slots[i]);
     }
-    if (!rc && options->kind == PL_LAMB && options->keep_grad) {
+    if (!rc && options->host) {
+        name = "the master copy";
+        rc = pl_offload_open(&o->offload, be, tensors, count);
+    } else if (!rc && options->kind == PL_LAMB && options->keep_grad) {
         o->scratch = be->alloc(largest * sizeof *o->scratch);
         if (!o->scratch) rc = PL_ENOMEM;
     }
@@ -142,11 +151,12 @@ void pl_optimizer_close(struct pl_optimizer *o)
     for (size_t i = 0; i < o->count; i++)
         for (int k = 0; k < 2; k++) {
             const struct pl_moments *m = &o->slots[i].moments;
-            o->be->free(m->value[k]);
-            o->be->free(m->code[k]);
-            o->be->free(m->absmax[k]);
+            o->home->free(m->value[k]);
+            o->home->free(m->code[k]);
+            o->home->free(m->absmax[k]);
         }
     o->be->free(o->scratch);
+    pl_offload_close(o->offload);
     free(o->slots);
     free(o);
 }
@@ -164,6 +174,7 @@ int pl_optimizer_grad_norm(const struct pl_optimizer *o, const float *grad, doub
     return PL_OK;
 }
 
+/* value and grad: this tensor's, in the home's memory. */
 static int step_lamb(struct pl_optimizer *o, struct slot *s, float *value, float *grad, double lr,
                      float clip)
 {
@@ -171,12 +182,11 @@ static int step_lamb(struct pl_optimizer *o, struct slot *s, float *value, float
     struct pl_lamb step = { .lr = lr, .beta1 = opt->beta1, .beta2 = opt->beta2, .eps = opt->eps,
                             .decay = s->tensor.decay, .clamp = opt->clamp, .clip = clip,
                             .chunk = opt->chunk };
-    float *g = grad + s->tensor.offset;
     double t = (double)o->steps;
     if (opt->bias_correction)
         step.lr *= sqrt(1 - pow(opt->beta2, t)) / (1 - pow(opt->beta1, t));
-    return o->be->lamb(&s->norms, value + s->tensor.offset, o->scratch ? o->scratch : g, g,
-                       &s->moments, s->tensor.n, &step);
+    return o->home->lamb(&s->norms, value, o->scratch ? o->scratch : grad, grad, &s->moments,
+                         s->tensor.n, &step);
 }
 
 static int step_adam(struct pl_optimizer *o, struct slot *s, float *value, const float *grad,
@@ -190,8 +200,21 @@ static int step_adam(struct pl_optimizer *o, struct slot *s, float *value, const
         step.bias1 = 1 - pow(opt->beta1, t);
         step.bias2 = 1 - pow(opt->beta2, t);
     }
-    return o->be->adam(value + s->tensor.offset, grad + s->tensor.offset, &s->moments, s->tensor.n,
-                       &step);
+    return o->home->adam(value, grad, &s->moments, s->tensor.n, &step);
+}
+
+struct stepping {
+    struct pl_optimizer *o;
+    double lr;
+    float clip;
+};
+
+static int step_tensor(void *context, size_t tensor, float *value, float *grad)
+{
+    const struct stepping *w = context;
+    struct slot *s = &w->o->slots[tensor];
+    return w->o->options.kind == PL_LAMB ? step_lamb(w->o, s, value, grad, w->lr, w->clip)
+                                         : step_adam(w->o, s, value, grad, w->lr, w->clip);
 }
 
 int pl_optimizer_step(struct pl_optimizer *o, float *value, float *grad, double lr)
@@ -204,21 +227,33 @@ int pl_optimizer_step(struct pl_optimizer *o, float *value, float *grad, double 
 int pl_optimizer_step_normed(struct pl_optimizer *o, float *value, float *grad, double norm,
                              double lr)
 {
+    struct stepping w = { .o = o, .lr = lr };
     float clip = 1;
     int rc;
     if (o->options.max_grad_norm > 0) {
         double k = o->options.max_grad_norm / (norm + 1e-6);
         clip = k >= 1 ? 1 : (float)k; /* a NaN stays one: nothing is hidden */
     }
+    w.clip = clip;
     o->steps++;
+    if (o->offload) {
+        if (o->value != value) pl_offload_stale(o->offload);
+        o->value = value;
+        o->grad = grad;
+        return pl_offload_run(o->offload, value, grad, step_tensor, &w);
+    }
     for (size_t i = 0; i < o->count; i++) {
-        struct slot *s = &o->slots[i];
-        if (!s->tensor.n) continue;
-        rc = o->options.kind == PL_LAMB ? step_lamb(o, s, value, grad, lr, clip)
-                                        : step_adam(o, s, value, grad, lr, clip);
+        const struct pl_optimizer_tensor *t = &o->slots[i].tensor;
+        if (!t->n) continue;
+        rc = step_tensor(&w, i, value + t->offset, grad + t->offset);
         if (rc) return rc;
     }
     return PL_OK;
+}
+
+void pl_optimizer_written(struct pl_optimizer *o, const float *p)
+{
+    if (o->offload && p != o->grad) pl_offload_stale(o->offload);
 }
 
 uint64_t pl_optimizer_steps(const struct pl_optimizer *o) { return o->steps; }
@@ -272,12 +307,12 @@ int pl_optimizer_state_get(const struct pl_optimizer *o, size_t index, void *hos
 {
     struct pl_optimizer_state state;
     const void *device = array(o, index, &state);
-    return o->be->get(host, device, state.n * state.element_size);
+    return o->home->get(host, device, state.n * state.element_size);
 }
 
 int pl_optimizer_state_put(struct pl_optimizer *o, size_t index, const void *host)
 {
     struct pl_optimizer_state state;
     void *device = array(o, index, &state);
-    return o->be->put(device, host, state.n * state.element_size);
+    return o->home->put(device, host, state.n * state.element_size);
 }

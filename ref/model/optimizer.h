@@ -23,6 +23,10 @@ struct pl_optimizer_options {
     enum pl_rule rule;
     size_t chunk;          /* LAMB, 8-bit moments: elements decoded at a time; 0: whole tensors */
     int keep_grad;         /* LAMB: 1 leaves gradients as they were, for the price of a buffer */
+    /* Offloading: moments and a float32 master of the parameters are in the host's memory, and this
+     * table (ref's or fast's, borrowed) steps there, while gradients and parameters travel
+     * (offload.h). NULL: everything is in the backend's memory. */
+    const struct pl_backend *host;
 };
 
 /* The run's optimizer: LAMB, beta 0.9 and 0.96, eps 1e-6, decay 0.045, clipping at 4, trust clamp
@@ -60,6 +64,11 @@ int pl_optimizer_step(struct pl_optimizer *o, float *value, float *grad, double 
  * finite, or because a whole swarm agreed on one. */
 int pl_optimizer_step_normed(struct pl_optimizer *o, float *value, float *grad, double norm,
                              double lr);
+
+/* Somebody else has written to the flat buffer p: a state was loaded, parameters or gradients were
+ * averaged. To be called whenever it may be the parameters', else an offloaded step goes on from its
+ * master. */
+void pl_optimizer_written(struct pl_optimizer *o, const float *p);
 
 /* Steps taken; set when a state is loaded. A state may come from a peer whose library made a
  * start-up step with zero gradients: its counter is one ahead, and is taken as it is. */

@@ -43,7 +43,7 @@ int pl_params_allocate(struct pl_params *p, const struct pl_backend *be, int wit
     if (pl_size_mul(&bytes, p->total, sizeof(float))) return PL_ELIMIT;
     p->be = be;
     p->value = be->alloc(bytes);
-    if (!p->value) return PL_ENOMEM;
+    if (!p->value || (be->weights && be->weights(p->value, p->total))) return PL_ENOMEM;
     if (!with_grad) return PL_OK;
     p->grad = be->alloc(bytes);
     return p->grad ? PL_OK : PL_ENOMEM;

@@ -15,6 +15,8 @@ int pl_trainer_open(struct pl_trainer **out, struct pl_dalle *model,
     t->model = model;
     t->options = *options;
     rc = pl_optimizer_open_params(&t->optimizer, &model->params, &options->optimizer, err);
+    if (!rc && options->devices > 1)
+        rc = pl_replicas_open(&t->replicas, model, options->devices, err);
     if (!rc && (rc = pl_trainer_keep(t))) pl_fail(err, rc, "training: out of memory");
     if (rc) {
         pl_trainer_close(t);
@@ -40,6 +42,7 @@ void pl_trainer_close(struct pl_trainer *t)
     pl_free(t->good_value);
     if (t->aside_value) t->model->params.be->free(t->aside_value);
     if (t->aside_grad) t->model->params.be->free(t->aside_grad);
+    pl_replicas_close(t->replicas);
     pl_optimizer_close(t->optimizer);
     free(t);
 }
@@ -66,15 +69,17 @@ int pl_trainer_keep(struct pl_trainer *t)
 static int forget_samples(struct pl_trainer *t)
 {
     const struct pl_params *p = &t->model->params;
+    int rc = t->replicas ? pl_replicas_drop(t->replicas) : PL_OK;
     t->samples = 0;
     memset(&t->sum, 0, sizeof t->sum);
-    return p->be->fill(p->grad, 0, p->total);
+    return rc ? rc : p->be->fill(p->grad, 0, p->total);
 }
 
 static int roll_back(struct pl_trainer *t)
 {
     const struct pl_params *p = &t->model->params;
     int rc = p->be->put(p->value, t->good_value, p->total * sizeof(float));
+    pl_optimizer_written(t->optimizer, p->value);
     for (size_t i = 0; !rc && i < pl_optimizer_state_count(t->optimizer); i++)
         rc = pl_optimizer_state_put(t->optimizer, i, t->good_state[i]);
     pl_optimizer_set_steps(t->optimizer, t->good_steps);
@@ -86,7 +91,9 @@ int pl_trainer_add(struct pl_trainer *t, const int32_t *text, const int32_t *cod
                    struct pl_err *err)
 {
     struct pl_dalle_loss loss;
-    int rc = pl_dalle_step(t->model, text, codes, B, B, &loss, err); /* a sum; the mean is taken once */
+    /* a sum; the mean is taken once */
+    int rc = t->replicas ? pl_replicas_step(t->replicas, text, codes, B, B, &loss, err)
+                         : pl_dalle_step(t->model, text, codes, B, B, &loss, err);
     if (rc) return rc;
     if (!isfinite(loss.total)) {
         uint64_t lost = t->samples + (uint64_t)B;
@@ -106,6 +113,8 @@ int pl_trainer_add(struct pl_trainer *t, const int32_t *text, const int32_t *cod
 int pl_trainer_mean(struct pl_trainer *t)
 {
     const struct pl_params *p = &t->model->params;
+    int rc = t->replicas ? pl_replicas_sum(t->replicas) : PL_OK;
+    if (rc) return rc;
     return t->samples ? p->be->scale(p->grad, (float)(1.0 / (double)t->samples), p->total) : PL_OK;
 }
 

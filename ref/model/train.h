@@ -5,6 +5,7 @@
 
 #include "dalle.h"
 #include "optimizer.h"
+#include "replicas.h"
 #include "../schedule.h"
 
 #ifdef __cplusplus
@@ -15,6 +16,7 @@ struct pl_train_options {
     struct pl_optimizer_options optimizer;
     double peak;             /* learning rate at the end of the warm-up */
     uint64_t warmup, total;  /* steps; the run: 3125 of 31250 */
+    int devices;             /* of the model's backend that share every batch; 0: one */
 };
 
 struct pl_trainer {
@@ -29,6 +31,7 @@ struct pl_trainer {
     uint64_t aside_samples;
     struct pl_dalle_loss aside_sum;
     int aside_lost, aside_ruined; /* no step came of it; the moments are spoilt */
+    struct pl_replicas *replicas; /* private; NULL: one device */
     /* private: the last good state */
     float *good_value;
     void **good_state;

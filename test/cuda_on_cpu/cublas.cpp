@@ -5,14 +5,23 @@
 
 #include <stdlib.h>
 
-void emu_device_access(int begin);
+struct emu_blas {
+    cudaStream_t stream;
+    int device;
+};
 
 cublasStatus_t cublasCreate(cublasHandle_t *handle)
 {
-    *handle = NULL;
+    *handle = (struct emu_blas *)calloc(1, sizeof **handle);
+    if (!*handle) return CUBLAS_STATUS_ALLOC_FAILED;
+    (*handle)->device = emu_device();
     return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasSetStream(cublasHandle_t, cudaStream_t) { return CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream)
+{
+    handle->stream = stream;
+    return CUBLAS_STATUS_SUCCESS;
+}
 cublasStatus_t cublasSetMathMode(cublasHandle_t, cublasMath_t) { return CUBLAS_STATUS_SUCCESS; }
 
 static size_t at(int row, int column, int ld) { return (size_t)column * (size_t)ld + (size_t)row; }
@@ -33,20 +42,24 @@ static float *operand(const void *data, cudaDataType type, cublasOperation_t op,
     return out;
 }
 
-cublasStatus_t cublasGemmEx(cublasHandle_t, cublasOperation_t op_a, cublasOperation_t op_b, int m,
-                            int n, int k, const void *alpha, const void *A, cudaDataType type_a,
-                            int lda, const void *B, cudaDataType type_b, int ldb, const void *beta,
-                            void *C, cudaDataType type_c, int ldc, cublasComputeType_t,
-                            cublasGemmAlgo_t)
+struct gemm {
+    cublasOperation_t op_a, op_b;
+    int m, n, k, lda, ldb, ldc, device;
+    float alpha, beta;
+    const void *A, *B;
+    cudaDataType type_a, type_b;
+    float *C;
+};
+
+static void do_gemm(void *g_)
 {
-    double al = *(const float *)alpha, be = *(const float *)beta;
-    float *a, *b, *c = (float *)C;
-    if (m < 1 || n < 1 || k < 1 || type_c != CUDA_R_32F || lda < (op_a == CUBLAS_OP_N ? m : k) ||
-        ldb < (op_b == CUBLAS_OP_N ? k : n) || ldc < m)
-        return CUBLAS_STATUS_INVALID_VALUE;
-    emu_device_access(1);
-    a = operand(A, type_a, op_a, m, k, lda, 1);
-    b = operand(B, type_b, op_b, n, k, ldb, 0);
+    const struct gemm *g = (const struct gemm *)g_;
+    int m = g->m, n = g->n, k = g->k;
+    double al = g->alpha, be = g->beta;
+    float *a, *b, *c = g->C;
+    emu_device_access(1, g->device);
+    a = operand(g->A, g->type_a, g->op_a, m, k, g->lda, 1);
+    b = operand(g->B, g->type_b, g->op_b, n, k, g->ldb, 0);
     for (int j = 0; a && b && j < n; j++)
     for (int i = 0; i < m; i++) {
         const float *p = a + (size_t)i * (size_t)k, *q = b + (size_t)j * (size_t)k;
@@ -57,10 +70,29 @@ cublasStatus_t cublasGemmEx(cublasHandle_t, cublasOperation_t op_a, cublasOperat
         for (; l < k; l++) s[0] += (double)p[l] * q[l];
         s[0] = al * ((s[0] + s[1]) + (s[2] + s[3]));
         /* with beta 0, C may hold anything, and NaN too */
-        c[at(i, j, ldc)] = (float)(be != 0 ? s[0] + be * c[at(i, j, ldc)] : s[0]);
+        c[at(i, j, g->ldc)] = (float)(be != 0 ? s[0] + be * c[at(i, j, g->ldc)] : s[0]);
     }
-    emu_device_access(0);
+    emu_device_access(0, g->device);
+    if (!a || !b) emu_fault(cudaErrorMemoryAllocation);
     free(a);
     free(b);
-    return a && b ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_ALLOC_FAILED;
+}
+
+cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a, cublasOperation_t op_b,
+                            int m, int n, int k, const void *alpha, const void *A,
+                            cudaDataType type_a, int lda, const void *B, cudaDataType type_b,
+                            int ldb, const void *beta, void *C, cudaDataType type_c, int ldc,
+                            cublasComputeType_t, cublasGemmAlgo_t)
+{
+    struct gemm *g;
+    if (m < 1 || n < 1 || k < 1 || type_c != CUDA_R_32F || type_a != type_b ||
+        lda < (op_a == CUBLAS_OP_N ? m : k) || ldb < (op_b == CUBLAS_OP_N ? k : n) || ldc < m ||
+        handle->device != emu_device())
+        return CUBLAS_STATUS_INVALID_VALUE;
+    g = (struct gemm *)malloc(sizeof *g);
+    if (!g) return CUBLAS_STATUS_ALLOC_FAILED;
+    *g = { op_a, op_b, m, n, k, lda, ldb, ldc, handle->device, *(const float *)alpha,
+           *(const float *)beta, A, B, type_a, type_b, (float *)C };
+    return emu_enqueue(handle->stream, do_gemm, g, free) == cudaSuccess ? CUBLAS_STATUS_SUCCESS
+                                                                       : CUBLAS_STATUS_ALLOC_FAILED;
 }

@@ -28,16 +28,20 @@ struct dim3 {
     dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
 };
 
-/* ---- the runtime's functions, as far as cuda/ calls them ---- */
+/* ---- the runtime's functions, as far as cuda/ calls them: see streams.cpp ---- */
 
-enum cudaError_t { cudaSuccess, cudaErrorMemoryAllocation = 2, cudaErrorInsufficientDriver = 35,
-                   cudaErrorNoDevice = 100, cudaErrorLaunchFailure = 719 };
+enum cudaError_t { cudaSuccess, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2,
+                   cudaErrorInsufficientDriver = 35, cudaErrorNoDevice = 100,
+                   cudaErrorInvalidDevice = 101, cudaErrorInvalidResourceHandle = 400,
+                   cudaErrorLaunchFailure = 719 };
 enum cudaMemcpyKind {
     cudaMemcpyHostToDevice = 1,
     cudaMemcpyDeviceToHost,
     cudaMemcpyDeviceToDevice
 };
 typedef struct emu_stream *cudaStream_t;
+typedef struct emu_event *cudaEvent_t;
+enum { cudaEventDefault = 0, cudaEventDisableTiming = 2, cudaHostAllocPortable = 1 };
 struct cudaDeviceProp {
     char name[256];
     int major, minor, multiProcessorCount;
@@ -49,14 +53,39 @@ cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device);
 cudaError_t cudaStreamCreate(cudaStream_t *stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaMalloc(void **p, size_t bytes);
 cudaError_t cudaFree(void *p);
+cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags);
+cudaError_t cudaFreeHost(void *p);
 cudaError_t cudaMemGetInfo(size_t *left, size_t *all);
 cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t stream);
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream);
+cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
+                                size_t bytes, cudaStream_t stream);
 cudaError_t cudaGetLastError(void);
 const char *cudaGetErrorString(cudaError_t error);
+
+/* ---- what the emulator's own files share ---- */
+
+/* When what was put on a stream is done: at once; as late as somebody waits for it, and then no more
+ * than that; or in an order drawn from a seed. A program that waits where it must computes the same
+ * in all of them. $CUDA_ON_CPU_STREAMS (early, late, a number) says which; early if it is not set.
+ * $CUDA_ON_CPU_DEVICES: how many devices there are. */
+enum { EMU_EARLY = -1, EMU_LATE = -2 };
+extern "C" __attribute__((visibility("default"))) void emu_streams(long when);
+/* Puts run(what) on the stream (NULL: does it at once); what is done with it afterwards, drop. */
+cudaError_t emu_enqueue(cudaStream_t stream, void (*run)(void *what), void *what,
+                        void (*drop)(void *what));
+int emu_device(void); /* the calling thread's */
+int emu_stream_device(cudaStream_t stream);
+/* Memory of this device (-1: of all) may be touched between the two, by one thread alone. */
+void emu_device_access(int begin, int device);
+void emu_fault(cudaError_t error); /* answered for by a later call */
 
 /* ---- execution ---- */
 
@@ -69,19 +98,36 @@ const char *emu_breach(void);
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 typedef void emu_body(void *kernel);
-cudaError_t emu_run(const char *name, dim3 grid, dim3 block, emu_body *body, void *kernel);
 __attribute__((format(printf, 1, 2))) void emu_fail(const char *format, ...);
 
 /* Arguments are copied before anything runs, as a launch does. */
+template <class F> struct emu_launched {
+    const char *name;
+    dim3 grid, block;
+    int device;
+    F call;
+};
+cudaError_t emu_run_on(int device, const char *name, dim3 grid, dim3 block, emu_body *body,
+                       void *kernel);
 template <class... P, class... A>
-static inline cudaError_t emu_launch(const char *name, dim3 grid, dim3 block, void (*kernel)(P...),
-                                     A... args)
+static inline cudaError_t emu_launch(const char *name, cudaStream_t stream, dim3 grid, dim3 block,
+                                     void (*kernel)(P...), A... args)
 {
     auto call = [=] { kernel(args...); };
-    return emu_run(name, grid, block, [](void *c) { (*(decltype(call) *)c)(); }, &call);
+    typedef emu_launched<decltype(call)> launched;
+    if (stream && emu_stream_device(stream) != emu_device()) return cudaErrorInvalidResourceHandle;
+    return emu_enqueue(
+        stream,
+        [](void *l_) {
+            launched *l = (launched *)l_;
+            emu_fault(emu_run_on(l->device, l->name, l->grid, l->block,
+                                 [](void *c) { (*(decltype(call) *)c)(); }, &l->call));
+        },
+        new launched{ name, grid, block, emu_device(), call },
+        [](void *l) { delete (launched *)l; });
 }
 #define PL_LAUNCH(kernel, grid, block, ...) \
-    cuda_status(emu_launch(#kernel, grid, block, kernel, __VA_ARGS__))
+    cuda_status(emu_launch(#kernel, cuda_stream(), grid, block, kernel, __VA_ARGS__))
 
 void __syncthreads(void);
 int __syncthreads_or(int predicate);

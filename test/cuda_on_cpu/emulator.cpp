@@ -2,7 +2,6 @@
  * share. See cuda_runtime.h. */
 #include "cuda_runtime.h"
 
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +41,6 @@ struct warp {
     uint32_t epoch; /* warp operations so far */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* one kernel at a time */
 static struct fiber fibers[THREADS_MAX];
 static struct warp warps[THREADS_MAX / 32];
 static int threads;
@@ -376,12 +374,12 @@ static void run_block(const int *turn)
     } while (release());
 }
 
-static void open_memory(int open);
-
-cudaError_t emu_run(const char *name, dim3 grid, dim3 block, emu_body *body, void *kernel)
+cudaError_t emu_run_on(int device, const char *name, dim3 grid, dim3 block, emu_body *body,
+                       void *kernel)
 {
     static int turn[THREADS_MAX];
-    pthread_mutex_lock(&lock);
+    cudaError_t error;
+    emu_device_access(1, device); /* one kernel at a time */
     gridDim = grid;
     blockDim = block;
     run_name = name;
@@ -393,134 +391,14 @@ cudaError_t emu_run(const char *name, dim3 grid, dim3 block, emu_body *body, voi
         threads < 1 || threads > THREADS_MAX) {
         emu_fail("a grid of %u,%u,%u blocks of %d threads", grid.x, grid.y, grid.z, threads);
     } else {
-        open_memory(1);
         shuffle(turn, emu_order);
         for (blockIdx.z = 0; blockIdx.z < grid.z; blockIdx.z++)
         for (blockIdx.y = 0; blockIdx.y < grid.y; blockIdx.y++)
         for (blockIdx.x = 0; blockIdx.x < grid.x && last_error == cudaSuccess; blockIdx.x++)
             run_block(turn);
-        open_memory(0);
     }
     emu_current = -1;
-    pthread_mutex_unlock(&lock);
-    return last_error;
-}
-
-/* ---- device memory: the host's, but with AddressSanitizer closed to it while no kernel runs ----
- */
-
-struct block {
-    struct block *next, **from;
-    void *p;
-    size_t bytes;
-};
-static struct block *blocks;
-
-static void open_memory(int open)
-{
-#if defined(__SANITIZE_ADDRESS__)
-    for (struct block *b = blocks; b; b = b->next) {
-        if (open) ASAN_UNPOISON_MEMORY_REGION(b->p, b->bytes);
-        else ASAN_POISON_MEMORY_REGION(b->p, b->bytes);
-    }
-#else
-    (void)open;
-#endif
-}
-
-void emu_device_access(int begin)
-{
-    if (begin) pthread_mutex_lock(&lock);
-    open_memory(begin);
-    if (!begin) pthread_mutex_unlock(&lock);
-}
-
-cudaError_t cudaMalloc(void **p, size_t bytes)
-{
-    struct block *b = (struct block *)malloc(sizeof *b);
-    *p = NULL;
-    if (!b || posix_memalign(p, 256, bytes ? bytes : 1)) {
-        free(b);
-        return cudaErrorMemoryAllocation;
-    }
-    pthread_mutex_lock(&lock);
-    memset(*p, 0xcb, bytes); /* as good as any value that a device leaves there */
-    *b = (struct block){ blocks, &blocks, *p, bytes };
-    if (blocks) blocks->from = &b->next;
-    blocks = b;
-    open_memory(0);
-    pthread_mutex_unlock(&lock);
-    return cudaSuccess;
-}
-
-cudaError_t cudaFree(void *p)
-{
-    pthread_mutex_lock(&lock);
-    for (struct block *b = blocks; p && b; b = b->next)
-        if (b->p == p) {
-            *b->from = b->next;
-            if (b->next) b->next->from = b->from;
-#if defined(__SANITIZE_ADDRESS__)
-            ASAN_UNPOISON_MEMORY_REGION(b->p, b->bytes);
-#endif
-            free(p);
-            free(b);
-            break;
-        }
-    pthread_mutex_unlock(&lock);
-    return cudaSuccess;
-}
-
-/* As much as there is: a device's size plays no part here. */
-cudaError_t cudaMemGetInfo(size_t *left, size_t *all)
-{
-    *left = *all = 0;
-    return cudaSuccess;
-}
-
-cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t)
-{
-    emu_device_access(1);
-    memset(p, value, bytes);
-    emu_device_access(0);
-    return cudaSuccess;
-}
-
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind,
-                            cudaStream_t)
-{
-    emu_device_access(1);
-    memcpy(to, from, bytes);
-    emu_device_access(0);
-    return cudaSuccess;
-}
-
-cudaError_t cudaGetDeviceCount(int *count) { *count = 1; return cudaSuccess; }
-cudaError_t cudaSetDevice(int) { return cudaSuccess; }
-cudaError_t cudaStreamCreate(cudaStream_t *stream) { *stream = NULL; return cudaSuccess; }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaGetLastError(void)
-{
-    cudaError_t e = last_error;
-    last_error = cudaSuccess;
-    return e;
-}
-
-cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int)
-{
-    memset(p, 0, sizeof *p);
-    snprintf(p->name, sizeof p->name, "the emulation on this CPU");
-    p->multiProcessorCount = 1;
-    return cudaSuccess;
-}
-
-const char *cudaGetErrorString(cudaError_t error)
-{
-    switch (error) {
-    case cudaSuccess: return "no error";
-    case cudaErrorMemoryAllocation: return "out of memory";
-    case cudaErrorInsufficientDriver: case cudaErrorNoDevice: break; /* there always is one */
-    case cudaErrorLaunchFailure: return breach[0] ? breach : "a kernel failed";
-    }
-    return "unknown";
+    error = last_error;
+    emu_device_access(0, device);
+    return error;
 }

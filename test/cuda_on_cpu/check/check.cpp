@@ -54,6 +54,37 @@ static void count(int *y)
     if (__syncthreads_or(threadIdx.x == 3 && blockIdx.x == 1)) atomicAdd(y + 1, 1);
 }
 
+/* ---- streams ---- */
+
+static void add_one(int *y) { y[threadIdx.x]++; }
+
+/* Two streams and an event between them, `guarded`, or without one: what the host finds. */
+static int two_streams(long when, int guarded)
+{
+    cudaStream_t work, down;
+    cudaEvent_t ready;
+    void *device, *host;
+    int found;
+    emu_streams(when);
+    if (cudaStreamCreate(&work) != cudaSuccess || cudaStreamCreate(&down) != cudaSuccess ||
+        cudaEventCreateWithFlags(&ready, 0) != cudaSuccess ||
+        cudaMalloc(&device, N * sizeof(int)) != cudaSuccess ||
+        cudaHostAlloc(&host, N * sizeof(int), 0) != cudaSuccess)
+        return -1;
+    *(int *)host = -7;
+    cudaMemsetAsync(device, 0, N * sizeof(int), work);
+    for (int i = 0; i < 5; i++) emu_launch("add_one", work, 1, N, add_one, (int *)device);
+    cudaEventRecord(ready, work);
+    if (guarded) cudaStreamWaitEvent(down, ready, 0);
+    cudaMemcpyAsync(host, device, N * sizeof(int), cudaMemcpyDeviceToHost, down);
+    if (guarded) cudaStreamSynchronize(down);
+    found = *(int *)host;
+    cudaFree(device); /* waits for all */
+    cudaFreeHost(host);
+    emu_streams(EMU_EARLY);
+    return found;
+}
+
 /* ---- wrong ones ---- */
 
 static void no_barrier(int *y, const int *x)
@@ -123,34 +154,38 @@ int main(void)
 {
     static int x[N], y[N];
     static const unsigned orders[] = { 0, 1, 7, 12345 };
+    static const long whens[] = { EMU_EARLY, EMU_LATE, 1, 2, 3 };
     for (int i = 0; i < N; i++) x[i] = i * i;
     for (unsigned order : orders) {
         int good = 1;
         emu_order = order;
-        good &= emu_launch("reverse", 1, N, reverse, y, x) == cudaSuccess;
+        good &= emu_launch("reverse", NULL, 1, N, reverse, y, x) == cudaSuccess;
         for (int i = 0; i < N; i++) good &= y[i] == x[N - 1 - i];
         check(good, "a barrier orders what is shared");
-        good = emu_launch("sums", 1, N, sums, y, x) == cudaSuccess;
+        good = emu_launch("sums", NULL, 1, N, sums, y, x) == cudaSuccess;
         for (int i = 0; i < N; i++) good &= y[i] == (i < 32 ? 10416 : 74928) + 16;
         check(good, "shuffles and votes");
-        good = emu_launch("neighbours", 1, N, neighbours, y) == cudaSuccess && !emu_breach();
+        good = emu_launch("neighbours", NULL, 1, N, neighbours, y) == cudaSuccess && !emu_breach();
         for (int i = 0; i < N; i++) good &= y[i] == i - i % 32 + (i % 32 + 1) % 32;
         check(good, "a warp's own barrier is enough within it");
         memset(y, 0, sizeof y);
-        good = emu_launch("count", dim3(3, 2, 2), dim3(4, 2), count, y) == cudaSuccess;
+        good = emu_launch("count", NULL, dim3(3, 2, 2), dim3(4, 2), count, y) == cudaSuccess;
         check(good && y[0] == 12 && y[1] == 4 * 8, "a grid of three sides, atomics, a vote of the block");
 
-        caught(emu_launch("no_barrier", 1, N, no_barrier, y, x), "shared s[", "a missing barrier");
-        caught(emu_launch("no_second_barrier", 1, N, no_second_barrier, y, x), "race",
+        caught(emu_launch("no_barrier", NULL, 1, N, no_barrier, y, x), "shared s[", "a missing barrier");
+        caught(emu_launch("no_second_barrier", NULL, 1, N, no_second_barrier, y, x), "race",
                "a missing barrier before the next round");
-        caught(emu_launch("same_place", 1, N, same_place, y), "race", "two threads write one place");
-        caught(emu_launch("across_warps", 1, N, across_warps, y), "shared s",
+        caught(emu_launch("same_place", NULL, 1, N, same_place, y), "race", "two threads write one place");
+        caught(emu_launch("across_warps", NULL, 1, N, across_warps, y), "shared s",
                "a warp's barrier is not enough across warps");
-        caught(emu_launch("unwritten", 1, N, unwritten, y), "before it was written", "an unwritten read");
-        caught(emu_launch("beyond", 1, N, beyond, y), "it has 63 elements", "out of bounds");
-        caught(emu_launch("left_behind", 1, N, left_behind, y), "7 have left", "a barrier not all reach");
-        caught(emu_launch("half_a_warp", 1, N, half_a_warp, y), "warp operation", "a shuffle not all reach");
+        caught(emu_launch("unwritten", NULL, 1, N, unwritten, y), "before it was written", "an unwritten read");
+        caught(emu_launch("beyond", NULL, 1, N, beyond, y), "it has 63 elements", "out of bounds");
+        caught(emu_launch("left_behind", NULL, 1, N, left_behind, y), "7 have left", "a barrier not all reach");
+        caught(emu_launch("half_a_warp", NULL, 1, N, half_a_warp, y), "warp operation", "a shuffle not all reach");
     }
+    for (long when : whens)
+        check(two_streams(when, 1) == 5, "an event orders two streams");
+    check(two_streams(EMU_LATE, 0) == -7, "without a wait the host finds what was there before");
     printf("%d passed, %d failed\n", passed, failed);
     return failed != 0;
 }

@@ -1,0 +1,31 @@
+/* beside.h - what a backend may do beside its operations, for backends that do and that don't: copies
+ * under way while it computes, and several devices. See the end of struct pl_backend. */
+#ifndef PL_BESIDE_H
+#define PL_BESIDE_H
+
+#include "backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Without copies of its own a backend's are done when the call returns. */
+void *pl_host_alloc(const struct pl_backend *be, size_t bytes);
+void pl_host_free(const struct pl_backend *be, void *p);
+int pl_get_begin(const struct pl_backend *be, uint64_t *ticket, void *host, const void *device,
+                 size_t bytes);
+int pl_put_begin(const struct pl_backend *be, uint64_t *ticket, void *device, const void *host,
+                 size_t bytes);
+int pl_copy_end(const struct pl_backend *be, uint64_t ticket);
+int pl_copy_join(const struct pl_backend *be);
+
+/* A backend without devices is one device: number 0. */
+int pl_device_count(const struct pl_backend *be);
+int pl_set_devices(const struct pl_backend *be, const int *numbers, int count);
+int pl_use_device(const struct pl_backend *be, int index);
+int pl_take(const struct pl_backend *be, float *y, const float *x, int index, size_t n, int add);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,410 @@
+/* streams.cpp - the runtime's side of the emulated devices: streams and events as queues of what is
+ * still to be done, memory, copies. See cuda_runtime.h. */
+#include "cuda_runtime.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
+#define DEVICES_MAX 16
+
+/* Held by whoever queues, or does what was queued. */
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static thread_local int device_now;
+static cudaError_t fault;
+
+/* ---- streams ---- */
+
+struct task {
+    struct task *next;
+    void (*run)(void *);
+    void *what;
+    void (*drop)(void *);
+    struct emu_event *record, *await; /* in place of run */
+    uint64_t turn;
+};
+struct emu_stream {
+    struct emu_stream *next;
+    struct task *first, **last;
+    int device;
+};
+struct emu_event {
+    uint64_t recorded, done; /* records asked for, and done */
+    struct emu_stream *stream; /* of the latest */
+};
+static struct emu_stream *streams;
+
+static long when_of_environment(void)
+{
+    const char *text = getenv("CUDA_ON_CPU_STREAMS");
+    if (!text || !strcmp(text, "early")) return EMU_EARLY;
+    return strcmp(text, "late") ? strtol(text, NULL, 10) : (long)EMU_LATE;
+}
+static long when = when_of_environment();
+static uint32_t dice = when >= 0 ? (uint32_t)when : 0;
+
+void emu_streams(long w)
+{
+    when = w;
+    dice = (uint32_t)w;
+}
+
+static int drawn(void)
+{
+    dice = dice * 1664525u + 1013904223u;
+    return dice >> 31;
+}
+
+/* Is there a first task, and has what it waits for come? */
+static int is_ready(const struct emu_stream *s)
+{
+    const struct task *t = s->first;
+    return t && (!t->await || t->await->done >= t->turn);
+}
+
+static void reach(struct emu_event *e, uint64_t turn);
+
+static void do_first(struct emu_stream *s)
+{
+    struct task *t = s->first;
+    if (t->await) reach(t->await, t->turn);
+    s->first = t->next; /* only now: reaching has not gone through this stream, it waits */
+    if (!s->first) s->last = &s->first;
+    if (t->record && t->record->done < t->turn) t->record->done = t->turn;
+    if (t->run) t->run(t->what);
+    if (t->drop) t->drop(t->what);
+    free(t);
+}
+
+/* What an event waits for was queued before whoever waits for it, so this comes to an end. An event
+ * recorded anew elsewhere since is reached where it was recorded first: all streams are looked at. */
+static void reach(struct emu_event *e, uint64_t turn)
+{
+    for (struct emu_stream *s = streams; s && e->done < turn; s = s->next) {
+        const struct task *t = s->first;
+        while (t && !(t->record == e && t->turn >= turn)) t = t->next;
+        while (t && e->done < turn) do_first(s);
+    }
+}
+
+static void drain(struct emu_stream *s)
+{
+    while (s->first) do_first(s);
+}
+
+static void drain_all(void)
+{
+    for (struct emu_stream *s = streams; s; s = s->next) drain(s);
+}
+
+static void queue(struct emu_stream *s, struct task t)
+{
+    struct task *own = (struct task *)malloc(sizeof *own);
+    if (!own) abort();
+    *own = t;
+    own->next = NULL;
+    *s->last = own;
+    s->last = &own->next;
+    if (when == EMU_EARLY) drain(s);
+    if (when >= 0)
+        for (struct emu_stream *q = streams; q; q = q->next)
+            while (is_ready(q) && drawn()) do_first(q);
+}
+
+static cudaError_t answer(void)
+{
+    cudaError_t e = fault;
+    fault = cudaSuccess;
+    return e;
+}
+
+void emu_fault(cudaError_t error)
+{
+    if (error != cudaSuccess) fault = error;
+}
+
+int emu_device(void) { return device_now; }
+int emu_stream_device(cudaStream_t s) { return s->device; }
+
+cudaError_t emu_enqueue(cudaStream_t s, void (*run)(void *), void *what, void (*drop)(void *))
+{
+    cudaError_t error;
+    struct task t = { NULL, run, what, drop, NULL, NULL, 0 };
+    pthread_mutex_lock(&lock);
+    if (s) queue(s, t);
+    else {
+        run(what);
+        if (drop) drop(what);
+    }
+    error = answer();
+    pthread_mutex_unlock(&lock);
+    return error;
+}
+
+cudaError_t cudaStreamCreate(cudaStream_t *stream)
+{
+    struct emu_stream *s = (struct emu_stream *)calloc(1, sizeof *s);
+    *stream = s;
+    if (!s) return cudaErrorMemoryAllocation;
+    pthread_mutex_lock(&lock);
+    s->device = device_now;
+    s->last = &s->first;
+    s->next = streams;
+    streams = s;
+    pthread_mutex_unlock(&lock);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t s)
+{
+    cudaError_t error;
+    pthread_mutex_lock(&lock);
+    drain(s);
+    error = answer();
+    pthread_mutex_unlock(&lock);
+    return error;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
+{
+    *event = (struct emu_event *)calloc(1, sizeof **event);
+    return *event ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
+{
+    struct task t = { NULL, NULL, NULL, NULL, e, NULL, 0 };
+    pthread_mutex_lock(&lock);
+    t.turn = ++e->recorded;
+    e->stream = s;
+    queue(s, t);
+    pthread_mutex_unlock(&lock);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
+{
+    struct task t = { NULL, NULL, NULL, NULL, NULL, e, 0 };
+    pthread_mutex_lock(&lock);
+    t.turn = e->recorded; /* as it stands now; an event that was never recorded holds nobody */
+    queue(s, t);
+    pthread_mutex_unlock(&lock);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t e)
+{
+    cudaError_t error;
+    pthread_mutex_lock(&lock);
+    reach(e, e->recorded);
+    error = answer();
+    pthread_mutex_unlock(&lock);
+    return error;
+}
+
+/* ---- devices ---- */
+
+static int device_count(void)
+{
+    const char *text = getenv("CUDA_ON_CPU_DEVICES");
+    long n = text ? strtol(text, NULL, 10) : 1;
+    return n < 0 ? 0 : n > DEVICES_MAX ? DEVICES_MAX : (int)n;
+}
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    *count = device_count();
+    return *count ? cudaSuccess : cudaErrorNoDevice;
+}
+
+cudaError_t cudaSetDevice(int device)
+{
+    if (device < 0 || device >= device_count()) return cudaErrorInvalidDevice;
+    device_now = device;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
+{
+    if (device < 0 || device >= device_count()) return cudaErrorInvalidDevice;
+    memset(p, 0, sizeof *p);
+    snprintf(p->name, sizeof p->name, "the emulation on this CPU");
+    p->major = 8; /* has bfloat16 */
+    p->multiProcessorCount = 1;
+    return cudaSuccess;
+}
+
+/* ---- memory: the host's, but with AddressSanitizer closed to it while no kernel runs, and closed
+ * to a kernel of another device ---- */
+
+struct block {
+    struct block *next, **from;
+    void *p;
+    size_t bytes;
+    int device;
+};
+static struct block *blocks;
+
+static void open_memory(int open, int device)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    for (struct block *b = blocks; b; b = b->next) {
+        if (open && (device < 0 || b->device == device)) ASAN_UNPOISON_MEMORY_REGION(b->p, b->bytes);
+        else ASAN_POISON_MEMORY_REGION(b->p, b->bytes);
+    }
+#else
+    (void)open, (void)device;
+#endif
+}
+
+void emu_device_access(int begin, int device)
+{
+    if (begin) pthread_mutex_lock(&lock);
+    open_memory(begin, device);
+    if (!begin) pthread_mutex_unlock(&lock);
+}
+
+cudaError_t cudaMalloc(void **p, size_t bytes)
+{
+    struct block *b = (struct block *)malloc(sizeof *b);
+    *p = NULL;
+    if (!b || posix_memalign(p, 256, bytes ? bytes : 1)) {
+        free(b);
+        return cudaErrorMemoryAllocation;
+    }
+    pthread_mutex_lock(&lock);
+    memset(*p, 0xcb, bytes); /* as good as any value that a device leaves there */
+    *b = (struct block){ blocks, &blocks, *p, bytes, device_now };
+    if (blocks) blocks->from = &b->next;
+    blocks = b;
+    open_memory(0, -1);
+    pthread_mutex_unlock(&lock);
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *p)
+{
+    pthread_mutex_lock(&lock);
+    drain_all(); /* as the real one, which waits for all that is under way */
+    for (struct block *b = blocks; p && b; b = b->next)
+        if (b->p == p) {
+            *b->from = b->next;
+            if (b->next) b->next->from = b->from;
+#if defined(__SANITIZE_ADDRESS__)
+            ASAN_UNPOISON_MEMORY_REGION(b->p, b->bytes);
+#endif
+            free(p);
+            free(b);
+            break;
+        }
+    pthread_mutex_unlock(&lock);
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned)
+{
+    if (posix_memalign(p, 4096, bytes ? bytes : 1)) {
+        *p = NULL;
+        return cudaErrorMemoryAllocation;
+    }
+    memset(*p, 0xcb, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void *p)
+{
+    pthread_mutex_lock(&lock);
+    drain_all();
+    pthread_mutex_unlock(&lock);
+    free(p);
+    return cudaSuccess;
+}
+
+/* As much as there is: a device's size plays no part here. */
+cudaError_t cudaMemGetInfo(size_t *left, size_t *all)
+{
+    *left = *all = 0;
+    return cudaSuccess;
+}
+
+struct move {
+    void *to;
+    const void *from; /* NULL: a value everywhere */
+    size_t bytes;
+    int value;
+};
+
+static void do_move(void *m_)
+{
+    const struct move *m = (const struct move *)m_;
+    emu_device_access(1, -1);
+    if (m->from) memcpy(m->to, m->from, m->bytes);
+    else memset(m->to, m->value, m->bytes);
+    emu_device_access(0, -1);
+}
+
+static cudaError_t move(struct move m, cudaStream_t s)
+{
+    struct move *own = (struct move *)malloc(sizeof *own);
+    if (!own) return cudaErrorMemoryAllocation;
+    *own = m;
+    return emu_enqueue(s, do_move, own, free);
+}
+
+cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t s)
+{
+    return move({ p, NULL, bytes, value }, s);
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind,
+                            cudaStream_t s)
+{
+    return move({ to, from, bytes, 0 }, s);
+}
+
+/* Where the pointers lie is known and has to be as was said. */
+static int lies_on(const void *p, size_t bytes, int device)
+{
+    for (struct block *b = blocks; b; b = b->next)
+        if ((const char *)p >= (char *)b->p &&
+            (const char *)p + bytes <= (char *)b->p + b->bytes)
+            return b->device == device;
+    return 0;
+}
+
+cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
+                                size_t bytes, cudaStream_t s)
+{
+    int good;
+    pthread_mutex_lock(&lock);
+    good = lies_on(to, bytes, to_device) && lies_on(from, bytes, from_device);
+    pthread_mutex_unlock(&lock);
+    return good ? move({ to, from, bytes, 0 }, s) : cudaErrorInvalidValue;
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    cudaError_t error;
+    pthread_mutex_lock(&lock);
+    error = answer();
+    pthread_mutex_unlock(&lock);
+    return error;
+}
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+    switch (error) {
+    case cudaSuccess: return "no error";
+    case cudaErrorInvalidValue: return "invalid argument";
+    case cudaErrorMemoryAllocation: return "out of memory";
+    case cudaErrorInsufficientDriver: return "no driver";
+    case cudaErrorNoDevice: return "no device";
+    case cudaErrorInvalidDevice: return "no such device";
+    case cudaErrorInvalidResourceHandle: return "a stream of another device";
+    case cudaErrorLaunchFailure: return "a kernel failed";
+    }
+    return "unknown";
+}
