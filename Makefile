@@ -55,7 +55,7 @@ PROGRAM_O = $(call obj,$(CMD_C) $(CONFORM_C))
 
 .DEFAULT_GOAL := all
 .PHONY: all ref fast notebooks demo demo-pictures demo-data demo-codec test unit conform fuzz interop simulate soak sanitize bench install uninstall deps \
-	test-deps data-deps clean help cuda cuda-left-out opencl opencl-left-out cuda-on-cpu skeletons man dist deb bench-page
+	test-deps data-deps clean help cuda cuda-left-out opencl opencl-left-out cuda-on-cpu skeletons man dist deb bench-page bench-cuda
 
 all: $(BUILD)/potluck fast $(if $(SANITIZE),,cuda) $(BUILD)/libpotluck.so ## the program, the backends, the library
 
@@ -142,7 +142,7 @@ EMU_O = $(patsubst cuda/%,$(BUILD)/obj/cuda_on_cpu/%.o,$(CUDA_C)) \
 	$(patsubst test/cuda_on_cpu/%,$(BUILD)/obj/cuda_on_cpu/%.o,$(EMU_C))
 $(BUILD)/libpl_cuda_on_cpu.so: $(EMU_O) $(call obj,$(CUDA_NEEDS))
 	$(CXX) -shared $(SANITIZE) -o $@ $^ -lm
-$(BUILD)/cuda_on_cpu_check: $(addprefix $(BUILD)/obj/cuda_on_cpu/,check/check.cpp.o emulator.cpp.o)
+$(BUILD)/cuda_on_cpu_check: $(addprefix $(BUILD)/obj/cuda_on_cpu/,check/check.cpp.o emulator.cpp.o streams.cpp.o)
 	$(CXX) $(SANITIZE) -o $@ $^
 
 # The third backend, which proves the port kit: OpenCL, built where its headers are.
@@ -248,6 +248,10 @@ notebooks: all ## execute the notebooks (installs Jupyter's kernel, numpy, matpl
 bench: all ## time components, training steps, drawing: fast beside ref and, if found, Python (QUICK=1)
 	$(BUILD)/potluck bench --peer test/bench/peer.py --python $(PYTHON) $(if $(QUICK),--quick)
 	$(firstword $(wildcard $(INTEROP_VENV)/bin/python $(BUILD)/venv/bin/python) $(PYTHON)) test/bench/dht.py $(BUILD)/potluck
+
+# On a machine with a GPU: everything that is claimed of one, in one run, as JSON and as a table for paper/.
+bench-cuda: all ## time the CUDA backend against its device's own peaks (build/bench-cuda.md; no GPU: says so)
+	PYTHON=$(firstword $(wildcard $(INTEROP_VENV)/bin/python $(BUILD)/venv/bin/python) $(PYTHON)) sh test/bench/cuda.sh $(BUILD)
 
 bench-page: all $(BUILD)/bench/page ## the page of 10,000 peers after a month; 1,000 watchers beside a training (wrk, Chromium)
 	sh test/bench/page.sh $(BUILD)

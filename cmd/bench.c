@@ -17,11 +17,13 @@ static const char usage[] =
     "where they are found.\n"
     "\n"
     "  --quick          without the run's size, whose step takes a minute and 6 GB\n"
-    "  --only SECTION   parts, codes, attention, steps, drawing or pictures (VQGAN, CLIP);\n"
-    "                   default: all\n"
+    "  --only SECTION   parts, codes, attention, steps, drawing, pictures (VQGAN, CLIP) or device (what\n"
+    "                   moves memory, beside a copy); default: all\n"
     "  --size S         demo, small, middle or run; may be repeated (default: all)\n"
     "  --filter S       of the parts, only lines that contain S\n"
     "  --batch N        samples a step (default: 32, 8, 2 and 1)\n"
+    "  --values N       floats of a buffer in section device, and of the device's peaks (default: 2^27\n"
+    "                   on a device, 2^22 in the machine's memory)\n"
     "  --steps N        steps a size; the best counts (default: 3)\n"
     "  --activations A  reversible, recomputed or stored (default: stored for the demo, as it trains,\n"
     "                   else reversible, as the run did)\n"
@@ -43,6 +45,7 @@ const struct bench_size bench_sizes[BENCH_SIZES] = {
 static const struct { const char *name; int (*run)(struct bench *b); } sections[] = {
     { "parts", bench_parts }, { "codes", bench_codes }, { "attention", bench_attention },
     { "steps", bench_steps }, { "drawing", bench_drawing }, { "pictures", bench_pictures },
+    { "device", bench_device },
 };
 
 double bench_now(const struct bench *b)
@@ -76,7 +79,8 @@ enum {
     O_PEER,
     O_PYTHON,
     O_JSON,
-    O_BATCH
+    O_BATCH,
+    O_VALUES
 };
 
 /* Index of a word among some, or -1 with a line printed. */
@@ -103,6 +107,7 @@ static int parse(struct bench *b, struct choice *choice, int argc, char **argv)
         { "batch", required_argument, NULL, O_BATCH },
         { "steps", required_argument, NULL, O_STEPS },
         { "activations", required_argument, NULL, O_ACTIVATIONS },
+        { "values", required_argument, NULL, O_VALUES },
         { "quick", no_argument, NULL, O_QUICK },
         { "only", required_argument, NULL, O_ONLY },
         { "peer", required_argument, NULL, O_PEER },
@@ -114,6 +119,7 @@ static int parse(struct bench *b, struct choice *choice, int argc, char **argv)
     };
     static const char *const modes[] = { "reversible", "recomputed", "stored" };
     const char *names[BENCH_SIZES], *parts[PL_COUNT(sections)];
+    int64_t values;
     int c, any = 0, rc;
     for (int i = 0; i < BENCH_SIZES; i++) names[i] = bench_sizes[i].name;
     for (size_t i = 0; i < PL_COUNT(sections); i++) parts[i] = sections[i].name;
@@ -135,6 +141,11 @@ static int parse(struct bench *b, struct choice *choice, int argc, char **argv)
             break;
         case O_BATCH:
             if (cmd_integer(&b->batch, "bench", "--batch", optarg, 1, 4096)) return PL_EUSE;
+            break;
+        case O_VALUES:
+            if (cmd_integer(&values, "bench", "--values", optarg, 65536, (int64_t)1 << 32))
+                return PL_EUSE;
+            b->values = (size_t)values;
             break;
         case O_FILTER: b->filter = optarg; break;
         case O_QUICK: choice->quick = 1; break;
@@ -191,11 +202,13 @@ static void ask_peers(struct bench *b, int section)
 
 static void print_machine(const struct bench *b)
 {
+    int device = b->be.alloc != b->ref.alloc;
     printf("backend  %s\n", b->be.note);
-    printf("machine  %d thread%s, %s: float32 %.1f GF/s", b->cores, b->cores > 1 ? "s" : "",
-           b->peak.vectors, 1e-9 * b->peak.float32);
-    if (b->peak.bf16 > 0) printf(", bf16 %.1f GF/s", 1e-9 * b->peak.bf16);
-    printf(", memory %.1f GB/s\n", 1e-9 * b->peak.memory);
+    if (device) printf("device   %s: ", b->peak.vectors);
+    else printf("machine  %d thread%s, %s: ", b->cores, b->cores > 1 ? "s" : "", b->peak.vectors);
+    if (!device || !b->bf16) printf("float32 %.1f GF/s, ", 1e-9 * b->peak.float32);
+    if (b->peak.bf16 > 0) printf("bf16 %.1f GF/s, ", 1e-9 * b->peak.bf16);
+    printf("memory %.1f GB/s\n", 1e-9 * b->peak.memory);
     fflush(stdout);
 }
 
@@ -212,9 +225,10 @@ static int write_json(const struct bench *b, const char *path)
 
 int cmd_bench(int argc, char **argv)
 {
-    struct bench b = { .steps = 3, .activations = -1, .peers = { .python = "python3" } };
+    struct bench b = { .steps = 3,  .activations = -1, .peers = { .python = "python3" } };
     struct choice choice = { .section = -1 };
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    struct pl_err err;
     int rc = parse(&b, &choice, argc, argv);
     if (rc) return rc > 0 ? 0 : 2;
     rc = 0;
@@ -223,7 +237,13 @@ int cmd_bench(int argc, char **argv)
     b.bf16 = b.compute.precision && !strcmp(b.compute.precision, "bf16");
     b.rows = json_array();
     pl_backend_ref(&b.ref);
-    b.peak = peak_measure(b.cores);
+    if (!b.values) b.values = (size_t)1 << (b.be.alloc == b.ref.alloc ? 22 : 27);
+    if (b.be.alloc == b.ref.alloc) b.peak = peak_measure(b.cores);
+    else if (bench_device_peak(&b, &err)) {
+        fprintf(stderr, "potluck bench: %s\n", err.text);
+        json_decref(b.rows);
+        return 1;
+    }
     print_machine(&b);
     ask_peers(&b, choice.section);
     for (size_t i = 0; i < PL_COUNT(sections); i++)

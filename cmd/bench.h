@@ -29,6 +29,7 @@ struct bench {
     int chosen[BENCH_SIZES], cores, bf16;
     int activations; /* of every size; -1: each its own */
     int64_t steps, batch; /* batch 0: each size its own */
+    size_t values; /* floats of a buffer in section device */
     const char *filter;
     json_t *rows; /* array: an object a line that was printed */
 };
@@ -47,5 +48,9 @@ int bench_attention(struct bench *b);
 int bench_steps(struct bench *b);
 int bench_drawing(struct bench *b);
 int bench_pictures(struct bench *b); /* the run's codec, CLIP */
+int bench_device(struct bench *b);   /* what moves memory, beside a copy */
+
+/* b->peak of a backend with memory of its own: its matrix product at the precision asked for, its copy. */
+int bench_device_peak(struct bench *b, struct pl_err *err);
 
 #endif

@@ -130,6 +130,7 @@ static int step_row(struct bench *b, const struct bench_size *size, double ref_r
     int B = bench_samples(b, size), slow, measured;
     struct pl_dalle_config c;
     struct pl_err err;
+    json_t *row;
     if (pl_dalle_config_named(&c, size->name, &err)) return complain(&err);
     work = operations(&c, mode);
     ref = work / ref_rate;
@@ -147,11 +148,12 @@ static int step_row(struct bench *b, const struct bench_size *size, double ref_r
     if (peer) printf(" %10.1f %6.2fx", 1e3 * peer->seconds, peer->seconds / took);
     else printf(" %10s %7s", "-", "-");
     print_aim(b, size, took, peer ? peer->seconds : 0);
-    bench_row(b, peer,
-              json_pack("{s:s, s:s, s:i, s:s, s:f, s:f, s:f, s:f}", "section", "step", "size",
-                        c.name, "samples", B, "activations", ways[mode], "sample_s", took, "flops",
-                        work, "of_roofline", work / peak / took,
-                        measured ? "ref_s" : "ref_scaled_s", ref));
+    row = json_pack("{s:s, s:s, s:i, s:s, s:f, s:f, s:f, s:f}", "section", "step", "size", c.name,
+                    "samples", B, "activations", ways[mode], "sample_s", took, "flops", work,
+                    "of_roofline", work / peak / took, measured ? "ref_s" : "ref_scaled_s", ref);
+    if (b->be.memory_most)
+        json_object_set_new(row, "memory_bytes", json_integer((json_int_t)b->be.memory_most()));
+    bench_row(b, peer, row);
     return 0;
 }
 

@@ -6,6 +6,7 @@ import argparse
 import importlib.abc
 import importlib.machinery
 import json
+import os
 import sys
 import time
 import types
@@ -56,6 +57,15 @@ def say(**fields):
     print(json.dumps(fields), flush=True)
 
 
+DEVICE = os.environ.get("PEER_DEVICE", "cpu")  # cuda: steps, drawing and attention on a GPU
+
+
+def finished():
+    if DEVICE != "cpu":
+        import torch
+        torch.cuda.synchronize()
+
+
 clock = time.perf_counter  # with one thread: the processor's time, as potluck bench counts it
 
 
@@ -64,6 +74,7 @@ def best(call, at_least=3, seconds=2.0):
     while len(times) < at_least or time.perf_counter() - begin < seconds:
         start = clock()
         call()
+        finished()
         times.append(clock() - start)
         if time.perf_counter() - begin > 30:  # a slow machine, or the run's size
             break
@@ -81,18 +92,18 @@ def model(torch, dalle_pytorch, size, inference):
         dim=width, vae=vae, num_text_tokens=words, text_seq_len=text, depth=blocks, heads=heads,
         dim_head=64, reversible=not inference, attn_types=kinds, shared_attn_ids=groups,
         shared_ff_ids=groups, rotary_emb=True, shift_tokens=True, share_input_output_emb=True,
-        optimize_for_inference=inference)
+        optimize_for_inference=inference).to(DEVICE)
 
 
 def step(torch, dalle_pytorch, size, samples, bf16):
     _, _, _, text, grid, words, codes = SIZES[size]
     torch.manual_seed(1)
     m = model(torch, dalle_pytorch, size, False)
-    t = torch.randint(2, words, (samples, text))
-    c = torch.randint(0, codes, (samples, grid * grid))
+    t = torch.randint(2, words, (samples, text)).to(DEVICE)
+    c = torch.randint(0, codes, (samples, grid * grid)).to(DEVICE)
 
     def once():
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+        with torch.autocast(DEVICE, dtype=torch.bfloat16, enabled=bf16):
             loss = m(t, c, return_loss=True)
         loss.backward()
 
@@ -102,7 +113,7 @@ def step(torch, dalle_pytorch, size, samples, bf16):
 def draw(torch, dalle_pytorch, size, pictures, cached):
     _, _, _, text, _, words, _ = SIZES[size]
     m = model(torch, dalle_pytorch, size, True)
-    t = torch.randint(2, words, (pictures, text))
+    t = torch.randint(2, words, (pictures, text)).to(DEVICE)
     return best(lambda: m.generate_images(t, use_cache=cached), at_least=1, seconds=0)
 
 
@@ -110,15 +121,16 @@ def attention(torch, size, backward):
     from dalle_pytorch.attention import SparseAxialCausalAttention
     _, heads, _, text, grid, _, _ = SIZES[size]
     layer = SparseAxialCausalAttention(64, text + grid * grid, image_size=grid, axis=0, heads=heads)
+    layer = layer.to(DEVICE)
     layer.to_qkv = layer.to_out = torch.nn.Identity()  # attention alone, as ours is timed
     # two sequences: of one, torch makes views that the layer then may not change in place
-    x = torch.randn(2, text + grid * grid, 3 * 64 * heads, requires_grad=backward)
+    x = torch.randn(2, text + grid * grid, 3 * 64 * heads, requires_grad=backward, device=DEVICE)
 
     def once():
         if not backward:
             with torch.no_grad():
                 return layer(x)
-        return layer(x).backward(torch.ones(2, text + grid * grid, 64 * heads))
+        return layer(x).backward(torch.ones(2, text + grid * grid, 64 * heads, device=DEVICE))
 
     return best(once) / 2
 

@@ -1,0 +1,50 @@
+# devices.sh - several devices, the optimizer beside its copies, and make bench-cuda, on emulated devices.
+# Run from the top of the tree.
+. test/program/lib.inc
+
+if [ ! -f "$(dirname "$POTLUCK")/libpl_cuda_on_cpu.so" ]; then
+    echo "skip devices: cuda-on-cpu not built"
+    echo "0 passed, 0 failed, 1 skipped"
+    exit 0
+fi
+export CUDA_ON_CPU_DEVICES=2 POTLUCK
+train() {
+    "$POTLUCK" train --config test/program/tiny.json --limit 16 --steps 2 --target-batch 2 --batch 2 --save-every 0 \
+        --evaluate-every 0 --backend cuda-on-cpu --quiet "$@"
+}
+loss() { # of the last step, to four digits: devices sum in another order
+    sed -n 's/.*"loss": *\([0-9.]*\).*/\1/p' "$work/$1/log.jsonl" | tail -n 1 | cut -c 1-6
+}
+
+check "one device" train --out "$work/one"
+check "two devices" train --gpus 2 --out "$work/two"
+check "learn the same" test "$(loss one)" = "$(loss two)" -a -n "$(loss one)"
+check "a list of devices" train --gpus 1,0 --steps 1 --out "$work/list"
+check "all of them" train --gpus all --steps 1 --out "$work/all"
+refuses 1 "no device 2: this machine has 2" train --gpus 3 --out "$work/x"
+refuses 1 "device 1 twice" train --gpus 1,1 --out "$work/x"
+refuses 1 "none from 1 to" train --gpus 0 --out "$work/x"
+refuses 1 "no list such as" train --gpus 0,,1 --out "$work/x"
+refuses 2 "neither a number, nor all, nor a list" train --gpus two --out "$work/x"
+refuses 1 "backend fast: has no devices" train --gpus 2 --backend fast --out "$work/x"
+
+# Whatever the order in which copies and operations come, the same bits.
+check "offloaded, as early as possible" env CUDA_ON_CPU_STREAMS=early "$POTLUCK" train \
+    --config test/program/tiny.json --limit 16 --steps 2 --target-batch 2 --save-every 0 --evaluate-every 0 \
+    --backend cuda-on-cpu --quiet --offload --out "$work/early"
+check "offloaded, as late as waited for" env CUDA_ON_CPU_STREAMS=late "$POTLUCK" train \
+    --config test/program/tiny.json --limit 16 --steps 2 --target-batch 2 --save-every 0 --evaluate-every 0 \
+    --backend cuda-on-cpu --quiet --offload --out "$work/late"
+check "to the same checkpoint" cmp "$work/early/checkpoint-000002.safetensors" \
+    "$work/late/checkpoint-000002.safetensors"
+check "which learnt as on the device" test "$(loss early)" = "$(loss one)"
+check "in bfloat16" train --precision bf16 --out "$work/bf16"
+
+if command -v python3 >/dev/null; then
+    check "bench-cuda measures the emulation" env BACKEND=cuda-on-cpu SMALL=1 sh test/bench/cuda.sh "$work/bench"
+    check "its table" grep -q '^| LAMB, offloaded, 65536 values' "$work/bench/bench-cuda.md"
+    check "with a step and its memory" grep -Eq '^\| step, demo, 1 samples, .* GiB .* samples/s' "$work/bench/bench-cuda.md"
+    check "without a device it says so" sh -c \
+        "CUDA_ON_CPU_DEVICES=0 BACKEND=cuda-on-cpu sh test/bench/cuda.sh '$work/none' | grep -q 'no CUDA device here'"
+fi
+finish
