@@ -11,7 +11,7 @@ start() { # output, pattern that says it is there, command...
     out=$1 ready=$2; shift 2
     "$@" >"$out" 2>"$out.err" &
     processes="$processes $!"
-    for _ in $(seq 100); do
+    for _ in $(seq 1200); do
         grep -qE "$ready" "$out" "$out.err" && return
         sleep 0.1
     done
@@ -57,7 +57,7 @@ entry=$(sed -n 's/.*"multiaddr":"\([^"]*\)".*/\1/p' a)
     echo nonsense >>list
     prints "a broken new list changes nothing" '"value":7' "$POTLUCK" dht get k --join "$entry" $ann --json
 }
-sleep 1.2
+for _ in $(seq 600); do grep -q 'allowlist, line' served.err && break; sleep 0.1; done
 check "and is told" grep -q 'allowlist, line' served.err
 if command -v curl >/dev/null; then
     prints "other requests are refused" 404 curl -s -o /dev/null -w '%{http_code}' --cacert key.crt "$url/"

@@ -8,7 +8,7 @@ start() { # its output, its first event, command...
     out=$1 event=$2; shift 2
     "$@" >"$out" 2>"$out.err" &
     peers="$peers $!"
-    for _ in $(seq 200); do
+    for _ in $(seq 1200); do
         grep -q "\"event\":\"$event\"" "$out" && return
         sleep 0.1
     done
@@ -30,7 +30,7 @@ walk() { # what, how many clauses at least, options...
 start "$work/a" joined "$POTLUCK" peer --json --listen /ip4/127.0.0.1/tcp/0
 walk "an entry peer; averagers that are not there are skipped" 50 "$(address "$work/a")" --run nobody
 start "$work/b" ready "$POTLUCK" average --json --prefix walk --tensors data/demo/codec.safetensors \
-    --listen /ip4/127.0.0.1/tcp/0 --matchmaking-time 8 --timeout 100 --share-seconds 60
+    --listen /ip4/127.0.0.1/tcp/0 --matchmaking-time 8 --timeout 300 --share-seconds 60
 walk "an averager, from its state to its mean" 65 "$(address "$work/b")" --prefix walk
 if grep -q '^ok   hivemind 5.4  whose mean is what it handed on' "$work/log"; then ok "its mean was seen"; else fail "its mean was not seen"; fi
 refuses 2 "no /p2p/ID" "$POTLUCK" conform --peer /ip4/127.0.0.1/tcp/1

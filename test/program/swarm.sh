@@ -9,7 +9,7 @@ peer() { # its output, options...
     out=$1; shift
     "$POTLUCK" peer --json "$@" >"$out" 2>"$out.err" &
     peers="$peers $!"
-    for _ in $(seq 100); do
+    for _ in $(seq 1200); do
         grep -qE '"event":"(joined|alone)"' "$out" && return
         sleep 0.1
     done
@@ -27,7 +27,7 @@ check "the first line says how to join" sh -c "head -n 1 '$work/a' | grep -q '\"
 peer "$work/b" --listen /ip4/127.0.0.1/tcp/0 --join "$entry" --run r
 peer "$work/c" --client-mode --join "$entry"
 peer "$work/d" --listen /ip4/127.0.0.1/tcp/0 --join "$entry" --run r --dash
-for _ in $(seq 300); do grep -q 'the page: http' "$work/d.err" && break; sleep 0.1; done
+for _ in $(seq 1200); do grep -q 'the page: http' "$work/d.err" && break; sleep 0.1; done
 check "a peer serves its run's page" grep -q 'the page: http://127.0.0.1:[0-9]' "$work/d.err"
 refuses 2 "shows a run" "$POTLUCK" peer --dash
 check "a second peer joins" grep -q '"event":"joined","nodes":1' "$work/b"

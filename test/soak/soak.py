@@ -35,6 +35,7 @@ GROWTH = 12 << 20        # bytes of memory beyond that; a snapshot of state or t
 # Each peer has a connection to each other, two while they cross, and those of the dead until they are noticed.
 FILES = 60 + 4 * PEERS
 CALM_LIMIT = 300         # s for the survivors to agree
+EPOCHS_MIN = 8           # that churn goes on for on a slow machine, within that limit: else there is nothing to judge
 RATE = 0.02
 # Parameters below 2 travel as halves, and each of two peers keeps the rounding of its own way out; a third for the
 # differences on the way back. Peers that don't average part by RATE a step.
@@ -184,7 +185,7 @@ class Swarm:
         """Each life: a while of peace, then death and somebody new after a while, or a sleep."""
         end = time.time() + seconds
         due = [(time.time() + self.dice.uniform(0, 10 if i > 2 else 0.1), "join", None) for i in range(PEERS)]
-        while time.time() < end:
+        while time.time() < end or (self.highest < EPOCHS_MIN and time.time() < end + CALM_LIMIT):
             now = time.time()
             for event in [e for e in due if e[0] <= now]:
                 due.remove(event)
