@@ -163,7 +163,7 @@ static int run(struct wishes *w)
     int rc = PL_OK;
     if (compute_open(&be, &w->compute, "generate")) return 1;
     if (w->captions) rc = read_captions(w, &err);
-    if (!rc && !job->count) rc = pl_fail(&err, PL_EUSE, "no caption was given");
+    if (!rc && !job->count) rc = pl_fail(&err, PL_EUSE, "%s: no caption in it", w->captions);
     if (!rc && job->count * (uint64_t)job->n > 1000000)
         rc = pl_fail(&err, PL_ELIMIT, "more than a million pictures at once");
     if (!rc) rc = open_parts(w, &p, &rank, &be, &err);
@@ -186,12 +186,16 @@ int cmd_generate(int argc, char **argv)
     struct wishes w = { .model = "out/demo", .seed = 1, .batch = 16,
                         .job = { .out = "out/pictures", .n = 1, .draw = pl_generate_options() } };
     struct pl_err err;
+    const char *chance = NULL; /* a flag about draws */
     int option, rc = PL_OK;
     while (!rc && (option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         if (option == 'h') {
             fputs(usage, stdout);
             return 0;
         }
+        if (option == O_TEMPERATURE) chance = "--temperature";
+        if (option == O_K) chance = "--top-k";
+        if (option == O_P) chance = "--top-p";
         if (option == '?') {
             fputs("'potluck generate --help' lists the options\n", stderr);
             rc = PL_EUSE;
@@ -200,6 +204,15 @@ int cmd_generate(int argc, char **argv)
     for (int i = optind; i < argc && !rc; i++)
         if ((rc = add_caption(&w, argv[i], "caption", &err)))
             fprintf(stderr, "potluck generate: %s\n", err.text);
+    if (!rc && !w.job.count && !w.captions) {
+        fputs("potluck generate: no caption was given\n", stderr);
+        rc = PL_EUSE;
+    }
+    if (!rc && w.job.draw.greedy && chance) {
+        fprintf(stderr, "potluck generate: --greedy leaves nothing to chance: %s does not go with it\n",
+                chance);
+        rc = PL_EUSE;
+    }
     rc = rc ? 2 : run(&w);
     for (size_t i = 0; i < w.job.count; i++) free(w.job.caption[i]);
     free(w.job.caption);
