@@ -3,6 +3,7 @@
 #include "checkup.h"
 #include "cmd.h"
 #include "compute.h"
+#include "membership.h"
 
 #include "../net/hivemind/msgpack.h"
 
@@ -46,6 +47,7 @@ static const char usage[] =
     "  --client-mode        only call others\n"
     "  --out FILE           where the mean goes\n"
     "  --json               lines of JSON\n"
+    MEMBERSHIP_USAGE
     COMPUTE_USAGE;
 
 #define ADDRESSES_MAX 64
@@ -64,6 +66,7 @@ struct wishes {
     int64_t threshold, part_bytes, group_size, min_size, expect, rounds;
     double weight, timeout, share_s, matchmaking, chunk, allreduce;
     struct averager_options averager;
+    struct membership membership;
     int load, json;
 };
 
@@ -120,7 +123,9 @@ static int take(struct wishes *w, int option, const char *value)
     case O_CLIENT: w->averager.client_mode = 1; return PL_OK;
     case O_OUT: w->out = value; return PL_OK;
     case O_JSON: w->json = 1; return PL_OK;
-    default: return compute_option(&w->compute, me, option, value) > 0 ? PL_OK : PL_EUSE;
+    default:
+        if (membership_option(&w->membership, option, value)) return PL_OK;
+        return compute_option(&w->compute, me, option, value) > 0 ? PL_OK : PL_EUSE;
     }
 }
 
@@ -153,6 +158,7 @@ static int parse(struct wishes *w, int argc, char **argv)
         { "client-mode", no_argument, NULL, O_CLIENT },
         { "out", required_argument, NULL, O_OUT },
         { "json", no_argument, NULL, O_JSON },
+        MEMBERSHIP_OPTIONS,
         COMPUTE_OPTIONS,
         { "help", no_argument, NULL, 'h' },
         { 0 },
@@ -291,7 +297,7 @@ static void announce(const struct wishes *w, struct swarm *s, struct averager *a
         text);
 }
 
-static int average(const struct wishes *w, struct swarm *s, struct averager *a,
+static int average(struct wishes *w, struct swarm *s, struct averager *a,
                    struct named_tensors *t, const struct pl_backend *be)
 {
     struct averager_step step = { .expected = (size_t)w->expect,
@@ -304,6 +310,8 @@ static int average(const struct wishes *w, struct swarm *s, struct averager *a,
     for (int64_t i = 0; !rc && i < w->rounds; i++) {
         struct round r;
         double began = pl_seconds(), cpu = cpu_seconds();
+        if (membership_renew(&w->membership, s, &err))
+            fprintf(stderr, "potluck average: %s; asking again\n", err.text);
         failed = swarm_average(s, a, &step, w->timeout, &r);
         say_round(w, i, &r, pl_seconds() - began, cpu_seconds() - cpu);
         round_clear(&r);
@@ -340,7 +348,9 @@ static int run(struct wishes *w, struct named_tensors *t, const struct pl_backen
     w->averager.tensors = t->count;
     w->averager.schema = t->schema;
     w->averager.method = method;
-    if ((rc = swarm_open(&s, &options, err))) goto done;
+    if ((rc = membership_open(&w->membership, &options.auth, err)) ||
+        (rc = swarm_open(&s, &options, err)))
+        goto done;
     if (!swarm_address(&s, address))
         say(w, json_pack("{s:s,s:s}", "event", "listening", "multiaddr", address), address);
     rc = swarm_wait_joined(&s, err);
@@ -354,6 +364,7 @@ static int run(struct wishes *w, struct named_tensors *t, const struct pl_backen
     swarm_averager_close(&s, a);
     swarm_close(&s);
 done:
+    membership_close(&w->membership);
     free(method);
     return rc;
 }

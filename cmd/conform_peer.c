@@ -56,7 +56,7 @@ int conform_peer_option(struct conform_peer *o, int option, const char *value)
         return 0;
     case 6: return !cmd_integer(&o->threshold, "conform", "--threshold", value, 0, INT64_MAX);
     case 7: return !cmd_integer(&o->part_bytes, "conform", "--part-bytes", value, 16, 8 << 20);
-    default: return 0;
+    default: return membership_option(&o->membership, option, value);
     }
 }
 
@@ -65,7 +65,7 @@ int conform_peer_misused(const struct conform_peer *o, int something_else)
     return o->address ? something_else : o->run || o->prefix;
 }
 
-int conform_peer(const struct conform_peer *o, const struct pl_backend *be)
+int conform_peer(struct conform_peer *o, const struct pl_backend *be)
 {
     struct walk w = { .be = be, .run = o->run, .prefix = o->prefix, .class_name = o->class_name,
                       .compression = o->compression, .threshold = (size_t)o->threshold,
@@ -82,11 +82,13 @@ int conform_peer(const struct conform_peer *o, const struct pl_backend *be)
                 err.text[0] ? err.text : "no /p2p/ID at its end");
         return 2;
     }
-    if (swarm_open(&s, &options, &err)) {
+    if (membership_open(&o->membership, &options.auth, &err) || swarm_open(&s, &options, &err)) {
         fprintf(stderr, "potluck conform: %s\n", err.text);
+        membership_close(&o->membership);
         return 1;
     }
     w.swarm = &s;
+    w.auth = options.auth;
     talk_init(&w.talk, s.host, &target.peer);
     if (walk_clause(&w, "hivemind 1.6", "a client joins the DHT through it",
                     !swarm_wait_joined(&s, &err), "%s", err.text)) {
@@ -96,6 +98,7 @@ int conform_peer(const struct conform_peer *o, const struct pl_backend *be)
     }
     talk_clear(&w.talk);
     swarm_close(&s);
+    membership_close(&o->membership);
     printf("%ld passed, %ld failed, %ld skipped\n", w.passed, w.failed, w.skipped);
     return w.failed != 0;
 }

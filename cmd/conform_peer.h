@@ -2,6 +2,7 @@
 #ifndef PL_CMD_CONFORM_PEER_H
 #define PL_CMD_CONFORM_PEER_H
 
+#include "membership.h"
 #include "../ref/backend.h"
 #include "../ref/partition.h"
 
@@ -13,6 +14,7 @@ struct conform_peer {
     const char *prefix, *class_name; /* a bare averager; NULL */
     const char *compression;         /* the group's, by averaging.h's names; it decides the parts */
     int64_t threshold, part_bytes;
+    struct membership membership;
     double patience;                 /* s that we wait until it looks for a group */
 };
 #define CONFORM_PEER_USUAL \
@@ -29,7 +31,8 @@ struct conform_peer {
     { "wait", required_argument, NULL, CONFORM_PEER_FIRST + 4 }, \
     { "compression", required_argument, NULL, CONFORM_PEER_FIRST + 5 }, \
     { "threshold", required_argument, NULL, CONFORM_PEER_FIRST + 6 }, \
-    { "part-bytes", required_argument, NULL, CONFORM_PEER_FIRST + 7 }
+    { "part-bytes", required_argument, NULL, CONFORM_PEER_FIRST + 7 }, \
+    MEMBERSHIP_OPTIONS
 #define CONFORM_PEER_SYNOPSIS \
     "       potluck conform --peer MULTIADDR [--run ID] [--prefix P [--class NAME]] [--wait S]\n" \
     "                       [--compression C] [--threshold N] [--part-bytes N]\n"
@@ -41,7 +44,8 @@ struct conform_peer {
     "  --prefix P     with --peer: visit a bare averager of this prefix, too\n" \
     "  --class NAME   of that averager in the names of calls (default: DecentralizedAverager)\n" \
     "  --wait S       how long it may take to look for a group (default: 60)\n" \
-    "  --compression C, --threshold N, --part-bytes N  the group's, as for potluck average\n"
+    "  --compression C, --threshold N, --part-bytes N  the group's, as for potluck average\n" \
+    MEMBERSHIP_USAGE
 
 /* 1: taken. 0: none of the walk's, or a value that makes no sense, which it has said. */
 int conform_peer_option(struct conform_peer *o, int option, const char *value);
@@ -49,6 +53,6 @@ int conform_peer_option(struct conform_peer *o, int option, const char *value);
 int conform_peer_misused(const struct conform_peer *o, int something_else);
 
 /* Prints the lines and the closing count. The exit status: 2 for an address that is none. */
-int conform_peer(const struct conform_peer *o, const struct pl_backend *be);
+int conform_peer(struct conform_peer *o, const struct pl_backend *be);
 
 #endif

@@ -1,6 +1,7 @@
 /* dash.c - `potluck dash`: a run's page, from the signed records of its DHT. [TTT 2.1] */
 #include "cmd.h"
 #include "dash_folder.h"
+#include "membership.h"
 #include "swarm.h"
 #include "../net/http/dht_look.h"
 #include "../net/libp2p/distances.h"
@@ -38,7 +39,8 @@ static const char usage[] =
     "  --database FILE    where history is kept (default: in memory, gone at the end)\n"
     "  --export DIR       at the end, the page as files that need no server\n"
     "  --every S          seconds between looks (default: 10)\n"
-    "  --json             lines of JSON\n";
+    "  --json             lines of JSON\n"
+    MEMBERSHIP_USAGE;
 
 #define JOIN_MAX 64
 
@@ -50,6 +52,7 @@ struct dash {
     int64_t target_batch, total_steps, port;
     double every_s;
     int json;
+    struct membership membership;
     struct swarm swarm;
     struct dht_id metrics_key, progress_key, report_key;
     struct http_server *server;
@@ -70,7 +73,7 @@ static int parse(struct dash *o, int argc, char **argv)
         { "database", required_argument, NULL, 'd' },
         { "export", required_argument, NULL, 'x' },
         { "every", required_argument, NULL, 'e' },
-        { "json", no_argument, NULL, 'J' },
+        { "json", no_argument, NULL, 'J' }, MEMBERSHIP_OPTIONS,
         { "help", no_argument, NULL, 'h' },
         { 0 },
     };
@@ -97,7 +100,8 @@ static int parse(struct dash *o, int argc, char **argv)
         case 'e': rc = cmd_real(&o->every_s, "dash", "--every", optarg, 0.1, 3600); break;
         case 'J': o->json = 1; break;
         case 'h': fputs(usage, stdout); exit(0);
-        default: return PL_EUSE;
+        default:
+            if (!membership_option(&o->membership, c, optarg)) return PL_EUSE;
         }
     }
     if (rc || optind != argc) return PL_EUSE;
@@ -209,6 +213,8 @@ static int serve(struct dash *o, const sigset_t *ends, struct pl_err *err)
     if (o->swarm.node && swarm_wait_joined(&o->swarm, err))
         fprintf(stderr, "potluck dash: %s; trying again\n", err->text);
     for (;;) {
+        if (o->swarm.node && membership_renew(&o->membership, &o->swarm, err))
+            fprintf(stderr, "potluck dash: %s; asking again\n", err->text);
         rc = o->swarm.node ? look(o, err) : PL_OK;
         if (!rc && o->folder) rc = dash_folder_look(&o->training, o->server, o->dashboard, err);
         if (!rc && o->folder && !o->swarm.node)
@@ -248,6 +254,7 @@ int cmd_dash(int argc, char **argv)
     pthread_sigmask(SIG_BLOCK, &ends, NULL);
     rc = http_server_open(&o.server, o.address, (int)o.port, &err);
     if (!rc) rc = dashboard_open(&o.dashboard, o.server, &page, &err);
+    if (!rc && o.join_count) rc = membership_open(&o.membership, &swarm.auth, &err);
     if (!rc && o.join_count) rc = swarm_open(&o.swarm, &swarm, &err);
     if (!rc && o.join_count && (rc = distances_open(&o.distances, o.swarm.host)))
         pl_fail(&err, rc, "no memory");
@@ -261,6 +268,7 @@ int cmd_dash(int argc, char **argv)
     distances_stop(o.distances);
     if (o.swarm.loop) swarm_close(&o.swarm);
     distances_close(o.distances);
+    membership_close(&o.membership);
     http_server_close(o.server);
     dashboard_close(o.dashboard);
     return rc != 0;

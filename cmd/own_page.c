@@ -24,7 +24,7 @@ static char *word(const char *text) { return (char *)(uintptr_t)text; } /* execv
 void own_page_start(struct own_page *p, struct swarm *s, const char *const *join, size_t join_count)
 {
     char own[MULTIADDR_TEXT_MAX], target[32], steps[32];
-    char *args[2 * OWN_PAGE_JOIN_MAX + 18] = { "potluck", "dash", "--run", word(p->run), "--port",
+    char *args[2 * OWN_PAGE_JOIN_MAX + 24] = { "potluck", "dash", "--run", word(p->run), "--port",
                                                word(p->port ? p->port : "0") };
     size_t n = 6;
     if (!p->wanted) return;
@@ -37,6 +37,11 @@ void own_page_start(struct own_page *p, struct swarm *s, const char *const *join
     if (p->total_steps) args[n++] = "--total-steps", args[n++] = steps;
     if (p->folder) args[n++] = "--folder", args[n++] = word(p->folder);
     if (p->folder && p->captions) args[n++] = "--captions", args[n++] = word(p->captions);
+    if (p->membership && p->membership->authority) {
+        args[n++] = "--authority", args[n++] = word(p->membership->authority);
+        args[n++] = "--token-file", args[n++] = word(p->membership->token_file);
+        if (p->membership->ca_file) args[n++] = "--authority-ca", args[n++] = word(p->membership->ca_file);
+    }
     if ((p->process = fork()) == 0) {
         sigset_t none;
         sigemptyset(&none);

@@ -3,7 +3,7 @@
 #ifndef PL_CMD_OWN_PAGE_H
 #define PL_CMD_OWN_PAGE_H
 
-#include "swarm.h"
+#include "membership.h"
 
 #include <stdint.h>
 #include <sys/types.h>
@@ -15,6 +15,7 @@ struct own_page {
     const char *port;     /* --dash-port; NULL: any free one */
     const char *captions; /* --dash-captions; NULL: nothing is drawn */
     const char *run;
+    const struct membership *membership; /* of the peer: the page joins as the same user; NULL: open swarm */
     const char *folder;   /* of checkpoints and pictures; NULL: none */
     int64_t target_batch, total_steps; /* 0: not known */
     pid_t process;        /* private */

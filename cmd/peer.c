@@ -86,6 +86,7 @@ static int parse(struct peer_options *o, int argc, char **argv)
         return PL_EUSE;
     }
     o->page.run = o->run;
+    o->page.membership = &o->membership;
     if (!o->listen_count && !o->client_mode) o->listen[o->listen_count++] = "/ip4/0.0.0.0/tcp/0";
     return rc || optind != argc ? PL_EUSE : PL_OK;
 }

@@ -255,6 +255,7 @@ int train_swarm_run(void *context, struct pl_trainer *trainer, const struct trai
             fflush(stdout);
         }
         w->page.run = w->run;
+        w->page.membership = &w->membership;
         w->page.folder = job->out;
         w->page.target_batch = job->target_batch;
         w->page.total_steps = (int64_t)job->steps;

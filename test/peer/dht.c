@@ -5,6 +5,7 @@
 #include "../../net/hivemind/dht_dictionary.h"
 #include "../../net/hivemind/msgpack.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +16,41 @@
 
 /* --- calls ------------------------------------------------------------------------------------ */
 
+void walk_sign(struct walk *w, struct bytes *out, uint8_t nonce[AUTH_NONCE],
+               const struct bytes *plain)
+{
+    auth_sign_request(out, nonce, w->auth, swarm_time(w->swarm), bytes_at(plain),
+                      bytes_length(plain));
+}
+
+/* A call's message as the swarm wants it, and back. */
+static void ask(struct walk *w, enum dht_call which, const struct bytes *request, struct said *s)
+{
+    const char *name = dht_call_name(which);
+    struct bytes out = { 0 };
+    uint8_t nonce[AUTH_NONCE];
+    const uint8_t *plain;
+    size_t n;
+    struct pl_err err = { "" };
+    if (!w->auth) {
+        talk_unary(&w->talk, name, bytes_at(request), bytes_length(request), s);
+        return;
+    }
+    walk_sign(w, &out, nonce, request);
+    talk_unary(&w->talk, name, bytes_at(&out), bytes_length(&out), s);
+    bytes_clear(&out);
+    if (s->status) return;
+    s->status = auth_check_response(&plain, &n, w->auth, nonce, swarm_time(w->swarm),
+                                    bytes_at(&s->bytes), bytes_length(&s->bytes), &err);
+    if (s->status) {
+        snprintf(s->why, sizeof s->why, "%.250s", err.text);
+        return;
+    }
+    bytes_add(&out, plain, n);
+    bytes_clear(&s->bytes);
+    s->bytes = out;
+}
+
 /* PL_OK and an answer (cleared by the caller), or a status with s->why. */
 static int call(struct walk *w, enum dht_call which, const struct bytes *request, size_t count,
                 struct dht_answer *a, struct said *s)
@@ -22,7 +58,7 @@ static int call(struct walk *w, enum dht_call which, const struct bytes *request
     struct pl_err err = { "" };
     int rc;
     memset(a, 0, sizeof *a);
-    talk_unary(&w->talk, dht_call_name(which), bytes_at(request), bytes_length(request), s);
+    ask(w, which, request, s);
     if (s->status) return s->status;
     rc = dht_read_answer(a, which, count, bytes_at(&s->bytes), bytes_length(&s->bytes), &err);
     if (rc) memcpy(s->why, err.text, sizeof s->why), s->why[sizeof s->why - 1] = 0;
@@ -89,13 +125,34 @@ struct answering {
     struct dht_id id; /* who we say we are when we are called back */
 };
 
+/* What we are called with, without its signature, and our answer, with one. 0: no honest call. */
+static int understand(const struct answering *self, const uint8_t **data, size_t *n,
+                      uint8_t nonce[AUTH_NONCE])
+{
+    struct walk *w = self->w;
+    return !w->auth || !auth_check_request(data, n, nonce, w->auth, dht_node_time(w->swarm->node),
+                                           *data, *n, NULL);
+}
+
+static void answer(const struct answering *self, struct rpc_call *c, const struct bytes *plain,
+                   const uint8_t nonce[AUTH_NONCE])
+{
+    struct bytes out = { 0 };
+    if (self->w->auth)
+        auth_sign_response(&out, self->w->auth, nonce, bytes_at(plain), bytes_length(plain));
+    else bytes_add(&out, bytes_at(plain), bytes_length(plain));
+    rpc_reply(c, bytes_at(&out), bytes_length(&out));
+    bytes_clear(&out);
+}
+
 static void on_called_back(void *context, struct rpc_call *c, const uint8_t *data, size_t n)
 {
     struct answering *self = context;
     struct bytes out = { 0 };
-    (void)data, (void)n;
-    dht_write_ping_answer(&out, &self->id, dht_node_time(self->w->swarm->node), 0);
-    rpc_reply(c, bytes_at(&out), bytes_length(&out));
+    uint8_t nonce[AUTH_NONCE] = { 0 };
+    if (understand(self, &data, &n, nonce))
+        dht_write_ping_answer(&out, &self->id, dht_node_time(self->w->swarm->node), 0);
+    answer(self, c, &out, nonce);
     bytes_clear(&out);
 }
 
@@ -105,12 +162,13 @@ static void on_handed_over(void *context, struct rpc_call *c, const uint8_t *dat
     struct answering *self = context;
     struct dht_request r;
     struct bytes out = { 0 };
-    uint8_t *yes = NULL;
-    if (!dht_read_request(&r, DHT_STORE, data, n, NULL) && (yes = malloc(r.count + 1))) {
+    uint8_t *yes = NULL, nonce[AUTH_NONCE] = { 0 };
+    memset(&r, 0, sizeof r);
+    if (understand(self, &data, &n, nonce) && !dht_read_request(&r, DHT_STORE, data, n, NULL) && (yes = malloc(r.count + 1))) {
         memset(yes, 1, r.count);
         dht_write_store_answer(&out, &self->id, yes, r.count);
     }
-    rpc_reply(c, bytes_at(&out), bytes_length(&out));
+    answer(self, c, &out, nonce);
     dht_request_clear(&r);
     bytes_clear(&out);
     free(yes);
@@ -122,10 +180,12 @@ static void on_asked(void *context, struct rpc_call *c, const uint8_t *data, siz
     struct dht_request r;
     struct bytes out = { 0 };
     struct dht_found *nothing = NULL;
-    if (!dht_read_request(&r, DHT_FIND, data, n, NULL) &&
+    uint8_t nonce[AUTH_NONCE] = { 0 };
+    memset(&r, 0, sizeof r);
+    if (understand(self, &data, &n, nonce) && !dht_read_request(&r, DHT_FIND, data, n, NULL) &&
         (nothing = calloc(r.count + 1, sizeof *nothing)))
         dht_write_find_answer(&out, &self->id, nothing, r.count);
-    rpc_reply(c, bytes_at(&out), bytes_length(&out));
+    answer(self, c, &out, nonce);
     dht_request_clear(&r);
     bytes_clear(&out);
     free(nothing);
@@ -430,7 +490,7 @@ static void malformed(struct walk *w)
         bytes_u8(&request, DHT_ID_BYTES);
         bytes_add(&request, key.bytes, DHT_ID_BYTES);
     }
-    talk_unary(&w->talk, dht_call_name(DHT_STORE), bytes_at(&request), bytes_length(&request), &s);
+    ask(w, DHT_STORE, &request, &s);
     walk_clause(w, "hivemind 1.3", "lists of different lengths: an error in reply",
                 s.end == TALK_FAILED, "%s",
                 s.end == TALK_LATE ? s.why : "it was answered as if it were right");

@@ -6,6 +6,7 @@
 
 #include "../../ref/backend.h"
 #include "../../net/libp2p/multiaddr.h"
+#include "../../net/hivemind/auth.h"
 #include "talk.h"
 
 struct swarm;
@@ -13,6 +14,7 @@ struct swarm;
 struct walk {
     struct talk talk;                 /* with the peer */
     struct swarm *swarm;              /* a client of its DHT, for what lies at other nodes */
+    struct auth *auth;                /* our token, if the swarm is moderated; NULL */
     struct multiaddr address;         /* of the peer, with its ID */
     const struct pl_backend *be;
     const char *run;                  /* --run; NULL */
@@ -29,6 +31,10 @@ __attribute__((format(printf, 5, 6))) int walk_clause(struct walk *w, const char
                                                       ...);
 __attribute__((format(printf, 4, 5)))
 void walk_skip(struct walk *w, const char *section, const char *what, const char *why, ...);
+
+/* A call's message as a moderated swarm wants it; the answer has to bear the nonce. In dht.c. */
+void walk_sign(struct walk *w, struct bytes *out, uint8_t nonce[AUTH_NONCE],
+               const struct bytes *plain);
 
 /* The chapters. Each works without the others. */
 void walk_wire(struct walk *w);

@@ -260,12 +260,15 @@ static void unary(struct walk *w)
                              .peer = w->talk.peer.bytes,
                              .peer_bytes = w->talk.peer.length },
                      answer;
-    struct bytes ping = { 0 }, frame = { 0 };
+    struct bytes ping = { 0 }, plain = { 0 }, frame = { 0 };
+    uint8_t nonce[AUTH_NONCE];
     struct said s;
     struct cursor c;
     size_t want = 0;
     int rc;
-    dht_write_ping(&ping, NULL, 0);
+    dht_write_ping(w->auth ? &plain : &ping, NULL, 0);
+    if (w->auth) walk_sign(w, &ping, nonce, &plain);
+    bytes_clear(&plain);
     RAND_bytes(ask.call_id, RPC_CALL_ID);
     ask.data = bytes_at(&ping);
     ask.n = bytes_length(&ping);

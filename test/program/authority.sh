@@ -32,6 +32,7 @@ echo 'broken line here' >broken
 refuses 1 "line 1" "$POTLUCK" authority --key k --allow broken --port 0
 refuses 2 "usage" "$POTLUCK" authority
 
+printf '\100\0\0\0\0\0\0\0%-64s\0\0\0\0' '{"t":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}' >t.safetensors
 start served '"event":"listening"' "$POTLUCK" authority --key key --allow list --port 0 --life 300 --json \
     --coordinator 1.2.3.4:31337
 url=https://localhost:$(sed -n 's/.*"port":\([0-9]*\).*/\1/p' served)
@@ -43,10 +44,27 @@ start a '"event":"joined"' "$POTLUCK" peer --json --listen /ip4/127.0.0.1/tcp/0 
 entry=$(sed -n 's/.*"multiaddr":"\([^"]*\)".*/\1/p' a)
 # shellcheck disable=SC2086
 {
-    prints "an invited user writes" '"event":"stored"' "$POTLUCK" dht put k 7 --join "$entry" $bob --json
+    prints "an invited user writes" '"event":"stored"' "$POTLUCK" dht put k 7 --expires 600 --join "$entry" $bob --json
     prints "and another one reads" '"value":7' "$POTLUCK" dht get k --join "$entry" $ann --json
     prints "who has no token is told so" 'access token' "$POTLUCK" dht get k --join "$entry"
     prints "nor does the doctor get in" 'access token' "$POTLUCK" doctor --join "$entry" --quick --client-mode
+    "$POTLUCK" conform --peer "$entry" $bob >walk 2>&1 || true
+    check "a walk through a peer, as a user" grep -qE '^[0-9]+ passed, 0 failed' walk
+    grep '^FAIL' walk
+    prints "and without a token" 'FAIL .*access token' "$POTLUCK" conform --peer "$entry"
+    page() { # what the page says at its end; more time if it is not that far
+        for t in 3 9 27 60; do
+            timeout "$t" "$POTLUCK" dash --join "$entry" --run nobody --port 0 --every 0.5 --export page "$@" >dash.out 2>&1
+            grep -q "$wanted" page/api/state.json dash.out && return
+        done
+        return 1
+    }
+    wanted='No peer of this run' check "a page gets in" page $ann
+    wanted='access token' check "and not without one" page
+    "$POTLUCK" average --prefix p --tensors t.safetensors --timeout 1 --matchmaking-time 0.5 --join "$entry" >average 2>&1
+    check "so does averaging" grep -q 'access token' average
+    "$POTLUCK" average --prefix p --tensors t.safetensors --timeout 1 --matchmaking-time 0.5 --join "$entry" $ann >average 2>&1
+    check "which finds nobody there, but gets in" sh -c '! grep -q "access token" average && grep -q "found no group" average'
     head -c 64 /dev/zero | tr '\0' a >wrong.token
     refuses 1 "not on its list" "$POTLUCK" dht get k --join "$entry" --authority "$url" --authority-ca key.crt --token-file wrong.token
     refuses 1 "certificate" "$POTLUCK" dht get k --join "$entry" --authority "$url" --token-file ann.token
