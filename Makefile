@@ -174,7 +174,7 @@ demo: deps ## install what is missing, build, train together on real pairs, draw
 # --- tests -----------------------------------------------------------------------------------
 
 test: test-deps ## install what tests need, build, run every test
-	@$(MAKE) --no-print-directory -s -j$(JOBS) all unit-programs cuda-on-cpu skeletons opencl $(BUILD)/interop/trainer
+	@$(MAKE) --no-print-directory -s -j$(JOBS) all unit-programs cuda-on-cpu skeletons opencl $(BUILD)/interop/peer $(BUILD)/interop/trainer
 	@BUILD=$(BUILD) CLANG=$(CLANG) sh test/run.sh
 
 # What learns among others, without the program's commands.
@@ -185,11 +185,11 @@ $(BUILD)/test/%: $(BUILD)/obj/test/unit/%.o $(BUILD)/libpotluck.a
 	$(CC) $(SANITIZE) -o $@ $(filter %.o,$^) $(BUILD)/libpotluck.a -lcmocka $(LDWRAP) $(LIBS)
 $(BUILD)/test/memory: LDWRAP = $(foreach f,malloc calloc realloc aligned_alloc strdup,-Wl,--wrap=$(f))
 
-# Real hivemind peers beside ours: Python 3 and torch from Debian, the rest from
-# test/interop/requirements.txt into build/venv (or what INTEROP_VENV names). What can't be installed
-# is skipped, and one line says what is missing.
-interop: all $(BUILD)/interop/peer $(BUILD)/interop/trainer ## our peers among real hivemind peers (installs them in build/venv)
-	@[ -n "$$INTEROP_VENV" ] || [ -x $(BUILD)/venv/bin/python ] || ($(call install_missing,$(INTEROP_PACKAGES))) || true
+# Other people's programs beside ours, real hivemind peers first of all: `make test` does it too. They come from
+# Debian and PyPI, into the user's cache or INTEROP_VENV (test/interop/environment.sh); where that fails, or takes
+# longer than INTEROP_LIMIT seconds, they are skipped with the reason.
+interop: all $(BUILD)/interop/peer $(BUILD)/interop/trainer ## our peers among real hivemind peers (installs them first)
+	@BUILD=$(BUILD) sh test/interop/environment.sh install $(INTEROP_PACKAGES) || true
 	@BUILD=$(BUILD) sh test/interop/run.sh
 $(BUILD)/interop/trainer: $(TOGETHER_O)
 $(BUILD)/interop/%: $(BUILD)/obj/test/interop/%.o $(BUILD)/libpotluck.a
@@ -247,11 +247,11 @@ notebooks: all ## execute the notebooks (installs Jupyter's kernel, numpy, matpl
 
 bench: all ## time components, training steps, drawing: fast beside ref and, if found, Python (QUICK=1)
 	$(BUILD)/potluck bench --peer test/bench/peer.py --python $(PYTHON) $(if $(QUICK),--quick)
-	$(firstword $(wildcard $(INTEROP_VENV)/bin/python $(BUILD)/venv/bin/python) $(PYTHON)) test/bench/dht.py $(BUILD)/potluck
+	python=$$(BUILD=$(BUILD) sh test/interop/environment.sh) || python=$(PYTHON); $$python test/bench/dht.py $(BUILD)/potluck
 
 # On a machine with a GPU: everything that is claimed of one, in one run, as JSON and as a table for paper/.
 bench-cuda: all ## time the CUDA backend against its device's own peaks (build/bench-cuda.md; no GPU: says so)
-	PYTHON=$(firstword $(wildcard $(INTEROP_VENV)/bin/python $(BUILD)/venv/bin/python) $(PYTHON)) sh test/bench/cuda.sh $(BUILD)
+	python=$$(BUILD=$(BUILD) sh test/interop/environment.sh) || python=$(PYTHON); PYTHON=$$python sh test/bench/cuda.sh $(BUILD)
 
 bench-page: all $(BUILD)/bench/page ## the page of 10,000 peers after a month; 1,000 watchers beside a training (wrk, Chromium)
 	sh test/bench/page.sh $(BUILD)
@@ -290,21 +290,13 @@ demo-codec: all demo-pictures ## train the demo's picture codec anew (half an ho
 
 # --- set-up, installation --------------------------------------------------------------------
 
-# Installs only what is missing, and only when allowed to; otherwise says the one line to type.
-install_missing = missing=""; for p in $(1); do \
-	dpkg-query -W -f='$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \
-	if [ -n "$$missing" ]; then \
-	  if [ "$$(id -u)" = 0 ]; then su=""; elif sudo -n true 2>/dev/null; then su="sudo"; else su=no; fi; \
-	  if [ "$$su" = no ] || ! command -v apt-get >/dev/null; then \
-	    echo "missing packages; install them with:  sudo apt-get install$$missing"; exit 1; fi; \
-	  echo "installing:$$missing"; $$su apt-get update -qq && \
-	  DEBIAN_FRONTEND=noninteractive $$su apt-get install -y -qq --no-install-recommends $$missing >/dev/null || \
-	  { echo "could not install; try:  apt-get install$$missing"; exit 1; }; fi
+install_missing = sh debian/missing.sh $(1)
 deps:
 	@$(call install_missing,$(PACKAGES))
-test-deps: # without Jupyter the notebooks are skipped, nothing else
+test-deps: # without Jupyter the notebooks are skipped, without hivemind the scripts beside it, nothing else
 	@$(call install_missing,$(TEST_PACKAGES))
-	@($(call install_missing,$(NOTEBOOK_PACKAGES))) || true
+	@$(call install_missing,$(NOTEBOOK_PACKAGES)) || true
+	@BUILD=$(BUILD) sh test/interop/environment.sh install $(INTEROP_PACKAGES) || true
 data-deps:
 	@$(call install_missing,$(DATA_PACKAGES))
 

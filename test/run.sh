@@ -1,10 +1,18 @@
 #!/bin/sh
-# run.sh - every test, one after the other; the last line counts them all.
-# Each suite prints its own lines; this script adds up their closing counts.
+# run.sh - every test; the last line counts them all.
+#
+# Two lanes. In front goes, one after the other, what has peers and clocks: it mostly waits. Behind it, on the
+# processors that are left, goes what only computes: goldens, pairs, fuzzers. Each suite has a log of its own, and
+# what it has to say is printed in one piece and in one order, with the time that it took.
 BUILD=${BUILD:-build}
+JOBS=${JOBS:-$(nproc 2>/dev/null || echo 2)}
+# A thread that waits must not take the processor that another suite could use.
+OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
+export OMP_WAIT_POLICY
 passed=0 failed=0 skipped=0
-log=$(mktemp) || exit 1
-trap 'rm -f "$log"' EXIT
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
 
 count() { # passed failed skipped
     passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3))
@@ -16,6 +24,8 @@ skip() { # what, why
 }
 
 say() { echo; echo "== $1"; }
+
+# --- kinds of suites: each runs in a shell of its own, in which $log is its file
 
 # A suite that ends with "N passed, N failed, N skipped". Only failures and skips are shown.
 counted() { # title command...
@@ -30,9 +40,11 @@ counted() { # title command...
         count 0 1 0
         return
     fi
-    echo "$line"
+    took
+    echo "$line$took"
     set -- $(echo "$line" | tr -dc '0-9 ')
     count "$1" "$2" "${3:-0}"
+    [ "$2" -ne 0 ] && tail -n 40 "$log"
     [ "$rc" -ne 0 ] && [ "$2" -eq 0 ] && { tail -n 5 "$log"; echo "FAIL exit status $rc"; count 0 1 0; }
 }
 
@@ -40,7 +52,8 @@ counted() { # title command...
 single() { # title command...
     title=$1; shift
     if "$@" >"$log" 2>&1; then
-        echo "ok   $title"
+        took
+        echo "ok   $title$took"
         count 1 0 0
     else
         tail -n 25 "$log"
@@ -56,103 +69,172 @@ pairs() { # backend options...
     rc=$?
     good=$(grep -c '^ok' "$log") bad=$(grep -c '^FAIL' "$log")
     grep '^FAIL' "$log"
-    tail -n 1 "$log"
+    took
+    echo "$(tail -n 1 "$log")$took"
     [ $rc -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
     count "$good" "$bad" 0
 }
 
-say "layers: includes against the arrows, prefixes"
-single layers sh test/layers.sh
-
-for backend in ref fast; do
-    for area in test/golden/*/; do
-        counted "golden $(basename "$area") with $backend" "$BUILD/potluck" conform --golden "$area" --backend $backend
-    done
-    if [ $backend != ref ]; then
-        pairs $backend
-    fi
-done
-
-# CUDA's kernels on an emulated device: everything that they compute, at all but the large shapes.
-if [ -f "$BUILD/libpl_cuda_on_cpu.so" ]; then
-    counted "the emulated device: finds what it should" "$BUILD/cuda_on_cpu_check"
-    for area in dalle quant optim vqgan; do
-        counted "golden $area with cuda-on-cpu" "$BUILD/potluck" conform --golden "test/golden/$area" --backend cuda-on-cpu
-    done
-    pairs cuda-on-cpu --quick
-else
-    skip cuda-on-cpu "not built: no C++ compiler"
-fi
-
-# What a stranger's backend begins with.
-pairs "$BUILD/skeleton_host.so" --quick
-pairs "$BUILD/skeleton_device.so" --quick --filter norm
-counted "golden dalle with the device skeleton" "$BUILD/potluck" conform --golden test/golden/dalle \
-    --backend "$BUILD/skeleton_device.so"
-
-say "unit tests"
-for t in "$BUILD"/test/*; do
-    [ -x "$t" ] || continue
-    timeout -k 10 900 "$t" >"$log" 2>&1 # one that hangs is told by name
+# A program of cmocka's.
+unit() { # program
+    timeout -k 10 900 "$1" >"$log" 2>&1 # one that hangs is told by name
     rc=$?
     good=$(grep -c '^\[       OK' "$log") bad=$(grep -c '^\[  FAILED  \] [a-z_0-9]*$' "$log")
     none=$(grep -c '^\[  SKIPPED \]' "$log")
     [ $rc -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
     [ $rc -ne 0 ] && tail -n 25 "$log"
-    echo "$([ "$bad" -eq 0 ] && echo 'ok  ' || echo FAIL) $(basename "$t"): $good passed, $bad failed"
+    took
+    echo "$([ "$bad" -eq 0 ] && echo 'ok  ' || echo FAIL) $(basename "$1"): $good passed, $bad failed$took"
     count "$good" "$bad" "$none"
-done
+}
 
-say "programs"
-for t in test/program/*.sh; do
-    [ -f "$t" ] || continue
-    counted "$(basename "$t" .sh)" env POTLUCK="$BUILD/potluck" sh "$t"
-done
+# --- the lanes
 
-say "swarms that come and go"
-if command -v python3 >/dev/null; then
-    counted "churn" env SOAK_S="${SOAK_S:-30}" SOAK_PEERS="${SOAK_PEERS:-5}" python3 test/soak/soak.py "$BUILD/potluck"
-    counted "network namespaces" python3 test/soak/namespaces.py "$BUILD/potluck"
-else
-    skip soak "no python3 found"
-fi
+# $took: how long this suite has taken, where that is more than a moment; and how much of it was computing. Not in a
+# shell of its own, which would have no children to count.
+took() {
+    times >"$log.times"
+    took=$(awk -v s=$(($(date +%s) - begun)) 'NR == 2 {
+        split($1 "m" $2, t, "[ms]+"); cpu = 60 * t[1] + t[2] + 60 * t[3] + t[4]
+        if (s >= 2 || cpu >= 2) printf "   (%d s, %d s of a processor)", s, cpu }' "$log.times")
+}
 
-say "beside other people's programs"
-if command -v python3 >/dev/null; then
-    for t in test/interop/*.py; do
-        case $t in */hivemind_*) continue ;; esac # peers, not tests
-        [ -f "$t" ] || continue
-        counted "$(basename "$t" .py)" python3 "$t" "$BUILD/potluck"
+suite() { # name kind arguments...
+    name=$1; shift
+    log=$work/$name.log passed=0 failed=0 skipped=0 begun=$(date +%s)
+    "$@" >"$work/$name.out" 2>&1
+    echo "$passed $failed $skipped" >"$work/$name.part" && mv "$work/$name.part" "$work/$name.count"
+}
+
+front_n=0
+front() { # kind arguments...
+    front_n=$((front_n + 1))
+    (suite front.$front_n "$@")
+}
+
+# Behind: as many at a time as there are lines in a pipe; the lane in front gives it its own when it is done.
+mkfifo "$work/slots" && exec 9<>"$work/slots" || exit 1
+i=1
+while [ $i -lt "$JOBS" ] || [ $i -eq 1 ]; do echo >&9; i=$((i + 1)); done
+behind_n=0
+behind() { # kind arguments...
+    read -r slot <&9
+    behind_n=$((behind_n + 1))
+    (suite behind.$behind_n "$@" 9>&-; echo >&9) &
+    show behind
+}
+
+# Prints what is there of a lane, in its order, and counts it.
+behind_shown=0 front_shown=0
+show() { # lane
+    eval "k=\$${1}_shown"
+    while [ -f "$work/$1.$((k + 1)).count" ]; do
+        k=$((k + 1))
+        cat "$work/$1.$k.out"
+        read -r a b c <"$work/$1.$k.count"
+        count "$a" "$b" "$c"
     done
-else
-    skip interop "no python3 found"
-fi
+    eval "${1}_shown=$k"
+}
 
-counted "the Python module" sh notebooks/run.sh module
-counted "notebooks" sh notebooks/run.sh
+# --- what is run
 
-say "fuzzers, briefly"
-if command -v "${CLANG:-clang}" >/dev/null; then
-    if make --no-print-directory fuzz >"$log" 2>&1; then
+peers_and_clocks() {
+    front say "unit tests"
+    for t in "$BUILD"/test/*; do
+        [ -x "$t" ] && front unit "$t"
+    done
+
+    front say "programs"
+    for t in test/program/*.sh; do
+        [ -f "$t" ] && front counted "$(basename "$t" .sh)" env POTLUCK="$BUILD/potluck" sh "$t"
+    done
+
+    front say "swarms that come and go"
+    if command -v python3 >/dev/null; then
+        front counted "churn" env SOAK_S="${SOAK_S:-30}" SOAK_PEERS="${SOAK_PEERS:-5}" python3 test/soak/soak.py "$BUILD/potluck"
+        front counted "network namespaces" python3 test/soak/namespaces.py "$BUILD/potluck"
+    else
+        front skip soak "no python3 found"
+    fi
+
+    front say "beside other people's programs"
+    for t in $(sh test/interop/run.sh --list); do
+        front counted "$t" sh test/interop/run.sh "$t"
+    done
+
+    front counted "the Python module" sh notebooks/run.sh module
+    front counted "notebooks" sh notebooks/run.sh
+}
+
+fuzz() { # program: after it was built
+    while [ ! -f "$work/fuzzers" ]; do sleep 1; done
+    n=$(basename "$1" .c)
+    [ -x "$BUILD/fuzz/$n" ] || return
+    case $n in # so many inputs, not so many seconds: a fast machine tries what a slow one does
+    authority | averaging | bpe | noise_payload) runs=2000 ;; # these take a millisecond or two each
+    *) runs=20000 ;;
+    esac
+    mkdir "$log.new"
+    single "fuzz $n" "$BUILD/fuzz/$n" -seed=1 -runs=$runs -max_total_time=60 -rss_limit_mb=1024 -timeout=60 \
+        "$log.new" "test/fuzz/corpus/$n"
+    rm -rf "$log.new"
+}
+
+build_fuzzers() {
+    make --no-print-directory fuzz >"$log" 2>&1 || { tail -n 15 "$log"; echo "FAIL fuzzers do not build"; count 0 1 0; }
+    : >"$work/fuzzers"
+}
+
+computing() {
+    behind say "layers: includes against the arrows, prefixes"
+    behind single layers sh test/layers.sh
+    if command -v "${CLANG:-clang}" >/dev/null; then
+        behind build_fuzzers
+    fi
+
+    for backend in ref fast; do
+        for area in test/golden/*/; do
+            behind counted "golden $(basename "$area") with $backend" "$BUILD/potluck" conform --golden "$area" --backend $backend
+        done
+    done
+    behind pairs fast
+
+    # CUDA's kernels on an emulated device: everything that they compute, at all but the large shapes.
+    if [ -f "$BUILD/libpl_cuda_on_cpu.so" ]; then
+        behind counted "the emulated device: finds what it should" "$BUILD/cuda_on_cpu_check"
+        for area in dalle quant optim vqgan; do
+            behind counted "golden $area with cuda-on-cpu" "$BUILD/potluck" conform --golden "test/golden/$area" --backend cuda-on-cpu
+        done
+        behind pairs cuda-on-cpu --quick
+    else
+        behind skip cuda-on-cpu "not built: no C++ compiler"
+    fi
+
+    # What a stranger's backend begins with.
+    behind pairs "$BUILD/skeleton_host.so" --quick
+    behind pairs "$BUILD/skeleton_device.so" --quick --filter norm
+    behind counted "golden dalle with the device skeleton" "$BUILD/potluck" conform --golden test/golden/dalle \
+        --backend "$BUILD/skeleton_device.so"
+
+    behind say "fuzzers, briefly"
+    if command -v "${CLANG:-clang}" >/dev/null; then
         for t in test/fuzz/*.c; do
-            n=$(basename "$t" .c)
-            [ -x "$BUILD/fuzz/$n" ] || continue
-            case $n in # so many inputs, not so many seconds: a fast machine tries what a slow one does
-            authority | averaging | bpe | noise_payload) runs=2000 ;; # these take a millisecond or two each
-            *) runs=20000 ;;
-            esac
-            new=$(mktemp -d)
-            single "fuzz $n" "$BUILD/fuzz/$n" -seed=1 -runs=$runs -max_total_time=60 -rss_limit_mb=1024 -timeout=60 \
-                "$new" "test/fuzz/corpus/$n"
-            rm -rf "$new"
+            behind fuzz "$t"
         done
     else
-        tail -n 15 "$log"; echo "FAIL fuzzers do not build"; count 0 1 0
+        behind skip fuzzers "no clang found"
     fi
-else
-    skip fuzzers "no clang found"
-fi
+}
 
+begin=$(date +%s)
+(peers_and_clocks 9>&-; : >"$work/front.done"; echo >&9) &
+computing
+while [ $behind_shown -lt $behind_n ]; do sleep 0.2; show behind; done
+while [ ! -f "$work/front.done" ]; do show front; sleep 0.2; done
+show front
 echo
+t=$(($(date +%s) - begin))
+echo "$((t / 60)) min $((t % 60)) s"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" -eq 0 ]

@@ -2,7 +2,7 @@
 
 usage: dht.py POTLUCK [--count N] [--nodes N] [--json]
 Each node is a process of its own on loopback; one node stores, another gets what it has not seen before.
-Without hivemind in this Python (`make interop` installs it in build/venv) only C is measured. On a busy
+Without hivemind in this Python (`make interop` installs it) only C is measured. On a busy
 machine every wake-up waits for a processor, which evens out the two: run it with a higher priority then.
 """
 import argparse

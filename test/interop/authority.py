@@ -1,7 +1,6 @@
 """A swarm moderated by `potluck authority`: C and real hivemind nodes with tokens of the same authority.
 
 usage: authority.py POTLUCK      (the program)
-Prints one JSON line a step and a closing count; exit status 0 if every step worked.
 """
 import asyncio
 import json
@@ -14,30 +13,20 @@ import urllib.request
 import warnings
 from datetime import datetime, timedelta
 
+import steps
+from steps import step
+
 os.environ.setdefault("HIVEMIND_LOGLEVEL", "CRITICAL")  # outsiders are refused on purpose here
 warnings.filterwarnings("ignore")
-
-try:
-    from hivemind.utils.auth import TokenAuthorizerBase  # noqa: E402
-except ImportError:
-    print("skip authority: hivemind is not installed for this Python; `make interop` brings its own\n"
-          "0 passed, 0 failed, 1 skipped")
-    sys.exit(0)
-from hivemind.dht.node import DHTNode  # noqa: E402
-from hivemind.p2p import P2P  # noqa: E402
-from hivemind.proto.auth_pb2 import AccessToken  # noqa: E402
-from hivemind.utils import get_dht_time  # noqa: E402
-from hivemind.utils.crypto import RSAPrivateKey, RSAPublicKey  # noqa: E402
+steps.needs("hivemind")
+from hivemind.dht.node import DHTNode
+from hivemind.proto.auth_pb2 import AccessToken
+from hivemind.utils import get_dht_time
+from hivemind.utils.auth import TokenAuthorizerBase
+from hivemind.utils.crypto import RSAPrivateKey, RSAPublicKey
+import hivemind_compat
 
 PROGRAM = os.path.abspath(sys.argv[1])
-passed = failed = 0
-
-
-def step(name, good, note=""):
-    global passed, failed
-    passed += bool(good)
-    failed += not good
-    print(json.dumps({"event": "step", "name": name, "ok": bool(good), "note": "" if good else str(note)[:500]}), flush=True)
 
 
 class Authorizer(TokenAuthorizerBase):
@@ -72,7 +61,7 @@ class Authorizer(TokenAuthorizerBase):
 
 async def run(*command):
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    out, err = await asyncio.wait_for(process.communicate(), 60)
+    out, err = await asyncio.wait_for(process.communicate(), 240)
     return out.decode(), err.decode(), process.returncode
 
 
@@ -84,12 +73,12 @@ class Served:
 
     async def __aenter__(self):
         self.process = await asyncio.create_subprocess_exec(*self.command, stdout=subprocess.PIPE)
-        self.lines = [json.loads(await asyncio.wait_for(self.process.stdout.readline(), 30)) for _ in range(self.count)]
+        self.lines = [json.loads(await asyncio.wait_for(self.process.stdout.readline(), 120)) for _ in range(self.count)]
         return self
 
     async def __aexit__(self, *_):
         self.process.terminate()
-        await asyncio.wait_for(self.process.wait(), 20)
+        await asyncio.wait_for(self.process.wait(), 60)
 
 
 class PyNode:
@@ -97,7 +86,7 @@ class PyNode:
         self.join, self.authorizer = list(join), authorizer
 
     async def __aenter__(self):
-        self.p2p = await P2P.create(initial_peers=self.join or None, startup_timeout=60)
+        self.p2p = await hivemind_compat.p2p(initial_peers=self.join or None)
         self.node = await DHTNode.create(p2p=self.p2p, initial_peers=self.join or None, authorizer=self.authorizer)
         self.multiaddr = str((await self.p2p.get_visible_maddrs())[0])
         return self.node, self.multiaddr
@@ -151,8 +140,7 @@ async def main():
                 async with Served(*peer, "--join", entry, lines=2) as c:
                     step("a C peer joins a real one", c.lines[1]["event"] == "joined", c.lines)
                     await members("Python is the entry", entry, node, c_member)
-    print(f"{passed} passed, {failed} failed, 0 skipped", flush=True)
-    return 1 if failed else 0
+    return steps.closing()
 
 
-sys.exit(asyncio.run(asyncio.wait_for(main(), 300)))
+sys.exit(asyncio.run(asyncio.wait_for(main(), 1200)))

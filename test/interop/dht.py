@@ -1,7 +1,6 @@
 """C nodes and real hivemind DHT nodes in one DHT, each entered through the other.
 
 usage: dht.py POTLUCK      (the program)
-Prints one JSON line a step and a closing count; exit status 0 if every step worked.
 """
 import asyncio
 import json
@@ -11,24 +10,22 @@ import sys
 import time
 import warnings
 
+import steps
+from steps import step
+
 os.environ.setdefault("HIVEMIND_LOGLEVEL", "CRITICAL")  # some nodes are killed on purpose here
 warnings.filterwarnings("ignore")
-
-try:
-    from hivemind.dht.crypto import RSASignatureValidator  # noqa: E402
-except ImportError:
-    print("skip dht: hivemind is not installed for this Python; `make interop` brings its own\n"
-          "0 passed, 0 failed, 1 skipped")
-    sys.exit(0)
-from hivemind.dht.node import DHTNode  # noqa: E402
-from hivemind.dht.routing import DHTID  # noqa: E402
-from hivemind.p2p import P2P, PeerID  # noqa: E402
-from hivemind.proto import dht_pb2  # noqa: E402
-from hivemind.utils import MSGPackSerializer, get_dht_time  # noqa: E402
-from hivemind.utils.crypto import RSAPrivateKey  # noqa: E402
+steps.needs("hivemind")
+from hivemind.dht.crypto import RSASignatureValidator
+from hivemind.dht.node import DHTNode
+from hivemind.dht.routing import DHTID
+from hivemind.p2p import PeerID
+from hivemind.proto import dht_pb2
+from hivemind.utils import MSGPackSerializer, get_dht_time
+from hivemind.utils.crypto import RSAPrivateKey
+import hivemind_compat
 
 PROGRAM = os.path.abspath(sys.argv[1])
-passed = failed = 0
 
 VALUES = {  # as hivemind gives them back; and as JSON for the command line
     "int": (7, "7"),
@@ -46,13 +43,6 @@ VALUES = {  # as hivemind gives them back; and as JSON for the command line
 }
 
 
-def step(name, good, note=""):
-    global passed, failed
-    passed += bool(good)
-    failed += not good
-    print(json.dumps({"event": "step", "name": name, "ok": bool(good), "note": "" if good else str(note)[:500]}), flush=True)
-
-
 class CNode:
     """potluck peer, until it is left. The real nodes live on this process's event loop: nothing here may block it."""
 
@@ -64,7 +54,7 @@ class CNode:
         self.client, self.multiaddr, self.peer_id = client, None, None
 
     async def line(self):
-        return json.loads(await asyncio.wait_for(self.process.stdout.readline(), 30))
+        return json.loads(await asyncio.wait_for(self.process.stdout.readline(), 120))
 
     async def __aenter__(self):
         self.process = await asyncio.create_subprocess_exec(*self.command, stdout=subprocess.PIPE)
@@ -77,13 +67,13 @@ class CNode:
     async def __aexit__(self, *_):
         if self.process.returncode is None:
             self.process.terminate()
-        await asyncio.wait_for(self.process.wait(), 10)
+        await asyncio.wait_for(self.process.wait(), 60)
 
 
 async def c_dht(*arguments):
     """potluck dht ... as a client; the last line and the exit status."""
     process = await asyncio.create_subprocess_exec(PROGRAM, "dht", *arguments, "--json", stdout=subprocess.PIPE)
-    out, _ = await asyncio.wait_for(process.communicate(), 60)
+    out, _ = await asyncio.wait_for(process.communicate(), 240)
     lines = [json.loads(line) for line in out.decode().splitlines()]
     return (lines[-1] if lines else {}), process.returncode
 
@@ -96,7 +86,7 @@ class PyNode:
 
     async def __aenter__(self):
         mode = dict(dht_mode="client") if self.client else {}
-        self.p2p = await P2P.create(initial_peers=self.join or None, startup_timeout=60, **mode)
+        self.p2p = await hivemind_compat.p2p(initial_peers=self.join or None, **mode)
         self.node = await DHTNode.create(p2p=self.p2p, initial_peers=self.join or None, client_mode=self.client,
                                          record_validator=self.validator)
         self.multiaddr = None if self.client else str((await self.p2p.get_visible_maddrs())[0])
@@ -276,8 +266,7 @@ async def main():
     async with PyNode() as hub:
         await mixed("Python is the entry", hub)
     await newcomers()
-    print(f"{passed} passed, {failed} failed, 0 skipped", flush=True)
-    return 1 if failed else 0
+    return steps.closing()
 
 
-sys.exit(asyncio.run(asyncio.wait_for(main(), 600)))
+sys.exit(asyncio.run(asyncio.wait_for(main(), 1200)))

@@ -1,10 +1,20 @@
-"""Peers of either kind as processes, for the scripts here: what they print is JSON lines."""
+"""Peers of either kind as processes, for the scripts here: what they print is JSON lines.
+
+A real peer fails by itself now and then, most of all on a busy machine. What it breaks is tried again; or it is
+skipped, where its words show that nothing of ours had a part in it, or the kernel that it got no processor.
+"""
 import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+DAEMON = "Daemon failed to start in"  # hivemind's P2P.create, when its p2pd has not answered in time
+TOO_BUSY = 0.3  # peers that wait for one another sleep: beside four busy loops on two processors it is a tenth
+PATIENCE = 240  # s for anything that must come: a busy machine takes a minute to import torch
 
 
 class Peer:
@@ -12,21 +22,27 @@ class Peer:
 
     def __init__(self, command, folder, name):
         self.events, self.changed = [], threading.Condition()
-        self.errors = open(os.path.join(folder, name + ".err"), "w")
+        self.begun, self.waited = time.time(), 0.0
+        self.log = os.path.join(folder, name + ".err")
+        self.errors = open(self.log, "w")
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.errors, text=True, start_new_session=True)
         threading.Thread(target=self.read, daemon=True).start()
 
     def read(self):
         for line in self.process.stdout:
-            if line.startswith("{"):
+            try:
+                event = json.loads(line)
+            except json.JSONDecodeError:  # a library's word; or killed within a line
+                continue
+            if isinstance(event, dict) and "event" in event:
                 with self.changed:
-                    self.events.append(json.loads(line))
+                    self.events.append(event)
                     self.changed.notify_all()
         with self.changed:
             self.events.append({"event": "closed"})
             self.changed.notify_all()
 
-    def wait(self, kind, limit=60, number=1):
+    def wait(self, kind, limit=PATIENCE, number=1):
         """The number-th event of a kind, or None when there will be none."""
         end = time.time() + limit
         with self.changed:
@@ -39,12 +55,28 @@ class Peer:
                 self.changed.wait(max(0, end - time.time()))
 
     def address(self):
-        e = self.wait("listening", 30) if "python" not in self.process.args[0] else self.wait("ready", 60)
+        e = self.wait("listening") if "python" not in self.process.args[0] else self.wait("ready")
         if e is None:
             return None
         return e.get("multiaddr") or e["maddrs"][0]
 
+    def busy(self):
+        """The share of its life in which it wanted to run and others had the processors."""
+        try:
+            with open(f"/proc/{self.process.pid}/schedstat") as f:
+                self.waited = int(f.read().split()[1]) / 1e9 / max(1.0, time.time() - self.begun)
+        except (OSError, IndexError, ValueError):  # it is over: what was seen last; or a kernel that doesn't count
+            pass
+        return self.waited
+
+    def said(self):
+        """The end of what it wrote to standard error."""
+        with open(self.log, errors="replace") as f:
+            return f.read()[-3000:]
+
     def end(self):
+        """As a power cut does; nothing of it is left, child processes included."""
+        self.busy()
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -52,6 +84,24 @@ class Peer:
         self.process.wait()
         self.errors.close()
 
-    def kill(self):
-        """As a power cut does; nothing of it is left, child processes included."""
-        self.end()
+
+def start_original(script, options, folder, name):
+    """A real peer that is ready; or not, for a reason that may be ours. Its daemon gives up after some seconds
+    if the machine is busy (hivemind's users know it well): then once more."""
+    command = [sys.executable, os.path.join(HERE, script), *options]
+    peer = Peer(command, folder, name)
+    if peer.wait("ready") is None and DAEMON in peer.said():
+        peer.end()
+        peer = Peer(command, folder, name)
+        peer.wait("ready")
+    return peer
+
+
+def not_ours(peers):
+    """Why a scenario of these peers could not be judged, or None."""
+    for peer in peers:
+        if DAEMON in peer.said():
+            return "hivemind's own daemon did not start, twice"
+        if peer.busy() > TOO_BUSY:
+            return f"the machine is too busy: a peer had no processor for {100 * peer.waited:.0f} % of its time"
+    return None

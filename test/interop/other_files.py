@@ -11,20 +11,15 @@ import subprocess
 import sys
 import tempfile
 
+import steps
+from steps import step
+
 potluck = sys.argv[1]
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, "..", "..")
 CODEC = os.path.join(ROOT, "data", "demo", "codec.safetensors")
-passed = failed = skipped = 0
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing here needs the net
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-
-
-def check(name, good, why=""):
-    global passed, failed
-    passed += bool(good)
-    failed += not good
-    print(("ok   " if good else "FAIL ") + name, "" if good else why)
 
 
 def run(*arguments, text=None):
@@ -33,12 +28,10 @@ def run(*arguments, text=None):
 
 def needs(*names):
     """The modules, or None after a word."""
-    global skipped
     try:
         return [importlib.import_module(n) for n in names]
     except Exception as e:  # a broken package is a missing one
-        skipped += 1
-        print("skip %s: %s" % (" and ".join(names), str(e).splitlines()[0] if str(e) else type(e).__name__))
+        steps.skip(" and ".join(names), str(e).splitlines()[0] if str(e) else type(e).__name__)
         return None
 
 
@@ -59,10 +52,10 @@ def safetensors_files(folder):
     theirs, ours = os.path.join(folder, "theirs.safetensors"), os.path.join(folder, "ours.safetensors")
     zipped = os.path.join(folder, "zip.pt")
     st.save_file(state, theirs, metadata={"made": "here, größe"})
-    check("convert reads what safetensors writes", run("convert", theirs, zipped).returncode == 0)
-    check("the same tensors by torch.load", same(torch, torch.load(zipped), state))
-    check("convert writes safetensors", run("convert", zipped, ours).returncode == 0)
-    check("the same tensors by safetensors", same(torch, st.load_file(ours), state))
+    step("convert reads what safetensors writes", run("convert", theirs, zipped).returncode == 0)
+    step("the same tensors by torch.load", same(torch, torch.load(zipped), state))
+    step("convert writes safetensors", run("convert", zipped, ours).returncode == 0)
+    step("the same tensors by safetensors", same(torch, st.load_file(ours), state))
 
     # A tensor beyond 2 GiB of a file that takes no room: by them and by us.
     far = 3 << 30
@@ -76,9 +69,9 @@ def safetensors_files(folder):
         f.write(tail.view(torch.int16).numpy().tobytes())
     from safetensors import safe_open
     with safe_open(sparse, "pt") as f:
-        check("safetensors finds what lies beyond 2 GiB", torch.equal(f.get_tensor("far"), tail))
+        step("safetensors finds what lies beyond 2 GiB", torch.equal(f.get_tensor("far"), tail))
     shown = run("show", "--json", sparse)
-    check("so do we", shown.returncode == 0 and '"far"' in shown.stdout, shown.stderr)
+    step("so do we", shown.returncode == 0 and '"far"' in shown.stdout, shown.stderr)
 
 
 def random_text(n):
@@ -100,12 +93,12 @@ def gpt2(folder):
     config.save_pretrained(ours)
     weights = [f for f in ("model.safetensors", "pytorch_model.bin") if os.path.exists(os.path.join(theirs, f))][0]
     result = run("convert", os.path.join(theirs, weights), os.path.join(ours, "pytorch_model.bin"))
-    check("convert reads transformers' " + weights, result.returncode == 0, result.stderr)
+    step("convert reads transformers' " + weights, result.returncode == 0, result.stderr)
     if result.returncode == 0:
         x = torch.randint(0, 211, (2, 9))
         with torch.no_grad():
             again = tf.GPT2LMHeadModel.from_pretrained(ours).eval()
-            check("transformers computes the same from ours", torch.equal(model(x).logits, again(x).logits))
+            step("transformers computes the same from ours", torch.equal(model(x).logits, again(x).logits))
 
 
 def gpt2_words():
@@ -118,7 +111,7 @@ def gpt2_words():
     lines = [line for line in lines if "\n" not in line and line]
     result = run("tokenize", "--model", folder, text="\n".join(lines) + "\n")
     ids = [[int(t) for t in line.split()] for line in result.stdout.splitlines()]
-    check("tokenize gives transformers' ids", ids == [theirs(line)["input_ids"] for line in lines], result.stderr)
+    step("tokenize gives transformers' ids", ids == [theirs(line)["input_ids"] for line in lines], result.stderr)
 
 
 def picture(Image, kind):
@@ -164,17 +157,17 @@ def pictures(folder):
     path, out = os.path.join(folder, "00000.parquet"), os.path.join(folder, "shards")
     pq.write_table(table, path, row_group_size=10)
     result = run("prepare", "--data", path, "--codec", CODEC, "--out", out, "--rows", "10", "--backend", "ref")
-    check("prepare reads Pillow's pictures in pyarrow's table", result.returncode == 0, result.stderr)
+    step("prepare reads Pillow's pictures in pyarrow's table", result.returncode == 0, result.stderr)
     if result.returncode:
         return
     rows = [r for name in sorted(os.listdir(out)) for r in pq.read_table(os.path.join(out, name)).to_pylist()]
     whole = [i for i in range(len(made)) if kinds[i // 3] != "cut"]
     by_caption = {r["caption"]: r for r in rows}
-    check("each picture but the cut ones is there once", len(rows) == len(by_caption) and
+    step("each picture but the cut ones is there once", len(rows) == len(by_caption) and
           {captions[i] for i in whole} <= set(by_caption), result.stderr)
-    check("as large as it is upright", all((r["original_width"], r["original_height"]) == made[i][1]
+    step("as large as it is upright", all((r["original_width"], r["original_height"]) == made[i][1]
                                            for i in whole for r in [by_caption[captions[i]]]))
-    check("each cut one is named or there", 3 == result.stderr.count("left out: ") + len(rows) - len(whole), result.stderr)
+    step("each cut one is named or there", 3 == result.stderr.count("left out: ") + len(rows) - len(whole), result.stderr)
     sheet = os.path.join(folder, "sheet.png")
     plain = os.path.join(folder, "plain")
     os.makedirs(plain)
@@ -182,17 +175,17 @@ def pictures(folder):
         with open(os.path.join(plain, "%d.jpg" % i), "wb") as f:
             f.write(made[i][0])
     result = run("vqgan", "measure", "--weights", CODEC, "--data", plain, "--sheet", sheet, "--backend", "ref")
-    check("vqgan writes a sheet", result.returncode == 0, result.stderr)
+    step("vqgan writes a sheet", result.returncode == 0, result.stderr)
     if result.returncode == 0:
         with Image.open(sheet) as image:
             image.load()
-            check("Pillow reads it", image.format == "PNG" and image.mode == "RGB" and min(image.size) >= 64)
+            step("Pillow reads it", image.format == "PNG" and image.mode == "RGB" and min(image.size) >= 64)
     if needs("datasets"):
         import datasets
         datasets.disable_progress_bars()
         read = datasets.load_dataset("parquet", data_files=sorted(os.path.join(out, n) for n in os.listdir(out)),
                                      split="train", streaming=True)
-        check("datasets reads our shards", [r["code"] for r in read] == [r["code"] for r in rows])
+        step("datasets reads our shards", [r["code"] for r in read] == [r["code"] for r in rows])
 
 
 seed = int(os.environ.get("SEED", "0")) or random.randrange(1, 1 << 30)
@@ -203,5 +196,4 @@ with tempfile.TemporaryDirectory() as place:
     gpt2(place)
     gpt2_words()
     pictures(place)
-print("%d passed, %d failed, %d skipped" % (passed, failed, skipped))
-sys.exit(failed != 0)
+sys.exit(steps.closing())

@@ -14,26 +14,15 @@ import time
 import urllib.error
 import urllib.request
 
+import steps
+from steps import skip, step
+
 POTLUCK = os.path.abspath(sys.argv[1])
 SHOTS = sys.argv[2] if len(sys.argv) > 2 else None
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, "..", "..")
 RUN = 'a <b>run</b> & "more"'
 PATIENCE = 60  # s, for a machine that is busy with other things
-passed = failed = skipped = 0
-
-
-def step(name, good, note=""):
-    global passed, failed
-    passed += bool(good)
-    failed += not good
-    print(("ok   " if good else "FAIL ") + name + ("" if good else "  " + str(note)[:400]), flush=True)
-
-
-def skip(what, why):
-    global skipped
-    skipped += 1
-    print("skip %s: %s" % (what, why), flush=True)
 
 
 def wait_for(what):
@@ -421,8 +410,7 @@ def main():
     calculator()
     live()
     training()
-    print("%d passed, %d failed, %d skipped" % (passed, failed, skipped))
-    sys.exit(failed > 0)
+    sys.exit(steps.closing())
 
 
 main()

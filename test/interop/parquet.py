@@ -5,7 +5,6 @@
                              with pyarrow (and datasets, if there) what `potluck prepare` writes
     parquet.py --make        writes test/interop/pyarrow/*.parquet anew, which test/unit/parquet.c reads
 
-Ends with "N passed, N failed, N skipped"; skips itself where pyarrow is missing.
 """
 import itertools
 import json
@@ -15,26 +14,14 @@ import subprocess
 import sys
 import tempfile
 
+import steps
+from steps import step
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-try:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-except ImportError:
-    print("skip parquet: no pyarrow")
-    print("0 passed, 0 failed, 1 skipped")
-    sys.exit(0)
-
-passed = failed = skipped = 0
-
-
-def check(good, what, why=""):
-    global passed, failed
-    if good:
-        passed += 1
-    else:
-        failed += 1
-        print("FAIL", what, why)
+steps.needs("pyarrow.parquet")  # not "pyarrow": a folder here has that name
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 
 # --- files with a known content: row r's values follow from r, test/unit/parquet.c knows how
@@ -116,31 +103,28 @@ def compare_reading(potluck, folder):
                            data_page_version=version, row_group_size=group, data_page_size=page,
                            write_page_checksum=random.random() < .5)
             try:
-                check(shown(potluck, path) == want, what, "values differ")
+                step(what, shown(potluck, path) == want, "values differ")
             except ValueError as e:
-                check(False, what, str(e))
+                step(what, False, str(e))
 
 
 # --- we write, pyarrow reads
 
 def compare_writing(path):
-    global skipped
     table = pq.read_table(path, page_checksum_verification=True)
     names = set(table.column_names)
-    check({"caption", "NSFW", "original_width", "original_height", "code"} <= names, path, str(names))
-    check(pq.ParquetFile(path).metadata.row_group(0).column(0).compression == "BROTLI", path, "codec")
+    step(path + ": columns", {"caption", "NSFW", "original_width", "original_height", "code"} <= names, names)
+    step(path + ": codec", pq.ParquetFile(path).metadata.row_group(0).column(0).compression == "BROTLI")
     rows = table.to_pylist()
-    check(len(rows) > 0 and all(isinstance(r["caption"], str) and len(r["code"]) % 2 == 0 for r in rows),
-          path, "rows")
+    step(path + ": rows", len(rows) > 0 and all(isinstance(r["caption"], str) and len(r["code"]) % 2 == 0 for r in rows))
     try:
         import datasets
         from datasets import load_dataset
         datasets.disable_progress_bars()
         ds = load_dataset("parquet", data_files=path, split="train", streaming=True)
-        check([r["code"] for r in ds] == [r["code"] for r in rows], path, "datasets reads otherwise")
+        step(path + ": the same by datasets", [r["code"] for r in ds] == [r["code"] for r in rows])
     except ImportError:
-        skipped += 1
-        print("skip datasets: not installed")
+        steps.skip("datasets", "not installed")
 
 
 def main():
@@ -154,8 +138,7 @@ def main():
     for name in sorted(os.listdir(demo)):
         if name.endswith(".parquet"):
             compare_writing(os.path.join(demo, name))
-    print("%d passed, %d failed, %d skipped" % (passed, failed, skipped))
-    return failed != 0
+    return steps.closing()
 
 
 if __name__ == "__main__":

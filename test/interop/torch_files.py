@@ -8,22 +8,13 @@ import subprocess
 import sys
 import tempfile
 
+import steps
+from steps import step
+
 potluck = sys.argv[1]
-passed = failed = 0
 
-
-def check(name, good):
-    global passed, failed
-    passed += bool(good)
-    failed += not good
-    print(("ok   " if good else "FAIL ") + name)
-
-
-try:
-    import torch
-except ImportError:
-    print("skip torch: python3 has no torch\n0 passed, 0 failed, 1 skipped")
-    sys.exit(0)
+steps.needs("torch")
+import torch
 
 TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
          "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8,
@@ -79,22 +70,22 @@ with tempfile.TemporaryDirectory() as folder:
     torch.jit.save(torch.jit.trace(module, torch.ones(4, 3)), script)
     result = convert(script, tensors)
     got = read_safetensors(tensors) if result.returncode == 0 else {}
-    check("reads TorchScript", got.keys() == module.state_dict().keys() and
+    step("reads TorchScript", got.keys() == module.state_dict().keys() and
           all(same(got[k], v) for k, v in module.state_dict().items()))
     for path in (zipped, stream, nested, framed):
         result = convert(path, tensors)
-        check("reads " + os.path.basename(path), result.returncode == 0)
+        step("reads " + os.path.basename(path), result.returncode == 0)
         got = read_safetensors(tensors) if result.returncode == 0 else {}
-        check("the same tensors from " + os.path.basename(path),
+        step("the same tensors from " + os.path.basename(path),
               got.keys() == state.keys() and all(same(got[k], state[k]) for k in state))
-    check("writes a zip", convert(tensors, back).returncode == 0)
+    step("writes a zip", convert(tensors, back).returncode == 0)
     for options in ({"weights_only": True}, {}):
         try:
             loaded = torch.load(back, **options)
         except Exception as e:  # whatever PyTorch does not like is the failure that this looks for
             print(e)
             loaded = {}
-        check("torch.load %s" % options, loaded.keys() == state.keys() and
+        step("torch.load %s" % options, loaded.keys() == state.keys() and
               all(same(loaded[k], state[k]) for k in state))
 
     class Trap:
@@ -102,7 +93,7 @@ with tempfile.TemporaryDirectory() as folder:
             return os.system, ("echo trapped",)
     torch.save({"w": torch.zeros(1), "trap": Trap()}, zipped)
     result = convert(zipped, tensors)
-    check("a call of os.system is refused by name", result.returncode == 1 and "system" in result.stderr
+    step("a call of os.system is refused by name", result.returncode == 1 and "system" in result.stderr
           and "trapped" not in result.stdout and result.stderr.count("\n") == 1)
 
     # A tensor that begins beyond 2 GiB, in a file that takes no room.
@@ -114,7 +105,6 @@ with tempfile.TemporaryDirectory() as folder:
         f.seek(far, 1)
         f.write(torch.tensor([1, 2, 3, 4.0]).half().numpy().tobytes())
     result = subprocess.run([potluck, "show", "--json", tensors], capture_output=True, text=True)
-    check("an offset beyond 2 GiB", result.returncode == 0 and '"far"' in result.stdout)
+    step("an offset beyond 2 GiB", result.returncode == 0 and '"far"' in result.stdout)
 
-print("%d passed, %d failed, 0 skipped" % (passed, failed))
-sys.exit(failed != 0)
+sys.exit(steps.closing())
