@@ -1,0 +1,94 @@
+#!/bin/sh
+# hostile.sh - files made to hurt: each is refused in one line, with status 1, without the memory
+# that it asks for, and leaves nothing half-written. Unit tests and fuzzers try more kinds of damage;
+# this is what the user sees.
+. test/program/lib.inc
+
+top=$PWD
+case $POTLUCK in /*) ;; *) POTLUCK=$top/$POTLUCK ;; esac
+# 4 GB of addresses, threads' stacks and libraries among them; a sanitizer's shadow needs more
+(ulimit -v 4000000; "$POTLUCK" --version >"$work/log" 2>&1) && ulimit -v 4000000
+codec=$top/$DEMO/codec.safetensors
+show() { refuses 1 "$1: .*$2" "$POTLUCK" show "$1"; }
+many() { head -c "$1" /dev/zero | tr '\0' "$2"; } # bytes, which
+cd "$work" || exit 1
+
+# Pickles: PyTorch's older stream up to the object itself (its number, protocol 1001, an empty dict).
+stream='\200\002\212\012\154\374\234\106\371\040\152\250\120\031.\200\002M\351\003.\200\002}q\000.\200\002'
+printf "$stream"'cos\nsystem\nX\004\000\000\000true\205R.' >global.pt
+printf "$stream"'(i__builtin__\neval\n.' >opcode.pt
+printf "$stream"']r\377\377\377\177.' >memo.pt
+printf "$stream"'X\377\377\377\177abc.' >text.pt
+printf "$stream"'\213\377\377\377\177abc.' >number.pt
+{ printf "$stream"')'; many 300000 '\205'; printf .; } >nested.pt
+{ printf "$stream"; many 1000000 '('; } >marks.pt
+printf "$stream" >cut.pt
+show global.pt 'os.system, which no checkpoint needs'
+show opcode.pt 'opcode INST'
+show memo.pt 'memo 2147483647, at most'
+show text.pt '2147483647 bytes expected'
+show number.pt 'a number of 2147483647 bytes'
+show nested.pt 'byte [0-9]*: .*'
+show marks.pt 'without a STOP'
+show cut.pt 'without a STOP'
+
+# Archives that grow, and archives that end too soon.
+head -c 100000000 /dev/zero | gzip -1 >bomb.txt.gz
+refuses 1 'bomb.txt.gz: more than 67108864 bytes' "$POTLUCK" tokenize --model bomb.txt.gz </dev/null
+if command -v python3 >/dev/null; then
+    python3 -c 'import zipfile
+with zipfile.ZipFile("bomb.pt", "w", zipfile.ZIP_DEFLATED) as z: z.writestr("a/data.pkl", bytes(100 << 20))'
+    show bomb.pt 'data.pkl: 104857600 bytes, at most 67108864'
+fi
+for file in test/golden/clip/clip_tiny.weights.safetensors test/golden/clip/clip_container_state_dict.pt \
+            test/golden/clip/clip_container_torchscript.pt test/golden/vqgan/container_state_dict_legacy.pt \
+            $DEMO/emoji-00000.parquet $DEMO/t5_2k.model; do
+    cut=cut-${file##*/}
+    head -c $(($(wc -c <"$top/$file") / 2)) "$top/$file" >"$cut"
+    show "$cut" ..
+    refuses 1 "$cut: " "$POTLUCK" convert "$cut" made.safetensors
+done
+check "nothing was converted" [ ! -e made.safetensors ]
+
+# Lengths that no file has.
+printf '\377\377\377\377\377\377\377\177{}' >header.safetensors
+header='{"a":{"dtype":"F32","shape":[4611686018427387904,8],"data_offsets":[0,8]}}'
+{ printf '\112\000\000\000\000\000\000\000%s' "$header"; many 8 x; } >shape.safetensors
+{ printf PAR1; many 64 '\377'; printf '\100\000\000\000PAR1'; } >footer.parquet
+{ printf PAR1; many 64 '\377'; printf '\377\377\377\177PAR1'; } >length.parquet
+show header.safetensors 'header of 9223372036854775807 bytes'
+show shape.safetensors .
+show footer.parquet .
+show length.parquet .
+
+# Pictures of 100,000 x 100,000 (65,535 in a JPEG) in a few bytes, beside one that is honest.
+printf '\211PNG\015\012\032\012\000\000\000\015IHDR\000\001\206\240\000\001\206\240\010\002\000\000\000\047\060\234\237' >vast.png
+printf '\377\330\377\340\000\020JFIF\000\001\001\000\000\001\000\001\000\000\377\300\000\021\010\377\377\377\377\003\001\021\000\002\021\000\003\021\000\377\331' >vast.jpg
+printf 'RIFF\050\000\000\000WEBPVP8X\012\000\000\000\000\000\000\000\237\206\001\237\206\001VP8L\012\000\000\000\057\000\000\000\000\000\000\000\000\000' >vast.webp
+cp "$top/test/golden/clip/images/rgba.png" honest.png
+head -c 300 honest.png >cut.png
+prepare() { "$POTLUCK" prepare --codec "$codec" --backend ref --side 64 "$@"; }
+made() { "$POTLUCK" show "$1/shard-00000.parquet" | grep -q "$2 rows in 1 row groups"; }
+printf 'vast.png\ta\nvast.jpg\tb\nvast.webp\tc\ncut.png\td\nhonest.png\te\n' >list.tsv
+check "the honest picture is prepared" prepare --data list.tsv --out shards
+mv log said
+for name in vast.png vast.jpg vast.webp cut.png; do
+    check "$name is left out, in a line" [ "$(grep -c "left out: $name: " said)" -eq 1 ]
+done
+check "and gives the only row" made shards 1
+
+# Captions: a megabyte, which is only long, and bytes that are no UTF-8.
+{ printf 'honest.png\t'; many 1000000 a; printf '\nhonest.png\tok\n'; } >long.tsv
+check "a caption of a megabyte is prepared" prepare --data long.tsv --out long
+check "beside the next" made long 2
+printf 'honest.png\tab\377\376\300\n' >bytes.tsv
+mkdir table
+cp honest.png table
+printf '{"file_name": "honest.png", "text": "ab\377\376"}\n' >table/metadata.jsonl
+tar cf whole.tar honest.png
+head -c 700 whole.tar >cut.tar
+refuses 1 'bytes.tsv: line 1: .* in UTF-8' prepare --data bytes.tsv --out none
+refuses 1 'table/metadata.jsonl: line 1: ' prepare --data table --out none
+refuses 1 'cut.tar: byte 0: a file of ' prepare --data cut.tar --out none
+check "nothing half-written" [ ! -e none ]
+finish
