@@ -13,6 +13,7 @@
 static void tell(struct loop_state *t, struct together_event *e)
 {
     collaboration_look(t->c, &e->view);
+    e->view.epoch = t->epoch; /* of our parameters: a delayed step's epoch has begun before it */
     if (t->o->tell) t->o->tell(t->o->context, e);
 }
 
