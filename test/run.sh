@@ -152,7 +152,8 @@ peers_and_clocks() {
 
     front say "swarms that come and go"
     if command -v python3 >/dev/null; then
-        front counted "churn" env SOAK_S="${SOAK_S:-30}" SOAK_PEERS="${SOAK_PEERS:-5}" python3 test/soak/soak.py "$BUILD/potluck"
+        front counted "churn" env SOAK_S="${SOAK_S:-30}" SOAK_PEERS="${SOAK_PEERS:-5}" SOAK_DELAYS="${SOAK_DELAYS:-none}" \
+            python3 test/soak/soak.py "$BUILD/potluck"
         front counted "network namespaces" python3 test/soak/namespaces.py "$BUILD/potluck"
     else
         front skip soak "no python3 found"

@@ -1,6 +1,6 @@
 """A swarm whose peers come and go at random: joins, SIGKILL, SIGSTOP, for as long as one likes.
 
-usage: soak.py POTLUCK        environment: SOAK_S seconds of churn (1800), SOAK_PEERS (16), SOAK_SEED
+usage: soak.py POTLUCK        environment: SOAK_S seconds of churn (1800), SOAK_PEERS (16), SOAK_SEED, SOAK_DELAYS
 
 One entry peer is left alone; every trainer's life is drawn at random. Verdicts are about what happened, never
 about how fast:
@@ -23,6 +23,9 @@ import time
 
 SECONDS = float(os.environ.get("SOAK_S", "1800"))
 PEERS = int(os.environ.get("SOAK_PEERS", "16"))
+# One is drawn for each peer. With several the rounds of parameters begin at several times, and it takes minutes until
+# one has everybody.
+DELAYS = os.environ.get("SOAK_DELAYS", "none step round").split()
 SEED = int(os.environ.get("SOAK_SEED", str(random.randrange(1 << 30))))
 KEEPERS_MIN = 3          # so many that have the swarm's state are left alone at any time: else it is lost, by anybody's rules
 BATCH = 8
@@ -34,7 +37,7 @@ SETTLING = 15            # s of a life that memory may grow in: connections, tab
 GROWTH = 12 << 20        # bytes of memory beyond that; a snapshot of state or two, allocator's pieces
 # Each peer has a connection to each other, two while they cross, and those of the dead until they are noticed.
 FILES = 60 + 4 * PEERS
-CALM_LIMIT = 300         # s for the survivors to agree
+CALM_LIMIT = 600         # s for the survivors to agree
 EPOCHS_MIN = 8           # that churn goes on for on a slow machine, within that limit: else there is nothing to judge
 RATE = 0.02
 # Parameters below 2 travel as halves, and each of two peers keeps the rounding of its own way out; a third for the
@@ -155,7 +158,7 @@ class Swarm:
         self.entry, self.join = entry_peer()
 
     def add(self):
-        self.living.append(Peer(self.folder, self.numbers, self.join, delay=self.dice.choice(("none", "step", "round"))))
+        self.living.append(Peer(self.folder, self.numbers, self.join, delay=self.dice.choice(DELAYS)))
         self.numbers += 1
         self.joins += 1
 
