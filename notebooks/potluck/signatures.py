@@ -192,8 +192,9 @@ class Stack(c.Structure):
 class Dalle(c.Structure):
     _fields_ = [("config", DalleConfig), ("be", P(Backend)), ("params", Params), ("stack", Stack),
                 *((n, size) for n in "gain offset table bias text_table image_table".split()),
-                ("activations", c.c_int), ("samples", c.c_int), ("room", c.c_int), ("ids", void), ("labels", void),
-                ("ids_be", void), ("labels_be", void)]
+                ("activations", c.c_int), ("samples", c.c_int), ("lanes", c.c_int), ("room", c.c_int),
+                ("ids", void), ("labels", void), ("ids_be", void), ("labels_be", void), ("lane", void),
+                ("lanes_made", c.c_int)]
 
 
 class DalleLoss(c.Structure):
@@ -203,16 +204,18 @@ class DalleLoss(c.Structure):
 class OptimizerOptions(c.Structure):
     _fields_ = [("kind", c.c_int), *((n, f64) for n in "beta1 beta2 eps decay max_grad_norm clamp".split()),
                 ("bias_correction", c.c_int), ("min_8bit", size), ("block", size), ("rule", c.c_int),
-                ("chunk", size), ("keep_grad", c.c_int)]
+                ("chunk", size), ("keep_grad", c.c_int), ("host", P(Backend))]
 
 
 class TrainOptions(c.Structure):
-    _fields_ = [("optimizer", OptimizerOptions), ("peak", f64), ("warmup", u64), ("total", u64)]
+    _fields_ = [("optimizer", OptimizerOptions), ("peak", f64), ("warmup", u64), ("total", u64), ("devices", c.c_int)]
 
 
 class Trainer(c.Structure):
     _fields_ = [("model", P(Dalle)), ("optimizer", void), ("options", TrainOptions), ("step", u64),
-                ("samples", u64), ("sum", DalleLoss), ("good_value", void), ("good_state", void),
+                ("samples", u64), ("sum", DalleLoss), ("aside_value", void), ("aside_grad", void),
+                ("aside_samples", u64), ("aside_sum", DalleLoss), ("aside_lost", c.c_int),
+                ("aside_ruined", c.c_int), ("replicas", void), ("good_value", void), ("good_state", void),
                 ("good_step", u64), ("good_steps", u64)]
 
 

@@ -92,33 +92,37 @@ def whole(peer, epoch, count):
 
 def together(name, peers, more=3, note=""):
     """They go on, at the same epochs, with common steps. A real peer misses a round now and then (it gives up on a
-    leader who is late by some seconds), so it is waited for two in a row that nobody missed; in the cycle of two who
-    wait for each other there is none."""
+    leader who is late by some seconds, two of them often every other one), so it is waited for three of the last six that
+    nobody missed; in the cycle of two who wait for each other there is none."""
     took = wait_epochs(peers, more)
     step(f"{name}: they go on", took is not None, f"{more} epochs in {took and round(took, 1)} s{note}")
     step(f"{name}: at the same epoch", wait_for(lambda: max(map(newest, peers)) - min(map(newest, peers)) <= 1) is not None,
          [newest(p) for p in peers])
     for p in peers:
         if p.kind == "c":
-            good = wait_for(lambda: all(whole(p, newest(p) - back, len(peers)) for back in (0, 1)))
+            good = wait_for(lambda: sum(whole(p, newest(p) - back, len(peers)) for back in range(6)) >= 3)
             step(f"{name}: gradients are averaged", good is not None,
                  [(e["round_status"], e["round_peers"], e["why"]) for _, e in sorted(epochs_of(p).items())][-3:])
     return took
 
 
 def same_parameters(name, a, b):
-    """Checksums after an epoch that followed two whole rounds: each keeps its own rounding, up to some thousandths."""
+    """They come to agree: checksums after epochs that followed two whole rounds. Each keeps its own rounding, up to some
+    thousandths, and what a newcomer brought has to be averaged away first."""
     ours = a if a.kind == "c" else b
+    seen = {}
 
-    def common():
-        return [e for e in sorted(set(epochs_of(a)) & set(epochs_of(b))) if whole(ours, e, 2) and whole(ours, e - 1, 2)][-2:]
-
-    wait_for(lambda: len(common()) == 2)
-    worst, epochs = float("inf"), common()
-    for epoch in epochs:
+    def apart(epoch):
         x, y = epochs_of(a)[epoch]["checksums"], epochs_of(b)[epoch]["checksums"]
-        worst = max([0.0 if worst == float("inf") else worst] + [abs(x[n] - y[n]) for n in x if n != "t4"])
-    step(f"{name}: the same parameters", worst < 0.02, f"epochs {epochs}: {worst:.2g} apart")
+        return max(abs(x[n] - y[n]) for n in x if n != "t4")
+
+    def agree():
+        common = [e for e in sorted(set(epochs_of(a)) & set(epochs_of(b))) if whole(ours, e, 2) and whole(ours, e - 1, 2)]
+        seen.update({e: round(apart(e), 4) for e in common})
+        return len(common) >= 2 and all(seen[e] < 0.02 for e in common[-2:])
+
+    good = wait_for(agree)
+    step(f"{name}: the same parameters", good is not None, f"apart by epoch: {dict(list(seen.items())[-6:])}")
 
 
 def py_first(swarm, name):
