@@ -67,15 +67,18 @@ class Scenario:
                     raise RuntimeError("the first peer did not start")
 
     def run(self):
-        with tempfile.TemporaryDirectory() as folder:
-            peers, before = [], steps.failed
-            with steps.scenario(self.name, lambda: not_ours(peers)):
-                self.start(folder, peers)
-                self.check(folder, peers)
-            for k, peer in enumerate(peers):
-                peer.end()
-                if steps.failed > before:
-                    sys.stderr.write(f"--- {self.name}: peer {k}\n" + peer.said())
+        for last in (False, True):
+            with tempfile.TemporaryDirectory() as folder:
+                peers, before = [], steps.failed
+                with steps.scenario(self.name, lambda: not_ours(peers), last):
+                    self.start(folder, peers)
+                    self.check(folder, peers)
+                for k, peer in enumerate(peers):
+                    peer.end()
+                    if steps.failed > before:
+                        sys.stderr.write(f"--- {self.name}: peer {k}\n" + peer.said())
+            if not steps.again:
+                break
 
     def mean(self):
         """The exact one, and how far from it an answer may be: an 8-bit bin of what travelled, each way."""

@@ -206,11 +206,14 @@ def main():
     for name, scenario in SCENARIOS.items():
         if only and not any(re.search(o, name) for o in only):
             continue
-        with tempfile.TemporaryDirectory() as folder:
-            before, swarm = steps.failed, Swarm(name, folder)
-            with steps.scenario(name, lambda: not_ours(swarm.peers)):
-                scenario(swarm, name)
-            swarm.end(steps.failed > before)
+        for last in (False, True):
+            with tempfile.TemporaryDirectory() as folder:
+                before, swarm = steps.failed, Swarm(name, folder)
+                with steps.scenario(name, lambda: not_ours(swarm.peers), last):
+                    scenario(swarm, name)
+                swarm.end(steps.failed > before)
+            if not steps.again:
+                break
     return steps.closing()
 
 
