@@ -167,7 +167,7 @@ $(BUILD)/skeleton_%.so: test/skeleton/%.c
 # --- the demo --------------------------------------------------------------------------------
 
 # Compiling for a device takes minutes: here only where there is one.
-demo: deps ## install what is missing, build, train together on real pairs, draw pictures (ALONE=1: one peer, all pairs; QUICK=1: 2 to 3 minutes)
+demo: deps ## install what is missing, build, train together on real pairs, draw pictures (ALONE=1: one peer, all pairs; QUICK=1: two minutes)
 	@$(MAKE) --no-print-directory -s -j$(JOBS) $(BUILD)/potluck fast $(if $(wildcard /dev/nvidia0),cuda)
 	$(BUILD)/potluck demo $(if $(QUICK),--quick) $(if $(ALONE),--alone)
 

@@ -29,7 +29,7 @@ static const char usage[] =
     "captions that the model has seen and combinations that it has not, and prints how well it does.\n"
     "\n"
     "  --alone          one process, and all pairs (3,513) where the swarm takes 973\n"
-    "  --quick          one process and 973 pairs: a first look in two to three minutes\n"
+    "  --quick          one process and 973 pairs: a first look in two minutes\n"
     "  --no-dash        without the page of its training, whose address is printed otherwise\n"
     "  --out DIR        default: out/demo, out/demo-alone or out/demo-quick\n"
     "  --steps N        default: what the bar needs\n"
