@@ -56,7 +56,6 @@ struct show {
     double began, shown;
 };
 
-
 /* --- processes -------------------------------------------------------------------------------- */
 
 static int start(struct peer *p, const char *errors, char *const *args, struct pl_err *err)

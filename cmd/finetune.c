@@ -404,7 +404,7 @@ int cmd_finetune(int argc, char **argv)
     while (!rc && !help && (option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         if (option == 'h') help = 1;
         else if (option == '?') {
-            fputs("'potluck finetune --help' lists the options\n", stderr);
+            cmd_misused(usage);
             rc = PL_EUSE;
         } else rc = take(&w, option, optarg);
     }

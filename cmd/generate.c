@@ -197,7 +197,7 @@ int cmd_generate(int argc, char **argv)
         if (option == O_K) chance = "--top-k";
         if (option == O_P) chance = "--top-p";
         if (option == '?') {
-            fputs("'potluck generate --help' lists the options\n", stderr);
+            cmd_misused(usage);
             rc = PL_EUSE;
         } else rc = take(&w, option, optarg);
     }

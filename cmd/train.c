@@ -420,7 +420,7 @@ int cmd_train(int argc, char **argv)
             return 0;
         }
         if (option == '?') {
-            fputs("'potluck train --help' lists the options\n", stderr);
+            cmd_misused(usage);
             rc = PL_EUSE;
         } else rc = take(&w, option, optarg);
     }

@@ -201,7 +201,8 @@ static int among_others(struct learner *l, struct swarm *s, const struct rsa_key
         .value = p->value, .grad = p->grad, .state = &l->state, .context = l, .batch = batch, .mean = mean,
         .step = step, .drop = drop, .moved = moved, .rate = rate, .held_out = held_out, .peak = l->t->options.peak,
         .set_aside = set_aside, .aside_grad = aside_grad, .step_aside = step_aside, .take_in = take_in,
-        .beside = !strcmp(p->be->name, "fast") || !strcmp(p->be->name, "ref") /* a device has one queue */
+        /* where operations may be called from two threads: what offers side_by_side says so */
+        .beside = p->be->side_by_side || !strcmp(p->be->name, "ref")
     };
     struct together_options o = {
         .run = w->run, .compression = w->compression, .threshold = PL_WIRE_ADAPTIVE,

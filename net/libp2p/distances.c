@@ -80,11 +80,11 @@ struct look {
     size_t count, found;
 };
 
+/* Its place, also if it was forgotten and nobody has taken it since. */
 static struct entry *find(struct distances *d, const struct peer_id *peer)
 {
     for (int i = 0; i < DISTANCES_MAX; i++)
-        if ((d->list[i].wanted || d->list[i].pinging) && peer_id_equal(&d->list[i].at.peer, peer))
-            return &d->list[i];
+        if (d->list[i].owner && peer_id_equal(&d->list[i].at.peer, peer)) return &d->list[i];
     return NULL;
 }
 
@@ -92,22 +92,15 @@ static void look(void *context)
 {
     struct look *l = context;
     struct distances *d = l->d;
+    struct entry *e;
     for (int i = 0; i < DISTANCES_MAX; i++) d->list[i].wanted = 0;
-    for (size_t k = 0; k < l->count; k++) { /* first who has a place, so that nobody takes it */
-        struct entry *e = NULL;
-        for (int i = 0; i < DISTANCES_MAX && !e; i++)
-            if (d->list[i].owner && peer_id_equal(&d->list[i].at.peer, &l->peers[k]))
-                e = &d->list[i];
-        if (e) e->wanted = 1;
-    }
+    for (size_t k = 0; k < l->count; k++) /* first who has a place, so that nobody takes it */
+        if ((e = find(d, &l->peers[k]))) e->wanted = 1;
     for (size_t k = 0; k < l->count; k++) {
         if (find(d, &l->peers[k])) continue;
-        for (int i = 0; i < DISTANCES_MAX; i++) {
-            struct entry *e = &d->list[i];
-            if (e->wanted || e->pinging) continue;
-            *e = (struct entry){ .owner = d, .at.peer = l->peers[k], .wanted = 1 };
-            break;
-        }
+        for (e = d->list; e < d->list + DISTANCES_MAX && (e->wanted || e->pinging); e++) { }
+        if (e == d->list + DISTANCES_MAX) break;
+        *e = (struct entry){ .owner = d, .at.peer = l->peers[k], .wanted = 1 };
     }
     ping_those_due(d);
     for (int i = 0; i < DISTANCES_MAX; i++)

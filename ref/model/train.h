@@ -71,7 +71,8 @@ int pl_trainer_step(struct pl_trainer *t, struct pl_train_report *report, struct
  *
  * step_aside may run on another thread beside pl_trainer_add, on a backend whose operations may be
  * called from two threads at once. After its PL_EFORMAT, as of pl_trainer_step, take_in leaves the
- * parameters alone, or goes back to the last good state if the moments are spoilt. Costs two buffers of the parameters' size. */
+ * parameters alone, or goes back to the last good state if the moments are spoilt. Costs two buffers
+ * of the parameters' size. */
 int pl_trainer_set_aside(struct pl_trainer *t);
 int pl_trainer_step_aside(struct pl_trainer *t, struct pl_train_report *report, struct pl_err *err);
 int pl_trainer_take_in(struct pl_trainer *t);
