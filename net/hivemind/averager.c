@@ -30,6 +30,7 @@ static void finish(struct averager *a, int status)
     averager_done *done = a->done;
     a->result.status = status;
     a->result.why = a->why.text;
+    a->result.caught = a->caught.text;
     a->result.group = a->group.count ? &a->group : NULL;
     a->busy = 0;
     averager_refuse_parked(a);
@@ -45,11 +46,17 @@ static void search_again(struct averager *a)
 
 static void ban_liars(struct averager *a)
 {
-    for (size_t i = 0; i < a->group.count; i++)
-        if (exchange_lied(a->x, i)) {
-            bans_add(&a->bans, loop_now(a->loop), &a->group.members[i].peer);
-            a->result.banned++;
-        }
+    char name[PEER_ID_TEXT_MAX];
+    for (size_t i = 0; i < a->group.count; i++) {
+        const struct peer_id *peer = &a->group.members[i].peer;
+        const char *lie = exchange_lie(a->x, i);
+        if (!lie) continue;
+        bans_add(&a->bans, loop_now(a->loop), peer);
+        a->result.banned++;
+        peer_id_text(name, peer);
+        pl_fail(&a->caught, PL_EPROTO, "%s is banned for %.0f s: %.300s", name, BANS_TIME,
+                lie);
+    }
 }
 
 /* What the search or the exchange has come to; called from the loop, never from inside an engine. */
@@ -102,9 +109,9 @@ int averager_begin(struct averager *a, const struct averager_step *s, averager_d
     static const uint8_t nil[] = { 0xc0 };
     struct gather said = { .bandwidth = a->o.bandwidth, .user = s->gather ? s->gather : nil,
                            .user_n = s->gather ? s->gather_n : sizeof nil };
-    if (a->o.verify && !s->gather) {
-        said.user = averager_verifies;
-        said.user_n = sizeof averager_verifies;
+    if (a->o.verify && !a->o.client_mode && !s->gather) {
+        said.user = bytes_at(&a->verifies);
+        said.user_n = bytes_length(&a->verifies);
     }
     if (a->busy || a->closing || s->deadline <= averager_now(a)) return PL_EUSE;
     said.mode = a->o.auxiliary ? GROUP_AUXILIARY : a->o.client_mode ? GROUP_CLIENT : GROUP_FULL;
@@ -118,18 +125,21 @@ int averager_begin(struct averager *a, const struct averager_step *s, averager_d
     a->cancelled = 0;
     a->triggered = !s->untriggered;
     memset(&a->result, 0, sizeof a->result);
+    a->caught.text[0] = 0;
     a->why.text[0] = 0;
     group_clear(&a->group);
     averager_search(a);
     return PL_OK;
 }
 
-void averager_trigger(struct averager *a, double weight, float *const *tensor)
+void averager_trigger(struct averager *a, double weight, float *const *tensor,
+                      const struct referee_claim *claim)
 {
     assert(a->busy && !a->triggered);
     a->triggered = 1;
     a->step.weight = weight;
     a->step.tensor = tensor;
+    if (claim) a->step.claim = *claim;
     matchmaking_patience(&a->mm, a->step.patience);
     if (a->step.expected) averager_expect(a, a->step.expected);
     averager_turn(a);

@@ -36,6 +36,9 @@ struct averager_options {
     double weight_max;               /* of a groupmate; 0: any */
     double clip;                     /* see exchange.h; 0: the mean */
     int verify;                      /* BTARD in groups where everybody can; elsewhere CenteredClip */
+    double validators;               /* to verify: of a round, on average; the same in the whole group */
+    exchange_recompute *recompute;   /* to validate others; NULL: never */
+    void *recompute_context;
     int client_mode, auxiliary;
 };
 
@@ -58,6 +61,7 @@ struct averager_step {
     int patience;             /* after the trigger: begin times that may pass without anybody; 0: any */
     int untriggered;          /* 1: weight and tensors come with averager_trigger */
     double weight;            /* of ours; an auxiliary peer's is 0 */
+    struct referee_claim claim; /* to verify: what our values are of */
     float *const *tensor;     /* (tensors) host memory, changed at a good end only; borrowed until then */
 };
 
@@ -69,6 +73,7 @@ struct averager_result {
     int attempts;             /* groups that were found */
     int verified;             /* 1: the last exchange was to be verified */
     int banned;               /* groupmates that were caught lying, and will not be groupmates soon */
+    const char *caught;       /* which of them last, and at what; "" */
     double seconds;           /* the exchange took */
 };
 /* The result and the group are the callback's to read, not to keep. */
@@ -80,7 +85,9 @@ int averager_begin(struct averager *a, const struct averager_step *s, averager_d
                    void *context);
 int averager_is_busy(const struct averager *a);
 int averager_has_group(const struct averager *a);
-void averager_trigger(struct averager *a, double weight, float *const *tensor);
+/* claim: NULL for the step's own. */
+void averager_trigger(struct averager *a, double weight, float *const *tensor,
+                      const struct referee_claim *claim);
 /* While it searches: see averager_step.expected. */
 void averager_expect(struct averager *a, size_t peers);
 /* `done` comes with PL_EAGAIN, soon. */

@@ -60,6 +60,7 @@ struct averager {
     char rpc[AVERAGER_RPCS][GROUP_NAME_MAX], rpc_verify[GROUP_NAME_MAX];
     struct dht_id key_id, state_id;
     struct bytes subkey;     /* our peer id, as it stands in the DHT */
+    struct bytes verifies;   /* what we tell groupmates, that they may verify with us */
     size_t *elements;
     enum pl_compression *method;
     uint8_t schema_hash[SCHEMA_HASH_BYTES];
@@ -75,7 +76,7 @@ struct averager {
     void *done_context;
     struct bytes gather;
     struct averager_result result;
-    struct pl_err why;
+    struct pl_err why, caught;
     struct bans bans;
     struct timer turn;       /* goes on with the step from the loop itself */
 
@@ -141,8 +142,6 @@ void averager_refuse_parked(struct averager *a); /* nobody will take them */
 void averager_drive(struct averager *a);       /* after whatever happens to the exchange */
 
 #define AVERAGER_VERIFY_MIN 3 /* peers: of two that doubt each other nobody can tell who is right */
-#define AVERAGER_VERIFIES_BYTES 7
-extern const uint8_t averager_verifies[AVERAGER_VERIFIES_BYTES];
 int averager_can_verify(const struct averager *a); /* the group that has been found */
 void averager_tell(void *context, size_t peer, const uint8_t *data, size_t n);
 int averager_verify_open(struct averager *a, struct pl_err *err);

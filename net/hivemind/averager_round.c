@@ -354,7 +354,8 @@ void averager_exchange(struct averager *a)
         .part_bytes = a->o.part_bytes, .sender_timeout = a->o.sender_timeout,
         .reducer_timeout = a->o.reducer_timeout, .time_limit = a->o.allreduce_timeout,
         .weight_max = a->o.weight_max, .clip = a->o.verify ? EXCHANGE_CLIP_USUAL : a->o.clip,
-        .verify = averager_can_verify(a)
+        .verify = averager_can_verify(a), .validators = a->o.validators, .claim = a->step.claim,
+        .recompute = a->o.recompute, .recompute_context = a->o.recompute_context
     };
     struct part_stream *p, *next;
     int rc = prepare(a);

@@ -1,7 +1,9 @@
 /* averager_verify.c - BTARD over the network: who can verify, and the messages of exchange_verify.c as calls from
  * each of a group to each. */
 #include "averager_inside.h"
+#include "msgpack.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,9 +17,6 @@ struct telling {
     struct telling *next;
 };
 
-/* What we say of ourselves: "btard1", as msgpack. Others than ours don't look at it. */
-const uint8_t averager_verifies[AVERAGER_VERIFIES_BYTES] = { 0xa6, 'b', 't', 'a', 'r', 'd', '1' };
-
 /* With everybody in it who says so, and can be called; two alone would have only each other's word. */
 int averager_can_verify(const struct averager *a)
 {
@@ -25,8 +24,8 @@ int averager_can_verify(const struct averager *a)
         return 0;
     for (size_t i = 0; i < a->group.count; i++) {
         const struct gather *said = &a->group.members[i].gather;
-        if (said->mode == GROUP_CLIENT || said->user_n != sizeof averager_verifies ||
-            memcmp(said->user, averager_verifies, sizeof averager_verifies))
+        if (said->mode == GROUP_CLIENT || said->user_n != bytes_length(&a->verifies) ||
+            memcmp(said->user, bytes_at(&a->verifies), said->user_n))
             return 0;
     }
     return 1;
@@ -75,8 +74,19 @@ static void on_told(void *context, struct rpc_call *call, const uint8_t *data, s
     averager_drive(a);
 }
 
+/* What we say of ourselves, as msgpack: its version, and what all of a group have to agree on. Others
+ * than ours don't look at it. */
+static int say_verifies(struct averager *a)
+{
+    char text[32];
+    int n = snprintf(text, sizeof text, "btard2 %.3g", a->o.validators);
+    mp_str(&a->verifies, text, (size_t)n);
+    return a->verifies.failed;
+}
+
 int averager_verify_open(struct averager *a, struct pl_err *err)
 {
+    if (a->o.verify && say_verifies(a)) return pl_fail(err, PL_ENOMEM, "averaging: no memory");
     if (!a->o.verify || a->o.client_mode) return PL_OK;
     if (rpc_serve_unary(a->host, a->rpc_verify, on_told, a))
         return pl_fail(err, PL_EUSE, "averaging: %s is already served", a->rpc_verify);
@@ -85,6 +95,7 @@ int averager_verify_open(struct averager *a, struct pl_err *err)
 
 void averager_verify_close(struct averager *a)
 {
+    bytes_clear(&a->verifies);
     if (a->o.verify && !a->o.client_mode) rpc_unserve(a->host, a->rpc_verify);
     while (a->tellings) {
         rpc_cancel(a->tellings->request);

@@ -75,9 +75,10 @@ static int join_round(struct collaboration *c, float *const *gradient)
         c->alone = 1;
         averager_cancel(a);
     } else {
+        const struct referee_claim claim = { c->epoch, (uint64_t)c->samples };
         c->triggered_at = collaboration_now(c);
         averager_expect(a, c->others + 1);
-        averager_trigger(a, fmin((double)c->samples, most), gradient);
+        averager_trigger(a, fmin((double)c->samples, most), gradient, &claim);
     }
     return c->averaging;
 }

@@ -335,9 +335,7 @@ double exchange_wake(const struct exchange *x)
         for (size_t p = 0; p < x->count; p++)
             if (!x->out[p].failed && x->out[p].answered < x->out[p].parts)
                 at = fmin(at, x->out[p].since + x->o.reducer_timeout);
-    if (x->verifying && x->o.reducer_timeout > 0)
-        at = fmin(at, x->verifying_since + x->o.reducer_timeout);
-    return fmin(at, exchange_reduce_wake(x));
+    return fmin(fmin(at, exchange_verify_wake(x)), exchange_reduce_wake(x));
 }
 
 void exchange_tick(struct exchange *x, double now)
@@ -349,8 +347,7 @@ void exchange_tick(struct exchange *x, double now)
             if (x->out[p].parts && now >= x->out[p].since + x->o.reducer_timeout)
                 lose_reducer(x, p);
         exchange_reduce_tick(x, now);
-        if (x->verifying && x->o.reducer_timeout > 0 &&
-            now >= x->verifying_since + x->o.reducer_timeout)
+        if (now >= exchange_verify_wake(x))
             exchange_give_up(x, PL_EIO, "a peer has fallen silent while the round was verified");
     }
     go(x, now);
@@ -358,11 +355,12 @@ void exchange_tick(struct exchange *x, double now)
 
 /* --- begin and end ---------------------------------------------------------------------------- */
 
-int exchange_lied(const struct exchange *x, size_t peer)
+const char *exchange_lie(const struct exchange *x, size_t peer)
 {
-    return x->out[peer].lied || x->in[peer].lied || (x->referee && x->referee->banned[peer]);
+    if (x->referee && x->referee->banned[peer]) return x->referee->err.text;
+    if (x->out[peer].lied) return "it answers with what no reducer gives";
+    return x->in[peer].lied ? "it sends what no part is" : NULL;
 }
-
 
 size_t exchange_message_max(const struct exchange *x)
 {

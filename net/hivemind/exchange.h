@@ -18,6 +18,12 @@
 #include "../../ref/average.h"
 #include "group.h"
 #include "part_message.h"
+#include "referee.h"
+
+/* Computes again what a groupmate should have sent, into `tensor`, by what it says of it. PL_OK;
+ * PL_ENOTFOUND or whatever else: it can't be told here. On a helper thread; may take its time. */
+typedef int exchange_recompute(void *context, const struct peer_id *peer,
+                               const struct referee_claim *claim, float *const *tensor);
 
 #define EXCHANGE_WINDOW 4  /* parts of ours that are open at once: what a fast sender may be ahead */
 #define EXCHANGE_CLIP_USUAL (-1.0) /* a radius that half of the group lies within, part by part */
@@ -37,8 +43,13 @@ struct exchange_options {
     double reducer_timeout; /* s for an answer */
     double time_limit;      /* s for all of it */
     double weight_max;      /* nobody may weigh more; 0: no limit */
-    double clip;            /* CenteredClip's radius in place of the mean; EXCHANGE_CLIP_USUAL; 0: the mean */
-    int verify;             /* 1: BTARD, see exchange_verify.c. The same in the whole group; all of it reduces */
+    double clip;            /* CenteredClip's radius; EXCHANGE_CLIP_USUAL; 0: the mean */
+    /* BTARD, see exchange_verify.c; the same in the whole group, and all of it reduces. */
+    int verify;
+    double validators;              /* a round, on average */
+    struct referee_claim claim;     /* what our values are of */
+    exchange_recompute *recompute;  /* NULL: we validate nobody */
+    void *recompute_context;
 };
 
 enum exchange_way { EXCHANGE_OUT, EXCHANGE_IN };
@@ -72,9 +83,10 @@ struct exchange_port {
     void (*tell)(void *context, size_t peer, const uint8_t *data, size_t n);
 };
 
-/* 1: it has answered with what no honest reducer answers with, so that our round fails, or verification has
- * found it. Whoever merely sends bad parts is left out of the mean, and costs nobody a round. */
-int exchange_lied(const struct exchange *x, size_t peer);
+/* How it has lied: it has answered with what no honest reducer answers with, so that our round fails, or
+ * verification has found it. NULL: not at all. Whoever merely sends bad parts is left out of the mean,
+ * and costs nobody a round. */
+const char *exchange_lie(const struct exchange *x, size_t peer);
 
 /* How far it went, at any time. */
 struct exchange_report {

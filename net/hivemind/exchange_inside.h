@@ -4,7 +4,6 @@
 #define PL_EXCHANGE_INSIDE_H
 
 #include "exchange.h"
-#include "referee.h"
 
 /* We send to a reducer, and it answers. */
 struct out_peer {
@@ -100,6 +99,7 @@ struct exchange {
     struct contribution **kept; /* (own): what came, in the order of arrival */
     size_t *kept_count;         /* (own) */
     double *own_tau;            /* (own); own_delta holds the aggregates themselves */
+    float **again;              /* (tensors): what a peer should have sent; NULL until it is needed */
     int verifying, verifying_job, verified;
     double verifying_since;
 };
@@ -132,6 +132,7 @@ int exchange_verify_open(struct exchange *x, struct pl_err *err);
 void exchange_verify_close(struct exchange *x);
 void exchange_verify_keep(struct exchange *x, struct slot *s); /* instead of forgetting what came */
 void exchange_verify_go(struct exchange *x, double now);
+double exchange_verify_wake(const struct exchange *x); /* when somebody has been silent for too long */
 void exchange_verify_done(struct exchange *x, double now, struct exchange_job_of *job);
 void exchange_reduce_go(struct exchange *x); /* starts what can be started */
 

@@ -8,6 +8,7 @@
 #include "exchange_inside.h"
 #include "../../ref/backend.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,42 +41,74 @@ static const float *aggregate(void *context, size_t part, double *tau)
     return x->own_delta + x->own_at[k];
 }
 
-static const float *decoded(float *room, const struct exchange *x, enum pl_compression method,
-                            const struct pl_part *part, const uint8_t *buffer, size_t bytes)
+/* A part as it travels: the method, and what it has made of the values. */
+static int add_part(struct bytes *out, enum pl_compression method, const uint8_t *buffer, size_t n)
 {
-    struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)part->length } };
-    return pl_wire_decode(room, x->o.be, method, &type, buffer, bytes, NULL) ? NULL : room;
+    bytes_u8(out, (uint8_t)method);
+    bytes_add(out, buffer, n);
+    return out->failed ? PL_ENOMEM : 1;
 }
 
-/* Others have what the way left of it. */
-static const float *sent(void *context, size_t number, float *room)
+static int sent(void *context, size_t number, struct bytes *out)
 {
     struct exchange *x = context;
     const struct pl_part *part = &x->parts[number];
-    const float *own = x->o.tensor[part->tensor] + part->start, *result = NULL;
+    const float *own = x->o.tensor[part->tensor] + part->start;
     struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)part->length } };
     enum pl_compression method = exchange_method(x, part);
     uint8_t *buffer;
     size_t bytes;
-    if (!(x->o.weight > 0)) return NULL;
-    if (part->owner == (int)x->self) return own;
-    if (pl_wire_bytes(&bytes, method, &type, NULL) || !(buffer = malloc(bytes + 1))) return NULL;
-    if (!pl_wire_encode(buffer, x->o.be, method, &type, own, NULL))
-        result = decoded(room, x, method, part, buffer, bytes);
-    free(buffer);
-    return result;
+    if (!(x->o.weight > 0)) return 0;
+    if (part->owner == (int)x->self)
+        return add_part(out, PL_COMPRESS_NONE, (const uint8_t *)own, part->length * sizeof *own);
+    bytes_u8(out, (uint8_t)method);
+    if (pl_wire_bytes(&bytes, method, &type, NULL) || !(buffer = bytes_reserve(out, bytes)) ||
+        pl_wire_encode(buffer, x->o.be, method, &type, own, NULL))
+        return PL_ENOMEM;
+    out->end += bytes;
+    return 1;
 }
 
-static const float *received(void *context, size_t number, size_t peer, float *room)
+static int received(void *context, size_t number, size_t peer, struct bytes *out)
 {
     struct exchange *x = context;
     size_t k = own_number(x, number);
     for (size_t i = 0; i < x->kept_count[k]; i++) {
         const struct part_message *m = &x->kept[k][i].part;
         if (x->kept[k][i].peer == peer && m->weight > 0)
-            return decoded(room, x, m->method, &x->parts[number], m->buffer, m->bytes);
+            return add_part(out, m->method, m->buffer, m->bytes);
     }
-    return NULL;
+    return 0;
+}
+
+static const float *decode(void *context, size_t number, const uint8_t *data, size_t n, float *room)
+{
+    struct exchange *x = context;
+    const struct pl_part *part = &x->parts[number];
+    struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)part->length } };
+    struct part_message m = { .has_part = 1, .weight = 1, .elements = part->length };
+    size_t elements;
+    if (!n || data[0] >= PL_COMPRESSIONS) return NULL;
+    m.method = (enum pl_compression)data[0];
+    m.buffer = data + 1;
+    m.bytes = n - 1;
+    if (pl_wire_check(&elements, m.method, &type, m.buffer, m.bytes, NULL) ||
+        !part_message_is_sound(&m) ||
+        pl_wire_decode(room, x->o.be, m.method, &type, m.buffer, m.bytes, NULL))
+        return NULL;
+    return room;
+}
+
+static int recompute(void *context, size_t peer, const struct referee_claim *claim,
+                     float *const **tensor)
+{
+    struct exchange *x = context;
+    if (!x->again && !(x->again = calloc(x->o.tensors + 1, sizeof *x->again))) return PL_ENOMEM;
+    for (size_t t = 0; t < x->o.tensors; t++)
+        if (!x->again[t] && !(x->again[t] = pl_alloc(x->o.elements[t], sizeof(float))))
+            return PL_ENOMEM;
+    *tensor = x->again;
+    return x->o.recompute(x->o.recompute_context, &x->o.group->members[peer].peer, claim, x->again);
 }
 
 /* --- life ------------------------------------------------------------------------------------- */
@@ -87,10 +120,14 @@ int exchange_verify_open(struct exchange *x, struct pl_err *err)
                                        .self = x->self,
                                        .parts = x->parts,
                                        .part_count = x->part_count,
+                                       .claim = x->o.claim,
+                                       .validators = x->o.validators,
                                        .context = x,
                                        .aggregate = aggregate,
                                        .sent = sent,
-                                       .received = received };
+                                       .received = received,
+                                       .decode = decode,
+                                       .recompute = x->o.recompute ? recompute : NULL };
     x->kept = calloc(x->own_count + 1, sizeof *x->kept);
     x->kept_count = calloc(x->own_count + 1, sizeof *x->kept_count);
     x->own_tau = calloc(x->own_count + 1, sizeof *x->own_tau);
@@ -106,6 +143,8 @@ void exchange_verify_close(struct exchange *x)
         free(x->kept[k]);
     }
     free(x->kept);
+    for (size_t t = 0; x->again && t < x->o.tensors; t++) pl_free(x->again[t]);
+    free(x->again);
     free(x->kept_count);
     free(x->own_tau);
     referee_close(x->referee);
@@ -139,6 +178,16 @@ void exchange_verify_go(struct exchange *x, double now)
     }
     x->verifying_job = 1;
     exchange_job_start(x, job);
+}
+
+/* Nobody is silent while we are at work ourselves; nor, but for the time limit of all, whoever may be
+ * computing a gradient. */
+double exchange_verify_wake(const struct exchange *x)
+{
+    if (!x->verifying || x->verifying_job || x->verified || !(x->o.reducer_timeout > 0))
+        return INFINITY;
+    if (x->o.time_limit > 0 && referee_is_slow(x->referee)) return INFINITY;
+    return x->verifying_since + x->o.reducer_timeout;
 }
 
 void exchange_verify_done(struct exchange *x, double now, struct exchange_job_of *job)

@@ -1,5 +1,6 @@
-/* referee.c - see referee.h. */
-#include "referee.h"
+/* referee.c - see referee.h: who says what when. */
+#include "referee_inside.h"
+#include "../../ref/quant.h"
 
 #include <math.h>
 #include <openssl/evp.h>
@@ -7,45 +8,74 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HEAD (DHT_ID_BYTES + 1)    /* group id, phase */
-#define REPORT_BYTES 16            /* s and norm as float64 */
-#define ABSENT (-1.0)              /* a norm that says: nothing of mine went in */
+#define REPORT_BYTES sizeof(struct told)
+#define ACCUSATION_BYTES 5 /* what, and of which part */
+#define CODEC_BYTES (1 + PL_CODES * sizeof(float)) /* of a part that travels, beside its values */
 
-/* Sums and differences are of float64; what is allowed is a thousand times what order and another
- * machine's compiler can make of them. A sum's honest distance from 0 is what CenteredClip had left to go
- * (exchange_robust.c: a ten-millionth of the radius) and the rounding of the aggregate to float32. */
-#define REPORT_TOLERANCE 1e-6
-#define SUM_TOLERANCE 1e-6
-#define ROUNDING 0x1p-23
-/* The radius is the reducer's choice, near the middle of the distances: much wider, and CenteredClip
- * clips nobody; much closer, and the sum says nothing. */
-#define WIDEST 2.0
-#define CLOSEST 0.25
+static const struct pl_btard hashing = { .hash = referee_sha256 };
 
-static void sha256(uint8_t hash[PL_HASH_BYTES], const void *data, size_t n)
+void referee_sha256(uint8_t hash[PL_HASH_BYTES], const void *data, size_t n)
 {
     EVP_Digest(data, n, hash, NULL, EVP_sha256(), NULL);
 }
 
-static struct pl_btard checks(double tau, double scale)
-{
-    return (struct pl_btard){ .hash = sha256, .tau = tau, .tolerance = scale, .iterations = 1 };
-}
+/* --- messages --------------------------------------------------------------------------------- */
 
-static size_t length_of(const struct referee *r, int phase)
+static size_t shortest(const struct referee *r, int phase)
 {
     switch (phase) {
-    case REFEREE_COMMIT: return HEAD + (r->v.count + 1) * PL_HASH_BYTES;
-    case REFEREE_REVEAL: return HEAD + 3 * PL_HASH_BYTES;
-    case REFEREE_REPORT: return HEAD + r->v.part_count * REPORT_BYTES + PL_HASH_BYTES;
-    case REFEREE_ACCUSE: return HEAD + r->v.count + PL_HASH_BYTES;
-    default: return HEAD + PL_HASH_BYTES;
+    case REFEREE_COMMIT:
+        return REFEREE_HEAD + (r->v.count + 1 + r->v.part_count) * PL_HASH_BYTES + 16;
+    case REFEREE_REVEAL: return REFEREE_HEAD + 3 * PL_HASH_BYTES;
+    case REFEREE_REPORT: return REFEREE_HEAD + r->v.part_count * REPORT_BYTES + PL_HASH_BYTES;
+    case REFEREE_ACCUSE:
+        return REFEREE_HEAD + r->v.count * ACCUSATION_BYTES + 1 + PL_HASH_BYTES;
+    case REFEREE_OPEN: return REFEREE_HEAD + r->v.count + PL_HASH_BYTES;
+    default: return REFEREE_HEAD + PL_HASH_BYTES;
     }
 }
 
-static const uint8_t *said(const struct referee *r, int phase, size_t peer)
+static size_t longest(const struct referee *r, int phase)
 {
-    return bytes_at(&r->said[phase][peer]) + HEAD;
+    return shortest(r, phase) + (phase == REFEREE_OPEN ? r->longest_sent : 0);
+}
+
+const uint8_t *referee_said(const struct referee *r, int phase, size_t peer)
+{
+    return bytes_at(&r->said[phase][peer]) + REFEREE_HEAD;
+}
+
+static uint64_t be64(const uint8_t *p)
+{
+    struct cursor c = { p, 8 };
+    uint64_t x = 0;
+    get_be64(&c, &x);
+    return x;
+}
+
+struct referee_claim referee_claim_of(const struct referee *r, size_t peer)
+{
+    const uint8_t *p = referee_said(r, REFEREE_COMMIT, peer) + (r->v.count + 1) * PL_HASH_BYTES;
+    return (struct referee_claim){ (int64_t)be64(p), be64(p + 8) };
+}
+
+const uint8_t *referee_part_hash(const struct referee *r, size_t peer, size_t part)
+{
+    return referee_said(r, REFEREE_COMMIT, peer) + (r->v.count + 1 + part) * PL_HASH_BYTES + 16;
+}
+
+struct told referee_told(const struct referee *r, size_t peer, size_t part)
+{
+    struct told t;
+    memcpy(&t, referee_said(r, REFEREE_REPORT, peer) + part * REPORT_BYTES, sizeof t);
+    return t;
+}
+
+enum accusation referee_accusation(const struct referee *r, size_t by, size_t of, size_t *part)
+{
+    const uint8_t *p = referee_said(r, REFEREE_ACCUSE, by) + of * ACCUSATION_BYTES;
+    *part = (size_t)p[1] << 24 | (size_t)p[2] << 16 | (size_t)p[3] << 8 | p[4];
+    return by == of || p[0] > ACCUSES_VALUES ? ACCUSES_NOBODY : (enum accusation)p[0];
 }
 
 /* --- life ------------------------------------------------------------------------------------- */
@@ -61,11 +91,15 @@ int referee_open(struct referee **out, const struct referee_view *v, struct pl_e
                        v->part_count);
     }
     if (r) r->v = *v;
+    for (size_t p = 0; !rc && p < v->part_count; p++)
+        if (v->parts[p].length > r->longest) r->longest = v->parts[p].length;
+    if (r) r->longest_sent = CODEC_BYTES + r->longest * sizeof(float);
     for (int p = 0; !rc && p < REFEREE_PHASES; p++)
         if (!(r->said[p] = calloc(v->count, sizeof *r->said[p]))) rc = PL_ENOMEM;
-    if (!rc &&
-        (!(r->own_hash = calloc(v->count, PL_HASH_BYTES)) || !(r->banned = calloc(v->count, 1)) ||
-         RAND_bytes(r->lot, sizeof r->lot) != 1 || RAND_bytes(r->salt, sizeof r->salt) != 1))
+    if (!rc && (!(r->own_hash = calloc(v->count, PL_HASH_BYTES)) ||
+                !(r->banned = calloc(v->count, 1)) || !(r->opinion = calloc(v->count, 1)) ||
+                !(r->order = pl_alloc(v->count, sizeof *r->order)) ||
+                RAND_bytes(r->lot, sizeof r->lot) != 1 || RAND_bytes(r->salt, sizeof r->salt) != 1))
         rc = PL_ENOMEM;
     if (rc) {
         referee_close(r);
@@ -83,6 +117,8 @@ void referee_close(struct referee *r)
         free(r->said[p]);
     }
     free(r->own_hash);
+    free(r->opinion);
+    pl_free(r->order);
     free(r->banned);
     free(r);
 }
@@ -95,6 +131,12 @@ int referee_is_ready(const struct referee *r)
     return 1;
 }
 
+int referee_is_slow(const struct referee *r)
+{
+    return !r->over && r->drawn &&
+           (r->phase == REFEREE_ACCUSE + 1 || r->phase == REFEREE_OPEN + 1);
+}
+
 const struct bytes *referee_own(const struct referee *r)
 {
     return &r->said[r->phase - 1][r->v.self];
@@ -103,27 +145,27 @@ const struct bytes *referee_own(const struct referee *r)
 int referee_hear(struct referee *r, size_t peer, const uint8_t *data, size_t n)
 {
     int phase;
-    if (n < HEAD || memcmp(data, r->v.group_id, DHT_ID_BYTES)) return PL_EPROTO;
+    if (n < REFEREE_HEAD || memcmp(data, r->v.group_id, DHT_ID_BYTES)) return PL_EPROTO;
     phase = data[DHT_ID_BYTES];
-    if (phase >= REFEREE_PHASES || n != length_of(r, phase) || peer >= r->v.count ||
-        peer == r->v.self || bytes_length(&r->said[phase][peer]))
+    if (phase >= REFEREE_PHASES || n < shortest(r, phase) || n > longest(r, phase) ||
+        peer >= r->v.count || peer == r->v.self || bytes_length(&r->said[phase][peer]))
         return PL_EPROTO;
     return bytes_add(&r->said[phase][peer], data, n);
 }
 
 /* --- steps ------------------------------------------------------------------------------------ */
 
-static void give_up(struct referee *r, int status, const char *why)
+void referee_give_up(struct referee *r, int status, const char *why)
 {
     if (r->over) return;
     r->over = 1;
     r->status = pl_fail(&r->err, status, "averaging: the round is void: %s", why);
 }
 
-static void ban(struct referee *r, size_t peer, const char *why)
+void referee_ban(struct referee *r, size_t peer, const char *why)
 {
     if (peer != r->v.self) r->banned[peer] = 1;
-    give_up(r, PL_EIO, why);
+    referee_give_up(r, PL_EIO, why);
 }
 
 static struct bytes *begin(struct referee *r, int phase)
@@ -139,13 +181,15 @@ static void digest(uint8_t hash[PL_HASH_BYTES], struct referee *r, int phase)
 {
     EVP_MD_CTX *c = EVP_MD_CTX_new();
     memset(hash, 0, PL_HASH_BYTES);
-    if (!c || !EVP_DigestInit_ex(c, EVP_sha256(), NULL)) give_up(r, PL_ENOMEM, "no memory");
+    if (!c || !EVP_DigestInit_ex(c, EVP_sha256(), NULL))
+        referee_give_up(r, PL_ENOMEM, "no memory");
     for (size_t i = 0; !r->over && i < r->v.count; i++)
         EVP_DigestUpdate(c, bytes_at(&r->said[phase][i]), bytes_length(&r->said[phase][i]));
     if (!r->over) EVP_DigestFinal_ex(c, hash, NULL);
     EVP_MD_CTX_free(c);
 }
 
+/* The end of every message but the first: what we have heard of the phase before it. */
 static void add_digest(struct bytes *out, struct referee *r, int phase)
 {
     uint8_t hash[PL_HASH_BYTES];
@@ -153,7 +197,7 @@ static void add_digest(struct bytes *out, struct referee *r, int phase)
     bytes_add(out, hash, sizeof hash);
 }
 
-/* The digest of `phase` that everybody has put at the end of its next message. */
+/* Everybody has heard the same of `phase`, by its next message. */
 static int same_heard(struct referee *r, int phase)
 {
     uint8_t hash[PL_HASH_BYTES];
@@ -161,7 +205,7 @@ static int same_heard(struct referee *r, int phase)
     for (size_t i = 0; i < r->v.count; i++) {
         const struct bytes *m = &r->said[phase + 1][i];
         if (memcmp(bytes_at(m) + bytes_length(m) - PL_HASH_BYTES, hash, sizeof hash)) {
-            give_up(r, PL_EIO, "somebody has told different peers different things");
+            referee_give_up(r, PL_EIO, "somebody has told different peers different things");
             return 0;
         }
     }
@@ -172,7 +216,7 @@ static int same_heard(struct referee *r, int phase)
 static void hash_aggregates(struct referee *r)
 {
     EVP_MD_CTX *c = EVP_MD_CTX_new();
-    if (!c) give_up(r, PL_ENOMEM, "no memory");
+    if (!c) referee_give_up(r, PL_ENOMEM, "no memory");
     for (size_t owner = 0; !r->over && owner < r->v.count; owner++) {
         EVP_DigestInit_ex(c, EVP_sha256(), NULL);
         for (size_t p = 0; p < r->v.part_count; p++) {
@@ -188,27 +232,48 @@ static void hash_aggregates(struct referee *r)
     EVP_MD_CTX_free(c);
 }
 
+int referee_sent(const struct referee *r, size_t part, struct bytes *out,
+                 uint8_t hash[PL_HASH_BYTES])
+{
+    size_t before = bytes_length(out);
+    int rc = r->v.sent(r->v.context, part, out);
+    memset(hash, 0, PL_HASH_BYTES);
+    if (rc == 1) referee_sha256(hash, bytes_at(out) + before, bytes_length(out) - before);
+    return rc;
+}
+
 static void commit(struct referee *r)
 {
-    const struct pl_btard b = checks(0, 0);
     uint8_t hash[PL_HASH_BYTES];
-    struct bytes *out = begin(r, REFEREE_COMMIT);
+    struct bytes *out = begin(r, REFEREE_COMMIT), part = { 0 };
     hash_aggregates(r);
-    pl_btard_lot_commit(hash, &b, (uint32_t)r->v.self, r->lot, r->salt);
+    pl_btard_lot_commit(hash, &hashing, (uint32_t)r->v.self, r->lot, r->salt);
     bytes_add(out, r->own_hash, r->v.count * PL_HASH_BYTES);
     bytes_add(out, hash, sizeof hash);
+    bytes_be64(out, (uint64_t)r->v.claim.epoch);
+    bytes_be64(out, r->v.claim.samples);
+    for (size_t p = 0; !r->over && p < r->v.part_count; p++) {
+        bytes_take(&part, bytes_length(&part));
+        if (referee_sent(r, p, &part, hash) < 0) referee_give_up(r, PL_ENOMEM, "no memory");
+        bytes_add(out, hash, sizeof hash);
+    }
+    bytes_clear(&part);
 }
 
 static void reveal(struct referee *r)
 {
     struct bytes *out;
+    for (size_t i = 0; i < r->v.count; i++)
+        if (referee_claim_of(r, i).epoch != r->v.claim.epoch)
+            referee_give_up(r, PL_EIO, "its peers are at different epochs");
     for (size_t owner = 0; owner < r->v.count; owner++) {
-        const uint8_t *own = said(r, REFEREE_COMMIT, owner) + owner * PL_HASH_BYTES;
+        const uint8_t *own = referee_said(r, REFEREE_COMMIT, owner) + owner * PL_HASH_BYTES;
         if (memcmp(own, r->own_hash + owner * PL_HASH_BYTES, PL_HASH_BYTES))
-            ban(r, owner, "a reducer has answered us with another aggregate than it says");
+            referee_ban(r, owner, "a reducer has answered us with another aggregate than it says");
         for (size_t i = 0; i < r->v.count; i++)
-            if (memcmp(own, said(r, REFEREE_COMMIT, i) + owner * PL_HASH_BYTES, PL_HASH_BYTES))
-                give_up(r, PL_EIO, "peers don't agree on what a reducer has answered");
+            if (memcmp(own, referee_said(r, REFEREE_COMMIT, i) + owner * PL_HASH_BYTES,
+                       PL_HASH_BYTES))
+                referee_give_up(r, PL_EIO, "peers don't agree on what a reducer has answered");
     }
     out = begin(r, REFEREE_REVEAL);
     bytes_add(out, r->lot, sizeof r->lot);
@@ -216,153 +281,99 @@ static void reveal(struct referee *r)
     add_digest(out, r, REFEREE_COMMIT);
 }
 
-/* Our values' distance to a part's aggregate along z, and in all. */
-static void measure(double *s, double *norm, const float *x, const float *a, double tau,
-                    const double *z, size_t d)
+struct told referee_measure(const float *x, const float *a, double tau, const double *z, size_t d)
 {
-    const struct pl_btard b = checks(tau, 0);
-    *s = 0;
-    *norm = ABSENT;
-    if (x) pl_btard_report(s, norm, &b, z, x, a, d);
+    const struct pl_btard b = { .tau = tau };
+    struct told t = { 0, REFEREE_ABSENT, 0 };
+    if (!x) return t;
+    pl_btard_report(&t.s, &t.norm, &b, z, x, a, d);
+    for (size_t k = 0; k < d; k++) t.length += (double)x[k] * x[k];
+    t.length = sqrt(t.length);
+    return t;
 }
 
-static size_t longest(const struct referee *r)
+const float *referee_part(const struct referee *r, size_t part, double *z, double *tau)
 {
-    size_t d = 0;
-    for (size_t p = 0; p < r->v.part_count; p++)
-        if (r->v.parts[p].length > d) d = r->v.parts[p].length;
-    return d;
+    pl_btard_direction(z, r->v.parts[part].length, &hashing, r->seed, (uint32_t)part);
+    return r->v.aggregate(r->v.context, part, tau);
+}
+
+static void combine_lots(struct referee *r)
+{
+    uint8_t *lots = malloc(r->v.count * PL_HASH_BYTES + 1);
+    if (!lots) referee_give_up(r, PL_ENOMEM, "no memory");
+    for (size_t i = 0; !r->over && i < r->v.count; i++) {
+        const uint8_t *x = referee_said(r, REFEREE_REVEAL, i);
+        if (!pl_btard_lot_holds(&hashing,
+                                referee_said(r, REFEREE_COMMIT, i) + r->v.count * PL_HASH_BYTES,
+                                (uint32_t)i, x, x + PL_HASH_BYTES))
+            referee_ban(r, i, "a peer has revealed another number than it was committed to");
+        memcpy(lots + i * PL_HASH_BYTES, x, PL_HASH_BYTES);
+    }
+    if (!r->over && same_heard(r, REFEREE_COMMIT))
+        pl_btard_seed(r->seed, lots, (int)r->v.count);
+    free(lots);
 }
 
 static void report(struct referee *r)
 {
-    const struct pl_btard b = checks(0, 0);
-    struct bytes *out = begin(r, REFEREE_REPORT);
-    size_t d = longest(r);
-    uint8_t *lots = malloc(r->v.count * PL_HASH_BYTES + 1);
-    double *z = pl_alloc(d, sizeof *z);
-    float *room = pl_alloc(d, sizeof *room);
-    if (!lots || !z || !room) give_up(r, PL_ENOMEM, "no memory");
-    for (size_t i = 0; !r->over && i < r->v.count; i++) {
-        const uint8_t *x = said(r, REFEREE_REVEAL, i);
-        if (!pl_btard_lot_holds(&b, said(r, REFEREE_COMMIT, i) + r->v.count * PL_HASH_BYTES,
-                                (uint32_t)i, x, x + PL_HASH_BYTES))
-            ban(r, i, "a peer has revealed another number than it was committed to");
-        memcpy(lots + i * PL_HASH_BYTES, x, PL_HASH_BYTES);
-    }
-    if (!r->over && same_heard(r, REFEREE_COMMIT)) pl_btard_seed(r->seed, lots, (int)r->v.count);
+    struct bytes *out = begin(r, REFEREE_REPORT), own = { 0 };
+    double *z = pl_alloc(r->longest, sizeof *z);
+    float *room = pl_alloc(r->longest, sizeof *room);
+    if (!z || !room) referee_give_up(r, PL_ENOMEM, "no memory");
+    combine_lots(r);
     for (size_t p = 0; !r->over && p < r->v.part_count; p++) {
-        double tau, values[2];
-        const float *a = r->v.aggregate(r->v.context, p, &tau);
-        pl_btard_direction(z, r->v.parts[p].length, &b, r->seed, (uint32_t)p);
-        measure(&values[0], &values[1], r->v.sent(r->v.context, p, room), a, tau, z,
-                r->v.parts[p].length);
-        bytes_add(out, values, sizeof values);
+        double tau;
+        const float *a = referee_part(r, p, z, &tau), *x = NULL;
+        struct told t;
+        int rc;
+        bytes_take(&own, bytes_length(&own));
+        rc = r->v.sent(r->v.context, p, &own);
+        if (rc == 1)
+            x = r->v.decode(r->v.context, p, bytes_at(&own), bytes_length(&own), room);
+        if (rc < 0 || (rc && !x)) referee_give_up(r, PL_ENOMEM, "no memory");
+        t = referee_measure(x, a, tau, z, r->v.parts[p].length);
+        bytes_add(out, &t, sizeof t);
     }
     add_digest(out, r, REFEREE_REVEAL);
-    free(lots);
+    bytes_clear(&own);
     pl_free(z);
     pl_free(room);
 }
 
-static void read_report(double values[2], const struct referee *r, size_t peer, size_t part)
-{
-    memcpy(values, said(r, REFEREE_REPORT, peer) + part * REPORT_BYTES, REPORT_BYTES);
-}
-
-/* [BTARD verification 1] Who has reported falsely of the parts that we have reduced? */
 static void accuse(struct referee *r)
 {
     struct bytes *out = begin(r, REFEREE_ACCUSE);
-    const struct pl_btard b = checks(0, 0);
-    size_t d = longest(r);
-    uint8_t *accused = calloc(r->v.count, 1);
-    double *z = pl_alloc(d, sizeof *z);
-    float *room = pl_alloc(d, sizeof *room);
-    if (!accused || !z || !room) give_up(r, PL_ENOMEM, "no memory");
-    if (!r->over) same_heard(r, REFEREE_REVEAL);
-    for (size_t p = 0; !r->over && p < r->v.part_count; p++) {
-        double tau, s, norm, told[2];
-        const float *a = r->v.aggregate(r->v.context, p, &tau);
-        if (r->v.parts[p].owner != (int)r->v.self) continue;
-        pl_btard_direction(z, r->v.parts[p].length, &b, r->seed, (uint32_t)p);
-        for (size_t i = 0; i < r->v.count; i++) {
-            struct pl_btard near;
-            if (i == r->v.self) continue;
-            measure(&s, &norm, r->v.received(r->v.context, p, i, room), a, tau, z,
-                    r->v.parts[p].length);
-            read_report(told, r, i, p);
-            near = checks(tau, REPORT_TOLERANCE * fmax(0, norm));
-            if (!pl_btard_report_holds(&near, s, norm, told[0], told[1])) accused[i] = 1;
-        }
-    }
-    if (accused) bytes_add(out, accused, r->v.count);
+    if (!same_heard(r, REFEREE_REVEAL)) return;
+    referee_draw(r);
+    if (!r->over) referee_accuse(r, out);
     add_digest(out, r, REFEREE_REPORT);
-    free(accused);
-    pl_free(z);
-    pl_free(room);
 }
 
-static int ascending(const void *a, const void *b)
+static void open_part(struct referee *r)
 {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* [BTARD verification 2] The sum of a part's reports, and its radius beside the distances. */
-static void judge_part(struct referee *r, size_t p, double *norms)
-{
-    const struct pl_part *part = &r->v.parts[p];
-    double tau, sum = 0, length = 0, told[2], middle;
-    const float *a = r->v.aggregate(r->v.context, p, &tau);
-    struct pl_btard b;
-    size_t n = 0;
-    for (size_t k = 0; k < part->length; k++) length += (double)a[k] * a[k];
-    for (size_t i = 0; i < r->v.count; i++) {
-        read_report(told, r, i, p);
-        if (told[1] == ABSENT) continue;
-        sum += told[0];
-        norms[n++] = told[1];
-    }
-    if (!n) return;
-    qsort(norms, n, sizeof *norms, ascending);
-    middle = norms[n / 2];
-    b = checks(tau, (double)n * (SUM_TOLERANCE * tau + ROUNDING * sqrt(length)));
-    if (!pl_btard_sum_holds(&b, sum))
-        ban(r, (size_t)part->owner, "a reducer's aggregate is not what its group's values give");
-    else if (middle > 0 && !(tau >= CLOSEST * middle && tau <= WIDEST * middle))
-        ban(r, (size_t)part->owner, "a reducer's radius is far from its group's distances");
+    uint8_t hash[PL_HASH_BYTES];
+    struct bytes *out = begin(r, REFEREE_OPEN);
+    if (!same_heard(r, REFEREE_REPORT)) return;
+    referee_hear_accusations(r);
+    if (r->over) return;
+    bytes_add(out, r->opinion, r->v.count);
+    if (r->v.part_count && referee_sent(r, r->opened, out, hash) < 0)
+        referee_give_up(r, PL_ENOMEM, "no memory");
+    add_digest(out, r, REFEREE_ACCUSE);
 }
 
 static void judge(struct referee *r)
 {
     struct bytes *out = begin(r, REFEREE_AGREE);
-    double *norms = pl_alloc(r->v.count, sizeof *norms);
-    uint8_t *doubted = calloc(r->v.count, 1);
-    if (!norms || !doubted) give_up(r, PL_ENOMEM, "no memory");
-    if (!r->over) same_heard(r, REFEREE_REPORT);
-    if (!r->over) {
-        for (size_t j = 0; j < r->v.count; j++)
-            for (size_t i = 0; i < r->v.count; i++) {
-                if (!said(r, REFEREE_ACCUSE, j)[i] || i == j) continue;
-                doubted[j] = 1;
-                /* Whoever accuses knows whether it does so rightly; so does the accused. */
-                if (j == r->v.self)
-                    ban(r, i, "a peer has reported falsely about what it has sent us");
-                else if (i == r->v.self) ban(r, j, "a reducer accuses us falsely");
-                else r->banned[j] = 1, ban(r, i, "one peer accuses another");
-            }
-        for (size_t p = 0; p < r->v.part_count; p++)
-            if (!doubted[r->v.parts[p].owner]) judge_part(r, p, norms);
-    }
-    add_digest(out, r, REFEREE_ACCUSE);
-    pl_free(norms);
-    free(doubted);
+    if (!same_heard(r, REFEREE_ACCUSE)) return;
+    referee_judge(r);
+    add_digest(out, r, REFEREE_OPEN);
 }
 
 static void agree(struct referee *r)
 {
-    if (!same_heard(r, REFEREE_ACCUSE)) return;
+    if (!same_heard(r, REFEREE_OPEN)) return;
     r->over = 1;
     r->status = PL_OK;
 }
@@ -374,8 +385,10 @@ void referee_step(struct referee *r)
     case REFEREE_REVEAL: reveal(r); break;
     case REFEREE_REPORT: report(r); break;
     case REFEREE_ACCUSE: accuse(r); break;
+    case REFEREE_OPEN: open_part(r); break;
     case REFEREE_AGREE: judge(r); break;
     default: agree(r); break;
     }
-    if (!r->over && r->said[r->phase - 1][r->v.self].failed) give_up(r, PL_ENOMEM, "no memory");
+    if (!r->over && r->said[r->phase - 1][r->v.self].failed)
+        referee_give_up(r, PL_ENOMEM, "no memory");
 }

@@ -1,24 +1,29 @@
-/* referee.h - BTARD's verification of one all-reduce, between its last answer and its being applied: reducers
- * whose aggregate is not what CenteredClip gives are found by random checks, and banned.
- * [TTT 2.1, security] [BTARD 3, appendix] ref/btard.h has the checks themselves.
+/* referee.h - BTARD's verification of one all-reduce, between its last answer and its being applied:
+ * who has reduced otherwise than CenteredClip does, or has sent what its data don't give, is found and
+ * banned. [TTT 2.1, security] [BTARD 3, appendix] ref/btard.h has the checks themselves.
  *
  * Everybody knows by now every part's aggregate a, what it has itself sent of it, x, and the radius tau
- * that the reducer names. Four messages from each to each, and a last one that all have said the same:
+ * that the reducer names. Each tells each, in this order:
  *
- *   COMMIT   hashes of each reducer's aggregates; of a number to draw the direction z by
- *   REVEAL   that number. Nobody could know z while its aggregates could still be changed
- *   REPORT   of each part: s = <z, x - a> min(1, tau / |x - a|), and |x - a|
- *   ACCUSE   reducers know x: whose reports are false?
- *   AGREE
+ *   COMMIT   hashes of each reducer's aggregates, of each part that it has sent, and of a number to
+ *            draw by; of how many samples, in which epoch, its values are
+ *   REVEAL   that number. Nobody could know what is drawn while its values could still be changed
+ *   REPORT   of each part: s = <z, x - a> min(1, tau / |x - a|), |x - a|, and |x|
+ *   ACCUSE   reducers know x: whose reports are false? Validators, drawn by lot, have computed their
+ *            target's values again from its data: are they as reported?
+ *   OPEN     everybody's x of one part: of one that was accused, else one whose aggregate more than half
+ *            find too far away, else one drawn by lot. And votes: everybody has computed again what a
+ *            validator says to be false
+ *   AGREE    that all have heard the same
  *
- * At CenteredClip's fixed point a part's s sum to 0; an aggregate that was moved gives another sum, whatever
- * z may be. Who is found is banned: a reducer with such a sum, or with hashes or a radius that don't fit,
- * alone; of an accusation, which others cannot check, both sides, so that each costs the liars at least
- * as many as the honest. A round with anything found is void.
+ * At CenteredClip's fixed point a part's s sum to 0; an aggregate that was moved gives another sum,
+ * whatever z may be. Of the opened part everybody recomputes all of it: reports and aggregate.
  *
- * What is not there: validators who recompute a gradient need data and draws that others can repeat. So a
- * sender may send what it likes (CenteredClip bounds its pull), and a reducer together with a sender
- * who reports for it is not found. */
+ * Who is found is banned, alone: a reducer with such a sum, or with hashes or a radius that don't fit; who
+ * reported falsely, or says so of somebody who did not; whose data give other values, or the validator
+ * who says so wrongly. Only where a reducer says to have received something else than its sender says to
+ * have sent, nobody can tell: both are banned, so that it costs the liars at least as many as the honest.
+ * A round with anything found is void. */
 #ifndef PL_REFEREE_H
 #define PL_REFEREE_H
 
@@ -32,12 +37,23 @@ enum referee_phase {
     REFEREE_REVEAL,
     REFEREE_REPORT,
     REFEREE_ACCUSE,
+    REFEREE_OPEN,
     REFEREE_AGREE,
     REFEREE_PHASES
 };
 
+/* Of a peer's values, by its data. */
+enum referee_opinion { REFEREE_UNKNOWN, REFEREE_HOLDS, REFEREE_FALSE };
+
 #define REFEREE_PEERS_MAX 256      /* each of whom hears each: 65,536 messages a phase are enough */
-#define REFEREE_PARTS_MAX 200000u  /* reports of 16 bytes have to fit into a message of 4 MiB */
+#define REFEREE_PARTS_MAX 100000u  /* a hash and a report of each have to fit into 4 MiB */
+
+/* What somebody's values are the mean over: from the epoch's parameters, and its own data's order of
+ * that epoch, so many samples. */
+struct referee_claim {
+    int64_t epoch;
+    uint64_t samples;
+};
 
 /* What was exchanged, owned by the exchange; read on a helper thread while nothing changes. */
 struct referee_view {
@@ -45,13 +61,21 @@ struct referee_view {
     size_t count, self;
     const struct pl_part *parts;
     size_t part_count;
+    struct referee_claim claim;    /* of ours */
+    double validators;             /* how many are drawn in a round, on average; at most count / 2 */
     void *context;
     /* A part's aggregate and radius. */
     const float *(*aggregate)(void *context, size_t part, double *tau);
-    /* The values of ours that went into it, in `room` if they are not at hand; NULL: none did. */
-    const float *(*sent)(void *context, size_t part, float *room);
-    /* For a part of our own: those that came from another peer; NULL: none did. */
-    const float *(*received)(void *context, size_t part, size_t peer, float *room);
+    /* Appends our values of a part as they have travelled. 1: done; 0: none did. Negative: an error. */
+    int (*sent)(void *context, size_t part, struct bytes *out);
+    /* The same of another peer, for a part of our own. */
+    int (*received)(void *context, size_t part, size_t peer, struct bytes *out);
+    /* What travelled, as values of that part. NULL: it is none. */
+    const float *(*decode)(void *context, size_t part, const uint8_t *data, size_t n, float *room);
+    /* Computes what a peer should have sent, by its claim: all its tensors, valid until the next call.
+     * PL_OK; whatever else: we can't tell. May take as long as its gradient did. NULL: never. */
+    int (*recompute)(void *context, size_t peer, const struct referee_claim *claim,
+                     float *const **tensor);
 };
 
 struct referee {
@@ -60,9 +84,14 @@ struct referee {
     struct bytes *said[REFEREE_PHASES]; /* (count): everybody's messages; ours too */
     uint8_t lot[PL_HASH_BYTES], salt[PL_HASH_BYTES], seed[PL_HASH_BYTES];
     uint8_t *own_hash;             /* (count, PL_HASH_BYTES) */
+    size_t longest, longest_sent;  /* values of a part; bytes that one can travel as */
+    int *order;                    /* (count): order[k] validates order[count / 2 + k], k < drawn */
+    size_t drawn;
+    uint8_t *opinion;              /* (count): ours of each, enum referee_opinion */
+    size_t opened;                 /* the part of OPEN */
     uint8_t *banned;               /* (count): found out */
     int over, status;              /* PL_OK: the round holds. PL_EIO: void */
-    struct pl_err err;
+    struct pl_err err;             /* with the reason */
 };
 
 int referee_open(struct referee **r, const struct referee_view *v, struct pl_err *err);
@@ -70,10 +99,13 @@ void referee_close(struct referee *r); /* NULL may be closed */
 
 /* 1: everything is there for the next step. */
 int referee_is_ready(const struct referee *r);
+/* 1: others may be computing a gradient: their silence says nothing. */
+int referee_is_slow(const struct referee *r);
 /* On any thread: checks what was said, and makes our next message, referee_own, or ends it: `over`. */
 void referee_step(struct referee *r);
 const struct bytes *referee_own(const struct referee *r);
-/* A message from a peer; one that is early is kept. PL_EPROTO: none of this round, or a second one of its phase. */
+/* A message from a peer; one that is early is kept. PL_EPROTO: none of this round, or a second one of
+ * its phase. */
 int referee_hear(struct referee *r, size_t peer, const uint8_t *data, size_t n);
 
 #endif

@@ -19,8 +19,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 static const uint8_t group_id[DHT_ID_BYTES] = { 7 };
 static const struct pl_part parts[PARTS] = {
-    { .owner = 0, .length = LENGTH }, { .owner = 1, .length = LENGTH },
-    { .owner = 2, .length = LENGTH }, { .owner = 2, .length = 1 }
+    { .owner = 0, .length = LENGTH }, { .tensor = 1, .owner = 1, .length = LENGTH },
+    { .tensor = 2, .owner = 2, .length = LENGTH }, { .tensor = 3, .owner = 2, .length = 1 }
 };
 static const float values[PARTS][LENGTH] = { { 1, -2, 3, 0, 5 }, { 0 }, { 1e20f, 1, 2 }, { 4 } };
 
@@ -31,13 +31,36 @@ static const float *aggregate(void *context, size_t part, double *tau)
     *tau = 1;
     return values[part];
 }
-static const float *sent(void *context, size_t part, float *room)
+static int travelled(size_t part, struct bytes *out)
 {
-    return (void)context, (void)room, values[part];
+    assert(!bytes_add(out, values[part], parts[part].length * sizeof **values));
+    return 1;
 }
-static const float *received(void *context, size_t part, size_t peer, float *room)
+static int sent(void *context, size_t part, struct bytes *out)
 {
-    return (void)context, (void)peer, (void)room, values[part];
+    return (void)context, travelled(part, out);
+}
+static int received(void *context, size_t part, size_t peer, struct bytes *out)
+{
+    return (void)context, (void)peer, travelled(part, out);
+}
+static const float *decode(void *context, size_t part, const uint8_t *data, size_t n, float *room)
+{
+    (void)context;
+    if (n != parts[part].length * sizeof *room) return NULL;
+    memcpy(room, data, n);
+    return room;
+}
+
+/* The third cannot tell. */
+static int recompute(void *context, size_t peer, const struct referee_claim *claim,
+                     float *const **tensor)
+{
+    static float copy[PARTS][LENGTH], *const tensors[PARTS] = { copy[0], copy[1], copy[2], copy[3] };
+    (void)peer, (void)claim;
+    memcpy(copy, values, sizeof copy);
+    *tensor = tensors;
+    return context ? PL_OK : PL_ENOTFOUND;
 }
 
 /* A message on its way; 1 if it was changed. */
@@ -71,7 +94,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     for (size_t i = 0; i < PEERS; i++) {
         struct referee_view v = { .group_id = group_id, .count = PEERS, .self = i, .parts = parts,
                                   .part_count = PARTS, .aggregate = aggregate, .sent = sent,
-                                  .received = received };
+                                  .received = received, .decode = decode, .recompute = recompute,
+                                  .claim = { .samples = 1 }, .validators = 1,
+                                  .context = i < 2 ? &r[i] : NULL };
         assert(!referee_open(&r[i], &v, NULL));
     }
     changed = !referee_hear(r[0], 1, data, n);

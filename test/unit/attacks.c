@@ -15,11 +15,14 @@
 #define HISTORY 64
 #define PATIENCE 180.0 /* s for one round of everybody */
 
-enum attack { HONEST, FLIP, FLIP_10, SCALED, RANDOM, NOT_A_NUMBER, STALE, HEAVY, SHIFT, ATTACKS };
+enum attack {
+    HONEST, FLIP, FLIP_10, SCALED, RANDOM, NOT_A_NUMBER, STALE, HEAVY, SHIFT, ACCUSE, ATTACKS
+};
 static const char *const names[ATTACKS] = {
     "none", "the opposite", "the opposite, times 10", "times 100", "random, 10 times as long", "not a number",
     "that of the first round", "the opposite, of the largest weight",
-    "the truth, but answer with the opposite, times 10, of what they reduce"
+    "the truth, but answer with the opposite, times 10, of what they reduce",
+    "the truth, but accuse falsely whom they validate"
 };
 
 static const struct schema_tensor model[1] = {
@@ -28,7 +31,6 @@ static const struct schema_tensor model[1] = {
 static const double weight_max = 64, usual_weight = 16;
 
 struct learner {
-    struct pl_rng rng;
     float value[D], grad[D], first[D], *tensor[1];
     enum attack attack;
     int applied;
@@ -37,20 +39,37 @@ static struct learner learners[PEERS];
 static struct pl_backend liars_be; /* what they reduce with */
 enum { MEAN, CLIP, BTARD, WAYS };
 static double truth[D];
+static struct pl_rng noise; /* of those who send some */
 
-/* Of 0.5 (x (value - truth) + noise)^2 over a batch of standard normal x. */
-static void gradient(struct learner *l)
+/* Of 0.5 (x (value - truth) + noise)^2 over a batch of standard normal x: the peer's own of that round, so
+ * that anybody who has the same parameters can compute it again. */
+static void gradient(float *grad, const float *value, size_t peer, int round)
 {
     double x[D], sum[D] = { 0 };
+    struct pl_rng rng;
+    pl_rng_init(&rng, 2 + peer, (uint64_t)round);
     for (int b = 0; b < BATCH; b++) {
-        double error = LABEL_NOISE * pl_rng_normal(&l->rng);
+        double error = LABEL_NOISE * pl_rng_normal(&rng);
         for (int k = 0; k < D; k++) {
-            x[k] = pl_rng_normal(&l->rng);
-            error += x[k] * (l->value[k] - truth[k]);
+            x[k] = pl_rng_normal(&rng);
+            error += x[k] * (value[k] - truth[k]);
         }
         for (int k = 0; k < D; k++) sum[k] += error * x[k] / BATCH;
     }
-    for (int k = 0; k < D; k++) l->grad[k] = (float)sum[k];
+    for (int k = 0; k < D; k++) grad[k] = (float)sum[k];
+}
+
+/* Liars validate nobody, or accuse whomever they validate. */
+static int recompute(void *context, const struct peer_id *peer, const struct referee_claim *claim,
+                     float *const *tensor)
+{
+    const struct learner *judge = context;
+    if (judge->attack && judge->attack != ACCUSE) return PL_ENOTFOUND;
+    for (size_t i = 0; i < count; i++)
+        if (peer_id_equal(peer, &peers[i].me.id))
+            gradient(tensor[0], judge->value, i, (int)claim->epoch);
+    if (judge->attack) tensor[0][0] += 100;
+    return PL_OK;
 }
 
 static void lie(struct learner *l, struct peer *p)
@@ -62,11 +81,11 @@ static void lie(struct learner *l, struct peer *p)
         case FLIP: l->grad[k] *= -1; break;
         case FLIP_10: l->grad[k] *= -10; break;
         case SCALED: l->grad[k] *= 100; break;
-        case RANDOM: l->grad[k] = (float)(10 * length * pl_rng_normal(&l->rng)); break;
+        case RANDOM: l->grad[k] = (float)(10 * length * pl_rng_normal(&noise)); break;
         case NOT_A_NUMBER: l->grad[k] = k % 2 ? NAN : INFINITY; break;
         case STALE: l->grad[k] = l->first[k]; break;
         case HEAVY: l->grad[k] *= -1; break;
-        case HONEST: case SHIFT: case ATTACKS: break;
+        case HONEST: case SHIFT: case ACCUSE: case ATTACKS: break;
     }
     if (l->attack == HEAVY) p->step.weight = weight_max;
 }
@@ -105,7 +124,8 @@ static void round_of_all(size_t liars)
 {
     for (size_t i = 0; i < count; i++) {
         struct learner *l = &learners[i];
-        gradient(l);
+        gradient(l->grad, l->value, i, l->applied);
+        peers[i].step.claim = (struct referee_claim){ l->applied, BATCH };
         if (!l->applied++) memcpy(l->first, l->grad, sizeof l->first);
         lie(l, &peers[i]);
     }
@@ -123,16 +143,20 @@ static void round_of_all(size_t liars)
     }
 }
 
+#define UNTIL_CAUGHT 0 /* "rounds" */
+#define PLENTY 100     /* of 5, two pairs can be drawn, one is: a liar is the target of every fifth */
+
 /* So many peers, the first of them liars, so many rounds. The loss at the end. */
 static double train(size_t n, size_t liars, enum attack attack, int way, int rounds)
 {
-    /* What is no number comes out of a liar's mean too; and verification finds who shifts. Such groups fail until
-     * it is in none. Otherwise groups are whole, however slow the machine. */
-    int fails = (attack == NOT_A_NUMBER && way != CLIP) || (attack == SHIFT && way == BTARD);
+    /* What is no number comes out of a liar's mean too; and verification finds liars. Such groups fail
+     * until these are in none. Otherwise groups are whole, however slow the machine. */
+    int fails = way == BTARD ? attack != HONEST : way == MEAN && attack == NOT_A_NUMBER;
     struct pl_rng rng;
     double end;
     begin_test(NULL);
     pl_rng_init(&rng, 1, 1);
+    pl_rng_init(&noise, 1, 2);
     liars_be = be;
     liars_be.centered_clip = shifting_clip;
     liars_be.average_delta = shifting_delta;
@@ -143,7 +167,6 @@ static double train(size_t n, size_t liars, enum attack attack, int way, int rou
         memset(l, 0, sizeof *l);
         l->attack = i < liars ? attack : HONEST;
         l->tensor[0] = l->grad;
-        pl_rng_init(&l->rng, 2 + i, 2);
         p->timeout = PATIENCE;
         p->options.tensors = 1;
         p->options.schema = model;
@@ -154,6 +177,9 @@ static double train(size_t n, size_t liars, enum attack attack, int way, int rou
         p->options.part_bytes = 128; /* several parts each */
         p->options.clip = way == CLIP ? EXCHANGE_CLIP_USUAL : 0;
         p->options.verify = way == BTARD;
+        p->options.validators = 1;
+        p->options.recompute = recompute;
+        p->options.recompute_context = l;
         if (attack == SHIFT && i < liars) p->options.be = &liars_be;
         p->options.weight_max = weight_max;
         p->options.min_size = fails ? n - liars : n;
@@ -163,9 +189,13 @@ static double train(size_t n, size_t liars, enum attack attack, int way, int rou
                                           .expected = n };
     }
     open_all();
-    for (int i = 0; i < rounds; i++) {
+    for (int i = 0; i < rounds || (rounds == UNTIL_CAUGHT && i < PLENTY); i++) {
+        size_t banned = 0;
         round_of_all(liars);
-        for (size_t k = 0; k < n; k++) peers[k].step.expected = peers[k].options.min_size;
+        for (size_t k = liars; k < n; k++)
+            if ((size_t)peers[k].banned > banned) banned = (size_t)peers[k].banned;
+        for (size_t k = 0; k < n; k++) peers[k].step.expected = n - banned;
+        if (rounds == UNTIL_CAUGHT && banned == liars) break;
     }
     end = loss();
     end_test(NULL);
@@ -208,19 +238,34 @@ static void what_is_no_number_is_refused(void **state)
     assert_true(train(7, 2, NOT_A_NUMBER, CLIP, 4) < 0.1);
 }
 
+static void all_have_banned(size_t n, size_t liars)
+{
+    for (size_t i = liars; i < n; i++)
+        if ((size_t)peers[i].banned != liars)
+            fail_msg("peer %zu has banned %d: %s", i, peers[i].banned, peers[i].caught);
+}
+
 /* Honest rounds are verified, and hold; CenteredClip protects; a reducer that answers what it likes is found. */
 static void verified_it_learns(void **state)
 {
-    int banned = 0;
     (void)state;
     assert_true(train(5, 0, HONEST, BTARD, 4) < 0.05);
     assert_int_equal(peers[4].verified, 1);
-    assert_int_equal(peers[4].banned, 0);
-    assert_true(train(7, 2, FLIP_10, BTARD, 5) < 0.2);
+    all_have_banned(5, 0);
     assert_true(train(5, 1, SHIFT, CLIP, 4) > 0.5);
     assert_true(train(5, 1, SHIFT, BTARD, 4) < 0.05);
-    for (size_t i = 1; i < 5; i++) banned += peers[i].banned;
-    assert_true(banned >= 1 && banned <= 4); /* it, by whoever was with it; and nobody else */
+    all_have_banned(5, 1);
+}
+
+/* Validators that are drawn by lot find who sends what its data don't give; and who accuses falsely is found
+ * by those who compute it, too. Everybody else comes to the same. */
+static void liars_are_drawn_and_banned(void **state)
+{
+    (void)state;
+    assert_true(train(7, 2, FLIP_10, BTARD, UNTIL_CAUGHT) < 0.5);
+    all_have_banned(7, 2);
+    train(5, 1, ACCUSE, BTARD, UNTIL_CAUGHT);
+    all_have_banned(5, 1);
 }
 
 static int table(void)
@@ -249,7 +294,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(honest_peers_learn), cmocka_unit_test(the_mean_is_lost),
         cmocka_unit_test(clipped_it_learns), cmocka_unit_test(what_is_no_number_is_refused),
-        cmocka_unit_test(verified_it_learns),
+        cmocka_unit_test(verified_it_learns), cmocka_unit_test(liars_are_drawn_and_banned),
     };
     if (argc > 1 && !strcmp(argv[1], "--table")) return table();
     if (argc > 1) cmocka_set_test_filter(argv[1]);

@@ -153,7 +153,7 @@ static void await_groups(size_t n)
 static void trigger(void *context)
 {
     struct peer *p = context;
-    averager_trigger(p->a, p->step.weight, p->tensor);
+    averager_trigger(p->a, p->step.weight, p->tensor, NULL);
 }
 
 /* Parts that come before our own trigger wait; what is given with the trigger is what counts. */

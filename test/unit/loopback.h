@@ -39,6 +39,7 @@ struct peer {
     uint8_t group_id[DHT_ID_BYTES];
     float first_loaded;
     struct pl_err err;
+    char caught[sizeof ((struct pl_err *)0)->text];
 };
 
 static struct pl_backend be;
@@ -188,6 +189,7 @@ static inline void on_done(void *context, const struct averager_result *r)
     p->report = r->report;
     p->attempts = r->attempts;
     p->banned += r->banned;
+    if (r->banned) snprintf(p->caught, sizeof p->caught, "%s", r->caught);
     p->verified = r->verified;
     p->group = r->group ? r->group->count : 0;
     if (r->group) memcpy(p->group_id, r->group->id, sizeof p->group_id);
