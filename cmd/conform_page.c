@@ -84,7 +84,7 @@ static void share(FILE *f, double worst, const char *of)
         fputs("<td>equal bits</td>", f);
         return;
     }
-    fprintf(f, "<td><meter max=\"1\" value=\"%.3g\"></meter> %.2g <span class=\"soft\">", worst,
+    fprintf(f, "<td><meter max=\"1\" value=\"%.3g\" aria-hidden=\"true\"></meter> %.2g <span class=\"soft\">", worst,
             worst);
     escaped(f, of);
     fputs("</span></td>", f);
@@ -111,6 +111,10 @@ static void speed(FILE *f, const json_t *c)
     else fputs("<td></td>", f);
 }
 
+/* Wider than a phone: it scrolls by itself, with the keyboard too, and has a name. */
+#define TABLE(name)                                                                     \
+    "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"" name "\">" \
+    "<table>\n<tr>"
 #define SPEED_HEAD                                                             \
     "<th>ref, ms</th><th>fast, ms</th><th>this, ms</th><th>to ref</th><th>to " \
     "fast</th><th>rate</th>"
@@ -137,8 +141,8 @@ static void operations(FILE *f, const json_t *report)
     fputs("<h2>Operations</h2>\n<p class=\"note\">Errors are shares of the bound that the "
           "operation's contract "
           "argues for; the argument that came nearest is named. Times are the best run of the "
-          "largest case that was timed.</p>\n<div "
-          "class=\"scroll\"><table>\n<tr><th>operation</th><th>version</th><th>cases</th>"
+          "largest case that was timed.</p>\n" TABLE("Operations")
+          "<th>operation</th><th>version</th><th>cases</th>"
           "<th>largest error</th><th class=\"words\">timed case</th>" SPEED_HEAD "</tr>\n",
           f);
     json_array_foreach((json_t *)(uintptr_t)list, i, o) {
@@ -166,9 +170,8 @@ static void golden(FILE *f, const json_t *report)
     json_t *g;
     if (!json_array_size(list)) return;
     fputs("<h2>Golden values</h2>\n<p class=\"note\">Recorded from the original Python packages "
-          "and replayed here; errors are shares of what is allowed.</p>\n<div "
-          "class=\"scroll\"><table>\n<tr><th>area</th>"
-          "<th>passed</th><th>failed</th><th>skipped</th><th>largest error</th></tr>\n",
+          "and replayed here; errors are shares of what is allowed.</p>\n" TABLE("Golden values")
+          "<th>area</th><th>passed</th><th>failed</th><th>skipped</th><th>largest error</th></tr>\n",
           f);
     json_array_foreach((json_t *)(uintptr_t)list, i, g) {
         fputs("<tr>", f);
@@ -188,8 +191,7 @@ static void all_cases(FILE *f, const json_t *report)
     size_t i;
     json_t *c;
     fprintf(f,
-            "<h2>Every case</h2>\n<details><summary>%zu cases</summary>\n<div "
-            "class=\"scroll\"><table>\n<tr>"
+            "<h2>Every case</h2>\n<details><summary>%zu cases</summary>\n" TABLE("Every case")
             "<th>operation</th><th class=\"words\">case</th><th>error</th>" SPEED_HEAD "</tr>\n",
             json_array_size(list));
     json_array_foreach((json_t *)(uintptr_t)list, i, c) {
@@ -253,9 +255,11 @@ char *conform_page(const json_t *report)
     int broken;
     if (!f) return NULL;
     fputs("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>Conformance of ", f);
+          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+          "<title>Conformance of ", f);
     escaped(f, text(json_object_get(report, "backend"), "name"));
-    fprintf(f, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<h1>Conformance of ", style);
+    fprintf(f, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<main>\n<h1>Conformance of ",
+            style);
     escaped(f, text(json_object_get(report, "backend"), "name"));
     fputs("</h1>\n", f);
     verdict(f, report);
@@ -263,7 +267,7 @@ char *conform_page(const json_t *report)
     operations(f, report);
     golden(f, report);
     all_cases(f, report);
-    fputs("</body>\n</html>\n", f);
+    fputs("</main>\n</body>\n</html>\n", f);
     broken = ferror(f);
     if (fclose(f) || broken) {
         free(page);

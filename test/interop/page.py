@@ -14,6 +14,7 @@ import time
 import urllib.error
 import urllib.request
 
+import axe
 import steps
 from steps import skip, step
 
@@ -198,6 +199,22 @@ def accessibility(browser):
     step("what is to be touched is large enough", not small, small)
 
 
+def axe_on(browser, what, *views):
+    """axe-core at each (width, scheme) of the page that is open."""
+    script, why = axe.script()
+    if not script:
+        skip("axe-core on " + what, why)
+        return
+    found = []
+    for width, scheme in views:
+        size(browser, width, 900)
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+        found += ["%d %s %s" % (width, scheme, fault) for fault in axe.faults(browser, script)]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    size(browser, 1280, 900)
+    step("axe-core finds nothing on %s, %s" % (what, ", ".join("%d %s" % v for v in views)), not found, found)
+
+
 def keyboard(browser):
     """Tab reaches everything that acts, and one sees where one is."""
     from selenium.webdriver.common.by import By
@@ -244,6 +261,7 @@ def look_at(browser, url, entry):
     step("history is drawn", wait_for(lambda: browser.execute_script(
         "return document.querySelectorAll('#chart-loss path').length") == 2))
     shoot(browser, "desk-light")
+    axe_on(browser, "the page", (1280, "light"), (1280, "dark"), (320, "light"), (320, "dark"))
 
     wrong = []
     for model, changes, words in (("run", {}, []), ("gpt2-l", {"optimizer": "8-bit"}, ["--optimizer", "8-bit"]),
@@ -311,6 +329,12 @@ def export(browser, folder):
          text(browser, "t-step") == "8 of 100" and "As it ended" in text(browser, "run-line") and browser.execute_script(
              "return document.querySelectorAll('#chart-loss path').length") == 2 and not complaints(browser),
          (text(browser, "run-line"), complaints(browser)))
+    axe_on(browser, "the exported page", (320, "dark"))
+    report = os.path.join(folder, "conform.html")
+    subprocess.run([POTLUCK, "conform", "--quick", "--backend", "ref", "--filter", "scale", "--report", report], check=True,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=PATIENCE)
+    browser.get("file://" + report)
+    axe_on(browser, "conform's report", (320, "light"), (1280, "dark"))
 
 
 def seen(url):
@@ -394,6 +418,7 @@ def training():
                 step("the table says who is reached how", "direct" in cells and "client" in cells and any(c.startswith("potluck") for c in cells), cells)
                 step("and the console is silent", not complaints(browser), complaints(browser))
                 shoot(browser, "training", True)
+                axe_on(browser, "a training's page", (320, "light"), (1280, "dark"))
             finally:
                 browser.quit()
     shutil.rmtree(folder)

@@ -2,7 +2,7 @@
 # run.sh [SCRIPT ...] - runs the scripts here (or those named) beside our program, each with the first Python that
 # has what it needs: the one with hivemind (environment.sh), the one on the PATH, Debian's. --list names them.
 cd "$(dirname "$0")/../.." || exit 1
-scripts=$(for s in test/interop/*.py; do basename "$s" .py; done | grep -vE '^(hivemind_.*|steps)$') # peers, helpers
+scripts=$(for s in test/interop/*.py; do basename "$s" .py; done | grep -vE '^(hivemind_.*|steps|axe)$') # peers, helpers
 [ "$1" = --list ] && { echo "$scripts"; exit 0; }
 export BUILD="${BUILD:-build}" PYTHONDONTWRITEBYTECODE=1
 log=$(mktemp -d) || exit 1
