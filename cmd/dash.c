@@ -54,7 +54,7 @@ struct dash {
     int json;
     struct membership membership;
     struct swarm swarm;
-    struct dht_id metrics_key, progress_key, report_key;
+    struct dht_id metrics_key, progress_key, report_key, group_key;
     struct http_server *server;
     struct dashboard *dashboard;
     struct distances *distances;
@@ -129,6 +129,8 @@ static int keys(struct dash *o, struct validators *v)
     dht_id_of_text(&o->progress_key, key);
     snprintf(key, sizeof key, "%s_report", o->run);
     dht_id_of_text(&o->report_key, key);
+    snprintf(key, sizeof key, "%s_grad_averager.0b", o->run);
+    dht_id_of_text(&o->group_key, key);
     return PL_OK;
 }
 
@@ -163,6 +165,7 @@ static int look(struct dash *o, struct pl_err *err)
     int rc = fetch(o, &l, &o->progress_key, dht_look_progress);
     if (!rc) rc = fetch(o, &l, &o->metrics_key, dht_look_metrics);
     if (!rc) rc = fetch(o, &l, &o->report_key, dht_look_report);
+    if (!rc) rc = fetch(o, &l, &o->group_key, dht_look_group);
     swarm_status(&o->swarm, &status);
     at.time = swarm_time(&o->swarm);
     at.metrics = l.metrics;
@@ -171,6 +174,7 @@ static int look(struct dash *o, struct pl_err *err)
     at.progress_count = l.progress_count;
     at.report = l.report;
     at.report_count = l.report_count;
+    at.searching = l.searching;
     at.distance = distance;
     at.distance_count = distances(o, distance, &l);
     if (!status.joined) at.problem = "The swarm's entry does not answer; trying again.";

@@ -211,6 +211,7 @@ static int open_collaboration(struct loop_state *t, const struct pl_backend *be,
     const struct together_options *o = t->o;
     struct collaboration_options options = {
         .run = o->run, .host = t->s->host, .node = t->s->node, .key = o->key, .be = be,
+        .device = o->device,
         .tensors = state->count, .schema = state->schema, .target_batch = o->target_batch,
         .matchmaking_time = o->matchmaking_time, .averaging_timeout = o->averaging_timeout,
         .allreduce_timeout = o->allreduce_timeout, .average_state_every = o->average_state_every,

@@ -63,6 +63,7 @@ struct together_event {
 
 struct together_options {
     const char *run, *compression;
+    const char *device;                /* what computes, for the run's page; may be NULL */
     size_t threshold;
     int64_t target_batch, epochs, average_state_every;
     double matchmaking_time, averaging_timeout, allreduce_timeout, bandwidth, clip;

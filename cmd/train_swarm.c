@@ -192,11 +192,22 @@ static int is_interrupted(void *context)
 
 /* --- the run ---------------------------------------------------------------------------------- */
 
+/* What computes, as its backend says: as many of the note's clauses as fit. */
+static void device_of(char out[REPORT_DEVICE_MAX + 1], const char *note)
+{
+    size_t n = strlen(note);
+    while (n > REPORT_DEVICE_MAX)
+        do n--;
+        while (n && note[n] != ',');
+    snprintf(out, REPORT_DEVICE_MAX + 1, "%.*s", n ? (int)n : REPORT_DEVICE_MAX, note);
+}
+
 static int among_others(struct learner *l, struct swarm *s, const struct rsa_key *key,
                         struct pl_err *err)
 {
     const struct pl_params *p = &l->t->model->params;
     struct train_swarm *w = l->w;
+    char device[REPORT_DEVICE_MAX + 1];
     struct together_learner learner = {
         .value = p->value, .grad = p->grad, .state = &l->state, .context = l, .batch = batch, .mean = mean,
         .step = step, .drop = drop, .moved = moved, .rate = rate, .held_out = held_out, .peak = l->t->options.peak,
@@ -205,7 +216,7 @@ static int among_others(struct learner *l, struct swarm *s, const struct rsa_key
         .beside = p->be->side_by_side || !strcmp(p->be->name, "ref")
     };
     struct together_options o = {
-        .run = w->run, .compression = w->compression, .threshold = PL_WIRE_ADAPTIVE,
+        .run = w->run, .device = device, .compression = w->compression, .threshold = PL_WIRE_ADAPTIVE,
         .target_batch = w->job->target_batch, .epochs = (int64_t)w->job->steps,
         .average_state_every = w->average_state_every, .matchmaking_time = w->matchmaking_time,
         .averaging_timeout = w->averaging_timeout, .allreduce_timeout = w->allreduce_timeout,
@@ -215,6 +226,7 @@ static int among_others(struct learner *l, struct swarm *s, const struct rsa_key
     struct pl_backend host; /* averaging happens in host memory, whatever computes */
     int64_t epoch = (int64_t)l->t->step;
     int rc;
+    device_of(device, p->be->note);
     pl_backend_ref(&host);
     if (!strcmp(p->be->name, "fast")) host = *p->be;
     rc = together_run(s, &learner, &o, &host, &epoch, err);

@@ -299,6 +299,7 @@ void collaboration_count(struct collaboration *c, const struct averager_result *
     t->rounds += !r->status;
     t->failed += r->status && (r->group || missed);
     t->retried += r->attempts > 1 ? r->attempts - 1 : 0;
+    t->banned += r->banned;
     t->sent = plus(t->sent, r->report.bytes_out);
     t->received = plus(t->received, r->report.bytes_in);
     t->uncompressed = plus(t->uncompressed, sizeof(float) * r->report.values_out);
@@ -512,6 +513,7 @@ int collaboration_open(struct collaboration **out, const struct collaboration_op
     c->view = (struct progress_view){ .eta = INFINITY };
     performance_init(&c->speed, PERFORMANCE_ALPHA);
     c->totals = (struct report_record){ .version = "potluck " PL_VERSION, .held_out = NAN };
+    if (o->device) snprintf(c->totals.device, sizeof c->totals.device, "%s", o->device);
     if (snprintf(c->run, sizeof c->run, "%s", o->run) > 200 || strchr(o->run, '.') || !*o->run) {
         rc = pl_fail(err, PL_EUSE, "run \"%.60s\": a name of 1 to 200 characters without a dot",
                      o->run);

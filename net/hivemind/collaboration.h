@@ -36,6 +36,7 @@ struct collaboration_options {
     struct dht_node *node;     /* with validators that guard the run and sign by `key` */
     const struct rsa_key *key;
     const struct pl_backend *be; /* for averaging, in host memory */
+    const char *device;          /* what computes, for the run's page; NULL: not told */
     size_t tensors;            /* the parameters, in the swarm's order: decayed ones first */
     const struct schema_tensor *schema;
     const enum pl_compression *method;

@@ -9,6 +9,7 @@
 
 #define REPORT_LIFE 600.0      /* s, as of the metrics beside it */
 #define REPORT_VERSION_MAX 40  /* characters: a name, a number, something behind it */
+#define REPORT_DEVICE_MAX 60   /* of what computes, as its backend names it */
 
 enum report_reach {
     REPORT_UNKNOWN,
@@ -21,10 +22,12 @@ enum report_reach {
 /* All counts since the peer began. */
 struct report_record {
     char version[REPORT_VERSION_MAX + 1]; /* printable ASCII; others' letters become '?' */
+    char device[REPORT_DEVICE_MAX + 1];   /* likewise; empty: not told */
     enum report_reach reach;  /* how others call it; a number from the future is REPORT_UNKNOWN */
     int64_t rounds;           /* of gradients and parameters that gave a mean */
     int64_t failed;           /* for which there was a group, or should have been one, and which did not */
     int64_t retried;          /* groups that fell apart and were followed by another try */
+    int64_t banned;           /* groupmates that were caught lying, and refused for a while */
     int64_t sent, received;   /* bytes of these rounds' messages */
     int64_t uncompressed;     /* what `sent` would have been with four bytes a value */
     double held_out;          /* loss on pairs that nobody trains on; NAN: not measured */

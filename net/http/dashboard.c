@@ -220,7 +220,7 @@ static void bound(struct seen *s)
     }
     for (size_t i = 0; i < s->report_count; i++) {
         struct report_record *r = &s->report[i].record;
-        int64_t *const counts[] = { &r->rounds, &r->failed,   &r->retried,
+        int64_t *const counts[] = { &r->rounds, &r->failed,   &r->retried,     &r->banned,
                                     &r->sent,   &r->received, &r->uncompressed };
         for (size_t k = 0; k < PL_COUNT(counts); k++)
             *counts[k] = at_most(*counts[k], HISTORY_COUNT_MAX);
@@ -304,9 +304,19 @@ static double held_out(const struct seen *s)
     return n ? sum / (double)n : (double)NAN;
 }
 
-static int sum_up(struct feed_state *to, const struct dashboard *d, const struct seen *s,
-                  double now)
+static int64_t banned(const struct seen *s)
 {
+    int64_t sum = 0;
+    for (size_t i = 0; i < s->count; i++)
+        if (s->peers[i].report) sum += s->peers[i].report->banned;
+    return sum;
+}
+
+static int sum_up(struct feed_state *to, const struct dashboard *d, const struct seen *s,
+                  const struct dashboard_look *look)
+{
+    double now = look->time;
+    size_t searching = look->searching;
     struct metrics_record *m = calloc(s->metrics_count + 1, sizeof *m);
     struct progress_record *p = calloc(s->progress_count + 1, sizeof *p);
     struct progress_local none = { .epoch = 0 };
@@ -330,6 +340,8 @@ static int sum_up(struct feed_state *to, const struct dashboard *d, const struct
         .loss = s->metrics_count ? sums.loss : NAN, .step = sums.step > 0 ? sums.step : 0,
         .peers = sums.peers, .samples = sums.samples, .samples_per_second = sums.samples_per_second,
         .eta = NAN, .schedule_eta = NAN, .rows = d->rows, .held_out = held_out(s),
+        .phase = searching ? FEED_MATCHING : FEED_ACCUMULATING, .searching = searching,
+        .banned = banned(s),
     };
     memcpy(to->total, d->total, sizeof to->total);
     if (s->progress_count) { /* fresher than what was reported at the last step */
@@ -339,7 +351,7 @@ static int sum_up(struct feed_state *to, const struct dashboard *d, const struct
         to->peers = view.peers > sums.peers ? view.peers : sums.peers;
         to->clients = view.clients;
         to->eta = view.eta - now;
-        to->averaging = (double)view.samples >= d->target;
+        if (!searching && (double)view.samples >= d->target) to->phase = FEED_AVERAGING;
     }
     if (d->total_steps > to->step && rate > 0)
         to->schedule_eta = (double)(d->total_steps - to->step) * d->target / rate;
@@ -405,7 +417,7 @@ int dashboard_update(struct dashboard *d, const struct dashboard_look *look, str
     struct seen s = { 0 };
     struct feed_state now;
     int rc = take(&s, look);
-    if (!rc) rc = sum_up(&now, d, &s, look->time);
+    if (!rc) rc = sum_up(&now, d, &s, look);
     if (rc) {
         seen_clear(&s);
         return pl_fail(err, rc, "page: %s", pl_status_name(rc));

@@ -44,6 +44,7 @@ struct dashboard_look {
     size_t progress_count;
     const struct dashboard_report *report;
     size_t report_count;
+    size_t searching;    /* peers that look for a group to average gradients in */
     const char *problem; /* a sentence for the page, or NULL */
 };
 

@@ -69,6 +69,15 @@ int dht_look_report(struct dht_look *l, const struct dht_dictionary *d)
     return PL_OK;
 }
 
+int dht_look_group(struct dht_look *l, const struct dht_dictionary *d)
+{
+    static const uint8_t yes = 0xc3; /* msgpack's; false: has found its group, or has given up */
+    l->searching = 0;
+    for (size_t i = 0; i < wanted(d); i++)
+        l->searching += d->items[i].n == 1 && d->items[i].value[0] == yes;
+    return PL_OK;
+}
+
 void dht_look_clear(struct dht_look *l)
 {
     free(l->metrics);

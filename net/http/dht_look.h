@@ -6,12 +6,13 @@
 #include "../hivemind/dht_dictionary.h"
 #include "dashboard.h"
 
-/* what was read of the three keys; lists are the holder's, dht_look_clear frees them. */
+/* What was read of the four keys; lists are the holder's, dht_look_clear frees them. */
 struct dht_look {
     struct dashboard_metrics *metrics;
     struct dashboard_progress *progress;
     struct dashboard_report *report;
     size_t metrics_count, progress_count, report_count;
+    size_t searching; /* peers that look for a group */
     size_t refused; /* records that do not fit their schema */
 };
 
@@ -19,6 +20,8 @@ struct dht_look {
 int dht_look_metrics(struct dht_look *l, const struct dht_dictionary *d);
 int dht_look_progress(struct dht_look *l, const struct dht_dictionary *d);
 int dht_look_report(struct dht_look *l, const struct dht_dictionary *d);
+/* Of a group key: counts the declarations. */
+int dht_look_group(struct dht_look *l, const struct dht_dictionary *d);
 void dht_look_clear(struct dht_look *l);
 
 #endif

@@ -45,6 +45,7 @@ static json_t *totals_json(const int64_t total[HISTORY_COUNTS])
 
 json_t *feed_state_json(const struct feed_state *s)
 {
+    static const char *const phase[] = { "accumulating", "matching", "averaging" };
     json_t *problem = s->problem ? json_string(s->problem) : json_null();
     json_t *o =
         json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o, s:I, s:I, s:I, s:I, s:s}",
@@ -55,8 +56,10 @@ json_t *feed_state_json(const struct feed_state *s)
                   s->total_steps ? json_integer(s->total_steps) : json_null(), "samples",
                   (json_int_t)s->samples, "peers", (json_int_t)s->peers, "clients",
                   (json_int_t)s->clients, "rows", (json_int_t)s->rows, "phase",
-                  s->averaging ? "averaging" : "accumulating");
+                  phase[s->phase]);
     if (o && (json_object_set_new(o, "held_out", feed_real(s->held_out)) ||
+              json_object_set_new(o, "searching", json_integer((json_int_t)s->searching)) ||
+              json_object_set_new(o, "banned", json_integer((json_int_t)s->banned)) ||
               json_object_set_new(o, "rounds", totals_json(s->total)))) {
         json_decref(o);
         return NULL;
@@ -69,13 +72,14 @@ static int add_report(json_t *o, const struct report_record *r)
 {
     static const char *const reach[] = { "unknown", "direct", "relayed", "none" };
     json_t *more =
-        r ? json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "version", r->version,
-                      "reach", reach[r->reach], "rounds", (json_int_t)r->rounds, "failed",
+        r ? json_pack("{s:s, s:s?, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "version",
+                      r->version, "device", *r->device ? r->device : NULL, "banned",
+                      (json_int_t)r->banned, "reach", reach[r->reach], "rounds", (json_int_t)r->rounds, "failed",
                       (json_int_t)r->failed, "retried", (json_int_t)r->retried, "sent",
                       (json_int_t)r->sent, "received", (json_int_t)r->received, "compression",
                       feed_real(feed_compression((double)r->uncompressed, (double)r->sent)),
                       "held_out", feed_real(r->held_out))
-          : json_pack("{s:n, s:n}", "version", "reach");
+          : json_pack("{s:n, s:n, s:n}", "version", "device", "reach");
     int rc = more ? json_object_update(o, more) : -1;
     json_decref(more);
     return rc;
@@ -178,7 +182,7 @@ json_t *feed_board_json(const struct history_account *accounts, size_t count)
 
 /* --- Prometheus ----------------------------------------------------------------------- */
 
-#define PROMETHEUS_MAX 16384 /* 16 metrics, each with a line of help and a run's name */
+#define PROMETHEUS_MAX 16384 /* 18 metrics, each with a line of help and a run's name */
 
 /* Appends; what does not fit is left out, and the caller sees *at at the end. */
 __attribute__((format(printf, 3, 4)))
@@ -210,6 +214,8 @@ char *feed_prometheus(const struct feed_state *s, size_t watchers)
         { "loss", "Training loss, mean over all mini-steps reported", s->loss },
         { "peers", "Peers that reported within their record's lifetime", (double)s->peers },
         { "clients", "Peers among them that cannot be called", (double)s->clients },
+        { "searching", "Peers that look for a group", (double)s->searching },
+        { "banned", "Groupmates caught lying, as present peers count", (double)s->banned },
         { "samples_per_second", "Throughput of all peers together", s->samples_per_second },
         { "step", "Common optimizer steps", (double)s->step },
         { "samples", "Samples accumulated towards the next step", (double)s->samples },

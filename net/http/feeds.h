@@ -17,13 +17,18 @@ struct feed_peer {
 };
 double feed_rate(const struct feed_peer *p);
 
+/* Where the present step is. Groups are looked for shortly before the target batch is there. */
+enum feed_phase { FEED_ACCUMULATING, FEED_MATCHING, FEED_AVERAGING };
+
 /* The swarm at one moment. */
 struct feed_state {
     const char *run, *problem;
     double time, target, loss, samples_per_second, eta, schedule_eta; /* eta: s from now */
     int64_t step, total_steps, samples, rows; /* rows: points written so far */
     size_t peers, clients;
-    int averaging;
+    enum feed_phase phase;
+    size_t searching;                 /* peers that look for a group */
+    int64_t banned;                   /* groupmates caught lying, as present peers count */
     double held_out;                  /* mean over those who measure it; NAN: nobody does */
     int64_t total[HISTORY_COUNTS];    /* since the history began */
 };

@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 static const struct report_record sample = {
-    .version = "potluck 0.1.0", .reach = REPORT_RELAYED, .rounds = 12, .failed = 2, .retried = 1, .sent = 1000,
+    .version = "potluck 0.1.0", .device = "cuda: some card, sm_90", .banned = 3, .reach = REPORT_RELAYED, .rounds = 12, .failed = 2, .retried = 1, .sent = 1000,
     .received = 900, .uncompressed = 3900, .held_out = 2.5
 };
 
@@ -29,12 +29,30 @@ static void there_and_back(void **state)
     assert_int_equal(report_read(&r, bytes_at(&b), bytes_length(&b), &err), PL_OK);
     assert_memory_equal(&r, &sample, sizeof r);
     /* A field of a later version is nobody's trouble; one that is missing is. */
-    mp_map(&more, schema_report.count + 1);
+    mp_map(&more, schema_report.count + 3); /* two came later than the schema */
     bytes_add(&more, bytes_at(&b) + 1, bytes_length(&b) - 1);
     mp_text(&more, "new");
     mp_nil(&more);
     assert_int_equal(report_read(&r, bytes_at(&more), bytes_length(&more), &err), PL_OK);
     assert_int_equal(r.failed, 2);
+    bytes_clear(&more);
+    /* The page does without the later ones, and with nonsense in them. */
+    mp_map(&more, schema_report.count + 2);
+    mp_text(&more, "device");
+    mp_int(&more, 7);
+    mp_text(&more, "banned");
+    mp_int(&more, -1);
+    mp_text(&more, "version");
+    mp_bin(&more, "x", 1);
+    for (size_t i = 1; i + 1 < schema_report.count; i++) {
+        mp_text(&more, schema_report.fields[i].name);
+        mp_int(&more, 1);
+    }
+    mp_text(&more, schema_report.fields[schema_report.count - 1].name);
+    mp_float(&more, 1);
+    assert_int_equal(report_read(&r, bytes_at(&more), bytes_length(&more), &err), PL_OK);
+    assert_string_equal(r.device, "");
+    assert_int_equal(r.banned, 0);
     bytes_clear(&more);
     mp_map(&more, 1);
     mp_text(&more, "version");
@@ -181,7 +199,7 @@ static void the_page_shows_them(void **state)
                                      { .key = "bb", .record = { 3, 1, 10, 4, 2 } } };
     struct dashboard_report r[] = { { "bb", sample }, { "nobody", sample } };
     struct dashboard_look look = {
-        .time = 1000, .metrics = m, .metrics_count = 2, .report = r, .report_count = 2
+        .time = 1000, .metrics = m, .metrics_count = 2, .report = r, .report_count = 2, .searching = 2
     };
     struct dashboard_options o = { .run = "r", .target_batch = 100 };
     char folder[] = "/tmp/potluck-report-XXXXXX", path[100], command[100];
@@ -202,7 +220,8 @@ static void the_page_shows_them(void **state)
     assert_int_equal(dashboard_export(d, folder, NULL), PL_OK);
     snprintf(path, sizeof path, "%s/api/state.json", folder);
     now = json_load_file(path, 0, NULL);
-    assert_true(number(now, "held_out") == 2.5);
+    assert_true(number(now, "held_out") == 2.5 && number(now, "banned") == 3 && number(now, "searching") == 2);
+    assert_string_equal(json_string_value(json_object_get(now, "phase")), "matching");
     rounds = json_object_get(now, "rounds");
     assert_true(number(rounds, "good") == 12 && number(rounds, "failed") == 2 &&
                 number(rounds, "retried") == 1);
@@ -215,6 +234,7 @@ static void the_page_shows_them(void **state)
     assert_true(json_is_null(json_object_get(json_array_get(peers, 0), "version"))); /* aa is faster */
     assert_string_equal(json_string_value(json_object_get(json_array_get(peers, 1), "reach")),
                         "relayed");
+    assert_string_equal(json_string_value(json_object_get(json_array_get(peers, 1), "device")), sample.device);
     assert_true(fabs(number(json_array_get(peers, 1), "compression") - 3.9) < 1e-9);
     json_decref(peers);
     dashboard_close(d);

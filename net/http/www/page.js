@@ -89,6 +89,7 @@ function roundTrip(p) {
 /* A word and a colour; what it means is the title. */
 function stateOf(p) {
     if (p.state === "quiet") return ["quiet", "state off", "has reported no progress for a minute"];
+    if (p.step !== null && root.dataset.step - p.step > 1) return ["joining", "state half", "has not caught up with the others' step yet"];
     if (p.reach === "relayed" || p.relayed) return ["relayed", "state half", "others call it through a relay"];
     if (p.state === "client" || p.reach === "none") return ["client", "state half", "only calls others; nobody can call it"];
     if (p.answers === false) return ["no answer", "state off", "says that it can be called, but does not answer this page"];
@@ -99,12 +100,12 @@ function showPeers(peers, now) {
     sayDevices(peers);
     const closed = peers.filter((p) => stateOf(p)[0] === "client").length;
     fill(at("peers"), peers.map((p) => [
-        [p.name, "", p.id], stateOf(p), roundTrip(p), [p.step === null ? "–" : String(p.step)],
+        [p.name, "", p.id], stateOf(p), roundTrip(p), [p.step === null ? "–" : String(p.step), "n"],
         [figure(p.samples_per_second, 3), "n"], [figure(p.samples, 6), "n"],
         [figure(p.loss, 3), "n"], [p.version ? bytes(p.sent) : "–", "n",
          Number.isFinite(p.compression) ? "received " + bytes(p.received) + ", compressed " + figure(p.compression, 3) + " times" : ""],
         [p.version ? p.failed + " of " + (p.rounds + p.failed) : "–", "n", p.retried ? p.retried + " tried again" : ""],
-        [ago(now - p.seen)], [p.version || "other"]]));
+        [ago(now - p.seen)], [p.version || "other"], [p.device || "–"]]));
     at("peers-advice").textContent = closed && closed * 2 > peers.length ?
         "Most of these peers cannot be called: whoever can should open a port (potluck doctor says how), or serve as a relay (potluck peer --relay)." : "";
 }
@@ -159,19 +160,22 @@ function showState(state) {
     at("t-step").textContent = figure(state.step, 9) + (state.total_steps ? " of " + figure(state.total_steps, 9) : "");
     at("t-held-box").hidden = !Number.isFinite(state.held_out);
     at("t-held").textContent = figure(state.held_out, 4);
-    for (const phase of ["accumulating", "averaging"]) {
+    for (const phase of ["accumulating", "matching", "averaging"]) {
         const here = state.phase === phase && state.target > 0 && state.peers > 0;
         at("phase-" + phase).className = here ? "here" : "";
         if (here) at("phase-" + phase).setAttribute("aria-current", "step");
         else at("phase-" + phase).removeAttribute("aria-current");
     }
     showTraffic(state.rounds || {});
+    at("t-banned-box").hidden = !state.banned;
+    at("t-banned").textContent = figure(state.banned, 9);
     sayCommunication(state.rounds || {}, state.step);
     at("t-progress").parentElement.hidden = !state.target;
     at("t-progress").value = done;
-    at("t-phase").textContent = state.phase === "averaging" ? "Averaging and stepping" : "Towards the next common step";
+    at("t-phase").textContent = { averaging: "Averaging and stepping", matching: "Finding groups to average in" }[state.phase] ||
+        "Towards the next common step";
     at("t-eta").textContent = figure(state.samples, 9) + " of " + figure(state.target, 9) + " samples" +
-        (state.phase === "accumulating" && Number.isFinite(state.eta) ? ", about " + time(Math.max(0, state.eta)) + " left" : "") +
+        (state.phase !== "averaging" && Number.isFinite(state.eta) ? ", about " + time(Math.max(0, state.eta)) + " left" : "") +
         (state.total_steps && Number.isFinite(state.schedule_eta) ? "; the schedule ends in " + time(state.schedule_eta) : "");
     root.dataset.step = state.step;
     now = state.time;
