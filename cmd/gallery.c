@@ -121,23 +121,29 @@ void gallery_close(struct gallery *g)
     memset(g, 0, sizeof *g);
 }
 
+/* The sum of squared differences, or something above `most`. */
+static uint64_t distance(const struct pl_image *a, const struct pl_image *b, uint64_t most)
+{
+    size_t line = 3 * (size_t)a->width, n = line * (size_t)a->height;
+    uint64_t sum = 0;
+    for (size_t at = 0; at < n && sum <= most; at += line) {
+        uint32_t of_line = 0; /* 3 * width * 255^2: no overflow below 22,000 pixels */
+        for (size_t k = at; k < at + line; k++) {
+            int d = a->pixels[k] - b->pixels[k];
+            of_line += (uint32_t)(d * d);
+        }
+        sum += of_line;
+    }
+    return sum;
+}
+
 size_t gallery_nearest(const struct gallery *g, const struct pl_image *drawn, size_t own)
 {
-    size_t best = 0, line = 3 * (size_t)drawn->width, n = line * (size_t)drawn->height;
-    uint64_t least = UINT64_MAX;
+    size_t best = own;
+    uint64_t least = distance(drawn, &g->picture[own], UINT64_MAX); /* often the nearest: begin there */
     for (size_t i = 0; i < g->count; i++) {
-        const uint8_t *a = drawn->pixels, *b = g->picture[i].pixels;
-        uint64_t sum = 0;
-        /* most are given up after a few lines: they are already farther than the nearest so far */
-        for (size_t at = 0; at < n && sum <= least; at += line) {
-            uint32_t of_line = 0; /* 3 * width * 255^2: no overflow below 22,000 pixels */
-            for (size_t k = at; k < at + line; k++) {
-                int d = a[k] - b[k];
-                of_line += (uint32_t)(d * d);
-            }
-            sum += of_line;
-        }
-        if (sum < least || (sum == least && i == own)) {
+        uint64_t sum = distance(drawn, &g->picture[i], least);
+        if (sum < least) {
             least = sum;
             best = i;
         }
