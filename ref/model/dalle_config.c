@@ -14,7 +14,7 @@ static const struct pl_dalle_config named[] = {
     { .name = "run", .T = 256, .F = 32, .D = 1024, .H = 16, .d = 64, .L = 64, .V = 32100, .Vi = 8192 },
     { .name = "middle", .T = 64, .F = 16, .D = 512, .H = 8, .d = 64, .L = 17, .V = 8192, .Vi = 8192 },
     { .name = "small", .T = 32, .F = 16, .D = 256, .H = 4, .d = 64, .L = 9, .V = 2100, .Vi = 1024 },
-    { .name = "demo", .T = 16, .F = 8, .D = 128, .H = 2, .d = 64, .L = 5, .V = 2100, .Vi = 256 },
+    { .name = "demo", .T = 16, .F = 8, .D = 128, .H = 2, .d = 64, .L = 4, .V = 2100, .Vi = 256 },
 };
 
 int pl_dalle_config_named(struct pl_dalle_config *c, const char *name, struct pl_err *err)

@@ -12,7 +12,7 @@ import time
 import types
 
 SIZES = {  # as in ref/model/dalle_config.c: width, heads, blocks, text, grid, vocabularies
-    "demo": (128, 2, 5, 16, 8, 2100, 256),
+    "demo": (128, 2, 4, 16, 8, 2100, 256),
     "small": (256, 4, 9, 32, 16, 2100, 1024),
     "middle": (512, 8, 17, 64, 16, 8192, 8192),
     "run": (1024, 16, 64, 256, 32, 32100, 8192),
@@ -85,7 +85,7 @@ def model(torch, dalle_pytorch, size, inference):
     width, heads, blocks, text, grid, words, codes = SIZES[size]
     kinds = ["axial_row", "axial_col", "axial_row", "axial_row"]
     kinds = [kinds[i % 4] for i in range(blocks - 1)] + ["conv_like"]
-    groups = [i % 4 for i in range(blocks - 1)] + [4]
+    groups = [i % 4 for i in range(blocks - 1)] + [min(blocks - 1, 4)]
     vae = dalle_pytorch.DiscreteVAE(image_size=2 * grid, num_layers=1, num_tokens=codes,
                                     codebook_dim=8, hidden_dim=8)
     return dalle_pytorch.DALLE(

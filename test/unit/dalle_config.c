@@ -24,7 +24,7 @@ static void built_in_sizes(void **state)
         { "run", 125894244, 423 }, /* [TTT 3.1] */
         { "middle", 29488192, 141 },
         { "small", 6081108, 93 },
-        { "demo", 1627204, 69 },
+        { "demo", 1363012, 56 },
     };
     struct pl_err err;
     struct pl_dalle_config c;
@@ -134,7 +134,7 @@ static void json_refusals(void **state)
         { "{\"base\":\"demo\",\"loss_img_weight\":\"7\"}", "\"loss_img_weight\"" },
         { "{\"base\":\"demo\",\"conv_kernel\":4}", "kernel 4" },
         { "{\"base\":\"demo\",\"conv_dilation\":0}", "dilation 0" },
-        { "{\"base\":\"demo\",\"attn_types\":[\"full\"]}", "a list of 5 strings" },
+        { "{\"base\":\"demo\",\"attn_types\":[\"full\"]}", "a list of 4 strings" },
         { "{\"base\":\"demo\",\"depth\":1,\"attn_types\":[\"sparse\"]}", "\"attn_types\"" },
         { "{\"base\":\"demo\",\"depth\":1,\"shared_ids\":[0]}", "\"shared_ids\"" },
         { "{\"base\":\"demo\",\"depth\":2,\"shared_ids\":[\"a\",\"a\"]}", "block 1 shares the layer" },
