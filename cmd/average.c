@@ -84,6 +84,7 @@ static int take(struct wishes *w, int option, const char *value)
 {
     const char *me = "average";
     enum pl_compression unused;
+    double validators;
     switch (option) {
     case O_PREFIX: w->averager.prefix = value; return PL_OK;
     case O_TENSORS: w->tensors = value; return PL_OK;
@@ -108,7 +109,8 @@ static int take(struct wishes *w, int option, const char *value)
     case O_CLASS: w->averager.class_name = value; return PL_OK;
     case O_AUXILIARY: w->averager.auxiliary = 1; return PL_OK;
     case O_ROBUST:
-        if (!robust_named(&w->averager.clip, &w->averager.verify, value)) return PL_OK;
+        if (!robust_named(&w->averager.clip, &w->averager.verify, &validators, value))
+            return PL_OK; /* tensors from a file are nobody's to compute again */
         fprintf(stderr,
                 "potluck average: --robust: '%.40s' is none of none, centered-clip[:RADIUS], "
                 "btard\n",

@@ -131,20 +131,29 @@ int compression_named(enum pl_compression *method, const char *name, size_t elem
     return PL_EUSE;
 }
 
-int robust_named(double *clip, int *verify, const char *name)
+#define VALIDATORS 0.25 /* each round of one validator waits for as long as a gradient takes */
+
+/* 1: "method" or "method:NUMBER". */
+static int is_method(double *number, const char *name, const char *method)
 {
-    static const char method[] = "centered-clip";
+    size_t n = strlen(method);
     char *end;
-    *clip = 0;
-    *verify = !strcmp(name, "btard");
-    if (*verify || !strcmp(name, "none")) return PL_OK;
-    if (strncmp(name, method, sizeof method - 1)) return PL_EUSE;
-    name += sizeof method - 1;
-    *clip = EXCHANGE_CLIP_USUAL;
-    if (!*name) return PL_OK;
-    if (*name++ != ':') return PL_EUSE;
-    *clip = strtod(name, &end);
-    return *clip > 0 && isfinite(*clip) && !*end ? PL_OK : PL_EUSE;
+    if (strncmp(name, method, n) || (name[n] && name[n] != ':')) return 0;
+    if (!name[n]) return 1;
+    *number = strtod(name + n + 1, &end);
+    return end != name + n + 1 && !*end && isfinite(*number) && *number >= 0;
+}
+
+int robust_named(double *clip, int *verify, double *validators, const char *name)
+{
+    double radius = EXCHANGE_CLIP_USUAL;
+    *clip = *verify = 0;
+    *validators = VALIDATORS;
+    if (!strcmp(name, "none")) return PL_OK;
+    if (is_method(validators, name, "btard")) return *verify = 1, PL_OK;
+    if (!is_method(&radius, name, "centered-clip") || radius == 0) return PL_EUSE;
+    *clip = radius;
+    return PL_OK;
 }
 
 static void release_snapshot(struct state_snapshot *s)

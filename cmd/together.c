@@ -205,6 +205,19 @@ static int one_batch(struct loop_state *t, struct pl_err *err)
 
 /* --- life ------------------------------------------------------------------------------------- */
 
+/* A groupmate's gradient; ours lies in t->host, which no round changes before it has been verified. */
+static int recompute(void *context, const struct peer_id *peer, const struct referee_claim *claim,
+                     float *const *tensor)
+{
+    struct loop_state *t = context;
+    struct optimizer_state *state = t->l->state;
+    int rc = t->l->again(t->l->context, peer, claim->epoch, claim->samples);
+    int back;
+    if (!rc) rc = optimizer_state_get(state, tensor, t->l->grad);
+    back = optimizer_state_put(state, t->l->grad, (const float *const *)t->host);
+    return rc ? rc : back;
+}
+
 static int open_collaboration(struct loop_state *t, const struct pl_backend *be, struct pl_err *err)
 {
     const struct optimizer_state *state = t->l->state;
@@ -215,7 +228,9 @@ static int open_collaboration(struct loop_state *t, const struct pl_backend *be,
         .tensors = state->count, .schema = state->schema, .target_batch = o->target_batch,
         .matchmaking_time = o->matchmaking_time, .averaging_timeout = o->averaging_timeout,
         .allreduce_timeout = o->allreduce_timeout, .average_state_every = o->average_state_every,
-        .bandwidth = o->bandwidth, .clip = o->clip, .verify = o->verify, .client_mode = o->client_mode
+        .bandwidth = o->bandwidth, .clip = o->clip, .verify = o->verify, .client_mode = o->client_mode,
+        .validation = { .validators = o->validators, .data = o->data,
+                        .recompute = t->l->again && !o->delay ? recompute : NULL, .context = t }
     };
     enum pl_compression *method = calloc(state->count + 1, sizeof *method);
     int rc = method ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");

@@ -32,6 +32,9 @@ struct together_learner {
     int (*step_aside)(void *context, int64_t epoch, struct pl_err *err);
     int (*take_in)(void *context);
     int beside;
+    /* The mean gradient of a peer's first samples of an epoch, in place of ours, which the caller puts back;
+     * for verified rounds, while nothing else here is under way, maybe on another thread. */
+    int (*again)(void *context, const struct peer_id *peer, int64_t epoch, uint64_t samples);
 };
 
 /* What goes on beside local batches; a round of the parameters always does. */
@@ -70,6 +73,8 @@ struct together_options {
     enum together_delay delay;
     double seconds;                    /* stop after so long; 0: no limit */
     int verify;                        /* see collaboration.h */
+    double validators;                 /* see exchange.h, as data; 0 for a learner without again() */
+    const char *data;
     int client_mode, load;             /* load: begin with a peer's state if there is one */
     const struct rsa_key *key;
     int (*interrupted)(void *context); /* 1: stop soon; may be NULL */

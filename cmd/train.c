@@ -66,8 +66,9 @@ static const char usage_together[] = /* C11 promises 4,095 characters of a text 
     "  --average-state-every N steps between rounds that average the parameters (default: 1)\n"
     "  --compression C  run, none, float16, uniform8 (default: run)\n"
     "  --bandwidth B    tell groupmates, in the same unit for all: who has more reduces more, the slow nothing\n"
-    "  --robust R       against liars: centered-clip[:RADIUS] in place of the mean in what we reduce; btard: also\n"
-    "                   verified, where everybody in the group asks for it\n"
+    "  --robust R       against liars: centered-clip[:RADIUS] in place of the mean in what we reduce;\n"
+    "                   btard[:VALIDATORS]: also verified, where everybody in the group asks for it and\n"
+    "                   has the same data; so many gradients a round are computed again (default: 0.25)\n"
     "  --delay D        what goes on beside the next local batches, which then begin with older parameters:\n"
     "                   none, step (the optimizer's, as in the run), round (averaging gradients, too: for slow\n"
     "                   links); takes two more buffers of the parameters' size (default: none)\n"
@@ -275,9 +276,11 @@ static int take(struct wishes *w, int option, const char *value)
                            1, 1000000);
     case O_COMPRESSION: w->swarm.compression = value; return PL_OK;
     case O_ROBUST:
-        if (!robust_named(&w->swarm.clip, &w->swarm.verify, value)) return PL_OK;
+        if (!robust_named(&w->swarm.clip, &w->swarm.verify, &w->swarm.validators, value))
+            return PL_OK;
         fprintf(stderr,
-                "potluck train: --robust: '%.40s' is none of none, centered-clip[:RADIUS], btard\n",
+                "potluck train: --robust: '%.40s' is none of none, centered-clip[:RADIUS], "
+                "btard[:VALIDATORS]\n",
                 value);
         return PL_EUSE;
     case O_BANDWIDTH: return cmd_real(&w->swarm.bandwidth, "train", "--bandwidth", value, 0, 1e15);
@@ -431,6 +434,12 @@ int cmd_train(int argc, char **argv)
     if (!rc && !w.batch) w.batch = default_batch(w.target);
     if (!rc && !w.swarm.run && (w.swarm.join_count || w.swarm.client_mode || w.swarm.page.wanted)) {
         fputs("potluck train: --join, --client-mode and --dash need the swarm's name: --run ID\n",
+              stderr);
+        rc = PL_EUSE;
+    }
+    if (!rc && w.swarm.verify && w.swarm.validators > 0 && w.swarm.delay) {
+        fputs("potluck train: --delay makes gradients of two steps' parameters, which nobody can compute "
+              "again: --robust btard:0, or --delay none\n",
               stderr);
         rc = PL_EUSE;
     }

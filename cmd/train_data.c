@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
+#include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -150,8 +151,9 @@ static int next(void *context, const int32_t **text, const int32_t **codes, stru
 static json_t *position(void *context)
 {
     struct train_data *d = context;
-    char *text = stream_position(d->stream);
+    char *text = d->is_dealt ? NULL : stream_position(d->stream);
     json_t *value = text ? json_loads(text, 0, NULL) : NULL;
+    if (d->is_dealt) value = json_pack("{s:b}", "dealt", 1); /* the next step has another order */
     free(text);
     return value;
 }
@@ -159,11 +161,39 @@ static json_t *position(void *context)
 static int seek(void *context, const json_t *value, struct pl_err *err)
 {
     struct train_data *d = context;
-    char *text = json_is_object(value) ? json_dumps(value, JSON_COMPACT) : NULL;
-    int rc = text ? stream_restore(d->stream, text, err)
-                  : pl_fail(err, PL_EFORMAT, "the checkpoint holds no data position");
+    char *text;
+    int rc;
+    if (json_object_get(value, "dealt")) return PL_OK;
+    text = json_is_object(value) ? json_dumps(value, JSON_COMPACT) : NULL;
+    rc = text ? stream_restore(d->stream, text, err)
+              : pl_fail(err, PL_EFORMAT, "the checkpoint holds no data position");
     free(text);
     return rc;
+}
+
+static int deal(void *context, uint64_t seed, struct pl_err *err)
+{
+    struct train_data *d = context;
+    stream_close(d->stream);
+    d->stream = NULL;
+    d->options.seed = seed;
+    d->is_dealt = 1;
+    return stream_open(&d->stream, &d->options, d->batch, 0, err);
+}
+
+static int name(void *context, char text[TRAIN_DATA_NAME], struct pl_err *err)
+{
+    json_t *at = position(context), *data = json_object_get(at, "data");
+    uint8_t hash[32];
+    char *what;
+    json_object_del(data, "seed");
+    what = data ? json_dumps(data, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    if (what) EVP_Digest(what, strlen(what), hash, NULL, EVP_sha256(), NULL);
+    for (int i = 0; what && i < (TRAIN_DATA_NAME - 1) / 2; i++)
+        snprintf(text + 2 * i, 3, "%02x", hash[i]);
+    free(what);
+    json_decref(at);
+    return what ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory to name the data");
 }
 
 static struct pairs_options options_of(struct train_data *d, const struct pl_dalle_config *config)
@@ -185,7 +215,9 @@ int train_data_open(struct train_data *d, const struct pl_dalle_config *config, 
     if (unigram_size(d->tokenizer) > config->V)
         return pl_fail(err, PL_EUSE, "the tokenizer has %d ids, the model takes %d",
                        unigram_size(d->tokenizer), config->V);
-    *source = (struct train_source){ next, position, seek, d };
+    *source = (struct train_source){ next, position, seek, deal, name, d };
+    d->options = o;
+    d->batch = batch;
     return stream_open(&d->stream, &o, batch, 0, err);
 }
 

@@ -18,6 +18,8 @@ struct train_data {
     size_t withouts;
     struct unigram *tokenizer;
     struct stream *stream;
+    struct pairs_options options; /* the stream's */
+    int batch, is_dealt;
 };
 
 /* A file, or all *.parquet of a folder, in the order of the alphabet; or a URL: of a shard, or, if it ends

@@ -7,12 +7,18 @@
 
 #include <jansson.h>
 
+#define TRAIN_DATA_NAME 33 /* half a SHA-256, and the zero */
+
 /* Where samples come from, micro_batch at a time. Order must depend on the position alone. */
 struct train_source {
     /* text (B,T), codes (B,I); valid until the next call. */
     int (*next)(void *context, const int32_t **text, const int32_t **codes, struct pl_err *err);
     json_t *(*position)(void *context);                                  /* new reference */
     int (*seek)(void *context, const json_t *position, struct pl_err *err);
+    /* For what others have to be able to repeat; NULL: nobody can. Begins anew, in the order of another
+     * seed; and a name for the data, without a seed: with the same, peers draw the same. */
+    int (*deal)(void *context, uint64_t seed, struct pl_err *err);
+    int (*name)(void *context, char name[TRAIN_DATA_NAME], struct pl_err *err);
     void *context;
 };
 

@@ -4,6 +4,7 @@
 #include "together.h"
 
 #include <math.h>
+#include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,9 +16,28 @@ struct learner {
     struct pl_trainer *t;
     struct optimizer_state state;
     struct pl_train_report report; /* of the last step */
+    /* For validators: everybody's samples of an epoch are in an order that its name and the epoch give. */
+    int deals;
+    int64_t epoch, dealt;          /* of the parameters; of the order */
+    double seconds_a_sample;       /* ours, running */
 };
 
 /* --- the trainer as a learner ----------------------------------------------------------------- */
+
+#define PATIENCE 0.5 /* of an exchange's time limit: for computing again what a groupmate has sent */
+#define SHARE 0.2    /* of the last batch in our speed */
+
+static int deal(struct learner *l, const struct peer_id *peer, int64_t epoch, struct pl_err *err)
+{
+    const struct train_source *source = &l->w->job->source;
+    uint8_t text[sizeof peer->bytes + 8], hash[32];
+    uint64_t seed = 0;
+    memcpy(text, peer->bytes, peer->length);
+    for (int i = 0; i < 8; i++) text[peer->length + i] = (uint8_t)((uint64_t)epoch >> 8 * i);
+    EVP_Digest(text, peer->length + 8, hash, NULL, EVP_sha256(), NULL);
+    for (int i = 0; i < 8; i++) seed = seed << 8 | hash[i];
+    return source->deal(source->context, seed >> 1, err); /* as JSON's integers are */
+}
 
 static int batch(void *context, int64_t *samples, double *loss, struct pl_err *err)
 {
@@ -25,11 +45,18 @@ static int batch(void *context, int64_t *samples, double *loss, struct pl_err *e
     const struct train_job *job = l->w->job;
     const int32_t *text, *codes;
     double before = l->t->sum.total, began = pl_seconds(), left;
-    int rc = job->source.next(job->source.context, &text, &codes, err);
+    int rc = PL_OK;
+    if (l->deals && l->dealt != l->epoch) {
+        rc = deal(l, &l->s->me.id, l->epoch, err);
+        l->dealt = l->epoch;
+    }
+    if (!rc) rc = job->source.next(job->source.context, &text, &codes, err);
     if (rc) return rc == PL_EFORMAT ? PL_EIO : rc; /* bad data is not bad numbers */
     if ((rc = pl_trainer_add(l->t, text, codes, job->micro_batch, err))) return rc;
     *samples = job->micro_batch;
     *loss = (l->t->sum.total - before) / job->micro_batch;
+    l->seconds_a_sample += (l->seconds_a_sample > 0 ? SHARE : 1) *
+                           ((pl_seconds() - began) / job->micro_batch - l->seconds_a_sample);
     if ((left = began + l->w->slow - pl_seconds()) > 0) {
         struct timespec nap = { (time_t)left, (long)((left - floor(left)) * 1e9) };
         nanosleep(&nap, NULL);
@@ -45,13 +72,41 @@ static void drop(void *context)
     t->samples = 0;
     memset(&t->sum, 0, sizeof t->sum);
     t->model->params.be->fill(t->model->params.grad, 0, t->model->params.total);
+    ((struct learner *)context)->dealt = -1;
+}
+
+static int again(void *context, const struct peer_id *peer, int64_t epoch, uint64_t samples)
+{
+    struct learner *l = context;
+    const struct train_job *job = l->w->job;
+    uint64_t own_samples = l->t->samples;
+    struct pl_dalle_loss own_sum = l->t->sum;
+    int rc = l->seconds_a_sample * (double)samples > PATIENCE * l->w->allreduce_timeout ? PL_EAGAIN
+                                                                                      : PL_OK;
+    if (rc || epoch != l->epoch) return rc ? rc : PL_ENOTFOUND;
+    drop(l);
+    rc = deal(l, peer, epoch, NULL);
+    for (uint64_t n = 0, some; !rc && n < samples; n += some) {
+        const int32_t *text, *codes;
+        some = samples - n;
+        if (some > (uint64_t)job->micro_batch) some = (uint64_t)job->micro_batch;
+        rc = job->source.next(job->source.context, &text, &codes, NULL);
+        if (!rc) rc = pl_trainer_add(l->t, text, codes, (int)some, NULL);
+    }
+    if (!rc) rc = pl_trainer_mean(l->t);
+    l->t->samples = own_samples;
+    l->t->sum = own_sum;
+    return rc;
 }
 
 static int step(void *context, int64_t epoch, struct pl_err *err)
 {
     struct learner *l = context;
+    int rc;
     l->t->step = (uint64_t)epoch;
-    return pl_trainer_step(l->t, &l->report, err);
+    rc = pl_trainer_step(l->t, &l->report, err);
+    if (!rc) l->epoch = epoch + 1;
+    return rc;
 }
 
 /* --- delayed updates */
@@ -78,6 +133,7 @@ static int moved(void *context, int64_t epoch)
 {
     struct learner *l = context;
     l->t->step = (uint64_t)epoch;
+    l->epoch = epoch;
     return pl_trainer_keep(l->t);
 }
 
@@ -120,7 +176,7 @@ static void say_json(const struct together_event *e)
 {
     static const char *const names[] = { "ready",     "loaded", "batch",   "epoch",
                                          "corrected", "behind", "trouble", "end" };
-    json_t *line = json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:f,s:i,s:I,s:i,s:f,s:s?,s:s?}",
+    json_t *line = json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:f,s:i,s:I,s:i,s:f,s:s?,s:s?,s:s?}",
                              "event", names[e->kind], "epoch", (json_int_t)e->view.epoch,
                              "global_epoch", (json_int_t)e->view.global_epoch, "peers",
                              (json_int_t)e->view.peers, "global_samples",
@@ -130,7 +186,8 @@ static void say_json(const struct together_event *e)
                              e->view.samples_per_second, "round_status", e->round.status,
                              "round_peers", (json_int_t)e->round.peers, "round_verified",
                              e->round.verified, "seconds", e->seconds, "why",
-                             e->round.status ? e->round.why.text : NULL, "text", e->text);
+                             e->round.status ? e->round.why.text : NULL, "caught",
+                             e->round.banned ? e->round.caught.text : NULL, "text", e->text);
     char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
     if (text) puts(text);
     fflush(stdout);
@@ -151,13 +208,16 @@ static void say_text(const char *cmd, const struct together_event *e, int verify
         break;
     case TOGETHER_TROUBLE: fprintf(stderr, "\npotluck %s: %s\n", cmd, e->text); break;
     case TOGETHER_EPOCH:
+        if (e->round.banned)
+            fprintf(stderr, "\npotluck %s: %s\n", cmd, e->round.caught.text);
         if (e->round.status && e->view.peers > 1)
             fprintf(stderr, "\npotluck %s: step %lld with our own gradient alone: %s\n", cmd,
                     (long long)e->view.epoch, e->round.why.text);
         else if (verify && !e->round.verified && e->round.peers > 1)
             fprintf(stderr,
                     "\npotluck %s: step %lld could not be verified: it takes three peers or more "
-                    "that can be called and ask for it; centered-clip in what we reduce\n",
+                    "that can be called, ask for it alike and have the same data; centered-clip in what "
+                    "we reduce\n",
                     cmd, (long long)e->view.epoch);
         break;
     case TOGETHER_CORRECTED:
@@ -208,10 +268,12 @@ static int among_others(struct learner *l, struct swarm *s, const struct rsa_key
     const struct pl_params *p = &l->t->model->params;
     struct train_swarm *w = l->w;
     char device[REPORT_DEVICE_MAX + 1];
+    char data[TRAIN_DATA_NAME] = "";
     struct together_learner learner = {
         .value = p->value, .grad = p->grad, .state = &l->state, .context = l, .batch = batch, .mean = mean,
         .step = step, .drop = drop, .moved = moved, .rate = rate, .held_out = held_out, .peak = l->t->options.peak,
         .set_aside = set_aside, .aside_grad = aside_grad, .step_aside = step_aside, .take_in = take_in,
+        .again = l->deals ? again : NULL,
         /* where operations may be called from two threads: what offers side_by_side says so */
         .beside = p->be->side_by_side || !strcmp(p->be->name, "ref")
     };
@@ -220,16 +282,21 @@ static int among_others(struct learner *l, struct swarm *s, const struct rsa_key
         .target_batch = w->job->target_batch, .epochs = (int64_t)w->job->steps,
         .average_state_every = w->average_state_every, .matchmaking_time = w->matchmaking_time,
         .averaging_timeout = w->averaging_timeout, .allreduce_timeout = w->allreduce_timeout,
-        .bandwidth = w->bandwidth, .clip = w->clip, .verify = w->verify, .delay = (enum together_delay)w->delay, .seconds = w->job->seconds, .client_mode = w->client_mode,
+        .bandwidth = w->bandwidth, .clip = w->clip, .verify = w->verify,
+        .validators = l->deals ? w->validators : 0, .data = data,
+        .delay = (enum together_delay)w->delay, .seconds = w->job->seconds,
+        .client_mode = w->client_mode,
         .load = 1, .key = key, .interrupted = is_interrupted, .tell = tell, .context = l
     };
     struct pl_backend host; /* averaging happens in host memory, whatever computes */
     int64_t epoch = (int64_t)l->t->step;
-    int rc;
+    int rc = l->deals ? w->job->source.name(w->job->source.context, data, err) : PL_OK;
     device_of(device, p->be->note);
     pl_backend_ref(&host);
     if (!strcmp(p->be->name, "fast")) host = *p->be;
-    rc = together_run(s, &learner, &o, &host, &epoch, err);
+    l->epoch = epoch;
+    l->dealt = -1;
+    if (!rc) rc = together_run(s, &learner, &o, &host, &epoch, err);
     l->t->step = (uint64_t)epoch;
     return rc;
 }
@@ -253,6 +320,7 @@ int train_swarm_run(void *context, struct pl_trainer *trainer, const struct trai
     int rc = open_state(&l, err);
     w->job = job;
     w->hooks = hooks;
+    l.deals = w->verify && w->validators > 0 && job->source.deal;
     if (!rc) rc = rsa_key_make(&key, err);
     validators.key = &key;
     if (!rc && (rc = validators_add_run(&validators, w->run)))

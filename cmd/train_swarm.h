@@ -21,6 +21,7 @@ struct train_swarm {
     double bandwidth;       /* told to groupmates; PL_BANDWIDTH_UNKNOWN: nothing */
     double clip;            /* against liars: see exchange.h */
     int verify;             /* see averager.h */
+    double validators;      /* of a verified round, on average */
     int delay;              /* enum together_delay */
     double slow;            /* seconds that each local batch takes at least; for demonstrations */
     /* private */

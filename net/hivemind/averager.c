@@ -103,20 +103,31 @@ void averager_turn(struct averager *a)
     timer_start(a->loop, &a->turn, 0, on_turn, a);
 }
 
-int averager_begin(struct averager *a, const struct averager_step *s, averager_done *done,
-                   void *context)
+/* What groupmates are told of us. */
+static int write_gather(struct averager *a, const struct averager_step *s)
 {
     static const uint8_t nil[] = { 0xc0 };
     struct gather said = { .bandwidth = a->o.bandwidth, .user = s->gather ? s->gather : nil,
                            .user_n = s->gather ? s->gather_n : sizeof nil };
+    struct bytes verifies = { 0 };
+    int rc = PL_OK;
     if (a->o.verify && !a->o.client_mode && !s->gather) {
-        said.user = bytes_at(&a->verifies);
-        said.user_n = bytes_length(&a->verifies);
+        rc = averager_say_verifies(&verifies, a, s->claim.epoch);
+        said.user = bytes_at(&verifies);
+        said.user_n = bytes_length(&verifies);
     }
-    if (a->busy || a->closing || s->deadline <= averager_now(a)) return PL_EUSE;
     said.mode = a->o.auxiliary ? GROUP_AUXILIARY : a->o.client_mode ? GROUP_CLIENT : GROUP_FULL;
     bytes_clear(&a->gather);
-    if (gather_write(&a->gather, &said)) return PL_ENOMEM;
+    if (!rc) rc = gather_write(&a->gather, &said);
+    bytes_clear(&verifies);
+    return rc;
+}
+
+int averager_begin(struct averager *a, const struct averager_step *s, averager_done *done,
+                   void *context)
+{
+    if (a->busy || a->closing || s->deadline <= averager_now(a)) return PL_EUSE;
+    if (write_gather(a, s)) return PL_ENOMEM;
     a->step = *s;
     a->step.gather = NULL;
     a->done = done;
@@ -139,7 +150,11 @@ void averager_trigger(struct averager *a, double weight, float *const *tensor,
     a->triggered = 1;
     a->step.weight = weight;
     a->step.tensor = tensor;
-    if (claim) a->step.claim = *claim;
+    if (claim) {
+        int moved = claim->epoch != a->step.claim.epoch;
+        a->step.claim = *claim;
+        if (moved) write_gather(a, &a->step); /* for another search, if this one's group finds fault */
+    }
     matchmaking_patience(&a->mm, a->step.patience);
     if (a->step.expected) averager_expect(a, a->step.expected);
     averager_turn(a);

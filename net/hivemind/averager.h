@@ -36,9 +36,7 @@ struct averager_options {
     double weight_max;               /* of a groupmate; 0: any */
     double clip;                     /* see exchange.h; 0: the mean */
     int verify;                      /* BTARD in groups where everybody can; elsewhere CenteredClip */
-    double validators;               /* to verify: of a round, on average; the same in the whole group */
-    exchange_recompute *recompute;   /* to validate others; NULL: never */
-    void *recompute_context;
+    struct exchange_validation validation;
     int client_mode, auxiliary;
 };
 

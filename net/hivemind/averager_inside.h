@@ -60,7 +60,6 @@ struct averager {
     char rpc[AVERAGER_RPCS][GROUP_NAME_MAX], rpc_verify[GROUP_NAME_MAX];
     struct dht_id key_id, state_id;
     struct bytes subkey;     /* our peer id, as it stands in the DHT */
-    struct bytes verifies;   /* what we tell groupmates, that they may verify with us */
     size_t *elements;
     enum pl_compression *method;
     uint8_t schema_hash[SCHEMA_HASH_BYTES];
@@ -142,6 +141,9 @@ void averager_refuse_parked(struct averager *a); /* nobody will take them */
 void averager_drive(struct averager *a);       /* after whatever happens to the exchange */
 
 #define AVERAGER_VERIFY_MIN 3 /* peers: of two that doubt each other nobody can tell who is right */
+/* What we say of ourselves, as msgpack: its version, and what all of a group have to agree on. Others
+ * than ours don't look at it. */
+int averager_say_verifies(struct bytes *out, const struct averager *a, int64_t epoch);
 int averager_can_verify(const struct averager *a); /* the group that has been found */
 void averager_tell(void *context, size_t peer, const uint8_t *data, size_t n);
 int averager_verify_open(struct averager *a, struct pl_err *err);

@@ -354,8 +354,8 @@ void averager_exchange(struct averager *a)
         .part_bytes = a->o.part_bytes, .sender_timeout = a->o.sender_timeout,
         .reducer_timeout = a->o.reducer_timeout, .time_limit = a->o.allreduce_timeout,
         .weight_max = a->o.weight_max, .clip = a->o.verify ? EXCHANGE_CLIP_USUAL : a->o.clip,
-        .verify = averager_can_verify(a), .validators = a->o.validators, .claim = a->step.claim,
-        .recompute = a->o.recompute, .recompute_context = a->o.recompute_context
+        .verify = averager_can_verify(a), .claim = a->step.claim,
+        .validation = a->o.validation
     };
     struct part_stream *p, *next;
     int rc = prepare(a);
@@ -363,6 +363,7 @@ void averager_exchange(struct averager *a)
     a->exchange_over = 0;
     a->exchange_began = now_of(a);
     o.share = a->share;
+    if (o.weight > 0 && !o.claim.samples) o.claim.samples = 1; /* of what nobody computes again */
     if (!rc) rc = exchange_open(&a->x, &o, &port, a, now_of(a), &a->why);
     if (rc) {
         averager_exchange_clear(a);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define AVERAGER_DATA_MAX 64 /* characters that name the data; a hash's are enough */
 #define TELL_LIMIT 30.0 /* s for a call, where reducers are given no limit */
 
 /* A call of ours that has not been answered yet. It may outlive its round: the last messages of one that holds are for
@@ -17,15 +18,27 @@ struct telling {
     struct telling *next;
 };
 
-/* With everybody in it who says so, and can be called; two alone would have only each other's word. */
+int averager_say_verifies(struct bytes *out, const struct averager *a, int64_t epoch)
+{
+    const struct exchange_validation *v = &a->o.validation;
+    char text[AVERAGER_DATA_MAX + 64];
+    snprintf(text, sizeof text, "btard2 %.3g %.*s %lld", v->validators, AVERAGER_DATA_MAX,
+             v->data ? v->data : "", (long long)epoch);
+    mp_text(out, text);
+    return out->failed;
+}
+
+/* With everybody in it who says the same as we, and can be called; two alone would have only each other's word. */
 int averager_can_verify(const struct averager *a)
 {
-    if (!a->o.verify || a->group.count < AVERAGER_VERIFY_MIN || a->group.count > REFEREE_PEERS_MAX)
+    const struct gather *own = &a->group.members[a->group.self].gather;
+    if (!a->o.verify || a->o.client_mode || a->group.count < AVERAGER_VERIFY_MIN ||
+        a->group.count > REFEREE_PEERS_MAX)
         return 0;
     for (size_t i = 0; i < a->group.count; i++) {
         const struct gather *said = &a->group.members[i].gather;
-        if (said->mode == GROUP_CLIENT || said->user_n != bytes_length(&a->verifies) ||
-            memcmp(said->user, bytes_at(&a->verifies), said->user_n))
+        if (said->mode == GROUP_CLIENT || said->user_n != own->user_n ||
+            memcmp(said->user, own->user, own->user_n))
             return 0;
     }
     return 1;
@@ -74,19 +87,8 @@ static void on_told(void *context, struct rpc_call *call, const uint8_t *data, s
     averager_drive(a);
 }
 
-/* What we say of ourselves, as msgpack: its version, and what all of a group have to agree on. Others
- * than ours don't look at it. */
-static int say_verifies(struct averager *a)
-{
-    char text[32];
-    int n = snprintf(text, sizeof text, "btard2 %.3g", a->o.validators);
-    mp_str(&a->verifies, text, (size_t)n);
-    return a->verifies.failed;
-}
-
 int averager_verify_open(struct averager *a, struct pl_err *err)
 {
-    if (a->o.verify && say_verifies(a)) return pl_fail(err, PL_ENOMEM, "averaging: no memory");
     if (!a->o.verify || a->o.client_mode) return PL_OK;
     if (rpc_serve_unary(a->host, a->rpc_verify, on_told, a))
         return pl_fail(err, PL_EUSE, "averaging: %s is already served", a->rpc_verify);
@@ -95,7 +97,6 @@ int averager_verify_open(struct averager *a, struct pl_err *err)
 
 void averager_verify_close(struct averager *a)
 {
-    bytes_clear(&a->verifies);
     if (a->o.verify && !a->o.client_mode) rpc_unserve(a->host, a->rpc_verify);
     while (a->tellings) {
         rpc_cancel(a->tellings->request);

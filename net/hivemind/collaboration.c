@@ -483,6 +483,10 @@ static int open_averager(struct collaboration *c, int which, struct pl_err *err)
         .clip = c->o.verify ? EXCHANGE_CLIP_USUAL : c->o.clip, .client_mode = c->o.client_mode,
         .weight_max = which == GRADIENT ? COLLABORATION_WEIGHT_MAX * (double)c->o.target_batch : 1e6
     };
+    if (which == GRADIENT) {
+        o.validation = c->o.validation;
+        o.validation.samples_max = COLLABORATION_WEIGHT_MAX * (uint64_t)c->o.target_batch;
+    }
     snprintf(prefix, sizeof prefix, "%.200s%s", c->run, suffix[which]);
     return averager_open(&c->a[which], c->o.host, c->o.node, &o, err);
 }

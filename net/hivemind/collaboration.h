@@ -46,6 +46,7 @@ struct collaboration_options {
     double bandwidth;
     double clip;               /* see exchange.h; 0: the mean */
     int verify;                /* see averager.h: of the gradients; parameters by CenteredClip */
+    struct exchange_validation validation; /* but samples_max; called while collaboration_average waits */
     int client_mode;
 };
 
@@ -89,6 +90,8 @@ struct collaboration_round {
     int status;         /* PL_OK: averaged; else the caller's own gradient stands */
     size_t peers;       /* in the group; 1: alone */
     int verified;       /* 1: by BTARD */
+    int banned;         /* who was caught lying; the last of them: */
+    struct pl_err caught;
     double seconds;
     int64_t ahead;      /* of parameters: epochs that a groupmate was before us when it began */
     struct pl_err why;

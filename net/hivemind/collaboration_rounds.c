@@ -43,6 +43,9 @@ static void on_gradient(void *context, const struct averager_result *r)
     c->gradient.peers = r->group ? r->group->count : 1;
     c->gradient.seconds = r->seconds;
     c->gradient.verified = r->verified;
+    c->gradient.banned = r->banned;
+    c->gradient.caught.text[0] = 0;
+    if (r->banned) pl_fail(&c->gradient.caught, PL_EPROTO, "%.500s", r->caught);
     if (r->status && !r->group && !c->alone) c->alone_at = c->triggered_at;
     pl_fail(&c->gradient.why, r->status, "%.500s", r->why);
     c->gradient_waits = NULL;
@@ -55,6 +58,7 @@ void collaboration_schedule(struct collaboration *c)
     double now = collaboration_now(c);
     struct averager_step s = { .scheduled = now + c->o.matchmaking_time,
                                .deadline = now + c->o.averaging_timeout, .untriggered = 1,
+                               .claim = { .epoch = c->epoch },
                                .patience = COLLABORATION_PATIENCE };
     if (!averager_is_busy(c->a[GRADIENT])) averager_begin(c->a[GRADIENT], &s, on_gradient, c);
 }
@@ -75,10 +79,12 @@ static int join_round(struct collaboration *c, float *const *gradient)
         c->alone = 1;
         averager_cancel(a);
     } else {
-        const struct referee_claim claim = { c->epoch, (uint64_t)c->samples };
+        /* More than anybody may claim can't be verified: then we only help. */
+        int too_many = c->o.verify && (double)c->samples > most;
+        const struct referee_claim claim = { c->epoch, too_many ? 0 : (uint64_t)c->samples };
         c->triggered_at = collaboration_now(c);
         averager_expect(a, c->others + 1);
-        averager_trigger(a, fmin((double)c->samples, most), gradient, &claim);
+        averager_trigger(a, too_many ? 0 : fmin((double)c->samples, most), gradient, &claim);
     }
     return c->averaging;
 }

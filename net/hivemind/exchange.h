@@ -25,6 +25,15 @@
 typedef int exchange_recompute(void *context, const struct peer_id *peer,
                                const struct referee_claim *claim, float *const *tensor);
 
+/* Of verified rounds: whose gradients are computed again, and how. */
+struct exchange_validation {
+    double validators;             /* a round, on average; the same in the whole group */
+    uint64_t samples_max;          /* nobody may claim more; 0: any number */
+    const char *data;              /* what others must have to compute the same; NULL: "" */
+    exchange_recompute *recompute; /* NULL: we validate nobody */
+    void *context;                 /* its */
+};
+
 #define EXCHANGE_WINDOW 4  /* parts of ours that are open at once: what a fast sender may be ahead */
 #define EXCHANGE_CLIP_USUAL (-1.0) /* a radius that half of the group lies within, part by part */
 #define EXCHANGE_HEADERS 512 /* bytes of a message beside the part's values and tables */
@@ -46,10 +55,8 @@ struct exchange_options {
     double clip;            /* CenteredClip's radius; EXCHANGE_CLIP_USUAL; 0: the mean */
     /* BTARD, see exchange_verify.c; the same in the whole group, and all of it reduces. */
     int verify;
-    double validators;              /* a round, on average */
     struct referee_claim claim;     /* what our values are of */
-    exchange_recompute *recompute;  /* NULL: we validate nobody */
-    void *recompute_context;
+    struct exchange_validation validation;
 };
 
 enum exchange_way { EXCHANGE_OUT, EXCHANGE_IN };

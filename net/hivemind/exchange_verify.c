@@ -49,24 +49,29 @@ static int add_part(struct bytes *out, enum pl_compression method, const uint8_t
     return out->failed ? PL_ENOMEM : 1;
 }
 
+static int encode(struct bytes *out, const struct exchange *x, const struct pl_part *part,
+                  const float *values)
+{
+    struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)part->length } };
+    enum pl_compression method = exchange_method(x, part);
+    uint8_t *buffer;
+    size_t bytes;
+    bytes_u8(out, (uint8_t)method);
+    if (pl_wire_bytes(&bytes, method, &type, NULL) || !(buffer = bytes_reserve(out, bytes)) ||
+        pl_wire_encode(buffer, x->o.be, method, &type, values, NULL))
+        return PL_ENOMEM;
+    out->end += bytes;
+    return 1;
+}
+
 static int sent(void *context, size_t number, struct bytes *out)
 {
     struct exchange *x = context;
     const struct pl_part *part = &x->parts[number];
     const float *own = x->o.tensor[part->tensor] + part->start;
-    struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)part->length } };
-    enum pl_compression method = exchange_method(x, part);
-    uint8_t *buffer;
-    size_t bytes;
     if (!(x->o.weight > 0)) return 0;
-    if (part->owner == (int)x->self)
-        return add_part(out, PL_COMPRESS_NONE, (const uint8_t *)own, part->length * sizeof *own);
-    bytes_u8(out, (uint8_t)method);
-    if (pl_wire_bytes(&bytes, method, &type, NULL) || !(buffer = bytes_reserve(out, bytes)) ||
-        pl_wire_encode(buffer, x->o.be, method, &type, own, NULL))
-        return PL_ENOMEM;
-    out->end += bytes;
-    return 1;
+    if (part->owner != (int)x->self) return encode(out, x, part, own);
+    return add_part(out, PL_COMPRESS_NONE, (const uint8_t *)own, part->length * sizeof *own);
 }
 
 static int received(void *context, size_t number, size_t peer, struct bytes *out)
@@ -99,16 +104,28 @@ static const float *decode(void *context, size_t number, const uint8_t *data, si
     return room;
 }
 
+static const float *travel(void *context, size_t number, const float *values, float *room)
+{
+    struct exchange *x = context;
+    struct bytes out = { 0 };
+    const float *there = NULL;
+    if (encode(&out, x, &x->parts[number], values) == 1)
+        there = decode(x, number, bytes_at(&out), bytes_length(&out), room);
+    bytes_clear(&out);
+    return there;
+}
+
 static int recompute(void *context, size_t peer, const struct referee_claim *claim,
                      float *const **tensor)
 {
     struct exchange *x = context;
+    const struct exchange_validation *v = &x->o.validation;
     if (!x->again && !(x->again = calloc(x->o.tensors + 1, sizeof *x->again))) return PL_ENOMEM;
     for (size_t t = 0; t < x->o.tensors; t++)
         if (!x->again[t] && !(x->again[t] = pl_alloc(x->o.elements[t], sizeof(float))))
             return PL_ENOMEM;
     *tensor = x->again;
-    return x->o.recompute(x->o.recompute_context, &x->o.group->members[peer].peer, claim, x->again);
+    return v->recompute(v->context, &x->o.group->members[peer].peer, claim, x->again);
 }
 
 /* --- life ------------------------------------------------------------------------------------- */
@@ -121,13 +138,15 @@ int exchange_verify_open(struct exchange *x, struct pl_err *err)
                                        .parts = x->parts,
                                        .part_count = x->part_count,
                                        .claim = x->o.claim,
-                                       .validators = x->o.validators,
+                                       .validators = x->o.validation.validators,
+                                       .samples_max = x->o.validation.samples_max,
                                        .context = x,
                                        .aggregate = aggregate,
                                        .sent = sent,
                                        .received = received,
                                        .decode = decode,
-                                       .recompute = x->o.recompute ? recompute : NULL };
+                                       .travel = travel,
+                                       .recompute = x->o.validation.recompute ? recompute : NULL };
     x->kept = calloc(x->own_count + 1, sizeof *x->kept);
     x->kept_count = calloc(x->own_count + 1, sizeof *x->kept_count);
     x->own_tau = calloc(x->own_count + 1, sizeof *x->own_tau);

@@ -63,6 +63,7 @@ struct referee_view {
     size_t part_count;
     struct referee_claim claim;    /* of ours */
     double validators;             /* how many are drawn in a round, on average; at most count / 2 */
+    uint64_t samples_max;          /* nobody may claim more; 0: any number */
     void *context;
     /* A part's aggregate and radius. */
     const float *(*aggregate)(void *context, size_t part, double *tau);
@@ -72,6 +73,8 @@ struct referee_view {
     int (*received)(void *context, size_t part, size_t peer, struct bytes *out);
     /* What travelled, as values of that part. NULL: it is none. */
     const float *(*decode)(void *context, size_t part, const uint8_t *data, size_t n, float *room);
+    /* What is left of values of a part on their way to its reducer. NULL: no memory. */
+    const float *(*travel)(void *context, size_t part, const float *values, float *room);
     /* Computes what a peer should have sent, by its claim: all its tensors, valid until the next call.
      * PL_OK; whatever else: we can't tell. May take as long as its gradient did. NULL: never. */
     int (*recompute)(void *context, size_t peer, const struct referee_claim *claim,

@@ -97,9 +97,11 @@ static enum referee_opinion computed(struct referee *r, size_t peer)
         const struct pl_part *part = &r->v.parts[p];
         struct told told = referee_told(r, peer, p), own;
         double tau, along;
-        const float *a = referee_part(r, p, d.z, &tau);
+        const float *a = referee_part(r, p, d.z, &tau), *x = tensor[part->tensor] + part->start;
         if (told.norm == REFEREE_ABSENT) continue;
-        own = referee_measure(tensor[part->tensor] + part->start, a, tau, d.z, part->length);
+        if (part->owner != (int)peer) x = r->v.travel(r->v.context, p, x, d.room);
+        if (!x) return desk_close(&d), REFEREE_UNKNOWN;
+        own = referee_measure(x, a, tau, d.z, part->length);
         along = tau > 0 ? told.s * fmax(1, told.norm / tau) - own.s * fmax(1, own.norm / tau) : 0;
         far += fmax((double)part->length * along * along, pow(told.norm - own.norm, 2));
         squares += own.length * own.length;
@@ -201,9 +203,25 @@ static void vote_for_parts(struct referee *r)
     pl_free(ratio);
 }
 
+/* Who claims so that nobody can compute it again does not want it to be. */
+static void check_claims(struct referee *r)
+{
+    for (size_t i = 0; i < r->v.count; i++) {
+        uint64_t samples = referee_claim_of(r, i).samples;
+        if (r->v.samples_max && samples > r->v.samples_max)
+            referee_ban(r, i, "a peer claims more samples than anybody may");
+        for (size_t p = 0; !samples && p < r->v.part_count; p++)
+            if (referee_told(r, i, p).norm != REFEREE_ABSENT) {
+                referee_ban(r, i, "a peer has sent values, of no samples");
+                break;
+            }
+    }
+}
+
 void referee_hear_accusations(struct referee *r)
 {
     int has_part = 0;
+    check_claims(r);
     for (size_t j = 0; j < r->v.count; j++)
         for (size_t i = 0; i < r->v.count; i++) {
             size_t part;

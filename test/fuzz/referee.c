@@ -52,6 +52,11 @@ static const float *decode(void *context, size_t part, const uint8_t *data, size
     return room;
 }
 
+static const float *travel(void *context, size_t part, const float *x, float *room)
+{
+    return (void)context, memcpy(room, x, parts[part].length * sizeof *room);
+}
+
 /* The third cannot tell. */
 static int recompute(void *context, size_t peer, const struct referee_claim *claim,
                      float *const **tensor)
@@ -94,7 +99,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     for (size_t i = 0; i < PEERS; i++) {
         struct referee_view v = { .group_id = group_id, .count = PEERS, .self = i, .parts = parts,
                                   .part_count = PARTS, .aggregate = aggregate, .sent = sent,
-                                  .received = received, .decode = decode, .recompute = recompute,
+                                  .received = received, .decode = decode, .travel = travel,
+                                  .recompute = recompute,
                                   .claim = { .samples = 1 }, .validators = 1,
                                   .context = i < 2 ? &r[i] : NULL };
         assert(!referee_open(&r[i], &v, NULL));

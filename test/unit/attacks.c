@@ -177,9 +177,9 @@ static double train(size_t n, size_t liars, enum attack attack, int way, int rou
         p->options.part_bytes = 128; /* several parts each */
         p->options.clip = way == CLIP ? EXCHANGE_CLIP_USUAL : 0;
         p->options.verify = way == BTARD;
-        p->options.validators = 1;
-        p->options.recompute = recompute;
-        p->options.recompute_context = l;
+        p->options.validation = (struct exchange_validation){ .validators = 1,
+                                                              .recompute = recompute,
+                                                              .context = l };
         if (attack == SHIFT && i < liars) p->options.be = &liars_be;
         p->options.weight_max = weight_max;
         p->options.min_size = fails ? n - liars : n;

@@ -293,8 +293,8 @@ static void with_validators(struct world *w, exchange_recompute *how)
 {
     make_verified(w);
     for (size_t i = 0; i < PEERS; i++) memcpy(given[i], w->peer[i].values, sizeof given[i]);
-    w->validators = 2;
-    w->recompute = how;
+    w->validation.validators = 2;
+    w->validation.recompute = how;
 }
 
 static void whose_data_give_otherwise_is_banned(void **state)
@@ -330,6 +330,22 @@ static void a_validator_that_accuses_falsely_is_banned(void **state)
     assert_true(found);
 }
 
+/* So many that nobody would compute them again; or none. */
+static void who_claims_what_cannot_be_checked_is_banned(void **state)
+{
+    static const uint64_t claims[] = { 0, 101, UINT64_MAX };
+    (void)state;
+    for (size_t k = 0; k < PL_COUNT(claims); k++) {
+        static struct world w;
+        make_verified(&w);
+        w.validation.samples_max = 100;
+        w.peer[2].samples = claims[k];
+        one_round(&w, NULL);
+        is_void(&w, before, "..L.");
+        end(&w);
+    }
+}
+
 /* --- absence ---------------------------------------------------------------------------------- */
 
 static void silence_and_absence_are_void(void **state)
@@ -361,6 +377,7 @@ int main(void)
         cmocka_unit_test(those_who_lie_for_each_other_are_drawn_some_day),
         cmocka_unit_test(whose_data_give_otherwise_is_banned),
         cmocka_unit_test(a_validator_that_accuses_falsely_is_banned),
+        cmocka_unit_test(who_claims_what_cannot_be_checked_is_banned),
         cmocka_unit_test(silence_and_absence_are_void),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

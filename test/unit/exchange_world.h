@@ -39,6 +39,7 @@ struct peer {
     size_t job_count;
     float values[VALUES], *tensor[TENSORS];
     double weight;
+    uint64_t samples;
     size_t credit[4]; /* what each sender may still send */
     int frozen, over, status;
     const struct pl_backend *be;
@@ -50,8 +51,7 @@ struct world {
     struct peer peer[PEERS];
     double share[PEERS], now, clip;
     int verify;
-    double validators;
-    exchange_recompute *recompute;
+    struct exchange_validation validation; /* each peer's own context */
     void (*meddle)(struct letter *l); /* with what is on its way */
     size_t rank[PEERS]; /* whose letters are taken first */
     enum pl_compression method[TENSORS];
@@ -195,6 +195,7 @@ static inline void make(struct world *w)
         p->w = w;
         p->self = i;
         p->weight = (double)(i + 1) * 1.25;
+        p->samples = 1;
         w->rank[i] = i;
         fill(p->values, VALUES, (uint32_t)i + 1);
         for (size_t t = 0, at = 0; t < TENSORS; at += elements[t++]) p->tensor[t] = p->values + at;
@@ -216,10 +217,11 @@ static inline void begin(struct world *w)
             .be = p->be ? p->be : &w->be, .group = &p->group, .tensors = TENSORS,
             .elements = elements, .method = w->method, .tensor = p->tensor, .weight = p->weight,
             .share = w->share, .part_bytes = 512, .clip = w->clip, .verify = w->verify,
-            .validators = w->validators, .claim = { .samples = p->weight > 0 },
-            .recompute = w->recompute, .recompute_context = p, .weight_max = 100,
+            .claim = { .samples = p->weight > 0 ? p->samples : 0 }, .validation = w->validation,
+            .weight_max = 100,
             .sender_timeout = 4, .reducer_timeout = 8, .time_limit = 60,
         };
+        o.validation.context = p;
         if (exchange_open(&p->x, &o, &port, p, w->now, &p->err)) fail_msg("%s", p->err.text);
     }
 }
