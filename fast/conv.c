@@ -249,13 +249,47 @@ static int shifted_lines_dx(float *dx, const float *dy, const float *w, const st
     return PL_OK;
 }
 
+/* A kernel of one place that looks at each place once is a product of matrices. */
+static int is_pointwise(const struct pl_conv *c)
+{
+    return c->K == 1 && c->stride == 1 && !c->top && !c->left && !c->bottom && !c->right;
+}
+
+#define POINTWISE_OUTPUTS 256 /* of a piece, and */
+#define POINTWISE_PLACES 512
+
+/* y (outs,places) = w x + b, image by image; turned: w is stored (ins,outs). */
+static int pointwise(float *y, const float *x, const float *w, const float *b,
+                     const struct pl_conv *c, int turned)
+{
+    int places = c->H * c->W, outs = turned ? c->C : c->O, ins = turned ? c->O : c->C;
+    int across = fast_pieces(places, POINTWISE_PLACES), down = fast_pieces(outs, POINTWISE_OUTPUTS);
+    #pragma omp parallel for num_threads(fast_threads()) schedule(dynamic)
+    for (long piece = 0; piece < (long)c->B * across * down; piece++) {
+        long image = piece / (across * down);
+        struct fast_piece o = fast_piece(outs, POINTWISE_OUTPUTS, 16, (int)(piece % down));
+        struct fast_piece q = fast_piece(places, POINTWISE_PLACES, 32, (int)(piece / down % across));
+        const float *from = x + image * ins * places + q.start;
+        float *to = y + (image * outs + o.start) * places + q.start;
+        if (!o.count || !q.count) continue;
+        for (int i = 0; b && i < o.count; i++)
+            for (int j = 0; j < q.count; j++) to[(long)i * places + j] = b[o.start + i];
+        fast_product(turned, 0, o.count, q.count, ins,
+                     w + (turned ? o.start : (long)o.start * ins), turned ? outs : ins, from, places,
+                     NULL, b != NULL, to, places);
+    }
+    return PL_OK;
+}
+
 int fast_conv(float *y, const float *x, const float *w, const float *b, const struct pl_conv *c)
 {
+    if (is_pointwise(c)) return pointwise(y, x, w, b, c, 0);
     return winograd_pays(c, 0) ? winograd(y, x, w, b, c, 0) : shifted_lines(y, x, w, b, c);
 }
 
 int fast_conv_dx(float *dx, const float *dy, const float *w, const struct pl_conv *c)
 {
+    if (is_pointwise(c)) return pointwise(dx, dy, w, NULL, c, 1);
     return winograd_pays(c, 1) ? winograd(dx, dy, w, NULL, c, 1) : shifted_lines_dx(dx, dy, w, c);
 }
 
