@@ -28,6 +28,7 @@ static const char usage[] =
     "  --part-bytes N       of an encoded part; the same in the whole group (default: 524288)\n"
     "  --group-size N       begin as soon as so many are there (default: no such number)\n"
     "  --min-group-size N   default 2\n"
+    "  --group-bits B       only those whose bits are the same meet, and each round changes them\n"
     "  --expect N           so many will come: when they have, don't wait for others\n"
     "  --matchmaking-time S how long others may take to find us (default: 5)\n"
     "  --chunk-timeout S    give up on a silent groupmate (default: 10)\n"
@@ -55,7 +56,7 @@ static const char usage[] =
 enum {
     O_PREFIX = 256, O_TENSORS, O_WEIGHT, O_COMPRESSION, O_THRESHOLD, O_PART, O_SIZE, O_MIN_SIZE, O_EXPECT,
     O_MATCHMAKING, O_CHUNK, O_ALLREDUCE, O_TIMEOUT, O_BANDWIDTH, O_CLASS, O_AUXILIARY, O_ROUNDS, O_LOAD,
-    O_SHARE, O_JOIN, O_LISTEN, O_IDENTITY, O_CLIENT, O_OUT, O_JSON, O_ROBUST
+    O_SHARE, O_JOIN, O_LISTEN, O_IDENTITY, O_CLIENT, O_OUT, O_JSON, O_ROBUST, O_BITS
 };
 
 struct wishes {
@@ -99,6 +100,7 @@ static int take(struct wishes *w, int option, const char *value)
     case O_SIZE: return cmd_integer(&w->group_size, me, "--group-size", value, 2, GROUP_PEERS_MAX);
     case O_MIN_SIZE:
         return cmd_integer(&w->min_size, me, "--min-group-size", value, 2, GROUP_PEERS_MAX);
+    case O_BITS: return group_bits(&w->averager.bits, me, value);
     case O_EXPECT: return cmd_integer(&w->expect, me, "--expect", value, 2, GROUP_PEERS_MAX);
     case O_MATCHMAKING:
         return cmd_real(&w->matchmaking, me, "--matchmaking-time", value, 0.1, 3600);
@@ -142,6 +144,7 @@ static int parse(struct wishes *w, int argc, char **argv)
         { "part-bytes", required_argument, NULL, O_PART },
         { "group-size", required_argument, NULL, O_SIZE },
         { "min-group-size", required_argument, NULL, O_MIN_SIZE },
+        { "group-bits", required_argument, NULL, O_BITS },
         { "expect", required_argument, NULL, O_EXPECT },
         { "matchmaking-time", required_argument, NULL, O_MATCHMAKING },
         { "chunk-timeout", required_argument, NULL, O_CHUNK },

@@ -228,7 +228,8 @@ static int open_collaboration(struct loop_state *t, const struct pl_backend *be,
         .tensors = state->count, .schema = state->schema, .target_batch = o->target_batch,
         .matchmaking_time = o->matchmaking_time, .averaging_timeout = o->averaging_timeout,
         .allreduce_timeout = o->allreduce_timeout, .average_state_every = o->average_state_every,
-        .bandwidth = o->bandwidth, .clip = o->clip, .verify = o->verify, .client_mode = o->client_mode,
+        .group_size = o->group_size, .group_bits = o->group_bits, .bandwidth = o->bandwidth,
+        .clip = o->clip, .verify = o->verify, .client_mode = o->client_mode,
         .validation = { .validators = o->validators, .data = o->data,
                         .recompute = t->l->again && !o->delay ? recompute : NULL, .context = t }
     };

@@ -69,6 +69,8 @@ struct together_options {
     const char *device;                /* what computes, for the run's page; may be NULL */
     size_t threshold;
     int64_t target_batch, epochs, average_state_every;
+    size_t group_size;                 /* these two: see collaboration.h */
+    const char *group_bits;
     double matchmaking_time, averaging_timeout, allreduce_timeout, bandwidth, clip;
     enum together_delay delay;
     double seconds;                    /* stop after so long; 0: no limit */

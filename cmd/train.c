@@ -64,6 +64,9 @@ static const char usage_together[] = /* C11 promises 4,095 characters of a text 
     "  --averaging-timeout S   then the own gradient has to do (default: 180)\n"
     "  --allreduce-timeout S   for the exchange alone (default: 60)\n"
     "  --average-state-every N steps between rounds that average the parameters (default: 1)\n"
+    "  --group-size N   a round begins as soon as so many are there (default: all who come in time)\n"
+    "  --group-bits B   zeros and ones, drawn by lot: only those with the same meet, and each round changes\n"
+    "                   them. For swarms of hundreds, in groups of --group-size (default: none)\n"
     "  --compression C  run, none, float16, uniform8 (default: run)\n"
     "  --bandwidth B    tell groupmates, in the same unit for all: who has more reduces more, the slow nothing\n"
     "  --robust R       against liars: centered-clip[:RADIUS] in place of the mean in what we reduce;\n"
@@ -118,7 +121,9 @@ enum {
     O_DELAY,
     O_CACHE,
     O_CACHE_MB,
-    O_OFFLOAD
+    O_OFFLOAD,
+    O_GROUP_SIZE,
+    O_GROUP_BITS
 };
 
 static const struct option options[] = {
@@ -155,6 +160,8 @@ static const struct option options[] = {
     { "averaging-timeout", required_argument, NULL, O_AVERAGING },
     { "allreduce-timeout", required_argument, NULL, O_ALLREDUCE },
     { "average-state-every", required_argument, NULL, O_STATE },
+    { "group-size", required_argument, NULL, O_GROUP_SIZE },
+    { "group-bits", required_argument, NULL, O_GROUP_BITS },
     { "compression", required_argument, NULL, O_COMPRESSION },
     { "robust", required_argument, NULL, O_ROBUST },
     { "bandwidth", required_argument, NULL, O_BANDWIDTH },
@@ -274,6 +281,10 @@ static int take(struct wishes *w, int option, const char *value)
     case O_STATE:
         return cmd_integer(&w->swarm.average_state_every, "train", "--average-state-every", value,
                            1, 1000000);
+    case O_GROUP_SIZE:
+        return cmd_integer(&w->swarm.group_size, "train", "--group-size", value, 2,
+                           GROUP_PEERS_MAX);
+    case O_GROUP_BITS: return group_bits(&w->swarm.group_bits, "train", value);
     case O_COMPRESSION: w->swarm.compression = value; return PL_OK;
     case O_ROBUST:
         if (!robust_named(&w->swarm.clip, &w->swarm.verify, &w->swarm.validators, value))

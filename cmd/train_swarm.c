@@ -118,7 +118,10 @@ static int set_aside(void *context)
     return pl_trainer_set_aside(l->t);
 }
 
-static float *aside_grad(void *context) { return pl_trainer_aside_grad(((struct learner *)context)->t); }
+static float *aside_grad(void *context)
+{
+    return pl_trainer_aside_grad(((struct learner *)context)->t);
+}
 
 static int step_aside(void *context, int64_t epoch, struct pl_err *err)
 {
@@ -234,7 +237,8 @@ static void tell(void *context, const struct together_event *e)
     struct learner *l = context;
     struct train_swarm *w = l->w;
     struct pl_err err;
-    if (e->kind == TOGETHER_BATCH && membership_renew(&w->membership, l->s, &err)) /* asked again with the next */
+    /* one that was refused is asked for again with the next batch */
+    if (e->kind == TOGETHER_BATCH && membership_renew(&w->membership, l->s, &err))
         fprintf(stderr, "\npotluck %s: %s\n", w->job->cmd, err.text);
     if (w->json) say_json(e);
     else if (!w->job->quiet) say_text(w->job->cmd, e, w->verify);
@@ -270,9 +274,10 @@ static int among_others(struct learner *l, struct swarm *s, const struct rsa_key
     char device[REPORT_DEVICE_MAX + 1];
     char data[TRAIN_DATA_NAME] = "";
     struct together_learner learner = {
-        .value = p->value, .grad = p->grad, .state = &l->state, .context = l, .batch = batch, .mean = mean,
-        .step = step, .drop = drop, .moved = moved, .rate = rate, .held_out = held_out, .peak = l->t->options.peak,
-        .set_aside = set_aside, .aside_grad = aside_grad, .step_aside = step_aside, .take_in = take_in,
+        .value = p->value, .grad = p->grad, .state = &l->state, .context = l, .batch = batch,
+        .mean = mean, .step = step, .drop = drop, .moved = moved, .rate = rate,
+        .held_out = held_out, .peak = l->t->options.peak, .set_aside = set_aside,
+        .aside_grad = aside_grad, .step_aside = step_aside, .take_in = take_in,
         .again = l->deals ? again : NULL,
         /* where operations may be called from two threads: what offers side_by_side says so */
         .beside = p->be->side_by_side || !strcmp(p->be->name, "ref")
@@ -282,11 +287,12 @@ static int among_others(struct learner *l, struct swarm *s, const struct rsa_key
         .target_batch = w->job->target_batch, .epochs = (int64_t)w->job->steps,
         .average_state_every = w->average_state_every, .matchmaking_time = w->matchmaking_time,
         .averaging_timeout = w->averaging_timeout, .allreduce_timeout = w->allreduce_timeout,
+        .group_size = (size_t)w->group_size, .group_bits = w->group_bits,
         .bandwidth = w->bandwidth, .clip = w->clip, .verify = w->verify,
         .validators = l->deals ? w->validators : 0, .data = data,
         .delay = (enum together_delay)w->delay, .seconds = w->job->seconds,
-        .client_mode = w->client_mode,
-        .load = 1, .key = key, .interrupted = is_interrupted, .tell = tell, .context = l
+        .client_mode = w->client_mode, .load = 1, .key = key, .interrupted = is_interrupted,
+        .tell = tell, .context = l
     };
     struct pl_backend host; /* averaging happens in host memory, whatever computes */
     int64_t epoch = (int64_t)l->t->step;

@@ -17,7 +17,8 @@ struct train_swarm {
     struct own_page page;
     int client_mode, json;
     double matchmaking_time, averaging_timeout, allreduce_timeout;
-    int64_t average_state_every;
+    int64_t average_state_every, group_size;
+    const char *group_bits;
     double bandwidth;       /* told to groupmates; PL_BANDWIDTH_UNKNOWN: nothing */
     double clip;            /* against liars: see exchange.h */
     int verify;             /* see averager.h */

@@ -59,6 +59,22 @@ static void ban_liars(struct averager *a)
     }
 }
 
+/* In a group each member is told a number of its own, which is pushed into the bits of its key: those
+ * who have just averaged look for others next. A group that our target does not foresee leaves the
+ * bits as they are. [spec hivemind-protocol 4.5] */
+static void next_key(struct averager *a)
+{
+    char bits[GROUP_BITS_MAX + 1], key[GROUP_KEY_MAX];
+    const struct group *g = &a->group;
+    struct dht_id id;
+    if (!a->bits[0] || group_next_bits(bits, a->bits, g->id, g->count, g->self, a->o.target_size) ||
+        group_key(key, a->prefix, bits, NULL) || dht_id_of_text(&id, key))
+        return;
+    memcpy(a->bits, bits, sizeof a->bits);
+    memcpy(a->key, key, sizeof a->key);
+    a->key_id = id;
+}
+
 /* What the search or the exchange has come to; called from the loop, never from inside an engine. */
 static void on_turn(void *context)
 {
@@ -70,7 +86,8 @@ static void on_turn(void *context)
         ban_liars(a);
         averager_exchange_clear(a);
         if (a->exchange_status == PL_OK) finish(a, PL_OK);
-        else if (a->cancelled || averager_now(a) >= a->step.deadline) finish(a, a->exchange_status);
+        else if (a->cancelled || a->is_last || averager_now(a) >= a->step.deadline)
+            finish(a, a->exchange_status);
         else search_again(a);
         return;
     }
@@ -93,6 +110,7 @@ static void on_turn(void *context)
         a->group = a->mm.group;
         memset(&a->mm.group, 0, sizeof a->mm.group);
         a->result.attempts++;
+        next_key(a);
     }
     if (a->group.count && a->triggered && !a->x) averager_exchange(a);
 }
@@ -133,7 +151,7 @@ int averager_begin(struct averager *a, const struct averager_step *s, averager_d
     a->done = done;
     a->done_context = context;
     a->busy = 1;
-    a->cancelled = 0;
+    a->cancelled = a->is_last = 0;
     a->triggered = !s->untriggered;
     memset(&a->result, 0, sizeof a->result);
     a->caught.text[0] = 0;
@@ -175,6 +193,12 @@ void averager_cancel(struct averager *a)
     averager_turn(a);
 }
 
+void averager_finish(struct averager *a)
+{
+    if (averager_has_group(a)) a->is_last = 1;
+    else averager_cancel(a);
+}
+
 /* --- streams that are done with --------------------------------------------------------------- */
 
 static void linger_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
@@ -204,7 +228,10 @@ void averager_linger(struct rpc_stream *s)
 
 static int copy_options(struct averager *a, const struct averager_options *o, struct pl_err *err)
 {
-    int rc = group_key(a->key, o->prefix, o->bits ? o->bits : "", err);
+    int rc;
+    snprintf(a->prefix, sizeof a->prefix, "%s", o->prefix);
+    snprintf(a->bits, sizeof a->bits, "%s", o->bits ? o->bits : "");
+    rc = group_key(a->key, o->prefix, o->bits ? o->bits : "", err);
     a->o = *o;
     if (!rc && (o->min_size < 2 || (o->target_size && o->target_size < o->min_size)))
         rc = pl_fail(err, PL_EUSE, "averaging: a group of %zu to %zu peers", o->min_size,

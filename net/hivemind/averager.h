@@ -23,7 +23,8 @@ struct averager;
 
 struct averager_options {
     const char *prefix, *class_name; /* "run_grad_averager", "GradientAverager" */
-    const char *bits;                /* group bits, or "" */
+    const char *bits;                /* group bits to begin with, or "": one key for everybody. They
+                                      * change with every group: who has met meets others next */
     const struct pl_backend *be;     /* borrowed; computes in host memory */
     size_t tensors;
     const struct schema_tensor *schema; /* (tensors) float32 */
@@ -90,6 +91,9 @@ void averager_trigger(struct averager *a, double weight, float *const *tensor,
 void averager_expect(struct averager *a, size_t peers);
 /* `done` comes with PL_EAGAIN, soon. */
 void averager_cancel(struct averager *a);
+/* The same while it searches; a group that is there may end its exchange, but nobody looks for another
+ * one if it falls apart. */
+void averager_finish(struct averager *a);
 
 const char *averager_group_key(const struct averager *a);
 const uint8_t *averager_schema_hash(const struct averager *a);

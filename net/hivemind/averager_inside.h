@@ -56,8 +56,9 @@ struct averager {
     struct host *host;
     struct dht_node *node;
     struct loop *loop;
-    char prefix[GROUP_KEY_MAX], class_name[64], key[GROUP_KEY_MAX], state_key[GROUP_KEY_MAX];
+    char prefix[GROUP_KEY_MAX], key[GROUP_KEY_MAX], state_key[GROUP_KEY_MAX];
     char rpc[AVERAGER_RPCS][GROUP_NAME_MAX], rpc_verify[GROUP_NAME_MAX];
+    char bits[GROUP_BITS_MAX + 1]; /* of the key: other ones after each group */
     struct dht_id key_id, state_id;
     struct bytes subkey;     /* our peer id, as it stands in the DHT */
     size_t *elements;
@@ -69,7 +70,7 @@ struct averager {
     struct timer closing_timer;
 
     /* the step */
-    int busy, triggered, cancelled;
+    int busy, triggered, cancelled, is_last; /* no other group after this one */
     struct averager_step step;
     averager_done *done;
     void *done_context;

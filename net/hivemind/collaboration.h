@@ -43,6 +43,8 @@ struct collaboration_options {
     int64_t target_batch;
     double matchmaking_time, averaging_timeout, allreduce_timeout;
     int64_t average_state_every; /* epochs */
+    size_t group_size;         /* a group of so many begins at once; 0: whoever comes in time */
+    const char *group_bits;    /* see averager.h; borrowed until it is open. NULL: one group of all */
     double bandwidth;
     double clip;               /* see exchange.h; 0: the mean */
     int verify;                /* see averager.h: of the gradients; parameters by CenteredClip */
@@ -94,6 +96,7 @@ struct collaboration_round {
     struct pl_err caught;
     double seconds;
     int64_t ahead;      /* of parameters: epochs that a groupmate was before us when it began */
+    uint8_t group[DHT_ID_BYTES]; /* what the round is called by all of its peers; zeros: there was none */
     struct pl_err why;
 };
 /* Our mean gradient, weighted by our samples, becomes the swarm's. Waits. */
@@ -106,7 +109,8 @@ void collaboration_depart(struct collaboration *c, float *const *gradient);
 /* 1: it has ended, *r says how, and no round of the parameters is under way that began before it. wait:
  * until it has. */
 int collaboration_returned(struct collaboration *c, struct collaboration_round *r, int wait);
-/* After the optimizer's step: the next epoch begins, unless it has. `parameter` is copied; a fresh view is waited for. */
+/* After the optimizer's step: the next epoch begins, unless it has. `parameter` is copied; a fresh view
+ * is waited for. */
 void collaboration_advance(struct collaboration *c, float *const *parameter);
 /* Adds what a round of the parameters has changed. 1: it has; 0: none has ended. */
 int collaboration_correct(struct collaboration *c, float *const *parameter,

@@ -6,6 +6,19 @@
 #include <math.h>
 #include <string.h>
 
+static void note_round(struct collaboration_round *to, const struct averager_result *r)
+{
+    memset(to, 0, sizeof *to);
+    to->status = r->status;
+    to->peers = r->group ? r->group->count : 1;
+    to->seconds = r->seconds;
+    to->verified = r->verified;
+    to->banned = r->banned;
+    if (r->banned) pl_fail(&to->caught, PL_EPROTO, "%.500s", r->caught);
+    if (r->group) memcpy(to->group, r->group->id, sizeof to->group);
+    pl_fail(&to->why, r->status, "%.500s", r->why);
+}
+
 /* --- gradients -------------------------------------------------------------------------------- */
 
 /* The epoch after ours, which has begun with what was accumulated beside the round. */
@@ -39,15 +52,8 @@ static void on_gradient(void *context, const struct averager_result *r)
     collaboration_count(c, r, c->averaging && !c->alone);
     if (!c->averaging) return; /* one that we never gave a gradient */
     c->averaging = 0;
-    c->gradient.status = r->status;
-    c->gradient.peers = r->group ? r->group->count : 1;
-    c->gradient.seconds = r->seconds;
-    c->gradient.verified = r->verified;
-    c->gradient.banned = r->banned;
-    c->gradient.caught.text[0] = 0;
-    if (r->banned) pl_fail(&c->gradient.caught, PL_EPROTO, "%.500s", r->caught);
+    note_round(&c->gradient, r);
     if (r->status && !r->group && !c->alone) c->alone_at = c->triggered_at;
-    pl_fail(&c->gradient.why, r->status, "%.500s", r->why);
     c->gradient_waits = NULL;
     if (c->delayed) leave_round(c);
     if (w) wish_fulfil(w, r->status);
@@ -72,6 +78,7 @@ static int join_round(struct collaboration *c, float *const *gradient)
     collaboration_schedule(c);
     c->averaging = averager_is_busy(a);
     if (!c->averaging) {
+        memset(&c->gradient, 0, sizeof c->gradient);
         c->gradient.status = pl_fail(&c->gradient.why, PL_EAGAIN,
                                      "averaging: no round could be begun");
         c->gradient.peers = 1;
@@ -131,12 +138,9 @@ static void on_state(void *context, const struct averager_result *r)
 {
     struct collaboration *c = context;
     struct wish *w = c->state_waits;
-    c->state.status = r->status;
-    c->state.peers = r->group ? r->group->count : 1;
-    c->state.seconds = r->seconds;
+    note_round(&c->state, r);
     collaboration_count(c, r, 0);
     c->state.ahead = !r->status && r->group ? epochs_ahead(r->group) : 0;
-    pl_fail(&c->state.why, r->status, "%.500s", r->why);
     c->state_running = 0;
     c->state_ended = 1;
     c->state_waits = NULL;
@@ -144,7 +148,7 @@ static void on_state(void *context, const struct averager_result *r)
 }
 
 /* A round of the parameters that has found no group yet is given up: the others are at their gradients.
- * One that is in its exchange is waited for. */
+ * One that is in its exchange is waited for; should that fail, there is no second try. */
 static void begin_settle(void *context)
 {
     struct wish *w = context;
@@ -154,7 +158,7 @@ static void begin_settle(void *context)
         return;
     }
     c->state_waits = w;
-    if (!averager_has_group(c->a[STATE])) averager_cancel(c->a[STATE]);
+    averager_finish(c->a[STATE]);
 }
 
 /* Others refuse what is no number, and the round would fail for them too. */
@@ -203,8 +207,7 @@ static void look_returned(void *context)
 {
     struct wish *w = context;
     struct collaboration *c = w->c;
-    if (!c->averaging && c->state_running && !averager_has_group(c->a[STATE]))
-        averager_cancel(c->a[STATE]);
+    if (!c->averaging && c->state_running) averager_finish(c->a[STATE]);
     w->number = !c->averaging && !c->state_running;
     wish_fulfil(w, PL_OK);
 }

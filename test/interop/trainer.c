@@ -177,16 +177,19 @@ static void tell(void *context, const struct together_event *e)
     static const char *const names[] = { "ready",     "loaded", "step",    "epoch",
                                          "corrected", "behind", "trouble", "end" };
     struct timespec now;
+    char round[2 * DHT_ID_BYTES + 1];
     json_t *line;
     char *text;
     if (e->kind == TOGETHER_BATCH) return;
+    for (size_t i = 0; i < DHT_ID_BYTES; i++)
+        snprintf(round + 2 * i, sizeof round - 2 * i, "%02x", e->round.group[i]);
     clock_gettime(CLOCK_REALTIME, &now);
-    line = json_pack("{s:s,s:f,s:I,s:I,s:I,s:I,s:I,s:f,s:i,s:I,s:f,s:s?,s:s?,s:o,s:o}", "event",
+    line = json_pack("{s:s,s:f,s:I,s:I,s:I,s:I,s:I,s:f,s:s,s:i,s:I,s:f,s:s?,s:s?,s:o,s:o}", "event",
                      names[e->kind], "time", (double)now.tv_sec + (double)now.tv_nsec * 1e-9,
                      "epoch", (json_int_t)e->view.epoch, "global_epoch",
                      (json_int_t)e->view.global_epoch, "peers", (json_int_t)e->view.peers,
                      "global_samples", (json_int_t)e->view.global_samples, "local_samples",
-                     (json_int_t)e->samples, "loss", e->loss, "round_status", e->round.status,
+                     (json_int_t)e->samples, "loss", e->loss, "round", round, "round_status", e->round.status,
                      "round_peers", (json_int_t)e->round.peers, "seconds", e->seconds, "why",
                      e->round.status ? e->round.why.text : NULL, "text", e->text, "checksums",
                      checksums(context), "sample", sample(context));
@@ -205,7 +208,7 @@ int main(int argc, char **argv)
         { "step-seconds", 1, NULL, 's' }, { "matchmaking-time", 1, NULL, 'M' }, { "averaging-timeout", 1, NULL, 'A' },
         { "epochs", 1, NULL, 'e' }, { "seconds", 1, NULL, 'S' }, { "lr", 1, NULL, 'l' }, { "warmup", 1, NULL, 'w' },
         { "noise", 1, NULL, 'n' }, { "seed", 1, NULL, 'd' }, { "compression", 1, NULL, 'C' }, { "listen", 1, NULL, 'L' }, { "save", 1, NULL, 'v' },
-        { "delay", 1, NULL, 'D' },
+        { "delay", 1, NULL, 'D' }, { "group-size", 1, NULL, 'g' }, { "group-bits", 1, NULL, 'B' },
         { 0 }
     };
     const char *listen[] = { "/ip4/127.0.0.1/tcp/0" };
@@ -257,6 +260,8 @@ int main(int argc, char **argv)
         case 'C': o.compression = optarg; break;
         case 'L': listen[0] = optarg; break;
         case 'v': t.save = optarg; break;
+        case 'g': o.group_size = (size_t)atoll(optarg); break;
+        case 'B': o.group_bits = optarg; break;
         case 'D': o.delay = !strcmp(optarg, "round") ? TOGETHER_DELAY_ROUND : !strcmp(optarg, "step") ? TOGETHER_DELAY_STEP : TOGETHER_DELAY_NONE; break;
         default: return 2;
         }

@@ -138,14 +138,14 @@ def entry_peer(within=(), ip="127.0.0.1"):
 
 
 def apart(peers):
-    """The newest epoch at which all of them have averaged their parameters, and the largest difference of any two
-    thereafter; or None."""
-    averaged = [{e["epoch"]: e["sample"] for e in p.of("corrected") if e["round_status"] == 0 and e["round_peers"] == len(peers)} for p in peers]
+    """The newest round in which all of them have averaged their parameters: the epoch that it was of, and the largest
+    difference of any two right after it; or None."""
+    averaged = [{e["round"]: e for e in p.of("corrected") if e["round_status"] == 0 and e["round_peers"] == len(peers)} for p in peers]
     common = set.intersection(*map(set, averaged)) if averaged else set()
     if len(averaged) < 2 or not common:
         return None, None
-    epoch = max(common)
-    return epoch, max(max(column) - min(column) for column in zip(*(a[epoch] for a in averaged)))
+    epoch, newest = max((averaged[0][r]["epoch"], r) for r in common)
+    return epoch, max(max(column) - min(column) for column in zip(*(a[newest]["sample"] for a in averaged)))
 
 
 class Swarm:

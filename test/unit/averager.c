@@ -59,6 +59,35 @@ static void all_kinds_together(void **state)
     }
 }
 
+/* Groups of two, by bits: whoever has been in one group is in different ones next, so after two rounds
+ * everybody has the mean of all four. */
+static void groups_by_bits(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct peer *p = add(0, 0);
+        p->options.bits = i < 2 ? "0" : "1";
+        p->options.target_size = 2;
+        p->step.weight = 1;
+    }
+    open_all();
+    mean_of(mean, SIZE_MAX);
+    for (int round = 0; round < 2; round++) {
+        begin_all();
+        for (size_t i = 0; i < count; i++) {
+            assert_true(await(&peers[i].done, 1));
+            if (peers[i].status) fail_msg("peer %zu: %s", i, peers[i].err.text);
+            assert_int_equal(peers[i].group, 2);
+        }
+        if (round) break;
+        assert_memory_equal(peers[0].group_id, peers[1].group_id, DHT_ID_BYTES);
+        assert_memory_equal(peers[2].group_id, peers[3].group_id, DHT_ID_BYTES);
+    }
+    assert_memory_not_equal(peers[0].group_id, peers[1].group_id, DHT_ID_BYTES);
+    assert_memory_not_equal(peers[2].group_id, peers[3].group_id, DHT_ID_BYTES);
+    for (size_t i = 0; i < count; i++) has_mean(&peers[i]);
+}
+
 static void nobody_weighs_anything(void **state)
 {
     static float before[VALUES];
@@ -406,6 +435,7 @@ int main(int argc, char **argv)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin_test, end_test)
     const struct CMUnitTest tests[] = {
         TEST(all_kinds_together),
+        TEST(groups_by_bits),
         TEST(nobody_weighs_anything),
         TEST(two_schemas),
         TEST(not_a_number),
