@@ -39,8 +39,8 @@ double collaboration_now(const struct collaboration *c) { return dht_node_time(c
 
 static void on_stored(void *context, int status) { (void)context, (void)status; }
 
-static void store(struct collaboration *c, const struct dht_id *key, const struct bytes *value,
-                  double life)
+void collaboration_store(struct collaboration *c, const struct dht_id *key,
+                         const struct bytes *value, double life)
 {
     if (!value->failed)
         dht_node_store(c->o.node, key, bytes_at(&c->subkey), bytes_length(&c->subkey),
@@ -69,17 +69,16 @@ void collaboration_report(struct collaboration *c)
     struct progress_record r = own_record(c);
     struct bytes value = { 0 };
     if (c->last_epoch_with_samples >= c->epoch - 1 && !progress_write(&value, &r)) {
-        store(c, &c->progress_id, &value, PROGRESS_LIFE);
+        collaboration_store(c, &c->progress_id, &value, PROGRESS_LIFE);
         c->has_reported = 1;
     }
     bytes_clear(&value);
     timer_start(c->loop, &c->report_timer, PROGRESS_REPORT_EVERY, report_again, c);
 }
 
-/* Records live for a minute: of the dead too. Whoever did not come to our last round, and has not been
- * heard of since, does not count.
- * Ours counts as it is now, not as it lies in the DHT: a newcomer that does not count itself believes
- * to be alone. */
+/* Records live for a minute: of the dead too. Whoever did not come to our last round, and has not
+ * been heard of since, does not count. Ours counts as it is now, not as it lies in the DHT: a
+ * newcomer that does not count itself believes to be alone. */
 static void see(struct collaboration *c, const struct dht_result *r)
 {
     size_t n = r ? r->dictionary.count : 0, count = 0;
@@ -251,8 +250,8 @@ static void on_loaded(void *context, int status, const struct peer_id *donor,
     wish_fulfil(w, status);
 }
 
-/* Whoever leaves for another epoch takes no part in rounds of this one: a group that waits for us gets
- * our tensors without weight. */
+/* Whoever leaves for another epoch takes no part in rounds of this one: a group that waits for us
+ * gets our tensors without weight. */
 static void begin_load(void *context)
 {
     struct wish *w = context;
@@ -284,131 +283,6 @@ void collaboration_share(struct collaboration *c, struct state_snapshot *s)
 {
     struct wish w = { .c = c, .snapshot = s };
     wish_await(&w, begin_share);
-}
-
-/* --- metrics, looking ------------------------------------------------------------------------- */
-
-static int64_t plus(int64_t a, size_t b)
-{
-    return a > INT64_MAX / 2 || b > INT64_MAX / 8 ? INT64_MAX / 2 : a + (int64_t)b;
-}
-
-void collaboration_count(struct collaboration *c, const struct averager_result *r, int missed)
-{
-    struct report_record *t = &c->totals;
-    t->rounds += !r->status;
-    t->failed += r->status && (r->group || missed);
-    t->retried += r->attempts > 1 ? r->attempts - 1 : 0;
-    t->banned += r->banned;
-    t->sent = plus(t->sent, r->report.bytes_out);
-    t->received = plus(t->received, r->report.bytes_in);
-    t->uncompressed = plus(t->uncompressed, sizeof(float) * r->report.values_out);
-}
-
-static void tell_report(struct collaboration *c)
-{
-    struct dht_status status;
-    struct bytes value = { 0 };
-    dht_node_status(c->o.node, &status);
-    c->totals.reach = c->o.client_mode || !status.reachable ? REPORT_UNREACHABLE
-                      : status.relayed                     ? REPORT_RELAYED
-                                                           : REPORT_DIRECT;
-    if (!report_write(&value, &c->totals)) store(c, &c->report_id, &value, REPORT_LIFE);
-    bytes_clear(&value);
-}
-
-static void begin_held_out(void *context)
-{
-    struct wish *w = context;
-    w->c->totals.held_out = w->seconds;
-    wish_fulfil(w, PL_OK);
-}
-
-void collaboration_held_out(struct collaboration *c, double loss)
-{
-    struct wish w = { .c = c, .seconds = loss };
-    wish_await(&w, begin_held_out);
-}
-
-static void begin_totals(void *context)
-{
-    struct wish *w = context;
-    *w->totals = w->c->totals;
-    wish_fulfil(w, PL_OK);
-}
-
-void collaboration_totals(struct collaboration *c, struct report_record *r)
-{
-    struct wish w = { .c = c, .totals = r };
-    memset(r, 0, sizeof *r);
-    wish_await(&w, begin_totals);
-}
-
-static void begin_tell(void *context)
-{
-    struct wish *w = context;
-    struct bytes value = { 0 };
-    w->metrics.step = w->c->epoch;
-    w->metrics.samples_per_second = performance_get(&w->c->speed);
-    if (w->c->epoch == w->c->view.epoch && !metrics_write(&value, &w->metrics))
-        store(w->c, &w->c->metrics_id, &value, METRICS_LIFE);
-    bytes_clear(&value);
-    tell_report(w->c);
-    wish_fulfil(w, PL_OK);
-}
-
-void collaboration_tell(struct collaboration *c, double loss, int64_t mini_steps, int64_t samples)
-{
-    struct wish w = { .c = c,
-                      .metrics = { .loss = loss, .mini_steps = mini_steps, .samples = samples } };
-    wish_await(&w, begin_tell);
-}
-
-static void on_metrics(void *context, int status, const struct dht_result *r)
-{
-    struct wish *w = context;
-    size_t n = !status && r->type == DHT_FOUND_DICTIONARY ? r->dictionary.count : 0, count = 0;
-    struct metrics_record *records = malloc((n + 1) * sizeof *records);
-    for (size_t i = 0; records && i < n; i++)
-        count += !metrics_read(&records[count], r->dictionary.items[i].value,
-                               r->dictionary.items[i].n, NULL);
-    metrics_sum(w->sums, records, count);
-    free(records);
-    wish_fulfil(w, PL_OK);
-}
-
-static void begin_metrics(void *context)
-{
-    struct wish *w = context;
-    if (!dht_node_get(w->c->o.node, &w->c->metrics_id, 1, on_metrics, w)) wish_fulfil(w, PL_ENOMEM);
-}
-
-void collaboration_metrics(struct collaboration *c, struct metrics_sums *sums)
-{
-    struct wish w = { .c = c, .sums = sums };
-    metrics_sum(sums, NULL, 0);
-    wish_await(&w, begin_metrics);
-}
-
-static void begin_look(void *context)
-{
-    struct wish *w = context;
-    struct collaboration *c = w->c;
-    *w->view = (struct collaboration_view){ .epoch = c->epoch,
-                                            .samples = c->samples,
-                                            .global_epoch = c->view.epoch,
-                                            .global_samples = c->view.samples,
-                                            .peers = c->others + 1,
-                                            .eta_s = fmax(0, c->view.eta - collaboration_now(c)),
-                                            .samples_per_second = performance_get(&c->speed) };
-    wish_fulfil(w, PL_OK);
-}
-
-void collaboration_look(struct collaboration *c, struct collaboration_view *v)
-{
-    struct wish w = { .c = c, .view = v };
-    memset(v, 0, sizeof *v);
-    wish_await(&w, begin_look);
 }
 
 /* --- life ------------------------------------------------------------------------------------- */
@@ -456,7 +330,8 @@ static void begin_close(void *context)
     timer_stop(&c->fetch_timer);
     timer_stop(&c->report_timer);
     if (c->fetch) dht_node_cancel(c->fetch);
-    if (c->has_reported && !mp_nil(&nil)) store(c, &c->progress_id, &nil, PROGRESS_LIFE);
+    if (c->has_reported && !mp_nil(&nil))
+        collaboration_store(c, &c->progress_id, &nil, PROGRESS_LIFE);
     bytes_clear(&nil);
     close_averagers(w);
 }

@@ -1,5 +1,6 @@
-/* collaboration_inside.h - what the two halves of training together share: whose turn it is
- * (collaboration.c), and the rounds (collaboration_rounds.c). */
+/* collaboration_inside.h - what the parts of training together share: whose turn it is
+ * (collaboration.c), the rounds (collaboration_rounds.c), what is told and looked up
+ * (collaboration_tell.c). */
 #ifndef PL_COLLABORATION_INSIDE_H
 #define PL_COLLABORATION_INSIDE_H
 
@@ -76,6 +77,9 @@ void wish_fulfil(struct wish *w, int status);
 /* Has `begin` called on the loop's thread, and sleeps until the wish is fulfilled. */
 int wish_await(struct wish *w, loop_fn *begin);
 double collaboration_now(const struct collaboration *c); /* DHT time */
+/* A record of ours, for so long; a value that could not be written is left out. */
+void collaboration_store(struct collaboration *c, const struct dht_id *key,
+                         const struct bytes *value, double life);
 /* A view of the swarm that is newer than now; fulfils the wish. */
 void collaboration_fresh(struct wish *w);
 void collaboration_refresh(struct collaboration *c); /* the same, nobody waits for it */

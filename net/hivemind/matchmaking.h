@@ -1,5 +1,6 @@
-/* matchmaking.h - one averager's way into a group: an engine without sockets or clock. Messages and the
- * time come in, what to do goes out through a port. [spec hivemind-protocol 4.4] [Moshpit SGD 3.2]
+/* matchmaking.h - one averager's way into a group: an engine without sockets or clock. Messages and
+ * the time come in, what to do goes out through a port. [spec hivemind-protocol 4.4] [Moshpit SGD
+ * 3.2]
  *
  *              ask               ACCEPTED             BEGIN_ALLREDUCE
  *   LOOKING ---------> ASKING --------------> FOLLOWING ----------------> over: a group
@@ -8,8 +9,8 @@
  *    | our time has come, and there are followers: we lead
  *    +--------------------------------------------------------------------> over: a group
  *
- * Everybody declares in the DHT by when it wants to begin; whoever's time is earliest leads, and the
- * others ask it. Times are DHT times. */
+ * Everybody declares in the DHT by when it wants to begin; whoever's time is earliest leads, and
+ * the others ask it. Times are DHT times. */
 #ifndef PL_MATCHMAKING_H
 #define PL_MATCHMAKING_H
 
@@ -103,7 +104,8 @@ void matchmaking_init(struct matchmaking *m, const struct matchmaking_options *o
 /* Says goodbye to nobody: cancel first. */
 void matchmaking_clear(struct matchmaking *m);
 
-/* Begins a search that ends by `deadline`; we wish to begin at `scheduled`, but give others min_time. */
+/* Begins a search that ends by `deadline`; we wish to begin at `scheduled`, but give others
+ * min_time. */
 void matchmaking_begin(struct matchmaking *m, double now, double scheduled, double deadline);
 /* No more of it; `over` is not called. */
 void matchmaking_cancel(struct matchmaking *m);
@@ -111,14 +113,15 @@ void matchmaking_cancel(struct matchmaking *m);
  * need not wait any longer. 0: not known. The original always waits. */
 void matchmaking_expect(struct matchmaking *m, double now, size_t peers);
 
-/* From now on: end it (PL_EAGAIN) when our own time has passed so often without any other declaration.
- * 0: go on to the deadline. */
+/* From now on: end it (PL_EAGAIN) when our own time has passed so often without any other
+ * declaration. 0: go on to the deadline. */
 void matchmaking_patience(struct matchmaking *m, int times);
 
 /* When matchmaking_tick has to be called at the latest, with a time that is not before it. */
 double matchmaking_wake(const struct matchmaking *m);
 void matchmaking_tick(struct matchmaking *m, double now);
-/* The declarations, in any order; `n` others with value true. Ours, and what has expired, may be there. */
+/* The declarations, in any order; `n` others with value true. Ours, and what has expired, may be
+ * there. */
 void matchmaking_found(struct matchmaking *m, double now, const struct matchmaking_candidate *found,
                        size_t n);
 /* From the leader whom we asked. */

@@ -41,6 +41,31 @@ kill -INT $pid
 wait $pid
 check "Ctrl-C ends with status 0 and a checkpoint" test $? -eq 0 -a "$(ls "$work/d" | grep -c checkpoint)" -eq 1
 
+# With delayed steps, too, every sample that the data had given by a checkpoint is in one of its steps, and no other
+# is: when Ctrl-C comes while a step is on its way, and when the training goes on from there.
+newest() { ls "$1" | grep '^checkpoint.*safetensors$' | tail -n 1; }
+all_counted() { # folder
+    given=$(grep -aoE 'given[\]":[0-9]+' "$1/$(newest "$1")" | grep -oE '[0-9]+')
+    logged=$(sed -n 's/.*"samples":\([0-9]*\),.*/\1/p' "$1/log.jsonl" | awk '{ n += $1 } END { print n + 0 }')
+    steps=$(wc -l <"$1/log.jsonl")
+    [ "$given" -ge 48 ] && [ "$given" = "$logged" ] && [ "$(newest "$1")" = "$(printf 'checkpoint-%06d.safetensors' "$steps")" ] ||
+        { echo "$given given, $logged in $steps steps, $(newest "$1")"; return 1; }
+}
+for delay in step round; do
+    "$POTLUCK" train --config test/program/tiny.json --limit 128 --steps 100000 --target-batch 16 --batch 8 --save-every 0 \
+        --quiet --run r --listen /ip4/127.0.0.1/tcp/0 --delay $delay --out "$work/$delay" >/dev/null 2>&1 &
+    pid=$!
+    until_line "$work/$delay/log.jsonl" 3
+    kill -INT $pid
+    wait $pid
+    check "Ctrl-C within --delay $delay ends with status 0" test $? -eq 0
+    check "and with all that was given in its steps" all_counted "$work/$delay"
+    steps=$(($(wc -l <"$work/$delay/log.jsonl") + 4))
+    check "goes on" train --run r --listen /ip4/127.0.0.1/tcp/0 --delay $delay --out "$work/$delay" --steps $steps --resume
+    check "to the last step" test "$(wc -l <"$work/$delay/log.jsonl")" -eq $steps
+    check "and nothing is lost" all_counted "$work/$delay"
+done
+
 # Killed at a bad moment, again and again: the newest checkpoint is always whole.
 for delay in 0.02 0.05 0.08; do
     rm -rf "$work/e"
@@ -51,8 +76,7 @@ for delay in 0.02 0.05 0.08; do
     sleep $delay
     kill -KILL $pid
     wait $pid 2>/dev/null
-    newest=$(ls "$work/e" | grep '^checkpoint.*safetensors$' | tail -n 1)
-    check "whole after a kill" "$POTLUCK" show "$work/e/$newest"
+    check "whole after a kill" "$POTLUCK" show "$work/e/$(newest "$work/e")"
 done
 
 # No room: a line, and the old checkpoint is still there and whole.
