@@ -29,6 +29,7 @@ struct dashboard {
     int64_t total_steps, total[HISTORY_COUNTS];
     struct history_point last; /* written */
     int64_t rows;
+    int64_t history_version, files_version; /* of what is published */
     unsigned looks;
     double first, drawn; /* times of the history's first point, and of its last drawing */
     json_t *state, *peers, *points, *board, *files; /* as published */
@@ -119,6 +120,7 @@ static int publish_history(struct dashboard *d, double now, struct pl_err *err)
     if (!rc) {
         d->first = n ? points[0].time : now;
         d->drawn = now;
+        d->history_version++;
         json_decref(d->points);
         json_decref(d->board);
         d->points = feed_history_json(points, n);
@@ -407,8 +409,13 @@ static int remember(struct dashboard *d, struct feed_state *now, const struct se
 int dashboard_files(struct dashboard *d, json_t *files, struct pl_err *err)
 {
     if (!files) return pl_fail(err, PL_ENOMEM, "page: out of memory");
+    if (json_equal(d->files, files)) {
+        json_decref(files);
+        return PL_OK;
+    }
     json_decref(d->files);
     d->files = files;
+    d->files_version++;
     return put(d, "/api/files.json", files, err);
 }
 
@@ -423,12 +430,14 @@ int dashboard_update(struct dashboard *d, const struct dashboard_look *look, str
         return pl_fail(err, rc, "page: %s", pl_status_name(rc));
     }
     now.problem = look->problem;
+    now.files_version = d->files_version;
     if (now.step != d->last.step || now.time - d->last.time >= DASHBOARD_EVERY * 0.9) {
         rc = remember(d, &now, &s, err);
         now.rows = d->rows;
         if (!rc && d->looks++ % PRUNE_EVERY == 0) rc = history_prune(d->history, err);
         if (!rc && history_is_due(d, now.time)) rc = publish_history(d, now.time, err);
     }
+    now.history_version = d->history_version;
     if (!rc)
         rc = publish_state(d, &now, s.peers, s.count < DASHBOARD_ROWS ? s.count : DASHBOARD_ROWS,
                            err);
@@ -457,7 +466,8 @@ int dashboard_open(struct dashboard **out, struct http_server *server,
     if (!rc) rc = history_totals(d->history, d->total, err);
     if (!rc && server) rc = put_files(d, err);
     if (!rc) rc = publish_history(d, 0, err);
-    if (!rc) rc = dashboard_files(d, json_pack("{s:[], s:[]}", "checkpoints", "samples"), err);
+    if (!rc) rc = dashboard_files(d, json_pack("{s:[], s:[], s:[]}", "checkpoints", "samples",
+                                              "captions"), err);
     if (rc) dashboard_close(d);
     else *out = d;
     return rc;

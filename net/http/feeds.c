@@ -58,6 +58,8 @@ json_t *feed_state_json(const struct feed_state *s)
                   (json_int_t)s->clients, "rows", (json_int_t)s->rows, "phase",
                   phase[s->phase]);
     if (o && (json_object_set_new(o, "held_out", feed_real(s->held_out)) ||
+              json_object_set_new(o, "history_version", json_integer(s->history_version)) ||
+              json_object_set_new(o, "files_version", json_integer(s->files_version)) ||
               json_object_set_new(o, "searching", json_integer((json_int_t)s->searching)) ||
               json_object_set_new(o, "banned", json_integer((json_int_t)s->banned)) ||
               json_object_set_new(o, "rounds", totals_json(s->total)))) {

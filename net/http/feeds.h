@@ -25,6 +25,7 @@ struct feed_state {
     const char *run, *problem;
     double time, target, loss, samples_per_second, eta, schedule_eta; /* eta: s from now */
     int64_t step, total_steps, samples, rows; /* rows: points written so far */
+    int64_t history_version, files_version; /* change when there is more to fetch */
     size_t peers, clients;
     enum feed_phase phase;
     size_t searching;                 /* peers that look for a group */

@@ -1,5 +1,6 @@
 /* run_folder.c - see run_folder.h. */
 #include "run_folder.h"
+#include "../../data/file.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -10,6 +11,8 @@
 #include <sys/stat.h>
 
 #define ENTRIES_MAX 100000 /* of a folder that are looked at */
+#define PICTURES_BYTES_MAX (16 << 20) /* of a pictures.json: some thousand pictures with their codes */
+#define CAPTIONS_SHOWN 64
 
 /* "checkpoint-000120.safetensors" is 120, "000120" is 120, anything else -1. */
 static int64_t step_of(const char *name, const char *before, const char *after)
@@ -143,6 +146,31 @@ static int put_file(struct http_server *s, const char *folder, const char *name,
     return rc;
 }
 
+/* What the newest pictures were drawn from, in their order on the sheet; none where nobody knows. */
+static json_t *captions_of(const struct run_folder *f, const char *folder)
+{
+    json_t *list = json_array(), *root, *picture;
+    const char *last = NULL;
+    char path[PATH_MAX], *text;
+    size_t i;
+    if (!f->samples) return list;
+    snprintf(path, sizeof path, "%s/samples/%06lld/pictures.json", folder,
+             (long long)f->sample_step[f->samples - 1]);
+    if (pl_file_read_text(&text, path, PICTURES_BYTES_MAX, NULL)) return list;
+    root = json_loads(text, 0, NULL);
+    free(text);
+    json_array_foreach(json_object_get(root, "pictures"), i, picture) {
+        json_t *caption = json_object_get(picture, "caption");
+        const char *words = json_string_value(caption);
+        if (!words || (last && !strcmp(words, last))) continue; /* several of one caption */
+        if (json_array_size(list) == CAPTIONS_SHOWN) break;
+        json_array_append(list, caption);
+        last = words;
+    }
+    json_decref(root);
+    return list;
+}
+
 int run_folder_publish(const struct run_folder *f, const struct run_folder *before,
                        const char *folder, struct http_server *s, struct dashboard *d,
                        struct pl_err *err)
@@ -174,6 +202,8 @@ int run_folder_publish(const struct run_folder *f, const struct run_folder *befo
         json_decref(samples);
         return rc;
     }
-    return dashboard_files(
-        d, json_pack("{s:o, s:o}", "checkpoints", checkpoints, "samples", samples), err);
+    return dashboard_files(d,
+                           json_pack("{s:o, s:o, s:o}", "checkpoints", checkpoints, "samples",
+                                     samples, "captions", captions_of(f, folder)),
+                           err);
 }

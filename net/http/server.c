@@ -1,6 +1,7 @@
 /* server.c - see server.h. A published answer is one MHD_Response, shared by all who ask for it; MHD
- * counts its users. A watcher is a connection that is suspended until there is a newer event. */
+ * counts its users; where it is long, there is a second one, packed once for all. A watcher is a connection that is suspended until there is a newer event. */
 #include "server.h"
+#include "../../data/codec.h"
 #include "libraries.h"
 
 #include <arpa/inet.h>
@@ -12,6 +13,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define PACK_FROM 1024 /* bytes: below, headers are most of an answer */
+#define PACK_LEVEL 6
 
 struct event {
     size_t users, n;
@@ -32,7 +36,10 @@ struct watcher {
 struct http_server {
     struct MHD_Daemon *daemon;
     pthread_mutex_t lock; /* of everything below */
-    struct { char path[HTTP_PATH_MAX]; struct MHD_Response *answer; } paths[HTTP_PATHS_MAX];
+    struct published {
+        char path[HTTP_PATH_MAX];
+        struct MHD_Response *answer, *packed; /* packed: may be NULL */
+    } paths[HTTP_PATHS_MAX];
     size_t count;
     char events[HTTP_PATH_MAX];
     struct event *latest;
@@ -57,6 +64,7 @@ static int add_headers(struct MHD_Response *r, const char *type)
         { "Cross-Origin-Resource-Policy", "same-origin" },
         { "Permissions-Policy", "camera=(), geolocation=(), microphone=()" },
         { "Cache-Control", "no-cache" },
+        { "Vary", "Accept-Encoding" },
     };
     for (size_t i = 0; i < PL_COUNT(headers); i++)
         if (MHD_add_response_header(r, headers[i][0], headers[i][1]) != MHD_YES) return PL_ENOMEM;
@@ -74,6 +82,30 @@ static struct MHD_Response *answer(const char *type, const void *data, size_t n)
         return NULL;
     }
     return r;
+}
+
+/* The same by gzip, or NULL: not worth it. */
+static struct MHD_Response *packed_answer(const char *type, const void *data, size_t n)
+{
+    struct MHD_Response *r = NULL;
+    void *packed;
+    size_t bytes;
+    if (n < PACK_FROM || pl_codec_pack(&packed, &bytes, data, n, PL_CODEC_GZIP, PACK_LEVEL))
+        return NULL;
+    if (bytes < n) r = answer(type, packed, bytes);
+    free(packed);
+    if (r && MHD_add_response_header(r, "Content-Encoding", "gzip") != MHD_YES) {
+        MHD_destroy_response(r);
+        r = NULL;
+    }
+    return r;
+}
+
+static int takes_gzip(struct MHD_Connection *connection)
+{
+    const char *list =
+        MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCEPT_ENCODING);
+    return list && strstr(list, "gzip") && !strstr(list, "gzip;q=0");
 }
 
 static struct MHD_Response *sentence(const char *text)
@@ -205,7 +237,9 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
         return watch(s, connection);
     pthread_mutex_lock(&s->lock);
     for (size_t i = 0; i < s->count && !r; i++)
-        if (!strcmp(url, s->paths[i].path)) r = s->paths[i].answer;
+        if (!strcmp(url, s->paths[i].path))
+            r = s->paths[i].packed && takes_gzip(connection) ? s->paths[i].packed
+                                                             : s->paths[i].answer;
     queued =
         MHD_queue_response(connection, r ? MHD_HTTP_OK : MHD_HTTP_NOT_FOUND, r ? r : s->missing);
     pthread_mutex_unlock(&s->lock);
@@ -266,6 +300,13 @@ int http_server_open(struct http_server **out, const char *address, int port, st
     return PL_OK;
 }
 
+/* An answer lives on while somebody still reads it. */
+static void forget(const struct published *p)
+{
+    if (p->answer) MHD_destroy_response(p->answer);
+    if (p->packed) MHD_destroy_response(p->packed);
+}
+
 void http_server_close(struct http_server *s)
 {
     if (!s) return;
@@ -276,7 +317,7 @@ void http_server_close(struct http_server *s)
         pthread_mutex_unlock(&s->lock);
         MHD_stop_daemon(s->daemon);
     }
-    for (size_t i = 0; i < s->count; i++) MHD_destroy_response(s->paths[i].answer);
+    for (size_t i = 0; i < s->count; i++) forget(&s->paths[i]);
     if (s->missing) MHD_destroy_response(s->missing);
     if (s->method) MHD_destroy_response(s->method);
     if (s->busy) MHD_destroy_response(s->busy);
@@ -291,10 +332,11 @@ int http_server_port(const struct http_server *s)
     return info ? info->port : 0;
 }
 
-/* Takes the answer over. */
-static int publish(struct http_server *s, const char *path, struct MHD_Response *r)
+/* Takes the answers over; packed may be NULL. */
+static int publish(struct http_server *s, const char *path, struct MHD_Response *r,
+                   struct MHD_Response *packed)
 {
-    struct MHD_Response *old = r;
+    struct published old = { .answer = r, .packed = packed };
     size_t i = 0;
     int rc = PL_OK;
     pthread_mutex_lock(&s->lock);
@@ -304,13 +346,14 @@ static int publish(struct http_server *s, const char *path, struct MHD_Response 
         if (i == s->count) {
             s->count++;
             memcpy(s->paths[i].path, path, strlen(path) + 1);
-            s->paths[i].answer = NULL;
+            s->paths[i].answer = s->paths[i].packed = NULL;
         }
-        old = s->paths[i].answer;
+        old = s->paths[i];
         s->paths[i].answer = r;
+        s->paths[i].packed = packed;
     }
     pthread_mutex_unlock(&s->lock);
-    if (old) MHD_destroy_response(old); /* lives on while somebody still reads it */
+    forget(&old);
     return rc;
 }
 
@@ -318,7 +361,7 @@ int http_server_put(struct http_server *s, const char *path, const char *type, c
                     size_t n)
 {
     struct MHD_Response *r = answer(type, data, n);
-    return r ? publish(s, path, r) : PL_ENOMEM;
+    return r ? publish(s, path, r, packed_answer(type, data, n)) : PL_ENOMEM;
 }
 
 int http_server_file(struct http_server *s, const char *path, const char *type, const char *file,
@@ -344,21 +387,21 @@ int http_server_file(struct http_server *s, const char *path, const char *type, 
         MHD_destroy_response(r);
         return pl_fail(err, PL_ENOMEM, "%s: out of memory", file);
     }
-    rc = publish(s, path, r);
+    rc = publish(s, path, r, NULL);
     return rc ? pl_fail(err, rc, "%s: %s", file, pl_status_name(rc)) : PL_OK;
 }
 
 void http_server_remove(struct http_server *s, const char *path)
 {
-    struct MHD_Response *old = NULL;
+    struct published old = { .answer = NULL };
     pthread_mutex_lock(&s->lock);
-    for (size_t i = 0; i < s->count && !old; i++)
+    for (size_t i = 0; i < s->count && !old.answer; i++)
         if (!strcmp(s->paths[i].path, path)) {
-            old = s->paths[i].answer;
+            old = s->paths[i];
             s->paths[i] = s->paths[--s->count];
         }
     pthread_mutex_unlock(&s->lock);
-    if (old) MHD_destroy_response(old);
+    forget(&old);
 }
 
 int http_server_events(struct http_server *s, const char *path)

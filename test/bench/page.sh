@@ -21,6 +21,14 @@ if command -v wrk >/dev/null; then
     wait $!
     grep -E 'Transfer|errors' "$work/wrk"
     echo "with $watchers watchers it takes $(awk "BEGIN { print ($after - $before) / 20 }") % of a processor, looks included"
+    for feed in peers history board; do # an open page asks for what has changed: mostly peers, every look
+        before=$(ticks $page)
+        wrk -t1 -c50 -d6 -H 'Accept-Encoding: gzip' "http://127.0.0.1:$port/api/$feed.json" >"$work/wrk" 2>&1
+        after=$(ticks $page) requests=$(sed -n 's/^ *\([0-9]*\) requests in.*/\1/p' "$work/wrk")
+        echo "$feed.json: $(awk "BEGIN { printf \"%.0f\", 1e4 * ($after - $before) / $requests }") us of a processor a request," \
+            "$(curl -s -H 'Accept-Encoding: gzip' "http://127.0.0.1:$port/api/$feed.json" | wc -c) bytes packed," \
+            "$(curl -s "http://127.0.0.1:$port/api/$feed.json" | wc -c) as they are"
+    done
 fi
 tail -n 1 "$work/page"
 kill $page; wait $page 2>/dev/null

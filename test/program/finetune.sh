@@ -41,6 +41,23 @@ cp test/golden/tokenizer/gpt2_bpe/vocab.json test/golden/tokenizer/gpt2_bpe/merg
 check "a folder of the hub's kind" tune $quick --steps 2 --model "$work/f" --out "$work/g"
 check "parts of a batch" tune $quick --steps 2 --accumulate 2 --out "$work/h"
 
+# The paper's tutorial word for word, over files in the published layout.
+if command -v python3 >/dev/null; then
+    check "the hub's gpt2-large and C4's shards, small" python3 test/program/gpt2_large.py "$work"
+    tutorial="--data $work/c4/en --length 32 --batch 4 --lr 2e-3 --held-out 4 --evaluate-every 0"
+    check "are fine-tuned" tune --model "$work/gpt2-large" $tutorial --steps 30 --out "$work/large"
+    before=$(sed -n 's/held-out perplexity \([0-9]*\).*/\1/p' "$work/log") after=$(sed -n 's/.*-> \([0-9]*\).*/\1/p' "$work/log")
+    check "perplexity falls from $before to $after" test "$after" -lt "$before"
+    check "to a model of the same names" sh -c "'$POTLUCK' show '$work/large/model.safetensors' | grep -q 'h.1.attn.c_attn.weight'"
+    check "as PyTorch's file" "$POTLUCK" convert "$work/gpt2-large/model.safetensors" "$work/gpt2-large/pytorch_model.bin"
+    rm "$work/gpt2-large/model.safetensors"
+    check "the same from that" tune --model "$work/gpt2-large" $tutorial --steps 30 --out "$work/large2"
+    check "to the same bytes" cmp "$work/large/model.safetensors" "$work/large2/model.safetensors"
+else
+    skipped=$((skipped + 1))
+    echo "skip the published layout: python3 is missing"
+fi
+
 printf '{"text": "fine"}\n{"txt": 1}\n' >"$work/bad.json"
 refuses 1 "bad.json: line 2: no object" tune $quick --data "$work/bad.json" --out "$work/i"
 head -c 300 "$work/text.jsonl.gz" >"$work/cut.json.gz"

@@ -1,182 +1,14 @@
-/* dashboard.c - a run's history, its page's feeds, and the server that shows them. Time comes from
- * the tests; the network is the loopback. */
+/* dashboard.c - a run's history and its page's feeds. Time comes from the tests; the network is the loopback. */
 #include "../../net/http/dashboard.h"
 #include "../../net/http/feeds.h"
 #include "../../net/http/run_folder.h"
 #include "../../data/file.h"
+#include "http_client.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
-#include <cmocka.h>
-
-/* --- a client ----------------------------------------------------------------------- */
-
-static int dial(int port)
-{
-    struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
-    struct timeval limit = { .tv_sec = 60 };
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    assert_true(fd >= 0);
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
-    return fd;
-}
-
-static void say(int fd, const char *text)
-{
-    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
-}
-
-/* Reads until `word` is there, or the end; the caller frees. */
-static char *hear(int fd, const char *word)
-{
-    size_t room = 1 << 20, n = 0;
-    char *text = calloc(room, 1);
-    ssize_t got;
-    assert_non_null(text);
-    while (n < room - 1 && !(word && strstr(text, word))) {
-        got = read(fd, text + n, room - 1 - n);
-        if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) break;
-        n += (size_t)got;
-    }
-    return text;
-}
-
-static char *ask(int port, const char *method, const char *path)
-{
-    char request[300];
-    int fd = dial(port);
-    char *answer;
-    snprintf(request, sizeof request, "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-             method, path);
-    say(fd, request);
-    answer = hear(fd, NULL);
-    close(fd);
-    return answer;
-}
-
-static void answers(int port, const char *method, const char *path, const char *want)
-{
-    char *got = ask(port, method, path);
-    if (!strstr(got, want)) print_error("%s %s: %.300s\n", method, path, got);
-    assert_non_null(strstr(got, want));
-    free(got);
-}
-
-/* --- the server ----------------------------------------------------------------------- */
-
-static void published_and_nothing_else(void **state)
-{
-    struct http_server *s;
-    struct pl_err err;
-    int port;
-    (void)state;
-    assert_int_equal(http_server_open(&s, NULL, 0, &err), PL_OK);
-    port = http_server_port(s);
-    assert_true(port > 0);
-    assert_int_equal(http_server_put(s, "/a.txt", "text/plain", "one", 3), PL_OK);
-    answers(port, "GET", "/a.txt", "\r\n\r\none");
-    assert_int_equal(http_server_put(s, "/a.txt", "text/plain", "two", 3), PL_OK);
-    answers(port, "GET", "/a.txt", "\r\n\r\ntwo");
-    answers(port, "GET", "/a.txt?x=1", "\r\n\r\ntwo");
-    answers(port, "GET", "/a.txt", "Content-Security-Policy: default-src 'none'");
-    answers(port, "GET", "/a.txt", "X-Content-Type-Options: nosniff");
-    answers(port, "HEAD", "/a.txt", "Content-Length: 3");
-    answers(port, "GET", "/", "404");
-    answers(port, "GET", "/../a.txt", "404");
-    answers(port, "GET", "/%61.txt", "two"); /* the same path, otherwise spelt */
-    answers(port, "POST", "/a.txt", "405");
-    answers(port, "DELETE", "/a.txt", "405");
-    for (int i = 1; i < HTTP_PATHS_MAX; i++) {
-        char path[20];
-        snprintf(path, sizeof path, "/%d", i);
-        assert_int_equal(http_server_put(s, path, "text/plain", "", 0), PL_OK);
-    }
-    assert_int_equal(http_server_put(s, "/one-more", "text/plain", "", 0), PL_ELIMIT);
-    http_server_close(s);
-    assert_int_equal(http_server_open(&s, "localhost", 0, &err), PL_EUSE);
-    assert_non_null(strstr(err.text, "'localhost'"));
-}
-
-static void upload_is_refused(void **state)
-{
-    struct http_server *s;
-    char *answer;
-    int fd;
-    (void)state;
-    assert_int_equal(http_server_open(&s, NULL, 0, NULL), PL_OK);
-    fd = dial(http_server_port(s));
-    say(fd, "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello");
-    answer = hear(fd, NULL);
-    assert_non_null(strstr(answer, "405"));
-    free(answer);
-    close(fd);
-    fd = dial(http_server_port(s)); /* an endless header */
-    say(fd, "GET / HTTP/1.1\r\nX: ");
-    for (int i = 0; i < 20; i++) {
-        char many[1000];
-        memset(many, 'a', sizeof many);
-        if (send(fd, many, sizeof many, MSG_NOSIGNAL) < 0) break;
-    }
-    answer = hear(fd, NULL);
-    assert_true(!*answer || strstr(answer, " 4")); /* closed, or told that it is too long */
-    free(answer);
-    close(fd);
-    http_server_close(s);
-}
-
-#define WATCHERS 40
-
-static void watchers_hear(void **state)
-{
-    struct http_server *s;
-    int fd[WATCHERS];
-    char *got;
-    (void)state;
-    assert_int_equal(http_server_open(&s, NULL, 0, NULL), PL_OK);
-    assert_int_equal(http_server_events(s, "/events"), PL_OK);
-    for (int i = 0; i < WATCHERS; i++) {
-        fd[i] = dial(http_server_port(s));
-        say(fd[i], "GET /events HTTP/1.1\r\nHost: x\r\n\r\n");
-    }
-    while (http_server_watchers(s) < WATCHERS) usleep(1000);
-    assert_int_equal(http_server_push(s, "state", "{\"a\":1}", 7), PL_OK);
-    for (int i = 0; i < WATCHERS; i++) {
-        got = hear(fd[i], "event: state\ndata: {\"a\":1}\n\n");
-        assert_non_null(strstr(got, "text/event-stream"));
-        assert_non_null(strstr(got, "event: state\ndata: {\"a\":1}\n\n"));
-        free(got);
-    }
-    assert_int_equal(http_server_push(s, "state", "2", 1), PL_OK);
-    got = hear(fd[0], "data: 2\n\n");
-    assert_non_null(strstr(got, "data: 2\n\n"));
-    free(got);
-    { /* who comes later gets the latest at once */
-        int late = dial(http_server_port(s));
-        say(late, "GET /events HTTP/1.1\r\nHost: x\r\n\r\n");
-        got = hear(late, "data: 2\n\n");
-        assert_non_null(strstr(got, "data: 2\n\n"));
-        free(got);
-        close(late);
-    }
-    for (int i = 1; i < WATCHERS; i++) close(fd[i]);
-    while (http_server_watchers(s) > 1) { /* noticed when there is something to say */
-        http_server_push(s, "state", "3", 1);
-        usleep(1000);
-    }
-    http_server_close(s); /* with one watcher left */
-    close(fd[0]);
-}
 
 /* --- history ----------------------------------------------------------------------- */
 
@@ -488,6 +320,9 @@ static void folder_is_shown(void **state)
              folder, folder, folder);
     assert_int_equal(system(command), 0);
     put_file(folder, "samples/000007/sheet.png", "a picture");
+    put_file(folder, "samples/000007/pictures.json",
+             "{\"pictures\": [{\"caption\": \"an <i>apple\"}, {\"caption\": \"an <i>apple\"}, {}, "
+             "{\"caption\": \"a cat\"}]}");
     put_file(folder, "checkpoint-000003.safetensors", "three");
     put_file(folder, "checkpoint-000010.safetensors", "ten");
     put_file(folder, "checkpoint-000001.safetensors", "one");
@@ -508,6 +343,7 @@ static void folder_is_shown(void **state)
     answers(port, "GET", "/checkpoints/checkpoint-000001.safetensors", "404");
     answers(port, "GET", "/samples/7.png", "a picture");
     answers(port, "GET", "/api/files.json", "\"path\":\"samples/7.png\"");
+    answers(port, "GET", "/api/files.json", "\"captions\":[\"an <i>apple\",\"a cat\"]");
     put_file(folder, "checkpoint-000012.safetensors", "twelve");
     assert_int_equal(run_folder_read(&later, folder, NULL), PL_OK);
     assert_int_equal(run_folder_publish(&later, &f, folder, s, d, NULL), PL_OK);
@@ -524,9 +360,6 @@ static void folder_is_shown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(published_and_nothing_else),
-        cmocka_unit_test(upload_is_refused),
-        cmocka_unit_test(watchers_hear),
         cmocka_unit_test(accounts_count_a_step_once),
         cmocka_unit_test(points_are_means_of_their_time),
         cmocka_unit_test(history_survives),

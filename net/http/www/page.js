@@ -105,7 +105,7 @@ function showPeers(peers, now) {
         [figure(p.loss, 3), "n"], [p.version ? bytes(p.sent) : "–", "n",
          Number.isFinite(p.compression) ? "received " + bytes(p.received) + ", compressed " + figure(p.compression, 3) + " times" : ""],
         [p.version ? p.failed + " of " + (p.rounds + p.failed) : "–", "n", p.retried ? p.retried + " tried again" : ""],
-        [ago(now - p.seen)], [p.version || "other"], [p.device || "–"]]));
+        [ago(now - p.seen)], [p.version || "other"], [p.device || "–", "wrap-words"]]));
     at("peers-advice").textContent = closed && closed * 2 > peers.length ?
         "Most of these peers cannot be called: whoever can should open a port (potluck doctor says how), or serve as a relay (potluck peer --relay)." : "";
 }
@@ -136,6 +136,7 @@ function showFiles(files) {
     slider.max = Math.max(0, samples.length - 1);
     if (atEnd) slider.value = slider.max; /* follows, unless somebody looks at an older one */
     showDrawn();
+    at("drawn-captions").textContent = files.captions && files.captions.length ? "In this order: " + files.captions.join(" · ") : "";
     at("saved").hidden = !files.checkpoints.length;
     at("checkpoints").replaceChildren(...files.checkpoints.map((c) => {
         const li = document.createElement("li"), a = document.createElement("a");
@@ -247,17 +248,18 @@ async function refresh() {
 
 show(potluckData);
 if (potluckData.live) {
-    let events = null, last = -1;
+    let events = null, seen = {}; /* of each feed, what the state said when it was fetched */
     const listen = () => {
         events = new EventSource("api/events");
         events.addEventListener("state", (e) => {
             const state = JSON.parse(e.data);
             showState(state);
-            if (state.rows !== last && !document.hidden) { /* new points: the rest is due */
-                last = state.rows;
-                for (const name of ["peers", "history", "board", "files"])
+            const due = { peers: state.rows, history: state.history_version, board: state.history_version, files: state.files_version };
+            for (const name in due) /* only what has changed: a thousand pages ask at once */
+                if (due[name] !== seen[name] && !document.hidden) {
+                    seen[name] = due[name];
                     get(name).then((value) => show({ [name]: value })).catch(() => {});
-            }
+                }
         });
         events.onerror = () => { if (events.readyState === EventSource.CLOSED) setTimeout(listen, POLL); };
     };

@@ -1,0 +1,70 @@
+/* http_client.h - for tests: one request over the loopback, and what comes back. */
+#ifndef PL_TEST_HTTP_CLIENT_H
+#define PL_TEST_HTTP_CLIENT_H
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <cmocka.h>
+static inline int dial(int port)
+{
+    struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
+    struct timeval limit = { .tv_sec = 60 };
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_true(fd >= 0);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+    return fd;
+}
+
+static inline void say(int fd, const char *text)
+{
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+}
+
+/* Reads until `word` is there, or the end; the caller frees. */
+static inline char *hear(int fd, const char *word)
+{
+    size_t room = 1 << 20, n = 0;
+    char *text = calloc(room, 1);
+    ssize_t got;
+    assert_non_null(text);
+    while (n < room - 1 && !(word && strstr(text, word))) {
+        got = read(fd, text + n, room - 1 - n);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) break;
+        n += (size_t)got;
+    }
+    return text;
+}
+
+static inline char *ask(int port, const char *method, const char *path)
+{
+    char request[300];
+    int fd = dial(port);
+    char *answer;
+    snprintf(request, sizeof request, "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+             method, path);
+    say(fd, request);
+    answer = hear(fd, NULL);
+    close(fd);
+    return answer;
+}
+
+static inline void answers(int port, const char *method, const char *path, const char *want)
+{
+    char *got = ask(port, method, path);
+    if (!strstr(got, want)) print_error("%s %s: %.300s\n", method, path, got);
+    assert_non_null(strstr(got, want));
+    free(got);
+}
+
+#endif

@@ -1,0 +1,154 @@
+/* http_server.c - the server of pages: what is published, packed once for all, refused, pushed. */
+#include "../../data/codec.h"
+#include "../../net/http/server.h"
+#include "http_client.h"
+
+static void published_and_nothing_else(void **state)
+{
+    struct http_server *s;
+    struct pl_err err;
+    int port;
+    (void)state;
+    assert_int_equal(http_server_open(&s, NULL, 0, &err), PL_OK);
+    port = http_server_port(s);
+    assert_true(port > 0);
+    assert_int_equal(http_server_put(s, "/a.txt", "text/plain", "one", 3), PL_OK);
+    answers(port, "GET", "/a.txt", "\r\n\r\none");
+    assert_int_equal(http_server_put(s, "/a.txt", "text/plain", "two", 3), PL_OK);
+    answers(port, "GET", "/a.txt", "\r\n\r\ntwo");
+    answers(port, "GET", "/a.txt?x=1", "\r\n\r\ntwo");
+    answers(port, "GET", "/a.txt", "Content-Security-Policy: default-src 'none'");
+    answers(port, "GET", "/a.txt", "X-Content-Type-Options: nosniff");
+    answers(port, "HEAD", "/a.txt", "Content-Length: 3");
+    answers(port, "GET", "/", "404");
+    answers(port, "GET", "/../a.txt", "404");
+    answers(port, "GET", "/%61.txt", "two"); /* the same path, otherwise spelt */
+    answers(port, "POST", "/a.txt", "405");
+    answers(port, "DELETE", "/a.txt", "405");
+    for (int i = 1; i < HTTP_PATHS_MAX; i++) {
+        char path[20];
+        snprintf(path, sizeof path, "/%d", i);
+        assert_int_equal(http_server_put(s, path, "text/plain", "", 0), PL_OK);
+    }
+    assert_int_equal(http_server_put(s, "/one-more", "text/plain", "", 0), PL_ELIMIT);
+    http_server_close(s);
+    assert_int_equal(http_server_open(&s, "localhost", 0, &err), PL_EUSE);
+    assert_non_null(strstr(err.text, "'localhost'"));
+}
+
+/* The body as gzip, if its headers say so. */
+static void packed_once(void **state)
+{
+    static const char ask_packed[] = "GET /long HTTP/1.1\r\nHost: x\r\nAccept-Encoding: deflate, gzip\r\n"
+                                     "Connection: close\r\n\r\n";
+    static char text[5000], back[sizeof text];
+    struct http_server *s;
+    char *got, *body;
+    size_t length;
+    int fd;
+    (void)state;
+    memset(text, 'x', sizeof text);
+    assert_int_equal(http_server_open(&s, NULL, 0, NULL), PL_OK);
+    assert_int_equal(http_server_put(s, "/long", "text/plain", text, sizeof text), PL_OK);
+    answers(http_server_port(s), "GET", "/long", "Content-Length: 5000");
+    fd = dial(http_server_port(s));
+    say(fd, ask_packed);
+    got = hear(fd, NULL);
+    close(fd);
+    assert_non_null(strstr(got, "Content-Encoding: gzip"));
+    assert_non_null(strstr(got, "Vary: Accept-Encoding"));
+    length = (size_t)atol(strstr(got, "Content-Length: ") + 16);
+    body = strstr(got, "\r\n\r\n") + 4;
+    assert_true(length > 0 && length < 100);
+    assert_int_equal(pl_codec_unpack(back, sizeof back, body, length, PL_CODEC_GZIP), PL_OK);
+    assert_memory_equal(back, text, sizeof text);
+    free(got);
+    assert_int_equal(http_server_put(s, "/long", "text/plain", "short", 5), PL_OK); /* no packed one of the old */
+    fd = dial(http_server_port(s));
+    say(fd, ask_packed);
+    got = hear(fd, NULL);
+    close(fd);
+    assert_null(strstr(got, "Content-Encoding"));
+    assert_non_null(strstr(got, "\r\n\r\nshort"));
+    free(got);
+    http_server_close(s);
+}
+
+static void upload_is_refused(void **state)
+{
+    struct http_server *s;
+    char *answer;
+    int fd;
+    (void)state;
+    assert_int_equal(http_server_open(&s, NULL, 0, NULL), PL_OK);
+    fd = dial(http_server_port(s));
+    say(fd, "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello");
+    answer = hear(fd, NULL);
+    assert_non_null(strstr(answer, "405"));
+    free(answer);
+    close(fd);
+    fd = dial(http_server_port(s)); /* an endless header */
+    say(fd, "GET / HTTP/1.1\r\nX: ");
+    for (int i = 0; i < 20; i++) {
+        char many[1000];
+        memset(many, 'a', sizeof many);
+        if (send(fd, many, sizeof many, MSG_NOSIGNAL) < 0) break;
+    }
+    answer = hear(fd, NULL);
+    assert_true(!*answer || strstr(answer, " 4")); /* closed, or told that it is too long */
+    free(answer);
+    close(fd);
+    http_server_close(s);
+}
+
+#define WATCHERS 40
+
+static void watchers_hear(void **state)
+{
+    struct http_server *s;
+    int fd[WATCHERS];
+    char *got;
+    (void)state;
+    assert_int_equal(http_server_open(&s, NULL, 0, NULL), PL_OK);
+    assert_int_equal(http_server_events(s, "/events"), PL_OK);
+    for (int i = 0; i < WATCHERS; i++) {
+        fd[i] = dial(http_server_port(s));
+        say(fd[i], "GET /events HTTP/1.1\r\nHost: x\r\n\r\n");
+    }
+    while (http_server_watchers(s) < WATCHERS) usleep(1000);
+    assert_int_equal(http_server_push(s, "state", "{\"a\":1}", 7), PL_OK);
+    for (int i = 0; i < WATCHERS; i++) {
+        got = hear(fd[i], "event: state\ndata: {\"a\":1}\n\n");
+        assert_non_null(strstr(got, "text/event-stream"));
+        assert_non_null(strstr(got, "event: state\ndata: {\"a\":1}\n\n"));
+        free(got);
+    }
+    assert_int_equal(http_server_push(s, "state", "2", 1), PL_OK);
+    got = hear(fd[0], "data: 2\n\n");
+    assert_non_null(strstr(got, "data: 2\n\n"));
+    free(got);
+    { /* who comes later gets the latest at once */
+        int late = dial(http_server_port(s));
+        say(late, "GET /events HTTP/1.1\r\nHost: x\r\n\r\n");
+        got = hear(late, "data: 2\n\n");
+        assert_non_null(strstr(got, "data: 2\n\n"));
+        free(got);
+        close(late);
+    }
+    for (int i = 1; i < WATCHERS; i++) close(fd[i]);
+    while (http_server_watchers(s) > 1) { /* noticed when there is something to say */
+        http_server_push(s, "state", "3", 1);
+        usleep(1000);
+    }
+    http_server_close(s); /* with one watcher left */
+    close(fd[0]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(published_and_nothing_else), cmocka_unit_test(packed_once),
+        cmocka_unit_test(upload_is_refused), cmocka_unit_test(watchers_hear),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
