@@ -1,5 +1,6 @@
 /* potluck.c - the program: a table of subcommands. */
 #include "cmd.h"
+#include "environment.h"
 #include "../ref/backend.h"
 
 #include <errno.h>
@@ -90,6 +91,7 @@ int main(int argc, char **argv)
         usage(stderr);
         return 2;
     }
+    if (environment_check()) return 2;
     if (!strcmp(argv[1], "--version")) return said("potluck", version());
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
         usage(stdout);

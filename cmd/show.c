@@ -1,7 +1,7 @@
 /* show.c - `potluck show`: what is inside a shard, a checkpoint, a tokenizer. */
 #include "cmd.h"
 #include "show.h"
-#include "../data/file.h"
+#include "../data/torch.h"
 
 #include <getopt.h>
 #include <stdio.h>
@@ -18,10 +18,38 @@ static const char usage[] =
     "                  it splits TEXT\n"
     "  --json          every row, tensor or token as a line of JSON and nothing else; bytes in hex\n";
 
-static int is_tokenizer(const char *path)
+#define HEAD_BYTES 9 /* a safetensors file's length of its header, and the brace this begins with */
+
+static int ends_with(const char *path, const char *end)
 {
-    size_t n = strlen(path);
-    return n > 6 && !strcmp(path + n - 6, ".model");
+    size_t n = strlen(path), m = strlen(end);
+    return n > m && !strcmp(path + n - m, end);
+}
+
+/* The name counts too: a damaged checkpoint gets its reader's words, not that it is none. */
+static int is_checkpoint(const char *path, const uint8_t head[HEAD_BYTES])
+{
+    return head[8] == '{' || ends_with(path, ".safetensors") || torch_begins(head, HEAD_BYTES - 1);
+}
+
+/* Tells the kind by the first bytes, and hands the file to its reader. */
+static int show_file(const char *path, const struct show_options *show, struct pl_err *err)
+{
+    struct pl_source *source;
+    uint8_t head[HEAD_BYTES] = { 0 };
+    int rc = pl_source_file(&source, path, err);
+    size_t n = rc || source->size > HEAD_BYTES ? HEAD_BYTES : (size_t)source->size;
+    if (rc) return rc;
+    if (n == 0) rc = pl_fail(err, PL_EFORMAT, "%s: an empty file", path);
+    else rc = pl_source_read(source, 0, head, n, err);
+    if (!rc && !memcmp(head, "PAR1", 4)) rc = show_parquet(source, show, err);
+    else if (!rc && ends_with(path, ".model")) rc = show_tokens(path, show, err);
+    else if (!rc && is_checkpoint(path, head)) rc = show_safetensors(path, show, err);
+    else if (!rc)
+        rc = pl_fail(err, PL_EFORMAT, "%s: expected a Parquet table, a checkpoint (safetensors or "
+                     "PyTorch's) or a tokenizer (*.model)", path);
+    pl_source_close(source);
+    return rc;
 }
 
 void show_text(const char *text, size_t n, int json)
@@ -44,10 +72,7 @@ int cmd_show(int argc, char **argv)
         { 0 },
     };
     struct show_options show = { .rows = 5 };
-    struct pl_source *source;
     struct pl_err err;
-    uint8_t head[4] = { 0 };
-    const char *path;
     int c, rc;
     while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         switch (c) {
@@ -64,16 +89,10 @@ int cmd_show(int argc, char **argv)
         cmd_misused(usage);
         return 2;
     }
-    path = argv[optind];
-    rc = pl_source_file(&source, path, &err);
-    if (!rc && source->size >= 4) rc = pl_source_read(source, 0, head, 4, &err);
-    if (!rc && !memcmp(head, "PAR1", 4)) rc = show_parquet(source, &show, &err);
-    else if (!rc && is_tokenizer(path)) rc = show_tokens(path, &show, &err);
-    else if (!rc) rc = show_safetensors(path, &show, &err);
+    rc = show_file(argv[optind], &show, &err);
     if (rc) {
         fflush(stdout);
         fprintf(stderr, "potluck show: %s\n", err.text);
     }
-    pl_source_close(source);
     return rc != 0;
 }

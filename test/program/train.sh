@@ -111,6 +111,13 @@ refuses 2 "bandwidth" train --out "$work/h" --run r --bandwidth -1
 refuses 2 "lr" train --out "$work/h" --lr abc
 refuses 2 "does not divide" train --out "$work/h" --batch 7
 refuses 1 "nosuch" train --out "$work/h" --config nosuch
+for value in OMP_NUM_THREADS=abc OMP_NUM_THREADS=0 OMP_NUM_THREADS=2, OMP_WAIT_POLICY=often GOMP_SPINCOUNT=1e3 \
+    PL_FAST_ISA=mmx PL_BACKEND_DIR=/nosuch PL_DATA_DIR=/nosuch HF_ENDPOINT=ftp://x HF_TOKEN='a b' AWS_REGION=a/b; do
+    refuses 2 "environment's ${value%%=*}: expected" env "$value" "$POTLUCK" --version
+done
+refuses_nothing() { env OMP_NUM_THREADS= PL_FAST_ISA= "$POTLUCK" --version >"$work/version" 2>&1; }
+check "an empty variable is one that is not set" refuses_nothing
+check "and nobody complains" sh -c "! grep -i invalid '$work/version'"
 refuses 1 "nosuch.parquet" train --out "$work/h" --data "$work/nosuch.parquet"
 refuses 1 "backend" train --out "$work/h" --backend ./nosuch.so
 refuses 1 "spiece" train --out "$work/h" --tokenizer test/golden/tokenizer/spiece.nosuch
