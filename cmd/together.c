@@ -105,10 +105,12 @@ int together_correct(struct loop_state *t)
 {
     struct together_event e = { .kind = TOGETHER_CORRECTED };
     struct optimizer_state *state = t->l->state;
-    int rc = optimizer_state_get(state, t->host, t->l->value);
-    if (rc || !collaboration_correct(t->c, t->host, &e.round)) return rc;
-    if (!e.round.status)
+    int rc = PL_OK;
+    if (!collaboration_corrected(t->c, &e.round)) return PL_OK;
+    if (!e.round.status && !(rc = optimizer_state_get(state, t->host, t->l->value))) {
+        collaboration_correct(t->c, t->host);
         rc = optimizer_state_put(state, t->l->value, (const float *const *)t->host);
+    }
     if (!rc && e.round.ahead) {
         t->epoch += e.round.ahead;
         collaboration_raise_epoch(t->c, e.round.ahead);
@@ -174,7 +176,7 @@ static int one_batch(struct loop_state *t, struct pl_err *err)
     double began = pl_seconds(), loss = 0;
     int64_t samples = 0;
     int rc = delayed_return(t, 0, err);
-    if (!rc) rc = together_correct(t);
+    if (!rc && t->delayed.at != FLIGHT_LEAVING) rc = together_correct(t);
     if (!rc) rc = t->l->batch(t->l->context, &samples, &loss, err);
     if (rc == PL_EFORMAT && !together_is_hopeless(t)) {
         char text[sizeof err->text];
@@ -183,6 +185,7 @@ static int one_batch(struct loop_state *t, struct pl_err *err)
         together_trouble(t, text);
         return PL_OK;
     }
+    if (!rc) rc = delayed_left(t, err);
     if (rc) return rc;
     t->now.samples += samples;
     t->now.batches++;
@@ -235,16 +238,13 @@ static int open_collaboration(struct loop_state *t, const struct pl_backend *be,
     };
     enum pl_compression *method = calloc(state->count + 1, sizeof *method);
     int rc = method ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");
-    t->host = calloc(state->count + 1, sizeof *t->host);
-    if (!t->host) rc = pl_fail(err, PL_ENOMEM, "no memory");
     for (size_t i = 0; !rc && i < state->count; i++) {
         size_t n = state->tensors[state->order[i]].n;
         if (compression_named(&method[i], o->compression, n, o->threshold))
             rc = pl_fail(err, PL_EUSE, "compression '%.40s': there is no such method",
                          o->compression);
-        else if (!(t->host[i] = pl_alloc(n, sizeof(float))))
-            rc = pl_fail(err, PL_ENOMEM, "no memory");
     }
+    if (!rc && !(t->host = optimizer_state_host(state))) rc = pl_fail(err, PL_ENOMEM, "no memory");
     options.method = method;
     if (delayed_open(t) && !rc) rc = pl_fail(err, PL_ENOMEM, "no memory");
     if (!rc) rc = collaboration_open(&t->c, &options, err);
@@ -269,11 +269,11 @@ int together_run(struct swarm *s, struct together_learner *l, const struct toget
     while (!rc && !stopped(&t, began)) rc = one_batch(&t, err);
     if (!rc) rc = delayed_return(&t, 1, err);
     if (!rc) rc = together_correct(&t);
+    delayed_left(&t, &why); /* its thread asks the collaboration; rc says what went wrong before */
     if (t.c) tell(&t, &end);
     collaboration_close(t.c);
     delayed_close(&t);
-    for (size_t i = 0; t.host && i < l->state->count; i++) pl_free(t.host[i]);
-    free(t.host);
+    optimizer_state_host_free(l->state, t.host);
     *epoch = t.epoch;
     return rc;
 }

@@ -1,36 +1,36 @@
 /* together_delay.c - delayed updates: local batches go on while the last target batch's gradient is
  * averaged and the optimizer steps. [TTT 2.1, communication; 3.3] [spec hivemind-protocol 9, 10]
  *
- *          target batch          round ended, looked between batches       thread ended, the same
- *   NONE ---------------> ROUND ---------------------------------> STEP ------------------> NONE
+ *       target batch           copied           round ended, looked           thread ended,
+ *   NONE -----------> LEAVING --------> ROUND ------------------------> STEP -------------> NONE
+ *                                             between batches                  the same
+ *
+ * A device's gradient comes down to the host beside the next local batch, and whoever waits for it is a
+ * thread of its own; that goes up again in the step's thread. In the host's memory nothing has to be
+ * waited for, and LEAVING is over at once.
  *
  * The rules:
  *  - the step is that of the gradient which left, averaged or, after a failed round, our own, from the
  *    parameters as they are when the round's end is noticed (a round of the parameters may have
  *    corrected them), with the learning rate of the epoch it left in. Its result replaces the
  *    parameters before the next local batch after it is ready.
- *  - a batch is of the next epoch from the departure on; gradients that were taken with the old
- *    parameters stay where they are accumulated.
+ *  - a batch is of the next epoch from the departure on, so one is reported only after that; gradients
+ *    that were taken with the old parameters stay where they are accumulated.
  *  - one at a time: the next departure waits for the last step.
  *  - whatever is no ordinary batch waits too: taking over a peer's state, dropping bad numbers, the end.
  *  - newcomers are given the parameters and moments of the last step that was put in, with its number.
  * The run delayed the step alone: with TOGETHER_DELAY_STEP the round is waited for. */
 #include "together_inside.h"
+#include "../ref/beside.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 int delayed_open(struct loop_state *t)
 {
-    const struct optimizer_state *state = t->l->state;
     pthread_mutex_init(&t->delayed.lock, NULL);
     if (t->o->delay == TOGETHER_DELAY_NONE) return PL_OK;
-    if (!(t->delayed.host = calloc(state->count + 1, sizeof *t->delayed.host))) return PL_ENOMEM;
-    for (size_t i = 0; i < state->count; i++) {
-        t->delayed.host[i] = pl_alloc(state->tensors[state->order[i]].n, sizeof(float));
-        if (!t->delayed.host[i]) return PL_ENOMEM;
-    }
-    return PL_OK;
+    return (t->delayed.host = optimizer_state_host(t->l->state)) ? PL_OK : PL_ENOMEM;
 }
 
 static void join(struct delayed *d)
@@ -44,40 +44,71 @@ void delayed_close(struct loop_state *t)
     struct delayed *d = &t->delayed;
     join(d);
     d->at = FLIGHT_NONE;
-    for (size_t i = 0; d->host && i < t->l->state->count; i++) pl_free(d->host[i]);
-    free(d->host);
+    optimizer_state_host_free(t->l->state, d->host);
     d->host = NULL;
     pthread_mutex_destroy(&d->lock);
+}
+
+/* When the gradient is in the host's memory, it is the round's. */
+static void *leave(void *context)
+{
+    struct loop_state *t = context;
+    struct delayed *d = &t->delayed;
+    d->status = pl_copy_end(t->l->state->be, d->ticket);
+    if (!d->status) collaboration_depart(t->c, d->host);
+    return NULL;
+}
+
+int delayed_left(struct loop_state *t, struct pl_err *err)
+{
+    struct delayed *d = &t->delayed;
+    if (d->at != FLIGHT_LEAVING) return PL_OK;
+    join(d);
+    d->at = d->status ? FLIGHT_NONE : FLIGHT_ROUND;
+    return d->status ? pl_fail(err, d->status, "gradients: %s", pl_status_name(d->status)) : PL_OK;
 }
 
 int delayed_depart(struct loop_state *t, struct pl_err *err)
 {
     struct together_learner *l = t->l;
     struct delayed *d = &t->delayed;
-    int64_t epoch;
     int rc;
     if ((rc = delayed_return(t, 1, err))) return rc;
     if (!t->now.samples) return PL_OK; /* the step before this one went bad, and took all with it */
-    epoch = t->epoch;
     rc = l->mean(l->context);
-    if (!rc) rc = optimizer_state_get(l->state, d->host, l->grad);
     if (!rc) rc = l->set_aside(l->context);
-    if (rc) return pl_fail(err, rc, "gradients: %s", pl_status_name(rc));
+    if (!rc)
+        rc = optimizer_state_get_begin(l->state, d->host, l->aside_grad(l->context), &d->ticket);
+    if (rc) {
+        l->state->be->sync(); /* no copy is to outlive its memory */
+        return pl_fail(err, rc, "gradients: %s", pl_status_name(rc));
+    }
     d->account = t->now;
     d->account.began = pl_seconds();
-    d->epoch = epoch;
+    d->epoch = t->epoch;
     memset(&t->now, 0, sizeof t->now);
-    collaboration_depart(t->c, d->host);
-    d->at = FLIGHT_ROUND;
+    d->at = FLIGHT_LEAVING;
+    d->has_thread = d->ticket && !pthread_create(&d->thread, NULL, leave, t);
+    if (!d->has_thread) {
+        leave(t);
+        if ((rc = delayed_left(t, err))) return rc;
+    }
     /* After the last step no batch would count. */
     return delayed_return(t, t->epoch + 1 >= t->o->epochs, err);
 }
 
+/* The swarm's mean goes where our gradient was put aside, and the optimizer steps with it. */
 static void *work(void *context)
 {
     struct loop_state *t = context;
+    struct together_learner *l = t->l;
     struct delayed *d = &t->delayed;
-    int rc = t->l->step_aside(t->l->context, d->epoch, &d->why);
+    int rc = PL_OK;
+    if (!d->round.status)
+        rc = optimizer_state_put(l->state, l->aside_grad(l->context),
+                                 (const float *const *)d->host);
+    if (rc) pl_fail(&d->why, rc, "gradients: %s", pl_status_name(rc));
+    else rc = l->step_aside(l->context, d->epoch, &d->why);
     pthread_mutex_lock(&d->lock);
     d->status = rc;
     d->is_done = 1;
@@ -100,9 +131,6 @@ static int begin_step(struct loop_state *t)
     struct together_learner *l = t->l;
     struct delayed *d = &t->delayed;
     int rc = together_correct(t);
-    if (!rc && !d->round.status)
-        rc = optimizer_state_put(l->state, l->aside_grad(l->context),
-                                 (const float *const *)d->host);
     if (rc) return rc;
     d->at = FLIGHT_STEP;
     d->is_done = 0;
@@ -137,9 +165,9 @@ static int put_in(struct loop_state *t, struct pl_err *err)
 int delayed_return(struct loop_state *t, int wait, struct pl_err *err)
 {
     struct delayed *d = &t->delayed;
-    int rc;
-    if (d->at == FLIGHT_ROUND &&
-        collaboration_returned(t->c, &d->round, wait || t->o->delay == TOGETHER_DELAY_STEP) &&
+    int rc, wait_round = wait || t->o->delay == TOGETHER_DELAY_STEP;
+    if (wait_round && (rc = delayed_left(t, err))) return rc;
+    if (d->at == FLIGHT_ROUND && collaboration_returned(t->c, &d->round, wait_round) &&
         (rc = begin_step(t)))
         return pl_fail(err, rc, "gradients: %s", pl_status_name(rc));
     if (d->at == FLIGHT_STEP && (wait || is_done(d))) return put_in(t, err);

@@ -16,18 +16,19 @@ struct step_account {
 };
 
 /* The step that is on its way while local batches go on. */
-enum flight { FLIGHT_NONE, FLIGHT_ROUND, FLIGHT_STEP };
+enum flight { FLIGHT_NONE, FLIGHT_LEAVING, FLIGHT_ROUND, FLIGHT_STEP };
 struct delayed {
     enum flight at;
     float **host;          /* its gradient, in the swarm's order: the round's until it has ended */
+    uint64_t ticket;       /* of the copy that brings it there; 0: none is under way */
     struct step_account account;
     struct collaboration_round round;
     int64_t epoch;         /* that it steps from */
     pthread_t thread;
     int has_thread;
     pthread_mutex_t lock;
-    int is_done;           /* under the lock: the thread has nothing more to do */
-    int status;
+    int is_done;           /* under the lock: the step's thread has nothing more to do */
+    int status;            /* what the thread came to, the gradient's way down or the step */
     struct pl_err why;
 };
 
@@ -55,6 +56,8 @@ int delayed_open(struct loop_state *t);
 void delayed_close(struct loop_state *t);
 /* The target batch is there: our gradient leaves for its round. An earlier step is waited for. */
 int delayed_depart(struct loop_state *t, struct pl_err *err);
+/* Before a batch is reported, or the swarm is asked anything: our gradient has left. */
+int delayed_left(struct loop_state *t, struct pl_err *err);
 /* Between two local batches: puts in what has come back. wait: until nothing is on its way. */
 int delayed_return(struct loop_state *t, int wait, struct pl_err *err);
 

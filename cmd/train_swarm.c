@@ -279,8 +279,7 @@ static int among_others(struct learner *l, struct swarm *s, const struct rsa_key
         .held_out = held_out, .peak = l->t->options.peak, .set_aside = set_aside,
         .aside_grad = aside_grad, .step_aside = step_aside, .take_in = take_in,
         .again = l->deals ? again : NULL,
-        /* where operations may be called from two threads: what offers side_by_side says so */
-        .beside = p->be->side_by_side || !strcmp(p->be->name, "ref")
+        .beside = p->be->many_threads
     };
     struct together_options o = {
         .run = w->run, .device = device, .compression = w->compression, .threshold = PL_WIRE_ADAPTIVE,

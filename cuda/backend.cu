@@ -60,6 +60,7 @@ extern "C" __attribute__((visibility("default"))) int pl_backend_v1(struct pl_ba
     be->device_count = cuda_device_count;
     be->use_device = cuda_use_device;
     be->take = one_at_a_time<cuda_take>::call;
+    be->many_threads = 1;
 
     /* Everything that reads or writes the table's memory has to be here. What works on host memory
      * (compress.h, average.h, robust.h) would spend its time on the way to the device and back, and

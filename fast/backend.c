@@ -74,6 +74,7 @@ int pl_backend_v1(struct pl_backend *be)
     be->set_threads = set_threads;
     be->set_precision = set_precision;
     be->side_by_side = side_by_side;
+    be->many_threads = 1;
 
     be->linear = fast_linear;
     be->linear_dx = fast_linear_dx;

@@ -50,6 +50,7 @@ void pl_backend_ref(struct pl_backend *be)
 #undef ENTRY
         .set_memory = host_set_memory,
         .memory_trouble = host_memory_trouble,
+        .many_threads = 1,
     };
 }
 
@@ -111,6 +112,7 @@ static int open_library(struct pl_backend *be, const char *path, char *why, size
         return PL_EFORMAT;
     }
     pl_backend_ref(be);
+    be->many_threads = 0; /* what replaces the reference has to say so itself */
     rc = fill(be);
     if (rc != PL_OK) {
         snprintf(why, why_size, "%s", be->note[0] ? be->note : pl_status_name(rc));

@@ -153,6 +153,11 @@ struct pl_backend {
     int (*weights)(const float *value, size_t n);
     /* Bytes: the most that alloc and operations held of the thread's device at once. */
     size_t (*memory_most)(void);
+
+    /* 1: everything above may be called from several threads at once, be it that they take turns; a
+     * plug-in's table arrives with 0. Then a swarm's step runs beside the next samples. copy_end may
+     * always be called beside everything else. */
+    int many_threads;
 };
 
 /* What a plug-in exports. `be` arrives filled with the reference. PL_EDEVICE: not on this machine,
@@ -165,8 +170,8 @@ void pl_backend_ref(struct pl_backend *be);
 
 /* Opens "ref", "fast", "cuda", "auto" or a path to a shared library (a name with a slash in it).
  * A name N means libpl_N.so (with _ for -) beside the running program or libpotluck.so, in
- * $PL_BACKEND_DIR, or where the system looks. `auto` takes the first of cuda, fast, ref that this machine has; be->note says which and
- * why. The library stays loaded until the program ends. */
+ * $PL_BACKEND_DIR, or where the system looks. `auto` takes the first of cuda, fast, ref that this
+ * machine has; be->note says which and why. The library stays loaded until the program ends. */
 int pl_backend_open(struct pl_backend *be, const char *name, struct pl_err *err);
 
 #ifdef __cplusplus

@@ -112,9 +112,10 @@ int collaboration_returned(struct collaboration *c, struct collaboration_round *
 /* After the optimizer's step: the next epoch begins, unless it has. `parameter` is copied; a fresh view
  * is waited for. */
 void collaboration_advance(struct collaboration *c, float *const *parameter);
-/* Adds what a round of the parameters has changed. 1: it has; 0: none has ended. */
-int collaboration_correct(struct collaboration *c, float *const *parameter,
-                          struct collaboration_round *r);
+/* 1: a round of the parameters has ended, *r says how; 0: none has. */
+int collaboration_corrected(struct collaboration *c, struct collaboration_round *r);
+/* After a good one: adds what it has changed. */
+void collaboration_correct(const struct collaboration *c, float *const *parameter);
 
 /* What newcomers are given; taken over. */
 void collaboration_share(struct collaboration *c, struct state_snapshot *s);

@@ -291,15 +291,18 @@ static void take_state(void *context)
     wish_fulfil(w, PL_OK);
 }
 
-int collaboration_correct(struct collaboration *c, float *const *parameter,
-                          struct collaboration_round *r)
+int collaboration_corrected(struct collaboration *c, struct collaboration_round *r)
 {
     struct wish w = { .c = c };
     if (wish_await(&w, take_state) || !w.number) return 0;
     *r = c->state;
-    for (size_t t = 0; !r->status && t < c->o.tensors; t++)
+    return 1;
+}
+
+void collaboration_correct(const struct collaboration *c, float *const *parameter)
+{
+    for (size_t t = 0; t < c->o.tensors; t++)
         for (size_t i = 0; i < c->elements[t]; i++)
             parameter[t][i] += c->after[t][i] - c->before[t][i];
-    return 1;
 }
 

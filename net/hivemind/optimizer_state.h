@@ -41,8 +41,15 @@ int optimizer_state_take(struct optimizer_state *s, float *value, int64_t *epoch
                          const struct state_load *l, struct pl_err *err);
 
 /* Parameters or gradients between the flat buffer (backend memory) and host tensors in the swarm's
- * order. */
+ * order. host: the first's tensors, in memory that the device's copies reach without a detour; NULL:
+ * there is none left. NULL may be freed. */
+float **optimizer_state_host(const struct optimizer_state *s);
+void optimizer_state_host_free(const struct optimizer_state *s, float **host);
 int optimizer_state_get(const struct optimizer_state *s, float *const *host, const float *flat);
+/* The same, under way when it returns, beside what is called next: host and flat are to be left alone
+ * until pl_copy_end(*ticket). *ticket 0: the backend has no such copies, and it has been done. */
+int optimizer_state_get_begin(const struct optimizer_state *s, float *const *host,
+                              const float *flat, uint64_t *ticket);
 int optimizer_state_put(const struct optimizer_state *s, float *flat, const float *const *host);
 
 #endif

@@ -177,9 +177,10 @@ static void share(struct peer *p)
 static void correct(struct peer *p)
 {
     struct collaboration_round r;
+    if (!collaboration_corrected(p->c, &r) || r.status) return;
     optimizer_state_get(&p->state, p->host_tensor, p->value);
-    if (collaboration_correct(p->c, p->host_tensor, &r))
-        optimizer_state_put(&p->state, p->value, (const float *const *)p->host_tensor);
+    collaboration_correct(p->c, p->host_tensor);
+    optimizer_state_put(&p->state, p->value, (const float *const *)p->host_tensor);
 }
 
 static void update(struct peer *p, int64_t samples)

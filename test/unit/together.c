@@ -1,15 +1,19 @@
 /* together.c - delayed updates: two peers in one process over loopback, one of which goes on with local
  * batches while its gradient is averaged, or while the optimizer steps; the other waits for both, as
  * every peer used to. What each of them did is written down, and done again in one thread by the rule:
- * its parameters have to be the same, bit for bit. What is waited for are events, never times. */
+ * its parameters have to be the same, bit for bit. What is waited for are events, never times. In the host's
+ * memory, and on an emulated device, whose copies come as late as somebody waits for them. */
 #include "await.h"
 #include "../../cmd/together.h"
 
+#include <dlfcn.h>
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #define N 640         /* two tensors, one after the other */
@@ -44,12 +48,16 @@ struct peer {
     struct pl_err err;
 };
 
-static struct pl_backend be;
+static struct pl_backend be; /* the models' */
+static struct pl_backend host;
 static struct peer peers[PEERS];
 /* What has been noted, under await.h's lock. */
 static int known, departures, batches, stepping, batches_at[EPOCHS + 1], waiter_batches_at[EPOCHS + 1];
 static int extra;      /* batches that the delayed peer makes in its round before the other comes to it */
 static int hold_steps; /* its step waits for a batch beside it */
+static int hold_copies; /* its gradient's way down does */
+static int copies_held;
+static _Thread_local int is_training;
 
 static const struct pl_optimizer_tensor tensors[] = { { 0, 600, 0.045, NULL },
                                                       { 608, 32, 0.045, NULL } };
@@ -58,17 +66,32 @@ static const struct pl_wire_type types[] = { { .dtype = PL_F32, .dims = 2, .size
 
 /* --- the toy, the same for those who train and for who does it again -------------------------- */
 
-static void add_gradient(float *grad, const float *value, int peer, int64_t batch, int64_t samples)
+/* grad and value: be's memory, as everything below but what `host` averages. */
+static int add_gradient(float *grad, const float *value, int peer, int64_t batch, int64_t samples)
 {
+    float g[N], v[N];
+    int rc = be.get(g, grad, sizeof g);
+    if (!rc) rc = be.get(v, value, sizeof v);
     for (int i = 0; i < N; i++)
-        if (value[i] != 0)
-            grad[i] += (float)samples *
-                       (value[i] - 0.01f * (float)((i * 7 + peer * 13 + batch * 5) % 101));
+        if (v[i] != 0)
+            g[i] += (float)samples * (v[i] - 0.01f * (float)((i * 7 + peer * 13 + batch * 5) % 101));
+    return rc ? rc : be.put(grad, g, sizeof g);
 }
 
-static void begin_values(float *value)
+static float *new_values(void)
 {
-    for (int i = 0; i < N; i++) value[i] = i < 600 || i >= 608 ? 1 + 0.001f * (float)i : 0;
+    float *value = be.alloc(N * sizeof *value), v[N];
+    assert_non_null(value);
+    for (int i = 0; i < N; i++) v[i] = i < 600 || i >= 608 ? 1 + 0.001f * (float)i : 0;
+    assert_int_equal(be.put(value, v, sizeof v), PL_OK);
+    return value;
+}
+
+static float *new_zeros(void)
+{
+    float *x = be.alloc(N * sizeof *x);
+    assert_non_null(x);
+    return x;
 }
 
 static int take_step(struct pl_optimizer *o, float *value, float *grad)
@@ -110,7 +133,7 @@ static int batch(void *context, int64_t *samples, double *loss, struct pl_err *e
     else if (p->batches && p->number == WAITING && (rc = wait_for_departure(p, err))) return rc;
     nanosleep(&nap, NULL); /* not infinitely fast: when the target will be reached is estimated, too */
     if (!*samples) return PL_OK;
-    add_gradient(p->grad, p->value, p->number, p->batches, *samples);
+    if ((rc = add_gradient(p->grad, p->value, p->number, p->batches, *samples))) return rc;
     put_down(p, 'b', *samples);
     p->samples += *samples;
     p->batches++;
@@ -127,7 +150,7 @@ static int mean(void *context)
 static void drop(void *context)
 {
     struct peer *p = context;
-    memset(p->grad, 0, N * sizeof *p->grad);
+    assert_int_equal(be.fill(p->grad, 0, N), PL_OK);
     p->samples = 0;
 }
 
@@ -146,12 +169,25 @@ static int step(void *context, int64_t epoch, struct pl_err *err)
 static int set_aside(void *context)
 {
     struct peer *p = context;
-    memcpy(p->aside_grad, p->grad, N * sizeof *p->grad);
+    int rc = be.copy(p->aside_grad, p->grad, N);
     put_down(p, 'd', 0);
     drop(p);
     if (departures <= EPOCHS) batches_at[departures] = noted(&batches);
     note(&departures);
-    return PL_OK;
+    return rc;
+}
+
+/* On the device: whoever waits for the gradient's way down gets it only after a batch that was begun
+ * since, so that must be another thread than the batches'. */
+static int (*device_copy_end)(uint64_t ticket);
+static int held_copy_end(uint64_t ticket)
+{
+    int away = noted(&departures);
+    if (hold_copies && !is_training && copies_held < away && away < EPOCHS) {
+        copies_held = away;
+        if (!await_noted(&batches, batches_at[away - 1] + 1, LIMIT)) return PL_EIO;
+    }
+    return device_copy_end(ticket);
 }
 
 static float *aside_grad(void *context) { return ((struct peer *)context)->aside_grad; }
@@ -160,8 +196,8 @@ static int step_aside(void *context, int64_t epoch, struct pl_err *err)
 {
     struct peer *p = context;
     int rc, begun = noted(&batches);
-    memcpy(p->aside_value, p->value, N * sizeof *p->value);
-    rc = take_step(p->optimizer, p->aside_value, p->aside_grad);
+    rc = be.copy(p->aside_value, p->value, N);
+    if (!rc) rc = take_step(p->optimizer, p->aside_value, p->aside_grad);
     if (!rc && hold_steps && epoch + 1 < EPOCHS) {
         rc = gate(&batches, begun + 1, err);
         if (!rc) note(&stepping);
@@ -172,10 +208,9 @@ static int step_aside(void *context, int64_t epoch, struct pl_err *err)
 static int take_in(void *context)
 {
     struct peer *p = context;
-    memcpy(p->value, p->aside_value, N * sizeof *p->value);
     put_down(p, 'i', 0);
     p->steps++;
-    return PL_OK;
+    return be.copy(p->value, p->aside_value, N);
 }
 
 static int moved(void *context, int64_t epoch) { return (void)context, (void)epoch, PL_OK; }
@@ -211,7 +246,8 @@ static void *learn(void *context)
         .bandwidth = PL_BANDWIDTH_UNKNOWN, .key = &p->key, .tell = tell, .context = p
     };
     if (p->number == DELAYED) o.delay = hold_steps ? TOGETHER_DELAY_STEP : TOGETHER_DELAY_ROUND;
-    p->rc = together_run(&p->swarm, &l, &o, &be, &p->epoch, &p->err);
+    is_training = 1;
+    p->rc = together_run(&p->swarm, &l, &o, &host, &p->epoch, &p->err);
     return NULL;
 }
 
@@ -231,12 +267,10 @@ static void open_peer(struct peer *p, int number)
     if (swarm_open(&p->swarm, &o, &p->err) || swarm_wait_joined(&p->swarm, &p->err))
         fail_msg("%s", p->err.text);
     assert_int_equal(swarm_address(&p->swarm, p->address), PL_OK);
-    p->value = be.alloc(N * sizeof(float));
-    p->grad = be.alloc(N * sizeof(float));
-    p->aside_value = be.alloc(N * sizeof(float));
-    p->aside_grad = be.alloc(N * sizeof(float));
-    assert_true(p->value && p->grad && p->aside_value && p->aside_grad);
-    begin_values(p->value);
+    p->value = new_values();
+    p->grad = new_zeros();
+    p->aside_value = new_zeros();
+    p->aside_grad = new_zeros();
     assert_int_equal(pl_optimizer_open(&p->optimizer, &be, &lamb, tensors, 2, &p->err), PL_OK);
     assert_int_equal(optimizer_state_open(&p->state, p->optimizer, &lamb, &be, tensors, types, 2,
                                           &p->err), PL_OK);
@@ -260,7 +294,7 @@ struct again {
     const struct peer *p;
     size_t at;
     struct pl_optimizer *optimizer;
-    float value[N], grad[N], away[N]; /* away: the gradient that has left, or its mean */
+    float *value, *grad, *away; /* away: the gradient that has left, or its mean */
     int64_t samples, batches, away_samples;
     int with_old; /* batches between a departure and its new parameters */
 };
@@ -277,7 +311,8 @@ static void go_on(struct again *a)
     for (; a->at < a->p->entries; a->at++) {
         const struct entry *e = &a->p->log[a->at];
         if (e->what == 'b') {
-            add_gradient(a->grad, a->value, a->p->number, a->batches++, e->samples);
+            assert_int_equal(add_gradient(a->grad, a->value, a->p->number, a->batches++,
+                                          e->samples), PL_OK);
             a->samples += e->samples;
             a->with_old += is_away;
         } else if (e->what == 'i') {
@@ -285,8 +320,8 @@ static void go_on(struct again *a)
             is_away = 0;
         } else {
             be.scale(a->grad, 1 / (float)a->samples, N);
-            memcpy(a->away, a->grad, sizeof a->away);
-            memset(a->grad, 0, sizeof a->grad);
+            be.copy(a->away, a->grad, N);
+            be.fill(a->grad, 0, N);
             a->away_samples = a->samples < COLLABORATION_WEIGHT_MAX * TARGET
                                   ? a->samples : COLLABORATION_WEIGHT_MAX * TARGET;
             a->samples = 0;
@@ -299,16 +334,20 @@ static void go_on(struct again *a)
 /* What both make of their gradients. */
 static void average(struct again *a, struct again *b)
 {
-    float sum[N] = { 0 }, delta[N];
-    struct pl_coded x = { .method = PL_COMPRESS_NONE, .data = a->away },
-                    y = { .method = PL_COMPRESS_NONE, .data = b->away };
+    float sum[N] = { 0 }, delta[N], ours[PEERS][N];
+    struct again *both[PEERS] = { a, b };
     float weight = (float)(a->away_samples + b->away_samples);
-    be.average_add(sum, &x, (float)a->away_samples, N);
-    be.average_add(sum, &y, (float)b->away_samples, N);
-    be.average_delta(delta, sum, weight, &x, N);
-    for (int i = 0; i < N; i++) a->away[i] += delta[i];
-    be.average_delta(delta, sum, weight, &y, N);
-    for (int i = 0; i < N; i++) b->away[i] += delta[i];
+    for (int i = 0; i < PEERS; i++) {
+        struct pl_coded x = { .method = PL_COMPRESS_NONE, .data = ours[i] };
+        assert_int_equal(be.get(ours[i], both[i]->away, sizeof ours[i]), PL_OK);
+        host.average_add(sum, &x, (float)both[i]->away_samples, N);
+    }
+    for (int i = 0; i < PEERS; i++) {
+        struct pl_coded x = { .method = PL_COMPRESS_NONE, .data = ours[i] };
+        host.average_delta(delta, sum, weight, &x, N);
+        for (int k = 0; k < N; k++) ours[i][k] += delta[k];
+        assert_int_equal(be.put(both[i]->away, ours[i], sizeof ours[i]), PL_OK);
+    }
 }
 
 static struct again again[PEERS];
@@ -316,12 +355,15 @@ static struct again again[PEERS];
 static void compare(void)
 {
     struct pl_optimizer_options lamb = pl_lamb_options();
+    float values[PEERS][N], own[N];
     struct pl_err err;
     lamb.min_8bit = 0;
     memset(again, 0, sizeof again);
     for (int i = 0; i < PEERS; i++) {
         again[i].p = &peers[i];
-        begin_values(again[i].value);
+        again[i].value = new_values();
+        again[i].grad = new_zeros();
+        again[i].away = new_zeros();
         assert_int_equal(pl_optimizer_open(&again[i].optimizer, &be, &lamb, tensors, 2, &err), PL_OK);
     }
     for (int e = 0; e < EPOCHS; e++) {
@@ -332,18 +374,23 @@ static void compare(void)
     for (int i = 0; i < PEERS; i++) {
         go_on(&again[i]);
         assert_int_equal(again[i].at, peers[i].entries);
-        assert_memory_equal(again[i].value, peers[i].value, sizeof again[i].value);
+        assert_int_equal(be.get(values[i], again[i].value, sizeof values[i]), PL_OK);
+        assert_int_equal(be.get(own, peers[i].value, sizeof own), PL_OK);
+        assert_memory_equal(values[i], own, sizeof own);
         pl_optimizer_close(again[i].optimizer);
+        be.free(again[i].value);
+        be.free(again[i].grad);
+        be.free(again[i].away);
     }
     /* x + (mean - x) is the mean but for its last bit, and that is another one for each x */
-    for (int i = 0; i < N; i++) assert_float_equal(peers[0].value[i], peers[1].value[i], 1e-5);
+    for (int i = 0; i < N; i++) assert_float_equal(values[0][i], values[1][i], 1e-5);
 }
 
 static void train(int steps_alone, int batches_in_a_round)
 {
     hold_steps = steps_alone;
     extra = batches_in_a_round;
-    known = departures = batches = stepping = 0;
+    known = departures = batches = stepping = copies_held = 0;
     for (int i = 0; i < PEERS; i++) open_peer(&peers[i], i);
     for (int i = 0; i < PEERS; i++)
         assert_int_equal(pthread_create(&peers[i].thread, NULL, learn, &peers[i]), 0);
@@ -388,11 +435,46 @@ static void steps_beside_batches(void **state)
     end();
 }
 
+/* --- on a device ------------------------------------------------------------------------------- */
+
+static int open_device(void)
+{
+    char path[PATH_MAX + 64] = "";
+    ssize_t n = readlink("/proc/self/exe", path, PATH_MAX);
+    char *slash;
+    path[n > 0 ? n : 0] = 0;
+    if (!(slash = strrchr(path, '/'))) return 0;
+    strcpy(slash, "/../libpl_cuda_on_cpu.so");
+    if (access(path, R_OK)) return 0;
+    setenv("CUDA_ON_CPU_STREAMS", "late", 1);
+    assert_int_equal(pl_backend_open(&be, path, NULL), PL_OK);
+    assert_true(be.many_threads);
+    device_copy_end = be.copy_end;
+    be.copy_end = held_copy_end;
+    return 1;
+}
+
+/* The gradient's way down, the round, its way up again and the step are all beside batches. */
+static void device_beside_batches(void **state)
+{
+    (void)state;
+    if (!open_device()) skip();
+    hold_copies = 1;
+    train(0, 3);
+    assert_int_equal(copies_held, EPOCHS - 1);
+    assert_true(again[DELAYED].with_old >= 3 * (EPOCHS - 1));
+    end();
+    hold_copies = 0;
+    be = host;
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(rounds_beside_batches),
-                                        cmocka_unit_test(steps_beside_batches) };
-    pl_backend_ref(&be);
+                                        cmocka_unit_test(steps_beside_batches),
+                                        cmocka_unit_test(device_beside_batches) };
+    pl_backend_ref(&host);
+    be = host;
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
