@@ -48,7 +48,8 @@ static int begin(uint64_t *ticket, int k, void *to, const void *from, size_t byt
         error = cudaMemcpyAsync(to, from, bytes,
                                 k == DOWN ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice,
                                 way->stream);
-    if (error == cudaSuccess) error = cudaEventRecord(way->done[++way->begun % TICKETS], way->stream);
+    if (error == cudaSuccess)
+        error = cudaEventRecord(way->done[++way->begun % TICKETS], way->stream);
     *ticket = way->begun << 1 | (uint64_t)k;
     cuda_lock(0);
     return cuda_status(error);
@@ -61,10 +62,12 @@ int cuda_get_begin(uint64_t *ticket, void *host, const void *device, size_t byte
 
 int cuda_put_begin(uint64_t *ticket, void *device, const void *host, size_t bytes)
 {
-    cuda_lock(1);
+    int rc;
+    cuda_lock(1); /* no other thread's product is to come between the two */
     cuda_written(device, bytes);
+    rc = begin(ticket, UP, device, host, bytes);
     cuda_lock(0);
-    return begin(ticket, UP, device, host, bytes);
+    return rc;
 }
 
 int cuda_copy_end(uint64_t ticket)
@@ -104,7 +107,17 @@ void cuda_host_free(void *p)
     if (p) cudaFreeHost(p);
 }
 
-/* ---- between devices: straight over where they reach each other, else CUDA goes through the host ---- */
+/* ---- between devices: straight over where they reach each other, else through the host ---- */
+
+/* Without being asked to, CUDA takes the way through the host even where there is a straight one. Where
+ * there is none, or it was opened before, nothing is lost. */
+void cuda_reach(int other)
+{
+    int can = 0;
+    if (cudaDeviceCanAccessPeer(&can, cuda_number(), other) == cudaSuccess && can)
+        cudaDeviceEnablePeerAccess(other, 0);
+    cudaGetLastError(); /* no later launch shall answer for it */
+}
 
 #define TAKE_MOST ((size_t)4 << 20) /* floats at a time: the buffer stays small, the bus busy */
 

@@ -88,7 +88,7 @@ int cuda_set_devices(const int *numbers, int n)
                 snprintf(trouble, sizeof trouble, "device %d twice", numbers[i]);
                 return PL_EUSE;
             }
-        if (numbers[i] < 0 || numbers[i] >= present) { /* so the list can't be longer than that either */
+        if (numbers[i] < 0 || numbers[i] >= present) { /* so the list is no longer than that, too */
             snprintf(trouble, sizeof trouble, "no device %d: this machine has %d, from 0 on",
                      numbers[i], present);
             return PL_EUSE;
@@ -96,8 +96,11 @@ int cuda_set_devices(const int *numbers, int n)
     }
     count = n;
     for (int i = 0; i < n; i++) list[i] = numbers[i];
-    for (int i = n - 1; i >= 0; i--) /* ends at the first, which the caller goes on with */
+    for (int i = n - 1; i >= 0; i--) { /* ends at the first, which the caller goes on with */
         if ((rc = cuda_use_device(i)) != PL_OK) return rc;
+        for (int k = 0; k < n; k++)
+            if (k != i) cuda_reach(list[k]);
+    }
     return PL_OK;
 }
 
@@ -215,11 +218,11 @@ int cuda_put(void *device, const void *host, size_t bytes)
 {
     cudaStream_t stream = cuda_stream();
     int rc = PL_OK;
-    cuda_lock(1);
+    cuda_lock(1); /* no other thread's product is to come between the two */
     cuda_written(device, bytes);
-    cuda_lock(0);
     if (bytes)
         rc = cuda_status(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream));
+    cuda_lock(0);
     return rc ? rc : cuda_status(cudaStreamSynchronize(stream));
 }
 

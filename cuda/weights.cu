@@ -23,8 +23,10 @@ static struct region *find(const void *p)
 {
     struct regions *r = &regions[cuda_number()];
     for (size_t i = 0; i < r->count; i++)
-        if ((const float *)p >= r->list[i].master && (const float *)p < r->list[i].master + r->list[i].n)
-            return &r->list[i];
+    {
+        struct region *w = &r->list[i];
+        if ((const float *)p >= w->master && (const float *)p < w->master + w->n) return w;
+    }
     return NULL;
 }
 
@@ -87,8 +89,9 @@ const uint16_t *cuda_weights_bf16(int *rc, const float *W)
         w->refused = 1; /* each product then rounds its own operand */
         return NULL;
     }
-    if (!w->current) {
-        *rc = cuda_to_bf16(w->working, w->master, w->n);
+    if (!w->current) { /* values that are on their way belong to it: there is no second occasion */
+        *rc = cuda_copy_join();
+        if (*rc == PL_OK) *rc = cuda_to_bf16(w->working, w->master, w->n);
         w->current = *rc == PL_OK;
     }
     return w->working + (W - w->master);

@@ -33,7 +33,7 @@ struct dim3 {
 enum cudaError_t { cudaSuccess, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2,
                    cudaErrorInsufficientDriver = 35, cudaErrorNoDevice = 100,
                    cudaErrorInvalidDevice = 101, cudaErrorInvalidResourceHandle = 400,
-                   cudaErrorLaunchFailure = 719 };
+                   cudaErrorPeerAccessAlreadyEnabled = 704, cudaErrorLaunchFailure = 719 };
 enum cudaMemcpyKind {
     cudaMemcpyHostToDevice = 1,
     cudaMemcpyDeviceToHost,
@@ -50,6 +50,8 @@ struct cudaDeviceProp {
 
 cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaSetDevice(int device);
+cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int other);
+cudaError_t cudaDeviceEnablePeerAccess(int other, unsigned flags);
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device);
 cudaError_t cudaStreamCreate(cudaStream_t *stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);

@@ -227,6 +227,30 @@ cudaError_t cudaSetDevice(int device)
     return cudaSuccess;
 }
 
+/* Neighbours reach each other, as in machines of two sockets; copies work between all. */
+cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int other)
+{
+    if (device < 0 || device >= device_count() || other < 0 || other >= device_count())
+        return cudaErrorInvalidDevice;
+    *can = device != other && device / 2 == other / 2;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int other, unsigned)
+{
+    static int enabled[DEVICES_MAX][DEVICES_MAX];
+    int can = 0, before;
+    if (cudaDeviceCanAccessPeer(&can, device_now, other) != cudaSuccess || !can) {
+        emu_fault(cudaErrorInvalidDevice);
+        return cudaErrorInvalidDevice;
+    }
+    pthread_mutex_lock(&lock);
+    before = enabled[device_now][other]++;
+    if (before) fault = cudaErrorPeerAccessAlreadyEnabled; /* as any error, until it is fetched */
+    pthread_mutex_unlock(&lock);
+    return before ? cudaErrorPeerAccessAlreadyEnabled : cudaSuccess;
+}
+
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
 {
     if (device < 0 || device >= device_count()) return cudaErrorInvalidDevice;
@@ -403,6 +427,7 @@ const char *cudaGetErrorString(cudaError_t error)
     case cudaErrorInsufficientDriver: return "no driver";
     case cudaErrorNoDevice: return "no device";
     case cudaErrorInvalidDevice: return "no such device";
+    case cudaErrorPeerAccessAlreadyEnabled: return "peer access has been enabled before";
     case cudaErrorInvalidResourceHandle: return "a stream of another device";
     case cudaErrorLaunchFailure: return "a kernel failed";
     }
