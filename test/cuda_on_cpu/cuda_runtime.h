@@ -91,8 +91,9 @@ void emu_fault(cudaError_t error); /* answered for by a later call */
 
 /* ---- execution ---- */
 
-/* In which order a block's threads take their turns: 0 rising, 1 falling, else shuffled by it. A
- * right kernel gives the same bits in every order. */
+/* In which order a grid's blocks run and a block's threads take their turns: 0 rising, 1 falling, else
+ * shuffled by it; $CUDA_ON_CPU_ORDER where nothing else is said. A right kernel gives the same bits in
+ * every order; one whose blocks, or whose warps between barriers, meet in the device's memory does not. */
 extern unsigned emu_order;
 /* The first breach since the last call, or NULL. */
 const char *emu_breach(void);

@@ -21,7 +21,13 @@
 #define ARRAYS_MAX 32
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
-unsigned emu_order;
+
+static unsigned order_of_environment(void)
+{
+    const char *text = getenv("CUDA_ON_CPU_ORDER");
+    return text ? (unsigned)strtoul(text, NULL, 10) : 0;
+}
+unsigned emu_order = order_of_environment();
 
 enum state { READY, AT_BARRIER, AT_WARP, DONE };
 struct fiber {
@@ -374,6 +380,35 @@ static void run_block(const int *turn)
     } while (release());
 }
 
+/* Strides through n blocks such that each is met once: 1 has no common divisor with anything, so the
+ * search ends. */
+static uint64_t stride_of(uint64_t n, unsigned seed)
+{
+    uint64_t stride = seed < 2 ? 1 : n / 2 + seed % 97;
+    for (;; stride++) {
+        uint64_t a = n, b = stride;
+        while (b) {
+            uint64_t rest = a % b;
+            a = b;
+            b = rest;
+        }
+        if (a == 1) return stride;
+    }
+}
+
+static void run_blocks(dim3 grid, const int *turn)
+{
+    uint64_t n = (uint64_t)grid.x * grid.y * grid.z, stride = stride_of(n, emu_order);
+    for (uint64_t i = 0, at = emu_order > 1 ? emu_order % n : 0;
+         i < n && last_error == cudaSuccess; i++, at = (at + stride) % n) {
+        uint64_t b = emu_order == 1 ? n - 1 - i : at;
+        blockIdx.x = (unsigned)(b % grid.x);
+        blockIdx.y = (unsigned)(b / grid.x % grid.y);
+        blockIdx.z = (unsigned)(b / grid.x / grid.y);
+        run_block(turn);
+    }
+}
+
 cudaError_t emu_run_on(int device, const char *name, dim3 grid, dim3 block, emu_body *body,
                        void *kernel)
 {
@@ -392,10 +427,7 @@ cudaError_t emu_run_on(int device, const char *name, dim3 grid, dim3 block, emu_
         emu_fail("a grid of %u,%u,%u blocks of %d threads", grid.x, grid.y, grid.z, threads);
     } else {
         shuffle(turn, emu_order);
-        for (blockIdx.z = 0; blockIdx.z < grid.z; blockIdx.z++)
-        for (blockIdx.y = 0; blockIdx.y < grid.y; blockIdx.y++)
-        for (blockIdx.x = 0; blockIdx.x < grid.x && last_error == cudaSuccess; blockIdx.x++)
-            run_block(turn);
+        run_blocks(grid, turn);
     }
     emu_current = -1;
     error = last_error;

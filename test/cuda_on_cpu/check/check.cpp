@@ -54,6 +54,31 @@ static void count(int *y)
     if (__syncthreads_or(threadIdx.x == 3 && blockIdx.x == 1)) atomicAdd(y + 1, 1);
 }
 
+/* ---- right in some orders alone: found by running in others ---- */
+
+static void after_the_last_block(int *y) { y[blockIdx.x] = blockIdx.x ? y[blockIdx.x - 1] + 1 : 1; }
+
+static void through_memory(int *y)
+{
+    int i = (int)threadIdx.x;
+    y[i] = i + 1;
+    y[i] += y[N - 1 - i]; /* the other warp's, without a barrier */
+}
+
+/* How many of the orders give this value at the end of y. */
+static int orders_with(int value, int *y, const unsigned *order, int count, void (*kernel)(int *),
+                       dim3 grid, dim3 block)
+{
+    int found = 0;
+    for (int i = 0; i < count; i++) {
+        memset(y, 0, N * sizeof *y);
+        emu_order = order[i];
+        emu_launch("kernel", NULL, grid, block, kernel, y);
+        found += y[N - 1] == value;
+    }
+    return found;
+}
+
 /* ---- streams ---- */
 
 static void add_one(int *y) { y[threadIdx.x]++; }
@@ -183,6 +208,12 @@ int main(void)
         caught(emu_launch("left_behind", NULL, 1, N, left_behind, y), "7 have left", "a barrier not all reach");
         caught(emu_launch("half_a_warp", NULL, 1, N, half_a_warp, y), "warp operation", "a shuffle not all reach");
     }
+    check(orders_with(N, y, orders, 1, after_the_last_block, N, 1) == 1 &&
+              orders_with(N, y, orders, 4, after_the_last_block, N, 1) == 1,
+          "blocks that wait for each other are right in one order alone");
+    check(orders_with(N + 1, y, orders, 4, through_memory, 1, N) < 4,
+          "so are warps that meet in the device's memory");
+    emu_order = 0;
     for (long when : whens)
         check(two_streams(when, 1) == 5, "an event orders two streams");
     check(two_streams(EMU_LATE, 0) == -7, "without a wait the host finds what was there before");
