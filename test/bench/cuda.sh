@@ -23,9 +23,9 @@ if ! why=$("$program" bench --backend "$backend" --only device --values 65536 2>
 fi
 
 if [ -n "$SMALL" ]; then
-    values=65536 size=demo batch=1 drawn="" peer=""
+    values=65536 size=demo batch=1 drawn="" parts="--filter axpy" peer=""
 else
-    values=134217728 size=run batch=64 drawn="--size small --size middle"
+    values=134217728 size=run batch=64 drawn="--size small --size middle" parts=""
     peer="--peer test/bench/peer.py --python $python"
     PEER_DEVICE=cuda export PEER_DEVICE
 fi
@@ -37,9 +37,9 @@ for precision in float32 bf16; do
         batch=$((batch / 2))
         [ $batch -ge 1 ] || exit 1
     done
-    [ -n "$SMALL" ] || bench "parts-$precision" $how --only parts --values $values || exit 1
+    bench "parts-$precision" $how --only parts $parts --values $values || exit 1
 done
-if [ -n "$drawn" ]; then
+if [ -n "$drawn" ]; then # demo's takes the emulation half a minute: by hand
     bench draw-device --backend "$backend" --only drawing $drawn --values $values || exit 1
     bench draw-host --backend fast --only drawing $drawn || exit 1
 fi

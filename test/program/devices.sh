@@ -43,6 +43,7 @@ check "in bfloat16" train --precision bf16 --out "$work/bf16"
 if command -v python3 >/dev/null; then
     check "bench-cuda measures the emulation" env BACKEND=cuda-on-cpu SMALL=1 sh test/bench/cuda.sh "$work/bench"
     check "its table" grep -q '^| LAMB, offloaded, 65536 values' "$work/bench/bench-cuda.md"
+    check "a kernel of each operation that is asked for" grep -q '^| axpy n4194304 |' "$work/bench/bench-cuda.md"
     check "with a step and its memory" grep -Eq '^\| step, demo, 1 samples, .* GiB .* samples/s' "$work/bench/bench-cuda.md"
     check "without a device it says so" sh -c \
         "CUDA_ON_CPU_DEVICES=0 BACKEND=cuda-on-cpu sh test/bench/cuda.sh '$work/none' | grep -q 'no CUDA device here'"
