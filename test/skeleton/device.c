@@ -71,20 +71,27 @@ static void my_free(void *device)
 
 static int my_sync(void) { return PL_OK; /* wait here for what your device has been given to do */ }
 
+/* The piece that a pointer shows into; or to its end, as an array of no elements may, unless another
+ * piece begins right there. */
+static struct piece *piece_at(const char *at)
+{
+    struct piece *ends = NULL;
+    for (struct piece *p = pieces; p; p = p->next) {
+        if (at >= p->device && at < p->device + p->bytes) return p;
+        if (at == p->device + p->bytes) ends = p;
+    }
+    return ends;
+}
+
 /* The host's copy of what a device pointer shows; the whole piece, because a pointer does not say
  * how far an operation goes. Two arguments in one piece get the same copy. */
 static void *here(const void *pointer)
 {
-    const char *at = pointer;
-    if (!at) return NULL;
-    for (struct piece *p = pieces; p; p = p->next)
-        if (at >= p->device && at <= p->device + p->bytes) {
-            if (!p->is_here && device_read(p->mirror, p->device, p->bytes)) return NULL;
-            p->is_here = 1;
-            return p->mirror + (at - p->device);
-        }
-    assert(!"a pointer from alloc");
-    return NULL;
+    struct piece *p = pointer ? piece_at(pointer) : NULL;
+    assert(p || !pointer); /* a pointer from alloc */
+    if (!p || (!p->is_here && device_read(p->mirror, p->device, p->bytes))) return NULL;
+    p->is_here = 1;
+    return p->mirror + ((const char *)pointer - p->device);
 }
 
 /* Everything back. */
