@@ -32,15 +32,17 @@ fi
 shift
 whole && exit 0
 
+room=400 # MB: of the environment, and of what pip keeps while it installs
 begun=$(date +%s) limit=${INTEROP_LIMIT:-360}
 left() { echo $((begun + limit > $(date +%s) ? begun + limit - $(date +%s) : 1)); }
-mkdir -p "$(dirname "$reason")" "$(dirname "$place")" || exit 1
+mkdir -p "$(dirname "$reason")" || exit 1
 give_up() {
     echo "$1" >"$reason"
     echo "interop: $1"
     echo "interop: the tests beside real hivemind peers will be skipped"
     exit 1
 }
+errors=$(dirname "$reason")/pip.log
 do_or() { # reason command...
     why=$1; shift
     "$@"
@@ -50,6 +52,10 @@ do_or() { # reason command...
     *) give_up "$why" ;;
     esac
 }
+
+mkdir -p "$(dirname "$place")" || give_up "$(dirname "$place") could not be made"
+free=$(df -Pk "$(dirname "$place")" | awk 'NR == 2 { print int($4 / 1024) }')
+[ "${free:-$room}" -ge $room ] || give_up "$(dirname "$place") has $free MB left, and hivemind takes up to $room"
 
 echo "interop: making a Python with hivemind in $place (at most $limit s)"
 do_or "could not install Debian's packages $*" sh debian/missing.sh -t "$(left)" "$@"
@@ -65,10 +71,23 @@ if ! whole; then
     "$python" -m pip --version >/dev/null 2>&1 || # else an earlier run did not get to its end: this one goes on
         do_or "no virtual environment in $place" timeout "$(left)" "$base" -m venv --system-site-packages "$place"
     echo "interop: fetching what $list names"
-    do_or "pip could not install $list" timeout -k 5 "$(left)" "$python" -m pip install -qq --disable-pip-version-check \
-        --no-input --timeout 20 --retries 2 --no-deps -r $list
-    timeout -k 5 "$(left)" "$python" -c 'import hivemind' || { rm -rf "$place"; give_up "hivemind was installed but can't be imported"; }
+    timeout -k 5 "$(left)" "$python" -m pip install -qq --disable-pip-version-check --no-input --timeout 20 \
+        --retries 2 --no-deps -r $list 2>"$errors"
+    case $? in
+    0) ;;
+    124 | 137) give_up "pip could not install $list within $limit s; the next try goes on from here" ;;
+    *)  cat "$errors"
+        grep -q 'connection broken' "$errors" && give_up "pip could not install $list: PyPI can't be reached from here"
+        give_up "pip could not install $list: $(grep -a . "$errors" | tail -n 1 | cut -c 1-300)" ;;
+    esac
+    timeout -k 5 "$(left)" "$python" -c 'import hivemind' 2>"$errors"
+    case $? in
+    0) ;;
+    124 | 137) give_up "hivemind's first import was not done within $limit s; the next try goes on from here" ;;
+    *) cat "$errors"; rm -rf "$place"; give_up "hivemind was installed but can't be imported: $(tail -n 1 "$errors")" ;;
+    esac
     echo "$wanted" >"$place/installed"
+    whole || give_up "$place could not be finished: is the disk full?"
 fi
 rm -f "$reason"
 echo "interop: ready after $(($(date +%s) - begun)) s"
