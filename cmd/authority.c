@@ -1,5 +1,6 @@
-/* authority.c - `potluck authority`: who may take part in a swarm. Users are on a list, their peers get
- * tokens that end soon; whoever is taken off the list is out when the last one has ended. */
+/* authority.c - `potluck authority`: who may take part in a swarm. Users are on a list, their
+ * peers get tokens that end soon; whoever is taken off the list is out when the last one has
+ * ended. */
 #include "cmd.h"
 
 #include "../data/file.h"
@@ -228,7 +229,8 @@ static int serve(const struct wishes *w, struct pl_err *err)
     char *cert = NULL, *cert_key = NULL, crt_path[1024], ip[64];
     sigset_t ends;
     int rc = split_coordinator(&a, ip, w->coordinator, err);
-    sigemptyset(&ends); /* blocked before the server's thread begins, so that only watch() sees them */
+    /* blocked before the server's thread begins, so that only watch() sees them */
+    sigemptyset(&ends);
     sigaddset(&ends, SIGINT);
     sigaddset(&ends, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &ends, NULL);

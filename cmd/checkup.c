@@ -16,7 +16,8 @@
 #define IDENTIFY_WAIT 2.0   /* s until a peer has said what it serves */
 #define CLOCK_REFUSED 3.0   /* s; farther off, real hivemind peers refuse to join each other */
 #define HOP "/libp2p/circuit/relay/0.2.0/hop"
-#define LOAD (1u << 20)     /* bytes of the record that is sent and fetched to see how fast that is */
+/* bytes of the record that is sent and fetched to see how fast that is */
+#define LOAD (1u << 20)
 #define LOAD_EXPIRES 20.0   /* s that it lies there */
 #define SLOW 1.0e6          /* bytes a second; a step of the run moves 100 MB each way */
 

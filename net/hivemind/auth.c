@@ -166,7 +166,8 @@ int auth_token_check(const struct auth_token *t, EVP_PKEY *authority, double now
 
 /* --- messages --------------------------------------------------------------------------------- */
 
-/* Signs `info` (with an empty signature in it) and the plain message behind it, and appends both. */
+/* Signs `info` (with an empty signature in it) and the plain message behind it, and appends
+ * both. */
 static int sign(struct bytes *out, const struct auth *a, ProtobufCMessage *info,
                 ProtobufCBinaryData *signature, const void *plain, size_t n)
 {

@@ -1,5 +1,5 @@
-/* auth.h - moderated swarms: every DHT message carries the sender's access token and a signature over
- * the whole message. [spec hivemind-protocol 3]
+/* auth.h - moderated swarms: every DHT message carries the sender's access token and a signature
+ * over the whole message. [spec hivemind-protocol 3]
  *
  * Token and signature are field 1, so a signed message is the encoded field 1 and then the plain
  * message: this is a layer around the unary calls, which see neither. */
@@ -40,7 +40,8 @@ struct auth {
     const struct rsa_key *key; /* ours, the one in our token; borrowed */
     EVP_PKEY *authority;       /* borrowed */
     struct auth_token token;   /* ours */
-    struct auth_nonce { uint8_t nonce[AUTH_NONCE]; double time; } *nonces; /* a ring, oldest first */
+    /* a ring, oldest first */
+    struct auth_nonce { uint8_t nonce[AUTH_NONCE]; double time; } *nonces;
     size_t first, count;
 };
 void auth_clear(struct auth *a); /* frees token and nonces */

@@ -27,9 +27,9 @@ struct dht_dictionary {
 void dht_dictionary_init(struct dht_dictionary *d);
 void dht_dictionary_clear(struct dht_dictionary *d);
 
-/* PL_OK: it is in. PL_EAGAIN: refused, because it has expired or is not newer than what is there (the
- * greater expiration is the newer one), or there is no room for it. PL_ENOMEM. `latest` is raised in
- * any case. subkey: msgpack in our one way of writing. */
+/* PL_OK: it is in. PL_EAGAIN: refused, because it has expired or is not newer than what is there
+ * (the greater expiration is the newer one), or there is no room for it. PL_ENOMEM. `latest` is
+ * raised in any case. subkey: msgpack in our one way of writing. */
 int dht_dictionary_store(struct dht_dictionary *d, double now, const void *subkey, size_t subkey_n,
                          const void *value, size_t n, double expiration);
 /* Drops what has expired. */

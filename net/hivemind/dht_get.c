@@ -1,12 +1,13 @@
-/* dht_get.c - finding a record: here, in our cache, or at the nodes nearest to its key. Requests for
- * one key share a search. [spec hivemind-protocol 1.6] */
+/* dht_get.c - finding a record: here, in our cache, or at the nodes nearest to its key. Requests
+ * for one key share a search. [spec hivemind-protocol 1.6] */
 #include "dht_node_inside.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define REFETCH_BEFORE 5.0 /* s before a cached record expires that was asked for, look for a newer */
+/* s before a cached record expires that was asked for, look for a newer */
+#define REFETCH_BEFORE 5.0
 
 struct getting {
     struct dht_node *node;

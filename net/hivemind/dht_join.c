@@ -1,5 +1,6 @@
-/* dht_join.c - entering a DHT through its initial peers, and keeping in touch: clocks, silent nodes,
- * buckets nobody asked about, initial peers that come back. [spec hivemind-protocol 1.6, 12]
+/* dht_join.c - entering a DHT through its initial peers, and keeping in touch: clocks, silent
+ * nodes, buckets nobody asked about, initial peers that come back. [spec hivemind-protocol 1.6,
+ * 12]
  *
  *   initial peers: IDLE --dial, ping with validate--> GOOD or BAD
  *   node: one GOOD, and DHT_JOIN_LIMIT for the rest --search for ourselves--> joined
@@ -16,7 +17,8 @@
                                 halves of a swarm that lost each other meet again through them */
 #define SILENT_LIMIT 120.0   /* s; a node not heard of for so long is pinged */
 #define SILENT_AT_ONCE 4     /* pings per upkeep */
-#define REFRESH_EVERY 900.0  /* s after which a bucket is searched; in the original only on request */
+/* s after which a bucket is searched; in the original only on request */
+#define REFRESH_EVERY 900.0
 #define SELF_EVERY 300.0     /* s between searches for our own id */
 
 static void on_walked(void *context, struct dht_walk *w);
@@ -29,8 +31,8 @@ static int by_value(const void *a_, const void *b_)
     return (a > b) - (a < b);
 }
 
-/* Real nodes refuse to join when clocks differ by 3 s, and everybody's expirations would be wrong; so
- * whoever differs from the median of the initial peers corrects itself. */
+/* Real nodes refuse to join when clocks differ by 3 s, and everybody's expirations would be
+ * wrong; so whoever differs from the median of the initial peers corrects itself. */
 static void set_clock(struct dht_node *n)
 {
     double errors[DHT_INITIAL_MAX];
@@ -194,7 +196,8 @@ static void ping_silent(struct dht_node *n, double now)
         if (!oldest || now - oldest->seen < SILENT_LIMIT) return;
         c = *oldest;
         if (dht_ask_ping(n, &c.peer, 0, on_alive, n)) return;
-        dht_routing_add(&n->state.routing, &c.id, &c.peer, now, NULL); /* not asked again meanwhile */
+        /* not asked again meanwhile */
+        dht_routing_add(&n->state.routing, &c.id, &c.peer, now, NULL);
     }
 }
 

@@ -1,5 +1,5 @@
-/* dht_message.h - what nodes ask of and answer to each other, as bytes; without tokens, which auth.h
- * puts in front. [spec hivemind-protocol 1.3] */
+/* dht_message.h - what nodes ask of and answer to each other, as bytes; without tokens, which
+ * auth.h puts in front. [spec hivemind-protocol 1.3] */
 #ifndef PL_DHT_MESSAGE_H
 #define PL_DHT_MESSAGE_H
 
@@ -18,7 +18,8 @@ int dht_write_ping(struct bytes *out, const struct dht_id *self, int validate);
 
 struct dht_record {
     struct dht_id key;
-    const uint8_t *subkey; /* c0: a regular value; empty: `value` is a whole dictionary; else msgpack */
+    /* c0: a regular value; empty: `value` is a whole dictionary; else msgpack */
+    const uint8_t *subkey;
     const uint8_t *value;
     size_t subkey_n, n;
     double expiration;
@@ -45,8 +46,8 @@ struct dht_request {
     size_t count;
     void *message;           /* private */
 };
-/* PL_EPROTO with a sentence for what no node sends: fields of different lengths, keys that are not 20
- * bytes, too many. */
+/* PL_EPROTO with a sentence for what no node sends: fields of different lengths, keys that are
+ * not 20 bytes, too many. */
 int dht_read_request(struct dht_request *r, enum dht_call call, const uint8_t *data, size_t n,
                      struct pl_err *err);
 void dht_request_clear(struct dht_request *r);

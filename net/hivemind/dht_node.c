@@ -9,7 +9,8 @@
 #include <time.h>
 
 #define VALIDATIONS_MAX 128   /* callers that wait until we have called them back */
-#define HAND_OVER_AGAIN 60.0  /* s; a peer with a new id gets our records again after that: ids are free */
+/* s; a peer with a new id gets our records again after that: ids are free */
+#define HAND_OVER_AGAIN 60.0
 
 double dht_node_time(const struct dht_node *n)
 {

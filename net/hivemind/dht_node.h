@@ -1,8 +1,8 @@
 /* dht_node.h - a node of the DHT, alive: it joins, serves, stores, finds, and keeps its table in
  * order. [spec hivemind-protocol 1]
  *
- * Everything is called on the host's loop thread and calls back on it, never from inside the function
- * that asked. No callback may close the node. */
+ * Everything is called on the host's loop thread and calls back on it, never from inside the
+ * function that asked. No callback may close the node. */
 #ifndef PL_DHT_NODE_H
 #define PL_DHT_NODE_H
 
@@ -56,16 +56,16 @@ struct dht_task; /* a get, a store, a ping under way; gone once its callback was
 /* The callback does not come any more; what was begun may still happen. */
 void dht_node_cancel(struct dht_task *t);
 
-/* PL_OK and a result (borrowed; signatures removed, nothing expired in it); PL_ENOTFOUND: nobody has
- * it, or nobody answered. */
+/* PL_OK and a result (borrowed; signatures removed, nothing expired in it); PL_ENOTFOUND: nobody
+ * has it, or nobody answered. */
 typedef void dht_got(void *context, int status, const struct dht_result *r);
 /* latest: 1 asks all of the nearest nodes for their newest; 0 takes what is here or comes first.
  * NULL: no memory. */
 struct dht_task *dht_node_get(struct dht_node *n, const struct dht_id *key, int latest,
                               dht_got *got, void *context);
 
-/* PL_OK: most of the replicas that answered have taken it; PL_EAGAIN: they have refused (expired, not
- * newer, not valid); PL_EIO: nobody answered; PL_EPROTO: our own validators refuse it. */
+/* PL_OK: most of the replicas that answered have taken it; PL_EAGAIN: they have refused (expired,
+ * not newer, not valid); PL_EIO: nobody answered; PL_EPROTO: our own validators refuse it. */
 typedef void dht_stored(void *context, int status);
 /* subkey: msgpack, NULL for a regular value. value: msgpack; it is signed if the subkey or key is
  * ours. */

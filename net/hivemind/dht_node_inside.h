@@ -1,6 +1,6 @@
-/* dht_node_inside.h - what the files of the node share: dht_node.c (life, serving), dht_outgoing.c
- * (calls), dht_walk.c (searches), dht_get.c, dht_put.c, dht_join.c (entry and upkeep), dht_reach.c (who
- * can call us). */
+/* dht_node_inside.h - what the files of the node share: dht_node.c (life, serving),
+ * dht_outgoing.c (calls), dht_walk.c (searches), dht_get.c, dht_put.c, dht_join.c (entry and
+ * upkeep), dht_reach.c (who can call us). */
 #ifndef PL_DHT_NODE_INSIDE_H
 #define PL_DHT_NODE_INSIDE_H
 
@@ -9,7 +9,8 @@
 #include "dht_serve.h"
 
 #define BLACKLIST_FIRST 5.0     /* s, doubled with every further failure */
-#define BLACKLIST_LONGEST 300.0 /* s; the original goes on doubling, and loses repaired peers for hours */
+/* s; the original goes on doubling, and loses repaired peers for hours */
+#define BLACKLIST_LONGEST 300.0
 #define BLACKLIST_MAX 1024
 
 struct blacklisted {
@@ -40,7 +41,8 @@ struct dht_node {
     int serves;                 /* 1: our handlers are registered */
     int wants_client_mode;      /* as opened; state.client_mode also says that nobody reaches us */
     int closing;
-    int called_back;            /* an initial peer has called us, be it on the connection that we made */
+    /* an initial peer has called us, be it on the connection that we made */
+    int called_back;
     struct reach *reach;        /* dht_reach.c */
 
     struct timer turn;          /* collects what one turn of the loop asks for */
@@ -54,7 +56,8 @@ struct dht_node {
 
     struct blacklisted *blacklist;
     size_t blacklist_count;
-    struct refetch { struct dht_id key; double at; } refetches[64]; /* cached and used: see dht_get.c */
+    /* cached and used: see dht_get.c */
+    struct refetch { struct dht_id key; double at; } refetches[64];
     size_t refetch_count;
     struct timer refetch_timer;
 
@@ -88,7 +91,8 @@ void dht_node_wake(struct dht_node *n);
 
 /* --- dht_outgoing.c: calls; those to one peer in one turn travel together */
 struct dht_reply {
-    int status;                    /* as rpc_result's; PL_EPROTO also for an answer that makes no sense */
+    /* as rpc_result's; PL_EPROTO also for an answer that makes no sense */
+    int status;
     const char *error;
     const struct dht_found *found; /* find */
     int stored;                    /* store */
@@ -96,7 +100,8 @@ struct dht_reply {
     double seconds;                /* there and back */
 };
 typedef void dht_replied(void *context, const struct dht_contact *who, const struct dht_reply *r);
-/* id: NULL if not known. replied may be NULL. PL_ENOMEM or PL_OK; only then replied will be called. */
+/* id: NULL if not known. replied may be NULL. PL_ENOMEM or PL_OK; only then replied will be
+ * called. */
 int dht_ask_find(struct dht_node *n, const struct dht_contact *who, const struct dht_id *key,
                  dht_replied *replied, void *context);
 int dht_ask_store(struct dht_node *n, const struct dht_contact *who, const struct dht_record *r,

@@ -1,5 +1,5 @@
-/* dht_reach.c - can others open connections to us? A node that nobody can call loses the records that
- * it is given and keeps searches waiting. [spec hivemind-protocol 12; libp2p-wire 14]
+/* dht_reach.c - can others open connections to us? A node that nobody can call loses the records
+ * that it is given and keeps searches waiting. [spec hivemind-protocol 12; libp2p-wire 14]
  *
  *   not known --an initial peer has dialled us--> open     (so we begin: most do not tell)
  *       |  they have tried, none could

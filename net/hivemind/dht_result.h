@@ -1,4 +1,5 @@
-/* dht_result.h - the newest of what several nodes told about one key. [spec hivemind-protocol 1.6] */
+/* dht_result.h - the newest of what several nodes told about one key. [spec hivemind-protocol
+ * 1.6] */
 #ifndef PL_DHT_RESULT_H
 #define PL_DHT_RESULT_H
 

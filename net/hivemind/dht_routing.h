@@ -44,10 +44,11 @@ int dht_routing_init(struct dht_routing *r, const struct dht_id *self, size_t bu
                      int depth_modulo);
 void dht_routing_clear(struct dht_routing *r);
 
-/* We heard of a node. It goes to the end of its bucket, which is split if it must be and may be; if
- * there is no room it waits among the replacements and *ask (may be NULL) is the longest silent node
- * of the bucket that was not asked yet: ping it, and remove it if it does not answer; its peer's
- * length is 0 if there is none to ask. Our own id is never put in. PL_OK or PL_ENOMEM. */
+/* We heard of a node. It goes to the end of its bucket, which is split if it must be and may be;
+ * if there is no room it waits among the replacements and *ask (may be NULL) is the longest
+ * silent node of the bucket that was not asked yet: ping it, and remove it if it does not answer;
+ * its peer's length is 0 if there is none to ask. Our own id is never put in. PL_OK or
+ * PL_ENOMEM. */
 int dht_routing_add(struct dht_routing *r, const struct dht_id *id, const struct peer_id *peer,
                     double now, struct dht_contact *ask);
 /* Forgets a node; the youngest replacement of its bucket takes its place. */
@@ -66,8 +67,8 @@ size_t dht_routing_size(const struct dht_routing *r); /* nodes, without replacem
 
 /* Upkeep: the node not heard of for longest. NULL when the table is empty. */
 const struct dht_contact *dht_routing_oldest(const struct dht_routing *r);
-/* A random id inside the bucket that changed least recently, if that was before `before`; the bucket
- * then counts as updated. PL_OK, or PL_EAGAIN when all are fresh. */
+/* A random id inside the bucket that changed least recently, if that was before `before`; the
+ * bucket then counts as updated. PL_OK, or PL_EAGAIN when all are fresh. */
 int dht_routing_refresh(struct dht_routing *r, struct dht_id *id, double before, double now);
 
 #endif

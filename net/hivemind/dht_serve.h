@@ -31,9 +31,9 @@ int dht_state_store(struct dht_state *s, double now, const struct dht_record *r)
 const struct dht_entry *dht_state_get(struct dht_state *s, double now, const struct dht_id *key);
 
 /* Appends the answer to a request (its plain form). *r holds what was read from it, also for the
- * caller to act on: has_id means that the caller is a node to be remembered, once the answer is out.
- * A ping with `validate` and an id is answered with dht_serve_validated after calling it back.
- * PL_EPROTO: err's sentence is the answer. Clear r with dht_request_clear in any case. */
+ * caller to act on: has_id means that the caller is a node to be remembered, once the answer is
+ * out. A ping with `validate` and an id is answered with dht_serve_validated after calling it
+ * back. PL_EPROTO: err's sentence is the answer. Clear r with dht_request_clear in any case. */
 int dht_serve(struct dht_state *s, enum dht_call call, double now, const uint8_t *data, size_t n,
               struct bytes *answer, struct dht_request *r, struct pl_err *err);
 int dht_serve_validated(const struct dht_state *s, double now, int available, struct bytes *answer);

@@ -2,7 +2,8 @@
  * [spec hivemind-protocol 1.5]
  *
  * The greater expiration is the newer record, equal ones leave what is there. The original lets a
- * refused older store shorten the life of the newer record; here a refused store changes nothing. */
+ * refused older store shorten the life of the newer record; here a refused store changes
+ * nothing. */
 #ifndef PL_DHT_STORE_H
 #define PL_DHT_STORE_H
 

@@ -1,17 +1,17 @@
-/* exchange.h - one all-reduce of a group: an engine without sockets, clock or threads. Messages and the
- * time come in; messages, and work for helper threads, go out through a port.
- * [TTT 2.1, communication] [spec hivemind-protocol 5]
+/* exchange.h - one all-reduce of a group: an engine without sockets, clock or threads. Messages
+ * and the time come in; messages, and work for helper threads, go out through a port. [TTT 2.1,
+ * communication] [spec hivemind-protocol 5]
  *
  *   to each other peer that reduces something ("out"):  encode - send - ... - take its answers
  *   from each other peer, when we reduce ("in"):        take its parts - add - mean - answer
  *
- * Every peer has a share of all values to reduce. It adds up everybody's copy of a part in the order of
- * arrival and answers each with the difference to what came from there. Parts are in the order of the
- * tensors; the next are encoded and added up while the last ones travel.
+ * Every peer has a share of all values to reduce. It adds up everybody's copy of a part in the
+ * order of arrival and answers each with the difference to what came from there. Parts are in the
+ * order of the tensors; the next are encoded and added up while the last ones travel.
  *
- * Nothing is changed in the tensors before everything has come: a round is applied wholly or not at
- * all. What ref/average.h's pl_average_group gives for the same order of arrival, this gives bit for
- * bit. */
+ * Nothing is changed in the tensors before everything has come: a round is applied wholly or not
+ * at all. What ref/average.h's pl_average_group gives for the same order of arrival, this gives
+ * bit for bit. */
 #ifndef PL_EXCHANGE_H
 #define PL_EXCHANGE_H
 
@@ -34,7 +34,8 @@ struct exchange_validation {
     void *context;                 /* its */
 };
 
-#define EXCHANGE_WINDOW 4  /* parts of ours that are open at once: what a fast sender may be ahead */
+/* parts of ours that are open at once: what a fast sender may be ahead */
+#define EXCHANGE_WINDOW 4
 #define EXCHANGE_CLIP_USUAL (-1.0) /* a radius that half of the group lies within, part by part */
 #define EXCHANGE_HEADERS 512 /* bytes of a message beside the part's values and tables */
 
@@ -62,7 +63,8 @@ struct exchange_options {
 enum exchange_way { EXCHANGE_OUT, EXCHANGE_IN };
 
 struct exchange;
-struct exchange_job { /* the engine's; a helper thread calls run(job), then the engine wants it back */
+/* the engine's; a helper thread calls run(job), then the engine wants it back */
+struct exchange_job {
     void (*run)(struct exchange_job *job);
     void *owner;               /* these two are the port's */
     struct exchange_job *next;
@@ -83,24 +85,26 @@ struct exchange_port {
     /* `messages` more may be taken from a sender, beyond the EXCHANGE_WINDOW of the beginning. */
     void (*credit)(void *context, size_t peer, size_t messages);
     void (*work)(void *context, struct exchange_job *job);
-    /* PL_OK: the tensors hold the mean. Otherwise they are as they were; err says why. No job is under
-     * way any more, and no stream open. */
+    /* PL_OK: the tensors hold the mean. Otherwise they are as they were; err says why. No job is
+     * under way any more, and no stream open. */
     void (*over)(void *context, int status, const struct pl_err *err);
     /* Only to verify: a message for a groupmate's exchange_told. May be NULL where nobody does. */
     void (*tell)(void *context, size_t peer, const uint8_t *data, size_t n);
 };
 
-/* How it has lied: it has answered with what no honest reducer answers with, so that our round fails, or
- * verification has found it. NULL: not at all. Whoever merely sends bad parts is left out of the mean,
- * and costs nobody a round. */
+/* How it has lied: it has answered with what no honest reducer answers with, so that our round
+ * fails, or verification has found it. NULL: not at all. Whoever merely sends bad parts is left
+ * out of the mean, and costs nobody a round. */
 const char *exchange_lie(const struct exchange *x, size_t peer);
 
 /* How far it went, at any time. */
 struct exchange_report {
-    size_t values, received;    /* of all values: how many differences are there, own ones included */
+    /* of all values: how many differences are there, own ones included */
+    size_t values, received;
     size_t senders_lost;        /* peers whose data are missing in parts that we reduced */
     size_t reducers_lost;       /* peers that did not answer in full */
-    double weight;              /* the least that any of our own parts is a mean over; 0: no parts */
+    /* the least that any of our own parts is a mean over; 0: no parts */
+    double weight;
     size_t bytes_out, bytes_in; /* of messages */
     size_t values_out;          /* that these hold: four bytes each, were nothing compressed */
 };

@@ -1,5 +1,5 @@
-/* exchange_inside.h - what the two halves of an all-reduce share: sending our parts (exchange.c) and
- * reducing those that are ours (exchange_reduce.c). */
+/* exchange_inside.h - what the two halves of an all-reduce share: sending our parts (exchange.c)
+ * and reducing those that are ours (exchange_reduce.c). */
 #ifndef PL_EXCHANGE_INSIDE_H
 #define PL_EXCHANGE_INSIDE_H
 
@@ -99,7 +99,8 @@ struct exchange {
     struct contribution **kept; /* (own): what came, in the order of arrival */
     size_t *kept_count;         /* (own) */
     double *own_tau;            /* (own); own_delta holds the aggregates themselves */
-    float **again;              /* (tensors): what a peer should have sent; NULL until it is needed */
+    /* (tensors): what a peer should have sent; NULL until it is needed */
+    float **again;
     int verifying, verifying_job, verified;
     double verifying_since;
 };
@@ -123,7 +124,8 @@ void exchange_reduce_run(struct exchange_job_of *job);
 void exchange_reduce_done(struct exchange *x, double now, struct exchange_job_of *job);
 double exchange_reduce_wake(const struct exchange *x);
 void exchange_reduce_tick(struct exchange *x, double now);
-int exchange_clip(struct exchange *x, struct slot *s); /* on a helper thread: the robust aggregate */
+/* on a helper thread: the robust aggregate */
+int exchange_clip(struct exchange *x, struct slot *s);
 /* The same to be verified: the aggregate itself, and its radius. */
 int exchange_aggregate(struct exchange *x, struct slot *s, float *aggregate, double *tau);
 
@@ -132,7 +134,8 @@ int exchange_verify_open(struct exchange *x, struct pl_err *err);
 void exchange_verify_close(struct exchange *x);
 void exchange_verify_keep(struct exchange *x, struct slot *s); /* instead of forgetting what came */
 void exchange_verify_go(struct exchange *x, double now);
-double exchange_verify_wake(const struct exchange *x); /* when somebody has been silent for too long */
+/* when somebody has been silent for too long */
+double exchange_verify_wake(const struct exchange *x);
 void exchange_verify_done(struct exchange *x, double now, struct exchange_job_of *job);
 void exchange_reduce_go(struct exchange *x); /* starts what can be started */
 

@@ -1,7 +1,7 @@
 /* exchange_reduce.c - the parts that we reduce: who has sent, the sums, the answers.
  *
- * Up to EXCHANGE_WINDOW parts are open at once, so that a fast sender does not wait for the slowest;
- * answers leave in the order of the parts. */
+ * Up to EXCHANGE_WINDOW parts are open at once, so that a fast sender does not wait for the
+ * slowest; answers leave in the order of the parts. */
 #include "exchange_inside.h"
 
 #include <math.h>
@@ -139,7 +139,8 @@ static void send_answer(struct exchange *x, size_t peer, struct bytes *answer)
     complete(x, peer);
 }
 
-/* Whoever reduces nothing reads no answers before it has sent everything: they would lie in the way. */
+/* Whoever reduces nothing reads no answers before it has sent everything: they would lie in the
+ * way. */
 static void answer(struct exchange *x, size_t peer, struct bytes *reply)
 {
     struct in_peer *in = &x->in[peer];
@@ -179,7 +180,8 @@ void exchange_reduce_message(struct exchange *x, double now, size_t peer, const 
         }
     }
     if (in->state != IN_SENDING) {
-        if (in->state == IN_COMPLETE && is_open(in)) exchange_ban(x, peer, 1); /* more than its parts */
+        /* more than its parts */
+        if (in->state == IN_COMPLETE && is_open(in)) exchange_ban(x, peer, 1);
         return;
     }
     if (s->k != in->next || bytes_add(&c.message, data, n) ||
@@ -280,7 +282,8 @@ static void advance(struct exchange *x, double now)
         slot_clear(s);
         for (size_t p = 0; p < x->count; p++) {
             struct in_peer *in = &x->in[p];
-            if (in->next == x->own_done + EXCHANGE_WINDOW) in->since = now; /* it had to wait for us */
+            /* it had to wait for us */
+            if (in->next == x->own_done + EXCHANGE_WINDOW) in->since = now;
             if (in->state == IN_SENDING && x->own_done + EXCHANGE_WINDOW < x->own_count)
                 x->port->credit(x->context, p, 1);
         }

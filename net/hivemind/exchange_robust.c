@@ -1,5 +1,6 @@
-/* exchange_robust.c - CenteredClip in place of the mean, for groups with liars in them: who is farther from
- * the middle than most pulls no harder than most. [TTT 2.1, security] [Karimireddy 2021, alg. 2] */
+/* exchange_robust.c - CenteredClip in place of the mean, for groups with liars in them: who is
+ * farther from the middle than most pulls no harder than most. [TTT 2.1, security] [Karimireddy
+ * 2021, alg. 2] */
 #include "exchange_inside.h"
 #include "../../ref/backend.h"
 
@@ -7,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ITERATIONS 5 /* each brings the centre closer by what is left of the liars' pull; published: 1 to 50 */
+/* each brings the centre closer by what is left of the liars' pull; published: 1 to 50 */
+#define ITERATIONS 5
 
 static int ascending(const void *a, const void *b)
 {
@@ -29,8 +31,8 @@ static double usual_distance(double *far, const float *x, const float *middle, i
     return far[n / 2];
 }
 
-/* Nobody can check how many samples a peer has seen: whoever says more than most counts as most do. So of n
- * peers one liar has at most 2 / n of the weight, whatever it claims. */
+/* Nobody can check how many samples a peer has seen: whoever says more than most counts as most
+ * do. So of n peers one liar has at most 2 / n of the weight, whatever it claims. */
 static void cap_weights(double *weight, double *scratch, int n)
 {
     memcpy(scratch, weight, (size_t)n * sizeof *scratch);
@@ -61,7 +63,8 @@ static int collect(float *x, double *weight, int *n, const struct exchange *x_,
 }
 
 #define TRIES 3              /* the radius is to fit the distances from where it leads to */
-#define CONVERGED 1e-7       /* of the radius: half a group unclipped halves the way to go, or better */
+/* of the radius: half a group unclipped halves the way to go, or better */
+#define CONVERGED 1e-7
 #define ITERATIONS_MAX 100
 
 int exchange_aggregate(struct exchange *x, struct slot *s, float *aggregate, double *tau)

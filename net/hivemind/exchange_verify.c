@@ -1,10 +1,10 @@
-/* exchange_verify.c - an all-reduce that is applied only if its verification finds nothing: what the referee
- * wants to know of the exchange, and when it is asked. [TTT 2.1, security] [BTARD 3]
+/* exchange_verify.c - an all-reduce that is applied only if its verification finds nothing: what
+ * the referee wants to know of the exchange, and when it is asked. [TTT 2.1, security] [BTARD 3]
  *
- * On the wire it is hivemind's all-reduce with two differences, so that all of a group have to know of
- * it: answers hold the aggregate itself, as float32, since everybody has to check the same numbers;
- * and the answer's weight holds CenteredClip's radius. Peers count alike, whatever their weights: nobody
- * can check those. Everybody's values have to be there. */
+ * On the wire it is hivemind's all-reduce with two differences, so that all of a group have to
+ * know of it: answers hold the aggregate itself, as float32, since everybody has to check the
+ * same numbers; and the answer's weight holds CenteredClip's radius. Peers count alike, whatever
+ * their weights: nobody can check those. Everybody's values have to be there. */
 #include "exchange_inside.h"
 #include "../../ref/backend.h"
 
@@ -199,8 +199,8 @@ void exchange_verify_go(struct exchange *x, double now)
     exchange_job_start(x, job);
 }
 
-/* Nobody is silent while we are at work ourselves; nor, but for the time limit of all, whoever may be
- * computing a gradient. */
+/* Nobody is silent while we are at work ourselves; nor, but for the time limit of all, whoever
+ * may be computing a gradient. */
 double exchange_verify_wake(const struct exchange *x)
 {
     if (!x->verifying || x->verifying_job || x->verified || !(x->o.reducer_timeout > 0))

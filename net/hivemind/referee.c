@@ -176,7 +176,8 @@ static struct bytes *begin(struct referee *r, int phase)
     return out;
 }
 
-/* Over everybody's messages of a phase: whoever says different things to different peers is noticed. */
+/* Over everybody's messages of a phase: whoever says different things to different peers is
+ * noticed. */
 static void digest(uint8_t hash[PL_HASH_BYTES], struct referee *r, int phase)
 {
     EVP_MD_CTX *c = EVP_MD_CTX_new();

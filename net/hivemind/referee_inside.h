@@ -1,5 +1,5 @@
-/* referee_inside.h - what the two halves of BTARD's verification share: who says what when (referee.c),
- * and what comes of it (referee_judge.c). */
+/* referee_inside.h - what the two halves of BTARD's verification share: who says what when
+ * (referee.c), and what comes of it (referee_judge.c). */
 #ifndef PL_REFEREE_INSIDE_H
 #define PL_REFEREE_INSIDE_H
 

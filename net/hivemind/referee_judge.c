@@ -6,23 +6,25 @@
 #include <string.h>
 
 /* Sums and differences are of float64; what is allowed is a thousand times what order and another
- * machine's compiler can make of them. A sum's honest distance from 0 is what CenteredClip had left to go
- * (exchange_robust.c: a ten-millionth of the radius) and the rounding of the aggregate to float32. */
+ * machine's compiler can make of them. A sum's honest distance from 0 is what CenteredClip had
+ * left to go (exchange_robust.c: a ten-millionth of the radius) and the rounding of the aggregate
+ * to float32. */
 #define REPORT_TOLERANCE 1e-6
 #define SUM_TOLERANCE 1e-6
 #define ROUNDING 0x1p-23
-/* The radius is the reducer's choice, near the middle of the distances: much wider, and CenteredClip
- * clips nobody; much closer, and the sum says nothing. */
+/* The radius is the reducer's choice, near the middle of the distances: much wider, and
+ * CenteredClip clips nobody; much closer, and the sum says nothing. */
 #define WIDEST 2.0
 #define CLOSEST 0.25
-/* [BTARD verification 3] An aggregate is as long as the middle one of its values, or shorter: farther away
- * from one's own than this many times their length is no place for it. */
+/* [BTARD verification 3] An aggregate is as long as the middle one of its values, or shorter:
+ * farther away from one's own than this many times their length is no place for it. */
 #define FAR 3.0
-/* A validator's gradient may differ from its target's by this share of its length. Another processor's
- * roundings and parameters that came back from a compressed round make a hundredth of it; what a liar
- * gains within it is far below a gradient's own noise. */
+/* A validator's gradient may differ from its target's by this share of its length. Another
+ * processor's roundings and parameters that came back from a compressed round make a hundredth of
+ * it; what a liar gains within it is far below a gradient's own noise. */
 #define FALSE_SHARE 0.25
-#define LOTS 0xFFFFFFFEu /* which of the seed's numbers says how many validate, and what is opened */
+/* which of the seed's numbers says how many validate, and what is opened */
+#define LOTS 0xFFFFFFFEu
 
 static struct pl_btard checks(double tau, double tolerance)
 {
@@ -78,10 +80,10 @@ void referee_draw(struct referee *r)
 
 /* --- validators ------------------------------------------------------------------------------- */
 
-/* The peer's values computed again, beside what it has reported of those that it has sent, and its
- * reducers have found true. Hashes would say the same of equal machines alone. Along a random unit
- * vector of d numbers a difference is a d-th of its square long, on average; and lengths of differences
- * differ by no more than what they are differences of. */
+/* The peer's values computed again, beside what it has reported of those that it has sent, and
+ * its reducers have found true. Hashes would say the same of equal machines alone. Along a random
+ * unit vector of d numbers a difference is a d-th of its square long, on average; and lengths of
+ * differences differ by no more than what they are differences of. */
 static enum referee_opinion computed(struct referee *r, size_t peer)
 {
     struct referee_claim claim = referee_claim_of(r, peer);
@@ -184,7 +186,8 @@ void referee_accuse(struct referee *r, struct bytes *out)
     pl_free(part);
 }
 
-/* [BTARD verification 3] The first part that more than half find too far away; else what was drawn. */
+/* [BTARD verification 3] The first part that more than half find too far away; else what was
+ * drawn. */
 static void vote_for_parts(struct referee *r)
 {
     const struct pl_btard b = { .delta_max = FAR };
@@ -234,7 +237,8 @@ void referee_hear_accusations(struct referee *r)
                 break;
             case ACCUSES_REPORT:
                 if (part >= r->v.part_count || r->v.parts[part].owner != (int)j)
-                    referee_ban(r, j, "a peer accuses another about a part that it has not reduced");
+                    referee_ban(r, j,
+                                "a peer accuses another about a part that it has not reduced");
                 else if (!has_part) r->opened = part;
                 has_part = 1;
                 break;
@@ -291,13 +295,15 @@ static void judge_part(struct referee *r, size_t p, double *norm)
                     "a reducer's radius is far from its group's distances");
 }
 
-/* What a peer has sent of the opened part, as it shows it now. NULL: nothing. *bad: it shows another. */
+/* What a peer has sent of the opened part, as it shows it now. NULL: nothing. *bad: it shows
+ * another. */
 static const float *shown(const struct referee *r, size_t peer, float *room, int *bad)
 {
     static const uint8_t nothing[PL_HASH_BYTES];
     const uint8_t *said = referee_said(r, REFEREE_OPEN, peer) + r->v.count,
                   *promised = referee_part_hash(r, peer, r->opened);
-    size_t n = bytes_length(&r->said[REFEREE_OPEN][peer]) - REFEREE_HEAD - r->v.count - PL_HASH_BYTES;
+    size_t n = bytes_length(&r->said[REFEREE_OPEN][peer]) - REFEREE_HEAD - r->v.count -
+               PL_HASH_BYTES;
     uint8_t hash[PL_HASH_BYTES];
     const float *x;
     *bad = 0;
@@ -309,8 +315,8 @@ static const float *shown(const struct referee *r, size_t peer, float *room, int
     return x;
 }
 
-/* One peer's values of the opened part: its report, whoever has accused it, and its pull. 0: it does not
- * show them. */
+/* One peer's values of the opened part: its report, whoever has accused it, and its pull. 0: it
+ * does not show them. */
 static int judge_shown(struct referee *r, struct desk *d, size_t peer, const float *a, double tau,
                         double *pull)
 {

@@ -16,7 +16,8 @@ enum autonat_status { AUTONAT_OK = 0, AUTONAT_DIAL_ERROR = 100, AUTONAT_REFUSED 
 struct autonat_message {
     int is_response;
     struct peer_id peer; /* a request's: who asks to be dialled */
-    struct multiaddr addresses[AUTONAT_ADDRESSES_MAX]; /* a request's; a response's is the one that worked */
+    /* a request's; a response's is the one that worked */
+    struct multiaddr addresses[AUTONAT_ADDRESSES_MAX];
     size_t address_count;
     int status;
     char text[200];
@@ -28,8 +29,8 @@ int autonat_get(struct autonat_message *m, const uint8_t *data, size_t n);
 int autonat_start(struct host *h);
 void autonat_stop(struct host *h);
 
-/* Asks a peer to dial us. status PL_OK: it reached us at `at`. PL_EIO: it tried and could not. Others:
- * it did not try (PL_EPROTO: it refused), or did not answer. why: a sentence. */
+/* Asks a peer to dial us. status PL_OK: it reached us at `at`. PL_EIO: it tried and could not.
+ * Others: it did not try (PL_EPROTO: it refused), or did not answer. why: a sentence. */
 typedef void autonat_done(void *context, int status, const struct multiaddr *at, const char *why);
 struct autonat_question; /* gone once done was called */
 /* NULL: no memory, and done is not called. */

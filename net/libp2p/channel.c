@@ -167,7 +167,8 @@ void channel_on_readable(void *context, struct yamux_stream *s)
     if (!gone && c->state == CHANNEL_OPEN) arrived(c);
     if (gone) return;
     c->gone = NULL;
-    /* What came before a reset counts; after a FIN the reset only says that our side is done too. */
+    /* What came before a reset counts; after a FIN the reset only says that our side is done
+     * too. */
     if (c->state == CHANNEL_OPEN && c->stream->reset && !c->stream->in_ended) {
         char peer[PEER_ID_TEXT_MAX];
         struct pl_err err;

@@ -13,8 +13,10 @@
 #include "yamux.h"
 
 #define CONN_SETUP_LIMIT 15.0       /* s from TCP to streams, as the original allows */
-#define CONN_WIRE_MAX (8u << 20)    /* encrypted bytes that may wait for a slow socket: data stop at */
-#define CONN_WIRE_HIGH (1u << 20)   /* this much, the rest is answers to a peer that reads nothing */
+/* Encrypted bytes that may wait for a slow socket: data stop at CONN_WIRE_HIGH, the rest is answers to
+ * a peer that reads nothing. */
+#define CONN_WIRE_MAX (8u << 20)
+#define CONN_WIRE_HIGH (1u << 20)
 
 enum conn_state { CONN_SECURITY, CONN_HANDSHAKE, CONN_MUXER, CONN_OPEN, CONN_CLOSED };
 
@@ -31,7 +33,8 @@ struct conn {
     struct yamux yamux;
     struct bytes frames; /* what yamux calls append to; conn_flush encrypts it */
     struct bytes wire;   /* to be written to the socket; the owner takes from it */
-    size_t under_way;    /* bytes taken from it that the socket still holds back; the owner's figure */
+    /* bytes taken from it that the socket still holds back; the owner's figure */
+    size_t under_way;
     /* private */
     const struct identity *me;
     struct peer_id expected;

@@ -20,12 +20,12 @@ struct distances;
 /* From any thread but the loop's. h is borrowed. PL_OK or PL_ENOMEM. */
 int distances_open(struct distances **d, struct host *h);
 /* These are the peers now, at most DISTANCES_MAX of them; others are forgotten. Whoever is due is
- * pinged. Stores in out (room for DISTANCES_MAX) what is known and returns how many that are: a peer
- * that was not tried yet is not among them. From any thread but the loop's. */
+ * pinged. Stores in out (room for DISTANCES_MAX) what is known and returns how many that are: a
+ * peer that was not tried yet is not among them. From any thread but the loop's. */
 size_t distances_look(struct distances *d, struct distance *out, const struct peer_id *peers,
                       size_t count);
-/* No ping begins any more: before the host is closed, which ends those under way. From any thread but
- * the loop's. NULL may be stopped. */
+/* No ping begins any more: before the host is closed, which ends those under way. From any thread
+ * but the loop's. NULL may be stopped. */
 void distances_stop(struct distances *d);
 /* After the host was closed. NULL may be closed. */
 void distances_close(struct distances *d);

@@ -229,7 +229,8 @@ static const char *refusal(const struct host *h, const struct multiaddr *from)
     return same > HOST_PER_ADDRESS_MAX ? "too many connections from one address" : NULL;
 }
 
-/* Handshakes take moments: among too many, the oldest is the one that only wants to be in the way. */
+/* Handshakes take moments: among too many, the oldest is the one that only wants to be in the
+ * way. */
 static void drop_oldest_half_open(struct host *h)
 {
     struct link *oldest = NULL;
@@ -301,7 +302,8 @@ static int listen_on(struct host *h, const char *text, struct pl_err *err)
     return multiaddr_of(&l->at, &sa);
 }
 
-/* The listening address as others may use it: 0.0.0.0 stands for each of this machine's addresses. */
+/* The listening address as others may use it: 0.0.0.0 stands for each of this machine's
+ * addresses. */
 static void each_address(const struct listener *l, void (*fn)(void *, const struct multiaddr *),
                          void *context)
 {
@@ -400,7 +402,8 @@ static void on_settle_closed(uv_handle_t *handle)
     host_handle_closed(handle->data);
 }
 
-/* Every link and listener, the settling and the goodbye count as one; with the last the host goes. */
+/* Every link and listener, the settling and the goodbye count as one; with the last the host
+ * goes. */
 void host_handle_closed(struct host *h)
 {
     loop_fn *closed = h->closed;

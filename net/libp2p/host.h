@@ -1,8 +1,8 @@
 /* host.h - a peer: listens, dials, keeps connections by peer ID, opens and serves streams.
  * [spec libp2p-wire]
  *
- * Everything here is called on the loop's thread, and calls back on it, except host_open (any thread)
- * and host_close (any other thread). No callback is called from inside the function that
+ * Everything here is called on the loop's thread, and calls back on it, except host_open (any
+ * thread) and host_close (any other thread). No callback is called from inside the function that
  * asked for it. */
 #ifndef PL_HOST_H
 #define PL_HOST_H
@@ -29,20 +29,21 @@ struct host;
 
 struct host_options {
     const struct identity *me;     /* borrowed until host_close */
-    const char *const *listen;     /* multiaddrs "/ip4/0.0.0.0/tcp/0"; none: a peer that only dials */
+    const char *const *listen;     /* "/ip4/0.0.0.0/tcp/0" and so on; none: a peer that only dials */
     size_t listen_count;
     const char *const *announce;   /* multiaddrs told to others in place of the listening ones */
     size_t announce_count;
     int securities;                /* CONN_NOISE | CONN_TLS; 0: both */
-    int client_mode;               /* 1: serves neither look-ups nor relays, is in no routing table */
+    /* 1: serves neither look-ups nor relays, is in no routing table */
+    int client_mode;
     int relay;                     /* 1: carries connections for others */
     const char *agent;             /* NULL: "potluck/VERSION" */
 };
 
 /* l is borrowed and outlives the host. When it returns, the host listens. */
 int host_open(struct host **h, struct loop *l, const struct host_options *o, struct pl_err *err);
-/* Not from the loop's thread. Ends what is under way (callbacks still pending come with PL_EIO), sends
- * what is written within HOST_GOODBYE_LIMIT, and frees it. NULL may be closed. */
+/* Not from the loop's thread. Ends what is under way (callbacks still pending come with PL_EIO),
+ * sends what is written within HOST_GOODBYE_LIMIT, and frees it. NULL may be closed. */
 void host_close(struct host *h);
 
 struct loop *host_loop(const struct host *h);
@@ -56,7 +57,8 @@ size_t host_addresses(const struct host *h, struct multiaddr *out, size_t max);
 struct host_events {
     void (*connected)(void *context, const struct peer_id *peer);    /* its first connection */
     void (*disconnected)(void *context, const struct peer_id *peer); /* its last one is gone */
-    void (*identified)(void *context, const struct peer_id *peer);   /* protocols, addresses known */
+    /* protocols, addresses known */
+    void (*identified)(void *context, const struct peer_id *peer);
 };
 struct host_watch { /* in the watcher's struct */
     struct host_events events;
@@ -68,7 +70,8 @@ void host_unwatch(struct host *h, struct host_watch *w);
 
 /* --- who is where ----------------------------------------------------------------------------- */
 
-#define HOST_ADDRESS_TTL 1800.0 /* s that an address is kept after we heard of it, as the original */
+/* s that an address is kept after we heard of it, as the original */
+#define HOST_ADDRESS_TTL 1800.0
 
 /* For the address book; a /p2p at the address's end must be the peer. ttl_s 0: for good. */
 int host_learn(struct host *h, const struct peer_id *peer, const struct multiaddr *a, double ttl_s);
@@ -104,8 +107,8 @@ void host_wait_cancel(struct host_wait *w);
 
 /* --- streams: channels ------------------------------------------------------------------------ */
 
-/* A channel: one stream of a connection, with its protocol agreed. Its owner is told what happens and
- * closes it; nothing is called after channel_close. */
+/* A channel: one stream of a connection, with its protocol agreed. Its owner is told what happens
+ * and closes it; nothing is called after channel_close. */
 struct channel;
 struct channel_events {
     /* What we opened has been agreed on. May be NULL. */
@@ -130,17 +133,19 @@ void channel_listen(struct channel *c, const struct channel_events *events, void
 
 const struct peer_id *channel_peer(const struct channel *c);
 struct host *channel_host(const struct channel *c);
-/* What has arrived and was not taken; *ended: nothing more will come. Borrowed until the next call. */
+/* What has arrived and was not taken; *ended: nothing more will come. Borrowed until the next
+ * call. */
 const uint8_t *channel_data(const struct channel *c, size_t *n, int *ended);
 /* n bytes are done with: the other side may send as many more. */
 void channel_took(struct channel *c, size_t n);
-/* A message of n bytes in all is awaited: opens the window so far. PL_ELIMIT when too much is held. */
+/* A message of n bytes in all is awaited: opens the window so far. PL_ELIMIT when too much is
+ * held. */
 int channel_expect(struct channel *c, size_t n);
 void channel_write(struct channel *c, const void *data, size_t n);
 size_t channel_queued(const struct channel *c); /* written, not yet handed to the connection */
 void channel_finish(struct channel *c);         /* FIN: we have written everything */
-/* Done with it. After channel_finish what is written still goes out; otherwise the other side gets a
- * reset. NULL may be closed. */
+/* Done with it. After channel_finish what is written still goes out; otherwise the other side
+ * gets a reset. NULL may be closed. */
 void channel_close(struct channel *c);
 
 #endif

@@ -1,5 +1,5 @@
-/* host_inside.h - what the host's own files share: links (connections with their sockets), channels,
- * searches. The layers above include host.h only.
+/* host_inside.h - what the host's own files share: links (connections with their sockets),
+ * channels, searches. The layers above include host.h only.
  *
  *   host.c     life, listening, the table of what we serve, limits
  *   link.c     a connection: socket or relayed stream below, conn.h's engine, channels above

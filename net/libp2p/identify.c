@@ -1,5 +1,5 @@
-/* identify.c - answers who we are, asks it of every new connection, pushes what changes. An unanswered
- * identify keeps the original from calling us for a minute: answering comes first. */
+/* identify.c - answers who we are, asks it of every new connection, pushes what changes. An
+ * unanswered identify keeps the original from calling us for a minute: answering comes first. */
 #include "identify.h"
 #include "host_inside.h"
 

@@ -26,8 +26,8 @@ struct identify_message {
 };
 /* One delimited part, or several when it is long. */
 int identify_put(struct bytes *out, const struct identify_message *m);
-/* From all the parts that came before the end. PL_EFORMAT or PL_ELIMIT. Addresses that we cannot read
- * are left out. Clear it also after an error. */
+/* From all the parts that came before the end. PL_EFORMAT or PL_ELIMIT. Addresses that we cannot
+ * read are left out. Clear it also after an error. */
 int identify_get(struct identify_message *m, const uint8_t *data, size_t n);
 void identify_clear(struct identify_message *m);
 

@@ -18,7 +18,8 @@ struct identity {
     EVP_PKEY *key;
     struct bytes public_key; /* serialised PublicKey */
     struct peer_id id;
-    _Atomic(SSL_CTX *) tls;  /* its certificate, made by tls.c with the first connection that asks */
+    /* its certificate, made by tls.c with the first connection that asks */
+    _Atomic(SSL_CTX *) tls;
 };
 
 /* A fresh pair; KEY_ED25519 or KEY_RSA (2048 bits). */

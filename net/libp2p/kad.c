@@ -1,5 +1,5 @@
-/* kad.c - look-ups by peer ID, both sides. Whoever serves them must answer every FIND_NODE, its own ID
- * included: others take it into their routing tables by that answer. */
+/* kad.c - look-ups by peer ID, both sides. Whoever serves them must answer every FIND_NODE, its
+ * own ID included: others take it into their routing tables by that answer. */
 #include "kad.h"
 #include "host_inside.h"
 

@@ -1,5 +1,5 @@
-/* kad.h - finding a peer's addresses by asking others: the part of libp2p's Kademlia that hivemind's
- * peers use. [spec libp2p-wire 11] */
+/* kad.h - finding a peer's addresses by asking others: the part of libp2p's Kademlia that
+ * hivemind's peers use. [spec libp2p-wire 11] */
 #ifndef PL_KAD_H
 #define PL_KAD_H
 

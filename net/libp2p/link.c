@@ -11,7 +11,8 @@
 
 static double precise_now(void)
 {
-    return (double)uv_hrtime() * 1e-9; /* the loop's clock counts milliseconds: too coarse for RTT */
+    /* the loop's clock counts milliseconds: too coarse for RTT */
+    return (double)uv_hrtime() * 1e-9;
 }
 
 void link_touch(struct link *l)
@@ -36,8 +37,8 @@ void link_end(struct link *l, int status, const char *format, ...)
     l->host->ending = l;
 }
 
-/* The newest direct one: an older one may be dead without our knowing. But what others have opened just
- * now may be a call to see whether we can be reached, and ends at once. */
+/* The newest direct one: an older one may be dead without our knowing. But what others have
+ * opened just now may be a call to see whether we can be reached, and ends at once. */
 struct link *link_best(const struct peer *p)
 {
     struct link *relayed = NULL, *young = NULL;

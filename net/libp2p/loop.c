@@ -1,5 +1,5 @@
-/* loop.c - libuv's loop on a thread of its own. Timers lie in one heap under a single libuv timer, so
- * that their owners can drop them at any moment. */
+/* loop.c - libuv's loop on a thread of its own. Timers lie in one heap under a single libuv
+ * timer, so that their owners can drop them at any moment. */
 #include "loop.h"
 #include "loop_uv.h"
 

@@ -1,5 +1,5 @@
-/* loop.h - the network's thread: one event loop, timers, and a door for other threads. Everything of
- * net/ runs on this thread; training runs on others and never waits here unless it asks to. */
+/* loop.h - the network's thread: one event loop, timers, and a door for other threads. Everything
+ * of net/ runs on this thread; training runs on others and never waits here unless it asks to. */
 #ifndef PL_LOOP_H
 #define PL_LOOP_H
 
@@ -14,9 +14,11 @@ int loop_open(struct loop **l, struct pl_err *err);
  * on the loop has been closed before. NULL may be closed. */
 void loop_close(struct loop *l);
 
-/* From any thread: fn runs on the loop's thread, soon, in the order of posting. PL_ENOMEM or PL_OK. */
+/* From any thread: fn runs on the loop's thread, soon, in the order of posting. PL_ENOMEM or
+ * PL_OK. */
 int loop_post(struct loop *l, loop_fn *fn, void *context);
-/* From any thread: runs fn on the loop's thread and returns when it has. On that thread: at once. */
+/* From any thread: runs fn on the loop's thread and returns when it has. On that thread: at
+ * once. */
 int loop_call(struct loop *l, loop_fn *fn, void *context);
 /* From the loop's thread: `work` runs on a helper thread (encoding, hashing: what takes more than a
  * millisecond), then `done` on the loop's. PL_ENOMEM or PL_OK. */

@@ -8,7 +8,8 @@
 #define MULTISTREAM_TOKEN_MAX 1024 /* text and newline, as the original counts it */
 #define MULTISTREAM_PROPOSALS_MAX 64 /* a dialer that keeps guessing is sent away */
 
-/* Does the listener serve this protocol? `name` is not zero-terminated. Returns its index, or -1. */
+/* Does the listener serve this protocol? `name` is not zero-terminated. Returns its index, or
+ * -1. */
 typedef int multistream_find_fn(void *context, const char *name, size_t n);
 
 struct multistream {
@@ -29,8 +30,8 @@ int multistream_dial(struct multistream *m, const char *const *wanted, size_t co
 int multistream_listen(struct multistream *m, multistream_find_fn *find, void *context,
                        struct bytes *out);
 
-/* Reads whole tokens from c and not a byte more: what follows belongs to the protocol.
- * PL_OK: agreed on m->agreed. PL_EAGAIN: more bytes are needed. PL_ENOTFOUND: the dialer has nothing
+/* Reads whole tokens from c and not a byte more: what follows belongs to the protocol. PL_OK:
+ * agreed on m->agreed. PL_EAGAIN: more bytes are needed. PL_ENOTFOUND: the dialer has nothing
  * left to propose. PL_EPROTO: the other side does not speak multistream. */
 int multistream_receive(struct multistream *m, struct cursor *c, struct bytes *out);
 

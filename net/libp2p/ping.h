@@ -9,7 +9,8 @@
 
 int ping_start(struct host *h); /* answers pings */
 
-/* One ping; rtt_s without the time to connect and agree. why: a sentence when status is not PL_OK. */
+/* One ping; rtt_s without the time to connect and agree. why: a sentence when status is not
+ * PL_OK. */
 typedef void ping_done(void *context, int status, double rtt_s, const char *why);
 int ping_peer(struct host *h, const struct peer_id *peer, double timeout_s, ping_done *done,
               void *context);

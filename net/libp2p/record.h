@@ -1,5 +1,5 @@
-/* record.h - signed peer records: a peer's addresses under its own signature, so that others can pass
- * them on. [spec libp2p-wire 9] */
+/* record.h - signed peer records: a peer's addresses under its own signature, so that others can
+ * pass them on. [spec libp2p-wire 9] */
 #ifndef PL_RECORD_H
 #define PL_RECORD_H
 
@@ -21,8 +21,8 @@ int envelope_put(struct bytes *out, const struct identity *me, const uint8_t *pa
 /* A record of ours in its envelope. */
 int record_put(struct bytes *out, const struct identity *me, uint64_t seq,
                const struct multiaddr *addresses, size_t count);
-/* Checks an envelope: signature, whose key it is, and that the record is that peer's. Addresses that
- * we cannot read are left out. PL_EFORMAT, PL_ELIMIT or PL_EPROTO. */
+/* Checks an envelope: signature, whose key it is, and that the record is that peer's. Addresses
+ * that we cannot read are left out. PL_EFORMAT, PL_ELIMIT or PL_EPROTO. */
 int record_get(struct record *r, const uint8_t *envelope, size_t n);
 
 #endif

@@ -1,5 +1,5 @@
-/* relay.c - the two ends of a circuit: keeping a reservation and being called through it, and calling
- * through a relay. Once set up, the stream plays the socket of an ordinary connection. */
+/* relay.c - the two ends of a circuit: keeping a reservation and being called through it, and
+ * calling through a relay. Once set up, the stream plays the socket of an ordinary connection. */
 #include "relay_inside.h"
 
 #include <stdlib.h>
@@ -54,7 +54,8 @@ static void carrier_failed(void *context, struct channel *c, int status, const c
     link_end(context, status, "the relayed connection was cut: %s", why);
 }
 
-/* remote: what others would dial, up to /p2p-circuit. Takes the channel over, also when it fails. */
+/* remote: what others would dial, up to /p2p-circuit. Takes the channel over, also when it
+ * fails. */
 static struct link *carry(struct host *h, struct channel *c, int inbound,
                           const struct multiaddr *remote, const struct peer_id *expected)
 {
@@ -75,7 +76,8 @@ static struct link *carry(struct host *h, struct channel *c, int inbound,
     return l;
 }
 
-/* The address of a connected relay, as far as we know it: how we reach it, then its ID, then circuit. */
+/* The address of a connected relay, as far as we know it: how we reach it, then its ID, then
+ * circuit. */
 static int through(struct multiaddr *a, const struct link *l, const struct peer_id *relay)
 {
     int rc;

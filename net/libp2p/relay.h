@@ -1,5 +1,6 @@
-/* relay.h - circuit relay v2: connections through a peer that both sides can reach, for peers behind
- * NAT. Small and short ones: look-ups and matchmaking, not averaging. [spec libp2p-wire 14] */
+/* relay.h - circuit relay v2: connections through a peer that both sides can reach, for peers
+ * behind NAT. Small and short ones: look-ups and matchmaking, not averaging. [spec libp2p-wire
+ * 14] */
 #ifndef PL_RELAY_H
 #define PL_RELAY_H
 

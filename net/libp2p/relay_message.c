@@ -1,5 +1,5 @@
-/* relay_message.c - see relay_message.h. Hop and stop messages differ in their numbering only: a stop
- * message has no reservation. */
+/* relay_message.c - see relay_message.h. Hop and stop messages differ in their numbering only: a
+ * stop message has no reservation. */
 #include "relay_message.h"
 #include "net/libp2p/libp2p.pb-c.h"
 

@@ -34,7 +34,8 @@ struct relay_message {
     uint64_t data_bytes;     /* of one direction; 0: no limit */
     int status;              /* 0: absent */
 };
-int relay_put(struct bytes *out, enum relay_protocol p, const struct relay_message *m); /* delimited */
+/* delimited */
+int relay_put(struct bytes *out, enum relay_protocol p, const struct relay_message *m);
 /* One message's body. PL_EFORMAT. */
 int relay_get(struct relay_message *m, enum relay_protocol p, const uint8_t *data, size_t n);
 

@@ -1,9 +1,10 @@
 /* rpc.h - hivemind's calls between peers: unary ones and streams of messages.
  * [spec libp2p-wire 12, 13]
  *
- * All on the loop's thread (host.h). A call finds or makes the connection by itself. The peer on the
- * other side is whoever the connection has proven it to be; nothing in a message counts. Data given
- * to a callback are borrowed for that call. No callback comes from inside the function that asked. */
+ * All on the loop's thread (host.h). A call finds or makes the connection by itself. The peer on
+ * the other side is whoever the connection has proven it to be; nothing in a message counts. Data
+ * given to a callback are borrowed for that call. No callback comes from inside the function that
+ * asked. */
 #ifndef PL_RPC_H
 #define PL_RPC_H
 
@@ -56,8 +57,8 @@ struct rpc_stream_events {
     void (*message)(void *context, struct rpc_stream *s, const uint8_t *data, size_t n);
     /* All of the other side's messages have come. May be NULL. */
     void (*end)(void *context, struct rpc_stream *s);
-    /* Over: the handler failed (PL_EPROTO, its text), the caller cancelled, or the connection is lost.
-     * Statuses as in rpc_result. */
+    /* Over: the handler failed (PL_EPROTO, its text), the caller cancelled, or the connection is
+     * lost. Statuses as in rpc_result. */
     void (*failed)(void *context, struct rpc_stream *s, int status, const char *why);
     /* rpc_queued has come down to 0: time for the next message. May be NULL. */
     void (*drained)(void *context, struct rpc_stream *s);

@@ -1,5 +1,5 @@
-/* rpc_frame.c - see rpc_frame.h. The unary message is read and written by hand: its data may be 4 MiB,
- * which need no second copy, and required fields are told apart from empty ones. */
+/* rpc_frame.c - see rpc_frame.h. The unary message is read and written by hand: its data may be 4
+ * MiB, which need no second copy, and required fields are told apart from empty ones. */
 #include "rpc_frame.h"
 
 #include <string.h>

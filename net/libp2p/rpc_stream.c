@@ -1,6 +1,6 @@
-/* rpc_stream.c - calls whose request or response is a stream, both sides. Messages are handed on where
- * they arrived, once they are whole; a reader that pauses leaves them in the stream, whose window then
- * holds the other side back. [spec libp2p-wire 13] */
+/* rpc_stream.c - calls whose request or response is a stream, both sides. Messages are handed on
+ * where they arrived, once they are whole; a reader that pauses leaves them in the stream, whose
+ * window then holds the other side back. [spec libp2p-wire 13] */
 #include "rpc.h"
 #include "host_inside.h"
 #include "rpc_frame.h"
@@ -10,8 +10,8 @@
 #include <string.h>
 
 #define SMALL 4096 /* such messages travel with their header in one piece */
-/* A server that ends before the caller has is answered with a broken pipe in the original's client: its
- * end waits this long for the caller's, which is usually right behind the request. */
+/* A server that ends before the caller has is answered with a broken pipe in the original's
+ * client: its end waits this long for the caller's, which is usually right behind the request. */
 #define FIN_WAIT 0.25 /* s */
 
 struct rpc_stream {
@@ -34,7 +34,8 @@ static void free_stream(struct rpc_stream *s)
     timer_stop(&s->deadline);
     timer_stop(&s->again);
     timer_stop(&s->fin);
-    if (s->channel && !s->server && s->in_ended) channel_finish(s->channel); /* complete: no reset */
+    /* complete: no reset */
+    if (s->channel && !s->server && s->in_ended) channel_finish(s->channel);
     channel_close(s->channel);
     free(s);
 }

@@ -14,7 +14,8 @@ static const char signed_prefix[] = "libp2p-tls-handshake:";
 #define HOUR 3600
 #define YEARS_100 (100L * 365 * 24 * HOUR)
 
-/* What an identity signs: the prefix and the certificate's key. Returns the length, 0 if too long. */
+/* What an identity signs: the prefix and the certificate's key. Returns the length, 0 if too
+ * long. */
 static size_t message_of(uint8_t *message, const uint8_t *spki, size_t n)
 {
     if (n > SPKI_MAX) return 0;

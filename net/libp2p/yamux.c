@@ -1,5 +1,6 @@
-/* yamux.c - see yamux.h. A stream lives from its SYN until the layer above releases it and both sides
- * have ended; frames for ids that are gone are read and dropped, since resets cross data on the way.
+/* yamux.c - see yamux.h. A stream lives from its SYN until the layer above releases it and both
+ * sides have ended; frames for ids that are gone are read and dropped, since resets cross data on
+ * the way.
  *
  * Bodies are handed on as they arrive, so nothing but a header is ever held back here. */
 #include "yamux.h"

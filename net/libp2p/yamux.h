@@ -6,7 +6,8 @@
 #include "../bytes.h"
 
 #define YAMUX_WINDOW 262144u          /* credit of a new stream, by the protocol */
-#define YAMUX_WINDOW_MAX (16u << 20)  /* what a busy stream's window grows to; the original's figure */
+/* what a busy stream's window grows to; the original's figure */
+#define YAMUX_WINDOW_MAX (16u << 20)
 #define YAMUX_MESSAGE_MAX (65u << 20) /* what it grows to for one awaited message */
 #define YAMUX_GROWN_MAX (128u << 20)  /* of all windows of a connection, beyond 256 KiB each */
 #define YAMUX_STREAMS_MAX 1024        /* inbound streams of one connection; more get a reset */
@@ -85,7 +86,8 @@ void yamux_clear(struct yamux *y); /* frees all streams, without telling anybody
  * and close. */
 int yamux_receive(struct yamux *y, const uint8_t *data, size_t n, struct bytes *out,
                   struct pl_err *err);
-/* Keep-alive; call it at yamux_due or later. The first is due at once. PL_EPROTO: the peer is dead. */
+/* Keep-alive; call it at yamux_due or later. The first is due at once. PL_EPROTO: the peer is
+ * dead. */
 int yamux_tick(struct yamux *y, double now, struct bytes *out, struct pl_err *err);
 double yamux_due(const struct yamux *y);
 /* Sends what waits, in turns of one frame a stream, as long as there is room. */
@@ -99,13 +101,13 @@ int yamux_write(struct yamux *y, struct yamux_stream *s, const void *data, size_
                 struct bytes *out);
 /* n bytes of s->in are done with: drops them and gives credit back. */
 int yamux_took(struct yamux *y, struct yamux_stream *s, size_t n, struct bytes *out);
-/* The reader waits until n bytes lie in s->in: opens the window so far, or both sides would wait for
- * ever. PL_ELIMIT if n is above YAMUX_MESSAGE_MAX or other streams' windows take too much. */
+/* The reader waits until n bytes lie in s->in: opens the window so far, or both sides would wait
+ * for ever. PL_ELIMIT if n is above YAMUX_MESSAGE_MAX or other streams' windows take too much. */
 int yamux_expect(struct yamux *y, struct yamux_stream *s, size_t n, struct bytes *out);
 int yamux_finish(struct yamux *y, struct yamux_stream *s, struct bytes *out); /* FIN */
 int yamux_reset(struct yamux *y, struct yamux_stream *s, struct bytes *out);  /* RST */
-/* The layer above is done with the stream. Finished, it lingers until what waits is out and the other
- * side has ended too; otherwise it is reset. */
+/* The layer above is done with the stream. Finished, it lingers until what waits is out and the
+ * other side has ended too; otherwise it is reset. */
 void yamux_release(struct yamux *y, struct yamux_stream *s, struct bytes *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* key_file.c - identity files of libp2p, and RSA keys that sign records: whatever a file or a stranger's
- * record holds is a key that can be used, or refused. */
+/* key_file.c - identity files of libp2p, and RSA keys that sign records: whatever a file or a
+ * stranger's record holds is a key that can be used, or refused. */
 #include "../../net/hivemind/rsa_key.h"
 #include "../../net/libp2p/identity.h"
 
@@ -21,7 +21,8 @@ static void use(struct identity *me)
         assert(peer_id_equal(&me->id, &again.id));
         identity_clear(&again);
     }
-    if (!identity_sign(me, signature, &length, "x", 1)) /* a key may be well-formed and no key at all */
+    /* a key may be well-formed and no key at all */
+    if (!identity_sign(me, signature, &length, "x", 1))
         public_key_verify(bytes_at(&me->public_key), bytes_length(&me->public_key), "x", 1,
                           signature, length);
     bytes_clear(&out);

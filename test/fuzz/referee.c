@@ -1,8 +1,9 @@
-/* referee.c - BTARD's verification among three, of whom some say something else than they should: honest
- * messages with bytes changed on their way, and any bytes at all. Where nothing is changed the round has
- * to hold; nobody bans itself; and it ends, whatever is said.
+/* referee.c - BTARD's verification among three, of whom some say something else than they should:
+ * honest messages with bytes changed on their way, and any bytes at all. Where nothing is changed
+ * the round has to hold; nobody bans itself; and it ends, whatever is said.
  *
- * The input: records of five bytes, a change each: whose message and of which phase, where, what, to whom. */
+ * The input: records of five bytes, a change each: whose message and of which phase, where, what,
+ * to whom. */
 #include "../../net/hivemind/referee.h"
 
 #include <assert.h>

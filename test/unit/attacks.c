@@ -1,8 +1,9 @@
-/* attacks.c - a swarm with liars in it learns, or not: linear regression by peers that average their gradients
- * over real connections, while some of them send what no honest peer would.
+/* attacks.c - a swarm with liars in it learns, or not: linear regression by peers that average
+ * their gradients over real connections, while some of them send what no honest peer would.
  *
  *   attacks            asserts what has to hold
- *   attacks --table    measures every attack, with and without protection, as in paper/security.md */
+ *   attacks --table    measures every attack, with and without protection, as in
+ * paper/security.md */
 #include "loopback.h"
 #include "../../ref/rng.h"
 
@@ -41,8 +42,8 @@ enum { MEAN, CLIP, BTARD, WAYS };
 static double truth[D];
 static struct pl_rng noise; /* of those who send some */
 
-/* Of 0.5 (x (value - truth) + noise)^2 over a batch of standard normal x: the peer's own of that round, so
- * that anybody who has the same parameters can compute it again. */
+/* Of 0.5 (x (value - truth) + noise)^2 over a batch of standard normal x: the peer's own of that
+ * round, so that anybody who has the same parameters can compute it again. */
 static void gradient(float *grad, const float *value, size_t peer, int round)
 {
     double x[D], sum[D] = { 0 };
@@ -144,13 +145,14 @@ static void round_of_all(size_t liars)
 }
 
 #define UNTIL_CAUGHT 0 /* "rounds" */
-#define PLENTY 100     /* of 5, two pairs can be drawn, one is: a liar is the target of every fifth */
+/* of 5, two pairs can be drawn, one is: a liar is the target of every fifth */
+#define PLENTY 100
 
 /* So many peers, the first of them liars, so many rounds. The loss at the end. */
 static double train(size_t n, size_t liars, enum attack attack, int way, int rounds)
 {
-    /* What is no number comes out of a liar's mean too; and verification finds liars. Such groups fail
-     * until these are in none. Otherwise groups are whole, however slow the machine. */
+    /* What is no number comes out of a liar's mean too; and verification finds liars. Such groups
+     * fail until these are in none. Otherwise groups are whole, however slow the machine. */
     int fails = way == BTARD ? attack != HONEST : way == MEAN && attack == NOT_A_NUMBER;
     struct pl_rng rng;
     double end;
@@ -226,7 +228,8 @@ static void clipped_it_learns(void **state)
     assert_true(train(5, 1, HEAVY, CLIP, 5) < 0.3);
 }
 
-/* Protected or not. In the mean of a liar it comes out again: a round is lost, and the liar in no group. */
+/* Protected or not. In the mean of a liar it comes out again: a round is lost, and the liar in no
+ * group. */
 static void what_is_no_number_is_refused(void **state)
 {
     int banned = 0;
@@ -245,7 +248,8 @@ static void all_have_banned(size_t n, size_t liars)
             fail_msg("peer %zu has banned %d: %s", i, peers[i].banned, peers[i].caught);
 }
 
-/* Honest rounds are verified, and hold; CenteredClip protects; a reducer that answers what it likes is found. */
+/* Honest rounds are verified, and hold; CenteredClip protects; a reducer that answers what it
+ * likes is found. */
 static void verified_it_learns(void **state)
 {
     (void)state;
@@ -257,8 +261,8 @@ static void verified_it_learns(void **state)
     all_have_banned(5, 1);
 }
 
-/* Validators that are drawn by lot find who sends what its data don't give; and who accuses falsely is found
- * by those who compute it, too. Everybody else comes to the same. */
+/* Validators that are drawn by lot find who sends what its data don't give; and who accuses
+ * falsely is found by those who compute it, too. Everybody else comes to the same. */
 static void liars_are_drawn_and_banned(void **state)
 {
     (void)state;

@@ -266,7 +266,8 @@ static void dictionaries(void **state)
     for (int i = 0; i < NODES; i++) assert_int_equal(get_count(&nodes[i], "d", 1), NODES);
     assert_int_equal(store(&nodes[4], "d", "peer 0", 100, 70), PL_OK);
     assert_int_equal(get_count(&nodes[6], "d", 1), NODES);
-    assert_int_equal(store(&nodes[4], "d", NULL, 5, 80), PL_OK); /* a newer value replaces it whole */
+    /* a newer value replaces it whole */
+    assert_int_equal(store(&nodes[4], "d", NULL, 5, 80), PL_OK);
     assert_int_equal(get_number(&nodes[1], "d", 1), 5);
 }
 
@@ -415,7 +416,8 @@ static void behind_a_router(void **state)
         open_node(&other, loop, hub.address);
         if (relay) {
             struct call c = { .from = &other, .to = &hidden.me.id, .status = PL_EAGAIN };
-            for (int tries = 1; c.status && pl_seconds() < until; tries++) { /* the hub hears of it */
+            /* the hub hears of it */
+            for (int tries = 1; c.status && pl_seconds() < until; tries++) {
                 loop_call(loop, begin_ping, &c);
                 assert_true(await(&c.done, tries));
                 if (c.status) nap(0.1);

@@ -1,5 +1,5 @@
-/* exchange.c - whole groups of exchanges in one process: equal to the reference bit for bit; and what
- * becomes of a round when peers lie, freeze or leave. */
+/* exchange.c - whole groups of exchanges in one process: equal to the reference bit for bit; and
+ * what becomes of a round when peers lie, freeze or leave. */
 #include "exchange_world.h"
 
 /* What the reference gives, where every reducer takes its own values first and then the others' by
@@ -68,8 +68,8 @@ static void as_the_reference(void **state)
     }
 }
 
-/* One of four sends its values' opposite, a hundred times as large: how far does that drag the result from
- * the honest mean? */
+/* One of four sends its values' opposite, a hundred times as large: how far does that drag the
+ * result from the honest mean? */
 static double dragged(double clip)
 {
     static struct world w;
@@ -129,7 +129,8 @@ static void not_a_number(void **state)
     make(&w);
     reference(&w, wanted, 1);
     for (size_t v = 0; v < VALUES; v++) w.peer[1].values[v] = v % 2 ? NAN : INFINITY;
-    for (size_t t = 0; t < TENSORS; t++) w.method[t] = PL_COMPRESS_NONE; /* halves would hide infinity */
+    /* halves would hide infinity */
+    for (size_t t = 0; t < TENSORS; t++) w.method[t] = PL_COMPRESS_NONE;
     begin(&w);
     run(&w);
     for (size_t i = 0; i < PEERS; i++) {
@@ -204,7 +205,8 @@ static void time_limit_and_cancel(void **state)
     end(&w);
 }
 
-/* Wrong first messages, parts of a wrong size, of a wrong weight, too many: never more than a ban. */
+/* Wrong first messages, parts of a wrong size, of a wrong weight, too many: never more than a
+ * ban. */
 static void bad_messages(void **state)
 {
     static const double weights[] = { -1, NAN, INFINITY, 101 };
@@ -239,15 +241,16 @@ static void bad_messages(void **state)
         exchange_message(w.peer[0].x, w.now, 3, EXCHANGE_OUT, bytes_at(&raw), bytes_length(&raw));
         exchange_report(w.peer[0].x, &report);
         assert_int_equal(report.reducers_lost, 1);
-        assert_int_equal(lied(&w.peer[0], 3), kind == 6); /* others have not the code of an answer */
+        /* others have not the code of an answer */
+        assert_int_equal(lied(&w.peer[0], 3), kind == 6);
         bytes_clear(&raw);
         w.peer[3].frozen = 0;
         end(&w);
     }
 }
 
-/* Answers that no honest reducer gives: the round is lost, and everybody knows by whom. Codes of trouble
- * are no lies. */
+/* Answers that no honest reducer gives: the round is lost, and everybody knows by whom. Codes of
+ * trouble are no lies. */
 static void lying_reducer(void **state)
 {
     static const float values[] = { 0, NAN, INFINITY, 2 * PART_VALUE_MAX };

@@ -1,5 +1,5 @@
-/* exchange_verify.c - BTARD's verification in whole groups of exchanges: honest rounds hold, and whoever
- * lies, about whatever, is found. */
+/* exchange_verify.c - BTARD's verification in whole groups of exchanges: honest rounds hold, and
+ * whoever lies, about whatever, is found. */
 #include "exchange_world.h"
 #include "../../net/hivemind/exchange_inside.h"
 #include "../../net/hivemind/referee_inside.h"
@@ -17,7 +17,8 @@ static void make_verified(struct world *w)
             w->peer[i].values[v] = w->peer[0].values[v] + 0.1f * w->peer[i].values[v];
 }
 
-/* Who found whom: nobody has changed anything, and everybody but the liars bans these, and nobody else. */
+/* Who found whom: nobody has changed anything, and everybody but the liars bans these, and nobody
+ * else. */
 static void is_void(struct world *w, float before[PEERS][VALUES], const char *liars)
 {
     for (size_t i = 0; i < PEERS; i++) {
@@ -46,7 +47,8 @@ static void honest_rounds_hold(void **state)
         for (size_t i = 0; i < PEERS; i++) {
             if (!w.peer[i].over || w.peer[i].status)
                 fail_msg("peer %zu: %s", i, w.peer[i].err.text);
-            assert_memory_equal(w.peer[i].values, w.peer[0].values, sizeof w.peer[i].values); /* to the bit */
+            /* to the bit */
+            assert_memory_equal(w.peer[i].values, w.peer[0].values, sizeof w.peer[i].values);
         }
         end(&w);
     }
@@ -77,7 +79,8 @@ static void a_reducer_that_shifts_is_banned(void **state)
     end(&w);
 }
 
-/* The third says to one what it says to nobody else; or something about its values that is not so. */
+/* The third says to one what it says to nobody else; or something about its values that is not
+ * so. */
 static int meddled_phase, meddled_to;
 static void meddle(struct letter *l)
 {

@@ -1,5 +1,5 @@
-/* exchange_world.h - a whole group of exchanges in one process, and the post between them: what the tests
- * of the all-reduce share. Included by one file of each test program. */
+/* exchange_world.h - a whole group of exchanges in one process, and the post between them: what
+ * the tests of the all-reduce share. Included by one file of each test program. */
 #ifndef PL_TEST_EXCHANGE_WORLD_H
 #define PL_TEST_EXCHANGE_WORLD_H
 
@@ -61,8 +61,8 @@ struct world {
 
 /* --- the post --------------------------------------------------------------------------------- */
 
-static inline void post(struct peer *p, int kind, size_t to, enum exchange_way way, const uint8_t *data,
-                 size_t n)
+static inline void post(struct peer *p, int kind, size_t to, enum exchange_way way,
+                        const uint8_t *data, size_t n)
 {
     struct world *w = p->w;
     struct letter l = { .kind = kind, .from = p->self, .to = to, .n = n,
@@ -129,7 +129,8 @@ static inline void work(struct world *w)
         }
 }
 
-/* Not beyond what the receiver takes; what a letter of the same stream waits for, it waits for too. */
+/* Not beyond what the receiver takes; what a letter of the same stream waits for, it waits for
+ * too. */
 static inline int may_come(const struct world *w, size_t i)
 {
     const struct letter *l = &w->letters[i];

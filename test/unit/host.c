@@ -163,7 +163,8 @@ static void cancelled_and_late(void **state)
     loop_call(a.loop, cancel_here, &q);
     assert_true(await_noted(&slow_cancelled, 1, LIMIT));
     assert_int_equal(q.answered, 0);
-    /* Now the caller runs out of patience; on a slow machine perhaps before the call has arrived. */
+    /* Now the caller runs out of patience; on a slow machine perhaps before the call has
+     * arrived. */
     for (q.timeout_s = 0.3; noted(&slow_called) < 2 && q.timeout_s < LIMIT; q.timeout_s *= 2) {
         q.answered = 0;
         ask_and_wait(&q);
@@ -338,7 +339,8 @@ static void called_through_relay(void **state)
     }
     assert_true(reserve.answered);
     ask_and_wait(&join);
-    assert_true(await_noted(&ears.identified, 3, LIMIT)); /* both, and a's push of its new address */
+    /* both, and a's push of its new address */
+    assert_true(await_noted(&ears.identified, 3, LIMIT));
     ask_and_wait(&small);
     if (small.status) fail_msg("%s", small.error);
     assert_memory_equal(bytes_at(&small.response), data, 40000);
@@ -407,7 +409,8 @@ static pid_t other_process(struct side *s)
         _exit(0);
     }
     assert_true(pid > 0);
-    assert_int_equal(read(fds[0], s, sizeof *s), sizeof *s); /* its id and address are plain values */
+    /* its id and address are plain values */
+    assert_int_equal(read(fds[0], s, sizeof *s), sizeof *s);
     close(fds[0]);
     close(fds[1]);
     return pid;

@@ -1,5 +1,5 @@
-/* loopback.h - up to eight averagers in this process, on one network thread, over real connections: what the
- * tests of averaging share. Included by one file of each test program. */
+/* loopback.h - up to eight averagers in this process, on one network thread, over real
+ * connections: what the tests of averaging share. Included by one file of each test program. */
 #ifndef PL_TEST_LOOPBACK_H
 #define PL_TEST_LOOPBACK_H
 
@@ -33,7 +33,8 @@ struct peer {
     struct averager_step step;
     double timeout;
     float values[VALUES], *tensor[2];
-    int tries, opened, closed, done, grouped, status, attempts, banned, verified, loaded, load_status;
+    int tries, opened, closed, done, grouped, status, attempts, banned, verified;
+    int loaded, load_status;
     struct exchange_report report;
     size_t group;
     uint8_t group_id[DHT_ID_BYTES];
