@@ -32,6 +32,19 @@ check "and measures on them" train --steps 4 --out "$work/w2" --without "$work/w
 check "the same bits" cmp "$work/w1/checkpoint-000004.safetensors" "$work/w2/checkpoint-000004.safetensors"
 check "their loss is logged twice" test "$(grep -c '"held_out":[0-9]' "$work/w2/log.jsonl")" -eq 2
 
+# Peers that are given parts read every shard, and none reads another's: the position in a checkpoint
+# names them.
+shards() { "$POTLUCK" show "$1" 2>/dev/null | grep -o '[a-z]*-[0-9]*\.parquet'; }
+for part in 1 2 3; do
+    check "trains on part $part of 3" train --steps 1 --out "$work/part$part" --part $part/3
+    shards "$work/part$part/checkpoint-000001.safetensors" >>"$work/read"
+done
+ls data/demo | grep '\.parquet$' >"$work/all"
+check "parts make up the data" test "$(sort "$work/read")" = "$(cat "$work/all")"
+refuses 1 "4 shards cannot be shared among 5 peers" train --steps 1 --out "$work/none" --part 1/5
+refuses 2 "from 1 to 3" train --steps 1 --out "$work/none" --part 4/3
+refuses 1 "saved for other shards" train --steps 2 --out "$work/part1" --part 2/3 --resume
+
 # Ctrl-C saves and stops.
 "$POTLUCK" train --config test/program/tiny.json --limit 128 --steps 100000 --target-batch 16 --save-every 0 \
     --quiet --out "$work/d" 2>"$work/err" &
