@@ -174,7 +174,7 @@ fuzz() { # program: after it was built
     [ -x "$BUILD/fuzz/$n" ] || return
     case $n in # so many inputs, not so many seconds: a fast machine tries what a slow one does
     key_file) runs=1000 ;; # RSA takes ten
-    authority | averaging | bpe | noise_payload) runs=2000 ;; # these take a millisecond or two each
+    authority | averaging | bpe | noise_payload | upload) runs=2000 ;; # these take a millisecond or more each
     *) runs=20000 ;;
     esac
     mkdir "$log.new"

@@ -204,7 +204,7 @@ static int to_storage(struct upload *u)
 {
     char url[HTTP_URL_MAX];
     json_t *answer = NULL, *object, *actions, *verify, *done = NULL;
-    const char *where;
+    const char *where, *why;
     int rc, model = !strcmp(u->o->kind, "models");
     if (snprintf(url, sizeof url, "%s/%s%s%s.git/info/lfs/objects/batch", u->url,
                  model ? "" : u->o->kind, model ? "" : "/", u->o->repository) >= (int)sizeof url)
@@ -222,11 +222,10 @@ static int to_storage(struct upload *u)
     if (rc) return rc;
     object = json_array_get(json_object_get(answer, "objects"), 0);
     actions = json_object_get(object, "actions");
+    why = json_string_value(json_object_get(json_object_get(object, "error"), "message"));
     if (!object || json_object_get(object, "error"))
         rc = pl_fail(u->err, PL_EIO, "%.200s: the storage refuses: %.200s", url,
-                     object ? json_string_value(json_object_get(json_object_get(object, "error"),
-                                                                "message"))
-                            : "no object");
+                     !object ? "no object" : why ? why : "it does not say why");
     else if (json_object_get(actions, "upload"))
         rc = send_action(u, json_object_get(actions, "upload"));
     verify = json_object_get(actions, "verify");

@@ -53,6 +53,8 @@ static size_t on_header(char *line, size_t size, size_t count, void *context)
     *value++ = 0;
     value += strspn(value, " \t");
     value[strcspn(value, "\r\n")] = 0;
+    for (const char *c = value; *c; c++) /* addresses and tags are ASCII, and are kept as JSON */
+        if ((unsigned char)*c < 0x20 || (unsigned char)*c > 0x7E) return n;
     if (!strcasecmp(text, "location"))
         snprintf(x->location, sizeof x->location, "%.*s", HTTP_URL_MAX - 1, value);
     else if (!strcasecmp(text, "etag"))
@@ -69,7 +71,8 @@ int upload_ask(struct upload *u, struct exchange *x, const char *method, const c
     struct curl_slist *list = NULL;
     CURL *e = u->easy;
     CURLcode code;
-    *x = (struct exchange){ .data = data, .bytes = bytes, .offset = -1, .length = -1, .answer = &u->answer };
+    *x = (struct exchange){ .data = data, .bytes = bytes, .offset = -1, .length = -1,
+                            .answer = &u->answer };
     u->answer.bytes = 0;
     for (; headers && *headers; headers++) {
         struct curl_slist *more = curl_slist_append(list, *headers);
