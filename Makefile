@@ -54,7 +54,7 @@ LIB_O     = $(call obj,$(REF_C) $(DATA_C) $(NET_C)) $(GEN_C:.c=.o)
 PROGRAM_O = $(call obj,$(CMD_C) $(CONFORM_C))
 
 .DEFAULT_GOAL := all
-.PHONY: all ref fast notebooks demo demo-pictures demo-data demo-codec test unit conform fuzz interop simulate soak sanitize bench install uninstall deps \
+.PHONY: all ref fast notebooks demo demo-pictures demo-data demo-codec test unit conform fuzz interop simulate soak sanitize sanitize-threads sanitized bench install uninstall deps \
 	test-deps data-deps clean help cuda cuda-left-out opencl opencl-left-out cuda-on-cpu skeletons man dist deb bench-page bench-cuda
 
 all: $(BUILD)/potluck fast $(if $(SANITIZE),,cuda) $(BUILD)/libpotluck.so ## the program, the backends, the library
@@ -235,9 +235,17 @@ $(BUILD)/fuzz/%: test/fuzz/%.c $(BUILD)/fuzz/libpotluck.a
 	$(CLANG) $(FUZZ_FLAGS) -o $@ $< $(BUILD)/fuzz/libpotluck.a $(LIBS)
 , := ,
 
-sanitize: ## unit tests and goldens under AddressSanitizer and UndefinedBehaviorSanitizer
-	$(MAKE) BUILD=$(BUILD)/asan OPT=-O1 SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined" all unit-programs cuda-on-cpu skeletons
-	BUILD=$(BUILD)/asan sh test/sanitize.sh
+SANITIZED = all $(BUILD)/interop/peer $(BUILD)/interop/trainer
+sanitize: ## unit tests, goldens, swarms and interop under AddressSanitizer and UndefinedBehaviorSanitizer
+	$(MAKE) BUILD=$(BUILD)/asan OPT=-O1 SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined" sanitized unit-programs cuda-on-cpu skeletons
+	BUILD=$(BUILD)/asan sh test/sanitize.sh units goldens swarms interop
+
+# What has a network, or threads of its own. OpenMP's are left out: its library is not instrumented.
+THREADED = abuse attacks averager collaboration dht_node host rpc_stream stream together
+sanitize-threads: ## what has a network or threads, swarms and interop under ThreadSanitizer
+	$(MAKE) BUILD=$(BUILD)/tsan OPT=-O1 SANITIZE=-fsanitize=thread sanitized $(patsubst %,$(BUILD)/tsan/test/%,$(THREADED))
+	BUILD=$(BUILD)/tsan sh test/sanitize.sh units swarms interop
+sanitized: $(SANITIZED)
 
 PYTHON ?= python3
 # STORE=1 keeps what they print and draw; otherwise it is only seen whether they run.

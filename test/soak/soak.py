@@ -6,6 +6,7 @@ One entry peer is left alone; every trainer's life is drawn at random. Verdicts 
 about how fast:
   - nobody's epoch goes back in its life, nor the swarm's by more than the one step that dies with whoever made it
   - the loss falls
+  - whoever averages parameters in a round has the same ones right after it
   - no peer's resident memory or file descriptors grow without bound
   - when the churn ends, all that live come to agree on the parameters, within what 16-bit floats round away
 Prints a line a verdict and a closing count; what was measured on the line before it.
@@ -148,6 +149,18 @@ def apart(peers):
     return epoch, max(max(column) - min(column) for column in zip(*(a[newest]["sample"] for a in averaged)))
 
 
+def apart_after_rounds(peers):
+    """How many rounds of the parameters have more than one witness, and the largest difference that any of them has
+    left between those who were in it."""
+    rounds = {}
+    for p in peers:
+        for e in p.of("corrected"):
+            if e["round_status"] == 0:
+                rounds.setdefault(e["round"], []).append(e["sample"])
+    far = [max(max(column) - min(column) for column in zip(*s)) for s in rounds.values() if len(s) > 1]
+    return len(far), max(far, default=0)
+
+
 class Swarm:
     def __init__(self, folder, dice):
         self.folder, self.dice, self.numbers = folder, dice, 0
@@ -269,6 +282,8 @@ def main():
             verdict(swarm.lost <= 1, f"the swarm's epoch never goes back: {swarm.lost} steps lost with those who made them")
             verdict(swarm.highest > 3, f"the swarm goes on: epoch {swarm.highest}")
             verdict(after < 0.8 * before, f"the loss falls: {before:.4f} to {after:.4f}")
+            count, most = apart_after_rounds(everybody)
+            verdict(count and most <= TOLERANCE, f"a round leaves its peers with the same parameters: {count} rounds, {most:.2g} apart at most")
             worst = max(everybody, key=Peer.growth)
             verdict(worst.growth() <= GROWTH, f"memory is bounded: the worst grows by {worst.growth() / 1e6:.1f} MB in {len(worst.memory) // 4} s")
             files = max(p.files for p in everybody)
