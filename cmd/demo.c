@@ -38,12 +38,10 @@ static const char usage[] =
     COMPUTE_USAGE;
 
 #define QUICK_PAIRS 1024
-#define BATCH 12       /* of 8, 12, 16, 24 and 32 what learns most in the same time */
-#define PEAK 0.0108
-#define SWARM_BATCH 16 /* the least: four peers of uneven speed bring 24 to 32 */
-#define SWARM_PEAK 0.0125
-#define QUICK_STEPS 900
-#define FULL_STEPS 5400
+#define BATCH 16       /* of a swarm the least: four peers of uneven speed bring 24 to 32 */
+#define PEAK 0.0125
+#define QUICK_STEPS 800
+#define FULL_STEPS 4600
 #define SWARM_STEPS 700
 #define DRAWN 64       /* trained captions that are drawn */
 #define MEASURED 1024  /* trained pairs on which the loss is measured */
@@ -114,9 +112,9 @@ static int train_swarm(struct demo *d, enum train_end *end, struct pl_err *err)
     const struct demo_swarm swarm = { .out = d->out,
                                       .compute = &d->compute,
                                       .steps = d->steps,
-                                      .target_batch = SWARM_BATCH,
+                                      .target_batch = BATCH,
                                       .limit = (int64_t)d->pairs,
-                                      .peak = SWARM_PEAK,
+                                      .peak = PEAK,
                                       .seed = d->seed,
                                       .page = !d->no_dash };
     char *newest = NULL, curve[PATH_MAX + 64];
