@@ -119,20 +119,6 @@ static void on_tcp(uv_connect_t *req, int status)
     if (status) link_end(l, PL_EIO, "%s", uv_strerror(status));
 }
 
-static void multiaddr_of(struct multiaddr *a, const struct sockaddr *sa)
-{
-    const struct sockaddr_in *four = (const struct sockaddr_in *)(const void *)sa;
-    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)(const void *)sa;
-    a->length = 0;
-    if (sa->sa_family == AF_INET) {
-        multiaddr_add_ip(a, 4, (const uint8_t *)&four->sin_addr);
-        multiaddr_add_tcp(a, ntohs(four->sin_port));
-    } else {
-        multiaddr_add_ip(a, 6, (const uint8_t *)&six->sin6_addr);
-        multiaddr_add_tcp(a, ntohs(six->sin6_port));
-    }
-}
-
 static void try_next_ip(struct dial *d)
 {
     const struct sockaddr *sa = (const struct sockaddr *)&d->ips[d->ip_next++];
@@ -148,7 +134,7 @@ static void try_next_ip(struct dial *d)
     }
     d->link = l;
     l->dial = d;
-    multiaddr_of(&l->remote, sa);
+    multiaddr_of_socket(&l->remote, sa);
     rc = uv_tcp_init(loop_uv(d->host->loop), &l->tcp);
     if (!rc) {
         l->has_socket = 1;

@@ -1,7 +1,8 @@
 /* host_inside.h - what the host's own files share: links (connections with their sockets),
  * channels, searches. The layers above include host.h only.
  *
- *   host.c     life, listening, the table of what we serve, limits
+ *   host.c     life, the table of what we serve, who is connected
+ *   listen.c   listening, who may come in, our own addresses
  *   link.c     a connection: socket or relayed stream below, conn.h's engine, channels above
  *   channel.c  one stream: agreeing on its protocol, reading, writing
  *   dial.c     from a multiaddr to a link; from a peer ID to a link
@@ -215,6 +216,13 @@ void host_link_open(struct link *l);   /* into the table, watchers told */
 void host_link_closed(struct link *l); /* out of it */
 int host_find_service(void *host, const char *name, size_t n);
 void host_handle_closed(struct host *h);
+
+/* --- listen.c --- */
+/* On "/ip4/.../tcp/..." or "/ip6/...". After an error host_listen_stop may still be due. */
+int host_listen(struct host *h, const char *text, struct pl_err *err);
+void host_listen_stop(struct host *h);
+/* Of a sockaddr. PL_ENOTFOUND: neither IPv4 nor IPv6. */
+int multiaddr_of_socket(struct multiaddr *a, const void *sa);
 /* Without our ID at the end. */
 size_t host_own_addresses(const struct host *h, struct multiaddr *out, size_t max);
 /* identify.c: our addresses or protocols have changed, tell connected peers; ask a new one. */
