@@ -19,7 +19,11 @@ static int find_model(char **file, const char *path, struct pl_err *err)
     struct stat st;
     int rc;
     *file = NULL;
-    if (stat(path, &st)) return pl_fail(err, PL_EIO, "%s: %s", path, strerror(errno));
+    if (stat(path, &st)) {
+        if (errno != ENOENT) return pl_fail(err, PL_EIO, "%s: %s", path, strerror(errno));
+        return pl_fail(err, PL_ENOTFOUND, "%s: no model there; 'potluck demo' trains one, --model "
+                       "names another", path);
+    }
     if (!S_ISDIR(st.st_mode)) {
         *file = strdup(path);
         return *file ? PL_OK : pl_fail(err, PL_ENOMEM, "%s: no memory", path);

@@ -20,6 +20,7 @@ refuses 1 "cut.pt" "$POTLUCK" show "$work/cut.pt"
 draw() { "$POTLUCK" generate --n 3 --seed 7 --quiet "red apple" "$@"; }
 check "draws" draw --model "$work/m" --out "$work/p"
 check "draws from a zip" draw --model "$work/m.pt" --out "$work/q"
+refuses 1 "no model there; 'potluck demo' trains one" draw --model "$work/nosuch" --out "$work/s"
 check "the same pictures" cmp "$work/p/sheet.png" "$work/q/sheet.png"
 check "says that all are kept" sh -c "'$POTLUCK' generate --model '$work/m' --out '$work/r' --n 3 --keep 1 x | grep -q 'all are kept'"
 check "and keeps them" test "$(ls "$work"/r/0*.png | wc -l)" -eq 3
