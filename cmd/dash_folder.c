@@ -23,7 +23,9 @@
 
 void dash_folder_begin(struct dash_folder *f, const char *folder, const char *captions)
 {
-    *f = (struct dash_folder){ .folder = folder, .captions = captions, .drawn = -1, .held_out = NAN };
+    *f = (struct dash_folder){
+        .folder = folder, .captions = captions, .drawn = -1, .held_out = NAN
+    };
 }
 
 static void paint(struct dash_folder *f, int64_t step, const char *checkpoint)

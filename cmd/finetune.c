@@ -1,4 +1,5 @@
-/* finetune.c - `potluck finetune`: GPT-2 with 8-bit Adam on streamed text: the paper's tutorial. [TTT 2.3] */
+/* finetune.c - `potluck finetune`: GPT-2 with 8-bit Adam on streamed text: the paper's tutorial.
+ * [TTT 2.3] */
 #include "cmd.h"
 #include "compute.h"
 #include "finetune_job.h"
@@ -150,7 +151,8 @@ static int add_path(struct wishes *w, char *path, struct pl_err *err)
 
 static int visible(const struct dirent *d) { return d->d_name[0] != '.'; }
 
-/* A file, or the files of a folder by name; a link to another of them would only say the same twice. */
+/* A file, or the files of a folder by name; a link to another of them would only say the same
+ * twice. */
 static int add_data(struct wishes *w, const char *path, struct pl_err *err)
 {
     struct dirent **entries;
@@ -192,7 +194,8 @@ static int encode_bpe(int32_t *ids, size_t room, size_t *count, const void *toke
     return bpe_encode(ids, room, count, tokenizer, text, n);
 }
 
-/* vocab.json and merges.txt of a folder; *bpe stays NULL, which means bytes, if `wanted` is 0 and there are none. */
+/* vocab.json and merges.txt of a folder; *bpe stays NULL, which means bytes, if `wanted` is 0 and
+ * there are none. */
 static int open_vocab(struct bpe **bpe, const char *folder, int wanted, struct pl_err *err)
 {
     char *vocab = pl_path_join(folder, "vocab.json"), *merges = pl_path_join(folder, "merges.txt");
@@ -396,7 +399,8 @@ static int run(struct wishes *w, struct pl_err *err)
 int cmd_finetune(int argc, char **argv)
 {
     struct wishes w = {
-        .size = "tiny", .steps = 200, .batch = 8, .accumulate = 1, .held_out = 16, .evaluate = 50, .save = 100,
+        .size = "tiny", .steps = 200, .batch = 8, .accumulate = 1,
+        .held_out = 16, .evaluate = 50, .save = 100,
         .keep = 2, .seed = 1, .warmup = 0.1, .bits = 8, .job = { .out = "out/finetune" },
     };
     struct pl_err err = { "" };

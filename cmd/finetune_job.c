@@ -1,5 +1,6 @@
-/* finetune_job.c - see finetune_job.h. A checkpoint holds the state right after a step; where the text
- * stands is the number of windows that the steps took, so whatever comes after is done again, the same way. */
+/* finetune_job.c - see finetune_job.h. A checkpoint holds the state right after a step; where the
+ * text stands is the number of windows that the steps took, so whatever comes after is done again,
+ * the same way. */
 #include "finetune_job.h"
 #include "offload.h"
 #include "interrupt.h"

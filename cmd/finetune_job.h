@@ -1,4 +1,5 @@
-/* finetune_job.h - a language model on streamed text: steps, held-out perplexity, checkpoints, log. */
+/* finetune_job.h - a language model on streamed text: steps, held-out perplexity, checkpoints,
+ * log. */
 #ifndef PL_CMD_FINETUNE_JOB_H
 #define PL_CMD_FINETUNE_JOB_H
 
@@ -21,7 +22,8 @@ struct finetune_job {
     struct corpus_options corpus;
 };
 
-/* Prints progress, what a user must know, and one line on error; SIGINT and SIGTERM save and stop. */
+/* Prints progress, what a user must know, and one line on error; SIGINT and SIGTERM save and
+ * stop. */
 int finetune_job_run(const struct finetune_job *job);
 
 #endif

@@ -19,7 +19,8 @@ int own_page_option(struct own_page *p, int option, const char *value)
     return 1;
 }
 
-static char *word(const char *text) { return (char *)(uintptr_t)text; } /* execv does not change it */
+/* execv does not change it. */
+static char *word(const char *text) { return (char *)(uintptr_t)text; }
 
 void own_page_start(struct own_page *p, struct swarm *s, const char *const *join, size_t join_count)
 {
@@ -40,7 +41,10 @@ void own_page_start(struct own_page *p, struct swarm *s, const char *const *join
     if (p->membership && p->membership->authority) {
         args[n++] = "--authority", args[n++] = word(p->membership->authority);
         args[n++] = "--token-file", args[n++] = word(p->membership->token_file);
-        if (p->membership->ca_file) args[n++] = "--authority-ca", args[n++] = word(p->membership->ca_file);
+        if (p->membership->ca_file) {
+            args[n++] = "--authority-ca";
+            args[n++] = word(p->membership->ca_file);
+        }
     }
     if ((p->process = fork()) == 0) {
         sigset_t none;

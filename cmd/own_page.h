@@ -1,5 +1,5 @@
-/* own_page.h - `--dash` of a peer: its run's page, as a process of its own at low priority, so that watchers
- * cost the training nothing but idle time. It is this same program as `potluck dash`. */
+/* own_page.h - `--dash` of a peer: its run's page, as a process of its own at low priority, so that
+ * watchers cost the training nothing but idle time. It is this same program as `potluck dash`. */
 #ifndef PL_CMD_OWN_PAGE_H
 #define PL_CMD_OWN_PAGE_H
 
@@ -15,7 +15,7 @@ struct own_page {
     const char *port;     /* --dash-port; NULL: any free one */
     const char *captions; /* --dash-captions; NULL: nothing is drawn */
     const char *run;
-    const struct membership *membership; /* of the peer: the page joins as the same user; NULL: open swarm */
+    const struct membership *membership; /* of the peer: the page joins as it; NULL: open swarm */
     const char *folder;   /* of checkpoints and pictures; NULL: none */
     int64_t target_batch, total_steps; /* 0: not known */
     pid_t process;        /* private */

@@ -13,8 +13,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Signed does not mean true. What one peer can claim for one step is bounded, so that sums stay sums:
- * a million times the run's fastest peer. */
+/* Signed does not mean true. What one peer can claim for one step is bounded, so that sums stay
+ * sums: a million times the run's fastest peer. */
 #define SAMPLES_MAX 1000000000
 #define RATE_MAX 1e6
 #define LOSS_MAX 1e12

@@ -64,7 +64,8 @@ void dashboard_close(struct dashboard *d);
 int dashboard_update(struct dashboard *d, const struct dashboard_look *look, struct pl_err *err);
 
 /* A list for the page of what else there is, {"checkpoints": [{"name", "path", "bytes", "step"}],
- * "samples": [{"path", "step"}], "captions": [TEXT]}; takes the reference over. The caller publishes the paths. */
+ * "samples": [{"path", "step"}], "captions": [TEXT]}; takes the reference over. The caller
+ * publishes the paths. */
 int dashboard_files(struct dashboard *d, json_t *files, struct pl_err *err);
 
 /* The whole page with what it shows now as files in `folder`, for after the run: works from a disk,

@@ -1,5 +1,5 @@
-/* dht_look.h - from the DHT's dictionaries of a run to what the dashboard takes: the one source there
- * is for swarms of any implementation. [spec hivemind-protocol 8, 10] */
+/* dht_look.h - from the DHT's dictionaries of a run to what the dashboard takes: the one source
+ * there is for swarms of any implementation. [spec hivemind-protocol 8, 10] */
 #ifndef PL_DHT_LOOK_H
 #define PL_DHT_LOOK_H
 

@@ -76,8 +76,8 @@ static int add_report(json_t *o, const struct report_record *r)
     json_t *more =
         r ? json_pack("{s:s, s:s?, s:I, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "version",
                       r->version, "device", *r->device ? r->device : NULL, "banned",
-                      (json_int_t)r->banned, "reach", reach[r->reach], "rounds", (json_int_t)r->rounds, "failed",
-                      (json_int_t)r->failed, "retried", (json_int_t)r->retried, "sent",
+                      (json_int_t)r->banned, "reach", reach[r->reach], "rounds",
+                      (json_int_t)r->rounds, "failed", (json_int_t)r->failed, "retried", (json_int_t)r->retried, "sent",
                       (json_int_t)r->sent, "received", (json_int_t)r->received, "compression",
                       feed_real(feed_compression((double)r->uncompressed, (double)r->sent)),
                       "held_out", feed_real(r->held_out))

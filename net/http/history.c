@@ -23,7 +23,8 @@ enum statement {
     STATEMENTS
 };
 
-/* A tally's total grows by what is new since the last count, or by all of it if the peer began anew. */
+/* A tally's total grows by what is new since the last count, or by all of it if the peer began
+ * anew. */
 #define GROWS(i)                                                                        \
     "n" #i " = n" #i " + CASE WHEN ?" #i " >= l" #i " THEN ?" #i " - l" #i " ELSE ?" #i \
     " END, l" #i " = ?" #i
@@ -36,7 +37,8 @@ static const char *const sql[STATEMENTS] = {
               GROWS(1) ", " GROWS(2) ", " GROWS(3) ", " GROWS(4) ", " GROWS(5) ", " GROWS(6),
     /* As reals: sums of integers that overflow are errors. */
     [TOTALS] = "SELECT total(n1), total(n2), total(n3), total(n4), total(n5), total(n6) FROM tally",
-    /* Of one step the larger report counts; `part` is what the present step has been counted for. */
+    /* Of one step the larger report counts; `part` is what the present step has been counted
+     * for. */
     [REPORT] =
         "INSERT INTO account (key, peer, samples, steps, last_step, seconds, first, last, part, "
         "part_s) VALUES (?1, ?2, ?5, 1, ?4, ?6, ?3, ?3, ?5, ?6) ON CONFLICT (key) DO UPDATE SET "

@@ -1,5 +1,5 @@
-/* history.h - what a run's page remembers: a series of points and an account for each signing key, in
- * an SQLite file that survives restarts. Nothing in it grows without bound. */
+/* history.h - what a run's page remembers: a series of points and an account for each signing key,
+ * in an SQLite file that survives restarts. Nothing in it grows without bound. */
 #ifndef PL_HISTORY_H
 #define PL_HISTORY_H
 
@@ -48,11 +48,12 @@ int history_begin(struct history *h, struct pl_err *err);
 int history_commit(struct history *h, struct pl_err *err);
 
 int history_add(struct history *h, const struct history_point *p, struct pl_err *err);
-/* A peer's report on `step`. Counted once a step: if the step is already there, only a larger number
- * of samples changes it. `peer` may be "". */
+/* A peer's report on `step`. Counted once a step: if the step is already there, only a larger
+ * number of samples changes it. `peer` may be "". */
 int history_report(struct history *h, const char *key, const char *peer, double time, int64_t step,
                    int64_t samples, double samples_per_second, struct pl_err *err);
-/* A peer's counts as it tells them now; a peer that has begun anew is known by a count that is less. */
+/* A peer's counts as it tells them now; a peer that has begun anew is known by a count that is
+ * less. */
 int history_tally(struct history *h, const char *key, const int64_t count[HISTORY_COUNTS],
                   struct pl_err *err);
 /* Everybody's together. */

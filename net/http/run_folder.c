@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 
 #define ENTRIES_MAX 100000 /* of a folder that are looked at */
-#define PICTURES_BYTES_MAX (16 << 20) /* of a pictures.json: some thousand pictures with their codes */
+#define PICTURES_BYTES_MAX (16 << 20) /* of a pictures.json: some thousand, with their codes */
 #define CAPTIONS_SHOWN 64
 
 /* "checkpoint-000120.safetensors" is 120, "000120" is 120, anything else -1. */
@@ -146,7 +146,8 @@ static int put_file(struct http_server *s, const char *folder, const char *name,
     return rc;
 }
 
-/* What the newest pictures were drawn from, in their order on the sheet; none where nobody knows. */
+/* What the newest pictures were drawn from, in their order on the sheet; none where nobody
+ * knows. */
 static json_t *captions_of(const struct run_folder *f, const char *folder)
 {
     json_t *list = json_array(), *root, *picture;

@@ -1,5 +1,5 @@
-/* run_folder.h - what a training's folder has to show: checkpoints to download, and pictures that were
- * drawn from them. */
+/* run_folder.h - what a training's folder has to show: checkpoints to download, and pictures that
+ * were drawn from them. */
 #ifndef PL_RUN_FOLDER_H
 #define PL_RUN_FOLDER_H
 

@@ -1,5 +1,6 @@
-/* server.c - see server.h. A published answer is one MHD_Response, shared by all who ask for it; MHD
- * counts its users; where it is long, there is a second one, packed once for all. A watcher is a connection that is suspended until there is a newer event. */
+/* server.c - see server.h. A published answer is one MHD_Response, shared by all who ask for it;
+ * MHD counts its users; where it is long, there is a second one, packed once for all. A watcher is
+ * a connection that is suspended until there is a newer event. */
 #include "server.h"
 #include "../../data/codec.h"
 #include "libraries.h"

@@ -1,8 +1,8 @@
 /* server.h - a web server that only shows what was published: every answer is made beforehand, so a
  * request costs no computing and can reach nothing else. Behind it: libmicrohttpd.
  *
- * GET and HEAD of a published path, and one stream of server-sent events; everything else is refused.
- * It runs on a thread of its own; the functions below may be called from any. */
+ * GET and HEAD of a published path, and one stream of server-sent events; everything else is
+ * refused. It runs on a thread of its own; the functions below may be called from any. */
 #ifndef PL_HTTP_SERVER_H
 #define PL_HTTP_SERVER_H
 
@@ -28,8 +28,8 @@ int http_server_port(const struct http_server *s);
 int http_server_put(struct http_server *s, const char *path, const char *type, const void *data,
                     size_t n);
 
-/* The same with a file on disk, as it is when somebody asks; `name` is what a download is called, NULL:
- * to be shown, not saved. PL_EIO with a sentence when it cannot be opened. */
+/* The same with a file on disk, as it is when somebody asks; `name` is what a download is called,
+ * NULL: to be shown, not saved. PL_EIO with a sentence when it cannot be opened. */
 int http_server_file(struct http_server *s, const char *path, const char *type, const char *file,
                      const char *name, struct pl_err *err);
 /* Takes a path back; nothing happens if it is not there. */
@@ -37,8 +37,8 @@ void http_server_remove(struct http_server *s, const char *path);
 
 /* Where the events are; nothing is there before this call. */
 int http_server_events(struct http_server *s, const char *path);
-/* Sends "event: NAME" with one line of data (no line break in it) to every watcher. Who is still busy
- * with an older one misses what comes between; who comes new gets the latest at once. */
+/* Sends "event: NAME" with one line of data (no line break in it) to every watcher. Who is still
+ * busy with an older one misses what comes between; who comes new gets the latest at once. */
 int http_server_push(struct http_server *s, const char *event, const char *data, size_t n);
 size_t http_server_watchers(struct http_server *s);
 

@@ -255,6 +255,14 @@ def look_at(browser, url, entry):
          [text(browser, i) for i in ("t-loss", "t-peers", "t-step")] + [state])
     step("a run's name is text, not markup", RUN in text(browser, "run-line") and
          not browser.find_elements(By.CSS_SELECTOR, "#run-line b"), text(browser, "run-line"))
+    years = browser.execute_script("""
+        const box = document.createElement("div");
+        document.body.append(box);
+        potluckCharts.lines(box, [1.7e9], [{ name: "x", values: [1] }]);
+        const words = [...box.querySelectorAll("text")].map(e => e.textContent).filter(t => /-/.test(t));
+        box.remove();
+        return words;""")
+    step("a single moment is drawn in minutes, not in decades", not years, years)
     put(entry, "_metrics", metrics(8, 4.0, 50, 20.0, 20))
     step("a new record comes by itself", wait_for(lambda: text(browser, "t-peers") == "2" and text(browser, "t-loss") == "2"
          and browser.execute_script("return document.querySelectorAll('#board tr').length") == 2), text(browser, "run-line"))

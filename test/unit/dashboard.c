@@ -1,4 +1,5 @@
-/* dashboard.c - a run's history and its page's feeds. Time comes from the tests; the network is the loopback. */
+/* dashboard.c - a run's history and its page's feeds. Time comes from the tests; the network is the
+ * loopback. */
 #include "../../net/http/dashboard.h"
 #include "../../net/http/feeds.h"
 #include "../../net/http/run_folder.h"

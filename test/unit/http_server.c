@@ -63,7 +63,8 @@ static void packed_once(void **state)
     assert_int_equal(pl_codec_unpack(back, sizeof back, body, length, PL_CODEC_GZIP), PL_OK);
     assert_memory_equal(back, text, sizeof text);
     free(got);
-    assert_int_equal(http_server_put(s, "/long", "text/plain", "short", 5), PL_OK); /* no packed one of the old */
+    /* What is replaced leaves no packed one behind. */
+    assert_int_equal(http_server_put(s, "/long", "text/plain", "short", 5), PL_OK);
     fd = dial(http_server_port(s));
     say(fd, ask_packed);
     got = hear(fd, NULL);

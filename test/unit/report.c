@@ -15,7 +15,8 @@
 #include <cmocka.h>
 
 static const struct report_record sample = {
-    .version = "potluck 0.1.0", .device = "cuda: some card, sm_90", .banned = 3, .reach = REPORT_RELAYED, .rounds = 12, .failed = 2, .retried = 1, .sent = 1000,
+    .version = "potluck 0.1.0", .device = "cuda: some card, sm_90", .banned = 3,
+    .reach = REPORT_RELAYED, .rounds = 12, .failed = 2, .retried = 1, .sent = 1000,
     .received = 900, .uncompressed = 3900, .held_out = 2.5
 };
 
@@ -199,7 +200,8 @@ static void the_page_shows_them(void **state)
                                      { .key = "bb", .record = { 3, 1, 10, 4, 2 } } };
     struct dashboard_report r[] = { { "bb", sample }, { "nobody", sample } };
     struct dashboard_look look = {
-        .time = 1000, .metrics = m, .metrics_count = 2, .report = r, .report_count = 2, .searching = 2
+        .time = 1000, .metrics = m, .metrics_count = 2, .report = r, .report_count = 2,
+        .searching = 2
     };
     struct dashboard_options o = { .run = "r", .target_batch = 100 };
     char folder[] = "/tmp/potluck-report-XXXXXX", path[100], command[100];
@@ -220,7 +222,8 @@ static void the_page_shows_them(void **state)
     assert_int_equal(dashboard_export(d, folder, NULL), PL_OK);
     snprintf(path, sizeof path, "%s/api/state.json", folder);
     now = json_load_file(path, 0, NULL);
-    assert_true(number(now, "held_out") == 2.5 && number(now, "banned") == 3 && number(now, "searching") == 2);
+    assert_true(number(now, "held_out") == 2.5 && number(now, "banned") == 3 &&
+                number(now, "searching") == 2);
     assert_string_equal(json_string_value(json_object_get(now, "phase")), "matching");
     rounds = json_object_get(now, "rounds");
     assert_true(number(rounds, "good") == 12 && number(rounds, "failed") == 2 &&
@@ -234,7 +237,8 @@ static void the_page_shows_them(void **state)
     assert_true(json_is_null(json_object_get(json_array_get(peers, 0), "version"))); /* aa is faster */
     assert_string_equal(json_string_value(json_object_get(json_array_get(peers, 1), "reach")),
                         "relayed");
-    assert_string_equal(json_string_value(json_object_get(json_array_get(peers, 1), "device")), sample.device);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(peers, 1), "device")),
+                        sample.device);
     assert_true(fabs(number(json_array_get(peers, 1), "compression") - 3.9) < 1e-9);
     json_decref(peers);
     dashboard_close(d);

@@ -40,6 +40,12 @@ function timeLabel(t, span) {
     return two(d.getHours()) + ":" + two(d.getMinutes()) + (span < 600 ? ":" + two(d.getSeconds()) : "");
 }
 
+/* One moment alone stands in the middle of a minute. */
+function spanOf(times) {
+    const first = times[0], last = times[times.length - 1];
+    return first < last ? [first, last] : [first - 30, first + 30];
+}
+
 /* Letters keep their size: a narrow box gets a narrow drawing, not a small one. */
 function widthOf(box) { return Math.max(280, Math.min(1000, box.clientWidth || 900)); }
 
@@ -70,7 +76,7 @@ function follow(svg, times, marks, top, bottom, label) {
 function lines(box, times, series, options) {
     const W = widthOf(box), H = (options && options.height) || 260, right = series.length > 1 ? 56 : 16, left = 60;
     const crowded = W < 480 && series.length > 2, top = crowded ? 44 : 26, bottom = 26, svg = canvas(box, W, H, options && options.title);
-    const [t0, t1] = extent(times), X = (t) => left + (t - t0) / (t1 - t0) * (W - left - right), scale = [];
+    const [t0, t1] = spanOf(times), X = (t) => left + (t - t0) / (t1 - t0) * (W - left - right), scale = [];
     let legend = left;
     for (const t of ticks(t0, t1, W / 130)) {
         svg.append(element("line", { x1: X(t), x2: X(t), y1: top, y2: H - bottom, class: "axis" }));
