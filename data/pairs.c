@@ -1,44 +1,13 @@
-/* pairs.c - see pairs.h. The position of a shuffled stream is its buffer's content, kept as places
- * (shard, row); going on from a saved one reads just those rows again, not the data before them. */
-#include "pairs.h"
-#include "shard.h"
-#include "../ref/rng.h"
+/* pairs.c - see pairs.h. */
+#include "pairs_inside.h"
 
-#include <assert.h>
-#include <jansson.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define RNG_PICKS (UINT64_C(0x7069636b) << 32)  /* streams of the seed: which pair leaves the buffer, */
-#define RNG_ORDER (UINT64_C(0x6f726465) << 32)  /* and the order of shards, plus the epoch */
-#define CAPTION_BYTES_MAX (1u << 20) /* longer captions are cut before tokenizing: T is a few hundred */
-
-struct text {
-    char *bytes;
-    size_t length;
-};
-
-struct pairs {
-    struct pairs_options o;
-    char **name;        /* of the shards */
-    uint64_t *rows;     /* rows of each */
-    uint64_t *first;    /* rows in all shards before it */
-    uint64_t total;
-    struct text *without; /* sorted */
-    size_t withouts;
-    uint32_t *order;    /* of this epoch */
-    struct shard *shard; /* the one being read, or NULL */
-    uint64_t given, epoch, at_row;
-    uint32_t at_shard;
-    struct pl_rng rng;
-    struct pairs_counts now, last;
-    size_t count;       /* pairs in the buffer: slots slot[0 .. count-1] are in use */
-    uint32_t *slot;
-    struct pairs_place *place; /* by slot, as are the next two */
-    int32_t *tokens;
-    uint16_t *codes;
-};
+/* streams of the seed: which pair leaves the buffer, */
+#define RNG_PICKS (UINT64_C(0x7069636b) << 32)
+#define RNG_ORDER (UINT64_C(0x6f726465) << 32) /* and the order of shards, plus the epoch */
+#define CAPTION_BYTES_MAX (1u << 20) /* longer ones are cut before tokenizing: T is a few hundred */
 
 static int compare_text(const void *a, const void *b)
 {
@@ -59,7 +28,7 @@ static int check_options(const struct pairs_options *o, struct pl_err *err)
     return PL_OK;
 }
 
-static int open_shard(struct shard **out, const struct pairs *p, size_t index, struct pl_err *err)
+int pairs_open_shard(struct shard **out, const struct pairs *p, size_t index, struct pl_err *err)
 {
     struct pl_source *source;
     int rc;
@@ -73,7 +42,7 @@ static int count_rows(struct pairs *p, struct pl_err *err)
 {
     for (size_t i = 0; i < p->o.paths; i++) {
         struct shard *s;
-        int rc = open_shard(&s, p, i, err);
+        int rc = pairs_open_shard(&s, p, i, err);
         if (rc) return rc;
         p->rows[i] = shard_rows(s);
         p->first[i] = p->total;
@@ -88,7 +57,7 @@ static int count_rows(struct pairs *p, struct pl_err *err)
     return PL_OK;
 }
 
-static void start_epoch(struct pairs *p)
+void pairs_start_epoch(struct pairs *p)
 {
     struct pl_rng rng;
     pl_rng_init(&rng, p->o.seed, RNG_ORDER + p->epoch);
@@ -149,7 +118,7 @@ int pairs_open(struct pairs **out, const struct pairs_options *options, struct p
     }
     for (uint32_t i = 0; i < n; i++) p->slot[i] = i;
     pl_rng_init(&p->rng, p->o.seed, RNG_PICKS);
-    start_epoch(p);
+    pairs_start_epoch(p);
     *out = p;
     return PL_OK;
 }
@@ -188,9 +157,8 @@ static int held_out(const struct pairs *p, const struct shard_row *row)
     return bsearch(&key, p->without, p->withouts, sizeof key, compare_text) != NULL;
 }
 
-/* The counter of the first rule that the row breaks, or NULL. */
-static uint64_t *broken_rule(const struct pairs *p, const struct shard_row *row,
-                             struct pairs_counts *counts)
+uint64_t *pairs_broken_rule(const struct pairs *p, const struct shard_row *row,
+                            struct pairs_counts *counts)
 {
     double w = row->width, h = row->height;
     if (!row->caption || characters(row->caption, row->caption_bytes) < PAIRS_CAPTION_CHARACTERS)
@@ -211,8 +179,8 @@ int pairs_within_limit(uint64_t row, uint64_t limit, uint64_t total)
 
 /* --- the buffer ---------------------------------------------------------------------------- */
 
-static int fill_slot(struct pairs *p, uint32_t slot, uint32_t shard, uint64_t at,
-                     const struct shard_row *row, struct pl_err *err)
+int pairs_fill_slot(struct pairs *p, uint32_t slot, uint32_t shard, uint64_t at,
+                    const struct shard_row *row, struct pl_err *err)
 {
     int32_t *tokens = p->tokens + (size_t)slot * (size_t)p->o.text;
     uint16_t *codes = p->codes + (size_t)slot * (size_t)p->o.cells;
@@ -249,7 +217,7 @@ static int read_one(struct pairs *p, struct pl_err *err)
         if (p->at_shard == p->o.paths) return PL_ENOTFOUND;
         shard = p->order[p->at_shard];
         if (!p->shard) {
-            if ((rc = open_shard(&p->shard, p, shard, err))) return rc;
+            if ((rc = pairs_open_shard(&p->shard, p, shard, err))) return rc;
             if (shard_rows(p->shard) != p->rows[shard])
                 return pl_fail(err, PL_EFORMAT, "%s: has changed while it was being read",
                                p->name[shard]);
@@ -261,12 +229,12 @@ static int read_one(struct pairs *p, struct pl_err *err)
             if ((rc = shard_next(p->shard, &row, err))) return rc;
             if (!pairs_within_limit(p->first[shard] + at, p->o.limit, p->total)) continue;
             p->now.rows++;
-            if ((dropped = broken_rule(p, &row, &p->now))) {
+            if ((dropped = pairs_broken_rule(p, &row, &p->now))) {
                 ++*dropped;
                 continue;
             }
             p->now.used++;
-            if ((rc = fill_slot(p, p->slot[p->count], shard, at, &row, err))) return rc;
+            if ((rc = pairs_fill_slot(p, p->slot[p->count], shard, at, &row, err))) return rc;
             p->count++;
             return PL_OK;
         }
@@ -292,7 +260,7 @@ int pairs_next(struct pairs *p, int32_t *tokens, int32_t *codes, struct pl_err *
                            (unsigned long long)p->now.held_out);
         p->epoch++;
         p->last = p->now;
-        start_epoch(p);
+        pairs_start_epoch(p);
         return pairs_next(p, tokens, codes, err);
     }
     pick = (size_t)pl_rng_below(&p->rng, p->count);
@@ -305,211 +273,4 @@ int pairs_next(struct pairs *p, int32_t *tokens, int32_t *codes, struct pl_err *
     p->slot[p->count] = slot;
     p->given++;
     return PL_OK;
-}
-
-/* --- position ------------------------------------------------------------------------------ */
-
-int pairs_where(const struct pairs *p, struct pairs_position *position)
-{
-    struct pairs_place *place = realloc(position->place, p->o.buffer * sizeof *place);
-    if (!place) return PL_ENOMEM;
-    *position = (struct pairs_position){ .given = p->given, .epoch = p->epoch,
-        .at_shard = p->at_shard, .at_row = p->at_row, .now = p->now, .last = p->last,
-        .count = p->count, .place = place };
-    memcpy(position->rng, p->rng.s, sizeof position->rng);
-    for (size_t i = 0; i < p->count; i++) place[i] = p->place[p->slot[i]];
-    return PL_OK;
-}
-
-void pairs_position_clear(struct pairs_position *position)
-{
-    free(position->place);
-    memset(position, 0, sizeof *position);
-}
-
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
-static json_t *save_counts(const struct pairs_counts *c)
-{
-    return json_pack("[I,I,I,I,I,I,I]", (json_int_t)c->rows, (json_int_t)c->used,
-                     (json_int_t)c->caption, (json_int_t)c->nsfw, (json_int_t)c->aspect,
-                     (json_int_t)c->no_code, (json_int_t)c->held_out);
-}
-
-/* What must be the same for a position to mean anything. */
-static json_t *identity(const struct pairs *p)
-{
-    json_t *shards = json_array();
-    for (size_t i = 0; i < p->o.paths; i++)
-        if (json_array_append_new(shards, json_pack("[s,I]", base_name(p->name[i]),
-                                                    (json_int_t)p->rows[i]))) {
-            json_decref(shards);
-            return NULL;
-        }
-    return json_pack("{s:o, s:I, s:I, s:I, s:I}", "shards", shards, "seed", (json_int_t)p->o.seed,
-                     "buffer", (json_int_t)p->o.buffer, "limit", (json_int_t)p->o.limit, "held_out",
-                     (json_int_t)p->withouts);
-}
-
-char *pairs_save(const struct pairs *p, const struct pairs_position *position)
-{
-    char rng[4 * 16 + 1];
-    json_t *places = json_array(), *root;
-    char *text;
-    int failed = !places;
-    snprintf(rng, sizeof rng, "%016llx%016llx%016llx%016llx", (unsigned long long)position->rng[0],
-             (unsigned long long)position->rng[1], (unsigned long long)position->rng[2],
-             (unsigned long long)position->rng[3]);
-    for (size_t i = 0; !failed && i < position->count; i++) /* shard, row, shard, row, ... */
-        failed = json_array_append_new(places, json_integer(position->place[i].shard)) ||
-                 json_array_append_new(places, json_integer((json_int_t)position->place[i].row));
-    if (failed) {
-        json_decref(places);
-        return NULL;
-    }
-    root = json_pack("{s:o, s:I, s:I, s:I, s:I, s:s, s:o, s:o, s:o}", "data", identity(p), "given",
-                     (json_int_t)position->given, "epoch", (json_int_t)position->epoch, "at_shard",
-                     (json_int_t)position->at_shard, "at_row", (json_int_t)position->at_row, "rng",
-                     rng, "now", save_counts(&position->now), "last", save_counts(&position->last),
-                     "places", places);
-    text = root ? json_dumps(root, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
-    json_decref(root);
-    return text;
-}
-
-static int load_count(const json_t *root, const char *key, uint64_t *out)
-{
-    const json_t *v = json_object_get(root, key);
-    if (!json_is_integer(v) || json_integer_value(v) < 0) return 0;
-    *out = (uint64_t)json_integer_value(v);
-    return 1;
-}
-
-static int load_counts(const json_t *root, const char *key, struct pairs_counts *c)
-{
-    uint64_t *slot[] = { &c->rows, &c->used, &c->caption, &c->nsfw, &c->aspect, &c->no_code,
-                         &c->held_out };
-    const json_t *list = json_object_get(root, key);
-    if (json_array_size(list) != PL_COUNT(slot)) return 0;
-    for (size_t i = 0; i < PL_COUNT(slot); i++)
-        *slot[i] = (uint64_t)json_integer_value(json_array_get(list, i));
-    return 1;
-}
-
-static int load_rng(const json_t *root, struct pl_rng *rng)
-{
-    const char *text = json_string_value(json_object_get(root, "rng"));
-    unsigned long long s[4];
-    if (!text || strlen(text) != 64 ||
-        sscanf(text, "%16llx%16llx%16llx%16llx", &s[0], &s[1], &s[2], &s[3]) != 4)
-        return 0;
-    for (int i = 0; i < 4; i++) rng->s[i] = s[i];
-    return 1;
-}
-
-/* A pair of the saved buffer, to be read again. */
-struct want {
-    struct pairs_place place;
-    uint32_t slot;
-};
-
-static int compare_want(const void *a, const void *b)
-{
-    const struct want *x = a, *y = b;
-    if (x->place.shard != y->place.shard) return x->place.shard < y->place.shard ? -1 : 1;
-    return x->place.row < y->place.row ? -1 : x->place.row > y->place.row;
-}
-
-static int load_want(const struct pairs *p, const json_t *places, struct want *want, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        const json_t *at = json_array_get(places, 2 * i), *in = json_array_get(places, 2 * i + 1);
-        json_int_t shard = json_integer_value(at), row = json_integer_value(in);
-        if (!json_is_integer(at) || !json_is_integer(in) || shard < 0 ||
-            (uint64_t)shard >= p->o.paths || row < 0 || (uint64_t)row >= p->rows[shard])
-            return 0;
-        want[i] = (struct want){ { (uint32_t)shard, (uint64_t)row }, (uint32_t)i };
-    }
-    qsort(want, n, sizeof *want, compare_want);
-    return 1;
-}
-
-static int refill(struct pairs *p, const struct want *want, size_t n, struct pl_err *err)
-{
-    struct shard *s = NULL;
-    int rc = PL_OK;
-    for (size_t i = 0; !rc && i < n; i++) {
-        uint32_t shard = want[i].place.shard;
-        struct pairs_counts ignored;
-        struct shard_row row;
-        if (!s || want[i - 1].place.shard != shard) {
-            shard_close(s);
-            if ((rc = open_shard(&s, p, shard, err))) break;
-        }
-        rc = shard_seek(s, want[i].place.row, err);
-        if (!rc) rc = shard_next(s, &row, err);
-        if (!rc && broken_rule(p, &row, &ignored))
-            rc = pl_fail(err, PL_EUSE, "%s: row %llu was used when the position was saved and is "
-                         "now filtered: the data or the held-out captions have changed",
-                         p->name[shard], (unsigned long long)want[i].place.row);
-        if (!rc) rc = fill_slot(p, want[i].slot, shard, want[i].place.row, &row, err);
-    }
-    shard_close(s);
-    return rc;
-}
-
-int pairs_restore(struct pairs *p, const char *json, struct pl_err *err)
-{
-    static const char malformed[] = "data position: malformed";
-    json_t *root = json_loads(json, 0, NULL), *places, *same = identity(p);
-    struct want *want = NULL;
-    uint64_t at_shard, at_row, epoch, given;
-    size_t n;
-    int rc = PL_OK;
-    if (!root || !load_count(root, "given", &given) || !load_count(root, "epoch", &epoch) ||
-        !load_count(root, "at_shard", &at_shard) || !load_count(root, "at_row", &at_row) ||
-        !load_rng(root, &p->rng)) {
-        rc = pl_fail(err, PL_EFORMAT, malformed);
-        goto done;
-    }
-    if (!same || !json_equal(same, json_object_get(root, "data"))) {
-        rc = pl_fail(err, PL_EUSE, "data position: saved for other shards, seed, buffer, limit or "
-                     "held-out captions");
-        goto done;
-    }
-    places = json_object_get(root, "places");
-    n = json_array_size(places) / 2;
-    p->epoch = epoch;
-    start_epoch(p);
-    if (!json_is_array(places) || n > p->o.buffer || json_array_size(places) % 2 ||
-        at_shard > p->o.paths ||
-        (at_shard < p->o.paths ? at_row > p->rows[p->order[at_shard]] : at_row) ||
-        !load_counts(root, "now", &p->now) || !load_counts(root, "last", &p->last)) {
-        rc = pl_fail(err, PL_EFORMAT, malformed);
-        goto done;
-    }
-    want = malloc((n + 1) * sizeof *want);
-    if (!want) {
-        rc = pl_fail(err, PL_ENOMEM, "no memory for a position of %zu pairs", n);
-        goto done;
-    }
-    if (!load_want(p, places, want, n)) {
-        rc = pl_fail(err, PL_EFORMAT, malformed);
-        goto done;
-    }
-    for (uint32_t i = 0; i < p->o.buffer; i++) p->slot[i] = i;
-    if ((rc = refill(p, want, n, err))) goto done;
-    p->given = given;
-    p->at_shard = (uint32_t)at_shard;
-    p->at_row = at_row;
-    p->count = n;
-done:
-    free(want);
-    json_decref(same);
-    json_decref(root);
-    return rc;
 }

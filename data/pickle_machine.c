@@ -1,0 +1,204 @@
+/* pickle_machine.c - what a pickle's opcodes work with: the memory of all values, the stack with
+ * its marks, the bytes that are read, and the memo. */
+#include "pickle_machine.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SLAB_BYTES (64 << 10)
+
+struct slab {
+    struct slab *next;
+    size_t used, room;
+    _Alignas(16) unsigned char bytes[];
+};
+
+/* -- memory ----------------------------------------------------------------------------------- */
+
+struct pickle *pickle_new(void)
+{
+    return calloc(1, sizeof(struct pickle));
+}
+
+void pickle_free(struct pickle *p)
+{
+    if (!p) return;
+    while (p->slabs) {
+        struct slab *next = p->slabs->next;
+        free(p->slabs);
+        p->slabs = next;
+    }
+    free(p->persistent);
+    free(p);
+}
+
+void *pickle_take(struct pickle *p, size_t bytes)
+{
+    void *at;
+    bytes = (bytes + 15) / 16 * 16;
+    if (bytes > PICKLE_MEMORY_MAX - p->bytes) return NULL;
+    p->bytes += bytes;
+    if (!p->slabs || p->slabs->room - p->slabs->used < bytes) {
+        size_t room = bytes > SLAB_BYTES ? bytes : SLAB_BYTES;
+        struct slab *s = malloc(sizeof *s + room);
+        if (!s) return NULL;
+        *s = (struct slab){ p->slabs, 0, room };
+        p->slabs = s;
+    }
+    at = p->slabs->bytes + p->slabs->used;
+    p->slabs->used += bytes;
+    return at;
+}
+
+__attribute__((format(printf, 3, 4)))
+int pickle_refuse(struct machine *m, int status, const char *format, ...)
+{
+    char what[300];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    return pl_fail(m->err, status, "%s: pickle, byte %zu: %s", m->where, m->opcode_at, what);
+}
+
+int pickle_no_memory(struct machine *m)
+{
+    return pickle_refuse(m, PL_ENOMEM, "no memory for its values, of which %d MiB are allowed",
+                         PICKLE_MEMORY_MAX >> 20);
+}
+
+struct pickle_value *pickle_value_new(struct machine *m, enum pickle_kind kind)
+{
+    struct pickle_value *v;
+    if (m->memory->values >= PICKLE_VALUES_MAX) {
+        pickle_refuse(m, PL_ELIMIT, "more than %d values", PICKLE_VALUES_MAX);
+        return NULL;
+    }
+    if (!(v = pickle_take(m->memory, sizeof *v))) {
+        pickle_no_memory(m);
+        return NULL;
+    }
+    m->memory->values++;
+    memset(v, 0, sizeof *v);
+    v->kind = kind;
+    return v;
+}
+
+/* -- stack ------------------------------------------------------------------------------------ */
+
+int pickle_push(struct machine *m, struct pickle_value *v)
+{
+    if (m->depth == m->room) {
+        size_t room = m->room ? 2 * m->room : 256;
+        struct pickle_value **more;
+        if (m->depth >= PICKLE_VALUES_MAX)
+            return pickle_refuse(m, PL_ELIMIT, "more than %d values on the stack",
+                                 PICKLE_VALUES_MAX);
+        if (!(more = realloc(m->stack, room * sizeof *more))) return pickle_no_memory(m);
+        m->stack = more;
+        m->room = room;
+    }
+    m->stack[m->depth++] = v;
+    return PL_OK;
+}
+
+int pickle_push_new(struct machine *m, struct pickle_value *v)
+{
+    if (!v) return m->memory->values >= PICKLE_VALUES_MAX ? PL_ELIMIT : PL_ENOMEM;
+    return pickle_push(m, v);
+}
+
+struct pickle_value *pickle_top(struct machine *m)
+{
+    if (m->depth && m->stack[m->depth - 1]) return m->stack[m->depth - 1];
+    pickle_refuse(m, PL_EFORMAT, "the stack is empty");
+    return NULL;
+}
+
+struct pickle_value *pickle_pop(struct machine *m)
+{
+    struct pickle_value *v = pickle_top(m);
+    if (v) m->depth--;
+    return v;
+}
+
+long pickle_pop_to_mark(struct machine *m)
+{
+    size_t end = m->depth;
+    while (m->depth && m->stack[m->depth - 1]) m->depth--;
+    if (!m->depth) {
+        pickle_refuse(m, PL_EFORMAT, "no mark on the stack");
+        return -1;
+    }
+    long n = (long)(end - m->depth);
+    m->depth--;
+    return n;
+}
+
+/* -- input ------------------------------------------------------------------------------------ */
+
+const uint8_t *pickle_next(struct machine *m, uint64_t n)
+{
+    const uint8_t *p = m->data + m->at;
+    if (n > m->bytes - m->at) {
+        pickle_refuse(m, PL_EFORMAT, "%llu bytes expected, %zu left", (unsigned long long)n,
+                      m->bytes - m->at);
+        return NULL;
+    }
+    m->at += (size_t)n;
+    return p;
+}
+
+int pickle_little(struct machine *m, uint64_t *x, int n)
+{
+    const uint8_t *p = pickle_next(m, (uint64_t)n);
+    if (!p) return PL_EFORMAT;
+    *x = 0;
+    while (n--) *x = *x << 8 | p[n];
+    return PL_OK;
+}
+
+const char *pickle_line(struct machine *m, size_t *n)
+{
+    const uint8_t *p = m->data + m->at, *end = memchr(p, '\n', m->bytes - m->at);
+    if (!end) {
+        pickle_refuse(m, PL_EFORMAT, "a line without an end");
+        return NULL;
+    }
+    *n = (size_t)(end - p);
+    m->at += *n + 1;
+    return (const char *)p;
+}
+
+/* -- memo ------------------------------------------------------------------------------------- */
+
+int pickle_remember(struct machine *m, uint64_t index)
+{
+    struct pickle_value *v = pickle_top(m);
+    if (!v) return PL_EFORMAT;
+    if (index >= PICKLE_MEMO_MAX)
+        return pickle_refuse(m, PL_ELIMIT, "memo %llu, at most %d", (unsigned long long)index,
+                             PICKLE_MEMO_MAX);
+    if (index >= m->memo_room) {
+        size_t room = m->memo_room ? 2 * m->memo_room : 256;
+        struct pickle_value **more;
+        while (room <= index) room *= 2;
+        if (!(more = realloc(m->memo, room * sizeof *more))) return pickle_no_memory(m);
+        memset(more + m->memo_room, 0, (room - m->memo_room) * sizeof *more);
+        m->memo = more;
+        m->memo_room = room;
+    }
+    m->memo_next += !m->memo[index];
+    m->memo[index] = v;
+    return PL_OK;
+}
+
+int pickle_recall(struct machine *m, uint64_t index)
+{
+    if (index >= m->memo_room || !m->memo[index])
+        return pickle_refuse(m, PL_EFORMAT, "memo %llu was never stored",
+                             (unsigned long long)index);
+    return pickle_push(m, m->memo[index]);
+}
