@@ -202,7 +202,7 @@ soak: all $(BUILD)/interop/trainer ## peers that come, freeze and are killed for
 	python3 test/soak/namespaces.py $(BUILD)/potluck
 
 # Swarms larger than any machine, on a virtual clock: paper/scaling.md.
-SIM_O = $(call obj,test/simulator/links.c test/simulator/queue.c test/simulator/world.c)
+SIM_O = $(call obj,$(filter-out %/main.c,$(wildcard test/simulator/*.c)))
 simulate: $(BUILD)/simulate ## time, failures and traffic of 30 to 10,000 peers, by the real matchmaking (paper/scaling.md)
 	@mkdir -p $(BUILD)/figures
 	$(BUILD)/simulate $(BUILD)/figures

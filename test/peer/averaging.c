@@ -1,8 +1,8 @@
-/* averaging.c - an averager's part of a walk: the state that it hands on, how it judges who wants to
- * join, and one round with it. We come as a client whose tensors weigh nothing: nobody's mean
+/* averaging.c - an averager's part of a walk: the state that it hands on, how it judges who wants
+ * to join, and one round with it. We come as a client whose tensors weigh nothing: nobody's mean
  * changes, and nobody has to call us. */
-#include "walk.h"
-#include "../../cmd/averaging.h"
+#include "averager_walk.h"
+#include "../../cmd/swarm.h"
 #include "../../net/hivemind/message.h"
 #include "../../net/hivemind/msgpack.h"
 #include "net/hivemind/averaging.pb-c.h"
@@ -17,23 +17,8 @@
 #define LOOK_EVERY 0.3      /* s between looks at its declaration */
 #define ROOM 1.5            /* s that all our questions may need before its own time comes */
 #define BEGIN_AFTER 3.0     /* s behind its time: a leader's second message, as the original waits */
-#define ROUND_LIMIT 60.0    /* s for an answer to a part: others may be slow */
 
-struct averager_walk {
-    struct walk *w;
-    const char *prefix, *class_name;
-    int of_run;                       /* state: an optimizer's */
-    char rpc[AVERAGER_RPCS][GROUP_NAME_MAX], key[GROUP_KEY_MAX];
-    struct state_load state;          /* downloaded; the tensors' shapes tell the schema */
-    uint8_t schema[SCHEMA_HASH_BYTES];
-    int has_schema;
-    double begins;                    /* its declared time */
-    int search_over;                  /* it has ended before that: a trainer that is alone needs no group */
-    struct bytes gather;              /* ours */
-    struct group group;
-};
-
-static const char *code_name(int code)
+const char *walk_code(int code)
 {
     static const char *const names[] = {
 #define NAME(name) #name,
@@ -226,7 +211,7 @@ static void expect(struct averager_walk *a, const char *what, const struct wish 
         walk_skip(a->w, "hivemind 4.4", what, "its search is over already");
     else
         walk_clause(a->w, "hivemind 4.4", what, code == (int)want, "expected %s, got %s",
-                    code_name((int)want), s && code < 0 ? talk_why(s) : code_name(code));
+                    walk_code((int)want), s && code < 0 ? talk_why(s) : walk_code(code));
     talk_close(s);
 }
 
@@ -274,7 +259,7 @@ static int read_group(struct averager_walk *a, const uint8_t *data, size_t n, st
     int rc = PL_OK, mine;
     if (!m) return PL_EFORMAT;
     if (m->code == MSG_GROUP_DISBANDED || m->code == MSG_CANCELLED) rc = PL_EAGAIN;
-    else if (m->code != MSG_BEGIN_ALLREDUCE) rc = pl_fail(err, PL_EPROTO, "%s", code_name(m->code));
+    else if (m->code != MSG_BEGIN_ALLREDUCE) rc = pl_fail(err, PL_EPROTO, "%s", walk_code(m->code));
     else if (m->group_id.len != DHT_ID_BYTES || m->n_ordered_peer_ids != m->n_gathered)
         rc = pl_fail(err, PL_EPROTO, "an id of %zu bytes, %zu peers, %zu gathered", m->group_id.len,
                      m->n_ordered_peer_ids, m->n_gathered);
@@ -324,21 +309,21 @@ static int join(struct averager_walk *a)
         return 0;
     }
     if (!walk_clause(a->w, "hivemind 4.4", "the right request: ACCEPTED", code == MSG_ACCEPTED,
-                     "%s", s && code < 0 ? talk_why(s) : code_name(code))) {
+                     "%s", s && code < 0 ? talk_why(s) : walk_code(code))) {
         talk_close(s);
         return 0;
     }
     if (a->begins > swarm_time(a->w->swarm) + ROOM / 2) {
         again = ask(a, &right, &second, NULL);
         walk_clause(a->w, "hivemind 4.4", "whoever follows already: DUPLICATE_PEER_ID",
-                    second == MSG_DUPLICATE_PEER_ID, "%s", code_name(second));
+                    second == MSG_DUPLICATE_PEER_ID, "%s", walk_code(second));
         talk_close(again);
         talk_close(s);
         talk_sleep(0.2);
         s = ask(a, &right, &code, NULL);
         walk_clause(a->w, "hivemind 4.4",
                     "a follower that closes its stream is dropped, and may come again",
-                    code == MSG_ACCEPTED, "%s", code_name(code));
+                    code == MSG_ACCEPTED, "%s", walk_code(code));
     }
     rc = talk_next(s, fmax(0, a->begins - swarm_time(a->w->swarm)) + BEGIN_AFTER, &data, &n);
     if (rc) pl_fail(&err, rc, "%s", talk_why(s));
@@ -349,174 +334,6 @@ static int join(struct averager_walk *a)
     else walk_clause(a->w, "hivemind 4.4", what, !rc, "%s", err.text);
     talk_close(s);
     return !rc;
-}
-
-/* --- 5: the exchange -------------------------------------------------------------------------- */
-
-struct exchange_walk {
-    struct averager_walk *a;
-    struct pl_part *parts;
-    size_t count;
-    int values_known; /* nobody but it has tensors: the mean is its own */
-};
-
-/* Uncompressed and halves in turn, whatever the group's own way: the answer has to follow. */
-static enum pl_compression method_of(size_t i)
-{
-    return i % 2 ? PL_COMPRESS_FLOAT16 : PL_COMPRESS_NONE;
-}
-
-static void send_part(struct exchange_walk *x, struct talk_stream *s, size_t i, int first)
-{
-    struct part_message m = { .method = method_of(i), .elements = x->parts[i].length };
-    struct bytes out = { 0 };
-    uint8_t *buffer;
-    if (first) {
-        m.code = MSG_PART_FOR_AVERAGING;
-        m.group_id = x->a->group.id;
-        m.group_id_n = DHT_ID_BYTES;
-    }
-    m.bytes = m.elements * (m.method == PL_COMPRESS_NONE ? 4 : 2);
-    if (!part_message_write(&out, &buffer, &m)) {
-        if (buffer) memset(buffer, 0, m.bytes); /* zeros, which weigh nothing: answers are the mean itself */
-        talk_send(s, bytes_at(&out), bytes_length(&out));
-    }
-    bytes_clear(&out);
-}
-
-/* The answer is what the peer had handed on: exactly, or rounded to halves. */
-static int is_its_own(struct exchange_walk *x, size_t i, const struct part_message *m)
-{
-    const struct pl_part *p = &x->parts[i];
-    const struct tensor_message *t = &x->a->state.tensors[p->tensor];
-    struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)m->elements } };
-    size_t n = tensor_elements(t);
-    float *have = pl_alloc(n, sizeof *have), *got = pl_alloc(m->elements, sizeof *got);
-    int good = have && got &&
-               !pl_wire_decode(have, x->a->w->be, t->method, &t->type, t->buffer, t->bytes, NULL) &&
-               !pl_wire_decode(got, x->a->w->be, m->method, &type, m->buffer, m->bytes, NULL);
-    for (size_t k = 0; good && k < m->elements; k++) {
-        float want = have[p->start + k];
-        good = fabsf(got[k] - want) <=
-               (m->method == PL_COMPRESS_NONE ? 1e-6f : 1e-3f) * fabsf(want) + 1e-7f;
-    }
-    pl_free(have);
-    pl_free(got);
-    return good;
-}
-
-/* Sends a reducer its parts, and takes its answers. PL_OK or err. */
-static int with_reducer(struct exchange_walk *x, int place, struct pl_err *err)
-{
-    struct averager_walk *a = x->a;
-    struct talk_stream *s = talk_open(&a->w->talk, &a->group.members[place].peer,
-                                      a->rpc[AVERAGER_AGGREGATE], RPC_MESSAGE_MAX);
-    struct part_message m;
-    const uint8_t *data;
-    size_t n, sent = 0;
-    int rc = s ? PL_OK : PL_ENOMEM;
-    for (size_t i = 0; s && i < x->count; i++)
-        if (x->parts[i].owner == place) send_part(x, s, i, !sent++);
-    if (s) talk_send_end(s); /* whoever reduces nothing is answered only after that */
-    for (size_t i = 0; !rc && i < x->count; i++) {
-        if (x->parts[i].owner != place) continue;
-        if ((rc = talk_next(s, ROUND_LIMIT, &data, &n)))
-            pl_fail(err, rc, "part %zu: %s", i, talk_why(s));
-        else if ((rc = part_message_read(&m, data, n, err))) continue;
-        else if (m.code != MSG_AVERAGED_PART || !m.has_part)
-            rc = pl_fail(err, PL_EPROTO, "part %zu: %s", i, code_name(m.code));
-        else if (m.method != method_of(i))
-            rc = pl_fail(err, PL_EPROTO, "part %zu: answered in compression %d, sent in %d", i,
-                         (int)m.method, (int)method_of(i));
-        else if (m.elements != x->parts[i].length)
-            rc = pl_fail(err, PL_EPROTO, "part %zu: %zu values, expected %zu", i, m.elements,
-                         x->parts[i].length);
-        else if (m.weight != 0)
-            rc = pl_fail(err, PL_EPROTO, "part %zu: an answer with a weight", i);
-        else if (!part_message_is_sound(&m))
-            rc = pl_fail(err, PL_EPROTO, "part %zu: values that are none, or not finite", i);
-        else if (x->values_known && !is_its_own(x, i, &m))
-            rc = pl_fail(err, PL_EPROTO, "part %zu: not the mean", i);
-    }
-    if (!rc && (rc = talk_next(s, TALK_LIMIT, &data, &n)) == PL_ENOTFOUND) rc = PL_OK;
-    else if (!err->text[0]) rc = pl_fail(err, PL_EPROTO, "more answers than parts, or no end");
-    talk_close(s);
-    return rc;
-}
-
-static int cut(struct exchange_walk *x, struct pl_err *err)
-{
-    const struct averager_walk *a = x->a;
-    size_t n = a->state.count, total = 0, *elements = calloc(n + 1, sizeof *elements),
-           *share = calloc(a->group.count, sizeof *share);
-    enum pl_compression *method = calloc(n + 1, sizeof *method);
-    double *fraction = calloc(a->group.count, sizeof *fraction);
-    int rc = elements && share && method && fraction ? PL_OK : PL_ENOMEM;
-    for (size_t i = 0; !rc && i < n; i++) {
-        total += elements[i] = tensor_elements(&a->state.tensors[i]);
-        rc = compression_named(&method[i], a->w->compression, elements[i], a->w->threshold);
-    }
-    if (!rc) rc = group_shares(share, &a->group, total, err);
-    for (size_t i = 0; !rc && i < a->group.count; i++) fraction[i] = (double)share[i];
-    if (!rc)
-        rc = pl_partition(&x->parts, &x->count, elements, method, n, fraction, (int)a->group.count,
-                          a->w->part_bytes, err);
-    free(elements);
-    free(share);
-    free(method);
-    free(fraction);
-    return rc;
-}
-
-static void exchange(struct averager_walk *a)
-{
-    const char *what = "each part is answered in order, in its own compression, without a weight; "
-                       "then the stream ends";
-    struct exchange_walk x = { .a = a, .values_known = a->group.count == 2 && !a->of_run };
-    struct pl_err err = { "" }, unused = { "" };
-    int its_place = group_find(&a->group, &a->w->talk.peer), rc = cut(&x, &err);
-    if (rc) {
-        walk_skip(a->w, "hivemind 5", what, "%s", err.text);
-        return;
-    }
-    if (x.values_known)
-        walk_clause(a->w, "hivemind 5.4",
-                    "whose mean is what it handed on, since ours weighs nothing",
-                    !(rc = with_reducer(&x, its_place, &err)), "%s", err.text);
-    else rc = with_reducer(&x, its_place, &err);
-    walk_clause(a->w, "hivemind 5.4", what, !rc, "%s", err.text);
-    for (size_t i = 0; i < a->group.count; i++) /* the others shall not have to wait for us */
-        if ((int)i != its_place && i != a->group.self) with_reducer(&x, (int)i, &unused);
-    pl_free(x.parts);
-}
-
-/* A part for a group that there is not. */
-static void stray_part(struct averager_walk *a)
-{
-    uint8_t id[DHT_ID_BYTES], *buffer;
-    struct part_message m = { .code = MSG_PART_FOR_AVERAGING,
-                              .group_id = id,
-                              .group_id_n = sizeof id,
-                              .elements = 1,
-                              .bytes = 4,
-                              .weight = 1 };
-    struct talk_stream *s = talk_open(&a->w->talk, &a->w->talk.peer, a->rpc[AVERAGER_AGGREGATE],
-                                      RPC_MESSAGE_MAX);
-    struct bytes out = { 0 };
-    const uint8_t *data;
-    size_t n;
-    int rc;
-    if (!s) return;
-    RAND_bytes(id, sizeof id);
-    if (!part_message_write(&out, &buffer, &m)) memset(buffer, 0, 4);
-    talk_send(s, bytes_at(&out), bytes_length(&out));
-    talk_send_end(s);
-    rc = talk_next(s, TALK_LIMIT, &data, &n);
-    if (!rc) rc = part_message_read(&m, data, n, NULL);
-    walk_clause(a->w, "hivemind 5.4", "a part for a group that there is not: BAD_GROUP_ID",
-                !rc && m.code == MSG_BAD_GROUP_ID, "%s", rc ? talk_why(s) : code_name(m.code));
-    talk_close(s);
-    bytes_clear(&out);
 }
 
 /* --- the walk --------------------------------------------------------------------------------- */
@@ -552,7 +369,7 @@ static void round_with(struct averager_walk *a)
                               .expiration = swarm_time(a->w->swarm) + 10 };
         expect(a, "it looks for no group and says so: NOT_LOOKING_FOR_GROUP", &right,
                MSG_NOT_LOOKING_FOR_GROUP);
-        stray_part(a);
+        walk_stray_part(a);
         walk_skip(a->w, "hivemind 4.4", "a round with it",
                   "it has not looked for a group within %.0f s", a->w->patience);
         return;
@@ -564,7 +381,7 @@ static void round_with(struct averager_walk *a)
         walk_skip(a->w, "hivemind 5", "a round with it",
                   "it has not told which tensors it averages");
     else if (join(a)) {
-        exchange(a);
+        walk_exchange(a);
         withdrawn(a);
     }
 }

@@ -7,8 +7,8 @@
 
 #define MBIT 125000.0 /* bytes a second */
 
-/* The part of a swarm that has them, and their uplinks and downlinks in Mbit/s: spread evenly in the
- * logarithm between the two ends. */
+/* The part of a swarm that has them, and their uplinks and downlinks in Mbit/s: spread evenly in
+ * the logarithm between the two ends. */
 static const struct kind {
     double part, up[2], down[2], client;
 } kinds[] = {
@@ -71,7 +71,8 @@ int link_hops(size_t peers)
     return 1 + (int)ceil(log((double)peers) / log(20));
 }
 
-/* As the run's: nine tenths in matrices of 4 M, the rest in tensors that are just too small for 8 bits. */
+/* As the run's: nine tenths in matrices of 4 M, the rest in tensors that are just too small for 8
+ * bits. */
 void link_tensors(size_t **elements, enum pl_compression **method, size_t *count, size_t values)
 {
     const size_t matrix = 4u << 20, vector = PL_WIRE_ADAPTIVE - 1;

@@ -1,5 +1,5 @@
-/* main.c - `make simulate`: swarms of 30 to 10,000 peers, as they are and as they could be; a table, and
- * curves in paper/figures. */
+/* main.c - `make simulate`: swarms of 30 to 10,000 peers, as they are and as they could be; a
+ * table, and curves in paper/figures. */
 #include "world.h"
 #include "../../data/plot.h"
 

@@ -1,14 +1,15 @@
-/* world.h - a swarm that has no machines: the real matchmaking, load balancing and cutting into parts, on a
- * virtual clock and a virtual network, with as many peers as memory holds. What takes part:
+/* world.h - a swarm that has no machines: the real matchmaking, load balancing and cutting into
+ * parts, on a virtual clock and a virtual network, with as many peers as memory holds. What takes
+ * part:
  *
  *   net/hivemind/matchmaking  one engine a peer, with its declarations, questions, leaders, followers
  *   net/hivemind/group        what a group agrees on, and the next group bits
  *   ref/balance, partition    who reduces how much, and which parts
  *
- * What is modelled: the DHT's five replicas of a group key answer one after the other at their uplinks' speed;
- * a peer's messages queue at its uplink; an exchange lasts as long as its slowest uplink or downlink needs;
- * peers come and go at random, some without a word; what the dead have declared is gone with them. Everything is
- * drawn from the seed. */
+ * What is modelled: the DHT's five replicas of a group key answer one after the other at their
+ * uplinks' speed; a peer's messages queue at its uplink; an exchange lasts as long as its slowest
+ * uplink or downlink needs; peers come and go at random, some without a word; what the dead have
+ * declared is gone with them. Everything is drawn from the seed. */
 #ifndef PL_SIMULATOR_WORLD_H
 #define PL_SIMULATOR_WORLD_H
 

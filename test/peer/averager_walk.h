@@ -1,0 +1,31 @@
+/* averager_walk.h - what is known of an averager on a walk: its search and state (averaging.c), its
+ * exchange (exchange.c). */
+#ifndef PL_AVERAGER_WALK_H
+#define PL_AVERAGER_WALK_H
+
+#include "walk.h"
+#include "../../net/hivemind/averager.h"
+
+struct averager_walk {
+    struct walk *w;
+    const char *prefix, *class_name;
+    int of_run;                       /* state: an optimizer's */
+    char rpc[AVERAGER_RPCS][GROUP_NAME_MAX], key[GROUP_KEY_MAX];
+    struct state_load state;          /* downloaded; the tensors' shapes tell the schema */
+    uint8_t schema[SCHEMA_HASH_BYTES];
+    int has_schema;
+    double begins;                    /* its declared time */
+    int search_over;                  /* it has ended before that: a trainer that is alone needs no group */
+    struct bytes gather;              /* ours */
+    struct group group;
+};
+
+/* A code as the protocol names it. */
+const char *walk_code(int code);
+
+/* With the group that has been found. */
+void walk_exchange(struct averager_walk *a);
+/* A part for a group that there is not. */
+void walk_stray_part(struct averager_walk *a);
+
+#endif

@@ -1,0 +1,119 @@
+/* world_inside.h - what the parts of a simulated world share: its peers' steps (world.c), what lies
+ * between them (world_net.c), their groups (world_meeting.c). Units: seconds, bytes. */
+#ifndef PL_SIMULATOR_WORLD_INSIDE_H
+#define PL_SIMULATOR_WORLD_INSIDE_H
+
+#include "world.h"
+#include "links.h"
+#include "queue.h"
+#include "../../net/hivemind/matchmaking.h"
+
+#define MATCHMAKING_TIME 15.0   /* the run's */
+#define ALLREDUCE_TIMEOUT 60.0
+#define SENDER_TIMEOUT 15.0     /* a silent groupmate is noticed; the run: matchmaking_time */
+#define REPLICAS 5
+
+/* A message in flight, shared by all whom it is sent to. */
+struct blob {
+    size_t users, n;
+    uint8_t data[];
+};
+
+struct stream { /* an asker's question to a leader */
+    size_t asker, leader;
+    uint32_t asker_life, leader_life;
+    int open;
+    struct stream *next; /* all are kept to the end */
+};
+
+/* A group that was found, once for all of its members. */
+struct meeting {
+    uint8_t engine_id[DHT_ID_BYTES]; /* what the engines agreed on: not of the seed */
+    size_t *member, count, seen;     /* sorted, so that nothing depends on the engine's shuffle */
+    uint32_t *life;
+    double *fraction, *bytes;        /* (count) of the reducing; what each sends */
+    double ends;
+    int failed, over;
+    uint64_t number;
+};
+
+struct peer {
+    struct world *w;
+    struct matchmaking m;
+    struct link link;
+    struct stream *asked;
+    struct meeting *meeting;
+    size_t self;
+    uint32_t life, wake;             /* generations: what belongs to older ones is void */
+    double value;                    /* what is averaged: a number that stands for all */
+    double ready, deadline, uplink_free;
+    int round, attempts, done, silent, looking;
+    double declared;                 /* 0: not */
+    size_t place;                    /* in its key's list, when declared */
+    char key[GROUP_KEY_MAX], bits[GROUP_BITS_MAX + 1];
+};
+
+/* One group key in the DHT. */
+struct key {
+    struct matchmaking_candidate *list; /* in order of coming */
+    size_t *owner, count, room;
+    double free[REPLICAS], uplink[REPLICAS];
+    double given;                    /* bytes by each replica in this search */
+};
+
+enum {
+    E_TICK,
+    E_LOOKED,
+    E_REQUEST,
+    E_ANSWER,
+    E_LEADER_GONE,
+    E_ASKER_GONE,
+    E_BEGIN,
+    E_EXCHANGED,
+    E_DIES
+};
+
+struct world {
+    struct world_options o;
+    struct pl_rng rng;
+    struct queue queue;
+    double now;
+    struct peer *peer;
+    struct key *keys;
+    struct meeting **meetings;
+    size_t meeting_count, meeting_room, undone;
+    struct stream *streams;
+    struct blob *last;               /* what was sent last: most are sent to many */
+    size_t *elements, tensors;
+    enum pl_compression *method;
+    uint64_t rounds, rounds_failed, attempts, grouped, groups, looks, looks_lost;
+    double moved, control, busiest, searching_since, mostly; /* mostly: when nearly all were done */
+    int no_memory;
+};
+
+/* What was allocated; NULL is noted in no_memory. */
+void *world_need(struct world *w, void *p);
+void world_at(struct world *w, double when, struct event e);
+/* After whatever has touched a peer's engine. */
+void world_settle(struct peer *p);
+
+/* The matchmaking's port, but for its end. */
+void world_on_declare(void *context, double expiration, int active);
+void world_on_look_up(void *context);
+void world_on_ask(void *context, const struct peer_id *leader, const uint8_t *data, size_t n);
+void world_on_leave(void *context);
+void world_on_answer(void *context, void *stream, const uint8_t *data, size_t n, int last);
+/* The group key that a peer's bits say. */
+struct key *world_key(struct world *w, const struct peer *p);
+/* Its declaration is gone at once. */
+void world_forget(struct world *w, struct peer *p);
+void world_drop_blob(struct blob *b);
+
+/* The engines' group as ours: the first member that hears of it makes it. NULL: no memory. */
+struct meeting *world_meeting(struct world *w, const struct group *found);
+void world_free_meeting(struct meeting *g);
+void world_begin_exchange(struct world *w, struct meeting *g);
+/* One of its members is gone before the end. Who only sends is missed by nobody but itself. */
+void world_lose_member(struct world *w, struct meeting *g, const struct peer *p, int silent);
+
+#endif
