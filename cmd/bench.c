@@ -1,5 +1,5 @@
-/* bench.c - `potluck bench`: how fast is a backend, beside the reference, beside the Python that does
- * the same, and beside what the machine could do? */
+/* bench.c - `potluck bench`: how fast is a backend, beside the reference, beside the Python that
+ * does the same, and beside what the machine could do? */
 #include "bench.h"
 #include "cmd.h"
 
@@ -171,8 +171,8 @@ static int parse(struct bench *b, struct choice *choice, int argc, char **argv)
 static void ask_peers(struct bench *b, int section)
 {
     static const struct { const char *section, *kind; } kinds[] = {
-        { "codes", "codes" }, { "attention", "attention" }, { "steps", "step" }, { "drawing", "draw" },
-        { "pictures", "pictures" },
+        { "codes", "codes" }, { "attention", "attention" }, { "steps", "step" },
+        { "drawing", "draw" }, { "pictures", "pictures" },
     };
     char text[PL_COUNT(kinds) * BENCH_SIZES][48], *wanted[PL_COUNT(kinds) * BENCH_SIZES];
     struct pl_err err;

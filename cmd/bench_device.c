@@ -1,6 +1,7 @@
-/* bench_device.c - a device against itself: its own matrix product and copy are the peaks, measured in
- * the same run, and what moves memory is held against the copy. Everything goes through the table, so
- * that any backend can be measured, and the emulated device tests these lines where there is none. */
+/* bench_device.c - a device against itself: its own matrix product and copy are the peaks,
+ * measured in the same run, and what moves memory is held against the copy. Everything goes
+ * through the table, so that any backend can be measured, and the emulated device tests these
+ * lines where there is none. */
 #include "bench.h"
 #include "../ref/beside.h"
 #include "../ref/model/optimizer.h"
@@ -11,7 +12,7 @@
 
 #define ROWS_WIDE 1024   /* the run's width: rows of norms */
 #define BEST_OF 5
-#define LEAST_S 0.02     /* of calls between two looks at the clock: a launch alone takes microseconds */
+#define LEAST_S 0.02     /* of calls between two looks at the clock: a launch takes microseconds */
 #define CALLS_MOST 10000
 
 struct device {
@@ -148,7 +149,8 @@ static int open_device(struct device *d, const struct pl_backend *be, size_t n)
     return rc;
 }
 
-/* One step of the optimizer in host memory, gradients and parameters on their way at the same time. */
+/* One step of the optimizer in host memory, gradients and parameters on their way at the same
+ * time. */
 static double offloaded_seconds(const struct bench *b, struct device *d)
 {
     struct pl_optimizer_options options = pl_lamb_options();
@@ -214,10 +216,10 @@ int bench_device(struct bench *b)
         if (is_offload) printf("%6s\n", "-"); /* the bus's, which has no peak here */
         else printf("%4.0f %%\n", 100 * bytes * (double)d.n / took / b->peak.memory);
         fflush(stdout);
-        bench_row(b, NULL,
-                  json_pack("{s:s, s:s, s:I, s:f, s:f, s:f}", "section", "device", "operation", name,
-                            "values", (json_int_t)d.n, "be_s", took, "bytes", bytes * (double)d.n,
-                            "of_peak", is_offload ? 0 : bytes * (double)d.n / took / b->peak.memory));
+        bench_row(b, NULL, json_pack("{s:s, s:s, s:I, s:f, s:f, s:f}", "section", "device",
+                                     "operation", name, "values", (json_int_t)d.n, "be_s", took,
+                                     "bytes", bytes * (double)d.n, "of_peak",
+                                     is_offload ? 0 : bytes * (double)d.n / took / b->peak.memory));
     }
     close_device(&d);
     return isnan(took);

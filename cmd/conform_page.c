@@ -7,19 +7,23 @@
 #include <string.h>
 
 static const char style[] =
-    ":root{color-scheme:light dark;--paper:#fbfaf6;--card:#fff;--ink:#1c1f24;--soft:#575c66;--line:#d9d5ca;"
-    "--main:#0a6767;--warm:#a8431a}\n"
-    "@media(prefers-color-scheme:dark){:root{--paper:#14171b;--card:#1c2026;--ink:#e9e6de;--soft:#a9adb6;"
-    "--line:#363c45;--main:#62cbc4;--warm:#f49d6e}}\n"
-    "body{margin:0 auto;max-width:68rem;padding:1.5rem 1.25rem 3rem;background:var(--paper);color:var(--ink);"
-    "font:1rem/1.55 system-ui,sans-serif;overflow-wrap:break-word}\n"
+    ":root{color-scheme:light dark;--paper:#fbfaf6;--card:#fff;--ink:#1c1f24;--soft:#575c66;"
+    "--line:#d9d5ca;--main:#0a6767;--warm:#a8431a}\n"
+    "@media(prefers-color-scheme:dark){:root{--paper:#14171b;--card:#1c2026;--ink:#e9e6de;"
+    "--soft:#a9adb6;--line:#363c45;--main:#62cbc4;--warm:#f49d6e}}\n"
+    "body{margin:0 auto;max-width:68rem;padding:1.5rem 1.25rem 3rem;background:var(--paper);"
+    "color:var(--ink);font:1rem/1.55 system-ui,sans-serif;overflow-wrap:break-word}\n"
     "h1{font-size:2rem;line-height:1.2;margin:0 0 .25rem}h2{margin:2.5rem 0 .5rem}\n"
-    ".verdict{font-size:1.2rem;margin:0 0 1.5rem;color:var(--main)}.verdict.bad,.bad{color:var(--warm)}\n"
-    "dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1.25rem;background:var(--card);"
-    "border:1px solid var(--line);border-radius:.5rem;padding:.8rem 1rem}dt,.soft,p.note{color:var(--soft)}"
+    ".verdict{font-size:1.2rem;margin:0 0 1.5rem;color:var(--main)}\n"
+    ".verdict.bad,.bad{color:var(--warm)}\n"
+    "dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1.25rem;"
+    "background:var(--card);border:1px solid var(--line);border-radius:.5rem;padding:.8rem 1rem}"
+    "dt,.soft,p.note{color:var(--soft)}"
     "dd{margin:0;min-width:0}\n"
-    ".scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}\n"
-    "th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}\n"
+    ".scroll{overflow-x:auto}\n"
+    "table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}\n"
+    "th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:right;"
+    "white-space:nowrap}\n"
     "th:first-child,td:first-child,.words{text-align:left}td.words{white-space:normal}\n"
     "th{color:var(--soft);font-weight:600}meter{width:5rem;vertical-align:-.1rem}\n"
     "summary{cursor:pointer;padding:.4rem 0}\n";
@@ -84,8 +88,8 @@ static void share(FILE *f, double worst, const char *of)
         fputs("<td>equal bits</td>", f);
         return;
     }
-    fprintf(f, "<td><meter max=\"1\" value=\"%.3g\" aria-hidden=\"true\"></meter> %.2g <span class=\"soft\">", worst,
-            worst);
+    fprintf(f, "<td><meter max=\"1\" value=\"%.3g\" aria-hidden=\"true\"></meter> %.2g "
+               "<span class=\"soft\">", worst, worst);
     escaped(f, of);
     fputs("</span></td>", f);
 }
@@ -171,7 +175,8 @@ static void golden(FILE *f, const json_t *report)
     if (!json_array_size(list)) return;
     fputs("<h2>Golden values</h2>\n<p class=\"note\">Recorded from the original Python packages "
           "and replayed here; errors are shares of what is allowed.</p>\n" TABLE("Golden values")
-          "<th>area</th><th>passed</th><th>failed</th><th>skipped</th><th>largest error</th></tr>\n",
+          "<th>area</th><th>passed</th><th>failed</th><th>skipped</th>"
+          "<th>largest error</th></tr>\n",
           f);
     json_array_foreach((json_t *)(uintptr_t)list, i, g) {
         fputs("<tr>", f);

@@ -5,9 +5,9 @@
 #include "launch.cuh"
 #include "weights.cuh"
 
-/* Operations of two threads on one device, such as an offloaded step beside the next samples, follow
- * each other on its stream and share its scratch memory: so each is called by one thread at a time.
- * What waits for copies alone (put, get, copy_end) holds nobody up. */
+/* Operations of two threads on one device, such as an offloaded step beside the next samples,
+ * follow each other on its stream and share its scratch memory: so each is called by one thread
+ * at a time. What waits for copies alone (put, get, copy_end) holds nobody up. */
 template <auto operation> struct one_at_a_time;
 template <class... P, int (*operation)(P...)> struct one_at_a_time<operation> {
     static int call(P... args)

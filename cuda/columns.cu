@@ -1,4 +1,5 @@
-/* columns.cu - sums over rows: how rows are cut, and what is left of their parts. See launch.cuh. */
+/* columns.cu - sums over rows: how rows are cut, and what is left of their parts. See
+ * launch.cuh. */
 #include "launch.cuh"
 
 #define CHUNK_ROWS 64   /* at least: eight a warp */

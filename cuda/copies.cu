@@ -1,5 +1,5 @@
-/* copies.cu - copies on two streams of their own, one for each direction, ordered against operations
- * by events; and between devices. A bus carries both directions at once. */
+/* copies.cu - copies on two streams of their own, one for each direction, ordered against
+ * operations by events; and between devices. A bus carries both directions at once. */
 #include "device.cuh"
 
 #include "launch.cuh"
@@ -109,8 +109,8 @@ void cuda_host_free(void *p)
 
 /* ---- between devices: straight over where they reach each other, else through the host ---- */
 
-/* Without being asked to, CUDA takes the way through the host even where there is a straight one. Where
- * there is none, or it was opened before, nothing is lost. */
+/* Without being asked to, CUDA takes the way through the host even where there is a straight
+ * one. Where there is none, or it was opened before, nothing is lost. */
 void cuda_reach(int other)
 {
     int can = 0;

@@ -1,5 +1,5 @@
-/* device.cu - the devices: which ones, their streams, memory. Each has one stream for operations, and
- * copies.cu's two. */
+/* device.cu - the devices: which ones, their streams, memory. Each has one stream for
+ * operations, and copies.cu's two. */
 #include "device.cuh"
 
 #include "launch.cuh"

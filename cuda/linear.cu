@@ -1,6 +1,6 @@
-/* linear.cu - cuBLAS, in float32 without TF32, or with operands rounded to bfloat16: parameters once
- * a step (weights.cu), everything else once a product. Sums stay in float32. cuBLAS counts columns
- * first, so a row-major C = A B is its C' = B' A'. */
+/* linear.cu - cuBLAS, in float32 without TF32, or with operands rounded to bfloat16: parameters
+ * once a step (weights.cu), everything else once a product. Sums stay in float32. cuBLAS counts
+ * columns first, so a row-major C = A B is its C' = B' A'. */
 #include "../ref/linear.h"
 
 #include "device.cuh"
@@ -50,8 +50,9 @@ static int product(float *C, int c_step, const void *A, int transposed_a, const 
 {
     float one = 1, beta = add ? 1 : 0;
     return blas_status(cublasGemmEx(
-        handles[cuda_number()], transposed_b ? CUBLAS_OP_T : CUBLAS_OP_N, transposed_a ? CUBLAS_OP_T : CUBLAS_OP_N,
-        N, M, K, &one, B, type, transposed_b ? K : N, A, type, transposed_a ? M : K, &beta, C,
+        handles[cuda_number()], transposed_b ? CUBLAS_OP_T : CUBLAS_OP_N,
+        transposed_a ? CUBLAS_OP_T : CUBLAS_OP_N, N, M, K, &one, B, type, transposed_b ? K : N, A,
+        type, transposed_a ? M : K, &beta, C,
         CUDA_R_32F, c_step, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 }
 

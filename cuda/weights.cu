@@ -1,5 +1,5 @@
-/* weights.cu - parameters in bfloat16 beside their float32 master: converted all at once, by the first
- * product after they have changed, so once a step however often they are multiplied with. */
+/* weights.cu - parameters in bfloat16 beside their float32 master: converted all at once, by the
+ * first product after they have changed, so once a step however often they are multiplied with. */
 #include "weights.cuh"
 
 #include "device.cuh"

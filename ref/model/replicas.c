@@ -1,4 +1,5 @@
-/* replicas.c - see replicas.h. A thread for each device, since an operation may wait for its own. */
+/* replicas.c - see replicas.h. A thread for each device, since an operation may wait for its
+ * own. */
 #include "replicas.h"
 
 #include "../beside.h"
@@ -39,8 +40,8 @@ static void *run(void *part)
     return NULL;
 }
 
-/* The same work on every device at once, the first's on this thread. All have ended when it returns;
- * the status is that of the first device that failed. */
+/* The same work on every device at once, the first's on this thread. All have ended when it
+ * returns; the status is that of the first device that failed. */
 static int everywhere(struct pl_replicas *r, work_fn *work)
 {
     int rc = PL_OK;
@@ -106,7 +107,7 @@ void pl_replicas_close(struct pl_replicas *r)
     free(r);
 }
 
-/* --- a step ------------------------------------------------------------------------------------ */
+/* --- a step ----------------------------------------------------------------------------------- */
 
 static int share_begin(const struct pl_replicas *r, int index)
 {
@@ -125,8 +126,8 @@ static int step(struct part *p)
         m->activations = first->activations;
         m->samples = first->samples;
         m->lanes = first->lanes;
-        /* Always, because nobody has to say then that the first's have changed; at a device's link it
-         * is a small share of what follows. */
+        /* Always, because nobody has to say then that the first's have changed; at a device's
+         * link it is a small share of what follows. */
         rc = pl_take(m->be, m->params.value, first->params.value, 0, m->params.total, 0);
     }
     return rc ? rc
@@ -164,7 +165,7 @@ int pl_replicas_step(struct pl_replicas *r, const int32_t *text, const int32_t *
     return rc;
 }
 
-/* --- the sum ------------------------------------------------------------------------------------ */
+/* --- the sum ---------------------------------------------------------------------------------- */
 
 static size_t slice_begin(const struct pl_replicas *r, int index)
 {
@@ -180,8 +181,8 @@ static int sum_slice(struct part *p)
     int rc = PL_OK;
     for (int i = 1; i < r->count && n && !rc; i++) { /* each begins with its neighbour: no queue */
         int from = (p->index + i) % r->count;
-        rc = pl_take(p->model->be, p->model->params.grad + at, r->parts[from].model->params.grad + at,
-                     from, n, 1);
+        rc = pl_take(p->model->be, p->model->params.grad + at,
+                     r->parts[from].model->params.grad + at, from, n, 1);
     }
     return rc;
 }

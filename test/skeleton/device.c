@@ -27,7 +27,7 @@ static int device_read(void *host, const void *device, size_t bytes)
     return PL_OK;
 }
 
-/* ---- memory: every piece has a mirror on the host, for operations that are not written yet ---- */
+/* ---- memory: every piece has a mirror on the host, for operations that are not written yet --- */
 
 struct piece {
     struct piece *next;
@@ -71,8 +71,8 @@ static void my_free(void *device)
 
 static int my_sync(void) { return PL_OK; /* wait here for what your device has been given to do */ }
 
-/* The piece that a pointer shows into; or to its end, as an array of no elements may, unless another
- * piece begins right there. */
+/* The piece that a pointer shows into; or to its end, as an array of no elements may, unless
+ * another piece begins right there. */
 static struct piece *piece_at(const char *at)
 {
     struct piece *ends = NULL;

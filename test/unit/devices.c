@@ -1,6 +1,7 @@
-/* devices.c - what CUDA's backend does beside its operations, on emulated devices: copies under way
- * during a step, several devices, parameters' working copy in bfloat16. All of it in every order that
- * streams allow: as early as possible, as late as somebody waits for it, and drawn at random. */
+/* devices.c - what CUDA's backend does beside its operations, on emulated devices: copies under
+ * way during a step, several devices, parameters' working copy in bfloat16. All of it in every
+ * order that streams allow: as early as possible, as late as somebody waits for it, and drawn at
+ * random. */
 #include "../../ref/beside.h"
 #include "../../ref/model/train.h"
 
@@ -87,7 +88,7 @@ static void copies_keep_their_order(void **state)
     pl_host_free(&be, down);
 }
 
-/* --- offloading --------------------------------------------------------------------------------- */
+/* --- offloading ------------------------------------------------------------------------------- */
 
 /* Alone, side by side, far apart; with 8-bit moments and without; none at all. */
 static const size_t sizes[] = { 5, 7000, 16, 300, 0, 4096, 9000, 1, 5120, 17 };
@@ -96,7 +97,8 @@ static const size_t gaps[] = { 0, 11, 64, 0, 0, 4, 160, 32, 15, 16 };
 /* On the device with the optimizer in host memory, and in host memory: the same, bit for bit. */
 static void offloaded_steps(enum pl_optimizer_kind kind, const struct pl_backend *device)
 {
-    struct pl_optimizer_options options = kind == PL_LAMB ? pl_lamb_options() : pl_adam_options(0.1, 8);
+    struct pl_optimizer_options options =
+        kind == PL_LAMB ? pl_lamb_options() : pl_adam_options(0.1, 8);
     struct pl_optimizer_tensor tensors[PL_COUNT(sizes)];
     struct pl_optimizer *a, *b;
     size_t total = 7;
@@ -106,7 +108,8 @@ static void offloaded_steps(enum pl_optimizer_kind kind, const struct pl_backend
     options.block = 256;
     for (size_t i = 0; i < PL_COUNT(sizes); i++) {
         total += gaps[i];
-        tensors[i] = (struct pl_optimizer_tensor){ total, sizes[i], i % 3 ? options.decay : 0, NULL };
+        tensors[i] = (struct pl_optimizer_tensor){ total, sizes[i], i % 3 ? options.decay : 0,
+                                                   NULL };
         total += sizes[i];
     }
     P = pl_alloc(total, sizeof *P);
@@ -119,7 +122,8 @@ static void offloaded_steps(enum pl_optimizer_kind kind, const struct pl_backend
     assert_int_equal(device->put(V, P, total * sizeof *P), PL_OK);
     assert_int_equal(pl_optimizer_open(&a, &host, &options, tensors, PL_COUNT(sizes), NULL), PL_OK);
     options.host = &host;
-    assert_int_equal(pl_optimizer_open(&b, device, &options, tensors, PL_COUNT(sizes), NULL), PL_OK);
+    assert_int_equal(pl_optimizer_open(&b, device, &options, tensors, PL_COUNT(sizes), NULL),
+                     PL_OK);
     for (uint64_t t = 1; t <= 4; t++) {
         normal(G, total, 100 + t);
         assert_int_equal(device->put(D, G, total * sizeof *G), PL_OK);
@@ -133,7 +137,8 @@ static void offloaded_steps(enum pl_optimizer_kind kind, const struct pl_backend
         assert_int_equal(device->fill(D, 0, total), PL_OK);
         assert_int_equal(device->axpy(D, 1, V, total), PL_OK); /* what comes next sees new values */
         assert_int_equal(device->get(W, D, total * sizeof *W), PL_OK);
-        for (size_t i = 0; i < total; i++) assert_true(W[i] == P[i]); /* and those between as they were */
+        for (size_t i = 0; i < total; i++) /* and those between as they were */
+            assert_true(W[i] == P[i]);
         for (size_t i = 0; i < PL_COUNT(sizes); i++)
             assert_true(pl_optimizer_norms(a, i).trust == pl_optimizer_norms(b, i).trust);
     }
@@ -165,7 +170,7 @@ static void offloading_changes_nothing(void **state)
     set_streams(-1);
 }
 
-/* --- several devices ---------------------------------------------------------------------------- */
+/* --- several devices -------------------------------------------------------------------------- */
 
 static void devices_are_chosen(void **state)
 {
@@ -202,8 +207,8 @@ static void devices_are_chosen(void **state)
 
 static struct pl_trainer *trainer(struct pl_dalle **m, int devices)
 {
-    struct pl_dalle_config c = { .name = "test", .T = 5, .F = 3, .D = 10, .H = 2, .d = 7, .L = 2, .V = 9,
-                                 .Vi = 5, .pad = 1, .image_weight = 7 };
+    struct pl_dalle_config c = { .name = "test", .T = 5, .F = 3, .D = 10, .H = 2, .d = 7, .L = 2,
+                                 .V = 9, .Vi = 5, .pad = 1, .image_weight = 7 };
     struct pl_train_options options = { .optimizer = pl_lamb_options(), .peak = 0.01, .total = 100,
                                         .devices = devices };
     struct pl_trainer *t;
@@ -276,11 +281,12 @@ static void devices_are_one(void **state)
     assert_int_equal(pl_set_devices(&be, NULL, 0), PL_OK);
 }
 
-/* --- parameters in bfloat16 --------------------------------------------------------------------- */
+/* --- parameters in bfloat16 ------------------------------------------------------------------- */
 
 enum { M = 3, K = 40, N = 8 };
 
-/* A product with W, which is parameters, and with the same values elsewhere: bit for bit the same. */
+/* A product with W, which is parameters, and with the same values elsewhere: bit for bit the
+ * same. */
 static void same_product(const float *x, const float *W, float *elsewhere, float *y)
 {
     float a[M * N], b[M * N];
