@@ -94,6 +94,12 @@ int referee_open(struct referee **out, const struct referee_view *v, struct pl_e
     for (size_t p = 0; !rc && p < v->part_count; p++)
         if (v->parts[p].length > r->longest) r->longest = v->parts[p].length;
     if (r) r->longest_sent = CODEC_BYTES + r->longest * sizeof(float);
+    if (r && r->longest_sent > REFEREE_SHOWN_MAX) {
+        pl_fail(err, PL_ELIMIT, "verification: a part of %zu values is too long to be shown to all",
+                r->longest);
+        free(r);
+        return PL_ELIMIT;
+    }
     for (int p = 0; !rc && p < REFEREE_PHASES; p++)
         if (!(r->said[p] = calloc(v->count, sizeof *r->said[p]))) rc = PL_ENOMEM;
     if (!rc && (!(r->own_hash = calloc(v->count, PL_HASH_BYTES)) ||

@@ -47,6 +47,7 @@ enum referee_phase {
 enum referee_opinion { REFEREE_UNKNOWN, REFEREE_HOLDS, REFEREE_FALSE };
 
 #define REFEREE_PEERS_MAX 256      /* each of whom hears each: 65,536 messages a phase are enough */
+#define REFEREE_SHOWN_MAX (3u << 20) /* bytes of a part that is opened; the run's take up to 2 MiB */
 #define REFEREE_PARTS_MAX 100000u  /* a hash and a report of each have to fit into 4 MiB */
 
 /* What somebody's values are the mean over: from the epoch's parameters, and its own data's order

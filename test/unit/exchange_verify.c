@@ -349,6 +349,18 @@ static void who_claims_what_cannot_be_checked_is_banned(void **state)
     }
 }
 
+static void parts_fit_into_messages(void **state)
+{
+    const struct pl_part part = { .length = 1 << 20 };
+    struct referee_view v = { .count = 3, .parts = &part, .part_count = 1 };
+    struct referee *r;
+    (void)state;
+    assert_int_equal(referee_open(&r, &v, NULL), PL_ELIMIT);
+    assert_null(r);
+    v.part_count = REFEREE_PARTS_MAX + 1;
+    assert_int_equal(referee_open(&r, &v, NULL), PL_ELIMIT);
+}
+
 /* --- absence ---------------------------------------------------------------------------------- */
 
 static void silence_and_absence_are_void(void **state)
@@ -381,6 +393,7 @@ int main(void)
         cmocka_unit_test(whose_data_give_otherwise_is_banned),
         cmocka_unit_test(a_validator_that_accuses_falsely_is_banned),
         cmocka_unit_test(who_claims_what_cannot_be_checked_is_banned),
+        cmocka_unit_test(parts_fit_into_messages),
         cmocka_unit_test(silence_and_absence_are_void),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
