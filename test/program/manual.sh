@@ -48,6 +48,19 @@ grep -ohE '`(ref|fast|cuda|data|net|cmd|test|notebooks|paper)/[^` ]*`' paper/map
     [ -e "$1" ] || echo "$f"
 done >"$work/lost"
 check "the map names no file that is not there" sh -c '[ ! -s "$0" ] || { cat "$0"; false; }' "$work/lost"
+awk -F'|' 'NF > 5 {
+    n = split($5, part, ";")
+    for (i = 1; i <= n; i++) {
+        sub(/^ */, "", part[i]); kind = part[i]; sub(/ .*/, "", kind)
+        if (kind != "unit" && kind != "program" && kind != "interop") continue
+        sub(/^[a-z]+ /, "", part[i]); gsub(/\([^)]*\)/, "", part[i]); sub(/:.*/, "", part[i])
+        m = split(part[i], name, ",")
+        for (k = 1; k <= m; k++) { gsub(/ /, "", name[k]); print kind "/" name[k] }
+    }
+}' paper/map.md | sort -u >"$work/held"
+while read -r t; do set -- test/"$t".*; [ -e "$1" ] || echo "$t"; done <"$work/held" >"$work/lost"
+check "the map names tests" [ "$(wc -l <"$work/held")" -gt 20 ]
+check "and each of them is there" sh -c '[ ! -s "$0" ] || { cat "$0"; false; }' "$work/lost"
 grep -ohE '\]\([a-z][^):]*\)' paper/*.md README.md CHANGELOG.md | tr -d ']()' | sed 's/#.*//' | sort -u | while read -r f; do
     [ -e "paper/$f" ] || [ -e "$f" ] || echo "$f"
 done >"$work/lost"
