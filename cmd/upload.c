@@ -54,7 +54,8 @@ static const char *name_of(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* The address of one file: its name behind a /, with what an address can't hold as %XX. NULL: no memory. */
+/* The address of one file: its name behind a /, with what an address can't hold as %XX. NULL: no
+ * memory. */
 static char *address(const struct options *all, const char *path)
 {
     static const char plain[] =

@@ -113,7 +113,7 @@ static int measure(struct vqgan_options *o)
     return rc;
 }
 
-/* -- codes -------------------------------------------------------------------------------------- */
+/* -- codes ------------------------------------------------------------------------------------ */
 
 static int write_codes(const char *path, const int32_t *code, const struct pl_pictures *p, int side,
                        struct pl_err *err)

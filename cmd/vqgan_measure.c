@@ -1,5 +1,5 @@
-/* vqgan_measure.c - what a codec makes of a set of pictures: its errors, how it uses its codes, and a
- * sheet to look at. */
+/* vqgan_measure.c - what a codec makes of a set of pictures: its errors, how it uses its codes,
+ * and a sheet to look at. */
 #include "vqgan.h"
 #include "../data/sheet.h"
 #include "../ref/model/vqgan_fit.h"

@@ -76,7 +76,8 @@ static int train_on(struct pl_vqgan *m, const struct vqgan_options *o, const str
         rc = pl_vqgan_fit_step(f, &loss);
         if (rc) break;
         show_progress(&progress, pl_vqgan_fit_steps(f), o, &loss);
-        if (pl_seconds() - saved > SAVE_EVERY_S) { /* a machine that dies costs minutes, not the run */
+        /* a machine that dies costs minutes, not the run */
+        if (pl_seconds() - saved > SAVE_EVERY_S) {
             if ((unsaved = pl_vqgan_save(m, o->out, !o->float32, &err))) break;
             saved = pl_seconds();
         }

@@ -185,7 +185,7 @@ int archive_read(struct archive *a, size_t index, void **data, size_t *bytes, si
     return rc;
 }
 
-/* -- writing -------------------------------------------------------------------------------------- */
+/* -- writing ---------------------------------------------------------------------------------- */
 
 struct archive_out {
     zip_t *zip;

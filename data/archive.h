@@ -1,5 +1,5 @@
-/* archive.h - ZIP archives of stored members, as torch.save writes them: found by libzip, used where
- * they lie in the mapped file. [spec images-and-text 7.2] */
+/* archive.h - ZIP archives of stored members, as torch.save writes them: found by libzip, used
+ * where they lie in the mapped file. [spec images-and-text 7.2] */
 #ifndef PL_ARCHIVE_H
 #define PL_ARCHIVE_H
 
@@ -26,8 +26,8 @@ int archive_read(struct archive *a, size_t index, void **data, size_t *bytes, si
                  struct pl_err *err);
 
 /* Writing: members are stored in the order they are added, the content of each on a multiple of 64
- * bytes; their data is borrowed until archive_write, after which the file is there, whole, or not at
- * all. `out` is NULL after an error of archive_create. */
+ * bytes; their data is borrowed until archive_write, after which the file is there, whole, or not
+ * at all. `out` is NULL after an error of archive_create. */
 struct archive_out;
 int archive_create(struct archive_out **out, const char *path, struct pl_err *err);
 int archive_add(struct archive_out *out, const char *name, const void *data, size_t bytes,

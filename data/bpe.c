@@ -12,7 +12,7 @@ int bpe_is_clip(const struct bpe *b) { return b->clip; }
 int bpe_start(const struct bpe *b) { return b->clip ? CLIP_START : -1; }
 int bpe_end(const struct bpe *b) { return b->end; }
 
-/* -- merging -------------------------------------------------------------------------------------- */
+/* -- merging ---------------------------------------------------------------------------------- */
 
 /* Two neighbours that may be joined: the earliest rank first, then the leftmost. */
 struct place {
@@ -36,7 +36,8 @@ static int reserve(struct work *w, size_t n)
     w->id = id;
     w->next = id + n;
     w->before = id + 2 * n;
-    if (!(heap = realloc(w->heap, 3 * n * sizeof *heap))) return PL_ENOMEM; /* n at first, 2 a join */
+    /* n at first, 2 a join */
+    if (!(heap = realloc(w->heap, 3 * n * sizeof *heap))) return PL_ENOMEM;
     w->heap = heap;
     w->room = n;
     return PL_OK;

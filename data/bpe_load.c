@@ -187,8 +187,8 @@ static int read_merges(struct loader *l, char *text)
     return PL_OK;
 }
 
-/* The bytes that a spelling in byte letters means; what is no byte letter stays UTF-8, as in special
- * symbols. Returns their number. */
+/* The bytes that a spelling in byte letters means; what is no byte letter stays UTF-8, as in
+ * special symbols. Returns their number. */
 static size_t plain_bytes(char *out, const char *name, size_t n, const int16_t byte_of[512])
 {
     size_t used = 0, at = 0;

@@ -7,8 +7,8 @@
 
 enum kind { LETTER, NUMBER, SPACE, OTHER };
 
-/* What the originals' regular expressions know as letters and numbers and Unicode 15, which utf8proc
- * may still have, does not. */
+/* What the originals' regular expressions know as letters and numbers and Unicode 15, which
+ * utf8proc may still have, does not. */
 static const int32_t young_letters[][2] = {
     { 0x558, 0x558 }, { 0x58B, 0x58C }, { 0x88F, 0x88F }, { 0xC5C, 0xC5C }, { 0xCDC, 0xCDC },
     { 0x1C89, 0x1C8A }, { 0x208F, 0x208F }, { 0x209D, 0x209F }, { 0xA7CB, 0xA7CF },

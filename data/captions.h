@@ -18,7 +18,8 @@ struct captions_place {
 
 struct captions {
     size_t count;
-    char **path, **caption; /* UTF-8, without line breaks; inside another file the path is "x.tar/name.jpg" */
+    /* UTF-8, without line breaks; inside another file the path is "x.tar/name.jpg" */
+    char **path, **caption;
     struct captions_place *place;
     size_t without;         /* pictures of a folder that have no caption, and are left out */
     struct pl_mapping *archive;

@@ -9,7 +9,8 @@
 
 #include <jansson.h>
 
-/* Arrays of the optimizer, which have the model's own order of elements, are stored as "optimizer.<parameter's name>.<state1, absmax1, ...>". */
+/* Arrays of the optimizer, which have the model's own order of elements, are stored as
+ * "optimizer.<parameter's name>.<state1, absmax1, ...>". */
 
 struct pl_checkpoint {
     const struct pl_params *params;        /* borrowed, all of these */

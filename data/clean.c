@@ -11,7 +11,7 @@
 #define SIGMA 0x3A3
 #define FINAL_SIGMA 0x3C2
 
-/* -- a segment ------------------------------------------------------------------------------------ */
+/* -- a segment -------------------------------------------------------------------------------- */
 
 static int is_alnum(int32_t c)
 {
@@ -36,8 +36,8 @@ static void add_upper(struct points *out, const char *value)
     points_clear(&p);
 }
 
-/* A name in capitals, ';' included, whose small letters make a known one, and which HTML itself would
- * not touch: no beginning of it may be a name. */
+/* A name in capitals, ';' included, whose small letters make a known one, and which HTML itself
+ * would not touch: no beginning of it may be a name. */
 static const char *in_capitals(const char *name, size_t n)
 {
     char small[32];
@@ -70,7 +70,8 @@ static size_t entity(struct points *out, const int32_t *p, size_t n)
     int32_t c;
     if (base == 16 ? !strchr("0123456789abcdefABCDEF", name[1]) : name[0] < '0' || name[0] > '9')
         return 0;
-    if (base == 16 && (name[2] == 'x' || name[2] == 'X')) return 0; /* strtoull would pass over "0x" */
+    /* strtoull would pass over "0x" */
+    if (base == 16 && (name[2] == 'x' || name[2] == 'X')) return 0;
     c = html_number(strtoull(name + (base == 16), &end, base)); /* too large a one is ULLONG_MAX */
     if (*end != ';' || c == ';') return 0;
     if (c >= 0) points_add(out, c);
@@ -188,7 +189,8 @@ static int compose(struct points *out, const struct points *in)
     uint8_t *composed = NULL;
     size_t bytes;
     utf8proc_ssize_t n;
-    for (size_t i = 0; i < in->n && plain; i++) plain = in->at[i] < 0x300; /* all of these are composed */
+    /* all of these are composed */
+    for (size_t i = 0; i < in->n && plain; i++) plain = in->at[i] < 0x300;
     if (plain) {
         points_append(out, in->at, in->n);
         return PL_OK;
@@ -238,7 +240,7 @@ static int mend(struct points *p, int with_entities, size_t *work)
     }
 }
 
-/* -- the whole text ------------------------------------------------------------------------------- */
+/* -- the whole text --------------------------------------------------------------------------- */
 
 static int is_space(int32_t c)
 {

@@ -1,6 +1,6 @@
-/* corpus.c - see corpus.h. A file is a row of documents, documents become one row of ids, and that is cut
- * into windows. Where a training stands is the number of windows it was given: reading them again is much
- * quicker than training on them was, and needs no other state. */
+/* corpus.c - see corpus.h. A file is a row of documents, documents become one row of ids, and that
+ * is cut into windows. Where a training stands is the number of windows it was given: reading them
+ * again is much quicker than training on them was, and needs no other state. */
 #include "corpus.h"
 #include "../ref/rng.h"
 

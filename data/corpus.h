@@ -1,5 +1,6 @@
-/* corpus.h - windows of token ids out of files of text that are read as they are needed: JSON lines, as
- * C4 ships them, or plain text, either one gzipped or not. [TTT 2.1, 2.3] [C4: Raffel et al. 2020, 2.2] */
+/* corpus.h - windows of token ids out of files of text that are read as they are needed: JSON
+ * lines, as C4 ships them, or plain text, either one gzipped or not. [TTT 2.1, 2.3] [C4: Raffel et
+ * al. 2020, 2.2] */
 #ifndef PL_CORPUS_H
 #define PL_CORPUS_H
 
@@ -14,8 +15,8 @@
 typedef int corpus_encode_fn(int32_t *ids, size_t room, size_t *count, const void *tokenizer,
                              const char *text, size_t n);
 
-/* A document is a line's "text" (file names ending in .json, .jsonl or .ndjson, and any of these with
- * .gz), or a page of a plain file: whole paragraphs of 2 KiB or a little more together. */
+/* A document is a line's "text" (file names ending in .json, .jsonl or .ndjson, and any of these
+ * with .gz), or a page of a plain file: whole paragraphs of 2 KiB or a little more together. */
 struct corpus_options {
     const char *const *path; /* copied */
     size_t paths;

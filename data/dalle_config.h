@@ -1,5 +1,5 @@
-/* dalle_config.h - a transformer's sizes as JSON: what --config FILE reads and checkpoints carry. The
- * keys are those that the original's recorded configurations use. */
+/* dalle_config.h - a transformer's sizes as JSON: what --config FILE reads and checkpoints carry.
+ * The keys are those that the original's recorded configurations use. */
 #ifndef PL_DATA_DALLE_CONFIG_H
 #define PL_DATA_DALLE_CONFIG_H
 

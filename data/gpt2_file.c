@@ -133,8 +133,8 @@ int pl_gpt2_load(struct pl_gpt2 *m, const struct st_file *f, struct pl_err *err)
     return rc;
 }
 
-/* The file's remark "config", or config.json beside it; NULL without either. *source is what sentences
- * call it. */
+/* The file's remark "config", or config.json beside it; NULL without either. *source is what
+ * sentences call it. */
 static json_t *find_config(const struct st_file *f, char **source)
 {
     const char *text = st_meta(f, "config"), *slash = strrchr(f->path, '/');

@@ -13,8 +13,8 @@ int32_t html_number(uint64_t number);
 /* 128..159 as windows-1252 has them, others as they are. */
 int32_t html_windows_1252(int32_t c);
 
-/* Appends `in` with every reference replaced as Python's html.unescape does it: once, from the left,
- * numbers with or without ';', names by their longest beginning that is one. */
+/* Appends `in` with every reference replaced as Python's html.unescape does it: once, from the
+ * left, numbers with or without ';', names by their longest beginning that is one. */
 void html_unescape(struct points *out, const struct points *in);
 
 #endif

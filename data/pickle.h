@@ -1,6 +1,6 @@
 /* pickle.h - Python's pickles as plain data: a stack machine that calls nothing. A pickle may name
- * functions and classes; those that checkpoints are known to hold become objects that remember their
- * name and arguments, and any other is refused by name. [spec images-and-text 7.3] */
+ * functions and classes; those that checkpoints are known to hold become objects that remember
+ * their name and arguments, and any other is refused by name. [spec images-and-text 7.3] */
 #ifndef PL_PICKLE_H
 #define PL_PICKLE_H
 
@@ -46,15 +46,17 @@ struct pickle; /* the memory of all values of one or several pickles */
 struct pickle *pickle_new(void); /* NULL: no memory */
 void pickle_free(struct pickle *p);
 
-/* Reads one pickle from the first of `bytes`; *used, if given, is its length. Texts lie in `data`, which
- * must outlive the values. Values may be shared, and refer to themselves. `where` begins the sentence. */
+/* Reads one pickle from the first of `bytes`; *used, if given, is its length. Texts lie in `data`,
+ * which must outlive the values. Values may be shared, and refer to themselves. `where` begins the
+ * sentence. */
 int pickle_read(struct pickle *p, const struct pickle_value **value, size_t *used, const void *data,
                 size_t bytes, const char *where, struct pl_err *err);
 
 /* Every PICKLE_PERSISTENT value read so far, in order. */
 size_t pickle_persistents(const struct pickle *p, struct pickle_value *const **list);
 
-int pickle_is(const struct pickle_value *v, const char *text); /* a text or global of this spelling */
+/* a text or global of this spelling */
+int pickle_is(const struct pickle_value *v, const char *text);
 /* The value under a text key of a dict, or NULL. */
 const struct pickle_value *pickle_get(const struct pickle_value *dict, const char *key);
 

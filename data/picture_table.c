@@ -1,5 +1,5 @@
-/* picture_table.c - see picture_table.h. Rows are read by cursors that move together; pictures by one of
- * their own, so that a list can be read before the first picture is unpacked. */
+/* picture_table.c - see picture_table.h. Rows are read by cursors that move together; pictures by
+ * one of their own, so that a list can be read before the first picture is unpacked. */
 #include "picture_table.h"
 #include "parquet_read.h"
 

@@ -31,8 +31,8 @@ struct prepare_counts {
 typedef int prepare_watch_fn(void *context, const struct prepare_counts *counts,
                              const char *broken);
 
-/* A shard holds the list's entries [i * rows, (i + 1) * rows) but the broken ones, so an interrupted
- * run loses and repeats nothing: shards that are there already are checked and kept. */
+/* A shard holds the list's entries [i * rows, (i + 1) * rows) but the broken ones, so an
+ * interrupted run loses and repeats nothing: shards that are there already are checked and kept. */
 int prepare_shards(struct prepare_counts *counts, struct pl_vqgan *codec, struct captions *list,
                    const struct prepare_options *options, prepare_watch_fn *watch, void *context,
                    struct pl_err *err);

@@ -23,7 +23,8 @@ struct st_file {
     char *path;
     const char *kind; /* "safetensors", "PyTorch zip", ... */
     size_t count;
-    struct st_tensor *tensors; /* safetensors: in order of their data; others: as the file lists them */
+    /* safetensors: in order of their data; others: as the file lists them */
+    struct st_tensor *tensors;
     size_t metas;              /* entries of __metadata__ */
     char **meta_key, **meta_value;
     /* private: what holds names, data and remarks, and how to let go of it */

@@ -118,7 +118,8 @@ int shard_seek(struct shard *s, uint64_t row, struct pl_err *err)
         s->left = 0;
         return PL_OK;
     }
-    at = s->cursor[0] ? s->table->group[s->group].rows - s->left : 0; /* row within the open group */
+    /* row within the open group */
+    at = s->cursor[0] ? s->table->group[s->group].rows - s->left : 0;
     if (!s->cursor[0] || s->group != group || row - first < at) {
         if ((rc = open_group(s, group, err))) return rc;
         at = 0;

@@ -6,7 +6,8 @@
 #include <string.h>
 
 #define BLOCK 512
-enum { NAME = 0, SIZE = 124, CHECKSUM = 148, TYPE = 156, MAGIC = 257, PREFIX = 345 }; /* in a header */
+/* in a header */
+enum { NAME = 0, SIZE = 124, CHECKSUM = 148, TYPE = 156, MAGIC = 257, PREFIX = 345 };
 
 /* A number in octal digits, or, if its first bit is set, in binary. UINT64_MAX: neither. */
 static uint64_t number(const uint8_t *p, size_t n)

@@ -1,5 +1,5 @@
-/* torch.c - see torch.h. Which kind of file it is, where its pickle and its storages lie, and which of all
- * that the pickle holds are the weights. */
+/* torch.c - see torch.h. Which kind of file it is, where its pickle and its storages lie, and
+ * which of all that the pickle holds are the weights. */
 #include "torch_reader.h"
 
 #include <jansson.h>
@@ -14,7 +14,8 @@
 static const uint8_t zip_magic[] = { 'P', 'K' };
 
 /* The older stream begins with a pickle of a number of ten bytes: PROTO, which the writer may have
- * chosen, perhaps FRAME, LONG1. A safetensors header would have to be of 100 MB and more to look so. */
+ * chosen, perhaps FRAME, LONG1. A safetensors header would have to be of 100 MB and more to look
+ * so. */
 static int is_stream(const uint8_t *p, size_t bytes)
 {
     return bytes >= 4 && p[0] == 0x80 && p[1] >= 2 && p[1] <= 5 &&
@@ -36,7 +37,7 @@ static void drop(void *owner)
     free(o);
 }
 
-/* -- which of all values are the weights ------------------------------------------------------------ */
+/* -- which of all values are the weights ------------------------------------------------------ */
 
 static int holds_tensors(const struct pickle_value *v)
 {
@@ -133,7 +134,7 @@ static int check_names(struct torch_reader *r)
     return rc;
 }
 
-/* -- the zip ---------------------------------------------------------------------------------------- */
+/* -- the zip ---------------------------------------------------------------------------------- */
 
 static int ends_with(const char *name, const char *end)
 {
@@ -239,7 +240,7 @@ static int read_zip(struct torch_reader *r)
     return rc;
 }
 
-/* -- the older stream ------------------------------------------------------------------------------- */
+/* -- the older stream ------------------------------------------------------------------------- */
 
 /* How many bytes an element of each storage has stands in the pickle alone. */
 static int list_places(struct torch_reader *r)

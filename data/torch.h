@@ -1,5 +1,6 @@
-/* torch.h - PyTorch's checkpoints: names and tensors of the two kinds of file that torch.save writes,
- * and of TorchScript archives; and writing the newer kind. [spec images-and-text 7.2 to 7.5] */
+/* torch.h - PyTorch's checkpoints: names and tensors of the two kinds of file that torch.save
+ * writes, and of TorchScript archives; and writing the newer kind. [spec images-and-text 7.2 to
+ * 7.5] */
 #ifndef PL_TORCH_H
 #define PL_TORCH_H
 

@@ -1,5 +1,5 @@
-/* torch_reader.h - what torch.c, which knows the files, and torch_tensor.c, which knows the tensors,
- * share. */
+/* torch_reader.h - what torch.c, which knows the files, and torch_tensor.c, which knows the
+ * tensors, share. */
 #ifndef PL_TORCH_READER_H
 #define PL_TORCH_READER_H
 

@@ -35,7 +35,7 @@ int torch_no_memory(struct torch_reader *r)
     return pl_fail(r->err, PL_ENOMEM, "%s: no memory", r->f->path);
 }
 
-/* -- storages ------------------------------------------------------------------------------------- */
+/* -- storages --------------------------------------------------------------------------------- */
 
 int torch_read_storage(struct torch_storage *s, const struct pickle_value *v, const char *path,
                        struct pl_err *err)
@@ -103,7 +103,7 @@ static int find_storage(struct torch_reader *r, const struct torch_storage *s, c
     return PL_OK;
 }
 
-/* -- tensors -------------------------------------------------------------------------------------- */
+/* -- tensors ---------------------------------------------------------------------------------- */
 
 /* The arguments of the call that makes a tensor, or NULL if `v` is none. */
 const struct pickle_value *torch_tensor_arguments(const struct pickle_value *v)

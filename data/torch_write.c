@@ -1,5 +1,5 @@
-/* torch_write.c - a state dict as torch.save writes it: a pickle of protocol 2 that mentions no more
- * than torch.load(weights_only=True) allows, and a member for each tensor. */
+/* torch_write.c - a state dict as torch.save writes it: a pickle of protocol 2 that mentions no
+ * more than torch.load(weights_only=True) allows, and a member for each tensor. */
 #include "torch.h"
 #include "archive.h"
 #include "buffer.h"
@@ -63,7 +63,8 @@ static void tensor(struct pl_buffer *b, const struct st_tensor *t, const char *k
     for (int i = 0; i < t->dims; i++) integer(b, t->shape[i]);
     code(b, "t(");
     for (int i = 0; i < t->dims; i++) integer(b, steps[i]);
-    code(b, "t\x89" "ccollections\nOrderedDict\n)RtR"); /* NEWFALSE, an empty OrderedDict, TUPLE, REDUCE */
+    /* NEWFALSE, an empty OrderedDict, TUPLE, REDUCE */
+    code(b, "t\x89" "ccollections\nOrderedDict\n)RtR");
 }
 
 static char *remarks(const struct st_file *f)

@@ -1,5 +1,5 @@
-/* vqgan_file.h - a VQGAN's weights and configuration in a safetensors file, and its configuration as
- * JSON in the original's words. */
+/* vqgan_file.h - a VQGAN's weights and configuration in a safetensors file, and its configuration
+ * as JSON in the original's words. */
 #ifndef PL_VQGAN_FILE_H
 #define PL_VQGAN_FILE_H
 
@@ -17,9 +17,9 @@ json_t *pl_vqgan_config_json(const struct pl_vqgan_config *config);
 
 /* From a file in YAML, as the models were published (model: params: ddconfig: ...), or in JSON. */
 int pl_vqgan_config_read(struct pl_vqgan_config *config, const char *path, struct pl_err *err);
-/* The sizes of the model whose tensors are in `f`: from its remark "config"; else from a .yaml, .yml or
- * .json of its name beside it, or a config or model file of these kinds in its folder; else from the
- * tensors' shapes. */
+/* The sizes of the model whose tensors are in `f`: from its remark "config"; else from a .yaml,
+ * .yml or .json of its name beside it, or a config or model file of these kinds in its folder;
+ * else from the tensors' shapes. */
 int pl_vqgan_config_find(struct pl_vqgan_config *config, const struct st_file *f,
                          struct pl_err *err);
 

@@ -1,5 +1,5 @@
-/* vqgan_find.c - where a codec's sizes stand: in the file itself, in the published YAML beside it, or
- * nowhere but in the shapes of its tensors. See vqgan_file.h. */
+/* vqgan_find.c - where a codec's sizes stand: in the file itself, in the published YAML beside it,
+ * or nowhere but in the shapes of its tensors. See vqgan_file.h. */
 #include "vqgan_file.h"
 #include "checkpoint.h"
 #include "yaml.h"
@@ -30,7 +30,7 @@ int pl_vqgan_config_read(struct pl_vqgan_config *config, const char *path, struc
     return rc;
 }
 
-/* -- from shapes ----------------------------------------------------------------------------------- */
+/* -- from shapes ------------------------------------------------------------------------------ */
 
 __attribute__((format(printf, 2, 3)))
 static const struct st_tensor *find(const struct st_file *f, const char *format, ...)
@@ -83,10 +83,10 @@ static int from_shapes(struct pl_vqgan_config *c, const struct st_file *f, struc
     return PL_OK;
 }
 
-/* -- beside the file --------------------------------------------------------------------------------- */
+/* -- beside the file -------------------------------------------------------------------------- */
 
-/* "X.ckpt" has X.yaml, "X.model.ckpt" X.config.yml, any file config.yaml or model.yaml in its folder.
- * The path that is there, owned by the caller; NULL: none. */
+/* "X.ckpt" has X.yaml, "X.model.ckpt" X.config.yml, any file config.yaml or model.yaml in its
+ * folder. The path that is there, owned by the caller; NULL: none. */
 static char *beside(const char *path)
 {
     static const char *const endings[] = { ".yaml", ".yml", ".json" };

@@ -44,7 +44,8 @@ static int save_safetensors(const struct st_file *f, const char *path, struct pl
         format |= !strcmp(f->meta_key[i], "format");
         rc = st_writer_meta(w, f->meta_key[i], f->meta_value[i]);
     }
-    if (!rc && !format) rc = st_writer_meta(w, "format", "pt"); /* what readers of PyTorch tensors look for */
+    /* what readers of PyTorch tensors look for */
+    if (!rc && !format) rc = st_writer_meta(w, "format", "pt");
     for (size_t i = 0; !rc && i < f->count; i++) {
         const struct st_tensor *t = &f->tensors[i];
         rc = st_writer_add(w, t->name, t->dtype, t->dims, t->shape, t->data);

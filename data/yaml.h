@@ -10,8 +10,8 @@
 #define YAML_NODES_MAX 100000 /* values, those that an alias repeats counted each time */
 #define YAML_DEPTH_MAX 64
 
-/* The first document of `text`: mappings with scalar keys, lists, and plain scalars that look like a
- * number, true, false or null become those. `where` begins the sentence. The caller decrefs. */
+/* The first document of `text`: mappings with scalar keys, lists, and plain scalars that look like
+ * a number, true, false or null become those. `where` begins the sentence. The caller decrefs. */
 int pl_yaml_parse(json_t **out, const char *text, size_t bytes, const char *where,
                   struct pl_err *err);
 /* A file; JSON is YAML too, so this reads either. */

@@ -4,7 +4,8 @@
  *
  * Stride s: the copy is split into s*s planes by the remainders of row and column, and taps point
  * into the plane of their own remainder. The gradient of the input is the same sum over the padded
- * gradient of the output, one remainder at a time; the gradient of the weights is a product of lines.
+ * gradient of the output, one remainder at a time; the gradient of the weights is a product of
+ * lines.
  *
  * A line runs over row ends: the few places there hold nothing of use and are left out at the end,
  * which is cheaper than short vectors at each row. */
@@ -54,8 +55,8 @@ static struct layout lay_out(int remainders, int rows, int step)
     return l;
 }
 
-/* A channel (H,W) into its planes: place [r][q] of remainders (a,b) is x[s r + a - top][s q + b - left],
- * zero outside. */
+/* A channel (H,W) into its planes: place [r][q] of remainders (a,b) is x[s r + a - top][s q + b -
+ * left], zero outside. */
 static void spread(float *planes, const struct layout *l, const float *x, int H, int W, int top,
                    int left)
 {
@@ -81,7 +82,8 @@ static void spread(float *planes, const struct layout *l, const float *x, int H,
     }
 }
 
-/* Weights of `outs` outputs from `ins` inputs as the kernel reads them: [out / 4][in][tap][out % 4]. */
+/* Weights of `outs` outputs from `ins` inputs as the kernel reads them: [out / 4][in][tap][out %
+ * 4]. */
 static void pack_weights(float *to, const float *w, int outs, int ins, const int *tap, int taps,
                          long out_step, long in_step)
 {
@@ -218,7 +220,8 @@ static int shifted_lines_dx(float *dx, const float *dy, const float *w, const st
     int *tap = (int *)(buffers + buffer_room(l.step)), *offset = tap + K * K;
     int *taps = offset + K * K, count = 0;
     if (!packed) return PL_ENOMEM;
-    for (int p = 0; p < s * s; p++) { /* taps of each remainder, their weights one after the other */
+    /* taps of each remainder, their weights one after the other */
+    for (int p = 0; p < s * s; p++) {
         taps[p] = count;
         for (int i = 0; i < K * K; i++) {
             int ky = i / K, kx = i % K;
@@ -293,12 +296,13 @@ int fast_conv_dx(float *dx, const float *dy, const float *w, const struct pl_con
     return winograd_pays(c, 1) ? winograd(dx, dy, w, NULL, c, 1) : shifted_lines_dx(dx, dy, w, c);
 }
 
-/* -- the gradient of the weights ------------------------------------------------------------------- */
+/* -- the gradient of the weights -------------------------------------------------------------- */
 
 #define COLUMN_CHANNELS 16 /* input channels of one piece of work */
 #define SIDE_MAX 6
 
-/* Outputs o4..o4+3 against input channels c0..c1-1 of one group of images; acc (O rounded up,C,K*K). */
+/* Outputs o4..o4+3 against input channels c0..c1-1 of one group of images; acc (O rounded
+ * up,C,K*K). */
 static void weigh(double *acc, const struct kernels *k, const float *planes, const struct layout *l,
                   long image, const float *gradients, long line, int O4, int images, int C, int o4,
                   int c0, int c1, const int *offset, int taps)
@@ -384,7 +388,7 @@ int fast_conv_dw(float *dw, float *db, const float *dy, const float *x, const st
     return PL_OK;
 }
 
-/* -- resampling ------------------------------------------------------------------------------------- */
+/* -- resampling ------------------------------------------------------------------------------- */
 
 int fast_upsample(float *y, const float *x, int N, int H, int W)
 {

@@ -1,16 +1,16 @@
 /* winograd.c - F(4 x 4, 3 x 3): sixteen outputs by 36 products instead of 144. A tile of 6 x 6
  * inputs and the 3 x 3 weights are polynomials; both are taken at the points 0, +-3/4, +-3/2 and
- * infinity along rows and along columns, multiplied there, and the outputs are read off the products.
- * [Lavin and Gray 2016, "Fast algorithms for convolutional neural networks"]
+ * infinity along rows and along columns, multiplied there, and the outputs are read off the
+ * products. [Lavin and Gray 2016, "Fast algorithms for convolutional neural networks"]
  *
  * Their points (0, +-1, +-2) round 4 times as much as the plain sum does; these 1.9 times at 128
- * channels (root mean square over random tiles), since no number grows much on its way. What is lost
- * follows the largest of a tile's inputs, so a picture that is large in one place loses bits in its
- * neighbours: conv.h allows for that.
+ * channels (root mean square over random tiles), since no number grows much on its way. What is
+ * lost follows the largest of a tile's inputs, so a picture that is large in one place loses bits
+ * in its neighbours: conv.h allows for that.
  *
- * A piece of work is TILES tiles by some outputs: its inputs are transformed to [point][input][tile],
- * INPUTS at a time, stay in the second cache, and meet the transformed weights that all pieces share.
- * Pieces are cut by the shape alone and meet nowhere. */
+ * A piece of work is TILES tiles by some outputs: its inputs are transformed to
+ * [point][input][tile], INPUTS at a time, stay in the second cache, and meet the transformed
+ * weights that all pieces share. Pieces are cut by the shape alone and meet nowhere. */
 #include "winograd.h"
 #include "fast.h"
 #include "isa.h"
@@ -89,8 +89,9 @@ static struct job job_of(const struct pl_conv *c, int turned)
 int winograd_pays(const struct pl_conv *c, int turned)
 {
     struct job j = job_of(c, turned);
-    int least = turned ? 1 : 0, most = turned ? 2 : 1; /* behind a border of more than 1, the corner's */
-    if (c->K != 3 || c->stride != 1) return 0;         /* output would bear its tile's rounding alone */
+    /* Behind a border of more than 1, the corner's output would bear its tile's rounding alone. */
+    int least = turned ? 1 : 0, most = turned ? 2 : 1;
+    if (c->K != 3 || c->stride != 1) return 0;
     if (c->top < least || c->left < least || c->bottom < least || c->right < least) return 0;
     if (c->top > most || c->left > most || c->bottom > most || c->right > most) return 0;
     if (j.C < LEAST_CHANNELS || j.O < LEAST_CHANNELS) return 0;

@@ -75,7 +75,7 @@ void http_client_close(struct http_client *c)
     free(c);
 }
 
-/* -- an answer --------------------------------------------------------------------------------------- */
+/* -- an answer -------------------------------------------------------------------------------- */
 
 static size_t bad(struct request *r, int fatal, const char *why)
 {
@@ -119,7 +119,8 @@ static int check_head(struct request *r)
     struct http_part *p = r->part;
     curl_easy_getinfo(r->easy, CURLINFO_RESPONSE_CODE, &r->status);
     if (r->whole) return r->status == 200;
-    if (r->status == 200 && p->at + p->got == 0 && !r->file->size) return 1; /* small, and sent whole */
+    /* small, and sent whole */
+    if (r->status == 200 && p->at + p->got == 0 && !r->file->size) return 1;
     if (r->status == 200) {
         bad(r, 1, "the server does not answer requests for parts");
         return 0;
@@ -153,7 +154,7 @@ static size_t on_data(char *data, size_t size, size_t count, void *context)
     return n;
 }
 
-/* -- requests ----------------------------------------------------------------------------------------- */
+/* -- requests --------------------------------------------------------------------------------- */
 
 static int on_progress(void *context, curl_off_t a, curl_off_t b, curl_off_t d, curl_off_t e)
 {
@@ -236,9 +237,10 @@ static void finish(struct http_client *c, struct request *r, CURLcode code, stru
     curl_easy_getinfo(r->easy, CURLINFO_RESPONSE_CODE, &r->status);
     curl_multi_remove_handle(c->multi, r->easy);
     r->part = NULL;
-    int empty = !code && r->whole && r->status == 200 && !p->got; /* an empty file: nobody called on_data */
-    /* Of an answer that knows no ranges only the whole counts: where a full buffer ends, the file goes
-     * on perhaps. */
+    /* an empty file: nobody called on_data */
+    int empty = !code && r->whole && r->status == 200 && !p->got;
+    /* Of an answer that knows no ranges only the whole counts: where a full buffer ends, the file
+     * goes on perhaps. */
     int complete = r->status == 200 ? !code && (r->whole || !r->file->size) : p->got == p->bytes;
     if (complete || empty) return;
     if (r->bad) snprintf(round->why, sizeof round->why, "%s", r->why);

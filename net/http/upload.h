@@ -29,9 +29,9 @@ struct http_upload_options {
 };
 struct http_upload_options http_upload_options(void);
 
-/* Uploads the file at `path` to url: the file's own address; for tus where uploads are created; for hub
- * the hub's. Where an unfinished one stands is kept in "<path>.upload", with the file's checksum: a file
- * that has changed begins anew. */
+/* Uploads the file at `path` to url: the file's own address; for tus where uploads are created;
+ * for hub the hub's. Where an unfinished one stands is kept in "<path>.upload", with the file's
+ * checksum: a file that has changed begins anew. */
 int http_upload(const char *url, const char *path, const struct http_upload_options *options,
                 struct pl_err *err);
 

@@ -11,7 +11,7 @@
 
 #define WAIT_MAX_S 60.0
 
-/* -- a request ----------------------------------------------------------------------------------------- */
+/* -- a request -------------------------------------------------------------------------------- */
 
 static size_t give(char *to, size_t size, size_t count, void *context)
 {
@@ -160,7 +160,7 @@ int upload_insist(struct upload *u, struct exchange *x, const char *method, cons
     }
 }
 
-/* -- what is remembered ----------------------------------------------------------------------------------- */
+/* -- what is remembered ----------------------------------------------------------------------- */
 
 static void state_path(char *text, size_t room, const struct upload *u)
 {
@@ -209,7 +209,7 @@ void upload_forget(const struct upload *u)
     unlink(path);
 }
 
-/* -- in parts ----------------------------------------------------------------------------------------------- */
+/* -- in parts --------------------------------------------------------------------------------- */
 
 /* One part until it is there. */
 static int send_part(struct upload *u, struct exchange *x, json_t *state, size_t part, size_t piece,

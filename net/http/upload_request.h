@@ -1,5 +1,5 @@
-/* upload_request.h - what the ways of uploading share: a request, how often it is tried again, and what is
- * remembered beside the file. Seen by upload*.c alone. */
+/* upload_request.h - what the ways of uploading share: a request, how often it is tried again, and
+ * what is remembered beside the file. Seen by upload*.c alone. */
 #ifndef PL_HTTP_UPLOAD_REQUEST_H
 #define PL_HTTP_UPLOAD_REQUEST_H
 
@@ -32,14 +32,16 @@ struct upload {
     struct pl_mapping file;
     char sha256[65], location[HTTP_URL_MAX];
     int bare;                /* 1: the token stays here: an address that is signed itself */
-    struct pl_buffer answer; /* of the last request, at most UPLOAD_ANSWER_MAX, with a zero behind it */
+    /* of the last request, at most UPLOAD_ANSWER_MAX, with a zero behind it */
+    struct pl_buffer answer;
     struct pl_err *err;
 };
 
 /* PL_OK: an answer came, whatever it says. data NULL: no body. headers end with NULL. */
 int upload_ask(struct upload *u, struct exchange *x, const char *method, const char *url,
                const char *const *headers, const void *data, size_t bytes);
-/* The same until it is answered with 2xx, or does not get better by waiting: then err names `what`. */
+/* The same until it is answered with 2xx, or does not get better by waiting: then err names
+ * `what`. */
 int upload_insist(struct upload *u, struct exchange *x, const char *method, const char *url,
                   const char *const *headers, const void *data, size_t bytes, const char *what);
 /* What another try may mend. */
@@ -48,8 +50,8 @@ int upload_complain(const struct upload *u, int rc, const struct exchange *x, co
 void upload_wait(double *seconds);
 int upload_tell(const struct upload *u, uint64_t done);
 
-/* Where an upload stands, kept in "<path>.upload": a JSON object. recall gives it back if it is about this
- * very file and address, else NULL; remember takes the reference only to read it. */
+/* Where an upload stands, kept in "<path>.upload": a JSON object. recall gives it back if it is
+ * about this very file and address, else NULL; remember takes the reference only to read it. */
 json_t *upload_recall(struct upload *u);
 int upload_remember(struct upload *u, json_t *state);
 void upload_forget(const struct upload *u);
@@ -57,8 +59,8 @@ void upload_forget(const struct upload *u);
 /* A part's request; fills *x. */
 typedef int upload_part_fn(struct upload *u, struct exchange *x, json_t *state, size_t part,
                            const uint8_t *data, size_t bytes);
-/* Sends the parts of `piece` bytes whose ETag is not in state's array "etags" yet, and remembers each.
- * PL_ENOTFOUND: the server says 403, 404 or 410, so it has forgotten the upload. */
+/* Sends the parts of `piece` bytes whose ETag is not in state's array "etags" yet, and remembers
+ * each. PL_ENOTFOUND: the server says 403, 404 or 410, so it has forgotten the upload. */
 int upload_parts(struct upload *u, json_t *state, size_t piece, upload_part_fn *send);
 
 /* The ways. */

@@ -1,6 +1,7 @@
-/* upload_s3.c - to S3 and what speaks its protocol. A file of one piece is put; a larger one is a multipart
- * upload: begun, its parts put, completed by the list of their ETags. What is remembered is the upload's
- * id and the ETags, so a part that arrived is never sent again. [Amazon S3 API, multipart upload] */
+/* upload_s3.c - to S3 and what speaks its protocol. A file of one piece is put; a larger one is a
+ * multipart upload: begun, its parts put, completed by the list of their ETags. What is remembered
+ * is the upload's id and the ETags, so a part that arrived is never sent again. [Amazon S3 API,
+ * multipart upload] */
 #include "upload_request.h"
 #include "sigv4.h"
 
@@ -217,7 +218,8 @@ int upload_s3(struct upload *u)
             if (!(state = begin_parts(u, piece))) return PL_EIO;
         }
         rc = upload_parts(u, state, piece, put_part);
-        if (rc != PL_ENOTFOUND || !known || again) break; /* a forgotten upload is begun once more */
+        /* a forgotten upload is begun once more */
+        if (rc != PL_ENOTFOUND || !known || again) break;
     }
     if (!rc) rc = complete(u, state);
     json_decref(state);

@@ -1,12 +1,13 @@
-/* upload_tus.c - the tus protocol: an upload is created once and has an address; how far it is can be asked.
- * [tus 1.0.0, tus.io/protocols] */
+/* upload_tus.c - the tus protocol: an upload is created once and has an address; how far it is can
+ * be asked. [tus 1.0.0, tus.io/protocols] */
 #include "upload_request.h"
 
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The location of an upload that was begun of this very file to this very address; 0: there is none. */
+/* The location of an upload that was begun of this very file to this very address; 0: there is
+ * none. */
 static int recall(struct upload *u)
 {
     json_t *state = upload_recall(u);

@@ -1,5 +1,6 @@
-/* averaging.c - any bytes as what a groupmate sends: parts and answers to an exchange, messages and
- * requests to a search, a state. The input: records of one byte (what it is) and a length in two. */
+/* averaging.c - any bytes as what a groupmate sends: parts and answers to an exchange, messages
+ * and requests to a search, a state. The input: records of one byte (what it is) and a length in
+ * two. */
 #include "../../net/hivemind/exchange.h"
 #include "../../net/hivemind/matchmaking.h"
 #include "../../net/hivemind/state_message.h"

@@ -1,5 +1,5 @@
-/* bpe.c - any text through CLIP's cleaning and GPT-2's tokenizer, which give it back; and any bytes as
- * the tokenizer's own files: the first byte says which. */
+/* bpe.c - any text through CLIP's cleaning and GPT-2's tokenizer, which give it back; and any
+ * bytes as the tokenizer's own files: the first byte says which. */
 #include "../../data/bpe.h"
 #include "../../data/clean.h"
 

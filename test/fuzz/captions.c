@@ -1,5 +1,5 @@
-/* captions.c - lists, JSON lines, tar archives and Parquet tables of pictures with captions, read as `prepare`
- * reads them: the first byte says which; the first pictures are decoded. */
+/* captions.c - lists, JSON lines, tar archives and Parquet tables of pictures with captions, read
+ * as `prepare` reads them: the first byte says which; the first pictures are decoded. */
 #include "../../data/captions.h"
 
 #include <stdio.h>

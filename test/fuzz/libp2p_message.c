@@ -1,5 +1,5 @@
-/* libp2p_message.c - any bytes as a message of libp2p's own protocols; the first byte says of which.
- * What is read is written, and that is read again. */
+/* libp2p_message.c - any bytes as a message of libp2p's own protocols; the first byte says of
+ * which. What is read is written, and that is read again. */
 #include "../../net/libp2p/autonat.h"
 #include "../../net/libp2p/identify.h"
 #include "../../net/libp2p/kad.h"

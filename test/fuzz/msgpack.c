@@ -1,5 +1,5 @@
-/* msgpack.c - any bytes as a value, a DHT dictionary and a subkey; what is read is written in one way
- * only. */
+/* msgpack.c - any bytes as a value, a DHT dictionary and a subkey; what is read is written in one
+ * way only. */
 #include "../../net/hivemind/dht_dictionary.h"
 #include "../../net/hivemind/msgpack.h"
 

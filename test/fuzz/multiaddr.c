@@ -1,4 +1,5 @@
-/* multiaddr.c - any bytes as an address and as its text: what is read is printed and read back alike. */
+/* multiaddr.c - any bytes as an address and as its text: what is read is printed and read back
+ * alike. */
 #include "../../net/libp2p/multiaddr.h"
 
 #include <stdlib.h>

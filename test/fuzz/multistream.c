@@ -1,4 +1,5 @@
-/* multistream.c - any bytes to a listener and to a dialler, whole and byte by byte: the same outcome. */
+/* multistream.c - any bytes to a listener and to a dialler, whole and byte by byte: the same
+ * outcome. */
 #include "../../net/libp2p/multistream.h"
 
 #include <stdlib.h>

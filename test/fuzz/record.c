@@ -1,5 +1,5 @@
-/* record.c - any bytes as a record's subkey and value, under a free key and the guarded ones, and as
- * tokens and signed messages. The input: a byte for the key, one for the subkey's length. */
+/* record.c - any bytes as a record's subkey and value, under a free key and the guarded ones, and
+ * as tokens and signed messages. The input: a byte for the key, one for the subkey's length. */
 #include "../../net/hivemind/auth.h"
 #include "../../net/hivemind/metrics.h"
 #include "../../net/hivemind/progress.h"

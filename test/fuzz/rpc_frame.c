@@ -1,5 +1,5 @@
-/* rpc_frame.c - any bytes as calls and as streamed frames: what is read is written back alike, and a
- * piece asks for at least one byte more. */
+/* rpc_frame.c - any bytes as calls and as streamed frames: what is read is written back alike, and
+ * a piece asks for at least one byte more. */
 #include "../../net/libp2p/rpc_frame.h"
 
 #include <stdlib.h>

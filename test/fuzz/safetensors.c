@@ -18,7 +18,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     if (write(fd, data, bytes) == (ssize_t)bytes && !st_open(&f, path, &err)) {
         for (size_t i = 0; i < f->count; i++) {
-            float *x = malloc((f->tensors[i].n + 1) * sizeof *x); /* n was checked by the file's size */
+            /* n was checked by the file's size */
+            float *x = malloc((f->tensors[i].n + 1) * sizeof *x);
             if (x) st_to_float(x, &f->tensors[i]);
             free(x);
         }

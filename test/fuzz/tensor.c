@@ -1,5 +1,5 @@
-/* tensor.c - any bytes as tensor messages: each alone, and all of them as a stream. What is accepted
- * decodes, encodes again, and comes back with the same elements. */
+/* tensor.c - any bytes as tensor messages: each alone, and all of them as a stream. What is
+ * accepted decodes, encodes again, and comes back with the same elements. */
 #include "../../net/hivemind/tensor.h"
 #include "../../ref/backend.h"
 
