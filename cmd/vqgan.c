@@ -47,6 +47,7 @@ int vqgan_fail_status(const char *what, int rc)
     return 1;
 }
 
+/* 0, or PL_EUSE after a line. */
 static int parse(struct vqgan_options *o, int argc, char **argv)
 {
     static const struct option options[] = {
@@ -78,10 +79,13 @@ static int parse(struct vqgan_options *o, int argc, char **argv)
         case 'B': bad = cmd_integer(&o->batch, "vqgan", "--batch", optarg, 1, 4096); break;
         case 'l': bad = cmd_real(&o->lr, "vqgan", "--lr", optarg, 1e-9, 1); break;
         case 'h': fputs(usage, stdout); exit(0);
+        case '?': cmd_misused(usage); return PL_EUSE;
         default: bad = compute_option(&o->compute, "vqgan", c, optarg) == 1 ? 0 : PL_EUSE;
         }
     }
-    return bad || optind < argc ? PL_EUSE : PL_OK;
+    if (bad || optind == argc) return bad;
+    cmd_misused(usage);
+    return PL_EUSE;
 }
 
 int vqgan_backend(struct pl_backend *be, struct vqgan_options *o)
@@ -269,7 +273,9 @@ int cmd_vqgan(int argc, char **argv)
         fputs(usage, stdout);
         return 0;
     }
-    if (argc > 1 && !parse(&o, argc - 1, argv + 1)) {
+    if (argc > 1) {
+        argv[1] = argv[0]; /* getopt begins its complaints with it */
+        if (parse(&o, argc - 1, argv + 1)) return 2;
         if (!strcmp(what, "train") && o.data && o.out) return vqgan_train(&o);
         if (!strcmp(what, "measure") && o.data && o.weights) return measure(&o);
         if (!strcmp(what, "encode") && o.data && o.weights && o.out) return encode(&o);

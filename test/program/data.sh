@@ -43,6 +43,10 @@ run show --rows x $table; check "show --rows x" [ $status -eq 2 ]
 run show "$dir/nothing"; fails "show what is not there" "$dir/nothing: "
 run show "$dir"; fails "show a folder" "$dir: not a regular file"
 : >"$dir/empty"; run show "$dir/empty"; fails "show an empty file" "$dir/empty: an empty file"
+run vqgan train --nosuch; check "vqgan: a wrong flag: status $status" [ $status -eq 2 ]
+check "vqgan: who complains" grep -q "^potluck vqgan: .*--nosuch" "$dir/err"
+run vqgan decode --precision half; check "vqgan --precision half" [ $status -eq 2 ]
+check "vqgan --precision half: one line" [ "$(wc -l <"$dir/err")" -eq 1 ]
 run show Makefile; fails "show what it doesn't know" "Makefile: expected a Parquet table"
 head -c 5000 $table >"$dir/cut"; run show "$dir/cut"; fails "show a cut table" "$dir/cut: .*PAR1"
 { head -c 60 $table; printf 'damage'; tail -c +67 $table; } >"$dir/damaged"
