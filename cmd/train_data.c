@@ -183,10 +183,15 @@ static int deal(void *context, uint64_t seed, struct pl_err *err)
 
 static int name(void *context, char text[TRAIN_DATA_NAME], struct pl_err *err)
 {
-    json_t *at = position(context), *data = json_object_get(at, "data");
+    struct train_data *d = context;
+    json_t *at = position(d), *data = json_object_get(at, "data"), *without = json_array();
     uint8_t hash[32];
     char *what;
     json_object_del(data, "seed");
+    json_object_set_new(data, "tokens", json_integer(unigram_size(d->tokenizer)));
+    for (size_t i = 0; i < d->withouts; i++)
+        json_array_append_new(without, json_string(d->without[i]));
+    json_object_set_new(data, "without", without);
     what = data ? json_dumps(data, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
     if (what) EVP_Digest(what, strlen(what), hash, NULL, EVP_sha256(), NULL);
     for (int i = 0; what && i < (TRAIN_DATA_NAME - 1) / 2; i++)
