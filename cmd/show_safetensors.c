@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define REMARK_MAX 300 /* characters of a remark that are shown */
+#define NAME_WIDTH 56
 
 static void print_shape(const struct st_tensor *t, const char *between)
 {
@@ -50,8 +51,13 @@ int show_safetensors(const char *path, const struct show_options *show, struct p
     if (!show->json) {
         printf("%s: %s, %zu tensors, %llu elements, %llu bytes\n", path, f->kind, f->count,
                (unsigned long long)elements, (unsigned long long)bytes);
-        for (size_t i = 0; i < f->metas; i++)
-            printf("  (%s: %.*s)\n", f->meta_key[i], REMARK_MAX, f->meta_value[i]);
+        for (size_t i = 0; i < f->metas; i++) {
+            fputs("  (", stdout);
+            show_text(f->meta_key[i], strlen(f->meta_key[i]), 0);
+            fputs(": ", stdout);
+            show_text(f->meta_value[i], strnlen(f->meta_value[i], REMARK_MAX), 0);
+            puts(")");
+        }
     }
     for (size_t i = 0; !rc && i < f->count; i++) {
         const struct st_tensor *t = &f->tensors[i];
@@ -63,7 +69,10 @@ int show_safetensors(const char *path, const struct show_options *show, struct p
             puts("]}");
             continue;
         }
-        printf("  %-56s %-4s [", t->name, pl_dtype_name(t->dtype));
+        fputs("  ", stdout);
+        show_text(t->name, strlen(t->name), 0);
+        printf("%*s %-4s [", strlen(t->name) < NAME_WIDTH ? NAME_WIDTH - (int)strlen(t->name) : 0,
+               "", pl_dtype_name(t->dtype));
         print_shape(t, ",");
         putchar(']');
         if (print_range(t)) rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);

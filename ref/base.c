@@ -14,6 +14,9 @@ int pl_fail(struct pl_err *err, int status, const char *format, ...)
     va_start(args, format);
     vsnprintf(err->text, sizeof err->text, format, args);
     va_end(args);
+    /* Names in it may come from outside: they shall not break the line or steer a terminal. */
+    for (char *c = err->text; *c; c++)
+        if ((unsigned char)*c < 32 || *c == 127) *c = '?';
     return status;
 }
 

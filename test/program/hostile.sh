@@ -61,6 +61,14 @@ show shape.safetensors .
 show footer.parquet .
 show length.parquet .
 
+# Names that would steer the terminal, or break the line.
+header='{"\u001b[2Ja":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+{ printf '\077\000\000\000\000\000\000\000%s' "$header"; many 4 x; } >escape.safetensors
+{ printf '\077\000\000\000\000\000\000\000%s' "$header"; many 3 x; } >escape-cut.safetensors
+shows() { "$POTLUCK" show escape.safetensors >said && grep -qF '\x1b[2Ja' said; }
+check "escapes are shown, not obeyed" shows
+show escape-cut.safetensors .
+
 # Pictures of 100,000 x 100,000 (65,535 in a JPEG) in a few bytes, beside one that is honest.
 printf '\211PNG\015\012\032\012\000\000\000\015IHDR\000\001\206\240\000\001\206\240\010\002\000\000\000\047\060\234\237' >vast.png
 printf '\377\330\377\340\000\020JFIF\000\001\001\000\000\001\000\001\000\000\377\300\000\021\010\377\377\377\377\003\001\021\000\002\021\000\003\021\000\377\331' >vast.jpg
