@@ -152,7 +152,7 @@ peers_and_clocks() {
 
     front say "swarms that come and go"
     if command -v python3 >/dev/null; then
-        front counted "churn" env SOAK_S="${SOAK_S:-30}" SOAK_PEERS="${SOAK_PEERS:-5}" SOAK_DELAYS="${SOAK_DELAYS:-none}" \
+        front counted "churn" env SOAK_S="${SOAK_S:-120}" SOAK_PEERS="${SOAK_PEERS:-8}" SOAK_DELAYS="${SOAK_DELAYS:-none}" \
             python3 test/soak/soak.py "$BUILD/potluck"
         front counted "network namespaces" python3 test/soak/namespaces.py "$BUILD/potluck"
     else

@@ -6,10 +6,13 @@
 #include "walk.h"
 #include "../../net/hivemind/averager.h"
 
+/* A bare averager's values stay between its rounds; an optimizer's parameters and gradients do not. */
+enum averager_kind { AVERAGER_BARE, AVERAGER_STATE, AVERAGER_GRADIENT };
+
 struct averager_walk {
     struct walk *w;
     const char *prefix, *class_name;
-    int of_run;                       /* state: an optimizer's */
+    enum averager_kind kind;
     char rpc[AVERAGER_RPCS][GROUP_NAME_MAX], key[GROUP_KEY_MAX];
     struct state_load state;          /* downloaded; the tensors' shapes tell the schema */
     uint8_t schema[SCHEMA_HASH_BYTES];

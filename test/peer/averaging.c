@@ -114,7 +114,7 @@ static void metadata(struct averager_walk *a)
     struct mp_value *root;
     struct pl_err err = { "" };
     int rc;
-    if (!a->of_run) {
+    if (a->kind != AVERAGER_STATE) {
         rc = mp_read(&root, a->state.metadata, a->state.metadata_n, &err);
         walk_clause(a->w, "hivemind 7", "its metadata are msgpack", !rc, "%s", err.text);
         if (!rc) mp_free(root);
@@ -386,10 +386,11 @@ static void round_with(struct averager_walk *a)
     }
 }
 
-static void one_averager(struct walk *w, const char *prefix, const char *class_name, int of_run)
+static void one_averager(struct walk *w, const char *prefix, const char *class_name,
+                         enum averager_kind kind)
 {
     struct averager_walk a = {
-        .w = w, .prefix = prefix, .class_name = class_name, .of_run = of_run
+        .w = w, .prefix = prefix, .class_name = class_name, .kind = kind
     };
     struct pl_err err;
     int rc = group_key(a.key, prefix, "", &err);
@@ -401,7 +402,7 @@ static void one_averager(struct walk *w, const char *prefix, const char *class_n
     }
     if (serves_averager(&a)) {
         download(&a);
-        if (!of_run) learn_schema(&a);
+        if (kind != AVERAGER_STATE) learn_schema(&a);
         round_with(&a);
     }
     bytes_clear(&a.gather);
@@ -412,11 +413,11 @@ static void one_averager(struct walk *w, const char *prefix, const char *class_n
 void walk_averaging(struct walk *w)
 {
     char prefix[GROUP_KEY_MAX];
-    if (w->prefix) one_averager(w, w->prefix, w->class_name, 0);
+    if (w->prefix) one_averager(w, w->prefix, w->class_name, AVERAGER_BARE);
     if (w->run) {
         snprintf(prefix, sizeof prefix, "%.200s_state_averager", w->run);
-        one_averager(w, prefix, "TrainingStateAverager", 1);
+        one_averager(w, prefix, "TrainingStateAverager", AVERAGER_STATE);
         snprintf(prefix, sizeof prefix, "%.200s_grad_averager", w->run);
-        one_averager(w, prefix, "GradientAverager", 0);
+        one_averager(w, prefix, "GradientAverager", AVERAGER_GRADIENT);
     }
 }

@@ -14,7 +14,7 @@ struct exchange_walk {
     struct averager_walk *a;
     struct pl_part *parts;
     size_t count;
-    int values_known; /* nobody but it has tensors: the mean is its own */
+    int values_known; /* nobody but it has tensors, and they stay: the mean is its own */
 };
 
 /* Uncompressed and halves in turn, whatever the group's own way: the answer has to follow. */
@@ -130,7 +130,7 @@ void walk_exchange(struct averager_walk *a)
 {
     const char *what = "each part is answered in order, in its own compression, without a weight; "
                        "then the stream ends";
-    struct exchange_walk x = { .a = a, .values_known = a->group.count == 2 && !a->of_run };
+    struct exchange_walk x = { .a = a, .values_known = a->group.count == 2 && a->kind == AVERAGER_BARE };
     struct pl_err err = { "" }, unused = { "" };
     int its_place = group_find(&a->group, &a->w->talk.peer), rc = cut(&x, &err);
     if (rc) {
