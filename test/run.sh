@@ -2,7 +2,7 @@
 # run.sh - every test; the last line counts them all.
 #
 # Two lanes. In front goes, one after the other, what has peers and clocks: it mostly waits. Behind it, on the
-# processors that are left, goes what only computes: goldens, pairs, fuzzers. Each suite has a log of its own, and
+# processors that are left, goes what only computes: goldens, pairs, fuzzers, notebooks. Each suite has a log of its own, and
 # what it has to say is printed in one piece and in one order, with the time that it took.
 BUILD=${BUILD:-build}
 JOBS=${JOBS:-$(nproc 2>/dev/null || echo 2)}
@@ -163,9 +163,6 @@ peers_and_clocks() {
     for t in $(sh test/interop/run.sh --list); do
         front counted "$t" sh test/interop/run.sh "$t"
     done
-
-    front counted "the Python module" sh notebooks/run.sh module
-    front counted "notebooks" sh notebooks/run.sh
 }
 
 fuzz() { # program: after it was built
@@ -233,6 +230,10 @@ computing() {
     else
         behind skip fuzzers "no clang found"
     fi
+
+    behind say "from Python"
+    behind counted "the Python module" sh notebooks/run.sh module
+    behind counted "notebooks" sh notebooks/run.sh
 }
 
 begin=$(date +%s)
