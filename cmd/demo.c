@@ -41,7 +41,7 @@ static const char usage[] =
 #define BATCH 16       /* of a swarm the least: four peers of uneven speed bring 24 to 32 */
 #define PEAK 0.0125
 #define QUICK_STEPS 800
-#define FULL_STEPS 4600
+#define FULL_STEPS 4400
 #define SWARM_STEPS 700
 #define DRAWN 64       /* trained captions that are drawn */
 #define MEASURED 1024  /* trained pairs on which the loss is measured */
