@@ -179,26 +179,26 @@ async def signatures(name, entry, signer, plain):
 
 async def forged_at_c(name, c, py, owner):
     """rpc_store by hand, straight to a C node."""
-    stub = py.node.protocol.get_stub(c.peer_id)
+    remote = py.node.protocol.get_stub(c.peer_id)
     key, later = DHTID.generate(f"{name} by hand").to_bytes(), get_dht_time() + 60
     subkey, value = MSGPackSerializer.dumps(owner), MSGPackSerializer.dumps(1)
     bad = value + b"[signature:" + RSAPrivateKey().sign(b"something else") + b"]"
     request = dht_pb2.StoreRequest(keys=[key] * 3, subkeys=[subkey, subkey, MSGPackSerializer.dumps(b"x")], values=[value, bad, value],
                                    expiration_time=[later] * 3, in_cache=[False] * 3, peer=dht_pb2.NodeInfo())
-    reply = await stub.rpc_store(request, timeout=5)
+    reply = await remote.rpc_store(request, timeout=5)
     step(f"{name}: C refuses unsigned and falsely signed records, takes plain ones", list(reply.store_ok) == [False, False, True],
          list(reply.store_ok))
     try:
-        await stub.rpc_store(dht_pb2.StoreRequest(keys=[key], values=[value, value]), timeout=5)
+        await remote.rpc_store(dht_pb2.StoreRequest(keys=[key], values=[value, value]), timeout=5)
         step(f"{name}: C answers uneven lists with an error", False, "it answered")
     except Exception as e:
         step(f"{name}: C answers uneven lists with an error", "Error" in str(e), e)
 
 
 async def ping(name, c, py):
-    stub = py.node.protocol.get_stub(c.peer_id)
+    remote = py.node.protocol.get_stub(c.peer_id)
     request = dht_pb2.PingRequest(peer=dht_pb2.NodeInfo(node_id=py.node.node_id.to_bytes()), validate=True)
-    reply = await stub.rpc_ping(request, timeout=5)
+    reply = await remote.rpc_ping(request, timeout=5)
     step(f"{name}: C calls back before it answers a ping", reply.available and abs(reply.dht_time - time.time()) < 1, reply)
     line, rc = await c_dht("ping", "--join", py.multiaddr)
     step(f"{name}: C pings Python", rc == 0 and abs(line.get("clock_error", 9)) < 1, line)
@@ -246,9 +246,9 @@ async def newcomers():
             await old.store(f"hand {i}", i)
         async with CNode(old.multiaddr) as c:
             await asyncio.sleep(1)
-            stub = old.node.protocol.get_stub(c.peer_id)
+            remote = old.node.protocol.get_stub(c.peer_id)
             keys = [DHTID.generate(f"hand {i}").to_bytes() for i in range(30)]
-            reply = await stub.rpc_find(dht_pb2.FindRequest(keys=keys, peer=dht_pb2.NodeInfo()), timeout=5)
+            reply = await remote.rpc_find(dht_pb2.FindRequest(keys=keys, peer=dht_pb2.NodeInfo()), timeout=5)
             here = sum(r.type != dht_pb2.NOT_FOUND for r in reply.results)
             step("a real node hands its records to a new C node", here > 0, here)
             for i in range(30):

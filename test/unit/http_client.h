@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include <cmocka.h>
+
 static inline int dial(int port)
 {
     struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
@@ -46,17 +47,23 @@ static inline char *hear(int fd, const char *word)
     return text;
 }
 
-static inline char *ask(int port, const char *method, const char *path)
+/* All that comes back of a request; the caller frees. */
+static inline char *answer_to(int port, const char *request)
 {
-    char request[300];
     int fd = dial(port);
     char *answer;
-    snprintf(request, sizeof request, "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-             method, path);
     say(fd, request);
     answer = hear(fd, NULL);
     close(fd);
     return answer;
+}
+
+static inline char *ask(int port, const char *method, const char *path)
+{
+    char request[300];
+    snprintf(request, sizeof request, "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+             method, path);
+    return answer_to(port, request);
 }
 
 static inline void answers(int port, const char *method, const char *path, const char *want)

@@ -45,16 +45,12 @@ static void packed_once(void **state)
     struct http_server *s;
     char *got, *body;
     size_t length;
-    int fd;
     (void)state;
     memset(text, 'x', sizeof text);
     assert_int_equal(http_server_open(&s, NULL, 0, NULL), PL_OK);
     assert_int_equal(http_server_put(s, "/long", "text/plain", text, sizeof text), PL_OK);
     answers(http_server_port(s), "GET", "/long", "Content-Length: 5000");
-    fd = dial(http_server_port(s));
-    say(fd, ask_packed);
-    got = hear(fd, NULL);
-    close(fd);
+    got = answer_to(http_server_port(s), ask_packed);
     assert_non_null(strstr(got, "Content-Encoding: gzip"));
     assert_non_null(strstr(got, "Vary: Accept-Encoding"));
     length = (size_t)atol(strstr(got, "Content-Length: ") + 16);
@@ -65,10 +61,7 @@ static void packed_once(void **state)
     free(got);
     /* What is replaced leaves no packed one behind. */
     assert_int_equal(http_server_put(s, "/long", "text/plain", "short", 5), PL_OK);
-    fd = dial(http_server_port(s));
-    say(fd, ask_packed);
-    got = hear(fd, NULL);
-    close(fd);
+    got = answer_to(http_server_port(s), ask_packed);
     assert_null(strstr(got, "Content-Encoding"));
     assert_non_null(strstr(got, "\r\n\r\nshort"));
     free(got);
