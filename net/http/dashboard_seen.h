@@ -1,0 +1,27 @@
+/* dashboard_seen.h - what a look at the DHT found, as it counts: bounded, and joined peer by peer. */
+#ifndef PL_HTTP_DASHBOARD_SEEN_H
+#define PL_HTTP_DASHBOARD_SEEN_H
+
+#include "dashboard.h"
+#include "feeds.h"
+
+/* The records, ordered by key so that the kinds meet; the peers, the fastest first. */
+struct seen {
+    struct dashboard_metrics *metrics;
+    struct dashboard_progress *progress;
+    struct dashboard_report *report;
+    size_t metrics_count, progress_count, report_count, count;
+    struct feed_peer *peers;
+};
+
+/* Of a look, which stays the caller's and has to live as long. `s` begins as zeros; PL_ENOMEM leaves
+ * what seen_clear frees. */
+int seen_take(struct seen *s, const struct dashboard_look *look);
+void seen_clear(struct seen *s);
+
+/* The mean of the peers' held-out losses; NAN: nobody tells one. */
+double seen_held_out(const struct seen *s);
+/* Groupmates caught lying, as all peers count. */
+int64_t seen_banned(const struct seen *s);
+
+#endif
