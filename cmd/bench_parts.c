@@ -39,6 +39,9 @@ int bench_parts(struct bench *b)
                               .seen = print_row,
                               .quiet = 1,
                               .context = b };
+    long failed;
     printf("\n%-60s %9s %9s %8s %12s %6s\n", "part", "ref ms", "ms", "ratio", "rate", "peak");
-    return pair_all(&b->be, &o) != 0;
+    failed = pair_all(&b->be, &o);
+    if (failed < 0) fprintf(stderr, "potluck bench: no part's line contains '%.80s'\n", b->filter);
+    return failed != 0;
 }

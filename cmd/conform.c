@@ -33,6 +33,11 @@ static const char usage[] =
 /* Below this a case is all overhead: bytes, or tenths of operations. */
 #define REPORT_TIMES 1e6
 
+static int no_case(struct pl_err *err, const char *filter)
+{
+    return pl_fail(err, PL_ENOTFOUND, "no case's line contains '%.80s'", filter);
+}
+
 /* Pair tests with times, goldens if asked for, and the page of both. Exit status. */
 static int report(const struct pl_backend *be, struct pair_options *pair, const char *golden,
                   const char *path)
@@ -57,9 +62,15 @@ static int report(const struct pl_backend *be, struct pair_options *pair, const 
     if (conform_report_open(&r, be, pair, &err)) goto say;
     failed = pair_all(be, pair);
     if (golden) {
-        long more = golden_run(be, golden, pair->filter, conform_report_golden, &r, &err);
-        if (more < 0) goto say;
-        failed += more;
+        long more;
+        int none = golden_run(be, golden, pair->filter, conform_report_golden, &r, &more, &err);
+        /* a filter may be meant for the pairs alone, or for the golden values alone */
+        if (none && (none != PL_ENOTFOUND || failed < 0)) goto say;
+        failed = (failed < 0 ? 0 : failed) + more;
+    }
+    if (failed < 0) {
+        no_case(&err, pair->filter);
+        goto say;
     }
     if (conform_report_write(&r, path, &err)) goto say;
     printf("report: %s\n", path);
@@ -130,9 +141,8 @@ int cmd_conform(int argc, char **argv)
     if (peer.address) return conform_peer(&peer, &be);
     printf("backend %s\n", be.note);
     if (page) return report(&be, &pair, golden, page);
-    if (!golden) return pair_all(&be, &pair) != 0;
-    failed = golden_run(&be, golden, pair.filter, NULL, NULL, &err);
-    if (failed < 0) {
+    if (golden ? golden_run(&be, golden, pair.filter, NULL, NULL, &failed, &err)
+               : (failed = pair_all(&be, &pair)) < 0 && no_case(&err, pair.filter)) {
         fprintf(stderr, "potluck conform: %s\n", err.text);
         return 1;
     }

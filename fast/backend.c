@@ -66,7 +66,7 @@ int pl_backend_v1(struct pl_backend *be)
     set_threads(0);
     set_precision(PL_FLOAT32);
     be->name = "fast";
-    snprintf(be->note, sizeof be->note, "fast: OpenBLAS %s, %s kernels, bf16 %s, %d threads",
+    snprintf(be->note, sizeof be->note, "fast: OpenBLAS %s, %s kernels, bf16 %s, %d threads if not told otherwise",
              openblas_get_corename(), isa_name(isa_chosen()),
              fast_has_bf16() ? "by AVX512-BF16"
                              : "rounds operands only (no AVX512-BF16: no faster)",

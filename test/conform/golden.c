@@ -321,18 +321,18 @@ static int base_name(char *out, const char *folder)
     return PL_OK;
 }
 
-long golden_run(const struct pl_backend *be, const char *folder, const char *filter,
-                golden_tell *tell, void *context, struct pl_err *err)
+int golden_run(const struct pl_backend *be, const char *folder, const char *filter,
+               golden_tell *tell, void *context, long *failed, struct pl_err *err)
 {
     struct golden g = { .be = be, .is_ref = !strcmp(be->name, "ref"), .filter = filter };
     struct dirent **entries;
     golden_area_fn *run;
     char name[NAME_MAX + 1];
     int n;
-    if (base_name(name, folder))
-        return pl_fail(err, PL_EIO, "%s: %s", folder, strerror(errno)), -1;
+    *failed = 0;
+    if (base_name(name, folder)) return pl_fail(err, PL_EIO, "%s: %s", folder, strerror(errno));
     n = scandir(folder, &entries, not_hidden, alphasort);
-    if (n < 0) return pl_fail(err, PL_EIO, "%s: %s", folder, strerror(errno)), -1;
+    if (n < 0) return pl_fail(err, PL_EIO, "%s: %s", folder, strerror(errno));
     if ((run = find_area(name, &g.area))) {
         g.folder = folder;
         run_area(&g, run, tell, context);
@@ -354,13 +354,11 @@ long golden_run(const struct pl_backend *be, const char *folder, const char *fil
         free(entries[i]);
     }
     free(entries);
-    if (g.passed + g.failed + g.skipped == 0 && filter)
-        fprintf(stderr, "no case's line contains '%.80s'\n", filter);
-    else if (g.passed + g.failed + g.skipped == 0) {
-        pl_fail(err, PL_ENOTFOUND, "%s: no golden area here (its name, or its folders' names, say "
-                "the area)", folder);
-        return -1;
-    }
+    if (g.passed + g.failed + g.skipped == 0)
+        return filter ? pl_fail(err, PL_ENOTFOUND, "%s: no case's line contains '%.80s'", folder, filter)
+                      : pl_fail(err, PL_EFORMAT, "%s: no golden area here (its name, or its folders' "
+                                "names, say the area)", folder);
     printf("%ld passed, %ld failed, %ld skipped\n", g.passed, g.failed, g.skipped);
-    return g.failed;
+    *failed = g.failed;
+    return PL_OK;
 }

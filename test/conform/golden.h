@@ -72,9 +72,9 @@ int golden_down(const struct golden *g, float *host, const float *device, size_t
 typedef int golden_area_fn(struct golden *g, const char *path, const char *stem);
 
 /* Replays `folder`: an area's folder (its base name is the area's), or a folder of such folders.
- * Prints the lines and the closing count; `tell`, if given, is called after each area. Returns the
- * number of failures, or -1 with err filled. */
-long golden_run(const struct pl_backend *be, const char *folder, const char *filter,
-                golden_tell *tell, void *context, struct pl_err *err);
+ * Prints the lines and the closing count; `tell`, if given, is called after each area. `failed`: how
+ * many cases did. PL_ENOTFOUND if no case's line contains the filter. */
+int golden_run(const struct pl_backend *be, const char *folder, const char *filter,
+               golden_tell *tell, void *context, long *failed, struct pl_err *err);
 
 #endif

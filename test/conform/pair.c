@@ -341,6 +341,7 @@ long pair_all(const struct pl_backend *be, const struct pair_options *options)
         else native++;
         if (options->total) options->total(options->context, &total);
     }
+    if (native + reference + failed == 0) return -1;
     if (!options->quiet)
         printf("%ld native, %ld reference, %ld failed of %ld\n", native, reference, failed,
                native + reference + failed);

@@ -136,6 +136,7 @@ struct pair_options {
     void *context;
     int quiet;
 };
+/* Returns the number of operations that failed, or -1 if the filter leaves no case. */
 long pair_all(const struct pl_backend *be, const struct pair_options *options);
 
 #endif
