@@ -14,23 +14,32 @@ reason=$build/interop/reason
 cache=${XDG_CACHE_HOME:-$HOME/.cache}
 [ -d "$cache" ] && [ -w "$cache" ] && place=$cache/potluck/hivemind || place=$build/venv
 place=${INTEROP_VENV:-$place}
-python=$place/bin/python
 wanted=$(cksum <$list)
 
 # Whole: what this list asks for, or what somebody made by hand and gave a name.
 whole() {
+    python=$place/bin/python
     [ -x "$python" ] || return 1
     [ "$(cat "$place/installed" 2>/dev/null)" = "$wanted" ] && return
     [ -n "$INTEROP_VENV" ] && ls "$place"/lib/python3*/site-packages/hivemind/__init__.py >/dev/null 2>&1
 }
 
+# Whoever made it in build/ when there was no cache finds it there also when another program has begun a cache since.
+made_before() {
+    elsewhere=$place
+    whole && return
+    [ -z "$INTEROP_VENV" ] && place=$build/venv && whole && return
+    place=$elsewhere python=$elsewhere/bin/python
+    return 1
+}
+
 if [ "$1" != install ]; then
-    whole && { echo "$python"; exit 0; }
+    made_before && { echo "$python"; exit 0; }
     cat "$reason" 2>/dev/null || echo "hivemind is not installed: make interop"
     exit 1
 fi
 shift
-whole && exit 0
+made_before && exit 0
 
 room=400 # MB: of the environment, and of what pip keeps while it installs
 begun=$(date +%s) limit=${INTEROP_LIMIT:-360}
