@@ -179,9 +179,13 @@ static int shifted_lines(float *y, const float *x, const float *w, const float *
     int group = (int)least(c->B, GROUP / image > 1 ? GROUP / image : 1);
     float *packed = workspace((size_t)(weights + group * image + slack(c) + buffer_room(l.step) +
                                        2 * K * K));
-    float *planes = packed + weights, *buffers = planes + group * image + slack(c);
-    int *tap = (int *)(buffers + buffer_room(l.step)), *offset = tap + K * K;
+    float *planes, *buffers;
+    int *tap, *offset;
     if (!packed) return PL_ENOMEM;
+    planes = packed + weights;
+    buffers = planes + group * image + slack(c);
+    tap = (int *)(buffers + buffer_room(l.step));
+    offset = tap + K * K;
     for (int i = 0; i < K * K; i++) {
         int ky = i / K, kx = i % K;
         tap[i] = i;
@@ -216,10 +220,14 @@ static int shifted_lines_dx(float *dx, const float *dy, const float *w, const st
     int group = (int)least(c->B, GROUP / image > 1 ? GROUP / image : 1);
     float *packed = workspace((size_t)(weights + group * image + slack(c) + buffer_room(l.step) +
                                        2 * K * K + s * s + 1));
-    float *planes = packed + weights, *buffers = planes + group * image + slack(c);
-    int *tap = (int *)(buffers + buffer_room(l.step)), *offset = tap + K * K;
-    int *taps = offset + K * K, count = 0;
+    float *planes, *buffers;
+    int *tap, *offset, *taps, count = 0;
     if (!packed) return PL_ENOMEM;
+    planes = packed + weights;
+    buffers = planes + group * image + slack(c);
+    tap = (int *)(buffers + buffer_room(l.step));
+    offset = tap + K * K;
+    taps = offset + K * K;
     /* taps of each remainder, their weights one after the other */
     for (int p = 0; p < s * s; p++) {
         taps[p] = count;
@@ -339,9 +347,12 @@ int fast_conv_dw(float *dw, float *db, const float *dy, const float *x, const st
     int blocks = (c->C + COLUMN_CHANNELS - 1) / COLUMN_CHANNELS;
     double *acc = (double *)(void *)workspace((size_t)(2 * weights + group * image + slack(c) +
                                                        group * O4 * line + taps));
-    float *planes = (float *)(acc + weights), *gradients = planes + group * image + slack(c);
-    int *offset = (int *)(gradients + group * O4 * line);
+    float *planes, *gradients;
+    int *offset;
     if (!acc) return PL_ENOMEM;
+    planes = (float *)(acc + weights);
+    gradients = planes + group * image + slack(c);
+    offset = (int *)(gradients + group * O4 * line);
     memset(acc, 0, (size_t)weights * sizeof *acc);
     for (int i = 0; i < taps; i++) {
         int ky = i / K, kx = i % K;

@@ -315,8 +315,9 @@ static int large_feed_backward(float *y, float *dx, const struct pl_feed *dw, co
 {
     int rows = block_rows(C, LARGE_FLOATS) < M ? block_rows(C, LARGE_FLOATS) : M;
     size_t c = (size_t)C;
-    float *h = pl_alloc((size_t)rows * (kept ? 2 : 4) * c, sizeof *h), *dh = h + (size_t)rows * c;
+    float *h = pl_alloc((size_t)rows * (kept ? 2 : 4) * c, sizeof *h), *dh;
     if (!h) return PL_ENOMEM;
+    dh = h + (size_t)rows * c;
     for (int m = 0; m < M; m += rows) {
         int n = M - m < rows ? M - m : rows;
         size_t at = (size_t)m * (size_t)D;

@@ -195,8 +195,9 @@ int winograd(float *y, const float *x, const float *w, const float *b, const str
     size_t out_step = (size_t)(turned ? 9 : 9 * c->C), in_step = (size_t)(turned ? 9 * c->C : 9);
     float *memory = fast_take((size_t)threads * room + weights);
     struct room *rooms = (struct room *)(void *)memory;
-    float *packed = memory + (size_t)threads * room;
+    float *packed;
     if (!memory) return PL_ENOMEM;
+    packed = memory + (size_t)threads * room;
     j.x = x;
     j.y = y;
     j.b = b;

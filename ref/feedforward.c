@@ -111,8 +111,9 @@ int ref_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float
                       const float *x, const struct pl_feed *w, int M, int D, int C)
 {
     size_t mc = (size_t)M * (size_t)C;
-    float *own = pl_alloc(mc, 4 * sizeof *own), *h = own, *dh = h + mc;
+    float *own = pl_alloc(mc, 4 * sizeof *own), *h = own, *dh;
     if (!own) return PL_ENOMEM;
+    dh = h + mc;
     if (!z) ref_linear(z = own + 2 * mc, x, w->W1, w->b1, M, D, 2 * C);
     ref_geglu(h, z, M, C);
     if (y) ref_linear(y, h, w->W2, w->b2, M, C, D);

@@ -38,9 +38,10 @@ int ref_group_norm_backward(float *dx, float *dgain, float *doffset, const float
 {
     int channels = C / G;
     size_t per = (size_t)channels * (size_t)P;
-    double *sums = pl_alloc(2 * (size_t)C, sizeof *sums), *gain_sum = sums, *offset_sum = sums + C;
+    double *sums = pl_alloc(2 * (size_t)C, sizeof *sums), *gain_sum = sums, *offset_sum;
     assert(B >= 1 && P >= 1 && G >= 1 && C >= G && C % G == 0);
     if (!sums) return PL_ENOMEM;
+    offset_sum = sums + C;
     for (int group = 0; group < B * G; group++, x += per, dx += per, dy += per) {
         int first = group % G * channels;
         double mean, scale, sum_g = 0, sum_gh = 0;

@@ -37,8 +37,9 @@ int ref_layer_norm_backward(float *dx_, float *dgain, float *doffset, const floa
 {
     float (*dx)[D] = (float (*)[D])dx_;
     const float (*dy)[D] = (const float (*)[D])dy_, (*x)[D] = (const float (*)[D])x_;
-    double *sum = pl_alloc((size_t)D, 2 * sizeof *sum), *sum_h = sum + D;
+    double *sum = pl_alloc((size_t)D, 2 * sizeof *sum), *sum_h;
     if (!sum) return PL_ENOMEM;
+    sum_h = sum + D;
     assert(dx_ != x_);
     for (int m = 0; m < M; m++) {
         struct moments s = moments(x[m], D, eps);

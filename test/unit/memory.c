@@ -1,6 +1,6 @@
-/* memory.c - every allocation of data/ fails once: the call reports it, frees what it had (the
- * sanitizer build looks), and leaves no file behind. The linker hands our allocations to the
- * __wrap_ functions below. */
+/* memory.c - every allocation of data/, and of the reference's gradients, fails once: the call reports
+ * it, frees what it had (the sanitizer build looks), and leaves no file behind. The linker hands our
+ * allocations to the __wrap_ functions below. */
 #include "../../data/bpe.h"
 #include "../../data/clean.h"
 #include "../../data/file.h"
@@ -14,6 +14,8 @@
 #include "../../data/weights.h"
 #include "../../data/yaml.h"
 #include "../../net/http/list.h"
+#include "../../ref/feedforward.h"
+#include "../../ref/norm.h"
 
 #include <dirent.h>
 #include <setjmp.h>
@@ -268,10 +270,23 @@ static int codec_sizes(void)
     return rc;
 }
 
+/* Their scratch is one piece that is cut up: not before it is known to be there. */
+static int gradients(void)
+{
+    enum { M = 2, D = 4, C = 8 };
+    static float x[M * D], dx[M * D], gain[D], dgain[D], W1[2 * C * D], b1[2 * C], W2[D * C], b2[D];
+    const struct pl_feed w = { W1, b1, W2, b2 };
+    int rc = ref_layer_norm_backward(dx, dgain, b2, x, x, gain, M, D, 1e-5f, 0);
+    if (!rc) rc = ref_group_norm_backward(dx, dgain, b2, x, x, gain, 1, D, M, 2, 1e-5f);
+    if (!rc) rc = ref_feed_backward(NULL, dx, &w, x, NULL, x, &w, M, D, C);
+    return rc;
+}
+
 static void torch_files(void **state) { (void)state; each_failing(checkpoints, 1); }
 static void cleaned_texts(void **state) { (void)state; each_failing(texts, 0); }
 static void settings_read(void **state) { (void)state; each_failing(settings, 0); }
 static void codecs_sized(void **state) { (void)state; each_failing(codec_sizes, 0); }
+static void gradients_taken(void **state) { (void)state; each_failing(gradients, 0); }
 static void shards_written(void **state) { (void)state; each_failing(writing_a_shard, 0); }
 static void shards_read(void **state) { (void)state; each_failing(reading_a_shard, 0); }
 static void dictionaries_read(void **state) { (void)state; each_failing(read_dictionaries, 0); }
@@ -320,6 +335,7 @@ int main(void)
         cmocka_unit_test(cleaned_texts),
         cmocka_unit_test(settings_read),
         cmocka_unit_test(codecs_sized),
+        cmocka_unit_test(gradients_taken),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
