@@ -52,10 +52,11 @@ void pl_rotary_tables(float *cosine, float *sine, const float *angle, size_t n)
 int ref_rotary(float *x_, const float *cosine_, const float *sine_, int B, int n, int G, int d,
                int R, int inverse)
 {
+    if (!R) return PL_OK; /* a head too narrow to turn; C has no rows of no elements */
     float (*x)[n][G][d] = (float (*)[n][G][d])x_;
     const float (*cosine)[R / 2] = (const float (*)[R / 2])cosine_;
     const float (*sine)[R / 2] = (const float (*)[R / 2])sine_;
-    assert(R % 2 == 0 && 0 <= R && R <= d);
+    assert(R % 2 == 0 && 0 < R && R <= d);
     for (int b = 0; b < B; b++)
     for (int p = 0; p < n; p++)
     for (int g = 0; g < G; g++)
