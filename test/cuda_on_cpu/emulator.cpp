@@ -147,6 +147,10 @@ static void prepare(struct fiber *f)
         if (p == MAP_FAILED) abort();
         f->stack = (char *)p;
     }
+#if defined(__SANITIZE_ADDRESS__)
+    /* left within a kernel that failed, it still has the guards of its frames */
+    if (f->state != DONE) ASAN_UNPOISON_MEMORY_REGION(f->stack, STACK_BYTES);
+#endif
 #if defined(__x86_64__)
     {
         void **top =

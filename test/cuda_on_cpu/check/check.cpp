@@ -3,6 +3,10 @@
 #include "../cuda_runtime.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
 
 enum { N = 64 };
 static int passed, failed;
@@ -86,14 +90,16 @@ static void add_one(int *y) { y[threadIdx.x]++; }
 /* Two streams and an event between them, `guarded`, or without one: what the host finds. */
 static int two_streams(long when, int guarded)
 {
-    cudaStream_t work, down;
-    cudaEvent_t ready;
+    static cudaStream_t work, down; /* these stay, as a program's do */
+    static cudaEvent_t ready;
     void *device, *host;
     int found;
     emu_streams(when);
-    if (cudaStreamCreate(&work) != cudaSuccess || cudaStreamCreate(&down) != cudaSuccess ||
-        cudaEventCreateWithFlags(&ready, 0) != cudaSuccess ||
-        cudaMalloc(&device, N * sizeof(int)) != cudaSuccess ||
+    if (!work && (cudaStreamCreate(&work) != cudaSuccess ||
+                  cudaStreamCreate(&down) != cudaSuccess ||
+                  cudaEventCreateWithFlags(&ready, 0) != cudaSuccess))
+        return -1;
+    if (cudaMalloc(&device, N * sizeof(int)) != cudaSuccess ||
         cudaHostAlloc(&host, N * sizeof(int), 0) != cudaSuccess)
         return -1;
     *(int *)host = -7;
@@ -109,6 +115,37 @@ static int two_streams(long when, int guarded)
     emu_streams(EMU_EARLY);
     return found;
 }
+
+/* ---- memory, in a build with AddressSanitizer ---- */
+
+#if defined(__SANITIZE_ADDRESS__)
+static void look(int *closed, const char *mine, size_t bytes, const char *other)
+{
+    closed[0] = __asan_address_is_poisoned(mine) || __asan_address_is_poisoned(mine + bytes - 1);
+    closed[1] = __asan_address_is_poisoned(mine + bytes);
+    closed[2] = __asan_address_is_poisoned(other);
+}
+
+/* A kernel reaches its own device's memory, nothing beyond it, and no other device's; the host
+ * reaches none. */
+static void memory_is_closed(void)
+{
+    void *mine, *other;
+    int closed[3] = { -1, -1, -1 }, good;
+    setenv("CUDA_ON_CPU_DEVICES", "2", 1);
+    good = cudaSetDevice(1) == cudaSuccess && cudaMalloc(&other, N) == cudaSuccess &&
+           cudaSetDevice(0) == cudaSuccess && cudaMalloc(&mine, N - 3) == cudaSuccess &&
+           emu_launch("look", NULL, 1, 1, look, closed, (const char *)mine, (size_t)N - 3,
+                      (const char *)other) == cudaSuccess;
+    check(good && closed[0] == 0, "a kernel may touch its device's memory");
+    check(good && closed[1] == 1, "not what lies beyond a block of it");
+    check(good && closed[2] == 1, "nor another device's");
+    check(good && __asan_address_is_poisoned(mine) && __asan_address_is_poisoned(other),
+          "and the host no device's");
+    cudaFree(mine);
+    cudaFree(other);
+}
+#endif
 
 /* ---- wrong ones ---- */
 
@@ -217,6 +254,9 @@ int main(void)
     for (long when : whens)
         check(two_streams(when, 1) == 5, "an event orders two streams");
     check(two_streams(EMU_LATE, 0) == -7, "without a wait the host finds what was there before");
+#if defined(__SANITIZE_ADDRESS__)
+    memory_is_closed();
+#endif
     printf("%d passed, %d failed\n", passed, failed);
     return failed != 0;
 }
