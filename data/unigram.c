@@ -33,7 +33,7 @@ struct unigram {
     uint32_t mask; /* slots - 1 */
     double unknown_score[2]; /* by rules */
     int special[SPECIALS];   /* ids of what a raw text may spell, -1: not in this vocabulary */
-    char extra[UNIGRAM_EXTRA_IDS][16];
+    char extra[UNIGRAM_EXTRA_IDS][24]; /* "<extra_id_%d>", whatever the number */
 };
 
 static const char *const named[3] = { "<pad>", "</s>", "<unk>" };
