@@ -19,6 +19,20 @@ template <class... P, int (*operation)(P...)> struct one_at_a_time<operation> {
     }
 };
 
+/* On the host's memory: several threads at once, each with a lane of its own (lanes.cuh). No round
+ * is lost because the device is full: then, before anything has been written, the reference that
+ * the table arrived with takes over. */
+static struct pl_backend arrived;
+template <auto operation, auto on_host> struct through_lanes;
+template <class... P, int (*operation)(P...), int (*pl_backend::*on_host)(P...)>
+struct through_lanes<operation, on_host> {
+    static int call(P... args)
+    {
+        int rc = operation(args...);
+        return rc == PL_ENOMEM ? (arrived.*on_host)(args...) : rc;
+    }
+};
+
 static int set_threads(int threads)
 {
     (void)threads; /* of the host: it computes nothing here */
@@ -38,6 +52,7 @@ extern "C" __attribute__((visibility("default"))) int pl_backend_v1(struct pl_ba
     if (rc == PL_OK) rc = cuda_linear_open();
     if (rc != PL_OK) return rc;
     cuda_set_bf16(0);
+    arrived = *be;
     be->name = "cuda";
     be->alloc = cuda_alloc;
     be->free = cuda_free;
@@ -62,9 +77,7 @@ extern "C" __attribute__((visibility("default"))) int pl_backend_v1(struct pl_ba
     be->take = one_at_a_time<cuda_take>::call;
     be->many_threads = 1;
 
-    /* Everything that reads or writes the table's memory has to be here. What works on host memory
-     * (compress.h, average.h, robust.h) would spend its time on the way to the device and back, and
-     * stays the reference's. */
+    /* Everything that reads or writes the table's memory has to be here. */
     be->fill = one_at_a_time<cuda_fill>::call;
     be->copy = one_at_a_time<cuda_copy>::call;
     be->axpy = one_at_a_time<cuda_axpy>::call;
@@ -113,5 +126,16 @@ extern "C" __attribute__((visibility("default"))) int pl_backend_v1(struct pl_ba
     be->dequantize = one_at_a_time<cuda_dequantize>::call;
     be->lamb = one_at_a_time<cuda_lamb>::call;
     be->adam = one_at_a_time<cuda_adam>::call;
+
+#define THROUGH_LANES(op) be->op = through_lanes<cuda_##op, &pl_backend::op>::call
+    THROUGH_LANES(float16_encode);
+    THROUGH_LANES(float16_decode);
+    THROUGH_LANES(uniform8_encode);
+    THROUGH_LANES(table8_decode);
+    THROUGH_LANES(average_add);
+    THROUGH_LANES(average_delta);
+    THROUGH_LANES(centered_clip);
+    THROUGH_LANES(median);
+#undef THROUGH_LANES
     return PL_OK;
 }

@@ -60,7 +60,11 @@ void cuda_lock(int on)
     else pthread_mutex_unlock(&lock[cuda_number()]);
 }
 
-cudaStream_t cuda_stream(void) { return now()->stream; }
+static thread_local cudaStream_t diverted;
+
+void cuda_divert(cudaStream_t stream) { diverted = stream; }
+
+cudaStream_t cuda_stream(void) { return diverted ? diverted : now()->stream; }
 
 int cuda_use_device(int index)
 {
@@ -182,6 +186,15 @@ static void *take_piece(size_t bytes)
     d->pieces[d->piece_count++] = { p, bytes };
     d->held += bytes;
     if (d->held > d->most) d->most = d->held;
+    return p;
+}
+
+void *cuda_piece(size_t bytes)
+{
+    void *p;
+    cuda_lock(1);
+    p = take_piece(bytes);
+    cuda_lock(0);
     return p;
 }
 

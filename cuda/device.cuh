@@ -19,6 +19,7 @@ int cuda_number(void);           /* CUDA's, of the thread's device */
 int cuda_number_of(int index);   /* the same of the list's */
 
 void *cuda_alloc(size_t bytes);
+void *cuda_piece(size_t bytes); /* the same, but not zeroed: it comes with no stream's work */
 void cuda_free(void *p);
 int cuda_set_memory(size_t bytes);
 const char *cuda_memory_trouble(void);

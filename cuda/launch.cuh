@@ -11,8 +11,10 @@
 
 #include <cuda_runtime.h>
 
-/* Everything runs in order on one stream of the thread's device; be->sync waits for it. */
+/* Everything runs in order on one stream of the thread's device; be->sync waits for it. Only while
+ * a thread holds a lane (lanes.cuh) is its stream another one: NULL ends that. */
 cudaStream_t cuda_stream(void);
+void cuda_divert(cudaStream_t stream);
 /* A status for what CUDA says; anything but success and lack of memory is the device's failure. */
 int cuda_status(cudaError_t error);
 

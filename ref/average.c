@@ -1,6 +1,6 @@
 /* average.c - see average.h. */
 #include "average.h"
-#include "backend.h"
+#include "beside.h"
 
 #include <math.h>
 #include <string.h>
@@ -39,11 +39,12 @@ int ref_average_delta(float *delta, const float *sum, float weight, const struct
 
 int pl_reducer_begin(struct pl_reducer *r, const struct pl_backend *be, size_t n)
 {
-    if (!r->sum || n > r->room) {
+    if (!r->sum || n > r->room || r->be != be) {
         pl_reducer_clear(r);
-        r->sum = pl_alloc(n, sizeof *r->sum);
-        r->values = pl_alloc(n, sizeof *r->values);
-        r->delta = pl_alloc(n, sizeof *r->delta);
+        r->be = be;
+        r->sum = pl_host_alloc(be, n * sizeof *r->sum);
+        r->values = pl_host_alloc(be, n * sizeof *r->values);
+        r->delta = pl_host_alloc(be, n * sizeof *r->delta);
         if (!r->sum || !r->values || !r->delta) {
             pl_reducer_clear(r);
             return PL_ENOMEM;
@@ -52,7 +53,6 @@ int pl_reducer_begin(struct pl_reducer *r, const struct pl_backend *be, size_t n
     } else {
         memset(r->sum, 0, n * sizeof *r->sum);
     }
-    r->be = be;
     r->n = n;
     r->weight = 0;
     r->senders = 0;
@@ -61,9 +61,11 @@ int pl_reducer_begin(struct pl_reducer *r, const struct pl_backend *be, size_t n
 
 void pl_reducer_clear(struct pl_reducer *r)
 {
-    pl_free(r->sum);
-    pl_free(r->values);
-    pl_free(r->delta);
+    if (r->be) {
+        pl_host_free(r->be, r->sum);
+        pl_host_free(r->be, r->values);
+        pl_host_free(r->be, r->delta);
+    }
     memset(r, 0, sizeof *r);
 }
 

@@ -37,7 +37,8 @@ pl_average_delta_fn ref_average_delta, fast_average_delta, cuda_average_delta;
 struct pl_reducer {
     const struct pl_backend *be;
     size_t n, room;
-    float *sum, *values, *delta; /* values, delta: scratch */
+    float *sum, *values, *delta; /* values, delta: scratch. From be's host_alloc: a device has them
+                                  * without a detour */
     double weight;               /* of all that was added */
     int senders;
 };

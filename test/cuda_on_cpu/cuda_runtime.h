@@ -67,6 +67,9 @@ cudaError_t cudaMemGetInfo(size_t *left, size_t *all);
 cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t stream);
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream);
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_step, const void *from, size_t from_step,
+                              size_t bytes, size_t rows, enum cudaMemcpyKind kind,
+                              cudaStream_t stream);
 cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
                                 size_t bytes, cudaStream_t stream);
 cudaError_t cudaGetLastError(void);

@@ -389,6 +389,16 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
     return move({ to, from, bytes, 0 }, s);
 }
 
+/* Row after row; each is a copy like any other. */
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_step, const void *from, size_t from_step,
+                              size_t bytes, size_t rows, enum cudaMemcpyKind, cudaStream_t s)
+{
+    cudaError_t error = to_step < bytes || from_step < bytes ? cudaErrorInvalidValue : cudaSuccess;
+    for (size_t r = 0; r < rows && error == cudaSuccess; r++)
+        error = move({ (char *)to + r * to_step, (const char *)from + r * from_step, bytes, 0 }, s);
+    return error;
+}
+
 /* Where the pointers lie is known and has to be as was said. */
 static int lies_on(const void *p, size_t bytes, int device)
 {
