@@ -22,7 +22,11 @@ PACKAGES = build-essential pkg-config libopenblas-dev libjansson-dev libbrotli-d
 	zlib1g-dev libzstd-dev libsnappy-dev libpng-dev libjpeg62-turbo-dev libwebp-dev libutf8proc-dev \
 	libprotobuf-c-dev protobuf-c-compiler libuv1-dev libmicrohttpd-dev libsqlite3-dev libzip-dev libyaml-dev libcurl4-openssl-dev
 TEST_PACKAGES = $(PACKAGES) libcmocka-dev clang libclang-rt-14-dev ocl-icd-opencl-dev pocl-opencl-icd
+PAGE_PACKAGES = chromium chromium-driver python3-selenium nodejs
+MANUAL_PACKAGES = mandoc zsh
 INTEROP_PACKAGES = python3 python3-venv python3-torch
+FILES_PACKAGES = $(INTEROP_PACKAGES) python3-pil python3-pandas python3-requests python3-tqdm python3-filelock \
+	python3-regex python3-xxhash python3-dill python3-multiprocess python3-packaging python3-yaml python3-aiohttp
 DEB_PACKAGES = $(PACKAGES) dpkg-dev debhelper lintian
 NOTEBOOK_PACKAGES = python3 python3-nbclient python3-nbformat python3-ipykernel python3-matplotlib python3-numpy
 DATA_PACKAGES = $(PACKAGES) libfreetype-dev libharfbuzz-dev fonts-noto-color-emoji unicode-data
@@ -55,7 +59,7 @@ PROGRAM_O = $(call obj,$(CMD_C) $(CONFORM_C))
 
 .DEFAULT_GOAL := all
 .PHONY: all ref fast notebooks demo demo-pictures demo-data demo-codec test unit conform fuzz interop simulate soak sanitize sanitize-threads sanitized bench install uninstall deps \
-	test-deps data-deps clean help cuda cuda-left-out opencl opencl-left-out cuda-on-cpu skeletons man dist deb bench-page bench-cuda
+	test-deps interop-deps data-deps clean help cuda cuda-left-out opencl opencl-left-out cuda-on-cpu skeletons man dist deb bench-page bench-cuda
 
 all: $(BUILD)/potluck fast $(if $(SANITIZE),,cuda) $(BUILD)/libpotluck.so ## the program, the backends, the library
 
@@ -186,10 +190,9 @@ $(BUILD)/test/%: $(BUILD)/obj/test/unit/%.o $(BUILD)/libpotluck.a
 $(BUILD)/test/memory: LDWRAP = $(foreach f,malloc calloc realloc aligned_alloc strdup,-Wl,--wrap=$(f))
 
 # Other people's programs beside ours, real hivemind peers first of all: `make test` does it too. They come from
-# Debian and PyPI, into the user's cache or INTEROP_VENV (test/interop/environment.sh); where that fails, or takes
-# longer than INTEROP_LIMIT seconds, they are skipped with the reason.
-interop: all $(BUILD)/interop/peer $(BUILD)/interop/trainer ## our peers among real hivemind peers (installs them first)
-	@BUILD=$(BUILD) sh test/interop/environment.sh install $(INTEROP_PACKAGES) || true
+# Debian and PyPI, into the user's cache (test/interop/environment.sh says where else); what can't be had, or takes
+# longer than INTEROP_LIMIT seconds, is skipped with the reason.
+interop: all interop-deps $(BUILD)/interop/peer $(BUILD)/interop/trainer ## our peers among real hivemind peers, our files, our page (installs others' first)
 	@BUILD=$(BUILD) sh test/interop/run.sh
 $(BUILD)/interop/trainer: $(TOGETHER_O)
 $(BUILD)/interop/%: $(BUILD)/obj/test/interop/%.o $(BUILD)/libpotluck.a
@@ -255,11 +258,11 @@ notebooks: all ## execute the notebooks (installs Jupyter's kernel, numpy, matpl
 
 bench: all ## time components, training steps, drawing: fast beside ref and, if found, Python (QUICK=1)
 	$(BUILD)/potluck bench --peer test/bench/peer.py --python $(PYTHON) $(if $(QUICK),--quick)
-	python=$$(BUILD=$(BUILD) sh test/interop/environment.sh) || python=$(PYTHON); $$python test/bench/dht.py $(BUILD)/potluck
+	python=$$(BUILD=$(BUILD) sh test/interop/environment.sh hivemind) || python=$(PYTHON); $$python test/bench/dht.py $(BUILD)/potluck
 
 # On a machine with a GPU: everything that is claimed of one, in one run, as JSON and as a table for paper/.
 bench-cuda: all ## time the CUDA backend against its device's own peaks (build/bench-cuda.md; no GPU: says so)
-	python=$$(BUILD=$(BUILD) sh test/interop/environment.sh) || python=$(PYTHON); PYTHON=$$python sh test/bench/cuda.sh $(BUILD)
+	python=$$(BUILD=$(BUILD) sh test/interop/environment.sh hivemind) || python=$(PYTHON); PYTHON=$$python sh test/bench/cuda.sh $(BUILD)
 
 bench-page: all $(BUILD)/bench/page ## the page of 10,000 peers after a month; 1,000 watchers beside a training (wrk, Chromium)
 	sh test/bench/page.sh $(BUILD)
@@ -301,10 +304,16 @@ demo-codec: all demo-pictures ## train the demo's picture codec anew (half an ho
 install_missing = sh debian/missing.sh $(1)
 deps:
 	@$(call install_missing,$(PACKAGES))
-test-deps: # without Jupyter the notebooks are skipped, without hivemind the scripts beside it, nothing else
+INTEROP_LIMIT ?= 360
+test-deps: # what can't be had beyond the first line is skipped
 	@$(call install_missing,$(TEST_PACKAGES))
-	@$(call install_missing,$(NOTEBOOK_PACKAGES)) || true
-	@BUILD=$(BUILD) sh test/interop/environment.sh install $(INTEROP_PACKAGES) || true
+	@$(call install_missing,-t $(INTEROP_LIMIT) $(NOTEBOOK_PACKAGES)) || true
+	@$(call install_missing,-t $(INTEROP_LIMIT) $(MANUAL_PACKAGES)) || true
+	@$(MAKE) --no-print-directory -s interop-deps
+interop-deps:
+	@$(call install_missing,-t $(INTEROP_LIMIT) $(PAGE_PACKAGES)) || true
+	@BUILD=$(BUILD) sh test/interop/environment.sh hivemind install $(INTEROP_PACKAGES) || true
+	@BUILD=$(BUILD) sh test/interop/environment.sh files install $(FILES_PACKAGES) || true
 data-deps:
 	@$(call install_missing,$(DATA_PACKAGES))
 

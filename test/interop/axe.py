@@ -1,35 +1,22 @@
-"""axe-core, Deque's accessibility checks, for tests of pages alone: from PyPI into build/, never into the repository.
+"""axe-core, Deque's accessibility checks, for tests of pages alone: from PyPI (files.txt), never into the repository.
 
 script() -> its source, or None and why not; faults(browser, source) -> what it finds on the page that is open.
 """
 import functools
-import glob
+import importlib.util
 import os
-import subprocess
-import sys
-import zipfile
 
-PACKAGE = "axe-core-python==0.1.0"  # axe-core 4.4.3
 PATIENCE = 60  # s
 
 
 @functools.cache
 def script():
-    folder = os.path.join(os.environ.get("BUILD", "build"), "axe")
-    if not glob.glob(folder + "/*.whl"):
-        os.makedirs(folder, exist_ok=True)
-        words = [sys.executable, "-m", "pip", "download", "-qq", "--disable-pip-version-check", "--no-input", "--no-deps",
-                 "--only-binary", ":all:", "--timeout", "10", "--retries", "1", "--dest", folder, PACKAGE]
-        try:
-            subprocess.run(words, check=True, capture_output=True, timeout=PATIENCE)
-        except (OSError, subprocess.SubprocessError):
-            return None, "pip could not fetch " + PACKAGE
-    try:
-        with zipfile.ZipFile(glob.glob(folder + "/*.whl")[0]) as wheel:
-            name = next(n for n in wheel.namelist() if n.endswith("/axe.min.js"))
-            return wheel.read(name).decode(), None
-    except (IndexError, StopIteration, zipfile.BadZipFile):
-        return None, folder + " holds no axe-core"
+    found = importlib.util.find_spec("axe_core_python")
+    path = found and os.path.join(os.path.dirname(found.origin), "axe.min.js")
+    if not path or not os.path.exists(path):
+        return None, "axe-core-python is missing (make interop)"
+    with open(path, encoding="utf-8") as file:
+        return file.read(), None
 
 
 def faults(browser, source):

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """other_files.py - safetensors, transformers, Pillow, pyarrow and datasets beside potluck: each reads what
-we write and we read what it writes. What is not installed is skipped with a word."""
-import importlib
+we write and we read what it writes."""
 import io
 import json
 import os
@@ -20,31 +19,27 @@ ROOT = os.path.join(HERE, "..", "..")
 CODEC = os.path.join(ROOT, "data", "demo", "codec.safetensors")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing here needs the net
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+steps.needs("torch", "safetensors.torch", "transformers", "PIL.Image", "pyarrow.parquet", "datasets")
+import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
+import safetensors.torch as st
+import torch
+import transformers as tf
+from PIL import Image
+from safetensors import safe_open
 
 
 def run(*arguments, text=None):
     return subprocess.run([potluck, *arguments], input=text, capture_output=True, text=True)
 
 
-def needs(*names):
-    """The modules, or None after a word."""
-    try:
-        return [importlib.import_module(n) for n in names]
-    except Exception as e:  # a broken package is a missing one
-        steps.skip(" and ".join(names), str(e).splitlines()[0] if str(e) else type(e).__name__)
-        return None
-
-
-def same(torch, a, b):
+def same(a, b):
     return a.keys() == b.keys() and all(
         a[k].dtype == b[k].dtype and a[k].shape == b[k].shape and torch.equal(a[k], b[k]) for k in b)
 
 
 def safetensors_files(folder):
-    got = needs("torch", "safetensors.torch")
-    if not got:
-        return
-    torch, st = got
     torch.manual_seed(1)
     state = {"größe.重み": torch.randn(3, 4), "half": torch.randn(7).half(), "brain": torch.randn(2, 2).bfloat16(),
              "ids": torch.arange(5), "flags": torch.tensor([True, False]), "empty": torch.zeros(0, 3),
@@ -53,9 +48,9 @@ def safetensors_files(folder):
     zipped = os.path.join(folder, "zip.pt")
     st.save_file(state, theirs, metadata={"made": "here, größe"})
     step("convert reads what safetensors writes", run("convert", theirs, zipped).returncode == 0)
-    step("the same tensors by torch.load", same(torch, torch.load(zipped), state))
+    step("the same tensors by torch.load", same(torch.load(zipped), state))
     step("convert writes safetensors", run("convert", zipped, ours).returncode == 0)
-    step("the same tensors by safetensors", same(torch, st.load_file(ours), state))
+    step("the same tensors by safetensors", same(st.load_file(ours), state))
 
     # A tensor beyond 2 GiB of a file that takes no room: by them and by us.
     far = 3 << 30
@@ -67,7 +62,6 @@ def safetensors_files(folder):
         f.write(struct.pack("<Q", len(header)) + header)
         f.seek(far, 1)
         f.write(tail.view(torch.int16).numpy().tobytes())
-    from safetensors import safe_open
     with safe_open(sparse, "pt") as f:
         step("safetensors finds what lies beyond 2 GiB", torch.equal(f.get_tensor("far"), tail))
     shown = run("show", "--json", sparse)
@@ -80,10 +74,6 @@ def random_text(n):
 
 
 def gpt2(folder):
-    got = needs("torch", "transformers")
-    if not got:
-        return
-    torch, tf = got
     torch.manual_seed(1)
     config = tf.GPT2Config(vocab_size=211, n_positions=32, n_embd=64, n_layer=2, n_head=4)
     model = tf.GPT2LMHeadModel(config).eval()
@@ -102,11 +92,8 @@ def gpt2(folder):
 
 
 def gpt2_words():
-    got = needs("transformers")
     folder = os.path.join(ROOT, "test", "golden", "tokenizer", "gpt2_bpe")
-    if not got or not os.path.isdir(folder):
-        return
-    theirs = got[0].GPT2TokenizerFast(os.path.join(folder, "vocab.json"), os.path.join(folder, "merges.txt"))
+    theirs = tf.GPT2TokenizerFast(os.path.join(folder, "vocab.json"), os.path.join(folder, "merges.txt"))
     lines = [random_text(random.randint(1, 60)) for _ in range(300)]
     lines = [line for line in lines if "\n" not in line and line]
     result = run("tokenize", "--model", folder, text="\n".join(lines) + "\n")
@@ -114,7 +101,7 @@ def gpt2_words():
     step("tokenize gives transformers' ids", ids == [theirs(line)["input_ids"] for line in lines], result.stderr)
 
 
-def picture(Image, kind):
+def picture(kind):
     """A file's bytes, its size when upright."""
     size = (random.randint(40, 90), random.randint(40, 90))
     image = Image.effect_noise(size, 60)
@@ -143,12 +130,8 @@ def picture(Image, kind):
 
 
 def pictures(folder):
-    got = needs("PIL.Image", "pyarrow", "pyarrow.parquet")
-    if not got:
-        return
-    Image, pa, pq = got
     kinds = ["grey", "cmyk", "turned", "palette", "alpha", "one bit", "webp", "cut"]
-    made = [picture(Image, kind) for kind in kinds for _ in range(3)]
+    made = [picture(kind) for kind in kinds for _ in range(3)]
     captions = ["größe %d 重み %s" % (i, kinds[i // 3]) for i in range(len(made))]
     table = pa.table({
         "jpg": pa.array([m[0] for m in made] + [None], pa.binary()), "caption": captions + ["never came"],
@@ -180,12 +163,10 @@ def pictures(folder):
         with Image.open(sheet) as image:
             image.load()
             step("Pillow reads it", image.format == "PNG" and image.mode == "RGB" and min(image.size) >= 64)
-    if needs("datasets"):
-        import datasets
-        datasets.disable_progress_bars()
-        read = datasets.load_dataset("parquet", data_files=sorted(os.path.join(out, n) for n in os.listdir(out)),
-                                     split="train", streaming=True)
-        step("datasets reads our shards", [r["code"] for r in read] == [r["code"] for r in rows])
+    datasets.disable_progress_bars()
+    read = datasets.load_dataset("parquet", data_files=sorted(os.path.join(out, n) for n in os.listdir(out)),
+                                 split="train", streaming=True)
+    step("datasets reads our shards", [r["code"] for r in read] == [r["code"] for r in rows])
 
 
 seed = int(os.environ.get("SEED", "0")) or random.randrange(1, 1 << 30)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # run.sh [SCRIPT ...] - runs the scripts here (or those named) beside our program, each with the first Python that
-# has what it needs: the one with hivemind (environment.sh), the one on the PATH, Debian's. --list names them.
+# has what it needs: those that environment.sh makes, the one on the PATH, Debian's. --list names them.
 cd "$(dirname "$0")/../.." || exit 1
 scripts=$(for s in test/interop/*.py; do basename "$s" .py; done | grep -vE '^(hivemind_.*|steps|axe)$') # peers, helpers
 [ "$1" = --list ] && { echo "$scripts"; exit 0; }
@@ -8,7 +8,8 @@ export BUILD="${BUILD:-build}" PYTHONDONTWRITEBYTECODE=1
 log=$(mktemp -d) || exit 1
 trap 'rm -rf "$log"' EXIT
 passed=0 failed=0 skipped=0
-hivemind=$(sh test/interop/environment.sh) || { why=$hivemind; hivemind=; }
+hivemind=$(sh test/interop/environment.sh hivemind) || { no_hivemind=$hivemind hivemind=; }
+files=$(sh test/interop/environment.sh files) || { no_files=$files files=; }
 
 count() { # passed failed skipped
     passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + ${3:-0}))
@@ -17,14 +18,15 @@ count() { # passed failed skipped
 run() {
     echo "== $name"
     rc=77 # steps.py: this Python lacks a module
-    for python in $hivemind python3 /usr/bin/python3; do
+    for python in $files $hivemind python3 /usr/bin/python3; do
         [ $rc -eq 77 ] && command -v "$python" >/dev/null || continue
         { "$python" "test/interop/$name.py" "$BUILD/potluck" 2>"$log/errors"; echo $? >"$log/rc"; } | tee "$log/out"
         rc=$(cat "$log/rc")
     done
     if [ "$rc" -eq 77 ]; then
         lacks=$(sed -n 's/.*: no \([^ ]*\) for .*/\1/p' "$log/errors" | head -n 1)
-        echo "skip $name: no Python with ${lacks:-what it needs} here$([ "$lacks" = hivemind ] && echo "; $why")"
+        [ "$lacks" = hivemind ] && why=$no_hivemind || why=$no_files
+        echo "skip $name: no Python with ${lacks:-what it needs} here${why:+; $why}"
         count 0 0 1
         return
     fi
