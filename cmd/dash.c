@@ -32,6 +32,9 @@ static const char usage[] =
     "and,\n"
     "                     without --join, its loss\n"
     "  --captions FILE    lines to draw from each new checkpoint in --folder, at low priority\n"
+    "  --nearest PATH     shards (a file or a folder) with these captions: how many of the pictures are "
+    "nearest\n"
+    "                     to their own caption's there\n"
     "  --target-batch N   samples a common step takes (default: 4096 with --join)\n"
     "  --total-steps N    of the schedule, for the time that is left (default: not known)\n"
     "  --port N           of the web server (default: 8000; 0: any free one)\n"
@@ -47,7 +50,7 @@ static const char usage[] =
 struct dash {
     const char *join[JOIN_MAX];
     size_t join_count;
-    const char *run, *address, *database, *export_to, *folder, *captions;
+    const char *run, *address, *database, *export_to, *folder, *captions, *nearest;
     struct dash_folder training;
     int64_t target_batch, total_steps, port;
     double every_s;
@@ -68,6 +71,7 @@ static int parse(struct dash *o, int argc, char **argv)
         { "target-batch", required_argument, NULL, 't' },
         { "total-steps", required_argument, NULL, 's' },
         { "folder", required_argument, NULL, 'f' }, { "captions", required_argument, NULL, 'c' },
+        { "nearest", required_argument, NULL, 'n' },
         { "port", required_argument, NULL, 'p' },
         { "address", required_argument, NULL, 'a' },
         { "database", required_argument, NULL, 'd' },
@@ -94,6 +98,7 @@ static int parse(struct dash *o, int argc, char **argv)
         case 'p': rc = cmd_integer(&o->port, "dash", "--port", optarg, 0, 65535); break;
         case 'f': o->folder = optarg; break;
         case 'c': o->captions = optarg; break;
+        case 'n': o->nearest = optarg; break;
         case 'a': o->address = optarg; break;
         case 'd': o->database = optarg; break;
         case 'x': o->export_to = optarg; break;
@@ -263,7 +268,7 @@ int cmd_dash(int argc, char **argv)
     if (!rc && o.join_count && (rc = distances_open(&o.distances, o.swarm.host)))
         pl_fail(&err, rc, "no memory");
     if (!rc) {
-        dash_folder_begin(&o.training, o.folder, o.captions);
+        dash_folder_begin(&o.training, o.folder, o.captions, o.nearest);
         announce(&o);
         rc = serve(&o, &ends, &err);
         dash_folder_end(&o.training);

@@ -19,12 +19,14 @@
 #include <unistd.h>
 
 #define OLD_LINES 400        /* of a log that was there before us: evenly spread */
+#define AMONG "128"          /* pictures that drawings are compared with: a moment's work to decode */
 #define PICTURE_MAX (64u << 20)
 
-void dash_folder_begin(struct dash_folder *f, const char *folder, const char *captions)
+void dash_folder_begin(struct dash_folder *f, const char *folder, const char *captions,
+                       const char *nearest)
 {
     *f = (struct dash_folder){
-        .folder = folder, .captions = captions, .drawn = -1, .held_out = NAN
+        .folder = folder, .captions = captions, .nearest = nearest, .drawn = -1, .held_out = NAN
     };
 }
 
@@ -35,7 +37,12 @@ static void paint(struct dash_folder *f, int64_t step, const char *checkpoint)
                      model,     "--captions", (char *)(uintptr_t)f->captions,
                      "--out",   out,          "--greedy",
                      "--quiet", "--threads",  "1",
-                     NULL };
+                     NULL,      NULL,         "--among",
+                     AMONG,     NULL };
+    if (f->nearest) {
+        args[12] = "--nearest";
+        args[13] = (char *)(uintptr_t)f->nearest;
+    }
     snprintf(out, sizeof out, "%s/samples", f->folder);
     if (mkdir(out, 0777) && errno != EEXIST) return;
     snprintf(model, sizeof model, "%s/%s", f->folder, checkpoint);

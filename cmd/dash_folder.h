@@ -9,6 +9,7 @@
 
 struct dash_folder {
     const char *folder, *captions; /* captions NULL: nothing is drawn */
+    const char *nearest; /* shards that drawings are compared with; NULL: they are not */
     struct run_folder now;
     long at;            /* in the log, behind the last line that was read */
     double time;        /* of that line */
@@ -17,7 +18,8 @@ struct dash_folder {
     pid_t painter;      /* 0: none at work */
 };
 
-void dash_folder_begin(struct dash_folder *f, const char *folder, const char *captions);
+void dash_folder_begin(struct dash_folder *f, const char *folder, const char *captions,
+                       const char *nearest);
 /* Looks for checkpoints and pictures, and starts a painter for a new checkpoint if none is at work. */
 int dash_folder_look(struct dash_folder *f, struct http_server *s, struct dashboard *d,
                      struct pl_err *err);

@@ -288,8 +288,8 @@ static int report(const struct demo *d, struct pl_err *err)
     printf("pictures, each drawing beside the real one:\n  %s/drawn.png\n", d->out);
     if (d->held_out) printf("  %s/held-out.png\n", d->out);
     printf("loss curve over the published one: %s/loss.png; figures: %s/figures.json\n"
-           "next: build/potluck generate --model %s \"cat face\" \"red apple\" --n 4 --top-k 16\n",
-           d->out, d->out, d->out);
+           "next: %s generate --model %s \"cat face\" \"red apple\" --n 4 --top-k 16\n",
+           d->out, d->out, program_invocation_name, d->out);
     free(text);
     free(path);
     json_decref(root);

@@ -12,12 +12,14 @@
 
 pid_t demo_page_start(const char *out, int64_t steps)
 {
-    char number[32], page[PATH_MAX], captions[PATH_MAX];
+    char number[32], page[PATH_MAX], captions[PATH_MAX], shards[PATH_MAX];
     char *args[] = { "potluck",  "dash",    "--folder",   (char *)(uintptr_t)out, "--port",
                      "0",        "--every", "2",          "--total-steps",        number,
-                     "--export", page,      "--captions", captions,               NULL };
+                     "--export", page,      "--captions", captions,
+                     "--nearest", shards,   NULL };
     pid_t pid;
     train_data_demo(captions, sizeof captions, "live.txt");
+    train_data_demo(shards, sizeof shards, ".");
     snprintf(number, sizeof number, "%lld", (long long)steps);
     snprintf(page, sizeof page, "%s/page", out);
     mkdir(out, 0777); /* where it cannot be made, the training will say so */

@@ -96,13 +96,15 @@ static int start_door(struct show *s, struct pl_err *err)
 /* The swarm's page, from its own records; --export leaves it in a folder when all is over. */
 static int start_page(struct show *s, struct pl_err *err)
 {
-    char errors[PATH_MAX], folder[PATH_MAX], captions[PATH_MAX], batch[32], steps[32];
+    char errors[PATH_MAX], folder[PATH_MAX], captions[PATH_MAX], shards[PATH_MAX];
+    char batch[32], steps[32];
     char *out = (char *)(uintptr_t)s->d->out;
     char *args[] = { "potluck",       "dash",   "--join",   s->address, "--run",          s->run,
                      "--port",        "0",      "--every",  "2",        "--target-batch", batch,
                      "--total-steps", steps,    "--export", folder,     "--folder",       out,
-                     "--captions",    captions, "--json",   NULL };
+                     "--captions",    captions, "--nearest", shards,  "--json",         NULL };
     train_data_demo(captions, sizeof captions, "live.txt");
+    train_data_demo(shards, sizeof shards, ".");
     snprintf(errors, sizeof errors, "%s/dash.txt", s->d->out);
     snprintf(folder, sizeof folder, "%s/page", s->d->out);
     snprintf(batch, sizeof batch, "%lld", (long long)s->d->target_batch);

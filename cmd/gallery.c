@@ -83,19 +83,43 @@ int gallery_open(struct gallery *g, const char *const *shard, size_t shards,
     return rc;
 }
 
+/* Pair i becomes pair *kept, or goes. */
+static void keep_if(struct gallery *g, size_t *kept, size_t i, int wanted)
+{
+    size_t to = *kept;
+    if (!wanted) {
+        free(g->caption[i]);
+        return;
+    }
+    g->caption[to] = g->caption[i];
+    g->held_out[to] = g->held_out[i];
+    g->row[to] = g->row[i];
+    memmove(g->codes + to * g->cells, g->codes + i * g->cells, g->cells * sizeof *g->codes);
+    ++*kept;
+}
+
 void gallery_limit(struct gallery *g, uint64_t limit)
 {
     size_t kept = 0;
+    for (size_t i = 0; i < g->count; i++)
+        keep_if(g, &kept, i, g->held_out[i] || pairs_within_limit(g->row[i], limit, g->rows));
+    g->count = kept;
+}
+
+static int is_one_of(const char *text, char *const *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(text, list[i])) return 1;
+    return 0;
+}
+
+void gallery_thin(struct gallery *g, size_t most, char *const *caption, size_t captions)
+{
+    size_t kept = 0, spread = 0; /* of those that are evenly spread, the next */
     for (size_t i = 0; i < g->count; i++) {
-        if (!g->held_out[i] && !pairs_within_limit(g->row[i], limit, g->rows)) {
-            free(g->caption[i]);
-            continue;
-        }
-        g->caption[kept] = g->caption[i];
-        g->held_out[kept] = g->held_out[i];
-        g->row[kept] = g->row[i];
-        memmove(g->codes + kept * g->cells, g->codes + i * g->cells, g->cells * sizeof *g->codes);
-        kept++;
+        int due = spread < most && i == spread * g->count / most;
+        spread += (size_t)due;
+        keep_if(g, &kept, i, due || is_one_of(g->caption[i], caption, captions));
     }
     g->count = kept;
 }
@@ -119,6 +143,13 @@ void gallery_close(struct gallery *g)
     free(g->row);
     free(g->picture);
     memset(g, 0, sizeof *g);
+}
+
+size_t gallery_find(const struct gallery *g, const char *caption)
+{
+    size_t i = 0;
+    while (i < g->count && strcmp(g->caption[i], caption)) i++;
+    return i;
 }
 
 /* The sum of squared differences, or something above `most`. */

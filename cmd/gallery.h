@@ -19,10 +19,14 @@ int gallery_open(struct gallery *g, const char *const *shard, size_t shards,
                  const char *const *without, size_t withouts, int cells, struct pl_err *err);
 /* Drops what training with this limit never sees, but for the held-out pairs; before decoding. */
 void gallery_limit(struct gallery *g, uint64_t limit);
+/* Leaves `most` pairs, evenly spread, beside those of the given captions; before decoding. */
+void gallery_thin(struct gallery *g, size_t most, char *const *caption, size_t captions);
 /* Decodes all pictures. */
 int gallery_decode(struct gallery *g, struct painter *p, struct pl_err *err);
 void gallery_close(struct gallery *g);
 
+/* The first pair of this caption; g->count: there is none. */
+size_t gallery_find(const struct gallery *g, const char *caption);
 /* The pair whose picture has the least squared difference of pixels. Among equals (some flags are the
  * same picture) `own`, else the first. */
 size_t gallery_nearest(const struct gallery *g, const struct pl_image *drawn, size_t own);

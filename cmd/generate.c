@@ -33,6 +33,9 @@ static const char usage[] =
     "  --top-p X        or among those that make up X of the probability (default: 1; the paper: 0.75)\n"
     "  --temperature X  below 1 more likely, above 1 more varied (default: 1)\n"
     "  --greedy         always the likeliest code\n"
+    "  --nearest PATH   shards (a file or a folder): how many pictures are nearest to their own caption's\n"
+    "                   picture among all of these; into nearest.json\n"
+    "  --among N        of these N, evenly spread, beside the captions' own (default: 0, all)\n"
     "  --guidance X     classifier-free guidance (default: 1, none)\n"
     "  --seed N         default: 1\n"
     "  --batch N        pictures drawn at a time (default: 16)\n"
@@ -44,7 +47,8 @@ static const char usage[] =
 #define FILE_MAX (64u << 20)
 
 enum { O_MODEL = 1, O_TOKENIZER, O_CODEC, O_CAPTIONS, O_OUT, O_N, O_K, O_P, O_TEMPERATURE, O_GREEDY,
-       O_GUIDANCE, O_SEED, O_BATCH, O_QUIET, O_KEEP, O_CLIP, O_VOCAB, O_CONFIG };
+       O_GUIDANCE, O_SEED, O_BATCH, O_QUIET, O_KEEP, O_CLIP, O_VOCAB, O_CONFIG, O_NEAREST,
+       O_AMONG };
 
 static const struct option options[] = {
     { "model", required_argument, NULL, O_MODEL },
@@ -61,6 +65,8 @@ static const struct option options[] = {
     { "top-p", required_argument, NULL, O_P },
     { "temperature", required_argument, NULL, O_TEMPERATURE },
     { "greedy", no_argument, NULL, O_GREEDY },
+    { "nearest", required_argument, NULL, O_NEAREST },
+    { "among", required_argument, NULL, O_AMONG },
     { "guidance", required_argument, NULL, O_GUIDANCE },
     { "seed", required_argument, NULL, O_SEED },
     { "batch", required_argument, NULL, O_BATCH },
@@ -72,9 +78,9 @@ static const struct option options[] = {
 
 struct wishes {
     struct compute compute;
-    const char *model, *config, *tokenizer, *codec, *clip, *vocab, *captions;
+    const char *model, *config, *tokenizer, *codec, *clip, *vocab, *captions, *nearest;
     struct generate_job job;
-    int64_t seed, batch;
+    int64_t seed, batch, among;
 };
 
 static int take(struct wishes *w, int option, const char *value)
@@ -100,6 +106,8 @@ static int take(struct wishes *w, int option, const char *value)
     case O_TEMPERATURE:
         return cmd_real(&w->job.draw.sampling.temperature, "generate", "--temperature", value, 1e-3,
                         1e3);
+    case O_NEAREST: w->nearest = value; return PL_OK;
+    case O_AMONG: return cmd_integer(&w->among, "generate", "--among", value, 0, INT_MAX);
     case O_GREEDY: w->job.draw.greedy = 1; return PL_OK;
     case O_GUIDANCE:
         return cmd_real(&w->job.draw.guidance, "generate", "--guidance", value, -100, 100);
@@ -153,12 +161,27 @@ static int open_parts(struct wishes *w, struct painter *p, struct pl_rerank *ran
     return rc;
 }
 
+/* What a perfect drawing of each caption in these shards would give. */
+static int open_gallery(struct wishes *w, struct gallery *g, struct painter *p, struct pl_err *err)
+{
+    struct train_data data = { 0 };
+    int F = p->model->config.F, rc = train_data_add(&data, w->nearest, err);
+    if (!rc) rc = gallery_open(g, (const char *const *)data.path, data.paths, NULL, 0, F * F, err);
+    if (!rc && w->among && (size_t)w->among < g->count)
+        gallery_thin(g, (size_t)w->among, w->job.caption, w->job.count);
+    if (!rc) rc = gallery_decode(g, p, err);
+    if (!rc) w->job.gallery = g;
+    train_data_close(&data);
+    return rc;
+}
+
 static int run(struct wishes *w)
 {
     struct generate_job *job = &w->job;
     struct pl_backend be;
     struct painter p = { 0 };
     struct pl_rerank rank = { 0 };
+    struct gallery gallery = { 0 };
     struct pl_err err = { "" };
     int rc = PL_OK;
     if (compute_open(&be, &w->compute, "generate")) return 1;
@@ -167,6 +190,7 @@ static int run(struct wishes *w)
     if (!rc && job->count * (uint64_t)job->n > 1000000)
         rc = pl_fail(&err, PL_ELIMIT, "more than a million pictures at once");
     if (!rc) rc = open_parts(w, &p, &rank, &be, &err);
+    if (!rc && w->nearest) rc = open_gallery(w, &gallery, &p, &err);
     if (!rc) rc = pl_folder_make(job->out, &err);
     if (!rc && !w->clip && job->keep && job->keep < job->n)
         printf("without CLIP (--clip) nobody can tell the best %lld of %lld: all are kept\n",
@@ -177,6 +201,7 @@ static int run(struct wishes *w)
     if (!rc) rc = generate_job_run(job, &err);
     if (rc) fprintf(stderr, "potluck generate: %s\n", err.text);
     pl_rerank_close(&rank);
+    gallery_close(&gallery);
     painter_close(&p);
     return rc != 0;
 }

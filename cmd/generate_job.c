@@ -24,6 +24,7 @@ struct state {
     struct pl_image *sheet;  /* (SHEET_MAX) */
     char (*label)[24];
     size_t sheets, written, cut;
+    size_t own, known; /* nearest to their own picture; whose own picture the gallery has */
 };
 
 static int on_code(void *context, int64_t done, int64_t total)
@@ -75,6 +76,19 @@ static int score_all(struct state *s, float *score, const char *caption, const i
     return rc;
 }
 
+/* What the gallery says of a picture, into its line in the list. */
+static void look_around(struct state *s, json_t *entry, const char *caption,
+                        const struct pl_image *image)
+{
+    const struct gallery *g = s->job->gallery;
+    size_t own = gallery_find(g, caption), near;
+    if (own == g->count) return;
+    near = gallery_nearest(g, image, own);
+    s->known++;
+    s->own += near == own;
+    json_object_set_new(entry, "nearest", json_string(g->caption[near]));
+}
+
 /* A kept picture: its file, its line in the list, its place on the sheet. The image is taken. */
 static int write_one(struct state *s, struct pl_image *image, size_t caption, int64_t place,
                      int64_t places, int64_t drawn, const int32_t *codes, const float *score,
@@ -99,6 +113,7 @@ static int write_one(struct state *s, struct pl_image *image, size_t caption, in
         json_object_set_new(entry, "score", json_real(*score));
         json_object_set_new(entry, "share", json_real(*share));
     }
+    if (entry && job->gallery) look_around(s, entry, text, image);
     if (!entry || json_array_append_new(s->list, entry))
         rc = rc ? rc : pl_fail(err, PL_ENOMEM, "no memory");
     s->written++;
@@ -188,18 +203,35 @@ static int write_sheet(struct state *s, struct pl_err *err)
     return rc;
 }
 
-static int write_list(struct state *s, struct pl_err *err)
+/* A file beside the pictures. root is taken; NULL: there was no memory. */
+static int write_json(const struct generate_job *job, const char *name, json_t *root,
+                      struct pl_err *err)
 {
-    const struct generate_job *job = s->job;
-    json_t *root = json_pack("{s:I, s:O}", "seed", (json_int_t)job->draw.seed, "pictures", s->list);
     char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
-    char *path = pl_path_join(job->out, "pictures.json");
+    char *path = pl_path_join(job->out, name);
     int rc = text && path ? pl_file_write(path, text, strlen(text), err)
                           : pl_fail(err, PL_ENOMEM, "no memory");
     free(path);
     free(text);
     json_decref(root);
     return rc;
+}
+
+static int write_list(struct state *s, struct pl_err *err)
+{
+    return write_json(s->job, "pictures.json",
+                      json_pack("{s:I, s:O}", "seed", (json_int_t)s->job->draw.seed, "pictures",
+                                s->list),
+                      err);
+}
+
+/* Small, for who asks often: a page that follows a training. */
+static int write_nearest(const struct state *s, struct pl_err *err)
+{
+    return write_json(s->job, "nearest.json",
+                      json_pack("{s:I, s:I, s:I}", "own", (json_int_t)s->own, "of",
+                                (json_int_t)s->known, "among", (json_int_t)s->job->gallery->count),
+                      err);
 }
 
 int generate_job_run(struct generate_job *job, struct pl_err *err)
@@ -219,11 +251,15 @@ int generate_job_run(struct generate_job *job, struct pl_err *err)
     for (size_t first = 0; first < job->count && !rc; first += together)
         rc = group(&s, first, job->count - first < together ? job->count - first : together, err);
     progress_end(&s.progress);
+    if (!rc && job->gallery) rc = write_nearest(&s, err); /* a sheet that is there is complete */
     if (!rc) rc = write_sheet(&s, err);
     if (!rc) rc = write_list(&s, err);
     if (!rc) {
         if (s.cut)
             printf("%zu captions are longer than CLIP reads: their ends did not count\n", s.cut);
+        if (job->gallery)
+            printf("%zu of %zu nearest to their own picture among %zu\n", s.own, s.known,
+                   job->gallery->count);
         printf("%zu pictures in %s; %s%s/sheet.png\n", s.written, job->out,
                s.sheets < s.written ? "the first of them on " : "all of them on ", job->out);
     }

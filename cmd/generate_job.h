@@ -2,12 +2,13 @@
 #ifndef PL_CMD_GENERATE_JOB_H
 #define PL_CMD_GENERATE_JOB_H
 
-#include "paint.h"
+#include "gallery.h"
 #include "../data/rerank.h"
 
 struct generate_job {
     struct painter *painter;
     struct pl_rerank *rank; /* NULL: no CLIP, all are kept as they were drawn */
+    const struct gallery *gallery; /* decoded; NULL: nobody asks what they are nearest to */
     const char *out;        /* a folder that is there */
     char **caption;
     size_t count;

@@ -15,6 +15,7 @@ int own_page_option(struct own_page *p, int option, const char *value)
     if (option == OWN_PAGE_FIRST) p->wanted = 1;
     else if (option == OWN_PAGE_FIRST + 1) p->port = value, p->wanted = 1;
     else if (option == OWN_PAGE_FIRST + 2) p->captions = value, p->wanted = 1;
+    else if (option == OWN_PAGE_FIRST + 3) p->nearest = value, p->wanted = 1;
     else return 0;
     return 1;
 }
@@ -38,6 +39,7 @@ void own_page_start(struct own_page *p, struct swarm *s, const char *const *join
     if (p->total_steps) args[n++] = "--total-steps", args[n++] = steps;
     if (p->folder) args[n++] = "--folder", args[n++] = word(p->folder);
     if (p->folder && p->captions) args[n++] = "--captions", args[n++] = word(p->captions);
+    if (p->folder && p->nearest) args[n++] = "--nearest", args[n++] = word(p->nearest);
     if (p->membership && p->membership->authority) {
         args[n++] = "--authority", args[n++] = word(p->membership->authority);
         args[n++] = "--token-file", args[n++] = word(p->membership->token_file);

@@ -14,6 +14,7 @@ struct own_page {
     int wanted;           /* --dash */
     const char *port;     /* --dash-port; NULL: any free one */
     const char *captions; /* --dash-captions; NULL: nothing is drawn */
+    const char *nearest;  /* --dash-nearest; NULL: drawings are not compared */
     const char *run;
     const struct membership *membership; /* of the peer: the page joins as it; NULL: open swarm */
     const char *folder;   /* of checkpoints and pictures; NULL: none */
@@ -24,12 +25,14 @@ struct own_page {
 #define OWN_PAGE_FIRST 1200
 #define OWN_PAGE_OPTIONS \
     { "dash", no_argument, NULL, OWN_PAGE_FIRST }, { "dash-port", required_argument, NULL, OWN_PAGE_FIRST + 1 }, \
-    { "dash-captions", required_argument, NULL, OWN_PAGE_FIRST + 2 }
+    { "dash-captions", required_argument, NULL, OWN_PAGE_FIRST + 2 }, \
+    { "dash-nearest", required_argument, NULL, OWN_PAGE_FIRST + 3 }
 
 #define OWN_PAGE_USAGE \
     "  --dash           serve the run's page on this machine (potluck dash)\n" \
     "  --dash-port N    where (default: any free port)\n" \
-    "  --dash-captions FILE  lines to draw from each new checkpoint of this peer\n"
+    "  --dash-captions FILE  lines to draw from each new checkpoint of this peer\n" \
+    "  --dash-nearest PATH  shards with these captions: how many are drawn nearest to their own picture\n"
 
 /* 1: the option was one of ours and is stored. */
 int own_page_option(struct own_page *p, int option, const char *value);

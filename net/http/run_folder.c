@@ -12,6 +12,7 @@
 
 #define ENTRIES_MAX 100000 /* of a folder that are looked at */
 #define PICTURES_BYTES_MAX (16 << 20) /* of a pictures.json: some thousand, with their codes */
+#define NEAREST_BYTES_MAX 4096
 #define CAPTIONS_SHOWN 64
 
 /* "checkpoint-000120.safetensors" is 120, "000120" is 120, anything else -1. */
@@ -88,6 +89,22 @@ static int read_samples(struct run_folder *f, const char *folder)
     return PL_OK;
 }
 
+/* How many of a step's pictures are nearest to their own; 0 of 0 where nobody has counted. */
+static void read_nearest(int64_t *own, int64_t *of, const char *folder, int64_t step)
+{
+    char path[PATH_MAX], *text;
+    json_t *root;
+    *own = *of = 0;
+    snprintf(path, sizeof path, "%s/samples/%06lld/nearest.json", folder, (long long)step);
+    if (pl_file_read_text(&text, path, NEAREST_BYTES_MAX, NULL)) return;
+    root = json_loads(text, 0, NULL);
+    free(text);
+    *own = json_integer_value(json_object_get(root, "own"));
+    *of = json_integer_value(json_object_get(root, "of"));
+    if (*own < 0 || *of < *own) *own = *of = 0;
+    json_decref(root);
+}
+
 int run_folder_read(struct run_folder *f, const char *folder, struct pl_err *err)
 {
     struct dirent *e;
@@ -101,6 +118,8 @@ int run_folder_read(struct run_folder *f, const char *folder, struct pl_err *err
     }
     closedir(dir);
     rc = read_samples(f, folder);
+    for (size_t i = 0; i < f->samples; i++)
+        read_nearest(&f->sample_own[i], &f->sample_of[i], folder, f->sample_step[i]);
     return rc ? pl_fail(err, rc, "%s: out of memory", folder) : PL_OK;
 }
 
@@ -195,8 +214,11 @@ int run_folder_publish(const struct run_folder *f, const struct run_folder *befo
         snprintf(name, sizeof name, "samples/%06lld/sheet.png", (long long)f->sample_step[i]);
         if (!has_sample(before, f->sample_step[i]))
             rc = put_file(s, folder, name, path, "image/png", NULL, err);
-        json_array_append_new(samples, json_pack("{s:s, s:I}", "path", path + 1, "step",
-                                                 (json_int_t)f->sample_step[i]));
+        json_array_append_new(samples,
+                              json_pack("{s:s, s:I, s:I, s:I}", "path", path + 1, "step",
+                                        (json_int_t)f->sample_step[i], "own",
+                                        (json_int_t)f->sample_own[i], "of",
+                                        (json_int_t)f->sample_of[i]));
     }
     if (rc) {
         json_decref(checkpoints);

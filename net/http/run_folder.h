@@ -14,10 +14,13 @@ struct run_folder {
     uint64_t checkpoint_bytes[FOLDER_CHECKPOINTS];
     size_t checkpoints;
     int64_t sample_step[FOLDER_SAMPLES];
+    int64_t sample_own[FOLDER_SAMPLES], sample_of[FOLDER_SAMPLES]; /* nearest to their own picture,
+                                                                      of so many; 0 of 0: unknown */
     size_t samples;
 };
 
-/* Reads FOLDER/checkpoint-STEP.safetensors and FOLDER/samples/STEP/sheet.png. */
+/* Reads FOLDER/checkpoint-STEP.safetensors and FOLDER/samples/STEP/sheet.png with
+ * nearest.json. */
 int run_folder_read(struct run_folder *f, const char *folder, struct pl_err *err);
 /* Publishes what is in *f and tells the page; what `before` had and *f has not is taken back. */
 int run_folder_publish(const struct run_folder *f, const struct run_folder *before,

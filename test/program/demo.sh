@@ -11,6 +11,15 @@ for f in drawn.png held-out.png loss.png figures.json checkpoint-000008.safetens
     check "leaves $f" test -s "$work/d/$f"
 done
 check "its model draws" "$POTLUCK" generate --model "$work/d" "cat face" --top-k 16 --out "$work/g" --quiet
+check "and its next line is one to copy" grep -qF "next: $POTLUCK generate --model $work/d " "$work/out"
+
+# Nearest to its own picture: counted in a file for the page, among so many and the captions' own.
+check "drawings are compared" "$POTLUCK" generate --model "$work/d" "cat face" "no such thing" --greedy --quiet \
+    --nearest data/demo --among 8 --out "$work/n"
+check "with eight and the caption's own" sh -c 'tr -d " \n" <"$0" | grep -qE "^\{\"own\":[01],\"of\":1,\"among\":9\}$"' \
+    "$work/n/nearest.json"
+check "the nearest is named, where the caption is known" test "$(grep -c '"nearest"' "$work/n/pictures.json")" = 1
+refuses 1 "/nowhere" "$POTLUCK" generate --model "$work/d" "cat face" --nearest /nowhere --out "$work/n"
 refuses 2 "resume is for --alone" "$POTLUCK" demo --resume
 refuses 2 "usage: potluck demo" "$POTLUCK" demo --steps 0
 finish

@@ -324,6 +324,7 @@ static void folder_is_shown(void **state)
     put_file(folder, "samples/000007/pictures.json",
              "{\"pictures\": [{\"caption\": \"an <i>apple\"}, {\"caption\": \"an <i>apple\"}, {}, "
              "{\"caption\": \"a cat\"}]}");
+    put_file(folder, "samples/000007/nearest.json", "{\"own\": 3, \"of\": 4, \"among\": 99}");
     put_file(folder, "checkpoint-000003.safetensors", "three");
     put_file(folder, "checkpoint-000010.safetensors", "ten");
     put_file(folder, "checkpoint-000001.safetensors", "one");
@@ -344,9 +345,12 @@ static void folder_is_shown(void **state)
     answers(port, "GET", "/checkpoints/checkpoint-000001.safetensors", "404");
     answers(port, "GET", "/samples/7.png", "a picture");
     answers(port, "GET", "/api/files.json", "\"path\":\"samples/7.png\"");
+    answers(port, "GET", "/api/files.json", "\"own\":3,\"of\":4");
     answers(port, "GET", "/api/files.json", "\"captions\":[\"an <i>apple\",\"a cat\"]");
     put_file(folder, "checkpoint-000012.safetensors", "twelve");
+    put_file(folder, "samples/000007/nearest.json", "{\"own\": 5, \"of\": 4}"); /* cannot be */
     assert_int_equal(run_folder_read(&later, folder, NULL), PL_OK);
+    assert_int_equal(later.sample_of[0], 0);
     assert_int_equal(run_folder_publish(&later, &f, folder, s, d, NULL), PL_OK);
     answers(port, "GET", "/checkpoints/checkpoint-000012.safetensors", "twelve");
     answers(port, "GET", "/checkpoints/checkpoint-000002.safetensors", "404");

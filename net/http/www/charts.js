@@ -71,22 +71,25 @@ function follow(svg, times, marks, top, bottom, label) {
     });
 }
 
-/* series: [{name, values, zero, whole, text, with}]: the first has its scale on the left, the second on
- * the right, further ones share that of series number `with`. times in seconds since 1970. */
+/* series: [{name, values, zero, most, whole, text, with}]: the first has its scale on the left, the second on
+ * the right, further ones share that of series number `with`. times in seconds since 1970, or what options.label
+ * has words for. */
 function lines(box, times, series, options) {
     const W = widthOf(box), H = (options && options.height) || 260, right = series.length > 1 ? 56 : 16, left = 60;
     const crowded = W < 480 && series.length > 2, top = crowded ? 44 : 26, bottom = 26, svg = canvas(box, W, H, options && options.title);
     const [t0, t1] = spanOf(times), X = (t) => left + (t - t0) / (t1 - t0) * (W - left - right), scale = [];
+    const words = (options && options.label) || ((t) => timeLabel(t, t1 - t0));
     let legend = left;
     for (const t of ticks(t0, t1, W / 130)) {
         svg.append(element("line", { x1: X(t), x2: X(t), y1: top, y2: H - bottom, class: "axis" }));
-        svg.append(element("text", { x: X(t), y: H - 8, "text-anchor": "middle" }, timeLabel(t, t1 - t0)));
+        svg.append(element("text", { x: X(t), y: H - 8, "text-anchor": "middle" }, words(t)));
     }
     series.forEach((s, k) => {
         const own = s.with === undefined, mates = series.filter((o) => o === s || o.with === k);
         let [min, max] = own ? extent([].concat(...mates.map((o) => o.values))) : [0, 1];
         if (s.zero) min = 0;
         if (s.zero && max <= 0) max = 1;
+        if (s.most) max = s.most;
         scale[k] = own ? (v) => H - bottom - (v - min) / (max - min) * (H - bottom - top) : scale[s.with];
         for (const v of own ? ticks(min, max, 4).filter((x) => !s.whole || Number.isInteger(x)) : [])
             svg.append(element("text", { x: k ? W - right + 6 : left - 6, y: scale[k](v) + 4, class: "label-" + k,
@@ -106,7 +109,7 @@ function lines(box, times, series, options) {
             legend += 9 * s.name.length;
         } else svg.append(element("text", { x: W - right, y: 14, class: "label-1", "text-anchor": "end" }, s.name));
     });
-    follow(svg, times, { X: X, series: series }, top, H - bottom, (t) => timeLabel(t, t1 - t0));
+    follow(svg, times, { X: X, series: series }, top, H - bottom, words);
 }
 
 /* rows: [{name, parts: [number], text}] on one scale from 0; words above each bar, as HTML that wraps. */

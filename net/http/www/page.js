@@ -120,6 +120,16 @@ at("board-by").addEventListener("change", showBoard);
 /* --- pictures and checkpoints --- */
 
 let samples = [];
+function percent(x) { return Math.round(100 * x) + " %"; }
+function showNearest() {
+    const counted = samples.filter((s) => s.of > 0), last = counted[counted.length - 1];
+    at("nearest").hidden = !last;
+    if (last)
+        potluckCharts.lines(at("chart-nearest"), counted.map((s) => s.step),
+            [{ name: "nearest to its own picture", values: counted.map((s) => s.own / s.of), zero: true, most: 1, text: percent }],
+            { height: 150, label: (step) => "step " + figure(step, 9), title: "Retrieval rate over steps; at step " + figure(last.step, 9) + " " +
+                last.own + " of " + last.of });
+}
 function showDrawn() {
     const i = Math.min(Number(at("drawn-step").value), samples.length - 1), picture = at("drawn-picture");
     if (i < 0) return;
@@ -136,6 +146,7 @@ function showFiles(files) {
     slider.max = Math.max(0, samples.length - 1);
     if (atEnd) slider.value = slider.max; /* follows, unless somebody looks at an older one */
     showDrawn();
+    showNearest();
     at("drawn-captions").textContent = files.captions && files.captions.length ? "In this order: " + files.captions.join(" · ") : "";
     at("saved").hidden = !files.checkpoints.length;
     at("checkpoints").replaceChildren(...files.checkpoints.map((c) => {
@@ -221,7 +232,7 @@ function showHistory() {
         potluckCharts.lines(at("chart-sent"), history.time, [{ name: "bytes sent", values: history.sent, zero: true, text: bytes }], { height: 150 });
 }
 
-addEventListener("resize", showHistory);
+addEventListener("resize", () => { showHistory(); showNearest(); });
 
 /* --- where they come from --- */
 
