@@ -268,6 +268,10 @@ def look_at(browser, url, entry):
          and browser.execute_script("return document.querySelectorAll('#board tr').length") == 2), text(browser, "run-line"))
     step("history is drawn", wait_for(lambda: browser.execute_script(
         "return document.querySelectorAll('#chart-loss path').length") == 2))
+    step("so is the share of captions drawn nearest to their own picture", wait_for(lambda: browser.execute_script(
+        "return document.querySelectorAll('#chart-nearest path').length") == 1) and "at step 9 3 of 4" in browser.execute_script(
+            "return document.getElementById('chart-nearest').getAttribute('aria-label')"))
+    step("beside the newest pictures and their captions", text(browser, "drawn-name") == "9" and "a <b>cat" in text(browser, "drawn-captions"))
     shoot(browser, "desk-light")
     axe_on(browser, "the page", (1280, "light"), (1280, "dark"), (320, "light"), (320, "dark"))
 
@@ -354,13 +358,25 @@ def seen(url):
     return state if state["peers"] else None
 
 
+def drawn(folder):
+    """What a training leaves of its pictures: at step 5 one of four nearest to its own, at step 9 three."""
+    for at, own in ((5, 1), (9, 3)):
+        place = os.path.join(folder, "samples", "%06d" % at)
+        os.makedirs(place)
+        shutil.copy(os.path.join(ROOT, "paper", "figures", "drawn.png"), os.path.join(place, "sheet.png"))
+        for name, value in (("nearest", {"own": own, "of": 4, "among": 99}), ("pictures", {"pictures": [{"caption": "a <b>cat"}]})):
+            with open(os.path.join(place, name + ".json"), "w") as f:
+                json.dump(value, f)
+
+
 def live():
-    folder = tempfile.mkdtemp()
+    folder, training = tempfile.mkdtemp(), tempfile.mkdtemp()
+    drawn(training)
     with Program("peer", "--listen", "/ip4/127.0.0.1/tcp/0", "--run", RUN, "--json") as door:
         entry = door.event("listening")["multiaddr"]
         put(entry, "_metrics", metrics(7, 2.0, 100, 60.0, 20))
         with Program("dash", "--join", entry, "--run", RUN, "--port", "0", "--every", "1", "--total-steps", "100",
-                     "--export", folder, "--json") as dash:
+                     "--export", folder, "--folder", training, "--json") as dash:
             url = dash.event("serving")["url"]
             state = wait_for(lambda: seen(url))
             step("feeds say what the peer has signed", state and (state["loss"], state["step"], state["samples_per_second"]) == (3.0, 7, 2.0), state)
@@ -380,6 +396,7 @@ def live():
         else:
             skip("the page in a browser", why)
     shutil.rmtree(folder)
+    shutil.rmtree(training)
 
 
 def training():

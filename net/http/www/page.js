@@ -126,8 +126,8 @@ function showNearest() {
     at("nearest").hidden = !last;
     if (last)
         potluckCharts.lines(at("chart-nearest"), counted.map((s) => s.step),
-            [{ name: "nearest to its own picture", values: counted.map((s) => s.own / s.of), zero: true, most: 1, text: percent }],
-            { height: 150, label: (step) => "step " + figure(step, 9), title: "Retrieval rate over steps; at step " + figure(last.step, 9) + " " +
+            [{ name: "nearest to its own picture, by step", values: counted.map((s) => s.own / s.of), zero: true, most: 1, text: percent }],
+            { height: 150, label: (step) => figure(step, 9), title: "Retrieval rate over steps; at step " + figure(last.step, 9) + " " +
                 last.own + " of " + last.of });
 }
 function showDrawn() {
