@@ -78,9 +78,12 @@ static int parse(struct wishes *w, int argc, char **argv)
         default: return PL_EUSE;
         }
     }
-    return optind != argc || !w->allow || (!w->key && !w->invite) || !w->cert != !w->cert_key
-               ? PL_EUSE
-               : PL_OK;
+    if (cmd_no_more("authority", argc, argv)) return PL_EUSE;
+    if (!w->allow || (!w->key && !w->invite))
+        return cmd_misused("authority", "--allow and --key (or --invite) are needed");
+    if (!w->cert != !w->cert_key)
+        return cmd_misused("authority", "--cert and --cert-key come together");
+    return PL_OK;
 }
 
 /* --- files ------------------------------------------------------------------------------------ */
@@ -262,10 +265,7 @@ int cmd_authority(int argc, char **argv)
     struct wishes w = { .port = 8443, .life_s = 3600, .name = "localhost" };
     struct pl_err err;
     int rc;
-    if (parse(&w, argc, argv)) {
-        cmd_misused(usage);
-        return 2;
-    }
+    if (parse(&w, argc, argv)) return 2;
     rc = w.invite ? invite(&w, &err) : serve(&w, &err);
     if (rc) fprintf(stderr, "potluck authority: %s\n", err.text);
     return rc != 0;

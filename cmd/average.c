@@ -179,7 +179,10 @@ static int parse(struct wishes *w, int argc, char **argv)
     if (!w->averager.client_mode && !w->listen_count)
         w->listen[w->listen_count++] = "/ip4/0.0.0.0/tcp/0";
     if (w->averager.client_mode) w->listen_count = 0;
-    return rc || optind != argc || !w->averager.prefix || !w->tensors ? PL_EUSE : PL_OK;
+    if (rc || cmd_no_more("average", argc, argv)) return PL_EUSE;
+    if (!w->averager.prefix || !w->tensors)
+        return cmd_misused("average", "--prefix and --tensors are needed");
+    return PL_OK;
 }
 
 /* --- what is said ----------------------------------------------------------------------------- */
@@ -386,10 +389,7 @@ int cmd_average(int argc, char **argv)
     struct pl_backend be;
     struct pl_err err = { "" };
     int rc;
-    if (parse(&w, argc, argv)) {
-        cmd_misused(usage);
-        return 2;
-    }
+    if (parse(&w, argc, argv)) return 2;
     w.averager.part_bytes = (size_t)w.part_bytes;
     w.averager.target_size = (size_t)w.group_size;
     w.averager.min_size = (size_t)w.min_size;

@@ -154,15 +154,10 @@ static int parse(struct bench *b, struct choice *choice, int argc, char **argv)
         case O_JSON: choice->json = optarg; break;
         case 'h': fputs(usage, stdout); return 1;
         default:
-            rc = compute_option(&b->compute, "bench", c, optarg);
-            if (rc == 0) cmd_misused(usage);
-            if (rc <= 0) return PL_EUSE;
+            if (compute_option(&b->compute, "bench", c, optarg) <= 0) return PL_EUSE;
         }
     }
-    if (optind < argc) {
-        cmd_misused(usage);
-        return PL_EUSE;
-    }
+    if (cmd_no_more("bench", argc, argv)) return PL_EUSE;
     for (int i = 0; !any && i < BENCH_SIZES - choice->quick; i++) b->chosen[i] = 1;
     return PL_OK;
 }

@@ -91,7 +91,7 @@ static int parse(struct request *r, int argc, char **argv, struct pl_err *err)
             case OPTION_ON: if (pass) rc = pl_memory_set(&r->plan, name, "on", err); break;
             case OPTION_OFF: if (pass) rc = pl_memory_set(&r->plan, name + 3, "off", err); break;
             case 'h': fputs(usage, stdout); exit(0);
-            default: return pl_fail(err, PL_EUSE, "%s", "'potluck calc --help' lists the options");
+            default: return PL_EUSE; /* getopt has said it */
             }
             if (rc) return rc;
         }
@@ -217,9 +217,9 @@ static void print_models(void)
 int cmd_calc(int argc, char **argv)
 {
     struct request r = { 0 };
-    struct pl_err err;
+    struct pl_err err = { "" };
     if (parse(&r, argc, argv, &err)) {
-        fprintf(stderr, "potluck calc: %s\n", err.text);
+        if (err.text[0]) fprintf(stderr, "potluck calc: %s\n", err.text);
         return 2;
     }
     if (r.models && r.json) return print_json(pl_memory_models_to_json());

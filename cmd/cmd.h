@@ -33,9 +33,12 @@ typedef int cmd_fn(int argc, char **argv); /* argv[0] is the subcommand's name *
 PL_COMMANDS(DECLARE)
 #undef DECLARE
 
-/* What comes on stderr after a flag or an argument that makes no sense: how the command is called,
- * the first paragraph of its usage text, and where the rest is. */
-void cmd_misused(const char *usage);
+/* A call that makes no sense: one line on stderr, "potluck CMD: what is wrong" and where to read
+ * more. Returns PL_EUSE. (Of a flag that there is not, getopt_long says so in a line of its own.) */
+int cmd_misused(const char *cmd, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Refuses the first word that no flag has taken, as cmd_misused does; PL_OK when there is none. */
+int cmd_no_more(const char *cmd, int argc, char **argv);
 
 /* Whole numbers and reals from a flag or the environment: range-checked; on failure prints one line
  * "potluck CMD: --flag: '...' is not a ... from MIN to MAX" to stderr and returns PL_EUSE. */

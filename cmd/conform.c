@@ -125,13 +125,12 @@ int cmd_conform(int argc, char **argv)
         case 'h': fputs(usage, stdout); return 0;
         default:
             if (conform_peer_option(&peer, c, optarg)) break;
-            cmd_misused(usage);
             return 2;
         }
     }
-    if (optind < argc || ((golden || page) && pair.timing) ||
-        conform_peer_misused(&peer, golden || page)) {
-        cmd_misused(usage);
+    if (cmd_no_more("conform", argc, argv) || conform_peer_misused(&peer, golden || page)) return 2;
+    if ((golden || page) && pair.timing) {
+        cmd_misused("conform", "--bench goes with neither --golden nor --report");
         return 2;
     }
     if (pl_backend_open(&be, backend, &err)) {

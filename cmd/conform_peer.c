@@ -62,7 +62,11 @@ int conform_peer_option(struct conform_peer *o, int option, const char *value)
 
 int conform_peer_misused(const struct conform_peer *o, int something_else)
 {
-    return o->address ? something_else : o->run || o->prefix;
+    if (o->address && something_else)
+        return cmd_misused("conform", "--peer goes with neither --golden nor --report");
+    if (!o->address && (o->run || o->prefix))
+        return cmd_misused("conform", "--run and --prefix go with --peer");
+    return PL_OK;
 }
 
 int conform_peer(struct conform_peer *o, const struct pl_backend *be)

@@ -23,15 +23,12 @@ int cmd_convert(int argc, char **argv)
     struct pl_err err;
     int c, rc;
     while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-        if (c != 'h') {
-            cmd_misused(usage);
-            return 2;
-        }
+        if (c != 'h') return 2;
         fputs(usage, stdout);
         return 0;
     }
     if (optind + 2 != argc) {
-        cmd_misused(usage);
+        cmd_misused("convert", "two files are needed: what to read, what to write");
         return 2;
     }
     if (!stat(argv[optind], &from) && !stat(argv[optind + 1], &to) && from.st_ino == to.st_ino &&

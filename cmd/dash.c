@@ -85,7 +85,8 @@ static int parse(struct dash *o, int argc, char **argv)
     while (!rc && (c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         switch (c) {
         case 'j':
-            if (o->join_count == JOIN_MAX) return PL_EUSE;
+            if (o->join_count == JOIN_MAX)
+                return cmd_misused("dash", "--join: at most %d of them", JOIN_MAX);
             o->join[o->join_count++] = optarg;
             break;
         case 'r': o->run = optarg; break;
@@ -109,7 +110,7 @@ static int parse(struct dash *o, int argc, char **argv)
             if (!membership_option(&o->membership, c, optarg)) return PL_EUSE;
         }
     }
-    if (rc || optind != argc) return PL_EUSE;
+    if (rc || cmd_no_more("dash", argc, argv)) return PL_EUSE;
     if (o->join_count && !o->run) {
         fputs("potluck dash: --run is missing: the name under which the swarm's peers report\n",
               stderr);
@@ -244,10 +245,7 @@ int cmd_dash(int argc, char **argv)
     struct pl_err err;
     sigset_t ends;
     int rc;
-    if (parse(&o, argc, argv)) {
-        cmd_misused(usage);
-        return 2;
-    }
+    if (parse(&o, argc, argv)) return 2;
     if (keys(&o, &validators)) {
         fputs("potluck dash: --run: the name is too long\n", stderr);
         return 2;

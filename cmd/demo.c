@@ -365,10 +365,7 @@ int cmd_demo(int argc, char **argv)
         default: rc = compute_option(&d.compute, "demo", option, optarg) > 0 ? PL_OK : PL_EUSE;
         }
     }
-    if (rc || optind < argc) {
-        cmd_misused(usage);
-        return 2;
-    }
+    if (rc || cmd_no_more("demo", argc, argv)) return 2;
     if (d.resume && !d.alone) {
         fputs("potluck demo: --resume is for --alone and --quick: a swarm's peers take their state "
               "from each other\n",

@@ -232,7 +232,8 @@ static int parse(struct dht_options *o, int argc, char **argv)
     const char *words[2] = { NULL, NULL }; /* key, value */
     int option, wanted, count = 0;
     int64_t count_read;
-    if (argc < 2) return PL_EUSE;
+    static const char verbs[] = "get, put, ping or bench comes first";
+    if (argc < 2) return cmd_misused("dht", "%s", verbs);
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
         fputs(usage, stdout);
         exit(0);
@@ -240,17 +241,19 @@ static int parse(struct dht_options *o, int argc, char **argv)
     o->verb = argv[1];
     wanted = !strcmp(o->verb, "get") ? 1 : !strcmp(o->verb, "put") ? 2 : !strcmp(o->verb, "ping") ||
              !strcmp(o->verb, "bench") ? 0 : -1;
-    if (wanted < 0) return PL_EUSE;
+    if (wanted < 0) return cmd_misused("dht", "'%.60s': %s", o->verb, verbs);
     argc--, argv++;
     /* Right behind the verb a word may look like an option: -5 is a value. */
     while (count < wanted && argc > 1 && strncmp(argv[1], "--", 2)) {
         words[count++] = argv[1];
         argc--, argv++;
     }
+    argv[0] = "potluck dht"; /* getopt begins its complaints with it */
     while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         switch (option) {
         case 'j':
-            if (o->join_count == JOIN_MAX) return PL_EUSE;
+            if (o->join_count == JOIN_MAX)
+                return cmd_misused("dht", "--join: at most %d of them", JOIN_MAX);
             o->join[o->join_count++] = optarg;
             break;
         case 's': o->subkey = optarg; break;
@@ -269,7 +272,10 @@ static int parse(struct dht_options *o, int argc, char **argv)
         }
     }
     while (count < wanted && optind < argc) words[count++] = argv[optind++];
-    if (count < wanted || optind < argc) return PL_EUSE;
+    if (count < wanted)
+        return cmd_misused("dht", "%s: %s", o->verb,
+                           wanted == 1 ? "a key is needed" : "a key and a value are needed");
+    if (cmd_no_more("dht", argc, argv)) return PL_EUSE;
     o->key = words[0];
     o->value = words[1];
     if (!o->join_count) {
@@ -288,10 +294,7 @@ int cmd_dht(int argc, char **argv)
     struct swarm s;
     struct pl_err err;
     int status = 1;
-    if (parse(&o, argc, argv)) {
-        cmd_misused(usage);
-        return 2;
-    }
+    if (parse(&o, argc, argv)) return 2;
     if (o.owner && !rsa_key_make(&key, &err)) validators.key = &key;
     struct swarm_options swarm = { .cmd = "dht", .join = o.join, .join_count = o.join_count,
                                    .validators = &validators };

@@ -40,7 +40,8 @@ struct doctor_options {
 
 static int add(const char **list, size_t *count, const char *address)
 {
-    if (*count == ADDRESSES_MAX) return PL_EUSE;
+    if (*count == ADDRESSES_MAX)
+        return cmd_misused("doctor", "more than %d addresses", ADDRESSES_MAX);
     list[(*count)++] = address;
     return PL_OK;
 }
@@ -72,8 +73,11 @@ static int parse(struct doctor_options *o, int argc, char **argv)
             if ((rc = compute_option(&o->compute, "doctor", option, optarg)) == 0) rc = PL_EUSE;
         }
     }
-    if (!o->listen_count && !o->client_mode) o->listen[o->listen_count++] = "/ip4/0.0.0.0/tcp/0";
-    return rc < 0 || optind != argc || (o->client_mode && o->listen_count) ? PL_EUSE : PL_OK;
+    if (rc < 0 || cmd_no_more("doctor", argc, argv)) return PL_EUSE;
+    if (o->client_mode && o->listen_count)
+        return cmd_misused("doctor", "--client-mode and --listen exclude each other");
+    if (!o->client_mode && !o->listen_count) o->listen[o->listen_count++] = "/ip4/0.0.0.0/tcp/0";
+    return PL_OK;
 }
 
 static void print(void *context, const struct finding *f)
@@ -103,10 +107,7 @@ int cmd_doctor(int argc, char **argv)
     struct pl_backend be;
     struct pl_err err;
     int rc = PL_OK;
-    if (parse(&o, argc, argv)) {
-        cmd_misused(usage);
-        return 2;
-    }
+    if (parse(&o, argc, argv)) return 2;
     struct swarm_options swarm = {
         .cmd = "doctor", .listen = o.listen, .listen_count = o.listen_count, .announce = o.announce,
         .announce_count = o.announce_count, .join = o.join, .join_count = o.join_count,

@@ -407,16 +407,10 @@ int cmd_finetune(int argc, char **argv)
     int option, rc = PL_OK, help = 0;
     while (!rc && !help && (option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
         if (option == 'h') help = 1;
-        else if (option == '?') {
-            cmd_misused(usage);
-            rc = PL_EUSE;
-        } else rc = take(&w, option, optarg);
+        else rc = option == '?' ? PL_EUSE : take(&w, option, optarg);
     }
     if (help) fputs(usage, stdout);
-    if (!rc && !help && optind < argc) {
-        fprintf(stderr, "potluck finetune: '%.60s' is no option\n", argv[optind]);
-        rc = PL_EUSE;
-    }
+    if (!rc && !help) rc = cmd_no_more("finetune", argc, argv);
     if (!rc && w.batch % w.accumulate) {
         fprintf(stderr, "potluck finetune: --accumulate: %lld does not divide the batch of %lld\n",
                 (long long)w.accumulate, (long long)w.batch);

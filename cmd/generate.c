@@ -221,10 +221,7 @@ int cmd_generate(int argc, char **argv)
         if (option == O_TEMPERATURE) chance = "--temperature";
         if (option == O_K) chance = "--top-k";
         if (option == O_P) chance = "--top-p";
-        if (option == '?') {
-            cmd_misused(usage);
-            rc = PL_EUSE;
-        } else rc = take(&w, option, optarg);
+        rc = option == '?' ? PL_EUSE : take(&w, option, optarg);
     }
     for (int i = optind; i < argc && !rc; i++)
         if ((rc = add_caption(&w, argv[i], "caption", &err)))

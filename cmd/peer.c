@@ -43,7 +43,8 @@ struct peer_options {
 
 static int add(const char **list, size_t *count, const char *address)
 {
-    if (*count == ADDRESSES_MAX) return PL_EUSE;
+    if (*count == ADDRESSES_MAX)
+        return cmd_misused("peer", "more than %d addresses", ADDRESSES_MAX);
     list[(*count)++] = address;
     return PL_OK;
 }
@@ -75,6 +76,7 @@ static int parse(struct peer_options *o, int argc, char **argv)
                 rc = PL_EUSE;
         }
     }
+    if (rc || cmd_no_more("peer", argc, argv)) return PL_EUSE;
     if (o->client_mode && (o->listen_count || !o->join_count || o->relay)) {
         fputs("potluck peer: --client-mode listens nowhere, so it needs --join and no --listen or "
               "--relay\n",
@@ -88,7 +90,7 @@ static int parse(struct peer_options *o, int argc, char **argv)
     o->page.run = o->run;
     o->page.membership = &o->membership;
     if (!o->listen_count && !o->client_mode) o->listen[o->listen_count++] = "/ip4/0.0.0.0/tcp/0";
-    return rc || optind != argc ? PL_EUSE : PL_OK;
+    return PL_OK;
 }
 
 static void say(json_t *line)
@@ -154,10 +156,7 @@ int cmd_peer(int argc, char **argv)
     struct swarm s;
     struct pl_err err;
     sigset_t ends;
-    if (parse(&o, argc, argv)) {
-        cmd_misused(usage);
-        return 2;
-    }
+    if (parse(&o, argc, argv)) return 2;
     if (o.run && validators_add_run(&validators, o.run)) {
         fprintf(stderr, "potluck peer: --run: the name is too long\n");
         return 2;

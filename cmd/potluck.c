@@ -4,8 +4,10 @@
 #include "../ref/backend.h"
 
 #include <errno.h>
+#include <getopt.h>
 #include <math.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,10 +39,21 @@ static int version(void)
     return 0;
 }
 
-void cmd_misused(const char *usage)
+int cmd_misused(const char *cmd, const char *format, ...)
 {
-    const char *end = strstr(usage, "\n\n");
-    fprintf(stderr, "%.*s\n(--help tells more)\n", end ? (int)(end - usage) : (int)strlen(usage), usage);
+    char what[256];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(what, sizeof what, format, ap);
+    va_end(ap);
+    fprintf(stderr, "potluck %s: %s ('potluck %s --help' tells more)\n", cmd, what, cmd);
+    return PL_EUSE;
+}
+
+int cmd_no_more(const char *cmd, int argc, char **argv)
+{
+    if (optind >= argc) return PL_OK;
+    return cmd_misused(cmd, "'%.60s' is no option", argv[optind]);
 }
 
 int cmd_integer(int64_t *out, const char *cmd, const char *flag, const char *text, int64_t min,

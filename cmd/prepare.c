@@ -85,9 +85,10 @@ static int parse(struct options *o, int argc, char **argv)
         default: bad = compute_option(&o->compute, "prepare", c, optarg) == 1 ? 0 : PL_EUSE;
         }
     }
-    if (!bad && (!o->data || !o->codec || !o->out || optind < argc)) bad = PL_EUSE;
-    if (bad) cmd_misused(usage);
-    return bad;
+    if (bad || cmd_no_more("prepare", argc, argv)) return PL_EUSE;
+    if (!o->data || !o->codec || !o->out)
+        return cmd_misused("prepare", "--data, --codec and --out are needed");
+    return PL_OK;
 }
 
 static int watch(void *context, const struct prepare_counts *c, const char *broken)

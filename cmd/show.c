@@ -82,11 +82,11 @@ int cmd_show(int argc, char **argv)
         case 'c': show.caption = optarg; break;
         case 'j': show.json = 1; break;
         case 'h': fputs(usage, stdout); return 0;
-        default: cmd_misused(usage); return 2;
+        default: return 2;
         }
     }
     if (optind + 1 != argc) {
-        cmd_misused(usage);
+        cmd_misused("show", "one file is needed");
         return 2;
     }
     rc = show_file(argv[optind], &show, &err);

@@ -169,11 +169,12 @@ int cmd_tokenize(int argc, char **argv)
             if (cmd_integer(&row, "tokenize", "--row", optarg, 2, 1 << 20)) return 2;
             break;
         case 'h': fputs(usage, stdout); return 0;
-        default: cmd_misused(usage); return 2;
+        default: return 2;
         }
     }
-    if (!model || optind < argc) {
-        cmd_misused(usage);
+    if (cmd_no_more("tokenize", argc, argv)) return 2;
+    if (!model) {
+        cmd_misused("tokenize", "--model is needed");
         return 2;
     }
     if (open_tokenizer(&t, model, &err)) {

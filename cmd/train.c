@@ -433,15 +433,9 @@ int cmd_train(int argc, char **argv)
             train_data_close(&w.data);
             return 0;
         }
-        if (option == '?') {
-            cmd_misused(usage);
-            rc = PL_EUSE;
-        } else rc = take(&w, option, optarg);
+        rc = option == '?' ? PL_EUSE : take(&w, option, optarg);
     }
-    if (!rc && optind < argc) {
-        fprintf(stderr, "potluck train: '%.60s' is no option\n", argv[optind]);
-        rc = PL_EUSE;
-    }
+    if (!rc) rc = cmd_no_more("train", argc, argv);
     if (!rc && !w.batch) w.batch = default_batch(w.target);
     if (!rc && !w.swarm.run && (w.swarm.join_count || w.swarm.client_mode || w.swarm.page.wanted)) {
         fputs("potluck train: --join, --client-mode and --dash need the swarm's name: --run ID\n",

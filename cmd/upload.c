@@ -134,15 +134,14 @@ static int parse(struct options *all, int argc, char **argv)
             if (cmd_integer(&tries, "upload", "--tries", optarg, 1, 1000)) return PL_EUSE;
             break;
         case 'h': fputs(usage, stdout); exit(0);
-        default: cmd_misused(usage); return PL_EUSE;
+        default: return PL_EUSE;
         }
     }
     o->tries = (int)tries;
     if (!all->to && o->way == HTTP_UPLOAD_HUB && !(all->to = getenv("HF_ENDPOINT")))
         all->to = "https://huggingface.co";
-    if (all->to && optind < argc) return PL_OK;
-    cmd_misused(usage);
-    return PL_EUSE;
+    if (!all->to) return cmd_misused("upload", "--to or --hub is needed");
+    return optind < argc ? PL_OK : cmd_misused("upload", "a file is needed");
 }
 
 static void take_secrets(struct http_upload_options *o)

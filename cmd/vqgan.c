@@ -79,13 +79,10 @@ static int parse(struct vqgan_options *o, int argc, char **argv)
         case 'B': bad = cmd_integer(&o->batch, "vqgan", "--batch", optarg, 1, 4096); break;
         case 'l': bad = cmd_real(&o->lr, "vqgan", "--lr", optarg, 1e-9, 1); break;
         case 'h': fputs(usage, stdout); exit(0);
-        case '?': cmd_misused(usage); return PL_EUSE;
         default: bad = compute_option(&o->compute, "vqgan", c, optarg) == 1 ? 0 : PL_EUSE;
         }
     }
-    if (bad || optind == argc) return bad;
-    cmd_misused(usage);
-    return PL_EUSE;
+    return bad ? PL_EUSE : cmd_no_more("vqgan", argc, argv);
 }
 
 int vqgan_backend(struct pl_backend *be, struct vqgan_options *o)
@@ -209,6 +206,20 @@ static int decode_one(struct pl_vqgan *m, const int32_t *code, int h, int w, con
     return rc;
 }
 
+/* All of them, before the first picture is drawn. */
+static int check_codes(const struct pl_vqgan *m, const struct st_tensor *t, int32_t *code,
+                       size_t places, const char *path, struct pl_err *err)
+{
+    for (int64_t i = 0; i < t->shape[0]; i++) {
+        memcpy(code, (const char *)t->data + (size_t)i * places * sizeof *code,
+               places * sizeof *code);
+        if (pl_vqgan_strangers(m, code, places))
+            return pl_fail(err, PL_EFORMAT, "%s: picture %lld holds a code outside 0..%d", path,
+                           (long long)i, m->config.n_embed - 1);
+    }
+    return PL_OK;
+}
+
 static int decode_all(struct pl_vqgan *m, const struct st_file *f, const struct vqgan_options *o,
                       struct pl_err *err)
 {
@@ -222,19 +233,15 @@ static int decode_all(struct pl_vqgan *m, const struct st_file *f, const struct 
                        "%s: expected a tensor 'codes', I32 (pictures, rows, columns) of "
                        "at most %d rows and columns",
                        o->codes, most);
-    if ((rc = pl_folder_make(o->out, err))) return rc;
     places = (size_t)t->shape[1] * (size_t)t->shape[2];
     code = pl_alloc(places, sizeof *code);
     if (!code) return pl_fail(err, PL_ENOMEM, "%s: no memory", o->codes);
+    rc = check_codes(m, t, code, places, o->codes, err);
+    if (!rc) rc = pl_folder_make(o->out, err);
     for (int64_t i = 0; !rc && i < t->shape[0]; i++) {
         char name[32], *path;
         memcpy(code, (const char *)t->data + (size_t)i * places * sizeof *code,
                places * sizeof *code);
-        if (pl_vqgan_strangers(m, code, places)) {
-            rc = pl_fail(err, PL_EFORMAT, "%s: picture %lld holds a code outside 0..%d", o->codes,
-                         (long long)i, m->config.n_embed - 1);
-            break;
-        }
         snprintf(name, sizeof name, "%05lld.png", (long long)i);
         path = pl_path_join(o->out, name);
         rc = path ? decode_one(m, code, (int)t->shape[1], (int)t->shape[2], path, err)
@@ -265,6 +272,25 @@ static int decode(struct vqgan_options *o)
     return rc;
 }
 
+static const struct verb {
+    const char *name, *needs;
+    int weights, data, codes, out; /* which of them it needs */
+    int (*run)(struct vqgan_options *);
+} verbs[] = {
+    { "train", "--data and --out", 0, 1, 0, 1, vqgan_train },
+    { "measure", "--weights and --data", 1, 1, 0, 0, measure },
+    { "encode", "--weights, --data and --out", 1, 1, 0, 1, encode },
+    { "decode", "--weights, --codes and --out", 1, 0, 1, 1, decode },
+};
+
+static int lacks(const struct vqgan_options *o, const struct verb *v)
+{
+    if ((o->weights || !v->weights) && (o->data || !v->data) && (o->codes || !v->codes) &&
+        (o->out || !v->out))
+        return PL_OK;
+    return cmd_misused("vqgan", "%s: %s are needed", v->name, v->needs);
+}
+
 int cmd_vqgan(int argc, char **argv)
 {
     struct vqgan_options o = { .config = "demo", .seed = 1, .steps = 4000, .batch = 8, .lr = 1e-3 };
@@ -273,14 +299,12 @@ int cmd_vqgan(int argc, char **argv)
         fputs(usage, stdout);
         return 0;
     }
-    if (argc > 1) {
+    for (size_t i = 0; i < PL_COUNT(verbs); i++) {
+        if (strcmp(what, verbs[i].name)) continue;
         argv[1] = argv[0]; /* getopt begins its complaints with it */
-        if (parse(&o, argc - 1, argv + 1)) return 2;
-        if (!strcmp(what, "train") && o.data && o.out) return vqgan_train(&o);
-        if (!strcmp(what, "measure") && o.data && o.weights) return measure(&o);
-        if (!strcmp(what, "encode") && o.data && o.weights && o.out) return encode(&o);
-        if (!strcmp(what, "decode") && o.codes && o.weights && o.out) return decode(&o);
+        if (parse(&o, argc - 1, argv + 1) || lacks(&o, &verbs[i])) return 2;
+        return verbs[i].run(&o);
     }
-    cmd_misused(usage);
+    cmd_misused("vqgan", "'%.60s': train, measure, encode or decode comes first", what);
     return 2;
 }

@@ -30,7 +30,7 @@ refuses 1 "on the list already" "$POTLUCK" authority --invite ann --allow list
 refuses 1 "is no name" "$POTLUCK" authority --invite 'a b' --allow list
 echo 'broken line here' >broken
 refuses 1 "line 1" "$POTLUCK" authority --key k --allow broken --port 0
-refuses 2 "usage" "$POTLUCK" authority
+refuses 2 "--allow and --key (or --invite) are needed" "$POTLUCK" authority
 
 printf '\100\0\0\0\0\0\0\0%-64s\0\0\0\0' '{"t":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}' >t.safetensors
 start served '"event":"listening"' "$POTLUCK" authority --key key --allow list --port 0 --life 300 --json \

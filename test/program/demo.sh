@@ -21,5 +21,5 @@ check "with eight and the caption's own" sh -c 'tr -d " \n" <"$0" | grep -qE "^\
 check "the nearest is named, where the caption is known" test "$(grep -c '"nearest"' "$work/n/pictures.json")" = 1
 refuses 1 "/nowhere" "$POTLUCK" generate --model "$work/d" "cat face" --nearest /nowhere --out "$work/n"
 refuses 2 "resume is for --alone" "$POTLUCK" demo --resume
-refuses 2 "usage: potluck demo" "$POTLUCK" demo --steps 0
+refuses 2 "potluck demo: --steps: '0' is not" "$POTLUCK" demo --steps 0
 finish

@@ -99,4 +99,37 @@ refuses 1 'bytes.tsv: line 1: .* in UTF-8' prepare --data bytes.tsv --out none
 refuses 1 'table/metadata.jsonl: line 1: ' prepare --data table --out none
 refuses 1 'cut.tar: byte 0: a file of ' prepare --data cut.tar --out none
 check "nothing half-written" [ ! -e none ]
+
+# Of a picture's codes all are looked at before the first picture is drawn: here the last one is no code.
+header='{"codes":{"dtype":"I32","shape":[2,1,2],"data_offsets":[0,16]}}'
+{ printf '\077\000\000\000\000\000\000\000%s' "$header"; head -c 12 /dev/zero; many 4 '\177'; } >codes.safetensors
+"$POTLUCK" vqgan decode --weights "$codec" --codes codes.safetensors --out none >said 2>&1
+status=$?
+check "a code that there is not" [ "$status" -eq 1 ]
+check "is named with its picture" grep -q 'codes.safetensors: picture 1 holds a code outside 0..255$' said
+check "and no picture is drawn" [ ! -e none ]
+
+# Calls that make no sense: what is wrong in one line, and nothing is begun.
+for command in $("$POTLUCK" --help | sed -n 's/^  \([a-z]*\)  *.*/\1/p'); do
+    verb=
+    case $command in dht) verb=ping ;; vqgan) verb=train ;; esac
+    refuses 2 "potluck $command: unrecognized option '--no-such-flag'" "$POTLUCK" $command $verb --no-such-flag
+    case $command in
+        generate) refuses 2 "potluck generate: no caption was given" "$POTLUCK" generate ;;
+        calc) refuses 2 "potluck calc: one model at a time, not 'b' too" "$POTLUCK" calc gpt2-l b ;;
+        show) refuses 2 "potluck show: one file is needed" "$POTLUCK" show a b ;;
+        convert) refuses 2 "potluck convert: two files are needed" "$POTLUCK" convert a ;;
+        upload) refuses 2 "potluck upload: --to or --hub is needed" "$POTLUCK" upload a ;;
+        *) refuses 2 "potluck $command: 'stray' is no option" "$POTLUCK" $command $verb stray ;;
+    esac
+done
+refuses 2 'potluck prepare: --data, --codec and --out are needed' "$POTLUCK" prepare --out none
+refuses 2 'potluck vqgan: decode: --weights, --codes and --out are needed' "$POTLUCK" vqgan decode
+refuses 2 "potluck vqgan: 'draw': train, measure, encode or decode comes first" "$POTLUCK" vqgan draw
+refuses 2 'potluck dht: put: a key and a value are needed' "$POTLUCK" dht put key
+refuses 2 'potluck average: --prefix and --tensors are needed' "$POTLUCK" average
+refuses 2 'potluck authority: --allow and --key (or --invite) are needed' "$POTLUCK" authority
+refuses 2 'potluck tokenize: --model is needed' "$POTLUCK" tokenize
+refuses 2 'potluck conform: --run and --prefix go with --peer' "$POTLUCK" conform --run a
+check "nothing is begun" [ ! -d out ]
 finish
