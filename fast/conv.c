@@ -266,6 +266,22 @@ static int is_pointwise(const struct pl_conv *c)
     return c->K == 1 && c->stride == 1 && !c->top && !c->left && !c->bottom && !c->right;
 }
 
+/* The same with operands rounded to bfloat16, where the processor multiplies these. */
+static int pointwise_bf16(float *y, const float *x, const float *w, const float *b,
+                          const struct pl_conv *c, int turned)
+{
+    int places = c->H * c->W, outs = turned ? c->C : c->O, ins = turned ? c->O : c->C, rc = PL_OK;
+    for (int image = 0; image < c->B && !rc; image++) {
+        float *to = y + (long)image * outs * places;
+        #pragma omp parallel for num_threads(fast_threads()) if (b != NULL)
+        for (int o = 0; o < (b ? outs : 0); o++)
+            for (int q = 0; q < places; q++) to[(long)o * places + q] = b[o];
+        rc = fast_product_bf16(turned, 0, outs, places, ins, w, turned ? outs : ins,
+                               x + (long)image * ins * places, places, NULL, b != NULL, to);
+    }
+    return rc;
+}
+
 #define POINTWISE_OUTPUTS 256 /* of a piece, and */
 #define POINTWISE_PLACES 512
 
@@ -275,6 +291,7 @@ static int pointwise(float *y, const float *x, const float *w, const float *b,
 {
     int places = c->H * c->W, outs = turned ? c->C : c->O, ins = turned ? c->O : c->C;
     int across = fast_pieces(places, POINTWISE_PLACES), down = fast_pieces(outs, POINTWISE_OUTPUTS);
+    if (fast_bf16() && fast_has_bf16()) return pointwise_bf16(y, x, w, b, c, turned);
     #pragma omp parallel for num_threads(fast_threads()) schedule(dynamic)
     for (long piece = 0; piece < (long)c->B * across * down; piece++) {
         long image = piece / (across * down);

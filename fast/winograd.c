@@ -21,7 +21,7 @@
 #define POINTS 36
 #define TILES 32    /* of a piece: a multiple of every panel */
 #define INPUTS 64   /* channels: 295 KB of transformed tiles */
-#define OUTPUTS 64  /* channels of a piece, about: 295 KB of products */
+#define OUTPUTS 128 /* channels of a piece, about: all of a wide map's, whose inputs are transformed once */
 #define LINE (8 * TILES) /* floats of a line of pixels: 4 a tile, and 4 more where a run ends */
 #define LEAST_CHANNELS 16 /* fewer don't repay the transforms, and round worse than a plain sum */
 

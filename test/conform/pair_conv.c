@@ -1,5 +1,6 @@
 /* pair_conv.c - convolution, its two gradients, and 2x upsampling. The bound is linear's: a sum of n
- * terms costs (n + 8) * 2^-24 of their absolute values, which the reference itself adds up here. */
+ * terms costs (n + 8) * 2^-24 of their absolute values, which the reference itself adds up here; in
+ * bfloat16, of the root of their squares. */
 #include "pairs.h"
 
 #include <math.h>
@@ -59,6 +60,20 @@ static int begin(struct pair *p, const char *op, const struct pl_conv *c, const 
                      c->stride, more);
 }
 
+static float *squares(struct pair *p, const float *x, size_t n)
+{
+    float *out = pair_scratch(p, n);
+    for (size_t i = 0; i < n; i++) out[i] = x[i] * x[i];
+    return out;
+}
+
+/* bound = max(2^-24 (terms + 8) bound, 2^-6 of the root of `of_squares`): linear.h's for bfloat16. */
+static void rounded(float *bound, const float *of_squares, size_t n, int terms)
+{
+    for (size_t i = 0; i < n; i++)
+        bound[i] = fmaxf((float)(EPS * (terms + 8)) * bound[i], 0x1p-6f * sqrtf(of_squares[i]));
+}
+
 static float *absolute(struct pair *p, const float *x, size_t n)
 {
     float *out = pair_scratch(p, n);
@@ -84,18 +99,27 @@ static float *loosen(struct pair *p, const float *bound, const struct pl_conv *c
     return out;
 }
 
+/* Only the operation itself runs in bfloat16: what else the backend is asked for is a bound. */
+static void precision(struct pair *p, int bf16)
+{
+    p->side[1]->set_precision(bf16 ? PL_BF16 : PL_FLOAT32);
+}
+
 /* `large`: timed, and compared with nothing; the goldens of the official size go through these. */
-static void forward(struct pair *p, const struct pl_conv *c, int with_bias, int large)
+static void forward(struct pair *p, const struct pl_conv *c, int with_bias, int bf16, int large)
 {
     struct sizes s = sizes_of(c);
     float *none[2] = { NULL, NULL };
-    if (!begin(p, "conv", c, with_bias ? " bias" : "")) return;
+    const char *const more[2][2] = { { "", " bf16" }, { " bias", " bias bf16" } };
+    if (!begin(p, "conv", c, more[with_bias][bf16])) return;
     struct pair_f32 x = pair_normal(p, s.x, 1), w = pair_normal(p, s.w, 1), y = pair_poison(p, s.y);
     struct pair_f32 b = pair_normal(p, (size_t)c->O, 1);
     float **bias = with_bias ? b.at : none;
     pair_work(p, s.flops, 0);
     if (large) pair_large(p);
+    precision(p, bf16);
     PAIR(p, conv, y.at[side], x.at[side], w.at[side], bias[side], c);
+    precision(p, 0);
     if (large) {
         pair_finite(p, "y", y.any);
         return;
@@ -103,27 +127,39 @@ static void forward(struct pair *p, const struct pl_conv *c, int with_bias, int 
     float *bound = pair_scratch(p, s.y);
     p->side[0]->conv(bound, absolute(p, x.at[0], s.x), absolute(p, w.at[0], s.w),
                      with_bias ? absolute(p, b.at[0], (size_t)c->O) : NULL, c);
+    if (bf16) {
+        float *root = pair_scratch(p, s.y);
+        p->side[0]->conv(root, squares(p, x.at[0], s.x), squares(p, w.at[0], s.w), NULL, c);
+        rounded(bound, root, s.y, c->C * c->K * c->K);
+    }
     bound = loosen(p, bound, c, (size_t)c->B * (size_t)c->O, pl_conv_height(c), pl_conv_width(c));
-    pair_within(p, "y", y.any, (c->C * c->K * c->K + 8) * EPS, bound);
+    pair_within(p, "y", y.any, bf16 ? 1 : (c->C * c->K * c->K + 8) * EPS, bound);
 }
 
-static void to_input(struct pair *p, const struct pl_conv *c, int large)
+static void to_input(struct pair *p, const struct pl_conv *c, int bf16, int large)
 {
     struct sizes s = sizes_of(c);
-    if (!begin(p, "conv_dx", c, "")) return;
+    if (!begin(p, "conv_dx", c, bf16 ? " bf16" : "")) return;
     struct pair_f32 dy = pair_normal(p, s.y, 1), w = pair_normal(p, s.w, 1),
                     dx = pair_poison(p, s.x);
     pair_work(p, s.flops, 0);
     if (large) pair_large(p);
+    precision(p, bf16);
     PAIR(p, conv_dx, dx.at[side], dy.at[side], w.at[side], c);
+    precision(p, 0);
     if (large) {
         pair_finite(p, "dx", dx.any);
         return;
     }
     float *bound = pair_scratch(p, s.x);
     p->side[0]->conv_dx(bound, absolute(p, dy.at[0], s.y), absolute(p, w.at[0], s.w), c);
+    if (bf16) {
+        float *root = pair_scratch(p, s.x);
+        p->side[0]->conv_dx(root, squares(p, dy.at[0], s.y), squares(p, w.at[0], s.w), c);
+        rounded(bound, root, s.x, c->O * c->K * c->K);
+    }
     bound = loosen(p, bound, c, (size_t)c->B * (size_t)c->C, c->H, c->W);
-    pair_within(p, "dx", dx.any, (c->O * c->K * c->K + 8) * EPS, bound);
+    pair_within(p, "dx", dx.any, bf16 ? 1 : (c->O * c->K * c->K + 8) * EPS, bound);
 }
 
 static void to_weights(struct pair *p, const struct pl_conv *c, int with_bias, int large)
@@ -181,14 +217,20 @@ static void transpose(struct pair *p, int y_step, int x_step, int B, int R, int 
 
 void pair_conv(struct pair *p)
 {
+    int precisions = p->side[1]->set_precision(PL_BF16) == PL_OK ? 2 : 1;
+    precision(p, 0);
     for (size_t i = 0; i < PL_COUNT(shapes); i++) {
-        forward(p, &shapes[i], (int)(i % 2), 0);
-        to_input(p, &shapes[i], 0);
+        for (int bf16 = 0; bf16 < precisions; bf16++) {
+            forward(p, &shapes[i], (int)(i % 2), bf16, 0);
+            to_input(p, &shapes[i], bf16, 0);
+        }
         to_weights(p, &shapes[i], (int)(i % 2), 0);
     }
     for (size_t i = 0; pair_bench(p) && i < PL_COUNT(timed); i++) {
-        forward(p, &timed[i], 1, 1);
-        to_input(p, &timed[i], 1);
+        for (int bf16 = 0; bf16 < precisions; bf16++) {
+            forward(p, &timed[i], 1, bf16, 1);
+            to_input(p, &timed[i], bf16, 1);
+        }
         to_weights(p, &timed[i], 1, 1);
     }
     upsample(p, 1, 1, 1);
