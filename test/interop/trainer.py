@@ -46,9 +46,10 @@ class Swarm:
             command += ["--initial_peers", self.first] if self.first else []
         command += more
         peer = start_original("hivemind_trainer.py", command, self.folder, f"peer{k}") if kind == "py" else Peer(command, self.folder, f"peer{k}")
-        peer.wait("ready")
         peer.kind = kind
         self.peers.append(peer)
+        if peer.wait("ready") is None:  # else everything below would wait for it until patience runs out
+            raise RuntimeError(f"peer {k} ({kind}) does not get ready: {peer.said()[-300:]}")
         if self.first is None:
             self.first = peer.address()
         return peer
