@@ -239,12 +239,12 @@ $(BUILD)/fuzz/%: test/fuzz/%.c $(BUILD)/fuzz/libpotluck.a
 , := ,
 
 SANITIZED = all $(BUILD)/interop/peer $(BUILD)/interop/trainer
-sanitize: ## unit tests, goldens, swarms and interop under AddressSanitizer and UndefinedBehaviorSanitizer
+sanitize: ## units, goldens, pairs, the emulated device, programs, swarms, interop under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(MAKE) BUILD=$(BUILD)/asan OPT=-O1 SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined" sanitized unit-programs cuda-on-cpu skeletons
-	BUILD=$(BUILD)/asan sh test/sanitize.sh units goldens swarms interop
+	BUILD=$(BUILD)/asan sh test/sanitize.sh units goldens device programs swarms interop
 
 # What has a network, or threads of its own. OpenMP's are left out: its library is not instrumented.
-THREADED = abuse attacks averager collaboration dht_node host rpc_stream stream together
+THREADED = abuse attacks averager collaboration dashboard devices dht_node host http_server http_source rpc_stream stream together upload upload_parts
 sanitize-threads: ## what has a network or threads, swarms and interop under ThreadSanitizer
 	$(MAKE) BUILD=$(BUILD)/tsan OPT=-O1 SANITIZE=-fsanitize=thread sanitized $(patsubst %,$(BUILD)/tsan/test/%,$(THREADED))
 	BUILD=$(BUILD)/tsan sh test/sanitize.sh units swarms interop

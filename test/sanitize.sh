@@ -3,7 +3,9 @@
 # is killed before it could exit with one: reports go into files.
 #
 #   units    the unit tests that have been built
-#   goldens  with both backends
+#   goldens  with both backends; fast with each set of instructions, and its pairs
+#   device   CUDA's kernels on the emulated device, which leaves what lies out of bounds to AddressSanitizer
+#   programs what a user sees: files made to hurt, data, models, training
 #   swarms   peers as programs, and their coming and going
 #   interop  beside real hivemind peers, where they are installed
 BUILD=${BUILD:-build/asan}
@@ -14,30 +16,53 @@ export ASAN_OPTIONS="detect_leaks=1:abort_on_error=0:quarantine_size_mb=2:log_pa
     UBSAN_OPTIONS="print_stacktrace=1:log_path=$reports/report" TSAN_OPTIONS="halt_on_error=0:log_path=$reports/report"
 # ThreadSanitizer does not see how OpenMP's threads wait for each other.
 case $BUILD in *tsan*) export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 ;; esac
-bad=0
+log=$reports/log bad=0
+
+# Seconds of a processor that what was run so far has taken; not in a shell of its own, which would have no children.
+used() {
+    times >"$reports/times"
+    cpu=$(awk 'NR == 2 { split($1 "m" $2, t, "[ms]+"); print int(60 * t[1] + t[2] + 60 * t[3] + t[4]) }' "$reports/times")
+}
 
 try() { # what, command...
-    what=$1; shift
-    "$@" >"$BUILD/log" 2>&1 || { grep -E 'FAIL|ERROR|runtime error' "$BUILD/log" | head; tail -n 20 "$BUILD/log"; echo "FAIL $what"; bad=1; }
+    what=$1 good=1; shift
+    used; before=$cpu
+    "$@" >"$log" 2>&1 || { grep -E 'FAIL|ERROR|runtime error' "$log" | head; tail -n 20 "$log"; echo "FAIL $what"; good=0; }
     for r in "$reports"/report*; do
         [ -s "$r" ] || continue
         head -n 40 "$r"
         echo "FAIL $what: $(grep -h SUMMARY "$reports"/report* | sort | uniq -c | head -n 3)"
-        bad=1
+        good=0
         break
     done
+    used
     rm -f "$reports"/*
+    [ $good -eq 1 ] && echo "ok   $what   ($((cpu - before)) s of a processor)" || bad=1
 }
 
 for part; do
     case $part in
-    units) for t in "$BUILD"/test/*; do [ -x "$t" ] && try "$t" "$t"; done ;;
+    units) for t in "$BUILD"/test/*; do [ -x "$t" ] && try "${t##*/}" "$t"; done ;;
     goldens)
-        for backend in ref fast; do
-            try "goldens $backend" "$BUILD/potluck" conform --golden test/golden --backend $backend
+        try "goldens ref" "$BUILD/potluck" conform --golden test/golden --backend ref
+        for isa in plain avx2 avx512; do # a machine that lacks one takes the next lesser
+            try "goldens fast, $isa" env PL_FAST_ISA=$isa "$BUILD/potluck" conform --golden test/golden --backend fast
+            try "pairs fast, $isa" env PL_FAST_ISA=$isa "$BUILD/potluck" conform --backend fast --quick
+        done ;;
+    device)
+        try "the emulated device: finds what it should" "$BUILD/cuda_on_cpu_check"
+        for area in dalle vqgan quant optim; do
+            try "golden $area on the device" env CUDA_ON_CPU_STREAMS=late "$BUILD/potluck" conform --golden test/golden/$area --backend cuda-on-cpu
+        done
+        try "pairs on the device" "$BUILD/potluck" conform --backend cuda-on-cpu --quick ;;
+    programs)
+        for t in hostile data models train finetune calc conform devices gpu_memory; do
+            try "$t" env POTLUCK="$BUILD/potluck" sh test/program/$t.sh
         done ;;
     swarms)
-        try "peers" env POTLUCK="$BUILD/potluck" sh test/program/swarm.sh
+        for t in swarm authority; do
+            try "$t" env POTLUCK="$BUILD/potluck" sh test/program/$t.sh
+        done
         try "churn" env SOAK_S="${SOAK_S:-30}" SOAK_PEERS="${SOAK_PEERS:-5}" python3 test/soak/soak.py "$BUILD/potluck" ;;
     interop) try "interop" sh test/interop/run.sh averager trainer ;;
     *) echo "sanitize.sh: no part '$part'"; exit 2 ;;
