@@ -61,9 +61,9 @@ static void fill_table(float table[PL_CODES], const uint8_t *codes, const float 
         if (count[k]) table[k] /= (float)count[k];
 }
 
-int ref_uniform8_encode(uint8_t *codes, float table[PL_CODES], const float *x, size_t n)
+static void uniform8_around(uint8_t *codes, float table[PL_CODES], const float *x, size_t n,
+                            float mean)
 {
-    float mean = (float)(sum_of(x, n) / (double)n);
     float norm = (float)sqrt(squares_around(x, n, mean));
     float sigma = norm / (float)sqrt((double)(n - 1));
     float inverse = 1 / (6 * sigma / PL_CODES); /* infinite or NaN: 0 * inverse is NaN, code 0 */
@@ -72,7 +72,22 @@ int ref_uniform8_encode(uint8_t *codes, float table[PL_CODES], const float *x, s
         codes[i] = q >= 255 ? 255 : q > 0 ? (uint8_t)q : 0; /* NaN: 0 */
     }
     fill_table(table, codes, x, n);
+}
+
+int ref_uniform8_encode(uint8_t *codes, float table[PL_CODES], const float *x, size_t n)
+{
+    uniform8_around(codes, table, x, n, (float)(sum_of(x, n) / (double)n));
     return PL_OK;
+}
+
+void pl_uniform8_encode_narrow(uint8_t *codes, float table[PL_CODES], const float *x, size_t n,
+                               enum pl_dtype type)
+{
+    float mean = (float)(sum_of(x, n) / (double)n);
+    uint16_t narrow;
+    pl_from_float(&narrow, type, &mean, 1);
+    pl_to_float(&mean, type, &narrow, 1);
+    uniform8_around(codes, table, x, n, mean);
 }
 
 int ref_table8_decode(float *x, const uint8_t *codes, const float table[PL_CODES], size_t n)

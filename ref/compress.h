@@ -37,8 +37,13 @@ pl_float16_decode_fn ref_float16_decode, fast_float16_decode, cuda_float16_decod
 pl_uniform8_encode_fn ref_uniform8_encode, fast_uniform8_encode, cuda_uniform8_encode;
 pl_table8_decode_fn ref_table8_decode, fast_table8_decode, cuda_table8_decode;
 
-/* Two that the run did not use, so they have no faster versions.
+/* The run did not use what follows, so it has no faster versions.
  *
+ * The uniform codes of what was PL_F16 or PL_BF16_T before it was widened: hivemind takes the mean
+ * first, so that it is rounded to `type`, and widens then. Tolerance as above. */
+void pl_uniform8_encode_narrow(uint8_t *codes, float table[PL_CODES], const float *x, size_t n,
+                               enum pl_dtype type);
+/*
  * Halves of (x - mean) / deviation, per row of D values; deviation at least FLT_EPSILON. */
 void pl_meanstd16_encode(void *halves, float *mean, float *deviation, const float *x, size_t rows,
                          size_t D);

@@ -111,12 +111,14 @@ static int encode_meanstd(uint8_t *buffer, const struct pl_wire_type *type, cons
 }
 
 static int encode_table8(uint8_t *buffer, const struct pl_backend *be, enum pl_compression method,
-                         const float *x, size_t n)
+                         enum pl_dtype was, const float *x, size_t n)
 {
     float table[PL_CODES];
     uint8_t *codes = buffer + 8 + sizeof table;
-    int rc = method == PL_COMPRESS_UNIFORM8 ? be->uniform8_encode(codes, table, x, n)
-                                            : pl_quantile8_encode(codes, table, x, n);
+    int rc = PL_OK;
+    if (method == PL_COMPRESS_QUANTILE8) rc = pl_quantile8_encode(codes, table, x, n);
+    else if (pl_dtype_size(was) == 2) pl_uniform8_encode_narrow(codes, table, x, n, was);
+    else rc = be->uniform8_encode(codes, table, x, n);
     put_u64(buffer, PL_CODES);
     memcpy(buffer + 8, table, sizeof table);
     return rc;
@@ -188,7 +190,7 @@ int pl_wire_encode(uint8_t *buffer, const struct pl_backend *be, enum pl_compres
     case PL_COMPRESS_FLOAT16: rc = be->float16_encode(buffer, x, n); break;
     case PL_COMPRESS_MEANSTD16: if (n) rc = encode_meanstd(buffer, type, x, n); break;
     case PL_COMPRESS_QUANTILE8:
-    case PL_COMPRESS_UNIFORM8: rc = encode_table8(buffer, be, method, x, n); break;
+    case PL_COMPRESS_UNIFORM8: rc = encode_table8(buffer, be, method, type->dtype, x, n); break;
     case PL_COMPRESS_BLOCKWISE8: rc = encode_blockwise(buffer, be, x, n); break;
     case PL_COMPRESSIONS: break;
     }

@@ -96,6 +96,35 @@ static void uniform_special(void **state)
     for (int i = 0; i < 300; i++) assert_true(y[i] == x[i]);
 }
 
+/* Halves and bfloat16 with hivemind 1.1.12's codes (torch 2.15): the mean is rounded before anything
+ * is subtracted, which moves every code of the first list by a third of a bin and more. */
+static void uniform_narrow(void **state)
+{
+    static const uint16_t in[2][24] = {
+        { 0x41f6, 0x420d, 0x41fe, 0x4202, 0x4201, 0x41fd, 0x41e5, 0x4206,
+          0x41f9, 0x4204, 0x4211, 0x4203, 0x41f8, 0x4205, 0x4213, 0x41f2,
+          0x4216, 0x41f4, 0x41fc, 0x420f, 0x4217, 0x41f9, 0x41f3, 0x41f1 },
+        { 0xbecf, 0x4014, 0x3f9b, 0x3f14, 0x3f02, 0x4022, 0x4001, 0xbdc4,
+          0x3ea4, 0x3e0a, 0x3f03, 0x3f51, 0x3f0b, 0xbd56, 0xbeef, 0x3f19,
+          0x3fc9, 0x4007, 0x3fea, 0x3d23, 0xbf5c, 0xbf70, 0x3fad, 0x3f00 }
+    };
+    static const uint8_t want[2][24] = {
+        { 95, 171, 121, 135, 131, 118, 40, 148, 105, 141, 184, 138,
+          102, 144, 190, 82, 200, 89, 115, 177, 203, 105, 85, 79 },
+        { 80, 198, 150, 123, 120, 207, 185, 94, 112, 104, 120, 133,
+          121, 96, 78, 124, 166, 189, 177, 100, 61, 57, 156, 120 }
+    };
+    static const enum pl_dtype dtype[2] = { PL_F16, PL_BF16_T };
+    int64_t size = 24;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct pl_wire_type type = { .dtype = dtype[i], .dims = 1, .size = { size } };
+        uint8_t buffer[8 + PL_CODES * sizeof(float) + 24];
+        assert_int_equal(pl_wire_encode(buffer, &be, PL_COMPRESS_UNIFORM8, &type, in[i], NULL), 0);
+        assert_memory_equal(buffer + sizeof buffer - 24, want[i], 24);
+    }
+}
+
 static void quantiles_even_out(void **state)
 {
     size_t n = 256 * 40, count[PL_CODES] = { 0 };
@@ -339,6 +368,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(halves_there_and_back), cmocka_unit_test(halves_round),
         cmocka_unit_test(integers_truncate), cmocka_unit_test(uniform_special),
+        cmocka_unit_test(uniform_narrow),
         cmocka_unit_test(quantiles_even_out), cmocka_unit_test(adaptive), cmocka_unit_test(buffers),
         cmocka_unit_test(refusals), cmocka_unit_test(messages), cmocka_unit_test(streams),
         cmocka_unit_test(empty_and_scalar),
