@@ -85,7 +85,8 @@ void compute_open_host(struct pl_backend *host, const struct compute *c)
     host->set_threads((int)c->threads);
 }
 
-void compute_explain(struct pl_err *err, int rc, const struct pl_backend *be, int64_t batch)
+void compute_explain(struct pl_err *err, int rc, const struct pl_backend *be, int64_t batch,
+                     const char *option)
 {
     size_t used = strlen(err->text);
     int64_t less = batch / 2;
@@ -98,5 +99,6 @@ void compute_explain(struct pl_err *err, int rc, const struct pl_backend *be, in
     }
     if (less >= 1)
         snprintf(err->text + used, sizeof err->text - used, "; try --batch %lld", (long long)less);
+    else if (option) snprintf(err->text + used, sizeof err->text - used, "; try %s", option);
     else snprintf(err->text + used, sizeof err->text - used, "; a smaller model would fit");
 }

@@ -391,7 +391,9 @@ static int run(struct wishes *w, struct pl_err *err)
         rc = pl_trainer_open(&trainer, model, &training, err);
     }
     if (rc) {
-        compute_explain(err, rc, &be, 0);
+        /* The model fits where what did not is the optimizer's: that can lie in the host's memory. */
+        compute_explain(err, rc, &be, 0,
+                        model && !w->offload && be.host_alloc ? "--offload" : NULL);
         fprintf(stderr, "potluck train: %s\n", err->text);
     } else {
         if (!w->job.quiet)

@@ -260,7 +260,7 @@ int train_job_run(enum train_end *end, struct pl_trainer *trainer, const struct 
     /* The state of the last whole step, with the data position of that moment. */
     if (!rc && (s.t->step != s.saved_step || s.t->step == 0)) rc = save(&s, &err);
     if (!rc && s.t->step > s.first_step) rc = train_log_plot(job->out, job->published, &err);
-    compute_explain(&err, rc, trainer->model->be, job->micro_batch);
+    compute_explain(&err, rc, trainer->model->be, job->micro_batch, NULL);
     if (rc) fprintf(stderr, "potluck %s: %s\n", job->cmd, err.text);
     else if (*end == TRAIN_STOPPED)
         fprintf(stderr,

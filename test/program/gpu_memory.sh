@@ -12,9 +12,11 @@ train() {
         --quiet "$@"
 }
 check "enough is enough" train --backend cuda-on-cpu --gpu-memory 0.02 --out "$work/a"
-refuses 1 "moments of .*weight.* that --gpu-memory allows" train --backend cuda-on-cpu --gpu-memory 0.001 --out "$work/b"
+refuses 1 "moments of .*weight.* that --gpu-memory allows.*try --offload" train --backend cuda-on-cpu --gpu-memory 0.0012 --out "$work/b"
 refuses 1 "activations of a batch.* that --gpu-memory allows.*try --batch 2" \
     train --backend cuda-on-cpu --gpu-memory 0.0016 --out "$work/c"
+check "with --offload and a smaller batch it fits" \
+    train --backend cuda-on-cpu --gpu-memory 0.0012 --offload --batch 1 --out "$work/f"
 refuses 1 "--gpu-memory: backend fast works in the machine's memory" train --backend fast --gpu-memory 1 --out "$work/d"
 refuses 2 "--gpu-memory" train --gpu-memory -1 --out "$work/e"
 finish
