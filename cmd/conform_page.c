@@ -70,16 +70,21 @@ static void fact(FILE *f, const char *what, const char *words)
     fputs("</dd>\n", f);
 }
 
+/* Three digits, and no power of ten in a table for people. */
+static void quantity(FILE *f, const char *about, double x, const char *unit)
+{
+    if (x > 0) fprintf(f, x < 999.5 ? "<td>%s%.3g%s</td>" : "<td>%s%.0f%s</td>", about, x, unit);
+    else fputs("<td></td>", f);
+}
+
 static void milliseconds(FILE *f, double seconds, const char *about)
 {
-    if (seconds > 0) fprintf(f, "<td>%s%.3g</td>", about, 1e3 * seconds);
-    else fputs("<td></td>", f);
+    quantity(f, about, 1e3 * seconds, "");
 }
 
 static void ratio(FILE *f, double theirs, double ours)
 {
-    if (theirs > 0 && ours > 0) fprintf(f, "<td>%.3g&times;</td>", theirs / ours);
-    else fputs("<td></td>", f);
+    quantity(f, "", ours > 0 ? theirs / ours : 0, "&times;");
 }
 
 static void share(FILE *f, double worst, const char *of)
@@ -109,10 +114,8 @@ static void speed(FILE *f, const json_t *c)
     milliseconds(f, be, "");
     ratio(f, ref, be);
     ratio(f, fast, be);
-    if (be > 0 && work(c) > 0)
-        fprintf(f, "<td>%.3g %s</td>", 1e-9 * work(c) / be,
-                number(c, "flops") > 0 ? "GF/s" : "GB/s");
-    else fputs("<td></td>", f);
+    quantity(f, "", be > 0 ? 1e-9 * work(c) / be : 0,
+             number(c, "flops") > 0 ? " GF/s" : " GB/s");
 }
 
 /* Wider than a phone: it scrolls by itself, with the keyboard too, and has a name. */
