@@ -43,15 +43,12 @@ int pl_reducer_begin(struct pl_reducer *r, const struct pl_backend *be, size_t n
         pl_reducer_clear(r);
         r->be = be;
         r->sum = pl_host_alloc(be, n * sizeof *r->sum);
-        r->values = pl_host_alloc(be, n * sizeof *r->values);
         r->delta = pl_host_alloc(be, n * sizeof *r->delta);
-        if (!r->sum || !r->values || !r->delta) {
+        if (!r->sum || !r->delta) {
             pl_reducer_clear(r);
             return PL_ENOMEM;
         }
         r->room = n;
-    } else {
-        memset(r->sum, 0, n * sizeof *r->sum);
     }
     r->n = n;
     r->weight = 0;
@@ -77,6 +74,13 @@ static struct pl_wire_type flat(size_t n)
 static struct pl_coded plain(const float *x)
 {
     return (struct pl_coded){ .method = PL_COMPRESS_NONE, .data = x };
+}
+
+/* 1 where the operations take the values as they travel. */
+static int is_coded(enum pl_compression method)
+{
+    return method == PL_COMPRESS_NONE || method == PL_COMPRESS_FLOAT16 ||
+           method == PL_COMPRESS_UNIFORM8 || method == PL_COMPRESS_QUANTILE8;
 }
 
 /* A message seen as values where the operations can, else decoded into scratch (n). */
@@ -105,9 +109,40 @@ static int view(struct pl_coded *x, float *scratch, size_t n, const struct pl_ba
     }
 }
 
+/* The same, with scratch where it takes some. */
+static int view_for(struct pl_reducer *r, struct pl_coded *x, enum pl_compression method,
+                    const uint8_t *buffer, size_t bytes, struct pl_err *err)
+{
+    if (!is_coded(method) && !r->values)
+        r->values = pl_host_alloc(r->be, r->room * sizeof *r->values);
+    if (!is_coded(method) && !r->values)
+        return pl_fail(err, PL_ENOMEM, "average: no memory");
+    return view(x, r->values, r->n, r->be, method, buffer, bytes, err);
+}
+
+#define FIRST_PIECE 65536 /* values: a quarter of a second cache */
+
+/* The first to be added finds nothing there: zeros are written where they are added to at once. A
+ * device has its own memory, and takes all in one go. */
+static int add_first(struct pl_reducer *r, const struct pl_coded *x, float weight)
+{
+    size_t bytes = x->method == PL_COMPRESS_UNIFORM8 ? 1 : x->method == PL_COMPRESS_FLOAT16 ? 2 : 4;
+    size_t most = r->be->host_alloc ? r->n : FIRST_PIECE;
+    struct pl_coded piece = *x;
+    int rc = PL_OK;
+    for (size_t at = 0; !rc && at < r->n; at += most) {
+        size_t n = r->n - at < most ? r->n - at : most;
+        piece.data = (const uint8_t *)x->data + at * bytes;
+        memset(r->sum + at, 0, n * sizeof *r->sum);
+        rc = r->be->average_add(r->sum + at, &piece, weight, n);
+    }
+    return rc;
+}
+
 static int add(struct pl_reducer *r, const struct pl_coded *x, double weight)
 {
-    int rc = r->be->average_add(r->sum, x, (float)weight, r->n);
+    int rc = r->senders ? r->be->average_add(r->sum, x, (float)weight, r->n)
+                        : add_first(r, x, (float)weight);
     r->weight += weight;
     r->senders++;
     return rc;
@@ -131,7 +166,7 @@ int pl_reducer_add_message(struct pl_reducer *r, enum pl_compression method, con
 {
     struct pl_coded x;
     int rc = usable(weight, err);
-    if (!rc) rc = view(&x, r->values, r->n, r->be, method, buffer, bytes, err);
+    if (!rc) rc = view_for(r, &x, method, buffer, bytes, err);
     return rc ? rc : add(r, &x, weight);
 }
 
@@ -146,7 +181,7 @@ int pl_reducer_reply(uint8_t *reply, struct pl_reducer *r, enum pl_compression m
 {
     struct pl_wire_type type = flat(r->n);
     struct pl_coded x;
-    int rc = view(&x, r->values, r->n, r->be, method, buffer, bytes, err);
+    int rc = view_for(r, &x, method, buffer, bytes, err);
     if (!rc) rc = r->be->average_delta(r->delta, r->sum, (float)r->weight, &x, r->n);
     return rc ? rc : pl_wire_encode(reply, r->be, method, &type, r->delta, err);
 }
@@ -154,11 +189,9 @@ int pl_reducer_reply(uint8_t *reply, struct pl_reducer *r, enum pl_compression m
 int pl_average_apply(float *x, size_t n, const struct pl_backend *be, enum pl_compression method,
                      const uint8_t *reply, size_t bytes, struct pl_err *err)
 {
-    int as_it_is = method == PL_COMPRESS_NONE || method == PL_COMPRESS_FLOAT16 ||
-                   method == PL_COMPRESS_UNIFORM8 || method == PL_COMPRESS_QUANTILE8;
-    float *scratch = as_it_is ? NULL : pl_alloc(n, sizeof *scratch); /* see view */
+    float *scratch = is_coded(method) ? NULL : pl_alloc(n, sizeof *scratch);
     struct pl_coded delta;
-    int rc = as_it_is || scratch ? view(&delta, scratch, n, be, method, reply, bytes, err)
+    int rc = is_coded(method) || scratch ? view(&delta, scratch, n, be, method, reply, bytes, err)
                                  : PL_ENOMEM;
     if (!rc) rc = be->average_add(x, &delta, 1, n);
     pl_free(scratch);

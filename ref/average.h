@@ -37,8 +37,9 @@ pl_average_delta_fn ref_average_delta, fast_average_delta, cuda_average_delta;
 struct pl_reducer {
     const struct pl_backend *be;
     size_t n, room;
-    float *sum, *values, *delta; /* values, delta: scratch. From be's host_alloc: a device has them
-                                  * without a detour */
+    /* sum: of the senders so far, unset before the first; values, delta: scratch. From be's
+     * host_alloc: a device has them without a detour */
+    float *sum, *values, *delta;
     double weight;               /* of all that was added */
     int senders;
 };

@@ -47,6 +47,24 @@ void exchange_job_free(struct exchange_job_of *job)
     free(job);
 }
 
+/* --- memory ----------------------------------------------------------------------------------- */
+
+struct bytes exchange_buffer(struct exchange *x)
+{
+    return x->spare_count ? x->spare[--x->spare_count] : (struct bytes){ 0 };
+}
+
+void exchange_buffer_back(struct exchange *x, struct bytes *b)
+{
+    if (!b->data || b->failed || x->spare_count == EXCHANGE_SPARES) {
+        bytes_clear(b);
+        return;
+    }
+    b->begin = b->end = 0;
+    x->spare[x->spare_count++] = *b;
+    memset(b, 0, sizeof *b);
+}
+
 /* --- ending ----------------------------------------------------------------------------------- */
 
 static void close_streams(struct exchange *x)
@@ -79,9 +97,21 @@ static float *values_of(const struct exchange *x, const struct pl_part *part)
     return x->o.tensor[part->tensor] + part->start;
 }
 
+static int apply_own(struct exchange *x, struct pl_reducer *reducer, size_t k)
+{
+    const struct pl_part *part = &x->parts[x->own[k]];
+    struct pl_coded delta = { .method = PL_COMPRESS_NONE };
+    if (!x->own_delta) return exchange_reduce_again(x, reducer, k);
+    delta.data = x->own_delta + x->own_at[k];
+    if (!x->o.verify) return x->o.be->average_add(values_of(x, part), &delta, 1, part->length);
+    memcpy(values_of(x, part), delta.data, part->length * sizeof(float));
+    return PL_OK;
+}
+
 static void run_apply(struct exchange_job_of *job)
 {
     struct exchange *x = job->x;
+    struct pl_reducer reducer = { 0 };
     for (size_t p = job->begin; !job->status && p < job->end; p++) {
         const struct answer *a = &x->answers[p];
         if (x->parts[p].owner == (int)x->self) continue;
@@ -90,15 +120,10 @@ static void run_apply(struct exchange_job_of *job)
             job->status = pl_average_apply(values_of(x, &x->parts[p]), x->parts[p].length, x->o.be,
                                            a->method, a->data, a->n, NULL);
     }
-    for (size_t k = 0; !job->status && k < x->own_count; k++) {
-        const struct pl_part *part = &x->parts[x->own[k]];
-        struct pl_coded delta = { .method = PL_COMPRESS_NONE, .data = x->own_delta + x->own_at[k] };
-        if (x->own[k] < job->begin || x->own[k] >= job->end) continue;
-        if (x->o.verify)
-            memcpy(values_of(x, part), x->own_delta + x->own_at[k], part->length * sizeof(float));
-        else
-            job->status = x->o.be->average_add(values_of(x, part), &delta, 1, part->length);
-    }
+    for (size_t k = 0; !job->status && k < x->own_count; k++)
+        if (x->own[k] >= job->begin && x->own[k] < job->end)
+            job->status = apply_own(x, &reducer, k);
+    pl_reducer_clear(&reducer);
 }
 
 static void apply(struct exchange *x)
@@ -205,7 +230,7 @@ static void pump(struct exchange *x, double now, size_t peer)
         out->since = now;
         x->port->send(x->context, peer, EXCHANGE_OUT, bytes_at(&out->ready),
                       bytes_length(&out->ready));
-        bytes_clear(&out->ready);
+        exchange_buffer_back(x, &out->ready);
         if (out->sent == out->parts) x->port->finish(x->context, peer, EXCHANGE_OUT);
     }
     if (!out->is_ready && !out->job && out->encoding < out->parts) {
@@ -215,6 +240,7 @@ static void pump(struct exchange *x, double now, size_t peer)
         }
         out->job->peer = peer;
         out->job->part = out->part[out->encoding++];
+        out->job->message = exchange_buffer(x);
         exchange_job_start(x, out->job);
     }
 }
@@ -253,7 +279,7 @@ static void take_answer(struct exchange *x, double now, size_t peer, const uint8
         return;
     }
     a = &x->answers[out->part[out->answered]];
-    if (!(a->data = malloc(m.bytes + 1))) {
+    if (m.bytes > a->room && !(a->data = a->other = malloc(m.bytes))) {
         lose_reducer(x, peer);
         return;
     }
@@ -374,6 +400,23 @@ void exchange_report(const struct exchange *x, struct exchange_report *r)
     for (size_t k = 0; k < x->own_done; k++) r->received += x->parts[x->own[k]].length;
 }
 
+/* Of a part's values as they travel. */
+static size_t message_bytes(const struct exchange *x, const struct pl_part *part)
+{
+    struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)part->length } };
+    size_t bytes;
+    return pl_wire_bytes(&bytes, exchange_method(x, part), &type, NULL) ? 0 : bytes;
+}
+
+/* What others will send us, beside our own differences as floats. */
+static int messages_are_smaller(const struct exchange *x, size_t own_values)
+{
+    size_t bytes = 0;
+    if (x->o.clip != 0 || x->o.verify) return 0; /* what these make of them takes long */
+    for (size_t k = 0; k < x->own_count; k++) bytes += message_bytes(x, &x->parts[x->own[k]]);
+    return bytes * (x->count - 1) < own_values * sizeof(float);
+}
+
 static int deal_parts(struct exchange *x, struct pl_err *err)
 {
     size_t own_values = 0;
@@ -402,8 +445,33 @@ static int deal_parts(struct exchange *x, struct pl_err *err)
         x->own_at[k] = own_values;
         own_values += x->parts[x->own[k]].length;
     }
+    if (messages_are_smaller(x, own_values)) return PL_OK;
     x->own_delta = malloc((own_values + 1) * sizeof *x->own_delta);
     return x->own_delta ? PL_OK : pl_fail(err, PL_ENOMEM, "averaging: no memory");
+}
+
+static size_t answer_room(const struct exchange *x, const struct pl_part *part)
+{
+    if (part->owner == (int)x->self) return 0;
+    return x->o.verify ? part->length * sizeof(float) : message_bytes(x, part);
+}
+
+/* Every answer has its place. */
+static int place_answers(struct exchange *x, struct pl_err *err)
+{
+    size_t all = 0;
+    if (!(x->answers = calloc(x->part_count + 1, sizeof *x->answers)))
+        return pl_fail(err, PL_ENOMEM, "averaging: no memory");
+    for (size_t i = 0; i < x->part_count; i++)
+        all += x->answers[i].room = answer_room(x, &x->parts[i]);
+    if (!(x->answer_bytes = malloc(all + 1)))
+        return pl_fail(err, PL_ENOMEM, "averaging: no memory");
+    all = 0;
+    for (size_t i = 0; i < x->part_count; i++) {
+        x->answers[i].data = x->answer_bytes + all;
+        all += x->answers[i].room;
+    }
+    return PL_OK;
 }
 
 int exchange_open(struct exchange **out, const struct exchange_options *o,
@@ -428,8 +496,7 @@ int exchange_open(struct exchange **out, const struct exchange_options *o,
     rc = pl_partition(&x->parts, &x->part_count, o->elements, o->method, o->tensors, o->share,
                       (int)x->count, o->part_bytes, err);
     if (!rc) rc = deal_parts(x, err);
-    if (!rc && !(x->answers = calloc(x->part_count + 1, sizeof *x->answers)))
-        rc = pl_fail(err, PL_ENOMEM, "averaging: no memory");
+    if (!rc) rc = place_answers(x, err);
     if (!rc) rc = exchange_reduce_open(x, err);
     if (!rc && o->verify) rc = exchange_verify_open(x, err);
 done:
@@ -452,13 +519,15 @@ void exchange_close(struct exchange *x)
 {
     if (!x) return;
     assert(!x->jobs);
-    for (size_t i = 0; x->answers && i < x->part_count; i++) free(x->answers[i].data);
+    for (size_t i = 0; x->answers && i < x->part_count; i++) free(x->answers[i].other);
+    free(x->answer_bytes);
     for (size_t p = 0; x->out && p < x->count; p++) {
         bytes_clear(&x->out[p].ready);
         pl_free(x->out[p].part);
     }
     exchange_verify_close(x);
     exchange_reduce_close(x);
+    while (x->spare_count) bytes_clear(&x->spare[--x->spare_count]);
     free(x->answers);
     free(x->out);
     free(x->own_delta);

@@ -65,11 +65,14 @@ struct exchange_job_of {
 };
 
 struct answer { /* what a reducer sent for a part of its */
-    uint8_t *data;
-    size_t n;
+    uint8_t *data; /* its place among all answers, or `other` */
+    size_t n, room;
+    uint8_t *other; /* of one that is longer than the method makes it */
     enum pl_compression method;
     double weight; /* to verify: the radius */
 };
+
+#define EXCHANGE_SPARES 64 /* several groupmates' windows */
 
 struct exchange {
     struct exchange_options o;
@@ -79,11 +82,18 @@ struct exchange {
     struct pl_part *parts;
     size_t part_count, values, values_max;
     struct answer *answers;  /* (parts); none for our own */
+    uint8_t *answer_bytes;   /* where they lie */
+    struct bytes spare[EXCHANGE_SPARES]; /* of messages that are gone, for those to come */
+    size_t spare_count;
     struct out_peer *out;
     struct in_peer *in;
     size_t *own, own_count;  /* numbers of the parts that we reduce */
     size_t *own_at;          /* (own): where its differences begin in own_delta */
+    /* NULL where the messages that they are made of take less memory: then those are kept, and
+     * everything is added up once more at the end, in the same order. */
     float *own_delta;
+    struct contribution **kept; /* (own): what came, in the order of arrival; NULL: forgotten */
+    size_t *kept_count;         /* (own) */
     size_t own_done;
     struct slot slot[EXCHANGE_WINDOW];
     double began;
@@ -96,8 +106,6 @@ struct exchange {
 
     /* To verify: everything is kept until everybody agrees. */
     struct referee *referee;
-    struct contribution **kept; /* (own): what came, in the order of arrival */
-    size_t *kept_count;         /* (own) */
     double *own_tau;            /* (own); own_delta holds the aggregates themselves */
     /* (tensors): what a peer should have sent; NULL until it is needed */
     float **again;
@@ -110,6 +118,10 @@ void exchange_give_up(struct exchange *x, int status, const char *why);
 struct exchange_job_of *exchange_job_new(struct exchange *x, enum job_kind kind);
 void exchange_job_start(struct exchange *x, struct exchange_job_of *job);
 void exchange_job_free(struct exchange_job_of *job);
+/* Room for a message, used before where there is some: pages that are new cost more than what is
+ * done with them. Neither is called by helper threads. */
+struct bytes exchange_buffer(struct exchange *x);
+void exchange_buffer_back(struct exchange *x, struct bytes *b);
 enum pl_compression exchange_method(const struct exchange *x, const struct pl_part *part);
 
 /* The reducing half. */
@@ -122,6 +134,8 @@ void exchange_reduce_ended(struct exchange *x, size_t peer);
 void exchange_ban(struct exchange *x, size_t peer, int tell);
 void exchange_reduce_run(struct exchange_job_of *job);
 void exchange_reduce_done(struct exchange *x, double now, struct exchange_job_of *job);
+/* Once all is there, on a helper thread: our own values of our k-th part become the mean's. */
+int exchange_reduce_again(struct exchange *x, struct pl_reducer *r, size_t k);
 double exchange_reduce_wake(const struct exchange *x);
 void exchange_reduce_tick(struct exchange *x, double now);
 /* on a helper thread: the robust aggregate */
@@ -132,7 +146,6 @@ int exchange_aggregate(struct exchange *x, struct slot *s, float *aggregate, dou
 /* Verification. */
 int exchange_verify_open(struct exchange *x, struct pl_err *err);
 void exchange_verify_close(struct exchange *x);
-void exchange_verify_keep(struct exchange *x, struct slot *s); /* instead of forgetting what came */
 void exchange_verify_go(struct exchange *x, double now);
 /* when somebody has been silent for too long */
 double exchange_verify_wake(const struct exchange *x);

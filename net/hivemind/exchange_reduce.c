@@ -3,6 +3,7 @@
  * Up to EXCHANGE_WINDOW parts are open at once, so that a fast sender does not wait for the
  * slowest; answers leave in the order of the parts. */
 #include "exchange_inside.h"
+#include "../../ref/backend.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -23,19 +24,57 @@ static void slot_open(struct exchange *x, size_t k)
     s->self_added = s->replied = 0;
 }
 
-static void slot_clear(struct slot *s)
+static void slot_clear(struct exchange *x, struct slot *s)
 {
     for (size_t i = 0; i < s->arrived; i++) {
-        bytes_clear(&s->from[i].message);
-        bytes_clear(&s->from[i].reply);
+        exchange_buffer_back(x, &s->from[i].message);
+        exchange_buffer_back(x, &s->from[i].reply);
     }
     s->arrived = 0;
+}
+
+/* Hands what came over to who needs it at the end. */
+static int keep(struct exchange *x, struct slot *s)
+{
+    struct contribution *kept = calloc(s->arrived + 1, sizeof *kept);
+    if (!kept) return PL_ENOMEM;
+    for (size_t i = 0; i < s->arrived; i++) {
+        kept[i] = s->from[i];
+        memset(&kept[i].reply, 0, sizeof kept[i].reply);
+        memset(&s->from[i].message, 0, sizeof s->from[i].message);
+    }
+    x->kept[s->k] = kept;
+    x->kept_count[s->k] = s->arrived;
+    return PL_OK;
+}
+
+int exchange_reduce_again(struct exchange *x, struct pl_reducer *r, size_t k)
+{
+    const struct pl_part *part = &x->parts[x->own[k]];
+    float *values = x->o.tensor[part->tensor] + part->start;
+    struct pl_coded delta = { .method = PL_COMPRESS_NONE };
+    int rc = pl_reducer_begin(r, x->o.be, part->length);
+    if (!rc) rc = pl_reducer_add(r, values, x->o.weight, NULL);
+    for (size_t i = 0; !rc && i < x->kept_count[k]; i++) {
+        const struct contribution *c = &x->kept[k][i];
+        if (!c->bad)
+            rc = pl_reducer_add_message(r, c->part.method, c->part.buffer, c->part.bytes,
+                                        c->part.weight, NULL);
+    }
+    if (!rc) rc = pl_reducer_delta(r->delta, r, values);
+    delta.data = r->delta;
+    return rc ? rc : x->o.be->average_add(values, &delta, 1, part->length);
 }
 
 int exchange_reduce_open(struct exchange *x, struct pl_err *err)
 {
     int rc = PL_ENOMEM;
     if (!(x->in = calloc(x->count, sizeof *x->in))) goto done;
+    if (x->o.verify || !x->own_delta) {
+        x->kept = calloc(x->own_count + 1, sizeof *x->kept);
+        x->kept_count = calloc(x->own_count + 1, sizeof *x->kept_count);
+        if (!x->kept || !x->kept_count) goto done;
+    }
     for (size_t w = 0; w < EXCHANGE_WINDOW; w++) {
         if (!(x->slot[w].from = calloc(x->count, sizeof *x->slot[w].from))) goto done;
         slot_open(x, w);
@@ -57,7 +96,7 @@ done:
 void exchange_reduce_close(struct exchange *x)
 {
     for (size_t w = 0; w < EXCHANGE_WINDOW; w++) {
-        if (x->slot[w].from) slot_clear(&x->slot[w]);
+        if (x->slot[w].from) slot_clear(x, &x->slot[w]);
         free(x->slot[w].from);
         pl_reducer_clear(&x->slot[w].reducer);
     }
@@ -66,6 +105,12 @@ void exchange_reduce_close(struct exchange *x)
         free(x->in[p].held);
     }
     free(x->in);
+    for (size_t k = 0; x->kept_count && k < x->own_count; k++) {
+        for (size_t i = 0; i < x->kept_count[k]; i++) bytes_clear(&x->kept[k][i].message);
+        free(x->kept[k]);
+    }
+    free(x->kept);
+    free(x->kept_count);
 }
 
 int exchange_awaits(const struct exchange *x, size_t peer)
@@ -135,7 +180,7 @@ static void send_answer(struct exchange *x, size_t peer, struct bytes *answer)
     x->report.values_out += x->parts[x->own[x->in[peer].answered++]].length;
     x->report.bytes_out += bytes_length(answer);
     x->port->send(x->context, peer, EXCHANGE_IN, bytes_at(answer), bytes_length(answer));
-    bytes_clear(answer);
+    exchange_buffer_back(x, answer);
     complete(x, peer);
 }
 
@@ -184,10 +229,11 @@ void exchange_reduce_message(struct exchange *x, double now, size_t peer, const 
         if (in->state == IN_COMPLETE && is_open(in)) exchange_ban(x, peer, 1);
         return;
     }
+    c.message = exchange_buffer(x);
     if (s->k != in->next || bytes_add(&c.message, data, n) ||
         part_message_read(&c.part, bytes_at(&c.message), n, NULL) || !c.part.has_part ||
         c.part.elements != x->parts[x->own[s->k]].length) {
-        bytes_clear(&c.message);
+        exchange_buffer_back(x, &c.message);
         exchange_ban(x, peer, 1); /* beyond the window too: it was not told that it may */
         return;
     }
@@ -237,7 +283,7 @@ static void run_reply(struct exchange_job_of *job)
     struct exchange *x = job->x;
     struct slot *s = job->slot;
     const struct pl_part *part = &x->parts[x->own[s->k]];
-    float *own = x->own_delta + x->own_at[s->k];
+    float *own = x->own_delta ? x->own_delta + x->own_at[s->k] : NULL;
     if (x->o.verify) job->status = exchange_aggregate(x, s, own, &x->own_tau[s->k]);
     else if (x->o.clip) job->status = exchange_clip(x, s);
     for (size_t i = 0; !job->status && i < s->arrived; i++) {
@@ -259,7 +305,7 @@ static void run_reply(struct exchange_job_of *job)
             job->status = pl_reducer_reply(buffer, &s->reducer, c->part.method, c->part.buffer,
                                            c->part.bytes, NULL);
     }
-    if (!job->status && !x->o.verify)
+    if (!job->status && x->own_delta && !x->o.verify)
         job->status = pl_reducer_delta(own, &s->reducer, x->o.tensor[part->tensor] + part->start);
 }
 
@@ -278,8 +324,11 @@ static void advance(struct exchange *x, double now)
             x->report.weight = s->reducer.weight;
         for (size_t i = 0; i < s->arrived; i++)
             if (!s->from[i].bad) answer(x, s->from[i].peer, &s->from[i].reply);
-        if (x->o.verify) exchange_verify_keep(x, s);
-        slot_clear(s);
+        if (x->kept && keep(x, s)) {
+            exchange_give_up(x, PL_ENOMEM, "no memory");
+            return;
+        }
+        slot_clear(x, s);
         for (size_t p = 0; p < x->count; p++) {
             struct in_peer *in = &x->in[p];
             /* it had to wait for us */
@@ -334,6 +383,8 @@ void exchange_reduce_go(struct exchange *x)
         if (!(s->job = exchange_job_new(x, kind))) continue; /* the next event tries again */
         s->job->slot = s;
         s->job->upto = s->arrived;
+        for (size_t i = 0; kind == JOB_REPLY && i < s->arrived; i++)
+            s->from[i].reply = exchange_buffer(x);
         exchange_job_start(x, s->job);
     }
 }

@@ -147,40 +147,17 @@ int exchange_verify_open(struct exchange *x, struct pl_err *err)
                                        .decode = decode,
                                        .travel = travel,
                                        .recompute = x->o.validation.recompute ? recompute : NULL };
-    x->kept = calloc(x->own_count + 1, sizeof *x->kept);
-    x->kept_count = calloc(x->own_count + 1, sizeof *x->kept_count);
-    x->own_tau = calloc(x->own_count + 1, sizeof *x->own_tau);
-    if (!x->kept || !x->kept_count || !x->own_tau)
+    if (!(x->own_tau = calloc(x->own_count + 1, sizeof *x->own_tau)))
         return pl_fail(err, PL_ENOMEM, "averaging: no memory");
     return referee_open(&x->referee, &view, err);
 }
 
 void exchange_verify_close(struct exchange *x)
 {
-    for (size_t k = 0; x->kept && k < x->own_count; k++) {
-        for (size_t i = 0; i < x->kept_count[k]; i++) bytes_clear(&x->kept[k][i].message);
-        free(x->kept[k]);
-    }
-    free(x->kept);
     for (size_t t = 0; x->again && t < x->o.tensors; t++) pl_free(x->again[t]);
     free(x->again);
-    free(x->kept_count);
     free(x->own_tau);
     referee_close(x->referee);
-}
-
-void exchange_verify_keep(struct exchange *x, struct slot *s)
-{
-    if (!(x->kept[s->k] = calloc(s->arrived + 1, sizeof **x->kept))) {
-        x->missing = 1;
-        return;
-    }
-    for (size_t i = 0; i < s->arrived; i++) {
-        x->kept[s->k][i] = s->from[i];
-        memset(&x->kept[s->k][i].reply, 0, sizeof x->kept[s->k][i].reply);
-        memset(&s->from[i].message, 0, sizeof s->from[i].message);
-    }
-    x->kept_count[s->k] = s->arrived;
 }
 
 /* --- its course ------------------------------------------------------------------------------- */

@@ -16,9 +16,9 @@
 
 #define PEERS 4
 #define TENSORS 4
-#define VALUES 6007
+#define VALUES 21007
 
-static const size_t elements[TENSORS] = { 5000, 1000, 0, 7 };
+static const size_t elements[TENSORS] = { 20000, 1000, 0, 7 };
 static const enum pl_compression run_like[TENSORS] = { PL_COMPRESS_UNIFORM8, PL_COMPRESS_FLOAT16,
                                                        PL_COMPRESS_FLOAT16, PL_COMPRESS_NONE };
 
@@ -50,6 +50,7 @@ struct world {
     struct pl_backend be;
     struct peer peer[PEERS];
     double share[PEERS], now, clip;
+    size_t part_bytes;
     int verify;
     struct exchange_validation validation; /* each peer's own context */
     void (*meddle)(struct letter *l); /* with what is on its way */
@@ -186,11 +187,12 @@ static inline void fill(float *x, size_t n, uint32_t seed)
 static inline void make(struct world *w)
 {
     static const uint8_t gather[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
-    static const double shares[PEERS] = { 2000, 0, 2500, 1507 };
+    static const double shares[PEERS] = { 7000, 0, 8500, 5507 };
     memset(w, 0, sizeof *w);
     pl_backend_ref(&w->be);
     memcpy(w->method, run_like, sizeof run_like);
     memcpy(w->share, shares, sizeof shares);
+    w->part_bytes = 512;
     for (size_t i = 0; i < PEERS; i++) {
         struct peer *p = &w->peer[i];
         p->w = w;
@@ -217,7 +219,7 @@ static inline void begin(struct world *w)
         struct exchange_options o = {
             .be = p->be ? p->be : &w->be, .group = &p->group, .tensors = TENSORS,
             .elements = elements, .method = w->method, .tensor = p->tensor, .weight = p->weight,
-            .share = w->share, .part_bytes = 512, .clip = w->clip, .verify = w->verify,
+            .share = w->share, .part_bytes = w->part_bytes, .clip = w->clip, .verify = w->verify,
             .claim = { .samples = p->weight > 0 ? p->samples : 0 }, .validation = w->validation,
             .weight_max = 100,
             .sender_timeout = 4, .reducer_timeout = 8, .time_limit = 60,
