@@ -143,11 +143,14 @@ int pl_image_crop(struct pl_image *out, const struct pl_image *in, int left, int
     size_t bytes = (size_t)width * (size_t)in->channels;
     int rc;
     memset(out, 0, sizeof *out);
-    if (left < 0 || top < 0 || width > in->width - left || height > in->height - top)
+    if (left < 0 || top < 0 || width < 0 || height < 0 || width > in->width - left ||
+        height > in->height - top)
         return PL_EUSE;
-    rc = pl_image_init(out, width, height, in->channels);
+    rc = width && height ? pl_image_init(out, width, height, in->channels) : PL_OK;
     if (rc) return rc;
+    out->channels = in->channels;
     out->indexed = in->indexed;
+    if (!out->pixels) return PL_OK;
     for (int y = 0; y < height; y++)
         memcpy(out->pixels + (size_t)y * bytes,
                in->pixels + ((size_t)(top + y) * (size_t)in->width + (size_t)left) *

@@ -39,7 +39,8 @@ int pl_image_rgb(struct pl_image *image, enum pl_alpha alpha);
 /* Turns and mirrors the pixels until `orientation` is 1. PL_OK or PL_ENOMEM. */
 int pl_image_upright(struct pl_image *image);
 
-/* The rectangle at (left, top); PL_EUSE if it does not lie inside. */
+/* The rectangle at (left, top), which may be empty (0 x 0, no pixels); PL_EUSE if it does not lie
+ * inside. */
 int pl_image_crop(struct pl_image *out, const struct pl_image *in, int left, int top, int width,
                   int height);
 

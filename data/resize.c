@@ -178,6 +178,7 @@ int pl_resize(struct pl_image *out, const struct pl_image *in, int width, int he
     int alpha = in->channels % 2 == 0, rc;
     memset(out, 0, sizeof *out);
     if (width < 1 || height < 1) return PL_ELIMIT;
+    if (!in->pixels) return pl_image_init(out, width, height, in->channels);
     if (width == in->width && height == in->height) rc = copy(out, in);
     else if (in->indexed) rc = nearest(out, in, width, height);
     else {

@@ -8,7 +8,8 @@
 enum pl_filter { PL_BILINEAR, PL_BICUBIC };
 
 /* Shrinking widens the filter, so it does not alias. Pictures with alpha are premultiplied and
- * divided again; indexed ones go by nearest whatever the filter. */
+ * divided again; indexed ones go by nearest whatever the filter. Of an empty one all becomes 0, as
+ * with Pillow. */
 int pl_resize(struct pl_image *out, const struct pl_image *in, int width, int height,
               enum pl_filter filter);
 

@@ -193,13 +193,25 @@ static void json(struct token_replay *r, const char *path)
 
 /* --- which vocabulary ------------------------------------------------------------------------- */
 
+/* The tokenizer's goldens in the tree that the program was built in, one folder above it. */
+static void own_folder(char *folder, size_t room)
+{
+    static const char below[] = "/../test/golden/tokenizer";
+    ssize_t n = readlink("/proc/self/exe", folder, room - sizeof below);
+    char *slash;
+    folder[n > 0 ? n : 0] = 0;
+    slash = strrchr(folder, '/');
+    strcpy(slash ? slash : folder, slash ? below : ".");
+}
+
 /* CLIP's list is one and the same for all: it may lie in the area's folder, or in our own. */
 static int open_clip(struct token_replay *r, const char *name, struct pl_err *err)
 {
-    static const char *const folders[] = { NULL, "test/golden/tokenizer",
-                                           "../test/golden/tokenizer" };
+    char own[4096];
+    const char *const folders[] = { r->g->folder, own };
+    own_folder(own, sizeof own);
     for (size_t i = 0; i < PL_COUNT(folders); i++) {
-        char *path = pl_path_join(folders[i] ? folders[i] : r->g->folder, name);
+        char *path = pl_path_join(folders[i], name);
         int there = path && !access(path, R_OK);
         int rc = there ? bpe_open_clip(&r->b, path, err) : 0;
         free(path);

@@ -251,6 +251,21 @@ static void squares_of_odd_pictures(void **state)
     assert_null(out.pixels);
     assert_int_equal(pl_image_crop(&out, &image, 1, 0, 1, 1), PL_EUSE);
     assert_int_equal(pl_image_crop(&out, &image, 0, -1, 1, 1), PL_EUSE);
+    assert_int_equal(pl_image_crop(&out, &image, 0, 0, 1, -1), PL_EUSE);
+    pl_image_clear(&image);
+}
+
+static void nothing_becomes_black(void **state)
+{
+    struct pl_image image = pattern(5, 1, 3), nothing, out;
+    (void)state;
+    assert_int_equal(pl_image_crop(&nothing, &image, 1, 0, 0, 0), PL_OK);
+    assert_null(nothing.pixels);
+    assert_int_equal(pl_resize(&out, &nothing, 2, 3, PL_BILINEAR), PL_OK);
+    assert_int_equal(out.channels, 3);
+    for (int i = 0; i < 2 * 3 * 3; i++) assert_int_equal(out.pixels[i], 0);
+    pl_image_clear(&out);
+    pl_image_clear(&nothing);
     pl_image_clear(&image);
 }
 
@@ -305,6 +320,7 @@ int main(void)
         cmocka_unit_test(alpha_on_white),
         cmocka_unit_test(a_constant_stays_constant),
         cmocka_unit_test(squares_of_odd_pictures),
+        cmocka_unit_test(nothing_becomes_black),
         cmocka_unit_test(sheets),
         cmocka_unit_test(plots_of_strange_curves),
     };
