@@ -5,6 +5,8 @@ processor time of either side, the best of a few rounds in turn.
     files.py BUILD [TOKENIZERS]     the folder of potluck and libpotluck.so; that of the goldens' vocabularies
 """
 import ctypes
+import gzip
+import json
 import mmap
 import os
 import random
@@ -50,6 +52,23 @@ def lines(n):
     return [" ".join(r.choice(pick) for _ in range(r.randint(3, 20))) for _ in range(n)]
 
 
+def clip_tokenizer(path, folder):
+    """The peer's tokenizer from the merge list as it was published: ids are the order of its symbols."""
+    from transformers import CLIPTokenizerFast
+    from transformers.models.clip.tokenization_clip import bytes_to_unicode
+    with gzip.open(path, "rt", encoding="utf-8") as f:
+        merges = f.read().split("\n")[1:49152 - 256 - 2 + 1]
+    letters = list(bytes_to_unicode().values())
+    symbols = letters + [c + "</w>" for c in letters] + ["".join(m.split()) for m in merges]
+    symbols += ["<|startoftext|>", "<|endoftext|>"]
+    vocab, list_ = os.path.join(folder, "vocab.json"), os.path.join(folder, "merges.txt")
+    with open(vocab, "w") as f:
+        json.dump({s: i for i, s in enumerate(symbols)}, f)
+    with open(list_, "w") as f:
+        f.write("\n".join(["#version: 0.2"] + merges) + "\n")
+    return CLIPTokenizerFast(vocab, list_).backend_tokenizer
+
+
 def tokenizers(folder):
     try:
         from tokenizers import Tokenizer, __version__
@@ -68,6 +87,10 @@ def tokenizers(folder):
     gpt2 = os.path.join(words, "gpt2_bpe")
     their = GPT2TokenizerFast(os.path.join(gpt2, "vocab.json"), os.path.join(gpt2, "merges.txt")).backend_tokenizer
     turns("GPT-2's BPE, " + size, lambda: ours(gpt2), lambda: own(lambda: their.encode_batch(text)),
+          "tokenizers " + __version__)
+    clip = os.path.join(words, "bpe_simple_vocab_16e6.txt.gz")
+    their = clip_tokenizer(clip, folder)
+    turns("CLIP's BPE, " + size, lambda: ours(clip), lambda: own(lambda: their.encode_batch(text)),
           "tokenizers " + __version__)
     for name in ("t5_2k", "t5_8k"):
         t5 = os.path.join(words, name)
