@@ -256,9 +256,12 @@ notebooks: all ## execute the notebooks (installs Jupyter's kernel, numpy, matpl
 	@$(call install_missing,$(NOTEBOOK_PACKAGES))
 	@BUILD=$(BUILD) sh notebooks/run.sh $(if $(STORE),--store)
 
-bench: all ## time components, training steps, drawing: fast beside ref and, if found, Python (QUICK=1)
+bench: all ## time components, training steps, drawing, a DHT, averaging, beside ref and, if found, Python (QUICK=1)
 	$(BUILD)/potluck bench --peer test/bench/peer.py --python $(PYTHON) $(if $(QUICK),--quick)
 	python=$$(BUILD=$(BUILD) sh test/interop/environment.sh hivemind) || python=$(PYTHON); $$python test/bench/dht.py $(BUILD)/potluck
+	@if python=$$(BUILD=$(BUILD) sh test/interop/environment.sh hivemind); then \
+		$$python test/interop/hivemind_bench.py $(BUILD)/potluck $(if $(QUICK),12500000); \
+	else echo "averaging beside hivemind left out: $$python"; fi
 
 # On a machine with a GPU: everything that is claimed of one, in one run, as JSON and as a table for paper/.
 bench-cuda: all ## time the CUDA backend against its device's own peaks (build/bench-cuda.md; no GPU: says so)

@@ -1,5 +1,5 @@
 """Averaging of many values among local peers, ours beside hivemind's, with the run's compression: wall time
-of the exchange, CPU seconds and peak memory of a peer.
+of the exchange, CPU seconds of a peer. `make bench` runs it last.
 
 usage: hivemind_bench.py POTLUCK [VALUES [PEERS ...]]       (default: 125000000, 2 and 4 peers)
 Not a test: on a busy machine figures say little. Needs some 4 GB of memory a peer for hivemind.
