@@ -24,7 +24,8 @@ struct own_page {
 
 #define OWN_PAGE_FIRST 1200
 #define OWN_PAGE_OPTIONS \
-    { "dash", no_argument, NULL, OWN_PAGE_FIRST }, { "dash-port", required_argument, NULL, OWN_PAGE_FIRST + 1 }, \
+    { "dash", no_argument, NULL, OWN_PAGE_FIRST }, \
+    { "dash-port", required_argument, NULL, OWN_PAGE_FIRST + 1 }, \
     { "dash-captions", required_argument, NULL, OWN_PAGE_FIRST + 2 }, \
     { "dash-nearest", required_argument, NULL, OWN_PAGE_FIRST + 3 }
 
