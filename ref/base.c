@@ -5,7 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
+
+#define LARGE_PAGE ((size_t)2 << 20)
 
 int pl_fail(struct pl_err *err, int status, const char *format, ...)
 {
@@ -51,7 +54,10 @@ void *pl_alloc(size_t n, size_t size)
     if (pl_size_mul(&bytes, n, size) || bytes > (size_t)PTRDIFF_MAX - 64) return NULL;
     bytes = (bytes + 63) / 64 * 64; /* aligned_alloc wants a multiple of the alignment */
     if (!bytes) bytes = 64;
-    p = aligned_alloc(64, bytes);
+    p = aligned_alloc(bytes < 2 * LARGE_PAGE ? 64 : LARGE_PAGE, bytes);
+#ifdef MADV_HUGEPAGE
+    if (p && bytes >= 2 * LARGE_PAGE) madvise(p, bytes, MADV_HUGEPAGE); /* a wish */
+#endif
     if (p) memset(p, 0, bytes);
     return p;
 }

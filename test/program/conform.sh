@@ -42,6 +42,7 @@ check "with the first wrong element" grep -q 'expected' "$work/wrong.html"
 check "its words stay words" grep -q '&quot;wrong&quot; &amp; &lt;b&gt;loud&lt;/b&gt;' "$work/wrong.html"
 check "in the title too" sh -c "! grep -q '<script' '$work/wrong.html'"
 check "fast is timed beside it" sh -c "'$POTLUCK' conform --backend '$work/wrong.so' --filter scale --report '$work/wrong.json'; grep -Eq '\"fast_s\": [0-9]' '$work/wrong.json'"
+check "fast with operands in bfloat16" conform --backend fast --filter bf16
 refuses 1 "no case's line contains 'nosuch'" "$POTLUCK" conform --filter nosuch
 refuses 1 "no case's line contains 'nosuch'" "$POTLUCK" conform --filter nosuch --golden test/golden/quant
 refuses 1 "no case's line contains 'nosuch'" "$POTLUCK" conform --filter nosuch --report "$work/none.html"

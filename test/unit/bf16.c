@@ -1,8 +1,10 @@
 /* bf16.c - the bfloat16 product's packing, tiles and borders, run with the two instructions'
- * definitions in their place, so on any CPU. The instructions themselves: `potluck conform`. */
+ * definitions in their place, so on any CPU; bf16_cpu.c runs the same on the instructions. */
 #pragma GCC diagnostic ignored "-Wunknown-pragmas"
 #pragma GCC diagnostic ignored "-Wpsabi"
+#ifndef ON_THE_INSTRUCTIONS
 #define FAST_BF16_PLAIN
+#endif
 #include "../../fast/bf16.c"
 #include "../../ref/rng.h"
 
@@ -17,6 +19,20 @@ int fast_threads(void) { return 1; }
 float *fast_take(size_t n) { return pl_alloc(n, sizeof(float)); }
 void fast_give(float *p) { pl_free(p); }
 
+static void need_instructions(void)
+{
+#ifdef ON_THE_INSTRUCTIONS
+    if (!__builtin_cpu_supports("avx512bf16") || !__builtin_cpu_supports("avx512bw") ||
+        !__builtin_cpu_supports("avx512vl"))
+        skip();
+#endif
+}
+
+TARGET static void round_pair(words *to, const floats *high, const floats *low)
+{
+    *to = round_two(*high, *low);
+}
+
 /* Round to nearest even in 8 bits, by arithmetic instead of bits. */
 static double rounded(float x)
 {
@@ -29,6 +45,7 @@ static void rounding_is_to_nearest_even(void **state)
 {
     struct pl_rng rng;
     (void)state;
+    need_instructions();
     pl_rng_init(&rng, 1, 0);
     for (int n = 0; n < 10000; n++) {
         floats low, high;
@@ -37,7 +54,7 @@ static void rounding_is_to_nearest_even(void **state)
             low[i] = (float)pl_rng_normal(&rng);
             high[i] = 1 + (float)(2 * pl_rng_below(&rng, 64) + 1) / 256; /* every one a tie */
         }
-        w = round_two(high, low);
+        round_pair(&w, &high, &low);
         for (int i = 0; i < 2 * LANES; i++) {
             uint32_t u = (uint32_t)w[i] << 16;
             float got;
@@ -90,6 +107,7 @@ static void every_border(void **state)
         { 96, 96, 64 }, { 25, 16, 513 }, { 40, 17, 1030 }, { 17, 200, 96 }, { 200, 5, 50 },
     };
     (void)state;
+    need_instructions();
     for (size_t s = 0; s < PL_COUNT(sizes); s++)
         for (int layout = 0; layout < 4; layout++)
             for (int start = 0; start < 3; start++)
@@ -102,6 +120,7 @@ static void what_is_not_finite_shows(void **state)
 {
     float a[3 * 5], b[2 * 5], c[3 * 2];
     (void)state;
+    need_instructions();
     for (int i = 0; i < 15; i++) a[i] = 1;
     for (int i = 0; i < 10; i++) b[i] = 1;
     a[1 * 5 + 2] = INFINITY;

@@ -1,6 +1,5 @@
-/* product.c - the AVX2 product: borders of tiles, panels, slabs and groups in all layouts, operands that
- * end where their memory does, rows further apart than they are long. */
-#include "../../fast/product.c"
+/* product.c - the products on AVX2 and AVX-512: borders of tiles, panels, slabs and groups in all
+ * layouts, operands that end where their memory does, rows further apart than they are long. */
 #include "../../ref/rng.h"
 
 #include <math.h>
@@ -10,7 +9,10 @@
 
 #include <cmocka.h>
 
-enum isa isa_chosen(void) { return ISA_AVX2; }
+#include "../../fast/product.c" /* last: its short names would meet those of math.h */
+
+static enum isa chosen;
+enum isa isa_chosen(void) { return chosen; }
 float *fast_take(size_t n) { return pl_alloc(n, sizeof(float)); }
 void fast_give(float *p) { pl_free(p); }
 
@@ -38,13 +40,16 @@ static double at(const float *x, int turned, int ld, int i, int k)
     return turned ? x[(size_t)k * (size_t)ld + (size_t)i] : x[(size_t)i * (size_t)ld + (size_t)k];
 }
 
-static int has_avx2(void)
+static void need(enum isa isa)
 {
+    chosen = isa;
 #if defined(__x86_64__) && defined(__GNUC__)
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-#else
-    return 0;
+    if (isa == ISA_AVX2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return;
+    if (isa == ISA_AVX512 && __builtin_cpu_supports("avx512f") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw"))
+        return;
 #endif
+    skip();
 }
 
 enum start { FROM_ZERO, FROM_C, FROM_BIAS };
@@ -83,14 +88,14 @@ static void check(int m, int n, int k, int ta, int tb, enum start start, int gap
     free(a), free(b), free(c), free(before), free(bias);
 }
 
-static void every_border(void **state)
+static void every_border(enum isa isa)
 {
     static const int sizes[][3] = {
         { 1, 1, 1 }, { 6, 16, 8 }, { 7, 17, 9 }, { 5, 15, 3 }, { 24, 16, 256 }, { 25, 33, 257 }, { 48, 8, 256 },
         { 49, 24, 300 }, { 13, 70, 65 }, { 31, 257, 40 }, { 24, 260, 513 }, { 2, 1, 600 }, { 96, 40, 256 },
+        { 12, 32, 512 }, { 13, 33, 1024 }, { 23, 31, 510 }, { 25, 525, 30 }, { 11, 5, 1030 },
     };
-    (void)state;
-    if (!has_avx2()) skip();
+    need(isa);
     for (size_t s = 0; s < PL_COUNT(sizes); s++)
         for (int layout = 0; layout < 4; layout++)
             for (int start = 0; start < 3; start++)
@@ -100,11 +105,10 @@ static void every_border(void **state)
 }
 
 /* What is not finite stays where it belongs: zeros behind the last column meet nothing. */
-static void infinity_stays_in_its_row(void **state)
+static void infinity_stays_in_its_row(enum isa isa)
 {
     float a[7 * 3], b[3 * 2], c[7 * 2];
-    (void)state;
-    if (!has_avx2()) skip();
+    need(isa);
     for (int i = 0; i < 21; i++) a[i] = 1;
     for (int i = 0; i < 6; i++) b[i] = 1;
     a[4 * 3] = INFINITY;
@@ -116,11 +120,18 @@ static void infinity_stays_in_its_row(void **state)
     }
 }
 
+static void every_border_avx2(void **state) { (void)state, every_border(ISA_AVX2); }
+static void every_border_avx512(void **state) { (void)state, every_border(ISA_AVX512); }
+static void infinity_avx2(void **state) { (void)state, infinity_stays_in_its_row(ISA_AVX2); }
+static void infinity_avx512(void **state) { (void)state, infinity_stays_in_its_row(ISA_AVX512); }
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_border),
-        cmocka_unit_test(infinity_stays_in_its_row),
+        cmocka_unit_test(every_border_avx2),
+        cmocka_unit_test(every_border_avx512),
+        cmocka_unit_test(infinity_avx2),
+        cmocka_unit_test(infinity_avx512),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
