@@ -39,9 +39,11 @@ static void share(struct loop_state *t)
 {
     double lr = t->l->rate ? t->l->rate(t->l->context, t->epoch) : t->l->peak;
     struct state_snapshot *s;
+    char bits[GROUP_BITS_MAX + 1];
     if (t->o->client_mode) return;
+    collaboration_group_bits(t->c, bits);
     s = optimizer_state_snapshot(t->l->state, t->l->value, t->epoch, lr,
-                                 t->l->rate ? t->l->peak : -1);
+                                 t->l->rate ? t->l->peak : -1, bits);
     if (s) collaboration_share(t->c, s);
 }
 

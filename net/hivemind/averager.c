@@ -19,6 +19,7 @@ double averager_now(const struct averager *a)
 }
 
 const char *averager_group_key(const struct averager *a) { return a->key; }
+const char *averager_group_bits(const struct averager *a) { return a->bits; }
 const uint8_t *averager_schema_hash(const struct averager *a) { return a->schema_hash; }
 int averager_is_busy(const struct averager *a) { return a->busy; }
 int averager_has_group(const struct averager *a) { return a->busy && a->group.count > 0; }

@@ -96,6 +96,8 @@ void averager_cancel(struct averager *a);
 void averager_finish(struct averager *a);
 
 const char *averager_group_key(const struct averager *a);
+/* The bits of that key as they are now; on the loop's thread. */
+const char *averager_group_bits(const struct averager *a);
 const uint8_t *averager_schema_hash(const struct averager *a);
 
 /* --- state ------------------------------------------------------------------------------------ */

@@ -285,6 +285,20 @@ void collaboration_share(struct collaboration *c, struct state_snapshot *s)
     wish_await(&w, begin_share);
 }
 
+static void tell_bits(void *context)
+{
+    struct wish *w = context;
+    snprintf(w->bits, GROUP_BITS_MAX + 1, "%s", averager_group_bits(w->c->a[STATE]));
+    wish_fulfil(w, PL_OK);
+}
+
+void collaboration_group_bits(struct collaboration *c, char bits[GROUP_BITS_MAX + 1])
+{
+    struct wish w = { .c = c, .bits = bits };
+    bits[0] = 0;
+    wish_await(&w, tell_bits);
+}
+
 /* --- life ------------------------------------------------------------------------------------- */
 
 static void free_all(struct collaboration *c)

@@ -117,6 +117,8 @@ int collaboration_corrected(struct collaboration *c, struct collaboration_round 
 /* After a good one: adds what it has changed. */
 void collaboration_correct(const struct collaboration *c, float *const *parameter);
 
+/* Of the key that the parameters are averaged under; a state names them. */
+void collaboration_group_bits(struct collaboration *c, char bits[GROUP_BITS_MAX + 1]);
 /* What newcomers are given; taken over. */
 void collaboration_share(struct collaboration *c, struct state_snapshot *s);
 /* The records for the run's page, the metrics and our report: loss is the sum over mini_steps; samples of

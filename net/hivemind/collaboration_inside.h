@@ -62,6 +62,7 @@ struct wish {
     enum collaboration_advice advice;
     struct collaboration_view *view;
     struct state_snapshot *snapshot;
+    char *bits; /* room for GROUP_BITS_MAX + 1 */
     struct metrics_record metrics;
     struct metrics_sums *sums;
     struct report_record *totals;

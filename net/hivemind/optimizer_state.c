@@ -3,6 +3,7 @@
 #include "../../ref/beside.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -232,11 +233,13 @@ static void add_param_state(struct maker *m, const struct optimizer_state *s, si
 }
 
 struct state_snapshot *optimizer_state_snapshot(const struct optimizer_state *s, const float *value,
-                                                int64_t epoch, double lr, double initial_lr)
+                                                int64_t epoch, double lr, double initial_lr,
+                                                const char *bits)
 {
     struct maker m = { .meta = { .epoch = epoch }, .snapshot = calloc(1, sizeof *m.snapshot) };
     struct bytes metadata = { 0 };
     if (!m.snapshot) return NULL;
+    snprintf(m.meta.group_bits, sizeof m.meta.group_bits, "%s", bits);
     m.snapshot->release = release;
     m.snapshot->tensors = calloc((PL_COUNT(leaves_8) + 1) * s->count + 1,
                                  sizeof *m.snapshot->tensors);

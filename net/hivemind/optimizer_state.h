@@ -28,9 +28,11 @@ int optimizer_state_open(struct optimizer_state *s, struct pl_optimizer *optimiz
                          const struct pl_wire_type *types, size_t count, struct pl_err *err);
 void optimizer_state_close(struct optimizer_state *s);
 
-/* A frozen copy of everything. lr: of the schedule at this epoch; initial_lr: negative without one. */
+/* A frozen copy of everything. lr: of the schedule at this epoch; initial_lr: negative without one;
+ * bits: of the group key. */
 struct state_snapshot *optimizer_state_snapshot(const struct optimizer_state *s, const float *value,
-                                                int64_t epoch, double lr, double initial_lr);
+                                                int64_t epoch, double lr, double initial_lr,
+                                                const char *bits);
 
 /* PL_OK if a state can be taken over: our tensors, our kind of moments, an epoch >= `least`, all of it
  * finite. Else a sentence. */

@@ -170,7 +170,8 @@ static int take_over(struct peer *p)
 
 static void share(struct peer *p)
 {
-    struct state_snapshot *s = optimizer_state_snapshot(&p->state, p->value, p->epoch, 0.01, -1);
+    struct state_snapshot *s = optimizer_state_snapshot(&p->state, p->value, p->epoch, 0.01, -1,
+                                                       "");
     if (s) collaboration_share(p->c, s);
 }
 
@@ -293,6 +294,7 @@ static void state_there_and_back(void **state)
     struct state_load l = { 0 };
     struct bytes message = { 0 };
     struct pl_err err = { "" };
+    struct training_state meta;
     int64_t epoch;
     (void)state;
     pl_backend_ref(&be);
@@ -303,7 +305,11 @@ static void state_there_and_back(void **state)
             peers[0].grad[k] = sinf((float)k) * (peers[0].value[k] != 0);
         pl_optimizer_step(peers[0].optimizer, peers[0].value, peers[0].grad, 0.01);
     }
-    assert_non_null(s = optimizer_state_snapshot(&peers[0].state, peers[0].value, 7, 0.01, 0.02));
+    s = optimizer_state_snapshot(&peers[0].state, peers[0].value, 7, 0.01, 0.02, "0110");
+    assert_non_null(s);
+    assert_int_equal(training_state_read(&meta, s->metadata, s->metadata_n, &err), PL_OK);
+    assert_string_equal(meta.group_bits, "0110");
+    training_state_clear(&meta);
     source = (struct state_source){ .metadata = s->metadata,
                                     .metadata_n = s->metadata_n,
                                     .tensors = s->tensors,
