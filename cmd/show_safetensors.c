@@ -56,7 +56,7 @@ int show_safetensors(const char *path, const struct show_options *show, struct p
             show_text(f->meta_key[i], strlen(f->meta_key[i]), 0);
             fputs(": ", stdout);
             show_text(f->meta_value[i], strnlen(f->meta_value[i], REMARK_MAX), 0);
-            puts(")");
+            puts(strlen(f->meta_value[i]) > REMARK_MAX ? " ...)" : ")");
         }
     }
     for (size_t i = 0; !rc && i < f->count; i++) {

@@ -267,6 +267,15 @@ void train_data_close(struct train_data *d)
     memset(d, 0, sizeof *d);
 }
 
+/* Whether it can be read; then its name has no ".." left for messages to carry about. */
+static int found(char *text, size_t size)
+{
+    char *real = access(text, R_OK) ? NULL : realpath(text, NULL);
+    if (real && strlen(real) < size) strcpy(text, real);
+    free(real);
+    return real != NULL;
+}
+
 const char *train_data_demo(char *text, size_t size, const char *file)
 {
     const char *named = getenv("PL_DATA_DIR");
@@ -280,9 +289,9 @@ const char *train_data_demo(char *text, size_t size, const char *file)
         return text;
     }
     snprintf(text, size, "%s/../data/demo/%s", folder, file); /* build/potluck of a source tree */
-    if (access(text, R_OK) == 0) return text;
+    if (found(text, size)) return text;
     snprintf(text, size, "%s/../share/potluck/demo/%s", folder, file); /* make install */
-    if (access(text, R_OK) == 0) return text;
+    if (found(text, size)) return text;
     snprintf(text, size, "data/demo/%s", file);
     return text;
 }

@@ -354,6 +354,8 @@ int golden_run(const struct pl_backend *be, const char *folder, const char *filt
         free(entries[i]);
     }
     free(entries);
+    if (g.passed + g.failed + g.skipped == 0 && g.area && !filter)
+        return pl_fail(err, PL_EFORMAT, "%s: nothing to replay for area '%s'", folder, g.area);
     if (g.passed + g.failed + g.skipped == 0)
         return filter ? pl_fail(err, PL_ENOTFOUND, "%s: no case's line contains '%.80s'", folder, filter)
                       : pl_fail(err, PL_EFORMAT, "%s: no golden area here (its name, or its folders' "

@@ -52,4 +52,6 @@ refuses 1 "no/where" "$POTLUCK" conform --report "$work/no/where/page.html"
 refuses 2 "--bench goes with neither" "$POTLUCK" conform --bench --report "$work/page.html"
 check "golden trouble leaves the old report" sh -c "'$POTLUCK' conform --quick --filter sumsq --golden '$work/none' \
     --report '$work/host.json'; cmp '$work/host.json' '$work/old.json'"
+mkdir -p "$work/dalle"
+refuses 1 "dalle: nothing to replay for area 'dalle'" "$POTLUCK" conform --golden "$work/dalle" --backend ref
 finish

@@ -9,6 +9,27 @@ POTLUCK=$root/usr/bin/potluck
 
 check "make install" make -s install BUILD="$BUILD" DESTDIR="$root" PREFIX=/usr
 cd "$work" || exit 1 # nothing of the source tree is near
+cat >"$work/mine.c" <<'END'
+#include <data/safetensors.h>
+#include <ref/mask.h>
+#include <ref/rotary.h>
+#include <stdio.h>
+int main(void)
+{
+    struct st_file *f;
+    struct pl_err err;
+    float x[2] = { 1, 0 }, c = 0, s = 1;
+    if (ref_rotary(x, &c, &s, 1, 1, 1, 2, 2, 0) || st_open(&f, "nowhere", &err) == PL_OK) return 1;
+    printf("%g %g %s\n", x[0], x[1], err.text);
+    return 0;
+}
+END
+linked() {
+    cc -std=c11 -Wall -Wextra -Wpedantic -Werror -o "$work/mine" "$work/mine.c" \
+        $(PKG_CONFIG_PATH="$root/usr/lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$root" pkg-config --cflags --libs potluck) &&
+        LD_LIBRARY_PATH="$root/usr/lib" "$work/mine" | grep -q '^0 1 nowhere: '
+}
+check "a program of somebody else's is built with the library" linked
 check "the installed program finds its backend" sh -c '"$0" --version | grep -q "^backend fast"' "$POTLUCK"
 check "and its demo's data" "$POTLUCK" train --steps 1 --target-batch 2 --quiet --out "$work/train"
 check "and draws with them" "$POTLUCK" generate --model "$work/train" --quiet --greedy --out "$work/drawn" "red apple"
