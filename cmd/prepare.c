@@ -155,6 +155,8 @@ static int run(const struct options *o, struct pl_vqgan *codec, struct captions 
     if (rc == PL_EAGAIN)
         pl_fail(err, rc, "stopped after %zu shards; the same command goes on from there",
                 counts.shards);
+    if (rc == PL_ENOTFOUND)
+        pl_fail(err, rc, "%s: none of the first %zu pictures can be read", o->data, counts.entries);
     if (!rc) report(&counts, o->out);
     return rc;
 }

@@ -174,6 +174,8 @@ static int write_shard(struct job *j, const char *path, const char *remark, size
         if (!rc && j->waiting == j->o->batch) rc = flush(j, w, err);
     }
     if (!rc) rc = flush(j, w, err);
+    if (!rc && !j->counts->encoded)
+        rc = pl_fail(err, PL_ENOTFOUND, "none of the first %zu pictures can be read", end);
     if (rc) {
         shard_writer_discard(w);
         return rc;

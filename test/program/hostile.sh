@@ -86,6 +86,14 @@ for name in vast.png vast.jpg vast.webp cut.png; do
 done
 check "and gives the only row" made shards 1
 
+# Where no picture at all can be read the list is at fault, not a picture: no shard stands for it.
+printf 'vast.png\ta\nnowhere.png\tb\n' >gone.tsv
+prepare --data gone.tsv --out gone >said 2>&1
+status=$?
+check "nothing to prepare" [ "$status" -eq 1 ]
+check "is said" grep -q '^potluck prepare: gone.tsv: none of the first 2 pictures can be read$' said
+check "and no shard is written" [ -z "$(ls gone)" ]
+
 # Captions: a megabyte, which is only long, and bytes that are no UTF-8.
 { printf 'honest.png\t'; many 1000000 a; printf '\nhonest.png\tok\n'; } >long.tsv
 check "a caption of a megabyte is prepared" prepare --data long.tsv --out long
