@@ -1,4 +1,4 @@
-/* product.c - float32 products on AVX2 and AVX-512 (product_panels_lanes.h): 80 to 97 % of the peak
+/* product.c - float32 products on AVX2 and AVX-512 (product_panels_lanes.h): 79 to 97 % of the peak
  * where OpenBLAS' kernels get 70 to 88 %, because less is copied. Elsewhere OpenBLAS. */
 #include "fast.h"
 
