@@ -1,5 +1,5 @@
-/* device.cuh - what the files around the table share beside launch.cuh: the table's memory operations,
- * copies, devices. */
+/* device.cuh - what the files around the table share beside launch.cuh: the table's memory
+ * operations, copies, devices. */
 #ifndef PL_CUDA_DEVICE_CUH
 #define PL_CUDA_DEVICE_CUH
 

@@ -112,9 +112,9 @@ template <class T> __device__ T cuda_block_max(T v)
 
 /* ---- sums over rows, column by column ---- */
 
-/* Rows are cut into chunks, so that the whole device works on a few columns: a block takes 32 columns
- * of a chunk, and its 8 warps take turns at the rows. Sums in double, always in the same order. part
- * (chunks, columns) is left for cuda_column_add. Launch with cuda_column_grid. */
+/* Rows are cut into chunks, so that the whole device works on a few columns: a block takes 32
+ * columns of a chunk, and its 8 warps take turns at the rows. Sums in double, always in the same
+ * order. part (chunks, columns) is left for cuda_column_add. Launch with cuda_column_grid. */
 template <class F> __device__ void cuda_column_parts(double *part, int rows, int columns, F f)
 {
     PL_SHARED(double, own, CUDA_THREADS);

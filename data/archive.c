@@ -169,7 +169,8 @@ int archive_read(struct archive *a, size_t index, void **data, size_t *bytes, si
                        a->path, archive_name(a, index), (unsigned long long)st.size, limit);
     if (!(copy = malloc((size_t)st.size + 1)))
         return pl_fail(err, PL_ENOMEM, "%s: no memory", a->path);
-    /* What is stored is taken as it lies, like the storages: newer writers leave the checksum out. */
+    /* What is stored is taken as it lies, like the storages: newer writers leave the checksum
+     * out. */
     file = zip_fopen_index(a->zip, index, st.comp_method == ZIP_CM_STORE ? ZIP_FL_COMPRESSED : 0);
     if (!file) rc = complain(a, index, err);
     else if (zip_fread(file, copy, st.size) != (zip_int64_t)st.size)

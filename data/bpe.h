@@ -22,8 +22,9 @@ int bpe_is_clip(const struct bpe *b);
 int bpe_start(const struct bpe *b); /* CLIP's 49406; GPT-2 has none: -1 */
 int bpe_end(const struct bpe *b);   /* CLIP's 49407, GPT-2's 50256; -1 if there is none */
 
-/* The ids of n bytes of text; *count is how many there are, the first `room` of them are stored. CLIP's
- * text is cleaned first (clean.h). No start or end is added. PL_OK, PL_ENOMEM or PL_ELIMIT. */
+/* The ids of n bytes of text; *count is how many there are, the first `room` of them are stored.
+ * CLIP's text is cleaned first (clean.h). No start or end is added. PL_OK, PL_ENOMEM or
+ * PL_ELIMIT. */
 int bpe_encode(int32_t *ids, size_t room, size_t *count, const struct bpe *b, const char *text,
                size_t n);
 

@@ -114,7 +114,8 @@ size_t bpe_word_clip(size_t *begin, size_t *at, const char *text, size_t n)
     for (size_t i = 0; i < PL_COUNT(whole); i++)
         if (has(p, n - *at, whole[i])) end = *at + strlen(whole[i]);
     if (!end && (used = contraction(p, n - *at))) end = *at + used;
-    /* Case does not count, and the long s is an s without case; all else is in lower case already. */
+    /* Case does not count, and the long s is an s without case; all else is in lower case
+     * already. */
     if (!end && has(p, n - *at, "'\xc5\xbf")) end = *at + 3;
     if (!end) {
         enum kind kind = look_clip(&used, p, n - *at);

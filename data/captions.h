@@ -37,8 +37,9 @@ struct captions {
  *   - a Parquet file with a column of pictures (picture_table.h);
  *   - a folder, and those in it: such archives and tables, and pictures (.png .jpg .jpeg .webp) with name.txt beside
  *     name.png.
- * Parquet files of a folder that hold no pictures are passed over: img2dataset
- * lays one with what it knows about a tar beside it. A malformed line of a list is an error that names it. Order: the list's, or the alphabet's. */
+ * Parquet files of a folder that hold no pictures are passed over: img2dataset lays one with what
+ * it knows about a tar beside it. A malformed line of a list is an error that names it. Order: the
+ * list's, or the alphabet's. */
 int captions_read(struct captions *c, const char *path, struct pl_err *err);
 void captions_clear(struct captions *c);
 

@@ -22,7 +22,8 @@ struct pl_file_out {
 };
 int pl_file_create(struct pl_file_out *out, const char *path, struct pl_err *err);
 int pl_file_append(struct pl_file_out *out, const void *data, size_t bytes, struct pl_err *err);
-/* fsync, rename over `path`, fsync of the folder. On error the old file is untouched. Clears *out. */
+/* fsync, rename over `path`, fsync of the folder. On error the old file is untouched. Clears
+ * *out. */
 int pl_file_commit(struct pl_file_out *out, struct pl_err *err);
 /* Removes the temporary file; harmless after a commit. */
 void pl_file_discard(struct pl_file_out *out);

@@ -1,5 +1,5 @@
-/* picture_table.h - pictures and their captions in the columns of a Parquet file, as img2dataset writes
- * them with output_format="parquet". [TTT 3.2: how the run's pictures were fetched]
+/* picture_table.h - pictures and their captions in the columns of a Parquet file, as img2dataset
+ * writes them with output_format="parquet". [TTT 3.2: how the run's pictures were fetched]
  *
  *   jpg, jpeg, png, webp or image   binary: the picture's file
  *   caption, text or TEXT           text

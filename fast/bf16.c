@@ -201,7 +201,8 @@ TARGET static void pack_b(uint32_t *to, const struct operand *o, int i0, int k0,
 
 /* ---- the tile ---- */
 
-/* c = from + the products; `from` is the bias or zeros (from_ld 0: the same for every row), or c. */
+/* c = from + the products; `from` is the bias or zeros (from_ld 0: the same for every row), or
+ * c. */
 TARGET static void tile(float *c, size_t ldc, const float *from, size_t from_ld, const uint32_t *a,
                         const uint32_t *b, int steps, int rows, int cols)
 {

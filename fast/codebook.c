@@ -1,8 +1,8 @@
-/* codebook.c - 64 neighbouring places at a time: channels are the outer loop, so that memory is read
- * in order and every step of the inner loop is a whole vector.
+/* codebook.c - 64 neighbouring places at a time: channels are the outer loop, so that memory is
+ * read in order and every step of the inner loop is a whole vector.
  *
- * The divergence from uniform needs no logarithm a code: p log(p N + 1e-10) is p (x - lse + log N) but
- * for less than 1e-10 / N, and so is its gradient p (x - sum p x). */
+ * The divergence from uniform needs no logarithm a code: p log(p N + 1e-10) is p (x - lse + log N)
+ * but for less than 1e-10 / N, and so is its gradient p (x - sum p x). */
 #include "curves.h"
 
 #include <math.h>

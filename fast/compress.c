@@ -110,7 +110,8 @@ FAST_CLONES static void find_bins(uint8_t *codes, const float *x, float mean, fl
     for (size_t at = 0; at < n; at += PL_COUNT(code)) {
         size_t some = n - at < PL_COUNT(code) ? n - at : PL_COUNT(code);
         for (size_t i = 0; i < some; i++) {
-            /* 1.5 * 2^23 rounds to whole numbers, ties to even, and leaves them in the lower bits. */
+            /* 1.5 * 2^23 rounds to whole numbers, ties to even, and leaves them in the lower
+             * bits. */
             float q = (x[at + i] - mean) * inverse;
             q = q > -128.0f ? q : -128.0f; /* NaN too */
             q = q < 127.0f ? q : 127.0f;

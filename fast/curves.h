@@ -1,5 +1,5 @@
-/* curves.h - erf, exp and what is made of them, as plain C that a compiler turns into whole vectors:
- * no branch, no table, no division where a multiplication will do. */
+/* curves.h - erf, exp and what is made of them, as plain C that a compiler turns into whole
+ * vectors: no branch, no table, no division where a multiplication will do. */
 #ifndef PL_FAST_CURVES_H
 #define PL_FAST_CURVES_H
 

@@ -49,8 +49,8 @@ FAST_INLINE struct fast_piece fast_piece(int total, int most, int unit, int i)
     return fast_share(total, fast_pieces(total, most), unit, i);
 }
 
-/* One product on one thread, row-major: C (m,n; rows ldc apart) = op(A) op(B) + bias (n), if not NULL,
- * or with `add` + C, over k terms; ta, tb: the operand is stored transposed. */
+/* One product on one thread, row-major: C (m,n; rows ldc apart) = op(A) op(B) + bias (n), if not
+ * NULL, or with `add` + C, over k terms; ta, tb: the operand is stored transposed. */
 void fast_product(int ta, int tb, int m, int n, int k, const float *a, int lda, const float *b,
                   int ldb, const float *bias, int add, float *c, int ldc);
 
@@ -63,7 +63,8 @@ int fast_few_rows(float *y, const float *x, const float *W, const float *b, int 
 int fast_product_bf16(int ta, int tb, int m, int n, int k, const float *a, int lda, const float *b,
                       int ldb, const float *bias, int add, float *c);
 
-/* Scratch memory, not zeroed, kept for the next call; NULL without memory. NULL may be given back. */
+/* Scratch memory, not zeroed, kept for the next call; NULL without memory. NULL may be given
+ * back. */
 float *fast_take(size_t floats);
 void fast_give(float *p);
 

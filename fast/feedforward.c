@@ -1,8 +1,8 @@
-/* feedforward.c - activations as whole vectors, and the feed-forward layer by blocks of rows: z, the
- * largest buffer of a block, is made, used and thrown away while it lies in the second cache. When
- * the weights are small enough to lie there too, a thread takes a block through all of the layer;
- * else all threads work on each product of a larger block. Gradients of weights are summed per slot,
- * slots are as many as the sizes say, and added in their order. */
+/* feedforward.c - activations as whole vectors, and the feed-forward layer by blocks of rows: z,
+ * the largest buffer of a block, is made, used and thrown away while it lies in the second cache.
+ * When the weights are small enough to lie there too, a thread takes a block through all of the
+ * layer; else all threads work on each product of a larger block. Gradients of weights are summed
+ * per slot, slots are as many as the sizes say, and added in their order. */
 #include "curves.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* group_norm_lanes.h - the inner loops of group_norm.c. Sums run in lanes over STRETCH places and are
- * then carried on in double, so that a large map costs no accuracy. */
+/* group_norm_lanes.h - the inner loops of group_norm.c. Sums run in lanes over STRETCH places and
+ * are then carried on in double, so that a large map costs no accuracy. */
 
 static double ISA(sum)(const float *x, size_t n)
 {

@@ -1,7 +1,7 @@
 /* lamb.c - one pass decodes a block, updates it, adds up both norms and encodes it again while it
  * lies in the first cache, and leaves the update where the gradient was; a second pass adds it to
- * the parameters. The loops are plain C over groups of sixteen, so that the sums have the same order
- * on vectors of any width. */
+ * the parameters. The loops are plain C over groups of sixteen, so that the sums have the same
+ * order on vectors of any width. */
 #include "moments.h"
 
 #include <math.h>

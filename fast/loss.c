@@ -1,8 +1,9 @@
-/* loss.c - output layer and cross-entropy without stored probabilities: a block of rows computes the
- * logits of its own segment's columns, takes their log-sum-exp, turns them into gradients in place,
- * feeds both gradient products, and is thrown away. Image rows never touch the text columns, which
- * is a third of the work. Blocks are rows of one segment, gathered from all sequences, so that
- * products stay large; the table's gradient is summed segment by segment in the order of blocks. */
+/* loss.c - output layer and cross-entropy without stored probabilities: a block of rows computes
+ * the logits of its own segment's columns, takes their log-sum-exp, turns them into gradients in
+ * place, feeds both gradient products, and is thrown away. Image rows never touch the text columns,
+ * which is a third of the work. Blocks are rows of one segment, gathered from all sequences, so
+ * that products stay large; the table's gradient is summed segment by segment in the order of
+ * blocks. */
 #include "curves.h"
 
 #include <math.h>

@@ -9,9 +9,10 @@
 typedef void fast_update_fn(const void *context, float *m, float *v, size_t at, size_t n,
                             double sums[2]);
 
-/* Runs `update` over a tensor of n elements, block after block: a block is decoded into scratch that
- * stays in the first cache, updated, and encoded again. Pieces go to threads; their sums are added
- * in the order of the pieces. PL_EUSE: moments in a form that has no fast coder, nothing was done. */
+/* Runs `update` over a tensor of n elements, block after block: a block is decoded into scratch
+ * that stays in the first cache, updated, and encoded again. Pieces go to threads; their sums are
+ * added in the order of the pieces. PL_EUSE: moments in a form that has no fast coder, nothing was
+ * done. */
 int fast_moments(double sums[2], const struct pl_moments *moments, size_t n, fast_update_fn *update,
                  const void *context);
 

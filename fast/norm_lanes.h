@@ -90,8 +90,8 @@ static void norm_rows(float *y, const float *x, const float *gain, const float *
     for (; rows > 0; rows--, x += D, y += D) norm_some(1, y, x, gain, offset, D, eps);
 }
 
-/* With h = (x - mean) * inverse and g = dy * gain: dx = inverse * (g - mean(g) - h * mean(g h)); the
- * rows' dy and dy h are added to sum_dy and sum_dyh. */
+/* With h = (x - mean) * inverse and g = dy * gain: dx = inverse * (g - mean(g) - h * mean(g h));
+ * the rows' dy and dy h are added to sum_dy and sum_dyh. */
 LANE void norm_some_backward(int rows, float *dx, float *sum_dyh, float *sum_dy, const float *dy,
                              const float *x, const float *gain, int D, float eps, int add)
 {
@@ -135,7 +135,8 @@ LANE void norm_some_backward(int rows, float *dx, float *sum_dyh, float *sum_dy,
     });
 }
 
-/* sum_dyh and sum_dy (D, rounded up) are overwritten with these rows' shares of dgain and doffset. */
+/* sum_dyh and sum_dy (D, rounded up) are overwritten with these rows' shares of dgain and
+ * doffset. */
 static void norm_rows_backward(float *dx, float *sum_dyh, float *sum_dy, const float *dy,
                                const float *x, const float *gain, int rows, int D, float eps,
                                int add)

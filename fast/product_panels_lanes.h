@@ -3,9 +3,9 @@
  * A tile of the result, ROWS x COLS, stays in registers: its sums, 2 registers of B and one number
  * of A at a time. B is packed into panels of COLS columns, [k][COLS], a slab of k at a time, so a
  * panel stays in the near caches while rows of A pass. A is read where it lies, its next rows
- * fetched meanwhile, unless it is stored transposed or its lines get in each other's way: then BLOCK
- * rows at a time are packed as [k][ROWS]. Bias or older
- * values join a tile when it is stored, so there is no pass over the result before or after.
+ * fetched meanwhile, unless it is stored transposed or its lines get in each other's way: then
+ * BLOCK rows at a time are packed as [k][ROWS]. Bias or older values join a tile when it is stored,
+ * so there is no pass over the result before or after.
  *
  * Each element is summed over k in one order, by the sizes alone. */
 
@@ -31,8 +31,8 @@
 #define COLS (2 * LANES)
 #define GROUP 64 /* columns of B that are packed together where its lines are long */
 #define PITCH (ROWS * SLAB + 16) /* between packed tiles; a register carries LANES - ROWS over */
-/* Lines a multiple of so many floats apart, 2 KiB, meet in one or two sets of the first cache, which
- * then does not hold a tile's rows: these are packed too. */
+/* Lines a multiple of so many floats apart, 2 KiB, meet in one or two sets of the first cache,
+ * which then does not hold a tile's rows: these are packed too. */
 #define CONFLICT 512
 
 #define direct_tiles ISA(direct_tiles)
@@ -49,7 +49,8 @@
 #define tile ISA(tile)
 #define tiles ISA(tiles)
 
-/* `rows` of the result, against one panel: c = from + products. from_ld 0: every row begins alike. */
+/* `rows` of the result, against one panel: c = from + products. from_ld 0: every row begins
+ * alike. */
 LANE void tile(int rows, int packed, float *c, size_t ldc, const float *from, size_t from_ld,
                const float *a, size_t row, const float *b, int k)
 {
@@ -148,17 +149,18 @@ static void pack_turned(float *to, const float *b, size_t ld, int n, int k)
     }
 }
 
-/* Rows that a tile takes when `left` are left: never one alone if it can be helped, for a tile of few
- * rows waits for its own sums. */
+/* Rows that a tile takes when `left` are left: never one alone if it can be helped, for a tile of
+ * few rows waits for its own sums. */
 static int take_rows(int left)
 {
     int count = (left + ROWS - 1) / ROWS;
     return (left + count - 1) / count;
 }
 
-/* `rows` <= BLOCK of A, which is stored with a line per k: tile after tile as [k][ROWS]. All tiles of
- * one k before the next k, for a long line's neighbours are worth having only once. A register carries
- * LANES - ROWS floats too many, which the next k's overwrite; `spare`: they are there to be read. */
+/* `rows` <= BLOCK of A, which is stored with a line per k: tile after tile as [k][ROWS]. All tiles
+ * of one k before the next k, for a long line's neighbours are worth having only once. A register
+ * carries LANES - ROWS floats too many, which the next k's overwrite; `spare`: they are there to be
+ * read. */
 static void pack_rows(float *to, const float *a, size_t ld, int rows, int k, int spare)
 {
     for (int q = 0; q < k; q++, a += ld) {

@@ -8,12 +8,12 @@
  * where the carry of the addition is the comparison: one look-up, one sum, and it is exact. Borders
  * are found once, by halving between floats with the reference's scalar rule, so that ties, the
  * rounding of distances and the run's -1 are all inside. NaN has buckets like any other float. The
- * table is large (128 or 256 KiB) but what is used of it, twenty exponents of one sign or two, stays
- * in the first cache.
+ * table is large (128 or 256 KiB) but what is used of it, twenty exponents of one sign or two,
+ * stays in the first cache.
  *
  * All but the look-up itself runs on vectors. Decoding scales the code book by absmax once a block
- * and then only copies floats, eight codes to a load, or permutes registers (AVX-512). Blocks do not
- * meet, so threads share them out. */
+ * and then only copies floats, eight codes to a load, or permutes registers (AVX-512). Blocks do
+ * not meet, so threads share them out. */
 #include "quant.h"
 
 #include <float.h>

@@ -27,8 +27,8 @@ static void *fresh(size_t bytes)
     return p;
 }
 
-/* A kept buffer that fits with the least waste; else an empty place, else the smallest buffer, which
- * is replaced; -1: all are lent. */
+/* A kept buffer that fits with the least waste; else an empty place, else the smallest buffer,
+ * which is replaced; -1: all are lent. */
 static int choose(size_t bytes)
 {
     int best = -1;

@@ -124,8 +124,8 @@ struct pl_backend {
     const char *(*memory_trouble)(void);
 
     /* Runs task(context, i) for i = 0 to n-1, at the same time where there are threads for it, and
-     * returns the first status that is not PL_OK, by i. Tasks call any operations, which then keep to
-     * their task's thread. NULL, as in the reference: not offered; nothing would be faster. */
+     * returns the first status that is not PL_OK, by i. Tasks call any operations, which then keep
+     * to their task's thread. NULL, as in the reference: not offered; nothing would be faster. */
     int (*side_by_side)(int n, int (*task)(void *context, int i), void *context);
 
     /* What a backend may have beside its operations; NULL: it has not, and beside.h, through which
@@ -149,14 +149,15 @@ struct pl_backend {
     int (*use_device)(int index);
     /* y (n), the thread's, = x (n), or += x, of the index-th device, whose thread has synced. */
     int (*take)(float *y, const float *x, int index, size_t n, int add);
-    /* Until it is freed, value (n) holds parameters: a copy that products prefer may stand beside. */
+    /* Until it is freed, value (n) holds parameters: a copy that products prefer may stand
+     * beside. */
     int (*weights)(const float *value, size_t n);
     /* Bytes: the most that alloc and operations held of the thread's device at once. */
     size_t (*memory_most)(void);
 
     /* 1: everything above may be called from several threads at once, be it that they take turns; a
-     * plug-in's table arrives with 0. Then a swarm's step runs beside the next samples. copy_end may
-     * always be called beside everything else. */
+     * plug-in's table arrives with 0. Then a swarm's step runs beside the next samples. copy_end
+     * may always be called beside everything else. */
     int many_threads;
 };
 

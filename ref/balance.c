@@ -1,6 +1,6 @@
-/* balance.c - see balance.h. The peers solve this as a linear program, and where it has many solutions
- * take the one at which their solver ends (balance_program.h). The water level is the one in which all
- * end together, without a solver: for groups that are too large for it. */
+/* balance.c - see balance.h. The peers solve this as a linear program, and where it has many
+ * solutions take the one at which their solver ends (balance_program.h). The water level is the one
+ * in which all end together, without a solver: for groups that are too large for it. */
 #include "balance.h"
 #include "balance_program.h"
 

@@ -13,18 +13,19 @@ extern "C" {
 #define PL_BALANCE_PEERS_MAX 65536  /* groups of the run have at most 256 */
 
 /* Peer i, who reduces the fraction w_i, moves (N-2) w_i + 1 vectors over its bandwidth b_i; the
- * slowest sets the time, t. It is least where all peers that reduce end together, at the water level:
+ * slowest sets the time, t. It is least where all peers that reduce end together, at the water
+ * level:
  *
  *   w_i = clip((t b_i - 1) / (N - 2), 0, 1),  t the smallest with sum w = 1
  *
  * N >= 1, bandwidth (N) >= 0, one above 0; two peers share equally. */
 void pl_balance_level(double *fraction, const double *bandwidth, int N);
 
-/* Often other fractions end as soon, and a group has to take the same: those at which the original's
- * solver ends [balance_program.h], or the water level's in groups that are too large for it. Peers with
- * bandwidth 0 are clients and get nothing; where no bandwidth is known the unknown ones share equally.
- * After that, fractions below min_size / total become 0 (unless all are), and 9 decimals are kept, as
- * the peers do.
+/* Often other fractions end as soon, and a group has to take the same: those at which the
+ * original's solver ends [balance_program.h], or the water level's in groups that are too large for
+ * it. Peers with bandwidth 0 are clients and get nothing; where no bandwidth is known the unknown
+ * ones share equally. After that, fractions below min_size / total become 0 (unless all are), and 9
+ * decimals are kept, as the peers do.
  *
  *   fraction (N)  out; sums to 1 but for what min_size took away, and 1e-8
  *

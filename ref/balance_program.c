@@ -2,14 +2,15 @@
  *
  *   minimise xi   so that   sum w >= 1,   (N-2)/b_i w_i - xi <= -1/b_i,   0 <= w_i <= 1
  *
- * over the k peers with bandwidth, fastest first. For two peers the middle rows only bound xi, which
- * is then shifted to 0 and stands alone. With slacks s the program is  min c'x,  A x = b,  x >= 0,  where
+ * over the k peers with bandwidth, fastest first. For two peers the middle rows only bound xi,
+ * which is then shifted to 0 and stands alone. With slacks s the program is  min c'x,  A x = b,  x
+ * >= 0,  where
  *
  *         w: k         xi   s: 1 + k + k
  *   A = [ -1 ... -1     0   1           ]
  *       [ diag(r)      -1       I       ]     r_i = (N-2)/b_i
  *       [ I             0           I   ]
- */
+ * */
 #include "balance_program.h"
 
 #include <math.h>
@@ -71,7 +72,8 @@ static double dot(const double *a, const double *b, int n)
 
 /* --- the linear system ------------------------------------------------------------------------ */
 
-/* A D A' = L L', with the entries that are not 0 written out. 0: it is no more positive definite. */
+/* A D A' = L L', with the entries that are not 0 written out. 0: it is no more positive
+ * definite. */
 static int factor(struct method *f)
 {
     const struct program *p = &f->p;

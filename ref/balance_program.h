@@ -1,16 +1,16 @@
 /* balance_program.h - the point at which the peers' own solver ends. [spec hivemind-protocol 5.1]
  *
- * The least time of an exchange is a linear program whose optimum is often not unique; a group has to
- * agree on one, so the solver's path is part of the protocol: a homogeneous self-dual interior point
- * method with predictor and corrector [Andersen & Andersen 2000] from a start of ones, until three
- * residuals are below 1e-8. It is followed here step by step. */
+ * The least time of an exchange is a linear program whose optimum is often not unique; a group has
+ * to agree on one, so the solver's path is part of the protocol: a homogeneous self-dual interior
+ * point method with predictor and corrector [Andersen & Andersen 2000] from a start of ones, until
+ * three residuals are below 1e-8. It is followed here step by step. */
 #ifndef PL_BALANCE_PROGRAM_H
 #define PL_BALANCE_PROGRAM_H
 
 #include "base.h"
 
-/* A dense matrix of 2 N + 1 rows is factored at each of some seven steps: 0.1 s at 256. Groups have at
- * most a hundred. */
+/* A dense matrix of 2 N + 1 rows is factored at each of some seven steps: 0.1 s at 256. Groups have
+ * at most a hundred. */
 #define PL_BALANCE_PROGRAM_MAX 256
 
 /* N peers with bandwidths b >= 0, one above 0. fraction is what each reduces, before it is rounded;

@@ -1,5 +1,5 @@
-/* beside.h - what a backend may do beside its operations, for backends that do and that don't: copies
- * under way while it computes, and several devices. See the end of struct pl_backend. */
+/* beside.h - what a backend may do beside its operations, for backends that do and that don't:
+ * copies under way while it computes, and several devices. See the end of struct pl_backend. */
 #ifndef PL_BESIDE_H
 #define PL_BESIDE_H
 

@@ -82,7 +82,8 @@ int ref_gumbel_code(int32_t *code, const float *logits, const float *noise, int 
     return PL_OK;
 }
 
-/* Largest of (logits + noise) and log of the sum of exp((logits + noise - largest) / temperature). */
+/* Largest of (logits + noise) and log of the sum of exp((logits + noise - largest) /
+ * temperature). */
 static void denominator(double *largest, double *log_sum, const float *logits, const float *noise,
                         double temperature, int b, int p, int N, int P)
 {

@@ -47,7 +47,8 @@ void pl_uniform8_encode_narrow(uint8_t *codes, float table[PL_CODES], const floa
  * Halves of (x - mean) / deviation, per row of D values; deviation at least FLT_EPSILON. */
 void pl_meanstd16_encode(void *halves, float *mean, float *deviation, const float *x, size_t rows,
                          size_t D);
-/* Into rows * D elements of `type` (float64, float32 or float16), each operation in that precision. */
+/* Into rows * D elements of `type` (float64, float32 or float16), each operation in that
+ * precision. */
 void pl_meanstd16_decode(void *out, enum pl_dtype type, const void *halves, const float *mean,
                          const float *deviation, size_t rows, size_t D);
 /* Bins that hold equally many values each; the table as above. n >= 1. */

@@ -24,9 +24,9 @@ static inline int pl_conv_width(const struct pl_conv *c)
     return (c->W + c->left + c->right - c->K) / c->stride + 1;
 }
 
-/* Cross-correlation: y (B,O,H',W'), w (O,C,K,K), b (O) or NULL. Tolerances as in linear.h, over C*K*K
- * terms (with --precision bf16 operands may be rounded as there), by the largest sum of |x||w|, or
- * root of squares, within 3 places (Winograd). PL_OK, PL_ENOMEM or PL_EDEVICE. */
+/* Cross-correlation: y (B,O,H',W'), w (O,C,K,K), b (O) or NULL. Tolerances as in linear.h, over
+ * C*K*K terms (with --precision bf16 operands may be rounded as there), by the largest sum of
+ * |x||w|, or root of squares, within 3 places (Winograd). PL_OK, PL_ENOMEM or PL_EDEVICE. */
 typedef int pl_conv_fn(float *y, const float *x, const float *w, const float *b,
                        const struct pl_conv *c);
 /* dx (B,C,H,W) is overwritten. */

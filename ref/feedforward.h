@@ -38,9 +38,9 @@ struct pl_feed {
  * rows of it at a time, and use them while they are in its caches. z NULL: nobody wants it. */
 typedef int pl_feed_fn(float *y, float *z, const float *x, const struct pl_feed *w, int M, int D,
                        int C);
-/* dx (M,D) is overwritten, gradients in dw are added to; y (M,D), when not NULL, receives the layer's
- * output, which a reversible block subtracts. z: what the forward pass gave, used up here, or NULL:
- * then it is computed again. dx may be dy. */
+/* dx (M,D) is overwritten, gradients in dw are added to; y (M,D), when not NULL, receives the
+ * layer's output, which a reversible block subtracts. z: what the forward pass gave, used up here,
+ * or NULL: then it is computed again. dx may be dy. */
 typedef int pl_feed_backward_fn(float *y, float *dx, const struct pl_feed *dw, const float *dy,
                                 float *z, const float *x, const struct pl_feed *w, int M, int D,
                                 int C);

@@ -10,13 +10,14 @@ extern "C" {
 #endif
 
 /* K centres (K,D) of points (n,D), n >= 1; host memory. Starts are drawn by squared distance from
- * those drawn before, so that a quarter of nearly equal points doesn't get a quarter of the centres;
- * then `rounds` of Lloyd's. A centre that loses all its points stays where it is. PL_ENOMEM. */
+ * those drawn before, so that a quarter of nearly equal points doesn't get a quarter of the
+ * centres; then `rounds` of Lloyd's. A centre that loses all its points stays where it is.
+ * PL_ENOMEM. */
 int pl_kmeans(float *centre, int K, const float *point, size_t n, int D, int rounds,
               struct pl_rng *rng);
 
-/* Moves the centres with idle[k] != 0 to the points farthest from every centre, one after the other,
- * so that no two of them share a corner. PL_ENOMEM. */
+/* Moves the centres with idle[k] != 0 to the points farthest from every centre, one after the
+ * other, so that no two of them share a corner. PL_ENOMEM. */
 int pl_reseed(float *centre, const uint8_t *idle, int K, const float *point, size_t n, int D);
 
 #ifdef __cplusplus

@@ -18,8 +18,8 @@ int pl_rotary_channels(int d)
     return 6 * frequencies(d);
 }
 
-/* n values from a to b, both ends met exactly; a alone if n = 1. Fused, as the original's vector code
- * has it: with that the run's table comes out bit for bit. */
+/* n values from a to b, both ends met exactly; a alone if n = 1. Fused, as the original's vector
+ * code has it: with that the run's table comes out bit for bit. */
 static float linspace(float a, float b, int n, int i)
 {
     float step = n > 1 ? (b - a) / (float)(n - 1) : 0;

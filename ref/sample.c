@@ -1,5 +1,5 @@
-/* sample.c - both filters ask for the largest logits in falling order and rarely for all of them, so
- * a heap of columns serves them and nothing is sorted in full. See sample.h. */
+/* sample.c - both filters ask for the largest logits in falling order and rarely for all of them,
+ * so a heap of columns serves them and nothing is sorted in full. See sample.h. */
 #include "sample.h"
 
 #include <assert.h>
@@ -97,7 +97,8 @@ int pl_sample_filter_fraction(uint8_t *keep, const float *z, int V, double fract
     return PL_OK;
 }
 
-/* The original divides by 1024 before it subtracts the maximum and multiplies back: the same value. */
+/* The original divides by 1024 before it subtracts the maximum and multiplies back: the same
+ * value. */
 void pl_sample_softmax(float *p, const float *z, const uint8_t *keep, int V, double temperature)
 {
     double most = -INFINITY, sum = 0;

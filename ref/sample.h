@@ -1,6 +1,6 @@
-/* sample.h - from logits to one id: guidance, filters, temperature, the draw. Everything here is host
- * memory: one row of logits a token is little beside the network that made it.
- * [TTT 3.4] [top-k: Fan et al. 2018] [top-p: Holtzman et al. 2020] */
+/* sample.h - from logits to one id: guidance, filters, temperature, the draw. Everything here is
+ * host memory: one row of logits a token is little beside the network that made it. [TTT 3.4]
+ * [top-k: Fan et al. 2018] [top-p: Holtzman et al. 2020] */
 #ifndef PL_SAMPLE_H
 #define PL_SAMPLE_H
 

@@ -60,7 +60,8 @@ int pl_wire_encode(uint8_t *buffer, const struct pl_backend *be, enum pl_compres
 int pl_wire_check(size_t *n, enum pl_compression method, const struct pl_wire_type *type,
                   const uint8_t *buffer, size_t bytes, struct pl_err *err);
 
-/* Restores *n elements of type->dtype at `data` (host memory, aligned as the type). Checks first. */
+/* Restores *n elements of type->dtype at `data` (host memory, aligned as the type). Checks
+ * first. */
 int pl_wire_decode(void *data, const struct pl_backend *be, enum pl_compression method,
                    const struct pl_wire_type *type, const uint8_t *buffer, size_t bytes,
                    struct pl_err *err);

@@ -4,8 +4,8 @@
  *
  *   draw_emoji emoji-test.txt font.ttf folder [side]
  *
- * writes folder/images/<code points>.png, side x side (64) RGB on white, folder/captions.tsv with one
- * line "images/<code points>.png<TAB>name" each, in the order of emoji-test.txt, and
+ * writes folder/images/<code points>.png, side x side (64) RGB on white, folder/captions.tsv with
+ * one line "images/<code points>.png<TAB>name" each, in the order of emoji-test.txt, and
  * folder/holdout.txt, the names to train without (hold_out.h). */
 #include "hold_out.h"
 #include "../file.h"

@@ -1,7 +1,7 @@
-/* hold_out.h - which of the demo's captions are kept from training: combinations of a role, a gender
- * and a skin tone. Each part, and each two of the three, occur in other pictures that are trained on,
- * so drawing the combination is putting together what was learnt apart: the demo's small version of
- * the paper's "concepts not present in the training set". [TTT 3.4] */
+/* hold_out.h - which of the demo's captions are kept from training: combinations of a role, a
+ * gender and a skin tone. Each part, and each two of the three, occur in other pictures that are
+ * trained on, so drawing the combination is putting together what was learnt apart: the demo's
+ * small version of the paper's "concepts not present in the training set". [TTT 3.4] */
 #ifndef PL_HOLD_OUT_H
 #define PL_HOLD_OUT_H
 

@@ -24,7 +24,8 @@ int authority_server_port(const struct authority_server *s);
 void authority_server_complaint(struct authority_server *s, struct pl_err *err);
 void authority_server_counts(struct authority_server *s, size_t *issued, size_t *refused);
 
-/* A self-signed certificate (P-256, ten years) for a DNS name or an IP address, and its key, in PEM. */
+/* A self-signed certificate (P-256, ten years) for a DNS name or an IP address, and its key, in
+ * PEM. */
 int certificate_make(struct bytes *cert, struct bytes *key, const char *name, struct pl_err *err);
 
 #endif

@@ -1,8 +1,9 @@
-/* cache.h - blocks of files from the web, kept in a folder: a second pass over shards, or a second peer of
- * this machine, does not fetch them again. Bounded: what was used longest ago goes first. Checked: a block
- * lies behind its own SHA-256, and a damaged one is thrown away as if it had never been there. Any number of
- * processes may share a folder: a block appears whole or not at all, and one that another process removed
- * is fetched again. [TTT 2.1: peers stream the data set; the disks of volunteers are small] */
+/* cache.h - blocks of files from the web, kept in a folder: a second pass over shards, or a second
+ * peer of this machine, does not fetch them again. Bounded: what was used longest ago goes first.
+ * Checked: a block lies behind its own SHA-256, and a damaged one is thrown away as if it had never
+ * been there. Any number of processes may share a folder: a block appears whole or not at all, and
+ * one that another process removed is fetched again. [TTT 2.1: peers stream the data set; the disks
+ * of volunteers are small] */
 #ifndef PL_HTTP_CACHE_H
 #define PL_HTTP_CACHE_H
 
@@ -12,8 +13,8 @@
 
 struct http_cache;
 
-/* The folder is made if it is not there; `limit` bytes of blocks lie in it at most, but for a sixteenth that
- * may come before somebody looks. */
+/* The folder is made if it is not there; `limit` bytes of blocks lie in it at most, but for a
+ * sixteenth that may come before somebody looks. */
 int http_cache_open(struct http_cache **c, const char *folder, uint64_t limit, struct pl_err *err);
 void http_cache_close(struct http_cache *c); /* the blocks stay */
 

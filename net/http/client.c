@@ -337,7 +337,8 @@ static int first_request(struct http_client *c, struct http_file *file, struct h
         part->got = 0;
         rc = try_once(c, file, part, 1, whole, &round);
         if (!rc && !round.why[0]) return PL_OK;
-        /* A cut answer has told the size already; the rest is asked for as a part of a known file. */
+        /* A cut answer has told the size already; the rest is asked for as a part of a known
+         * file. */
         if (!rc && !whole && !round.fatal && part->got && r->has_range) return PL_OK;
         if (c->o.stopped && c->o.stopped(c->o.context))
             return pl_fail(err, PL_EAGAIN, "%.300s: stopped", url);

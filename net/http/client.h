@@ -1,5 +1,6 @@
-/* client.h - parts of files over HTTP(S), through libcurl: several at once, tried again after a pause that
- * doubles, and continued where a connection broke. Nothing of a server's answer is believed unchecked. */
+/* client.h - parts of files over HTTP(S), through libcurl: several at once, tried again after a
+ * pause that doubles, and continued where a connection broke. Nothing of a server's answer is
+ * believed unchecked. */
 #ifndef PL_HTTP_CLIENT_H
 #define PL_HTTP_CLIENT_H
 
@@ -46,7 +47,8 @@ struct http_part {
  * are. PL_EIO, PL_EFORMAT or PL_ELIMIT with a sentence that names the URL. */
 int http_client_begin(struct http_client *c, struct http_file *file, uint8_t *data, size_t *got,
                       size_t room, const char *url, struct pl_err *err);
-/* All parts, side by side; they lie inside the file. After an error some may be complete: see got. */
+/* All parts, side by side; they lie inside the file. After an error some may be complete: see
+ * got. */
 int http_client_parts(struct http_client *c, const struct http_file *file, struct http_part *parts,
                       int count, struct pl_err *err);
 /* A small whole file: lists. *data gets a zero behind its end; free(). */

@@ -1,4 +1,5 @@
-/* dashboard_seen.h - what a look at the DHT found, as it counts: bounded, and joined peer by peer. */
+/* dashboard_seen.h - what a look at the DHT found, as it counts: bounded, and joined peer by
+ * peer. */
 #ifndef PL_HTTP_DASHBOARD_SEEN_H
 #define PL_HTTP_DASHBOARD_SEEN_H
 
@@ -14,8 +15,8 @@ struct seen {
     struct feed_peer *peers;
 };
 
-/* Of a look, which stays the caller's and has to live as long. `s` begins as zeros; PL_ENOMEM leaves
- * what seen_clear frees. */
+/* Of a look, which stays the caller's and has to live as long. `s` begins as zeros; PL_ENOMEM
+ * leaves what seen_clear frees. */
 int seen_take(struct seen *s, const struct dashboard_look *look);
 void seen_clear(struct seen *s);
 

@@ -1,9 +1,9 @@
-/* libraries.h - libcurl and libmicrohttpd, loaded by whoever first fetches or serves a page. Linked in
- * the ordinary way they and the 27 libraries that they bring along take 4 MB of every peer, also of
- * those that never see the web.
+/* libraries.h - libcurl and libmicrohttpd, loaded by whoever first fetches or serves a page. Linked
+ * in the ordinary way they and the 27 libraries that they bring along take 4 MB of every peer, also
+ * of those that never see the web.
  *
- * Sources include this instead of <curl/curl.h> and <microhttpd.h> and call the library's functions by
- * their names; those that are called stand in the lists below, twice. */
+ * Sources include this instead of <curl/curl.h> and <microhttpd.h> and call the library's functions
+ * by their names; those that are called stand in the lists below, twice. */
 #ifndef PL_LIBRARIES_H
 #define PL_LIBRARIES_H
 
@@ -13,8 +13,8 @@
 #include <curl/curl.h>
 #include <microhttpd.h>
 
-/* Before anything else of theirs is called. From any thread, as often as one likes. PL_ENOTFOUND: the
- * sentence names the package. */
+/* Before anything else of theirs is called. From any thread, as often as one likes. PL_ENOTFOUND:
+ * the sentence names the package. */
 int curl_load(struct pl_err *err);
 int microhttpd_load(struct pl_err *err);
 

@@ -14,9 +14,10 @@ struct http_list {
 
 int http_is_url(const char *text);
 
-/* The list at a URL: JSON - an array, or an object's "shards", of texts or of {"url", "sha256"} - or, if it
- * is no JSON, lines of text, a URL each, with the SHA-256 behind a space where it is known; # begins a
- * remark. What is no whole URL is taken to lie beside the list. On error *list is empty. */
+/* The list at a URL: JSON - an array, or an object's "shards", of texts or of {"url", "sha256"} -
+ * or, if it is no JSON, lines of text, a URL each, with the SHA-256 behind a space where it is
+ * known; # begins a remark. What is no whole URL is taken to lie beside the list. On error *list is
+ * empty. */
 int http_list_read(struct http_list *list, struct http_client *client, const char *url,
                    struct pl_err *err);
 /* The same from bytes. */

@@ -1,4 +1,5 @@
-/* upload.c - see upload.h. The way in, and the simplest way; the others are in files of their own. */
+/* upload.c - see upload.h. The way in, and the simplest way; the others are in files of their
+ * own. */
 #include "upload_request.h"
 
 #include <openssl/evp.h>

@@ -13,8 +13,8 @@
 #include "yamux.h"
 
 #define CONN_SETUP_LIMIT 15.0       /* s from TCP to streams, as the original allows */
-/* Encrypted bytes that may wait for a slow socket: data stop at CONN_WIRE_HIGH, the rest is answers to
- * a peer that reads nothing. */
+/* Encrypted bytes that may wait for a slow socket: data stop at CONN_WIRE_HIGH, the rest is answers
+ * to a peer that reads nothing. */
 #define CONN_WIRE_MAX (8u << 20)
 #define CONN_WIRE_HIGH (1u << 20)
 

@@ -40,7 +40,8 @@ int pl_blocks_set_angles(struct pl_blocks *s, const float *angle);
 void pl_blocks_clear(struct pl_blocks *s);
 
 /* Uniform in +-1/sqrt(fan_in) for the layers, 1 and 0 for the norms, and CaiT's three LayerScales,
- * smaller the deeper the block. Shared tensors are drawn once. [spec dalle 10] [Touvron et al. 2021] */
+ * smaller the deeper the block. Shared tensors are drawn once. [spec dalle 10] [Touvron et al.
+ * 2021] */
 int pl_blocks_init(const struct pl_blocks *s, struct pl_rng *rng);
 
 #ifdef __cplusplus

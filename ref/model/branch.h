@@ -1,5 +1,5 @@
-/* branch.h - the two branches of a block, layer(shift(norm(x))), and their gradients. LayerScale and
- * the sum with the other stream belong to whoever joins them. [TTT 3.1] [spec dalle 3 to 6] */
+/* branch.h - the two branches of a block, layer(shift(norm(x))), and their gradients. LayerScale
+ * and the sum with the other stream belong to whoever joins them. [TTT 3.1] [spec dalle 3 to 6] */
 #ifndef PL_BRANCH_H
 #define PL_BRANCH_H
 

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Image tokens look at the token above and the one to the left, so the normalised inputs of the last
- * F tokens and the present one are kept, (F+1) slots of (rows,D), the one of cell i in slot i mod
- * (F+1); one slot more holds zeros, for what lies outside the grid. The shift itself is a gather of
- * pieces of channels: with pieces as rows of a table it is an embedding. */
+/* Image tokens look at the token above and the one to the left, so the normalised inputs of the
+ * last F tokens and the present one are kept, (F+1) slots of (rows,D), the one of cell i in slot i
+ * mod (F+1); one slot more holds zeros, for what lies outside the grid. The shift itself is a
+ * gather of pieces of channels: with pieces as rows of a table it is an embedding. */
 struct pl_cache {
     struct pl_dalle *m;
     int room, rows; /* sequences there is room for; sequences under way */
@@ -151,7 +151,8 @@ void pl_cache_close(struct pl_cache *c)
 
 /* --- the text, all positions at once ---------------------------------------------------------- */
 
-/* Keys and values of block l, as the text's pass left them, into the caches of rows first..last-1. */
+/* Keys and values of block l, as the text's pass left them, into the caches of rows
+ * first..last-1. */
 static int keep_text(struct pl_cache *c, int l, int first, int last)
 {
     const struct pl_dalle_config *config = &c->m->config;

@@ -1,6 +1,6 @@
-/* clip.h - CLIP with a vision transformer: pictures and captions to vectors whose angle says how well
- * they go together; the run drew 128 pictures a caption and kept the best.
- * [TTT 3.4] [Radford et al. 2021] [spec images-and-text 2.1, 2.4] */
+/* clip.h - CLIP with a vision transformer: pictures and captions to vectors whose angle says how
+ * well they go together; the run drew 128 pictures a caption and kept the best. [TTT 3.4] [Radford
+ * et al. 2021] [spec images-and-text 2.1, 2.4] */
 #ifndef PL_CLIP_H
 #define PL_CLIP_H
 
@@ -30,8 +30,8 @@ struct pl_clip_model {
     size_t conv, class_embedding, vision_position, pre_gain, pre_offset, post_gain, post_offset,
         vision_proj;
     size_t tokens, text_position, final_gain, final_offset, text_proj, scale;
-    /* Called, unless NULL, with what a tower makes beside its blocks: "visual.conv1", "visual.ln_pre",
-     * "visual.ln_post", "text.token_embedding", "text.ln_final". */
+    /* Called, unless NULL, with what a tower makes beside its blocks: "visual.conv1",
+     * "visual.ln_pre", "visual.ln_post", "text.token_embedding", "text.ln_final". */
     void (*watch)(void *context, const char *name, const float *at, size_t n);
     void *context;
 };
@@ -43,19 +43,20 @@ int pl_clip_init(struct pl_clip_model *m, const struct pl_clip_config *config,
 void pl_clip_clear(struct pl_clip_model *m);
 
 /* Vectors (B,embed), not yet of length 1, host memory, from pictures (B,3,image,image), normalised
- * (pl_clip_pixels), or rows of tokens (B,context) in 0..vocab-1, which the caller has checked. A row's
- * end is its largest id, the first if there are several. */
+ * (pl_clip_pixels), or rows of tokens (B,context) in 0..vocab-1, which the caller has checked. A
+ * row's end is its largest id, the first if there are several. */
 int pl_clip_images(struct pl_clip_model *m, float *vectors, const float *pixels, int B);
 int pl_clip_texts(struct pl_clip_model *m, float *vectors, const int32_t *tokens, int B);
 
-/* The pictures' bytes (image,image,3) to planes, each channel's mean taken off and spread made 1. */
+/* The pictures' bytes (image,image,3) to planes, each channel's mean taken off and spread made
+ * 1. */
 void pl_clip_pixels(float *pixels, const uint8_t *rgb, int image);
 
 /* logits (texts,images) = exp(scale) * cosine of the angle between them; host memory. */
 int pl_clip_logits(struct pl_clip_model *m, float *logits, const float *text, int texts,
                    const float *image, int images);
-/* order (n): pictures by falling logit, equal ones as they came; prob (n), if not NULL: softmax over
- * the pictures, by picture. */
+/* order (n): pictures by falling logit, equal ones as they came; prob (n), if not NULL: softmax
+ * over the pictures, by picture. */
 void pl_clip_rank(int32_t *order, float *prob, const float *logits, int n);
 
 #ifdef __cplusplus

@@ -265,8 +265,8 @@ static void segments(const struct pl_dalle_config *c, struct pl_loss_segment seg
     segment[1] = (struct pl_loss_segment){ c->T, S, Vx, Vt, (float)(scale * image) };
 }
 
-/* Embedding, stack, output layer and loss of B sequences; with `backward` the gradient of the output
- * layer too, and s->da is the one of the stack's output. mean: text and image. */
+/* Embedding, stack, output layer and loss of B sequences; with `backward` the gradient of the
+ * output layer too, and s->da is the one of the stack's output. mean: text and image. */
 static int pass(struct pl_dalle *m, const int32_t *text, const int32_t *codes, int B, int backward,
                 double scale, double mean[2], float *logp)
 {
@@ -371,8 +371,8 @@ int pl_dalle_evaluate(struct pl_dalle *m, const int32_t *text, const int32_t *co
 
 /* --- logits ----------------------------------------------------------------------------------- */
 
-/* `rows` positions from row0 of the normed h choose among columns col0..col0+columns-1 of the host's
- * logits (.., Vt), through `z` in backend memory. */
+/* `rows` positions from row0 of the normed h choose among columns col0..col0+columns-1 of the
+ * host's logits (.., Vt), through `z` in backend memory. */
 static int part_of_logits(const struct pl_dalle *m, float *logits, float *host, float *z,
                           const float *h, int row0, int rows, int col0, int columns)
 {

@@ -30,8 +30,8 @@ struct pl_dalle {
     int lanes_made;
 };
 
-/* All zero: call pl_dalle_init or load a checkpoint. config is checked and copied. be NULL: names and
- * shapes alone, for whoever counts or looks into checkpoints. */
+/* All zero: call pl_dalle_init or load a checkpoint. config is checked and copied. be NULL: names
+ * and shapes alone, for whoever counts or looks into checkpoints. */
 int pl_dalle_open(struct pl_dalle **m, const struct pl_dalle_config *config,
                   const struct pl_backend *be, int with_grad, struct pl_err *err);
 void pl_dalle_close(struct pl_dalle *m);
@@ -68,8 +68,8 @@ int pl_dalle_next(struct pl_dalle *m, float *logits, const int32_t *text, const 
 
 /* --- the pieces, for cached generation and tests --- */
 
-/* PL_EUSE unless text (B,T) and codes (B,count) are in range. All of the above ask it first, so that
- * a refused batch has changed nothing. */
+/* PL_EUSE unless text (B,T) and codes (B,count) are in range. All of the above ask it first, so
+ * that a refused batch has changed nothing. */
 int pl_dalle_check_ids(const struct pl_dalle_config *c, const int32_t *text, const int32_t *codes,
                        int count, int B, struct pl_err *err);
 /* B sequences of `count` codes, which have been checked, embedded into the stack's input, whose
@@ -77,7 +77,8 @@ int pl_dalle_check_ids(const struct pl_dalle_config *c, const int32_t *text, con
 int pl_dalle_enter(struct pl_dalle *m, const int32_t *text, const int32_t *codes, int count, int B);
 /* x (M,D) = embeddings of image codes (M), all backend memory. */
 int pl_dalle_embed_codes(const struct pl_dalle *m, float *x, const int32_t *codes, int M);
-/* Image logits (M,Vi) from rows y (M,D) of the stack's output; h (M,D) is scratch. Backend memory. */
+/* Image logits (M,Vi) from rows y (M,D) of the stack's output; h (M,D) is scratch. Backend
+ * memory. */
 int pl_dalle_image_logits(const struct pl_dalle *m, float *logits, float *h, const float *y, int M);
 /* labels (S) of one sequence, host memory: what each position predicts is the id at the next. */
 void pl_dalle_labels(const struct pl_dalle_config *c, int32_t *labels, const int32_t *text,

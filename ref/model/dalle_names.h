@@ -26,12 +26,12 @@ struct pl_dalle_entry *pl_dalle_state_dict(const struct pl_dalle *m, size_t *cou
  * "transformer." in front. PL_DALLE_POS_EMB, or PL_DALLE_NO_TENSOR for no name of this model. */
 long pl_dalle_find(const struct pl_dalle *m, const char *name);
 
-/* The same for what has no model at hand: the index of the parameter that is listed under this tensor's
- * training name, -1 for pos_emb, unknown names and the repetitions of a shared tensor. */
+/* The same for what has no model at hand: the index of the parameter that is listed under this
+ * tensor's training name, -1 for pos_emb, unknown names and the repetitions of a shared tensor. */
 long pl_dalle_find_param(const struct pl_params *params, const char *name);
 
-/* The name that the inference branch (and DALLE-pytorch 1.6.6) has for a training name: it wraps the
- * layers once or twice more. PL_ELIMIT if `size` is too small. */
+/* The name that the inference branch (and DALLE-pytorch 1.6.6) has for a training name: it wraps
+ * the layers once or twice more. PL_ELIMIT if `size` is too small. */
 int pl_dalle_inference_name(char *out, size_t size, const char *training);
 
 /* Values between a checkpoint's pos_emb (S+1,R) and the model; PL_EFORMAT if two neighbouring

@@ -4,7 +4,8 @@
 #include <assert.h>
 #include <string.h>
 
-/* One batch under way. With guidance its sequences stand twice: with their captions, then without. */
+/* One batch under way. With guidance its sequences stand twice: with their captions, then
+ * without. */
 struct drawing {
     struct pl_dalle *m;
     const struct pl_generate_options *options;

@@ -18,8 +18,8 @@ struct pl_generate_options {
     uint64_t first_image; /* so neither the batch nor a split into calls changes what it draws */
     int batch;       /* images at a time; guidance takes twice the memory */
     int uncached;    /* 1: everything again for each code: slow, the same codes to rounding */
-    /* Called after each code of a batch with the codes drawn so far over all images, and their final
-     * number; nonzero stops with PL_EAGAIN. NULL: not called. */
+    /* Called after each code of a batch with the codes drawn so far over all images, and their
+     * final number; nonzero stops with PL_EAGAIN. NULL: not called. */
     int (*progress)(void *context, int64_t done, int64_t total);
     void *context;
 };

@@ -34,13 +34,13 @@ int pl_gpt2_declare(struct pl_gpt2 *m, const struct pl_gpt2_config *config);
 int pl_gpt2_init(struct pl_gpt2 *m, const struct pl_gpt2_config *config,
                  const struct pl_backend *be, int with_grad);
 void pl_gpt2_clear(struct pl_gpt2 *m);
-/* GPT-2's initial values: normal with deviation 0.02, what is added to the stream divided by the root of
- * the number of such sums, norms 1 and 0. [Radford et al. 2019, 2.3] */
+/* GPT-2's initial values: normal with deviation 0.02, what is added to the stream divided by the
+ * root of the number of such sums, norms 1 and 0. [Radford et al. 2019, 2.3] */
 int pl_gpt2_reset(struct pl_gpt2 *m, uint64_t seed);
 int pl_gpt2_is_turned(const char *name);
 
-/* ids (B,n) in 0..vocab-1 (checked: PL_EUSE), n <= positions; all below is host memory. key_mask (B,n),
- * bytes, 0 hides a position from all others; NULL: none is hidden. */
+/* ids (B,n) in 0..vocab-1 (checked: PL_EUSE), n <= positions; all below is host memory. key_mask
+ * (B,n), bytes, 0 hides a position from all others; NULL: none is hidden. */
 
 /* logits (B,n,vocab) */
 int pl_gpt2_logits(struct pl_gpt2 *m, float *logits, const int32_t *ids, const uint8_t *key_mask,
@@ -57,8 +57,8 @@ struct pl_gpt2_cache {
 };
 int pl_gpt2_cache_open(struct pl_gpt2_cache *cache, struct pl_gpt2 *m, int B, int positions);
 void pl_gpt2_cache_close(struct pl_gpt2_cache *cache, struct pl_gpt2 *m);
-/* The next token ids (B) of each sequence; logits (B,vocab) of what follows, or NULL. PL_ELIMIT: the
- * cache is full. */
+/* The next token ids (B) of each sequence; logits (B,vocab) of what follows, or NULL. PL_ELIMIT:
+ * the cache is full. */
 int pl_gpt2_next(struct pl_gpt2 *m, struct pl_gpt2_cache *cache, float *logits, const int32_t *ids);
 
 #ifdef __cplusplus

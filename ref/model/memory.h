@@ -72,10 +72,10 @@ struct pl_memory_plan {
  * page's preset for the others. */
 void pl_memory_plan_for(struct pl_memory_plan *plan, const struct pl_memory_model *model);
 /* Sets one option by the name that the original's command line gave it ('-' and '_' are the same)
- * or `calc` adds: model, nlayers, bsz, seqlen, dmodel, dhid, vocab-size, fp16-level, optimizer, zero,
- * ngpus, checkpoint, offload, shared-groups; heads, layers, precision, min-8bit, block, fused,
- * dropout, exchange, peers. "model" replaces the whole plan, so it comes first. PL_ENOTFOUND: no
- * such option; PL_EUSE: no such value. */
+ * or `calc` adds: model, nlayers, bsz, seqlen, dmodel, dhid, vocab-size, fp16-level, optimizer,
+ * zero, ngpus, checkpoint, offload, shared-groups; heads, layers, precision, min-8bit, block,
+ * fused, dropout, exchange, peers. "model" replaces the whole plan, so it comes first.
+ * PL_ENOTFOUND: no such option; PL_EUSE: no such value. */
 int pl_memory_set(struct pl_memory_plan *plan, const char *option, const char *value,
                   struct pl_err *err);
 /* Ranges that keep every product exact or at least finite; names the option as `calc` spells it. */

@@ -1,5 +1,5 @@
-/* offload.c - see offload.h. Groups are whole tensors, because LAMB needs a tensor's norm before it may
- * change one element: small neighbours together, so that a copy is worth its while. */
+/* offload.c - see offload.h. Groups are whole tensors, because LAMB needs a tensor's norm before it
+ * may change one element: small neighbours together, so that a copy is worth its while. */
 #include "offload.h"
 
 #include "../beside.h"

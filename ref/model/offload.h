@@ -1,6 +1,7 @@
-/* offload.h - parameters' steps in the host's memory beside their copies: while the processor works on
- * one group of tensors, the next group's gradients come down and the last one's new values go up, so a
- * step takes as long as the slowest of the three. [TTT 2.1, memory: offloading] For optimizer.c. */
+/* offload.h - parameters' steps in the host's memory beside their copies: while the processor works
+ * on one group of tensors, the next group's gradients come down and the last one's new values go
+ * up, so a step takes as long as the slowest of the three. [TTT 2.1, memory: offloading] For
+ * optimizer.c. */
 #ifndef PL_OFFLOAD_H
 #define PL_OFFLOAD_H
 
@@ -23,8 +24,8 @@ typedef int pl_offload_step_fn(void *context, size_t tensor, float *value, float
  * called next finds the new values, and grad is as it was. */
 int pl_offload_run(struct pl_offload *o, float *value, const float *grad, pl_offload_step_fn *step,
                    void *context);
-/* The values have changed on the device: the master is taken from there in the next run. So it is in
- * the first. */
+/* The values have changed on the device: the master is taken from there in the next run. So it is
+ * in the first. */
 void pl_offload_stale(struct pl_offload *o);
 
 #ifdef __cplusplus

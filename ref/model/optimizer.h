@@ -66,8 +66,8 @@ int pl_optimizer_step_normed(struct pl_optimizer *o, float *value, float *grad, 
                              double lr);
 
 /* Somebody else has written to the flat buffer p: a state was loaded, parameters or gradients were
- * averaged. To be called whenever it may be the parameters', else an offloaded step goes on from its
- * master. */
+ * averaged. To be called whenever it may be the parameters', else an offloaded step goes on from
+ * its master. */
 void pl_optimizer_written(struct pl_optimizer *o, const float *p);
 
 /* Steps taken; set when a state is loaded. A state may come from a peer whose library made a
@@ -79,8 +79,8 @@ void pl_optimizer_set_steps(struct pl_optimizer *o, uint64_t steps);
 struct pl_lamb_norms pl_optimizer_norms(const struct pl_optimizer *o, size_t tensor);
 
 /* The state as a list of arrays, tensor by tensor, by the run's names in the order of the alphabet:
- * float moments are "state1" and "state2"; 8-bit ones are "absmax1", "absmax2" (floats, one a block)
- * and "state1", "state2" (codes). */
+ * float moments are "state1" and "state2"; 8-bit ones are "absmax1", "absmax2" (floats, one a
+ * block) and "state1", "state2" (codes). */
 struct pl_optimizer_state {
     size_t tensor;       /* index of the tensor it belongs to */
     const char *name;

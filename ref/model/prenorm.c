@@ -60,8 +60,8 @@ static struct pl_mask mask_of(const struct pl_prenorm *s, int n)
     return (struct pl_mask){ .kind = s->mask, .P = n };
 }
 
-/* What one block makes of its input: (M,D) ln_1, (M,3D) qkv, (M,D) o, (B,H,n) lse, (M,D) y (a branch's
- * output), (M,D) middle (the sum after attention), (M,D) ln_2, (M,hidden) fc, act. */
+/* What one block makes of its input: (M,D) ln_1, (M,3D) qkv, (M,D) o, (B,H,n) lse, (M,D) y (a
+ * branch's output), (M,D) middle (the sum after attention), (M,D) ln_2, (M,hidden) fc, act. */
 struct pl_prenorm_made {
     float *ln_1, *qkv, *o, *lse, *y, *middle, *ln_2, *fc, *act;
 };
@@ -207,8 +207,8 @@ int pl_prenorm_forward(struct pl_prenorm *s, float *x, float *inputs, int B, int
     return rc;
 }
 
-/* Of block l, whose values are in m; dx is the gradient of its output, then of its input. d (M,D) and
- * wide (M, max(hidden, 3D)) are scratch. */
+/* Of block l, whose values are in m; dx is the gradient of its output, then of its input. d (M,D)
+ * and wide (M, max(hidden, 3D)) are scratch. */
 static int block_backward(const struct pl_prenorm *s, int l, const struct pl_prenorm_made *m,
                           float *dx, const float *x, float *d, float *wide, int B, int n,
                           const uint8_t *key_mask)

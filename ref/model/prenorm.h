@@ -38,24 +38,25 @@ struct pl_prenorm {
     int stored; /* 1: a pass that backward follows keeps what its blocks make, instead of making it again */
     struct pl_prenorm_made *made; /* (layers) of such a pass; the pool's buffers, pl_prenorm_forget */
     size_t part[PL_PRENORM_LAYERS_MAX][PL_PRENORM_TENSORS]; /* indices of parameters */
-    /* Called, unless NULL, with what a forward pass makes: "block0.ln_1", "block0.qkv", "block0.attn"
-     * (after out), "block0.ln_2", "block0.fc", "block0.act", "block0.mlp", "block0.out" (the sum). */
+    /* Called, unless NULL, with what a forward pass makes: "block0.ln_1", "block0.qkv",
+     * "block0.attn" (after out), "block0.ln_2", "block0.fc", "block0.act", "block0.mlp",
+     * "block0.out" (the sum). */
     void (*watch)(void *context, const char *name, const float *at, size_t n);
     void *context;
 };
 
-/* Declares the tensors of all blocks, "<prefix><block>.<name>"; shared ones once, by their first block.
- * Sizes are set and checked. */
+/* Declares the tensors of all blocks, "<prefix><block>.<name>"; shared ones once, by their first
+ * block. Sizes are set and checked. */
 int pl_prenorm_declare(struct pl_prenorm *s, const char *prefix,
                        const struct pl_prenorm_name names[PL_PRENORM_TENSORS]);
 
-/* x (B,n,D), backend memory, in and out. key_mask as in attention.h. inputs, if not NULL, receives the
- * input of every block (layers,B,n,D): all that a backward pass needs. */
+/* x (B,n,D), backend memory, in and out. key_mask as in attention.h. inputs, if not NULL, receives
+ * the input of every block (layers,B,n,D): all that a backward pass needs. */
 int pl_prenorm_forward(struct pl_prenorm *s, float *x, float *inputs, int B, int n,
                        const uint8_t *key_mask);
-/* dx (B,n,D) becomes the gradient of the stack's input; parameters' gradients are added to. Each block
- * runs once more from its input, so that activations of one block alone are in memory, unless they are
- * stored: both ways give the same bits. */
+/* dx (B,n,D) becomes the gradient of the stack's input; parameters' gradients are added to. Each
+ * block runs once more from its input, so that activations of one block alone are in memory, unless
+ * they are stored: both ways give the same bits. */
 int pl_prenorm_backward(struct pl_prenorm *s, float *dx, const float *inputs, int B, int n,
                         const uint8_t *key_mask);
 /* Lets go of what a forward pass has stored and no backward pass has used up. */

@@ -13,7 +13,8 @@
 extern "C" {
 #endif
 
-/* Three ways to the same gradients; M positions, L blocks, in floats a position and unit of width. */
+/* Three ways to the same gradients; M positions, L blocks, in floats a position and unit of
+ * width. */
 enum pl_activations {
     PL_REVERSIBLE, /* nothing a block: inputs are rebuilt from outputs (the run) */
     PL_RECOMPUTED, /* 2 a block: both streams; exact inputs, the same operations */

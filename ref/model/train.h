@@ -42,9 +42,9 @@ int pl_trainer_open(struct pl_trainer **t, struct pl_dalle *model,
                     const struct pl_train_options *options, struct pl_err *err);
 void pl_trainer_close(struct pl_trainer *t);
 
-/* Adds B samples' gradients. PL_EFORMAT if the loss is not finite: then everything accumulated since
- * the last step is dropped, parameters and moments are untouched, and training may go on with other
- * samples. */
+/* Adds B samples' gradients. PL_EFORMAT if the loss is not finite: then everything accumulated
+ * since the last step is dropped, parameters and moments are untouched, and training may go on with
+ * other samples. */
 int pl_trainer_add(struct pl_trainer *t, const int32_t *text, const int32_t *codes, int B,
                    struct pl_err *err);
 
@@ -62,17 +62,17 @@ struct pl_train_report {
  * the step, are not finite; the trainer is then back at its last good state (t->step says where). */
 int pl_trainer_step(struct pl_trainer *t, struct pl_train_report *report, struct pl_err *err);
 
-/* A step beside the next samples, hivemind's delayed update: the mean gradient is put aside and samples
- * accumulate anew, with the parameters as they are; the step happens on a copy of them, made when it
- * begins; then the copy takes their place. What was accumulated meanwhile stays.
+/* A step beside the next samples, hivemind's delayed update: the mean gradient is put aside and
+ * samples accumulate anew, with the parameters as they are; the step happens on a copy of them,
+ * made when it begins; then the copy takes their place. What was accumulated meanwhile stays.
  *
  *   mean - set_aside - add ... add - take_in
  *                    \ step_aside  /
  *
  * step_aside may run on another thread beside pl_trainer_add, on a backend whose operations may be
  * called from two threads at once. After its PL_EFORMAT, as of pl_trainer_step, take_in leaves the
- * parameters alone, or goes back to the last good state if the moments are spoilt. Costs two buffers
- * of the parameters' size. */
+ * parameters alone, or goes back to the last good state if the moments are spoilt. Costs two
+ * buffers of the parameters' size. */
 int pl_trainer_set_aside(struct pl_trainer *t);
 int pl_trainer_step_aside(struct pl_trainer *t, struct pl_train_report *report, struct pl_err *err);
 int pl_trainer_take_in(struct pl_trainer *t);

@@ -49,8 +49,8 @@ struct pl_vqgan {
     void *context;
 };
 
-/* Declares every tensor under its official name, in the original's order, without memory for values.
- * The config has been checked. */
+/* Declares every tensor under its official name, in the original's order, without memory for
+ * values. The config has been checked. */
 int pl_vqgan_declare(struct pl_vqgan *m, const struct pl_vqgan_config *config);
 /* The same with zeroed parameters, and gradients if `with_grad`. be is borrowed. */
 int pl_vqgan_init(struct pl_vqgan *m, const struct pl_vqgan_config *config,

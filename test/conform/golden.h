@@ -1,5 +1,6 @@
-/* golden.h - replaying folders of golden values against a backend. One file per area, golden_<area>.c,
- * exports golden_area_<area>; golden.c finds files, prints the lines and counts. */
+/* golden.h - replaying folders of golden values against a backend. One file per area,
+ * golden_<area>.c, exports golden_area_<area>; golden.c finds files, prints the lines and
+ * counts. */
 #ifndef PL_GOLDEN_H
 #define PL_GOLDEN_H
 
@@ -72,8 +73,8 @@ int golden_down(const struct golden *g, float *host, const float *device, size_t
 typedef int golden_area_fn(struct golden *g, const char *path, const char *stem);
 
 /* Replays `folder`: an area's folder (its base name is the area's), or a folder of such folders.
- * Prints the lines and the closing count; `tell`, if given, is called after each area. `failed`: how
- * many cases did. PL_ENOTFOUND if no case's line contains the filter. */
+ * Prints the lines and the closing count; `tell`, if given, is called after each area. `failed`:
+ * how many cases did. PL_ENOTFOUND if no case's line contains the filter. */
 int golden_run(const struct pl_backend *be, const char *folder, const char *filter,
                golden_tell *tell, void *context, long *failed, struct pl_err *err);
 

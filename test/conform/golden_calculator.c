@@ -1,5 +1,5 @@
-/* golden_calculator.c - the memory calculator: the original's outputs, exact where they are
- * whole, and published shapes and counts for the corrected one. See test/golden/calculator/README.md. */
+/* golden_calculator.c - the memory calculator: the original's outputs, exact where they are whole,
+ * and published shapes and counts for the corrected one. See test/golden/calculator/README.md. */
 #include "areas.h"
 #include "../../ref/model/memory.h"
 

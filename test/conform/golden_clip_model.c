@@ -70,7 +70,8 @@ static void look(void *context, const char *name, const float *at, size_t n)
     if (st_find(l->f, name)) golden_device(l->g, l->f, name, at, n, 0, MODEL);
 }
 
-/* "block0.ln_1" of a tower is the golden's "visual.block0.ln_1"; "block3.out" is "visual.block.3". */
+/* "block0.ln_1" of a tower is the golden's "visual.block0.ln_1"; "block3.out" is
+ * "visual.block.3". */
 static void look_block(void *context, const char *name, const float *at, size_t n)
 {
     static const struct { const char *ours, *theirs; } parts[] = {

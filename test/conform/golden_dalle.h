@@ -1,5 +1,5 @@
-/* golden_dalle.h - the transformer's golden files: their kinds, told apart by what they contain, and
- * the buffers that one file's replay holds. */
+/* golden_dalle.h - the transformer's golden files: their kinds, told apart by what they contain,
+ * and the buffers that one file's replay holds. */
 #ifndef PL_GOLDEN_DALLE_H
 #define PL_GOLDEN_DALLE_H
 
@@ -28,7 +28,8 @@ const char *replay_text(struct replay *r, const char *key);
 /* One dimension of a tensor; 1 after trouble. */
 int replay_dim(struct replay *r, const char *tensor, int dim);
 
-/* Backend memory, given back by replay_close: a tensor that must have n elements, zeros, host bytes. */
+/* Backend memory, given back by replay_close: a tensor that must have n elements, zeros, host
+ * bytes. */
 float *replay_in(struct replay *r, const char *tensor, size_t n);
 float *replay_zeros(struct replay *r, size_t n);
 void *replay_bytes(struct replay *r, const void *host, size_t bytes);
@@ -45,8 +46,8 @@ void replay_rotary(struct replay *r, float **cosine, float **sine, const char *t
 
 /* Takes the status of operations. */
 void replay_did(struct replay *r, int status);
-/* A line: the backend's n values against a tensor, relative to its largest; named after the tensor or
- * after `what`. */
+/* A line: the backend's n values against a tensor, relative to its largest; named after the tensor
+ * or after `what`. */
 void replay_same_as(struct replay *r, const char *what, const char *tensor, const float *device,
                     size_t n, double allowed);
 void replay_same(struct replay *r, const char *tensor, const float *device, size_t n,
@@ -57,8 +58,8 @@ typedef void golden_dalle_fn(struct golden *g, const struct st_file *f);
 golden_dalle_fn golden_dalle_masks, golden_dalle_rotary, golden_dalle_attention, golden_dalle_part,
     golden_dalle_filters;
 
-/* The network made of them: reversible stacks, whole models, training, generation, and the run's facts
- * (f NULL: run_facts.json in g->folder). Returns 0 for a file that is none of these. */
+/* The network made of them: reversible stacks, whole models, training, generation, and the run's
+ * facts (f NULL: run_facts.json in g->folder). Returns 0 for a file that is none of these. */
 int golden_dalle_model(struct golden *g, const struct st_file *f, const char *stem);
 
 #endif

@@ -1,5 +1,5 @@
-/* golden_dalle_model.c - golden files of whole networks: loading them, and the model's losses, logits,
- * gradients and training steps. */
+/* golden_dalle_model.c - golden files of whole networks: loading them, and the model's losses,
+ * logits, gradients and training steps. */
 #include "golden_dalle_net.h"
 #include "../../data/dalle_config.h"
 
@@ -192,7 +192,8 @@ static void compare_losses(struct net *net, const struct pl_dalle_loss *loss, do
     compare_scalar(net, "loss_image", "loss_image", loss->image, allowed);
 }
 
-/* Values where the position may predict the column; the fill value everywhere else, and only there. */
+/* Values where the position may predict the column; the fill value everywhere else, and only
+ * there. */
 static void compare_logits(struct net *net, const int32_t *text, const int32_t *image,
                            double allowed)
 {

@@ -28,8 +28,8 @@ int32_t *net_ints(struct net *net, const char *tensor, size_t n);
 
 /* Sets all gradients to zero. */
 int net_zero_grad(struct net *net);
-/* A line for each tensor `prefix`NAME against the value (gradient with grad 1) of parameter NAME; or
- * one line named `worst` for all of them. Every parameter must have a tensor. */
+/* A line for each tensor `prefix`NAME against the value (gradient with grad 1) of parameter NAME;
+ * or one line named `worst` for all of them. Every parameter must have a tensor. */
 void net_params(struct net *net, const char *prefix, int grad, const char *worst, double allowed);
 
 /* Parameter gradients: rounding grows with depth, most of all where the stack is rebuilt from its

@@ -1,5 +1,5 @@
-/* golden_dalle_stack.c - the reversible stack: streams after each block, inputs rebuilt from outputs,
- * and gradients with and without shared layers. */
+/* golden_dalle_stack.c - the reversible stack: streams after each block, inputs rebuilt from
+ * outputs, and gradients with and without shared layers. */
 #include "golden_dalle_net.h"
 
 #include <stdio.h>

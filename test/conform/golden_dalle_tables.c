@@ -1,5 +1,5 @@
-/* golden_dalle_tables.c - what is computed once, on the host or for all heads alike: attention masks,
- * rotary angles and the rotation, the filters of sampling. */
+/* golden_dalle_tables.c - what is computed once, on the host or for all heads alike: attention
+ * masks, rotary angles and the rotation, the filters of sampling. */
 #include "golden_dalle.h"
 #include "../../ref/sample.h"
 
@@ -99,8 +99,8 @@ void golden_dalle_masks(struct golden *g, const struct st_file *f)
 
 /* -------------------------------------------------------------------- rotary_*: angles, rotation */
 
-/* Our own table against the file's, and against what the original made it from. Near 8192 one float32
- * unit of an angle is 1e-3, elsewhere they must do much better. */
+/* Our own table against the file's, and against what the original made it from. Near 8192 one
+ * float32 unit of an angle is 1e-3, elsewhere they must do much better. */
 static void angles(struct replay *r, int P, int F, int d)
 {
     size_t n = (size_t)pl_rotary_channels(d) / 6, half = 3 * n,

@@ -82,7 +82,8 @@ struct looking {
     const struct st_file *f;
 };
 
-/* Our block0.qkv is the golden's block0.c_attn, and so on; of the peer's sums the file has the out. */
+/* Our block0.qkv is the golden's block0.c_attn, and so on; of the peer's sums the file has the
+ * out. */
 static void look(void *context, const char *name, const float *at, size_t n)
 {
     static const struct { const char *ours, *theirs; } parts[] = {

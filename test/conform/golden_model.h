@@ -1,5 +1,5 @@
-/* golden_model.h - what replays of whole models share: weights from the counter of the READMEs, tables
- * of names and shapes, comparing what a model makes. */
+/* golden_model.h - what replays of whole models share: weights from the counter of the READMEs,
+ * tables of names and shapes, comparing what a model makes. */
 #ifndef PL_GOLDEN_MODEL_H
 #define PL_GOLDEN_MODEL_H
 
@@ -19,12 +19,13 @@ int golden_counter_fill(struct golden *g, const struct pl_params *params, const 
 void golden_names(struct golden *g, const json_t *doc, const struct pl_params *params,
                   golden_turned_fn *turned);
 
-/* n values in backend memory against the tensor `name`, relative to its largest, or, with scale > 0,
- * to that. */
+/* n values in backend memory against the tensor `name`, relative to its largest, or, with scale >
+ * 0, to that. */
 void golden_device(struct golden *g, const struct st_file *f, const char *name, const float *at,
                    size_t n, double scale, double allowed);
 
-/* "<what's folder>/<stem without .io>.weights.safetensors", opened; NULL after a golden_fail line. */
+/* "<what's folder>/<stem without .io>.weights.safetensors", opened; NULL after a golden_fail
+ * line. */
 struct st_file *golden_weights(struct golden *g, const char *stem);
 
 #endif

@@ -269,7 +269,8 @@ static void adopt(struct replay *r, long step)
     }
 }
 
-/* Codes: equal, or the decoded values within 1e-6 absmax, or one code apart. Counts how many codes differ at all. */
+/* Codes: equal, or the decoded values within 1e-6 absmax, or one code apart. Counts how many codes
+ * differ at all. */
 static double code_error(struct replay *r, size_t i, int second, const uint8_t *got,
                          const uint8_t *want, size_t *differ)
 {

@@ -1,6 +1,6 @@
-/* golden_protocol.c - area protocol: recorded data of hivemind's DHT, averaging and optimizer. Finds
- * out what kind a file is, by its stem or else by what only that kind holds; here are also the
- * kinds that everything else stands on: ids, msgpack, protobuf. */
+/* golden_protocol.c - area protocol: recorded data of hivemind's DHT, averaging and optimizer.
+ * Finds out what kind a file is, by its stem or else by what only that kind holds; here are also
+ * the kinds that everything else stands on: ids, msgpack, protobuf. */
 #include "golden_protocol.h"
 #include "areas.h"
 #include "../../data/file.h"
@@ -326,8 +326,8 @@ static const ProtobufCMessageDescriptor *const messages[] = {
 
 static int same_fields(const ProtobufCMessage *m, const json_t *fields);
 
-/* One element of a field against {"bytes": ...}, text, true, {"float64": ...}, {"enum", "number"}, a
- * number, or the fields of a message. */
+/* One element of a field against {"bytes": ...}, text, true, {"float64": ...}, {"enum", "number"},
+ * a number, or the fields of a message. */
 static int same_element(const ProtobufCFieldDescriptor *f, const void *at, const json_t *want)
 {
     switch (f->type) {
@@ -369,7 +369,8 @@ static size_t element_size(const ProtobufCFieldDescriptor *f)
     }
 }
 
-/* The fields named are there with their numbers and values; the bytes say the rest, when written. */
+/* The fields named are there with their numbers and values; the bytes say the rest, when
+ * written. */
 static int same_fields(const ProtobufCMessage *m, const json_t *fields)
 {
     const char *name;

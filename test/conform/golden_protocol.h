@@ -1,4 +1,5 @@
-/* golden_protocol.h - the kinds of recordings of hivemind's protocol, shared between their files. */
+/* golden_protocol.h - the kinds of recordings of hivemind's protocol, shared between their
+ * files. */
 #ifndef PL_GOLDEN_PROTOCOL_H
 #define PL_GOLDEN_PROTOCOL_H
 

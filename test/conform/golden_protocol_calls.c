@@ -1,8 +1,9 @@
-/* golden_protocol_calls.c - a recorded DHT, call by call: our server gives the recorded answers, our
- * client would have asked the same, and finds the same.
+/* golden_protocol_calls.c - a recorded DHT, call by call: our server gives the recorded answers,
+ * our client would have asked the same, and finds the same.
  *
- * What each node knows follows from the recording: whoever speaks with a node id becomes known to the
- * other, stores arrive by calls, and who stores a record keeps it if it is one of the nearest. */
+ * What each node knows follows from the recording: whoever speaks with a node id becomes known to
+ * the other, stores arrive by calls, and who stores a record keeps it if it is one of the
+ * nearest. */
 #include "golden_protocol.h"
 #include "../../net/hivemind/dht_search.h"
 #include "../../net/hivemind/dht_serve.h"

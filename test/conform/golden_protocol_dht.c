@@ -1,4 +1,5 @@
-/* golden_protocol_dht.c - recorded routing tables and storages: the same operations, step by step. */
+/* golden_protocol_dht.c - recorded routing tables and storages: the same operations, step by
+ * step. */
 #include "golden_protocol.h"
 #include "../../net/hivemind/dht_routing.h"
 #include "../../net/hivemind/dht_store.h"

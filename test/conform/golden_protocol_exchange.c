@@ -170,8 +170,8 @@ static size_t messages_of(const struct stream *s, const char *direction)
     return n;
 }
 
-/* Shares as everybody computes them; with stated bandwidths, where the original's solver has the last
- * word, as many parts for each peer as it was sent. */
+/* Shares as everybody computes them; with stated bandwidths, where the original's solver has the
+ * last word, as many parts for each peer as it was sent. */
 static int read_shares(struct recording *r)
 {
     size_t share[PEERS_MAX], at = 0, count;
@@ -364,8 +364,8 @@ static void feed(struct replay *p, enum exchange_way way)
     }
 }
 
-/* What others reduced: equal to the last bit to ours + their answer. What we reduced: but for the order
- * of the sum. */
+/* What others reduced: equal to the last bit to ours + their answer. What we reduced: but for the
+ * order of the sum. */
 static void check_outputs(struct replay *p, const float *x)
 {
     struct recording *r = p->r;

@@ -1,5 +1,5 @@
-/* golden_protocol_join.c - join requests and first parts as a real averager answered them, and the calls
- * of two real trainers. */
+/* golden_protocol_join.c - join requests and first parts as a real averager answered them, and the
+ * calls of two real trainers. */
 #include "golden_protocol.h"
 #include "../../net/hivemind/exchange.h"
 #include "../../net/hivemind/matchmaking.h"

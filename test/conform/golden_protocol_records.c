@@ -1,5 +1,5 @@
-/* golden_protocol_records.c - recorded signatures, schemas, tokens, progress: what is accepted, what
- * refused, and what follows from all records together. */
+/* golden_protocol_records.c - recorded signatures, schemas, tokens, progress: what is accepted,
+ * what refused, and what follows from all records together. */
 #include "golden_protocol.h"
 #include "../../net/hivemind/auth.h"
 #include "../../net/hivemind/dht_message.h"

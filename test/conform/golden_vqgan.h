@@ -9,8 +9,8 @@
 #define VQGAN_MODEL 1e-4  /* whole networks, and gradients by the largest one of the file */
 #define VQGAN_MARGIN 1e-3 /* codes whose best two scores are closer may differ */
 
-/* The model that the file's configuration describes, with weights from the sibling STEM.weights file
- * or from the counter. 0 after a golden_fail line. */
+/* The model that the file's configuration describes, with weights from the sibling STEM.weights
+ * file or from the counter. 0 after a golden_fail line. */
 int vqgan_golden_model(struct golden *g, struct pl_vqgan *m, const struct st_file *f,
                        const json_t *config, const char *stem, int with_grad);
 

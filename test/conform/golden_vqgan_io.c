@@ -258,7 +258,8 @@ static void compare_codes(struct look *l, const int32_t *code, size_t n)
     pl_free(margin);
 }
 
-/* Samples: the codes of the first places follow from logits and noise, which the file has in full. */
+/* Samples: the codes of the first places follow from logits and noise, which the file has in
+ * full. */
 static void compare_samples(struct look *l)
 {
     size_t n, count, all, P = (size_t)l->P, N = (size_t)l->N;
@@ -302,7 +303,8 @@ done:
     pl_free(code);
 }
 
-/* Squared distances of the first places, and the codebook's loss: value of the published weights. */
+/* Squared distances of the first places, and the codebook's loss: value of the published
+ * weights. */
 static void compare_distances(struct look *l, const float *z, const int32_t *code, int B, int P)
 {
     const struct pl_vqgan_config *c = &l->m->config;

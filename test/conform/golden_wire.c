@@ -1,5 +1,5 @@
-/* golden_wire.c - area wire: recorded bytes of libp2p connections. Dispatches by the file's stem and
- * holds the simpler kinds: keys, addresses, protocol negotiation, frames of streams. */
+/* golden_wire.c - area wire: recorded bytes of libp2p connections. Dispatches by the file's stem
+ * and holds the simpler kinds: keys, addresses, protocol negotiation, frames of streams. */
 #include "golden_wire.h"
 #include "areas.h"
 #include "../../net/libp2p/base58.h"

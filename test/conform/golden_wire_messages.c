@@ -1,5 +1,5 @@
-/* golden_wire_messages.c - identify, look-ups, relay and calls: each message is read, compared with what
- * the recording says of it, and written again. */
+/* golden_wire_messages.c - identify, look-ups, relay and calls: each message is read, compared with
+ * what the recording says of it, and written again. */
 #include "golden_wire.h"
 #include "../../net/libp2p/identify.h"
 #include "../../net/libp2p/kad.h"

@@ -1,5 +1,5 @@
-/* golden_wire_noise.c - handshakes with fixed keys and every value on the way; a session with a real
- * peer, decrypted. */
+/* golden_wire_noise.c - handshakes with fixed keys and every value on the way; a session with a
+ * real peer, decrypted. */
 #include "golden_wire.h"
 #include "../../net/libp2p/multistream.h"
 #include "../../net/libp2p/noise.h"

@@ -1,7 +1,8 @@
 /* pair.h - the pair test: an operation of any backend beside the reference's, on the same seeded
  * values. One file per component, pair_<component>.c, exports pair_<component>; pairs.h lists them.
  *
- * A case reads like this, and holds on both sides (`side` is 0 for the reference, 1 for the backend):
+ * A case reads like this, and holds on both sides (`side` is 0 for the reference, 1 for the
+ * backend):
  *
  *     if (!pair_case(p, "scale", "n%zu", n)) return;
  *     struct pair_f32 x = pair_normal(p, n, 1);

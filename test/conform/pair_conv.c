@@ -1,6 +1,6 @@
-/* pair_conv.c - convolution, its two gradients, and 2x upsampling. The bound is linear's: a sum of n
- * terms costs (n + 8) * 2^-24 of their absolute values, which the reference itself adds up here; in
- * bfloat16, of the root of their squares. */
+/* pair_conv.c - convolution, its two gradients, and 2x upsampling. The bound is linear's: a sum of
+ * n terms costs (n + 8) * 2^-24 of their absolute values, which the reference itself adds up here;
+ * in bfloat16, of the root of their squares. */
 #include "pairs.h"
 
 #include <math.h>
@@ -67,7 +67,8 @@ static float *squares(struct pair *p, const float *x, size_t n)
     return out;
 }
 
-/* bound = max(2^-24 (terms + 8) bound, 2^-6 of the root of `of_squares`): linear.h's for bfloat16. */
+/* bound = max(2^-24 (terms + 8) bound, 2^-6 of the root of `of_squares`): linear.h's for
+ * bfloat16. */
 static void rounded(float *bound, const float *of_squares, size_t n, int terms)
 {
     for (size_t i = 0; i < n; i++)
@@ -81,7 +82,8 @@ static float *absolute(struct pair *p, const float *x, size_t n)
     return out;
 }
 
-/* Where outputs may be taken in tiles, each bound becomes the largest within 3 places: see conv.h. */
+/* Where outputs may be taken in tiles, each bound becomes the largest within 3 places: see
+ * conv.h. */
 static float *loosen(struct pair *p, const float *bound, const struct pl_conv *c, size_t planes, int H,
                      int W)
 {

@@ -1,4 +1,5 @@
-/* pair_embed.c - rows of a table and their gradients: copies and sums in a given order, so exact. */
+/* pair_embed.c - rows of a table and their gradients: copies and sums in a given order, so
+ * exact. */
 #include "pairs.h"
 
 static const struct { int M, D, rows; } shapes[] = {

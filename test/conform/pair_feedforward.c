@@ -1,6 +1,6 @@
 /* pair_feedforward.c - activations, GEGLU, and the whole feed-forward layer. The layer's bounds are
- * those of its parts, carried along: an error e in a factor adds sum e |other|, an error in the gate
- * adds as much as gelu's slope (at most 1.13) or its derivative (at most 0.8) lets through. */
+ * those of its parts, carried along: an error e in a factor adds sum e |other|, an error in the
+ * gate adds as much as gelu's slope (at most 1.13) or its derivative (at most 0.8) lets through. */
 #include "pairs.h"
 
 #include <math.h>
@@ -179,7 +179,8 @@ static void feed(struct pair *p, int M, int D, int C, int with_z, int bf16)
     if (with_z) pair_within(p, "z", z.any, 1, in.z_error);
 }
 
-/* With z both sides begin with the reference's, so its error does not count; the bounds have room. */
+/* With z both sides begin with the reference's, so its error does not count; the bounds have
+ * room. */
 static void feed_backward(struct pair *p, int M, int D, int C, int with_y, int with_z, int bf16)
 {
     size_t md = (size_t)M * (size_t)D, mc = (size_t)M * (size_t)C, dc = (size_t)D * (size_t)C;

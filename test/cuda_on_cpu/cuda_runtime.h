@@ -77,10 +77,10 @@ const char *cudaGetErrorString(cudaError_t error);
 
 /* ---- what the emulator's own files share ---- */
 
-/* When what was put on a stream is done: at once; as late as somebody waits for it, and then no more
- * than that; or in an order drawn from a seed. A program that waits where it must computes the same
- * in all of them. $CUDA_ON_CPU_STREAMS (early, late, a number) says which; early if it is not set.
- * $CUDA_ON_CPU_DEVICES: how many devices there are. */
+/* When what was put on a stream is done: at once; as late as somebody waits for it, and then no
+ * more than that; or in an order drawn from a seed. A program that waits where it must computes the
+ * same in all of them. $CUDA_ON_CPU_STREAMS (early, late, a number) says which; early if it is not
+ * set. $CUDA_ON_CPU_DEVICES: how many devices there are. */
 enum { EMU_EARLY = -1, EMU_LATE = -2 };
 extern "C" __attribute__((visibility("default"))) void emu_streams(long when);
 /* Puts run(what) on the stream (NULL: does it at once); what is done with it afterwards, drop. */
@@ -94,9 +94,10 @@ void emu_fault(cudaError_t error); /* answered for by a later call */
 
 /* ---- execution ---- */
 
-/* In which order a grid's blocks run and a block's threads take their turns: 0 rising, 1 falling, else
- * shuffled by it; $CUDA_ON_CPU_ORDER where nothing else is said. A right kernel gives the same bits in
- * every order; one whose blocks, or whose warps between barriers, meet in the device's memory does not. */
+/* In which order a grid's blocks run and a block's threads take their turns: 0 rising, 1 falling,
+ * else shuffled by it; $CUDA_ON_CPU_ORDER where nothing else is said. A right kernel gives the same
+ * bits in every order; one whose blocks, or whose warps between barriers, meet in the device's
+ * memory does not. */
 extern unsigned emu_order;
 /* The first breach since the last call, or NULL. */
 const char *emu_breach(void);

@@ -1,8 +1,9 @@
-/* device.h - an OpenCL device with shared virtual memory: memory, scratch, and how a kernel is started.
+/* device.h - an OpenCL device with shared virtual memory: memory, scratch, and how a kernel is
+ * started.
  *
- * Shared virtual memory (OpenCL 2.0, the coarse kind, which every such device has) gives pointers that
- * both sides can do arithmetic with, which the table's contract takes for granted; a plain cl_mem is a
- * handle, and `x + offset` would lead nowhere. */
+ * Shared virtual memory (OpenCL 2.0, the coarse kind, which every such device has) gives pointers
+ * that both sides can do arithmetic with, which the table's contract takes for granted; a plain
+ * cl_mem is a handle, and `x + offset` would lead nowhere. */
 #ifndef OCL_DEVICE_H
 #define OCL_DEVICE_H
 
@@ -17,8 +18,8 @@ int ocl_put(void *device, const void *host, size_t bytes);
 int ocl_get(void *host, const void *device, size_t bytes);
 int ocl_sync(void);
 
-/* Device memory for the length of one call, kept from call to call. Who calls another file's operation
- * holds another slot than that one. NULL with *rc filled. */
+/* Device memory for the length of one call, kept from call to call. Who calls another file's
+ * operation holds another slot than that one. NULL with *rc filled. */
 enum ocl_slot { OCL_SUMS, OCL_LAYER, OCL_BOOKS, OCL_SLOTS };
 void *ocl_scratch(int *rc, enum ocl_slot slot, size_t bytes);
 

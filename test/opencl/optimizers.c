@@ -1,4 +1,5 @@
-/* optimizers.c - codes and the optimizers. Code books are computed on the host and travel with a call. */
+/* optimizers.c - codes and the optimizers. Code books are computed on the host and travel with a
+ * call. */
 #include "device.h"
 
 #include <math.h>

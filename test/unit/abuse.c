@@ -1,5 +1,6 @@
-/* abuse.c - two peers average while a third does to them whatever the protocol lets a stranger try: floods of
- * streams, streams that say nothing, messages that are none or too long, parts for no group. */
+/* abuse.c - two peers average while a third does to them whatever the protocol lets a stranger try:
+ * floods of streams, streams that say nothing, messages that are none or too long, parts for no
+ * group. */
 #include "loopback.h"
 #include "../../net/libp2p/rpc.h"
 

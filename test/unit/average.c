@@ -96,7 +96,8 @@ static void balance_levels(void **state)
     assert_int_equal(total, 1000003);
 }
 
-/* Where the optimum is not unique a group agrees on where the original's solver ends: recorded from SciPy 1.10.1. */
+/* Where the optimum is not unique a group agrees on where the original's solver ends: recorded from
+ * SciPy 1.10.1. */
 static void balance_ends_as_the_original(void **state)
 {
     static const struct { int n; size_t total; double bandwidth[6], fraction[6]; size_t share[6]; } rows[] = {
@@ -124,7 +125,8 @@ static void balance_ends_as_the_original(void **state)
     }
 }
 
-/* Nothing that a groupmate may say of itself is too much for it; and large groups fall back to the level. */
+/* Nothing that a groupmate may say of itself is too much for it; and large groups fall back to the
+ * level. */
 static void balance_of_anything(void **state)
 {
     static double bandwidth[600], w[600], level[600];

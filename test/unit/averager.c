@@ -59,8 +59,8 @@ static void all_kinds_together(void **state)
     }
 }
 
-/* Groups of two, by bits: whoever has been in one group is in different ones next, so after two rounds
- * everybody has the mean of all four. */
+/* Groups of two, by bits: whoever has been in one group is in different ones next, so after two
+ * rounds everybody has the mean of all four. */
 static void groups_by_bits(void **state)
 {
     (void)state;
@@ -142,8 +142,8 @@ static void not_a_number(void **state)
     assert_true(peers[2].status != PL_OK);
 }
 
-/* A groupmate that never begins its exchange. As a client it costs its timeout; as one that reduces,
- * the round: the others form a group without it. */
+/* A groupmate that never begins its exchange. As a client it costs its timeout; as one that
+ * reduces, the round: the others form a group without it. */
 static void silent(int client)
 {
     add(0, 0), add(0, 0), add(client, 0);

@@ -1,5 +1,5 @@
-/* collaboration.c - peers that train a toy together, each with its own thread, over loopback: in step,
- * with the same parameters, while one joins late and one leaves without a word. */
+/* collaboration.c - peers that train a toy together, each with its own thread, over loopback: in
+ * step, with the same parameters, while one joins late and one leaves without a word. */
 #include "await.h"
 #include "../../net/hivemind/collaboration.h"
 #include "../../net/hivemind/optimizer_state.h"
@@ -245,7 +245,8 @@ static double length(const float *x)
     return sqrt(s);
 }
 
-/* Of uneven speed; one comes when the others have begun; the fastest leaves half-way, unannounced. */
+/* Of uneven speed; one comes when the others have begun; the fastest leaves half-way,
+ * unannounced. */
 static void three_learn_together(void **state)
 {
     struct collaboration_view v;
@@ -286,7 +287,8 @@ static void three_learn_together(void **state)
     assert_string_equal(totals.version, "potluck " PL_VERSION);
 }
 
-/* What one gives, another takes: every bit of it; and what does not fit is refused with a sentence. */
+/* What one gives, another takes: every bit of it; and what does not fit is refused with a
+ * sentence. */
 static void state_there_and_back(void **state)
 {
     struct state_snapshot *s;

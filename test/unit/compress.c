@@ -96,8 +96,8 @@ static void uniform_special(void **state)
     for (int i = 0; i < 300; i++) assert_true(y[i] == x[i]);
 }
 
-/* Halves and bfloat16 with hivemind 1.1.12's codes (torch 2.15): the mean is rounded before anything
- * is subtracted, which moves every code of the first list by a third of a bin and more. */
+/* Halves and bfloat16 with hivemind 1.1.12's codes (torch 2.15): the mean is rounded before
+ * anything is subtracted, which moves every code of the first list by a third of a bin and more. */
 static void uniform_narrow(void **state)
 {
     static const uint16_t in[2][24] = {

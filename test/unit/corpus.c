@@ -1,4 +1,5 @@
-/* corpus.c - streams of text: windows without gaps, what is held out, going on, and damaged files. */
+/* corpus.c - streams of text: windows without gaps, what is held out, going on, and damaged
+ * files. */
 #include "../../data/corpus.h"
 #include "../../data/file.h"
 

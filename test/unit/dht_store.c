@@ -1,4 +1,5 @@
-/* dht_store.c - storage rules where recordings say nothing: limits, floods, values that are none. */
+/* dht_store.c - storage rules where recordings say nothing: limits, floods, values that are
+ * none. */
 #include "../../net/hivemind/dht_store.h"
 #include "../../ref/rng.h"
 

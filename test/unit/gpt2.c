@@ -1,5 +1,5 @@
-/* gpt2.c - what the goldens don't ask of GPT-2: stored and recomputed activations are one gradient, and a
- * training's checkpoint gives everything back. */
+/* gpt2.c - what the goldens don't ask of GPT-2: stored and recomputed activations are one gradient,
+ * and a training's checkpoint gives everything back. */
 #include "../../data/gpt2_file.h"
 #include "../../ref/rng.h"
 
@@ -107,8 +107,8 @@ static void a_checkpoint(void **state)
     unlink(path);
 }
 
-/* Blocks 0 and 2 are one set: the gradient of a shared matrix is the sum of both, and what is exported
- * for a program that shares nothing computes the same. */
+/* Blocks 0 and 2 are one set: the gradient of a shared matrix is the sum of both, and what is
+ * exported for a program that shares nothing computes the same. */
 static void shared_layers(void **state)
 {
     struct pl_gpt2_config shared = config;

@@ -1,5 +1,5 @@
-/* host_sides.h - two hosts over loopback, each with a thread of its own, for the tests of calls and of
- * streams. Included by one file of each test program. */
+/* host_sides.h - two hosts over loopback, each with a thread of its own, for the tests of calls and
+ * of streams. Included by one file of each test program. */
 #ifndef PL_TEST_HOST_SIDES_H
 #define PL_TEST_HOST_SIDES_H
 

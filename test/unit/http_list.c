@@ -1,4 +1,5 @@
-/* http_list.c - lists of shards in both spellings, addresses beside the list, and what is no list. */
+/* http_list.c - lists of shards in both spellings, addresses beside the list, and what is no
+ * list. */
 #include "../../net/http/list.h"
 
 #include <setjmp.h>

@@ -1,5 +1,6 @@
-/* http_source.c - a web server that cuts, stalls, lies about lengths and ranges, is busy, changes the
- * file or damages it; the source gives the right bytes or one sentence. The server is a thread here. */
+/* http_source.c - a web server that cuts, stalls, lies about lengths and ranges, is busy, changes
+ * the file or damages it; the source gives the right bytes or one sentence. The server is a thread
+ * here. */
 #include "../../net/http/source.h"
 
 #include <arpa/inet.h>

@@ -135,7 +135,8 @@ static void steps(struct pl_optimizer *o, float *p, int from, int to)
     }
 }
 
-/* Six steps at once, or three, everything through host memory into a new optimizer, and three more. */
+/* Six steps at once, or three, everything through host memory into a new optimizer, and three
+ * more. */
 static void state_travels(void **state)
 {
     struct pl_optimizer_options kinds[] = { pl_lamb_options(), pl_adam_options(0.01, 8),

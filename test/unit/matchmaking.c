@@ -1,4 +1,5 @@
-/* matchmaking.c - swarms of searching averagers on a virtual clock: everybody finds the same group. */
+/* matchmaking.c - swarms of searching averagers on a virtual clock: everybody finds the same
+ * group. */
 #include "../../net/hivemind/matchmaking.h"
 #include "../../net/hivemind/message.h"
 #include "net/hivemind/averaging.pb-c.h"

@@ -1,6 +1,6 @@
-/* memory.c - every allocation of data/, and of the reference's gradients, fails once: the call reports
- * it, frees what it had (the sanitizer build looks), and leaves no file behind. The linker hands our
- * allocations to the __wrap_ functions below. */
+/* memory.c - every allocation of data/, and of the reference's gradients, fails once: the call
+ * reports it, frees what it had (the sanitizer build looks), and leaves no file behind. The linker
+ * hands our allocations to the __wrap_ functions below. */
 #include "../../data/bpe.h"
 #include "../../data/clean.h"
 #include "../../data/file.h"

@@ -344,7 +344,8 @@ static void levels_that_run_out(void **state)
 
 /* --- the machine's trouble ----------------------------------------------------------------- */
 
-/* A limit on a file's size stands for a full disk: nothing may be left, and what was there stays. */
+/* A limit on a file's size stands for a full disk: nothing may be left, and what was there
+ * stays. */
 static void a_full_disk_leaves_the_old_file(void **state)
 {
     const struct parquet_options o = { PL_CODEC_NONE, 0, 100, 512 };

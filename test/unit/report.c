@@ -1,5 +1,5 @@
-/* report.c - our peers' own record: written, read, refused; and what the page makes of it: counts that
- * outlive their peers, in files of the version before too. */
+/* report.c - our peers' own record: written, read, refused; and what the page makes of it: counts
+ * that outlive their peers, in files of the version before too. */
 #include "../../net/http/dashboard.h"
 #include "../../net/http/feeds.h"
 #include "../../net/hivemind/validate.h"

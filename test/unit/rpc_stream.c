@@ -1,4 +1,5 @@
-/* rpc_stream.c - streams between two hosts over loopback: both ways, crossing, slow readers, failures. */
+/* rpc_stream.c - streams between two hosts over loopback: both ways, crossing, slow readers,
+ * failures. */
 #include "host_sides.h"
 
 #include <unistd.h>

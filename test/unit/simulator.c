@@ -1,5 +1,5 @@
-/* simulator.c - the swarm without machines (test/simulator): the same seed gives the same swarm, and what paper/scaling.md
- * says of large ones holds for small ones, too. */
+/* simulator.c - the swarm without machines (test/simulator): the same seed gives the same swarm,
+ * and what paper/scaling.md says of large ones holds for small ones, too. */
 #include "../simulator/links.h"
 #include "../simulator/queue.h"
 #include "../simulator/world.h"
@@ -77,7 +77,8 @@ static void same_seed_same_swarm(void **state)
     assert_true(a.averaging_s != c.averaging_s && a.moved != c.moved);
 }
 
-/* All in one group, nothing lost: everybody holds the mean of all. And who knows how many will come need not wait. */
+/* All in one group, nothing lost: everybody holds the mean of all. And who knows how many will come
+ * need not wait. */
 static void one_group_agrees(void **state)
 {
     struct world_options o = calm(40);
@@ -90,8 +91,8 @@ static void one_group_agrees(void **state)
     assert_true(waited.failed == 0 && waited.spread < 1e-20);
 }
 
-/* Bytes: a copy of all that others reduce goes out, and as much comes back: at most twice the values at the peer that
- * reduces as much as anybody, at least once at one that reduces nothing. */
+/* Bytes: a copy of all that others reduce goes out, and as much comes back: at most twice the
+ * values at the peer that reduces as much as anybody, at least once at one that reduces nothing. */
 static void bytes_are_those_of_the_values(void **state)
 {
     struct world_options o = calm(20);

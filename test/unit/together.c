@@ -1,8 +1,9 @@
-/* together.c - delayed updates: two peers in one process over loopback, one of which goes on with local
- * batches while its gradient is averaged, or while the optimizer steps; the other waits for both, as
- * every peer used to. What each of them did is written down, and done again in one thread by the rule:
- * its parameters have to be the same, bit for bit. What is waited for are events, never times. In the host's
- * memory, and on an emulated device, whose copies come as late as somebody waits for them. */
+/* together.c - delayed updates: two peers in one process over loopback, one of which goes on with
+ * local batches while its gradient is averaged, or while the optimizer steps; the other waits for
+ * both, as every peer used to. What each of them did is written down, and done again in one thread
+ * by the rule: its parameters have to be the same, bit for bit. What is waited for are events,
+ * never times. In the host's memory, and on an emulated device, whose copies come as late as
+ * somebody waits for them. */
 #include "await.h"
 #include "../../cmd/together.h"
 
@@ -113,7 +114,8 @@ static int gate(const int *flag, int n, struct pl_err *err)
                                        : pl_fail(err, PL_EIO, "%d of %d after %g s", *flag, n, LIMIT);
 }
 
-/* The delayed one begins; the other comes to the round when the first has made so many batches more. */
+/* The delayed one begins; the other comes to the round when the first has made so many batches
+ * more. */
 static int wait_for_departure(const struct peer *p, struct pl_err *err)
 {
     int rc = gate(&departures, p->steps + 1, err), more = p->steps + 1 < EPOCHS ? extra : 0;
@@ -177,8 +179,8 @@ static int set_aside(void *context)
     return rc;
 }
 
-/* On the device: whoever waits for the gradient's way down gets it only after a batch that was begun
- * since, so that must be another thread than the batches'. */
+/* On the device: whoever waits for the gradient's way down gets it only after a batch that was
+ * begun since, so that must be another thread than the batches'. */
 static int (*device_copy_end)(uint64_t ticket);
 static int held_copy_end(uint64_t ticket)
 {
@@ -412,8 +414,8 @@ static void end(void)
     for (int i = PEERS; i-- > 0; ) close_peer(&peers[i]);
 }
 
-/* The other peer brings its gradient to a round only after so many batches: so they were made beside
- * it, and with the parameters from before. */
+/* The other peer brings its gradient to a round only after so many batches: so they were made
+ * beside it, and with the parameters from before. */
 static void rounds_beside_batches(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* trainer.c - numbers go bad in every way there is: what is kept, what is dropped, and that training
- * afterwards is, to the bit, what it would have been without. */
+/* trainer.c - numbers go bad in every way there is: what is kept, what is dropped, and that
+ * training afterwards is, to the bit, what it would have been without. */
 #include "../../ref/model/train.h"
 
 #include <math.h>
@@ -77,7 +77,8 @@ static void assert_same(const struct run *a, const struct run *b)
     }
 }
 
-/* A loss that is not finite: its samples go, and those that waited beside them; nothing else does. */
+/* A loss that is not finite: its samples go, and those that waited beside them; nothing else
+ * does. */
 static void bad_loss(void **state)
 {
     struct run r = begin(32), without = begin(32);

@@ -1,5 +1,6 @@
-/* upload.c - a server that takes files by PUT and by tus, is busy, breaks off in the middle, forgets, and
- * lies; the file arrives whole or a sentence says why not. The server is a thread here. */
+/* upload.c - a server that takes files by PUT and by tus, is busy, breaks off in the middle,
+ * forgets, and lies; the file arrives whole or a sentence says why not. The server is a thread
+ * here. */
 #include "../../data/file.h"
 #include "../../net/http/upload.h"
 

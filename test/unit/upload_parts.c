@@ -1,5 +1,5 @@
-/* upload_parts.c - a bucket and a hub, in a thread, that take files in parts, are cut off, forget and lie: what
- * arrived is not sent again, and the file is whole in the end. */
+/* upload_parts.c - a bucket and a hub, in a thread, that take files in parts, are cut off, forget
+ * and lie: what arrived is not sent again, and the file is whole in the end. */
 #include "../../data/file.h"
 #include "../../net/http/upload.h"
 
@@ -23,8 +23,8 @@
 #define PARTS 5
 #define BODY_MAX (1 << 20)
 
-/* What a test sets, and what it looks at afterwards. The thread answers one request at a time, and the
- * test reads these only when no request is under way. */
+/* What a test sets, and what it looks at afterwards. The thread answers one request at a time, and
+ * the test reads these only when no request is under way. */
 static struct {
     int cut_part, forget, regular, ignore, whole, has_it, lie, error_late, no_tag, refuse;
     int begun, part[PARTS + 1], completed, committed, put, verified, secrets, unsigned_;
