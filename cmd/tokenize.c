@@ -1,6 +1,7 @@
 /* tokenize.c - `potluck tokenize`: lines of text to ids and back. */
 #include "cmd.h"
 #include "../data/bpe.h"
+#include "../data/points.h"
 #include "../data/unigram.h"
 
 #include <errno.h>
@@ -108,6 +109,19 @@ static int encode(struct ids *ids, const struct tokenizer *t, const char *line, 
     return PL_OK;
 }
 
+/* The tokenizers go on, as the originals would on such text; who made the line should know. */
+static void note_no_utf8(const char *line, size_t n, size_t number)
+{
+    int32_t c = 0;
+    for (size_t at = 0; at < n && c >= 0;) {
+        size_t used = points_first(&c, line + at, n - at);
+        if (c < 0)
+            fprintf(stderr, "potluck tokenize: line %zu: byte %zu is no UTF-8; it and others pass as "
+                            "U+FFFD\n", number, at + 1);
+        at += used;
+    }
+}
+
 static int decode(struct ids *ids, const struct tokenizer *t, const char *line, struct pl_err *err)
 {
     char *text, *end;
@@ -188,6 +202,7 @@ int cmd_tokenize(int argc, char **argv)
     while (!rc && (n = getline(&line, &room, stdin)) >= 0) {
         number++;
         if (n && line[n - 1] == '\n') line[--n] = 0;
+        if (!back) note_no_utf8(line, (size_t)n, number);
         rc = back ? decode(&ids, &t, line, &err)
                   : encode(&ids, &t, line, (size_t)n, (size_t)max, (size_t)row, &err);
         if (rc) fprintf(stderr, "potluck tokenize: line %zu: %s\n", number, err.text);
