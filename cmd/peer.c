@@ -1,9 +1,10 @@
-/* peer.c - `potluck peer`: a peer that trains nothing: where others enter the swarm, and where records
- * lie when nobody else is awake. */
+/* peer.c - `potluck peer`: a peer that trains nothing: where others enter the swarm, where records lie when
+ * nobody else is awake, and where checkpoints outlive those who train. */
 #include "checkup.h"
 #include "cmd.h"
 #include "membership.h"
 #include "own_page.h"
+#include "peer_save.h"
 
 #include <getopt.h>
 #include <jansson.h>
@@ -16,6 +17,7 @@
 static const char usage[] =
     "usage: potluck peer [--listen MULTIADDR ...] [--join MULTIADDR ...] [--identity FILE] [--run ID]\n"
     "                    [--announce MULTIADDR ...] [--client-mode] [--relay] [--dash] [--json]\n"
+    "                    [--save DIR]\n"
     "\n"
     "Keeps a swarm's door open, until interrupted. Others join by the address that it prints first.\n"
     "\n"
@@ -23,11 +25,12 @@ static const char usage[] =
     "  --announce MULTIADDR  an address to be told to others instead, behind a router\n"
     "  --join MULTIADDR      a peer of the swarm; without it this is the first one\n"
     "  --identity FILE       the key behind the address, made if absent (default: a new one each time)\n"
-    "  --run ID              refuse malformed records of this run\n"
+    "  --run ID              refuse malformed records of this run; whose state --save keeps\n"
     "  --client-mode         listen nowhere, serve nothing; needs --join\n"
     "  --relay               carry connections for peers that cannot be reached\n"
     MEMBERSHIP_USAGE
     OWN_PAGE_USAGE
+    PEER_SAVE_USAGE
     "  --json                lines of JSON\n";
 
 #define ADDRESSES_MAX 64
@@ -38,6 +41,7 @@ struct peer_options {
     const char *identity, *run;
     struct membership membership;
     struct own_page page;
+    struct peer_save_options save;
     int client_mode, relay, json;
 };
 
@@ -56,7 +60,7 @@ static int parse(struct peer_options *o, int argc, char **argv)
         { "announce", required_argument, NULL, 'a' }, { "identity", required_argument, NULL, 'i' },
         { "run", required_argument, NULL, 'r' }, { "relay", no_argument, NULL, 'R' }, { "client-mode", no_argument, NULL, 'c' },
         { "json", no_argument, NULL, 'J' }, MEMBERSHIP_OPTIONS, OWN_PAGE_OPTIONS,
-        { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
+        PEER_SAVE_OPTIONS, { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
     };
     int option, rc = PL_OK;
     while (!rc && (option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
@@ -72,7 +76,8 @@ static int parse(struct peer_options *o, int argc, char **argv)
         case 'h': fputs(usage, stdout); exit(0);
         default:
             if (!membership_option(&o->membership, option, optarg) &&
-                !own_page_option(&o->page, option, optarg))
+                !own_page_option(&o->page, option, optarg) &&
+                peer_save_option(&o->save, option, optarg) <= 0)
                 rc = PL_EUSE;
         }
     }
@@ -87,7 +92,10 @@ static int parse(struct peer_options *o, int argc, char **argv)
         fputs("potluck peer: --dash shows a run: --run ID\n", stderr);
         return PL_EUSE;
     }
+    if (o->save.folder && !o->run)
+        return cmd_misused("peer", "--save keeps a run's state: --run ID");
     o->page.run = o->run;
+    o->page.folder = o->save.folder;
     o->page.membership = &o->membership;
     if (!o->listen_count && !o->client_mode) o->listen[o->listen_count++] = "/ip4/0.0.0.0/tcp/0";
     return PL_OK;
@@ -134,7 +142,7 @@ static void report_entry(const struct peer_options *o, struct swarm *s)
 
 /* Until a signal; an entry that failed at first may succeed meanwhile. */
 static void live(struct peer_options *o, struct swarm *s, const struct swarm_options *how,
-                 const sigset_t *ends)
+                 struct peer_save *save, const sigset_t *ends)
 {
     static const struct timespec a_while = { .tv_sec = 1 };
     struct pl_err err;
@@ -146,16 +154,36 @@ static void live(struct peer_options *o, struct swarm *s, const struct swarm_opt
         if (!joined && (joined = swarm_wait_joined(s, &err) == PL_OK)) report_entry(o, s);
         if (membership_renew(&o->membership, s, &err))
             fprintf(stderr, "potluck peer: %s; asking again\n", err.text);
+        if (joined && save) peer_save_turn(save);
     }
+}
+
+static int run(struct peer_options *o, struct swarm_options *how, struct peer_save *save,
+               const sigset_t *ends, struct pl_err *err)
+{
+    struct swarm s;
+    int rc = membership_open(&o->membership, &how->auth, err);
+    if (!rc && !(rc = swarm_open(&s, how, err))) {
+        announce(o, &s);
+        own_page_start(&o->page, &s, o->join, o->join_count);
+        if (save) rc = peer_save_start(save, &s, err);
+        if (!rc) live(o, &s, how, save, ends);
+        own_page_end(&o->page);
+        peer_save_close(save);
+        swarm_close(&s);
+    } else peer_save_close(save);
+    membership_close(&o->membership);
+    return rc;
 }
 
 int cmd_peer(int argc, char **argv)
 {
-    struct peer_options o = { .relay = 0 };
+    struct peer_options o = { .save = PEER_SAVE_DEFAULTS };
     struct validators validators = { 0 };
-    struct swarm s;
+    struct peer_save *save = NULL;
     struct pl_err err;
     sigset_t ends;
+    int rc = PL_OK;
     if (parse(&o, argc, argv)) return 2;
     if (o.run && validators_add_run(&validators, o.run)) {
         fprintf(stderr, "potluck peer: --run: the name is too long\n");
@@ -171,16 +199,8 @@ int cmd_peer(int argc, char **argv)
         .announce_count = o.announce_count, .join = o.join, .join_count = o.join_count,
         .identity = o.identity, .relay = o.relay, .validators = &validators
     };
-    if (membership_open(&o.membership, &swarm.auth, &err) || swarm_open(&s, &swarm, &err)) {
-        fprintf(stderr, "potluck peer: %s\n", err.text);
-        membership_close(&o.membership);
-        return 1;
-    }
-    announce(&o, &s);
-    own_page_start(&o.page, &s, o.join, o.join_count);
-    live(&o, &s, &swarm, &ends);
-    own_page_end(&o.page);
-    swarm_close(&s);
-    membership_close(&o.membership);
-    return 0;
+    if (o.save.folder) rc = peer_save_open(&save, &o.save, o.run, o.json, &err);
+    if (!rc) rc = run(&o, &swarm, save, &ends, &err);
+    if (rc) fprintf(stderr, "potluck peer: %s\n", err.text);
+    return rc ? 1 : 0;
 }

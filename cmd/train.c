@@ -311,16 +311,6 @@ static int take(struct wishes *w, int option, const char *value)
     return rc;
 }
 
-static struct pl_optimizer_options optimizer_of(const char *name)
-{
-    struct pl_optimizer_options o;
-    if (!strcmp(name, "adamw8")) return pl_adam_options(0.045, 8);
-    if (!strcmp(name, "adamw32")) return pl_adam_options(0.045, 32);
-    o = pl_lamb_options();
-    if (!strcmp(name, "lamb32")) o.min_8bit = 0;
-    return o;
-}
-
 /* The largest divisor of the target that is at most 64. */
 static int64_t default_batch(int64_t target)
 {
@@ -351,11 +341,12 @@ static int run(struct wishes *w, struct pl_err *err)
     struct pl_dalle_config config;
     struct pl_dalle *model = NULL;
     struct pl_trainer *trainer = NULL;
-    struct pl_train_options training = { .optimizer = optimizer_of(w->optimizer), .peak = w->lr };
+    struct pl_train_options training = { .peak = w->lr };
     enum train_end end;
     char path[PATH_MAX + 64];
     int rc;
     if (compute_open(&be, &w->compute, "train")) return PL_EUSE;
+    train_optimizer_named(&training.optimizer, w->optimizer);
     training.devices = w->compute.devices;
     if (w->offload) {
         compute_open_host(&host, &w->compute);

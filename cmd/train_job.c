@@ -33,6 +33,16 @@ struct state {
     int rollbacks;
 };
 
+int train_optimizer_named(struct pl_optimizer_options *o, const char *name)
+{
+    if (!strcmp(name, "adamw8")) *o = pl_adam_options(0.045, 8);
+    else if (!strcmp(name, "adamw32")) *o = pl_adam_options(0.045, 32);
+    else if (!strcmp(name, "lamb8") || !strcmp(name, "lamb32")) *o = pl_lamb_options();
+    else return PL_EUSE;
+    if (!strcmp(name, "lamb32")) o->min_8bit = 0;
+    return PL_OK;
+}
+
 static json_t *aliases(const struct pl_dalle *m)
 {
     size_t count;
@@ -46,27 +56,37 @@ static json_t *aliases(const struct pl_dalle *m)
     return alias;
 }
 
-static int save(struct state *s, struct pl_err *err)
+int train_job_save(struct pl_dalle *model, struct pl_optimizer *optimizer, uint64_t step,
+                   json_t *position, const char *folder, int keep, char **written,
+                   struct pl_err *err)
 {
-    const struct train_job *job = s->job;
-    struct pl_checkpoint c = { .params = &s->t->model->params, .optimizer = s->t->optimizer };
+    struct pl_checkpoint c = { .params = &model->params, .optimizer = optimizer };
     char name[64], *path;
     int rc;
-    snprintf(name, sizeof name, "checkpoint-%06llu.safetensors", (unsigned long long)s->t->step);
-    path = pl_path_join(job->out, name);
-    c.config = pl_dalle_config_to_json(&s->t->model->config);
-    c.alias = aliases(s->t->model);
-    c.training = json_pack("{s:I, s:I, s:O}", "step", (json_int_t)s->t->step, "optimizer_steps",
-                           (json_int_t)pl_optimizer_steps(s->t->optimizer), "data", s->position);
+    snprintf(name, sizeof name, "checkpoint-%06llu.safetensors", (unsigned long long)step);
+    path = pl_path_join(folder, name);
+    c.config = pl_dalle_config_to_json(&model->config);
+    c.alias = aliases(model);
+    c.training = json_pack("{s:I, s:I, s:O?}", "step", (json_int_t)step, "optimizer_steps",
+                           (json_int_t)pl_optimizer_steps(optimizer), "data", position);
     if (!path || !c.config || !c.alias || !c.training)
-        rc = pl_fail(err, PL_ENOMEM, "%s: no memory for a checkpoint", job->out);
+        rc = pl_fail(err, PL_ENOMEM, "%s: no memory for a checkpoint", folder);
     else rc = pl_checkpoint_save(&c, path, err);
-    if (!rc) rc = pl_checkpoint_prune(job->out, job->keep, err);
-    if (!rc) s->saved_step = s->t->step;
+    if (!rc) rc = pl_checkpoint_prune(folder, keep, err);
     json_decref(c.config);
     json_decref(c.alias);
     json_decref(c.training);
-    free(path);
+    if (written && !rc) *written = path;
+    else free(path);
+    return rc;
+}
+
+static int save(struct state *s, struct pl_err *err)
+{
+    const struct train_job *job = s->job;
+    int rc = train_job_save(s->t->model, s->t->optimizer, s->t->step, s->position, job->out,
+                            job->keep, NULL, err);
+    if (!rc) s->saved_step = s->t->step;
     return rc;
 }
 
@@ -74,7 +94,8 @@ static int seek(struct train_source *source, const json_t *position, const char 
                 struct pl_err *err)
 {
     struct pl_err why = { "" };
-    int rc = source->seek(source->context, position, &why);
+    int rc = PL_OK;
+    if (!json_is_null(position)) rc = source->seek(source->context, position, &why);
     return rc ? pl_fail(err, rc, "%s: %s", path, why.text) : PL_OK;
 }
 

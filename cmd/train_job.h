@@ -67,6 +67,16 @@ enum train_end { TRAIN_DONE, TRAIN_STOPPED /* Ctrl-C or the time limit: saved, m
  * one line and a negative status. SIGINT and SIGTERM are caught meanwhile. */
 int train_job_run(enum train_end *end, struct pl_trainer *trainer, const struct train_job *job);
 
+/* "lamb8", "lamb32", "adamw8", "adamw32". PL_EUSE: none of them. */
+int train_optimizer_named(struct pl_optimizer_options *o, const char *name);
+
+/* Writes a folder's checkpoint of this step, and removes all but the newest `keep`. position: of the
+ * data; NULL: of a peer that has none, and whoever goes on from it begins its own. *path, if asked for,
+ * is the caller's to free. */
+int train_job_save(struct pl_dalle *model, struct pl_optimizer *optimizer, uint64_t step,
+                   json_t *position, const char *folder, int keep, char **path,
+                   struct pl_err *err);
+
 /* Parameters (and, when trainer is given, moments, step and data position) from a checkpoint.
  * source may be NULL. */
 int train_job_load(struct pl_dalle *model, struct pl_trainer *trainer, struct train_source *source,

@@ -152,27 +152,6 @@ static double held_out(void *context)
     return h ? h->last : (double)NAN;
 }
 
-static int open_state(struct learner *l, struct pl_err *err)
-{
-    const struct pl_params *p = &l->t->model->params;
-    struct pl_optimizer_tensor *tensors = calloc(p->count + 1, sizeof *tensors);
-    struct pl_wire_type *types = calloc(p->count + 1, sizeof *types);
-    int rc = tensors && types ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");
-    for (size_t i = 0; !rc && i < p->count; i++) {
-        const struct pl_param *from = &p->list[i];
-        tensors[i] = (struct pl_optimizer_tensor){
-            from->offset, from->n, from->decay ? l->t->options.optimizer.decay : 0, from->name };
-        types[i] = (struct pl_wire_type){ .dtype = PL_F32, .dims = from->dims };
-        memcpy(types[i].size, from->shape, (size_t)from->dims * sizeof *from->shape);
-    }
-    if (!rc)
-        rc = optimizer_state_open(&l->state, l->t->optimizer, &l->t->options.optimizer, p->be,
-                                  tensors, types, p->count, err);
-    free(tensors);
-    free(types);
-    return rc;
-}
-
 /* --- what is said ----------------------------------------------------------------------------- */
 
 static void say_json(const struct together_event *e)
@@ -322,7 +301,8 @@ int train_swarm_run(void *context, struct pl_trainer *trainer, const struct trai
                                 .validators = &validators };
     struct swarm s;
     char address[MULTIADDR_TEXT_MAX];
-    int rc = open_state(&l, err);
+    int rc = optimizer_state_open_params(&l.state, trainer->optimizer, &trainer->options.optimizer,
+                                         &trainer->model->params, err);
     w->job = job;
     w->hooks = hooks;
     l.deals = w->verify && w->validators > 0 && job->source.deal;

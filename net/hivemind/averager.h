@@ -39,6 +39,9 @@ struct averager_options {
     int verify;                      /* BTARD in groups where everybody can; elsewhere CenteredClip */
     struct exchange_validation validation;
     int client_mode, auxiliary;
+    /* Of each donor that could not give a state, or whose state was refused; NULL: not told. */
+    void (*donor_failed)(void *context, const struct peer_id *donor, const struct pl_err *why);
+    void *donor_context;
 };
 
 /* Options' texts and arrays are copied. h and n are borrowed and outlive the averager. PL_EUSE with a

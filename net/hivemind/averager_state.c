@@ -170,6 +170,8 @@ static void end_load(struct averager *a, int status)
 
 static void next_donor(struct averager *a)
 {
+    if (a->o.donor_failed)
+        a->o.donor_failed(a->o.donor_context, &a->load.donors[a->load.at - 1].peer, &a->load.why);
     rpc_close(a->load.stream);
     a->load.stream = NULL;
     state_load_clear(&a->load.load);

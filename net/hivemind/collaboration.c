@@ -9,8 +9,6 @@
 #include <string.h>
 
 #define PERFORMANCE_ALPHA 0.1
-#define GRADIENT_CLASS "GradientAverager"
-#define STATE_CLASS "TrainingStateAverager"
 
 void wish_fulfil(struct wish *w, int status)
 {
@@ -363,7 +361,8 @@ static int open_averager(struct collaboration *c, int which, struct pl_err *err)
     static const char *const suffix[] = { "_grad_averager", "_state_averager" };
     char prefix[GROUP_KEY_MAX];
     struct averager_options o = {
-        .prefix = prefix, .class_name = which == GRADIENT ? GRADIENT_CLASS : STATE_CLASS,
+        .prefix = prefix,
+        .class_name = which == GRADIENT ? "GradientAverager" : COLLABORATION_STATE_CLASS,
         .bits = c->o.group_bits, .target_size = c->o.group_size,
         .be = c->o.be, .tensors = c->o.tensors, .schema = c->o.schema, .method = c->o.method,
         .part_bytes = PL_PART_BYTES, .min_size = 2, .min_matchmaking_time = c->o.matchmaking_time,

@@ -28,6 +28,9 @@
  * its share, and may give it, but groupmates must not have to believe any number. */
 #define COLLABORATION_WEIGHT_MAX 4
 
+/* Whose state a newcomer asks for, in the names of calls; its prefix is "RUN_state_averager". */
+#define COLLABORATION_STATE_CLASS "TrainingStateAverager"
+
 struct collaboration;
 
 struct collaboration_options {

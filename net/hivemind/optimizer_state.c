@@ -57,6 +57,28 @@ int optimizer_state_open(struct optimizer_state *s, struct pl_optimizer *optimiz
     return PL_OK;
 }
 
+int optimizer_state_open_params(struct optimizer_state *s, struct pl_optimizer *optimizer,
+                                const struct pl_optimizer_options *options,
+                                const struct pl_params *params, struct pl_err *err)
+{
+    struct pl_optimizer_tensor *tensors = calloc(params->count + 1, sizeof *tensors);
+    struct pl_wire_type *types = calloc(params->count + 1, sizeof *types);
+    int rc = tensors && types ? PL_OK : pl_fail(err, PL_ENOMEM, "training state: no memory");
+    for (size_t i = 0; !rc && i < params->count; i++) {
+        const struct pl_param *p = &params->list[i];
+        tensors[i] = (struct pl_optimizer_tensor){ p->offset, p->n, p->decay ? options->decay : 0,
+                                                   p->name };
+        types[i] = (struct pl_wire_type){ .dtype = PL_F32, .dims = p->dims };
+        memcpy(types[i].size, p->shape, (size_t)p->dims * sizeof *p->shape);
+    }
+    if (!rc)
+        rc = optimizer_state_open(s, optimizer, options, params->be, tensors, types, params->count,
+                                  err);
+    free(tensors);
+    free(types);
+    return rc;
+}
+
 void optimizer_state_close(struct optimizer_state *s)
 {
     free(s->tensors);
@@ -328,9 +350,12 @@ static int walk(struct optimizer_state *s, const struct state_load *l,
             if (strncmp(names[k], "state", 5) && strncmp(names[k], "absmax", 6)) continue;
             a = pl_optimizer_state_at(s->optimizer, array);
             m = leaf_tensor(s, l, leaf, a.n, a.element_size == 1 ? PL_U8 : PL_F32);
-            if (!m || (!put && !all_finite(s, m)))
+            if (!m)
                 return pl_fail(err, PL_EFORMAT,
-                               "state: \"%s\" of parameter %zu is not as ours, or not finite",
+                               "state: parameter %zu has no \"%s\" of %zu elements as ours has", i,
+                               names[k], a.n);
+            if (!put && !all_finite(s, m))
+                return pl_fail(err, PL_EFORMAT, "state: \"%s\" of parameter %zu is not finite",
                                names[k], i);
             if (put) {
                 if (!(data = pl_alloc(a.n, a.element_size)))
@@ -363,9 +388,13 @@ int optimizer_state_check(const struct optimizer_state *s, const struct state_lo
                      t.count, state_leaves(s));
     for (size_t i = 0; !rc && i < s->count; i++) {
         const struct tensor_message *m = &l->tensors[i];
-        if (m->type.dtype != PL_F32 || tensor_elements(m) != s->tensors[s->order[i]].n ||
-            !all_finite(s, m))
-            rc = pl_fail(err, PL_EFORMAT, "state: parameter %zu is not as ours, or not finite", i);
+        size_t n = s->tensors[s->order[i]].n;
+        if (m->type.dtype != PL_F32 || tensor_elements(m) != n)
+            rc = pl_fail(err, PL_EFORMAT,
+                         "state: parameter %zu has %zu elements, ours has %zu float32 ones", i,
+                         tensor_elements(m), n);
+        else if (!all_finite(s, m))
+            rc = pl_fail(err, PL_EFORMAT, "state: parameter %zu is not finite", i);
     }
     if (!rc) rc = walk((struct optimizer_state *)(uintptr_t)s, l, &t, 0, err); /* only looks */
     training_state_clear(&t);

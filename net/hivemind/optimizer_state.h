@@ -26,6 +26,10 @@ int optimizer_state_open(struct optimizer_state *s, struct pl_optimizer *optimiz
                          const struct pl_optimizer_options *options, const struct pl_backend *be,
                          const struct pl_optimizer_tensor *tensors,
                          const struct pl_wire_type *types, size_t count, struct pl_err *err);
+/* The same over a model's parameters, with the optimizer that was opened for them. */
+int optimizer_state_open_params(struct optimizer_state *s, struct pl_optimizer *optimizer,
+                                const struct pl_optimizer_options *options,
+                                const struct pl_params *params, struct pl_err *err);
 void optimizer_state_close(struct optimizer_state *s);
 
 /* A frozen copy of everything. lr: of the schedule at this epoch; initial_lr: negative without one;

@@ -384,6 +384,13 @@ static void on_loaded(void *context, int status, const struct peer_id *donor,
     note(&p->loaded);
 }
 
+static void on_donor_failed(void *context, const struct peer_id *donor, const struct pl_err *why)
+{
+    struct peer *p = context;
+    assert_true(why->text[0]);
+    p->refused = *donor;
+}
+
 static void load(void *context)
 {
     struct peer *p = context;
@@ -405,8 +412,11 @@ static void await_announcements(struct peer *p)
 
 static void newcomers_take_over(void **state)
 {
+    struct peer_id gone;
     (void)state;
     for (int i = 0; i < 7; i++) add(i == 6, 0);
+    peers[3].options.donor_failed = on_donor_failed;
+    peers[3].options.donor_context = &peers[3];
     open_all();
     loop_call(loop, load, &peers[3]);
     assert_true(await(&peers[3].loaded, 1));
@@ -422,11 +432,13 @@ static void newcomers_take_over(void **state)
         assert_int_equal(peers[i].load_status, PL_OK);
         assert_true(peers[i].first_loaded == 2 || peers[i].first_loaded == 102);
     }
+    gone = peers[2].me.id;
     close_peer(&peers[2]); /* its announcement stays for a while: the next best is asked */
     loop_call(loop, load, &peers[3]);
     assert_true(await(&peers[3].loaded, 1));
     assert_int_equal(peers[3].load_status, PL_OK);
     assert_true(peers[3].first_loaded == 1);
+    assert_true(peer_id_equal(&peers[3].refused, &gone));
 }
 
 /* A name, with * and ?, runs only the tests that match it. */

@@ -39,6 +39,7 @@ struct peer {
     size_t group;
     uint8_t group_id[DHT_ID_BYTES];
     float first_loaded;
+    struct peer_id refused; /* a donor that could not give its state */
     struct pl_err err;
     char caught[sizeof ((struct pl_err *)0)->text];
 };
