@@ -52,14 +52,13 @@ void *pl_alloc(size_t n, size_t size)
     size_t bytes;
     void *p;
     if (pl_size_mul(&bytes, n, size) || bytes > (size_t)PTRDIFF_MAX - 64) return NULL;
-    bytes = (bytes + 63) / 64 * 64; /* aligned_alloc wants a multiple of the alignment */
+    bytes = (bytes + 63) / 64 * 64; /* whole cache lines */
     if (!bytes) bytes = 64;
-    p = aligned_alloc(bytes < 2 * LARGE_PAGE ? 64 : LARGE_PAGE, bytes);
+    if (posix_memalign(&p, bytes < 2 * LARGE_PAGE ? 64 : LARGE_PAGE, bytes)) return NULL;
 #ifdef MADV_HUGEPAGE
-    if (p && bytes >= 2 * LARGE_PAGE) madvise(p, bytes, MADV_HUGEPAGE); /* a wish */
+    if (bytes >= 2 * LARGE_PAGE) madvise(p, bytes, MADV_HUGEPAGE); /* a wish */
 #endif
-    if (p) memset(p, 0, bytes);
-    return p;
+    return memset(p, 0, bytes);
 }
 
 void pl_free(void *p)
