@@ -29,7 +29,7 @@ static const char usage[] =
     "  --group-size N       begin as soon as so many are there (default: no such number)\n"
     "  --min-group-size N   default 2\n"
     "  --group-bits B       only those whose bits are the same meet, and each round changes them\n"
-    "  --expect N           so many will come: when they have, don't wait for others\n"
+    "  --expect N           so many will come, auxiliary ones not counted: when they have, don't wait for others\n"
     "  --matchmaking-time S how long others may take to find us (default: 5)\n"
     "  --chunk-timeout S    give up on a silent groupmate (default: 10)\n"
     "  --allreduce-timeout S  an exchange's limit (default: 60)\n"

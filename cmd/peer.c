@@ -1,10 +1,12 @@
 /* peer.c - `potluck peer`: a peer that trains nothing: where others enter the swarm, where records lie when
- * nobody else is awake, and where checkpoints outlive those who train. */
+ * nobody else is awake, where checkpoints outlive those who train, and who adds up gradients for them. */
 #include "checkup.h"
 #include "cmd.h"
 #include "membership.h"
 #include "own_page.h"
+#include "peer_help.h"
 #include "peer_save.h"
+#include "train_job.h"
 
 #include <getopt.h>
 #include <jansson.h>
@@ -17,7 +19,7 @@
 static const char usage[] =
     "usage: potluck peer [--listen MULTIADDR ...] [--join MULTIADDR ...] [--identity FILE] [--run ID]\n"
     "                    [--announce MULTIADDR ...] [--client-mode] [--relay] [--dash] [--json]\n"
-    "                    [--save DIR]\n"
+    "                    [--save DIR] [--auxiliary] [--config NAME|FILE] [OPTION ...]\n"
     "\n"
     "Keeps a swarm's door open, until interrupted. Others join by the address that it prints first.\n"
     "\n"
@@ -25,13 +27,21 @@ static const char usage[] =
     "  --announce MULTIADDR  an address to be told to others instead, behind a router\n"
     "  --join MULTIADDR      a peer of the swarm; without it this is the first one\n"
     "  --identity FILE       the key behind the address, made if absent (default: a new one each time)\n"
-    "  --run ID              refuse malformed records of this run; whose state --save keeps\n"
+    "  --run ID              refuse malformed records of this run; whose state is kept, whom we help\n"
     "  --client-mode         listen nowhere, serve nothing; needs --join\n"
     "  --relay               carry connections for peers that cannot be reached\n"
     MEMBERSHIP_USAGE
     OWN_PAGE_USAGE
+    "  --json                lines of JSON\n"
+    "\n";
+
+/* C11 promises 4,095 characters of a text */
+static const char usage_work[] =
+    "Of the run's model, with neither data nor a GPU:\n"
     PEER_SAVE_USAGE
-    "  --json                lines of JSON\n";
+    PEER_HELP_USAGE
+    "  --config C       the run's: run, middle, small, demo, or a JSON file (default: demo)\n"
+    "  --optimizer O    the run's: lamb8, lamb32, adamw8 or adamw32 (default: lamb8)\n";
 
 #define ADDRESSES_MAX 64
 
@@ -42,6 +52,8 @@ struct peer_options {
     struct membership membership;
     struct own_page page;
     struct peer_save_options save;
+    struct peer_help_options help;
+    const char *config, *optimizer; /* of the run's model */
     int client_mode, relay, json;
 };
 
@@ -53,6 +65,14 @@ static int add(const char **list, size_t *count, const char *address)
     return PL_OK;
 }
 
+static int take_optimizer(struct peer_options *o, const char *value)
+{
+    struct pl_optimizer_options unused;
+    o->optimizer = value;
+    if (!train_optimizer_named(&unused, value)) return PL_OK;
+    return cmd_misused("peer", "--optimizer: '%.40s' is none of lamb8 lamb32 adamw8 adamw32", value);
+}
+
 static int parse(struct peer_options *o, int argc, char **argv)
 {
     static const struct option options[] = {
@@ -60,7 +80,8 @@ static int parse(struct peer_options *o, int argc, char **argv)
         { "announce", required_argument, NULL, 'a' }, { "identity", required_argument, NULL, 'i' },
         { "run", required_argument, NULL, 'r' }, { "relay", no_argument, NULL, 'R' }, { "client-mode", no_argument, NULL, 'c' },
         { "json", no_argument, NULL, 'J' }, MEMBERSHIP_OPTIONS, OWN_PAGE_OPTIONS,
-        PEER_SAVE_OPTIONS, { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
+        PEER_SAVE_OPTIONS, PEER_HELP_OPTIONS, { "config", required_argument, NULL, 'C' },
+        { "optimizer", required_argument, NULL, 'O' }, { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
     };
     int option, rc = PL_OK;
     while (!rc && (option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
@@ -73,12 +94,16 @@ static int parse(struct peer_options *o, int argc, char **argv)
         case 'R': o->relay = 1; break;
         case 'c': o->client_mode = 1; break;
         case 'J': o->json = 1; break;
-        case 'h': fputs(usage, stdout); exit(0);
+        case 'C': o->config = optarg; break;
+        case 'O': rc = take_optimizer(o, optarg); break;
+        case 'h': fputs(usage, stdout), fputs(usage_work, stdout); exit(0);
         default:
             if (!membership_option(&o->membership, option, optarg) &&
                 !own_page_option(&o->page, option, optarg) &&
-                peer_save_option(&o->save, option, optarg) <= 0)
+                !(rc = peer_save_option(&o->save, option, optarg)) &&
+                !(rc = peer_help_option(&o->help, option, optarg)))
                 rc = PL_EUSE;
+            if (rc > 0) rc = PL_OK;
         }
     }
     if (rc || cmd_no_more("peer", argc, argv)) return PL_EUSE;
@@ -94,6 +119,9 @@ static int parse(struct peer_options *o, int argc, char **argv)
     }
     if (o->save.folder && !o->run)
         return cmd_misused("peer", "--save keeps a run's state: --run ID");
+    if (o->help.wanted && (!o->run || o->client_mode))
+        return cmd_misused("peer", "--auxiliary helps a run whose peers can call us: --run ID, and "
+                                   "no --client-mode");
     o->page.run = o->run;
     o->page.folder = o->save.folder;
     o->page.membership = &o->membership;
@@ -140,9 +168,46 @@ static void report_entry(const struct peer_options *o, struct swarm *s)
     fflush(stdout);
 }
 
+/* What there is to do beside keeping the door open. */
+struct work {
+    struct peer_model model;
+    struct rsa_key key;
+    struct peer_save *save;
+    struct peer_help *help;
+};
+
+static int open_work(struct work *w, const struct peer_options *o, struct pl_err *err)
+{
+    int rc = PL_OK;
+    if (o->save.folder || o->help.wanted)
+        rc = peer_model_open(&w->model, o->config, o->optimizer, err);
+    if (!rc && o->save.folder)
+        rc = peer_save_open(&w->save, &o->save, &w->model, o->run, o->json, err);
+    if (!rc && o->help.wanted) rc = rsa_key_make(&w->key, err);
+    return rc;
+}
+
+static int start_work(struct work *w, const struct peer_options *o, struct swarm *s,
+                      struct pl_err *err)
+{
+    int rc = w->save ? peer_save_start(w->save, s, err) : PL_OK;
+    if (!rc && o->help.wanted)
+        rc = peer_help_open(&w->help, &o->help, &w->model, s, &w->key, o->run, o->json, err);
+    return rc;
+}
+
+/* Before swarm_close, if it was started. */
+static void close_work(struct work *w)
+{
+    peer_help_close(w->help);
+    peer_save_close(w->save);
+    peer_model_close(&w->model);
+    rsa_key_clear(&w->key);
+}
+
 /* Until a signal; an entry that failed at first may succeed meanwhile. */
 static void live(struct peer_options *o, struct swarm *s, const struct swarm_options *how,
-                 struct peer_save *save, const sigset_t *ends)
+                 struct work *work, const sigset_t *ends)
 {
     static const struct timespec a_while = { .tv_sec = 1 };
     struct pl_err err;
@@ -154,11 +219,12 @@ static void live(struct peer_options *o, struct swarm *s, const struct swarm_opt
         if (!joined && (joined = swarm_wait_joined(s, &err) == PL_OK)) report_entry(o, s);
         if (membership_renew(&o->membership, s, &err))
             fprintf(stderr, "potluck peer: %s; asking again\n", err.text);
-        if (joined && save) peer_save_turn(save);
+        if (joined && work->save) peer_save_turn(work->save);
+        if (joined && work->help) peer_help_turn(work->help);
     }
 }
 
-static int run(struct peer_options *o, struct swarm_options *how, struct peer_save *save,
+static int run(struct peer_options *o, struct swarm_options *how, struct work *work,
                const sigset_t *ends, struct pl_err *err)
 {
     struct swarm s;
@@ -166,24 +232,25 @@ static int run(struct peer_options *o, struct swarm_options *how, struct peer_sa
     if (!rc && !(rc = swarm_open(&s, how, err))) {
         announce(o, &s);
         own_page_start(&o->page, &s, o->join, o->join_count);
-        if (save) rc = peer_save_start(save, &s, err);
-        if (!rc) live(o, &s, how, save, ends);
+        rc = start_work(work, o, &s, err);
+        if (!rc) live(o, &s, how, work, ends);
         own_page_end(&o->page);
-        peer_save_close(save);
+        close_work(work);
         swarm_close(&s);
-    } else peer_save_close(save);
+    } else close_work(work);
     membership_close(&o->membership);
     return rc;
 }
 
 int cmd_peer(int argc, char **argv)
 {
-    struct peer_options o = { .save = PEER_SAVE_DEFAULTS };
+    struct peer_options o = { .save = PEER_SAVE_DEFAULTS, .help = PEER_HELP_DEFAULTS,
+                              .config = "demo", .optimizer = "lamb8" };
     struct validators validators = { 0 };
-    struct peer_save *save = NULL;
+    struct work work = { .save = NULL };
     struct pl_err err;
     sigset_t ends;
-    int rc = PL_OK;
+    int rc;
     if (parse(&o, argc, argv)) return 2;
     if (o.run && validators_add_run(&validators, o.run)) {
         fprintf(stderr, "potluck peer: --run: the name is too long\n");
@@ -199,8 +266,8 @@ int cmd_peer(int argc, char **argv)
         .announce_count = o.announce_count, .join = o.join, .join_count = o.join_count,
         .identity = o.identity, .relay = o.relay, .validators = &validators
     };
-    if (o.save.folder) rc = peer_save_open(&save, &o.save, o.run, o.json, &err);
-    if (!rc) rc = run(&o, &swarm, save, &ends, &err);
+    if ((rc = open_work(&work, &o, &err))) close_work(&work);
+    else rc = run(&o, &swarm, &work, &ends, &err);
     if (rc) fprintf(stderr, "potluck peer: %s\n", err.text);
     return rc ? 1 : 0;
 }

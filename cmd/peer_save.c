@@ -3,13 +3,10 @@
 #include "peer_save.h"
 #include "averaging.h"
 #include "cmd.h"
-#include "compute.h"
 #include "train_job.h"
 #include "../data/checkpoint.h"
-#include "../data/dalle_config.h"
 #include "../data/file.h"
 #include "../net/hivemind/collaboration.h"
-#include "../net/hivemind/optimizer_state.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -29,10 +26,7 @@ struct peer_save {
     char prefix[GROUP_KEY_MAX];
     struct dht_id progress;
     struct swarm *s;
-    struct pl_backend be;
-    struct pl_dalle *model;
-    struct pl_optimizer *optimizer;
-    struct optimizer_state state;
+    struct peer_model *model;
     struct averager *averager;
     int64_t epoch;     /* of the newest checkpoint; -1: there is none */
     int64_t told;      /* an epoch before that, which the swarm was said to be at; -1: none */
@@ -48,19 +42,11 @@ struct peer_save {
 
 int peer_save_option(struct peer_save_options *o, int option, const char *value)
 {
-    struct pl_optimizer_options unused;
     int rc = PL_OK;
     switch (option - PEER_SAVE_FIRST) {
     case 0: o->folder = value; break;
     case 1: rc = cmd_real(&o->every, "peer", "--save-every", value, 1, 1e7); break;
     case 2: rc = cmd_integer(&o->keep, "peer", "--keep", value, 0, 1000000); break;
-    case 3: o->config = value; break;
-    case 4:
-        o->optimizer = value;
-        if (train_optimizer_named(&unused, value))
-            rc = cmd_misused("peer", "--optimizer: '%.40s' is none of lamb8 lamb32 adamw8 adamw32",
-                             value);
-        break;
     default: return 0;
     }
     return rc ? rc : 1;
@@ -116,11 +102,11 @@ static void on_donor_failed(void *context, const struct peer_id *donor, const st
 static int check(void *context, const struct state_load *state, struct pl_err *err)
 {
     const struct peer_save *p = context;
-    int rc = optimizer_state_check(&p->state, state, p->epoch + 1, err);
+    int rc = optimizer_state_check(&p->model->state, state, p->epoch + 1, err);
     size_t used = strlen(err->text);
     if (rc == PL_EFORMAT)
         snprintf(err->text + used, sizeof err->text - used,
-                 " (with --config %.60s --optimizer %s)", p->o.config, p->o.optimizer);
+                 " (with --config %.60s --optimizer %s)", p->model->config, p->model->kind);
     return rc;
 }
 
@@ -146,7 +132,7 @@ static void on_loaded(void *context, int status, const struct peer_id *donor,
 /* Moments take at most two float32 for each parameter, and codebooks are two tables a tensor. */
 static size_t state_bytes(const struct peer_save *p)
 {
-    const struct pl_params *all = &p->model->params;
+    const struct pl_params *all = &p->model->dalle->params;
     return 16 * all->total + all->count * 16384;
 }
 
@@ -208,11 +194,11 @@ static void save(struct peer_save *p)
     char *path = NULL;
     int64_t epoch;
     int rc = p->status, told = rc == PL_EIO; /* of each donor */
-    if (!rc) rc = optimizer_state_take(&p->state, p->model->params.value, &epoch, &p->load, &err);
+    if (!rc) rc = optimizer_state_take(&p->model->state, p->model->dalle->params.value, &epoch, &p->load, &err);
     state_load_clear(&p->load);
     if (!rc)
-        rc = train_job_save(p->model, p->optimizer, (uint64_t)epoch, NULL, p->o.folder,
-                            (int)p->o.keep, &path, &err);
+        rc = train_job_save(p->model->dalle, p->model->optimizer, (uint64_t)epoch, NULL,
+                            p->o.folder, (int)p->o.keep, &path, &err);
     if (!rc) {
         p->epoch = epoch;
         say_saved(p, path);
@@ -247,23 +233,8 @@ static int find_newest(struct peer_save *p, struct pl_err *err)
     return PL_OK;
 }
 
-static int open_model(struct peer_save *p, struct pl_err *err)
-{
-    const struct compute host = { .threads = 1 };
-    struct pl_optimizer_options options;
-    struct pl_dalle_config config;
-    int rc = pl_dalle_config_find(&config, p->o.config, err);
-    train_optimizer_named(&options, p->o.optimizer);
-    compute_open_host(&p->be, &host);
-    if (!rc) rc = pl_dalle_open(&p->model, &config, &p->be, 0, err);
-    if (!rc) rc = pl_optimizer_open_params(&p->optimizer, &p->model->params, &options, err);
-    if (!rc)
-        rc = optimizer_state_open_params(&p->state, p->optimizer, &options, &p->model->params, err);
-    return rc;
-}
-
-int peer_save_open(struct peer_save **out, const struct peer_save_options *o, const char *run,
-                   int json, struct pl_err *err)
+int peer_save_open(struct peer_save **out, const struct peer_save_options *o,
+                   struct peer_model *model, const char *run, int json, struct pl_err *err)
 {
     struct peer_save *p = calloc(1, sizeof *p);
     char key[GROUP_KEY_MAX];
@@ -271,6 +242,7 @@ int peer_save_open(struct peer_save **out, const struct peer_save_options *o, co
     *out = NULL;
     if (!p) return pl_fail(err, PL_ENOMEM, "--save: no memory");
     p->o = *o;
+    p->model = model;
     p->json = json;
     p->epoch = p->told = -1;
     pthread_mutex_init(&p->lock, NULL);
@@ -278,7 +250,6 @@ int peer_save_open(struct peer_save **out, const struct peer_save_options *o, co
     snprintf(key, sizeof key, "%.200s%s", run, schema_progress.suffix);
     rc = dht_id_of_text(&p->progress, key);
     if (rc) pl_fail(err, rc, "--save: no memory");
-    if (!rc) rc = open_model(p, err);
     if (!rc) rc = pl_folder_make(o->folder, err);
     if (!rc) rc = find_newest(p, err);
     if (rc) peer_save_close(p);
@@ -289,10 +260,10 @@ int peer_save_open(struct peer_save **out, const struct peer_save_options *o, co
 /* Of the averager only the download is used: as a client it is asked for nothing. */
 int peer_save_start(struct peer_save *p, struct swarm *s, struct pl_err *err)
 {
-    enum pl_compression *method = calloc(p->state.count + 1, sizeof *method);
+    enum pl_compression *method = calloc(p->model->state.count + 1, sizeof *method);
     const struct averager_options o = {
-        .prefix = p->prefix, .class_name = COLLABORATION_STATE_CLASS, .be = &p->be,
-        .tensors = p->state.count, .schema = p->state.schema, .method = method,
+        .prefix = p->prefix, .class_name = COLLABORATION_STATE_CLASS, .be = &p->model->be,
+        .tensors = p->model->state.count, .schema = p->model->state.schema, .method = method,
         .part_bytes = PL_PART_BYTES, .min_size = 2, .request_timeout = SILENCE,
         .sender_timeout = SILENCE, .bandwidth = PL_BANDWIDTH_UNKNOWN, .client_mode = 1,
         .donor_failed = on_donor_failed, .donor_context = p
@@ -309,9 +280,6 @@ void peer_save_close(struct peer_save *p)
     if (!p) return;
     if (p->averager) swarm_averager_close(p->s, p->averager);
     state_load_clear(&p->load);
-    optimizer_state_close(&p->state);
-    pl_optimizer_close(p->optimizer);
-    pl_dalle_close(p->model);
     pthread_mutex_destroy(&p->lock);
     free(p);
 }

@@ -59,7 +59,8 @@ struct averager_step {
     double deadline;          /* DHT time: give up */
     const uint8_t *gather;    /* msgpack for the groupmates; copied. NULL: nil */
     size_t gather_n;
-    size_t expected;          /* peers that will come, ourselves included; 0: not known */
+    size_t expected;          /* peers that will come, ourselves included, auxiliary ones not counted;
+                               * 0: not known */
     int patience;             /* after the trigger: begin times that may pass without anybody; 0: any */
     int untriggered;          /* 1: weight and tensors come with averager_trigger */
     double weight;            /* of ours; an auxiliary peer's is 0 */

@@ -370,6 +370,7 @@ static int open_averager(struct collaboration *c, int which, struct pl_err *err)
         .reducer_timeout = 2 * c->o.matchmaking_time, .allreduce_timeout = c->o.allreduce_timeout,
         .bandwidth = c->o.bandwidth, .verify = c->o.verify && which == GRADIENT,
         .clip = c->o.verify ? EXCHANGE_CLIP_USUAL : c->o.clip, .client_mode = c->o.client_mode,
+        .auxiliary = c->o.auxiliary,
         .weight_max = which == GRADIENT ? COLLABORATION_WEIGHT_MAX * (double)c->o.target_batch : 1e6
     };
     if (which == GRADIENT) {
@@ -404,6 +405,7 @@ int collaboration_open(struct collaboration **out, const struct collaboration_op
     c->o = *o;
     c->loop = host_loop(o->host);
     c->view = (struct progress_view){ .eta = INFINITY };
+    c->helped = -1;
     performance_init(&c->speed, PERFORMANCE_ALPHA);
     c->totals = (struct report_record){ .version = "potluck " PL_VERSION, .held_out = NAN };
     if (o->device) snprintf(c->totals.device, sizeof c->totals.device, "%s", o->device);

@@ -53,6 +53,7 @@ struct collaboration_options {
     int verify;                /* see averager.h: of the gradients; parameters by CenteredClip */
     struct exchange_validation validation; /* but samples_max; called while collaboration_average waits */
     int client_mode;
+    int auxiliary;             /* has no gradient: of what is below only _enter, _look, _help, _close */
 };
 
 /* Opens both averagers. Not on the loop's thread, nor any other function here. */
@@ -119,6 +120,11 @@ void collaboration_advance(struct collaboration *c, float *const *parameter);
 int collaboration_corrected(struct collaboration *c, struct collaboration_round *r);
 /* After a good one: adds what it has changed. */
 void collaboration_correct(const struct collaboration *c, float *const *parameter);
+
+/* An auxiliary peer's part, to be called every second or so; never waits. When the others are about to
+ * average their gradients it takes its share of the sums, and what comes of them, into `tensor`, borrowed
+ * until _close. 1: a round has ended, *r says how. Nothing happens while fewer than two train. */
+int collaboration_help(struct collaboration *c, float *const *tensor, struct collaboration_round *r);
 
 /* Of the key that the parameters are averaged under; a state names them. */
 void collaboration_group_bits(struct collaboration *c, char bits[GROUP_BITS_MAX + 1]);

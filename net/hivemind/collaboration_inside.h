@@ -45,6 +45,10 @@ struct collaboration {
     int alone;
     double triggered_at;
 
+    /* an auxiliary peer's */
+    int64_t helping, helped;         /* epoch of the round under way; of the last good one, -1: none */
+    int help_ended;
+
     /* the state round: values before and after, tensor by tensor */
     float **before, **after;
     int state_running, state_ended;
@@ -61,6 +65,7 @@ struct wish {
     float *const *tensor;
     enum collaboration_advice advice;
     struct collaboration_view *view;
+    struct collaboration_round *round;
     struct state_snapshot *snapshot;
     char *bits; /* room for GROUP_BITS_MAX + 1 */
     struct metrics_record metrics;

@@ -227,6 +227,52 @@ int collaboration_returned(struct collaboration *c, struct collaboration_round *
     return 1;
 }
 
+/* --- an auxiliary peer ------------------------------------------------------------------------ */
+
+static void on_helped(void *context, const struct averager_result *r)
+{
+    struct collaboration *c = context;
+    c->averaging = 0;
+    c->help_ended = 1;
+    note_round(&c->gradient, r);
+    if (!r->status) c->helped = c->helping;
+    collaboration_refresh(c);
+}
+
+/* Its tensors are there from the beginning, so that no group ever waits for it. */
+static void begin_helping(struct collaboration *c, float *const *tensor)
+{
+    double now = collaboration_now(c);
+    struct averager_step s = { .scheduled = now + c->o.matchmaking_time,
+                               .deadline = now + c->o.averaging_timeout,
+                               .tensor = tensor,
+                               .expected = c->others,
+                               .claim = { .epoch = c->view.epoch },
+                               .patience = COLLABORATION_PATIENCE };
+    c->helping = c->view.epoch;
+    c->averaging = !averager_begin(c->a[GRADIENT], &s, on_helped, c);
+}
+
+static void look_in(void *context)
+{
+    struct wish *w = context;
+    struct collaboration *c = w->c;
+    int soon = c->view.samples >= c->o.target_batch ||
+               c->view.eta - collaboration_now(c) <= c->o.matchmaking_time;
+    w->number = c->help_ended;
+    if (c->help_ended) *w->round = c->gradient;
+    else if (!c->averaging && soon && c->others >= 2 && c->view.epoch > c->helped)
+        begin_helping(c, w->tensor);
+    c->help_ended = 0;
+    wish_fulfil(w, PL_OK);
+}
+
+int collaboration_help(struct collaboration *c, float *const *tensor, struct collaboration_round *r)
+{
+    struct wish w = { .c = c, .tensor = tensor, .round = r };
+    return !wish_await(&w, look_in) && w.number;
+}
+
 /* --- parameters ------------------------------------------------------------------------------- */
 
 static int keep_copies(struct collaboration *c, float *const *parameter)

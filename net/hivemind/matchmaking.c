@@ -261,7 +261,7 @@ double matchmaking_wake(const struct matchmaking *m)
 /* Our time has come. */
 static void lead(struct matchmaking *m, double now)
 {
-    if (m->followers.count + 1 >= m->o.min_size && m->followers.count) {
+    if (m->followers.count && matchmaking_averaging(m) >= m->o.min_size) {
         matchmaking_assemble(m, now);
         return;
     }

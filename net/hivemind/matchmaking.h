@@ -32,7 +32,7 @@ struct matchmaking_options {
     double min_time;           /* s that we give others to find us, M */
     double request_timeout;    /* s for a leader's first answer */
     size_t target_size;        /* a group of this size begins at once; 0: no such size */
-    size_t min_size;
+    size_t min_size;           /* auxiliary peers do not count: with them alone nothing is averaged */
     int client_mode;           /* 1: nobody can ask us, we lead nobody */
     const uint8_t *gather;     /* borrowed while it searches */
     size_t gather_n;
@@ -109,8 +109,9 @@ void matchmaking_clear(struct matchmaking *m);
 void matchmaking_begin(struct matchmaking *m, double now, double scheduled, double deadline);
 /* No more of it; `over` is not called. */
 void matchmaking_cancel(struct matchmaking *m);
-/* So many peers, ourselves included, will come: when all are there and nobody else has declared, we
- * need not wait any longer. 0: not known. The original always waits. */
+/* So many peers will come who have something to average, ourselves included if we have: when all are
+ * there and nobody else has declared, we need not wait any longer. 0: not known. The original always
+ * waits. */
 void matchmaking_expect(struct matchmaking *m, double now, size_t peers);
 
 /* From now on: end it (PL_EAGAIN) when our own time has passed so often without any other

@@ -14,6 +14,8 @@ void matchmaking_end(struct matchmaking *m, double now, int status);
 void matchmaking_assemble(struct matchmaking *m, double now);
 /* The same if enough of them have. */
 void matchmaking_consider_leading(struct matchmaking *m, double now);
+/* How many of those who have come, and we, have something to average. */
+size_t matchmaking_averaging(const struct matchmaking *m);
 /* Sends our followers away, to somebody else if we know of one. */
 void matchmaking_disband(struct matchmaking *m, const struct peer_id *suggested);
 /* Those who asked while it was open whether we lead. */

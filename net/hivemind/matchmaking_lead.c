@@ -111,10 +111,19 @@ static int is_follower(const struct matchmaking *m, const struct peer_id *peer)
     return group_find(&m->followers, peer) >= 0;
 }
 
+size_t matchmaking_averaging(const struct matchmaking *m)
+{
+    struct gather own;
+    size_t n = gather_read(&own, m->o.gather, m->o.gather_n, NULL) || own.mode != GROUP_AUXILIARY;
+    for (size_t i = 0; i < m->followers.count; i++)
+        n += m->followers.members[i].gather.mode != GROUP_AUXILIARY;
+    return n;
+}
+
 /* Everybody is here: the number that was to be expected, and nobody has declared who is not. */
 static int all_here(const struct matchmaking *m, double now)
 {
-    if (!m->expected || m->followers.count + 1 < m->expected || !m->seen) return 0;
+    if (!m->expected || matchmaking_averaging(m) < m->expected || !m->seen) return 0;
     for (size_t i = 0; i < m->candidate_count; i++)
         if (m->candidates[i].expiration > now && !is_follower(m, &m->candidates[i].peer)) return 0;
     return 1;
@@ -123,7 +132,8 @@ static int all_here(const struct matchmaking *m, double now)
 void matchmaking_consider_leading(struct matchmaking *m, double now)
 {
     size_t size = m->followers.count + 1;
-    if (m->state != MATCHMAKING_LOOKING || m->o.client_mode || size < m->o.min_size || size < 2)
+    if (m->state != MATCHMAKING_LOOKING || m->o.client_mode || size < 2 ||
+        matchmaking_averaging(m) < m->o.min_size)
         return;
     if ((m->o.target_size && size >= m->o.target_size) || size == GROUP_PEERS_MAX ||
         now >= m->begin || all_here(m, now))

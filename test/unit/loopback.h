@@ -39,7 +39,7 @@ struct peer {
     size_t group;
     uint8_t group_id[DHT_ID_BYTES];
     float first_loaded;
-    struct peer_id refused; /* a donor that could not give its state */
+    struct peer_id refused; /* a donor whose state was not taken */
     struct pl_err err;
     char caught[sizeof ((struct pl_err *)0)->text];
 };

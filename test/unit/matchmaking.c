@@ -249,6 +249,25 @@ static void expected_are_here(void **state)
     clear(&w);
 }
 
+/* An auxiliary peer and one other are no group, whoever leads; with a second one they are, as soon as those
+ * two are there. */
+static void helpers_make_no_group(void **state)
+{
+    static const uint8_t auxiliary[] = { 0x93, 0xc0, 0x02, 0xc4, 0x01, 0xc0 };
+    (void)state;
+    make(&w, 3, 0, 0);
+    w.peer[1].m.o.gather = auxiliary;
+    for (size_t i = 0; i < 3; i++) {
+        if (i == 2) run_until(&w, 1015);
+        assert_false(w.peer[0].over || w.peer[1].over);
+        matchmaking_begin(&w.peer[i].m, w.now, 0, 1100);
+        matchmaking_expect(&w.peer[i].m, w.now, 2);
+    }
+    run_until(&w, 1030);
+    same_group(&w, 0, 3, 3);
+    clear(&w);
+}
+
 static void alone_until_the_deadline(void **state)
 {
     (void)state;
@@ -330,7 +349,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_together), cmocka_unit_test(target_size_begins_at_once),
-        cmocka_unit_test(expected_are_here), cmocka_unit_test(alone_until_the_deadline),
+        cmocka_unit_test(expected_are_here), cmocka_unit_test(helpers_make_no_group),
+        cmocka_unit_test(alone_until_the_deadline),
         cmocka_unit_test(frozen_leader), cmocka_unit_test(followers_are_sent_on),
         cmocka_unit_test(banned), cmocka_unit_test(cancelled),
     };

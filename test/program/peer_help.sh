@@ -1,0 +1,57 @@
+#!/bin/sh
+# peer_help.sh - an auxiliary peer, with neither data nor gradients, is the third in the rounds of two who train.
+. "$(dirname "$0")/lib.inc"
+peers=
+trap 'kill -KILL $peers 2>/dev/null; wait; rm -rf "$work"' EXIT
+tiny=test/program/tiny.json
+
+wait_for() { # command...
+    for _ in $(seq 1200); do "$@" >/dev/null 2>&1 && return; sleep 0.1; done
+    return 1
+}
+address() { sed -n 's/.*"multiaddr":"\([^"]*\)".*/\1/p' "$1"; }
+run() { # its output, command, options...
+    out=$1 what=$2; shift 2
+    "$POTLUCK" $what --json --run r --config $tiny --target-batch 64 --matchmaking-time 2 --listen /ip4/127.0.0.1/tcp/0 "$@" \
+        >"$out" 2>"$out.err" &
+    last=$!
+    peers="$peers $last"
+    wait_for grep -q '"event":"listening"' "$out"
+}
+learn() { # number, options...
+    n=$1; shift
+    run "$work/t$n" train --limit 128 --data-seed $n --batch 8 --slow 0.5 --steps 100000 --save-every 0 --threads 1 --quiet \
+        --out "$work/out$n" "$@"
+}
+epochs() { grep '"event":"epoch"' "$1"; }
+# Steps whose gradient is the mean of so many peers.
+rounds_of() { epochs "$2" | grep -c "\"round_status\":0,\"round_peers\":$1,"; }
+at_least() { [ "$($2 $3 "$4")" -ge "$1" ]; } # how many, of what
+
+run "$work/h" peer --auxiliary --identity "$work/key"
+helper=$last
+entry=$(address "$work/h")
+learn 1 --join "$entry"
+check "somebody trains alone" wait_for grep -q '"event":"epoch","epoch":2,' "$work/t1"
+check "and is not disturbed" sh -c '! grep -q helped "$0"' "$work/h"
+learn 2 --join "$entry"
+check "it helps two" wait_for sh -c "[ \$(grep -c '\"event\":\"helped\",\"status\":0,\"peers\":3' '$work/h') -ge 4 ]"
+check "who see three in their rounds" wait_for at_least 4 rounds_of 3 "$work/t1"
+check "both of them" wait_for at_least 3 rounds_of 3 "$work/t2"
+check "and no round is one trainer's and the helper's" sh -c '! grep -q "helped\",\"status\":0,\"peers\":2" "$0"' "$work/h"
+kill -KILL $helper
+wait $helper 2>/dev/null
+before=$(rounds_of 2 "$work/t1")
+check "without it they go on" wait_for at_least $((before + 2)) rounds_of 2 "$work/t1"
+run "$work/h2" peer --auxiliary --identity "$work/key" --join "$(address "$work/t1")" --save "$work/s" --save-every 1
+check "it comes back, and keeps the state as well" wait_for sh -c "grep -q '\"event\":\"helped\",\"status\":0,\"peers\":3' '$work/h2' && grep -q '\"event\":\"checkpoint\"' '$work/h2'"
+kill -TERM $last
+wait $last
+check "SIGTERM ends it with status 0" test $? -eq 0
+
+refuses 2 "--auxiliary helps a run" "$POTLUCK" peer --auxiliary
+refuses 2 "no --client-mode" "$POTLUCK" peer --run r --auxiliary --client-mode --join "$entry"
+refuses 2 "--robust: 'btard'" "$POTLUCK" peer --run r --auxiliary --robust btard
+refuses 2 "--compression: there is no 'zip'" "$POTLUCK" peer --run r --auxiliary --compression zip
+refuses 2 "--target-batch" "$POTLUCK" peer --run r --auxiliary --target-batch 0
+finish
