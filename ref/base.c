@@ -49,16 +49,17 @@ int pl_size_mul(size_t *out, size_t n, size_t size)
 
 void *pl_alloc(size_t n, size_t size)
 {
-    size_t bytes;
+    size_t bytes, page;
     void *p;
-    if (pl_size_mul(&bytes, n, size) || bytes > (size_t)PTRDIFF_MAX - 64) return NULL;
-    bytes = (bytes + 63) / 64 * 64; /* whole cache lines */
-    if (!bytes) bytes = 64;
-    if (posix_memalign(&p, bytes < 2 * LARGE_PAGE ? 64 : LARGE_PAGE, bytes)) return NULL;
+    if (pl_size_mul(&bytes, n, size) || bytes > (size_t)PTRDIFF_MAX - LARGE_PAGE) return NULL;
+    if (!bytes) bytes = 1;
+    page = bytes < 2 * LARGE_PAGE ? 64 : LARGE_PAGE;
+    p = aligned_alloc(page, (bytes + page - 1) / page * page); /* it wants whole multiples */
 #ifdef MADV_HUGEPAGE
-    if (bytes >= 2 * LARGE_PAGE) madvise(p, bytes, MADV_HUGEPAGE); /* a wish */
+    if (p && page == LARGE_PAGE) madvise(p, bytes, MADV_HUGEPAGE); /* a wish */
 #endif
-    return memset(p, 0, bytes);
+    if (p) memset(p, 0, bytes);
+    return p;
 }
 
 void pl_free(void *p)
