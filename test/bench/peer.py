@@ -3,13 +3,11 @@ bitsandbytes, where they are installed. Prints one JSON object a line: {"what", 
 seconds of one step, picture or call, or {"missing"} with a sentence. Times are the best of a few."""
 
 import argparse
-import importlib.abc
-import importlib.machinery
 import json
 import os
-import sys
 import time
-import types
+
+import original
 
 SIZES = {  # as in ref/model/dalle_config.c: width, heads, blocks, text, grid, vocabularies
     "demo": (128, 2, 4, 16, 8, 2100, 256),
@@ -17,40 +15,6 @@ SIZES = {  # as in ref/model/dalle_config.c: width, heads, blocks, text, grid, v
     "middle": (512, 8, 17, 64, 16, 8192, 8192),
     "run": (1024, 16, 64, 256, 32, 32100, 8192),
 }
-
-
-class Nothing(types.ModuleType):
-    """Stands for a package that a peer imports for work it is not asked to do here (downloads of
-    codecs, plots): whatever is taken from it is another one."""
-
-    __path__ = []
-
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return Nothing(name)
-
-    def __call__(self, *args, **kwargs):
-        return self
-
-    def __mro_entries__(self, bases):
-        return (object,)
-
-
-class Stand(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    NAMES = {"taming", "omegaconf", "requests", "PIL", "yaml", "tqdm", "dall_e", "scipy", "torchvision",
-             "transformers", "tokenizers", "youtokentome", "ftfy", "regex"}
-
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in self.NAMES:
-            return importlib.machinery.ModuleSpec(name, self, is_package=True)
-        return None
-
-    def create_module(self, spec):
-        return Nothing(spec.name)
-
-    def exec_module(self, module):
-        pass
 
 
 def say(**fields):
@@ -81,24 +45,15 @@ def best(call, at_least=3, seconds=2.0):
     return min(times)
 
 
-def model(torch, dalle_pytorch, size, inference):
+def model(size, inference):
     width, heads, blocks, text, grid, words, codes = SIZES[size]
-    kinds = ["axial_row", "axial_col", "axial_row", "axial_row"]
-    kinds = [kinds[i % 4] for i in range(blocks - 1)] + ["conv_like"]
-    groups = [i % 4 for i in range(blocks - 1)] + [min(blocks - 1, 4)]
-    vae = dalle_pytorch.DiscreteVAE(image_size=2 * grid, num_layers=1, num_tokens=codes,
-                                    codebook_dim=8, hidden_dim=8)
-    return dalle_pytorch.DALLE(
-        dim=width, vae=vae, num_text_tokens=words, text_seq_len=text, depth=blocks, heads=heads,
-        dim_head=64, reversible=not inference, attn_types=kinds, shared_attn_ids=groups,
-        shared_ff_ids=groups, rotary_emb=True, shift_tokens=True, share_input_output_emb=True,
-        optimize_for_inference=inference).to(DEVICE)
+    return original.dalle(width, heads, 64, blocks, text, grid, words, codes, inference).to(DEVICE)
 
 
-def step(torch, dalle_pytorch, size, samples, bf16):
+def step(torch, size, samples, bf16):
     _, _, _, text, grid, words, codes = SIZES[size]
     torch.manual_seed(1)
-    m = model(torch, dalle_pytorch, size, False)
+    m = model(size, False)
     t = torch.randint(2, words, (samples, text)).to(DEVICE)
     c = torch.randint(0, codes, (samples, grid * grid)).to(DEVICE)
 
@@ -110,9 +65,9 @@ def step(torch, dalle_pytorch, size, samples, bf16):
     return best(once, at_least=1 if size == "run" else 3)
 
 
-def draw(torch, dalle_pytorch, size, pictures, cached):
+def draw(torch, size, pictures, cached):
     _, _, _, text, _, words, _ = SIZES[size]
-    m = model(torch, dalle_pytorch, size, True)
+    m = model(size, True)
     t = torch.randint(2, words, (pictures, text)).to(DEVICE)
     return best(lambda: m.generate_images(t, use_cache=cached), at_least=1, seconds=0)
 
@@ -185,7 +140,7 @@ def main():
     global clock
     if a.threads == 1:
         clock = time.process_time
-    sys.meta_path.append(Stand())  # last: what is installed comes first
+    original.stand_in()
     torch = try_import("torch", "torch")
     if not torch:
         return
@@ -206,9 +161,9 @@ def main():
             continue
         try:
             if kind == "step":
-                say(what=f"step {size}", seconds=step(torch, peer[0], size, count, a.bf16) / count, by=by)
+                say(what=f"step {size}", seconds=step(torch, size, count, a.bf16) / count, by=by)
             elif kind in ("draw", "uncached"):
-                seconds = draw(torch, peer[0], size, count, kind == "draw")
+                seconds = draw(torch, size, count, kind == "draw")
                 say(what=f"{kind} {size}", seconds=seconds / count, by=by)
             elif kind == "attention":
                 say(what=f"attention {size}", seconds=attention(torch, size, False), by=by)

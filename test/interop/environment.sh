@@ -1,6 +1,6 @@
 #!/bin/sh
 # environment.sh - the Pythons for the scripts here, two, so that what fails for one leaves the other whole:
-#   hivemind   with hivemind 1.1.12 (requirements.txt)
+#   hivemind   with hivemind 1.1.12 and DALLE-pytorch 1.6.6 (requirements.txt)
 #   files      with transformers, safetensors, pyarrow, datasets; for pages, axe-core (files.txt)
 #
 #   environment.sh NAME                      prints its Python; or, with exit status 1, why there is none

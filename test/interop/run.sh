@@ -25,7 +25,10 @@ run() {
     done
     if [ "$rc" -eq 77 ]; then
         lacks=$(sed -n 's/.*: no \([^ ]*\) for .*/\1/p' "$log/errors" | head -n 1)
-        [ "$lacks" = hivemind ] && why=$no_hivemind || why=$no_files
+        case $lacks in
+        hivemind | dalle_pytorch) why=$no_hivemind ;;
+        *) why=$no_files ;;
+        esac
         echo "skip $name: no Python with ${lacks:-what it needs} here${why:+; $why}"
         count 0 0 1
         return

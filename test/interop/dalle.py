@@ -1,0 +1,265 @@
+"""DALLE-pytorch's transformer in real hivemind trainers beside ours in `potluck train`: on the demo's pairs, from the
+same parameters, with the run's optimizer and compression. One step of each alone is the same step; either takes the
+other's state over, bit for bit; together they come as far as ours do alone, and agree after the parameters' averaging.
+
+usage: dalle.py POTLUCK
+"""
+import glob
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+
+import steps
+from steps import step
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(os.path.join(HERE, "..", "bench"))
+import original
+
+original.stand_in()
+steps.needs("dalle_pytorch", "hivemind")
+import hivemind_compat
+from hivemind_processes import Peer, not_ours, start_original
+from trainer import epochs_of, newest, wait_for, whole
+
+POTLUCK = os.path.abspath(sys.argv[1])
+DEMO = os.path.join(HERE, "..", "..", "data", "demo")
+HELD_OUT = os.path.join(DEMO, "holdout.txt")
+# The demo's model, narrower, and so deep that a layer is shared; its window is DALLE-pytorch 1.6.6's. The embedding has
+# more than 2^16 values, so it travels in 8 bits, and everything else in halves, as in the run.
+CONFIG = {
+    "name": "shared", "T": 16, "F": 8, "dim": 64, "depth": 6, "heads": 2, "dim_head": 32, "text_tokens": 2100,
+    "image_tokens": 256, "attn_types": ["axial_row", "axial_col", "axial_row", "axial_row", "axial_row", "conv5@1.6.6"],
+    "shared_ids": ["0", "1", "2", "3", "0", "4"],
+}
+PAD = 1
+EPOCHS, TARGET, BATCH, PEAK, WARMUP = 9, 96, 8, 0.03, 2
+# Seconds. Three peers need four batches each, long enough for the averaging of the parameters beside them.
+MATCHMAKING, BATCH_TIME = 2.5, 0.7
+ALONE_PAIRS = 64  # of the step that both take alone
+TABLE = "model.to_logits.1.weight"  # the embedding
+FIRST = "checkpoint-000001"  # of a training whose first step had the rate 0: the initial parameters
+
+
+def captions_as_tokens(captions):
+    words = [POTLUCK, "tokenize", "--model", os.path.join(DEMO, "t5_2k.model"), "--max", str(CONFIG["T"])]
+    lines = subprocess.run(words, input="\n".join(captions) + "\n", capture_output=True, text=True, check=True).stdout.splitlines()
+    rows = [[int(i) for i in line.split()] for line in lines]
+    return [row + [PAD] * (CONFIG["T"] - len(row)) for row in rows]
+
+
+def write_pairs(folder):
+    """The demo's pairs for the Python side: all in their order, and those that training is given."""
+    rows = []
+    for shard in sorted(glob.glob(os.path.join(DEMO, "*.parquet"))):
+        shown = subprocess.run([POTLUCK, "show", "--json", shard], capture_output=True, text=True, check=True).stdout
+        rows += map(json.loads, shown.splitlines())
+    tokens = captions_as_tokens([row["caption"] for row in rows])
+    codes = [[c for c in memoryview(bytes.fromhex(row["code"])).cast("h")] for row in rows]
+    with open(HELD_OUT) as f:
+        without = {line.strip() for line in f if line.strip() and line[0] != "#"}
+    is_out = [row["caption"] in without for row in rows]
+    take = lambda wanted: {"tokens": [t for t, w in zip(tokens, wanted) if w], "codes": [c for c, w in zip(codes, wanted) if w]}
+    for name, wanted in (("all", [True] * len(rows)), ("pairs", [not out for out in is_out])):
+        with open(os.path.join(folder, name + ".json"), "w") as f:
+            json.dump({"train": take(wanted), "held_out": take(is_out)}, f)
+    return len(rows)
+
+
+def train_command(folder, name, *more, steps=EPOCHS):
+    return [POTLUCK, "train", "--config", os.path.join(folder, "model.json"), "--data", DEMO, "--optimizer", "lamb32", "--lr", str(PEAK),
+            "--warmup", str((WARMUP + 0.5) / steps), "--steps", str(steps), "--threads", "1", "--quiet", "--keep", "0",
+            "--out", os.path.join(folder, name), *more]
+
+
+def python_options(folder, pairs="pairs"):
+    return ["--config", os.path.join(folder, "model.json"), "--pairs", os.path.join(folder, pairs + ".json")]
+
+
+def python_alone(folder, *more, pairs="pairs"):
+    """What a Python process that needs nobody says."""
+    command = [sys.executable, os.path.join(HERE, "hivemind_dalle.py"), *python_options(folder, pairs), *more]
+    done = subprocess.run(command, capture_output=True, text=True)
+    sys.stderr.write(done.stderr)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+class Swarm:
+    def __init__(self, folder, run):
+        self.folder, self.run, self.peers = folder, run, []
+
+    def path(self, peer, name):
+        return os.path.join(self.folder, peer.name, name + ".safetensors")
+
+    def state(self, peer, name):
+        return hivemind_compat.load_tensors(self.path(peer, name))
+
+    def add(self, kind, *more, steps=EPOCHS):
+        """Starts a peer; returns it when it is ready."""
+        k = len(self.peers)
+        name = f"{self.run}-{k}"
+        join = self.peers[0].address() if self.peers else None
+        if kind == "c":
+            command = train_command(
+                self.folder, name, "--run", self.run, "--target-batch", str(TARGET), "--batch", str(BATCH), "--matchmaking-time", str(MATCHMAKING),
+                "--averaging-timeout", "60", "--allreduce-timeout", "30", "--listen", "/ip4/127.0.0.1/tcp/0", "--json", "--slow", str(BATCH_TIME),
+                "--without", HELD_OUT, "--evaluate-every", "0", "--data-seed", str(k + 1), *more, steps=steps)
+            peer = Peer(command + (["--join", join] if join else []), self.folder, name)
+        else:
+            os.mkdir(os.path.join(self.folder, name))
+            command = [
+                *python_options(self.folder), "--run_id", self.run, "--target_batch_size", str(TARGET), "--batch_size", str(BATCH),
+                "--matchmaking_time", str(MATCHMAKING), "--lr", str(PEAK), "--warmup", str(WARMUP), "--total", str(steps), "--epochs", str(steps),
+                "--step_seconds", str(BATCH_TIME), "--data_seed", str(k + 1), "--save", os.path.join(self.folder, name), *more]
+            peer = start_original("hivemind_dalle.py", command + (["--initial_peers", join] if join else []), self.folder, name)
+        peer.kind, peer.name = kind, name
+        self.peers.append(peer)
+        if peer.wait("ready") is None:
+            raise RuntimeError(f"{name} does not get ready: {peer.said()[-300:]}")
+        return peer
+
+    def end(self, bad):
+        for peer in self.peers:
+            peer.end()
+            if bad:
+                sys.stderr.write(f"--- {peer.name}\n{peer.said()}\n")
+
+
+def apart(a, b, names):
+    """The greatest distance of a tensor from the other's, in its own root mean squares; and whose it is."""
+    distance = lambda n: float((a[n].reshape(b[n].shape) - b[n]).norm() / b[n].norm().clamp(min=1e-30))
+    return max((distance(n), n) for n in names)
+
+
+def is_same(a, b):
+    """Bit for bit, moments too; what one has besides is not the other's business."""
+    import torch
+
+    common = set(a) & set(b)
+    return len(common) > 100 and all(torch.equal(a[n].flatten(), b[n].flatten()) for n in common)
+
+
+def alone(folder, pairs):
+    """One step from the same parameters and moments, with the gradient of the same pairs. A mean over 64 * 80 positions
+    in float32 has an error of some 1e-6, which LAMB's quotient hands on."""
+    subprocess.run(train_command(folder, "alone", "--limit", str(ALONE_PAIRS), "--target-batch", str(ALONE_PAIRS), "--batch", str(ALONE_PAIRS),
+                                 "--save-every", "1", steps=5), check=True)
+    state = lambda n: os.path.join(folder, "alone", f"checkpoint-{n:06}.safetensors")
+    with open(os.path.join(folder, "alone", "log.jsonl")) as f:
+        log = [json.loads(line) for line in f]
+    rows = [r for r in range(pairs) if (r + 1) * ALONE_PAIRS // pairs != r * ALONE_PAIRS // pairs]
+    said = python_alone(folder, "--step_from", state(3), "--rows", ",".join(map(str, rows)), "--lr", str(log[3]["lr"]), "--save", folder, pairs="all")
+    loss = said[0]["loss"] if said else math.nan
+    step("alone: the same loss", abs(loss - log[3]["loss"]) < 1e-5, f"{loss:.6f} and {log[3]['loss']:.6f}")
+    before, ours = (hivemind_compat.load_tensors(state(n)) for n in (3, 4))
+    theirs = hivemind_compat.load_tensors(os.path.join(folder, "step.safetensors"))
+    moved = lambda after: {n: after[n].reshape(before[n].shape) - before[n] for n in before if n in theirs}
+    worst, name = apart(moved(theirs), moved(ours), moved(ours))
+    step("alone: the same step", worst < 1e-4 and len(moved(ours)) == len(before), f"{worst:.1e} of the step apart, {name}")
+
+
+def c_begins(swarm):
+    c = swarm.add("c", "--save-every", "1", "--slow", "0.2", steps=1000)
+    c.wait("epoch", number=WARMUP + 1)
+    py = swarm.add("py", steps=1000)
+    loaded = py.wait("loaded")
+    good = loaded and loaded["epoch"] > 0 and is_same(swarm.state(py, "loaded"), swarm.state(c, f"checkpoint-{loaded['epoch']:06}"))
+    step("C begins: Python takes its state over", good, loaded and f"of epoch {loaded['epoch']}")
+    good = wait_for(lambda: sum(whole(c, e, 2) for e in epochs_of(c)) >= 2 and len(epochs_of(py)) >= 2)
+    step("C begins: gradients are averaged", good is not None, f"epochs {sorted(epochs_of(py))} of Python's, {newest(c)} of ours")
+
+
+def stop_when_averaged(peer, count):
+    """Stops one of ours right after a round of the parameters with everybody, not at once and with many samples left to
+    its next step: what it then saves is what that round left. Returns the round's epoch."""
+    def is_now(e):
+        return (e["event"] == "corrected" and not e["round_status"] and e["round_peers"] >= count
+                and e["epoch"] > 2 * WARMUP and e["global_samples"] <= TARGET // 2)
+
+    now = lambda: peer.events and is_now(peer.events[-1])
+    wait_for(lambda: now() or newest(peer) >= EPOCHS)
+    os.kill(peer.process.pid, signal.SIGINT)
+    peer.wait("closed")
+    rounds = [e for e in peer.events if e["event"] == "corrected"]
+    return rounds[-1]["epoch"] if rounds and is_now(rounds[-1]) else None
+
+
+def agree(swarm, py, c):
+    """After an averaging each keeps the error of its own encoding (hivemind adds the difference to the mean). Of halves
+    that is 2^-12 of a value on average, less than 2^-11 of the tensor; of 8 bits it is that of a bin of 6 deviations / 256,
+    over the root of 12. Two of them, independent: times the root of 2. Which of its states it has to be the Python peer
+    cannot tell, for it may be an epoch behind in the same round; but no two are as near as that: a step moves by 0.02."""
+    epoch = stop_when_averaged(c, 3)
+    if epoch is None:
+        step("together: all average their parameters", False, f"{[e for e in c.events if e['event'] == 'corrected'][-3:]}")
+        return
+    later = len(epochs_of(py)) + 2
+    wait_for(lambda: len(epochs_of(py)) >= later or py.wait("end", 0))
+    ours = swarm.state(c, f"checkpoint-{epoch:06}")
+    found = []
+    for path in glob.glob(os.path.join(swarm.folder, py.name, "state-*.safetensors")):
+        theirs = hivemind_compat.load_tensors(path)
+        halves, name = apart(ours, theirs, [n for n in theirs if n != TABLE])
+        found.append((halves, apart(ours, theirs, [TABLE])[0], name))
+    halves, codes, name = min(found)
+    step("together: the same parameters", halves < math.sqrt(2) / 2**11 and codes < math.sqrt(2 / 12) * 6 / 256,
+         f"epoch {epoch}: {halves:.1e} apart in halves ({name}), {codes:.1e} in 8 bits; else {sorted(found)[1:2]}")
+
+
+def together(swarm, control):
+    """Two of ours and a Python peer, from the parameters of the control, which is three of ours."""
+    py = swarm.add("py", "--start", os.path.join(swarm.folder, "alone", FIRST + ".safetensors"))
+    first, second = swarm.add("c", "--save-every", "0"), swarm.add("c", "--save-every", "0")
+    agree(swarm, py, second)
+    end, _ = py.wait("end"), first.wait("closed")
+    step("together: the training ends", end is not None and newest(first) == EPOCHS, f"at {end and end['epoch']} and {newest(first)}")
+    c = swarm.add("c", "--save-every", "0")  # comes when all is done: loads, has nothing to do, saves
+    loaded = c.wait("loaded")
+    c.wait("closed")
+    good = loaded and is_same(swarm.state(c, f"checkpoint-{EPOCHS:06}"), swarm.state(py, "end"))
+    step("together: C takes Python's state over", good, loaded and f"of epoch {loaded['epoch']}")
+    last = f"checkpoint-{EPOCHS:06}"
+    as_far(swarm, end, [os.path.join(swarm.folder, "alone", FIRST + ".safetensors"), swarm.path(first, last),
+                        *(control.path(p, last) for p in control.peers)])
+
+
+def as_far(swarm, end, paths):
+    """On pairs that nobody trained on. Trainings of ours that differ in the order of their pairs alone end within 1 % of
+    what they learn; a tenth is given for rounds that a real peer misses."""
+    before, ours, *alone = [e["held_out"] for e in python_alone(swarm.folder, "--evaluate", *paths)]
+    reference = sum(alone) / len(alone)
+    bound = 0.1 * (before - reference)
+    note = f"{before:.3f} before; Python {end['held_out']:.3f}, C {ours:.3f}; among C alone {reference:.3f}"
+    step("together: losses fall as among C alone", bound > 0.05 and max(abs(end["held_out"] - reference), abs(ours - reference)) < bound, note)
+
+
+def play(name, scenario, folder):
+    for last in (False, True):
+        before, swarm = steps.failed, Swarm(folder, name.replace(" ", "-") + ("-again" if last else ""))
+        with steps.scenario(name, lambda: not_ours(swarm.peers), last):
+            scenario(swarm)
+        swarm.end(steps.failed > before)
+        if not steps.again:
+            break
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(folder, "model.json"), "w") as f:
+            json.dump(CONFIG, f)
+        alone(folder, write_pairs(folder))
+        control = Swarm(folder, "control")
+        for _ in range(3):
+            control.add("c", "--save-every", "0")
+        play("C begins", c_begins, folder)
+        play("together", lambda swarm: together(swarm, control), folder)
+        control.end(steps.failed)
+    return steps.closing()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
