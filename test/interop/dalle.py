@@ -37,9 +37,10 @@ CONFIG = {
     "shared_ids": ["0", "1", "2", "3", "0", "4"],
 }
 PAD = 1
-EPOCHS, TARGET, BATCH, PEAK, WARMUP = 9, 96, 8, 0.03, 2
+EPOCHS, TARGET, BATCH, PEAK, WARMUP = 8, 96, 8, 0.03, 2
 # Seconds. Three peers need four batches each, long enough for the averaging of the parameters beside them.
 MATCHMAKING, BATCH_TIME = 2.5, 0.7
+HELD_OUT_PAIRS = 64  # whose loss is compared
 ALONE_PAIRS = 64  # of the step that both take alone
 TABLE = "model.to_logits.1.weight"  # the embedding
 FIRST = "checkpoint-000001"  # of a training whose first step had the rate 0: the initial parameters
@@ -64,9 +65,11 @@ def write_pairs(folder):
         without = {line.strip() for line in f if line.strip() and line[0] != "#"}
     is_out = [row["caption"] in without for row in rows]
     take = lambda wanted: {"tokens": [t for t, w in zip(tokens, wanted) if w], "codes": [c for c, w in zip(codes, wanted) if w]}
+    chosen = set([r for r, out in enumerate(is_out) if out][:HELD_OUT_PAIRS])
+    is_asked = [r in chosen for r in range(len(rows))]
     for name, wanted in (("all", [True] * len(rows)), ("pairs", [not out for out in is_out])):
         with open(os.path.join(folder, name + ".json"), "w") as f:
-            json.dump({"train": take(wanted), "held_out": take(is_out)}, f)
+            json.dump({"train": take(wanted), "held_out": take(is_asked)}, f)
     return len(rows)
 
 
@@ -178,7 +181,7 @@ def stop_when_averaged(peer, count):
     its next step: what it then saves is what that round left. Returns the round's epoch."""
     def is_now(e):
         return (e["event"] == "corrected" and not e["round_status"] and e["round_peers"] >= count
-                and e["epoch"] > 2 * WARMUP and e["global_samples"] <= TARGET // 2)
+                and e["epoch"] > WARMUP + 1 and e["global_samples"] <= TARGET // 2)
 
     now = lambda: peer.events and is_now(peer.events[-1])
     wait_for(lambda: now() or newest(peer) >= EPOCHS)
@@ -215,7 +218,7 @@ def together(swarm, control):
     py = swarm.add("py", "--start", os.path.join(swarm.folder, "alone", FIRST + ".safetensors"))
     first, second = swarm.add("c", "--save-every", "0"), swarm.add("c", "--save-every", "0")
     agree(swarm, py, second)
-    end, _ = py.wait("end"), first.wait("closed")
+    end, _ = py.wait("end"), [peer.wait("closed") for peer in (first, *control.peers)]
     step("together: the training ends", end is not None and newest(first) == EPOCHS, f"at {end and end['epoch']} and {newest(first)}")
     c = swarm.add("c", "--save-every", "0")  # comes when all is done: loads, has nothing to do, saves
     loaded = c.wait("loaded")
@@ -224,17 +227,17 @@ def together(swarm, control):
     step("together: C takes Python's state over", good, loaded and f"of epoch {loaded['epoch']}")
     last = f"checkpoint-{EPOCHS:06}"
     as_far(swarm, end, [os.path.join(swarm.folder, "alone", FIRST + ".safetensors"), swarm.path(first, last),
-                        *(control.path(p, last) for p in control.peers)])
+                        control.path(control.peers[0], last)])
 
 
 def as_far(swarm, end, paths):
-    """On pairs that nobody trained on. Trainings of ours that differ in the order of their pairs alone end within 1 % of
+    """On pairs that nobody trained on. Trainings of ours that differ in the order of their pairs alone end within 2 % of
     what they learn; a tenth is given for rounds that a real peer misses."""
-    before, ours, *alone = [e["held_out"] for e in python_alone(swarm.folder, "--evaluate", *paths)]
-    reference = sum(alone) / len(alone)
-    bound = 0.1 * (before - reference)
+    before, ours, reference = [e["held_out"] for e in python_alone(swarm.folder, "--evaluate", *paths)]
+    learned = before - reference
     note = f"{before:.3f} before; Python {end['held_out']:.3f}, C {ours:.3f}; among C alone {reference:.3f}"
-    step("together: losses fall as among C alone", bound > 0.05 and max(abs(end["held_out"] - reference), abs(ours - reference)) < bound, note)
+    good = learned > 0.3 and max(abs(end["held_out"] - reference), abs(ours - reference)) < 0.1 * learned
+    step("together: losses fall as among C alone", good, note)
 
 
 def play(name, scenario, folder):
