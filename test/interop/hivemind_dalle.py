@@ -171,7 +171,8 @@ class Trainer:
                 epoch = optimizer.local_epoch
                 self.say("epoch", loss=sum(losses) / len(losses), samples=len(losses) * args.batch_size)
                 losses = []
-        self.state.step(wait_for_delayed_updates=True)
+        # the last averaging may have nobody to average with
+        self.state.step(wait_for_delayed_updates=True, averaging_opts={"averaging_timeout": 2 * args.matchmaking_time})
 
     def run(self, pairs):
         hivemind_compat.say(event="ready", maddrs=hivemind_compat.maddrs(self.dht), state_schema_hash=self.state.schema_hash.hex())
