@@ -6,7 +6,8 @@
 #include "swarm.h"
 #include "../net/hivemind/averager.h"
 
-/* Float32 tensors with names, in the order of metadata "param_order" (a JSON list), or of the names. */
+/* Float32 tensors with names, in the order of metadata "param_order" (a JSON list), or of the
+ * names. */
 struct named_tensors {
     size_t count;
     char **name;
@@ -18,13 +19,13 @@ int named_tensors_read(struct named_tensors *t, const char *path, struct pl_err 
 int named_tensors_write(const struct named_tensors *t, const char *path, struct pl_err *err);
 void named_tensors_clear(struct named_tensors *t);
 
-/* "run" (by size), "none", "float16", "meanstd16", "uniform8", "quantile8", "blockwise8" for a tensor of
- * so many elements. PL_EUSE: none of them. */
+/* "run" (by size), "none", "float16", "meanstd16", "uniform8", "quantile8", "blockwise8" for a
+ * tensor of so many elements. PL_EUSE: none of them. */
 int compression_named(enum pl_compression *method, const char *name, size_t elements,
                       size_t threshold);
 
-/* "none"; "centered-clip" with or without ":RADIUS", as exchange.h's clip; or "btard" with or without
- * ":VALIDATORS", a round, on average. PL_EUSE: none of these. */
+/* "none"; "centered-clip" with or without ":RADIUS", as exchange.h's clip; or "btard" with or
+ * without ":VALIDATORS", a round, on average. PL_EUSE: none of these. */
 int robust_named(double *clip, int *verify, double *validators, const char *name);
 
 /* The value of --group-bits, which stays the caller's. PL_EUSE, with a line: not zeros and ones. */

@@ -34,7 +34,8 @@ struct bench {
     json_t *rows; /* array: an object a line that was printed */
 };
 
-/* Seconds: the processor's with one thread, so that other programs disturb less; else the clock's. */
+/* Seconds: the processor's with one thread, so that other programs disturb less; else the
+ * clock's. */
 double bench_now(const struct bench *b);
 
 int bench_samples(const struct bench *b, const struct bench_size *size);
@@ -50,7 +51,8 @@ int bench_drawing(struct bench *b);
 int bench_pictures(struct bench *b); /* the run's codec, CLIP */
 int bench_device(struct bench *b);   /* what moves memory, beside a copy */
 
-/* b->peak of a backend with memory of its own: its matrix product at the precision asked for, its copy. */
+/* b->peak of a backend with memory of its own: its matrix product at the precision asked for, its
+ * copy. */
 int bench_device_peak(struct bench *b, struct pl_err *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* bench_codes.c - what the optimizer and the wire do to every parameter, on one thread, and attention
- * over allowed keys, each beside the Python that does the same. */
+/* bench_codes.c - what the optimizer and the wire do to every parameter, on one thread, and
+ * attention over allowed keys, each beside the Python that does the same. */
 #include "bench.h"
 #include "../ref/model/optimizer.h"
 #include "../ref/mask.h"
@@ -30,8 +30,8 @@ static int run(const struct pl_backend *be, struct codes *c, int kind)
     }
 }
 
-/* Recorded: what the peers did elsewhere, elements a second, for where none is found; the aims were set
- * against these. */
+/* Recorded: what the peers did elsewhere, elements a second, for where none is found; the aims were
+ * set against these. */
 static const struct { const char *what, *peer; double recorded, aim; } kinds[] = {
     { "quantize, 8 bit by blocks", "quantize", 0.058e9, 25 },
     { "dequantize", "dequantize", 0.13e9, 0 },

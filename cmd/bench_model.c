@@ -1,5 +1,5 @@
-/* bench_model.c - whole training steps and drawing: against the roofline, the reference and the Python
- * peer. [spec limits 8] */
+/* bench_model.c - whole training steps and drawing: against the roofline, the reference and the
+ * Python peer. [spec limits 8] */
 #include "bench.h"
 #include "../ref/model/generate.h"
 
@@ -99,7 +99,8 @@ static int complain(const struct pl_err *err)
     return 1;
 }
 
-/* The reference's operations a second, from one sample of the demo's size: any larger takes minutes. */
+/* The reference's operations a second, from one sample of the demo's size: any larger takes
+ * minutes. */
 static double reference_rate(const struct bench *b, struct pl_err *err)
 {
     struct pl_dalle_config demo;

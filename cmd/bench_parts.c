@@ -1,5 +1,5 @@
-/* bench_parts.c - every operation of the table beside the reference and beside the machine's peak: the
- * cases of the pair test that are large enough to time. */
+/* bench_parts.c - every operation of the table beside the reference and beside the machine's peak:
+ * the cases of the pair test that are large enough to time. */
 #include "bench.h"
 #include "../test/conform/pair.h"
 

@@ -1,4 +1,5 @@
-/* bench_peer.c - see bench_peer.h. The script is test/bench/peer.py; it prints a JSON object a line. */
+/* bench_peer.c - see bench_peer.h. The script is test/bench/peer.py; it prints a JSON object a
+ * line. */
 #include "bench_peer.h"
 
 #include <jansson.h>

@@ -17,8 +17,8 @@ struct bench_peers {
     int count;
 };
 
-/* Runs the script for the `wanted` things on so many threads and collects what it says; what it can't
- * do is printed, a line each. PL_EIO with a sentence if it could not be run at all. */
+/* Runs the script for the `wanted` things on so many threads and collects what it says; what it
+ * can't do is printed, a line each. PL_EIO with a sentence if it could not be run at all. */
 int bench_peers_ask(struct bench_peers *p, char *const *wanted, int count, int threads, int bf16,
                     struct pl_err *err);
 

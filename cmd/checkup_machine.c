@@ -1,4 +1,5 @@
-/* checkup_machine.c - this machine's half of checkup.h: does the model fit, how fast would it go. */
+/* checkup_machine.c - this machine's half of checkup.h: does the model fit, how fast would it
+ * go. */
 #include "checkup.h"
 
 #include "../ref/model/memory.h"

@@ -1,5 +1,5 @@
-/* conform_peer.c - `potluck conform --peer`: a walk through somebody else's peer. The clauses are in
- * test/peer/. */
+/* conform_peer.c - `potluck conform --peer`: a walk through somebody else's peer. The clauses are
+ * in test/peer/. */
 #include "conform_peer.h"
 #include "averaging.h"
 #include "cmd.h"

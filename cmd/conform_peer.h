@@ -1,4 +1,5 @@
-/* conform_peer.h - does a live peer do what the protocol says? One line a clause, with its section. */
+/* conform_peer.h - does a live peer do what the protocol says? One line a clause, with its
+ * section. */
 #ifndef PL_CMD_CONFORM_PEER_H
 #define PL_CMD_CONFORM_PEER_H
 

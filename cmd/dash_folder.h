@@ -1,5 +1,5 @@
-/* dash_folder.h - `potluck dash --folder`: the training on this machine beside the swarm's records: its
- * log, its checkpoints, and pictures that are drawn from them as they come. */
+/* dash_folder.h - `potluck dash --folder`: the training on this machine beside the swarm's records:
+ * its log, its checkpoints, and pictures that are drawn from them as they come. */
 #ifndef PL_CMD_DASH_FOLDER_H
 #define PL_CMD_DASH_FOLDER_H
 
@@ -20,7 +20,8 @@ struct dash_folder {
 
 void dash_folder_begin(struct dash_folder *f, const char *folder, const char *captions,
                        const char *nearest);
-/* Looks for checkpoints and pictures, and starts a painter for a new checkpoint if none is at work. */
+/* Looks for checkpoints and pictures, and starts a painter for a new checkpoint if none is at
+ * work. */
 int dash_folder_look(struct dash_folder *f, struct http_server *s, struct dashboard *d,
                      struct pl_err *err);
 /* The log's new lines, as if a single peer had reported each: for trainings without a swarm. */

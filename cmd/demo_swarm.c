@@ -1,4 +1,5 @@
-/* demo_swarm.c - see demo_swarm.h. The peers are this same program: potluck peer, potluck train --run. */
+/* demo_swarm.c - see demo_swarm.h. The peers are this same program: potluck peer, potluck train
+ * --run. */
 #include "demo_swarm.h"
 #include "interrupt.h"
 #include "progress.h"

@@ -1,5 +1,5 @@
-/* demo_swarm.h - the demo's training as a swarm of processes over loopback: a bootstrap peer and four
- * that train, of uneven speed; one joins late, one is killed half-way, one is a client. */
+/* demo_swarm.h - the demo's training as a swarm of processes over loopback: a bootstrap peer and
+ * four that train, of uneven speed; one joins late, one is killed half-way, one is a client. */
 #ifndef PL_CMD_DEMO_SWARM_H
 #define PL_CMD_DEMO_SWARM_H
 
@@ -14,8 +14,8 @@ struct demo_swarm {
     double peak;          /* learning rate */
 };
 
-/* Trains; the first trainer leaves its log and checkpoint in `out` itself. Prints the swarm to stderr:
- * redrawn on a terminal, a line now and then elsewhere. */
+/* Trains; the first trainer leaves its log and checkpoint in `out` itself. Prints the swarm to
+ * stderr: redrawn on a terminal, a line now and then elsewhere. */
 int demo_swarm_train(enum train_end *end, const struct demo_swarm *d, struct pl_err *err);
 
 #endif

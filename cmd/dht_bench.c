@@ -1,5 +1,5 @@
-/* dht_bench.c - see dht_bench.h. A stream keeps so many wishes under way until all are done; keys are
- * new in every run. */
+/* dht_bench.c - see dht_bench.h. A stream keeps so many wishes under way until all are done; keys
+ * are new in every run. */
 #include "dht_bench.h"
 
 #include <stdio.h>

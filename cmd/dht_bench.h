@@ -4,8 +4,8 @@
 
 #include "swarm.h"
 
-/* `writer` stores `count` small records one by one and as many 32 at once, then `reader` gets them in
- * the same two ways; fills rates (per second) in that order. Returns how many failed. */
+/* `writer` stores `count` small records one by one and as many 32 at once, then `reader` gets them
+ * in the same two ways; fills rates (per second) in that order. Returns how many failed. */
 #define DHT_BENCH_RATES 4
 extern const char *const dht_bench_names[DHT_BENCH_RATES];
 int dht_bench(struct swarm *writer, struct swarm *reader, double rates[DHT_BENCH_RATES], int count);

@@ -1,5 +1,5 @@
-/* dht_json.h - values of the DHT as JSON, for people and scripts: bytes are {"bytes": "hex"}, tuples
- * {"tuple": [...]}, numbers that JSON lacks {"float": "nan"}. */
+/* dht_json.h - values of the DHT as JSON, for people and scripts: bytes are {"bytes": "hex"},
+ * tuples {"tuple": [...]}, numbers that JSON lacks {"float": "nan"}. */
 #ifndef PL_CMD_DHT_JSON_H
 #define PL_CMD_DHT_JSON_H
 

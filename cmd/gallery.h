@@ -14,7 +14,8 @@ struct gallery {
     struct pl_image *picture; /* decoded from the codes: what a perfect drawing would give */
 };
 
-/* Every row of the shards that the run's filter lets pass; `without`: captions that were held out. */
+/* Every row of the shards that the run's filter lets pass; `without`: captions that were held
+ * out. */
 int gallery_open(struct gallery *g, const char *const *shard, size_t shards,
                  const char *const *without, size_t withouts, int cells, struct pl_err *err);
 /* Drops what training with this limit never sees, but for the held-out pairs; before decoding. */
@@ -27,8 +28,8 @@ void gallery_close(struct gallery *g);
 
 /* The first pair of this caption; g->count: there is none. */
 size_t gallery_find(const struct gallery *g, const char *caption);
-/* The pair whose picture has the least squared difference of pixels. Among equals (some flags are the
- * same picture) `own`, else the first. */
+/* The pair whose picture has the least squared difference of pixels. Among equals (some flags are
+ * the same picture) `own`, else the first. */
 size_t gallery_nearest(const struct gallery *g, const struct pl_image *drawn, size_t own);
 
 #endif

@@ -1,5 +1,6 @@
-/* generate_job.c - see generate_job.h. Codes of a group of captions are drawn together; their pictures
- * are decoded a few at a time, scored and thrown away, and those that stay are decoded once more. */
+/* generate_job.c - see generate_job.h. Codes of a group of captions are drawn together; their
+ * pictures are decoded a few at a time, scored and thrown away, and those that stay are decoded
+ * once more. */
 #include "generate_job.h"
 #include "progress.h"
 #include "../data/file.h"

@@ -1,4 +1,5 @@
-/* interrupt.h - Ctrl-C as a wish that long work looks at between its steps, so that it can save first. */
+/* interrupt.h - Ctrl-C as a wish that long work looks at between its steps, so that it can save
+ * first. */
 #ifndef PL_CMD_INTERRUPT_H
 #define PL_CMD_INTERRUPT_H
 

@@ -1,5 +1,5 @@
-/* membership.h - the options of commands that join a moderated swarm, and the access token that they
- * bring: fetched before joining, renewed in time. */
+/* membership.h - the options of commands that join a moderated swarm, and the access token that
+ * they bring: fetched before joining, renewed in time. */
 #ifndef PL_CMD_MEMBERSHIP_H
 #define PL_CMD_MEMBERSHIP_H
 
@@ -32,8 +32,8 @@ struct membership {
 int membership_option(struct membership *m, int option, const char *value);
 /* Fetches a token if an authority is named. *auth is for swarm_options.auth: NULL without one. */
 int membership_open(struct membership *m, struct auth **auth, struct pl_err *err);
-/* To be called now and then: fetches the next token when this one ends soon. An open swarm gets it at
- * once. PL_OK also when nothing was due; after a failure nothing is for a while. */
+/* To be called now and then: fetches the next token when this one ends soon. An open swarm gets it
+ * at once. PL_OK also when nothing was due; after a failure nothing is for a while. */
 int membership_renew(struct membership *m, struct swarm *s, struct pl_err *err);
 /* After swarm_close. */
 void membership_close(struct membership *m);

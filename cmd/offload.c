@@ -1,5 +1,5 @@
-/* offload.c - see offload.h. Pages that were let go stay in the kernel's cache while there is room, and are
- * written back in its own time; they no longer count as the program's. */
+/* offload.c - see offload.h. Pages that were let go stay in the kernel's cache while there is room,
+ * and are written back in its own time; they no longer count as the program's. */
 #include "offload.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* paint.h - from captions to pictures: a trained transformer, its tokenizer and the codec that turns
- * codes into pixels. */
+/* paint.h - from captions to pictures: a trained transformer, its tokenizer and the codec that
+ * turns codes into pixels. */
 #ifndef PL_CMD_PAINT_H
 #define PL_CMD_PAINT_H
 
@@ -15,9 +15,9 @@ struct painter {
     int has_codec;
 };
 
-/* Any path may be NULL: that part is then absent. model: a checkpoint file, or a folder whose newest
- * "checkpoint-<step>.safetensors" is taken; config: the sizes of one that does not carry its own, a
- * name or a file, NULL: the run's. be is borrowed. */
+/* Any path may be NULL: that part is then absent. model: a checkpoint file, or a folder whose
+ * newest "checkpoint-<step>.safetensors" is taken; config: the sizes of one that does not carry its
+ * own, a name or a file, NULL: the run's. be is borrowed. */
 int painter_open(struct painter *p, const struct pl_backend *be, const char *model,
                  const char *config, const char *tokenizer, const char *codec, struct pl_err *err);
 void painter_close(struct painter *p);
@@ -29,8 +29,8 @@ int painter_tokens(const struct painter *p, int32_t *tokens, const char *caption
 int painter_decode(struct painter *p, struct pl_image *images, const int32_t *codes, int n,
                    struct pl_err *err);
 
-/* Reads the configuration that a checkpoint carries in its metadata, or `config`; opens the model, loads
- * it. */
+/* Reads the configuration that a checkpoint carries in its metadata, or `config`; opens the model,
+ * loads it. */
 int painter_load_model(struct pl_dalle **model, const struct pl_backend *be, const char *path,
                        const char *config, struct pl_err *err);
 

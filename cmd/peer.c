@@ -1,5 +1,6 @@
-/* peer.c - `potluck peer`: a peer that trains nothing: where others enter the swarm, where records lie when
- * nobody else is awake, where checkpoints outlive those who train, and who adds up gradients for them. */
+/* peer.c - `potluck peer`: a peer that trains nothing: where others enter the swarm, where records
+ * lie when nobody else is awake, where checkpoints outlive those who train, and who adds up
+ * gradients for them. */
 #include "checkup.h"
 #include "cmd.h"
 #include "membership.h"

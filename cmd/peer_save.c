@@ -1,5 +1,5 @@
-/* peer_save.c - see peer_save.h. A state is downloaded and looked through on the network's thread; the
- * caller's looks in now and then, takes over what has come, and writes it. */
+/* peer_save.c - see peer_save.h. A state is downloaded and looked through on the network's thread;
+ * the caller's looks in now and then, takes over what has come, and writes it. */
 #include "peer_save.h"
 #include "averaging.h"
 #include "cmd.h"

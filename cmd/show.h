@@ -1,4 +1,5 @@
-/* show.h - the kinds of file that `potluck show` can look into; each prints and returns a status. */
+/* show.h - the kinds of file that `potluck show` can look into; each prints and returns a
+ * status. */
 #ifndef PL_SHOW_H
 #define PL_SHOW_H
 

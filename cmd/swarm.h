@@ -1,5 +1,5 @@
-/* swarm.h - what every command that talks to other peers needs: a network thread, a host on it, a DHT
- * node on that. Its functions may be called from any thread but the loop's, and wait. */
+/* swarm.h - what every command that talks to other peers needs: a network thread, a host on it, a
+ * DHT node on that. Its functions may be called from any thread but the loop's, and wait. */
 #ifndef PL_CMD_SWARM_H
 #define PL_CMD_SWARM_H
 
@@ -36,8 +36,8 @@ struct swarm {
 
 /* Listens (if asked to) and opens the node; returns without waiting for its entry. */
 int swarm_open(struct swarm *s, const struct swarm_options *o, struct pl_err *err);
-/* Waits until the first try to enter has ended: PL_OK, or err says why of each initial peer. The node
- * goes on trying; ask again. */
+/* Waits until the first try to enter has ended: PL_OK, or err says why of each initial peer. The
+ * node goes on trying; ask again. */
 int swarm_wait_joined(struct swarm *s, struct pl_err *err);
 void swarm_close(struct swarm *s);
 

@@ -102,7 +102,8 @@ static void catch_up(struct loop_state *t)
 
 /* --- steps ------------------------------------------------------------------------------------ */
 
-/* What a round of the parameters has changed since they were copied is added to what they are now. */
+/* What a round of the parameters has changed since they were copied is added to what they are
+ * now. */
 int together_correct(struct loop_state *t)
 {
     struct together_event e = { .kind = TOGETHER_CORRECTED };
@@ -210,7 +211,8 @@ static int one_batch(struct loop_state *t, struct pl_err *err)
 
 /* --- life ------------------------------------------------------------------------------------- */
 
-/* A groupmate's gradient; ours lies in t->host, which no round changes before it has been verified. */
+/* A groupmate's gradient; ours lies in t->host, which no round changes before it has been
+ * verified. */
 static int recompute(void *context, const struct peer_id *peer, const struct referee_claim *claim,
                      float *const *tensor)
 {

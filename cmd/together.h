@@ -1,5 +1,5 @@
-/* together.h - a learner among others: local batches until the swarm has its target batch, then a common
- * step. `potluck train --run` and the tests' trainer are both this. */
+/* together.h - a learner among others: local batches until the swarm has its target batch, then a
+ * common step. `potluck train --run` and the tests' trainer are both this. */
 #ifndef PL_CMD_TOGETHER_H
 #define PL_CMD_TOGETHER_H
 
@@ -16,8 +16,8 @@ struct together_learner {
     int (*batch)(void *context, int64_t *samples, double *loss, struct pl_err *err);
     /* The gradients become a mean over what was accumulated. */
     int (*mean)(void *context);
-    /* The optimizer's step from `epoch` to the next; gradients are zero afterwards. PL_EFORMAT: numbers
-     * went bad, nothing has changed. */
+    /* The optimizer's step from `epoch` to the next; gradients are zero afterwards. PL_EFORMAT:
+     * numbers went bad, nothing has changed. */
     int (*step)(void *context, int64_t epoch, struct pl_err *err);
     void (*drop)(void *context);    /* forget what was accumulated */
     /* Parameters and moments are a peer's, of this epoch. */
@@ -25,15 +25,16 @@ struct together_learner {
     double (*rate)(void *context, int64_t epoch); /* learning rate; NULL: no schedule */
     double (*held_out)(void *context); /* the last loss on pairs nobody trains on, NAN: none; may be NULL */
     double peak;
-    /* For delayed updates only; see pl_trainer_set_aside. step_aside begins when no other of these is
-     * under way; with `beside` on a thread of its own, and then batch() goes on. */
+    /* For delayed updates only; see pl_trainer_set_aside. step_aside begins when no other of these
+     * is under way; with `beside` on a thread of its own, and then batch() goes on. */
     int (*set_aside)(void *context);
     float *(*aside_grad)(void *context);
     int (*step_aside)(void *context, int64_t epoch, struct pl_err *err);
     int (*take_in)(void *context);
     int beside;
-    /* The mean gradient of a peer's first samples of an epoch, in place of ours, which the caller puts back;
-     * for verified rounds, while nothing else here is under way, maybe on another thread. */
+    /* The mean gradient of a peer's first samples of an epoch, in place of ours, which the caller
+     * puts back; for verified rounds, while nothing else here is under way, maybe on another
+     * thread. */
     int (*again)(void *context, const struct peer_id *peer, int64_t epoch, uint64_t samples);
 };
 

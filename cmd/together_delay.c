@@ -5,9 +5,9 @@
  *   NONE -----------> LEAVING --------> ROUND ------------------------> STEP -------------> NONE
  *                                             between batches                  the same
  *
- * A device's gradient comes down to the host beside the next local batch, and whoever waits for it is a
- * thread of its own; that goes up again in the step's thread. In the host's memory nothing has to be
- * waited for, and LEAVING is over at once.
+ * A device's gradient comes down to the host beside the next local batch, and whoever waits for it
+ * is a thread of its own; that goes up again in the step's thread. In the host's memory nothing has
+ * to be waited for, and LEAVING is over at once.
  *
  * The rules:
  *  - the step is that of the gradient which left, averaged or, after a failed round, our own, from the

@@ -319,9 +319,9 @@ static int64_t default_batch(int64_t target)
     return b;
 }
 
-/* A training of its own among the checkpoints of an earlier one would be lost: the earlier one's are
- * the newest by number, so they are what stays and what --resume and generate take. In a swarm the
- * number is everybody's, and a peer that comes back goes on from there. */
+/* A training of its own among the checkpoints of an earlier one would be lost: the earlier one's
+ * are the newest by number, so they are what stays and what --resume and generate take. In a swarm
+ * the number is everybody's, and a peer that comes back goes on from there. */
 static int take_folder(const struct wishes *w, struct pl_err *err)
 {
     char *newest = NULL;
@@ -382,7 +382,8 @@ static int run(struct wishes *w, struct pl_err *err)
         rc = pl_trainer_open(&trainer, model, &training, err);
     }
     if (rc) {
-        /* The model fits where what did not is the optimizer's: that can lie in the host's memory. */
+        /* The model fits where what did not is the optimizer's: that can lie in the host's
+         * memory. */
         compute_explain(err, rc, &be, 0,
                         model && !w->offload && be.host_alloc ? "--offload" : NULL);
         fprintf(stderr, "potluck train: %s\n", err->text);

@@ -1,5 +1,5 @@
-/* train_data.h - the pairs that a command trains on: shards by file or folder, the tokenizer, what is
- * held out; a stream of batches as a train_source. */
+/* train_data.h - the pairs that a command trains on: shards by file or folder, the tokenizer, what
+ * is held out; a stream of batches as a train_source. */
 #ifndef PL_CMD_TRAIN_DATA_H
 #define PL_CMD_TRAIN_DATA_H
 
@@ -22,10 +22,12 @@ struct train_data {
     int batch, is_dealt;
 };
 
-/* A file, or all *.parquet of a folder, in the order of the alphabet; or a URL: of a shard, or, if it ends
- * in .json or .txt, of a list of them (net/http/list.h). $POTLUCK_TOKEN or $HF_TOKEN goes along. */
+/* A file, or all *.parquet of a folder, in the order of the alphabet; or a URL: of a shard, or, if
+ * it ends in .json or .txt, of a list of them (net/http/list.h). $POTLUCK_TOKEN or $HF_TOKEN goes
+ * along. */
 int train_data_add(struct train_data *d, const char *path, struct pl_err *err);
-/* Leaves shards part, part + parts, part + 2 parts, ... (from 0): different peers read different ones. */
+/* Leaves shards part, part + parts, part + 2 parts, ... (from 0): different peers read different
+ * ones. */
 int train_data_part(struct train_data *d, int64_t part, int64_t parts, struct pl_err *err);
 /* Keeps what is fetched from the web in a folder, at most `bytes` of it. */
 int train_data_cache(struct train_data *d, const char *folder, uint64_t bytes, struct pl_err *err);
@@ -36,14 +38,14 @@ int train_data_tokenizer(struct train_data *d, const char *path, struct pl_err *
 /* Opens the stream for a model's sizes. limit: pairs to use, 0 all. */
 int train_data_open(struct train_data *d, const struct pl_dalle_config *config, int batch,
                     uint64_t seed, uint64_t limit, struct train_source *source, struct pl_err *err);
-/* At most `most` of the pairs that are held out: tokens (count,T), codes (count,cells), freed with pl_free.
- * PL_ENOTFOUND: none is in the data. */
+/* At most `most` of the pairs that are held out: tokens (count,T), codes (count,cells), freed with
+ * pl_free. PL_ENOTFOUND: none is in the data. */
 int train_data_held_out(struct train_data *d, const struct pl_dalle_config *config, int most,
                         int32_t **tokens, int32_t **codes, int *count, struct pl_err *err);
 void train_data_close(struct train_data *d);
 
-/* Where the demo's files lie: $PL_DATA_DIR, else data/demo of the source tree or of the installation.
- * text has room for `size`. */
+/* Where the demo's files lie: $PL_DATA_DIR, else data/demo of the source tree or of the
+ * installation. text has room for `size`. */
 const char *train_data_demo(char *text, size_t size, const char *file);
 
 #endif

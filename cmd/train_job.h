@@ -15,8 +15,8 @@ struct train_source {
     int (*next)(void *context, const int32_t **text, const int32_t **codes, struct pl_err *err);
     json_t *(*position)(void *context);                                  /* new reference */
     int (*seek)(void *context, const json_t *position, struct pl_err *err);
-    /* For what others have to be able to repeat; NULL: nobody can. Begins anew, in the order of another
-     * seed; and a name for the data, without a seed: with the same, peers draw the same. */
+    /* For what others have to be able to repeat; NULL: nobody can. Begins anew, in the order of
+     * another seed; and a name for the data, without a seed: with the same, peers draw the same. */
     int (*deal)(void *context, uint64_t seed, struct pl_err *err);
     int (*name)(void *context, char name[TRAIN_DATA_NAME], struct pl_err *err);
     void *context;
@@ -26,8 +26,8 @@ struct train_source {
 struct train_hooks {
     void *state;
     int (*stepped)(void *state, const struct pl_train_report *r, double seconds, struct pl_err *err);
-    /* The next step's samples are complete, though it comes later: going on from a checkpoint of that
-     * step takes whatever comes from here on again. */
+    /* The next step's samples are complete, though it comes later: going on from a checkpoint of
+     * that step takes whatever comes from here on again. */
     void (*gathered)(void *state);
     int (*interrupted)(void *state);
 };
@@ -70,9 +70,9 @@ int train_job_run(enum train_end *end, struct pl_trainer *trainer, const struct 
 /* "lamb8", "lamb32", "adamw8", "adamw32". PL_EUSE: none of them. */
 int train_optimizer_named(struct pl_optimizer_options *o, const char *name);
 
-/* Writes a folder's checkpoint of this step, and removes all but the newest `keep`. position: of the
- * data; NULL: of a peer that has none, and whoever goes on from it begins its own. *path, if asked for,
- * is the caller's to free. */
+/* Writes a folder's checkpoint of this step, and removes all but the newest `keep`. position: of
+ * the data; NULL: of a peer that has none, and whoever goes on from it begins its own. *path, if
+ * asked for, is the caller's to free. */
 int train_job_save(struct pl_dalle *model, struct pl_optimizer *optimizer, uint64_t step,
                    json_t *position, const char *folder, int keep, char **path,
                    struct pl_err *err);

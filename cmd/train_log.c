@@ -11,8 +11,8 @@
 
 #define LOG_MAX (1u << 30)
 
-/* The next line of a log as JSON, NULL at the end; *at moves on. Broken lines (a run that was killed
- * while writing) are skipped. */
+/* The next line of a log as JSON, NULL at the end; *at moves on. Broken lines (a run that was
+ * killed while writing) are skipped. */
 static json_t *next_line(const char *text, size_t bytes, size_t *at)
 {
     while (*at < bytes) {

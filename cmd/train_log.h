@@ -30,8 +30,8 @@ int train_log_held_out(struct train_log *log, uint64_t step, double loss, int pa
 /* Leaves no log without a line. */
 void train_log_close(struct train_log *log);
 
-/* A curve out of such a log. By steps, because a peer knows but its own share of the samples in one.
- * Freed by train_curve_clear. */
+/* A curve out of such a log. By steps, because a peer knows but its own share of the samples in
+ * one. Freed by train_curve_clear. */
 struct train_curve {
     double *step, *image, *text;
     size_t count;
@@ -39,8 +39,8 @@ struct train_curve {
 int train_curve_read(struct train_curve *c, const char *path, struct pl_err *err);
 void train_curve_clear(struct train_curve *c);
 
-/* FOLDER/loss.png: text and image loss of FOLDER/log.jsonl, and of `published` (another log) if it is
- * not NULL. */
+/* FOLDER/loss.png: text and image loss of FOLDER/log.jsonl, and of `published` (another log) if it
+ * is not NULL. */
 int train_log_plot(const char *folder, const char *published, struct pl_err *err);
 
 #endif

@@ -16,7 +16,8 @@ struct learner {
     struct pl_trainer *t;
     struct optimizer_state state;
     struct pl_train_report report; /* of the last step */
-    /* For validators: everybody's samples of an epoch are in an order that its name and the epoch give. */
+    /* For validators: everybody's samples of an epoch are in an order that its name and the epoch
+     * give. */
     int deals;
     int64_t epoch, dealt;          /* of the parameters; of the order */
     double seconds_a_sample;       /* ours, running */

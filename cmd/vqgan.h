@@ -24,7 +24,8 @@ int vqgan_side(const struct vqgan_options *o, const struct pl_vqgan_config *c);
 
 /* Of pixels in [0,1]. */
 double vqgan_psnr(double mse);
-/* What the codec makes of the pictures, on standard output and, if `sheet` is given, as a picture. */
+/* What the codec makes of the pictures, on standard output and, if `sheet` is given, as a
+ * picture. */
 int vqgan_report(struct pl_vqgan *m, const struct pl_pictures *p, const char *sheet);
 
 int vqgan_train(struct vqgan_options *o);

@@ -21,7 +21,8 @@ static inline const uint8_t *bytes_at(const struct bytes *b)
 }
 
 void bytes_clear(struct bytes *b);
-/* Space for n more bytes at the end, to be filled and then counted with `end += n`. NULL: failed. */
+/* Space for n more bytes at the end, to be filled and then counted with `end += n`. NULL:
+ * failed. */
 uint8_t *bytes_reserve(struct bytes *b, size_t n);
 int bytes_add(struct bytes *b, const void *data, size_t n);
 int bytes_u8(struct bytes *b, uint8_t x);

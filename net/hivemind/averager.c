@@ -60,9 +60,9 @@ static void ban_liars(struct averager *a)
     }
 }
 
-/* In a group each member is told a number of its own, which is pushed into the bits of its key: those
- * who have just averaged look for others next. A group that our target does not foresee leaves the
- * bits as they are. [spec hivemind-protocol 4.5] */
+/* In a group each member is told a number of its own, which is pushed into the bits of its key:
+ * those who have just averaged look for others next. A group that our target does not foresee
+ * leaves the bits as they are. [spec hivemind-protocol 4.5] */
 static void next_key(struct averager *a)
 {
     char bits[GROUP_BITS_MAX + 1], key[GROUP_KEY_MAX];
@@ -76,7 +76,8 @@ static void next_key(struct averager *a)
     a->key_id = id;
 }
 
-/* What the search or the exchange has come to; called from the loop, never from inside an engine. */
+/* What the search or the exchange has come to; called from the loop, never from inside an
+ * engine. */
 static void on_turn(void *context)
 {
     struct averager *a = context;

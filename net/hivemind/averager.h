@@ -2,8 +2,8 @@
  * exchange over a host and a DHT node; and the state that it hands to newcomers, or takes over from
  * others. [TTT 2.1, communication] [spec hivemind-protocol 4, 5, 7]
  *
- * Everything is called on the loop's thread and calls back on it, never from inside the function that
- * asked. */
+ * Everything is called on the loop's thread and calls back on it, never from inside the function
+ * that asked. */
 #ifndef PL_AVERAGER_H
 #define PL_AVERAGER_H
 
@@ -44,12 +44,12 @@ struct averager_options {
     void *donor_context;
 };
 
-/* Options' texts and arrays are copied. h and n are borrowed and outlive the averager. PL_EUSE with a
- * sentence for options that make no sense. */
+/* Options' texts and arrays are copied. h and n are borrowed and outlive the averager. PL_EUSE with
+ * a sentence for options that make no sense. */
 int averager_open(struct averager **a, struct host *h, struct dht_node *n,
                   const struct averager_options *o, struct pl_err *err);
-/* Ends what is under way without its callbacks; `closed` is called when nothing of it is left, and a
- * step's tensors are free again. */
+/* Ends what is under way without its callbacks; `closed` is called when nothing of it is left, and
+ * a step's tensors are free again. */
 void averager_close(struct averager *a, loop_fn *closed, void *context);
 
 /* --- rounds ----------------------------------------------------------------------------------- */
@@ -82,8 +82,8 @@ struct averager_result {
 /* The result and the group are the callback's to read, not to keep. */
 typedef void averager_done(void *context, const struct averager_result *r);
 
-/* One at a time: PL_EUSE if there is one. A group that falls apart is followed by another search until
- * the deadline: either all tensors hold a mean, or none has changed. */
+/* One at a time: PL_EUSE if there is one. A group that falls apart is followed by another search
+ * until the deadline: either all tensors hold a mean, or none has changed. */
 int averager_begin(struct averager *a, const struct averager_step *s, averager_done *done,
                    void *context);
 int averager_is_busy(const struct averager *a);
@@ -95,8 +95,8 @@ void averager_trigger(struct averager *a, double weight, float *const *tensor,
 void averager_expect(struct averager *a, size_t peers);
 /* `done` comes with PL_EAGAIN, soon. */
 void averager_cancel(struct averager *a);
-/* The same while it searches; a group that is there may end its exchange, but nobody looks for another
- * one if it falls apart. */
+/* The same while it searches; a group that is there may end its exchange, but nobody looks for
+ * another one if it falls apart. */
 void averager_finish(struct averager *a);
 
 const char *averager_group_key(const struct averager *a);
@@ -123,8 +123,8 @@ void averager_share(struct averager *a, struct state_snapshot *s, double priorit
  * PL_ENOTFOUND: nobody has announced any. PL_EIO: none of those who have could be reached. */
 typedef void averager_loaded(void *context, int status, const struct peer_id *donor,
                              struct state_load *state, const struct pl_err *err);
-/* check, if given: PL_OK if a state that has arrived can be used; else the next donor is asked. One at
- * a time. limit: bytes. */
+/* check, if given: PL_OK if a state that has arrived can be used; else the next donor is asked. One
+ * at a time. limit: bytes. */
 typedef int averager_check(void *context, const struct state_load *state, struct pl_err *err);
 int averager_load(struct averager *a, size_t limit, averager_check *check, averager_loaded *loaded,
                   void *context);

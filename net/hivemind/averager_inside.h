@@ -1,5 +1,6 @@
-/* averager_inside.h - the averager's parts: its life and steps (averager.c), the streams of the search
- * (averager_join.c), of the exchange (averager_round.c), and of the state (averager_state.c). */
+/* averager_inside.h - the averager's parts: its life and steps (averager.c), the streams of the
+ * search (averager_join.c), of the exchange (averager_round.c), and of the state
+ * (averager_state.c). */
 #ifndef PL_AVERAGER_INSIDE_H
 #define PL_AVERAGER_INSIDE_H
 
@@ -142,8 +143,8 @@ void averager_refuse_parked(struct averager *a); /* nobody will take them */
 void averager_drive(struct averager *a);       /* after whatever happens to the exchange */
 
 #define AVERAGER_VERIFY_MIN 3 /* peers: of two that doubt each other nobody can tell who is right */
-/* What we say of ourselves, as msgpack: its version, and what all of a group have to agree on. Others
- * than ours don't look at it. */
+/* What we say of ourselves, as msgpack: its version, and what all of a group have to agree on.
+ * Others than ours don't look at it. */
 int averager_say_verifies(struct bytes *out, const struct averager *a, int64_t epoch);
 int averager_can_verify(const struct averager *a); /* the group that has been found */
 void averager_tell(void *context, size_t peer, const uint8_t *data, size_t n);

@@ -1,5 +1,5 @@
-/* averager_round.c - the exchange over the network: our streams to those who reduce, others' streams to
- * us, and helper threads for what takes time. */
+/* averager_round.c - the exchange over the network: our streams to those who reduce, others'
+ * streams to us, and helper threads for what takes time. */
 #include "averager_inside.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* averager_verify.c - BTARD over the network: who can verify, and the messages of exchange_verify.c as calls from
- * each of a group to each. */
+/* averager_verify.c - BTARD over the network: who can verify, and the messages of exchange_verify.c
+ * as calls from each of a group to each. */
 #include "averager_inside.h"
 #include "msgpack.h"
 
@@ -10,8 +10,8 @@
 #define AVERAGER_DATA_MAX 64 /* characters that name the data; a hash's are enough */
 #define TELL_LIMIT 30.0 /* s for a call, where reducers are given no limit */
 
-/* A call of ours that has not been answered yet. It may outlive its round: the last messages of one that holds are for
- * those who still wait for them. */
+/* A call of ours that has not been answered yet. It may outlive its round: the last messages of one
+ * that holds are for those who still wait for them. */
 struct telling {
     struct averager *a;
     struct rpc_request *request;
@@ -28,7 +28,8 @@ int averager_say_verifies(struct bytes *out, const struct averager *a, int64_t e
     return out->failed;
 }
 
-/* With everybody in it who says the same as we, and can be called; two alone would have only each other's word. */
+/* With everybody in it who says the same as we, and can be called; two alone would have only each
+ * other's word. */
 int averager_can_verify(const struct averager *a)
 {
     const struct gather *own = &a->group.members[a->group.self].gather;

@@ -1,4 +1,5 @@
-/* averaging_code.h - the numbers that groups answer each other with. [spec hivemind-protocol 4.3] */
+/* averaging_code.h - the numbers that groups answer each other with. [spec hivemind-protocol
+ * 4.3] */
 #ifndef PL_AVERAGING_CODE_H
 #define PL_AVERAGING_CODE_H
 

@@ -1,15 +1,15 @@
-/* collaboration.h - one peer's part in training a model together: who has done how much, when everybody
- * steps, the round that averages the gradients and the one that averages the parameters.
+/* collaboration.h - one peer's part in training a model together: who has done how much, when
+ * everybody steps, the round that averages the gradients and the one that averages the parameters.
  * [TTT 2.1; 3.3] [spec hivemind-protocol 8, 9, 12]
  *
  *   local batch - add - local batch - add - ...   until the swarm holds the target batch, then
  *   average (gradients) - the caller's optimizer step - advance (epoch + 1; parameters are averaged
  *   beside the next local batches) - correct (what that changed) - ...
  *
- * Called from the training's thread; the network has its own, and training waits for it only where it
- * says so. The gradient round is triggered as soon as we are ready, whatever the parameters' round does,
- * which is cancelled if it has found no group by then: two real trainers that wait the other way round
- * can wait for each other for ever.
+ * Called from the training's thread; the network has its own, and training waits for it only where
+ * it says so. The gradient round is triggered as soon as we are ready, whatever the parameters'
+ * round does, which is cancelled if it has found no group by then: two real trainers that wait the
+ * other way round can wait for each other for ever.
  *
  * With delayed updates the gradients' round is beside the next local batches, too:
  *   depart (gradients) - local batch - add - ... - returned - the step, here or beside more batches -
@@ -24,8 +24,8 @@
 
 #define COLLABORATION_PATIENCE 2 /* matchmaking times without anybody, then our own gradient will do */
 
-/* Target batches that one peer's gradient may weigh: whoever waited for a round that failed has more than
- * its share, and may give it, but groupmates must not have to believe any number. */
+/* Target batches that one peer's gradient may weigh: whoever waited for a round that failed has
+ * more than its share, and may give it, but groupmates must not have to believe any number. */
 #define COLLABORATION_WEIGHT_MAX 4
 
 /* Whose state a newcomer asks for, in the names of calls; its prefix is "RUN_state_averager". */
@@ -78,8 +78,8 @@ int collaboration_load(struct collaboration *c, averager_check *check, void *con
                        struct state_load *state, struct pl_err *err);
 /* We are at this epoch now, with nothing accumulated. */
 void collaboration_set_epoch(struct collaboration *c, int64_t epoch);
-/* The same, with what has been accumulated: after a common round of the parameters peers are at the same
- * point, whatever their numbers said. */
+/* The same, with what has been accumulated: after a common round of the parameters peers are at the
+ * same point, whatever their numbers said. */
 void collaboration_raise_epoch(struct collaboration *c, int64_t by);
 
 enum collaboration_advice {
@@ -106,32 +106,34 @@ struct collaboration_round {
 /* Our mean gradient, weighted by our samples, becomes the swarm's. Waits. */
 void collaboration_average(struct collaboration *c, float *const *gradient,
                            struct collaboration_round *r);
-/* The same without waiting, for delayed updates: until the round has ended `gradient` is borrowed, and
- * what is added counts for the next epoch, which begins at its end. Meanwhile the swarm sees a peer that
- * is in its round: whoever is slower still comes to it, and does not believe to be late. */
+/* The same without waiting, for delayed updates: until the round has ended `gradient` is borrowed,
+ * and what is added counts for the next epoch, which begins at its end. Meanwhile the swarm sees a
+ * peer that is in its round: whoever is slower still comes to it, and does not believe to be
+ * late. */
 void collaboration_depart(struct collaboration *c, float *const *gradient);
-/* 1: it has ended, *r says how, and no round of the parameters is under way that began before it. wait:
- * until it has. */
+/* 1: it has ended, *r says how, and no round of the parameters is under way that began before it.
+ * wait: until it has. */
 int collaboration_returned(struct collaboration *c, struct collaboration_round *r, int wait);
-/* After the optimizer's step: the next epoch begins, unless it has. `parameter` is copied; a fresh view
- * is waited for. */
+/* After the optimizer's step: the next epoch begins, unless it has. `parameter` is copied; a fresh
+ * view is waited for. */
 void collaboration_advance(struct collaboration *c, float *const *parameter);
 /* 1: a round of the parameters has ended, *r says how; 0: none has. */
 int collaboration_corrected(struct collaboration *c, struct collaboration_round *r);
 /* After a good one: adds what it has changed. */
 void collaboration_correct(const struct collaboration *c, float *const *parameter);
 
-/* An auxiliary peer's part, to be called every second or so; never waits. When the others are about to
- * average their gradients it takes its share of the sums, and what comes of them, into `tensor`, borrowed
- * until _close. 1: a round has ended, *r says how. Nothing happens while fewer than two train. */
+/* An auxiliary peer's part, to be called every second or so; never waits. When the others are about
+ * to average their gradients it takes its share of the sums, and what comes of them, into `tensor`,
+ * borrowed until _close. 1: a round has ended, *r says how. Nothing happens while fewer than two
+ * train. */
 int collaboration_help(struct collaboration *c, float *const *tensor, struct collaboration_round *r);
 
 /* Of the key that the parameters are averaged under; a state names them. */
 void collaboration_group_bits(struct collaboration *c, char bits[GROUP_BITS_MAX + 1]);
 /* What newcomers are given; taken over. */
 void collaboration_share(struct collaboration *c, struct state_snapshot *s);
-/* The records for the run's page, the metrics and our report: loss is the sum over mini_steps; samples of
- * the epoch before. */
+/* The records for the run's page, the metrics and our report: loss is the sum over mini_steps;
+ * samples of the epoch before. */
 void collaboration_tell(struct collaboration *c, double loss, int64_t mini_steps, int64_t samples);
 /* The loss on pairs that nobody trains on, for the report that goes along from now on. */
 void collaboration_held_out(struct collaboration *c, double loss);

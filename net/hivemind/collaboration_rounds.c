@@ -1,5 +1,5 @@
-/* collaboration_rounds.c - the round that averages the gradients, which training waits for, and the one
- * that averages the parameters beside it. */
+/* collaboration_rounds.c - the round that averages the gradients, which training waits for, and the
+ * one that averages the parameters beside it. */
 #include "collaboration_inside.h"
 #include "msgpack.h"
 
@@ -34,7 +34,8 @@ static void begin_epoch(struct collaboration *c, int64_t samples)
     }
 }
 
-/* A delayed round is over: who was slower has been waited for, so now the swarm may see us ahead. */
+/* A delayed round is over: who was slower has been waited for, so now the swarm may see us
+ * ahead. */
 static void leave_round(struct collaboration *c)
 {
     c->delayed = 0;
@@ -147,8 +148,9 @@ static void on_state(void *context, const struct averager_result *r)
     if (w) wish_fulfil(w, r->status);
 }
 
-/* A round of the parameters that has found no group yet is given up: the others are at their gradients.
- * One that is in its exchange is waited for; should that fail, there is no second try. */
+/* A round of the parameters that has found no group yet is given up: the others are at their
+ * gradients. One that is in its exchange is waited for; should that fail, there is no second
+ * try. */
 static void begin_settle(void *context)
 {
     struct wish *w = context;

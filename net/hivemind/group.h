@@ -16,7 +16,8 @@
 #define GROUP_BITS_MAX 64    /* of a group key; nobody has used more than 8 */
 #define SCHEMA_HASH_BYTES 20
 
-/* "PREFIX.0bBITS". PL_EUSE with a sentence: a prefix that is empty or holds a dot, bits that are none. */
+/* "PREFIX.0bBITS". PL_EUSE with a sentence: a prefix that is empty or holds a dot, bits that are
+ * none. */
 int group_key(char key[GROUP_KEY_MAX], const char *prefix, const char *bits, struct pl_err *err);
 /* 1 for a text of that form. */
 int group_key_is_valid(const char *key);
@@ -26,8 +27,8 @@ enum averager_rpc { AVERAGER_JOIN, AVERAGER_AGGREGATE, AVERAGER_DOWNLOAD, AVERAG
 int group_rpc_name(char name[GROUP_NAME_MAX], const char *prefix, const char *class_name,
                    enum averager_rpc rpc, struct pl_err *err);
 
-/* What two averagers must have in common to average: SHA-1 over a text description of each tensor, in
- * order. */
+/* What two averagers must have in common to average: SHA-1 over a text description of each tensor,
+ * in order. */
 struct schema_tensor {
     struct pl_wire_type type;
     int requires_grad;
@@ -75,8 +76,8 @@ int group_find(const struct group *g, const struct peer_id *peer);
 /* How many elements of `total` each member reduces. The same for everybody who calls it. */
 int group_shares(size_t *share, const struct group *g, size_t total, struct pl_err *err);
 
-/* Group bits for the next round of the member at `place`: `buckets` is the target size, or 0 for the
- * next power of two. new_bits has room for GROUP_BITS_MAX + 1. */
+/* Group bits for the next round of the member at `place`: `buckets` is the target size, or 0 for
+ * the next power of two. new_bits has room for GROUP_BITS_MAX + 1. */
 int group_next_bits(char *new_bits, const char *bits, const uint8_t id[DHT_ID_BYTES], size_t size,
                     size_t place, size_t buckets);
 

@@ -109,9 +109,9 @@ void matchmaking_clear(struct matchmaking *m);
 void matchmaking_begin(struct matchmaking *m, double now, double scheduled, double deadline);
 /* No more of it; `over` is not called. */
 void matchmaking_cancel(struct matchmaking *m);
-/* So many peers will come who have something to average, ourselves included if we have: when all are
- * there and nobody else has declared, we need not wait any longer. 0: not known. The original always
- * waits. */
+/* So many peers will come who have something to average, ourselves included if we have: when all
+ * are there and nobody else has declared, we need not wait any longer. 0: not known. The original
+ * always waits. */
 void matchmaking_expect(struct matchmaking *m, double now, size_t peers);
 
 /* From now on: end it (PL_EAGAIN) when our own time has passed so often without any other

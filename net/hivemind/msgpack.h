@@ -2,9 +2,9 @@
  * tuples. [spec hivemind-protocol 1.2]
  *
  * Written by hand because strangers' bytes come here first: msgpack-c takes memory for as many
- * elements as a header claims, before they are there, and has no tuples. Here every element has been
- * seen before memory is taken, and there is one way to write a value, so that equal values are equal
- * bytes (a key's bytes are hashed, a subkey's are compared). */
+ * elements as a header claims, before they are there, and has no tuples. Here every element has
+ * been seen before memory is taken, and there is one way to write a value, so that equal values are
+ * equal bytes (a key's bytes are hashed, a subkey's are compared). */
 #ifndef PL_MSGPACK_H
 #define PL_MSGPACK_H
 

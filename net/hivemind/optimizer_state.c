@@ -107,8 +107,8 @@ void optimizer_state_host_free(const struct optimizer_state *s, float **host)
 }
 
 /* All copies are begun before the first is waited for: they follow each other without the host, and
- * what the device was told to compute meanwhile goes on. One direction's copies end in order, so the
- * last one's ticket is all of theirs. */
+ * what the device was told to compute meanwhile goes on. One direction's copies end in order, so
+ * the last one's ticket is all of theirs. */
 int optimizer_state_get_begin(const struct optimizer_state *s, float *const *host,
                               const float *flat, uint64_t *ticket)
 {

@@ -38,8 +38,8 @@ struct state_snapshot *optimizer_state_snapshot(const struct optimizer_state *s,
                                                 int64_t epoch, double lr, double initial_lr,
                                                 const char *bits);
 
-/* PL_OK if a state can be taken over: our tensors, our kind of moments, an epoch >= `least`, all of it
- * finite. Else a sentence. */
+/* PL_OK if a state can be taken over: our tensors, our kind of moments, an epoch >= `least`, all of
+ * it finite. Else a sentence. */
 int optimizer_state_check(const struct optimizer_state *s, const struct state_load *l,
                           int64_t least, struct pl_err *err);
 /* Takes a checked state over; *epoch is its. */
@@ -47,13 +47,14 @@ int optimizer_state_take(struct optimizer_state *s, float *value, int64_t *epoch
                          const struct state_load *l, struct pl_err *err);
 
 /* Parameters or gradients between the flat buffer (backend memory) and host tensors in the swarm's
- * order. host: the first's tensors, in memory that the device's copies reach without a detour; NULL:
- * there is none left. NULL may be freed. */
+ * order. host: the first's tensors, in memory that the device's copies reach without a detour;
+ * NULL: there is none left. NULL may be freed. */
 float **optimizer_state_host(const struct optimizer_state *s);
 void optimizer_state_host_free(const struct optimizer_state *s, float **host);
 int optimizer_state_get(const struct optimizer_state *s, float *const *host, const float *flat);
-/* The same, under way when it returns, beside what is called next: host and flat are to be left alone
- * until pl_copy_end(*ticket). *ticket 0: the backend has no such copies, and it has been done. */
+/* The same, under way when it returns, beside what is called next: host and flat are to be left
+ * alone until pl_copy_end(*ticket). *ticket 0: the backend has no such copies, and it has been
+ * done. */
 int optimizer_state_get_begin(const struct optimizer_state *s, float *const *host,
                               const float *flat, uint64_t *ticket);
 int optimizer_state_put(const struct optimizer_state *s, float *flat, const float *const *host);

@@ -1,5 +1,5 @@
-/* progress.h - who trains how fast, and when the next common step is due: records in the DHT and what
- * follows from all of them. Pure functions. [spec hivemind-protocol 8] */
+/* progress.h - who trains how fast, and when the next common step is due: records in the DHT and
+ * what follows from all of them. Pure functions. [spec hivemind-protocol 8] */
 #ifndef PL_PROGRESS_H
 #define PL_PROGRESS_H
 

@@ -1,5 +1,5 @@
-/* schema.h - the declared form of a run's records: a map with exactly these fields (our own record may
- * grow), each of exactly this type. [spec hivemind-protocol 2.2] */
+/* schema.h - the declared form of a run's records: a map with exactly these fields (our own record
+ * may grow), each of exactly this type. [spec hivemind-protocol 2.2] */
 #ifndef PL_SCHEMA_H
 #define PL_SCHEMA_H
 

@@ -1,5 +1,5 @@
-/* state_message.h - a peer's whole state as the messages of rpc_download_state: metadata, then tensor
- * after tensor in pieces. [spec hivemind-protocol 7] */
+/* state_message.h - a peer's whole state as the messages of rpc_download_state: metadata, then
+ * tensor after tensor in pieces. [spec hivemind-protocol 7] */
 #ifndef PL_STATE_MESSAGE_H
 #define PL_STATE_MESSAGE_H
 
@@ -50,8 +50,8 @@ int state_load_add(struct state_load *l, const uint8_t *data, size_t n, struct p
 int state_load_finish(const struct state_load *l, struct pl_err *err);
 void state_load_clear(struct state_load *l);
 
-/* The metadata of an optimizer's averager: {epoch, group_bits, optimizer_metadata}; the last is a list
- * with an entry for each leaf of the optimizer's state: a tensor by its number, or a value. */
+/* The metadata of an optimizer's averager: {epoch, group_bits, optimizer_metadata}; the last is a
+ * list with an entry for each leaf of the optimizer's state: a tensor by its number, or a value. */
 struct state_leaf {
     enum { STATE_TENSOR, STATE_REAL, STATE_COUNT } kind;
     int64_t index; /* STATE_TENSOR: among the optimizer's tensors; STATE_COUNT: the number */

@@ -1,5 +1,5 @@
-/* tensor.c - see tensor.h. The syntax is protobuf's, read by its library; what the fields may hold is
- * checked here. */
+/* tensor.c - see tensor.h. The syntax is protobuf's, read by its library; what the fields may hold
+ * is checked here. */
 #include "tensor.h"
 #include "../../ref/quant.h"
 #include "net/hivemind/runtime.pb-c.h"

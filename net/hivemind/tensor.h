@@ -48,9 +48,10 @@ struct tensor_join {
     size_t room, expected;
     int32_t seen;
 };
-/* Takes the next message. PL_EAGAIN: more are to come. PL_OK: a tensor is whole and checked as above;
- * take it before the next message. Memory grows with what has arrived, never beyond what type and
- * method of the first message need. After an error the next message begins a new tensor. */
+/* Takes the next message. PL_EAGAIN: more are to come. PL_OK: a tensor is whole and checked as
+ * above; take it before the next message. Memory grows with what has arrived, never beyond what
+ * type and method of the first message need. After an error the next message begins a new
+ * tensor. */
 int tensor_join_add(struct tensor_join *j, const uint8_t *data, size_t bytes, struct pl_err *err);
 /* Moves the whole tensor to *m; the caller clears it. */
 void tensor_join_take(struct tensor_message *m, struct tensor_join *j);

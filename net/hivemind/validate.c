@@ -7,8 +7,8 @@
 
 static const char owner_tag[] = "[owner:", signature_tag[] = "[signature:";
 
-/* The next "[name:...]" at or after c: at least one byte inside, none of them a newline, the shortest
- * that fits. Moves c behind it. */
+/* The next "[name:...]" at or after c: at least one byte inside, none of them a newline, the
+ * shortest that fits. Moves c behind it. */
 static int next_tag(struct cursor *c, const char *name, const uint8_t **inside, size_t *n)
 {
     size_t length = strlen(name);

@@ -1,9 +1,9 @@
 /* validate.h - records that only their owner can write, and only in the declared form.
  * [spec hivemind-protocol 2]
  *
- * A record whose key or subkey contains "[owner:PUBLIC KEY]" carries "[signature:...]" by that key in
- * its value. hivemind throws a whole found dictionary away if one record in it is wrong; here each is
- * judged by itself. */
+ * A record whose key or subkey contains "[owner:PUBLIC KEY]" carries "[signature:...]" by that key
+ * in its value. hivemind throws a whole found dictionary away if one record in it is wrong; here
+ * each is judged by itself. */
 #ifndef PL_VALIDATE_H
 #define PL_VALIDATE_H
 

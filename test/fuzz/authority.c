@@ -1,5 +1,6 @@
-/* authority.c - what an authority reads (its allowlist, a request's header and body) and what its users
- * read (its answer). The first byte says which; a token that was issued must be a valid one. */
+/* authority.c - what an authority reads (its allowlist, a request's header and body) and what its
+ * users read (its answer). The first byte says which; a token that was issued must be a valid
+ * one. */
 #include "../../net/hivemind/authority.h"
 #include "../../net/http/authority_client.h"
 

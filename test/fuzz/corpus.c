@@ -1,4 +1,5 @@
-/* corpus.c - any bytes as a file of text: the first says whether as JSON lines, gzipped or plain. */
+/* corpus.c - any bytes as a file of text: the first says whether as JSON lines, gzipped or
+ * plain. */
 #define _GNU_SOURCE
 #include "../../data/corpus.h"
 

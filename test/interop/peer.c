@@ -1,4 +1,5 @@
-/* peer.c - a C peer for the interop tests: serves a few RPCs, or calls the same RPCs of another peer.
+/* peer.c - a C peer for the interop tests: serves a few RPCs, or calls the same RPCs of another
+ * peer.
  *
  *   peer [--listen MULTIADDR] [--identity FILE] [--security noise|tls] [--client-mode] [--relay]
  *        [--join MULTIADDR]... [--use-relay MULTIADDR] [--call PEERID|MULTIADDR]
@@ -10,8 +11,9 @@
  * standard input ends. With it, each step is a line {"event":"step","name":...,"ok":true|false,...}
  * and the exit status is 0 only if every step was ok.
  *
- * Served: Test.square (unary: a number's square; 13 fails), Test.echo (unary), Test.count (a number in,
- * that many out), Test.total (numbers in, their sum out), Test.mirror (messages, each sent back). */
+ * Served: Test.square (unary: a number's square; 13 fails), Test.echo (unary), Test.count (a number
+ * in, that many out), Test.total (numbers in, their sum out), Test.mirror (messages, each sent
+ * back). */
 #include "../../net/libp2p/conn.h"
 #include "../../net/libp2p/ping.h"
 #include "../../net/libp2p/relay.h"

@@ -1,6 +1,6 @@
-/* trainer.c - a peer with the collaborative optimizer of `potluck train --run` on a toy: any tensors of a
- * file, each pulled to those of another file, as hivemind_trainer.py does with --targets. Prints lines
- * of JSON, with checksums and a sample of the parameters. */
+/* trainer.c - a peer with the collaborative optimizer of `potluck train --run` on a toy: any
+ * tensors of a file, each pulled to those of another file, as hivemind_trainer.py does with
+ * --targets. Prints lines of JSON, with checksums and a sample of the parameters. */
 #include "../../cmd/averaging.h"
 #include "../../cmd/together.h"
 #include "../../ref/rng.h"

@@ -6,7 +6,8 @@
 #include "walk.h"
 #include "../../net/hivemind/averager.h"
 
-/* A bare averager's values stay between its rounds; an optimizer's parameters and gradients do not. */
+/* A bare averager's values stay between its rounds; an optimizer's parameters and gradients do
+ * not. */
 enum averager_kind { AVERAGER_BARE, AVERAGER_STATE, AVERAGER_GRADIENT };
 
 struct averager_walk {

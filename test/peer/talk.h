@@ -1,5 +1,5 @@
-/* talk.h - questions to one peer that wait for the answer: what a walk through a live peer is made of.
- * From any thread but the loop's; every wait has an end. */
+/* talk.h - questions to one peer that wait for the answer: what a walk through a live peer is made
+ * of. From any thread but the loop's; every wait has an end. */
 #ifndef PL_TALK_H
 #define PL_TALK_H
 
@@ -37,8 +37,8 @@ struct said {
 };
 void said_clear(struct said *s);
 
-/* A stream of `protocol`: sends, and finishes our side if asked to; then collects until `want` bytes
- * are there (0: until its end). Closes it. */
+/* A stream of `protocol`: sends, and finishes our side if asked to; then collects until `want`
+ * bytes are there (0: until its end). Closes it. */
 void talk_channel(struct talk *t, const char *protocol, const void *data, size_t n, int finish,
                   size_t want, struct said *s);
 /* A unary call. TALK_CLOSED: bytes are the response. */
@@ -51,8 +51,8 @@ struct talk_stream *talk_open(struct talk *t, const struct peer_id *peer, const 
                               size_t message_max);
 void talk_send(struct talk_stream *s, const void *data, size_t n);
 void talk_send_end(struct talk_stream *s);
-/* The next message, borrowed until the next call. PL_ENOTFOUND: the other side has ended. PL_EAGAIN:
- * none within limit_s. Otherwise it has failed; talk_why says how. */
+/* The next message, borrowed until the next call. PL_ENOTFOUND: the other side has ended.
+ * PL_EAGAIN: none within limit_s. Otherwise it has failed; talk_why says how. */
 int talk_next(struct talk_stream *s, double limit_s, const uint8_t **data, size_t *n);
 const char *talk_why(const struct talk_stream *s);
 void talk_close(struct talk_stream *s);

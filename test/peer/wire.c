@@ -1,4 +1,5 @@
-/* wire.c - libp2p's part of a walk: connections, streams, identify, ping, kad, the frames of calls. */
+/* wire.c - libp2p's part of a walk: connections, streams, identify, ping, kad, the frames of
+ * calls. */
 #include "walk.h"
 #include "../../net/hivemind/dht_message.h"
 #include "../../net/libp2p/conn.h"

@@ -249,8 +249,8 @@ static void expected_are_here(void **state)
     clear(&w);
 }
 
-/* An auxiliary peer and one other are no group, whoever leads; with a second one they are, as soon as those
- * two are there. */
+/* An auxiliary peer and one other are no group, whoever leads; with a second one they are, as soon
+ * as those two are there. */
 static void helpers_make_no_group(void **state)
 {
     static const uint8_t auxiliary[] = { 0x93, 0xc0, 0x02, 0xc4, 0x01, 0xc0 };
