@@ -127,7 +127,8 @@ static int step_row(struct bench *b, const struct bench_size *size, double ref_r
     const struct bench_peer_time *peer = bench_peer(&b->peers, "step %s", size->name);
     enum pl_activations mode = b->activations >= 0 ? (enum pl_activations)b->activations
                                                    : size->activations;
-    double peak = b->bf16 && b->peak.bf16 > 0 ? b->peak.bf16 : b->peak.float32, work, ref, took;
+    int pairs = b->bf16 && b->peak.bf16 > b->peak.float32;
+    double peak = pairs ? b->peak.bf16 : b->peak.float32, work, ref, took;
     int B = bench_samples(b, size), slow, measured;
     struct pl_dalle_config c;
     struct pl_err err;

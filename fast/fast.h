@@ -11,7 +11,7 @@
 int fast_threads(void);
 /* 1 while PL_BF16 is set. */
 int fast_bf16(void);
-/* 1 if this CPU multiplies bfloat16 pairs (AVX512-BF16). */
+/* 1 if this CPU multiplies pairs of bfloat16 (AVX512-BF16) faster than float32. */
 int fast_has_bf16(void);
 
 /* A function so marked exists once for AVX-512, once for AVX2 with FMA, and once for any CPU; the

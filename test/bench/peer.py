@@ -7,7 +7,10 @@ import json
 import os
 import time
 
+import blas
 import original
+
+blas.best_kernels()
 
 SIZES = {  # as in ref/model/dalle_config.c: width, heads, blocks, text, grid, vocabularies
     "demo": (128, 2, 4, 16, 8, 2100, 256),
