@@ -121,8 +121,8 @@ endif
 CUDAFLAGS = -std=c++17 -O3 -fmad=false -Werror all-warnings -Xcompiler -Wall,-Wextra,-fPIC,-fvisibility=hidden \
 	$(foreach a,$(CUDA_WANT),-gencode arch=compute_$(a),code=sm_$(a)) \
 	-gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX) -MMD -MP
-# What it asks the reference for: code books, element types, status names.
-CUDA_NEEDS = $(addprefix ref/,base.c dtype.c quant.c)
+# What it asks the reference for: chunks of quantiles, code books, element types, status names.
+CUDA_NEEDS = $(addprefix ref/,base.c compress.c dtype.c quant.c)
 cuda: $(if $(NVCC_PATH),$(BUILD)/libpl_cuda.so,cuda-left-out) ## the CUDA backend (CUDA_ARCH=all: machine code for every device)
 cuda-left-out:
 	@echo "CUDA left out: no $(NVCC) on the PATH"

@@ -132,6 +132,9 @@ extern "C" __attribute__((visibility("default"))) int pl_backend_v1(struct pl_ba
     THROUGH_LANES(float16_decode);
     THROUGH_LANES(uniform8_encode);
     THROUGH_LANES(table8_decode);
+    THROUGH_LANES(meanstd16_encode);
+    THROUGH_LANES(meanstd16_decode);
+    THROUGH_LANES(quantile8_encode);
     THROUGH_LANES(average_add);
     THROUGH_LANES(average_delta);
     THROUGH_LANES(centered_clip);

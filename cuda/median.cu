@@ -3,20 +3,9 @@
 #include "../ref/robust.h"
 
 #include "lanes.cuh"
+#include "order.cuh"
 
 #define PIECE_BYTES ((size_t)4 << 20)
-
-/* From a float's bits to whole numbers in the floats' order: -0 before 0, NaN last. And back. */
-static __device__ uint32_t key_of(uint32_t bits)
-{
-    if ((bits & 0x7fffffff) > 0x7f800000) bits = 0x7fc00000;
-    return bits >> 31 ? ~bits : bits | 0x80000000;
-}
-
-static __device__ uint32_t of_key(uint32_t key)
-{
-    return key >> 31 ? key & 0x7fffffff : ~key;
-}
 
 /* m (w) and x (n,w) are floats' bits; x becomes keys on the way. */
 __global__ void find_median(uint32_t *m, uint32_t *x, int n, size_t w, int rank)

@@ -119,6 +119,9 @@ int pl_backend_v1(struct pl_backend *be)
     be->float16_decode = fast_float16_decode;
     be->uniform8_encode = fast_uniform8_encode;
     be->table8_decode = fast_table8_decode;
+    be->meanstd16_encode = fast_meanstd16_encode;
+    be->meanstd16_decode = fast_meanstd16_decode;
+    be->quantile8_encode = fast_quantile8_encode;
 
     be->conv = fast_conv;
     be->conv_dx = fast_conv_dx;

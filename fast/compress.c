@@ -4,6 +4,7 @@
  * load, one addition and one store. */
 #include "quant.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +28,7 @@ static int has_f16c(void)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
 }
 
-/* n is a multiple of 16. */
+/* n is a multiple of 8. */
 F16C static void narrow(uint8_t *out, const float *x, size_t n)
 {
     const __m256 most = _mm256_set1_ps(65504), least = _mm256_set1_ps(-65504);
@@ -47,29 +48,37 @@ F16C static void widen(float *x, const uint8_t *in, size_t n)
 }
 #endif
 
+static void encode_some(uint8_t *out, const float *x, size_t n)
+{
+    size_t done = 0;
+#if X86
+    if (has_f16c()) narrow(out, x, done = n / 8 * 8);
+#endif
+    ref_float16_encode(out + 2 * done, x + done, n - done);
+}
+
+static void decode_some(float *x, const uint8_t *in, size_t n)
+{
+    size_t done = 0;
+#if X86
+    if (has_f16c()) widen(x, in, done = n / 8 * 8);
+#endif
+    ref_float16_decode(x + done, in + 2 * done, n - done);
+}
+
 int fast_float16_encode(void *out, const float *x, size_t n)
 {
     #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > PIECE)
-    for (size_t at = 0; at < n; at += PIECE) {
-        size_t some = n - at < PIECE ? n - at : PIECE, done = 0;
-#if X86
-        if (has_f16c()) narrow((uint8_t *)out + 2 * at, x + at, done = some / 8 * 8);
-#endif
-        ref_float16_encode((uint8_t *)out + 2 * (at + done), x + at + done, some - done);
-    }
+    for (size_t at = 0; at < n; at += PIECE)
+        encode_some((uint8_t *)out + 2 * at, x + at, n - at < PIECE ? n - at : PIECE);
     return PL_OK;
 }
 
 int fast_float16_decode(float *x, const void *in, size_t n)
 {
     #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > PIECE)
-    for (size_t at = 0; at < n; at += PIECE) {
-        size_t some = n - at < PIECE ? n - at : PIECE, done = 0;
-#if X86
-        if (has_f16c()) widen(x + at, (const uint8_t *)in + 2 * at, done = some / 8 * 8);
-#endif
-        ref_float16_decode(x + at + done, (const uint8_t *)in + 2 * (at + done), some - done);
-    }
+    for (size_t at = 0; at < n; at += PIECE)
+        decode_some(x + at, (const uint8_t *)in + 2 * at, n - at < PIECE ? n - at : PIECE);
     return PL_OK;
 }
 
@@ -127,7 +136,7 @@ FAST_CLONES static void find_bins(uint8_t *codes, const float *x, float mean, fl
 /* Sum and count of a bin: eight bytes, one addition. */
 typedef float pair __attribute__((vector_size(8)));
 
-static void fill_table(float table[PL_CODES], const uint8_t *codes, const float *x, size_t n)
+void fast_means_of_codes(float table[PL_CODES], const uint8_t *codes, const float *x, size_t n)
 {
     pair bin[PL_CODES] = { { 0 } };
     double count[PL_CODES] = { 0 };
@@ -171,7 +180,7 @@ int fast_uniform8_encode(uint8_t *codes, float table[PL_CODES], const float *x, 
     #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > PIECE)
     for (size_t at = 0; at < n; at += PIECE)
         find_bins(codes + at, x + at, mean, inverse, n - at < PIECE ? n - at : PIECE);
-    fill_table(table, codes, x, n);
+    fast_means_of_codes(table, codes, x, n);
     return PL_OK;
 }
 
@@ -180,5 +189,83 @@ int fast_table8_decode(float *x, const uint8_t *codes, const float table[PL_CODE
     #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > PIECE)
     for (size_t at = 0; at < n; at += PIECE)
         fast_look_up(x + at, codes + at, table, n - at < PIECE ? n - at : PIECE);
+    return PL_OK;
+}
+
+/* --- float16 around a row's mean -------------------------------------------------------------- */
+
+#define SOME 512 /* values that stay in the first cache on their way */
+
+static int statistics(float *mean, float *deviation, const float *x, size_t D)
+{
+    double sum, squares;
+    if (D <= PIECE) sum = sum_of(x, 0, D); /* no loop of threads for what is another's already */
+    else if (sum_pieces(&sum, x, 0, 1, D)) return PL_ENOMEM;
+    *mean = (float)(sum / (double)D);
+    if (D <= PIECE) squares = squares_around(x, *mean, D);
+    else if (sum_pieces(&squares, x, *mean, 2, D)) return PL_ENOMEM;
+    *deviation = (float)sqrt(squares) / (float)sqrt((double)D);
+    if (*deviation < FLT_EPSILON) *deviation = FLT_EPSILON;
+    return PL_OK;
+}
+
+FAST_CLONES static void normalize(float *z, const float *x, float mean, float deviation, size_t n)
+{
+    for (size_t i = 0; i < n; i++) z[i] = (x[i] - mean) / deviation;
+}
+
+/* Long rows are summed by all threads, short ones shared among them; then rows are cut in pieces. */
+int fast_meanstd16_encode(void *halves, float *mean, float *deviation, const float *x, size_t rows,
+                          size_t D)
+{
+    size_t pieces = pl_blocks(D, PIECE);
+    int rc = PL_OK;
+    #pragma omp parallel for schedule(static) num_threads(fast_threads()) reduction(min:rc) \
+        if (pieces == 1 && rows * D > PIECE)
+    for (size_t r = 0; r < rows; r++) {
+        int got = statistics(&mean[r], &deviation[r], x + r * D, D);
+        if (got < rc) rc = got;
+    }
+    if (rc) return rc;
+    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (rows * D > PIECE)
+    for (size_t u = 0; u < rows * pieces; u++) {
+        size_t r = u / pieces, at = u % pieces * PIECE, end = D - at < PIECE ? D : at + PIECE;
+        for (float z[SOME]; at < end; at += SOME) {
+            size_t some = end - at < SOME ? end - at : SOME, i = r * D + at;
+            normalize(z, x + i, mean[r], deviation[r], some);
+            encode_some((uint8_t *)halves + 2 * i, z, some);
+        }
+    }
+    return PL_OK;
+}
+
+static void decode_row(void *out, enum pl_dtype type, const uint8_t *halves, float mean,
+                       float deviation, size_t n)
+{
+    float z[SOME];
+    if (type == PL_F16) {
+        ref_meanstd16_decode(out, type, halves, &mean, &deviation, 1, n);
+        return;
+    }
+    for (size_t at = 0; at < n; at += SOME) {
+        size_t some = n - at < SOME ? n - at : SOME;
+        float *narrow_out = (float *)out + at;
+        double *wide_out = (double *)out + at;
+        decode_some(z, halves + 2 * at, some);
+        if (type == PL_F32) for (size_t i = 0; i < some; i++) narrow_out[i] = z[i] * deviation + mean;
+        else for (size_t i = 0; i < some; i++) wide_out[i] = (double)z[i] * deviation + mean;
+    }
+}
+
+int fast_meanstd16_decode(void *out, enum pl_dtype type, const void *halves, const float *mean,
+                          const float *deviation, size_t rows, size_t D)
+{
+    size_t pieces = pl_blocks(D, PIECE), size = pl_dtype_size(type);
+    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (rows * D > PIECE)
+    for (size_t u = 0; u < rows * pieces; u++) {
+        size_t r = u / pieces, at = u % pieces * PIECE, some = D - at < PIECE ? D - at : PIECE;
+        decode_row((char *)out + (r * D + at) * size, type,
+                   (const uint8_t *)halves + 2 * (r * D + at), mean[r], deviation[r], some);
+    }
     return PL_OK;
 }

@@ -15,6 +15,8 @@ void fast_block_encode(const struct fast_coder *coder, uint8_t *codes, const flo
                        size_t n);
 /* y[i] = table[codes[i]] */
 void fast_look_up(float *y, const uint8_t *codes, const float table[PL_CODES], size_t n);
+/* The mean of what each code stands for, summed in the order of the index; 0 for none. */
+void fast_means_of_codes(float table[PL_CODES], const uint8_t *codes, const float *x, size_t n);
 void fast_block_decode(float *y, const uint8_t *codes, float absmax, size_t n,
                        const float book[PL_CODES]);
 

@@ -29,8 +29,9 @@ extern "C" {
 #endif
 
 /* Every operation once: name, function type. From this list come the table's members, the
- * reference's entries and the rows of `potluck conform`. Append only. */
-#define PL_OPERATIONS(X) \
+ * reference's entries and the rows of `potluck conform`. Those of the first table, which plug-ins
+ * know by their place: no changes here. */
+#define PL_OPERATIONS_FIRST(X) \
     /* whole buffers */ \
     X(fill, pl_fill_fn) \
     X(copy, pl_copy_fn) \
@@ -92,6 +93,14 @@ extern "C" {
     X(centered_clip, pl_centered_clip_fn) \
     X(median, pl_median_fn)
 
+/* Later ones, at the table's end. Append only. */
+#define PL_OPERATIONS_LATER(X) \
+    X(meanstd16_encode, pl_meanstd16_encode_fn) \
+    X(meanstd16_decode, pl_meanstd16_decode_fn) \
+    X(quantile8_encode, pl_quantile8_encode_fn)
+
+#define PL_OPERATIONS(X) PL_OPERATIONS_FIRST(X) PL_OPERATIONS_LATER(X)
+
 enum pl_precision { PL_FLOAT32, PL_BF16 };
 
 struct pl_backend {
@@ -113,8 +122,7 @@ struct pl_backend {
     int (*set_precision)(enum pl_precision precision);
 
 #define PL_MEMBER(name, type) type *name;
-    PL_OPERATIONS(PL_MEMBER)
-#undef PL_MEMBER
+    PL_OPERATIONS_FIRST(PL_MEMBER)
 
     /* From then on alloc, and what operations take for themselves, stay within so many bytes of the
      * device; 0: whatever there is. PL_EUSE: no memory of its own. */
@@ -159,6 +167,9 @@ struct pl_backend {
      * plug-in's table arrives with 0. Then a swarm's step runs beside the next samples. copy_end
      * may always be called beside everything else. */
     int many_threads;
+
+    PL_OPERATIONS_LATER(PL_MEMBER)
+#undef PL_MEMBER
 };
 
 /* What a plug-in exports. `be` arrives filled with the reference. PL_EDEVICE: not on this machine,

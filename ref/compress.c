@@ -96,7 +96,7 @@ int ref_table8_decode(float *x, const uint8_t *codes, const float table[PL_CODES
     return PL_OK;
 }
 
-void pl_meanstd16_encode(void *halves, float *mean, float *deviation, const float *x, size_t rows,
+int ref_meanstd16_encode(void *halves, float *mean, float *deviation, const float *x, size_t rows,
                          size_t D)
 {
     for (size_t r = 0; r < rows; r++) {
@@ -107,6 +107,7 @@ void pl_meanstd16_encode(void *halves, float *mean, float *deviation, const floa
         for (size_t i = 0; i < D; i++)
             put_half(halves, r * D + i, (row[i] - mean[r]) / deviation[r]);
     }
+    return PL_OK;
 }
 
 static float through_half(float x)
@@ -114,7 +115,7 @@ static float through_half(float x)
     return pl_half_to_float(pl_half_from_float(x));
 }
 
-void pl_meanstd16_decode(void *out, enum pl_dtype type, const void *halves, const float *mean,
+int ref_meanstd16_decode(void *out, enum pl_dtype type, const void *halves, const float *mean,
                          const float *deviation, size_t rows, size_t D)
 {
     for (size_t i = 0; i < rows * D; i++) {
@@ -124,6 +125,7 @@ void pl_meanstd16_decode(void *out, enum pl_dtype type, const void *halves, cons
         else if (type == PL_F32) ((float *)out)[i] = h * s + m;
         else ((uint16_t *)out)[i] = pl_half_from_float(through_half(h * s) + m);
     }
+    return PL_OK;
 }
 
 /* NaN last, so that the order is one. */
@@ -134,8 +136,7 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The 257 quantiles at j/256 of m values, which are sorted on the way. Interpolated in float32, as
- * the peers do: in double a fifth of them would differ in the last bits. */
+/* The 257 quantiles at j/256 of m values, which are sorted on the way. */
 static void quantiles(float out[PL_CODES + 1], float *x, size_t m)
 {
     qsort(x, m, sizeof *x, ascending);
@@ -149,12 +150,15 @@ static void quantiles(float out[PL_CODES + 1], float *x, size_t m)
     }
 }
 
-int pl_quantile8_encode(uint8_t *codes, float table[PL_CODES], const float *x, size_t n)
+size_t pl_quantile8_chunk(size_t n)
 {
-    /* Above 1e5 values: quantiles of chunks of about that size, then quantiles of all those. */
     size_t some = 100000, parts = n / some, rest = n % some;
-    size_t chunk = n <= some ? n : some + (rest ? (rest - 1) / parts + 1 : 0);
-    size_t chunks = n / chunk + (n % chunk != 0);
+    return n <= some ? n : some + (rest ? (rest - 1) / parts + 1 : 0);
+}
+
+int ref_quantile8_encode(uint8_t *codes, float table[PL_CODES], const float *x, size_t n)
+{
+    size_t chunk = pl_quantile8_chunk(n), chunks = pl_blocks(n, chunk);
     float *copy = pl_alloc(n, sizeof *copy),
           *pool = pl_alloc(chunks * (PL_CODES + 1), sizeof *pool);
     float border[PL_CODES + 1];

@@ -32,27 +32,45 @@ typedef int pl_uniform8_encode_fn(uint8_t *codes, float table[PL_CODES], const f
 typedef int pl_table8_decode_fn(float *x, const uint8_t *codes, const float table[PL_CODES],
                                 size_t n);
 
+/* Rows of halves of (x - mean) / deviation; of the run's peers nobody sent these.
+ *
+ *   mean       (rows)   of a row's D values, summed in double
+ *   deviation  (rows)   (float)|x - mean| / (float)sqrt(D), at least FLT_EPSILON
+ *   halves     (rows,D) no alignment needed; held within +-65504; a NaN stays one
+ *
+ * D >= 1. Tolerance: sums have a free order, so a mean may be one unit in the last place off, and a
+ * deviation 2^-22 of itself; halves are those of the mean and the deviation that came out, bit for
+ * bit but for which NaN. */
+typedef int pl_meanstd16_encode_fn(void *halves, float *mean, float *deviation, const float *x,
+                                   size_t rows, size_t D);
+/* Back, into rows * D elements of `type` (float64, float32 or float16): half * deviation + mean,
+ * each operation in that precision. Equal bit for bit but for which NaN. */
+typedef int pl_meanstd16_decode_fn(void *out, enum pl_dtype type, const void *halves,
+                                   const float *mean, const float *deviation, size_t rows,
+                                   size_t D);
+
+/* Bins that hold equally many values each; the table as above, n >= 1. Borders are the quantiles
+ * at j/256; above 1e5 values, the quantiles of all quantiles of chunks of about that size. They are
+ * interpolated in float32, as the peers do: in double a fifth of them would differ in the last
+ * bits. NaN counts as larger than everything. Codes and table are equal bit for bit but for which
+ * NaN. */
+typedef int pl_quantile8_encode_fn(uint8_t *codes, float table[PL_CODES], const float *x,
+                                   size_t n);
+/* Values of a chunk for n: the last one may have fewer. */
+size_t pl_quantile8_chunk(size_t n);
+
 pl_float16_encode_fn ref_float16_encode, fast_float16_encode, cuda_float16_encode;
 pl_float16_decode_fn ref_float16_decode, fast_float16_decode, cuda_float16_decode;
 pl_uniform8_encode_fn ref_uniform8_encode, fast_uniform8_encode, cuda_uniform8_encode;
 pl_table8_decode_fn ref_table8_decode, fast_table8_decode, cuda_table8_decode;
+pl_meanstd16_encode_fn ref_meanstd16_encode, fast_meanstd16_encode, cuda_meanstd16_encode;
+pl_meanstd16_decode_fn ref_meanstd16_decode, fast_meanstd16_decode, cuda_meanstd16_decode;
+pl_quantile8_encode_fn ref_quantile8_encode, fast_quantile8_encode, cuda_quantile8_encode;
 
-/* The run did not use what follows, so it has no faster versions.
- *
- * The uniform codes of what was PL_F16 or PL_BF16_T before it was widened: hivemind takes the mean
+/* The uniform codes of what was PL_F16 or PL_BF16_T before it was widened: hivemind takes the mean
  * first, so that it is rounded to `type`, and widens then. Tolerance as above. */
 void pl_uniform8_encode_narrow(uint8_t *codes, float table[PL_CODES], const float *x, size_t n,
                                enum pl_dtype type);
-/*
- * Halves of (x - mean) / deviation, per row of D values; deviation at least FLT_EPSILON. */
-void pl_meanstd16_encode(void *halves, float *mean, float *deviation, const float *x, size_t rows,
-                         size_t D);
-/* Into rows * D elements of `type` (float64, float32 or float16), each operation in that
- * precision. */
-void pl_meanstd16_decode(void *out, enum pl_dtype type, const void *halves, const float *mean,
-                         const float *deviation, size_t rows, size_t D);
-/* Bins that hold equally many values each; the table as above. n >= 1. */
-int pl_quantile8_encode(uint8_t *codes, float table[PL_CODES], const float *x, size_t n);
 
 #ifdef __cplusplus
 }

@@ -98,16 +98,17 @@ static void put_u64(uint8_t *p, uint64_t x)
     memcpy(p, &x, sizeof x);
 }
 
-static int encode_meanstd(uint8_t *buffer, const struct pl_wire_type *type, const float *x,
-                          size_t n)
+static int encode_meanstd(uint8_t *buffer, const struct pl_backend *be,
+                          const struct pl_wire_type *type, const float *x, size_t n)
 {
     size_t D = row_length(type), rows = n / D;
     float *mean = pl_alloc(2 * rows, sizeof *mean);
+    int rc;
     if (!mean) return PL_ENOMEM;
-    pl_meanstd16_encode(buffer, mean, mean + rows, x, rows, D);
+    rc = be->meanstd16_encode(buffer, mean, mean + rows, x, rows, D);
     memcpy(buffer + 2 * n, mean, 2 * rows * sizeof *mean); /* means, then deviations */
     pl_free(mean);
-    return PL_OK;
+    return rc;
 }
 
 static int encode_table8(uint8_t *buffer, const struct pl_backend *be, enum pl_compression method,
@@ -116,7 +117,7 @@ static int encode_table8(uint8_t *buffer, const struct pl_backend *be, enum pl_c
     float table[PL_CODES];
     uint8_t *codes = buffer + 8 + sizeof table;
     int rc = PL_OK;
-    if (method == PL_COMPRESS_QUANTILE8) rc = pl_quantile8_encode(codes, table, x, n);
+    if (method == PL_COMPRESS_QUANTILE8) rc = be->quantile8_encode(codes, table, x, n);
     else if (pl_dtype_size(was) == 2) pl_uniform8_encode_narrow(codes, table, x, n, was);
     else rc = be->uniform8_encode(codes, table, x, n);
     put_u64(buffer, PL_CODES);
@@ -188,7 +189,7 @@ int pl_wire_encode(uint8_t *buffer, const struct pl_backend *be, enum pl_compres
     switch (method) {
     case PL_COMPRESS_NONE: memcpy(buffer, x, bytes); break;
     case PL_COMPRESS_FLOAT16: rc = be->float16_encode(buffer, x, n); break;
-    case PL_COMPRESS_MEANSTD16: if (n) rc = encode_meanstd(buffer, type, x, n); break;
+    case PL_COMPRESS_MEANSTD16: if (n) rc = encode_meanstd(buffer, be, type, x, n); break;
     case PL_COMPRESS_QUANTILE8:
     case PL_COMPRESS_UNIFORM8: rc = encode_table8(buffer, be, method, type->dtype, x, n); break;
     case PL_COMPRESS_BLOCKWISE8: rc = encode_blockwise(buffer, be, x, n); break;
@@ -238,16 +239,17 @@ int pl_wire_check(size_t *n, enum pl_compression method, const struct pl_wire_ty
     }
 }
 
-static int decode_meanstd(void *data, const struct pl_wire_type *type, const uint8_t *buffer,
-                          size_t n)
+static int decode_meanstd(void *data, const struct pl_backend *be,
+                          const struct pl_wire_type *type, const uint8_t *buffer, size_t n)
 {
     size_t D = row_length(type), rows = n / D;
     float *mean = pl_alloc(2 * rows, sizeof *mean);
+    int rc;
     if (!mean) return PL_ENOMEM;
     memcpy(mean, buffer + 2 * n, 2 * rows * sizeof *mean);
-    pl_meanstd16_decode(data, type->dtype, buffer, mean, mean + rows, rows, D);
+    rc = be->meanstd16_decode(data, type->dtype, buffer, mean, mean + rows, rows, D);
     pl_free(mean);
-    return PL_OK;
+    return rc;
 }
 
 static int decode_table8(float *x, const struct pl_backend *be, const uint8_t *buffer, size_t n)
@@ -287,7 +289,7 @@ int pl_wire_decode(void *data, const struct pl_backend *be, enum pl_compression 
         return PL_OK;
     }
     if (method == PL_COMPRESS_MEANSTD16) {
-        rc = decode_meanstd(data, type, buffer, n);
+        rc = decode_meanstd(data, be, type, buffer, n);
     } else if (type->dtype != PL_F32) {
         x = wide = pl_alloc(n, sizeof *wide);
         if (!wide) return pl_fail(err, PL_ENOMEM, "tensor: no memory for %zu elements", n);

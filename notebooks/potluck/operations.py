@@ -243,7 +243,7 @@ class Backend:
         if method == "uniform8":
             check(self.table.uniform8_encode(at(codes), at(table), at(x), x.size))
         elif method == "quantile8":
-            check(lib.pl_quantile8_encode(at(codes), at(table), at(x), x.size))
+            check(self.table.quantile8_encode(at(codes), at(table), at(x), x.size))
         else:
             raise ValueError(f"method is {method!r}, expected 'float16', 'uniform8' or 'quantile8'")
         check(self.table.table8_decode(at(y), at(codes), at(table), x.size))

@@ -143,6 +143,14 @@ OPERATIONS = {
     "centered_clip": [void, P(ClipResult), void, void, c.c_int, size, P(Clip)],
     "median": [void, void, c.c_int, size, c.c_int],
 }
+# ref/backend.h again: what a backend may have beside its operations, then PL_OPERATIONS_LATER.
+BESIDE = ("set_memory memory_trouble side_by_side host_alloc host_free get_begin put_begin copy_end copy_join set_devices "
+          "device_count use_device take weights memory_most").split()
+LATER = {
+    "meanstd16_encode": [void] * 4 + [size, size],
+    "meanstd16_decode": [void, c.c_int] + [void] * 3 + [size, size],
+    "quantile8_encode": [void, void, void, size],
+}
 
 
 class Backend(c.Structure):
@@ -152,6 +160,8 @@ class Backend(c.Structure):
                 ("sync", c.CFUNCTYPE(c.c_int)), ("set_threads", c.CFUNCTYPE(c.c_int, c.c_int)),
                 ("set_precision", c.CFUNCTYPE(c.c_int, c.c_int)),
                 *((name, c.CFUNCTYPE(c.c_int, *types) if types else void) for name, types in OPERATIONS.items()),
+                *((name, void) for name in BESIDE), ("many_threads", c.c_int),
+                *((name, c.CFUNCTYPE(c.c_int, *types)) for name, types in LATER.items()),
                 ("later", void * 64)] # the table only ever grows at its end: room for what is newer than this
 
 
@@ -307,7 +317,6 @@ FUNCTIONS = {
     "pl_balance_fractions": (status, [void, void, c.c_int, size, size, P(Error)]),
     "pl_partition": (status, [P(P(Part)), P(size), void, void, size, void, c.c_int, size, P(Error)]),
     "pl_free": (None, [void]),
-    "pl_quantile8_encode": (status, [void, void, void, size]),
     "pl_orthogonalize": (None, [void, c.c_int, c.c_int]),
     # ref/model/dalle_config.h, dalle.h, params.h; data/dalle_config.h
     "pl_dalle_config_named": (status, [P(DalleConfig), text, P(Error)]),

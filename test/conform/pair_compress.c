@@ -102,6 +102,118 @@ static void table8(struct pair *p, size_t n)
     pair_exact(p, "x", x.any);
 }
 
+static float half_back(const uint8_t *halves, size_t i)
+{
+    uint16_t h;
+    memcpy(&h, halves + 2 * i, sizeof h);
+    return pl_half_to_float(h);
+}
+
+/* Halves follow from the statistics that came out, which may be a last place off. */
+static void meanstd16(struct pair *p, size_t rows, size_t D, double mean, double deviation, float bad)
+{
+    if (!pair_case(p, "meanstd16_encode", "rows%zu D%zu mean%g%s", rows, D, mean,
+                   bad == 0     ? ""
+                   : isnan(bad) ? " nan"
+                                : " inf"))
+        return;
+    struct pair_f32 x = host_normal(p, rows * D, mean, deviation);
+    struct pair_f32 mu = pair_host_f32(p, rows), sigma = pair_host_f32(p, rows);
+    struct pair_u8 halves = pair_host_u8(p, 2 * rows * D);
+    float *slack = pair_scratch(p, rows), *wide = pair_scratch(p, rows);
+    if (bad != 0) x.at[0][rows * D / 2] = bad;
+    pair_share(p, x.any);
+    pair_work(p, 0, 6.0 * (double)(rows * D));
+    PAIR(p, meanstd16_encode, halves.at[side], mu.at[side], sigma.at[side], x.at[side], rows, D);
+    {
+        const float *m = pair_result(p, mu.any, 1), *s = pair_result(p, sigma.any, 1);
+        const float *m0 = pair_result(p, mu.any, 0), *s0 = pair_result(p, sigma.any, 0);
+        const uint8_t *h = (const uint8_t *)pair_result(p, halves.any, 1);
+        size_t wrong = 0, first = 0;
+        for (size_t r = 0; r < rows; r++) {
+            slack[r] = fabsf(m0[r]) * 0x1p-23f;
+            wide[r] = s0[r] * 0x1p-22f;
+        }
+        pair_within(p, "mean", mu.any, 1, slack);
+        pair_within(p, "deviation", sigma.any, 1, wide);
+        for (size_t i = 0; i < rows * D; i++) {
+            float z = (x.at[0][i] - m[i / D]) / s[i / D], got = half_back(h, i);
+            float want = z < -65504 ? -65504 : z > 65504 ? 65504 : z;
+            want = pl_half_to_float(pl_half_from_float(want));
+            if (memcmp(&got, &want, sizeof got) && !(isnan(got) && isnan(want)) && !wrong++) first = i;
+        }
+        pair_check(p, !wrong, "%zu halves are not those of mean and deviation, the first at %zu",
+                   wrong, first);
+    }
+}
+
+static void meanstd16_back(struct pair *p, size_t rows, size_t D, enum pl_dtype type)
+{
+    size_t n = rows * D, size = pl_dtype_size(type);
+    if (!pair_case(p, "meanstd16_decode", "rows%zu D%zu %s", rows, D,
+                   type == PL_F64 ? "float64" : type == PL_F32 ? "float32" : "float16"))
+        return;
+    struct pair_f32 mu = host_normal(p, rows, 0, 3), sigma = host_normal(p, rows, 1, 0.2);
+    struct pair_u8 in = pair_host_u8(p, 2 * n);
+    /* as its type's elements: alignment */
+    struct pair_f64 wide = pair_host_f64(p, type == PL_F64 ? n : 1);
+    struct pair_f32 out = pair_host_f32(p, type == PL_F64 ? 1 : (n * size + 3) / 4);
+    for (size_t i = 0; i < n; i++) {
+        uint16_t h = (uint16_t)pl_rng_u64(&p->rng);
+        if ((h & 0x7c00) == 0x7c00) h = (uint16_t)(h & ~0x4000); /* no infinity: those become NaN */
+        memcpy(in.at[0] + 2 * i, &h, sizeof h);
+    }
+    pair_share(p, in.any);
+    pair_work(p, 0, (2.0 + (double)size) * (double)n);
+    PAIR(p, meanstd16_decode, type == PL_F64 ? (void *)wide.at[side] : (void *)out.at[side], type,
+         in.at[side], mu.at[side], sigma.at[side], rows, D);
+    if (type == PL_F64) pair_exact(p, "out", wide.any);
+    else pair_exact(p, "out", out.any);
+}
+
+/* ties: a fifth of the values, and zeros of either sign. */
+static void quantile8(struct pair *p, size_t n, int ties, float bad)
+{
+    if (!pair_case(p, "quantile8_encode", "n%zu%s%s", n, ties ? " ties" : "",
+                   bad == 0     ? ""
+                   : isnan(bad) ? " nan"
+                                : " inf"))
+        return;
+    struct pair_f32 x = host_normal(p, n, 0, 1e-3), table = pair_host_f32(p, PL_CODES);
+    struct pair_u8 codes = pair_host_u8(p, n);
+    for (size_t i = 0; ties && i < n; i++)
+        if (i % 5 == 0) x.at[0][i] = i % 3 ? 0 : i % 2 ? -0.0f : 5e-4f;
+    if (bad != 0) x.at[0][n / 2] = bad;
+    pair_share(p, x.any);
+    pair_work(p, 0, 5.0 * (double)n);
+    PAIR(p, quantile8_encode, codes.at[side], table.at[side], x.at[side], n);
+    pair_exact(p, "codes", codes.any);
+    pair_within(p, "table", table.any, 0, NULL); /* any NaN for a NaN */
+}
+
+static void quantiles_and_rows(struct pair *p)
+{
+    static const struct { size_t rows, D; } shapes[] = {
+        { 1, 1 }, { 3, 7 }, { 700, 1 }, { 64, 1024 }, { 2, 70001 }, { 512, 1024 }
+    };
+    static const enum pl_dtype types[] = { PL_F32, PL_F64, PL_F16 };
+    static const size_t large[] = { 1, 2, 257, 4097, 100000, 100001, 524288, 2 * 524288 + 5 };
+    for (size_t i = 0; i < PL_COUNT(shapes); i++) {
+        meanstd16(p, shapes[i].rows, shapes[i].D, 0, 1e-3, 0);
+        meanstd16(p, shapes[i].rows, shapes[i].D, -1000, 1e-2, 0);
+        for (size_t k = 0; k < PL_COUNT(types); k++)
+            meanstd16_back(p, shapes[i].rows, shapes[i].D, types[k]);
+    }
+    meanstd16(p, 3, 4097, 0, 1e-9, 0); /* below the least deviation */
+    meanstd16(p, 3, 4097, 0, 1, NAN);
+    meanstd16(p, 3, 4097, 0, 1, INFINITY);
+    for (size_t i = 0; i < PL_COUNT(large); i++) quantile8(p, large[i], 0, 0);
+    quantile8(p, 4097, 1, 0);
+    quantile8(p, 100001, 1, 0);
+    quantile8(p, 4097, 0, NAN);
+    quantile8(p, 4097, 0, -INFINITY);
+}
+
 void pair_compress(struct pair *p)
 {
     for (size_t i = 0; i < PL_COUNT(sizes); i++) {
@@ -114,4 +226,5 @@ void pair_compress(struct pair *p)
     }
     uniform8(p, 4097, 0, NAN);
     uniform8(p, 70000, 0, INFINITY);
+    quantiles_and_rows(p);
 }

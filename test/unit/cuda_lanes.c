@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-enum { N = 20001, PEERS = 5, D = 4001 }; /* several pieces of what is allowed below, and a rest */
+enum { N = 20001, PEERS = 5, D = 4001, ROWS = 59, WIDE = N / ROWS }; /* several pieces of what is allowed below, and a rest */
 #define LITTLE ((size_t)4 << 20) /* bytes: a lane then takes 64 KiB */
 
 static struct pl_backend be, host;
@@ -48,6 +48,8 @@ static int open_device(void **state)
 struct part {
     float x[N], sum[N], delta[N], decoded[N], looked_up[N], table[PL_CODES];
     uint8_t halves[2 * N + 1], codes[N]; /* halves lie at an odd address, as in a packet */
+    float row_mean[ROWS], row_deviation[ROWS], rows_back[N], quantile_table[PL_CODES];
+    uint8_t row_halves[2 * N + 1], quantile_codes[N];
     float peers[PEERS * D], median[D];
     double v[D];
     struct pl_clip_result clipped;
@@ -77,6 +79,13 @@ static int work(struct part *p, const struct pl_backend *on)
     if (!rc) rc = on->float16_decode(p->decoded, p->halves + 1, N);
     if (!rc) rc = on->uniform8_encode(p->codes, p->table, p->x, N);
     if (!rc) rc = on->table8_decode(p->looked_up, p->codes, p->table, N);
+    if (!rc) rc = on->quantile8_encode(p->quantile_codes, p->quantile_table, p->x, N);
+    if (!rc)
+        rc = on->meanstd16_encode(p->row_halves + 1, p->row_mean, p->row_deviation, p->x, ROWS,
+                                  WIDE);
+    if (!rc)
+        rc = on->meanstd16_decode(p->rows_back, PL_F32, p->row_halves + 1, p->row_mean,
+                                  p->row_deviation, ROWS, WIDE);
     memcpy(codes.table, p->table, sizeof codes.table);
     if (!rc) rc = on->average_add(p->sum, &halves, 1.7f, N);
     if (!rc) rc = on->average_add(p->sum, &codes, 0.3f, N);
@@ -93,6 +102,12 @@ static void same(const struct part *a, const struct part *b)
     assert_memory_equal(a->table, b->table, sizeof a->table);
     assert_memory_equal(a->decoded, b->decoded, sizeof a->decoded);
     assert_memory_equal(a->looked_up, b->looked_up, sizeof a->looked_up);
+    assert_memory_equal(a->quantile_codes, b->quantile_codes, sizeof a->quantile_codes);
+    assert_memory_equal(a->quantile_table, b->quantile_table, sizeof a->quantile_table);
+    assert_memory_equal(a->row_mean, b->row_mean, sizeof a->row_mean);
+    assert_memory_equal(a->row_deviation, b->row_deviation, sizeof a->row_deviation);
+    assert_memory_equal(a->row_halves, b->row_halves, sizeof a->row_halves);
+    assert_memory_equal(a->rows_back, b->rows_back, sizeof a->rows_back);
     assert_memory_equal(a->sum, b->sum, sizeof a->sum);
     assert_memory_equal(a->delta, b->delta, sizeof a->delta);
     assert_memory_equal(a->median, b->median, sizeof a->median);
