@@ -99,40 +99,60 @@ static int earlier(const struct matchmaking_candidate *a, const struct matchmaki
     return peer_id_compare(&a->peer, &b->peer) < 0;
 }
 
-static int was_tried(const struct matchmaking *m, const struct matchmaking_candidate *c)
+static struct matchmaking_attempt *attempt_at(const struct matchmaking *m,
+                                              const struct matchmaking_candidate *c)
 {
     for (size_t i = 0; i < m->tried_count; i++)
-        if (m->tried[i].expiration == c->expiration && peer_id_equal(&m->tried[i].peer, &c->peer))
-            return 1;
-    return 0;
+        if (m->tried[i].of.expiration == c->expiration &&
+            peer_id_equal(&m->tried[i].of.peer, &c->peer))
+            return &m->tried[i];
+    return NULL;
 }
 
 /* Expired attempts make room first. */
 static int note_tried(struct matchmaking *m, double now, const struct matchmaking_candidate *c)
 {
+    struct matchmaking_attempt *before = attempt_at(m, c);
     size_t kept = 0;
+    if (before) {
+        before->count++;
+        before->again = INFINITY;
+        return PL_OK;
+    }
     for (size_t i = 0; i < m->tried_count; i++)
-        if (m->tried[i].expiration > now) m->tried[kept++] = m->tried[i];
+        if (m->tried[i].of.expiration > now) m->tried[kept++] = m->tried[i];
     m->tried_count = kept;
     if (kept == m->tried_room) {
         size_t room = kept ? 2 * kept : 16;
-        struct matchmaking_candidate *more;
+        struct matchmaking_attempt *more;
         if (kept >= 4 * MATCHMAKING_CANDIDATES_MAX) return PL_ELIMIT;
         if (!(more = realloc(m->tried, room * sizeof *more))) return PL_ENOMEM;
         m->tried = more;
         m->tried_room = room;
     }
-    m->tried[m->tried_count++] = *c;
+    m->tried[m->tried_count++] = (struct matchmaking_attempt){ *c, INFINITY, 1 };
     return PL_OK;
+}
+
+/* Whoever has not answered is asked again after a pause, if our own time does not come meanwhile. */
+static int may_ask(const struct matchmaking *m, double now, const struct matchmaking_attempt *before)
+{
+    return !before || (now >= before->again && now + m->o.request_timeout < m->begin);
 }
 
 static void try_next(struct matchmaking *m, double now)
 {
     const struct matchmaking_candidate me = { m->o.self, m->begin }, *best = NULL;
+    int best_again = 0;
     if (m->state != MATCHMAKING_LOOKING) return;
     for (size_t i = 0; i < m->candidate_count; i++) {
         const struct matchmaking_candidate *c = &m->candidates[i];
-        if (c->expiration > now && earlier(c, best ? best : &me) && !was_tried(m, c)) best = c;
+        const struct matchmaking_attempt *before = attempt_at(m, c);
+        int again = before != NULL; /* whoever has not been asked yet comes first */
+        if (c->expiration <= now || !earlier(c, &me) || !may_ask(m, now, before)) continue;
+        if (best && (again > best_again || (again == best_again && !earlier(c, best)))) continue;
+        best = c;
+        best_again = again;
     }
     m->hops = 0;
     if (best && !note_tried(m, now, best)) ask(m, now, &best->peer);
@@ -148,9 +168,19 @@ static void give_up_leader(struct matchmaking *m, double now)
     if (m->state == MATCHMAKING_LOOKING && now < m->begin) try_next(m, now);
 }
 
+/* Its machine may have paused, or the way to it: a minute's window is too long to lose for that. */
+static void no_answer(struct matchmaking *m, double now)
+{
+    for (size_t i = 0; m->state == MATCHMAKING_ASKING && i < m->tried_count; i++)
+        if (peer_id_equal(&m->tried[i].of.peer, &m->leader))
+            m->tried[i].again = now + ldexp(MATCHMAKING_AGAIN, m->tried[i].count - 1);
+    give_up_leader(m, now);
+}
+
 void matchmaking_leader_gone(struct matchmaking *m, double now)
 {
-    if (m->state == MATCHMAKING_ASKING || m->state == MATCHMAKING_FOLLOWING) give_up_leader(m, now);
+    if (m->state == MATCHMAKING_ASKING) no_answer(m, now);
+    else if (m->state == MATCHMAKING_FOLLOWING) give_up_leader(m, now);
 }
 
 /* --- what a leader has said ------------------------------------------------------------------- */
@@ -198,6 +228,13 @@ static int follow_suggestion(struct matchmaking *m, double now,
     return m->state == MATCHMAKING_ASKING;
 }
 
+/* Refusals that a pause explains: our last question reached it after we had given up, and counts
+ * until it hears that; or others see its declaration before it knows that it has made one. */
+static int is_for_now(int code)
+{
+    return code == MSG_DUPLICATE_PEER_ID || code == MSG_NOT_DECLARED;
+}
+
 void matchmaking_message(struct matchmaking *m, double now, const uint8_t *data, size_t n)
 {
     Hivemind__MessageFromLeader *message;
@@ -213,6 +250,7 @@ void matchmaking_message(struct matchmaking *m, double now, const uint8_t *data,
         grouped = m->state == MATCHMAKING_FOLLOWING && message &&
                   message->code == MSG_BEGIN_ALLREDUCE && !take_group(m, message);
         if (grouped) matchmaking_end(m, now, PL_OK);
+        else if (message && is_for_now(message->code)) no_answer(m, now);
         else if (m->state == MATCHMAKING_ASKING || !message || !follow_suggestion(m, now, message))
             give_up_leader(m, now);
     }
@@ -277,8 +315,7 @@ static void lead(struct matchmaking *m, double now)
 
 void matchmaking_tick(struct matchmaking *m, double now)
 {
-    if ((m->state == MATCHMAKING_ASKING || m->state == MATCHMAKING_FOLLOWING) && now >= m->until)
-        give_up_leader(m, now);
+    if (now >= m->until) matchmaking_leader_gone(m, now);
     if (m->state == MATCHMAKING_LOOKING && now >= m->begin) lead(m, now);
     if (m->state != MATCHMAKING_IDLE && now >= m->deadline) matchmaking_end(m, now, PL_EAGAIN);
     if (m->state == MATCHMAKING_LOOKING && !m->looking_up && now >= m->look_at) look(m);

@@ -20,6 +20,9 @@
 #define MATCHMAKING_LOOK_EVERY 0.3   /* s between looks at the declarations; the original: no pause */
 #define MATCHMAKING_CANDIDATES_MAX GROUP_PEERS_MAX
 #define MATCHMAKING_WAITING_MAX 256  /* join requests that wait while we ask somebody ourselves */
+/* s until a leader that has not answered is asked once more, twice as long after each time: a
+ * machine that pauses for some seconds would else be without a group for its whole window */
+#define MATCHMAKING_AGAIN 2.0
 #define MATCHMAKING_HOPS_MAX 8       /* leaders that send us on to the next, one after the other */
 #define JOIN_MESSAGE_MAX (16u << 10) /* a request; gather may have 4 KiB of it */
 /* A leader's message: all peer ids and gather messages. */
@@ -87,7 +90,12 @@ struct matchmaking {
     struct peer_id leader;     /* of ASKING, FOLLOWING */
     struct group followers;    /* in the order in which they came */
     void **streams;            /* of the followers */
-    struct matchmaking_candidate *candidates, *tried;
+    struct matchmaking_candidate *candidates;
+    struct matchmaking_attempt { /* at a declaration */
+        struct matchmaking_candidate of;
+        double again;          /* INFINITY: it has answered */
+        int count;
+    } *tried;
     size_t candidate_count, tried_count, tried_room;
     struct matchmaking_waiting {
         void *stream;

@@ -301,6 +301,25 @@ static void frozen_leader(void **state)
     clear(&w);
 }
 
+/* A leader whose machine pauses when it is asked is asked again: nobody waits for its next window,
+ * which is a minute away. The first peer is a client, who can only ask. */
+static void leader_pauses(void **state)
+{
+    (void)state;
+    make(&w, 3, 1, 3);
+    for (size_t i = 0; i < 3; i++) w.peer[i].m.o.min_time = 60;
+    matchmaking_begin(&w.peer[2].m, w.now, 0, 1300);
+    run_until(&w, 1000.5);
+    w.peer[2].frozen = 1;
+    for (size_t i = 0; i < 2; i++) matchmaking_begin(&w.peer[i].m, w.now, 0, 1300);
+    run_until(&w, 1004.5);
+    assert_int_equal(w.peer[2].m.followers.count, 0);
+    w.peer[2].frozen = 0;
+    run_until(&w, 1012);
+    same_group(&w, 0, 3, 3);
+    clear(&w);
+}
+
 /* An earlier leader turns up: the later one goes there, and sends its followers after it. */
 static void followers_are_sent_on(void **state)
 {
@@ -351,7 +370,8 @@ int main(void)
         cmocka_unit_test(all_together), cmocka_unit_test(target_size_begins_at_once),
         cmocka_unit_test(expected_are_here), cmocka_unit_test(helpers_make_no_group),
         cmocka_unit_test(alone_until_the_deadline),
-        cmocka_unit_test(frozen_leader), cmocka_unit_test(followers_are_sent_on),
+        cmocka_unit_test(frozen_leader), cmocka_unit_test(leader_pauses),
+        cmocka_unit_test(followers_are_sent_on),
         cmocka_unit_test(banned), cmocka_unit_test(cancelled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
