@@ -48,6 +48,7 @@ static const char usage[] =
     "  --client-mode        only call others\n"
     "  --out FILE           where the mean goes\n"
     "  --json               lines of JSON\n"
+    CHECKUP_USAGE
     MEMBERSHIP_USAGE
     COMPUTE_USAGE;
 
@@ -56,7 +57,7 @@ static const char usage[] =
 enum {
     O_PREFIX = 256, O_TENSORS, O_WEIGHT, O_COMPRESSION, O_THRESHOLD, O_PART, O_SIZE, O_MIN_SIZE, O_EXPECT,
     O_MATCHMAKING, O_CHUNK, O_ALLREDUCE, O_TIMEOUT, O_BANDWIDTH, O_CLASS, O_AUXILIARY, O_ROUNDS, O_LOAD,
-    O_SHARE, O_JOIN, O_LISTEN, O_IDENTITY, O_CLIENT, O_OUT, O_JSON, O_ROBUST, O_BITS
+    O_SHARE, O_JOIN, O_LISTEN, O_IDENTITY, O_CLIENT, O_OUT, O_JSON, O_ROBUST, O_BITS, O_NO_CHECK
 };
 
 struct wishes {
@@ -68,7 +69,7 @@ struct wishes {
     double weight, timeout, share_s, matchmaking, chunk, allreduce;
     struct averager_options averager;
     struct membership membership;
-    int load, json;
+    int load, json, no_check;
 };
 
 static int add(const char **list, size_t *count, const char *address)
@@ -127,6 +128,7 @@ static int take(struct wishes *w, int option, const char *value)
     case O_CLIENT: w->averager.client_mode = 1; return PL_OK;
     case O_OUT: w->out = value; return PL_OK;
     case O_JSON: w->json = 1; return PL_OK;
+    case O_NO_CHECK: w->no_check = 1; return PL_OK;
     default:
         if (membership_option(&w->membership, option, value)) return PL_OK;
         return compute_option(&w->compute, me, option, value) > 0 ? PL_OK : PL_EUSE;
@@ -163,6 +165,7 @@ static int parse(struct wishes *w, int argc, char **argv)
         { "client-mode", no_argument, NULL, O_CLIENT },
         { "out", required_argument, NULL, O_OUT },
         { "json", no_argument, NULL, O_JSON },
+        { "no-check", no_argument, NULL, O_NO_CHECK },
         MEMBERSHIP_OPTIONS,
         COMPUTE_OPTIONS,
         { "help", no_argument, NULL, 'h' },
@@ -343,7 +346,11 @@ static int run(struct wishes *w, struct named_tensors *t, const struct pl_backen
                                      .listen_count = w->listen_count,
                                      .join = w->join,
                                      .join_count = w->join_count,
-                                     .identity = w->identity };
+                                     .identity = w->identity,
+                                     .hold = 1 };
+    const struct checkup_join_options asks = { .swarm = &options, .json = w->json,
+                                               .off = w->no_check };
+    struct checkup_join *check = NULL;
     enum pl_compression *method = calloc(t->count + 1, sizeof *method);
     struct averager *a = NULL;
     struct swarm s;
@@ -361,8 +368,7 @@ static int run(struct wishes *w, struct named_tensors *t, const struct pl_backen
         goto done;
     if (!swarm_address(&s, address))
         say(w, json_pack("{s:s,s:s}", "event", "listening", "multiaddr", address), address);
-    rc = swarm_wait_joined(&s, err);
-    if (rc) checkup_explain(&s, &options);
+    rc = checkup_join(&check, &s, &asks, err);
     if (!rc) rc = swarm_averager(&a, &s, &w->averager, err);
     if (!rc) {
         announce(w, &s, a);
@@ -370,6 +376,7 @@ static int run(struct wishes *w, struct named_tensors *t, const struct pl_backen
         err->text[0] = 0;
     }
     swarm_averager_close(&s, a);
+    checkup_join_end(check);
     swarm_close(&s);
 done:
     membership_close(&w->membership);

@@ -1,199 +1,176 @@
 /* checkup.c - the swarm's half of checkup.h: every entry peer, then what they say together. */
-#include "checkup.h"
+#include "checkup_inside.h"
 
-#include "../net/libp2p/autonat.h"
 #include "../net/libp2p/peers.h"
-#include "../net/libp2p/ping.h"
 
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#define LIMIT 10.0          /* s for each question */
-#define IDENTIFY_WAIT 2.0   /* s until a peer has said what it serves */
+#define PEERS_ASKED 3       /* to call us; each may take its time */
 #define CLOCK_REFUSED 3.0   /* s; farther off, real hivemind peers refuse to join each other */
-#define HOP "/libp2p/circuit/relay/0.2.0/hop"
-/* bytes of the record that is sent and fetched to see how fast that is */
-#define LOAD (1u << 20)
-#define LOAD_EXPIRES 20.0   /* s that it lies there */
-#define SLOW 1.0e6          /* bytes a second; a step of the run moves 100 MB each way */
-
-/* One question under way; the answer's fields are whose question it was. */
-struct probe {
-    struct swarm *s;
-    struct multiaddr at;
-    struct peer_id peer;
-    const struct bytes *request;
-    const char *call;
-    int done, status;
-    double seconds;
-    char why[512];
-};
-
-static void end(struct probe *p, int status, const char *why)
-{
-    pthread_mutex_lock(&p->s->lock);
-    p->status = status;
-    snprintf(p->why, sizeof p->why, "%s", why);
-    p->done = 1;
-    pthread_cond_broadcast(&p->s->changed);
-    pthread_mutex_unlock(&p->s->lock);
-}
-
-static int ask(struct probe *p, loop_fn *begin)
-{
-    p->done = 0;
-    if (loop_post(p->s->loop, begin, p)) return PL_ENOMEM;
-    pthread_mutex_lock(&p->s->lock);
-    while (!p->done) pthread_cond_wait(&p->s->changed, &p->s->lock);
-    pthread_mutex_unlock(&p->s->lock);
-    return p->status;
-}
-
-/* --- the questions ---------------------------------------------------------------------------- */
-
-static void on_dialled(void *context, int status, const struct peer_id *peer,
-                       const struct pl_err *err)
-{
-    struct probe *p = context;
-    if (!status) p->peer = *peer;
-    end(p, status, status ? err->text : "");
-}
-
-static void dial(void *context)
-{
-    struct probe *p = context;
-    if (!host_dial(p->s->host, &p->at, LIMIT, on_dialled, p)) end(p, PL_ENOMEM, "no memory");
-}
-
-static void on_pinged(void *context, int status, double rtt_s, const char *why)
-{
-    struct probe *p = context;
-    p->seconds = rtt_s;
-    end(p, status, why);
-}
-
-static void look_for_peer(void *context)
-{
-    struct probe *p = context;
-    struct multiaddr_target t;
-    if (!multiaddr_target(&t, &p->at)) p->peer = t.peer;
-    p->done = p->peer.length && host_is_connected(p->s->host, &p->peer);
-}
-
-static int is_connected(struct probe *p)
-{
-    return !loop_call(p->s->loop, look_for_peer, p) && p->done;
-}
-
-static void ping(void *context)
-{
-    struct probe *p = context;
-    if (ping_peer(p->s->host, &p->peer, LIMIT, on_pinged, p)) end(p, PL_ENOMEM, "no memory");
-}
-
-static void on_reached(void *context, int status, const struct multiaddr *at, const char *why)
-{
-    struct probe *p = context;
-    p->at = *at;
-    end(p, status, why);
-}
-
-static void reach(void *context)
-{
-    struct probe *p = context;
-    if (!autonat_ask(p->s->host, &p->peer, 2 * LIMIT, on_reached, p))
-        end(p, PL_ENOMEM, "no memory");
-}
-
-static void on_called(void *context, const struct rpc_result *r)
-{
-    struct probe *p = context;
-    end(p, r->status, r->status ? r->error : "");
-}
-
-static void call(void *context)
-{
-    struct probe *p = context;
-    if (!rpc_call_unary(p->s->host, &p->peer, p->call, bytes_at(p->request),
-                        bytes_length(p->request), 3 * LIMIT, on_called, p))
-        end(p, PL_ENOMEM, "no memory");
-}
-
-/* What is known without asking. */
-struct view {
-    struct swarm *s;
-    struct peer_id peer;
-    int identified, relays;
-    struct multiaddr seen, local;
-    int has_seen, has_local;
-};
-
-static void look(void *context)
-{
-    struct view *v = context;
-    v->has_seen = !host_observed(v->s->host, &v->peer, &v->seen);
-    v->has_local = !host_local_address(v->s->host, &v->peer, &v->local);
-    v->relays = host_peer_serves(v->s->host, &v->peer, HOP);
-    v->identified = v->has_seen;
-}
 
 /* --- what it means ---------------------------------------------------------------------------- */
 
-__attribute__((format(printf, 5, 6)))
-static void say(checkup_tell *tell, void *context, enum finding_level level, const char *what,
-                const char *format, ...)
+static void write_finding(struct finding *f, enum finding_level level, const char *what,
+                          const char *format, va_list args)
 {
-    struct finding f = { .level = level, .what = what };
-    char *advice;
+    char *advice, *brief = NULL;
+    *f = (struct finding){ .level = level, .what = what };
+    vsnprintf(f->text, sizeof f->text, format, args);
+    if ((advice = strchr(f->text, '\n'))) {
+        *advice++ = 0;
+        if ((brief = strchr(advice, '\n'))) *brief++ = 0;
+        snprintf(f->advice, sizeof f->advice, "%.399s", advice);
+        if (brief) snprintf(f->brief, sizeof f->brief, "%.79s", brief);
+    }
+}
+
+void checkup_finding(struct finding *f, enum finding_level level, const char *what,
+                     const char *format, ...)
+{
     va_list args;
     va_start(args, format);
-    vsnprintf(f.text, sizeof f.text, format, args);
+    write_finding(f, level, what, format, args);
     va_end(args);
-    if ((advice = strchr(f.text, '\n'))) { /* text, newline, advice */
-        snprintf(f.advice, sizeof f.advice, "%.399s", advice + 1);
-        *advice = 0;
-    }
-    tell(context, &f);
+}
+
+void checkup_say(struct checkup *c, enum finding_level level, const char *what, const char *format,
+                 ...)
+{
+    struct finding f;
+    va_list args;
+    va_start(args, format);
+    write_finding(&f, level, what, format, args);
+    va_end(args);
+    c->tell(c->context, &f);
 }
 
 static const char *advice_for(int status, const char *why)
 {
     static const struct { const char *sign, *advice; } list[] = {
-        { "refused", "their side: nobody listens at that port; ask for the present address, or start the peer" },
-        { "unknown node", "the name cannot be looked up: check its spelling, then this machine's DNS" },
-        { "temporary failure", "the name cannot be looked up now: is this machine online?" },
-        { "has no address", "the name is known but has no address: ask for the present one" },
+        { "refused", "their side: nobody listens at that port; ask for the present address, or "
+                     "start the peer" },
+        { "unknown node", "your side: the name cannot be looked up; check its spelling, then this "
+                          "machine's DNS" },
+        { "temporary failure", "your side: the name cannot be looked up now; is this machine "
+                               "online?" },
+        { "has no address", "their side: the name is known but has no address; ask for the "
+                            "present one" },
         { "unreachable", "your side: this machine has no way there; is it online?" },
         { "that is ourselves", "your side: this is the address of the identity that you use here" },
-        { " answered", "another peer lives there now: take the ID that answered, if you trust who told you" },
+        { " answered", "their side: another peer, or the same with a new key, lives there now "
+                       "(potluck peer keeps its key with --identity); ask for the present address" },
         { "no encryption in common", "their side: it allows neither Noise nor TLS 1.3" },
-        { "not multistream", "something else than a libp2p peer answers there: check the port" },
-        { "closed it", "their side closed the connection: too many, or a firewall cuts it" },
+        { "not multistream", "your side: something else than a libp2p peer answers there; check "
+                             "address and port" },
+        { "says nothing", "their side: something takes connections there and says nothing: a peer "
+                          "that is frozen, or no libp2p peer; check the port, or take another "
+                          "entry peer" },
+        { "closed it", "their side: it closed the connection; too many ask, a firewall cuts it, "
+                       "or no libp2p peer is at that port" },
         { "own identity", "your side: this is the address of the identity that you use here" },
     };
     for (size_t i = 0; i < PL_COUNT(list); i++)
         if (strstr(why, list[i].sign)) return list[i].advice;
     if (status == PL_EAGAIN)
-        return "no answer at all: that machine is off, or a firewall between drops it; "
-               "try from another network to see which side";
-    return "check the address";
+        return "their side, if others are not let in either: that machine is off, or its "
+               "firewall drops us; else your side: your network lets nothing out to that port";
+    return "your side: check the address";
 }
 
-struct checkup {
-    struct swarm *s;
-    const struct swarm_options *options;
-    checkup_tell *tell;
-    void *context;
-    int good;
-    double clock[DHT_INITIAL_MAX];
-    size_t clocks;
-    struct peer_id peers[DHT_INITIAL_MAX]; /* that let us in */
-    struct view views[DHT_INITIAL_MAX];
-};
+/* --- one entry peer --------------------------------------------------------------------------- */
+
+static void entry_refuses(struct checkup_entry *e, int status, const char *why)
+{
+    checkup_finding(&e->finding, FINDING_BAD, "entry",
+                    "%.200s: connected, but no node of the DHT: %.200s\n%s", e->address, why,
+                    status == PL_ENOTFOUND
+                        ? "their side: a libp2p peer that runs no hivemind DHT, or runs it in "
+                          "client mode"
+                    : status == PL_EPROTO
+                        ? "your side: it refuses us; this swarm may ask for an access token "
+                          "(--authority), or your clock is wrong"
+                        : "their side: it is overloaded or frozen; take another entry peer");
+}
+
+static void look_at_entry(struct checkup_entry *e)
+{
+    struct checkup *c = e->c;
+    struct probe p = { .s = c->s, .stop = c->stop };
+    struct dht_pong pong;
+    struct pl_err err = { "" };
+    double took;
+    int status = multiaddr_from_text(&p.at, e->address, &err);
+    e->clock = NAN;
+    if (status) {
+        checkup_finding(&e->finding, FINDING_BAD, "entry", "%.300s: %s\nyour side: an "
+                        "address reads /ip4/1.2.3.4/tcp/31337/p2p/ID", e->address, err.text);
+        return;
+    }
+    if ((status = probe_dial(&p))) {
+        const char *why = p.why;
+        size_t n = strlen(e->address);
+        while (!strncmp(why, e->address, n) && !strncmp(why + n, ": ", 2)) why += n + 2;
+        checkup_finding(&e->finding, FINDING_BAD, "entry", "%.200s: %.200s\n%s", e->address, why,
+                        advice_for(status, why));
+        return;
+    }
+    took = p.seconds;
+    if ((status = swarm_ping(c->s, &pong, &err, &p.peer))) {
+        entry_refuses(e, status, err.text);
+        return;
+    }
+    e->clock = pong.clock_error;
+    e->ping_s = probe_ping(&p) ? pong.seconds : p.seconds;
+    checkup_finding(&e->finding, FINDING_GOOD, "entry",
+                    "%.200s: there after %.0f ms; %.2f ms there and back", e->address, 1e3 * took,
+                    1e3 * e->ping_s);
+    e->peer = p.peer;
+    e->good = 1;
+    pthread_mutex_lock(&c->s->lock);
+    if (c->first_good && !*c->first_good) *c->first_good = pl_seconds();
+    pthread_cond_broadcast(&c->s->changed);
+    pthread_mutex_unlock(&c->s->lock);
+    probe_look(&p, &e->view);
+}
+
+static void *run_entry(void *entry)
+{
+    look_at_entry(entry);
+    return NULL;
+}
+
+/* All at once: one that says nothing costs its time limit. */
+static void entries(struct checkup *c)
+{
+    c->count = c->options->join_count < DHT_INITIAL_MAX ? c->options->join_count : DHT_INITIAL_MAX;
+    for (size_t i = 0; i < c->count; i++) {
+        struct checkup_entry *e = &c->entries[i];
+        e->c = c;
+        e->address = c->options->join[i];
+        e->has_thread = i + 1 < c->count && !pthread_create(&e->thread, NULL, run_entry, e);
+        if (!e->has_thread) look_at_entry(e);
+    }
+    for (size_t i = 0; i < c->count; i++) {
+        struct checkup_entry *e = &c->entries[i];
+        if (e->has_thread) pthread_join(e->thread, NULL);
+        if (e->good) c->good[c->good_count++] = e;
+    }
+    for (size_t i = 0; i < c->count; i++) {
+        struct finding *f = &c->entries[i].finding;
+        /* One that lets us in is enough. */
+        if (c->good_count && f->level == FINDING_BAD) f->level = FINDING_WARNING;
+        if (c->good_count && &c->entries[i] == c->good[0])
+            snprintf(f->brief, sizeof f->brief, "%zu of %zu entry peers (%.2f ms)", c->good_count,
+                     c->count, 1e3 * c->good[0]->ping_s);
+        c->tell(c->context, f);
+    }
+}
+
+/* --- together --------------------------------------------------------------------------------- */
 
 static int by_value(const void *a_, const void *b_)
 {
@@ -201,81 +178,61 @@ static int by_value(const void *a_, const void *b_)
     return (a > b) - (a < b);
 }
 
-/* --- one entry peer --------------------------------------------------------------------------- */
-
-static void look_at(struct checkup *c, const struct peer_id *peer)
-{
-    struct view *v = &c->views[c->good];
-    memset(v, 0, sizeof *v);
-    v->s = c->s;
-    v->peer = *peer;
-    for (double waited = 0; waited < IDENTIFY_WAIT && !v->identified; waited += 0.05) {
-        if (loop_call(c->s->loop, look, v)) return;
-        if (!v->identified) usleep(50000);
-    }
-}
-
-static void entry_peer(struct checkup *c, const char *address)
-{
-    struct probe p = { .s = c->s };
-    struct dht_pong pong;
-    struct pl_err err = { "" };
-    double began, took;
-    int status = multiaddr_from_text(&p.at, address, &err);
-    if (status) {
-        say(c->tell, c->context, FINDING_BAD, "entry", "%.300s: %s\nyour side: an address reads "
-            "/ip4/1.2.3.4/tcp/31337/p2p/ID", address, err.text);
-        return;
-    }
-    began = pl_seconds();
-    if (is_connected(&p)) status = PL_OK;
-    else status = ask(&p, dial);
-    if (status) {
-        const char *why = p.why;
-        size_t n = strlen(address);
-        while (!strncmp(why, address, n) && !strncmp(why + n, ": ", 2)) why += n + 2;
-        say(c->tell, c->context, FINDING_BAD, "entry", "%.200s: %.200s\n%s", address, why,
-            advice_for(status, why));
-        return;
-    }
-    took = pl_seconds() - began;
-    if ((status = swarm_ping(c->s, &pong, &err, &p.peer))) {
-        say(c->tell, c->context, FINDING_BAD, "entry",
-            "%.200s: connected, but no node of the DHT: %.200s\n%s",
-            address, err.text,
-            status == PL_ENOTFOUND
-                ? "their side: a libp2p peer that runs no hivemind DHT, or runs it in client mode"
-            : status == PL_EPROTO
-                ? "it refuses us: this swarm may ask for an access token, or for "
-                  "another clock"
-                : "their side: it is overloaded or frozen; take another entry peer");
-        return;
-    }
-    if (isfinite(pong.clock_error)) c->clock[c->clocks++] = pong.clock_error;
-    status = ask(&p, ping);
-    say(c->tell, c->context, FINDING_GOOD, "entry",
-        "%.200s: there after %.0f ms; %.2f ms there and back", address, 1e3 * took,
-        1e3 * (status ? pong.seconds : p.seconds));
-    look_at(c, &p.peer);
-    c->peers[c->good++] = p.peer;
-}
-
-/* --- together --------------------------------------------------------------------------------- */
-
 static void clocks(struct checkup *c)
 {
-    double off;
-    if (!c->clocks) return;
-    qsort(c->clock, c->clocks, sizeof *c->clock, by_value);
-    off = -(c->clocks % 2 ? c->clock[c->clocks / 2]
-                          : (c->clock[c->clocks / 2 - 1] + c->clock[c->clocks / 2]) / 2);
-    if (fabs(off) < DHT_CLOCK_TOLERANCE)
-        say(c->tell, c->context, FINDING_GOOD, "clock", "%.2f s from the others'", fabs(off));
+    double clock[DHT_INITIAL_MAX], off;
+    size_t n = 0;
+    for (size_t i = 0; i < c->good_count; i++)
+        if (isfinite(c->good[i]->clock)) clock[n++] = c->good[i]->clock;
+    if (!n) return;
+    qsort(clock, n, sizeof *clock, by_value);
+    off = -(n % 2 ? clock[n / 2] : (clock[n / 2 - 1] + clock[n / 2]) / 2);
+    c->clock_differs = fabs(off) >= DHT_CLOCK_TOLERANCE;
+    if (!c->clock_differs)
+        checkup_say(c, FINDING_GOOD, "clock", "%.2f s from the others'\n\nclock %.2f s off",
+                    fabs(off), fabs(off));
     else
-        say(c->tell, c->context, fabs(off) < CLOCK_REFUSED ? FINDING_WARNING : FINDING_BAD, "clock",
-            "%.1f s %s the others'\nset it (timedatectl set-ntp true); this program corrects itself, "
-            "Python peers %s", fabs(off), off > 0 ? "ahead of" : "behind",
-            fabs(off) < CLOCK_REFUSED ? "come close to refusing it" : "refuse it");
+        checkup_say(c, fabs(off) < CLOCK_REFUSED ? FINDING_WARNING : FINDING_BAD, "clock",
+                    "%.1f s %s the others'\nyour side, if they agree: set the clock (timedatectl "
+                    "set-ntp true); this program corrects itself, Python peers %s", fabs(off),
+                    off > 0 ? "ahead of" : "behind",
+                    fabs(off) < CLOCK_REFUSED ? "come close to refusing it" : "refuse it");
+}
+
+static void reachability(struct checkup *c)
+{
+    struct probe p = { .s = c->s, .stop = c->stop };
+    char at[MULTIADDR_TEXT_MAX], peer[PEER_ID_TEXT_MAX], why[256] = "";
+    int tried = 0;
+    if (!c->options->listen_count) {
+        checkup_say(c, FINDING_GOOD, "reach",
+                    "not asked: nothing listens (--client-mode)\n\na client");
+        return;
+    }
+    for (size_t i = 0; i < c->good_count && i < PEERS_ASKED; i++) {
+        int status;
+        p.peer = c->good[i]->peer;
+        status = probe_reach(&p);
+        peer_id_text(peer, &p.peer);
+        if (!status) {
+            multiaddr_text(at, &p.at);
+            checkup_say(c, FINDING_GOOD, "reach",
+                        "%.60s has reached us at %.200s\n\nothers can call us", peer,
+                        p.at.length ? at : "our address");
+            c->reached = 1;
+            return;
+        }
+        tried += status == PL_EIO;
+        snprintf(why, sizeof why, "%.60s: %.180s", peer, p.why);
+    }
+    if (tried)
+        checkup_say(c, FINDING_BAD, "reach", "others cannot call us: %.250s"
+                    "\nyour side: let TCP to the listening port in (firewall; router: forward it, "
+                    "then --announce the outside address), or join with --client-mode", why);
+    else if (!probe_is_stopped(c->s, c->stop))
+        checkup_say(c, FINDING_GOOD, "reach", "not known, no entry peer would try to call us: "
+                    "%.250s (hivemind's peers try public addresses only)"
+                    "\n\nnot known whether others can call us", why);
 }
 
 static int same_ip(const struct multiaddr *a, const struct multiaddr *b)
@@ -291,14 +248,17 @@ static int same_port(const struct multiaddr *a, const struct multiaddr *b)
     return !multiaddr_target(&x, a) && !multiaddr_target(&y, b) && x.port == y.port;
 }
 
-/* From how peers see the connections that we made: TCP shows no more of a router than that. */
+/* From how peers see the connections that we made: TCP shows no more of a router than that. Nothing
+ * is to be done about it where others reach us, or where they need not. */
 static void nat(struct checkup *c)
 {
-    const struct view *first = NULL;
+    const struct probe_view *first = NULL;
+    enum finding_level level = c->reached || !c->options->listen_count ? FINDING_GOOD
+                                                                       : FINDING_WARNING;
     char seen[MULTIADDR_TEXT_MAX];
     int translated = 0, moved = 0, differ = 0;
-    for (int i = 0; i < c->good; i++) {
-        const struct view *v = &c->views[i];
+    for (size_t i = 0; i < c->good_count; i++) {
+        const struct probe_view *v = &c->good[i]->view;
         if (!v->has_seen || !v->has_local || multiaddr_reach(&v->seen) == REACH_LOOPBACK) continue;
         translated |= !same_ip(&v->seen, &v->local);
         moved |= !same_port(&v->seen, &v->local);
@@ -307,173 +267,74 @@ static void nat(struct checkup *c)
         if (!first) first = v;
     }
     if (!first) {
-        say(c->tell, c->context, FINDING_GOOD, "NAT",
-            "none between us and the peers that told (this machine)");
+        checkup_say(c, FINDING_GOOD, "NAT",
+                    "none between us and the peers that told (this machine)\n\nno NAT");
         return;
     }
     multiaddr_text(seen, &first->seen);
     if (differ)
-        say(c->tell, c->context, FINDING_WARNING, "NAT",
-            "other addresses for other peers: %.100s and more"
-            "\nseveral routers, or a provider's shared one (CGNAT): others cannot call you "
-            "directly; a relay or --client-mode works",
-            seen);
+        checkup_say(c, level, "NAT", "other addresses for other peers: %.100s and more"
+                    "\nyour side: several routers, or a provider's shared one (CGNAT): others "
+                    "cannot call you directly; a relay or --client-mode works\nseveral routers", seen);
     else if (translated)
-        say(c->tell, c->context, FINDING_WARNING, "NAT", "a router shows you as %.100s and %s ports"
-            "\nto be called, forward the listening TCP port in the router and give --announce", seen,
-            moved ? "changes" : "keeps");
-    else
-        say(c->tell, c->context, FINDING_GOOD, "NAT", "none: peers see this machine as %.100s",
-            seen);
-}
-
-static void reachability(struct checkup *c)
-{
-    struct probe p = { .s = c->s };
-    char at[MULTIADDR_TEXT_MAX], peer[PEER_ID_TEXT_MAX], why[256] = "";
-    int tried = 0;
-    if (!c->options->listen_count) {
-        say(c->tell, c->context, FINDING_GOOD, "reach",
-            "not asked: nothing listens (--client-mode)");
-        return;
-    }
-    for (int i = 0; i < c->good; i++) {
-        int status;
-        p.peer = c->peers[i];
-        status = ask(&p, reach);
-        peer_id_text(peer, &p.peer);
-        if (!status) {
-            multiaddr_text(at, &p.at);
-            say(c->tell, c->context, FINDING_GOOD, "reach", "%.60s has reached us at %.200s", peer,
-                p.at.length ? at : "our address");
-            return;
-        }
-        tried += status == PL_EIO;
-        snprintf(why, sizeof why, "%.60s: %.180s", peer, p.why);
-    }
-    if (tried)
-        say(c->tell, c->context, FINDING_BAD, "reach", "others cannot call us: %.250s"
-            "\nyour side: let TCP to the listening port in (firewall; router: forward it, then "
-            "--announce the outside address), or join with --client-mode", why);
-    else if (c->good)
-        say(c->tell, c->context, FINDING_WARNING, "reach",
-            "no entry peer would try to call us: %.250s"
-            "\nhivemind's peers try public addresses only; on the same network this means nothing",
-            why);
+        checkup_say(c, level, "NAT", "a router shows you as %.100s and %s ports"
+                    "\nyour side: to be called, forward the listening TCP port in the router and "
+                    "give --announce\nbehind a router", seen, moved ? "changes" : "keeps");
+    else checkup_say(c, FINDING_GOOD, "NAT", "none: peers see this machine as %.100s\n\nno NAT",
+                     seen);
 }
 
 static void relays(struct checkup *c)
 {
     char peer[PEER_ID_TEXT_MAX];
-    for (int i = 0; i < c->good; i++)
-        if (c->views[i].relays) {
-            peer_id_text(peer, &c->peers[i]);
-            say(c->tell, c->context, FINDING_GOOD, "relay",
-                "%.60s carries connections for those who cannot be called",
-                peer);
+    int needed = !c->reached && c->options->listen_count;
+    for (size_t i = 0; i < c->good_count; i++)
+        if (c->good[i]->view.relays) {
+            peer_id_text(peer, &c->good[i]->peer);
+            checkup_say(c, FINDING_GOOD, "relay",
+                        "%.60s carries connections for those who cannot be called\n\na relay",
+                        peer);
             return;
         }
-    say(c->tell, c->context, FINDING_WARNING, "relay",
-        "no entry peer relays\nonly matters for peers that "
-        "cannot be called: somebody reachable can run potluck peer --relay");
+    checkup_say(c, needed ? FINDING_WARNING : FINDING_GOOD, "relay", "no entry peer relays%s",
+                needed ? "\ntheir side: only matters if you cannot be called; somebody reachable "
+                         "can run potluck peer --relay"
+                       : "; only matters for peers that cannot be called\n\nno relay");
 }
 
-/* A large record goes there and comes back; twice, the better one counts. */
-static void bandwidth(struct checkup *c)
+int checkup_peers(struct checkup *c)
 {
-    struct bytes store = { 0 }, find = { 0 };
-    uint8_t *load = calloc(1, LOAD);
-    struct dht_record r = { .subkey = dht_no_subkey, .subkey_n = sizeof dht_no_subkey };
-    struct probe p = { .s = c->s };
-    double up = INFINITY, down = INFINITY;
-    int rc = load && c->good && !c->options->auth ? dht_id_random(&r.key) : PL_ENOMEM;
-    if (!rc) { /* msgpack: bin32 */
-        static const uint8_t head[] = { 0xc6, 0, (LOAD - 5) >> 16 & 255, (LOAD - 5) >> 8 & 255,
-                                        (LOAD - 5) & 255 };
-        memcpy(load, head, sizeof head);
-        r.value = load;
-        r.n = LOAD;
-        p.peer = c->peers[0];
-    }
-    for (int i = 0; i < 2 && !rc; i++) {
-        double began = pl_seconds();
-        r.expiration = swarm_time(c->s) + LOAD_EXPIRES + i;
-        bytes_clear(&store);
-        rc = dht_write_store(&store, NULL, &r, 1);
-        p.call = dht_call_name(DHT_STORE);
-        p.request = &store;
-        if (!rc) rc = ask(&p, call);
-        up = fmin(up, pl_seconds() - began);
-        if (!i && !rc) rc = dht_write_find(&find, NULL, &r.key, 1);
-        began = pl_seconds();
-        p.call = dht_call_name(DHT_FIND);
-        p.request = &find;
-        if (!rc) rc = ask(&p, call);
-        down = fmin(down, pl_seconds() - began);
-    }
-    if (!rc)
-        say(c->tell, c->context, LOAD / fmax(up, down) < SLOW ? FINDING_WARNING : FINDING_GOOD,
-            "bandwidth", "%.1f MB/s to the first entry peer, %.1f MB/s from it%s", 1e-6 * LOAD / up,
-            1e-6 * LOAD / down,
-            LOAD / fmax(up, down) < SLOW
-                ? "\na slow line delays the steps of all: take part with a small "
-                  "--bandwidth, or in --client-mode"
-                : "");
-    else if (c->good && !c->options->auth)
-        say(c->tell, c->context, FINDING_WARNING, "bandwidth", "not measured: %.200s\ntry again",
-            p.why);
-    bytes_clear(&store);
-    bytes_clear(&find);
-    free(load);
+    entries(c);
+    if (!c->good_count) return PL_EIO;
+    clocks(c);
+    checkup_run(c);
+    reachability(c);
+    nat(c);
+    relays(c);
+    checkup_bandwidth(c);
+    return PL_OK;
 }
 
-static int check(struct swarm *s, const struct swarm_options *o, int thorough, checkup_tell *tell,
-                 void *context)
-{
-    struct checkup *c = calloc(1, sizeof *c);
-    int rc;
-    if (!c) return PL_ENOMEM;
-    *c = (struct checkup){ .s = s, .options = o, .tell = tell, .context = context };
-    for (size_t i = 0; i < o->join_count && i < DHT_INITIAL_MAX; i++) entry_peer(c, o->join[i]);
-    rc = c->good ? PL_OK : PL_EIO;
-    if (c->good) {
-        clocks(c);
-        nat(c);
-        reachability(c);
-        relays(c);
-        if (thorough) bandwidth(c);
-    }
-    free(c);
-    return rc;
-}
-
-int checkup_swarm(const struct swarm_options *o, int thorough, checkup_tell *tell, void *context)
+int checkup_swarm(const struct swarm_options *o, const struct checkup_plan *plan,
+                  checkup_tell *tell, void *context)
 {
     struct swarm_options visit = *o;
+    struct checkup *c = calloc(1, sizeof *c);
     struct swarm s;
     struct pl_err err;
     int rc;
+    if (!c) return PL_ENOMEM;
+    *c = (struct checkup){ .s = &s, .options = o, .plan = plan, .tell = tell, .context = context };
     visit.join_count = 0;
     visit.visitor = 1;
-    if ((rc = swarm_open(&s, &visit, &err))) {
-        say(tell, context, FINDING_BAD, "network",
-            "%s\nyour side: is the address to listen at this machine's, and the port free?",
-            err.text);
-        return rc;
+    if (!(rc = swarm_open(&s, &visit, &err))) {
+        rc = checkup_peers(c);
+        swarm_close(&s);
+    } else {
+        checkup_say(c, FINDING_BAD, "network",
+                    "%s\nyour side: is the address to listen at this machine's, and the port free?",
+                    err.text);
     }
-    rc = check(&s, o, thorough, tell, context);
-    swarm_close(&s);
+    free(c);
     return rc;
-}
-
-static void explain(void *context, const struct finding *f)
-{
-    if (f->level == FINDING_BAD)
-        fprintf(stderr, "potluck %s: %s: %s\n    -> %s\n", (const char *)context, f->what, f->text,
-                f->advice);
-}
-
-void checkup_explain(struct swarm *s, const struct swarm_options *o)
-{
-    check(s, o, 0, explain, (void *)(uintptr_t)o->cmd);
 }

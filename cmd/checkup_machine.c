@@ -7,9 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define SIDE 512          /* of the matrices that are multiplied to see how fast that goes */
 #define TRIES 5
+#define SHORT 0.1          /* s in which the last of them begins */
+#define LONG 60.0
 #define EXCHANGE_BITS 8   /* as the run's */
 
 /* Bytes that programs may still take; 0: unknown. */
@@ -24,21 +27,33 @@ static double available(void)
     return 1024 * kib;
 }
 
-/* Operations a second in products of matrices; 0: no memory. */
-static double measure(const struct pl_backend *be)
+/* Bytes that this program has already; 0: unknown. */
+static double resident(void)
 {
-    float *x = calloc(3 * SIDE, SIDE * sizeof *x);
-    double best = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    double pages = 0;
+    if (f && fscanf(f, "%*f %lf", &pages) != 1) pages = 0;
+    if (f) fclose(f);
+    return pages * (double)sysconf(_SC_PAGESIZE);
+}
+
+/* Operations a second in products of matrices; 0: no memory. At least one, then as many as begin in
+ * `limit` seconds. */
+static double measure(const struct pl_backend *be, double limit)
+{
+    const size_t n = (size_t)SIDE * SIDE;
+    float *x = be->alloc(3 * n * sizeof *x);
+    double best = 0, end = pl_seconds() + limit;
     if (!x) return 0;
-    for (int i = 0; i < TRIES; i++) {
+    for (int i = 0; i < TRIES && (!i || pl_seconds() < end); i++) {
         double began = pl_seconds(), took;
-        if (be->linear(x, x + SIDE * SIDE, x + 2 * SIDE * SIDE, NULL, SIDE, SIDE, SIDE)) break;
+        if (be->linear(x, x + n, x + 2 * n, NULL, SIDE, SIDE, SIDE)) break;
         be->sync();
         took = pl_seconds() - began;
         if (took > 0 && 2.0 * SIDE * SIDE * SIDE / took > best)
             best = 2.0 * SIDE * SIDE * SIDE / took;
     }
-    free(x);
+    be->free(x);
     return best;
 }
 
@@ -50,39 +65,35 @@ static double operations(const struct pl_memory_plan *plan, const struct pl_memo
     return 2 * passes * use->unshared * plan->model.sequence;
 }
 
-int checkup_machine(const char *model, const struct pl_backend *be, checkup_tell *tell,
-                    void *context, struct pl_err *err)
+static void memory(const struct pl_memory_plan *plan, double need, double have, checkup_tell *tell,
+                   void *context)
 {
-    struct pl_memory_model m;
-    struct pl_memory_plan plan;
-    struct pl_memory_use use;
     struct finding f = { .what = "memory" };
-    double have = available(), need, rate;
-    int rc = pl_memory_model_named(&m, model, err);
-    if (rc) return rc;
-    pl_memory_plan_for(&plan, &m);
-    plan.exchange = EXCHANGE_BITS;
-    if (plan.peers < 2) plan.peers = 2;
-    pl_memory_estimate(&use, &plan);
-    need = use.device + use.host;
-    snprintf(f.text, sizeof f.text, "training %s takes %.1f GiB, %.1f GiB are free", m.name,
-             need / 0x1p30, have / 0x1p30);
+    snprintf(f.text, sizeof f.text, "training %s takes %.1f GiB, %.1f GiB are free",
+             plan->model.name, need / 0x1p30, have / 0x1p30);
+    snprintf(f.brief, sizeof f.brief, "%.1f of %.1f GiB", need / 0x1p30, have / 0x1p30);
     if (have > 0 && have < need) {
         f.level = FINDING_BAD;
-        snprintf(f.advice, sizeof f.advice, "close other programs, or take part without training: "
-                 "potluck peer; what takes how much: potluck calc %s", m.name);
+        snprintf(f.advice, sizeof f.advice, "your side: close other programs, or take part without "
+                 "training: potluck peer; what takes how much: potluck calc %s", plan->model.name);
     }
     tell(context, &f);
-    f = (struct finding){ .what = "speed" };
-    rate = measure(be);
+}
+
+static void speed(const struct pl_memory_plan *plan, const struct pl_memory_use *use,
+                  const struct pl_backend *be, double limit, checkup_tell *tell, void *context)
+{
+    struct finding f = { .what = "speed" };
+    double rate = measure(be, limit), minutes;
     if (rate > 0) {
-        double minutes = operations(&plan, &use) / rate / 60;
+        minutes = operations(plan, use) / rate / 60;
         snprintf(f.text, sizeof f.text, "%.0f GFLOP/s (%s): about %.3g samples of %s a minute",
-                 1e-9 * rate, be->name, 1 / minutes, m.name);
+                 1e-9 * rate, be->name, 1 / minutes, plan->model.name);
+        snprintf(f.brief, sizeof f.brief, "%.0f GFLOP/s", 1e-9 * rate);
         if (minutes > 10) {
             f.level = FINDING_WARNING;
             snprintf(f.advice, sizeof f.advice,
-                     "too slow to be of use in training: lend bandwidth instead "
+                     "your side: too slow to be of use in training: lend bandwidth instead "
                      "(potluck peer), or choose a smaller model");
         }
     } else {
@@ -90,5 +101,34 @@ int checkup_machine(const char *model, const struct pl_backend *be, checkup_tell
         snprintf(f.text, sizeof f.text, "not measured: no memory");
     }
     tell(context, &f);
+}
+
+int checkup_machine(const char *model, const struct pl_backend *be, checkup_tell *tell,
+                    void *context, struct pl_err *err)
+{
+    struct pl_memory_model m;
+    struct pl_memory_plan plan;
+    struct pl_memory_use use;
+    int rc = pl_memory_model_named(&m, model, err);
+    if (rc) return rc;
+    pl_memory_plan_for(&plan, &m);
+    plan.exchange = EXCHANGE_BITS;
+    if (plan.peers < 2) plan.peers = 2;
+    pl_memory_estimate(&use, &plan);
+    memory(&plan, use.device + use.host, available(), tell, context);
+    speed(&plan, &use, be, LONG, tell, context);
     return PL_OK;
+}
+
+/* What lies on a device was allocated, or training had not come so far. */
+void checkup_plan_fits(const struct pl_memory_plan *training, const struct pl_backend *be,
+                       checkup_tell *tell, void *context)
+{
+    struct pl_memory_plan plan = *training;
+    struct pl_memory_use use;
+    plan.exchange = EXCHANGE_BITS;
+    pl_memory_estimate(&use, &plan);
+    memory(&plan, use.host + (be->host_alloc ? 0 : use.device), available() + resident(), tell,
+           context);
+    speed(&plan, &use, be, SHORT, tell, context);
 }

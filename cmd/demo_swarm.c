@@ -185,7 +185,7 @@ static void hear_line(struct show *s, struct peer *p, const char *text)
     } else if (event && !strcmp(event, "serving")) {
         const char *url = json_string_value(json_object_get(line, "url"));
         if (p == &s->page && url) fprintf(stderr, "its page: %s\n", url);
-    } else if (event && p != &s->peer[0] && p != &s->page) {
+    } else if (event && strcmp(event, "check") && p != &s->peer[0] && p != &s->page) {
         p->state = !strcmp(event, "behind")  ? "catching up"
                    : !strcmp(event, "ready") ? "entering"
                                              : "training";

@@ -11,7 +11,7 @@
 
 static const char usage[] =
     "usage: potluck doctor [--join MULTIADDR ...] [--listen MULTIADDR ...] [--announce MULTIADDR ...]\n"
-    "                      [--identity FILE] [--client-mode] [--model NAME] [--quick] [--json]\n"
+    "                      [--identity FILE] [--client-mode] [--run ID] [--model NAME] [--quick] [--json]\n"
     "\n"
     "Asks each entry peer by itself, compares clocks, sees whether others can call this machine and what\n"
     "router is between, and whether the model fits and how fast it would go. Use the options that you\n"
@@ -19,6 +19,7 @@ static const char usage[] =
     "\n"
     "  --join MULTIADDR   an entry peer; may be repeated\n"
     "  --listen, --announce, --identity, --client-mode   as for potluck peer\n"
+    "  --run ID           the run that is to be joined: does anybody train it\n"
     "  --model NAME       of potluck calc --models (default: run)\n"
     "  --quick            neither bandwidth nor memory and speed\n"
     "  --json             lines of JSON\n"
@@ -32,7 +33,7 @@ static const char usage[] =
 struct doctor_options {
     const char *join[ADDRESSES_MAX], *listen[ADDRESSES_MAX], *announce[ADDRESSES_MAX];
     size_t join_count, listen_count, announce_count;
-    const char *identity, *model;
+    const char *identity, *model, *run;
     struct compute compute;
     struct membership membership;
     int client_mode, quick, json, bad;
@@ -51,7 +52,7 @@ static int parse(struct doctor_options *o, int argc, char **argv)
     static const struct option options[] = {
         { "join", required_argument, NULL, 'j' }, { "listen", required_argument, NULL, 'l' },
         { "announce", required_argument, NULL, 'a' }, { "identity", required_argument, NULL, 'i' },
-        { "client-mode", no_argument, NULL, 'c' }, { "model", required_argument, NULL, 'm' },
+        { "client-mode", no_argument, NULL, 'c' }, { "run", required_argument, NULL, 'r' }, { "model", required_argument, NULL, 'm' },
         { "quick", no_argument, NULL, 'q' }, { "json", no_argument, NULL, 'J' }, COMPUTE_OPTIONS,
         MEMBERSHIP_OPTIONS,
         { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
@@ -64,6 +65,7 @@ static int parse(struct doctor_options *o, int argc, char **argv)
         case 'a': rc = add(o->announce, &o->announce_count, optarg); break;
         case 'i': o->identity = optarg; break;
         case 'c': o->client_mode = 1; break;
+        case 'r': o->run = optarg; break;
         case 'm': o->model = optarg; break;
         case 'q': o->quick = 1; break;
         case 'J': o->json = 1; break;
@@ -104,6 +106,7 @@ static void print(void *context, const struct finding *f)
 int cmd_doctor(int argc, char **argv)
 {
     struct doctor_options o = { .model = "run" };
+    struct checkup_plan plan;
     struct pl_backend be;
     struct pl_err err;
     int rc = PL_OK;
@@ -120,7 +123,8 @@ int cmd_doctor(int argc, char **argv)
                  "without a token nobody in this swarm answers: ask its keeper");
         print(&o, &f);
     }
-    if (o.join_count) rc = checkup_swarm(&swarm, !o.quick, print, &o);
+    plan = (struct checkup_plan){ .load = o.quick ? 0 : CHECKUP_LOAD, .run = o.run, .trains = 1 };
+    if (o.join_count) rc = checkup_swarm(&swarm, &plan, print, &o);
     else fputs("potluck doctor: no --join: the network is not looked at\n", stderr);
     if (!o.quick) {
         if (compute_open(&be, &o.compute, "doctor")) rc = PL_EDEVICE;

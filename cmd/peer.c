@@ -34,7 +34,7 @@ static const char usage[] =
     MEMBERSHIP_USAGE
     OWN_PAGE_USAGE
     "  --json                lines of JSON\n"
-    "\n";
+    CHECKUP_USAGE "\n";
 
 /* C11 promises 4,095 characters of a text */
 static const char usage_work[] =
@@ -55,7 +55,7 @@ struct peer_options {
     struct peer_save_options save;
     struct peer_help_options help;
     const char *config, *optimizer; /* of the run's model */
-    int client_mode, relay, json;
+    int client_mode, relay, json, no_check;
 };
 
 static int add(const char **list, size_t *count, const char *address)
@@ -81,7 +81,7 @@ static int parse(struct peer_options *o, int argc, char **argv)
         { "announce", required_argument, NULL, 'a' }, { "identity", required_argument, NULL, 'i' },
         { "run", required_argument, NULL, 'r' }, { "relay", no_argument, NULL, 'R' }, { "client-mode", no_argument, NULL, 'c' },
         { "json", no_argument, NULL, 'J' }, MEMBERSHIP_OPTIONS, OWN_PAGE_OPTIONS,
-        PEER_SAVE_OPTIONS, PEER_HELP_OPTIONS, { "config", required_argument, NULL, 'C' },
+        PEER_SAVE_OPTIONS, PEER_HELP_OPTIONS, { "no-check", no_argument, NULL, 'n' }, { "config", required_argument, NULL, 'C' },
         { "optimizer", required_argument, NULL, 'O' }, { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
     };
     int option, rc = PL_OK;
@@ -95,6 +95,7 @@ static int parse(struct peer_options *o, int argc, char **argv)
         case 'R': o->relay = 1; break;
         case 'c': o->client_mode = 1; break;
         case 'J': o->json = 1; break;
+        case 'n': o->no_check = 1; break;
         case 'C': o->config = optarg; break;
         case 'O': rc = take_optimizer(o, optarg); break;
         case 'h': fputs(usage, stdout), fputs(usage_work, stdout); exit(0);
@@ -153,7 +154,7 @@ static void announce(const struct peer_options *o, struct swarm *s)
 static void report_failure(const struct peer_options *o, const struct pl_err *err)
 {
     if (o->json) say(json_pack("{s:s,s:s}", "event", "alone", "why", err->text));
-    else fprintf(stderr, "potluck peer: %s; trying again every half minute\n", err->text);
+    else fprintf(stderr, "potluck peer: %s; trying again\n", err->text);
 }
 
 static void report_entry(const struct peer_options *o, struct swarm *s)
@@ -212,10 +213,12 @@ static void live(struct peer_options *o, struct swarm *s, const struct swarm_opt
 {
     static const struct timespec a_while = { .tv_sec = 1 };
     struct pl_err err;
-    int joined = swarm_wait_joined(s, &err) == PL_OK;
+    const struct checkup_join_options asks = { .swarm = how, .run = o->run, .json = o->json,
+                                               .off = o->no_check };
+    struct checkup_join *check;
+    int joined = checkup_join(&check, s, &asks, &err) == PL_OK;
     if (joined) report_entry(o, s);
     else report_failure(o, &err);
-    if (how->join_count) checkup_explain(s, how);
     while (sigtimedwait(ends, NULL, &a_while) < 0) {
         if (!joined && (joined = swarm_wait_joined(s, &err) == PL_OK)) report_entry(o, s);
         if (membership_renew(&o->membership, s, &err))
@@ -223,6 +226,7 @@ static void live(struct peer_options *o, struct swarm *s, const struct swarm_opt
         if (joined && work->save) peer_save_turn(work->save);
         if (joined && work->help) peer_help_turn(work->help);
     }
+    checkup_join_end(check);
 }
 
 static int run(struct peer_options *o, struct swarm_options *how, struct work *work,
@@ -265,7 +269,7 @@ int cmd_peer(int argc, char **argv)
     struct swarm_options swarm = {
         .cmd = "peer", .listen = o.listen, .listen_count = o.listen_count, .announce = o.announce,
         .announce_count = o.announce_count, .join = o.join, .join_count = o.join_count,
-        .identity = o.identity, .relay = o.relay, .validators = &validators
+        .identity = o.identity, .relay = o.relay, .hold = 1, .validators = &validators
     };
     if ((rc = open_work(&work, &o, &err))) close_work(&work);
     else rc = run(&o, &swarm, &work, &ends, &err);

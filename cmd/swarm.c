@@ -58,7 +58,7 @@ int swarm_open(struct swarm *s, const struct swarm_options *o, struct pl_err *er
 {
     struct dht_node_options node = {
         .join = o->join, .join_count = o->join_count, .client_mode = !o->listen_count || o->visitor,
-        .validators = o->validators, .auth = o->auth
+        .validators = o->validators, .auth = o->auth, .hold = o->hold
     };
     struct host_options host = {
         .me = &s->me, .listen = o->listen, .listen_count = o->listen_count, .announce = o->announce,
@@ -77,6 +77,14 @@ int swarm_open(struct swarm *s, const struct swarm_options *o, struct pl_err *er
     if (rc) swarm_close(s);
     return rc;
 }
+
+static void enter_node(void *context)
+{
+    struct swarm *s = context;
+    dht_node_enter(s->node);
+}
+
+void swarm_enter(struct swarm *s) { loop_call(s->loop, enter_node, s); }
 
 int swarm_wait_joined(struct swarm *s, struct pl_err *err)
 {

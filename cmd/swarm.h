@@ -18,6 +18,7 @@ struct swarm_options {
     const char *identity;         /* file; NULL: a fresh one */
     int visitor;                  /* 1: listens, if asked to, but is in nobody's table */
     int relay;
+    int hold;                     /* 1: enters when it is told to, swarm_enter */
     const struct validators *validators;
     struct auth *auth;
 };
@@ -36,6 +37,8 @@ struct swarm {
 
 /* Listens (if asked to) and opens the node; returns without waiting for its entry. */
 int swarm_open(struct swarm *s, const struct swarm_options *o, struct pl_err *err);
+/* After `hold`. */
+void swarm_enter(struct swarm *s);
 /* Waits until the first try to enter has ended: PL_OK, or err says why of each initial peer. The
  * node goes on trying; ask again. */
 int swarm_wait_joined(struct swarm *s, struct pl_err *err);

@@ -1,5 +1,6 @@
 /* train.c - `potluck train`: a model from shards of captions and codes. */
 #include "averaging.h"
+#include "checkup.h"
 #include "cmd.h"
 #include "compute.h"
 #include "train_data.h"
@@ -78,6 +79,7 @@ static const char usage_together[] = /* C11 promises 4,095 characters of a text 
     "  --slow S         let each batch take at least so long\n"
     "  --epochs N       the same as --steps\n"
     OWN_PAGE_USAGE
+    CHECKUP_USAGE
     "  --json           lines of JSON on standard output\n"
     "\n"
     "Ctrl-C saves and stops. What comes next: potluck generate --model DIR \"a caption\"\n";
@@ -123,7 +125,8 @@ enum {
     O_CACHE_MB,
     O_OFFLOAD,
     O_GROUP_SIZE,
-    O_GROUP_BITS
+    O_GROUP_BITS,
+    O_NO_CHECK
 };
 
 static const struct option options[] = {
@@ -151,6 +154,7 @@ static const struct option options[] = {
     { "keep", required_argument, NULL, O_KEEP },
     { "resume", no_argument, NULL, O_RESUME },
     { "quiet", no_argument, NULL, O_QUIET },
+    { "no-check", no_argument, NULL, O_NO_CHECK },
     { "run", required_argument, NULL, O_RUN },
     { "join", required_argument, NULL, O_JOIN },
     { "listen", required_argument, NULL, O_LISTEN },
@@ -264,6 +268,7 @@ static int take(struct wishes *w, int option, const char *value)
     case O_KEEP: return cmd_integer(&w->keep, "train", "--keep", value, 0, 1000000);
     case O_RESUME: w->job.resume = 1; return PL_OK;
     case O_QUIET: w->job.quiet = 1; return PL_OK;
+    case O_NO_CHECK: w->swarm.no_check = 1; return PL_OK;
     case O_RUN: w->swarm.run = value; return PL_OK;
     case O_JOIN: return add_address(w->swarm.join, &w->swarm.join_count, value);
     case O_LISTEN: return add_address(w->swarm.listen, &w->swarm.listen_count, value);

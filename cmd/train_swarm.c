@@ -286,6 +286,19 @@ static int among_others(struct learner *l, struct swarm *s, const struct rsa_key
     return rc;
 }
 
+/* What the calculator says of this training. */
+static void memory_plan(struct pl_memory_plan *plan, const struct pl_trainer *t,
+                        const struct train_job *job)
+{
+    struct pl_memory_model m;
+    pl_memory_model_of(&m, &t->model->config);
+    pl_memory_plan_for(plan, &m);
+    plan->batch = job->micro_batch;
+    plan->layers = t->model->activations == PL_STORED ? PL_MEMORY_STORED : PL_MEMORY_REVERSIBLE;
+    plan->optimizer = t->options.optimizer.min_8bit ? PL_MEMORY_8BIT : PL_MEMORY_32BIT;
+    plan->offload = t->options.optimizer.host != NULL;
+}
+
 int train_swarm_run(void *context, struct pl_trainer *trainer, const struct train_job *job,
                     const struct train_hooks *hooks, struct pl_err *err)
 {
@@ -299,7 +312,13 @@ int train_swarm_run(void *context, struct pl_trainer *trainer, const struct trai
                                 .join = w->join,
                                 .join_count = w->join_count,
                                 .identity = w->identity,
+                                .hold = 1,
                                 .validators = &validators };
+    struct pl_memory_plan memory;
+    struct checkup_join_options asks = { .swarm = &so, .run = w->run, .memory = &memory,
+                                         .be = trainer->model->params.be, .json = w->json,
+                                         .quiet = job->quiet, .off = w->no_check };
+    struct checkup_join *check = NULL;
     struct swarm s;
     char address[MULTIADDR_TEXT_MAX];
     int rc = optimizer_state_open_params(&l.state, trainer->optimizer, &trainer->options.optimizer,
@@ -327,10 +346,11 @@ int train_swarm_run(void *context, struct pl_trainer *trainer, const struct trai
         w->page.target_batch = job->target_batch;
         w->page.total_steps = (int64_t)job->steps;
         own_page_start(&w->page, &s, w->join, w->join_count);
-        rc = swarm_wait_joined(&s, err);
-        if (rc) checkup_explain(&s, &so);
+        memory_plan(&memory, trainer, job);
+        rc = checkup_join(&check, &s, &asks, err);
         if (!rc) rc = among_others(&l, &s, &key, err);
         own_page_end(&w->page);
+        checkup_join_end(check);
         swarm_close(&s);
     }
     membership_close(&w->membership);

@@ -15,7 +15,7 @@ struct train_swarm {
     const char *identity, *compression;
     struct membership membership;
     struct own_page page;
-    int client_mode, json;
+    int client_mode, json, no_check;
     double matchmaking_time, averaging_timeout, allreduce_timeout;
     int64_t average_state_every, group_size;
     const char *group_bits;

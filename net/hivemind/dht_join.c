@@ -4,7 +4,7 @@
  *
  *   initial peers: IDLE --dial, ping with validate--> GOOD or BAD
  *   node: one GOOD, and DHT_JOIN_LIMIT for the rest --search for ourselves--> joined
- *         all BAD --> told so; tried again every RETRY_EVERY */
+ *         all BAD --> told so; tried again after RETRY_FIRST, in the end every RETRY_EVERY */
 #include "dht_node_inside.h"
 
 #include <math.h>
@@ -13,8 +13,10 @@
 #include <string.h>
 
 #define UPKEEP_EVERY 10.0    /* s */
-#define RETRY_EVERY 30.0     /* s between tries to reach initial peers that are not connected: two
-                                halves of a swarm that lost each other meet again through them */
+/* s between tries to reach initial peers that are not connected: two halves of a swarm that lost each
+ * other, or began apart because one's entry was not up yet, meet through them. Twice as long each time */
+#define RETRY_FIRST 1.0
+#define RETRY_EVERY 30.0
 #define SILENT_LIMIT 120.0   /* s; a node not heard of for so long is pinged */
 #define SILENT_AT_ONCE 4     /* pings per upkeep */
 /* s after which a bucket is searched; in the original only on request */
@@ -167,18 +169,27 @@ static void try(struct initial *it)
 
 /* --- upkeep ----------------------------------------------------------------------------------- */
 
-static void retry_initials(struct dht_node *n, double now)
+static void on_retry(void *context)
 {
-    if (now - n->retried < RETRY_EVERY) return;
-    n->retried = now;
+    struct dht_node *n = context;
+    int missing = 0;
     for (size_t i = 0; i < n->initial_count; i++) {
         struct initial *it = &n->initials[i];
-        if (it->state == INITIAL_TRYING) continue;
         if (it->state == INITIAL_GOOD && host_is_connected(n->host, &it->peer) &&
             (n->called_back || n->wants_client_mode)) continue;
+        missing = 1;
+        if (it->state == INITIAL_TRYING) continue;
         n->joining = 1; /* also: look around again once they have answered */
         try(it);
     }
+    n->retry_after = missing ? fmin(2 * n->retry_after, RETRY_EVERY) : RETRY_FIRST;
+    timer_start(n->loop, &n->retry_timer, missing ? n->retry_after : UPKEEP_EVERY, on_retry, n);
+}
+
+static void start_retrying(struct dht_node *n)
+{
+    n->retry_after = RETRY_FIRST;
+    timer_start(n->loop, &n->retry_timer, RETRY_FIRST, on_retry, n);
 }
 
 static void on_alive(void *context, const struct dht_contact *who, const struct dht_reply *r)
@@ -216,7 +227,6 @@ static void on_upkeep(void *context)
     struct dht_walk *w = NULL;
     dht_store_prune(&n->state.storage, dht_now);
     dht_store_prune(&n->state.cache, dht_now);
-    retry_initials(n, now);
     ping_silent(n, now);
     if (n->joined) dht_reach_look(n);
     if (n->joined && now - n->refreshed > SELF_EVERY) {
@@ -250,8 +260,8 @@ int dht_join_open(struct dht_node *n, const char *const *join, size_t count, str
         it->peer = target.peer;
     }
     n->joining = 1;
-    n->retried = loop_now(n->loop);
     timer_start(n->loop, &n->upkeep_timer, UPKEEP_EVERY, on_upkeep, n);
+    if (!n->held) start_retrying(n);
     dht_node_wake(n);
     return PL_OK;
 }
@@ -259,7 +269,7 @@ int dht_join_open(struct dht_node *n, const char *const *join, size_t count, str
 /* The first turn of the node's life. */
 void dht_join_turn(struct dht_node *n)
 {
-    if (!n->joining || n->joined) return;
+    if (n->held || !n->joining || n->joined) return;
     if (!n->initial_count) {
         n->joining = 0;
         n->refreshed = loop_now(n->loop);
@@ -269,10 +279,18 @@ void dht_join_turn(struct dht_node *n)
         if (n->initials[i].state == INITIAL_IDLE) try(&n->initials[i]);
 }
 
+void dht_node_enter(struct dht_node *n)
+{
+    n->held = 0;
+    start_retrying(n);
+    dht_node_wake(n);
+}
+
 void dht_join_close(struct dht_node *n)
 {
     timer_stop(&n->join_timer);
     timer_stop(&n->upkeep_timer);
+    timer_stop(&n->retry_timer);
     for (size_t i = 0; i < n->initial_count; i++)
         if (n->initials[i].dialling) host_wait_cancel(n->initials[i].dialling);
     free(n->initials);

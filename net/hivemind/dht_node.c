@@ -315,6 +315,7 @@ static int prepare(struct dht_node *n, struct host *h, const struct dht_node_opt
     n->host = h;
     n->loop = host_loop(h);
     n->auth = o->auth;
+    n->held = o->hold;
     n->call_limit = o->call_limit_s > 0 ? o->call_limit_s : DHT_CALL_LIMIT;
     n->clock_error = NAN;
     n->wants_client_mode = o->client_mode;

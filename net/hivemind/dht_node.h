@@ -25,6 +25,7 @@ struct dht_node_options {
     const struct validators *validators; /* borrowed; NULL: signatures are checked, ours not made */
     struct auth *auth;           /* borrowed; NULL: no tokens */
     double call_limit_s;         /* 0: DHT_CALL_LIMIT */
+    int hold;                    /* 1: initial peers are asked from dht_node_enter on */
 };
 
 /* PL_OK: joined. Otherwise err says of each initial peer what was wrong, and which side to look at;
@@ -34,6 +35,8 @@ typedef void dht_joined(void *context, int status, const struct pl_err *err);
 /* h is borrowed and outlives the node. PL_EUSE for addresses that make no sense. */
 int dht_node_open(struct dht_node **n, struct host *h, const struct dht_node_options *o,
                   dht_joined *joined, void *context, struct pl_err *err);
+/* After `hold`: enters now. Until then others can be asked, and nobody keeps anything here. */
+void dht_node_enter(struct dht_node *n);
 /* Requests under way end with PL_EAGAIN. NULL may be closed. */
 void dht_node_close(struct dht_node *n);
 

@@ -63,11 +63,13 @@ struct dht_node {
 
     struct initial *initials;
     size_t initial_count;
-    struct timer join_timer, upkeep_timer;
+    struct timer join_timer, upkeep_timer, retry_timer;
     int joined, joining;        /* joining: initial peers are being asked */
+    int held;                   /* not before dht_node_enter */
     dht_joined *on_joined;
     void *on_joined_context;
-    double refreshed, retried;  /* loop time of the last look at ourselves, at the initial peers */
+    double refreshed;           /* loop time of the last look at ourselves */
+    double retry_after;         /* s until initial peers that are not there are tried again */
 
     uint64_t calls_made, calls_failed, calls_served;
 };

@@ -292,8 +292,9 @@ static void on_wait_late(void *context)
     char peer[PEER_ID_TEXT_MAX];
     struct pl_err err;
     peer_id_text(peer, &w->peer);
-    pl_fail(&err, PL_EAGAIN, "%s: no connection in time%s%s",
-            w->peer.length ? peer : "dialled peer", w->seek && w->seek->why.text[0] ? "; " : "",
+    pl_fail(&err, PL_EAGAIN, "%s: %s%s%s", w->peer.length ? peer : "dialled peer",
+            d && d->link && !d->connecting ? "connected, but it says nothing" : "no connection in time",
+            w->seek && w->seek->why.text[0] ? "; " : "",
             w->seek ? w->seek->why.text : "");
     if (d) abandon(d);
     finish_wait(w, PL_EAGAIN, NULL, &err);

@@ -54,7 +54,10 @@ class CNode:
         self.client, self.multiaddr, self.peer_id = client, None, None
 
     async def line(self):
-        return json.loads(await asyncio.wait_for(self.process.stdout.readline(), 120))
+        while True:  # what it has found before joining has a test of its own
+            line = json.loads(await asyncio.wait_for(self.process.stdout.readline(), 120))
+            if line["event"] != "check":
+                return line
 
     async def __aenter__(self):
         self.process = await asyncio.create_subprocess_exec(*self.command, stdout=subprocess.PIPE)

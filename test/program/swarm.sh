@@ -49,8 +49,89 @@ prints "it is reached" '^ok +reach .* has reached us at' "$POTLUCK" doctor --joi
 prints "or not" '^BAD +reach .*others cannot call us' "$POTLUCK" doctor --join "$entry" --announce /ip4/127.0.0.1/tcp/9 --quick
 prints "it sees the relay" '^ok +relay' "$POTLUCK" doctor --join "$entry" --client-mode --quick
 prints "nobody there: their side" 'their side: nobody listens' "$POTLUCK" doctor --join "$nobody" --quick
-prints "somebody else there" 'another peer lives there now' "$POTLUCK" doctor --join "${entry%/p2p*}${nobody#*/tcp/1}" --quick
+prints "somebody else there" 'their side: another peer, or the same with a new key' "$POTLUCK" doctor --join "${entry%/p2p*}${nobody#*/tcp/1}" --quick
 prints "an address that is none" 'your side: an address reads' "$POTLUCK" doctor --join nonsense --quick
 if "$POTLUCK" doctor --join "$nobody" --quick >/dev/null; then fail "exit status of a failed join"; else ok "exit status of a failed join"; fi
 prints "findings as JSON" '"what":"entry","level":"ok"' "$POTLUCK" doctor --join "$entry" --quick --json --client-mode
+prints "nobody trains the run" '^WARN run .*nobody trains "r" there yet' "$POTLUCK" doctor --join "$entry" --quick --run r
+
+# The check before joining: a line if all is well, otherwise an advice a line; a failed join ends in the side that has
+# to do something.
+before() { # what, pattern, options of a peer that is stopped once it has said so
+    what=$1 want=$2; shift 2
+    "$POTLUCK" peer --listen /ip4/127.0.0.1/tcp/0 "$@" >"$work/said" 2>&1 &
+    last=$!
+    for _ in $(seq 600); do grep -qE 'joined a swarm|trying again|"(joined|alone)"' "$work/said" && break; sleep 0.1; done
+    for _ in $(seq 100); do grep -qE -- "$want" "$work/said" && break; sleep 0.1; done
+    kill $last; wait $last 2>/dev/null
+    if grep -qE -- "$want" "$work/said"; then ok "$what"; else fail "$what: no '$want'"; head -n 3 "$work/said"; fi
+}
+learn() { # options; a training that ends by itself
+    rm -rf "$work/out"
+    timeout 120 "$POTLUCK" train --config test/program/tiny.json --limit 64 --batch 8 --target-batch 8 --steps 1 --save-every 0 --threads 1 \
+        --matchmaking-time 1 --run r --listen /ip4/127.0.0.1/tcp/0 --out "$work/out" "$@"
+}
+ends() { # what, pattern of the last line, options of a training that cannot join
+    what=$1 want=$2; shift 2
+    if learn --quiet "$@" >"$work/said" 2>&1; then fail "$what: it has joined"; return; fi
+    if tail -n 1 "$work/said" | grep -qE -- "$want"; then ok "$what"; else fail "$what: no '$want'"; tail -n 2 "$work/said"; fi
+}
+well='check: all well \([0-9.]* s\): 1 of 1 entry peers \([0-9.]* ms\), clock 0.[0-9]* s off, others can call us, no NAT, (a|no) relay, [0-9.]* MB/s$'
+before "all well is one line" "$well" --join "$entry"
+check "and no other" sh -c '[ "$(grep -c check: "$0")" -eq 1 ]' "$work/said"
+before "the check can be left out" 'joined a swarm' --join "$entry" --no-check
+check "it is" sh -c '! grep -q check: "$0"' "$work/said"
+before "one that others cannot call is told" 'check: reach: others cannot call us' --join "$entry" --announce /ip4/127.0.0.1/tcp/9
+check "and what to do" grep -q '^    -> your side: let TCP' "$work/said"
+before "with --json it is an event" '^{"event":"check","level":"ok","seconds":[0-9.]*,"findings":\[.*"what":"bandwidth"' --join "$entry" --json
+check "the first line is the address" sh -c 'head -n 1 "$0" | grep -q "\"event\":\"listening\""' "$work/said"
+before "a peer says whom it waits for, and goes on" 'potluck peer: nobody lets us join: their side: nobody listens.*trying again' --join "$nobody"
+before "one of two entry peers is enough" 'check: entry: .*connection refused' --join "$nobody" --join "$entry"
+check "and it joins" grep -q 'joined a swarm' "$work/said"
+ends "nobody listens" 'nobody lets us join: their side: nobody listens at that port' --join "$nobody"
+ends "so it ends without the check" 'nobody lets us join: their side: nobody listens at that port' --join "$nobody" --no-check
+ends "somebody else listens" 'their side: another peer, or the same with a new key' --join "${entry%/p2p*}${nobody#*/tcp/1}"
+ends "a name that is none" 'your side: the name cannot be looked up' --join "/dns4/nosuch.invalid/tcp/1${nobody#*/tcp/1}"
+ends "two that fail in their ways" 'none of 2 entry peers lets us join, for reasons of their own' --join "$nobody" --join "${entry%/p2p*}${nobody#*/tcp/1}"
+learn --join "$entry" >"$work/said" 2>&1
+check "a name of a run that nobody trains" grep -q 'check: run: nobody trains "r" there yet' "$work/said"
+check "and whose side that is" grep -q 'your side, if somebody should: --run' "$work/said"
+check "it trains none the less" test -f "$work/out/checkpoint-000001.safetensors"
+
+# Something else answers, or nothing does.
+if command -v python3 >/dev/null; then
+    python3 -c '
+import socket, sys, threading, time
+def serve(say):
+    s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(); print(s.getsockname()[1], flush=True)
+    def run():
+        kept = []
+        while True:
+            c = s.accept()[0]; kept.append(c)
+            if say: c.recv(4096); c.sendall(b"HTTP/1.0 400 Bad Request\r\nContent-Type: text/html\r\n\r\n" + b"<p>" * 99); c.close()
+    threading.Thread(target=run, daemon=True).start()
+serve(True); serve(False); time.sleep(600)' >"$work/ports" &
+    peers="$peers $!"
+    for _ in $(seq 100); do [ "$(wc -l <"$work/ports")" -eq 2 ] && break; sleep 0.1; done
+    ends "something else than a peer" 'your side: something else than a libp2p peer answers there' --join "/ip4/127.0.0.1/tcp/$(sed -n 1p "$work/ports")"
+    ends "something that says nothing" 'their side: something takes connections there and says nothing' --join "/ip4/127.0.0.1/tcp/$(sed -n 2p "$work/ports")"
+fi
+
+# A clock that is wrong, as the program sees it.
+if [ "${POTLUCK#*san/}" = "$POTLUCK" ] && cc -x c -shared -fPIC -o "$work/clock.so" - 2>/dev/null <<'END'
+#define _GNU_SOURCE
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+int clock_gettime(clockid_t id, struct timespec *t)
+{
+    int rc = (int)syscall(SYS_clock_gettime, id, t);
+    if (id == CLOCK_REALTIME) t->tv_sec += 3600;
+    return rc;
+}
+END
+then
+    LD_PRELOAD="$work/clock.so" before "a clock that is wrong" 'check: clock: 3600.0 s ahead of the others' --join "$entry"
+    check "has its advice, too" grep -q '^    -> your side, if they agree: set the clock' "$work/said"
+fi
 finish

@@ -42,6 +42,7 @@ struct node {
     double clock; /* set before opening: this far off */
     const char *announce; /* the same: others are told this address */
     int relay;
+    const char *listen;   /* NULL: any port */
 };
 
 static void on_joined(void *context, int status, const struct pl_err *err)
@@ -74,9 +75,9 @@ static void close_dht(void *context)
 /* join: an address, or NULL for the first one. The rest of n->options is the caller's. */
 static void open_node(struct node *n, struct loop *l, const char *join)
 {
-    static const char *const listen[] = { "/ip4/127.0.0.1/tcp/0" };
+    const char *const listen = n->listen ? n->listen : "/ip4/127.0.0.1/tcp/0";
     struct host_options o = { .me = &n->me,
-                              .listen = listen,
+                              .listen = &listen,
                               .listen_count = !n->options.client_mode,
                               .client_mode = n->options.client_mode,
                               .relay = n->relay,
@@ -96,7 +97,7 @@ static void open_node(struct node *n, struct loop *l, const char *join)
     if (!n->dht) fail_msg("%s", n->why.text);
     n->options.join = NULL;
     n->options.join_count = 0;
-    assert_true(await(&n->tries, 1));
+    if (!n->options.hold) assert_true(await(&n->tries, 1));
 }
 
 static void close_node(struct node *n)
@@ -386,6 +387,55 @@ static void begin_ping(void *context)
     dht_node_ping(c->from->dht, c->to, 0, on_pong, c);
 }
 
+/* Two that begin at the same time: either may look for the other a little too early. */
+static void entry_comes_later(void **state)
+{
+    struct node early = { .dht = NULL }, entry = { .dht = NULL };
+    char at[MULTIADDR_TEXT_MAX];
+    double began;
+    (void)state;
+    open_node(&entry, loop, NULL);
+    strcpy(at, entry.address);
+    *strstr(at, "/p2p/") = 0;
+    close_node(&entry);
+    open_node(&early, loop, at);
+    assert_false(early.joined);
+    entry.listen = at;
+    open_node(&entry, loop, NULL);
+    began = pl_seconds();
+    for (int tries = 2; !early.joined; tries++) assert_true(await(&early.tries, tries));
+    assert_true(pl_seconds() - began < 10); /* upkeep comes later than that */
+    close_node(&early);
+    close_node(&entry);
+}
+
+static void enter(void *context)
+{
+    struct node *n = context;
+    dht_node_enter(n->dht);
+}
+
+/* It may look around before it enters. */
+static void held_back(void **state)
+{
+    struct node entry = { .dht = NULL }, n = { .dht = NULL, .options.hold = 1 };
+    struct call c = { .from = &n, .to = &entry.me.id, .status = PL_EAGAIN };
+    (void)state;
+    open_node(&entry, loop, NULL);
+    open_node(&n, loop, entry.address);
+    nap(0.2);
+    assert_int_equal(n.tries, 0);
+    assert_int_equal(look(&n).initial_answered, 0);
+    loop_call(loop, enter, &n);
+    assert_true(await(&n.tries, 1));
+    assert_true(n.joined);
+    loop_call(loop, begin_ping, &c);
+    assert_true(await(&c.done, 1));
+    assert_int_equal(c.status, PL_OK);
+    close_node(&n);
+    close_node(&entry);
+}
+
 /* Nobody can dial the address that it tells: it becomes like a client, unless a relay is there. */
 static void behind_a_router(void **state)
 {
@@ -552,6 +602,8 @@ int main(void)
         cmocka_unit_test(newcomers_get_records),
         cmocka_unit_test(dead_nodes),
         cmocka_unit_test(failed_join_says_why),
+        cmocka_unit_test(entry_comes_later),
+        cmocka_unit_test(held_back),
         cmocka_unit_test(behind_a_router),
         cmocka_unit_test(clocks),
         cmocka_unit_test(tokens),
