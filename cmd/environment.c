@@ -121,3 +121,10 @@ int environment_check(void)
     }
     return PL_OK;
 }
+
+/* Not among the variables above: a file that is no more there ends only what goes over TLS. */
+const char *environment_ca_file(void)
+{
+    const char *path = getenv("SSL_CERT_FILE");
+    return path && *path ? path : NULL;
+}

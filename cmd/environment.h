@@ -7,4 +7,8 @@
  * and returns PL_EUSE. An empty value counts as not set, and is removed. */
 int environment_check(void);
 
+/* Whose certificates to believe: SSL_CERT_FILE, which OpenSSL, curl and Python know too. NULL: the
+ * system's. */
+const char *environment_ca_file(void);
+
 #endif

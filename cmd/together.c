@@ -23,9 +23,14 @@ static void trouble(struct loop_state *t, const char *text)
     tell(t, &e);
 }
 
+static int is_interrupted(const struct loop_state *t)
+{
+    return t->o->interrupted && t->o->interrupted(t->o->context);
+}
+
 static int stopped(const struct loop_state *t, double began)
 {
-    return (t->o->interrupted && t->o->interrupted(t->o->context)) || t->epoch >= t->o->epochs ||
+    return is_interrupted(t) || t->epoch >= t->o->epochs ||
            (t->o->seconds > 0 && pl_seconds() - began > t->o->seconds);
 }
 
@@ -181,6 +186,7 @@ static int one_batch(struct loop_state *t, struct pl_err *err)
     int rc = delayed_return(t, 0, err);
     if (!rc && t->delayed.at != FLIGHT_LEAVING) rc = together_correct(t);
     if (!rc) rc = t->l->batch(t->l->context, &samples, &loss, err);
+    if (rc == PL_EAGAIN && is_interrupted(t)) return PL_OK; /* it did not wait for its data */
     if (rc == PL_EFORMAT && !together_is_hopeless(t)) {
         char text[sizeof err->text];
         memcpy(text, err->text, sizeof text);

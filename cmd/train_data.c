@@ -1,5 +1,7 @@
 /* train_data.c - see train_data.h. */
 #include "train_data.h"
+#include "environment.h"
+#include "interrupt.h"
 #include "../data/file.h"
 #include "../net/http/source.h"
 
@@ -34,10 +36,26 @@ static int is_shard(const struct dirent *d)
     return n > 8 && !strcmp(d->d_name + n - 8, ".parquet");
 }
 
-static int ends_with(const char *name, const char *end)
+/* Nobody waits for a server whose bytes nobody wants any more. */
+static int is_stopped(void *context)
 {
-    size_t n = strlen(name), m = strlen(end);
-    return n > m && !strcmp(name + n - m, end);
+    struct train_data *d = context;
+    return interrupted() || atomic_load(&d->is_closing);
+}
+
+static void close_stream(struct train_data *d)
+{
+    atomic_store(&d->is_closing, 1);
+    stream_close(d->stream);
+    d->stream = NULL;
+    atomic_store(&d->is_closing, 0);
+}
+
+/* The URL's path ends so, whatever is asked behind it ("list.json?download=true"). */
+static int url_ends_with(const char *url, const char *end)
+{
+    size_t n = strcspn(url, "?#"), m = strlen(end);
+    return n > m && !strncmp(url + n - m, end, m);
 }
 
 static int add_url(struct train_data *d, const char *url, struct pl_err *err)
@@ -47,8 +65,11 @@ static int add_url(struct train_data *d, const char *url, struct pl_err *err)
     int rc = PL_OK;
     o.token = getenv("POTLUCK_TOKEN");
     if (!o.token) o.token = getenv("HF_TOKEN");
+    o.ca_file = environment_ca_file();
+    o.stopped = is_stopped;
+    o.context = d;
     if (!d->http && (rc = http_client_open(&d->http, &o, err))) return rc;
-    if (!ends_with(url, ".json") && !ends_with(url, ".txt"))
+    if (!url_ends_with(url, ".json") && !url_ends_with(url, ".txt"))
         return append(&d->path, &d->paths, strdup(url))
                    ? pl_fail(err, PL_ENOMEM, "%.200s: no memory", url)
                    : PL_OK;
@@ -174,8 +195,7 @@ static int seek(void *context, const json_t *value, struct pl_err *err)
 static int deal(void *context, uint64_t seed, struct pl_err *err)
 {
     struct train_data *d = context;
-    stream_close(d->stream);
-    d->stream = NULL;
+    close_stream(d);
     d->options.seed = seed;
     d->is_dealt = 1;
     return stream_open(&d->stream, &d->options, d->batch, 0, err);
@@ -254,7 +274,7 @@ int train_data_held_out(struct train_data *d, const struct pl_dalle_config *conf
 
 void train_data_close(struct train_data *d)
 {
-    stream_close(d->stream);
+    close_stream(d);
     http_client_close(d->http);
     http_cache_close(d->cache);
     unigram_close(d->tokenizer);

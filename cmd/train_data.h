@@ -7,6 +7,8 @@
 #include "../data/stream.h"
 #include "../net/http/list.h"
 
+#include <stdatomic.h>
+
 struct train_data {
     char **path; /* shards: files and URLs */
     size_t paths;
@@ -20,11 +22,12 @@ struct train_data {
     struct stream *stream;
     struct pairs_options options; /* the stream's */
     int batch, is_dealt;
+    atomic_int is_closing; /* the stream: its reader need not wait for a server any more */
 };
 
 /* A file, or all *.parquet of a folder, in the order of the alphabet; or a URL: of a shard, or, if
  * it ends in .json or .txt, of a list of them (net/http/list.h). $POTLUCK_TOKEN or $HF_TOKEN goes
- * along. */
+ * along; $SSL_CERT_FILE says whose certificates to believe. */
 int train_data_add(struct train_data *d, const char *path, struct pl_err *err);
 /* Leaves shards part, part + parts, part + 2 parts, ... (from 0): different peers read different
  * ones. */

@@ -146,6 +146,7 @@ static int accumulate(struct state *s, struct pl_err *err)
     while (!rc && s->t->samples < (uint64_t)job->target_batch && !interrupted()) {
         const int32_t *text, *codes;
         rc = job->source.next(job->source.context, &text, &codes, err);
+        if (rc == PL_EAGAIN && interrupted()) return PL_OK; /* nobody waits for the data */
         if (rc) return rc == PL_EFORMAT ? PL_EIO : rc; /* bad data is not bad numbers */
         rc = pl_trainer_add(s->t, text, codes, job->micro_batch, err);
     }

@@ -1,5 +1,6 @@
 /* upload.c - `potluck upload`: checkpoints and shards to where others can fetch them. */
 #include "cmd.h"
+#include "environment.h"
 #include "interrupt.h"
 #include "progress.h"
 #include "../net/http/upload.h"
@@ -14,8 +15,9 @@ static const char usage[] =
     "       potluck upload --hub USER/NAME [--to URL] FILE ...\n"
     "\n"
     "Sends files to a web server. A URL that ends in / gets the file's name behind it. $POTLUCK_TOKEN (or\n"
-    "$HF_TOKEN) goes along as \"Authorization: Bearer\". With --tus, --s3 and --hub an upload that broke\n"
-    "goes on in the middle, also after this program was stopped: what it needs for that is in FILE.upload.\n"
+    "$HF_TOKEN) goes along as \"Authorization: Bearer\"; $SSL_CERT_FILE says whose certificates to believe.\n"
+    "With --tus, --s3 and --hub an upload that broke goes on in the middle, also after this program was\n"
+    "stopped: what it needs for that is in FILE.upload.\n"
     "\n"
     "  --to URL        where to: WebDAV, a presigned S3 address, or whatever takes a PUT\n"
     "  --tus           URL is a server of the tus protocol\n"
@@ -148,6 +150,7 @@ static void take_secrets(struct http_upload_options *o)
 {
     o->token = getenv("POTLUCK_TOKEN");
     if (!o->token) o->token = getenv("HF_TOKEN");
+    o->ca_file = environment_ca_file();
     o->key_id = getenv("AWS_ACCESS_KEY_ID");
     o->secret = getenv("AWS_SECRET_ACCESS_KEY");
     o->session = getenv("AWS_SESSION_TOKEN");

@@ -1,41 +1,69 @@
-/* client.c - see client.h. */
+/* client.c - see client.h. Each part is tried again by itself, when its own pause is over, and the
+ * others go on. A connection that has fallen silent is given up soon where the server's answers are
+ * quick, and only after stall_s where they are slow. */
 #include "client.h"
 #include "libraries.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 
 #define REDIRECTS_MAX 5
+#define FIRST_TRIES 6   /* of who has never brought a byte: its name may be wrong */
 #define WAIT_MAX_S 60.0
 #define POLL_MS 200
+#define QUIET_S 3.0     /* the least silence that is taken for a broken connection: a lost packet is
+                         * sent again within a second or two */
+#define QUIET_RATIO 4.0 /* the silence that is given up, of the longest that ended by itself */
+#define QUIET_DECAY 0.75 /* with each answer, as an outage is over */
+#define TRICKLE 100     /* bytes/s over stall_s: another connection may be better */
+#define MUCH_BYTES 4096 /* a broken answer that brought so many is continued at once */
 
 /* One request under way. */
 struct request {
     CURL *easy;
     struct http_part *part; /* NULL: idle */
+    struct attempt *attempt;
     const struct http_file *file;
     long status;            /* of the answer at hand */
     uint64_t first, total;  /* its Content-Range */
+    size_t had;             /* bytes of the part when it began */
+    double heard, silence;  /* when something came last; the longest wait for something, s */
+    double retry_after;     /* s, as the server wishes; 0: it says nothing */
     int has_range, bad;     /* bad: the sentence is in why, */
     int fatal;              /* and no other try mends it */
     char tag[HTTP_TAG_MAX], why[200], library[CURL_ERROR_SIZE];
-    int whole;              /* 1: no range was asked for, 200 is right */
+};
+
+/* How a part fares. */
+struct attempt {
+    int bare;      /* tries in a row without a byte */
+    double wait;   /* before the next one, s */
+    double after;  /* not before this time */
+    int is_active;
 };
 
 struct http_client {
     struct http_client_options o;
     CURLM *multi;
+    double quiet;     /* a connection that is silent for longer is given up, s */
+    double not_before; /* a busy server named this time */
+    int has_brought;   /* it has brought something at some time */
     struct request request[HTTP_CLIENT_CONNECTIONS_MAX];
 };
 
 struct http_client_options http_client_options(void)
 {
     return (struct http_client_options){
-        .connections = 4, .tries = 6, .wait_s = 0.5, .stall_s = 20
+        .connections = 4, .tries = 12, .wait_s = 0.5, .stall_s = 20
     };
+}
+
+static double least_silence(const struct http_client *c)
+{
+    return fmin(c->o.stall_s, QUIET_S);
 }
 
 int http_client_open(struct http_client **out, const struct http_client_options *options,
@@ -47,6 +75,7 @@ int http_client_open(struct http_client **out, const struct http_client_options 
     if (rc) return rc;
     if (!(c = calloc(1, sizeof *c))) return pl_fail(err, PL_ENOMEM, "HTTP: no memory");
     c->o = *options;
+    c->quiet = least_silence(c);
     if (c->o.connections < 1) c->o.connections = 1;
     if (c->o.connections > HTTP_CLIENT_CONNECTIONS_MAX)
         c->o.connections = HTTP_CLIENT_CONNECTIONS_MAX;
@@ -91,16 +120,27 @@ static int begins(const char *line, size_t n, const char *what)
     return n > k && !strncasecmp(line, what, k);
 }
 
+static void heard(struct request *r)
+{
+    double now = pl_seconds();
+    if (now - r->heard > r->silence) r->silence = now - r->heard;
+    r->heard = now;
+}
+
 static size_t on_header(char *line, size_t size, size_t count, void *context)
 {
     struct request *r = context;
     size_t n = size * count;
     char text[300];
     unsigned long long first, last, total;
+    heard(r);
     snprintf(text, sizeof text, "%.*s", (int)(n < sizeof text - 1 ? n : sizeof text - 1), line);
     if (begins(text, n, "HTTP/")) { /* a redirection was followed: this is another answer */
         r->has_range = 0;
         r->tag[0] = 0;
+        r->retry_after = 0;
+    } else if (begins(text, n, "retry-after:")) {
+        r->retry_after = atof(text + 12); /* a date reads as 0 or as its day: no long wait */
     } else if (begins(text, n, "content-range:")) {
         r->has_range = sscanf(text + 14, " bytes %llu-%llu/%llu", &first, &last, &total) == 3 &&
                        first <= last && last < total;
@@ -118,7 +158,6 @@ static int check_head(struct request *r)
 {
     struct http_part *p = r->part;
     curl_easy_getinfo(r->easy, CURLINFO_RESPONSE_CODE, &r->status);
-    if (r->whole) return r->status == 200;
     /* small, and sent whole */
     if (r->status == 200 && p->at + p->got == 0 && !r->file->size) return 1;
     if (r->status == 200) {
@@ -142,13 +181,11 @@ static size_t on_data(char *data, size_t size, size_t count, void *context)
     struct request *r = context;
     struct http_part *p = r->part;
     size_t n = size * count;
+    heard(r);
     if (!r->status && !check_head(r)) return 0;
     if (n > p->bytes - p->got)
-        return r->whole || r->status == 200
-                   ? bad(r, 1,
-                         r->whole ? "the file is too long"
-                                  : "the server does not answer requests for parts")
-                   : bad(r, 0, "more bytes come than were asked for");
+        return r->status == 200 ? bad(r, 1, "the server does not answer requests for parts")
+                                : bad(r, 0, "more bytes come than were asked for");
     memcpy(p->data + p->got, data, n);
     p->got += n;
     return n;
@@ -156,24 +193,21 @@ static size_t on_data(char *data, size_t size, size_t count, void *context)
 
 /* -- requests --------------------------------------------------------------------------------- */
 
-static int on_progress(void *context, curl_off_t a, curl_off_t b, curl_off_t d, curl_off_t e)
-{
-    struct http_client *c = context;
-    (void)a, (void)b, (void)d, (void)e;
-    return c->o.stopped && c->o.stopped(c->o.context);
-}
-
 static void start(struct http_client *c, struct request *r, const struct http_file *file,
-                  struct http_part *part, int whole)
+                  struct http_part *part, struct attempt *attempt)
 {
     char range[64];
     CURL *e = r->easy;
     r->part = part;
+    r->attempt = attempt;
     r->file = file;
-    r->whole = whole;
     r->status = 0;
     r->has_range = r->bad = r->fatal = 0;
     r->tag[0] = r->library[0] = 0;
+    r->had = part->got;
+    r->heard = pl_seconds();
+    r->silence = r->retry_after = 0;
+    attempt->is_active = 1;
     curl_easy_reset(e); /* keeps the connection */
     curl_easy_setopt(e, CURLOPT_URL, file->url);
     curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -183,26 +217,22 @@ static void start(struct http_client *c, struct request *r, const struct http_fi
     curl_easy_setopt(e, CURLOPT_USERAGENT, "potluck/" PL_VERSION);
     curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(e, CURLOPT_CONNECTTIMEOUT, (long)c->o.stall_s);
-    curl_easy_setopt(e, CURLOPT_LOW_SPEED_LIMIT, 1L);
+    curl_easy_setopt(e, CURLOPT_LOW_SPEED_LIMIT, (long)TRICKLE);
     curl_easy_setopt(e, CURLOPT_LOW_SPEED_TIME, (long)c->o.stall_s);
     curl_easy_setopt(e, CURLOPT_ERRORBUFFER, r->library);
     curl_easy_setopt(e, CURLOPT_HEADERFUNCTION, on_header);
     curl_easy_setopt(e, CURLOPT_HEADERDATA, r);
     curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, on_data);
     curl_easy_setopt(e, CURLOPT_WRITEDATA, r);
-    curl_easy_setopt(e, CURLOPT_NOPROGRESS, 0L);
-    curl_easy_setopt(e, CURLOPT_XFERINFOFUNCTION, on_progress);
-    curl_easy_setopt(e, CURLOPT_XFERINFODATA, c);
     curl_easy_setopt(e, CURLOPT_PRIVATE, r);
     if (c->o.token) {
         curl_easy_setopt(e, CURLOPT_HTTPAUTH, (long)CURLAUTH_BEARER);
         curl_easy_setopt(e, CURLOPT_XOAUTH2_BEARER, c->o.token);
     }
-    if (!whole) {
-        snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)(part->at + part->got),
-                 (unsigned long long)(part->at + part->bytes - 1));
-        curl_easy_setopt(e, CURLOPT_RANGE, range);
-    }
+    if (c->o.ca_file) curl_easy_setopt(e, CURLOPT_CAINFO, c->o.ca_file);
+    snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)(part->at + part->got),
+             (unsigned long long)(part->at + part->bytes - 1));
+    curl_easy_setopt(e, CURLOPT_RANGE, range);
     curl_multi_add_handle(c->multi, e);
 }
 
@@ -212,153 +242,197 @@ static int is_passing(const struct request *r, CURLcode code)
     if (r->bad) return !r->fatal;
     if (r->status >= 400) return r->status == 408 || r->status == 429 || r->status >= 500;
     return code != CURLE_URL_MALFORMAT && code != CURLE_UNSUPPORTED_PROTOCOL &&
-           code != CURLE_TOO_MANY_REDIRECTS && code != CURLE_PEER_FAILED_VERIFICATION;
-}
-
-static void pause_for(struct http_client *c, double seconds)
-{
-    double until = pl_seconds() + seconds;
-    while (pl_seconds() < until && !(c->o.stopped && c->o.stopped(c->o.context))) {
-        struct timespec t = { 0, 50 * 1000000 };
-        nanosleep(&t, NULL);
-    }
+           code != CURLE_TOO_MANY_REDIRECTS && code != CURLE_PEER_FAILED_VERIFICATION &&
+           code != CURLE_SSL_CACERT_BADFILE;
 }
 
 struct round {
-    int bare;              /* tries in a row without a byte */
-    int fatal;             /* a request failed in a way that no other try mends */
+    int fatal;    /* a request failed in a way that no other try mends */
+    int answered; /* of a file whose size was not known: it is now */
     char why[HTTP_URL_MAX / 8];
 };
 
-/* A request has ended; its part may be complete or not. */
+/* When the part may be asked for again, after a request that did not complete it. */
+static void plan_next(struct http_client *c, const struct request *r)
+{
+    struct attempt *a = r->attempt;
+    double now = pl_seconds(), asked = fmin(r->retry_after, WAIT_MAX_S);
+    size_t came = r->part->got - r->had;
+    if (came) {
+        a->bare = 0;
+        a->wait = c->o.wait_s;
+        a->after = came < MUCH_BYTES ? now + a->wait : now;
+        return;
+    }
+    a->bare++;
+    a->after = now + a->wait;
+    a->wait = fmin(2 * a->wait, WAIT_MAX_S);
+    if (r->status >= 400 && asked > 0) { /* the whole server is busy, not this part alone */
+        c->not_before = fmax(c->not_before, now + asked);
+        a->after = fmax(a->after, c->not_before);
+    }
+}
+
+/* A request has ended, or is given up; its part may be complete or not. */
 static void finish(struct http_client *c, struct request *r, CURLcode code, struct round *round)
 {
     struct http_part *p = r->part;
     curl_easy_getinfo(r->easy, CURLINFO_RESPONSE_CODE, &r->status);
     curl_multi_remove_handle(c->multi, r->easy);
     r->part = NULL;
-    /* an empty file: nobody called on_data */
-    int empty = !code && r->whole && r->status == 200 && !p->got;
+    r->attempt->is_active = 0;
+    /* What waited for long and came yet is how slow this server is. */
+    if (!code) {
+        double quiet = fmax(QUIET_RATIO * r->silence, QUIET_DECAY * c->quiet);
+        c->quiet = fmin(fmax(quiet, least_silence(c)), c->o.stall_s);
+    }
     /* Of an answer that knows no ranges only the whole counts: where a full buffer ends, the file
      * goes on perhaps. */
-    int complete = r->status == 200 ? !code && (r->whole || !r->file->size) : p->got == p->bytes;
-    if (complete || empty) return;
+    int complete = r->status == 200 ? !code && !r->file->size : p->got == p->bytes;
+    if (p->got > r->had || complete) c->has_brought = 1;
+    round->answered = !r->file->size && !r->bad &&
+                      (complete || (r->status == 206 && r->has_range && p->got));
+    if (complete || round->answered) return;
+    /* of a whole answer that broke there is nothing to go on from */
+    if (r->status == 200 && !r->bad) p->got = r->had = 0;
     if (r->bad) snprintf(round->why, sizeof round->why, "%s", r->why);
+    else if (r->status == 416 && !r->file->size) /* no first byte to ask for */
+        snprintf(round->why, sizeof round->why, "an empty file");
     else if (r->status >= 400 || (r->status && r->status != 200 && r->status != 206))
         snprintf(round->why, sizeof round->why, "the server answers %ld", r->status);
-    else if (!code && r->status == 206 && !r->file->size) return; /* shorter than the first request */
     else snprintf(round->why, sizeof round->why, "%.200s", r->library[0] ? r->library
                                                            : code ? curl_easy_strerror(code)
                                                                   : "the answer ends too early");
     if (!is_passing(r, code)) round->fatal = 1;
+    r->part = p;
+    plan_next(c, r);
+    r->part = NULL;
 }
 
-/* One try of every part that is not complete. */
-static int try_once(struct http_client *c, const struct http_file *file, struct http_part *parts,
-                    int count, int whole, struct round *round)
+/* Gives up who has been silent for too long. */
+static int give_up_the_silent(struct http_client *c, struct round *round)
 {
-    int next = 0, running = 0, busy = 0;
-    for (;;) {
+    double now = pl_seconds();
+    int count = 0;
+    for (int i = 0; i < c->o.connections; i++) {
+        struct request *r = &c->request[i];
+        if (!r->part || now - r->heard < c->quiet) continue;
+        snprintf(r->library, sizeof r->library, "nothing came for %.0f s", now - r->heard);
+        /* Before its first byte the server may just be slow: it gets longer the next time. */
+        if (r->part->got == r->had)
+            c->quiet = fmin(2 * c->quiet, c->o.stall_s);
+        finish(c, r, CURLE_OPERATION_TIMEDOUT, round);
+        count++;
+    }
+    return count;
+}
+
+static int is_stopped(const struct http_client *c)
+{
+    return c->o.stopped && c->o.stopped(c->o.context);
+}
+
+static int tries_of(const struct http_client *c)
+{
+    return !c->has_brought && c->o.tries > FIRST_TRIES ? FIRST_TRIES : c->o.tries;
+}
+
+/* Begins what may begin. *complete: nothing is left to do. PL_EIO: a part has had all its tries. */
+static int begin_some(struct http_client *c, const struct http_file *file, struct http_part *parts,
+                      struct attempt *attempts, int count, int *active, int *complete)
+{
+    double now = pl_seconds();
+    int free_one = 0;
+    *complete = 1;
+    for (int k = 0; k < count; k++) {
+        struct attempt *a = &attempts[k];
+        if (!a->is_active && parts[k].got == parts[k].bytes) continue;
+        *complete = 0;
+        if (a->is_active || now < a->after || now < c->not_before) continue;
+        if (a->bare >= tries_of(c)) return PL_EIO;
+        while (free_one < c->o.connections && c->request[free_one].part) free_one++;
+        if (free_one == c->o.connections) continue;
+        start(c, &c->request[free_one], file, &parts[k], a);
+        ++*active;
+    }
+    return PL_OK;
+}
+
+static void stop_all(struct http_client *c)
+{
+    for (int i = 0; i < c->o.connections; i++) {
+        if (!c->request[i].part) continue;
+        curl_multi_remove_handle(c->multi, c->request[i].easy);
+        c->request[i].part = NULL;
+    }
+}
+
+/* All parts, until they are complete (or, of a file whose size is not known yet, answered once). */
+static int fetch(struct http_client *c, const struct http_file *file, struct http_part *parts,
+                 int count, struct pl_err *err)
+{
+    struct attempt attempts[HTTP_CLIENT_CONNECTIONS_MAX];
+    struct round round = { 0 };
+    int active = 0, running, left, complete = 0, rc = PL_OK;
+    for (int k = 0; k < count; k++) attempts[k] = (struct attempt){ .wait = c->o.wait_s };
+    while (!rc && !complete) {
         CURLMsg *m;
-        int left;
-        for (int i = 0; i < c->o.connections && !round->fatal; i++) {
-            while (next < count && parts[next].got == parts[next].bytes && parts[next].bytes)
-                next++;
-            if (c->request[i].part || next >= count) continue;
-            start(c, &c->request[i], file, &parts[next++], whole);
-            busy++;
+        if (is_stopped(c)) {
+            rc = pl_fail(err, PL_EAGAIN, "%.300s: stopped", file->url);
+            break;
         }
-        if (!busy) return PL_OK;
-        if (curl_multi_perform(c->multi, &running)) return PL_EIO;
+        if (begin_some(c, file, parts, attempts, count, &active, &complete))
+            rc = pl_fail(err, PL_EIO, "%.300s: %.150s (%d tries)", file->url, round.why,
+                         tries_of(c));
+        if (rc || complete) break;
+        if (curl_multi_perform(c->multi, &running)) {
+            rc = pl_fail(err, PL_EIO, "%.300s: no memory", file->url);
+            break;
+        }
         while ((m = curl_multi_info_read(c->multi, &left))) {
             char *context = NULL;
             if (m->msg != CURLMSG_DONE) continue;
             CURLcode code = m->data.result;
             curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &context);
-            finish(c, (struct request *)(void *)context, code, round);
-            busy--;
+            finish(c, (struct request *)(void *)context, code, &round);
+            active--;
+            /* A first answer has told the size, cut or not: what is missing is asked for as a part
+             * of a known file. */
+            complete = round.answered;
         }
-        if (busy) curl_multi_poll(c->multi, NULL, 0, POLL_MS, NULL);
+        active -= give_up_the_silent(c, &round);
+        if (round.fatal)
+            rc = pl_fail(err, PL_EIO, "%.300s: %.150s", file->url, round.why);
+        else if (!complete)
+            curl_multi_poll(c->multi, NULL, 0, active ? POLL_MS : POLL_MS / 4, NULL);
     }
-}
-
-static size_t all_got(const struct http_part *parts, int count, int *complete)
-{
-    size_t sum = 0;
-    *complete = 1;
-    for (int i = 0; i < count; i++) {
-        sum += parts[i].got;
-        *complete &= parts[i].got == parts[i].bytes;
-    }
-    return sum;
+    stop_all(c);
+    return rc;
 }
 
 int http_client_parts(struct http_client *c, const struct http_file *file, struct http_part *parts,
                       int count, struct pl_err *err)
 {
-    struct round round = { 0 };
-    double wait = c->o.wait_s;
-    int complete;
-    size_t had = all_got(parts, count, &complete);
-    while (!complete) {
-        int rc = try_once(c, file, parts, count, 0, &round);
-        size_t got = all_got(parts, count, &complete);
-        if (complete) break;
-        if (c->o.stopped && c->o.stopped(c->o.context))
-            return pl_fail(err, PL_EAGAIN, "%s: stopped", file->url);
-        if (rc || round.fatal)
-            return pl_fail(err, PL_EIO, "%.300s: %.150s", file->url, rc ? "no memory" : round.why);
-        if (got > had) { /* something came: the next try is the first again */
-            had = got;
-            round.bare = 0;
-            wait = c->o.wait_s;
-        } else if (++round.bare >= c->o.tries)
-            return pl_fail(err, PL_EIO, "%.300s: %.150s (%d tries)", file->url, round.why,
-                           c->o.tries);
-        pause_for(c, wait);
-        if (round.bare) wait = 2 * wait > WAIT_MAX_S ? WAIT_MAX_S : 2 * wait;
+    int rc = PL_OK;
+    for (int at = 0; at < count && !rc; at += HTTP_CLIENT_CONNECTIONS_MAX) {
+        int n = count - at < HTTP_CLIENT_CONNECTIONS_MAX ? count - at : HTTP_CLIENT_CONNECTIONS_MAX;
+        rc = fetch(c, file, parts + at, n, err);
     }
-    return PL_OK;
-}
-
-/* A request without knowing the size; what the answer says of it stays in request[0]. */
-static int first_request(struct http_client *c, struct http_file *file, struct http_part *part,
-                         int whole, const char *url, struct pl_err *err)
-{
-    double wait = c->o.wait_s;
-    memset(file, 0, sizeof *file);
-    if (strlen(url) >= sizeof file->url)
-        return pl_fail(err, PL_ELIMIT, "%.100s...: a URL of %zu characters", url, strlen(url));
-    snprintf(file->url, sizeof file->url, "%s", url);
-    for (int try = 0; try < c->o.tries; try++) {
-        struct round round = { 0 };
-        struct request *r = &c->request[0];
-        int rc;
-        part->got = 0;
-        rc = try_once(c, file, part, 1, whole, &round);
-        if (!rc && !round.why[0]) return PL_OK;
-        /* A cut answer has told the size already; the rest is asked for as a part of a known
-         * file. */
-        if (!rc && !whole && !round.fatal && part->got && r->has_range) return PL_OK;
-        if (c->o.stopped && c->o.stopped(c->o.context))
-            return pl_fail(err, PL_EAGAIN, "%.300s: stopped", url);
-        if (rc || round.fatal || try + 1 == c->o.tries)
-            return pl_fail(err, PL_EIO, "%.300s: %.150s%s", url, rc ? "no memory" : round.why,
-                           round.fatal ? "" : ", again and again");
-        pause_for(c, wait);
-        wait = 2 * wait > WAIT_MAX_S ? WAIT_MAX_S : 2 * wait;
-    }
-    return pl_fail(err, PL_EIO, "%.300s: no answer", url);
+    return rc;
 }
 
 int http_client_begin(struct http_client *c, struct http_file *file, uint8_t *data, size_t *got,
                       size_t room, const char *url, struct pl_err *err)
 {
     struct http_part part = { .bytes = room, .data = data };
-    const struct request *r = &c->request[0];
-    int rc = first_request(c, file, &part, 0, url, err);
+    const struct request *r = &c->request[0]; /* one part alone takes the first */
+    int rc;
+    memset(file, 0, sizeof *file);
     *got = 0;
-    if (rc) return rc;
+    if (strlen(url) >= sizeof file->url)
+        return pl_fail(err, PL_ELIMIT, "%.100s...: a URL of %zu characters", url, strlen(url));
+    snprintf(file->url, sizeof file->url, "%s", url);
+    if ((rc = fetch(c, file, &part, 1, err))) return rc;
     file->size = r->has_range ? r->total : part.got;
     memcpy(file->tag, r->tag, sizeof file->tag);
     if (!file->size) return pl_fail(err, PL_EFORMAT, "%.300s: an empty file", url);
@@ -374,19 +448,21 @@ int http_client_begin(struct http_client *c, struct http_file *file, uint8_t *da
 int http_client_get(struct http_client *c, void **data, size_t *bytes, size_t limit,
                     const char *url, struct pl_err *err)
 {
-    struct http_part part = { .bytes = limit, .data = malloc(limit + 1) };
     struct http_file file;
-    int rc = part.data ? first_request(c, &file, &part, 1, url, err)
-                       : pl_fail(err, PL_ENOMEM, "%.300s: no memory", url);
+    uint8_t *text = malloc(limit + 1);
+    int rc = text ? http_client_begin(c, &file, text, bytes, limit, url, err)
+                  : pl_fail(err, PL_ENOMEM, "%.300s: no memory", url);
     *data = NULL;
-    *bytes = 0;
+    if (!rc && file.size > limit)
+        rc = pl_fail(err, PL_ELIMIT, "%.300s: %llu bytes, at most %zu were expected", url,
+                     (unsigned long long)file.size, limit);
     if (rc) {
-        free(part.data);
+        free(text);
+        *bytes = 0;
         return rc;
     }
-    part.data[part.got] = 0;
-    *data = realloc(part.data, part.got + 1);
-    if (!*data) *data = part.data;
-    *bytes = part.got;
+    text[*bytes] = 0;
+    *data = realloc(text, *bytes + 1);
+    if (!*data) *data = text;
     return PL_OK;
 }

@@ -1,6 +1,6 @@
-/* client.h - parts of files over HTTP(S), through libcurl: several at once, tried again after a
- * pause that doubles, and continued where a connection broke. Nothing of a server's answer is
- * believed unchecked. */
+/* client.h - parts of files over HTTP(S), through libcurl: several at once, each tried again by
+ * itself: at once where a connection broke and had brought something, after a pause that doubles
+ * where nothing came. Nothing of a server's answer is believed unchecked. */
 #ifndef PL_HTTP_CLIENT_H
 #define PL_HTTP_CLIENT_H
 
@@ -12,10 +12,14 @@
 
 struct http_client_options {
     int connections;  /* to one server at once: 4 */
-    int tries;        /* in a row that bring nothing, before giving up: 6 */
-    double wait_s;    /* before the second try; doubles each time, up to a minute: 0.5 */
-    int stall_s;      /* a connection that brings nothing for so long is given up: 20 */
+    int tries;        /* of a part, in a row that bring nothing, before giving up: 12, which is five
+                       * minutes; at most 6, a quarter of a minute, until a first byte has come */
+    double wait_s;    /* before the second try; doubles each time, up to a minute, or what a busy
+                       * server's Retry-After says: 0.5 */
+    int stall_s;      /* a connection that brings nothing for so long is given up, or sooner where
+                       * answers come quickly: 20 */
     const char *token; /* "Authorization: Bearer"; never sent on to another host; NULL: none */
+    const char *ca_file; /* certificates of the authorities to believe; NULL: the system's */
     /* Not 0: give up waiting and trying, PL_EAGAIN. NULL: never asked. */
     int (*stopped)(void *context);
     void *context;
@@ -51,7 +55,7 @@ int http_client_begin(struct http_client *c, struct http_file *file, uint8_t *da
  * got. */
 int http_client_parts(struct http_client *c, const struct http_file *file, struct http_part *parts,
                       int count, struct pl_err *err);
-/* A small whole file: lists. *data gets a zero behind its end; free(). */
+/* A small whole file, of at most `limit` bytes: lists. *data gets a zero behind its end; free(). */
 int http_client_get(struct http_client *c, void **data, size_t *bytes, size_t limit,
                     const char *url, struct pl_err *err);
 

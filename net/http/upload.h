@@ -17,6 +17,7 @@ enum http_upload_way { HTTP_UPLOAD_PUT, HTTP_UPLOAD_TUS, HTTP_UPLOAD_S3, HTTP_UP
 struct http_upload_options {
     enum http_upload_way way;
     const char *token;  /* "Authorization: Bearer", not for s3; NULL: none */
+    const char *ca_file; /* certificates of the authorities to believe; NULL: the system's */
     int tries;          /* in a row without progress: 6 */
     double wait_s;      /* before the second try, then double, up to a minute: 0.5 */
     int stall_s;        /* 20 */

@@ -96,6 +96,7 @@ int upload_ask(struct upload *u, struct exchange *x, const char *method, const c
     curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, keep);
     curl_easy_setopt(e, CURLOPT_WRITEDATA, x);
     curl_easy_setopt(e, CURLOPT_HTTPHEADER, list);
+    if (u->o->ca_file) curl_easy_setopt(e, CURLOPT_CAINFO, u->o->ca_file);
     if (u->o->token && !u->bare) {
         curl_easy_setopt(e, CURLOPT_HTTPAUTH, (long)CURLAUTH_BEARER);
         curl_easy_setopt(e, CURLOPT_XOAUTH2_BEARER, u->o->token);
@@ -117,7 +118,8 @@ int upload_ask(struct upload *u, struct exchange *x, const char *method, const c
     u->answer.bytes--;
     if (!code) return PL_OK;
     if (!x->library[0]) snprintf(x->library, sizeof x->library, "%s", curl_easy_strerror(code));
-    return PL_EIO;
+    return code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE ||
+           code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_URL_MALFORMAT ? PL_EUSE : PL_EIO;
 }
 
 void upload_wait(double *wait)

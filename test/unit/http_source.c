@@ -1,19 +1,12 @@
 /* http_source.c - a web server that cuts, stalls, lies about lengths and ranges, is busy, changes
- * the file or damages it; the source gives the right bytes or one sentence. The server is a thread
- * here. */
+ * the file or damages it, in the open and over TLS; the source gives the right bytes or one
+ * sentence. The server is a thread here. */
 #include "../../net/http/source.h"
+#include "web_server.h"
 
-#include <arpa/inet.h>
 #include <openssl/evp.h>
-#include <pthread.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -25,14 +18,14 @@
 
 static uint8_t content[FILE_BYTES];
 static char sha256[65];
-static int listening, port;
-static atomic_int requests;
 static struct http_cache *cache; /* what the next source is opened with */
 static struct pl_err err;
 
 /* What the server does is the path's first letter, so that tests do not share a state. */
-static void answer(int fd, const char *path, long long first, long long last, int number)
+static void answer_part(struct web_client *c, const char *path, long long first,
+                        long long last)
 {
+    int number = c->number;
     char head[400];
     long long total = FILE_BYTES, bytes;
     long long from, claimed;
@@ -41,32 +34,38 @@ static void answer(int fd, const char *path, long long first, long long last, in
     if (mode == 'b' && number % 3) { /* busy, two times of three */
         static const char busy[] =
             "HTTP/1.1 503 Busy\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbusy";
-        send(fd, busy, sizeof busy - 1, MSG_NOSIGNAL);
+        web_put(c, busy, sizeof busy - 1);
+        return;
+    }
+    if (mode == 'h' && number % 7 == 2) { /* busy, and says for how long */
+        static const char later[] = "HTTP/1.1 503 Busy\r\nRetry-After: 1\r\n"
+                                    "Content-Length: 0\r\nConnection: close\r\n\r\n";
+        web_put(c, later, sizeof later - 1);
         return;
     }
     if (mode == 'n') {
         static const char none[] =
             "HTTP/1.1 404 None\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-        send(fd, none, sizeof none - 1, MSG_NOSIGNAL);
+        web_put(c, none, sizeof none - 1);
         return;
     }
     if (mode == 'r') { /* elsewhere */
         snprintf(head, sizeof head,
                  "HTTP/1.1 302 There\r\nLocation: /good\r\nContent-Length: 0\r\nConnection: "
                  "close\r\n\r\n");
-        send(fd, head, strlen(head), MSG_NOSIGNAL);
+        web_put(c, head, strlen(head));
         return;
     }
     if (mode == 'w') { /* knows no ranges */
         snprintf(head, sizeof head,
                  "HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n", FILE_BYTES);
-        send(fd, head, strlen(head), MSG_NOSIGNAL);
+        web_put(c, head, strlen(head));
         if (path[2] == 'a') { /* a wait where a block ends: it may look like the file's end */
-            send(fd, content, HTTP_BLOCK_BYTES, MSG_NOSIGNAL);
+            web_put(c, content, HTTP_BLOCK_BYTES);
             usleep(100000);
-            send(fd, content + HTTP_BLOCK_BYTES, FILE_BYTES - HTTP_BLOCK_BYTES, MSG_NOSIGNAL);
+            web_put(c, content + HTTP_BLOCK_BYTES, FILE_BYTES - HTTP_BLOCK_BYTES);
         } else
-            send(fd, content, FILE_BYTES, MSG_NOSIGNAL);
+            web_put(c, content, FILE_BYTES);
         return;
     }
     if (last >= total) last = total - 1;
@@ -81,11 +80,16 @@ static void answer(int fd, const char *path, long long first, long long last, in
              "HTTP/1.1 206 Part\r\nContent-Range: bytes %lld-%lld/%lld\r\nContent-Length: %lld\r\n"
              "ETag: \"%c\"\r\nConnection: close\r\n\r\n",
              first, last, total, claimed, tag);
-    send(fd, head, strlen(head), MSG_NOSIGNAL);
+    web_put(c, head, strlen(head));
     if (mode == 'c' && bytes > 50000) bytes = 50000 + number; /* cut in the middle, again and again */
     if (mode == 's' && number % 2) {                     /* stalls */
-        send(fd, content + from, 100, MSG_NOSIGNAL);
+        web_put(c, content + from, 100);
         sleep(3);
+        return;
+    }
+    if (mode == 'h' && number % 5 == 0) { /* cut in the middle, and the connection stays open */
+        web_put(c, content + from, (size_t)bytes / 2);
+        while (web_get(c, head, sizeof head) > 0) { }
         return;
     }
     if (from + bytes > total) bytes = total - from;
@@ -93,72 +97,37 @@ static void answer(int fd, const char *path, long long first, long long last, in
         uint8_t *copy = malloc((size_t)bytes);
         memcpy(copy, content + from, (size_t)bytes);
         copy[777] ^= 1;
-        send(fd, copy, (size_t)bytes, MSG_NOSIGNAL);
+        web_put(c, copy, (size_t)bytes);
         free(copy);
         return;
     }
-    send(fd, content + from, (size_t)bytes, MSG_NOSIGNAL);
+    web_put(c, content + from, (size_t)bytes);
 }
 
-struct client {
-    int fd, number;
-};
-
-static void *serve_one(void *context)
+static void answer(struct web_client *c)
 {
-    struct client *c = context;
-    char text[4096], path[200] = "/";
-    size_t n = 0;
+    char path[200], range[100];
     long long first = 0, last = FILE_BYTES - 1;
-    ssize_t got;
-    const char *range;
-    text[0] = 0;
-    while (!strstr(text, "\r\n\r\n") && n < sizeof text - 1 &&
-           (got = recv(c->fd, text + n, sizeof text - 1 - n, 0)) > 0)
-        text[n += (size_t)got] = 0;
-    if (sscanf(text, "GET %199s", path) == 1) {
-        if ((range = strstr(text, "Range: bytes="))) sscanf(range + 13, "%lld-%lld", &first, &last);
-        answer(c->fd, path, first, last, c->number);
-    }
-    shutdown(c->fd, SHUT_WR);
-    while (recv(c->fd, text, sizeof text, 0) > 0) { } /* no reset may overtake what was sent */
-    close(c->fd);
-    free(c);
-    return NULL;
+    if (sscanf(c->text, "GET %199s", path) != 1) return;
+    sscanf(web_header(c, "Range", range, sizeof range), "bytes=%lld-%lld", &first, &last);
+    answer_part(c, path, first, last);
 }
 
-static void *serve(void *context)
-{
-    int fd;
-    (void)context;
-    while ((fd = accept(listening, NULL, NULL)) >= 0) {
-        struct client *c = malloc(sizeof *c);
-        pthread_t thread;
-        *c = (struct client){ fd, atomic_fetch_add(&requests, 1) + 1 };
-        if (!pthread_create(&thread, NULL, serve_one, c)) pthread_detach(thread);
-    }
-    return NULL;
-}
+static struct web_server plain = { .answer = answer, .side_by_side = 1 },
+                         secure = { .answer = answer, .side_by_side = 1 };
+static char folder[] = "/tmp/potluck-cache-XXXXXX", ca_file[60];
 
 static int setup(void **state)
 {
-    struct sockaddr_in a = { .sin_family = AF_INET };
-    socklen_t n = sizeof a;
-    pthread_t thread;
     unsigned char digest[32];
     unsigned bytes;
     (void)state;
-    signal(SIGPIPE, SIG_IGN);
     for (size_t i = 0; i < sizeof content; i++) content[i] = (uint8_t)(i * 2654435761u >> 13);
     EVP_Digest(content, sizeof content, digest, &bytes, EVP_sha256(), NULL);
     for (int i = 0; i < 32; i++) snprintf(sha256 + 2 * i, 3, "%02x", digest[i]);
-    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    listening = socket(AF_INET, SOCK_STREAM, 0);
-    if (bind(listening, (struct sockaddr *)&a, sizeof a) || listen(listening, 50) ||
-        getsockname(listening, (struct sockaddr *)&a, &n))
-        return -1;
-    port = ntohs(a.sin_port);
-    return pthread_create(&thread, NULL, serve, NULL) || pthread_detach(thread);
+    snprintf(ca_file, sizeof ca_file, "%s.pem", folder);
+    return web_server_certify(&secure, ca_file) || web_server_open(&secure) ||
+           web_server_open(&plain);
 }
 
 static struct http_client *client_of(int stall_s)
@@ -166,6 +135,7 @@ static struct http_client *client_of(int stall_s)
     struct http_client_options o = http_client_options();
     struct http_client *c;
     o.wait_s = 0.01;
+    o.tries = 6;
     o.stall_s = stall_s;
     assert_int_equal(http_client_open(&c, &o, &err), PL_OK);
     return c;
@@ -177,8 +147,8 @@ static struct http_client *client(void) { return client_of(60); }
 static int open_path(struct pl_source **s, struct http_client *c, const char *path, const char *sum)
 {
     char url[200];
-    snprintf(url, sizeof url, "http://127.0.0.1:%d%s", port, path);
-    atomic_store(&requests, 0);
+    snprintf(url, sizeof url, "http://127.0.0.1:%d%s", plain.port, path);
+    atomic_store(&plain.requests, 0);
     return http_source_open(s, c, cache, url, sum, &err);
 }
 
@@ -217,6 +187,82 @@ static void bytes_come_whatever_the_server_does(void **state)
         pl_source_close(s);
         http_client_close(c);
     }
+}
+
+/* Whoever waits for stall_s each time gets on slowly, or not at all. */
+static void silence_costs_little_where_answers_are_quick(void **state)
+{
+    struct http_client *c = client();
+    struct pl_source *s;
+    double began = pl_seconds(), took;
+    (void)state;
+    assert_int_equal(open_path(&s, c, "/harsh", sha256), PL_OK);
+    assert_int_equal(read_all(s), PL_OK);
+    took = pl_seconds() - began;
+    if (took < 1 || took > 40) /* the server's second; one patience is 60 s */
+        fail_msg("%.1f s, %d requests", took, atomic_load(&plain.requests));
+    pl_source_close(s);
+    http_client_close(c);
+}
+
+/* A whole list, in spite of cuts, and none that is too long. */
+static void lists_come_in_parts_too(void **state)
+{
+    struct http_client *c = client();
+    char url[200];
+    void *data;
+    size_t bytes;
+    (void)state;
+    snprintf(url, sizeof url, "http://127.0.0.1:%d/cut", plain.port);
+    assert_int_equal(http_client_get(c, &data, &bytes, FILE_BYTES, url, &err), PL_OK);
+    assert_int_equal(bytes, FILE_BYTES);
+    assert_memory_equal(data, content, FILE_BYTES);
+    free(data);
+    assert_int_equal(http_client_get(c, &data, &bytes, FILE_BYTES - 1, url, &err), PL_ELIMIT);
+    assert_null(data);
+    snprintf(url, sizeof url, "http://127.0.0.1:%d/whole", plain.port);
+    assert_int_equal(http_client_get(c, &data, &bytes, FILE_BYTES, url, &err), PL_OK);
+    assert_memory_equal(data, content, FILE_BYTES);
+    free(data);
+    http_client_close(c);
+}
+
+static int open_secure(struct pl_source **s, struct http_client **c, const char *host,
+                       const char *ca)
+{
+    struct http_client_options o = http_client_options();
+    char url[200];
+    o.wait_s = 0.01;
+    o.stall_s = 60;
+    o.ca_file = ca;
+    assert_int_equal(http_client_open(c, &o, &err), PL_OK);
+    snprintf(url, sizeof url, "https://%s:%d/cut", host, secure.port);
+    atomic_store(&secure.requests, 0);
+    return http_source_open(s, *c, NULL, url, sha256, &err);
+}
+
+static void secrets_come_from_whom_they_should(void **state)
+{
+    struct http_client *c;
+    struct pl_source *s;
+    (void)state;
+    if (open_secure(&s, &c, "127.0.0.1", ca_file)) fail_msg("%s", err.text);
+    assert_int_equal(read_all(s), PL_OK);
+    pl_source_close(s);
+    http_client_close(c);
+    assert_int_equal(open_secure(&s, &c, "127.0.0.1", NULL), PL_EIO); /* whose is that? */
+    assert_non_null(strstr(err.text, "certificate"));
+    assert_null(strchr(err.text, '\n'));
+    assert_int_equal(atomic_load(&secure.requests), 1); /* and no other try mends it */
+    http_client_close(c);
+    assert_int_equal(open_secure(&s, &c, "localhost", ca_file), PL_EIO); /* another's */
+    assert_non_null(strstr(err.text, "localhost"));
+    assert_null(strstr(err.text, "tries"));
+    http_client_close(c);
+    assert_int_equal(open_secure(&s, &c, "127.0.0.1", "/nowhere.pem"), PL_EIO);
+    assert_non_null(strstr(err.text, "/nowhere.pem"));
+    assert_null(strstr(err.text, "tries"));
+    http_client_close(c);
 }
 
 static void lies_are_told(void **state)
@@ -287,8 +333,6 @@ static void waiting_can_be_stopped(void **state)
 
 /* -- what is kept on the disk -- */
 
-static char folder[] = "/tmp/potluck-cache-XXXXXX";
-
 /* How many bytes lie in the folder; each file is damaged, made old or removed if asked for. */
 static long long in_folder(char what)
 {
@@ -330,18 +374,18 @@ static void blocks_are_kept(void **state)
     assert_int_equal(read_once("/good", sha256), PL_OK);
     assert_int_equal(in_folder(0), FILE_BYTES + 4 * 32);
     assert_int_equal(read_once("/good", sha256), PL_OK);
-    assert_int_equal(atomic_load(&requests), 1); /* its size and nothing else */
+    assert_int_equal(atomic_load(&plain.requests), 1); /* its size and nothing else */
     assert_int_equal(read_once("/cut", sha256), PL_OK); /* the same file of another server */
-    assert_int_equal(atomic_load(&requests), 1);
+    assert_int_equal(atomic_load(&plain.requests), 1);
     assert_int_equal(read_once("/good", NULL), PL_OK); /* known by its ETag, which is another identity */
-    assert_true(atomic_load(&requests) > 1);
+    assert_true(atomic_load(&plain.requests) > 1);
     assert_int_equal(read_once("/good", NULL), PL_OK);
-    assert_int_equal(atomic_load(&requests), 1);
+    assert_int_equal(atomic_load(&plain.requests), 1);
     in_folder('d');
     assert_int_equal(read_once("/good", sha256), PL_OK); /* damage is noticed, and mended */
-    assert_true(atomic_load(&requests) > 1);
+    assert_true(atomic_load(&plain.requests) > 1);
     assert_int_equal(read_once("/good", sha256), PL_OK);
-    assert_int_equal(atomic_load(&requests), 1);
+    assert_int_equal(atomic_load(&plain.requests), 1);
     in_folder('r');
     http_cache_close(cache);
     cache = NULL;
@@ -404,6 +448,7 @@ static void processes_share_a_folder(void **state)
 static int remove_folder(void **state)
 {
     (void)state;
+    unlink(ca_file);
     return rmdir(folder);
 }
 
@@ -411,6 +456,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_come_whatever_the_server_does),
+        cmocka_unit_test(silence_costs_little_where_answers_are_quick),
+        cmocka_unit_test(lists_come_in_parts_too),
+        cmocka_unit_test(secrets_come_from_whom_they_should),
         cmocka_unit_test(lies_are_told),
         cmocka_unit_test(what_is_no_web_address_is_refused),
         cmocka_unit_test(waiting_can_be_stopped),

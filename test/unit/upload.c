@@ -1,20 +1,11 @@
 /* upload.c - a server that takes files by PUT and by tus, is busy, breaks off in the middle,
  * forgets, and lies; the file arrives whole or a sentence says why not. The server is a thread
  * here. */
-#include "../../data/file.h"
 #include "../../net/http/upload.h"
+#include "web_server.h"
 
-#include <arpa/inet.h>
-#include <pthread.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <strings.h>
-#include <sys/socket.h>
-#include <unistd.h>
 #include <cmocka.h>
 
 #define BYTES 300000
@@ -22,23 +13,16 @@
 static uint8_t content[BYTES], stored[BYTES];
 static size_t have;       /* of the upload */
 static char mode;         /* the path's first letter */
-static int requests, creations, authorized, listening, port;
-static char folder[] = "/tmp/potluck-upload-XXXXXX", path[80], state[90];
+static int requests, creations, authorized;
+static char folder[] = "/tmp/potluck-upload-XXXXXX", path[80], state[90], ca_file[80];
 static struct pl_err err;
 
-static void say(int fd, const char *status, const char *more)
-{
-    char text[400];
-    snprintf(text, sizeof text, "HTTP/1.1 %s\r\nContent-Length: 0\r\nConnection: close\r\n%s\r\n",
-             status, more);
-    send(fd, text, strlen(text), MSG_NOSIGNAL);
-}
-
 /* Bytes of a body go where they belong; *got counts them. Breaks off after `most`. */
-static void receive(int fd, const char *rest, size_t n, size_t at, size_t bytes, size_t most,
-                    size_t *got)
+static void receive(struct web_client *c, size_t at, size_t bytes, size_t most, size_t *got)
 {
     char buffer[4096];
+    const char *rest = c->body;
+    size_t n = c->body_bytes;
     *got = 0;
     while (*got < bytes && *got < most) {
         size_t take = n < bytes - *got ? n : bytes - *got;
@@ -47,105 +31,75 @@ static void receive(int fd, const char *rest, size_t n, size_t at, size_t bytes,
         memcpy(stored + at + *got, rest, take);
         *got += take;
         if (*got == bytes || *got == most) return;
-        ssize_t more = recv(fd, buffer, sizeof buffer, 0);
+        ssize_t more = web_get(c, buffer, sizeof buffer);
         if (more <= 0) return;
         rest = buffer;
         n = (size_t)more;
     }
 }
 
-static void answer(int fd)
+static void answer(struct web_client *c)
 {
-    char text[8192], method[10] = "", more[100];
-    size_t n = 0, bytes = 0, offset = 0, got;
-    ssize_t k;
-    const char *body, *line;
-    text[0] = 0;
-    while (!strstr(text, "\r\n\r\n") && n < sizeof text - 1 &&
-           (k = recv(fd, text + n, sizeof text - 1 - n, 0)) > 0)
-        text[n += (size_t)k] = 0;
-    if (sscanf(text, "%9s /%c", method, &mode) != 2 || !(body = strstr(text, "\r\n\r\n"))) return;
-    body += 4;
+    char method[10] = "", more[100];
+    size_t bytes, offset, got;
+    if (sscanf(c->text, "%9s /%c", method, &mode) != 2) return;
     requests++;
-    if ((line = strcasestr(text, "\r\nContent-Length:"))) bytes = (size_t)atoll(line + 17);
-    if ((line = strcasestr(text, "\r\nUpload-Offset:"))) offset = (size_t)atoll(line + 16);
-    authorized += strcasestr(text, "Authorization: Bearer secret") != NULL;
-    if (strcasestr(text, "Expect: 100-continue"))
-        send(fd, "HTTP/1.1 100 Continue\r\n\r\n", 25, MSG_NOSIGNAL);
-    n -= (size_t)(body - text);
+    bytes = (size_t)web_number(c, "Content-Length");
+    offset = (size_t)web_number(c, "Upload-Offset");
+    authorized += !strcmp(web_header(c, "Authorization", more, sizeof more), "Bearer secret");
     if (mode == 'b' && requests % 3) { /* busy */
-        say(fd, "503 Busy", "");
+        web_say(c, "503 Busy", "", "");
     } else if (mode == 'n') {
-        say(fd, "403 No", "");
+        web_say(c, "403 No", "", "");
     } else if (!strcmp(method, "PUT")) {
-        receive(fd, body, n, 0, bytes, bytes, &have);
+        receive(c, 0, bytes, bytes, &have);
         if (mode == 's') have /= 2; /* short */
-        say(fd, "201 Created", "");
+        web_say(c, "201 Created", "", "");
     } else if (!strcmp(method, "POST")) {
         have = 0;
         creations++;
-        say(fd, "201 Created",
-            mode == 'w'   ? ""
-            : mode == 'c' ? "Location: /cut/1\r\n"
-            : mode == 'g' ? "Location: good/1\r\n"
-            : mode == 'l' ? "Location: /lies/1\r\n"
-                          : "Location: /x/1\r\n");
+        web_say(c, "201 Created",
+                mode == 'w'   ? ""
+                : mode == 'c' ? "Location: /cut/1\r\n"
+                : mode == 'g' ? "Location: good/1\r\n"
+                : mode == 'l' ? "Location: /lies/1\r\n"
+                              : "Location: /x/1\r\n", "");
     } else if (!strcmp(method, "HEAD")) {
         if (mode == 'x') { /* PUT's question: how long is it? */
             snprintf(more, sizeof more, "Upload-Offset: %zu\r\n", have);
-            say(fd, "200 OK", more);
+            web_say(c, "200 OK", more, "");
         } else {
             snprintf(more, sizeof more,
                      "HTTP/1.1 200 OK\r\nConnection: close\r\nUpload-Offset: "
                      "%zu\r\nContent-Length: %zu\r\n\r\n",
                      mode == 'l' ? (size_t)BYTES + 1 : have, have);
-            send(fd, more, strlen(more), MSG_NOSIGNAL);
+            web_put(c, more, strlen(more));
         }
     } else if (offset != have) {
-        say(fd, "409 Conflict", "");
+        web_say(c, "409 Conflict", "", "");
     } else { /* PATCH */
-        receive(fd, body, n, have, bytes, mode == 'c' ? 70001 : bytes, &got);
+        receive(c, have, bytes, mode == 'c' ? 70001 : bytes, &got);
         have += got;
         if (got == bytes) {
             snprintf(more, sizeof more, "Upload-Offset: %zu\r\n", have);
-            say(fd, "204 Done", more);
+            web_say(c, "204 Done", more, "");
         }
     }
 }
 
-static void *serve(void *context)
-{
-    char rest[4096];
-    int fd;
-    (void)context;
-    while ((fd = accept(listening, NULL, NULL)) >= 0) {
-        answer(fd);
-        shutdown(fd, SHUT_WR);
-        while (recv(fd, rest, sizeof rest, 0) > 0) { } /* no reset may overtake what was sent */
-        close(fd);
-    }
-    return NULL;
-}
+static struct web_server plain = { .answer = answer }, secure = { .answer = answer };
 
 static int setup(void **unused)
 {
-    struct sockaddr_in a = { .sin_family = AF_INET };
-    socklen_t n = sizeof a;
-    pthread_t thread;
     (void)unused;
-    signal(SIGPIPE, SIG_IGN);
     for (size_t i = 0; i < sizeof content; i++) content[i] = (uint8_t)(i * 2654435761u >> 11);
     if (!mkdtemp(folder)) return -1;
     snprintf(path, sizeof path, "%s/model.pt", folder);
     snprintf(state, sizeof state, "%s.upload", path);
+    snprintf(ca_file, sizeof ca_file, "%s/ca.pem", folder);
     if (pl_file_write(path, content, sizeof content, &err)) return -1;
-    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    listening = socket(AF_INET, SOCK_STREAM, 0);
-    if (bind(listening, (struct sockaddr *)&a, sizeof a) || listen(listening, 20) ||
-        getsockname(listening, (struct sockaddr *)&a, &n))
-        return -1;
-    port = ntohs(a.sin_port);
-    return pthread_create(&thread, NULL, serve, NULL) || pthread_detach(thread);
+    return web_server_certify(&secure, ca_file) || web_server_open(&secure) ||
+           web_server_open(&plain);
 }
 
 static int teardown(void **unused)
@@ -153,6 +107,7 @@ static int teardown(void **unused)
     (void)unused;
     unlink(state);
     unlink(path);
+    unlink(ca_file);
     return rmdir(folder);
 }
 
@@ -160,7 +115,7 @@ static int try_upload(const char *to, int tus, int (*progress)(void *, uint64_t,
 {
     struct http_upload_options o = http_upload_options();
     char url[100];
-    snprintf(url, sizeof url, "http://127.0.0.1:%d%s", port, to);
+    snprintf(url, sizeof url, "http://127.0.0.1:%d%s", plain.port, to);
     o.wait_s = 0.01;
     o.stall_s = 60;
     o.piece = 100000;
@@ -245,6 +200,27 @@ static void lies_are_told(void **unused)
                          PL_OK);
 }
 
+static void secrets_go_to_whom_they_should(void **unused)
+{
+    struct http_upload_options o = http_upload_options();
+    char url[100];
+    (void)unused;
+    snprintf(url, sizeof url, "https://127.0.0.1:%d/plain", secure.port);
+    o.token = "secret";
+    o.wait_s = 0.01;
+    o.ca_file = ca_file;
+    memset(stored, 0, sizeof stored);
+    requests = authorized = 0;
+    if (http_upload(url, path, &o, &err)) fail_msg("%s", err.text);
+    assert_memory_equal(stored, content, BYTES);
+    assert_int_equal(authorized, requests);
+    atomic_store(&secure.requests, 0);
+    o.ca_file = NULL;
+    assert_int_not_equal(http_upload(url, path, &o, &err), PL_OK);
+    assert_non_null(strstr(err.text, "certificate"));
+    assert_int_equal(atomic_load(&secure.requests), 1); /* no other try mends it */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -252,6 +228,7 @@ int main(void)
         cmocka_unit_test(files_arrive_by_tus),
         cmocka_unit_test(a_stopped_upload_goes_on),
         cmocka_unit_test(lies_are_told),
+        cmocka_unit_test(secrets_go_to_whom_they_should),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,21 +1,11 @@
 /* upload_parts.c - a bucket and a hub, in a thread, that take files in parts, are cut off, forget
  * and lie: what arrived is not sent again, and the file is whole in the end. */
-#include "../../data/file.h"
 #include "../../net/http/upload.h"
+#include "web_server.h"
 
-#include <arpa/inet.h>
-#include <jansson.h>
 #include <openssl/evp.h>
-#include <pthread.h>
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <strings.h>
-#include <sys/socket.h>
-#include <unistd.h>
 #include <cmocka.h>
 
 #define BYTES 300000
@@ -32,63 +22,39 @@ static struct {
     size_t size;
 } server;
 static uint8_t content[BYTES], stored[BYTES];
-static int listening, port;
 static char folder[] = "/tmp/potluck-parts-XXXXXX", path[80], state[90], sha256[65], url[100];
 static struct pl_err err;
 
 struct request {
-    char *text; /* head and body, a zero behind */
-    const char *body;
-    size_t head, bytes;
+    struct web_client *client;
+    char *body; /* a zero behind it */
+    size_t bytes;
     char method[10], where[1000];
-    int fd;
 };
 
 static void say(const struct request *r, const char *status, const char *headers, const char *body)
 {
-    char text[6000];
-    snprintf(text, sizeof text,
-             "HTTP/1.1 %s\r\nContent-Length: %zu\r\nConnection: close\r\n%s\r\n%s", status,
-             strlen(body), headers, body);
-    send(r->fd, text, strlen(text), MSG_NOSIGNAL);
+    web_say(r->client, status, headers, body);
 }
 
 static int receive(struct request *r)
 {
-    size_t n = 0;
+    struct web_client *c = r->client;
+    size_t n = c->body_bytes;
     ssize_t k;
-    char *end = NULL, *line;
-    r->text[0] = 0;
-    while (!end && n < 16384 && (k = recv(r->fd, r->text + n, 16384 - n, 0)) > 0) {
-        r->text[n += (size_t)k] = 0;
-        end = strstr(r->text, "\r\n\r\n");
-    }
-    if (!end || sscanf(r->text, "%9s %999s", r->method, r->where) != 2) return -1;
-    r->head = (size_t)(end - r->text) + 4;
-    r->body = r->text + r->head;
-    r->bytes = (line = strcasestr(r->text, "\r\nContent-Length:")) && line < end
-                   ? (size_t)atoll(line + 17)
-                   : 0;
-    if (r->bytes > BODY_MAX) return -1;
-    if ((line = strcasestr(r->text, "Expect: 100-continue")) && line < end)
-        send(r->fd, "HTTP/1.1 100 Continue\r\n\r\n", 25, MSG_NOSIGNAL);
-    while (n < r->head + r->bytes && (k = recv(r->fd, r->text + n, r->head + r->bytes - n, 0)) > 0)
-        n += (size_t)k;
-    r->text[n] = 0;
-    return n == r->head + r->bytes ? 0 : -1;
+    if (sscanf(c->text, "%9s %999s", r->method, r->where) != 2) return -1;
+    r->bytes = (size_t)web_number(c, "Content-Length");
+    if (r->bytes > BODY_MAX || n > r->bytes) return -1;
+    memcpy(r->body, c->body, n);
+    while (n < r->bytes && (k = web_get(c, r->body + n, r->bytes - n)) > 0) n += (size_t)k;
+    r->body[n] = 0;
+    return n == r->bytes ? 0 : -1;
 }
 
-/* The value of a header, "" if there is none. */
 static const char *header(const struct request *r, const char *name)
 {
     static char value[600];
-    char key[60];
-    const char *at;
-    snprintf(key, sizeof key, "\r\n%s:", name);
-    at = strcasestr(r->text, key);
-    value[0] = 0;
-    if (at && at < r->body) sscanf(at + strlen(key), " %599[^\r]", value);
-    return value;
+    return web_header(r->client, name, value, sizeof value);
 }
 
 static void hash(char text[65], const void *data, size_t bytes)
@@ -230,39 +196,27 @@ static void hub(const struct request *r)
     } else say(r, "404 What", "", "");
 }
 
-static void *serve(void *context)
+static void answer(struct web_client *c)
 {
-    static char text[16384 + BODY_MAX + 1];
-    struct request r = { .text = text };
-    (void)context;
-    while ((r.fd = accept(listening, NULL, NULL)) >= 0) {
-        if (!receive(&r)) (strstr(r.where, "/bucket/") == r.where ? bucket : hub)(&r);
-        close(r.fd);
-    }
-    return NULL;
+    static char body[BODY_MAX + 1];
+    struct request r = { .client = c, .body = body };
+    if (!receive(&r)) (strstr(r.where, "/bucket/") == r.where ? bucket : hub)(&r);
 }
+
+static struct web_server web = { .answer = answer };
 
 static int setup(void **unused)
 {
-    struct sockaddr_in a = { .sin_family = AF_INET };
-    socklen_t n = sizeof a;
-    pthread_t thread;
     (void)unused;
-    signal(SIGPIPE, SIG_IGN);
     for (size_t i = 0; i < sizeof content; i++) content[i] = (uint8_t)(i * 2654435761u >> 11);
     hash(sha256, content, sizeof content);
     if (!mkdtemp(folder)) return -1;
     snprintf(path, sizeof path, "%s/model.pt", folder);
     snprintf(state, sizeof state, "%s.upload", path);
     if (pl_file_write(path, content, sizeof content, &err)) return -1;
-    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    listening = socket(AF_INET, SOCK_STREAM, 0);
-    if (bind(listening, (struct sockaddr *)&a, sizeof a) || listen(listening, 20) ||
-        getsockname(listening, (struct sockaddr *)&a, &n))
-        return -1;
-    port = ntohs(a.sin_port);
-    snprintf(url, sizeof url, "http://127.0.0.1:%d", port);
-    return pthread_create(&thread, NULL, serve, NULL) || pthread_detach(thread);
+    if (web_server_open(&web)) return -1;
+    snprintf(url, sizeof url, "http://127.0.0.1:%d", web.port);
+    return 0;
 }
 
 static int teardown(void **unused)
