@@ -27,6 +27,11 @@ static const char *const *leaf_names(const struct optimizer_state *s, size_t i, 
     return small ? leaves_8 : leaves_32;
 }
 
+static enum pl_map map_of(const char *name) /* of "qmap1", "state1"; "qmap2", "state2" */
+{
+    return name[strlen(name) - 1] == '1' ? PL_MAP_SIGNED : PL_MAP_UNSIGNED;
+}
+
 int optimizer_state_open(struct optimizer_state *s, struct pl_optimizer *optimizer,
                          const struct pl_optimizer_options *options, const struct pl_backend *be,
                          const struct pl_optimizer_tensor *tensors,
@@ -240,8 +245,7 @@ static void add_param_state(struct maker *m, const struct optimizer_state *s, si
         else if (!strncmp(names[k], "qmap", 4)) {
             type.size[0] = PL_CODES;
             if ((data = add_moment(m, &type)))
-                pl_codebook(data, names[k][4] == '1' ? PL_MAP_SIGNED : PL_MAP_UNSIGNED,
-                            s->options.rule);
+                pl_codebook(data, map_of(names[k]), s->options.rule);
         } else {
             struct pl_optimizer_state a = pl_optimizer_state_at(s->optimizer, array);
             if (!strncmp(names[k], "state", 5)) type = s->schema[i].type;
@@ -328,6 +332,40 @@ static int all_finite(const struct optimizer_state *s, const struct tensor_messa
     return i == n;
 }
 
+/* A table of codes, each at most 1; no moment then decodes to more than its block's absmax. */
+static int is_book(const struct optimizer_state *s, const struct tensor_message *m)
+{
+    float book[PL_CODES];
+    size_t k = 0;
+    if (!m || decode(book, s, m)) return 0;
+    while (k < PL_CODES && fabsf(book[k]) <= 1) k++;
+    return k == PL_CODES;
+}
+
+/* Codes (n) come with the table that they were made with, which need not be ours: the library that
+ * the run had has -1 in place of the first entry, others have not. Then values are decoded with
+ * theirs and encoded with ours; absmax, two arrays before the codes, is put anew. */
+static int recode(struct optimizer_state *s, const struct state_load *l, uint8_t *codes, size_t n,
+                  const struct state_leaf *leaf, enum pl_map map, size_t array)
+{
+    const struct tensor_message *m = leaf_tensor(s, l, leaf - 2, PL_CODES, PL_F32);
+    size_t blocks = pl_blocks(n, s->options.block);
+    float theirs[PL_CODES], ours[PL_CODES], *x, *absmax;
+    int rc = decode(theirs, s, m);
+    pl_codebook(ours, map, s->options.rule);
+    if (rc || !memcmp(theirs, ours, sizeof ours)) return rc;
+    x = pl_alloc(n, sizeof *x);
+    absmax = pl_alloc(blocks, sizeof *absmax);
+    if (!x || !absmax) rc = PL_ENOMEM;
+    if (!rc) rc = decode(absmax, s, leaf_tensor(s, l, leaf - 4, blocks, PL_F32));
+    if (!rc) rc = ref_dequantize(x, codes, absmax, n, s->options.block, theirs);
+    if (!rc) rc = ref_quantize(codes, absmax, x, n, s->options.block, map, s->options.rule);
+    if (!rc) rc = pl_optimizer_state_put(s->optimizer, array - 2, absmax);
+    pl_free(x);
+    pl_free(absmax);
+    return rc;
+}
+
 /* Walks over the moments; put: takes them over, else only looks. */
 static int walk(struct optimizer_state *s, const struct state_load *l,
                 const struct training_state *t, int put, struct pl_err *err)
@@ -347,6 +385,11 @@ static int walk(struct optimizer_state *s, const struct state_load *l,
                     return pl_fail(err, PL_EFORMAT, "state: parameter %zu has no step", i);
                 if (put) pl_optimizer_set_steps(s->optimizer, (uint64_t)leaf->index);
             }
+            if (!put && !strncmp(names[k], "qmap", 4) &&
+                !is_book(s, leaf_tensor(s, l, leaf, PL_CODES, PL_F32)))
+                return pl_fail(err, PL_EFORMAT,
+                               "state: parameter %zu has no \"%s\" of %d codes up to 1", i,
+                               names[k], PL_CODES);
             if (strncmp(names[k], "state", 5) && strncmp(names[k], "absmax", 6)) continue;
             a = pl_optimizer_state_at(s->optimizer, array);
             m = leaf_tensor(s, l, leaf, a.n, a.element_size == 1 ? PL_U8 : PL_F32);
@@ -361,6 +404,8 @@ static int walk(struct optimizer_state *s, const struct state_load *l,
                 if (!(data = pl_alloc(a.n, a.element_size)))
                     return pl_fail(err, PL_ENOMEM, "state: no memory");
                 rc = decode(data, s, m);
+                if (!rc && a.element_size == 1)
+                    rc = recode(s, l, data, a.n, leaf, map_of(names[k]), array);
                 if (!rc) rc = pl_optimizer_state_put(s->optimizer, array, data);
                 pl_free(data);
             }

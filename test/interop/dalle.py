@@ -143,7 +143,7 @@ def is_same(a, b):
     import torch
 
     common = set(a) & set(b)
-    return len(common) > 100 and all(torch.equal(a[n].flatten(), b[n].flatten()) for n in common)
+    return len(common) > 100 and all(torch.equal(a[n].flatten().float(), b[n].flatten().float()) for n in common)
 
 
 def alone(folder, pairs):
@@ -174,6 +174,32 @@ def c_begins(swarm):
     step("C begins: Python takes its state over", good, loaded and f"of epoch {loaded['epoch']}")
     good = wait_for(lambda: sum(whole(c, e, 2) for e in epochs_of(c)) >= 2 and len(epochs_of(py)) >= 2)
     step("C begins: gradients are averaged", good is not None, f"epochs {sorted(epochs_of(py))} of Python's, {newest(c)} of ours")
+
+
+def codes(swarm):
+    """The run's own optimizer, whose moments of large tensors are 8-bit codes: either side takes over what the other has,
+    codes, tables and all."""
+    lamb8 = ["--optimizer", "lamb8"]
+    c = swarm.add("c", *lamb8, "--save-every", "1", "--slow", "0.2", steps=1000)
+    c.wait("epoch", number=WARMUP + 1)
+    py = swarm.add("py", *lamb8, "--more", "2", "--step_seconds", "0.2", steps=1000)
+    loaded = py.wait("loaded")
+    ours = loaded and swarm.state(c, f"checkpoint-{loaded['epoch']:06}")
+    note = loaded and f"of epoch {loaded['epoch']}"
+    step("8-bit moments: Python takes ours over", loaded and f"optimizer.{TABLE}.absmax1" in ours and is_same(swarm.state(py, "loaded"), ours), note)
+    step("8-bit moments: with the tables that it would make itself", loaded and loaded["own_tables"])
+    end = py.wait("end")
+    os.kill(c.process.pid, signal.SIGINT)
+    c.wait("closed")
+    if end is None:
+        step("8-bit moments: C takes Python's over", False, f"Python did not end: {py.said()[-300:]}")
+        return
+    swarm.peers.append(swarm.peers.pop(0))  # a newcomer enters by the first
+    late = swarm.add("c", *lamb8, "--save-every", "0", steps=end["epoch"])  # has nothing to do: saves what it has loaded
+    late.wait("closed")
+    taken = late.wait("loaded", 0)
+    good = taken and is_same(swarm.state(late, f"checkpoint-{end['epoch']:06}"), swarm.state(py, "end"))
+    step("8-bit moments: C takes Python's over", good, taken and f"of epoch {taken['epoch']}")
 
 
 def stop_when_averaged(peer, count):
@@ -259,6 +285,7 @@ def main():
         for _ in range(3):
             control.add("c", "--save-every", "0")
         play("C begins", c_begins, folder)
+        play("8-bit moments", codes, folder)
         play("together", lambda swarm: together(swarm, control), folder)
         control.end(steps.failed)
     return steps.closing()

@@ -78,7 +78,8 @@ def save(path, names, optimizer):
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     tensors = dict(zip(names, parameters))
     for name, p in zip(names, parameters):
-        tensors.update({f"optimizer.{name}.{key}": optimizer.state[p][key] for key in ("state1", "state2")})
+        state = optimizer.state[p]
+        tensors.update({f"optimizer.{name}.{key}": state[key] for key in ("absmax1", "absmax2", "state1", "state2") if key in state})
     hivemind_compat.save_tensors(path, tensors)
 
 
@@ -113,7 +114,7 @@ class Trainer:
         self.dht = hivemind_compat.make_dht(args, record_validators=checks)
         compression = hivemind_compat.compression("adaptive", 2**16 + 1)
         self.optimizer = hivemind.Optimizer(
-            dht=self.dht, run_id=args.run_id, params=model.groups(args.lr), optimizer=make_optimizer("lamb", args.lr),
+            dht=self.dht, run_id=args.run_id, params=model.groups(args.lr), optimizer=make_optimizer(args.optimizer, args.lr),
             scheduler=lambda opt: LambdaLR(opt, linear(args.warmup, args.total)), offload_optimizer=True,
             delay_grad_averaging=False, delay_optimizer_step=False, batch_size_per_step=args.batch_size,
             target_batch_size=args.target_batch_size, grad_compression=compression, state_averaging_compression=compression,
@@ -179,7 +180,10 @@ class Trainer:
         if self.args.initial_peers:
             self.optimizer.load_state_from_peers()
             self.keep("loaded")
-            self.say("loaded")
+            more = {"own_tables": self.state.optimizer.has_own_tables()} if self.args.optimizer == "lamb8" else {}
+            self.say("loaded", **more)
+        if self.args.more:
+            self.args.epochs = self.optimizer.local_epoch + self.args.more
         self.train(pairs)
         self.keep("end")
         self.say("end", held_out=self.model.mean_loss(pairs["held_out"]))
@@ -202,6 +206,8 @@ def main():
     parser.add_argument("--warmup", type=int, default=1, help="epochs of the linear schedule's way up")
     parser.add_argument("--total", type=int, default=1000, help="epochs of the linear schedule")
     parser.add_argument("--epochs", type=int, default=10**9, help="stop when this epoch is reached")
+    parser.add_argument("--more", type=int, default=0, help="stop after so many epochs")
+    parser.add_argument("--optimizer", default="lamb", choices=["lamb", "lamb8"])
     parser.add_argument("--target_batch_size", type=int, default=64)
     parser.add_argument("--batch_size", type=int, default=16)
     parser.add_argument("--step_seconds", type=float, default=0.3, help="one local step takes at least this long")
