@@ -233,6 +233,11 @@ static int serve(struct dash *o, const sigset_t *ends, struct pl_err *err)
         if (rc) fprintf(stderr, "potluck dash: %s\n", err->text);
         if (sigtimedwait(ends, NULL, &pause) > 0) break;
     }
+    if (o->export_to && o->folder) { /* what has come since the last look belongs to the copy */
+        rc = dash_folder_finish(&o->training, o->server, o->dashboard, err);
+        if (!rc && !o->swarm.node) rc = dash_folder_log(&o->training, o->dashboard, err);
+        if (rc) fprintf(stderr, "potluck dash: %s\n", err->text);
+    }
     rc = o->export_to ? dashboard_export(o->dashboard, o->export_to, err) : PL_OK;
     return !rc && o->export_to && o->folder ? dash_folder_export(&o->training, o->export_to, err)
                                             : rc;

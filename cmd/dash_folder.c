@@ -18,6 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define PACE 0.05            /* of the running mean of a step's time: steps differ, an estimate should not */
+#define FINISH_S 20          /* for the last pictures, at the end of a run */
 #define OLD_LINES 400        /* of a log that was there before us: evenly spread */
 #define AMONG "128"          /* pictures that drawings are compared with: a moment's work to decode */
 #define PICTURE_MAX (64u << 20)
@@ -100,17 +102,19 @@ static int read_line(struct line *l, const char *text, double *held_out)
     return is_step ? PL_OK : PL_EFORMAT;
 }
 
-static int tell(struct dashboard *d, const struct line *l, double time, struct pl_err *err)
+static int tell(struct dashboard *d, const struct line *l, double time, double step_s,
+                struct pl_err *err)
 {
     struct dashboard_metrics m = {
-        .key = "this machine", .record = { l->step, l->rate, l->samples, l->loss, 1 },
+        .key = DASHBOARD_THIS, .record = { l->step, l->rate, l->samples, l->loss, 1 },
         .expiration = time + METRICS_LIFE,
     };
-    struct dashboard_report r = { .key = "this machine",
+    struct dashboard_report r = { .key = DASHBOARD_THIS,
                                   .record = { .version = "potluck " PL_VERSION,
                                               .held_out = l->held_out } };
     struct dashboard_look look = {
-        .time = time, .metrics = &m, .metrics_count = 1, .report = &r, .report_count = 1
+        .time = time, .metrics = &m, .metrics_count = 1, .report = &r, .report_count = 1,
+        .step_s = step_s,
     };
     return dashboard_update(d, &look, err);
 }
@@ -150,8 +154,11 @@ int dash_folder_log(struct dash_folder *f, struct dashboard *d, struct pl_err *e
     for (size_t i = 1; i < n; i++) time -= seconds(&lines[i]);
     each = n / OLD_LINES + 1;
     for (size_t i = 0; i < n && !rc; i++) {
-        if (i) time += seconds(&lines[i]);
-        if (i % each == 0 || i + 1 == n) rc = tell(d, &lines[i], fmax(time, f->time), err);
+        double took = seconds(&lines[i]);
+        if (i) time += took;
+        f->step_s = f->step_s > 0 ? f->step_s + PACE * (took - f->step_s) : took;
+        if (i % each == 0 || i + 1 == n)
+            rc = tell(d, &lines[i], fmax(time, f->time), f->step_s, err);
         f->time = fmax(time, f->time);
     }
     free(lines);
@@ -160,13 +167,56 @@ int dash_folder_log(struct dash_folder *f, struct dashboard *d, struct pl_err *e
 
 /* --- the end ---------------------------------------------------------------------------------- */
 
+int dash_folder_finish(struct dash_folder *f, struct http_server *s, struct dashboard *d,
+                       struct pl_err *err)
+{
+    double until = pl_seconds() + FINISH_S;
+    int rc = dash_folder_look(f, s, d, err);
+    while (!rc && f->painter && pl_seconds() < until) {
+        nanosleep(&(struct timespec){ .tv_nsec = 50000000 }, NULL);
+        rc = dash_folder_look(f, s, d, err);
+    }
+    return rc ? rc : dash_folder_look(f, s, d, err);
+}
+
+/* The same file under a second name, which takes no room; a copy on another file system. */
+static int also_at(const char *from, const char *to, struct pl_err *err)
+{
+    struct pl_file_out out;
+    static char block[1 << 16];
+    ssize_t n = 0;
+    int in, rc;
+    (void)!unlink(to); /* of an earlier copy of the page */
+    if (!link(from, to)) return PL_OK;
+    if ((in = open(from, O_RDONLY | O_CLOEXEC)) < 0)
+        return pl_fail(err, PL_EIO, "%s: %s", from, strerror(errno));
+    rc = pl_file_create(&out, to, err);
+    while (!rc && (n = read(in, block, sizeof block)) > 0)
+        rc = pl_file_append(&out, block, (size_t)n, err);
+    if (!rc && n < 0) rc = pl_fail(err, PL_EIO, "%s: %s", from, strerror(errno));
+    if (!rc) rc = pl_file_commit(&out, err);
+    pl_file_discard(&out);
+    close(in);
+    return rc;
+}
+
+static int folder_for(char path[PATH_MAX], const char *to, const char *name, struct pl_err *err)
+{
+    snprintf(path, PATH_MAX, "%s/%s", to, name);
+    return mkdir(path, 0777) && errno != EEXIST
+               ? pl_fail(err, PL_EIO, "%s: %s", path, strerror(errno)) : PL_OK;
+}
+
 int dash_folder_export(const struct dash_folder *f, const char *to, struct pl_err *err)
 {
     char from[PATH_MAX], path[PATH_MAX];
-    int rc = PL_OK;
-    snprintf(path, sizeof path, "%s/samples", to);
-    if (f->now.samples && mkdir(path, 0777) && errno != EEXIST)
-        return pl_fail(err, PL_EIO, "%s: %s", path, strerror(errno));
+    int rc = f->now.samples ? folder_for(path, to, "samples", err) : PL_OK;
+    if (!rc && f->now.checkpoints) rc = folder_for(path, to, "checkpoints", err);
+    for (size_t i = 0; i < f->now.checkpoints && !rc; i++) {
+        snprintf(from, sizeof from, "%s/%s", f->folder, f->now.checkpoint[i]);
+        snprintf(path, sizeof path, "%s/checkpoints/%s", to, f->now.checkpoint[i]);
+        rc = also_at(from, path, err);
+    }
     for (size_t i = 0; i < f->now.samples && !rc; i++) {
         void *data;
         size_t n;

@@ -13,6 +13,7 @@ struct dash_folder {
     struct run_folder now;
     long at;            /* in the log, behind the last line that was read */
     double time;        /* of that line */
+    double step_s;      /* that a step takes, running mean; 0: not known yet */
     double held_out;    /* last loss on pairs that nobody trains on; NAN: none yet */
     int64_t drawn;      /* step of the last checkpoint that was given to a painter; -1: none */
     pid_t painter;      /* 0: none at work */
@@ -26,7 +27,10 @@ int dash_folder_look(struct dash_folder *f, struct http_server *s, struct dashbo
                      struct pl_err *err);
 /* The log's new lines, as if a single peer had reported each: for trainings without a swarm. */
 int dash_folder_log(struct dash_folder *f, struct dashboard *d, struct pl_err *err);
-/* Pictures beside an exported page. */
+/* The last checkpoint's pictures, waited for a while: nothing else is at work by now. */
+int dash_folder_finish(struct dash_folder *f, struct http_server *s, struct dashboard *d,
+                       struct pl_err *err);
+/* Pictures and checkpoints beside an exported page. */
 int dash_folder_export(const struct dash_folder *f, const char *to, struct pl_err *err);
 void dash_folder_end(struct dash_folder *f);
 

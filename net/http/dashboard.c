@@ -197,6 +197,8 @@ static int sum_up(struct feed_state *to, const struct dashboard *d, const struct
     }
     if (d->total_steps > to->step && rate > 0)
         to->schedule_eta = (double)(d->total_steps - to->step) * d->target / rate;
+    else if (d->total_steps > to->step && look->step_s > 0)
+        to->schedule_eta = (double)(d->total_steps - to->step) * look->step_s;
     free(m);
     free(p);
     return PL_OK;
@@ -344,12 +346,12 @@ static int make_folder(const char *path, struct pl_err *err)
 
 int dashboard_export(struct dashboard *d, const char *folder, struct pl_err *err)
 {
-    const struct { const char *name; const json_t *value; } feeds[] = {
+    int drawn = publish_history(d, d->last.time, err);
+    const struct { const char *name; const json_t *value; } feeds[] = { /* as just drawn */
         { "api/state.json", d->state }, { "api/peers.json", d->peers },
         { "api/history.json", d->points }, { "api/board.json", d->board },
         { "api/files.json", d->files },
     };
-    int drawn = publish_history(d, d->last.time, err);
     char *script = data_script(d, 0), *api = pl_path_join(folder, "api");
     int rc = drawn ? drawn : script && api ? PL_OK : pl_fail(err, PL_ENOMEM, "page: out of memory");
     if (!rc) rc = make_folder(folder, err);

@@ -20,7 +20,9 @@
 #define DASHBOARD_POINTS 600       /* of the history on the page: one for each 1.5 of its pixels */
 #define DASHBOARD_ROWS 200         /* of the tables of peers and accounts */
 
-/* A key is named by the first 16 bytes of its SHA-256, in hex. */
+/* A key is named by the first 16 bytes of its SHA-256, in hex; a training beside the page, which signs
+ * nothing, by this. */
+#define DASHBOARD_THIS "this machine"
 struct dashboard_metrics {
     char key[33];
     struct metrics_record record;
@@ -44,6 +46,7 @@ struct dashboard_look {
     size_t progress_count;
     const struct dashboard_report *report;
     size_t report_count;
+    double step_s;       /* that a step takes, where no peers report their progress; 0: not known */
     size_t searching;    /* peers that look for a group to average gradients in */
     const char *problem; /* a sentence for the page, or NULL */
 };

@@ -110,7 +110,8 @@ json_t *feed_peers_json(const struct feed_peer *peers, size_t count)
         names(id, name, p->key, g ? &g->peer : NULL);
         o = json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "name", name, "id", id,
                       "key", p->key, "state",
-                      !g               ? "quiet"
+                      !strcmp(p->key, DASHBOARD_THIS) ? "local"
+                      : !g             ? "quiet"
                       : g->client_mode ? "client"
                                        : "reachable",
                       "step",

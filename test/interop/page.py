@@ -335,12 +335,49 @@ def look_at(browser, url, entry):
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 
+def dead_links(browser, folder):
+    """Of what is seen: links to this copy's own files that are not there."""
+    links = browser.execute_script("return [...document.querySelectorAll('a[href], img[src]')].filter(e => e.offsetParent)"
+                                   ".map(e => e.getAttribute('href') || e.getAttribute('src'))")
+    return [l for l in links if ":" not in l and not l.startswith("#") and not os.path.isfile(os.path.join(folder, l))], links
+
+
+def alone(browser):
+    """A training without a swarm: its log is the source, and its own pace says when it ends."""
+    folder, copy = tempfile.mkdtemp(), tempfile.mkdtemp()
+
+    def log(first, last):
+        with open(os.path.join(folder, "log.jsonl"), "a") as f:
+            for i in range(first, last):
+                f.write(json.dumps({"step": i + 1, "samples": 16, "loss": 5 - 0.01 * i, "samples_per_second": 8.0}) + "\n")
+    log(0, 40)
+    with Program("dash", "--folder", folder, "--port", "0", "--every", "0.5", "--total-steps", "100", "--export", copy, "--json") as dash:
+        browser.get(dash.event("serving")["url"])
+        wait_for(lambda: text(browser, "t-step") == "40 of 100")
+        shown = browser.execute_script("return [...document.querySelectorAll('progress, .phases')].map(e => e.offsetParent !== null)")
+        cells = wait_for(lambda: browser.execute_script("return [...document.querySelectorAll('#peers td')].map(e => e.textContent)"))
+        step("a training on this machine: its state, its steps of the schedule, and when that ends",
+             "training" in cells and shown == [False, True] and text(browser, "t-eta") == "40 of 100; the schedule ends in 2 min"
+             and browser.execute_script("return document.querySelector('progress').value") == 0.4, (cells, shown, text(browser, "t-eta")))
+        shoot(browser, "alone")
+        log(40, 50)  # whether or not it is looked at again before the end
+    browser.get("file://" + os.path.join(copy, "index.html"))
+    step("what came last is in its exported copy", text(browser, "t-step") == "50 of 100", text(browser, "t-step"))
+    dead, links = dead_links(browser, copy)
+    step("which leads nowhere that is not there", not dead and "api/history.json" in links, dead)
+    shutil.rmtree(folder)
+    shutil.rmtree(copy)
+
+
 def export(browser, folder):
     browser.get("file://" + os.path.join(folder, "index.html"))
     step("the exported page shows the run without a server",
          text(browser, "t-step") == "8 of 100" and "As it ended" in text(browser, "run-line") and browser.execute_script(
              "return document.querySelectorAll('#chart-loss path').length") == 2 and not complaints(browser),
          (text(browser, "run-line"), complaints(browser)))
+    dead, links = dead_links(browser, folder)
+    step("its pictures, checkpoints and feeds lie beside it", not dead and "api/board.json" in links and "samples/9.png" in links
+         and "checkpoints/checkpoint-000009.safetensors" in links, (dead, links))
     axe_on(browser, "the exported page", (320, "dark"))
     report = os.path.join(folder, "conform.html")
     subprocess.run([POTLUCK, "conform", "--quick", "--backend", "ref", "--filter", "scale", "--report", report], check=True,
@@ -364,6 +401,8 @@ def drawn(folder):
         place = os.path.join(folder, "samples", "%06d" % at)
         os.makedirs(place)
         shutil.copy(os.path.join(ROOT, "paper", "figures", "drawn.png"), os.path.join(place, "sheet.png"))
+        with open(os.path.join(folder, "checkpoint-%06d.safetensors" % at), "wb") as f:
+            f.write(b"weights")
         for name, value in (("nearest", {"own": own, "of": 4, "among": 99}), ("pictures", {"pictures": [{"caption": "a <b>cat"}]})):
             with open(os.path.join(place, name + ".json"), "w") as f:
                 json.dump(value, f)
@@ -392,6 +431,7 @@ def live():
                     raise
         if browser:
             export(browser, folder)
+            alone(browser)
             browser.quit()
         else:
             skip("the page in a browser", why)

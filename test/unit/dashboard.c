@@ -153,6 +153,38 @@ static char *feed(int port, const char *path)
     return body;
 }
 
+static void is_in(const char *folder, const char *name, const char *words)
+{
+    char *path = pl_path_join(folder, name), *text;
+    assert_int_equal(pl_file_read_text(&text, path, 1 << 20, NULL), PL_OK);
+    assert_non_null(strstr(text, words));
+    free(text);
+    free(path);
+}
+
+/* A training beside the page signs nothing: it is no quiet peer, and its own pace says when it ends. */
+static void a_training_here_has_an_end(void **state)
+{
+    struct dashboard_metrics m = metrics(DASHBOARD_THIS, 40, 8, 16, 2, 1);
+    struct dashboard_look look = { .time = 1000, .metrics = &m, .metrics_count = 1, .step_s = 2 };
+    struct dashboard_options o = { .run = "alone", .total_steps = 100 };
+    struct http_server *s;
+    struct dashboard *d;
+    char *text;
+    (void)state;
+    assert_int_equal(http_server_open(&s, NULL, 0, NULL), PL_OK);
+    assert_int_equal(dashboard_open(&d, s, &o, NULL), PL_OK);
+    assert_int_equal(dashboard_update(d, &look, NULL), PL_OK);
+    text = feed(http_server_port(s), "/api/state.json");
+    assert_true(real(text, "schedule_eta") == 120); /* 60 steps of 2 s */
+    free(text);
+    text = feed(http_server_port(s), "/api/peers.json");
+    assert_non_null(strstr(text, "\"state\":\"local\""));
+    free(text);
+    dashboard_close(d);
+    http_server_close(s);
+}
+
 static void feeds_say_what_was_seen(void **state)
 {
     struct dashboard_metrics m[] = { metrics("aa", 7, 2, 100, 60, 20),
@@ -222,6 +254,11 @@ static void feeds_say_what_was_seen(void **state)
     assert_non_null(strstr(data, "\"history\":{"));
     free(data);
     free(text);
+    is_in(folder, "api/history.json", "\"loss\":[2.0,2.0]"); /* drawn anew for the copy, not what was freed */
+    is_in(folder, "api/board.json", "\"samples\":200");
+    is_in(folder, "api/state.json", "\"step\":8");
+    is_in(folder, "api/peers.json", "\"reachable\"");
+    is_in(folder, "api/files.json", "\"checkpoints\":[]");
     snprintf(command, sizeof command, "rm -r %s", folder);
     assert_int_equal(system(command), 0);
     dashboard_close(d);
@@ -368,7 +405,7 @@ int main(void)
         cmocka_unit_test(accounts_count_a_step_once),
         cmocka_unit_test(points_are_means_of_their_time),
         cmocka_unit_test(history_survives),
-        cmocka_unit_test(feeds_say_what_was_seen),
+        cmocka_unit_test(a_training_here_has_an_end), cmocka_unit_test(feeds_say_what_was_seen),
         cmocka_unit_test(wild_claims_stay_numbers),
         cmocka_unit_test(a_large_swarm),
         cmocka_unit_test(folder_is_shown),

@@ -17,6 +17,7 @@ theme.addEventListener("click", () => { root.dataset.theme = isDark() ? "light" 
 dark.addEventListener("change", named);
 named();
 for (const e of document.querySelectorAll(".nojs")) e.hidden = true;
+if (!potluckData.live) at("feed-metrics").hidden = true; /* an exported copy has nobody to count */
 
 /* --- peers behind the title: points that drift, lines between those that are near --- */
 
@@ -88,6 +89,7 @@ function roundTrip(p) {
 
 /* A word and a colour; what it means is the title. */
 function stateOf(p) {
+    if (p.state === "local") return ["training", "state on", "reads its log from the disk of this machine"];
     if (p.state === "quiet") return ["quiet", "state off", "has reported no progress for a minute"];
     if (p.step !== null && root.dataset.step - p.step > 1) return ["joining", "state half", "has not caught up with the others' step yet"];
     if (p.reach === "relayed" || p.relayed) return ["relayed", "state half", "others call it through a relay"];
@@ -161,7 +163,10 @@ function showFiles(files) {
 /* --- figures --- */
 
 function showState(state) {
-    const done = state.target > 0 ? Math.min(1, state.samples / state.target) : 0;
+    /* Without a swarm a step has no target to wait for: there the bar is the schedule's. */
+    const alone = !(state.target > 0), all = state.total_steps;
+    const done = alone ? (all ? state.step / all : 0) : Math.min(1, state.samples / state.target);
+    const ends = all && Number.isFinite(state.schedule_eta) ? "the schedule ends in " + time(state.schedule_eta) : "";
     at("live").hidden = false;
     at("run-line").textContent = (potluckData.live ? "Live: " : "As it ended: ") + "the run “" + state.run + "”, " +
         state.peers + (state.peers === 1 ? " peer" : " peers") + ", as of " + new Date(state.time * 1000).toLocaleString() + "." +
@@ -182,13 +187,14 @@ function showState(state) {
     at("t-banned-box").hidden = !state.banned;
     at("t-banned").textContent = figure(state.banned, 9);
     sayCommunication(state.rounds || {}, state.step);
-    at("t-progress").parentElement.hidden = !state.target;
+    document.querySelector(".phases").hidden = alone;
+    at("t-progress").parentElement.hidden = alone && !all;
     at("t-progress").value = done;
-    at("t-phase").textContent = { averaging: "Averaging and stepping", matching: "Finding groups to average in" }[state.phase] ||
+    at("t-phase").textContent = alone ? "Steps of the schedule" : { averaging: "Averaging and stepping", matching: "Finding groups to average in" }[state.phase] ||
         "Towards the next common step";
-    at("t-eta").textContent = figure(state.samples, 9) + " of " + figure(state.target, 9) + " samples" +
+    at("t-eta").textContent = alone ? figure(state.step, 9) + " of " + figure(all, 9) + (ends ? "; " + ends : "") : figure(state.samples, 9) + " of " + figure(state.target, 9) + " samples" +
         (state.phase !== "averaging" && Number.isFinite(state.eta) ? ", about " + time(Math.max(0, state.eta)) + " left" : "") +
-        (state.total_steps && Number.isFinite(state.schedule_eta) ? "; the schedule ends in " + time(state.schedule_eta) : "");
+        (ends ? "; " + ends : "");
     root.dataset.step = state.step;
     now = state.time;
 }
