@@ -162,6 +162,7 @@ int pl_checkpoint_load_params(const struct pl_params *params, const struct st_fi
         long index = find(params, f->tensors[i].name);
         if (index < 0 || seen[index]) continue; /* a shared layer may stand there once per block */
         rc = load_one(params, (size_t)index, &f->tensors[i], f->path, err);
+        st_let_go(f, &f->tensors[i]);
         seen[index] = 1;
     }
     for (size_t i = 0; !rc && i < params->count; i++)
@@ -190,6 +191,7 @@ int pl_checkpoint_load_optimizer(const struct pl_params *params, struct pl_optim
         if (!(aligned = pl_alloc(s.n, s.element_size)))
             return pl_fail(err, PL_ENOMEM, "%s: no memory", f->path);
         memcpy(aligned, t->data, t->bytes);
+        st_let_go(f, t);
         rc = t->dtype == PL_F32 ? all_finite(aligned, t->n, name, f->path, err) : PL_OK;
         if (rc) {
             pl_free(aligned);

@@ -124,6 +124,7 @@ int pl_gpt2_load(struct pl_gpt2 *m, const struct st_file *f, struct pl_err *err)
         long index = pl_gpt2_find(&m->params, f->tensors[i].name);
         if (index < 0 || seen[index]) continue;
         rc = load_one(m, (size_t)index, &f->tensors[i], f->path, err);
+        st_let_go(f, &f->tensors[i]);
         seen[index] = 1;
     }
     for (size_t i = 0; !rc && i < m->params.count; i++)

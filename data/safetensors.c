@@ -2,7 +2,6 @@
  * before it becomes an address. */
 #include "safetensors.h"
 #include "file.h"
-#include "mapping.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -172,6 +171,7 @@ int st_open(struct st_file **out, const char *path, struct pl_err *err)
     f->kind = "safetensors";
     f->owner = o;
     f->drop = drop;
+    f->map = &o->map;
     rc = pl_mapping_open(&o->map, path, err);
     if (!rc) rc = parse(f, o, err);
     if (rc) st_close(f);
@@ -207,6 +207,11 @@ const char *st_meta(const struct st_file *f, const char *key)
 void st_to_float(float *out, const struct st_tensor *t)
 {
     pl_to_float(out, t->dtype, t->data, t->n);
+}
+
+void st_let_go(const struct st_file *f, const struct st_tensor *t)
+{
+    if (f->map) pl_mapping_let_go(f->map, t->data, t->bytes);
 }
 
 struct pending {

@@ -4,6 +4,7 @@
 #define PL_SAFETENSORS_H
 
 #include "../ref/dtype.h"
+#include "mapping.h"
 
 /* The format's name of an element type ("F32"); the type of a name, or -1. */
 const char *pl_dtype_name(enum pl_dtype t);
@@ -27,6 +28,7 @@ struct st_file {
     struct st_tensor *tensors;
     size_t metas;              /* entries of __metadata__ */
     char **meta_key, **meta_value;
+    const struct pl_mapping *map; /* private: where tensors lie, but for copies */
     /* private: what holds names, data and remarks, and how to let go of it */
     void *owner;
     void (*drop)(void *owner);
@@ -43,6 +45,10 @@ const char *st_meta(const struct st_file *f, const char *key);              /* N
 /* The values widened or narrowed to float32 (exact for F16, BF16 and small integers); out has
  * t->n elements. */
 void st_to_float(float *out, const struct st_tensor *t);
+
+/* Gives back the memory of a tensor that has been copied: of a file as large as the model, nothing
+ * stays beside the model. It is read again if somebody looks. */
+void st_let_go(const struct st_file *f, const struct st_tensor *t);
 
 /* Writing: tensors are added with their data, which is borrowed until st_write; then the file
  * appears whole or not at all (temporary file beside it, fsync, rename). */

@@ -340,6 +340,7 @@ int torch_open(struct st_file **out, const char *path, struct pl_err *err)
     }
     r.f->owner = r.o;
     r.f->drop = drop;
+    r.f->map = &r.o->map;
     rc = pl_mapping_open(&r.o->map, path, err);
     if (!rc && !torch_begins(r.o->map.at, r.o->map.bytes))
         rc = pl_fail(err, PL_EFORMAT, "%s: no PyTorch checkpoint", path);

@@ -29,6 +29,47 @@ static int teardown(void **state)
     return rmdir(folder);
 }
 
+static double resident_file_kb(void)
+{
+    FILE *status = fopen("/proc/self/status", "r");
+    char line[128];
+    double kb = 0;
+    while (status && fgets(line, sizeof line, status))
+        if (sscanf(line, "RssFile: %lf", &kb) == 1) break;
+    if (status) fclose(status);
+    return kb;
+}
+
+/* A model's file must not stay in memory beside the model. */
+static void what_was_read_is_let_go(void **state)
+{
+    enum { N = 4 << 20 }; /* 16 MiB */
+    struct st_writer *w = st_writer_new();
+    float *values = malloc(N * sizeof *values), *back = malloc(N * sizeof *back);
+    struct st_tensor elsewhere = { .data = values, .bytes = N * sizeof *values };
+    struct st_file *f;
+    double full;
+    (void)state;
+    for (int i = 0; i < N; i++) values[i] = (float)i;
+    assert_int_equal(st_writer_add(w, "odd", PL_F32, 1, (int64_t[]){ 3 }, values), PL_OK);
+    assert_int_equal(st_writer_add(w, "large", PL_F32, 1, (int64_t[]){ N }, values), PL_OK);
+    assert_int_equal(st_write(w, path, &err), PL_OK);
+    st_writer_free(w);
+    assert_int_equal(st_open(&f, path, &err), PL_OK);
+    st_to_float(back, st_find(f, "large"));
+    full = resident_file_kb();
+    st_let_go(f, st_find(f, "large"));
+    if (full > 0) assert_true(full - resident_file_kb() > 15 << 10);
+    memset(back, 0, N * sizeof *back);
+    st_to_float(back, st_find(f, "large")); /* read again */
+    assert_memory_equal(back, values, N * sizeof *back);
+    st_let_go(f, &elsewhere); /* a copy of somebody's own stays as it is */
+    assert_true(values[N - 1] == N - 1);
+    st_close(f);
+    free(values);
+    free(back);
+}
+
 static void what_was_written_is_read(void **state)
 {
     static const float values[6] = { 1, -2, 0.5f, INFINITY, 1e-45f, 3e38f };
@@ -177,6 +218,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_written_is_read),
+        cmocka_unit_test(what_was_read_is_let_go),
         cmocka_unit_test(halves_widen_exactly),
         cmocka_unit_test(headers_that_lie),
         cmocka_unit_test(truncation_at_every_byte),
