@@ -309,9 +309,42 @@ static int pointwise(float *y, const float *x, const float *w, const float *b,
     return PL_OK;
 }
 
+/* A kernel that looks at every place once, as the first layer of CLIP's image tower does. */
+static int is_patches(const struct pl_conv *c)
+{
+    return c->K > 1 && c->stride == c->K && !c->top && !c->left && !c->bottom && !c->right &&
+           c->H % c->K == 0 && c->W % c->K == 0;
+}
+
+/* One product, too: each value of a patch is a channel of its own. */
+static int patches(float *y, const float *x, const float *w, const float *b,
+                   const struct pl_conv *c)
+{
+    int K = c->K, down = c->H / K, across = c->W / K;
+    struct pl_conv points = { .B = c->B, .C = c->C * K * K, .O = c->O, .K = 1, .stride = 1,
+                              .H = down, .W = across };
+    float *values = fast_take((size_t)c->B * (size_t)c->C * (size_t)c->H * (size_t)c->W);
+    int rc;
+    if (!values) return PL_ENOMEM;
+    #pragma omp parallel for num_threads(fast_threads())
+    for (int line = 0; line < c->B * c->C * K * down; line++) {
+        int i = line % down, ky = line / down % K, channel = line / down / K;
+        size_t row = (size_t)channel * (size_t)c->H + (size_t)(i * K + ky);
+        size_t place = (size_t)(channel * K + ky) * (size_t)(K * down) + (size_t)i;
+        const float *from = x + row * (size_t)c->W;
+        float *to = values + place * (size_t)across;
+        for (int kx = 0; kx < K; kx++, to += down * across)
+            for (int j = 0; j < across; j++) to[j] = from[j * K + kx];
+    }
+    rc = pointwise(y, values, w, b, &points, 0);
+    fast_give(values);
+    return rc;
+}
+
 int fast_conv(float *y, const float *x, const float *w, const float *b, const struct pl_conv *c)
 {
     if (is_pointwise(c)) return pointwise(y, x, w, b, c, 0);
+    if (is_patches(c)) return patches(y, x, w, b, c);
     return winograd_pays(c, 0) ? winograd(y, x, w, b, c, 0) : shifted_lines(y, x, w, b, c);
 }
 

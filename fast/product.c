@@ -12,6 +12,13 @@ struct result {
     int add;           /* to what c holds */
 };
 
+/* Rows of B that are packed next; rows <= 0: none is left to fetch. */
+struct ahead {
+    const float *b;
+    size_t ld;
+    int rows;
+};
+
 /* Share `part` of `parts` of fetching `rows` rows of A from i on: their first use is not far. */
 FAST_INLINE void fetch_share(const float *a, size_t lda, int i, int rows, int k, int part,
                              int parts)

@@ -5,7 +5,9 @@
  * panel stays in the near caches while rows of A pass. A is read where it lies, its next rows
  * fetched meanwhile, unless it is stored transposed or its lines get in each other's way: then
  * BLOCK rows at a time are packed as [k][ROWS]. Bias or older values join a tile when it is stored,
- * so there is no pass over the result before or after.
+ * so there is no pass over the result before or after. Beside few rows packing is a large part, and
+ * most of it is waiting for memory: then B goes panel by panel, and a tile's loop fetches the next
+ * panel's lines.
  *
  * Each element is summed over k in one order, by the sizes alone. */
 
@@ -30,12 +32,15 @@
 #endif
 #define COLS (2 * LANES)
 #define GROUP 64 /* columns of B that are packed together where its lines are long */
+#define SHORT_ROWS 128 /* of A: of more, packing B is a small part */
+#define FETCHED 32     /* lines of 64 bytes of a row of B, one a step of k */
 #define PITCH (ROWS * SLAB + 16) /* between packed tiles; a register carries LANES - ROWS over */
 /* Lines a multiple of so many floats apart, 2 KiB, meet in one or two sets of the first cache,
  * which then does not hold a tile's rows: these are packed too. */
 #define CONFLICT 512
 
 #define direct_tiles ISA(direct_tiles)
+#define fetching_tiles ISA(fetching_tiles)
 #define one_tile ISA(one_tile)
 #define pack_lying_rows ISA(pack_lying_rows)
 #define pack_lines ISA(pack_lines)
@@ -44,6 +49,7 @@
 #define packed_tiles ISA(packed_tiles)
 #define panel_product ISA(panel_product)
 #define panel_scratch ISA(panel_scratch)
+#define short_slab ISA(short_slab)
 #define slab_product ISA(slab_product)
 #define take_rows ISA(take_rows)
 #define tile ISA(tile)
@@ -51,8 +57,9 @@
 
 /* `rows` of the result, against one panel: c = from + products. from_ld 0: every row begins
  * alike. */
-LANE void tile(int rows, int packed, float *c, size_t ldc, const float *from, size_t from_ld,
-               const float *a, size_t row, const float *b, int k)
+LANE void tile(int rows, int packed, int fetch, float *c, size_t ldc, const float *from,
+               size_t from_ld, const float *a, size_t row, const float *b, int k,
+               const struct ahead *ahead)
 {
     vec sum[ROWS][2];
     const float *third[ROWS / 3]; /* a pointer reaches three rows by scaled offsets */
@@ -66,6 +73,9 @@ LANE void tile(int rows, int packed, float *c, size_t ldc, const float *from, si
     }
     for (int i = 0; i < k; i++, b += COLS) {
         vec b0 = load(b), b1 = load(b + LANES);
+        if (fetch)
+            __builtin_prefetch(ahead->b + (size_t)(i / FETCHED) * ahead->ld + i % FETCHED * 16,
+                               0, 2);
         _Pragma("GCC unroll 12")
         for (int r = 0; r < rows; r++) {
             vec x = all(packed ? a[r] : third[r / 3][(size_t)(r % 3) * row]);
@@ -85,11 +95,12 @@ LANE void tile(int rows, int packed, float *c, size_t ldc, const float *from, si
 }
 
 /* Any number of rows up to ROWS. */
-LANE void tiles(int rows, int packed, float *c, size_t ldc, const float *from, size_t from_ld,
-                const float *a, size_t row, const float *b, int k)
+LANE void tiles(int rows, int packed, int fetch, float *c, size_t ldc, const float *from,
+                size_t from_ld, const float *a, size_t row, const float *b, int k,
+                const struct ahead *ahead)
 {
 #define CASE(r) \
-    case r: tile(r, packed, c, ldc, from, from_ld, a, row, b, k); break;
+    case r: tile(r, packed, fetch, c, ldc, from, from_ld, a, row, b, k, ahead); break;
     switch (rows) {
         CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) SIZE_CASES
     }
@@ -99,13 +110,21 @@ LANE void tiles(int rows, int packed, float *c, size_t ldc, const float *from, s
 static void direct_tiles(int rows, float *c, size_t ldc, const float *from, size_t from_ld,
                          const float *a, size_t row, const float *b, int k)
 {
-    tiles(rows, 0, c, ldc, from, from_ld, a, row, b, k);
+    tiles(rows, 0, 0, c, ldc, from, from_ld, a, row, b, k, NULL);
 }
 
 static void packed_tiles(int rows, float *c, size_t ldc, const float *from, size_t from_ld,
                          const float *a, const float *b, int k)
 {
-    tiles(rows, 1, c, ldc, from, from_ld, a, 0, b, k);
+    tiles(rows, 1, 0, c, ldc, from, from_ld, a, 0, b, k, NULL);
+}
+
+static void fetching_tiles(int rows, int packed, float *c, size_t ldc, const float *from,
+                           size_t from_ld, const float *a, size_t row, const float *b, int k,
+                           const struct ahead *ahead)
+{
+    if (packed) tiles(rows, 1, 1, c, ldc, from, from_ld, a, 0, b, k, ahead);
+    else tiles(rows, 0, 1, c, ldc, from, from_ld, a, row, b, k, ahead);
 }
 
 /* B's columns 0..n-1, k rows, as panels SLAB * COLS apart, zeros behind the last column. */
@@ -196,9 +215,10 @@ static void pack_lying_rows(float *to, const float *a, size_t ld, int rows, int 
     }
 }
 
-/* One panel's columns of one tile, cut off at the border where there is one. */
+/* One panel's columns of one tile, cut off at the border where there is one. ahead: or NULL. */
 static void one_tile(const struct result *y, int i, int j, int rows, int cols, const float *a,
-                     size_t row, int packed, const float *panel, int k)
+                     size_t row, int packed, const float *panel, int k,
+                     const struct ahead *ahead)
 {
     static const float zeros[COLS];
     float *c = y->c + (size_t)i * y->ldc + (size_t)j, *to = c, edge[ROWS * COLS];
@@ -211,7 +231,9 @@ static void one_tile(const struct result *y, int i, int j, int rows, int cols, c
         from = to = edge;
         from_ld = to_ld = COLS;
     }
-    if (packed) packed_tiles(rows, to, to_ld, from, from_ld, a, panel, k);
+    if (LANES == 16 && ahead && ahead->rows > 0)
+        fetching_tiles(rows, packed, to, to_ld, from, from_ld, a, row, panel, k, ahead);
+    else if (packed) packed_tiles(rows, to, to_ld, from, from_ld, a, panel, k);
     else direct_tiles(rows, to, to_ld, from, from_ld, a, row, panel, k);
     for (int r = 0; to != c && r < rows; r++)
         memcpy(c + (size_t)r * y->ldc, edge + r * COLS, (size_t)cols * sizeof *c);
@@ -235,14 +257,35 @@ static void slab_product(int ta, int tb, int m, int n, int k, const float *a, si
             for (int i = i0, t = 0, rows; i < end; i += rows, t++) {
                 const float *from = pack ? tall + t * PITCH : a + (size_t)i * lda;
                 rows = take_rows(end - i);
-                one_tile(y, i, j, rows, n - j < COLS ? n - j : COLS, from, lda, pack, panel, k);
+                one_tile(y, i, j, rows, n - j < COLS ? n - j : COLS, from, lda, pack, panel, k,
+                         NULL);
             }
         }
     }
 }
 
+/* The same of few rows, tb. */
+static void short_slab(int m, int n, int k, const float *a, size_t lda, const float *b, size_t ldb,
+                       const struct result *y, float *panel, float *tall)
+{
+    int pack = lda % CONFLICT == 0;
+    if (pack) pack_lying_rows(tall, a, lda, m, k);
+    for (int j = 0; j < n; j += COLS, b += COLS * ldb) {
+        int cols = n - j < COLS ? n - j : COLS, left = n - j - cols;
+        struct ahead ahead = { b + COLS * ldb, ldb, left < COLS ? left : COLS };
+        pack_turned(panel, b, ldb, cols, k);
+        for (int i = 0, t = 0, rows; i < m; i += rows, t++) {
+            const float *from = pack ? tall + t * PITCH : a + (size_t)i * lda;
+            rows = take_rows(m - i);
+            one_tile(y, i, j, rows, cols, from, lda, pack, panel, k, &ahead);
+            ahead.b += (size_t)(k / FETCHED) * ldb;
+            ahead.rows -= k / FETCHED;
+        }
+    }
+}
+
 /* Floats that panel_product needs: packed rows of A, and panels of B behind them. */
-#define PACKED_ROWS (BLOCK / ROWS * PITCH)
+#define PACKED_ROWS ((SHORT_ROWS > BLOCK ? (SHORT_ROWS + ROWS - 1) / ROWS : BLOCK / ROWS) * PITCH)
 static size_t panel_scratch(int n)
 {
     return PACKED_ROWS + (size_t)(n < WIDE ? (n + COLS - 1) / COLS * COLS : WIDE) * SLAB;
@@ -260,10 +303,14 @@ static void panel_product(int ta, int tb, int m, int n, int k, const float *a, s
         for (int s = 0; s < slabs && q.count; s++, y.add = 1) {
             struct fast_piece p = fast_piece(k, SLAB, 8, s);
             size_t at = (size_t)p.start, j = (size_t)q.start;
-            if (p.count)
-                slab_product(ta, tb, m, q.count, p.count, a + (ta ? at * lda : at), lda,
-                             b + (tb ? j * ldb + at : at * ldb + j), ldb, &y,
-                             scratch + PACKED_ROWS, scratch);
+            const float *from = a + (ta ? at * lda : at);
+            const float *by = b + (tb ? j * ldb + at : at * ldb + j);
+            float *panels = scratch + PACKED_ROWS;
+            if (!p.count) continue;
+            if (tb && !ta && m <= SHORT_ROWS)
+                short_slab(m, q.count, p.count, from, lda, by, ldb, &y, panels, scratch);
+            else
+                slab_product(ta, tb, m, q.count, p.count, from, lda, by, ldb, &y, panels, scratch);
         }
     }
 }

@@ -29,6 +29,8 @@ static const struct pl_conv shapes[] = {
     { 2, 13, 9, 11, 7, 1, 1, 0, 0, 0, 0 },       /* a product of matrices, */
     { 3, 40, 23, 31, 300, 1, 1, 0, 0, 0, 0 },    /* in several pieces, */
     { 1, 6, 5, 4, 3, 1, 1, 1, 0, 0, 1 },         /* and no such product: padded */
+    { 2, 3, 12, 20, 21, 4, 4, 0, 0, 0, 0 },      /* patches, each place once, */
+    { 1, 3, 12, 22, 5, 4, 4, 0, 0, 0, 0 },       /* and such that leave some out */
 };
 static const struct pl_conv timed[] = {
     { 1, 512, 32, 32, 512, 3, 1, 1, 1, 1, 1 },   /* the run's VQGAN: its middle, its widest map, */

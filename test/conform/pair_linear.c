@@ -13,6 +13,9 @@ static const struct shape shapes[] = {
     { 1, 257, 300 },     /* one token: generation */
     { 130, 17, 129 },
     { 40, 1031, 19 },    /* longer than a slab of the summed dimension */
+    { 50, 768, 579 },    /* CLIP's image: few rows by weights of several panels and slabs, */
+    { 77, 1536, 130 },   /* with lines that get in each other's way */
+    { 128, 513, 65 },
     { 320, 128, 384 },   /* the demo's qkv */
     { 320, 512, 128 },
 };
