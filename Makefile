@@ -108,17 +108,20 @@ $(BUILD)/libpl_fast.so: $(call obj,$(FAST_C)) $(call obj,$(filter $(FAST_NEEDS),
 	$(CC) -shared -fopenmp $(SANITIZE) $(LDFLAGS) -o $@ $^ -lopenblas -lm
 
 # The CUDA backend. CUDA_ARCH says for which devices: "ptx" (the default) is one intermediate form that
-# every device from the oldest on translates when it is first loaded; "all" adds machine code for each
-# that this nvcc knows of 7.0 to 12.0, which takes minutes; or numbers, as in CUDA_ARCH="80 90".
+# every device from the oldest on translates when it is first loaded; "all" is machine code for each that
+# this nvcc knows of 7.0 to 12.0 (12.8 and 12.9 know them all), and the newest's intermediate form for
+# later ones, which takes minutes; or numbers, as in CUDA_ARCH="80 90".
 CUDA_ARCH ?= ptx
+CUDA_ALL   = 70 75 80 86 89 90 100 120
 NVCC_PATH := $(shell command -v $(NVCC) 2>/dev/null)
 ifneq ($(NVCC_PATH),)
 CUDA_HOME := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC_PATH)))
-CUDA_KNOWN = $(patsubst compute_%,%,$(shell $(NVCC) --list-gpu-arch))
-CUDA_WANT  = $(filter-out ptx,$(if $(filter all,$(CUDA_ARCH)),$(filter 70 75 80 86 89 90 100 120,$(CUDA_KNOWN)),$(CUDA_ARCH)))
+CUDA_KNOWN := $(filter $(CUDA_ALL),$(patsubst compute_%,%,$(shell $(NVCC) --list-gpu-arch)))
+CUDA_WANT  = $(filter-out ptx,$(if $(filter all,$(CUDA_ARCH)),$(CUDA_KNOWN),$(CUDA_ARCH)))
+CUDA_LACKS = $(if $(filter all,$(CUDA_ARCH)),$(filter-out $(CUDA_KNOWN),$(CUDA_ALL)))
 CUDA_PTX   = $(if $(CUDA_WANT),$(lastword $(CUDA_WANT)),$(firstword $(CUDA_KNOWN)))
 endif
-CUDAFLAGS = -std=c++17 -O3 -fmad=false -Werror all-warnings -Xcompiler -Wall,-Wextra,-fPIC,-fvisibility=hidden \
+CUDAFLAGS = -std=c++17 -O3 -fmad=false -Werror all-warnings -Wno-deprecated-gpu-targets -Xcompiler -Wall,-Wextra,-fPIC,-fvisibility=hidden \
 	$(foreach a,$(CUDA_WANT),-gencode arch=compute_$(a),code=sm_$(a)) \
 	-gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX) -MMD -MP
 # What it asks the reference for: chunks of quantiles, code books, element types, status names.
@@ -126,10 +129,16 @@ CUDA_NEEDS = $(addprefix ref/,base.c compress.c dtype.c quant.c)
 cuda: $(if $(NVCC_PATH),$(BUILD)/libpl_cuda.so,cuda-left-out) ## the CUDA backend (CUDA_ARCH=all: machine code for every device)
 cuda-left-out:
 	@echo "CUDA left out: no $(NVCC) on the PATH"
-$(BUILD)/obj/cuda/%.o: cuda/%.cu
+# Objects know what they were compiled for: other flags compile them anew.
+$(BUILD)/obj/cuda/flags: always
+	@mkdir -p $(@D)
+	@echo '$(NVCC) $(CUDAFLAGS)' | cmp -s - $@ || echo '$(NVCC) $(CUDAFLAGS)' > $@
+.PHONY: always
+$(BUILD)/obj/cuda/%.o: cuda/%.cu $(BUILD)/obj/cuda/flags
 	@mkdir -p $(@D)
 	$(NVCC) $(CUDAFLAGS) -MF $(@:.o=.d) -c -o $@ $<
 $(BUILD)/libpl_cuda.so: $(patsubst %.cu,$(BUILD)/obj/%.o,$(CUDA_C)) $(call obj,$(CUDA_NEEDS))
+	$(if $(CUDA_LACKS),@echo "CUDA without machine code for $(CUDA_LACKS:%=sm_%): this nvcc does not know it (12.8 and 12.9 know all)")
 	$(NVCC) -shared -o $@ $^ -L$(CUDA_HOME)/lib64 -Xlinker -rpath,$(CUDA_HOME)/lib64 -lcublas
 
 # The same kernels for the CPU, blocks and threads emulated: tests what they compute, not how fast.

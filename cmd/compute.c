@@ -90,6 +90,9 @@ void compute_explain(struct pl_err *err, int rc, const struct pl_backend *be, in
 {
     size_t used = strlen(err->text);
     int64_t less = batch / 2;
+    if (rc == PL_EDEVICE && be->memory_trouble()[0])
+        snprintf(err->text + used, sizeof err->text - used, " (%s: %s)", be->name,
+                 be->memory_trouble());
     if (rc != PL_ENOMEM) return;
     while (less > 1 && batch % less) less--; /* what divides the batch divides the target batch too */
     if (be->memory_trouble()[0]) {

@@ -42,7 +42,7 @@ void compute_open_host(struct pl_backend *host, const struct compute *c);
 
 /* Of a failure for want of memory: adds to its sentence what the backend held and what would take
  * less: a part of `batch`, the samples at a time (0: none), else the option (NULL: none), else
- * another model. Any other failure keeps its sentence. */
+ * another model. Of a device that failed: what it said. Any other failure keeps its sentence. */
 void compute_explain(struct pl_err *err, int rc, const struct pl_backend *be, int64_t batch,
                      const char *option);
 

@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
             __syncthreads();
             multiply_rows(s, Q, K, d - c < CHUNK ? d - c : CHUNK);
         }
-        for (int a = 0; a < 2; a++) {
+        PL_UNROLL for (int a = 0; a < 2; a++) {
             float most = best[a], part = 0, shrink;
             float factor = at[a].position < first ? 0 : scale;
             for (int j = 0; j < 4; j++) {
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
         __syncthreads();
         multiply_weights(out, W, V, 0);
     }
-    for (int a = 0; a < 2; a++) {
+    PL_UNROLL for (int a = 0; a < 2; a++) {
         size_t p = (size_t)b * (size_t)t.n + (size_t)at[a].position;
         if (at[a].position < 0) continue;
         for (int j = 0; j < 8; j++)

@@ -70,7 +70,7 @@ static __device__ void weigh(cuda_shared<float> W, cuda_shared<float> E, cuda_sh
         multiply_rows(s, Q, K, width);
         multiply_rows(e, O, V, width);
     }
-    for (int a = 0; a < 2; a++) {
+    PL_UNROLL for (int a = 0; a < 2; a++) {
         struct place q = place_of(queries, y + 16 * a);
         float lse = q.position < 0 ? 0 : g->lse[q.position],
               delta = q.position < 0 ? 0 : g->delta[q.position];
@@ -90,7 +90,7 @@ static __device__ void store(float *to, size_t pitch, const float out[2][8], con
                              int tile, int out_c, int d)
 {
     int y = (int)threadIdx.x / 8, x = (int)threadIdx.x % 8;
-    for (int a = 0; a < 2; a++) {
+    PL_UNROLL for (int a = 0; a < 2; a++) {
         int p = place_at(t, tile, y + 16 * a).position;
         for (int j = 0; p >= 0 && j < 8; j++)
             if (out_c + x + 8 * j < d)

@@ -4,8 +4,8 @@
 
 #include "launch.cuh"
 
-#define PATCH_BYTES                                                                                \
-    ((size_t)128 << 20) /* of scratch: a 256 x 256 map of 128 channels in three goes */
+/* Of scratch, or what --gpu-memory leaves: a 256 x 256 map of 128 channels in three goes. */
+#define PATCH_BYTES ((size_t)128 << 20)
 
 static int is_plain(const struct pl_conv *c)
 {
@@ -19,7 +19,7 @@ static size_t terms_of(const struct pl_conv *c)
 
 static int places_at_once(int places, size_t terms)
 {
-    size_t some = PATCH_BYTES / (terms * sizeof(float));
+    size_t some = cuda_scratch_share(PATCH_BYTES) / (terms * sizeof(float));
     return some < 1 ? 1 : some < (size_t)places ? (int)some : places;
 }
 

@@ -25,9 +25,16 @@ static size_t limit;
 static thread_local int current = -1; /* CUDA's number of the thread's device; it knows it too */
 static thread_local char trouble[192];
 
+int cuda_failed(const char *why)
+{
+    snprintf(trouble, sizeof trouble, "%s", why);
+    return PL_EDEVICE;
+}
+
 int cuda_status(cudaError_t error)
 {
     if (error == cudaSuccess) return PL_OK;
+    cuda_failed(cudaGetErrorString(error));
     return error == cudaErrorMemoryAllocation ? PL_ENOMEM : PL_EDEVICE;
 }
 
@@ -108,6 +115,20 @@ int cuda_set_devices(const int *numbers, int n)
     return PL_OK;
 }
 
+/* A library without code for this device opens as well as any, and then no kernel starts. */
+__global__ void start(double *x)
+{
+    *x = threadIdx.x;
+}
+
+static int try_kernel(void)
+{
+    int rc;
+    double *x = (double *)cuda_scratch(&rc, CUDA_SLOT_SUMS, sizeof *x);
+    if (rc == PL_OK) rc = PL_LAUNCH(start, 1, 1, x);
+    return rc == PL_OK ? cuda_status(cudaStreamSynchronize(cuda_stream())) : rc;
+}
+
 int cuda_open(char *note, size_t size)
 {
     struct cudaDeviceProp p;
@@ -124,6 +145,11 @@ int cuda_open(char *note, size_t size)
     if (error != cudaSuccess || cuda_use_device(0) != PL_OK) {
         snprintf(note, size, "%s", cudaGetErrorString(error != cudaSuccess ? error
                                                                            : cudaGetLastError()));
+        return PL_EDEVICE;
+    }
+    if (try_kernel() != PL_OK) {
+        snprintf(note, size, "%.60s, sm_%d%d: %.100s; make cuda CUDA_ARCH=%d%d", p.name, p.major,
+                 p.minor, trouble, p.major, p.minor);
         return PL_EDEVICE;
     }
     snprintf(note, size, "cuda: %.100s, sm_%d%d, %.1f GiB, float32 without TF32", p.name, p.major,

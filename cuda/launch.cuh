@@ -15,7 +15,8 @@
  * a thread holds a lane (lanes.cuh) is its stream another one: NULL ends that. */
 cudaStream_t cuda_stream(void);
 void cuda_divert(cudaStream_t stream);
-/* A status for what CUDA says; anything but success and lack of memory is the device's failure. */
+/* A status for what CUDA says; anything but success and lack of memory is the device's failure. Its
+ * words are kept for be->memory_trouble. */
 int cuda_status(cudaError_t error);
 
 #ifndef PL_LAUNCH
@@ -23,6 +24,8 @@ int cuda_status(cudaError_t error);
 #define PL_LAUNCH(kernel, grid, block, ...) \
     (kernel<<<(grid), (block), 0, cuda_stream()>>>(__VA_ARGS__), cuda_status(cudaGetLastError()))
 #define PL_SHARED(type, name, count) __shared__ type name[count]
+/* Before a loop over a thread's own small arrays: unrolled, they lie in registers. */
+#define PL_UNROLL _Pragma("unroll")
 /* A shared array handed to a function. */
 template <class T> using cuda_shared = T *;
 #endif

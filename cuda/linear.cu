@@ -8,6 +8,7 @@
 #include "weights.cuh"
 
 #include <cublas_v2.h>
+#include <stdio.h>
 
 static cublasHandle_t handles[CUDA_DEVICES_MAX];
 static int bf16;
@@ -16,7 +17,10 @@ void cuda_set_bf16(int on) { bf16 = on; }
 
 static int blas_status(cublasStatus_t s)
 {
+    char why[64];
     if (s == CUBLAS_STATUS_SUCCESS) return PL_OK;
+    snprintf(why, sizeof why, "cuBLAS: status %d", (int)s);
+    cuda_failed(why);
     return s == CUBLAS_STATUS_ALLOC_FAILED ? PL_ENOMEM : PL_EDEVICE;
 }
 

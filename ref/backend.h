@@ -127,8 +127,9 @@ struct pl_backend {
     /* From then on alloc, and what operations take for themselves, stay within so many bytes of the
      * device; 0: whatever there is. PL_EUSE: no memory of its own. */
     int (*set_memory)(size_t bytes);
-    /* Why the latest allocation failed, for the user: what was asked for, held, and allowed; "" if
-     * none has, or nothing is known. Valid until the next allocation. */
+    /* Why the latest allocation failed, for the user: what was asked for, held, and allowed; or
+     * what a device that failed has said. "" if nothing has, or nothing is known. Of the calling
+     * thread; valid until it calls something else. */
     const char *(*memory_trouble)(void);
 
     /* Runs task(context, i) for i = 0 to n-1, at the same time where there are threads for it, and

@@ -22,10 +22,15 @@ def aim(value, least):
     return f"{value:.2f}, aim {least}: {'met' if value >= least else 'missed'}"
 
 
+runs = [o for o in (load(p.stem) for p in sorted(folder.glob("*.json")) if p.stem != "draw-host") if o]
+if not runs:
+    sys.exit(f"{folder}: nothing was measured")
 print("## CUDA, measured\n")
-print(f"{load('device-float32')['backend']}; {datetime.date.today()}; `make bench-cuda`.")
+print(f"{runs[0]['backend']}; {datetime.date.today()}; `make bench-cuda`.")
 for precision in ("float32", "bf16"):
-    o = load(f"device-{precision}")
+    o = load(f"device-{precision}") or load(f"steps-{precision}") or load(f"parts-{precision}")
+    if not o:
+        continue
     print(f"\n### {precision}\n\nPeaks of the same run: a square product {o['peak_float32'] / 1e12:.2f} Tflop/s, "
           f"a copy {o['peak_memory'] / 1e9:.0f} GB/s.\n")
     print("| what | ms | rate | share of the peak |\n| --- | --- | --- | --- |")
@@ -43,7 +48,7 @@ for precision in ("float32", "bf16"):
         rate = f"{r['flops'] / r['be_s'] / 1e12:.2f} Tflop/s" if r["flops"] else f"{r['bytes'] / r['be_s'] / 1e9:.0f} GB/s"
         print(f"| {r['operation']} {r['case']} | {1e3 * r['be_s']:.3f} | {rate} | {100 * r['of_peak']:.0f} % |")
 device, host = ({r["size"]: r["picture_s"] for r in rows(f"draw-{w}", "draw")} for w in ("device", "host"))
-if device:
+if device and host:
     print("\n### Drawing, 16 pictures\n\n| size | device, ms each | processors, ms each | ratio |\n| --- | --- | --- | --- |")
     for size, s in device.items():
         print(f"| {size} | {1e3 * s:.2f} | {1e3 * host[size]:.1f} | {aim(host[size] / s, 10)} |")

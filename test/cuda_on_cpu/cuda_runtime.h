@@ -32,7 +32,8 @@ struct dim3 {
 
 enum cudaError_t { cudaSuccess, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2,
                    cudaErrorInsufficientDriver = 35, cudaErrorNoDevice = 100,
-                   cudaErrorInvalidDevice = 101, cudaErrorInvalidResourceHandle = 400,
+                   cudaErrorInvalidDevice = 101, cudaErrorNoKernelImageForDevice = 209,
+                   cudaErrorInvalidResourceHandle = 400,
                    cudaErrorPeerAccessAlreadyEnabled = 704, cudaErrorLaunchFailure = 719 };
 enum cudaMemcpyKind {
     cudaMemcpyHostToDevice = 1,
@@ -91,6 +92,7 @@ int emu_stream_device(cudaStream_t stream);
 /* Memory of this device (-1: of all) may be touched between the two, by one thread alone. */
 void emu_device_access(int begin, int device);
 void emu_fault(cudaError_t error); /* answered for by a later call */
+int emu_no_code(void); /* $CUDA_ON_CPU_NO_CODE: a device that the kernels were not compiled for */
 
 /* ---- execution ---- */
 
@@ -122,6 +124,7 @@ static inline cudaError_t emu_launch(const char *name, cudaStream_t stream, dim3
 {
     auto call = [=] { kernel(args...); };
     typedef emu_launched<decltype(call)> launched;
+    if (emu_no_code()) return cudaErrorNoKernelImageForDevice;
     if (stream && emu_stream_device(stream) != emu_device()) return cudaErrorInvalidResourceHandle;
     return emu_enqueue(
         stream,
@@ -133,6 +136,7 @@ static inline cudaError_t emu_launch(const char *name, cudaStream_t stream, dim3
         new launched{ name, grid, block, emu_device(), call },
         [](void *l) { delete (launched *)l; });
 }
+#define PL_UNROLL
 #define PL_LAUNCH(kernel, grid, block, ...) \
     cuda_status(emu_launch(#kernel, cuda_stream(), grid, block, kernel, __VA_ARGS__))
 

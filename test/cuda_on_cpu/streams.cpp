@@ -126,6 +126,12 @@ void emu_fault(cudaError_t error)
     if (error != cudaSuccess) fault = error;
 }
 
+int emu_no_code(void)
+{
+    static const char *const set = getenv("CUDA_ON_CPU_NO_CODE");
+    return set && *set;
+}
+
 int emu_device(void) { return device_now; }
 int emu_stream_device(cudaStream_t s) { return s->device; }
 
@@ -438,6 +444,8 @@ const char *cudaGetErrorString(cudaError_t error)
     case cudaErrorNoDevice: return "no device";
     case cudaErrorInvalidDevice: return "no such device";
     case cudaErrorPeerAccessAlreadyEnabled: return "peer access has been enabled before";
+    case cudaErrorNoKernelImageForDevice:
+        return "no kernel image is available for execution on the device";
     case cudaErrorInvalidResourceHandle: return "a stream of another device";
     case cudaErrorLaunchFailure: return "a kernel failed";
     }

@@ -28,6 +28,13 @@ refuses 1 "no list such as" train --gpus 0,,1 --out "$work/x"
 refuses 2 "neither a number, nor all, nor a list" train --gpus two --out "$work/x"
 refuses 1 "backend fast: has no devices" train --gpus 2 --backend fast --out "$work/x"
 
+# A library whose code is for other devices is left for the next backend, with the reason.
+mkdir "$work/other" && ln -s "$(realpath "$(dirname "$POTLUCK")")/libpl_cuda_on_cpu.so" "$work/other/libpl_cuda.so"
+refuses 1 "no kernel image is available.*make cuda CUDA_ARCH=80" env CUDA_ON_CPU_NO_CODE=1 "$POTLUCK" conform \
+    --backend cuda-on-cpu --filter axpy --quick
+check "auto goes on without it" sh -c "CUDA_ON_CPU_NO_CODE=1 PL_BACKEND_DIR='$work/other' '$POTLUCK' conform --backend auto \
+    --filter axpy --quick | grep -q 'backend ref: .*no cuda (.*no kernel image'"
+
 # Whatever the order in which copies and operations come, the same bits.
 check "offloaded, as early as possible" env CUDA_ON_CPU_STREAMS=early "$POTLUCK" train \
     --config test/program/tiny.json --limit 16 --steps 2 --target-batch 2 --save-every 0 --evaluate-every 0 \
@@ -45,6 +52,10 @@ if command -v python3 >/dev/null; then
     check "its table" grep -q '^| LAMB, offloaded, 65536 values' "$work/bench/bench-cuda.md"
     check "a kernel of each operation that is asked for" grep -q '^| axpy n4194304 |' "$work/bench/bench-cuda.md"
     check "with a step and its memory" grep -Eq '^\| step, demo, 1 samples, .* GiB .* samples/s' "$work/bench/bench-cuda.md"
+    check "measured again in part, the rest stays" sh -c "ONLY=device BACKEND=cuda-on-cpu SMALL=1 sh test/bench/cuda.sh \
+        '$work/bench' && grep -q '^| axpy n4194304 |' '$work/bench/bench-cuda.md'"
+    check "what takes too long is left out" sh -c "LIMIT=0.01 ONLY=steps BACKEND=cuda-on-cpu SMALL=1 sh test/bench/cuda.sh \
+        '$work/bench' | grep -q 'steps-bf16 left out: more than 0.01 s' && grep -q 'LAMB, offloaded' '$work/bench/bench-cuda.md'"
     check "without a device it says so" sh -c \
         "CUDA_ON_CPU_DEVICES=0 BACKEND=cuda-on-cpu sh test/bench/cuda.sh '$work/none' | grep -q 'no CUDA device here'"
 fi
