@@ -14,10 +14,11 @@
 static const uint8_t zip_magic[] = { 'P', 'K' };
 
 /* The older stream begins with a pickle of a number of ten bytes: PROTO, which the writer may have
- * chosen, perhaps FRAME, LONG1. A safetensors header would have to be of 100 MB and more to look
- * so. */
+ * chosen, perhaps FRAME, LONG1; of protocol 1 LONG in digits and nothing before it. A safetensors
+ * header would have to be of 100 MB and more to look so. */
 static int is_stream(const uint8_t *p, size_t bytes)
 {
+    if (bytes >= 8 && !memcmp(p, "L1195470", 8)) return 1; /* the first digits of 0x1950a86a20f9... */
     return bytes >= 4 && p[0] == 0x80 && p[1] >= 2 && p[1] <= 5 &&
            ((p[2] == 0x8A && p[3] == 0x0A) || p[2] == 0x95);
 }

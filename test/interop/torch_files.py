@@ -65,6 +65,8 @@ with tempfile.TemporaryDirectory() as folder:
     torch.save({"state_dict": state, "epoch": 3, "big": 2 ** 70}, nested)
     framed = os.path.join(folder, "framed.pt")
     torch.save({"state_dict": state, "set": {1}}, framed, pickle_protocol=5, _use_new_zipfile_serialization=False)
+    first = os.path.join(folder, "first.pt")
+    torch.save({"state_dict": state, 7: 2 ** 40}, first, pickle_protocol=1, _use_new_zipfile_serialization=False)
     script = os.path.join(folder, "script.pt")
     module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ModuleList([torch.nn.BatchNorm1d(2)])[0]).eval()
     torch.jit.save(torch.jit.trace(module, torch.ones(4, 3)), script)
@@ -72,7 +74,7 @@ with tempfile.TemporaryDirectory() as folder:
     got = read_safetensors(tensors) if result.returncode == 0 else {}
     step("reads TorchScript", got.keys() == module.state_dict().keys() and
           all(same(got[k], v) for k, v in module.state_dict().items()))
-    for path in (zipped, stream, nested, framed):
+    for path in (zipped, stream, nested, framed, first):
         result = convert(path, tensors)
         step("reads " + os.path.basename(path), result.returncode == 0)
         got = read_safetensors(tensors) if result.returncode == 0 else {}
