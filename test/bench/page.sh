@@ -2,7 +2,7 @@
 # page.sh - the page at its limits: page.sh BUILD. 10,000 peers and a month of history, opened by Chromium;
 # 1,000 watchers (wrk) on the page that a training peer serves with --dash. What is missing is left out.
 BUILD=${1:-build}
-watchers=${WATCHERS:-1000} seconds=${SECONDS_EACH:-20} rounds=${ROUNDS:-3}
+watchers=${WATCHERS:-1000} seconds=${SECONDS_EACH:-10} rounds=${ROUNDS:-12}
 work=$(mktemp -d) || exit 1
 trap 'kill $pids 2>/dev/null; wait 2>/dev/null; rm -rf "$work"' EXIT
 pids=
@@ -33,23 +33,7 @@ fi
 tail -n 1 "$work/page"
 kill $page; wait $page 2>/dev/null
 
-command -v wrk >/dev/null || { echo "wrk is not installed: no watchers"; exit 0; }
 echo "== a training peer that serves its page, with and without $watchers watchers"
-"$BUILD/potluck" train --run bench --listen /ip4/127.0.0.1/tcp/0 --target-batch 16 --batch 16 --steps 1000000 --save-every 0 \
-    --quiet --dash --out "$work/train" 2>"$work/err" &
-trainer=$! pids=$!
-until grep -q 'the page: ' "$work/err"; do sleep 0.2; done
-url=$(sed -n 's/^the page: //p' "$work/err")
-dash=$(pgrep -P $trainer | head -n 1)
-sleep 10
-steps() { grep -c loss_image "$work/train/log.jsonl"; }
-without=0 with=0 busy=0
-for i in $(seq "$rounds"); do
-    a=$(steps); sleep "$seconds"; b=$(steps); without=$((without + b - a))
-    wrk -t1 -c"$watchers" -d$((seconds + 4)) "${url}api/events" >"$work/wrk" 2>&1 &
-    sleep 2
-    c=$(ticks "$dash"); a=$(steps); sleep "$seconds"; b=$(steps); with=$((with + b - a)); busy=$((busy + $(ticks "$dash") - c))
-    wait $!
-done
-echo "steps in $((rounds * seconds)) s: $without without, $with with watchers; the page's process took" \
-    "$(awk "BEGIN { printf \"%.2f\", $busy / ($rounds * $seconds) }") % of a processor"
+if ! command -v wrk >/dev/null; then echo "wrk is not installed: no watchers"
+elif ! command -v python3 >/dev/null; then echo "python3 is not installed: no watchers"
+else python3 test/bench/watchers.py "$BUILD/potluck" "$watchers" "$rounds" "$seconds"; fi
