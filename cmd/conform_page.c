@@ -11,7 +11,7 @@ static const char style[] =
     "--line:#d9d5ca;--main:#0a6767;--warm:#a8431a}\n"
     "@media(prefers-color-scheme:dark){:root{--paper:#14171b;--card:#1c2026;--ink:#e9e6de;"
     "--soft:#a9adb6;--line:#363c45;--main:#62cbc4;--warm:#f49d6e}}\n"
-    "body{margin:0 auto;max-width:68rem;padding:1.5rem 1.25rem 3rem;background:var(--paper);"
+    "body{margin:0 auto;max-width:84rem;padding:1.5rem 1.25rem 3rem;background:var(--paper);"
     "color:var(--ink);font:1rem/1.55 system-ui,sans-serif;overflow-wrap:break-word}\n"
     "h1{font-size:2rem;line-height:1.2;margin:0 0 .25rem}h2{margin:2.5rem 0 .5rem}\n"
     ".verdict{font-size:1.2rem;margin:0 0 1.5rem;color:var(--main)}\n"
@@ -21,11 +21,15 @@ static const char style[] =
     "dt,.soft,p.note{color:var(--soft)}"
     "dd{margin:0;min-width:0}\n"
     ".scroll{overflow-x:auto}\n"
-    "table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}\n"
-    "th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:right;"
+    "p.note{max-width:60rem}\n"
+    "table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}\n"
+    "th,td{padding:.25rem .45rem;border-bottom:1px solid var(--line);text-align:right;"
     "white-space:nowrap}\n"
-    "th:first-child,td:first-child,.words{text-align:left}td.words{white-space:normal}\n"
-    "th{color:var(--soft);font-weight:600}meter{width:5rem;vertical-align:-.1rem}\n"
+    "th:first-child,td:first-child,.words{text-align:left}td.words{white-space:normal;"
+    "min-width:9rem}\n"
+    /* what a row is about stays in sight while the rest scrolls */
+    "th:first-child,td:first-child{position:sticky;left:0;background:var(--paper)}\n"
+    "th{color:var(--soft);font-weight:600}meter{width:4rem;vertical-align:-.1rem}\n"
     "summary{cursor:pointer;padding:.4rem 0}\n";
 
 static const char *text(const json_t *o, const char *key)
