@@ -18,11 +18,9 @@ struct peer_help {
 
 static int robust(struct peer_help_options *o, const char *value)
 {
-    int verify = 0;
-    double unused;
-    if (robust_named(&o->clip, &verify, &unused, value) || verify)
-        return cmd_misused("peer", "--robust: '%.40s' is none of none, centered-clip[:RADIUS]",
-                           value);
+    if (robust_named(&o->clip, &o->verify, &o->validators, value))
+        return cmd_misused("peer", "--robust: '%.40s' is none of none, centered-clip[:RADIUS], "
+                                   "btard[:VALIDATORS]", value);
     return PL_OK;
 }
 
@@ -51,6 +49,7 @@ int peer_help_option(struct peer_help_options *o, int option, const char *v)
     case 6: rc = compression(o, v); break;
     case 7: rc = cmd_real(&o->bandwidth, "peer", "--bandwidth", v, 0, 1e15); break;
     case 8: rc = robust(o, v); break;
+    case 9: rc = group_bits(&o->group_bits, "peer", v); break;
     default: return 0;
     }
     return rc ? rc : 1;
@@ -63,16 +62,18 @@ static void say(const struct peer_help *p, const struct collaboration_round *r)
     json_t *line;
     char *text;
     if (!p->json) {
+        if (r->banned) fprintf(stderr, "potluck peer: %s\n", r->caught.text);
         if (r->status) fprintf(stderr, "potluck peer: %s\n", r->why.text);
         else
-            printf("helped %zu peers to average their gradients, in %.2f s\n", r->peers - 1,
-                   r->seconds);
+            printf("helped %zu peers to average their gradients, in %.2f s%s\n", r->peers - 1,
+                   r->seconds, r->verified ? ", verified" : "");
         fflush(stdout);
         return;
     }
-    line = json_pack("{s:s,s:i,s:I,s:f,s:s?}", "event", "helped", "status", r->status, "peers",
-                     (json_int_t)r->peers, "seconds", r->seconds, "why",
-                     r->status ? r->why.text : NULL);
+    line = json_pack("{s:s,s:i,s:I,s:i,s:f,s:s?,s:s?}", "event", "helped", "status", r->status,
+                     "peers", (json_int_t)r->peers, "verified", r->verified, "seconds", r->seconds,
+                     "why", r->status ? r->why.text : NULL, "caught",
+                     r->banned ? r->caught.text : NULL);
     text = line ? json_dumps(line, JSON_COMPACT) : NULL;
     if (text) puts(text);
     fflush(stdout);
@@ -116,8 +117,9 @@ int peer_help_open(struct peer_help **out, const struct peer_help_options *o,
         .tensors = model->state.count, .schema = model->state.schema,
         .target_batch = o->target_batch, .matchmaking_time = o->matchmaking_time,
         .averaging_timeout = o->averaging_timeout, .allreduce_timeout = o->allreduce_timeout,
-        .average_state_every = 1, .group_size = (size_t)o->group_size, .bandwidth = o->bandwidth,
-        .clip = o->clip, .auxiliary = 1
+        .average_state_every = 1, .group_size = (size_t)o->group_size, .group_bits = o->group_bits,
+        .bandwidth = o->bandwidth, .clip = o->clip, .verify = o->verify,
+        .validation = { .validators = o->verify ? o->validators : 0 }, .auxiliary = 1
     };
     int rc;
     *out = NULL;

@@ -11,9 +11,10 @@
 
 struct peer_help_options {
     int wanted;
-    const char *compression;
+    const char *compression, *group_bits;
+    int verify;
     int64_t target_batch, group_size;
-    double matchmaking_time, averaging_timeout, allreduce_timeout, bandwidth, clip;
+    double matchmaking_time, averaging_timeout, allreduce_timeout, bandwidth, clip, validators;
 };
 #define PEER_HELP_DEFAULTS \
     { .compression = "run", .target_batch = 64, .matchmaking_time = 15, .averaging_timeout = 180, \
@@ -29,7 +30,8 @@ struct peer_help_options {
     { "allreduce-timeout", required_argument, NULL, PEER_HELP_FIRST + 5 }, \
     { "compression", required_argument, NULL, PEER_HELP_FIRST + 6 }, \
     { "bandwidth", required_argument, NULL, PEER_HELP_FIRST + 7 }, \
-    { "robust", required_argument, NULL, PEER_HELP_FIRST + 8 }
+    { "robust", required_argument, NULL, PEER_HELP_FIRST + 8 }, \
+    { "group-bits", required_argument, NULL, PEER_HELP_FIRST + 9 }
 
 #define PEER_HELP_USAGE \
     "  --auxiliary      help two or more who train to average their gradients, with none of our own: we add up\n" \
@@ -41,7 +43,10 @@ struct peer_help_options {
     "  --allreduce-timeout S  (default: 60)\n" \
     "  --compression C    (default: run)\n" \
     "  --bandwidth B      (default: not told)\n" \
-    "  --robust R         none or centered-clip[:RADIUS]; who cannot compute gradients verifies none\n"
+    "  --group-bits B     (default: none)\n" \
+    "  --robust R         none, centered-clip[:RADIUS] or btard[:VALIDATORS] (default: none). With btard it reduces,\n" \
+    "                     is verified and votes as the others, but computes no gradient again; rounds of three and\n" \
+    "                     more who train stay verified only if all ask for the same, this peer too\n"
 
 /* 1: it was one of ours and is stored; 0: not ours; negative: a line was printed. */
 int peer_help_option(struct peer_help_options *o, int option, const char *value);

@@ -28,18 +28,46 @@ int averager_say_verifies(struct bytes *out, const struct averager *a, int64_t e
     return out->failed;
 }
 
+static int is_same(const struct gather *a, const struct gather *b)
+{
+    return a->user_n == b->user_n && !memcmp(a->user, b->user, a->user_n);
+}
+
+/* How many validators, and the epoch: but not the data between them, of which a helper has none. */
+static int is_same_but_data(const struct gather *a, const struct gather *b)
+{
+    struct mp_value *x = NULL, *y = NULL;
+    int same = !mp_read(&x, a->user, a->user_n, NULL) && !mp_read(&y, b->user, b->user_n, NULL) &&
+               x->kind == MP_STR && y->kind == MP_STR;
+    for (int i = 0, spaces = 0; same && spaces < 2; i++) {
+        same = (size_t)i < x->n && (size_t)i < y->n && x->bytes[i] == y->bytes[i];
+        spaces += same && x->bytes[i] == ' ';
+    }
+    for (size_t i = 1, space = 0; same && !space; i++) {
+        same = i <= x->n && i <= y->n && x->bytes[x->n - i] == y->bytes[y->n - i];
+        space = same && x->bytes[x->n - i] == ' ';
+    }
+    mp_free(x);
+    mp_free(y);
+    return same;
+}
+
 /* With everybody in it who says the same as we, and can be called; two alone would have only each
- * other's word. */
+ * other's word. Helpers reduce and are verified as others are, and vote, but compute nothing
+ * again. */
 int averager_can_verify(const struct averager *a)
 {
-    const struct gather *own = &a->group.members[a->group.self].gather;
-    if (!a->o.verify || a->o.client_mode || a->group.count < AVERAGER_VERIFY_MIN ||
-        a->group.count > REFEREE_PEERS_MAX)
-        return 0;
+    const struct gather *says = NULL;
+    size_t trainers = 0;
+    if (!a->o.verify || a->o.client_mode || a->group.count > REFEREE_PEERS_MAX) return 0;
+    for (size_t i = 0; i < a->group.count; i++)
+        if (a->group.members[i].gather.mode == GROUP_FULL && !trainers++)
+            says = &a->group.members[i].gather;
+    if (trainers < AVERAGER_VERIFY_MIN) return 0;
     for (size_t i = 0; i < a->group.count; i++) {
         const struct gather *said = &a->group.members[i].gather;
-        if (said->mode == GROUP_CLIENT || said->user_n != own->user_n ||
-            memcmp(said->user, own->user, own->user_n))
+        if (said->mode == GROUP_CLIENT ||
+            !(said->mode == GROUP_AUXILIARY ? is_same_but_data(said, says) : is_same(said, says)))
             return 0;
     }
     return 1;

@@ -64,7 +64,7 @@ struct referee_view {
     const struct pl_part *parts;
     size_t part_count;
     struct referee_claim claim;    /* of ours */
-    /* how many are drawn in a round, on average; at most count / 2 */
+    /* how many are drawn in a round, on average; at most half of those who have samples */
     double validators;
     uint64_t samples_max;          /* nobody may claim more; 0: any number */
     void *context;
@@ -93,8 +93,8 @@ struct referee {
     uint8_t lot[PL_HASH_BYTES], salt[PL_HASH_BYTES], seed[PL_HASH_BYTES];
     uint8_t *own_hash;             /* (count, PL_HASH_BYTES) */
     size_t longest, longest_sent;  /* values of a part; bytes that one can travel as */
-    int *order;                    /* (count): order[k] validates order[count / 2 + k], k < drawn */
-    size_t drawn;
+    int *order;                    /* (drawable): order[k] validates order[drawable / 2 + k], k < drawn */
+    size_t drawable, drawn;        /* who has samples; of them, validators */
     uint8_t *opinion;              /* (count): ours of each, enum referee_opinion */
     size_t opened;                 /* the part of OPEN */
     uint8_t *banned;               /* (count): found out */

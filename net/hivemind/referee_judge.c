@@ -67,14 +67,17 @@ void referee_draw(struct referee *r)
 {
     const struct pl_btard b = checks(0, 0);
     uint8_t lots[PL_HASH_BYTES], round_seed[PL_HASH_BYTES];
-    int n = (int)r->v.count, *alive = pl_alloc(r->v.count, sizeof *alive);
-    for (int i = 0; alive && i < n; i++) alive[i] = i;
+    int n = 0, *alive = pl_alloc(r->v.count, sizeof *alive);
+    /* Who helps without a gradient has nothing to be validated, nor data to do it with. */
+    for (size_t i = 0; alive && i < r->v.count; i++)
+        if (referee_claim_of(r, i).samples) alive[n++] = (int)i;
     if (!alive || pl_btard_validators(r->order, round_seed, &b, r->seed, 0, alive, n))
         referee_give_up(r, PL_ENOMEM, "no memory");
     pl_free(alive);
     pl_btard_derive(lots, &b, r->seed, LOTS);
     r->drawn = (size_t)fmax(0, floor(r->v.validators + word(lots) / 0x1p32));
-    if (r->drawn > r->v.count / 2) r->drawn = r->v.count / 2;
+    r->drawable = (size_t)n;
+    if (r->drawn > r->drawable / 2) r->drawn = r->drawable / 2;
     if (r->v.part_count) r->opened = word(lots + 4) % r->v.part_count;
 }
 
@@ -114,7 +117,7 @@ static enum referee_opinion computed(struct referee *r, size_t peer)
 
 static size_t target_of(const struct referee *r, size_t k)
 {
-    return (size_t)r->order[r->v.count / 2 + k];
+    return (size_t)r->order[r->drawable / 2 + k];
 }
 
 /* 1: the k-th validator says that its target's values are false. */

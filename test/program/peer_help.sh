@@ -1,5 +1,6 @@
 #!/bin/sh
-# peer_help.sh - an auxiliary peer, with neither data nor gradients, is the third in the rounds of two who train.
+# peer_help.sh - an auxiliary peer, with neither data nor gradients, is the third in the rounds of two who train, and the
+# fourth in verified ones.
 . "$(dirname "$0")/lib.inc"
 peers=
 trap 'kill -KILL $peers 2>/dev/null; wait; rm -rf "$work"' EXIT
@@ -49,9 +50,28 @@ kill -TERM $last
 wait $last
 check "SIGTERM ends it with status 0" test $? -eq 0
 
+kill -KILL $peers 2>/dev/null; wait; peers=
+
+# In a run that verifies its rounds, and splits into groups: it asks for the same, and is one of them.
+run "$work/h3" peer --auxiliary --robust btard:0.5
+entry=$(address "$work/h3")
+for n in 1 2 3; do learn $n --join "$entry" --robust btard:0.5 --target-batch 96; done
+verified() { grep '"event":"epoch"' "$work/t$1" | grep -q '"round_status":0,"round_peers":4,"round_verified":1,'; }
+for n in 1 2 3; do check "verified with the helper: peer $n" wait_for verified $n; done
+check "it says so" wait_for grep -q '"event":"helped","status":0,"peers":4,"verified":1,' "$work/h3"
+check "and nobody is banned" sh -c '! cat "$@" | grep -q "\"caught\":\""' sh "$work/h3" "$work/t1" "$work/t2" "$work/t3"
+kill -KILL $peers 2>/dev/null; wait; peers=
+
+# Each round draws new bits, so two who train may meet once and never again: the first round has to be long enough.
+run "$work/h4" peer --auxiliary --group-bits 1 --target-batch 256 --matchmaking-time 6
+entry=$(address "$work/h4")
+for n in 1 2; do learn $n --join "$entry" --group-bits 1 --target-batch 256 --matchmaking-time 6; done
+check "of a run in groups it helps the group whose bits it has" wait_for grep -q '"event":"helped","status":0,"peers":3' "$work/h4"
+
+refuses 2 "--group-bits" "$POTLUCK" peer --run r --auxiliary --group-bits 012
 refuses 2 "--auxiliary helps a run" "$POTLUCK" peer --auxiliary
 refuses 2 "no --client-mode" "$POTLUCK" peer --run r --auxiliary --client-mode --join "$entry"
-refuses 2 "--robust: 'btard'" "$POTLUCK" peer --run r --auxiliary --robust btard
+refuses 2 "btard\[:VALIDATORS\]" "$POTLUCK" peer --run r --auxiliary --robust btard:-1
 refuses 2 "--compression: there is no 'zip'" "$POTLUCK" peer --run r --auxiliary --compression zip
 refuses 2 "--target-batch" "$POTLUCK" peer --run r --auxiliary --target-batch 0
 finish

@@ -49,6 +49,10 @@ static void honest_rounds_hold(void **state)
                 fail_msg("peer %zu: %s", i, w.peer[i].err.text);
             /* to the bit */
             assert_memory_equal(w.peer[i].values, w.peer[0].values, sizeof w.peer[i].values);
+            /* who has no samples is not drawn */
+            assert_int_equal(w.peer[i].x->referee->drawable, PEERS - 1);
+            for (size_t k = 0; k < PEERS - 1; k++)
+                assert_int_not_equal(w.peer[i].x->referee->order[k], 3);
         }
         end(&w);
     }
