@@ -125,6 +125,15 @@ class Swarm:
             raise RuntimeError(f"{name} does not get ready: {peer.said()[-300:]}")
         return peer
 
+    def stand_by(self, *more):
+        """A peer without data: `potluck peer`."""
+        command = [POTLUCK, "peer", "--run", self.run, "--config", os.path.join(self.folder, "model.json"), "--optimizer", "lamb32", "--json",
+                   "--listen", "/ip4/127.0.0.1/tcp/0", "--join", self.peers[0].address(), *more]
+        peer = Peer(command, self.folder, f"{self.run}-{len(self.peers)}")
+        peer.kind = "peer"
+        self.peers.append(peer)
+        return peer
+
     def end(self, bad):
         for peer in self.peers:
             peer.end()
@@ -174,6 +183,14 @@ def c_begins(swarm):
     step("C begins: Python takes its state over", good, loaded and f"of epoch {loaded['epoch']}")
     good = wait_for(lambda: sum(whole(c, e, 2) for e in epochs_of(c)) >= 2 and len(epochs_of(py)) >= 2)
     step("C begins: gradients are averaged", good is not None, f"epochs {sorted(epochs_of(py))} of Python's, {newest(c)} of ours")
+    helper = swarm.stand_by("--auxiliary", "--target-batch", str(TARGET), "--matchmaking-time", str(MATCHMAKING), "--averaging-timeout", "60",
+                            "--allreduce-timeout", "30")
+    helped = lambda: [e for e in helper.events if e["event"] == "helped" and e["status"] == 0 and e["peers"] == 3]
+    good = wait_for(lambda: helped() and any(whole(c, e, 3) for e in epochs_of(c)))
+    step("C begins: a peer without data adds up a part of Python's gradients and ours", good is not None,
+         f"{[(e['status'], e['peers'], e['why']) for e in helper.events if e['event'] == 'helped'][-3:]}")
+    first = len(epochs_of(py)) + 1
+    step("C begins: and Python goes on with them", py.wait("epoch", number=first + 1) is not None, f"epochs {sorted(epochs_of(py))[-3:]}")
 
 
 def codes(swarm):
@@ -251,6 +268,10 @@ def together(swarm, control):
     c.wait("closed")
     good = loaded and is_same(swarm.state(c, f"checkpoint-{EPOCHS:06}"), swarm.state(py, "end"))
     step("together: C takes Python's state over", good, loaded and f"of epoch {loaded['epoch']}")
+    keeper = swarm.stand_by("--save", os.path.join(swarm.folder, "kept"), "--save-every", "1")
+    kept = keeper.wait("checkpoint")
+    good = kept and kept["epoch"] == EPOCHS and is_same(hivemind_compat.load_tensors(kept["path"]), swarm.state(py, "end"))
+    step("together: a peer without data keeps Python's state", good, kept or keeper.said()[-300:])
     last = f"checkpoint-{EPOCHS:06}"
     as_far(swarm, end, [os.path.join(swarm.folder, "alone", FIRST + ".safetensors"), swarm.path(first, last),
                         control.path(control.peers[0], last)])
