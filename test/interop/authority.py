@@ -19,12 +19,12 @@ from steps import step
 os.environ.setdefault("HIVEMIND_LOGLEVEL", "CRITICAL")  # outsiders are refused on purpose here
 warnings.filterwarnings("ignore")
 steps.needs("hivemind")
-from hivemind.dht.node import DHTNode
 from hivemind.proto.auth_pb2 import AccessToken
 from hivemind.utils import get_dht_time
 from hivemind.utils.auth import TokenAuthorizerBase
 from hivemind.utils.crypto import RSAPrivateKey, RSAPublicKey
 import hivemind_compat
+from hivemind_compat import within
 
 PROGRAM = os.path.abspath(sys.argv[1])
 
@@ -90,21 +90,21 @@ class PyNode:
 
     async def __aenter__(self):
         self.p2p = await hivemind_compat.p2p(initial_peers=self.join or None)
-        self.node = await DHTNode.create(p2p=self.p2p, initial_peers=self.join or None, authorizer=self.authorizer)
-        self.multiaddr = str((await self.p2p.get_visible_maddrs())[0])
+        self.node = await hivemind_compat.dht_node(self.p2p, initial_peers=self.join or None, authorizer=self.authorizer)
+        self.multiaddr = str((await within(self.p2p.get_visible_maddrs(), "its address"))[0])
         return self.node, self.multiaddr
 
     async def __aexit__(self, *_):
-        await self.node.shutdown()
-        await self.p2p.shutdown()
+        await within(self.node.shutdown(), "leaving the DHT")
+        await within(self.p2p.shutdown(), "shutting p2pd down")
 
 
 async def members(name, entry, node, c_member):
-    ok = await node.store(f"{name} py", 1, get_dht_time() + 60)
+    ok = await within(node.store(f"{name} py", 1, get_dht_time() + 60), "storing")
     out, err, _ = await run(PROGRAM, "dht", "get", f"{name} py", "--join", entry, *c_member, "--json")
     step(f"{name}: C reads what a real member stored", ok and '"value":1' in out, out + err)
     out, err, _ = await run(PROGRAM, "dht", "put", f"{name} c", "2", "--join", entry, *c_member, "--json")
-    got = await node.get(f"{name} c", latest=True)
+    got = await within(node.get(f"{name} c", latest=True), "getting")
     step(f"{name}: a real member reads what C stored", got is not None and got.value == 2, out + err)
     out, err, rc = await run(PROGRAM, "dht", "get", f"{name} py", "--join", entry)
     step(f"{name}: C without a token is refused", rc == 1 and "nobody has" not in err, err)
@@ -116,7 +116,7 @@ async def members(name, entry, node, c_member):
         step(f"{name}: a real outsider is refused", True)
 
 
-async def main():
+async def both_entries():
     with tempfile.TemporaryDirectory() as folder:
         at = lambda name: os.path.join(folder, name)  # noqa: E731
         for user in "ann", "bob":
@@ -143,6 +143,11 @@ async def main():
                 async with Served(*peer, "--join", entry, lines=2) as c:
                     step("a C peer joins a real one", c.lines[1]["event"] == "joined", c.lines)
                     await members("Python is the entry", entry, node, c_member)
+
+
+async def main():
+    with steps.scenario("members of an authority", lambda: None):
+        await both_entries()
     return steps.closing()
 
 

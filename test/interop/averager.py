@@ -23,6 +23,15 @@ PROGRAM = os.path.abspath(sys.argv[1])
 SHAPES = [(70000,), (64, 32), (7,), (300, 400)]  # both compressions of the run, and an uneven cut
 
 
+def rounds_of(peers, limit=300):
+    """Everybody's round, or None: all at once when somebody has ended without any, for then the others wait in vain."""
+    end = time.time() + limit
+    of = lambda: [p.wait("round", 0) for p in peers]  # noqa: E731
+    while time.time() < end and not all(of()) and not any(p.wait("closed", 0) and not p.wait("round", 0) for p in peers):
+        time.sleep(0.1)
+    return of()
+
+
 class Scenario:
     def __init__(self, name, peers, compression="run", **settings):
         self.name, self.specs, self.compression, self.settings = name, peers, compression, settings
@@ -91,8 +100,8 @@ class Scenario:
         return result
 
     def check(self, folder, peers):
-        rounds = [p.wait("round", 300) for p in peers]
-        errors = [r if r is None else r["error"] for r in rounds]
+        rounds = rounds_of(peers)
+        errors = [r["error"] if r else f"no round: {p.said()[-200:]}" for r, p in zip(rounds, peers)]
         same = all(r and not r["error"] and sorted(r["group"]) == sorted(rounds[0]["group"]) for r in rounds)
         size = len(rounds[0]["group"]) if rounds[0] and rounds[0].get("group") else 0
         good = same and size == len(peers)
@@ -127,7 +136,7 @@ class Download(Scenario):
             state = peer.wait("state")
             taken = state is not None and (state.get("donor") or state.get("tensors"))
             step(f"{self.name}: peer {k} took over", taken, state)
-        rounds = [p.wait("round", 300) for p in peers]
+        rounds = rounds_of(peers)
         for k, spec in enumerate(self.specs):
             if rounds[k] is None or k == 0:
                 continue

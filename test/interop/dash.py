@@ -70,7 +70,7 @@ def main():
     program = subprocess.Popen([sys.argv[1], "dash", "--join", str(first.get_visible_maddrs()[0]), "--run", RUN, "--port", "0",
                                 "--every", "1", "--target-batch", "1000", "--json"], stdout=subprocess.PIPE, text=True)
     try:
-        url = json.loads(program.stdout.readline())["url"]
+        url = json.loads(steps.line(program))["url"]
         end = time.time() + PATIENCE
         state = fetch(url + "api/state.json")
         while time.time() < end and not (state and state["peers"] == 2 and state["clients"] == 1):

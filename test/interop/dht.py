@@ -17,13 +17,13 @@ os.environ.setdefault("HIVEMIND_LOGLEVEL", "CRITICAL")  # some nodes are killed 
 warnings.filterwarnings("ignore")
 steps.needs("hivemind")
 from hivemind.dht.crypto import RSASignatureValidator
-from hivemind.dht.node import DHTNode
 from hivemind.dht.routing import DHTID
 from hivemind.p2p import PeerID
 from hivemind.proto import dht_pb2
 from hivemind.utils import MSGPackSerializer, get_dht_time
 from hivemind.utils.crypto import RSAPrivateKey
 import hivemind_compat
+from hivemind_compat import within
 
 PROGRAM = os.path.abspath(sys.argv[1])
 
@@ -90,20 +90,20 @@ class PyNode:
     async def __aenter__(self):
         mode = dict(dht_mode="client") if self.client else {}
         self.p2p = await hivemind_compat.p2p(initial_peers=self.join or None, **mode)
-        self.node = await DHTNode.create(p2p=self.p2p, initial_peers=self.join or None, client_mode=self.client,
-                                         record_validator=self.validator)
-        self.multiaddr = None if self.client else str((await self.p2p.get_visible_maddrs())[0])
+        self.node = await hivemind_compat.dht_node(self.p2p, initial_peers=self.join or None, client_mode=self.client,
+                                                  record_validator=self.validator)
+        self.multiaddr = None if self.client else str((await within(self.p2p.get_visible_maddrs(), "its address"))[0])
         return self
 
     async def __aexit__(self, *_):
-        await self.node.shutdown()
-        await self.p2p.shutdown()
+        await within(self.node.shutdown(), "leaving the DHT")
+        await within(self.p2p.shutdown(), "shutting p2pd down")
 
     async def store(self, key, value, seconds=60, **more):
-        return await self.node.store(key, value, get_dht_time() + seconds, **more)
+        return await within(self.node.store(key, value, get_dht_time() + seconds, **more), "storing")
 
     async def get(self, key, latest=True):
-        entry = await self.node.get(key, latest=latest)
+        entry = await within(self.node.get(key, latest=latest), "getting")
         return entry.value if entry is not None else "ABSENT"
 
 
@@ -264,11 +264,12 @@ async def newcomers():
 
 
 async def main():
-    async with CNode() as hub:
-        await mixed("C is the entry", hub)
-    async with PyNode() as hub:
-        await mixed("Python is the entry", hub)
-    await newcomers()
+    for name, kind in (("C is the entry", CNode), ("Python is the entry", PyNode)):
+        with steps.scenario(name, lambda: None):
+            async with kind() as hub:
+                await mixed(name, hub)
+    with steps.scenario("newcomers", lambda: None):
+        await newcomers()
     return steps.closing()
 
 

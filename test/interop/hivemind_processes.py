@@ -11,10 +11,11 @@ import sys
 import threading
 import time
 
+from steps import PATIENCE
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 DAEMON = "Daemon failed to start in"  # hivemind's P2P.create, when its p2pd has not answered in time
 TOO_BUSY = 0.3  # peers that wait for one another sleep: beside four busy loops on two processors it is a tenth
-PATIENCE = 240  # s for anything that must come: a busy machine takes a minute to import torch
 
 
 class Peer:
@@ -81,7 +82,7 @@ class Peer:
             os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
-        self.process.wait()
+        self.process.wait(60)
         self.errors.close()
 
 

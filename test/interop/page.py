@@ -18,6 +18,7 @@ import axe
 import steps
 from steps import skip, step
 
+steps.needs()  # the limit alone: what is missing is skipped part by part
 POTLUCK = os.path.abspath(sys.argv[1])
 SHOTS = sys.argv[2] if len(sys.argv) > 2 else None
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -51,11 +52,10 @@ class Program:
         return (wait_for(look) or [None])[0]
 
     def event(self, name):
-        for line in self.process.stdout:
-            value = json.loads(line)
+        while True:
+            value = json.loads(steps.line(self.process, PATIENCE))
             if value["event"] == name:
                 return value
-        raise RuntimeError("no event " + name)
 
     def __enter__(self):
         return self
@@ -85,7 +85,7 @@ def calculator():
         skip("the script's calculator beside the program's", "node is missing")
         return
     done = subprocess.run(["node", os.path.join(ROOT, "test", "page", "calc.js"), POTLUCK,
-                           os.path.join(ROOT, "test", "golden", "calculator")], capture_output=True, text=True)
+                           os.path.join(ROOT, "test", "golden", "calculator")], capture_output=True, text=True, timeout=10 * PATIENCE)
     step("the script's calculator equals the program's, " + done.stdout.strip().split("\n")[-1],
          done.returncode == 0, done.stdout[:300] + done.stderr[-300:])
 
@@ -282,7 +282,7 @@ def look_at(browser, url, entry):
         Select(browser.find_element(By.NAME, "model")).select_by_value(model)
         for name in changes:
             Select(browser.find_element(By.NAME, name)).select_by_value(changes[name])
-        want = json.loads(subprocess.check_output([POTLUCK, "calc", model, "--json", *words]))["gpu_total"]
+        want = json.loads(subprocess.check_output([POTLUCK, "calc", model, "--json", *words], timeout=PATIENCE))["gpu_total"]
         got = browser.execute_script("return Number(document.getElementById('calc-out').dataset.total)")
         if got != want:
             wrong.append((model, got, want))

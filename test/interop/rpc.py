@@ -18,7 +18,7 @@ steps.needs("hivemind")
 from hivemind.p2p import PeerID
 from hivemind.p2p.p2p_daemon_bindings.utils import P2PHandlerError
 from hivemind.proto import runtime_pb2, test_pb2
-from hivemind_compat import p2p as p2p_daemon
+from hivemind_compat import p2p as p2p_daemon, within
 
 PROGRAM = os.path.join(os.path.dirname(os.path.abspath(sys.argv[1])), "interop", "peer")
 BLOB = runtime_pb2.Tensor(buffer=bytes(i * 2654435761 >> 13 & 255 for i in range(3 << 20)))
@@ -30,7 +30,7 @@ class CPeer:
     def __init__(self, *options):
         command = [PROGRAM, "--listen", "/ip4/127.0.0.1/tcp/0", *options]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        first = json.loads(self.process.stdout.readline())
+        first = json.loads(steps.line(self.process))
         self.multiaddr, self.id = first["multiaddr"], PeerID.from_base58(first["peer_id"])
 
     def __enter__(self):
@@ -120,7 +120,8 @@ async def until_found(p2p, to):
     """Identify runs by itself after connecting; before it is done nobody can say where a peer is."""
     for _ in range(300):
         try:
-            await p2p.call_protobuf_handler(to, "Test.square", test_pb2.TestRequest(number=1), test_pb2.TestResponse)
+            request = test_pb2.TestRequest(number=1)
+            await within(p2p.call_protobuf_handler(to, "Test.square", request, test_pb2.TestResponse), "a call", 20)
             return
         except Exception:
             await asyncio.sleep(0.2)
@@ -174,12 +175,12 @@ async def both_ways(name, c_options, tls):
         p2p = await p2p_daemon(initial_peers=[c.multiaddr], tls=tls)
         await serve(p2p)
         await call_all(p2p, c.id, f"{name}, p2pd dials and calls C")
-        await p2p.shutdown()
+        await within(p2p.shutdown(), 'shutting p2pd down')
     p2p = await p2p_daemon(tls=tls)
     await serve(p2p)
     where = str((await p2p.get_visible_maddrs())[0])
     await c_calls(f"{name}, C dials and calls p2pd", *c_options, "--call", where)
-    await p2p.shutdown()
+    await within(p2p.shutdown(), 'shutting p2pd down')
 
 
 async def reverse():
@@ -188,13 +189,13 @@ async def reverse():
     where = str((await p2p.get_visible_maddrs())[0])
     command = [PROGRAM, "--client-mode", "--join", where]
     c = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    peer_id = PeerID.from_base58(json.loads(c.stdout.readline())["peer_id"])
-    step("C has joined", json.loads(c.stdout.readline())["ok"])
-    await p2p.wait_for_at_least_n_peers(1)
+    peer_id = PeerID.from_base58(json.loads(steps.line(c))["peer_id"])
+    step("C has joined", json.loads(steps.line(c))["ok"])
+    await within(p2p.wait_for_at_least_n_peers(1), "C's connection")
     await call_all(p2p, peer_id, "p2pd calls a C peer that only dials")
     c.stdin.close()
     c.wait(60)
-    await p2p.shutdown()
+    await within(p2p.shutdown(), 'shutting p2pd down')
 
 
 async def find():
@@ -208,8 +209,8 @@ async def find():
         await until_found(b, other.id)
         await call_all(b, other.id, "p2pd finds C through C")
         await c_calls("C finds p2pd through C", "--join", hub.multiaddr, "--call", str(a.peer_id))
-        await a.shutdown()
-        await b.shutdown()
+        await within(a.shutdown(), 'shutting p2pd down')
+        await within(b.shutdown(), 'shutting p2pd down')
     a, b = await p2p_daemon(), None
     where = str((await a.get_visible_maddrs())[0])
     b = await p2p_daemon(initial_peers=[where])
@@ -219,8 +220,8 @@ async def find():
     with CPeer("--join", where) as c:
         await until_found(b, c.id)
         await call_all(b, c.id, "p2pd finds C through p2pd")
-    await a.shutdown()
-    await b.shutdown()
+    await within(a.shutdown(), 'shutting p2pd down')
+    await within(b.shutdown(), 'shutting p2pd down')
 
 
 async def small_call(p2p, to, name):
@@ -240,26 +241,26 @@ async def relayed():
     where = str((await hub.get_visible_maddrs())[0])
     command = [PROGRAM, "--client-mode", "--use-relay", where]
     hidden = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    hidden_id = PeerID.from_base58(json.loads(hidden.stdout.readline())["peer_id"])
-    hidden.stdout.readline()  # connected to the relay
-    step("C holds a reservation at p2pd", json.loads(hidden.stdout.readline() or "{}").get("event") == "relayed")
+    hidden_id = PeerID.from_base58(json.loads(steps.line(hidden))["peer_id"])
+    steps.line(hidden)  # connected to the relay
+    step("C holds a reservation at p2pd", json.loads(steps.line(hidden)).get("event") == "relayed")
     other = await p2p_daemon(initial_peers=[where])
     await small_call(other, hidden_id, "p2pd calls C through p2pd's relay")
     hidden.stdin.close()
     hidden.wait(60)
-    await other.shutdown()
-    await hub.shutdown()
+    await within(other.shutdown(), 'shutting p2pd down')
+    await within(hub.shutdown(), 'shutting p2pd down')
     with CPeer("--relay") as hub:
         command = [PROGRAM, "--client-mode", "--use-relay", hub.multiaddr]
         hidden = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        hidden_id = PeerID.from_base58(json.loads(hidden.stdout.readline())["peer_id"])
-        hidden.stdout.readline()
-        step("C holds a reservation at C", json.loads(hidden.stdout.readline() or "{}").get("event") == "relayed")
+        hidden_id = PeerID.from_base58(json.loads(steps.line(hidden))["peer_id"])
+        steps.line(hidden)
+        step("C holds a reservation at C", json.loads(steps.line(hidden)).get("event") == "relayed")
         other = await p2p_daemon(initial_peers=[hub.multiaddr])
         await small_call(other, hidden_id, "p2pd calls C through C's relay")
         hidden.stdin.close()
         hidden.wait(60)
-        await other.shutdown()
+        await within(other.shutdown(), 'shutting p2pd down')
 
 
 async def main():

@@ -20,7 +20,8 @@ run() {
     rc=77 # steps.py: this Python lacks a module
     for python in $files $hivemind python3 /usr/bin/python3; do
         [ $rc -eq 77 ] && command -v "$python" >/dev/null || continue
-        { "$python" "test/interop/$name.py" "$BUILD/potluck" 2>"$log/errors"; echo $? >"$log/rc"; } | tee "$log/out"
+        # steps.py ends a script by itself, unless it cannot run any more
+        { timeout -k 10 1800 "$python" "test/interop/$name.py" "$BUILD/potluck" 2>"$log/errors"; echo $? >"$log/rc"; } | tee "$log/out"
         rc=$(cat "$log/rc")
     done
     if [ "$rc" -eq 77 ]; then

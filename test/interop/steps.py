@@ -5,19 +5,64 @@
     steps.skip(what, why)             what could not be tried
     with steps.scenario(name, excuse):
                                       steps that are skipped together where excuse() says that it was not ours
+    steps.line(process)               what a program says next, with a limit
     sys.exit(steps.closing())
+
+needs() also sets the script's limit: whoever still waits then is ended with one line that says where it stands.
 """
 import contextlib
 import importlib
 import os
+import signal
 import sys
+import threading
+import traceback
 
 MISSING = 77  # exit status: this Python lacks a module that the whole script needs
+LIMIT = float(os.environ.get("INTEROP_SCRIPT_LIMIT", "1500"))  # s of a script; a busy machine takes a few hundred
+PATIENCE = 240  # s for anything that must come: a busy machine takes a minute to import torch
 passed = failed = skipped = 0
+under_way = ""  # what was begun, or has been seen, last
 held = None  # failures of the scenario under way
 
 
+def end_children(parent):
+    """With their own, as a power cut does."""
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{entry}/stat") as f:
+                is_child = int(f.read().rsplit(")", 1)[1].split()[1]) == parent
+            if is_child:
+                end_children(int(entry))
+                os.kill(int(entry), signal.SIGKILL)
+        except OSError:  # it has ended
+            pass
+
+
+def out_of_time():
+    here = os.path.dirname(os.path.abspath(__file__))
+    frames = traceback.extract_stack(sys._current_frames()[threading.main_thread().ident])
+    stands = [f"{os.path.basename(f.filename)}:{f.lineno}" for f in frames if os.path.dirname(os.path.abspath(f.filename)) == here]
+    step(f"{os.path.basename(sys.argv[0])}: done within {LIMIT:.0f} s", False, f"it stands in {' > '.join(stands)}, after \"{under_way}\"", final=True)
+    closing()
+    end_children(os.getpid())
+    os._exit(1)
+
+
+def on_terminate(*_):
+    """Peers have sessions of their own: nobody else would end them."""
+    end_children(os.getpid())
+    os._exit(128 + signal.SIGTERM)
+
+
+limit = threading.Timer(LIMIT, out_of_time)
+limit.daemon = True
+
+
 def needs(*modules):
+    if not limit.is_alive():
+        limit.start()
+        signal.signal(signal.SIGTERM, on_terminate)
     for name in modules:
         try:
             importlib.import_module(name)
@@ -26,16 +71,30 @@ def needs(*modules):
             sys.exit(MISSING)
 
 
-def step(name, good, note=""):
-    global passed, failed
+def step(name, good, note="", final=False):
+    global passed, failed, under_way
+    under_way = under_way if final else name
     note = " ".join(str(note).split())
     line = name + ("  " + note[:120 if good else 1000] if note else "")
-    if not good and held is not None:
+    if not good and held is not None and not final:
         held.append(line)
         return
     passed += bool(good)
     failed += not good
     print(("ok   " if good else "FAIL ") + line, flush=True)
+
+
+def line(process, patience=PATIENCE):
+    """The next line of a program that was started with a pipe; else it is ended."""
+    last = threading.Timer(patience, process.kill)
+    last.start()
+    try:
+        text = process.stdout.readline()
+    finally:
+        last.cancel()
+    if not text:
+        raise RuntimeError(f"{process.args[0]} said nothing more within {patience} s, or has ended")
+    return text
 
 
 def skip(what, why):
@@ -51,8 +110,9 @@ again = False  # whether the scenario that has just ended is to be played once m
 def scenario(name, excuse, last=True):
     """What fails in it counts when it is over, unless excuse() then gives a reason that is not ours. Not the last: it
     is told, and played again; real peers draw their delays and leaders at random, and a fault of ours comes back."""
-    global again, failed, held
+    global again, failed, held, under_way
     again = False
+    under_way = name
     held = []
     try:
         yield
