@@ -34,7 +34,7 @@ SHAPES = [(48, 32), (48,), (300,)]
 LIVES = (10, 90) if SECONDS > 120 else (4, 30)  # s until something happens to a peer
 SLEEPS = (2, 12)         # s in SIGSTOP
 EMPTY = (1, 10)          # s until a killed one is replaced
-SETTLING = 15            # s of a life that memory may grow in: connections, tables, first rounds
+SETTLING = 15            # s of a life, at least, that memory may grow in: connections, tables, first rounds
 GROWTH = 12 << 20        # bytes of memory beyond that; a snapshot of state or two, allocator's pieces
 # Each peer has a connection to each other, two while they cross, and those of the dead until they are noticed.
 FILES = 60 + 4 * PEERS
@@ -116,9 +116,11 @@ class Peer:
         return told[-1]["epoch"] if told else 0
 
     def growth(self):
-        """From the most that it took while it settled."""
-        before = [m for t, m in self.memory if t <= SETTLING]
-        after = [m for t, m in self.memory if t > SETTLING]
+        """From the most that it took while it settled: until its second step, however long a busy machine takes for that."""
+        steps = self.of("epoch")
+        settled = max(SETTLING, steps[1]["time"] - self.born) if len(steps) > 1 else float("inf")
+        before = [m for t, m in self.memory if t <= settled]
+        after = [m for t, m in self.memory if t > settled]
         return max(after) - max(before) if before and after else 0
 
 
