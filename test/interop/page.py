@@ -263,6 +263,16 @@ def look_at(browser, url, entry):
         box.remove();
         return words;""")
     step("a single moment is drawn in minutes, not in decades", not years, years)
+    moment = browser.execute_script("""
+        const box = document.createElement("div");
+        document.body.append(box);
+        potluckCharts.lines(box, [1.7e9], [{ name: "x", values: [1], zero: true }, { name: "y", values: [2] }]);
+        const drawn = ["circle", "polygon"].map(e => box.querySelectorAll(e).length);
+        potluckCharts.lines(box, [1.7e9, 1.7e9 + 10], [{ name: "x", values: [1, 2], zero: true }]);
+        drawn.push(...["circle", "polygon"].map(e => box.querySelectorAll(e).length));
+        box.remove();
+        return drawn;""")
+    step("as a point, not as a mountain; two are a line", moment == [2, 0, 0, 1], moment)
     put(entry, "_metrics", metrics(8, 4.0, 50, 20.0, 20))
     step("a new record comes by itself", wait_for(lambda: text(browser, "t-peers") == "2" and text(browser, "t-loss") == "2"
          and browser.execute_script("return document.querySelectorAll('#board tr').length") == 2), text(browser, "run-line"))
@@ -330,7 +340,7 @@ def look_at(browser, url, entry):
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     browser.get(url)
     words = browser.find_element(By.TAG_NAME, "main").text
-    step("readable without JavaScript", "Five challenges" in words and "238.8 MB" in words and "4–32" in words, words[:300])
+    step("readable without JavaScript", "not connected" not in words and "Five challenges" in words and "238.8 MB" in words and "4–32" in words, words[:300])
     shoot(browser, "no-script")
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 

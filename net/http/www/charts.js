@@ -98,9 +98,11 @@ function lines(box, times, series, options) {
         s.values.forEach((v, i) => {
             if (!Number.isFinite(v)) { pen = false; return; }
             d += (pen ? "L" : "M") + X(times[i]).toFixed(1) + " " + scale[k](v).toFixed(1);
+            if (!pen && !Number.isFinite(s.values[i + 1])) /* alone: no line would show it */
+                svg.append(element("circle", { cx: X(times[i]), cy: scale[k](v), r: 3.5, class: "fill-" + k }));
             pen = true;
         });
-        if (!k && d && s.values.every(Number.isFinite)) /* what is below it, softly */
+        if (!k && times.length > 1 && s.values.every(Number.isFinite)) /* what is below it, softly */
             svg.append(element("polygon", { class: "below", points: s.values.map((v, i) => X(times[i]).toFixed(1) + "," + scale[k](v).toFixed(1)).join(" ") +
                 " " + X(t1).toFixed(1) + "," + (H - bottom) + " " + X(t0).toFixed(1) + "," + (H - bottom) }));
         svg.append(element("path", { d: d, class: ["one", "two-line", "three-line"][k] }));

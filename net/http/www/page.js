@@ -17,6 +17,7 @@ theme.addEventListener("click", () => { root.dataset.theme = isDark() ? "light" 
 dark.addEventListener("change", named);
 named();
 for (const e of document.querySelectorAll(".nojs")) e.hidden = true;
+at("run-line").append("This copy of the page is not connected to a run."); /* until a state has come */
 if (!potluckData.live) at("feed-metrics").hidden = true; /* an exported copy has nobody to count */
 
 /* --- peers behind the title: points that drift, lines between those that are near --- */
