@@ -139,6 +139,30 @@ show() { # lane
 
 # --- what is run
 
+# Scripts without peers and clocks, which go behind.
+computes() { # name
+    case $1 in
+    bench | calc | conform | finetune | gpu_memory | hostile | manual | models | opencl | package) ;;
+    other_files | parquet | torch_files) ;;
+    *) return 1 ;;
+    esac
+}
+
+programs() { # lane, wanted: 0 those that compute, 1 the others
+    for t in test/program/*.sh; do
+        name=$(basename "$t" .sh)
+        computes "$name"
+        [ $? -eq "$2" ] && "$1" counted "$name" env POTLUCK="$BUILD/potluck" sh "$t"
+    done
+}
+
+other_peoples() { # the same beside other people's programs
+    for name in $(sh test/interop/run.sh --list); do
+        computes "$name"
+        [ $? -eq "$2" ] && "$1" counted "$name" sh test/interop/run.sh "$name"
+    done
+}
+
 peers_and_clocks() {
     front say "unit tests"
     for t in "$BUILD"/test/*; do
@@ -146,9 +170,7 @@ peers_and_clocks() {
     done
 
     front say "programs"
-    for t in test/program/*.sh; do
-        [ -f "$t" ] && front counted "$(basename "$t" .sh)" env POTLUCK="$BUILD/potluck" sh "$t"
-    done
+    programs front 1
 
     front say "swarms that come and go"
     if command -v python3 >/dev/null; then
@@ -160,9 +182,7 @@ peers_and_clocks() {
     fi
 
     front say "beside other people's programs"
-    for t in $(sh test/interop/run.sh --list); do
-        front counted "$t" sh test/interop/run.sh "$t"
-    done
+    other_peoples front 1
 }
 
 fuzz() { # program: after it was built
@@ -230,6 +250,10 @@ computing() {
     else
         behind skip fuzzers "no clang found"
     fi
+
+    behind say "programs, and files of other people's programs"
+    programs behind 0
+    other_peoples behind 0
 
     behind say "from Python"
     behind counted "the Python module" sh notebooks/run.sh module
