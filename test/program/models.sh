@@ -22,6 +22,14 @@ check "draws" draw --model "$work/m" --out "$work/p"
 check "draws from a zip" draw --model "$work/m.pt" --out "$work/q"
 refuses 1 "no model there; 'potluck demo' trains one" draw --model "$work/nosuch" --out "$work/s"
 check "the same pictures" cmp "$work/p/sheet.png" "$work/q/sheet.png"
+check "draws greedily" draw --model "$work/m" --out "$work/g" --greedy
+check "of no probability the likeliest is left" draw --model "$work/m" --out "$work/p0" --top-p 0
+check "which is greedy" cmp "$work/g/sheet.png" "$work/p0/sheet.png"
+check "of three quarters more are" draw --model "$work/m" --out "$work/p75" --top-p 0.75
+check "so another picture" sh -c "! cmp '$work/g/sheet.png' '$work/p75/sheet.png'"
+check "of all, as without" draw --model "$work/m" --out "$work/p1" --top-p 1
+check "the same" cmp "$work/p/sheet.png" "$work/p1/sheet.png"
+refuses 2 "is not a number from 0 to 1" draw --model "$work/m" --out "$work/s" --top-p 1.5
 check "says that all are kept" sh -c "'$POTLUCK' generate --model '$work/m' --out '$work/r' --n 3 --keep 1 x | grep -q 'all are kept'"
 check "and keeps them" test "$(ls "$work"/r/0*.png | wc -l)" -eq 3
 refuses 1 "bpe_simple_vocab" draw --model "$work/m" --out "$work/s" --clip test/golden/clip/clip_tiny.weights.safetensors
