@@ -1,11 +1,14 @@
-/* average.c - a message is decoded where it is added: halves in registers, 8-bit codes a piece at a
- * time in the first cache; a part is never widened in memory. Products and sums stay apart (no
- * fused multiply-add), so the bits are the reference's. */
-#include "fast.h"
+/* average.c - a message is decoded where it is added: halves in registers, 8-bit codes too where
+ * the CPU can look them up there, else a piece at a time in the first cache; a part is never
+ * widened in memory. Products and sums stay apart (no fused multiply-add), so the bits are the
+ * reference's. */
+#include "quant.h"
+#include "table512.h"
 
 #include <string.h>
 
-#define PIECE 2048 /* values at a time, decoded on the stack */
+#define PIECE 4096 /* values at a time, decoded on the stack */
+#define FEW 16     /* pieces that don't pay for threads */
 
 /* Values of a message need not be aligned. */
 typedef float loose_float __attribute__((aligned(1), may_alias));
@@ -49,17 +52,84 @@ FAST_CLONES static void delta_halves(float *delta, const float *sum, float weigh
     for (int i = 0; i < n; i++) delta[i] = sum[i] / weight - widen(x[i]);
 }
 
-/* Eight codes a load. */
-static void look_up(float *values, const uint8_t *codes, const float *table, int n)
+#if FAST_TABLE512
+
+/* What becomes of a sum. */
+enum after {
+    KEEP,   /* it is stored */
+    SETTLE  /* x += mean - x */
+};
+
+/* n is a multiple of 64. sum + weight * the codes' values, or, with `own`, of a sum that is
+ * own_weight * own yet. A code's product with the weight is rounded once, in the table. */
+VBMI FAST_INLINE void codes_into(float *out, const float *sum, const loose_float *own,
+                                 float own_weight, const uint8_t *codes, const float *table,
+                                 float weight, float all, enum after after, int n)
 {
-    int i = 0;
-    for (; i + 8 <= n; i += 8) {
-        uint64_t c;
-        memcpy(&c, codes + i, 8);
-        for (int k = 0; k < 8; k++) values[i + k] = table[c >> 8 * k & 255];
+    const __m512 factor = _mm512_set1_ps(own_weight), total = _mm512_set1_ps(all);
+    struct table512 t;
+    float scaled[PL_CODES];
+    for (int k = 0; k < PL_CODES; k++) scaled[k] = weight * table[k];
+    table512_load(&t, scaled);
+    for (int i = 0; i < n; i += 64) {
+        __m512 y[4];
+        table512_look_up(y, &t, codes + i);
+        for (int k = 0; k < 4; k++) {
+            int at = i + 16 * k;
+            __m512 s = own ? _mm512_add_ps(_mm512_setzero_ps(), /* -0 becomes 0 */
+                                           _mm512_mul_ps(factor, _mm512_loadu_ps(own + at)))
+                           : _mm512_loadu_ps(sum + at);
+            s = _mm512_add_ps(s, y[k]);
+            if (after == SETTLE) {
+                __m512 x = _mm512_loadu_ps(out + at);
+                s = _mm512_add_ps(x, _mm512_sub_ps(_mm512_div_ps(s, total), x));
+            }
+            _mm512_storeu_ps(out + at, s);
+        }
     }
-    for (; i < n; i++) values[i] = table[codes[i]];
 }
+
+VBMI static void add_codes(float *sum, const uint8_t *codes, const float *table, float weight,
+                           int n)
+{
+    codes_into(sum, sum, NULL, 0, codes, table, weight, 1, KEEP, n);
+}
+
+VBMI static void add_two(float *sum, const loose_float *own, float own_weight,
+                         const uint8_t *codes, const float *table, float weight, int n)
+{
+    codes_into(sum, NULL, own, own_weight, codes, table, weight, 1, KEEP, n);
+}
+
+VBMI static void settle_two(float *x, const loose_float *own, float own_weight,
+                            const uint8_t *codes, const float *table, float weight, float all,
+                            int n)
+{
+    codes_into(x, NULL, own, own_weight, codes, table, weight, all, SETTLE, n);
+}
+
+VBMI static void settle_codes(float *x, const float *sum, const uint8_t *codes, const float *table,
+                              float weight, float all, int n)
+{
+    codes_into(x, sum, NULL, 0, codes, table, weight, all, SETTLE, n);
+}
+
+VBMI static void delta_codes(float *delta, const float *sum, float weight, const uint8_t *codes,
+                             const float *table, int n)
+{
+    struct table512 t;
+    __m512 all = _mm512_set1_ps(weight);
+    table512_load(&t, table);
+    for (int i = 0; i < n; i += 64) {
+        __m512 y[4];
+        table512_look_up(y, &t, codes + i);
+        for (int k = 0; k < 4; k++) {
+            __m512 mean = _mm512_div_ps(_mm512_loadu_ps(sum + i + 16 * k), all);
+            _mm512_storeu_ps(delta + i + 16 * k, _mm512_sub_ps(mean, y[k]));
+        }
+    }
+}
+#endif
 
 /* Piece p of n values: where it begins, how long it is. */
 static size_t piece(size_t n, size_t p, int *count)
@@ -69,29 +139,36 @@ static size_t piece(size_t n, size_t p, int *count)
     return at;
 }
 
+/* sum: of the n values from `at` on. */
 static void add_piece(float *sum, const struct pl_coded *x, float weight, size_t at, int n)
 {
+    const uint8_t *codes = (const uint8_t *)x->data + at;
     float values[PIECE];
+    int done = 0;
     switch (x->method) {
     case PL_COMPRESS_UNIFORM8:
-        look_up(values, (const uint8_t *)x->data + at, x->table, n);
-        add_floats(sum + at, values, weight, n);
+#if FAST_TABLE512
+        if (fast_has_table512())
+            add_codes(sum, codes, x->table, weight, done = n / 64 * 64);
+#endif
+        fast_look_up(values, codes + done, x->table, (size_t)(n - done));
+        add_floats(sum + done, values, weight, n - done);
         break;
     case PL_COMPRESS_FLOAT16:
-        add_halves(sum + at, (const loose_half *)x->data + at, weight, n);
+        add_halves(sum, (const loose_half *)x->data + at, weight, n);
         break;
-    default: add_floats(sum + at, (const loose_float *)x->data + at, weight, n);
+    default: add_floats(sum, (const loose_float *)x->data + at, weight, n);
     }
 }
 
 int fast_average_add(float *sum, const struct pl_coded *x, float weight, size_t n)
 {
     size_t pieces = (n + PIECE - 1) / PIECE;
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces > 32)
+    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces > FEW)
     for (size_t p = 0; p < pieces; p++) {
         int count;
         size_t at = piece(n, p, &count);
-        add_piece(sum, x, weight, at, count);
+        add_piece(sum + at, x, weight, at, count);
     }
     return PL_OK;
 }
@@ -99,16 +176,22 @@ int fast_average_add(float *sum, const struct pl_coded *x, float weight, size_t 
 static void delta_piece(float *delta, const float *sum, float weight, const struct pl_coded *x,
                         size_t at, int n)
 {
+    const uint8_t *codes = (const uint8_t *)x->data + at;
     float values[PIECE];
+    int done = 0;
     switch (x->method) {
     case PL_COMPRESS_UNIFORM8:
-        look_up(values, (const uint8_t *)x->data + at, x->table, n);
-        delta_floats(delta + at, sum + at, weight, values, n);
+#if FAST_TABLE512
+        if (fast_has_table512())
+            delta_codes(delta, sum, weight, codes, x->table, done = n / 64 * 64);
+#endif
+        fast_look_up(values, codes + done, x->table, (size_t)(n - done));
+        delta_floats(delta + done, sum + done, weight, values, n - done);
         break;
     case PL_COMPRESS_FLOAT16:
-        delta_halves(delta + at, sum + at, weight, (const loose_half *)x->data + at, n);
+        delta_halves(delta, sum, weight, (const loose_half *)x->data + at, n);
         break;
-    default: delta_floats(delta + at, sum + at, weight, (const loose_float *)x->data + at, n);
+    default: delta_floats(delta, sum, weight, (const loose_float *)x->data + at, n);
     }
 }
 
@@ -120,11 +203,121 @@ int fast_average_delta(float *delta, const float *sum, float weight, const struc
         memset(delta, 0, n * sizeof *delta);
         return PL_OK;
     }
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces > 32)
+    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces > FEW)
     for (size_t p = 0; p < pieces; p++) {
         int count;
         size_t at = piece(n, p, &count);
-        delta_piece(delta, sum, weight, x, at, count);
+        delta_piece(delta + at, sum + at, weight, x, at, count);
     }
     return PL_OK;
+}
+
+/* --- all senders at once ---------------------------------------------------------------------- */
+
+static const void *data_at(const struct pl_coded *x, size_t at)
+{
+    size_t bytes = x->method == PL_COMPRESS_UNIFORM8 ? 1 : x->method == PL_COMPRESS_FLOAT16 ? 2 : 4;
+    return (const uint8_t *)x->data + at * bytes;
+}
+
+/* How many of the first senders are taken by a kernel of their own. */
+static int sum_first(float *sum, const struct pl_sender *from, int senders, size_t at, int n)
+{
+#if FAST_TABLE512
+    if (senders >= 2 && from[0].x.method == PL_COMPRESS_NONE &&
+        from[1].x.method == PL_COMPRESS_UNIFORM8 && n % 64 == 0 && fast_has_table512()) {
+        add_two(sum, data_at(&from[0].x, at), from[0].weight, data_at(&from[1].x, at),
+                from[1].x.table, from[1].weight, n);
+        return 2;
+    }
+#endif
+    (void)from, (void)senders, (void)at;
+    memset(sum, 0, (size_t)n * sizeof *sum);
+    return 0;
+}
+
+static void sum_piece(float *sum, const struct pl_sender *from, int senders, size_t at, int n)
+{
+    for (int k = sum_first(sum, from, senders, at, n); k < senders; k++)
+        add_piece(sum, &from[k].x, from[k].weight, at, n);
+}
+
+int fast_average_sum(float *sum, const struct pl_sender *from, int senders, size_t n)
+{
+    size_t pieces = (n + PIECE - 1) / PIECE;
+    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces > FEW)
+    for (size_t p = 0; p < pieces; p++) {
+        int count;
+        size_t at = piece(n, p, &count);
+        sum_piece(sum + at, from, senders, at, count);
+    }
+    return PL_OK;
+}
+
+FAST_CLONES static void settle_floats(float *x, const float *sum, float weight, int n)
+{
+    #pragma omp simd
+    for (int i = 0; i < n; i++) x[i] = x[i] + (sum[i] / weight - x[i]);
+}
+
+static void settle_piece(float *x, const struct pl_sender *from, int senders, float weight,
+                         size_t at, int n)
+{
+    float sum[PIECE];
+#if FAST_TABLE512
+    const struct pl_sender *last = &from[senders - 1];
+    if (senders >= 2 && last->x.method == PL_COMPRESS_UNIFORM8 && n % 64 == 0 &&
+        fast_has_table512()) {
+        const uint8_t *codes = data_at(&last->x, at);
+        if (senders == 2 && from->x.method == PL_COMPRESS_NONE) {
+            settle_two(x, data_at(&from->x, at), from->weight, codes, last->x.table, last->weight,
+                       weight, n);
+            return;
+        }
+        sum_piece(sum, from, senders - 1, at, n);
+        settle_codes(x, sum, codes, last->x.table, last->weight, weight, n);
+        return;
+    }
+#endif
+    sum_piece(sum, from, senders, at, n);
+    settle_floats(x, sum, weight, n);
+}
+
+int fast_average_settle(float *x, const struct pl_sender *from, int senders, float weight, size_t n)
+{
+    size_t pieces = (n + PIECE - 1) / PIECE;
+    if (weight == 0) { /* a difference of 0, after which -0 is 0 */
+        for (size_t i = 0; i < n; i++) x[i] = x[i] + 0;
+        return PL_OK;
+    }
+    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces > FEW)
+    for (size_t p = 0; p < pieces; p++) {
+        int count;
+        size_t at = piece(n, p, &count);
+        settle_piece(x + at, from, senders, weight, at, count);
+    }
+    return PL_OK;
+}
+
+struct answer {
+    const float *sum;
+    float weight;
+    const struct pl_coded *x;
+};
+
+static void make_delta(const void *context, float *delta, size_t at, size_t n)
+{
+    const struct answer *a = context;
+    if (a->weight == 0) memset(delta, 0, n * sizeof *delta);
+    else delta_piece(delta, a->sum + at, a->weight, a->x, at, (int)n);
+}
+
+int fast_average_answer(uint8_t *codes, float table[PL_CODES], const float *sum, float weight,
+                        const struct pl_coded *x, size_t n)
+{
+    const struct answer a = { sum, weight, x };
+    float *delta = fast_take(n);
+    int rc = delta ? fast_uniform8_made(codes, table, delta, n, make_delta, &a) : PL_ENOMEM;
+    fast_give(delta);
+    return rc;
 }

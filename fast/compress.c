@@ -1,7 +1,9 @@
-/* compress.c - float16 by the CPU's own conversions; uniform 8-bit in three passes over pieces that
- * stay in the second cache, of which only the last, the means of the bins, is scalar: its order is
- * part of the result. It keeps sum and count of a bin side by side, so that an element costs one
- * load, one addition and one store. */
+/* compress.c - float16 by the CPU's own conversions; uniform 8-bit in two passes. The first takes
+ * mean and deviation at once, from the end to the beginning, so that the second finds in the caches
+ * what it begins with. The second makes codes and, right behind, the means of the bins, which are
+ * scalar: their order is part of the result. They keep sum and count of a bin side by side, so that
+ * an element costs one load, one addition and one store. */
+#include "isa.h"
 #include "quant.h"
 
 #include <float.h>
@@ -13,12 +15,15 @@
 #include <immintrin.h>
 #define X86 1
 #define F16C __attribute__((target("avx2,f16c")))
+#define AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
 #else
 #define X86 0
 #endif
 
 #define PIECE 65536 /* elements a thread takes at a time; partial sums are one a piece */
 #define LANES 16    /* partial sums within a piece, whatever the vectors are */
+#define NEAR 4096   /* elements that are looked at twice: first cache */
+#define RUN 16      /* vectors of them that are added up in float32 */
 
 /* --- float16 ---------------------------------------------------------------------------------- */
 
@@ -112,23 +117,148 @@ FAST_CLONES static double squares_around(const float *x, float mean, size_t n)
     return sum_piece(x, mean, 2, n);
 }
 
-FAST_CLONES static void find_bins(uint8_t *codes, const float *x, float mean, float inverse,
-                                  size_t n)
+/* What is known of some values; `squares` are around their mean. */
+struct moments {
+    double n, mean, squares;
+};
+
+static void join(struct moments *all, const struct moments *more)
 {
-    int32_t code[256]; /* whole vectors first, bytes after: the compiler does both well, not both at once */
-    for (size_t at = 0; at < n; at += PL_COUNT(code)) {
-        size_t some = n - at < PL_COUNT(code) ? n - at : PL_COUNT(code);
-        for (size_t i = 0; i < some; i++) {
-            /* 1.5 * 2^23 rounds to whole numbers, ties to even, and leaves them in the lower
-             * bits. */
-            float q = (x[at + i] - mean) * inverse;
-            q = q > -128.0f ? q : -128.0f; /* NaN too */
-            q = q < 127.0f ? q : 127.0f;
-            q += 12582912.0f;
-            memcpy(&code[i], &q, sizeof q);
+    double n = all->n + more->n, off = more->mean - all->mean;
+    all->squares += more->squares + off * off * (all->n * more->n / n);
+    all->mean += off * (more->n / n);
+    all->n = n;
+}
+
+static struct moments with_care(const float *x, size_t n)
+{
+    struct moments m = { (double)n, 0, 0 };
+    for (size_t i = 0; i < n; i++) m.mean += x[i];
+    m.mean /= (double)n;
+    for (size_t i = 0; i < n; i++) m.squares += (x[i] - m.mean) * (x[i] - m.mean);
+    return m;
+}
+
+typedef float row __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+
+/* Of NEAR values in float32: around their own mean, or near it, so that differences keep their
+ * digits, and so few at a time that sums do. */
+FAST_CLONES static void moments_near(struct moments *m, const float *x_)
+{
+    const row *x = (const row *)x_;
+    row sum[4] = { { 0 } };
+    float about = 0;
+    double first[LANES] = { 0 }, second[LANES] = { 0 }, a = 0, b = 0;
+    for (int i = 0; i < NEAR / LANES; i += 4)
+        for (int k = 0; k < 4; k++) sum[k] += x[i + k];
+    sum[0] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    for (int k = 0; k < LANES; k++) about += sum[0][k];
+    about /= NEAR;
+    for (int i = 0; i < NEAR / LANES; i += RUN) {
+        row c, d, one[2] = { { 0 } }, two[2] = { { 0 } };
+        for (int k = 0; k < RUN; k += 2) {
+            c = x[i + k] - about;
+            d = x[i + k + 1] - about;
+            one[0] += c;
+            one[1] += d;
+            two[0] += c * c;
+            two[1] += d * d;
         }
-        for (size_t i = 0; i < some; i++) codes[at + i] = (uint8_t)(code[i] + 128);
+        one[0] += one[1];
+        two[0] += two[1];
+        for (int k = 0; k < LANES; k++) {
+            first[k] += one[0][k];
+            second[k] += two[0][k];
+        }
     }
+    for (int k = 0; k < LANES; k++) {
+        a += first[k];
+        b += second[k];
+    }
+    *m = (struct moments){ NEAR, about + a / NEAR, b - a * (a / NEAR) };
+}
+
+/* Values that are there, or are made on the way. */
+struct values {
+    float *x;
+    size_t n;
+    void (*make)(const void *context, float *x, size_t at, size_t n);
+    const void *context;
+};
+
+static struct moments moments_of(const struct values *v, size_t at, size_t end)
+{
+    struct moments all = { 0, 0, 0 }, m;
+    const float *x = v->x;
+    for (; at < end; at += NEAR) {
+        size_t some = end - at < NEAR ? end - at : NEAR;
+        if (v->make) v->make(v->context, v->x + at, at, some);
+        m.squares = 0;
+        if (some == NEAR) moments_near(&m, x + at);
+        /* too small or too large for squares in float32, or not a number */
+        if (!(m.squares > 1e-24 && m.squares < 1e30)) m = with_care(x + at, some);
+        join(&all, &m);
+    }
+    return all;
+}
+
+/* Pieces are taken by whoever is free, the last ones first, and joined in their order. */
+static int moments_of_all(struct moments *all, const struct values *v)
+{
+    size_t pieces = pl_blocks(v->n, PIECE);
+    struct moments one, *part = pieces == 1 ? &one : malloc(pieces * sizeof *part);
+    if (!part) return PL_ENOMEM;
+    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces > 1)
+    for (size_t i = 0; i < pieces; i++) {
+        size_t p = pieces - 1 - i, at = p * PIECE;
+        part[p] = moments_of(v, at, v->n - at < PIECE ? v->n : at + PIECE);
+    }
+    *all = part[0];
+    for (size_t p = 1; p < pieces; p++) join(all, &part[p]);
+    if (part != &one) free(part);
+    return PL_OK;
+}
+
+FAST_CLONES static void find_bins_plain(uint8_t *codes, const float *x, float mean, float inverse,
+                                        size_t n)
+{
+    /* Whole vectors first, bytes after: the compiler does both well, not both at once. */
+    int32_t code[NEAR];
+    for (size_t i = 0; i < n; i++) {
+        /* 1.5 * 2^23 rounds to whole numbers, ties to even, and leaves them in the lower bits. */
+        float q = (x[i] - mean) * inverse;
+        q = q > -128.0f ? q : -128.0f; /* NaN too */
+        q = q < 127.0f ? q : 127.0f;
+        q += 12582912.0f;
+        memcpy(&code[i], &q, sizeof q);
+    }
+    for (size_t i = 0; i < n; i++) codes[i] = (uint8_t)(code[i] + 128);
+}
+
+#if X86
+/* n is a multiple of 16. */
+AVX512 static void find_bins_avx512(uint8_t *codes, const float *x, float mean, float inverse,
+                                    size_t n)
+{
+    const __m512 middle = _mm512_set1_ps(mean), factor = _mm512_set1_ps(inverse);
+    const __m512 least = _mm512_set1_ps(-128), most = _mm512_set1_ps(127);
+    for (size_t i = 0; i < n; i += 16) {
+        __m512 q = _mm512_mul_ps(_mm512_sub_ps(_mm512_loadu_ps(x + i), middle), factor);
+        q = _mm512_min_ps(_mm512_max_ps(q, least), most); /* of NaN the second: least */
+        __m128i code = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(q));
+        _mm_storeu_si128((__m128i *)(void *)(codes + i), _mm_xor_si128(code, _mm_set1_epi8(-128)));
+    }
+}
+#endif
+
+static void find_bins(uint8_t *codes, const float *x, float mean, float inverse, size_t n)
+{
+    size_t done = 0;
+#if X86
+    if (isa_chosen() == ISA_AVX512)
+        find_bins_avx512(codes, x, mean, inverse, done = n / 16 * 16);
+#endif
+    find_bins_plain(codes + done, x + done, mean, inverse, n - done);
 }
 
 #define COUNT_MAX (1u << 24) /* a float counts so far by ones */
@@ -168,20 +298,54 @@ static int sum_pieces(double *sum, const float *x, float mean, int power, size_t
     return PL_OK;
 }
 
+FAST_INLINE void add_eight(pair bin[PL_CODES], const uint8_t *codes, const float *x)
+{
+    _Pragma("GCC unroll 8")
+    for (int k = 0; k < 8; k++) bin[codes[k]] += (pair){ x[k], 1 };
+}
+
+static int encode(uint8_t *codes, float table[PL_CODES], const struct values *v)
+{
+    const float *x = v->x;
+    size_t n = v->n;
+    pair bin[PL_CODES] = { { 0 } };
+    double count[PL_CODES] = { 0 };
+    struct moments m;
+    float mean, sigma, inverse;
+    if (moments_of_all(&m, v)) return PL_ENOMEM;
+    mean = (float)m.mean;
+    m.squares += (mean - m.mean) * (mean - m.mean) * m.n; /* as the definition has them */
+    sigma = (float)sqrt(m.squares) / (float)sqrt((double)(n - 1));
+    inverse = 1 / (6 * sigma / PL_CODES);
+    for (size_t at = 0; at < n; at += COUNT_MAX) {
+        size_t end = n - at < COUNT_MAX ? n : at + COUNT_MAX;
+        for (size_t i = at; i < end; i += NEAR) {
+            size_t some = end - i < NEAR ? end - i : NEAR, k = 0;
+            find_bins(codes + i, x + i, mean, inverse, some);
+            for (; k + 8 <= some; k += 8) add_eight(bin, codes + i + k, x + i + k);
+            for (; k < some; k++) bin[codes[i + k]] += (pair){ x[i + k], 1 };
+        }
+        for (int k = 0; k < PL_CODES; k++) {
+            count[k] += (double)bin[k][1];
+            bin[k][1] = 0;
+        }
+    }
+    for (int k = 0; k < PL_CODES; k++) table[k] = count[k] > 0 ? bin[k][0] / (float)count[k] : 0;
+    return PL_OK;
+}
+
 int fast_uniform8_encode(uint8_t *codes, float table[PL_CODES], const float *x, size_t n)
 {
-    double sum, squares;
-    float mean, sigma, inverse;
-    if (sum_pieces(&sum, x, 0, 1, n)) return PL_ENOMEM;
-    mean = (float)(sum / (double)n);
-    if (sum_pieces(&squares, x, mean, 2, n)) return PL_ENOMEM;
-    sigma = (float)sqrt(squares) / (float)sqrt((double)(n - 1));
-    inverse = 1 / (6 * sigma / PL_CODES);
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > PIECE)
-    for (size_t at = 0; at < n; at += PIECE)
-        find_bins(codes + at, x + at, mean, inverse, n - at < PIECE ? n - at : PIECE);
-    fast_means_of_codes(table, codes, x, n);
-    return PL_OK;
+    const struct values v = { .x = (float *)(uintptr_t)x, .n = n }; /* only read */
+    return encode(codes, table, &v);
+}
+
+int fast_uniform8_made(uint8_t *codes, float table[PL_CODES], float *x, size_t n,
+                       void (*make)(const void *context, float *x, size_t at, size_t n),
+                       const void *context)
+{
+    const struct values v = { x, n, make, context };
+    return encode(codes, table, &v);
 }
 
 int fast_table8_decode(float *x, const uint8_t *codes, const float table[PL_CODES], size_t n)

@@ -13,6 +13,11 @@ const struct fast_coder *fast_coder(enum pl_map map, enum pl_rule rule);
 float fast_absmax(const float *x, size_t n);
 void fast_block_encode(const struct fast_coder *coder, uint8_t *codes, const float *x, float absmax,
                        size_t n);
+/* fast_uniform8_encode of values that are made just before they are looked at: make(context,
+ * x + at, at, n) fills n of them; they stay in x. NULL: they are there. */
+int fast_uniform8_made(uint8_t *codes, float table[PL_CODES], float *x, size_t n,
+                       void (*make)(const void *context, float *x, size_t at, size_t n),
+                       const void *context);
 /* y[i] = table[codes[i]] */
 void fast_look_up(float *y, const uint8_t *codes, const float table[PL_CODES], size_t n);
 /* The mean of what each code stands for, summed in the order of the index; 0 for none. */

@@ -3,6 +3,7 @@
 #include "beside.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* --- one value -------------------------------------------------------------------------------- */
@@ -35,24 +36,46 @@ int ref_average_delta(float *delta, const float *sum, float weight, const struct
     return PL_OK;
 }
 
+int ref_average_sum(float *sum, const struct pl_sender *from, int senders, size_t n)
+{
+    for (size_t i = 0; i < n; i++) sum[i] = 0;
+    for (int k = 0; k < senders; k++) ref_average_add(sum, &from[k].x, from[k].weight, n);
+    return PL_OK;
+}
+
+int ref_average_settle(float *x, const struct pl_sender *from, int senders, float weight, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        float sum = 0;
+        for (int k = 0; k < senders; k++) sum = sum + from[k].weight * value(&from[k].x, i);
+        x[i] = x[i] + (weight != 0 ? sum / weight - x[i] : 0);
+    }
+    return PL_OK;
+}
+
+int ref_average_answer(uint8_t *codes, float table[PL_CODES], const float *sum, float weight,
+                       const struct pl_coded *x, size_t n)
+{
+    float *delta = pl_alloc(n, sizeof *delta);
+    int rc = delta ? PL_OK : PL_ENOMEM;
+    if (!rc) rc = ref_average_delta(delta, sum, weight, x, n);
+    if (!rc) rc = ref_uniform8_encode(codes, table, delta, n);
+    pl_free(delta);
+    return rc;
+}
+
 /* --- one part --------------------------------------------------------------------------------- */
 
 int pl_reducer_begin(struct pl_reducer *r, const struct pl_backend *be, size_t n)
 {
-    if (!r->sum || n > r->room || r->be != be) {
+    if (n > r->room || r->be != be) {
         pl_reducer_clear(r);
         r->be = be;
-        r->sum = pl_host_alloc(be, n * sizeof *r->sum);
-        r->delta = pl_host_alloc(be, n * sizeof *r->delta);
-        if (!r->sum || !r->delta) {
-            pl_reducer_clear(r);
-            return PL_ENOMEM;
-        }
         r->room = n;
     }
     r->n = n;
     r->weight = 0;
-    r->senders = 0;
+    r->senders = r->added = 0;
     return PL_OK;
 }
 
@@ -63,7 +86,15 @@ void pl_reducer_clear(struct pl_reducer *r)
         pl_host_free(r->be, r->values);
         pl_host_free(r->be, r->delta);
     }
+    free(r->pending);
     memset(r, 0, sizeof *r);
+}
+
+/* PL_OK: *scratch has room for the part. */
+static int make_room(const struct pl_reducer *r, float **scratch)
+{
+    if (!*scratch) *scratch = pl_host_alloc(r->be, r->room * sizeof **scratch);
+    return *scratch ? PL_OK : PL_ENOMEM;
 }
 
 static struct pl_wire_type flat(size_t n)
@@ -113,39 +144,42 @@ static int view(struct pl_coded *x, float *scratch, size_t n, const struct pl_ba
 static int view_for(struct pl_reducer *r, struct pl_coded *x, enum pl_compression method,
                     const uint8_t *buffer, size_t bytes, struct pl_err *err)
 {
-    if (!is_coded(method) && !r->values)
-        r->values = pl_host_alloc(r->be, r->room * sizeof *r->values);
-    if (!is_coded(method) && !r->values)
+    if (!is_coded(method) && make_room(r, &r->values))
         return pl_fail(err, PL_ENOMEM, "average: no memory");
     return view(x, r->values, r->n, r->be, method, buffer, bytes, err);
 }
 
-#define FIRST_PIECE 65536 /* values: a quarter of a second cache */
-
-/* The first to be added finds nothing there: zeros are written where they are added to at once. A
- * device has its own memory, and takes all in one go. */
-static int add_first(struct pl_reducer *r, const struct pl_coded *x, float weight)
+static int add_up(struct pl_reducer *r)
 {
-    size_t bytes = x->method == PL_COMPRESS_UNIFORM8 ? 1 : x->method == PL_COMPRESS_FLOAT16 ? 2 : 4;
-    size_t most = r->be->host_alloc ? r->n : FIRST_PIECE;
-    struct pl_coded piece = *x;
-    int rc = PL_OK;
-    for (size_t at = 0; !rc && at < r->n; at += most) {
-        size_t n = r->n - at < most ? r->n - at : most;
-        piece.data = (const uint8_t *)x->data + at * bytes;
-        memset(r->sum + at, 0, n * sizeof *r->sum);
-        rc = r->be->average_add(r->sum + at, &piece, weight, n);
+    int waiting = r->senders - r->added, rc = make_room(r, &r->sum);
+    if (rc || !waiting) return rc;
+    if (!r->added && !r->be->host_alloc) {
+        rc = r->be->average_sum(r->sum, r->pending, waiting, r->n);
+        r->added = r->senders;
+        return rc;
     }
+    if (!r->added) memset(r->sum, 0, r->n * sizeof *r->sum);
+    for (int i = 0; !rc && i < waiting; i++)
+        rc = r->be->average_add(r->sum, &r->pending[i].x, r->pending[i].weight, r->n);
+    r->added = r->senders;
     return rc;
 }
 
 static int add(struct pl_reducer *r, const struct pl_coded *x, double weight)
 {
-    int rc = r->senders ? r->be->average_add(r->sum, x, (float)weight, r->n)
-                        : add_first(r, x, (float)weight);
+    int k = r->senders - r->added;
+    if (k == r->pending_room) {
+        int room = k ? 2 * k : 4;
+        struct pl_sender *more = realloc(r->pending, (size_t)room * sizeof *more);
+        if (!more) return PL_ENOMEM;
+        r->pending = more;
+        r->pending_room = room;
+    }
+    r->pending[k].x = *x;
+    r->pending[k].weight = (float)weight;
     r->weight += weight;
     r->senders++;
-    return rc;
+    return x->data == r->values ? add_up(r) : PL_OK; /* scratch is wanted again */
 }
 
 static int usable(double weight, struct pl_err *err)
@@ -170,10 +204,27 @@ int pl_reducer_add_message(struct pl_reducer *r, enum pl_compression method, con
     return rc ? rc : add(r, &x, weight);
 }
 
+float *pl_reducer_sum(struct pl_reducer *r)
+{
+    return add_up(r) ? NULL : r->sum;
+}
+
 int pl_reducer_delta(float *delta, struct pl_reducer *r, const float *x)
 {
     struct pl_coded coded = plain(x);
-    return r->be->average_delta(delta, r->sum, (float)r->weight, &coded, r->n);
+    int rc = add_up(r);
+    return rc ? rc : r->be->average_delta(delta, r->sum, (float)r->weight, &coded, r->n);
+}
+
+int pl_reducer_apply(float *x, struct pl_reducer *r)
+{
+    struct pl_coded change;
+    int rc;
+    if (!r->added && !r->be->host_alloc)
+        return r->be->average_settle(x, r->pending, r->senders, (float)r->weight, r->n);
+    if (!(rc = make_room(r, &r->delta))) rc = pl_reducer_delta(r->delta, r, x);
+    change = plain(r->delta);
+    return rc ? rc : r->be->average_add(x, &change, 1, r->n);
 }
 
 int pl_reducer_reply(uint8_t *reply, struct pl_reducer *r, enum pl_compression method,
@@ -181,7 +232,16 @@ int pl_reducer_reply(uint8_t *reply, struct pl_reducer *r, enum pl_compression m
 {
     struct pl_wire_type type = flat(r->n);
     struct pl_coded x;
-    int rc = view_for(r, &x, method, buffer, bytes, err);
+    float table[PL_CODES] = { 0 };
+    int rc = add_up(r);
+    if (!rc) rc = view_for(r, &x, method, buffer, bytes, err);
+    if (!rc && method == PL_COMPRESS_UNIFORM8 && !r->be->host_alloc) {
+        rc = r->be->average_answer(reply + PL_WIRE_TABLE, table, r->sum, (float)r->weight, &x,
+                                   r->n);
+        pl_wire_put_table(reply, table);
+        return rc;
+    }
+    if (!rc) rc = make_room(r, &r->delta);
     if (!rc) rc = r->be->average_delta(r->delta, r->sum, (float)r->weight, &x, r->n);
     return rc ? rc : pl_wire_encode(reply, r->be, method, &type, r->delta, err);
 }

@@ -91,7 +91,10 @@ extern "C" {
     X(average_add, pl_average_add_fn) \
     X(average_delta, pl_average_delta_fn) \
     X(centered_clip, pl_centered_clip_fn) \
-    X(median, pl_median_fn)
+    X(median, pl_median_fn) \
+    X(average_sum, pl_average_sum_fn) \
+    X(average_settle, pl_average_settle_fn) \
+    X(average_answer, pl_average_answer_fn)
 
 /* Later ones, at the table's end. Append only. */
 #define PL_OPERATIONS_LATER(X) \

@@ -47,7 +47,7 @@ int pl_size_mul(size_t *out, size_t n, size_t size)
     return PL_OK;
 }
 
-void *pl_alloc(size_t n, size_t size)
+void *pl_alloc_unset(size_t n, size_t size)
 {
     size_t bytes, page;
     void *p;
@@ -58,7 +58,13 @@ void *pl_alloc(size_t n, size_t size)
 #ifdef MADV_HUGEPAGE
     if (p && page == LARGE_PAGE) madvise(p, bytes, MADV_HUGEPAGE); /* a wish */
 #endif
-    if (p) memset(p, 0, bytes);
+    return p;
+}
+
+void *pl_alloc(size_t n, size_t size)
+{
+    void *p = pl_alloc_unset(n, size);
+    if (p) memset(p, 0, n * size);
     return p;
 }
 

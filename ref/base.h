@@ -48,6 +48,8 @@ int pl_size_mul(size_t *out, size_t n, size_t size);
 /* Zeroed, 64-byte aligned memory for n elements of `size` bytes (n may be 0).
  * NULL when there is none or the product overflows. Release with pl_free. */
 void *pl_alloc(size_t n, size_t size);
+/* The same, holding anything, for those who write it all. */
+void *pl_alloc_unset(size_t n, size_t size);
 void pl_free(void *p);
 
 /* Joins two path parts; NULL only without memory. The caller frees with free(). */

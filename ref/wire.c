@@ -111,17 +111,22 @@ static int encode_meanstd(uint8_t *buffer, const struct pl_backend *be,
     return rc;
 }
 
+void pl_wire_put_table(uint8_t *buffer, const float table[PL_CODES])
+{
+    put_u64(buffer, PL_CODES);
+    memcpy(buffer + 8, table, PL_CODES * sizeof *table);
+}
+
 static int encode_table8(uint8_t *buffer, const struct pl_backend *be, enum pl_compression method,
                          enum pl_dtype was, const float *x, size_t n)
 {
     float table[PL_CODES];
-    uint8_t *codes = buffer + 8 + sizeof table;
+    uint8_t *codes = buffer + PL_WIRE_TABLE;
     int rc = PL_OK;
     if (method == PL_COMPRESS_QUANTILE8) rc = be->quantile8_encode(codes, table, x, n);
     else if (pl_dtype_size(was) == 2) pl_uniform8_encode_narrow(codes, table, x, n, was);
     else rc = be->uniform8_encode(codes, table, x, n);
-    put_u64(buffer, PL_CODES);
-    memcpy(buffer + 8, table, sizeof table);
+    pl_wire_put_table(buffer, table);
     return rc;
 }
 

@@ -4,6 +4,7 @@
 #define PL_WIRE_H
 
 #include "dtype.h"
+#include "quant.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -53,6 +54,10 @@ int pl_wire_bytes(size_t *bytes, enum pl_compression method, const struct pl_wir
  * aligned as their type; the buffer needs no alignment. `be` computes. */
 int pl_wire_encode(uint8_t *buffer, const struct pl_backend *be, enum pl_compression method,
                    const struct pl_wire_type *type, const void *data, struct pl_err *err);
+
+/* The beginning of a buffer of UNIFORM_8BIT or QUANTILE_8BIT, whose codes follow. */
+#define PL_WIRE_TABLE (8 + PL_CODES * sizeof(float))
+void pl_wire_put_table(uint8_t *buffer, const float table[PL_CODES]);
 
 /* Whether a received buffer is one of this method and type; *n receives the elements to make room
  * for, which the buffer's length bounds: at most one a byte, so nothing is allocated on the word of

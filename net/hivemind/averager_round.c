@@ -220,6 +220,12 @@ static void on_send(void *context, size_t peer, enum exchange_way way, const uin
     if (s) rpc_send(s, data, n);
 }
 
+static void on_give(void *context, size_t peer, enum exchange_way way, struct bytes *data)
+{
+    struct rpc_stream *s = stream_of(context, peer, way);
+    if (s) rpc_give(s, data);
+}
+
 static int is_busy(void *context, size_t peer)
 {
     struct rpc_stream *s = stream_of(context, peer, EXCHANGE_OUT);
@@ -288,7 +294,8 @@ static void on_over(void *context, int status, const struct pl_err *err)
 }
 
 static const struct exchange_port port = {
-    on_open, on_send, is_busy, on_finish, on_close, on_credit, on_work, on_over, averager_tell
+    on_open, on_send, is_busy, on_finish, on_close, on_credit, on_work, on_over, averager_tell,
+    on_give
 };
 
 /* --- time ------------------------------------------------------------------------------------- */

@@ -21,7 +21,7 @@ static void run(struct exchange_job *job_)
     case JOB_ENCODE: run_encode(job); break;
     case JOB_APPLY: run_apply(job); break;
     case JOB_VERIFY: referee_step(job->x->referee); break;
-    case JOB_ADD: case JOB_REPLY: exchange_reduce_run(job); break;
+    case JOB_REDUCE: exchange_reduce_run(job); break;
     }
 }
 
@@ -63,6 +63,13 @@ void exchange_buffer_back(struct exchange *x, struct bytes *b)
     b->begin = b->end = 0;
     x->spare[x->spare_count++] = *b;
     memset(b, 0, sizeof *b);
+}
+
+void exchange_send(struct exchange *x, size_t peer, enum exchange_way way, struct bytes *message)
+{
+    if (x->port->give) x->port->give(x->context, peer, way, message);
+    else x->port->send(x->context, peer, way, bytes_at(message), bytes_length(message));
+    exchange_buffer_back(x, message);
 }
 
 /* --- ending ----------------------------------------------------------------------------------- */
@@ -228,9 +235,7 @@ static void pump(struct exchange *x, double now, size_t peer)
         out->is_ready = 0;
         out->sent++;
         out->since = now;
-        x->port->send(x->context, peer, EXCHANGE_OUT, bytes_at(&out->ready),
-                      bytes_length(&out->ready));
-        exchange_buffer_back(x, &out->ready);
+        exchange_send(x, peer, EXCHANGE_OUT, &out->ready);
         if (out->sent == out->parts) x->port->finish(x->context, peer, EXCHANGE_OUT);
     }
     if (!out->is_ready && !out->job && out->encoding < out->parts) {
@@ -346,7 +351,7 @@ void exchange_done(struct exchange *x, double now, struct exchange_job *job_)
     case JOB_APPLY:
         if (job->status) x->status = pl_fail(&x->err, job->status, "averaging: no memory");
         break;
-    case JOB_ADD: case JOB_REPLY: exchange_reduce_done(x, now, job); break;
+    case JOB_REDUCE: exchange_reduce_done(x, now, job); break;
     case JOB_VERIFY: exchange_verify_done(x, now, job); break;
     }
     exchange_job_free(job);
@@ -400,8 +405,7 @@ void exchange_report(const struct exchange *x, struct exchange_report *r)
     for (size_t k = 0; k < x->own_done; k++) r->received += x->parts[x->own[k]].length;
 }
 
-/* Of a part's values as they travel. */
-static size_t message_bytes(const struct exchange *x, const struct pl_part *part)
+size_t exchange_part_bytes(const struct exchange *x, const struct pl_part *part)
 {
     struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)part->length } };
     size_t bytes;
@@ -413,7 +417,7 @@ static int messages_are_smaller(const struct exchange *x, size_t own_values)
 {
     size_t bytes = 0;
     if (x->o.clip != 0 || x->o.verify) return 0; /* what these make of them takes long */
-    for (size_t k = 0; k < x->own_count; k++) bytes += message_bytes(x, &x->parts[x->own[k]]);
+    for (size_t k = 0; k < x->own_count; k++) bytes += exchange_part_bytes(x, &x->parts[x->own[k]]);
     return bytes * (x->count - 1) < own_values * sizeof(float);
 }
 
@@ -453,7 +457,7 @@ static int deal_parts(struct exchange *x, struct pl_err *err)
 static size_t answer_room(const struct exchange *x, const struct pl_part *part)
 {
     if (part->owner == (int)x->self) return 0;
-    return x->o.verify ? part->length * sizeof(float) : message_bytes(x, part);
+    return x->o.verify ? part->length * sizeof(float) : exchange_part_bytes(x, part);
 }
 
 /* Every answer has its place. */
@@ -464,7 +468,7 @@ static int place_answers(struct exchange *x, struct pl_err *err)
         return pl_fail(err, PL_ENOMEM, "averaging: no memory");
     for (size_t i = 0; i < x->part_count; i++)
         all += x->answers[i].room = answer_room(x, &x->parts[i]);
-    if (!(x->answer_bytes = malloc(all + 1)))
+    if (!(x->answer_bytes = pl_alloc_unset(all, 1)))
         return pl_fail(err, PL_ENOMEM, "averaging: no memory");
     all = 0;
     for (size_t i = 0; i < x->part_count; i++) {
@@ -520,7 +524,7 @@ void exchange_close(struct exchange *x)
     if (!x) return;
     assert(!x->jobs);
     for (size_t i = 0; x->answers && i < x->part_count; i++) free(x->answers[i].other);
-    free(x->answer_bytes);
+    pl_free(x->answer_bytes);
     for (size_t p = 0; x->out && p < x->count; p++) {
         bytes_clear(&x->out[p].ready);
         pl_free(x->out[p].part);

@@ -90,6 +90,9 @@ struct exchange_port {
     void (*over)(void *context, int status, const struct pl_err *err);
     /* Only to verify: a message for a groupmate's exchange_told. May be NULL where nobody does. */
     void (*tell)(void *context, size_t peer, const uint8_t *data, size_t n);
+    /* In place of send for what is long; takes the memory, too, and may leave in *data another's
+     * for what comes next. May be NULL. */
+    void (*give)(void *context, size_t peer, enum exchange_way way, struct bytes *data);
 };
 
 /* How it has lied: it has answered with what no honest reducer answers with, so that our round

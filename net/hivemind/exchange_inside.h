@@ -37,28 +37,28 @@ struct in_peer {
 /* One part that we reduce. */
 struct contribution {
     size_t peer;
-    struct bytes message;
+    struct bytes message;     /* unless it lies in kept_bytes */
     struct part_message part; /* a view of it */
     struct bytes reply;
     int bad;         /* not finite, or of a weight that is none */
 };
 struct slot {
     size_t k;        /* the k-th of our parts; own_count: not in use */
-    struct pl_reducer reducer;
     struct contribution *from; /* (group) in the order of arrival */
-    size_t arrived, added;
-    int self_added, replied;
+    size_t arrived;
+    double weight;   /* of what the mean is over */
+    int replied;
     struct exchange_job_of *job;
 };
 
-enum job_kind { JOB_ENCODE, JOB_ADD, JOB_REPLY, JOB_APPLY, JOB_VERIFY };
+enum job_kind { JOB_ENCODE, JOB_REDUCE, JOB_APPLY, JOB_VERIFY };
 struct exchange_job_of {
     struct exchange_job job; /* first */
     struct exchange *x;
     enum job_kind kind;
     size_t peer, part;       /* ENCODE */
-    struct slot *slot;       /* ADD, REPLY */
-    size_t upto;             /* ADD: contributions that had arrived */
+    struct slot *slot;       /* REDUCE */
+    struct pl_reducer reducer; /* REDUCE: lent */
     size_t begin, end;       /* APPLY: parts */
     struct bytes message;
     int status;
@@ -94,8 +94,16 @@ struct exchange {
     float *own_delta;
     struct contribution **kept; /* (own): what came, in the order of arrival; NULL: forgotten */
     size_t *kept_count;         /* (own) */
+    /* Where messages lie until then, each of a group's in its place, on large pages; NULL: each in
+     * memory of its own. */
+    uint8_t *kept_bytes;
+    size_t *kept_at;            /* (own): the first peer's, others' behind */
     size_t own_done;
     struct slot slot[EXCHANGE_WINDOW];
+    /* Scratch of the parts that are reduced at the moment: the last one used is the next one lent,
+     * while it is in the caches. */
+    struct pl_reducer idle[EXCHANGE_WINDOW];
+    size_t idle_count;
     double began;
     size_t jobs;
     int applying, ended, cancelled;
@@ -122,7 +130,11 @@ void exchange_job_free(struct exchange_job_of *job);
  * done with them. Neither is called by helper threads. */
 struct bytes exchange_buffer(struct exchange *x);
 void exchange_buffer_back(struct exchange *x, struct bytes *b);
+/* Sends it; what it leaves behind is room for the next. */
+void exchange_send(struct exchange *x, size_t peer, enum exchange_way way, struct bytes *message);
 enum pl_compression exchange_method(const struct exchange *x, const struct pl_part *part);
+/* Of a part's values as they travel. */
+size_t exchange_part_bytes(const struct exchange *x, const struct pl_part *part);
 
 /* The reducing half. */
 int exchange_reduce_open(struct exchange *x, struct pl_err *err);
@@ -139,9 +151,10 @@ int exchange_reduce_again(struct exchange *x, struct pl_reducer *r, size_t k);
 double exchange_reduce_wake(const struct exchange *x);
 void exchange_reduce_tick(struct exchange *x, double now);
 /* on a helper thread: the robust aggregate */
-int exchange_clip(struct exchange *x, struct slot *s);
+int exchange_clip(struct exchange *x, const struct slot *s, struct pl_reducer *r);
 /* The same to be verified: the aggregate itself, and its radius. */
-int exchange_aggregate(struct exchange *x, struct slot *s, float *aggregate, double *tau);
+int exchange_aggregate(struct exchange *x, const struct slot *s, struct pl_reducer *r,
+                       float *aggregate, double *tau);
 
 /* Verification. */
 int exchange_verify_open(struct exchange *x, struct pl_err *err);

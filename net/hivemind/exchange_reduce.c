@@ -20,8 +20,8 @@ static void slot_open(struct exchange *x, size_t k)
 {
     struct slot *s = slot_of(x, k);
     s->k = k < x->own_count ? k : SIZE_MAX;
-    s->arrived = s->added = 0;
-    s->self_added = s->replied = 0;
+    s->arrived = 0;
+    s->replied = 0;
 }
 
 static void slot_clear(struct exchange *x, struct slot *s)
@@ -52,7 +52,6 @@ int exchange_reduce_again(struct exchange *x, struct pl_reducer *r, size_t k)
 {
     const struct pl_part *part = &x->parts[x->own[k]];
     float *values = x->o.tensor[part->tensor] + part->start;
-    struct pl_coded delta = { .method = PL_COMPRESS_NONE };
     int rc = pl_reducer_begin(r, x->o.be, part->length);
     if (!rc) rc = pl_reducer_add(r, values, x->o.weight, NULL);
     for (size_t i = 0; !rc && i < x->kept_count[k]; i++) {
@@ -61,20 +60,43 @@ int exchange_reduce_again(struct exchange *x, struct pl_reducer *r, size_t k)
             rc = pl_reducer_add_message(r, c->part.method, c->part.buffer, c->part.bytes,
                                         c->part.weight, NULL);
     }
-    if (!rc) rc = pl_reducer_delta(r->delta, r, values);
-    delta.data = r->delta;
-    return rc ? rc : x->o.be->average_add(values, &delta, 1, part->length);
+    return rc ? rc : pl_reducer_apply(values, r);
+}
+
+#define KEPT_HEADER 128 /* bytes of a message beside its values; most are smaller */
+
+static size_t kept_room(const struct exchange *x, size_t k)
+{
+    return exchange_part_bytes(x, &x->parts[x->own[k]]) + KEPT_HEADER;
+}
+
+/* Where a peer's message of our k-th part stays; NULL: it needs memory of its own. */
+static uint8_t *kept_place(const struct exchange *x, size_t k, size_t peer, size_t n)
+{
+    if (!x->kept_bytes || n > kept_room(x, k)) return NULL;
+    return x->kept_bytes + x->kept_at[k] + (peer - (peer > x->self)) * kept_room(x, k);
+}
+
+static int make_kept(struct exchange *x)
+{
+    size_t all = 0;
+    x->kept = calloc(x->own_count + 1, sizeof *x->kept);
+    x->kept_count = calloc(x->own_count + 1, sizeof *x->kept_count);
+    x->kept_at = calloc(x->own_count + 1, sizeof *x->kept_at);
+    if (!x->kept || !x->kept_count || !x->kept_at) return PL_ENOMEM;
+    if (x->own_delta) return PL_OK; /* to verify, rarely */
+    for (size_t k = 0; k < x->own_count; k++) {
+        x->kept_at[k] = all;
+        all += kept_room(x, k) * (x->count - 1);
+    }
+    return (x->kept_bytes = pl_alloc_unset(all, 1)) ? PL_OK : PL_ENOMEM;
 }
 
 int exchange_reduce_open(struct exchange *x, struct pl_err *err)
 {
     int rc = PL_ENOMEM;
     if (!(x->in = calloc(x->count, sizeof *x->in))) goto done;
-    if (x->o.verify || !x->own_delta) {
-        x->kept = calloc(x->own_count + 1, sizeof *x->kept);
-        x->kept_count = calloc(x->own_count + 1, sizeof *x->kept_count);
-        if (!x->kept || !x->kept_count) goto done;
-    }
+    if ((x->o.verify || !x->own_delta) && make_kept(x)) goto done;
     for (size_t w = 0; w < EXCHANGE_WINDOW; w++) {
         if (!(x->slot[w].from = calloc(x->count, sizeof *x->slot[w].from))) goto done;
         slot_open(x, w);
@@ -98,8 +120,8 @@ void exchange_reduce_close(struct exchange *x)
     for (size_t w = 0; w < EXCHANGE_WINDOW; w++) {
         if (x->slot[w].from) slot_clear(x, &x->slot[w]);
         free(x->slot[w].from);
-        pl_reducer_clear(&x->slot[w].reducer);
     }
+    while (x->idle_count) pl_reducer_clear(&x->idle[--x->idle_count]);
     for (size_t p = 0; x->in && p < x->count; p++) {
         for (size_t i = 0; i < x->in[p].held_count; i++) bytes_clear(&x->in[p].held[i]);
         free(x->in[p].held);
@@ -111,6 +133,8 @@ void exchange_reduce_close(struct exchange *x)
     }
     free(x->kept);
     free(x->kept_count);
+    free(x->kept_at);
+    pl_free(x->kept_bytes);
 }
 
 int exchange_awaits(const struct exchange *x, size_t peer)
@@ -179,8 +203,7 @@ static void send_answer(struct exchange *x, size_t peer, struct bytes *answer)
 {
     x->report.values_out += x->parts[x->own[x->in[peer].answered++]].length;
     x->report.bytes_out += bytes_length(answer);
-    x->port->send(x->context, peer, EXCHANGE_IN, bytes_at(answer), bytes_length(answer));
-    exchange_buffer_back(x, answer);
+    exchange_send(x, peer, EXCHANGE_IN, answer);
     complete(x, peer);
 }
 
@@ -210,6 +233,26 @@ void exchange_reduce_ended(struct exchange *x, size_t peer)
     if (is_open(&x->in[peer]) && x->in[peer].next < x->own_count) exchange_ban(x, peer, 1);
 }
 
+/* The message stays, and the part with it. */
+static int keep_message(struct exchange *x, struct contribution *c, size_t k, const uint8_t *data,
+                        size_t n)
+{
+    uint8_t *place = kept_place(x, k, c->peer, n);
+    if (place) {
+        memcpy(place, data, n);
+    } else {
+        c->message = exchange_buffer(x);
+        if (bytes_add(&c->message, data, n)) {
+            bytes_clear(&c->message);
+            return PL_ENOMEM;
+        }
+        place = c->message.data + c->message.begin;
+    }
+    c->part.buffer = place + (c->part.buffer - data);
+    c->part.group_id = NULL; /* it has been looked at */
+    return PL_OK;
+}
+
 void exchange_reduce_message(struct exchange *x, double now, size_t peer, const uint8_t *data,
                              size_t n)
 {
@@ -229,11 +272,8 @@ void exchange_reduce_message(struct exchange *x, double now, size_t peer, const 
         if (in->state == IN_COMPLETE && is_open(in)) exchange_ban(x, peer, 1);
         return;
     }
-    c.message = exchange_buffer(x);
-    if (s->k != in->next || bytes_add(&c.message, data, n) ||
-        part_message_read(&c.part, bytes_at(&c.message), n, NULL) || !c.part.has_part ||
-        c.part.elements != x->parts[x->own[s->k]].length) {
-        exchange_buffer_back(x, &c.message);
+    if (s->k != in->next || part_message_read(&c.part, data, n, NULL) || !c.part.has_part ||
+        c.part.elements != x->parts[x->own[s->k]].length || keep_message(x, &c, s->k, data, n)) {
         exchange_ban(x, peer, 1); /* beyond the window too: it was not told that it may */
         return;
     }
@@ -247,7 +287,7 @@ void exchange_reduce_message(struct exchange *x, double now, size_t peer, const 
     send_held(x, peer);
 }
 
-/* --- sums and answers, on helper threads ------------------------------------------------------ */
+/* --- sums and answers, on a helper thread ----------------------------------------------------- */
 
 static int usable(const struct exchange *x, const struct part_message *m)
 {
@@ -255,64 +295,65 @@ static int usable(const struct exchange *x, const struct part_message *m)
            (x->o.weight_max <= 0 || m->weight <= x->o.weight_max) && part_message_is_sound(m);
 }
 
-/* Needs everybody's values at once. */
-static int is_robust(const struct exchange *x) { return x->o.clip != 0 || x->o.verify; }
-
-static void run_add(struct exchange_job_of *job)
+/* Everybody's values of the part, ours first. */
+static int add_all(struct exchange_job_of *job)
 {
     struct exchange *x = job->x;
     struct slot *s = job->slot;
     const struct pl_part *part = &x->parts[x->own[s->k]];
-    if (!s->self_added) {
-        job->status = pl_reducer_begin(&s->reducer, x->o.be, part->length);
-        if (!job->status && !is_robust(x))
-            job->status = pl_reducer_add(&s->reducer, x->o.tensor[part->tensor] + part->start,
-                                         x->o.weight, NULL);
-    }
-    for (size_t i = s->added; !job->status && i < job->upto; i++) {
+    int robust = x->o.clip != 0 || x->o.verify; /* needs them one by one */
+    int rc = pl_reducer_begin(&job->reducer, x->o.be, part->length);
+    if (!rc && !robust)
+        rc = pl_reducer_add(&job->reducer, x->o.tensor[part->tensor] + part->start, x->o.weight,
+                            NULL);
+    for (size_t i = 0; !rc && i < s->arrived; i++) {
         struct contribution *c = &s->from[i];
         c->bad = !usable(x, &c->part);
-        if (!c->bad && !is_robust(x))
-            job->status = pl_reducer_add_message(&s->reducer, c->part.method, c->part.buffer,
-                                                 c->part.bytes, c->part.weight, NULL);
+        if (!c->bad && !robust)
+            rc = pl_reducer_add_message(&job->reducer, c->part.method, c->part.buffer,
+                                        c->part.bytes, c->part.weight, NULL);
     }
+    return rc;
 }
 
-static void run_reply(struct exchange_job_of *job)
+static int reply(struct exchange_job_of *job, struct contribution *c, const float *own)
+{
+    struct exchange *x = job->x;
+    struct part_message m = c->part;
+    uint8_t *buffer;
+    int rc;
+    m.code = MSG_AVERAGED_PART;
+    m.group_id = NULL;
+    m.weight = 0;
+    if (x->o.verify) {
+        m.method = PL_COMPRESS_NONE;
+        m.bytes = job->reducer.n * sizeof *own;
+        m.weight = x->own_tau[job->slot->k];
+    }
+    rc = part_message_write(&c->reply, &buffer, &m);
+    if (rc || !m.bytes) return rc;
+    if (!x->o.verify)
+        return pl_reducer_reply(buffer, &job->reducer, c->part.method, c->part.buffer,
+                                c->part.bytes, NULL);
+    memcpy(buffer, own, m.bytes);
+    return PL_OK;
+}
+
+void exchange_reduce_run(struct exchange_job_of *job)
 {
     struct exchange *x = job->x;
     struct slot *s = job->slot;
     const struct pl_part *part = &x->parts[x->own[s->k]];
     float *own = x->own_delta ? x->own_delta + x->own_at[s->k] : NULL;
-    if (x->o.verify) job->status = exchange_aggregate(x, s, own, &x->own_tau[s->k]);
-    else if (x->o.clip) job->status = exchange_clip(x, s);
-    for (size_t i = 0; !job->status && i < s->arrived; i++) {
-        struct contribution *c = &s->from[i];
-        struct part_message m = c->part;
-        uint8_t *buffer;
-        if (c->bad) continue;
-        m.code = MSG_AVERAGED_PART;
-        m.group_id = NULL;
-        m.weight = 0;
-        if (x->o.verify) {
-            m.method = PL_COMPRESS_NONE;
-            m.bytes = part->length * sizeof *own;
-            m.weight = x->own_tau[s->k];
-        }
-        job->status = part_message_write(&c->reply, &buffer, &m);
-        if (!job->status && m.bytes && x->o.verify) memcpy(buffer, own, m.bytes);
-        else if (!job->status && m.bytes)
-            job->status = pl_reducer_reply(buffer, &s->reducer, c->part.method, c->part.buffer,
-                                           c->part.bytes, NULL);
-    }
-    if (!job->status && x->own_delta && !x->o.verify)
-        job->status = pl_reducer_delta(own, &s->reducer, x->o.tensor[part->tensor] + part->start);
-}
-
-void exchange_reduce_run(struct exchange_job_of *job)
-{
-    if (job->kind == JOB_ADD) run_add(job);
-    else run_reply(job);
+    job->status = add_all(job);
+    if (!job->status && x->o.verify)
+        job->status = exchange_aggregate(x, s, &job->reducer, own, &x->own_tau[s->k]);
+    else if (!job->status && x->o.clip) job->status = exchange_clip(x, s, &job->reducer);
+    for (size_t i = 0; !job->status && i < s->arrived; i++)
+        if (!s->from[i].bad) job->status = reply(job, &s->from[i], own);
+    if (!job->status && own && !x->o.verify)
+        job->status = pl_reducer_delta(own, &job->reducer,
+                                       x->o.tensor[part->tensor] + part->start);
 }
 
 /* Parts that are answered make room for the next, in order. */
@@ -320,8 +361,7 @@ static void advance(struct exchange *x, double now)
 {
     while (x->own_done < x->own_count && slot_of(x, x->own_done)->replied) {
         struct slot *s = slot_of(x, x->own_done);
-        if (!x->own_done || s->reducer.weight < x->report.weight)
-            x->report.weight = s->reducer.weight;
+        if (!x->own_done || s->weight < x->report.weight) x->report.weight = s->weight;
         for (size_t i = 0; i < s->arrived; i++)
             if (!s->from[i].bad) answer(x, s->from[i].peer, &s->from[i].reply);
         if (x->kept && keep(x, s)) {
@@ -345,24 +385,22 @@ void exchange_reduce_done(struct exchange *x, double now, struct exchange_job_of
 {
     struct slot *s = job->slot;
     s->job = NULL;
+    s->weight = job->reducer.weight;
+    x->idle[x->idle_count++] = job->reducer;
     if (x->cancelled) return;
     if (job->status) { /* our own trouble: memory. The group will miss us, and we the group */
         exchange_give_up(x, job->status, pl_status_name(job->status));
         return;
     }
-    if (job->kind == JOB_REPLY) {
-        s->replied = 1;
-        advance(x, now);
-        return;
-    }
-    s->self_added = 1;
-    while (s->added < job->upto) {
-        struct contribution *c = &s->from[s->added++];
+    for (size_t i = 0; i < s->arrived; i++) {
+        struct contribution *c = &s->from[i];
         if (!c->bad) continue;
         x->in[c->peer].lied = x->o.verify;
         lose(x, &x->in[c->peer]);
         exchange_ban(x, c->peer, 1);
     }
+    s->replied = 1;
+    advance(x, now);
 }
 
 /* Nobody's part is missing who could still send it. */
@@ -377,14 +415,11 @@ void exchange_reduce_go(struct exchange *x)
 {
     for (size_t w = 0; w < EXCHANGE_WINDOW; w++) {
         struct slot *s = &x->slot[w];
-        enum job_kind kind = !s->self_added || s->added < s->arrived ? JOB_ADD : JOB_REPLY;
-        if (s->k == SIZE_MAX || s->job || s->replied || (kind == JOB_REPLY && !has_all(x, s)))
-            continue;
-        if (!(s->job = exchange_job_new(x, kind))) continue; /* the next event tries again */
+        if (s->k == SIZE_MAX || s->job || s->replied || !has_all(x, s)) continue;
+        if (!(s->job = exchange_job_new(x, JOB_REDUCE))) continue; /* the next event tries again */
         s->job->slot = s;
-        s->job->upto = s->arrived;
-        for (size_t i = 0; kind == JOB_REPLY && i < s->arrived; i++)
-            s->from[i].reply = exchange_buffer(x);
+        if (x->idle_count) s->job->reducer = x->idle[--x->idle_count];
+        for (size_t i = 0; i < s->arrived; i++) s->from[i].reply = exchange_buffer(x);
         exchange_job_start(x, s->job);
     }
 }

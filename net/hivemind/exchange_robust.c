@@ -67,16 +67,17 @@ static int collect(float *x, double *weight, int *n, const struct exchange *x_,
 #define CONVERGED 1e-7
 #define ITERATIONS_MAX 100
 
-int exchange_aggregate(struct exchange *x, struct slot *s, float *aggregate, double *tau)
+int exchange_aggregate(struct exchange *x, const struct slot *s, struct pl_reducer *r,
+                       float *aggregate, double *tau)
 {
-    size_t d = s->reducer.n;
+    size_t d = r->n;
     float *values = pl_alloc(x->count * d, sizeof *values);
     double *v = pl_alloc(d, sizeof *v), *weight = pl_alloc(2 * x->count, sizeof *weight);
     struct pl_clip_result result;
     int n = 0, rc = values && v && weight ? collect(values, weight, &n, x, s) : PL_ENOMEM;
-    *tau = s->reducer.weight = 0;
+    *tau = r->weight = 0;
     if (!rc && !n) rc = PL_EUSE; /* nobody has seen a sample: there is nothing to agree on */
-    for (int i = 0; !rc && i < n; i++) s->reducer.weight += weight[i];
+    for (int i = 0; !rc && i < n; i++) r->weight += weight[i];
     if (!rc && d) rc = x->o.be->median(aggregate, values, n, d, 0);
     for (int i = 0; !rc && d && i < TRIES; i++) {
         struct pl_clip clip = { .iterations = ITERATIONS_MAX, .stop_largest = -1 };
@@ -92,26 +93,26 @@ int exchange_aggregate(struct exchange *x, struct slot *s, float *aggregate, dou
     return rc;
 }
 
-int exchange_clip(struct exchange *x, struct slot *s)
+int exchange_clip(struct exchange *x, const struct slot *s, struct pl_reducer *r)
 {
-    size_t d = s->reducer.n;
-    float *values = pl_alloc(x->count * d + d, sizeof *values),
+    size_t d = r->n;
+    float *sum = pl_reducer_sum(r), *values = pl_alloc(x->count * d + d, sizeof *values),
           *middle = values ? values + x->count * d : NULL;
     double *v = pl_alloc(d, sizeof *v), *weight = pl_alloc(2 * x->count, sizeof *weight);
     double *scratch = weight ? weight + x->count : NULL;
     struct pl_clip clip = { .iterations = ITERATIONS, .stop_norm = -1, .stop_largest = -1 };
     struct pl_clip_result result;
-    int n = 0, rc = values && v && weight ? collect(values, weight, &n, x, s) : PL_ENOMEM;
-    s->reducer.weight = 0;
+    int n = 0, rc = sum && values && v && weight ? collect(values, weight, &n, x, s) : PL_ENOMEM;
+    r->weight = 0;
     if (!rc && n) cap_weights(weight, scratch, n);
-    for (int i = 0; !rc && i < n; i++) s->reducer.weight += weight[i];
+    for (int i = 0; !rc && i < n; i++) r->weight += weight[i];
     if (!rc && n && d) {
         rc = x->o.be->median(middle, values, n, d, 0);
         for (size_t k = 0; k < d; k++) v[k] = middle[k];
         clip.tau = x->o.clip > 0 ? x->o.clip : usual_distance(scratch, values, middle, n, d);
         if (!rc) rc = x->o.be->centered_clip(v, &result, values, weight, n, d, &clip);
         /* The answers divide by the weight: what is kept is a sum as of a mean. */
-        for (size_t k = 0; k < d; k++) s->reducer.sum[k] = (float)(v[k] * s->reducer.weight);
+        for (size_t k = 0; k < d; k++) sum[k] = (float)(v[k] * r->weight);
     }
     pl_free(values);
     pl_free(v);

@@ -386,6 +386,19 @@ void channel_write(struct channel *c, const void *data, size_t n)
     }
 }
 
+void channel_give(struct channel *c, struct bytes *data)
+{
+    int rc;
+    if (c->finished || c->state == CHANNEL_FAILED || !is_live(c)) {
+        channel_write(c, bytes_at(data), bytes_length(data));
+        data->begin = data->end = 0;
+        return;
+    }
+    rc = yamux_give(&c->link->conn.yamux, c->stream, data, &c->link->conn.frames);
+    if (rc == PL_ENOMEM) link_end(c->link, rc, "out of memory");
+    link_touch(c->link);
+}
+
 size_t channel_queued(const struct channel *c)
 {
     return c->stream ? bytes_length(&c->stream->waiting) : bytes_length(&c->early);

@@ -142,6 +142,8 @@ void channel_took(struct channel *c, size_t n);
  * held. */
 int channel_expect(struct channel *c, size_t n);
 void channel_write(struct channel *c, const void *data, size_t n);
+/* The same, with the memory of *data instead of a copy; see yamux_give. */
+void channel_give(struct channel *c, struct bytes *data);
 size_t channel_queued(const struct channel *c); /* written, not yet handed to the connection */
 void channel_finish(struct channel *c);         /* FIN: we have written everything */
 /* Done with it. After channel_finish what is written still goes out; otherwise the other side

@@ -82,6 +82,8 @@ const struct peer_id *rpc_peer(const struct rpc_stream *s);
 /* Copies the message and sends it as the other side takes it. Watch rpc_queued: nothing else bounds
  * what lies here. PL_EPROTO after rpc_end or a failure. */
 int rpc_send(struct rpc_stream *s, const void *data, size_t n);
+/* The same with the memory of *data, which is empty afterwards and may have another's. */
+int rpc_give(struct rpc_stream *s, struct bytes *data);
 /* We have sent everything. The server's end closes the call once it is out. */
 void rpc_end(struct rpc_stream *s);
 /* Server: the handler failed. Ends the stream. */

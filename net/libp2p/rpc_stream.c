@@ -260,6 +260,24 @@ int rpc_send(struct rpc_stream *s, const void *data, size_t n)
     return rc;
 }
 
+int rpc_give(struct rpc_stream *s, struct bytes *data)
+{
+    struct bytes header = { 0 };
+    int rc;
+    if (bytes_length(data) <= SMALL) {
+        rc = rpc_send(s, bytes_at(data), bytes_length(data));
+        data->begin = data->end = 0;
+        return rc;
+    }
+    if (!s->channel || s->out_ended) return PL_EPROTO;
+    if (!(rc = rpc_header_put(&header, RPC_MESSAGE, bytes_length(data)))) {
+        channel_write(s->channel, bytes_at(&header), bytes_length(&header));
+        channel_give(s->channel, data);
+    }
+    bytes_clear(&header);
+    return rc;
+}
+
 void rpc_end(struct rpc_stream *s)
 {
     struct bytes out = { 0 };

@@ -239,6 +239,24 @@ int yamux_write(struct yamux *y, struct yamux_stream *s, const void *data, size_
     return PL_OK;
 }
 
+int yamux_give(struct yamux *y, struct yamux_stream *s, struct bytes *data, struct bytes *out)
+{
+    struct bytes taken = *data;
+    int rc = PL_OK;
+    if (s->reset || s->out_ended) return PL_EPROTO;
+    if (data->failed || bytes_length(&s->waiting)) {
+        rc = data->failed ? data->failed
+                          : yamux_write(y, s, bytes_at(data), bytes_length(data), out);
+    } else {
+        *data = s->waiting;
+        s->waiting = taken;
+        y->unsent += bytes_length(&taken);
+        join_line(y, s);
+    }
+    data->begin = data->end = 0;
+    return rc;
+}
+
 int yamux_pump(struct yamux *y, struct bytes *out)
 {
     struct yamux_stream *s;

@@ -99,6 +99,9 @@ int yamux_open(struct yamux *y, struct yamux_stream **s, struct bytes *out);
 /* Sends what credit and room allow, keeps a copy of the rest. */
 int yamux_write(struct yamux *y, struct yamux_stream *s, const void *data, size_t n,
                 struct bytes *out);
+/* The same for what *data holds, whose memory it takes where it can: no copy is made. *data is
+ * empty afterwards; its memory may be another's, which is done with. */
+int yamux_give(struct yamux *y, struct yamux_stream *s, struct bytes *data, struct bytes *out);
 /* n bytes of s->in are done with: drops them and gives credit back. */
 int yamux_took(struct yamux *y, struct yamux_stream *s, size_t n, struct bytes *out);
 /* The reader waits until n bytes lie in s->in: opens the window so far, or both sides would wait

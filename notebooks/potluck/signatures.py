@@ -142,6 +142,9 @@ OPERATIONS = {
     "average_delta": None,
     "centered_clip": [void, P(ClipResult), void, void, c.c_int, size, P(Clip)],
     "median": [void, void, c.c_int, size, c.c_int],
+    "average_sum": None,
+    "average_settle": None,
+    "average_answer": None,
 }
 # ref/backend.h again: what a backend may have beside its operations, then PL_OPERATIONS_LATER.
 BESIDE = ("set_memory memory_trouble side_by_side host_alloc host_free get_begin put_begin copy_end copy_join set_devices "

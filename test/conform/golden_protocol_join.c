@@ -162,7 +162,7 @@ static void ignore_over(void *context, int status, const struct pl_err *err)
     (void)context, (void)status, (void)err;
 }
 static const struct exchange_port reducer_port = {
-    ignore_peer, reducer_send, never_busy, ignore_way, reducer_close, ignore_credit, queue_job, ignore_over, NULL
+    ignore_peer, reducer_send, never_busy, ignore_way, reducer_close, ignore_credit, queue_job, ignore_over, NULL, NULL
 };
 
 static void run_jobs(struct reducer *r)

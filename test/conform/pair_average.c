@@ -1,4 +1,4 @@
-/* pair_average.c - a reducer's two operations, for the three codings that travel. */
+/* pair_average.c - a reducer's operations, for the three codings that travel. */
 #include "pairs.h"
 #include "../../ref/dtype.h"
 
@@ -52,6 +52,63 @@ static void delta(struct pair *p, size_t c, size_t n, float weight)
     pair_exact(p, "delta", out.any);
 }
 
+/* Several senders: `first`, then codes more often than others. */
+static void senders_of(struct pair *p, struct pl_sender *from, size_t first, int senders, size_t n)
+{
+    for (int k = 0; k < senders; k++) {
+        size_t c = k ? (size_t)pair_int(p, 0, 5) : first;
+        from[k].x = message(p, codings[c < 2 ? c : 2], n);
+        from[k].weight = (float)pair_int(p, 0, 50) / 7;
+    }
+}
+
+static void sum_all(struct pair *p, size_t first, int senders, size_t n)
+{
+    struct pl_sender from[5];
+    if (!pair_case(p, "average_sum", "%s first, %d senders n%zu", names[first], senders, n)) return;
+    senders_of(p, from, first, senders, n);
+    struct pair_f32 sum = pair_host_f32(p, n);
+    pair_work(p, 0, (4 + bytes[first] + senders - 1) * (double)n);
+    PAIR(p, average_sum, sum.at[side], from, senders, n);
+    pair_exact(p, "sum", sum.any);
+}
+
+static void settle(struct pair *p, size_t first, int senders, size_t n, float weight)
+{
+    struct pl_sender from[5];
+    if (!pair_case(p, "average_settle", "%s first, %d senders n%zu weight %g", names[first],
+                   senders, n, weight))
+        return;
+    senders_of(p, from, first, senders, n);
+    struct pair_f32 x = pair_host_f32(p, n);
+    for (size_t i = 0; i < n; i++) x.at[0][i] = (float)pair_int(p, -1000, 1000) / 7;
+    pair_share(p, x.any);
+    pair_work(p, 0, (8 + bytes[first] + senders - 1) * (double)n);
+    PAIR(p, average_settle, x.at[side], from, senders, weight, n);
+    pair_exact(p, "x", x.any);
+}
+
+/* The codes are those of the delta, whoever makes it; as close to the reference's as encoding is,
+ * so they are held against the backend's own. */
+static void answer(struct pair *p, size_t c, size_t n, float weight)
+{
+    if (!pair_case(p, "average_answer", "%s n%zu weight %g", names[c], n, weight)) return;
+    struct pl_coded x = message(p, codings[c], n);
+    struct pair_f32 sum = pair_host_f32(p, n), table = pair_host_f32(p, PL_CODES);
+    struct pair_u8 codes = pair_host_u8(p, n);
+    float *delta = (float *)(void *)pair_scratch(p, n + 16), want[PL_CODES];
+    uint8_t *want_codes = (uint8_t *)pair_scratch(p, n / 4 + 16);
+    for (size_t i = 0; i < n; i++) sum.at[0][i] = (float)pair_int(p, -1000, 1000) / 7;
+    pair_share(p, sum.any);
+    pair_work(p, 0, 6 * (double)n);
+    PAIR(p, average_answer, codes.at[side], table.at[side], sum.at[side], weight, &x, n);
+    pair_check(p, !p->side[1]->average_delta(delta, sum.at[1], weight, &x, n) &&
+                      !p->side[1]->uniform8_encode(want_codes, want, delta, n), "no memory");
+    pair_check(p, !memcmp(want_codes, pair_result(p, codes.any, 1), n) &&
+                      !memcmp(want, pair_result(p, table.any, 1), sizeof want),
+               "not what encoding the delta gives");
+}
+
 void pair_average(struct pair *p)
 {
     for (size_t c = 0; c < PL_COUNT(codings); c++)
@@ -59,5 +116,28 @@ void pair_average(struct pair *p)
             add(p, c, sizes[i]);
             delta(p, c, sizes[i], 17.3f);
         }
+    for (int i = 0; i < 12; i++) {
+        add(p, (size_t)i % PL_COUNT(codings), (size_t)pair_int(p, 1, 100000));
+        delta(p, (size_t)i % PL_COUNT(codings), (size_t)pair_int(p, 1, 100000),
+              (float)pair_int(p, 1, 1000) / 3);
+    }
+    for (size_t c = 0; c < PL_COUNT(codings); c++)
+        for (size_t i = 0; i < PL_COUNT(sizes); i++) {
+            answer(p, c, sizes[i], 17.3f);
+            for (int senders = 1; senders <= 3; senders++) {
+                sum_all(p, c, senders, sizes[i]);
+                settle(p, c, senders, sizes[i], 9.1f);
+            }
+        }
+    for (int i = 0; i < 12; i++) {
+        sum_all(p, (size_t)i % PL_COUNT(codings), pair_int(p, 1, 5),
+                (size_t)pair_int(p, 1, 100000));
+        settle(p, (size_t)i % PL_COUNT(codings), pair_int(p, 1, 5), (size_t)pair_int(p, 1, 100000),
+               (float)pair_int(p, 1, 1000) / 3);
+        answer(p, (size_t)i % PL_COUNT(codings), (size_t)pair_int(p, 1, 100000),
+               (float)pair_int(p, 1, 1000) / 3);
+    }
+    settle(p, 0, 2, 4096, 0);
+    answer(p, 2, 4096, 0);
     delta(p, 0, 31, 0); /* nobody had weight: nothing changes */
 }

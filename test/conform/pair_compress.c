@@ -58,15 +58,16 @@ static void float16_back(struct pair *p, size_t n)
 
 /* Codes may be one off where the scaled value is within 1e-4 of a border; then the means of the two
  * bins move with them. */
-static void uniform8(struct pair *p, size_t n, double mean, float bad)
+static void uniform8(struct pair *p, size_t n, double mean, double deviation, float bad)
 {
     size_t wrong = 0, worst = 0;
-    if (!pair_case(p, "uniform8_encode", "n%zu mean%g%s", n, mean,
-                   bad == 0     ? ""
-                   : isnan(bad) ? " nan"
-                                : " inf"))
+    if (!pair_case(p, "uniform8_encode", "n%zu mean%g deviation%g%s", n, mean, deviation,
+                   bad == 0          ? ""
+                   : isnan(bad)      ? " nan"
+                   : bad == INFINITY ? " inf"
+                                     : " far"))
         return;
-    struct pair_f32 x = host_normal(p, n, mean, 1e-3), table = pair_host_f32(p, PL_CODES);
+    struct pair_f32 x = host_normal(p, n, mean, deviation), table = pair_host_f32(p, PL_CODES);
     struct pair_u8 codes = pair_host_u8(p, n);
     if (bad != 0) x.at[0][n / 2] = bad;
     pair_share(p, x.any);
@@ -220,11 +221,21 @@ void pair_compress(struct pair *p)
         float16(p, sizes[i], 0);
         float16(p, sizes[i], 1);
         float16_back(p, sizes[i]);
-        uniform8(p, sizes[i], 0, 0);
-        uniform8(p, sizes[i], -0.25, 0);
+        uniform8(p, sizes[i], 0, 1e-3, 0);
+        uniform8(p, sizes[i], -0.25, 1e-3, 0);
         table8(p, sizes[i]);
     }
-    uniform8(p, 4097, 0, NAN);
-    uniform8(p, 70000, 0, INFINITY);
+    uniform8(p, 4097, 0, 1e-3, NAN);
+    uniform8(p, 70000, 0, 1e-3, INFINITY);
+    /* squares that float32 can't hold, values that are all equal, or far from one, or from zero */
+    uniform8(p, 70000, 0, 1e-25, 0);
+    uniform8(p, 70000, 0, 1e-17, 0);
+    uniform8(p, 70000, 0, 1e17, 0);
+    uniform8(p, 70000, 0, 1e25, 0);
+    uniform8(p, 70000, 3.7, 0, 0);
+    uniform8(p, 70000, 3.7, 0, 1e6f);
+    uniform8(p, 70000, 0, 1e-3, 1e12f);
+    uniform8(p, 70000, 1e4, 1, 0);
+    for (int i = 0; i < 4; i++) uniform8(p, (size_t)pair_int(p, 2, 300000), 0.1, 1, 0);
     quantiles_and_rows(p);
 }

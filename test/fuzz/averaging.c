@@ -42,7 +42,7 @@ static void on_over(void *c, int status, const struct pl_err *err)
     ((struct target *)c)->over = 1;
 }
 static const struct exchange_port exchange_port = {
-    on_peer, on_send, is_busy, on_way, on_way, on_credit, on_work, on_over, NULL
+    on_peer, on_send, is_busy, on_way, on_way, on_credit, on_work, on_over, NULL, NULL
 };
 static void on_declare(void *c, double e, int a) { (void)c, (void)e, (void)a; }
 static void on_nothing(void *c) { (void)c; }

@@ -324,6 +324,65 @@ static void reducer_is_reused(void **state)
     pl_reducer_clear(&r);
 }
 
+#define LATE 10000 /* several pieces and a bit */
+
+/* Added up when it is asked for, by pieces, in the order of arrival: what adding each whole sender
+ * at once gives, bit for bit, also where some need scratch to be decoded in. */
+static void reducer_adds_up_late(void **state)
+{
+    static const enum pl_compression methods[] = { PL_COMPRESS_UNIFORM8, PL_COMPRESS_BLOCKWISE8,
+                                                   PL_COMPRESS_FLOAT16, PL_COMPRESS_MEANSTD16,
+                                                   PL_COMPRESS_NONE, PL_COMPRESS_QUANTILE8 };
+    static float own[LATE], sum[LATE], decoded[LATE], delta[LATE], got[LATE];
+    const struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { LATE } };
+    uint8_t *message[PL_COUNT(methods)];
+    size_t bytes[PL_COUNT(methods)];
+    struct pl_reducer r = { 0 };
+    struct pl_rng rng;
+    float weight;
+    (void)state;
+    pl_rng_init(&rng, 5, 0);
+    for (int i = 0; i < LATE; i++) own[i] = (float)pl_rng_normal(&rng);
+    for (int i = 0; i < LATE; i++) sum[i] = 0 + 0.7f * own[i];
+    assert_int_equal(pl_reducer_begin(&r, &be, LATE), PL_OK);
+    assert_int_equal(pl_reducer_add(&r, own, 0.7f, &err), PL_OK);
+    for (size_t m = 0; m < PL_COUNT(methods); m++) {
+        float w = 0.3f + (float)m;
+        for (int i = 0; i < LATE; i++) decoded[i] = (float)pl_rng_normal(&rng);
+        assert_int_equal(pl_wire_bytes(&bytes[m], methods[m], &type, &err), PL_OK);
+        assert_non_null(message[m] = malloc(bytes[m]));
+        assert_int_equal(pl_wire_encode(message[m], &be, methods[m], &type, decoded, &err), PL_OK);
+        assert_int_equal(pl_wire_decode(decoded, &be, methods[m], &type, message[m], bytes[m],
+                                        &err), PL_OK);
+        for (int i = 0; i < LATE; i++) sum[i] = sum[i] + w * decoded[i];
+        assert_int_equal(pl_reducer_add_message(&r, methods[m], message[m], bytes[m], w, &err),
+                         PL_OK);
+    }
+    weight = (float)r.weight;
+    assert_memory_equal(pl_reducer_sum(&r), sum, sizeof sum);
+    for (int i = 0; i < LATE; i++) delta[i] = sum[i] / weight - own[i];
+    assert_int_equal(pl_reducer_delta(got, &r, own), PL_OK);
+    assert_memory_equal(got, delta, sizeof got);
+    for (size_t k = 0; k < 2; k++) { /* with all of them, and with those that need no scratch */
+        memcpy(got, own, sizeof own);
+        if (k) {
+            assert_int_equal(pl_reducer_begin(&r, &be, LATE), PL_OK);
+            assert_int_equal(pl_reducer_add(&r, got, 0.7f, &err), PL_OK);
+            assert_int_equal(pl_reducer_add_message(&r, methods[0], message[0], bytes[0], 2.5,
+                                                    &err), PL_OK);
+            assert_int_equal(pl_reducer_delta(delta, &r, got), PL_OK);
+            assert_int_equal(pl_reducer_begin(&r, &be, LATE), PL_OK);
+            assert_int_equal(pl_reducer_add(&r, got, 0.7f, &err), PL_OK);
+            assert_int_equal(pl_reducer_add_message(&r, methods[0], message[0], bytes[0], 2.5,
+                                                    &err), PL_OK);
+        }
+        assert_int_equal(pl_reducer_apply(got, &r), PL_OK);
+        for (int i = 0; i < LATE; i++) assert_true(got[i] == own[i] + delta[i]);
+    }
+    for (size_t m = 0; m < PL_COUNT(methods); m++) free(message[m]);
+    pl_reducer_clear(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -333,7 +392,7 @@ int main(void)
         cmocka_unit_test(group_gets_the_mean), cmocka_unit_test(clients_and_auxiliaries),
         cmocka_unit_test(zero_weights_change_nothing), cmocka_unit_test(equal_values_stay),
         cmocka_unit_test(order_is_repeatable), cmocka_unit_test(reducer_refuses),
-        cmocka_unit_test(reducer_is_reused),
+        cmocka_unit_test(reducer_is_reused), cmocka_unit_test(reducer_adds_up_late),
     };
     return cmocka_run_group_tests(tests, open_ref, NULL);
 }

@@ -115,8 +115,14 @@ static inline void on_tell(void *context, size_t peer, const uint8_t *data, size
 {
     post(context, TOLD, peer, EXCHANGE_OUT, data, n);
 }
+/* As a stream that takes over what it is given, and hands back what it had before. */
+static inline void on_give(void *context, size_t peer, enum exchange_way way, struct bytes *data)
+{
+    on_send(context, peer, way, bytes_at(data), bytes_length(data));
+    bytes_clear(data);
+}
 static const struct exchange_port port = {
-    on_open, on_send, is_busy, on_finish, on_close, on_credit, on_work, on_over, on_tell
+    on_open, on_send, is_busy, on_finish, on_close, on_credit, on_work, on_over, on_tell, on_give
 };
 
 static inline void work(struct world *w)
