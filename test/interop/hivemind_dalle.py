@@ -10,7 +10,6 @@ pairs.json: {"train": {"tokens": [[...]], "codes": [[...]]}, "held_out": the sam
 parameters are as `potluck train` writes them. Prints JSON lines.
 """
 import argparse
-import itertools
 import json
 import os
 import re
@@ -25,7 +24,7 @@ from hivemind_trainer import make_optimizer
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "bench"))
 import original
 
-DECAY, AT_ONCE = 0.045, 64  # of the weights; pairs whose loss is computed together
+DECAY = 0.045  # of the weights
 
 
 def training_name(name):
@@ -62,15 +61,12 @@ class Model:
         text, codes = (torch.tensor([pairs[k][r] for r in rows]) for k in ("tokens", "codes"))
         return self.dalle(text, codes, return_loss=True)
 
-    def mean_loss(self, pairs):
+    def losses(self, pairs):
+        """Of each pair."""
         import torch
 
-        total, count = 0.0, len(pairs["tokens"])
         with torch.no_grad():
-            for first in range(0, count, AT_ONCE):
-                rows = range(first, min(first + AT_ONCE, count))
-                total += float(self.loss(pairs, rows)) * len(rows)
-        return total / count
+            return [float(self.loss(pairs, [row])) for row in range(len(pairs["tokens"]))]
 
 
 def save(path, names, optimizer):
@@ -104,12 +100,32 @@ def linear(warmup, total):
     return lambda e: e / warmup if e < warmup else max(0, total - e) / (total - warmup)
 
 
+def keep_each_round(folder, names):
+    """A file round-GROUP of the parameters right after each averaging of them; half-GROUP when hivemind has gone on without
+    what it lost of it. It averages in a process of its own, so this comes before that is begun."""
+    from hivemind.optim.state_averager import TrainingStateAverager
+
+    run = TrainingStateAverager._run_allreduce_inplace_
+
+    async def run_and_keep(averager, tensors, group_info, *args, **options):
+        await run(averager, tensors, group_info, *args, **options)
+        runner = averager._running_groups[group_info.group_id].result()
+        is_half = runner.tensor_part_container.failed_size > 0 or runner.banned_senders
+        path = os.path.join(folder, ("half-" if is_half else "round-") + group_info.group_id.hex())
+        hivemind_compat.save_tensors(path, dict(zip(names, tensors)))
+        os.rename(path, path + ".safetensors")
+
+    TrainingStateAverager._run_allreduce_inplace_ = run_and_keep
+
+
 class Trainer:
     def __init__(self, model, args):
         import hivemind
         from torch.optim.lr_scheduler import LambdaLR
 
         self.args, self.model = args, model
+        if args.save:
+            keep_each_round(args.save, model.names)
         checks, self.owner, self.metrics = validators(args.run_id)
         self.dht = hivemind_compat.make_dht(args, record_validators=checks)
         compression = hivemind_compat.compression("adaptive", 2**16 + 1)
@@ -122,20 +138,6 @@ class Trainer:
             average_state_every=1, verbose=True,
         )
         self.state = self.optimizer.state_averager
-        if args.save:
-            self.keep_each_state()
-
-    def keep_each_state(self):
-        """Files state-N of the parameters alone: after each step, after each averaging, and when they were taken over."""
-        apply, count = self.state._apply_optimizer_parameters_, itertools.count()
-
-        def apply_and_keep():
-            apply()
-            path = os.path.join(self.args.save, "state-%06d" % next(count))
-            hivemind_compat.save_tensors(path, {n: self.model.tensors[n] for n in self.model.names})
-            os.rename(path, path + ".safetensors")
-
-        self.state._apply_optimizer_parameters_ = apply_and_keep
 
     def keep(self, name):
         save(os.path.join(self.args.save, name + ".safetensors"), self.model.names, self.state.optimizer)
@@ -186,7 +188,7 @@ class Trainer:
             self.args.epochs = self.optimizer.local_epoch + self.args.more
         self.train(pairs)
         self.keep("end")
-        self.say("end", held_out=self.model.mean_loss(pairs["held_out"]))
+        self.say("end", held_out=self.model.losses(pairs["held_out"]))
         time.sleep(self.args.linger)
         watchdog = threading.Timer(30, lambda: os._exit(3))  # hivemind's shutdown can hang
         watchdog.daemon = True
@@ -214,7 +216,7 @@ def main():
     parser.add_argument("--matchmaking_time", type=float, default=3.0)
     parser.add_argument("--linger", type=float, default=60.0, help="stay this long at the end, sharing the state")
     parser.add_argument("--data_seed", type=int, default=1)
-    parser.add_argument("--save", help="folder: parameters after each step and each averaging; the whole state when it was taken over and at the end")
+    parser.add_argument("--save", help="folder: the parameters after each averaging; the whole state when it was taken over and at the end")
     parser.add_argument("--step_from", help="a checkpoint: take one step from it, alone")
     parser.add_argument("--rows", help="the pairs of that step")
     parser.add_argument("--evaluate", nargs="*", help="print the losses of these checkpoints")
@@ -231,7 +233,7 @@ def main():
         one_step(model, pairs, args)
     for path in args.evaluate or []:
         model.load(path)
-        hivemind_compat.say(event="evaluated", path=path, held_out=model.mean_loss(pairs["held_out"]))
+        hivemind_compat.say(event="evaluated", path=path, held_out=model.losses(pairs["held_out"]))
     if args.run_id:
         Trainer(model, args).run(pairs)
 
