@@ -44,6 +44,7 @@ static const char usage[] =
     "  --share-seconds S    share ours from the beginning, and stay so long afterwards\n"
     "  --join MULTIADDR     a peer of the swarm\n"
     "  --listen MULTIADDR   default /ip4/0.0.0.0/tcp/0\n"
+    "  --announce MULTIADDR an address to be told to others instead, behind a router\n"
     "  --identity FILE      our key (default: a new one)\n"
     "  --client-mode        only call others\n"
     "  --out FILE           where the mean goes\n"
@@ -57,14 +58,15 @@ static const char usage[] =
 enum {
     O_PREFIX = 256, O_TENSORS, O_WEIGHT, O_COMPRESSION, O_THRESHOLD, O_PART, O_SIZE, O_MIN_SIZE, O_EXPECT,
     O_MATCHMAKING, O_CHUNK, O_ALLREDUCE, O_TIMEOUT, O_BANDWIDTH, O_CLASS, O_AUXILIARY, O_ROUNDS, O_LOAD,
-    O_SHARE, O_JOIN, O_LISTEN, O_IDENTITY, O_CLIENT, O_OUT, O_JSON, O_ROBUST, O_BITS, O_NO_CHECK
+    O_SHARE, O_JOIN, O_LISTEN, O_IDENTITY, O_CLIENT, O_OUT, O_JSON, O_ROBUST, O_BITS, O_NO_CHECK,
+    O_ANNOUNCE
 };
 
 struct wishes {
     struct compute compute;
     const char *tensors, *compression, *out, *identity;
-    const char *join[ADDRESSES_MAX], *listen[ADDRESSES_MAX];
-    size_t join_count, listen_count;
+    const char *join[ADDRESSES_MAX], *listen[ADDRESSES_MAX], *announce[ADDRESSES_MAX];
+    size_t join_count, listen_count, announce_count;
     int64_t threshold, part_bytes, group_size, min_size, expect, rounds;
     double weight, timeout, share_s, matchmaking, chunk, allreduce;
     struct averager_options averager;
@@ -124,6 +126,7 @@ static int take(struct wishes *w, int option, const char *value)
     case O_SHARE: return cmd_real(&w->share_s, me, "--share-seconds", value, 0, 1e9);
     case O_JOIN: return add(w->join, &w->join_count, value);
     case O_LISTEN: return add(w->listen, &w->listen_count, value);
+    case O_ANNOUNCE: return add(w->announce, &w->announce_count, value);
     case O_IDENTITY: w->identity = value; return PL_OK;
     case O_CLIENT: w->averager.client_mode = 1; return PL_OK;
     case O_OUT: w->out = value; return PL_OK;
@@ -161,6 +164,7 @@ static int parse(struct wishes *w, int argc, char **argv)
         { "share-seconds", required_argument, NULL, O_SHARE },
         { "join", required_argument, NULL, O_JOIN },
         { "listen", required_argument, NULL, O_LISTEN },
+        { "announce", required_argument, NULL, O_ANNOUNCE },
         { "identity", required_argument, NULL, O_IDENTITY },
         { "client-mode", no_argument, NULL, O_CLIENT },
         { "out", required_argument, NULL, O_OUT },
@@ -181,7 +185,7 @@ static int parse(struct wishes *w, int argc, char **argv)
     }
     if (!w->averager.client_mode && !w->listen_count)
         w->listen[w->listen_count++] = "/ip4/0.0.0.0/tcp/0";
-    if (w->averager.client_mode) w->listen_count = 0;
+    if (w->averager.client_mode) w->listen_count = w->announce_count = 0;
     if (rc || cmd_no_more("average", argc, argv)) return PL_EUSE;
     if (!w->averager.prefix || !w->tensors)
         return cmd_misused("average", "--prefix and --tensors are needed");
@@ -344,6 +348,8 @@ static int run(struct wishes *w, struct named_tensors *t, const struct pl_backen
     struct swarm_options options = { .cmd = "average",
                                      .listen = w->listen,
                                      .listen_count = w->listen_count,
+                                     .announce = w->announce,
+                                     .announce_count = w->announce_count,
                                      .join = w->join,
                                      .join_count = w->join_count,
                                      .identity = w->identity,

@@ -143,12 +143,9 @@ static void say(json_t *line)
 static void announce(const struct peer_options *o, struct swarm *s)
 {
     char text[MULTIADDR_TEXT_MAX];
-    if (swarm_address(s, text)) return;
-    if (o->json) say(json_pack("{s:s,s:s}", "event", "listening", "multiaddr", text));
-    else {
-        printf("listening: others join with\n  --join %s\n", text);
-        fflush(stdout);
-    }
+    if (!o->json) swarm_say_addresses(s, stdout, "listening: others join with\n", "  --join ");
+    else if (!swarm_address(s, text))
+        say(json_pack("{s:s,s:s}", "event", "listening", "multiaddr", text));
 }
 
 static void report_failure(const struct peer_options *o, const struct pl_err *err)

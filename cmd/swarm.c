@@ -1,5 +1,6 @@
 /* swarm.c - see swarm.h. Each function posts its wish to the loop and sleeps until it is told. */
 #include "swarm.h"
+#include "../net/libp2p/peers.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -110,10 +111,12 @@ void swarm_close(struct swarm *s)
 
 /* --- what is known ---------------------------------------------------------------------------- */
 
+#define ADDRESSES_SHOWN 16 /* to people; a machine has a handful */
+
 struct looking {
     struct swarm *s;
     struct dht_status *status;
-    struct multiaddr address;
+    struct multiaddr addresses[ADDRESSES_SHOWN];
     size_t count;
     double time;
 };
@@ -121,7 +124,7 @@ struct looking {
 static void look_address(void *context)
 {
     struct looking *l = context;
-    l->count = host_addresses(l->s->host, &l->address, 1);
+    l->count = host_addresses(l->s->host, l->addresses, ADDRESSES_SHOWN);
 }
 
 static void look_status(void *context)
@@ -140,8 +143,26 @@ int swarm_address(struct swarm *s, char *text)
 {
     struct looking l = { .s = s };
     if (loop_call(s->loop, look_address, &l) || !l.count) return PL_ENOTFOUND;
-    multiaddr_text(text, &l.address);
+    multiaddr_text(text, &l.addresses[0]);
     return PL_OK;
+}
+
+void swarm_say_addresses(struct swarm *s, FILE *out, const char *head, const char *before)
+{
+    struct looking l = { .s = s };
+    int farther = 0;
+    if (loop_call(s->loop, look_address, &l) || !l.count) return;
+    fputs(head, out);
+    for (int reach = REACH_PUBLIC; reach >= REACH_LOOPBACK; reach--)
+        for (size_t i = 0; i < l.count; i++) {
+            char text[MULTIADDR_TEXT_MAX];
+            if ((int)multiaddr_reach(&l.addresses[i]) != reach) continue;
+            multiaddr_text(text, &l.addresses[i]);
+            fprintf(out, "%s%s%s\n", before, text,
+                    reach == REACH_LOOPBACK && farther ? "   # on this machine alone" : "");
+            farther |= reach > REACH_LOOPBACK;
+        }
+    fflush(out);
 }
 
 void swarm_status(struct swarm *s, struct dht_status *status)

@@ -6,6 +6,7 @@
 #include "../net/hivemind/dht_node.h"
 
 #include <pthread.h>
+#include <stdio.h>
 
 struct swarm_options {
     const char *cmd;              /* for messages */
@@ -46,6 +47,9 @@ void swarm_close(struct swarm *s);
 
 /* Our first address with /p2p; text has room for MULTIADDR_TEXT_MAX. PL_ENOTFOUND: none. */
 int swarm_address(struct swarm *s, char *text);
+/* All of them for people, who mostly join from elsewhere: `head`, then a line each that begins with
+ * `before`, those first that more can reach. Nothing, if there is none. */
+void swarm_say_addresses(struct swarm *s, FILE *out, const char *head, const char *before);
 void swarm_status(struct swarm *s, struct dht_status *status);
 
 /* As dht_node_get, _store, _ping; *r is cleared with dht_result_clear. */

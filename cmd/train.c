@@ -58,6 +58,7 @@ static const char usage_together[] = /* C11 promises 4,095 characters of a text 
     "  --run ID         the swarm's name; the target batch is then everybody's together\n"
     "  --join MULTIADDR a peer of the swarm; may be repeated. Without it this is the first one\n"
     "  --listen MULTIADDR   default /ip4/0.0.0.0/tcp/0, any free port\n"
+    "  --announce MULTIADDR an address to be told to others instead, behind a router\n"
     "  --identity FILE  our key (default: a new one)\n"
     "  --authority URL --token-file FILE [--authority-ca FILE]  in a moderated swarm: potluck authority\n"
     "  --client-mode    only call others; for peers that cannot be called\n"
@@ -107,6 +108,7 @@ enum {
     O_RUN,
     O_JOIN,
     O_LISTEN,
+    O_ANNOUNCE,
     O_IDENTITY,
     O_CLIENT,
     O_MATCHMAKING,
@@ -158,6 +160,7 @@ static const struct option options[] = {
     { "run", required_argument, NULL, O_RUN },
     { "join", required_argument, NULL, O_JOIN },
     { "listen", required_argument, NULL, O_LISTEN },
+    { "announce", required_argument, NULL, O_ANNOUNCE },
     { "identity", required_argument, NULL, O_IDENTITY },
     { "client-mode", no_argument, NULL, O_CLIENT },
     { "matchmaking-time", required_argument, NULL, O_MATCHMAKING },
@@ -272,6 +275,7 @@ static int take(struct wishes *w, int option, const char *value)
     case O_RUN: w->swarm.run = value; return PL_OK;
     case O_JOIN: return add_address(w->swarm.join, &w->swarm.join_count, value);
     case O_LISTEN: return add_address(w->swarm.listen, &w->swarm.listen_count, value);
+    case O_ANNOUNCE: return add_address(w->swarm.announce, &w->swarm.announce_count, value);
     case O_IDENTITY: w->swarm.identity = value; return PL_OK;
     case O_CLIENT: w->swarm.client_mode = 1; return PL_OK;
     case O_MATCHMAKING:

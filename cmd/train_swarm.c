@@ -304,6 +304,16 @@ static void memory_plan(struct pl_memory_plan *plan, const struct pl_trainer *t,
     plan->offload = t->options.optimizer.host != NULL;
 }
 
+static void say_address(const struct train_swarm *w, struct swarm *s)
+{
+    char address[MULTIADDR_TEXT_MAX], before[128];
+    snprintf(before, sizeof before, "  --run %.60s --join ", w->run);
+    if (!w->json) swarm_say_addresses(s, stderr, "others join this run with\n", before);
+    else if (!swarm_address(s, address))
+        printf("{\"event\":\"listening\",\"multiaddr\":\"%s\"}\n", address);
+    fflush(stdout);
+}
+
 int train_swarm_run(void *context, struct pl_trainer *trainer, const struct train_job *job,
                     const struct train_hooks *hooks, struct pl_err *err)
 {
@@ -314,6 +324,8 @@ int train_swarm_run(void *context, struct pl_trainer *trainer, const struct trai
     struct swarm_options so = { .cmd = job->cmd,
                                 .listen = w->listen,
                                 .listen_count = w->client_mode ? 0 : w->listen_count,
+                                .announce = w->announce,
+                                .announce_count = w->client_mode ? 0 : w->announce_count,
                                 .join = w->join,
                                 .join_count = w->join_count,
                                 .identity = w->identity,
@@ -325,7 +337,6 @@ int train_swarm_run(void *context, struct pl_trainer *trainer, const struct trai
                                          .quiet = job->quiet, .off = w->no_check };
     struct checkup_join *check = NULL;
     struct swarm s;
-    char address[MULTIADDR_TEXT_MAX];
     int rc = optimizer_state_open_params(&l.state, trainer->optimizer, &trainer->options.optimizer,
                                          &trainer->model->params, err);
     w->job = job;
@@ -338,13 +349,7 @@ int train_swarm_run(void *context, struct pl_trainer *trainer, const struct trai
     l.s = &s;
     if (!rc) rc = membership_open(&w->membership, &so.auth, err);
     if (!rc && !(rc = swarm_open(&s, &so, err))) {
-        if (!swarm_address(&s, address)) {
-            if (w->json) printf("{\"event\":\"listening\",\"multiaddr\":\"%s\"}\n", address);
-            else
-                fprintf(stderr, "others join this run with\n  --run %s --join %s\n", w->run,
-                        address);
-            fflush(stdout);
-        }
+        say_address(w, &s);
         w->page.run = w->run;
         w->page.membership = &w->membership;
         w->page.folder = job->out;

@@ -11,7 +11,8 @@
 struct train_swarm {
     const char *run;        /* NULL: train alone */
     const char *join[TRAIN_ADDRESSES_MAX], *listen[TRAIN_ADDRESSES_MAX];
-    size_t join_count, listen_count;
+    const char *announce[TRAIN_ADDRESSES_MAX];
+    size_t join_count, listen_count, announce_count;
     const char *identity, *compression;
     struct membership membership;
     struct own_page page;

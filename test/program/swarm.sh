@@ -24,6 +24,26 @@ prints() { # what, pattern, command...
 peer "$work/a" --listen /ip4/127.0.0.1/tcp/0 --identity "$work/key" --relay
 entry=$(address "$work/a")
 check "the first line says how to join" sh -c "head -n 1 '$work/a' | grep -q '\"event\":\"listening\".*/p2p/'"
+# Whoever reads "others join with" sits at another machine: 127.0.0.1 helps nobody there.
+first_said() { # address to listen on: the first line that says how to join
+    timeout -s INT 3 "$POTLUCK" peer --listen "$1" </dev/null 2>/dev/null | sed -n 's/^  --join //p' | head -n 1
+}
+if [ -n "$(hostname -I 2>/dev/null | tr ' ' '\n' | grep '^[0-9.]*$')" ]; then
+    here=$(first_said /ip4/0.0.0.0/tcp/0)
+    case $here in
+    /ip4/127.*|"") fail "the address for others is not this machine's own: $here" ;;
+    *) ok "the address for others is not this machine's own" ;;
+    esac
+fi
+case $(first_said /ip4/127.0.0.1/tcp/0) in
+/ip4/127.0.0.1/tcp/[0-9]*/p2p/*\#*) fail "one address needs no remark" ;;
+/ip4/127.0.0.1/tcp/[0-9]*/p2p/*) ok "one address needs no remark" ;;
+*) fail "the address of this machine alone" ;;
+esac
+outside=/ip4/203.0.113.7/tcp/4001
+told=$(timeout -s INT 20 "$POTLUCK" train --run r --announce $outside --config test/program/tiny.json --steps 1 \
+    --target-batch 4 --limit 8 --out "$work/trained" --quiet --json 2>/dev/null | head -n 1)
+check "behind a router, a trainer tells the outside address" sh -c "echo '$told' | grep -q '\"multiaddr\":\"$outside/p2p/'"
 peer "$work/b" --listen /ip4/127.0.0.1/tcp/0 --join "$entry" --run r
 peer "$work/c" --client-mode --join "$entry"
 peer "$work/d" --listen /ip4/127.0.0.1/tcp/0 --join "$entry" --run r --dash
