@@ -321,7 +321,7 @@ int group_next_bits(char *new_bits, const char *bits, const uint8_t id[DHT_ID_BY
         return PL_EUSE;
     seed_by_id(&t, id);
     if ((rc = sample(&element, &t, n, size, place))) return rc;
-    digits = digits_of(n - 1);
+    digits = n > 1 ? digits_of(n - 1) : 1; /* zero is one digit, as the original writes it */
     memcpy(all, bits, length);
     for (int i = 0; i < digits; i++)
         all[length + (size_t)i] = element >> (digits - 1 - i) & 1 ? '1' : '0';

@@ -59,6 +59,13 @@ static void check_verdict(struct golden *g, const json_t *c, const struct valida
     golden_check(g, note, !rc == json_is_true(json_object_get(c, "valid")), "%s", err.text);
 }
 
+/* The beginning of one: with another behind it, the original reads both as one, too. */
+static int has_signature(const struct bytes *value)
+{
+    static const char tag[] = "[signature:";
+    return memmem(bytes_at(value), bytes_length(value), tag, sizeof tag - 1) != NULL;
+}
+
 /* Signs the stripped value anew: it must verify, and be refused with one bit changed. */
 static void sign_anew(struct golden *g, const struct validators *v, const struct record *r,
                       const struct bytes *stripped)
@@ -114,7 +121,7 @@ void protocol_signatures(struct golden *g, const json_t *root)
             record_strip(&out, r.value, r.n);
             wire_same(g, "stripped value", &out, &want);
             check_verdict(g, c, &v, &r);
-            sign_anew(g, &v, &r, &out);
+            if (!has_signature(&out)) sign_anew(g, &v, &r, &out);
         }
         bytes_clear(&want);
         for (int k = 0; k < 3; k++) bytes_clear(&parts[k]);

@@ -364,6 +364,18 @@ static void cancelled(void **state)
     clear(&w);
 }
 
+/* Whoever had a group of its own writes a zero, too: bin(0) has a digit. */
+static void bits_after_a_group_of_one(void **state)
+{
+    const uint8_t id[DHT_ID_BYTES] = { 7 };
+    char bits[GROUP_BITS_MAX + 1];
+    (void)state;
+    for (size_t target = 0; target < 2; target++) {
+        assert_int_equal(group_next_bits(bits, "0111", id, 1, 0, target), PL_OK);
+        assert_string_equal(bits, "1110");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -372,6 +384,7 @@ int main(void)
         cmocka_unit_test(alone_until_the_deadline),
         cmocka_unit_test(frozen_leader), cmocka_unit_test(leader_pauses),
         cmocka_unit_test(followers_are_sent_on),
+        cmocka_unit_test(bits_after_a_group_of_one),
         cmocka_unit_test(banned), cmocka_unit_test(cancelled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
