@@ -51,13 +51,6 @@ static void close_stream(struct train_data *d)
     atomic_store(&d->is_closing, 0);
 }
 
-/* The URL's path ends so, whatever is asked behind it ("list.json?download=true"). */
-static int url_ends_with(const char *url, const char *end)
-{
-    size_t n = strcspn(url, "?#"), m = strlen(end);
-    return n > m && !strncmp(url + n - m, end, m);
-}
-
 static int add_url(struct train_data *d, const char *url, struct pl_err *err)
 {
     struct http_client_options o = http_client_options();
@@ -69,7 +62,7 @@ static int add_url(struct train_data *d, const char *url, struct pl_err *err)
     o.stopped = is_stopped;
     o.context = d;
     if (!d->http && (rc = http_client_open(&d->http, &o, err))) return rc;
-    if (!url_ends_with(url, ".json") && !url_ends_with(url, ".txt"))
+    if (!http_is_list(url))
         return append(&d->path, &d->paths, strdup(url))
                    ? pl_fail(err, PL_ENOMEM, "%.200s: no memory", url)
                    : PL_OK;

@@ -25,9 +25,8 @@ struct train_data {
     atomic_int is_closing; /* the stream: its reader need not wait for a server any more */
 };
 
-/* A file, or all *.parquet of a folder, in the order of the alphabet; or a URL: of a shard, or, if
- * it ends in .json or .txt, of a list of them (net/http/list.h). $POTLUCK_TOKEN or $HF_TOKEN goes
- * along; $SSL_CERT_FILE says whose certificates to believe. */
+/* A file, or all *.parquet of a folder, in the order of the alphabet; or a URL: of a shard, or of
+ * a list of them (http_is_list of net/http/list.h). $POTLUCK_TOKEN or $HF_TOKEN goes along; $SSL_CERT_FILE says whose certificates to believe. */
 int train_data_add(struct train_data *d, const char *path, struct pl_err *err);
 /* Leaves shards part, part + parts, part + 2 parts, ... (from 0): different peers read different
  * ones. */

@@ -1,5 +1,6 @@
 /* list.c - see list.h. */
 #include "list.h"
+#include "index.h"
 
 #include <ctype.h>
 #include <jansson.h>
@@ -11,6 +12,17 @@
 int http_is_url(const char *text)
 {
     return !strncasecmp(text, "http://", 7) || !strncasecmp(text, "https://", 8);
+}
+
+int http_is_list(const char *url)
+{
+    static const char *const ends[] = { ".json", ".txt", ".htm", ".html", "/" };
+    const char *host = strstr(url, "://") ? strstr(url, "://") + 3 : url;
+    size_t n = strcspn(url, "?#"), m;
+    if (strcspn(host, "/?#") == (size_t)(url + n - host)) return 1;
+    for (size_t i = 0; i < PL_COUNT(ends); i++)
+        if (n > (m = strlen(ends[i])) && !strncmp(url + n - m, ends[i], m)) return 1;
+    return 0;
 }
 
 /* Where `name` lies, seen from the list at `base`. NULL: no memory, or too long. */
@@ -107,13 +119,29 @@ static int from_lines(struct http_list *l, const char *text, size_t bytes, const
     return rc;
 }
 
+static int from_page(struct http_list *l, const char *text, size_t bytes, const char *base,
+                     struct pl_err *err)
+{
+    char **name;
+    size_t count;
+    int rc = http_index_read(&name, &count, text, bytes, HTTP_LIST_MAX, base, err);
+    for (size_t i = 0; i < count; i++) {
+        if (!rc) rc = add(l, base, name[i], strlen(name[i]), NULL, 0, err);
+        free(name[i]);
+    }
+    free(name);
+    return rc;
+}
+
 int http_list_parse(struct http_list *l, const char *text, size_t bytes, const char *url,
                     struct pl_err *err)
 {
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, NULL);
     int rc;
     memset(l, 0, sizeof *l);
-    rc = root ? from_json(l, root, url, err) : from_lines(l, text, bytes, url, err);
+    rc = root                         ? from_json(l, root, url, err)
+       : http_index_is(text, bytes) ? from_page(l, text, bytes, url, err)
+                                    : from_lines(l, text, bytes, url, err);
     json_decref(root);
     if (!rc && !l->count) rc = pl_fail(err, PL_ENOTFOUND, "%.200s: an empty list", url);
     if (rc) http_list_clear(l);

@@ -36,6 +36,12 @@ took=$(($(date +%s) - began))
 check "and it gets on: ${took} s" [ $took -lt 60 ]
 check "the same pairs, in the same order" cmp "$work/disk/checkpoint-000002.safetensors" \
     "$work/harsh/checkpoint-000002.safetensors"
+check "train from the folder as the server shows it" train page "http://127.0.0.1:$port/"
+check "the same pairs from the page" cmp "$work/disk/checkpoint-000002.safetensors" \
+    "$work/page/checkpoint-000002.safetensors"
+mkdir "$work/empty"
+refuses 1 "potluck train: http://127.0.0.1:$port/empty/: a page with no link to a \*.parquet beside it" \
+    train none "http://127.0.0.1:$port/empty/"
 
 serve secure harsh "$work/ca.pem" "$work/key.pem"
 check "HTTPS, by the authority that SSL_CERT_FILE names" env SSL_CERT_FILE="$work/ca.pem" timeout 300 "$POTLUCK" train \

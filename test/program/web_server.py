@@ -1,7 +1,7 @@
 """web_server.py - serves a folder badly: web_server.py FOLDER harsh|silent [CERTIFICATE KEY]
 
 harsh: of each 5 answers one stops in the middle, and of each 7 requests one is told to come back later; the connection
-stays open after either. silent: five answers come, the list and the shards' first parts; of each later one a byte, and
+stays open after either; the folder itself is a page of links. silent: five answers come, the list and the shards' first parts; of each later one a byte, and
 then nothing more. The port is printed.
 """
 import http.server
@@ -15,8 +15,11 @@ folder, mode = sys.argv[1:3]
 numbers = itertools.count(1)
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
+class Handler(http.server.SimpleHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments, directory=folder)
 
     def log_message(self, *_):
         pass
@@ -29,6 +32,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def do_GET(self):
+        if self.path.endswith("/"):
+            return super().do_GET()
         number = next(numbers)
         path = os.path.join(folder, os.path.basename(self.path))
         if not os.path.isfile(path):

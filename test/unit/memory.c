@@ -248,13 +248,16 @@ static int texts(void)
 
 static int settings(void)
 {
-    static const char text[] = "a: [1, {b: c}]\nd: 1.0e-3\n", shards[] = "a " "\n" "b\n# c\n/d\n";
+    static const char text[] = "a: [1, {b: c}]\nd: 1.0e-3\n", shards[] = "a " "\n" "b\n# c\n/d\n",
+                      page[] = "<a href=b.parquet><a href=a.parquet><a href=b.parquet>";
     struct http_list list;
     json_t *json;
     int rc = pl_yaml_parse(&json, text, sizeof text - 1, "y", &err);
     if (rc) return rc;
     json_decref(json);
     if (!(rc = http_list_parse(&list, shards, sizeof shards - 1, "http://h/l", &err)))
+        http_list_clear(&list);
+    if (!rc && !(rc = http_list_parse(&list, page, sizeof page - 1, "http://h/l/", &err)))
         http_list_clear(&list);
     return rc;
 }
