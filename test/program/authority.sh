@@ -66,8 +66,9 @@ entry=$(sed -n 's/.*"multiaddr":"\([^"]*\)".*/\1/p' a)
     "$POTLUCK" average --prefix p --tensors t.safetensors --timeout 1 --matchmaking-time 0.5 --join "$entry" $ann >average 2>&1
     check "which finds nobody there, but gets in" sh -c '! grep -q "access token" average && grep -q "found no group" average'
     head -c 64 /dev/zero | tr '\0' a >wrong.token
-    refuses 1 "not on its list" "$POTLUCK" dht get k --join "$entry" --authority "$url" --authority-ca key.crt --token-file wrong.token
-    refuses 1 "certificate" "$POTLUCK" dht get k --join "$entry" --authority "$url" --token-file ann.token
+    refuses 1 "not on its list; your side: " "$POTLUCK" dht get k --join "$entry" --authority "$url" --authority-ca key.crt --token-file wrong.token
+    refuses 1 "certificate.*; your side: --authority-ca" "$POTLUCK" dht get k --join "$entry" --authority "$url" --token-file ann.token
+    refuses 1 "; their side, if --authority is right" "$POTLUCK" dht get k --join "$entry" --authority https://127.0.0.1:1 --authority-ca key.crt --token-file ann.token
     refuses 1 "http:" "$POTLUCK" dht get k --join "$entry" --authority "http:${url#https:}" --token-file ann.token
     grep -v '^bob ' list >shorter && mv shorter list
     refuses 1 "not on its list" "$POTLUCK" dht get k --join "$entry" $bob
