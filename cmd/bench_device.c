@@ -14,6 +14,7 @@
 #define BEST_OF 5
 #define LEAST_S 0.02     /* of calls between two looks at the clock: a launch takes microseconds */
 #define CALLS_MOST 10000
+#define LESS "a smaller --values"
 
 struct device {
     const struct pl_backend *be;
@@ -178,14 +179,19 @@ int bench_device_peak(struct bench *b, struct pl_err *err)
     struct device d;
     double one, other;
     int rc = open_device(&d, &b->be, b->values);
-    if (rc)
-        return pl_fail(err, rc, "the device's peaks: %s; --values takes less memory",
-                       pl_status_name(rc));
+    if (rc) {
+        pl_fail(err, rc, "the device's peaks: %s", pl_status_name(rc));
+        compute_explain(err, rc, &b->be, 0, LESS);
+        return rc;
+    }
     one = seconds_of(&d, product);
     other = seconds_of(&d, copy);
     close_device(&d);
-    if (isnan(one) || isnan(other))
-        return pl_fail(err, PL_EDEVICE, "the device's peaks could not be measured");
+    if (isnan(one) || isnan(other)) {
+        pl_fail(err, PL_EDEVICE, "the device's peaks could not be measured");
+        compute_explain(err, PL_EDEVICE, &b->be, 0, NULL);
+        return PL_EDEVICE;
+    }
     b->peak.vectors = "its own product and copy";
     b->peak.float32 = 2.0 * d.product * d.product * d.product / one;
     b->peak.bf16 = b->bf16 ? b->peak.float32 : 0;
@@ -193,14 +199,23 @@ int bench_device_peak(struct bench *b, struct pl_err *err)
     return PL_OK;
 }
 
+static int complain(const struct pl_backend *be, const char *what, int rc)
+{
+    struct pl_err err;
+    pl_fail(&err, rc, "device: %s", what);
+    compute_explain(&err, rc, be, 0, LESS);
+    fprintf(stderr, "potluck bench: %s\n", err.text);
+    return 1;
+}
+
 int bench_device(struct bench *b)
 {
     struct device d;
+    char what[64];
     double took;
-    if (open_device(&d, &b->be, b->values)) {
-        fputs("potluck bench: device: out of memory; --values takes less\n", stderr);
-        return 1;
-    }
+    int rc;
+    rc = open_device(&d, &b->be, b->values);
+    if (rc) return complain(&b->be, "out of memory", rc);
     printf("\n%-24s %12s %10s %12s %6s\n", "device", "values", "ms", "rate", "peak");
     for (size_t i = 0; i <= PL_COUNT(kinds); i++) {
         int is_offload = i == PL_COUNT(kinds);
@@ -208,7 +223,8 @@ int bench_device(struct bench *b)
         double bytes = is_offload ? 8 : kinds[i].bytes; /* down and up */
         took = is_offload ? offloaded_seconds(b, &d) : seconds_of(&d, kinds[i].run);
         if (isnan(took)) {
-            fprintf(stderr, "potluck bench: device: %s failed\n", name);
+            snprintf(what, sizeof what, "%s failed", name);
+            complain(&b->be, what, PL_EDEVICE);
             break;
         }
         printf("%-24s %12zu %10.3f %7.1f GB/s ", name, d.n, 1e3 * took,

@@ -67,6 +67,7 @@ static double step_seconds(const struct bench *b, const struct pl_backend *be,
         rc = pl_dalle_step(m, text, codes, B, 1, &loss, err);
         if (!rc) best = fmin(best, bench_now(b) - start);
     }
+    compute_explain(err, rc, be, m ? B : 0, "--activations reversible, or a smaller --size");
     pl_free(text);
     pl_dalle_close(m);
     return rc ? rc : best;
@@ -88,6 +89,7 @@ static double draw_seconds(const struct bench *b, const struct pl_backend *be,
         rc = pl_generate(m, codes, text, n, &o, err);
     }
     start = bench_now(b) - start;
+    compute_explain(err, rc, be, 0, "a smaller --size");
     pl_free(text);
     pl_dalle_close(m);
     return rc ? rc : start;

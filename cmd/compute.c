@@ -85,21 +85,27 @@ void compute_open_host(struct pl_backend *host, const struct compute *c)
     host->set_threads((int)c->threads);
 }
 
+/* Half of it, or a little less: what divides the batch divides the target batch too. */
+static int64_t smaller_batch(int64_t batch)
+{
+    int64_t less = batch / 2;
+    while (less > 1 && batch % less) less--;
+    return less;
+}
+
 void compute_explain(struct pl_err *err, int rc, const struct pl_backend *be, int64_t batch,
                      const char *option)
 {
-    size_t used = strlen(err->text);
-    int64_t less = batch / 2;
-    if (rc == PL_EDEVICE && be->memory_trouble()[0])
-        snprintf(err->text + used, sizeof err->text - used, " (%s: %s)", be->name,
-                 be->memory_trouble());
-    if (rc != PL_ENOMEM) return;
-    while (less > 1 && batch % less) less--; /* what divides the batch divides the target batch too */
-    if (be->memory_trouble()[0]) {
-        snprintf(err->text + used, sizeof err->text - used, " (%s: %s)", be->name,
-                 be->memory_trouble());
+    const char *trouble = pl_backend_trouble(be, rc);
+    int64_t less = smaller_batch(batch);
+    size_t used;
+    if (rc != PL_ENOMEM && rc != PL_EDEVICE) return;
+    used = strlen(err->text);
+    if (*trouble) {
+        snprintf(err->text + used, sizeof err->text - used, " (%s: %s)", be->name, trouble);
         used = strlen(err->text);
     }
+    if (rc != PL_ENOMEM) return;
     if (less >= 1)
         snprintf(err->text + used, sizeof err->text - used, "; try --batch %lld", (long long)less);
     else if (option) snprintf(err->text + used, sizeof err->text - used, "; try %s", option);

@@ -109,15 +109,32 @@ static double work(const json_t *c)
     return flops > 0 ? flops : number(c, "bytes");
 }
 
-/* ref, fast, this one, the ratios, the rate: six cells. */
-static void speed(FILE *f, const json_t *c)
+/* Whether fast was timed beside it: fast itself has only ref beside it. */
+static int beside_fast(const json_t *report)
 {
-    double ref = number(c, "ref_s"), fast = number(c, "fast_s"), be = number(c, "backend_s");
+    size_t i;
+    json_t *c;
+    json_array_foreach(json_object_get(report, "cases"), i, c)
+        if (number(c, "fast_s") > 0) return 1;
+    return 0;
+}
+
+/* ref, fast, this one, the ratios, the rate: six cells, four without fast; NULL: empty ones. */
+static void speed(FILE *f, const json_t *c, int with_fast)
+{
+    double ref, fast, be;
+    if (!c) {
+        for (int i = with_fast ? 6 : 4; i > 0; i--) fputs("<td></td>", f);
+        return;
+    }
+    ref = number(c, "ref_s");
+    fast = number(c, "fast_s");
+    be = number(c, "backend_s");
     milliseconds(f, ref, yes(c, "ref_is_scaled") ? "about " : "");
-    milliseconds(f, fast, "");
+    if (with_fast) milliseconds(f, fast, "");
     milliseconds(f, be, "");
     ratio(f, ref, be);
-    ratio(f, fast, be);
+    if (with_fast) ratio(f, fast, be);
     quantity(f, "", be > 0 ? 1e-9 * work(c) / be : 0,
              number(c, "flops") > 0 ? " GF/s" : " GB/s");
 }
@@ -126,9 +143,12 @@ static void speed(FILE *f, const json_t *c)
 #define TABLE(name)                                                                     \
     "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"" name "\">" \
     "<table>\n<tr>"
-#define SPEED_HEAD                                                             \
-    "<th>ref, ms</th><th>fast, ms</th><th>this, ms</th><th>to ref</th><th>to " \
-    "fast</th><th>rate</th>"
+
+static void speed_head(FILE *f, int with_fast)
+{
+    fprintf(f, "<th>ref, ms</th>%s<th>this, ms</th><th>to ref</th>%s<th>rate</th></tr>\n",
+            with_fast ? "<th>fast, ms</th>" : "", with_fast ? "<th>to fast</th>" : "");
+}
 
 /* Of an operation's cases: the nearest to its bound, and the largest that was timed. */
 static void representatives(const json_t *cases, const char *op, const json_t **worst,
@@ -147,6 +167,7 @@ static void representatives(const json_t *cases, const char *op, const json_t **
 static void operations(FILE *f, const json_t *report)
 {
     const json_t *list = json_object_get(report, "operations"), *worst, *timed;
+    int with_fast = beside_fast(report);
     size_t i;
     json_t *o;
     fputs("<h2>Operations</h2>\n<p class=\"note\">Errors are shares of the bound that the "
@@ -154,8 +175,9 @@ static void operations(FILE *f, const json_t *report)
           "argues for; the argument that came nearest is named. Times are the best run of the "
           "largest case that was timed.</p>\n" TABLE("Operations")
           "<th>operation</th><th>version</th><th>cases</th>"
-          "<th>largest error</th><th class=\"words\">timed case</th>" SPEED_HEAD "</tr>\n",
+          "<th>largest error</th><th class=\"words\">timed case</th>",
           f);
+    speed_head(f, with_fast);
     json_array_foreach((json_t *)(uintptr_t)list, i, o) {
         int failed = whole(o, "failed") > 0;
         representatives(json_object_get(report, "cases"), text(o, "operation"), &worst, &timed);
@@ -167,8 +189,7 @@ static void operations(FILE *f, const json_t *report)
         if (failed || !worst) cell(f, "", "");
         else share(f, number(worst, "worst"), text(worst, "of"));
         cell(f, "words", timed ? text(timed, "case") : "");
-        if (timed) speed(f, timed);
-        else fputs("<td></td><td></td><td></td><td></td><td></td><td></td>", f);
+        speed(f, timed, with_fast);
         fputs("</tr>\n", f);
     }
     fputs("</table></div>\n", f);
@@ -200,19 +221,21 @@ static void golden(FILE *f, const json_t *report)
 static void all_cases(FILE *f, const json_t *report)
 {
     const json_t *list = json_object_get(report, "cases");
+    int with_fast = beside_fast(report);
     size_t i;
     json_t *c;
     fprintf(f,
             "<h2>Every case</h2>\n<details><summary>%zu cases</summary>\n" TABLE("Every case")
-            "<th>operation</th><th class=\"words\">case</th><th>error</th>" SPEED_HEAD "</tr>\n",
+            "<th>operation</th><th class=\"words\">case</th><th>error</th>",
             json_array_size(list));
+    speed_head(f, with_fast);
     json_array_foreach((json_t *)(uintptr_t)list, i, c) {
         fputs("<tr>", f);
         cell(f, "", text(c, "operation"));
         cell(f, "words", text(c, "case"));
         if (yes(c, "ok")) share(f, number(c, "worst"), text(c, "of"));
         else cell(f, "words bad", text(c, "why"));
-        speed(f, c);
+        speed(f, c, with_fast);
         fputs("</tr>\n", f);
     }
     fputs("</table></div></details>\n", f);

@@ -358,6 +358,7 @@ static int run(struct wishes *w, struct pl_err *err)
     if (!rc && vocab) rc = open_vocab(&bpe, vocab, w->vocab != NULL, err);
     if (!rc) rc = open_model(&model, w, bpe, &be, err);
     opened = !rc;
+    compute_explain(err, rc, &be, 0, w->model ? NULL : "a smaller --size, or --share 1");
     if (!rc && !w->length) w->length = model.config.positions;
     if (!rc && w->length > model.config.positions)
         rc = pl_fail(err, PL_EUSE, "--length: %lld ids, the model has %d positions",

@@ -2,6 +2,7 @@
  * text stands is the number of windows that the steps took, so whatever comes after is done again,
  * the same way. */
 #include "finetune_job.h"
+#include "compute.h"
 #include "offload.h"
 #include "interrupt.h"
 #include "progress.h"
@@ -102,6 +103,13 @@ static int load(struct state *s, const char *path, struct pl_err *err)
     return rc;
 }
 
+/* The model's failure: it has no sentence of its own. */
+static int refused(struct pl_err *err, int rc, const char *what)
+{
+    return pl_fail(err, rc, "%s: %s%s", what, pl_status_name(rc),
+                   rc == PL_ENOMEM ? " for the activations" : "");
+}
+
 /* exp of the mean loss over the held-out windows. */
 static int evaluate(struct state *s, struct pl_err *err)
 {
@@ -114,7 +122,7 @@ static int evaluate(struct state *s, struct pl_err *err)
         rc = pl_gpt2_loss(job->model, &loss, ids, ids, NULL, B, n, 0);
         if (!rc) sum += loss * B;
     }
-    if (rc) return pl_fail(err, rc, "held-out text: %s", pl_status_name(rc));
+    if (rc) return refused(err, rc, "held-out text");
     s->perplexity = exp(sum / job->held_out);
     if (!(s->first_perplexity > 0)) s->first_perplexity = s->perplexity;
     return train_log_put(&s->log,
@@ -142,6 +150,7 @@ static int accumulate(struct state *s, double *loss, struct pl_err *err)
     const struct finetune_job *job = s->job;
     size_t n = (size_t)job->corpus.window;
     int at_once = job->batch / job->parts, rc = PL_OK;
+    char what[32];
     *loss = 0;
     for (int i = 0; i < job->batch && !rc; i++)
         rc = corpus_next(s->text, s->ids + (size_t)i * n, err);
@@ -149,9 +158,10 @@ static int accumulate(struct state *s, double *loss, struct pl_err *err)
         const int32_t *ids = s->ids + (size_t)(k * at_once) * n;
         double part;
         rc = pl_gpt2_loss(job->model, &part, ids, ids, NULL, at_once, (int)n, 1.0 / job->parts);
-        if (rc)
-            return pl_fail(err, rc, "step %llu: %s", (unsigned long long)s->step + 1,
-                           pl_status_name(rc));
+        if (rc) {
+            snprintf(what, sizeof what, "step %llu", (unsigned long long)s->step + 1);
+            return refused(err, rc, what);
+        }
         *loss += part / job->parts;
     }
     return rc;
@@ -266,6 +276,21 @@ static int finish(struct state *s, struct pl_err *err)
     return PL_OK;
 }
 
+/* What takes less memory and changes least of what is trained. */
+static void explain(struct pl_err *err, int rc, const struct state *s)
+{
+    const struct finetune_job *job = s->job;
+    int less = job->batch / job->parts / 2; /* windows at a time */
+    char option[48];
+    while (less > 1 && job->batch % less) less--;
+    if (!s->optimizer && !job->optimizer.min_8bit) strcpy(option, "--optimizer adam8");
+    else if (job->model->stack.stored) strcpy(option, "--activations recomputed");
+    else if (less >= 1) snprintf(option, sizeof option, "--accumulate %d", job->batch / less);
+    else if (!job->optimizer.min_8bit) strcpy(option, "--optimizer adam8");
+    else strcpy(option, "a smaller --length or --size");
+    compute_explain(err, rc, job->model->params.be, 0, option);
+}
+
 int finetune_job_run(const struct finetune_job *job)
 {
     struct interrupt before;
@@ -279,6 +304,7 @@ int finetune_job_run(const struct finetune_job *job)
     while (!rc && s.step < job->steps && !interrupted()) rc = one_step(&s, &err);
     progress_end(&s.progress);
     if (!rc) rc = finish(&s, &err);
+    explain(&err, rc, &s);
     if (rc) fprintf(stderr, "potluck finetune: %s\n", err.text);
     interrupt_release(&before);
     train_log_close(&s.log);

@@ -189,8 +189,9 @@ static int run(struct wishes *w)
     if (!rc && !job->count) rc = pl_fail(&err, PL_EUSE, "%s: no caption in it", w->captions);
     if (!rc && job->count * (uint64_t)job->n > 1000000)
         rc = pl_fail(&err, PL_ELIMIT, "more than a million pictures at once");
-    if (!rc) rc = open_parts(w, &p, &rank, &be, &err);
-    if (!rc && w->nearest) rc = open_gallery(w, &gallery, &p, &err);
+    if (!rc && ((rc = open_parts(w, &p, &rank, &be, &err)) ||
+                (w->nearest && (rc = open_gallery(w, &gallery, &p, &err)))))
+        compute_explain(&err, rc, &be, 0, NULL);
     if (!rc) rc = pl_folder_make(job->out, &err);
     if (!rc && !w->clip && job->keep && job->keep < job->n)
         printf("without CLIP (--clip) nobody can tell the best %lld of %lld: all are kept\n",

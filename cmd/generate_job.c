@@ -2,6 +2,7 @@
  * pictures are decoded a few at a time, scored and thrown away, and those that stay are decoded
  * once more. */
 #include "generate_job.h"
+#include "compute.h"
 #include "progress.h"
 #include "../data/file.h"
 #include "../data/sheet.h"
@@ -161,6 +162,7 @@ static int group(struct state *s, size_t first, size_t count, struct pl_err *err
     size_t T = (size_t)job->painter->model->config.T, cells = (size_t)s->cells, n = (size_t)job->n;
     int32_t *text = calloc(count * n * T, sizeof *text),
             *codes = calloc(count * n * cells, sizeof *codes);
+    size_t batch = count * n < (size_t)job->draw.batch ? count * n : (size_t)job->draw.batch;
     int rc = text && codes
                  ? PL_OK
                  : pl_fail(err, PL_ENOMEM, "no memory for the codes of %zu pictures", count * n);
@@ -170,9 +172,12 @@ static int group(struct state *s, size_t first, size_t count, struct pl_err *err
     }
     s->begun = (double)first * (double)n;
     job->draw.first_image = first * n;
-    if (!rc) rc = pl_generate(job->painter->model, codes, text, (int)(count * n), &job->draw, err);
+    if (!rc &&
+        (rc = pl_generate(job->painter->model, codes, text, (int)(count * n), &job->draw, err)))
+        compute_explain(err, rc, job->painter->model->be, (int64_t)batch, NULL);
     for (size_t i = 0; i < count && !rc; i++)
-        rc = finish_caption(s, first + i, codes + i * n * cells, err);
+        if ((rc = finish_caption(s, first + i, codes + i * n * cells, err)))
+            compute_explain(err, rc, job->painter->codec.params.be, 0, job->n > 1 ? "a smaller --n" : NULL);
     free(text);
     free(codes);
     return rc;

@@ -174,8 +174,11 @@ int cmd_prepare(int argc, char **argv)
     if (parse(&o, argc, argv)) return 2;
     if (compute_open(&be, &o.compute, "prepare")) return 1;
     rc = captions_read(&list, o.data, &err);
-    if (!rc && !(rc = pl_vqgan_open(&codec, o.codec, &be, 0, &err))) {
+    if (!rc && (rc = pl_vqgan_open(&codec, o.codec, &be, 0, &err)))
+        compute_explain(&err, rc, &be, 0, NULL);
+    else if (!rc) {
         rc = run(&o, &codec, &list, &err);
+        compute_explain(&err, rc, &be, o.batch, "a smaller --side");
         pl_vqgan_clear(&codec);
     }
     captions_clear(&list);

@@ -41,10 +41,22 @@ int vqgan_fail(const struct pl_err *err)
     return 1;
 }
 
-int vqgan_fail_status(const char *what, int rc)
+int vqgan_fail_status(const char *what, int rc, const struct pl_backend *be, int64_t batch,
+                      const char *option)
 {
-    fprintf(stderr, "potluck vqgan: %s: %s\n", what, pl_status_name(rc));
-    return 1;
+    struct pl_err err;
+    pl_fail(&err, rc, "%s: %s", what, pl_status_name(rc));
+    compute_explain(&err, rc, be, batch, option);
+    return vqgan_fail(&err);
+}
+
+int vqgan_open(struct pl_vqgan *m, const char *path, const struct pl_backend *be)
+{
+    struct pl_err err;
+    int rc = pl_vqgan_open(m, path, be, 0, &err);
+    if (!rc) return 0;
+    compute_explain(&err, rc, be, 0, NULL);
+    return vqgan_fail(&err);
 }
 
 /* 0, or PL_EUSE after a line. */
@@ -106,7 +118,7 @@ static int measure(struct vqgan_options *o)
     struct pl_err err;
     int rc = vqgan_backend(&be, o);
     if (rc) return rc;
-    if (pl_vqgan_open(&m, o->weights, &be, 0, &err)) return vqgan_fail(&err);
+    if (vqgan_open(&m, o->weights, &be)) return 1;
     if (pl_pictures_read(&p, o->data, vqgan_side(o, &m.config), &err)) rc = vqgan_fail(&err);
     else rc = vqgan_report(&m, &p, o->sheet);
     pl_pictures_clear(&p);
@@ -167,14 +179,14 @@ static int encode(struct vqgan_options *o)
     int32_t *code = NULL;
     int codes, rc = vqgan_backend(&be, o);
     if (rc) return rc;
-    if (pl_vqgan_open(&m, o->weights, &be, 0, &err)) return vqgan_fail(&err);
+    if (vqgan_open(&m, o->weights, &be)) return 1;
     if (pl_pictures_read(&p, o->data, vqgan_side(o, &m.config), &err)) {
         rc = vqgan_fail(&err);
     } else {
         codes = pl_vqgan_codes(&m.config, p.side);
         code = pl_alloc(p.count * (size_t)codes * (size_t)codes, sizeof *code);
         rc = code ? encode_all(&m, code, &p, o) : PL_ENOMEM;
-        if (rc) rc = vqgan_fail_status("encoding", rc);
+        if (rc) rc = vqgan_fail_status("encoding", rc, &be, 0, "a smaller --side");
         else if (write_codes(o->out, code, &p, codes, &err)) rc = vqgan_fail(&err);
         else printf("%zu pictures of %dx%d codes in %s\n", p.count, codes, codes, o->out);
     }
@@ -262,11 +274,14 @@ static int decode(struct vqgan_options *o)
     int rc = vqgan_backend(&be, o);
     if (rc) return rc;
     if (st_open(&f, o->codes, &err)) return vqgan_fail(&err);
-    if (pl_vqgan_open(&m, o->weights, &be, 0, &err)) {
+    if (vqgan_open(&m, o->weights, &be)) {
         st_close(f);
-        return vqgan_fail(&err);
+        return 1;
     }
-    if (decode_all(&m, f, o, &err)) rc = vqgan_fail(&err);
+    if ((rc = decode_all(&m, f, o, &err))) {
+        compute_explain(&err, rc, &be, 0, NULL);
+        rc = vqgan_fail(&err);
+    }
     st_close(f);
     pl_vqgan_clear(&m);
     return rc;

@@ -15,16 +15,20 @@ static int read_config(struct pl_vqgan_config *config, const char *name, struct 
                                : pl_vqgan_named(config, name, err);
 }
 
-static int start_model(struct pl_vqgan *m, const struct vqgan_options *o, const struct pl_backend *be,
-                       struct pl_err *err)
+/* 0, or 1 after a line. */
+static int start_model(struct pl_vqgan *m, const struct vqgan_options *o, const struct pl_backend *be)
 {
     struct pl_vqgan_config config;
-    int rc;
-    if (o->init) return pl_vqgan_open(m, o->init, be, 1, err);
-    if ((rc = read_config(&config, o->config, err))) return rc;
-    rc = pl_vqgan_init(m, &config, be, 1);
-    if (!rc) rc = pl_vqgan_reset(m, (uint64_t)o->seed);
-    return rc ? pl_fail(err, rc, "%s: %s", o->config, pl_status_name(rc)) : PL_OK;
+    struct pl_err err;
+    int rc = o->init ? pl_vqgan_open(m, o->init, be, 1, &err) : read_config(&config, o->config, &err);
+    if (!rc && !o->init) {
+        rc = pl_vqgan_init(m, &config, be, 1);
+        if (!rc && (rc = pl_vqgan_reset(m, (uint64_t)o->seed))) pl_vqgan_clear(m);
+        if (rc) pl_fail(&err, rc, "%s: %s for the model", o->config, pl_status_name(rc));
+    }
+    if (!rc) return 0;
+    compute_explain(&err, rc, be, 0, NULL);
+    return vqgan_fail(&err);
 }
 
 /* One line every few seconds, means over what it covers. */
@@ -66,7 +70,11 @@ static int train_on(struct pl_vqgan *m, const struct vqgan_options *o, const str
     options.lr = o->lr;
     options.seed = (uint64_t)o->seed;
     if (o->init) options.free_part = 0;
-    if (pl_vqgan_fit_open(&f, m, &options, p->pixels, p->count, p->side, &err)) return vqgan_fail(&err);
+    rc = pl_vqgan_fit_open(&f, m, &options, p->pixels, p->count, p->side, &err);
+    if (rc) {
+        compute_explain(&err, rc, m->params.be, 0, NULL);
+        return vqgan_fail(&err);
+    }
     printf("%zu parameters, %zu pictures of %dx%d\n", m->params.trainable, p->count, p->side,
            p->side);
     progress.last = progress.start;
@@ -86,7 +94,7 @@ static int train_on(struct pl_vqgan *m, const struct vqgan_options *o, const str
         fprintf(stderr,
                 "potluck vqgan: step %lld: the loss is not finite; a smaller --lr may help\n",
                 (long long)pl_vqgan_fit_steps(f));
-    else if (rc) vqgan_fail_status("training", rc);
+    else if (rc) vqgan_fail_status("training", rc, m->params.be, o->batch, "a smaller --side");
     else if (unsaved || pl_vqgan_save(m, o->out, !o->float32, &err)) rc = vqgan_fail(&err);
     else printf("%s after %lld steps, %.0f s\n", o->out, (long long)pl_vqgan_fit_steps(f),
                 pl_seconds() - progress.start);
@@ -102,13 +110,12 @@ int vqgan_train(struct vqgan_options *o)
     struct pl_err err;
     int rc = vqgan_backend(&be, o);
     if (rc) return rc;
-    if (start_model(&m, o, &be, &err)) return vqgan_fail(&err);
+    if (start_model(&m, o, &be)) return 1;
     if (pl_pictures_read(&p, o->data, vqgan_side(o, &m.config), &err)) rc = vqgan_fail(&err);
     else rc = train_on(&m, o, &p);
     pl_vqgan_clear(&m);
     /* what a reader of the file will see: float16 is part of the codec */
-    if (!rc && pl_vqgan_open(&m, o->out, &be, 0, &err)) rc = vqgan_fail(&err);
-    else if (!rc) {
+    if (!rc && !(rc = vqgan_open(&m, o->out, &be))) {
         rc = vqgan_report(&m, &p, o->sheet);
         pl_vqgan_clear(&m);
     }

@@ -158,6 +158,11 @@ static int open_name(struct pl_backend *be, const char *name, char *why, size_t 
     return open_library(be, path, why, why_size);
 }
 
+const char *pl_backend_trouble(const struct pl_backend *be, int status)
+{
+    return status == PL_ENOMEM || status == PL_EDEVICE ? be->memory_trouble() : "";
+}
+
 int pl_backend_open(struct pl_backend *be, const char *name, struct pl_err *err)
 {
     static const char *const better[] = { "cuda", "fast" };

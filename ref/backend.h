@@ -190,6 +190,11 @@ void pl_backend_ref(struct pl_backend *be);
  * machine has; be->note says which and why. The library stays loaded until the program ends. */
 int pl_backend_open(struct pl_backend *be, const char *name, struct pl_err *err);
 
+/* What the backend itself has to say of an operation's failure, for the user: memory_trouble of
+ * PL_ENOMEM and PL_EDEVICE, "" of all else. Of the calling thread; valid until it calls something
+ * else. */
+const char *pl_backend_trouble(const struct pl_backend *be, int status);
+
 #ifdef __cplusplus
 }
 #endif

@@ -164,7 +164,11 @@ void pair_ran(struct pair *p, int status)
     took = now(r) - r->started;
     r->spent += took;
     if (!(took >= *best)) *best = took; /* it starts as NaN */
-    if (status) pair_fail(r, "%s says: %s", p->side[side]->name, pl_status_name(status));
+    if (status) {
+        const char *why = pl_backend_trouble(p->side[side], status);
+        pair_fail(r, "%s says: %s%s%s", p->side[side]->name, pl_status_name(status),
+                  *why ? ": " : "", why);
+    }
     if (r->step == STEP_REF || r->step == STEP_BE) remember_after(p, side);
     else if (r->step < STEP_TIME_REF) compare_threads(p, thread_counts[r->step - STEP_THREADS]);
     r->ran = 1;

@@ -24,6 +24,7 @@ int pl_backend_v1(struct pl_backend *be)
 EOC
 
 check "a report of fast" conform --backend fast --filter norm --report "$work/fast.html"
+check "fast isn't set beside itself" sh -c "! grep -Eq '<th>(fast, ms|to fast)' '$work/fast.html' && grep -q '<th>to ref' '$work/fast.html'"
 check "names it" grep -q '<h1>Conformance of fast</h1>' "$work/fast.html"
 check "counts as the terminal does" grep -q '[1-9] native, 0 reference, 0 failed of [1-9] operations' "$work/fast.html"
 check "says the machine" grep -Eq '<dt>Machine</dt><dd>.+ cores?, ' "$work/fast.html"
@@ -41,7 +42,31 @@ check "and its page says so" grep -q '1 failed of' "$work/wrong.html"
 check "with the first wrong element" grep -q 'expected' "$work/wrong.html"
 check "its words stay words" grep -q '&quot;wrong&quot; &amp; &lt;b&gt;loud&lt;/b&gt;' "$work/wrong.html"
 check "in the title too" sh -c "! grep -q '<script' '$work/wrong.html'"
+"$POTLUCK" conform --backend "$work/wrong.so" --filter scale --report "$work/timed.html" >"$work/out" 2>&1
+check "fast has its column where it was timed" grep -q '<th>fast, ms</th>.*<th>to fast</th>' "$work/timed.html"
 check "fast is timed beside it" sh -c "'$POTLUCK' conform --backend '$work/wrong.so' --filter scale --report '$work/wrong.json'; grep -Eq '\"fast_s\": [0-9]' '$work/wrong.json'"
+cat >"$work/broken.c" <<'EOC'
+#include "ref/backend.h"
+
+static const char *broken_words(void) { return "an illegal address was met"; }
+
+static int broken_scale(float *x, float a, size_t n)
+{
+    (void)x, (void)a, (void)n;
+    return PL_EDEVICE;
+}
+
+int pl_backend_v1(struct pl_backend *be)
+{
+    be->name = "broken";
+    be->scale = broken_scale;
+    be->memory_trouble = broken_words;
+    return PL_OK;
+}
+EOC
+${CC:-cc} -std=c11 -fPIC -shared -iquote . -I. -o "$work/broken.so" "$work/broken.c"
+conform --backend "$work/broken.so" --filter scale
+check "of a device that fails, its words" grep -q 'broken says: .*: an illegal address was met' "$work/out"
 check "fast with operands in bfloat16" conform --backend fast --filter bf16
 refuses 1 "no case's line contains 'nosuch'" "$POTLUCK" conform --filter nosuch
 refuses 1 "no case's line contains 'nosuch'" "$POTLUCK" conform --filter nosuch --golden test/golden/quant
