@@ -1,6 +1,7 @@
 /* server.c - see server.h. A published answer is one MHD_Response, shared by all who ask for it;
  * MHD counts its users; where it is long, there is a second one, packed once for all. A watcher is
- * a connection that is suspended until there is a newer event. */
+ * a connection that is suspended until there is a newer event; MHD looks at none of those, so who
+ * has left is found at the next event, or when somebody new finds no room. */
 #include "server.h"
 #include "../../data/codec.h"
 #include "libraries.h"
@@ -8,6 +9,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +33,7 @@ struct watcher {
     size_t at;
     unsigned long seen;  /* number of the last one begun */
     int asleep;
+    int gone; /* has left, and is not counted any more */
     struct watcher *next, **link;
 };
 
@@ -130,6 +133,7 @@ static ssize_t read_events(void *context, uint64_t position, char *to, size_t ro
     (void)position;
     pthread_mutex_lock(&s->lock);
     if (s->closing) n = MHD_CONTENT_READER_END_OF_STREAM;
+    else if (w->gone) n = MHD_CONTENT_READER_END_WITH_ERROR;
     else {
         if (!w->event && s->latest && s->latest->number != w->seen) {
             w->event = s->latest;
@@ -161,7 +165,7 @@ static void watcher_free(void *context)
     struct http_server *s = w->server;
     pthread_mutex_lock(&s->lock);
     if ((*w->link = w->next)) w->next->link = w->link;
-    s->watching--;
+    if (!w->gone) s->watching--;
     drop(w->event);
     pthread_mutex_unlock(&s->lock);
     free(w);
@@ -177,6 +181,31 @@ static void wake_all(struct http_server *s)
         }
 }
 
+/* Makes room: lets those go who have closed their end. Called with the lock held, on MHD's thread,
+ * which alone closes connections. */
+static void let_go(struct http_server *s)
+{
+    struct watcher *of[HTTP_WATCHERS_MAX];
+    struct pollfd end[HTTP_WATCHERS_MAX];
+    nfds_t n = 0;
+    for (struct watcher *w = s->watchers; w && n < HTTP_WATCHERS_MAX; w = w->next) {
+        const union MHD_ConnectionInfo *info =
+            w->asleep ? MHD_get_connection_info(w->connection, MHD_CONNECTION_INFO_CONNECTION_FD)
+                      : NULL;
+        if (!info) continue;
+        of[n] = w;
+        end[n++] = (struct pollfd){ .fd = info->connect_fd, .events = POLLRDHUP };
+    }
+    if (poll(end, n, 0) <= 0) return;
+    for (nfds_t i = 0; i < n; i++)
+        if (end[i].revents) {
+            of[i]->gone = 1;
+            of[i]->asleep = 0;
+            s->watching--;
+            MHD_resume_connection(of[i]->connection);
+        }
+}
+
 static enum MHD_Result watch(struct http_server *s, struct MHD_Connection *connection)
 {
     struct watcher *w;
@@ -184,6 +213,7 @@ static enum MHD_Result watch(struct http_server *s, struct MHD_Connection *conne
     enum MHD_Result queued;
     int full;
     pthread_mutex_lock(&s->lock);
+    if (s->watching >= HTTP_WATCHERS_MAX && !s->closing) let_go(s);
     full = s->watching >= HTTP_WATCHERS_MAX || s->closing;
     if (!full) s->watching++;
     pthread_mutex_unlock(&s->lock);

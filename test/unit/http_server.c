@@ -3,6 +3,8 @@
 #include "../../net/http/server.h"
 #include "http_client.h"
 
+#include <sys/resource.h>
+
 static void published_and_nothing_else(void **state)
 {
     struct http_server *s;
@@ -138,11 +140,54 @@ static void watchers_hear(void **state)
     close(fd[0]);
 }
 
+/* As many as there may be; most close, and as many come, while nothing is said. */
+static void watchers_make_room(void **state)
+{
+    enum { GOING = 1000 };
+    static int fd[HTTP_WATCHERS_MAX];
+    struct rlimit files;
+    struct http_server *s;
+    char *got;
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    files.rlim_cur = files.rlim_max;
+    if (files.rlim_max < 2 * HTTP_CONNECTIONS_MAX || setrlimit(RLIMIT_NOFILE, &files)) skip();
+    assert_int_equal(http_server_open(&s, NULL, 0, NULL), PL_OK);
+    assert_int_equal(http_server_events(s, "/events"), PL_OK);
+    for (int i = 0; i < HTTP_WATCHERS_MAX; i++) {
+        fd[i] = dial(http_server_port(s));
+        say(fd[i], "GET /events HTTP/1.1\r\nHost: x\r\n\r\n");
+    }
+    while (http_server_watchers(s) < HTTP_WATCHERS_MAX) usleep(1000);
+    for (int i = 0; i < GOING; i++) close(fd[i]);
+    for (int i = 0; i < GOING; i++) {
+        fd[i] = dial(http_server_port(s));
+        say(fd[i], "GET /events HTTP/1.1\r\nHost: x\r\n\r\n");
+    }
+    for (int i = 0; i < GOING; i += GOING - 1) {
+        got = hear(fd[i], "\r\n\r\n");
+        assert_non_null(strstr(got, " 200 "));
+        free(got);
+    }
+    while (http_server_watchers(s) < HTTP_WATCHERS_MAX) usleep(1000);
+    { /* of so many that are still there, none has to go */
+        int more = dial(http_server_port(s));
+        say(more, "GET /events HTTP/1.1\r\nHost: x\r\n\r\n");
+        got = hear(more, "watch already");
+        assert_non_null(strstr(got, " 503 "));
+        free(got);
+        close(more);
+    }
+    for (int i = 0; i < HTTP_WATCHERS_MAX; i++) close(fd[i]);
+    http_server_close(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(published_and_nothing_else), cmocka_unit_test(packed_once),
         cmocka_unit_test(upload_is_refused), cmocka_unit_test(watchers_hear),
+        cmocka_unit_test(watchers_make_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
