@@ -69,7 +69,9 @@ def safetensors_files(folder):
 
 
 def random_text(n):
-    kinds = ["abc DEF  ghi", "0123 456", "éèüß", "ещё", "中文字", "🦊🌅", "'s 're", "\u00a0\u3000", "!?—…"]
+    kinds = ["abc DEF  ghi", "0123 456", "éèüß", "ещё", "中文字", "🦊🌅", "'s 're", "\u00a0\u3000", "!?—…",
+             "हिन्दी", "العربيةَُّ", "e\u0301\u0323\u0345", "👨\u200d👩\u200d👧🇩🇪👍🏽☺\ufe0f", "\x01\x0b\x1b\x7f\x85\r",
+             "\u200b\u2060\ufeff\u00ad\u202e", "①½Ⅷﬁ㍿Ａ𝔘", "\u2028\u1680\u2009", "\ufffd\uffff\ue000\U0010ffff"]
     return "".join(random.choice(random.choice(kinds)) for _ in range(n)).strip()
 
 
@@ -92,12 +94,13 @@ def gpt2(folder):
 
 
 def gpt2_words():
+    """Letters younger than Unicode 14 are left out: releases of tokenizers differ about them."""
     folder = os.path.join(ROOT, "test", "golden", "tokenizer", "gpt2_bpe")
     theirs = tf.GPT2TokenizerFast(os.path.join(folder, "vocab.json"), os.path.join(folder, "merges.txt"))
     lines = [random_text(random.randint(1, 60)) for _ in range(300)]
-    lines = [line for line in lines if "\n" not in line and line]
+    lines = [line for line in lines if line] + ["wordy" * 700, "é" * 3000]
     result = run("tokenize", "--model", folder, text="\n".join(lines) + "\n")
-    ids = [[int(t) for t in line.split()] for line in result.stdout.splitlines()]
+    ids = [[int(t) for t in line.split()] for line in result.stdout.split("\n")[:-1]]
     step("tokenize gives transformers' ids", ids == [theirs(line)["input_ids"] for line in lines], result.stderr)
 
 

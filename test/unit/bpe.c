@@ -117,6 +117,15 @@ static void words_end_where_they_should(void **state)
                 (const char *const[]){ "<|endoftext|>", "'", "x", NULL });
     check_words(bpe_word_gpt2, " a  cat's 123 !!x \n ",
                 (const char *const[]){ " a", " ", " cat", "'s", " 123", " !!", "x", " \n ", NULL });
+    /* U+1C89 and U+10D40, of Unicode 16: both know the letter and the digit. U+209F and U+11DE0 are
+     * later, and GPT-2's peer, tokenizers 0.23.3 of the goldens, knows neither. */
+    check_words(bpe_word_clip, "a\xe1\xb2\x89z a\xe2\x82\x9fz !\xf0\x91\xb7\xa0",
+                (const char *[]){ "a\xe1\xb2\x89z", "a\xe2\x82\x9fz", "!",
+                                  "\xf0\x91\xb7\xa0", NULL });
+    check_words(bpe_word_gpt2,
+                "a\xe1\xb2\x89z 1\xf0\x90\xb5\x80 a\xe2\x82\x9f!z !\xf0\x91\xb7\xa0",
+                (const char *[]){ "a\xe1\xb2\x89z", " 1\xf0\x90\xb5\x80", " a",
+                                  "\xe2\x82\x9f!", "z", " !\xf0\x91\xb7\xa0", NULL });
     check_words(bpe_word_gpt2, "a\n\nb\tc",
                 (const char *const[]){ "a", "\n", "\n", "b", "\t", "c", NULL });
 }
