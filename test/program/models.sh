@@ -22,6 +22,36 @@ check "draws" draw --model "$work/m" --out "$work/p"
 check "draws from a zip" draw --model "$work/m.pt" --out "$work/q"
 refuses 1 "no model there; 'potluck demo' trains one" draw --model "$work/nosuch" --out "$work/s"
 check "the same pictures" cmp "$work/p/sheet.png" "$work/q/sheet.png"
+
+# The same from the official names: every one of them (the run: 841), of training and of the inference branch.
+if command -v python3 >/dev/null; then
+    cat >"$work/shared.json" <<EOF
+{ "base": "demo", "name": "shared", "dim": 32, "depth": 4, "heads": 1, "dim_head": 32,
+  "attn_types": ["axial_row", "conv5", "axial_row", "conv5"], "shared_ids": ["a", "b", "a", "b"] }
+EOF
+    check "trains with shared layers" "$POTLUCK" train --config "$work/shared.json" --limit 64 --steps 1 \
+        --target-batch 16 --quiet --out "$work/o"
+    count=$(python3 test/program/official_names.py "$work"/o/checkpoint-*.safetensors "$work/training.safetensors" \
+        "$work/inference.safetensors")
+    check "13 names a block and 9" test "$count" -eq 61
+    check "draws" draw --model "$work/o" --out "$work/o0"
+    for names in training inference; do
+        file=$work/$names.safetensors
+        "$POTLUCK" show --json "$file" >"$work/names"
+        check "shows the names of $names" test "$(grep -c net.scale "$work/names")" -eq 8
+        check "converts them" "$POTLUCK" convert "$file" "$work/$names.pt"
+        check "draws from them" draw --model "$file" --config "$work/shared.json" --out "$work/$names"
+        check "the same pictures" cmp "$work/o0/sheet.png" "$work/$names/sheet.png"
+        check "draws from the zip" draw --model "$work/$names.pt" --config "$work/shared.json" --out "$work/$names.zip"
+        check "the same again" cmp "$work/o0/sheet.png" "$work/$names.zip/sheet.png"
+    done
+    check "the last names were inference's" grep -q '"transformer.layers.blocks.3.f.net.fn.fn.fn.fn.fn.to_qkv.weight"' \
+        "$work/names"
+else
+    echo "skip official names: python3 is missing"
+    skipped=$((skipped + 1))
+fi
+
 check "draws greedily" draw --model "$work/m" --out "$work/g" --greedy
 check "of no probability the likeliest is left" draw --model "$work/m" --out "$work/p0" --top-p 0
 check "which is greedy" cmp "$work/g/sheet.png" "$work/p0/sheet.png"
