@@ -37,6 +37,31 @@ static int get_list(int *out, int *count, const json_t *object, const char *key,
     return PL_OK;
 }
 
+/* Settings of the original's that make another network. Absent or null, they don't. */
+static int check_kind(const json_t *params, const json_t *dd, const char *where,
+                      struct pl_err *err)
+{
+    const json_t *conv = json_object_get(dd, "resamp_with_conv"),
+                 *attention = json_object_get(dd, "attn_type"),
+                 *twice = json_object_get(dd, "double_z"),
+                 *remap = json_object_get(params, "remap"),
+                 *kl = json_object_get(params, "kl_weight");
+    if (json_is_true(twice))
+        return pl_fail(err, PL_EUSE, "%s: double_z models have no codes", where);
+    if (twice && !json_is_false(twice))
+        return pl_fail(err, PL_EFORMAT, "%s: double_z is neither true nor false", where);
+    if (conv && !json_is_true(conv))
+        return pl_fail(err, PL_EUSE, "%s: resamp_with_conv must be true", where);
+    if (attention && (!json_is_string(attention) ||
+                      strcmp(json_string_value(attention), "vanilla")))
+        return pl_fail(err, PL_EUSE, "%s: attn_type must be vanilla", where);
+    if (remap && !json_is_null(remap))
+        return pl_fail(err, PL_EUSE, "%s: codes with a remap are not known", where);
+    if (kl && !json_is_null(kl) && !json_is_number(kl))
+        return pl_fail(err, PL_EFORMAT, "%s: kl_weight is no number", where);
+    return PL_OK;
+}
+
 int pl_vqgan_config_parse(struct pl_vqgan_config *c, const json_t *json, const char *where,
                           struct pl_err *err)
 {
@@ -49,14 +74,17 @@ int pl_vqgan_config_parse(struct pl_vqgan_config *c, const json_t *json, const c
     rc = get_int(&c->embed_dim, json, "embed_dim", where, err);
     if (!rc) rc = get_int(&c->n_embed, json, "n_embed", where, err);
     if (!rc) rc = get_int(&c->ch, dd, "ch", where, err);
-    if (!rc) rc = get_list(c->ch_mult, &c->levels, dd, "ch_mult", where, err);
+    if (!rc && !json_object_get(dd, "ch_mult")) { /* the original's default */
+        c->levels = 4;
+        for (int i = 0; i < 4; i++) c->ch_mult[i] = 1 << i;
+    } else if (!rc)
+        rc = get_list(c->ch_mult, &c->levels, dd, "ch_mult", where, err);
     if (!rc) rc = get_int(&c->num_res_blocks, dd, "num_res_blocks", where, err);
     if (!rc) rc = get_list(c->attn_resolutions, &c->attns, dd, "attn_resolutions", where, err);
     if (!rc) rc = get_int(&c->resolution, dd, "resolution", where, err);
     if (!rc) rc = get_int(&c->z_channels, dd, "z_channels", where, err);
+    if (!rc) rc = check_kind(json, dd, where, err);
     if (rc) return rc;
-    if (json_is_true(json_object_get(dd, "double_z")))
-        return pl_fail(err, PL_EUSE, "%s: double_z models have no codes", where);
     for (int i = 0; i < 2; i++) {
         const char *key = i ? "out_ch" : "in_channels";
         if (!json_object_get(dd, key)) continue;

@@ -21,11 +21,29 @@ static const json_t *inner(const json_t *json)
     return json_object_get(params, "ddconfig") ? params : model;
 }
 
+/* taming.models.vqgan.GumbelVQ has this weight where its configuration names none. */
+#define GUMBEL_KL_WEIGHT 1e-8f
+
+static int parse(struct pl_vqgan_config *c, const json_t *json, const char *where,
+                 struct pl_err *err)
+{
+    const json_t *part = inner(json), *model = json_object_get(json, "model");
+    const char *target = json_string_value(json_object_get(model ? model : json, "target"));
+    const char *name = target ? strrchr(target, '.') : NULL;
+    int rc = pl_vqgan_config_parse(c, part, where, err);
+    if (rc || !target || strcmp(name ? name + 1 : target, "GumbelVQ") ||
+        json_object_get(part, "kl_weight"))
+        return rc;
+    c->gumbel = 1;
+    c->kl_weight = GUMBEL_KL_WEIGHT;
+    return PL_OK;
+}
+
 int pl_vqgan_config_read(struct pl_vqgan_config *config, const char *path, struct pl_err *err)
 {
     json_t *json;
     int rc = pl_yaml_read(&json, path, err);
-    if (!rc) rc = pl_vqgan_config_parse(config, inner(json), path, err);
+    if (!rc) rc = parse(config, json, path, err);
     json_decref(json);
     return rc;
 }
@@ -56,7 +74,7 @@ static int from_shapes(struct pl_vqgan_config *c, const struct st_file *f, struc
     int rc;
     memset(c, 0, sizeof *c);
     c->gumbel = table != NULL;
-    c->kl_weight = table ? 1e-8f : 0;
+    c->kl_weight = table ? GUMBEL_KL_WEIGHT : 0;
     if (!table) table = st_find(f, "quantize.embedding.weight");
     c->ch = size(conv, 0);
     c->n_embed = size(table, 0);
@@ -116,7 +134,7 @@ int pl_vqgan_config_find(struct pl_vqgan_config *config, const struct st_file *f
     int rc;
     if (st_meta(f, "config")) {
         json_t *json = pl_checkpoint_json(f, "config", err);
-        rc = json ? pl_vqgan_config_parse(config, inner(json), f->path, err) : PL_EFORMAT;
+        rc = json ? parse(config, json, f->path, err) : PL_EFORMAT;
         json_decref(json);
         return rc;
     }
@@ -124,7 +142,7 @@ int pl_vqgan_config_find(struct pl_vqgan_config *config, const struct st_file *f
         json_t *json;
         rc = pl_yaml_read(&json, path, err);
         int is_ours = !rc && json_object_get(inner(json), "ddconfig");
-        if (is_ours) rc = pl_vqgan_config_parse(config, inner(json), path, err);
+        if (is_ours) rc = parse(config, json, path, err);
         json_decref(json);
         free(path);
         if (rc || is_ours) return rc; /* else it is about something else */

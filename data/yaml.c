@@ -37,6 +37,23 @@ static json_t *plain(const char *text)
     return json_string(text);
 }
 
+/* "<<: *other" and "<<: [*one, *two]": what these say of keys that the mapping leaves out. */
+static int merge(struct reading *r, json_t *object, size_t line)
+{
+    json_t *from = json_incref(json_object_get(object, "<<")), *each;
+    size_t i, n = json_is_array(from) ? json_array_size(from) : 1;
+    int rc = PL_OK;
+    json_object_del(object, "<<");
+    for (i = 0; i < n && !rc; i++) {
+        each = json_is_array(from) ? json_array_get(from, i) : from;
+        if (!json_is_object(each))
+            rc = pl_fail(r->err, PL_EFORMAT, "%s: line %zu: << names no mapping", r->where, line);
+        else if (json_object_update_missing(object, each)) rc = PL_ENOMEM;
+    }
+    json_decref(from);
+    return rc;
+}
+
 /* PL_OK and a new value in *out. */
 static int convert(struct reading *r, json_t **out, int index, int depth)
 {
@@ -78,6 +95,8 @@ static int convert(struct reading *r, json_t **out, int index, int depth)
                 rc = pl_fail(r->err, PL_EFORMAT, "%s: line %zu: a key that is not UTF-8", r->where,
                              key->start_mark.line + 1);
         }
+        if (*out && !rc && json_object_get(*out, "<<"))
+            rc = merge(r, *out, node->start_mark.line + 1);
     }
     if (!*out) rc = pl_fail(r->err, PL_ENOMEM, "%s: no memory", r->where);
     if (rc) {
