@@ -89,8 +89,8 @@ static const char *advice(CURLcode code)
     switch (code) {
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CACERT_BADFILE:
-        return "your side: --authority-ca has to be its certificate, as its keeper gives it out, and "
-               "--authority has to name it as it does";
+        return "your side: --authority-ca has to be its certificate, as its keeper gives it out, "
+               "and --authority has to name it as it does";
     case CURLE_UNSUPPORTED_PROTOCOL: return "your side: --authority begins with https://";
     case CURLE_COULDNT_RESOLVE_HOST:
         return "your side: the name cannot be looked up; --authority, or DNS";
@@ -134,8 +134,8 @@ static int put(struct bytes *out, const struct authority_ask *ask, const struct 
                              code == CURLE_SSL_CACERT_BADFILE
                          ? PL_EUSE
                          : PL_EAGAIN,
-                     "authority %.100s: %.120s; %s", ask->url, why[0] ? why : curl_easy_strerror(code),
-                     advice(code));
+                     "authority %.100s: %.120s; %s", ask->url,
+                     why[0] ? why : curl_easy_strerror(code), advice(code));
     else if (status == 401)
         rc = pl_fail(err, PL_EUSE,
                      "authority %.100s: our secret is not on its list; your side: ask its keeper "
@@ -143,8 +143,8 @@ static int put(struct bytes *out, const struct authority_ask *ask, const struct 
                      ask->url);
     else if (status != 200)
         rc = pl_fail(err, PL_EAGAIN,
-                     "authority %.100s answers with status %ld; their side, if --authority is right",
-                     ask->url, status);
+                     "authority %.100s answers with status %ld; their side, if --authority is "
+                     "right", ask->url, status);
 done:
     if (bearer) OPENSSL_cleanse(bearer, strlen(bearer));
     curl_slist_free_all(headers);

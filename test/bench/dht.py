@@ -130,7 +130,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("program")
     parser.add_argument("--count", type=int, default=200)
-    parser.add_argument("--nodes", type=int, default=8)
+    parser.add_argument("--nodes", type=int, default=8, help="at least 4 (default: 8)")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     figures = {"potluck": measure(c_node, c_rates, args.program, args.nodes, args.count)}
