@@ -116,10 +116,9 @@ static int open_library(struct pl_backend *be, const char *path, char *why, size
     rc = fill(be);
     if (rc != PL_OK) {
         snprintf(why, why_size, "%s", be->note[0] ? be->note : pl_status_name(rc));
-        dlclose(lib);
-        return rc;
+        return rc; /* lib stays loaded: it may have begun threads, or streams on a device */
     }
-    return PL_OK; /* lib stays loaded: the table points into it */
+    return PL_OK; /* and here the table points into it */
 }
 
 static int open_name(struct pl_backend *be, const char *name, char *why, size_t why_size)
