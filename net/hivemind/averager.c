@@ -173,7 +173,10 @@ void averager_trigger(struct averager *a, double weight, float *const *tensor,
     if (claim) {
         int moved = claim->epoch != a->step.claim.epoch;
         a->step.claim = *claim;
-        if (moved) write_gather(a, &a->step); /* for another search, if this one's group finds fault */
+        if (moved) { /* for whom this search has not told yet, and for another one */
+            write_gather(a, &a->step);
+            averager_search_says(a);
+        }
     }
     matchmaking_patience(&a->mm, a->step.patience);
     if (a->step.expected) averager_expect(a, a->step.expected);

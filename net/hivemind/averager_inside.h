@@ -131,6 +131,8 @@ void averager_turn(struct averager *a);        /* goes on soon */
 
 int averager_join_open(struct averager *a, struct pl_err *err);
 void averager_join_close(struct averager *a);
+/* Whom it asks from now on, and whom it leads, are told what a->gather says. */
+void averager_search_says(struct averager *a);
 void averager_search(struct averager *a);      /* begins one */
 void averager_search_cancel(struct averager *a);
 

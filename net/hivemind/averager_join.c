@@ -211,12 +211,17 @@ static void drive(struct averager *a)
                     on_time, a);
 }
 
+void averager_search_says(struct averager *a)
+{
+    a->mm.o.gather = bytes_at(&a->gather);
+    a->mm.o.gather_n = bytes_length(&a->gather);
+}
+
 void averager_search(struct averager *a)
 {
     double now = averager_now(a);
     a->found = 0;
-    a->mm.o.gather = bytes_at(&a->gather);
-    a->mm.o.gather_n = bytes_length(&a->gather);
+    averager_search_says(a);
     matchmaking_begin(&a->mm, now, a->step.scheduled, a->step.deadline);
     if (a->triggered) {
         matchmaking_patience(&a->mm, a->step.patience);

@@ -206,6 +206,33 @@ static void late_trigger(void **state)
     }
 }
 
+static void trigger_elsewhere(void *context)
+{
+    struct peer *p = context;
+    struct referee_claim claim = { .epoch = p->step.claim.epoch + 1, .samples = 3 };
+    averager_trigger(p->a, p->step.weight, p->tensor, &claim);
+}
+
+/* A search that began for one epoch is triggered for another: what it says of itself from then on
+ * is the new one's, and not what lay there before. */
+static void moved_in_the_search(void **state)
+{
+    (void)state;
+    add(0, 0), add(0, 0);
+    expect(count);
+    open_all();
+    peers[0].step.untriggered = 1;
+    mean_of(mean, SIZE_MAX);
+    loop_call(loop, begin, &peers[0]);
+    loop_call(loop, trigger_elsewhere, &peers[0]);
+    loop_call(loop, begin, &peers[1]);
+    for (size_t i = 0; i < 2; i++) {
+        assert_true(await(&peers[i].done, 1));
+        if (peers[i].status) fail_msg("peer %zu: %s", i, peers[i].err.text);
+        has_mean(&peers[i]);
+    }
+}
+
 /* Dies when the group has been found: the others hear of the lost connection, and do without it. */
 static void killed(void **state)
 {
@@ -472,7 +499,7 @@ int main(int argc, char **argv)
         TEST(not_a_number),
         TEST(silent_client),
         TEST(silent_reducer),
-        TEST(late_trigger),
+        TEST(late_trigger), TEST(moved_in_the_search),
         TEST(killed),
         TEST(closed_in_the_exchange),
         TEST(alone_and_cancelled),
