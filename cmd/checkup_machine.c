@@ -1,41 +1,19 @@
 /* checkup_machine.c - this machine's half of checkup.h: does the model fit, how fast would it
  * go. */
 #include "checkup.h"
+#include "proc.h"
 
 #include "../ref/model/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define SIDE 512          /* of the matrices that are multiplied to see how fast that goes */
 #define TRIES 5
 #define SHORT 0.1          /* s in which the last of them begins */
 #define LONG 60.0
 #define EXCHANGE_BITS 8   /* as the run's */
-
-/* Bytes that programs may still take; 0: unknown. */
-static double available(void)
-{
-    FILE *f = fopen("/proc/meminfo", "r");
-    char line[128];
-    double kib = 0;
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "MemAvailable: %lf kB", &kib) == 1) break;
-    if (f) fclose(f);
-    return 1024 * kib;
-}
-
-/* Bytes that this program has already; 0: unknown. */
-static double resident(void)
-{
-    FILE *f = fopen("/proc/self/statm", "r");
-    double pages = 0;
-    if (f && fscanf(f, "%*f %lf", &pages) != 1) pages = 0;
-    if (f) fclose(f);
-    return pages * (double)sysconf(_SC_PAGESIZE);
-}
 
 /* Operations a second in products of matrices; 0: no memory. At least one, then as many as begin in
  * `limit` seconds. */
@@ -115,7 +93,8 @@ int checkup_machine(const char *model, const struct pl_backend *be, checkup_tell
     plan.exchange = EXCHANGE_BITS;
     if (plan.peers < 2) plan.peers = 2;
     pl_memory_estimate(&use, &plan);
-    memory(&plan, use.device + use.host, available(), tell, context);
+    memory(&plan, use.device + use.host, proc_bytes("/proc/meminfo", "MemAvailable"), tell,
+           context);
     speed(&plan, &use, be, LONG, tell, context);
     return PL_OK;
 }
@@ -128,7 +107,8 @@ void checkup_plan_fits(const struct pl_memory_plan *training, const struct pl_ba
     struct pl_memory_use use;
     plan.exchange = EXCHANGE_BITS;
     pl_memory_estimate(&use, &plan);
-    memory(&plan, use.host + (be->host_alloc ? 0 : use.device), available() + resident(), tell,
-           context);
+    memory(&plan, use.host + (be->host_alloc ? 0 : use.device),
+           proc_bytes("/proc/meminfo", "MemAvailable") + proc_bytes("/proc/self/status", "VmRSS"),
+           tell, context);
     speed(&plan, &use, be, SHORT, tell, context);
 }

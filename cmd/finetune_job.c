@@ -6,6 +6,7 @@
 #include "offload.h"
 #include "interrupt.h"
 #include "progress.h"
+#include "proc.h"
 #include "train_log.h"
 #include "../data/file.h"
 #include "../data/gpt2_file.h"
@@ -32,16 +33,7 @@ struct state {
 };
 
 /* Most memory that was resident. Not getrusage's figure: that begins with what the parent had. */
-static double peak_bytes(void)
-{
-    FILE *status = fopen("/proc/self/status", "r");
-    char line[128];
-    double kib = 0;
-    while (status && fgets(line, sizeof line, status))
-        if (sscanf(line, "VmHWM: %lf", &kib) == 1) break;
-    if (status) fclose(status);
-    return 1024 * kib;
-}
+static double peak_bytes(void) { return proc_bytes("/proc/self/status", "VmHWM"); }
 
 /* Which text this is: what a checkpoint must agree with to go on. */
 static json_t *text_json(const struct finetune_job *job)
@@ -281,13 +273,15 @@ static void explain(struct pl_err *err, int rc, const struct state *s)
 {
     const struct finetune_job *job = s->job;
     int less = job->batch / job->parts / 2; /* windows at a time */
-    char option[48];
+    const char *option = "a smaller --length or --size";
+    char parts[48];
     while (less > 1 && job->batch % less) less--;
-    if (!s->optimizer && !job->optimizer.min_8bit) strcpy(option, "--optimizer adam8");
-    else if (job->model->stack.stored) strcpy(option, "--activations recomputed");
-    else if (less >= 1) snprintf(option, sizeof option, "--accumulate %d", job->batch / less);
-    else if (!job->optimizer.min_8bit) strcpy(option, "--optimizer adam8");
-    else strcpy(option, "a smaller --length or --size");
+    if (!s->optimizer && !job->optimizer.min_8bit) option = "--optimizer adam8";
+    else if (job->model->stack.stored) option = "--activations recomputed";
+    else if (less >= 1) {
+        snprintf(parts, sizeof parts, "--accumulate %d", job->batch / less);
+        option = parts;
+    } else if (!job->optimizer.min_8bit) option = "--optimizer adam8";
     compute_explain(err, rc, job->model->params.be, 0, option);
 }
 

@@ -118,11 +118,13 @@ static int unescape(char *text)
 
 static char *escape(const char *name)
 {
+    static const char digit[] = "0123456789ABCDEF";
     char *out = malloc(3 * strlen(name) + 1), *to = out;
     if (!out) return NULL;
     for (; *name; name++) {
-        if (isalnum((unsigned char)*name) || strchr("-._~/", *name)) *to++ = *name;
-        else to += sprintf(to, "%%%02X", (unsigned char)*name);
+        unsigned char c = (unsigned char)*name;
+        if (isalnum(c) || strchr("-._~/", c)) *to++ = *name;
+        else *to++ = '%', *to++ = digit[c >> 4], *to++ = digit[c & 15];
     }
     *to = 0;
     return out;
@@ -209,8 +211,8 @@ static int folder_of(char folder[HTTP_URL_MAX], const char *url, size_t *host)
     if (!behind || to >= HTTP_URL_MAX) return 0;
     from = *host = (size_t)(behind + 3 - url) + strcspn(behind + 3, "/?#");
     while (to > from && url[to - 1] != '/') to--;
-    snprintf(folder, HTTP_URL_MAX, "%.*s", (int)(to - from), url + from);
-    if (to == from) strcpy(folder, "/");
+    if (to == from) snprintf(folder, HTTP_URL_MAX, "/");
+    else snprintf(folder, HTTP_URL_MAX, "%.*s", (int)(to - from), url + from);
     return unescape(folder);
 }
 
