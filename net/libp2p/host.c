@@ -261,7 +261,7 @@ static void begin_close(void *context)
     autonat_stop(h);
     relay_stop(h);
     kad_stop(h);
-    dial_close_all(h);
+    waits_close_all(h);
     host_listen_stop(h);
     h->handles++; /* until on_goodbye is through, even if every link ends by itself before */
     h->close_by = loop_now(h->loop) + HOST_GOODBYE_LIMIT;

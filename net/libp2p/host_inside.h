@@ -5,7 +5,8 @@
  *   listen.c   listening, who may come in, our own addresses
  *   link.c     a connection: socket or relayed stream below, conn.h's engine, channels above
  *   channel.c  one stream: agreeing on its protocol, reading, writing
- *   dial.c     from a multiaddr to a link; from a peer ID to a link
+ *   dial.c     from a multiaddr to a link
+ *   seek.c     from a peer ID to a link, for all who wait for it
  *
  * Nothing is freed while one of its callbacks may be on the stack: links that end are put aside and
  * settled right before the loop goes to sleep, together with what was written in the meantime. */
@@ -35,8 +36,10 @@ struct listener {
     struct listener *next;
 };
 
-struct dial;
 struct channel;
+struct dial;
+struct relay_dial;
+struct seek;
 
 struct link {
     struct host *host;
@@ -65,6 +68,26 @@ struct link {
     size_t held, unsent;      /* of it, as counted in the host's sums */
     struct link *next_of_peer, *next, *prev; /* all links of the host */
     struct link *next_dirty, *next_ending;
+};
+
+/* One address on its way to a link: resolved, connected, then the link's handshakes. */
+struct dial {
+    struct host *host;
+    struct multiaddr at;
+    struct multiaddr_target target;
+    struct peer_id expected; /* length 0: anybody */
+    struct seek *seek;       /* whose it is, or */
+    struct host_wait *wait;
+    uv_getaddrinfo_t resolve;
+    uv_connect_t connect;
+    struct sockaddr_storage ips[DIAL_IPS_MAX];
+    int ip_count, ip_next;
+    int resolving, connecting; /* libuv holds us */
+    struct link *link;
+    struct relay_dial *relay;
+    struct timer timer;
+    int over;                  /* the owner is gone or told: freed when libuv lets go */
+    struct dial *next, *prev;  /* the seek's */
 };
 
 enum channel_state { CHANNEL_CONNECTING, CHANNEL_PENDING, CHANNEL_SELECTING, CHANNEL_OPEN,
@@ -199,13 +222,22 @@ struct channel *channel_open_known(struct host *h, const struct peer_id *peer, c
 struct link *channel_link(const struct channel *c); /* NULL while connecting and once lost */
 
 /* --- dial.c --- */
+/* expected: whom we want there, or NULL. It reports to its owner, d->seek or d->wait, which the caller
+ * sets; later, never from in here. NULL: out of memory. */
+struct dial *dial_new(struct host *h, const struct multiaddr *a, const struct peer_id *expected);
+void dial_abandon(struct dial *d); /* no more interest in it: whatever is under way is dropped */
 void dial_link_open(struct dial *d);
 void dial_link_ended(struct dial *d, int status, const char *why);
+
+/* --- seek.c --- */
+void wait_finish(struct host_wait *w, int status, const struct peer_id *peer,
+                 const struct pl_err *err);
+void seek_dial_over(struct seek *s, struct dial *d, int status, const char *why);
 void seek_news(const struct peer *p); /* a link or an address that was not there */
 /* may_ask 0: only addresses that are in the book. */
 struct host_wait *connect_how(struct host *h, const struct peer_id *id, double timeout_s,
                               int may_ask, host_done *done, void *context);
-void dial_close_all(struct host *h); /* every wait ends with PL_EIO */
+void waits_close_all(struct host *h); /* every wait ends with PL_EIO */
 
 /* --- rpc.c, rpc_stream.c --- */
 void rpc_close_services(struct host *h);
