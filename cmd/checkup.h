@@ -65,6 +65,10 @@ struct checkup_join;
  * about it; the node goes on trying. */
 int checkup_join(struct checkup_join **c, struct swarm *s, const struct checkup_join_options *o,
                  struct pl_err *err);
+/* The same for a command that has not looked before, after nobody has let it in: asks each of
+ * how->join once more, says on stderr what is wrong with it, and ends err with which side has to do
+ * something about it; where nothing is wrong any more, err stays. Returns PL_EIO. */
+int checkup_explain(struct swarm *s, const struct swarm_options *how, struct pl_err *err);
 /* Before swarm_close; ends what is still being asked. NULL may be closed. */
 void checkup_join_end(struct checkup_join *c);
 

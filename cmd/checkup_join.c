@@ -176,6 +176,12 @@ static int explain(struct swarm *s, const struct checkup_join_options *o, struct
     return PL_EIO;
 }
 
+int checkup_explain(struct swarm *s, const struct swarm_options *how, struct pl_err *err)
+{
+    const struct checkup_join_options o = { .swarm = how, .off = 1 };
+    return explain(s, &o, err);
+}
+
 int checkup_join(struct checkup_join **out, struct swarm *s, const struct checkup_join_options *o,
                  struct pl_err *err)
 {

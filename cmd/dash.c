@@ -1,4 +1,5 @@
 /* dash.c - `potluck dash`: a run's page, from the signed records of its DHT. [TTT 2.1] */
+#include "checkup.h"
 #include "cmd.h"
 #include "dash_folder.h"
 #include "membership.h"
@@ -214,14 +215,17 @@ static void more_descriptors(void)
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-static int serve(struct dash *o, const sigset_t *ends, struct pl_err *err)
+static int serve(struct dash *o, const struct swarm_options *how, const sigset_t *ends,
+                 struct pl_err *err)
 {
     struct timespec pause = { (time_t)o->every_s,
                               (long)(1e9 * (o->every_s - (double)(time_t)o->every_s)) };
     int rc = PL_OK;
     /* Without the entry there is nothing to look at; the page is there already, and says so. */
-    if (o->swarm.node && swarm_wait_joined(&o->swarm, err))
+    if (o->swarm.node && swarm_wait_joined(&o->swarm, err)) {
+        checkup_explain(&o->swarm, how, err);
         fprintf(stderr, "potluck dash: %s; trying again\n", err->text);
+    }
     for (;;) {
         if (o->swarm.node && membership_renew(&o->membership, &o->swarm, err))
             fprintf(stderr, "potluck dash: %s; asking again\n", err->text);
@@ -273,7 +277,7 @@ int cmd_dash(int argc, char **argv)
     if (!rc) {
         dash_folder_begin(&o.training, o.folder, o.captions, o.nearest);
         announce(&o);
-        rc = serve(&o, &ends, &err);
+        rc = serve(&o, &swarm, &ends, &err);
         dash_folder_end(&o.training);
     }
     if (rc) fprintf(stderr, "potluck dash: %s\n", err.text);

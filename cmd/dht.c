@@ -1,4 +1,5 @@
 /* dht.c - `potluck dht`: a swarm's records from the command line, as a client of its DHT. */
+#include "checkup.h"
 #include "cmd.h"
 #include "dht_bench.h"
 #include "dht_json.h"
@@ -167,9 +168,11 @@ static int ping_one(const struct dht_options *o, struct swarm *s, const char *ad
         rc = pl_fail(&err, PL_EUSE, "no /p2p/ID at its end");
     if (!rc) rc = swarm_ping(s, &pong, &err, &target.peer);
     if (rc) {
+        const struct swarm_options one = { .cmd = "dht", .join = &address, .join_count = 1 };
         if (o->json)
             say(json_pack("{s:s,s:s,s:s}", "event", "failed", "address", address, "why", err.text));
-        else fprintf(stderr, "potluck dht: %.200s: %s\n", address, err.text);
+        if (rc != PL_EUSE) checkup_explain(s, &one, &err);
+        if (!o->json) fprintf(stderr, "potluck dht: %.200s: %s\n", address, err.text);
         return 1;
     }
     peer_id_text(peer, &target.peer);
@@ -315,9 +318,10 @@ int cmd_dht(int argc, char **argv)
         rsa_key_clear(&key);
         return 1;
     }
-    if (swarm_wait_joined(&s, &err) && strcmp(o.verb, "ping"))
+    if (swarm_wait_joined(&s, &err) && strcmp(o.verb, "ping")) {
+        checkup_explain(&s, &swarm, &err);
         fprintf(stderr, "potluck dht: %s\n", err.text);
-    else if (!strcmp(o.verb, "get")) status = get(&o, &s);
+    } else if (!strcmp(o.verb, "get")) status = get(&o, &s);
     else if (!strcmp(o.verb, "put")) status = put(&o, &s, &key);
     else if (!strcmp(o.verb, "bench")) status = bench(&o, &s, &swarm);
     else status = ping(&o, &s);

@@ -46,7 +46,10 @@ entry=$(sed -n 's/.*"multiaddr":"\([^"]*\)".*/\1/p' a)
 {
     prints "an invited user writes" '"event":"stored"' "$POTLUCK" dht put k 7 --expires 600 --join "$entry" $bob --json
     prints "and another one reads" '"value":7' "$POTLUCK" dht get k --join "$entry" $ann --json
-    prints "who has no token is told so" 'access token' "$POTLUCK" dht get k --join "$entry"
+    prints "who has no token is told so" 'carries no access token' "$POTLUCK" dht get k --join "$entry"
+    for verb in "get k" "put k 8" ping; do
+        prints "and on which side, $verb" 'your side: .*access token \(--authority\)' "$POTLUCK" dht $verb --join "$entry"
+    done
     prints "nor does the doctor get in" 'access token' "$POTLUCK" doctor --join "$entry" --quick --client-mode
     "$POTLUCK" conform --peer "$entry" $bob >walk 2>&1 || true
     check "a walk through a peer, as a user" grep -qE '^[0-9]+ passed, 0 failed' walk
@@ -61,6 +64,7 @@ entry=$(sed -n 's/.*"multiaddr":"\([^"]*\)".*/\1/p' a)
     }
     wanted='No peer of this run' check "a page gets in" page $ann
     wanted='access token' check "and not without one" page
+    check "which says on which side" grep -q 'your side: .*access token (--authority)' dash.out
     "$POTLUCK" average --prefix p --tensors t.safetensors --timeout 1 --matchmaking-time 0.5 --join "$entry" >average 2>&1
     check "so does averaging" grep -q 'access token' average
     "$POTLUCK" average --prefix p --tensors t.safetensors --timeout 1 --matchmaking-time 0.5 --join "$entry" $ann >average 2>&1
