@@ -9,10 +9,15 @@ import argparse
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 import warnings
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(os.path.join(HERE, "..", "interop"))
+import steps
 
 os.environ.setdefault("HIVEMIND_LOGLEVEL", "CRITICAL")
 warnings.filterwarnings("ignore")
@@ -26,6 +31,7 @@ if __name__ == "__main__":
     sys.stdin.read()
     dht.shutdown()
 """
+NODES_MIN = 4
 ORDER = "store, one by one", "store, 32 at once", "get, one by one", "get, 32 at once", "ready in s", "idle MB", "idle MB, not shared"
 
 
@@ -47,7 +53,7 @@ def memory(pid, field):
 class Node:
     def __init__(self, command, read):
         began = time.perf_counter()
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=os.setpgrp)  # not setsid: Linux gives a session a priority of its own
         self.address = read(self.process.stdout)
         self.seconds = time.perf_counter() - began
 
@@ -55,6 +61,10 @@ class Node:
         self.process.stdin.close()
         self.process.terminate()
         self.process.wait(20)
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)  # hivemind's daemon, and its DHT's process
+        except ProcessLookupError:
+            pass
 
 
 def c_node(program, join):
@@ -130,9 +140,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("program")
     parser.add_argument("--count", type=int, default=200)
-    parser.add_argument("--nodes", type=int, default=8, help="at least 4 (default: 8)")
+    parser.add_argument("--nodes", type=int, default=8, help=f"at least {NODES_MIN} (default: 8)")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
+    if args.nodes < NODES_MIN:
+        sys.exit(f"bench dht: --nodes {args.nodes}: at least {NODES_MIN}: one stores, one gets, and two are there besides")
+    steps.end_together()
     figures = {"potluck": measure(c_node, c_rates, args.program, args.nodes, args.count)}
     try:
         import hivemind

@@ -15,6 +15,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 import hivemind_compat
 import numpy as np
+import steps
 import torch
 from hivemind_processes import Peer
 
@@ -77,6 +78,7 @@ def run(kind, peers, folder):
 
 
 def main():
+    steps.end_together()
     for peers in PEERS:
         with tempfile.TemporaryDirectory() as folder:
             for k in range(peers):

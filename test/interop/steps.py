@@ -6,9 +6,11 @@
     with steps.scenario(name, excuse):
                                       steps that are skipped together where excuse() says that it was not ours
     steps.line(process)               what a program says next, with a limit
+    steps.end_together()              a signal that ends this program ends all that it has started
     sys.exit(steps.closing())
 
-needs() also sets the script's limit: whoever still waits then is ended with one line that says where it stands.
+needs() also sets the script's limit: whoever still waits then is ended with one line that says where it stands. Every
+limit is so many times as long where INTEROP_SLOW says that programs take so many times as long (sanitizers).
 """
 import contextlib
 import importlib
@@ -19,22 +21,26 @@ import threading
 import traceback
 
 MISSING = 77  # exit status: this Python lacks a module that the whole script needs
-LIMIT = float(os.environ.get("INTEROP_SCRIPT_LIMIT", "1500"))  # s of a script; a busy machine takes a few hundred
-PATIENCE = 240  # s for anything that must come: a busy machine takes a minute to import torch
+SLOW = int(os.environ.get("INTEROP_SLOW", "1"))
+LIMIT = 1500 * SLOW  # s of a script; a busy machine takes a few hundred
+PATIENCE = 240 * SLOW  # s for anything that must come: a busy machine takes a minute to import torch
+GRACE = 5  # s from a signal to the end
+me = os.getpid()
 passed = failed = skipped = 0
 under_way = ""  # what was begun, or has been seen, last
 held = None  # failures of the scenario under way
 
 
 def end_children(parent):
-    """With their own, as a power cut does."""
+    """With their own, as a power cut does; and what is left of those who had a group for themselves."""
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{entry}/stat") as f:
                 is_child = int(f.read().rsplit(")", 1)[1].split()[1]) == parent
             if is_child:
                 end_children(int(entry))
-                os.kill(int(entry), signal.SIGKILL)
+                leads = os.getpgid(int(entry)) == int(entry)
+                (os.killpg if leads else os.kill)(int(entry), signal.SIGKILL)
         except OSError:  # it has ended
             pass
 
@@ -43,16 +49,25 @@ def out_of_time():
     here = os.path.dirname(os.path.abspath(__file__))
     frames = traceback.extract_stack(sys._current_frames()[threading.main_thread().ident])
     stands = [f"{os.path.basename(f.filename)}:{f.lineno}" for f in frames if os.path.dirname(os.path.abspath(f.filename)) == here]
-    step(f"{os.path.basename(sys.argv[0])}: done within {LIMIT:.0f} s", False, f"it stands in {' > '.join(stands)}, after \"{under_way}\"", final=True)
+    step(f"{os.path.basename(sys.argv[0])}: done within {LIMIT} s", False, f"it stands in {' > '.join(stands)}, after \"{under_way}\"", final=True)
     closing()
     end_children(os.getpid())
     os._exit(1)
 
 
-def on_terminate(*_):
-    """Peers have sessions of their own: nobody else would end them."""
+def on_signal(number, _):
     end_children(os.getpid())
-    os._exit(128 + signal.SIGTERM)
+    if os.getpid() != me:  # a process that hivemind has forked off
+        os._exit(128 + number)
+    signal.alarm(GRACE)  # whoever still waits for what has been ended
+    sys.exit(128 + number)  # folders are removed on the way
+
+
+def end_together():
+    """Peers have sessions of their own: nobody else would end them."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, on_signal)
 
 
 limit = threading.Timer(LIMIT, out_of_time)
@@ -62,7 +77,7 @@ limit.daemon = True
 def needs(*modules):
     if not limit.is_alive():
         limit.start()
-        signal.signal(signal.SIGTERM, on_terminate)
+        end_together()
     for name in modules:
         try:
             importlib.import_module(name)

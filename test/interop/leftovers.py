@@ -1,0 +1,75 @@
+"""A signal that ends a benchmark ends its peers and their daemons, too, and removes what it wrote.
+
+usage: leftovers.py POTLUCK
+"""
+import glob
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import steps
+from steps import PATIENCE, step
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+steps.needs("hivemind")
+
+PROGRAM = os.path.abspath(sys.argv[1])
+MARK = "INTEROP_LEFTOVERS"  # a variable that whoever is started by a benchmark inherits
+AVERAGING = [os.path.join(HERE, "hivemind_bench.py"), PROGRAM, "4000000", "2"]
+DHT = [os.path.join(HERE, "..", "bench", "dht.py"), PROGRAM, "--nodes", "4", "--count", "2000"]
+
+
+def marked(mark, name=""):
+    """Processes that have inherited it, by their command lines."""
+    found = []
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{entry}/environ", "rb") as f:
+                if f"{MARK}={mark}".encode() not in f.read().split(b"\0"):
+                    continue
+            with open(f"/proc/{entry}/cmdline", "rb") as f:
+                words = f.read().decode(errors="replace").split("\0")
+        except OSError:  # it has ended, or is somebody else's
+            continue
+        if name in words[0]:  # of a zombie there is no environment
+            found.append(" ".join(words)[:60])
+    return found
+
+
+def until(what, limit=PATIENCE):
+    end = time.time() + limit
+    while time.time() < end and not what():
+        time.sleep(0.1)
+    return what()
+
+
+def ends(name, command, number):
+    mark = f"{os.getpid()}.{name}.{number}"
+    with tempfile.TemporaryDirectory() as folder:
+        bench = subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                 env={**os.environ, MARK: mark, "TMPDIR": folder}, preexec_fn=os.setpgrp)
+        what = f"{name}, {signal.Signals(number).name}"
+        step(f"{what}: hivemind's daemons are there", until(lambda: len(marked(mark, "p2pd")) > 1 or bench.poll() is not None)
+             and bench.poll() is None)
+        bench.send_signal(number)
+        step(f"{what}: it ends", bench.wait(PATIENCE) == 128 + number, bench.returncode)
+        gone = until(lambda: not marked(mark), steps.GRACE)
+        step(f"{what}: nobody is left", gone, marked(mark))
+        left = glob.glob(os.path.join(folder, "tmp*", "*"))  # what torch has there besides is its own
+        step(f"{what}: no file is left", not left, left)
+
+
+def main():
+    ends("averaging", AVERAGING, signal.SIGINT)
+    ends("a DHT", DHT, signal.SIGTERM)
+    few = subprocess.run([sys.executable, *DHT, "--nodes", "3"], capture_output=True, text=True, timeout=PATIENCE)
+    step("too few nodes are refused in a line", few.returncode == 1 and len(few.stderr.splitlines()) == 1 and "--nodes 3: at least 4" in few.stderr,
+         few.stderr)
+    return steps.closing()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
