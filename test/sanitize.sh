@@ -7,7 +7,7 @@
 #   device   CUDA's kernels on the emulated device, which leaves what lies out of bounds to AddressSanitizer
 #   programs what a user sees: files made to hurt, data, models, training
 #   swarms   peers as programs, and their coming and going
-#   interop  beside real hivemind peers, where they are installed
+#   interop  each script of test/interop: real hivemind peers, other people's files, browsers, where they are installed
 BUILD=${BUILD:-build/asan}
 reports=$(mktemp -d) || exit 1
 trap 'rm -rf "$reports"' EXIT
@@ -36,6 +36,7 @@ try() { # what, command...
         break
     done
     used
+    grep '^skip' "$log"
     rm -f "$reports"/*
     [ $good -eq 1 ] && echo "ok   $what   ($((cpu - before)) s of a processor)" || bad=1
 }
@@ -64,7 +65,10 @@ for part; do
             try "$t" env POTLUCK="$BUILD/potluck" sh test/program/$t.sh
         done
         try "churn" env SOAK_S="${SOAK_S:-30}" SOAK_PEERS="${SOAK_PEERS:-5}" python3 test/soak/soak.py "$BUILD/potluck" ;;
-    interop) try "interop" sh test/interop/run.sh averager trainer ;;
+    interop)
+        for name in $(sh test/interop/run.sh --list); do
+            try "interop $name" env INTEROP_SLOW="${INTEROP_SLOW:-4}" sh test/interop/run.sh "$name"
+        done ;;
     *) echo "sanitize.sh: no part '$part'"; exit 2 ;;
     esac
 done

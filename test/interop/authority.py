@@ -41,7 +41,7 @@ class Authorizer(TokenAuthorizerBase):
         body = json.dumps({"experiment_join_input": {"peer_public_key": self.local_public_key.to_bytes().decode()}}).encode()
         request = urllib.request.Request(f"{self.url}/api/experiments/join?organization_name=o&model_name=m", body, method="PUT", headers={
             "Authorization": f"Bearer {self.user_token}", "Content-Type": "application/json"})
-        with urllib.request.urlopen(request, context=self.context, timeout=20) as reply:
+        with urllib.request.urlopen(request, context=self.context, timeout=20 * steps.SLOW) as reply:
             return json.load(reply)
 
     async def get_token(self):
@@ -61,7 +61,7 @@ class Authorizer(TokenAuthorizerBase):
 
 async def run(*command):
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    out, err = await asyncio.wait_for(process.communicate(), 240)
+    out, err = await asyncio.wait_for(process.communicate(), steps.PATIENCE)
     return out.decode(), err.decode(), process.returncode
 
 
@@ -75,13 +75,13 @@ class Served:
         self.process = await asyncio.create_subprocess_exec(*self.command, stdout=subprocess.PIPE)
         self.lines = []
         while len(self.lines) < self.count:
-            line = json.loads(await asyncio.wait_for(self.process.stdout.readline(), 120))
+            line = json.loads(await asyncio.wait_for(self.process.stdout.readline(), steps.PATIENCE))
             self.lines += [line] if line.get("event") != "check" else []
         return self
 
     async def __aexit__(self, *_):
         self.process.terminate()
-        await asyncio.wait_for(self.process.wait(), 60)
+        await asyncio.wait_for(self.process.wait(), steps.PATIENCE)
 
 
 class PyNode:
@@ -110,7 +110,7 @@ async def members(name, entry, node, c_member):
     step(f"{name}: C without a token is refused", rc == 1 and "nobody has" not in err, err)
     try:
         async with PyNode(entry) as (outsider, _):
-            got = await asyncio.wait_for(outsider.get(f"{name} py", latest=True), 20)
+            got = await asyncio.wait_for(outsider.get(f"{name} py", latest=True), 20 * steps.SLOW)
             step(f"{name}: a real outsider is refused", got is None, got)
     except Exception:
         step(f"{name}: a real outsider is refused", True)
@@ -151,4 +151,4 @@ async def main():
     return steps.closing()
 
 
-sys.exit(asyncio.run(asyncio.wait_for(main(), 1200)))
+sys.exit(asyncio.run(main()))

@@ -23,7 +23,7 @@ PROGRAM = os.path.abspath(sys.argv[1])
 SHAPES = [(70000,), (64, 32), (7,), (300, 400)]  # both compressions of the run, and an uneven cut
 
 
-def rounds_of(peers, limit=300):
+def rounds_of(peers, limit=steps.PATIENCE + 60):
     """Everybody's round, or None: all at once when somebody has ended without any, for then the others wait in vain."""
     end = time.time() + limit
     of = lambda: [p.wait("round", 0) for p in peers]  # noqa: E731

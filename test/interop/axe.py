@@ -6,7 +6,9 @@ import functools
 import importlib.util
 import os
 
-PATIENCE = 60  # s
+from steps import SLOW
+
+PATIENCE = 60 * SLOW  # s
 
 
 @functools.cache

@@ -32,7 +32,7 @@ WALKS = [
 
 def walk(name, peer, needed, options):
     """Every clause holds, and those that are needed were not skipped."""
-    done = subprocess.run([PROGRAM, "conform", "--peer", peer.address(), *options], capture_output=True, text=True, timeout=600)
+    done = subprocess.run([PROGRAM, "conform", "--peer", peer.address(), *options], capture_output=True, text=True, timeout=2 * steps.PATIENCE)
     lines = done.stdout.splitlines()
     wrong = [line for line in lines if line.startswith("FAIL")]
     step(f"{name}: nothing fails", done.returncode == 0 and not wrong, "; ".join(wrong) or (lines[-1] if lines else done.stderr))

@@ -12,7 +12,7 @@ import urllib.request
 import warnings
 
 import steps
-from steps import step
+from steps import PATIENCE, step
 
 os.environ.setdefault("HIVEMIND_LOGLEVEL", "CRITICAL")
 warnings.filterwarnings("ignore")
@@ -26,7 +26,6 @@ import hivemind_compat
 from pydantic import BaseModel, StrictFloat, confloat, conint
 
 RUN = "ttt"
-PATIENCE = 240  # s, for a busy machine
 
 
 class LocalMetrics(BaseModel):  # as the run's trainers declared it

@@ -55,7 +55,7 @@ class CNode:
 
     async def line(self):
         while True:  # what it has found before joining has a test of its own
-            line = json.loads(await asyncio.wait_for(self.process.stdout.readline(), 120))
+            line = json.loads(await asyncio.wait_for(self.process.stdout.readline(), steps.PATIENCE))
             if line["event"] != "check":
                 return line
 
@@ -70,13 +70,13 @@ class CNode:
     async def __aexit__(self, *_):
         if self.process.returncode is None:
             self.process.terminate()
-        await asyncio.wait_for(self.process.wait(), 60)
+        await asyncio.wait_for(self.process.wait(), steps.PATIENCE)
 
 
 async def c_dht(*arguments):
     """potluck dht ... as a client; the last line and the exit status."""
     process = await asyncio.create_subprocess_exec(PROGRAM, "dht", *arguments, "--json", stdout=subprocess.PIPE)
-    out, _ = await asyncio.wait_for(process.communicate(), 240)
+    out, _ = await asyncio.wait_for(process.communicate(), steps.PATIENCE)
     lines = [json.loads(line) for line in out.decode().splitlines()]
     return (lines[-1] if lines else {}), process.returncode
 
@@ -188,11 +188,11 @@ async def forged_at_c(name, c, py, owner):
     bad = value + b"[signature:" + RSAPrivateKey().sign(b"something else") + b"]"
     request = dht_pb2.StoreRequest(keys=[key] * 3, subkeys=[subkey, subkey, MSGPackSerializer.dumps(b"x")], values=[value, bad, value],
                                    expiration_time=[later] * 3, in_cache=[False] * 3, peer=dht_pb2.NodeInfo())
-    reply = await remote.rpc_store(request, timeout=5)
+    reply = await remote.rpc_store(request, timeout=5 * steps.SLOW)
     step(f"{name}: C refuses unsigned and falsely signed records, takes plain ones", list(reply.store_ok) == [False, False, True],
          list(reply.store_ok))
     try:
-        await remote.rpc_store(dht_pb2.StoreRequest(keys=[key], values=[value, value]), timeout=5)
+        await remote.rpc_store(dht_pb2.StoreRequest(keys=[key], values=[value, value]), timeout=5 * steps.SLOW)
         step(f"{name}: C answers uneven lists with an error", False, "it answered")
     except Exception as e:
         step(f"{name}: C answers uneven lists with an error", "Error" in str(e), e)
@@ -201,7 +201,7 @@ async def forged_at_c(name, c, py, owner):
 async def ping(name, c, py):
     remote = py.node.protocol.get_stub(c.peer_id)
     request = dht_pb2.PingRequest(peer=dht_pb2.NodeInfo(node_id=py.node.node_id.to_bytes()), validate=True)
-    reply = await remote.rpc_ping(request, timeout=5)
+    reply = await remote.rpc_ping(request, timeout=5 * steps.SLOW)
     step(f"{name}: C calls back before it answers a ping", reply.available and abs(reply.dht_time - time.time()) < 1, reply)
     line, rc = await c_dht("ping", "--join", py.multiaddr)
     step(f"{name}: C pings Python", rc == 0 and abs(line.get("clock_error", 9)) < 1, line)
@@ -251,7 +251,7 @@ async def newcomers():
             await asyncio.sleep(1)
             remote = old.node.protocol.get_stub(c.peer_id)
             keys = [DHTID.generate(f"hand {i}").to_bytes() for i in range(30)]
-            reply = await remote.rpc_find(dht_pb2.FindRequest(keys=keys, peer=dht_pb2.NodeInfo()), timeout=5)
+            reply = await remote.rpc_find(dht_pb2.FindRequest(keys=keys, peer=dht_pb2.NodeInfo()), timeout=5 * steps.SLOW)
             here = sum(r.type != dht_pb2.NOT_FOUND for r in reply.results)
             step("a real node hands its records to a new C node", here > 0, here)
             for i in range(30):
@@ -273,4 +273,4 @@ async def main():
     return steps.closing()
 
 
-sys.exit(asyncio.run(asyncio.wait_for(main(), 1200)))
+sys.exit(asyncio.run(main()))

@@ -13,6 +13,7 @@
 cd "$(dirname "$0")/../.." || exit 1
 build=${BUILD:-build} name=$1
 shift
+case $build in */asan | */tsan) build=${build%/*} ;; esac # a build for sanitizers shares its neighbour's
 # room: MB, of the environment, and of what pip keeps while it installs
 case $name in
 hivemind) list=requirements module=hivemind named=$INTEROP_VENV in_build=$build/venv room=400 ;;

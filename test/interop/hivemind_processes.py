@@ -82,7 +82,7 @@ class Peer:
             os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
-        self.process.wait(60)
+        self.process.wait(PATIENCE)
         self.errors.close()
 
 

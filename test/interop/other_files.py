@@ -31,7 +31,7 @@ from safetensors import safe_open
 
 
 def run(*arguments, text=None):
-    return subprocess.run([potluck, *arguments], input=text, capture_output=True, text=True, timeout=240)
+    return subprocess.run([potluck, *arguments], input=text, capture_output=True, text=True, timeout=steps.PATIENCE)
 
 
 def same(a, b):

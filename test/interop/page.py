@@ -24,7 +24,7 @@ SHOTS = sys.argv[2] if len(sys.argv) > 2 else None
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, "..", "..")
 RUN = 'a <b>run</b> & "more"'
-PATIENCE = 60  # s, for a machine that is busy with other things
+PATIENCE = 60 * steps.SLOW  # s, for a machine that is busy with other things
 
 
 def wait_for(what):

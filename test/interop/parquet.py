@@ -83,7 +83,7 @@ def expected(table):
 
 
 def shown(potluck, path):
-    r = subprocess.run([potluck, "show", "--json", path], capture_output=True, timeout=240)
+    r = subprocess.run([potluck, "show", "--json", path], capture_output=True, timeout=steps.PATIENCE)
     if r.returncode:
         raise ValueError(r.stderr.decode().strip())
     return [json.loads(line) for line in r.stdout.decode().splitlines()]

@@ -38,7 +38,7 @@ class CPeer:
 
     def __exit__(self, *_):
         self.process.stdin.close()
-        self.process.wait(60)
+        self.process.wait(steps.PATIENCE)
 
 
 async def numbers(n):
@@ -56,7 +56,7 @@ async def call_all(p2p, to, prefix):
 
     async def attempt(name, coroutine):
         try:
-            step(f"{prefix}: {name}", *await asyncio.wait_for(coroutine, 120))
+            step(f"{prefix}: {name}", *await asyncio.wait_for(coroutine, steps.PATIENCE))
         except Exception as e:
             step(f"{prefix}: {name}", False, f"{type(e).__name__}: {e}")
 
@@ -121,7 +121,7 @@ async def until_found(p2p, to):
     for _ in range(300):
         try:
             request = test_pb2.TestRequest(number=1)
-            await within(p2p.call_protobuf_handler(to, "Test.square", request, test_pb2.TestResponse), "a call", 20)
+            await within(p2p.call_protobuf_handler(to, "Test.square", request, test_pb2.TestResponse), "a call", 20 * steps.SLOW)
             return
         except Exception:
             await asyncio.sleep(0.2)
@@ -161,7 +161,7 @@ async def serve(p2p):
 async def c_calls(prefix, *options):
     """A C peer calls, its steps become ours."""
     process = await asyncio.create_subprocess_exec(PROGRAM, *options, stdout=subprocess.PIPE)
-    out, _ = await asyncio.wait_for(process.communicate(), 300)
+    out, _ = await asyncio.wait_for(process.communicate(), steps.PATIENCE)
     for line in out.decode().splitlines():
         line = json.loads(line)
         if line["event"] == "step":
@@ -194,7 +194,7 @@ async def reverse():
     await within(p2p.wait_for_at_least_n_peers(1), "C's connection")
     await call_all(p2p, peer_id, "p2pd calls a C peer that only dials")
     c.stdin.close()
-    c.wait(60)
+    c.wait(steps.PATIENCE)
     await within(p2p.shutdown(), 'shutting p2pd down')
 
 
@@ -229,7 +229,7 @@ async def small_call(p2p, to, name):
     await until_found(p2p, to)
     try:
         request = test_pb2.TestRequest(number=7)
-        reply = await asyncio.wait_for(p2p.call_protobuf_handler(to, "Test.square", request, test_pb2.TestResponse), 120)
+        reply = await asyncio.wait_for(p2p.call_protobuf_handler(to, "Test.square", request, test_pb2.TestResponse), steps.PATIENCE)
         step(name, reply.number == 49, reply.number)
     except Exception as e:
         step(name, False, f"{type(e).__name__}: {e}")
@@ -247,7 +247,7 @@ async def relayed():
     other = await p2p_daemon(initial_peers=[where])
     await small_call(other, hidden_id, "p2pd calls C through p2pd's relay")
     hidden.stdin.close()
-    hidden.wait(60)
+    hidden.wait(steps.PATIENCE)
     await within(other.shutdown(), 'shutting p2pd down')
     await within(hub.shutdown(), 'shutting p2pd down')
     with CPeer("--relay") as hub:
@@ -259,7 +259,7 @@ async def relayed():
         other = await p2p_daemon(initial_peers=[hub.multiaddr])
         await small_call(other, hidden_id, "p2pd calls C through C's relay")
         hidden.stdin.close()
-        hidden.wait(60)
+        hidden.wait(steps.PATIENCE)
         await within(other.shutdown(), 'shutting p2pd down')
 
 
@@ -274,4 +274,4 @@ async def main():
     return steps.closing()
 
 
-sys.exit(asyncio.run(asyncio.wait_for(main(), 1200)))
+sys.exit(asyncio.run(main()))

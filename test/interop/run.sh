@@ -1,6 +1,7 @@
 #!/bin/sh
 # run.sh [SCRIPT ...] - runs the scripts here (or those named) beside our program, each with the first Python that
-# has what it needs: those that environment.sh makes, the one on the PATH, Debian's. --list names them.
+# has what it needs: those that environment.sh makes, the one on the PATH, Debian's. --list names them. INTEROP_SLOW=N:
+# the program is N times as slow as usual (sanitizers).
 cd "$(dirname "$0")/../.." || exit 1
 scripts=$(for s in test/interop/*.py; do basename "$s" .py; done | grep -vE '^(hivemind_.*|steps|axe)$') # peers, helpers
 [ "$1" = --list ] && { echo "$scripts"; exit 0; }
@@ -21,7 +22,7 @@ run() {
     for python in $files $hivemind python3 /usr/bin/python3; do
         [ $rc -eq 77 ] && command -v "$python" >/dev/null || continue
         # steps.py ends a script by itself, unless it cannot run any more
-        { timeout -k 10 1800 "$python" "test/interop/$name.py" "$BUILD/potluck" 2>"$log/errors"; echo $? >"$log/rc"; } | tee "$log/out"
+        { timeout --foreground -k 10 $((1800 * ${INTEROP_SLOW:-1})) "$python" "test/interop/$name.py" "$BUILD/potluck" 2>"$log/errors"; echo $? >"$log/rc"; } | tee "$log/out"
         rc=$(cat "$log/rc")
     done
     if [ "$rc" -eq 77 ]; then

@@ -44,7 +44,7 @@ def same(a, b):
 
 
 def convert(a, b):
-    return subprocess.run([potluck, "convert", a, b], capture_output=True, text=True, timeout=240)
+    return subprocess.run([potluck, "convert", a, b], capture_output=True, text=True, timeout=steps.PATIENCE)
 
 
 torch.manual_seed(1)
@@ -106,7 +106,7 @@ with tempfile.TemporaryDirectory() as folder:
         f.write(struct.pack("<Q", len(header)) + header)
         f.seek(far, 1)
         f.write(torch.tensor([1, 2, 3, 4.0]).half().numpy().tobytes())
-    result = subprocess.run([potluck, "show", "--json", tensors], capture_output=True, text=True, timeout=240)
+    result = subprocess.run([potluck, "show", "--json", tensors], capture_output=True, text=True, timeout=steps.PATIENCE)
     step("an offset beyond 2 GiB", result.returncode == 0 and '"far"' in result.stdout)
 
 sys.exit(steps.closing())
