@@ -71,12 +71,20 @@ void collaboration_report(struct collaboration *c)
         c->has_reported = 1;
     }
     bytes_clear(&value);
-    timer_start(c->loop, &c->report_timer, PROGRESS_REPORT_EVERY, report_again, c);
+    collaboration_report_later(c);
 }
 
-/* Records live for a minute: of the dead too. Whoever did not come to our last round, and has not
- * been heard of since, does not count. Ours counts as it is now, not as it lies in the DHT: a
- * newcomer that does not count itself believes to be alone. */
+/* Whoever waits in a round says so again and again: a group may have begun without it, and those
+ * shall wait for it next time. */
+void collaboration_report_later(struct collaboration *c)
+{
+    double pause = c->averaging ? fmin(c->o.matchmaking_time, PROGRESS_REPORT_EVERY)
+                                : PROGRESS_REPORT_EVERY;
+    timer_start(c->loop, &c->report_timer, pause, report_again, c);
+}
+
+/* Our own record counts as it is now, not as it lies in the DHT: a newcomer that does not count
+ * itself believes to be alone. */
 static void see(struct collaboration *c, const struct dht_result *r)
 {
     size_t n = r ? r->dictionary.count : 0, count = 0;
@@ -86,8 +94,9 @@ static void see(struct collaboration *c, const struct dht_result *r)
     for (size_t i = 0; i < n; i++)
         if (!progress_read(&records[count], r->dictionary.items[i].value, r->dictionary.items[i].n,
                            NULL) &&
-            !peer_id_equal(&records[count].peer, &own.peer) && records[count].time >= c->alone_at)
+            !peer_id_equal(&records[count].peer, &own.peer))
             count++;
+    attendance_see(&c->attendance, records, count, collaboration_now(c), &count);
     c->others = count; /* we ourselves come on top, though our first record may not be there yet */
     if (c->samples || c->has_reported) records[count++] = own;
     progress_see(&c->view, records, count, n > 0, &mine, (double)c->o.target_batch,
@@ -308,6 +317,7 @@ static void free_all(struct collaboration *c)
     free(c->before);
     free(c->after);
     free(c->elements);
+    attendance_clear(&c->attendance);
     bytes_clear(&c->subkey);
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);

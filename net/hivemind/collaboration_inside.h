@@ -4,6 +4,7 @@
 #ifndef PL_COLLABORATION_INSIDE_H
 #define PL_COLLABORATION_INSIDE_H
 
+#include "attendance.h"
 #include "collaboration.h"
 
 #include <pthread.h>
@@ -25,13 +26,13 @@ struct collaboration {
     int64_t epoch, samples, last_epoch_with_samples;
     struct performance speed;
     struct progress_view view;
-    size_t others;                   /* peers in it beside us */
+    size_t others;                   /* peers in it beside us, who count */
     double viewed;                   /* DHT time of the last view */
     int updating, closing, has_reported;
     struct dht_task *fetch;
     struct timer fetch_timer, report_timer;
     struct report_record totals;     /* of both kinds of rounds */
-    double alone_at;                 /* nobody came to a round that we had triggered by then */
+    struct attendance attendance;
     struct wish *fetch_waits;        /* who wants to hear of the next view */
 
     /* the gradient round */
@@ -90,6 +91,7 @@ void collaboration_store(struct collaboration *c, const struct dht_id *key,
 void collaboration_fresh(struct wish *w);
 void collaboration_refresh(struct collaboration *c); /* the same, nobody waits for it */
 void collaboration_report(struct collaboration *c);
+void collaboration_report_later(struct collaboration *c); /* again, in time */
 /* A round has ended: into the totals. missed: others should have come. */
 void collaboration_count(struct collaboration *c, const struct averager_result *r, int missed);
 /* Looks for a group before the batch is full: others do so at the same time. */

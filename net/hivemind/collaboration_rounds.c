@@ -46,6 +46,15 @@ static void leave_round(struct collaboration *c)
     collaboration_refresh(c);
 }
 
+/* Groups of a limited size, or under a key among many, lack peers that are well. */
+static void note_absent(struct collaboration *c, const struct averager_result *r)
+{
+    const int limited = (c->o.group_size && c->o.group_size <= c->attendance.count) ||
+                        averager_group_bits(c->a[GRADIENT])[0];
+    if (r->group ? !limited : r->status != PL_OK)
+        attendance_round(&c->attendance, r->group, c->triggered_at);
+}
+
 static void on_gradient(void *context, const struct averager_result *r)
 {
     struct collaboration *c = context;
@@ -54,7 +63,7 @@ static void on_gradient(void *context, const struct averager_result *r)
     if (!c->averaging) return; /* one that we never gave a gradient */
     c->averaging = 0;
     note_round(&c->gradient, r);
-    if (r->status && !r->group && !c->alone) c->alone_at = c->triggered_at;
+    if (!c->alone) note_absent(c, r);
     c->gradient_waits = NULL;
     if (c->delayed) leave_round(c);
     if (w) wish_fulfil(w, r->status);
@@ -93,6 +102,7 @@ static int join_round(struct collaboration *c, float *const *gradient)
         c->triggered_at = collaboration_now(c);
         averager_expect(a, c->others + 1);
         averager_trigger(a, too_many ? 0 : fmin((double)c->samples, most), gradient, &claim);
+        collaboration_report_later(c);
     }
     return c->averaging;
 }
@@ -237,6 +247,7 @@ static void on_helped(void *context, const struct averager_result *r)
     c->averaging = 0;
     c->help_ended = 1;
     note_round(&c->gradient, r);
+    if (r->group) note_absent(c, r);
     if (!r->status) c->helped = c->helping;
     collaboration_refresh(c);
 }
@@ -252,6 +263,7 @@ static void begin_helping(struct collaboration *c, float *const *tensor)
                                .claim = { .epoch = c->view.epoch },
                                .patience = COLLABORATION_PATIENCE };
     c->helping = c->view.epoch;
+    c->triggered_at = now;
     c->averaging = !averager_begin(c->a[GRADIENT], &s, on_helped, c);
 }
 

@@ -1,6 +1,8 @@
 /* collaboration.c - peers that train a toy together, each with its own thread, over loopback: in
- * step, with the same parameters, while one joins late and one leaves without a word. */
+ * step, with the same parameters, while one joins late and one leaves without a word; and whom of
+ * those who have reported anything they wait for. */
 #include "await.h"
+#include "../../net/hivemind/attendance.h"
 #include "../../net/hivemind/collaboration.h"
 #include "../../net/hivemind/optimizer_state.h"
 #include "../../net/libp2p/host.h"
@@ -16,7 +18,8 @@
 #include <time.h>
 #include <cmocka.h>
 
-#define PEERS 3
+#define LEARNERS 3
+#define PEERS (LEARNERS + 1) /* and one that only says that it trains */
 #define TENSORS 2
 #define SIZES { 600, 40 }
 #define TOTAL 672     /* padded to 16 */
@@ -35,7 +38,8 @@ struct peer {
     struct validators validators;
     char address[MULTIADDR_TEXT_MAX];
     const char *join;
-    int tries;
+    int tries, told;
+    struct progress_record says;
     struct pl_err err;
 
     struct collaboration *c;
@@ -76,7 +80,7 @@ static void close_dht(void *context)
     dht_node_close(p->dht);
 }
 
-static void open_peer(struct peer *p, int number)
+static void open_peer_for(struct peer *p, int number, size_t group_size)
 {
     static const char *const listen[] = { "/ip4/127.0.0.1/tcp/0" };
     struct host_options o = { .me = &p->me, .listen = listen, .listen_count = 1 };
@@ -95,6 +99,7 @@ static void open_peer(struct peer *p, int number)
                                        .averaging_timeout = 40,
                                        .allreduce_timeout = 30,
                                        .average_state_every = 1,
+                                       .group_size = group_size,
                                        .bandwidth = PL_BANDWIDTH_UNKNOWN };
     memset(p, 0, sizeof *p);
     p->number = number;
@@ -126,6 +131,8 @@ static void open_peer(struct peer *p, int number)
     c.schema = p->state.schema;
     if (collaboration_open(&p->c, &c, &p->err)) fail_msg("%s", p->err.text);
 }
+
+static void open_peer(struct peer *p, int number) { open_peer_for(p, number, 0); }
 
 /* As far as it was opened: a test that fails ends with its message, its threads stopped. */
 static void close_peer(struct peer *p)
@@ -255,9 +262,9 @@ static void three_learn_together(void **state)
     double apart = 0, start;
     (void)state;
     pl_backend_ref(&be);
-    for (int i = 0; i < PEERS; i++) open_peer(&peers[i], i);
+    for (int i = 0; i < LEARNERS; i++) open_peer(&peers[i], i);
     start = length(peers[0].value);
-    for (int i = 0; i < PEERS; i++) {
+    for (int i = 0; i < LEARNERS; i++) {
         peers[i].nap = 0.04 + 0.03 * i;
         peers[i].epochs = i == 1 ? 6 : 12;
         if ((peers[i].joins_late = i == 2)) {
@@ -273,7 +280,7 @@ static void three_learn_together(void **state)
     pthread_join(peers[0].thread, NULL);
     pthread_join(peers[2].thread, NULL);
     assert_true(peers[2].begun_at >= 1); /* it took a state over: who is slow may have lent the one before */
-    for (int i = 0; i < PEERS; i++) assert_true(peers[i].common >= 1); /* a slow machine may spoil some */
+    for (int i = 0; i < LEARNERS; i++) assert_true(peers[i].common >= 1); /* a slow machine may spoil some */
     for (size_t i = 0; i < TOTAL; i++)
         apart = fmax(apart, fabs((double)peers[0].value[i] - peers[2].value[i]));
     assert_true(apart < 0.2); /* of values up to 7, steps of 1 %: alone they would be farther apart */
@@ -286,6 +293,129 @@ static void three_learn_together(void **state)
     assert_true(totals.uncompressed >= 4 * (int64_t)TOTAL / 2); /* half of it goes to the other, at least */
     assert_string_equal(totals.version, "potluck " PL_VERSION);
 }
+
+/* --- who counts ------------------------------------------------------------------------------- */
+
+static struct progress_record report_of(uint8_t who, double time)
+{
+    const struct peer_id peer = { .length = 34, .bytes = { 0x12, 0x20, who } };
+    return (struct progress_record){ .peer = peer, .time = time };
+}
+
+static void who_did_not_come_does_not_count(void **state)
+{
+    static const uint8_t said[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
+    struct progress_record r[3] = { report_of(9, 100), report_of(5, 101), report_of(7, 102) };
+    struct attendance a = { 0 };
+    struct group g = { 0 };
+    size_t n;
+    (void)state;
+    attendance_round(&a, NULL, 103); /* nobody is known yet */
+    assert_int_equal(attendance_see(&a, r, 3, 103, &n), PL_OK);
+    assert_int_equal(n, 3);
+    assert_int_equal(group_add(&g, &r[1].peer, said, sizeof said, NULL), PL_OK);
+    attendance_round(&a, &g, 101.5); /* the third has reported since, the first has not */
+    assert_int_equal(attendance_see(&a, r, 3, 104, &n), PL_OK);
+    assert_int_equal(n, 2);
+    assert_int_equal(r[0].peer.bytes[2], 5);
+    assert_int_equal(r[1].peer.bytes[2], 7);
+    attendance_round(&a, NULL, 105);
+    r[0] = report_of(9, 100), r[1] = report_of(5, 105), r[2] = report_of(7, 105.5);
+    assert_int_equal(attendance_see(&a, r, 3, 106, &n), PL_OK);
+    assert_int_equal(n, 1);
+    assert_int_equal(r[0].peer.bytes[2], 7);
+    r[0] = report_of(9, 106.5); /* it lives; of the others this look finds nothing */
+    assert_int_equal(attendance_see(&a, r, 1, 107, &n), PL_OK);
+    assert_int_equal(n, 1);
+    r[0] = report_of(5, 90);
+    assert_int_equal(attendance_see(&a, r, 1, 108, &n), PL_OK);
+    assert_int_equal(n, 0);
+    assert_int_equal(attendance_see(&a, r, 0, 109 + PROGRESS_LIFE, &n), PL_OK);
+    assert_int_equal(a.count, 0);
+    r[0] = report_of(5, 90); /* forgotten: as new */
+    assert_int_equal(attendance_see(&a, r, 1, 110 + PROGRESS_LIFE, &n), PL_OK);
+    assert_int_equal(n, 1);
+    group_clear(&g);
+    attendance_clear(&a);
+}
+
+static void on_told(void *context, int status)
+{
+    struct peer *p = context;
+    (void)status;
+    note(&p->told);
+}
+
+static void report_as_training(void *context)
+{
+    struct peer *p = context;
+    struct bytes value = { 0 }, subkey = { 0 };
+    struct dht_id key;
+    p->says.peer = *host_id(p->host);
+    p->says.time = dht_node_time(p->dht);
+    if (!dht_id_of_text(&key, "toy_progress") && !record_own_subkey(&subkey, &p->key) &&
+        !progress_write(&value, &p->says))
+        dht_node_store(p->dht, &key, bytes_at(&subkey), bytes_length(&subkey), bytes_at(&value),
+                       bytes_length(&value), p->says.time + PROGRESS_LIFE, on_told, p);
+    bytes_clear(&value);
+    bytes_clear(&subkey);
+}
+
+/* Until the first of them counts so many peers, or has made so many steps. */
+static int counts(size_t wanted, int64_t steps)
+{
+    const struct timespec nap = { 0, 20000000 };
+    const double until = pl_seconds() + LIMIT;
+    struct collaboration_view v;
+    int64_t from;
+    collaboration_look(peers[0].c, &v);
+    from = v.epoch;
+    while (v.peers != wanted && v.epoch < from + steps && pl_seconds() < until) {
+        nanosleep(&nap, NULL);
+        collaboration_look(peers[0].c, &v);
+    }
+    return v.peers == wanted;
+}
+
+static void say_and_vanish(struct peer *p)
+{
+    struct collaboration_view v;
+    const int before = noted(&p->told);
+    collaboration_look(peers[0].c, &v);
+    p->says.epoch = v.epoch;
+    p->says.samples = BATCH;
+    p->says.samples_per_second = 1;
+    loop_call(p->loop, report_as_training, p);
+    assert_true(await_noted(&p->told, before + 1, LIMIT));
+}
+
+/* Two train; a third says so and comes to no round. Its record is there for a minute, which is how
+ * long each step would wait for it. Where groups are limited to two, it may be in another one. */
+static void wait_for_the_dead(size_t group_size)
+{
+    struct peer *dead = &peers[2];
+    pl_backend_ref(&be);
+    for (int i = 0; i < 3; i++) open_peer_for(&peers[i], i, group_size);
+    for (int i = 0; i < 2; i++) {
+        peers[i].nap = 0.04;
+        peers[i].epochs = 30;
+        assert_int_equal(pthread_create(&peers[i].thread, NULL, learn, &peers[i]), 0);
+    }
+    assert_true(counts(2, 5));
+    say_and_vanish(dead);
+    assert_true(counts(3, 5));
+    assert_int_equal(counts(2, 6), group_size == 0);
+    if (!group_size) { /* it was asleep */
+        say_and_vanish(dead);
+        assert_true(counts(3, 5));
+        assert_true(counts(2, 6));
+    }
+    for (int i = 0; i < 2; i++) pthread_join(peers[i].thread, NULL);
+    assert_true(peers[0].common >= 10);
+}
+
+static void the_dead_count_for_one_round(void **state) { (void)state; wait_for_the_dead(0); }
+static void others_may_be_in_another_group(void **state) { (void)state; wait_for_the_dead(2); }
 
 /* What one gives, another takes: every bit of it; and what does not fit is refused with a
  * sentence. */
@@ -349,6 +479,9 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(state_there_and_back, close_all),
         cmocka_unit_test_teardown(three_learn_together, close_all),
+        cmocka_unit_test(who_did_not_come_does_not_count),
+        cmocka_unit_test_teardown(the_dead_count_for_one_round, close_all),
+        cmocka_unit_test_teardown(others_may_be_in_another_group, close_all),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

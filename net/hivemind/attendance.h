@@ -1,0 +1,33 @@
+/* attendance.h - whose report of progress still says something: records live in the DHT for a
+ * minute, of the dead too. Pure functions. [spec hivemind-protocol 8, 12]
+ *
+ * Whoever does not come to a round, and has reported nothing since that round was triggered, does
+ * not count until its next report: nobody waits for it, and its samples and speed are not the
+ * swarm's. One round is enough to say so. Who lives and can come to the next one reports before
+ * that: a step, a state taken over, or a local batch, whatever made it miss this one. */
+#ifndef PL_ATTENDANCE_H
+#define PL_ATTENDANCE_H
+
+#include "group.h"
+#include "progress.h"
+
+struct attendance {
+    struct attendee {
+        struct peer_id peer;
+        double reported; /* DHT time of its newest report, by its own clock */
+        double seen;     /* DHT time of our last look that found one */
+        double missed;   /* DHT time of a round's trigger that it did not come to; 0: none */
+    } *list;             /* by peer id */
+    size_t count;
+};
+
+/* Everybody else's records as they lie in the DHT now; those that count are moved to the front, the
+ * answer is how many they are. Who has been in no record for a record's life is forgotten: one look
+ * alone may miss some. PL_ENOMEM: all count. */
+int attendance_see(struct attendance *a, struct progress_record *records, size_t count, double now,
+                   size_t *counted);
+/* A round that was triggered at `trigger` has ended, with this group; NULL: with nobody. */
+void attendance_round(struct attendance *a, const struct group *g, double trigger);
+void attendance_clear(struct attendance *a);
+
+#endif
