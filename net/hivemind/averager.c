@@ -123,11 +123,19 @@ void averager_turn(struct averager *a)
     timer_start(a->loop, &a->turn, 0, on_turn, a);
 }
 
+/* Whom nobody can call says 0, and reduces nothing: what two such peers send each other would go
+ * through a relay, which carries 128 KiB. Its own streams to the others, and their answers on these,
+ * need no relay. */
+static double stated_bandwidth(const struct averager *a)
+{
+    return a->hidden ? 0 : a->o.bandwidth;
+}
+
 /* What groupmates are told of us. */
 static int write_gather(struct averager *a, const struct averager_step *s)
 {
     static const uint8_t nil[] = { 0xc0 };
-    struct gather said = { .bandwidth = a->o.bandwidth, .user = s->gather ? s->gather : nil,
+    struct gather said = { .bandwidth = stated_bandwidth(a), .user = s->gather ? s->gather : nil,
                            .user_n = s->gather ? s->gather_n : sizeof nil };
     struct bytes verifies = { 0 };
     int rc = PL_OK;
@@ -143,10 +151,34 @@ static int write_gather(struct averager *a, const struct averager_step *s)
     return rc;
 }
 
+static int is_hidden(const struct averager *a)
+{
+    return !a->o.client_mode && dht_node_is_closed(a->node);
+}
+
+void averager_look_at_reach(struct averager *a)
+{
+    struct bytes fresh = { 0 };
+    struct gather said;
+    if (is_hidden(a) == a->hidden ||
+        gather_read(&said, bytes_at(&a->gather), bytes_length(&a->gather), NULL))
+        return;
+    a->hidden = !a->hidden;
+    said.bandwidth = stated_bandwidth(a);
+    if (gather_write(&fresh, &said)) {
+        bytes_clear(&fresh);
+        return;
+    }
+    bytes_clear(&a->gather);
+    a->gather = fresh;
+    averager_search_says(a);
+}
+
 int averager_begin(struct averager *a, const struct averager_step *s, averager_done *done,
                    void *context)
 {
     if (a->busy || a->closing || s->deadline <= averager_now(a)) return PL_EUSE;
+    a->hidden = is_hidden(a);
     if (write_gather(a, s)) return PL_ENOMEM;
     a->step = *s;
     a->step.gather = NULL;

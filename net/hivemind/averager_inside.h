@@ -76,6 +76,7 @@ struct averager {
     averager_done *done;
     void *done_context;
     struct bytes gather;
+    int hidden;              /* 1: it says that others cannot call us */
     struct averager_result result;
     struct pl_err why, caught;
     struct bans bans;
@@ -133,6 +134,8 @@ int averager_join_open(struct averager *a, struct pl_err *err);
 void averager_join_close(struct averager *a);
 /* Whom it asks from now on, and whom it leads, are told what a->gather says. */
 void averager_search_says(struct averager *a);
+/* Whether others can call us becomes known, and changes, while we search. */
+void averager_look_at_reach(struct averager *a);
 void averager_search(struct averager *a);      /* begins one */
 void averager_search_cancel(struct averager *a);
 

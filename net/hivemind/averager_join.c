@@ -56,6 +56,7 @@ static void on_got(void *context, int status, const struct dht_result *r)
 static void on_look_up(void *context)
 {
     struct averager *a = context;
+    averager_look_at_reach(a);
     a->lookup = dht_node_get(a->node, &a->key_id, 1, on_got, a);
 }
 

@@ -66,7 +66,7 @@ int averager_can_verify(const struct averager *a)
     if (trainers < AVERAGER_VERIFY_MIN) return 0;
     for (size_t i = 0; i < a->group.count; i++) {
         const struct gather *said = &a->group.members[i].gather;
-        if (said->mode == GROUP_CLIENT ||
+        if (said->mode == GROUP_CLIENT || said->bandwidth == 0 || /* nobody can call it */
             !(said->mode == GROUP_AUXILIARY ? is_same_but_data(said, says) : is_same(said, says)))
             return 0;
     }

@@ -364,6 +364,8 @@ void dht_node_close(struct dht_node *n)
     free(n);
 }
 
+int dht_node_is_closed(const struct dht_node *n) { return dht_reach_is_closed(n); }
+
 void dht_node_status(const struct dht_node *n, struct dht_status *s)
 {
     memset(s, 0, sizeof *s);

@@ -54,6 +54,9 @@ struct dht_status {
     uint64_t calls_made, calls_failed, calls_served;
 };
 void dht_node_status(const struct dht_node *n, struct dht_status *s);
+/* 1: others have tried to call us, and none could but perhaps through a relay, which carries little;
+ * but for one that a client is anyway. */
+int dht_node_is_closed(const struct dht_node *n);
 
 struct dht_task; /* a get, a store, a ping under way; gone once its callback was called */
 /* The callback does not come any more; what was begun may still happen. */

@@ -50,6 +50,8 @@ int dht_reach_is_relayed(const struct dht_node *n)
     return n->reach->is_closed && relay_addresses(n->host, &at, 1) == 1;
 }
 
+int dht_reach_is_closed(const struct dht_node *n) { return n->reach->is_closed; }
+
 int dht_reach_is_open(const struct dht_node *n)
 {
     return !n->reach->is_closed || dht_reach_is_relayed(n);

@@ -188,13 +188,22 @@ int group_find(const struct group *g, const struct peer_id *peer)
     return -1;
 }
 
+/* Peers that nobody can call state 0. Where all do they may still reach each other, behind the same
+ * router: then all share alike, clients apart. */
+static double bandwidth_of(const struct gather *said, int all_hidden)
+{
+    if (said->mode == GROUP_CLIENT) return 0;
+    return all_hidden ? PL_BANDWIDTH_UNKNOWN : said->bandwidth;
+}
+
 int group_shares(size_t *share, const struct group *g, size_t total, struct pl_err *err)
 {
     double *bandwidth = pl_alloc(g->count, sizeof *bandwidth);
-    int rc = bandwidth ? PL_OK : pl_fail(err, PL_ENOMEM, "group: no memory");
+    int rc = bandwidth ? PL_OK : pl_fail(err, PL_ENOMEM, "group: no memory"), all_hidden = 1;
+    for (size_t i = 0; i < g->count; i++)
+        all_hidden &= bandwidth_of(&g->members[i].gather, 0) == 0;
     for (size_t i = 0; !rc && i < g->count; i++)
-        bandwidth[i] = g->members[i].gather.mode == GROUP_CLIENT ? 0
-                                                                 : g->members[i].gather.bandwidth;
+        bandwidth[i] = bandwidth_of(&g->members[i].gather, all_hidden);
     if (!rc) rc = pl_balance(share, bandwidth, (int)g->count, total, 0, err);
     pl_free(bandwidth);
     return rc;

@@ -41,7 +41,7 @@ int group_schema_text(struct bytes *out, const struct schema_tensor *tensors, si
 /* What a peer says of itself to its groupmates. */
 enum group_mode { GROUP_FULL, GROUP_CLIENT, GROUP_AUXILIARY };
 struct gather {
-    double bandwidth;    /* any unit, the same for all; PL_BANDWIDTH_UNKNOWN */
+    double bandwidth;    /* any unit, the same for all; PL_BANDWIDTH_UNKNOWN; 0 reduces nothing */
     enum group_mode mode;
     const uint8_t *user; /* msgpack of whatever the averager's user wants to tell; borrowed */
     size_t user_n;

@@ -38,6 +38,8 @@ struct peer {
     struct exchange_report report;
     size_t group;
     uint8_t group_id[DHT_ID_BYTES];
+    size_t share[PEERS];
+    struct peer_id member[PEERS];
     float first_loaded;
     struct peer_id refused; /* a donor whose state was not taken */
     struct pl_err err;
@@ -48,6 +50,8 @@ static struct pl_backend be;
 static struct loop *loop;
 static struct peer peers[PEERS];
 static size_t count;
+static int relays;           /* those who are added from now on carry connections for others, */
+static const char *announce; /* tell others this address instead */
 static const struct schema_tensor schema[2] = {
     { .type = { .dtype = PL_F32, .dims = 2, .size = { 40, 100 } } },
     { .type = { .dtype = PL_F32, .dims = 1, .size = { 1000 } } },
@@ -97,7 +101,8 @@ static inline struct peer *add(int client, int auxiliary)
     static const char *const listen[] = { "/ip4/127.0.0.1/tcp/0" };
     struct peer *p = &peers[count];
     struct host_options o = {
-        .me = &p->me, .listen = listen, .listen_count = !client, .client_mode = client
+        .me = &p->me, .listen = listen, .listen_count = !client, .client_mode = client,
+        .announce = &announce, .announce_count = announce != NULL, .relay = relays
     };
     memset(p, 0, sizeof *p);
     p->loop = loop;
@@ -171,6 +176,8 @@ static inline int begin_test(void **state)
     struct pl_err err;
     (void)state;
     count = 0;
+    relays = 0;
+    announce = NULL;
     memset(peers, 0, sizeof peers);
     pl_backend_ref(&be);
     return loop_open(&loop, &err);
@@ -195,6 +202,8 @@ static inline void on_done(void *context, const struct averager_result *r)
     p->verified = r->verified;
     p->group = r->group ? r->group->count : 0;
     if (r->group) memcpy(p->group_id, r->group->id, sizeof p->group_id);
+    if (r->group && !r->status) assert_int_equal(group_shares(p->share, r->group, VALUES, NULL), PL_OK);
+    for (size_t i = 0; i < p->group; i++) p->member[i] = r->group->members[i].peer;
     snprintf(p->err.text, sizeof p->err.text, "%s", r->why);
     note(&p->done);
 }

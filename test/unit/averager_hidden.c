@@ -1,0 +1,153 @@
+/* averager_hidden.c - peers whom nobody can call: they take part in rounds through connections that
+ * they have made themselves, and meet through a relay, which carries too little for more. */
+#include "loopback.h"
+
+#include <arpa/inet.h>
+#include <math.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Who calls there hears nothing, until it is closed; then nobody is there. Tells its address. */
+static int mute_port(char *text, size_t room)
+{
+    struct sockaddr_in at = { .sin_family = AF_INET };
+    socklen_t n = sizeof at;
+    int port = socket(AF_INET, SOCK_STREAM, 0);
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_true(port >= 0 && !bind(port, (struct sockaddr *)&at, n) && !listen(port, 16));
+    assert_int_equal(getsockname(port, (struct sockaddr *)&at, &n), 0);
+    snprintf(text, room, "/ip4/127.0.0.1/tcp/%d", ntohs(at.sin_port));
+    return port;
+}
+
+static void look(void *context)
+{
+    struct peer *p = context;
+    struct dht_status s;
+    dht_node_status(p->dht, &s);
+    p->loaded = s.relayed;
+}
+
+/* Until it has found out, and has a relay. */
+static void await_relay(struct peer *p)
+{
+    const double until = pl_seconds() + LIMIT;
+    for (p->loaded = 0; !p->loaded; usleep(20000)) {
+        loop_call(loop, look, p);
+        if (pl_seconds() > until) fail_msg("peer %zu has no relay", (size_t)(p - peers));
+    }
+}
+
+static double mean[VALUES];
+
+static size_t share_of(const struct peer *in, const struct peer *p)
+{
+    for (size_t i = 0; i < in->group; i++)
+        if (peer_id_equal(&in->member[i], &p->me.id)) return in->share[i];
+    fail_msg("peer %zu is not in the group", (size_t)(p - peers));
+    return 0;
+}
+
+static void has_mean(const struct peer *p)
+{
+    for (size_t i = 0; i < VALUES; i++)
+        if (!(fabs((double)p->values[i] - mean[i]) < 1e-6))
+            fail_msg("peer %zu: value %zu is %g, not %g", (size_t)(p - peers), i, (double)p->values[i],
+                     mean[i]);
+}
+
+static void begin_one(struct peer *p, size_t expected)
+{
+    loop_call(loop, open_averager, p);
+    if (!p->a) fail_msg("%s", p->err.text);
+    p->step.expected = expected;
+    loop_call(loop, begin, p);
+}
+
+static void make_mean(void)
+{
+    double weights = 0;
+    memset(mean, 0, sizeof mean);
+    for (size_t k = 0; k < count; k++) weights += peers[k].step.weight;
+    for (size_t k = 0; k < count; k++)
+        for (size_t i = 0; i < VALUES; i++)
+            mean[i] += peers[k].step.weight / weights * (double)peers[k].values[i];
+}
+
+/* The first reduces everything. */
+static void all_agree(void)
+{
+    for (size_t i = 0; i < count; i++) {
+        assert_true(await(&peers[i].done, 1));
+        if (peers[i].status) fail_msg("peer %zu: %s", i, peers[i].err.text);
+        assert_int_equal(peers[i].group, count);
+        has_mean(&peers[i]);
+        for (size_t k = 0; k < count; k++)
+            assert_int_equal(share_of(&peers[i], &peers[k]), k ? 0 : VALUES);
+    }
+}
+
+static void hidden_reduce_nothing(void **state)
+{
+    (void)state;
+    relays = 1;
+    add(0, 0);
+    announce = "/ip4/127.0.0.1/tcp/9";
+    add(0, 0), add(0, 0);
+    make_mean();
+    for (size_t i = 1; i < count; i++) await_relay(&peers[i]);
+    for (size_t i = 0; i < count; i++) begin_one(&peers[i], count);
+    all_agree();
+}
+
+/* Its search begins before it knows. */
+static void found_out_in_the_search(void **state)
+{
+    char nowhere[64];
+    int port = mute_port(nowhere, sizeof nowhere);
+    (void)state;
+    relays = 1;
+    add(0, 0);
+    announce = nowhere;
+    begin_one(add(0, 0), 2);
+    close(port);
+    make_mean();
+    await_relay(&peers[1]);
+    usleep((useconds_t)(2e6 * MATCHMAKING_LOOK_EVERY)); /* and it has looked */
+    begin_one(&peers[0], 2);
+    all_agree();
+}
+
+static struct gather hidden(enum group_mode mode)
+{
+    return (struct gather){ .bandwidth = 0, .mode = mode };
+}
+
+/* All behind one router reach each other there; clients do not. */
+static void all_hidden_share(void **state)
+{
+    struct group_member m[3] = { { .gather = hidden(GROUP_FULL) },
+                                 { .gather = hidden(GROUP_CLIENT) },
+                                 { .gather = hidden(GROUP_FULL) } };
+    struct group g = { .members = m, .count = 3 };
+    size_t share[3];
+    (void)state;
+    assert_int_equal(group_shares(share, &g, 1000, NULL), PL_OK);
+    assert_int_equal(share[0], 500);
+    assert_int_equal(share[1], 0);
+    assert_int_equal(share[2], 500);
+    m[2].gather.bandwidth = PL_BANDWIDTH_UNKNOWN;
+    assert_int_equal(group_shares(share, &g, 1000, NULL), PL_OK);
+    assert_int_equal(share[2], 1000);
+    g.count = 2;
+    m[0].gather.mode = GROUP_CLIENT;
+    assert_int_equal(group_shares(share, &g, 1000, NULL), PL_EUSE);
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, begin_test, end_test)
+    const struct CMUnitTest tests[] = { TEST(hidden_reduce_nothing), TEST(found_out_in_the_search),
+                                        cmocka_unit_test(all_hidden_share) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
