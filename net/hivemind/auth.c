@@ -121,6 +121,24 @@ static int is_char(const char **at, const char *end, char c)
     return 1;
 }
 
+/* What Python's datetime.fromisoformat reads: behind the day any one character, then hours, and
+ * minutes, seconds and their fraction (3 or 6 digits) as far as they are there. */
+static int clock_part(const char **at, const char *end, struct tm *t, int *micros)
+{
+    if (*at == end) return 1;
+    ++*at;
+    if (!digits(at, end, 2, &t->tm_hour)) return 0;
+    if (!is_char(at, end, ':')) return 1;
+    if (!digits(at, end, 2, &t->tm_min)) return 0;
+    if (!is_char(at, end, ':')) return 1;
+    if (!digits(at, end, 2, &t->tm_sec)) return 0;
+    if (!is_char(at, end, '.')) return 1;
+    if (end - *at != 3) return digits(at, end, 6, micros);
+    if (!digits(at, end, 3, micros)) return 0;
+    *micros *= 1000;
+    return 1;
+}
+
 int auth_time_parse(double *time, const void *text, size_t n)
 {
     const char *at = text, *end = at + n;
@@ -129,12 +147,8 @@ int auth_time_parse(double *time, const void *text, size_t n)
     int micros = 0;
     if (!digits(&at, end, 4, &t.tm_year) || !is_char(&at, end, '-') ||
         !digits(&at, end, 2, &t.tm_mon) || !is_char(&at, end, '-') ||
-        !digits(&at, end, 2, &t.tm_mday) || !is_char(&at, end, ' ') ||
-        !digits(&at, end, 2, &t.tm_hour) || !is_char(&at, end, ':') ||
-        !digits(&at, end, 2, &t.tm_min) || !is_char(&at, end, ':') ||
-        !digits(&at, end, 2, &t.tm_sec))
+        !digits(&at, end, 2, &t.tm_mday) || !clock_part(&at, end, &t, &micros))
         return PL_EFORMAT;
-    if (at < end && (!is_char(&at, end, '.') || !digits(&at, end, 6, &micros))) return PL_EFORMAT;
     if (at != end) return PL_EFORMAT; /* a time zone, or worse */
     t.tm_year -= 1900;
     t.tm_mon -= 1;

@@ -32,7 +32,8 @@ int auth_token_issue(struct auth_token *t, const struct rsa_key *authority, cons
 /* PL_OK, or PL_EPROTO with a sentence: not the authority's, or expired. */
 int auth_token_check(const struct auth_token *t, EVP_PKEY *authority, double now,
                      struct pl_err *err);
-/* Seconds since 1970 of the token's text; PL_EFORMAT for anything else, a time zone included. */
+/* Seconds since 1970 of the token's text, in a form that Python's fromisoformat reads ("2027-06-01
+ * 12:00:00.25" is none: 3 or 6 digits); PL_EFORMAT for anything else, a time zone included. */
 int auth_time_parse(double *time, const void *text, size_t n);
 
 /* One peer's side. Zero it, set the first three; the rest is private. */

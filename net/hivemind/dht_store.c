@@ -182,9 +182,13 @@ int dht_store_value(struct dht_store *s, double now, const struct dht_id *key, c
 int dht_store_subkey(struct dht_store *s, double now, const struct dht_id *key, const void *subkey,
                      size_t subkey_n, const void *value, size_t n, double expiration)
 {
-    struct dht_entry *e = dht_store_get(s, now, key);
+    struct dht_entry *e;
     int is_new, rc;
     if (isnan(expiration)) return PL_EAGAIN;
+    /* As the original: what has expired inside of the dictionary stays until a new subkey comes or
+     * somebody reads, so that a renewed subkey keeps its place. */
+    dht_store_prune(s, now);
+    e = find(s, key);
     is_new = !e || (e->value && expiration > e->expiration);
     if (e && e->value && !is_new) return PL_EAGAIN;
     if (is_new) { /* with or instead of a regular value: a dictionary of one */

@@ -14,7 +14,10 @@
 
 #define HASH_BYTES 32
 
-/* --- base64, strict --------------------------------------------------------------------------- */
+/* --- base64 ------------------------------------------------------------------------------------ */
+
+static const char base64_alphabet[] =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 static int base64_write(struct bytes *out, const uint8_t *data, size_t n)
 {
@@ -26,19 +29,36 @@ static int base64_write(struct bytes *out, const uint8_t *data, size_t n)
     return PL_OK;
 }
 
-/* out has room for 3/4 of n. EVP_DecodeBlock forgives spaces, so the alphabet is checked first. */
+/* Strictly; out has room for 3/4 of n. EVP_DecodeBlock forgives spaces, so the alphabet is checked first. */
 static int base64_read(uint8_t *out, size_t *length, const char *text, size_t n)
 {
-    static const char alphabet[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     size_t pads = 0;
     if (!n || n % 4) return PL_EFORMAT;
     while (pads < 2 && text[n - 1 - pads] == '=') pads++;
     for (size_t i = 0; i < n - pads; i++)
-        if (!text[i] || !strchr(alphabet, text[i])) return PL_EFORMAT;
+        if (!text[i] || !strchr(base64_alphabet, text[i])) return PL_EFORMAT;
     if (EVP_DecodeBlock(out, (const unsigned char *)text, (int)n) < 0) return PL_EFORMAT;
     *length = n / 4 * 3 - pads;
     return PL_OK;
+}
+
+/* As Python's b64decode, by which real peers read signatures: what is not of the alphabet is passed
+ * over, and the padding ends it. A stricter reader would refuse records that others keep. */
+static int base64_read_loose(uint8_t *out, size_t *length, const char *text, size_t n)
+{
+    uint32_t bits = 0;
+    int held = 0, pads = 0; /* digits of the four at hand */
+    *length = 0;
+    for (size_t i = 0; i < n; i++) {
+        const char *digit = text[i] ? strchr(base64_alphabet, text[i]) : NULL;
+        if (text[i] == '=' && held >= 2 && held + ++pads >= 4) return PL_OK;
+        if (!digit) continue;
+        pads = 0;
+        bits = bits << 6 | (uint32_t)(digit - base64_alphabet);
+        held = (held + 1) % 4;
+        if (held != 1) out[(*length)++] = (uint8_t)(bits >> (held ? 2 * (4 - held) : 0));
+    }
+    return held ? PL_EFORMAT : PL_OK;
 }
 
 /* --- OpenSSH's text of a public key: base64 of "ssh-rsa", exponent, modulus ------------------- */
@@ -222,7 +242,8 @@ int rsa_public_verify(EVP_PKEY *key, const void *data, size_t n, const void *sig
     uint8_t raw[RSA_TEXT_MAX];
     size_t length;
     int good;
-    if (signature_n > RSA_TEXT_MAX || base64_read(raw, &length, signature, signature_n))
+    if (signature_n > RSA_TEXT_MAX ||
+        base64_read_loose(raw, &length, signature, signature_n))
         return PL_EPROTO;
     if (!(md = EVP_MD_CTX_new())) return PL_ENOMEM;
     good = EVP_DigestVerifyInit(md, &ctx, EVP_sha256(), NULL, key) > 0 && set_padding(ctx, key) &&

@@ -37,7 +37,7 @@ static int fits(enum schema_kind kind, const struct mp_value *v)
     switch (kind) {
     case SCHEMA_COUNT: return v->kind == MP_INT && !v->negative;
     case SCHEMA_REAL: return v->kind == MP_FLOAT;
-    case SCHEMA_RATE: return v->kind == MP_FLOAT && !(v->real < 0);
+    case SCHEMA_RATE: return v->kind == MP_FLOAT && v->real >= 0;
     case SCHEMA_BYTES: return v->kind == MP_BIN;
     case SCHEMA_BOOL: return v->kind == MP_BOOL;
     }

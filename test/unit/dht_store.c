@@ -42,6 +42,27 @@ static void newest_wins(void **state)
     dht_store_clear(&s);
 }
 
+/* As the original writes it: a subkey that is renewed keeps its place, even if it had expired
+ * meanwhile and nobody has looked. */
+static void renewed_in_place(void **state)
+{
+    struct dht_id k = key_of(1);
+    struct dht_store s;
+    const struct dht_dictionary *d;
+    (void)state;
+    dht_store_init(&s, DHT_STORE_MAX);
+    assert_int_equal(dht_store_subkey(&s, 0, &k, "\x01", 1, "a", 1, 5), PL_OK);
+    assert_int_equal(dht_store_subkey(&s, 0, &k, "\x02", 1, "b", 1, 20), PL_OK);
+    assert_int_equal(dht_store_subkey(&s, 6, &k, "\x01", 1, "c", 1, 30), PL_OK);
+    d = &dht_store_get(&s, 6, &k)->dictionary;
+    assert_int_equal(d->count, 2);
+    assert_memory_equal(d->items[0].value, "c", 1);
+    assert_int_equal(dht_store_subkey(&s, 25, &k, "\x03", 1, "d", 1, 40), PL_OK);
+    assert_int_equal(d->count, 2); /* a new one makes room: \x02 is gone */
+    assert_memory_equal(d->items[1].value, "d", 1);
+    dht_store_clear(&s);
+}
+
 static void no_number_is_no_expiration(void **state)
 {
     struct dht_id k = key_of(1);
@@ -167,7 +188,8 @@ static void dictionaries_from_outside(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(newest_wins), cmocka_unit_test(no_number_is_no_expiration),
+        cmocka_unit_test(newest_wins), cmocka_unit_test(renewed_in_place),
+        cmocka_unit_test(no_number_is_no_expiration),
         cmocka_unit_test(floods), cmocka_unit_test(too_large), cmocka_unit_test(like_a_plain_table),
         cmocka_unit_test(dictionaries_from_outside),
     };

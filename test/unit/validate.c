@@ -1,4 +1,5 @@
 /* validate.c - owner tags and signatures in odd places, and dictionaries with one bad record. */
+#include "../../net/hivemind/auth.h"
 #include "../../net/hivemind/dht_result.h"
 #include "../../net/hivemind/dht_serve.h"
 #include "../../net/hivemind/progress.h"
@@ -198,11 +199,91 @@ static void replayed(void **state)
     bytes_clear(&made);
 }
 
+/* Real peers decode base64 as Python does: strangers in it are passed over, behind the padding
+ * nothing counts. */
+static void loose_base64(void **state)
+{
+    struct bytes made = { 0 }, odd = { 0 };
+    EVP_PKEY *shared;
+    size_t n;
+    (void)state;
+    assert_int_equal(rsa_key_sign(&made, &key, "x", 1), PL_OK);
+    assert_int_equal(rsa_public_parse(&shared, bytes_at(&key.text), bytes_length(&key.text)),
+                     PL_OK);
+    n = bytes_length(&made);
+    bytes_add(&odd, bytes_at(&made), 30);
+    bytes_add(&odd, "!=\n", 3);
+    bytes_add(&odd, bytes_at(&made) + 30, n - 30);
+    bytes_add(&odd, "QUJD", 4);
+    assert_int_equal(rsa_public_verify(shared, "x", 1, bytes_at(&odd), bytes_length(&odd)), PL_OK);
+    assert_int_equal(rsa_public_verify(shared, "x", 1, bytes_at(&made), n), PL_OK);
+    assert_int_equal(rsa_public_verify(shared, "x", 1, bytes_at(&made), n - 2), PL_EPROTO);
+    assert_int_equal(rsa_public_verify(shared, "x", 1, bytes_at(&made), n - 4), PL_EPROTO);
+    assert_int_equal(rsa_public_verify(shared, "x", 1, "", 0), PL_EPROTO);
+    assert_int_equal(rsa_public_verify(shared, "x", 1, "=", 1), PL_EPROTO);
+    EVP_PKEY_free(shared);
+    bytes_clear(&made);
+    bytes_clear(&odd);
+}
+
+/* What is at least zero is a number. */
+static void rates(void **state)
+{
+    static const struct { double rate; int rc; } cases[] = {
+        { 0, PL_OK }, { -0.0, PL_OK }, { INFINITY, PL_OK }, { -1, PL_EPROTO }, { NAN, PL_EPROTO } };
+    struct validators v = { .key = &key };
+    struct progress_record p = { .peer = { 34, { 0x12, 0x20 } }, .time = 1 };
+    struct dht_id id;
+    (void)state;
+    assert_int_equal(validators_add_run(&v, "run"), PL_OK);
+    dht_id_of_text(&id, "run_progress");
+    for (size_t i = 0; i < PL_COUNT(cases); i++) {
+        struct bytes subkey = { 0 }, value = { 0 }, made = { 0 };
+        struct record r = { .key = id.bytes, .key_n = DHT_ID_BYTES, .expiration = 1 };
+        p.samples_per_second = cases[i].rate;
+        record_own_subkey(&subkey, &key);
+        progress_write(&value, &p);
+        r.subkey = bytes_at(&subkey);
+        r.subkey_n = bytes_length(&subkey);
+        r.value = bytes_at(&value);
+        r.n = bytes_length(&value);
+        assert_int_equal(record_sign(&made, &v, &r), PL_OK);
+        r.value = bytes_at(&made);
+        r.n = bytes_length(&made);
+        assert_int_equal(record_check(&v, &r, NULL), cases[i].rc);
+        bytes_clear(&subkey);
+        bytes_clear(&value);
+        bytes_clear(&made);
+    }
+}
+
+/* A token's expiration: as much of it as Python's fromisoformat wants. */
+static void token_times(void **state)
+{
+    static const struct { const char *text; double time; } good[] = {
+        { "2027-06-01 12:00:00.250000", 1811851200.25 }, { "2027-06-01T12:00:00", 1811851200 },
+        { "2027-06-01 12:00:00.125", 1811851200.125 }, { "2027-06-01 12:00", 1811851200 },
+        { "2027-06-01 12", 1811851200 }, { "2027-06-01", 1811808000 } };
+    static const char *const bad[] = {
+        "", " ", "soon", "2027-06-01 ", "2027-06-01 12:", "2027-06-01 12:00:00.", "2027-6-1",
+        "2027-06-01 12:00:00.25", "2027-06-01 12:00:00+00:00", "2027-06-01 12:00:00Z",
+        "2027-02-30 00:00:00", "2027-06-01 24:00:00", "2027-06-01 23:59:60", "2027-06-01 1" };
+    double time;
+    (void)state;
+    for (size_t i = 0; i < PL_COUNT(good); i++) {
+        assert_int_equal(auth_time_parse(&time, good[i].text, strlen(good[i].text)), PL_OK);
+        assert_true(time == good[i].time);
+    }
+    for (size_t i = 0; i < PL_COUNT(bad); i++)
+        assert_int_equal(auth_time_parse(&time, bad[i], strlen(bad[i])), PL_EFORMAT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tags), cmocka_unit_test(strip), cmocka_unit_test(keys),
         cmocka_unit_test(one_bad_record), cmocka_unit_test(replayed),
+        cmocka_unit_test(loose_base64), cmocka_unit_test(rates), cmocka_unit_test(token_times),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
