@@ -70,7 +70,7 @@ static void consider(void *context, struct peer *p)
 static void describe(struct kad_peer *out, const struct peer *p)
 {
     out->id = p->id;
-    out->connected = p->links != NULL;
+    out->connection = p->links != NULL;
     out->address_count = 0;
     for (size_t i = 0; i < p->address_count && i < KAD_ADDRESSES_MAX; i++)
         out->addresses[out->address_count++] = p->addresses[i].at;
@@ -90,7 +90,7 @@ static int find_node(struct host *h, const struct peer_id *asker, const struct k
     if (known && peer_id_equal(&id, &h->me->id)) {
         struct kad_peer *self = &reply.closer[reply.closer_count++];
         self->id = id;
-        self->connected = 0;
+        self->connection = 0;
         self->address_count = host_own_addresses(h, self->addresses, KAD_ADDRESSES_MAX);
     } else {
         /* Whoever is asked for, also if it serves no look-ups itself. */

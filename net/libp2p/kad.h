@@ -22,7 +22,7 @@ struct kad_peer {
     struct peer_id id;
     struct multiaddr addresses[KAD_ADDRESSES_MAX];
     size_t address_count;
-    int connected;
+    int connection; /* 0 no, 1 connected, 2 can connect, 3 cannot */
 };
 struct kad_message {
     int type;

@@ -33,8 +33,8 @@ int kad_put(struct bytes *out, const struct kad_message *m)
         peers[i].id = borrow(p->id.bytes, p->id.length);
         peers[i].n_addrs = p->address_count;
         peers[i].addrs = addresses[i];
-        peers[i].has_connection = p->connected;
-        peers[i].connection = p->connected;
+        peers[i].has_connection = p->connection != 0;
+        peers[i].connection = p->connection;
         for (size_t k = 0; k < p->address_count; k++)
             addresses[i][k] = borrow(p->addresses[k].bytes, p->addresses[k].length);
     }
@@ -47,7 +47,7 @@ int kad_put(struct bytes *out, const struct kad_message *m)
 static int get_peer(struct kad_peer *p, const Libp2p__KadPeer *pb)
 {
     if (!pb->has_id || peer_id_parse(&p->id, pb->id.data, pb->id.len)) return PL_EFORMAT;
-    p->connected = pb->has_connection && pb->connection == 1;
+    p->connection = pb->has_connection ? pb->connection : 0;
     p->address_count = 0;
     for (size_t i = 0; i < pb->n_addrs && p->address_count < KAD_ADDRESSES_MAX; i++)
         if (!multiaddr_parse(&p->addresses[p->address_count], pb->addrs[i].data, pb->addrs[i].len))

@@ -9,8 +9,8 @@
 
 enum kind { NOTHING, IP4, IP6, PORT, NAME, PATH, PEER };
 
-enum { C_IP4 = 4, C_TCP = 6, C_IP6 = 41, C_DNS = 53, C_DNS4 = 54, C_DNS6 = 55, C_CIRCUIT = 290,
-       C_P2P = 421 };
+enum { C_IP4 = 4, C_TCP = 6, C_IP6 = 41, C_DNS = 53, C_DNS4 = 54, C_DNS6 = 55, C_DNSADDR = 56,
+       C_CIRCUIT = 290, C_P2P = 421 };
 
 static const struct protocol {
     const char *name;
@@ -21,6 +21,9 @@ static const struct protocol {
     { "dns4", C_DNS4, NAME }, { "dns6", C_DNS6, NAME }, { "udp", 273, PORT },
     { "p2p-circuit", C_CIRCUIT, NOTHING }, { "unix", 400, PATH }, { "p2p", C_P2P, PEER },
     { "quic-v1", 461, NOTHING }, { "ws", 477, NOTHING },
+    /* never dialled, but peers that we keep addresses of may have them */
+    { "dnsaddr", C_DNSADDR, NAME }, { "tls", 448, NOTHING }, { "quic", 460, NOTHING },
+    { "wss", 478, NOTHING },
     { "ipfs", C_P2P, PEER }, /* p2p's old name: read, never printed (the first match prints) */
 };
 
@@ -71,6 +74,16 @@ int multiaddr_parse(struct multiaddr *a, const uint8_t *bytes, size_t n)
     return PL_OK;
 }
 
+/* As the original prints it. The C library shows the last four bytes of ::102:304, too, in the form
+ * of IPv4, which only ::ffff:1.2.3.4 has. */
+static void ip6_text(char *out, size_t room, const uint8_t *ip)
+{
+    static const uint8_t zeros[12];
+    if (!memcmp(ip, zeros, sizeof zeros) && (ip[12] || ip[13]))
+        snprintf(out, room, "::%x:%x", ip[12] << 8 | ip[13], ip[14] << 8 | ip[15]);
+    else inet_ntop(AF_INET6, ip, out, (socklen_t)room);
+}
+
 void multiaddr_text(char *text, const struct multiaddr *a)
 {
     struct cursor c = { a->bytes, a->length };
@@ -84,11 +97,11 @@ void multiaddr_text(char *text, const struct multiaddr *a)
         switch (p->kind) {
         case NOTHING: break;
         case IP4: inet_ntop(AF_INET, value, shown, sizeof shown); break;
-        case IP6: inet_ntop(AF_INET6, value, shown, sizeof shown); break;
+        case IP6: ip6_text(shown, sizeof shown, value); break;
         case PORT: snprintf(shown, sizeof shown, "%u", value[0] * 256u + value[1]); break;
         case NAME: case PATH:
-            for (size_t i = 0; i < n; i++)
-                shown[i] = value[i] > 32 && value[i] < 127 ? (char)value[i] : '?';
+            for (size_t i = 0; i < n; i++) /* UTF-8 as it is */
+                shown[i] = value[i] >= 32 && value[i] != 127 ? (char)value[i] : '?';
             shown[n] = 0;
             break;
         case PEER:
@@ -223,7 +236,7 @@ int multiaddr_target(struct multiaddr_target *t, const struct multiaddr *a)
             t->family = p->kind == IP4 ? 4 : 6;
             memcpy(t->ip, value, n);
             want = TCP;
-        } else if (want == HOST && p->kind == NAME) {
+        } else if (want == HOST && p->kind == NAME && p->code != C_DNSADDR) {
             memcpy(t->name, value, n);
             t->name_family = p->code == C_DNS4 ? 4 : p->code == C_DNS6 ? 6 : 0;
             want = TCP;
