@@ -59,7 +59,7 @@ static int take_tensor(struct named_tensors *t, const struct st_tensor *from)
     for (int d = 0; d < from->dims; d++) t->schema[i].type.size[d] = from->shape[d];
     t->elements[i] = from->n;
     t->name[i] = strdup(from->name);
-    t->tensor[i] = pl_alloc(from->n, sizeof(float));
+    t->tensor[i] = pl_alloc_unset(from->n, sizeof(float));
     t->count++;
     if (!t->name[i] || !t->tensor[i]) return PL_ENOMEM;
     st_to_float(t->tensor[i], from);

@@ -309,6 +309,7 @@ static void free_averager(struct averager *a)
     group_clear(&a->group);
     bytes_clear(&a->subkey);
     bytes_clear(&a->gather);
+    exchange_memory_clear(&a->memory);
     pl_free(a->elements);
     pl_free(a->method);
     free(a);

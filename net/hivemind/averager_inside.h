@@ -95,6 +95,7 @@ struct averager {
     /* the exchange */
     struct group group;
     struct exchange *x;
+    struct exchange_memory memory; /* its, from one to the next */
     struct timer exchange_timer;
     struct out_stream *out;  /* (group) */
     struct part_stream **in; /* (group) */

@@ -65,6 +65,24 @@ void exchange_buffer_back(struct exchange *x, struct bytes *b)
     memset(b, 0, sizeof *b);
 }
 
+/* Ordinary pages: it is written once a round and read once, so large ones gain little, and where a
+ * virtual machine gives back what is free, large ones have to come from its host again. */
+uint8_t *exchange_room(struct exchange_room *r, size_t n)
+{
+    if (r->data && r->n >= n) return r->data;
+    free(r->data);
+    r->data = malloc(n + 1);
+    r->n = r->data ? n : 0;
+    return r->data;
+}
+
+void exchange_memory_clear(struct exchange_memory *m)
+{
+    free(m->messages.data);
+    free(m->answers.data);
+    memset(m, 0, sizeof *m);
+}
+
 void exchange_send(struct exchange *x, size_t peer, enum exchange_way way, struct bytes *message)
 {
     if (x->port->give) x->port->give(x->context, peer, way, message);
@@ -464,16 +482,16 @@ static size_t answer_room(const struct exchange *x, const struct pl_part *part)
 static int place_answers(struct exchange *x, struct pl_err *err)
 {
     size_t all = 0;
+    uint8_t *at;
     if (!(x->answers = calloc(x->part_count + 1, sizeof *x->answers)))
         return pl_fail(err, PL_ENOMEM, "averaging: no memory");
     for (size_t i = 0; i < x->part_count; i++)
         all += x->answers[i].room = answer_room(x, &x->parts[i]);
-    if (!(x->answer_bytes = pl_alloc_unset(all, 1)))
+    if (!(at = exchange_room(&x->memory->answers, all)))
         return pl_fail(err, PL_ENOMEM, "averaging: no memory");
-    all = 0;
     for (size_t i = 0; i < x->part_count; i++) {
-        x->answers[i].data = x->answer_bytes + all;
-        all += x->answers[i].room;
+        x->answers[i].data = at;
+        at += x->answers[i].room;
     }
     return PL_OK;
 }
@@ -486,6 +504,7 @@ int exchange_open(struct exchange **out, const struct exchange_options *o,
     *out = NULL;
     if (!x) return pl_fail(err, PL_ENOMEM, "averaging: no memory");
     x->o = *o;
+    x->memory = o->memory ? o->memory : &x->own_memory;
     x->port = port;
     x->context = context;
     x->count = o->group->count;
@@ -524,7 +543,6 @@ void exchange_close(struct exchange *x)
     if (!x) return;
     assert(!x->jobs);
     for (size_t i = 0; x->answers && i < x->part_count; i++) free(x->answers[i].other);
-    pl_free(x->answer_bytes);
     for (size_t p = 0; x->out && p < x->count; p++) {
         bytes_clear(&x->out[p].ready);
         pl_free(x->out[p].part);
@@ -535,6 +553,7 @@ void exchange_close(struct exchange *x)
     free(x->answers);
     free(x->out);
     free(x->own_delta);
+    exchange_memory_clear(&x->own_memory);
     pl_free(x->parts);
     pl_free(x->own);
     pl_free(x->own_at);

@@ -39,6 +39,13 @@ struct exchange_validation {
 #define EXCHANGE_CLIP_USUAL (-1.0) /* a radius that half of the group lies within, part by part */
 #define EXCHANGE_HEADERS 512 /* bytes of a message beside the part's values and tables */
 
+/* Memory for what a round keeps until its end: the messages that came for our parts, and answers.
+ * Lent to one round after another, it is new to the system once only. Zero-initialise to begin. */
+struct exchange_memory {
+    struct exchange_room { uint8_t *data; size_t n; } messages, answers;
+};
+void exchange_memory_clear(struct exchange_memory *m);
+
 struct exchange_options {
     const struct pl_backend *be;
     const struct group *group;
@@ -58,6 +65,7 @@ struct exchange_options {
     int verify;
     struct referee_claim claim;     /* what our values are of */
     struct exchange_validation validation;
+    struct exchange_memory *memory; /* borrowed until exchange_close; NULL: memory of its own */
 };
 
 enum exchange_way { EXCHANGE_OUT, EXCHANGE_IN };

@@ -82,7 +82,7 @@ struct exchange {
     struct pl_part *parts;
     size_t part_count, values, values_max;
     struct answer *answers;  /* (parts); none for our own */
-    uint8_t *answer_bytes;   /* where they lie */
+    struct exchange_memory own_memory, *memory; /* the latter is what is used */
     struct bytes spare[EXCHANGE_SPARES]; /* of messages that are gone, for those to come */
     size_t spare_count;
     struct out_peer *out;
@@ -94,8 +94,8 @@ struct exchange {
     float *own_delta;
     struct contribution **kept; /* (own): what came, in the order of arrival; NULL: forgotten */
     size_t *kept_count;         /* (own) */
-    /* Where messages lie until then, each of a group's in its place, on large pages; NULL: each in
-     * memory of its own. */
+    /* Where messages lie until then, each of a group's in its place; NULL: each in memory of its
+     * own. */
     uint8_t *kept_bytes;
     size_t *kept_at;            /* (own): the first peer's, others' behind */
     size_t own_done;
@@ -130,6 +130,8 @@ void exchange_job_free(struct exchange_job_of *job);
  * done with them. Neither is called by helper threads. */
 struct bytes exchange_buffer(struct exchange *x);
 void exchange_buffer_back(struct exchange *x, struct bytes *b);
+/* At least n bytes, of any content. NULL: no memory. */
+uint8_t *exchange_room(struct exchange_room *r, size_t n);
 /* Sends it; what it leaves behind is room for the next. */
 void exchange_send(struct exchange *x, size_t peer, enum exchange_way way, struct bytes *message);
 enum pl_compression exchange_method(const struct exchange *x, const struct pl_part *part);

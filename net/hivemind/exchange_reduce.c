@@ -89,7 +89,7 @@ static int make_kept(struct exchange *x)
         x->kept_at[k] = all;
         all += kept_room(x, k) * (x->count - 1);
     }
-    return (x->kept_bytes = pl_alloc_unset(all, 1)) ? PL_OK : PL_ENOMEM;
+    return (x->kept_bytes = exchange_room(&x->memory->messages, all)) ? PL_OK : PL_ENOMEM;
 }
 
 int exchange_reduce_open(struct exchange *x, struct pl_err *err)
@@ -134,7 +134,6 @@ void exchange_reduce_close(struct exchange *x)
     free(x->kept);
     free(x->kept_count);
     free(x->kept_at);
-    pl_free(x->kept_bytes);
 }
 
 int exchange_awaits(const struct exchange *x, size_t peer)

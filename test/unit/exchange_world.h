@@ -53,6 +53,7 @@ struct world {
     size_t part_bytes;
     int verify;
     struct exchange_validation validation; /* each peer's own context */
+    struct exchange_memory *memory; /* (PEERS); NULL: each exchange's own */
     void (*meddle)(struct letter *l); /* with what is on its way */
     size_t rank[PEERS]; /* whose letters are taken first */
     enum pl_compression method[TENSORS];
@@ -231,6 +232,7 @@ static inline void begin(struct world *w)
             .sender_timeout = 4, .reducer_timeout = 8, .time_limit = 60,
         };
         o.validation.context = p;
+        if (w->memory) o.memory = &w->memory[i];
         if (exchange_open(&p->x, &o, &port, p, w->now, &p->err)) fail_msg("%s", p->err.text);
     }
 }
