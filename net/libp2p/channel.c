@@ -394,14 +394,14 @@ void channel_give(struct channel *c, struct bytes *data)
         data->begin = data->end = 0;
         return;
     }
-    rc = yamux_give(&c->link->conn.yamux, c->stream, data, &c->link->conn.frames);
+    rc = yamux_give(&c->link->conn.yamux, c->stream, data);
     if (rc == PL_ENOMEM) link_end(c->link, rc, "out of memory");
     link_touch(c->link);
 }
 
 size_t channel_queued(const struct channel *c)
 {
-    return c->stream ? bytes_length(&c->stream->waiting) : bytes_length(&c->early);
+    return c->stream ? c->stream->waiting.length : bytes_length(&c->early);
 }
 
 void channel_finish(struct channel *c)

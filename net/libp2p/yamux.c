@@ -60,7 +60,7 @@ void yamux_init(struct yamux *y, int client, const struct yamux_events *events, 
 static void free_stream(struct yamux_stream *s)
 {
     bytes_clear(&s->in);
-    bytes_clear(&s->waiting);
+    chain_clear(&s->waiting);
     free(s);
 }
 
@@ -136,7 +136,7 @@ static void leave_line(struct yamux *y, struct yamux_stream *s)
 
 static void join_line(struct yamux *y, struct yamux_stream *s)
 {
-    if (s->ready || s->reset || !s->credit || !bytes_length(&s->waiting)) return;
+    if (s->ready || s->reset || !s->credit || !s->waiting.length) return;
     s->ready = 1;
     s->ready_next = NULL;
     s->ready_prev = y->ready_last;
@@ -147,8 +147,8 @@ static void join_line(struct yamux *y, struct yamux_stream *s)
 
 static void drop_waiting(struct yamux *y, struct yamux_stream *s)
 {
-    y->unsent -= bytes_length(&s->waiting);
-    bytes_clear(&s->waiting);
+    y->unsent -= s->waiting.length;
+    chain_clear(&s->waiting);
     leave_line(y, s);
 }
 
@@ -215,7 +215,7 @@ static uint32_t send_frame(struct yamux *y, struct yamux_stream *s, const uint8_
 
 static int send_fin(struct yamux_stream *s, struct bytes *out)
 {
-    if (!s->out_ended || s->fin_sent || s->reset || bytes_length(&s->waiting)) return PL_OK;
+    if (!s->out_ended || s->fin_sent || s->reset || s->waiting.length) return PL_OK;
     s->fin_sent = 1;
     return put(out, YAMUX_WINDOW_UPDATE, YAMUX_FIN, s->id, 0);
 }
@@ -226,47 +226,44 @@ int yamux_write(struct yamux *y, struct yamux_stream *s, const void *data, size_
     const uint8_t *p = data;
     int rc;
     if (s->reset || s->out_ended) return PL_EPROTO;
-    while (n && !bytes_length(&s->waiting)) {
+    while (n && !s->waiting.length) {
         uint32_t sent = send_frame(y, s, p, n, out);
         if (!sent) break;
         p += sent;
         n -= sent;
     }
     if (out->failed || !n) return out->failed;
-    if ((rc = bytes_add(&s->waiting, p, n))) return rc;
+    if ((rc = chain_add(&s->waiting, p, n))) return rc;
     y->unsent += n;
     join_line(y, s);
     return PL_OK;
 }
 
-int yamux_give(struct yamux *y, struct yamux_stream *s, struct bytes *data, struct bytes *out)
+int yamux_give(struct yamux *y, struct yamux_stream *s, struct bytes *data)
 {
-    struct bytes taken = *data;
-    int rc = PL_OK;
+    size_t n = bytes_length(data);
+    int rc;
     if (s->reset || s->out_ended) return PL_EPROTO;
-    if (data->failed || bytes_length(&s->waiting)) {
-        rc = data->failed ? data->failed
-                          : yamux_write(y, s, bytes_at(data), bytes_length(data), out);
-    } else {
-        *data = s->waiting;
-        s->waiting = taken;
-        y->unsent += bytes_length(&taken);
-        join_line(y, s);
-    }
+    rc = chain_give(&s->waiting, data);
     data->begin = data->end = 0;
-    return rc;
+    if (rc) return rc;
+    y->unsent += n;
+    join_line(y, s);
+    return PL_OK;
 }
 
 int yamux_pump(struct yamux *y, struct bytes *out)
 {
     struct yamux_stream *s;
     while (y->room && (s = y->ready_first) && !out->failed) {
-        uint32_t sent = send_frame(y, s, bytes_at(&s->waiting), bytes_length(&s->waiting), out);
-        bytes_take(&s->waiting, sent);
+        size_t n;
+        const uint8_t *piece = chain_at(&s->waiting, &n);
+        uint32_t sent = send_frame(y, s, piece, n, out);
+        chain_take(&s->waiting, sent);
         y->unsent -= sent;
         leave_line(y, s);
         join_line(y, s); /* behind the others */
-        if (bytes_length(&s->waiting)) continue;
+        if (s->waiting.length) continue;
         send_fin(s, out);
         if (!s->released) y->events.writable(y->context, s);
         else if (is_over(s)) forget(y, s);
@@ -492,7 +489,7 @@ static void sweep(struct yamux *y, struct bytes *out)
     for (size_t i = 0; i < y->bucket_count; i++) {
         struct yamux_stream *s = y->buckets[i], *next;
         for (; s; s = next) {
-            size_t waiting = bytes_length(&s->waiting);
+            size_t waiting = s->waiting.length;
             next = s->next;
             if (!s->released) continue;
             if (waiting != s->waited) s->idle_ticks = 0;

@@ -3,7 +3,7 @@
 #ifndef PL_YAMUX_H
 #define PL_YAMUX_H
 
-#include "../bytes.h"
+#include "../chain.h"
 
 #define YAMUX_WINDOW 262144u          /* credit of a new stream, by the protocol */
 /* what a busy stream's window grows to; the original's figure */
@@ -35,7 +35,7 @@ struct yamux_stream {
     int in_ended;         /* 1: FIN came; what is in `in` is the last of it */
     int out_ended;        /* 1: we said FIN, or will once `waiting` is out */
     int reset;            /* 1: either side reset it; nothing more comes or goes */
-    struct bytes waiting; /* written by us; goes out as credit and room allow */
+    struct chain waiting; /* written by us; goes out as credit and room allow */
     void *user;           /* the layer above */
     /* private */
     uint32_t credit;      /* bytes that we may still send */
@@ -99,9 +99,9 @@ int yamux_open(struct yamux *y, struct yamux_stream **s, struct bytes *out);
 /* Sends what credit and room allow, keeps a copy of the rest. */
 int yamux_write(struct yamux *y, struct yamux_stream *s, const void *data, size_t n,
                 struct bytes *out);
-/* The same for what *data holds, whose memory it takes where it can: no copy is made. *data is
- * empty afterwards; its memory may be another's, which is done with. */
-int yamux_give(struct yamux *y, struct yamux_stream *s, struct bytes *data, struct bytes *out);
+/* The same for what *data holds, without a copy; it goes out with the next yamux_pump. *data is
+ * empty afterwards; its memory may be of what has been sent. */
+int yamux_give(struct yamux *y, struct yamux_stream *s, struct bytes *data);
 /* n bytes of s->in are done with: drops them and gives credit back. */
 int yamux_took(struct yamux *y, struct yamux_stream *s, size_t n, struct bytes *out);
 /* The reader waits until n bytes lie in s->in: opens the window so far, or both sides would wait
