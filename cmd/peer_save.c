@@ -104,9 +104,9 @@ static int check(void *context, const struct state_load *state, struct pl_err *e
     const struct peer_save *p = context;
     int rc = optimizer_state_check(&p->model->state, state, p->epoch + 1, err);
     size_t used = strlen(err->text);
-    if (rc == PL_EFORMAT)
+    if (rc == PL_EUSE)
         snprintf(err->text + used, sizeof err->text - used,
-                 " (with --config %.60s --optimizer %s)", p->model->config, p->model->kind);
+                 "; your side: --config %.60s and --optimizer %s are not the run's", p->model->config, p->model->kind);
     return rc;
 }
 

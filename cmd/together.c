@@ -54,21 +54,28 @@ static void share(struct loop_state *t)
 
 /* --- a peer's state --------------------------------------------------------------------------- */
 
-struct wanted { struct loop_state *t; int64_t least; };
+struct wanted { struct loop_state *t; int64_t least; struct pl_err misfit; };
 
+/* On the network's thread, which is done with it when the load has ended. */
 static int check(void *context, const struct state_load *state, struct pl_err *err)
 {
     struct wanted *w = context;
-    return optimizer_state_check(w->t->l->state, state, w->least, err);
+    int rc = optimizer_state_check(w->t->l->state, state, w->least, err);
+    if (rc == PL_EUSE) w->misfit = *err;
+    return rc;
 }
 
+/* PL_EUSE: nobody has one for our model, somebody has one for another. */
 static int load(struct loop_state *t, int64_t least, struct pl_err *err)
 {
-    struct wanted w = { t, least };
+    struct wanted w = { t, least, { "" } };
     struct state_load state;
     struct together_event e = { .kind = TOGETHER_LOADED };
     double began = pl_seconds();
     int rc = collaboration_load(t->c, check, &w, &state, err);
+    if (rc == PL_EIO && w.misfit.text[0])
+        rc = pl_fail(err, PL_EUSE, "the others have another model or optimizer: %.300s; your side, if they agree "
+                     "with one another: --config and --optimizer have to be theirs", w.misfit.text);
     if (!rc) rc = optimizer_state_take(t->l->state, t->l->value, &t->epoch, &state, err);
     if (!rc) rc = t->l->moved(t->l->context, t->epoch);
     state_load_clear(&state);
@@ -269,12 +276,15 @@ int together_run(struct swarm *s, struct together_learner *l, const struct toget
     struct together_event ready = { .kind = TOGETHER_READY }, end = { .kind = TOGETHER_END };
     struct pl_err why = { "" };
     double began = pl_seconds();
-    int rc = open_collaboration(&t, be, err);
+    int loaded, rc = open_collaboration(&t, be, err);
     if (!rc) {
         collaboration_enter(t.c, t.epoch);
         tell(&t, &ready);
-        if (o->load && load(&t, t.epoch, &why) == PL_EIO) trouble(&t, why.text);
-        share(&t);
+        loaded = o->load ? load(&t, t.epoch, &why) : PL_OK;
+        if (loaded == PL_EIO) trouble(&t, why.text);
+        /* Samples of another model would count for their steps, its gradients for nobody's. */
+        if (loaded == PL_EUSE) rc = pl_fail(err, PL_EIO, "%s", why.text);
+        else share(&t);
     }
     while (!rc && !stopped(&t, began)) rc = one_batch(&t, err);
     if (!rc) rc = delayed_return(&t, 1, err);

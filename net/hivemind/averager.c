@@ -76,6 +76,18 @@ static void next_key(struct averager *a)
     a->key_id = id;
 }
 
+/* Why nobody was found, as far as a search can tell. */
+static void no_group(struct averager *a)
+{
+    const char *why = !a->mm.met && !a->mm.met_misfits ? "nobody else was looking for one"
+                      : a->mm.met_misfits
+                          ? "who was there averages other tensors; your side, if they agree with one "
+                            "another: another model, or other options than theirs"
+                          : a->ask_why.text;
+    pl_fail(&a->why, a->found_status, "averaging: found no group for %.100s in time%s%s", a->key,
+            why[0] ? ": " : "", why);
+}
+
 /* What the search or the exchange has come to; called from the loop, never from inside an
  * engine. */
 static void on_turn(void *context)
@@ -102,9 +114,7 @@ static void on_turn(void *context)
     if (a->found) {
         a->found = 0;
         if (a->found_status) {
-            if (a->result.attempts == 0 || !a->why.text[0])
-                pl_fail(&a->why, a->found_status, "averaging: found no group for %.100s in time",
-                        a->key);
+            if (a->result.attempts == 0 || !a->why.text[0]) no_group(a);
             finish(a, a->found_status);
             return;
         }
@@ -189,7 +199,7 @@ int averager_begin(struct averager *a, const struct averager_step *s, averager_d
     a->triggered = !s->untriggered;
     memset(&a->result, 0, sizeof a->result);
     a->caught.text[0] = 0;
-    a->why.text[0] = 0;
+    a->why.text[0] = a->ask_why.text[0] = 0;
     group_clear(&a->group);
     averager_search(a);
     return PL_OK;

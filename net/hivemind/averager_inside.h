@@ -88,6 +88,7 @@ struct averager {
     struct dht_task *lookup;
     struct rpc_stream *asking;
     int ask_failed;
+    struct pl_err ask_why;   /* of the last leader who could not be asked */
     struct asker *askers;
     size_t asker_count;
     int found, found_status;

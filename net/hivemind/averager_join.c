@@ -80,7 +80,8 @@ static void asking_end(void *context, struct rpc_stream *s)
 
 static void asking_failed(void *context, struct rpc_stream *s, int status, const char *why)
 {
-    (void)status, (void)why;
+    struct averager *a = context;
+    pl_fail(&a->ask_why, status, "who was there could not be asked: %.250s", why);
     asking_end(context, s);
 }
 

@@ -241,6 +241,7 @@ void matchmaking_message(struct matchmaking *m, double now, const uint8_t *data,
     int grouped;
     if (m->state != MATCHMAKING_ASKING && m->state != MATCHMAKING_FOLLOWING) return;
     message = message_unpack(&hivemind__message_from_leader__descriptor, data, n, NULL);
+    m->met_misfits |= message && message->code == MSG_BAD_SCHEMA_HASH;
     if (m->state == MATCHMAKING_ASKING && message && message->code == MSG_ACCEPTED) {
         m->state = MATCHMAKING_FOLLOWING;
         m->until = m->asked + m->o.request_timeout;
@@ -272,6 +273,7 @@ void matchmaking_begin(struct matchmaking *m, double now, double scheduled, doub
     m->begin = INFINITY;
     m->state = MATCHMAKING_LOOKING;
     m->seen = 0;
+    m->met = m->met_misfits = 0;
     m->expected = 0;
     m->patience = m->lonely = 0;
     m->candidate_count = m->tried_count = 0;
@@ -336,5 +338,6 @@ void matchmaking_found(struct matchmaking *m, double now, const struct matchmaki
         if (found[i].expiration > now && isfinite(found[i].expiration) &&
             !peer_id_equal(&found[i].peer, &m->o.self) && !matchmaking_refuses(m, &found[i].peer))
             m->candidates[m->candidate_count++] = found[i];
+    m->met |= m->candidate_count > 0;
     try_next(m, now);
 }

@@ -77,6 +77,7 @@ struct matchmaking {
     void *context;
 
     struct group group;        /* after a good end; the caller may take it (and leave zeros) */
+    int met, met_misfits;      /* of this search: others declared; some of them average other tensors */
     /* private */
     enum matchmaking_state state;
     double scheduled, deadline;

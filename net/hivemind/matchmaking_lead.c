@@ -178,6 +178,7 @@ static void decide(struct matchmaking *m, double now, void *stream, const struct
     Hivemind__JoinRequest *r = message_unpack(&hivemind__join_request__descriptor, data, n, NULL);
     enum averaging_code code = r ? judge(m, peer, r) : MSG_PROTOCOL_VIOLATION;
     void **more;
+    m->met_misfits |= code == MSG_BAD_SCHEMA_HASH;
     if (code == MSG_ACCEPTED) {
         more = realloc(m->streams, (m->followers.count + 1) * sizeof *more);
         if (more) m->streams = more;

@@ -394,7 +394,7 @@ static int walk(struct optimizer_state *s, const struct state_load *l,
             a = pl_optimizer_state_at(s->optimizer, array);
             m = leaf_tensor(s, l, leaf, a.n, a.element_size == 1 ? PL_U8 : PL_F32);
             if (!m)
-                return pl_fail(err, PL_EFORMAT,
+                return pl_fail(err, PL_EUSE,
                                "state: parameter %zu has no \"%s\" of %zu elements as ours has", i,
                                names[k], a.n);
             if (!put && !all_finite(s, m))
@@ -426,16 +426,16 @@ int optimizer_state_check(const struct optimizer_state *s, const struct state_lo
         rc = pl_fail(err, PL_EPROTO, "state: of epoch %lld, expected at least %lld",
                      (long long)t.epoch, (long long)least);
     else if (l->count < s->count)
-        rc = pl_fail(err, PL_EFORMAT, "state: %zu tensors, expected %zu parameters first", l->count,
+        rc = pl_fail(err, PL_EUSE, "state: %zu tensors, expected %zu parameters first", l->count,
                      s->count);
     else if (t.count <= state_leaves(s))
-        rc = pl_fail(err, PL_EFORMAT, "state: %zu leaves of the optimizer, expected more than %zu",
+        rc = pl_fail(err, PL_EUSE, "state: %zu leaves of the optimizer, expected more than %zu",
                      t.count, state_leaves(s));
     for (size_t i = 0; !rc && i < s->count; i++) {
         const struct tensor_message *m = &l->tensors[i];
         size_t n = s->tensors[s->order[i]].n;
         if (m->type.dtype != PL_F32 || tensor_elements(m) != n)
-            rc = pl_fail(err, PL_EFORMAT,
+            rc = pl_fail(err, PL_EUSE,
                          "state: parameter %zu has %zu elements, ours has %zu float32 ones", i,
                          tensor_elements(m), n);
         else if (!all_finite(s, m))

@@ -39,7 +39,7 @@ struct state_snapshot *optimizer_state_snapshot(const struct optimizer_state *s,
                                                 const char *bits);
 
 /* PL_OK if a state can be taken over: our tensors, our kind of moments, an epoch >= `least`, all of
- * it finite. Else a sentence. */
+ * it finite. Else a sentence; PL_EUSE: it is of another model or optimizer than ours. */
 int optimizer_state_check(const struct optimizer_state *s, const struct state_load *l,
                           int64_t least, struct pl_err *err);
 /* Takes a checked state over; *epoch is its. */

@@ -59,7 +59,7 @@ prints "a negative number is a value" '^-5$' sh -c "'$POTLUCK' dht put five -5 -
 prints "subkeys" '"subkey":"s".*"value":3' sh -c "'$POTLUCK' dht put d 3 --subkey s --join '$entry' && '$POTLUCK' dht get d --join '$entry' --json"
 prints "the benchmark" 'get, 32 at once +[0-9]+ /s' "$POTLUCK" dht bench --count 20 --join "$entry"
 refuses 1 "nobody has 'absent'" "$POTLUCK" dht get absent --join "$entry"
-refuses 1 "connection refused" "$POTLUCK" dht get k --join "$nobody"
+prints "nobody there, asked for a record" 'dht: nobody lets us join: their side: nobody listens' "$POTLUCK" dht get k --join "$nobody"
 refuses 2 "--join is missing" "$POTLUCK" dht get k
 refuses 1 "is not /ip4 or /ip6" "$POTLUCK" peer --listen /dns4/localhost/tcp/0
 refuses 2 "needs --join" "$POTLUCK" peer --client-mode
@@ -86,10 +86,12 @@ before() { # what, pattern, options of a peer that is stopped once it has said s
     kill $last; wait $last 2>/dev/null
     if grep -qE -- "$want" "$work/said"; then ok "$what"; else fail "$what: no '$want'"; head -n 3 "$work/said"; fi
 }
+tiny="--config test/program/tiny.json --limit 64 --batch 8 --target-batch 8 --save-every 0 --threads 1 --matchmaking-time 1 --run r
+      --listen /ip4/127.0.0.1/tcp/0"
 learn() { # options; a training that ends by itself
-    rm -rf "$work/out"
-    timeout 120 "$POTLUCK" train --config test/program/tiny.json --limit 64 --batch 8 --target-batch 8 --steps 1 --save-every 0 --threads 1 \
-        --matchmaking-time 1 --run r --listen /ip4/127.0.0.1/tcp/0 --out "$work/out" "$@"
+    rm -rf "$work/learnt"
+    # shellcheck disable=SC2086
+    timeout 120 "$POTLUCK" train $tiny --steps 1 --out "$work/learnt" "$@"
 }
 ends() { # what, pattern of the last line, options of a training that cannot join
     what=$1 want=$2; shift 2
@@ -116,10 +118,32 @@ ends "two that fail in their ways" 'none of 2 entry peers lets us join, for reas
 learn --join "$entry" >"$work/said" 2>&1
 check "a name of a run that nobody trains" grep -q 'check: run: nobody trains "r" there yet' "$work/said"
 check "and whose side that is" grep -q 'your side, if somebody should: --run' "$work/said"
-check "it trains none the less" test -f "$work/out/checkpoint-000001.safetensors"
+check "it trains none the less" test -f "$work/learnt/checkpoint-000001.safetensors"
+
+# Another model than the others', or other tensors.
+one_tensor() { # file, values
+    header='{"t":{"dtype":"F32","shape":['$2'],"data_offsets":[0,'$((4 * $2))']}}'
+    { printf "\\$(printf %03o ${#header})\\0\\0\\0\\0\\0\\0\\0"; printf %s "$header"; head -c $((4 * $2)) /dev/zero; } >"$1"
+}
+alone() { # tensors, options
+    "$POTLUCK" average --prefix p --no-check --matchmaking-time 1 --timeout 8 --listen /ip4/127.0.0.1/tcp/0 --tensors "$@"
+}
+one_tensor "$work/one" 1
+one_tensor "$work/two" 2
+alone "$work/one" --join "$entry" >"$work/first" 2>&1 &
+peers="$peers $!"
+refuses 1 "who was there averages other tensors; your side, if they agree" alone "$work/two" --join "$entry"
+refuses 1 "found no group for q.0b in time: nobody else was looking for one" alone "$work/two" --join "$entry" --prefix q --timeout 2
+
+# shellcheck disable=SC2086
+"$POTLUCK" train $tiny --steps 100000 --slow 0.3 --json --out "$work/trains.d" >"$work/trains" 2>&1 &
+peers="$peers $!"
+for _ in $(seq 1200); do grep -q '"event":"epoch"' "$work/trains" && break; sleep 0.1; done
+ends "another optimizer" 'the others have another model or optimizer: .*; your side, if they agree' --join "$(address "$work/trains")" --optimizer adamw8
 
 # Something else answers, or nothing does.
 if command -v python3 >/dev/null; then
+    : >"$work/ports"
     python3 -c '
 import socket, sys, threading, time
 def serve(say):
@@ -130,7 +154,7 @@ def serve(say):
             c = s.accept()[0]; kept.append(c)
             if say: c.recv(4096); c.sendall(b"HTTP/1.0 400 Bad Request\r\nContent-Type: text/html\r\n\r\n" + b"<p>" * 99); c.close()
     threading.Thread(target=run, daemon=True).start()
-serve(True); serve(False); time.sleep(600)' >"$work/ports" &
+serve(True); serve(False); time.sleep(600)' >>"$work/ports" &
     peers="$peers $!"
     for _ in $(seq 100); do [ "$(wc -l <"$work/ports")" -eq 2 ] && break; sleep 0.1; done
     ends "something else than a peer" 'your side: something else than a libp2p peer answers there' --join "/ip4/127.0.0.1/tcp/$(sed -n 1p "$work/ports")"

@@ -282,6 +282,24 @@ static void alone_until_the_deadline(void **state)
     clear(&w);
 }
 
+/* Both hear that the other one averages other tensors. */
+static void misfits(void **state)
+{
+    (void)state;
+    make(&w, 3, 0, 0);
+    w.peer[1].m.o.schema_hash[0] ^= 1;
+    for (size_t i = 0; i < 2; i++) matchmaking_begin(&w.peer[i].m, w.now, 0, 1012);
+    run_until(&w, 1013);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(w.peer[i].status, PL_EAGAIN);
+        assert_true(w.peer[i].m.met && w.peer[i].m.met_misfits);
+    }
+    matchmaking_begin(&w.peer[2].m, w.now, 0, w.now + 12);
+    run_until(&w, w.now + 13);
+    assert_false(w.peer[2].m.met || w.peer[2].m.met_misfits);
+    clear(&w);
+}
+
 /* Its followers notice a frozen leader when its time has passed, and form a group without it. */
 static void frozen_leader(void **state)
 {
@@ -382,6 +400,7 @@ int main(void)
         cmocka_unit_test(all_together), cmocka_unit_test(target_size_begins_at_once),
         cmocka_unit_test(expected_are_here), cmocka_unit_test(helpers_make_no_group),
         cmocka_unit_test(alone_until_the_deadline),
+        cmocka_unit_test(misfits),
         cmocka_unit_test(frozen_leader), cmocka_unit_test(leader_pauses),
         cmocka_unit_test(followers_are_sent_on),
         cmocka_unit_test(bits_after_a_group_of_one),
