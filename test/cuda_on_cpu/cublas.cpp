@@ -42,6 +42,13 @@ static float *operand(const void *data, cudaDataType type, cublasOperation_t op,
     return out;
 }
 
+/* A column-major matrix with so many rows and columns lies on the device, all of it. */
+static int is_there(const void *p, cudaDataType type, int rows, int columns, int ld)
+{
+    size_t each = type == CUDA_R_32F ? 4 : 2, last = at(rows - 1, columns - 1, ld);
+    return emu_lies_on(p, (last + 1) * each, emu_device(), EMU_OWN);
+}
+
 struct gemm {
     cublasOperation_t op_a, op_b;
     int m, n, k, lda, ldb, ldc, device;
@@ -87,7 +94,10 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a, cubla
     struct gemm *g;
     if (m < 1 || n < 1 || k < 1 || type_c != CUDA_R_32F || type_a != type_b ||
         lda < (op_a == CUBLAS_OP_N ? m : k) || ldb < (op_b == CUBLAS_OP_N ? k : n) || ldc < m ||
-        handle->device != emu_device())
+        handle->device != emu_device() ||
+        !is_there(A, type_a, op_a == CUBLAS_OP_N ? m : k, op_a == CUBLAS_OP_N ? k : m, lda) ||
+        !is_there(B, type_b, op_b == CUBLAS_OP_N ? k : n, op_b == CUBLAS_OP_N ? n : k, ldb) ||
+        !is_there(C, type_c, m, n, ldc))
         return CUBLAS_STATUS_INVALID_VALUE;
     g = (struct gemm *)malloc(sizeof *g);
     if (!g) return CUBLAS_STATUS_ALLOC_FAILED;

@@ -6,8 +6,11 @@
  *   - shared memory: out of bounds, read before it was written, and races: an element that one
  * thread writes and another reads or writes without a barrier between, whatever order they ran in
  *   - barriers and warp operations that some thread never reaches
+ *   - pointers of the host's memory among a kernel's arguments, and copies that go elsewhere than
+ *     their direction says or beyond what was allocated
  *   - in a build with AddressSanitizer: device memory out of bounds, and the host that looks into
- * it A breach is kept as a sentence, and the launch fails. */
+ *     it
+ * A breach is kept as a sentence, and the launch fails. */
 #ifndef CUDA_ON_CPU_RUNTIME_H
 #define CUDA_ON_CPU_RUNTIME_H
 
@@ -92,6 +95,10 @@ int emu_stream_device(cudaStream_t stream);
 /* Memory of this device (-1: of all) may be touched between the two, by one thread alone. */
 void emu_device_access(int begin, int device);
 void emu_fault(cudaError_t error); /* answered for by a later call */
+/* Do these bytes lie in this device's memory? A kernel reaches page-locked memory of the host, too.
+ * Of pages that are the host's alone an emulated kernel would read as well as of any. */
+enum emu_reach { EMU_OWN, EMU_OWN_OR_PINNED };
+int emu_lies_on(const void *p, size_t bytes, int device, enum emu_reach reach);
 int emu_no_code(void); /* $CUDA_ON_CPU_NO_CODE: a device that the kernels were not compiled for */
 
 /* ---- execution ---- */
@@ -118,6 +125,16 @@ template <class F> struct emu_launched {
 };
 cudaError_t emu_run_on(int device, const char *name, dim3 grid, dim3 block, emu_body *body,
                        void *kernel);
+/* A kernel's argument, if it is a pointer, has to show where the device reaches; to nothing, and to
+ * the end of an array of no elements, it may. */
+template <class T> static inline int emu_reaches(T, int) { return 1; }
+template <class T> static inline int emu_reaches(T *p, int device)
+{
+    return !p || emu_lies_on(p, 0, device, EMU_OWN_OR_PINNED);
+}
+/* A launch that is refused: which argument (from 1 on) shows somewhere else. */
+cudaError_t emu_out_of_reach(const char *name, int argument);
+
 template <class... P, class... A>
 static inline cudaError_t emu_launch(const char *name, cudaStream_t stream, dim3 grid, dim3 block,
                                      void (*kernel)(P...), A... args)
@@ -126,6 +143,9 @@ static inline cudaError_t emu_launch(const char *name, cudaStream_t stream, dim3
     typedef emu_launched<decltype(call)> launched;
     if (emu_no_code()) return cudaErrorNoKernelImageForDevice;
     if (stream && emu_stream_device(stream) != emu_device()) return cudaErrorInvalidResourceHandle;
+    const int reached[] = { emu_reaches(args, emu_device())... };
+    for (size_t i = 0; i < sizeof...(A); i++)
+        if (!reached[i]) return emu_out_of_reach(name, (int)i + 1);
     return emu_enqueue(
         stream,
         [](void *l_) {
@@ -216,7 +236,7 @@ void emu_shared_read_slow(struct emu_array *a, size_t i);
 void emu_shared_write_slow(struct emu_array *a, size_t i);
 
 extern uint32_t emu_epoch;             /* barriers so far */
-extern const uint32_t *emu_warp_epoch; /* the same of the thread's warp */
+extern const uint32_t *emu_warp_epoch; /* __syncwarps so far of the thread's warp */
 extern int emu_current;                /* the thread whose turn it is */
 
 /* Most accesses are of the plain kind: written before the last barrier, read by this thread

@@ -44,7 +44,7 @@ struct fiber {
 struct warp {
     unsigned arrived, mask;
     uint64_t value[32], seen[32];
-    uint32_t epoch; /* warp operations so far */
+    uint32_t epoch; /* __syncwarps so far */
 };
 
 static struct fiber fibers[THREADS_MAX];
@@ -72,6 +72,18 @@ void emu_fail(const char *format, ...)
     vsnprintf(breach + n, sizeof breach - (size_t)n, format, args);
     va_end(args);
     fprintf(stderr, "cuda-on-cpu: %s\n", breach);
+}
+
+cudaError_t emu_out_of_reach(const char *name, int argument)
+{
+    emu_device_access(1, -1);
+    if (!breach[0]) {
+        snprintf(breach, sizeof breach, "kernel %s: argument %d is no address that the device reaches", name,
+                 argument);
+        fprintf(stderr, "cuda-on-cpu: %s\n", breach);
+    }
+    emu_device_access(0, -1);
+    return cudaErrorLaunchFailure;
 }
 
 const char *emu_breach(void)
@@ -208,7 +220,8 @@ int __syncthreads_or(int predicate)
 
 unsigned emu_lane(void) { return (unsigned)emu_current % 32; }
 
-const uint64_t *emu_warp_exchange(unsigned mask, uint64_t mine)
+/* Lanes see what the others brought. Only __syncwarp orders memory; a shuffle or a vote does not. */
+static const uint64_t *meet(unsigned mask, uint64_t mine, int orders)
 {
     struct warp *w = &warps[emu_current / 32];
     unsigned lane = emu_lane();
@@ -221,7 +234,7 @@ const uint64_t *emu_warp_exchange(unsigned mask, uint64_t mine)
         int first = emu_current / 32 * 32;
         memcpy(w->seen, w->value, sizeof w->seen);
         w->arrived = 0;
-        w->epoch++;
+        w->epoch += (uint32_t)orders;
         for (int t = first; t < first + 32 && t < threads; t++)
             if (fibers[t].state == AT_WARP && mask >> t % 32 & 1) fibers[t].state = READY;
     } else {
@@ -230,7 +243,9 @@ const uint64_t *emu_warp_exchange(unsigned mask, uint64_t mine)
     return w->seen; /* stays until all lanes have come to the next operation */
 }
 
-void __syncwarp(unsigned mask) { emu_warp_exchange(mask, 0); }
+const uint64_t *emu_warp_exchange(unsigned mask, uint64_t mine) { return meet(mask, mine, 0); }
+
+void __syncwarp(unsigned mask) { meet(mask, 0, 1); }
 
 unsigned __ballot_sync(unsigned mask, int predicate)
 {

@@ -33,6 +33,7 @@ struct emu_stream {
 };
 struct emu_event {
     uint64_t recorded, done; /* records asked for, and done */
+    int device;
     struct emu_stream *stream; /* of the latest */
 };
 static struct emu_stream *streams;
@@ -177,12 +178,15 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned)
 {
     *event = (struct emu_event *)calloc(1, sizeof **event);
-    return *event ? cudaSuccess : cudaErrorMemoryAllocation;
+    if (!*event) return cudaErrorMemoryAllocation;
+    (*event)->device = device_now;
+    return cudaSuccess;
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
     struct task t = { NULL, NULL, NULL, NULL, e, NULL, 0 };
+    if (e->device != s->device) return cudaErrorInvalidResourceHandle;
     pthread_mutex_lock(&lock);
     t.turn = ++e->recorded;
     e->stream = s;
@@ -274,14 +278,16 @@ struct block {
     struct block *next, **from;
     void *p;
     size_t bytes;
-    int device;
+    int device; /* PINNED: the host's, page-locked */
 };
+#define PINNED (-1)
 static struct block *blocks;
 
 static void open_memory(int open, int device)
 {
 #if defined(__SANITIZE_ADDRESS__)
     for (struct block *b = blocks; b; b = b->next) {
+        if (b->device == PINNED) continue;
         if (open && (device < 0 || b->device == device)) ASAN_UNPOISON_MEMORY_REGION(b->p, b->bytes);
         else ASAN_POISON_MEMORY_REGION(b->p, b->bytes);
     }
@@ -297,17 +303,18 @@ void emu_device_access(int begin, int device)
     if (!begin) pthread_mutex_unlock(&lock);
 }
 
-cudaError_t cudaMalloc(void **p, size_t bytes)
+static cudaError_t take(void **p, size_t bytes, size_t alignment, int device)
 {
     struct block *b = (struct block *)malloc(sizeof *b);
     *p = NULL;
-    if (!b || posix_memalign(p, 256, bytes ? bytes : 1)) {
+    if (!b || posix_memalign(p, alignment, bytes ? bytes : 1)) {
+        *p = NULL;
         free(b);
         return cudaErrorMemoryAllocation;
     }
     pthread_mutex_lock(&lock);
     memset(*p, 0xcb, bytes); /* as good as any value that a device leaves there */
-    *b = (struct block){ blocks, &blocks, *p, bytes, device_now };
+    *b = (struct block){ blocks, &blocks, *p, bytes, device };
     if (blocks) blocks->from = &b->next;
     blocks = b;
     open_memory(0, -1);
@@ -315,42 +322,49 @@ cudaError_t cudaMalloc(void **p, size_t bytes)
     return cudaSuccess;
 }
 
-cudaError_t cudaFree(void *p)
+static cudaError_t give(void *p, int pinned)
 {
+    struct block *b;
     pthread_mutex_lock(&lock);
     drain_all(); /* as the real one, which waits for all that is under way */
-    for (struct block *b = blocks; p && b; b = b->next)
-        if (b->p == p) {
-            *b->from = b->next;
-            if (b->next) b->next->from = b->from;
+    for (b = blocks; p && b && !(b->p == p && (b->device == PINNED) == pinned);) b = b->next;
+    if (p && b) {
+        *b->from = b->next;
+        if (b->next) b->next->from = b->from;
 #if defined(__SANITIZE_ADDRESS__)
-            ASAN_UNPOISON_MEMORY_REGION(b->p, b->bytes);
+        ASAN_UNPOISON_MEMORY_REGION(b->p, b->bytes);
 #endif
-            free(p);
-            free(b);
-            break;
-        }
-    pthread_mutex_unlock(&lock);
-    return cudaSuccess;
-}
-
-cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned)
-{
-    if (posix_memalign(p, 4096, bytes ? bytes : 1)) {
-        *p = NULL;
-        return cudaErrorMemoryAllocation;
+        free(p);
+        free(b);
     }
-    memset(*p, 0xcb, bytes);
-    return cudaSuccess;
+    pthread_mutex_unlock(&lock);
+    return p && !b ? cudaErrorInvalidValue : cudaSuccess;
 }
 
-cudaError_t cudaFreeHost(void *p)
+cudaError_t cudaMalloc(void **p, size_t bytes) { return take(p, bytes, 256, device_now); }
+cudaError_t cudaFree(void *p) { return give(p, 0); }
+cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned) { return take(p, bytes, 4096, PINNED); }
+cudaError_t cudaFreeHost(void *p) { return give(p, 1); }
+
+/* The block that holds these bytes, or any of them. */
+static const struct block *block_of(const void *p, size_t bytes)
 {
+    const char *at = (const char *)p;
+    for (struct block *b = blocks; b; b = b->next)
+        if (at < (char *)b->p + b->bytes && at + bytes > (char *)b->p) return b;
+    return NULL;
+}
+
+int emu_lies_on(const void *p, size_t bytes, int device, enum emu_reach reach)
+{
+    const char *at = (const char *)p;
+    int lies = 0;
     pthread_mutex_lock(&lock);
-    drain_all();
+    for (struct block *b = blocks; b && !lies; b = b->next)
+        lies = at >= (char *)b->p && at + bytes <= (char *)b->p + b->bytes &&
+               (b->device == device || (reach == EMU_OWN_OR_PINNED && b->device == PINNED));
     pthread_mutex_unlock(&lock);
-    free(p);
-    return cudaSuccess;
+    return lies;
 }
 
 /* As much as there is: a device's size plays no part here. */
@@ -384,45 +398,56 @@ static cudaError_t move(struct move m, cudaStream_t s)
     return emu_enqueue(s, do_move, own, free);
 }
 
+/* One side of a copy: wholly in one device's memory, or not at all in any's. */
+static int is_side(const void *p, size_t bytes, int of_device)
+{
+    const struct block *b;
+    int good;
+    pthread_mutex_lock(&lock);
+    b = block_of(p, bytes);
+    good = of_device ? b && b->device != PINNED : !b || b->device == PINNED;
+    if (b)
+        good = good && (const char *)p >= (char *)b->p &&
+               (const char *)p + bytes <= (char *)b->p + b->bytes;
+    pthread_mutex_unlock(&lock);
+    return good;
+}
+
 cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t s)
 {
+    if (bytes && !is_side(p, bytes, 1)) return cudaErrorInvalidValue;
     return move({ p, NULL, bytes, value }, s);
 }
 
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind,
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t s)
 {
+    if (bytes && (!is_side(to, bytes, kind != cudaMemcpyDeviceToHost) ||
+                  !is_side(from, bytes, kind != cudaMemcpyHostToDevice)))
+        return cudaErrorInvalidValue;
     return move({ to, from, bytes, 0 }, s);
 }
 
 /* Row after row; each is a copy like any other. */
 cudaError_t cudaMemcpy2DAsync(void *to, size_t to_step, const void *from, size_t from_step,
-                              size_t bytes, size_t rows, enum cudaMemcpyKind, cudaStream_t s)
+                              size_t bytes, size_t rows, enum cudaMemcpyKind kind,
+                              cudaStream_t s)
 {
     cudaError_t error = to_step < bytes || from_step < bytes ? cudaErrorInvalidValue : cudaSuccess;
     for (size_t r = 0; r < rows && error == cudaSuccess; r++)
-        error = move({ (char *)to + r * to_step, (const char *)from + r * from_step, bytes, 0 }, s);
+        error = cudaMemcpyAsync((char *)to + r * to_step, (const char *)from + r * from_step, bytes,
+                                kind, s);
     return error;
 }
 
 /* Where the pointers lie is known and has to be as was said. */
-static int lies_on(const void *p, size_t bytes, int device)
-{
-    for (struct block *b = blocks; b; b = b->next)
-        if ((const char *)p >= (char *)b->p &&
-            (const char *)p + bytes <= (char *)b->p + b->bytes)
-            return b->device == device;
-    return 0;
-}
-
 cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
                                 size_t bytes, cudaStream_t s)
 {
-    int good;
-    pthread_mutex_lock(&lock);
-    good = lies_on(to, bytes, to_device) && lies_on(from, bytes, from_device);
-    pthread_mutex_unlock(&lock);
-    return good ? move({ to, from, bytes, 0 }, s) : cudaErrorInvalidValue;
+    if (!emu_lies_on(to, bytes, to_device, EMU_OWN) ||
+        !emu_lies_on(from, bytes, from_device, EMU_OWN))
+        return cudaErrorInvalidValue;
+    return move({ to, from, bytes, 0 }, s);
 }
 
 cudaError_t cudaGetLastError(void)

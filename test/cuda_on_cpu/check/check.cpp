@@ -18,6 +18,14 @@ static void check(int good, const char *what)
     else failed++;
 }
 
+/* N ints that kernels and the host reach. */
+static int *pinned(void)
+{
+    void *p;
+    if (cudaHostAlloc(&p, N * sizeof(int), 0) != cudaSuccess) abort();
+    return (int *)p;
+}
+
 /* The kernel has to fail, with `word` in the sentence. */
 static void caught(cudaError_t status, const char *word, const char *what)
 {
@@ -119,8 +127,9 @@ static int two_streams(long when, int guarded)
 /* ---- memory, in a build with AddressSanitizer ---- */
 
 #if defined(__SANITIZE_ADDRESS__)
-static void look(int *closed, const char *mine, size_t bytes, const char *other)
+static void look(int *closed, const char *mine, size_t bytes, size_t elsewhere)
 {
+    const char *other = (const char *)elsewhere; /* as what is within a struct, nobody looks at it */
     closed[0] = __asan_address_is_poisoned(mine) || __asan_address_is_poisoned(mine + bytes - 1);
     closed[1] = __asan_address_is_poisoned(mine + bytes);
     closed[2] = __asan_address_is_poisoned(other);
@@ -131,12 +140,12 @@ static void look(int *closed, const char *mine, size_t bytes, const char *other)
 static void memory_is_closed(void)
 {
     void *mine, *other;
-    int closed[3] = { -1, -1, -1 }, good;
+    int *closed = pinned(), good;
     setenv("CUDA_ON_CPU_DEVICES", "2", 1);
     good = cudaSetDevice(1) == cudaSuccess && cudaMalloc(&other, N) == cudaSuccess &&
            cudaSetDevice(0) == cudaSuccess && cudaMalloc(&mine, N - 3) == cudaSuccess &&
            emu_launch("look", NULL, 1, 1, look, closed, (const char *)mine, (size_t)N - 3,
-                      (const char *)other) == cudaSuccess;
+                      (size_t)other) == cudaSuccess;
     check(good && closed[0] == 0, "a kernel may touch its device's memory");
     check(good && closed[1] == 1, "not what lies beyond a block of it");
     check(good && closed[2] == 1, "nor another device's");
@@ -144,8 +153,59 @@ static void memory_is_closed(void)
           "and the host no device's");
     cudaFree(mine);
     cudaFree(other);
+    cudaFreeHost(closed);
 }
 #endif
+
+/* ---- where pointers show ---- */
+
+/* Copies in a direction that isn't theirs, and beyond the end; a kernel with an address of the
+ * host's, of another device, and with what has been freed; an event on another device's stream. */
+static void addresses_are_looked_at(void)
+{
+    int own[N] = {}, *host = pinned();
+    void *mine, *other;
+    cudaStream_t here, there;
+    cudaEvent_t event;
+    setenv("CUDA_ON_CPU_DEVICES", "2", 1);
+    if (cudaSetDevice(1) != cudaSuccess || cudaMalloc(&other, sizeof own) != cudaSuccess ||
+        cudaStreamCreate(&there) != cudaSuccess || cudaSetDevice(0) != cudaSuccess ||
+        cudaMalloc(&mine, sizeof own) != cudaSuccess || cudaStreamCreate(&here) != cudaSuccess ||
+        cudaEventCreateWithFlags(&event, 0) != cudaSuccess)
+        return check(0, "two devices");
+    check(cudaMemcpyAsync(mine, own, sizeof own, cudaMemcpyHostToDevice, here) == cudaSuccess &&
+              cudaMemcpyAsync(other, mine, sizeof own, cudaMemcpyDeviceToDevice, here) ==
+                  cudaSuccess &&
+              cudaMemcpyAsync(host, other, sizeof own, cudaMemcpyDeviceToHost, here) ==
+                  cudaSuccess && cudaMemsetAsync(mine, 0, sizeof own, here) == cudaSuccess,
+          "copies that go where they say");
+    check(cudaMemcpyAsync(own, mine, sizeof own, cudaMemcpyHostToDevice, here) ==
+                  cudaErrorInvalidValue &&
+              cudaMemcpyAsync(mine, host, sizeof own, cudaMemcpyDeviceToDevice, here) ==
+                  cudaErrorInvalidValue,
+          "a copy that goes another way");
+    check(cudaMemcpyAsync(mine, own, sizeof own + 1, cudaMemcpyHostToDevice, here) ==
+                  cudaErrorInvalidValue &&
+              cudaMemcpyAsync(host + 1, mine, sizeof own, cudaMemcpyDeviceToHost, here) ==
+                  cudaErrorInvalidValue &&
+              cudaMemsetAsync((char *)mine + 4, 0, sizeof own, here) == cudaErrorInvalidValue,
+          "and one that goes too far");
+    check(emu_launch("add_one", here, 1, N, add_one, (int *)mine) == cudaSuccess &&
+              emu_launch("add_one", here, 1, N, add_one, host) == cudaSuccess,
+          "a kernel reaches its device, and the host's page-locked memory");
+    caught(emu_launch("add_one", here, 1, N, add_one, own), "argument 1", "not the host's other");
+    caught(emu_launch("add_one", here, 1, N, add_one, (int *)other), "argument 1",
+           "and no other device's");
+    check(cudaEventRecord(event, here) == cudaSuccess &&
+              cudaEventRecord(event, there) == cudaErrorInvalidResourceHandle,
+          "an event stays on its device");
+    check(cudaFree(mine) == cudaSuccess && cudaFree(mine) == cudaErrorInvalidValue &&
+              cudaFree(host) == cudaErrorInvalidValue && cudaFree(NULL) == cudaSuccess,
+          "memory is freed once, by its own function");
+    caught(emu_launch("add_one", here, 1, N, add_one, (int *)mine), "argument 1", "then gone");
+    cudaFree(other);
+    cudaFreeHost(host);
+}
 
 /* ---- wrong ones ---- */
 
@@ -183,6 +243,15 @@ static void across_warps(int *y)
     y[i] = s[(i + 32) % N];
 }
 
+static void shuffle_between(int *y)
+{
+    PL_SHARED(int, s, N);
+    int i = (int)threadIdx.x, lane = i % 32;
+    s[i] = i;
+    y[i] = __shfl_xor_sync(~0u, i, 1); /* lanes have met, and memory is as unordered as before */
+    y[i] += s[i - lane + (lane + 1) % 32];
+}
+
 static void unwritten(int *y)
 {
     PL_SHARED(int, s, N);
@@ -214,7 +283,7 @@ static void half_a_warp(int *y)
 
 int main(void)
 {
-    static int x[N], y[N];
+    int *x = pinned(), *y = pinned();
     static const unsigned orders[] = { 0, 1, 7, 12345 };
     static const long whens[] = { EMU_EARLY, EMU_LATE, 1, 2, 3 };
     for (int i = 0; i < N; i++) x[i] = i * i;
@@ -230,7 +299,7 @@ int main(void)
         good = emu_launch("neighbours", NULL, 1, N, neighbours, y) == cudaSuccess && !emu_breach();
         for (int i = 0; i < N; i++) good &= y[i] == i - i % 32 + (i % 32 + 1) % 32;
         check(good, "a warp's own barrier is enough within it");
-        memset(y, 0, sizeof y);
+        memset(y, 0, N * sizeof *y);
         good = emu_launch("count", NULL, dim3(3, 2, 2), dim3(4, 2), count, y) == cudaSuccess;
         check(good && y[0] == 12 && y[1] == 4 * 8, "a grid of three sides, atomics, a vote of the block");
 
@@ -240,6 +309,8 @@ int main(void)
         caught(emu_launch("same_place", NULL, 1, N, same_place, y), "race", "two threads write one place");
         caught(emu_launch("across_warps", NULL, 1, N, across_warps, y), "shared s",
                "a warp's barrier is not enough across warps");
+        caught(emu_launch("shuffle_between", NULL, 1, N, shuffle_between, y), "race",
+               "a shuffle is no barrier");
         caught(emu_launch("unwritten", NULL, 1, N, unwritten, y), "before it was written", "an unwritten read");
         caught(emu_launch("beyond", NULL, 1, N, beyond, y), "it has 63 elements", "out of bounds");
         caught(emu_launch("left_behind", NULL, 1, N, left_behind, y), "7 have left", "a barrier not all reach");
@@ -254,9 +325,12 @@ int main(void)
     for (long when : whens)
         check(two_streams(when, 1) == 5, "an event orders two streams");
     check(two_streams(EMU_LATE, 0) == -7, "without a wait the host finds what was there before");
+    addresses_are_looked_at();
 #if defined(__SANITIZE_ADDRESS__)
     memory_is_closed();
 #endif
+    cudaFreeHost(x);
+    cudaFreeHost(y);
     printf("%d passed, %d failed\n", passed, failed);
     return failed != 0;
 }
