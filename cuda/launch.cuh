@@ -62,11 +62,15 @@ int cuda_product32(float *C, int c_step, const float *A, int transposed_a, const
 
 #define CUDA_THREADS 256 /* of a block, where nothing else is said; a multiple of 32 always */
 
-/* Blocks for n threads' worth of work; kernels stride over what is beyond. */
+/* Blocks for n threads' worth of work; kernels stride over what is beyond. The emulated device has
+ * few, so that they do in tests. */
+#ifndef CUDA_BLOCKS_MOST
+#define CUDA_BLOCKS_MOST 8192
+#endif
 static inline unsigned cuda_blocks(size_t n)
 {
     size_t blocks = (n + CUDA_THREADS - 1) / CUDA_THREADS;
-    return (unsigned)(blocks < 8192 ? blocks : 8192);
+    return (unsigned)(blocks < CUDA_BLOCKS_MOST ? blocks : CUDA_BLOCKS_MOST);
 }
 /* for each of n elements, i, that is this thread's */
 #define CUDA_EACH(i, n) \

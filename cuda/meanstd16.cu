@@ -80,8 +80,8 @@ int cuda_meanstd16_encode(void *halves, float *mean, float *deviation, const flo
         uint16_t *h = (uint16_t *)(p + CUDA_ALIGNED(some * sizeof *s));
         rc = cuda_lane_put(in, x + at * D, some * D * sizeof *in);
         if (rc == PL_OK)
-            rc = PL_LAUNCH(encode_rows, (unsigned)(some < 8192 ? some : 8192), CUDA_THREADS, h, m,
-                           s, (const float *)in, some, D);
+            rc = PL_LAUNCH(encode_rows, cuda_blocks(some * CUDA_THREADS), CUDA_THREADS, h, m, s,
+                           (const float *)in, some, D);
         if (rc == PL_OK) rc = cuda_lane_get(mean + at, m, some * sizeof *m);
         if (rc == PL_OK) rc = cuda_lane_get(deviation + at, s, some * sizeof *s);
         if (rc == PL_OK) rc = cuda_lane_get((char *)halves + 2 * at * D, h, 2 * some * D);

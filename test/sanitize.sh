@@ -54,7 +54,7 @@ for part; do
         done ;;
     device)
         try "the emulated device: finds what it should" "$BUILD/cuda_on_cpu_check"
-        for area in dalle vqgan quant optim; do
+        for area in dalle vqgan quant optim gpt2; do
             try "golden $area on the device" env CUDA_ON_CPU_STREAMS=late "$BUILD/potluck" conform --golden test/golden/$area --backend cuda-on-cpu
         done
         try "pairs on the device" "$BUILD/potluck" conform --backend cuda-on-cpu --quick ;;

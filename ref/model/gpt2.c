@@ -177,6 +177,16 @@ static int32_t *put_ids(struct pl_gpt2 *m, const int32_t *ids, size_t n)
     return at && !m->params.be->put(at, ids, n * sizeof *at) ? at : NULL;
 }
 
+/* The same of a key mask, to *at; without one *at stays NULL. */
+static int put_mask(struct pl_gpt2 *m, const uint8_t **at, const uint8_t *key_mask, size_t n)
+{
+    uint8_t *bytes;
+    *at = NULL;
+    if (!key_mask) return PL_OK;
+    *at = bytes = (uint8_t *)(void *)pl_pool_take(&m->pool, pl_blocks(n, sizeof(float)));
+    return bytes ? m->params.be->put(bytes, key_mask, n) : PL_ENOMEM;
+}
+
 /* x (B,n,D) = wte[id] + wpe[place], then the whole stack. inputs as in prenorm.h. */
 static int run(struct pl_gpt2 *m, float *x, float *inputs, const int32_t *ids,
                const uint8_t *key_mask, int B, int n)
@@ -208,7 +218,8 @@ int pl_gpt2_logits(struct pl_gpt2 *m, float *logits, const int32_t *ids, const u
     if (rc) return rc;
     int32_t *at = put_ids(m, ids, M);
     float *x = pl_pool_take(&m->pool, floats), *z = pl_pool_take(&m->pool, row);
-    rc = at && x && z ? run(m, x, NULL, at, key_mask, B, n) : PL_ENOMEM;
+    rc = at && x && z ? put_mask(m, &key_mask, key_mask, M) : PL_ENOMEM;
+    if (!rc) rc = run(m, x, NULL, at, key_mask, B, n);
     if (!rc) rc = last_norm(m, x, x, (int)M);
     if (!rc) show(m, "ln_f", x, floats);
     for (int b = 0; b < B && !rc; b++) { /* a sequence at a time: logits are the largest of all */
@@ -273,7 +284,8 @@ int pl_gpt2_loss(struct pl_gpt2 *m, double *loss, const int32_t *ids, const int3
         inputs = pl_pool_take(&m->pool, (size_t)c->layers * floats);
     }
     rc = at && label && x && y && (!with_grad || (dy && inputs))
-             ? run(m, x, inputs, at, key_mask, B, n) : PL_ENOMEM;
+             ? put_mask(m, &key_mask, key_mask, M) : PL_ENOMEM;
+    if (!rc) rc = run(m, x, inputs, at, key_mask, B, n);
     if (!rc) rc = last_norm(m, y, x, (int)M);
     if (!rc)
         rc = be->loss(loss, NULL, dy, with_grad ? grad(m, m->tokens) : NULL,

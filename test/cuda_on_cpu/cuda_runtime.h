@@ -157,6 +157,7 @@ static inline cudaError_t emu_launch(const char *name, cudaStream_t stream, dim3
         [](void *l) { delete (launched *)l; });
 }
 #define PL_UNROLL
+#define CUDA_BLOCKS_MOST 5 /* so that threads come round again at sizes that can be emulated */
 #define PL_LAUNCH(kernel, grid, block, ...) \
     cuda_status(emu_launch(#kernel, cuda_stream(), grid, block, kernel, __VA_ARGS__))
 
