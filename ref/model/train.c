@@ -138,7 +138,7 @@ static int step_with(struct pl_trainer *t, float *value, float *grad, uint64_t s
         return pl_fail(err, PL_EFORMAT,
                        "step %llu: the gradient is not finite; %llu samples dropped, parameters kept",
                        at, (unsigned long long)samples);
-    rc = pl_optimizer_step(t->optimizer, value, grad, report->lr);
+    rc = pl_optimizer_step_normed(t->optimizer, value, grad, norm, report->lr);
     if (!rc) rc = p->be->sumsq(&sum, value, p->total);
     if (rc) return pl_fail(err, rc, "step %llu: %s", at, pl_status_name(rc));
     if (isfinite(sum)) return PL_OK;

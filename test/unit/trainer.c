@@ -12,6 +12,7 @@
 enum { T = 3, F = 2, V = 9, VI = 5, B = 2 };
 
 static struct pl_backend be;
+static void (*change)(struct pl_backend *be); /* of the table that the next run gets */
 
 struct run {
     struct pl_dalle *m;
@@ -28,6 +29,7 @@ static struct run begin(int bits)
     o.optimizer.block = 64;
     o.optimizer.chunk = 128;
     pl_backend_ref(&be);
+    if (change) change(&be);
     pl_dalle_config_pattern(&c, 3, 1);
     assert_int_equal(pl_dalle_open(&r.m, &c, &be, 1, NULL), PL_OK);
     assert_int_equal(pl_dalle_init(r.m, 4), PL_OK);
@@ -155,9 +157,68 @@ static void bad_parameters(void **state)
     }
 }
 
+/* What a table's calls moved, in bytes, and how often the square sum was asked for. */
+static struct {
+    struct pl_backend of;
+    size_t up, down, floats, sums;
+} seen;
+
+static int counted_put(void *device, const void *host, size_t bytes)
+{
+    seen.up += bytes;
+    return seen.of.put(device, host, bytes);
+}
+
+static int counted_get(void *host, const void *device, size_t bytes)
+{
+    seen.down += bytes;
+    return seen.of.get(host, device, bytes);
+}
+
+static int counted_sumsq(double *sum, const float *x, size_t n)
+{
+    seen.sums++;
+    seen.floats += n;
+    return seen.of.sumsq(sum, x, n);
+}
+
+static void count(struct pl_backend *table)
+{
+    seen.of = *table;
+    table->put = counted_put;
+    table->get = counted_get;
+    table->sumsq = counted_sumsq;
+}
+
+/* Samples bring their ids and labels up, and nothing else crosses the bus, either way; a step reads the
+ * gradient once for its norm and the parameters once for what is not finite. */
+static void stays_on_the_device(void **state)
+{
+    struct run r;
+    size_t ids = sizeof(int32_t) * B * (T + F * F);
+    (void)state;
+    change = count;
+    r = begin(8);
+    change = NULL;
+    for (uint64_t k = 0; k < 2; k++) {
+        seen.up = seen.down = seen.sums = seen.floats = 0;
+        assert_int_equal(add(&r, k, NULL), PL_OK);
+        assert_in_range(seen.up, ids, 3 * ids);
+        assert_int_equal(pl_trainer_mean(r.t), PL_OK);
+        assert_in_range(seen.up, ids, 3 * ids);
+        assert_int_equal(pl_trainer_step(r.t, NULL, NULL), PL_OK);
+        assert_in_range(seen.up, ids, 3 * ids);
+        assert_int_equal(seen.down, 0);
+        assert_int_equal(seen.sums, 1 + r.m->params.count);
+        assert_in_range(seen.floats, 1, 2 * r.m->params.total);
+    }
+    end(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stays_on_the_device),
         cmocka_unit_test(bad_loss),
         cmocka_unit_test(bad_gradient),
         cmocka_unit_test(bad_parameters),
