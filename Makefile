@@ -113,10 +113,11 @@ $(BUILD)/libpl_fast.so: $(call obj,$(FAST_C)) $(call obj,$(filter $(FAST_NEEDS),
 # later ones, which takes minutes; or numbers, as in CUDA_ARCH="80 90".
 CUDA_ARCH ?= ptx
 CUDA_ALL   = 70 75 80 86 89 90 100 120
+CUDA_ALSO  = 110 # a board's, of a generation between: no other's machine code runs on it
 NVCC_PATH := $(shell command -v $(NVCC) 2>/dev/null)
 ifneq ($(NVCC_PATH),)
 CUDA_HOME := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC_PATH)))
-CUDA_KNOWN := $(filter $(CUDA_ALL),$(patsubst compute_%,%,$(shell $(NVCC) --list-gpu-arch)))
+CUDA_KNOWN := $(filter $(CUDA_ALL) $(CUDA_ALSO),$(patsubst compute_%,%,$(shell $(NVCC) --list-gpu-arch 2>/dev/null)))
 CUDA_WANT  = $(filter-out ptx,$(if $(filter all,$(CUDA_ARCH)),$(CUDA_KNOWN),$(CUDA_ARCH)))
 CUDA_LACKS = $(if $(filter all,$(CUDA_ARCH)),$(filter-out $(CUDA_KNOWN),$(CUDA_ALL)))
 CUDA_PTX   = $(if $(CUDA_WANT),$(lastword $(CUDA_WANT)),$(firstword $(CUDA_KNOWN)))
@@ -126,9 +127,9 @@ CUDAFLAGS = -std=c++17 -O3 -fmad=false -Werror all-warnings -Wno-deprecated-gpu-
 	-gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX) -MMD -MP
 # What it asks the reference for: chunks of quantiles, code books, element types, status names.
 CUDA_NEEDS = $(addprefix ref/,base.c compress.c dtype.c quant.c)
-cuda: $(if $(NVCC_PATH),$(BUILD)/libpl_cuda.so,cuda-left-out) ## the CUDA backend (CUDA_ARCH=all: machine code for every device)
+cuda: $(if $(CUDA_KNOWN),$(BUILD)/libpl_cuda.so,cuda-left-out) ## the CUDA backend (CUDA_ARCH=all: machine code for every device)
 cuda-left-out:
-	@echo "CUDA left out: no $(NVCC) on the PATH"
+	@echo "CUDA left out: $(if $(NVCC_PATH),$(NVCC) lists no device of sm_70 or later with --list-gpu-arch,no $(or $(NVCC),nvcc) on the PATH)"
 # Objects know what they were compiled for: other flags compile them anew.
 $(BUILD)/obj/cuda/flags: always
 	@mkdir -p $(@D)

@@ -97,6 +97,7 @@ void *cuda_host_alloc(size_t bytes)
     void *p = NULL;
     if (cudaHostAlloc(&p, bytes ? bytes : 1, cudaHostAllocPortable) != cudaSuccess) {
         cudaGetLastError(); /* said by the NULL */
+        cuda_no_host_memory(bytes);
         return NULL;
     }
     return memset(p, 0, bytes);
@@ -104,7 +105,7 @@ void *cuda_host_alloc(size_t bytes)
 
 void cuda_host_free(void *p)
 {
-    if (p) cudaFreeHost(p);
+    if (p) cuda_status(cudaFreeHost(p));
 }
 
 /* ---- between devices: straight over where they reach each other, else through the host ---- */
@@ -115,7 +116,7 @@ void cuda_reach(int other)
 {
     int can = 0;
     if (cudaDeviceCanAccessPeer(&can, cuda_number(), other) == cudaSuccess && can)
-        cudaDeviceEnablePeerAccess(other, 0);
+        (void)cudaDeviceEnablePeerAccess(other, 0);
     cudaGetLastError(); /* no later launch shall answer for it */
 }
 

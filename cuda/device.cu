@@ -42,7 +42,7 @@ int cuda_status(cudaError_t error)
 int cuda_number(void)
 {
     if (current < 0) {
-        cudaSetDevice(list[0]);
+        cuda_status(cudaSetDevice(list[0])); /* without it, what comes next fails */
         current = list[0];
     }
     return current;
@@ -182,6 +182,13 @@ static void *refuse(size_t bytes, const char *of, double have)
     return NULL;
 }
 
+void cuda_no_host_memory(size_t bytes)
+{
+    snprintf(trouble, sizeof trouble,
+             "%.1f MiB of the machine's own memory asked for, page-locked, more than it gives",
+             (double)bytes / 0x1p20);
+}
+
 /* Room in the list first: a piece that isn't in it would never be counted back. */
 static int make_room(struct device *d)
 {
@@ -206,7 +213,7 @@ static void *take_piece(size_t bytes)
     if (make_room(d) != PL_OK) return NULL;
     if (cudaMalloc(&p, bytes) != cudaSuccess) {
         cudaGetLastError(); /* said by the NULL: no later launch shall answer for it */
-        cudaMemGetInfo(&left, &all);
+        if (cudaMemGetInfo(&left, &all) != cudaSuccess) all = 0;
         return refuse(bytes, "that the device has", (double)all);
     }
     d->pieces[d->piece_count++] = { p, bytes };
@@ -229,7 +236,7 @@ void *cuda_alloc(size_t bytes)
     void *p;
     cuda_lock(1);
     p = take_piece(bytes);
-    if (p && cudaMemsetAsync(p, 0, bytes, cuda_stream()) != cudaSuccess) {
+    if (p && cuda_status(cudaMemsetAsync(p, 0, bytes, cuda_stream())) != PL_OK) {
         cuda_free(p);
         p = NULL;
     }
@@ -243,7 +250,7 @@ void cuda_free(void *p)
     if (!p) return;
     cuda_lock(1);
     cuda_weights_forget(p);
-    cudaFree(p); /* waits for the kernels that still use it */
+    cuda_status(cudaFree(p)); /* waits for the kernels that still use it, and may speak of them */
     for (size_t i = d->piece_count; i-- > 0;) /* the latest go first, mostly */
         if (d->pieces[i].p == p) {
             d->held -= d->pieces[i].bytes;

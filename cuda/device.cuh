@@ -24,6 +24,7 @@ void cuda_free(void *p);
 int cuda_set_memory(size_t bytes);
 const char *cuda_memory_trouble(void);
 int cuda_failed(const char *why); /* PL_EDEVICE, and its reason for cuda_memory_trouble */
+void cuda_no_host_memory(size_t bytes); /* words for cuda_memory_trouble */
 size_t cuda_memory_most(void);
 int cuda_sync(void);
 int cuda_has_bf16(void); /* the matrix units of every device in the list */

@@ -26,6 +26,16 @@ check cuda "ref"
 check data "ref"
 check net "ref data"
 
+# Somebody looks at the status of every call of CUDA's and cuBLAS', or (void) says that nobody does;
+# cudaGetLastError is there to be forgotten. Kernels are started through one macro.
+for f in cuda/*.cu cuda/*.cuh; do
+    awk -v f="$f" '{ line = $0; sub(/\/\*.*\*\/ *$/, "", line) }
+        line ~ /^ *(if \([a-z]+\) )?(cuda|cublas)[A-Z][A-Za-z0-9]*\(/ && line !~ /cudaGetLastError\(\);/ &&
+            before ~ /[;{}:]$|^$|\)$/ && before !~ /[(,]$/ { print f ": the status of " $0 " is lost"; bad = 1 }
+        line ~ /<<</ && f !~ /launch.cuh$/ { print f ": starts a kernel by itself: " $0; bad = 1 }
+        { sub(/ *$/, "", line); if (line != "") before = line } END { exit bad }' "$f" || bad=1
+done
+
 # Global names of a backend's room carry its prefix, or that of the file's idea (isa_, workspace).
 for o in build/obj/fast/*.o; do
     [ -f "$o" ] || continue

@@ -142,7 +142,7 @@ show() { # lane
 # Scripts without peers and clocks, which go behind.
 computes() { # name
     case $1 in
-    bench | calc | conform | finetune | gpu_memory | hostile | manual | models | opencl | package) ;;
+    architectures | bench | calc | conform | finetune | gpu_memory | hostile | manual | models | opencl | package) ;;
     other_files | parquet | torch_files) ;;
     *) return 1 ;;
     esac

@@ -89,7 +89,7 @@ int pl_optimizer_open(struct pl_optimizer **out, const struct pl_backend *be,
                       const struct pl_optimizer_options *options,
                       const struct pl_optimizer_tensor *tensors, size_t count, struct pl_err *err)
 {
-    const char *name = "scratch";
+    const char *what = NULL, *name = "scratch";
     struct pl_optimizer *o;
     size_t largest = 0, done = 0;
     int rc = check(options, err);
@@ -111,14 +111,16 @@ int pl_optimizer_open(struct pl_optimizer **out, const struct pl_backend *be,
         rc = allocate(o, &o->slots[i]);
     }
     if (!rc && options->host) {
-        name = "the master copy";
+        what = "the master copy and two groups of gradients";
         rc = pl_offload_open(&o->offload, be, tensors, count);
     } else if (!rc && options->kind == PL_LAMB && options->keep_grad) {
+        what = "the largest tensor's update";
         o->scratch = be->alloc(largest * sizeof *o->scratch);
         if (!o->scratch) rc = PL_ENOMEM;
     }
     if (rc) {
         pl_optimizer_close(o);
+        if (what) return pl_fail(err, rc, "optimizer: no memory for %s", what);
         return pl_fail(err, rc,
                        "optimizer: no memory for the moments of %.120s, the %zu. of %zu tensors",
                        name, done + 1, count);

@@ -84,7 +84,8 @@ const char *cudaGetErrorString(cudaError_t error);
 /* When what was put on a stream is done: at once; as late as somebody waits for it, and then no
  * more than that; or in an order drawn from a seed. A program that waits where it must computes the
  * same in all of them. $CUDA_ON_CPU_STREAMS (early, late, a number) says which; early if it is not
- * set. $CUDA_ON_CPU_DEVICES: how many devices there are. */
+ * set. $CUDA_ON_CPU_DEVICES: how many devices there are; $CUDA_ON_CPU_PINNED: the largest piece of
+ * page-locked memory that the host gives. */
 enum { EMU_EARLY = -1, EMU_LATE = -2 };
 extern "C" __attribute__((visibility("default"))) void emu_streams(long when);
 /* Puts run(what) on the stream (NULL: does it at once); what is done with it afterwards, drop. */

@@ -343,7 +343,16 @@ static cudaError_t give(void *p, int pinned)
 
 cudaError_t cudaMalloc(void **p, size_t bytes) { return take(p, bytes, 256, device_now); }
 cudaError_t cudaFree(void *p) { return give(p, 0); }
-cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned) { return take(p, bytes, 4096, PINNED); }
+cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned)
+{
+    const char *most = getenv("CUDA_ON_CPU_PINNED");
+    *p = NULL;
+    if (most && bytes > strtoull(most, NULL, 10)) {
+        emu_fault(cudaErrorMemoryAllocation);
+        return cudaErrorMemoryAllocation;
+    }
+    return take(p, bytes, 4096, PINNED);
+}
 cudaError_t cudaFreeHost(void *p) { return give(p, 1); }
 
 /* The block that holds these bytes, or any of them. */
