@@ -137,8 +137,7 @@ static void download(struct averager_walk *a)
     size_t messages = 0;
     int rc;
     if (!s) return;
-    talk_send(s, "", 0);
-    talk_send_end(s);
+    talk_send_last(s, "", 0);
     rc = take_state(a, s, &messages, &err);
     talk_close(s);
     if (rc && !messages && !announced)
@@ -187,8 +186,7 @@ static struct talk_stream *ask(struct averager_walk *a, const struct wish *wish,
     request.client_mode = 1;
     request.group_key = (char *)(uintptr_t)(wish->key ? wish->key : a->key); /* only read */
     message_pack(&out, &request.base);
-    talk_send(s, bytes_at(&out), bytes_length(&out));
-    talk_send_end(s);
+    talk_send_last(s, bytes_at(&out), bytes_length(&out));
     bytes_clear(&out);
     if (!talk_next(s, TALK_LIMIT, &data, &n) &&
         (m = message_unpack(&hivemind__message_from_leader__descriptor, data, n, NULL))) {

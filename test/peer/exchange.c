@@ -166,8 +166,7 @@ void walk_stray_part(struct averager_walk *a)
     if (!s) return;
     RAND_bytes(id, sizeof id);
     if (!part_message_write(&out, &buffer, &m)) memset(buffer, 0, 4);
-    talk_send(s, bytes_at(&out), bytes_length(&out));
-    talk_send_end(s);
+    talk_send_last(s, bytes_at(&out), bytes_length(&out));
     rc = talk_next(s, TALK_LIMIT, &data, &n);
     if (!rc) rc = part_message_read(&m, data, n, NULL);
     walk_clause(a->w, "hivemind 5.4", "a part for a group that there is not: BAD_GROUP_ID",

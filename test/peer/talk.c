@@ -261,6 +261,19 @@ void talk_send_end(struct talk_stream *s)
     loop_call(host_loop(s->t->host), stream_send_end, s);
 }
 
+static void stream_send_last(void *context)
+{
+    stream_send(context);
+    stream_send_end(context);
+}
+
+void talk_send_last(struct talk_stream *s, const void *data, size_t n)
+{
+    s->data = data;
+    s->n = n;
+    loop_call(host_loop(s->t->host), stream_send_last, s);
+}
+
 /* The last message is done with: one more may come. */
 static void stream_more(void *context)
 {
