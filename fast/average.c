@@ -60,6 +60,13 @@ enum after {
     SETTLE  /* x += mean - x */
 };
 
+/* Asks for the 64 values that come a page later. */
+VBMI FAST_INLINE void ask_ahead(const loose_float *x)
+{
+    for (int k = 0; k < 4; k++)
+        _mm_prefetch((const char *)(x + FAST_AHEAD + 16 * k), _MM_HINT_T0);
+}
+
 /* n is a multiple of 64. sum + weight * the codes' values, or, with `own`, of a sum that is
  * own_weight * own yet. A code's product with the weight is rounded once, in the table. */
 VBMI FAST_INLINE void codes_into(float *out, const float *sum, const loose_float *own,
@@ -73,6 +80,7 @@ VBMI FAST_INLINE void codes_into(float *out, const float *sum, const loose_float
     table512_load(&t, scaled);
     for (int i = 0; i < n; i += 64) {
         __m512 y[4];
+        ask_ahead((own ? own : sum) + i);
         table512_look_up(y, &t, codes + i);
         for (int k = 0; k < 4; k++) {
             int at = i + 16 * k;

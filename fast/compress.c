@@ -150,7 +150,10 @@ FAST_CLONES static void moments_near(struct moments *m, const float *x_)
     float about = 0;
     double first[LANES] = { 0 }, second[LANES] = { 0 }, a = 0, b = 0;
     for (int i = 0; i < NEAR / LANES; i += 4)
-        for (int k = 0; k < 4; k++) sum[k] += x[i + k];
+        for (int k = 0; k < 4; k++) {
+            __builtin_prefetch(&x[i + k + FAST_AHEAD / LANES]);
+            sum[k] += x[i + k];
+        }
     sum[0] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
     for (int k = 0; k < LANES; k++) about += sum[0][k];
     about /= NEAR;
@@ -243,6 +246,7 @@ AVX512 static void find_bins_avx512(uint8_t *codes, const float *x, float mean, 
     const __m512 middle = _mm512_set1_ps(mean), factor = _mm512_set1_ps(inverse);
     const __m512 least = _mm512_set1_ps(-128), most = _mm512_set1_ps(127);
     for (size_t i = 0; i < n; i += 16) {
+        __builtin_prefetch(x + i + NEAR); /* the next call's */
         __m512 q = _mm512_mul_ps(_mm512_sub_ps(_mm512_loadu_ps(x + i), middle), factor);
         q = _mm512_min_ps(_mm512_max_ps(q, least), most); /* of NaN the second: least */
         __m128i code = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(q));

@@ -13,6 +13,10 @@ const struct fast_coder *fast_coder(enum pl_map map, enum pl_rule rule);
 float fast_absmax(const float *x, size_t n);
 void fast_block_encode(const struct fast_coder *coder, uint8_t *codes, const float *x, float absmax,
                        size_t n);
+/* floats that long reads from memory ask for before they are needed: a page, where the processor's
+ * own guess ends. They may lie behind the end; asking for them does nothing then. */
+#define FAST_AHEAD 1024
+
 /* fast_uniform8_encode of values that are made just before they are looked at: make(context,
  * x + at, at, n) fills n of them; they stay in x. NULL: they are there. */
 int fast_uniform8_made(uint8_t *codes, float table[PL_CODES], float *x, size_t n,
