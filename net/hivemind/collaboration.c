@@ -9,6 +9,7 @@
 #include <string.h>
 
 #define PERFORMANCE_ALPHA 0.1
+#define LEAVE_LIMIT 2.0 /* s for taking our report back: some round trips; others may be gone */
 
 void wish_fulfil(struct wish *w, int status)
 {
@@ -66,6 +67,7 @@ void collaboration_report(struct collaboration *c)
 {
     struct progress_record r = own_record(c);
     struct bytes value = { 0 };
+    if (c->closing) return; /* what we said has been taken back */
     if (c->last_epoch_with_samples >= c->epoch - 1 && !progress_write(&value, &r)) {
         collaboration_store(c, &c->progress_id, &value, PROGRESS_LIFE);
         c->has_reported = 1;
@@ -343,6 +345,23 @@ static void close_averagers(struct wish *w)
     on_averager_closed(w);
 }
 
+static void on_taken_back(void *context, int status)
+{
+    struct wish *w = context;
+    (void)status;
+    timer_stop(&w->c->report_timer);
+    close_averagers(w);
+}
+
+static void on_too_late(void *context)
+{
+    struct wish *w = context;
+    dht_node_cancel(w->c->leaving);
+    close_averagers(w);
+}
+
+/* Whoever closes us closes the node next, and what that still sends is lost: then others would wait
+ * for us, and a newcomer would believe to be behind. */
 static void begin_close(void *context)
 {
     struct wish *w = context;
@@ -353,9 +372,12 @@ static void begin_close(void *context)
     timer_stop(&c->report_timer);
     if (c->fetch) dht_node_cancel(c->fetch);
     if (c->has_reported && !mp_nil(&nil))
-        collaboration_store(c, &c->progress_id, &nil, PROGRESS_LIFE);
+        c->leaving = dht_node_store(c->o.node, &c->progress_id, bytes_at(&c->subkey),
+                                    bytes_length(&c->subkey), bytes_at(&nil), bytes_length(&nil),
+                                    collaboration_now(c) + PROGRESS_LIFE, on_taken_back, w);
     bytes_clear(&nil);
-    close_averagers(w);
+    if (c->leaving) timer_start(c->loop, &c->report_timer, LEAVE_LIMIT, on_too_late, w);
+    else close_averagers(w);
 }
 
 void collaboration_close(struct collaboration *c)

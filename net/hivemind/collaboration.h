@@ -59,7 +59,8 @@ struct collaboration_options {
 /* Opens both averagers. Not on the loop's thread, nor any other function here. */
 int collaboration_open(struct collaboration **c, const struct collaboration_options *o,
                        struct pl_err *err);
-/* Takes our records back, and waits for what helper threads still do. NULL may be closed. */
+/* Takes our report back, which others have two seconds to hear of, and waits for what helper threads
+ * still do. NULL may be closed. */
 void collaboration_close(struct collaboration *c);
 
 struct collaboration_view {

@@ -29,7 +29,7 @@ struct collaboration {
     size_t others;                   /* peers in it beside us, who count */
     double viewed;                   /* DHT time of the last view */
     int updating, closing, has_reported;
-    struct dht_task *fetch;
+    struct dht_task *fetch, *leaving;
     struct timer fetch_timer, report_timer;
     struct report_record totals;     /* of both kinds of rounds */
     struct attendance attendance;

@@ -414,6 +414,34 @@ static void wait_for_the_dead(size_t group_size)
     assert_true(peers[0].common >= 10);
 }
 
+/* As the first one sees it, for half a record's life. */
+static int sees(size_t wanted)
+{
+    const struct timespec nap = { 0, 20000000 };
+    const double until = pl_seconds() + PROGRESS_LIFE / 2;
+    struct collaboration_view v;
+    do {
+        nanosleep(&nap, NULL);
+        collaboration_look(peers[0].c, &v);
+    } while (v.peers != wanted && pl_seconds() < until);
+    return v.peers == wanted;
+}
+
+/* Its report does not outlive it: nobody's round waits for it. */
+static void who_leaves_takes_its_report_back(void **state)
+{
+    (void)state;
+    pl_backend_ref(&be);
+    for (int i = 0; i < 2; i++) open_peer(&peers[i], i);
+    collaboration_enter(peers[0].c, 0); /* it only looks */
+    peers[1].nap = 0.04;
+    peers[1].epochs = 3;
+    learn(&peers[1]);
+    assert_true(sees(2));
+    close_peer(&peers[1]);
+    assert_true(sees(1));
+}
+
 static void the_dead_count_for_one_round(void **state) { (void)state; wait_for_the_dead(0); }
 static void others_may_be_in_another_group(void **state) { (void)state; wait_for_the_dead(2); }
 
@@ -480,6 +508,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(state_there_and_back, close_all),
         cmocka_unit_test_teardown(three_learn_together, close_all),
         cmocka_unit_test(who_did_not_come_does_not_count),
+        cmocka_unit_test_teardown(who_leaves_takes_its_report_back, close_all),
         cmocka_unit_test_teardown(the_dead_count_for_one_round, close_all),
         cmocka_unit_test_teardown(others_may_be_in_another_group, close_all),
     };
