@@ -1,8 +1,8 @@
 /* demo_swarm.c - see demo_swarm.h. The peers are this same program: potluck peer, potluck train
  * --run. */
 #include "demo_swarm.h"
+#include "demo_view.h"
 #include "interrupt.h"
-#include "progress.h"
 #include "train_data.h"
 
 #include <errno.h>
@@ -10,7 +10,6 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define PEERS 5            /* the first only opens the door */
+#define PEERS DEMO_PEERS
 #define TRAINERS (PEERS - 1)
 #define LINE_BYTES 65536   /* of what a peer prints; its longest line has 600 */
 #define DRAWN_EVERY "100"  /* steps: what the page shows comes from the first trainer's checkpoints */
@@ -42,19 +41,15 @@ struct peer {
     char line[LINE_BYTES];
     size_t n;
     int status, ended, killed;
-    /* as it last said */
-    const char *state;
-    int64_t step, global_samples, peers;
-    double loss, rate, eta, round_s;
-    int64_t round_peers;
 };
 
 struct show {
     const struct demo_swarm *d;
     struct peer peer[PEERS], page; /* page: not a peer, a reader of what they report */
+    struct demo_view view;
     char address[512], run[64];
     int terminal, lines;
-    double began, shown;
+    double shown;
 };
 
 /* --- processes -------------------------------------------------------------------------------- */
@@ -78,7 +73,6 @@ static int start(struct peer *p, const char *errors, char *const *args, struct p
     if (log >= 0) close(log);
     fcntl(out[0], F_SETFD, FD_CLOEXEC);
     p->fd = out[0];
-    p->state = "starting";
     if (p->pid > 0) return PL_OK;
     close(out[0]);
     p->fd = -1;
@@ -91,6 +85,7 @@ static int start_door(struct show *s, struct pl_err *err)
     char *args[] = { "potluck", "peer", "--listen", "/ip4/127.0.0.1/tcp/0",
                      "--run",   s->run, "--json",   NULL };
     snprintf(errors, sizeof errors, "%s/door.txt", s->d->out);
+    s->view.peer[0].state = "starting";
     return start(&s->peer[0], errors, args, err);
 }
 
@@ -160,19 +155,11 @@ static int start_trainer(struct show *s, int k, struct pl_err *err)
     if (c->gpu_memory > 0) ADD("--gpu-memory", number[8]);
 #undef ADD
     args[n] = NULL;
+    s->view.peer[k].state = "starting";
     return start(&s->peer[k], errors, args, err);
 }
 
 /* --- what they say ---------------------------------------------------------------------------- */
-
-static double real(const json_t *line, const char *key)
-{
-    return json_number_value(json_object_get(line, key));
-}
-static int64_t count(const json_t *line, const char *key)
-{
-    return json_integer_value(json_object_get(line, key));
-}
 
 static void hear_line(struct show *s, struct peer *p, const char *text)
 {
@@ -181,24 +168,12 @@ static void hear_line(struct show *s, struct peer *p, const char *text)
     if (event && !strcmp(event, "listening")) {
         address = json_string_value(json_object_get(line, "multiaddr"));
         if (p == &s->peer[0] && address) snprintf(s->address, sizeof s->address, "%s", address);
-        if (p == &s->peer[0]) p->state = "open";
+        if (p == &s->peer[0]) s->view.peer[0].state = "open";
     } else if (event && !strcmp(event, "serving")) {
         const char *url = json_string_value(json_object_get(line, "url"));
         if (p == &s->page && url) fprintf(stderr, "its page: %s\n", url);
-    } else if (event && strcmp(event, "check") && p != &s->peer[0] && p != &s->page) {
-        p->state = !strcmp(event, "behind")  ? "catching up"
-                   : !strcmp(event, "ready") ? "entering"
-                                             : "training";
-        p->step = count(line, "epoch");
-        p->peers = count(line, "peers");
-        p->global_samples = count(line, "global_samples");
-        p->rate = real(line, "samples_per_second");
-        p->eta = real(line, "eta");
-        if (!strcmp(event, "epoch")) {
-            p->loss = real(line, "loss");
-            p->round_peers = count(line, "round_peers");
-            p->round_s = real(line, "seconds");
-        }
+    } else if (p > &s->peer[0] && p != &s->page) {
+        demo_view_hear(&s->view, (int)(p - s->peer), line);
     }
     json_decref(line);
 }
@@ -225,73 +200,35 @@ static void hear(struct show *s, struct peer *p)
 
 static void reap(struct peer *p)
 {
-    if (p->pid > 0 && !p->ended && waitpid(p->pid, &p->status, WNOHANG) == p->pid) {
-        p->ended = 1;
-        p->state = p->killed ? "dead" : "done";
-    }
+    if (p->pid > 0 && !p->ended && waitpid(p->pid, &p->status, WNOHANG) == p->pid) p->ended = 1;
 }
 
 /* --- the view --------------------------------------------------------------------------------- */
 
-/* Whoever is furthest knows best. */
-static const struct peer *leader(const struct show *s)
+/* Over what was drawn before; a narrow terminal shows the lines' beginnings. */
+static void draw(struct show *s, char *text)
 {
-    const struct peer *best = &s->peer[1];
-    for (int k = 1; k < PEERS; k++)
-        if (s->peer[k].step > best->step) best = &s->peer[k];
-    return best;
-}
-
-static double all_rates(const struct show *s)
-{
-    double sum = 0;
-    for (int k = 1; k < PEERS; k++)
-        if (s->peer[k].pid && !s->peer[k].ended && s->peer[k].rate > 1e-6) sum += s->peer[k].rate;
-    return sum;
-}
-
-static void summary(const struct show *s, char *text, size_t room)
-{
-    const struct peer *p = leader(s);
-    double gone = pl_seconds() - s->began,
-           left = p->step ? gone / (double)p->step * (double)(s->d->steps - p->step) : 0;
-    char took[24], more[24];
-    snprintf(text, room,
-             "step %lld of %lld  samples %lld of %lld  loss %.4f  %.1f samples/s  %s gone, %s left",
-             (long long)p->step, (long long)s->d->steps, (long long)p->global_samples,
-             (long long)s->d->target_batch, p->loss, all_rates(s), progress_time(took, gone),
-             p->step ? progress_time(more, left) : "?");
+    fprintf(stderr, "\033[?7l");
+    if (s->lines) fprintf(stderr, "\033[%dA", s->lines);
+    s->lines = 0;
+    for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1, s->lines++)
+        fprintf(stderr, "\033[K%.*s\n", (int)(end - line), line);
+    fprintf(stderr, "\033[?7h");
 }
 
 static void show(struct show *s, int force)
 {
     double now = pl_seconds();
-    char text[256];
+    char text[DEMO_VIEW_TEXT];
     if (!force && now - s->shown < (s->terminal ? SHOW_EVERY : SAY_EVERY)) return;
     s->shown = now;
-    summary(s, text, sizeof text);
-    if (!s->terminal) {
-        fprintf(stderr, "%s", text);
-        for (int k = 1; k < PEERS; k++)
-            if (s->peer[k].pid)
-                fprintf(stderr, "%s%d %s", k > 1 ? ", " : "; peers: ", k, s->peer[k].state);
-        fputc('\n', stderr);
-        return;
-    }
-    if (s->lines) fprintf(stderr, "\033[%dA", s->lines);
-    fprintf(stderr, "\033[K%s\n\033[K%-4s %-18s %-12s %6s %9s %10s %s\n", text, "peer", "", "state",
-            "step", "loss", "samples/s", "last common step");
-    s->lines = 2;
-    for (int k = 0; k < PEERS; k++, s->lines++) {
-        const struct peer *p = &s->peer[k];
-        if (!k || !p->pid)
-            fprintf(stderr, "\033[K%-4d %-18s %s\n", k, kinds[k].name,
-                    p->pid ? p->state : "not yet");
-        else
-            fprintf(stderr, "\033[K%-4d %-18s %-12s %6lld %9.4f %10.1f %lld peers, %.2f s\n", k,
-                    kinds[k].name, p->state, (long long)p->step, p->loss,
-                    p->ended || p->rate < 1e-6 ? 0 : p->rate, (long long)p->round_peers,
-                    p->round_s);
+    demo_view_mark(&s->view, now);
+    if (s->terminal) {
+        demo_view_table(text, &s->view, now);
+        draw(s, text);
+    } else {
+        demo_view_line(text, &s->view, now);
+        fprintf(stderr, "%s\n", text);
     }
 }
 
@@ -307,7 +244,11 @@ static void listen_for(struct show *s, int milliseconds)
     if (poll(fds, PEERS + 1, milliseconds) > 0)
         for (int k = 0; k <= PEERS; k++)
             if (fds[k].revents) hear(s, k < PEERS ? &s->peer[k] : &s->page);
-    for (int k = 0; k < PEERS; k++) reap(&s->peer[k]);
+    for (int k = 0; k < PEERS; k++) {
+        reap(&s->peer[k]);
+        s->view.peer[k].is_gone = s->peer[k].ended || s->peer[k].killed;
+        if (s->peer[k].ended) s->view.peer[k].state = s->peer[k].killed ? "dead" : "done";
+    }
     reap(&s->page);
 }
 
@@ -318,7 +259,7 @@ static int play(struct show *s, struct pl_err *err)
     for (int k = 1; k < PEERS && !rc; k++)
         if (!kinds[k].late) rc = start_trainer(s, k, err);
     while (!rc && running) {
-        int64_t step = leader(s)->step;
+        int64_t step = demo_view_step(&s->view);
         listen_for(s, 100);
         for (int k = 1; k < PEERS && interrupted() && !told; k++)
             if (s->peer[k].pid && !s->peer[k].ended) kill(s->peer[k].pid, SIGINT);
@@ -356,11 +297,12 @@ int demo_swarm_train(enum train_end *end, const struct demo_swarm *d, struct pl_
     if (!s) return pl_fail(err, PL_ENOMEM, "no memory");
     s->d = d;
     s->terminal = isatty(STDERR_FILENO);
-    s->began = pl_seconds();
+    demo_view_begin(&s->view, d->steps, d->target_batch, pl_seconds());
+    for (int k = 0; k < PEERS; k++) s->view.peer[k].kind = kinds[k].name;
     snprintf(s->run, sizeof s->run, "demo-%ld", (long)getpid());
     interrupt_catch(&before);
     rc = start_door(s, err);
-    while (!rc && !s->address[0] && !s->peer[0].ended && pl_seconds() - s->began < START_LIMIT)
+    while (!rc && !s->address[0] && !s->peer[0].ended && pl_seconds() - s->view.began < START_LIMIT)
         listen_for(s, 100);
     if (!rc && !s->address[0])
         rc = pl_fail(err, PL_EIO, "the bootstrap peer does not start; see %s/door.txt", d->out);
@@ -380,7 +322,7 @@ int demo_swarm_train(enum train_end *end, const struct demo_swarm *d, struct pl_
         }
         if (p->pid && p->fd >= 0) close(p->fd);
     }
-    *end = s->peer[1].step >= d->steps ? TRAIN_DONE : TRAIN_STOPPED;
+    *end = s->view.peer[1].step >= d->steps ? TRAIN_DONE : TRAIN_STOPPED;
     interrupt_release(&before);
     free(s);
     return rc;

@@ -190,6 +190,7 @@ static int one_batch(struct loop_state *t, struct pl_err *err)
     struct together_event e = { .kind = TOGETHER_BATCH };
     double began = pl_seconds(), loss = 0;
     int64_t samples = 0;
+    enum collaboration_advice advice;
     int rc = delayed_return(t, 0, err);
     if (!rc && t->delayed.at != FLIGHT_LEAVING) rc = together_correct(t);
     if (!rc) rc = t->l->batch(t->l->context, &samples, &loss, err);
@@ -207,19 +208,18 @@ static int one_batch(struct loop_state *t, struct pl_err *err)
     t->now.batches++;
     t->now.loss += loss * (double)samples;
     t->now.batch_losses += loss;
-    switch (collaboration_add(t->c, samples, pl_seconds() - began)) {
-    case COLLABORATION_CATCH_UP:
+    advice = collaboration_add(t->c, samples, pl_seconds() - began);
+    if (advice == COLLABORATION_CATCH_UP) {
         if ((rc = delayed_return(t, 1, err))) return rc;
         catch_up(t);
         return PL_OK;
-    case COLLABORATION_UPDATE:
-        return t->o->delay == TOGETHER_DELAY_NONE ? update(t, err) : delayed_depart(t, err);
-    case COLLABORATION_GO_ON: break;
     }
+    e.due = advice == COLLABORATION_UPDATE;
     e.loss = loss;
     e.samples = t->now.samples;
     tell(t, &e);
-    return PL_OK;
+    if (!e.due) return PL_OK;
+    return t->o->delay == TOGETHER_DELAY_NONE ? update(t, err) : delayed_depart(t, err);
 }
 
 /* --- life ------------------------------------------------------------------------------------- */

@@ -61,6 +61,7 @@ struct together_event {
     struct collaboration_round round;  /* EPOCH: the gradients'; CORRECTED: the parameters' */
     double loss;                       /* mean over the epoch's local batches, or the batch's */
     int64_t samples;                   /* of ours in the epoch */
+    int due;                           /* BATCH: 1: the swarm's batch is there, the common step is next */
     double seconds;                    /* LOADED; EPOCH: of the update */
     const char *text;                  /* TROUBLE */
 };

@@ -163,12 +163,12 @@ static void say_json(const struct together_event *e)
     json_t *line;
     char *text;
     for (int i = 0; i < DHT_ID_BYTES; i++) sprintf(round + 2 * i, "%02x", e->round.group[i]);
-    line = json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:f,s:s,s:i,s:I,s:i,s:f,s:s?,s:s?,s:s?}",
+    line = json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:b,s:f,s:f,s:f,s:s,s:i,s:I,s:i,s:f,s:s?,s:s?,s:s?}",
                      "event", names[e->kind], "epoch", (json_int_t)e->view.epoch,
                      "global_epoch", (json_int_t)e->view.global_epoch, "peers",
                      (json_int_t)e->view.peers, "global_samples",
                      (json_int_t)e->view.global_samples, "local_samples",
-                     (json_int_t)e->samples, "loss", e->loss, "eta",
+                     (json_int_t)e->samples, "due", e->due, "loss", e->loss, "eta",
                      isfinite(e->view.eta_s) ? e->view.eta_s : -1, "samples_per_second",
                      e->view.samples_per_second, "round", round, "round_status",
                      e->round.status,

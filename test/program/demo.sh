@@ -4,6 +4,7 @@
 . "$(dirname "$0")/lib.inc"
 "$POTLUCK" demo --steps 8 --no-dash --out "$work/d" >"$work/out" 2>"$work/err"
 check "the swarm's demo ends well" test $? -eq 0
+check "its last line says so" grep -q '^step 8 of 8, done  loss [0-9.]*  [0-9.]* samples/s  [0-9:a-z ]* gone; peers: ' "$work/err"
 check "one peer was killed" grep -q '2 dead' "$work/err"
 check "the others have gone on" grep -q 'peers: 1 done, 2 dead, 3 done, 4 done' "$work/err"
 check "says how well it draws" grep -q '^trained captions drawn: .* of 64 nearest' "$work/out"

@@ -119,6 +119,11 @@ learn --join "$entry" >"$work/said" 2>&1
 check "a name of a run that nobody trains" grep -q 'check: run: nobody trains "r" there yet' "$work/said"
 check "and whose side that is" grep -q 'your side, if somebody should: --run' "$work/said"
 check "it trains none the less" test -f "$work/learnt/checkpoint-000001.safetensors"
+"$POTLUCK" dht get r_progress --json --join "$entry" >"$work/said" 2>&1
+check "and takes its report back when it leaves" sh -c '! grep -q samples_accumulated "$0"' "$work/said"
+learn --json --quiet --join "$entry" >"$work/said" 2>/dev/null
+check "whoever fills the batch says so before the step" sh -c 'grep -B 1 "\"event\":\"epoch\"" "$0" |
+    grep -q "\"event\":\"batch\",\"epoch\":0,.*\"local_samples\":8,\"due\":true"' "$work/said"
 
 # Another model than the others', or other tensors.
 one_tensor() { # file, values

@@ -1,0 +1,51 @@
+/* demo_view.h - the demo's swarm as its peers tell of it, line by line of JSON, and the text that
+ * shows it. No clock, no terminal: both are the caller's. */
+#ifndef PL_CMD_DEMO_VIEW_H
+#define PL_CMD_DEMO_VIEW_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define DEMO_PEERS 5        /* the first only opens the door */
+#define DEMO_VIEW_TEXT 2048 /* room for any text below */
+#define DEMO_PACE 20.0      /* s: pace is that of the last one or two of them */
+
+struct demo_peer {
+    const char *kind;       /* "joins late" */
+    const char *state;      /* "training"; NULL: it is not there yet */
+    int is_gone;            /* ended, or killed */
+    int64_t step, samples;  /* its step, and what it has done for the next one */
+    int64_t peers;          /* that it counts, itself included */
+    double loss;            /* mean over its samples of the last step, */
+    int64_t loss_samples;   /* so many; 0: it has made none */
+    double rate;            /* samples a second while it computes */
+    int64_t round_peers;    /* of the last step */
+    double round_s;
+};
+
+struct demo_view {
+    int64_t steps, target_batch;
+    struct demo_peer peer[DEMO_PEERS];
+    int64_t trained;        /* samples in steps so far, of everybody */
+    double began;           /* s */
+    struct demo_mark {
+        double time;
+        int64_t step, trained;
+    } mark[2];              /* where all stood some time ago, and later */
+};
+
+void demo_view_begin(struct demo_view *v, int64_t steps, int64_t target_batch, double now);
+/* Something that trainer `k` has said; what says nothing about it is passed over. */
+void demo_view_hear(struct demo_view *v, int k, const json_t *line);
+/* The step that whoever is furthest is at. */
+int64_t demo_view_step(const struct demo_view *v);
+/* Remembers the pace; to be called now and then. */
+void demo_view_mark(struct demo_view *v, double now);
+
+/* The samples are of the next step and of those who live; without a new line at the end. */
+void demo_view_line(char text[DEMO_VIEW_TEXT], const struct demo_view *v, double now);
+/* The same, and a line for each peer, new lines at all ends. */
+void demo_view_table(char text[DEMO_VIEW_TEXT], const struct demo_view *v, double now);
+
+#endif
