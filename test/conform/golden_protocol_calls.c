@@ -170,6 +170,28 @@ static int was_called_back(const struct replay *r, const struct call *c)
     return 0;
 }
 
+/* Who has stored a value, and was told so, has it in its cache, too; a part of a dictionary, only if
+ * the key is there already. */
+static void keep_in_cache(struct replay *r, const struct call *c, const struct dht_request *request,
+                          double now)
+{
+    struct dht_answer answer;
+    if (dht_read_answer(&answer, DHT_STORE, request->count, bytes_at(&c->response),
+                        bytes_length(&c->response), NULL))
+        return;
+    for (size_t i = 0; i < request->count; i++) {
+        struct dht_record record = request->records[i];
+        struct dht_state *caller = &r->nodes[c->caller].state;
+        int is_value = record.subkey_n == 1 && record.subkey[0] == 0xc0;
+        if (record.in_cache || !answer.ok[i] ||
+            (!is_value && !dht_store_get(&caller->cache, now, &record.key)))
+            continue;
+        record.in_cache = 1;
+        dht_state_store(caller, now, &record);
+    }
+    dht_answer_clear(&answer);
+}
+
 static void replay_call(struct replay *r, struct call *c)
 {
     struct dht_state *callee = &r->nodes[c->callee].state;
@@ -178,8 +200,11 @@ static void replay_call(struct replay *r, struct call *c)
     struct bytes answer = { 0 };
     struct pl_err err;
     double now = r->base + c->t;
+    char what[100];
     int rc = dht_read_request(&request, c->kind, bytes_at(&c->request), bytes_length(&c->request),
                               &err);
+    snprintf(what, sizeof what, "%s %zu to %zu at %.4f", dht_call_name(c->kind), c->caller,
+             c->callee, c->t);
     if (rc) {
         golden_fail(r->g, dht_call_name(c->kind), "%s", err.text);
         return;
@@ -193,13 +218,14 @@ static void replay_call(struct replay *r, struct call *c)
     for (size_t i = 0; c->kind == DHT_STORE && i < request.count; i++)
         if (!request.records[i].in_cache && is_replica(r, c->caller, &request.records[i].key))
             dht_state_store(&r->nodes[c->caller].state, now, &request.records[i]);
+    if (c->kind == DHT_STORE) keep_in_cache(r, c, &request, now);
     dht_request_clear(&request);
     rc = dht_serve(callee, c->kind, now, bytes_at(&c->request), bytes_length(&c->request), &answer,
                    &request, &err);
     if (!rc && !bytes_length(&answer))
         dht_serve_validated(callee, now, was_called_back(r, c), &answer);
-    if (rc) golden_fail(r->g, dht_call_name(c->kind), "%s", err.text);
-    else wire_same(r->g, dht_call_name(c->kind), &answer, &c->response);
+    if (rc) golden_fail(r->g, what, "%s", err.text);
+    else wire_same(r->g, what, &answer, &c->response);
     if (!rc && request.has_id) meet(r, c->callee, c->caller, c->t);
     meet(r, c->caller, c->callee, c->t);
     dht_request_clear(&request);
@@ -354,7 +380,7 @@ static void walk(struct replay *r, size_t caller, struct dht_search *s, double f
 }
 
 /* The text between the first pair of quotes that are the key's; <prefix> stands for any, so such a
- * key is taken from the calls. */
+ * key is taken from the calls: what was asked for meanwhile, or else what was stored last. */
 static int key_of(struct replay *r, const char *op, size_t caller, double from, double until,
                   struct dht_id *key)
 {
@@ -376,7 +402,33 @@ static int key_of(struct replay *r, const char *op, size_t caller, double from, 
         dht_request_clear(&request);
         if (found) return 1;
     }
+    for (size_t i = r->call_count; i-- > 0;) {
+        const struct call *c = &r->calls[i];
+        struct dht_request request;
+        int found;
+        if (c->kind != DHT_STORE || c->t > from ||
+            dht_read_request(&request, DHT_STORE, bytes_at(&c->request), bytes_length(&c->request),
+                             NULL))
+            continue;
+        if ((found = request.count == 1)) *key = request.records[0].key;
+        dht_request_clear(&request);
+        if (found) return 1;
+    }
     return 0;
+}
+
+/* What a search has found is kept in the asker's own cache, if it is newer than all it had. */
+static void cache_result(struct dht_state *node, double now, const struct dht_id *key,
+                         const struct dht_result *found, double had)
+{
+    struct dht_record record;
+    struct bytes packed = { 0 };
+    if (found->type != DHT_NOT_FOUND && found->expiration > had &&
+        !dht_result_record(&record, &packed, found, key)) {
+        record.in_cache = 1;
+        dht_state_store(node, now, &record);
+    }
+    bytes_clear(&packed);
 }
 
 /* "node 2: get('dict', latest=True)": asks as we would and compares what comes out. */
@@ -393,6 +445,7 @@ static void replay_get(struct replay *r, const json_t *op)
     struct dht_id key;
     const struct dht_entry *own;
     struct bytes shown = { 0 }, want = { 0 }, packed = { 0 };
+    double had;
     if (caller >= r->node_count || !key_of(r, text, caller, from, until, &key)) {
         golden_fail(r->g, "operation", "'%.80s' is not understood", text);
         return;
@@ -405,7 +458,9 @@ static void replay_get(struct replay *r, const json_t *op)
     if ((own = dht_state_get(node, now, &key)) && !dht_entry_write(&packed, own))
         dht_result_merge(&s.best, NULL, &key, own->value ? DHT_FOUND_REGULAR : DHT_FOUND_DICTIONARY,
                          bytes_at(&packed), bytes_length(&packed), own->expiration);
+    had = own ? own->expiration : -INFINITY;
     walk(r, caller, &s, from, until);
+    cache_result(node, now, &key, &s.best, had);
     dht_result_finish(&s.best, now);
     show_result(&shown, &s.best);
     add_text(&want, protocol_text(op, "result"));

@@ -364,6 +364,15 @@ static void feed(struct replay *p, enum exchange_way way)
     }
 }
 
+/* The largest value that any peer gave in. */
+static double largest_input(const struct recording *r)
+{
+    double largest = 0;
+    for (size_t k = 0; k < r->peers; k++)
+        for (size_t i = 0; i < r->values; i++) largest = fmax(largest, fabs(r->input[k][i]));
+    return largest;
+}
+
 /* What others reduced: equal to the last bit to ours + their answer. What we reduced: but for the
  * order of the sum. */
 static void check_outputs(struct replay *p, const float *x)
@@ -389,7 +398,7 @@ static void check_outputs(struct replay *p, const float *x)
     snprintf(what, sizeof what, "peer %zu, what others reduced", p->k);
     golden_check(r->g, what, exact == of, "%zu of %zu values equal", exact, of);
     snprintf(what, sizeof what, "peer %zu, what it reduced", p->k);
-    golden_case(r->g, what, worst, 1e-6);
+    golden_case(r->g, what, worst, 1e-6 * largest_input(r)); /* some ulp of the terms */
 }
 
 static void replay_peer(struct recording *r, size_t k)
