@@ -39,6 +39,13 @@ static const struct validators signatures_only;
 
 /* --- reading the recording -------------------------------------------------------------------- */
 
+static int is_named(const struct peer_id *peer, const json_t *node)
+{
+    char text[PEER_ID_TEXT_MAX];
+    peer_id_text(text, peer);
+    return !json_object_get(node, "peer_id") || !strcmp(text, protocol_text(node, "peer_id"));
+}
+
 static int read_nodes(struct replay *r, const json_t *nodes)
 {
     size_t i;
@@ -50,6 +57,7 @@ static int read_nodes(struct replay *r, const json_t *nodes)
         int good = protocol_id(r->g, n, "node_id", &id) &&
                    wire_member(r->g, n, "peer_id_bytes", &peer) &&
                    !peer_id_parse(&r->nodes[i].peer, bytes_at(&peer), bytes_length(&peer)) &&
+                   is_named(&r->nodes[i].peer, n) &&
                    !dht_state_init(&r->nodes[i].state, &id, 0, NULL);
         bytes_clear(&peer);
         if (!good) return 0;
@@ -68,7 +76,9 @@ static int read_call(struct replay *r, const json_t *c)
     to->t = golden_real(r->g, c, "t");
     while (to->kind < DHT_CALLS && strcmp(protocol, dht_call_name(to->kind))) to->kind++;
     if (to->kind == DHT_CALLS || to->caller >= r->node_count || to->callee >= r->node_count ||
-        json_array_size(messages) != 2)
+        json_array_size(messages) != 2 ||
+        strcmp(protocol_text(json_array_get(messages, 0), "dir"), "request") ||
+        strcmp(protocol_text(json_array_get(messages, 1), "dir"), "response"))
         return 0;
     r->call_count++;
     return wire_member(r->g, json_array_get(messages, 0), "hex", &to->request) &&
@@ -170,8 +180,8 @@ static int was_called_back(const struct replay *r, const struct call *c)
     return 0;
 }
 
-/* Who has stored a value, and was told so, has it in its cache, too; a part of a dictionary, only if
- * the key is there already. */
+/* Who has stored a value, and was told so, has it in its cache, too; a part of a dictionary, only
+ * if the key is there already. */
 static void keep_in_cache(struct replay *r, const struct call *c, const struct dht_request *request,
                           double now)
 {

@@ -88,6 +88,66 @@ static int read_settings(struct recording *r, const json_t *root)
     return 1;
 }
 
+/* The first values of each tensor, as far as the recording shows them: whole as hex text, or a few
+ * as numbers. */
+static void check_values(struct recording *r, const json_t *root, const char *whole,
+                         const char *first, size_t k, const float *x)
+{
+    const json_t *texts = json_array_get(json_object_get(root, whole), k);
+    const json_t *lists = json_array_get(json_object_get(root, first), k);
+    for (size_t t = 0, at = 0; t < r->tensors; at += r->elements[t++]) {
+        const json_t *text = json_array_get(texts, t), *list = json_array_get(lists, t);
+        struct bytes want = { 0 };
+        size_t i;
+        json_t *value;
+        int same = 1;
+        if (json_object_get(root, whole))
+            same = !wire_hex(&want, json_string_value(text)) &&
+                   bytes_length(&want) == r->elements[t] * sizeof *x &&
+                   !memcmp(bytes_at(&want), x + at, bytes_length(&want));
+        if (json_object_get(root, first))
+            same = same && json_array_size(list) == (r->elements[t] < 8 ? r->elements[t] : 8);
+        json_array_foreach(list, i, value)
+            same = same && i < r->elements[t] && (float)json_number_value(value) == x[at + i];
+        golden_check(r->g, whole, same, "peer %zu, tensor %zu differs", k, t);
+        bytes_clear(&want);
+    }
+}
+
+/* Every member of the group has the schema of the tensors. */
+static void check_schema_hash(struct recording *r, const json_t *root, const json_t *peer)
+{
+    const json_t *shapes = json_object_get(json_object_get(root, "settings"), "shapes");
+    struct schema_tensor *tensors = calloc(r->tensors + 1, sizeof *tensors);
+    uint8_t hash[DHT_ID_BYTES];
+    struct dht_id want;
+    if (tensors && json_object_get(peer, "schema_hash") &&
+        protocol_id(r->g, peer, "schema_hash", &want)) {
+        for (size_t t = 0; t < r->tensors; t++) {
+            const json_t *shape = json_array_get(shapes, t);
+            tensors[t].type.dtype = PL_F32;
+            tensors[t].type.dims = (int)json_array_size(shape);
+            for (size_t d = 0; d < json_array_size(shape) && d < PL_WIRE_DIMS_MAX; d++)
+                tensors[t].type.size[d] = json_integer_value(json_array_get(shape, d));
+        }
+        golden_check(r->g, "schema hash", !group_schema_hash(hash, tensors, r->tensors) &&
+                     !memcmp(hash, want.bytes, sizeof hash), "another one");
+    }
+    free(tensors);
+}
+
+/* The settings' list repeats what the peers say of themselves. */
+static void check_settings(struct recording *r, const json_t *root, size_t k, const json_t *peer)
+{
+    const json_t *of = json_array_get(json_object_get(json_object_get(root, "settings"), "peers"),
+                                      k);
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)of, key, value)
+        golden_check(r->g, "settings", json_equal(value, json_object_get(peer, key)),
+                     "peer %zu has another %s", k, key);
+}
+
 static int read_peers(struct recording *r, const json_t *root)
 {
     const json_t *peers = json_object_get(root, "peers");
@@ -99,8 +159,13 @@ static int read_peers(struct recording *r, const json_t *root)
         struct peer_id id;
         int place = -1;
         if (wire_member(r->g, p, "peer_id_bytes", &raw) &&
-            !peer_id_parse(&id, bytes_at(&raw), bytes_length(&raw)))
+            !peer_id_parse(&id, bytes_at(&raw), bytes_length(&raw))) {
+            char text[PEER_ID_TEXT_MAX];
+            peer_id_text(text, &id);
+            golden_check(r->g, "peer", !json_object_get(p, "peer_id") ||
+                         !strcmp(text, protocol_text(p, "peer_id")), "is %s", text);
             place = group_find(&r->group, &id);
+        }
         bytes_clear(&raw);
         if (place < 0 || !(r->input[k] = malloc((r->values + 1) * sizeof(float)))) return 0;
         r->place[k] = (size_t)place;
@@ -111,6 +176,12 @@ static int read_peers(struct recording *r, const json_t *root)
                  (uint64_t)json_integer_value(json_array_get(json_object_get(p, "seeds"), t)),
                  scale ? protocol_real(scale) : 2.0);
         if (!read_outputs(r, root, k)) return 0;
+        check_schema_hash(r, root, p);
+        check_settings(r, root, k, p);
+        if (json_object_get(root, "inputs") || json_object_get(root, "inputs_first8"))
+            check_values(r, root, "inputs", "inputs_first8", k, r->input[k]);
+        if (json_object_get(root, "outputs_first8"))
+            check_values(r, root, "outputs", "outputs_first8", k, r->output[k]);
     }
     return 1;
 }

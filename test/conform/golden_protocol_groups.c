@@ -15,6 +15,7 @@
 
 static void same_text(struct golden *g, const char *what, const char *got, const char *want)
 {
+    if (!want) want = "(nothing)";
     golden_check(g, what, !strcmp(got, want), "\"%.80s\", expected \"%.80s\"", got, want);
 }
 
@@ -49,12 +50,40 @@ static void check_names(struct golden *g, const json_t *c)
         wire_same(g, "subkey of a declaration", &subkey, &want);
         bytes_clear(&subkey);
     }
+    if (json_object_get(c, "download_dht_id") && protocol_id(g, c, "download_dht_id", &expected) &&
+        !dht_id_of_text(&id, download))
+        golden_check(g, "id of the state's key", dht_id_equal(&id, &expected), "another id");
+    golden_check(g, "values of declarations",
+                 !strcmp(protocol_text(declare, "value_on_wire"), "c3") &&
+                     !strcmp(protocol_text(withdraw, "value_on_wire"), "c2"), "not true and false");
     golden_check(g, "withdrawal",
                  nextafter(protocol_real(json_object_get(declare, "expiration")), INFINITY) ==
                      protocol_real(json_object_get(withdraw, "expiration")),
                  "is not the next float");
     bytes_clear(&raw);
     bytes_clear(&want);
+}
+
+/* The numbers behind the bits: seen through bits that are long enough to show them whole. */
+static void check_sample(struct golden *g, const json_t *c, size_t size, size_t target)
+{
+    static const char wide[] = "000000000000000000000000";
+    const json_t *sample = json_object_get(c, "sample");
+    const json_t *buckets = json_object_get(c, "num_buckets");
+    size_t count = 1;
+    char bits[GROUP_BITS_MAX + 1];
+    struct dht_id id;
+    while (count < size) count *= 2;
+    if (target) count = target;
+    golden_check(g, "buckets", !buckets || json_integer_value(buckets) == (json_int_t)count, "%zu",
+                 count);
+    if (!sample || !protocol_id(g, c, "group_id", &id)) return;
+    for (size_t i = 0; i < size; i++)
+        golden_check(g, "sample", !group_next_bits(bits, wide, id.bytes, size, i, target) &&
+                     json_array_size(sample) == size &&
+                     (json_int_t)strtoul(bits, NULL, 2) ==
+                         json_integer_value(json_array_get(sample, i)), "number %zu is %s", i,
+                     bits);
 }
 
 static void check_bits(struct golden *g, const json_t *c)
@@ -67,6 +96,9 @@ static void check_bits(struct golden *g, const json_t *c)
     if (json_is_integer(json_object_get(c, "target_group_size")))
         target = (size_t)golden_int(g, c, "target_group_size");
     if (!protocol_id(g, c, "group_id", &id)) return;
+    golden_check(g, "group's size", size == json_array_size(want), "%zu bits for %zu peers",
+                 json_array_size(want), size);
+    check_sample(g, c, size, target);
     for (size_t i = 0; i < size; i++) {
         int rc = group_next_bits(bits, old, id.bytes, size, i, target);
         same_text(g, "group bits", rc ? "refused" : bits,
@@ -113,6 +145,27 @@ void protocol_matchmaking(struct golden *g, const json_t *root)
 
 /* --- schema ----------------------------------------------------------------------------------- */
 
+/* What is hashed, from the texts that the recording gives for each tensor. */
+static void check_descriptors(struct golden *g, const json_t *list, const struct bytes *want)
+{
+    struct bytes text = { 0 };
+    const char *key;
+    size_t i;
+    json_t *row, *value;
+    if (!list) return;
+    mp_list(&text, json_array_size(list));
+    json_array_foreach(list, i, row) {
+        mp_map(&text, json_object_size(row));
+        json_object_foreach(row, key, value) {
+            mp_str(&text, key, strlen(key));
+            mp_str(&text, json_is_string(value) ? json_string_value(value) : "",
+                   json_string_length(value));
+        }
+    }
+    wire_same(g, "descriptors", &text, want);
+    bytes_clear(&text);
+}
+
 static void check_schema(struct golden *g, const json_t *c)
 {
     const json_t *list = json_object_get(c, "tensors");
@@ -138,6 +191,7 @@ static void check_schema(struct golden *g, const json_t *c)
             wire_member(g, c, "hashed_bytes", &want)) {
             group_schema_text(&text, tensors, n);
             wire_same(g, "schema", &text, &want);
+            check_descriptors(g, json_object_get(c, "descriptors"), &want);
         }
         if (!group_schema_hash(hash.bytes, tensors, n) &&
             protocol_id(g, c, "schema_hash", &expected))
@@ -240,6 +294,7 @@ static void check_partition(struct golden *g, const json_t *c)
 {
     const json_t *shapes = json_object_get(c, "shapes"),
                  *want = json_object_get(c, "parts_by_peer"),
+                 *counts = json_object_get(c, "parts_by_tensor"),
                  *list = json_object_get(c, "peer_fractions");
     size_t tensors = json_array_size(shapes), peers = json_array_size(list), count = 0, seen = 0;
     size_t *elements = calloc(tensors + 1, sizeof *elements),
@@ -262,13 +317,22 @@ static void check_partition(struct golden *g, const json_t *c)
                       (size_t)golden_int(g, c, "part_size_bytes"), &err);
     for (size_t p = 0; !rc && p < count; p++) {
         size_t owner = (size_t)parts[p].owner;
-        seen += (size_t)same_part(&parts[p],
+        if (want)
+            seen += (size_t)same_part(&parts[p],
                                   json_array_get(json_array_get(want, owner), next[owner]++));
     }
     for (size_t i = 0; i < peers; i++)
-        rc = rc || next[i] != json_array_size(json_array_get(want, i));
-    golden_check(g, "parts", !rc && seen == count, "%s; %zu of %zu as recorded", err.text, seen,
-                 count);
+        rc = rc || (want && next[i] != json_array_size(json_array_get(want, i)));
+    for (size_t t = 0; !rc && counts && t < tensors; t++) {
+        size_t of = 0;
+        for (size_t p = 0; p < count; p++) of += (size_t)parts[p].tensor == t;
+        golden_check(g, "parts of a tensor",
+                     json_array_size(counts) == tensors &&
+                         json_integer_value(json_array_get(counts, t)) == (json_int_t)of,
+                     "tensor %zu: %zu", t, of);
+    }
+    golden_check(g, "parts", !rc && (!want || seen == count),
+                 "%s; %zu of %zu as recorded", err.text, seen, count);
     pl_free(parts);
     free(elements);
     free(next);

@@ -91,8 +91,27 @@ static enum averaging_code first_answer(const json_t *join)
     return (enum averaging_code)code_of(json_array_get(json_object_get(join, "responses"), 0));
 }
 
+/* A recorded answer's bytes say the code that is written beside them. */
+static void check_bytes(struct golden *g, const json_t *response, const char *what, int is_part)
+{
+    struct bytes raw = { 0 };
+    struct part_message part;
+    int code = -1;
+    if (!json_object_get(response, "hex") || !wire_member(g, response, "hex", &raw)) return;
+    if (is_part) {
+        if (!part_message_read(&part, bytes_at(&raw), bytes_length(&raw), NULL)) code = part.code;
+    } else {
+        Hivemind__MessageFromLeader *m = message_unpack(&hivemind__message_from_leader__descriptor,
+                                                        bytes_at(&raw), bytes_length(&raw), NULL);
+        if (m) code = m->code;
+        if (m) protobuf_c_message_free_unpacked(&m->base, NULL);
+    }
+    golden_check(g, what, code == code_of(response), "its bytes say %d", code);
+    bytes_clear(&raw);
+}
+
 static void check_join(struct leader *l, const json_t *joins, size_t at,
-                       const struct peer_id *peers, double now)
+                       const struct peer_id *peers, size_t count, double now)
 {
     json_t *c = json_array_get(joins, at);
     const json_t *responses = json_object_get(c, "responses");
@@ -100,10 +119,15 @@ static void check_join(struct leader *l, const json_t *joins, size_t at,
     size_t from = (size_t)golden_int(l->g, c, "from_peer"), n = json_array_size(responses);
     struct bytes raw = { 0 };
     int same = 1;
+    if (from >= count) {
+        golden_fail(l->g, what, "from a peer that is not listed");
+        return;
+    }
     if (!wire_member(l->g, c, "request", &raw)) return;
     l->count = 0;
     matchmaking_request(&l->m, now, c, &peers[from], bytes_at(&raw), bytes_length(&raw));
     if (n == 2) matchmaking_tick(&l->m, l->m.begin);
+    for (size_t i = 0; i < n; i++) check_bytes(l->g, json_array_get(responses, i), what, 0);
     for (size_t i = 0; i < n; i++)
         same = same && (int)i < l->count && l->codes[i] == code_of(json_array_get(responses, i));
     golden_check(l->g, what, same && l->count == (int)n, "answered %d %d, %zu answers expected",
@@ -177,12 +201,14 @@ static void run_jobs(struct reducer *r)
 /* Which messages a first part gets. Unknown groups and strangers are refused by whoever holds the
  * streams, before the exchange hears of them: the same rule as here. */
 static void check_first(struct golden *g, const json_t *c, const struct group *group,
-                        const struct peer_id *peers)
+                        const struct peer_id *peers, size_t count)
 {
     const json_t *responses = json_object_get(c, "responses");
     const char *what = protocol_text(c, "note");
     const json_t *request = json_array_get(json_object_get(c, "requests"), 0);
-    int from = group_find(group, &peers[golden_int(g, c, "from_peer")]), want = -1;
+    long place = golden_int(g, c, "from_peer");
+    int from = place >= 0 && (size_t)place < count ? group_find(group, &peers[place]) : -1;
+    int want = -1;
     struct bytes raw = { 0 };
     struct part_message m;
     struct pl_err err = { "" };
@@ -206,9 +232,14 @@ static void check_first(struct golden *g, const json_t *c, const struct group *g
         golden_fail(g, what, "%s", err.text);
         goto done;
     }
-    json_array_foreach(responses, i, response) want = code_of(response); /* one of them, twice or once */
+    json_array_foreach(responses, i, response) { /* one of them, twice or once */
+        if (i && want != code_of(response)) golden_fail(g, what, "answers differ");
+        want = code_of(response);
+        check_bytes(g, response, what, 1);
+    }
     if (m.group_id_n != sizeof group->id || memcmp(m.group_id, group->id, sizeof group->id)) {
-        golden_check(g, what, want == MSG_BAD_GROUP_ID, "expected BAD_GROUP_ID");
+        golden_check(g, what, want == MSG_BAD_GROUP_ID && json_array_size(responses) == 1,
+                     "expected BAD_GROUP_ID");
         goto done;
     }
     if (from < 0) {
@@ -309,19 +340,30 @@ void protocol_join_rejections(struct golden *g, const json_t *root)
         int idle = first_answer(c) == MSG_NOT_LOOKING_FOR_GROUP;
         if (!idle && l.m.state == MATCHMAKING_IDLE && !l.over)
             matchmaking_begin(&l.m, begin - o.min_time, begin, begin + 600);
-        check_join(&l, joins, i, peers, begin - 1);
+        check_join(&l, joins, i, peers, json_array_size(list), begin - 1);
     }
     matchmaking_cancel(&l.m);
     matchmaking_clear(&l.m);
     if (read_group(g, joins, &o.self, &group))
         json_array_foreach(json_object_get(root, "first_parts"), i, c)
-            check_first(g, c, &group, peers);
+            check_first(g, c, &group, peers, json_array_size(list));
     group_clear(&group);
 done:
     free(peers);
 }
 
 /* --- two real trainers ------------------------------------------------------------------------ */
+
+/* 1 if the member is absent, or these bytes. */
+static int is_hex(const json_t *event, const char *key, const uint8_t *data, size_t n)
+{
+    const json_t *member = json_object_get(event, key);
+    struct bytes want = { 0 };
+    int same = !member || (!wire_hex(&want, json_string_value(member)) &&
+                           bytes_length(&want) == n && !memcmp(bytes_at(&want), data, n));
+    bytes_clear(&want);
+    return same;
+}
 
 static void check_request(struct golden *g, const json_t *event, const struct bytes *raw)
 {
@@ -337,13 +379,28 @@ static void check_request(struct golden *g, const json_t *event, const struct by
     golden_check(g, "join request", group_key_is_valid(r->group_key) &&
                  !strcmp(r->group_key, protocol_text(event, "group_key")) &&
                  !gather_read(&said, r->gather.data, r->gather.len, &err), "%s", err.text);
+    golden_check(g, "join request's parts",
+                 is_hex(event, "schema_hash", r->schema_hash.data, r->schema_hash.len) &&
+                     is_hex(event, "gather", r->gather.data, r->gather.len), "differ");
     message_pack(&again, &r->base);
     wire_same(g, "join request is written", &again, raw);
     protobuf_c_message_free_unpacked(&r->base, NULL);
     bytes_clear(&again);
 }
 
-static void check_leader(struct golden *g, const json_t *event, const struct bytes *raw)
+/* The i-th of a group, by its place among the recording's peers. */
+static int is_ordered(const json_t *event, const json_t *peers, size_t i,
+                      const struct peer_id *peer)
+{
+    const json_t *place = json_array_get(json_object_get(event, "order"), i);
+    char text[PEER_ID_TEXT_MAX];
+    peer_id_text(text, peer);
+    return !strcmp(text, protocol_text(json_array_get(peers, (size_t)json_integer_value(place)),
+                                       "peer_id"));
+}
+
+static void check_leader(struct golden *g, const json_t *event, const json_t *peers,
+                         const struct bytes *raw)
 {
     struct group group = { 0 };
     struct peer_id peer;
@@ -353,6 +410,8 @@ static void check_leader(struct golden *g, const json_t *event, const struct byt
     int rc = m ? PL_OK : PL_EFORMAT;
     for (size_t i = 0; !rc && i < m->n_gathered && i < m->n_ordered_peer_ids; i++) {
         rc = peer_id_parse(&peer, m->ordered_peer_ids[i].data, m->ordered_peer_ids[i].len);
+        if (!rc && peers && !is_ordered(event, peers, i, &peer))
+            rc = pl_fail(&err, PL_EFORMAT, "another peer at place %zu", i);
         if (!rc) rc = group_add(&group, &peer, m->gathered[i].data, m->gathered[i].len, &err);
     }
     golden_check(g, "leader's message", !rc && m->code == code_of(event) &&
@@ -370,7 +429,8 @@ void protocol_training_trace(struct golden *g, const json_t *root)
         struct bytes raw = { 0 };
         if (json_object_get(e, "hex") && wire_member(g, e, "hex", &raw)) {
             if (!strcmp(type, "JoinRequest")) check_request(g, e, &raw);
-            else if (!strcmp(type, "MessageFromLeader")) check_leader(g, e, &raw);
+            else if (!strcmp(type, "MessageFromLeader"))
+                check_leader(g, e, json_object_get(root, "peers"), &raw);
         }
         bytes_clear(&raw);
     }

@@ -243,6 +243,8 @@ static void check_token(struct golden *g, const json_t *root, EVP_PKEY *authorit
     struct auth_token issued;
     if (wire_member(g, want, "hex", &raw) &&
         !auth_token_read(token, bytes_at(&raw), bytes_length(&raw))) {
+        golden_check(g, "token's key",
+                     is_text(&token->public_key, protocol_text(want, "public_key")), "differs");
         golden_check(g, "token", is_text(&token->username, protocol_text(want, "username")) &&
                      is_text(&token->expiration, protocol_text(want, "expiration_time")) &&
                      is_text(&token->signature, protocol_text(want, "signature")), "fields differ");
@@ -283,6 +285,11 @@ void protocol_auth(struct golden *g, const json_t *root)
         good = 0;
     }
     if (good) {
+        golden_check(g, "public keys",
+                     is_text(&authority_key.text, authority_text) &&
+                         is_text(&client_key.text, protocol_text(root, "client_public_key")) &&
+                         is_text(&server_key.text, protocol_text(root, "server_public_key")),
+                     "are of others");
         client.key = &client_key;
         server.key = &server_key;
         client.authority = server.authority = authority;
@@ -403,6 +410,12 @@ void protocol_progress(struct golden *g, const json_t *root)
     dht_id_of_text(&id, protocol_text(root, "key"));
     if (protocol_id(g, root, "dht_id", &want))
         golden_check(g, "key", dht_id_equal(&id, &want), "another id");
+    if (json_object_get(root, "metrics_key")) {
+        const char *key = protocol_text(root, "key"), *metrics = protocol_text(root, "metrics_key");
+        size_t n = strlen(key) > 9 ? strlen(key) - 9 : 0; /* without _progress */
+        golden_check(g, "metrics_key", !strncmp(key, metrics, n) && !strcmp(key + n, "_progress") &&
+                     strlen(metrics) > n && !strcmp(metrics + n, "_metrics"), "differs");
+    }
     check_record(g, root, "record_value_hex", "record_value", 1);
     check_record(g, root, "metrics_value_hex", "metrics_value", 0);
     json_array_foreach(json_object_get(root, "global_progress_cases"), i, c) check_view(g, c, i);

@@ -10,8 +10,16 @@
 /* An announcement: [peer id] -> priority. */
 static void check_announcement(struct golden *g, const json_t *c)
 {
-    struct bytes raw = { 0 }, again = { 0 };
+    struct bytes raw = { 0 }, again = { 0 }, subkey = { 0 };
     struct mp_value *v;
+    struct peer_id id;
+    int good;
+    if (wire_member(g, c, "subkey", &subkey)) {
+        good = !mp_read(&v, bytes_at(&subkey), bytes_length(&subkey), NULL);
+        golden_check(g, "who announces", good && v->kind == MP_BIN &&
+                     !peer_id_parse(&id, v->bytes, v->n), "is no peer");
+        if (good) mp_free(v);
+    }
     if (wire_member(g, c, "value", &raw) &&
         !mp_read(&v, bytes_at(&raw), bytes_length(&raw), NULL)) {
         if (v->kind == MP_FLOAT) mp_float(&again, v->real);
@@ -21,6 +29,7 @@ static void check_announcement(struct golden *g, const json_t *c)
     }
     bytes_clear(&raw);
     bytes_clear(&again);
+    bytes_clear(&subkey);
 }
 
 static void same_leaf(struct golden *g, const struct state_leaf *leaf, const json_t *want, size_t i)
@@ -29,6 +38,8 @@ static void same_leaf(struct golden *g, const struct state_leaf *leaf, const jso
     int good = 0;
     if (!strcmp(protocol_text(want, "type"), "tensor"))
         good = leaf->kind == STATE_TENSOR && leaf->index == golden_int(g, want, "index");
+    else if (strcmp(protocol_text(want, "type"), "value"))
+        good = 0;
     else if (json_is_integer(value))
         good = leaf->kind == STATE_COUNT && leaf->index == json_integer_value(value);
     else
@@ -44,6 +55,10 @@ static void check_metadata(struct golden *g, const json_t *root, const struct st
     struct pl_err err = { "" };
     size_t i;
     bytes_add(&got, l->metadata, l->metadata_n);
+    if (json_object_get(root, "metadata_hex") && wire_member(g, root, "metadata_hex", &again)) {
+        wire_same(g, "metadata_hex", &got, &again);
+        bytes_clear(&again);
+    }
     if (training_state_read(&t, l->metadata, l->metadata_n, &err)) {
         golden_fail(g, "metadata", "%s", err.text);
     } else {
@@ -81,9 +96,9 @@ static void check_tensors(struct golden *g, const json_t *root, const struct sta
     size_t t, d;
     json_t *shape, *size;
     json_array_foreach(shapes, t, shape) {
-        const struct tensor_message *m = &l->tensors[t];
+        const struct tensor_message *m = t < l->count ? &l->tensors[t] : NULL;
         const char *hex = json_string_value(json_array_get(after, t));
-        int good = t < l->count && m->type.dims == (int)json_array_size(shape);
+        int good = m && m->type.dims == (int)json_array_size(shape);
         json_array_foreach(shape, d, size)
             good = good && m->type.size[d] == json_integer_value(size);
         golden_check(g, "shape", good, "of tensor %zu differs", t);
