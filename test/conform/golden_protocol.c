@@ -68,7 +68,12 @@ int golden_area_protocol(struct golden *g, const char *path, const char *stem)
             if (!strncmp(stem, kinds[i].stem, strlen(kinds[i].stem)) &&
                 (json_object_get(root, kinds[i].mark) || json_object_get(scenario, kinds[i].mark)))
                 break;
-    if (i < PL_COUNT(kinds)) kinds[i].run(g, root);
+    if (i < PL_COUNT(kinds)) {
+        long seen = g->passed + g->failed;
+        kinds[i].run(g, root);
+        if (!g->filter && g->passed + g->failed == seen)
+            golden_fail(g, "file", "holds nothing that its kind knows");
+    }
     json_decref(root);
     return i < PL_COUNT(kinds);
 }

@@ -187,6 +187,11 @@ static void check_schema(struct golden *g, const json_t *c)
     }
     if (tensors) {
         struct dht_id hash, expected;
+        if (!json_is_string(json_object_get(c, "hashed_bytes"))) { /* too long to be shown */
+            group_schema_text(&want, tensors, n);
+            check_descriptors(g, json_object_get(c, "descriptors"), &want);
+            bytes_clear(&want);
+        }
         if (json_is_string(json_object_get(c, "hashed_bytes")) &&
             wire_member(g, c, "hashed_bytes", &want)) {
             group_schema_text(&text, tensors, n);

@@ -297,6 +297,11 @@ static int read_peer(struct golden *g, const json_t *object, const char *key, st
     struct bytes raw = { 0 };
     int good = wire_member(g, object, key, &raw) &&
                !peer_id_parse(id, bytes_at(&raw), bytes_length(&raw));
+    char text[PEER_ID_TEXT_MAX] = "", name[40];
+    if (good) peer_id_text(text, id);
+    snprintf(name, sizeof name, "%.*s", (int)strlen(key) - 6, key); /* without _bytes */
+    if (json_object_get(object, name) && strcmp(text, protocol_text(object, name)))
+        golden_fail(g, name, "is %s", text);
     bytes_clear(&raw);
     return good;
 }
@@ -344,7 +349,9 @@ void protocol_join_rejections(struct golden *g, const json_t *root)
     }
     matchmaking_cancel(&l.m);
     matchmaking_clear(&l.m);
-    if (read_group(g, joins, &o.self, &group))
+    if (!read_group(g, joins, &o.self, &group))
+        golden_fail(g, "group", "no answer names a group with its leader in it");
+    else
         json_array_foreach(json_object_get(root, "first_parts"), i, c)
             check_first(g, c, &group, peers, json_array_size(list));
     group_clear(&group);

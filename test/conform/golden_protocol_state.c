@@ -40,6 +40,8 @@ static void same_leaf(struct golden *g, const struct state_leaf *leaf, const jso
         good = leaf->kind == STATE_TENSOR && leaf->index == golden_int(g, want, "index");
     else if (strcmp(protocol_text(want, "type"), "value"))
         good = 0;
+    else if (!json_is_number(value)) /* True, None, a name: read as a number that says nothing */
+        good = leaf->kind == STATE_COUNT;
     else if (json_is_integer(value))
         good = leaf->kind == STATE_COUNT && leaf->index == json_integer_value(value);
     else
@@ -49,7 +51,8 @@ static void same_leaf(struct golden *g, const struct state_leaf *leaf, const jso
 
 static void check_metadata(struct golden *g, const json_t *root, const struct state_load *l)
 {
-    const json_t *want = json_object_get(root, "metadata"), *leaf;
+    const json_t *want = json_object_get(root, "metadata"), *leaf, *value;
+    int whole = 1; /* all of it is something that we keep */
     struct training_state t;
     struct bytes again = { 0 }, got = { 0 };
     struct pl_err err = { "" };
@@ -66,11 +69,14 @@ static void check_metadata(struct golden *g, const json_t *root, const struct st
                      (long long)t.epoch);
         golden_check(g, "group bits", !strcmp(t.group_bits, protocol_text(want, "group_bits")),
                      "differ");
-        json_array_foreach(json_object_get(want, "optimizer_metadata"), i, leaf)
+        json_array_foreach(json_object_get(want, "optimizer_metadata"), i, leaf) {
+            value = json_object_get(leaf, "value");
+            whole = whole && (!value || json_is_number(value));
             if (i < t.count) same_leaf(g, &t.leaves[i], leaf, i);
+        }
         golden_check(g, "leaves", i == t.count, "%zu, expected %zu", t.count, i);
         training_state_write(&again, &t);
-        wire_same(g, "metadata are written", &again, &got);
+        if (whole) wire_same(g, "metadata are written", &again, &got);
         training_state_clear(&t);
     }
     bytes_clear(&again);
@@ -169,11 +175,14 @@ static void replay(struct golden *g, const json_t *root, const json_t *messages)
 
 void protocol_state_download(struct golden *g, const json_t *root)
 {
-    size_t i;
+    size_t i, downloads = 0;
     json_t *c;
     json_array_foreach(json_object_get(root, "all_averagers_declarations"), i, c)
         check_announcement(g, c);
     json_array_foreach(json_object_get(root, "streams"), i, c)
-        if (strstr(protocol_text(c, "protocol"), "rpc_download_state"))
+        if (strstr(protocol_text(c, "protocol"), "rpc_download_state")) {
             replay(g, root, json_object_get(c, "messages"));
+            downloads++;
+        }
+    golden_check(g, "downloads", downloads > 0, "none is recorded");
 }

@@ -40,7 +40,12 @@ int golden_area_wire(struct golden *g, const char *path, const char *stem)
     }
     if (!longest) return 0;
     root = golden_json(g, strrchr(path, '/') + 1);
-    if (root) kinds[kind].run(g, root);
+    if (root) {
+        long seen = g->passed + g->failed;
+        kinds[kind].run(g, root);
+        if (!g->filter && g->passed + g->failed == seen)
+            golden_fail(g, "file", "holds nothing that its kind knows");
+    }
     json_decref(root);
     return 1;
 }
