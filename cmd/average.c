@@ -189,6 +189,8 @@ static int parse(struct wishes *w, int argc, char **argv)
     if (rc || cmd_no_more("average", argc, argv)) return PL_EUSE;
     if (!w->averager.prefix || !w->tensors)
         return cmd_misused("average", "--prefix and --tensors are needed");
+    if (w->averager.client_mode && !w->join_count)
+        return cmd_misused("average", "--client-mode only calls others: --join MULTIADDR");
     return PL_OK;
 }
 
@@ -372,7 +374,7 @@ static int run(struct wishes *w, struct named_tensors *t, const struct pl_backen
     if ((rc = membership_open(&w->membership, &options.auth, err)) ||
         (rc = swarm_open(&s, &options, err)))
         goto done;
-    if (!swarm_address(&s, address))
+    if (!swarm_address_for_others(&s, address))
         say(w, json_pack("{s:s,s:s}", "event", "listening", "multiaddr", address), address);
     rc = checkup_join(&check, &s, &asks, err);
     if (!rc) rc = swarm_averager(&a, &s, &w->averager, err);

@@ -48,7 +48,7 @@ void checkup_say(struct checkup *c, enum finding_level level, const char *what, 
     c->tell(c->context, &f);
 }
 
-static const char *advice_for(int status, const char *why)
+static const char *advice_for(const char *address, int status, const char *why)
 {
     static const struct { const char *sign, *advice; } list[] = {
         { "refused", "their side: nobody listens at that port; ask for the present address, or "
@@ -59,7 +59,21 @@ static const char *advice_for(int status, const char *why)
                                "online?" },
         { "has no address", "their side: the name is known but has no address; ask for the "
                             "present one" },
-        { "unreachable", "your side: this machine has no way there; is it online?" },
+        { "not an address that we can dial", "their side has to be called by TCP: ask for an address that reads "
+                               "/ip4/1.2.3.4/tcp/31337/p2p/ID" },
+        { "network is unreachable", "your side: this machine has no way there; is it online?" },
+        { "address not available", "your side: this machine has no address to call from; is it "
+                                   "online?" },
+        /* what a firewall answers that does not drop silently, and a router whose neighbour is off */
+        { "host is unreachable", "their side, if others are not let in either: that machine is off, "
+                                 "or a firewall turns us away; else your side: this machine has no "
+                                 "way there" },
+        { "does not serve /libp2p/circuit/relay", "their side: the peer in the middle of that "
+                                                  "address relays nothing (potluck peer --relay); "
+                                                  "ask for another address" },
+        { "holds no reservation", "their side: the peer behind the relay is gone; ask for another "
+                                  "address" },
+        { "the relay ", "their side: the relay is full or in trouble; ask for another address" },
         { "that is ourselves", "your side: this is the address of the identity that you use here" },
         { " answered", "their side: another peer, or the same with a new key, lives there now "
                        "(potluck peer keeps its key with --identity); ask for the present address" },
@@ -73,6 +87,10 @@ static const char *advice_for(int status, const char *why)
                        "or no libp2p peer is at that port" },
         { "own identity", "your side: this is the address of the identity that you use here" },
     };
+    if ((strstr(why, " is unreachable") || strstr(why, "address not available")) &&
+        (!strncmp(address, "/ip6/", 5) || !strncmp(address, "/dns6/", 6)))
+        return "your side, if others are let in: no way there by IPv6 from this machine; ask for an "
+               "address that begins with /ip4";
     for (size_t i = 0; i < PL_COUNT(list); i++)
         if (strstr(why, list[i].sign)) return list[i].advice;
     if (status == PL_EAGAIN)
@@ -115,7 +133,7 @@ static void look_at_entry(struct checkup_entry *e)
         size_t n = strlen(e->address);
         while (!strncmp(why, e->address, n) && !strncmp(why + n, ": ", 2)) why += n + 2;
         checkup_finding(&e->finding, FINDING_BAD, "entry", "%.200s: %.200s\n%s", e->address, why,
-                        advice_for(status, why));
+                        advice_for(e->address, status, why));
         return;
     }
     took = p.seconds;

@@ -144,7 +144,7 @@ static void announce(const struct peer_options *o, struct swarm *s)
 {
     char text[MULTIADDR_TEXT_MAX];
     if (!o->json) swarm_say_addresses(s, stdout, "listening: others join with\n", "  --join ");
-    else if (!swarm_address(s, text))
+    else if (!swarm_address_for_others(s, text))
         say(json_pack("{s:s,s:s}", "event", "listening", "multiaddr", text));
 }
 

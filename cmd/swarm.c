@@ -55,6 +55,23 @@ static void close_node(void *context)
     s->node = NULL;
 }
 
+/* What the user has been given to join by, before anything is opened. */
+static int look_at_joins(const struct swarm_options *o, struct pl_err *err)
+{
+    for (size_t i = 0; i < o->join_count; i++) {
+        struct multiaddr a;
+        struct multiaddr_target target;
+        struct pl_err why;
+        int rc = multiaddr_from_text(&a, o->join[i], &why);
+        if (!rc && (rc = multiaddr_target(&target, &a)))
+            pl_fail(&why, rc, "no address of TCP, by which alone we call others");
+        if (rc)
+            return pl_fail(err, rc, "--join %.200s: %.160s; your side: an address reads "
+                           "/ip4/1.2.3.4/tcp/31337/p2p/ID, ask for one", o->join[i], why.text);
+    }
+    return PL_OK;
+}
+
 int swarm_open(struct swarm *s, const struct swarm_options *o, struct pl_err *err)
 {
     struct dht_node_options node = {
@@ -70,8 +87,10 @@ int swarm_open(struct swarm *s, const struct swarm_options *o, struct pl_err *er
     memset(s, 0, sizeof *s);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
-    rc = o->identity ? identity_file(&s->me, o->identity, err)
-                     : identity_make(&s->me, KEY_ED25519, err);
+    rc = look_at_joins(o, err);
+    if (!rc)
+        rc = o->identity ? identity_file(&s->me, o->identity, err)
+                         : identity_make(&s->me, KEY_ED25519, err);
     if (!rc) rc = loop_open(&s->loop, err);
     if (!rc) rc = host_open(&s->host, s->loop, &host, err);
     if (!rc && !(rc = loop_call(s->loop, open_node, &opening))) rc = opening.rc;
@@ -144,6 +163,17 @@ int swarm_address(struct swarm *s, char *text)
     struct looking l = { .s = s };
     if (loop_call(s->loop, look_address, &l) || !l.count) return PL_ENOTFOUND;
     multiaddr_text(text, &l.addresses[0]);
+    return PL_OK;
+}
+
+int swarm_address_for_others(struct swarm *s, char *text)
+{
+    struct looking l = { .s = s };
+    size_t best = 0;
+    if (loop_call(s->loop, look_address, &l) || !l.count) return PL_ENOTFOUND;
+    for (size_t i = 1; i < l.count; i++)
+        if (multiaddr_reach(&l.addresses[i]) > multiaddr_reach(&l.addresses[best])) best = i;
+    multiaddr_text(text, &l.addresses[best]);
     return PL_OK;
 }
 

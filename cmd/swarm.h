@@ -47,6 +47,8 @@ void swarm_close(struct swarm *s);
 
 /* Our first address with /p2p; text has room for MULTIADDR_TEXT_MAX. PL_ENOTFOUND: none. */
 int swarm_address(struct swarm *s, char *text);
+/* The one that most others can reach: not this machine's loopback, if there is another. */
+int swarm_address_for_others(struct swarm *s, char *text);
 /* All of them for people, who mostly join from elsewhere: `head`, then a line each that begins with
  * `before`, those first that more can reach. Nothing, if there is none. */
 void swarm_say_addresses(struct swarm *s, FILE *out, const char *head, const char *before);

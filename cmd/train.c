@@ -445,6 +445,8 @@ int cmd_train(int argc, char **argv)
               stderr);
         rc = PL_EUSE;
     }
+    if (!rc && w.swarm.client_mode && !w.swarm.join_count)
+        rc = cmd_misused("train", "--client-mode only calls others: --join MULTIADDR");
     if (!rc && w.swarm.verify && w.swarm.validators > 0 && w.swarm.delay) {
         fputs("potluck train: --delay makes gradients of two steps' parameters, which nobody can compute "
               "again: --robust btard:0, or --delay none\n",

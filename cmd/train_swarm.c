@@ -309,7 +309,7 @@ static void say_address(const struct train_swarm *w, struct swarm *s)
     char address[MULTIADDR_TEXT_MAX], before[128];
     snprintf(before, sizeof before, "  --run %.60s --join ", w->run);
     if (!w->json) swarm_say_addresses(s, stderr, "others join this run with\n", before);
-    else if (!swarm_address(s, address))
+    else if (!swarm_address_for_others(s, address))
         printf("{\"event\":\"listening\",\"multiaddr\":\"%s\"}\n", address);
     fflush(stdout);
 }

@@ -34,6 +34,11 @@ if [ -n "$(hostname -I 2>/dev/null | tr ' ' '\n' | grep '^[0-9.]*$')" ]; then
     /ip4/127.*|"") fail "the address for others is not this machine's own: $here" ;;
     *) ok "the address for others is not this machine's own" ;;
     esac
+    here=$(timeout -s INT 3 "$POTLUCK" peer --json </dev/null 2>/dev/null | head -n 1)
+    case $here in
+    *'"listening"'*/ip4/127.*|"") fail "nor is it for scripts: $here" ;;
+    *) ok "nor is it for scripts" ;;
+    esac
 fi
 case $(first_said /ip4/127.0.0.1/tcp/0) in
 /ip4/127.0.0.1/tcp/[0-9]*/p2p/*\#*) fail "one address needs no remark" ;;
@@ -63,6 +68,8 @@ prints "nobody there, asked for a record" 'dht: nobody lets us join: their side:
 refuses 2 "--join is missing" "$POTLUCK" dht get k
 refuses 1 "is not /ip4 or /ip6" "$POTLUCK" peer --listen /dns4/localhost/tcp/0
 refuses 2 "needs --join" "$POTLUCK" peer --client-mode
+refuses 2 "only calls others: --join" "$POTLUCK" train --run r --client-mode
+refuses 2 "only calls others: --join" "$POTLUCK" average --prefix p --tensors t --client-mode
 
 check "the doctor finds nothing bad" "$POTLUCK" doctor --join "$entry" --listen /ip4/127.0.0.1/tcp/0 --model demo
 prints "it is reached" '^ok +reach .* has reached us at' "$POTLUCK" doctor --join "$entry" --listen /ip4/127.0.0.1/tcp/0 --quick
@@ -114,6 +121,22 @@ ends "nobody listens" 'nobody lets us join: their side: nobody listens at that p
 ends "so it ends without the check" 'nobody lets us join: their side: nobody listens at that port' --join "$nobody" --no-check
 ends "somebody else listens" 'their side: another peer, or the same with a new key' --join "${entry%/p2p*}${nobody#*/tcp/1}"
 ends "a name that is none" 'your side: the name cannot be looked up' --join "/dns4/nosuch.invalid/tcp/1${nobody#*/tcp/1}"
+ends "an address that is none" 'your side: an address reads /ip4/.*, ask for one' --join 127.0.0.1:1
+ends "one of another transport" 'no address of TCP.*; your side: ' --join "/ip4/127.0.0.1/udp/1/quic-v1${nobody#*/tcp/1}"
+prints "as the doctor says" 'their side has to be called by TCP' "$POTLUCK" doctor --quick --join "/ip4/127.0.0.1/udp/1/quic-v1${nobody#*/tcp/1}"
+ends "a relay that is none" 'their side: the peer in the middle of that address relays nothing' \
+    --join "$(address "$work/b")/p2p-circuit${nobody#*/tcp/1}"
+ends "a peer that is not behind its relay" 'their side: the peer behind the relay is gone' --join "$entry/p2p-circuit${nobody#*/tcp/1}"
+if unshare -n true 2>/dev/null && command -v ip >/dev/null; then
+    prints "no IPv6 here" 'your side, if others are let in: no way there by IPv6' \
+        unshare -n "$POTLUCK" doctor --quick --client-mode --join "/ip6/2001:db8::1/tcp/1${nobody#*/tcp/1}"
+    prints "no network here" 'your side: this machine has no way there' \
+        unshare -n "$POTLUCK" doctor --quick --client-mode --join "/ip4/192.0.2.9/tcp/1${nobody#*/tcp/1}"
+    # shellcheck disable=SC2016
+    prints "a machine that is off" 'their side, if others are not let in either: that machine is off' unshare -n sh -c '
+        ip link add v0 type veth peer name v1; ip addr add 192.0.2.1/24 dev v0; ip link set v0 up; ip link set v1 up
+        "$0" doctor --quick --client-mode --join "$1"' "$POTLUCK" "/ip4/192.0.2.9/tcp/1${nobody#*/tcp/1}"
+fi
 ends "two that fail in their ways" 'none of 2 entry peers lets us join, for reasons of their own' --join "$nobody" --join "${entry%/p2p*}${nobody#*/tcp/1}"
 learn --join "$entry" >"$work/said" 2>&1
 check "a name of a run that nobody trains" grep -q 'check: run: nobody trains "r" there yet' "$work/said"
