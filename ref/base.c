@@ -1,4 +1,7 @@
-/* base.c - see base.h. */
+/* base.c - see base.h. A backend of somebody else's may compile it as it is, with -std=c11 alone. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* clock_gettime, madvise */
+#endif
 #include "base.h"
 
 #include <stdarg.h>

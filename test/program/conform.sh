@@ -67,6 +67,13 @@ EOC
 ${CC:-cc} -std=c11 -fPIC -shared -iquote . -I. -o "$work/broken.so" "$work/broken.c"
 conform --backend "$work/broken.so" --filter scale
 check "of a device that fails, its words" grep -q 'broken says: .*: an illegal address was met' "$work/out"
+# The lines of porting.md, as they stand there, from this tree and with the skeletons of it.
+sed -n 's/^    \(cc .*\)$/\1/p' paper/porting.md | sed "s,-o mine.so,-Wall -Wextra -Werror -o $work/mine.so," >"$work/lines"
+check "the how-to has lines to compile by" test "$(wc -l <"$work/lines")" = 2
+while read -r line; do
+    check "the how-to's line: ${line##*mine.so }" sh -c "$line"
+    check "and passes" conform --backend "$work/mine.so" --filter axpy
+done <"$work/lines"
 check "fast with operands in bfloat16" conform --backend fast --filter bf16
 refuses 1 "no case's line contains 'nosuch'" "$POTLUCK" conform --filter nosuch
 refuses 1 "no case's line contains 'nosuch'" "$POTLUCK" conform --filter nosuch --golden test/golden/quant
