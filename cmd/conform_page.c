@@ -22,7 +22,8 @@ static const char style[] =
     "dd{margin:0;min-width:0}\n"
     ".scroll{overflow-x:auto}\n"
     "p.note{max-width:60rem}\n"
-    "table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}\n"
+    "table{border-collapse:separate;border-spacing:0;width:100%;font-size:.9rem;" /* a column that sticks */
+    "font-variant-numeric:tabular-nums}\n" /* takes its lines along */
     "th,td{padding:.25rem .45rem;border-bottom:1px solid var(--line);text-align:right;"
     "white-space:nowrap}\n"
     "th:first-child,td:first-child,.words{text-align:left}td.words{white-space:normal;"
