@@ -22,7 +22,7 @@ static const char style[] =
     "dd{margin:0;min-width:0}\n"
     ".scroll{overflow-x:auto}\n"
     "p.note{max-width:60rem}\n"
-    "table{border-collapse:separate;border-spacing:0;width:100%;font-size:.9rem;" /* a column that sticks */
+    "table{border-collapse:separate;border-spacing:0;width:100%;font-size:.9rem;" /* what sticks */
     "font-variant-numeric:tabular-nums}\n" /* takes its lines along */
     "th,td{padding:.25rem .45rem;border-bottom:1px solid var(--line);text-align:right;"
     "white-space:nowrap}\n"
