@@ -59,15 +59,15 @@ static const char *advice_for(const char *address, int status, const char *why)
                                "online?" },
         { "has no address", "their side: the name is known but has no address; ask for the "
                             "present one" },
-        { "not an address that we can dial", "their side has to be called by TCP: ask for an address that reads "
-                               "/ip4/1.2.3.4/tcp/31337/p2p/ID" },
+        { "not an address that we can dial", "their side has to be called by TCP: ask for an address "
+                                             "that reads /ip4/1.2.3.4/tcp/31337/p2p/ID" },
         { "network is unreachable", "your side: this machine has no way there; is it online?" },
         { "address not available", "your side: this machine has no address to call from; is it "
                                    "online?" },
-        /* what a firewall answers that does not drop silently, and a router whose neighbour is off */
-        { "host is unreachable", "their side, if others are not let in either: that machine is off, "
-                                 "or a firewall turns us away; else your side: this machine has no "
-                                 "way there" },
+        /* what a firewall says that does not drop silently, and a router whose neighbour is off */
+        { "host is unreachable", "their side, if others are not let in either: that machine is "
+                                 "off, or a firewall turns us away; else your side: this machine "
+                                 "has no way there" },
         { "does not serve /libp2p/circuit/relay", "their side: the peer in the middle of that "
                                                   "address relays nothing (potluck peer --relay); "
                                                   "ask for another address" },
@@ -89,8 +89,8 @@ static const char *advice_for(const char *address, int status, const char *why)
     };
     if ((strstr(why, " is unreachable") || strstr(why, "address not available")) &&
         (!strncmp(address, "/ip6/", 5) || !strncmp(address, "/dns6/", 6)))
-        return "your side, if others are let in: no way there by IPv6 from this machine; ask for an "
-               "address that begins with /ip4";
+        return "your side, if others are let in: no way there by IPv6 from this machine; ask for "
+               "an address that begins with /ip4";
     for (size_t i = 0; i < PL_COUNT(list); i++)
         if (strstr(why, list[i].sign)) return list[i].advice;
     if (status == PL_EAGAIN)
@@ -101,6 +101,27 @@ static const char *advice_for(const char *address, int status, const char *why)
 
 /* --- one entry peer --------------------------------------------------------------------------- */
 
+/* Why it refuses us, or we its answer: what our own kind says; others say less. */
+static const char *refusal_advice(const char *why)
+{
+    static const struct { const char *sign, *advice; } list[] = {
+        { "('message: carries no access token", "your side: this swarm asks for an access token "
+                                                "(--authority)" },
+        { "message: carries no access token", "your side: this swarm asks for no access tokens: "
+                                              "leave --authority out" },
+        { "not signed by our authority", "your side: this swarm's access tokens are another "
+                                         "authority's than the one of --authority" },
+        { "access token: expired", "your side, if others are let in: your clock is wrong "
+                                   "(timedatectl set-ntp true)" },
+        { "away from our clock", "your side, if others are let in: your clock is wrong "
+                                 "(timedatectl set-ntp true)" },
+    };
+    for (size_t i = 0; i < PL_COUNT(list); i++)
+        if (strstr(why, list[i].sign)) return list[i].advice;
+    return "your side: it refuses us; this swarm may ask for an access token (--authority), or "
+           "your clock is wrong";
+}
+
 static void entry_refuses(struct checkup_entry *e, int status, const char *why)
 {
     checkup_finding(&e->finding, FINDING_BAD, "entry",
@@ -109,8 +130,7 @@ static void entry_refuses(struct checkup_entry *e, int status, const char *why)
                         ? "their side: a libp2p peer that runs no hivemind DHT, or runs it in "
                           "client mode"
                     : status == PL_EPROTO
-                        ? "your side: it refuses us; this swarm may ask for an access token "
-                          "(--authority), or your clock is wrong"
+                        ? refusal_advice(why)
                         : "their side: it is overloaded or frozen; take another entry peer");
 }
 

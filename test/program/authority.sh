@@ -74,6 +74,18 @@ entry=$(sed -n 's/.*"multiaddr":"\([^"]*\)".*/\1/p' a)
     refuses 1 "certificate.*; your side: --authority-ca" "$POTLUCK" dht get k --join "$entry" --authority "$url" --token-file ann.token
     refuses 1 "; their side, if --authority is right" "$POTLUCK" dht get k --join "$entry" --authority https://127.0.0.1:1 --authority-ca key.crt --token-file ann.token
     refuses 1 "http:" "$POTLUCK" dht get k --join "$entry" --authority "http:${url#https:}" --token-file ann.token
+    refuses_join() { # what, words, options
+        what=$1 words=$2; shift 2
+        prints "$what" "nobody lets us join: $words" "$POTLUCK" dht get k "$@"
+    }
+    "$POTLUCK" authority --invite ann --allow list2 >ann2.token
+    start served2 '"event":"listening"' "$POTLUCK" authority --key key2 --allow list2 --port 0 --json
+    url2=https://localhost:$(sed -n 's/.*"port":\([0-9]*\).*/\1/p' served2)
+    refuses_join "another authority's token" "your side: this swarm's access tokens are another authority's" \
+        --join "$entry" --authority "$url2" --authority-ca key2.crt --token-file ann2.token
+    start open '"event":"joined"' "$POTLUCK" peer --json --listen /ip4/127.0.0.1/tcp/0
+    refuses_join "a token where none is asked for" 'your side: this swarm asks for no access tokens' \
+        --join "$(sed -n 's/.*"multiaddr":"\([^"]*\)".*/\1/p' open)" $ann
     grep -v '^bob ' list >shorter && mv shorter list
     refuses 1 "not on its list" "$POTLUCK" dht get k --join "$entry" $bob
     prints "the others stay" '"value":7' "$POTLUCK" dht get k --join "$entry" $ann --json
