@@ -217,6 +217,11 @@ computing() {
             behind counted "golden $(basename "$area") with $backend" "$BUILD/potluck" conform --golden "$area" --backend $backend
         done
     done
+    if command -v python3 >/dev/null; then
+        behind counted "golden values that are wrong" python3 test/program/corrupt.py "$BUILD/potluck"
+    else
+        behind skip "golden values that are wrong" "no python3 found"
+    fi
     behind pairs fast
 
     # CUDA's kernels on an emulated device: everything that they compute, at all but the large shapes. What
