@@ -39,7 +39,7 @@ CONFIG = {
 PAD = 1
 EPOCHS, TARGET, BATCH, PEAK, WARMUP = 8, 96, 8, 0.03, 2
 # Seconds. Three peers need four batches each, long enough for the averaging of the parameters beside them.
-MATCHMAKING, BATCH_TIME = 2.5, 0.7
+MATCHMAKING, BATCH_TIME = 2.5 * steps.SLOW, 0.7 * steps.SLOW
 HELD_OUT_PAIRS = 64  # whose loss is compared
 ALONE_PAIRS = 64  # of the step that both take alone
 TABLE = "model.to_logits.1.weight"  # the embedding

@@ -66,7 +66,7 @@ class Program:
 
 
 def put(entry, key, value):
-    subprocess.run([POTLUCK, "dht", "put", RUN + key, json.dumps(value), "--join", entry, "--owner", "--expires", "300"],
+    subprocess.run([POTLUCK, "dht", "put", RUN + key, json.dumps(value), "--join", entry, "--owner", "--expires", str(300 * steps.SLOW)],
                    check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE)
 
 
