@@ -35,7 +35,8 @@ LIVES = (10, 90) if SECONDS > 120 else (4, 30)  # s until something happens to a
 SLEEPS = (2, 12)         # s in SIGSTOP
 EMPTY = (1, 10)          # s until a killed one is replaced
 SETTLING = 15            # s of a life, at least, that memory may grow in: connections, tables, first rounds
-GROWTH = 12 << 20        # bytes of memory beyond that; a snapshot of state or two, allocator's pieces
+# Bytes of memory beyond that: a snapshot of state or two, allocator's pieces.
+GROWTH = int(os.environ.get("SOAK_GROWTH_MB", "12")) << 20
 # Each peer has a connection to each other, two while they cross, and those of the dead until they are noticed.
 FILES = 60 + 4 * PEERS
 CALM_LIMIT = 600         # s for the survivors to agree
