@@ -13,6 +13,7 @@
 
 #define PEERS_MAX 64
 #define TENSORS_MAX 256
+#define VALUES_MAX (1 << 26) /* of a peer; the largest recording has 70,000 */
 #define BIN 1.1 /* widths of an 8-bit bin that two encodings of nearly the same values may be apart */
 
 struct stream { size_t caller, callee; const json_t *messages; };
@@ -79,8 +80,12 @@ static int read_settings(struct recording *r, const json_t *root)
     if (r->tensors > TENSORS_MAX) return 0;
     json_array_foreach(shapes, t, shape) {
         r->elements[t] = 1;
-        json_array_foreach(shape, d, size) r->elements[t] *= (size_t)json_integer_value(size);
-        r->values += r->elements[t];
+        json_array_foreach(shape, d, size) {
+            json_int_t n = json_integer_value(size);
+            if (n < 0 || n > VALUES_MAX || r->elements[t] * (size_t)n > VALUES_MAX) return 0;
+            r->elements[t] *= (size_t)n;
+        }
+        if ((r->values += r->elements[t]) > VALUES_MAX) return 0;
         r->method[t] = json_object_get(s, "nocomp")          ? PL_COMPRESS_NONE
                        : r->elements[t] >= (size_t)threshold ? PL_COMPRESS_UNIFORM8
                                                              : PL_COMPRESS_FLOAT16;
