@@ -79,7 +79,8 @@ static void check_buckets(struct golden *g, const struct dht_routing *r, const j
 
 static void check_nearest(struct golden *g, const struct dht_routing *r, const json_t *query)
 {
-    size_t k = (size_t)golden_int(g, query, "k");
+    long most = golden_int(g, query, "k");
+    size_t k = most < 0 || most > 100000 ? 0 : (size_t)most;
     struct dht_contact *out = calloc(k + 1, sizeof *out);
     struct dht_id id, exclude;
     int excluding = json_is_string(json_object_get(query, "exclude"));
