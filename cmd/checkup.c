@@ -59,8 +59,8 @@ static const char *advice_for(const char *address, int status, const char *why)
                                "online?" },
         { "has no address", "their side: the name is known but has no address; ask for the "
                             "present one" },
-        { "not an address that we can dial", "their side has to be called by TCP: ask for an address "
-                                             "that reads /ip4/1.2.3.4/tcp/31337/p2p/ID" },
+        { "not an address that we can dial", "their side has to be called by TCP: ask for an "
+                                             "address that reads /ip4/1.2.3.4/tcp/31337/p2p/ID" },
         { "network is unreachable", "your side: this machine has no way there; is it online?" },
         { "address not available", "your side: this machine has no address to call from; is it "
                                    "online?" },

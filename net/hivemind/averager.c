@@ -81,8 +81,8 @@ static void no_group(struct averager *a)
 {
     const char *why = !a->mm.met && !a->mm.met_misfits ? "nobody else was looking for one"
                       : a->mm.met_misfits
-                          ? "who was there averages other tensors; your side, if they agree with one "
-                            "another: another model, or other options than theirs"
+                          ? "who was there averages other tensors; your side, if they agree with "
+                            "one another: another model, or other options than theirs"
                           : a->ask_why.text;
     pl_fail(&a->why, a->found_status, "averaging: found no group for %.100s in time%s%s", a->key,
             why[0] ? ": " : "", why);
@@ -134,8 +134,8 @@ void averager_turn(struct averager *a)
 }
 
 /* Whom nobody can call says 0, and reduces nothing: what two such peers send each other would go
- * through a relay, which carries 128 KiB. Its own streams to the others, and their answers on these,
- * need no relay. */
+ * through a relay, which carries 128 KiB. Its own streams to the others, and their answers on them,
+ * need none. */
 static double stated_bandwidth(const struct averager *a)
 {
     return a->hidden ? 0 : a->o.bandwidth;
