@@ -132,7 +132,7 @@ def scenario(name, excuse, last=True):
     try:
         yield
     except Exception as e:  # noqa: BLE001 - one scenario's end is not the script's
-        held.append(f"{name}: {e!r}")
+        held.append(f"{name}: {type(e).__name__}: {e}")
     lines, held = held, None
     why = lines and excuse()
     if why:
