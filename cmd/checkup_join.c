@@ -189,9 +189,10 @@ int checkup_join(struct checkup_join **out, struct swarm *s, const struct checku
     int rc;
     *out = NULL;
     if (!o->off && (o->swarm->join_count || o->memory) && (c = make(s, o))) {
-        c->parts = 1 + (o->swarm->join_count > 0);
-        c->has_thread = c->parts > 1 && !pthread_create(&c->thread, NULL, run, c);
-        if (c->parts > 1 && !c->has_thread) c->parts--;
+        int asks = o->swarm->join_count > 0;
+        c->parts = 1 + asks;
+        c->has_thread = asks && !pthread_create(&c->thread, NULL, run, c);
+        if (!c->has_thread) c->parts = 1; /* else the thread may count by now */
         if (o->memory) checkup_plan_fits(o->memory, o->be, keep, c);
         leave(c);
         if (c->has_thread && wait_for_network(c) && c->status) {
