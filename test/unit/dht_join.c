@@ -1,0 +1,227 @@
+/* dht_join.c - who comes into a DHT, how and when: early and held-back nodes, routers, clocks,
+ * tokens, joins that fail. */
+#include "dht_world.h"
+
+static struct loop *loop;
+
+static int setup(void **state)
+{
+    struct pl_err err;
+    (void)state;
+    return loop_open(&loop, &err);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    loop_close(loop);
+    return 0;
+}
+
+static void upkeep_now(void *context)
+{
+    struct node *n = context;
+    struct timer t = n->dht->upkeep_timer;
+    timer_stop(&n->dht->upkeep_timer);
+    t.fn(t.context);
+}
+
+static void failed_join_says_why(void **state)
+{
+    struct node n = { .dht = NULL };
+    (void)state;
+    open_node(&n, loop,
+              "/ip4/127.0.0.1/tcp/9/p2p/12D3KooWSkvkGQpYmokxqw6g5oz8UUNRDjUwW24iXeXc6gQ5rJ7a");
+    assert_false(n.joined);
+    assert_non_null(strstr(n.why.text, "127.0.0.1"));
+    loop_call(loop, upkeep_now, &n); /* looking after an empty table is no entry */
+    nap(0.1);
+    loop_call(loop, upkeep_now, &n);
+    assert_int_equal(look(&n).joined, 0);
+    close_node(&n);
+}
+
+struct call {
+    struct node *from;
+    const struct peer_id *to;
+    int done, status;
+};
+
+static void on_pong(void *context, int status, const struct dht_pong *pong)
+{
+    struct call *c = context;
+    (void)pong;
+    c->status = status;
+    note(&c->done);
+}
+
+static void begin_ping(void *context)
+{
+    struct call *c = context;
+    dht_node_ping(c->from->dht, c->to, 0, on_pong, c);
+}
+
+/* Two that begin at the same time: either may look for the other a little too early. */
+static void entry_comes_later(void **state)
+{
+    struct node early = { .dht = NULL }, entry = { .dht = NULL };
+    char at[MULTIADDR_TEXT_MAX];
+    double began;
+    (void)state;
+    open_node(&entry, loop, NULL);
+    strcpy(at, entry.address);
+    *strstr(at, "/p2p/") = 0;
+    close_node(&entry);
+    open_node(&early, loop, at);
+    assert_false(early.joined);
+    entry.listen = at;
+    open_node(&entry, loop, NULL);
+    began = pl_seconds();
+    while (!look(&early).joined && pl_seconds() - began < 10) nap(0.05);
+    assert_int_equal(look(&early).joined, 1); /* upkeep comes later than that */
+    close_node(&early);
+    close_node(&entry);
+}
+
+static void enter(void *context)
+{
+    struct node *n = context;
+    dht_node_enter(n->dht);
+}
+
+/* It may look around before it enters. */
+static void held_back(void **state)
+{
+    struct node entry = { .dht = NULL }, n = { .dht = NULL, .options.hold = 1 };
+    struct call c = { .from = &n, .to = &entry.me.id, .status = PL_EAGAIN };
+    (void)state;
+    open_node(&entry, loop, NULL);
+    open_node(&n, loop, entry.address);
+    nap(0.2);
+    assert_int_equal(n.tries, 0);
+    assert_int_equal(look(&n).initial_answered, 0);
+    loop_call(loop, enter, &n);
+    assert_true(await(&n.tries, 1));
+    assert_true(n.joined);
+    loop_call(loop, begin_ping, &c);
+    assert_true(await(&c.done, 1));
+    assert_int_equal(c.status, PL_OK);
+    close_node(&n);
+    close_node(&entry);
+}
+
+/* Nobody can dial the address that it tells: it becomes like a client, unless a relay is there. */
+static void behind_a_router(void **state)
+{
+    struct node hub, hidden, other;
+    struct dht_status s;
+    (void)state;
+    for (int relay = 0; relay <= 1; relay++) {
+        memset(&hub, 0, sizeof hub);
+        memset(&hidden, 0, sizeof hidden);
+        memset(&other, 0, sizeof other);
+        hub.relay = relay;
+        hidden.announce = "/ip4/127.0.0.1/tcp/9";
+        open_node(&hub, loop, NULL);
+        open_node(&hidden, loop, hub.address);
+        assert_true(hidden.joined);
+        const double until = pl_seconds() + LIMIT;
+        for (;;) {
+            s = look(&hidden);
+            if ((relay ? s.relayed : !s.reachable) || pl_seconds() > until) break;
+            nap(0.05);
+        }
+        assert_int_equal(s.reachable, relay);
+        assert_int_equal(s.relayed, relay);
+        loop_call(loop, upkeep_now, &hidden); /* is a node again once it has its relay */
+        nap(0.2);
+        assert_int_equal(store(&hidden, "from behind", NULL, 5, 60), PL_OK);
+        assert_int_equal(get_number(&hub, "from behind", 1), 5);
+        open_node(&other, loop, hub.address);
+        if (relay) {
+            struct call c = { .from = &other, .to = &hidden.me.id, .status = PL_EAGAIN };
+            /* the hub hears of it */
+            for (int tries = 1; c.status && pl_seconds() < until; tries++) {
+                loop_call(loop, begin_ping, &c);
+                assert_true(await(&c.done, tries));
+                if (c.status) nap(0.1);
+            }
+            assert_int_equal(c.status, PL_OK);
+        }
+        close_node(&other);
+        close_node(&hidden);
+        close_node(&hub);
+    }
+}
+
+/* Whoever's clock is wrong follows the others'. */
+static void clocks(void **state)
+{
+    struct node n[3];
+    (void)state;
+    memset(n, 0, sizeof n);
+    n[0].clock = n[1].clock = 100;
+    open_node(&n[0], loop, NULL);
+    open_node(&n[1], loop, n[0].address);
+    open_node(&n[2], loop, n[1].address);
+    assert_true(n[2].joined);
+    for (int i = 0; i < 3; i++) /* what a call took may be what it is off by */
+        assert_true(fabs(look(&n[i]).clock_offset - 100) < 10);
+    assert_int_equal(store(&n[2], "on time", NULL, 1, 60), PL_OK);
+    assert_int_equal(get_number(&n[0], "on time", 1), 1);
+    for (int i = 0; i < 3; i++) close_node(&n[i]);
+}
+
+/* A swarm with tokens: members understand each other, others are refused and told so. */
+static void tokens(void **state)
+{
+    struct rsa_key authority, keys[3];
+    struct auth auths[3];
+    struct node n[4];
+    struct pl_err err;
+    (void)state;
+    memset(n, 0, sizeof n);
+    memset(auths, 0, sizeof auths);
+    assert_int_equal(rsa_key_make(&authority, &err), PL_OK);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(rsa_key_make(&keys[i], &err), PL_OK);
+        auths[i].key = &keys[i];
+        auths[i].authority = authority.key;
+        auth_token_issue(&auths[i].token, &authority, "user", bytes_at(&keys[i].text),
+                         bytes_length(&keys[i].text),
+                         (double)time(NULL) + (i < 2 ? 86400 : -100));
+        n[i].options.auth = &auths[i];
+    }
+    open_node(&n[0], loop, NULL);
+    open_node(&n[1], loop, n[0].address);
+    assert_true(n[1].joined);
+    assert_int_equal(store(&n[1], "members only", NULL, 1, 60), PL_OK);
+    assert_int_equal(get_number(&n[0], "members only", 1), 1);
+    assert_int_equal(look(&n[0]).nodes, 1);
+    open_node(&n[2], loop, n[0].address); /* its token has expired */
+    assert_false(n[2].joined);
+    assert_non_null(strstr(n[2].why.text, "expired"));
+    open_node(&n[3], loop, n[0].address); /* has none */
+    assert_false(n[3].joined);
+    assert_non_null(strstr(n[3].why.text, "access token"));
+    assert_int_equal(look(&n[0]).nodes, 1);
+    for (int i = 0; i < 4; i++) close_node(&n[i]);
+    for (int i = 0; i < 3; i++) {
+        auth_clear(&auths[i]);
+        rsa_key_clear(&keys[i]);
+    }
+    rsa_key_clear(&authority);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(failed_join_says_why),
+        cmocka_unit_test(entry_comes_later),
+        cmocka_unit_test(held_back),
+        cmocka_unit_test(behind_a_router),
+        cmocka_unit_test(clocks),
+        cmocka_unit_test(tokens),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
