@@ -165,8 +165,8 @@ static void addresses_are_looked_at(void)
 {
     int own[N] = {}, *host = pinned();
     void *mine, *other;
-    cudaStream_t here, there;
-    cudaEvent_t event;
+    static cudaStream_t here, there; /* these stay, as a program's do */
+    static cudaEvent_t event;
     setenv("CUDA_ON_CPU_DEVICES", "2", 1);
     if (cudaSetDevice(1) != cudaSuccess || cudaMalloc(&other, sizeof own) != cudaSuccess ||
         cudaStreamCreate(&there) != cudaSuccess || cudaSetDevice(0) != cudaSuccess ||
