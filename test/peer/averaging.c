@@ -17,6 +17,7 @@
 #define LOOK_EVERY 0.3      /* s between looks at its declaration */
 #define ROOM 1.5            /* s that all our questions may need before its own time comes */
 #define BEGIN_AFTER 3.0     /* s behind its time: a leader's second message, as the original waits */
+#define DOWNLOAD_TRIES 3    /* where the stream is reset */
 
 const char *walk_code(int code)
 {
@@ -127,24 +128,35 @@ static void metadata(struct averager_walk *a)
     if (!rc) training_state_clear(&t);
 }
 
+/* PL_EIO: the stream broke. PL_ENOMEM: there was none. */
+static int ask_for_state(struct averager_walk *a, size_t *messages, struct pl_err *err)
+{
+    struct talk_stream *s = talk_open(&a->w->talk, &a->w->talk.peer, a->rpc[AVERAGER_DOWNLOAD],
+                                      STATE_MESSAGE_MAX);
+    int rc;
+    *messages = 0;
+    if (!s) return pl_fail(err, PL_ENOMEM, "out of memory");
+    talk_send_last(s, "", 0);
+    rc = take_state(a, s, messages, err);
+    talk_close(s);
+    if (rc) state_load_clear(&a->state);
+    return rc;
+}
+
 static void download(struct averager_walk *a)
 {
     const char *what = "its state: metadata first, whole tensors, an end";
-    int announced = is_announced(a);
-    struct talk_stream *s = talk_open(&a->w->talk, &a->w->talk.peer, a->rpc[AVERAGER_DOWNLOAD],
-                                      STATE_MESSAGE_MAX);
+    int announced = is_announced(a), rc = PL_EIO;
     struct pl_err err = { "" };
     size_t messages = 0;
-    int rc;
-    if (!s) return;
-    talk_send_last(s, "", 0);
-    rc = take_state(a, s, &messages, &err);
-    talk_close(s);
+    /* A busy original may reset the stream though the request's end came with it (talk.h): its own
+     * newcomers ask again, too. */
+    for (int i = 0; i < DOWNLOAD_TRIES && rc == PL_EIO; i++)
+        rc = ask_for_state(a, &messages, &err);
     if (rc && !messages && !announced)
         walk_clause(a->w, "hivemind 7", "whoever shares nothing ends the call without a message",
                     rc == PL_ENOTFOUND, "%s", err.text);
     else if (walk_clause(a->w, "hivemind 7", what, !rc, "%s", err.text)) metadata(a);
-    if (rc) state_load_clear(&a->state);
 }
 
 /* Of a bare averager and of gradients: what is handed on is what is averaged. */
