@@ -361,17 +361,6 @@ done:
 
 /* --- two real trainers ------------------------------------------------------------------------ */
 
-/* 1 if the member is absent, or these bytes. */
-static int is_hex(const json_t *event, const char *key, const uint8_t *data, size_t n)
-{
-    const json_t *member = json_object_get(event, key);
-    struct bytes want = { 0 };
-    int same = !member || (!wire_hex(&want, json_string_value(member)) &&
-                           bytes_length(&want) == n && !memcmp(bytes_at(&want), data, n));
-    bytes_clear(&want);
-    return same;
-}
-
 static void check_request(struct golden *g, const json_t *event, const struct bytes *raw)
 {
     struct gather said;
@@ -387,8 +376,8 @@ static void check_request(struct golden *g, const json_t *event, const struct by
                  !strcmp(r->group_key, protocol_text(event, "group_key")) &&
                  !gather_read(&said, r->gather.data, r->gather.len, &err), "%s", err.text);
     golden_check(g, "join request's parts",
-                 is_hex(event, "schema_hash", r->schema_hash.data, r->schema_hash.len) &&
-                     is_hex(event, "gather", r->gather.data, r->gather.len), "differ");
+                 wire_says(event, "schema_hash", r->schema_hash.data, r->schema_hash.len) &&
+                     wire_says(event, "gather", r->gather.data, r->gather.len), "differ");
     message_pack(&again, &r->base);
     wire_same(g, "join request is written", &again, raw);
     protobuf_c_message_free_unpacked(&r->base, NULL);

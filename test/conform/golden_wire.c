@@ -69,6 +69,16 @@ int wire_hex(struct bytes *out, const char *hex)
     return out->failed;
 }
 
+int wire_says(const json_t *object, const char *key, const void *data, size_t n)
+{
+    const json_t *member = json_object_get(object, key);
+    struct bytes want = { 0 };
+    int same = !member || (!wire_hex(&want, json_string_value(member)) &&
+                           bytes_length(&want) == n && !memcmp(bytes_at(&want), data, n));
+    bytes_clear(&want);
+    return same;
+}
+
 int wire_member(struct golden *g, const json_t *object, const char *key, struct bytes *out)
 {
     const char *hex = json_string_value(json_object_get(object, key));

@@ -10,6 +10,8 @@
 
 /* Hex text to bytes, appended; PL_EFORMAT for anything else. */
 int wire_hex(struct bytes *out, const char *hex);
+/* 1 if the member is absent, or the hex text of these bytes. */
+int wire_says(const json_t *object, const char *key, const void *data, size_t n);
 /* The member's hex text as bytes; a golden_fail line and 0 if there is none. */
 int wire_member(struct golden *g, const json_t *object, const char *key, struct bytes *out);
 /* One check: the bytes equal what the member says. */

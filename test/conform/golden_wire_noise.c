@@ -135,17 +135,6 @@ static struct cursor value_of(const struct values *v, size_t step)
     }
 }
 
-/* 1 if the member is absent, or these bytes. */
-static int says(const json_t *object, const char *key, const void *data, size_t n)
-{
-    const json_t *member = json_object_get(object, key);
-    struct bytes want = { 0 };
-    int same = !member || (!wire_hex(&want, json_string_value(member)) &&
-                           bytes_length(&want) == n && !memcmp(bytes_at(&want), data, n));
-    bytes_clear(&want);
-    return same;
-}
-
 static void check_publics(struct golden *g, const json_t *h, const struct values *v)
 {
     static const char *const sides[] = { "initiator", "responder" };
@@ -159,8 +148,9 @@ static void check_publics(struct golden *g, const json_t *h, const struct values
         snprintf(ephemeral, sizeof ephemeral, "%s_ephemeral_public", sides[i]);
         snprintf(text, sizeof text, "%s_signed_message", sides[i]);
         snprintf(what, sizeof what, "%s public keys, what is signed", sides[i]);
-        golden_check(g, what, says(h, stat, v->s[i], 32) && says(h, ephemeral, v->e[i], 32) &&
-                     says(h, text, message, sizeof message), "differ");
+        golden_check(g, what, wire_says(h, stat, v->s[i], 32) &&
+                                  wire_says(h, ephemeral, v->e[i], 32) &&
+                     wire_says(h, text, message, sizeof message), "differ");
     }
     for (size_t i = 0; i < 3; i++) {
         const char *from = json_string_value(json_object_get(json_array_get(wire, i), "from"));
@@ -185,7 +175,7 @@ static void check_trace(struct golden *g, const struct side *s, const json_t *tr
                      (t->has_key ? equals(step, "k", t->k)
                                  : !json_is_string(json_object_get(step, "k"))) &&
                      t->n == (uint64_t)golden_int(g, step, "n") &&
-                     says(step, "value", value.at, value.left), "state differs after %s",
+                     wire_says(step, "value", value.at, value.left), "state differs after %s",
                      t ? t->step : "nothing");
     }
     golden_check(g, who, !trace || (int)i == s->steps, "%zu steps, we took %d", i, s->steps);
@@ -298,8 +288,8 @@ static void check_handshake(struct golden *g, const json_t *h)
     check_trace(g, &a, json_object_get(h, "initiator_trace"), "initiator", &values);
     check_trace(g, &b, json_object_get(h, "responder_trace"), "responder", &values);
     golden_check(g, "handshake hash", a.steps && b.steps &&
-                 says(h, "handshake_hash", a.seen[a.steps - 1].h, 32) &&
-                 says(h, "handshake_hash", b.seen[b.steps - 1].h, 32), "differs");
+                 wire_says(h, "handshake_hash", a.seen[a.steps - 1].h, 32) &&
+                 wire_says(h, "handshake_hash", b.seen[b.steps - 1].h, 32), "differs");
     golden_check(g, "both know each other", a.secure->established && b.secure->established &&
                  peer_id_equal(&a.secure->remote, &b.me.id) &&
                  peer_id_equal(&b.secure->remote, &a.me.id), "not established");

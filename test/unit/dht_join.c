@@ -2,22 +2,6 @@
  * tokens, joins that fail. */
 #include "dht_world.h"
 
-static struct loop *loop;
-
-static int setup(void **state)
-{
-    struct pl_err err;
-    (void)state;
-    return loop_open(&loop, &err);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    loop_close(loop);
-    return 0;
-}
-
 static void upkeep_now(void *context)
 {
     struct node *n = context;
@@ -223,5 +207,5 @@ int main(void)
         cmocka_unit_test(clocks),
         cmocka_unit_test(tokens),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, open_loop, close_loop);
 }

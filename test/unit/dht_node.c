@@ -7,22 +7,7 @@
 
 #define NODES 8
 
-static struct loop *loop;
 static struct node nodes[NODES];
-
-static int setup(void **state)
-{
-    struct pl_err err;
-    (void)state;
-    return loop_open(&loop, &err);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    loop_close(loop);
-    return 0;
-}
 
 static void stores_and_finds(void **state)
 {
@@ -192,5 +177,5 @@ int main(void)
         cmocka_unit_test(dead_nodes),
         cmocka_unit_test(garbage),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, open_loop, close_loop);
 }

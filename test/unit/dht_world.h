@@ -15,6 +15,24 @@
 
 #define LIMIT 60.0 /* s for anything; nothing here takes half a second on an idle machine */
 
+/* --- the loop of a program's nodes: a group's set-up and tear-down --------------------------- */
+
+static struct loop *loop;
+
+static inline int open_loop(void **state)
+{
+    struct pl_err err;
+    (void)state;
+    return loop_open(&loop, &err);
+}
+
+static inline int close_loop(void **state)
+{
+    (void)state;
+    loop_close(loop);
+    return 0;
+}
+
 /* --- waiting ---------------------------------------------------------------------------------- */
 
 static inline int await(const int *flag, int n) { return await_noted(flag, n, LIMIT); }
@@ -144,7 +162,8 @@ static inline void begin_store(void *context)
 }
 
 /* subkey NULL: a regular value. */
-static inline int store(struct node *n, const char *key, const char *subkey, int64_t value, double in_s)
+static inline int store(struct node *n, const char *key, const char *subkey, int64_t value,
+                        double in_s)
 {
     struct wish w = { .n = n, .key = key, .in_s = in_s, .has_subkey = subkey != NULL };
     if (subkey) mp_text(&w.subkey, subkey);
