@@ -106,7 +106,8 @@ static int check(void *context, const struct state_load *state, struct pl_err *e
     size_t used = strlen(err->text);
     if (rc == PL_EUSE)
         snprintf(err->text + used, sizeof err->text - used,
-                 "; your side: --config %.60s and --optimizer %s are not the run's", p->model->config, p->model->kind);
+                 "; your side: --config %.60s and --optimizer %s are not the run's",
+                 p->model->config, p->model->kind);
     return rc;
 }
 
@@ -194,7 +195,8 @@ static void save(struct peer_save *p)
     char *path = NULL;
     int64_t epoch;
     int rc = p->status, told = rc == PL_EIO; /* of each donor */
-    if (!rc) rc = optimizer_state_take(&p->model->state, p->model->dalle->params.value, &epoch, &p->load, &err);
+    if (!rc) rc = optimizer_state_take(&p->model->state, p->model->dalle->params.value, &epoch,
+                                      &p->load, &err);
     state_load_clear(&p->load);
     if (!rc)
         rc = train_job_save(p->model->dalle, p->model->optimizer, (uint64_t)epoch, NULL,

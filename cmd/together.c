@@ -74,8 +74,9 @@ static int load(struct loop_state *t, int64_t least, struct pl_err *err)
     double began = pl_seconds();
     int rc = collaboration_load(t->c, check, &w, &state, err);
     if (rc == PL_EIO && w.misfit.text[0])
-        rc = pl_fail(err, PL_EUSE, "the others have another model or optimizer: %.300s; your side, if they agree "
-                     "with one another: --config and --optimizer have to be theirs", w.misfit.text);
+        rc = pl_fail(err, PL_EUSE, "the others have another model or optimizer: %.300s; your "
+                     "side, if they agree with one another: --config and --optimizer have to be "
+                     "theirs", w.misfit.text);
     if (!rc) rc = optimizer_state_take(t->l->state, t->l->value, &t->epoch, &state, err);
     if (!rc) rc = t->l->moved(t->l->context, t->epoch);
     state_load_clear(&state);

@@ -14,7 +14,7 @@
 
 #define HASH_BYTES 32
 
-/* --- base64 ------------------------------------------------------------------------------------ */
+/* --- base64 ----------------------------------------------------------------------------------- */
 
 static const char base64_alphabet[] =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -29,7 +29,8 @@ static int base64_write(struct bytes *out, const uint8_t *data, size_t n)
     return PL_OK;
 }
 
-/* Strictly; out has room for 3/4 of n. EVP_DecodeBlock forgives spaces, so the alphabet is checked first. */
+/* Strictly; out has room for 3/4 of n. EVP_DecodeBlock forgives spaces, so the alphabet is checked
+ * first. */
 static int base64_read(uint8_t *out, size_t *length, const char *text, size_t n)
 {
     size_t pads = 0;
