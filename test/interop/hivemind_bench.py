@@ -35,8 +35,10 @@ def same_priority(pid):
     """Linux shares a processor evenly among sessions, whatever nice says within them: the peers, which are
     sessions of their own, take over the one of ours (echo -20 >/proc/self/autogroup)."""
     try:
-        with open("/proc/self/autogroup") as mine, open(f"/proc/{pid}/autogroup", "w") as its:
-            its.write(mine.read().split()[-1])
+        with open("/proc/self/autogroup") as mine:
+            nice = mine.read().split()[-1:]  # empty for whoever descends from the first process without a session of its own
+        with open(f"/proc/{pid}/autogroup", "w") as its:
+            its.writelines(nice)
     except OSError:
         pass  # a kernel without such groups, or not allowed
 

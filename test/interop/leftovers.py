@@ -46,14 +46,25 @@ def until(what, limit=PATIENCE):
     return what()
 
 
+def apart():
+    """A group of its own, and the signals as a terminal leaves them: a shell's job in the background ignores SIGINT."""
+    os.setpgrp()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def end_of(words):
+    words.seek(0)
+    return words.read()[-800:]
+
+
 def ends(name, command, number):
     mark = f"{os.getpid()}.{name}.{number}"
-    with tempfile.TemporaryDirectory() as folder:
-        bench = subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                 env={**os.environ, MARK: mark, "TMPDIR": folder}, preexec_fn=os.setpgrp)
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as words:
+        bench = subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL, stderr=words,
+                                 env={**os.environ, MARK: mark, "TMPDIR": folder}, preexec_fn=apart)
         what = f"{name}, {signal.Signals(number).name}"
-        step(f"{what}: hivemind's daemons are there", until(lambda: len(marked(mark, "p2pd")) > 1 or bench.poll() is not None)
-             and bench.poll() is None)
+        there = until(lambda: len(marked(mark, "p2pd")) > 1 or bench.poll() is not None) and bench.poll() is None
+        step(f"{what}: hivemind's daemons are there", there, "" if there else end_of(words))
         bench.send_signal(number)
         step(f"{what}: it ends", bench.wait(PATIENCE) == 128 + number, bench.returncode)
         gone = until(lambda: not marked(mark), steps.GRACE)
