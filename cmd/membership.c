@@ -88,12 +88,13 @@ int membership_renew(struct membership *m, struct swarm *s, struct pl_err *err)
 {
     struct auth next = { .key = &m->key };
     struct change change = { &m->auth, &next.token };
-    double ends, now = wall();
+    double now = wall();
+    int64_t ends;
     int rc;
     if (!m->is_member || now < m->retry_at) return PL_OK;
     if (!auth_time_parse(&ends, bytes_at(&m->auth.token.expiration),
                          bytes_length(&m->auth.token.expiration)) &&
-        ends - now > AUTH_RENEW_BEFORE)
+        (double)ends / AUTH_SECOND - now > AUTH_RENEW_BEFORE)
         return PL_OK;
     m->retry_at = now + RETRY_AFTER;
     if ((rc = fetch(&next, m, 1, now, err))) return rc;

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define FIELD_1 0x0a /* a message in field 1 */
 
@@ -84,14 +83,11 @@ int auth_token_issue(struct auth_token *t, const struct rsa_key *authority, cons
                      const void *public_key, size_t n, double expiration)
 {
     struct bytes message = { 0 };
-    char text[64];
-    time_t seconds = (time_t)floor(expiration);
-    int micros = (int)((expiration - floor(expiration)) * 1e6), rc;
-    struct tm utc;
+    char text[AUTH_TIME_TEXT];
+    int rc;
     memset(t, 0, sizeof *t);
-    if (!isfinite(expiration) || !gmtime_r(&seconds, &utc)) return PL_EUSE;
-    rc = (int)strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &utc);
-    if (micros) snprintf(text + rc, sizeof text - (size_t)rc, ".%06d", micros);
+    if (!(fabs(expiration) < 1e12) || auth_time_write(text, llround(expiration * AUTH_SECOND)))
+        return PL_EUSE;
     bytes_add(&t->username, username, strlen(username));
     bytes_add(&t->public_key, public_key, n);
     bytes_add(&t->expiration, text, strlen(text));
@@ -104,68 +100,11 @@ int auth_token_issue(struct auth_token *t, const struct rsa_key *authority, cons
     return rc ? PL_ENOMEM : PL_OK;
 }
 
-static int digits(const char **at, const char *end, int count, int *value)
-{
-    *value = 0;
-    for (int i = 0; i < count; i++, (*at)++) {
-        if (*at == end || **at < '0' || **at > '9') return 0;
-        *value = 10 * *value + (**at - '0');
-    }
-    return 1;
-}
-
-static int is_char(const char **at, const char *end, char c)
-{
-    if (*at == end || **at != c) return 0;
-    (*at)++;
-    return 1;
-}
-
-/* What Python's datetime.fromisoformat reads: behind the day any one character, then hours, and
- * minutes, seconds and their fraction (3 or 6 digits) as far as they are there. */
-static int clock_part(const char **at, const char *end, struct tm *t, int *micros)
-{
-    if (*at == end) return 1;
-    ++*at;
-    if (!digits(at, end, 2, &t->tm_hour)) return 0;
-    if (!is_char(at, end, ':')) return 1;
-    if (!digits(at, end, 2, &t->tm_min)) return 0;
-    if (!is_char(at, end, ':')) return 1;
-    if (!digits(at, end, 2, &t->tm_sec)) return 0;
-    if (!is_char(at, end, '.')) return 1;
-    if (end - *at != 3) return digits(at, end, 6, micros);
-    if (!digits(at, end, 3, micros)) return 0;
-    *micros *= 1000;
-    return 1;
-}
-
-int auth_time_parse(double *time, const void *text, size_t n)
-{
-    const char *at = text, *end = at + n;
-    struct tm t = { 0 }, back;
-    time_t seconds;
-    int micros = 0;
-    if (!digits(&at, end, 4, &t.tm_year) || !is_char(&at, end, '-') ||
-        !digits(&at, end, 2, &t.tm_mon) || !is_char(&at, end, '-') ||
-        !digits(&at, end, 2, &t.tm_mday) || !clock_part(&at, end, &t, &micros))
-        return PL_EFORMAT;
-    if (at != end) return PL_EFORMAT; /* a time zone, or worse */
-    t.tm_year -= 1900;
-    t.tm_mon -= 1;
-    back = t;
-    seconds = timegm(&back);
-    if (back.tm_mon != t.tm_mon || back.tm_mday != t.tm_mday || back.tm_hour != t.tm_hour ||
-        back.tm_min != t.tm_min || back.tm_sec != t.tm_sec)
-        return PL_EFORMAT; /* no such day or hour */
-    *time = (double)seconds + micros / 1e6;
-    return PL_OK;
-}
-
 int auth_token_check(const struct auth_token *t, EVP_PKEY *authority, double now,
                      struct pl_err *err)
 {
     struct bytes message = { 0 };
-    double until;
+    int64_t until;
     int rc = auth_token_message(&message, t);
     if (!rc) rc = rsa_public_verify(authority, bytes_at(&message), bytes_length(&message),
                                     bytes_at(&t->signature), bytes_length(&t->signature));
@@ -174,7 +113,7 @@ int auth_token_check(const struct auth_token *t, EVP_PKEY *authority, double now
         return rc == PL_EPROTO ? pl_fail(err, rc, "access token: not signed by our authority") : rc;
     if (auth_time_parse(&until, bytes_at(&t->expiration), bytes_length(&t->expiration)))
         return pl_fail(err, PL_EPROTO, "access token: its expiration is no UTC time without zone");
-    if (until < now) return pl_fail(err, PL_EPROTO, "access token: expired");
+    if ((double)until / AUTH_SECOND < now) return pl_fail(err, PL_EPROTO, "access token: expired");
     return PL_OK;
 }
 

@@ -32,9 +32,15 @@ int auth_token_issue(struct auth_token *t, const struct rsa_key *authority, cons
 /* PL_OK, or PL_EPROTO with a sentence: not the authority's, or expired. */
 int auth_token_check(const struct auth_token *t, EVP_PKEY *authority, double now,
                      struct pl_err *err);
-/* Seconds since 1970 of the token's text, in a form that Python's fromisoformat reads ("2027-06-01
- * 12:00:00.25" is none: 3 or 6 digits); PL_EFORMAT for anything else, a time zone included. */
-int auth_time_parse(double *time, const void *text, size_t n);
+/* Microseconds since 1970 of the token's text, in any form that Python 3.11's
+ * datetime.fromisoformat reads; PL_EFORMAT for anything else, a time zone included, which peers
+ * refuse, and a NUL. */
+int auth_time_parse(int64_t *micros, const void *text, size_t n);
+#define AUTH_SECOND ((int64_t)1000000)
+#define AUTH_TIME_TEXT 80 /* with its end; far more than a date of four digits' year takes */
+/* The form of Python's str(datetime), which authorities sign: "YYYY-MM-DD HH:MM:SS[.ffffff]".
+ * PL_EUSE, and "": not in the years 1 to 9999. */
+int auth_time_write(char text[AUTH_TIME_TEXT], int64_t micros);
 
 /* One peer's side. Zero it, set the first three; the rest is private. */
 struct auth {

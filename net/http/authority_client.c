@@ -22,13 +22,25 @@ static int add_text(struct bytes *out, const json_t *o, const char *name, struct
     return bytes_add(out, json_string_value(v), n);
 }
 
+/* Whatever form JSON has it in, signed is Python's str(datetime) of it. One that is no time at all
+ * stays, for the check to tell. */
+static int sign_form(struct bytes *expiration)
+{
+    char text[AUTH_TIME_TEXT];
+    int64_t time;
+    if (auth_time_parse(&time, bytes_at(expiration), bytes_length(expiration)) ||
+        auth_time_write(text, time))
+        return PL_OK;
+    bytes_clear(expiration);
+    return bytes_add(expiration, text, strlen(text));
+}
+
 int authority_answer_read(struct auth_token *t, EVP_PKEY **authority, const char *json, size_t n,
                           struct pl_err *err)
 {
     json_t *o = json_loadb(json, n, JSON_REJECT_DUPLICATES, NULL);
     const json_t *access = json_object_get(o, "hivemind_access");
     const char *key = json_string_value(json_object_get(o, "auth_server_public_key"));
-    uint8_t *expiration;
     int rc;
     memset(t, 0, sizeof *t);
     *authority = NULL;
@@ -39,10 +51,7 @@ int authority_answer_read(struct auth_token *t, EVP_PKEY **authority, const char
     if (!rc) rc = add_text(&t->public_key, access, "peer_public_key", err);
     if (!rc) rc = add_text(&t->expiration, access, "expiration_time", err);
     if (!rc) rc = add_text(&t->signature, access, "signature", err);
-    if (!rc && bytes_length(&t->expiration) > 10) { /* signed is the form with a space */
-        expiration = t->expiration.data + t->expiration.begin;
-        if (expiration[10] == 'T') expiration[10] = ' ';
-    }
+    if (!rc) rc = sign_form(&t->expiration);
     json_decref(o);
     if (!rc) return PL_OK;
     auth_token_clear(t);

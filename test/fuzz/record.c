@@ -7,6 +7,7 @@
 #include "../../net/hivemind/validate.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
@@ -18,7 +19,8 @@ static void tokens(const uint8_t *data, size_t n)
     uint8_t nonce[AUTH_NONCE] = { 0 };
     const uint8_t *plain;
     size_t plain_n;
-    double time;
+    char text[AUTH_TIME_TEXT];
+    int64_t time, again;
     struct pl_err err;
     if (!key.key) {
         if (rsa_key_make(&key, &err)) abort();
@@ -26,7 +28,9 @@ static void tokens(const uint8_t *data, size_t n)
         a.authority = key.key;
     }
     if (!auth_token_read(&token, data, n)) auth_token_clear(&token);
-    auth_time_parse(&time, data, n);
+    if (!auth_time_parse(&time, data, n) &&
+        (auth_time_write(text, time) || auth_time_parse(&again, text, strlen(text)) || again != time))
+        abort();
     if (!auth_check_request(&plain, &plain_n, nonce, &a, 0, data, n, &err)) abort(); /* forged! */
     if (!auth_check_response(&plain, &plain_n, &a, nonce, 0, data, n, &err)) abort();
 }

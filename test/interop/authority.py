@@ -5,6 +5,7 @@ usage: authority.py POTLUCK      (the program)
 import asyncio
 import json
 import os
+import random
 import ssl
 import subprocess
 import sys
@@ -145,7 +146,49 @@ async def both_entries():
                     await members("Python is the entry", entry, node, c_member)
 
 
+def some_time(r):
+    """What an authority might write as a time, or nobody would."""
+    year = r.choice(["2026", "2027", "2024", "1999", "0000", f"19{r.randrange(100):02}", f"20{r.randrange(100):02}"])
+    month, day, week, weekday = f"{r.randrange(14):02}", f"{r.randrange(33):02}", f"{r.choice([0, 1, 9, 22, 52, 53, 54]):02}", r.randrange(9)
+    hour, minute, second = f"{r.randrange(26):02}", f"{r.randrange(62):02}", f"{r.randrange(62):02}"
+    fraction = "".join(r.choice("0123456789") for _ in range(r.randrange(10)))
+    date = r.choice([f"{year}-{month}-{day}"] * 3 + [f"{year}{month}{day}"] * 3 + [
+        f"{year}-W{week}", f"{year}W{week}", f"{year}-W{week}-{weekday}", f"{year}W{week}{weekday}", f"{year}-{month}{day}", f"{year}-{month}",
+        f"{year}W{week}-{weekday}", f"{year}-W{week}{weekday}"])
+    clock = r.choice(["", hour, f"{hour}:{minute}", f"{hour}{minute}", f"{hour}:{minute}:{second}", f"{hour}{minute}{second}",
+                      f"{hour}:{minute}{second}", f"{hour}{minute}:{second}"])
+    text = date + r.choice(["T", "T", " ", " ", "-", "_", "7", "é", "€", "W", ""]) + clock
+    text += r.choice(["", "", "." + fraction, "," + fraction, ":" + fraction, fraction]) + r.choice(["", "", "", "", "Z", "+00:00", "-0130", " "])
+    for _ in range(r.choice([0, 0, 0, 1, 2])):
+        at = r.randrange(len(text))
+        text = text[:at] + r.choice(["", *"0123456789-:W.T ,é"]) + text[at + r.randrange(2):]
+    return text
+
+
+def python_reads(text):
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return "-"
+    return "-" if time.tzinfo else str(time)
+
+
+def token_times():
+    """Older Pythons read less than 3.11: what they take, ours take."""
+    r = random.Random(4)
+    texts = [some_time(r) for _ in range(20000)] + ["20261122T225000", "2026-W47-7T22:50", "2026-11-22T22:50:00.5", "2026-11-22T22:50Z"]
+    ours = subprocess.run([os.path.join(os.path.dirname(PROGRAM), "interop", "peer"), "--token-times"],
+                          input="".join(text + "\0" for text in texts).encode(), stdout=subprocess.PIPE, check=True).stdout.decode().splitlines()
+    theirs = [python_reads(text) for text in texts]
+    differ = [(text, a, b) for text, a, b in zip(texts, ours, theirs)
+              if a != b and (b != "-" or sys.version_info >= (3, 11))]
+    taken = sum(t != "-" for t in theirs)
+    step(f"times of tokens: {len(texts)} texts are read as Python reads them, {taken} of them as a time",
+         len(ours) == len(texts) and taken > 1000 and not differ, differ[:5])
+
+
 async def main():
+    token_times()
     with steps.scenario("members of an authority", lambda: None):
         await both_entries()
     return steps.closing()

@@ -1,11 +1,15 @@
 /* peer.c - a C peer for the interop tests: serves a few RPCs, or calls the same RPCs of another
  * peer.
  *
+ *   peer --token-times
  *   peer [--listen MULTIADDR] [--identity FILE] [--security noise|tls] [--client-mode] [--relay]
  *        [--join MULTIADDR]... [--use-relay MULTIADDR] [--call PEERID|MULTIADDR]
  *
  * --relay carries connections for others, --use-relay wants to be called through that peer and says
  * {"event":"relayed","multiaddr":...} once it can be.
+ *
+ * --token-times reads texts that end in NUL, and prints a line each: the time that it is as a token's
+ * end, or "-".
  *
  * Prints JSON lines: {"event":"listening","multiaddr":...} first. Without --call it runs until its
  * standard input ends. With it, each step is a line {"event":"step","name":...,"ok":true|false,...}
@@ -14,6 +18,7 @@
  * Served: Test.square (unary: a number's square; 13 fails), Test.echo (unary), Test.count (a number
  * in, that many out), Test.total (numbers in, their sum out), Test.mirror (messages, each sent
  * back). */
+#include "../../net/hivemind/auth.h"
 #include "../../net/libp2p/conn.h"
 #include "../../net/libp2p/ping.h"
 #include "../../net/libp2p/relay.h"
@@ -456,6 +461,17 @@ static void print_addresses(void *context)
     say(json_pack("{s:s,s:s,s:s}", "event", "listening", "multiaddr", text, "peer_id", id));
 }
 
+static int token_times(void)
+{
+    char *line = NULL, text[AUTH_TIME_TEXT];
+    size_t room = 0;
+    int64_t time;
+    for (ssize_t n; (n = getdelim(&line, &room, 0, stdin)) > 0;)
+        puts(auth_time_parse(&time, line, (size_t)n - 1) || auth_time_write(text, time) ? "-" : text);
+    free(line);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     struct host_options o = { 0 };
@@ -465,6 +481,7 @@ int main(int argc, char **argv)
     size_t joins = 0;
     int good = 1;
     o.listen = listen;
+    if (argc == 2 && !strcmp(argv[1], "--token-times")) return token_times();
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (!strcmp(argv[i], "--client-mode")) { o.client_mode = 1; continue; }

@@ -1,0 +1,147 @@
+/* auth_time.c - the time that an access token ends at, as Python's datetime.fromisoformat reads it
+ * (3.11 and later): whatever an authority writes there, peers in Python accept a token exactly where
+ * ours do. Older Pythons read less, so what we issue is written in the one form that all read. */
+#include "auth.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define DAY 86400
+
+static int is_digit(char c) { return c >= '0' && c <= '9'; }
+
+static int digits(const char **at, const char *end, int count, int *value)
+{
+    *value = 0;
+    for (int i = 0; i < count; i++, (*at)++) {
+        if (*at == end || !is_digit(**at)) return 0;
+        *value = 10 * *value + (**at - '0');
+    }
+    return 1;
+}
+
+/* Where the day ends and any one character stands before the time; n: it is a day alone. Without
+ * separators digits may belong to either: then a day has as many as leave pairs for the time.
+ * SIZE_MAX: no day at all. */
+static size_t day_length(const char *s, size_t n)
+{
+    size_t i = 7;
+    if (n < 7) return SIZE_MAX;
+    if (n == 7) return 7;
+    if (s[4] == '-') {
+        if (s[5] != 'W') return 10;
+        if (n == 8 || s[8] != '-') return 8;
+        if (n == 9) return SIZE_MAX;
+        return n > 10 && is_digit(s[10]) ? 8 : 10;
+    }
+    if (s[4] != 'W') return 8;
+    while (i < n && is_digit(s[i])) i++;
+    return i < 9 ? i : i % 2 ? 8 : 7;
+}
+
+static int64_t days_since_1970(int year, int month, int day)
+{
+    struct tm t = { .tm_year = year - 1900, .tm_mon = month - 1, .tm_mday = day };
+    return timegm(&t) / DAY;
+}
+
+/* The Monday of week 1, which holds January 4th. 1970-01-01 was a Thursday. */
+static int64_t first_monday(int year)
+{
+    int64_t fourth = days_since_1970(year, 1, 4);
+    return fourth - ((fourth + 3) % 7 + 7) % 7;
+}
+
+static int week_date(const char *at, const char *end, int year, int dashed, int64_t *days)
+{
+    int week, day = 1;
+    if (!digits(&at, end, 2, &week)) return 0;
+    if (at < end && dashed && *at++ != '-') return 0;
+    if (at < end && !digits(&at, end, 1, &day)) return 0;
+    *days = first_monday(year) + 7 * (week - 1) + day - 1;
+    return at == end && week >= 1 && day >= 1 && day <= 7 &&
+           first_monday(year) + 7 * (week - 1) < first_monday(year + 1) &&
+           *days <= days_since_1970(9999, 12, 31) && *days >= days_since_1970(1, 1, 1);
+}
+
+/* YYYY-MM-DD, YYYYMMDD, YYYY-Www[-D], YYYYWww[D] */
+static int day_part(const char *at, const char *end, int64_t *days)
+{
+    int year, month, day, dashed;
+    struct tm t;
+    time_t seconds;
+    if (!digits(&at, end, 4, &year) || year < 1) return 0;
+    dashed = at < end && *at == '-';
+    at += dashed;
+    if (at < end && *at == 'W') return week_date(at + 1, end, year, dashed, days);
+    if (!digits(&at, end, 2, &month)) return 0;
+    if (dashed && (at == end || *at++ != '-')) return 0;
+    if (!digits(&at, end, 2, &day) || at != end) return 0;
+    *days = days_since_1970(year, month, day);
+    seconds = (time_t)*days * DAY;
+    return gmtime_r(&seconds, &t) && t.tm_year == year - 1900 && t.tm_mon == month - 1 &&
+           t.tm_mday == day;
+}
+
+/* HH[:MM[:SS]] or HH[MM[SS]], then a fraction of any of them behind a point or a comma: six digits
+ * count, and more may follow. Behind seconds Python's own reader takes a fraction after one more
+ * colon, too, or, of two digits and more, with nothing between. No zone: peers want UTC, and none written. */
+static int clock_part(const char *at, const char *end, int64_t *all)
+{
+    int part[3] = { 0, 0, 0 }, micros = 0, colons = 0, count;
+    for (int i = 0; i < 3; i++) {
+        if (!digits(&at, end, 2, &part[i])) return 0;
+        if (at == end) goto done;
+        if (at + 1 == end) return 0;
+        if (i == 0) colons = *at == ':';
+        if (*at == '.' || *at == ',') {
+            at++;
+            break;
+        }
+        if (colons && *at++ != ':') return 0;
+    }
+    count = end - at < 6 ? (int)(end - at) : 6;
+    if (!count || !digits(&at, end, count, &micros)) return 0;
+    for (; count < 6; count++) micros *= 10;
+    while (at < end && is_digit(*at)) at++;
+    if (at != end) return 0;
+done:
+    *all = AUTH_SECOND * (3600 * part[0] + 60 * part[1] + part[2]) + micros;
+    return part[0] < 24 && part[1] < 60 && part[2] < 60;
+}
+
+/* Bytes of the character there, by its first one. */
+static size_t character(unsigned char c)
+{
+    return c < 0x80 ? 1 : (c & 0xf0) == 0xe0 ? 3 : (c & 0xf0) == 0xf0 ? 4 : 2;
+}
+
+int auth_time_parse(int64_t *micros, const void *text, size_t n)
+{
+    const char *s = text;
+    size_t day = day_length(s, n), skip;
+    int64_t days, clock = 0;
+    if (day > n || memchr(s, 0, n) || !day_part(s, s + day, &days)) return PL_EFORMAT;
+    if (n > day) {
+        skip = day + character((unsigned char)s[day]);
+        if (skip > n || !clock_part(s + skip, s + n, &clock)) return PL_EFORMAT;
+    }
+    *micros = days * DAY * AUTH_SECOND + clock;
+    return PL_OK;
+}
+
+int auth_time_write(char text[AUTH_TIME_TEXT], int64_t micros)
+{
+    int64_t rest = (micros % AUTH_SECOND + AUTH_SECOND) % AUTH_SECOND;
+    time_t seconds = (time_t)((micros - rest) / AUTH_SECOND);
+    struct tm utc;
+    size_t n;
+    text[0] = 0;
+    if (!gmtime_r(&seconds, &utc) || utc.tm_year < 1 - 1900 || utc.tm_year > 9999 - 1900)
+        return PL_EUSE;
+    n = (size_t)snprintf(text, AUTH_TIME_TEXT, "%04d-%02d-%02d %02d:%02d:%02d", utc.tm_year + 1900,
+                         utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec);
+    if (rest) snprintf(text + n, AUTH_TIME_TEXT - n, ".%06d", (int)rest);
+    return PL_OK;
+}
