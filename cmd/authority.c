@@ -100,12 +100,16 @@ static int write_secret(const char *path, const struct bytes *data, struct pl_er
 static int load_key(struct rsa_key *key, const char *path, struct pl_err *err)
 {
     struct bytes pem = { 0 };
+    struct pl_err why;
     void *data;
     size_t n;
     int rc;
     if (!access(path, F_OK)) {
-        if ((rc = pl_file_read(&data, &n, path, PEM_MAX, err))) return rc;
-        rc = rsa_key_parse(key, data, n, err);
+        if ((rc = pl_file_read(&data, &n, path, PEM_MAX, &why)))
+            return pl_fail(err, rc, "--key %.300s", why.text);
+        if ((rc = rsa_key_parse(key, data, n, &why)))
+            pl_fail(err, rc, "--key %.200s: %.200s; remove it, and one is made, which ends all "
+                    "tokens of the old one", path, why.text);
         free(data);
         return rc;
     }
@@ -142,7 +146,7 @@ static int load_certificate(char **cert, char **key, char crt_path[1024], const 
     }
     *cert = c;
     *key = k;
-    return PL_OK;
+    return certificate_check(c, crt_path, k, tls_path, err);
 }
 
 /* --- inviting --------------------------------------------------------------------------------- */

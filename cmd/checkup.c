@@ -111,8 +111,12 @@ static const char *refusal_advice(const char *why)
                                               "leave --authority out" },
         { "not signed by our authority", "your side: this swarm's access tokens are another "
                                          "authority's than the one of --authority" },
-        { "access token: expired", "your side, if others are let in: your clock is wrong "
-                                   "(timedatectl set-ntp true)" },
+        { "('access token: expired", "your side, if others are let in: your clock or your "
+                                     "authority's is wrong (timedatectl set-ntp true); else "
+                                     "theirs" },
+        { "access token: expired", "their side: that peer's token has ended, it cannot reach its "
+                                   "authority; yours, if your clock is ahead (timedatectl set-ntp "
+                                   "true)" },
         { "away from our clock", "your side, if others are let in: your clock is wrong "
                                  "(timedatectl set-ntp true)" },
     };

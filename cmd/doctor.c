@@ -118,9 +118,11 @@ int cmd_doctor(int argc, char **argv)
     };
     if (membership_open(&o.membership, &swarm.auth, &err)) {
         struct finding f = { .level = FINDING_BAD, .what = "token" };
+        char *advice = strstr(err.text, "; "); /* which side, as every sentence of it ends */
+        if (advice) *advice = 0, advice += 2;
         snprintf(f.text, sizeof f.text, "%.500s", err.text);
-        snprintf(f.advice, sizeof f.advice,
-                 "without a token nobody in this swarm answers: ask its keeper");
+        snprintf(f.advice, sizeof f.advice, "%.300s", advice ? advice
+                 : "without a token nobody in this swarm answers: ask its keeper");
         print(&o, &f);
     }
     plan = (struct checkup_plan){ .load = o.quick ? 0 : CHECKUP_LOAD, .run = o.run, .trains = 1 };

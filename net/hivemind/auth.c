@@ -112,8 +112,13 @@ int auth_token_check(const struct auth_token *t, EVP_PKEY *authority, double now
     if (rc)
         return rc == PL_EPROTO ? pl_fail(err, rc, "access token: not signed by our authority") : rc;
     if (auth_time_parse(&until, bytes_at(&t->expiration), bytes_length(&t->expiration)))
-        return pl_fail(err, PL_EPROTO, "access token: its expiration is no UTC time without zone");
-    if ((double)until / AUTH_SECOND < now) return pl_fail(err, PL_EPROTO, "access token: expired");
+        return pl_fail(err, PL_EPROTO, "access token: its expiration_time '%.*s' is no UTC time "
+                       "without a zone", (int)(bytes_length(&t->expiration) < 40
+                       ? bytes_length(&t->expiration) : 40), (const char *)bytes_at(&t->expiration));
+    if ((double)until / AUTH_SECOND < now)
+        return pl_fail(err, PL_EPROTO, "access token: expired at %.*s UTC, %.1f s ago",
+                       (int)bytes_length(&t->expiration), (const char *)bytes_at(&t->expiration),
+                       now - (double)until / AUTH_SECOND);
     return PL_OK;
 }
 

@@ -92,19 +92,73 @@ static char *url_for(CURL *curl, const struct authority_ask *ask)
     return url;
 }
 
-/* Which side has to do what. */
-static const char *advice(CURLcode code)
+/* OpenSSL's numbers for what is wrong with a certificate (X509_V_ERR_...). */
+enum { CERT_NOT_YET = 9, CERT_OVER = 10, CERT_SELF_SIGNED = 18, CERT_UNKNOWN = 21, CERT_NAME = 62 };
+
+static const char *certificate_advice(long verified, int has_ca, const char *why)
 {
+    if (verified == CERT_NOT_YET)
+        return "your side: set the clock (timedatectl set-ntp true); if it is right, its keeper's: "
+               "that certificate is of the future";
+    if (verified == CERT_OVER)
+        return "its keeper's side: a new certificate (potluck authority makes one where FILE.crt "
+               "is gone); yours, if your clock is ahead";
+    if (verified == CERT_NAME || strstr(why, "subject name"))
+        return "your side: --authority has to name it as its certificate does (its keeper's "
+               "--name)";
+    if (has_ca)
+        return "your side: --authority-ca is another's certificate: take the FILE.crt that its "
+               "keeper gives out";
+    return "your side: give its certificate, the FILE.crt that its keeper gives out, by "
+           "--authority-ca";
+}
+
+/* Which side has to do what. *status: whether another try may help. */
+static const char *advice(int *status, CURL *curl, CURLcode code, const struct authority_ask *ask,
+                          const char *why)
+{
+    long verified = 0;
+    *status = PL_EUSE;
     switch (code) {
     case CURLE_PEER_FAILED_VERIFICATION:
+        curl_easy_getinfo(curl, CURLINFO_SSL_VERIFYRESULT, &verified);
+        return certificate_advice(verified, ask->ca_file != NULL, why);
     case CURLE_SSL_CACERT_BADFILE:
-        return "your side: --authority-ca has to be its certificate, as its keeper gives it out, "
-               "and --authority has to name it as it does";
-    case CURLE_UNSUPPORTED_PROTOCOL: return "your side: --authority begins with https://";
+        return "your side: --authority-ca has to be its certificate (PEM), the FILE.crt that its "
+               "keeper gives out";
+    case CURLE_UNSUPPORTED_PROTOCOL:
+    case CURLE_URL_MALFORMAT:
+        return "your side: --authority reads https://NAME:PORT";
+    case CURLE_SSL_CONNECT_ERROR:
+        return "your side: something else than an authority answers there; check --authority's "
+               "address and port";
     case CURLE_COULDNT_RESOLVE_HOST:
-        return "your side: the name cannot be looked up; --authority, or DNS";
-    default: return "their side, if --authority is right: nobody answers there";
+        return "your side: the name cannot be looked up; check --authority, then this machine's DNS";
+    case CURLE_OPERATION_TIMEDOUT:
+        *status = PL_EAGAIN;
+        return "its keeper's side, if --authority is right: it is off or frozen, or a firewall "
+               "drops us; else yours: your network lets nothing out to that port";
+    default:
+        *status = PL_EAGAIN;
+        return "its keeper's side, if --authority is right: nobody answers there (potluck "
+               "authority runs it)";
     }
+}
+
+/* It has answered, but not with a token. */
+static int refusal(const struct authority_ask *ask, long status, struct pl_err *err)
+{
+    if (status == 401)
+        return pl_fail(err, PL_EUSE,
+                       "authority %.100s: the secret of %.100s is not on its list; your side: ask "
+                       "its keeper for one (potluck authority --invite), and give it by "
+                       "--token-file", ask->url, ask->secret_from ? ask->secret_from : "ours");
+    if (status >= 500)
+        return pl_fail(err, PL_EAGAIN, "authority %.100s answers with status %ld; its keeper's "
+                       "side: it is in trouble itself", ask->url, status);
+    return pl_fail(err, PL_EUSE, "authority %.100s answers with status %ld, expected 200; your "
+                   "side: something else than an authority answers there; check --authority", ask->url,
+                   status);
 }
 
 /* PL_EAGAIN: worth another try. */
@@ -129,7 +183,8 @@ static int put(struct bytes *out, const struct authority_ask *ask, const struct 
     curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, "PUT");
     curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body);
     curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
-    curl_easy_setopt(curl, CURLOPT_TIMEOUT, AUTHORITY_TIMEOUT_S);
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT,
+                     ask->timeout_s > 0 ? ask->timeout_s : AUTHORITY_TIMEOUT_S);
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, why);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
@@ -137,23 +192,11 @@ static int put(struct bytes *out, const struct authority_ask *ask, const struct 
     if (ask->ca_file) curl_easy_setopt(curl, CURLOPT_CAINFO, ask->ca_file);
     code = curl_easy_perform(curl);
     curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
-    if (code)
-        rc = pl_fail(err,
-                     code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_UNSUPPORTED_PROTOCOL ||
-                             code == CURLE_SSL_CACERT_BADFILE
-                         ? PL_EUSE
-                         : PL_EAGAIN,
-                     "authority %.100s: %.120s; %s", ask->url,
-                     why[0] ? why : curl_easy_strerror(code), advice(code));
-    else if (status == 401)
-        rc = pl_fail(err, PL_EUSE,
-                     "authority %.100s: our secret is not on its list; your side: ask its keeper "
-                     "for one (potluck authority --invite), and give it by --token-file",
-                     ask->url);
-    else if (status != 200)
-        rc = pl_fail(err, PL_EAGAIN,
-                     "authority %.100s answers with status %ld; their side, if --authority is "
-                     "right", ask->url, status);
+    if (code) {
+        const char *side = advice(&rc, curl, code, ask, why);
+        pl_fail(err, rc, "authority %.100s: %.120s; %s", ask->url[0] ? ask->url : "''",
+                why[0] ? why : curl_easy_strerror(code), side);
+    } else if (status != 200) rc = refusal(ask, status, err);
 done:
     if (bearer) OPENSSL_cleanse(bearer, strlen(bearer));
     curl_slist_free_all(headers);
@@ -170,6 +213,7 @@ int authority_ask(struct auth *auth, const struct authority_ask *ask, double now
     struct bytes answer = { .limit = AUTHORITY_ANSWER_MAX };
     struct auth_token t;
     EVP_PKEY *authority = NULL;
+    struct pl_err why;
     int tries = ask->tries ? ask->tries : AUTHORITY_TRIES, rc = curl_load(err);
     if (rc) return rc;
     for (int i = 0;; i++) {
@@ -179,15 +223,20 @@ int authority_ask(struct auth *auth, const struct authority_ask *ask, double now
         if (rc != PL_EAGAIN || i + 1 >= tries) break;
         sleep(1u << i);
     }
-    if (!rc) rc = authority_answer_read(&t, &authority, (const char *)bytes_at(&answer),
-                                        bytes_length(&answer), err);
+    if (!rc && (rc = authority_answer_read(&t, &authority, (const char *)bytes_at(&answer),
+                                           bytes_length(&answer), &why)))
+        pl_fail(err, rc, "authority %.100s: %.200s; its keeper's side, if --authority is right",
+                ask->url, why.text);
     bytes_clear(&answer);
     if (rc) return rc;
-    rc = auth_token_check(&t, authority, now, err);
+    if ((rc = auth_token_check(&t, authority, now, &why)))
+        pl_fail(err, rc, "authority %.100s gives a token that is none: %.200s; its keeper's side; "
+                "yours, if your clock is wrong (timedatectl set-ntp true)", ask->url, why.text);
     if (!rc &&
         (bytes_length(&t.public_key) != bytes_length(&auth->key->text) ||
          memcmp(bytes_at(&t.public_key), bytes_at(&auth->key->text), bytes_length(&t.public_key))))
-        rc = pl_fail(err, PL_EPROTO, "authority %.200s: the token is for another key", ask->url);
+        rc = pl_fail(err, PL_EPROTO, "authority %.200s: the token is for another key; its keeper's "
+                     "side", ask->url);
     if (rc) {
         auth_token_clear(&t);
         EVP_PKEY_free(authority);

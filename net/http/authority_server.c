@@ -41,11 +41,15 @@ static double wall(void)
 
 static int read_list(struct authority_server *s, struct pl_err *err)
 {
+    struct pl_err why;
     void *text;
     size_t n;
-    int rc = pl_file_read(&text, &n, s->allow_path, AUTHORITY_LIST_MAX, err);
-    if (rc) return rc;
-    rc = authority_read(s->authority, text, n, err);
+    int rc = pl_file_read(&text, &n, s->allow_path, AUTHORITY_LIST_MAX, &why);
+    if (rc)
+        return pl_fail(err, rc, "--allow %.300s; potluck authority --invite USER --allow FILE begins "
+                       "a list", why.text);
+    if ((rc = authority_read(s->authority, text, n, &why)))
+        pl_fail(err, rc, "--allow %.200s: %.200s", s->allow_path, why.text);
     free(text);
     return rc;
 }
@@ -208,8 +212,8 @@ int authority_server_open(struct authority_server **out, struct authority *a,
                                      MHD_OPTION_NOTIFY_COMPLETED, on_over, NULL, MHD_OPTION_END);
         if (!s->daemon)
             rc = pl_fail(err, PL_EIO,
-                         "cannot serve on %.60s port %d: %s; or the certificate is not one",
-                         address ? address : "0.0.0.0", port, strerror(errno));
+                         "cannot serve on %.60s port %d: %s; --address has to be this machine's, and "
+                         "--port free", address ? address : "0.0.0.0", port, strerror(errno));
     }
     if (rc) authority_server_close(s);
     else *out = s;

@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <openssl/bio.h>
 #include <openssl/ec.h>
+#include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <openssl/rand.h>
@@ -67,4 +68,24 @@ int certificate_make(struct bytes *cert_pem, struct bytes *key_pem, const char *
     X509_free(cert);
     EVP_PKEY_free(key);
     return good ? PL_OK : pl_fail(err, PL_EUSE, "no certificate could be made for '%.80s'", name);
+}
+
+int certificate_check(const char *cert, const char *cert_path, const char *key, const char *key_path,
+                      struct pl_err *err)
+{
+    BIO *c = BIO_new_mem_buf(cert, -1), *k = BIO_new_mem_buf(key, -1);
+    X509 *x = c ? PEM_read_bio_X509(c, NULL, NULL, NULL) : NULL;
+    EVP_PKEY *p = k ? PEM_read_bio_PrivateKey(k, NULL, NULL, NULL) : NULL;
+    int rc = PL_OK;
+    if (!x) rc = pl_fail(err, PL_EFORMAT, "%.300s: no certificate (PEM)", cert_path);
+    else if (!p) rc = pl_fail(err, PL_EFORMAT, "%.300s: no private key (PEM)", key_path);
+    else if (X509_check_private_key(x, p) != 1)
+        rc = pl_fail(err, PL_EFORMAT, "%.200s is the certificate of another key than that of %.200s",
+                     cert_path, key_path);
+    ERR_clear_error();
+    EVP_PKEY_free(p);
+    X509_free(x);
+    BIO_free(c);
+    BIO_free(k);
+    return rc;
 }

@@ -71,8 +71,71 @@ entry=$(sed -n 's/.*"multiaddr":"\([^"]*\)".*/\1/p' a)
     check "which finds nobody there, but gets in" sh -c '! grep -q "access token" average && grep -q "found no group" average'
     head -c 64 /dev/zero | tr '\0' a >wrong.token
     refuses 1 "not on its list; your side: " "$POTLUCK" dht get k --join "$entry" --authority "$url" --authority-ca key.crt --token-file wrong.token
-    refuses 1 "certificate.*; your side: --authority-ca" "$POTLUCK" dht get k --join "$entry" --authority "$url" --token-file ann.token
-    refuses 1 "; their side, if --authority is right" "$POTLUCK" dht get k --join "$entry" --authority https://127.0.0.1:1 --authority-ca key.crt --token-file ann.token
+    refuses 1 "certificate.*; your side: give its certificate" "$POTLUCK" dht get k --join "$entry" --authority "$url" --token-file ann.token
+    refuses 1 "nobody answers there" "$POTLUCK" dht get k --join "$entry" --authority https://127.0.0.1:1 --authority-ca key.crt --token-file ann.token
+
+    # Each file that can be wrong, and each authority that is none: one line with the file and the side.
+    wrong() { # words, options in place of those that are right
+        words=$1; shift
+        refuses 1 "$words" "$POTLUCK" dht get k --join "$entry" "$@"
+    }
+    : >empty
+    printf '\n' >blank
+    printf 'ann %064d\n' 0 >its.line
+    printf 'a\001b\n' >binary
+    ca="--authority $url --authority-ca key.crt"
+    wrong "token-file nosuch: No such file.*your side: it holds the secret" $ca --token-file nosuch
+    wrong "token-file empty is empty; your side: it holds the secret" $ca --token-file empty
+    wrong "token-file blank: its first line begins with a space or is empty; your side:" $ca --token-file blank
+    wrong "token-file its.line: its first line has more than one word; your side:" $ca --token-file its.line
+    wrong "token-file binary: byte 1 is none of a secret.s characters; your side:" $ca --token-file binary
+    wrong "token-file .: not a regular file; your side:" $ca --token-file .
+    wrong "asks for --token-file, too; your side:" $ca
+    wrong "token-file is for an authority.s tokens, and none is named; your side:" --token-file ann.token
+    wrong "authority-ca nosuch: No such file.*your side:" --authority "$url" --authority-ca nosuch --token-file ann.token
+    wrong "authority-ca empty: empty, no certificate; your side:" --authority "$url" --authority-ca empty --token-file ann.token
+    wrong "authority-ca key: a private key, no certificate; your side:" --authority "$url" --authority-ca key --token-file ann.token
+    wrong "your side: --authority has to name it as its certificate does" --authority "https://127.0.0.1:${url##*:}" --authority-ca key.crt \
+        --token-file ann.token
+    wrong "your side: something else than an authority answers there" --authority \
+        "https://localhost:$(echo "$entry" | sed 's,.*/tcp/\([0-9]*\)/.*,\1,')" --authority-ca key.crt --token-file ann.token
+    wrong "your side: --authority reads https://NAME:PORT" --authority "" --authority-ca key.crt --token-file ann.token
+    prints "the doctor names file and side, too" '^ +-> your side: it holds the secret' "$POTLUCK" doctor --quick --join "$entry" $ca --token-file empty
+    cp key k2 && cp key.tls k2.tls && echo x >k2.crt && cp key k3 && cp key.crt k3.crt && cp key k3.tls
+    refuses 1 "k2.crt: no certificate (PEM)" "$POTLUCK" authority --key k2 --allow list --port 0
+    refuses 1 "k3.crt is the certificate of another key than that of k3.tls" "$POTLUCK" authority --key k3 --allow list --port 0
+    refuses 1 "key empty: RSA key: no private key" "$POTLUCK" authority --key empty --allow list --port 0
+    refuses 1 "allow nosuch: No such file.*--invite" "$POTLUCK" authority --key key --allow nosuch --port 0
+    if command -v python3 >/dev/null; then
+        start silent '^[0-9]' python3 -c 'import socket, time
+s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(); print(s.getsockname()[1], flush=True); time.sleep(600)'
+        prints "an authority that says nothing is waited for with a word" 'has not answered for [0-9]+ s; waiting' \
+            timeout 60 "$POTLUCK" dht get k --join "$entry" --authority "https://localhost:$(cat silent)" --authority-ca key.crt --token-file ann.token
+        cp log waited
+        check "and then whose side that is" grep -q "keeper's side, if --authority is right: it is off or frozen" waited
+    fi
+    ahead() { # s: the program's clock
+        [ "${POTLUCK#*san/}" = "$POTLUCK" ] && cc -x c -shared -fPIC -o clock.so - 2>/dev/null <<END
+#define _GNU_SOURCE
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+int clock_gettime(clockid_t id, struct timespec *t)
+{
+    int rc = (int)syscall(SYS_clock_gettime, id, t);
+    if (id == CLOCK_REALTIME) t->tv_sec += $1;
+    return rc;
+}
+END
+    }
+    if ahead 3600; then
+        LD_PRELOAD=./clock.so wrong "gives a token that is none: access token: expired at 20.* UTC, 3[0-9]*.[0-9] s ago; its keeper's side; yours, if your clock" \
+            $ann
+    fi
+    if ahead 120; then
+        LD_PRELOAD=./clock.so prints "a clock two minutes ahead" 'nobody lets us join: your side, if others are let in: your clock is wrong' \
+            "$POTLUCK" dht get k --join "$entry" $ann
+    fi
     refuses 1 "http:" "$POTLUCK" dht get k --join "$entry" --authority "http:${url#https:}" --token-file ann.token
     refuses_join() { # what, words, options
         what=$1 words=$2; shift 2
