@@ -1,11 +1,9 @@
 /* feedforward.cu - activations element by element; the layer takes as many rows at a time as fit
  * into a fixed amount of scratch, because z (M,2C) is the largest buffer of a block. */
-#include "../ref/feedforward.h"
 #include "../ref/linear.h"
 
-#include "launch.cuh"
-
-#define LAYER_BYTES ((size_t)256 << 20) /* of scratch: at the run's width 4,096 rows and more */
+#include "bf16.cuh"
+#include "feedforward.cuh"
 
 #define SQRT_HALF 0.70710678118654752440f
 #define INV_SQRT_2_PI 0.39894228040143267794f
@@ -109,12 +107,6 @@ int cuda_geglu_backward(float *dz, const float *dy, const float *z, int M, int C
     return PL_LAUNCH(gate_backward, cuda_blocks(n), CUDA_THREADS, dz, dy, z, n, C);
 }
 
-static int rows_at_once(int M, size_t floats_a_row)
-{
-    size_t rows = cuda_scratch_share(LAYER_BYTES) / (floats_a_row * sizeof(float));
-    return rows < 1 ? 1 : rows < (size_t)M ? (int)rows : M;
-}
-
 /* Where rows from m on of z lie: in the caller's, or in scratch that is used again and again. */
 static float *rows_of_z(float *kept, float *scratch, int m, int C)
 {
@@ -124,8 +116,10 @@ static float *rows_of_z(float *kept, float *scratch, int m, int C)
 int cuda_feed(float *y, float *kept, const float *x, const struct pl_feed *w, int M, int D, int C)
 {
     size_t row = (kept ? 1 : 3) * (size_t)C;
-    int rc, some = rows_at_once(M, row);
-    float *h = (float *)cuda_scratch(&rc, CUDA_SLOT_LAYER, (size_t)some * row * sizeof *h);
+    int rc, some = feed_rows_at_once(M, row * sizeof *y);
+    float *h;
+    if (cuda_bf16()) return cuda_feed16(y, kept, x, w, M, D, C);
+    h = (float *)cuda_scratch(&rc, CUDA_SLOT_LAYER, (size_t)some * row * sizeof *h);
     for (int m = 0; rc == PL_OK && m < M; m += some) {
         int rows = M - m < some ? M - m : some;
         float *z = rows_of_z(kept, h + (size_t)some * (size_t)C, m, C);
@@ -140,9 +134,11 @@ int cuda_feed_backward(float *y, float *dx, const struct pl_feed *dw, const floa
                        const float *x, const struct pl_feed *w, int M, int D, int C)
 {
     size_t row = (kept ? 2 : 4) * (size_t)C;
-    int rc, some = rows_at_once(M, row);
-    float *h = (float *)cuda_scratch(&rc, CUDA_SLOT_LAYER, (size_t)some * row * sizeof *h);
-    float *dh = h + (size_t)some * (size_t)C;
+    int rc, some = feed_rows_at_once(M, row * sizeof *dx);
+    float *h, *dh;
+    if (cuda_bf16()) return cuda_feed16_backward(y, dx, dw, dy, kept, x, w, M, D, C);
+    h = (float *)cuda_scratch(&rc, CUDA_SLOT_LAYER, (size_t)some * row * sizeof *h);
+    dh = h + (size_t)some * (size_t)C;
     for (int m = 0; rc == PL_OK && m < M; m += some) {
         int rows = M - m < some ? M - m : some;
         size_t at = (size_t)m * (size_t)D;

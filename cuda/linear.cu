@@ -3,8 +3,9 @@
  * columns first, so a row-major C = A B is its C' = B' A'. */
 #include "../ref/linear.h"
 
+#include "bf16.cuh"
 #include "device.cuh"
-#include "launch.cuh"
+#include "packs.cuh"
 #include "weights.cuh"
 
 #include <cublas_v2.h>
@@ -40,55 +41,90 @@ int cuda_linear_open(void)
     return rc;
 }
 
-static const void *rounded(int *rc, enum cuda_slot slot, const float *x, size_t n)
+int cuda_bf16(void) { return bf16; }
+
+const uint16_t *cuda_rounded(int *rc, enum cuda_slot slot, const float *x, size_t n)
 {
-    uint16_t *y = (uint16_t *)cuda_weights_bf16(rc, x);
-    if (y || *rc != PL_OK) return y;
+    const uint16_t *known = cuda_weights_bf16(rc, x);
+    uint16_t *y;
+    if (known || *rc != PL_OK) return known;
     y = (uint16_t *)cuda_scratch(rc, slot, n * sizeof *y);
     if (*rc == PL_OK) *rc = cuda_to_bf16(y, x, n);
     return y;
 }
 
-static int product(float *C, int c_step, const void *A, int transposed_a, const void *B,
-                   int transposed_b, cudaDataType type, int M, int N, int K, int add)
+static int product(void *C, cudaDataType type_c, int c_step, const void *A, int transposed_a,
+                   const void *B, int transposed_b, cudaDataType type, int M, int N, int K, int add)
 {
     float one = 1, beta = add ? 1 : 0;
     return blas_status(cublasGemmEx(
         handles[cuda_number()], transposed_b ? CUBLAS_OP_T : CUBLAS_OP_N,
         transposed_a ? CUBLAS_OP_T : CUBLAS_OP_N, N, M, K, &one, B, type, transposed_b ? K : N, A,
         type, transposed_a ? M : K, &beta, C,
-        CUDA_R_32F, c_step, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+        type_c, c_step, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 }
 
 int cuda_product32(float *C, int c_step, const float *A, int transposed_a, const float *B,
                    int transposed_b, int M, int N, int K, int add)
 {
-    return product(C, c_step, A, transposed_a, B, transposed_b, CUDA_R_32F, M, N, K, add);
+    return product(C, CUDA_R_32F, c_step, A, transposed_a, B, transposed_b, CUDA_R_32F, M, N, K,
+                   add);
+}
+
+int cuda_product16(uint16_t *C, const uint16_t *A, int transposed_a, const uint16_t *B,
+                   int transposed_b, int M, int N, int K)
+{
+    return product(C, CUDA_R_16BF, N, A, transposed_a, B, transposed_b, CUDA_R_16BF, M, N, K, 0);
+}
+
+int cuda_product16(float *C, const uint16_t *A, int transposed_a, const uint16_t *B,
+                   int transposed_b, int M, int N, int K, int add)
+{
+    return product(C, CUDA_R_32F, N, A, transposed_a, B, transposed_b, CUDA_R_16BF, M, N, K, add);
 }
 
 int cuda_product(float *C, int c_step, const float *A, int transposed_a, const float *B,
                  int transposed_b, int M, int N, int K, int add)
 {
-    const void *a, *b;
+    const uint16_t *a, *b;
     int rc;
     if (!bf16) return cuda_product32(C, c_step, A, transposed_a, B, transposed_b, M, N, K, add);
-    a = rounded(&rc, CUDA_SLOT_OPERAND, A, (size_t)M * (size_t)K);
+    a = cuda_rounded(&rc, CUDA_SLOT_OPERAND, A, (size_t)M * (size_t)K);
     if (rc != PL_OK) return rc;
-    b = rounded(&rc, CUDA_SLOT_OPERAND2, B, (size_t)K * (size_t)N);
+    b = cuda_rounded(&rc, CUDA_SLOT_OPERAND2, B, (size_t)K * (size_t)N);
     if (rc != PL_OK) return rc;
-    return product(C, c_step, a, transposed_a, b, transposed_b, CUDA_R_16BF, M, N, K, add);
+    return product(C, CUDA_R_32F, c_step, a, transposed_a, b, transposed_b, CUDA_R_16BF, M, N, K,
+                   add);
 }
 
-__global__ void spread_bias(float *y, const float *b, size_t n, int N)
+template <int WIDTH> __global__ void spread_bias(float *y, const float *b, int M, int packs)
 {
-    CUDA_EACH(i, n) y[i] = b[i % (size_t)N];
+    cuda_each_row(M, packs, [=](int m, int c) {
+        cuda_store(y + ((size_t)m * (size_t)packs + (size_t)c) * WIDTH,
+                   cuda_load<WIDTH>(b + (size_t)c * WIDTH));
+    });
+}
+
+/* What a product with add begins with. */
+static int begin_with(float *y, const float *b, int M, int N)
+{
+    int packed = N % CUDA_PACK == 0 && cuda_packs(y, b), packs = packed ? N / CUDA_PACK : N;
+    if (!b) return PL_OK;
+    return CUDA_LAUNCH_PACKS(packed, spread_bias, cuda_row_grid(M, packs), CUDA_THREADS, y, b, M,
+                             packs);
 }
 
 int cuda_linear(float *y, const float *x, const float *W, const float *b, int M, int K, int N)
 {
-    size_t n = (size_t)M * (size_t)N;
-    int rc = b ? PL_LAUNCH(spread_bias, cuda_blocks(n), CUDA_THREADS, y, b, n, N) : PL_OK;
+    int rc = begin_with(y, b, M, N);
     return rc == PL_OK ? cuda_product(y, N, x, 0, W, 1, M, N, K, b != NULL) : rc;
+}
+
+int cuda_linear16(float *y, const uint16_t *x, const uint16_t *W, const float *b, int M, int K,
+                  int N)
+{
+    int rc = begin_with(y, b, M, N);
+    return rc == PL_OK ? cuda_product16(y, x, 0, W, 1, M, N, K, b != NULL) : rc;
 }
 
 int cuda_linear_dx(float *dx, const float *dy, const float *W, int M, int K, int N, int add)
@@ -96,20 +132,49 @@ int cuda_linear_dx(float *dx, const float *dy, const float *W, int M, int K, int
     return cuda_product(dx, K, dy, 0, W, 0, M, K, N, add);
 }
 
-__global__ void bias_gradient(double *part, const float *dy, int M, int N)
+/* y NULL: the sums alone. */
+template <int WIDTH>
+__global__ void sum_columns(double *part, uint16_t *y, const float *dy, int M, int packs)
 {
-    cuda_column_parts(part, M, N,
-                      [=](int r, int c) { return (double)dy[(size_t)r * (size_t)N + (size_t)c]; });
+    size_t N = (size_t)packs * WIDTH;
+    part += (size_t)blockIdx.y * N;
+    cuda_pack_parts<WIDTH>(
+        M, packs,
+        [=](int r, int c, double *sum) {
+            size_t at = (size_t)r * N + (size_t)c * WIDTH;
+            cuda_pack<float, WIDTH> d = cuda_load<WIDTH>(dy + at);
+            cuda_pack<uint16_t, WIDTH> h;
+            PL_UNROLL for (int k = 0; k < WIDTH; k++) {
+                sum[k] += d.at[k];
+                h.at[k] = bf16_of_float(d.at[k]);
+            }
+            if (y) cuda_store(y + at, h);
+        },
+        [=](int c, int k, double s) { part[c * WIDTH + k] = s; });
+}
+
+int cuda_round_columns(uint16_t *y, float *db, const float *dy, int M, int N)
+{
+    int packed = N % CUDA_PACK == 0 && cuda_packs(dy) && (!y || cuda_packs(y)), rc;
+    int packs = packed ? N / CUDA_PACK : N;
+    dim3 grid = cuda_column_grid(M, packs);
+    double *part = cuda_column_scratch(&rc, 1, grid, N);
+    if (rc == PL_OK)
+        rc = CUDA_LAUNCH_PACKS(packed, sum_columns, grid, CUDA_THREADS, part, y, dy, M, packs);
+    return rc == PL_OK ? cuda_column_add(db, part, grid, N) : rc;
 }
 
 int cuda_linear_dw(float *dW, float *db, const float *dy, const float *x, int M, int K, int N)
 {
-    int rc = cuda_product(dW, K, dy, 1, x, 0, N, K, M, 1);
-    if (rc == PL_OK && db) {
-        dim3 grid = cuda_column_grid(M, N);
-        double *part = cuda_column_scratch(&rc, 1, grid, N);
-        if (rc == PL_OK) rc = PL_LAUNCH(bias_gradient, grid, CUDA_THREADS, part, dy, M, N);
-        if (rc == PL_OK) rc = cuda_column_add(db, part, grid, N);
+    const uint16_t *b;
+    uint16_t *a;
+    int rc;
+    if (!bf16 || !db) {
+        rc = cuda_product(dW, K, dy, 1, x, 0, N, K, M, 1);
+        return rc == PL_OK && db ? cuda_round_columns(NULL, db, dy, M, N) : rc;
     }
-    return rc;
+    a = (uint16_t *)cuda_scratch(&rc, CUDA_SLOT_OPERAND, (size_t)M * (size_t)N * sizeof *a);
+    if (rc == PL_OK) rc = cuda_round_columns(a, db, dy, M, N);
+    b = rc == PL_OK ? cuda_rounded(&rc, CUDA_SLOT_OPERAND2, x, (size_t)M * (size_t)K) : NULL;
+    return rc == PL_OK ? cuda_product16(dW, a, 1, b, 0, N, K, M, 1) : rc;
 }

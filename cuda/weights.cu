@@ -2,8 +2,9 @@
  * first product after they have changed, so once a step however often they are multiplied with. */
 #include "weights.cuh"
 
+#include "bf16.cuh"
 #include "device.cuh"
-#include "launch.cuh"
+#include "packs.cuh"
 
 #include <stdlib.h>
 
@@ -65,19 +66,20 @@ void cuda_written(const void *p, size_t bytes)
     }
 }
 
-/* The upper half of a float, rounded to nearest even; a NaN stays one. */
-__global__ void to_bf16(uint16_t *y, const float *x, size_t n)
+template <int WIDTH> __global__ void to_bf16(uint16_t *y, const float *x, size_t n)
 {
-    CUDA_EACH(i, n) {
-        union { float f; uint32_t u; } v;
-        v.f = x[i];
-        y[i] = (uint16_t)(v.f != v.f ? v.u >> 16 | 0x40 : (v.u + 0x7fff + (v.u >> 16 & 1)) >> 16);
-    }
+    cuda_each_pack<WIDTH>(n, [=](size_t i, auto width) {
+        auto from = cuda_load<width.is>(x + i);
+        cuda_pack<uint16_t, width.is> to;
+        PL_UNROLL for (int k = 0; k < width.is; k++) to.at[k] = bf16_of_float(from.at[k]);
+        cuda_store(y + i, to);
+    });
 }
 
 int cuda_to_bf16(uint16_t *y, const float *x, size_t n)
 {
-    return PL_LAUNCH(to_bf16, cuda_blocks(n), CUDA_THREADS, y, x, n);
+    int packed = cuda_packs(y) && cuda_packs(x);
+    return CUDA_LAUNCH_PACKS(packed, to_bf16, cuda_pack_blocks(packed, n), CUDA_THREADS, y, x, n);
 }
 
 const uint16_t *cuda_weights_bf16(int *rc, const float *W)

@@ -35,7 +35,9 @@ struct pl_feed {
 
 /* The run's feed-forward layer: y (M,D) = W2 geglu(z) + b2, z = W1 x + b1. [TTT 3.1]
  * One operation, because z (M,2C) is the largest buffer of a block: a backend may hold only some
- * rows of it at a time, and use them while they are in its caches. z NULL: nobody wants it. */
+ * rows of it at a time, and use them while they are in its caches. z NULL: nobody wants it.
+ * With --precision bf16 what only its own products read may lie in bfloat16: z that nobody wants,
+ * the gated values, the gradients of both. */
 typedef int pl_feed_fn(float *y, float *z, const float *x, const struct pl_feed *w, int M, int D,
                        int C);
 /* dx (M,D) is overwritten, gradients in dw are added to; y (M,D), when not NULL, receives the

@@ -54,8 +54,8 @@ struct gemm {
     int m, n, k, lda, ldb, ldc, device;
     float alpha, beta;
     const void *A, *B;
-    cudaDataType type_a, type_b;
-    float *C;
+    cudaDataType type_a, type_b, type_c;
+    void *C;
 };
 
 static void do_gemm(void *g_)
@@ -63,7 +63,9 @@ static void do_gemm(void *g_)
     const struct gemm *g = (const struct gemm *)g_;
     int m = g->m, n = g->n, k = g->k;
     double al = g->alpha, be = g->beta;
-    float *a, *b, *c = g->C;
+    float *a, *b, *c = (float *)g->C;
+    uint16_t *c16 = (uint16_t *)g->C;
+    int wide = g->type_c == CUDA_R_32F;
     emu_device_access(1, g->device);
     a = operand(g->A, g->type_a, g->op_a, m, k, g->lda, 1);
     b = operand(g->B, g->type_b, g->op_b, n, k, g->ldb, 0);
@@ -76,8 +78,11 @@ static void do_gemm(void *g_)
             for (int e = 0; e < 4; e++) s[e] += (double)p[l + e] * q[l + e];
         for (; l < k; l++) s[0] += (double)p[l] * q[l];
         s[0] = al * ((s[0] + s[1]) + (s[2] + s[3]));
+        size_t to = at(i, j, g->ldc);
         /* with beta 0, C may hold anything, and NaN too */
-        c[at(i, j, g->ldc)] = (float)(be != 0 ? s[0] + be * c[at(i, j, g->ldc)] : s[0]);
+        if (be != 0) s[0] += be * (wide ? c[to] : pl_bf16_to_float(c16[to]));
+        if (wide) c[to] = (float)s[0];
+        else c16[to] = pl_bf16_from_float((float)s[0]);
     }
     emu_device_access(0, g->device);
     if (!a || !b) emu_fault(cudaErrorMemoryAllocation);
@@ -92,7 +97,7 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a, cubla
                             cublasComputeType_t, cublasGemmAlgo_t)
 {
     struct gemm *g;
-    if (m < 1 || n < 1 || k < 1 || type_c != CUDA_R_32F || type_a != type_b ||
+    if (m < 1 || n < 1 || k < 1 || type_a != type_b || (type_c != CUDA_R_32F && type_c != type_a) ||
         lda < (op_a == CUBLAS_OP_N ? m : k) || ldb < (op_b == CUBLAS_OP_N ? k : n) || ldc < m ||
         handle->device != emu_device() ||
         !is_there(A, type_a, op_a == CUBLAS_OP_N ? m : k, op_a == CUBLAS_OP_N ? k : m, lda) ||
@@ -102,7 +107,7 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t op_a, cubla
     g = (struct gemm *)malloc(sizeof *g);
     if (!g) return CUBLAS_STATUS_ALLOC_FAILED;
     *g = { op_a, op_b, m, n, k, lda, ldb, ldc, handle->device, *(const float *)alpha,
-           *(const float *)beta, A, B, type_a, type_b, (float *)C };
+           *(const float *)beta, A, B, type_a, type_b, type_c, C };
     return emu_enqueue(handle->stream, do_gemm, g, free) == cudaSuccess ? CUBLAS_STATUS_SUCCESS
                                                                        : CUBLAS_STATUS_ALLOC_FAILED;
 }

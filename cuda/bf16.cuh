@@ -1,0 +1,40 @@
+/* bf16.cuh - bfloat16 on the device: a float's upper half. Products with operands that lie in it. */
+#ifndef PL_CUDA_BF16_CUH
+#define PL_CUDA_BF16_CUH
+
+#include "launch.cuh"
+
+/* Rounded to nearest even; a NaN stays one. */
+static __device__ uint16_t bf16_of_float(float x)
+{
+    union { float f; uint32_t u; } v;
+    v.f = x;
+    return (uint16_t)(x != x ? v.u >> 16 | 0x40 : (v.u + 0x7fff + (v.u >> 16 & 1)) >> 16);
+}
+
+static __device__ float float_of_bf16(uint16_t h)
+{
+    union { float f; uint32_t u; } v;
+    v.u = (uint32_t)h << 16;
+    return v.f;
+}
+
+/* Whether products round their operands. */
+int cuda_bf16(void);
+
+/* x (n) in bfloat16: parameters' working copy, or rounded into the slot. */
+const uint16_t *cuda_rounded(int *rc, enum cuda_slot slot, const float *x, size_t n);
+/* dy (M,N) into y; db (N) += its column sums, in the same pass. */
+int cuda_round_columns(uint16_t *y, float *db, const float *dy, int M, int N);
+
+/* cuda_product of operands that are rounded already. C is overwritten in bfloat16, or in float32
+ * with add as there. */
+int cuda_product16(uint16_t *C, const uint16_t *A, int transposed_a, const uint16_t *B,
+                   int transposed_b, int M, int N, int K);
+int cuda_product16(float *C, const uint16_t *A, int transposed_a, const uint16_t *B,
+                   int transposed_b, int M, int N, int K, int add);
+/* y (M,N) = x W^T + b, both rounded. b NULL: none. */
+int cuda_linear16(float *y, const uint16_t *x, const uint16_t *W, const float *b, int M, int K,
+                  int N);
+
+#endif

@@ -1,0 +1,24 @@
+/* feedforward.cuh - what the layer's two precisions share. */
+#ifndef PL_CUDA_FEEDFORWARD_CUH
+#define PL_CUDA_FEEDFORWARD_CUH
+
+#include "../ref/feedforward.h"
+
+#include "launch.cuh"
+
+/* How many of M rows at a time the layer's scratch holds. */
+static inline int feed_rows_at_once(int M, size_t bytes_a_row)
+{
+    const size_t most = (size_t)256 << 20; /* at the run's width 4,096 rows and more */
+    size_t rows = cuda_scratch_share(most) / bytes_a_row;
+    return rows < 1 ? 1 : rows < (size_t)M ? (int)rows : M;
+}
+
+/* The layer in bfloat16. */
+int cuda_feed16(float *y, float *kept, const float *x, const struct pl_feed *w, int M, int D,
+                int C);
+int cuda_feed16_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy,
+                         float *kept, const float *x, const struct pl_feed *w, int M, int D,
+                         int C);
+
+#endif
