@@ -1,6 +1,7 @@
 /* backend.cu - the plug-in's door: the device, and which operations are done on it. */
 #include "../ref/backend.h"
 
+#include "bf16.cuh"
 #include "device.cuh"
 #include "launch.cuh"
 #include "weights.cuh"
@@ -10,6 +11,19 @@
  * at a time. What waits for copies alone (put, get, copy_end) holds nobody up. */
 template <auto operation> struct one_at_a_time;
 template <class... P, int (*operation)(P...)> struct one_at_a_time<operation> {
+    static int call(P... args)
+    {
+        cuda_lock(1);
+        cuda_rounded_forget();
+        int rc = operation(args...);
+        cuda_lock(0);
+        return rc;
+    }
+};
+
+/* Of products, which read what is known in bfloat16, and say themselves what they write. */
+template <auto operation> struct product_at_a_time;
+template <class... P, int (*operation)(P...)> struct product_at_a_time<operation> {
     static int call(P... args)
     {
         cuda_lock(1);
@@ -84,9 +98,9 @@ extern "C" __attribute__((visibility("default"))) int pl_backend_v1(struct pl_ba
     be->scale = one_at_a_time<cuda_scale>::call;
     be->sumsq = one_at_a_time<cuda_sumsq>::call;
     be->transpose = one_at_a_time<cuda_transpose>::call;
-    be->linear = one_at_a_time<cuda_linear>::call;
-    be->linear_dx = one_at_a_time<cuda_linear_dx>::call;
-    be->linear_dw = one_at_a_time<cuda_linear_dw>::call;
+    be->linear = product_at_a_time<cuda_linear>::call;
+    be->linear_dx = product_at_a_time<cuda_linear_dx>::call;
+    be->linear_dw = product_at_a_time<cuda_linear_dw>::call;
     be->layer_norm = one_at_a_time<cuda_layer_norm>::call;
     be->layer_norm_backward = one_at_a_time<cuda_layer_norm_backward>::call;
     be->scale_add = one_at_a_time<cuda_scale_add>::call;
@@ -99,8 +113,8 @@ extern "C" __attribute__((visibility("default"))) int pl_backend_v1(struct pl_ba
     be->activation_backward = one_at_a_time<cuda_activation_backward>::call;
     be->geglu = one_at_a_time<cuda_geglu>::call;
     be->geglu_backward = one_at_a_time<cuda_geglu_backward>::call;
-    be->feed = one_at_a_time<cuda_feed>::call;
-    be->feed_backward = one_at_a_time<cuda_feed_backward>::call;
+    be->feed = product_at_a_time<cuda_feed>::call;
+    be->feed_backward = product_at_a_time<cuda_feed_backward>::call;
     be->rotary = one_at_a_time<cuda_rotary>::call;
     be->attention = one_at_a_time<cuda_attention>::call;
     be->attention_backward = one_at_a_time<cuda_attention_backward>::call;

@@ -22,9 +22,28 @@ static __device__ float float_of_bf16(uint16_t h)
 /* Whether products round their operands. */
 int cuda_bf16(void);
 
-/* x (n) in bfloat16: parameters' working copy, or rounded into the slot. */
+/* ---- rounded.cu ---- */
+
+/* y = x (n), rounded. */
+int cuda_to_bf16(uint16_t *y, const float *x, size_t n);
+/* x (n) in bfloat16: parameters' working copy, what is known, or rounded into the slot. What was
+ * rounded into CUDA_SLOT_OPERAND last is known until x is written, so an operation asks for that
+ * slot's operand first, and for one of it. */
 const uint16_t *cuda_rounded(int *rc, enum cuda_slot slot, const float *x, size_t n);
-/* dy (M,N) into y; db (N) += its column sums, in the same pass. */
+/* The same if no pass is needed; NULL: it is. */
+const uint16_t *cuda_rounded_known(const float *x, size_t n);
+/* Where x (n), which is to be known, has to be rounded to now. */
+uint16_t *cuda_round_into(int *rc, const float *x, size_t n);
+/* The same for an operation whose x the next product reads; NULL: it need not. */
+uint16_t *cuda_round_beside(const float *x, size_t n);
+/* Products say what they have written; all other operations, and whoever frees memory, that from
+ * now on nothing is known. */
+void cuda_rounded_written(const void *p, size_t bytes);
+void cuda_rounded_forget(void);
+
+/* ---- linear.cu ---- */
+
+/* db (N) += the column sums of dy (M,N), which in the same pass is rounded into y; NULL: not. */
 int cuda_round_columns(uint16_t *y, float *db, const float *dy, int M, int N);
 
 /* cuda_product of operands that are rounded already. C is overwritten in bfloat16, or in float32

@@ -2,6 +2,7 @@
  * operations, and copies.cu's two. */
 #include "device.cuh"
 
+#include "bf16.cuh"
 #include "launch.cuh"
 #include "weights.cuh"
 
@@ -250,6 +251,7 @@ void cuda_free(void *p)
     if (!p) return;
     cuda_lock(1);
     cuda_weights_forget(p);
+    cuda_rounded_forget();
     cuda_status(cudaFree(p)); /* waits for the kernels that still use it, and may speak of them */
     for (size_t i = d->piece_count; i-- > 0;) /* the latest go first, mostly */
         if (d->pieces[i].p == p) {

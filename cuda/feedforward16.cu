@@ -151,6 +151,7 @@ int cuda_feed16(float *y, float *kept, const float *x, const struct pl_feed *w, 
                                    r.h, r.z, z, w->b1, rows, r.packs);
         if (rc == PL_OK) rc = make_y(y + at, r.h, w, rows, D, C);
     }
+    cuda_rounded_forget();
     return rc;
 }
 
@@ -197,5 +198,6 @@ int cuda_feed16_backward(float *y, float *dx, const struct pl_feed *dw, const fl
         rc = some_rows(&r, y ? y + at : NULL, dx + at, dw, dy + at, rows_of(kept, m, C), x + at, w,
                        M - m < r.rows ? M - m : r.rows, D, C);
     }
+    cuda_rounded_forget();
     return rc;
 }

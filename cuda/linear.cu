@@ -43,16 +43,6 @@ int cuda_linear_open(void)
 
 int cuda_bf16(void) { return bf16; }
 
-const uint16_t *cuda_rounded(int *rc, enum cuda_slot slot, const float *x, size_t n)
-{
-    const uint16_t *known = cuda_weights_bf16(rc, x);
-    uint16_t *y;
-    if (known || *rc != PL_OK) return known;
-    y = (uint16_t *)cuda_scratch(rc, slot, n * sizeof *y);
-    if (*rc == PL_OK) *rc = cuda_to_bf16(y, x, n);
-    return y;
-}
-
 static int product(void *C, cudaDataType type_c, int c_step, const void *A, int transposed_a,
                    const void *B, int transposed_b, cudaDataType type, int M, int N, int K, int add)
 {
@@ -117,7 +107,9 @@ static int begin_with(float *y, const float *b, int M, int N)
 int cuda_linear(float *y, const float *x, const float *W, const float *b, int M, int K, int N)
 {
     int rc = begin_with(y, b, M, N);
-    return rc == PL_OK ? cuda_product(y, N, x, 0, W, 1, M, N, K, b != NULL) : rc;
+    if (rc == PL_OK) rc = cuda_product(y, N, x, 0, W, 1, M, N, K, b != NULL);
+    cuda_rounded_written(y, (size_t)M * (size_t)N * sizeof *y);
+    return rc;
 }
 
 int cuda_linear16(float *y, const uint16_t *x, const uint16_t *W, const float *b, int M, int K,
@@ -129,7 +121,9 @@ int cuda_linear16(float *y, const uint16_t *x, const uint16_t *W, const float *b
 
 int cuda_linear_dx(float *dx, const float *dy, const float *W, int M, int K, int N, int add)
 {
-    return cuda_product(dx, K, dy, 0, W, 0, M, K, N, add);
+    int rc = cuda_product(dx, K, dy, 0, W, 0, M, K, N, add);
+    cuda_rounded_written(dx, (size_t)M * (size_t)K * sizeof *dx);
+    return rc;
 }
 
 /* y NULL: the sums alone. */
@@ -164,17 +158,32 @@ int cuda_round_columns(uint16_t *y, float *db, const float *dy, int M, int N)
     return rc == PL_OK ? cuda_column_add(db, part, grid, N) : rc;
 }
 
+/* dy in bfloat16, and its column sums in one pass, if it takes one. */
+static const uint16_t *round_gradient(int *rc, float *db, const float *dy, int M, int N)
+{
+    size_t n = (size_t)M * (size_t)N;
+    const uint16_t *known = cuda_rounded_known(dy, n);
+    uint16_t *y = known || !db ? NULL : cuda_round_into(rc, dy, n);
+    if (known || !db) {
+        known = cuda_rounded(rc, CUDA_SLOT_OPERAND, dy, n);
+        if (*rc != PL_OK || !db) return known;
+    } else if (*rc != PL_OK) return NULL;
+    *rc = cuda_round_columns(y, db, dy, M, N);
+    return y ? y : known;
+}
+
 int cuda_linear_dw(float *dW, float *db, const float *dy, const float *x, int M, int K, int N)
 {
-    const uint16_t *b;
-    uint16_t *a;
-    int rc;
-    if (!bf16 || !db) {
-        rc = cuda_product(dW, K, dy, 1, x, 0, N, K, M, 1);
-        return rc == PL_OK && db ? cuda_round_columns(NULL, db, dy, M, N) : rc;
+    int rc = PL_OK;
+    if (!bf16) {
+        rc = cuda_product32(dW, K, dy, 1, x, 0, N, K, M, 1);
+        if (rc == PL_OK && db) rc = cuda_round_columns(NULL, db, dy, M, N);
+    } else {
+        const uint16_t *a = round_gradient(&rc, db, dy, M, N), *b = NULL;
+        if (rc == PL_OK) b = cuda_rounded(&rc, CUDA_SLOT_OPERAND2, x, (size_t)M * (size_t)K);
+        if (rc == PL_OK) rc = cuda_product16(dW, a, 1, b, 0, N, K, M, 1);
     }
-    a = (uint16_t *)cuda_scratch(&rc, CUDA_SLOT_OPERAND, (size_t)M * (size_t)N * sizeof *a);
-    if (rc == PL_OK) rc = cuda_round_columns(a, db, dy, M, N);
-    b = rc == PL_OK ? cuda_rounded(&rc, CUDA_SLOT_OPERAND2, x, (size_t)M * (size_t)K) : NULL;
-    return rc == PL_OK ? cuda_product16(dW, a, 1, b, 0, N, K, M, 1) : rc;
+    cuda_rounded_written(dW, (size_t)N * (size_t)K * sizeof *dW);
+    if (db) cuda_rounded_written(db, (size_t)N * sizeof *db);
+    return rc;
 }

@@ -3,6 +3,7 @@
 #include "../ref/linear.h"
 #include "../ref/loss.h"
 
+#include "bf16.cuh"
 #include "launch.cuh"
 
 #define LOGITS_BYTES ((size_t)64 << 20) /* at the run's text columns about 500 rows of logits */
@@ -66,8 +67,9 @@ static int some_rows(float *z, double *row_loss, double *mean, const double *cou
         rc = PL_LAUNCH(softmax_rows, (unsigned)rows, CUDA_THREADS, z, logp ? logp + at : logp,
                        row_loss, label + at, count, s->weight, columns, s->col0);
     if (rc == PL_OK) rc = PL_LAUNCH(add_mean, 1, CUDA_THREADS, mean, row_loss, (size_t)rows, count);
-    if (rc == PL_OK && dx) rc = cuda_linear_dx(dx + row, z, W + head, rows, D, columns, 0);
+    cuda_rounded_forget(); /* z has been written */
     if (rc == PL_OK && dx) rc = cuda_linear_dw(dW + head, db + first, z, x + row, rows, D, columns);
+    if (rc == PL_OK && dx) rc = cuda_linear_dx(dx + row, z, W + head, rows, D, columns, 0);
     return rc;
 }
 

@@ -1,7 +1,15 @@
-/* rotary.cu - a thread a pair of channels; tables of sines come from the caller. */
+/* rotary.cu - two pairs of channels a thread, or one; tables of sines come from the caller. */
 #include "../ref/rotary.h"
 
-#include "launch.cuh"
+#include "bf16.cuh"
+#include "packs.cuh"
+
+static __device__ void turn(float *p, float c, float s)
+{
+    float u = p[0], v = p[1];
+    p[0] = u * c - v * s;
+    p[1] = v * c + u * s;
+}
 
 __global__ void rotate(float *x, const float *cosine, const float *sine, size_t pairs, int n, int G,
                        int d, int half, float sign)
@@ -9,18 +17,45 @@ __global__ void rotate(float *x, const float *cosine, const float *sine, size_t 
     CUDA_EACH(i, pairs) {
         size_t vector = i / (size_t)half, pair = i % (size_t)half;
         size_t at = vector / (size_t)G % (size_t)n * (size_t)half + pair;
-        float *p = x + vector * (size_t)d + 2 * pair;
-        float c = cosine[at], s = sign * sine[at], u = p[0], v = p[1];
-        p[0] = u * c - v * s;
-        p[1] = v * c + u * s;
+        turn(x + vector * (size_t)d + 2 * pair, cosine[at], sign * sine[at]);
     }
 }
 
+/* Heads of whole packs, rows of so many; x16: all of it in bfloat16, what does not turn too. */
+__global__ void rotate_packs(float *x, uint16_t *x16, const float *cosine, const float *sine,
+                             int rows, int packs, int n, int d, int half, float sign)
+{
+    cuda_each_row(rows, packs, [=](int m, int k) {
+        int pair = k * CUDA_PACK % d / 2;
+        size_t at = ((size_t)m * (size_t)packs + (size_t)k) * CUDA_PACK;
+        cuda_pack<float, CUDA_PACK> v;
+        if (pair >= half && !x16) return;
+        v = cuda_load<CUDA_PACK>(x + at);
+        PL_UNROLL for (int i = 0; i < CUDA_PACK / 2; i++) {
+            size_t angle = (size_t)(m % n) * (size_t)half + (size_t)(pair + i);
+            if (pair + i < half) turn(v.at + 2 * i, cosine[angle], sign * sine[angle]);
+        }
+        if (pair < half) cuda_store(x + at, v);
+        if (x16) {
+            cuda_pack<uint16_t, CUDA_PACK> h;
+            PL_UNROLL for (int i = 0; i < CUDA_PACK; i++) h.at[i] = bf16_of_float(v.at[i]);
+            cuda_store(x16 + at, h);
+        }
+    });
+}
+
+/* Turned back are gradients, which a product reads next. */
 int cuda_rotary(float *x, const float *cosine, const float *sine, int B, int n, int G, int d, int R,
                 int inverse)
 {
     size_t pairs = (size_t)B * (size_t)n * (size_t)G * (size_t)(R / 2);
+    float sign = inverse ? -1.0f : 1.0f;
+    int packs = G * d / CUDA_PACK;
     if (!pairs) return PL_OK; /* a head too narrow to turn */
-    return PL_LAUNCH(rotate, cuda_blocks(pairs), CUDA_THREADS, x, cosine, sine, pairs, n, G, d,
-                     R / 2, inverse ? -1.0f : 1.0f);
+    if (d % CUDA_PACK || !cuda_packs(x))
+        return PL_LAUNCH(rotate, cuda_blocks(pairs), CUDA_THREADS, x, cosine, sine, pairs, n, G, d,
+                         R / 2, sign);
+    return PL_LAUNCH(rotate_packs, cuda_row_grid(B * n, packs), CUDA_THREADS, x,
+                     inverse ? cuda_round_beside(x, (size_t)B * (size_t)n * (size_t)(G * d)) : NULL,
+                     cosine, sine, B * n, packs, n, d, R / 2, sign);
 }

@@ -2,7 +2,8 @@
  * at most two places: itself and one neighbour. */
 #include "../ref/shift.h"
 
-#include "launch.cuh"
+#include "bf16.cuh"
+#include "packs.cuh"
 
 /* As ref/shift.c: the position that channel c of position p is taken from; -1: a zero. */
 static __device__ int origin(int p, int c, int D, int P, int F)
@@ -14,37 +15,64 @@ static __device__ int origin(int p, int c, int D, int P, int F)
     return p;
 }
 
-__global__ void shift(float *y, const float *x, size_t total, int n, int D, int P, int F)
+/* y16: the same in bfloat16, for the product that follows; NULL: none does. */
+template <int WIDTH>
+__global__ void shift(float *y, uint16_t *y16, const float *x, int rows, int packs, int n, int P,
+                      int F)
 {
-    CUDA_EACH(i, total) {
-        int c = (int)(i % (size_t)D), p = (int)(i / (size_t)D % (size_t)n),
-            from = origin(p, c, D, P, F);
-        y[i] = from < 0 ? 0 : x[(ptrdiff_t)i + (ptrdiff_t)(from - p) * D];
-    }
+    int D = packs * WIDTH;
+    cuda_each_row(rows, packs, [=](int m, int c) {
+        int p = m % n, from = origin(p, c * WIDTH, D, P, F);
+        size_t at = (size_t)m * (size_t)D + (size_t)c * WIDTH;
+        cuda_pack<float, WIDTH> v = {};
+        if (from >= 0) v = cuda_load<WIDTH>(x + ((ptrdiff_t)at + (ptrdiff_t)(from - p) * D));
+        cuda_store(y + at, v);
+        if (y16) {
+            cuda_pack<uint16_t, WIDTH> h;
+            PL_UNROLL for (int k = 0; k < WIDTH; k++) h.at[k] = bf16_of_float(v.at[k]);
+            cuda_store(y16 + at, h);
+        }
+    });
+}
+
+/* Whether the channels of a pack come from one place all of them. */
+static int in_packs(int D, const float *a, const float *b)
+{
+    return D % (4 * CUDA_PACK) == 0 && cuda_packs(a, b);
 }
 
 int cuda_shift(float *y, const float *x, int B, int n, int D, int P, int F)
 {
-    size_t total = (size_t)B * (size_t)n * (size_t)D;
-    return PL_LAUNCH(shift, cuda_blocks(total), CUDA_THREADS, y, x, total, n, D, P, F);
+    uint16_t *y16 = cuda_round_beside(y, (size_t)B * (size_t)n * (size_t)D);
+    int packed = in_packs(D, y, x), packs = packed ? D / CUDA_PACK : D;
+    return CUDA_LAUNCH_PACKS(packed, shift, cuda_row_grid(B * n, packs), CUDA_THREADS, y, y16, x,
+                             B * n, packs, n, P, F);
 }
 
-__global__ void unshift(float *dx, const float *dy, size_t total, int n, int D, int P, int F)
+template <int WIDTH>
+__global__ void unshift(float *dx, const float *dy, int rows, int packs, int n, int P, int F)
 {
-    CUDA_EACH(i, total) {
-        int c = (int)(i % (size_t)D), p = (int)(i / (size_t)D % (size_t)n);
-        float sum = 0;
+    int D = packs * WIDTH;
+    cuda_each_row(rows, packs, [=](int m, int k) {
+        int c = k * WIDTH, p = m % n;
+        size_t at = (size_t)m * (size_t)D + (size_t)c;
+        cuda_pack<float, WIDTH> sum = {};
+        auto add = [&](const float *from) {
+            auto v = cuda_load<WIDTH>(from);
+            PL_UNROLL for (int i = 0; i < WIDTH; i++) sum.at[i] += v.at[i];
+        };
         /* who may have taken it, in rising order: itself, the next position, one row down */
-        if (origin(p, c, D, P, F) == p) sum += dy[i];
-        if (p + 1 < n && origin(p + 1, c, D, P, F) == p) sum += dy[i + (size_t)D];
+        if (origin(p, c, D, P, F) == p) add(dy + at);
+        if (p + 1 < n && origin(p + 1, c, D, P, F) == p) add(dy + at + (size_t)D);
         if (F > 1 && p + F < n && origin(p + F, c, D, P, F) == p)
-            sum += dy[i + (size_t)F * (size_t)D];
-        dx[i] = sum;
-    }
+            add(dy + at + (size_t)F * (size_t)D);
+        cuda_store(dx + at, sum);
+    });
 }
 
 int cuda_shift_backward(float *dx, const float *dy, int B, int n, int D, int P, int F)
 {
-    size_t total = (size_t)B * (size_t)n * (size_t)D;
-    return PL_LAUNCH(unshift, cuda_blocks(total), CUDA_THREADS, dx, dy, total, n, D, P, F);
+    int packed = in_packs(D, dx, dy), packs = packed ? D / CUDA_PACK : D;
+    return CUDA_LAUNCH_PACKS(packed, unshift, cuda_row_grid(B * n, packs), CUDA_THREADS, dx, dy,
+                             B * n, packs, n, P, F);
 }

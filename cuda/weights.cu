@@ -4,7 +4,7 @@
 
 #include "bf16.cuh"
 #include "device.cuh"
-#include "packs.cuh"
+#include "launch.cuh"
 
 #include <stdlib.h>
 
@@ -64,22 +64,7 @@ void cuda_written(const void *p, size_t bytes)
         if (begin < (const char *)(w->master + w->n) && end > (const char *)w->master)
             r->list[i].current = 0;
     }
-}
-
-template <int WIDTH> __global__ void to_bf16(uint16_t *y, const float *x, size_t n)
-{
-    cuda_each_pack<WIDTH>(n, [=](size_t i, auto width) {
-        auto from = cuda_load<width.is>(x + i);
-        cuda_pack<uint16_t, width.is> to;
-        PL_UNROLL for (int k = 0; k < width.is; k++) to.at[k] = bf16_of_float(from.at[k]);
-        cuda_store(y + i, to);
-    });
-}
-
-int cuda_to_bf16(uint16_t *y, const float *x, size_t n)
-{
-    int packed = cuda_packs(y) && cuda_packs(x);
-    return CUDA_LAUNCH_PACKS(packed, to_bf16, cuda_pack_blocks(packed, n), CUDA_THREADS, y, x, n);
+    cuda_rounded_written(p, bytes);
 }
 
 const uint16_t *cuda_weights_bf16(int *rc, const float *W)

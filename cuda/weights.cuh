@@ -15,7 +15,5 @@ void cuda_weights_forget(const void *p);
 /* W's values in bfloat16, as they are now; NULL: W is no parameter, or there is no memory for
  * it. */
 const uint16_t *cuda_weights_bf16(int *rc, const float *W);
-/* Rounds n values to nearest even. */
-int cuda_to_bf16(uint16_t *y, const float *x, size_t n);
 
 #endif

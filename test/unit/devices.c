@@ -361,6 +361,106 @@ static void working_copy_follows(void **state)
     be.free(elsewhere);
 }
 
+/* --- what products know in bfloat16 ----------------------------------------------------------- */
+
+enum { ROWS = 6, WIDE = 16, OUT = 8 }; /* x (ROWS,WIDE), W (OUT,WIDE) */
+
+/* A product with x, whatever is known of it, and with the same values elsewhere: the same bits. */
+static void same_with(const float *x, const float *W, float *elsewhere, float *y, int line)
+{
+    float a[ROWS * OUT], b[ROWS * OUT];
+    assert_int_equal(be.linear(y, x, W, NULL, ROWS, WIDE, OUT), PL_OK);
+    assert_int_equal(be.get(a, y, sizeof a), PL_OK);
+    assert_int_equal(be.copy(elsewhere, x, ROWS * WIDE), PL_OK);
+    assert_int_equal(be.linear(y, elsewhere, W, NULL, ROWS, WIDE, OUT), PL_OK);
+    assert_int_equal(be.get(b, y, sizeof b), PL_OK);
+    if (memcmp(a, b, sizeof a)) fail_msg("after line %d a product read old values", line);
+}
+
+/* shift leaves x in bfloat16; then x changes by `how`, and a product reads it. */
+#define FOLLOWS(how) \
+    do { \
+        assert_int_equal(be.shift(x, from, 1, ROWS, WIDE, 2, 2), PL_OK); \
+        assert_int_equal(how, PL_OK); \
+        same_with(x, W, elsewhere, y, __LINE__); \
+    } while (0)
+
+static int other_precision(float *x, const float *from, const float *W)
+{
+    struct pl_feed w = { (float *)W, (float *)W, (float *)W, (float *)W };
+    int rc = be.set_precision(PL_FLOAT32);
+    if (!rc) rc = be.feed(x, NULL, from, &w, ROWS, 2, 4);
+    return rc ? rc : be.set_precision(PL_BF16);
+}
+
+static void roundings_follow(void **state)
+{
+    enum { SIZE = ROWS * WIDE, BYTES = SIZE * sizeof(float), LARGE = 1 << 22 };
+    float values[2 * SIZE], *x, *from, *W, *y, *elsewhere, *dy, *again;
+    float a[SIZE], b[SIZE], *last;
+    struct pl_feed layer, gradient;
+    uint64_t ticket;
+    (void)state;
+    if (!set_streams) skip();
+    be.free(be.alloc(LARGE));
+    x = be.alloc(LARGE); /* and what lies here now is most likely given again when it is freed */
+    from = be.alloc(2 * BYTES);
+    W = be.alloc(2 * BYTES);
+    y = be.alloc(BYTES);
+    dy = be.alloc(BYTES);
+    elsewhere = be.alloc(BYTES);
+    assert_true(x && from && W && y && dy && elsewhere);
+    last = x + (ROWS - 2) * WIDE;
+    layer = (struct pl_feed){ W, from, W, from };
+    gradient = (struct pl_feed){ dy, dy, dy, dy };
+    normal(values, 2 * SIZE, 7);
+    assert_int_equal(be.put(from, values, 2 * BYTES), PL_OK);
+    assert_int_equal(be.put(W, values + 3, OUT * WIDE * sizeof *W), PL_OK);
+    assert_int_equal(be.set_precision(PL_BF16), PL_OK);
+    FOLLOWS(PL_OK);
+    FOLLOWS(be.put(x + 3, values, 20));
+    FOLLOWS(pl_put_begin(&be, &ticket, x + 3, values, 20) || pl_copy_join(&be));
+    FOLLOWS(be.scale(x, 3, 2));
+    FOLLOWS(be.axpy(x, 1, from, SIZE));
+    FOLLOWS(be.fill(x + SIZE - 1, 1, 1));
+    FOLLOWS(be.layer_norm(x, x, from, from + WIDE, ROWS, WIDE, 1e-5f));
+    /* products that know their operand, and write to other rows of it */
+    FOLLOWS(be.linear(last, x, W, NULL, 2, WIDE, OUT));
+    FOLLOWS(be.linear_dx(last, x, W, 2, WIDE, OUT, 0));
+    FOLLOWS(be.linear_dw(last, NULL, x, from, 2, 4, 8));
+    FOLLOWS(be.linear_dw(dy, last, x, from, 2, 4, 8));
+    FOLLOWS(be.feed(last, NULL, x, &layer, 2, WIDE, 2));
+    FOLLOWS(be.feed_backward(NULL, last, &gradient, from, NULL, x, &layer, 2, WIDE, 2));
+    FOLLOWS(other_precision(x, from, W));
+    /* a gradient that both products read, and one that a rotation back leaves */
+    for (int back = 0; back < 2; back++) {
+        assert_int_equal(be.copy(dy, from, SIZE), PL_OK);
+        if (back)
+            assert_int_equal(be.rotary(dy, from, from, 1, ROWS, 2, 4, 4, 1), PL_OK);
+        assert_int_equal(be.copy(y, from, SIZE), PL_OK);
+        assert_int_equal(be.linear_dw(y, back ? NULL : x, dy, from, ROWS, 4, OUT), PL_OK);
+        assert_int_equal(be.linear_dx(elsewhere, dy, W, ROWS, WIDE, OUT, 0), PL_OK);
+        assert_int_equal(be.get(a, elsewhere, BYTES), PL_OK);
+        assert_int_equal(be.scale(dy, 1, SIZE), PL_OK); /* nothing is known from here on */
+        assert_int_equal(be.linear_dx(elsewhere, dy, W, ROWS, WIDE, OUT, 0), PL_OK);
+        assert_int_equal(be.get(b, elsewhere, BYTES), PL_OK);
+        assert_memory_equal(a, b, BYTES);
+    }
+    /* memory that was freed, and taken again for something else */
+    assert_int_equal(be.shift(x, from, 1, ROWS, WIDE, 2, 2), PL_OK);
+    be.free(x);
+    again = be.alloc(LARGE);
+    assert_non_null(again);
+    same_with(again, W, elsewhere, y, __LINE__);
+    assert_int_equal(be.set_precision(PL_FLOAT32), PL_OK);
+    be.free(again);
+    be.free(from);
+    be.free(W);
+    be.free(y);
+    be.free(dy);
+    be.free(elsewhere);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -369,6 +469,7 @@ int main(void)
         cmocka_unit_test(devices_are_chosen),
         cmocka_unit_test(devices_are_one),
         cmocka_unit_test(working_copy_follows),
+        cmocka_unit_test(roundings_follow),
     };
     return cmocka_run_group_tests(tests, open_devices, NULL);
 }
