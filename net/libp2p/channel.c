@@ -155,6 +155,19 @@ static void select_protocol(struct channel *c)
     else if (rc != PL_EAGAIN) refused(c, rc);
 }
 
+/* What came before a reset counts: a reader that pauses gets it first. After a FIN the reset only
+ * says that our side is done too. */
+static void tell_reset(struct channel *c)
+{
+    char peer[PEER_ID_TEXT_MAX];
+    struct pl_err err;
+    if (c->state != CHANNEL_OPEN || !c->stream->reset || c->stream->in_ended) return;
+    if (c->paused && bytes_length(&c->stream->in)) return;
+    peer_id_text(peer, &c->peer);
+    pl_fail(&err, PL_EIO, "%s has reset the stream", peer);
+    fail(c, PL_EIO, err.text);
+}
+
 /* The owner may close the channel, and with it the stream, in any of its callbacks. */
 void channel_on_readable(void *context, struct yamux_stream *s)
 {
@@ -167,15 +180,7 @@ void channel_on_readable(void *context, struct yamux_stream *s)
     if (!gone && c->state == CHANNEL_OPEN) arrived(c);
     if (gone) return;
     c->gone = NULL;
-    /* What came before a reset counts; after a FIN the reset only says that our side is done
-     * too. */
-    if (c->state == CHANNEL_OPEN && c->stream->reset && !c->stream->in_ended) {
-        char peer[PEER_ID_TEXT_MAX];
-        struct pl_err err;
-        peer_id_text(peer, &c->peer);
-        pl_fail(&err, PL_EIO, "%s has reset the stream", peer);
-        fail(c, PL_EIO, err.text);
-    }
+    tell_reset(c);
 }
 
 void channel_on_writable(void *context, struct yamux_stream *s)
@@ -362,6 +367,23 @@ void channel_took(struct channel *c, size_t n)
     if (!is_live(c) || !n) return;
     yamux_took(&c->link->conn.yamux, c->stream, n, &c->link->conn.frames);
     link_touch(c->link);
+}
+
+void channel_pause(struct channel *c)
+{
+    c->paused = 1;
+}
+
+void channel_resume(struct channel *c)
+{
+    int gone = 0;
+    c->paused = 0;
+    if (c->state != CHANNEL_OPEN) return;
+    c->gone = &gone;
+    arrived(c);
+    if (gone) return;
+    c->gone = NULL;
+    tell_reset(c);
 }
 
 int channel_expect(struct channel *c, size_t n)

@@ -138,6 +138,12 @@ struct host *channel_host(const struct channel *c);
 const uint8_t *channel_data(const struct channel *c, size_t *n, int *ended);
 /* n bytes are done with: the other side may send as many more. */
 void channel_took(struct channel *c, size_t n);
+/* The reader leaves what comes: a reset is told only when nothing lies there any more, or after it
+ * has read on. Bytes lie within the windows and limits as before. */
+void channel_pause(struct channel *c);
+/* It reads on: `readable` for what is there or ended, then a reset that waited. May close the
+ * channel, so never from within its callbacks. */
+void channel_resume(struct channel *c);
 /* A message of n bytes in all is awaited: opens the window so far. PL_ELIMIT when too much is
  * held. */
 int channel_expect(struct channel *c, size_t n);

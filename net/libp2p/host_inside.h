@@ -101,6 +101,7 @@ struct channel {
     char *protocol;            /* what we dial; NULL for inbound ones */
     enum channel_state state;
     int inbound, finished;     /* finished: FIN is asked for */
+    int paused;                /* the reader leaves what comes; a reset waits behind it */
     struct multistream select;
     struct host_wait *wait;    /* while connecting */
     struct bytes early;        /* written before there was a stream */

@@ -1,6 +1,7 @@
 /* rpc_stream.c - calls whose request or response is a stream, both sides. Messages are handed on
  * where they arrived, once they are whole; a reader that pauses leaves them in the stream, whose
- * window then holds the other side back. [spec libp2p-wire 13] */
+ * window then holds the other side back. Whole messages that came before a reset count, also with
+ * a reader that was pausing when it came. [spec libp2p-wire 8, 13] */
 #include "rpc.h"
 #include "host_inside.h"
 #include "rpc_frame.h"
@@ -162,6 +163,7 @@ static void on_readable(void *context, struct channel *c)
         if (s->channel) channel_took(s->channel, n - cursor.left);
         restart_deadline(s);
     }
+    if (s->channel) channel_pause(s->channel);
 }
 
 static void on_drained(void *context, struct channel *c)
@@ -347,18 +349,20 @@ size_t rpc_queued(const struct rpc_stream *s)
 void rpc_pause(struct rpc_stream *s)
 {
     s->credit = 0;
+    if (s->channel) channel_pause(s->channel);
 }
 
 static void read_on(void *context)
 {
     struct rpc_stream *s = context;
-    if (s->channel) on_readable(s, s->channel);
+    if (s->channel) channel_resume(s->channel);
 }
 
 void rpc_credit(struct rpc_stream *s, size_t messages)
 {
+    int paused = !s->credit;
     s->credit = messages > RPC_ALWAYS - s->credit ? RPC_ALWAYS : s->credit + messages;
-    if (s->credit && !s->busy) timer_start(host_loop(s->host), &s->again, 0, read_on, s);
+    if (s->credit && paused) timer_start(host_loop(s->host), &s->again, 0, read_on, s);
 }
 
 void rpc_deadline(struct rpc_stream *s, double in_s)

@@ -232,6 +232,104 @@ static void slow_reader(void **state)
     close_side(&b);
 }
 
+/* Three messages and the beginning of a fourth, larger than the window; then the server resets. */
+static int torn;
+
+static void tear(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    static uint8_t zeros[1 << 20];
+    (void)context;
+    for (int i = 0; i < 3; i++) rpc_send(s, data, n);
+    if (n > 1) rpc_send(s, zeros, sizeof zeros);
+    rpc_close(s);
+    note(&torn);
+}
+
+static void tearing(void *context, struct rpc_stream *s)
+{
+    static const struct rpc_stream_events events = { tear, mirror_end, mirror_failed, NULL };
+    rpc_listen(s, &events, context);
+}
+
+/* What came whole before a reset reaches a reader that was pausing, message by message; the reset
+ * is told behind it, also where a part of a message lies there. */
+static void reset_behind_messages(void **state)
+{
+    static const uint8_t data[500] = { 1, 2, 3 };
+    struct side a, b;
+    (void)state;
+    open_side(&a, 0, 0);
+    open_side(&b, 1, 0);
+    serve(&b, "Test.tear", NULL, tearing, NULL);
+    teach(&a, &b);
+    for (size_t n = 1; n <= sizeof data; n += sizeof data - 1) {
+        struct talk t = { .side = &a, .to = &b.me.id, .name = "Test.tear", .data = data, .n = n,
+                          .to_send = 1, .quiet = 1 };
+        torn = 0;
+        loop_call(a.loop, talk_here, &t);
+        assert_true(await_noted(&torn, 1, LIMIT));
+        assert_false(await_noted(&t.over, 1, 0.2));
+        for (int i = 1; i <= 2; i++) {
+            loop_call(a.loop, credit_here, &t);
+            assert_true(await_noted(&t.received, i, LIMIT));
+            assert_false(await_noted(&t.over, 1, 0.1));
+        }
+        loop_call(a.loop, credit_here, &t);
+        assert_true(await_noted(&t.received, 3, LIMIT));
+        if (n > 1) { /* the rest looks like more to come, until the reader asks for it */
+            assert_false(await_noted(&t.over, 1, 0.1));
+            loop_call(a.loop, credit_here, &t);
+        }
+        assert_true(await_noted(&t.over, 1, LIMIT));
+        assert_int_equal(t.received, 3);
+        assert_int_equal(t.wrong, 0);
+        assert_int_equal(t.status, PL_EIO);
+        assert_non_null(strstr(t.why, "has reset the stream"));
+    }
+    close_side(&a);
+    close_side(&b);
+}
+
+static int paused_ones;
+
+static void paused(void *context, struct rpc_stream *s)
+{
+    mirror(context, s);
+    rpc_pause(s);
+    note(&paused_ones);
+}
+
+static void open_here(void *context)
+{
+    struct talk *t = context;
+    t->s = rpc_open(t->side->host, t->to, t->name, 1000, LIMIT, &talk_events, t);
+}
+
+static void close_here(void *context)
+{
+    struct talk *t = context;
+    rpc_close(t->s);
+}
+
+/* A reader that pauses with nothing before it hears of the reset at once. */
+static void reset_of_nothing(void **state)
+{
+    struct side a, b;
+    struct talk t = { .side = &a, .to = &b.me.id, .name = "Test.paused" };
+    (void)state;
+    mirrors_failed = paused_ones = 0;
+    open_side(&a, 0, 0);
+    open_side(&b, 1, 0);
+    serve(&b, "Test.paused", NULL, paused, NULL);
+    teach(&a, &b);
+    loop_call(a.loop, open_here, &t);
+    assert_true(await_noted(&paused_ones, 1, LIMIT));
+    loop_call(a.loop, close_here, &t);
+    assert_true(await_noted(&mirrors_failed, 1, LIMIT));
+    close_side(&a);
+    close_side(&b);
+}
+
 static void fail_five(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
 {
     (void)context;
@@ -335,6 +433,8 @@ int main(void)
         cmocka_unit_test(streams_both_ways),
         cmocka_unit_test(streams_cross),
         cmocka_unit_test(slow_reader),
+        cmocka_unit_test(reset_behind_messages),
+        cmocka_unit_test(reset_of_nothing),
         cmocka_unit_test(streams_fail),
         cmocka_unit_test(too_large),
     };
