@@ -3,7 +3,8 @@
  * 12]
  *
  *   initial peers: IDLE --dial, ping with validate--> GOOD or BAD
- *   node: one GOOD, and DHT_JOIN_LIMIT for the rest --search for ourselves--> joined
+ *   node: one GOOD, and a second or as long as it took for the rest, DHT_JOIN_LIMIT at most
+ *                     --search for ourselves--> joined
  *         all BAD --> told so; tried again after RETRY_FIRST, in the end every RETRY_EVERY */
 #include "dht_node_inside.h"
 
@@ -96,7 +97,7 @@ static void enter(struct dht_node *n)
     }
     n->refreshed = loop_now(n->loop);
     w = dht_walk_start(n, &n->state.self, INFINITY, on_walked, n);
-    if (w) w->search.nodes_only = 1;
+    if (w) w->search.nodes_only = w->search.one_will_do = 1; /* the late ones come into the table */
 }
 
 static void on_join_timer(void *context) { enter(context); }
@@ -108,6 +109,12 @@ static void on_walked(void *context, struct dht_walk *w)
     if (n->joined) return;
     n->joined = 1;
     if (n->on_joined) n->on_joined(n->on_joined_context, PL_OK, NULL);
+}
+
+/* One has answered: the others are given as long again, and what anybody is forgiven. */
+static double time_for_others(const struct dht_node *n)
+{
+    return fmin(DHT_JOIN_LIMIT, DHT_SEARCH_PATIENCE + loop_now(n->loop) - n->join_began);
 }
 
 /* One of them has come to an end. */
@@ -123,7 +130,7 @@ static void settle(struct initial *it, const char *why)
     }
     if (!trying && n->joining) enter(n);
     else if (good && n->joining && !n->join_timer.place)
-        timer_start(n->loop, &n->join_timer, DHT_JOIN_LIMIT, on_join_timer, n);
+        timer_start(n->loop, &n->join_timer, time_for_others(n), on_join_timer, n);
 }
 
 static void on_pong(void *context, const struct dht_contact *who, const struct dht_reply *r)
@@ -179,6 +186,7 @@ static void on_retry(void *context)
             (n->called_back || n->wants_client_mode)) continue;
         missing = 1;
         if (it->state == INITIAL_TRYING) continue;
+        if (!n->joining) n->join_began = loop_now(n->loop);
         n->joining = 1; /* also: look around again once they have answered */
         try(it);
     }
@@ -275,6 +283,7 @@ void dht_join_turn(struct dht_node *n)
         n->refreshed = loop_now(n->loop);
         on_walked(n, NULL);
     }
+    n->join_began = loop_now(n->loop);
     for (size_t i = 0; i < n->initial_count; i++)
         if (n->initials[i].state == INITIAL_IDLE) try(&n->initials[i]);
 }

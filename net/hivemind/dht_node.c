@@ -28,15 +28,30 @@ static struct blacklisted *blacklisted(const struct dht_node *n, const struct pe
     return NULL;
 }
 
+/* We have entered without waiting for its answer any longer. */
+static int is_late_initial(const struct dht_node *n, const struct peer_id *peer)
+{
+    for (size_t i = 0; !n->joining && i < n->initial_count; i++)
+        if (n->initials[i].state == INITIAL_TRYING && peer_id_equal(&n->initials[i].peer, peer))
+            return 1;
+    return 0;
+}
+
 int dht_node_avoids(const struct dht_node *n, const struct peer_id *peer)
 {
     const struct blacklisted *b = blacklisted(n, peer);
-    return b && loop_now(n->loop) < b->until;
+    return (b && loop_now(n->loop) < b->until) || is_late_initial(n, peer);
 }
 
-void dht_node_answered(struct dht_node *n, const struct peer_id *peer)
+double dht_node_patience(const struct dht_node *n)
+{
+    return DHT_SEARCH_PATIENCE + 2 * n->answer_s;
+}
+
+void dht_node_answered(struct dht_node *n, const struct peer_id *peer, double seconds)
 {
     struct blacklisted *b = blacklisted(n, peer);
+    n->answer_s += n->answer_s > 0 ? (seconds - n->answer_s) / 8 : seconds;
     if (b) *b = n->blacklist[--n->blacklist_count];
 }
 

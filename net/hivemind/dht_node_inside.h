@@ -38,6 +38,7 @@ struct dht_node {
     struct validators fallback; /* when none were given */
     struct auth *auth;
     double call_limit, clock_offset, clock_error;
+    double answer_s;            /* what answers take, smoothed; 0: none has come yet */
     int serves;                 /* 1: our handlers are registered */
     int wants_client_mode;      /* as opened; state.client_mode also says that nobody reaches us */
     int closing;
@@ -64,6 +65,7 @@ struct dht_node {
     struct initial *initials;
     size_t initial_count;
     struct timer join_timer, upkeep_timer, retry_timer;
+    double join_began;          /* loop time */
     int joined, joining;        /* joining: initial peers are being asked */
     int held;                   /* not before dht_node_enter */
     dht_joined *on_joined;
@@ -86,8 +88,10 @@ struct dht_task {
 /* --- dht_node.c: what every answer and request teaches us */
 void dht_node_seen(struct dht_node *n, const struct dht_id *id, const struct peer_id *peer);
 void dht_node_lost(struct dht_node *n, const struct dht_id *id, const struct peer_id *peer);
-void dht_node_answered(struct dht_node *n, const struct peer_id *peer);
+void dht_node_answered(struct dht_node *n, const struct peer_id *peer, double seconds);
 int dht_node_avoids(const struct dht_node *n, const struct peer_id *peer);
+/* s of silence after which the others' answers will do: more on a slow link or a busy machine. */
+double dht_node_patience(const struct dht_node *n);
 /* Something is to be done in this turn of the loop, but not inside the caller. */
 void dht_node_wake(struct dht_node *n);
 
@@ -121,6 +125,7 @@ struct dht_walk {
     void (*over)(void *context, struct dht_walk *w);
     void *context;
     int fresh, told;
+    struct timer timer; /* until somebody is late */
     struct dht_walk *next;
 };
 struct dht_walk *dht_walk_start(struct dht_node *n, const struct dht_id *key, double sufficient,

@@ -194,7 +194,7 @@ static void on_reply(void *context, const struct rpc_result *r)
         fail(o, PL_EPROTO, err.text);
         return;
     }
-    dht_node_answered(n, &o->who.peer);
+    dht_node_answered(n, &o->who.peer, loop_now(n->loop) - o->sent);
     if (a.has_id) dht_node_seen(n, &a.id, &o->who.peer);
     for (size_t i = 0; o->call == DHT_FIND && i < a.count; i++) filter(n, &a.found[i]);
     tell(o, PL_OK, NULL, &a, loop_now(n->loop) - o->sent);

@@ -6,8 +6,8 @@
 #include <string.h>
 
 /*  fresh --search--> nearest nodes, ourselves among them --store, at most as many at once as
- *  replicas are missing; whoever does not answer is replaced by the next--> enough answered, or
- *  nobody left */
+ *  replicas are missing; whoever does not answer, or not soon, is replaced by the next--> enough
+ *  answered, or nobody left but fewer late ones than have answered */
 struct putting {
     struct dht_task task;
     struct putting *next_put;
@@ -16,6 +16,9 @@ struct putting {
     int started, invalid;
     struct dht_contact to[DHT_BUCKET_SIZE + 1]; /* length 0: ourselves */
     size_t count, tried, under_way, accepted, refused;
+    size_t passed, late; /* the first of `to` were passed over; so many of them have yet to answer */
+    struct timer patience;
+    int told;
 };
 
 static void free_putting(struct putting *p)
@@ -23,6 +26,7 @@ static void free_putting(struct putting *p)
     struct putting **at = &p->task.node->puts;
     while (*at != p) at = &(*at)->next_put;
     *at = p->next_put;
+    timer_stop(&p->patience);
     bytes_clear(&p->subkey);
     bytes_clear(&p->value);
     free(p);
@@ -48,16 +52,20 @@ static void finish(struct putting *p)
     int status = p->invalid ? PL_EPROTO : p->accepted + p->refused == 0 ? PL_EIO
                : p->accepted >= p->refused ? PL_OK : PL_EAGAIN;
     if (status != PL_EPROTO) update_cache(p, status == PL_OK);
+    p->told = 1;
+    timer_stop(&p->patience);
     if (!p->task.cancelled) p->task.stored(p->task.context, status);
-    free_putting(p);
 }
 
 static void on_stored(void *context, const struct dht_contact *who, const struct dht_reply *r);
+static void on_silence(void *context);
 
 static void advance(struct putting *p)
 {
     struct dht_node *n = p->task.node;
-    while (p->accepted + p->refused + p->under_way < n->state.replicas && p->tried < p->count) {
+    size_t before = p->tried;
+    while (!p->told && p->tried < p->count &&
+           p->accepted + p->refused + p->under_way < n->state.replicas) {
         const struct dht_contact *to = &p->to[p->tried++];
         if (to->peer.length) {
             if (!dht_ask_store(n, to, &p->record, on_stored, p)) p->under_way++;
@@ -67,14 +75,34 @@ static void advance(struct putting *p)
             p->refused++;
         }
     }
-    if (!p->under_way) finish(p);
+    if (!p->told && !p->under_way && p->accepted + p->refused >= p->late) finish(p);
+    if (p->told && !p->under_way && !p->late) free_putting(p);
+    else if (!p->told && p->tried > before)
+        timer_start(n->loop, &p->patience, dht_node_patience(n), on_silence, p);
+}
+
+/* The next ones take their places; what they say may still come. */
+static void on_silence(void *context)
+{
+    struct putting *p = context;
+    p->passed = p->tried;
+    p->late += p->under_way;
+    p->under_way = 0;
+    advance(p);
+}
+
+static int was_passed(const struct putting *p, const struct dht_id *who)
+{
+    for (size_t i = 0; i < p->passed; i++)
+        if (dht_id_equal(&p->to[i].id, who)) return 1;
+    return 0;
 }
 
 static void on_stored(void *context, const struct dht_contact *who, const struct dht_reply *r)
 {
     struct putting *p = context;
-    (void)who;
-    p->under_way--;
+    if (was_passed(p, &who->id)) p->late--;
+    else p->under_way--;
     if (!r->status && r->stored) p->accepted++;
     else if (!r->status) p->refused++;
     advance(p);
@@ -97,6 +125,13 @@ static void on_walked(void *context, struct dht_walk *w)
     advance(p);
 }
 
+/* Nobody was asked. */
+static void give_up(struct putting *p)
+{
+    finish(p);
+    free_putting(p);
+}
+
 void dht_put_turn(struct dht_node *n)
 {
     struct putting *p;
@@ -107,7 +142,7 @@ void dht_put_turn(struct dht_node *n)
             p->started = 1;
             w = p->invalid ? NULL : dht_walk_start(n, &p->record.key, INFINITY, on_walked, p);
             if (w) w->search.nodes_only = 1;
-            else finish(p);
+            else give_up(p);
         }
     } while (p);
 }
@@ -163,7 +198,7 @@ struct dht_task *dht_node_store(struct dht_node *n, const struct dht_id *key, co
 void dht_put_close(struct dht_node *n)
 {
     while (n->puts) {
-        if (!n->puts->task.cancelled) n->puts->task.stored(n->puts->task.context, PL_EAGAIN);
+        if (!n->puts->told && !n->puts->task.cancelled) n->puts->task.stored(n->puts->task.context, PL_EAGAIN);
         free_putting(n->puts);
     }
 }

@@ -14,6 +14,7 @@ void dht_search_init(struct dht_search *s, const struct dht_id *key, const struc
     s->beam = DHT_BUCKET_SIZE;
     s->workers = DHT_SEARCH_WORKERS;
     s->sufficient = sufficient;
+    s->patience = INFINITY;
     s->validators = validators;
     dht_result_init(&s->best);
 }
@@ -23,7 +24,13 @@ void dht_search_clear(struct dht_search *s)
     dht_result_clear(&s->best);
     free(s->nodes);
     s->nodes = NULL;
-    s->count = s->room = s->asked = 0;
+    s->count = s->room = s->asked = s->late = 0;
+}
+
+/* Asked, and neither answer nor failure has come. */
+static int is_awaited(const struct dht_search_node *node)
+{
+    return node->state == SEARCH_ASKED || node->state == SEARCH_LATE;
 }
 
 static int add(struct dht_search *s, const struct dht_contact *c)
@@ -34,7 +41,7 @@ static int add(struct dht_search *s, const struct dht_contact *c)
     while (at && dht_id_nearer(&c->id, &s->nodes[at - 1].who.id, &s->key) < 0) at--;
     if (at && dht_id_equal(&c->id, &s->nodes[at - 1].who.id)) return PL_OK;
     if (s->count == DHT_SEARCH_NODES_MAX) { /* the last gives way, unless its answer is awaited */
-        if (at == s->count || s->nodes[s->count - 1].state == SEARCH_ASKED) return PL_OK;
+        if (at == s->count || is_awaited(&s->nodes[s->count - 1])) return PL_OK;
         s->count--;
     }
     if (s->count == s->room) {
@@ -62,7 +69,7 @@ static struct dht_search_node *candidate(const struct dht_search *s)
     size_t ahead = 0;
     for (size_t i = 0; i < s->count && ahead < s->beam; i++) {
         if (s->nodes[i].state == SEARCH_CANDIDATE) return &s->nodes[i];
-        if (s->nodes[i].state != SEARCH_FAILED) ahead++;
+        if (s->nodes[i].state == SEARCH_ASKED || s->nodes[i].state == SEARCH_ANSWERED) ahead++;
     }
     return NULL;
 }
@@ -77,28 +84,36 @@ int dht_search_next(struct dht_search *s, struct dht_contact *who)
     struct dht_search_node *node;
     if (s->asked >= s->workers || has_enough(s) || !(node = candidate(s))) return 0;
     node->state = SEARCH_ASKED;
+    node->asked_at = s->now;
     s->asked++;
     *who = node->who;
     return 1;
 }
 
-static struct dht_search_node *asked(struct dht_search *s, const struct dht_id *who)
+static struct dht_search_node *awaited(struct dht_search *s, const struct dht_id *who)
 {
     for (size_t i = 0; i < s->count; i++)
-        if (s->nodes[i].state == SEARCH_ASKED && dht_id_equal(&s->nodes[i].who.id, who))
+        if (is_awaited(&s->nodes[i]) && dht_id_equal(&s->nodes[i].who.id, who))
             return &s->nodes[i];
     return NULL;
+}
+
+static void settle(struct dht_search *s, struct dht_search_node *node, enum dht_search_state state)
+{
+    if (node->state == SEARCH_LATE) s->late--;
+    else s->asked--;
+    node->state = state;
 }
 
 int dht_search_answered(struct dht_search *s, const struct dht_id *who,
                         const struct dht_found *found)
 {
-    struct dht_search_node *node = asked(s, who);
+    struct dht_search_node *node = awaited(s, who);
     int rc = PL_OK;
     if (!node) return PL_OK;
-    node->state = SEARCH_ANSWERED;
+    settle(s, node, SEARCH_ANSWERED);
+    s->answered++;
     if (found->type != DHT_NOT_FOUND && !isnan(found->expiration)) node->gave = found->expiration;
-    s->asked--;
     if (!s->nodes_only)
         rc = dht_result_merge(&s->best, s->validators, &s->key, found->type, found->value,
                               found->n, found->expiration);
@@ -107,15 +122,31 @@ int dht_search_answered(struct dht_search *s, const struct dht_id *who,
 
 void dht_search_failed(struct dht_search *s, const struct dht_id *who)
 {
-    struct dht_search_node *node = asked(s, who);
-    if (!node) return;
-    node->state = SEARCH_FAILED;
-    s->asked--;
+    struct dht_search_node *node = awaited(s, who);
+    if (node) settle(s, node, SEARCH_FAILED);
+}
+
+double dht_search_pass(struct dht_search *s)
+{
+    double next = INFINITY;
+    for (size_t i = 0; i < s->count; i++) {
+        struct dht_search_node *node = &s->nodes[i];
+        if (node->state != SEARCH_ASKED) continue;
+        if (s->now - node->asked_at >= s->patience) {
+            node->state = SEARCH_LATE;
+            s->asked--;
+            s->late++;
+        } else {
+            next = fmin(next, node->asked_at + s->patience);
+        }
+    }
+    return next;
 }
 
 int dht_search_is_over(const struct dht_search *s)
 {
-    return has_enough(s) || (!s->asked && !candidate(s));
+    size_t enough = s->one_will_do && s->late ? 1 : s->late;
+    return has_enough(s) || (!s->asked && !candidate(s) && s->answered >= enough);
 }
 
 size_t dht_search_nearest(const struct dht_search *s, struct dht_contact *out, size_t n)

@@ -5,23 +5,29 @@
  *        |            next: the nearest not yet asked, among the `beam` nearest that did not fail
  *        v           +--------------------------------------------+
  *    candidates ---> asked (at most `workers` at once) --answer---+--> answered
- *        ^                |     \------failure---> failed         |
- *        +----------------+---- the answer's nearest nodes -------+
+ *        ^               |   \ \------failure---> failed          |      ^
+ *        |               |    \---silence---> late ---answer------|------+
+ *        +---------------+----- the answer's nearest nodes -------+
  *
- * Over when what was found is good enough, or nobody of the beam is left to ask. */
+ * Over when what was found is good enough, or nobody of the beam is left to ask and no more are late
+ * than have answered. Whoever is late is passed over, no more: its place in the beam is another's
+ * meanwhile, and what it says while the search lasts counts. */
 #ifndef PL_DHT_SEARCH_H
 #define PL_DHT_SEARCH_H
 
 #include "dht_result.h"
 
 #define DHT_SEARCH_WORKERS 8     /* the original's 4 need five rounds for the beam, these three */
+#define DHT_SEARCH_PATIENCE 1.0  /* s of silence beyond what answers usually take */
 #define DHT_SEARCH_NODES_MAX 512 /* the farthest are forgotten first; the beam is 20 */
 
-enum dht_search_state { SEARCH_CANDIDATE, SEARCH_ASKED, SEARCH_ANSWERED, SEARCH_FAILED };
+enum dht_search_state { SEARCH_CANDIDATE, SEARCH_ASKED, SEARCH_LATE, SEARCH_ANSWERED,
+                        SEARCH_FAILED };
 
 struct dht_search_node {
     struct dht_contact who;
     enum dht_search_state state;
+    double asked_at;
     double gave; /* the expiration of what it gave; -INFINITY: nothing */
 };
 
@@ -29,11 +35,14 @@ struct dht_search {
     struct dht_id key, self;
     size_t beam, workers;
     double sufficient;       /* an expiration; INFINITY: ask all of the beam */
+    double now;              /* s on the caller's clock; the caller keeps it up to date */
+    double patience;         /* s of silence until a node is late; INFINITY: never */
+    int one_will_do;         /* 1: one answer is enough to end without those who are late */
     int nodes_only;          /* 1: what is found under the key is of no interest */
     const struct validators *validators;
     struct dht_result best;
     struct dht_search_node *nodes; /* by distance to the key, all states */
-    size_t count, room, asked;
+    size_t count, room, asked, late, answered;
 };
 
 /* sufficient: see above. The caller adds the nodes that it knows, and what it has itself (by
@@ -49,7 +58,9 @@ int dht_search_next(struct dht_search *s, struct dht_contact *who);
 int dht_search_answered(struct dht_search *s, const struct dht_id *who,
                         const struct dht_found *found);
 void dht_search_failed(struct dht_search *s, const struct dht_id *who);
-/* 1: nothing that can still come changes the result. */
+/* Whoever has been silent for too long is late. Returns when the next one will be; INFINITY: none. */
+double dht_search_pass(struct dht_search *s);
+/* 1: nothing that can still come is worth waiting for. */
 int dht_search_is_over(const struct dht_search *s);
 
 /* Of the answered ones the nearest first; returns how many, at most n. */

@@ -20,6 +20,7 @@ struct dht_walk *dht_walk_start(struct dht_node *n, const struct dht_id *key, do
         free(w);
         return NULL;
     }
+    w->search.patience = dht_node_patience(n);
     w->node = n;
     w->over = over;
     w->context = context;
@@ -35,25 +36,34 @@ static void free_walk(struct dht_walk *w)
     struct dht_walk **at = &w->node->walks;
     while (*at != w) at = &(*at)->next;
     *at = w->next;
+    timer_stop(&w->timer);
     dht_search_clear(&w->search);
     free(w);
 }
 
 static void on_found(void *context, const struct dht_contact *who, const struct dht_reply *r);
+static void on_silence(void *context);
 
 /* Asks whoever is to be asked; tells when it is over; frees when also the last answer is in. */
 static void advance(struct dht_walk *w)
 {
+    struct dht_search *s = &w->search;
     struct dht_contact who;
-    while (!w->told && dht_search_next(&w->search, &who))
-        if (dht_ask_find(w->node, &who, &w->search.key, on_found, w))
-            dht_search_failed(&w->search, &who.id);
-    if (!w->told && dht_search_is_over(&w->search)) {
+    double now = s->now = loop_now(w->node->loop), due = dht_search_pass(s);
+    while (!w->told && dht_search_next(s, &who)) {
+        if (dht_ask_find(w->node, &who, &s->key, on_found, w)) dht_search_failed(s, &who.id);
+        else due = fmin(due, now + s->patience);
+    }
+    if (!w->told && dht_search_is_over(s)) {
         w->told = 1;
         w->over(w->context, w);
     }
-    if (w->told && !w->search.asked) free_walk(w);
+    if (w->told) timer_stop(&w->timer);
+    else if (due < INFINITY) timer_start(w->node->loop, &w->timer, due - now, on_silence, w);
+    if (w->told && !s->asked && !s->late) free_walk(w);
 }
+
+static void on_silence(void *context) { advance(context); }
 
 static void on_found(void *context, const struct dht_contact *who, const struct dht_reply *r)
 {

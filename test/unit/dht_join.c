@@ -2,6 +2,11 @@
  * tokens, joins that fail. */
 #include "dht_world.h"
 
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 static void upkeep_now(void *context)
 {
     struct node *n = context;
@@ -138,6 +143,140 @@ static void behind_a_router(void **state)
     }
 }
 
+/* --- silence ---------------------------------------------------------------------------------- */
+
+#define SILENT 3
+#define SOON 8.0 /* s; twice a second's patience on a slow machine, half of a call's limit */
+
+/* The kernel takes connections, nobody reads them. */
+static int open_silent(struct multiaddr *at)
+{
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t n = sizeof a;
+    char text[64];
+    struct pl_err err;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(fd >= 0 && !bind(fd, (struct sockaddr *)&a, n) && !listen(fd, 64) &&
+                !getsockname(fd, (struct sockaddr *)&a, &n));
+    snprintf(text, sizeof text, "/ip4/127.0.0.1/tcp/%d", ntohs(a.sin_port));
+    assert_int_equal(multiaddr_from_text(at, text, &err), PL_OK);
+    return fd;
+}
+
+struct acquaintance {
+    struct node *n;
+    struct multiaddr at;
+    struct identity who;
+};
+
+static void acquaint(void *context)
+{
+    struct acquaintance *a = context;
+    struct dht_id id;
+    assert_int_equal(dht_id_random(&id), PL_OK);
+    host_learn(a->n->host, &a->who.id, &a->at, 600);
+    dht_routing_add(&a->n->dht->state.routing, &id, &a->who.id, loop_now(loop), NULL);
+}
+
+/* A node's table names some that take connections and say nothing: who joins through it, stores and
+ * gets is not held up by them. */
+static void silent_nodes(void **state)
+{
+    struct node n[SILENT + 1], late;
+    struct acquaintance silent[SILENT];
+    int fds[SILENT];
+    double at[4];
+    struct pl_err err;
+    int64_t found, missing;
+    int stored;
+    (void)state;
+    open_nodes(n, SILENT + 1, loop);
+    for (int i = 0; i < SILENT; i++) {
+        silent[i].n = &n[0];
+        fds[i] = open_silent(&silent[i].at);
+        assert_int_equal(identity_make(&silent[i].who, KEY_ED25519, &err), PL_OK);
+        loop_call(loop, acquaint, &silent[i]);
+    }
+    memset(&late, 0, sizeof late);
+    at[0] = pl_seconds();
+    open_node(&late, loop, n[0].address);
+    at[1] = pl_seconds();
+    stored = store(&late, "in spite of them", NULL, 3, 60);
+    at[2] = pl_seconds();
+    missing = get_number(&late, "not there", 1);
+    at[3] = pl_seconds();
+    found = get_number(&n[1], "in spite of them", 1);
+    close_node(&late);
+    for (int i = 0; i <= SILENT; i++) close_node(&n[i]);
+    for (int i = 0; i < SILENT; i++) {
+        close(fds[i]);
+        identity_clear(&silent[i].who);
+    }
+    assert_true(late.joined);
+    assert_int_equal(stored, PL_OK);
+    assert_int_equal(missing, -1);
+    assert_int_equal(found, 3);
+    if (at[1] - at[0] > SOON || at[2] - at[1] > SOON || at[3] - at[2] > SOON)
+        fail_msg("joined after %.1f s, then stored after %.1f s, then searched for %.1f s; each within "
+                 "%.1f", at[1] - at[0], at[2] - at[1], at[3] - at[2], SOON);
+}
+
+static struct rpc_call *kept[8];
+static int kept_count;
+
+static void keep(void *context, struct rpc_call *call, const uint8_t *data, size_t n)
+{
+    (void)context;
+    (void)data;
+    (void)n;
+    assert_true(kept_count < 8);
+    kept[kept_count] = call;
+    note(&kept_count);
+}
+
+static void keep_stores(void *context)
+{
+    struct node *n = context;
+    rpc_unserve(n->host, dht_call_name(DHT_STORE));
+    assert_int_equal(rpc_serve_unary(n->host, dht_call_name(DHT_STORE), keep, NULL), PL_OK);
+}
+
+static void answer_kept(void *context)
+{
+    const struct node *n = context;
+    const uint8_t ok = 1;
+    struct bytes yes = { 0 };
+    assert_int_equal(dht_write_store_answer(&yes, &n->dht->state.self, &ok, 1), PL_OK);
+    for (int i = 0; i < kept_count; i++) rpc_reply(kept[i], bytes_at(&yes), bytes_length(&yes));
+    kept_count = 0;
+    bytes_clear(&yes);
+}
+
+/* Whoever takes its time with a record is passed over, but stays in the table. */
+static void late_store(void **state)
+{
+    struct node n[3];
+    double took;
+    struct dht_status seen;
+    int stored, were_kept;
+    (void)state;
+    open_nodes(n, 3, loop);
+    loop_call(loop, keep_stores, &n[1]);
+    took = pl_seconds();
+    stored = store(&n[2], "slowly", NULL, 4, 60);
+    took = pl_seconds() - took;
+    were_kept = kept_count;
+    loop_call(loop, answer_kept, &n[1]);
+    nap(0.1);
+    seen = look(&n[2]);
+    for (int i = 0; i < 3; i++) close_node(&n[i]);
+    assert_int_equal(stored, PL_OK);
+    assert_int_equal(were_kept, 1);
+    if (took > SOON) fail_msg("stored after %.1f s, not within %.1f", took, SOON);
+    assert_int_equal(seen.nodes, 2);
+    assert_int_equal(seen.calls_failed, 0);
+}
+
 /* Whoever's clock is wrong follows the others'. */
 static void clocks(void **state)
 {
@@ -204,6 +343,8 @@ int main(void)
         cmocka_unit_test(entry_comes_later),
         cmocka_unit_test(held_back),
         cmocka_unit_test(behind_a_router),
+        cmocka_unit_test(silent_nodes),
+        cmocka_unit_test(late_store),
         cmocka_unit_test(clocks),
         cmocka_unit_test(tokens),
     };
