@@ -1,7 +1,9 @@
-/* norm.cu - a block a row; gains are summed column by column, in one order. */
+/* norm.cu - a warp a row, which it holds in registers, so that x and dy are read once; rows that
+ * are too long for that, or no multiple of four, have a block each. Gains are summed column by
+ * column, in one order. */
 #include "../ref/norm.h"
 
-#include "launch.cuh"
+#include "packs.cuh"
 
 struct statistics {
     float mean, inverse;
@@ -30,6 +32,134 @@ static unsigned row_threads(int D)
     return D <= 64 ? 32 : D <= 512 ? 128 : CUDA_THREADS;
 }
 
+/* ---- rows in registers: lane l of a warp has packs l, l + 32, ... ---- */
+
+#define WARPS (CUDA_THREADS / 32)
+
+template <int EACH> struct held {
+    cuda_pack<float, CUDA_PACK> at[EACH];
+};
+
+/* f(j, c) for the lane's packs of a row, the j-th of them being pack c. */
+template <int EACH, class F> static __device__ void each_held(int packs, F f)
+{
+    PL_UNROLL for (int j = 0; j < EACH; j++) {
+        int c = (int)threadIdx.x % 32 + 32 * j;
+        if (c < packs) f(j, c);
+    }
+}
+
+template <int EACH> static __device__ struct held<EACH> hold(const float *row, int packs)
+{
+    struct held<EACH> h = {};
+    each_held<EACH>(packs, [&](int j, int c) { h.at[j] = cuda_load<CUDA_PACK>(row + c * CUDA_PACK); });
+    return h;
+}
+
+template <int EACH>
+static __device__ struct statistics held_statistics(const struct held<EACH> &x, int packs,
+                                                    float eps)
+{
+    struct statistics s;
+    float sum = 0, D = (float)(packs * CUDA_PACK);
+    each_held<EACH>(packs, [&](int j, int) {
+        PL_UNROLL for (int k = 0; k < CUDA_PACK; k++) sum += x.at[j].at[k];
+    });
+    s.mean = cuda_warp_sum(sum) / D;
+    sum = 0;
+    each_held<EACH>(packs, [&](int j, int) {
+        PL_UNROLL for (int k = 0; k < CUDA_PACK; k++) {
+            float c = x.at[j].at[k] - s.mean;
+            sum = fmaf(c, c, sum);
+        }
+    });
+    s.inverse = 1 / sqrtf(cuda_warp_sum(sum) / D + eps);
+    return s;
+}
+
+template <int EACH>
+__global__ void __launch_bounds__(CUDA_THREADS)
+    normalize_held(float *y, const float *x, const float *gain, const float *offset, int M,
+                   int packs, float eps)
+{
+    size_t D = (size_t)packs * CUDA_PACK;
+    for (int m = (int)(blockIdx.x * WARPS + threadIdx.x / 32); m < M; m += (int)gridDim.x * WARPS) {
+        struct held<EACH> row = hold<EACH>(x + (size_t)m * D, packs);
+        struct statistics s = held_statistics(row, packs, eps);
+        each_held<EACH>(packs, [&](int j, int c) {
+            auto g = cuda_load<CUDA_PACK>(gain + c * CUDA_PACK);
+            auto o = cuda_load<CUDA_PACK>(offset + c * CUDA_PACK);
+            PL_UNROLL for (int k = 0; k < CUDA_PACK; k++)
+                o.at[k] = fmaf((row.at[j].at[k] - s.mean) * s.inverse, g.at[k], o.at[k]);
+            cuda_store(y + (size_t)m * D + (size_t)(c * CUDA_PACK), o);
+        });
+    }
+}
+
+/* dx = inverse * (g - mean(g) - h * mean(g h)), see ref/norm.c; part: a chunk of rows a block, its
+ * gains' sums, then all chunks' offsets'. */
+template <int EACH>
+__global__ void __launch_bounds__(CUDA_THREADS)
+    backward_held(double *part, float *dx, const float *dy, const float *x, const float *gain,
+                  int M, int packs, float eps, int add)
+{
+    PL_SHARED(float, own, WARPS * 64 * CUDA_PACK);
+    int D = packs * CUDA_PACK, lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    int each = (int)(((unsigned)M + gridDim.x - 1) / gridDim.x), begin = (int)blockIdx.x * each;
+    int end = M - begin > each ? begin + each : M;
+    struct held<EACH> gains = {}, offsets = {};
+    for (int m = begin + warp; m < end; m += WARPS) {
+        size_t at = (size_t)m * (size_t)D;
+        struct held<EACH> row = hold<EACH>(x + at, packs), d = hold<EACH>(dy + at, packs);
+        struct statistics s = held_statistics(row, packs, eps);
+        float sum_g = 0, sum_gh = 0;
+        each_held<EACH>(packs, [&](int j, int c) {
+            auto g = cuda_load<CUDA_PACK>(gain + c * CUDA_PACK);
+            PL_UNROLL for (int k = 0; k < CUDA_PACK; k++) {
+                float h = (row.at[j].at[k] - s.mean) * s.inverse, dk = d.at[j].at[k];
+                gains.at[j].at[k] += dk * h;
+                offsets.at[j].at[k] += dk;
+                row.at[j].at[k] = h;
+                d.at[j].at[k] = dk * g.at[k];
+                sum_g += d.at[j].at[k];
+                sum_gh = fmaf(d.at[j].at[k], h, sum_gh);
+            }
+        });
+        sum_g = cuda_warp_sum(sum_g) / (float)D;
+        sum_gh = cuda_warp_sum(sum_gh) / (float)D;
+        each_held<EACH>(packs, [&](int j, int c) {
+            cuda_pack<float, CUDA_PACK> out = {};
+            if (add) out = cuda_load<CUDA_PACK>(dx + at + (size_t)(c * CUDA_PACK));
+            PL_UNROLL for (int k = 0; k < CUDA_PACK; k++)
+                out.at[k] += s.inverse * (d.at[j].at[k] - sum_g - row.at[j].at[k] * sum_gh);
+            cuda_store(dx + at + (size_t)(c * CUDA_PACK), out);
+        });
+    }
+    PL_UNROLL for (int j = 0; j < EACH; j++) { /* 128 columns' two sums at a time: a thread each */
+        int t = (int)threadIdx.x, of = t / (32 * CUDA_PACK), c = j * 32 * CUDA_PACK + t % (32 * CUDA_PACK);
+        double sum = 0;
+        __syncthreads();
+        PL_UNROLL for (int k = 0; k < CUDA_PACK; k++) {
+            own[warp * 64 * CUDA_PACK + lane * CUDA_PACK + k] = gains.at[j].at[k];
+            own[warp * 64 * CUDA_PACK + (32 + lane) * CUDA_PACK + k] = offsets.at[j].at[k];
+        }
+        __syncthreads();
+        for (int w = 0; w < WARPS; w++) sum += own[w * 64 * CUDA_PACK + t];
+        if (c < D)
+            part[((size_t)of * gridDim.x + blockIdx.x) * (size_t)D + (size_t)c] = sum;
+    }
+}
+
+#define HELD_PACKS 256 /* of a row that a warp holds: 8 a lane */
+
+#define LAUNCH_HELD(kernel, packs, blocks, ...) \
+    ((packs) <= 32 ? PL_LAUNCH(kernel<1>, blocks, CUDA_THREADS, __VA_ARGS__) \
+   : (packs) <= 64 ? PL_LAUNCH(kernel<2>, blocks, CUDA_THREADS, __VA_ARGS__) \
+   : (packs) <= 128 ? PL_LAUNCH(kernel<4>, blocks, CUDA_THREADS, __VA_ARGS__) \
+                    : PL_LAUNCH(kernel<8>, blocks, CUDA_THREADS, __VA_ARGS__))
+
+/* ---- a block a row ---- */
+
 __global__ void normalize(float *y, const float *x, const float *gain, const float *offset, int M,
                           int D, float eps)
 {
@@ -45,6 +175,10 @@ __global__ void normalize(float *y, const float *x, const float *gain, const flo
 int cuda_layer_norm(float *y, const float *x, const float *gain, const float *offset, int M, int D,
                     float eps)
 {
+    int packs = D / CUDA_PACK;
+    if (D % CUDA_PACK == 0 && packs <= HELD_PACKS && cuda_packs(y, x, gain, offset))
+        return LAUNCH_HELD(normalize_held, packs, ((unsigned)M + WARPS - 1) / WARPS, y, x, gain,
+                           offset, M, packs, eps);
     return PL_LAUNCH(normalize, (unsigned)M, row_threads(D), y, x, gain, offset, M, D, eps);
 }
 
@@ -70,7 +204,6 @@ __global__ void norm_gains(double *part, const float *dy, const float *x,
     });
 }
 
-/* dx = inverse * (g - mean(g) - h * mean(g h)), see ref/norm.c */
 __global__ void norm_dx(float *dx, const float *dy, const float *x, const float *gain,
                         const struct statistics *s, int M, int D, int add)
 {
@@ -93,8 +226,8 @@ __global__ void norm_dx(float *dx, const float *dy, const float *x, const float 
     }
 }
 
-int cuda_layer_norm_backward(float *dx, float *dgain, float *doffset, const float *dy,
-                             const float *x, const float *gain, int M, int D, float eps, int add)
+static int backward_by_blocks(float *dx, float *dgain, float *doffset, const float *dy,
+                              const float *x, const float *gain, int M, int D, float eps, int add)
 {
     dim3 grid = cuda_column_grid(M, D);
     double *part = NULL;
@@ -113,39 +246,81 @@ int cuda_layer_norm_backward(float *dx, float *dgain, float *doffset, const floa
     return rc;
 }
 
-__global__ void scale_add(float *y, const float *x, const float *s, size_t n, int D, float sign)
+/* A block's rows: four a warp at least, and 1,024 blocks' sums at most. */
+static unsigned row_chunks(int M)
 {
-    CUDA_EACH(i, n) y[i] = fmaf(sign * s[i % (size_t)D], x[i], y[i]);
+    unsigned chunks = ((unsigned)M + 4 * WARPS - 1) / (4 * WARPS);
+    return chunks < 1024 ? chunks : 1024;
+}
+
+int cuda_layer_norm_backward(float *dx, float *dgain, float *doffset, const float *dy,
+                             const float *x, const float *gain, int M, int D, float eps, int add)
+{
+    int packs = D / CUDA_PACK, rc;
+    dim3 grid(1, row_chunks(M));
+    double *part;
+    if (D % CUDA_PACK || packs > HELD_PACKS || !cuda_packs(dx, dy, x, gain))
+        return backward_by_blocks(dx, dgain, doffset, dy, x, gain, M, D, eps, add);
+    part = cuda_column_scratch(&rc, 2, grid, D);
+    if (rc == PL_OK)
+        rc = LAUNCH_HELD(backward_held, packs, grid.y, part, dx, dy, x, gain, M, packs, eps, add);
+    if (rc == PL_OK) rc = cuda_column_add(dgain, part, grid, D);
+    if (rc == PL_OK) rc = cuda_column_add(doffset, part + (size_t)grid.y * (size_t)D, grid, D);
+    return rc;
+}
+
+/* ---- LayerScale ---- */
+
+template <int WIDTH>
+__global__ void scale_add(float *y, const float *x, const float *s, int M, int packs, float sign)
+{
+    cuda_each_row(M, packs, [=](int m, int c) {
+        size_t at = ((size_t)m * (size_t)packs + (size_t)c) * WIDTH;
+        auto to = cuda_load<WIDTH>(y + at), from = cuda_load<WIDTH>(x + at);
+        auto by = cuda_load<WIDTH>(s + (size_t)c * WIDTH);
+        PL_UNROLL for (int k = 0; k < WIDTH; k++)
+            to.at[k] = fmaf(sign * by.at[k], from.at[k], to.at[k]);
+        cuda_store(y + at, to);
+    });
 }
 
 int cuda_scale_add(float *y, const float *x, const float *s, int M, int D, float sign)
 {
-    size_t n = (size_t)M * (size_t)D;
-    return PL_LAUNCH(scale_add, cuda_blocks(n), CUDA_THREADS, y, x, s, n, D, sign);
+    int packed = D % CUDA_PACK == 0 && cuda_packs(y, x, s), packs = packed ? D / CUDA_PACK : D;
+    return CUDA_LAUNCH_PACKS(packed, scale_add, cuda_row_grid(M, packs), CUDA_THREADS, y, x, s, M,
+                             packs, sign);
 }
 
-__global__ void scale_gains(double *part, const float *dy, const float *x, int M, int D)
+template <int WIDTH>
+__global__ void scale_backward(double *part, float *dx, const float *dy, const float *x,
+                               const float *s, int M, int packs)
 {
-    cuda_column_parts(part, M, D, [=](int r, int c) {
-        size_t i = (size_t)r * (size_t)D + (size_t)c;
-        return (double)dy[i] * x[i];
-    });
-}
-
-__global__ void scale_rows(float *dx, const float *dy, const float *s, size_t n, int D)
-{
-    CUDA_EACH(i, n) dx[i] = s[i % (size_t)D] * dy[i];
+    size_t D = (size_t)packs * WIDTH;
+    part += (size_t)blockIdx.y * D;
+    cuda_pack_parts<WIDTH>(
+        M, packs,
+        [=](int r, int c, double *sum) {
+            size_t at = (size_t)r * D + (size_t)c * WIDTH;
+            auto d = cuda_load<WIDTH>(dy + at), from = cuda_load<WIDTH>(x + at);
+            auto by = cuda_load<WIDTH>(s + (size_t)c * WIDTH);
+            PL_UNROLL for (int k = 0; k < WIDTH; k++) {
+                sum[k] += (double)d.at[k] * from.at[k];
+                d.at[k] = by.at[k] * d.at[k];
+            }
+            cuda_store(dx + at, d);
+        },
+        [=](int c, int k, double sum) { part[c * WIDTH + k] = sum; });
 }
 
 int cuda_layer_scale_backward(float *dx, float *ds, const float *dy, const float *x, const float *s,
                               int M, int D)
 {
-    size_t n = (size_t)M * (size_t)D;
-    dim3 grid = cuda_column_grid(M, D);
-    int rc;
+    int packed = D % CUDA_PACK == 0 && cuda_packs(dx, dy, x, s), rc;
+    int packs = packed ? D / CUDA_PACK : D;
+    dim3 grid = cuda_column_grid(M, packs);
     double *part = cuda_column_scratch(&rc, 1, grid, D);
-    if (rc == PL_OK) rc = PL_LAUNCH(scale_gains, grid, CUDA_THREADS, part, dy, x, M, D);
-    if (rc == PL_OK) rc = cuda_column_add(ds, part, grid, D);
-    if (rc == PL_OK) rc = PL_LAUNCH(scale_rows, cuda_blocks(n), CUDA_THREADS, dx, dy, s, n, D);
-    return rc;
+    if (rc == PL_OK)
+        rc = CUDA_LAUNCH_PACKS(packed, scale_backward, grid, CUDA_THREADS, part, dx, dy, x, s, M,
+                               packs);
+    return rc == PL_OK ? cuda_column_add(ds, part, grid, D) : rc;
 }

@@ -14,6 +14,11 @@ static const struct { int M, D; double mean; } shapes[] = {
     { 130, 65, 0 },
     { 17000, 3, 0 },  /* many rows */
     { 2, 20011, 0 },  /* long rows */
+    { 9, 36, 3 },     /* fours: fewer than a warp has threads, and more, and not as many each; */
+    { 77, 200, 0 },
+    { 35, 388, 1 },
+    { 130, 772, 0 },
+    { 19, 1028, 0 },  /* and more than a warp may want to hold */
     { 5120, 128, 0 },
     { 1280, 1024, 0 },
 };
@@ -61,13 +66,15 @@ static void norm(struct pair *p, int M, int D, double around, int in_place)
 
 /* With h = (x - mean) * inverse, whose error is 16 EPS of size = |h| + rms * inverse, and
  * g = dy * gain:  dx = inverse * (g - mean(g) - h * mean(g h)). */
-static void norm_backward(struct pair *p, int M, int D, double around, int add)
+static void norm_backward(struct pair *p, int M, int D, double around, int add, int in_place)
 {
     size_t n = (size_t)M * (size_t)D;
-    if (!pair_case(p, "layer_norm_backward", "M%d D%d mean%g%s", M, D, around, add ? " add" : ""))
+    if (!pair_case(p, "layer_norm_backward", "M%d D%d mean%g%s%s", M, D, around, add ? " add" : "",
+                   in_place ? " in place" : ""))
         return;
     struct pair_f32 x = values(p, n, around), gain = pair_normal(p, (size_t)D, 1);
-    struct pair_f32 dy = pair_normal(p, n, 1), dx = add ? pair_normal(p, n, 1) : pair_poison(p, n);
+    struct pair_f32 dy = pair_normal(p, n, 1), dx = dy;
+    if (!in_place) dx = add ? pair_normal(p, n, 1) : pair_poison(p, n);
     struct pair_f32 dgain = pair_normal(p, (size_t)D, 1), doffset = pair_normal(p, (size_t)D, 1);
     float *bound = pair_scratch(p, n), *of_gain = pair_scratch(p, (size_t)D);
     float *of_offset = pair_scratch(p, (size_t)D);
@@ -139,7 +146,8 @@ static void all(struct pair *p, int M, int D, double mean)
 {
     for (int flag = 0; flag <= 1; flag++) {
         norm(p, M, D, mean, flag);
-        norm_backward(p, M, D, mean, flag);
+        norm_backward(p, M, D, mean, flag, 0);
+        norm_backward(p, M, D, mean, flag, 1);
         scale_add(p, M, D, flag ? -1.0f : 1.0f);
         scale_backward(p, M, D, flag);
     }
