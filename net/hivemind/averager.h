@@ -39,6 +39,7 @@ struct averager_options {
     int verify;                      /* BTARD in groups where everybody can; elsewhere CenteredClip */
     struct exchange_validation validation;
     int client_mode, auxiliary;
+    struct chance chance;            /* of groups that we lead, and our lots in verified rounds */
     /* Of each donor that could not give a state, or whose state was refused; NULL: not told. */
     void (*donor_failed)(void *context, const struct peer_id *donor, const struct pl_err *why);
     void *donor_context;

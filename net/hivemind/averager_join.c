@@ -247,7 +247,7 @@ int averager_join_open(struct averager *a, struct pl_err *err)
                                      .min_time = a->o.min_matchmaking_time,
                                      .request_timeout = a->o.request_timeout,
                                      .target_size = a->o.target_size, .min_size = a->o.min_size,
-                                     .client_mode = a->o.client_mode };
+                                     .client_mode = a->o.client_mode, .chance = a->o.chance };
     memcpy(o.schema_hash, a->schema_hash, sizeof o.schema_hash);
     matchmaking_init(&a->mm, &o, &port, a);
     if (a->o.client_mode) return PL_OK;

@@ -65,6 +65,7 @@ struct exchange_options {
     int verify;
     struct referee_claim claim;     /* what our values are of */
     struct exchange_validation validation;
+    struct chance chance;           /* of our lots */
     struct exchange_memory *memory; /* borrowed until exchange_close; NULL: memory of its own */
 };
 

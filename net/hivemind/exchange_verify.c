@@ -140,6 +140,7 @@ int exchange_verify_open(struct exchange *x, struct pl_err *err)
                                        .claim = x->o.claim,
                                        .validators = x->o.validation.validators,
                                        .samples_max = x->o.validation.samples_max,
+                                       .chance = x->o.chance,
                                        .context = x,
                                        .aggregate = aggregate,
                                        .sent = sent,

@@ -14,6 +14,7 @@
 #ifndef PL_MATCHMAKING_H
 #define PL_MATCHMAKING_H
 
+#include "../chance.h"
 #include "averaging_code.h"
 #include "group.h"
 
@@ -39,6 +40,7 @@ struct matchmaking_options {
     int client_mode;           /* 1: nobody can ask us, we lead nobody */
     const uint8_t *gather;     /* borrowed while it searches */
     size_t gather_n;
+    struct chance chance;      /* of the groups that we lead: their names, and who comes where */
 };
 
 /* What the engine wants done. None of these may call the engine. */

@@ -5,7 +5,6 @@
 #include "net/hivemind/averaging.pb-c.h"
 
 #include <math.h>
-#include <openssl/rand.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,24 +40,30 @@ void matchmaking_disband(struct matchmaking *m, const struct peer_id *suggested)
 /* --- the group
  * ---------------------------------------------------------------------------------- */
 
-/* A random number below n, for the shuffle: nobody can arrange for a place in the order. */
-static size_t below(size_t n)
+static int by_peer(const void *a, const void *b)
 {
-    uint64_t x, most = UINT64_MAX - UINT64_MAX % n;
-    do if (RAND_bytes((uint8_t *)&x, sizeof x) != 1) return 0; while (x >= most);
-    return (size_t)(x % n);
+    const struct group_member *x = a, *y = b;
+    return peer_id_compare(&x->peer, &y->peer);
+}
+
+/* Chance alone says who comes where, not the order of coming: nobody can arrange for a place. */
+static void shuffle(struct group *g, const struct chance *chance)
+{
+    qsort(g->members, g->count, sizeof *g->members, by_peer);
+    for (size_t i = g->count - 1; i; i--) {
+        size_t j = chance_below(chance, i + 1);
+        struct group_member swap = g->members[i];
+        g->members[i] = g->members[j];
+        g->members[j] = swap;
+    }
 }
 
 static int gather_group(struct matchmaking *m)
 {
     struct group *g = &m->followers;
     struct peer_id self = m->o.self;
-    struct dht_id id;
     int rc = group_add(g, &self, m->o.gather, m->o.gather_n, NULL);
-    if (!rc) rc = dht_id_random(&id);
-    if (rc) return rc;
-    memcpy(g->id, id.bytes, sizeof g->id);
-    return PL_OK;
+    return rc ? rc : chance_bytes(&m->o.chance, g->id, sizeof g->id);
 }
 
 static int begin_message(struct bytes *out, const struct group *g)
@@ -90,12 +95,7 @@ void matchmaking_assemble(struct matchmaking *m, double now)
     if (!rc) {
         m->group = m->followers;
         memset(&m->followers, 0, sizeof m->followers);
-        for (size_t i = m->group.count - 1; i; i--) {
-            size_t j = below(i + 1);
-            struct group_member swap = m->group.members[i];
-            m->group.members[i] = m->group.members[j];
-            m->group.members[j] = swap;
-        }
+        shuffle(&m->group, &m->o.chance);
         m->group.self = (size_t)group_find(&m->group, &m->o.self);
         rc = begin_message(&out, &m->group);
     }

@@ -4,7 +4,6 @@
 
 #include <math.h>
 #include <openssl/evp.h>
-#include <openssl/rand.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -105,7 +104,8 @@ int referee_open(struct referee **out, const struct referee_view *v, struct pl_e
     if (!rc && (!(r->own_hash = calloc(v->count, PL_HASH_BYTES)) ||
                 !(r->banned = calloc(v->count, 1)) || !(r->opinion = calloc(v->count, 1)) ||
                 !(r->order = pl_alloc(v->count, sizeof *r->order)) ||
-                RAND_bytes(r->lot, sizeof r->lot) != 1 || RAND_bytes(r->salt, sizeof r->salt) != 1))
+                chance_bytes(&v->chance, r->lot, sizeof r->lot) ||
+                chance_bytes(&v->chance, r->salt, sizeof r->salt)))
         rc = PL_ENOMEM;
     if (rc) {
         referee_close(r);

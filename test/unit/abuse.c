@@ -1,19 +1,22 @@
 /* abuse.c - two peers average while a third does to them whatever the protocol lets a stranger try:
- * floods of streams, streams that say nothing, messages that are none or too long, parts for no
- * group. */
+ * floods of streams, streams that say nothing or a byte now and then, messages that are none or too
+ * long, parts for no group. */
 #include "loopback.h"
 #include "../../net/libp2p/rpc.h"
+#include "../../net/libp2p/rpc_frame.h"
 
 #include <math.h>
 
 #define STREAMS 1500 /* more than a connection may have open, or an averager keeps */
 #define TOO_LONG (8u << 20)
+#define TRICKLES 50
+#define TRICKLE_EVERY 0.2 /* s; of a message that is longer than all of them */
 #define END_LIMIT (AVERAGER_FIRST_MESSAGE + LIMIT)
 
 static int over; /* streams that the others have ended */
 static char rpc_names[2][128]; /* in turn */
 static size_t message_n;
-static int streams, says_nothing, parts;
+static int streams, says_nothing, trickles_now, parts;
 
 static void on_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
 {
@@ -30,6 +33,59 @@ static void on_failed(void *context, struct rpc_stream *s, int status, const cha
     (void)status, (void)why;
     on_end(context, s);
 }
+
+/* --- slow-loris: a byte now and then, of a message that never ends ---------------------------- */
+
+static struct trickle {
+    struct channel *channel;
+    struct timer timer;
+} trickles[TRICKLES];
+
+static void trickle(void *context)
+{
+    struct trickle *t = context;
+    channel_write(t->channel, "\x0a", 1);
+    timer_start(loop, &t->timer, TRICKLE_EVERY, trickle, t);
+}
+static void on_trickle_open(void *context, struct channel *c)
+{
+    struct bytes header = { 0 };
+    rpc_header_put(&header, RPC_MESSAGE, 2000); /* both take that much */
+    channel_write(c, bytes_at(&header), bytes_length(&header));
+    bytes_clear(&header);
+    trickle(context);
+}
+static void trickle_over(struct trickle *t)
+{
+    timer_stop(&t->timer);
+    channel_close(t->channel);
+    t->channel = NULL;
+    note(&over);
+}
+static void on_trickle_answer(void *context, struct channel *c)
+{
+    size_t n;
+    int ended;
+    channel_data(c, &n, &ended);
+    channel_took(c, n);
+    if (ended) trickle_over(context);
+}
+static void on_trickle_failed(void *context, struct channel *c, int status, const char *why)
+{
+    (void)c, (void)status, (void)why;
+    trickle_over(context);
+}
+static void trickle_all(void)
+{
+    static const struct channel_events events = { on_trickle_open, on_trickle_answer, NULL,
+                                                  on_trickle_failed };
+    memset(trickles, 0, sizeof trickles);
+    for (int i = 0; i < streams; i++)
+        trickles[i].channel = channel_open(peers[2].host, host_id(peers[0].host), rpc_names[i % 2],
+                                           END_LIMIT, &events, &trickles[i]);
+}
+
+/* --- messages ------------------------------------------------------------------------------- */
 
 static void make_message(struct bytes *raw)
 {
@@ -55,12 +111,18 @@ static void abuse(void *context)
 {
     static const struct rpc_stream_events events = { on_message, on_end, on_failed, NULL };
     struct bytes *raw = context;
+    if (trickles_now) {
+        trickle_all();
+        return;
+    }
     for (int i = 0; i < streams; i++) {
         struct rpc_stream *s = rpc_open(peers[2].host, host_id(peers[0].host), rpc_names[i % 2],
                                         1 << 20, END_LIMIT, &events, NULL);
         if (s && !says_nothing) rpc_send(s, bytes_at(raw), bytes_length(raw));
     }
 }
+
+/* --- the round -------------------------------------------------------------------------------- */
 
 /* While that goes on the honest two have their round, and in the end no stream is left. */
 static void round_during(const char *rpc, const char *other, int n)
@@ -118,6 +180,14 @@ static void too_long_a_message(void **state)
     round_during("rpc_aggregate_part", "rpc_join_group", 16);
 }
 
+static void a_byte_now_and_then(void **state)
+{
+    (void)state;
+    parts = 0, says_nothing = 0, trickles_now = 1, message_n = 0;
+    round_during("rpc_aggregate_part", "rpc_join_group", TRICKLES);
+    trickles_now = 0;
+}
+
 /* A name, with * and ?, runs only the tests that match it. */
 int main(int argc, char **argv)
 {
@@ -127,6 +197,7 @@ int main(int argc, char **argv)
         TEST(streams_that_say_nothing),
         TEST(what_is_no_message),
         TEST(too_long_a_message),
+        TEST(a_byte_now_and_then),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -509,6 +509,31 @@ static void garbage(void **state)
     close_side(&b);
 }
 
+/* Who sends a byte now and then is not idle, and yet has to have shaken hands in time. */
+static void a_byte_now_and_then(void **state)
+{
+    static const uint8_t said[64] = "\x13/multistream/1.0.0\n\x07/noise\n\x00\x30";
+    struct timespec pause = { .tv_nsec = 500000000 };
+    struct side b;
+    size_t sent = 0;
+    double began, lasted;
+    int fd;
+    (void)state;
+    open_side(&b, 1, 0);
+    fd = raw_socket(&b.at);
+    began = loop_now(b.loop);
+    for (char c; sent < sizeof said; sent++) {
+        if (send(fd, said + sent, 1, MSG_NOSIGNAL) != 1) break;
+        nanosleep(&pause, NULL);
+        while (recv(fd, &c, 1, MSG_DONTWAIT) == 1) { }
+    }
+    lasted = loop_now(b.loop) - began;
+    close(fd);
+    close_side(&b);
+    if (lasted < CONN_SETUP_LIMIT - 1 || sent == sizeof said)
+        fail_msg("%zu bytes in %.1f s", sent, lasted);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -525,7 +550,7 @@ int main(void)
         cmocka_unit_test(found_through_another),
         cmocka_unit_test(called_through_relay),
         cmocka_unit_test(reachable),
-        cmocka_unit_test(garbage),
+        cmocka_unit_test(garbage), cmocka_unit_test(a_byte_now_and_then),
     };
     return cmocka_run_group_tests_name("host", tests, NULL, NULL);
 }
