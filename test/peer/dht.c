@@ -1,6 +1,6 @@
 /* dht.c - the DHT's part of a walk: calls, storage rules, records with owners. Everything is stored
  * under random keys and expires within seconds. */
-#include "walk.h"
+#include "dht_walk.h"
 #include "../../cmd/swarm.h"
 #include "../../net/hivemind/dht_dictionary.h"
 #include "../../net/hivemind/msgpack.h"
@@ -11,7 +11,6 @@
 
 #define LIVES 20.0        /* s of what we store */
 #define BRIEFLY 1.5       /* s of what shall be seen to vanish */
-#define CLOCK_REFUSED 3.0 /* s; beyond, joining fails */
 #define LARGE 600000      /* bytes: more than twice a stream's window, each way */
 
 /* --- calls ------------------------------------------------------------------------------------ */
@@ -51,9 +50,8 @@ static void ask(struct walk *w, enum dht_call which, const struct bytes *request
     s->bytes = out;
 }
 
-/* PL_OK and an answer (cleared by the caller), or a status with s->why. */
-static int call(struct walk *w, enum dht_call which, const struct bytes *request, size_t count,
-                struct dht_answer *a, struct said *s)
+int walk_dht_call(struct walk *w, enum dht_call which, const struct bytes *request, size_t count,
+                  struct dht_answer *a, struct said *s)
 {
     struct pl_err err = { "" };
     int rc;
@@ -73,7 +71,7 @@ static int store(struct walk *w, const struct dht_record *r)
     struct said s;
     int rc = dht_write_store(&request, NULL, r, 1);
     if (!rc) {
-        rc = call(w, DHT_STORE, &request, 1, &a, &s);
+        rc = walk_dht_call(w, DHT_STORE, &request, 1, &a, &s);
         rc = rc ? rc : a.ok[0] != 0;
         dht_answer_clear(&a);
         said_clear(&s);
@@ -102,7 +100,7 @@ static void find(struct walk *w, const struct dht_id *key, struct seen *v)
     struct dht_answer a;
     memset(v, 0, sizeof *v);
     dht_write_find(&request, NULL, key, 1);
-    v->rc = call(w, DHT_FIND, &request, 1, &a, &v->said);
+    v->rc = walk_dht_call(w, DHT_FIND, &request, 1, &a, &v->said);
     if (!v->rc) {
         v->type = a.found[0].type;
         v->expiration = a.found[0].expiration;
@@ -116,191 +114,6 @@ static void seen_clear(struct seen *v)
 {
     bytes_clear(&v->value);
     said_clear(&v->said);
-}
-
-/* --- 1.3: ping and find ----------------------------------------------------------------------- */
-
-struct answering {
-    struct walk *w;
-    struct dht_id id; /* who we say we are when we are called back */
-};
-
-/* What we are called with, without its signature, and our answer, with one. 0: no honest call. */
-static int understand(const struct answering *self, const uint8_t **data, size_t *n,
-                      uint8_t nonce[AUTH_NONCE])
-{
-    struct walk *w = self->w;
-    return !w->auth || !auth_check_request(data, n, nonce, w->auth, dht_node_time(w->swarm->node),
-                                           *data, *n, NULL);
-}
-
-static void answer(const struct answering *self, struct rpc_call *c, const struct bytes *plain,
-                   const uint8_t nonce[AUTH_NONCE])
-{
-    struct bytes out = { 0 };
-    if (self->w->auth)
-        auth_sign_response(&out, self->w->auth, nonce, bytes_at(plain), bytes_length(plain));
-    else bytes_add(&out, bytes_at(plain), bytes_length(plain));
-    rpc_reply(c, bytes_at(&out), bytes_length(&out));
-    bytes_clear(&out);
-}
-
-static void on_called_back(void *context, struct rpc_call *c, const uint8_t *data, size_t n)
-{
-    struct answering *self = context;
-    struct bytes out = { 0 };
-    uint8_t nonce[AUTH_NONCE] = { 0 };
-    if (understand(self, &data, &n, nonce))
-        dht_write_ping_answer(&out, &self->id, dht_node_time(self->w->swarm->node), 0);
-    answer(self, c, &out, nonce);
-    bytes_clear(&out);
-}
-
-/* Who is met is handed records, and asked; a node that does not answer is forgotten again. */
-static void on_handed_over(void *context, struct rpc_call *c, const uint8_t *data, size_t n)
-{
-    struct answering *self = context;
-    struct dht_request r;
-    struct bytes out = { 0 };
-    uint8_t *yes = NULL, nonce[AUTH_NONCE] = { 0 };
-    memset(&r, 0, sizeof r);
-    if (understand(self, &data, &n, nonce) && !dht_read_request(&r, DHT_STORE, data, n, NULL) && (yes = malloc(r.count + 1))) {
-        memset(yes, 1, r.count);
-        dht_write_store_answer(&out, &self->id, yes, r.count);
-    }
-    answer(self, c, &out, nonce);
-    dht_request_clear(&r);
-    bytes_clear(&out);
-    free(yes);
-}
-
-static void on_asked(void *context, struct rpc_call *c, const uint8_t *data, size_t n)
-{
-    struct answering *self = context;
-    struct dht_request r;
-    struct bytes out = { 0 };
-    struct dht_found *nothing = NULL;
-    uint8_t nonce[AUTH_NONCE] = { 0 };
-    memset(&r, 0, sizeof r);
-    if (understand(self, &data, &n, nonce) && !dht_read_request(&r, DHT_FIND, data, n, NULL) &&
-        (nothing = calloc(r.count + 1, sizeof *nothing)))
-        dht_write_find_answer(&out, &self->id, nothing, r.count);
-    answer(self, c, &out, nonce);
-    dht_request_clear(&r);
-    bytes_clear(&out);
-    free(nothing);
-}
-
-static rpc_unary_handler *const answers[DHT_CALLS] = { on_called_back, on_handed_over, on_asked };
-
-static void serve(void *context)
-{
-    struct answering *a = context;
-    for (int i = 0; i < DHT_CALLS; i++)
-        rpc_serve_unary(a->w->talk.host, dht_call_name((enum dht_call)i), answers[i], a);
-}
-
-static void unserve(void *context)
-{
-    struct answering *a = context;
-    for (int i = 0; i < DHT_CALLS; i++)
-        rpc_unserve(a->w->talk.host, dht_call_name((enum dht_call)i));
-}
-
-/* Pings with an id of ours. */
-static int ping_as(struct walk *w, const struct dht_id *id, struct dht_answer *a, struct said *s)
-{
-    struct bytes request = { 0 };
-    int rc = dht_write_ping(&request, id, id != NULL);
-    if (!rc) rc = call(w, DHT_PING, &request, 0, a, s);
-    bytes_clear(&request);
-    return rc;
-}
-
-static int nearest_first(const struct dht_found *f, const struct dht_id *key)
-{
-    for (size_t i = 1; i < f->nearest_count; i++)
-        if (dht_id_nearer(&f->nearest[i - 1].id, &f->nearest[i].id, key) > 0) return 0;
-    return 1;
-}
-
-static int knows(const struct dht_found *f, const struct dht_id *id)
-{
-    for (size_t i = 0; i < f->nearest_count; i++)
-        if (dht_id_equal(&f->nearest[i].id, id)) return 1;
-    return 0;
-}
-
-/* Its neighbours of `key`, asked as `self`. */
-static int neighbours(struct walk *w, const struct dht_id *self, const struct dht_id *key,
-                      struct dht_answer *a, struct said *s)
-{
-    struct bytes request = { 0 };
-    int rc;
-    dht_write_find(&request, self, key, 1);
-    rc = call(w, DHT_FIND, &request, 1, a, s);
-    bytes_clear(&request);
-    return rc;
-}
-
-static void pings(struct walk *w)
-{
-    struct answering self = { .w = w };
-    struct dht_answer a;
-    struct dht_id other, key;
-    struct said s;
-    double asked = swarm_time(w->swarm);
-    int rc = ping_as(w, NULL, &a, &s);
-    walk_clause(w, "hivemind 1.3", "a client's ping is answered with the node's id",
-                !rc && a.has_id, "%s", rc ? s.why : "no id of 20 bytes");
-    if (!rc && a.dht_time == 0)
-        walk_skip(w, "hivemind 1.6", "its clock is within 3 s of ours",
-                  "it does not tell the time");
-    else if (!rc)
-        walk_clause(w, "hivemind 1.6", "its clock is within 3 s of ours",
-                    a.dht_time > asked - CLOCK_REFUSED &&
-                        a.dht_time < swarm_time(w->swarm) + CLOCK_REFUSED,
-                    "it is %.1f s off", a.dht_time - swarm_time(w->swarm));
-    dht_answer_clear(&a);
-    said_clear(&s);
-    if (rc || dht_id_random(&self.id) || dht_id_random(&other) || dht_id_random(&key)) return;
-
-    loop_call(host_loop(w->talk.host), serve, &self);
-    rc = ping_as(w, &other, &a, &s);
-    walk_clause(w, "hivemind 1.3", "a ping to be validated: called back, another id is noticed",
-                !rc && !a.available, "%s",
-                rc ? s.why : "available, though the id that came back is not the one it was told");
-    dht_answer_clear(&a);
-    said_clear(&s);
-    rc = ping_as(w, &self.id, &a, &s);
-    walk_clause(w, "hivemind 1.3",
-                "a ping to be validated: called back, the right id makes it available",
-                !rc && a.available, "%s", rc ? s.why : "not available");
-    dht_answer_clear(&a);
-    said_clear(&s);
-    talk_sleep(0.3); /* into its table: behind the answer */
-    rc = neighbours(w, NULL, &self.id, &a, &s);
-    walk_clause(w, "hivemind 1.4",
-                "whoever was validated is in its table, and named first to who asks for it",
-                !rc && a.found[0].nearest_count &&
-                    dht_id_equal(&a.found[0].nearest[0].id, &self.id),
-                "%s", rc ? s.why : "it is not");
-    dht_answer_clear(&a);
-    said_clear(&s);
-    rc = neighbours(w, &self.id, &self.id, &a, &s);
-    walk_clause(w, "hivemind 1.3", "the asker is not named to itself",
-                !rc && !knows(&a.found[0], &self.id), "%s", rc ? s.why : "it is");
-    dht_answer_clear(&a);
-    said_clear(&s);
-    rc = neighbours(w, NULL, &key, &a, &s);
-    walk_clause(w, "hivemind 1.3",
-                "an unknown key: not found, and at most 20 neighbours, nearest first",
-                !rc && a.found[0].type == DHT_NOT_FOUND &&
-                    a.found[0].nearest_count <= DHT_BUCKET_SIZE && nearest_first(&a.found[0], &key),
-                "%s", rc ? s.why : "found, too many, or not in order");
-    dht_answer_clear(&a);
-    said_clear(&s);
-    loop_call(host_loop(w->talk.host), unserve, &self);
 }
 
 /* --- 1.5: the storage rules ------------------------------------------------------------------- */
@@ -563,15 +376,15 @@ void walk_dht(struct walk *w)
 {
     struct dht_answer a;
     struct said s;
-    pings(w);
+    walk_dht_pings(w);
     regular(w);
     dictionaries(w);
     whole_dictionary(w);
     large(w);
     malformed(w);
     owners(w);
-    walk_clause(w, "hivemind 1.3", "after all this it answers as before", !ping_as(w, NULL, &a, &s),
-                "%s", s.why);
+    walk_clause(w, "hivemind 1.3", "after all this it answers as before",
+                !walk_dht_ping(w, NULL, &a, &s), "%s", s.why);
     dht_answer_clear(&a);
     said_clear(&s);
 }

@@ -1,0 +1,18 @@
+/* dht_walk.h - what the DHT parts of a walk share: calls and records (dht.c), pings and neighbours
+ * (dht_pings.c). */
+#ifndef PL_DHT_WALK_H
+#define PL_DHT_WALK_H
+
+#include "walk.h"
+#include "../../net/hivemind/dht_message.h"
+
+/* A call with room for `count` answers. PL_OK and an answer, or a status with s->why; the caller
+ * clears both, whatever it is. */
+int walk_dht_call(struct walk *w, enum dht_call which, const struct bytes *request, size_t count,
+                  struct dht_answer *a, struct said *s);
+/* Pings with an id of ours; NULL: as a client. The same of *a and *s. */
+int walk_dht_ping(struct walk *w, const struct dht_id *id, struct dht_answer *a, struct said *s);
+/* The clauses of pings and neighbours. */
+void walk_dht_pings(struct walk *w);
+
+#endif
