@@ -153,13 +153,32 @@ static void draw_curve(struct pl_image *image, const struct axis *x, const struc
     }
 }
 
+/* No curve runs through: axes and grid have no colour. */
+static int is_free(const struct pl_image *image, int left, int top, int right, int bottom)
+{
+    for (int y = top; y <= bottom; y++)
+        for (int x = left < 0 ? 0 : left; x <= right; x++) {
+            const uint8_t *p = image->pixels + ((size_t)y * (size_t)image->width + (size_t)x) * 3;
+            if (p[0] != p[1] || p[1] != p[2]) return 0;
+        }
+    return 1;
+}
+
+/* On the right, as high as no curve is in its way; right on top where there is no such place. */
 static void legend(struct pl_image *image, const struct axis *x, const struct axis *y,
                    const struct pl_curve *curves, size_t count)
 {
-    int widest = 0, top = y->to + 10;
+    int widest = 0, high = 0, top = y->to + 10;
     for (size_t i = 0; i < count; i++)
-        if (curves[i].label && text_width(curves[i].label, 1) > widest)
-            widest = text_width(curves[i].label, 1);
+        if (curves[i].label) {
+            if (text_width(curves[i].label, 1) > widest) widest = text_width(curves[i].label, 1);
+            high += FONT_HEIGHT + 7;
+        }
+    for (int t = top; t + high < y->from; t += 4)
+        if (is_free(image, x->to - widest - 42, t - 4, x->to, t + high)) {
+            top = t;
+            break;
+        }
     for (size_t i = 0; i < count; i++) {
         int left = x->to - widest - 12;
         if (!curves[i].label) continue;

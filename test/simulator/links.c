@@ -34,6 +34,13 @@ void link_draw(struct link *l, struct pl_rng *rng)
     l->client = pl_rng_uniform(rng) < k->client;
 }
 
+double link_draw_public(struct pl_rng *rng)
+{
+    struct link l;
+    do link_draw(&l, rng); while (l.client);
+    return l.up;
+}
+
 /* A scattered number in front, so that the order of ids says nothing; then the number itself. */
 void link_name(struct peer_id *id, size_t number, uint32_t life)
 {
@@ -53,17 +60,6 @@ size_t link_peer_of(const struct peer_id *id)
     uint64_t plain;
     memcpy(&plain, id->bytes + 10, sizeof plain);
     return (size_t)plain;
-}
-
-static int by_number(const void *a_, const void *b_)
-{
-    size_t a = *(const size_t *)a_, b = *(const size_t *)b_;
-    return (a > b) - (a < b);
-}
-
-void link_sort(size_t *numbers, size_t n)
-{
-    qsort(numbers, n, sizeof *numbers, by_number);
 }
 
 int link_hops(size_t peers)

@@ -15,11 +15,12 @@ struct link {
 };
 /* Made up to look like a volunteers' swarm: rented machines, fibre, cable. */
 void link_draw(struct link *l, struct pl_rng *rng);
+/* The uplink of one that others can call. */
+double link_draw_public(struct pl_rng *rng);
 
 /* A peer's id from its number and life, and the number back. */
 void link_name(struct peer_id *id, size_t number, uint32_t life);
 size_t link_peer_of(const struct peer_id *id);
-void link_sort(size_t *numbers, size_t n);
 
 /* Rounds of questions until the nodes nearest to a key are found, each of which knows 20 others. */
 int link_hops(size_t peers);

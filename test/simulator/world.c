@@ -1,5 +1,6 @@
 /* world.c - see world.h: the peers' steps, and the loop. */
 #include "world_inside.h"
+#include "../../net/hivemind/collaboration.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -8,7 +9,9 @@
 
 #define REQUEST_TIMEOUT 3.0
 #define AVERAGING_TIMEOUT 180.0
-#define SKEW 1.0                /* s, deviation of when peers see that the batch is full */
+/* s of a local batch: at its end a peer reports, and sees whether to search or to step */
+#define BATCH_MIN 1.0
+#define BATCH_MAX 5.0
 #define SILENT 0.3              /* of those who leave: without a word */
 #define BITS_MAX 12
 #define NEARLY_ALL 0.95         /* of the peers: the step is over when they are done */
@@ -21,7 +24,7 @@ static void search(struct peer *p, double scheduled)
     struct world *w = p->w;
     p->attempts++;
     matchmaking_begin(&p->m, w->now, scheduled, p->deadline);
-    if (w->o.expect) matchmaking_expect(&p->m, w->now, w->undone);
+    if (p->triggered) matchmaking_patience(&p->m, COLLABORATION_PATIENCE);
     world_settle(p);
 }
 
@@ -30,9 +33,12 @@ static void one_less(struct world *w)
     if (--w->undone == (size_t)((1 - NEARLY_ALL) * (double)w->o.peers)) w->mostly = w->now;
 }
 
-static void finish(struct peer *p, int failed)
+/* g: the group it ended in; NULL: in none. */
+static void finish(struct peer *p, const struct meeting *g, int failed)
 {
     struct world *w = p->w;
+    p->met = g ? g->number : MET_NOBODY;
+    p->met_trigger = p->ready;
     w->rounds++;
     w->rounds_failed += (uint64_t)failed;
     if (!failed) w->attempts += (uint64_t)p->attempts;
@@ -66,18 +72,10 @@ static const struct matchmaking_port port = {
     world_on_declare, world_on_look_up, world_on_ask, world_on_leave, world_on_answer, NULL, on_over
 };
 
-/* Bits for the next round, from the engine's rule and an id that the seed decides. */
 static void next_bits(struct world *w, const struct meeting *g, size_t place, struct peer *p)
 {
-    uint8_t id[DHT_ID_BYTES];
-    struct pl_rng rng;
     char bits[GROUP_BITS_MAX + 1];
-    if (!p->bits[0]) return;
-    pl_rng_init(&rng, w->o.seed, 1000 + g->number);
-    for (size_t i = 0; i < sizeof id; i++) id[i] = (uint8_t)pl_rng_below(&rng, 256);
-    if (group_next_bits(bits, p->bits, id, g->count, place,
-                        g->count > w->o.target ? 0 : w->o.target))
-        return;
+    if (!p->bits[0] || group_next_bits(bits, p->bits, g->id, g->count, place, w->o.target)) return;
     memcpy(p->bits, bits, sizeof bits);
     snprintf(p->key, sizeof p->key, "%s%s", KEY, p->bits);
 }
@@ -97,7 +95,7 @@ static void exchanged(struct world *w, uint32_t number)
     size_t place, alive = 0;
     struct meeting *g = meeting_numbered(w, number, &place);
     double mean = 0;
-    if (!g || g->over) return;
+    if (!g || g->over || w->now < g->ends) return; /* it has been put off */
     g->over = 1;
     for (size_t i = 0; i < g->count; i++) {
         struct peer *p = &w->peer[g->member[i]];
@@ -110,34 +108,51 @@ static void exchanged(struct world *w, uint32_t number)
         if (!g->failed) {
             p->value = mean / (double)alive;
             next_bits(w, g, i, p);
-            finish(p, 0);
-        } else if (w->now + MATCHMAKING_TIME < p->deadline) search(p, w->now);
-        else finish(p, 1);
+            finish(p, g, 0);
+        } else if (w->now < p->deadline) search(p, w->now);
+        else finish(p, g, 1);
     }
     w->meetings[place] = w->meetings[--w->meeting_count];
     world_free_meeting(g);
 }
 
+/* The engines' random numbers: of the seed. */
+static int draw(void *context, uint8_t *bytes, size_t n)
+{
+    struct world *w = context;
+    for (size_t i = 0; i < n; i++) bytes[i] = (uint8_t)pl_rng_below(&w->lots, 256);
+    return PL_OK;
+}
+
 /* A newcomer under an old number. */
 static void come(struct world *w, struct peer *p)
 {
-    static const uint8_t gather[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
+    static const uint8_t nil[] = { 0xc0 };
+    struct gather said = { .user = nil, .user_n = sizeof nil };
+    struct bytes out = { .data = p->said, .room = sizeof p->said, .limit = sizeof p->said };
     struct matchmaking_options o = { .key = p->key,
                                      .min_time = MATCHMAKING_TIME,
                                      .request_timeout = REQUEST_TIMEOUT,
                                      .target_size = w->o.target,
                                      .min_size = 2,
-                                     .gather = gather,
-                                     .gather_n = sizeof gather };
+                                     .gather = p->said,
+                                     .chance = { draw, w } };
     link_draw(&p->link, &w->rng);
+    said.mode = p->link.client ? GROUP_CLIENT : GROUP_FULL;
+    said.bandwidth = w->o.stated ? fmin(p->link.up, p->link.down) : PL_BANDWIDTH_UNKNOWN;
+    if (gather_write(&out, &said)) w->no_memory = 1; /* it fits */
+    o.gather_n = bytes_length(&out);
     link_name(&o.self, p->self, p->life);
     o.client_mode = p->link.client;
     for (int i = 0; i < w->o.bits; i++) p->bits[i] = pl_rng_below(&w->rng, 2) ? '1' : '0';
     p->bits[w->o.bits] = 0;
     snprintf(p->key, sizeof p->key, "%s%s", KEY, p->bits);
     p->value = pl_rng_normal(&w->rng);
-    p->silent = 0;
     p->uplink_free = 0;
+    p->batch = BATCH_MIN * pow(BATCH_MAX / BATCH_MIN, pl_rng_uniform(&w->rng));
+    p->phase = p->batch * pl_rng_uniform(&w->rng);
+    p->met = MET_NONE;
+    p->reports = 0;
     matchmaking_init(&p->m, &o, &port, p);
     world_at(w, w->now - w->o.life_s * log(1 - pl_rng_uniform(&w->rng)),
        (struct event){ .kind = E_DIES, .peer = p->self, .life = p->life });
@@ -162,7 +177,12 @@ static void die(struct world *w, struct peer *p)
     for (size_t i = 0; !silent && i < p->m.waiting_count; i++) hang_up(w, p->m.waiting[i].stream);
     if (!silent) world_on_leave(p);
     p->asked = NULL;
-    world_forget(w, p); /* simpler than it is: it would lie there until its time */
+    if (silent) {
+        world_leave_report(w, p);
+        world_orphan(w, p);
+    }
+    world_forget(w, p);
+    p->left_silently = silent;
     matchmaking_clear(&p->m);
     p->life++;
     p->wake++;
@@ -187,10 +207,14 @@ static void happen(struct world *w, struct event *e)
     case E_DIES: die(w, p); return;
     case E_BEGIN:
         if (p->done) return;
-        if (e->last) finish(p, 1);
-        else search(p, p->ready);
+        if (e->last) finish(p, NULL, 1);
+        else search(p, w->now + MATCHMAKING_TIME);
         return;
     case E_TICK: matchmaking_tick(&p->m, w->now); break;
+    case E_TRIGGER:
+        p->triggered = 1;
+        matchmaking_patience(&p->m, COLLABORATION_PATIENCE);
+        break;
     case E_LOOKED: {
         const struct key *k = world_key(w, p);
         matchmaking_found(&p->m, w->now, k->list, p->looking ? k->count : 0);
@@ -224,16 +248,25 @@ static void new_search(struct world *w)
     for (size_t i = 0; i < keys; i++) {
         w->busiest = fmax(w->busiest, w->keys[i].given / fmax(1, w->now - w->searching_since));
         w->keys[i].given = 0;
+        world_expire(w, &w->keys[i]);
     }
     w->searching_since = w->now;
 }
 
+/* Of those who have taken part from the beginning. */
 static double deviation(const struct world *w)
 {
-    double sum = 0, squares = 0, n = (double)w->o.peers;
-    for (size_t i = 0; i < w->o.peers; i++) sum += w->peer[i].value;
-    for (size_t i = 0; i < w->o.peers; i++) squares += pow(w->peer[i].value - sum / n, 2);
-    return squares / n;
+    double sum = 0, squares = 0, n = 0;
+    for (size_t i = 0; i < w->o.peers; i++)
+        if (w->peer[i].reports) sum += w->peer[i].value, n++;
+    for (size_t i = 0; i < w->o.peers; i++)
+        if (w->peer[i].reports) squares += pow(w->peer[i].value - sum / n, 2);
+    return n > 0 ? squares / n : 0;
+}
+
+static double next_batch(const struct peer *p, double after)
+{
+    return after + p->batch - fmod(after + p->phase, p->batch);
 }
 
 /* One epoch. Returns how long it took behind the last sample; *left: of the differences. */
@@ -243,14 +276,17 @@ static double one_step(struct world *w, double *left)
            until = full + 4 * AVERAGING_TIMEOUT * w->o.rounds;
     for (size_t i = 0; i < w->o.peers; i++) {
         struct peer *p = &w->peer[i];
+        double begin = next_batch(p, full - MATCHMAKING_TIME);
         matchmaking_cancel(&p->m);
         p->meeting = NULL;
         p->value = pl_rng_normal(&w->rng);
-        p->done = p->round = p->attempts = 0;
-        p->ready = full + fabs(pl_rng_normal(&w->rng)) * SKEW;
-        p->deadline = full + AVERAGING_TIMEOUT;
-        world_at(w, p->ready - MATCHMAKING_TIME,
-           (struct event){ .kind = E_BEGIN, .peer = i, .life = p->life });
+        p->done = p->round = p->attempts = p->triggered = 0;
+        p->expects = 0;
+        p->reports = 1;
+        p->ready = next_batch(p, full);
+        p->deadline = begin + AVERAGING_TIMEOUT;
+        world_at(w, begin, (struct event){ .kind = E_BEGIN, .peer = i, .life = p->life });
+        world_at(w, p->ready, (struct event){ .kind = E_TRIGGER, .peer = i, .life = p->life });
     }
     w->undone = w->o.peers;
     w->mostly = INFINITY;
@@ -279,17 +315,14 @@ static int open_world(struct world *w, const struct world_options *o, struct pl_
                        o->bits, o->target);
     keys = (size_t)1 << o->bits;
     pl_rng_init(&w->rng, o->seed, 0);
+    pl_rng_init(&w->lots, o->seed, 1);
     w->peer = world_need(w, calloc(o->peers, sizeof *w->peer));
     w->keys = world_need(w, calloc(keys, sizeof *w->keys));
     link_tensors(&w->elements, &w->method, &w->tensors, o->values);
-    if (w->no_memory || !w->elements || !w->method)
+    if (w->no_memory || !w->elements || !w->method || world_open_reports(w))
         return pl_fail(err, PL_ENOMEM, "simulator: no memory");
     for (size_t i = 0; i < keys; i++)
-        for (int k = 0; k < REPLICAS; k++) {
-            struct link l;
-            do link_draw(&l, &w->rng); while (l.client); /* clients keep no records */
-            w->keys[i].uplink[k] = l.up;
-        }
+        for (int k = 0; k < REPLICAS; k++) w->keys[i].uplink[k] = link_draw_public(&w->rng);
     for (size_t i = 0; i < o->peers; i++) {
         w->peer[i].w = w;
         w->peer[i].self = i;
@@ -316,6 +349,7 @@ static void close_world(struct world *w)
         free(w->keys[i].list), free(w->keys[i].owner);
     world_drop_blob(w->last);
     free(w->meetings);
+    free(w->ghosts);
     free(w->keys);
     free(w->peer);
     free(w->elements);
@@ -344,6 +378,10 @@ int world_run(struct world_result *r, const struct world_options *o, struct pl_e
     r->replica = w.busiest;
     r->looks_lost = w.looks ? (double)w.looks_lost / (double)w.looks : 0;
     r->events = w.queue.pushed;
+    r->dead = w.expecting ? w.expected_dead / (double)w.expecting : 0;
+    r->records_fit = w.records_fit;
+    if (!rc && world_progress_load(&w, &r->progress, &r->unheard))
+        rc = pl_fail(err, PL_ENOMEM, "simulator: no memory");
     close_world(&w);
     return rc;
 }

@@ -3,13 +3,15 @@
  * part:
  *
  *   net/hivemind/matchmaking  one engine a peer, with its declarations, questions, leaders, followers
- *   net/hivemind/group        what a group agrees on, and the next group bits
- *   ref/balance, partition    who reduces how much, and which parts
+ *   net/hivemind/group        what a group agrees on, who reduces how much, the next group bits
+ *   net/hivemind/attendance   whom a leader that knows how many will come does not wait for
+ *   net/hivemind/progress     how often everybody looks at the others' records; what these take
+ *   ref/partition             which parts
  *
  * What is modelled: the DHT's five replicas of a group key answer one after the other at their
  * uplinks' speed; a peer's messages queue at its uplink; an exchange lasts as long as its slowest
- * uplink or downlink needs; peers come and go at random, some without a word; what the dead have
- * declared is gone with them. Everything is drawn from the seed. */
+ * uplink or downlink needs; peers come and go at random, some without a word: what those have
+ * declared and reported lies there until its time. Everything is drawn from the seed. */
 #ifndef PL_SIMULATOR_WORLD_H
 #define PL_SIMULATOR_WORLD_H
 
@@ -24,7 +26,7 @@ struct world_options {
     int bits;             /* of the group keys: 0, everybody under one */
     size_t target;        /* size at which a group begins; 0: none */
     int rounds;           /* of averaging in a step, each in another group: 1 without bits */
-    int expect;           /* 1: a leader knows how many will come, and does not wait once they have */
+    int expect;           /* 1: a leader expects whoever reports; once all have come it begins */
     int stated;           /* 1: peers state their bandwidth, and shares follow it */
     size_t values;        /* float32 to be averaged, in tensors of the run's sizes */
 };
@@ -40,6 +42,10 @@ struct world_result {
     double control;       /* bytes that a peer moves for matchmaking, a step */
     double replica;       /* bytes a second that the busiest node of the DHT gives in a search */
     double looks_lost;    /* share of looks at the declarations that nobody answered in time */
+    double dead;          /* peers that a leader expects in vain, on average */
+    double progress;      /* bytes a second that a node gives to looks at everybody's progress */
+    double unheard;       /* share of those looks that nobody has the uplink to answer */
+    size_t records_fit;   /* progress records that a dictionary of the DHT holds */
     uint64_t events;
 };
 

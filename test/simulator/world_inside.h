@@ -1,5 +1,6 @@
 /* world_inside.h - what the parts of a simulated world share: its peers' steps (world.c), what lies
- * between them (world_net.c), their groups (world_meeting.c). Units: seconds, bytes. */
+ * between them (world_net.c), their groups (world_meeting.c), whom they expect (world_report.c).
+ * Units: seconds, bytes. */
 #ifndef PL_SIMULATOR_WORLD_INSIDE_H
 #define PL_SIMULATOR_WORLD_INSIDE_H
 
@@ -12,6 +13,9 @@
 #define ALLREDUCE_TIMEOUT 60.0
 #define SENDER_TIMEOUT 15.0     /* a silent groupmate is noticed; the run: matchmaking_time */
 #define REPLICAS 5
+#define MET_NONE 0              /* no round yet */
+#define MET_NOBODY UINT64_MAX   /* a round without a group */
+#define ORPHAN SIZE_MAX         /* whose declaration it was is gone without a word */
 
 /* A message in flight, shared by all whom it is sent to. */
 struct blob {
@@ -28,13 +32,13 @@ struct stream { /* an asker's question to a leader */
 
 /* A group that was found, once for all of its members. */
 struct meeting {
-    uint8_t engine_id[DHT_ID_BYTES]; /* what the engines agreed on: not of the seed */
-    size_t *member, count, seen;     /* sorted, so that nothing depends on the engine's shuffle */
+    uint8_t id[DHT_ID_BYTES];
+    size_t *member, count, seen;     /* in the order that the engines agreed on */
     uint32_t *life;
     double *fraction, *bytes;        /* (count) of the reducing; what each sends */
-    double ends;
+    double ends, limit;
     int failed, over;
-    uint64_t number;
+    uint64_t number;                 /* from 1 */
 };
 
 struct peer {
@@ -47,7 +51,14 @@ struct peer {
     uint32_t life, wake;             /* generations: what belongs to older ones is void */
     double value;                    /* what is averaged: a number that stands for all */
     double ready, deadline, uplink_free;
-    int round, attempts, done, silent, looking;
+    int round, attempts, done, looking, triggered;
+    int left_silently;               /* who had this number before */
+    int reports;                     /* it takes part in this step, and says so */
+    double batch, phase;             /* s, of its local batches */
+    size_t expects;                  /* 0: has not been needed in this step */
+    uint64_t met;                    /* the group of its last round */
+    double met_trigger;
+    uint8_t said[32];                /* its gather message */
     double declared;                 /* 0: not */
     size_t place;                    /* in its key's list, when declared */
     char key[GROUP_KEY_MAX], bits[GROUP_BITS_MAX + 1];
@@ -61,8 +72,16 @@ struct key {
     double given;                    /* bytes by each replica in this search */
 };
 
+/* Whose report outlives it. */
+struct ghost {
+    struct peer_id id;
+    double reported;
+    uint64_t met;
+};
+
 enum {
     E_TICK,
+    E_TRIGGER,
     E_LOOKED,
     E_REQUEST,
     E_ANSWER,
@@ -75,7 +94,7 @@ enum {
 
 struct world {
     struct world_options o;
-    struct pl_rng rng;
+    struct pl_rng rng, lots; /* lots: the engines' */
     struct queue queue;
     double now;
     struct peer *peer;
@@ -88,6 +107,10 @@ struct world {
     enum pl_compression *method;
     uint64_t rounds, rounds_failed, attempts, grouped, groups, looks, looks_lost;
     double moved, control, busiest, searching_since, mostly; /* mostly: when nearly all were done */
+    struct ghost *ghosts;
+    size_t ghost_count, record_bytes, records_fit;
+    double progress_uplink[REPLICAS], expected_dead;
+    uint64_t expecting;
     int no_memory;
 };
 
@@ -105,15 +128,28 @@ void world_on_leave(void *context);
 void world_on_answer(void *context, void *stream, const uint8_t *data, size_t n, int last);
 /* The group key that a peer's bits say. */
 struct key *world_key(struct world *w, const struct peer *p);
-/* Its declaration is gone at once. */
+/* Its declaration is gone at once; or lies there until its time, */
 void world_forget(struct world *w, struct peer *p);
+void world_orphan(struct world *w, struct peer *p);
+/* which may have come. */
+void world_expire(struct world *w, struct key *k);
 void world_drop_blob(struct blob *b);
 
 /* The engines' group as ours: the first member that hears of it makes it. NULL: no memory. */
 struct meeting *world_meeting(struct world *w, const struct group *found);
 void world_free_meeting(struct meeting *g);
 void world_begin_exchange(struct world *w, struct meeting *g);
-/* One of its members is gone before the end. Who only sends is missed by nobody but itself. */
+/* One of its members is gone before the end. */
 void world_lose_member(struct world *w, struct meeting *g, const struct peer *p, int silent);
+
+/* What a progress record takes, and the nodes that hold them. PL_OK or PL_ENOMEM. */
+int world_open_reports(struct world *w);
+/* Bytes a second that each of those gives while a batch is collected; the share of looks at the
+ * records that none of them has the uplink for. */
+int world_progress_load(struct world *w, double *a_second, double *lost);
+/* Of a peer that dies without a word. */
+void world_leave_report(struct world *w, const struct peer *p);
+/* A leader with followers learns how many will come. */
+void world_expect(struct peer *p);
 
 #endif

@@ -14,11 +14,21 @@ void world_free_meeting(struct meeting *g)
     free(g);
 }
 
+/* Who reduces how much. */
+static int deal(const struct world *w, struct meeting *g, const struct group *found)
+{
+    size_t *share = calloc(g->count, sizeof *share);
+    int rc = share ? group_shares(share, found, w->o.values, NULL) : PL_ENOMEM;
+    for (size_t i = 0; !rc && i < g->count; i++) g->fraction[i] = (double)share[i];
+    free(share);
+    return rc;
+}
+
 struct meeting *world_meeting(struct world *w, const struct group *found)
 {
     struct meeting *g;
     for (size_t i = w->meeting_count; i-- > 0;)
-        if (!memcmp(w->meetings[i]->engine_id, found->id, DHT_ID_BYTES)) return w->meetings[i];
+        if (!memcmp(w->meetings[i]->id, found->id, DHT_ID_BYTES)) return w->meetings[i];
     if (w->meeting_count == w->meeting_room) {
         size_t room = w->meeting_room ? 2 * w->meeting_room : 64;
         void *more = world_need(w, realloc(w->meetings, room * sizeof *w->meetings));
@@ -27,7 +37,7 @@ struct meeting *world_meeting(struct world *w, const struct group *found)
         w->meeting_room = room;
     }
     if (!(g = world_need(w, calloc(1, sizeof *g)))) return NULL;
-    memcpy(g->engine_id, found->id, DHT_ID_BYTES);
+    memcpy(g->id, found->id, DHT_ID_BYTES);
     g->member = world_need(w, calloc(found->count, sizeof *g->member));
     g->life = world_need(w, calloc(found->count, sizeof *g->life));
     g->fraction = world_need(w, calloc(found->count, sizeof *g->fraction));
@@ -38,9 +48,13 @@ struct meeting *world_meeting(struct world *w, const struct group *found)
     }
     g->count = found->count;
     for (size_t i = 0; i < g->count; i++) g->member[i] = link_peer_of(&found->members[i].peer);
-    link_sort(g->member, g->count);
     for (size_t i = 0; i < g->count; i++) g->life[i] = w->peer[g->member[i]].life;
-    g->number = w->groups++;
+    if (deal(w, g, found)) {
+        w->no_memory = 1;
+        world_free_meeting(g);
+        return NULL;
+    }
+    g->number = ++w->groups;
     w->grouped += g->count;
     w->meetings[w->meeting_count++] = g;
     return g;
@@ -51,17 +65,10 @@ struct meeting *world_meeting(struct world *w, const struct group *found)
 static double exchange_time(struct world *w, struct meeting *g)
 {
     struct pl_part *parts = NULL;
-    size_t count = 0, n = g->count, *share = world_need(w, calloc(n, sizeof *share));
-    double *bandwidth = world_need(w, calloc(n, sizeof *bandwidth)),
-           *own = world_need(w, calloc(n, sizeof *own)), all = 0, longest = 0, delay = 0;
+    size_t count = 0, n = g->count;
+    double *own = world_need(w, calloc(n, sizeof *own)), all = 0, longest = 0, delay = 0;
     int rc = w->no_memory;
-    for (size_t i = 0; !rc && i < n; i++) {
-        const struct link *l = &w->peer[g->member[i]].link;
-        bandwidth[i] = l->client ? 0 : w->o.stated ? fmin(l->up, l->down) : PL_BANDWIDTH_UNKNOWN;
-        delay = fmax(delay, l->delay);
-    }
-    if (!rc) rc = pl_balance(share, bandwidth, (int)n, w->o.values, 0, NULL);
-    for (size_t i = 0; !rc && i < n; i++) g->fraction[i] = (double)share[i];
+    for (size_t i = 0; i < n; i++) delay = fmax(delay, w->peer[g->member[i]].link.delay);
     if (!rc)
         rc = pl_partition(&parts, &count, w->elements, w->method, w->tensors, g->fraction, (int)n,
                           PL_PART_BYTES, NULL);
@@ -79,8 +86,6 @@ static double exchange_time(struct world *w, struct meeting *g)
         g->fraction[i] = own[i];
     }
     pl_free(parts);
-    free(share);
-    free(bandwidth);
     free(own);
     return rc ? INFINITY : longest + 4 * delay;
 }
@@ -90,19 +95,28 @@ void world_begin_exchange(struct world *w, struct meeting *g)
     double takes = exchange_time(w, g), began = w->now;
     for (size_t i = 0; i < g->count; i++) began = fmax(began, w->peer[g->member[i]].ready);
     g->failed = takes > ALLREDUCE_TIMEOUT;
-    g->ends = began + fmin(takes, ALLREDUCE_TIMEOUT);
+    g->limit = began + ALLREDUCE_TIMEOUT;
+    g->ends = fmin(began + takes, g->limit);
     world_at(w, g->ends, (struct event){ .kind = E_EXCHANGED, .stamp = (uint32_t)g->number });
     for (size_t i = 0; i < g->count; i++)
         w->moved += g->bytes[i] * (g->failed ? ALLREDUCE_TIMEOUT / fmax(takes, 1) : 1);
 }
 
+/* Who reduces spoils the round, once its silence has been noticed; for who only sends the others
+ * wait as long as for a part, and go on. */
 void world_lose_member(struct world *w, struct meeting *g, const struct peer *p, int silent)
 {
+    size_t i = 0;
     if (g->over || g->failed || g->ends <= w->now) return;
-    for (size_t i = 0; i < g->count; i++)
-        if (g->member[i] == p->self && g->life[i] == p->life && g->fraction[i] > 0) {
-            g->failed = 1;
-            world_at(w, w->now + (silent ? 2 * SENDER_TIMEOUT : 0.2),
-               (struct event){ .kind = E_EXCHANGED, .stamp = (uint32_t)g->number });
-        }
+    while (i < g->count && (g->member[i] != p->self || g->life[i] != p->life)) i++;
+    if (i == g->count) return;
+    g->failed = g->fraction[i] > 0;
+    if (g->failed) g->ends = w->now + (silent ? 2 * SENDER_TIMEOUT : 0.2);
+    else if (silent) g->ends = fmax(g->ends, w->now + SENDER_TIMEOUT);
+    else return;
+    if (g->ends > g->limit) {
+        g->ends = g->limit;
+        g->failed = 1;
+    }
+    world_at(w, g->ends, (struct event){ .kind = E_EXCHANGED, .stamp = (uint32_t)g->number });
 }

@@ -28,7 +28,9 @@ void world_at(struct world *w, double when, struct event e)
 
 void world_settle(struct peer *p)
 {
-    double wake = matchmaking_wake(&p->m);
+    double wake;
+    world_expect(p);
+    wake = matchmaking_wake(&p->m);
     p->wake++;
     if (isfinite(wake))
         world_at(p->w, fmax(wake, p->w->now),
@@ -51,17 +53,31 @@ struct key *world_key(struct world *w, const struct peer *p)
     return &w->keys[p->bits[0] ? strtoul(p->bits, NULL, 2) : 0];
 }
 
+static void take_out(struct world *w, struct key *k, size_t place)
+{
+    if (place != --k->count) {
+        k->list[place] = k->list[k->count];
+        k->owner[place] = k->owner[k->count];
+        if (k->owner[place] != ORPHAN) w->peer[k->owner[place]].place = place;
+    }
+}
+
 void world_forget(struct world *w, struct peer *p)
 {
-    struct key *k = world_key(w, p);
-    if (!p->declared) return;
-    k->count--;
-    if (p->place != k->count) {
-        k->list[p->place] = k->list[k->count];
-        k->owner[p->place] = k->owner[k->count];
-        w->peer[k->owner[p->place]].place = p->place;
-    }
+    if (p->declared) take_out(w, world_key(w, p), p->place);
     p->declared = 0;
+}
+
+void world_orphan(struct world *w, struct peer *p)
+{
+    if (p->declared) world_key(w, p)->owner[p->place] = ORPHAN;
+    p->declared = 0;
+}
+
+void world_expire(struct world *w, struct key *k)
+{
+    for (size_t i = k->count; i-- > 0;)
+        if (k->owner[i] == ORPHAN && k->list[i].expiration <= w->now) take_out(w, k, i);
 }
 
 void world_on_declare(void *context, double expiration, int active)
@@ -154,14 +170,14 @@ void world_on_ask(void *context, const struct peer_id *leader, const uint8_t *da
                           .leader_life = q->life, .open = 1, .next = w->streams };
     w->streams = s;
     p->asked = s;
-    if (peer_id_equal(&q->m.o.self, leader)) /* and lets a silent one be silent */
+    if (peer_id_equal(&q->m.o.self, leader)) {
         world_at(w, sent(w, p, q, n),
            (struct event){ .kind = E_REQUEST,
                            .peer = to,
                            .life = q->life,
                            .stream = s,
                            .blob = blob(w, data, n) });
-    else { /* it has left: the connection fails */
+    } else if (!q->left_silently) { /* the connection fails; else nothing comes back at all */
         world_at(w, w->now + 4 * p->link.delay,
            (struct event){ .kind = E_LEADER_GONE, .peer = p->self, .life = p->life, .stream = s });
     }

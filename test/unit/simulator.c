@@ -121,7 +121,7 @@ static void small_groups_survive(void **state)
     (void)state;
     o.expect = 0;
     o.values = 60000000;
-    o.life_s = 1200;
+    o.life_s = 600;
     one = run(&o);
     o.bits = 3;
     o.target = 16;
@@ -131,6 +131,32 @@ static void small_groups_survive(void **state)
     assert_true(grid.failed < 0.3 * one.failed);
     assert_true(grid.group <= 16);
     assert_true(grid.spread < 0.2); /* two rounds of 16 mix nearly all of 200 */
+}
+
+/* Steps that are shorter than a record's life: who has died without a word is expected in one of
+ * them, not in all until its record is gone, which would make 1.6 of it. */
+static void the_dead_are_expected_once(void **state)
+{
+    struct world_options o = calm(40);
+    struct world_result r;
+    (void)state;
+    o.steps = 60;
+    o.accumulate_s = 20;
+    o.life_s = 600;
+    r = run(&o);
+    assert_true(r.dead > 0 && r.dead < 1.2);
+}
+
+/* Everybody looks at everybody's record. */
+static void looks_grow_with_the_square(void **state)
+{
+    struct world_options o = calm(20);
+    struct world_result few = run(&o), more;
+    (void)state;
+    o.peers = 40;
+    more = run(&o);
+    assert_true(few.records_fit > 1000 && few.unheard == 0);
+    assert_true(more.progress > 3.5 * few.progress && more.progress < 4.5 * few.progress);
 }
 
 static void options_that_make_no_sense(void **state)
@@ -155,6 +181,8 @@ int main(void)
         cmocka_unit_test(bytes_are_those_of_the_values),
         cmocka_unit_test(bandwidth_spares_the_slow),
         cmocka_unit_test(small_groups_survive),
+        cmocka_unit_test(the_dead_are_expected_once),
+        cmocka_unit_test(looks_grow_with_the_square),
         cmocka_unit_test(options_that_make_no_sense),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

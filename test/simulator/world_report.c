@@ -1,0 +1,178 @@
+/* world_report.c - what peers report of their progress, and whom a leader therefore expects: the
+ * real rule (net/hivemind/attendance) over the records that the living and the dead have left; and
+ * what it costs the DHT that everybody looks at everybody's. */
+#include "world_inside.h"
+#include "../../net/hivemind/attendance.h"
+#include "../../net/hivemind/dht_dictionary.h"
+#include "../../net/hivemind/validate.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define LOCAL_BATCH 2.5 /* s, a usual one; whoever trains reports after each */
+#define FRESH_LOOKS 2    /* of each step: before the update, and behind it */
+
+/* --- what a record takes ---------------------------------------------------------------------- */
+
+/* One of a run whose records are signed, as they are in any: bytes that it travels as, and how
+ * many of them a dictionary of the DHT holds. */
+static int measure_record(size_t *bytes, size_t *fit)
+{
+    const struct progress_record r = { .epoch = 10000, .samples = 1000, .samples_per_second = 1,
+                                       .time = 1.7e9 };
+    struct rsa_key key = { 0 };
+    struct validators v = { .key = &key };
+    struct bytes subkey = { 0 }, plain = { 0 }, value = { 0 }, out = { 0 };
+    struct dht_dictionary d;
+    struct dht_id id;
+    int rc;
+    dht_dictionary_init(&d);
+    rc = rsa_key_make(&key, NULL);
+    if (!rc) rc = validators_add_run(&v, "run");
+    if (!rc) rc = dht_id_of_text(&id, "run_progress");
+    if (!rc) rc = record_own_subkey(&subkey, &key);
+    if (!rc) rc = progress_write(&plain, &r);
+    if (!rc)
+        rc = record_sign(&value, &v,
+                         &(struct record){ .key = id.bytes,
+                                           .key_n = sizeof id.bytes,
+                                           .subkey = bytes_at(&subkey),
+                                           .subkey_n = bytes_length(&subkey),
+                                           .value = bytes_at(&plain),
+                                           .n = bytes_length(&plain),
+                                           .expiration = r.time + PROGRESS_LIFE });
+    if (!rc)
+        rc = dht_dictionary_store(&d, r.time, bytes_at(&subkey), bytes_length(&subkey),
+                                  bytes_at(&value), bytes_length(&value), r.time + PROGRESS_LIFE);
+    if (!rc) rc = dht_dictionary_write(&out, &d);
+    *bytes = bytes_length(&out);
+    *fit = d.bytes ? DHT_DICTIONARY_MAX / d.bytes : 0;
+    dht_dictionary_clear(&d);
+    bytes_clear(&subkey);
+    bytes_clear(&plain);
+    bytes_clear(&value);
+    bytes_clear(&out);
+    rsa_key_clear(&key);
+    return rc;
+}
+
+int world_open_reports(struct world *w)
+{
+    for (int k = 0; k < REPLICAS; k++) w->progress_uplink[k] = link_draw_public(&w->rng);
+    return measure_record(&w->record_bytes, &w->records_fit);
+}
+
+/* How often one peer looks while a batch is collected: the others' speed decides. What is lost:
+ * the looks that none of the five nodes has the uplink for. */
+int world_progress_load(struct world *w, double *a_second, double *lost)
+{
+    size_t n = w->o.peers < w->records_fit ? w->o.peers : w->records_fit, looks = FRESH_LOOKS;
+    struct progress_record *records = world_need(w, calloc(n, sizeof *records));
+    const double speed = 1 / LOCAL_BATCH, target = speed * w->o.accumulate_s * (double)n;
+    const struct progress_local mine = { 0, 0, speed };
+    if (!records) return PL_ENOMEM;
+    for (double now = 0; now < w->o.accumulate_s; looks++) {
+        struct progress_view v;
+        for (size_t i = 0; i < n; i++) {
+            double reported = now - fmod(now + LOCAL_BATCH * (double)i / (double)n, LOCAL_BATCH);
+            records[i] = (struct progress_record){ .samples = (int64_t)(fmax(0, reported) * speed),
+                                                   .samples_per_second = speed,
+                                                   .time = reported };
+        }
+        progress_see(&v, records, n, 1, &mine, target, now);
+        now = v.next_fetch;
+    }
+    free(records);
+    *a_second = (double)(looks * w->o.peers * n * w->record_bytes) / w->o.accumulate_s;
+    *lost = 1;
+    for (int k = 0; k < REPLICAS; k++)
+        *lost *= 1 - fmin(1, w->progress_uplink[k] / *a_second);
+    return PL_OK;
+}
+
+/* --- who is expected -------------------------------------------------------------------------- */
+
+/* Who waits in a round says so again and again. */
+static double newest_report(const struct world *w, const struct peer *p)
+{
+    if (p->triggered && !p->done) return w->now - fmod(w->now - p->ready, MATCHMAKING_TIME);
+    return w->now - fmod(w->now + p->phase, p->batch);
+}
+
+void world_leave_report(struct world *w, const struct peer *p)
+{
+    struct ghost g = { p->m.o.self, newest_report(w, p), p->met };
+    size_t kept = 0;
+    void *more;
+    if (!p->reports) return;
+    for (size_t i = 0; i < w->ghost_count; i++)
+        if (w->ghosts[i].reported + PROGRESS_LIFE > w->now) w->ghosts[kept++] = w->ghosts[i];
+    w->ghost_count = kept;
+    more = world_need(w, realloc(w->ghosts, (kept + 1) * sizeof *w->ghosts));
+    if (!more) return;
+    w->ghosts = more;
+    w->ghosts[w->ghost_count++] = g;
+}
+
+/* Our last round, as far as it matters to what the records say now. */
+static int attended(struct attendance *a, struct world *w, const struct peer *p)
+{
+    static const uint8_t said[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
+    struct group g = { 0 };
+    int rc = PL_OK;
+    for (size_t i = 0; !rc && p->met != MET_NOBODY && i < w->o.peers; i++)
+        if (w->peer[i].met == p->met)
+            rc = group_append(&g, &w->peer[i].m.o.self, said, sizeof said, NULL);
+    for (size_t i = 0; !rc && p->met != MET_NOBODY && i < w->ghost_count; i++)
+        if (w->ghosts[i].met == p->met)
+            rc = group_append(&g, &w->ghosts[i].id, said, sizeof said, NULL);
+    if (!rc) attendance_round(a, &g, p->met_trigger);
+    group_clear(&g);
+    return rc;
+}
+
+/* Everybody looks at the same records; what tells one peer from another is whom it has missed. So
+ * nobody keeps a list of everybody: it is made again of the last round when it is needed. */
+static size_t expected(struct world *w, const struct peer *p)
+{
+    const size_t room = w->o.peers + w->ghost_count;
+    struct progress_record *all = world_need(w, calloc(room + 1, sizeof *all)),
+                           *seen = world_need(w, calloc(room + 1, sizeof *seen));
+    struct attendance a = { 0 };
+    size_t n = 0, others = 0;
+    int rc = w->no_memory ? PL_ENOMEM : PL_OK;
+    for (size_t i = 0; !rc && i < w->ghost_count && n < w->records_fit; i++)
+        if (w->ghosts[i].reported + PROGRESS_LIFE > w->now)
+            all[n++] = (struct progress_record){ .peer = w->ghosts[i].id,
+                                                 .time = w->ghosts[i].reported };
+    for (size_t i = 0; !rc && i < w->o.peers && n < w->records_fit; i++)
+        if (i != p->self && w->peer[i].reports)
+            all[n++] = (struct progress_record){ .peer = w->peer[i].m.o.self,
+                                                 .time = newest_report(w, &w->peer[i]) };
+    others = n;
+    if (!rc && p->met != MET_NONE && p->met_trigger + PROGRESS_LIFE > w->now) {
+        for (size_t i = 0; i < n; i++) seen[i] = all[i];
+        rc = attendance_see(&a, seen, n, w->now, &others);
+        if (!rc) rc = attended(&a, w, p);
+        if (!rc) rc = attendance_see(&a, all, n, w->now, &others);
+    }
+    attendance_clear(&a);
+    free(all);
+    free(seen);
+    if (rc) w->no_memory = 1;
+    return others + 1;
+}
+
+void world_expect(struct peer *p)
+{
+    struct world *w = p->w;
+    size_t alive = 0;
+    if (!w->o.expect || !p->triggered || p->m.expected || !p->m.followers.count) return;
+    if (!p->expects) {
+        p->expects = expected(w, p);
+        for (size_t i = 0; i < w->o.peers; i++) alive += w->peer[i].reports != 0;
+        w->expecting++;
+        w->expected_dead += fmax(0, (double)p->expects - (double)alive);
+    }
+    matchmaking_expect(&p->m, w->now, p->expects);
+}
