@@ -188,7 +188,7 @@ demo: deps ## install what is missing, build, train together on real pairs, draw
 # --- tests -----------------------------------------------------------------------------------
 
 test: test-deps ## install what tests need, build, run every test
-	@$(MAKE) --no-print-directory -s -j$(JOBS) all unit-programs cuda-on-cpu skeletons opencl $(BUILD)/interop/peer $(BUILD)/interop/trainer
+	@$(MAKE) --no-print-directory -s -j$(JOBS) all unit-programs cuda-on-cpu skeletons opencl $(BUILD)/interop/peer $(BUILD)/interop/trainer $(BUILD)/links
 	@BUILD=$(BUILD) CLANG=$(CLANG) sh test/run.sh
 
 # What learns among others, without the program's commands.
@@ -210,9 +210,13 @@ $(BUILD)/interop/%: $(BUILD)/obj/test/interop/%.o $(BUILD)/libpotluck.a
 	$(CC) $(SANITIZE) -o $@ $(filter %.o,$^) $(BUILD)/libpotluck.a $(LIBS)
 
 # A swarm under churn: SOAK_S seconds (1800), SOAK_PEERS (16), SOAK_SEED; then hosts in network namespaces.
-soak: all $(BUILD)/interop/trainer ## peers that come, freeze and are killed for half an hour (SOAK_S=..., SOAK_PEERS=...)
+soak: all $(BUILD)/interop/trainer $(BUILD)/links ## peers that come, freeze and are killed for half an hour (SOAK_S=..., SOAK_PEERS=...)
 	python3 test/soak/soak.py $(BUILD)/potluck
 	python3 test/soak/namespaces.py $(BUILD)/potluck
+
+# Links between network namespaces: libc is all that it takes.
+$(BUILD)/links: $(BUILD)/obj/test/soak/links.o
+	$(CC) $(SANITIZE) -o $@ $^
 
 # Swarms larger than any machine, on a virtual clock: paper/scaling.md.
 SIM_O = $(call obj,$(filter-out %/main.c,$(wildcard test/simulator/*.c)))
@@ -249,7 +253,7 @@ $(BUILD)/fuzz/%: test/fuzz/%.c $(BUILD)/fuzz/libpotluck.a
 	$(CLANG) $(FUZZ_FLAGS) -o $@ $< $(BUILD)/fuzz/libpotluck.a $(LIBS)
 , := ,
 
-SANITIZED = all $(BUILD)/interop/peer $(BUILD)/interop/trainer
+SANITIZED = all $(BUILD)/interop/peer $(BUILD)/interop/trainer $(BUILD)/links
 sanitize: ## units, goldens, pairs, the emulated device, programs, swarms, interop under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(MAKE) BUILD=$(BUILD)/asan OPT=-O1 SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined" sanitized unit-programs cuda-on-cpu skeletons
 	BUILD=$(BUILD)/asan sh test/sanitize.sh units goldens device programs swarms interop

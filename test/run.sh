@@ -176,6 +176,7 @@ peers_and_clocks() {
     if command -v python3 >/dev/null; then
         front counted "churn" env SOAK_S="${SOAK_S:-120}" SOAK_PEERS="${SOAK_PEERS:-8}" SOAK_DELAYS="${SOAK_DELAYS:-none}" \
             python3 test/soak/soak.py "$BUILD/potluck"
+        front counted "links between network namespaces" python3 test/soak/links_test.py "$BUILD/links"
         front counted "network namespaces" python3 test/soak/namespaces.py "$BUILD/potluck"
     else
         front skip soak "no python3 found"

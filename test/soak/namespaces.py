@@ -1,80 +1,27 @@
 """Several hosts on one machine: network namespaces with links between them that are slow, long, lossy, uneven, and cut
-for a while.
+for a while (links.py).
 
 usage: namespaces.py POTLUCK
 
-    entry   0   1         2   3        two bridges; a peer a namespace
-      |     |   |         |   |        every link: 100 Mbit/s, 50 ms there and back, 1 % loss
+    entry   0   1         2   3        a peer a namespace
+      |     |   |         |   |        between any two: 100 Mbit/s, 50 ms there and back, 1 % of packets lost each way
       +-----+---+--[cut]--+---+        peer 1's uplink: 2 Mbit/s
 
-They train together; the link between the bridges is cut, either side goes on by itself; it heals, and they are one
-swarm again. Where namespaces can't be made, or the kernel knows no netem, a line says so.
+They train together; the link between the sides is cut, either side goes on by itself; it heals, and they are one
+swarm again. Where namespaces can't be made, a line says so.
 """
 import os
-import subprocess
 import sys
 import tempfile
 import time
 
 import soak
+from links import Impossible, Network, Place
 from soak import Peer, apart, entry_peer, make_files, verdict
 
 LIMIT = 240  # s for anything; a quiet machine takes a tenth of it
-ME = f"potluck{os.getpid()}"
-PLACES = {"entry": (1, "a"), 0: (2, "a"), 1: (3, "a"), 2: (4, "b"), 3: (5, "b")}
-
-
-def run(*command):
-    return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
-
-
-def name(place):
-    return f"{ME}-{place}"
-
-
-def inside(place):
-    return ("ip", "netns", "exec", name(place))
-
-
-def ip(place):
-    return f"10.77.0.{PLACES[place][0]}"
-
-
-def shape(place, device, rate, with_netem):
-    how = ("netem", "rate", rate, "delay", "25ms", "loss", "1%") if with_netem else ("tbf", "rate", rate, "burst", "64kbit", "latency", "300ms")
-    return run(*inside(place), "tc", "qdisc", "add", "dev", device, "root", *how)
-
-
-def build():
-    """The hub's two bridges, and a namespace a peer. False: not on this machine."""
-    good = run("ip", "netns", "add", name("hub"))
-    good = good and all(run(*inside("hub"), "ip", "link", "add", f"br-{side}", "type", "bridge") for side in "ab")
-    good = good and run(*inside("hub"), "ip", "link", "add", "cut-a", "type", "veth", "peer", "name", "cut-b")
-    for side in "ab":
-        good = good and run(*inside("hub"), "ip", "link", "set", f"cut-{side}", "master", f"br-{side}")
-        good = good and all(run(*inside("hub"), "ip", "link", "set", d, "up") for d in (f"br-{side}", f"cut-{side}"))
-    for place, (number, side) in PLACES.items():
-        good = good and run("ip", "netns", "add", name(place))
-        good = good and run(*inside("hub"), "ip", "link", "add", f"v{number}", "type", "veth", "peer", "name", "eth", "netns", name(place))
-        good = good and run(*inside("hub"), "ip", "link", "set", f"v{number}", "master", f"br-{side}", "up")
-        good = good and run(*inside(place), "ip", "address", "add", ip(place) + "/24", "dev", "eth")
-        good = good and all(run(*inside(place), "ip", "link", "set", d, "up") for d in ("eth", "lo"))
-    return good
-
-
-def remove():
-    for place in ("hub", *PLACES):
-        run("ip", "netns", "delete", name(place))
-
-
-def slow_down():
-    """Every link, both ways. True: with latency and loss; None: not even the rate."""
-    with_netem = shape("hub", "v1", "100mbit", True)
-    good = with_netem or shape("hub", "v1", "100mbit", False)
-    for place, (number, _) in PLACES.items():
-        good = good and (number == 1 or shape("hub", f"v{number}", "100mbit", with_netem))
-        good = good and shape(place, "eth", "2mbit" if place == 1 else "100mbit", with_netem)
-    return with_netem if good else None
+PLACES = {"entry": Place("a"), 0: Place("a"), 1: Place("a", up=2), 2: Place("b"), 3: Place("b")}
+LINKS = os.path.join(os.path.dirname(os.path.abspath(soak.program)), "links")
 
 
 def wait(condition):
@@ -107,19 +54,19 @@ def agreed(peers):
     return ask
 
 
-def test(folder):
+def test(network, folder):
     make_files(folder)
-    entry, join = entry_peer(inside("entry"), ip("entry"))
+    entry, join = entry_peer(network.inside("entry"), network.ip("entry"))
     peers = []
     try:
         for k in range(4):
-            peers.append(Peer(folder, k, join, inside(k), ip(k), 4 * soak.BATCH))
+            peers.append(Peer(folder, k, join, network.inside(k), network.ip(k), 4 * soak.BATCH))
         verdict(wait(common(peers, 3)), "four hosts have common rounds over their links")
         verdict(wait(agreed(peers)), "they agree on the parameters")
-        run(*inside("hub"), "ip", "link", "set", "cut-a", "down")
+        network.cut()
         verdict(wait(further(peers[:2], 3)), "cut off: the side with the entry goes on")
         verdict(wait(further(peers[2:], 3)), "cut off: the other side goes on")
-        run(*inside("hub"), "ip", "link", "set", "cut-a", "up")
+        network.heal()
         verdict(wait(common(peers, 2)), "healed: all four have common rounds again")
         verdict(wait(agreed(peers)), "healed: they agree on the parameters")
         backwards = [b for b in map(soak.backwards, peers) if b]
@@ -135,18 +82,12 @@ def test(folder):
 def main():
     skipped = 0
     try:
-        if not build():
-            print("skip namespaces: this machine lets nobody make network namespaces with veth (it takes root, and `ip`)")
-            skipped = 1
-        else:
-            slowed = slow_down()
-            if not slowed:
-                print("skip namespaces, latency and loss: this kernel knows no netem" + ("" if slowed is False else ", nor tbf"))
-                skipped = 1
-            with tempfile.TemporaryDirectory() as folder:
-                test(folder)
-    finally:
-        remove()
+        with Network(PLACES, LINKS) as network, tempfile.TemporaryDirectory() as folder:
+            print(f"links by {'netem' if network.kind == 'netem' else 'a program of ours'}")
+            test(network, folder)
+    except Impossible as why:
+        print(f"skip namespaces: {why}")
+        skipped = 1
     print(f"{soak.passed} passed, {soak.failed} failed, {skipped} skipped")
     return 1 if soak.failed else 0
 
