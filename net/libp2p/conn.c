@@ -34,6 +34,7 @@ int conn_init(struct conn *c, const struct identity *me, int dialer, int securit
     c->events = *events;
     c->context = context;
     c->wire.limit = CONN_WIRE_MAX;
+    c->wire_high = CONN_WIRE_LOW;
     if (expected) c->expected = *expected;
     if (!dialer) return multistream_listen(&c->select, find_security, c, &c->wire);
     if (securities == CONN_NOISE) return multistream_dial(&c->select, noise_only, 1, &c->wire);
@@ -77,7 +78,7 @@ static int encrypt(struct conn *c)
 static void set_room(struct conn *c)
 {
     size_t held = bytes_length(&c->wire) + c->under_way;
-    c->yamux.room = held < CONN_WIRE_HIGH ? CONN_WIRE_HIGH - held : 0;
+    c->yamux.room = held < c->wire_high ? c->wire_high - held : 0;
 }
 
 static void open_muxer(struct conn *c, double now)
@@ -171,6 +172,13 @@ int conn_flush(struct conn *c)
     if (!rc) rc = encrypt(c);
     set_room(c);
     return rc;
+}
+
+void conn_took(struct conn *c, size_t n, double seconds)
+{
+    double high = seconds > 0 ? (double)n / seconds * CONN_WIRE_S : CONN_WIRE_HIGH;
+    c->wire_high = high > CONN_WIRE_HIGH ? CONN_WIRE_HIGH
+                 : high < CONN_WIRE_LOW ? CONN_WIRE_LOW : (size_t)high;
 }
 
 /* A burst leaves its room behind; a connection that is quiet again gives it back. */

@@ -13,10 +13,13 @@
 #include "yamux.h"
 
 #define CONN_SETUP_LIMIT 15.0       /* s from TCP to streams, as the original allows */
-/* Encrypted bytes that may wait for a slow socket: data stop at CONN_WIRE_HIGH, the rest is answers
- * to a peer that reads nothing. */
+/* Encrypted bytes that may wait for a slow socket: data stop at wire_high, the rest is answers to a
+ * peer that reads nothing. What is urgent waits behind them, so they are what the socket takes in
+ * CONN_WIRE_S, within these bounds. */
 #define CONN_WIRE_MAX (8u << 20)
 #define CONN_WIRE_HIGH (1u << 20)
+#define CONN_WIRE_LOW (128u << 10)
+#define CONN_WIRE_S 0.1
 
 enum conn_state { CONN_SECURITY, CONN_HANDSHAKE, CONN_MUXER, CONN_OPEN, CONN_CLOSED };
 
@@ -35,6 +38,7 @@ struct conn {
     struct bytes wire;   /* to be written to the socket; the owner takes from it */
     /* bytes taken from it that the socket still holds back; the owner's figure */
     size_t under_way;
+    size_t wire_high; /* see CONN_WIRE_HIGH; CONN_WIRE_LOW at first */
     /* private */
     const struct identity *me;
     struct peer_id expected;
@@ -55,8 +59,10 @@ void conn_clear(struct conn *c);
  * is in c->wire, then close. */
 int conn_receive(struct conn *c, const uint8_t *data, size_t n, double now, struct pl_err *err);
 /* Call after any yamux_ function on c->yamux with &c->frames, and when the socket has taken bytes:
- * encrypts into c->wire and lets waiting streams fill it up to CONN_WIRE_HIGH. */
+ * encrypts into c->wire and lets waiting streams fill it up to wire_high. */
 int conn_flush(struct conn *c);
+/* The socket has taken n bytes in so many seconds, in which it always had some to take. */
+void conn_took(struct conn *c, size_t n, double seconds);
 /* Keep-alive, once open. */
 int conn_tick(struct conn *c, double now, struct pl_err *err);
 

@@ -231,20 +231,23 @@ void host_handle_closed(struct host *h)
     if (closed) closed(context);
 }
 
-static int has_unsent(const struct host *h)
+static size_t unsent(const struct host *h)
 {
+    size_t n = 0;
     for (const struct link *l = h->links; l; l = l->next)
-        if (!l->ending && l->open && (l->conn.yamux.unsent || l->writing ||
-                                      bytes_length(&l->conn.wire) || bytes_length(&l->conn.frames)))
-            return 1;
-    return 0;
+        if (!l->ending && l->open) n += link_unsent(l);
+    return n;
 }
 
-/* Waits for the last bytes, then ends all links. */
+/* Waits for the last bytes, as long as they move, then ends all links. */
 static void on_goodbye(void *context)
 {
     struct host *h = context;
-    if (has_unsent(h) && loop_now(h->loop) < h->close_by) {
+    double now = loop_now(h->loop);
+    size_t left = unsent(h);
+    if (left != h->close_unsent) h->close_by = now + HOST_GOODBYE_LIMIT;
+    h->close_unsent = left;
+    if (left && now < h->close_by && now < h->close_at_last) {
         timer_start(h->loop, &h->goodbye, 0.01, on_goodbye, h);
         return;
     }
@@ -264,7 +267,7 @@ static void begin_close(void *context)
     waits_close_all(h);
     host_listen_stop(h);
     h->handles++; /* until on_goodbye is through, even if every link ends by itself before */
-    h->close_by = loop_now(h->loop) + HOST_GOODBYE_LIMIT;
+    h->close_at_last = loop_now(h->loop) + HOST_GOODBYE_MAX;
     timer_start(h->loop, &h->goodbye, 0, on_goodbye, h);
 }
 

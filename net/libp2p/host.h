@@ -21,7 +21,8 @@
 #define HOST_UNSENT_MAX (1u << 30) /* bytes that peers don't take from us, all together */
 #define HOST_STREAM_LIMIT 10.0     /* s to agree on a stream's protocol */
 #define HOST_STALL_LIMIT 10.0      /* s that a socket may take nothing of what waits for it */
-#define HOST_GOODBYE_LIMIT 1.0     /* s for the last bytes at the end */
+#define HOST_GOODBYE_LIMIT 1.0     /* s for the last bytes at the end, as long as none move */
+#define HOST_GOODBYE_MAX 30.0      /* s for them in all: 7 MB at 2 Mbit/s */
 #define HOST_PROTOCOLS_MAX 128     /* that we serve */
 #define HOST_LISTEN_MAX 16
 
@@ -43,7 +44,7 @@ struct host_options {
 /* l is borrowed and outlives the host. When it returns, the host listens. */
 int host_open(struct host **h, struct loop *l, const struct host_options *o, struct pl_err *err);
 /* Not from the loop's thread. Ends what is under way (callbacks still pending come with PL_EIO),
- * sends what is written within HOST_GOODBYE_LIMIT, and frees it. NULL may be closed. */
+ * sends what is written, within HOST_GOODBYE_MAX, and frees it. NULL may be closed. */
 void host_close(struct host *h);
 
 struct loop *host_loop(const struct host *h);

@@ -59,6 +59,7 @@ struct link {
     struct pl_err why;
     struct timer timer;       /* set-up limit, then keep-alive and stalled writes */
     double progress_at;       /* s; when the socket last took something */
+    double blocked_at;        /* s; since when it has had to wait, while `writing` */
     size_t queue_seen;        /* what libuv still held then */
     struct dial *dial;        /* whoever dialled it, until it is open */
     struct peer *peer;        /* once open */
@@ -180,7 +181,8 @@ struct host {
     struct host_watch *watches;
     uv_prepare_t settle;
     struct timer sweep, goodbye;
-    double close_by;
+    double close_by, close_at_last; /* s; without, and with bytes on their way */
+    size_t close_unsent;
     int handles; /* links, listeners, the settling and the goodbye that are not over yet */
     loop_fn *closed;
     void *closed_context;
@@ -200,6 +202,7 @@ static inline struct peer *host_peer(const struct host *h, const struct peer_id 
 /* Over an accepted or connected socket (l->tcp is initialised by the caller), or over a carrier. */
 struct link *link_new(struct host *h, int inbound);
 int link_start(struct link *l, const struct peer_id *expected);
+size_t link_unsent(const struct link *l); /* bytes written that the other side has not confirmed */
 void link_touch(struct link *l);  /* something was written: flush before the loop sleeps */
 void link_end(struct link *l, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

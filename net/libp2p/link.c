@@ -1,6 +1,7 @@
 /* link.c - a connection: the engine of conn.h between a socket and its channels. What was written
  * during a turn of the loop is enciphered and sent at its end, in one piece. */
 #include "host_inside.h"
+#include "socket.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -75,6 +76,7 @@ static void on_written(uv_write_t *write, int status)
     struct link *l = write->data;
     l->writing = 0;
     l->progress_at = loop_now(l->host->loop);
+    conn_took(&l->conn, bytes_length(&l->sending), precise_now() - l->blocked_at);
     bytes_take(&l->sending, bytes_length(&l->sending));
     l->conn.under_way = 0;
     if (l->ending) return;
@@ -101,6 +103,7 @@ static int push_socket(struct link *l)
     buf = uv_buf_init((char *)(uintptr_t)bytes_at(&l->sending), (unsigned)l->conn.under_way);
     l->write.data = l;
     l->writing = 1;
+    l->blocked_at = precise_now();
     return uv_write(&l->write, (uv_stream_t *)&l->tcp, &buf, 1, on_written);
 }
 
@@ -230,12 +233,24 @@ int link_start(struct link *l, const struct peer_id *expected)
                        l);
     if (!rc) rc = timer_start(l->host->loop, &l->timer, CONN_SETUP_LIMIT, on_timer, l);
     if (!rc && !l->carrier) {
+        uv_os_fd_t fd;
+        if (!uv_fileno((const uv_handle_t *)&l->tcp, &fd)) socket_prepare(fd);
         uv_tcp_nodelay(&l->tcp, 1);
         uv_tcp_keepalive(&l->tcp, 1, 30);
         if (uv_read_start((uv_stream_t *)&l->tcp, on_alloc, on_read)) rc = PL_EIO;
     }
     link_touch(l);
     return rc;
+}
+
+/* Of what was written: until it has arrived, a close may cost the rest. */
+size_t link_unsent(const struct link *l)
+{
+    uv_os_fd_t fd;
+    size_t n = l->conn.yamux.unsent + bytes_length(&l->conn.wire) + bytes_length(&l->conn.frames) +
+               l->conn.under_way;
+    if (l->has_socket && !uv_fileno((const uv_handle_t *)&l->tcp, &fd)) n += socket_unconfirmed(fd);
+    return n;
 }
 
 static void free_link(struct link *l)

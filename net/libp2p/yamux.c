@@ -5,6 +5,7 @@
  * Bodies are handed on as they arrive, so nothing but a header is ever held back here. */
 #include "yamux.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -457,6 +458,7 @@ int yamux_receive(struct yamux *y, const uint8_t *data, size_t n, struct bytes *
                   struct pl_err *err)
 {
     int rc = PL_OK;
+    y->heard_at = y->now;
     while (!rc && n) {
         size_t part;
         if (y->body_left) {
@@ -501,10 +503,16 @@ static void sweep(struct yamux *y, struct bytes *out)
     }
 }
 
+static double dead_at(const struct yamux *y)
+{
+    double last = y->heard_at > y->ping_sent ? y->heard_at : y->ping_sent;
+    return y->ping_sent >= 0 ? last + YAMUX_PING_LIMIT : INFINITY;
+}
+
 int yamux_tick(struct yamux *y, double now, struct bytes *out, struct pl_err *err)
 {
     y->now = now;
-    if (y->ping_sent >= 0 && now >= y->ping_sent + YAMUX_PING_LIMIT)
+    if (now >= dead_at(y))
         return pl_fail(err, PL_EPROTO, "yamux: no answer to a ping within %.0f s",
                        YAMUX_PING_LIMIT);
     if (now < y->ping_at) return PL_OK;
@@ -517,6 +525,5 @@ int yamux_tick(struct yamux *y, double now, struct bytes *out, struct pl_err *er
 
 double yamux_due(const struct yamux *y)
 {
-    double dead = y->ping_sent + YAMUX_PING_LIMIT;
-    return y->ping_sent >= 0 && dead < y->ping_at ? dead : y->ping_at;
+    return fmin(dead_at(y), y->ping_at);
 }

@@ -14,7 +14,9 @@
 #define YAMUX_UNACKED_MAX 256         /* our opened streams that nobody took yet */
 #define YAMUX_BODY_MAX 65524u         /* of a frame that we send: 64 KiB with its header */
 #define YAMUX_PING_EVERY 30.0         /* s */
-#define YAMUX_PING_LIMIT 10.0         /* s without an answer: the peer is dead */
+/* s without the answer, nor anything else: the peer is dead. On a slow line a ping waits behind
+ * data, and so does its answer. */
+#define YAMUX_PING_LIMIT 10.0
 #define YAMUX_LINGER_TICKS 2          /* pings that a released stream may make no progress */
 
 enum yamux_type { YAMUX_DATA, YAMUX_WINDOW_UPDATE, YAMUX_PING, YAMUX_GO_AWAY };
@@ -70,6 +72,7 @@ struct yamux {
     uint32_t next_id;
     int client;
     double ping_at, ping_sent; /* ping_sent < 0: none under way */
+    double heard_at;
     uint32_t ping_value;
     uint8_t header[12]; /* of a frame that has not arrived whole */
     size_t header_bytes;

@@ -1,0 +1,198 @@
+/* slow_line.c - a line that carries little: what is said last arrives, and whoever still speaks is
+ * not taken for dead because his answer to a ping waits behind what he says. */
+#include "host_sides.h"
+#include "../../net/libp2p/socket.h"
+#include "../../net/libp2p/yamux.h"
+
+#include <arpa/inet.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ANSWER ((4u << 20) - 120) /* bytes */
+#define ANSWERS 3 /* more than the buffers of TCP hold */
+#define SLICE 16384
+#define SLICE_NS 8000000 /* 2 MB/s: seconds more than a goodbye takes without last words */
+
+/* --- a line ----------------------------------------------------------------------------------- */
+
+struct line {
+    struct sockaddr_in to;
+    int listening;
+    pthread_t thread;
+};
+
+static int small_socket(void)
+{
+    int fd = socket(AF_INET, SOCK_STREAM, 0), n = SLICE;
+    assert_true(fd >= 0);
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &n, sizeof n);
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &n, sizeof n);
+    return fd;
+}
+
+static int carry(int from, int to)
+{
+    static const struct timespec pause = { 0, SLICE_NS };
+    char data[SLICE];
+    ssize_t n = recv(from, data, sizeof data, 0);
+    nanosleep(&pause, NULL);
+    return n > 0 && send(to, data, (size_t)n, MSG_NOSIGNAL) == n;
+}
+
+/* One connection, both ways, until either side ends it. */
+static void *carry_all(void *context)
+{
+    struct line *l = context;
+    int near = accept(l->listening, NULL, NULL), far = small_socket();
+    struct pollfd p[2] = { { .fd = near, .events = POLLIN }, { .fd = far, .events = POLLIN } };
+    int open = near >= 0 && !connect(far, (struct sockaddr *)&l->to, sizeof l->to);
+    while (open && poll(p, 2, -1) > 0)
+        for (int i = 0; i < 2 && open; i++)
+            if (p[i].revents) open = carry(p[i].fd, p[1 - i].fd);
+    close(near);
+    close(far);
+    return NULL;
+}
+
+/* `at` becomes the line's own end. */
+static void open_line(struct line *l, struct multiaddr *at)
+{
+    struct sockaddr_in sa = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t n = sizeof sa;
+    struct multiaddr_target t;
+    char text[64];
+    struct pl_err err = { "" };
+    assert_int_equal(multiaddr_target(&t, at), PL_OK);
+    l->to = sa;
+    l->to.sin_port = htons(t.port);
+    l->listening = small_socket();
+    assert_int_equal(bind(l->listening, (struct sockaddr *)&sa, sizeof sa), 0);
+    assert_int_equal(listen(l->listening, 1), 0);
+    assert_int_equal(getsockname(l->listening, (struct sockaddr *)&sa, &n), 0);
+    snprintf(text, sizeof text, "/ip4/127.0.0.1/tcp/%d", ntohs(sa.sin_port));
+    if (multiaddr_from_text(at, text, &err)) fail_msg("%s", err.text);
+    assert_int_equal(pthread_create(&l->thread, NULL, carry_all, l), 0);
+}
+
+static void close_line(struct line *l)
+{
+    pthread_join(l->thread, NULL);
+    close(l->listening);
+}
+
+/* --- the last words --------------------------------------------------------------------------- */
+
+static int answered;
+
+static void answer(void *context, struct rpc_call *call, const uint8_t *data, size_t n)
+{
+    uint8_t *large = noise(ANSWER, 7);
+    (void)context;
+    (void)data;
+    (void)n;
+    rpc_reply(call, large, ANSWER);
+    free(large);
+    note(&answered);
+}
+
+/* Whoever ends right after a round still owes a slow groupmate half of it. */
+static void last_words_arrive(void **state)
+{
+    struct side a, b;
+    struct line line;
+    struct peer_id id; /* b is gone before the answer is here */
+    struct asking q[ANSWERS];
+    uint8_t *want = noise(ANSWER, 7);
+    (void)state;
+    open_side(&a, 0, 0);
+    open_side(&b, 1, 0);
+    id = b.me.id;
+    serve(&b, "Test.answer", answer, NULL, NULL);
+    open_line(&line, &b.at);
+    teach(&a, &b);
+    for (int i = 0; i < ANSWERS; i++) {
+        q[i] = (struct asking){ .from = &a, .to = &id, .name = "Test.answer", .timeout_s = LIMIT };
+        ask(&q[i]);
+    }
+    assert_true(await_noted(&answered, ANSWERS, LIMIT));
+    close_side(&b);
+    for (int i = 0; i < ANSWERS; i++) {
+        assert_true(await_noted(&q[i].answered, 1, LIMIT));
+        if (q[i].status) fail_msg("answer %d: %s", i, q[i].error);
+        assert_int_equal(bytes_length(&q[i].response), ANSWER);
+        assert_memory_equal(bytes_at(&q[i].response), want, ANSWER);
+        bytes_clear(&q[i].response);
+    }
+    free(want);
+    close_side(&a);
+    close_line(&line);
+}
+
+/* --- pings ------------------------------------------------------------------------------------ */
+
+static void quiet(void *context, struct yamux_stream *s)
+{
+    (void)context;
+    (void)s;
+}
+
+static void who_speaks_lives(void **state)
+{
+    static const struct yamux_events events = { quiet, quiet, quiet };
+    static const uint8_t data[12] = { 0, YAMUX_PING, 0, YAMUX_SYN, 0, 0, 0, 0, 0, 0, 0, 9 };
+    struct yamux y;
+    struct bytes out = { 0 };
+    struct pl_err err = { "" };
+    double heard = 8.0;
+    (void)state;
+    yamux_init(&y, 1, &events, NULL, 0);
+    assert_int_equal(yamux_tick(&y, 0, &out, &err), PL_OK); /* the first ping; no answer comes */
+    y.now = heard;
+    assert_int_equal(yamux_receive(&y, data, sizeof data, &out, &err), PL_OK);
+    assert_int_equal(yamux_tick(&y, YAMUX_PING_LIMIT + 1, &out, &err), PL_OK);
+    assert_true(yamux_due(&y) == heard + YAMUX_PING_LIMIT);
+    assert_int_equal(yamux_tick(&y, heard + YAMUX_PING_LIMIT, &out, &err), PL_EPROTO);
+    yamux_clear(&y);
+    bytes_clear(&out);
+}
+
+/* --- what waits for the socket ---------------------------------------------------------------- */
+
+/* Whatever is urgent waits behind it: a tenth of a second's worth, within bounds. */
+static void little_waits_for_a_slow_socket(void **state)
+{
+    struct conn c = { .wire_high = CONN_WIRE_LOW };
+    (void)state;
+    conn_took(&c, 1 << 20, 0.5);
+    assert_int_equal(c.wire_high, (size_t)((1 << 20) / 0.5 * CONN_WIRE_S));
+    conn_took(&c, 1 << 18, 1.0); /* 2 Mbit/s */
+    assert_int_equal(c.wire_high, CONN_WIRE_LOW);
+    conn_took(&c, 1 << 20, 0.0);
+    assert_int_equal(c.wire_high, CONN_WIRE_HIGH);
+}
+
+/* Off this machine or on it, a socket stays one. */
+static void sockets_are_prepared(void **state)
+{
+    int pair[2];
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    socket_prepare(pair[0]);
+    assert_int_equal(socket_unconfirmed(-1), 0);
+    close(pair[0]);
+    close(pair[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(last_words_arrive),
+        cmocka_unit_test(who_speaks_lives),
+        cmocka_unit_test(little_waits_for_a_slow_socket),
+        cmocka_unit_test(sockets_are_prepared),
+    };
+    return cmocka_run_group_tests_name("slow_line", tests, NULL, NULL);
+}
