@@ -71,7 +71,7 @@ struct wishes {
     double weight, timeout, share_s, matchmaking, chunk, allreduce;
     struct averager_options averager;
     struct membership membership;
-    int load, json, no_check;
+    int load, json, no_check, told_differs;
 };
 
 static int add(const char **list, size_t *count, const char *address)
@@ -214,7 +214,7 @@ static double cpu_seconds(void)
            ((double)u.ru_utime.tv_usec + (double)u.ru_stime.tv_usec) * 1e-6;
 }
 
-static void say_round(const struct wishes *w, int64_t number, const struct round *r, double seconds,
+static void say_round(struct wishes *w, int64_t number, const struct round *r, double seconds,
                       double cpu)
 {
     const struct exchange_report *e = &r->result.report;
@@ -231,12 +231,18 @@ static void say_round(const struct wishes *w, int64_t number, const struct round
                      "senders_lost", (json_int_t)e->senders_lost, "reducers_lost",
                      (json_int_t)e->reducers_lost, "bytes_out", (json_int_t)e->bytes_out,
                      "bytes_in", (json_int_t)e->bytes_in, "attempts", r->result.attempts);
+    json_object_set_new(line, "differs",
+                        r->differs.text[0] ? json_string(r->differs.text) : json_null());
     json_object_set_new(line, "error", r->result.status ? json_string(r->why.text) : json_null());
     snprintf(text, sizeof text,
              "round %lld: averaged with %zu peers in %.2f s, %.2f s of it exchange%s",
              (long long)number, r->group.count ? r->group.count - 1 : 0, seconds, r->result.seconds,
              e->senders_lost ? ", without the data of some that fell silent" : "");
     say(w, line, r->result.status ? NULL : text);
+    if (r->differs.text[0] && !w->told_differs) {
+        w->told_differs = 1;
+        fprintf(stderr, "potluck average: %s\n", r->differs.text);
+    }
     if (r->result.status)
         fprintf(stderr, "potluck average: round %lld: %s\n", (long long)number, r->why.text);
     else if (w->averager.verify && !r->result.verified)

@@ -271,6 +271,8 @@ static void on_round(void *context, const struct averager_result *r)
     to->result.group = &to->group;
     if (r->status) pl_fail(&to->why, r->status, "%s", r->why);
     to->result.why = to->why.text;
+    pl_fail(&to->differs, PL_OK, "%s", r->differs);
+    to->result.differs = to->differs.text;
     for (size_t i = 0; r->group && i < r->group->count; i++)
         group_add(&to->group, &r->group->members[i].peer, r->group->members[i].said,
                   r->group->members[i].said_n, NULL);

@@ -22,6 +22,7 @@ typedef void checkup_tell(void *context, const struct finding *f);
 struct checkup_plan {
     size_t load;       /* bytes of the record that shows how fast data go; 0: not measured */
     const char *run;   /* whose peers are looked for; may be NULL */
+    int64_t target_batch; /* ours, to compare with theirs; 0: not known */
     int trains;        /* we are going to train it: to be the only one is worth a word */
 };
 #define CHECKUP_LOAD (1u << 20)  /* the doctor's; a step of the run moves 100 MB each way */
@@ -48,6 +49,7 @@ void checkup_plan_fits(const struct pl_memory_plan *plan, const struct pl_backen
 struct checkup_join_options {
     const struct swarm_options *swarm;   /* borrowed, as the rest is */
     const char *run;                     /* may be NULL */
+    int64_t target_batch;                /* see above */
     const struct pl_memory_plan *memory; /* of what will be trained by be; NULL: nothing */
     const struct pl_backend *be;
     int json, quiet;                     /* quiet: says what is wrong alone */

@@ -158,6 +158,7 @@ static struct checkup_join *make(struct swarm *s, const struct checkup_join_opti
     c->s = s;
     c->o = *o;
     c->plan = (struct checkup_plan){ .load = o->off ? 0 : CHECKUP_LOAD_SHORT, .run = o->run,
+                                     .target_batch = o->target_batch,
                                      .trains = o->memory != NULL };
     c->network = (struct checkup){ .s = s, .options = o->swarm, .plan = &c->plan, .stop = &c->stop,
                                    .tell = keep, .context = c, .first_good = &c->first_good };

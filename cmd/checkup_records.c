@@ -1,8 +1,9 @@
 /* checkup_records.c - what records in the DHT tell before one joins: how fast a large one goes
- * there and comes back; whether anybody trains the run. */
+ * there and comes back; whether anybody trains the run, and at how many samples they step. */
 #include "checkup_inside.h"
 
 #include "../net/hivemind/progress.h"
+#include "../net/hivemind/report.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -73,35 +74,86 @@ void checkup_bandwidth(struct checkup *c)
     free(load);
 }
 
-/* A name that is spelt otherwise is another run, and nobody would say so. */
-void checkup_run(struct checkup *c)
+/* --- the run ---------------------------------------------------------------------------------- */
+
+struct run_view {
+    size_t peers;
+    int64_t epoch;
+    size_t told;          /* peers that say at how many samples they step: our own kind */
+    int64_t least, most;
+};
+
+static int get_records(struct checkup *c, struct dht_result *r, const struct schema *of)
 {
     char key[256];
     struct dht_id id;
-    struct dht_result r;
-    size_t peers = 0;
-    int64_t epoch = 0;
-    int rc;
-    if (!c->plan->run || c->clock_differs) return;
-    snprintf(key, sizeof key, "%.200s%s", c->plan->run, schema_progress.suffix);
-    if (dht_id_of_text(&id, key)) return;
-    rc = swarm_get(c->s, &r, &id, 1);
-    for (size_t i = 0; !rc && r.type == DHT_FOUND_DICTIONARY && i < r.dictionary.count; i++) {
-        const struct dht_item *item = &r.dictionary.items[i];
+    snprintf(key, sizeof key, "%.200s%s", c->plan->run, of->suffix);
+    dht_result_init(r);
+    return dht_id_of_text(&id, key) ? PL_ENOMEM : swarm_get(c->s, r, &id, 1);
+}
+
+/* Those who train now; reports of others who did lie there for a while, too. */
+static void view_run(struct checkup *c, struct run_view *v)
+{
+    struct dht_result progress, reports;
+    int rc = get_records(c, &progress, &schema_progress);
+    int has_reports = !get_records(c, &reports, &schema_report) &&
+                      reports.type == DHT_FOUND_DICTIONARY;
+    memset(v, 0, sizeof *v);
+    for (size_t i = 0; !rc && progress.type == DHT_FOUND_DICTIONARY &&
+                       i < progress.dictionary.count; i++) {
+        const struct dht_item *item = &progress.dictionary.items[i], *report;
         struct progress_record record;
+        struct report_record told;
         if (progress_read(&record, item->value, item->n, NULL)) continue;
-        peers++;
-        if (record.epoch > epoch) epoch = record.epoch;
+        v->peers++;
+        if (record.epoch > v->epoch) v->epoch = record.epoch;
+        report = has_reports ? dht_dictionary_find(&reports.dictionary, item->subkey, item->subkey_n)
+                             : NULL;
+        if (!report || report_read(&told, report->value, report->n, NULL) || !told.target_batch)
+            continue;
+        if (!v->told || told.target_batch < v->least) v->least = told.target_batch;
+        if (!v->told || told.target_batch > v->most) v->most = told.target_batch;
+        v->told++;
     }
-    dht_result_clear(&r);
-    if (peers)
+    dht_result_clear(&progress);
+    dht_result_clear(&reports);
+}
+
+/* Another target batch than the others' makes some step without the rest. */
+static void compare_targets(struct checkup *c, const struct run_view *v)
+{
+    int64_t ours = c->plan->target_batch;
+    if (!v->told) return;
+    if (v->least != v->most)
+        checkup_say(c, FINDING_WARNING, "target", "the peers of \"%.100s\" step at %lld to %lld "
+                    "samples\ntheir side: they have to agree on --target-batch, or each takes the "
+                    "others along too early", c->plan->run, (long long)v->least, (long long)v->most);
+    else if (ours && ours != v->most)
+        checkup_say(c, FINDING_WARNING, "target", "%zu of the peers of \"%.100s\" tell%s that they "
+                    "step at %lld samples, we at %lld\nyour side, if they are right: --target-batch "
+                    "%lld", v->told, c->plan->run, v->told == 1 ? "s" : "", (long long)v->most,
+                    (long long)ours, (long long)v->most);
+}
+
+/* A name that is spelt otherwise is another run, and nobody would say so. */
+void checkup_run(struct checkup *c)
+{
+    struct run_view v;
+    char target[64] = "";
+    if (!c->plan->run || c->clock_differs) return;
+    view_run(c, &v);
+    if (v.told && v.least == v.most)
+        snprintf(target, sizeof target, ", of %lld samples each", (long long)v.most);
+    if (v.peers)
         checkup_say(c, FINDING_GOOD, "run",
-                    "%zu peer%s train%s \"%.100s\", at step %lld\n\n%zu train%s", peers,
-                    peers == 1 ? "" : "s", peers == 1 ? "s" : "", c->plan->run, (long long)epoch,
-                    peers, peers == 1 ? "s" : "");
+                    "%zu peer%s train%s \"%.100s\", at step %lld%s\n\n%zu train%s", v.peers,
+                    v.peers == 1 ? "" : "s", v.peers == 1 ? "s" : "", c->plan->run,
+                    (long long)v.epoch, target, v.peers, v.peers == 1 ? "s" : "");
     else
         checkup_say(c, c->plan->trains ? FINDING_WARNING : FINDING_GOOD, "run",
                     "nobody trains \"%.100s\" there yet\nyour side, if somebody should: --run has "
                     "to be spelt as the others spell it, and --join an address of theirs\n"
                     "nobody trains yet", c->plan->run);
+    compare_targets(c, &v);
 }

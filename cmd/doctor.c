@@ -11,7 +11,8 @@
 
 static const char usage[] =
     "usage: potluck doctor [--join MULTIADDR ...] [--listen MULTIADDR ...] [--announce MULTIADDR ...]\n"
-    "                      [--identity FILE] [--client-mode] [--run ID] [--model NAME] [--quick] [--json]\n"
+    "                      [--identity FILE] [--client-mode] [--run ID] [--target-batch N]\n"
+    "                      [--model NAME] [--quick] [--json]\n"
     "\n"
     "Asks each entry peer by itself, compares clocks, sees whether others can call this machine and what\n"
     "router is between, and whether the model fits and how fast it would go. Use the options that you\n"
@@ -20,6 +21,7 @@ static const char usage[] =
     "  --join MULTIADDR   an entry peer; may be repeated\n"
     "  --listen, --announce, --identity, --client-mode   as for potluck peer\n"
     "  --run ID           the run that is to be joined: does anybody train it\n"
+    "  --target-batch N   that you will train it with: do the others step at so many samples, too\n"
     "  --model NAME       of potluck calc --models (default: run)\n"
     "  --quick            neither bandwidth nor memory and speed\n"
     "  --json             lines of JSON\n"
@@ -36,6 +38,7 @@ struct doctor_options {
     const char *identity, *model, *run;
     struct compute compute;
     struct membership membership;
+    int64_t target_batch;
     int client_mode, quick, json, bad;
 };
 
@@ -52,7 +55,8 @@ static int parse(struct doctor_options *o, int argc, char **argv)
     static const struct option options[] = {
         { "join", required_argument, NULL, 'j' }, { "listen", required_argument, NULL, 'l' },
         { "announce", required_argument, NULL, 'a' }, { "identity", required_argument, NULL, 'i' },
-        { "client-mode", no_argument, NULL, 'c' }, { "run", required_argument, NULL, 'r' }, { "model", required_argument, NULL, 'm' },
+        { "client-mode", no_argument, NULL, 'c' }, { "run", required_argument, NULL, 'r' },
+        { "target-batch", required_argument, NULL, 't' }, { "model", required_argument, NULL, 'm' },
         { "quick", no_argument, NULL, 'q' }, { "json", no_argument, NULL, 'J' }, COMPUTE_OPTIONS,
         MEMBERSHIP_OPTIONS,
         { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
@@ -66,6 +70,9 @@ static int parse(struct doctor_options *o, int argc, char **argv)
         case 'i': o->identity = optarg; break;
         case 'c': o->client_mode = 1; break;
         case 'r': o->run = optarg; break;
+        case 't':
+            rc = cmd_integer(&o->target_batch, "doctor", "--target-batch", optarg, 1, 1 << 20);
+            break;
         case 'm': o->model = optarg; break;
         case 'q': o->quick = 1; break;
         case 'J': o->json = 1; break;
@@ -125,7 +132,8 @@ int cmd_doctor(int argc, char **argv)
                  : "without a token nobody in this swarm answers: ask its keeper");
         print(&o, &f);
     }
-    plan = (struct checkup_plan){ .load = o.quick ? 0 : CHECKUP_LOAD, .run = o.run, .trains = 1 };
+    plan = (struct checkup_plan){ .load = o.quick ? 0 : CHECKUP_LOAD, .run = o.run, .trains = 1,
+                                  .target_batch = o.target_batch };
     if (o.join_count) rc = checkup_swarm(&swarm, &plan, print, &o);
     else fputs("potluck doctor: no --join: the network is not looked at\n", stderr);
     if (!o.quick) {

@@ -192,6 +192,7 @@ static int one_batch(struct loop_state *t, struct pl_err *err)
     double began = pl_seconds(), loss = 0;
     int64_t samples = 0;
     enum collaboration_advice advice;
+    struct pl_err remark;
     int rc = delayed_return(t, 0, err);
     if (!rc && t->delayed.at != FLIGHT_LEAVING) rc = together_correct(t);
     if (!rc) rc = t->l->batch(t->l->context, &samples, &loss, err);
@@ -210,6 +211,7 @@ static int one_batch(struct loop_state *t, struct pl_err *err)
     t->now.loss += loss * (double)samples;
     t->now.batch_losses += loss;
     advice = collaboration_add(t->c, samples, pl_seconds() - began);
+    while (collaboration_remarked(t->c, &remark)) trouble(t, remark.text);
     if (advice == COLLABORATION_CATCH_UP) {
         if ((rc = delayed_return(t, 1, err))) return rc;
         catch_up(t);

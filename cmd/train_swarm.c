@@ -333,6 +333,7 @@ int train_swarm_run(void *context, struct pl_trainer *trainer, const struct trai
                                 .validators = &validators };
     struct pl_memory_plan memory;
     struct checkup_join_options asks = { .swarm = &so, .run = w->run, .memory = &memory,
+                                         .target_batch = job->target_batch,
                                          .be = trainer->model->params.be, .json = w->json,
                                          .quiet = job->quiet, .off = w->no_check };
     struct checkup_join *check = NULL;

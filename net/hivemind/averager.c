@@ -32,6 +32,7 @@ static void finish(struct averager *a, int status)
     a->result.status = status;
     a->result.why = a->why.text;
     a->result.caught = a->caught.text;
+    a->result.differs = a->differs.text;
     a->result.group = a->group.count ? &a->group : NULL;
     a->busy = 0;
     averager_refuse_parked(a);
@@ -98,6 +99,7 @@ static void on_turn(void *context)
         exchange_report(a->x, &a->result.report);
         a->result.seconds = loop_now(a->loop) - a->exchange_began;
         ban_liars(a);
+        pl_fail(&a->differs, PL_OK, "%s", exchange_differs(a->x) ? exchange_differs(a->x) : "");
         averager_exchange_clear(a);
         if (a->exchange_status == PL_OK) finish(a, PL_OK);
         else if (a->cancelled || a->is_last || averager_now(a) >= a->step.deadline)
@@ -198,7 +200,7 @@ int averager_begin(struct averager *a, const struct averager_step *s, averager_d
     a->cancelled = a->is_last = 0;
     a->triggered = !s->untriggered;
     memset(&a->result, 0, sizeof a->result);
-    a->caught.text[0] = 0;
+    a->caught.text[0] = a->differs.text[0] = 0;
     a->why.text[0] = a->ask_why.text[0] = 0;
     group_clear(&a->group);
     averager_search(a);

@@ -78,6 +78,7 @@ struct averager_result {
     int verified;             /* 1: the last exchange was to be verified */
     int banned;               /* groupmates that were caught lying, and will not be groupmates soon */
     const char *caught;       /* which of them last, and at what; "" */
+    const char *differs;      /* a groupmate of the last exchange compresses otherwise, harmlessly; "" */
     double seconds;           /* the exchange took */
 };
 /* The result and the group are the callback's to read, not to keep. */

@@ -78,7 +78,7 @@ struct averager {
     struct bytes gather;
     int hidden;              /* 1: it says that others cannot call us */
     struct averager_result result;
-    struct pl_err why, caught;
+    struct pl_err why, caught, differs;
     struct bans bans;
     struct timer turn;       /* goes on with the step from the loop itself */
 

@@ -92,12 +92,17 @@ static void see(struct collaboration *c, const struct dht_result *r)
     size_t n = r ? r->dictionary.count : 0, count = 0;
     struct progress_record *records = malloc((n + 1) * sizeof *records), own = own_record(c);
     const struct progress_local mine = { c->epoch, c->samples, own.samples_per_second };
+    struct pl_err say;
     if (!records) return;
     for (size_t i = 0; i < n; i++)
         if (!progress_read(&records[count], r->dictionary.items[i].value, r->dictionary.items[i].n,
                            NULL) &&
             !peer_id_equal(&records[count].peer, &own.peer))
             count++;
+    if (!c->o.auxiliary &&
+        target_watch_see(&c->watch, records, count, &own, c->o.target_batch, collaboration_now(c),
+                         &say))
+        collaboration_remark(c, say.text);
     attendance_see(&c->attendance, records, count, collaboration_now(c), &count);
     c->others = count; /* we ourselves come on top, though our first record may not be there yet */
     if (c->samples || c->has_reported) records[count++] = own;
@@ -439,7 +444,8 @@ int collaboration_open(struct collaboration **out, const struct collaboration_op
     c->view = (struct progress_view){ .eta = INFINITY };
     c->helped = -1;
     performance_init(&c->speed, PERFORMANCE_ALPHA);
-    c->totals = (struct report_record){ .version = "potluck " PL_VERSION, .held_out = NAN };
+    c->totals = (struct report_record){ .version = "potluck " PL_VERSION, .held_out = NAN,
+                                        .target_batch = o->target_batch };
     if (o->device) snprintf(c->totals.device, sizeof c->totals.device, "%s", o->device);
     if (snprintf(c->run, sizeof c->run, "%s", o->run) > 200 || strchr(o->run, '.') || !*o->run) {
         rc = pl_fail(err, PL_EUSE, "run \"%.60s\": a name of 1 to 200 characters without a dot",

@@ -140,6 +140,9 @@ void collaboration_tell(struct collaboration *c, double loss, int64_t mini_steps
 void collaboration_held_out(struct collaboration *c, double loss);
 /* What our rounds have come to so far, as it is reported. */
 void collaboration_totals(struct collaboration *c, struct report_record *r);
+/* 1: *say holds a sentence about how we are set up, beside the others: another target batch, another
+ * compression. Each kind comes once. */
+int collaboration_remarked(struct collaboration *c, struct pl_err *say);
 /* Everybody's records of that kind, waited for. */
 void collaboration_metrics(struct collaboration *c, struct metrics_sums *sums);
 

@@ -6,10 +6,13 @@
 
 #include "attendance.h"
 #include "collaboration.h"
+#include "target_watch.h"
 
 #include <pthread.h>
 
 enum { GRADIENT, STATE, AVERAGERS };
+
+#define REMARKS_MAX 4 /* each kind comes once; what is beyond waits for nobody */
 
 struct collaboration {
     struct collaboration_options o;
@@ -33,6 +36,10 @@ struct collaboration {
     struct timer fetch_timer, report_timer;
     struct report_record totals;     /* of both kinds of rounds */
     struct attendance attendance;
+    struct target_watch watch;
+    struct pl_err remarks[REMARKS_MAX]; /* not told yet */
+    size_t remark_count;
+    int told_differs;
     struct wish *fetch_waits;        /* who wants to hear of the next view */
 
     /* the gradient round */
@@ -92,6 +99,8 @@ void collaboration_fresh(struct wish *w);
 void collaboration_refresh(struct collaboration *c); /* the same, nobody waits for it */
 void collaboration_report(struct collaboration *c);
 void collaboration_report_later(struct collaboration *c); /* again, in time */
+/* Something that the user should know: for collaboration_remarked. */
+void collaboration_remark(struct collaboration *c, const char *text);
 /* A round has ended: into the totals. missed: others should have come. */
 void collaboration_count(struct collaboration *c, const struct averager_result *r, int missed);
 /* Looks for a group before the batch is full: others do so at the same time. */

@@ -326,6 +326,8 @@ static void begin_advance(void *context)
     struct wish *w = context;
     struct collaboration *c = w->c;
     int was_alone = !c->others && c->gradient.peers <= 1;
+    target_watch_step(&c->watch, c->triggered_at,
+                      c->others && c->gradient.status && c->gradient.peers <= 1);
     if (!c->has_begun) begin_epoch(c, 0);
     c->has_begun = 0;
     c->updating = 0;

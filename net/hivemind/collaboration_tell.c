@@ -12,9 +12,18 @@ static int64_t plus(int64_t a, size_t b)
     return a > INT64_MAX / 2 || b > INT64_MAX / 8 ? INT64_MAX / 2 : a + (int64_t)b;
 }
 
+void collaboration_remark(struct collaboration *c, const char *text)
+{
+    if (c->remark_count < REMARKS_MAX) pl_fail(&c->remarks[c->remark_count++], PL_OK, "%s", text);
+}
+
 void collaboration_count(struct collaboration *c, const struct averager_result *r, int missed)
 {
     struct report_record *t = &c->totals;
+    if (r->differs[0] && !c->told_differs) {
+        c->told_differs = 1;
+        collaboration_remark(c, r->differs);
+    }
     t->rounds += !r->status;
     t->failed += r->status && (r->group || missed);
     t->retried += r->attempts > 1 ? r->attempts - 1 : 0;
@@ -82,6 +91,24 @@ void collaboration_tell(struct collaboration *c, double loss, int64_t mini_steps
     struct wish w = { .c = c,
                       .metrics = { .loss = loss, .mini_steps = mini_steps, .samples = samples } };
     wish_await(&w, begin_tell);
+}
+
+static void take_remark(void *context)
+{
+    struct wish *w = context;
+    struct collaboration *c = w->c;
+    w->number = c->remark_count > 0;
+    if (w->number) {
+        *w->err = c->remarks[0];
+        memmove(c->remarks, c->remarks + 1, --c->remark_count * sizeof *c->remarks);
+    }
+    wish_fulfil(w, PL_OK);
+}
+
+int collaboration_remarked(struct collaboration *c, struct pl_err *say)
+{
+    struct wish w = { .c = c, .err = say };
+    return !wish_await(&w, take_remark) && w.number;
 }
 
 static void on_metrics(void *context, int status, const struct dht_result *r)

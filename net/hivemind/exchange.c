@@ -194,7 +194,9 @@ static void go(struct exchange *x, double now)
                              "verified");
         else if (all_answered(x)) {
             if (x->report.reducers_lost)
-                exchange_give_up(x, PL_EIO, "a peer that reduces has left or fallen silent");
+                exchange_give_up(x, PL_EIO, x->misfit.text[0] ? x->misfit.text
+                                            : x->refusal.text[0] ? x->refusal.text
+                                            : "a peer that reduces has left or fallen silent");
             else if (x->o.verify && !x->verified) exchange_verify_go(x, now);
             else apply(x);
         }
@@ -281,6 +283,16 @@ static void encoded(struct exchange *x, struct exchange_job_of *job)
     memset(&job->message, 0, sizeof job->message);
 }
 
+/* What a reducer says to a part that it did not expect, and to one that comes too late. */
+static void note_refusal(struct exchange *x, size_t peer)
+{
+    char name[PEER_ID_TEXT_MAX];
+    if (x->refusal.text[0]) return;
+    peer_id_text(name, &x->o.group->members[peer].peer);
+    pl_fail(&x->refusal, PL_EIO, "%.60s takes no more of our parts: we were too slow for it, or its "
+            "--part-bytes (ours: %zu) or --compression is not ours", name, x->o.part_bytes);
+}
+
 static void take_answer(struct exchange *x, double now, size_t peer, const uint8_t *data, size_t n)
 {
     struct out_peer *out = &x->out[peer];
@@ -290,6 +302,7 @@ static void take_answer(struct exchange *x, double now, size_t peer, const uint8
     if (!out->open || out->failed) return;
     broken = part_message_read(&m, data, n, NULL);
     if (broken || m.code != MSG_AVERAGED_PART) { /* any other code: it is in trouble itself */
+        if (!broken && m.code == MSG_INTERNAL_ERROR) note_refusal(x, peer);
         out->lied = broken != 0;
         lose_reducer(x, peer);
         return;
@@ -390,7 +403,8 @@ double exchange_wake(const struct exchange *x)
 void exchange_tick(struct exchange *x, double now)
 {
     if (x->o.time_limit > 0 && now >= x->began + x->o.time_limit)
-        exchange_give_up(x, PL_EAGAIN, "the exchange took longer than its time limit");
+        exchange_give_up(x, PL_EAGAIN, x->misfit.text[0] ? x->misfit.text
+                                       : "the exchange took longer than its time limit");
     if (!x->cancelled && !x->applying) {
         for (size_t p = 0; x->o.reducer_timeout > 0 && p < x->count; p++)
             if (x->out[p].parts && now >= x->out[p].since + x->o.reducer_timeout)
@@ -414,6 +428,11 @@ const char *exchange_lie(const struct exchange *x, size_t peer)
 size_t exchange_message_max(const struct exchange *x)
 {
     return EXCHANGE_HEADERS + PL_CODES * sizeof(float) + x->values_max * sizeof(float);
+}
+
+const char *exchange_differs(const struct exchange *x)
+{
+    return x->differs.text[0] && !x->misfit.text[0] && !x->refusal.text[0] ? x->differs.text : NULL;
 }
 
 void exchange_report(const struct exchange *x, struct exchange_report *r)

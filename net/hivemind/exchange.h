@@ -109,6 +109,10 @@ struct exchange_port {
  * out of the mean, and costs nobody a round. */
 const char *exchange_lie(const struct exchange *x, size_t peer);
 
+/* A sentence about a groupmate that compresses otherwise than we do, which harms nobody; NULL: none
+ * does. What makes a round impossible is told by `over`. */
+const char *exchange_differs(const struct exchange *x);
+
 /* How far it went, at any time. */
 struct exchange_report {
     /* of all values: how many differences are there, own ones included */

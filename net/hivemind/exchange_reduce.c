@@ -252,6 +252,44 @@ static int keep_message(struct exchange *x, struct contribution *c, size_t k, co
     return PL_OK;
 }
 
+/* Parts of a tensor are as long as --part-bytes and its compression make them, so a part of another
+ * length tells which of the two is not ours. [spec hivemind-protocol 5] */
+static void note_misfit(struct exchange *x, size_t peer, const struct pl_part *part,
+                        const struct part_message *m)
+{
+    const struct group_member *who = &x->o.group->members[peer];
+    enum pl_compression ours = exchange_method(x, part);
+    size_t whole = pl_part_values(m->method, x->o.part_bytes);
+    size_t rest = x->o.elements[part->tensor] - part->start;
+    size_t per_value = x->o.part_bytes / whole ? x->o.part_bytes / whole : 1;
+    char name[PEER_ID_TEXT_MAX];
+    if (x->misfit.text[0]) return;
+    peer_id_text(name, &who->peer);
+    if (m->method != ours && m->elements == (whole < rest ? whole : rest))
+        pl_fail(&x->misfit, PL_EPROTO, "%.60s sends parts of %zu values (%s), we send parts of %zu "
+                "(%s); your side, if the others agree with it, else its: --compression",
+                name, m->elements, pl_compression_name(m->method), part->length,
+                pl_compression_name(ours));
+    else
+        pl_fail(&x->misfit, PL_EPROTO, "%.60s sends a part of %zu values (%zu bytes) where ours has "
+                "%zu (%zu bytes at most, --part-bytes %zu); your side, if the others agree with it, "
+                "else its: --part-bytes", name, m->elements, m->elements * per_value, part->length,
+                part->length * per_value, x->o.part_bytes);
+}
+
+/* Everybody is answered in the compression that they send. */
+static void note_differs(struct exchange *x, size_t peer, const struct pl_part *part,
+                         const struct part_message *m)
+{
+    enum pl_compression ours = exchange_method(x, part);
+    char name[PEER_ID_TEXT_MAX];
+    if (x->differs.text[0] || m->method == ours) return;
+    peer_id_text(name, &x->o.group->members[peer].peer);
+    pl_fail(&x->differs, PL_OK, "%.60s sends %s where we send %s; both are understood, nothing has "
+            "to be done (--compression)", name, pl_compression_name(m->method),
+            pl_compression_name(ours));
+}
+
 void exchange_reduce_message(struct exchange *x, double now, size_t peer, const uint8_t *data,
                              size_t n)
 {
@@ -259,6 +297,7 @@ void exchange_reduce_message(struct exchange *x, double now, size_t peer, const 
     struct contribution c = { .peer = peer };
     struct part_message first;
     struct slot *s = slot_of(x, in->next);
+    const struct pl_part *part;
     if (in->state == IN_AWAITED) {
         in->state = IN_SENDING;
         if (part_message_read(&first, data, n, NULL) || first.code != MSG_PART_FOR_AVERAGING) {
@@ -271,9 +310,15 @@ void exchange_reduce_message(struct exchange *x, double now, size_t peer, const 
         if (in->state == IN_COMPLETE && is_open(in)) exchange_ban(x, peer, 1);
         return;
     }
-    if (s->k != in->next || part_message_read(&c.part, data, n, NULL) || !c.part.has_part ||
-        c.part.elements != x->parts[x->own[s->k]].length || keep_message(x, &c, s->k, data, n)) {
+    if (s->k != in->next || part_message_read(&c.part, data, n, NULL) || !c.part.has_part) {
         exchange_ban(x, peer, 1); /* beyond the window too: it was not told that it may */
+        return;
+    }
+    part = &x->parts[x->own[s->k]];
+    if (c.part.elements != part->length) note_misfit(x, peer, part, &c.part);
+    else note_differs(x, peer, part, &c.part);
+    if (c.part.elements != part->length || keep_message(x, &c, s->k, data, n)) {
+        exchange_ban(x, peer, 1);
         return;
     }
     s->from[s->arrived++] = c;

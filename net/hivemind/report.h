@@ -30,6 +30,7 @@ struct report_record {
     int64_t banned;           /* groupmates that were caught lying, and refused for a while */
     int64_t sent, received;   /* bytes of these rounds' messages */
     int64_t uncompressed;     /* what `sent` would have been with four bytes a value */
+    int64_t target_batch;     /* samples that it steps at; 0: not told */
     double held_out;          /* loss on pairs that nobody trains on; NAN: not measured */
 };
 int report_write(struct bytes *out, const struct report_record *r);

@@ -181,6 +181,24 @@ def killed(swarm, name):
     together(name + ", after", [c, again], 2)
 
 
+def told(peer):
+    return [e["text"] for e in list(peer.events) if e["event"] == "trouble" and "--target-batch" in (e["text"] or "")]
+
+
+def other_target(swarm, name):
+    """Real peers' records do not tell their target batch: whoever has come with another one is told what they seem to
+    step at, once."""
+    swarm.add("py")
+    swarm.add("py")
+    equal = swarm.add("c")
+    more = swarm.add("c", "--target-batch", str(32 * TARGET))
+    took = wait_for(lambda: told(more))
+    about = re.search("about ([0-9]+) to [0-9]+ samples", "".join(told(more)))
+    step(f"{name}: it is told", took is not None and about is not None and TARGET / 4 <= int(about[1]) <= 2 * TARGET, (took, told(more)))
+    wait_epochs([equal], 3)
+    step(f"{name}: once, and who has the same one is not", len(told(more)) == 1 and not told(equal), (told(more), told(equal)))
+
+
 def cycle(swarm, name):
     """Two real trainers of whom one is killed and replaced may wait for each other for ever; one of ours
     that joins them brings them back."""
@@ -198,7 +216,7 @@ def cycle(swarm, name):
 
 SCENARIOS = {
     "Python begins": py_first, "C begins": c_first, "delayed steps": delayed, "a schedule": with_schedule,
-    "three": three, "C client": client, "killed and replaced": killed, "the cycle": cycle,
+    "three": three, "C client": client, "killed and replaced": killed, "the cycle": cycle, "another target": other_target,
 }
 
 

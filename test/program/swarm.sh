@@ -163,10 +163,44 @@ peers="$peers $!"
 refuses 1 "who was there averages other tensors; your side, if they agree" alone "$work/two" --join "$entry"
 refuses 1 "found no group for q.0b in time: nobody else was looking for one" alone "$work/two" --join "$entry" --prefix q --timeout 2
 
+# Another compression only differs; parts of another length, by either option, name both and the option.
+two() { # tensors, options of the first, options of the second
+    "$POTLUCK" average --prefix two --no-check --matchmaking-time 1 --timeout 6 --listen /ip4/127.0.0.1/tcp/0 --join "$entry" --tensors "$1" $2 \
+        >"$work/first" 2>&1 &
+    last=$!
+    alone "$1" --prefix two --join "$entry" $3 >"$work/said" 2>&1
+    wait $last
+}
+one_tensor "$work/thousands" 9000
+two "$work/one" "--compression float16" "--compression uniform8"
+check "another compression is told" \
+    grep -qE 'sends (FLOAT16|UNIFORM_8BIT) where we send (FLOAT16|UNIFORM_8BIT); both are understood' "$work/first" "$work/said"
+for side in first said; do
+    check "and harms nobody ($side)" grep -q 'averaged with 1 peers' "$work/$side"
+done
+two "$work/thousands" "--part-bytes 1000 --compression float16" "--part-bytes 1000 --compression uniform8"
+for side in first said; do
+    check "where it cuts other parts both are named ($side)" \
+        grep -qE 'round 0: .*(sends parts of (500|1000) values \((FLOAT16|UNIFORM_8BIT)\), we send parts of [0-9]* .*else its: --compression$|takes no more of our parts)' \
+        "$work/$side"
+done
+check "by one of them at least" grep -q 'else its: --compression$' "$work/first" "$work/said"
+two "$work/thousands" "--part-bytes 1000 --compression none" "--part-bytes 4000 --compression none"
+check "so are parts of other sizes" \
+    grep -qE 'sends a part of (250|1000) values \((1000|4000) bytes\) where ours has [0-9]+ .*--part-bytes (1000|4000)\).*else its: --part-bytes$' "$work/first" "$work/said"
+
 # shellcheck disable=SC2086
 "$POTLUCK" train $tiny --steps 100000 --slow 0.3 --json --out "$work/trains.d" >"$work/trains" 2>&1 &
 peers="$peers $!"
 for _ in $(seq 1200); do grep -q '"event":"epoch"' "$work/trains" && break; sleep 0.1; done
+prints "at how many samples they step" '1 peer trains "r", at step [0-9]*, of 8 samples each' "$POTLUCK" doctor --quick --client-mode --run r \
+    --join "$(address "$work/trains")"
+prints "and that ours is another number" '1 of the peers of "r" tells that they step at 8 samples, we at 16' "$POTLUCK" doctor --quick --client-mode --run r \
+    --target-batch 16 --join "$(address "$work/trains")"
+prints "with the side" '-> your side, if they are right: --target-batch 8' "$POTLUCK" doctor --quick --client-mode --run r \
+    --target-batch 16 --join "$(address "$work/trains")"
+learn --join "$(address "$work/trains")" --target-batch 16 --optimizer adamw8 >"$work/said" 2>&1
+check "a training looks, too" grep -q 'check: target: 1 of the peers of "r" tells that they step at 8 samples, we at 16' "$work/said"
 ends "another optimizer" 'the others have another model or optimizer: .*; your side, if they agree' --join "$(address "$work/trains")" --optimizer adamw8
 
 # Something else answers, or nothing does.

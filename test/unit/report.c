@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 static const struct report_record sample = {
-    .version = "potluck 0.1.0", .device = "cuda: some card, sm_90", .banned = 3,
+    .version = "potluck 0.1.0", .device = "cuda: some card, sm_90", .banned = 3, .target_batch = 4096,
     .reach = REPORT_RELAYED, .rounds = 12, .failed = 2, .retried = 1, .sent = 1000,
     .received = 900, .uncompressed = 3900, .held_out = 2.5
 };
@@ -30,7 +30,7 @@ static void there_and_back(void **state)
     assert_int_equal(report_read(&r, bytes_at(&b), bytes_length(&b), &err), PL_OK);
     assert_memory_equal(&r, &sample, sizeof r);
     /* A field of a later version is nobody's trouble; one that is missing is. */
-    mp_map(&more, schema_report.count + 3); /* two came later than the schema */
+    mp_map(&more, schema_report.count + 4); /* three came later than the schema */
     bytes_add(&more, bytes_at(&b) + 1, bytes_length(&b) - 1);
     mp_text(&more, "new");
     mp_nil(&more);
@@ -38,7 +38,9 @@ static void there_and_back(void **state)
     assert_int_equal(r.failed, 2);
     bytes_clear(&more);
     /* The page does without the later ones, and with nonsense in them. */
-    mp_map(&more, schema_report.count + 2);
+    mp_map(&more, schema_report.count + 3);
+    mp_text(&more, "target_batch");
+    mp_text(&more, "many");
     mp_text(&more, "device");
     mp_int(&more, 7);
     mp_text(&more, "banned");
@@ -54,6 +56,7 @@ static void there_and_back(void **state)
     assert_int_equal(report_read(&r, bytes_at(&more), bytes_length(&more), &err), PL_OK);
     assert_string_equal(r.device, "");
     assert_int_equal(r.banned, 0);
+    assert_int_equal(r.target_batch, 0);
     bytes_clear(&more);
     mp_map(&more, 1);
     mp_text(&more, "version");

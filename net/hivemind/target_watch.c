@@ -1,0 +1,132 @@
+/* target_watch.c - see target_watch.h. */
+#include "target_watch.h"
+
+#include <math.h>
+#include <string.h>
+
+/* --- steps long before our target ------------------------------------------------------------- */
+
+/* What an epoch has by now, as far as records tell. */
+static double samples_at(const struct progress_record *r, int64_t epoch, double now)
+{
+    if (r->epoch != epoch) return 0;
+    return (double)r->samples + fmax(0, now - r->time) * r->samples_per_second;
+}
+
+struct look {
+    int64_t epoch;            /* the others' newest */
+    double told;              /* samples of that epoch, by the records */
+    double samples, speed;    /* the same, with what came since; of all */
+};
+
+static struct look look_at(const struct progress_record *others, size_t count,
+                           const struct progress_record *own, double now)
+{
+    struct look l = { .epoch = -1, .speed = own->samples_per_second };
+    for (size_t i = 0; i < count; i++) /* clients lead nobody, as in progress_see */
+        if (!others[i].client_mode && others[i].epoch > l.epoch) l.epoch = others[i].epoch;
+    for (size_t i = 0; i < count; i++) {
+        l.speed += others[i].samples_per_second;
+        l.samples += samples_at(&others[i], l.epoch, now);
+        if (others[i].epoch == l.epoch) l.told += (double)others[i].samples;
+    }
+    l.samples += samples_at(own, l.epoch, now);
+    if (own->epoch == l.epoch) l.told += (double)own->samples;
+    return l;
+}
+
+static void forget(struct target_watch *w)
+{
+    w->early = 0;
+    w->steps = w->came = w->seen = 0;
+}
+
+static int tell_early(struct target_watch *w, double most, double samples, int64_t target,
+                      struct pl_err *say)
+{
+    double about = fmin(most, fmax(w->seen, (w->base + w->came - samples) / w->steps));
+    w->told_early = 1;
+    pl_fail(say, PL_OK, "the swarm has stepped %.0f times without us, at about %.0f to %.0f "
+            "samples, our --target-batch is %lld; your side, if the others agree: --target-batch has "
+            "to be theirs; else that of whoever steps first and takes all along", w->steps,
+            fmin(w->seen, about), about, (long long)target);
+    return 1;
+}
+
+/* What is counted begins with a look that finds the swarm gone on, and ends with our own step. A look
+ * may come after several steps, but one that finds many more than the one before is none to count:
+ * somebody who was away is back, far ahead. */
+static int see_early(struct target_watch *w, const struct look *l, int64_t target, double now,
+                     struct pl_err *say)
+{
+    double steps = (double)(l->epoch - w->epoch), most;
+    if (w->has_stepped || steps < 0) {
+        w->has_stepped = 0;
+        w->last_steps = 0;
+        forget(w);
+        return 0;
+    }
+    w->came += l->speed * fmax(0, now - w->at);
+    w->seen = fmax(w->seen, l->told);
+    if (steps == 0) return 0;
+    if (!(w->last_steps > 0) || steps > TARGET_WATCH_LEAP * w->last_steps) {
+        forget(w);
+        w->base = l->samples;
+    } else {
+        w->early++;
+        w->steps += steps;
+    }
+    w->last_steps = steps;
+    if (w->early < TARGET_WATCH_STEPS || w->told_early) return 0;
+    most = (w->base + TARGET_WATCH_FASTER * w->came) / w->steps;
+    return most < TARGET_WATCH_EARLY * (double)target
+               ? tell_early(w, most, l->samples, target, say) : 0;
+}
+
+/* --- steps that nobody comes to --------------------------------------------------------------- */
+
+void target_watch_step(struct target_watch *w, double triggered, int alone)
+{
+    w->alone_since = alone ? triggered : 0;
+    w->has_stepped = 1;
+    if (!alone) w->late = 0;
+}
+
+/* Who has reported since our trigger, and is where we were, has seen what we had. */
+static int see_late(struct target_watch *w, const struct progress_record *others, size_t count,
+                    const struct progress_record *own, int64_t target, struct pl_err *say)
+{
+    int64_t samples = 0;
+    for (size_t i = 0; i < count; i++)
+        if (others[i].epoch == own->epoch - 1 && others[i].time > w->alone_since &&
+            samples <= INT64_MAX - others[i].samples)
+            samples += others[i].samples;
+    w->alone_since = 0;
+    if ((double)samples < TARGET_WATCH_LATE * (double)target) {
+        w->late = 0;
+        return 0;
+    }
+    if (++w->late < TARGET_WATCH_ALONE || w->told_late) return 0;
+    w->told_late = 1;
+    pl_fail(say, PL_OK, "nobody has come to our last %d steps, at --target-batch %lld, though the "
+            "others had %lld samples by then and went on; your side, if they agree: --target-batch "
+            "has to be theirs, which is more", w->late, (long long)target, (long long)samples);
+    return 1;
+}
+
+/* --- both ------------------------------------------------------------------------------------- */
+
+int target_watch_see(struct target_watch *w, const struct progress_record *others, size_t count,
+                     const struct progress_record *own, int64_t target, double now,
+                     struct pl_err *say)
+{
+    struct look l = look_at(others, count, own, now);
+    int told = 0;
+    if (w->alone_since > 0 && count) told = see_late(w, others, count, own, target, say);
+    if (l.epoch < 0) forget(w);
+    else if (w->has_last && !told) told = see_early(w, &l, target, now, say);
+    w->has_last = l.epoch >= 0;
+    w->epoch = l.epoch;
+    w->at = now;
+    return told;
+}
