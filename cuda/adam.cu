@@ -16,23 +16,35 @@ static __device__ float adam_update(float p, float m, float v, const struct adam
     return fmaf(s->k, m / (sqrtf(v) / s->root + s->eps), p * s->keep);
 }
 
+template <int WIDTH>
 __global__ void adam_float(float *p, const float *g, float *m, float *v, size_t n,
                            struct adam_step s)
 {
-    CUDA_EACH(i, n) {
-        float mi = m[i], vi = v[i];
-        advance(&mi, &vi, g[i], s.rates);
-        m[i] = mi;
-        v[i] = vi;
-        p[i] = adam_update(p[i], mi, vi, &s);
-    }
+    cuda_each_pack<WIDTH>(n, [=](size_t i, auto width) {
+        constexpr int W = width.is;
+        auto mi = cuda_load<W>(m + i), vi = cuda_load<W>(v + i), gi = cuda_load<W>(g + i);
+        auto pi = cuda_load<W>(p + i);
+        PL_UNROLL for (int k = 0; k < W; k++) {
+            advance(&mi.at[k], &vi.at[k], gi.at[k], s.rates);
+            pi.at[k] = adam_update(pi.at[k], mi.at[k], vi.at[k], &s);
+        }
+        cuda_store(m + i, mi);
+        cuda_store(v + i, vi);
+        cuda_store(p + i, pi);
+    });
 }
 
+template <int WIDTH>
 __global__ void adam_coded(float *p, const float *g, struct coded_moments c, size_t n,
                            struct adam_step s)
 {
-    advance_block(&c, g, n, s.rates,
-                  [&](size_t i, float m, float v) { p[i] = adam_update(p[i], m, v, &s); });
+    typedef cuda_pack<float, WIDTH> pack;
+    advance_blocks<WIDTH>(&c, g, n, s.rates, [&](size_t i, size_t left, pack m, pack v) {
+        auto pi = cuda_load_some<WIDTH>(p + i, left);
+        PL_UNROLL for (int k = 0; k < WIDTH; k++)
+            pi.at[k] = adam_update(pi.at[k], m.at[k], v.at[k], &s);
+        cuda_store_some(p + i, pi, left);
+    });
 }
 
 int cuda_adam(float *p, const float *g, const struct pl_moments *m, size_t n,
@@ -41,10 +53,14 @@ int cuda_adam(float *p, const float *g, const struct pl_moments *m, size_t n,
     struct adam_step s = { rates_of(step->beta1, step->beta2, step->clip), (float)step->eps,
                            (float)(1 - step->lr * step->decay), (float)(-step->lr / step->bias1),
                            (float)sqrt(step->bias2) };
+    int packed = cuda_packs(p, g);
     cuda_written(p, n * sizeof *p);
-    if (m->value[0])
-        return PL_LAUNCH(adam_float, cuda_blocks(n), CUDA_THREADS, p, g, m->value[0], m->value[1],
-                         n, s);
-    return PL_LAUNCH(adam_coded, (unsigned)pl_blocks(n, m->block), CUDA_THREADS, p, g,
-                     coded_moments_of(m), n, s);
+    if (m->value[0]) {
+        packed = packed && cuda_packs(m->value[0], m->value[1]);
+        return CUDA_LAUNCH_PACKS(packed, adam_float, cuda_pack_blocks(packed, n), CUDA_THREADS, p,
+                                 g, m->value[0], m->value[1], n, s);
+    }
+    return CUDA_LAUNCH_PACKS(packed && packs_of(m), adam_coded,
+                             cuda_value_grid(pl_blocks(n, m->block)),
+                             cuda_value_threads(m->block), p, g, coded_moments_of(m), n, s);
 }

@@ -37,31 +37,43 @@ static __device__ void leave_sums(double *part, double pp, double uu)
     }
 }
 
+template <int WIDTH>
 __global__ void lamb_float(double *part, float *u, const float *g, const float *p, float *m,
                            float *v, size_t n, struct lamb_step s)
 {
     double pp = 0, uu = 0;
-    CUDA_EACH(i, n) {
-        float mi = m[i], vi = v[i], ui;
-        advance(&mi, &vi, g[i], s.rates);
-        m[i] = mi;
-        v[i] = vi;
-        u[i] = ui = lamb_update(mi, vi, p[i], &s);
-        pp += (double)p[i] * p[i];
-        uu += (double)ui * ui;
-    }
+    cuda_each_pack<WIDTH>(n, [&](size_t i, auto width) {
+        constexpr int W = width.is;
+        auto mi = cuda_load<W>(m + i), vi = cuda_load<W>(v + i), gi = cuda_load<W>(g + i);
+        auto pi = cuda_load<W>(p + i), ui = pi;
+        PL_UNROLL for (int k = 0; k < W; k++) {
+            advance(&mi.at[k], &vi.at[k], gi.at[k], s.rates);
+            ui.at[k] = lamb_update(mi.at[k], vi.at[k], pi.at[k], &s);
+            pp += (double)pi.at[k] * pi.at[k];
+            uu += (double)ui.at[k] * ui.at[k];
+        }
+        cuda_store(m + i, mi);
+        cuda_store(v + i, vi);
+        cuda_store(u + i, ui);
+    });
     leave_sums(part, pp, uu);
 }
 
+template <int WIDTH>
 __global__ void lamb_coded(double *part, float *u, const float *g, const float *p,
                            struct coded_moments c, size_t n, struct lamb_step s)
 {
+    typedef cuda_pack<float, WIDTH> pack;
     double pp = 0, uu = 0;
-    advance_block(&c, g, n, s.rates, [&](size_t i, float m, float v) {
-        float ui = lamb_update(m, v, p[i], &s);
-        u[i] = ui;
-        pp += (double)p[i] * p[i];
-        uu += (double)ui * ui;
+    advance_blocks<WIDTH>(&c, g, n, s.rates, [&](size_t i, size_t left, pack m, pack v) {
+        auto pi = cuda_load_some<WIDTH>(p + i, left), ui = pi;
+        PL_UNROLL for (int k = 0; k < WIDTH; k++) {
+            ui.at[k] = lamb_update(m.at[k], v.at[k], pi.at[k], &s);
+            if ((size_t)k >= left) continue;
+            pp += (double)pi.at[k] * pi.at[k];
+            uu += (double)ui.at[k] * ui.at[k];
+        }
+        cuda_store_some(u + i, ui, left);
     });
     leave_sums(part, pp, uu);
 }
@@ -84,32 +96,42 @@ __global__ void find_trust(struct pl_lamb_norms *norms, const double *part, size
     }
 }
 
+template <int WIDTH>
 __global__ void take_step(float *p, const float *u, const struct pl_lamb_norms *norms, size_t n,
                           double lr)
 {
-    float k = (float)(-lr * norms->trust);
-    CUDA_EACH(i, n) p[i] = fmaf(k, u[i], p[i]);
+    float by = (float)(-lr * norms->trust);
+    cuda_each_pack<WIDTH>(n, [=](size_t i, auto width) {
+        auto pi = cuda_load<width.is>(p + i), ui = cuda_load<width.is>(u + i);
+        PL_UNROLL for (int k = 0; k < width.is; k++) pi.at[k] = fmaf(by, ui.at[k], pi.at[k]);
+        cuda_store(p + i, pi);
+    });
 }
 
 int cuda_lamb(struct pl_lamb_norms *norms, float *p, float *u, const float *g,
               const struct pl_moments *m, size_t n, const struct pl_lamb *step)
 {
     struct lamb_step s = step_of(step);
-    size_t blocks = m->value[0] ? cuda_blocks(n) : pl_blocks(n, m->block);
+    int coded = !m->value[0], packed = cuda_packs(p, u, g), some, rc;
+    unsigned blocks;
     double *part;
     struct pl_lamb_norms *found;
-    int rc;
+    some = packed && (coded ? packs_of(m) : cuda_packs(m->value[0], m->value[1]));
+    blocks = coded ? cuda_value_grid(pl_blocks(n, m->block)) : cuda_pack_blocks(some, n);
     part = (double *)cuda_scratch(&rc, CUDA_SLOT_SUMS, 2 * blocks * sizeof *part + sizeof *found);
     if (rc != PL_OK) return rc;
     found = (struct pl_lamb_norms *)(part + 2 * blocks);
     cuda_written(p, n * sizeof *p);
-    if (m->value[0])
-        rc = PL_LAUNCH(lamb_float, (unsigned)blocks, CUDA_THREADS, part, u, g, p, m->value[0],
-                       m->value[1], n, s);
+    if (coded)
+        rc = CUDA_LAUNCH_PACKS(some, lamb_coded, blocks, cuda_value_threads(m->block), part, u, g,
+                               p, coded_moments_of(m), n, s);
     else
-        rc = PL_LAUNCH(lamb_coded, (unsigned)blocks, CUDA_THREADS, part, u, g, p,
-                       coded_moments_of(m), n, s);
-    if (rc == PL_OK) rc = PL_LAUNCH(find_trust, 1, CUDA_THREADS, found, part, blocks, s.clamp);
-    if (rc == PL_OK) rc = PL_LAUNCH(take_step, cuda_blocks(n), CUDA_THREADS, p, u, found, n, s.lr);
+        rc = CUDA_LAUNCH_PACKS(some, lamb_float, blocks, CUDA_THREADS, part, u, g, p, m->value[0],
+                               m->value[1], n, s);
+    if (rc == PL_OK)
+        rc = PL_LAUNCH(find_trust, 1, CUDA_THREADS, found, part, (size_t)blocks, s.clamp);
+    if (rc == PL_OK)
+        rc = CUDA_LAUNCH_PACKS(packed, take_step, cuda_pack_blocks(packed, n), CUDA_THREADS, p, u,
+                               found, n, s.lr);
     return rc == PL_OK ? cuda_get(norms, found, sizeof *norms) : rc;
 }

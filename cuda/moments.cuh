@@ -47,37 +47,72 @@ static inline struct coded_moments coded_moments_of(const struct pl_moments *s)
     return c;
 }
 
-/* This block of threads' block of values; use(i, m, v) once for every element. The new moments are
- * computed twice, once for their largest and once for their codes, and never stored as floats. */
-template <class F>
-static __device__ void advance_block(const struct coded_moments *s, const float *g, size_t n,
-                                     struct decay_rates r, F use)
+static inline int packs_of(const struct pl_moments *s)
 {
-    PL_SHARED(float, book0, PL_CODES);
-    PL_SHARED(float, book1, PL_CODES);
-    size_t b = blockIdx.x, begin = b * s->block, end = n - begin > s->block ? begin + s->block : n;
-    float old0 = s->absmax[0][b], old1 = s->absmax[1][b], most0 = -FLT_MAX, most1 = -FLT_MAX;
-    load_book(book0, &s->book[0]);
-    load_book(book1, &s->book[1]);
+    return s->block % CUDA_PACK == 0 && cuda_packs(s->code[0], s->code[1]);
+}
+
+/* This block of threads' blocks of values; use(i, left, m, v) once for every pack of elements, of
+ * which `left` are there. New moments wait in registers for their largest, from which their codes
+ * follow, and are never stored as floats; where a block is larger than registers are they are
+ * computed twice. */
+template <int WIDTH, class F>
+static __device__ void advance_blocks(const struct coded_moments *s, const float *g, size_t n,
+                                      struct decay_rates r, F use)
+{
+    typedef cuda_pack<float, WIDTH> pack;
+    PL_SHARED(float, book0, SEARCHED);
+    PL_SHARED(float, book1, SEARCHED);
+    load_searched(book0, &s->book[0]);
+    load_searched(book1, &s->book[1]);
     __syncthreads();
-    for (size_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
-        float m = book0[s->code[0][i]] * old0, v = book1[s->code[1][i]] * old1;
-        advance(&m, &v, g[i], r);
-        if (fabsf(m) > most0) most0 = fabsf(m);
-        if (fabsf(v) > most1) most1 = fabsf(v);
-    }
-    most0 = cuda_block_max(most0);
-    most1 = cuda_block_max(most1);
-    for (size_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
-        float m = book0[s->code[0][i]] * old0, v = book1[s->code[1][i]] * old1;
-        advance(&m, &v, g[i], r);
-        s->code[0][i] = code_of(book0, m, most0, 1 / most0, s->rule);
-        s->code[1][i] = code_of(book1, v, most1, 1 / most1, s->rule);
-        use(i, m, v);
-    }
-    if (threadIdx.x == 0) { /* all have read the old ones: they have been at a barrier since */
-        s->absmax[0][b] = most0;
-        s->absmax[1][b] = most1;
+    for (size_t b = blockIdx.x; b * s->block < n; b += gridDim.x) {
+        size_t begin = b * s->block, end = n - begin > s->block ? begin + s->block : n;
+        float old0 = s->absmax[0][b], old1 = s->absmax[1][b], most0 = -FLT_MAX, most1 = -FLT_MAX;
+        pack held0[CUDA_HELD / WIDTH], held1[CUDA_HELD / WIDTH];
+        auto next = [&](size_t i, size_t left, pack *m, pack *v) {
+            auto gi = cuda_load_some<WIDTH>(g + i, left);
+            auto c0 = cuda_load_some<WIDTH>(s->code[0] + i, left);
+            auto c1 = cuda_load_some<WIDTH>(s->code[1] + i, left);
+            PL_UNROLL for (int k = 0; k < WIDTH; k++) {
+                m->at[k] = book0[c0.at[k]] * old0;
+                v->at[k] = book1[c1.at[k]] * old1;
+                advance(&m->at[k], &v->at[k], gi.at[k], r);
+            }
+        };
+        cuda_each_value<WIDTH>(begin, end, [&](int j, size_t i, size_t left) {
+            pack m, v;
+            next(i, left, &m, &v);
+            if (j >= 0) {
+                held0[j] = m;
+                held1[j] = v;
+            }
+            PL_UNROLL for (int k = 0; k < WIDTH; k++) {
+                if ((size_t)k < left && fabsf(m.at[k]) > most0) most0 = fabsf(m.at[k]);
+                if ((size_t)k < left && fabsf(v.at[k]) > most1) most1 = fabsf(v.at[k]);
+            }
+        });
+        most0 = cuda_block_max(most0);
+        most1 = cuda_block_max(most1);
+        cuda_each_value<WIDTH>(begin, end, [&](int j, size_t i, size_t left) {
+            pack m, v;
+            cuda_pack<uint8_t, WIDTH> c0, c1;
+            if (j >= 0) {
+                m = held0[j];
+                v = held1[j];
+            } else next(i, left, &m, &v);
+            PL_UNROLL for (int k = 0; k < WIDTH; k++) {
+                c0.at[k] = code_of(book0, m.at[k], most0, 1 / most0, s->rule);
+                c1.at[k] = code_of(book1, v.at[k], most1, 1 / most1, s->rule);
+            }
+            cuda_store_some(s->code[0] + i, c0, left);
+            cuda_store_some(s->code[1] + i, c1, left);
+            use(i, left, m, v);
+        });
+        if (threadIdx.x == 0) { /* all have read the old ones: they have been at a barrier since */
+            s->absmax[0][b] = most0;
+            s->absmax[1][b] = most1;
+        }
     }
 }
 
