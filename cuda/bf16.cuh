@@ -1,4 +1,4 @@
-/* bf16.cuh - bfloat16 on the device: a float's upper half. Products with operands that lie in it. */
+/* bf16.cuh - bfloat16 on the device, a float's upper half, and products with operands in it. */
 #ifndef PL_CUDA_BF16_CUH
 #define PL_CUDA_BF16_CUH
 

@@ -70,7 +70,8 @@ __global__ void gate16_backward(double *part, uint16_t *z, uint16_t *dh, const f
     cuda_pack_parts<2 * WIDTH>(
         rows, packs,
         [=](int m, int p, double *sum) {
-            size_t at = (size_t)m * (size_t)C + (size_t)p * WIDTH, wide = at + (size_t)m * (size_t)C;
+            size_t at = (size_t)m * (size_t)C + (size_t)p * WIDTH;
+            size_t wide = at + (size_t)m * (size_t)C;
             auto v = halves_of<WIDTH>(z, kept, b1, wide, p * WIDTH, C);
             auto d = cuda_load<WIDTH>(dh + at);
             cuda_pack<uint16_t, WIDTH> h, du, dg;

@@ -52,7 +52,9 @@ template <int EACH, class F> static __device__ void each_held(int packs, F f)
 template <int EACH> static __device__ struct held<EACH> hold(const float *row, int packs)
 {
     struct held<EACH> h = {};
-    each_held<EACH>(packs, [&](int j, int c) { h.at[j] = cuda_load<CUDA_PACK>(row + c * CUDA_PACK); });
+    each_held<EACH>(packs, [&](int j, int c) {
+        h.at[j] = cuda_load<CUDA_PACK>(row + c * CUDA_PACK);
+    });
     return h;
 }
 
@@ -136,7 +138,8 @@ __global__ void __launch_bounds__(CUDA_THREADS)
         });
     }
     PL_UNROLL for (int j = 0; j < EACH; j++) { /* 128 columns' two sums at a time: a thread each */
-        int t = (int)threadIdx.x, of = t / (32 * CUDA_PACK), c = j * 32 * CUDA_PACK + t % (32 * CUDA_PACK);
+        int t = (int)threadIdx.x, of = t / (32 * CUDA_PACK);
+        int c = j * 32 * CUDA_PACK + t % (32 * CUDA_PACK);
         double sum = 0;
         __syncthreads();
         PL_UNROLL for (int k = 0; k < CUDA_PACK; k++) {
