@@ -3,18 +3,24 @@
  * is atomic. */
 #include "../ref/embed.h"
 
-#include "launch.cuh"
+#include "packs.cuh"
 
-__global__ void take_rows(float *y, const float *table, const int32_t *ids, size_t n, int D)
+template <int WIDTH>
+__global__ void take_rows(float *y, const float *table, const int32_t *ids, int M, int packs)
 {
-    CUDA_EACH(i, n) y[i] = table[(size_t)ids[i / (size_t)D] * (size_t)D + i % (size_t)D];
+    cuda_each_row(M, packs, [=](int m, int c) {
+        size_t from = (size_t)ids[m] * (size_t)packs + (size_t)c;
+        size_t to = (size_t)m * (size_t)packs + (size_t)c;
+        cuda_store(y + to * WIDTH, cuda_load<WIDTH>(table + from * WIDTH));
+    });
 }
 
 int cuda_embed(float *y, const float *table, const int32_t *ids, int M, int D, int rows)
 {
-    size_t n = (size_t)M * (size_t)D;
+    int packed = D % CUDA_PACK == 0 && cuda_packs(y, table), packs = packed ? D / CUDA_PACK : D;
     (void)rows;
-    return PL_LAUNCH(take_rows, cuda_blocks(n), CUDA_THREADS, y, table, ids, n, D);
+    return CUDA_LAUNCH_PACKS(packed, take_rows, cuda_row_grid(M, packs), CUDA_THREADS, y, table,
+                             ids, M, packs);
 }
 
 /* A block a position. Which of the next 256 positions have the same id is 8 words of 32 bits, which

@@ -4,6 +4,7 @@
 
 #include "bf16.cuh"
 #include "feedforward.cuh"
+#include "packs.cuh"
 
 #define SQRT_HALF 0.70710678118654752440f
 #define INV_SQRT_2_PI 0.39894228040143267794f
@@ -77,34 +78,46 @@ int cuda_activation_backward(float *dx, const float *dy, const float *x, size_t 
     return PL_LAUNCH(activate_backward, cuda_blocks(n), CUDA_THREADS, dx, dy, x, n, kind);
 }
 
-__global__ void gate(float *y, const float *z, size_t n, int C)
+template <int WIDTH> __global__ void gate(float *y, const float *z, int M, int packs)
 {
-    CUDA_EACH(i, n) {
-        const float *u = z + i / (size_t)C * 2 * (size_t)C + i % (size_t)C;
-        y[i] = u[0] * gelu(u[C]);
-    }
+    size_t C = (size_t)packs * WIDTH;
+    cuda_each_row(M, packs, [=](int m, int c) {
+        size_t at = (size_t)m * C + (size_t)c * WIDTH, wide = at + (size_t)m * C;
+        auto u = cuda_load<WIDTH>(z + wide), g = cuda_load<WIDTH>(z + wide + C);
+        PL_UNROLL for (int k = 0; k < WIDTH; k++) u.at[k] *= gelu(g.at[k]);
+        cuda_store(y + at, u);
+    });
 }
 
 int cuda_geglu(float *y, const float *z, int M, int C)
 {
-    size_t n = (size_t)M * (size_t)C;
-    return PL_LAUNCH(gate, cuda_blocks(n), CUDA_THREADS, y, z, n, C);
+    int packed = C % CUDA_PACK == 0 && cuda_packs(y, z), packs = packed ? C / CUDA_PACK : C;
+    return CUDA_LAUNCH_PACKS(packed, gate, cuda_row_grid(M, packs), CUDA_THREADS, y, z, M, packs);
 }
 
-__global__ void gate_backward(float *dz, const float *dy, const float *z, size_t n, int C)
+template <int WIDTH>
+__global__ void gate_backward(float *dz, const float *dy, const float *z, int M, int packs)
 {
-    CUDA_EACH(i, n) {
-        size_t at = i / (size_t)C * 2 * (size_t)C + i % (size_t)C;
-        float u = z[at], g = z[at + (size_t)C], d = dy[i];
-        dz[at] = d * gelu(g);
-        dz[at + (size_t)C] = d * u * gelu_slope(g);
-    }
+    size_t C = (size_t)packs * WIDTH;
+    cuda_each_row(M, packs, [=](int m, int c) {
+        size_t at = (size_t)m * C + (size_t)c * WIDTH, wide = at + (size_t)m * C;
+        auto u = cuda_load<WIDTH>(z + wide), g = cuda_load<WIDTH>(z + wide + C);
+        auto d = cuda_load<WIDTH>(dy + at);
+        PL_UNROLL for (int k = 0; k < WIDTH; k++) {
+            float gk = g.at[k], uk = u.at[k], dk = d.at[k];
+            u.at[k] = dk * gelu(gk);
+            g.at[k] = dk * uk * gelu_slope(gk);
+        }
+        cuda_store(dz + wide, u);
+        cuda_store(dz + wide + C, g);
+    });
 }
 
 int cuda_geglu_backward(float *dz, const float *dy, const float *z, int M, int C)
 {
-    size_t n = (size_t)M * (size_t)C;
-    return PL_LAUNCH(gate_backward, cuda_blocks(n), CUDA_THREADS, dz, dy, z, n, C);
+    int packed = C % CUDA_PACK == 0 && cuda_packs(dz, dy, z), packs = packed ? C / CUDA_PACK : C;
+    return CUDA_LAUNCH_PACKS(packed, gate_backward, cuda_row_grid(M, packs), CUDA_THREADS, dz, dy,
+                             z, M, packs);
 }
 
 /* Where rows from m on of z lie: in the caller's, or in scratch that is used again and again. */

@@ -1,19 +1,24 @@
 /* vector.cu - whole buffers: as fast as memory. */
 #include "../ref/vector.h"
 
-#include "launch.cuh"
+#include "packs.cuh"
 #include "weights.cuh"
 
-__global__ void fill(float *x, float value, size_t n)
+template <int WIDTH> __global__ void fill(float *x, float value, size_t n)
 {
-    CUDA_EACH(i, n) x[i] = value;
+    cuda_each_pack<WIDTH>(n, [=](size_t i, auto width) {
+        cuda_pack<float, width.is> v;
+        PL_UNROLL for (int k = 0; k < width.is; k++) v.at[k] = value;
+        cuda_store(x + i, v);
+    });
 }
 
 int cuda_fill(float *x, float value, size_t n)
 {
     if (!n) return PL_OK;
     cuda_written(x, n * sizeof *x);
-    return PL_LAUNCH(fill, cuda_blocks(n), CUDA_THREADS, x, value, n);
+    return CUDA_LAUNCH_PACKS(cuda_packs(x), fill, cuda_pack_blocks(cuda_packs(x), n), CUDA_THREADS,
+                             x, value, n);
 }
 
 int cuda_copy(float *y, const float *x, size_t n)
@@ -24,38 +29,51 @@ int cuda_copy(float *y, const float *x, size_t n)
         cudaMemcpyAsync(y, x, n * sizeof *y, cudaMemcpyDeviceToDevice, cuda_stream()));
 }
 
-__global__ void axpy(float *y, float a, const float *x, size_t n)
+template <int WIDTH> __global__ void axpy(float *y, float a, const float *x, size_t n)
 {
-    CUDA_EACH(i, n) y[i] = fmaf(a, x[i], y[i]);
+    cuda_each_pack<WIDTH>(n, [=](size_t i, auto width) {
+        auto to = cuda_load<width.is>(y + i), from = cuda_load<width.is>(x + i);
+        PL_UNROLL for (int k = 0; k < width.is; k++) to.at[k] = fmaf(a, from.at[k], to.at[k]);
+        cuda_store(y + i, to);
+    });
 }
 
 int cuda_axpy(float *y, float a, const float *x, size_t n)
 {
+    int packed = cuda_packs(y, x);
     if (!n) return PL_OK;
     cuda_written(y, n * sizeof *y);
-    return PL_LAUNCH(axpy, cuda_blocks(n), CUDA_THREADS, y, a, x, n);
+    return CUDA_LAUNCH_PACKS(packed, axpy, cuda_pack_blocks(packed, n), CUDA_THREADS, y, a, x, n);
 }
 
-__global__ void scale(float *x, float a, size_t n)
+template <int WIDTH> __global__ void scale(float *x, float a, size_t n)
 {
-    CUDA_EACH(i, n) x[i] = a * x[i];
+    cuda_each_pack<WIDTH>(n, [=](size_t i, auto width) {
+        auto v = cuda_load<width.is>(x + i);
+        PL_UNROLL for (int k = 0; k < width.is; k++) v.at[k] = a * v.at[k];
+        cuda_store(x + i, v);
+    });
 }
 
 int cuda_scale(float *x, float a, size_t n)
 {
     if (!n) return PL_OK;
     cuda_written(x, n * sizeof *x);
-    return PL_LAUNCH(scale, cuda_blocks(n), CUDA_THREADS, x, a, n);
+    return CUDA_LAUNCH_PACKS(cuda_packs(x), scale, cuda_pack_blocks(cuda_packs(x), n), CUDA_THREADS,
+                             x, a, n);
 }
 
-/* A partial sum a block; then one block sums those. The grid depends on n alone, so does the order.
- */
+/* A partial sum a block; then one block sums those. The grid depends on n, and on whether x lies as
+ * alloc gives it, so does the order. */
 #define SUM_BLOCKS 1024
 
-__global__ void squares(double *part, const float *x, size_t n)
+template <int WIDTH> __global__ void squares(double *part, const float *x, size_t n)
 {
     double s = 0;
-    CUDA_EACH(i, n) s += (double)x[i] * x[i];
+    cuda_each_pack<WIDTH>(n, [&](size_t i, auto width) {
+        auto v = cuda_load<width.is>(x + i);
+        PL_UNROLL for (int k = 0; k < width.is; k++) s += (double)v.at[k] * v.at[k];
+    });
     s = cuda_block_sum(s);
     if (threadIdx.x == 0) part[blockIdx.x] = s;
 }
@@ -70,13 +88,14 @@ __global__ void sum_parts(double *sum, const double *part, int parts)
 
 int cuda_sumsq(double *sum, const float *x, size_t n)
 {
-    unsigned blocks = cuda_blocks(n) < SUM_BLOCKS ? cuda_blocks(n) : SUM_BLOCKS;
+    int packed = cuda_packs(x);
+    unsigned all = cuda_pack_blocks(packed, n), blocks = all < SUM_BLOCKS ? all : SUM_BLOCKS;
     double *part;
     int rc;
     *sum = 0;
     if (!n) return PL_OK;
     part = (double *)cuda_scratch(&rc, CUDA_SLOT_SUMS, (SUM_BLOCKS + 1) * sizeof *part);
-    if (rc == PL_OK) rc = PL_LAUNCH(squares, blocks, CUDA_THREADS, part, x, n);
+    if (rc == PL_OK) rc = CUDA_LAUNCH_PACKS(packed, squares, blocks, CUDA_THREADS, part, x, n);
     if (rc == PL_OK)
         rc = PL_LAUNCH(sum_parts, 1, CUDA_THREADS, part + SUM_BLOCKS, part, (int)blocks);
     return rc == PL_OK ? cuda_get(sum, part + SUM_BLOCKS, sizeof *sum) : rc;

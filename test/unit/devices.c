@@ -461,6 +461,96 @@ static void roundings_follow(void **state)
     be.free(elsewhere);
 }
 
+/* --- memory that begins anywhere ------------------------------------------------------------- */
+
+/* Every operation whose kernels move four values at a time, on a side's own memory: at[k] (FLOATS)
+ * each, from any float on. */
+enum { TALL = 21, BROAD = 48, FLOATS = 2 * TALL * BROAD, ANYWHERE = 8 };
+
+static void step_through(const struct pl_backend *b, float *const at[ANYWHERE], const int32_t *ids,
+                         uint8_t *code[2], float *absmax[2])
+{
+    struct pl_lamb lamb = { .lr = 0.1, .beta1 = 0.9, .beta2 = 0.96, .eps = 1e-6, .decay = 0.045,
+                            .clamp = 1e4, .clip = 1 };
+    struct pl_adam adam = { .lr = 0.1, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-3, .bias1 = 1,
+                            .bias2 = 1, .clip = 1 };
+    struct pl_moments coded = { .code = { code[0], code[1] }, .absmax = { absmax[0], absmax[1] },
+                                .block = 64, .rule = PL_RULE_RUN };
+    struct pl_moments plain = { .value = { at[6], at[7] } };
+    struct pl_lamb_norms norms;
+    size_t n = TALL * BROAD;
+    double sum;
+    float book[PL_CODES];
+    pl_codebook(book, PL_MAP_SIGNED, PL_RULE_RUN);
+    assert_int_equal(b->fill(at[5], 0.5f, n - 1), PL_OK);
+    assert_int_equal(b->axpy(at[5], 0.3f, at[0], n - 2), PL_OK);
+    assert_int_equal(b->scale(at[5], 1.5f, n - 3), PL_OK);
+    assert_int_equal(b->sumsq(&sum, at[5], n), PL_OK);
+    assert_int_equal(b->fill(at[5], (float)sum / (float)n, 1), PL_OK); /* compared, too */
+    assert_int_equal(b->embed(at[4], at[0], ids, TALL, BROAD, TALL), PL_OK);
+    assert_int_equal(b->layer_norm(at[4], at[4], at[1], at[2], TALL, BROAD, 1e-5f), PL_OK);
+    assert_int_equal(b->layer_norm_backward(at[4], at[2], at[3], at[1], at[0], at[5], TALL, BROAD,
+                                            1e-5f, 1), PL_OK);
+    assert_int_equal(b->scale_add(at[5], at[4], at[1], TALL, BROAD, -1), PL_OK);
+    assert_int_equal(b->layer_scale_backward(at[5], at[3], at[5], at[4], at[1], TALL, BROAD), PL_OK);
+    assert_int_equal(b->shift(at[4], at[5], 1, TALL, BROAD, 5, 4), PL_OK);
+    assert_int_equal(b->shift_backward(at[5], at[4], 1, TALL, BROAD, 5, 4), PL_OK);
+    assert_int_equal(b->rotary(at[5], at[0], at[1], 1, TALL, 6, 8, 6, 1), PL_OK);
+    assert_int_equal(b->linear(at[0], at[4], at[5], at[1], TALL, BROAD, 12), PL_OK);
+    assert_int_equal(b->linear_dw(at[2], at[3], at[4], at[5], TALL, 8, BROAD), PL_OK);
+    assert_int_equal(b->geglu(at[4], at[0], TALL, BROAD), PL_OK);
+    assert_int_equal(b->geglu_backward(at[0], at[4], at[0], TALL, BROAD), PL_OK);
+    assert_int_equal(b->lamb(&norms, at[2], at[3], at[1], &plain, n - 1, &lamb), PL_OK);
+    assert_int_equal(b->adam(at[2], at[1], &plain, n - 1, &adam), PL_OK);
+    assert_int_equal(b->quantize(code[0], absmax[0], at[6], n, 64, PL_MAP_SIGNED, PL_RULE_RUN), PL_OK);
+    assert_int_equal(b->quantize(code[1], absmax[1], at[7], n, 64, PL_MAP_UNSIGNED, PL_RULE_RUN),
+                     PL_OK);
+    assert_int_equal(b->dequantize(at[6], code[0], absmax[0], n, 64, book), PL_OK);
+    assert_int_equal(b->lamb(&norms, at[2], at[3], at[1], &coded, n - 1, &lamb), PL_OK);
+    assert_int_equal(b->adam(at[2], at[1], &coded, n - 1, &adam), PL_OK);
+}
+
+static void begins_anywhere(void **state)
+{
+    static float mine[ANYWHERE][FLOATS + 4], theirs[FLOATS];
+    static uint8_t codes[2][FLOATS];
+    float scales[2][FLOATS], *at[ANYWHERE], *base[ANYWHERE], *absmax[2];
+    int32_t ids[TALL], *device_ids;
+    uint8_t *code[2];
+    (void)state;
+    if (!set_streams) skip();
+    for (int i = 0; i < TALL; i++) ids[i] = i * 5 % TALL;
+    device_ids = be.alloc(sizeof ids);
+    assert_int_equal(be.put(device_ids, ids, sizeof ids), PL_OK);
+    for (int off = 0; off <= 3; off++) { /* 0: in packs */
+        for (int k = 0; k < ANYWHERE; k++) {
+            normal(mine[k], FLOATS, 50 + (uint64_t)k);
+            for (int i = 0; k == 7 && i < FLOATS; i++) mine[k][i] = fabsf(mine[k][i]);
+            base[k] = be.alloc((FLOATS + 4) * sizeof(float));
+            at[k] = base[k] + (off + k) % 4 * (off != 0);
+            assert_int_equal(be.put(at[k], mine[k], FLOATS * sizeof(float)), PL_OK);
+        }
+        for (int k = 0; k < 2; k++) {
+            code[k] = be.alloc(FLOATS + 4);
+            absmax[k] = be.alloc(FLOATS * sizeof(float));
+        }
+        step_through(&be, at, device_ids, (uint8_t *[]){ code[0] + off, code[1] + off }, absmax);
+        step_through(&host, (float *[]){ mine[0], mine[1], mine[2], mine[3], mine[4], mine[5],
+                                         mine[6], mine[7] },
+                     ids, (uint8_t *[]){ codes[0], codes[1] }, (float *[]){ scales[0], scales[1] });
+        for (int k = 0; k < ANYWHERE; k++) {
+            assert_int_equal(be.get(theirs, at[k], FLOATS * sizeof(float)), PL_OK);
+            for (int i = 0; i < FLOATS; i++)
+                if (!(fabsf(theirs[i] - mine[k][i]) <= 1e-3f * (1 + fabsf(mine[k][i]))))
+                    fail_msg("offset %d: buffer %d, %d: %g, expected %g", off, k, i,
+                             (double)theirs[i], (double)mine[k][i]);
+            be.free(base[k]);
+        }
+        for (int k = 0; k < 2; k++) be.free(code[k]), be.free(absmax[k]);
+    }
+    be.free(device_ids);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -470,6 +560,7 @@ int main(void)
         cmocka_unit_test(devices_are_one),
         cmocka_unit_test(working_copy_follows),
         cmocka_unit_test(roundings_follow),
+        cmocka_unit_test(begins_anywhere),
     };
     return cmocka_run_group_tests(tests, open_devices, NULL);
 }
