@@ -168,6 +168,11 @@ static int is_hidden(const struct averager *a)
     return !a->o.client_mode && dht_node_is_closed(a->node);
 }
 
+int averager_cannot_be_called(const struct averager *a)
+{
+    return !a->o.client_mode && !dht_node_can_be_called(a->node);
+}
+
 void averager_look_at_reach(struct averager *a)
 {
     struct bytes fresh = { 0 };

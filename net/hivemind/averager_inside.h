@@ -138,6 +138,7 @@ void averager_join_close(struct averager *a);
 void averager_search_says(struct averager *a);
 /* Whether others can call us becomes known, and changes, while we search. */
 void averager_look_at_reach(struct averager *a);
+int averager_cannot_be_called(const struct averager *a); /* not even through a relay; 0 for a client */
 void averager_search(struct averager *a);      /* begins one */
 void averager_search_cancel(struct averager *a);
 

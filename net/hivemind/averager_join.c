@@ -48,6 +48,7 @@ static void on_got(void *context, int status, const struct dht_result *r)
         (found = malloc(r->dictionary.count * sizeof *found)))
         for (size_t i = 0; i < r->dictionary.count; i++)
             n += (size_t)read_declaration(&found[n], &r->dictionary.items[i]);
+    matchmaking_hide(&a->mm, averager_now(a), averager_cannot_be_called(a));
     matchmaking_found(&a->mm, averager_now(a), found, n);
     free(found);
     drive(a);
@@ -224,6 +225,7 @@ void averager_search(struct averager *a)
     double now = averager_now(a);
     a->found = 0;
     averager_search_says(a);
+    matchmaking_hide(&a->mm, now, averager_cannot_be_called(a));
     matchmaking_begin(&a->mm, now, a->step.scheduled, a->step.deadline);
     if (a->triggered) {
         matchmaking_patience(&a->mm, a->step.patience);

@@ -379,6 +379,11 @@ void dht_node_close(struct dht_node *n)
     free(n);
 }
 
+int dht_node_can_be_called(const struct dht_node *n)
+{
+    return !n->wants_client_mode && n->called_back && dht_reach_is_open(n);
+}
+
 int dht_node_is_closed(const struct dht_node *n) { return dht_reach_is_closed(n); }
 
 void dht_node_status(const struct dht_node *n, struct dht_status *s)
@@ -387,7 +392,7 @@ void dht_node_status(const struct dht_node *n, struct dht_status *s)
     s->id = n->state.self;
     s->joined = n->joined;
     s->client_mode = n->wants_client_mode;
-    s->reachable = !n->wants_client_mode && n->called_back && dht_reach_is_open(n);
+    s->reachable = dht_node_can_be_called(n);
     s->relayed = dht_reach_is_relayed(n);
     s->clock_offset = n->clock_offset;
     s->clock_error = n->clock_error;

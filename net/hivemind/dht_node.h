@@ -58,6 +58,9 @@ void dht_node_status(const struct dht_node *n, struct dht_status *s);
  * but for one that a client is anyway. */
 int dht_node_is_closed(const struct dht_node *n);
 
+/* 0: not even through a relay, as far as is known; nor a client. */
+int dht_node_can_be_called(const struct dht_node *n);
+
 struct dht_task; /* a get, a store, a ping under way; gone once its callback was called */
 /* The callback does not come any more; what was begun may still happen. */
 void dht_node_cancel(struct dht_task *t);

@@ -64,21 +64,47 @@ void matchmaking_cancel(struct matchmaking *m)
 
 /* --- declaring -------------------------------------------------------------------------------- */
 
+/* Of a window that begins now. */
+static double end_of_window(const struct matchmaking *m, double now)
+{
+    return fmin(fmax(m->scheduled, now + m->o.min_time), m->deadline);
+}
+
 static void declare(struct matchmaking *m, double now)
 {
-    m->begin = fmin(fmax(m->scheduled, now + m->o.min_time), m->deadline);
+    m->begin = m->window_ends = end_of_window(m, now);
     m->declared = 1;
     m->port->declare(m->context, m->begin, 1);
 }
 
+static void only_ask(struct matchmaking *m, double now)
+{
+    m->declared = 0;
+    m->begin = INFINITY;
+    m->window_ends = m->o.client_mode ? INFINITY : end_of_window(m, now);
+}
+
+void matchmaking_hide(struct matchmaking *m, double now, int hidden)
+{
+    if (hidden == m->hidden || m->o.client_mode) return;
+    if (m->state == MATCHMAKING_LOOKING && !m->followers.count) {
+        if (hidden) withdraw(m), only_ask(m, now);
+        else if (!m->declared) declare(m, now);
+    } else if (m->state != MATCHMAKING_IDLE) {
+        return; /* until it looks again, with nobody behind it */
+    }
+    m->hidden = hidden;
+}
+
 /* --- asking ----------------------------------------------------------------------------------- */
 
-static void ask(struct matchmaking *m, double now, const struct peer_id *leader)
+/* begin: the leader's, as declared; 0: not known. Whoever only asks can wait for it. */
+static void ask(struct matchmaking *m, double now, const struct peer_id *leader, double begin)
 {
     Hivemind__JoinRequest request = HIVEMIND__JOIN_REQUEST__INIT;
     struct bytes out = { 0 };
-    m->asked = m->o.client_mode ? fmin(fmax(m->scheduled, now + m->o.min_time), m->deadline)
-                                : m->begin;
+    m->asked = m->declared ? m->begin : end_of_window(m, now);
+    if (m->hidden && !m->declared) m->asked = fmin(fmax(m->asked, begin), m->deadline);
     request.schema_hash = message_bytes(m->o.schema_hash, SCHEMA_HASH_BYTES);
     request.expiration = m->asked;
     request.gather = message_bytes(m->o.gather, m->o.gather_n);
@@ -155,7 +181,7 @@ static void try_next(struct matchmaking *m, double now)
         best_again = again;
     }
     m->hops = 0;
-    if (best && !note_tried(m, now, best)) ask(m, now, &best->peer);
+    if (best && !note_tried(m, now, best)) ask(m, now, &best->peer, best->expiration);
     else matchmaking_consider_leading(m, now);
 }
 
@@ -165,7 +191,7 @@ static void give_up_leader(struct matchmaking *m, double now)
     m->state = MATCHMAKING_LOOKING;
     m->port->leave(m->context);
     matchmaking_judge_waiting(m, now);
-    if (m->state == MATCHMAKING_LOOKING && now < m->begin) try_next(m, now);
+    if (m->state == MATCHMAKING_LOOKING && now < m->window_ends) try_next(m, now);
 }
 
 /* Its machine may have paused, or the way to it: a minute's window is too long to lose for that. */
@@ -224,7 +250,7 @@ static int follow_suggestion(struct matchmaking *m, double now,
         return 0;
     m->state = MATCHMAKING_LOOKING;
     m->port->leave(m->context);
-    ask(m, now, &next);
+    ask(m, now, &next, 0);
     return m->state == MATCHMAKING_ASKING;
 }
 
@@ -270,7 +296,6 @@ void matchmaking_begin(struct matchmaking *m, double now, double scheduled, doub
 {
     m->scheduled = scheduled;
     m->deadline = deadline;
-    m->begin = INFINITY;
     m->state = MATCHMAKING_LOOKING;
     m->seen = 0;
     m->met = m->met_misfits = 0;
@@ -278,7 +303,8 @@ void matchmaking_begin(struct matchmaking *m, double now, double scheduled, doub
     m->patience = m->lonely = 0;
     m->candidate_count = m->tried_count = 0;
     group_clear(&m->group);
-    if (!m->o.client_mode) declare(m, now);
+    if (m->o.client_mode || m->hidden) only_ask(m, now);
+    else declare(m, now);
     look(m);
 }
 
@@ -295,11 +321,11 @@ double matchmaking_wake(const struct matchmaking *m)
     case MATCHMAKING_ASKING: case MATCHMAKING_FOLLOWING: return fmin(m->until, m->deadline);
     case MATCHMAKING_LOOKING: break;
     }
-    return fmin(m->deadline, fmin(m->begin, m->looking_up ? INFINITY : m->look_at));
+    return fmin(m->deadline, fmin(m->window_ends, m->looking_up ? INFINITY : m->look_at));
 }
 
-/* Our time has come. */
-static void lead(struct matchmaking *m, double now)
+/* Our time has come, or that by which we had hoped for a leader. */
+static void end_window(struct matchmaking *m, double now)
 {
     if (m->followers.count && matchmaking_averaging(m) >= m->o.min_size) {
         matchmaking_assemble(m, now);
@@ -311,14 +337,15 @@ static void lead(struct matchmaking *m, double now)
         matchmaking_end(m, now, PL_EAGAIN);
         return;
     }
-    declare(m, now);
+    if (m->hidden && m->declared) only_ask(m, now);
+    else declare(m, now);
     try_next(m, now);
 }
 
 void matchmaking_tick(struct matchmaking *m, double now)
 {
     if (now >= m->until) matchmaking_leader_gone(m, now);
-    if (m->state == MATCHMAKING_LOOKING && now >= m->begin) lead(m, now);
+    if (m->state == MATCHMAKING_LOOKING && now >= m->window_ends) end_window(m, now);
     if (m->state != MATCHMAKING_IDLE && now >= m->deadline) matchmaking_end(m, now, PL_EAGAIN);
     if (m->state == MATCHMAKING_LOOKING && !m->looking_up && now >= m->look_at) look(m);
 }

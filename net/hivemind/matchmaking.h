@@ -10,7 +10,9 @@
  *    +--------------------------------------------------------------------> over: a group
  *
  * Everybody declares in the DHT by when it wants to begin; whoever's time is earliest leads, and
- * the others ask it. Times are DHT times. */
+ * the others ask it. Whom nobody can call only asks, as a client: a leader that some reach and some do
+ * not would take the first ones away from all others. But where nobody was to be followed for a window
+ * it declares for the next one: all the others may be behind the same router. Times are DHT times. */
 #ifndef PL_MATCHMAKING_H
 #define PL_MATCHMAKING_H
 
@@ -83,11 +85,12 @@ struct matchmaking {
     /* private */
     enum matchmaking_state state;
     double scheduled, deadline;
-    double begin;              /* E: when we would lead; INFINITY for clients */
+    double begin;              /* E: when we would lead; INFINITY while we have not declared */
+    double window_ends;        /* the same; without a declaration, when we had hoped to have a leader */
     double asked;              /* the expiration in our last request */
     double until;              /* ASKING, FOLLOWING: not longer than that */
     double look_at;
-    int declared, looking_up, seen, hops;
+    int declared, looking_up, seen, hops, hidden;
     size_t expected;
     int patience, lonely;      /* times that our own time may pass, or has passed, without anybody else */
     struct peer_id leader;     /* of ASKING, FOLLOWING */
@@ -124,6 +127,10 @@ void matchmaking_cancel(struct matchmaking *m);
  * are there and nobody else has declared, we need not wait any longer. 0: not known. The original
  * always waits. */
 void matchmaking_expect(struct matchmaking *m, double now, size_t peers);
+
+/* From now on, in later searches too: nobody can call us (1), or they can. Those who follow us
+ * already still do. */
+void matchmaking_hide(struct matchmaking *m, double now, int hidden);
 
 /* From now on: end it (PL_EAGAIN) when our own time has passed so often without any other
  * declaration. 0: go on to the deadline. */

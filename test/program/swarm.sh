@@ -189,6 +189,24 @@ two "$work/thousands" "--part-bytes 1000 --compression none" "--part-bytes 4000 
 check "so are parts of other sizes" \
     grep -qE 'sends a part of (250|1000) values \((1000|4000) bytes\) where ours has [0-9]+ .*--part-bytes (1000|4000)\).*else its: --part-bytes$' "$work/first" "$work/said"
 
+# Two whom nobody can call, and no relay: they follow the one who can be, in every round.
+three='"group":\["[^"]*","[^"]*","[^"]*"\]'
+averages() { # output, options
+    out=$1; shift
+    "$POTLUCK" average --json --prefix h --no-check --rounds 3 --expect 3 --matchmaking-time 10 --timeout 60 \
+        --listen /ip4/127.0.0.1/tcp/0 --tensors "$work/one" "$@" >"$out" 2>"$out.err" &
+    peers="$peers $!"
+}
+rounds() { grep -hc '"event":"round"' "$work/open" "$work/hidden1" "$work/hidden2" | sort -n | head -n 1; }
+averages "$work/open"
+for _ in $(seq 600); do grep -q '"event":"listening"' "$work/open" && break; sleep 0.1; done
+for n in 1 2; do averages "$work/hidden$n" --join "$(address "$work/open")" --announce /ip4/127.0.0.1/tcp/9; done
+for _ in $(seq 1200); do [ "$(rounds)" -eq 3 ] && break; sleep 0.1; done
+for n in open hidden1 hidden2; do
+    check "without a relay, $n is in three rounds of three" test "$(grep -c "$three" "$work/$n")" -eq 3
+    [ "$(grep -c "$three" "$work/$n")" -eq 3 ] || grep '"event":"round"' "$work/$n"
+done
+
 # shellcheck disable=SC2086
 "$POTLUCK" train $tiny --steps 100000 --slow 0.3 --json --out "$work/trains.d" >"$work/trains" 2>&1 &
 peers="$peers $!"

@@ -33,6 +33,7 @@ struct peer {
     double declared;
     struct stream *asked;
     int over, status, looks, frozen;
+    int unreachable; /* only open ones reach it */
 };
 
 struct world {
@@ -80,8 +81,11 @@ static void on_ask(void *context, const struct peer_id *leader, const uint8_t *d
     *s = (struct stream){ .asker = p->self, .open = 1 };
     while (memcmp(p->w->peer[s->leader].m.o.self.bytes, leader->bytes, leader->length)) s->leader++;
     p->asked = s;
-    add(p->w, (struct event){ .kind = REQUEST, .to = s->leader, .stream = s, .from = p->m.o.self },
-        data, n);
+    if (p->unreachable && p->w->peer[s->leader].unreachable)
+        add(p->w, (struct event){ .kind = LEADER_GONE, .to = p->self, .stream = s }, NULL, 0);
+    else
+        add(p->w, (struct event){ .kind = REQUEST, .to = s->leader, .stream = s,
+                                  .from = p->m.o.self }, data, n);
 }
 static void on_leave(void *context)
 {
@@ -353,6 +357,51 @@ static void followers_are_sent_on(void **state)
     clear(&w);
 }
 
+/* Two whom nobody can call, but over connections that they have made, and an open one, which comes
+ * when one of them has looked for a while: it leads both, though its time is later. The second knows
+ * from the beginning how it stands, the first finds out in the search. */
+static void hidden_ones_follow(void **state)
+{
+    (void)state;
+    for (int late = 0; late <= 1; late++) {
+        make(&w, 3, 0, 0);
+        for (size_t i = 0; i < 2; i++) w.peer[i].unreachable = 1;
+        matchmaking_hide(&w.peer[0].m, w.now, !late);
+        matchmaking_hide(&w.peer[1].m, w.now, 1);
+        matchmaking_begin(&w.peer[0].m, w.now, 1006, 1100);
+        run_until(&w, 1000.5);
+        matchmaking_hide(&w.peer[0].m, w.now, 1);
+        assert_true(w.peer[0].declared == 0);
+        run_until(&w, 1001);
+        matchmaking_begin(&w.peer[2].m, w.now, 1007, 1100);
+        matchmaking_expect(&w.peer[2].m, w.now, 3);
+        run_until(&w, 1002);
+        matchmaking_begin(&w.peer[1].m, w.now, 0, 1100);
+        run_until(&w, 1008);
+        same_group(&w, 0, 3, 3);
+        clear(&w);
+    }
+}
+
+/* Where nobody is to be followed they meet each other, a window later: one router may be before all. */
+static void only_hidden_ones(void **state)
+{
+    (void)state;
+    make(&w, 3, 0, 0);
+    for (size_t i = 0; i < 3; i++) {
+        matchmaking_hide(&w.peer[i].m, w.now, 1);
+        matchmaking_begin(&w.peer[i].m, w.now, 0, 1100);
+    }
+    run_until(&w, 1004);
+    for (size_t i = 0; i < 3; i++) assert_true(w.peer[i].declared == 0);
+    run_until(&w, 1011);
+    same_group(&w, 0, 3, 3);
+    matchmaking_begin(&w.peer[0].m, w.now, 0, 1100); /* as callable again */
+    matchmaking_hide(&w.peer[0].m, w.now, 0);
+    assert_true(w.peer[0].declared > 1011);
+    clear(&w);
+}
+
 /* Nobody follows it, nobody lets it follow; and nobody waits for it, though it has declared. */
 static void banned(void **state)
 {
@@ -403,6 +452,7 @@ int main(void)
         cmocka_unit_test(misfits),
         cmocka_unit_test(frozen_leader), cmocka_unit_test(leader_pauses),
         cmocka_unit_test(followers_are_sent_on),
+        cmocka_unit_test(hidden_ones_follow), cmocka_unit_test(only_hidden_ones),
         cmocka_unit_test(bits_after_a_group_of_one),
         cmocka_unit_test(banned), cmocka_unit_test(cancelled),
     };
