@@ -23,9 +23,12 @@ int cuda_status(cudaError_t error);
 /* Starts a kernel; the value is a status. A fault while it runs is seen by a later call or sync. */
 #define PL_LAUNCH(kernel, grid, block, ...) \
     (kernel<<<(grid), (block), 0, cuda_stream()>>>(__VA_ARGS__), cuda_status(cudaGetLastError()))
-#define PL_SHARED(type, name, count) __shared__ type name[count]
+/* Aligned to what a matrix unit reads at a time (matrix.cuh). */
+#define PL_SHARED(type, name, count) __shared__ __align__(16) type name[count]
 /* Before a loop over a thread's own small arrays: unrolled, they lie in registers. */
 #define PL_UNROLL _Pragma("unroll")
+/* Before one that is seldom run: the registers it would take belong to others. */
+#define PL_ROLLED _Pragma("unroll 1")
 /* A shared array handed to a function. */
 template <class T> using cuda_shared = T *;
 #endif

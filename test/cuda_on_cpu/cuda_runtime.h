@@ -6,6 +6,7 @@
  *   - shared memory: out of bounds, read before it was written, and races: an element that one
  * thread writes and another reads or writes without a barrier between, whatever order they ran in
  *   - barriers and warp operations that some thread never reaches
+ *   - products on matrix units in code that was compiled for devices without
  *   - pointers of the host's memory among a kernel's arguments, and copies that go elsewhere than
  *     their direction says or beyond what was allocated
  *   - in a build with AddressSanitizer: device memory out of bounds, and the host that looks into
@@ -76,6 +77,15 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_step, const void *from, size_t
                               cudaStream_t stream);
 cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
                                 size_t bytes, cudaStream_t stream);
+/* For which devices a kernel was compiled; here $CUDA_ON_CPU_PTX, 80 if it is not set. */
+struct cudaFuncAttributes {
+    int ptxVersion;
+};
+cudaError_t emu_attributes(struct cudaFuncAttributes *a);
+template <class K> static inline cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *a, K *)
+{
+    return emu_attributes(a);
+}
 cudaError_t cudaGetLastError(void);
 const char *cudaGetErrorString(cudaError_t error);
 
@@ -158,6 +168,7 @@ static inline cudaError_t emu_launch(const char *name, cudaStream_t stream, dim3
         [](void *l) { delete (launched *)l; });
 }
 #define PL_UNROLL
+#define PL_ROLLED
 #define CUDA_BLOCKS_MOST 5 /* so that threads come round again at sizes that can be emulated */
 #define PL_LAUNCH(kernel, grid, block, ...) \
     cuda_status(emu_launch(#kernel, cuda_stream(), grid, block, kernel, __VA_ARGS__))
@@ -273,6 +284,15 @@ template <class T> struct emu_shared {
     template <class I> emu_cell<T> operator[](I i) const { return emu_cell<T>{ a, (size_t)i }; }
 };
 template <class T> using cuda_shared = emu_shared<T>;
+
+/* ---- matrix units: cuda/matrix.cuh says what these do and which lane keeps what ---- */
+
+#define PL_EMULATED
+uint32_t emu_word(float low, float high);
+void emu_multiply(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1);
+void emu_load_matrices(uint32_t r[4], emu_shared<uint32_t> words, int at, int transposed);
+/* The last lane of a whole warp to come does the work of all: lanes[i] is what lane i brought. */
+void emu_warp_together(void *mine, void (*work)(void *const lanes[32]));
 #define PL_SHARED(type, name, count) \
     static const char name##_site = 0; \
     const emu_shared<type> name(&name##_site, #name, count)

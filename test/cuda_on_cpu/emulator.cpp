@@ -220,8 +220,10 @@ int __syncthreads_or(int predicate)
 
 unsigned emu_lane(void) { return (unsigned)emu_current % 32; }
 
-/* Lanes see what the others brought. Only __syncwarp orders memory; a shuffle or a vote does not. */
-static const uint64_t *meet(unsigned mask, uint64_t mine, int orders)
+/* Lanes see what the others brought; `work`, if there is any, is done once all have come. Only
+ * __syncwarp orders memory; a shuffle or a vote does not. */
+static const uint64_t *meet(unsigned mask, uint64_t mine, int orders,
+                            void (*work)(void *const lanes[32]) = NULL)
 {
     struct warp *w = &warps[emu_current / 32];
     unsigned lane = emu_lane();
@@ -235,6 +237,11 @@ static const uint64_t *meet(unsigned mask, uint64_t mine, int orders)
         memcpy(w->seen, w->value, sizeof w->seen);
         w->arrived = 0;
         w->epoch += (uint32_t)orders;
+        if (work) {
+            void *lanes[32];
+            for (int i = 0; i < 32; i++) lanes[i] = (void *)(uintptr_t)w->seen[i];
+            work(lanes);
+        }
         for (int t = first; t < first + 32 && t < threads; t++)
             if (fibers[t].state == AT_WARP && mask >> t % 32 & 1) fibers[t].state = READY;
     } else {
@@ -246,6 +253,11 @@ static const uint64_t *meet(unsigned mask, uint64_t mine, int orders)
 const uint64_t *emu_warp_exchange(unsigned mask, uint64_t mine) { return meet(mask, mine, 0); }
 
 void __syncwarp(unsigned mask) { meet(mask, 0, 1); }
+
+void emu_warp_together(void *mine, void (*work)(void *const lanes[32]))
+{
+    meet(~0u, (uintptr_t)mine, 0, work);
+}
 
 unsigned __ballot_sync(unsigned mask, int predicate)
 {

@@ -133,6 +133,14 @@ int emu_no_code(void)
     return set && *set;
 }
 
+cudaError_t emu_attributes(struct cudaFuncAttributes *a)
+{
+    static const char *const text = getenv("CUDA_ON_CPU_PTX");
+    static const int version = text ? atoi(text) : 80;
+    a->ptxVersion = version;
+    return cudaSuccess;
+}
+
 int emu_device(void) { return device_now; }
 int emu_stream_device(cudaStream_t s) { return s->device; }
 

@@ -66,6 +66,70 @@ static void count(int *y)
     if (__syncthreads_or(threadIdx.x == 3 && blockIdx.x == 1)) atomicAdd(y + 1, 1);
 }
 
+/* ---- matrix units, against fragments as NVIDIA's CUTLASS writes them down (MMA_Traits of
+ * SM80_16x8x16): strides over matrices that lie column by column ---- */
+
+static int at_a(int lane, int value) /* row + 16 column */
+{
+    return lane % 4 * 32 + lane / 4 + value % 2 * 16 + value / 2 % 2 * 8 + value / 4 * 128;
+}
+static int at_b(int lane, int value) /* column + 8 row */
+{
+    return lane % 4 * 16 + lane / 4 + value % 2 * 8 + value / 2 * 64;
+}
+static int at_d(int lane, int value) /* row + 16 column */
+{
+    return lane % 4 * 32 + lane / 4 + value % 2 * 16 + value / 2 * 8;
+}
+static float value_a(int row, int k) { return (float)(row * 7 % 5 + k * 3 % 11 - 4); }
+static float value_b(int k, int column) { return (float)(k * 5 % 7 - column * 2 % 9); }
+
+static uint32_t word_a(int lane, int r)
+{
+    int first = at_a(lane, 2 * r), second = at_a(lane, 2 * r + 1);
+    return emu_word(value_a(first % 16, first / 16), value_a(second % 16, second / 16));
+}
+static uint32_t word_b(int lane, int r)
+{
+    int first = at_b(lane, 2 * r), second = at_b(lane, 2 * r + 1);
+    return emu_word(value_b(first / 8, first % 8), value_b(second / 8, second % 8));
+}
+
+/* y[lane] counts what is right: four sums, then the fragments that come from shared memory where A
+ * lies row by row, B by columns (16 rows a column), and B row by row. */
+static void matrices(int *y)
+{
+    PL_SHARED(uint32_t, A, 16 * 8);
+    PL_SHARED(uint32_t, columns, 8 * 8);
+    PL_SHARED(uint32_t, B, 16 * 4);
+    int lane = (int)threadIdx.x, right = 0, row = lane % 16, half = lane / 16;
+    uint32_t a[4], b[2], r[4];
+    float d[4];
+    for (int i = lane; i < 16 * 8; i += 32)
+        A[i] = emu_word(value_a(i / 8, i % 8 * 2), value_a(i / 8, i % 8 * 2 + 1));
+    for (int i = lane; i < 8 * 8; i += 32) {
+        columns[i] = emu_word(value_b(i % 8 * 2, i / 8), value_b(i % 8 * 2 + 1, i / 8));
+        B[i] = emu_word(value_b(i / 4, i % 4 * 2), value_b(i / 4, i % 4 * 2 + 1));
+    }
+    __syncthreads();
+    for (int i = 0; i < 4; i++) a[i] = word_a(lane, i), d[i] = (float)i;
+    for (int i = 0; i < 2; i++) b[i] = word_b(lane, i);
+    emu_multiply(d, a, b[0], b[1]);
+    for (int i = 0; i < 4; i++) {
+        int at = at_d(lane, i);
+        float sum = (float)i;
+        for (int k = 0; k < 16; k++) sum += value_a(at % 16, k) * value_b(k, at / 16);
+        right += d[i] == sum;
+    }
+    emu_load_matrices(r, A, row * 8 + half * 4, 0);
+    for (int i = 0; i < 4; i++) right += r[i] == a[i];
+    emu_load_matrices(r, columns, lane % 8 * 8 + lane / 8 % 2 * 4, 0);
+    for (int i = 0; i < 4; i++) right += r[i] == b[i % 2];
+    emu_load_matrices(r, B, row * 4, 1);
+    for (int i = 0; i < 4; i++) right += r[i] == b[i % 2];
+    y[lane] = right;
+}
+
 /* ---- right in some orders alone: found by running in others ---- */
 
 static void after_the_last_block(int *y) { y[blockIdx.x] = blockIdx.x ? y[blockIdx.x - 1] + 1 : 1; }
@@ -281,6 +345,16 @@ static void half_a_warp(int *y)
     y[threadIdx.x] = v;
 }
 
+static void between_words(int *y)
+{
+    PL_SHARED(uint32_t, s, 32 * 4 + 1);
+    uint32_t r[4];
+    for (int i = (int)threadIdx.x; i < 32 * 4 + 1; i += 32) s[i] = 0;
+    __syncthreads();
+    emu_load_matrices(r, s, (int)threadIdx.x * 4 + 1, 0);
+    y[threadIdx.x] = (int)r[0];
+}
+
 int main(void)
 {
     int *x = pinned(), *y = pinned();
@@ -302,6 +376,13 @@ int main(void)
         memset(y, 0, N * sizeof *y);
         good = emu_launch("count", NULL, dim3(3, 2, 2), dim3(4, 2), count, y) == cudaSuccess;
         check(good && y[0] == 12 && y[1] == 4 * 8, "a grid of three sides, atomics, a vote of the block");
+
+        memset(y, 0, N * sizeof *y);
+        good = emu_launch("matrices", NULL, 1, 32, matrices, y) == cudaSuccess;
+        for (int i = 0; i < 32; i++) good &= y[i] == 16;
+        check(good, "fragments of matrices, and their product");
+        caught(emu_launch("between_words", NULL, 1, 32, between_words, y), "no multiple of 16 bytes",
+               "a row of a matrix that begins between");
 
         caught(emu_launch("no_barrier", NULL, 1, N, no_barrier, y, x), "shared s[", "a missing barrier");
         caught(emu_launch("no_second_barrier", NULL, 1, N, no_second_barrier, y, x), "race",
