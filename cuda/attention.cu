@@ -44,8 +44,9 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
             float most = best[a], part = 0, shrink;
             float factor = at[a].position < first ? 0 : scale;
             for (int j = 0; j < 4; j++) {
-                s[a][j] = sees(&t, hidden, first, at[a], place_of(keys, x + 8 * j))
-                        ? factor * s[a][j] : -INFINITY;
+                struct place key = place_of(keys, x + 8 * j);
+                s[a][j] = sees(&t, first, at[a], key, is_shown(&t, hidden, key)) ? factor * s[a][j]
+                                                                                  : -INFINITY;
                 most = fmaxf(most, s[a][j]);
             }
             for (int apart = 4; apart; apart /= 2) /* the eight threads of a row are neighbours */
@@ -81,16 +82,20 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
 int cuda_attention(float *o, float *lse, const float *qkv, int B, int n, int H, int d,
                    const struct pl_mask *mask, const uint8_t *key_mask)
 {
-    struct tiling t = tiling_of(mask, n);
+    struct tiling t = tiling_of(mask, n, TILE);
     int at_once = 65535 / H, rc = PL_OK; /* a grid's second side ends at 65535 */
     int whole = mask->kind == PL_MASK_FULL || mask->kind == PL_MASK_NONE;
     size_t in = (size_t)n * 3 * (size_t)H * (size_t)d, mask_step = (size_t)(whole ? n : mask->P);
+    int in_bf16 = cuda_attention_in_bf16(d);
     for (int b = 0; rc == PL_OK && b < B; b += at_once) {
         int some = B - b < at_once ? B - b : at_once;
         dim3 grid((unsigned)t.tiles, (unsigned)(some * H), (unsigned)((d + CHUNK - 1) / CHUNK));
-        rc = PL_LAUNCH(attend, grid, ATTENTION_THREADS, o + (size_t)b * in / 3,
-                       lse ? lse + (size_t)b * (size_t)H * (size_t)n : lse, qkv + (size_t)b * in, t,
-                       H, d, key_mask ? key_mask + (size_t)b * mask_step : key_mask);
+        float *to = o + (size_t)b * in / 3,
+              *kept = lse ? lse + (size_t)b * (size_t)H * (size_t)n : lse;
+        const float *from = qkv + (size_t)b * in;
+        const uint8_t *hidden = key_mask ? key_mask + (size_t)b * mask_step : key_mask;
+        rc = in_bf16 ? cuda_attention_bf16(to, kept, from, some, n, H, d, mask, hidden)
+                     : PL_LAUNCH(attend, grid, ATTENTION_THREADS, to, kept, from, t, H, d, hidden);
     }
     return rc;
 }
@@ -155,7 +160,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS)
 int cuda_attention_step(float *o, float *k_cache, float *v_cache, const float *qkv, int B, int S,
                         int H, int d, int p, const struct pl_mask *mask)
 {
-    struct tiling t = tiling_of(mask, p + 1);
+    struct tiling t = tiling_of(mask, p + 1, TILE);
     return PL_LAUNCH(attend_step, (unsigned)(B * H), ATTENTION_THREADS, o, k_cache, v_cache, qkv, t,
                      S, H, d, p);
 }

@@ -1,9 +1,10 @@
 /* attention.cuh - who meets whom, tile by tile, for the forward and the backward pass.
  *
- * Positions are cut into tiles of 32, text and image apart, so that at the run's width a tile of
- * image cells is one row; for column attention cells are counted down the columns, and a tile is
- * one column. Of two tiles a few comparisons tell whether any pair of them may meet; pairs of tiles
- * that don't are never visited, and no (n,n) matrix exists. */
+ * Positions are cut into tiles of 32 (64 on the matrix units: attention_bf16.cuh), text and image
+ * apart, so that at the run's width a tile of image cells is one row (two); for column attention
+ * cells are counted down the columns, and a tile is one column (two). Of two tiles a few
+ * comparisons tell whether any pair of them may meet; pairs of tiles that don't are never visited,
+ * and no (n,n) matrix exists. */
 #ifndef PL_CUDA_ATTENTION_CUH
 #define PL_CUDA_ATTENTION_CUH
 
@@ -19,17 +20,28 @@ enum {
     ATTENTION_THREADS = 128
 };
 
+/* The same on the matrix units, of at most 65535 / H sequences at a time: attention_bf16.cu and
+ * attention_bf16_backward.cu. Asked first: whether operands are to be rounded, heads of d channels
+ * fit, and the thread's device has code for it. */
+int cuda_attention_in_bf16(int d);
+int cuda_attention_bf16(float *o, float *lse, const float *qkv, int B, int n, int H, int d,
+                        const struct pl_mask *mask, const uint8_t *key_mask);
+int cuda_attention_backward_bf16(float *dqkv, const float *do_, const float *qkv, const float *lse,
+                                 const float *delta, int B, int n, int H, int d,
+                                 const struct pl_mask *mask, const uint8_t *key_mask);
+
 struct tiling {
     struct pl_mask mask;
     int n;          /* positions */
+    int size;       /* of a tile */
     int text;       /* of those in text tiles: all of them where the grid plays no part */
     int text_tiles, tiles;
     int line;       /* cells of a row; of a column for column attention */
 };
 
-static inline struct tiling tiling_of(const struct pl_mask *mask, int n)
+static inline struct tiling tiling_of(const struct pl_mask *mask, int n, int size)
 {
-    struct tiling t = { *mask, n, n, 0, 0, 1 };
+    struct tiling t = { *mask, n, size, n, 0, 0, 1 };
     int cells = 0;
     if (mask->kind != PL_MASK_FULL && mask->kind != PL_MASK_NONE && mask->P < n) {
         int rows = (n - mask->P + mask->F - 1) / mask->F; /* the last one perhaps not whole */
@@ -37,8 +49,8 @@ static inline struct tiling tiling_of(const struct pl_mask *mask, int n)
         t.line = mask->kind == PL_MASK_COL ? rows : mask->F;
         cells = rows * mask->F;
     }
-    t.text_tiles = (t.text + TILE - 1) / TILE;
-    t.tiles = t.text_tiles + (cells + TILE - 1) / TILE;
+    t.text_tiles = (t.text + size - 1) / size;
+    t.tiles = t.text_tiles + (cells + size - 1) / size;
     return t;
 }
 
@@ -49,13 +61,13 @@ struct place {
 
 static __device__ struct place place_at(const struct tiling *t, int tile, int i)
 {
-    struct place p = { tile * TILE + i, -1, 0 };
+    struct place p = { tile * t->size + i, -1, 0 };
     int cell;
     if (tile < t->text_tiles) {
         if (p.position >= t->text) p.position = -1;
         return p;
     }
-    cell = (tile - t->text_tiles) * TILE + i;
+    cell = (tile - t->text_tiles) * t->size + i;
     if (t->mask.kind == PL_MASK_COL) {
         p.row = cell % t->line;
         p.column = cell / t->line;
@@ -82,8 +94,8 @@ static __device__ int may_meet(const struct tiling *t, int tq, int tk)
     if (tk > tq) return 0;
     if (tk < t->text_tiles) return 1; /* earlier text */
     if (t->mask.kind == PL_MASK_FULL) return 1;
-    first = (tq - t->text_tiles) * TILE / t->line;           /* the queries' first line */
-    last = ((tk - t->text_tiles) * TILE + TILE - 1) / t->line; /* the keys' last line */
+    first = (tq - t->text_tiles) * t->size / t->line;            /* the queries' first line */
+    last = ((tk - t->text_tiles + 1) * t->size - 1) / t->line; /* the keys' last line */
     if (t->mask.kind == PL_MASK_CONV || t->mask.kind == PL_MASK_CONV_CORNER)
         first -= reach_of(&t->mask);
     return last >= first;
@@ -106,36 +118,72 @@ static __device__ int is_allowed(const struct pl_mask *m, struct place q, struct
     return m->kind == PL_MASK_CONV ? -right <= reach : right >= 0;
 }
 
+/* A key mask for all queries alike, or for those of the image alone. */
+static __device__ int hides_from_all(const struct tiling *t)
+{
+    return t->mask.kind == PL_MASK_FULL || t->mask.kind == PL_MASK_NONE;
+}
+
 /* Of one sequence's key mask: queries before the result see no key at all, and then, by contract,
  * all keys alike. Only where the mask hides keys from every query can that happen. For the whole
  * block. */
 static __device__ int first_seeing(const struct tiling *t, const uint8_t *key_mask)
 {
     int first = t->n;
-    if (!key_mask || (t->mask.kind != PL_MASK_FULL && t->mask.kind != PL_MASK_NONE)) return 0;
+    if (!key_mask || !hides_from_all(t)) return 0;
     for (int k = (int)threadIdx.x; k < t->n; k += (int)blockDim.x)
         if (key_mask[k] && k < first) first = k;
     first = -cuda_block_max(-first);
     return t->mask.kind == PL_MASK_NONE && first < t->n ? 0 : first;
 }
 
+/* A key that is there and that the sequence's key mask lets be seen. */
+static __device__ int is_shown(const struct tiling *t, const uint8_t *key_mask, struct place k)
+{
+    if (k.position < 0) return 0;
+    return !key_mask || (k.row >= 0 && !hides_from_all(t)) || key_mask[k.position];
+}
+
 /* Whether the query looks at the key, all masks together. */
-static __device__ int sees(const struct tiling *t, const uint8_t *key_mask, int first,
-                           struct place q, struct place k)
+static __device__ int sees(const struct tiling *t, int first, struct place q, struct place k,
+                           int shown)
 {
     if (q.position < 0 || k.position < 0) return 0;
     if (q.position < first) return 1;
     if (!is_allowed(&t->mask, q, k)) return 0;
-    if (!key_mask) return 1;
-    if (t->mask.kind == PL_MASK_FULL || t->mask.kind == PL_MASK_NONE) return key_mask[k.position];
-    return q.row < 0 || k.row >= 0 || key_mask[k.position];
+    return shown || (q.row < 0 && !hides_from_all(t));
 }
 
 /* A sequence's key mask in the batch's. */
 static __device__ const uint8_t *mask_of(const struct tiling *t, const uint8_t *key_mask, int b)
 {
-    int whole = t->mask.kind == PL_MASK_FULL || t->mask.kind == PL_MASK_NONE;
-    return key_mask ? key_mask + (size_t)b * (size_t)(whole ? t->n : t->mask.P) : NULL;
+    return key_mask ? key_mask + (size_t)b * (size_t)(hides_from_all(t) ? t->n : t->mask.P) : NULL;
+}
+
+/* One sequence's head, as the backward pass reads it. */
+struct head {
+    const float *q, *k, *v, *do_, *lse, *delta;
+    const uint8_t *hidden;
+    size_t pitch, out_pitch; /* of qkv; of do */
+};
+
+static __device__ struct head head_of(const float *qkv, const float *do_, const float *lse,
+                                      const float *delta, const struct tiling *t, int H, int d,
+                                      const uint8_t *key_mask)
+{
+    size_t b = blockIdx.y / (unsigned)H, h = blockIdx.y % (unsigned)H,
+           vector = (size_t)H * (size_t)d;
+    struct head r;
+    r.pitch = 3 * vector;
+    r.out_pitch = vector;
+    r.q = qkv + b * (size_t)t->n * r.pitch + h * (size_t)d;
+    r.k = r.q + vector;
+    r.v = r.k + vector;
+    r.do_ = do_ + b * (size_t)t->n * vector + h * (size_t)d;
+    r.lse = lse + blockIdx.y * (size_t)t->n;
+    r.delta = delta + blockIdx.y * (size_t)t->n;
+    r.hidden = mask_of(t, key_mask, (int)b);
+    return r;
 }
 
 /* A tile's places, worked out once by 32 threads. Of a shared array of PLACES ints. */

@@ -23,32 +23,6 @@ __global__ void products(float *delta, const float *do_, const float *o, size_t 
     }
 }
 
-/* One sequence's head. */
-struct head {
-    const float *q, *k, *v, *do_, *lse, *delta;
-    const uint8_t *hidden;
-    size_t pitch, out_pitch; /* of qkv; of do */
-};
-
-static __device__ struct head head_of(const float *qkv, const float *do_, const float *lse,
-                                      const float *delta, const struct tiling *t, int H, int d,
-                                      const uint8_t *key_mask)
-{
-    size_t b = blockIdx.y / (unsigned)H, h = blockIdx.y % (unsigned)H,
-           vector = (size_t)H * (size_t)d;
-    struct head r;
-    r.pitch = 3 * vector;
-    r.out_pitch = vector;
-    r.q = qkv + b * (size_t)t->n * r.pitch + h * (size_t)d;
-    r.k = r.q + vector;
-    r.v = r.k + vector;
-    r.do_ = do_ + b * (size_t)t->n * vector + h * (size_t)d;
-    r.lse = lse + blockIdx.y * (size_t)t->n;
-    r.delta = delta + blockIdx.y * (size_t)t->n;
-    r.hidden = mask_of(t, key_mask, (int)b);
-    return r;
-}
-
 /* Weights and score gradients of a pair of tiles, into W and E (either may be asked for alone by
  * who calls, both are cheap): rows are queries. The tiles Q, K, O (do), V are left as the last
  * chunk of channels has filled them. */
@@ -77,7 +51,8 @@ static __device__ void weigh(cuda_shared<float> W, cuda_shared<float> E, cuda_sh
         float factor = q.position < first ? 0 : scale; /* sees all alike: no gradient but v's */
         for (int j = 0; j < 4; j++) {
             int at = (y + 16 * a) * WEIGHTS + x + 8 * j;
-            int seen = sees(t, g->hidden, first, q, place_of(keys, x + 8 * j));
+            struct place key = place_of(keys, x + 8 * j);
+            int seen = sees(t, first, q, key, is_shown(t, g->hidden, key));
             float w = seen ? expf(factor * s[a][j] - lse) : 0;
             W[at] = w;
             E[at] = w * factor * (e[a][j] - delta);
@@ -165,9 +140,10 @@ int cuda_attention_backward(float *dqkv, const float *do_, const float *qkv, con
                             const float *lse, int B, int n, int H, int d,
                             const struct pl_mask *mask, const uint8_t *key_mask)
 {
-    struct tiling t = tiling_of(mask, n);
+    struct tiling t = tiling_of(mask, n, TILE);
     size_t heads = (size_t)B * (size_t)H, vectors = heads * (size_t)n, per = vectors / (size_t)B;
     int whole = mask->kind == PL_MASK_FULL || mask->kind == PL_MASK_NONE, at_once = 65535 / H, rc;
+    int in_bf16 = cuda_attention_in_bf16(d);
     size_t warps = CUDA_THREADS / 32, mask_step = (size_t)(whole ? n : mask->P);
     float *delta = (float *)cuda_scratch(&rc, CUDA_SLOT_SUMS, vectors * sizeof *delta);
     if (rc == PL_OK)
@@ -178,6 +154,11 @@ int cuda_attention_backward(float *dqkv, const float *do_, const float *qkv, con
         dim3 grid((unsigned)t.tiles, (unsigned)(some * H), (unsigned)((d + CHUNK - 1) / CHUNK));
         size_t out = (size_t)b * per * (size_t)d, in = 3 * out, row = (size_t)b * per;
         const uint8_t *hidden = key_mask ? key_mask + (size_t)b * mask_step : key_mask;
+        if (in_bf16) {
+            rc = cuda_attention_backward_bf16(dqkv + in, do_ + out, qkv + in, lse + row,
+                                              delta + row, some, n, H, d, mask, hidden);
+            continue;
+        }
         rc = PL_LAUNCH(query_gradient, grid, ATTENTION_THREADS, dqkv + in, do_ + out, qkv + in,
                        lse + row, delta + row, t, H, d, hidden);
         if (rc == PL_OK)

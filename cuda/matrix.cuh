@@ -3,8 +3,8 @@
  * whoever calls from a kernel asks first whether it was compiled for that (cuda_matrix_code).
  *
  * A word is two values, the first in its low half. With g = lane / 4 and t = lane % 4 a lane keeps
- *   of A (16 x 16)  a[0]: row g, columns 2t, 2t+1   a[1]: row g+8   a[2], a[3]: columns 8 further on
- *   of B (16 x 8)   b0: rows 2t, 2t+1 of column g   b1: rows 8 further on
+ *   of A (16 x 16)  a[0]: row g, columns 2t, 2t+1   a[1]: row g+8   a[2], a[3]: columns 8 on
+ *   of B (16 x 8)   b0: rows 2t, 2t+1 of column g   b1: rows 8 on
  *   of D (16 x 8)   d[0], d[1]: row g, columns 2t, 2t+1   d[2], d[3]: row g+8
  * so that two neighbours of D, rounded, are an A: what a product gives, the next one takes. */
 #ifndef PL_CUDA_MATRIX_CUH

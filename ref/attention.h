@@ -18,12 +18,17 @@ extern "C" {
  *             queries only. A query with no key left gets the mean of v over all n keys,
  *             its lse is log n, and its gradient reaches v alone.
  * No backend stores an (n,n) matrix for ROW, COL or CONV.
- * Tolerance: 2e-6 of max |v|. PL_OK, PL_ENOMEM or PL_EDEVICE. */
+ * Tolerance: 2e-6 of max |v|. With --precision bf16 operands of the products may be rounded as in
+ * linear.h, 2^-6 of the root of the sum of squares of a product's terms: of a score, and with it of
+ * its weight, relative; of o as the weighted sum of v, with each weight's own error times v - o; of
+ * lse the scores' errors by weight, for those of a query have its rounding in common.
+ * PL_OK, PL_ENOMEM or PL_EDEVICE. */
 typedef int pl_attention_fn(float *o, float *lse, const float *qkv, int B, int n, int H, int d,
                             const struct pl_mask *mask, const uint8_t *key_mask);
 
 /* dqkv (B,n,3,H,d) is overwritten, from do_ (B,n,H,d) and what the forward pass left.
- * Tolerance: 1e-5 of the largest gradient. dqkv must not be qkv. */
+ * Tolerance: 1e-5 of the largest gradient; with --precision bf16 the same of each product on the
+ * way to it, with the weights' errors. dqkv must not be qkv. */
 typedef int pl_attention_backward_fn(float *dqkv, const float *do_, const float *qkv,
                                      const float *o, const float *lse, int B, int n, int H, int d,
                                      const struct pl_mask *mask, const uint8_t *key_mask);

@@ -1,6 +1,6 @@
 /* matrix.cpp - a warp's products of matrices, fragment by fragment as the PTX ISA lays them out
- * ("Matrix Fragments for mma.m16n8k16 with floating point type", "ldmatrix"). Its indices are those of
- * that text, not of cuda/matrix.cuh's. */
+ * ("Matrix Fragments for mma.m16n8k16 with floating point type", "ldmatrix"). Its indices are those
+ * of that text, not of cuda/matrix.cuh's. */
 #include "cuda_runtime.h"
 
 static uint32_t rounded(float x)
@@ -73,7 +73,8 @@ void emu_load_matrices(uint32_t r[4], emu_shared<uint32_t> words, int at, int tr
     const uint64_t *row = emu_warp_exchange(~0u, (uint64_t)at);
     unsigned lane = emu_lane();
     old_code("ldmatrix");
-    if (at % 4) emu_fail("ldmatrix: word %d of %s is at no multiple of 16 bytes", at, words.a->name);
+    if (at % 4)
+        emu_fail("ldmatrix: word %d of %s is at no multiple of 16 bytes", at, words.a->name);
     for (unsigned m = 0; m < 4; m++)
         if (!transposed) {
             r[m] = words[row[8 * m + lane / 4] + lane % 4];

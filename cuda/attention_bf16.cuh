@@ -1,0 +1,233 @@
+/* attention_bf16.cuh - attention on the matrix units, operands rounded to bfloat16: what its
+ * forward and backward pass share. [Dao 2023: a warp keeps its own rows, scores stay in registers]
+ *
+ * A block keeps a tile or two of 64 places, its rows, sixteen a warp, and meets one tile after
+ * another, the columns: queries and keys, or keys and queries. Of a product of rows and columns
+ * each lane holds the 32 places that matrix.cuh names: rows g and g+8 of its warp, of each eight
+ * columns two. Columns come in groups of 16; those that no row of a warp may meet are not
+ * multiplied. */
+#ifndef PL_CUDA_ATTENTION_BF16_CUH
+#define PL_CUDA_ATTENTION_BF16_CUH
+
+#include "attention.cuh"
+#include "matrix.cuh"
+
+enum {
+    SIDE = 64,    /* places of a tile, and a head's channels at most */
+    GROUPS = SIDE / 16,
+    ROW_WORDS = SIDE / 2 + 4, /* eight rows that are read together lie in different banks */
+    TILE_THREADS = SIDE / 16 * 32 /* for each tile of rows */
+};
+#define LOG2_E 1.4426950408889634f
+#define LN_2 0.6931471805599453f
+
+/* Heads that these kernels take; the others keep float32's. */
+static inline int fits_matrix_units(int d) { return d <= SIDE; }
+
+/* Vectors may be read and written two channels at a time. */
+static inline int in_pairs(int d, const void *a, const void *b)
+{
+    return d % 2 == 0 && (uintptr_t)a % 8 == 0 && (uintptr_t)b % 8 == 0;
+}
+struct alignas(8) channels {
+    float low, high;
+};
+
+static __device__ __forceinline__ int lane_of(void) { return (int)threadIdx.x % 32; }
+static __device__ __forceinline__ int warp_of(void) { return (int)threadIdx.x / 32; }
+
+/* Places of so many tiles, from `tile` on, in a shared array of 4 * SIDE ints each, by as many
+ * threads as they have places. `free`: it is there, and no key that is hidden. `hidden` NULL for
+ * queries. */
+template <int tiles>
+static __device__ void fill_places(cuda_shared<int> places, const struct tiling *t, int tile,
+                                   const uint8_t *hidden)
+{
+    int i = (int)threadIdx.x;
+    if (i < tiles * SIDE) {
+        struct place p = { -1, -1, 0 };
+        if (tile + i / SIDE < t->tiles) p = place_at(t, tile + i / SIDE, i % SIDE);
+        places[i] = p.position;
+        places[tiles * SIDE + i] = p.row;
+        places[2 * tiles * SIDE + i] = p.column;
+        places[3 * tiles * SIDE + i] = is_shown(t, hidden, p);
+    }
+}
+template <int tiles> static __device__ struct place place_in(cuda_shared<int> places, int i)
+{
+    struct place p = { places[i], places[tiles * SIDE + i], places[2 * tiles * SIDE + i] };
+    return p;
+}
+template <int tiles> static __device__ int is_free(cuda_shared<int> places, int i)
+{
+    return places[3 * tiles * SIDE + i];
+}
+
+/* Whether a query of tile tq may look at a key of tile tk; queries before `first` look at all. */
+static __device__ int tiles_meet(const struct tiling *t, int tq, int tk, int first)
+{
+    return tq * SIDE < first || may_meet(t, tq, tk);
+}
+
+/* The same of the block's tiles of rows, from `row` on, and a tile of columns. */
+template <int tiles, int rows_are_keys>
+static __device__ int block_meets(const struct tiling *t, int row, int column, int first)
+{
+    for (int i = 0; i < tiles && row + i < t->tiles; i++)
+        if (rows_are_keys ? tiles_meet(t, column, row + i, first)
+                          : tiles_meet(t, row + i, column, first))
+            return 1;
+    return 0;
+}
+
+/* Are all of the warp's rows free? */
+template <int tiles> static __device__ int rows_are_free(cuda_shared<int> rows)
+{
+    return __all_sync(0xffffffffu, is_free<tiles>(rows, warp_of() * 16 + lane_of() % 16));
+}
+
+/* Which of the warp's rows and the columns meet: bit 4 j + 2 a + i for row g + 8 a and column
+ * 8 j + 2 (lane % 4) + i. Where every key is text before every query, as in most tiles, that is all
+ * bits, or what is free; else each pair is looked at. `row` is the first tile of the block's rows,
+ * `column` that of the columns. */
+template <int tiles, int rows_are_keys>
+static __device__ uint32_t pairs_that_meet(const struct tiling *t, cuda_shared<int> rows, int row,
+                                           int all_free, cuda_shared<int> columns, int column,
+                                           int first)
+{
+    int lane = lane_of(), start = warp_of() * 16;
+    int mine = row + start / SIDE, tq = rows_are_keys ? column : mine,
+        tk = rows_are_keys ? mine : column;
+    int query = tq * SIDE + (rows_are_keys ? 0 : start % SIDE); /* the first one, if it is text, */
+    int key = tk * SIDE + (rows_are_keys ? start % SIDE + 15 : SIDE - 1); /* and the last one */
+    int ordered = t->mask.kind == PL_MASK_NONE ||
+                  (tk < t->text_tiles && (tq >= t->text_tiles || key <= query));
+    uint32_t bits = 0;
+    if (mine >= t->tiles || !tiles_meet(t, tq, tk, first)) return 0;
+    if (ordered && all_free &&
+        __all_sync(0xffffffffu, is_free<1>(columns, lane) && is_free<1>(columns, lane + 32)))
+        return 0xffffffffu;
+    /* text may look at text that is hidden from the image alone */
+    if (ordered && !first && (tq >= t->text_tiles || hides_from_all(t))) {
+        uint32_t of_rows = (is_free<tiles>(rows, start + lane / 4) ? 0x33333333u : 0) |
+                           (is_free<tiles>(rows, start + lane / 4 + 8) ? 0xccccccccu : 0);
+        PL_ROLLED for (int j = 0; j < SIDE / 8; j++)
+            for (int i = 0; i < 2; i++)
+                if (is_free<1>(columns, 8 * j + lane % 4 * 2 + i)) bits |= 5u << (4 * j + i);
+        return bits & of_rows;
+    }
+    PL_UNROLL for (int a = 0; a < 2; a++) {
+        int r = start + lane / 4 + 8 * a, free = is_free<tiles>(rows, r);
+        struct place mine_at = place_in<tiles>(rows, r);
+        PL_ROLLED for (int j = 0; j < SIDE / 8; j++)
+            for (int i = 0; i < 2; i++) {
+                int c = 8 * j + lane % 4 * 2 + i;
+                struct place at = place_in<1>(columns, c);
+                int meet = rows_are_keys ? sees(t, first, at, mine_at, free)
+                                         : sees(t, first, mine_at, at, is_free<1>(columns, c));
+                bits |= (uint32_t)(meet != 0) << (4 * j + 2 * a + i);
+            }
+    }
+    return bits;
+}
+
+/* A bit for each group of columns that some row of the warp meets. */
+static __device__ __forceinline__ int groups_that_meet(uint32_t bits)
+{
+    int groups = 0;
+    PL_UNROLL for (int g = 0; g < GROUPS; g++)
+        groups |= (__any_sync(0xffffffffu, (int)(bits >> (8 * g) & 255)) != 0) << g;
+    return groups;
+}
+
+/* Vectors of 64 places, from `at` on, into shared memory, rounded, whole steps of 16 channels;
+ * zeros for what is not there and for positions before `least`. */
+template <int threads>
+static __device__ __forceinline__ void load_rounded(cuda_shared<uint32_t> to, const float *from,
+                                                    size_t pitch, cuda_shared<int> places, int at,
+                                                    int least, int d, int pairs)
+{
+    int word = lane_of(), c = 2 * word, row = warp_of();
+    for (int start = row; start < SIDE; start += threads / 4) {
+        struct channels v[8]; /* on their way before the first of them is waited for */
+        PL_UNROLL for (int i = 0; i < 8; i++) {
+            int p = places[at + start + threads / 32 * i];
+            const float *x = from + (size_t)(p < 0 ? 0 : p) * pitch + c;
+            v[i].low = v[i].high = 0;
+            if (p >= least && p >= 0 && c < d) {
+                if (pairs) v[i] = *(const struct channels *)x;
+                else {
+                    v[i].low = x[0];
+                    if (c + 1 < d) v[i].high = x[1];
+                }
+            }
+        }
+        if (word < (d + 15) / 16 * 8)
+            PL_UNROLL for (int i = 0; i < 8; i++)
+                to[(start + threads / 32 * i) * ROW_WORDS + word] = cuda_word(v[i].low, v[i].high);
+    }
+}
+
+/* The warp's rows, loaded as a tile, as a product's left side. */
+static __device__ __forceinline__ void take_rows(uint32_t f[GROUPS][4], cuda_shared<uint32_t> from,
+                                                 int steps)
+{
+    int lane = lane_of();
+    int at = (warp_of() % GROUPS * 16 + lane % 16) * ROW_WORDS + lane / 16 * 4;
+    PL_UNROLL for (int k = 0; k < GROUPS; k++)
+        if (k < steps) cuda_load_matrices<0>(f[k], from, at + 8 * k);
+}
+
+/* s += the warp's rows times the vectors of a group of columns. */
+static __device__ __forceinline__ void multiply_group(float s[2][4], const uint32_t f[GROUPS][4],
+                                                      cuda_shared<uint32_t> columns, int group,
+                                                      int steps)
+{
+    int lane = lane_of();
+    int at = (16 * group + lane % 8 + lane / 16 * 8) * ROW_WORDS + lane / 8 % 2 * 4;
+    PL_UNROLL for (int k = 0; k < GROUPS; k++)
+        if (k < steps) {
+            uint32_t b[4];
+            cuda_load_matrices<0>(b, columns, at + 8 * k);
+            cuda_multiply(s[0], f[k], b[0], b[1]);
+            cuda_multiply(s[1], f[k], b[2], b[3]);
+        }
+}
+
+/* out += what s holds of a group of columns, rounded, times their vectors. */
+static __device__ __forceinline__ void add_group(float out[SIDE / 8][4], const float s[2][4],
+                                                 cuda_shared<uint32_t> columns, int group,
+                                                 int steps)
+{
+    int lane = lane_of(), at = (16 * group + lane % 16) * ROW_WORDS + lane / 16 * 4;
+    uint32_t a[4] = { cuda_word(s[0][0], s[0][1]), cuda_word(s[0][2], s[0][3]),
+                      cuda_word(s[1][0], s[1][1]), cuda_word(s[1][2], s[1][3]) };
+    PL_UNROLL for (int c = 0; c < GROUPS; c++)
+        if (c < steps) {
+            uint32_t b[4];
+            cuda_load_matrices<1>(b, columns, at + 8 * c);
+            cuda_multiply(out[2 * c], a, b[0], b[1]);
+            cuda_multiply(out[2 * c + 1], a, b[2], b[3]);
+        }
+}
+
+/* A row's vector, 2 a and 2 a + 1 of the lane's, by a factor, to where position 0's would lie. */
+static __device__ __forceinline__ void store_row(float *to, size_t pitch, int position,
+                                                 const float out[SIDE / 8][4], int a, float factor,
+                                                 int d, int pairs)
+{
+    float *y = to + (size_t)position * pitch;
+    if (position < 0) return;
+    PL_UNROLL for (int j = 0; j < SIDE / 8; j++) {
+        int c = 8 * j + lane_of() % 4 * 2;
+        struct channels v = { out[j][2 * a] * factor, out[j][2 * a + 1] * factor };
+        if (c >= d) continue;
+        if (pairs) *(struct channels *)(y + c) = v;
+        else {
+            y[c] = v.low;
+            if (c + 1 < d) y[c + 1] = v.high;
+        }
+    }
+}
+
+#endif
