@@ -2,6 +2,7 @@
  * through all tiles of 64 keys that they may see; scores, softmax and weights never leave the
  * registers of the warp that keeps their rows. [Dao et al. 2022; Dao 2023] */
 #include "attention_bf16.cuh"
+#include "bf16.cuh"
 #include "device.cuh"
 
 enum { TILES = 2, THREADS = TILES * TILE_THREADS };
@@ -86,15 +87,11 @@ __global__ void __launch_bounds__(THREADS, 2)
     }
 }
 
-static int bf16;
-
-void cuda_set_attention_bf16(int on) { bf16 = on; }
-
 int cuda_attention_in_bf16(int d)
 {
     static int code[CUDA_DEVICES_MAX]; /* 1: none for the matrix units of this device; 2: some */
     int *mine = &code[cuda_number()];
-    if (!bf16 || !fits_matrix_units(d)) return 0;
+    if (!cuda_bf16() || !fits_matrix_units(d)) return 0;
     if (!*mine) *mine = 1 + cuda_matrix_code(attend_bf16);
     return *mine == 2;
 }

@@ -57,7 +57,6 @@ static int set_precision(enum pl_precision precision)
 {
     if (precision == PL_BF16 && !cuda_has_bf16()) return PL_EUSE;
     cuda_set_bf16(precision == PL_BF16);
-    cuda_set_attention_bf16(precision == PL_BF16);
     return PL_OK;
 }
 
@@ -67,7 +66,6 @@ extern "C" __attribute__((visibility("default"))) int pl_backend_v1(struct pl_ba
     if (rc == PL_OK) rc = cuda_linear_open();
     if (rc != PL_OK) return rc;
     cuda_set_bf16(0);
-    cuda_set_attention_bf16(0);
     arrived = *be;
     be->name = "cuda";
     be->alloc = cuda_alloc;

@@ -42,6 +42,5 @@ int cuda_take(float *y, const float *x, int index, size_t n, int add);
 /* Creates what linear.cu needs of cuBLAS on the thread's device, once. */
 int cuda_linear_open(void);
 void cuda_set_bf16(int on);
-void cuda_set_attention_bf16(int on); /* the same of attention_bf16.cu */
 
 #endif
