@@ -51,6 +51,8 @@ void checkup_say(struct checkup *c, enum finding_level level, const char *what, 
 static const char *advice_for(const char *address, int status, const char *why)
 {
     static const struct { const char *sign, *advice; } list[] = {
+        { "not multistream", "your side: something else than a libp2p peer answers there; check "
+                             "address and port" },
         { "refused", "their side: nobody listens at that port; ask for the present address, or "
                      "start the peer" },
         { "unknown node", "your side: the name cannot be looked up; check its spelling, then this "
@@ -78,13 +80,11 @@ static const char *advice_for(const char *address, int status, const char *why)
         { " answered", "their side: another peer, or the same with a new key, lives there now "
                        "(potluck peer keeps its key with --identity); ask for the present address" },
         { "no encryption in common", "their side: it allows neither Noise nor TLS 1.3" },
-        { "not multistream", "your side: something else than a libp2p peer answers there; check "
-                             "address and port" },
         { "says nothing", "their side: something takes connections there and says nothing: a peer "
                           "that is frozen, or no libp2p peer; check the port, or take another "
                           "entry peer" },
-        { "closed it", "their side: it closed the connection; too many ask, a firewall cuts it, "
-                       "or no libp2p peer is at that port" },
+        { "connection lost", "their side: it closed the connection; too many ask, a firewall cuts "
+                             "it, or no libp2p peer is at that port" },
         { "own identity", "your side: this is the address of the identity that you use here" },
     };
     if ((strstr(why, " is unreachable") || strstr(why, "address not available")) &&

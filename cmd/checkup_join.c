@@ -3,6 +3,7 @@
  * looks at its own machine meanwhile. */
 #include "checkup_inside.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include <time.h>
 
 #define FINDINGS_MAX (DHT_INITIAL_MAX + 16)
+#define WORD_AFTER 2 /* s of silence */
 
 struct checkup_join {
     struct swarm *s;
@@ -117,14 +119,27 @@ static void *run(void *context)
     return NULL;
 }
 
+/* Under the swarm's lock. */
+static void say_waiting(const struct checkup_join *c)
+{
+    if (c->o.json) return; /* an event tells the end */
+    fprintf(stderr, "potluck %s: check: no entry peer has answered within %d s; waiting %.0f s at most\n",
+            c->o.swarm->cmd, WORD_AFTER, PROBE_LIMIT);
+}
+
 /* Until all is asked, or the rest may be asked while we join. 1: it is. */
 static int wait_for_network(struct checkup_join *c)
 {
     struct timespec until;
     int asked;
     pthread_mutex_lock(&c->s->lock);
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += WORD_AFTER;
+    while (!c->asked && !c->first_good)
+        if (pthread_cond_timedwait(&c->s->changed, &c->s->lock, &until) == ETIMEDOUT) break;
+    if (!c->asked && !c->first_good) say_waiting(c);
     while (!c->asked && !c->first_good) pthread_cond_wait(&c->s->changed, &c->s->lock);
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += (time_t)CHECKUP_PATIENCE;
     while (!c->asked && !pthread_cond_timedwait(&c->s->changed, &c->s->lock, &until)) { }
     asked = c->asked;

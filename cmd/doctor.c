@@ -1,5 +1,6 @@
 /* doctor.c - `potluck doctor`: why joining fails, on which side, and what to do. */
 #include "checkup.h"
+#include "checkup_ask.h"
 #include "cmd.h"
 #include "membership.h"
 
@@ -134,6 +135,9 @@ int cmd_doctor(int argc, char **argv)
     }
     plan = (struct checkup_plan){ .load = o.quick ? 0 : CHECKUP_LOAD, .run = o.run, .trains = 1,
                                   .target_batch = o.target_batch };
+    if (o.join_count && !o.json)
+        fprintf(stderr, "potluck doctor: asking %zu entry peer%s, for %.0f s at most\n", o.join_count,
+                o.join_count == 1 ? "" : "s", PROBE_LIMIT);
     if (o.join_count) rc = checkup_swarm(&swarm, &plan, print, &o);
     else fputs("potluck doctor: no --join: the network is not looked at\n", stderr);
     if (!o.quick) {

@@ -2,8 +2,12 @@
 #include "swarm.h"
 #include "../net/libp2p/peers.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
+
+#define WORD_AFTER 3 /* s; whoever waits longer is told so */
 
 /* --- waiting ---------------------------------------------------------------------------------- */
 
@@ -65,11 +69,38 @@ static int look_at_joins(const struct swarm_options *o, struct pl_err *err)
         int rc = multiaddr_from_text(&a, o->join[i], &why);
         if (!rc && (rc = multiaddr_target(&target, &a)))
             pl_fail(&why, rc, "no address of TCP, by which alone we call others");
+        if (rc && strpbrk(o->join[i], ", ;\t\n") && o->join[i][0] == '/')
+            return pl_fail(err, rc, "--join %.300s: more than one address, or something behind it; "
+                           "your side: one address, and nothing else, for each --join", o->join[i]);
         if (rc)
             return pl_fail(err, rc, "--join %.200s: %.160s; your side: an address reads "
                            "/ip4/1.2.3.4/tcp/31337/p2p/ID, ask for one", o->join[i], why.text);
     }
     return PL_OK;
+}
+
+/* Where we listen, and what we tell others of it. */
+static int look_at_own(const char *flag, const char *const *list, size_t count, struct pl_err *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct multiaddr a;
+        struct pl_err why;
+        int rc = multiaddr_from_text(&a, list[i], &why);
+        if (rc)
+            return pl_fail(err, rc, "%s %.200s: %.160s; your side: it reads /ip4/0.0.0.0/tcp/4001",
+                           flag, list[i], why.text);
+    }
+    return PL_OK;
+}
+
+static int open_host(struct swarm *s, const struct host_options *o, struct pl_err *err)
+{
+    struct pl_err why = { "" };
+    int rc = host_open(&s->host, s->loop, o, &why);
+    if (!rc) return PL_OK;
+    return pl_fail(err, rc, "%.300s%s", why.text, strncmp(why.text, "listen: /", 9) ? ""
+                   : "; your side: --listen takes an address of this machine (0.0.0.0: all of them) "
+                     "and a port that is free (0: any)");
 }
 
 int swarm_open(struct swarm *s, const struct swarm_options *o, struct pl_err *err)
@@ -83,16 +114,23 @@ int swarm_open(struct swarm *s, const struct swarm_options *o, struct pl_err *er
         .announce_count = o->announce_count, .client_mode = !o->listen_count, .relay = o->relay
     };
     struct opening opening = { s, &node, err, PL_OK };
+    pthread_condattr_t attributes;
     int rc;
     memset(s, 0, sizeof *s);
+    s->cmd = o->cmd;
     pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->changed, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* a clock may be set while we wait */
+    pthread_cond_init(&s->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
     rc = look_at_joins(o, err);
+    if (!rc) rc = look_at_own("--listen", o->listen, o->listen_count, err);
+    if (!rc) rc = look_at_own("--announce", o->announce, o->announce_count, err);
     if (!rc)
         rc = o->identity ? identity_file(&s->me, o->identity, err)
                          : identity_make(&s->me, KEY_ED25519, err);
     if (!rc) rc = loop_open(&s->loop, err);
-    if (!rc) rc = host_open(&s->host, s->loop, &host, err);
+    if (!rc) rc = open_host(s, &host, err);
     if (!rc && !(rc = loop_call(s->loop, open_node, &opening))) rc = opening.rc;
     if (rc) swarm_close(s);
     return rc;
@@ -108,9 +146,17 @@ void swarm_enter(struct swarm *s) { loop_call(s->loop, enter_node, s); }
 
 int swarm_wait_joined(struct swarm *s, struct pl_err *err)
 {
+    struct timespec until;
     int joined;
-    await(s, &s->tries);
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += WORD_AFTER;
     pthread_mutex_lock(&s->lock);
+    while (!s->tries)
+        if (pthread_cond_timedwait(&s->changed, &s->lock, &until) == ETIMEDOUT) break;
+    if (!s->tries)
+        fprintf(stderr, "potluck %s: no entry peer has let us in within %d s; waiting on\n", s->cmd,
+                WORD_AFTER);
+    while (!s->tries) pthread_cond_wait(&s->changed, &s->lock);
     joined = s->joined;
     *err = s->why;
     pthread_mutex_unlock(&s->lock);

@@ -30,8 +30,9 @@ struct swarm {
     struct host *host;
     struct dht_node *node;
     /* private */
+    const char *cmd;
     pthread_mutex_t lock;
-    pthread_cond_t changed;
+    pthread_cond_t changed;       /* of CLOCK_MONOTONIC */
     int tries, joined;            /* how often entering ended, and how the last time */
     struct pl_err why;
 };

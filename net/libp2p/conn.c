@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#define GREETING_SHOWN 40 /* characters of what another protocol says first */
+#define GREETING_LEAST 3  /* fewer say nothing */
 #define TRIM_ABOVE 4096 /* bytes of an empty buffer that are worth keeping */
 
 static const char *const noise_only[] = { "/noise" };
@@ -95,6 +97,16 @@ static int no_agreement(int rc, const char *what, struct pl_err *err)
                                                       : "connection: %s: not multistream", what);
 }
 
+/* What a server of another kind greets with: its first line says which. */
+static int other_protocol(const struct bytes *in, struct pl_err *err)
+{
+    const char *text = (const char *)bytes_at(in);
+    int n = 0, all = (int)(bytes_length(in) < GREETING_SHOWN ? bytes_length(in) : GREETING_SHOWN);
+    while (n < all && text[n] >= ' ' && text[n] <= '~') n++;
+    if (n < GREETING_LEAST) return no_agreement(PL_EPROTO, "encryption", err);
+    return pl_fail(err, PL_EPROTO, "connection: it says \"%.*s\", not multistream", n, text);
+}
+
 /* Works off c->plain, which holds decrypted bytes. */
 static int on_plain(struct conn *c, double now, struct pl_err *err)
 {
@@ -133,6 +145,7 @@ static int receive(struct conn *c, const uint8_t *data, size_t n, double now, st
         if ((rc = bytes_add(&c->in, data, n))) return pl_fail(err, rc, "connection: out of memory");
         cursor = (struct cursor){ bytes_at(&c->in), bytes_length(&c->in) };
         rc = multistream_receive(&c->select, &cursor, &c->wire);
+        if (rc == PL_EPROTO && !c->select.header_seen) return other_protocol(&c->in, err);
         bytes_take(&c->in, bytes_length(&c->in) - cursor.left);
         if (rc == PL_EAGAIN) return PL_OK;
         if (rc) return no_agreement(rc, "encryption", err);

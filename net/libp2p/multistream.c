@@ -68,12 +68,21 @@ static int on_proposal(struct multistream *m, const char *text, size_t n, struct
     return multistream_token(out, "na", 2) ? PL_ENOMEM : PL_EAGAIN;
 }
 
+/* Its first byte is the length, so whoever begins otherwise speaks another protocol: an ssh or mail
+ * server sends a line and waits, and would not end what looks like a long token. */
+static int begins_well(const struct cursor *c)
+{
+    static const char start[] = "\023/multistream/1.0.0\n";
+    return !memcmp(c->at, start, c->left < sizeof start - 1 ? c->left : sizeof start - 1);
+}
+
 int multistream_receive(struct multistream *m, struct cursor *c, struct bytes *out)
 {
     int rc = PL_EAGAIN;
     while (rc == PL_EAGAIN) {
         const char *text;
         size_t n;
+        if (!m->header_seen && c->left && !begins_well(c)) return PL_EPROTO;
         rc = get_token(c, &text, &n);
         if (rc) return rc;
         rc = PL_EAGAIN;

@@ -122,6 +122,10 @@ ends "so it ends without the check" 'nobody lets us join: their side: nobody lis
 ends "somebody else listens" 'their side: another peer, or the same with a new key' --join "${entry%/p2p*}${nobody#*/tcp/1}"
 ends "a name that is none" 'your side: the name cannot be looked up' --join "/dns4/nosuch.invalid/tcp/1${nobody#*/tcp/1}"
 ends "an address that is none" 'your side: an address reads /ip4/.*, ask for one' --join 127.0.0.1:1
+ends "two in one" 'your side: one address, and nothing else, for each --join' --join "$entry,$entry"
+ends "a port that is taken" 'address already in use; your side: --listen takes' --join "$entry" \
+    --listen "/ip4/127.0.0.1/tcp/$(echo "$entry" | sed 's,.*/tcp/\([0-9]*\)/.*,\1,')"
+ends "no address to listen at" 'listen 4001: .*your side: it reads /ip4/0.0.0.0/tcp/4001' --join "$entry" --listen 4001
 ends "one of another transport" 'no address of TCP.*; your side: ' --join "/ip4/127.0.0.1/udp/1/quic-v1${nobody#*/tcp/1}"
 prints "as the doctor says" 'their side has to be called by TCP' "$POTLUCK" doctor --quick --join "/ip4/127.0.0.1/udp/1/quic-v1${nobody#*/tcp/1}"
 ends "a relay that is none" 'their side: the peer in the middle of that address relays nothing' \
@@ -232,13 +236,20 @@ def serve(say):
         kept = []
         while True:
             c = s.accept()[0]; kept.append(c)
-            if say: c.recv(4096); c.sendall(b"HTTP/1.0 400 Bad Request\r\nContent-Type: text/html\r\n\r\n" + b"<p>" * 99); c.close()
+            if say: c.sendall(say)
+            if say == b"": c.close()
     threading.Thread(target=run, daemon=True).start()
-serve(True); serve(False); time.sleep(600)' >>"$work/ports" &
+serve(b"HTTP/1.0 400 Bad Request\r\n\r\n"); serve(None); serve(b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n"); serve(b""); time.sleep(600)' >>"$work/ports" &
     peers="$peers $!"
-    for _ in $(seq 100); do [ "$(wc -l <"$work/ports")" -eq 2 ] && break; sleep 0.1; done
-    ends "something else than a peer" 'your side: something else than a libp2p peer answers there' --join "/ip4/127.0.0.1/tcp/$(sed -n 1p "$work/ports")"
-    ends "something that says nothing" 'their side: something takes connections there and says nothing' --join "/ip4/127.0.0.1/tcp/$(sed -n 2p "$work/ports")"
+    for _ in $(seq 100); do [ "$(wc -l <"$work/ports")" -eq 4 ] && break; sleep 0.1; done
+    port() { echo "/ip4/127.0.0.1/tcp/$(sed -n "$1p" "$work/ports")"; }
+    ends "something else than a peer" 'your side: something else than a libp2p peer answers there' --join "$(port 1)"
+    check "and what it says" grep -q 'it says "HTTP/1.0 400 Bad Request", not multistream' "$work/said"
+    ends "an ssh server, which waits for our line" 'your side: something else than a libp2p peer answers there' --join "$(port 3)"
+    check "is told by its greeting" grep -q 'it says "SSH-2.0-OpenSSH_9.2p1 Debian-2", not multistream' "$work/said"
+    ends "somebody who hangs up" 'their side: it closed the connection' --join "$(port 4)"
+    ends "something that says nothing" 'their side: something takes connections there and says nothing' --join "$(port 2)"
+    check "is waited for with a word" grep -q 'no entry peer has answered within 2 s; waiting 10 s at most' "$work/said"
 fi
 
 # A clock that is wrong, as the program sees it.
