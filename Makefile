@@ -217,6 +217,7 @@ $(BUILD)/interop/%: $(BUILD)/obj/test/interop/%.o $(BUILD)/libpotluck.a
 soak: all $(BUILD)/interop/trainer $(BUILD)/links ## peers that come, freeze and are killed for half an hour (SOAK_S=..., SOAK_PEERS=...)
 	python3 test/soak/soak.py $(BUILD)/potluck
 	python3 test/soak/namespaces.py $(BUILD)/potluck
+	python3 test/soak/routers.py $(BUILD)/potluck
 
 # Links between network namespaces: libc is all that it takes.
 $(BUILD)/links: $(BUILD)/obj/test/soak/links.o

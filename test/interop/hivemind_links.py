@@ -95,7 +95,7 @@ def main():
                         places = {k: Place("a", up=2 if links == "uneven" and k == 0 else 100) for k in range(peers)}
                         network = None if links == "loopback" else Network(places, program, loss=0 if links == "clean" else 1)
                         try:
-                            if network and not all(run(*network.inside(k), "ip", "route", "replace", "10.77.0.0/24", "dev", "eth", "src", network.ip(k),
+                            if network and not all(run(*network.inside(k), "ip", "route", "replace", "10.77.0.0/16", "dev", "eth", "src", network.ip(k),
                                                        "congctl", control) for k in places):
                                 print(f"this kernel has no {control}")
                                 continue

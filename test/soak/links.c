@@ -7,9 +7,10 @@
  *                          side a <--[cut]--> side b
  *
  * usage: links SEED NAMESPACE:ADDRESS:SIDE:UP:DOWN:DELAY:LOSS:DOOR ...
- *   ADDRESS  IPv4, in one /24      UP, DOWN  Mbit/s       DELAY  ms of each direction
- *   SIDE     a or b                LOSS      % of each    DOOR   open, or closed: as behind a
- *                                            direction           router, nobody connects inwards
+ *   ADDRESS  IPv4 in one /24, whose third number is even     SIDE  a or b
+ *   UP, DOWN Mbit/s      DELAY  ms of each direction         LOSS  % of each direction
+ *   DOOR     open; or closed, behind a router: nobody connects inwards, and ADDRESS is the router's,
+ *            which it puts in place of the host's own (third number one more), and back
  * Prints "ready". Commands on standard input, a line each: cut, heal, counts (a line of JSON a
  * host). Ends with standard input.
  *
@@ -37,6 +38,7 @@
 
 #define HOSTS_MAX 32
 #define MTU 1500
+#define INSIDE htonl(0x100) /* from a router's address to the host's behind it */
 #define QUEUE_S 0.1    /* s of its rate that a direction's queue holds; more is dropped */
 #define TOGETHER_S 2e-4 /* s that a packet may wait for the next: fewer calls, 1 % of the delay */
 #define READS_MAX 64   /* packets from a host before the others get their turn */
@@ -122,6 +124,34 @@ static struct packet *leave(struct direction *d)
 
 /* --- between them ----------------------------------------------------------------------------- */
 
+/* A checksum's 16-bit word after one of the words that it is of has changed. [RFC 1624, eq. 3] */
+static void mend(uint8_t *sum, const uint8_t *was, const uint8_t *is)
+{
+    uint32_t s = (uint16_t)~(sum[0] << 8 | sum[1]);
+    s += (uint16_t)~(was[0] << 8 | was[1]);
+    s += (uint32_t)(is[0] << 8 | is[1]);
+    s = (s & 0xffff) + (s >> 16);
+    s = ~((s & 0xffff) + (s >> 16));
+    sum[0] = (uint8_t)(s >> 8);
+    sum[1] = (uint8_t)s;
+}
+
+/* Another address in that place, 12 the sender's or 16 the receiver's; ports stay. */
+static void translate(struct packet *p, size_t place, uint32_t address)
+{
+    uint8_t *ip = p->data, is[4];
+    size_t header = (size_t)(ip[0] & 15) * 4, sum = 0;
+    if (ip[9] == IPPROTO_TCP && p->n >= header + 20) sum = header + 16;
+    if (ip[9] == IPPROTO_UDP && p->n >= header + 8 && (ip[header + 6] || ip[header + 7]))
+        sum = header + 6;
+    memcpy(is, &address, 4);
+    for (size_t i = 0; i < 4; i += 2) {
+        mend(ip + 10, ip + place + i, is + i);
+        if (sum) mend(ip + sum, ip + place + i, is + i);
+    }
+    memcpy(ip + place, is, 4);
+}
+
 /* What a router that lets connections out alone keeps away: TCP's first packet, and datagrams. */
 static int knocks(const uint8_t *ip, size_t n)
 {
@@ -168,6 +198,7 @@ static double pass(double now)
         p = leave(d);
         if (d == &h->up) route(h, p);
         else {
+            if (h->closed) translate(p, 16, h->address | INSIDE);
             if (write(h->fd, p->data, p->n) == (ssize_t)p->n) h->delivered++;
             free(p);
         }
@@ -187,6 +218,7 @@ static void take(struct host *h)
             continue;
         }
         p->n = (size_t)n;
+        if (h->closed) translate(p, 12, h->address);
         enter(&h->up, now_s(), p);
     }
 }
@@ -208,10 +240,10 @@ static void open_device(struct host *h)
     h->fd = open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC);
     if (h->fd < 0 || ioctl(h->fd, TUNSETIFF, &r)) die("/dev/net/tun", h->name);
     if ((s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) < 0) die("socket", h->name);
-    sa.sin_addr.s_addr = h->address;
+    sa.sin_addr.s_addr = h->closed ? h->address | INSIDE : h->address;
     memcpy(&r.ifr_addr, &sa, sizeof sa);
     if (ioctl(s, SIOCSIFADDR, &r)) die("address", h->name);
-    sa.sin_addr.s_addr = htonl(0xffffff00);
+    sa.sin_addr.s_addr = htonl(0xffff0000);
     memcpy(&r.ifr_netmask, &sa, sizeof sa);
     if (ioctl(s, SIOCSIFNETMASK, &r)) die("netmask", h->name);
     r.ifr_mtu = MTU;
@@ -247,7 +279,8 @@ static int make_host(struct host *h, char *text, uint64_t seed)
     if (sscanf(colon + 1, "%15[0-9.]:%c:%lf:%lf:%lf:%lf:%7[a-z]%n", address, &h->side, &up, &down,
                &delay, &loss, door, &end) != 7 || colon[1 + end]) return -1;
     h->closed = !strcmp(door, "closed");
-    if (inet_pton(AF_INET, address, &h->address) != 1 || (h->side != 'a' && h->side != 'b') ||
+    if (inet_pton(AF_INET, address, &h->address) != 1 || h->address & INSIDE ||
+        (h->side != 'a' && h->side != 'b') ||
         !(up > 0) || !(down > 0) || !(delay >= 0) || !(loss >= 0 && loss <= 100) ||
         (!h->closed && strcmp(door, "open"))) return -1;
     make_direction(&h->up, up, delay, loss, seed);

@@ -22,7 +22,7 @@ class Place:
     side: str            # "a" or "b": what can be cut apart
     up: float = 100      # Mbit/s
     down: float = 100
-    closed: bool = False  # nobody connects to it: as behind a router that translates addresses
+    closed: bool = False  # behind a router that puts its own address in place of the host's, and lets nobody connect inwards
 
 
 class Impossible(Exception):
@@ -75,12 +75,17 @@ class Network:
         return ("ip", "netns", "exec", self.name(place))
 
     def ip(self, place):
+        """Its own address."""
+        return f"10.77.{int(self.places[place].closed)}.{self.numbers[place]}"
+
+    def outside(self, place):
+        """What others see it as."""
         return f"10.77.0.{self.numbers[place]}"
 
     # --- by a program of ours
 
     def build_links(self):
-        hosts = [f"{self.name(k)}:{self.ip(k)}:{p.side}:{p.up:g}:{p.down:g}:{self.delay:g}:{self.loss:g}:{'closed' if p.closed else 'open'}"
+        hosts = [f"{self.name(k)}:{self.outside(k)}:{p.side}:{p.up:g}:{p.down:g}:{self.delay:g}:{self.loss:g}:{'closed' if p.closed else 'open'}"
                  for k, p in self.places.items()]
         try:
             self.process = subprocess.Popen([self.program, str(self.seed), *hosts], stdin=subprocess.PIPE, stdout=subprocess.PIPE,

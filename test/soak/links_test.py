@@ -146,14 +146,17 @@ def calls(network, a, b):
     listening.listen()
     calling.settimeout(2 if network.places[b].closed else 20)  # a lost first packet comes again after 1, 3, 7 s
     try:
-        calling.connect(listening.getsockname())
-        return True
+        calling.connect((network.outside(b), listening.getsockname()[1]))
+        listening.settimeout(20)
+        caller = listening.accept()[1][0]
+        calling.send(b"x")
+        return caller == network.outside(a)
     except TimeoutError:
         return False
 
 
 def door(network):
-    verdict(calls(network, 3, 0), "a host behind a closed door calls others")
+    verdict(calls(network, 3, 0), "a host behind a router calls others, by the router's address")
     verdict(not calls(network, 0, 3) and network.counts()[3]["refused"], "nobody calls it")
 
 

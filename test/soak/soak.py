@@ -132,9 +132,9 @@ def make_files(folder):
              {f"t{i}": (list(s), [drawn.uniform(0.3, 1.0) for _ in range(s[0] * (s[1] if len(s) > 1 else 1))]) for i, s in enumerate(SHAPES)})
 
 
-def entry_peer(within=(), ip="127.0.0.1"):
+def entry_peer(within=(), ip="127.0.0.1", *more):
     """A peer that only keeps the door open, and its address."""
-    entry = subprocess.Popen([*within, program, "peer", "--json", "--run", "soak", "--listen", f"/ip4/{ip}/tcp/0"],
+    entry = subprocess.Popen([*within, program, "peer", "--json", "--run", "soak", "--listen", f"/ip4/{ip}/tcp/0", *more],
                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     address = json.loads(entry.stdout.readline())["multiaddr"]
     threading.Thread(target=entry.stdout.read, daemon=True).start()

@@ -1,0 +1,79 @@
+"""Peers behind routers, which let connections out alone and put their own address in place of the peer's (links.py): in
+network namespaces, with links of 100 Mbit/s, 50 ms there and back, 1 % of packets lost each way.
+
+usage: routers.py POTLUCK
+
+    entry   0    [router]  [router]      the entry carries connections for those who cannot be called
+      |     |       |         |
+      |     |       1         2
+      +-----+-------+---------+
+
+The two behind routers find each other through the entry and train with all others; `potluck doctor` tells them what
+stands in their way, and what to do. Where namespaces can't be made, a line says so.
+"""
+import os
+import subprocess
+import sys
+import tempfile
+
+import soak
+from links import Impossible, Network, Place
+from namespaces import LINKS, agreed, common, wait
+from soak import Peer, entry_peer, make_files, verdict
+
+PLACES = {"entry": Place("a"), 0: Place("a"), 1: Place("a", closed=True), 2: Place("b", closed=True)}
+
+
+def doctor(network, place, join):
+    """What it says, a line a subject, with the advice behind it."""
+    done = subprocess.run([*network.inside(place), soak.program, "doctor", "--run", "soak", "--join", join, "--quick",
+                           "--listen", f"/ip4/{network.ip(place)}/tcp/0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=240)
+    found, subject = {}, ""
+    for line in done.stdout.splitlines():
+        words = line.split()
+        if words and words[0] in ("ok", "WARN", "BAD"):
+            subject = words[1]
+        found[subject] = found.get(subject, "") + line + "\n"
+    return found
+
+
+def test(network, folder):
+    make_files(folder)
+    entry, join = entry_peer(network.inside("entry"), network.ip("entry"), "--relay")
+    peers = []
+    try:
+        for k in range(3):
+            peers.append(Peer(folder, k, join, network.inside(k), network.ip(k), 3 * soak.BATCH))
+        verdict(wait(common(peers, 3)), "a peer that can be called and two behind routers have common rounds")
+        verdict(wait(agreed(peers)), "they agree on the parameters")
+        said = doctor(network, 1, join)
+        print("".join(said.values()), end="")
+        verdict(said.get("reach", "").startswith("BAD") and "your side" in said["reach"], "doctor behind a router: others cannot call us, and what to do")
+        verdict(network.outside(1) in said.get("NAT", "") and "router" in said["NAT"], "doctor behind a router: names it, by the address that others see")
+        verdict(said.get("relay", "").startswith("ok"), "doctor behind a router: the entry carries connections")
+        said = doctor(network, 0, join)
+        verdict(said.get("reach", "").startswith("ok") and "none" in said.get("NAT", ""), "doctor without a router: none, and we can be called")
+        verdict(all(p.process.poll() is None for p in peers), "nobody has died")
+        refused = network.counts()
+        print(f"refused at the routers: {refused[1]['refused']} and {refused[2]['refused']} packets")
+    finally:
+        for peer in peers:
+            peer.kill()
+        entry.kill()
+        entry.wait()
+
+
+def main():
+    skipped = 0
+    try:
+        with Network(PLACES, LINKS) as network, tempfile.TemporaryDirectory() as folder:
+            test(network, folder)
+    except Impossible as why:
+        print(f"skip routers: {why}")
+        skipped = 1
+    print(f"{soak.passed} passed, {soak.failed} failed, {skipped} skipped")
+    return 1 if soak.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
