@@ -20,6 +20,7 @@
 #include "rpc.h"
 
 #define DIALS_AT_ONCE 4      /* addresses of one peer that are tried together */
+#define HEAD_START 1.0       /* s that direct ones have before relayed ones are tried beside them */
 #define DIAL_IPS_MAX 4       /* of a name's */
 #define SEEK_FIND_LIMIT 30.0 /* s for asking others about a peer: three rounds of ten */
 

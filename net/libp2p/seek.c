@@ -4,8 +4,10 @@
  *   seek: DIALLING <------------- step -----------------> ASKING -------------> step
  *            |  a link is open: all who wait are told       |  nothing: all fail
  *
- * Up to DIALS_AT_ONCE addresses of a peer are tried together, direct ones before relayed ones. An
- * address that failed is left alone for a while (peers.h), unless a user names it. */
+ * Up to DIALS_AT_ONCE addresses of a peer are tried together, direct ones before relayed ones. One
+ * that leads behind a router is answered by nobody: after HEAD_START the relayed ones, and whom to
+ * ask for them, are not kept waiting for it. An address that failed is left alone for a while
+ * (peers.h), unless a user names it. */
 #include "host_inside.h"
 #include "kad.h"
 
@@ -113,14 +115,22 @@ struct host_wait *host_dial(struct host *h, const struct multiaddr *a, double ti
 
 /* --- searching -------------------------------------------------------------------------------- */
 
+/* 1: what is being dialled has had its time alone. */
+static int is_slow(const struct seek *s)
+{
+    return s->dial_count && loop_now(s->host->loop) >= s->began + HEAD_START;
+}
+
 static void free_seek(struct seek *s)
 {
+    int slow = is_slow(s);
     s->peer->seek = NULL;
     timer_stop(&s->timer);
     if (s->query) kad_cancel(s->query);
     while (s->dials) {
         struct dial *d = s->dials;
         s->dials = d->next;
+        if (slow) peer_address_failed(s->peer, &d->at, loop_now(s->host->loop));
         dial_abandon(d);
     }
     free(s);
@@ -182,7 +192,7 @@ static const struct address *next_address(const struct seek *s, double now)
         if (!is_relayed(&a->at)) return a;
         if (!relayed) relayed = a;
     }
-    return relayed && !s->dial_count ? relayed : NULL;
+    return relayed && (!s->dial_count || is_slow(s)) ? relayed : NULL;
 }
 
 static void step(void *context);
@@ -229,7 +239,7 @@ static void step(void *context)
         seek_over(s, PL_EUSE);
         return;
     }
-    while (s->dial_count < DIALS_AT_ONCE && s->tried_count < PL_COUNT(s->tried) &&
+    while (s->dial_count < DIALS_AT_ONCE + (size_t)is_slow(s) && s->tried_count < PL_COUNT(s->tried) &&
            (a = next_address(s, loop_now(h->loop)))) {
         struct multiaddr at = a->at;
         struct dial *d = dial_new(h, &at, &s->peer->id);
@@ -241,14 +251,17 @@ static void step(void *context)
         s->dials = d;
         s->dial_count++;
     }
-    if (s->dial_count) return;
-    settle_hasty(s);
+    if (s->dial_count && !is_slow(s)) {
+        timer_start(h->loop, &s->timer, s->began + HEAD_START - loop_now(h->loop), step, s);
+        return;
+    }
+    if (!s->dial_count) settle_hasty(s);
     if (s->query) return;
     if (!s->asked && s->waits && h->kad) {
         s->asked = 1;
         if ((s->query = kad_find(h, &s->peer->id, SEEK_FIND_LIMIT, on_found, s))) return;
     }
-    seek_over(s, PL_EIO);
+    if (!s->dial_count) seek_over(s, PL_EIO);
 }
 
 /* A link to the peer is open, or an address of it was heard of, whoever looked for it: two searches

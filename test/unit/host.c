@@ -353,6 +353,64 @@ static void called_through_relay(void **state)
     close_side(&hub);
 }
 
+/* An address where nobody answers, not even with a refusal: its line of callers is full. */
+static void open_silence(int fd[3], struct multiaddr *at)
+{
+    struct sockaddr_in sa = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t n = sizeof sa;
+    struct pl_err err = { "" };
+    char text[64];
+    for (int i = 0; i < 3; i++)
+        fd[i] = socket(AF_INET, SOCK_STREAM | (i ? SOCK_NONBLOCK : 0), 0);
+    assert_int_equal(bind(fd[0], (struct sockaddr *)&sa, sizeof sa), 0);
+    assert_int_equal(listen(fd[0], 0), 0);
+    assert_int_equal(getsockname(fd[0], (struct sockaddr *)&sa, &n), 0);
+    for (int i = 1; i < 3; i++) connect(fd[i], (struct sockaddr *)&sa, sizeof sa);
+    snprintf(text, sizeof text, "/ip4/127.0.0.1/tcp/%d", ntohs(sa.sin_port));
+    if (multiaddr_from_text(at, text, &err)) fail_msg("%s", err.text);
+}
+
+/* a stands behind a router: its own address, which b has heard of, leads nowhere. b calls it through
+ * the hub long before that address is given up. */
+static void an_address_that_leads_nowhere(void **state)
+{
+    struct side hub, a, b;
+    int silence[3];
+    struct ears ears = { .side = &hub };
+    struct asking reserve = { .from = &a, .to = &hub.me.id };
+    struct asking join = { .from = &b, .to = &hub.me.id, .name = "Test.none", .timeout_s = LIMIT };
+    struct asking q = { .from = &b, .to = &a.me.id, .name = "Test.echo", .data = "hello", .n = 5,
+                        .timeout_s = LIMIT };
+    double begun;
+    (void)state;
+    open_side_as(&hub, 1, 0, 1);
+    open_side(&a, 0, 0);
+    open_side(&b, 0, 0);
+    serve(&a, "Test.echo", echo, NULL, NULL);
+    loop_call(hub.loop, watch_here, &ears);
+    teach(&a, &hub);
+    teach(&b, &hub);
+    loop_call(a.loop, reserve_here, &reserve);
+    for (double until = pl_seconds() + LIMIT; !reserve.answered && pl_seconds() < until; ) {
+        usleep(50000);
+        loop_call(a.loop, look_here, &reserve);
+    }
+    assert_true(reserve.answered);
+    ask_and_wait(&join);
+    assert_true(await_noted(&ears.identified, 3, LIMIT));
+    open_silence(silence, &a.at);
+    teach(&b, &a);
+    begun = pl_seconds();
+    ask_and_wait(&q);
+    if (q.status) fail_msg("%s", q.error);
+    assert_true(pl_seconds() - begun < CONN_SETUP_LIMIT);
+    bytes_clear(&q.response);
+    close_side(&b);
+    close_side(&a);
+    close_side(&hub);
+    for (int i = 0; i < 3; i++) close(silence[i]);
+}
+
 static void on_reach(void *context, int status, const struct multiaddr *at, const char *why)
 {
     struct asking *a = context;
@@ -549,6 +607,7 @@ int main(void)
         cmocka_unit_test(many_calls),
         cmocka_unit_test(found_through_another),
         cmocka_unit_test(called_through_relay),
+        cmocka_unit_test(an_address_that_leads_nowhere),
         cmocka_unit_test(reachable),
         cmocka_unit_test(garbage), cmocka_unit_test(a_byte_now_and_then),
     };
