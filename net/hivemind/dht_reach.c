@@ -93,11 +93,14 @@ static void ask_again(struct dht_node *n)
     r->could = r->could_not = 0;
     for (size_t i = 0; i < n->initial_count && r->pending < PEERS_ASKED; i++) {
         struct look *l = &r->looks[r->pending];
-        if (n->initials[i].state != INITIAL_GOOD) continue;
+        struct multiaddr seen; /* told with its first words; behind a router we ask about it */
+        if (n->initials[i].state != INITIAL_GOOD ||
+            host_observed(n->host, &n->initials[i].peer, &seen)) continue;
         l->reach = r;
         l->question = autonat_ask(n->host, &n->initials[i].peer, LOOK_LIMIT, on_looked, l);
         r->pending += l->question != NULL;
     }
+    if (!r->pending) r->looked = 0;
 }
 
 void dht_reach_look(struct dht_node *n)

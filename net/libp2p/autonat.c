@@ -326,6 +326,27 @@ static void on_late(void *context)
     tell(context, PL_EAGAIN, NULL, "no answer in time");
 }
 
+/* Ours, and where the other side sees us with the ports that we listen on: behind a router our own
+ * address is one that it must not try (keep_own_addresses), and would never say so. */
+static void candidates(struct autonat_message *m, const struct host *h, const struct peer_id *peer)
+{
+    struct multiaddr own[AUTONAT_ADDRESSES_MAX], seen;
+    struct multiaddr_target t, s;
+    size_t n = host_own_addresses(h, own, AUTONAT_ADDRESSES_MAX);
+    if (host_observed(h, peer, &seen) || multiaddr_target(&s, &seen)) s.family = -1;
+    for (size_t i = 0; i < n; i++) {
+        struct multiaddr a = { .length = 0 };
+        if (multiaddr_target(&t, &own[i]) || t.relay.length || t.family != s.family) continue;
+        if (!memcmp(t.ip, s.ip, sizeof t.ip)) break; /* no router between us */
+        multiaddr_add_ip(&a, s.family, s.ip);
+        multiaddr_add_tcp(&a, t.port);
+        m->addresses[m->address_count++] = a;
+        break; /* one port says it for all */
+    }
+    for (size_t i = 0; i < n && m->address_count < AUTONAT_ADDRESSES_MAX; i++)
+        m->addresses[m->address_count++] = own[i];
+}
+
 struct autonat_question *autonat_ask(struct host *h, const struct peer_id *peer, double timeout_s,
                                      autonat_done *done, void *context)
 {
@@ -335,7 +356,7 @@ struct autonat_question *autonat_ask(struct host *h, const struct peer_id *peer,
     if (!a) return NULL;
     a->done = done;
     a->context = context;
-    m.address_count = host_own_addresses(h, m.addresses, AUTONAT_ADDRESSES_MAX);
+    candidates(&m, h, peer);
     a->channel = channel_open(h, peer, AUTONAT, timeout_s, &events, a);
     if (a->channel && !timer_start(h->loop, &a->timer, timeout_s, on_late, a)) {
         say(a->channel, &m);

@@ -451,6 +451,33 @@ static void reachable(void **state)
     close_side(&hub);
 }
 
+/* a's own address is not the one that the hub sees, as behind a router: the hub is asked about the
+ * one that it sees, and finds nobody there. */
+static void not_reachable_behind_a_router(void **state)
+{
+    static const char *const listen[] = { "/ip4/127.0.0.2/tcp/0" };
+    struct side hub, a = { 0 };
+    struct host_options o = { .me = &a.me, .listen = listen, .listen_count = 1 };
+    struct asking join = { .from = &a, .to = &hub.me.id, .name = "Test.none", .timeout_s = LIMIT };
+    struct asking q = { .from = &a, .to = &hub.me.id };
+    struct ears ears = { .side = &a };
+    struct pl_err err = { "" };
+    (void)state;
+    open_side(&hub, 1, 0);
+    assert_int_equal(loop_open(&a.loop, &err), PL_OK);
+    assert_int_equal(identity_make(&a.me, KEY_ED25519, &err), PL_OK);
+    if (host_open(&a.host, a.loop, &o, &err)) fail_msg("%s", err.text);
+    loop_call(a.loop, watch_here, &ears);
+    teach(&a, &hub);
+    ask_and_wait(&join);
+    assert_true(await_noted(&ears.identified, 1, LIMIT));
+    loop_call(a.loop, reach_here, &q);
+    assert_true(await_noted(&q.answered, 1, LIMIT));
+    assert_int_equal(q.status, PL_EIO); /* it has tried */
+    close_side(&a);
+    close_side(&hub);
+}
+
 /* --- a peer in another process ---------------------------------------------------------------- */
 
 /* A listening peer with Test.slow that never answers; its address comes through the pipe. */
@@ -609,6 +636,7 @@ int main(void)
         cmocka_unit_test(called_through_relay),
         cmocka_unit_test(an_address_that_leads_nowhere),
         cmocka_unit_test(reachable),
+        cmocka_unit_test(not_reachable_behind_a_router),
         cmocka_unit_test(garbage), cmocka_unit_test(a_byte_now_and_then),
     };
     return cmocka_run_group_tests_name("host", tests, NULL, NULL);
