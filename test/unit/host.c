@@ -3,8 +3,10 @@
 #include "../../net/libp2p/autonat.h"
 #include "../../net/libp2p/relay.h"
 
+#include <arpa/inet.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
