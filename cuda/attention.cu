@@ -3,6 +3,7 @@
  * et al. 2022: online softmax] Heads wider than 64 channels: a block for each 64 of the output,
  * each with all scores. */
 #include "attention.cuh"
+#include "bf16.cuh"
 
 __global__ void __launch_bounds__(ATTENTION_THREADS)
     attend(float *o, float *lse, const float *qkv, struct tiling t, int H, int d,
@@ -87,6 +88,7 @@ int cuda_attention(float *o, float *lse, const float *qkv, int B, int n, int H, 
     int whole = mask->kind == PL_MASK_FULL || mask->kind == PL_MASK_NONE;
     size_t in = (size_t)n * 3 * (size_t)H * (size_t)d, mask_step = (size_t)(whole ? n : mask->P);
     int in_bf16 = cuda_attention_in_bf16(d);
+    uint16_t *beside = in_bf16 ? cuda_round_beside(o, (size_t)B * in / 3) : NULL;
     for (int b = 0; rc == PL_OK && b < B; b += at_once) {
         int some = B - b < at_once ? B - b : at_once;
         dim3 grid((unsigned)t.tiles, (unsigned)(some * H), (unsigned)((d + CHUNK - 1) / CHUNK));
@@ -94,7 +96,8 @@ int cuda_attention(float *o, float *lse, const float *qkv, int B, int n, int H, 
               *kept = lse ? lse + (size_t)b * (size_t)H * (size_t)n : lse;
         const float *from = qkv + (size_t)b * in;
         const uint8_t *hidden = key_mask ? key_mask + (size_t)b * mask_step : key_mask;
-        rc = in_bf16 ? cuda_attention_bf16(to, kept, from, some, n, H, d, mask, hidden)
+        rc = in_bf16 ? cuda_attention_bf16(to, beside ? beside + (size_t)b * in / 3 : beside, kept,
+                                           from, some, n, H, d, mask, hidden)
                      : PL_LAUNCH(attend, grid, ATTENTION_THREADS, to, kept, from, t, H, d, hidden);
     }
     return rc;

@@ -21,11 +21,11 @@ enum {
 };
 
 /* The same on the matrix units, of at most 65535 / H sequences at a time: attention_bf16.cu and
- * attention_bf16_backward.cu. Asked first: whether operands are to be rounded, heads of d channels
- * fit, and the thread's device has code for it. */
+ * attention_bf16_backward.cu. o16: o in bfloat16, too, or NULL. Asked first: whether operands are to
+ * be rounded, heads of d channels fit, and the thread's device has code for it. */
 int cuda_attention_in_bf16(int d);
-int cuda_attention_bf16(float *o, float *lse, const float *qkv, int B, int n, int H, int d,
-                        const struct pl_mask *mask, const uint8_t *key_mask);
+int cuda_attention_bf16(float *o, uint16_t *o16, float *lse, const float *qkv, int B, int n, int H,
+                        int d, const struct pl_mask *mask, const uint8_t *key_mask);
 int cuda_attention_backward_bf16(float *dqkv, const float *do_, const float *qkv, const float *lse,
                                  const float *delta, int B, int n, int H, int d,
                                  const struct pl_mask *mask, const uint8_t *key_mask);

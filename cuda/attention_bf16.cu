@@ -8,8 +8,8 @@
 enum { TILES = 2, THREADS = TILES * TILE_THREADS };
 
 __global__ void __launch_bounds__(THREADS, 2)
-    attend_bf16(float *o, float *lse, const float *qkv, struct tiling t, int H, int d,
-                const uint8_t *key_mask, int pairs)
+    attend_bf16(float *o, uint16_t *o16, float *lse, const float *qkv, struct tiling t, int H,
+                int d, const uint8_t *key_mask, int pairs)
 {
     PL_SHARED(uint32_t, K, SIDE * ROW_WORDS); /* first of all the two tiles of queries */
     PL_SHARED(uint32_t, V, SIDE * ROW_WORDS);
@@ -75,12 +75,12 @@ __global__ void __launch_bounds__(THREADS, 2)
         PL_UNROLL for (int g = 0; g < GROUPS; g++)
             if (groups >> g & 1) add_group(out, s + 2 * g, V, g, steps);
     }
-    o += ((size_t)b * (size_t)t.n * (size_t)H + (size_t)h) * (size_t)d;
+    size_t out_at = ((size_t)b * (size_t)t.n * (size_t)H + (size_t)h) * (size_t)d;
     PL_UNROLL for (int a = 0; a < 2; a++) {
         int p = rows[warp_of() * 16 + lane_of() / 4 + 8 * a];
         sum[a] += __shfl_xor_sync(0xffffffffu, sum[a], 1);
         sum[a] += __shfl_xor_sync(0xffffffffu, sum[a], 2);
-        store_row(o, vector, p, out, a, 1 / sum[a], d, pairs);
+        store_row(o + out_at, o16 ? o16 + out_at : NULL, vector, p, out, a, 1 / sum[a], d, pairs);
         if (lse && p >= 0 && lane_of() % 4 == 0)
             lse[(size_t)blockIdx.y * (size_t)t.n + (size_t)p] =
                 fmaf(best[a], scale, log2f(sum[a])) * LN_2;
@@ -96,11 +96,11 @@ int cuda_attention_in_bf16(int d)
     return *mine == 2;
 }
 
-int cuda_attention_bf16(float *o, float *lse, const float *qkv, int B, int n, int H, int d,
-                        const struct pl_mask *mask, const uint8_t *key_mask)
+int cuda_attention_bf16(float *o, uint16_t *o16, float *lse, const float *qkv, int B, int n, int H,
+                        int d, const struct pl_mask *mask, const uint8_t *key_mask)
 {
     struct tiling t = tiling_of(mask, n, SIDE);
     dim3 grid((unsigned)((t.tiles + TILES - 1) / TILES), (unsigned)(B * H));
-    return PL_LAUNCH(attend_bf16, grid, THREADS, o, lse, qkv, t, H, d, key_mask,
+    return PL_LAUNCH(attend_bf16, grid, THREADS, o, o16, lse, qkv, t, H, d, key_mask,
                      in_pairs(d, qkv, o));
 }

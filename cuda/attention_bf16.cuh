@@ -211,21 +211,31 @@ static __device__ __forceinline__ void add_group(float out[SIDE / 8][4], const f
         }
 }
 
-/* A row's vector, 2 a and 2 a + 1 of the lane's, by a factor, to where position 0's would lie. */
-static __device__ __forceinline__ void store_row(float *to, size_t pitch, int position,
-                                                 const float out[SIDE / 8][4], int a, float factor,
-                                                 int d, int pairs)
+/* A row's vector, 2 a and 2 a + 1 of the lane's, by a factor, to where position 0's would lie; to16
+ * the same in bfloat16, NULL: not. */
+static __device__ __forceinline__ void store_row(float *to, uint16_t *to16, size_t pitch,
+                                                 int position, const float out[SIDE / 8][4], int a,
+                                                 float factor, int d, int pairs)
 {
-    float *y = to + (size_t)position * pitch;
+    size_t at = (size_t)position * pitch;
     if (position < 0) return;
     PL_UNROLL for (int j = 0; j < SIDE / 8; j++) {
         int c = 8 * j + lane_of() % 4 * 2;
+        float *y = to + at + c;
         struct channels v = { out[j][2 * a] * factor, out[j][2 * a + 1] * factor };
         if (c >= d) continue;
-        if (pairs) *(struct channels *)(y + c) = v;
+        if (pairs) *(struct channels *)y = v;
         else {
-            y[c] = v.low;
-            if (c + 1 < d) y[c + 1] = v.high;
+            y[0] = v.low;
+            if (c + 1 < d) y[1] = v.high;
+        }
+        if (to16) {
+            uint32_t word = cuda_word(v.low, v.high);
+            if (pairs) *(uint32_t *)(to16 + at + c) = word;
+            else {
+                to16[at + c] = (uint16_t)word;
+                if (c + 1 < d) to16[at + c + 1] = (uint16_t)(word >> 16);
+            }
         }
     }
 }

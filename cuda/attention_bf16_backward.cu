@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(QUERY_THREADS, 2)
     }
     PL_UNROLL for (int a = 0; a < 2; a++) { /* a query that sees all alike: no gradient but v's */
         int p = rows[warp_of() * 16 + lane_of() / 4 + 8 * a];
-        store_row(dqkv + (h.q - qkv), h.pitch, p, dq, a, p < first ? 0 : root, d, pairs);
+        store_row(dqkv + (h.q - qkv), NULL, h.pitch, p, dq, a, p < first ? 0 : root, d, pairs);
     }
 }
 
@@ -142,8 +142,8 @@ __global__ void __launch_bounds__(TILE_THREADS, 3)
     }
     PL_UNROLL for (int a = 0; a < 2; a++) {
         int p = rows[warp_of() * 16 + lane_of() / 4 + 8 * a];
-        store_row(dqkv + (h.k - qkv), h.pitch, p, dk, a, root, d, pairs);
-        store_row(dqkv + (h.v - qkv), h.pitch, p, dv, a, 1, d, pairs);
+        store_row(dqkv + (h.k - qkv), NULL, h.pitch, p, dk, a, root, d, pairs);
+        store_row(dqkv + (h.v - qkv), NULL, h.pitch, p, dv, a, 1, d, pairs);
     }
 }
 

@@ -396,7 +396,7 @@ static int other_precision(float *x, const float *from, const float *W)
 static void roundings_follow(void **state)
 {
     enum { SIZE = ROWS * WIDE, BYTES = SIZE * sizeof(float), LARGE = 1 << 22 };
-    float values[2 * SIZE], *x, *from, *W, *y, *elsewhere, *dy, *again;
+    float values[3 * SIZE], *x, *from, *W, *y, *elsewhere, *dy, *again, *qkv;
     float a[SIZE], b[SIZE], *last;
     struct pl_feed layer, gradient;
     uint64_t ticket;
@@ -409,12 +409,14 @@ static void roundings_follow(void **state)
     y = be.alloc(BYTES);
     dy = be.alloc(BYTES);
     elsewhere = be.alloc(BYTES);
-    assert_true(x && from && W && y && dy && elsewhere);
+    qkv = be.alloc(3 * BYTES);
+    assert_true(x && from && W && y && dy && elsewhere && qkv);
     last = x + (ROWS - 2) * WIDE;
     layer = (struct pl_feed){ W, from, W, from };
     gradient = (struct pl_feed){ dy, dy, dy, dy };
-    normal(values, 2 * SIZE, 7);
+    normal(values, 3 * SIZE, 7);
     assert_int_equal(be.put(from, values, 2 * BYTES), PL_OK);
+    assert_int_equal(be.put(qkv, values, 3 * BYTES), PL_OK);
     assert_int_equal(be.put(W, values + 3, OUT * WIDE * sizeof *W), PL_OK);
     assert_int_equal(be.set_precision(PL_BF16), PL_OK);
     FOLLOWS(PL_OK);
@@ -432,6 +434,12 @@ static void roundings_follow(void **state)
     FOLLOWS(be.feed(last, NULL, x, &layer, 2, WIDE, 2));
     FOLLOWS(be.feed_backward(NULL, last, &gradient, from, NULL, x, &layer, 2, WIDE, 2));
     FOLLOWS(other_precision(x, from, W));
+    /* what attention leaves, two channels at a time and one */
+    for (int d = 1; d <= 8; d += 7) {
+        struct pl_mask causal = { .kind = PL_MASK_FULL, .P = ROWS };
+        assert_int_equal(be.attention(x, NULL, qkv, 1, ROWS, WIDE / d, d, &causal, NULL), PL_OK);
+        same_with(x, W, elsewhere, y, __LINE__);
+    }
     /* a gradient that both products read, and one that a rotation back leaves */
     for (int back = 0; back < 2; back++) {
         assert_int_equal(be.copy(dy, from, SIZE), PL_OK);
@@ -459,6 +467,7 @@ static void roundings_follow(void **state)
     be.free(y);
     be.free(dy);
     be.free(elsewhere);
+    be.free(qkv);
 }
 
 /* --- memory that begins anywhere ------------------------------------------------------------- */
@@ -551,6 +560,36 @@ static void begins_anywhere(void **state)
     be.free(device_ids);
 }
 
+/* Attention on the matrix units reads and writes two channels at a time where they lie so: the same
+ * bits from any float on. */
+static void attention_begins_anywhere(void **state)
+{
+    enum { PLACES = 20, HEADS = 2, D = 6, ALL = PLACES * HEADS * D };
+    static float values[3 * ALL], out[2][3 * ALL], made[2][ALL];
+    struct pl_mask mask = { .kind = PL_MASK_COL, .P = 5, .F = 4 };
+    (void)state;
+    if (!set_streams) skip();
+    normal(values, 3 * ALL, 21);
+    assert_int_equal(be.set_precision(PL_BF16), PL_OK);
+    for (int off = 0; off < 2; off++) {
+        float *memory[5], *qkv, *o, *dout, *dqkv, *lse;
+        for (int k = 0; k < 5; k++) memory[k] = be.alloc((3 * ALL + 1) * sizeof(float));
+        qkv = memory[0] + off, o = memory[1] + off, dout = memory[2] + off, dqkv = memory[3] + off;
+        lse = memory[4];
+        assert_int_equal(be.put(qkv, values, sizeof values), PL_OK);
+        assert_int_equal(be.put(dout, values + ALL, ALL * sizeof(float)), PL_OK);
+        assert_int_equal(be.attention(o, lse, qkv, 1, PLACES, HEADS, D, &mask, NULL), PL_OK);
+        assert_int_equal(be.attention_backward(dqkv, dout, qkv, o, lse, 1, PLACES, HEADS, D, &mask,
+                                               NULL), PL_OK);
+        assert_int_equal(be.get(made[off], o, sizeof made[off]), PL_OK);
+        assert_int_equal(be.get(out[off], dqkv, sizeof out[off]), PL_OK);
+        for (int k = 0; k < 5; k++) be.free(memory[k]);
+    }
+    assert_int_equal(be.set_precision(PL_FLOAT32), PL_OK);
+    assert_memory_equal(made[0], made[1], sizeof made[0]);
+    assert_memory_equal(out[0], out[1], sizeof out[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -561,6 +600,7 @@ int main(void)
         cmocka_unit_test(working_copy_follows),
         cmocka_unit_test(roundings_follow),
         cmocka_unit_test(begins_anywhere),
+        cmocka_unit_test(attention_begins_anywhere),
     };
     return cmocka_run_group_tests(tests, open_devices, NULL);
 }
