@@ -46,6 +46,8 @@ check "to the same checkpoint" cmp "$work/early/checkpoint-000002.safetensors" \
     "$work/late/checkpoint-000002.safetensors"
 check "which learnt as on the device" test "$(loss early)" = "$(loss one)"
 check "in bfloat16" train --precision bf16 --out "$work/bf16"
+check "attention in bfloat16 by code that knows no matrix units" env CUDA_ON_CPU_PTX=75 "$POTLUCK" conform \
+    --backend cuda-on-cpu --quick --filter "d64 P50 F0 k0,0 bf16"
 
 if command -v python3 >/dev/null; then
     check "bench-cuda measures the emulation" env BACKEND=cuda-on-cpu SMALL=1 sh test/bench/cuda.sh "$work/bench"
