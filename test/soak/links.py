@@ -9,7 +9,9 @@ DELAY_MS there and back, and LOSS_PERCENT of the packets are lost each way.
 import dataclasses
 import json
 import os
+import signal
 import subprocess
+import sys
 
 DELAY_MS = 50.0
 LOSS_PERCENT = 1.0
@@ -41,6 +43,7 @@ class Network:
         self.delay, self.loss, self.seed = delay / 4, loss / 2, seed
         self.numbers = {place: i + 1 for i, place in enumerate(places)}
         self.me, self.process = f"potluck{os.getpid()}", None
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # who is ended leaves no namespaces and no peers behind
         try:
             if not all(run("ip", "netns", "add", self.name(p)) for p in ("hub", *places)):
                 raise Impossible("this machine lets nobody make network namespaces (it takes root, and `ip`)")
