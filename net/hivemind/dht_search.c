@@ -132,7 +132,7 @@ double dht_search_pass(struct dht_search *s)
     for (size_t i = 0; i < s->count; i++) {
         struct dht_search_node *node = &s->nodes[i];
         if (node->state != SEARCH_ASKED) continue;
-        if (s->now - node->asked_at >= s->patience) {
+        if (s->now >= node->asked_at + s->patience) { /* as below: rounded alike */
             node->state = SEARCH_LATE;
             s->asked--;
             s->late++;

@@ -4,6 +4,9 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* s; what the loop's clock counts in: with less a timer would be due again before time passes. */
+#define CLOCK_STEP 0.001
+
 struct dht_walk *dht_walk_start(struct dht_node *n, const struct dht_id *key, double sufficient,
                                 void (*over)(void *, struct dht_walk *), void *context)
 {
@@ -59,7 +62,8 @@ static void advance(struct dht_walk *w)
         w->over(w->context, w);
     }
     if (w->told) timer_stop(&w->timer);
-    else if (due < INFINITY) timer_start(w->node->loop, &w->timer, due - now, on_silence, w);
+    else if (due < INFINITY)
+        timer_start(w->node->loop, &w->timer, fmax(due - now, CLOCK_STEP), on_silence, w);
     if (w->told && !s->asked && !s->late) free_walk(w);
 }
 

@@ -221,6 +221,28 @@ static void silent_nodes(void **state)
                  "%.1f", at[1] - at[0], at[2] - at[1], at[3] - at[2], SOON);
 }
 
+/* At the very moment that it names somebody is late: a timer until then would fire for ever. */
+static void late_when_due(void **state)
+{
+    const struct dht_id key = { { 1 } };
+    const struct dht_contact who = { .id = { { 2 } } };
+    (void)state;
+    for (int i = 0; i < 10000; i++) {
+        struct dht_search s;
+        struct dht_contact next;
+        dht_search_init(&s, &key, &key, INFINITY, NULL);
+        assert_int_equal(dht_search_add(&s, &who, 1), PL_OK);
+        s.now = 7919.0 * i / 1000;
+        s.patience = 1 + 1e-5 * i;
+        assert_int_equal(dht_search_next(&s, &next), 1);
+        s.now = dht_search_pass(&s);
+        assert_true(s.now < INFINITY);
+        assert_true(dht_search_pass(&s) == INFINITY);
+        assert_int_equal(s.late, 1);
+        dht_search_clear(&s);
+    }
+}
+
 static struct rpc_call *kept[8];
 static int kept_count;
 
@@ -344,6 +366,7 @@ int main(void)
         cmocka_unit_test(held_back),
         cmocka_unit_test(behind_a_router),
         cmocka_unit_test(silent_nodes),
+        cmocka_unit_test(late_when_due),
         cmocka_unit_test(late_store),
         cmocka_unit_test(clocks),
         cmocka_unit_test(tokens),
