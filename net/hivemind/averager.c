@@ -84,6 +84,10 @@ static void no_group(struct averager *a)
                       : a->mm.met_misfits
                           ? "who was there averages other tensors; your side, if they agree with "
                             "one another: another model, or other options than theirs"
+                      : a->mm.met_refusals
+                          ? "who was there refuses us (PROTOCOL_VIOLATION); your side, if others "
+                            "get in: it has caught us cheating, and lets us in again after a while, "
+                            "or it does not speak our version of the protocol"
                           : a->ask_why.text;
     pl_fail(&a->why, a->found_status, "averaging: found no group for %.100s in time%s%s", a->key,
             why[0] ? ": " : "", why);

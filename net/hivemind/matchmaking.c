@@ -268,6 +268,7 @@ void matchmaking_message(struct matchmaking *m, double now, const uint8_t *data,
     if (m->state != MATCHMAKING_ASKING && m->state != MATCHMAKING_FOLLOWING) return;
     message = message_unpack(&hivemind__message_from_leader__descriptor, data, n, NULL);
     m->met_misfits |= message && message->code == MSG_BAD_SCHEMA_HASH;
+    m->met_refusals |= message && message->code == MSG_PROTOCOL_VIOLATION;
     if (m->state == MATCHMAKING_ASKING && message && message->code == MSG_ACCEPTED) {
         m->state = MATCHMAKING_FOLLOWING;
         m->until = m->asked + m->o.request_timeout;
@@ -298,7 +299,7 @@ void matchmaking_begin(struct matchmaking *m, double now, double scheduled, doub
     m->deadline = deadline;
     m->state = MATCHMAKING_LOOKING;
     m->seen = 0;
-    m->met = m->met_misfits = 0;
+    m->met = m->met_misfits = m->met_refusals = 0;
     m->expected = 0;
     m->patience = m->lonely = 0;
     m->candidate_count = m->tried_count = 0;

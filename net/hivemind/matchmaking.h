@@ -81,7 +81,9 @@ struct matchmaking {
     void *context;
 
     struct group group;        /* after a good end; the caller may take it (and leave zeros) */
-    int met, met_misfits;      /* of this search: others declared; some of them average other tensors */
+    /* Of this search: others declared; some of them average other tensors; some take us for no
+     * groupmate at all, because of what we did or how we ask. */
+    int met, met_misfits, met_refusals;
     /* private */
     enum matchmaking_state state;
     double scheduled, deadline;

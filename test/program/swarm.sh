@@ -82,6 +82,14 @@ if "$POTLUCK" doctor --join "$nobody" --quick >/dev/null; then fail "exit status
 prints "findings as JSON" '"what":"entry","level":"ok"' "$POTLUCK" doctor --join "$entry" --quick --json --client-mode
 prints "nobody trains the run" '^WARN run .*nobody trains "r" there yet' "$POTLUCK" doctor --join "$entry" --quick --run r
 
+# paper/swarm.md quotes what is said: to the letter.
+cat cmd/*.c net/*/*.c data/*.c | tr '\n' ' ' | sed 's/" *"//g; s/\\"/"/g' >"$work/words"
+sed -n '/^## Joining fails/,/^## Missing/s/^| \(`[^|]*`\) |.*/\1/p' paper/swarm.md | grep -o '`[^`]*`' | tr -d '`' >"$work/quoted"
+check "the table of sentences is there" test "$(wc -l <"$work/quoted")" -gt 30
+while read -r sentence; do
+    grep -qF -- "$sentence" "$work/words" || fail "nothing says '$sentence'"
+done <"$work/quoted"
+
 # The check before joining: a line if all is well, otherwise an advice a line; a failed join ends in the side that has
 # to do something.
 before() { # what, pattern, options of a peer that is stopped once it has said so

@@ -414,6 +414,15 @@ static void banned(void **state)
     same_group(&w, 1, 6, 5);
     assert_false(w.peer[0].over);
     clear(&w);
+    make(&w, 2, 0, 0); /* with nobody else it asks, and its user is told */
+    w.banned = 1;
+    matchmaking_begin(&w.peer[1].m, w.now, 0, w.now + 60);
+    run_until(&w, w.now + 2);
+    matchmaking_begin(&w.peer[0].m, w.now, 0, w.now + 60);
+    run_until(&w, w.now + 40);
+    assert_true(w.peer[0].m.met_refusals);
+    assert_false(w.peer[1].m.met_refusals);
+    clear(&w);
 }
 
 static void cancelled(void **state)
