@@ -231,28 +231,37 @@ void host_handle_closed(struct host *h)
     if (closed) closed(context);
 }
 
-static size_t unsent(const struct host *h)
+/* Others still speak through it. */
+static int carries(const struct link *l)
 {
-    size_t n = 0;
-    for (const struct link *l = h->links; l; l = l->next)
-        if (!l->ending && l->open) n += link_unsent(l);
-    return n;
+    for (const struct link *m = l->host->links; m; m = m->next)
+        if (!m->ending && m->carrier && m->carrier->link == l) return 1;
+    return 0;
 }
 
-/* Waits for the last bytes, as long as they move, then ends all links. */
+/* 1: its last bytes are still on their way. */
+static int has_last_words(struct link *l, double now)
+{
+    size_t left = l->open ? link_unsent(l) : 0;
+    if (left != l->close_unsent) l->close_by = now + HOST_GOODBYE_LIMIT;
+    l->close_unsent = left;
+    return left && now < l->close_by && now < l->host->close_at_last;
+}
+
+/* Ends every link once its last bytes have arrived, or move no more. Each by itself: as long as one
+ * is there its peer goes on asking, and all of them together would never fall silent. */
 static void on_goodbye(void *context)
 {
     struct host *h = context;
     double now = loop_now(h->loop);
-    size_t left = unsent(h);
-    if (left != h->close_unsent) h->close_by = now + HOST_GOODBYE_LIMIT;
-    h->close_unsent = left;
-    if (left && now < h->close_by && now < h->close_at_last) {
-        timer_start(h->loop, &h->goodbye, 0.01, on_goodbye, h);
-        return;
+    int waiting = 0;
+    for (struct link *l = h->links; l; l = l->next) {
+        if (l->ending) continue;
+        if (has_last_words(l, now) || carries(l)) waiting = 1;
+        else link_end(l, PL_OK, "this peer is closing");
     }
-    for (struct link *l = h->links; l; l = l->next) link_end(l, PL_OK, "this peer is closing");
-    host_handle_closed(h); /* the goodbye itself */
+    if (waiting) timer_start(h->loop, &h->goodbye, 0.01, on_goodbye, h);
+    else host_handle_closed(h); /* the goodbye itself */
 }
 
 static void begin_close(void *context)

@@ -62,6 +62,8 @@ struct link {
     double progress_at;       /* s; when the socket last took something */
     double blocked_at;        /* s; since when it has had to wait, while `writing` */
     size_t queue_seen;        /* what libuv still held then */
+    double close_by;          /* s; while the host closes, unless the last bytes move */
+    size_t close_unsent;      /* what was left of them */
     struct dial *dial;        /* whoever dialled it, until it is open */
     struct peer *peer;        /* once open */
     struct channel *channels;
@@ -182,8 +184,7 @@ struct host {
     struct host_watch *watches;
     uv_prepare_t settle;
     struct timer sweep, goodbye;
-    double close_by, close_at_last; /* s; without, and with bytes on their way */
-    size_t close_unsent;
+    double close_at_last; /* s; even with bytes on their way */
     int handles; /* links, listeners, the settling and the goodbye that are not over yet */
     loop_fn *closed;
     void *closed_context;

@@ -13,14 +13,16 @@
 
 #define ANSWER ((4u << 20) - 120) /* bytes */
 #define ANSWERS 3 /* more than the buffers of TCP hold */
-#define SLICE 16384
-#define SLICE_NS 8000000 /* 2 MB/s: seconds more than a goodbye takes without last words */
+#define SLICE 32768
+#define SLICE_NS 8000000 /* 4 MB/s: seconds more than a goodbye takes without last words */
+#define TRICKLE_NS 300000000 /* a slice now and then: enough for the goodbye to wait for the next */
 
 /* --- a line ----------------------------------------------------------------------------------- */
 
 struct line {
     struct sockaddr_in to;
     int listening;
+    int trickles, cut; /* noted: it carries next to nothing from now on; nothing at all */
     pthread_t thread;
 };
 
@@ -33,13 +35,13 @@ static int small_socket(void)
     return fd;
 }
 
-static int carry(int from, int to)
+static int carry(const struct line *l, int from, int to)
 {
-    static const struct timespec pause = { 0, SLICE_NS };
+    const struct timespec pause = { 0, noted(&l->trickles) ? TRICKLE_NS : SLICE_NS };
     char data[SLICE];
     ssize_t n = recv(from, data, sizeof data, 0);
     nanosleep(&pause, NULL);
-    return n > 0 && send(to, data, (size_t)n, MSG_NOSIGNAL) == n;
+    return !noted(&l->cut) && n > 0 && send(to, data, (size_t)n, MSG_NOSIGNAL) == n;
 }
 
 /* One connection, both ways, until either side ends it. */
@@ -51,7 +53,7 @@ static void *carry_all(void *context)
     int open = near >= 0 && !connect(far, (struct sockaddr *)&l->to, sizeof l->to);
     while (open && poll(p, 2, -1) > 0)
         for (int i = 0; i < 2 && open; i++)
-            if (p[i].revents) open = carry(p[i].fd, p[1 - i].fd);
+            if (p[i].revents) open = carry(l, p[i].fd, p[1 - i].fd);
     close(near);
     close(far);
     return NULL;
@@ -66,6 +68,7 @@ static void open_line(struct line *l, struct multiaddr *at)
     char text[64];
     struct pl_err err = { "" };
     assert_int_equal(multiaddr_target(&t, at), PL_OK);
+    l->trickles = l->cut = 0;
     l->to = sa;
     l->to.sin_port = htons(t.port);
     l->listening = small_socket();
@@ -131,6 +134,67 @@ static void last_words_arrive(void **state)
     close_line(&line);
 }
 
+static int held, closed;
+
+static void give_up(void *context) { rpc_reply(context, NULL, 0); }
+
+static void hold(void *context, struct rpc_call *call, const uint8_t *data, size_t n)
+{
+    (void)context;
+    (void)data;
+    (void)n;
+    rpc_on_cancel(call, give_up, call);
+    note(&held);
+}
+
+static void *close_b(void *context)
+{
+    close_side(context);
+    note(&closed);
+    return NULL;
+}
+
+/* One groupmate takes its last words slowly; the others hear at once that b goes: as long as they
+ * are there they ask b, and b would still have something to say. */
+static void others_need_not_wait(void **state)
+{
+    struct side a, b, c;
+    struct line line;
+    struct peer_id id;
+    struct asking slow = { .from = &a, .name = "Test.answer", .timeout_s = LIMIT };
+    struct asking other = { .from = &c, .name = "Test.hold", .timeout_s = LIMIT };
+    pthread_t thread;
+    (void)state;
+    answered = 0;
+    open_side(&a, 0, 0);
+    open_side(&b, 1, 0);
+    open_side(&c, 0, 0);
+    id = b.me.id;
+    slow.to = other.to = &id;
+    serve(&b, "Test.answer", answer, NULL, NULL);
+    serve(&b, "Test.hold", hold, NULL, NULL);
+    teach(&c, &b);
+    open_line(&line, &b.at);
+    teach(&a, &b);
+    ask(&other);
+    ask(&slow);
+    assert_true(await_noted(&held, 1, LIMIT));
+    assert_true(await_noted(&answered, 1, LIMIT));
+    note(&line.trickles);
+    assert_int_equal(pthread_create(&thread, NULL, close_b, &b), 0);
+    assert_true(await_noted(&other.answered, 1, HOST_GOODBYE_MAX / 2));
+    assert_int_equal(other.status, PL_EIO);
+    note(&line.cut);
+    assert_true(await_noted(&closed, 1, LIMIT));
+    pthread_join(thread, NULL);
+    assert_true(await_noted(&slow.answered, 1, LIMIT));
+    bytes_clear(&slow.response);
+    bytes_clear(&other.response);
+    close_side(&c);
+    close_side(&a);
+    close_line(&line);
+}
+
 /* --- pings ------------------------------------------------------------------------------------ */
 
 static void quiet(void *context, struct yamux_stream *s)
@@ -190,6 +254,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(last_words_arrive),
+        cmocka_unit_test(others_need_not_wait),
         cmocka_unit_test(who_speaks_lives),
         cmocka_unit_test(little_waits_for_a_slow_socket),
         cmocka_unit_test(sockets_are_prepared),
