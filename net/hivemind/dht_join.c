@@ -20,7 +20,6 @@
 #define RETRY_EVERY 30.0
 #define SILENT_LIMIT 120.0   /* s; a node not heard of for so long is pinged */
 #define SILENT_AT_ONCE 4     /* pings per upkeep */
-#define DOUBTED_AT_ONCE 16   /* the same, of those whose last connection has ended */
 /* s after which a bucket is searched; in the original only on request */
 #define REFRESH_EVERY 900.0
 #define SELF_EVERY 300.0     /* s between searches for our own id */
@@ -210,11 +209,10 @@ static void on_alive(void *context, const struct dht_contact *who, const struct 
 
 static void ping_silent(struct dht_node *n, double now)
 {
-    for (int i = 0; i < DOUBTED_AT_ONCE; i++) {
+    for (int i = 0; i < SILENT_AT_ONCE; i++) {
         const struct dht_contact *oldest = dht_routing_oldest(&n->state.routing);
         struct dht_contact c;
         if (!oldest || now - oldest->seen < SILENT_LIMIT) return;
-        if (i >= SILENT_AT_ONCE && isfinite(oldest->seen)) return;
         c = *oldest;
         if (dht_ask_ping(n, &c.peer, 0, on_alive, n)) return;
         /* not asked again meanwhile */

@@ -113,13 +113,6 @@ void dht_node_seen(struct dht_node *n, const struct dht_id *id, const struct pee
         dht_ask_ping(n, &ask.peer, 0, on_checked, n);
 }
 
-/* Whoever has died leaves its connections first: the next upkeep asks. Else it would be named to
- * others, who would all try to reach it, for two minutes. */
-static void on_disconnected(void *context, const struct peer_id *peer)
-{
-    dht_routing_doubt(&((struct dht_node *)context)->state.routing, peer);
-}
-
 /* --- serving ---------------------------------------------------------------------------------- */
 
 /* A ping with `validate`: answered when we have called back. */
@@ -363,8 +356,6 @@ int dht_node_open(struct dht_node **out, struct host *h, const struct dht_node_o
     if (!rc && !o->client_mode) rc = start_serving(n, err);
     if (!rc) rc = dht_reach_open(n);
     if (!rc) rc = dht_join_open(n, o->join, o->join_count, err);
-    n->watch = (struct host_watch){ { .disconnected = on_disconnected }, n, NULL };
-    host_watch(h, &n->watch);
     if (rc) dht_node_close(n);
     else *out = n;
     return rc;
@@ -374,7 +365,6 @@ void dht_node_close(struct dht_node *n)
 {
     if (!n) return;
     n->closing = 1;
-    host_unwatch(n->host, &n->watch);
     stop_serving(n);
     timer_stop(&n->turn);
     dht_join_close(n);

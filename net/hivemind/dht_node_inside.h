@@ -74,7 +74,6 @@ struct dht_node {
     double retry_after;         /* s until initial peers that are not there are tried again */
 
     uint64_t calls_made, calls_failed, calls_served;
-    struct host_watch watch;
 };
 
 /* A pending wish of the user's, in the list of what it waits for. */

@@ -1,7 +1,6 @@
 /* dht_routing.c - see dht_routing.h. Order matters in every list, so they are plain arrays. */
 #include "dht_routing.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -186,15 +185,6 @@ const struct dht_contact *dht_routing_find_peer(const struct dht_routing *r,
             }
     }
     return latest;
-}
-
-void dht_routing_doubt(struct dht_routing *r, const struct peer_id *peer)
-{
-    for (size_t i = 0; i < r->count; i++)
-        for (size_t k = 0; k < r->buckets[i].nodes.count; k++) {
-            struct dht_contact *c = &r->buckets[i].nodes.at[k];
-            if (peer_id_equal(&c->peer, peer)) c->seen = -INFINITY;
-        }
 }
 
 size_t dht_routing_nearest(const struct dht_routing *r, struct dht_contact *out, size_t k,

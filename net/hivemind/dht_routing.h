@@ -53,8 +53,6 @@ int dht_routing_add(struct dht_routing *r, const struct dht_id *id, const struct
                     double now, struct dht_contact *ask);
 /* Forgets a node; the youngest replacement of its bucket takes its place. */
 void dht_routing_remove(struct dht_routing *r, const struct dht_id *id);
-/* It may be gone: it counts as not heard of for longest. */
-void dht_routing_doubt(struct dht_routing *r, const struct peer_id *peer);
 /* Of nodes and replacements; NULL for an unknown one. Valid until the next change. */
 const struct dht_contact *dht_routing_find(const struct dht_routing *r, const struct dht_id *id);
 /* By peer: its latest id. */

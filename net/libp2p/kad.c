@@ -55,13 +55,11 @@ static int is_nearer(const uint8_t target[32], const struct peer *a, const struc
     return 0;
 }
 
-/* Only who is connected is known to live. The address book keeps the dead for half an hour: whoever
- * looked for one of them would be sent to all others. */
 static void consider(void *context, struct peer *p)
 {
     struct nearest *n = context;
     size_t at = n->count;
-    if (!p->links || !p->serves_kad || !p->address_count || peer_id_equal(&p->id, n->asker)) return;
+    if (!p->serves_kad || !p->address_count || peer_id_equal(&p->id, n->asker)) return;
     while (at > 0 && is_nearer(n->target, p, n->found[at - 1])) at--;
     if (at == KAD_CLOSER) return;
     if (n->count < KAD_CLOSER) n->count++;

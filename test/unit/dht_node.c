@@ -113,24 +113,6 @@ static void dead_nodes(void **state)
     for (int i = 0; i < 5; i++) close_node(&nodes[i]);
 }
 
-/* Nobody asks for anything: who has left its connections is asked after, and forgotten, long before
- * its silence would tell. */
-static void the_dead_are_forgotten(void **state)
-{
-    struct node *last = &nodes[4];
-    (void)state;
-    open_nodes(nodes, 5, loop);
-    for (int i = 0; i < 4; i++) assert_true(look(&nodes[i]).nodes >= 3);
-    close_node(last);
-    close_node(&nodes[3]);
-    for (int i = 0; i < 3; i++)
-        for (int k = 0; look(&nodes[i]).nodes > 2; k++) {
-            if (k == 60) fail_msg("node %d knows %zu others", i, look(&nodes[i]).nodes);
-            nap(0.5);
-        }
-    for (int i = 0; i < 3; i++) close_node(&nodes[i]);
-}
-
 /* Garbage as requests: an error comes back, the node lives. */
 struct garbage {
     struct node *from;
@@ -192,7 +174,7 @@ int main(void)
         cmocka_unit_test(expiry),
         cmocka_unit_test(clients),
         cmocka_unit_test(newcomers_get_records),
-        cmocka_unit_test(dead_nodes), cmocka_unit_test(the_dead_are_forgotten),
+        cmocka_unit_test(dead_nodes),
         cmocka_unit_test(garbage),
     };
     return cmocka_run_group_tests(tests, open_loop, close_loop);

@@ -295,55 +295,6 @@ static void found_through_another(void **state)
     close_side(&hub);
 }
 
-struct knowing {
-    const struct side *side;
-    struct peer_id of;
-    size_t addresses;
-};
-
-static void know_here(void *context)
-{
-    struct knowing *k = context;
-    k->addresses = host_known(k->side->host, &k->of, NULL, 0);
-}
-
-/* Nor are those named who have left, to whoever looks for somebody else. */
-static void the_dead_are_not_named(void **state)
-{
-    struct side hub, a, b;
-    struct ears ears = { .side = &hub };
-    struct identity nobody;
-    struct knowing by_hub = { .side = &hub }, by_b = { .side = &b };
-    struct asking join_a = { .from = &a, .to = &hub.me.id, .name = "Test.none", .timeout_s = LIMIT };
-    struct asking q = { .from = &b, .to = &nobody.id, .name = "Test.none", .timeout_s = LIMIT };
-    (void)state;
-    assert_int_equal(identity_make(&nobody, KEY_ED25519, NULL), PL_OK);
-    open_side(&hub, 1, 0);
-    open_side(&a, 1, 0);
-    open_side(&b, 0, 0);
-    loop_call(hub.loop, watch_here, &ears);
-    teach(&a, &hub);
-    teach(&b, &hub);
-    ask_and_wait(&join_a);
-    assert_true(await_noted(&ears.identified, 1, LIMIT));
-    by_hub.of = by_b.of = a.me.id;
-    close_side(&a);
-    assert_true(await_noted(&ears.disconnected, 1, LIMIT));
-    loop_call(hub.loop, know_here, &by_hub);
-    assert_true(by_hub.addresses > 0);
-    q.to = &hub.me.id;
-    ask_and_wait(&q);
-    q.to = &nobody.id;
-    q.answered = 0;
-    ask_and_wait(&q);
-    assert_true(q.status != PL_OK);
-    loop_call(b.loop, know_here, &by_b);
-    assert_int_equal(by_b.addresses, 0);
-    identity_clear(&nobody);
-    close_side(&b);
-    close_side(&hub);
-}
-
 static void reserve_here(void *context)
 {
     struct asking *a = context;
@@ -598,7 +549,6 @@ int main(void)
         cmocka_unit_test(closing_tells),
         cmocka_unit_test(many_calls),
         cmocka_unit_test(found_through_another),
-        cmocka_unit_test(the_dead_are_not_named),
         cmocka_unit_test(called_through_relay),
         cmocka_unit_test(an_address_that_leads_nowhere),
         cmocka_unit_test(reachable),
