@@ -1,6 +1,7 @@
 /* attendance.c - see attendance.h. */
 #include "attendance.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -16,6 +17,17 @@ static struct attendee *find(const struct attendance *a, const struct peer_id *p
     return a->count ? bsearch(&wanted, a->list, a->count, sizeof *a->list, by_peer) : NULL;
 }
 
+static int is_absent(const struct attendee *p)
+{
+    return p->misses >= ATTENDANCE_MISSES && p->misses % ATTENDANCE_AGAIN;
+}
+
+int attendance_is_absent(const struct attendance *a, const struct peer_id *peer)
+{
+    const struct attendee *p = find(a, peer);
+    return p && is_absent(p);
+}
+
 int attendance_see(struct attendance *a, struct progress_record *records, size_t count, double now,
                    size_t *counted)
 {
@@ -28,9 +40,10 @@ int attendance_see(struct attendance *a, struct progress_record *records, size_t
         *p = (struct attendee){ .peer = records[i].peer, .reported = records[i].time, .seen = now };
         if (before) {
             p->missed = before->missed;
+            p->misses = before->misses;
             before->seen = -INFINITY; /* taken over */
         }
-        if (p->reported > p->missed) records[(*counted)++] = records[i];
+        if (p->reported > p->missed && !is_absent(p)) records[(*counted)++] = records[i];
     }
     for (size_t i = 0; i < a->count; i++)
         if (a->list[i].seen + PROGRESS_LIFE > now) next.list[next.count++] = a->list[i];
@@ -42,8 +55,15 @@ int attendance_see(struct attendance *a, struct progress_record *records, size_t
 
 void attendance_round(struct attendance *a, const struct group *g, double trigger)
 {
-    for (size_t i = 0; i < a->count; i++)
-        if (!g || group_find(g, &a->list[i].peer) < 0) a->list[i].missed = trigger;
+    for (size_t i = 0; i < a->count; i++) {
+        struct attendee *p = &a->list[i];
+        if (g && group_find(g, &p->peer) >= 0) {
+            p->misses = 0;
+            continue;
+        }
+        if (g && p->reported > p->missed && p->misses < INT_MAX) p->misses++;
+        p->missed = trigger;
+    }
 }
 
 void attendance_clear(struct attendance *a)

@@ -4,12 +4,21 @@
  * Whoever does not come to a round, and has reported nothing since that round was triggered, does
  * not count until its next report: nobody waits for it, and its samples and speed are not the
  * swarm's. One round is enough to say so. Who lives and can come to the next one reports before
- * that: a step, a state taken over, or a local batch, whatever made it miss this one. */
+ * that: a step, a state taken over, or a local batch, whatever made it miss this one.
+ *
+ * Whoever goes on reporting and does not come all the same, so often in a row, is absent: its
+ * matchmaking is broken, or it cheats. It does not count either until it has been in a round again,
+ * which it may: who is there when a group begins is taken. Now and then it is waited for once more, so
+ * that two halves of a swarm that could not reach each other do not stay apart for ever. A round
+ * without any group says nothing: then it may be we who are not reached. */
 #ifndef PL_ATTENDANCE_H
 #define PL_ATTENDANCE_H
 
 #include "group.h"
 #include "progress.h"
+
+#define ATTENDANCE_MISSES 3 /* rounds in a row */
+#define ATTENDANCE_AGAIN 16 /* in every round with such a number it is waited for */
 
 struct attendance {
     struct attendee {
@@ -17,6 +26,7 @@ struct attendance {
         double reported; /* DHT time of its newest report, by its own clock */
         double seen;     /* DHT time of our last look that found one */
         double missed;   /* DHT time of a round's trigger that it did not come to; 0: none */
+        int misses;      /* such rounds in a row, with a report of its own between them */
     } *list;             /* by peer id */
     size_t count;
 };
@@ -28,6 +38,8 @@ int attendance_see(struct attendance *a, struct progress_record *records, size_t
                    size_t *counted);
 /* A round that was triggered at `trigger` has ended, with this group; NULL: with nobody. */
 void attendance_round(struct attendance *a, const struct group *g, double trigger);
+/* Nobody waits for it, though it reports. */
+int attendance_is_absent(const struct attendance *a, const struct peer_id *peer);
 void attendance_clear(struct attendance *a);
 
 #endif

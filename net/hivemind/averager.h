@@ -43,6 +43,9 @@ struct averager_options {
     /* Of each donor that could not give a state, or whose state was refused; NULL: not told. */
     void (*donor_failed)(void *context, const struct peer_id *donor, const struct pl_err *why);
     void *donor_context;
+    /* 1: a peer that declares and does not come, see matchmaking.h; NULL: there are none. */
+    int (*absent)(void *context, const struct peer_id *peer);
+    void *absent_context;
 };
 
 /* Options' texts and arrays are copied. h and n are borrowed and outlive the averager. PL_EUSE with

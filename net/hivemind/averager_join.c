@@ -185,8 +185,14 @@ static int refuses(void *context, const struct peer_id *peer)
     return bans_has(&a->bans, loop_now(a->loop), peer);
 }
 
+static int is_absent(void *context, const struct peer_id *peer)
+{
+    const struct averager *a = context;
+    return a->o.absent && a->o.absent(a->o.absent_context, peer);
+}
+
 static const struct matchmaking_port port = {
-    on_declare, on_look_up, on_ask, on_leave, on_answer, refuses, on_over
+    on_declare, on_look_up, on_ask, on_leave, on_answer, refuses, is_absent, on_over
 };
 
 static void on_time(void *context)

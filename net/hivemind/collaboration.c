@@ -393,6 +393,12 @@ void collaboration_close(struct collaboration *c)
     free_all(c);
 }
 
+static int is_absent(void *context, const struct peer_id *peer)
+{
+    const struct collaboration *c = context;
+    return attendance_is_absent(&c->attendance, peer);
+}
+
 static int open_averager(struct collaboration *c, int which, struct pl_err *err)
 {
     static const char *const suffix[] = { "_grad_averager", "_state_averager" };
@@ -407,7 +413,7 @@ static int open_averager(struct collaboration *c, int which, struct pl_err *err)
         .reducer_timeout = 2 * c->o.matchmaking_time, .allreduce_timeout = c->o.allreduce_timeout,
         .bandwidth = c->o.bandwidth, .verify = c->o.verify && which == GRADIENT,
         .clip = c->o.verify ? EXCHANGE_CLIP_USUAL : c->o.clip, .client_mode = c->o.client_mode,
-        .auxiliary = c->o.auxiliary,
+        .auxiliary = c->o.auxiliary, .absent = is_absent, .absent_context = c,
         .weight_max = which == GRADIENT ? COLLABORATION_WEIGHT_MAX * (double)c->o.target_batch : 1e6
     };
     if (which == GRADIENT) {

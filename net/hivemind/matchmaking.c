@@ -351,6 +351,21 @@ void matchmaking_tick(struct matchmaking *m, double now)
     if (m->state == MATCHMAKING_LOOKING && !m->looking_up && now >= m->look_at) look(m);
 }
 
+static int is_absent(const struct matchmaking *m, const struct peer_id *peer)
+{
+    return m->port->absent && m->port->absent(m->context, peer);
+}
+
+static void choose_candidates(struct matchmaking *m, double now,
+                              const struct matchmaking_candidate *found, size_t n, int absent)
+{
+    for (size_t i = 0; i < n && m->candidate_count < MATCHMAKING_CANDIDATES_MAX; i++)
+        if (found[i].expiration > now && isfinite(found[i].expiration) &&
+            !peer_id_equal(&found[i].peer, &m->o.self) &&
+            !matchmaking_refuses(m, &found[i].peer) && is_absent(m, &found[i].peer) == absent)
+            m->candidates[m->candidate_count++] = found[i];
+}
+
 void matchmaking_found(struct matchmaking *m, double now, const struct matchmaking_candidate *found,
                        size_t n)
 {
@@ -362,10 +377,8 @@ void matchmaking_found(struct matchmaking *m, double now, const struct matchmaki
         return;
     m->candidate_count = 0;
     m->seen = 1;
-    for (size_t i = 0; i < n && m->candidate_count < MATCHMAKING_CANDIDATES_MAX; i++)
-        if (found[i].expiration > now && isfinite(found[i].expiration) &&
-            !peer_id_equal(&found[i].peer, &m->o.self) && !matchmaking_refuses(m, &found[i].peer))
-            m->candidates[m->candidate_count++] = found[i];
+    choose_candidates(m, now, found, n, 0);
+    if (!m->candidate_count && !m->followers.count) choose_candidates(m, now, found, n, 1);
     m->met |= m->candidate_count > 0;
     try_next(m, now);
 }

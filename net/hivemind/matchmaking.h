@@ -59,6 +59,9 @@ struct matchmaking_port {
     void (*answer)(void *context, void *stream, const uint8_t *message, size_t n, int last);
     /* 1: nothing is to be had with this peer. May be NULL. */
     int (*refuses)(void *context, const struct peer_id *peer);
+    /* 1: it declares, and does not come. It is neither asked nor waited for while there are others;
+     * should it ask, it is welcome. May be NULL. */
+    int (*absent)(void *context, const struct peer_id *peer);
     /* PL_OK: `group` is there. PL_EAGAIN: the deadline has come. PL_ENOMEM. */
     void (*over)(void *context, int status);
 };

@@ -339,6 +339,41 @@ static void who_did_not_come_does_not_count(void **state)
     attendance_clear(&a);
 }
 
+/* It reports, and does not come: after three rounds in a row it does not count any more, until it has
+ * been in one, or for every sixteenth. Rounds without a group say nothing about it. */
+static void who_never_comes_is_absent(void **state)
+{
+    static const uint8_t said[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
+    struct attendance a = { 0 };
+    struct group with = { 0 }, without = { 0 };
+    const struct peer_id talker = report_of(9, 0).peer, other = report_of(5, 0).peer;
+    int counted = 0;
+    (void)state;
+    for (uint8_t who = 5; who <= 9; who += 2) {
+        const struct progress_record r = report_of(who, 0);
+        assert_int_equal(group_add(&with, &r.peer, said, sizeof said, NULL), PL_OK);
+        if (who < 9) assert_int_equal(group_add(&without, &r.peer, said, sizeof said, NULL), PL_OK);
+    }
+    for (int round = 0; round < 60; round++) {
+        const int alone = round == 1, comes = round == 40;
+        const double now = 100 + 10 * round;
+        struct progress_record r[3] = { report_of(9, now), report_of(5, now), report_of(7, now) };
+        size_t n;
+        assert_int_equal(attendance_see(&a, r, 3, now + 1, &n), PL_OK);
+        assert_int_equal(attendance_is_absent(&a, &talker), n == 2);
+        assert_false(attendance_is_absent(&a, &other));
+        counted += n == 3;
+        /* one round was without a group: 0 to 3; 3 + 13, and once more after as many; 41 to 43 */
+        assert_int_equal(n, round <= 3 || round == 17 || round == 33 ||
+                            (round >= 41 && round <= 43) || round == 57 ? 3 : 2);
+        attendance_round(&a, alone ? NULL : comes ? &with : &without, now + 5);
+    }
+    assert_int_equal(counted, 4 + 1 + 1 + 3 + 1);
+    group_clear(&with);
+    group_clear(&without);
+    attendance_clear(&a);
+}
+
 static void on_told(void *context, int status)
 {
     struct peer *p = context;
@@ -412,6 +447,34 @@ static void wait_for_the_dead(size_t group_size)
     }
     for (int i = 0; i < 2; i++) pthread_join(peers[i].thread, NULL);
     assert_true(peers[0].common >= 10);
+}
+
+/* Two train; a third goes on saying so, and comes to no round: after a few it costs nobody anything. */
+static void who_only_talks_is_left_out(void **state)
+{
+    struct collaboration_view v;
+    int64_t from = 0;
+    double until;
+    (void)state;
+    pl_backend_ref(&be);
+    for (int i = 0; i < 3; i++) open_peer_for(&peers[i], i, 0);
+    for (int i = 0; i < 2; i++) {
+        peers[i].nap = 0.04;
+        peers[i].epochs = 30;
+        assert_int_equal(pthread_create(&peers[i].thread, NULL, learn, &peers[i]), 0);
+    }
+    assert_true(counts(2, 5));
+    say_and_vanish(&peers[2]);
+    assert_true(counts(3, 5));
+    until = pl_seconds() + LIMIT;
+    do { /* until five steps in a row have not counted it */
+        say_and_vanish(&peers[2]);
+        collaboration_look(peers[0].c, &v);
+        if (v.peers != 2 || !from) from = v.epoch;
+    } while (v.epoch < from + 5 && v.epoch < 29 && pl_seconds() < until);
+    for (int i = 0; i < 2; i++) pthread_join(peers[i].thread, NULL);
+    if (v.epoch < from + 5) fail_msg("step %d, and it still counts", (int)v.epoch);
+    assert_true(v.epoch < 16); /* before it is waited for once more */
 }
 
 /* As the first one sees it, for half a record's life. */
@@ -508,8 +571,10 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(state_there_and_back, close_all),
         cmocka_unit_test_teardown(three_learn_together, close_all),
         cmocka_unit_test(who_did_not_come_does_not_count),
+        cmocka_unit_test(who_never_comes_is_absent),
         cmocka_unit_test_teardown(who_leaves_takes_its_report_back, close_all),
         cmocka_unit_test_teardown(the_dead_count_for_one_round, close_all),
+        cmocka_unit_test_teardown(who_only_talks_is_left_out, close_all),
         cmocka_unit_test_teardown(others_may_be_in_another_group, close_all),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);

@@ -40,6 +40,7 @@ struct world {
     double now;
     size_t count;
     int banned; /* 1: nobody wants the first */
+    int absent; /* 1: nobody waits for the first */
     struct peer peer[PEERS_MAX];
     struct event events[4096];
     size_t event_count;
@@ -116,8 +117,13 @@ static int refuses(void *context, const struct peer_id *peer)
     const struct peer *p = context;
     return p->w->banned && p->self && peer_id_equal(peer, &p->w->peer[0].m.o.self);
 }
+static int is_absent(void *context, const struct peer_id *peer)
+{
+    const struct peer *p = context;
+    return p->w->absent && p->self && peer_id_equal(peer, &p->w->peer[0].m.o.self);
+}
 static const struct matchmaking_port port = {
-    on_declare, on_look_up, on_ask, on_leave, on_answer, refuses, on_over
+    on_declare, on_look_up, on_ask, on_leave, on_answer, refuses, is_absent, on_over
 };
 
 static void make(struct world *w, size_t count, size_t clients, size_t target)
@@ -425,6 +431,33 @@ static void banned(void **state)
     clear(&w);
 }
 
+/* It has declared first, and answers nobody: nobody asks it, nobody waits for it. Should it ask in
+ * time, it is welcome. */
+static void absent(void **state)
+{
+    (void)state;
+    for (int comes = 0; comes <= 1; comes++) {
+        make(&w, 4, 0, 0);
+        w.absent = 1;
+        w.peer[0].frozen = !comes;
+        if (!comes) w.peer[0].declared = 1004;
+        for (size_t i = 1; i < 4; i++) matchmaking_begin(&w.peer[i].m, w.now, 0, 1100);
+        if (comes) run_until(&w, 1000.1);
+        if (comes) matchmaking_begin(&w.peer[0].m, w.now, 0, 1100);
+        for (size_t i = 1; i < 4; i++) matchmaking_expect(&w.peer[i].m, w.now, 3 + (size_t)comes);
+        run_until(&w, 1002);
+        same_group(&w, comes ? 0 : 1, 4, comes ? 4 : 3);
+        w.peer[0].frozen = 0;
+        clear(&w);
+    }
+    make(&w, 2, 0, 0); /* the only other one: better than nobody */
+    w.absent = 1;
+    for (size_t i = 0; i < 2; i++) matchmaking_begin(&w.peer[i].m, w.now, 0, 1100);
+    run_until(&w, 1006);
+    same_group(&w, 0, 2, 2);
+    clear(&w);
+}
+
 static void cancelled(void **state)
 {
     (void)state;
@@ -463,7 +496,7 @@ int main(void)
         cmocka_unit_test(followers_are_sent_on),
         cmocka_unit_test(hidden_ones_follow), cmocka_unit_test(only_hidden_ones),
         cmocka_unit_test(bits_after_a_group_of_one),
-        cmocka_unit_test(banned), cmocka_unit_test(cancelled),
+        cmocka_unit_test(banned), cmocka_unit_test(absent), cmocka_unit_test(cancelled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
