@@ -178,7 +178,6 @@ peers_and_clocks() {
             python3 test/soak/soak.py "$BUILD/potluck"
         front counted "links between network namespaces" python3 test/soak/links_test.py "$BUILD/links"
         front counted "network namespaces" python3 test/soak/namespaces.py "$BUILD/potluck"
-        front counted "behind routers" python3 test/soak/routers.py "$BUILD/potluck"
     else
         front skip soak "no python3 found"
     fi
