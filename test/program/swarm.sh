@@ -176,28 +176,29 @@ refuses 1 "who was there averages other tensors; your side, if they agree" alone
 refuses 1 "found no group for q.0b in time: nobody else was looking for one" alone "$work/two" --join "$entry" --prefix q --timeout 2
 
 # Another compression only differs; parts of another length, by either option, name both and the option.
-two() { # tensors, options of the first, options of the second
-    "$POTLUCK" average --prefix two --no-check --matchmaking-time 1 --timeout 6 --listen /ip4/127.0.0.1/tcp/0 --join "$entry" --tensors "$1" $2 \
+two() { # seconds at most, tensors, options of the first, options of the second
+    limit=$1; shift
+    "$POTLUCK" average --prefix two --no-check --matchmaking-time 1 --timeout "$limit" --listen /ip4/127.0.0.1/tcp/0 --join "$entry" --tensors "$1" $2 \
         >"$work/first" 2>&1 &
     last=$!
-    alone "$1" --prefix two --join "$entry" $3 >"$work/said" 2>&1
+    alone "$1" --prefix two --timeout "$limit" --join "$entry" $3 >"$work/said" 2>&1
     wait $last
 }
 one_tensor "$work/thousands" 9000
-two "$work/one" "--compression float16" "--compression uniform8"
+two 60 "$work/one" "--compression float16" "--compression uniform8"
 check "another compression is told" \
     grep -qE 'sends (FLOAT16|UNIFORM_8BIT) where we send (FLOAT16|UNIFORM_8BIT); both are understood' "$work/first" "$work/said"
 for side in first said; do
     check "and harms nobody ($side)" grep -q 'averaged with 1 peers' "$work/$side"
 done
-two "$work/thousands" "--part-bytes 1000 --compression float16" "--part-bytes 1000 --compression uniform8"
+two 10 "$work/thousands" "--part-bytes 1000 --compression float16" "--part-bytes 1000 --compression uniform8"
 for side in first said; do
     check "where it cuts other parts both are named ($side)" \
         grep -qE 'round 0: .*(sends parts of (500|1000) values \((FLOAT16|UNIFORM_8BIT)\), we send parts of [0-9]* .*else its: --compression$|takes no more of our parts)' \
         "$work/$side"
 done
 check "by one of them at least" grep -q 'else its: --compression$' "$work/first" "$work/said"
-two "$work/thousands" "--part-bytes 1000 --compression none" "--part-bytes 4000 --compression none"
+two 10 "$work/thousands" "--part-bytes 1000 --compression none" "--part-bytes 4000 --compression none"
 check "so are parts of other sizes" \
     grep -qE 'sends a part of (250|1000) values \((1000|4000) bytes\) where ours has [0-9]+ .*--part-bytes (1000|4000)\).*else its: --part-bytes$' "$work/first" "$work/said"
 
@@ -205,7 +206,7 @@ check "so are parts of other sizes" \
 three='"group":\["[^"]*","[^"]*","[^"]*"\]'
 averages() { # output, options
     out=$1; shift
-    "$POTLUCK" average --json --prefix h --no-check --rounds 3 --expect 3 --matchmaking-time 10 --timeout 60 \
+    "$POTLUCK" average --json --prefix h --no-check --rounds 3 --expect 3 --matchmaking-time 30 --timeout 120 \
         --listen /ip4/127.0.0.1/tcp/0 --tensors "$work/one" "$@" >"$out" 2>"$out.err" &
     peers="$peers $!"
 }
