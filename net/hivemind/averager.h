@@ -16,7 +16,8 @@
 #define AVERAGER_QUEUE_MAX 64         /* newcomers that wait for one */
 #define AVERAGER_ASKERS_MAX (GROUP_PEERS_MAX + MATCHMAKING_WAITING_MAX)
 #define AVERAGER_PARKED_MAX (64u << 20) /* bytes of first parts that came before our own trigger */
-#define AVERAGER_FIRST_MESSAGE 10.0   /* s for a caller's first message */
+/* s for a caller's first message; a groupmate's first part has at least sender_timeout */
+#define AVERAGER_FIRST_MESSAGE 10.0
 #define AVERAGER_LINGER 10.0          /* s for the other side's end of a stream that we are done with */
 
 struct averager;

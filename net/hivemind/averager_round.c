@@ -173,6 +173,16 @@ static void part_failed(void *context, struct rpc_stream *s, int status, const c
     averager_drive(a);
 }
 
+/* Of the first part. A groupmate has as long as for any other: over a slow uplink that it shares
+ * with parts for others, half a megabyte takes its time. */
+static void limit_first(struct part_stream *p)
+{
+    const struct averager *a = p->a;
+    double limit = AVERAGER_FIRST_MESSAGE;
+    if (group_find(&a->group, &p->peer) >= 0) limit = fmax(limit, a->o.sender_timeout);
+    rpc_deadline(p->stream, limit);
+}
+
 static void on_part_stream(void *context, struct rpc_stream *s)
 {
     static const struct rpc_stream_events events = { part_message, part_end, part_failed, NULL };
@@ -191,7 +201,7 @@ static void on_part_stream(void *context, struct rpc_stream *s)
     p->next = a->parts;
     a->parts = p;
     rpc_listen(s, &events, p);
-    rpc_deadline(s, AVERAGER_FIRST_MESSAGE);
+    limit_first(p);
     rpc_pause(s);
     rpc_credit(s, 1);
 }
@@ -381,7 +391,11 @@ void averager_exchange(struct averager *a)
     }
     for (p = a->parts; p; p = next) {
         next = p->next;
-        if (p->attached || !p->first) continue;
+        if (p->attached) continue;
+        if (!p->first) {
+            limit_first(p); /* when its stream began, its group may not have been known here */
+            continue;
+        }
         uint8_t *first = p->first;
         size_t n = p->first_n;
         a->parked_bytes -= n;
