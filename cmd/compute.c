@@ -69,12 +69,13 @@ int compute_open(struct pl_backend *be, struct compute *c, const char *cmd)
     int rc = pl_backend_open(be, c->backend ? c->backend : "auto", &err);
     if (!rc && (rc = be->set_threads((int)c->threads)))
         pl_fail(&err, rc, "backend %s does not run on %d threads", be->name, (int)c->threads);
-    if (!rc && bf16 && (rc = be->set_precision(PL_BF16)))
-        pl_fail(&err, rc, "backend %s offers no bf16", be->name);
     if (!rc && c->gpu_memory > 0 && (rc = be->set_memory((size_t)(c->gpu_memory * 0x1p30))))
         pl_fail(&err, rc, "--gpu-memory: backend %s works in the machine's memory", be->name);
     c->devices = 1;
     if (!rc && c->gpus) rc = choose_gpus(be, c, &err);
+    /* of the devices that were chosen */
+    if (!rc && bf16 && (rc = be->set_precision(PL_BF16)))
+        pl_fail(&err, rc, "backend %s offers no bf16", be->name);
     if (rc) fprintf(stderr, "potluck %s: %s\n", cmd, err.text);
     return rc;
 }
