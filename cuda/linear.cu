@@ -169,6 +169,7 @@ static const uint16_t *round_gradient(int *rc, float *db, const float *dy, int M
         if (*rc != PL_OK || !db) return known;
     } else if (*rc != PL_OK) return NULL;
     *rc = cuda_round_columns(y, db, dy, M, N);
+    if (*rc != PL_OK) cuda_rounded_forget(); /* it was not written */
     return y ? y : known;
 }
 

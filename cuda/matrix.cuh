@@ -22,7 +22,10 @@
 template <class K> static inline int cuda_matrix_code(K *kernel)
 {
     struct cudaFuncAttributes a;
-    if (cuda_status(cudaFuncGetAttributes(&a, kernel)) != PL_OK) return 0;
+    if (cuda_status(cudaFuncGetAttributes(&a, kernel)) != PL_OK) {
+        cudaGetLastError(); /* no later launch shall answer for it */
+        return 0;
+    }
     return a.ptxVersion >= 80;
 }
 
