@@ -155,7 +155,7 @@ static __device__ __forceinline__ void load_rounded(cuda_shared<uint32_t> to, co
             const float *x = from + (size_t)(p < 0 ? 0 : p) * pitch + c;
             v[i].low = v[i].high = 0;
             if (p >= least && p >= 0 && c < d) {
-                if (pairs) v[i] = *(const struct channels *)x;
+                if (pairs) v[i] = *PL_WIDE(const struct channels, x);
                 else {
                     v[i].low = x[0];
                     if (c + 1 < d) v[i].high = x[1];
@@ -224,14 +224,14 @@ static __device__ __forceinline__ void store_row(float *to, uint16_t *to16, size
         float *y = to + at + c;
         struct channels v = { out[j][2 * a] * factor, out[j][2 * a + 1] * factor };
         if (c >= d) continue;
-        if (pairs) *(struct channels *)y = v;
+        if (pairs) *PL_WIDE(struct channels, y) = v;
         else {
             y[0] = v.low;
             if (c + 1 < d) y[1] = v.high;
         }
         if (to16) {
             uint32_t word = cuda_word(v.low, v.high);
-            if (pairs) *(uint32_t *)(to16 + at + c) = word;
+            if (pairs) *PL_WIDE(uint32_t, to16 + at + c) = word;
             else {
                 to16[at + c] = (uint16_t)word;
                 if (c + 1 < d) to16[at + c + 1] = (uint16_t)(word >> 16);

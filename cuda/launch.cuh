@@ -31,6 +31,9 @@ int cuda_status(cudaError_t error);
 #define PL_ROLLED _Pragma("unroll 1")
 /* A shared array handed to a function. */
 template <class T> using cuda_shared = T *;
+/* Where a device's memory is read or written several elements at a time: at p, as a `type`, which a
+ * device refuses if p isn't aligned to all of it. */
+#define PL_WIDE(type, p) ((type *)(p))
 #endif
 
 /* Device memory for the length of one call, kept from call to call and grown when needed; calls on

@@ -14,11 +14,13 @@ template <class T, int WIDTH> struct alignas(WIDTH * sizeof(T)) cuda_pack {
 };
 template <int WIDTH, class T> static __device__ cuda_pack<T, WIDTH> cuda_load(const T *from)
 {
-    return *(const cuda_pack<T, WIDTH> *)from;
+    typedef const cuda_pack<T, WIDTH> pack;
+    return *PL_WIDE(pack, from);
 }
 template <int WIDTH, class T> static __device__ void cuda_store(T *to, cuda_pack<T, WIDTH> p)
 {
-    *(cuda_pack<T, WIDTH> *)to = p;
+    typedef cuda_pack<T, WIDTH> pack;
+    *PL_WIDE(pack, to) = p;
 }
 
 /* Whether packs of elements may begin at p; rows of so many elements as well. */

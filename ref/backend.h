@@ -111,8 +111,9 @@ struct pl_backend {
     const char *name;
     char note[256]; /* what was chosen at run time: CPU kernels, BLAS core, device; one line */
 
-    /* Memory of the backend; alloc gives zeroed, 64-byte aligned bytes or NULL. put and get move
-     * bytes from and to the host; sync waits for everything under way and reports its status. */
+    /* Memory of the backend; alloc gives zeroed, 64-byte aligned bytes or NULL; operations'
+     * arguments may lie anywhere in them, aligned to their element. put and get move bytes from and
+     * to the host; sync waits for everything under way and reports its status. */
     void *(*alloc)(size_t bytes);
     void (*free)(void *p);
     int (*put)(void *device, const void *host, size_t bytes);

@@ -12,6 +12,7 @@
 
 #define BENCH_SECONDS 0.3
 #define QUICK_WORK 2e6 /* bytes, or tenths of operations: what --quick still runs */
+#define ASIDE_WORK 2e5 /* what is run again with arguments that begin anywhere */
 
 static const struct { const char *name; size_t offset; } operations[] = {
 #define ENTRY(name, type) { #name, offsetof(struct pl_backend, name) },
@@ -83,7 +84,7 @@ static void compare_threads(struct pair *p, int threads)
 
 static int is_timed(const struct pair_run *r)
 {
-    return r->options->timing && fmax(r->flops / 10, r->bytes) >= r->options->at_least;
+    return r->options->timing && !r->aside && fmax(r->flops / 10, r->bytes) >= r->options->at_least;
 }
 
 /* Not worth a line: the reference runs for its rate alone. */
@@ -92,8 +93,14 @@ static int is_small(const struct pair_run *r)
     return r->options->timing == PAIR_BENCH && !is_timed(r);
 }
 
+static int is_light(const struct pair_run *r)
+{
+    return !r->large && fmax(r->flops / 10, r->bytes) <= ASIDE_WORK;
+}
+
 static int is_too_much(const struct pair_run *r)
 {
+    if (r->aside && !is_light(r)) return 1; /* shapes may be drawn: another one than the first time */
     return r->options->quick && (r->large || fmax(r->flops / 10, r->bytes) > QUICK_WORK);
 }
 
@@ -248,6 +255,7 @@ static void close_case(struct pair *p)
     struct pair_run *r = p->run;
     struct pair_outcome o;
     if (!r->op) return;
+    if (r->met < CASES_MOST && !r->aside) r->heavy[r->met] = (uint8_t)!is_light(r);
     if (!r->left_out) {
         r->op->cases += r->op->native;
         note_rate(r);
@@ -270,9 +278,12 @@ int pair_case(struct pair *p, const char *op, const char *format, ...)
     va_list args;
     size_t i = 0;
     close_case(p);
+    r->met++;
+    if (r->aside && (r->met >= CASES_MOST || r->heavy[r->met])) return 0;
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
+    if (r->aside) strncat(line, " aside", sizeof line - strlen(line) - 1);
     while (i < PAIR_OPERATIONS && strcmp(r->ops[i].name, op)) i++;
     assert(i < PAIR_OPERATIONS); /* a pair test names an operation that the table has */
     snprintf(whole, sizeof whole, "%s %s", op, line);
@@ -325,11 +336,13 @@ long pair_all(const struct pl_backend *be, const struct pair_options *options)
     for (size_t i = 0; i < PAIR_OPERATIONS; i++)
         run.ops[i] = (struct op){ .name = operations[i].name, .offset = operations[i].offset,
                                   .native = !same_entry(&ref, be, operations[i].offset) };
-    for (size_t i = 0; i < PL_COUNT(components); i++) {
-        pl_rng_init(&p.rng, options->seed, hash(components[i].name));
-        components[i].run(&p);
-        close_case(&p);
-    }
+    for (run.aside = 0; run.aside <= (run.device && options->timing != PAIR_BENCH);
+         run.aside++, run.met = 0)
+        for (size_t i = 0; i < PL_COUNT(components); i++) {
+            pl_rng_init(&p.rng, options->seed, hash(components[i].name));
+            components[i].run(&p);
+            close_case(&p);
+        }
     for (size_t i = 0; i < PAIR_OPERATIONS; i++) {
         struct op *op = &run.ops[i];
         struct pair_total total = { op->name, op->native, op->cases, op->failed };

@@ -10,6 +10,7 @@
  * shows too (it turns quiet); as an id: far out of range. */
 #define POISON(i) ((const uint8_t[4]){ 0x5A, 0x5A, 0xA5, 0x7F }[(i) % 4])
 #define BUFFERS_MAX 64   /* arguments of one operation; the widest has 14 */
+#define CASES_MOST 8192  /* that can be run again */
 #define COUNT_ONE(name, type) +1
 enum { PAIR_OPERATIONS = 0 PL_OPERATIONS(COUNT_ONE) };
 #undef COUNT_ONE
@@ -18,7 +19,8 @@ struct buffer {
     int host_only, compared;
     size_t n, size;   /* elements, bytes of one */
     size_t bytes;     /* n * size, without guards */
-    uint8_t *raw[2];  /* both sides, guards included; raw[1] is the backend's memory */
+    uint8_t *raw[2];  /* both sides, guards included; raw[1] is the backend's memory, */
+    size_t aside;     /* so many bytes behind where alloc gave it */
     uint8_t *before;  /* what both sides held before the first run, guards included */
     uint8_t *after[2]; /* host copies after the first run of each side, guards included */
 };
@@ -37,6 +39,10 @@ struct pair_run {
     const struct pl_backend *reference;
     struct op ops[PAIR_OPERATIONS];
     int device; /* the backend has memory of its own */
+    /* The second time over, arguments begin between alloc's boundaries: those cases again, counted
+     * with all that were asked for, but the heavy ones. */
+    int aside, met;
+    uint8_t heavy[CASES_MOST];
 
     /* the case at hand */
     struct op *op;

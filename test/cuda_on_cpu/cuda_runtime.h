@@ -6,6 +6,7 @@
  *   - shared memory: out of bounds, read before it was written, and races: an element that one
  * thread writes and another reads or writes without a barrier between, whatever order they ran in
  *   - barriers and warp operations that some thread never reaches
+ *   - several elements at once from where they are not aligned to their size
  *   - products on matrix units in code that was compiled for devices without
  *   - pointers of the host's memory among a kernel's arguments, and copies that go elsewhere than
  *     their direction says or beyond what was allocated
@@ -94,7 +95,8 @@ const char *cudaGetErrorString(cudaError_t error);
 /* When what was put on a stream is done: at once; as late as somebody waits for it, and then no
  * more than that; or in an order drawn from a seed. A program that waits where it must computes the
  * same in all of them. $CUDA_ON_CPU_STREAMS (early, late, a number) says which; early if it is not
- * set. $CUDA_ON_CPU_DEVICES: how many devices there are; $CUDA_ON_CPU_PINNED: the largest piece of
+ * set. $CUDA_ON_CPU_DEVICES: how many devices there are; $CUDA_ON_CPU_OLD: the number of
+ * one that knows no bfloat16; $CUDA_ON_CPU_PINNED: the largest piece of
  * page-locked memory that the host gives. */
 enum { EMU_EARLY = -1, EMU_LATE = -2 };
 extern "C" __attribute__((visibility("default"))) void emu_streams(long when);
@@ -169,6 +171,15 @@ static inline cudaError_t emu_launch(const char *name, cudaStream_t stream, dim3
 }
 #define PL_UNROLL
 #define PL_ROLLED
+/* A breach goes on at the place before it, which is aligned, so that the program can tell of it. */
+void emu_misaligned(size_t bytes, size_t beyond);
+template <class T, class P> static inline T *emu_wide(P *p)
+{
+    size_t beyond = (uintptr_t)p % alignof(T);
+    if (beyond) emu_misaligned(alignof(T), beyond);
+    return (T *)((uintptr_t)p - beyond);
+}
+#define PL_WIDE(type, p) emu_wide<type>(p)
 #define CUDA_BLOCKS_MOST 5 /* so that threads come round again at sizes that can be emulated */
 #define PL_LAUNCH(kernel, grid, block, ...) \
     cuda_status(emu_launch(#kernel, cuda_stream(), grid, block, kernel, __VA_ARGS__))

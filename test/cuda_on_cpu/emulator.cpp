@@ -74,6 +74,11 @@ void emu_fail(const char *format, ...)
     fprintf(stderr, "cuda-on-cpu: %s\n", breach);
 }
 
+void emu_misaligned(size_t bytes, size_t beyond)
+{
+    emu_fail("%zu bytes at once, %zu beyond where they are aligned", bytes, beyond);
+}
+
 cudaError_t emu_out_of_reach(const char *name, int argument)
 {
     emu_device_access(1, -1);

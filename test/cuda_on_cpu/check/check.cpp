@@ -355,6 +355,14 @@ static void between_words(int *y)
     y[threadIdx.x] = (int)r[0];
 }
 
+struct alignas(16) four {
+    int at[4];
+};
+static void in_fours(int *y, const int *x)
+{
+    *PL_WIDE(struct four, y + 4 * threadIdx.x) = *PL_WIDE(const struct four, x + 4 * threadIdx.x);
+}
+
 int main(void)
 {
     int *x = pinned(), *y = pinned();
@@ -395,6 +403,12 @@ int main(void)
         caught(emu_launch("unwritten", NULL, 1, N, unwritten, y), "before it was written", "an unwritten read");
         caught(emu_launch("beyond", NULL, 1, N, beyond, y), "it has 63 elements", "out of bounds");
         caught(emu_launch("left_behind", NULL, 1, N, left_behind, y), "7 have left", "a barrier not all reach");
+        good = emu_launch("in_fours", NULL, 1, N / 4, in_fours, y, x) == cudaSuccess;
+        check(good && !memcmp(y, x, N * sizeof *y), "four at once");
+        caught(emu_launch("in_fours", NULL, 1, N / 4 - 1, in_fours, y, x + 1), "4 beyond",
+               "four at once from one beyond");
+        caught(emu_launch("in_fours", NULL, 1, N / 4 - 1, in_fours, y + 2, x), "8 beyond",
+               "four at once to two beyond");
         caught(emu_launch("half_a_warp", NULL, 1, N, half_a_warp, y), "warp operation", "a shuffle not all reach");
     }
     check(orders_with(N, y, orders, 1, after_the_last_block, N, 1) == 1 &&
