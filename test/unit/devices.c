@@ -439,6 +439,8 @@ static void roundings_follow(void **state)
         struct pl_mask causal = { .kind = PL_MASK_FULL, .P = ROWS };
         assert_int_equal(be.attention(x, NULL, qkv, 1, ROWS, WIDE / d, d, &causal, NULL), PL_OK);
         same_with(x, W, elsewhere, y, __LINE__);
+        /* other values lie where it is rounded to */
+        assert_int_equal(be.linear(y, W, from, NULL, ROWS, WIDE, OUT), PL_OK);
         assert_int_equal(be.attention(x + 1, NULL, qkv, 1, ROWS, WIDE / d, d, &causal, NULL), PL_OK);
         same_with(x + 1, W, elsewhere, y, __LINE__);
     }
