@@ -1,7 +1,7 @@
 #!/bin/sh
 # run.sh - every test; the last line counts them all.
 #
-# Two lanes. In front goes, one after the other, what has peers and clocks: it mostly waits. Behind it, on the
+# Two lanes. In front goes, mostly one after the other, what has peers and clocks: it mostly waits. Behind it, on the
 # processors that are left, goes what only computes: goldens, pairs, fuzzers, notebooks. Each suite has a log of its own, and
 # what it has to say is printed in one piece and in one order, with the time that it took.
 BUILD=${BUILD:-build}
@@ -112,6 +112,12 @@ front() { # kind arguments...
     (suite front.$front_n "$@")
 }
 
+# In front, too, but beside what follows there, until the shell waits for it: what hardly computes.
+beside() { # kind arguments...
+    front_n=$((front_n + 1))
+    (suite front.$front_n "$@") &
+}
+
 # Behind: as many at a time as there are lines in a pipe; the lane in front gives it its own when it is done.
 mkfifo "$work/slots" && exec 9<>"$work/slots" || exit 1
 i=1
@@ -166,8 +172,13 @@ other_peoples() { # the same beside other people's programs
 peers_and_clocks() {
     front say "unit tests"
     for t in "$BUILD"/test/*; do
-        [ -x "$t" ] && front unit "$t"
+        [ -x "$t" ] || continue
+        case $(basename "$t") in # these wait for peers that are silent, slow or late
+        abuse | attacks | averager | host_strangers | http_source) beside unit "$t" ;;
+        *) front unit "$t" ;;
+        esac
     done
+    wait
 
     front say "programs"
     programs front 1
