@@ -11,17 +11,10 @@ import threading
 import time
 
 from links import DELAY_MS, LOSS_PERCENT, QUEUE_S, Impossible, Network, Place
+from verdicts import closing, verdict
 
 PLACES = {0: Place("a"), 1: Place("a", up=2), 2: Place("b"), 3: Place("a", closed=True)}
 HEADERS = 28  # of IP and UDP
-passed = failed = 0
-
-
-def verdict(good, what):
-    global passed, failed
-    passed += bool(good)
-    failed += not good
-    print(("ok   " if good else "FAIL ") + what, flush=True)
 
 
 def socket_at(network, place, kind=socket.SOCK_DGRAM, bound=True):
@@ -171,10 +164,8 @@ def main():
             door(network)
     except Impossible as why:
         print(f"skip links: {why}")
-        print("0 passed, 0 failed, 1 skipped")
-        return 0
-    print(f"{passed} passed, {failed} failed, 0 skipped")
-    return 1 if failed else 0
+        return closing(skipped=1)
+    return closing()
 
 
 sys.exit(main())

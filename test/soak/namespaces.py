@@ -10,34 +10,14 @@ usage: namespaces.py POTLUCK
 They train together; the link between the sides is cut, either side goes on by itself; it heals, and they are one
 swarm again. Where namespaces can't be made, a line says so.
 """
-import os
 import sys
-import tempfile
-import time
 
 import soak
-from links import Impossible, Network, Place
-from soak import Peer, apart, entry_peer, make_files, verdict
+from hosts import agreed, common, everybody, play, wait
+from links import Place
+from verdicts import verdict
 
-LIMIT = 600  # s for anything; a quiet machine takes ten, a very busy one took four minutes
 PLACES = {"entry": Place("a"), 0: Place("a"), 1: Place("a", up=2), 2: Place("b"), 3: Place("b")}
-LINKS = os.path.join(os.path.dirname(os.path.abspath(soak.program)), "links")
-
-
-def wait(condition):
-    end = time.time() + LIMIT
-    while time.time() < end:
-        if condition():
-            return True
-        time.sleep(0.25)
-    return False
-
-
-def common(peers, more):
-    """So many further epochs, each with everybody in the round of gradients."""
-    since = [len(p.events) for p in peers]
-    return lambda: all(sum(e["event"] == "epoch" and e["round_status"] == 0 and e["round_peers"] == len(peers) for e in p.events[n:]) >= more
-                       for p, n in zip(peers, since))
 
 
 def further(peers, more):
@@ -45,22 +25,8 @@ def further(peers, more):
     return lambda: all(p.epoch() >= g for p, g in zip(peers, goals))
 
 
-def agreed(peers):
-    from_epoch = max(p.epoch() for p in peers)
-
-    def ask():
-        epoch, far = apart(peers)
-        return epoch is not None and epoch > from_epoch and far <= soak.TOLERANCE
-    return ask
-
-
 def test(network, folder):
-    make_files(folder)
-    entry, join = entry_peer(network.inside("entry"), network.ip("entry"))
-    peers = []
-    try:
-        for k in range(4):
-            peers.append(Peer(folder, k, join, network.inside(k), network.ip(k), 4 * soak.BATCH))
+    with everybody(network, folder) as (peers, _):
         verdict(wait(common(peers, 3)), "four hosts have common rounds over their links")
         verdict(wait(agreed(peers)), "they agree on the parameters")
         network.cut()
@@ -71,26 +37,6 @@ def test(network, folder):
         verdict(wait(agreed(peers)), "healed: they agree on the parameters")
         backwards = [b for b in map(soak.backwards, peers) if b]
         verdict(not backwards, f"nobody's epoch has gone back {backwards or ''}")
-        verdict(all(p.process.poll() is None for p in peers), "nobody has died")
-    finally:
-        for peer in peers:
-            peer.kill()
-        entry.kill()
-        entry.wait()
 
 
-def main():
-    skipped = 0
-    try:
-        with Network(PLACES, LINKS) as network, tempfile.TemporaryDirectory() as folder:
-            print(f"links by {'netem' if network.kind == 'netem' else 'a program of ours'}")
-            test(network, folder)
-    except Impossible as why:
-        print(f"skip namespaces: {why}")
-        skipped = 1
-    print(f"{soak.passed} passed, {soak.failed} failed, {skipped} skipped")
-    return 1 if soak.failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+sys.exit(play("namespaces", PLACES, test))

@@ -11,15 +11,13 @@ usage: routers.py POTLUCK
 The two behind routers find each other through the entry and train with all others; `potluck doctor` tells them what
 stands in their way, and what to do. Where namespaces can't be made, a line says so.
 """
-import os
 import subprocess
 import sys
-import tempfile
 
 import soak
-from links import Impossible, Network, Place
-from namespaces import LINKS, agreed, common, wait
-from soak import Peer, entry_peer, make_files, verdict
+from hosts import agreed, common, everybody, play, wait
+from links import Place
+from verdicts import verdict
 
 PLACES = {"entry": Place("a"), 0: Place("a"), 1: Place("a", closed=True), 2: Place("b", closed=True)}
 
@@ -38,12 +36,7 @@ def doctor(network, place, join):
 
 
 def test(network, folder):
-    make_files(folder)
-    entry, join = entry_peer(network.inside("entry"), network.ip("entry"), "--relay")
-    peers = []
-    try:
-        for k in range(3):
-            peers.append(Peer(folder, k, join, network.inside(k), network.ip(k), 3 * soak.BATCH))
+    with everybody(network, folder, "--relay") as (peers, join):
         verdict(wait(common(peers, 3)), "a peer that can be called and two behind routers have common rounds")
         verdict(wait(agreed(peers)), "they agree on the parameters")
         said = doctor(network, 1, join)
@@ -53,27 +46,8 @@ def test(network, folder):
         verdict(said.get("relay", "").startswith("ok"), "doctor behind a router: the entry carries connections")
         said = doctor(network, 0, join)
         verdict(said.get("reach", "").startswith("ok") and "none" in said.get("NAT", ""), "doctor without a router: none, and we can be called")
-        verdict(all(p.process.poll() is None for p in peers), "nobody has died")
         refused = network.counts()
         print(f"refused at the routers: {refused[1]['refused']} and {refused[2]['refused']} packets")
-    finally:
-        for peer in peers:
-            peer.kill()
-        entry.kill()
-        entry.wait()
 
 
-def main():
-    skipped = 0
-    try:
-        with Network(PLACES, LINKS) as network, tempfile.TemporaryDirectory() as folder:
-            test(network, folder)
-    except Impossible as why:
-        print(f"skip routers: {why}")
-        skipped = 1
-    print(f"{soak.passed} passed, {soak.failed} failed, {skipped} skipped")
-    return 1 if soak.failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+sys.exit(play("routers", PLACES, test))

@@ -22,6 +22,9 @@ import tempfile
 import threading
 import time
 
+import verdicts
+from verdicts import verdict
+
 SECONDS = float(os.environ.get("SOAK_S", "1800"))
 PEERS = int(os.environ.get("SOAK_PEERS", "16"))
 # One is drawn for each peer. With several the rounds of parameters begin at several times, and it takes minutes until
@@ -49,14 +52,6 @@ TOLERANCE = 3 * 2 ** -11
 
 program = sys.argv[1]
 trainer = os.path.join(os.path.dirname(os.path.abspath(program)), "interop", "trainer")
-passed = failed = 0
-
-
-def verdict(good, what):
-    global passed, failed
-    passed += bool(good)
-    failed += not good
-    print(("ok   " if good else "FAIL ") + what, flush=True)
 
 
 def save(path, tensors):
@@ -298,14 +293,13 @@ def main():
             verdict(agreed is not None, f"{len(swarm.living)} survivors agree: epoch {agreed}, {far and f'{far:.2g}'} apart, {TOLERANCE:.2g} allowed")
             print(f"     {swarm.joins} joins, {swarm.kills} SIGKILL, {swarm.stops} SIGSTOP, {swarm.refused} that could not join, {alive} alive at the end; {together} of {len(rounds)} gradient rounds "
                   f"averaged, {max((m for p in everybody for _, m in p.memory), default=0) / 1e6:.1f} MB at most")
-            if failed:
+            if verdicts.failed:
                 for p in everybody[-3:]:
                     p.error.seek(0)
                     sys.stdout.write(f"--- peer {p.number}: {p.error.read()[-400:]}\n")
         finally:
             swarm.end()
-    print(f"{passed} passed, {failed} failed, 0 skipped")
-    return 1 if failed else 0
+    return verdicts.closing()
 
 
 if __name__ == "__main__":

@@ -308,37 +308,44 @@ static void look_here(void *context)
                   relay_addresses(a->from->host, &a->from->at, 1) == 1;
 }
 
-/* Neither a nor b listens: b reaches a through the hub, knowing its ID only. */
+/* A hub that relays; a, which has a place there and answers; b, which has called the hub. Neither
+ * a nor b listens. */
+static void open_relayed(struct side *hub, struct ears *ears, struct side *a, struct side *b)
+{
+    struct asking reserve = { .from = a, .to = &hub->me.id };
+    struct asking join = { .from = b, .to = &hub->me.id, .name = "Test.none", .timeout_s = LIMIT };
+    open_side_as(hub, 1, 0, 1);
+    open_side(a, 0, 0);
+    open_side(b, 0, 0);
+    serve(a, "Test.echo", echo, NULL, NULL);
+    loop_call(hub->loop, watch_here, ears);
+    teach(a, hub);
+    teach(b, hub);
+    loop_call(a->loop, reserve_here, &reserve);
+    assert_int_equal(reserve.status, PL_OK);
+    for (double until = pl_seconds() + LIMIT; !reserve.answered && pl_seconds() < until; ) {
+        usleep(50000);
+        loop_call(a->loop, look_here, &reserve);
+    }
+    assert_true(reserve.answered);
+    ask_and_wait(&join);
+    /* both, and a's push of its new address */
+    assert_true(await_noted(&ears->identified, 3, LIMIT));
+}
+
+/* b reaches a through the hub, knowing its ID only. */
 static void called_through_relay(void **state)
 {
     struct side hub, a, b;
     struct ears ears = { .side = &hub };
     uint8_t *data = noise(400000, 1);
-    struct asking reserve = { .from = &a, .to = &hub.me.id };
-    struct asking join = { .from = &b, .to = &hub.me.id, .name = "Test.none", .timeout_s = LIMIT };
     struct asking small = {
         .from = &b, .to = &a.me.id, .name = "Test.echo", .data = data, .n = 40000, .timeout_s = LIMIT
     };
     struct asking large = { .from = &b, .to = &a.me.id, .name = "Test.echo", .data = data,
                             .n = 400000, .timeout_s = LIMIT };
     (void)state;
-    open_side_as(&hub, 1, 0, 1);
-    open_side(&a, 0, 0);
-    open_side(&b, 0, 0);
-    serve(&a, "Test.echo", echo, NULL, NULL);
-    loop_call(hub.loop, watch_here, &ears);
-    teach(&a, &hub);
-    teach(&b, &hub);
-    loop_call(a.loop, reserve_here, &reserve);
-    assert_int_equal(reserve.status, PL_OK);
-    for (double until = pl_seconds() + LIMIT; !reserve.answered && pl_seconds() < until; ) {
-        usleep(50000);
-        loop_call(a.loop, look_here, &reserve);
-    }
-    assert_true(reserve.answered);
-    ask_and_wait(&join);
-    /* both, and a's push of its new address */
-    assert_true(await_noted(&ears.identified, 3, LIMIT));
+    open_relayed(&hub, &ears, &a, &b);
     ask_and_wait(&small);
     if (small.status) fail_msg("%s", small.error);
     assert_memory_equal(bytes_at(&small.response), data, 40000);
@@ -375,27 +382,11 @@ static void an_address_that_leads_nowhere(void **state)
     struct side hub, a, b;
     int silence[3];
     struct ears ears = { .side = &hub };
-    struct asking reserve = { .from = &a, .to = &hub.me.id };
-    struct asking join = { .from = &b, .to = &hub.me.id, .name = "Test.none", .timeout_s = LIMIT };
     struct asking q = { .from = &b, .to = &a.me.id, .name = "Test.echo", .data = "hello", .n = 5,
                         .timeout_s = LIMIT };
     double begun;
     (void)state;
-    open_side_as(&hub, 1, 0, 1);
-    open_side(&a, 0, 0);
-    open_side(&b, 0, 0);
-    serve(&a, "Test.echo", echo, NULL, NULL);
-    loop_call(hub.loop, watch_here, &ears);
-    teach(&a, &hub);
-    teach(&b, &hub);
-    loop_call(a.loop, reserve_here, &reserve);
-    for (double until = pl_seconds() + LIMIT; !reserve.answered && pl_seconds() < until; ) {
-        usleep(50000);
-        loop_call(a.loop, look_here, &reserve);
-    }
-    assert_true(reserve.answered);
-    ask_and_wait(&join);
-    assert_true(await_noted(&ears.identified, 3, LIMIT));
+    open_relayed(&hub, &ears, &a, &b);
     open_silence(silence, &a.at);
     teach(&b, &a);
     begun = pl_seconds();
