@@ -324,6 +324,7 @@ static void free_averager(struct averager *a)
 {
     timer_stop(&a->turn);
     timer_stop(&a->search_timer);
+    timer_stop(&a->reach_timer);
     timer_stop(&a->exchange_timer);
     timer_stop(&a->announce_timer);
     matchmaking_clear(&a->mm);

@@ -84,7 +84,7 @@ struct averager {
 
     /* the search */
     struct matchmaking mm;
-    struct timer search_timer;
+    struct timer search_timer, reach_timer;
     struct dht_task *lookup;
     struct rpc_stream *asking;
     int ask_failed;

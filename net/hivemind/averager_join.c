@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define REACH_EVERY 0.02 /* s between looks whether it is known how others reach us */
+
 static void drive(struct averager *a);
 
 /* --- declarations ----------------------------------------------------------------------------- */
@@ -226,10 +228,19 @@ void averager_search_says(struct averager *a)
     a->mm.o.gather_n = bytes_length(&a->gather);
 }
 
+static void on_reach(void *context) { averager_search(context); }
+
+/* A first search does not begin before we know whether others can call us: they would give us a
+ * share that nobody can bring, or follow somebody whom they cannot reach. */
 void averager_search(struct averager *a)
 {
     double now = averager_now(a);
     a->found = 0;
+    if (!dht_node_knows_reach(a->node)) {
+        timer_start(a->loop, &a->reach_timer, REACH_EVERY, on_reach, a);
+        return;
+    }
+    averager_look_at_reach(a);
     averager_search_says(a);
     matchmaking_hide(&a->mm, now, averager_cannot_be_called(a));
     matchmaking_begin(&a->mm, now, a->step.scheduled, a->step.deadline);
@@ -247,6 +258,7 @@ void averager_search_cancel(struct averager *a)
     a->lookup = NULL;
     a->found = 0;
     timer_stop(&a->search_timer);
+    timer_stop(&a->reach_timer);
 }
 
 int averager_join_open(struct averager *a, struct pl_err *err)

@@ -386,6 +386,8 @@ int dht_node_can_be_called(const struct dht_node *n)
 
 int dht_node_is_closed(const struct dht_node *n) { return dht_reach_is_closed(n); }
 
+int dht_node_knows_reach(const struct dht_node *n) { return dht_reach_is_known(n); }
+
 void dht_node_status(const struct dht_node *n, struct dht_status *s)
 {
     memset(s, 0, sizeof *s);

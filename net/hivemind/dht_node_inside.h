@@ -147,6 +147,7 @@ int dht_reach_open(struct dht_node *n);
 void dht_reach_look(struct dht_node *n);   /* after entering, and in each upkeep */
 int dht_reach_is_closed(const struct dht_node *n); /* nobody could call us directly */
 int dht_reach_is_open(const struct dht_node *n); /* 1 also while it is not known */
+int dht_reach_is_known(const struct dht_node *n);
 int dht_reach_is_relayed(const struct dht_node *n);
 void dht_reach_close(struct dht_node *n);
 

@@ -1,6 +1,7 @@
 /* averager_hidden.c - peers whom nobody can call: they take part in rounds through connections that
  * they have made themselves, and meet through a relay, which carries too little for more. */
 #include "loopback.h"
+#include "../../net/hivemind/dht_node_inside.h"
 
 #include <arpa/inet.h>
 #include <math.h>
@@ -100,6 +101,58 @@ static void hidden_reduce_nothing(void **state)
     all_agree();
 }
 
+static void *close_soon(void *port)
+{
+    usleep(700000); /* longer than three need to find each other */
+    close(*(int *)port);
+    return NULL;
+}
+
+/* They look for a group at once, and are not told so soon that nobody can call them: it is waited
+ * for, since each would be given a share. */
+static void known_before_the_search(void **state)
+{
+    char nowhere[64];
+    int port = mute_port(nowhere, sizeof nowhere);
+    pthread_t closing;
+    (void)state;
+    add(0, 0);
+    announce = nowhere;
+    add(0, 0), add(0, 0);
+    make_mean();
+    assert_int_equal(pthread_create(&closing, NULL, close_soon, &port), 0);
+    for (size_t i = 0; i < count; i++) begin_one(&peers[i], count);
+    pthread_join(closing, NULL);
+    all_agree();
+}
+
+static void hush(void *context) { host_unserve(((struct peer *)context)->host, "/ipfs/id/1.0.0"); }
+
+/* Whoever serves less than before tells everybody who it is. */
+static void tell_all(void *context) { host_unserve(((struct peer *)context)->host, "/none"); }
+static void no_upkeep(void *context) { timer_stop(&((struct peer *)context)->dht->upkeep_timer); }
+
+static void look_closed(void *context)
+{
+    struct peer *p = context;
+    p->loaded = dht_node_is_closed(p->dht);
+}
+
+/* Its entry lets it in before it has said how it sees it. */
+static void told_after_entering(void **state)
+{
+    const double until = pl_seconds() + LIMIT;
+    struct peer *p;
+    (void)state;
+    loop_call(loop, hush, add(0, 0));
+    announce = "/ip4/127.0.0.1/tcp/9";
+    p = add(0, 0);
+    loop_call(loop, no_upkeep, p);
+    for (loop_call(loop, tell_all, &peers[0]); !p->loaded && pl_seconds() < until; usleep(20000))
+        loop_call(loop, look_closed, p);
+    assert_true(p->loaded);
+}
+
 /* Its search begins before it knows. */
 static void found_out_in_the_search(void **state)
 {
@@ -110,6 +163,7 @@ static void found_out_in_the_search(void **state)
     add(0, 0);
     announce = nowhere;
     begin_one(add(0, 0), 2);
+    usleep(6000000); /* longer than a first search waits for it */
     close(port);
     make_mean();
     await_relay(&peers[1]);
@@ -147,7 +201,8 @@ static void all_hidden_share(void **state)
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin_test, end_test)
-    const struct CMUnitTest tests[] = { TEST(hidden_reduce_nothing), TEST(found_out_in_the_search),
+    const struct CMUnitTest tests[] = { TEST(hidden_reduce_nothing), TEST(known_before_the_search),
+                                        TEST(told_after_entering), TEST(found_out_in_the_search),
                                         cmocka_unit_test(all_hidden_share) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
