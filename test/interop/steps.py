@@ -3,8 +3,10 @@
     steps.needs("hivemind")           before its imports: without it run.sh looks for another Python
     steps.step(name, good, note)      one thing that must hold
     steps.skip(what, why)             what could not be tried
-    with steps.scenario(name, excuse):
-                                      steps that are skipped together where excuse() says that it was not ours
+    for last in steps.attempts():
+        with steps.scenario(name, excuse, last):
+                                      steps that are skipped together where excuse() says that it was not ours, and that
+                                      are played once more where one does not hold
     steps.line(process)               what a program says next, with a limit
     steps.end_together()              a signal that ends this program ends all that it has started
     sys.exit(steps.closing())
@@ -18,13 +20,15 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 
 MISSING = 77  # exit status: this Python lacks a module that the whole script needs
 SLOW = int(os.environ.get("INTEROP_SLOW", "1"))
 LIMIT = 1500 * SLOW  # s of a script; a busy machine takes a few hundred
 PATIENCE = 240 * SLOW  # s for anything that must come: a busy machine takes a minute to import torch
-GRACE = 5  # s from a signal to the end
+ANSWER = 3.0  # s that hivemind waits for what others say, mostly
+GRACE = 30 * SLOW  # s from a signal to the end: files are removed on the way, on a busy machine
 me = os.getpid()
 passed = failed = skipped = 0
 under_way = ""  # what was begun, or has been seen, last
@@ -77,6 +81,7 @@ limit.daemon = True
 def needs(*modules):
     if not limit.is_alive():
         limit.start()
+        stands_still.start()
         end_together()
     for name in modules:
         try:
@@ -118,23 +123,46 @@ def skip(what, why):
     print(f"skip {what}: {why}", flush=True)
 
 
+class StandsStill(threading.Thread):
+    """How long this machine has given nobody a processor: who sleeps for a moment is told late."""
+    MOMENT = 0.1  # s
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.longest = 0.0
+
+    def run(self):
+        while True:
+            begun = time.monotonic()
+            time.sleep(self.MOMENT)
+            self.longest = max(self.longest, time.monotonic() - begun - self.MOMENT)
+
+    def why(self):
+        if self.longest > ANSWER:
+            return f"this machine stood still for {self.longest:.1f} s, and hivemind gives an answer {ANSWER:g}"
+        return None
+
+
+stands_still = StandsStill()
 again = False  # whether the scenario that has just ended is to be played once more
 
 
 @contextlib.contextmanager
 def scenario(name, excuse, last=True):
     """What fails in it counts when it is over, unless excuse() then gives a reason that is not ours. Not the last: it
-    is told, and played again; real peers draw their delays and leaders at random, and a fault of ours comes back."""
+    is told, and played again; real peers draw their delays and leaders at random, and a fault of ours comes back. The
+    last: also a machine that stood still in it, for longer than real peers wait, is a reason."""
     global again, failed, held, under_way
     again = False
     under_way = name
+    stands_still.longest = 0.0
     held = []
     try:
         yield
     except Exception as e:  # noqa: BLE001 - one scenario's end is not the script's
         held.append(f"{name}: {type(e).__name__}: {e}")
     lines, held = held, None
-    why = lines and excuse()
+    why = lines and (excuse() or last and stands_still.why())
     if why:
         skip(name, f"{why} (else: {lines[0][:200]})")
         return
@@ -144,6 +172,25 @@ def scenario(name, excuse, last=True):
         return
     for line in lines:
         step(line, False)
+
+
+def attempts():
+    """Whether it is the last one: for a scenario beside real peers, whose calls end after the seconds that they have been
+    given, also where a machine gives nobody a processor for so long."""
+    for last in (False, True):
+        yield last
+        if not again:
+            return
+
+
+def until(what, limit=PATIENCE):
+    """The first true value of what(), or the last one when the limit, s, has passed."""
+    end = time.time() + limit
+    value = what()
+    while not value and time.time() < end:
+        time.sleep(0.1)
+        value = what()
+    return value
 
 
 def closing():
