@@ -32,6 +32,7 @@
 #include <unistd.h>
 
 #define MESSAGE_MAX (8u << 20)
+#define PATIENCE 120.0 /* s for anything: nothing here is judged by how long it takes */
 
 static struct host *host;
 static struct loop *loop;
@@ -214,13 +215,13 @@ static void on_connected(void *context, int status, const struct peer_id *peer,
 static void dial(void *context)
 {
     (void)context;
-    if (!host_dial(host, &step.at, 20, on_connected, NULL)) step_done(0, "no memory");
+    if (!host_dial(host, &step.at, PATIENCE, on_connected, NULL)) step_done(0, "no memory");
 }
 
 static void find(void *context)
 {
     (void)context;
-    if (!host_connect(host, &step.peer, 40, on_connected, NULL)) step_done(0, "no memory");
+    if (!host_connect(host, &step.peer, PATIENCE, on_connected, NULL)) step_done(0, "no memory");
 }
 
 static void on_ping(void *context, int status, double rtt_s, const char *why)
@@ -233,7 +234,7 @@ static void on_ping(void *context, int status, double rtt_s, const char *why)
 static void ping(void *context)
 {
     (void)context;
-    if (ping_peer(host, &step.peer, 10, on_ping, NULL)) step_done(0, "no memory");
+    if (ping_peer(host, &step.peer, PATIENCE, on_ping, NULL)) step_done(0, "no memory");
 }
 
 static void on_square(void *context, const struct rpc_result *r)
@@ -265,7 +266,8 @@ static void call_number(const char *name, int64_t x, rpc_done *done)
 {
     uint8_t raw[16];
     size_t n = number_message(raw, x);
-    if (!rpc_call_unary(host, &step.peer, name, raw, n, 20, done, NULL)) step_done(0, "no memory");
+    if (!rpc_call_unary(host, &step.peer, name, raw, n, PATIENCE, done, NULL))
+        step_done(0, "no memory");
 }
 
 static void call_square(void *context)
@@ -289,8 +291,8 @@ static void call_unknown(void *context)
 static void call_echo(void *context)
 {
     (void)context;
-    if (!rpc_call_unary(host, &step.peer, "Test.echo", step.blob, step.blob_bytes, 20, on_blob,
-                        NULL))
+    if (!rpc_call_unary(host, &step.peer, "Test.echo", step.blob, step.blob_bytes, PATIENCE,
+                        on_blob, NULL))
         step_done(0, "no memory");
 }
 
@@ -349,9 +351,9 @@ static void mirror_more(void *context, struct rpc_stream *s)
 static struct rpc_stream *open_stream(const char *name, const struct rpc_stream_events *events,
                                       void *context)
 {
-    struct rpc_stream *s = rpc_open(host, &step.peer, name, MESSAGE_MAX, 20, events, context);
+    struct rpc_stream *s = rpc_open(host, &step.peer, name, MESSAGE_MAX, PATIENCE, events, context);
     if (!s) step_done(0, "no memory");
-    else rpc_deadline(s, 20);
+    else rpc_deadline(s, PATIENCE);
     return s;
 }
 
@@ -415,13 +417,15 @@ static void look_for_relay(void *context)
 
 static int be_called_through(const char *relay, struct pl_err *err)
 {
+    double end = pl_seconds() + PATIENCE;
     int found = 0;
     if (multiaddr_from_text(&step.at, relay, err) || !run("relay", dial)) return 0;
     loop_call(loop, use_relay, NULL);
-    for (int i = 0; i < 200 && !found; i++) {
+    while (!found && pl_seconds() < end) {
         usleep(50000);
         loop_call(loop, look_for_relay, &found);
     }
+    if (!found) fprintf(stderr, "peer: %s: no reservation within %g s\n", relay, PATIENCE);
     return found;
 }
 

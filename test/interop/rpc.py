@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import warnings
 
 import steps
@@ -127,6 +128,18 @@ async def until_found(p2p, to):
             await asyncio.sleep(0.2)
 
 
+async def until_findable(through, peer_id):
+    """The same for who is asked where another is: by a C peer that comes for that alone."""
+    end = time.time() + steps.PATIENCE
+    while time.time() < end:
+        process = await asyncio.create_subprocess_exec(PROGRAM, "--join", through, "--call", str(peer_id), stdout=subprocess.PIPE)
+        out, _ = await asyncio.wait_for(process.communicate(), steps.PATIENCE)
+        said = [json.loads(line) for line in out.decode().splitlines()]
+        if any(line["event"] == "step" and line["name"] == "find" and line["ok"] for line in said):
+            return
+        await asyncio.sleep(0.2)
+
+
 async def serve(p2p):
     """The same RPCs that the C peer serves."""
 
@@ -215,7 +228,7 @@ async def find():
     where = str((await a.get_visible_maddrs())[0])
     b = await p2p_daemon(initial_peers=[where])
     await serve(b)
-    await asyncio.sleep(1)
+    await until_findable(where, b.peer_id)
     await c_calls("C finds p2pd through p2pd", "--join", where, "--call", str(b.peer_id))
     with CPeer("--join", where) as c:
         await until_found(b, c.id)
@@ -263,14 +276,22 @@ async def relayed():
         await within(other.shutdown(), 'shutting p2pd down')
 
 
+SCENARIOS = {
+    "noise and tls": lambda: both_ways("noise and tls", [], True),
+    "noise only": lambda: both_ways("noise only", ["--security", "noise"], True),
+    "tls only": lambda: both_ways("tls only", ["--security", "tls"], True),
+    "p2pd without tls": lambda: both_ways("p2pd without tls", [], False),
+    "p2pd calls who only dials": reverse,
+    "peers that find one another": find,
+    "a relay": relayed,
+}
+
+
 async def main():
-    await both_ways("noise and tls", [], True)
-    await both_ways("noise only", ["--security", "noise"], True)
-    await both_ways("tls only", ["--security", "tls"], True)
-    await both_ways("p2pd without tls", [], False)
-    await reverse()
-    await find()
-    await relayed()
+    for name, scenario in SCENARIOS.items():
+        for last in steps.attempts():
+            with steps.scenario(name, lambda: None, last):
+                await scenario()
     return steps.closing()
 
 
