@@ -42,7 +42,7 @@ class Authorizer(TokenAuthorizerBase):
         body = json.dumps({"experiment_join_input": {"peer_public_key": self.local_public_key.to_bytes().decode()}}).encode()
         request = urllib.request.Request(f"{self.url}/api/experiments/join?organization_name=o&model_name=m", body, method="PUT", headers={
             "Authorization": f"Bearer {self.user_token}", "Content-Type": "application/json"})
-        with urllib.request.urlopen(request, context=self.context, timeout=20 * steps.SLOW) as reply:
+        with urllib.request.urlopen(request, context=self.context, timeout=steps.PATIENCE) as reply:
             return json.load(reply)
 
     async def get_token(self):
@@ -101,10 +101,10 @@ class PyNode:
 
 
 async def members(name, entry, node, c_member):
-    ok = await within(node.store(f"{name} py", 1, get_dht_time() + 60), "storing")
+    ok = await within(node.store(f"{name} py", 1, get_dht_time() + 600), "storing")
     out, err, _ = await run(PROGRAM, "dht", "get", f"{name} py", "--join", entry, *c_member, "--json")
     step(f"{name}: C reads what a real member stored", ok and '"value":1' in out, out + err)
-    out, err, _ = await run(PROGRAM, "dht", "put", f"{name} c", "2", "--join", entry, *c_member, "--json")
+    out, err, _ = await run(PROGRAM, "dht", "put", f"{name} c", "2", "--expires", "600", "--join", entry, *c_member, "--json")
     got = await within(node.get(f"{name} c", latest=True), "getting")
     step(f"{name}: a real member reads what C stored", got is not None and got.value == 2, out + err)
     out, err, rc = await run(PROGRAM, "dht", "get", f"{name} py", "--join", entry)
@@ -124,7 +124,7 @@ async def both_entries():
             token, _, _ = await run(PROGRAM, "authority", "--invite", user, "--allow", at("list"))
             with open(at(user), "w") as f:
                 f.write(token)
-        command = [PROGRAM, "authority", "--key", at("key"), "--allow", at("list"), "--port", "0", "--life", "300", "--json",
+        command = [PROGRAM, "authority", "--key", at("key"), "--allow", at("list"), "--port", "0", "--life", "3600", "--json",
                    "--coordinator", "10.0.0.1:31337"]
         async with Served(*command) as authority:
             url = f"https://localhost:{authority.lines[0]['port']}"
@@ -189,8 +189,9 @@ def token_times():
 
 async def main():
     token_times()
-    with steps.scenario("members of an authority", lambda: None):
-        await both_entries()
+    for last in steps.attempts():
+        with steps.scenario("members of an authority", lambda: None, last):
+            await both_entries()
     return steps.closing()
 
 
