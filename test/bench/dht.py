@@ -26,7 +26,7 @@ import sys, warnings
 warnings.filterwarnings("ignore")
 import hivemind
 if __name__ == "__main__":
-    dht = hivemind.DHT(initial_peers=sys.argv[1:] or None, host_maddrs=["/ip4/127.0.0.1/tcp/0"], start=True)
+    dht = hivemind.DHT(initial_peers=sys.argv[1:] or None, host_maddrs=["/ip4/127.0.0.1/tcp/0"], start=True, startup_timeout=60)
     print(dht.get_visible_maddrs()[0], flush=True)
     sys.stdin.read()
     dht.shutdown()

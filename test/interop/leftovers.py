@@ -8,10 +8,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 
 import steps
-from steps import PATIENCE, step
+from steps import PATIENCE, step, until
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 steps.needs("hivemind")
@@ -39,13 +38,6 @@ def marked(mark, name=""):
     return found
 
 
-def until(what, limit=PATIENCE):
-    end = time.time() + limit
-    while time.time() < end and not what():
-        time.sleep(0.1)
-    return what()
-
-
 def apart():
     """A group of its own, and the signals as a terminal leaves them: a shell's job in the background ignores SIGINT."""
     os.setpgrp()
@@ -63,19 +55,24 @@ def ends(name, command, number):
         bench = subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL, stderr=words,
                                  env={**os.environ, MARK: mark, "TMPDIR": folder}, preexec_fn=apart)
         what = f"{name}, {signal.Signals(number).name}"
-        there = until(lambda: len(marked(mark, "p2pd")) > 1 or bench.poll() is not None) and bench.poll() is None
-        step(f"{what}: hivemind's daemons are there", there, "" if there else end_of(words))
-        bench.send_signal(number)
-        step(f"{what}: it ends", bench.wait(PATIENCE) == 128 + number, bench.returncode)
-        gone = until(lambda: not marked(mark), steps.GRACE)
-        step(f"{what}: nobody is left", gone, marked(mark))
+        try:
+            there = until(lambda: len(marked(mark, "p2pd")) > 1 or bench.poll() is not None) and bench.poll() is None
+            step(f"{what}: hivemind's daemons are there", there, "" if there else end_of(words))
+            bench.send_signal(number)
+            step(f"{what}: it ends", bench.wait(PATIENCE) == 128 + number, f"{bench.returncode}: {end_of(words)}")
+            gone = until(lambda: not marked(mark), steps.GRACE)  # a busy machine takes its time to end what has been killed
+            step(f"{what}: nobody is left", gone, marked(mark))
+        finally:
+            bench.kill()
         left = glob.glob(os.path.join(folder, "tmp*", "*"))  # what torch has there besides is its own
         step(f"{what}: no file is left", not left, left)
 
 
 def main():
-    ends("averaging", AVERAGING, signal.SIGINT)
-    ends("a DHT", DHT, signal.SIGTERM)
+    for name, command, number in (("averaging", AVERAGING, signal.SIGINT), ("a DHT", DHT, signal.SIGTERM)):
+        for last in steps.attempts():  # hivemind's daemons may start too late, which ends a benchmark
+            with steps.scenario(name, lambda: None, last):
+                ends(name, command, number)
     few = subprocess.run([sys.executable, *DHT, "--nodes", "3"], capture_output=True, text=True, timeout=PATIENCE)
     step("too few nodes are refused in a line", few.returncode == 1 and len(few.stderr.splitlines()) == 1 and "--nodes 3: at least 4" in few.stderr,
          few.stderr)
