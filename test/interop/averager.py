@@ -77,7 +77,7 @@ class Scenario:
                     raise RuntimeError("the first peer did not start")
 
     def run(self):
-        for last in (False, True):
+        for last in steps.attempts():
             with tempfile.TemporaryDirectory() as folder:
                 peers, before = [], steps.failed
                 with steps.scenario(self.name, lambda: not_ours(peers), last):
@@ -87,8 +87,6 @@ class Scenario:
                     peer.end()
                     if steps.failed > before:
                         sys.stderr.write(f"--- {self.name}: peer {k}\n" + peer.said())
-            if not steps.again:
-                break
 
     def mean(self):
         """The exact one, and how far from it an answer may be: an 8-bit bin of what travelled, each way."""
@@ -115,11 +113,8 @@ class Scenario:
         limit = {"none": 1e-5, "float16": 3e-3, "quantile8": 0.15}.get(self.compression, 0.05)
         for k, peer in enumerate(peers):
             out = os.path.join(folder, f"out{k}.safetensors")
-            end = time.time() + PATIENCE
-            while not os.path.exists(out) and time.time() < end:
-                time.sleep(0.1)
+            steps.until(lambda: os.path.exists(out) or peer.wait("closed", 0))
             try:
-                time.sleep(0.2)
                 got = hivemind_compat.load_tensors(out)
                 worst = max(float(np.abs(got[n].numpy() - want[n]).max()) for n in want)
             except Exception as e:  # noqa: BLE001
@@ -142,10 +137,7 @@ class Download(Scenario):
             if rounds[k] is None or k == 0:
                 continue
             out = os.path.join(folder, f"out{k}.safetensors")
-            end = time.time() + PATIENCE
-            while not os.path.exists(out) and time.time() < end:
-                time.sleep(0.1)
-            time.sleep(0.2)
+            steps.until(lambda: os.path.exists(out) or peers[k].wait("closed", 0))
             if not os.path.exists(out):
                 continue
             got = hivemind_compat.load_tensors(out)

@@ -128,7 +128,7 @@ def same_parameters(name, a, b):
 
 def py_first(swarm, name):
     py = swarm.add("py", "--no_delay")
-    time.sleep(3)
+    py.wait("epoch")
     c = swarm.add("c")
     loaded = c.wait("loaded")
     step(f"{name}: C takes the state over", loaded is not None, loaded and loaded["epoch"])
@@ -138,7 +138,7 @@ def py_first(swarm, name):
 
 def c_first(swarm, name):
     c = swarm.add("c")
-    time.sleep(3)
+    c.wait("epoch")
     py = swarm.add("py", "--no_delay")
     loaded = py.wait("loaded")
     step(f"{name}: Python takes the state over", loaded is not None and loaded["epoch"] > 0, loaded and loaded["epoch"])
@@ -225,14 +225,12 @@ def main():
     for name, scenario in SCENARIOS.items():
         if only and not any(re.search(o, name) for o in only):
             continue
-        for last in (False, True):
+        for last in steps.attempts():
             with tempfile.TemporaryDirectory() as folder:
                 before, swarm = steps.failed, Swarm(name, folder)
                 with steps.scenario(name, lambda: not_ours(swarm.peers), last):
                     scenario(swarm, name)
                 swarm.end(steps.failed > before)
-            if not steps.again:
-                break
     return steps.closing()
 
 
