@@ -101,6 +101,8 @@ class Swarm:
         return os.path.join(self.folder, peer.name, name + ".safetensors")
 
     def state(self, peer, name):
+        """Of a file that is there, or is about to be."""
+        wait_for(lambda: os.path.exists(self.path(peer, name)) or peer.wait("closed", 0))
         return hivemind_compat.load_tensors(self.path(peer, name))
 
     def add(self, kind, *more, steps=EPOCHS):
@@ -230,11 +232,12 @@ def stop_when_averaged(peer, count):
                 and e["epoch"] > WARMUP + 1 and e["global_samples"] <= TARGET // 2)
 
     now = lambda: peer.events and is_now(peer.events[-1])
-    wait_for(lambda: now() or newest(peer) >= EPOCHS)
+    with peer.changed:  # at once: a step later its parameters are others
+        peer.changed.wait_for(lambda: now() or newest(peer) >= EPOCHS or peer.wait("closed", 0), PATIENCE)
     os.kill(peer.process.pid, signal.SIGINT)
     peer.wait("closed")
     rounds = [e for e in peer.events if e["event"] == "corrected"]
-    return rounds[-1] if rounds and is_now(rounds[-1]) else None
+    return rounds[-1] if rounds and is_now(rounds[-1]) and rounds[-1]["epoch"] == newest(peer) else None
 
 
 def lost_in_8_bits(x):
@@ -250,15 +253,16 @@ def lost_in_8_bits(x):
 def agree(swarm, py, c):
     """After an averaging each keeps the error of its own encoding (hivemind adds the difference to the mean). Of halves
     that is 2^-12 of a value on average, less than 2^-11 of the tensor; of 8 bits, what it is of this very tensor, and of the
-    answer: that is no larger than a step, 0.02, and loses a tenth at most (a double-exponential one, 8 %). Two of them,
-    independent: times the root of 2; less where one of the two reduces, which encodes nothing for itself. Both sides' parameters are those right
+    answer: that is no larger than the steps since the last such averaging, 0.02 each, and loses a tenth at most (a
+    double-exponential one, 8 %). Two of them, independent: times the root of 2; less where one of the two reduces, which encodes nothing for itself. Both sides' parameters are those right
     after the same round, which all of its peers call by the same group: hivemind's next steps, and rounds that it lost a
     part of and went on without a word, are not compared."""
     last = stop_when_averaged(c, 3)
     if last is None:
         step("together: all average their parameters", False, f"{[e for e in c.events if e['event'] == 'corrected'][-3:]}")
         return
-    file = lambda whole: os.path.join(swarm.folder, py.name, f"{whole}-{last['round']}.safetensors")
+    of = lambda whole, e: os.path.join(swarm.folder, py.name, f"{whole}-{e['round']}.safetensors")  # noqa: E731
+    file = lambda whole: of(whole, last)  # noqa: E731
     wait_for(lambda: os.path.exists(file("round")) or os.path.exists(file("half")) or py.wait("closed", 0))
     if not os.path.exists(file("round")):
         why = "hivemind lost a part of it" if os.path.exists(file("half")) else "hivemind did not come to its end"
@@ -267,9 +271,12 @@ def agree(swarm, py, c):
     ours, theirs = swarm.state(c, f"checkpoint-{last['epoch']:06}"), hivemind_compat.load_tensors(file("round"))
     halves, name = apart(ours, theirs, [n for n in theirs if n != TABLE])
     coded = apart(ours, theirs, [TABLE])[0]
-    limits = [math.sqrt(2) * x for x in (2**-11, math.hypot(lost_in_8_bits(theirs[TABLE]), 0.1 * 0.02))]
+    earlier = [e["epoch"] for e in c.events if e["event"] == "corrected" and e["epoch"] < last["epoch"] and not e["round_status"]
+               and e["round_peers"] >= 3 and os.path.exists(of("round", e))]
+    steps_since = last["epoch"] - max(earlier, default=0)
+    limits = [math.sqrt(2) * x for x in (2**-11, math.hypot(lost_in_8_bits(theirs[TABLE]), 0.1 * 0.02 * steps_since))]
     step("together: the same parameters", halves < limits[0] and coded < limits[1],
-         f"epoch {last['epoch']}: {halves:.1e} apart in halves, {limits[0]:.1e} allowed ({name}); {coded:.1e} and {limits[1]:.1e} in 8 bits")
+         f"epoch {last['epoch']}, {steps_since} after the averaging before: {halves:.1e} apart in halves, {limits[0]:.1e} allowed ({name}); {coded:.1e} and {limits[1]:.1e} in 8 bits")
 
 
 def together(swarm, control):
@@ -312,11 +319,36 @@ def as_far(swarm, end, paths):
 
 
 def play(name, scenario, folder):
-    """Once: what does not hold is not played again until it does."""
-    before, swarm = steps.failed, Swarm(folder, name.replace(" ", "-"))
-    with steps.scenario(name, lambda: not_ours(swarm.peers)):
-        scenario(swarm)
-    swarm.end(steps.failed > before)
+    for number, last in enumerate(steps.attempts()):
+        before, swarm = steps.failed, Swarm(folder, f"{name.replace(' ', '-')}-{number}")
+        with steps.scenario(name, lambda: not_ours(swarm.peers), last):
+            scenario(swarm)
+        swarm.end(steps.failed > before or steps.again)
+
+
+class Control:
+    """Three of ours, which learn beside the other scenarios; three others where they, or what follows, did not come to
+    their end."""
+
+    def __init__(self, folder):
+        self.folder, self.swarms, self.taken = folder, [], 0
+        with steps.scenario("the control", lambda: None, False):
+            self.add()
+
+    def add(self):
+        self.swarms.append(Swarm(self.folder, f"control-{len(self.swarms)}"))
+        for _ in range(3):
+            self.swarms[-1].add("c", "--save-every", "0")
+
+    def take(self):
+        if self.taken or len(self.swarms[-1].peers) < 3:
+            self.add()
+        self.taken += 1
+        return self.swarms[-1]
+
+    def end(self, bad):
+        for swarm in self.swarms:
+            swarm.end(bad)
 
 
 def main():
@@ -324,12 +356,10 @@ def main():
         with open(os.path.join(folder, "model.json"), "w") as f:
             json.dump(CONFIG, f)
         alone(folder, write_pairs(folder))
-        control = Swarm(folder, "control")
-        for _ in range(3):
-            control.add("c", "--save-every", "0")
+        control = Control(folder)
         play("C begins", c_begins, folder)
         play("8-bit moments", codes, folder)
-        play("together", lambda swarm: together(swarm, control), folder)
+        play("together", lambda swarm: together(swarm, control.take()), folder)
         control.end(steps.failed)
     return steps.closing()
 

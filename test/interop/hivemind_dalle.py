@@ -111,9 +111,8 @@ def keep_each_round(folder, names):
         await run(averager, tensors, group_info, *args, **options)
         runner = averager._running_groups[group_info.group_id].result()
         is_half = runner.tensor_part_container.failed_size > 0 or runner.banned_senders
-        path = os.path.join(folder, ("half-" if is_half else "round-") + group_info.group_id.hex())
-        hivemind_compat.save_tensors(path, dict(zip(names, tensors)))
-        os.rename(path, path + ".safetensors")
+        name = ("half-" if is_half else "round-") + group_info.group_id.hex() + ".safetensors"
+        hivemind_compat.save_tensors(os.path.join(folder, name), dict(zip(names, tensors)))
 
     TrainingStateAverager._run_allreduce_inplace_ = run_and_keep
 
@@ -214,7 +213,7 @@ def main():
     parser.add_argument("--batch_size", type=int, default=16)
     parser.add_argument("--step_seconds", type=float, default=0.3, help="one local step takes at least this long")
     parser.add_argument("--matchmaking_time", type=float, default=3.0)
-    parser.add_argument("--linger", type=float, default=60.0, help="stay this long at the end, sharing the state")
+    parser.add_argument("--linger", type=float, default=1200.0, help="stay this long at the end, sharing the state")
     parser.add_argument("--data_seed", type=int, default=1)
     parser.add_argument("--save", help="folder: the parameters after each averaging; the whole state when it was taken over and at the end")
     parser.add_argument("--step_from", help="a checkpoint: take one step from it, alone")
