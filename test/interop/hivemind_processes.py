@@ -14,7 +14,9 @@ import time
 from steps import PATIENCE
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-DAEMON = "Daemon failed to start in"  # hivemind's P2P.create, when its p2pd has not answered in time
+# What a real peer says that has not started: hivemind's p2pd, torch's shared memory, have not answered it in time.
+NOT_OURS = ("Daemon failed to start in", "Shared memory manager connection has timed out")
+LATE = (*NOT_OURS, "Daemon failed to start", "none of the initial_peers responded")  # or who it was to join has not
 TOO_BUSY = 0.3  # peers that wait for one another sleep: beside four busy loops on two processors it is a tenth
 
 
@@ -87,22 +89,21 @@ class Peer:
 
 
 def start_original(script, options, folder, name):
-    """A real peer that is ready; or not, for a reason that may be ours. Its daemon gives up after some seconds
-    if the machine is busy (hivemind's users know it well): then once more."""
-    command = [sys.executable, os.path.join(HERE, script), *options]
-    peer = Peer(command, folder, name)
-    if peer.wait("ready") is None and DAEMON in peer.said():
+    """A real peer that is ready; or not, for a reason that may be ours. What it needs is given some seconds, which a busy
+    machine may take (hivemind's users know it well): then again, three times in all."""
+    for left in (2, 1, 0):
+        peer = Peer([sys.executable, os.path.join(HERE, script), *options], folder, name)
+        if peer.wait("ready") or not left or not any(words in peer.said() for words in LATE):
+            return peer
         peer.end()
-        peer = Peer(command, folder, name)
-        peer.wait("ready")
-    return peer
 
 
 def not_ours(peers):
     """Why a scenario of these peers could not be judged, or None."""
     for peer in peers:
-        if DAEMON in peer.said():
-            return "hivemind's own daemon did not start, twice"
+        for words in NOT_OURS:
+            if words in peer.said():
+                return f"what a real peer needs was too late: {words}"
         if peer.busy() > TOO_BUSY:
             return f"the machine is too busy: a peer had no processor for {100 * peer.waited:.0f} % of its time"
     return None
