@@ -4,6 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What had come before the link was lost, and why it was. */
+struct remains {
+    struct bytes in;
+    int ended;
+    struct pl_err why;
+};
+
 /* --- lists ------------------------------------------------------------------------------------ */
 
 static struct channel **list_of(struct channel *c)
@@ -63,10 +70,20 @@ static void detach(struct channel *c)
     join(c);
 }
 
+static void drop_remains(struct channel *c)
+{
+    if (!c->remains) return;
+    c->host->held -= bytes_length(&c->remains->in);
+    bytes_clear(&c->remains->in);
+    free(c->remains);
+    c->remains = NULL;
+}
+
 static void free_channel(struct channel *c)
 {
     if (c->gone) *c->gone = 1;
     detach(c);
+    drop_remains(c);
     leave(c);
     bytes_clear(&c->early);
     free(c->protocol);
@@ -79,14 +96,47 @@ static void fail(struct channel *c, int status, const char *why)
     if (c->state == CHANNEL_FAILED) return;
     pl_fail(&copy, status, "%s", why); /* `why` may lie in what detach frees */
     detach(c);
+    drop_remains(c);
     c->state = CHANNEL_FAILED;
     if (c->events.failed) c->events.failed(c->context, c, status, copy.text);
     else free_channel(c); /* nobody has taken an inbound one yet */
 }
 
+/* A reader that pauses has not looked at what has come. 1: that is kept for it. */
+static int keep_remains(struct channel *c, const char *why)
+{
+    struct remains *r;
+    struct bytes *in = c->stream ? &c->stream->in : NULL;
+    if (c->state != CHANNEL_OPEN || !c->paused || !in || !bytes_length(in) || c->host->closing ||
+        !(r = calloc(1, sizeof *r)))
+        return 0;
+    r->in = *in;
+    r->ended = c->stream->in_ended;
+    pl_fail(&r->why, PL_EIO, "%s", why);
+    memset(in, 0, sizeof *in);
+    c->link->conn.yamux.held -= bytes_length(&r->in);
+    c->host->held += bytes_length(&r->in); /* the link's own count is taken away with it */
+    detach(c);
+    c->remains = r;
+    return 1;
+}
+
 void channel_lost(struct channel *c, int status, const char *why)
 {
-    fail(c, status, why);
+    if (!keep_remains(c, why)) fail(c, status, why);
+}
+
+void channels_close_all(struct host *h)
+{
+    struct channel *c = h->connecting;
+    while (c) {
+        if (c->remains) {
+            fail(c, PL_EIO, "this peer is closing");
+            c = h->connecting; /* its owner may have closed any of them */
+        } else {
+            c = c->next;
+        }
+    }
 }
 
 void channel_close(struct channel *c)
@@ -110,8 +160,10 @@ static void on_late(void *context)
 
 static void arrived(struct channel *c)
 {
-    if (c->events.readable && (bytes_length(&c->stream->in) || c->stream->in_ended))
-        c->events.readable(c->context, c);
+    size_t n;
+    int ended;
+    channel_data(c, &n, &ended);
+    if (c->events.readable && (n || ended)) c->events.readable(c->context, c);
 }
 
 static void agreed(struct channel *c)
@@ -156,11 +208,15 @@ static void select_protocol(struct channel *c)
 }
 
 /* What came before a reset counts: a reader that pauses gets it first. After a FIN the reset only
- * says that our side is done too. */
+ * says that our side is done too. The same with what a lost link has left. */
 static void tell_reset(struct channel *c)
 {
     char peer[PEER_ID_TEXT_MAX];
     struct pl_err err;
+    if (c->remains) {
+        if (!c->paused || !bytes_length(&c->remains->in)) fail(c, PL_EIO, c->remains->why.text);
+        return;
+    }
     if (c->state != CHANNEL_OPEN || !c->stream->reset || c->stream->in_ended) return;
     if (c->paused && bytes_length(&c->stream->in)) return;
     peer_id_text(peer, &c->peer);
@@ -356,6 +412,11 @@ const uint8_t *channel_data(const struct channel *c, size_t *n, int *ended)
 {
     *n = 0;
     *ended = 0;
+    if (c->remains) {
+        *n = bytes_length(&c->remains->in);
+        *ended = c->remains->ended;
+        return bytes_at(&c->remains->in);
+    }
     if (!c->stream || c->state != CHANNEL_OPEN) return NULL;
     *n = bytes_length(&c->stream->in);
     *ended = c->stream->in_ended;
@@ -364,6 +425,11 @@ const uint8_t *channel_data(const struct channel *c, size_t *n, int *ended)
 
 void channel_took(struct channel *c, size_t n)
 {
+    if (c->remains) {
+        bytes_take(&c->remains->in, n);
+        c->host->held -= n;
+        return;
+    }
     if (!is_live(c) || !n) return;
     yamux_took(&c->link->conn.yamux, c->stream, n, &c->link->conn.frames);
     link_touch(c->link);

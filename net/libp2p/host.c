@@ -274,6 +274,7 @@ static void begin_close(void *context)
     relay_stop(h);
     kad_stop(h);
     waits_close_all(h);
+    channels_close_all(h);
     host_listen_stop(h);
     h->handles++; /* until on_goodbye is through, even if every link ends by itself before */
     h->close_at_last = loop_now(h->loop) + HOST_GOODBYE_MAX;

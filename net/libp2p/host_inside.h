@@ -106,6 +106,7 @@ struct channel {
     enum channel_state state;
     int inbound, finished;     /* finished: FIN is asked for */
     int paused;                /* the reader leaves what comes; a reset waits behind it */
+    struct remains *remains;   /* what a lost link has left for a paused one: no stream any more */
     struct multistream select;
     struct host_wait *wait;    /* while connecting */
     struct bytes early;        /* written before there was a stream */
@@ -217,6 +218,7 @@ void channel_on_opened(void *link, struct yamux_stream *s);
 void channel_on_readable(void *link, struct yamux_stream *s);
 void channel_on_writable(void *link, struct yamux_stream *s);
 void channel_lost(struct channel *c, int status, const char *why); /* its link is gone */
+void channels_close_all(struct host *h); /* those that outlive their links */
 void channel_start_pending(struct link *l);
 /* On a link of our choice. */
 struct channel *channel_open_on(struct link *l, const char *protocol, double timeout_s,

@@ -1,7 +1,8 @@
 /* rpc_stream.c - calls whose request or response is a stream, both sides. Messages are handed on
  * where they arrived, once they are whole; a reader that pauses leaves them in the stream, whose
  * window then holds the other side back. Whole messages that came before a reset count, also with
- * a reader that was pausing when it came. [spec libp2p-wire 8, 13] */
+ * a reader that was pausing when it came; so do those that a lost connection has left.
+ * [spec libp2p-wire 8, 13] */
 #include "rpc.h"
 #include "host_inside.h"
 #include "rpc_frame.h"

@@ -251,6 +251,20 @@ static void tearing(void *context, struct rpc_stream *s)
     rpc_listen(s, &events, context);
 }
 
+/* Three messages, and nothing more. */
+static void keep(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    (void)context;
+    for (int i = 0; i < 3; i++) rpc_send(s, data, n);
+    note(&torn);
+}
+
+static void keeping(void *context, struct rpc_stream *s)
+{
+    static const struct rpc_stream_events events = { keep, mirror_end, mirror_failed, NULL };
+    rpc_listen(s, &events, context);
+}
+
 /* What came whole before a reset reaches a reader that was pausing, message by message; the reset
  * is told behind it, also where a part of a message lies there. */
 static void reset_behind_messages(void **state)
@@ -288,6 +302,39 @@ static void reset_behind_messages(void **state)
     }
     close_side(&a);
     close_side(&b);
+}
+
+/* So it is where the other side leaves: the connection has gone, what came on it is still read. */
+static void loss_behind_messages(void **state)
+{
+    static const uint8_t data[500] = { 1, 2, 3 };
+    struct side a, b;
+    struct talk t = { .side = &a, .to = &b.me.id, .name = "Test.tear", .data = data, .n = sizeof data,
+                      .to_send = 1, .quiet = 1 };
+    struct talk u = t;
+    (void)state;
+    torn = 0;
+    open_side(&a, 0, 0);
+    open_side(&b, 1, 0);
+    serve(&b, "Test.tear", NULL, keeping, NULL);
+    teach(&a, &b);
+    loop_call(a.loop, talk_here, &t);
+    loop_call(a.loop, talk_here, &u);
+    assert_true(await_noted(&torn, 2, LIMIT));
+    close_side(&b);
+    for (int i = 1; i <= 3; i++) {
+        assert_false(await_noted(&t.over, 1, 0.1));
+        loop_call(a.loop, credit_here, &t);
+        assert_true(await_noted(&t.received, i, LIMIT));
+    }
+    assert_true(await_noted(&t.over, 1, LIMIT));
+    assert_int_equal(t.wrong, 0);
+    assert_int_equal(t.status, PL_EIO);
+    assert_non_null(strstr(t.why, "connection lost"));
+    assert_false(await_noted(&u.over, 1, 0));
+    close_side(&a); /* nobody will read the other's */
+    assert_int_equal(u.failed, 1);
+    assert_int_equal(u.received, 0);
 }
 
 static int paused_ones;
@@ -434,6 +481,7 @@ int main(void)
         cmocka_unit_test(streams_cross),
         cmocka_unit_test(slow_reader),
         cmocka_unit_test(reset_behind_messages),
+        cmocka_unit_test(loss_behind_messages),
         cmocka_unit_test(reset_of_nothing),
         cmocka_unit_test(streams_fail),
         cmocka_unit_test(too_large),
