@@ -107,6 +107,7 @@ def shown(url, first, second, key2):
 
 
 def main():
+    hivemind_compat.apply()
     for last in steps.attempts():
         with steps.scenario("a swarm of two", lambda: None, last):
             swarm_of_two()
