@@ -13,7 +13,7 @@ swarm again. Where namespaces can't be made, a line says so.
 import sys
 
 import soak
-from hosts import agreed, common, everybody, play, wait
+from hosts import agreed, common, everybody, expect, play
 from links import Place
 from verdicts import verdict
 
@@ -27,14 +27,14 @@ def further(peers, more):
 
 def test(network, folder):
     with everybody(network, folder) as (peers, _):
-        verdict(wait(common(peers, 3)), "four hosts have common rounds over their links")
-        verdict(wait(agreed(peers)), "they agree on the parameters")
+        expect(peers, common(peers, 3), "four hosts have common rounds over their links")
+        expect(peers, agreed(peers), "they agree on the parameters")
         network.cut()
-        verdict(wait(further(peers[:2], 3)), "cut off: the side with the entry goes on")
-        verdict(wait(further(peers[2:], 3)), "cut off: the other side goes on")
+        expect(peers, further(peers[:2], 3), "cut off: the side with the entry goes on")
+        expect(peers, further(peers[2:], 3), "cut off: the other side goes on")
         network.heal()
-        verdict(wait(common(peers, 2)), "healed: all four have common rounds again")
-        verdict(wait(agreed(peers)), "healed: they agree on the parameters")
+        expect(peers, common(peers, 2), "healed: all four have common rounds again")
+        expect(peers, agreed(peers), "healed: they agree on the parameters")
         backwards = [b for b in map(soak.backwards, peers) if b]
         verdict(not backwards, f"nobody's epoch has gone back {backwards or ''}")
 

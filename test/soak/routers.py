@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 import soak
-from hosts import agreed, common, everybody, play, wait
+from hosts import agreed, common, everybody, expect, play
 from links import Place
 from verdicts import verdict
 
@@ -37,8 +37,8 @@ def doctor(network, place, join):
 
 def test(network, folder):
     with everybody(network, folder, "--relay") as (peers, join):
-        verdict(wait(common(peers, 3)), "a peer that can be called and two behind routers have common rounds")
-        verdict(wait(agreed(peers)), "they agree on the parameters")
+        expect(peers, common(peers, 3), "a peer that can be called and two behind routers have common rounds")
+        expect(peers, agreed(peers), "they agree on the parameters")
         said = doctor(network, 1, join)
         print("".join(said.values()), end="")
         verdict(said.get("reach", "").startswith("BAD") and "your side" in said["reach"], "doctor behind a router: others cannot call us, and what to do")

@@ -71,7 +71,7 @@ class Peer:
 
     def __init__(self, folder, number, join, within=(), ip="127.0.0.1", target=None, delay="none"):
         files = [os.path.join(folder, n + ".safetensors") for n in ("model", "targets")]
-        self.error = open(os.path.join(folder, f"{number}.err"), "w+")
+        self.error = open(os.path.join(folder, f"{number}.err"), "w")
         self.process = subprocess.Popen(
             [*within, trainer, "--run", "soak", "--model", files[0], "--targets", files[1], "--target-batch", str(target or BATCH * PEERS), "--batch", str(BATCH),
              "--step-seconds", "1", "--matchmaking-time", "2", "--averaging-timeout", "20", "--lr", str(RATE), "--noise", "0.3",
@@ -96,6 +96,10 @@ class Peer:
         self.process.kill()
         self.process.wait()
         self.reader.join(5)
+
+    def said(self):
+        with open(self.error.name, errors="replace") as f:
+            return f.read()
 
     def measure(self):
         try:
@@ -295,8 +299,7 @@ def main():
                   f"averaged, {max((m for p in everybody for _, m in p.memory), default=0) / 1e6:.1f} MB at most")
             if verdicts.failed:
                 for p in everybody[-3:]:
-                    p.error.seek(0)
-                    sys.stdout.write(f"--- peer {p.number}: {p.error.read()[-400:]}\n")
+                    sys.stdout.write(f"--- peer {p.number}: {p.said()[-400:]}\n")
         finally:
             swarm.end()
     return verdicts.closing()
