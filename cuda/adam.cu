@@ -34,17 +34,30 @@ __global__ void adam_float(float *p, const float *g, float *m, float *v, size_t 
     });
 }
 
-template <int WIDTH>
-__global__ void adam_coded(float *p, const float *g, struct coded_moments c, size_t n,
-                           struct adam_step s)
+template <int WIDTH, int RUN>
+static __device__ void adam_blocks(float *p, const float *g, const struct coded_moments *c,
+                                   size_t n, const struct adam_step *s)
 {
     typedef cuda_pack<float, WIDTH> pack;
-    advance_blocks<WIDTH>(&c, g, n, s.rates, [&](size_t i, size_t left, pack m, pack v) {
+    advance_blocks<WIDTH, RUN>(c, g, n, s->rates, [&](size_t i, size_t left, pack m, pack v) {
         auto pi = cuda_load_some<WIDTH>(p + i, left);
         PL_UNROLL for (int k = 0; k < WIDTH; k++)
-            pi.at[k] = adam_update(pi.at[k], m.at[k], v.at[k], &s);
+            pi.at[k] = adam_update(pi.at[k], m.at[k], v.at[k], s);
         cuda_store_some(p + i, pi, left);
     });
+}
+template <int WIDTH>
+__global__ void __launch_bounds__(CUDA_THREADS, 3)
+    adam_run(float *p, const float *g, struct coded_moments c, size_t n,
+                         struct adam_step s)
+{
+    adam_blocks<WIDTH, 1>(p, g, &c, n, &s);
+}
+template <int WIDTH>
+__global__ void adam_searched(float *p, const float *g, struct coded_moments c, size_t n,
+                              struct adam_step s)
+{
+    adam_blocks<WIDTH, 0>(p, g, &c, n, &s);
 }
 
 int cuda_adam(float *p, const float *g, const struct pl_moments *m, size_t n,
@@ -53,14 +66,20 @@ int cuda_adam(float *p, const float *g, const struct pl_moments *m, size_t n,
     struct adam_step s = { rates_of(step->beta1, step->beta2, step->clip), (float)step->eps,
                            (float)(1 - step->lr * step->decay), (float)(-step->lr / step->bias1),
                            (float)sqrt(step->bias2) };
-    int packed = cuda_packs(p, g);
+    int packed = cuda_packs(p, g), rc;
+    struct coded_moments c;
+    unsigned blocks, threads;
     cuda_written(p, n * sizeof *p);
     if (m->value[0]) {
         packed = packed && cuda_packs(m->value[0], m->value[1]);
         return CUDA_LAUNCH_PACKS(packed, adam_float, cuda_pack_blocks(packed, n), CUDA_THREADS, p,
                                  g, m->value[0], m->value[1], n, s);
     }
-    return CUDA_LAUNCH_PACKS(packed && packs_of(m), adam_coded,
-                             cuda_value_grid(pl_blocks(n, m->block)),
-                             cuda_value_threads(m->block), p, g, coded_moments_of(m), n, s);
+    if ((rc = coded_moments_of(&c, m)) != PL_OK) return rc;
+    packed = packed && packs_of(m);
+    blocks = cuda_value_grid(pl_blocks(n, m->block));
+    threads = cuda_value_threads(m->block);
+    return m->rule == PL_RULE_RUN
+             ? CUDA_LAUNCH_PACKS(packed, adam_run, blocks, threads, p, g, c, n, s)
+             : CUDA_LAUNCH_PACKS(packed, adam_searched, blocks, threads, p, g, c, n, s);
 }

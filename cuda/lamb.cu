@@ -59,16 +59,17 @@ __global__ void lamb_float(double *part, float *u, const float *g, const float *
     leave_sums(part, pp, uu);
 }
 
-template <int WIDTH>
-__global__ void lamb_coded(double *part, float *u, const float *g, const float *p,
-                           struct coded_moments c, size_t n, struct lamb_step s)
+template <int WIDTH, int RUN>
+static __device__ void lamb_blocks(double *part, float *u, const float *g, const float *p,
+                                   const struct coded_moments *c, size_t n,
+                                   const struct lamb_step *s)
 {
     typedef cuda_pack<float, WIDTH> pack;
     double pp = 0, uu = 0;
-    advance_blocks<WIDTH>(&c, g, n, s.rates, [&](size_t i, size_t left, pack m, pack v) {
+    advance_blocks<WIDTH, RUN>(c, g, n, s->rates, [&](size_t i, size_t left, pack m, pack v) {
         auto pi = cuda_load_some<WIDTH>(p + i, left), ui = pi;
         PL_UNROLL for (int k = 0; k < WIDTH; k++) {
-            ui.at[k] = lamb_update(m.at[k], v.at[k], pi.at[k], &s);
+            ui.at[k] = lamb_update(m.at[k], v.at[k], pi.at[k], s);
             if ((size_t)k >= left) continue;
             pp += (double)pi.at[k] * pi.at[k];
             uu += (double)ui.at[k] * ui.at[k];
@@ -76,6 +77,19 @@ __global__ void lamb_coded(double *part, float *u, const float *g, const float *
         cuda_store_some(u + i, ui, left);
     });
     leave_sums(part, pp, uu);
+}
+template <int WIDTH>
+__global__ void __launch_bounds__(CUDA_THREADS, 3)
+    lamb_run(double *part, float *u, const float *g, const float *p,
+                         struct coded_moments c, size_t n, struct lamb_step s)
+{
+    lamb_blocks<WIDTH, 1>(part, u, g, p, &c, n, &s);
+}
+template <int WIDTH>
+__global__ void lamb_searched(double *part, float *u, const float *g, const float *p,
+                              struct coded_moments c, size_t n, struct lamb_step s)
+{
+    lamb_blocks<WIDTH, 0>(part, u, g, p, &c, n, &s);
 }
 
 /* One block: the norms from `parts` blocks' sums. */
@@ -116,15 +130,20 @@ int cuda_lamb(struct pl_lamb_norms *norms, float *p, float *u, const float *g,
     unsigned blocks;
     double *part;
     struct pl_lamb_norms *found;
+    struct coded_moments c;
     some = packed && (coded ? packs_of(m) : cuda_packs(m->value[0], m->value[1]));
     blocks = coded ? cuda_value_grid(pl_blocks(n, m->block)) : cuda_pack_blocks(some, n);
     part = (double *)cuda_scratch(&rc, CUDA_SLOT_SUMS, 2 * blocks * sizeof *part + sizeof *found);
+    if (rc == PL_OK && coded) rc = coded_moments_of(&c, m);
     if (rc != PL_OK) return rc;
     found = (struct pl_lamb_norms *)(part + 2 * blocks);
     cuda_written(p, n * sizeof *p);
-    if (coded)
-        rc = CUDA_LAUNCH_PACKS(some, lamb_coded, blocks, cuda_value_threads(m->block), part, u, g,
-                               p, coded_moments_of(m), n, s);
+    if (coded && m->rule == PL_RULE_RUN)
+        rc = CUDA_LAUNCH_PACKS(some, lamb_run, blocks, cuda_value_threads(m->block), part, u, g, p,
+                               c, n, s);
+    else if (coded)
+        rc = CUDA_LAUNCH_PACKS(some, lamb_searched, blocks, cuda_value_threads(m->block), part, u,
+                               g, p, c, n, s);
     else
         rc = CUDA_LAUNCH_PACKS(some, lamb_float, blocks, CUDA_THREADS, part, u, g, p, m->value[0],
                                m->value[1], n, s);

@@ -104,23 +104,25 @@ template <class T> __device__ T cuda_block_sum(T v)
     return v;
 }
 
-template <class T> __device__ T cuda_block_max(T v)
+template <class T> __device__ T cuda_warp_max(T v)
 {
-    PL_SHARED(T, part, 32);
-    int warps = (int)blockDim.x / 32;
     for (int apart = 16; apart; apart /= 2) {
         T other = __shfl_xor_sync(0xffffffffu, v, apart);
         if (other > v) v = other;
     }
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = v;
-    __syncthreads();
-    v = part[0];
-    for (int w = 1; w < warps; w++) {
-        T other = part[w];
-        if (other > v) v = other;
-    }
     return v;
+}
+
+template <class T> __device__ T cuda_block_max(T v)
+{
+    PL_SHARED(T, part, 32);
+    int warps = (int)blockDim.x / 32, lane = (int)threadIdx.x % 32;
+    v = cuda_warp_max(v);
+    __syncthreads();
+    if (lane == 0) part[threadIdx.x / 32] = v;
+    __syncthreads();
+    v = part[lane < warps ? lane : 0];
+    return cuda_warp_max(v); /* in any order it is the same */
 }
 
 /* ---- sums over rows, column by column ---- */

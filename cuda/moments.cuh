@@ -28,23 +28,27 @@ static __device__ void advance(float *m, float *v, float g, struct decay_rates r
 
 struct coded_moments {
     struct cuda_book book[2];
+    struct cuda_stair stair[2]; /* of the run's rule */
     uint8_t *code[2];
     float *absmax[2];
     size_t block;
     enum pl_rule rule;
 };
 
-static inline struct coded_moments coded_moments_of(const struct pl_moments *s)
+static inline int coded_moments_of(struct coded_moments *c, const struct pl_moments *s)
 {
-    struct coded_moments c;
+    int rc = PL_OK;
+    *c = {};
     for (int i = 0; i < 2; i++) {
-        c.book[i] = cuda_book_of(i ? PL_MAP_UNSIGNED : PL_MAP_SIGNED, s->rule);
-        c.code[i] = s->code[i];
-        c.absmax[i] = s->absmax[i];
+        enum pl_map map = i ? PL_MAP_UNSIGNED : PL_MAP_SIGNED;
+        c->book[i] = cuda_book_of(map, s->rule);
+        if (rc == PL_OK && s->rule == PL_RULE_RUN) rc = cuda_stair_of(&c->stair[i], map);
+        c->code[i] = s->code[i];
+        c->absmax[i] = s->absmax[i];
     }
-    c.block = s->block;
-    c.rule = s->rule;
-    return c;
+    c->block = s->block;
+    c->rule = s->rule;
+    return rc;
 }
 
 static inline int packs_of(const struct pl_moments *s)
@@ -55,16 +59,22 @@ static inline int packs_of(const struct pl_moments *s)
 /* This block of threads' blocks of values; use(i, left, m, v) once for every pack of elements, of
  * which `left` are there. New moments wait in registers for their largest, from which their codes
  * follow, and are never stored as floats; where a block is larger than registers are they are
- * computed twice. */
-template <int WIDTH, class F>
+ * computed twice. RUN: codes by the run's rule; 0: by the others'. */
+template <int WIDTH, int RUN, class F>
 static __device__ void advance_blocks(const struct coded_moments *s, const float *g, size_t n,
                                       struct decay_rates r, F use)
 {
     typedef cuda_pack<float, WIDTH> pack;
-    PL_SHARED(float, book0, SEARCHED);
-    PL_SHARED(float, book1, SEARCHED);
-    load_searched(book0, &s->book[0]);
-    load_searched(book1, &s->book[1]);
+    PL_SHARED(float, book0, PL_CODES);
+    PL_SHARED(float, book1, PL_CODES);
+    PL_SHARED(uint32_t, stair0, RUN ? STAIR_ROWS : 1);
+    PL_SHARED(uint32_t, stair1, RUN ? STAIR_ROWS : 1);
+    load_book(book0, &s->book[0]);
+    load_book(book1, &s->book[1]);
+    if (RUN) {
+        load_stair(stair0, &s->stair[0]);
+        load_stair(stair1, &s->stair[1]);
+    }
     __syncthreads();
     for (size_t b = blockIdx.x; b * s->block < n; b += gridDim.x) {
         size_t begin = b * s->block, end = n - begin > s->block ? begin + s->block : n;
@@ -88,12 +98,13 @@ static __device__ void advance_blocks(const struct coded_moments *s, const float
                 held1[j] = v;
             }
             PL_UNROLL for (int k = 0; k < WIDTH; k++) {
-                if ((size_t)k < left && fabsf(m.at[k]) > most0) most0 = fabsf(m.at[k]);
-                if ((size_t)k < left && fabsf(v.at[k]) > most1) most1 = fabsf(v.at[k]);
+                if (fabsf(m.at[k]) > most0) most0 = fabsf(m.at[k]);
+                if (fabsf(v.at[k]) > most1) most1 = fabsf(v.at[k]);
             }
         });
         most0 = cuda_block_max(most0);
         most1 = cuda_block_max(most1);
+        struct cuda_quotient by0 = quotient_by(most0), by1 = quotient_by(most1);
         cuda_each_value<WIDTH>(begin, end, [&](int j, size_t i, size_t left) {
             pack m, v;
             cuda_pack<uint8_t, WIDTH> c0, c1;
@@ -101,10 +112,14 @@ static __device__ void advance_blocks(const struct coded_moments *s, const float
                 m = held0[j];
                 v = held1[j];
             } else next(i, left, &m, &v);
-            PL_UNROLL for (int k = 0; k < WIDTH; k++) {
-                c0.at[k] = code_of(book0, m.at[k], most0, 1 / most0, s->rule);
-                c1.at[k] = code_of(book1, v.at[k], most1, 1 / most1, s->rule);
-            }
+            PL_UNROLL for (int k = 0; k < WIDTH; k++)
+                if (RUN) {
+                    c0.at[k] = code_run(stair0, &s->stair[0], quotient_of(m.at[k], by0));
+                    c1.at[k] = code_run(stair1, &s->stair[1], quotient_of(v.at[k], by1));
+                } else {
+                    c0.at[k] = code_searched(book0, m.at[k], 1 / most0, s->rule);
+                    c1.at[k] = code_searched(book1, v.at[k], 1 / most1, s->rule);
+                }
             cuda_store_some(s->code[0] + i, c0, left);
             cuda_store_some(s->code[1] + i, c1, left);
             use(i, left, m, v);

@@ -1,31 +1,67 @@
-/* quant.cu - a block of threads takes a block of values: its largest, then each value's code. */
+/* quant.cu - a block of threads takes a block of values: its largest, then each value's code: by
+ * the run's rule looked up, by the others' searched for. */
 #include "quant.cuh"
 
+/* The largest of the values begin..end-1, for all threads; the first ones of each stay in held. */
 template <int WIDTH>
-__global__ void encode(uint8_t *codes, float *absmax, const float *x, size_t n, size_t block,
-                       size_t blocks, struct cuda_book from, enum pl_rule rule)
+static __device__ float hold_values(cuda_pack<float, WIDTH> held[CUDA_HELD / WIDTH], const float *x,
+                                    size_t begin, size_t end)
 {
-    PL_SHARED(float, book, SEARCHED);
-    load_searched(book, &from);
+    float largest = -FLT_MAX;
+    cuda_each_value<WIDTH>(begin, end, [&](int j, size_t i, size_t left) {
+        auto v = cuda_load_some<WIDTH>(x + i, left);
+        if (j >= 0) held[j] = v;
+        PL_UNROLL for (int k = 0; k < WIDTH; k++)
+            if (fabsf(v.at[k]) > largest) largest = fabsf(v.at[k]);
+    });
+    return cuda_block_max(largest);
+}
+
+/* code(v) of each of them. */
+template <int WIDTH, class F>
+static __device__ void store_codes(uint8_t *codes, const cuda_pack<float, WIDTH> *held,
+                                   const float *x, size_t begin, size_t end, F code)
+{
+    cuda_each_value<WIDTH>(begin, end, [&](int j, size_t i, size_t left) {
+        auto v = j >= 0 ? held[j] : cuda_load_some<WIDTH>(x + i, left);
+        cuda_pack<uint8_t, WIDTH> c;
+        PL_UNROLL for (int k = 0; k < WIDTH; k++) c.at[k] = code(v.at[k]);
+        cuda_store_some(codes + i, c, left);
+    });
+}
+
+template <int WIDTH>
+__global__ void encode_run(uint8_t *codes, float *absmax, const float *x, size_t n, size_t block,
+                           size_t blocks, struct cuda_stair stair)
+{
+    PL_SHARED(uint32_t, entries, STAIR_ROWS);
+    load_stair(entries, &stair); /* there for all before the first largest is */
     for (size_t b = blockIdx.x; b < blocks; b += gridDim.x) {
         size_t begin = b * block, end = n - begin > block ? begin + block : n;
-        float largest = -FLT_MAX, scale;
         cuda_pack<float, WIDTH> held[CUDA_HELD / WIDTH];
-        cuda_each_value<WIDTH>(begin, end, [&](int j, size_t i, size_t left) {
-            auto v = cuda_load_some<WIDTH>(x + i, left);
-            if (j >= 0) held[j] = v;
-            PL_UNROLL for (int k = 0; k < WIDTH; k++)
-                if ((size_t)k < left && fabsf(v.at[k]) > largest) largest = fabsf(v.at[k]);
-        });
-        largest = cuda_block_max(largest);
+        float largest = hold_values<WIDTH>(held, x, begin, end);
+        struct cuda_quotient by = quotient_by(largest);
         if (threadIdx.x == 0) absmax[b] = largest;
-        scale = 1 / largest;
-        cuda_each_value<WIDTH>(begin, end, [&](int j, size_t i, size_t left) {
-            auto v = j >= 0 ? held[j] : cuda_load_some<WIDTH>(x + i, left);
-            cuda_pack<uint8_t, WIDTH> c;
-            PL_UNROLL for (int k = 0; k < WIDTH; k++)
-                c.at[k] = code_of(book, v.at[k], largest, scale, rule);
-            cuda_store_some(codes + i, c, left);
+        store_codes<WIDTH>(codes, held, x, begin, end, [&](float v) {
+            return code_run(entries, &stair, quotient_of(v, by));
+        });
+    }
+}
+
+template <int WIDTH>
+__global__ void encode_searched(uint8_t *codes, float *absmax, const float *x, size_t n,
+                                size_t block, size_t blocks, struct cuda_book from,
+                                enum pl_rule rule)
+{
+    PL_SHARED(float, book, PL_CODES);
+    load_book(book, &from); /* as there */
+    for (size_t b = blockIdx.x; b < blocks; b += gridDim.x) {
+        size_t begin = b * block, end = n - begin > block ? begin + block : n;
+        cuda_pack<float, WIDTH> held[CUDA_HELD / WIDTH];
+        float largest = hold_values<WIDTH>(held, x, begin, end), scale = 1 / largest;
+        if (threadIdx.x == 0) absmax[b] = largest;
+        store_codes<WIDTH>(codes, held, x, begin, end, [&](float v) {
+            return code_searched(book, v, scale, rule);
         });
     }
 }
@@ -34,10 +70,16 @@ int cuda_quantize(uint8_t *codes, float *absmax, const float *x, size_t n, size_
                   enum pl_map map, enum pl_rule rule)
 {
     size_t blocks = pl_blocks(n, block);
+    int packed = block % CUDA_PACK == 0 && cuda_packs(codes) && cuda_packs(x), rc;
+    struct cuda_stair stair;
     if (!n) return PL_OK;
-    return CUDA_LAUNCH_PACKS(block % CUDA_PACK == 0 && cuda_packs(codes) && cuda_packs(x), encode,
-                             cuda_value_grid(blocks), cuda_value_threads(block), codes, absmax, x,
-                             n, block, blocks, cuda_book_of(map, rule), rule);
+    if (rule != PL_RULE_RUN)
+        return CUDA_LAUNCH_PACKS(packed, encode_searched, cuda_value_grid(blocks),
+                                 cuda_value_threads(block), codes, absmax, x, n, block, blocks,
+                                 cuda_book_of(map, rule), rule);
+    if ((rc = cuda_stair_of(&stair, map)) != PL_OK) return rc;
+    return CUDA_LAUNCH_PACKS(packed, encode_run, cuda_value_grid(blocks), cuda_value_threads(block),
+                             codes, absmax, x, n, block, blocks, stair);
 }
 
 template <int WIDTH>

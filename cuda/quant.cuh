@@ -27,29 +27,75 @@ static __device__ void load_book(cuda_shared<float> to, const struct cuda_book *
     for (int i = (int)threadIdx.x; i < PL_CODES; i += (int)blockDim.x) to[i] = book->at[i];
 }
 
-/* A book to search: behind its values the tree of halving, level by level, node 2k and 2k + 1 below
- * node k. Threads at a level's first five are at neighbours there, which lie in different banks of
- * shared memory; in the book itself they are at multiples of a power of two, which lie in few. */
-enum { SEARCHED = 2 * PL_CODES };
+/* ---- the run's rule: a stair ---- */
 
-static __device__ void load_searched(cuda_shared<float> to, const struct cuda_book *book)
+/* As a function of the quotient, a code is a stair of 255 steps. Floats' bits, taken as a number,
+ * rise as they do; cut into rows of 2^shift of them (64 rows, or 128, each time the quotient
+ * doubles), no row has more than one step. So one look at shared memory and one comparison give the
+ * code: an entry's upper bits say which of its row's floats is the last one before the step, its
+ * lowest 8 the code up to there. In a row without a step that is the row's last. */
+struct cuda_stair {
+    const uint32_t *entry; /* (rows); of negative quotients first, if they have rows */
+    int32_t zero;          /* entry of the first row of positive ones */
+    int32_t rows, shift;
+    int32_t least; /* the bits of a quotient before any step, on either side of zero */
+    int32_t keep, turn; /* all bits but the sign, and all, if negative quotients have rows; all, and
+                           none: they have one step, */
+    float below;        /* and quotients that are not at least this have code 0. So has NaN. */
+};
+#define STAIR_ROWS 2818 /* at most */
+
+/* The device's own copy, made by the first call; PL_ENOMEM, PL_EDEVICE. See stair.cu. */
+int cuda_stair_of(struct cuda_stair *s, enum pl_map map);
+
+static __device__ void load_stair(cuda_shared<uint32_t> to, const struct cuda_stair *s)
 {
-    load_book(to, book);
-    for (int i = 1 + (int)threadIdx.x; i < PL_CODES; i += (int)blockDim.x) {
-        int level = 0;
-        while (i >> (level + 1)) level++;
-        to[PL_CODES + i] = book->at[(2 * (i - (1 << level)) + 1) * (PL_CODES / 2 >> level)];
-    }
+    for (int i = (int)threadIdx.x; i < s->rows; i += (int)blockDim.x) to[i] = s->entry[i];
 }
 
-static __device__ uint8_t code_run(cuda_shared<float> book, float z)
+static __device__ uint8_t code_run(cuda_shared<uint32_t> entries, const struct cuda_stair *s,
+                                   float z)
 {
-    int i = 1;
-    for (int level = 0; level < 8; level++) i = 2 * i + (book[PL_CODES + i] <= z);
-    i -= PL_CODES;
-    if (i < PL_CODES - 1 && fabsf(z - book[i + 1]) < fabsf(z - book[i])) i++;
-    return (uint8_t)i;
+    union { float f; int32_t i; } bits;
+    int32_t at;
+    uint32_t entry;
+    bits.f = z;
+    at = bits.i & s->keep;
+    at = at > s->least ? at : s->least;
+    at = at < 0x3f800000 ? at : 0x3f800000; /* 1, the largest there is; NaN */
+    at = (at - s->least) ^ (bits.i >> 31 & s->turn);
+    entry = entries[s->zero + (at >> s->shift)];
+    entry += (uint32_t)at << (32 - s->shift) > entry;
+    return z >= s->below ? (uint8_t)entry : 0;
 }
+
+/* x / largest to the last bit, for all x of a block: a reciprocal, once, and three operations,
+ * where a division takes a dozen and a branch. [Markstein 1990; for every divisor, the dividends
+ * whose quotients lie next to the middle of two floats were tried.] What the reciprocal, or the
+ * remainder, would lose to the exponent's ends is moved away from them; what is lost then is of
+ * quotients that have the code of zero. */
+struct cuda_quotient {
+    float scale, largest, inverse;
+};
+static __device__ struct cuda_quotient quotient_by(float largest)
+{
+    struct cuda_quotient q = { 1, largest, 0 };
+    if (largest < 0x1p-60f) q.scale = 0x1p100f;
+    if (largest > 0x1p60f) q.scale = 0x1p-100f;
+    q.largest *= q.scale;
+    q.inverse = 1 / q.largest;
+    if (largest > FLT_MAX) q.largest = 0; /* finite values: 0; infinite ones: NaN */
+    return q;
+}
+static __device__ float quotient_of(float x, struct cuda_quotient by)
+{
+    float q;
+    x *= by.scale;
+    q = x * by.inverse;
+    return fmaf(fmaf(-q, by.largest, x), by.inverse, q);
+}
+
+/* ---- the other rules: search ---- */
 
 static __device__ uint8_t code_lut(cuda_shared<float> book, float v)
 {
@@ -75,13 +121,11 @@ static __device__ uint8_t code_cuda(cuda_shared<float> book, float v)
     return (uint8_t)(v < (book[lower] + book[i]) * 0.5f ? lower : i);
 }
 
-/* The code of x in a block whose largest is this; scale is 1 / largest. */
-static __device__ uint8_t code_of(cuda_shared<float> book, float x, float largest, float scale,
-                                  enum pl_rule rule)
+/* The code of x in a block; scale is 1 / its largest. */
+static __device__ uint8_t code_searched(cuda_shared<float> book, float x, float scale,
+                                        enum pl_rule rule)
 {
-    return rule == PL_RULE_RUN ? code_run(book, x / largest)
-         : rule == PL_RULE_LUT ? code_lut(book, x * scale)
-                               : code_cuda(book, x * scale);
+    return rule == PL_RULE_LUT ? code_lut(book, x * scale) : code_cuda(book, x * scale);
 }
 
 /* ---- blocks of values: a block of threads takes one after the other ---- */
@@ -100,23 +144,29 @@ static inline unsigned cuda_value_grid(size_t blocks)
 #define CUDA_HELD 16 /* values of a block that a thread keeps in registers */
 
 /* f(j, i, left) for this thread's packs of values begin..end-1: the j-th begins at i, and `left`
- * values are there. Of the first CUDA_HELD values j is a constant; -1: of the others. */
+ * values are there. Of the first CUDA_HELD values j is a constant; -1: of the others. Where all
+ * threads have those, nothing is asked in between, so that a thread's loads are on their way
+ * together. */
 template <int WIDTH, class F>
 static __device__ void cuda_each_value(size_t begin, size_t end, F f)
 {
     size_t i = begin + threadIdx.x * (size_t)WIDTH, step = blockDim.x * (size_t)WIDTH;
-    PL_UNROLL for (int j = 0; j < CUDA_HELD / WIDTH; j++, i += step)
-        if (i < end) f(j, i, end - i);
+    if (end - begin >= CUDA_HELD * (size_t)blockDim.x) {
+        PL_UNROLL for (int j = 0; j < CUDA_HELD / WIDTH; j++, i += step) f(j, i, (size_t)WIDTH);
+    } else {
+        PL_UNROLL for (int j = 0; j < CUDA_HELD / WIDTH; j++, i += step)
+            if (i < end) f(j, i, end - i);
+    }
     for (; i < end; i += step) f(-1, i, end - i);
 }
 
+/* Where some are missing, the first one again and again. */
 template <int WIDTH, class T>
 static __device__ cuda_pack<T, WIDTH> cuda_load_some(const T *from, size_t left)
 {
-    cuda_pack<T, WIDTH> p = {};
+    cuda_pack<T, WIDTH> p;
     if (left >= WIDTH) return cuda_load<WIDTH>(from);
-    for (int k = 0; k < WIDTH; k++)
-        if ((size_t)k < left) p.at[k] = from[k];
+    for (int k = 0; k < WIDTH; k++) p.at[k] = from[(size_t)k < left ? k : 0];
     return p;
 }
 template <int WIDTH, class T>

@@ -6,10 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum what { NORMAL, DECADES, BORDERS, BITS, STRANGE };
-static const char *const names[] = { "normal", "decades", "borders", "bits", "strange" };
+enum what { NORMAL, DECADES, BORDERS, QUOTIENTS, BITS, STRANGE };
+static const char *const names[] = { "normal",    "decades", "borders",
+                                     "quotients", "bits",    "strange" };
 
-static float draw(struct pair *p, enum what what, size_t i, const float book[PL_CODES])
+#define A_LARGEST 256 /* quotients by one */
+
+static float draw(struct pair *p, enum what what, size_t i, const float book[PL_CODES],
+                  float *largest)
 {
     static const float strange[] = { 0,         -0.0f,     NAN,        INFINITY,
                                      -INFINITY, 0x1p-149f, -0x1p-140f, 3e38f };
@@ -23,6 +27,14 @@ static float draw(struct pair *p, enum what what, size_t i, const float book[PL_
         x = 0.5f * (book[i / 9 % 255] + book[i / 9 % 255 + 1]);
         for (k = 0; k < abs((int)(i % 9) - 4); k++) x = nextafterf(x, i % 9 < 4 ? -2 : 2);
         return x;
+    case QUOTIENTS: /* a largest of any size, then what has one of those as its share of it */
+        if (i % A_LARGEST == 0) {
+            k = (int)(i / A_LARGEST % 14) * 20 - 133;
+            return *largest = ldexpf((float)(1 + pl_rng_uniform(&p->rng)), k);
+        }
+        x = 0.5f * (book[i % 255] + book[i % 255 + 1]) * *largest;
+        k = (int)pl_rng_below(&p->rng, 3) - 1;
+        return k ? nextafterf(x, k < 0 ? -*largest : *largest) : x;
     case BITS: memcpy(&x, &bits, sizeof x); return x;
     case STRANGE:
         return bits % 4 ? (float)pl_rng_normal(&p->rng) : strange[bits / 4 % PL_COUNT(strange)];
@@ -33,6 +45,7 @@ static float draw(struct pair *p, enum what what, size_t i, const float book[PL_
 static const struct { size_t n, block; enum what what; } cases[] = {
     { 1, 4096, NORMAL },      { 3, 1, NORMAL },          { 4095, 64, DECADES },
     { 70001, 4096, NORMAL },  { 12345, 256, DECADES },   { 9 * 255, 4096, BORDERS },
+    { 100 * A_LARGEST, A_LARGEST, QUOTIENTS },
     { 100003, 1000, BITS },   { 20000, 37, STRANGE },    { 8192, 100000, NORMAL },
     { 1024 * 4096, 4096, NORMAL }, /* the run's largest matrices [TTT 3.1] */
 };
@@ -41,13 +54,13 @@ static void one(struct pair *p, size_t k, enum pl_map map, enum pl_rule rule)
 {
     static const char *const rules[] = { "run", "lut", "cuda" };
     size_t n = cases[k].n, block = cases[k].block;
-    float book[PL_CODES];
+    float book[PL_CODES], largest = 0;
     pl_codebook(book, map, rule);
     if (!pair_case(p, "quantize", "n%zu block%zu %s %s %s", n, block, map ? "unsigned" : "signed",
                    rules[rule], names[cases[k].what])) return;
     struct pair_f32 x = pair_poison(p, n), absmax = pair_poison(p, pl_blocks(n, block));
     struct pair_u8 codes = pair_u8_poison(p, n);
-    for (size_t i = 0; i < n; i++) x.at[0][i] = draw(p, cases[k].what, i, book);
+    for (size_t i = 0; i < n; i++) x.at[0][i] = draw(p, cases[k].what, i, book, &largest);
     pair_share(p, x.any);
     pair_work(p, 0, 5.0 * (double)n);
     PAIR(p, quantize, codes.at[side], absmax.at[side], x.at[side], n, block, map, rule);
