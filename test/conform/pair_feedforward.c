@@ -318,7 +318,9 @@ static void feed_large(struct pair *p, int M, int D, int C, int gradients, int b
 }
 
 static const struct { int M, D, C; } shapes[] = {
-    { 1, 1, 1 }, { 3, 5, 7 }, { 33, 17, 65 }, { 11, 12, 20 }, { 130, 64, 129 }, { 70, 33, 300 },
+    { 1, 1, 1 }, { 3, 5, 7 }, { 33, 17, 65 },
+    { 11, 12, 20 }, { 9, 8, 12 }, { 5, 7, 4 }, /* as many in packs as there are turns */
+    { 130, 64, 129 }, { 70, 33, 300 },
 };
 static const struct { int M, D, C; } large[] = { { 5120, 128, 512 }, { 1280, 1024, 4096 } };
 
