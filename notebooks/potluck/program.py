@@ -43,10 +43,11 @@ class Program:
         """Calls found(text so far) until it gives something, and returns that."""
         end = time.monotonic() + limit_s
         while time.monotonic() < end:
+            over = not self.running() # before what it said last is read
             answer = found(self.text())
             if answer:
                 return answer
-            if not self.running():
+            if over:
                 break
             time.sleep(0.1)
         raise RuntimeError("potluck did not say what was waited for; it said:\n" + self.text()[-2000:])

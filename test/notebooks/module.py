@@ -106,6 +106,12 @@ codec = potluck.Codec(backend=ref)
 test("a picture of 2 x 2 codes", codec.decode(codes[:1, :4]).shape == (1, 16, 16, 3))
 refused("a code that the codec lacks", ValueError, "a square of them", lambda: codec.decode(np.full((1, 4), 256)))
 refused("a command that fails", RuntimeError, "no configuration", lambda: potluck.program("train", "--config", "nothing"))
+late = potluck.Program("calc", "demo")
+end_late = lambda said: late.end() == 0 and "parameters" in said
+try:  # it ends while it is asked for: what it says last is seen all the same
+    test("what a command says last", late.wait_for(end_late))
+except RuntimeError:
+    test("what a command says last", False)
 os.environ["POTLUCK_LIBRARY"] = "/nowhere/libpotluck.so"
 refused("no library", ImportError, "type 'make'", signatures.find)
 
