@@ -22,7 +22,7 @@ run() {
     for python in $files $hivemind python3 /usr/bin/python3; do
         [ $rc -eq 77 ] && command -v "$python" >/dev/null || continue
         # steps.py ends a script by itself, unless it cannot run any more
-        { timeout --foreground -k 10 $((1800 * ${INTEROP_SLOW:-1})) "$python" "test/interop/$name.py" "$BUILD/potluck" 2>"$log/errors"; echo $? >"$log/rc"; } | tee "$log/out"
+        { timeout --foreground -k 10 $((2700 * ${INTEROP_SLOW:-1})) "$python" "test/interop/$name.py" "$BUILD/potluck" 2>"$log/errors"; echo $? >"$log/rc"; } | tee "$log/out"
         rc=$(cat "$log/rc")
     done
     if [ "$rc" -eq 77 ]; then

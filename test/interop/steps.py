@@ -25,7 +25,7 @@ import traceback
 
 MISSING = 77  # exit status: this Python lacks a module that the whole script needs
 SLOW = int(os.environ.get("INTEROP_SLOW", "1"))
-LIMIT = 1500 * SLOW  # s of a script; a busy machine takes a few hundred
+LIMIT = 2400 * SLOW  # s of a script; a busy machine takes a few hundred, and twice that where scenarios are played once more
 PATIENCE = 240 * SLOW  # s for anything that must come: a busy machine takes a minute to import torch
 ANSWER = 3.0  # s that hivemind waits for what others say, mostly
 GRACE = 30 * SLOW  # s from a signal to the end: files are removed on the way, on a busy machine

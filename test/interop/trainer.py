@@ -69,12 +69,15 @@ def newest(peer):
     return max(epochs_of(peer), default=0)
 
 
-def wait_for(what):
-    """Until it is so; seconds it took, or None when patience has run out."""
+def wait_for(what, *peers):
+    """Until it is so; seconds it took, or None when patience has run out, or one of these has ended: then nothing more comes."""
     begun = time.time()
     while time.time() < begun + PATIENCE:
+        over = any(p.wait("closed", 0) for p in peers)
         if what():
             return time.time() - begun
+        if over:
+            break
         time.sleep(0.1)
     return None
 
@@ -82,7 +85,7 @@ def wait_for(what):
 def wait_epochs(peers, more):
     """Until each of the peers has finished so many more epochs."""
     goals = [newest(p) + more for p in peers]
-    return wait_for(lambda: all(newest(p) >= g for p, g in zip(peers, goals)))
+    return wait_for(lambda: all(newest(p) >= g for p, g in zip(peers, goals)), *peers)
 
 
 def whole(peer, epoch, count):
@@ -97,11 +100,11 @@ def together(name, peers, more=3, note=""):
     nobody missed; in the cycle of two who wait for each other there is none."""
     took = wait_epochs(peers, more)
     step(f"{name}: they go on", took is not None, f"{more} epochs in {took and round(took, 1)} s{note}")
-    step(f"{name}: at the same epoch", wait_for(lambda: max(map(newest, peers)) - min(map(newest, peers)) <= 1) is not None,
+    step(f"{name}: at the same epoch", wait_for(lambda: max(map(newest, peers)) - min(map(newest, peers)) <= 1, *peers) is not None,
          [newest(p) for p in peers])
     for p in peers:
         if p.kind == "c":
-            good = wait_for(lambda: sum(whole(p, newest(p) - back, len(peers)) for back in range(6)) >= 3)
+            good = wait_for(lambda: sum(whole(p, newest(p) - back, len(peers)) for back in range(6)) >= 3, *peers)
             step(f"{name}: gradients are averaged", good is not None,
                  [(e["round_status"], e["round_peers"], e["why"]) for _, e in sorted(epochs_of(p).items())][-3:])
     return took
@@ -122,7 +125,7 @@ def same_parameters(name, a, b):
         seen.update({e: round(apart(e), 4) for e in common})
         return len(common) >= 2 and all(seen[e] < 0.02 for e in common[-2:])
 
-    good = wait_for(agree)
+    good = wait_for(agree, a, b)
     step(f"{name}: the same parameters", good is not None, f"apart by epoch: {dict(list(seen.items())[-6:])}")
 
 
@@ -192,7 +195,7 @@ def other_target(swarm, name):
     swarm.add("py")
     equal = swarm.add("c")
     more = swarm.add("c", "--target-batch", str(32 * TARGET))
-    took = wait_for(lambda: told(more))
+    took = wait_for(lambda: told(more), *swarm.peers)
     about = re.search("about ([0-9]+) to [0-9]+ samples", "".join(told(more)))
     step(f"{name}: it is told", took is not None and about is not None and TARGET / 4 <= int(about[1]) <= 2 * TARGET, (took, told(more)))
     wait_epochs([equal], 3)
