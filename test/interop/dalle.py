@@ -23,6 +23,7 @@ import original
 original.stand_in()
 steps.needs("dalle_pytorch", "hivemind")
 import hivemind_compat
+from hivemind_dalle import linear
 from hivemind_processes import PATIENCE, Peer, not_ours, start_original
 from trainer import epochs_of, newest, wait_for, whole
 
@@ -186,12 +187,12 @@ def c_begins(swarm):
     loaded = py.wait("loaded")
     good = loaded and loaded["epoch"] > 0 and is_same(swarm.state(py, "loaded"), swarm.state(c, f"checkpoint-{loaded['epoch']:06}"))
     step("C begins: Python takes its state over", good, loaded and f"of epoch {loaded['epoch']}")
-    good = wait_for(lambda: sum(whole(c, e, 2) for e in epochs_of(c)) >= 2 and len(epochs_of(py)) >= 2)
+    good = wait_for(lambda: sum(whole(c, e, 2) for e in epochs_of(c)) >= 2 and len(epochs_of(py)) >= 2, c, py)
     step("C begins: gradients are averaged", good is not None, f"epochs {sorted(epochs_of(py))} of Python's, {newest(c)} of ours")
     helper = swarm.stand_by("--auxiliary", "--target-batch", str(TARGET), "--matchmaking-time", str(MATCHMAKING), "--averaging-timeout", "60",
                             "--allreduce-timeout", "30")
     helped = lambda: [e for e in helper.events if e["event"] == "helped" and e["status"] == 0 and e["peers"] == 3]
-    good = wait_for(lambda: helped() and any(whole(c, e, 3) for e in epochs_of(c)))
+    good = wait_for(lambda: helped() and any(whole(c, e, 3) for e in epochs_of(c)), c, py, helper)
     step("C begins: a peer without data adds up a part of Python's gradients and ours", good is not None,
          f"{[(e['status'], e['peers'], e['why']) for e in helper.events if e['event'] == 'helped'][-3:]}")
     first = len(epochs_of(py)) + 1
@@ -253,10 +254,12 @@ def lost_in_8_bits(x):
 def agree(swarm, py, c):
     """After an averaging each keeps the error of its own encoding (hivemind adds the difference to the mean). Of halves
     that is 2^-12 of a value on average, less than 2^-11 of the tensor; of 8 bits, what it is of this very tensor, and of the
-    answer: that is no larger than the steps since the last such averaging, 0.02 each, and loses a tenth at most (a
-    double-exponential one, 8 %). Two of them, independent: times the root of 2; less where one of the two reduces, which encodes nothing for itself. Both sides' parameters are those right
-    after the same round, which all of its peers call by the same group: hivemind's next steps, and rounds that it lost a
-    part of and went on without a word, are not compared."""
+    answer, which loses a tenth at most (a double-exponential one, 8 %). An answer is as large as what it makes up for: the
+    error that the averaging before left, and the steps since; who has missed the others' gradients has gone another way than
+    two others, so that the mean is 4/3 of a step away at most. Two such errors, independent: times the root of 2; less where
+    one of the two reduces, which encodes nothing for itself. Both sides' parameters are those right after the same round,
+    which all of its peers call by the same group: hivemind's next steps, and rounds that it lost a part of and went on
+    without a word, are not compared."""
     last = stop_when_averaged(c, 3)
     if last is None:
         step("together: all average their parameters", False, f"{[e for e in c.events if e['event'] == 'corrected'][-3:]}")
@@ -273,10 +276,11 @@ def agree(swarm, py, c):
     coded = apart(ours, theirs, [TABLE])[0]
     earlier = [e["epoch"] for e in c.events if e["event"] == "corrected" and e["epoch"] < last["epoch"] and not e["round_status"]
                and e["round_peers"] >= 3 and os.path.exists(of("round", e))]
-    steps_since = last["epoch"] - max(earlier, default=0)
-    limits = [math.sqrt(2) * x for x in (2**-11, math.hypot(lost_in_8_bits(theirs[TABLE]), 0.1 * 0.02 * steps_since))]
+    since, error = max(earlier, default=0), lost_in_8_bits(theirs[TABLE])
+    moved = error + 4 / 3 * PEAK * sum(map(linear(WARMUP, EPOCHS), range(since, last["epoch"])))
+    limits = [math.sqrt(2) * x for x in (2**-11, math.hypot(error, 0.1 * moved))]
     step("together: the same parameters", halves < limits[0] and coded < limits[1],
-         f"epoch {last['epoch']}, {steps_since} after the averaging before: {halves:.1e} apart in halves, {limits[0]:.1e} allowed ({name}); {coded:.1e} and {limits[1]:.1e} in 8 bits")
+         f"epoch {last['epoch']}, averaged at {since}: {halves:.1e} apart in halves, {limits[0]:.1e} allowed ({name}); {coded:.1e} and {limits[1]:.1e} in 8 bits")
 
 
 def together(swarm, control):
