@@ -2,6 +2,7 @@
  * other, or a relay asked; the link's handshakes follow. */
 #include "host_inside.h"
 #include "relay.h"
+#include "socket.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -101,10 +102,12 @@ static void try_next_ip(struct dial *d)
     d->link = l;
     l->dial = d;
     multiaddr_of_socket(&l->remote, sa);
-    rc = uv_tcp_init(loop_uv(d->host->loop), &l->tcp);
+    rc = uv_tcp_init_ex(loop_uv(d->host->loop), &l->tcp, sa->sa_family);
     if (!rc) {
+        uv_os_fd_t fd;
         l->has_socket = 1;
         d->connect.data = d;
+        if (!uv_fileno((const uv_handle_t *)&l->tcp, &fd)) socket_begin(fd, sa);
         rc = uv_tcp_connect(&d->connect, &l->tcp, sa, on_tcp);
         d->connecting = !rc;
     }

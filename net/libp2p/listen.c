@@ -1,6 +1,7 @@
 /* listen.c - where others find this peer: listening, who may come in, and our own addresses. */
 #include "host_inside.h"
 #include "relay.h"
+#include "socket.h"
 
 #include <arpa/inet.h>
 #include <stdlib.h>
@@ -93,6 +94,7 @@ int host_listen(struct host *h, const char *text, struct pl_err *err)
     struct sockaddr_in *four = (struct sockaddr_in *)&sa;
     struct sockaddr_in6 *six = (struct sockaddr_in6 *)&sa;
     struct listener *l;
+    uv_os_fd_t fd;
     int rc = multiaddr_from_text(&a, text, err), length = sizeof sa;
     if (rc) return rc;
     if (multiaddr_target(&t, &a) || !t.family || t.relay.length || t.peer.length)
@@ -117,6 +119,7 @@ int host_listen(struct host *h, const char *text, struct pl_err *err)
     h->listeners = l;
     h->handles++;
     rc = uv_tcp_bind(&l->tcp, (struct sockaddr *)&sa, t.family == 6 ? UV_TCP_IPV6ONLY : 0);
+    if (!rc && !uv_fileno((const uv_handle_t *)&l->tcp, &fd)) socket_begin(fd, NULL);
     if (!rc) rc = uv_listen((uv_stream_t *)&l->tcp, 512, on_connection);
     if (!rc) rc = uv_tcp_getsockname(&l->tcp, (struct sockaddr *)&sa, &length);
     if (rc) return pl_fail(err, PL_EIO, "listen: %.200s: %s", text, uv_strerror(rc));

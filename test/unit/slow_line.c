@@ -5,6 +5,7 @@
 #include "../../net/libp2p/yamux.h"
 
 #include <arpa/inet.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/socket.h>
@@ -250,6 +251,63 @@ static void sockets_are_prepared(void **state)
     close(pair[1]);
 }
 
+static int is_paced(int fd)
+{
+    char name[16] = "";
+    socklen_t n = sizeof name - 1;
+    assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &n), 0);
+    return !strcmp(name, "bbr");
+}
+
+/* A socket of a system that paces all of them. */
+static int paced_socket(void)
+{
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(fd >= 0);
+    if (!setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "bbr", 3)) return fd;
+    close(fd);
+    return -1;
+}
+
+static int begun(const struct sockaddr_in *to)
+{
+    int fd = paced_socket(), paced;
+    if (fd < 0) return -1;
+    socket_begin(fd, (const struct sockaddr *)to);
+    paced = is_paced(fd);
+    close(fd);
+    return paced;
+}
+
+/* Within the machine nothing is, on either side; what leads elsewhere stays as the system has it. */
+static void neighbours_are_not_paced(void **state)
+{
+    struct sockaddr_in here = { .sin_family = AF_INET }, far = { .sin_family = AF_INET };
+    socklen_t n = sizeof here;
+    int listener = paced_socket(), caller = socket(AF_INET, SOCK_STREAM, 0), taken;
+    (void)state;
+    if (listener < 0) {
+        close(caller);
+        print_message("this kernel has no BBR, or does not let us: left out\n");
+        skip();
+    }
+    here.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    far.sin_addr.s_addr = htonl(0xC0000201); /* 192.0.2.1, nobody's */
+    assert_int_equal(begun(&here), 0);
+    assert_int_equal(begun(&far), 1);
+    assert_int_equal(bind(listener, (struct sockaddr *)&here, sizeof here), 0);
+    socket_begin(listener, NULL);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&here, &n), 0);
+    assert_int_equal(connect(caller, (struct sockaddr *)&here, sizeof here), 0);
+    assert_true((taken = accept(listener, NULL, NULL)) >= 0);
+    socket_prepare(taken);
+    assert_int_equal(is_paced(taken), 0);
+    close(taken);
+    close(caller);
+    close(listener);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -258,6 +316,7 @@ int main(void)
         cmocka_unit_test(who_speaks_lives),
         cmocka_unit_test(little_waits_for_a_slow_socket),
         cmocka_unit_test(sockets_are_prepared),
+        cmocka_unit_test(neighbours_are_not_paced),
     };
     return cmocka_run_group_tests_name("slow_line", tests, NULL, NULL);
 }
