@@ -20,6 +20,7 @@
 #define MESSAGE_MAX 65535
 #define TAG 16
 #define PLAIN_MAX (MESSAGE_MAX - TAG)
+#define PIECE 8192 /* bytes; whole blocks of the cipher */
 static const char protocol_name[] = "Noise_XX_25519_ChaChaPoly_SHA256"; /* exactly 32 bytes */
 static const char signed_prefix[] = "noise-libp2p-static-key:";
 static const char yamux_name[] = "/yamux/1.0.0";
@@ -119,6 +120,17 @@ static void nonce_of(uint8_t nonce[12], uint64_t n)
     for (int i = 0; i < 8; i++) nonce[4 + i] = (uint8_t)(n >> 8 * i);
 }
 
+/* What is enciphered is read again for its tag, a piece at a time, from the first cache. */
+static int in_pieces(EVP_CIPHER_CTX *ctx, uint8_t *out, const uint8_t *in, size_t n)
+{
+    for (size_t at = 0, part; at < n; at += part) {
+        int length;
+        part = n - at < PIECE ? n - at : PIECE;
+        if (EVP_CipherUpdate(ctx, out + at, &length, in + at, (int)part) != 1) return PL_ENOMEM;
+    }
+    return PL_OK;
+}
+
 /* out has room for n + TAG; ad may be NULL. */
 static int seal(EVP_CIPHER_CTX *ctx, struct cipher *c, uint8_t *out, const uint8_t *plain, size_t n,
                 const uint8_t *ad, size_t ad_bytes)
@@ -129,7 +141,7 @@ static int seal(EVP_CIPHER_CTX *ctx, struct cipher *c, uint8_t *out, const uint8
     nonce_of(nonce, c->n++);
     if (EVP_EncryptInit_ex(ctx, NULL, NULL, NULL, nonce) != 1 ||
         (ad_bytes && EVP_EncryptUpdate(ctx, NULL, &length, ad, (int)ad_bytes) != 1) ||
-        (n && EVP_EncryptUpdate(ctx, out, &length, plain, (int)n) != 1) ||
+        in_pieces(ctx, out, plain, n) ||
         EVP_EncryptFinal_ex(ctx, out + n, &length) != 1 ||
         EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_GET_TAG, TAG, out + n) != 1)
         return PL_ENOMEM;
@@ -148,7 +160,7 @@ static int unseal(EVP_CIPHER_CTX *ctx, struct cipher *c, uint8_t *out, const uin
     if (EVP_DecryptInit_ex(ctx, NULL, NULL, NULL, nonce) != 1 ||
         EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_SET_TAG, TAG, tag) != 1 ||
         (ad_bytes && EVP_DecryptUpdate(ctx, NULL, &length, ad, (int)ad_bytes) != 1) ||
-        (n && EVP_DecryptUpdate(ctx, out, &length, sealed, (int)n) != 1) ||
+        in_pieces(ctx, out, sealed, n) ||
         EVP_DecryptFinal_ex(ctx, out + n, &length) != 1)
         return PL_EPROTO;
     return PL_OK;
