@@ -137,6 +137,28 @@ VBMI static void delta_codes(float *delta, const float *sum, float weight, const
         }
     }
 }
+
+/* The delta of add_two's sum from what the codes stand for. */
+VBMI static void delta_two(float *delta, const loose_float *own, float own_weight,
+                           const uint8_t *codes, const float *table, float weight, float all,
+                           int n)
+{
+    const __m512 factor = _mm512_set1_ps(own_weight), its = _mm512_set1_ps(weight);
+    const __m512 total = _mm512_set1_ps(all);
+    struct table512 t;
+    table512_load(&t, table);
+    for (int i = 0; i < n; i += 64) {
+        __m512 y[4];
+        ask_ahead(own + i);
+        table512_look_up(y, &t, codes + i);
+        for (int k = 0; k < 4; k++) {
+            __m512 s = _mm512_mul_ps(factor, _mm512_loadu_ps(own + i + 16 * k));
+            s = _mm512_add_ps(_mm512_setzero_ps(), s); /* -0 becomes 0 */
+            s = _mm512_add_ps(s, _mm512_mul_ps(its, y[k]));
+            _mm512_storeu_ps(delta + i + 16 * k, _mm512_sub_ps(_mm512_div_ps(s, total), y[k]));
+        }
+    }
+}
 #endif
 
 /* Piece p of n values: where it begins, how long it is. */
@@ -307,25 +329,71 @@ int fast_average_settle(float *x, const struct pl_sender *from, int senders, flo
     return PL_OK;
 }
 
+/* What it is an answer to, and the sum, or, without one, what it is made of. */
 struct answer {
     const float *sum;
+    const struct pl_sender *from;
+    int senders;
+    int alone; /* 1: the reducer's own values, and the codes that this is an answer to */
     float weight;
     const struct pl_coded *x;
 };
 
+static int is_alone(const struct pl_sender *from, int senders, const struct pl_coded *x)
+{
+    return senders == 2 && from[0].x.method == PL_COMPRESS_NONE &&
+           from[1].x.method == PL_COMPRESS_UNIFORM8 && x->method == PL_COMPRESS_UNIFORM8 &&
+           x->data == from[1].x.data && !memcmp(x->table, from[1].x.table, sizeof x->table);
+}
+
+/* 1: a kernel of its own has made it. */
+static int delta_alone(const struct answer *a, float *delta, size_t at, size_t n)
+{
+#if FAST_TABLE512
+    if (a->alone && n % 64 == 0 && fast_has_table512()) {
+        const struct pl_sender *own = a->from, *its = own + 1;
+        delta_two(delta, data_at(&own->x, at), own->weight, data_at(&its->x, at), its->x.table,
+                  its->weight, a->weight, (int)n);
+        return 1;
+    }
+#endif
+    (void)a, (void)delta, (void)at, (void)n;
+    return 0;
+}
+
 static void make_delta(const void *context, float *delta, size_t at, size_t n)
 {
     const struct answer *a = context;
-    if (a->weight == 0) memset(delta, 0, n * sizeof *delta);
-    else delta_piece(delta, a->sum + at, a->weight, a->x, at, (int)n);
+    float sum[PIECE];
+    if (a->weight == 0) {
+        memset(delta, 0, n * sizeof *delta);
+    } else if (a->sum) {
+        delta_piece(delta, a->sum + at, a->weight, a->x, at, (int)n);
+    } else if (!delta_alone(a, delta, at, n)) {
+        sum_piece(sum, a->from, a->senders, at, (int)n);
+        delta_piece(delta, sum, a->weight, a->x, at, (int)n);
+    }
+}
+
+static int answer(uint8_t *codes, float table[PL_CODES], const struct answer *a, size_t n)
+{
+    float *delta = fast_take(n);
+    int rc = delta ? fast_uniform8_made(codes, table, delta, n, make_delta, a) : PL_ENOMEM;
+    fast_give(delta);
+    return rc;
 }
 
 int fast_average_answer(uint8_t *codes, float table[PL_CODES], const float *sum, float weight,
                         const struct pl_coded *x, size_t n)
 {
-    const struct answer a = { sum, weight, x };
-    float *delta = fast_take(n);
-    int rc = delta ? fast_uniform8_made(codes, table, delta, n, make_delta, &a) : PL_ENOMEM;
-    fast_give(delta);
-    return rc;
+    const struct answer a = { .sum = sum, .weight = weight, .x = x };
+    return answer(codes, table, &a, n);
+}
+
+int fast_average_reply(uint8_t *codes, float table[PL_CODES], const struct pl_sender *from,
+                       int senders, float weight, const struct pl_coded *x, size_t n)
+{
+    const struct answer a = { .from = from, .senders = senders, .weight = weight, .x = x,
+                              .alone = is_alone(from, senders, x) };
+    return answer(codes, table, &a, n);
 }

@@ -94,6 +94,7 @@ int pl_backend_v1(struct pl_backend *be)
     be->average_sum = fast_average_sum;
     be->average_settle = fast_average_settle;
     be->average_answer = fast_average_answer;
+    be->average_reply = fast_average_reply;
     be->centered_clip = fast_centered_clip;
     be->median = fast_median;
     be->fill = fast_fill;

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PAIR 2 /* senders whose sum serves a single answer: it is made on the way and not kept */
+
 /* --- one value -------------------------------------------------------------------------------- */
 
 static float value(const struct pl_coded *x, size_t i)
@@ -61,6 +63,16 @@ int ref_average_answer(uint8_t *codes, float table[PL_CODES], const float *sum, 
     if (!rc) rc = ref_average_delta(delta, sum, weight, x, n);
     if (!rc) rc = ref_uniform8_encode(codes, table, delta, n);
     pl_free(delta);
+    return rc;
+}
+
+int ref_average_reply(uint8_t *codes, float table[PL_CODES], const struct pl_sender *from,
+                      int senders, float weight, const struct pl_coded *x, size_t n)
+{
+    float *sum = pl_alloc(n, sizeof *sum);
+    int rc = sum ? ref_average_sum(sum, from, senders, n) : PL_ENOMEM;
+    if (!rc) rc = ref_average_answer(codes, table, sum, weight, x, n);
+    pl_free(sum);
     return rc;
 }
 
@@ -233,7 +245,16 @@ int pl_reducer_reply(uint8_t *reply, struct pl_reducer *r, enum pl_compression m
     struct pl_wire_type type = flat(r->n);
     struct pl_coded x;
     float table[PL_CODES] = { 0 };
-    int rc = add_up(r);
+    int rc;
+    if (!r->added && r->senders == PAIR && method == PL_COMPRESS_UNIFORM8 &&
+        !r->be->host_alloc) {
+        if ((rc = view_for(r, &x, method, buffer, bytes, err))) return rc;
+        rc = r->be->average_reply(reply + PL_WIRE_TABLE, table, r->pending, r->senders,
+                                  (float)r->weight, &x, r->n);
+        pl_wire_put_table(reply, table);
+        return rc;
+    }
+    rc = add_up(r);
     if (!rc) rc = view_for(r, &x, method, buffer, bytes, err);
     if (!rc && method == PL_COMPRESS_UNIFORM8 && !r->be->host_alloc) {
         rc = r->be->average_answer(reply + PL_WIRE_TABLE, table, r->sum, (float)r->weight, &x,

@@ -49,10 +49,14 @@ typedef int pl_average_settle_fn(float *x, const struct pl_sender *from, int sen
 /* codes and table of uniform8_encode of the delta (n >= 1). */
 typedef int pl_average_answer_fn(uint8_t *codes, float table[PL_CODES], const float *sum,
                                  float weight, const struct pl_coded *x, size_t n);
+/* The same of a sum that nobody has made, and nobody keeps. */
+typedef int pl_average_reply_fn(uint8_t *codes, float table[PL_CODES], const struct pl_sender *from,
+                                int senders, float weight, const struct pl_coded *x, size_t n);
 
 pl_average_sum_fn ref_average_sum, fast_average_sum;
 pl_average_settle_fn ref_average_settle, fast_average_settle;
 pl_average_answer_fn ref_average_answer, fast_average_answer;
+pl_average_reply_fn ref_average_reply, fast_average_reply;
 
 /* One part at its reducer. The mean depends on the order in which its senders are added: the order
  * of arrival. What has come is added up when somebody asks, all of it in one go. All zero is a
@@ -73,8 +77,7 @@ int pl_reducer_begin(struct pl_reducer *r, const struct pl_backend *be, size_t n
 void pl_reducer_clear(struct pl_reducer *r);
 
 /* The reducer's own values, n floats, which never were encoded. PL_EUSE for a weight that is
- * negative or not finite. What is added is borrowed until the sum, a delta or a reply was asked
- * for. */
+ * negative or not finite. What is added is borrowed until the next part, or pl_reducer_clear. */
 int pl_reducer_add(struct pl_reducer *r, const float *x, double weight, struct pl_err *err);
 /* A sender's message: a tensor of one axis with n float32, encoded. Checked here. */
 int pl_reducer_add_message(struct pl_reducer *r, enum pl_compression method, const uint8_t *buffer,

@@ -100,7 +100,8 @@ extern "C" {
 #define PL_OPERATIONS_LATER(X) \
     X(meanstd16_encode, pl_meanstd16_encode_fn) \
     X(meanstd16_decode, pl_meanstd16_decode_fn) \
-    X(quantile8_encode, pl_quantile8_encode_fn)
+    X(quantile8_encode, pl_quantile8_encode_fn) \
+    X(average_reply, pl_average_reply_fn)
 
 #define PL_OPERATIONS(X) PL_OPERATIONS_FIRST(X) PL_OPERATIONS_LATER(X)
 

@@ -153,6 +153,7 @@ LATER = {
     "meanstd16_encode": [void] * 4 + [size, size],
     "meanstd16_decode": [void, c.c_int] + [void] * 3 + [size, size],
     "quantile8_encode": [void, void, void, size],
+    "average_reply": None,
 }
 
 
@@ -164,7 +165,7 @@ class Backend(c.Structure):
                 ("set_precision", c.CFUNCTYPE(c.c_int, c.c_int)),
                 *((name, c.CFUNCTYPE(c.c_int, *types) if types else void) for name, types in OPERATIONS.items()),
                 *((name, void) for name in BESIDE), ("many_threads", c.c_int),
-                *((name, c.CFUNCTYPE(c.c_int, *types)) for name, types in LATER.items()),
+                *((name, c.CFUNCTYPE(c.c_int, *types) if types else void) for name, types in LATER.items()),
                 ("later", void * 64)] # the table only ever grows at its end: room for what is newer than this
 
 

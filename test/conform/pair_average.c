@@ -109,6 +109,29 @@ static void answer(struct pair *p, size_t c, size_t n, float weight)
                "not what encoding the delta gives");
 }
 
+/* What is answered without a sum is what is answered with one: to the last of the senders. */
+static void reply(struct pair *p, size_t first, int senders, size_t n, float weight)
+{
+    struct pl_sender from[5];
+    if (!pair_case(p, "average_reply", "%s first, %d senders n%zu weight %g", names[first],
+                   senders, n, weight))
+        return;
+    senders_of(p, from, first, senders, n);
+    const struct pl_coded *x = &from[senders - 1].x;
+    struct pair_f32 table = pair_host_f32(p, PL_CODES);
+    struct pair_u8 codes = pair_host_u8(p, n);
+    float *sum = (float *)(void *)pair_scratch(p, n + 16), want[PL_CODES];
+    uint8_t *want_codes = (uint8_t *)pair_scratch(p, n / 4 + 16);
+    pair_work(p, 0, (1 + bytes[first] + senders) * (double)n);
+    PAIR(p, average_reply, codes.at[side], table.at[side], from, senders, weight, x, n);
+    pair_check(p, !p->side[1]->average_sum(sum, from, senders, n) &&
+                      !p->side[1]->average_answer(want_codes, want, sum, weight, x, n),
+               "no memory");
+    pair_check(p, !memcmp(want_codes, pair_result(p, codes.any, 1), n) &&
+                      !memcmp(want, pair_result(p, table.any, 1), sizeof want),
+               "not what is answered once the sum is there");
+}
+
 void pair_average(struct pair *p)
 {
     for (size_t c = 0; c < PL_COUNT(codings); c++)
@@ -127,6 +150,7 @@ void pair_average(struct pair *p)
             for (int senders = 1; senders <= 3; senders++) {
                 sum_all(p, c, senders, sizes[i]);
                 settle(p, c, senders, sizes[i], 9.1f);
+                reply(p, c, senders, sizes[i], 9.1f);
             }
         }
     for (int i = 0; i < 12; i++) {
@@ -134,10 +158,13 @@ void pair_average(struct pair *p)
                 (size_t)pair_int(p, 1, 100000));
         settle(p, (size_t)i % PL_COUNT(codings), pair_int(p, 1, 5), (size_t)pair_int(p, 1, 100000),
                (float)pair_int(p, 1, 1000) / 3);
+        reply(p, (size_t)i % PL_COUNT(codings), pair_int(p, 1, 5), (size_t)pair_int(p, 1, 100000),
+              (float)pair_int(p, 1, 1000) / 3);
         answer(p, (size_t)i % PL_COUNT(codings), (size_t)pair_int(p, 1, 100000),
                (float)pair_int(p, 1, 1000) / 3);
     }
     settle(p, 0, 2, 4096, 0);
     answer(p, 2, 4096, 0);
+    reply(p, 0, 2, 4096, 0);
     delta(p, 0, 31, 0); /* nobody had weight: nothing changes */
 }

@@ -383,6 +383,53 @@ static void reducer_adds_up_late(void **state)
     pl_reducer_clear(&r);
 }
 
+/* Of two senders nobody keeps the sum: answers are the same before it is asked for as after. */
+static void reducer_answers_a_pair(void **state)
+{
+    static float own[LATE], values[LATE];
+    const struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { LATE } };
+    uint8_t *message[2], *early[2], *late;
+    struct pl_reducer r = { 0 };
+    struct pl_rng rng;
+    size_t bytes;
+    (void)state;
+    pl_rng_init(&rng, 6, 0);
+    for (int i = 0; i < LATE; i++) own[i] = (float)pl_rng_normal(&rng);
+    assert_int_equal(pl_wire_bytes(&bytes, PL_COMPRESS_UNIFORM8, &type, &err), PL_OK);
+    assert_non_null(late = malloc(bytes));
+    for (int m = 0; m < 2; m++) {
+        assert_non_null(message[m] = malloc(bytes));
+        assert_non_null(early[m] = malloc(bytes));
+        for (int i = 0; i < LATE; i++) values[i] = (float)pl_rng_normal(&rng);
+        assert_int_equal(pl_wire_encode(message[m], &be, PL_COMPRESS_UNIFORM8, &type, values, &err),
+                         PL_OK);
+    }
+    for (int codes = 1; codes <= 2; codes++) { /* with our own values; of one that only helps */
+        assert_int_equal(pl_reducer_begin(&r, &be, LATE), PL_OK);
+        if (codes == 1) assert_int_equal(pl_reducer_add(&r, own, 0.7, &err), PL_OK);
+        for (int m = 0; m < codes; m++)
+            assert_int_equal(pl_reducer_add_message(&r, PL_COMPRESS_UNIFORM8, message[m], bytes,
+                                                    2.5 + m, &err), PL_OK);
+        assert_int_equal(pl_reducer_reply(late, &r, PL_COMPRESS_UNIFORM8, message[0], bytes - 1,
+                                          &err), PL_EFORMAT);
+        for (int m = 0; m < codes; m++)
+            assert_int_equal(pl_reducer_reply(early[m], &r, PL_COMPRESS_UNIFORM8, message[m],
+                                              bytes, &err), PL_OK);
+        assert_non_null(pl_reducer_sum(&r));
+        for (int m = 0; m < codes; m++) {
+            assert_int_equal(pl_reducer_reply(late, &r, PL_COMPRESS_UNIFORM8, message[m], bytes,
+                                              &err), PL_OK);
+            assert_memory_equal(early[m], late, bytes);
+        }
+    }
+    for (int m = 0; m < 2; m++) {
+        free(message[m]);
+        free(early[m]);
+    }
+    free(late);
+    pl_reducer_clear(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -393,6 +440,7 @@ int main(void)
         cmocka_unit_test(zero_weights_change_nothing), cmocka_unit_test(equal_values_stay),
         cmocka_unit_test(order_is_repeatable), cmocka_unit_test(reducer_refuses),
         cmocka_unit_test(reducer_is_reused), cmocka_unit_test(reducer_adds_up_late),
+        cmocka_unit_test(reducer_answers_a_pair),
     };
     return cmocka_run_group_tests(tests, open_ref, NULL);
 }
