@@ -33,9 +33,9 @@ static void out_failed(void *context, struct rpc_stream *s, int status, const ch
 {
     struct out_stream *out = context;
     struct averager *a = out->a;
-    (void)s, (void)status, (void)why;
+    (void)s, (void)status;
     out->is_finished = 0;
-    exchange_failed(a->x, now_of(a), out->place, EXCHANGE_OUT);
+    exchange_failed(a->x, now_of(a), out->place, EXCHANGE_OUT, why);
     averager_drive(a);
 }
 
@@ -164,12 +164,12 @@ static void part_failed(void *context, struct rpc_stream *s, int status, const c
 {
     struct part_stream *p = context;
     struct averager *a = p->a;
-    (void)s, (void)status, (void)why;
+    (void)s, (void)status;
     if (!p->attached) {
         free_part(p);
         return;
     }
-    exchange_failed(a->x, now_of(a), p->place, EXCHANGE_IN);
+    exchange_failed(a->x, now_of(a), p->place, EXCHANGE_IN, why);
     averager_drive(a);
 }
 
@@ -322,7 +322,7 @@ static void on_time(void *context)
     for (size_t p = 0; p < a->group.count; p++)
         if (a->out[p].is_dead) {
             a->out[p].is_dead = 0;
-            exchange_failed(a->x, now_of(a), p, EXCHANGE_OUT);
+            exchange_failed(a->x, now_of(a), p, EXCHANGE_OUT, "no stream to it can be opened");
         }
     exchange_tick(a->x, now_of(a));
     averager_drive(a);

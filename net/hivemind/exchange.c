@@ -196,7 +196,7 @@ static void go(struct exchange *x, double now)
             if (x->report.reducers_lost)
                 exchange_give_up(x, PL_EIO, x->misfit.text[0] ? x->misfit.text
                                             : x->refusal.text[0] ? x->refusal.text
-                                            : "a peer that reduces has left or fallen silent");
+                                            : x->gone.text);
             else if (x->o.verify && !x->verified) exchange_verify_go(x, now);
             else apply(x);
         }
@@ -233,11 +233,17 @@ static void run_encode(struct exchange_job_of *job)
         job->status = pl_wire_encode(buffer, x->o.be, m.method, &type, values_of(x, part), NULL);
 }
 
-static void lose_reducer(struct exchange *x, size_t peer)
+static void lose_reducer(struct exchange *x, size_t peer, const char *why)
 {
     struct out_peer *out = &x->out[peer];
+    char name[PEER_ID_TEXT_MAX];
     if (out->failed || out->answered == out->parts) return;
     out->failed = 1;
+    if (!x->gone.text[0]) {
+        peer_id_text(name, &x->o.group->members[peer].peer);
+        pl_fail(&x->gone, PL_EIO, "%.60s, which reduces, has left or fallen silent: %.200s", name,
+                why);
+    }
     x->report.reducers_lost++;
     if (out->open) {
         out->open = 0;
@@ -260,7 +266,7 @@ static void pump(struct exchange *x, double now, size_t peer)
     }
     if (!out->is_ready && !out->job && out->encoding < out->parts) {
         if (!(out->job = exchange_job_new(x, JOB_ENCODE))) {
-            lose_reducer(x, peer);
+            lose_reducer(x, peer, "no memory");
             return;
         }
         out->job->peer = peer;
@@ -275,7 +281,7 @@ static void encoded(struct exchange *x, struct exchange_job_of *job)
     struct out_peer *out = &x->out[job->peer];
     out->job = NULL;
     if (job->status) {
-        lose_reducer(x, job->peer);
+        lose_reducer(x, job->peer, "no memory");
         return;
     }
     out->ready = job->message;
@@ -304,19 +310,19 @@ static void take_answer(struct exchange *x, double now, size_t peer, const uint8
     if (broken || m.code != MSG_AVERAGED_PART) { /* any other code: it is in trouble itself */
         if (!broken && m.code == MSG_INTERNAL_ERROR) note_refusal(x, peer);
         out->lied = broken != 0;
-        lose_reducer(x, peer);
+        lose_reducer(x, peer, broken ? "its answer can't be read" : "it is in trouble itself");
         return;
     }
     if (out->answered >= out->sent || !m.has_part ||
         m.elements != x->parts[out->part[out->answered]].length || !part_message_is_sound(&m) ||
         (x->o.verify && (m.method != PL_COMPRESS_NONE || !(m.weight >= 0 && isfinite(m.weight))))) {
         out->lied = 1;
-        lose_reducer(x, peer);
+        lose_reducer(x, peer, "its answer is not one to our part");
         return;
     }
     a = &x->answers[out->part[out->answered]];
     if (m.bytes > a->room && !(a->data = a->other = malloc(m.bytes))) {
-        lose_reducer(x, peer);
+        lose_reducer(x, peer, "no memory");
         return;
     }
     if (m.bytes) memcpy(a->data, m.buffer, m.bytes);
@@ -346,20 +352,21 @@ void exchange_ended(struct exchange *x, double now, size_t peer, enum exchange_w
     if (way == EXCHANGE_IN) {
         exchange_reduce_ended(x, peer);
     } else if (x->out[peer].open) {
-        lose_reducer(x, peer); /* unless all its answers are there */
+        lose_reducer(x, peer, "it ended before its last answer"); /* unless all are there */
         if (x->out[peer].open) x->port->close(x->context, peer, EXCHANGE_OUT);
         x->out[peer].open = 0;
     }
     go(x, now);
 }
 
-void exchange_failed(struct exchange *x, double now, size_t peer, enum exchange_way way)
+void exchange_failed(struct exchange *x, double now, size_t peer, enum exchange_way way,
+                     const char *why)
 {
     if (x->cancelled || x->applying) return;
     if (way == EXCHANGE_IN) {
         exchange_ban(x, peer, 0);
     } else if (x->out[peer].open) {
-        lose_reducer(x, peer);
+        lose_reducer(x, peer, why);
         if (x->out[peer].open) x->port->close(x->context, peer, EXCHANGE_OUT);
         x->out[peer].open = 0;
     }
@@ -408,7 +415,7 @@ void exchange_tick(struct exchange *x, double now)
     if (!x->cancelled && !x->applying) {
         for (size_t p = 0; x->o.reducer_timeout > 0 && p < x->count; p++)
             if (x->out[p].parts && now >= x->out[p].since + x->o.reducer_timeout)
-                lose_reducer(x, p);
+                lose_reducer(x, p, "no answer in time");
         exchange_reduce_tick(x, now);
         if (now >= exchange_verify_wake(x))
             exchange_give_up(x, PL_EIO, "a peer has fallen silent while the round was verified");

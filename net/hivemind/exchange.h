@@ -139,8 +139,9 @@ void exchange_message(struct exchange *x, double now, size_t peer, enum exchange
                       const uint8_t *data, size_t n);
 /* The other side has sent everything. */
 void exchange_ended(struct exchange *x, double now, size_t peer, enum exchange_way way);
-/* The stream is lost. */
-void exchange_failed(struct exchange *x, double now, size_t peer, enum exchange_way way);
+/* The stream is lost; why, for whoever reads what the round says. */
+void exchange_failed(struct exchange *x, double now, size_t peer, enum exchange_way way,
+                     const char *why);
 /* Of verification. PL_EPROTO: not what this round's peers tell each other. */
 int exchange_told(struct exchange *x, double now, size_t peer, const uint8_t *data, size_t n);
 void exchange_drained(struct exchange *x, double now, size_t peer);

@@ -113,6 +113,7 @@ struct exchange {
     struct exchange_report report;
     struct pl_err misfit;    /* whose parts are not cut as ours are, and why, most likely */
     struct pl_err refusal;   /* who takes no more of ours */
+    struct pl_err gone;      /* the first reducer that was lost, and why */
     struct pl_err differs;   /* who only compresses otherwise */
 
     /* To verify: everything is kept until everybody agrees. */

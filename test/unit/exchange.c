@@ -191,8 +191,29 @@ static void frozen_reducer(void **state)
         if (i == 2) continue;
         assert_true(w.peer[i].over);
         assert_int_equal(w.peer[i].status, PL_EIO);
+        if (i != 1) assert_non_null(strstr(w.peer[i].err.text, "fallen silent: no answer in time"));
         assert_memory_equal(w.peer[i].values, before[i], sizeof before[i]);
     }
+    w.peer[2].frozen = 0;
+    end(&w);
+}
+
+/* What a round says of a reducer that it has lost is why the stream was. */
+static void cut_reducer(void **state)
+{
+    static struct world w;
+    char name[PEER_ID_TEXT_MAX];
+    (void)state;
+    make(&w);
+    w.peer[2].frozen = 1;
+    begin(&w);
+    run(&w);
+    exchange_failed(w.peer[0].x, w.now, 2, EXCHANGE_OUT, "its line is cut");
+    tick(&w, 4.1);
+    assert_int_equal(w.peer[0].over && w.peer[0].status == PL_EIO, 1);
+    peer_id_text(name, &w.peer[0].group.members[2].peer);
+    assert_non_null(strstr(w.peer[0].err.text, name));
+    assert_non_null(strstr(w.peer[0].err.text, "its line is cut"));
     w.peer[2].frozen = 0;
     end(&w);
 }
@@ -304,7 +325,8 @@ int main(void)
         cmocka_unit_test(as_the_reference), cmocka_unit_test(a_liar_drags_little),
         cmocka_unit_test(nobody_weighs_anything),
         cmocka_unit_test(not_a_number), cmocka_unit_test(frozen_client),
-        cmocka_unit_test(frozen_reducer), cmocka_unit_test(time_limit_and_cancel),
+        cmocka_unit_test(frozen_reducer),
+        cmocka_unit_test(cut_reducer), cmocka_unit_test(time_limit_and_cancel),
         cmocka_unit_test(bad_messages), cmocka_unit_test(lying_reducer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -170,7 +170,7 @@ static inline int deliver(struct world *w)
         if (l.kind == MESSAGE) exchange_message(to->x, w->now, l.from, l.way, l.data, l.n);
         else if (l.kind == TOLD) exchange_told(to->x, w->now, l.from, l.data, l.n);
         else if (l.kind == FINISH) exchange_ended(to->x, w->now, l.from, l.way);
-        else exchange_failed(to->x, w->now, l.from, l.way);
+        else exchange_failed(to->x, w->now, l.from, l.way, "its line is cut");
     }
     free(l.data);
     return 1;
