@@ -16,10 +16,14 @@ start() { # output, pattern that says it is there, command...
         sleep 0.1
     done
 }
-prints() { # what, pattern, command...
-    what=$1 want=$2; shift 2
+printed() { # pattern, command...
+    want=$1; shift
     "$@" >log 2>&1
-    if grep -qE -- "$want" log; then ok "$what"; else fail "$what: no '$want'"; head -n 3 log; fi
+    grep -qE -- "$want" log
+}
+prints() { # what, pattern, command...
+    what=$1; shift
+    if again printed "$@"; then ok "$what"; else fail "$what: no '$want'"; head -n 5 log; fi
 }
 
 "$POTLUCK" authority --invite ann --allow list >ann.token
@@ -51,9 +55,8 @@ entry=$(sed -n 's/.*"multiaddr":"\([^"]*\)".*/\1/p' a)
         prints "and on which side, $verb" 'your side: .*access token \(--authority\)' "$POTLUCK" dht $verb --join "$entry"
     done
     prints "nor does the doctor get in" 'access token' "$POTLUCK" doctor --join "$entry" --quick --client-mode
-    "$POTLUCK" conform --peer "$entry" $bob >walk 2>&1 || true
-    check "a walk through a peer, as a user" grep -qE '^[0-9]+ passed, 0 failed' walk
-    grep '^FAIL' walk
+    walks() { "$POTLUCK" conform --peer "$entry" $bob >walk 2>&1 || { grep '^FAIL' walk; tail -n 1 walk; return 1; }; }
+    check "a walk through a peer, as a user" again walks
     prints "and without a token" 'FAIL .*access token' "$POTLUCK" conform --peer "$entry"
     page() { # what the page says at its end; more time if it is not that far
         for t in 3 9 27 60; do
@@ -65,19 +68,20 @@ entry=$(sed -n 's/.*"multiaddr":"\([^"]*\)".*/\1/p' a)
     wanted='No peer of this run' check "a page gets in" page $ann
     wanted='access token' check "and not without one" page
     check "which says on which side" grep -q 'your side: .*access token (--authority)' dash.out
-    "$POTLUCK" average --prefix p --tensors t.safetensors --timeout 1 --matchmaking-time 0.5 --join "$entry" >average 2>&1
-    check "so does averaging" grep -q 'access token' average
-    "$POTLUCK" average --prefix p --tensors t.safetensors --timeout 1 --matchmaking-time 0.5 --join "$entry" $ann >average 2>&1
-    check "which finds nobody there, but gets in" sh -c '! grep -q "access token" average && grep -q "found no group" average'
+    average() { "$POTLUCK" average --prefix p --tensors t.safetensors --timeout 1 --matchmaking-time 0.5 --join "$entry" "$@" 2>&1; }
+    prints "so does averaging" 'access token' average
+    prints "which finds nobody there, but gets in" 'found no group' average $ann
+    cp log average
+    check "nor is it told of tokens" sh -c '! grep "access token" average'
     head -c 64 /dev/zero | tr '\0' a >wrong.token
-    refuses 1 "not on its list; your side: " "$POTLUCK" dht get k --join "$entry" --authority "$url" --authority-ca key.crt --token-file wrong.token
-    refuses 1 "certificate.*; your side: give its certificate" "$POTLUCK" dht get k --join "$entry" --authority "$url" --token-file ann.token
-    refuses 1 "nobody answers there" "$POTLUCK" dht get k --join "$entry" --authority https://127.0.0.1:1 --authority-ca key.crt --token-file ann.token
+    refuses_again 1 "not on its list; your side: " "$POTLUCK" dht get k --join "$entry" --authority "$url" --authority-ca key.crt --token-file wrong.token
+    refuses_again 1 "certificate.*; your side: give its certificate" "$POTLUCK" dht get k --join "$entry" --authority "$url" --token-file ann.token
+    refuses_again 1 "nobody answers there" "$POTLUCK" dht get k --join "$entry" --authority https://127.0.0.1:1 --authority-ca key.crt --token-file ann.token
 
     # Each file that can be wrong, and each authority that is none: one line with the file and the side.
     wrong() { # words, options in place of those that are right
         words=$1; shift
-        refuses 1 "$words" "$POTLUCK" dht get k --join "$entry" "$@"
+        refuses_again 1 "$words" "$POTLUCK" dht get k --join "$entry" "$@"
     }
     : >empty
     printf '\n' >blank
@@ -136,7 +140,7 @@ END
         LD_PRELOAD=./clock.so prints "a clock two minutes ahead" 'nobody lets us join: your side, if others are let in: your clock is wrong' \
             "$POTLUCK" dht get k --join "$entry" $ann
     fi
-    refuses 1 "http:" "$POTLUCK" dht get k --join "$entry" --authority "http:${url#https:}" --token-file ann.token
+    refuses_again 1 "http:" "$POTLUCK" dht get k --join "$entry" --authority "http:${url#https:}" --token-file ann.token
     refuses_join() { # what, words, options
         what=$1 words=$2; shift 2
         prints "$what" "nobody lets us join: $words" "$POTLUCK" dht get k "$@"
@@ -150,7 +154,7 @@ END
     refuses_join "a token where none is asked for" 'your side: this swarm asks for no access tokens' \
         --join "$(sed -n 's/.*"multiaddr":"\([^"]*\)".*/\1/p' open)" $ann
     grep -v '^bob ' list >shorter && mv shorter list
-    refuses 1 "not on its list" "$POTLUCK" dht get k --join "$entry" $bob
+    refuses_again 1 "not on its list" "$POTLUCK" dht get k --join "$entry" $bob
     prints "the others stay" '"value":7' "$POTLUCK" dht get k --join "$entry" $ann --json
     echo nonsense >>list
     prints "a broken new list changes nothing" '"value":7' "$POTLUCK" dht get k --join "$entry" $ann --json

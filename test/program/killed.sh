@@ -4,10 +4,11 @@
 . "$(dirname "$0")/lib.inc"
 peers=
 trap 'kill -KILL $peers 2>/dev/null; wait; rm -rf "$work"' EXIT
-patience=5 # s of matchmaking
+patience=12 # s of matchmaking: far more than a busy machine takes from a peer now and then
 
 wait_for() { # command...
-    for _ in $(seq 1200); do "$@" >/dev/null 2>&1 && return; sleep 0.1; done
+    for _ in $(seq 3000); do "$@" >/dev/null 2>&1 && return; sleep 0.1; done
+    for n in 1 2 3 4; do echo "peer $n:"; tail -n 2 "$work/t$n" "$work/t$n.err"; done
     return 1
 }
 "$POTLUCK" peer --json --run r --listen /ip4/127.0.0.1/tcp/0 >"$work/entry" 2>"$work/entry.err" &
@@ -17,7 +18,7 @@ entry=$(sed -n 's/.*"multiaddr":"\([^"]*\)".*/\1/p' "$work/entry")
 learn() { # name, options...
     name=$1; shift
     "$POTLUCK" train --json --quiet --run r --config test/program/tiny.json --limit 128 --seed 1 --data-seed "$name" --threads 1 \
-        --target-batch 48 --batch 8 --slow 0.2 --steps 1000000 --matchmaking-time $patience --averaging-timeout 40 --allreduce-timeout 20 \
+        --target-batch 48 --batch 8 --slow 0.2 --steps 1000000 --matchmaking-time $patience --averaging-timeout 60 --allreduce-timeout 20 \
         --save-every 0 --join "$entry" --out "$work/o$name" "$@" >"$work/t$name" 2>"$work/t$name.err" &
     pid=$!
     peers="$peers $pid"

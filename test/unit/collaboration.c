@@ -47,6 +47,7 @@ struct peer {
     struct optimizer_state state;
     float value[TOTAL], grad[TOTAL], *host_tensor[TENSORS];
     pthread_t thread;
+    int learns, leaves;
     int number, joins_late;
     int64_t epoch, epochs, common, begun_at;
     double nap;
@@ -134,10 +135,17 @@ static void open_peer_for(struct peer *p, int number, size_t group_size)
 
 static void open_peer(struct peer *p, int number) { open_peer_for(p, number, 0); }
 
+static void join_learner(struct peer *p)
+{
+    if (p->learns) pthread_join(p->thread, NULL);
+    p->learns = 0;
+}
+
 /* As far as it was opened: a test that fails ends with its message, its threads stopped. */
 static void close_peer(struct peer *p)
 {
     if (!p->loop) return;
+    join_learner(p);
     collaboration_close(p->c);
     if (p->dht) loop_call(p->loop, close_dht, p);
     if (p->host) host_close(p->host);
@@ -153,6 +161,7 @@ static void close_peer(struct peer *p)
 static int close_all(void **state)
 {
     (void)state;
+    for (int i = 0; i < PEERS; i++) note(&peers[i].leaves);
     for (int i = PEERS; i-- > 0; ) close_peer(&peers[i]);
     return 0;
 }
@@ -218,10 +227,10 @@ static void *learn(void *context)
     collaboration_enter(p->c, p->epoch);
     do { /* whom a newcomer asks may be too slow to answer it in time */
         if (!take_over(p)) collaboration_set_epoch(p->c, p->epoch);
-    } while (p->joins_late && !p->epoch && pl_seconds() < until);
+    } while (p->joins_late && !p->epoch && pl_seconds() < until && !noted(&p->leaves));
     p->begun_at = p->epoch;
     share(p);
-    while (p->epoch < p->epochs) {
+    while (p->epoch < p->epochs && !noted(&p->leaves)) {
         correct(p);
         for (size_t i = 0; i < TOTAL; i++) /* towards 0, and each a little somewhere else */
             if (p->value[i] != 0)
@@ -243,6 +252,12 @@ static void *learn(void *context)
     }
     correct(p);
     return NULL;
+}
+
+static void begin_learning(struct peer *p)
+{
+    assert_int_equal(pthread_create(&p->thread, NULL, learn, p), 0);
+    p->learns = 1;
 }
 
 static double length(const float *x)
@@ -274,11 +289,11 @@ static void three_learn_together(void **state)
                 collaboration_look(peers[0].c, &v);
             } while (v.epoch < 2);
         }
-        assert_int_equal(pthread_create(&peers[i].thread, NULL, learn, &peers[i]), 0);
+        begin_learning(&peers[i]);
     }
-    pthread_join(peers[1].thread, NULL);
-    pthread_join(peers[0].thread, NULL);
-    pthread_join(peers[2].thread, NULL);
+    join_learner(&peers[1]);
+    join_learner(&peers[0]);
+    join_learner(&peers[2]);
     assert_true(peers[2].begun_at >= 1); /* it took a state over: who is slow may have lent the one before */
     for (int i = 0; i < LEARNERS; i++) assert_true(peers[i].common >= 1); /* a slow machine may spoil some */
     for (size_t i = 0; i < TOTAL; i++)
@@ -434,7 +449,7 @@ static void wait_for_the_dead(size_t group_size)
     for (int i = 0; i < 2; i++) {
         peers[i].nap = 0.04;
         peers[i].epochs = 30;
-        assert_int_equal(pthread_create(&peers[i].thread, NULL, learn, &peers[i]), 0);
+        begin_learning(&peers[i]);
     }
     assert_true(counts(2, 5));
     say_and_vanish(dead);
@@ -445,7 +460,7 @@ static void wait_for_the_dead(size_t group_size)
         assert_true(counts(3, 5));
         assert_true(counts(2, 6));
     }
-    for (int i = 0; i < 2; i++) pthread_join(peers[i].thread, NULL);
+    for (int i = 0; i < 2; i++) join_learner(&peers[i]);
     assert_true(peers[0].common >= 10);
 }
 
@@ -461,7 +476,7 @@ static void who_only_talks_is_left_out(void **state)
     for (int i = 0; i < 2; i++) {
         peers[i].nap = 0.04;
         peers[i].epochs = 30;
-        assert_int_equal(pthread_create(&peers[i].thread, NULL, learn, &peers[i]), 0);
+        begin_learning(&peers[i]);
     }
     assert_true(counts(2, 5));
     say_and_vanish(&peers[2]);
@@ -472,7 +487,7 @@ static void who_only_talks_is_left_out(void **state)
         collaboration_look(peers[0].c, &v);
         if (v.peers != 2 || !from) from = v.epoch;
     } while (v.epoch < from + 5 && v.epoch < 29 && pl_seconds() < until);
-    for (int i = 0; i < 2; i++) pthread_join(peers[i].thread, NULL);
+    for (int i = 0; i < 2; i++) join_learner(&peers[i]);
     if (v.epoch < from + 5) fail_msg("step %d, and it still counts", (int)v.epoch);
     assert_true(v.epoch < 16); /* before it is waited for once more */
 }
