@@ -14,7 +14,8 @@ train() { # name, data, options...
 }
 address() { sed -n 's/.*"multiaddr":"\([^"]*\)".*/\1/p' "$work/$1.log"; }
 until_seen() { # pattern, file: however slow the machine is
-    for _ in $(seq 3000); do grep -qE "$1" "$2" && return; sleep 0.1; done
+    for _ in $(seq 6000); do grep -qE "$1" "$2" && return; sleep 0.1; done
+    tail -n 4 "$work"/?.log "$work"/?.err
     return 1
 }
 

