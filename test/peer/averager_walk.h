@@ -19,6 +19,7 @@ struct averager_walk {
     uint8_t schema[SCHEMA_HASH_BYTES];
     int has_schema;
     double begins;                    /* its declared time */
+    int declared;                     /* whether we have seen any */
     int search_over;                  /* it has ended before that: a trainer that is alone needs no group */
     struct bytes gather;              /* ours */
     struct group group;

@@ -233,6 +233,7 @@ static int await_declaration(struct averager_walk *a)
         struct dht_result r;
         const struct dht_item *item = entry_of(a, a->key, &r);
         a->begins = item && item->n == 1 && item->value[0] == 0xc3 ? item->expiration : 0;
+        a->declared |= a->begins > 0;
         dht_result_clear(&r);
         if (a->begins > swarm_time(a->w->swarm) + ROOM) return 1;
         talk_sleep(LOOK_EVERY);
@@ -366,6 +367,30 @@ static void withdrawn(struct averager_walk *a)
     dht_result_clear(&r);
 }
 
+/* It has declared no time, or none that left us room: it may look for a group just now. */
+static void no_round(struct averager_walk *a)
+{
+    const char *what = "it looks for no group and says so: NOT_LOOKING_FOR_GROUP";
+    struct wish right = { .schema = a->schema,
+                          .schema_n = sizeof a->schema,
+                          .expiration = swarm_time(a->w->swarm) + 10 };
+    int code;
+    struct talk_stream *s = ask(a, &right, &code, NULL);
+    if (a->declared && code >= 0 && code != MSG_NOT_LOOKING_FOR_GROUP) {
+        walk_skip(a->w, "hivemind 4.4", what, "it looks for one");
+    } else {
+        walk_clause(a->w, "hivemind 4.4", what, code == MSG_NOT_LOOKING_FOR_GROUP,
+                    "expected %s, got %s", walk_code(MSG_NOT_LOOKING_FOR_GROUP),
+                    s && code < 0 ? talk_why(s) : walk_code(code));
+        walk_stray_part(a);
+    }
+    talk_close(s);
+    walk_skip(a->w, "hivemind 4.4", "a round with it",
+              a->declared ? "each time that it declared was less than %.1f s away"
+                          : "it has not looked for a group within %.0f s",
+              a->declared ? ROOM : a->w->patience);
+}
+
 static void round_with(struct averager_walk *a)
 {
     struct gather said = { .bandwidth = PL_BANDWIDTH_UNKNOWN, .mode = GROUP_CLIENT };
@@ -374,14 +399,7 @@ static void round_with(struct averager_walk *a)
     said.user_n = 1;
     if (gather_write(&a->gather, &said)) return;
     if (!await_declaration(a)) {
-        struct wish right = { .schema = a->schema,
-                              .schema_n = sizeof a->schema,
-                              .expiration = swarm_time(a->w->swarm) + 10 };
-        expect(a, "it looks for no group and says so: NOT_LOOKING_FOR_GROUP", &right,
-               MSG_NOT_LOOKING_FOR_GROUP);
-        walk_stray_part(a);
-        walk_skip(a->w, "hivemind 4.4", "a round with it",
-                  "it has not looked for a group within %.0f s", a->w->patience);
+        no_round(a);
         return;
     }
     judgements(a);
