@@ -6,6 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define APPLY_JOBS 4 /* helper threads that the end is spread over */
 
@@ -69,11 +71,27 @@ void exchange_buffer_back(struct exchange *x, struct bytes *b)
  * virtual machine gives back what is free, large ones have to come from its host again. */
 uint8_t *exchange_room(struct exchange_room *r, size_t n)
 {
-    if (r->data && r->n >= n) return r->data;
+    r->is_new = !r->data || r->n < n;
+    if (!r->is_new) return r->data;
     free(r->data);
     r->data = malloc(n + 1);
     r->n = r->data ? n : 0;
     return r->data;
+}
+
+/* Of memory that is new to the system, a message's pages are asked for all at once: one by one,
+ * when they are written to, they cost twice as much. */
+void exchange_put(const struct exchange_room *r, uint8_t *place, const uint8_t *data, size_t n)
+{
+#ifdef MADV_POPULATE_WRITE
+    if (r->is_new) {
+        uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+        uintptr_t from = ((uintptr_t)place + page - 1) / page * page;
+        uintptr_t end = ((uintptr_t)place + n) / page * page;
+        if (end > from) (void)madvise((void *)from, end - from, MADV_POPULATE_WRITE);
+    }
+#endif
+    if (n) memcpy(place, data, n);
 }
 
 void exchange_memory_clear(struct exchange_memory *m)
@@ -325,7 +343,7 @@ static void take_answer(struct exchange *x, double now, size_t peer, const uint8
         lose_reducer(x, peer, "no memory");
         return;
     }
-    if (m.bytes) memcpy(a->data, m.buffer, m.bytes);
+    exchange_put(&x->memory->answers, a->data, m.buffer, m.bytes);
     a->n = m.bytes;
     a->method = m.method;
     a->weight = m.weight;

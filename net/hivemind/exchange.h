@@ -42,7 +42,7 @@ struct exchange_validation {
 /* Memory for what a round keeps until its end: the messages that came for our parts, and answers.
  * Lent to one round after another, it is new to the system once only. Zero-initialise to begin. */
 struct exchange_memory {
-    struct exchange_room { uint8_t *data; size_t n; } messages, answers;
+    struct exchange_room { uint8_t *data; size_t n; int is_new; } messages, answers;
 };
 void exchange_memory_clear(struct exchange_memory *m);
 

@@ -136,6 +136,8 @@ struct bytes exchange_buffer(struct exchange *x);
 void exchange_buffer_back(struct exchange *x, struct bytes *b);
 /* At least n bytes, of any content. NULL: no memory. */
 uint8_t *exchange_room(struct exchange_room *r, size_t n);
+/* Copies n bytes to a place in it. */
+void exchange_put(const struct exchange_room *r, uint8_t *place, const uint8_t *data, size_t n);
 /* Sends it; what it leaves behind is room for the next. */
 void exchange_send(struct exchange *x, size_t peer, enum exchange_way way, struct bytes *message);
 enum pl_compression exchange_method(const struct exchange *x, const struct pl_part *part);

@@ -238,7 +238,7 @@ static int keep_message(struct exchange *x, struct contribution *c, size_t k, co
 {
     uint8_t *place = kept_place(x, k, c->peer, n);
     if (place) {
-        memcpy(place, data, n);
+        exchange_put(&x->memory->messages, place, data, n);
     } else {
         c->message = exchange_buffer(x);
         if (bytes_add(&c->message, data, n)) {

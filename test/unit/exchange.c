@@ -1,6 +1,7 @@
 /* exchange.c - whole groups of exchanges in one process: equal to the reference bit for bit; and
  * what becomes of a round when peers lie, freeze or leave. */
 #include "exchange_world.h"
+#include "../../net/hivemind/exchange_inside.h"
 
 /* What the reference gives, where every reducer takes its own values first and then the others' by
  * rank. `out`: left out as if it were not in the group. */
@@ -319,6 +320,34 @@ static void lying_reducer(void **state)
     }
 }
 
+#define MESSAGE 70001 /* bytes: several pages, and never at the beginning of one */
+#define MESSAGES 5
+
+/* Whether its memory is new or a round's before, and wherever its pages begin: what is kept is what
+ * came, and nothing beside it changes. */
+static void kept_as_it_came(void **state)
+{
+    struct exchange_room room = { 0 };
+    static uint8_t message[MESSAGE];
+    (void)state;
+    for (int round = 0; round < 3; round++) {
+        size_t all = (round < 2 ? 1 : 2) * (size_t)MESSAGES * MESSAGE;
+        uint8_t *data = exchange_room(&room, all);
+        assert_non_null(data);
+        assert_int_equal(room.is_new, round != 1);
+        for (int k = MESSAGES; k-- > 0;) {
+            memset(message, 16 * round + k, sizeof message);
+            exchange_put(&room, data + (size_t)k * MESSAGE, message, sizeof message);
+        }
+        exchange_put(&room, data, message, 0);
+        for (int k = 0; k < MESSAGES; k++) {
+            memset(message, 16 * round + k, sizeof message);
+            assert_memory_equal(data + (size_t)k * MESSAGE, message, sizeof message);
+        }
+    }
+    free(room.data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -328,6 +357,7 @@ int main(void)
         cmocka_unit_test(frozen_reducer),
         cmocka_unit_test(cut_reducer), cmocka_unit_test(time_limit_and_cancel),
         cmocka_unit_test(bad_messages), cmocka_unit_test(lying_reducer),
+        cmocka_unit_test(kept_as_it_came),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
