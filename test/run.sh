@@ -30,12 +30,17 @@ say() { echo; echo "== $1"; }
 
 # --- kinds of suites: each runs in a shell of its own, in which $log is its file
 
+# Failures with what follows each of them, and skips.
+said() {
+    awk '/^(ok|FAIL|skip|[0-9]+ passed, )/ { left = /^FAIL/ ? 25 : /^skip/ } left-- > 0' "$log"
+}
+
 # A suite that ends with "N passed, N failed, N skipped". Only failures and skips are shown.
 counted() { # title command...
     say "$1"; shift
     "$@" >"$log" 2>&1
     rc=$?
-    grep -E '^(FAIL|skip)' "$log"
+    said
     line=$(grep -E '^[0-9]+ passed, [0-9]+ failed' "$log" | tail -n 1)
     if [ -z "$line" ]; then
         tail -n 20 "$log"
@@ -47,7 +52,7 @@ counted() { # title command...
     echo "$line$took"
     set -- $(echo "$line" | tr -dc '0-9 ')
     count "$1" "$2" "${3:-0}"
-    [ "$2" -ne 0 ] && tail -n 40 "$log"
+    [ "$2" -ne 0 ] && { echo "-- its last lines"; tail -n 15 "$log"; }
     [ "$rc" -ne 0 ] && [ "$2" -eq 0 ] && { tail -n 5 "$log"; echo "FAIL exit status $rc"; count 0 1 0; }
 }
 
@@ -85,7 +90,7 @@ unit() { # program
     good=$(grep -c '^\[       OK' "$log") bad=$(grep -c '^\[  FAILED  \] [a-z_0-9]*$' "$log")
     none=$(grep -c '^\[  SKIPPED \]' "$log")
     [ $rc -ne 0 ] && [ "$bad" -eq 0 ] && bad=1
-    [ $rc -ne 0 ] && tail -n 25 "$log"
+    [ $rc -ne 0 ] && { grep -aE '^(ERROR: |\[  ERROR   \]|\[   LINE   \])' "$log"; tail -n 25 "$log"; }
     took
     echo "$([ "$bad" -eq 0 ] && echo 'ok  ' || echo FAIL) $(basename "$1"): $good passed, $bad failed$took"
     count "$good" "$bad" "$none"
