@@ -44,7 +44,7 @@ if grep -q '^ok   hivemind 5.4  whose mean is what it handed on' "$work/log"; th
 # One whose searches are too short for a round with it: whether it looks for a group just then is its own affair.
 start "$work/c" ready "$POTLUCK" average --json --prefix walk --tensors data/demo/codec.safetensors \
     --listen /ip4/127.0.0.1/tcp/0 --matchmaking-time 1 --timeout 300
-walk "an averager that leaves no time for a round" 50 "$(address "$work/c")" --prefix walk --wait 3
+walk "an averager that leaves no time for a round" walked 50 "$(address "$work/c")" --prefix walk --wait 3
 refuses 2 "no /p2p/ID" "$POTLUCK" conform --peer /ip4/127.0.0.1/tcp/1
 refuses 2 "there is no 'best'" "$POTLUCK" conform --peer x --compression best
 
