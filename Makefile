@@ -140,7 +140,7 @@ $(BUILD)/obj/cuda/%.o: cuda/%.cu $(BUILD)/obj/cuda/flags
 	$(NVCC) $(CUDAFLAGS) -MF $(@:.o=.d) -c -o $@ $<
 # The oldest's intermediate form knows no products on matrix units in bfloat16: what needs them gets sm_80's beside it.
 CUDA_ALSO_PTX = $(if $(CUDA_WANT),,$(filter-out $(CUDA_PTX),$(filter 80,$(CUDA_KNOWN))))
-$(patsubst %.cu,$(BUILD)/obj/%.o,$(wildcard cuda/*_bf16*.cu)): private CUDAFLAGS += \
+$(patsubst %.cu,$(BUILD)/obj/%.o,$(wildcard cuda/*_bf16*.cu) cuda/feedforward16.cu): private CUDAFLAGS += \
 	$(foreach a,$(CUDA_ALSO_PTX),-gencode arch=compute_$(a),code=compute_$(a))
 $(BUILD)/libpl_cuda.so: $(patsubst %.cu,$(BUILD)/obj/%.o,$(CUDA_C)) $(call obj,$(CUDA_NEEDS))
 	$(if $(CUDA_LACKS),@echo "CUDA without machine code for $(CUDA_LACKS:%=sm_%): this nvcc does not know it (12.8 and 12.9 know all)")

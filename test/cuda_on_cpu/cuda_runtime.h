@@ -225,6 +225,7 @@ static inline int __all_sync(unsigned mask, int predicate)
 }
 
 static inline int __ffs(unsigned x) { return __builtin_ffs((int)x); }
+static inline float __fdividef(float a, float b) { return a / b; } /* a device's is off by 2 ulp */
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 
 /* Threads of a block take turns, so plain arithmetic is atomic here. */

@@ -239,6 +239,7 @@ static void step_through(const struct pl_backend *b, float *const at[ANYWHERE], 
     assert_int_equal(b->layer_norm(at[4], at[4], at[1], at[2], TALL, BROAD, 1e-5f), PL_OK);
     assert_int_equal(b->layer_norm_backward(at[4], at[2], at[3], at[1], at[0], at[5], TALL, BROAD,
                                             1e-5f, 1), PL_OK);
+    assert_int_equal(b->layer_norm(at[3], at[4], at[1], at[2], TALL, BROAD, 1e-5f), PL_OK);
     assert_int_equal(b->scale_add(at[5], at[4], at[1], TALL, BROAD, -1), PL_OK);
     assert_int_equal(b->layer_scale_backward(at[5], at[3], at[5], at[4], at[1], TALL, BROAD), PL_OK);
     assert_int_equal(b->shift(at[4], at[5], 1, TALL, BROAD, 5, 4), PL_OK);
@@ -258,6 +259,14 @@ static void step_through(const struct pl_backend *b, float *const at[ANYWHERE], 
     assert_int_equal(b->adam(at[2], at[1], &coded, n - 1, &adam), PL_OK);
 }
 
+/* How many floats on from where alloc gave it buffer k begins, codes of the two moments after the
+ * floats' buffers: all in packs; then all aside, by different numbers; then each alone. */
+static int floats_aside(int run, int k)
+{
+    if (run > 3) return run - 4 == k;
+    return run && k < ANYWHERE ? (run + k) % 4 : run;
+}
+
 static void begins_anywhere(void **state)
 {
     static float mine[ANYWHERE][FLOATS + 4], theirs[FLOATS];
@@ -270,19 +279,21 @@ static void begins_anywhere(void **state)
     for (int i = 0; i < TALL; i++) ids[i] = i * 5 % TALL;
     device_ids = be.alloc(sizeof ids);
     assert_int_equal(be.put(device_ids, ids, sizeof ids), PL_OK);
-    for (int off = 0; off <= 3; off++) { /* 0: in packs */
+    for (int run = 0; run < 4 + ANYWHERE + 2; run++) {
         for (int k = 0; k < ANYWHERE; k++) {
             normal(mine[k], FLOATS, 50 + (uint64_t)k);
             for (int i = 0; k == 7 && i < FLOATS; i++) mine[k][i] = fabsf(mine[k][i]);
             base[k] = be.alloc((FLOATS + 4) * sizeof(float));
-            at[k] = base[k] + (off + k) % 4 * (off != 0);
+            at[k] = base[k] + floats_aside(run, k);
             assert_int_equal(be.put(at[k], mine[k], FLOATS * sizeof(float)), PL_OK);
         }
         for (int k = 0; k < 2; k++) {
             code[k] = be.alloc(FLOATS + 4);
             absmax[k] = be.alloc(FLOATS * sizeof(float));
         }
-        step_through(&be, at, device_ids, (uint8_t *[]){ code[0] + off, code[1] + off }, absmax);
+        step_through(&be, at, device_ids,
+                     (uint8_t *[]){ code[0] + floats_aside(run, ANYWHERE),
+                                    code[1] + floats_aside(run, ANYWHERE + 1) }, absmax);
         step_through(&host, (float *[]){ mine[0], mine[1], mine[2], mine[3], mine[4], mine[5],
                                          mine[6], mine[7] },
                      ids, (uint8_t *[]){ codes[0], codes[1] }, (float *[]){ scales[0], scales[1] });
@@ -290,7 +301,7 @@ static void begins_anywhere(void **state)
             assert_int_equal(be.get(theirs, at[k], FLOATS * sizeof(float)), PL_OK);
             for (int i = 0; i < FLOATS; i++)
                 if (!(fabsf(theirs[i] - mine[k][i]) <= 1e-3f * (1 + fabsf(mine[k][i]))))
-                    fail_msg("offset %d: buffer %d, %d: %g, expected %g", off, k, i,
+                    fail_msg("run %d: buffer %d, %d: %g, expected %g", run, k, i,
                              (double)theirs[i], (double)mine[k][i]);
             be.free(base[k]);
         }
