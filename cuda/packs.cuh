@@ -7,6 +7,8 @@
 
 #include "launch.cuh"
 
+#include <string.h>
+
 #define CUDA_PACK 4 /* elements; rows that are no multiple of it go one by one */
 
 template <class T, int WIDTH> struct alignas(WIDTH * sizeof(T)) cuda_pack {
@@ -17,10 +19,49 @@ template <int WIDTH, class T> static __device__ cuda_pack<T, WIDTH> cuda_load(co
     typedef const cuda_pack<T, WIDTH> pack;
     return *PL_WIDE(pack, from);
 }
+/* In one instruction: left to itself, the compiler takes a pack apart, and not always puts its parts
+ * together again. `to` is the device's memory. */
+static __device__ void cuda_store_piece(uint4 *to, uint4 v)
+{
+#if defined(PL_EMULATED)
+    memcpy(to, &v, sizeof v);
+#else
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
+#endif
+}
+static __device__ void cuda_store_piece(uint2 *to, uint2 v)
+{
+#if defined(PL_EMULATED)
+    memcpy(to, &v, sizeof v);
+#else
+    asm volatile("st.global.v2.u32 [%0], {%1, %2};" : : "l"(to), "r"(v.x), "r"(v.y) : "memory");
+#endif
+}
+static __device__ void cuda_store_piece(uint32_t *to, uint32_t v)
+{
+#if defined(PL_EMULATED)
+    memcpy(to, &v, sizeof v);
+#else
+    asm volatile("st.global.u32 [%0], %1;" : : "l"(to), "r"(v) : "memory");
+#endif
+}
+
+template <size_t BYTES> struct cuda_piece_of;
+template <> struct cuda_piece_of<4> { typedef uint32_t type; };
+template <> struct cuda_piece_of<8> { typedef uint2 type; };
+template <> struct cuda_piece_of<16> { typedef uint4 type; };
 template <int WIDTH, class T> static __device__ void cuda_store(T *to, cuda_pack<T, WIDTH> p)
 {
-    typedef cuda_pack<T, WIDTH> pack;
-    *PL_WIDE(pack, to) = p;
+    if constexpr (WIDTH == 1) *to = p.at[0];
+    else {
+        typedef typename cuda_piece_of<sizeof p>::type piece;
+        piece whole;
+        memcpy(&whole, &p, sizeof whole);
+        cuda_store_piece(PL_WIDE(piece, to), whole);
+    }
 }
 
 /* Whether packs of elements may begin at p; rows of so many elements as well. */

@@ -1,5 +1,5 @@
-/* shift.cu - every element asks where it comes from; backwards, where it went, of which there are
- * at most two places: itself and one neighbour. */
+/* shift.cu - every element asks where it comes from; backwards, where it went, which is one place at
+ * most. */
 #include "../ref/shift.h"
 
 #include "bf16.cuh"
@@ -49,24 +49,27 @@ int cuda_shift(float *y, const float *x, int B, int n, int D, int P, int F)
                              B * n, packs, n, P, F);
 }
 
+/* The position whose channel c is taken from position p; -1: there is none. */
+static __device__ int taker(int p, int c, int D, int n, int P, int F)
+{
+    int half = (D + 1) / 2, quarter = (D + 3) / 4, cell = p - P, to = p;
+    if (cell < 0) {
+        if (c < half) to = p + 1 < P ? p + 1 : n; /* the first cell takes no text */
+    } else if (c < quarter) to = p + F;
+    else if (c < 2 * quarter) to = (cell + 1) % F ? p + 1 : n;
+    return to < n ? to : -1;
+}
+
 template <int WIDTH>
 __global__ void unshift(float *dx, const float *dy, int rows, int packs, int n, int P, int F)
 {
     int D = packs * WIDTH;
     cuda_each_row(rows, packs, [=](int m, int k) {
-        int c = k * WIDTH, p = m % n;
+        int c = k * WIDTH, p = m % n, to = taker(p, c, D, n, P, F);
         size_t at = (size_t)m * (size_t)D + (size_t)c;
-        cuda_pack<float, WIDTH> sum = {};
-        auto add = [&](const float *from) {
-            auto v = cuda_load<WIDTH>(from);
-            PL_UNROLL for (int i = 0; i < WIDTH; i++) sum.at[i] += v.at[i];
-        };
-        /* who may have taken it, in rising order: itself, the next position, one row down */
-        if (origin(p, c, D, P, F) == p) add(dy + at);
-        if (p + 1 < n && origin(p + 1, c, D, P, F) == p) add(dy + at + (size_t)D);
-        if (F > 1 && p + F < n && origin(p + F, c, D, P, F) == p)
-            add(dy + at + (size_t)F * (size_t)D);
-        cuda_store(dx + at, sum);
+        cuda_pack<float, WIDTH> v = {};
+        if (to >= 0) v = cuda_load<WIDTH>(dy + ((ptrdiff_t)at + (ptrdiff_t)(to - p) * D));
+        cuda_store(dx + at, v);
     });
 }
 
