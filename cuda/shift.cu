@@ -1,5 +1,5 @@
-/* shift.cu - every element asks where it comes from; backwards, where it went, which is one place at
- * most. */
+/* shift.cu - every element asks where it comes from; backwards, where it went, which is one place
+ * at most. */
 #include "../ref/shift.h"
 
 #include "bf16.cuh"
