@@ -19,8 +19,8 @@ template <int WIDTH, class T> static __device__ cuda_pack<T, WIDTH> cuda_load(co
     typedef const cuda_pack<T, WIDTH> pack;
     return *PL_WIDE(pack, from);
 }
-/* In one instruction: left to itself, the compiler takes a pack apart, and not always puts its parts
- * together again. `to` is the device's memory. */
+/* In one instruction: left to itself, the compiler takes a pack apart, and not always puts its
+ * parts together again. `to` is the device's memory. */
 static __device__ void cuda_store_piece(uint4 *to, uint4 v)
 {
 #if defined(PL_EMULATED)
