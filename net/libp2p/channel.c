@@ -430,7 +430,8 @@ void channel_took(struct channel *c, size_t n)
         c->host->held -= n;
         return;
     }
-    if (!is_live(c) || !n) return;
+    if (!c->stream || !n) return;
+    /* Also of a link that is ending: whoever reads on would find the same again, for ever. */
     yamux_took(&c->link->conn.yamux, c->stream, n, &c->link->conn.frames);
     link_touch(c->link);
 }

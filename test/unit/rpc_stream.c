@@ -33,8 +33,8 @@ static void talk_more(void *context, struct rpc_stream *s)
 static void talk_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
 {
     struct talk *t = context;
-    (void)s;
     note(&t->received);
+    if (t->received > 1000) rpc_pause(s); /* the same for ever: a failure, not a hang */
     t->wrong += n != t->n || memcmp(data, t->data, n);
 }
 
@@ -337,6 +337,37 @@ static void loss_behind_messages(void **state)
     assert_int_equal(u.received, 0);
 }
 
+static void end_and_credit_here(void *context)
+{
+    struct talk *t = context;
+    host_disconnect(t->side->host, t->to);
+    rpc_credit(t->s, 100000);
+}
+
+/* Credit is given in the turn in which the connection ends: each message is handed on once. */
+static void credit_as_it_ends(void **state)
+{
+    static const uint8_t data[500] = { 1, 2, 3 };
+    struct side a, b;
+    struct talk t = { .side = &a, .to = &b.me.id, .name = "Test.tear", .data = data, .n = sizeof data,
+                      .to_send = 1, .quiet = 1 };
+    (void)state;
+    torn = 0;
+    open_side(&a, 0, 0);
+    open_side(&b, 1, 0);
+    serve(&b, "Test.tear", NULL, keeping, NULL);
+    teach(&a, &b);
+    loop_call(a.loop, talk_here, &t);
+    assert_true(await_noted(&torn, 1, LIMIT));
+    usleep(300000); /* they lie there */
+    loop_call(a.loop, end_and_credit_here, &t);
+    assert_true(await_noted(&t.over, 1, LIMIT));
+    assert_in_range(t.received, 0, 3);
+    assert_int_equal(t.wrong, 0);
+    close_side(&a);
+    close_side(&b);
+}
+
 static int paused_ones;
 
 static void paused(void *context, struct rpc_stream *s)
@@ -482,6 +513,7 @@ int main(void)
         cmocka_unit_test(slow_reader),
         cmocka_unit_test(reset_behind_messages),
         cmocka_unit_test(loss_behind_messages),
+        cmocka_unit_test(credit_as_it_ends),
         cmocka_unit_test(reset_of_nothing),
         cmocka_unit_test(streams_fail),
         cmocka_unit_test(too_large),
