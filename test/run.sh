@@ -202,6 +202,16 @@ peers_and_clocks() {
     front say "programs"
     programs front 1
 
+    front say "attacks on a living peer"
+    if python3 -c 'import cryptography' 2>/dev/null; then
+        for t in test/attack/attack_*.py; do
+            name=$(basename "$t" .py)
+            front counted "$name" env POTLUCK="$BUILD/potluck" python3 "$t"
+        done
+    else
+        front skip attacks "no python3-cryptography found"
+    fi
+
     front say "swarms that come and go"
     if command -v python3 >/dev/null; then
         front counted "churn" env SOAK_S="${SOAK_S:-120}" SOAK_PEERS="${SOAK_PEERS:-8}" SOAK_DELAYS="${SOAK_DELAYS:-none}" \
