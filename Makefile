@@ -38,7 +38,7 @@ PKG_FLAGS := $(shell pkg-config --cflags $(PC_LIBS) $(PC_LOADED) 2>/dev/null) -I
 LIBS      := $(shell pkg-config --libs $(PC_LIBS) 2>/dev/null) -lsnappy -ldl -lpthread -lm
 
 REF_C     := $(wildcard ref/*.c ref/model/*.c)
-DATA_C    := $(wildcard data/*.c)
+DATA_C    := $(filter-out data/demo/%,$(wildcard data/*/*.c))
 NET_C     := $(wildcard net/*.c net/*/*.c)
 CMD_C     := $(wildcard cmd/*.c)
 CONFORM_C := $(wildcard test/conform/*.c test/peer/*.c)
@@ -351,7 +351,7 @@ COMPLETE_BASH = $(SHARE)/bash-completion/completions/potluck
 COMPLETE_ZSH  = $(SHARE)/zsh/vendor-completions/_potluck
 install: all man ## into PREFIX (default /usr/local): program, backends, library, headers, manual, completion
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/potluck $(DESTDIR)$(LIBDIR)/pkgconfig \
-	  $(DESTDIR)$(PREFIX)/include/potluck/ref/model $(DESTDIR)$(PREFIX)/include/potluck/data \
+	  $(DESTDIR)$(PREFIX)/include/potluck/ref/model \
 	  $(SHARE)/potluck/demo $(SHARE)/man/man1
 	install $(BUILD)/potluck $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 $(filter-out %/libpl_cuda_on_cpu.so %/libpl_opencl.so,$(wildcard $(BUILD)/libpl_*.so)) $(DESTDIR)$(PREFIX)/lib/potluck/
@@ -365,7 +365,7 @@ install: all man ## into PREFIX (default /usr/local): program, backends, library
 	install -D -m 644 cmd/potluck.zsh $(COMPLETE_ZSH)
 	install -m 644 ref/*.h $(DESTDIR)$(PREFIX)/include/potluck/ref/
 	install -m 644 ref/model/*.h $(DESTDIR)$(PREFIX)/include/potluck/ref/model/
-	install -m 644 data/*.h $(DESTDIR)$(PREFIX)/include/potluck/data/
+	for h in $(filter-out data/demo/%,$(wildcard data/*/*.h)); do install -D -m 644 $$h $(DESTDIR)$(PREFIX)/include/potluck/$$h; done
 	printf 'prefix=%s\nlibdir=%s\n\nName: potluck\nDescription: training transformers together\nVersion: %s\nRequires.private: %s\nCflags: -I$${prefix}/include/potluck\nLibs: -L$${libdir} -lpotluck\nLibs.private: -lsnappy -ldl -lpthread -lm\n' \
 	  '$(PREFIX)' '$(LIBDIR)' '$(VERSION)' '$(PC_LIBS)' > $(DESTDIR)$(LIBDIR)/pkgconfig/potluck.pc
 

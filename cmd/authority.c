@@ -3,7 +3,7 @@
  * ended. */
 #include "cmd.h"
 
-#include "../data/file.h"
+#include "data/files/file.h"
 #include "../net/http/authority_server.h"
 
 #include <getopt.h>

@@ -1,6 +1,6 @@
 /* averaging.c - see averaging.h. */
 #include "averaging.h"
-#include "../data/safetensors.h"
+#include "data/files/safetensors.h"
 
 #include <jansson.h>
 #include <math.h>

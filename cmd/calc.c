@@ -1,7 +1,7 @@
 /* calc.c - `potluck calc`: what training a model takes, term by term. [TTT 2.2] */
 #include "cmd.h"
-#include "../data/dalle_config.h"
-#include "../data/memory_json.h"
+#include "data/models/dalle_config.h"
+#include "data/models/memory_json.h"
 
 #include <getopt.h>
 #include <stdio.h>

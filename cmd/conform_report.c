@@ -1,6 +1,6 @@
 /* conform_report.c - see conform_report.h. The JSON is the report; the page shows the same. */
 #include "conform_report.h"
-#include "../data/file.h"
+#include "data/files/file.h"
 
 #include <errno.h>
 #include <libgen.h>

@@ -1,6 +1,6 @@
 /* convert.c - `potluck convert`: a checkpoint from one kind of file to another. */
 #include "cmd.h"
-#include "../data/weights.h"
+#include "data/models/weights.h"
 
 #include <getopt.h>
 #include <stdio.h>

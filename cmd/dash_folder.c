@@ -1,7 +1,7 @@
 /* dash_folder.c - see dash_folder.h. Pictures are drawn by this same program, as a child of low
  * priority: a page must not slow its training down. */
 #include "dash_folder.h"
-#include "../data/file.h"
+#include "data/files/file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -9,9 +9,9 @@
 #include "train_data.h"
 #include "train_job.h"
 #include "train_log.h"
-#include "../data/checkpoint.h"
-#include "../data/file.h"
-#include "../data/sheet.h"
+#include "data/models/checkpoint.h"
+#include "data/files/file.h"
+#include "data/images/contact_sheet.h"
 
 #include <errno.h>
 #include <limits.h>

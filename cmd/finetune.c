@@ -3,9 +3,9 @@
 #include "cmd.h"
 #include "compute.h"
 #include "finetune_job.h"
-#include "../data/bpe.h"
-#include "../data/file.h"
-#include "../data/gpt2_file.h"
+#include "data/text/bpe.h"
+#include "data/files/file.h"
+#include "data/models/gpt2_file.h"
 
 #include <dirent.h>
 #include <errno.h>

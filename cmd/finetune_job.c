@@ -8,9 +8,9 @@
 #include "progress.h"
 #include "proc.h"
 #include "train_log.h"
-#include "../data/file.h"
-#include "../data/gpt2_file.h"
-#include "../data/weights.h"
+#include "data/files/file.h"
+#include "data/models/gpt2_file.h"
+#include "data/models/weights.h"
 #include "../ref/schedule.h"
 
 #include <errno.h>

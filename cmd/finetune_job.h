@@ -3,7 +3,7 @@
 #ifndef PL_CMD_FINETUNE_JOB_H
 #define PL_CMD_FINETUNE_JOB_H
 
-#include "../data/corpus.h"
+#include "data/text/corpus.h"
 #include "../ref/model/gpt2.h"
 #include "../ref/model/optimizer.h"
 

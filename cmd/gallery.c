@@ -1,7 +1,7 @@
 /* gallery.c - see gallery.h. */
 #include "gallery.h"
-#include "../data/pairs.h"
-#include "../data/shard.h"
+#include "data/pairs/pairs.h"
+#include "data/pairs/shard.h"
 
 #include <stdlib.h>
 #include <string.h>

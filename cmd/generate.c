@@ -3,7 +3,7 @@
 #include "compute.h"
 #include "generate_job.h"
 #include "train_data.h"
-#include "../data/file.h"
+#include "data/files/file.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -4,8 +4,8 @@
 #include "generate_job.h"
 #include "compute.h"
 #include "progress.h"
-#include "../data/file.h"
-#include "../data/sheet.h"
+#include "data/files/file.h"
+#include "data/images/contact_sheet.h"
 
 #include <ctype.h>
 #include <jansson.h>

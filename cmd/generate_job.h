@@ -3,7 +3,7 @@
 #define PL_CMD_GENERATE_JOB_H
 
 #include "gallery.h"
-#include "../data/rerank.h"
+#include "data/models/rerank.h"
 
 struct generate_job {
     struct painter *painter;

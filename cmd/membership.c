@@ -1,7 +1,7 @@
 /* membership.c - see membership.h. */
 #include "membership.h"
 
-#include "../data/file.h"
+#include "data/files/file.h"
 #include "../net/http/authority_client.h"
 
 #include <openssl/evp.h>

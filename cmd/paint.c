@@ -1,10 +1,10 @@
 /* paint.c - see paint.h. */
 #include "paint.h"
 #include "train_job.h"
-#include "../data/checkpoint.h"
-#include "../data/dalle_config.h"
-#include "../data/vqgan_file.h"
-#include "../data/weights.h"
+#include "data/models/checkpoint.h"
+#include "data/models/dalle_config.h"
+#include "data/models/vqgan_file.h"
+#include "data/models/weights.h"
 
 #include <errno.h>
 #include <math.h>

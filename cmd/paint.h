@@ -3,8 +3,8 @@
 #ifndef PL_CMD_PAINT_H
 #define PL_CMD_PAINT_H
 
-#include "../data/image.h"
-#include "../data/unigram.h"
+#include "data/images/image.h"
+#include "data/text/unigram.h"
 #include "../ref/model/generate.h"
 #include "../ref/model/vqgan.h"
 

@@ -2,7 +2,7 @@
 #include "peer_model.h"
 #include "compute.h"
 #include "train_job.h"
-#include "../data/dalle_config.h"
+#include "data/models/dalle_config.h"
 
 #include <string.h>
 

@@ -4,8 +4,8 @@
 #include "averaging.h"
 #include "cmd.h"
 #include "train_job.h"
-#include "../data/checkpoint.h"
-#include "../data/file.h"
+#include "data/models/checkpoint.h"
+#include "data/files/file.h"
 #include "../net/hivemind/collaboration.h"
 
 #include <math.h>

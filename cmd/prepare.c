@@ -3,9 +3,9 @@
 #include "interrupt.h"
 #include "compute.h"
 #include "progress.h"
-#include "../data/file.h"
-#include "../data/prepare.h"
-#include "../data/vqgan_file.h"
+#include "data/files/file.h"
+#include "data/pairs/prepare.h"
+#include "data/models/vqgan_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>

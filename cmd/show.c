@@ -1,7 +1,7 @@
 /* show.c - `potluck show`: what is inside a shard, a checkpoint, a tokenizer. */
 #include "cmd.h"
 #include "show.h"
-#include "../data/torch.h"
+#include "data/torch/torch.h"
 
 #include <getopt.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #ifndef PL_SHOW_H
 #define PL_SHOW_H
 
-#include "../data/source.h"
+#include "data/files/source.h"
 
 struct show_options {
     int64_t rows;

@@ -1,6 +1,6 @@
 /* show_parquet.c - a table: its columns, how well they are packed, and its rows. */
 #include "show.h"
-#include "../data/parquet_read.h"
+#include "data/parquet/parquet_read.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* show_safetensors.c - a checkpoint: its remarks, and each tensor with its range. */
 #include "show.h"
-#include "../data/weights.h"
+#include "data/models/weights.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* show_tokens.c - a T5 tokenizer: how many pieces it has, and how it splits a caption. */
 #include "show.h"
-#include "../data/unigram.h"
+#include "data/text/unigram.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* tokenize.c - `potluck tokenize`: lines of text to ids and back. */
 #include "cmd.h"
-#include "../data/bpe.h"
-#include "../data/points.h"
-#include "../data/unigram.h"
+#include "data/text/bpe.h"
+#include "data/text/code_points.h"
+#include "data/text/unigram.h"
 
 #include <errno.h>
 #include <getopt.h>

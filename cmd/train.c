@@ -6,9 +6,9 @@
 #include "train_data.h"
 #include "train_job.h"
 #include "train_swarm.h"
-#include "../data/checkpoint.h"
-#include "../data/dalle_config.h"
-#include "../data/file.h"
+#include "data/models/checkpoint.h"
+#include "data/models/dalle_config.h"
+#include "data/files/file.h"
 
 #include <limits.h>
 #include <math.h>

@@ -2,7 +2,7 @@
 #include "train_data.h"
 #include "environment.h"
 #include "interrupt.h"
-#include "../data/file.h"
+#include "data/files/file.h"
 #include "../net/http/source.h"
 
 #include <dirent.h>

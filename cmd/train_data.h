@@ -4,7 +4,7 @@
 #define PL_CMD_TRAIN_DATA_H
 
 #include "train_job.h"
-#include "../data/stream.h"
+#include "data/pairs/batch_stream.h"
 #include "../net/http/list.h"
 
 #include <stdatomic.h>

@@ -6,9 +6,9 @@
 #include "interrupt.h"
 #include "progress.h"
 #include "train_log.h"
-#include "../data/checkpoint.h"
-#include "../data/weights.h"
-#include "../data/dalle_config.h"
+#include "data/models/checkpoint.h"
+#include "data/models/weights.h"
+#include "data/models/dalle_config.h"
 #include "../ref/model/dalle_names.h"
 
 #include <errno.h>

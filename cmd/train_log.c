@@ -1,7 +1,7 @@
 /* train_log.c - see train_log.h. */
 #include "train_log.h"
-#include "../data/file.h"
-#include "../data/plot.h"
+#include "data/files/file.h"
+#include "data/images/plot.h"
 
 #include <errno.h>
 #include <math.h>

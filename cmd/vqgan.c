@@ -1,8 +1,8 @@
 /* vqgan.c - `potluck vqgan`: a codec of pictures - train a small one, use any. */
 #include "vqgan.h"
 #include "cmd.h"
-#include "../data/file.h"
-#include "../data/vqgan_file.h"
+#include "data/files/file.h"
+#include "data/models/vqgan_file.h"
 #include "../ref/model/vqgan_fit.h"
 #include "../ref/rng.h"
 

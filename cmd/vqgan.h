@@ -3,7 +3,7 @@
 #define PL_CMD_VQGAN_H
 
 #include "compute.h"
-#include "../data/pictures.h"
+#include "data/images/pictures.h"
 #include "../ref/model/vqgan.h"
 
 struct vqgan_options {

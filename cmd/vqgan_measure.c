@@ -1,7 +1,7 @@
 /* vqgan_measure.c - what a codec makes of a set of pictures: its errors, how it uses its codes,
  * and a sheet to look at. */
 #include "vqgan.h"
-#include "../data/sheet.h"
+#include "data/images/contact_sheet.h"
 #include "../ref/model/vqgan_fit.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* vqgan_train.c - `potluck vqgan train`: a small codec from nothing, or on from given weights. */
 #include "vqgan.h"
 #include "interrupt.h"
-#include "../data/vqgan_file.h"
+#include "data/models/vqgan_file.h"
 #include "../ref/model/vqgan_fit.h"
 
 #include <stdio.h>

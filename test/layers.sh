@@ -11,7 +11,7 @@ check() { # room, what it may include
     for f in $(find "$1" -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh'); do
         for i in $(sed -n 's/^ *# *include *"\([^"]*\)".*/\1/p' "$f"); do
             dir=$(dirname "$f")
-            target=$(realpath -m --relative-to=. "$dir/$i")
+            if [ -e "$dir/$i" ]; then target=$(realpath -m --relative-to=. "$dir/$i"); else target=$i; fi
             room=${target%%/*}
             case " $1 $2 " in
             *" $room "*) ;;

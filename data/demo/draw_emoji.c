@@ -8,8 +8,8 @@
  * one line "images/<code points>.png<TAB>name" each, in the order of emoji-test.txt, and
  * folder/holdout.txt, the names to train without (hold_out.h). */
 #include "hold_out.h"
-#include "../file.h"
-#include "../resize.h"
+#include "data/files/file.h"
+#include "data/images/resize.h"
 
 #include <ft2build.h>
 #include FT_FREETYPE_H

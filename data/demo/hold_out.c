@@ -1,7 +1,7 @@
 /* hold_out.c - see hold_out.h. */
 #include "hold_out.h"
-#include "../buffer.h"
-#include "../file.h"
+#include "data/files/buffer.h"
+#include "data/files/file.h"
 
 #include <stdio.h>
 #include <stdlib.h>

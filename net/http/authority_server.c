@@ -1,7 +1,7 @@
 /* authority_server.c - see authority_server.h. */
 #include "authority_server.h"
 #include "libraries.h"
-#include "../../data/file.h"
+#include "data/files/file.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* cache.c - see cache.h. A block is a file of its own: 32 bytes of SHA-256, then its content; its
  * time of change is that of its last use. */
 #include "cache.h"
-#include "../../data/file.h"
+#include "data/files/file.h"
 
 #include <dirent.h>
 #include <errno.h>

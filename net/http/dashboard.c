@@ -1,7 +1,7 @@
 /* dashboard.c - see dashboard.h. */
 #include "dashboard_seen.h"
-#include "../../data/file.h"
-#include "../../data/memory_json.h"
+#include "data/files/file.h"
+#include "data/models/memory_json.h"
 #include "www.h"
 
 #include <errno.h>

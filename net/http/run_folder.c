@@ -1,6 +1,6 @@
 /* run_folder.c - see run_folder.h. */
 #include "run_folder.h"
-#include "../../data/file.h"
+#include "data/files/file.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -3,7 +3,7 @@
  * a connection that is suspended until there is a newer event; MHD looks at none of those, so who
  * has left is found at the next event, or when somebody new finds no room. */
 #include "server.h"
-#include "../../data/codec.h"
+#include "data/parquet/page_codec.h"
 #include "libraries.h"
 
 #include <arpa/inet.h>

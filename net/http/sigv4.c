@@ -1,6 +1,6 @@
 /* sigv4.c - see sigv4.h. */
 #include "sigv4.h"
-#include "../../data/buffer.h"
+#include "data/files/buffer.h"
 
 #include <openssl/evp.h>
 #include <openssl/hmac.h>

@@ -3,7 +3,7 @@
 #ifndef PL_HTTP_SOURCE_H
 #define PL_HTTP_SOURCE_H
 
-#include "../../data/source.h"
+#include "data/files/source.h"
 #include "cache.h"
 #include "client.h"
 

@@ -1,6 +1,6 @@
 /* upload_request.c - see upload_request.h. */
 #include "upload_request.h"
-#include "../../data/file.h"
+#include "data/files/file.h"
 
 #include <stdio.h>
 #include <stdlib.h>

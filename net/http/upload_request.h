@@ -6,8 +6,8 @@
 #include "libraries.h"
 #include "client.h"
 #include "upload.h"
-#include "../../data/buffer.h"
-#include "../../data/mapping.h"
+#include "data/files/buffer.h"
+#include "data/files/mapping.h"
 
 #include <jansson.h>
 

@@ -1,6 +1,6 @@
 /* identity.c - see identity.h. The keys are OpenSSL's, the frames around them protobuf. */
 #include "identity.h"
-#include "../../data/file.h"
+#include "data/files/file.h"
 #include "net/libp2p/libp2p.pb-c.h"
 
 #include <errno.h>

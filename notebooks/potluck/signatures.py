@@ -291,7 +291,7 @@ STRUCTURES = {
     "pl_train_report": (TrainReport, "ref/model/train.h"), "pl_sampling": (Sampling, "ref/sample.h"),
     "pl_generate_options": (GenerateOptions, "ref/model/generate.h"),
     "pl_vqgan_config": (VqganConfig, "ref/model/vqgan.h"), "pl_vqgan": (Vqgan, "ref/model/vqgan.h"),
-    "shard_row": (ShardRow, "data/shard.h"),
+    "shard_row": (ShardRow, "data/pairs/shard.h"),
 }
 
 # -- functions ----------------------------------------------------------------------------------------------
@@ -322,7 +322,7 @@ FUNCTIONS = {
     "pl_partition": (status, [P(P(Part)), P(size), void, void, size, void, c.c_int, size, P(Error)]),
     "pl_free": (None, [void]),
     "pl_orthogonalize": (None, [void, c.c_int, c.c_int]),
-    # ref/model/dalle_config.h, dalle.h, params.h; data/dalle_config.h
+    # ref/model/dalle_config.h, dalle.h, params.h; data/models/dalle_config.h
     "pl_dalle_config_named": (status, [P(DalleConfig), text, P(Error)]),
     "pl_dalle_config_read": (status, [P(DalleConfig), text, P(Error)]),
     "pl_dalle_config_pattern": (None, [P(DalleConfig), c.c_int, c.c_int]),
@@ -348,7 +348,7 @@ FUNCTIONS = {
     "pl_trainer_step": (status, [P(Trainer), P(TrainReport), P(Error)]),
     "pl_generate_options": (GenerateOptions, []),
     "pl_generate": (status, [P(Dalle), void, void, c.c_int, P(GenerateOptions), P(Error)]),
-    # data/unigram.h, shard.h, weights.h, checkpoint.h, vqgan_file.h; ref/model/vqgan.h
+    # data/text/unigram.h, shard.h, weights.h, checkpoint.h, vqgan_file.h; ref/model/vqgan.h
     "unigram_open": (status, [P(void), text, P(Error)]),
     "unigram_close": (None, [void]),
     "unigram_size": (c.c_int, [void]),

@@ -1,7 +1,7 @@
 /* golden.c - finds golden files, hands each to its area, prints one line a case. See golden.h. */
 #include "golden.h"
 #include "areas.h"
-#include "../../data/file.h"
+#include "data/files/file.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -4,7 +4,7 @@
 #ifndef PL_GOLDEN_H
 #define PL_GOLDEN_H
 
-#include "../../data/safetensors.h"
+#include "data/files/safetensors.h"
 #include "../../ref/backend.h"
 
 #include <jansson.h>

@@ -4,8 +4,8 @@
  * wrongly decoded text, which the specification leaves optional, are passed over: bit 0 of their
  * flags. */
 #include "golden_tokenizer.h"
-#include "../../data/bpe.h"
-#include "../../data/clean.h"
+#include "data/text/bpe.h"
+#include "data/text/clean.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #include "areas.h"
 #include "golden_clip.h"
 #include "golden_container.h"
-#include "../../data/resize.h"
+#include "data/images/resize.h"
 
 #include <stdio.h>
 #include <string.h>

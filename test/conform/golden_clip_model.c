@@ -2,9 +2,9 @@
  * pictures. [spec images-and-text 2.1, 2.4] */
 #include "golden_clip.h"
 #include "golden_model.h"
-#include "../../data/checkpoint.h"
-#include "../../data/clip_file.h"
-#include "../../data/resize.h"
+#include "data/models/checkpoint.h"
+#include "data/models/clip_file.h"
+#include "data/images/resize.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* golden_container.c - see golden_container.h. */
 #include "golden_container.h"
-#include "../../data/weights.h"
+#include "data/models/weights.h"
 
 #include <stdio.h>
 #include <string.h>

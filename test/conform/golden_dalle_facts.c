@@ -1,7 +1,7 @@
 /* golden_dalle_facts.c - the run's own network in numbers and names: parameter counts, the state
  * dict, the optimizer's groups, initial values. */
 #include "golden_dalle_net.h"
-#include "../../data/dalle_config.h"
+#include "data/models/dalle_config.h"
 
 #include <math.h>
 #include <stdio.h>

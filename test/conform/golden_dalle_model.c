@@ -1,7 +1,7 @@
 /* golden_dalle_model.c - golden files of whole networks: loading them, and the model's losses,
  * logits, gradients and training steps. */
 #include "golden_dalle_net.h"
-#include "../../data/dalle_config.h"
+#include "data/models/dalle_config.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include "areas.h"
 #include "golden_container.h"
 #include "golden_model.h"
-#include "../../data/gpt2_file.h"
+#include "data/models/gpt2_file.h"
 #include "../../ref/model/optimizer.h"
 
 #include <math.h>

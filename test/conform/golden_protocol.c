@@ -3,7 +3,7 @@
  * the kinds that everything else stands on: ids, msgpack, protobuf. */
 #include "golden_protocol.h"
 #include "areas.h"
-#include "../../data/file.h"
+#include "data/files/file.h"
 #include "../../net/hivemind/averaging_code.h"
 #include "../../net/hivemind/dht_dictionary.h"
 #include "../../net/hivemind/dht_message.h"

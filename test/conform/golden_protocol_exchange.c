@@ -1,7 +1,7 @@
 /* golden_protocol_exchange.c - recorded all-reduces: each peer once more, by our engine, among the
  * recorded messages of the others. */
 #include "golden_protocol.h"
-#include "../../data/file.h"
+#include "data/files/file.h"
 #include "../../net/hivemind/exchange.h"
 #include "../../net/hivemind/message.h"
 #include "net/hivemind/averaging.pb-c.h"

@@ -1,7 +1,7 @@
 /* golden_t5.c - T5's tokenizer beside transformers and sentencepiece. The model of
  * t5_XX.safetensors and of t5_XX.json.gz, which hold the same rows, is t5_XX/spiece.model. */
 #include "golden_tokenizer.h"
-#include "../../data/unigram.h"
+#include "data/text/unigram.h"
 
 #include <stdio.h>
 #include <stdlib.h>

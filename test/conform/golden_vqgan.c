@@ -4,8 +4,8 @@
 #include "golden_vqgan.h"
 #include "golden_container.h"
 #include "golden_model.h"
-#include "../../data/checkpoint.h"
-#include "../../data/vqgan_file.h"
+#include "data/models/checkpoint.h"
+#include "data/models/vqgan_file.h"
 
 #include <math.h>
 #include <stdio.h>

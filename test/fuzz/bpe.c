@@ -1,7 +1,7 @@
 /* bpe.c - any text through CLIP's cleaning and GPT-2's tokenizer, which give it back; and any
  * bytes as the tokenizer's own files: the first byte says which. */
-#include "../../data/bpe.h"
-#include "../../data/clean.h"
+#include "data/text/bpe.h"
+#include "data/text/clean.h"
 
 #include <stdio.h>
 #include <stdlib.h>

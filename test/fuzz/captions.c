@@ -1,6 +1,6 @@
 /* captions.c - lists, JSON lines, tar archives and Parquet tables of pictures with captions, read
  * as `prepare` reads them: the first byte says which; the first pictures are decoded. */
-#include "../../data/captions.h"
+#include "data/pairs/captions.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* corpus.c - any bytes as a file of text: the first says whether as JSON lines, gzipped or
  * plain. */
 #define _GNU_SOURCE
-#include "../../data/corpus.h"
+#include "data/text/corpus.h"
 
 #include <stdio.h>
 #include <stdlib.h>

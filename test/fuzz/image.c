@@ -1,5 +1,5 @@
 /* image.c - any bytes as a picture, made square. */
-#include "../../data/resize.h"
+#include "data/images/resize.h"
 
 #include <stdlib.h>
 

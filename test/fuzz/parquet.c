@@ -1,5 +1,5 @@
 /* parquet.c - any bytes as a Parquet file: every value of every column, some of them skipped. */
-#include "../../data/parquet_read.h"
+#include "data/parquet/parquet_read.h"
 
 #define ROWS_MAX 20000 /* a chunk of runs can promise millions in a few bytes */
 

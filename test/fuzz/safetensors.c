@@ -1,5 +1,5 @@
 /* safetensors.c - any bytes as a safetensors file, through a file that has no name. */
-#include "../../data/safetensors.h"
+#include "data/files/safetensors.h"
 
 #include <stdio.h>
 #include <stdlib.h>

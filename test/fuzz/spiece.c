@@ -1,6 +1,6 @@
 /* spiece.c - any bytes as a spiece.model, and any text split with it. The input: two bytes that say
  * how long the text is, the text, the model. */
-#include "../../data/unigram.h"
+#include "data/text/unigram.h"
 
 #include <stdlib.h>
 

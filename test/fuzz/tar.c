@@ -1,5 +1,5 @@
 /* tar.c - any bytes as a tar archive. */
-#include "../../data/tar.h"
+#include "data/files/tar.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 

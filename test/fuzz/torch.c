@@ -1,6 +1,6 @@
 /* torch.c - any bytes as a PyTorch checkpoint of either kind, and as a bare pickle. */
-#include "../../data/pickle.h"
-#include "../../data/torch.h"
+#include "data/torch/pickle.h"
+#include "data/torch/torch.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * request is answered from the input, which says status, how many bytes of header lines and of
  * body, and those. An upload is stopped after its first piece and goes on, so what it remembers is
  * read too. */
-#include "../../data/file.h"
+#include "data/files/file.h"
 #include "../../net/http/libraries.h"
 #include "../../net/http/upload.h"
 

@@ -1,6 +1,6 @@
 /* yaml.c - any text as a codec's settings. */
-#include "../../data/vqgan_file.h"
-#include "../../data/yaml.h"
+#include "data/models/vqgan_file.h"
+#include "data/files/yaml.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 

@@ -10,7 +10,7 @@ POTLUCK=$root/usr/bin/potluck
 check "make install" make -s install BUILD="$BUILD" DESTDIR="$root" PREFIX=/usr
 cd "$work" || exit 1 # nothing of the source tree is near
 cat >"$work/mine.c" <<'END'
-#include <data/safetensors.h>
+#include <data/files/safetensors.h>
 #include <ref/mask.h>
 #include <ref/rotary.h>
 #include <stdio.h>

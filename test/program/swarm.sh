@@ -93,7 +93,7 @@ prints "findings as JSON" '"what":"entry","level":"ok"' "$POTLUCK" doctor --join
 prints "nobody trains the run" '^WARN run .*nobody trains "r" there yet' "$POTLUCK" doctor --join "$entry" --quick --run r
 
 # paper/swarm.md quotes what is said: to the letter.
-cat cmd/*.c net/*/*.c data/*.c | tr '\n' ' ' | sed 's/" *"//g; s/\\"/"/g' >"$work/words"
+cat $(find cmd net data -name "*.c") | tr '\n' ' ' | sed 's/" *"//g; s/\\"/"/g' >"$work/words"
 sed -n '/^## Joining fails/,/^## Missing/s/^| \(`[^|]*`\) |.*/\1/p' paper/swarm.md | grep -o '`[^`]*`' | tr -d '`' >"$work/quoted"
 check "the table of sentences is there" test "$(wc -l <"$work/quoted")" -gt 30
 while read -r sentence; do

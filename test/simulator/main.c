@@ -1,7 +1,7 @@
 /* main.c - `make simulate`: swarms of 30 to 10,000 peers, as they are and as they could be; a
  * table, and curves in paper/figures. */
 #include "world.h"
-#include "../../data/plot.h"
+#include "data/images/plot.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 /* bpe.c - cleaning step by step, words, and vocabularies that are none. Whole rows of ids are the
  * goldens' affair. */
-#include "../../data/bpe.h"
-#include "../../data/bpe_words.h"
-#include "../../data/clean.h"
-#include "../../data/file.h"
-#include "../../data/html.h"
+#include "data/text/bpe.h"
+#include "data/text/bpe_words.h"
+#include "data/text/clean.h"
+#include "data/files/file.h"
+#include "data/text/html.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

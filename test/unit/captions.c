@@ -1,6 +1,6 @@
 /* captions.c - lists and folders of pictures with captions, and lists that are wrong. */
-#include "../../data/captions.h"
-#include "../../data/parquet_write.h"
+#include "data/pairs/captions.h"
+#include "data/parquet/parquet_write.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* corpus.c - streams of text: windows without gaps, what is held out, going on, and damaged
  * files. */
-#include "../../data/corpus.h"
-#include "../../data/file.h"
+#include "data/text/corpus.h"
+#include "data/files/file.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

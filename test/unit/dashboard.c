@@ -3,7 +3,7 @@
 #include "../../net/http/dashboard.h"
 #include "../../net/http/feeds.h"
 #include "../../net/http/run_folder.h"
-#include "../../data/file.h"
+#include "data/files/file.h"
 #include "http_client.h"
 
 #include <math.h>

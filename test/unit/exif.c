@@ -1,7 +1,7 @@
 /* exif.c - pictures are turned as the camera was held. */
-#include "../../data/exif.h"
-#include "../../data/file.h"
-#include "../../data/image.h"
+#include "data/images/exif.h"
+#include "data/files/file.h"
+#include "data/images/image.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

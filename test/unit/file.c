@@ -1,5 +1,5 @@
 /* file.c - files that appear whole or not at all, whatever goes wrong in between. */
-#include "../../data/file.h"
+#include "data/files/file.h"
 
 #include <dirent.h>
 #include <setjmp.h>

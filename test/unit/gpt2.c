@@ -1,6 +1,6 @@
 /* gpt2.c - what the goldens don't ask of GPT-2: stored and recomputed activations are one gradient,
  * and a training's checkpoint gives everything back. */
-#include "../../data/gpt2_file.h"
+#include "data/models/gpt2_file.h"
 #include "../../ref/rng.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* http_server.c - the server of pages: what is published, packed once for all, refused, pushed. */
-#include "../../data/codec.h"
+#include "data/parquet/page_codec.h"
 #include "../../net/http/server.h"
 #include "http_client.h"
 

@@ -1,8 +1,8 @@
 /* image.c - pictures in three formats, damaged ones, resampling, sheets and plots. Pillow's bytes
  * are compared by `conform` (golden/clip). */
-#include "../../data/plot.h"
-#include "../../data/resize.h"
-#include "../../data/sheet.h"
+#include "data/images/plot.h"
+#include "data/images/resize.h"
+#include "data/images/contact_sheet.h"
 
 #include <math.h>
 #include <setjmp.h>

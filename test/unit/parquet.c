@@ -1,10 +1,10 @@
 /* parquet.c - tables written and read back; files of pyarrow; and what damage is answered with:
  * a status and a sentence, never more. */
-#include "../../data/file.h"
-#include "../../data/parquet_read.h"
-#include "../../data/parquet_write.h"
-#include "../../data/rle.h"
-#include "../../data/thrift.h"
+#include "data/files/file.h"
+#include "data/parquet/parquet_read.h"
+#include "data/parquet/parquet_write.h"
+#include "data/parquet/rle.h"
+#include "data/parquet/thrift.h"
 
 #include <dirent.h>
 #include <setjmp.h>

@@ -1,9 +1,9 @@
 /* prepare.c - pictures to shards with a small codec of random weights: content, broken pictures,
  * going on after a stop. */
-#include "../../data/file.h"
-#include "../../data/prepare.h"
-#include "../../data/resize.h"
-#include "../../data/shard.h"
+#include "data/files/file.h"
+#include "data/pairs/prepare.h"
+#include "data/images/resize.h"
+#include "data/pairs/shard.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* rerank.c - scores of pictures for a caption, from a small CLIP with the published vocabulary. */
-#include "../../data/rerank.h"
-#include "../../data/safetensors.h"
+#include "data/models/rerank.h"
+#include "data/files/safetensors.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* safetensors.c - written and read back; every way a header can lie. */
-#include "../../data/file.h"
-#include "../../data/safetensors.h"
+#include "data/files/file.h"
+#include "data/files/safetensors.h"
 
 #include <math.h>
 #include <setjmp.h>

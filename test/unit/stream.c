@@ -1,7 +1,7 @@
 /* stream.c - pairs and batches: the filter's counts, epochs, reproducibility, going on from a saved
  * position, errors from the reading thread. */
-#include "../../data/shard.h"
-#include "../../data/stream.h"
+#include "data/pairs/shard.h"
+#include "data/pairs/batch_stream.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,10 +1,10 @@
 /* torch.c - checkpoints of PyTorch: written and read back, and every way a pickle or an archive can
  * lie. The goldens in test/golden/vqgan hold real ones. */
-#include "../../data/archive.h"
-#include "../../data/file.h"
-#include "../../data/pickle.h"
-#include "../../data/torch.h"
-#include "../../data/weights.h"
+#include "data/torch/zip_archive.h"
+#include "data/files/file.h"
+#include "data/torch/pickle.h"
+#include "data/torch/torch.h"
+#include "data/models/weights.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

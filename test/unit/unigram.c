@@ -1,6 +1,6 @@
 /* unigram.c - T5's tokenizer on a model written here by hand: splits, both programs' rules, and
  * what a broken file is answered with. */
-#include "../../data/unigram.h"
+#include "data/text/unigram.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
 #ifndef PL_TEST_WEB_SERVER_H
 #define PL_TEST_WEB_SERVER_H
 
-#include "../../data/file.h"
+#include "data/files/file.h"
 #include "../../net/http/authority_server.h"
 
 #include <arpa/inet.h>

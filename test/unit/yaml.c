@@ -1,8 +1,8 @@
 /* yaml.c - settings as they were published; what is no YAML, and what has no end. */
-#include "../../data/vqgan_file.h"
-#include "../../data/file.h"
-#include "../../data/yaml.h"
-#include "../../data/weights.h"
+#include "data/models/vqgan_file.h"
+#include "data/files/file.h"
+#include "data/files/yaml.h"
+#include "data/models/weights.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,0 +1,55 @@
+/* contact_sheet.c - see contact_sheet.h. */
+#include "contact_sheet.h"
+#include "font.h"
+
+#include <string.h>
+
+#define LABEL_HEIGHT (FONT_HEIGHT + 3)
+
+int pl_sheet(struct pl_image *out, const struct pl_image *pictures, size_t count, int columns,
+             int gap)
+{
+    return pl_sheet_labelled(out, pictures, NULL, count, columns, gap);
+}
+
+int pl_sheet_labelled(struct pl_image *out, const struct pl_image *pictures,
+                      const char *const *labels, size_t count, int columns, int gap)
+{
+    static const uint8_t ink[3] = { 40, 40, 40 };
+    int64_t width = 1, height = 1, rows;
+    int rc;
+    memset(out, 0, sizeof *out);
+    if (columns < 1 || gap < 0 || gap > IMAGE_SIDE_MAX || count > IMAGE_PIXELS_MAX) return PL_EUSE;
+    rows = ((int64_t)count + columns - 1) / columns;
+    for (size_t i = 0; i < count; i++) {
+        if (pictures[i].width > width) width = pictures[i].width;
+        if (pictures[i].height > height) height = pictures[i].height;
+    }
+    int64_t picture_height = height;
+    if (labels) height += LABEL_HEIGHT;
+    if (gap + columns * (width + gap) > IMAGE_SIDE_MAX ||
+        gap + rows * (height + gap) > IMAGE_SIDE_MAX)
+        return PL_ELIMIT;
+    rc = pl_image_init(out, (int)(gap + columns * (width + gap)),
+                       (int)(gap + rows * (height + gap)), 3);
+    if (rc) return rc;
+    memset(out->pixels, 255, (size_t)out->width * (size_t)out->height * 3);
+    for (size_t i = 0; i < count; i++) {
+        int64_t left = gap + (int64_t)i % columns * (width + gap);
+        int64_t top = gap + (int64_t)i / columns * (height + gap);
+        struct pl_image one;
+        rc = pl_image_crop(&one, &pictures[i], 0, 0, pictures[i].width, pictures[i].height);
+        if (!rc) rc = pl_image_rgb(&one, PL_ALPHA_WHITE);
+        for (int y = 0; !rc && y < one.height; y++)
+            memcpy(out->pixels + ((size_t)(top + y) * (size_t)out->width + (size_t)left) * 3,
+                   one.pixels + (size_t)y * (size_t)one.width * 3, (size_t)one.width * 3);
+        pl_image_clear(&one);
+        if (rc) {
+            pl_image_clear(out);
+            return rc;
+        }
+        if (labels && labels[i])
+            pl_font_text(out, (int)left, (int)(top + picture_height + 2), labels[i], 1, ink);
+    }
+    return PL_OK;
+}

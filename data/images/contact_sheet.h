@@ -1,0 +1,16 @@
+/* contact_sheet.h - many pictures on one: a contact sheet. */
+#ifndef PL_SHEET_H
+#define PL_SHEET_H
+
+#include "image.h"
+
+/* `count` pictures in rows of `columns`, on white, `gap` pixels apart and around. All cells are as
+ * large as the largest picture; alpha is laid over white. The caller clears *out. */
+int pl_sheet(struct pl_image *out, const struct pl_image *pictures, size_t count, int columns,
+             int gap);
+
+/* The same with a line of text below each picture; a label may be NULL. */
+int pl_sheet_labelled(struct pl_image *out, const struct pl_image *pictures,
+                      const char *const *labels, size_t count, int columns, int gap);
+
+#endif

@@ -1,0 +1,437 @@
+/* captions.c - see captions.h. */
+#include "captions.h"
+#include "data/files/file.h"
+#include "data/files/tar.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <utf8proc.h>
+
+#define DEPTH_MAX 16 /* folders within folders; also what ends a loop of links */
+
+#define OWN_FILE ((struct captions_place){ CAPTIONS_FILE, 0, 0, 0 })
+
+static int make_room(struct captions *c)
+{
+    size_t room = c->count ? 2 * c->count : 1;
+    char **paths = realloc(c->path, room * sizeof *paths), **captions;
+    struct captions_place *places;
+    if (paths) c->path = paths;
+    if (!paths || !(captions = realloc(c->caption, room * sizeof *captions))) return PL_ENOMEM;
+    c->caption = captions;
+    if (!(places = realloc(c->place, room * sizeof *places))) return PL_ENOMEM;
+    c->place = places;
+    return PL_OK;
+}
+
+/* Takes both strings, also on failure. */
+static int add(struct captions *c, char *path, char *caption, struct captions_place place)
+{
+    /* room doubles at powers of two */
+    if (path && caption && (c->count & (c->count - 1)) == 0 && make_room(c)) {
+        free(path);
+        path = NULL;
+    }
+    if (!path || !caption) {
+        free(path);
+        free(caption);
+        return PL_ENOMEM;
+    }
+    c->path[c->count] = path;
+    c->place[c->count] = place;
+    c->caption[c->count++] = caption;
+    return PL_OK;
+}
+
+static int is_utf8(const char *text)
+{
+    const utf8proc_uint8_t *p = (const utf8proc_uint8_t *)text;
+    utf8proc_ssize_t left = (utf8proc_ssize_t)strlen(text), n;
+    utf8proc_int32_t point;
+    for (; left > 0; p += n, left -= n)
+        if ((n = utf8proc_iterate(p, left, &point)) <= 0) return 0;
+    return 1;
+}
+
+/* --- lists ---------------------------------------------------------------------------------- */
+
+/* The folder that holds `path`, with its slash; "" for the current one. */
+static char *folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return strndup(path, slash ? (size_t)(slash - path) + 1 : 0);
+}
+
+static char *within(const char *folder, const char *name)
+{
+    return name[0] == '/' ? strdup(name) : pl_path_join(folder, name);
+}
+
+static int add_tsv_line(struct captions *c, char *line, const char *folder, const char *path,
+                        size_t number, struct pl_err *err)
+{
+    char *tab = strchr(line, '\t');
+    if (!tab || tab == line || !is_utf8(tab))
+        return pl_fail(err, PL_EFORMAT, "%s: line %zu: 'picture<TAB>caption' in UTF-8 was expected",
+                       path, number);
+    *tab = 0;
+    if (add(c, within(folder, line), strdup(tab + 1), OWN_FILE))
+        return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+    return PL_OK;
+}
+
+static int add_json_line(struct captions *c, char *line, const char *folder, const char *path,
+                         size_t number, struct pl_err *err)
+{
+    json_t *object = json_loads(line, 0, NULL);
+    const char *name = json_string_value(json_object_get(object, "file_name"));
+    const char *caption = json_string_value(json_object_get(object, "caption"));
+    int rc = PL_OK;
+    if (!caption) caption = json_string_value(json_object_get(object, "text"));
+    if (!name || !caption)
+        rc = pl_fail(err, PL_EFORMAT,
+                     "%s: line %zu: an object with \"file_name\" and \"caption\" or "
+                     "\"text\" was expected",
+                     path, number);
+    else if (add(c, within(folder, name), strdup(caption), OWN_FILE))
+        rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+    json_decref(object);
+    return rc;
+}
+
+typedef int line_fn(struct captions *c, char *line, const char *folder, const char *path,
+                    size_t number, struct pl_err *err);
+
+static int read_lines(struct captions *c, const char *path, line_fn *take, struct pl_err *err)
+{
+    char *folder = folder_of(path), *text = NULL;
+    size_t bytes, number = 1;
+    int rc = folder ? pl_file_read((void **)&text, &bytes, path, CAPTIONS_FILE_MAX, err)
+                    : pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+    for (char *line = text, *next; !rc && line < text + bytes; line = next, number++) {
+        size_t n = strcspn(line, "\n");
+        next = line + n + 1;
+        line[n] = 0;
+        if (n && line[n - 1] == '\r') line[n - 1] = 0;
+        if (strlen(line) + 1 < n)
+            rc = pl_fail(err, PL_EFORMAT, "%s: line %zu: a zero byte", path, number);
+        else if (*line) rc = take(c, line, folder, path, number, err);
+    }
+    free(folder);
+    free(text);
+    return rc;
+}
+
+/* --- folders -------------------------------------------------------------------------------- */
+
+static int is_picture(const char *name)
+{
+    static const char *const ends[] = { ".png", ".jpg", ".jpeg", ".webp" };
+    const char *dot = strrchr(name, '.');
+    for (size_t i = 0; dot && i < PL_COUNT(ends); i++)
+        if (!strcasecmp(dot, ends[i])) return 1;
+    return 0;
+}
+
+/* Line breaks become spaces; none is left at the ends. */
+static void one_line(char *text)
+{
+    size_t n = strlen(text), skip = strspn(text, " \t\r\n");
+    memmove(text, text + skip, n - skip + 1);
+    for (char *p = text; *p; p++)
+        if (*p == '\n' || *p == '\r' || *p == '\t') *p = ' ';
+    for (n = strlen(text); n && text[n - 1] == ' '; n--) text[n - 1] = 0;
+}
+
+/* The caption in name.txt beside name.png; a picture without one is counted. */
+static int add_picture(struct captions *c, const char *path, struct pl_err *err)
+{
+    size_t stem = (size_t)(strrchr(path, '.') - path), bytes;
+    char *beside = malloc(stem + 5), *text = NULL;
+    int rc = PL_OK;
+    if (!beside) return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+    memcpy(beside, path, stem);
+    memcpy(beside + stem, ".txt", sizeof ".txt");
+    if (pl_file_read((void **)&text, &bytes, beside, CAPTIONS_CAPTION_MAX, NULL)) c->without++;
+    else {
+        one_line(text);
+        if (!*text || !is_utf8(text)) c->without++;
+        else if (add(c, strdup(path), strdup(text), OWN_FILE))
+            rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+    }
+    free(beside);
+    free(text);
+    return rc;
+}
+
+/* --- archives -------------------------------------------------------------------------------- */
+
+/* A sample under construction: members of one name, which lie side by side. */
+struct sample {
+    char key[TAR_NAME_MAX];
+    char *picture, *caption; /* the member's name, the text; NULL while not met */
+    struct captions_place place;
+};
+
+/* webdataset's rule: a sample's name ends at the first dot of the file's. */
+static size_t key_bytes(const char *name)
+{
+    const char *slash = strrchr(name, '/'), *file = slash ? slash + 1 : name;
+    return (size_t)(file - name) + strcspn(file, ".");
+}
+
+/* What was collected becomes an entry, or is counted. */
+static int end_sample(struct captions *c, struct sample *s, const char *archive, struct pl_err *err)
+{
+    char *path = NULL;
+    int rc = PL_OK;
+    if (s->picture && s->caption && *s->caption && is_utf8(s->caption)) {
+        size_t room = strlen(archive) + strlen(s->picture) + 2;
+        if ((path = malloc(room))) snprintf(path, room, "%s/%s", archive, s->picture);
+        rc = add(c, path, s->caption, s->place);
+        s->caption = NULL;
+        if (rc) pl_fail(err, rc, "%s: no memory", archive);
+    } else c->without += s->picture != NULL;
+    free(s->picture);
+    free(s->caption);
+    memset(s, 0, sizeof *s);
+    return rc;
+}
+
+/* The text of a member, or of its "caption" if it is JSON; NULL: too long, or none. */
+static char *caption_of(const struct tar_file *file, int is_json)
+{
+    char *text = NULL;
+    if (file->bytes > CAPTIONS_CAPTION_MAX) return NULL;
+    if (is_json) {
+        json_t *root = json_loadb((const char *)file->data, file->bytes, 0, NULL);
+        const char *caption = json_string_value(json_object_get(root, "caption"));
+        if (caption) text = strdup(caption);
+        json_decref(root);
+    } else text = strndup((const char *)file->data, file->bytes);
+    if (text) one_line(text);
+    return text;
+}
+
+static int read_archive(struct captions *c, const char *path, struct pl_err *err)
+{
+    struct pl_mapping *more = realloc(c->archive, (c->archives + 1) * sizeof *more);
+    struct sample s = { 0 };
+    struct tar_file file;
+    int rc, last;
+    if (!more) return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+    c->archive = more;
+    if ((rc = pl_mapping_open(&more[c->archives], path, err))) return rc;
+    struct tar t = { more[c->archives].at, more[c->archives].bytes, 0, path };
+    size_t archive = c->archives++;
+    while (!(rc = tar_next(&t, &file, err))) {
+        size_t n = key_bytes(file.name);
+        const char *ending = file.name + n;
+        int is_json = !strcasecmp(ending, ".json");
+        if (strncmp(s.key, file.name, n) || s.key[n]) {
+            if ((rc = end_sample(c, &s, path, err))) break;
+            snprintf(s.key, sizeof s.key, "%.*s", (int)n, file.name);
+        }
+        if (is_picture(file.name) && !s.picture) {
+            s.picture = strdup(file.name);
+            s.place = (struct captions_place){ CAPTIONS_TAR, archive, file.at, file.bytes };
+        } else if (!strcasecmp(ending, ".txt")) {
+            free(s.caption); /* the text counts before the JSON */
+            s.caption = caption_of(&file, 0);
+        } else if (is_json && !s.caption) s.caption = caption_of(&file, 1);
+    }
+    last = end_sample(c, &s, path, err);
+    return rc == PL_ENOTFOUND ? last : rc;
+}
+
+/* --- tables ----------------------------------------------------------------------------------- */
+
+/* "x.parquet/KEY", or the row's number in place of the key. */
+static char *row_path(const char *table, const struct picture_row *row)
+{
+    size_t room = strlen(table) + row->key_bytes + 24;
+    char *path = malloc(room);
+    if (!path) return NULL;
+    if (row->key && !memchr(row->key, 0, row->key_bytes) && row->key_bytes < TAR_NAME_MAX)
+        snprintf(path, room, "%s/%.*s", table, (int)row->key_bytes, row->key);
+    else snprintf(path, room, "%s/%llu", table, (unsigned long long)row->row);
+    return path;
+}
+
+static int add_row(struct captions *c, const char *path, const struct picture_row *row,
+                   struct pl_err *err)
+{
+    char *caption;
+    if (!row->caption || row->caption_bytes > CAPTIONS_CAPTION_MAX ||
+        memchr(row->caption, 0, row->caption_bytes)) {
+        c->without++;
+        return PL_OK;
+    }
+    if (!(caption = strndup(row->caption, row->caption_bytes)))
+        return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+    one_line(caption);
+    if (!*caption || !is_utf8(caption)) {
+        free(caption);
+        c->without++;
+        return PL_OK;
+    }
+    if (add(c, row_path(path, row), caption,
+            (struct captions_place){ CAPTIONS_TABLE, c->tables - 1, (size_t)row->row, 0 }))
+        return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+    return PL_OK;
+}
+
+static int read_table(struct captions *c, const char *path, struct pl_err *err)
+{
+    char **more = realloc(c->table, (c->tables + 1) * sizeof *more), *copy = strdup(path);
+    struct picture_table *t = NULL;
+    struct picture_row row;
+    int rc;
+    if (more) c->table = more;
+    rc = more && copy ? picture_table_open(&t, path, err)
+                      : pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+    if (rc) {
+        free(copy);
+        return rc;
+    }
+    c->table[c->tables++] = copy;
+    while (!(rc = picture_table_next(t, &row, err)) && !(rc = add_row(c, path, &row, err))) { }
+    picture_table_close(t);
+    return rc == PL_ENOTFOUND ? PL_OK : rc;
+}
+
+/* --- folders and files ------------------------------------------------------------------------ */
+
+static int ends_in(const char *name, const char *ending)
+{
+    const char *dot = strrchr(name, '.');
+    return dot && !strcasecmp(dot, ending);
+}
+
+static int not_hidden(const struct dirent *d)
+{
+    return d->d_name[0] != '.';
+}
+
+static int read_folder(struct captions *c, const char *path, int depth, struct pl_err *err)
+{
+    struct dirent **entry;
+    int n = depth > DEPTH_MAX ? 0 : scandir(path, &entry, not_hidden, alphasort), rc = PL_OK;
+    if (depth > DEPTH_MAX)
+        return pl_fail(err, PL_ELIMIT, "%s: more than %d folders deep", path, DEPTH_MAX);
+    if (n < 0) return pl_fail(err, PL_EIO, "%s: %s", path, strerror(errno));
+    for (int i = 0; i < n; i++) {
+        char *inner = rc ? NULL : pl_path_join(path, entry[i]->d_name);
+        struct stat st;
+        if (!rc && !inner) rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+        else if (!rc && !stat(inner, &st)) {
+            if (S_ISDIR(st.st_mode)) rc = read_folder(c, inner, depth + 1, err);
+            else if (S_ISREG(st.st_mode) && is_picture(inner)) rc = add_picture(c, inner, err);
+            else if (S_ISREG(st.st_mode) && ends_in(inner, ".tar"))
+                rc = read_archive(c, inner, err);
+            else if (S_ISREG(st.st_mode) && ends_in(inner, ".parquet")) {
+                rc = read_table(c, inner, err);
+                if (rc == PL_ENOTFOUND) rc = PL_OK; /* about something else */
+            }
+        }
+        free(inner);
+        free(entry[i]);
+    }
+    free(entry);
+    return rc;
+}
+
+/* A list inside the folder, if it has one: PL_ENOTFOUND if not. */
+static int read_list_of(struct captions *c, const char *folder, const char *name, line_fn *take,
+                        struct pl_err *err)
+{
+    char *path = pl_path_join(folder, name);
+    struct stat st;
+    int rc = PL_ENOTFOUND;
+    if (!path) return pl_fail(err, PL_ENOMEM, "%s: no memory", folder);
+    if (!stat(path, &st)) rc = read_lines(c, path, take, err);
+    free(path);
+    return rc;
+}
+
+int captions_read(struct captions *c, const char *path, struct pl_err *err)
+{
+    struct stat st;
+    int rc;
+    memset(c, 0, sizeof *c);
+    if (stat(path, &st)) return pl_fail(err, PL_EIO, "%s: %s", path, strerror(errno));
+    if (!S_ISDIR(st.st_mode)) {
+        if (ends_in(path, ".tar")) rc = read_archive(c, path, err);
+        else if (ends_in(path, ".parquet")) rc = read_table(c, path, err);
+        else rc = read_lines(c, path, add_tsv_line, err);
+    } else {
+        rc = read_list_of(c, path, "captions.tsv", add_tsv_line, err);
+        if (rc == PL_ENOTFOUND) rc = read_list_of(c, path, "metadata.jsonl", add_json_line, err);
+        if (rc == PL_ENOTFOUND) rc = read_folder(c, path, 0, err);
+    }
+    if (!rc && !c->count)
+        rc = pl_fail(err, PL_ENOTFOUND, "%s: no picture with a caption (%zu without)", path,
+                     c->without);
+    if (rc) captions_clear(c);
+    return rc;
+}
+
+void captions_clear(struct captions *c)
+{
+    for (size_t i = 0; i < c->count; i++) {
+        free(c->path[i]);
+        free(c->caption[i]);
+    }
+    for (size_t i = 0; i < c->archives; i++) pl_mapping_close(&c->archive[i]);
+    for (size_t i = 0; i < c->tables; i++) free(c->table[i]);
+    picture_table_close(c->opened);
+    free(c->table);
+    free(c->archive);
+    free(c->path);
+    free(c->caption);
+    free(c->place);
+    memset(c, 0, sizeof *c);
+}
+
+/* One table is open at a time: a folder may hold more of them than a program may open files. */
+static int picture_of_table(struct pl_image *image, uint64_t *bytes, struct captions *c, size_t i,
+                            struct pl_err *err)
+{
+    const struct captions_place *p = &c->place[i];
+    const uint8_t *data;
+    size_t n;
+    int rc = PL_OK;
+    if (!c->opened || c->open != p->holder) {
+        picture_table_close(c->opened);
+        rc = picture_table_open(&c->opened, c->table[p->holder], err);
+        c->open = p->holder;
+    }
+    if (!rc) rc = picture_table_picture(c->opened, p->at, &data, &n, err);
+    if (rc) return rc;
+    *bytes = n;
+    return pl_image_decode(image, data, n, c->path[i], err);
+}
+
+int captions_picture(struct pl_image *image, uint64_t *bytes, struct captions *c, size_t i,
+                     struct pl_err *err)
+{
+    const struct captions_place *p = &c->place[i];
+    struct stat st;
+    int rc;
+    switch (p->in) {
+    case CAPTIONS_TAR:
+        *bytes = p->bytes;
+        return pl_image_decode(image, c->archive[p->holder].at + p->at, p->bytes, c->path[i], err);
+    case CAPTIONS_TABLE: return picture_of_table(image, bytes, c, i, err);
+    case CAPTIONS_FILE: break;
+    }
+    rc = pl_image_read(image, c->path[i], err);
+    *bytes = rc || stat(c->path[i], &st) ? 0 : (uint64_t)st.st_size;
+    return rc;
+}

@@ -1,0 +1,276 @@
+/* pairs.c - see pairs.h. */
+#include "pairs_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* streams of the seed: which pair leaves the buffer, */
+#define RNG_PICKS (UINT64_C(0x7069636b) << 32)
+#define RNG_ORDER (UINT64_C(0x6f726465) << 32) /* and the order of shards, plus the epoch */
+#define CAPTION_BYTES_MAX (1u << 20) /* longer ones are cut before tokenizing: T is a few hundred */
+
+static int compare_text(const void *a, const void *b)
+{
+    const struct text *x = a, *y = b;
+    int d = memcmp(x->bytes, y->bytes, x->length < y->length ? x->length : y->length);
+    return d ? d : x->length < y->length ? -1 : x->length > y->length;
+}
+
+/* --- opening ------------------------------------------------------------------------------- */
+
+static int check_options(const struct pairs_options *o, struct pl_err *err)
+{
+    if (!o->paths || o->paths > UINT32_MAX) return pl_fail(err, PL_EUSE, "no shards to read");
+    if (o->text < 1 || o->cells < 1 || o->codes < 1 || o->codes > 1 << 15 ||
+        o->buffer > PAIRS_BUFFER_MAX)
+        return pl_fail(err, PL_EUSE, "%d tokens, %d codes of 0..%d, buffer of %zu: not usable",
+                       o->text, o->cells, o->codes - 1, o->buffer);
+    return PL_OK;
+}
+
+int pairs_open_shard(struct shard **out, const struct pairs *p, size_t index, struct pl_err *err)
+{
+    struct pl_source *source;
+    int rc;
+    if (!p->o.open) return shard_open(out, p->name[index], err);
+    *out = NULL;
+    rc = p->o.open(p->o.open_context, &source, p->name[index], err);
+    return rc ? rc : shard_open_source(out, source, err);
+}
+
+static int count_rows(struct pairs *p, struct pl_err *err)
+{
+    for (size_t i = 0; i < p->o.paths; i++) {
+        struct shard *s;
+        int rc = pairs_open_shard(&s, p, i, err);
+        if (rc) return rc;
+        p->rows[i] = shard_rows(s);
+        p->first[i] = p->total;
+        p->total += p->rows[i];
+        shard_close(s);
+    }
+    if (p->o.limit >= p->total) p->o.limit = 0;
+    if (p->o.limit && p->total > UINT32_MAX) /* pairs_within_limit multiplies them */
+        return pl_fail(err, PL_ELIMIT,
+                       "a limit of rows works for at most %lu, the shards hold %llu",
+                       (unsigned long)UINT32_MAX, (unsigned long long)p->total);
+    return PL_OK;
+}
+
+void pairs_start_epoch(struct pairs *p)
+{
+    struct pl_rng rng;
+    pl_rng_init(&rng, p->o.seed, RNG_ORDER + p->epoch);
+    for (uint32_t i = 0; i < p->o.paths; i++) p->order[i] = i;
+    for (uint32_t i = (uint32_t)p->o.paths; i > 1; i--) {
+        uint32_t j = (uint32_t)pl_rng_below(&rng, i), x = p->order[i - 1];
+        p->order[i - 1] = p->order[j];
+        p->order[j] = x;
+    }
+    p->at_shard = 0;
+    p->at_row = 0;
+    memset(&p->now, 0, sizeof p->now);
+    shard_close(p->shard);
+    p->shard = NULL;
+}
+
+static int copy_strings(struct pairs *p)
+{
+    for (size_t i = 0; i < p->o.paths; i++)
+        if (!(p->name[i] = strdup(p->o.path[i]))) return PL_ENOMEM;
+    for (size_t i = 0; i < p->o.withouts; i++, p->withouts++) {
+        p->without[i].bytes = strdup(p->o.without[i]);
+        if (!p->without[i].bytes) return PL_ENOMEM;
+        p->without[i].length = strlen(p->o.without[i]);
+    }
+    qsort(p->without, p->withouts, sizeof *p->without, compare_text);
+    return PL_OK;
+}
+
+int pairs_open(struct pairs **out, const struct pairs_options *options, struct pl_err *err)
+{
+    struct pairs *p;
+    size_t n;
+    int rc = check_options(options, err);
+    *out = NULL;
+    if (rc) return rc;
+    if (!(p = calloc(1, sizeof *p)))
+        return pl_fail(err, PL_ENOMEM, "no memory for the data stream");
+    p->o = *options;
+    if (!p->o.buffer) p->o.buffer = PAIRS_BUFFER;
+    n = p->o.buffer;
+    p->name = calloc(p->o.paths, sizeof *p->name);
+    p->rows = calloc(p->o.paths, sizeof *p->rows);
+    p->first = calloc(p->o.paths, sizeof *p->first);
+    p->order = calloc(p->o.paths, sizeof *p->order);
+    p->without = calloc(p->o.withouts + 1, sizeof *p->without);
+    p->slot = calloc(n, sizeof *p->slot);
+    p->place = calloc(n, sizeof *p->place);
+    p->tokens = pl_alloc(n, sizeof *p->tokens * (size_t)p->o.text);
+    p->codes = pl_alloc(n, sizeof *p->codes * (size_t)p->o.cells);
+    if (!p->name || !p->rows || !p->first || !p->order || !p->without || !p->slot || !p->place ||
+        !p->tokens || !p->codes || copy_strings(p))
+        rc = pl_fail(err, PL_ENOMEM, "no memory for a shuffle buffer of %zu pairs", n);
+    if (!rc) rc = count_rows(p, err);
+    if (rc) {
+        pairs_close(p);
+        return rc;
+    }
+    for (uint32_t i = 0; i < n; i++) p->slot[i] = i;
+    pl_rng_init(&p->rng, p->o.seed, RNG_PICKS);
+    pairs_start_epoch(p);
+    *out = p;
+    return PL_OK;
+}
+
+void pairs_close(struct pairs *p)
+{
+    if (!p) return;
+    shard_close(p->shard);
+    for (size_t i = 0; p->name && i < p->o.paths; i++) free(p->name[i]);
+    for (size_t i = 0; i < p->withouts; i++) free(p->without[i].bytes);
+    free(p->name);
+    free(p->rows);
+    free(p->first);
+    free(p->order);
+    free(p->without);
+    free(p->slot);
+    free(p->place);
+    pl_free(p->tokens);
+    pl_free(p->codes);
+    free(p);
+}
+
+/* --- filter -------------------------------------------------------------------------------- */
+
+/* Characters, not bytes: whatever does not continue one. */
+static size_t characters(const char *text, size_t n)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) count += ((unsigned char)text[i] & 0xc0) != 0x80;
+    return count;
+}
+
+static int held_out(const struct pairs *p, const struct shard_row *row)
+{
+    const struct text key = { (char *)(uintptr_t)row->caption, row->caption_bytes };
+    return bsearch(&key, p->without, p->withouts, sizeof key, compare_text) != NULL;
+}
+
+uint64_t *pairs_broken_rule(const struct pairs *p, const struct shard_row *row,
+                            struct pairs_counts *counts)
+{
+    double w = row->width, h = row->height;
+    if (!row->caption || characters(row->caption, row->caption_bytes) < PAIRS_CAPTION_CHARACTERS)
+        return &counts->caption;
+    if (!row->nsfw || row->nsfw_bytes != 8 || memcmp(row->nsfw, "UNLIKELY", 8))
+        return &counts->nsfw;
+    if (!(w > 0 && h > 0 && w <= PAIRS_ASPECT_MAX * h && h <= PAIRS_ASPECT_MAX * w))
+        return &counts->aspect;
+    if (!row->code) return &counts->no_code;
+    return (p->withouts && held_out(p, row)) != p->o.only_without ? &counts->held_out : NULL;
+}
+
+int pairs_within_limit(uint64_t row, uint64_t limit, uint64_t total)
+{
+    if (!limit || limit >= total) return 1;
+    return (row + 1) * limit / total != row * limit / total;
+}
+
+/* --- the buffer ---------------------------------------------------------------------------- */
+
+int pairs_fill_slot(struct pairs *p, uint32_t slot, uint32_t shard, uint64_t at,
+                    const struct shard_row *row, struct pl_err *err)
+{
+    int32_t *tokens = p->tokens + (size_t)slot * (size_t)p->o.text;
+    uint16_t *codes = p->codes + (size_t)slot * (size_t)p->o.cells;
+    size_t used,
+        n = row->caption_bytes < CAPTION_BYTES_MAX ? row->caption_bytes : CAPTION_BYTES_MAX;
+    int rc;
+    if (row->code_bytes != 2 * (size_t)p->o.cells)
+        return pl_fail(err, PL_EFORMAT, "%s: row %llu: code of %zu bytes; %d codes of 2 bytes were "
+                       "expected", p->name[shard], (unsigned long long)at, row->code_bytes,
+                       p->o.cells);
+    for (size_t i = 0; i < (size_t)p->o.cells; i++) {
+        int code = shard_code(row->code, i);
+        if (code < 0 || code >= p->o.codes)
+            return pl_fail(err, PL_EFORMAT, "%s: row %llu: code[%zu] is %d; 0 to %d were expected",
+                           p->name[shard], (unsigned long long)at, i, code, p->o.codes - 1);
+        codes[i] = (uint16_t)code;
+    }
+    rc = unigram_encode(tokens, (size_t)p->o.text, &used, p->o.tokenizer, row->caption, n,
+                        UNIGRAM_TRANSFORMERS);
+    if (rc)
+        return pl_fail(err, rc, "%s: row %llu: caption: %s", p->name[shard], (unsigned long long)at,
+                       pl_status_name(rc));
+    for (size_t i = used; i < (size_t)p->o.text; i++) tokens[i] = p->o.pad;
+    p->place[slot] = (struct pairs_place){ shard, at };
+    return PL_OK;
+}
+
+/* Adds the next row that passes to the buffer; PL_ENOTFOUND at the epoch's end. */
+static int read_one(struct pairs *p, struct pl_err *err)
+{
+    for (;; p->at_shard++, p->at_row = 0) {
+        uint32_t shard;
+        int rc;
+        if (p->at_shard == p->o.paths) return PL_ENOTFOUND;
+        shard = p->order[p->at_shard];
+        if (!p->shard) {
+            if ((rc = pairs_open_shard(&p->shard, p, shard, err))) return rc;
+            if (shard_rows(p->shard) != p->rows[shard])
+                return pl_fail(err, PL_EFORMAT, "%s: has changed while it was being read",
+                               p->name[shard]);
+            if ((rc = shard_seek(p->shard, p->at_row, err))) return rc;
+        }
+        while (p->at_row < p->rows[shard]) {
+            struct shard_row row;
+            uint64_t at = p->at_row++, *dropped;
+            if ((rc = shard_next(p->shard, &row, err))) return rc;
+            if (!pairs_within_limit(p->first[shard] + at, p->o.limit, p->total)) continue;
+            p->now.rows++;
+            if ((dropped = pairs_broken_rule(p, &row, &p->now))) {
+                ++*dropped;
+                continue;
+            }
+            p->now.used++;
+            if ((rc = pairs_fill_slot(p, p->slot[p->count], shard, at, &row, err))) return rc;
+            p->count++;
+            return PL_OK;
+        }
+        shard_close(p->shard);
+        p->shard = NULL;
+    }
+}
+
+int pairs_next(struct pairs *p, int32_t *tokens, int32_t *codes, struct pl_err *err)
+{
+    int rc = PL_OK;
+    size_t pick;
+    uint32_t slot;
+    while (p->count < p->o.buffer && !(rc = read_one(p, err))) {}
+    if (rc && rc != PL_ENOTFOUND) return rc;
+    if (!p->count) { /* the epoch is over: begin another */
+        if (!p->now.used)
+            return pl_fail(err, PL_ENOTFOUND, "no pair of %llu is left: %llu captions too short, "
+                           "%llu not NSFW UNLIKELY, %llu too long or wide, %llu without code, %llu "
+                           "held out", (unsigned long long)p->now.rows,
+                           (unsigned long long)p->now.caption, (unsigned long long)p->now.nsfw,
+                           (unsigned long long)p->now.aspect, (unsigned long long)p->now.no_code,
+                           (unsigned long long)p->now.held_out);
+        p->epoch++;
+        p->last = p->now;
+        pairs_start_epoch(p);
+        return pairs_next(p, tokens, codes, err);
+    }
+    pick = (size_t)pl_rng_below(&p->rng, p->count);
+    slot = p->slot[pick];
+    memcpy(tokens, p->tokens + (size_t)slot * (size_t)p->o.text,
+           sizeof *tokens * (size_t)p->o.text);
+    for (size_t i = 0; i < (size_t)p->o.cells; i++)
+        codes[i] = p->codes[(size_t)slot * (size_t)p->o.cells + i];
+    p->slot[pick] = p->slot[--p->count];
+    p->slot[p->count] = slot;
+    p->given++;
+    return PL_OK;
+}

@@ -1,0 +1,46 @@
+/* thrift.h - Thrift's compact syntax, as much of it as Parquet uses: structs of numbered fields,
+ * lists, whole numbers in variable length, binaries. */
+#ifndef PL_THRIFT_H
+#define PL_THRIFT_H
+
+#include "data/files/buffer.h"
+
+enum thrift_type {
+    THRIFT_STOP = 0, THRIFT_TRUE = 1, THRIFT_FALSE = 2, THRIFT_BYTE = 3, THRIFT_I16 = 4,
+    THRIFT_I32 = 5, THRIFT_I64 = 6, THRIFT_DOUBLE = 7, THRIFT_BINARY = 8, THRIFT_LIST = 9,
+    THRIFT_SET = 10, THRIFT_MAP = 11, THRIFT_STRUCT = 12
+};
+
+/* --- reading. Anything malformed sets `bad`, after which every call gives zero: a parser checks
+ * once, when it is done. */
+struct thrift_in {
+    const uint8_t *p, *end;
+    int bad;
+    int short_of; /* bad because the input ends too early */
+};
+
+struct thrift_field {
+    int id, type; /* start with { 0 } for each struct */
+};
+
+/* The next field's id and type; 0 after the last one. */
+int thrift_next(struct thrift_in *in, struct thrift_field *f);
+/* The value of a field of any integer type, or of a boolean. */
+int64_t thrift_integer(struct thrift_in *in, const struct thrift_field *f);
+/* A binary's bytes, inside the input. */
+const uint8_t *thrift_binary(struct thrift_in *in, const struct thrift_field *f, size_t *bytes);
+/* The number of elements, each of which takes at least a byte of what is left; *type theirs. */
+size_t thrift_list(struct thrift_in *in, const struct thrift_field *f, int *type);
+void thrift_skip(struct thrift_in *in, int type);
+
+/* --- writing. `last` is the struct's last field id and starts at 0. */
+void thrift_put_field(struct pl_buffer *b, int *last, int id, int type);
+void thrift_put_varint(struct pl_buffer *b, uint64_t x);
+void thrift_put_i32(struct pl_buffer *b, int *last, int id, int32_t x);
+void thrift_put_i64(struct pl_buffer *b, int *last, int id, int64_t x);
+void thrift_put_binary(struct pl_buffer *b, const void *data, size_t bytes);
+void thrift_put_string(struct pl_buffer *b, int *last, int id, const char *text);
+void thrift_put_list(struct pl_buffer *b, int *last, int id, int type, size_t count);
+void thrift_put_stop(struct pl_buffer *b);
+
+#endif

@@ -1,0 +1,72 @@
+/* code_points.c - see code_points.h. */
+#include "code_points.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+
+#define REPLACEMENT 0xFFFD
+
+void points_append(struct points *p, const int32_t *c, size_t n)
+{
+    if (p->failed) return;
+    if (p->room - p->n < n) {
+        size_t room = p->n + n > 2 * p->room ? p->n + n + 64 : 2 * p->room;
+        int32_t *more = realloc(p->at, room * sizeof *more);
+        if (!more) {
+            p->failed = 1;
+            return;
+        }
+        p->at = more;
+        p->room = room;
+    }
+    if (n) memcpy(p->at + p->n, c, n * sizeof *c);
+    p->n += n;
+}
+
+void points_add(struct points *p, int32_t c)
+{
+    points_append(p, &c, 1);
+}
+
+size_t points_first(int32_t *c, const char *text, size_t n)
+{
+    utf8proc_ssize_t used;
+    if ((unsigned char)*text < 0x80) {
+        *c = *text;
+        return 1;
+    }
+    used = utf8proc_iterate((const uint8_t *)text, n < 4 ? (utf8proc_ssize_t)n : 4, c);
+    if (used > 0) return (size_t)used;
+    *c = -1;
+    return 1;
+}
+
+void points_text(struct points *p, const char *text, size_t n)
+{
+    for (size_t at = 0; at < n && !p->failed;) {
+        int32_t c;
+        at += points_first(&c, text + at, n - at);
+        points_add(p, c < 0 ? REPLACEMENT : c);
+    }
+}
+
+int points_utf8(char **text, size_t *bytes, const struct points *p)
+{
+    char *out = p->failed ? NULL : malloc(4 * p->n + 1);
+    size_t n = 0;
+    *text = out;
+    *bytes = 0;
+    if (!out) return PL_ENOMEM;
+    for (size_t i = 0; i < p->n; i++)
+        n += (size_t)utf8proc_encode_char(p->at[i], (uint8_t *)out + n);
+    out[n] = 0;
+    *bytes = n;
+    return PL_OK;
+}
+
+void points_clear(struct points *p)
+{
+    free(p->at);
+    memset(p, 0, sizeof *p);
+}

@@ -1,0 +1,113 @@
+/* torch_write.c - a state dict as torch.save writes it: a pickle of protocol 2 that mentions no
+ * more than torch.load(weights_only=True) allows, and a member for each tensor. */
+#include "torch.h"
+#include "zip_archive.h"
+#include "data/files/buffer.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const storage_names[PL_DTYPES] = {
+    [PL_F64] = "Double", [PL_F32] = "Float", [PL_F16] = "Half", [PL_BF16_T] = "BFloat16",
+    [PL_I64] = "Long", [PL_I32] = "Int", [PL_I16] = "Short", [PL_I8] = "Char", [PL_U8] = "Byte",
+    [PL_BOOL] = "Bool",
+};
+
+static void code(struct pl_buffer *b, const char *opcodes)
+{
+    pl_buffer_add(b, opcodes, strlen(opcodes));
+}
+
+static void text(struct pl_buffer *b, const char *s)
+{
+    size_t n = strlen(s);
+    pl_buffer_byte(b, 'X'); /* BINUNICODE */
+    pl_buffer_le32(b, (uint32_t)n);
+    pl_buffer_add(b, s, n);
+}
+
+static void integer(struct pl_buffer *b, int64_t x)
+{
+    if (x == (int32_t)x) {
+        pl_buffer_byte(b, 'J'); /* BININT */
+        pl_buffer_le32(b, (uint32_t)x);
+        return;
+    }
+    pl_buffer_byte(b, 0x8A); /* LONG1 of 8 bytes */
+    pl_buffer_byte(b, 8);
+    pl_buffer_le32(b, (uint32_t)x);
+    pl_buffer_le32(b, (uint32_t)((uint64_t)x >> 32));
+}
+
+/* _rebuild_tensor_v2(storage, 0, shape, strides, False, OrderedDict()) */
+static void tensor(struct pl_buffer *b, const struct st_tensor *t, const char *key)
+{
+    int64_t step = 1, steps[PL_COUNT(t->shape)];
+    char type[40];
+    snprintf(type, sizeof type, "ctorch\n%sStorage\n", storage_names[t->dtype]);
+    for (int i = t->dims - 1; i >= 0; i--) {
+        steps[i] = step;
+        step *= t->shape[i] ? t->shape[i] : 1;
+    }
+    code(b, "ctorch._utils\n_rebuild_tensor_v2\n((");
+    text(b, "storage");
+    code(b, type);
+    text(b, key);
+    text(b, "cpu");
+    integer(b, (int64_t)t->n);
+    code(b, "tQ"); /* TUPLE, BINPERSID */
+    integer(b, 0);
+    code(b, "(");
+    for (int i = 0; i < t->dims; i++) integer(b, t->shape[i]);
+    code(b, "t(");
+    for (int i = 0; i < t->dims; i++) integer(b, steps[i]);
+    /* NEWFALSE, an empty OrderedDict, TUPLE, REDUCE */
+    code(b, "t\x89" "ccollections\nOrderedDict\n)RtR");
+}
+
+static char *remarks(const struct st_file *f)
+{
+    json_t *root = json_object();
+    char *s = NULL;
+    int failed = !root;
+    for (size_t i = 0; !failed && i < f->metas; i++)
+        failed = json_object_set_new(root, f->meta_key[i], json_string(f->meta_value[i]));
+    if (!failed) s = json_dumps(root, JSON_COMPACT);
+    json_decref(root);
+    return s;
+}
+
+/* The archive's inner folder is always called "archive", as torch.save does it for a stream. */
+int torch_save(const struct st_file *f, const char *path, struct pl_err *err)
+{
+    struct pl_buffer b = { 0 };
+    struct archive_out *out = NULL;
+    char *extra = f->metas ? remarks(f) : NULL;
+    int rc = f->metas && !extra ? pl_fail(err, PL_ENOMEM, "%s: no memory", path) : PL_OK;
+    code(&b, "\x80\x02" "ccollections\nOrderedDict\n)R("); /* PROTO 2, an OrderedDict, MARK */
+    for (size_t i = 0; i < f->count; i++) {
+        char key[24];
+        snprintf(key, sizeof key, "%zu", i);
+        text(&b, f->tensors[i].name);
+        tensor(&b, &f->tensors[i], key);
+    }
+    code(&b, "u."); /* SETITEMS, STOP */
+    if (!rc && b.failed) rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
+    if (!rc) rc = archive_create(&out, path, err);
+    if (!rc) rc = archive_add(out, "archive/data.pkl", b.data, b.bytes, err);
+    if (!rc) rc = archive_add(out, "archive/byteorder", "little", 6, err);
+    for (size_t i = 0; !rc && i < f->count; i++) {
+        char name[48];
+        snprintf(name, sizeof name, "archive/data/%zu", i);
+        rc = archive_add(out, name, f->tensors[i].data, f->tensors[i].bytes, err);
+    }
+    if (!rc && extra) rc = archive_add(out, "archive/" TORCH_REMARKS, extra, strlen(extra), err);
+    if (!rc) rc = archive_add(out, "archive/version", "3\n", 2, err);
+    if (!rc) rc = archive_write(out, err);
+    archive_discard(out);
+    pl_buffer_clear(&b);
+    free(extra);
+    return rc;
+}
