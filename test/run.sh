@@ -249,6 +249,7 @@ build_fuzzers() {
 computing() {
     behind say "layers: includes against the arrows, prefixes"
     behind single layers sh test/layers.sh
+    behind single "references in comments lead to headings" sh test/tags.sh
     if command -v "${CLANG:-clang}" >/dev/null; then
         behind build_fuzzers
     fi

@@ -144,7 +144,7 @@ static int nearest(struct pl_image *out, const struct pl_image *in, int width, i
     return PL_OK;
 }
 
-/* [spec 2.2] */
+/* [spec images-and-text 2.2] */
 static void premultiply(struct pl_image *image)
 {
     size_t n = (size_t)image->channels, pixels = (size_t)image->width * (size_t)image->height;

@@ -13,8 +13,8 @@ enum pl_filter { PL_BILINEAR, PL_BICUBIC };
 int pl_resize(struct pl_image *out, const struct pl_image *in, int width, int height,
               enum pl_filter filter);
 
-/* Short side to `side`, long side in proportion (rounded down), then the centre square. [spec
- * 2.2] */
+/* Short side to `side`, long side in proportion (rounded down), then the centre square.
+ * [spec images-and-text 2.2] */
 int pl_resize_square(struct pl_image *out, const struct pl_image *in, int side,
                      enum pl_filter filter);
 

@@ -36,7 +36,7 @@ static uint64_t file_bytes(const char *path)
     return stat(path, &st) ? 0 : (uint64_t)st.st_size;
 }
 
-/* Upright as the camera was held, to RGB over white, then the short side and the centre [spec 2.5]:
+/* Upright as the camera was held, to RGB over white, then the short side and the centre [spec images-and-text 2.5]:
  * transparency is no colour of its own here, unlike in CLIP's preprocessing. */
 static int load_picture(struct job *j, size_t entry, struct pl_err *err)
 {

@@ -17,7 +17,7 @@
 #define SYMBOL_BYTES_MAX 4096
 #define WORD_END "</w>"
 
-/* Byte letters: every byte has a printable character. [spec 3] */
+/* Byte letters: every byte has a printable character. [spec images-and-text 3] */
 static int is_plain(int byte)
 {
     return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;

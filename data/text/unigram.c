@@ -257,7 +257,7 @@ static int split(struct output *out, struct work *w, const struct unigram *u, co
     return PL_OK;
 }
 
-/* --- as transformers does it [spec 5.3] ------------------------------------------------------- */
+/* --- as transformers does it [spec images-and-text 5.3] ------------------------------------------------------- */
 
 /* Unicode's White_Space at s: its bytes, or 0. */
 static size_t white(const uint8_t *s, size_t n)
@@ -351,7 +351,7 @@ static int encode_transformers(struct output *out, struct work *w, const struct 
     return stretch(out, w, u, s + done, n - done);
 }
 
-/* --- as sentencepiece does it [spec 5.4] ------------------------------------------------------ */
+/* --- as sentencepiece does it [spec images-and-text 5.4] ------------------------------------------------------ */
 
 /* Normalised, spaces joined and marked, into w->marked. */
 static int mark_spaces(struct work *w, const struct unigram *u, const char *s, size_t n)

@@ -26,8 +26,8 @@ struct schema {
     struct schema_field fields[10]; /* in the order in which hivemind writes them */
 };
 
-extern const struct schema schema_progress; /* [spec 8] */
-extern const struct schema schema_metrics;  /* [spec 10] */
+extern const struct schema schema_progress; /* [spec hivemind-protocol 8] */
+extern const struct schema schema_metrics;  /* [spec hivemind-protocol 10] */
 extern const struct schema schema_report;   /* report.h: ours alone */
 
 /* PL_OK, or PL_EPROTO with a sentence that names the field. */

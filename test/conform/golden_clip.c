@@ -163,7 +163,7 @@ static void clip_picture(struct golden *g, const struct st_file *f, const char *
     pl_image_clear(&in);
 }
 
-/* Pictures in [0,1] become bytes by truncation. [spec 2.4] */
+/* Pictures in [0,1] become bytes by truncation. [spec images-and-text 2.4] */
 static void to_bytes(struct golden *g, const struct st_file *f)
 {
     const struct st_tensor *t = st_find(f, "to_bytes.float");
