@@ -1,7 +1,7 @@
 /* bench_codes.c - what the optimizer and the wire do to every parameter, on one thread, and
  * attention over allowed keys, each beside the Python that does the same. */
 #include "bench.h"
-#include "../ref/model/optimizer.h"
+#include "../runtime/optimizer.h"
 #include "../ref/mask.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
  * lines where there is none. */
 #include "bench.h"
 #include "../ref/beside.h"
-#include "../ref/model/optimizer.h"
+#include "../runtime/optimizer.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* bench_model.c - whole training steps and drawing: against the roofline, the reference and the
  * Python peer. [spec limits 8] */
 #include "bench.h"
-#include "../ref/model/generate.h"
+#include "../runtime/generate.h"
 
 #include <math.h>
 #include <stdio.h>

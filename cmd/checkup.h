@@ -7,7 +7,7 @@
 #include "compute.h"
 #include "swarm.h"
 
-#include "../ref/model/memory.h"
+#include "../runtime/memory.h"
 
 enum finding_level { FINDING_GOOD, FINDING_WARNING, FINDING_BAD };
 struct finding {

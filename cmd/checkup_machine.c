@@ -3,7 +3,7 @@
 #include "checkup.h"
 #include "proc.h"
 
-#include "../ref/model/memory.h"
+#include "../runtime/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 
 #include "data/text/corpus.h"
 #include "../ref/model/gpt2.h"
-#include "../ref/model/optimizer.h"
+#include "../runtime/optimizer.h"
 
 struct finetune_job {
     const char *out;

@@ -5,7 +5,7 @@
 
 #include "data/images/image.h"
 #include "data/text/unigram.h"
-#include "../ref/model/generate.h"
+#include "../runtime/generate.h"
 #include "../ref/model/vqgan.h"
 
 struct painter {

@@ -3,7 +3,7 @@
 #ifndef PL_CMD_TRAIN_JOB_H
 #define PL_CMD_TRAIN_JOB_H
 
-#include "../ref/model/train.h"
+#include "../runtime/trainer.h"
 
 #include <jansson.h>
 

@@ -3,7 +3,7 @@
 #include "cmd.h"
 #include "data/files/file.h"
 #include "data/models/vqgan_file.h"
-#include "../ref/model/vqgan_fit.h"
+#include "../runtime/vqgan_fit.h"
 #include "../ref/rng.h"
 
 #include <jansson.h>

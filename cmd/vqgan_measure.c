@@ -2,7 +2,7 @@
  * and a sheet to look at. */
 #include "vqgan.h"
 #include "data/images/contact_sheet.h"
-#include "../ref/model/vqgan_fit.h"
+#include "../runtime/vqgan_fit.h"
 
 #include <math.h>
 #include <stdio.h>

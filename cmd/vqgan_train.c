@@ -2,7 +2,7 @@
 #include "vqgan.h"
 #include "interrupt.h"
 #include "data/models/vqgan_file.h"
-#include "../ref/model/vqgan_fit.h"
+#include "../runtime/vqgan_fit.h"
 
 #include <stdio.h>
 #include <string.h>

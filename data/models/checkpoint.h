@@ -3,7 +3,7 @@
 #ifndef PL_CHECKPOINT_H
 #define PL_CHECKPOINT_H
 
-#include "ref/model/optimizer.h"
+#include "runtime/optimizer.h"
 #include "ref/model/params.h"
 #include "data/files/safetensors.h"
 

@@ -3,7 +3,7 @@
 #ifndef PL_MEMORY_JSON_H
 #define PL_MEMORY_JSON_H
 
-#include "ref/model/memory.h"
+#include "runtime/memory.h"
 
 #include <jansson.h>
 

@@ -6,7 +6,7 @@
 #ifndef PL_OPTIMIZER_STATE_H
 #define PL_OPTIMIZER_STATE_H
 
-#include "../../ref/model/optimizer.h"
+#include "../../runtime/optimizer.h"
 #include "averager.h"
 
 /* What is in a swarm's tensors, besides the flat buffers: set by optimizer_state_open. */

@@ -286,10 +286,10 @@ STRUCTURES = {
     "pl_param": (Param, "ref/model/params.h"), "pl_params": (Params, "ref/model/params.h"),
     "pl_stack": (Stack, "ref/model/reversible.h"), "pl_dalle": (Dalle, "ref/model/dalle.h"),
     "pl_dalle_loss": (DalleLoss, "ref/model/dalle.h"),
-    "pl_optimizer_options": (OptimizerOptions, "ref/model/optimizer.h"),
-    "pl_train_options": (TrainOptions, "ref/model/train.h"), "pl_trainer": (Trainer, "ref/model/train.h"),
-    "pl_train_report": (TrainReport, "ref/model/train.h"), "pl_sampling": (Sampling, "ref/sample.h"),
-    "pl_generate_options": (GenerateOptions, "ref/model/generate.h"),
+    "pl_optimizer_options": (OptimizerOptions, "runtime/optimizer.h"),
+    "pl_train_options": (TrainOptions, "runtime/trainer.h"), "pl_trainer": (Trainer, "runtime/trainer.h"),
+    "pl_train_report": (TrainReport, "runtime/trainer.h"), "pl_sampling": (Sampling, "ref/sample.h"),
+    "pl_generate_options": (GenerateOptions, "runtime/generate.h"),
     "pl_vqgan_config": (VqganConfig, "ref/model/vqgan.h"), "pl_vqgan": (Vqgan, "ref/model/vqgan.h"),
     "shard_row": (ShardRow, "data/pairs/shard.h"),
 }
@@ -338,7 +338,7 @@ FUNCTIONS = {
     "pl_dalle_find_param": (c.c_long, [P(Params), text]),
     "pl_params_get": (status, [P(Params), size, void]),
     "pl_params_put": (status, [P(Params), size, void]),
-    # ref/model/optimizer.h, train.h, generate.h
+    # runtime/optimizer.h, train.h, generate.h
     "pl_lamb_options": (OptimizerOptions, []),
     "pl_adam_options": (OptimizerOptions, [f64, c.c_int]),
     "pl_trainer_open": (status, [P(P(Trainer)), P(Dalle), P(TrainOptions), P(Error)]),

@@ -1,6 +1,6 @@
 /* golden_dalle_generate.c - drawing codes: cached and in one pass, greedy, and with guidance. */
 #include "golden_dalle_net.h"
-#include "../../ref/model/generate.h"
+#include "../../runtime/generate.h"
 
 #include <string.h>
 

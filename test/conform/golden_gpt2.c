@@ -4,7 +4,7 @@
 #include "golden_container.h"
 #include "golden_model.h"
 #include "data/models/gpt2_file.h"
-#include "../../ref/model/optimizer.h"
+#include "../../runtime/optimizer.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* golden_vqgan_train.c - both quantizers alone, and three steps of a whole small model.
  * [spec images-and-text 1.4, 1.6, 1.7] */
 #include "golden_vqgan.h"
-#include "../../ref/model/optimizer.h"
+#include "../../runtime/optimizer.h"
 #include "../../ref/model/vqgan_train.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 /* calculator.c - the memory calculator: counts against published ones, terms against the buffers
  * they describe, and what must hold between options. */
-#include "../../ref/model/memory.h"
+#include "../../runtime/memory.h"
 #include "../../ref/model/dalle.h"
-#include "../../ref/model/train.h"
+#include "../../runtime/trainer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

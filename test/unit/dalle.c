@@ -1,6 +1,6 @@
 /* dalle.c - the transformer against itself: three ways to the same gradients, a batch against its
  * parts, gradients against differences, drawing with and without a cache. */
-#include "../../ref/model/generate.h"
+#include "../../runtime/generate.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -2,7 +2,7 @@
  * way during a step, several devices. All of it in every order that streams allow: as early as
  * possible, as late as somebody waits for it, and drawn at random. */
 #include "../../ref/beside.h"
-#include "../../ref/model/train.h"
+#include "../../runtime/trainer.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -2,7 +2,7 @@
  * bfloat16, what products know in it; and memory that begins at any float, in both precisions. On
  * an emulated device. */
 #include "../../ref/beside.h"
-#include "../../ref/model/optimizer.h"
+#include "../../runtime/optimizer.h"
 #include "../../ref/model/params.h"
 
 #include <math.h>

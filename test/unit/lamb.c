@@ -1,6 +1,6 @@
 /* lamb.c - LAMB, Adam and the optimizer around them: the equations in double, the corner cases, and
  * a state that leaves and comes back. */
-#include "../../ref/model/optimizer.h"
+#include "../../runtime/optimizer.h"
 #include "../../ref/schedule.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* trainer.c - numbers go bad in every way there is: what is kept, what is dropped, and that
  * training afterwards is, to the bit, what it would have been without. */
-#include "../../ref/model/train.h"
+#include "../../runtime/trainer.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -3,8 +3,8 @@
 #ifndef PL_GENERATE_H
 #define PL_GENERATE_H
 
-#include "../sample.h"
-#include "cache.h"
+#include "../ref/sample.h"
+#include "kv_cache.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -6,7 +6,7 @@
 #ifndef PL_MEMORY_H
 #define PL_MEMORY_H
 
-#include "dalle_config.h"
+#include "../ref/model/dalle_config.h"
 
 #ifdef __cplusplus
 extern "C" {

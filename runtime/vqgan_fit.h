@@ -9,7 +9,7 @@
 #define PL_VQGAN_FIT_H
 
 #include "optimizer.h"
-#include "vqgan_train.h"
+#include "../ref/model/vqgan_train.h"
 
 #ifdef __cplusplus
 extern "C" {

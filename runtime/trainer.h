@@ -1,12 +1,12 @@
-/* train.h - training without input or output: accumulation of micro-batches to a target batch, the
+/* trainer.h - training without input or output: accumulation of micro-batches to a target batch, the
  * schedule, the optimizer's step, and the way back when numbers go bad. [TTT 3.3] */
 #ifndef PL_TRAIN_H
 #define PL_TRAIN_H
 
-#include "dalle.h"
+#include "../ref/model/dalle.h"
 #include "optimizer.h"
 #include "replicas.h"
-#include "../schedule.h"
+#include "../ref/schedule.h"
 
 #ifdef __cplusplus
 extern "C" {

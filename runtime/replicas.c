@@ -2,7 +2,7 @@
  * own. */
 #include "replicas.h"
 
-#include "../beside.h"
+#include "../ref/beside.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #ifndef PL_OPTIMIZER_H
 #define PL_OPTIMIZER_H
 
-#include "params.h"
+#include "../ref/model/params.h"
 
 #ifdef __cplusplus
 extern "C" {

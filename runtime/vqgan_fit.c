@@ -1,6 +1,6 @@
 /* vqgan_fit.c - see vqgan_fit.h. */
 #include "vqgan_fit.h"
-#include "../kmeans.h"
+#include "../ref/kmeans.h"
 
 #include <math.h>
 #include <stdlib.h>

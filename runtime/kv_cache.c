@@ -1,5 +1,5 @@
-/* cache.c - see cache.h. */
-#include "cache.h"
+/* kv_cache.c - see cache.h. */
+#include "kv_cache.h"
 
 #include <assert.h>
 #include <stdlib.h>

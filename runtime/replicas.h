@@ -4,7 +4,7 @@
 #ifndef PL_REPLICAS_H
 #define PL_REPLICAS_H
 
-#include "dalle.h"
+#include "../ref/model/dalle.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,5 +1,5 @@
-/* train.c - see train.h. */
-#include "train.h"
+/* trainer.c - see train.h. */
+#include "trainer.h"
 
 #include <math.h>
 #include <stdlib.h>
