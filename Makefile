@@ -38,6 +38,7 @@ PKG_FLAGS := $(shell pkg-config --cflags $(PC_LIBS) $(PC_LOADED) 2>/dev/null) -I
 LIBS      := $(shell pkg-config --libs $(PC_LIBS) 2>/dev/null) -lsnappy -ldl -lpthread -lm
 
 REF_C     := $(wildcard ref/*.c ref/model/*.c)
+RUNTIME_C := $(wildcard runtime/*.c)
 DATA_C    := $(filter-out data/demo/%,$(wildcard data/*/*.c))
 NET_C     := $(wildcard net/*.c net/*/*.c)
 CMD_C     := $(wildcard cmd/*.c)
@@ -55,7 +56,7 @@ GEN_C     := $(GEN_H:.h=.c) $(BUILD)/gen/net/http/www.c
 WWW       := $(wildcard net/http/www/*.html net/http/www/*.css net/http/www/*.js)
 
 obj       = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
-LIB_O     = $(call obj,$(REF_C) $(DATA_C) $(NET_C)) $(GEN_C:.c=.o)
+LIB_O     = $(call obj,$(REF_C) $(RUNTIME_C) $(DATA_C) $(NET_C)) $(GEN_C:.c=.o)
 PROGRAM_O = $(call obj,$(CMD_C) $(CONFORM_C))
 
 .DEFAULT_GOAL := all
@@ -91,7 +92,7 @@ $(BUILD)/potluck: $(PROGRAM_O) $(BUILD)/libpotluck.a
 
 # Loops are turned into vectors where that leaves every bit as it was: without -ffast-math, no sum's
 # order changes. The whole VQGAN through the reference takes a third of the time.
-$(BUILD)/obj/ref/%.o: ALLFLAGS += $(if $(SANITIZE),,-O3)
+$(BUILD)/obj/ref/%.o $(BUILD)/obj/runtime/%.o: ALLFLAGS += $(if $(SANITIZE),,-O3)
 
 $(BUILD)/libref.a: $(call obj,$(REF_C))
 	@rm -f $@
@@ -351,7 +352,7 @@ COMPLETE_BASH = $(SHARE)/bash-completion/completions/potluck
 COMPLETE_ZSH  = $(SHARE)/zsh/vendor-completions/_potluck
 install: all man ## into PREFIX (default /usr/local): program, backends, library, headers, manual, completion
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/potluck $(DESTDIR)$(LIBDIR)/pkgconfig \
-	  $(DESTDIR)$(PREFIX)/include/potluck/ref/model \
+	  $(DESTDIR)$(PREFIX)/include/potluck/ref/model $(DESTDIR)$(PREFIX)/include/potluck/runtime \
 	  $(SHARE)/potluck/demo $(SHARE)/man/man1
 	install $(BUILD)/potluck $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 $(filter-out %/libpl_cuda_on_cpu.so %/libpl_opencl.so,$(wildcard $(BUILD)/libpl_*.so)) $(DESTDIR)$(PREFIX)/lib/potluck/
@@ -365,6 +366,7 @@ install: all man ## into PREFIX (default /usr/local): program, backends, library
 	install -D -m 644 cmd/potluck.zsh $(COMPLETE_ZSH)
 	install -m 644 ref/*.h $(DESTDIR)$(PREFIX)/include/potluck/ref/
 	install -m 644 ref/model/*.h $(DESTDIR)$(PREFIX)/include/potluck/ref/model/
+	install -m 644 runtime/*.h $(DESTDIR)$(PREFIX)/include/potluck/runtime/
 	for h in $(filter-out data/demo/%,$(wildcard data/*/*.h)); do install -D -m 644 $$h $(DESTDIR)$(PREFIX)/include/potluck/$$h; done
 	printf 'prefix=%s\nlibdir=%s\n\nName: potluck\nDescription: training transformers together\nVersion: %s\nRequires.private: %s\nCflags: -I$${prefix}/include/potluck\nLibs: -L$${libdir} -lpotluck\nLibs.private: -lsnappy -ldl -lpthread -lm\n' \
 	  '$(PREFIX)' '$(LIBDIR)' '$(VERSION)' '$(PC_LIBS)' > $(DESTDIR)$(LIBDIR)/pkgconfig/potluck.pc

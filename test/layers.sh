@@ -1,8 +1,8 @@
 #!/bin/sh
 # layers.sh - the arrows between rooms hold, and every backend's functions carry their prefix.
-# An arrow points at what may be included: ref -> nothing; fast, cuda -> ref; data -> ref;
-# net -> data, ref; cmd and test -> everything; nobody -> test (but the program, which carries
-# `conform`).
+# An arrow points at what may be included: ref -> nothing; runtime, fast, cuda -> ref;
+# data -> runtime, ref; net -> data, runtime, ref; cmd and test -> everything; nobody -> test
+# (but the program, which carries `conform`).
 cd "$(dirname "$0")/.." || exit 1
 bad=0
 
@@ -21,10 +21,11 @@ check() { # room, what it may include
     done
 }
 check ref ""
+check runtime "ref"
 check fast "ref"
 check cuda "ref"
-check data "ref"
-check net "ref data"
+check data "ref runtime"
+check net "ref runtime data"
 
 # Somebody looks at the status of every call of CUDA's and cuBLAS', or (void) says that nobody does;
 # cudaGetLastError is there to be forgotten. Kernels are started through one macro.

@@ -338,7 +338,7 @@ FUNCTIONS = {
     "pl_dalle_find_param": (c.c_long, [P(Params), text]),
     "pl_params_get": (status, [P(Params), size, void]),
     "pl_params_put": (status, [P(Params), size, void]),
-    # runtime/optimizer.h, train.h, generate.h
+    # runtime/optimizer.h, trainer.h, generate.h
     "pl_lamb_options": (OptimizerOptions, []),
     "pl_adam_options": (OptimizerOptions, [f64, c.c_int]),
     "pl_trainer_open": (status, [P(P(Trainer)), P(Dalle), P(TrainOptions), P(Error)]),
