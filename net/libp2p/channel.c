@@ -46,6 +46,43 @@ static void leave_pending(struct channel *c)
         }
 }
 
+/* --- requests and answers take turns ---------------------------------------------------------- */
+
+static int too_many_answers(const struct link *l)
+{
+    return l->conn.yamux.answers > ANSWERS_MAX;
+}
+
+/* 1 while no request is read on the channel. */
+static int awaits_turn(const struct channel *c)
+{
+    return c->inbound && !c->both_ways && c->stream &&
+           (c->stream->waiting.length || too_many_answers(c->link));
+}
+
+/* Behind the others of its connection. */
+static void hold_back(struct channel *c)
+{
+    struct link *l = c->link;
+    if (c->is_held_back) return;
+    c->is_held_back = 1;
+    c->next_held = NULL;
+    c->prev_held = l->held_last;
+    if (l->held_last) l->held_last->next_held = c;
+    else l->held_back = c;
+    l->held_last = c;
+}
+
+static void leave_held(struct channel *c)
+{
+    if (!c->is_held_back) return;
+    c->is_held_back = 0;
+    if (c->prev_held) c->prev_held->next_held = c->next_held;
+    else c->link->held_back = c->next_held;
+    if (c->next_held) c->next_held->prev_held = c->prev_held;
+    else c->link->held_last = c->prev_held;
+}
+
 /* --- ends ------------------------------------------------------------------------------------- */
 
 /* Leaves its stream and link; the owner still holds the channel. */
@@ -57,6 +94,7 @@ static void detach(struct channel *c)
     timer_stop(&c->timer);
     if (!l) return;
     if (c->state == CHANNEL_PENDING) leave_pending(c);
+    leave_held(c);
     leave(c);
     if (c->stream) {
         c->stream->user = NULL;
@@ -166,6 +204,7 @@ static void arrived(struct channel *c)
     if (c->events.readable && (n || ended)) c->events.readable(c->context, c);
 }
 
+
 static void agreed(struct channel *c)
 {
     const struct service *service;
@@ -224,27 +263,52 @@ static void tell_reset(struct channel *c)
     fail(c, PL_EIO, err.text);
 }
 
-/* The owner may close the channel, and with it the stream, in any of its callbacks. */
+/* The owner may close the channel, and with it the stream, in any of its callbacks: *gone is 1 then.
+ * What its own answer holds back is read once that is out; what the connection's answers hold back,
+ * by channel_release_held. */
+static void read_on(struct channel *c, int *gone)
+{
+    *gone = 0;
+    c->gone = gone;
+    if (c->state == CHANNEL_SELECTING && !awaits_turn(c)) select_protocol(c);
+    if (!*gone && c->state == CHANNEL_OPEN) arrived(c);
+    if (*gone) return;
+    c->gone = NULL;
+    if (awaits_turn(c) && too_many_answers(c->link)) hold_back(c);
+}
+
 void channel_on_readable(void *context, struct yamux_stream *s)
+{
+    struct channel *c = s->user;
+    int gone;
+    (void)context;
+    if (!c) return;
+    read_on(c, &gone);
+    if (!gone) tell_reset(c);
+}
+
+void channel_on_writable(void *context, struct yamux_stream *s)
 {
     struct channel *c = s->user;
     int gone = 0;
     (void)context;
     if (!c) return;
     c->gone = &gone;
-    if (c->state == CHANNEL_SELECTING) select_protocol(c);
-    if (!gone && c->state == CHANNEL_OPEN) arrived(c);
+    if ((c->state == CHANNEL_OPEN || !c->inbound) && c->events.drained)
+        c->events.drained(c->context, c);
     if (gone) return;
     c->gone = NULL;
-    tell_reset(c);
+    if (c->inbound && !c->both_ways) read_on(c, &gone);
 }
 
-void channel_on_writable(void *context, struct yamux_stream *s)
+void channel_release_held(struct link *l)
 {
-    struct channel *c = s->user;
-    (void)context;
-    if (c && (c->state == CHANNEL_OPEN || !c->inbound) && c->events.drained)
-        c->events.drained(c->context, c);
+    struct channel *c;
+    int gone;
+    while (!l->ending && !too_many_answers(l) && (c = l->held_back)) {
+        leave_held(c);
+        read_on(c, &gone);
+    }
 }
 
 static struct channel *new_channel(struct host *h, struct link *l, const struct peer_id *peer)
@@ -398,6 +462,13 @@ void channel_listen(struct channel *c, const struct channel_events *events, void
     c->context = context;
 }
 
+void channel_both_ways(struct channel *c)
+{
+    c->both_ways = 1;
+    leave_held(c);
+    if (c->stream) yamux_exempt(&c->link->conn.yamux, c->stream);
+}
+
 const struct peer_id *channel_peer(const struct channel *c) { return &c->peer; }
 struct host *channel_host(const struct channel *c) { return c->host; }
 struct link *channel_link(const struct channel *c) { return c->link; }
@@ -417,7 +488,7 @@ const uint8_t *channel_data(const struct channel *c, size_t *n, int *ended)
         *ended = c->remains->ended;
         return bytes_at(&c->remains->in);
     }
-    if (!c->stream || c->state != CHANNEL_OPEN) return NULL;
+    if (!c->stream || c->state != CHANNEL_OPEN || awaits_turn(c)) return NULL;
     *n = bytes_length(&c->stream->in);
     *ended = c->stream->in_ended;
     return bytes_at(&c->stream->in);

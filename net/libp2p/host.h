@@ -19,6 +19,9 @@
 #define HOST_HALF_OPEN_MAX 128     /* accepted, not yet proven who they are; the oldest has to go */
 #define HOST_HELD_MAX (256u << 20) /* bytes that lie unread in streams, all together */
 #define HOST_UNSENT_MAX (1u << 30) /* bytes that peers don't take from us, all together */
+/* bytes of answers that may wait on a connection before its next request is read: the largest
+ * look-up's answer several times over, and little beside what the socket holds */
+#define ANSWERS_MAX (256u << 10)
 #define HOST_STREAM_LIMIT 10.0     /* s to agree on a stream's protocol */
 #define HOST_STALL_LIMIT 10.0      /* s that a socket may take nothing of what waits for it */
 #define HOST_GOODBYE_LIMIT 1.0     /* s for the last bytes at the end, as long as none move */
@@ -126,11 +129,18 @@ struct channel_events {
  * timeout_s: to connect and agree. NULL: no memory. */
 struct channel *channel_open(struct host *h, const struct peer_id *peer, const char *protocol,
                              double timeout_s, const struct channel_events *events, void *context);
-/* Serving: called with each new stream that has agreed on `protocol`; sets its events. */
+/* Serving: called with each new stream that has agreed on `protocol`; sets its events.
+ *
+ * Request and answer take turns on it: while an answer waits to be taken, or more than ANSWERS_MAX
+ * of them on its connection, channel_data shows nothing and `readable` is not called. So whoever
+ * does not read its answers soon cannot ask any more. */
 typedef void channel_opened(void *context, struct channel *c);
 int host_serve(struct host *h, const char *protocol, channel_opened *opened, void *context);
 void host_unserve(struct host *h, const char *protocol);
 void channel_listen(struct channel *c, const struct channel_events *events, void *context);
+
+/* For a served protocol that goes both ways at once, and bounds by itself what it writes. */
+void channel_both_ways(struct channel *c);
 
 const struct peer_id *channel_peer(const struct channel *c);
 struct host *channel_host(const struct channel *c);

@@ -68,6 +68,7 @@ struct link {
     struct peer *peer;        /* once open */
     struct channel *channels;
     struct channel *pending, *pending_last; /* want a stream while 256 of ours are not taken */
+    struct channel *held_back, *held_last; /* their requests wait until answers have been taken */
     double opened_at;         /* s */
     size_t held, unsent;      /* of it, as counted in the host's sums */
     struct link *next_of_peer, *next, *prev; /* all links of the host */
@@ -106,6 +107,8 @@ struct channel {
     enum channel_state state;
     int inbound, finished;     /* finished: FIN is asked for */
     int paused;                /* the reader leaves what comes; a reset waits behind it */
+    int both_ways;             /* see channel_both_ways */
+    int is_held_back;          /* in its link's list */
     struct remains *remains;   /* what a lost link has left for a paused one: no stream any more */
     struct multistream select;
     struct host_wait *wait;    /* while connecting */
@@ -116,6 +119,7 @@ struct channel {
     int *gone;                 /* set to 1 when it is freed, where somebody must know */
     struct channel *next, *prev; /* of the link's channels, or of the host's connecting ones */
     struct channel *next_pending;
+    struct channel *next_held, *prev_held; /* of the link's held back */
 };
 
 struct host_wait {
@@ -220,6 +224,7 @@ void channel_on_writable(void *link, struct yamux_stream *s);
 void channel_lost(struct channel *c, int status, const char *why); /* its link is gone */
 void channels_close_all(struct host *h); /* those that outlive their links */
 void channel_start_pending(struct link *l);
+void channel_release_held(struct link *l); /* answers have been taken: requests are read on */
 /* On a link of our choice. */
 struct channel *channel_open_on(struct link *l, const char *protocol, double timeout_s,
                                 const struct channel_events *events, void *context);

@@ -81,7 +81,7 @@ static void on_written(uv_write_t *write, int status)
     l->conn.under_way = 0;
     if (l->ending) return;
     if (status) link_end(l, PL_EIO, "connection lost: %s", uv_strerror(status));
-    else push(l);
+    else link_touch(l);
 }
 
 /* As much as the socket takes now; the rest is lent to libuv. */
@@ -306,6 +306,7 @@ void host_settle(struct host *h)
             if (l->ending) continue;
             channel_start_pending(l);
             push(l);
+            channel_release_held(l);
         } else {
             l = h->ending;
             h->ending = l->next_ending;

@@ -70,6 +70,7 @@ static struct link *carry(struct host *h, struct channel *c, int inbound,
     l->carrier = c;
     l->relayed = 1;
     l->remote = *remote;
+    channel_both_ways(c);
     channel_listen(c, &events, l);
     if (link_start(l, expected)) link_end(l, PL_ENOMEM, "out of memory");
     carrier_readable(l, c); /* the first bytes may have come with the last message */

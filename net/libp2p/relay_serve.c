@@ -147,6 +147,7 @@ static void on_stop_answer(void *context, struct channel *c)
     m = our_limit(HOP_STATUS, RELAY_OK);
     relay_say(k->sides[0].channel, RELAY_HOP, &m);
     k->state = CIRCUIT_OPEN;
+    channel_both_ways(k->sides[0].channel);
     timer_start(k->host->loop, &k->timer, RELAY_CIRCUIT_S, on_late, k);
     pass(callee);
 }

@@ -223,6 +223,7 @@ static void on_stream(void *context, struct channel *c)
     }
     s->server = 1;
     s->channel = c;
+    channel_both_ways(c);
     channel_listen(c, &channel_calls, s);
     s->busy++;
     service->opened(service->context, s);

@@ -146,9 +146,16 @@ static void join_line(struct yamux *y, struct yamux_stream *s)
     y->ready_last = s;
 }
 
+/* n more bytes wait in the stream, or with a minus fewer. */
+static void count_waiting(struct yamux *y, const struct yamux_stream *s, size_t n)
+{
+    y->unsent += n;
+    if (s->answers) y->answers += n;
+}
+
 static void drop_waiting(struct yamux *y, struct yamux_stream *s)
 {
-    y->unsent -= s->waiting.length;
+    count_waiting(y, s, -s->waiting.length);
     chain_clear(&s->waiting);
     leave_line(y, s);
 }
@@ -235,7 +242,7 @@ int yamux_write(struct yamux *y, struct yamux_stream *s, const void *data, size_
     }
     if (out->failed || !n) return out->failed;
     if ((rc = chain_add(&s->waiting, p, n))) return rc;
-    y->unsent += n;
+    count_waiting(y, s, n);
     join_line(y, s);
     return PL_OK;
 }
@@ -248,7 +255,7 @@ int yamux_give(struct yamux *y, struct yamux_stream *s, struct bytes *data)
     rc = chain_give(&s->waiting, data);
     data->begin = data->end = 0;
     if (rc) return rc;
-    y->unsent += n;
+    count_waiting(y, s, n);
     join_line(y, s);
     return PL_OK;
 }
@@ -261,7 +268,7 @@ int yamux_pump(struct yamux *y, struct bytes *out)
         const uint8_t *piece = chain_at(&s->waiting, &n);
         uint32_t sent = send_frame(y, s, piece, n, out);
         chain_take(&s->waiting, sent);
-        y->unsent -= sent;
+        count_waiting(y, s, -(size_t)sent);
         leave_line(y, s);
         join_line(y, s); /* behind the others */
         if (s->waiting.length) continue;
@@ -311,6 +318,12 @@ int yamux_expect(struct yamux *y, struct yamux_stream *s, size_t n, struct bytes
     return grant(y, s, n, out);
 }
 
+void yamux_exempt(struct yamux *y, struct yamux_stream *s)
+{
+    if (s->answers) y->answers -= s->waiting.length;
+    s->answers = 0;
+}
+
 int yamux_finish(struct yamux *y, struct yamux_stream *s, struct bytes *out)
 {
     (void)y;
@@ -354,7 +367,7 @@ static int on_syn(struct yamux *y, const struct yamux_frame *f, struct bytes *ou
     if (y->inbound >= YAMUX_STREAMS_MAX)
         return put(out, YAMUX_WINDOW_UPDATE, YAMUX_RST, f->stream, 0);
     if (!(s = add_stream(y, f->stream))) return PL_ENOMEM;
-    s->remote_opened = s->acked = 1;
+    s->remote_opened = s->acked = s->answers = 1;
     y->inbound++;
     put(out, YAMUX_WINDOW_UPDATE, YAMUX_ACK, f->stream, 0);
     y->events.opened(y->context, s);

@@ -45,6 +45,7 @@ struct yamux_stream {
     uint32_t granted;     /* of the window: what it still may send */
     double granted_at;    /* s; when credit was last given */
     int acked, fin_sent, remote_opened, released, ready, idle_ticks;
+    int answers;   /* 1: what waits in it counts in the connection's answers, too */
     size_t waited; /* waiting at the last tick, for the released */
     struct yamux_stream *next, *ready_next, *ready_prev; /* in its bucket; in line to send */
 };
@@ -63,6 +64,7 @@ struct yamux {
     size_t room;       /* data bytes that may still be appended to out; the caller refills it */
     size_t held;       /* bytes in all streams' in */
     size_t unsent;     /* bytes in all streams' waiting */
+    size_t answers;    /* of them in streams that the other side has opened, and asks on */
     size_t count;      /* streams */
     double rtt;        /* s of the last ping; 0 before it */
     int remote_going;  /* 1: the other side wants no new streams */
@@ -110,6 +112,8 @@ int yamux_took(struct yamux *y, struct yamux_stream *s, size_t n, struct bytes *
 /* The reader waits until n bytes lie in s->in: opens the window so far, or both sides would wait
  * for ever. PL_ELIMIT if n is above YAMUX_MESSAGE_MAX or other streams' windows take too much. */
 int yamux_expect(struct yamux *y, struct yamux_stream *s, size_t n, struct bytes *out);
+/* The stream goes both ways at once: what waits in it no longer counts as answers. */
+void yamux_exempt(struct yamux *y, struct yamux_stream *s);
 int yamux_finish(struct yamux *y, struct yamux_stream *s, struct bytes *out); /* FIN */
 int yamux_reset(struct yamux *y, struct yamux_stream *s, struct bytes *out);  /* RST */
 /* The layer above is done with the stream. Finished, it lingers until what waits is out and the

@@ -553,13 +553,15 @@ class Connection:
         return s
 
     def open_with(self, protocol, data=b""):
-        """SYN, the negotiation and data in one piece; nothing is waited for or read."""
+        """SYN, the negotiation and data in one piece; nothing is waited for, but credit for more than a window."""
         with self.news:
             number, self.next_number = self.next_number, self.next_number + 2
             s = self.streams[number] = Stream(self, number)
         body = token(MULTISTREAM) + token(protocol) + data
-        s.protocol, s.credit = protocol, s.credit - len(body)
-        self.frame(DATA, SYN, number, body=body)
+        first = body[:65524]
+        s.protocol, s.credit = protocol, s.credit - len(first)
+        self.frame(DATA, SYN, number, body=first)
+        s.write(body[len(first):])
         return s
 
     def forget(self, stream):
