@@ -1,0 +1,122 @@
+# test.mk - the tests: units, fuzzers, interop, sanitizers, simulations, benchmarks, the port kit.
+
+test: test-deps ## install what tests need, build, run every test
+	@$(MAKE) --no-print-directory -s -j$(JOBS) all unit-programs cuda-on-cpu skeletons opencl $(BUILD)/interop/peer $(BUILD)/interop/trainer $(BUILD)/links
+	@BUILD=$(BUILD) CLANG=$(CLANG) sh test/run.sh
+
+# What learns among others, without the program's commands.
+TOGETHER_O = $(call obj,cmd/averaging.c cmd/swarm.c cmd/together.c cmd/together_delay.c)
+unit-programs: $(patsubst test/unit/%.c,$(BUILD)/test/%,$(UNIT_C))
+$(BUILD)/test/%: $(BUILD)/obj/test/unit/%.o $(BUILD)/libpotluck.a
+	@mkdir -p $(@D)
+	$(CC) $(SANITIZE) -o $@ $(filter %.o,$^) $(BUILD)/libpotluck.a -lcmocka $(LDWRAP) $(LIBS)
+$(BUILD)/test/memory: LDWRAP = $(foreach f,malloc calloc realloc aligned_alloc strdup,-Wl,--wrap=$(f))
+
+# Other people's programs beside ours, real hivemind peers first of all: `make test` does it too. They come from
+# Debian and PyPI, into the user's cache (test/interop/environment.sh says where else); what can't be had, or takes
+# longer than INTEROP_LIMIT seconds, is skipped with the reason.
+interop: all interop-deps $(BUILD)/interop/peer $(BUILD)/interop/trainer ## our peers among real hivemind peers, our files, our page (installs others' first)
+	@BUILD=$(BUILD) sh test/interop/run.sh
+$(BUILD)/interop/trainer: $(TOGETHER_O)
+$(BUILD)/interop/%: $(BUILD)/obj/test/interop/%.o $(BUILD)/libpotluck.a
+	@mkdir -p $(@D)
+	$(CC) $(SANITIZE) -o $@ $(filter %.o,$^) $(BUILD)/libpotluck.a $(LIBS)
+
+# A swarm under churn: SOAK_S seconds (1800), SOAK_PEERS (16), SOAK_SEED; then hosts in network namespaces.
+soak: all $(BUILD)/interop/trainer $(BUILD)/links ## peers that come, freeze and are killed for half an hour (SOAK_S=..., SOAK_PEERS=...)
+	python3 test/soak/soak.py $(BUILD)/potluck
+	python3 test/soak/namespaces.py $(BUILD)/potluck
+	python3 test/soak/routers.py $(BUILD)/potluck
+
+# Links between network namespaces: libc is all that it takes.
+$(BUILD)/links: $(BUILD)/obj/test/soak/links.o
+	$(CC) $(SANITIZE) -o $@ $^
+
+# Swarms larger than any machine, on a virtual clock: paper/scaling.md.
+SIM_O = $(call obj,$(filter-out %/main.c,$(wildcard test/simulator/*.c)))
+simulate: $(BUILD)/simulate ## time, failures and traffic of 30 to 10,000 peers, by the real matchmaking (paper/scaling.md)
+	@mkdir -p $(BUILD)/figures
+	$(BUILD)/simulate $(BUILD)/figures
+$(BUILD)/simulate: $(call obj,test/simulator/main.c) $(SIM_O) $(BUILD)/libpotluck.a
+	$(CC) $(SANITIZE) -o $@ $^ $(LIBS)
+$(BUILD)/test/simulator: $(SIM_O)
+$(BUILD)/test/together: $(TOGETHER_O)
+$(BUILD)/test/demo_view: $(call obj,cmd/demo_view.c cmd/progress.c)
+
+conform: all ## golden values and pair tests against BACKEND=ref|fast|auto|./mine.so
+	$(BUILD)/potluck conform --golden test/golden --backend $(BACKEND)
+	$(BUILD)/potluck conform --backend $(BACKEND)
+
+# Fuzzers are built from the same sources by clang, with the library inside the instrumentation.
+FUZZ_FLAGS = -std=c11 -D_GNU_SOURCE -O1 -g -ffp-contract=off -fsanitize=fuzzer,address,undefined \
+	-fno-sanitize-recover=undefined -w $(PKG_FLAGS)
+fuzz: $(patsubst test/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_C)) ## libFuzzer targets, one a parser
+FUZZ_O = $(patsubst %.c,$(BUILD)/fuzz/obj/%.o,$(REF_C) $(RUNTIME_C) $(DATA_C) $(NET_C)) \
+	$(patsubst $(BUILD)/gen/%.c,$(BUILD)/fuzz/gen/%.o,$(GEN_C))
+FUZZ_CC = $(CLANG) $(subst fuzzer$(,),fuzzer-no-link$(,),$(FUZZ_FLAGS)) -MMD -MP -c -o
+$(BUILD)/fuzz/obj/%.o: %.c | $(GEN_H)
+	@mkdir -p $(@D)
+	$(FUZZ_CC) $@ $<
+$(BUILD)/fuzz/gen/%.o: $(BUILD)/gen/%.c
+	@mkdir -p $(@D)
+	$(FUZZ_CC) $@ $<
+$(BUILD)/fuzz/libpotluck.a: $(FUZZ_O)
+	@rm -f $@
+	$(AR) rcs $@ $^
+$(BUILD)/fuzz/%: test/fuzz/%.c $(BUILD)/fuzz/libpotluck.a
+	$(CLANG) $(FUZZ_FLAGS) -o $@ $< $(BUILD)/fuzz/libpotluck.a $(LIBS)
+, := ,
+
+SANITIZED = all $(BUILD)/interop/peer $(BUILD)/interop/trainer $(BUILD)/links
+sanitize: ## units, goldens, pairs, the emulated device, programs, swarms, interop under AddressSanitizer and UndefinedBehaviorSanitizer
+	$(MAKE) BUILD=$(BUILD)/asan OPT=-O1 SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined" sanitized unit-programs cuda-on-cpu skeletons
+	BUILD=$(BUILD)/asan sh test/sanitize.sh units goldens device programs swarms interop
+
+# What has a network, or threads of its own. OpenMP's are left out: its library is not instrumented.
+THREADED = abuse attacks averager averager_hidden averager_slow collaboration dashboard devices devices_bf16 dht_join dht_node host host_strangers http_server http_source rpc_stream stream together upload upload_parts
+sanitize-threads: ## what has a network or threads, swarms and interop under ThreadSanitizer
+	$(MAKE) BUILD=$(BUILD)/tsan OPT=-O1 SANITIZE=-fsanitize=thread sanitized $(patsubst %,$(BUILD)/tsan/test/%,$(THREADED))
+	BUILD=$(BUILD)/tsan sh test/sanitize.sh units swarms interop
+sanitized: $(SANITIZED)
+
+# Where a stranger's backend begins: compiled as its text says, and it passes before a line is written.
+skeletons: $(BUILD)/skeleton_host.so $(BUILD)/skeleton_device.so
+$(BUILD)/skeleton_%.so: test/skeleton/%.c
+	$(CC) -std=c11 -O2 $(WARN) -Wno-missing-prototypes -fPIC -shared $(SANITIZE) -I. -o $@ $<
+
+# The third backend, which proves the port kit: OpenCL, built where its headers are.
+OPENCL_C   = $(wildcard test/opencl/*.c)
+OPENCL_CL  = $(patsubst %,test/opencl/%.cl,common vector linear layers attention loss images optimizers)
+OPENCL     = $(shell pkg-config --exists OpenCL 2>/dev/null && echo $(BUILD)/libpl_opencl.so)
+opencl: $(if $(OPENCL),$(OPENCL),opencl-left-out) ## a backend from the port kit, on any OpenCL 2.0 device
+opencl-left-out:
+	@echo "OpenCL left out: no headers (Debian: ocl-icd-opencl-dev)"
+$(BUILD)/gen/opencl_kernels.inc: $(OPENCL_CL)
+	@mkdir -p $(@D)
+	sed -e 's/[\\"]/\\&/g' -e 's/.*/"&\\n",/' $(OPENCL_CL) > $@.new && mv $@.new $@
+$(BUILD)/obj/test/opencl/device.o: | $(BUILD)/gen/opencl_kernels.inc
+$(BUILD)/libpl_opencl.so: $(call obj,$(OPENCL_C) ref/base.c ref/quant.c)
+	$(CC) -shared $(SANITIZE) -o $@ $^ $$(pkg-config --libs OpenCL) -lm
+
+PYTHON ?= python3
+# STORE=1 keeps what they print and draw; otherwise it is only seen whether they run.
+notebooks: all ## execute the notebooks (installs Jupyter's kernel, numpy, matplotlib; STORE=1: keep what they draw)
+	@$(call install_missing,$(NOTEBOOK_PACKAGES))
+	@BUILD=$(BUILD) sh notebooks/run.sh $(if $(STORE),--store)
+
+bench: all ## time components, training steps, drawing, a DHT, averaging, beside ref and, if found, Python (QUICK=1)
+	$(BUILD)/potluck bench --peer test/bench/peer.py --python $(PYTHON) $(if $(QUICK),--quick)
+	python=$$(BUILD=$(BUILD) sh test/interop/environment.sh hivemind) || python=$(PYTHON); $$python test/bench/dht.py $(BUILD)/potluck
+	@if python=$$(BUILD=$(BUILD) sh test/interop/environment.sh hivemind); then \
+		$$python test/interop/hivemind_bench.py $(BUILD)/potluck $(if $(QUICK),12500000); \
+	else echo "averaging beside hivemind left out: $$python"; fi
+
+# On a machine with a GPU: everything that is claimed of one, in one run, as JSON and as a table for paper/.
+bench-cuda: all ## time the CUDA backend against its device's own peaks (build/bench-cuda.md; no GPU: says so)
+	python=$$(BUILD=$(BUILD) sh test/interop/environment.sh hivemind) || python=$(PYTHON); PYTHON=$$python sh test/bench/cuda.sh $(BUILD)
+
+bench-page: all $(BUILD)/bench/page ## the page of 10,000 peers after a month; 1,000 watchers beside a training (wrk, Chromium)
+	sh test/bench/page.sh $(BUILD)
+$(BUILD)/bench/%: $(BUILD)/obj/test/bench/%.o $(BUILD)/libpotluck.a
+	@mkdir -p $(@D)
+	$(CC) $(SANITIZE) -o $@ $(filter %.o,$^) $(BUILD)/libpotluck.a $(LIBS)
