@@ -1,0 +1,130 @@
+#!/bin/sh
+# suites.sh - the table of suites that run.sh plays. A row says: lane, kind, name, command.
+#
+# lane   peers   peers and clocks: one suite at a time, because it measures seconds; played once more if it fails
+#        idle    waits for silent or slow peers and hardly computes: beside the others; played once more if it fails
+#        cpu     computes: as many at a time as there are processors left
+# kind   counted  ends with "N passed, N failed, N skipped"
+#        exit     one test, which speaks by its exit status
+#        pairs    `potluck conform`: one "ok" or "FAIL" line for each case
+#        cmocka   a unit test program
+#        fuzz     a fuzzer with its corpus
+#        skip     not run; the command is the reason
+cd "$(dirname "$0")/.." || exit 1
+BUILD=${BUILD:-build}
+
+suite() { printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$3" "$4"; }
+have() { command -v "$1" >/dev/null; }
+
+# Program tests and interop scripts without peers and clocks.
+lane_of() { # name
+    case $1 in
+    architectures | bench | calc | conform | finetune | gpu_memory | hostile | manual | models | opencl | package) echo cpu ;;
+    other_files | parquet | torch_files) echo cpu ;;
+    *) echo peers ;;
+    esac
+}
+
+# --- what the code must look like
+suite cpu exit "layers: includes follow the arrows, names carry prefixes" "sh test/layers.sh"
+suite cpu exit "references in comments lead to headings" "sh test/tags.sh"
+
+# --- fuzzers are compiled first and run last
+if have "${CLANG:-clang}"; then
+    suite cpu exit "fuzzers compile" "make --no-print-directory -s fuzz && : >\$work/fuzzers"
+else
+    suite cpu skip "fuzzers" "no clang found"
+fi
+
+# --- golden values
+for backend in ref fast; do
+    for area in test/golden/*/; do
+        area=$(basename "$area")
+        suite cpu counted "golden $area with $backend" "$BUILD/potluck conform --golden test/golden/$area --backend $backend"
+    done
+done
+if have python3; then
+    suite cpu counted "golden values that are wrong" "python3 test/program/corrupt.py $BUILD/potluck"
+else
+    suite cpu skip "golden values that are wrong" "no python3 found"
+fi
+suite cpu pairs "pairs of fast" "$BUILD/potluck conform --backend fast"
+
+# --- CUDA's kernels on an emulated device: everything that they compute, at all but the large shapes. Work on
+# streams is done as late as it may be, and blocks and threads take their turns in other orders than the rising one:
+# what is right then is right in any order.
+if [ -f "$BUILD/libpl_cuda_on_cpu.so" ]; then
+    suite cpu counted "the emulated device finds what it should" "$BUILD/cuda_on_cpu_check"
+    for run in dalle:late:0 vqgan:late:1 quant:early:2 optim:early:3 aggregate:7:4 gpt2:late:5; do
+        area=${run%%:*} how=${run#*:}
+        suite cpu counted "golden $area with cuda-on-cpu, $how" "CUDA_ON_CPU_STREAMS=${how%:*} CUDA_ON_CPU_ORDER=${how#*:} \
+            $BUILD/potluck conform --golden test/golden/$area --backend cuda-on-cpu"
+    done
+    suite cpu pairs "pairs of cuda-on-cpu" "CUDA_ON_CPU_ORDER=7 $BUILD/potluck conform --backend cuda-on-cpu --quick"
+else
+    suite cpu skip cuda-on-cpu "not built: no C++ compiler"
+fi
+
+# --- what a stranger's backend begins with
+suite cpu pairs "pairs of the host skeleton" "$BUILD/potluck conform --backend $BUILD/skeleton_host.so --quick"
+suite cpu pairs "pairs of the device skeleton" "$BUILD/potluck conform --backend $BUILD/skeleton_device.so --quick --filter norm"
+suite cpu counted "golden dalle with the device skeleton" \
+    "$BUILD/potluck conform --golden test/golden/dalle --backend $BUILD/skeleton_device.so"
+
+# --- unit tests
+for t in "$BUILD"/test/*; do
+    [ -x "$t" ] || continue
+    case $(basename "$t") in
+    abuse | attacks | averager | host_strangers | http_source) lane=idle ;;
+    *) lane=peers ;;
+    esac
+    suite $lane cmocka "unit $(basename "$t")" "timeout -k 10 900 $t"
+done
+
+# --- programs
+for t in test/program/*.sh; do
+    name=$(basename "$t" .sh)
+    suite "$(lane_of "$name")" counted "$name" "POTLUCK=$BUILD/potluck sh $t"
+done
+
+# --- attacks on a living peer
+if python3 -c 'import cryptography' 2>/dev/null; then
+    for t in test/attack/attack_*.py; do
+        suite peers counted "$(basename "$t" .py)" "POTLUCK=$BUILD/potluck python3 $t"
+    done
+else
+    suite peers skip attacks "no python3-cryptography found"
+fi
+
+# --- swarms that come and go
+if have python3; then
+    suite peers counted churn "SOAK_S=${SOAK_S:-120} SOAK_PEERS=${SOAK_PEERS:-8} SOAK_DELAYS=${SOAK_DELAYS:-none} \
+        python3 test/soak/soak.py $BUILD/potluck"
+    suite peers counted "links between network namespaces" "python3 test/soak/links_test.py $BUILD/links"
+    suite peers counted "network namespaces" "python3 test/soak/namespaces.py $BUILD/potluck"
+else
+    suite peers skip churn "no python3 found"
+fi
+
+# --- beside other people's programs
+for name in $(sh test/interop/run.sh --list); do
+    suite "$(lane_of "$name")" counted "interop $name" "sh test/interop/run.sh $name"
+done
+
+# --- from Python
+suite cpu counted "the Python module" "sh notebooks/run.sh module"
+suite cpu counted notebooks "sh notebooks/run.sh"
+
+# --- fuzzers, briefly: so many inputs, not so many seconds, so that a fast machine tries what a slow one does
+if have "${CLANG:-clang}"; then
+    for t in test/fuzz/*.c; do
+        name=$(basename "$t" .c)
+        case $name in
+        key_file) runs=1000 ;; # RSA takes ten milliseconds
+        authority | averaging | bpe | noise_payload | upload) runs=2000 ;; # these take a millisecond or more each
+        *) runs=20000 ;;
+        esac
+        suite cpu fuzz "fuzz $name" "mkdir \$log.new; $BUILD/fuzz/$name -seed=1 -runs=$runs -max_total_time=60 \
+            -rss_limit_mb=1024 -timeout=60 \$log.new test/fuzz/corpus/$name; rc=\$?; rm -rf \$log.new; exit \$rc"
+    done
+fi
