@@ -6,9 +6,8 @@
 #include <string.h>
 #include <time.h>
 
-#define LOAD_TRIES 5      /* donors may be at their own update */
-#define LOAD_PAUSE 0.5    /* s */
 #define TROUBLES_MAX 20   /* local failures in a row: numbers do not get better by themselves */
+#define TROUBLE_PAUSE 1.0 /* s after so many, while others may help */
 
 static void tell(struct loop_state *t, struct together_event *e)
 {
@@ -54,26 +53,29 @@ static void share(struct loop_state *t)
 
 /* --- a peer's state --------------------------------------------------------------------------- */
 
-struct wanted { struct loop_state *t; int64_t least; struct pl_err misfit; };
+struct wanted { struct loop_state *t; int64_t least; size_t misfits; struct pl_err misfit; };
 
 /* On the network's thread, which is done with it when the load has ended. */
 static int check(void *context, const struct state_load *state, struct pl_err *err)
 {
     struct wanted *w = context;
     int rc = optimizer_state_check(w->t->l->state, state, w->least, err);
-    if (rc == PL_EUSE) w->misfit = *err;
+    if (rc == PL_EUSE) w->misfit = *err, w->misfits++;
     return rc;
 }
 
-/* PL_EUSE: nobody has one for our model, somebody has one for another. */
+/* PL_EUSE: nobody has one for our model, and most of the others have one for another. */
 static int load(struct loop_state *t, int64_t least, struct pl_err *err)
 {
-    struct wanted w = { t, least, { "" } };
+    struct wanted w = { .t = t, .least = least };
+    struct collaboration_view v;
     struct state_load state;
     struct together_event e = { .kind = TOGETHER_LOADED };
     double began = pl_seconds();
-    int rc = collaboration_load(t->c, check, &w, &state, err);
-    if (rc == PL_EIO && w.misfit.text[0])
+    /* While nobody reports progress, no state may end the run before it has begun. */
+    int rc = collaboration_load(t->c, t->o->epochs - 1, check, &w, &state, err);
+    collaboration_look(t->c, &v);
+    if (rc == PL_EIO && 2 * w.misfits > v.peers - 1)
         rc = pl_fail(err, PL_EUSE, "the others have another model or optimizer: %.300s; your "
                      "side, if they agree with one another: --config and --optimizer have to be "
                      "theirs", w.misfit.text);
@@ -82,6 +84,7 @@ static int load(struct loop_state *t, int64_t least, struct pl_err *err)
     state_load_clear(&state);
     if (rc) return rc;
     forget(t);
+    t->has_mixed = 1;
     collaboration_set_epoch(t->c, t->epoch);
     e.seconds = pl_seconds() - began;
     tell(t, &e);
@@ -89,28 +92,25 @@ static int load(struct loop_state *t, int64_t least, struct pl_err *err)
     return PL_OK;
 }
 
-/* The others are ahead. Should nobody give us their state, the next common step is still theirs and
- * ours: the parameters' next round brings us together. */
+/* The others say that they are ahead. Only a state of theirs proves it: without one we go on where we
+ * are, with what has been accumulated. */
 static void catch_up(struct loop_state *t)
 {
     struct together_event e = { .kind = TOGETHER_BEHIND };
-    struct timespec pause = { (time_t)LOAD_PAUSE, (long)(LOAD_PAUSE * 1e9) };
-    struct pl_err err = { "" };
+    struct pl_err err = { "" }, say;
     struct collaboration_view v;
-    tell(t, &e);
-    forget(t);
-    for (int i = 0; i < LOAD_TRIES; i++) {
-        if (!load(t, t->epoch, &err)) {
-            collaboration_look(t->c, &v);
-            if (v.global_epoch <= t->epoch) return;
-        }
-        nanosleep(&pause, NULL);
+    if (!t->told_behind) tell(t, &e);
+    t->told_behind = 1;
+    if (!load(t, t->epoch + 1, &err)) {
+        t->told_behind = t->told_unshown = 0;
+        return;
     }
-    trouble(t, err.text[0] ? err.text : "the others' newest state could not be had");
     collaboration_look(t->c, &v);
-    t->epoch = v.global_epoch > t->epoch ? v.global_epoch : t->epoch;
-    t->l->moved(t->l->context, t->epoch);
-    collaboration_set_epoch(t->c, t->epoch);
+    if (v.global_epoch > t->epoch || t->told_unshown) return; /* it is tried again; or has been told */
+    t->told_unshown = 1;
+    pl_fail(&say, PL_OK, "others claim to be ahead, and no state of theirs shows it (%.300s): we go on "
+            "from step %lld", err.text, (long long)t->epoch);
+    trouble(t, say.text);
 }
 
 /* --- steps ------------------------------------------------------------------------------------ */
@@ -123,26 +123,37 @@ int together_correct(struct loop_state *t)
     struct optimizer_state *state = t->l->state;
     int rc = PL_OK;
     if (!collaboration_corrected(t->c, &e.round)) return PL_OK;
+    t->has_mixed |= !e.round.status;
     if (!e.round.status && !(rc = optimizer_state_get(state, t->host, t->l->value))) {
         collaboration_correct(t->c, t->host);
         rc = optimizer_state_put(state, t->l->value, (const float *const *)t->host);
     }
     if (!rc && e.round.ahead) {
-        t->epoch += e.round.ahead;
-        collaboration_raise_epoch(t->c, e.round.ahead);
+        t->epoch++;
+        collaboration_raise_epoch(t->c);
         rc = t->l->moved(t->l->context, t->epoch);
     }
     tell(t, &e);
     return rc;
 }
 
-int together_is_hopeless(struct loop_state *t) { return ++t->troubles >= TROUBLES_MAX; }
+/* What others have sent may have spoilt our numbers: that ends nobody's training but our own. */
+int together_is_hopeless(struct loop_state *t)
+{
+    return ++t->troubles >= TROUBLES_MAX && !t->has_mixed;
+}
 
 /* The others have stepped with the same gradient, or with theirs: their state is the cure. */
 void together_trouble(struct loop_state *t, const char *text)
 {
-    trouble(t, text);
+    const struct timespec pause = { (time_t)TROUBLE_PAUSE, 0 };
+    struct pl_err err;
+    if (t->troubles <= TROUBLES_MAX) trouble(t, text);
     forget(t);
+    if (t->troubles >= TROUBLES_MAX) {
+        nanosleep(&pause, NULL);
+        if (!load(t, t->epoch, &err)) return;
+    }
     collaboration_set_epoch(t->c, t->epoch);
 }
 
@@ -174,6 +185,7 @@ static int update(struct loop_state *t, struct pl_err *err)
     if (!rc) rc = optimizer_state_get(state, t->host, t->l->grad);
     if (rc) return pl_fail(err, rc, "gradients: %s", pl_status_name(rc));
     collaboration_average(t->c, t->host, &round);
+    t->has_mixed |= !round.status;
     if (!round.status) rc = optimizer_state_put(state, t->l->grad, (const float *const *)t->host);
     if (!rc) rc = together_correct(t);
     if (rc) return pl_fail(err, rc, "gradients: %s", pl_status_name(rc));

@@ -132,6 +132,7 @@ static int begin_step(struct loop_state *t)
     struct delayed *d = &t->delayed;
     int rc = together_correct(t);
     if (rc) return rc;
+    t->has_mixed |= !d->round.status;
     d->at = FLIGHT_STEP;
     d->is_done = 0;
     d->epoch = t->epoch; /* a groupmate may have been ahead by number */

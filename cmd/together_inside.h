@@ -39,6 +39,8 @@ struct loop_state {
     struct collaboration *c;
     float **host;          /* gradients or parameters, in the swarm's order */
     int64_t epoch, troubles;
+    int has_mixed;         /* others' numbers are in our parameters */
+    int told_behind, told_unshown;
     struct step_account now;
     struct delayed delayed;
 };

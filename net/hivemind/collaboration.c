@@ -10,6 +10,10 @@
 
 #define PERFORMANCE_ALPHA 0.1
 #define LEAVE_LIMIT 2.0 /* s for taking our report back: some round trips; others may be gone */
+#define TRIES_MAX 5     /* downloads that may fail in a row: donors may be at their own update */
+#define TRY_PAUSE 0.5   /* s after the first of them, twice as long after each other one */
+#define TRY_SHARE 4.0   /* times as long as a download took we train before the next: a fifth of the time */
+#define STATE_WEIGHT 1.0 /* of everybody in rounds of the parameters, as in hivemind */
 
 void wish_fulfil(struct wish *w, int status)
 {
@@ -85,30 +89,63 @@ void collaboration_report_later(struct collaboration *c)
     timer_start(c->loop, &c->report_timer, pause, report_again, c);
 }
 
-/* Our own record counts as it is now, not as it lies in the DHT: a newcomer that does not count
- * itself believes to be alone. */
+/* Everybody else's records, (n) at most; how many there are. */
+static size_t read_records(struct progress_record *records, const struct collaboration *c,
+                           const struct dht_item *items, size_t n)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct dht_id owner;
+        if (progress_read(&records[count], items[i].value, items[i].n, NULL) ||
+            peer_id_equal(&records[count].peer, host_id(c->o.host)))
+            continue;
+        dht_id_of(&owner, items[i].subkey, items[i].subkey_n);
+        memcpy(records[count++].owner, owner.bytes, sizeof owner.bytes);
+    }
+    return count;
+}
+
+/* How many remain, at the front, of those up to this epoch. */
+static size_t drop_beyond(struct progress_record *records, size_t count, int64_t epoch)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++)
+        if (records[i].epoch <= epoch) records[kept++] = records[i];
+    return kept;
+}
+
+static void find_lead(struct collaboration *c)
+{
+    c->lead = claims_lead(&c->claims, c->epoch, collaboration_now(c));
+    if (c->o.auxiliary) c->epoch = c->lead < 0 ? 0 : c->lead; /* it has no state to show one by */
+}
+
+/* Who claims an epoch beyond the lead is not counted at all; of the others those that are ahead of us
+ * may come to our rounds, but their samples are another step's. Our own record counts as it is now,
+ * not as it lies in the DHT: a newcomer that does not count itself believes to be alone. */
 static void see(struct collaboration *c, const struct dht_result *r)
 {
-    size_t n = r ? r->dictionary.count : 0, count = 0;
-    struct progress_record *records = malloc((n + 1) * sizeof *records), own = own_record(c);
-    const struct progress_local mine = { c->epoch, c->samples, own.samples_per_second };
+    size_t n = r ? r->dictionary.count : 0, count;
+    struct progress_record *records = malloc((n + 1) * sizeof *records), own;
+    struct progress_local mine;
     struct pl_err say;
     if (!records) return;
-    for (size_t i = 0; i < n; i++)
-        if (!progress_read(&records[count], r->dictionary.items[i].value, r->dictionary.items[i].n,
-                           NULL) &&
-            !peer_id_equal(&records[count].peer, &own.peer))
-            count++;
+    count = n ? read_records(records, c, r->dictionary.items, n) : 0;
+    claims_see(&c->claims, records, count, (double)c->o.target_batch, collaboration_now(c), &count);
+    find_lead(c);
+    own = own_record(c);
+    mine = (struct progress_local){ c->epoch, c->samples, own.samples_per_second };
+    count = drop_beyond(records, count, c->lead > c->epoch ? c->lead : c->epoch);
     if (!c->o.auxiliary &&
         target_watch_see(&c->watch, records, count, &own, c->o.target_batch, collaboration_now(c),
                          &say))
         collaboration_remark(c, say.text);
     attendance_see(&c->attendance, records, count, collaboration_now(c), &count);
     c->others = count; /* we ourselves come on top, though our first record may not be there yet */
+    count = drop_beyond(records, count, c->epoch);
     if (c->samples || c->has_reported) records[count++] = own;
     progress_see(&c->view, records, count, n > 0, &mine, (double)c->o.target_batch,
                  collaboration_now(c));
-    if (c->view.epoch < c->epoch) c->view.epoch = c->epoch, c->view.samples = c->samples;
     c->viewed = collaboration_now(c);
     free(records);
 }
@@ -157,6 +194,13 @@ void collaboration_fresh(struct wish *w)
 
 /* --- the training's pace ---------------------------------------------------------------------- */
 
+/* The others are ahead, as most of them say; somebody may show it now. */
+static int shall_catch_up(const struct collaboration *c, double now)
+{
+    return c->lead > c->epoch && now >= c->next_try &&
+           claims_can_be_shown(&c->claims, c->epoch, now);
+}
+
 static void begin_add(void *context)
 {
     struct wish *w = context;
@@ -165,19 +209,20 @@ static void begin_add(void *context)
     int ready;
     if (w->number) performance_add(&c->speed, (double)w->number, w->seconds);
     if (c->delayed) { /* in a round still: the next epoch's, and nothing to decide */
-        c->next_samples += w->number;
+        c->next_samples = progress_plus(c->next_samples, w->number);
         w->advice = COLLABORATION_GO_ON;
         wish_fulfil(w, PL_OK);
         return;
     }
     if (w->number) {
-        c->samples += w->number;
+        c->samples = progress_plus(c->samples, w->number);
         c->last_epoch_with_samples = c->epoch;
-        if (c->view.epoch == c->epoch) c->view.samples += w->number;
+        if (c->view.epoch == c->epoch)
+            c->view.samples = progress_plus(c->view.samples, w->number);
         collaboration_report(c);
     }
     ready = c->view.samples >= c->o.target_batch || now >= c->view.eta;
-    if (c->view.epoch > c->epoch) w->advice = COLLABORATION_CATCH_UP;
+    if (shall_catch_up(c, now)) w->advice = COLLABORATION_CATCH_UP;
     else {
         if (ready || c->view.eta - now <= c->o.matchmaking_time) collaboration_schedule(c);
         w->advice = ready ? COLLABORATION_UPDATE : COLLABORATION_GO_ON;
@@ -211,6 +256,8 @@ static void begin_enter(void *context)
     c->samples = 0;
     c->updating = c->has_begun = 0;
     c->state_void = 1;
+    c->tries = 0;
+    claims_shown(&c->claims, c->epoch);
     c->last_epoch_with_samples = w->number - 2; /* nothing to report yet */
     if (c->has_reported) { /* nobody shall count samples that have been dropped */
         c->last_epoch_with_samples = w->number;
@@ -234,23 +281,48 @@ static void begin_raise(void *context)
 {
     struct wish *w = context;
     struct collaboration *c = w->c;
-    c->epoch += w->number;
-    c->last_epoch_with_samples += w->number;
+    c->epoch++;
+    c->last_epoch_with_samples++;
     if (c->view.epoch < c->epoch) c->view.epoch = c->epoch, c->view.samples = c->samples;
     collaboration_report(c);
     wish_fulfil(w, PL_OK);
 }
 
-void collaboration_raise_epoch(struct collaboration *c, int64_t by)
+void collaboration_raise_epoch(struct collaboration *c)
 {
-    struct wish w = { .c = c, .number = by };
+    struct wish w = { .c = c };
     wish_await(&w, begin_raise);
 }
 
+/* No donor's word alone brings us to an epoch that the swarm is not at. */
 static int on_check(void *context, const struct state_load *state, struct pl_err *err)
 {
     struct wish *w = context;
+    const int64_t lead = w->c->lead;
+    const int64_t most = lead < 0 ? w->number : progress_plus(lead, CLAIMS_SLACK);
+    struct training_state t;
+    int64_t epoch;
+    int rc = training_state_read(&t, state->metadata, state->metadata_n, err);
+    if (rc) return rc;
+    epoch = t.epoch;
+    training_state_clear(&t);
+    if (epoch > most)
+        return pl_fail(err, PL_EPROTO, "state: of epoch %lld, most of the others are at %lld at most",
+                       (long long)epoch, (long long)most);
     return w->check ? w->check(w->check_context, state, err) : PL_OK;
+}
+
+/* A download has ended. Peers whose lead several of them in a row have not shown are doubted. */
+static void note_try(struct collaboration *c, int status)
+{
+    const double now = collaboration_now(c);
+    double pause = TRY_PAUSE;
+    for (int i = 0; i < c->tries; i++) pause *= 2;
+    c->next_try = now + fmax(pause, TRY_SHARE * (now - c->load_began));
+    if (!status || c->lead <= c->epoch || ++c->tries < TRIES_MAX) return;
+    c->tries = 0;
+    claims_doubt(&c->claims, c->epoch, now);
+    find_lead(c);
 }
 
 static void on_loaded(void *context, int status, const struct peer_id *donor,
@@ -261,6 +333,7 @@ static void on_loaded(void *context, int status, const struct peer_id *donor,
     *w->state = *state;
     memset(state, 0, sizeof *state);
     if (status) *w->err = *err;
+    note_try(w->c, status);
     wish_fulfil(w, status);
 }
 
@@ -272,17 +345,20 @@ static void begin_load(void *context)
     struct collaboration *c = w->c;
     int rc;
     averager_cancel(c->a[GRADIENT]);
+    c->load_began = collaboration_now(c);
     rc = averager_load(c->a[STATE], 0, on_check, on_loaded, w);
     if (rc) wish_fulfil(w, pl_fail(w->err, rc, "state: a download is under way"));
 }
 
-int collaboration_load(struct collaboration *c, averager_check *check, void *context,
+int collaboration_load(struct collaboration *c, int64_t most, averager_check *check, void *context,
                        struct state_load *state, struct pl_err *err)
 {
+    struct wish look = { .c = c };
     struct wish w = {
-        .c = c, .check = check, .check_context = context, .state = state, .err = err
+        .c = c, .number = most, .check = check, .check_context = context, .state = state, .err = err
     };
     memset(state, 0, sizeof *state);
+    wish_await(&look, begin_look_again); /* donors may have stepped since our last one */
     return wish_await(&w, begin_load);
 }
 
@@ -325,6 +401,7 @@ static void free_all(struct collaboration *c)
     free(c->after);
     free(c->elements);
     attendance_clear(&c->attendance);
+    claims_clear(&c->claims);
     bytes_clear(&c->subkey);
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);
@@ -414,7 +491,8 @@ static int open_averager(struct collaboration *c, int which, struct pl_err *err)
         .bandwidth = c->o.bandwidth, .verify = c->o.verify && which == GRADIENT,
         .clip = c->o.verify ? EXCHANGE_CLIP_USUAL : c->o.clip, .client_mode = c->o.client_mode,
         .auxiliary = c->o.auxiliary, .absent = is_absent, .absent_context = c,
-        .weight_max = which == GRADIENT ? COLLABORATION_WEIGHT_MAX * (double)c->o.target_batch : 1e6
+        .weight_max = which == GRADIENT ? COLLABORATION_WEIGHT_MAX * (double)c->o.target_batch
+                                          : STATE_WEIGHT
     };
     if (which == GRADIENT) {
         o.validation = c->o.validation;
@@ -448,7 +526,7 @@ int collaboration_open(struct collaboration **out, const struct collaboration_op
     c->o = *o;
     c->loop = host_loop(o->host);
     c->view = (struct progress_view){ .eta = INFINITY };
-    c->helped = -1;
+    c->helped = c->lead = -1;
     performance_init(&c->speed, PERFORMANCE_ALPHA);
     c->totals = (struct report_record){ .version = "potluck " PL_VERSION, .held_out = NAN,
                                         .target_batch = o->target_batch };

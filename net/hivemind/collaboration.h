@@ -65,7 +65,8 @@ void collaboration_close(struct collaboration *c);
 
 struct collaboration_view {
     int64_t epoch, samples;               /* ours */
-    int64_t global_epoch, global_samples; /* the swarm's, as far as we know */
+    int64_t global_epoch;                 /* the lead of the others (claims.h) if it is beyond ours */
+    int64_t global_samples;               /* of our epoch, everybody's */
     size_t peers;                         /* ourselves included */
     double eta_s;                         /* until the next common step */
     double samples_per_second;            /* ours */
@@ -74,19 +75,24 @@ void collaboration_look(struct collaboration *c, struct collaboration_view *v);
 
 /* Waits for a first view of the swarm. */
 void collaboration_enter(struct collaboration *c, int64_t epoch);
-/* A state of the swarm, waited for; PL_ENOTFOUND: nobody shares one. *state: state_load_clear. */
-int collaboration_load(struct collaboration *c, averager_check *check, void *context,
+/* A state of the swarm, waited for; PL_ENOTFOUND: nobody shares one. *state: state_load_clear.
+ * Refused is one whose epoch is beyond the others' lead, or beyond `most` while nobody reports any
+ * progress. When several downloads in a row have not shown the lead, those who claim it are not
+ * believed for a while: then the view's global epoch is ours. */
+int collaboration_load(struct collaboration *c, int64_t most, averager_check *check, void *context,
                        struct state_load *state, struct pl_err *err);
-/* We are at this epoch now, with nothing accumulated. */
+/* We are at this epoch now, with its state and nothing accumulated. */
 void collaboration_set_epoch(struct collaboration *c, int64_t epoch);
-/* The same, with what has been accumulated: after a common round of the parameters peers are at the
- * same point, whatever their numbers said. */
-void collaboration_raise_epoch(struct collaboration *c, int64_t by);
+/* One epoch more, with what has been accumulated: most peers of a common round of the parameters were
+ * ahead, and all of those are clients, which give nobody a state. The round has brought us to the
+ * same parameters. */
+void collaboration_raise_epoch(struct collaboration *c);
 
 enum collaboration_advice {
     COLLABORATION_GO_ON,    /* with the next local batch */
     COLLABORATION_UPDATE,   /* the target batch is there */
-    COLLABORATION_CATCH_UP  /* the others are ahead: take their state over, drop what was accumulated */
+    COLLABORATION_CATCH_UP  /* the others may be ahead: if their state shows it, take it over and drop
+                             * what was accumulated; else go on. Comes with pauses */
 };
 /* So many samples more are in the gradient; they took so long. */
 enum collaboration_advice collaboration_add(struct collaboration *c, int64_t samples,
@@ -100,7 +106,7 @@ struct collaboration_round {
     int banned;         /* who was caught lying; the last of them: */
     struct pl_err caught;
     double seconds;
-    int64_t ahead;      /* of parameters: epochs that a groupmate was before us when it began */
+    int ahead;          /* of parameters: 1: raise the epoch by one, see collaboration_raise_epoch */
     uint8_t group[DHT_ID_BYTES]; /* what the round is called by all of its peers; zeros: there was none */
     struct pl_err why;
 };

@@ -5,6 +5,7 @@
 #define PL_COLLABORATION_INSIDE_H
 
 #include "attendance.h"
+#include "claims.h"
 #include "collaboration.h"
 #include "target_watch.h"
 
@@ -36,6 +37,10 @@ struct collaboration {
     struct timer fetch_timer, report_timer;
     struct report_record totals;     /* of both kinds of rounds */
     struct attendance attendance;
+    struct claims claims;
+    int64_t lead;                    /* see claims.h, by the last look */
+    int tries;                       /* downloads in a row that have not shown it */
+    double next_try, load_began;     /* DHT time */
     struct target_watch watch;
     struct pl_err remarks[REMARKS_MAX]; /* not told yet */
     size_t remark_count;

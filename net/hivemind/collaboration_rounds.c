@@ -64,6 +64,7 @@ static void on_gradient(void *context, const struct averager_result *r)
     c->averaging = 0;
     note_round(&c->gradient, r);
     if (!c->alone) note_absent(c, r);
+    if (!r->status && r->group) claims_round(&c->claims, r->group);
     c->gradient_waits = NULL;
     if (c->delayed) leave_round(c);
     if (w) wish_fulfil(w, r->status);
@@ -129,20 +130,26 @@ static void begin_depart(void *context)
     wish_fulfil(w, PL_OK);
 }
 
-/* How far the first of the group was before us: everybody tells its epoch. */
-static int64_t epochs_ahead(const struct group *g)
+/* Everybody tells its epoch in a round of the parameters; -1: this one does not. */
+static int64_t epoch_told(const struct group_member *m)
 {
-    int64_t own = -1, most = -1;
-    for (size_t i = 0; i < g->count; i++) {
-        struct mp_value *v;
-        int64_t epoch;
-        if (mp_read(&v, g->members[i].gather.user, g->members[i].gather.user_n, NULL)) continue;
-        epoch = mp_count(v);
-        mp_free(v);
-        if (epoch > most) most = epoch;
-        if (i == g->self) own = epoch;
-    }
-    return own >= 0 && most > own ? most - own : 0;
+    struct mp_value *v;
+    int64_t epoch;
+    if (mp_read(&v, m->gather.user, m->gather.user_n, NULL)) return -1;
+    epoch = mp_count(v);
+    mp_free(v);
+    return epoch;
+}
+
+/* 1: we were behind most of the group, and the records of progress say the same, but only of
+ * clients, which can show it by no state. One peer's word is never enough. */
+static int is_behind_clients(const struct collaboration *c, const struct group *g)
+{
+    const int64_t own = epoch_told(&g->members[g->self]);
+    size_t ahead = 0;
+    for (size_t i = 0; i < g->count; i++) ahead += epoch_told(&g->members[i]) > own;
+    return own == c->epoch && ahead >= 2 && 2 * ahead > g->count - 1 && c->lead > c->epoch &&
+           !claims_can_be_shown(&c->claims, c->epoch, collaboration_now(c));
 }
 
 static void on_state(void *context, const struct averager_result *r)
@@ -151,7 +158,7 @@ static void on_state(void *context, const struct averager_result *r)
     struct wish *w = c->state_waits;
     note_round(&c->state, r);
     collaboration_count(c, r, 0);
-    c->state.ahead = !r->status && r->group ? epochs_ahead(r->group) : 0;
+    c->state.ahead = !r->status && r->group && is_behind_clients(c, r->group);
     c->state_running = 0;
     c->state_ended = 1;
     c->state_waits = NULL;
@@ -275,7 +282,7 @@ static void look_in(void *context)
                c->view.eta - collaboration_now(c) <= c->o.matchmaking_time;
     w->number = c->help_ended;
     if (c->help_ended) *w->round = c->gradient;
-    else if (!c->averaging && soon && c->others >= 2 && c->view.epoch > c->helped)
+    else if (!c->averaging && soon && c->others >= 2 && c->view.epoch != c->helped)
         begin_helping(c, w->tensor);
     c->help_ended = 0;
     wish_fulfil(w, PL_OK);

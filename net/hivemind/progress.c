@@ -59,6 +59,14 @@ static double clip(double x, double low, double high)
     return x < low ? low : x > high ? high : x;
 }
 
+int64_t progress_plus(int64_t a, int64_t b) { return b <= INT64_MAX - a ? a + b : INT64_MAX; }
+
+/* What a peer has by now. A record lives for so long, whatever time it claims. */
+static double estimated_samples(const struct progress_record *r, double now)
+{
+    return (double)r->samples + clip(now - r->time, 0, PROGRESS_LIFE) * r->samples_per_second;
+}
+
 void progress_see(struct progress_view *v, const struct progress_record *records, size_t count,
                   int any, const struct progress_local *mine, double target_batch, double now)
 {
@@ -79,8 +87,8 @@ void progress_see(struct progress_view *v, const struct progress_record *records
         v->clients += (size_t)(r->client_mode != 0);
         speed += r->samples_per_second;
         if (r->epoch != v->epoch) continue;
-        v->samples += r->samples <= INT64_MAX - v->samples ? r->samples : INT64_MAX - v->samples;
-        estimated += (double)r->samples + fmax(0, now - r->time) * r->samples_per_second;
+        v->samples = progress_plus(v->samples, r->samples);
+        estimated += estimated_samples(r, now);
     }
     v->eta = now + fmax(0, target_batch - estimated) / speed;
     /* Others may come: the more peers there are, the less one more changes. */

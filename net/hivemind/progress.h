@@ -4,6 +4,7 @@
 #define PL_PROGRESS_H
 
 #include "../libp2p/peer_id.h"
+#include "dht_id.h"
 #include "schema.h"
 
 #define PROGRESS_LIFE 60.0         /* s until a record expires */
@@ -18,6 +19,7 @@ struct progress_record {
     double samples_per_second;
     double time;                 /* DHT time of the measurement */
     int client_mode;
+    uint8_t owner[DHT_ID_BYTES]; /* hash of the key that signed it; set by whoever read it from the DHT */
 };
 /* Appends its value. */
 int progress_write(struct bytes *out, const struct progress_record *r);
@@ -26,11 +28,15 @@ int progress_read(struct progress_record *r, const uint8_t *data, size_t n, stru
 
 /* Everybody's progress as seen at one moment. */
 struct progress_view {
-    int64_t epoch, samples;
+    int64_t epoch;
+    int64_t samples;   /* at most INT64_MAX */
     size_t peers, clients;
     double eta;        /* DHT time at which the target batch is expected to be there */
     double next_fetch; /* DHT time for the next look */
 };
+/* a + b, at most INT64_MAX: what peers claim is not below 0, but may be anything above. */
+int64_t progress_plus(int64_t a, int64_t b);
+
 struct progress_local {
     int64_t epoch, samples;
     double samples_per_second;

@@ -178,7 +178,7 @@ static int take_over(struct peer *p)
 {
     struct state_load l;
     struct pl_err err;
-    int rc = collaboration_load(p->c, check, p, &l, &err);
+    int rc = collaboration_load(p->c, INT64_MAX, check, p, &l, &err);
     if (!rc) rc = optimizer_state_take(&p->state, p->value, &p->epoch, &l, &err);
     state_load_clear(&l);
     return rc;

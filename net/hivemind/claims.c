@@ -1,0 +1,169 @@
+/* claims.c - see claims.h. */
+#include "claims.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int by_peer(const void *a, const void *b)
+{
+    const struct claimant *x = a, *y = b;
+    return peer_id_compare(&x->peer, &y->peer);
+}
+
+static struct claimant *find(const struct claims *c, const struct peer_id *peer)
+{
+    const struct claimant wanted = { .peer = *peer };
+    return c->count ? bsearch(&wanted, c->list, c->count, sizeof *c->list, by_peer) : NULL;
+}
+
+/* --- one record for each peer ----------------------------------------------------------------- */
+
+/* Of a peer's records the one that claims least comes first: a false lead gains nothing by it. */
+static int by_peer_and_epoch(const void *a, const void *b)
+{
+    const struct progress_record *x = a, *y = b;
+    int order = peer_id_compare(&x->peer, &y->peer);
+    return order ? order : (x->epoch > y->epoch) - (x->epoch < y->epoch);
+}
+
+/* The record among a peer's that is its own; NULL: none, its owner has been heard of lately. */
+static struct progress_record *own_record(const struct claimant *before,
+                                          struct progress_record *records, size_t count, double now)
+{
+    for (size_t i = 0; before && i < count; i++)
+        if (!memcmp(records[i].owner, before->owner, sizeof before->owner)) return &records[i];
+    return before && before->renewed + CLAIMS_SILENT > now ? NULL : records;
+}
+
+/* Whoever fills the target batch between two looks is as fast as anybody can be seen to be. */
+static double bounded_speed(double speed, double target_batch)
+{
+    return fmin(fmax(speed, 0), target_batch / PROGRESS_FETCH_MIN);
+}
+
+static struct claimant renewed(const struct claimant *before, const struct progress_record *r,
+                               double now)
+{
+    struct claimant p = before ? *before : (struct claimant){ .peer = r->peer, .renewed = now };
+    if (p.time < r->time || p.time > r->time) p.renewed = now;
+    memcpy(p.owner, r->owner, sizeof p.owner);
+    p.epoch = r->epoch;
+    p.time = r->time;
+    p.is_client = r->client_mode;
+    p.is_listed = 1;
+    return p;
+}
+
+/* A peer that has left for a moment is remembered as long as a doubt may last. */
+static int is_remembered(const struct claimant *p, double now)
+{
+    return p->renewed + CLAIMS_DOUBT_MAX > now;
+}
+
+int claims_see(struct claims *c, struct progress_record *records, size_t count,
+               double target_batch, double now, size_t *counted)
+{
+    struct claims next = { .list = malloc((count + c->count + 1) * sizeof *next.list) };
+    size_t n;
+    *counted = 0;
+    if (!next.list) return PL_ENOMEM;
+    qsort(records, count, sizeof *records, by_peer_and_epoch);
+    for (size_t i = 0; i < count; i += n) {
+        struct claimant *before = find(c, &records[i].peer);
+        struct progress_record *r;
+        for (n = 1; i + n < count && peer_id_equal(&records[i].peer, &records[i + n].peer); ) n++;
+        r = own_record(before, records + i, n, now);
+        if (!r || next.count == CLAIMS_MAX) continue;
+        r->samples_per_second = bounded_speed(r->samples_per_second, target_batch);
+        next.list[next.count++] = renewed(before, r, now);
+        if (before) before->renewed = -INFINITY; /* taken over */
+        records[(*counted)++] = *r;
+    }
+    for (size_t i = 0; i < c->count && next.count < CLAIMS_MAX; i++)
+        if (is_remembered(&c->list[i], now)) {
+            next.list[next.count] = c->list[i];
+            next.list[next.count++].is_listed = 0;
+        }
+    qsort(next.list, next.count, sizeof *next.list, by_peer);
+    claims_clear(c);
+    *c = next;
+    return PL_OK;
+}
+
+/* --- the lead --------------------------------------------------------------------------------- */
+
+static int counts(const struct claimant *p, int64_t own, double now)
+{
+    return p->is_listed && (p->epoch <= own || p->doubted_until <= now);
+}
+
+static int by_epoch(const void *a_, const void *b_)
+{
+    const int64_t *a = a_, *b = b_;
+    return (*a > *b) - (*a < *b);
+}
+
+/* The highest epoch that more than half of them have reached, -1 if there are none. */
+static int64_t majority(const struct claims *c, int64_t *epochs, int mates, int64_t own, double now)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < c->count; i++)
+        if (counts(&c->list[i], own, now) && (!mates || c->list[i].is_mate))
+            epochs[n++] = c->list[i].epoch;
+    qsort(epochs, n, sizeof *epochs, by_epoch);
+    return n ? epochs[(n - 1) / 2] : -1;
+}
+
+int64_t claims_lead(const struct claims *c, int64_t own, double now)
+{
+    int64_t *epochs = malloc((c->count + 1) * sizeof *epochs), all, mates;
+    if (!epochs) return -1;
+    all = majority(c, epochs, 0, own, now);
+    mates = majority(c, epochs, 1, own, now);
+    free(epochs);
+    return mates >= 0 && mates < all ? mates : all;
+}
+
+int claims_can_be_shown(const struct claims *c, int64_t own, double now)
+{
+    for (size_t i = 0; i < c->count; i++)
+        if (counts(&c->list[i], own, now) && !c->list[i].is_client && c->list[i].epoch > own)
+            return 1;
+    return 0;
+}
+
+void claims_round(struct claims *c, const struct group *g)
+{
+    for (size_t i = 0; i < c->count; i++)
+        c->list[i].is_mate = group_find(g, &c->list[i].peer) >= 0;
+}
+
+/* --- doubts ----------------------------------------------------------------------------------- */
+
+void claims_doubt(struct claims *c, int64_t own, double now)
+{
+    for (size_t i = 0; i < c->count; i++) {
+        struct claimant *p = &c->list[i];
+        double life = CLAIMS_DOUBT_MIN;
+        if (!counts(p, own, now) || p->epoch <= own) continue;
+        for (int k = 0; k < p->doubts && life < CLAIMS_DOUBT_MAX; k++) life *= 2;
+        p->doubted_until = now + fmin(life, CLAIMS_DOUBT_MAX);
+        if (life < CLAIMS_DOUBT_MAX) p->doubts++;
+    }
+}
+
+void claims_shown(struct claims *c, int64_t own)
+{
+    for (size_t i = 0; i < c->count; i++)
+        if (c->list[i].epoch <= own) {
+            c->list[i].doubted_until = 0;
+            c->list[i].doubts = 0;
+        }
+}
+
+void claims_clear(struct claims *c)
+{
+    free(c->list);
+    *c = (struct claims){ 0 };
+}
