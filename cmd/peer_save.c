@@ -6,6 +6,7 @@
 #include "train_job.h"
 #include "data/models/checkpoint.h"
 #include "data/files/file.h"
+#include "../net/hivemind/claims.h"
 #include "../net/hivemind/collaboration.h"
 
 #include <math.h>
@@ -30,6 +31,8 @@ struct peer_save {
     struct averager *averager;
     int64_t epoch;     /* of the newest checkpoint; -1: there is none */
     int64_t told;      /* an epoch before that, which the swarm was said to be at; -1: none */
+    struct claims claims;
+    int64_t lead;      /* see claims.h, at the last look */
     double due, began;
     pthread_mutex_t lock;
     /* under the lock: what the network's thread changes */
@@ -99,11 +102,26 @@ static void on_donor_failed(void *context, const struct peer_id *donor, const st
     say_trouble(context, donor, why->text);
 }
 
+/* An epoch that the swarm is not at would be the folder's newest for ever. */
+static int check_epoch(const struct peer_save *p, const struct state_load *state, struct pl_err *err)
+{
+    struct training_state t;
+    int rc = training_state_read(&t, state->metadata, state->metadata_n, err);
+    if (rc) return rc;
+    if (t.epoch > progress_plus(p->lead, CLAIMS_SLACK))
+        rc = pl_fail(err, PL_EPROTO, "state: of epoch %lld, the swarm is at %lld", (long long)t.epoch,
+                     (long long)p->lead);
+    training_state_clear(&t);
+    return rc;
+}
+
 static int check(void *context, const struct state_load *state, struct pl_err *err)
 {
     const struct peer_save *p = context;
-    int rc = optimizer_state_check(&p->model->state, state, p->epoch + 1, err);
-    size_t used = strlen(err->text);
+    int rc = check_epoch(p, state, err);
+    size_t used;
+    if (!rc) rc = optimizer_state_check(&p->model->state, state, p->epoch + 1, err);
+    used = strlen(err->text);
     if (rc == PL_EUSE)
         snprintf(err->text + used, sizeof err->text - used,
                  "; your side: --config %.60s and --optimizer %s are not the run's",
@@ -149,20 +167,20 @@ static void begin_load(void *context)
 
 /* --- turns ------------------------------------------------------------------------------------ */
 
-/* The highest epoch that a peer of the run reports; -1: nobody reports. */
+/* The epoch that most of the run's peers have reached; -1: nobody reports. */
 static int64_t swarm_epoch(struct peer_save *p)
 {
+    struct progress_record *records = NULL;
     struct dht_result r;
-    int64_t most = -1;
-    if (!swarm_get(p->s, &r, &p->progress, 1) && r.type == DHT_FOUND_DICTIONARY)
-        for (size_t i = 0; i < r.dictionary.count; i++) {
-            const struct dht_item *item = &r.dictionary.items[i];
-            struct progress_record record;
-            if (!progress_read(&record, item->value, item->n, NULL) && record.epoch > most)
-                most = record.epoch;
-        }
+    const double now = swarm_time(p->s);
+    size_t count = 0;
+    if (!swarm_get(p->s, &r, &p->progress, 1) && r.type == DHT_FOUND_DICTIONARY &&
+        (records = malloc((r.dictionary.count + 1) * sizeof *records)))
+        count = claims_read(records, r.dictionary.items, r.dictionary.count);
+    claims_see(&p->claims, records, count, 1, now, &count); /* of its claims only epochs are used */
+    free(records);
     dht_result_clear(&r);
-    return most;
+    return claims_lead(&p->claims, p->epoch, now);
 }
 
 /* Another run, or one that has begun anew: its checkpoints would not be the folder's newest. */
@@ -184,6 +202,7 @@ static void look(struct peer_save *p)
     p->due = pl_seconds() + fmin(LOOK_EVERY, p->o.every);
     say_behind(p, epoch);
     if (epoch <= p->epoch) return;
+    p->lead = epoch;
     p->began = pl_seconds();
     p->stage = SAVE_LOADING; /* nobody else has it in hand now */
     if (loop_post(p->s->loop, begin_load, p)) p->stage = SAVE_IDLE;
@@ -282,6 +301,7 @@ void peer_save_close(struct peer_save *p)
     if (!p) return;
     if (p->averager) swarm_averager_close(p->s, p->averager);
     state_load_clear(&p->load);
+    claims_clear(&p->claims);
     pthread_mutex_destroy(&p->lock);
     free(p);
 }

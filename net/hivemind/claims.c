@@ -19,6 +19,18 @@ static struct claimant *find(const struct claims *c, const struct peer_id *peer)
 
 /* --- one record for each peer ----------------------------------------------------------------- */
 
+size_t claims_read(struct progress_record *records, const struct dht_item *items, size_t n)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct dht_id owner;
+        if (progress_read(&records[count], items[i].value, items[i].n, NULL)) continue;
+        dht_id_of(&owner, items[i].subkey, items[i].subkey_n);
+        memcpy(records[count++].owner, owner.bytes, sizeof owner.bytes);
+    }
+    return count;
+}
+
 /* Of a peer's records the one that claims least comes first: a false lead gains nothing by it. */
 static int by_peer_and_epoch(const void *a, const void *b)
 {
@@ -61,25 +73,44 @@ static int is_remembered(const struct claimant *p, double now)
     return p->renewed + CLAIMS_DOUBT_MAX > now;
 }
 
-int claims_see(struct claims *c, struct progress_record *records, size_t count,
-               double target_batch, double now, size_t *counted)
+/* Takes those peers into `next` that are known, or those that are not; how many of their records count.
+ * Known peers come first: no flood of others leaves them without a place. */
+static size_t take(struct claims *next, struct progress_record *counted, const struct claims *c,
+                   struct progress_record *records, size_t count, int known, double now)
 {
-    struct claims next = { .list = malloc((count + c->count + 1) * sizeof *next.list) };
-    size_t n;
-    *counted = 0;
-    if (!next.list) return PL_ENOMEM;
-    qsort(records, count, sizeof *records, by_peer_and_epoch);
+    size_t n, taken = 0;
     for (size_t i = 0; i < count; i += n) {
         struct claimant *before = find(c, &records[i].peer);
         struct progress_record *r;
         for (n = 1; i + n < count && peer_id_equal(&records[i].peer, &records[i + n].peer); ) n++;
-        r = own_record(before, records + i, n, now);
-        if (!r || next.count == CLAIMS_MAX) continue;
-        r->samples_per_second = bounded_speed(r->samples_per_second, target_batch);
-        next.list[next.count++] = renewed(before, r, now);
+        if ((before != NULL) != known || next->count == CLAIMS_MAX) continue;
+        if (!(r = own_record(before, records + i, n, now))) continue;
+        next->list[next->count++] = renewed(before, r, now);
         if (before) before->renewed = -INFINITY; /* taken over */
-        records[(*counted)++] = *r;
+        counted[taken++] = *r;
     }
+    return taken;
+}
+
+int claims_see(struct claims *c, struct progress_record *records, size_t count,
+               double target_batch, double now, size_t *counted)
+{
+    struct claims next = { .list = malloc((count + c->count + 1) * sizeof *next.list) };
+    struct progress_record *taken = malloc((count + 1) * sizeof *taken);
+    *counted = 0;
+    if (!next.list || !taken) {
+        free(next.list);
+        free(taken);
+        return PL_ENOMEM;
+    }
+    if (count) qsort(records, count, sizeof *records, by_peer_and_epoch);
+    *counted = take(&next, taken, c, records, count, 1, now);
+    *counted += take(&next, taken + *counted, c, records, count, 0, now);
+    for (size_t i = 0; i < *counted; i++) {
+        records[i] = taken[i];
+        records[i].samples_per_second = bounded_speed(taken[i].samples_per_second, target_batch);
+    }
+    free(taken);
     for (size_t i = 0; i < c->count && next.count < CLAIMS_MAX; i++)
         if (is_remembered(&c->list[i], now)) {
             next.list[next.count] = c->list[i];

@@ -13,7 +13,7 @@
 #ifndef PL_CLAIMS_H
 #define PL_CLAIMS_H
 
-#include "dht_id.h"
+#include "dht_dictionary.h"
 #include "group.h"
 #include "progress.h"
 
@@ -41,6 +41,8 @@ struct claims {
     size_t count;
 };
 
+/* The progress records among a dictionary's (n) items, with their owners; how many there are. */
+size_t claims_read(struct progress_record *records, const struct dht_item *items, size_t n);
 /* Everybody else's records as they lie in the DHT now. Moves those that count to the front, one for
  * each peer, with a speed in bounds; *counted: how many they are. PL_ENOMEM: none counts. */
 int claims_see(struct claims *c, struct progress_record *records, size_t count,

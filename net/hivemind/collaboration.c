@@ -89,23 +89,16 @@ void collaboration_report_later(struct collaboration *c)
     timer_start(c->loop, &c->report_timer, pause, report_again, c);
 }
 
-/* Everybody else's records, (n) at most; how many there are. */
-static size_t read_records(struct progress_record *records, const struct collaboration *c,
-                           const struct dht_item *items, size_t n)
+/* How many are everybody else's; they are moved to the front. */
+static size_t drop_own(struct progress_record *records, size_t count, const struct peer_id *self)
 {
-    size_t count = 0;
-    for (size_t i = 0; i < n; i++) {
-        struct dht_id owner;
-        if (progress_read(&records[count], items[i].value, items[i].n, NULL) ||
-            peer_id_equal(&records[count].peer, host_id(c->o.host)))
-            continue;
-        dht_id_of(&owner, items[i].subkey, items[i].subkey_n);
-        memcpy(records[count++].owner, owner.bytes, sizeof owner.bytes);
-    }
-    return count;
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++)
+        if (!peer_id_equal(&records[i].peer, self)) records[kept++] = records[i];
+    return kept;
 }
 
-/* How many remain, at the front, of those up to this epoch. */
+/* The same of those up to this epoch. */
 static size_t drop_beyond(struct progress_record *records, size_t count, int64_t epoch)
 {
     size_t kept = 0;
@@ -130,7 +123,8 @@ static void see(struct collaboration *c, const struct dht_result *r)
     struct progress_local mine;
     struct pl_err say;
     if (!records) return;
-    count = n ? read_records(records, c, r->dictionary.items, n) : 0;
+    count = n ? claims_read(records, r->dictionary.items, n) : 0;
+    count = drop_own(records, count, host_id(c->o.host));
     claims_see(&c->claims, records, count, (double)c->o.target_batch, collaboration_now(c), &count);
     find_lead(c);
     own = own_record(c);
