@@ -2,6 +2,7 @@
  * goes on with another; a backend that is not where PL_BACKEND_DIR says would quietly be the slow
  * one. So both are looked at first. */
 #include "environment.h"
+#include "../net/http/client.h"
 #include "../ref/base.h"
 
 #include <ctype.h>
@@ -127,4 +128,16 @@ const char *environment_ca_file(void)
 {
     const char *path = getenv("SSL_CERT_FILE");
     return path && *path ? path : NULL;
+}
+
+const char *environment_hub(void)
+{
+    const char *url = getenv("HF_ENDPOINT");
+    return url && *url ? url : "https://huggingface.co";
+}
+
+void environment_credentials(struct http_credential *out, const char *named, const char *hub)
+{
+    out[0] = (struct http_credential){ getenv("POTLUCK_TOKEN"), named };
+    out[1] = (struct http_credential){ getenv("HF_TOKEN"), hub };
 }

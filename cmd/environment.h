@@ -3,6 +3,8 @@
 #ifndef PL_ENVIRONMENT_H
 #define PL_ENVIRONMENT_H
 
+struct http_credential;
+
 /* Prints a line for the first variable whose value makes no sense, naming it and what was expected,
  * and returns PL_EUSE. An empty value counts as not set, and is removed. */
 int environment_check(void);
@@ -10,5 +12,12 @@ int environment_check(void);
 /* Whose certificates to believe: SSL_CERT_FILE, which OpenSSL, curl and Python know too. NULL: the
  * system's. */
 const char *environment_ca_file(void);
+
+/* The hub: HF_ENDPOINT, else https://huggingface.co. */
+const char *environment_hub(void);
+
+/* HTTP_CREDENTIALS_MAX of them: POTLUCK_TOKEN, which belongs to the origin of the URL `named` on the
+ * command line, and HF_TOKEN, which belongs to the origin of `hub`. Either may be missing. */
+void environment_credentials(struct http_credential *out, const char *named, const char *hub);
 
 #endif

@@ -56,8 +56,9 @@ static int add_url(struct train_data *d, const char *url, struct pl_err *err)
     struct http_client_options o = http_client_options();
     struct http_list *grown, *list;
     int rc = PL_OK;
-    o.token = getenv("POTLUCK_TOKEN");
-    if (!o.token) o.token = getenv("HF_TOKEN");
+    if (!d->first_url && !(d->first_url = strdup(url)))
+        return pl_fail(err, PL_ENOMEM, "%.200s: no memory", url);
+    environment_credentials(o.credential, d->first_url, environment_hub());
     o.ca_file = environment_ca_file();
     o.stopped = is_stopped;
     o.context = d;
@@ -269,6 +270,7 @@ void train_data_close(struct train_data *d)
 {
     close_stream(d);
     http_client_close(d->http);
+    free(d->first_url);
     http_cache_close(d->cache);
     unigram_close(d->tokenizer);
     for (size_t i = 0; i < d->lists; i++) http_list_clear(&d->list[i]);

@@ -15,6 +15,7 @@ struct train_data {
     struct http_list *list; /* those that URLs were read from: they may tell checksums */
     size_t lists;
     struct http_client *http; /* NULL until a URL is met */
+    char *first_url;          /* the first that was named: POTLUCK_TOKEN belongs to its origin */
     struct http_cache *cache; /* NULL: what is fetched is not kept */
     char **without; /* captions held out */
     size_t withouts;
@@ -26,7 +27,9 @@ struct train_data {
 };
 
 /* A file, or all *.parquet of a folder, in the order of the alphabet; or a URL: of a shard, or of
- * a list of them (http_is_list of net/http/list.h). $POTLUCK_TOKEN or $HF_TOKEN goes along; $SSL_CERT_FILE says whose certificates to believe. */
+ * a list of them (http_is_list of net/http/list.h). $POTLUCK_TOKEN goes to the origin of the first
+ * URL, $HF_TOKEN to the hub's, whatever a list names; $SSL_CERT_FILE says whose certificates to
+ * believe. */
 int train_data_add(struct train_data *d, const char *path, struct pl_err *err);
 /* Leaves shards part, part + parts, part + 2 parts, ... (from 0): different peers read different
  * ones. */

@@ -14,8 +14,9 @@ static const char usage[] =
     "usage: potluck upload --to URL [--tus | --s3] FILE ...\n"
     "       potluck upload --hub USER/NAME [--to URL] FILE ...\n"
     "\n"
-    "Sends files to a web server. A URL that ends in / gets the file's name behind it. $POTLUCK_TOKEN (or\n"
-    "$HF_TOKEN) goes along as \"Authorization: Bearer\"; $SSL_CERT_FILE says whose certificates to believe.\n"
+    "Sends files to a web server. A URL that ends in / gets the file's name behind it. $POTLUCK_TOKEN goes\n"
+    "to the server of --to as \"Authorization: Bearer\", $HF_TOKEN to the hub, both over https alone and to no\n"
+    "other host; $SSL_CERT_FILE says whose certificates to believe.\n"
     "With --tus, --s3 and --hub an upload that broke goes on in the middle, also after this program was\n"
     "stopped: what it needs for that is in FILE.upload.\n"
     "\n"
@@ -140,16 +141,16 @@ static int parse(struct options *all, int argc, char **argv)
         }
     }
     o->tries = (int)tries;
-    if (!all->to && o->way == HTTP_UPLOAD_HUB && !(all->to = getenv("HF_ENDPOINT")))
-        all->to = "https://huggingface.co";
+    if (!all->to && o->way == HTTP_UPLOAD_HUB) all->to = environment_hub();
     if (!all->to) return cmd_misused("upload", "--to or --hub is needed");
     return optind < argc ? PL_OK : cmd_misused("upload", "a file is needed");
 }
 
-static void take_secrets(struct http_upload_options *o)
+static void take_secrets(struct options *all)
 {
-    o->token = getenv("POTLUCK_TOKEN");
-    if (!o->token) o->token = getenv("HF_TOKEN");
+    struct http_upload_options *o = &all->o;
+    environment_credentials(o->credential, all->to,
+                            o->way == HTTP_UPLOAD_HUB ? all->to : environment_hub());
     o->ca_file = environment_ca_file();
     o->key_id = getenv("AWS_ACCESS_KEY_ID");
     o->secret = getenv("AWS_SECRET_ACCESS_KEY");
@@ -171,7 +172,7 @@ int cmd_upload(int argc, char **argv)
                 "potluck upload: several files, but --to is one file's address: end it in /\n");
         return 2;
     }
-    take_secrets(&all.o);
+    take_secrets(&all);
     interrupt_catch(NULL);
     for (int i = optind; i < argc && !rc; i++) rc = send_file(&all, argv[i]);
     return rc != 0;

@@ -1,5 +1,6 @@
 /* authority_client.c - see authority_client.h. */
 #include "authority_client.h"
+#include "credential.h"
 #include "libraries.h"
 
 #include <jansson.h>
@@ -216,6 +217,9 @@ int authority_ask(struct auth *auth, const struct authority_ask *ask, double now
     struct pl_err why;
     int tries = ask->tries ? ask->tries : AUTHORITY_TRIES, rc = curl_load(err);
     if (rc) return rc;
+    if (!http_may_see(ask->url, ask->url)) /* the user's secret is not for it, whoever answers */
+        return pl_fail(err, PL_EUSE, "authority %.100s: no address of an authority; your side: "
+                       "--authority reads https://NAME:PORT", ask->url[0] ? ask->url : "''");
     for (int i = 0;; i++) {
         bytes_clear(&answer);
         answer.limit = AUTHORITY_ANSWER_MAX;

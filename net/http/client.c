@@ -11,6 +11,7 @@
 #include <strings.h>
 
 #define REDIRECTS_MAX 5
+#define REDIRECT_BODY_MAX 65536 /* bytes that are read past, so that the connection can be kept */
 #define FIRST_TRIES 6   /* of who has never brought a byte: its name may be wrong */
 #define WAIT_MAX_S 60.0
 #define POLL_MS 200
@@ -27,6 +28,9 @@ struct request {
     struct http_part *part; /* NULL: idle */
     struct attempt *attempt;
     const struct http_file *file;
+    char url[HTTP_URL_MAX]; /* the file's, or where a redirect has led */
+    int redirects;          /* so far */
+    size_t skipped;         /* bytes of a redirect's body */
     long status;            /* of the answer at hand */
     uint64_t first, total;  /* its Content-Range */
     size_t had;             /* bytes of the part when it began */
@@ -135,7 +139,7 @@ static size_t on_header(char *line, size_t size, size_t count, void *context)
     unsigned long long first, last, total;
     heard(r);
     snprintf(text, sizeof text, "%.*s", (int)(n < sizeof text - 1 ? n : sizeof text - 1), line);
-    if (begins(text, n, "HTTP/")) { /* a redirection was followed: this is another answer */
+    if (begins(text, n, "HTTP/")) { /* an interim answer (1xx) came before this one */
         r->has_range = 0;
         r->tag[0] = 0;
         r->retry_after = 0;
@@ -153,11 +157,17 @@ static size_t on_header(char *line, size_t size, size_t count, void *context)
     return n;
 }
 
+static int is_redirect(long status)
+{
+    return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
+}
+
 /* Whether the answer's head is what was asked for; looked at before any of its bytes is taken. */
 static int check_head(struct request *r)
 {
     struct http_part *p = r->part;
     curl_easy_getinfo(r->easy, CURLINFO_RESPONSE_CODE, &r->status);
+    if (is_redirect(r->status)) return 1;
     /* small, and sent whole */
     if (r->status == 200 && p->at + p->got == 0 && !r->file->size) return 1;
     if (r->status == 200) {
@@ -183,6 +193,10 @@ static size_t on_data(char *data, size_t size, size_t count, void *context)
     size_t n = size * count;
     heard(r);
     if (!r->status && !check_head(r)) return 0;
+    if (is_redirect(r->status)) {
+        r->skipped += n;
+        return r->skipped <= REDIRECT_BODY_MAX ? n : bad(r, 1, "a redirect with a long body");
+    }
     if (n > p->bytes - p->got)
         return r->status == 200 ? bad(r, 1, "the server does not answer requests for parts")
                                 : bad(r, 0, "more bytes come than were asked for");
@@ -193,27 +207,23 @@ static size_t on_data(char *data, size_t size, size_t count, void *context)
 
 /* -- requests --------------------------------------------------------------------------------- */
 
-static void start(struct http_client *c, struct request *r, const struct http_file *file,
-                  struct http_part *part, struct attempt *attempt)
+/* Asks r->url for what the part lacks. Redirects are not followed by libcurl but by follow(), so
+ * that each of them is a request of its own, which sees the token only if its own URL may. */
+static void send_request(struct http_client *c, struct request *r)
 {
     char range[64];
+    const char *token = http_token_for(r->url, c->o.credential, HTTP_CREDENTIALS_MAX);
+    const struct http_part *part = r->part;
     CURL *e = r->easy;
-    r->part = part;
-    r->attempt = attempt;
-    r->file = file;
     r->status = 0;
     r->has_range = r->bad = r->fatal = 0;
     r->tag[0] = r->library[0] = 0;
-    r->had = part->got;
     r->heard = pl_seconds();
     r->silence = r->retry_after = 0;
-    attempt->is_active = 1;
+    r->skipped = 0;
     curl_easy_reset(e); /* keeps the connection */
-    curl_easy_setopt(e, CURLOPT_URL, file->url);
+    curl_easy_setopt(e, CURLOPT_URL, r->url);
     curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(e, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(e, CURLOPT_FOLLOWLOCATION, 1L);
-    curl_easy_setopt(e, CURLOPT_MAXREDIRS, (long)REDIRECTS_MAX);
     curl_easy_setopt(e, CURLOPT_USERAGENT, "potluck/" PL_VERSION);
     curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(e, CURLOPT_CONNECTTIMEOUT, (long)c->o.stall_s);
@@ -225,9 +235,9 @@ static void start(struct http_client *c, struct request *r, const struct http_fi
     curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, on_data);
     curl_easy_setopt(e, CURLOPT_WRITEDATA, r);
     curl_easy_setopt(e, CURLOPT_PRIVATE, r);
-    if (c->o.token) {
+    if (token) {
         curl_easy_setopt(e, CURLOPT_HTTPAUTH, (long)CURLAUTH_BEARER);
-        curl_easy_setopt(e, CURLOPT_XOAUTH2_BEARER, c->o.token);
+        curl_easy_setopt(e, CURLOPT_XOAUTH2_BEARER, token);
     }
     if (c->o.ca_file) curl_easy_setopt(e, CURLOPT_CAINFO, c->o.ca_file);
     snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)(part->at + part->got),
@@ -236,14 +246,43 @@ static void start(struct http_client *c, struct request *r, const struct http_fi
     curl_multi_add_handle(c->multi, e);
 }
 
+static void start(struct http_client *c, struct request *r, const struct http_file *file,
+                  struct http_part *part, struct attempt *attempt)
+{
+    r->part = part;
+    r->attempt = attempt;
+    r->file = file;
+    r->redirects = 0;
+    r->had = part->got;
+    memcpy(r->url, file->url, sizeof r->url);
+    attempt->is_active = 1;
+    send_request(c, r);
+}
+
+/* 1: the answer was a redirect, and its target has been asked. */
+static int follow(struct http_client *c, struct request *r, CURLcode code)
+{
+    const char *target = NULL;
+    if (code || r->bad) return 0;
+    curl_easy_getinfo(r->easy, CURLINFO_REDIRECT_URL, &target);
+    if (!target) return 0;
+    if (++r->redirects > REDIRECTS_MAX || strlen(target) >= sizeof r->url) {
+        bad(r, 1, strlen(target) < sizeof r->url ? "too many redirects" : "a redirect too long");
+        return 0;
+    }
+    snprintf(r->url, sizeof r->url, "%s", target);
+    curl_multi_remove_handle(c->multi, r->easy);
+    send_request(c, r);
+    return 1;
+}
+
 /* What may pass by itself: the net's troubles, a server that is busy. */
 static int is_passing(const struct request *r, CURLcode code)
 {
     if (r->bad) return !r->fatal;
     if (r->status >= 400) return r->status == 408 || r->status == 429 || r->status >= 500;
     return code != CURLE_URL_MALFORMAT && code != CURLE_UNSUPPORTED_PROTOCOL &&
-           code != CURLE_TOO_MANY_REDIRECTS && code != CURLE_PEER_FAILED_VERIFICATION &&
-           code != CURLE_SSL_CACERT_BADFILE;
+           code != CURLE_PEER_FAILED_VERIFICATION && code != CURLE_SSL_CACERT_BADFILE;
 }
 
 struct round {
@@ -394,6 +433,7 @@ static int fetch(struct http_client *c, const struct http_file *file, struct htt
             if (m->msg != CURLMSG_DONE) continue;
             CURLcode code = m->data.result;
             curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &context);
+            if (follow(c, (struct request *)(void *)context, code)) continue;
             finish(c, (struct request *)(void *)context, code, &round);
             active--;
             /* A first answer has told the size, cut or not: what is missing is asked for as a part

@@ -4,9 +4,11 @@
 #ifndef PL_HTTP_CLIENT_H
 #define PL_HTTP_CLIENT_H
 
+#include "credential.h"
 #include "../../ref/base.h"
 
 #define HTTP_CLIENT_CONNECTIONS_MAX 16
+#define HTTP_CREDENTIALS_MAX 2 /* a server's token and a hub's */
 #define HTTP_URL_MAX 4096
 #define HTTP_TAG_MAX 200
 
@@ -18,7 +20,8 @@ struct http_client_options {
                        * server's Retry-After says: 0.5 */
     int stall_s;      /* a connection that brings nothing for so long is given up, or sooner where
                        * answers come quickly: 20 */
-    const char *token; /* "Authorization: Bearer"; never sent on to another host; NULL: none */
+    /* "Authorization: Bearer": each request and each redirect asks http_token_for. Borrowed. */
+    struct http_credential credential[HTTP_CREDENTIALS_MAX];
     const char *ca_file; /* certificates of the authorities to believe; NULL: the system's */
     /* Not 0: give up waiting and trying, PL_EAGAIN. NULL: never asked. */
     int (*stopped)(void *context);

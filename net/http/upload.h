@@ -6,17 +6,20 @@
  *   s3    signed requests (Signature Version 4), in parts when the file is large [Amazon S3 API]
  *   hub   Hugging Face's: the file goes to large file storage and a commit names it [git-lfs, batch API]
  *
+ * Tokens and what is signed by a key travel over https alone (credential.h).
+ *
  * All but the first go on in the middle after a break, also when the program was started anew. */
 #ifndef PL_HTTP_UPLOAD_H
 #define PL_HTTP_UPLOAD_H
 
-#include "../../ref/base.h"
+#include "client.h"
 
 enum http_upload_way { HTTP_UPLOAD_PUT, HTTP_UPLOAD_TUS, HTTP_UPLOAD_S3, HTTP_UPLOAD_HUB };
 
 struct http_upload_options {
     enum http_upload_way way;
-    const char *token;  /* "Authorization: Bearer", not for s3; NULL: none */
+    /* "Authorization: Bearer", not for s3; each request asks http_token_for. Borrowed. */
+    struct http_credential credential[HTTP_CREDENTIALS_MAX];
     const char *ca_file; /* certificates of the authorities to believe; NULL: the system's */
     int tries;          /* in a row without progress: 6 */
     double wait_s;      /* before the second try, then double, up to a minute: 0.5 */

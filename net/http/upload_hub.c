@@ -18,15 +18,6 @@ static int no_memory(const struct upload *u)
     return pl_fail(u->err, PL_ENOMEM, "%.200s: no memory", u->path);
 }
 
-/* The hub is known by its scheme, host and port; what else an address says does not matter. */
-static int is_hub(const struct upload *u, const char *url)
-{
-    const char *hub = strstr(u->url, "://"), *end;
-    if (!hub) return 0;
-    end = hub + 3 + strcspn(hub + 3, "/?#");
-    return !strncmp(url, u->url, (size_t)(end - u->url)) && strchr("/?#", url[end - u->url]);
-}
-
 /* Asks with a JSON body until there is an answer of JSON. The body's reference is taken. */
 static int call(struct upload *u, json_t **answer, const char *url, const char *type, json_t *body,
                 const char *what)
@@ -145,7 +136,7 @@ static int send_parts(struct upload *u, json_t *state)
     if (rc) return rc;
     json_array_foreach(json_object_get(state, "etags"), i, tag)
         json_array_append_new(list, json_pack("{s:i, s:O}", "partNumber", (int)i + 1, "etag", tag));
-    u->bare = !is_hub(u, url);
+    u->bare = 0;
     rc = call(u, &answer, url, LFS_JSON, json_pack("{s:s, s:o}", "oid", u->sha256, "parts", list),
               "completing an upload");
     json_decref(answer);
@@ -230,13 +221,11 @@ static int to_storage(struct upload *u)
         rc = send_action(u, json_object_get(actions, "upload"));
     verify = json_object_get(actions, "verify");
     where = json_string_value(json_object_get(verify, "href"));
-    if (!rc && where) {
-        u->bare = !is_hub(u, where);
+    u->bare = 0;
+    if (!rc && where)
         rc = call(u, &done, where, LFS_JSON,
                   json_pack("{s:s, s:I}", "oid", u->sha256, "size", (json_int_t)u->file.bytes),
                   "verifying");
-    }
-    u->bare = 0;
     json_decref(done);
     json_decref(answer);
     return rc == PL_ENOTFOUND ? PL_EIO : rc;

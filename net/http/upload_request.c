@@ -68,12 +68,19 @@ static size_t on_header(char *line, size_t size, size_t count, void *context)
 int upload_ask(struct upload *u, struct exchange *x, const char *method, const char *url,
                const char *const *headers, const void *data, size_t bytes)
 {
+    const char *token =
+        u->bare ? NULL : http_token_for(url, u->o->credential, HTTP_CREDENTIALS_MAX);
     struct curl_slist *list = NULL;
     CURL *e = u->easy;
     CURLcode code;
     *x = (struct exchange){ .data = data, .bytes = bytes, .offset = -1, .length = -1,
                             .answer = &u->answer };
     u->answer.bytes = 0;
+    /* The next address may be the server's own choice, and hold a signature of its own. */
+    if (http_may_see(u->url, u->url) && strncasecmp(url, "https://", 8)) {
+        snprintf(x->library, sizeof x->library, "an https server leads to an address without https");
+        return PL_EUSE;
+    }
     for (; headers && *headers; headers++) {
         struct curl_slist *more = curl_slist_append(list, *headers);
         if (!more) {
@@ -97,9 +104,9 @@ int upload_ask(struct upload *u, struct exchange *x, const char *method, const c
     curl_easy_setopt(e, CURLOPT_WRITEDATA, x);
     curl_easy_setopt(e, CURLOPT_HTTPHEADER, list);
     if (u->o->ca_file) curl_easy_setopt(e, CURLOPT_CAINFO, u->o->ca_file);
-    if (u->o->token && !u->bare) {
+    if (token) {
         curl_easy_setopt(e, CURLOPT_HTTPAUTH, (long)CURLAUTH_BEARER);
-        curl_easy_setopt(e, CURLOPT_XOAUTH2_BEARER, u->o->token);
+        curl_easy_setopt(e, CURLOPT_XOAUTH2_BEARER, token);
     }
     if (data) {
         curl_easy_setopt(e, CURLOPT_UPLOAD, 1L);

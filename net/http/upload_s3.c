@@ -203,6 +203,10 @@ int upload_s3(struct upload *u)
     int rc, known;
     if (!u->o->key_id || !u->o->secret || !u->o->region)
         return pl_fail(u->err, PL_EUSE, "%.200s: S3 wants a key, its secret and a region", u->url);
+    /* Whoever reads a signed request can send it again, and reads the session's token in it. */
+    if (!http_may_see(u->url, u->url))
+        return pl_fail(u->err, PL_EUSE, "%.200s: S3 keys sign requests to https addresses alone",
+                       u->url);
     u->bare = 1;
     if (u->file.bytes <= piece) {
         rc = upload_tell(u, 0);

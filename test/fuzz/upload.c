@@ -145,7 +145,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (!path[0]) start();
     if (!bytes) return 0;
     o.way = (enum http_upload_way)(data[0] % 4);
-    o.token = o.key_id = o.secret = o.session = "x";
+    o.credential[0] = (struct http_credential){ "x", "https://host" };
+    o.key_id = o.secret = o.session = "x";
     o.region = "here";
     o.tries = 2;
     o.wait_s = 0;
@@ -161,7 +162,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     for (int again = 0; again < 2; again++) {
         o.progress = again ? NULL : stop_at_a_piece;
         memset(&call, 0, sizeof call);
-        if (http_upload("http://host/bucket/file", path, &o, &err) && !err.text[0]) abort();
+        if (http_upload("https://host/bucket/file", path, &o, &err) && !err.text[0]) abort();
     }
     return 0;
 }

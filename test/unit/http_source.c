@@ -18,6 +18,8 @@
 
 static uint8_t content[FILE_BYTES];
 static char sha256[65];
+static char away[100];             /* where /away and /keeps lead */
+static atomic_int authorized;      /* requests with a token */
 static struct http_cache *cache; /* what the next source is opened with */
 static struct pl_err err;
 
@@ -53,6 +55,14 @@ static void answer_part(struct web_client *c, const char *path, long long first,
         snprintf(head, sizeof head,
                  "HTTP/1.1 302 There\r\nLocation: /good\r\nContent-Length: 0\r\nConnection: "
                  "close\r\n\r\n");
+        web_put(c, head, strlen(head));
+        return;
+    }
+    if (mode == 'a' || mode == 'k') { /* to another origin; to itself, for ever */
+        snprintf(head, sizeof head,
+                 "HTTP/1.1 307 Away\r\nLocation: %s\r\nContent-Length: 4\r\nConnection: "
+                 "close\r\n\r\naway",
+                 mode == 'a' ? away : "/keeps/on");
         web_put(c, head, strlen(head));
         return;
     }
@@ -109,6 +119,8 @@ static void answer(struct web_client *c)
     char path[200], range[100];
     long long first = 0, last = FILE_BYTES - 1;
     if (sscanf(c->text, "GET %199s", path) != 1) return;
+    if (!strcmp(web_header(c, "Authorization", range, sizeof range), "Bearer secret"))
+        atomic_fetch_add(&authorized, 1);
     sscanf(web_header(c, "Range", range, sizeof range), "bytes=%lld-%lld", &first, &last);
     answer_part(c, path, first, last);
 }
@@ -263,6 +275,50 @@ static void secrets_come_from_whom_they_should(void **state)
     assert_int_equal(open_secure(&s, &c, "127.0.0.1", "/nowhere.pem"), PL_EIO);
     assert_non_null(strstr(err.text, "/nowhere.pem"));
     assert_null(strstr(err.text, "tries"));
+    http_client_close(c);
+}
+
+/* From the hub to another host, of which it says what it likes: the bytes come, the token does not. */
+static void redirects_take_no_token_along(void **state)
+{
+    struct http_client_options o = http_client_options();
+    struct http_client *c;
+    struct pl_source *s;
+    char home[100], url[200];
+    (void)state;
+    o.wait_s = 0.01;
+    o.ca_file = ca_file;
+    snprintf(home, sizeof home, "https://127.0.0.1:%d/list.txt", secure.port);
+    o.credential[1] = (struct http_credential){ "secret", home };
+    assert_int_equal(http_client_open(&c, &o, &err), PL_OK);
+    const struct { const char *path, *to; int is_secure, tokens; } cases[] = {
+        { "/away", "http://127.0.0.1:%d/good", 0, 1 },    /* the token's own origin asked first */
+        { "/redirected", NULL, 0, 2 },                    /* to itself: both see it */
+        { "/away", "https://127.0.0.1:%d/good", 1, 2 },   /* the same, as a whole URL */
+        { "/away", "https://user@127.0.0.1:%d/good", 1, 1 },
+        { "/away", "//127.0.0.1:%d/good", 1, 2 },
+    };
+    for (size_t i = 0; i < PL_COUNT(cases); i++) {
+        if (cases[i].to)
+            snprintf(away, sizeof away, cases[i].to, cases[i].is_secure ? secure.port : plain.port);
+        snprintf(url, sizeof url, "https://127.0.0.1:%d%s", secure.port, cases[i].path);
+        atomic_store(&authorized, 0);
+        if (http_source_open(&s, c, NULL, url, NULL, &err)) fail_msg("%s: %s", away, err.text);
+        if (atomic_load(&authorized) != cases[i].tokens)
+            fail_msg("%s: %d of the requests had the token", away, atomic_load(&authorized));
+        pl_source_close(s);
+    }
+    snprintf(url, sizeof url, "https://127.0.0.1:%d/keeps", secure.port);
+    assert_int_equal(http_source_open(&s, c, NULL, url, NULL, &err), PL_EIO);
+    assert_non_null(strstr(err.text, "redirects"));
+    snprintf(away, sizeof away, "file://%s", ca_file);
+    snprintf(url, sizeof url, "https://127.0.0.1:%d/away", secure.port);
+    assert_int_equal(http_source_open(&s, c, NULL, url, NULL, &err), PL_EIO);
+    snprintf(url, sizeof url, "http://127.0.0.1:%d/good", plain.port); /* in the open: none */
+    atomic_store(&authorized, 0);
+    assert_int_equal(http_source_open(&s, c, NULL, url, NULL, &err), PL_OK);
+    assert_int_equal(atomic_load(&authorized), 0);
+    pl_source_close(s);
     http_client_close(c);
 }
 
@@ -460,6 +516,7 @@ int main(void)
         cmocka_unit_test(silence_costs_little_where_answers_are_quick),
         cmocka_unit_test(lists_come_in_parts_too),
         cmocka_unit_test(secrets_come_from_whom_they_should),
+        cmocka_unit_test(redirects_take_no_token_along),
         cmocka_unit_test(lies_are_told),
         cmocka_unit_test(what_is_no_web_address_is_refused),
         cmocka_unit_test(waiting_can_be_stopped),

@@ -13,7 +13,7 @@
 static uint8_t content[BYTES], stored[BYTES];
 static size_t have;       /* of the upload */
 static char mode;         /* the path's first letter */
-static int requests, creations, authorized;
+static int requests, creations, authorized, down_port; /* down_port: without TLS */
 static char folder[] = "/tmp/potluck-upload-XXXXXX", path[80], state[90], ca_file[80];
 static struct pl_err err;
 
@@ -55,6 +55,9 @@ static void answer(struct web_client *c)
         receive(c, 0, bytes, bytes, &have);
         if (mode == 's') have /= 2; /* short */
         web_say(c, "201 Created", "", "");
+    } else if (!strcmp(method, "POST") && mode == 'd') {
+        snprintf(more, sizeof more, "Location: http://127.0.0.1:%d/x/1\r\n", down_port);
+        web_say(c, "201 Created", more, "");
     } else if (!strcmp(method, "POST")) {
         have = 0;
         creations++;
@@ -99,7 +102,7 @@ static int setup(void **unused)
     snprintf(ca_file, sizeof ca_file, "%s/ca.pem", folder);
     if (pl_file_write(path, content, sizeof content, &err)) return -1;
     return web_server_certify(&secure, ca_file) || web_server_open(&secure) ||
-           web_server_open(&plain);
+           web_server_open(&plain) || !(down_port = plain.port);
 }
 
 static int teardown(void **unused)
@@ -115,12 +118,13 @@ static int try_upload(const char *to, int tus, int (*progress)(void *, uint64_t,
 {
     struct http_upload_options o = http_upload_options();
     char url[100];
-    snprintf(url, sizeof url, "http://127.0.0.1:%d%s", plain.port, to);
+    snprintf(url, sizeof url, "https://127.0.0.1:%d%s", secure.port, to);
+    o.ca_file = ca_file;
     o.wait_s = 0.01;
     o.stall_s = 60;
     o.piece = 100000;
     o.way = tus ? HTTP_UPLOAD_TUS : HTTP_UPLOAD_PUT;
-    o.token = "secret";
+    o.credential[0] = (struct http_credential){ "secret", url };
     o.progress = progress;
     memset(stored, 0, sizeof stored);
     requests = authorized = 0;
@@ -200,13 +204,42 @@ static void lies_are_told(void **unused)
                          PL_OK);
 }
 
+static void a_token_stays_at_home(void **unused)
+{
+    struct http_upload_options o = http_upload_options();
+    char url[100], other[100];
+    (void)unused;
+    o.wait_s = 0.01;
+    o.ca_file = ca_file;
+    snprintf(url, sizeof url, "http://127.0.0.1:%d/plain", plain.port); /* in the open */
+    o.credential[0] = (struct http_credential){ "secret", url };
+    requests = authorized = 0;
+    assert_int_equal(http_upload(url, path, &o, &err), PL_OK);
+    assert_int_equal(authorized, 0);
+    snprintf(url, sizeof url, "https://127.0.0.1:%d/plain", secure.port);
+    snprintf(other, sizeof other, "https://127.0.0.1:%d/plain", plain.port); /* another origin's */
+    o.credential[0] = (struct http_credential){ "secret", other };
+    assert_int_equal(http_upload(url, path, &o, &err), PL_OK);
+    assert_true(requests >= 4);
+    assert_int_equal(authorized, 0);
+    /* A server that leads from https to plain http gets neither file nor token there. */
+    o.way = HTTP_UPLOAD_TUS;
+    o.credential[0] = (struct http_credential){ "secret", url };
+    snprintf(url, sizeof url, "https://127.0.0.1:%d/down", secure.port);
+    atomic_store(&plain.requests, 0);
+    assert_int_not_equal(http_upload(url, path, &o, &err), PL_OK);
+    assert_non_null(strstr(err.text, "without https"));
+    assert_int_equal(atomic_load(&plain.requests), 0);
+    unlink(state);
+}
+
 static void secrets_go_to_whom_they_should(void **unused)
 {
     struct http_upload_options o = http_upload_options();
     char url[100];
     (void)unused;
     snprintf(url, sizeof url, "https://127.0.0.1:%d/plain", secure.port);
-    o.token = "secret";
+    o.credential[0] = (struct http_credential){ "secret", url };
     o.wait_s = 0.01;
     o.ca_file = ca_file;
     memset(stored, 0, sizeof stored);
@@ -228,6 +261,7 @@ int main(void)
         cmocka_unit_test(files_arrive_by_tus),
         cmocka_unit_test(a_stopped_upload_goes_on),
         cmocka_unit_test(lies_are_told),
+        cmocka_unit_test(a_token_stays_at_home),
         cmocka_unit_test(secrets_go_to_whom_they_should),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

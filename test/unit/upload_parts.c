@@ -22,7 +22,7 @@ static struct {
     size_t size;
 } server;
 static uint8_t content[BYTES], stored[BYTES];
-static char folder[] = "/tmp/potluck-parts-XXXXXX", path[80], state[90], sha256[65], url[100];
+static char folder[] = "/tmp/potluck-parts-XXXXXX", path[80], state[90], sha256[65], url[100], ca_file[80];
 static struct pl_err err;
 
 struct request {
@@ -214,8 +214,9 @@ static int setup(void **unused)
     snprintf(path, sizeof path, "%s/model.pt", folder);
     snprintf(state, sizeof state, "%s.upload", path);
     if (pl_file_write(path, content, sizeof content, &err)) return -1;
-    if (web_server_open(&web)) return -1;
-    snprintf(url, sizeof url, "http://127.0.0.1:%d", web.port);
+    snprintf(ca_file, sizeof ca_file, "%s/ca.pem", folder);
+    if (web_server_certify(&web, ca_file) || web_server_open(&web)) return -1;
+    snprintf(url, sizeof url, "https://127.0.0.1:%d", web.port);
     return 0;
 }
 
@@ -224,6 +225,7 @@ static int teardown(void **unused)
     (void)unused;
     unlink(state);
     unlink(path);
+    unlink(ca_file);
     return rmdir(folder);
 }
 
@@ -250,7 +252,8 @@ static int try_upload(enum http_upload_way way)
     char to[200];
     snprintf(to, sizeof to, "%s%s", url, way == HTTP_UPLOAD_S3 ? "/bucket/model.pt" : "");
     o.way = way;
-    o.token = "secret";
+    o.credential[0] = (struct http_credential){ "secret", url };
+    o.ca_file = ca_file;
     o.tries = 3;
     o.wait_s = 0.01;
     o.piece = PIECE;
@@ -348,6 +351,7 @@ static void small_or_known_files(void **unused)
     o.secret = "hidden";
     o.session = "guest";
     o.region = "r";
+    o.ca_file = ca_file;
     memset(stored, 0, sizeof stored);
     assert_int_equal(http_upload(to, path, &o, &err), PL_OK); /* one piece is 8 MiB */
     assert_int_equal(server.put, 2);
@@ -355,6 +359,10 @@ static void small_or_known_files(void **unused)
     assert_memory_equal(stored, content, BYTES);
     o.secret = NULL;
     assert_int_equal(http_upload(to, path, &o, &err), PL_EUSE);
+    o.secret = "hidden"; /* nothing that it signs travels in the open */
+    snprintf(to, sizeof to, "http%s/bucket/model.pt", url + 5);
+    assert_int_equal(http_upload(to, path, &o, &err), PL_EUSE);
+    assert_non_null(strstr(err.text, "https"));
 }
 
 static void refused(enum http_upload_way way, const char *why)
