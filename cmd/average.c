@@ -275,7 +275,7 @@ static int load(const struct wishes *w, struct swarm *s, struct averager *a,
     struct pl_err err = { "" };
     char id[PEER_ID_TEXT_MAX] = "";
     double began = pl_seconds();
-    int rc = swarm_load(s, a, 0, check_state, &shape, &state, &donor, &err);
+    int rc = swarm_load(s, a, check_state, &shape, &state, &donor, &err);
     for (size_t i = 0; !rc && i < t->count; i++) {
         const struct tensor_message *m = &state.tensors[i];
         rc = pl_wire_decode(t->tensor[i], be, m->method, &m->type, m->buffer, m->bytes, &err);

@@ -212,7 +212,6 @@ struct call {
     struct peer_id *donor;
     averager_check *check;
     void *check_context;
-    size_t limit;
     struct pl_err *err;
     int rc, done;
 };
@@ -342,17 +341,17 @@ static void on_loaded(void *context, int status, const struct peer_id *donor,
 static void begin_load(void *context)
 {
     struct call *c = context;
-    int rc = averager_load(c->a, c->limit, on_check, on_loaded, c);
+    int rc = averager_load(c->a, on_check, on_loaded, c);
     if (rc) {
         pl_fail(c->err, rc, "state: a download is under way");
         end(c, rc);
     }
 }
 
-int swarm_load(struct swarm *s, struct averager *a, size_t limit, averager_check *check,
-               void *context, struct state_load *state, struct peer_id *donor, struct pl_err *err)
+int swarm_load(struct swarm *s, struct averager *a, averager_check *check, void *context,
+               struct state_load *state, struct peer_id *donor, struct pl_err *err)
 {
-    struct call c = { .s = s, .a = a, .limit = limit, .check = check, .check_context = context,
+    struct call c = { .s = s, .a = a, .check = check, .check_context = context,
                       .state = state, .donor = donor, .err = err };
     memset(state, 0, sizeof *state);
     return fulfil(&c, begin_load);

@@ -97,9 +97,15 @@ static void say_saved(const struct peer_save *p, const char *path)
 
 /* --- the download, on the network's thread ---------------------------------------------------- */
 
-static void on_donor_failed(void *context, const struct peer_id *donor, const struct pl_err *why)
+static void on_donor_failed(void *context, const struct peer_id *donor, int status,
+                            const struct pl_err *why)
 {
-    say_trouble(context, donor, why->text);
+    const struct peer_save *p = context;
+    struct pl_err text = *why;
+    if (status == PL_EUSE)
+        pl_fail(&text, status, "%.300s; your side: --config %.60s and --optimizer %s are not the run's",
+                why->text, p->model->config, p->model->kind);
+    say_trouble(p, donor, text.text);
 }
 
 /* An epoch that the swarm is not at would be the folder's newest for ever. */
@@ -119,14 +125,7 @@ static int check(void *context, const struct state_load *state, struct pl_err *e
 {
     const struct peer_save *p = context;
     int rc = check_epoch(p, state, err);
-    size_t used;
-    if (!rc) rc = optimizer_state_check(&p->model->state, state, p->epoch + 1, err);
-    used = strlen(err->text);
-    if (rc == PL_EUSE)
-        snprintf(err->text + used, sizeof err->text - used,
-                 "; your side: --config %.60s and --optimizer %s are not the run's",
-                 p->model->config, p->model->kind);
-    return rc;
+    return rc ? rc : optimizer_state_check(&p->model->state, state, p->epoch + 1, err);
 }
 
 static void loaded(struct peer_save *p, int status, const struct pl_err *why)
@@ -148,18 +147,11 @@ static void on_loaded(void *context, int status, const struct peer_id *donor,
     loaded(p, status, err);
 }
 
-/* Moments take at most two float32 for each parameter, and codebooks are two tables a tensor. */
-static size_t state_bytes(const struct peer_save *p)
-{
-    const struct pl_params *all = &p->model->dalle->params;
-    return 16 * all->total + all->count * 16384;
-}
-
 static void begin_load(void *context)
 {
     struct peer_save *p = context;
     struct pl_err err;
-    int rc = averager_load(p->averager, state_bytes(p), check, on_loaded, p);
+    int rc = averager_load(p->averager, check, on_loaded, p);
     if (!rc) return;
     pl_fail(&err, rc, "state: %s", pl_status_name(rc));
     loaded(p, rc, &err);

@@ -53,21 +53,19 @@ static void share(struct loop_state *t)
 
 /* --- a peer's state --------------------------------------------------------------------------- */
 
-struct wanted { struct loop_state *t; int64_t least; size_t misfits; struct pl_err misfit; };
+struct wanted { struct loop_state *t; int64_t least; };
 
 /* On the network's thread, which is done with it when the load has ended. */
 static int check(void *context, const struct state_load *state, struct pl_err *err)
 {
     struct wanted *w = context;
-    int rc = optimizer_state_check(w->t->l->state, state, w->least, err);
-    if (rc == PL_EUSE) w->misfit = *err, w->misfits++;
-    return rc;
+    return optimizer_state_check(w->t->l->state, state, w->least, err);
 }
 
 /* PL_EUSE: nobody has one for our model, and most of the others have one for another. */
 static int load(struct loop_state *t, int64_t least, struct pl_err *err)
 {
-    struct wanted w = { .t = t, .least = least };
+    struct wanted w = { t, least };
     struct collaboration_view v;
     struct state_load state;
     struct together_event e = { .kind = TOGETHER_LOADED };
@@ -75,10 +73,13 @@ static int load(struct loop_state *t, int64_t least, struct pl_err *err)
     /* While nobody reports progress, no state may end the run before it has begun. */
     int rc = collaboration_load(t->c, t->o->epochs - 1, check, &w, &state, err);
     collaboration_look(t->c, &v);
-    if (rc == PL_EIO && 2 * w.misfits > v.peers - 1)
-        rc = pl_fail(err, PL_EUSE, "the others have another model or optimizer: %.300s; your "
-                     "side, if they agree with one another: --config and --optimizer have to be "
-                     "theirs", w.misfit.text);
+    if (rc == PL_EUSE) {
+        const struct pl_err misfit = *err;
+        int most = 2 * state.misfits > v.peers - 1;
+        rc = pl_fail(err, most ? PL_EUSE : PL_EIO, "the others have another model or optimizer: %.300s; "
+                     "your side, if they agree with one another: --config and --optimizer have to be "
+                     "theirs", misfit.text);
+    }
     if (!rc) rc = optimizer_state_take(t->l->state, t->l->value, &t->epoch, &state, err);
     if (!rc) rc = t->l->moved(t->l->context, t->epoch);
     state_load_clear(&state);

@@ -305,17 +305,19 @@ static int copy_options(struct averager *a, const struct averager_options *o, st
         return pl_fail(err, PL_EUSE, "averaging: prefix \"%.60s\" is too long", o->prefix);
     a->elements = pl_alloc(o->tensors, sizeof *a->elements);
     a->method = pl_alloc(o->tensors, sizeof *a->method);
-    if (!a->elements || !a->method || group_schema_hash(a->schema_hash, o->schema, o->tensors) ||
+    a->schema = pl_alloc(o->tensors, sizeof *a->schema);
+    if (!a->elements || !a->method || !a->schema || group_schema_hash(a->schema_hash, o->schema, o->tensors) ||
         dht_id_of_text(&a->key_id, a->key) || dht_id_of_text(&a->state_id, a->state_key) ||
         mp_bin(&a->subkey, host_id(a->host)->bytes, host_id(a->host)->length))
         return pl_fail(err, PL_ENOMEM, "averaging: no memory");
     for (size_t t = 0; t < o->tensors; t++) {
         a->method[t] = o->method[t];
+        a->schema[t] = o->schema[t];
         if (o->schema[t].type.dtype != PL_F32)
             return pl_fail(err, PL_EUSE, "averaging: tensor %zu is not float32", t);
         if ((rc = pl_wire_elements(&a->elements[t], &o->schema[t].type, err))) return rc;
     }
-    a->o.schema = NULL;
+    a->o.schema = a->schema;
     a->o.method = a->method;
     return PL_OK;
 }
@@ -334,6 +336,7 @@ static void free_averager(struct averager *a)
     exchange_memory_clear(&a->memory);
     pl_free(a->elements);
     pl_free(a->method);
+    pl_free(a->schema);
     free(a);
 }
 

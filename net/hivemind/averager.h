@@ -14,6 +14,20 @@
 
 #define AVERAGER_DOWNLOADS_MAX 2      /* states given at once: each at half our uplink is enough */
 #define AVERAGER_QUEUE_MAX 64         /* newcomers that wait for one */
+#define AVERAGER_QUEUE_PEER 2         /* of one peer: a try that it gave up may still be here beside its next */
+
+/* How slowly a state may travel, of the donor as of who takes it. A stream that moves less than the
+ * lesser rate in a window has stalled; a whole state at the greater rate, 0.5 Mbit/s, takes as long as
+ * anybody waits for it. */
+#define STATE_RATE_WINDOW 30.0        /* s: some pauses of a busy uplink */
+#define STATE_RATE_MIN 16384.0        /* bytes a second within a window: 0.13 Mbit/s */
+#define STATE_RATE_MEAN 65536.0       /* bytes a second over the whole, */
+#define STATE_TIME_BASE 60.0          /* s: and so long for what is small */
+
+#define DONOR_PRIORITY_MAX 1e9        /* epochs, whole numbers: a run of 30 years has one a second */
+#define DONOR_FAILURES_MAX 64         /* donors that are remembered for having failed; the first to return goes */
+#define DONOR_BACKOFF_FIRST 15.0      /* s, doubled with each further failure */
+#define DONOR_BACKOFF_LONGEST 600.0   /* s: a donor that was restarted is asked again */
 #define AVERAGER_ASKERS_MAX (GROUP_PEERS_MAX + MATCHMAKING_WAITING_MAX)
 #define AVERAGER_PARKED_MAX (64u << 20) /* bytes of first parts that came before our own trigger */
 /* s for a caller's first message; a groupmate's first part has at least sender_timeout */
@@ -42,7 +56,8 @@ struct averager_options {
     int client_mode, auxiliary;
     struct chance chance;            /* of groups that we lead, and our lots in verified rounds */
     /* Of each donor that could not give a state, or whose state was refused; NULL: not told. */
-    void (*donor_failed)(void *context, const struct peer_id *donor, const struct pl_err *why);
+    void (*donor_failed)(void *context, const struct peer_id *donor, int status,
+                         const struct pl_err *why);
     void *donor_context;
     /* 1: a peer that declares and does not come, see matchmaking.h; NULL: there are none. */
     int (*absent)(void *context, const struct peer_id *peer);
@@ -125,15 +140,15 @@ struct state_snapshot {
  * auxiliary peers are not asked. */
 void averager_share(struct averager *a, struct state_snapshot *s, double priority);
 
-/* PL_OK and the state of the best donor; the callback may take it (and leave zeros).
- * PL_ENOTFOUND: nobody has announced any. PL_EIO: none of those who have could be reached. */
+/* PL_OK and the state of one of the best donors; the callback may take it (and leave zeros).
+ * PL_ENOTFOUND: nobody has announced any. PL_EUSE: all that arrived were of another model. PL_EIO: no
+ * donor could be reached, or none gave a state that can be used. */
 typedef void averager_loaded(void *context, int status, const struct peer_id *donor,
                              struct state_load *state, const struct pl_err *err);
 /* check, if given: PL_OK if a state that has arrived can be used; else the next donor is asked. One
- * at a time. limit: bytes. */
+ * at a time. The state begins with the averager's tensors, see state_load_expect. */
 typedef int averager_check(void *context, const struct state_load *state, struct pl_err *err);
-int averager_load(struct averager *a, size_t limit, averager_check *check, averager_loaded *loaded,
-                  void *context);
+int averager_load(struct averager *a, averager_check *check, averager_loaded *loaded, void *context);
 /* How many newcomers are being given our state, or wait for it. */
 size_t averager_downloads(const struct averager *a);
 

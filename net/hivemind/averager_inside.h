@@ -38,18 +38,34 @@ struct out_stream {
     int is_dead;     /* it could not even be opened */
 };
 
+/* How fast a state travels, see STATE_RATE_WINDOW. Times are the loop's. */
+struct state_pace {
+    double began, window_began;
+    size_t bytes, window_bytes;
+};
+
 /* A newcomer that is being given our state, or waits. */
 struct giving {
     struct averager *a;
     struct rpc_stream *stream;
     struct state_snapshot *snapshot; /* NULL: waits */
     struct state_source source;
+    struct state_pace pace;
+    struct timer watch;
     struct giving *next;
 };
 
 struct donor {
     struct peer_id peer;
     double priority;
+    int rank;     /* lower ones are asked first, */
+    uint32_t lot; /* equal ones in this order */
+};
+
+struct donor_failure {
+    struct peer_id peer;
+    int failures;
+    double until; /* loop time */
 };
 
 struct averager {
@@ -64,6 +80,7 @@ struct averager {
     struct bytes subkey;     /* our peer id, as it stands in the DHT */
     size_t *elements;
     enum pl_compression *method;
+    struct schema_tensor *schema;
     uint8_t schema_hash[SCHEMA_HASH_BYTES];
     int closing;
     loop_fn *closed;
@@ -119,7 +136,9 @@ struct averager {
         struct rpc_stream *stream;
         struct state_load load;
         struct donor *donors;
-        size_t count, at, limit;
+        size_t count, at;
+        size_t arrived, misfits; /* states that came; of another model */
+        struct state_pace pace;
         averager_check *check;
         averager_loaded *loaded;
         void *context;
@@ -127,6 +146,8 @@ struct averager {
         struct timer next;
         int busy;
     } load;
+    struct donor_failure failed[DONOR_FAILURES_MAX];
+    size_t failed_count;
 };
 
 double averager_now(const struct averager *a); /* DHT time */

@@ -10,6 +10,29 @@
 #define ANNOUNCE_EVERY 25.0 /* s; the records live for 30 */
 #define DONORS_MAX 1024
 
+/* --- pace ------------------------------------------------------------------------------------- */
+
+static void pace_begin(struct state_pace *p, double now)
+{
+    *p = (struct state_pace){ .began = now, .window_began = now };
+}
+
+/* PL_EAGAIN with a sentence: too slow to go on with. most: bytes of the whole. */
+static int pace_check(struct state_pace *p, double now, size_t most, struct pl_err *err)
+{
+    double window = now - p->window_began;
+    if (now - p->began > STATE_TIME_BASE + (double)most / STATE_RATE_MEAN)
+        return pl_fail(err, PL_EAGAIN, "state: %zu bytes in %.0f s, too slow to wait for the rest",
+                       p->bytes, now - p->began);
+    if (window < STATE_RATE_WINDOW) return PL_OK;
+    if ((double)(p->bytes - p->window_bytes) < STATE_RATE_MIN * window)
+        return pl_fail(err, PL_EAGAIN, "state: %zu bytes within %.0f s, expected at least %.0f",
+                       p->bytes - p->window_bytes, window, STATE_RATE_MIN * window);
+    p->window_began = now;
+    p->window_bytes = p->bytes;
+    return PL_OK;
+}
+
 /* --- snapshots -------------------------------------------------------------------------------- */
 
 static void drop_snapshot(struct state_snapshot *s)
@@ -63,6 +86,7 @@ static void free_giving(struct giving *g)
     while (*at != g) at = &(*at)->next;
     *at = g->next;
     a->giving_count--;
+    timer_stop(&g->watch);
     state_source_clear(&g->source);
     drop_snapshot(g->snapshot);
     rpc_close(g->stream);
@@ -78,6 +102,7 @@ static void give(struct giving *g)
         struct bytes out = { 0 };
         rc = state_source_next(&g->source, &out, a->o.be, NULL);
         if (!rc) rc = rpc_send(g->stream, bytes_at(&out), bytes_length(&out));
+        g->pace.bytes += bytes_length(&out);
         bytes_clear(&out);
     }
     if (!rc) return;
@@ -106,6 +131,28 @@ static void giving_failed(void *context, struct rpc_stream *s, int status, const
     give_next(a);
 }
 
+static size_t snapshot_bytes(const struct state_snapshot *s)
+{
+    size_t all = s->metadata_n, n;
+    for (size_t i = 0; i < s->count; i++)
+        if (!pl_wire_bytes(&n, s->tensors[i].method, &s->tensors[i].type, NULL)) all += n;
+    return all;
+}
+
+/* A reader that has stalled would keep its place from those who wait. */
+static void watch_giving(void *context)
+{
+    struct giving *g = context;
+    struct averager *a = g->a;
+    if (!pace_check(&g->pace, loop_now(a->loop), snapshot_bytes(g->snapshot), NULL)) {
+        timer_start(a->loop, &g->watch, STATE_RATE_WINDOW, watch_giving, g);
+        return;
+    }
+    rpc_fail(g->stream, "TimeoutError('the state is read too slowly')");
+    free_giving(g);
+    give_next(a);
+}
+
 static void begin_giving(struct giving *g)
 {
     struct state_snapshot *s = g->a->snapshot;
@@ -113,6 +160,8 @@ static void begin_giving(struct giving *g)
     s->users++;
     g->source = (struct state_source){ .metadata = s->metadata, .metadata_n = s->metadata_n,
                                        .tensors = s->tensors, .count = s->count };
+    pace_begin(&g->pace, loop_now(g->a->loop));
+    timer_start(g->a->loop, &g->watch, STATE_RATE_WINDOW, watch_giving, g);
     give(g);
 }
 
@@ -134,7 +183,10 @@ static void on_giving(void *context, struct rpc_stream *s)
                                                      giving_drained };
     struct averager *a = context;
     struct giving *g;
-    if (!a->sharing || a->giving_count == AVERAGER_QUEUE_MAX || !(g = calloc(1, sizeof *g))) {
+    size_t own = 0;
+    for (g = a->givings; g; g = g->next) own += peer_id_equal(rpc_peer(g->stream), rpc_peer(s));
+    if (!a->sharing || own == AVERAGER_QUEUE_PEER || a->giving_count == AVERAGER_QUEUE_MAX ||
+        !(g = calloc(1, sizeof *g))) {
         rpc_end(s); /* without a message: nothing to be had here */
         rpc_close(s);
         return;
@@ -159,19 +211,53 @@ static void end_load(struct averager *a, int status)
     const struct peer_id donor = a->load.at ? a->load.donors[a->load.at - 1].peer
                                             : (struct peer_id){ 0 };
     struct pl_err why = a->load.why;
+    state.misfits = a->load.misfits;
     memset(&a->load.load, 0, sizeof a->load.load);
     free(a->load.donors);
     a->load.donors = NULL;
-    a->load.count = a->load.at = 0;
+    a->load.count = a->load.at = a->load.arrived = a->load.misfits = 0;
     a->load.busy = 0;
     loaded(a->load.context, status, &donor, &state, &why);
     state_load_clear(&state);
 }
 
-static void next_donor(struct averager *a)
+/* --- donors that failed: the others are asked first for a while */
+
+static struct donor_failure *find_failure(struct averager *a, const struct peer_id *peer)
 {
-    if (a->o.donor_failed)
-        a->o.donor_failed(a->o.donor_context, &a->load.donors[a->load.at - 1].peer, &a->load.why);
+    for (size_t i = 0; i < a->failed_count; i++)
+        if (peer_id_equal(&a->failed[i].peer, peer)) return &a->failed[i];
+    return NULL;
+}
+
+static void note_failure(struct averager *a, const struct peer_id *peer)
+{
+    struct donor_failure *f = find_failure(a, peer);
+    if (!f) {
+        f = &a->failed[0];
+        if (a->failed_count < DONOR_FAILURES_MAX) f = &a->failed[a->failed_count++];
+        else
+            for (size_t i = 1; i < a->failed_count; i++)
+                if (a->failed[i].until < f->until) f = &a->failed[i];
+        *f = (struct donor_failure){ .peer = *peer };
+    }
+    f->until = loop_now(a->loop) +
+               fmin(DONOR_BACKOFF_LONGEST, DONOR_BACKOFF_FIRST * ldexp(1, f->failures));
+    if (f->failures < 30) f->failures++;
+}
+
+static void forget_failure(struct averager *a, const struct peer_id *peer)
+{
+    struct donor_failure *f = find_failure(a, peer);
+    if (f) *f = a->failed[--a->failed_count];
+}
+
+static void next_donor(struct averager *a, int status)
+{
+    const struct peer_id *donor = &a->load.donors[a->load.at - 1].peer;
+    a->load.misfits += status == PL_EUSE;
+    note_failure(a, donor);
+    if (a->o.donor_failed) a->o.donor_failed(a->o.donor_context, donor, status, &a->load.why);
     rpc_close(a->load.stream);
     a->load.stream = NULL;
     state_load_clear(&a->load.load);
@@ -181,8 +267,14 @@ static void next_donor(struct averager *a)
 static void load_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
 {
     struct averager *a = context;
+    struct state_load *l = &a->load.load;
+    int rc;
     (void)s;
-    if (state_load_add(&a->load.load, data, n, &a->load.why)) next_donor(a);
+    a->load.arrived += !a->load.pace.bytes;
+    a->load.pace.bytes += n;
+    rc = state_load_add(l, data, n, &a->load.why);
+    if (!rc) rc = pace_check(&a->load.pace, loop_now(a->loop), l->bytes_max, &a->load.why);
+    if (rc) next_donor(a, rc);
 }
 
 static void load_end(void *context, struct rpc_stream *s)
@@ -192,9 +284,10 @@ static void load_end(void *context, struct rpc_stream *s)
     (void)s;
     if (!rc && a->load.check) rc = a->load.check(a->load.context, &a->load.load, &a->load.why);
     if (rc) {
-        next_donor(a);
+        next_donor(a, rc);
         return;
     }
+    forget_failure(a, &a->load.donors[a->load.at - 1].peer);
     rpc_close(a->load.stream);
     a->load.stream = NULL;
     end_load(a, PL_OK);
@@ -204,8 +297,7 @@ static void load_failed(void *context, struct rpc_stream *s, int status, const c
 {
     struct averager *a = context;
     (void)s;
-    pl_fail(&a->load.why, status, "state: %.400s", why);
-    next_donor(a);
+    next_donor(a, pl_fail(&a->load.why, status == PL_EUSE ? PL_EIO : status, "state: %.400s", why));
 }
 
 static void ask_donor(void *context)
@@ -214,12 +306,15 @@ static void ask_donor(void *context)
     struct averager *a = context;
     double limit = a->o.sender_timeout > 0 ? a->o.sender_timeout : a->o.request_timeout;
     if (a->load.at == a->load.count) {
-        end_load(a, a->load.count ? PL_EIO : PL_ENOTFOUND);
+        int misfit = a->load.misfits && a->load.misfits == a->load.arrived;
+        end_load(a, misfit ? PL_EUSE : a->load.count ? PL_EIO : PL_ENOTFOUND);
         return;
     }
-    a->load.load = (struct state_load){ .limit = a->load.limit };
+    pace_begin(&a->load.pace, loop_now(a->loop));
+    state_load_expect(&a->load.load, a->schema, a->o.tensors);
     a->load.stream = rpc_open(a->host, &a->load.donors[a->load.at++].peer,
-                              a->rpc[AVERAGER_DOWNLOAD], STATE_MESSAGE_MAX, limit, &events, a);
+                              a->rpc[AVERAGER_DOWNLOAD], state_load_message_max(&a->load.load), limit,
+                              &events, a);
     if (!a->load.stream) {
         pl_fail(&a->load.why, PL_ENOMEM, "state: no memory");
         try_donor(a);
@@ -241,16 +336,32 @@ static int by_priority(const void *a_, const void *b_)
     return (a->priority < b->priority) - (a->priority > b->priority);
 }
 
-/* Among equals by chance: all newcomers would ask the same one. */
-static void shuffle(struct donor *d, size_t n)
+static int by_rank(const void *a_, const void *b_)
 {
-    for (size_t i = n; i > 1; i--) {
-        uint32_t x = 0;
-        struct donor swap = d[i - 1];
-        RAND_bytes((uint8_t *)&x, sizeof x);
-        d[i - 1] = d[x % i];
-        d[x % i] = swap;
+    const struct donor *a = a_, *b = b_;
+    if (a->rank != b->rank) return a->rank - b->rank;
+    if (a->priority != b->priority) return by_priority(a_, b_);
+    return (a->lot > b->lot) - (a->lot < b->lot);
+}
+
+/* The better half in any order, then the others by priority; those that have failed lately last. A
+ * priority is a donor's own claim, so the greatest must not put it first every time; and all newcomers
+ * would ask the same one. */
+static void order_donors(struct averager *a)
+{
+    struct donor *d = a->load.donors;
+    size_t n = a->load.count;
+    double median;
+    if (!n) return;
+    qsort(d, n, sizeof *d, by_priority);
+    median = d[n / 2].priority;
+    for (size_t i = 0; i < n; i++) {
+        const struct donor_failure *f = find_failure(a, &d[i].peer);
+        d[i].rank = f && loop_now(a->loop) < f->until ? 2 : d[i].priority < median;
+        if (d[i].rank == 0) d[i].priority = median; /* equal from here on */
+        RAND_bytes((uint8_t *)&d[i].lot, sizeof d[i].lot);
     }
+    qsort(d, n, sizeof *d, by_rank);
 }
 
 static int read_donor(struct donor *d, const struct dht_item *item, const struct peer_id *self)
@@ -264,7 +375,9 @@ static int read_donor(struct donor *d, const struct dht_item *item, const struct
         d->priority = value->kind == MP_FLOAT ? value->real
                       : value->negative       ? -1
                                               : (double)value->number;
-    if (good && isnan(d->priority)) good = 0;
+    if (good) /* an epoch, as hivemind announces it: a whole number, as a float64 */
+        good = d->priority >= 0 && d->priority <= DONOR_PRIORITY_MAX &&
+               d->priority == floor(d->priority);
     if (subkey) mp_free(subkey);
     if (value) mp_free(value);
     return good;
@@ -281,21 +394,17 @@ static void on_donors(void *context, int status, const struct dht_result *r)
         for (size_t i = 0; a->load.donors && i < most; i++)
             a->load.count += (size_t)read_donor(&a->load.donors[a->load.count],
                                                 &r->dictionary.items[i], host_id(a->host));
-        shuffle(a->load.donors, a->load.count);
-        if (a->load.count)
-            qsort(a->load.donors, a->load.count, sizeof *a->load.donors, by_priority);
+        order_donors(a);
     }
     try_donor(a);
 }
 
-int averager_load(struct averager *a, size_t limit, averager_check *check, averager_loaded *loaded,
-                  void *context)
+int averager_load(struct averager *a, averager_check *check, averager_loaded *loaded, void *context)
 {
     if (a->load.busy || a->closing) return PL_EUSE;
     a->load.task = dht_node_get(a->node, &a->state_id, 1, on_donors, a);
     if (!a->load.task) return PL_ENOMEM;
     a->load.busy = 1;
-    a->load.limit = limit;
     a->load.check = check;
     a->load.loaded = loaded;
     a->load.context = context;

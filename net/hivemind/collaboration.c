@@ -340,7 +340,7 @@ static void begin_load(void *context)
     int rc;
     averager_cancel(c->a[GRADIENT]);
     c->load_began = collaboration_now(c);
-    rc = averager_load(c->a[STATE], 0, on_check, on_loaded, w);
+    rc = averager_load(c->a[STATE], on_check, on_loaded, w);
     if (rc) wish_fulfil(w, pl_fail(w->err, rc, "state: a download is under way"));
 }
 

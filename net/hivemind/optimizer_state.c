@@ -2,6 +2,7 @@
 #include "optimizer_state.h"
 #include "../../ref/beside.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -321,14 +322,31 @@ static int decode(void *data, const struct optimizer_state *s, const struct tens
     return pl_wire_decode(data, s->be, m->method, &m->type, m->buffer, m->bytes, NULL);
 }
 
-static int all_finite(const struct optimizer_state *s, const struct tensor_message *m)
+/* Finite, and at least `least`: -FLT_MAX for any, 0 for a mean of squares or a block's greatest size. */
+static int all_sound(const struct optimizer_state *s, const struct tensor_message *m, float least)
 {
     size_t n = tensor_elements(m), i = 0;
     float *x;
     if (m->type.dtype != PL_F32) return 1;
     if (!(x = pl_alloc(n, sizeof *x))) return 0;
-    if (!decode(x, s, m)) while (i < n && isfinite(x[i])) i++;
+    if (!decode(x, s, m)) while (i < n && isfinite(x[i]) && x[i] >= least) i++;
     pl_free(x);
+    return i == n;
+}
+
+/* 8-bit second moments: none is below 0. The first entry of the unsigned table is -1 with some
+ * libraries: encoders choose it in blocks of zeros alone, whose absmax is 0, too. */
+static int codes_sound(const struct optimizer_state *s, const struct tensor_message *codes,
+                       const struct tensor_message *book, const struct tensor_message *absmax)
+{
+    size_t n = tensor_elements(codes), i = 0;
+    float value[PL_CODES], *size = pl_alloc(tensor_elements(absmax), sizeof *size);
+    uint8_t *code = pl_alloc(n, 1);
+    if (code && size && !decode(code, s, codes) && !decode(value, s, book) &&
+        !decode(size, s, absmax))
+        while (i < n && (value[code[i]] >= 0 || size[i / s->options.block] == 0)) i++;
+    pl_free(code);
+    pl_free(size);
     return i == n;
 }
 
@@ -381,7 +399,7 @@ static int walk(struct optimizer_state *s, const struct state_load *l,
             void *data;
             int rc = PL_OK;
             if (!strcmp(names[k], "step")) {
-                if (leaf->kind != STATE_COUNT || leaf->index < 0)
+                if (leaf->kind != STATE_COUNT || leaf->index < 0 || leaf->index > STATE_STEPS_MAX)
                     return pl_fail(err, PL_EFORMAT, "state: parameter %zu has no step", i);
                 if (put) pl_optimizer_set_steps(s->optimizer, (uint64_t)leaf->index);
             }
@@ -397,9 +415,13 @@ static int walk(struct optimizer_state *s, const struct state_load *l,
                 return pl_fail(err, PL_EUSE,
                                "state: parameter %zu has no \"%s\" of %zu elements as ours has", i,
                                names[k], a.n);
-            if (!put && !all_finite(s, m))
-                return pl_fail(err, PL_EFORMAT, "state: \"%s\" of parameter %zu is not finite",
-                               names[k], i);
+            if (!put && !all_sound(s, m, strcmp(names[k], "state1") ? 0 : -FLT_MAX))
+                return pl_fail(err, PL_EFORMAT, "state: \"%s\" of parameter %zu is not finite, or "
+                               "negative where it cannot be", names[k], i);
+            if (!put && a.element_size == 1 && !strcmp(names[k], "state2") &&
+                !codes_sound(s, m, leaf_tensor(s, l, leaf - 2, PL_CODES, PL_F32),
+                             leaf_tensor(s, l, leaf - 4, pl_blocks(a.n, s->options.block), PL_F32)))
+                return pl_fail(err, PL_EFORMAT, "state: parameter %zu has negative second moments", i);
             if (put) {
                 if (!(data = pl_alloc(a.n, a.element_size)))
                     return pl_fail(err, PL_ENOMEM, "state: no memory");
@@ -422,7 +444,10 @@ int optimizer_state_check(const struct optimizer_state *s, const struct state_lo
     struct training_state t;
     int rc = training_state_read(&t, l->metadata, l->metadata_n, err);
     if (rc) return rc;
-    if (t.epoch < least)
+    if (t.epoch > STATE_STEPS_MAX)
+        rc = pl_fail(err, PL_EFORMAT, "state: of epoch %lld, expected at most %lld",
+                     (long long)t.epoch, (long long)STATE_STEPS_MAX);
+    else if (t.epoch < least)
         rc = pl_fail(err, PL_EPROTO, "state: of epoch %lld, expected at least %lld",
                      (long long)t.epoch, (long long)least);
     else if (l->count < s->count)
@@ -438,7 +463,7 @@ int optimizer_state_check(const struct optimizer_state *s, const struct state_lo
             rc = pl_fail(err, PL_EUSE,
                          "state: parameter %zu has %zu elements, ours has %zu float32 ones", i,
                          tensor_elements(m), n);
-        else if (!all_finite(s, m))
+        else if (!all_sound(s, m, -FLT_MAX))
             rc = pl_fail(err, PL_EFORMAT, "state: parameter %zu is not finite", i);
     }
     if (!rc) rc = walk((struct optimizer_state *)(uintptr_t)s, l, &t, 0, err); /* only looks */

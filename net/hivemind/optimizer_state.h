@@ -10,6 +10,8 @@
 #include "averager.h"
 
 /* What is in a swarm's tensors, besides the flat buffers: set by optimizer_state_open. */
+#define STATE_STEPS_MAX 1000000000LL /* epochs, steps: one a second for 30 years */
+
 struct optimizer_state {
     struct pl_optimizer *optimizer;       /* borrowed, as be */
     struct pl_optimizer_options options;

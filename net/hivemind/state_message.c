@@ -53,13 +53,55 @@ void state_source_clear(struct state_source *s)
 
 /* --- the newcomer ----------------------------------------------------------------------------- */
 
+void state_load_expect(struct state_load *l, const struct schema_tensor *schema, size_t count)
+{
+    size_t bytes = 0, n;
+    for (size_t i = 0; i < count; i++)
+        if (!pl_wire_elements(&n, &schema[i].type, NULL) && n < SIZE_MAX / 64 - bytes)
+            bytes += n * sizeof(float);
+    memset(l, 0, sizeof *l);
+    l->schema = schema;
+    l->expected = count;
+    l->bytes_max = STATE_BYTES_FACTOR * bytes + STATE_BYTES_EACH * (count + 1);
+    l->tensors_max = STATE_TENSORS_EACH * (count + 1);
+    l->metadata_max = STATE_METADATA_BASE + STATE_METADATA_EACH * count;
+    if (l->tensors_max > STATE_TENSORS_MAX) l->tensors_max = STATE_TENSORS_MAX;
+    if (l->metadata_max > STATE_METADATA_MAX) l->metadata_max = STATE_METADATA_MAX;
+}
+
+static size_t metadata_max(const struct state_load *l)
+{
+    return l->metadata_max ? l->metadata_max : STATE_METADATA_MAX;
+}
+
+size_t state_load_message_max(const struct state_load *l)
+{
+    return metadata_max(l) + 2 * TENSOR_PIECE;
+}
+
+/* Everything that arrives is charged, whatever it says: unknown fields, empty pieces, messages. */
+static int charge(struct state_load *l, size_t n, struct pl_err *err)
+{
+    size_t messages = l->bytes_max / STATE_PIECE_MIN + l->tensors_max + 1;
+    if (!l->bytes_max) return PL_OK;
+    l->messages++;
+    l->received += n;
+    if (l->messages > messages)
+        return pl_fail(err, PL_ELIMIT, "state: more than %zu messages", messages);
+    if (l->received > l->bytes_max + l->bytes_max / 16 + metadata_max(l) +
+                          l->tensors_max * STATE_HEADER_MAX)
+        return pl_fail(err, PL_ELIMIT, "state: %zu bytes came, our model's state has at most %zu",
+                       l->received, l->bytes_max);
+    return PL_OK;
+}
+
 static int keep_tensor(struct state_load *l, struct pl_err *err)
 {
+    if (l->count == (l->tensors_max ? l->tensors_max : STATE_TENSORS_MAX))
+        return pl_fail(err, PL_ELIMIT, "state: more than %zu tensors", l->count);
     if (l->count == l->room) {
         size_t room = l->room ? 2 * l->room : 16;
         struct tensor_message *more;
-        if (l->count == STATE_TENSORS_MAX)
-            return pl_fail(err, PL_ELIMIT, "state: more than %u tensors", STATE_TENSORS_MAX);
         if (!(more = realloc(l->tensors, room * sizeof *more)))
             return pl_fail(err, PL_ENOMEM, "state: no memory");
         l->tensors = more;
@@ -74,20 +116,41 @@ static int keep_metadata(struct state_load *l, const struct field *f, struct pl_
 {
     if (l->metadata || l->count || l->begun)
         return pl_fail(err, PL_EFORMAT, "state: metadata behind the first message");
-    if (f->n > STATE_METADATA_MAX)
-        return pl_fail(err, PL_ELIMIT, "state: %zu bytes of metadata, expected at most %u", f->n,
-                       STATE_METADATA_MAX);
+    if (f->n > metadata_max(l))
+        return pl_fail(err, PL_ELIMIT, "state: %zu bytes of metadata, expected at most %zu", f->n,
+                       metadata_max(l));
     if (!(l->metadata = malloc(f->n + 1))) return pl_fail(err, PL_ENOMEM, "state: no memory");
     if (f->n) memcpy(l->metadata, f->data, f->n);
     l->metadata_n = f->n;
     return PL_OK;
 }
 
+/* A tensor's first piece names its type and size: another one than ours, or one too large, is refused
+ * before any of it is kept. */
+static int add_piece(struct state_load *l, const struct field *piece, struct pl_err *err)
+{
+    struct pl_err why = { "" };
+    int rc;
+    l->join.type = l->count < l->expected ? &l->schema[l->count].type : NULL;
+    if (l->bytes_max) {
+        if (l->bytes >= l->bytes_max)
+            return pl_fail(err, PL_ELIMIT, "state: more than %zu bytes", l->bytes_max);
+        l->join.limit = l->bytes_max - l->bytes;
+    }
+    rc = tensor_join_add(&l->join, piece->data, piece->n, &why);
+    l->begun = rc == PL_EAGAIN;
+    if (rc == PL_EAGAIN) return PL_OK;
+    if (rc == PL_EUSE)
+        return pl_fail(err, rc, "peer's state has different tensors than our model (parameter %zu: "
+                       "%.200s)", l->count, why.text);
+    return rc ? pl_fail(err, rc, "state: %.300s", why.text) : keep_tensor(l, err);
+}
+
 int state_load_add(struct state_load *l, const uint8_t *data, size_t n, struct pl_err *err)
 {
     struct cursor c = { data, n };
     struct field f, tensor = { 0 };
-    int rc = PL_OK;
+    int rc = charge(l, n, err);
     while (c.left && !rc) {
         if (field_next(&c, &f))
             return pl_fail(err, PL_EFORMAT, "state: %zu bytes are no DownloadData", n);
@@ -95,15 +158,7 @@ int state_load_add(struct state_load *l, const uint8_t *data, size_t n, struct p
         else if (f.number == 2 && f.type == FIELD_DELIMITED) tensor = f;
     }
     if (rc || !tensor.data) return rc;
-    if (l->limit) {
-        if (l->bytes >= l->limit)
-            return pl_fail(err, PL_ELIMIT, "state: more than %zu bytes", l->limit);
-        l->join.limit = l->limit - l->bytes;
-    }
-    rc = tensor_join_add(&l->join, tensor.data, tensor.n, err);
-    l->begun = rc == PL_EAGAIN;
-    if (rc == PL_EAGAIN) return PL_OK;
-    return rc ? rc : keep_tensor(l, err);
+    return add_piece(l, &tensor, err);
 }
 
 int state_load_finish(const struct state_load *l, struct pl_err *err)
@@ -112,6 +167,9 @@ int state_load_finish(const struct state_load *l, struct pl_err *err)
     if (!l->metadata && !l->count)
         return pl_fail(err, PL_ENOTFOUND, "state: the peer shares nothing");
     if (!l->metadata) return pl_fail(err, PL_EFORMAT, "state: without metadata");
+    if (l->count < l->expected)
+        return pl_fail(err, PL_EUSE, "peer's state has different tensors than our model (theirs has "
+                       "%zu, ours has %zu parameters)", l->count, l->expected);
     return PL_OK;
 }
 

@@ -5,6 +5,7 @@
 #include "net/hivemind/runtime.pb-c.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -154,6 +155,26 @@ int tensor_unpack(struct tensor_message *m, const uint8_t *data, size_t bytes, s
     return rc;
 }
 
+static void write_shape(char *text, size_t room, const struct pl_wire_type *t)
+{
+    size_t n = (size_t)snprintf(text, room, "%s (", dtypes[t->dtype]);
+    for (int i = 0; i < t->dims && n < room; i++)
+        n += (size_t)snprintf(text + n, room - n, "%s%lld", i ? "," : "", (long long)t->size[i]);
+    if (n < room) snprintf(text + n, room - n, ")");
+}
+
+static int check_type(const struct pl_wire_type *theirs, const struct pl_wire_type *ours,
+                      struct pl_err *err)
+{
+    char a[160], b[160];
+    if (theirs->dtype == ours->dtype && theirs->dims == ours->dims &&
+        !memcmp(theirs->size, ours->size, (size_t)ours->dims * sizeof *ours->size))
+        return PL_OK;
+    write_shape(a, sizeof a, theirs);
+    write_shape(b, sizeof b, ours);
+    return pl_fail(err, PL_EUSE, "theirs is %s, ours is %s", a, b);
+}
+
 /* The first message of a stream says how long the whole is. */
 static int join_begin(struct tensor_join *j, const Hivemind__Tensor *t, struct pl_err *err)
 {
@@ -162,6 +183,7 @@ static int join_begin(struct tensor_join *j, const Hivemind__Tensor *t, struct p
     j->room = 0;
     j->seen = 0;
     if (rc) return rc;
+    if (j->type && (rc = check_type(&j->m.type, j->type, err))) return rc;
     rc = pl_wire_bytes(&j->expected, j->m.method, &j->m.type, &why);
     if (rc) return pl_fail(err, PL_EFORMAT, "%s", why.text);
     if (j->m.chunks > 1 && (size_t)j->m.chunks > j->expected)

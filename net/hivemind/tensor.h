@@ -43,6 +43,7 @@ int tensor_unpack(struct tensor_message *m, const uint8_t *data, size_t bytes, s
 /* Puts streams together, one tensor after the other. Zero it, set the limit, add messages. */
 struct tensor_join {
     size_t limit; /* largest buffer to accept; 0: whatever the type and method need */
+    const struct pl_wire_type *type; /* the next tensor's, borrowed; NULL: any */
     /* private */
     struct tensor_message m;
     size_t room, expected;

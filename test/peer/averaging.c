@@ -132,7 +132,7 @@ static void metadata(struct averager_walk *a)
 static int ask_for_state(struct averager_walk *a, size_t *messages, struct pl_err *err)
 {
     struct talk_stream *s = talk_open(&a->w->talk, &a->w->talk.peer, a->rpc[AVERAGER_DOWNLOAD],
-                                      STATE_MESSAGE_MAX);
+                                      state_load_message_max(&a->state));
     int rc;
     *messages = 0;
     if (!s) return pl_fail(err, PL_ENOMEM, "out of memory");

@@ -77,7 +77,7 @@ check "of which as many stay as asked for" wait_for stay
 keep "$work/w" --join "$entry" --save "$work/ws" --save-every 1 --optimizer lamb32
 check "other moments are refused" wait_for grep -qE '"event":"not_saved","donor":"12D3.*state1.*--optimizer lamb32' "$work/w"
 keep "$work/v" --join "$entry" --config demo --save "$work/vs" --save-every 1
-check "another model is refused" wait_for grep -qE '"event":"not_saved","donor":"12D3.*expected.*--config demo' "$work/v"
+check "another model is refused" wait_for grep -qE '"event":"not_saved","donor":"12D3.*ours.*--config demo' "$work/v"
 check "and nothing is written" test -z "$(ls "$work/ws" "$work/vs" | grep -v :)"
 
 # Killed at any moment: what lies there is whole.

@@ -164,12 +164,31 @@ static void no_table(void **state)
     s->release(s);
 }
 
+/* A mean of squares is never below 0: LAMB would take its root. */
+static void negative_moments(void **state)
+{
+    struct pl_err err = { "" };
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct state_snapshot *s = snapshot();
+        struct state_load l;
+        if (i < 2) ((float *)(uintptr_t)s->tensors[i ? ABSMAX2 : ABSMAX1].data)[1] = -1e-9f;
+        else ((uint8_t *)(uintptr_t)s->tensors[STATE2].data)[N - 1] = 0; /* -1 in the table */
+        carry(&l, s);
+        assert_int_equal(optimizer_state_check(&to.state, &l, 3, &err), PL_EFORMAT);
+        assert_non_null(strstr(err.text, "negative"));
+        state_load_clear(&l);
+        s->release(s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(same_table, open_both, close_both),
         cmocka_unit_test_setup_teardown(another_table, open_both, close_both),
         cmocka_unit_test_setup_teardown(no_table, open_both, close_both),
+        cmocka_unit_test_setup_teardown(negative_moments, open_both, close_both),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
