@@ -3,7 +3,7 @@
  * through the table, so that any backend can be measured, and the emulated device tests these
  * lines where there is none. */
 #include "bench.h"
-#include "../ref/beside.h"
+#include "../runtime/transfer.h"
 #include "../runtime/optimizer.h"
 
 #include <math.h>

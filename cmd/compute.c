@@ -1,7 +1,7 @@
 /* compute.c - see compute.h. */
 #include "compute.h"
 #include "cmd.h"
-#include "../ref/beside.h"
+#include "../runtime/transfer.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -21,7 +21,7 @@
  *  - newcomers are given the parameters and moments of the last step that was put in, with its number.
  * The run delayed the step alone: with TOGETHER_DELAY_STEP the round is waited for. */
 #include "together_inside.h"
-#include "../ref/beside.h"
+#include "../runtime/transfer.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* average.cu - a message is decoded where it is added. Products and sums stay apart, so the bits
  * are every other backend's. */
-#include "../ref/average.h"
+#include "../ref/reduce.h"
 
 #include "half.cuh"
 #include "lanes.cuh"

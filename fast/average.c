@@ -313,7 +313,7 @@ static void settle_piece(float *x, const struct pl_sender *from, int senders, fl
     settle_floats(x, sum, weight, n);
 }
 
-int fast_average_settle(float *x, const struct pl_sender *from, int senders, float weight, size_t n)
+int fast_average_apply(float *x, const struct pl_sender *from, int senders, float weight, size_t n)
 {
     size_t pieces = (n + PIECE - 1) / PIECE;
     if (weight == 0) { /* a difference of 0, after which -0 is 0 */
@@ -383,14 +383,14 @@ static int answer(uint8_t *codes, float table[PL_CODES], const struct answer *a,
     return rc;
 }
 
-int fast_average_answer(uint8_t *codes, float table[PL_CODES], const float *sum, float weight,
+int fast_average_delta8(uint8_t *codes, float table[PL_CODES], const float *sum, float weight,
                         const struct pl_coded *x, size_t n)
 {
     const struct answer a = { .sum = sum, .weight = weight, .x = x };
     return answer(codes, table, &a, n);
 }
 
-int fast_average_reply(uint8_t *codes, float table[PL_CODES], const struct pl_sender *from,
+int fast_average_reduce8(uint8_t *codes, float table[PL_CODES], const struct pl_sender *from,
                        int senders, float weight, const struct pl_coded *x, size_t n)
 {
     const struct answer a = { .from = from, .senders = senders, .weight = weight, .x = x,

@@ -92,9 +92,9 @@ int pl_backend_v1(struct pl_backend *be)
     be->average_add = fast_average_add;
     be->average_delta = fast_average_delta;
     be->average_sum = fast_average_sum;
-    be->average_settle = fast_average_settle;
-    be->average_answer = fast_average_answer;
-    be->average_reply = fast_average_reply;
+    be->average_apply = fast_average_apply;
+    be->average_delta8 = fast_average_delta8;
+    be->average_reduce8 = fast_average_reduce8;
     be->centered_clip = fast_centered_clip;
     be->median = fast_median;
     be->fill = fast_fill;

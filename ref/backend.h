@@ -8,7 +8,6 @@
 
 #include "adam.h"
 #include "attention.h"
-#include "average.h"
 #include "codebook.h"
 #include "compress.h"
 #include "conv.h"
@@ -19,6 +18,7 @@
 #include "loss.h"
 #include "norm.h"
 #include "quant.h"
+#include "reduce.h"
 #include "robust.h"
 #include "rotary.h"
 #include "shift.h"
@@ -93,15 +93,15 @@ extern "C" {
     X(centered_clip, pl_centered_clip_fn) \
     X(median, pl_median_fn) \
     X(average_sum, pl_average_sum_fn) \
-    X(average_settle, pl_average_settle_fn) \
-    X(average_answer, pl_average_answer_fn)
+    X(average_apply, pl_average_apply_fn) \
+    X(average_delta8, pl_average_delta8_fn)
 
 /* Later ones, at the table's end. Append only. */
 #define PL_OPERATIONS_LATER(X) \
     X(meanstd16_encode, pl_meanstd16_encode_fn) \
     X(meanstd16_decode, pl_meanstd16_decode_fn) \
     X(quantile8_encode, pl_quantile8_encode_fn) \
-    X(average_reply, pl_average_reply_fn)
+    X(average_reduce8, pl_average_reduce8_fn)
 
 #define PL_OPERATIONS(X) PL_OPERATIONS_FIRST(X) PL_OPERATIONS_LATER(X)
 
@@ -142,13 +142,13 @@ struct pl_backend {
      * to their task's thread. NULL, as in the reference: not offered; nothing would be faster. */
     int (*side_by_side)(int n, int (*task)(void *context, int i), void *context);
 
-    /* What a backend may have beside its operations; NULL: it has not, and beside.h, through which
-     * all of this is called, does without.
+    /* What a backend may offer besides operations. Entries may be NULL: call them through
+     * runtime/transfer.h, which falls back.
      *
-     * Copies under way while operations compute: begun when everything called before has ended;
-     * until copy_end neither side is to be touched. *ticket names the copy on the thread's device.
-     * copy_join: what is called from then on begins when all copies begun so far have ended.
-     * host_alloc: zeroed, 64-byte aligned memory of the host that copies reach without a detour. */
+     * Asynchronous copies overlap with operations: one begins when everything called before has
+     * ended, and until copy_end neither side may be touched. *ticket names the copy on the thread's
+     * device. copy_join: what is called from then on begins when all copies begun so far have
+     * ended. host_alloc: zeroed, 64-byte aligned page-locked memory of the host. */
     void *(*host_alloc)(size_t bytes);
     void (*host_free)(void *p);
     int (*get_begin)(uint64_t *ticket, void *host, const void *device, size_t bytes);

@@ -2,7 +2,7 @@
  * may change one element: small neighbours together, so that a copy is worth its while. */
 #include "offload.h"
 
-#include "../ref/beside.h"
+#include "transfer.h"
 
 #include <stdlib.h>
 

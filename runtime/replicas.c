@@ -2,7 +2,7 @@
  * own. */
 #include "replicas.h"
 
-#include "../ref/beside.h"
+#include "transfer.h"
 
 #include <pthread.h>
 #include <stdlib.h>

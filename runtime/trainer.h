@@ -1,7 +1,7 @@
 /* trainer.h - training without input or output: accumulation of micro-batches to a target batch, the
  * schedule, the optimizer's step, and the way back when numbers go bad. [TTT 3.3] */
-#ifndef PL_TRAIN_H
-#define PL_TRAIN_H
+#ifndef PL_TRAINER_H
+#define PL_TRAINER_H
 
 #include "../ref/model/dalle.h"
 #include "optimizer.h"

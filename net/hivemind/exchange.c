@@ -160,7 +160,7 @@ static void run_apply(struct exchange_job_of *job)
         if (x->parts[p].owner == (int)x->self) continue;
         if (x->o.verify && a->n) memcpy(values_of(x, &x->parts[p]), a->data, a->n);
         else if (!x->o.verify)
-            job->status = pl_average_apply(values_of(x, &x->parts[p]), x->parts[p].length, x->o.be,
+            job->status = pl_apply_delta(values_of(x, &x->parts[p]), x->parts[p].length, x->o.be,
                                            a->method, a->data, a->n, NULL);
     }
     for (size_t k = 0; !job->status && k < x->own_count; k++)

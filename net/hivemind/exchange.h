@@ -16,6 +16,7 @@
 #define PL_EXCHANGE_H
 
 #include "../../ref/average.h"
+#include "../../runtime/reducer.h"
 #include "group.h"
 #include "part_message.h"
 #include "referee.h"

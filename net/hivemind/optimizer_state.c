@@ -1,6 +1,6 @@
 /* optimizer_state.c - see optimizer_state.h. */
 #include "optimizer_state.h"
-#include "../../ref/beside.h"
+#include "../../runtime/transfer.h"
 
 #include <float.h>
 #include <math.h>

@@ -143,8 +143,8 @@ OPERATIONS = {
     "centered_clip": [void, P(ClipResult), void, void, c.c_int, size, P(Clip)],
     "median": [void, void, c.c_int, size, c.c_int],
     "average_sum": None,
-    "average_settle": None,
-    "average_answer": None,
+    "average_apply": None,
+    "average_delta8": None,
 }
 # ref/backend.h again: what a backend may have beside its operations, then PL_OPERATIONS_LATER.
 BESIDE = ("set_memory memory_trouble side_by_side host_alloc host_free get_begin put_begin copy_end copy_join set_devices "
@@ -153,7 +153,7 @@ LATER = {
     "meanstd16_encode": [void] * 4 + [size, size],
     "meanstd16_decode": [void, c.c_int] + [void] * 3 + [size, size],
     "quantile8_encode": [void, void, void, size],
-    "average_reply": None,
+    "average_reduce8": None,
 }
 
 

@@ -76,7 +76,7 @@ static void sum_all(struct pair *p, size_t first, int senders, size_t n)
 static void settle(struct pair *p, size_t first, int senders, size_t n, float weight)
 {
     struct pl_sender from[5];
-    if (!pair_case(p, "average_settle", "%s first, %d senders n%zu weight %g", names[first],
+    if (!pair_case(p, "average_apply", "%s first, %d senders n%zu weight %g", names[first],
                    senders, n, weight))
         return;
     senders_of(p, from, first, senders, n);
@@ -84,7 +84,7 @@ static void settle(struct pair *p, size_t first, int senders, size_t n, float we
     for (size_t i = 0; i < n; i++) x.at[0][i] = (float)pair_int(p, -1000, 1000) / 7;
     pair_share(p, x.any);
     pair_work(p, 0, (8 + bytes[first] + senders - 1) * (double)n);
-    PAIR(p, average_settle, x.at[side], from, senders, weight, n);
+    PAIR(p, average_apply, x.at[side], from, senders, weight, n);
     pair_exact(p, "x", x.any);
 }
 
@@ -92,7 +92,7 @@ static void settle(struct pair *p, size_t first, int senders, size_t n, float we
  * so they are held against the backend's own. */
 static void answer(struct pair *p, size_t c, size_t n, float weight)
 {
-    if (!pair_case(p, "average_answer", "%s n%zu weight %g", names[c], n, weight)) return;
+    if (!pair_case(p, "average_delta8", "%s n%zu weight %g", names[c], n, weight)) return;
     struct pl_coded x = message(p, codings[c], n);
     struct pair_f32 sum = pair_host_f32(p, n), table = pair_host_f32(p, PL_CODES);
     struct pair_u8 codes = pair_host_u8(p, n);
@@ -101,7 +101,7 @@ static void answer(struct pair *p, size_t c, size_t n, float weight)
     for (size_t i = 0; i < n; i++) sum.at[0][i] = (float)pair_int(p, -1000, 1000) / 7;
     pair_share(p, sum.any);
     pair_work(p, 0, 6 * (double)n);
-    PAIR(p, average_answer, codes.at[side], table.at[side], sum.at[side], weight, &x, n);
+    PAIR(p, average_delta8, codes.at[side], table.at[side], sum.at[side], weight, &x, n);
     pair_check(p, !p->side[1]->average_delta(delta, sum.at[1], weight, &x, n) &&
                       !p->side[1]->uniform8_encode(want_codes, want, delta, n), "no memory");
     pair_check(p, !memcmp(want_codes, pair_result(p, codes.any, 1), n) &&
@@ -113,7 +113,7 @@ static void answer(struct pair *p, size_t c, size_t n, float weight)
 static void reply(struct pair *p, size_t first, int senders, size_t n, float weight)
 {
     struct pl_sender from[5];
-    if (!pair_case(p, "average_reply", "%s first, %d senders n%zu weight %g", names[first],
+    if (!pair_case(p, "average_reduce8", "%s first, %d senders n%zu weight %g", names[first],
                    senders, n, weight))
         return;
     senders_of(p, from, first, senders, n);
@@ -123,9 +123,9 @@ static void reply(struct pair *p, size_t first, int senders, size_t n, float wei
     float *sum = (float *)(void *)pair_scratch(p, n + 16), want[PL_CODES];
     uint8_t *want_codes = (uint8_t *)pair_scratch(p, n / 4 + 16);
     pair_work(p, 0, (1 + bytes[first] + senders) * (double)n);
-    PAIR(p, average_reply, codes.at[side], table.at[side], from, senders, weight, x, n);
+    PAIR(p, average_reduce8, codes.at[side], table.at[side], from, senders, weight, x, n);
     pair_check(p, !p->side[1]->average_sum(sum, from, senders, n) &&
-                      !p->side[1]->average_answer(want_codes, want, sum, weight, x, n),
+                      !p->side[1]->average_delta8(want_codes, want, sum, weight, x, n),
                "no memory");
     pair_check(p, !memcmp(want_codes, pair_result(p, codes.any, 1), n) &&
                       !memcmp(want, pair_result(p, table.any, 1), sizeof want),

@@ -3,6 +3,7 @@
 #include "../../ref/backend.h"
 #include "../../ref/balance.h"
 #include "../../ref/rng.h"
+#include "../../runtime/reducer.h"
 
 #include <math.h>
 #include <setjmp.h>

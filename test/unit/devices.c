@@ -1,7 +1,7 @@
 /* devices.c - what CUDA's backend does beside its operations, on emulated devices: copies under
  * way during a step, several devices. All of it in every order that streams allow: as early as
  * possible, as late as somebody waits for it, and drawn at random. */
-#include "../../ref/beside.h"
+#include "../../runtime/transfer.h"
 #include "../../runtime/trainer.h"
 
 #include <math.h>

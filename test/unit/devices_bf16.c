@@ -1,7 +1,7 @@
 /* devices_bf16.c - what a device keeps beside its operations' memory: parameters' working copy in
  * bfloat16, what products know in it; and memory that begins at any float, in both precisions. On
  * an emulated device. */
-#include "../../ref/beside.h"
+#include "../../runtime/transfer.h"
 #include "../../runtime/optimizer.h"
 #include "../../ref/model/params.h"
 

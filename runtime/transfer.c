@@ -1,5 +1,6 @@
-/* beside.c - see beside.h. */
-#include "beside.h"
+/* transfer.c - a backend without asynchronous copies or several devices gets the synchronous copy and
+ * one device, so callers need no second path. */
+#include "transfer.h"
 
 void *pl_host_alloc(const struct pl_backend *be, size_t bytes)
 {

@@ -1,15 +1,16 @@
-/* beside.h - what a backend may do beside its operations, for backends that do and that don't:
- * copies under way while it computes, and several devices. See the end of struct pl_backend. */
-#ifndef PL_BESIDE_H
-#define PL_BESIDE_H
+/* transfer.h - copies that overlap with computation, and several devices, for every backend: those
+ * without them copy at once and are one device. See the end of struct pl_backend. */
+#ifndef PL_TRANSFER_H
+#define PL_TRANSFER_H
 
-#include "backend.h"
+#include "../ref/backend.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Without copies of its own a backend's are done when the call returns. */
+/* As the table's entries of the same names. On a backend without them a copy is complete when the
+ * call returns, and memory of the host is pl_alloc's. */
 void *pl_host_alloc(const struct pl_backend *be, size_t bytes);
 void pl_host_free(const struct pl_backend *be, void *p);
 int pl_get_begin(const struct pl_backend *be, uint64_t *ticket, void *host, const void *device,
