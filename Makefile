@@ -3,6 +3,7 @@
 
 CC       ?= cc
 AR       ?= ar
+OBJCOPY  ?= objcopy
 NVCC     ?= nvcc
 CLANG    ?= clang
 PREFIX   ?= /usr/local
@@ -96,8 +97,16 @@ $(BUILD)/libpotluck.a: $(LIB_O)
 	@rm -f $@
 	$(AR) rcs $@ $^
 
-$(BUILD)/libpotluck.so: $(LIB_O)
-	$(CC) -shared -Wl,-soname,libpotluck.so.0 $(SANITIZE) $(LDFLAGS) -o $@ $^ $(LIBS)
+# What users see of the library are names with its prefixes: runtime/exports.map for the shared one, and the same for the
+# static one, whose objects become one object with all other names local.
+$(BUILD)/libpotluck.so: $(LIB_O) runtime/exports.map
+	$(CC) -shared -Wl,-soname,libpotluck.so.0 -Wl,--version-script=runtime/exports.map $(SANITIZE) $(LDFLAGS) -o $@ $(LIB_O) $(LIBS)
+$(BUILD)/install/libpotluck.a: $(LIB_O)
+	@mkdir -p $(@D)
+	@rm -f $@
+	$(LD) -r -o $(@:.a=.o) $^
+	$(OBJCOPY) --wildcard --keep-global-symbol='pl_*' --keep-global-symbol='ref_*' $(@:.a=.o)
+	$(AR) rcs $@ $(@:.a=.o)
 
 $(BUILD)/potluck: $(PROGRAM_O) $(BUILD)/libpotluck.a
 	$(CC) $(SANITIZE) $(LDFLAGS) -o $@ $^ $(LIBS)
@@ -118,8 +127,8 @@ $(BUILD)/obj/fast/%.o: ALLFLAGS += -fopenmp -O3 -fno-math-errno -fno-trapping-ma
 # What it asks the reference itself for: tables, ends of rows, forms nobody made faster.
 FAST_NEEDS = $(addprefix ref/,adam.c base.c compress.c dtype.c lamb.c mask.c quant.c rotary.c)
 fast: $(BUILD)/libpl_fast.so ## the OpenMP and OpenBLAS backend
-$(BUILD)/libpl_fast.so: $(call obj,$(FAST_C)) $(call obj,$(filter $(FAST_NEEDS),$(REF_C)))
-	$(CC) -shared -fopenmp $(SANITIZE) $(LDFLAGS) -o $@ $^ -lopenblas -lm
+$(BUILD)/libpl_fast.so: $(call obj,$(FAST_C)) $(call obj,$(filter $(FAST_NEEDS),$(REF_C))) runtime/backend.map
+	$(CC) -shared -fopenmp -Wl,--version-script=runtime/backend.map $(SANITIZE) $(LDFLAGS) -o $@ $(filter %.o,$^) -lopenblas -lm
 
 # --- set-up, installation --------------------------------------------------------------------
 

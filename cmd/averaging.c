@@ -31,7 +31,7 @@ static int by_name(const void *a, const void *b)
 /* The file's tensors in the order that its metadata names. */
 static int put_in_order(const struct st_tensor **order, const struct st_file *f, struct pl_err *err)
 {
-    const char *text = st_meta(f, "param_order");
+    const char *text = pl_safetensors_meta(f, "param_order");
     json_t *list = text ? json_loads(text, 0, NULL) : NULL;
     int rc = PL_OK;
     if (!list) {
@@ -41,7 +41,7 @@ static int put_in_order(const struct st_tensor **order, const struct st_file *f,
     }
     for (size_t i = 0; i < f->count && !rc; i++) {
         const char *name = json_string_value(json_array_get(list, i));
-        if (!name || !(order[i] = st_find(f, name)))
+        if (!name || !(order[i] = pl_safetensors_find(f, name)))
             rc = pl_fail(err, PL_EFORMAT, "%s: param_order names no tensor of the file at %zu",
                          f->path, i);
     }
@@ -62,7 +62,7 @@ static int take_tensor(struct named_tensors *t, const struct st_tensor *from)
     t->tensor[i] = pl_alloc_unset(from->n, sizeof(float));
     t->count++;
     if (!t->name[i] || !t->tensor[i]) return PL_ENOMEM;
-    st_to_float(t->tensor[i], from);
+    pl_safetensors_to_float(t->tensor[i], from);
     return PL_OK;
 }
 
@@ -70,7 +70,7 @@ int named_tensors_read(struct named_tensors *t, const char *path, struct pl_err 
 {
     struct st_file *f;
     const struct st_tensor **order = NULL;
-    int rc = st_open(&f, path, err);
+    int rc = pl_safetensors_open(&f, path, err);
     memset(t, 0, sizeof *t);
     if (rc) return rc;
     order = calloc(f->count + 1, sizeof *order);
@@ -85,29 +85,29 @@ int named_tensors_read(struct named_tensors *t, const char *path, struct pl_err 
         if ((rc = take_tensor(t, order[i])))
             pl_fail(err, rc, "%s: no memory for %s", path, order[i]->name);
     free(order);
-    st_close(f);
+    pl_safetensors_close(f);
     if (rc) named_tensors_clear(t);
     return rc;
 }
 
 int named_tensors_write(const struct named_tensors *t, const char *path, struct pl_err *err)
 {
-    struct st_writer *w = st_writer_new();
+    struct st_writer *w = pl_safetensors_writer_new();
     json_t *names = json_array();
     char *text;
     int rc = w && names ? PL_OK : PL_ENOMEM;
     for (size_t i = 0; !rc && i < t->count; i++) {
-        rc = st_writer_add(w, t->name[i], PL_F32, t->schema[i].type.dims, t->schema[i].type.size,
+        rc = pl_safetensors_writer_add(w, t->name[i], PL_F32, t->schema[i].type.dims, t->schema[i].type.size,
                            t->tensor[i]);
         json_array_append_new(names, json_string(t->name[i]));
     }
     text = json_dumps(names, JSON_COMPACT);
-    if (!rc) rc = text ? st_writer_meta(w, "param_order", text) : PL_ENOMEM;
+    if (!rc) rc = text ? pl_safetensors_writer_meta(w, "param_order", text) : PL_ENOMEM;
     if (rc) pl_fail(err, rc, "%s: %s", path, pl_status_name(rc));
-    else rc = st_write(w, path, err);
+    else rc = pl_safetensors_write(w, path, err);
     free(text);
     json_decref(names);
-    st_writer_free(w);
+    pl_safetensors_writer_free(w);
     return rc;
 }
 

@@ -44,7 +44,7 @@ int cmd_convert(int argc, char **argv)
         if (!rc)
             printf("%s: %zu tensors, %llu bytes, from %s\n", argv[optind + 1], f->count,
                    (unsigned long long)bytes, f->kind);
-        st_close(f);
+        pl_safetensors_close(f);
     }
     if (rc) fprintf(stderr, "potluck convert: %s\n", err.text);
     return rc == PL_EUSE ? 2 : rc != 0;

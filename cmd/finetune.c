@@ -191,7 +191,7 @@ static int encode_bytes(int32_t *ids, size_t room, size_t *count, const void *to
 static int encode_bpe(int32_t *ids, size_t room, size_t *count, const void *tokenizer,
                       const char *text, size_t n)
 {
-    return bpe_encode(ids, room, count, tokenizer, text, n);
+    return pl_bpe_encode(ids, room, count, tokenizer, text, n);
 }
 
 /* vocab.json and merges.txt of a folder; *bpe stays NULL, which means bytes, if `wanted` is 0 and
@@ -201,8 +201,8 @@ static int open_vocab(struct bpe **bpe, const char *folder, int wanted, struct p
     char *vocab = pl_path_join(folder, "vocab.json"), *merges = pl_path_join(folder, "merges.txt");
     int rc = vocab && merges ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");
     if (!rc && (wanted || (!access(vocab, F_OK) && !access(merges, F_OK)))) {
-        rc = bpe_open_gpt2(bpe, vocab, merges, err);
-        if (!rc && bpe_end(*bpe) < 0)
+        rc = pl_bpe_open_gpt2(bpe, vocab, merges, err);
+        if (!rc && pl_bpe_end(*bpe) < 0)
             rc = pl_fail(err, PL_EFORMAT, "%s: no <|endoftext|> to put between documents", vocab);
     }
     free(vocab);
@@ -254,7 +254,7 @@ static int open_model(struct pl_gpt2 *m, const struct wishes *w, const struct bp
                       const struct pl_backend *be, struct pl_err *err)
 {
     struct pl_gpt2_config config;
-    int vocab = bpe ? bpe_size(bpe) : BYTES_VOCAB, rc;
+    int vocab = bpe ? pl_bpe_size(bpe) : BYTES_VOCAB, rc;
     if (w->model && w->share)
         return pl_fail(err, PL_EUSE, "--share: the layers of %s are not equal", w->model);
     if (w->model) {
@@ -376,7 +376,7 @@ static int run(struct wishes *w, struct pl_err *err)
             .paths = w->paths,
             .encode = bpe ? encode_bpe : encode_bytes,
             .tokenizer = bpe,
-            .end = bpe ? bpe_end(bpe) : BYTES_VOCAB - 1,
+            .end = bpe ? pl_bpe_end(bpe) : BYTES_VOCAB - 1,
             .window = (int)w->length,
             .seed = (uint64_t)w->seed,
             .every = EVERY,
@@ -392,7 +392,7 @@ static int run(struct wishes *w, struct pl_err *err)
         rc = finetune_job_run(job);
     }
     if (opened) pl_gpt2_clear(&model);
-    bpe_close(bpe);
+    pl_bpe_close(bpe);
     free(folder);
     return rc;
 }

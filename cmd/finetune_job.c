@@ -88,10 +88,10 @@ static int load(struct state *s, const char *path, struct pl_err *err)
         s->first_perplexity = json_number_value(json_object_get(training, "first_perplexity"));
         pl_optimizer_set_steps(s->optimizer, (uint64_t)steps);
     }
-    if (!rc) rc = corpus_skip(s->text, s->step * (uint64_t)job->batch, err);
+    if (!rc) rc = pl_corpus_skip(s->text, s->step * (uint64_t)job->batch, err);
     json_decref(training);
     json_decref(text);
-    st_close(f);
+    pl_safetensors_close(f);
     return rc;
 }
 
@@ -145,7 +145,7 @@ static int accumulate(struct state *s, double *loss, struct pl_err *err)
     char what[32];
     *loss = 0;
     for (int i = 0; i < job->batch && !rc; i++)
-        rc = corpus_next(s->text, s->ids + (size_t)i * n, err);
+        rc = pl_corpus_next(s->text, s->ids + (size_t)i * n, err);
     for (int k = 0; k < job->parts && !rc; k++) {
         const int32_t *ids = s->ids + (size_t)(k * at_once) * n;
         double part;
@@ -201,15 +201,15 @@ static int open_text(struct state *s, struct pl_err *err)
     const struct finetune_job *job = s->job;
     struct corpus_options held = job->corpus;
     size_t window = (size_t)job->corpus.window;
-    int rc = corpus_open(&s->text, &job->corpus, err);
+    int rc = pl_corpus_open(&s->text, &job->corpus, err);
     held.held_out = 1;
     held.buffer = 1;
-    if (!rc) rc = corpus_open(&s->held, &held, err);
+    if (!rc) rc = pl_corpus_open(&s->held, &held, err);
     s->ids = pl_alloc((size_t)job->batch * window, sizeof *s->ids);
     s->exam = pl_alloc((size_t)job->held_out * window, sizeof *s->exam);
     if (!rc && (!s->ids || !s->exam)) rc = pl_fail(err, PL_ENOMEM, "no memory for a batch");
     for (int i = 0; i < job->held_out && !rc; i++)
-        rc = corpus_next(s->held, s->exam + (size_t)i * window, err);
+        rc = pl_corpus_next(s->held, s->exam + (size_t)i * window, err);
     return rc;
 }
 
@@ -248,7 +248,7 @@ static int prepare(struct state *s, struct pl_err *err)
 static int finish(struct state *s, struct pl_err *err)
 {
     const struct finetune_job *job = s->job;
-    struct corpus_counts counts = corpus_counts(s->text);
+    struct pl_corpus_counts counts = pl_corpus_counts(s->text);
     int rc = PL_OK, end = strcmp(job->unit, "token") ? -1 : job->corpus.end;
     if (s->step != s->saved_step || s->step == 0) rc = save(s, err);
     if (!rc) rc = pl_gpt2_export(job->model, end, job->out, err);
@@ -304,8 +304,8 @@ int finetune_job_run(const struct finetune_job *job)
     train_log_close(&s.log);
     pl_optimizer_close(s.optimizer);
     offload_close();
-    corpus_close(s.text);
-    corpus_close(s.held);
+    pl_corpus_close(s.text);
+    pl_corpus_close(s.held);
     pl_free(s.ids);
     pl_free(s.exam);
     return rc;

@@ -41,9 +41,9 @@ static int add_shard(struct gallery *g, size_t *room, const char *path, const ch
 {
     struct shard *s;
     struct shard_row row;
-    int rc = shard_open(&s, path, err);
+    int rc = pl_shard_open(&s, path, err);
     if (rc) return rc;
-    while (!rc && !(rc = shard_next(s, &row, err))) {
+    while (!rc && !(rc = pl_shard_next(s, &row, err))) {
         char *caption;
         uint64_t at = g->rows++;
         if (!usable(&row, g->cells)) continue;
@@ -65,7 +65,7 @@ static int add_shard(struct gallery *g, size_t *room, const char *path, const ch
             g->codes[g->count * g->cells + i] = shard_code(row.code, i);
         g->count++;
     }
-    shard_close(s);
+    pl_shard_close(s);
     return rc == PL_ENOTFOUND ? PL_OK : rc;
 }
 
@@ -102,7 +102,7 @@ void gallery_limit(struct gallery *g, uint64_t limit)
 {
     size_t kept = 0;
     for (size_t i = 0; i < g->count; i++)
-        keep_if(g, &kept, i, g->held_out[i] || pairs_within_limit(g->row[i], limit, g->rows));
+        keep_if(g, &kept, i, g->held_out[i] || pl_pairs_within_limit(g->row[i], limit, g->rows));
     g->count = kept;
 }
 

@@ -45,10 +45,10 @@ int painter_load_model(struct pl_dalle **model, const struct pl_backend *be, con
     int rc = find_model(&file, path, err);
     *model = NULL;
     if (!rc) rc = pl_weights_open(&f, file, err);
-    if (!rc && !st_meta(f, "config")) rc = pl_dalle_config_find(&config, name ? name : "run", err);
+    if (!rc && !pl_safetensors_meta(f, "config")) rc = pl_dalle_config_find(&config, name ? name : "run", err);
     else if (!rc && !(json = pl_checkpoint_json(f, "config", err))) rc = PL_EFORMAT;
     else if (!rc) rc = pl_dalle_config_from_json(&config, json, 0, file, err);
-    st_close(f);
+    pl_safetensors_close(f);
     json_decref(json);
     if (!rc) rc = pl_dalle_open(model, &config, be, 0, err);
     if (!rc) rc = train_job_load(*model, NULL, NULL, file, err);
@@ -66,14 +66,14 @@ int painter_open(struct painter *p, const struct pl_backend *be, const char *mod
     int rc = PL_OK;
     memset(p, 0, sizeof *p);
     if (model) rc = painter_load_model(&p->model, be, model, config, err);
-    if (!rc && tokenizer) rc = unigram_open(&p->tokenizer, tokenizer, err);
+    if (!rc && tokenizer) rc = pl_unigram_open(&p->tokenizer, tokenizer, err);
     if (!rc && codec) {
         rc = pl_vqgan_open(&p->codec, codec, be, 0, err);
         p->has_codec = !rc;
     }
-    if (!rc && p->model && p->tokenizer && unigram_size(p->tokenizer) > p->model->config.V)
+    if (!rc && p->model && p->tokenizer && pl_unigram_size(p->tokenizer) > p->model->config.V)
         rc = pl_fail(err, PL_EUSE, "%s: %d ids, but the model takes %d", tokenizer,
-                     unigram_size(p->tokenizer), p->model->config.V);
+                     pl_unigram_size(p->tokenizer), p->model->config.V);
     if (!rc && p->model && p->has_codec && p->codec.config.n_embed > p->model->config.Vi)
         rc = pl_fail(err, PL_EUSE, "%s: %d codes, but the model draws %d", codec,
                      p->codec.config.n_embed, p->model->config.Vi);
@@ -84,7 +84,7 @@ int painter_open(struct painter *p, const struct pl_backend *be, const char *mod
 void painter_close(struct painter *p)
 {
     pl_dalle_close(p->model);
-    unigram_close(p->tokenizer);
+    pl_unigram_close(p->tokenizer);
     if (p->has_codec) pl_vqgan_clear(&p->codec);
     memset(p, 0, sizeof *p);
 }
@@ -93,7 +93,7 @@ int painter_tokens(const struct painter *p, int32_t *tokens, const char *caption
                    struct pl_err *err)
 {
     size_t T = (size_t)p->model->config.T, count;
-    int rc = unigram_encode(tokens, T, &count, p->tokenizer, caption, strlen(caption),
+    int rc = pl_unigram_encode(tokens, T, &count, p->tokenizer, caption, strlen(caption),
                             UNIGRAM_TRANSFORMERS);
     if (rc) return pl_fail(err, rc, "caption '%.60s': %s", caption, pl_status_name(rc));
     for (size_t i = count; i < T; i++) tokens[i] = p->model->config.pad;

@@ -150,7 +150,7 @@ static int run(const struct options *o, struct pl_vqgan *codec, struct captions 
                list->without);
     interrupt_catch(NULL);
     progress_begin(&v.progress, 0);
-    rc = prepare_shards(&counts, codec, list, &p, watch, &v, err);
+    rc = pl_prepare_shards(&counts, codec, list, &p, watch, &v, err);
     progress_end(&v.progress);
     if (rc == PL_EAGAIN)
         pl_fail(err, rc, "stopped after %zu shards; the same command goes on from there",
@@ -173,7 +173,7 @@ int cmd_prepare(int argc, char **argv)
     int rc;
     if (parse(&o, argc, argv)) return 2;
     if (compute_open(&be, &o.compute, "prepare")) return 1;
-    rc = captions_read(&list, o.data, &err);
+    rc = pl_captions_read(&list, o.data, &err);
     if (!rc && (rc = pl_vqgan_open(&codec, o.codec, &be, 0, &err)))
         compute_explain(&err, rc, &be, 0, NULL);
     else if (!rc) {
@@ -181,7 +181,7 @@ int cmd_prepare(int argc, char **argv)
         compute_explain(&err, rc, &be, o.batch, "a smaller --side");
         pl_vqgan_clear(&codec);
     }
-    captions_clear(&list);
+    pl_captions_clear(&list);
     if (rc) fprintf(stderr, "potluck prepare: %s\n", err.text);
     return rc != 0;
 }

@@ -29,7 +29,7 @@ static int ends_with(const char *path, const char *end)
 /* The name counts too: a damaged checkpoint gets its reader's words, not that it is none. */
 static int is_checkpoint(const char *path, const uint8_t head[HEAD_BYTES])
 {
-    return head[8] == '{' || ends_with(path, ".safetensors") || torch_begins(head, HEAD_BYTES - 1);
+    return head[8] == '{' || ends_with(path, ".safetensors") || pl_torch_begins(head, HEAD_BYTES - 1);
 }
 
 /* Tells the kind by the first bytes, and hands the file to its reader. */

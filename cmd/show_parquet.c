@@ -90,16 +90,16 @@ static int print_group(struct parquet *p, size_t group, uint64_t first, int capt
     struct parquet_value *row = calloc(p->columns, sizeof *row);
     int rc = cursor && row ? PL_OK : pl_fail(err, PL_ENOMEM, "%s: no memory", p->source->name);
     for (size_t i = 0; !rc && i < p->columns; i++)
-        if (!p->column[i].nested) rc = parquet_cursor_open(&cursor[i], p, group, i, err);
+        if (!p->column[i].nested) rc = pl_parquet_cursor_open(&cursor[i], p, group, i, err);
     for (uint64_t r = 0; !rc && *left > 0 && r < p->group[group].rows; r++) {
         for (size_t i = 0; !rc && i < p->columns; i++)
-            if (cursor[i]) rc = parquet_cursor_next(cursor[i], &row[i], err);
+            if (cursor[i]) rc = pl_parquet_cursor_next(cursor[i], &row[i], err);
         if (!rc && wanted(row, caption, show)) {
             print_row(p, row, first + r, show);
             --*left;
         }
     }
-    for (size_t i = 0; cursor && i < p->columns; i++) parquet_cursor_close(cursor[i]);
+    for (size_t i = 0; cursor && i < p->columns; i++) pl_parquet_cursor_close(cursor[i]);
     free(cursor);
     free(row);
     return rc;
@@ -116,7 +116,7 @@ static void print_columns(const struct parquet *p)
         for (size_t g = 0; g < p->groups; g++)
             bytes += p->group[g].chunks[i].end - p->group[g].chunks[i].begin;
         printf("  %-20s %s%s%s, %llu bytes in pages packed by %s\n", c->name,
-               c->nested ? "nested " : "", c->text ? "text" : parquet_type_name(c->type),
+               c->nested ? "nested " : "", c->text ? "text" : pl_parquet_type_name(c->type),
                c->optional ? " or null" : "", (unsigned long long)bytes,
                codec ? codec : "an unknown codec");
     }
@@ -130,16 +130,16 @@ int show_parquet(struct pl_source *source, const struct show_options *show, stru
     struct parquet *p;
     int64_t left = show->json || show->caption ? INT64_MAX : show->rows;
     uint64_t first = 0;
-    int rc = parquet_open(&p, source, err), caption = -1;
+    int rc = pl_parquet_open(&p, source, err), caption = -1;
     if (rc) return rc;
     if (!show->json) print_columns(p);
     if (show->caption) {
-        caption = parquet_find(p, "caption");
+        caption = pl_parquet_find(p, "caption");
         if (caption < 0 || p->column[caption].type != PARQUET_BYTES)
             rc = pl_fail(err, PL_EUSE, "%s: no column 'caption' of text", source->name);
     }
     for (size_t g = 0; !rc && left > 0 && g < p->groups; first += p->group[g++].rows)
         rc = print_group(p, g, first, caption, &left, show, err);
-    parquet_close(p);
+    pl_parquet_close(p);
     return rc;
 }

@@ -21,7 +21,7 @@ static int print_range(const struct st_tensor *t)
     size_t strange = 0;
     float *x = pl_alloc(t->n, sizeof *x);
     if (!x) return PL_ENOMEM;
-    st_to_float(x, t);
+    pl_safetensors_to_float(x, t);
     for (size_t i = 0; i < t->n; i++) {
         if (!isfinite(x[i])) {
             strange++;
@@ -78,6 +78,6 @@ int show_safetensors(const char *path, const struct show_options *show, struct p
         if (print_range(t)) rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
         putchar('\n');
     }
-    st_close(f);
+    pl_safetensors_close(f);
     return rc;
 }

@@ -12,7 +12,7 @@ static int print_token(const struct unigram *u, int32_t id, int json)
 {
     char *text;
     size_t n;
-    if (unigram_decode(&text, &n, u, &id, 1)) return PL_ENOMEM;
+    if (pl_unigram_decode(&text, &n, u, &id, 1)) return PL_ENOMEM;
     if (json) printf("{\"id\": %d, \"text\": \"", id);
     else printf("%7d  \"", id);
     show_text(text, n, json);
@@ -26,19 +26,19 @@ int show_tokens(const char *path, const struct show_options *show, struct pl_err
     static int32_t ids[TOKENS_MAX];
     struct unigram *u;
     size_t count = 0;
-    int rc = unigram_open(&u, path, err);
+    int rc = pl_unigram_open(&u, path, err);
     if (rc) return rc;
     if (!show->json)
-        printf("%s: T5 tokenizer, %d ids of which %d are extra\n", path, unigram_size(u),
+        printf("%s: T5 tokenizer, %d ids of which %d are extra\n", path, pl_unigram_size(u),
                UNIGRAM_EXTRA_IDS);
     if (show->caption) {
-        rc = unigram_encode(ids, TOKENS_MAX, &count, u, show->caption, strlen(show->caption),
+        rc = pl_unigram_encode(ids, TOKENS_MAX, &count, u, show->caption, strlen(show->caption),
                             UNIGRAM_TRANSFORMERS);
         if (!rc && !show->json) printf("the caption is %zu tokens:\n", count);
         for (size_t i = 0; !rc && i < count && i < TOKENS_MAX; i++)
             rc = print_token(u, ids[i], show->json);
         if (rc) pl_fail(err, rc, "%s: no memory", path);
     }
-    unigram_close(u);
+    pl_unigram_close(u);
     return rc;
 }

@@ -51,7 +51,7 @@ static int open_gpt2(struct tokenizer *t, const char *path, int is_folder, struc
                              : strdup(".");
     char *vocab = !folder ? NULL : is_folder ? pl_path_join(folder, "vocab.json") : strdup(path);
     char *merges = folder ? pl_path_join(folder, "merges.txt") : NULL;
-    int rc = vocab && merges ? bpe_open_gpt2(&t->bpe, vocab, merges, err)
+    int rc = vocab && merges ? pl_bpe_open_gpt2(&t->bpe, vocab, merges, err)
                              : pl_fail(err, PL_ENOMEM, "out of memory");
     free(folder);
     free(vocab);
@@ -65,13 +65,13 @@ static int open_tokenizer(struct tokenizer *t, const char *path, struct pl_err *
     int is_folder = !stat(path, &st) && S_ISDIR(st.st_mode);
     if (is_folder || ends_with(path, ".json")) return open_gpt2(t, path, is_folder, err);
     if (ends_with(path, ".txt") || ends_with(path, ".txt.gz"))
-        return bpe_open_clip(&t->bpe, path, err);
-    return unigram_open(&t->unigram, path, err);
+        return pl_bpe_open_clip(&t->bpe, path, err);
+    return pl_unigram_open(&t->unigram, path, err);
 }
 
 static int size_of(const struct tokenizer *t)
 {
-    return t->bpe ? bpe_size(t->bpe) : unigram_size(t->unigram);
+    return t->bpe ? pl_bpe_size(t->bpe) : pl_unigram_size(t->unigram);
 }
 
 static int reserve(struct ids *ids, size_t n)
@@ -86,8 +86,8 @@ static int reserve(struct ids *ids, size_t n)
 
 static int encode_once(struct ids *ids, const struct tokenizer *t, const char *line, size_t n)
 {
-    return t->bpe ? bpe_encode(ids->at, ids->room, &ids->n, t->bpe, line, n)
-                  : unigram_encode(ids->at, ids->room, &ids->n, t->unigram, line, n, t->rules);
+    return t->bpe ? pl_bpe_encode(ids->at, ids->room, &ids->n, t->bpe, line, n)
+                  : pl_unigram_encode(ids->at, ids->room, &ids->n, t->unigram, line, n, t->rules);
 }
 
 static int encode(struct ids *ids, const struct tokenizer *t, const char *line, size_t n,
@@ -95,7 +95,7 @@ static int encode(struct ids *ids, const struct tokenizer *t, const char *line, 
 {
     int rc;
     if (row) {
-        if (!(rc = reserve(ids, row))) rc = bpe_clip_row(ids->at, (int)row, NULL, t->bpe, line, n);
+        if (!(rc = reserve(ids, row))) rc = pl_bpe_clip_row(ids->at, (int)row, NULL, t->bpe, line, n);
         ids->n = row;
     } else if (!(rc = encode_once(ids, t, line, n)) && ids->n > ids->room) { /* only now known */
         if (!(rc = reserve(ids, ids->n))) rc = encode_once(ids, t, line, n);
@@ -114,7 +114,7 @@ static void note_no_utf8(const char *line, size_t n, size_t number)
 {
     int32_t c = 0;
     for (size_t at = 0; at < n && c >= 0;) {
-        size_t used = points_first(&c, line + at, n - at);
+        size_t used = pl_code_points_first(&c, line + at, n - at);
         if (c < 0)
             fprintf(stderr, "potluck tokenize: line %zu: byte %zu is no UTF-8; it and others pass as "
                             "U+FFFD\n", number, at + 1);
@@ -142,8 +142,8 @@ static int decode(struct ids *ids, const struct tokenizer *t, const char *line, 
     }
     end += strspn(end, " \t\r");
     if (*end) return pl_fail(err, PL_EUSE, "'%.20s' is not an id", end);
-    rc = t->bpe ? bpe_decode(&text, &bytes, t->bpe, ids->at, ids->n)
-                : unigram_decode(&text, &bytes, t->unigram, ids->at, ids->n);
+    rc = t->bpe ? pl_bpe_decode(&text, &bytes, t->bpe, ids->at, ids->n)
+                : pl_unigram_decode(&text, &bytes, t->unigram, ids->at, ids->n);
     if (rc) return pl_fail(err, rc, "%s", pl_status_name(rc));
     fwrite(text, 1, bytes, stdout);
     putchar('\n');
@@ -195,7 +195,7 @@ int cmd_tokenize(int argc, char **argv)
         fprintf(stderr, "potluck tokenize: %s\n", err.text);
         return 1;
     }
-    if (row && (!t.bpe || !bpe_is_clip(t.bpe))) {
+    if (row && (!t.bpe || !pl_bpe_is_clip(t.bpe))) {
         fprintf(stderr, "potluck tokenize: --row: only CLIP's text tower wants rows\n");
         rc = PL_EUSE;
     }
@@ -213,7 +213,7 @@ int cmd_tokenize(int argc, char **argv)
     }
     free(line);
     free(ids.at);
-    unigram_close(t.unigram);
-    bpe_close(t.bpe);
+    pl_unigram_close(t.unigram);
+    pl_bpe_close(t.bpe);
     return rc != 0;
 }

@@ -404,8 +404,8 @@ static int run(struct wishes *w, struct pl_err *err)
         if (!rc && end == TRAIN_DONE && !w->job.quiet) {
             struct pairs_counts counts;
             char text[256];
-            stream_counts(w->data.stream, &counts);
-            stream_counts_text(text, sizeof text, &counts);
+            pl_batch_stream_counts(w->data.stream, &counts);
+            pl_batch_stream_counts_text(text, sizeof text, &counts);
             fprintf(stderr, "%s\ntrained: the model, log.jsonl and loss.png are in %s\n"
                     "next: potluck generate --model %s \"a caption\"\n", text, w->job.out, w->job.out);
         }

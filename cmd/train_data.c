@@ -46,7 +46,7 @@ static int is_stopped(void *context)
 static void close_stream(struct train_data *d)
 {
     atomic_store(&d->is_closing, 1);
-    stream_close(d->stream);
+    pl_batch_stream_close(d->stream);
     d->stream = NULL;
     atomic_store(&d->is_closing, 0);
 }
@@ -149,14 +149,14 @@ int train_data_without(struct train_data *d, const char *path, struct pl_err *er
 
 int train_data_tokenizer(struct train_data *d, const char *path, struct pl_err *err)
 {
-    return unigram_open(&d->tokenizer, path, err);
+    return pl_unigram_open(&d->tokenizer, path, err);
 }
 
 static int next(void *context, const int32_t **text, const int32_t **codes, struct pl_err *err)
 {
     struct train_data *d = context;
     struct stream_batch batch;
-    int rc = stream_next(d->stream, &batch, err);
+    int rc = pl_batch_stream_next(d->stream, &batch, err);
     if (rc) return rc;
     *text = batch.tokens;
     *codes = batch.codes;
@@ -166,7 +166,7 @@ static int next(void *context, const int32_t **text, const int32_t **codes, stru
 static json_t *position(void *context)
 {
     struct train_data *d = context;
-    char *text = d->is_dealt ? NULL : stream_position(d->stream);
+    char *text = d->is_dealt ? NULL : pl_batch_stream_position(d->stream);
     json_t *value = text ? json_loads(text, 0, NULL) : NULL;
     if (d->is_dealt) value = json_pack("{s:b}", "dealt", 1); /* the next step has another order */
     free(text);
@@ -180,7 +180,7 @@ static int seek(void *context, const json_t *value, struct pl_err *err)
     int rc;
     if (json_object_get(value, "dealt")) return PL_OK;
     text = json_is_object(value) ? json_dumps(value, JSON_COMPACT) : NULL;
-    rc = text ? stream_restore(d->stream, text, err)
+    rc = text ? pl_batch_stream_restore(d->stream, text, err)
               : pl_fail(err, PL_EFORMAT, "the checkpoint holds no data position");
     free(text);
     return rc;
@@ -192,7 +192,7 @@ static int deal(void *context, uint64_t seed, struct pl_err *err)
     close_stream(d);
     d->options.seed = seed;
     d->is_dealt = 1;
-    return stream_open(&d->stream, &d->options, d->batch, 0, err);
+    return pl_batch_stream_open(&d->stream, &d->options, d->batch, 0, err);
 }
 
 static int name(void *context, char text[TRAIN_DATA_NAME], struct pl_err *err)
@@ -202,7 +202,7 @@ static int name(void *context, char text[TRAIN_DATA_NAME], struct pl_err *err)
     uint8_t hash[32];
     char *what;
     json_object_del(data, "seed");
-    json_object_set_new(data, "tokens", json_integer(unigram_size(d->tokenizer)));
+    json_object_set_new(data, "tokens", json_integer(pl_unigram_size(d->tokenizer)));
     for (size_t i = 0; i < d->withouts; i++)
         json_array_append_new(without, json_string(d->without[i]));
     json_object_set_new(data, "without", without);
@@ -231,13 +231,13 @@ int train_data_open(struct train_data *d, const struct pl_dalle_config *config, 
     struct pairs_options o = options_of(d, config);
     o.seed = seed;
     o.limit = limit;
-    if (unigram_size(d->tokenizer) > config->V)
+    if (pl_unigram_size(d->tokenizer) > config->V)
         return pl_fail(err, PL_EUSE, "the tokenizer has %d ids, the model takes %d",
-                       unigram_size(d->tokenizer), config->V);
+                       pl_unigram_size(d->tokenizer), config->V);
     *source = (struct train_source){ next, position, seek, deal, name, d };
     d->options = o;
     d->batch = batch;
-    return stream_open(&d->stream, &o, batch, 0, err);
+    return pl_batch_stream_open(&d->stream, &o, batch, 0, err);
 }
 
 int train_data_held_out(struct train_data *d, const struct pl_dalle_config *config, int most,
@@ -253,16 +253,16 @@ int train_data_held_out(struct train_data *d, const struct pl_dalle_config *conf
     *tokens = pl_alloc((size_t)most, sizeof **tokens * (size_t)o.text);
     *codes = pl_alloc((size_t)most, sizeof **codes * (size_t)o.cells);
     if (!*tokens || !*codes) return pl_fail(err, PL_ENOMEM, "held-out pairs: no memory");
-    if ((rc = pairs_open(&p, &o, err))) return rc;
+    if ((rc = pl_pairs_open(&p, &o, err))) return rc;
     while (!rc && *count < most) {
-        rc = pairs_next(p, *tokens + (size_t)*count * (size_t)o.text,
+        rc = pl_pairs_next(p, *tokens + (size_t)*count * (size_t)o.text,
                         *codes + (size_t)*count * (size_t)o.cells, err);
-        if (!rc && (rc = pairs_where(p, &at))) pl_fail(err, rc, "held-out pairs: no memory");
-        pairs_position_clear(&at);
+        if (!rc && (rc = pl_pairs_where(p, &at))) pl_fail(err, rc, "held-out pairs: no memory");
+        pl_pairs_position_clear(&at);
         if (at.epoch) break; /* from the beginning again: there are no more */
         *count += !rc;
     }
-    pairs_close(p);
+    pl_pairs_close(p);
     return rc;
 }
 
@@ -272,7 +272,7 @@ void train_data_close(struct train_data *d)
     http_client_close(d->http);
     free(d->first_url);
     http_cache_close(d->cache);
-    unigram_close(d->tokenizer);
+    pl_unigram_close(d->tokenizer);
     for (size_t i = 0; i < d->lists; i++) http_list_clear(&d->list[i]);
     free(d->list);
     for (size_t i = 0; i < d->paths; i++) free(d->path[i]);

@@ -121,7 +121,7 @@ int train_job_load(struct pl_dalle *model, struct pl_trainer *t, struct train_so
         if (!rc && (rc = pl_trainer_keep(t))) pl_fail(err, rc, "%s: no memory", path);
     }
     json_decref(training);
-    st_close(f);
+    pl_safetensors_close(f);
     return rc;
 }
 

@@ -132,18 +132,18 @@ static int write_codes(const char *path, const int32_t *code, const struct pl_pi
                        struct pl_err *err)
 {
     int64_t shape[3] = { (int64_t)p->count, side, side };
-    struct st_writer *w = st_writer_new();
+    struct st_writer *w = pl_safetensors_writer_new();
     json_t *names = json_array();
     char *text;
     int rc;
     for (size_t i = 0; i < p->count; i++) json_array_append_new(names, json_string(p->name[i]));
     text = json_dumps(names, JSON_COMPACT);
-    rc = w && text ? st_writer_meta(w, "names", text) : PL_ENOMEM;
-    if (!rc) rc = st_writer_add(w, "codes", PL_I32, 3, shape, code);
-    rc = rc ? pl_fail(err, rc, "%s: %s", path, pl_status_name(rc)) : st_write(w, path, err);
+    rc = w && text ? pl_safetensors_writer_meta(w, "names", text) : PL_ENOMEM;
+    if (!rc) rc = pl_safetensors_writer_add(w, "codes", PL_I32, 3, shape, code);
+    rc = rc ? pl_fail(err, rc, "%s: %s", path, pl_status_name(rc)) : pl_safetensors_write(w, path, err);
     free(text);
     json_decref(names);
-    st_writer_free(w);
+    pl_safetensors_writer_free(w);
     return rc;
 }
 
@@ -235,7 +235,7 @@ static int check_codes(const struct pl_vqgan *m, const struct st_tensor *t, int3
 static int decode_all(struct pl_vqgan *m, const struct st_file *f, const struct vqgan_options *o,
                       struct pl_err *err)
 {
-    const struct st_tensor *t = st_find(f, "codes");
+    const struct st_tensor *t = pl_safetensors_find(f, "codes");
     int32_t *code;
     size_t places;
     int rc = PL_OK, most = 4096 / pl_vqgan_factor(&m->config);
@@ -273,16 +273,16 @@ static int decode(struct vqgan_options *o)
     struct pl_err err;
     int rc = vqgan_backend(&be, o);
     if (rc) return rc;
-    if (st_open(&f, o->codes, &err)) return vqgan_fail(&err);
+    if (pl_safetensors_open(&f, o->codes, &err)) return vqgan_fail(&err);
     if (vqgan_open(&m, o->weights, &be)) {
-        st_close(f);
+        pl_safetensors_close(f);
         return 1;
     }
     if ((rc = decode_all(&m, f, o, &err))) {
         compute_explain(&err, rc, &be, 0, NULL);
         rc = vqgan_fail(&err);
     }
-    st_close(f);
+    pl_safetensors_close(f);
     pl_vqgan_clear(&m);
     return rc;
 }

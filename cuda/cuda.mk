@@ -35,9 +35,9 @@ $(BUILD)/obj/cuda/%.o: cuda/%.cu $(BUILD)/obj/cuda/flags
 CUDA_ALSO_PTX = $(if $(CUDA_WANT),,$(filter-out $(CUDA_PTX),$(filter 80,$(CUDA_KNOWN))))
 $(patsubst %.cu,$(BUILD)/obj/%.o,$(wildcard cuda/*_bf16*.cu) cuda/feedforward16.cu): private CUDAFLAGS += \
 	$(foreach a,$(CUDA_ALSO_PTX),-gencode arch=compute_$(a),code=compute_$(a))
-$(BUILD)/libpl_cuda.so: $(patsubst %.cu,$(BUILD)/obj/%.o,$(CUDA_C)) $(call obj,$(CUDA_NEEDS))
+$(BUILD)/libpl_cuda.so: $(patsubst %.cu,$(BUILD)/obj/%.o,$(CUDA_C)) $(call obj,$(CUDA_NEEDS)) runtime/backend.map
 	$(if $(CUDA_LACKS),@echo "CUDA without machine code for $(CUDA_LACKS:%=sm_%): this nvcc does not know it (12.8 and 12.9 know all)")
-	$(NVCC) -shared -o $@ $^ -L$(CUDA_HOME)/lib64 -Xlinker -rpath,$(CUDA_HOME)/lib64 -lcublas
+	$(NVCC) -shared -Xlinker --version-script=runtime/backend.map -o $@ $(filter %.o,$^) -L$(CUDA_HOME)/lib64 -Xlinker -rpath,$(CUDA_HOME)/lib64 -lcublas
 
 # The same kernels for the CPU, blocks and threads emulated: tests what they compute, not how fast.
 EMUFLAGS = -x c++ -std=c++17 -O2 -ffp-contract=off -fno-exceptions -fno-rtti -fPIC -fvisibility=hidden -Wall \
@@ -51,7 +51,7 @@ $(BUILD)/obj/cuda_on_cpu/%.cpp.o: test/cuda_on_cpu/%.cpp
 	$(CXX) $(EMUFLAGS) -c -o $@ $<
 EMU_O = $(patsubst cuda/%,$(BUILD)/obj/cuda_on_cpu/%.o,$(CUDA_C)) \
 	$(patsubst test/cuda_on_cpu/%,$(BUILD)/obj/cuda_on_cpu/%.o,$(EMU_C))
-$(BUILD)/libpl_cuda_on_cpu.so: $(EMU_O) $(call obj,$(CUDA_NEEDS))
-	$(CXX) -shared $(SANITIZE) -o $@ $^ -lm
+$(BUILD)/libpl_cuda_on_cpu.so: $(EMU_O) $(call obj,$(CUDA_NEEDS)) runtime/backend.map
+	$(CXX) -shared -Wl,--version-script=runtime/backend.map $(SANITIZE) -o $@ $(filter %.o,$^) -lm
 $(BUILD)/cuda_on_cpu_check: $(addprefix $(BUILD)/obj/cuda_on_cpu/,check/check.cpp.o emulator.cpp.o matrix.cpp.o streams.cpp.o)
 	$(CXX) $(SANITIZE) -o $@ $^

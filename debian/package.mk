@@ -8,13 +8,13 @@ $(BUILD)/man/potluck.1: $(BUILD)/potluck CHANGELOG.md $(wildcard paper/man/*)
 SHARE = $(DESTDIR)$(PREFIX)/share
 COMPLETE_BASH = $(SHARE)/bash-completion/completions/potluck
 COMPLETE_ZSH  = $(SHARE)/zsh/vendor-completions/_potluck
-install: all man ## into PREFIX (default /usr/local): program, backends, library, headers, manual, completion
+install: all man $(BUILD)/install/libpotluck.a ## into PREFIX (default /usr/local): program, backends, library, headers, manual, completion
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/potluck $(DESTDIR)$(LIBDIR)/pkgconfig \
 	  $(DESTDIR)$(PREFIX)/include/potluck/ref/model $(DESTDIR)$(PREFIX)/include/potluck/runtime \
 	  $(SHARE)/potluck/demo $(SHARE)/man/man1
 	install $(BUILD)/potluck $(DESTDIR)$(PREFIX)/bin/
 	install -m 644 $(filter-out %/libpl_cuda_on_cpu.so %/libpl_opencl.so,$(wildcard $(BUILD)/libpl_*.so)) $(DESTDIR)$(PREFIX)/lib/potluck/
-	install -m 644 $(BUILD)/libpotluck.a $(DESTDIR)$(LIBDIR)/
+	install -m 644 $(BUILD)/install/libpotluck.a $(DESTDIR)$(LIBDIR)/
 	install -m 644 $(BUILD)/libpotluck.so $(DESTDIR)$(LIBDIR)/libpotluck.so.0
 	ln -sf libpotluck.so.0 $(DESTDIR)$(LIBDIR)/libpotluck.so
 	install -m 644 data/demo/*.parquet data/demo/codec.safetensors data/demo/t5_2k.model data/demo/holdout.txt data/demo/live.txt data/demo/curve*.jsonl \

@@ -1,5 +1,5 @@
 #!/bin/sh
-# layers.sh - the arrows between rooms hold, and every backend's functions carry their prefix.
+# layers.sh - the arrows between rooms hold.
 # An arrow points at what may be included: ref -> nothing; runtime, fast, cuda -> ref;
 # data -> runtime, ref; net -> data, runtime, ref; cmd and test -> everything; nobody -> test
 # (but the program, which carries `conform`).
@@ -37,15 +37,4 @@ for f in cuda/*.cu cuda/*.cuh; do
         { sub(/ *$/, "", line); if (line != "") before = line } END { exit bad }' "$f" || bad=1
 done
 
-# Global names of a backend's room carry its prefix, or that of the file's idea (isa_, workspace).
-for o in build/obj/fast/*.o; do
-    [ -f "$o" ] || continue
-    stem=$(basename "$o" .o)
-    for s in $(nm -g --defined-only "$o" | awk '$2 ~ /[TDB]/ { print $3 }'); do
-        case $s in
-        fast_*|pl_backend_v1|*.*|"${stem%%_*}"*) ;;
-        *) echo "$o: global $s carries neither fast_ nor the file's name"; bad=1 ;;
-        esac
-    done
-done
 exit $bad

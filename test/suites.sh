@@ -26,8 +26,9 @@ lane_of() { # name
 }
 
 # --- what the code must look like
-suite cpu exit "layers: includes follow the arrows, names carry prefixes" "sh test/layers.sh"
+suite cpu exit "includes follow the arrows between rooms" "sh test/layers.sh"
 suite cpu exit "references in comments lead to headings" "sh test/tags.sh"
+suite cpu exit "libraries export their prefixes and nothing else" "sh test/symbols.sh"
 
 # --- fuzzers are compiled first and run last
 if have "${CLANG:-clang}"; then

@@ -1,7 +1,7 @@
 # test.mk - the tests: units, fuzzers, interop, sanitizers, simulations, benchmarks, the port kit.
 
 test: test-deps ## install what tests need, build, run every test
-	@$(MAKE) --no-print-directory -s -j$(JOBS) all unit-programs cuda-on-cpu skeletons opencl $(BUILD)/interop/peer $(BUILD)/interop/trainer $(BUILD)/links
+	@$(MAKE) --no-print-directory -s -j$(JOBS) all unit-programs cuda-on-cpu skeletons opencl $(BUILD)/install/libpotluck.a $(BUILD)/interop/peer $(BUILD)/interop/trainer $(BUILD)/links
 	@BUILD=$(BUILD) CLANG=$(CLANG) sh test/run.sh
 
 # What learns among others, without the program's commands.
@@ -95,8 +95,8 @@ $(BUILD)/gen/opencl_kernels.inc: $(OPENCL_CL)
 	@mkdir -p $(@D)
 	sed -e 's/[\\"]/\\&/g' -e 's/.*/"&\\n",/' $(OPENCL_CL) > $@.new && mv $@.new $@
 $(BUILD)/obj/test/opencl/device.o: | $(BUILD)/gen/opencl_kernels.inc
-$(BUILD)/libpl_opencl.so: $(call obj,$(OPENCL_C) ref/base.c ref/quant.c)
-	$(CC) -shared $(SANITIZE) -o $@ $^ $$(pkg-config --libs OpenCL) -lm
+$(BUILD)/libpl_opencl.so: $(call obj,$(OPENCL_C) ref/base.c ref/quant.c) runtime/backend.map
+	$(CC) -shared -Wl,--version-script=runtime/backend.map $(SANITIZE) -o $@ $(filter %.o,$^) $$(pkg-config --libs OpenCL) -lm
 
 PYTHON ?= python3
 # STORE=1 keeps what they print and draw; otherwise it is only seen whether they run.

@@ -157,7 +157,7 @@ static int parse(struct st_file *f, struct owner *o, struct pl_err *err)
     return PL_OK;
 }
 
-int st_open(struct st_file **out, const char *path, struct pl_err *err)
+int pl_safetensors_open(struct st_file **out, const char *path, struct pl_err *err)
 {
     struct st_file *f = calloc(1, sizeof *f);
     struct owner *o = calloc(1, sizeof *o);
@@ -174,12 +174,12 @@ int st_open(struct st_file **out, const char *path, struct pl_err *err)
     f->map = &o->map;
     rc = pl_mapping_open(&o->map, path, err);
     if (!rc) rc = parse(f, o, err);
-    if (rc) st_close(f);
+    if (rc) pl_safetensors_close(f);
     else *out = f;
     return rc;
 }
 
-void st_close(struct st_file *f)
+void pl_safetensors_close(struct st_file *f)
 {
     if (!f) return;
     if (f->drop) f->drop(f->owner);
@@ -190,26 +190,26 @@ void st_close(struct st_file *f)
     free(f);
 }
 
-const struct st_tensor *st_find(const struct st_file *f, const char *name)
+const struct st_tensor *pl_safetensors_find(const struct st_file *f, const char *name)
 {
     for (size_t i = 0; i < f->count; i++)
         if (!strcmp(f->tensors[i].name, name)) return &f->tensors[i];
     return NULL;
 }
 
-const char *st_meta(const struct st_file *f, const char *key)
+const char *pl_safetensors_meta(const struct st_file *f, const char *key)
 {
     for (size_t i = 0; i < f->metas; i++)
         if (!strcmp(f->meta_key[i], key)) return f->meta_value[i];
     return NULL;
 }
 
-void st_to_float(float *out, const struct st_tensor *t)
+void pl_safetensors_to_float(float *out, const struct st_tensor *t)
 {
     pl_to_float(out, t->dtype, t->data, t->n);
 }
 
-void st_let_go(const struct st_file *f, const struct st_tensor *t)
+void pl_safetensors_release(const struct st_file *f, const struct st_tensor *t)
 {
     if (f->map) pl_mapping_let_go(f->map, t->data, t->bytes);
 }
@@ -229,7 +229,7 @@ struct st_writer {
     json_t *meta;
 };
 
-struct st_writer *st_writer_new(void)
+struct st_writer *pl_safetensors_writer_new(void)
 {
     struct st_writer *w = calloc(1, sizeof *w);
     if (w && !(w->meta = json_object())) {
@@ -239,12 +239,12 @@ struct st_writer *st_writer_new(void)
     return w;
 }
 
-int st_writer_meta(struct st_writer *w, const char *key, const char *value)
+int pl_safetensors_writer_meta(struct st_writer *w, const char *key, const char *value)
 {
     return json_object_set_new(w->meta, key, json_string(value)) ? PL_ENOMEM : PL_OK;
 }
 
-int st_writer_add(struct st_writer *w, const char *name, enum pl_dtype dtype, int dims,
+int pl_safetensors_writer_add(struct st_writer *w, const char *name, enum pl_dtype dtype, int dims,
                   const int64_t *shape, const void *data)
 {
     struct pending *t;
@@ -310,7 +310,7 @@ static char *header_text(struct st_writer *w, size_t *bytes)
     return padded;
 }
 
-int st_write(struct st_writer *w, const char *path, struct pl_err *err)
+int pl_safetensors_write(struct st_writer *w, const char *path, struct pl_err *err)
 {
     struct pl_file_out out;
     uint8_t length[8];
@@ -336,7 +336,7 @@ int st_write(struct st_writer *w, const char *path, struct pl_err *err)
     return rc;
 }
 
-void st_writer_free(struct st_writer *w)
+void pl_safetensors_writer_free(struct st_writer *w)
 {
     if (!w) return;
     for (size_t i = 0; i < w->count; i++) free(w->list[i].name);

@@ -36,28 +36,28 @@ struct st_file {
 
 /* Maps a file and checks every range (no overlap, none outside). On error *f is NULL and err names
  * the file, the tensor and what was expected. */
-int st_open(struct st_file **f, const char *path, struct pl_err *err);
-void st_close(struct st_file *f);
+int pl_safetensors_open(struct st_file **f, const char *path, struct pl_err *err);
+void pl_safetensors_close(struct st_file *f);
 
-const struct st_tensor *st_find(const struct st_file *f, const char *name); /* NULL: not there */
-const char *st_meta(const struct st_file *f, const char *key);              /* NULL: not there */
+const struct st_tensor *pl_safetensors_find(const struct st_file *f, const char *name); /* NULL: not there */
+const char *pl_safetensors_meta(const struct st_file *f, const char *key);              /* NULL: not there */
 
 /* The values widened or narrowed to float32 (exact for F16, BF16 and small integers); out has
  * t->n elements. */
-void st_to_float(float *out, const struct st_tensor *t);
+void pl_safetensors_to_float(float *out, const struct st_tensor *t);
 
 /* Gives back the memory of a tensor that has been copied: of a file as large as the model, nothing
  * stays beside the model. It is read again if somebody looks. */
-void st_let_go(const struct st_file *f, const struct st_tensor *t);
+void pl_safetensors_release(const struct st_file *f, const struct st_tensor *t);
 
-/* Writing: tensors are added with their data, which is borrowed until st_write; then the file
+/* Writing: tensors are added with their data, which is borrowed until pl_safetensors_write; then the file
  * appears whole or not at all (temporary file beside it, fsync, rename). */
 struct st_writer;
-struct st_writer *st_writer_new(void); /* NULL: no memory */
-int st_writer_meta(struct st_writer *w, const char *key, const char *value);
-int st_writer_add(struct st_writer *w, const char *name, enum pl_dtype dtype, int dims,
+struct st_writer *pl_safetensors_writer_new(void); /* NULL: no memory */
+int pl_safetensors_writer_meta(struct st_writer *w, const char *key, const char *value);
+int pl_safetensors_writer_add(struct st_writer *w, const char *name, enum pl_dtype dtype, int dims,
                   const int64_t *shape, const void *data);
-int st_write(struct st_writer *w, const char *path, struct pl_err *err);
-void st_writer_free(struct st_writer *w);
+int pl_safetensors_write(struct st_writer *w, const char *path, struct pl_err *err);
+void pl_safetensors_writer_free(struct st_writer *w);
 
 #endif

@@ -71,7 +71,7 @@ static void header_name(char *name, const uint8_t *p)
              posix ? "/" : "", (const char *)p + NAME);
 }
 
-int tar_next(struct tar *t, struct tar_file *file, struct pl_err *err)
+int pl_tar_next(struct tar *t, struct tar_file *file, struct pl_err *err)
 {
     char long_name[TAR_NAME_MAX] = "";
     uint64_t long_size = UINT64_MAX;

@@ -21,6 +21,6 @@ struct tar_file {
 
 /* The next regular file; others are passed over. PL_ENOTFOUND: the archive has ended. Before the
  * first call *t holds data, bytes and path. */
-int tar_next(struct tar *t, struct tar_file *file, struct pl_err *err);
+int pl_tar_next(struct tar *t, struct tar_file *file, struct pl_err *err);
 
 #endif

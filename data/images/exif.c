@@ -25,7 +25,7 @@ static uint32_t get32(const struct block *b, size_t at)
                   : (uint32_t)get16(b, at + 2) << 16 | get16(b, at);
 }
 
-int exif_orientation(const void *tiff, size_t bytes)
+int pl_exif_orientation(const void *tiff, size_t bytes)
 {
     struct block b = { tiff, bytes, 0 };
     size_t at, entries;

@@ -28,7 +28,7 @@ void pl_image_clear(struct pl_image *image)
     memset(image, 0, sizeof *image);
 }
 
-int image_believed(uint64_t width, uint64_t height, size_t bytes, const char *name,
+int pl_image_believed(uint64_t width, uint64_t height, size_t bytes, const char *name,
                    struct pl_err *err)
 {
     unsigned long long w = width, h = height;
@@ -42,10 +42,10 @@ int image_believed(uint64_t width, uint64_t height, size_t bytes, const char *na
     return PL_OK;
 }
 
-int image_allocate(struct pl_image *image, uint64_t width, uint64_t height, int channels,
+int pl_image_allocate(struct pl_image *image, uint64_t width, uint64_t height, int channels,
                    size_t bytes, const char *name, struct pl_err *err)
 {
-    int rc = image_believed(width, height, bytes, name, err);
+    int rc = pl_image_believed(width, height, bytes, name, err);
     if (rc) return rc;
     rc = pl_image_init(image, (int)width, (int)height, channels);
     return rc ? pl_fail(err, rc, "%s: no memory for %d x %d pixels", name, (int)width, (int)height)
@@ -59,10 +59,10 @@ int pl_image_decode(struct pl_image *image, const void *data, size_t bytes, cons
     image_decode_fn *decode = NULL;
     int rc;
     memset(image, 0, sizeof *image);
-    if (bytes >= 8 && !memcmp(p, "\x89PNG\r\n\x1a\n", 8)) decode = image_decode_png;
-    else if (bytes >= 3 && !memcmp(p, "\xff\xd8\xff", 3)) decode = image_decode_jpeg;
+    if (bytes >= 8 && !memcmp(p, "\x89PNG\r\n\x1a\n", 8)) decode = pl_image_decode_png;
+    else if (bytes >= 3 && !memcmp(p, "\xff\xd8\xff", 3)) decode = pl_image_decode_jpeg;
     else if (bytes >= 12 && !memcmp(p, "RIFF", 4) && !memcmp(p + 8, "WEBP", 4))
-        decode = image_decode_webp;
+        decode = pl_image_decode_webp;
     if (!decode) return pl_fail(err, PL_EFORMAT, "%s: neither PNG nor JPEG nor WebP", name);
     rc = decode(image, p, bytes, name, err);
     if (rc) pl_image_clear(image);

@@ -8,14 +8,14 @@
 typedef int image_decode_fn(struct pl_image *image, const uint8_t *data, size_t bytes,
                             const char *name, struct pl_err *err);
 
-image_decode_fn image_decode_png, image_decode_jpeg, image_decode_webp;
+image_decode_fn pl_image_decode_png, pl_image_decode_jpeg, pl_image_decode_webp;
 
 /* Whether a file of so many bytes may claim this size; if not, the sentence for it. */
-int image_believed(uint64_t width, uint64_t height, size_t bytes, const char *name,
+int pl_image_believed(uint64_t width, uint64_t height, size_t bytes, const char *name,
                    struct pl_err *err);
 
 /* Allocates what it claims, when it is believed. */
-int image_allocate(struct pl_image *image, uint64_t width, uint64_t height, int channels,
+int pl_image_allocate(struct pl_image *image, uint64_t width, uint64_t height, int channels,
                    size_t bytes, const char *name, struct pl_err *err);
 
 #endif

@@ -78,7 +78,7 @@ static int orientation(const struct jpeg_decompress_struct *d)
     for (jpeg_saved_marker_ptr m = d->marker_list; m; m = m->next)
         if (m->marker == JPEG_APP0 + 1 && m->data_length > sizeof head &&
             !memcmp(m->data, head, sizeof head))
-            return exif_orientation(m->data + sizeof head, m->data_length - sizeof head);
+            return pl_exif_orientation(m->data + sizeof head, m->data_length - sizeof head);
     return 1;
 }
 
@@ -94,7 +94,7 @@ static int decode(struct jpeg *j, struct pl_image *image, const char *name, stru
     jpeg_read_header(d, TRUE);
     print = d->num_components == 4;
     d->out_color_space = print ? JCS_CMYK : d->num_components == 1 ? JCS_GRAYSCALE : JCS_RGB;
-    rc = image_allocate(image, d->image_width, d->image_height, d->num_components == 1 ? 1 : 3,
+    rc = pl_image_allocate(image, d->image_width, d->image_height, d->num_components == 1 ? 1 : 3,
                         j->source.bytes_in_buffer, name, err);
     if (rc) return rc;
     image->orientation = orientation(d);
@@ -115,7 +115,7 @@ static int decode(struct jpeg *j, struct pl_image *image, const char *name, stru
     return PL_OK;
 }
 
-int image_decode_jpeg(struct pl_image *image, const uint8_t *data, size_t bytes, const char *name,
+int pl_image_decode_jpeg(struct pl_image *image, const uint8_t *data, size_t bytes, const char *name,
                       struct pl_err *err)
 {
     struct jpeg j;

@@ -50,7 +50,7 @@ static int decode(png_structp png, png_infop info, struct input *in, struct pl_i
     png_read_info(png, info);
     png_get_IHDR(png, info, &width, &height, &depth, &type, NULL, NULL, NULL);
     /* Before libpng allocates and clears rows of that width: 2^31 - 1 pixels would be gigabytes. */
-    rc = image_believed(width, height, in->bytes, name, err);
+    rc = pl_image_believed(width, height, in->bytes, name, err);
     if (rc) return rc;
     if (type == PNG_COLOR_TYPE_PALETTE) png_set_palette_to_rgb(png);
     if (type == PNG_COLOR_TYPE_GRAY && depth < 8) png_set_expand_gray_1_2_4_to_8(png);
@@ -58,7 +58,7 @@ static int decode(png_structp png, png_infop info, struct input *in, struct pl_i
     if (depth == 16) png_set_strip_16(png);
     png_set_interlace_handling(png);
     png_read_update_info(png, info);
-    rc = image_allocate(image, width, height, png_get_channels(png, info), in->bytes,
+    rc = pl_image_allocate(image, width, height, png_get_channels(png, info), in->bytes,
                         name, err);
     if (rc) return rc;
     image->indexed = type == PNG_COLOR_TYPE_PALETTE || depth == 1;
@@ -71,7 +71,7 @@ static int decode(png_structp png, png_infop info, struct input *in, struct pl_i
     return PL_OK;
 }
 
-int image_decode_png(struct pl_image *image, const uint8_t *data, size_t bytes, const char *name,
+int pl_image_decode_png(struct pl_image *image, const uint8_t *data, size_t bytes, const char *name,
                      struct pl_err *err)
 {
     struct input in = { .data = data, .bytes = bytes };

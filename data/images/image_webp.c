@@ -3,7 +3,7 @@
 
 #include <webp/decode.h>
 
-int image_decode_webp(struct pl_image *image, const uint8_t *data, size_t bytes, const char *name,
+int pl_image_decode_webp(struct pl_image *image, const uint8_t *data, size_t bytes, const char *name,
                       struct pl_err *err)
 {
     WebPBitstreamFeatures f;
@@ -14,7 +14,7 @@ int image_decode_webp(struct pl_image *image, const uint8_t *data, size_t bytes,
         return pl_fail(err, PL_EFORMAT, "%s: damaged WebP header", name);
     if (f.has_animation)
         return pl_fail(err, PL_EFORMAT, "%s: an animated WebP; a still picture was expected", name);
-    rc = image_allocate(image, (uint64_t)f.width, (uint64_t)f.height, f.has_alpha ? 4 : 3, bytes,
+    rc = pl_image_allocate(image, (uint64_t)f.width, (uint64_t)f.height, f.has_alpha ? 4 : 3, bytes,
                         name, err);
     if (rc) return rc;
     stride = (size_t)image->width * (size_t)image->channels;

@@ -23,7 +23,7 @@ static int add_json(struct st_writer *w, const char *key, json_t *value)
     int rc;
     if (!value) return PL_OK;
     if (!text) return PL_ENOMEM;
-    rc = st_writer_meta(w, key, text);
+    rc = pl_safetensors_writer_meta(w, key, text);
     free(text);
     return rc;
 }
@@ -54,9 +54,9 @@ int pl_checkpoint_save(const struct pl_checkpoint *c, const char *path, struct p
     const struct pl_params *p = c->params;
     size_t states = c->optimizer ? pl_optimizer_state_count(c->optimizer) : 0;
     void **copy = calloc(p->count + states + 1, sizeof *copy);
-    struct st_writer *w = st_writer_new();
+    struct st_writer *w = pl_safetensors_writer_new();
     int rc = copy && w ? PL_OK : PL_ENOMEM;
-    if (!rc) rc = st_writer_meta(w, "format", "pt"); /* what readers of PyTorch tensors look for */
+    if (!rc) rc = pl_safetensors_writer_meta(w, "format", "pt"); /* what readers of PyTorch tensors look for */
     if (!rc) rc = add_json(w, "config", c->config);
     if (!rc) rc = add_json(w, "alias", c->alias);
     if (!rc) rc = add_json(w, "training", c->training);
@@ -66,7 +66,7 @@ int pl_checkpoint_save(const struct pl_checkpoint *c, const char *path, struct p
         int64_t other_way[2] = { t->shape[1], t->shape[0] };
         rc = copy_param(&copy[i], c, i, turned);
         if (!rc)
-            rc = st_writer_add(w, t->name, PL_F32, t->dims, turned ? other_way : t->shape, copy[i]);
+            rc = pl_safetensors_writer_add(w, t->name, PL_F32, t->dims, turned ? other_way : t->shape, copy[i]);
     }
     for (size_t i = 0; !rc && i < states; i++) {
         struct pl_optimizer_state s = pl_optimizer_state_at(c->optimizer, i);
@@ -75,13 +75,13 @@ int pl_checkpoint_save(const struct pl_checkpoint *c, const char *path, struct p
         void *to = copy[p->count + i] = pl_alloc(s.n, s.element_size);
         state_name(name, p, &s);
         rc = to ? pl_optimizer_state_get(c->optimizer, i, to) : PL_ENOMEM;
-        if (!rc) rc = st_writer_add(w, name, s.element_size == 1 ? PL_U8 : PL_F32, 1, &n, to);
+        if (!rc) rc = pl_safetensors_writer_add(w, name, s.element_size == 1 ? PL_U8 : PL_F32, 1, &n, to);
     }
     if (rc) pl_fail(err, rc, "%s: %s", path, pl_status_name(rc));
-    else rc = st_write(w, path, err);
+    else rc = pl_safetensors_write(w, path, err);
     for (size_t i = 0; copy && i < p->count + states; i++) pl_free(copy[i]);
     free(copy);
-    st_writer_free(w);
+    pl_safetensors_writer_free(w);
     return rc;
 }
 
@@ -142,7 +142,7 @@ static int load_one(const struct pl_params *params, size_t index, const struct s
     }
     if (!(host = pl_alloc(p->n, sizeof *host)))
         return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
-    st_to_float(host, t);
+    pl_safetensors_to_float(host, t);
     rc = all_finite(host, p->n, t->name, path, err);
     if (rc) {
         pl_free(host);
@@ -162,7 +162,7 @@ int pl_checkpoint_load_params(const struct pl_params *params, const struct st_fi
         long index = find(params, f->tensors[i].name);
         if (index < 0 || seen[index]) continue; /* a shared layer may stand there once per block */
         rc = load_one(params, (size_t)index, &f->tensors[i], f->path, err);
-        st_let_go(f, &f->tensors[i]);
+        pl_safetensors_release(f, &f->tensors[i]);
         seen[index] = 1;
     }
     for (size_t i = 0; !rc && i < params->count; i++)
@@ -182,7 +182,7 @@ int pl_checkpoint_load_optimizer(const struct pl_params *params, struct pl_optim
         void *aligned;
         int rc;
         state_name(name, params, &s);
-        t = st_find(f, name);
+        t = pl_safetensors_find(f, name);
         if (!t) return pl_fail(err, PL_EFORMAT, "%s: no tensor %s", f->path, name);
         if (t->n != s.n || t->dtype != (s.element_size == 1 ? PL_U8 : PL_F32))
             return pl_fail(err, PL_EFORMAT, "%s: %s holds %zu of %s, expected %zu of %s", f->path,
@@ -191,7 +191,7 @@ int pl_checkpoint_load_optimizer(const struct pl_params *params, struct pl_optim
         if (!(aligned = pl_alloc(s.n, s.element_size)))
             return pl_fail(err, PL_ENOMEM, "%s: no memory", f->path);
         memcpy(aligned, t->data, t->bytes);
-        st_let_go(f, t);
+        pl_safetensors_release(f, t);
         rc = t->dtype == PL_F32 ? all_finite(aligned, t->n, name, f->path, err) : PL_OK;
         if (rc) {
             pl_free(aligned);
@@ -206,7 +206,7 @@ int pl_checkpoint_load_optimizer(const struct pl_params *params, struct pl_optim
 
 json_t *pl_checkpoint_json(const struct st_file *f, const char *key, struct pl_err *err)
 {
-    const char *text = st_meta(f, key);
+    const char *text = pl_safetensors_meta(f, key);
     json_error_t why;
     json_t *root = NULL;
     if (!text) pl_fail(err, PL_EFORMAT, "%s: no metadata entry '%s'", f->path, key);

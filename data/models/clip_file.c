@@ -10,7 +10,7 @@
 static const struct st_tensor *find(const struct st_file *f, const char *name, int dims,
                                     struct pl_err *err)
 {
-    const struct st_tensor *t = st_find(f, name);
+    const struct st_tensor *t = pl_safetensors_find(f, name);
     if (t && t->dims == dims && t->n) {
         for (int i = 0; i < dims; i++)
             if (t->shape[i] > 1 << 24) t = NULL;
@@ -27,7 +27,7 @@ static int count_layers(const struct st_file *f, const char *prefix)
     int n = 0;
     for (; n < PL_PRENORM_LAYERS_MAX; n++) {
         snprintf(name, sizeof name, "%s%d.ln_1.weight", prefix, n);
-        if (!st_find(f, name)) break;
+        if (!pl_safetensors_find(f, name)) break;
     }
     return n;
 }
@@ -80,6 +80,6 @@ int pl_clip_open(struct pl_clip_model *m, const char *path, const struct pl_back
         else if ((rc = pl_checkpoint_load_params(&m->params, f, pl_checkpoint_exact, err)))
             pl_clip_clear(m);
     }
-    st_close(f);
+    pl_safetensors_close(f);
     return rc;
 }

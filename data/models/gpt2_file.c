@@ -47,10 +47,10 @@ int pl_gpt2_config_parse(struct pl_gpt2_config *c, const json_t *json, const cha
 static const struct st_tensor *find(const struct st_file *f, const char *name)
 {
     char full[PL_NAME_MAX + sizeof prefix];
-    const struct st_tensor *t = st_find(f, name);
+    const struct st_tensor *t = pl_safetensors_find(f, name);
     if (t) return t;
     snprintf(full, sizeof full, "%s%s", prefix, name);
-    return st_find(f, full);
+    return pl_safetensors_find(f, full);
 }
 
 int pl_gpt2_config_find(struct pl_gpt2_config *c, const struct st_file *f, int heads,
@@ -107,7 +107,7 @@ static int load_one(struct pl_gpt2 *m, size_t index, const struct st_tensor *t, 
     other = turned ? pl_alloc(p->n, sizeof *other) : NULL;
     rc = host && (other || !turned) ? PL_OK : PL_ENOMEM;
     if (!rc) {
-        st_to_float(host, t);
+        pl_safetensors_to_float(host, t);
         if (turned) pl_checkpoint_turn(other, host, (size_t)t->shape[0], (size_t)t->shape[1]);
         rc = pl_params_put(&m->params, index, turned ? other : host);
     }
@@ -124,7 +124,7 @@ int pl_gpt2_load(struct pl_gpt2 *m, const struct st_file *f, struct pl_err *err)
         long index = pl_gpt2_find(&m->params, f->tensors[i].name);
         if (index < 0 || seen[index]) continue;
         rc = load_one(m, (size_t)index, &f->tensors[i], f->path, err);
-        st_let_go(f, &f->tensors[i]);
+        pl_safetensors_release(f, &f->tensors[i]);
         seen[index] = 1;
     }
     for (size_t i = 0; !rc && i < m->params.count; i++)
@@ -138,7 +138,7 @@ int pl_gpt2_load(struct pl_gpt2 *m, const struct st_file *f, struct pl_err *err)
  * sentences call it. */
 static json_t *find_config(const struct st_file *f, char **source)
 {
-    const char *text = st_meta(f, "config"), *slash = strrchr(f->path, '/');
+    const char *text = pl_safetensors_meta(f, "config"), *slash = strrchr(f->path, '/');
     char *folder = slash ? strndup(f->path, (size_t)(slash - f->path)) : strdup(".");
     char *path = folder ? pl_path_join(folder, "config.json") : NULL;
     json_t *json = text ? json_loads(text, 0, NULL) : NULL, *model = json_object_get(json, "model");
@@ -187,7 +187,7 @@ int pl_gpt2_open(struct pl_gpt2 *m, const char *path, const struct pl_backend *b
         if (rc) pl_fail(err, rc, "%s: %s for the model", path, pl_status_name(rc));
         else if ((rc = pl_gpt2_load(m, f, err))) pl_gpt2_clear(m);
     }
-    st_close(f);
+    pl_safetensors_close(f);
     return rc;
 }
 

@@ -18,13 +18,13 @@ int pl_rerank_open(struct pl_rerank *r, const struct pl_backend *be, const char 
     int rc = PL_OK;
     memset(r, 0, sizeof *r);
     if (!vocab && !beside) rc = pl_fail(err, PL_ENOMEM, "%s: no memory", weights);
-    if (!rc) rc = bpe_open_clip(&r->bpe, vocab ? vocab : beside, err);
+    if (!rc) rc = pl_bpe_open_clip(&r->bpe, vocab ? vocab : beside, err);
     free(folder);
     free(beside);
     if (!rc) rc = pl_clip_open(&r->clip, weights, be, err);
-    if (!rc && (r->clip.config.vocab < bpe_size(r->bpe) || r->clip.config.context < 2))
+    if (!rc && (r->clip.config.vocab < pl_bpe_size(r->bpe) || r->clip.config.context < 2))
         rc = pl_fail(err, PL_EUSE, "%s: reads %d ids, %d at a time; the tokenizer has %d", weights,
-                     r->clip.config.vocab, r->clip.config.context, bpe_size(r->bpe));
+                     r->clip.config.vocab, r->clip.config.context, pl_bpe_size(r->bpe));
     if (rc) pl_rerank_close(r);
     return rc;
 }
@@ -32,7 +32,7 @@ int pl_rerank_open(struct pl_rerank *r, const struct pl_backend *be, const char 
 void pl_rerank_close(struct pl_rerank *r)
 {
     pl_clip_clear(&r->clip);
-    bpe_close(r->bpe);
+    pl_bpe_close(r->bpe);
     memset(r, 0, sizeof *r);
 }
 
@@ -56,7 +56,7 @@ int pl_rerank_score(struct pl_rerank *r, float *score, int *cut, const char *cap
     float *text = pl_alloc(E, sizeof *text), *vectors = pl_alloc(BATCH * E, sizeof *vectors);
     float *pixels = pl_alloc(BATCH * each, sizeof *pixels);
     int rc = row && text && vectors && pixels ? PL_OK : PL_ENOMEM;
-    if (!rc) rc = bpe_clip_row(row, c->context, cut, r->bpe, caption, strlen(caption));
+    if (!rc) rc = pl_bpe_clip_row(row, c->context, cut, r->bpe, caption, strlen(caption));
     if (!rc) rc = pl_clip_texts(&r->clip, text, row, 1);
     for (int first = 0; first < n && !rc; first += BATCH) {
         int B = n - first < BATCH ? n - first : BATCH;

@@ -138,7 +138,7 @@ int pl_vqgan_open(struct pl_vqgan *m, const char *path, const struct pl_backend 
         else if ((rc = pl_checkpoint_load_params(&m->params, f, pl_checkpoint_exact, err)))
             pl_vqgan_clear(m);
     }
-    st_close(f);
+    pl_safetensors_close(f);
     return rc;
 }
 
@@ -163,12 +163,12 @@ int pl_vqgan_save(const struct pl_vqgan *m, const char *path, int half, struct p
 {
     const struct pl_params *p = &m->params;
     void **copy = calloc(p->count, sizeof *copy);
-    struct st_writer *w = st_writer_new();
+    struct st_writer *w = pl_safetensors_writer_new();
     json_t *json = pl_vqgan_config_json(&m->config);
     char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
     int rc = copy && w && text ? PL_OK : PL_ENOMEM;
-    if (!rc) rc = st_writer_meta(w, "format", "pt");
-    if (!rc) rc = st_writer_meta(w, "config", text);
+    if (!rc) rc = pl_safetensors_writer_meta(w, "format", "pt");
+    if (!rc) rc = pl_safetensors_writer_meta(w, "config", text);
     for (size_t i = 0; !rc && i < p->count; i++) {
         const struct pl_param *t = &p->list[i];
         float *values = copy[i] = pl_alloc(t->n, sizeof *values);
@@ -182,15 +182,15 @@ int pl_vqgan_save(const struct pl_vqgan *m, const char *path, int half, struct p
             }
             memcpy((char *)copy[i] + 2 * k, &h, sizeof h);
         }
-        if (!rc) rc = st_writer_add(w, t->name, half ? PL_F16 : PL_F32, t->dims, t->shape, copy[i]);
+        if (!rc) rc = pl_safetensors_writer_add(w, t->name, half ? PL_F16 : PL_F32, t->dims, t->shape, copy[i]);
     }
     if (rc) pl_fail(err, rc, "%s: %s", path, pl_status_name(rc));
-    else rc = st_write(w, path, err);
+    else rc = pl_safetensors_write(w, path, err);
 done:
     for (size_t i = 0; copy && i < p->count; i++) pl_free(copy[i]);
     free(copy);
     free(text);
     json_decref(json);
-    st_writer_free(w);
+    pl_safetensors_writer_free(w);
     return rc;
 }

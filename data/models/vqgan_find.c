@@ -58,7 +58,7 @@ static const struct st_tensor *find(const struct st_file *f, const char *format,
     va_start(args, format);
     vsnprintf(name, sizeof name, format, args);
     va_end(args);
-    return st_find(f, name);
+    return pl_safetensors_find(f, name);
 }
 
 static int size(const struct st_tensor *t, int dim)
@@ -68,18 +68,18 @@ static int size(const struct st_tensor *t, int dim)
 
 static int from_shapes(struct pl_vqgan_config *c, const struct st_file *f, struct pl_err *err)
 {
-    const struct st_tensor *conv = st_find(f, "encoder.conv_in.weight");
-    const struct st_tensor *table = st_find(f, "quantize.embed.weight");
+    const struct st_tensor *conv = pl_safetensors_find(f, "encoder.conv_in.weight");
+    const struct st_tensor *table = pl_safetensors_find(f, "quantize.embed.weight");
     struct pl_err why;
     int rc;
     memset(c, 0, sizeof *c);
     c->gumbel = table != NULL;
     c->kl_weight = table ? GUMBEL_KL_WEIGHT : 0;
-    if (!table) table = st_find(f, "quantize.embedding.weight");
+    if (!table) table = pl_safetensors_find(f, "quantize.embedding.weight");
     c->ch = size(conv, 0);
     c->n_embed = size(table, 0);
     c->embed_dim = size(table, 1);
-    c->z_channels = size(st_find(f, "encoder.conv_out.weight"), 0);
+    c->z_channels = size(pl_safetensors_find(f, "encoder.conv_out.weight"), 0);
     if (!c->ch || !c->n_embed || !c->z_channels)
         return pl_fail(err, PL_EFORMAT,
                        "%s: no VQGAN: encoder.conv_in, encoder.conv_out or the codes' "
@@ -132,7 +132,7 @@ int pl_vqgan_config_find(struct pl_vqgan_config *config, const struct st_file *f
 {
     char *path;
     int rc;
-    if (st_meta(f, "config")) {
+    if (pl_safetensors_meta(f, "config")) {
         json_t *json = pl_checkpoint_json(f, "config", err);
         rc = json ? parse(config, json, f->path, err) : PL_EFORMAT;
         json_decref(json);

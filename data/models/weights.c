@@ -25,7 +25,7 @@ int pl_weights_open(struct st_file **f, const char *path, struct pl_err *err)
     if (s->size >= sizeof head) rc = pl_source_read(s, 0, head, sizeof head, err);
     pl_source_close(s);
     if (!rc)
-        rc = torch_begins(head, sizeof head) ? torch_open(f, path, err) : st_open(f, path, err);
+        rc = pl_torch_begins(head, sizeof head) ? pl_torch_open(f, path, err) : pl_safetensors_open(f, path, err);
     if (!rc) strip_module(*f);
     return rc;
 }
@@ -38,21 +38,21 @@ static int ends_with(const char *name, const char *end)
 
 static int save_safetensors(const struct st_file *f, const char *path, struct pl_err *err)
 {
-    struct st_writer *w = st_writer_new();
+    struct st_writer *w = pl_safetensors_writer_new();
     int rc = w ? PL_OK : PL_ENOMEM, format = 0;
     for (size_t i = 0; !rc && i < f->metas; i++) {
         format |= !strcmp(f->meta_key[i], "format");
-        rc = st_writer_meta(w, f->meta_key[i], f->meta_value[i]);
+        rc = pl_safetensors_writer_meta(w, f->meta_key[i], f->meta_value[i]);
     }
     /* what readers of PyTorch tensors look for */
-    if (!rc && !format) rc = st_writer_meta(w, "format", "pt");
+    if (!rc && !format) rc = pl_safetensors_writer_meta(w, "format", "pt");
     for (size_t i = 0; !rc && i < f->count; i++) {
         const struct st_tensor *t = &f->tensors[i];
-        rc = st_writer_add(w, t->name, t->dtype, t->dims, t->shape, t->data);
+        rc = pl_safetensors_writer_add(w, t->name, t->dtype, t->dims, t->shape, t->data);
     }
     if (rc) pl_fail(err, rc, "%s: %s", path, pl_status_name(rc));
-    else rc = st_write(w, path, err);
-    st_writer_free(w);
+    else rc = pl_safetensors_write(w, path, err);
+    pl_safetensors_writer_free(w);
     return rc;
 }
 
@@ -61,7 +61,7 @@ int pl_weights_save(const struct st_file *f, const char *path, struct pl_err *er
     static const char *const torch[] = { ".pt", ".pth", ".bin", ".ckpt" };
     if (ends_with(path, ".safetensors")) return save_safetensors(f, path, err);
     for (size_t i = 0; i < PL_COUNT(torch); i++)
-        if (ends_with(path, torch[i])) return torch_save(f, path, err);
+        if (ends_with(path, torch[i])) return pl_torch_save(f, path, err);
     return pl_fail(err, PL_EUSE,
                    "%s: what kind of file? The name should end in .safetensors, .pt, .pth, "
                    ".bin or .ckpt",

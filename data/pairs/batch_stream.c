@@ -34,9 +34,9 @@ static void fill(struct stream *s, struct slot *slot)
     size_t text = (size_t)s->options.text, cells = (size_t)s->options.cells;
     slot->rc = PL_OK;
     for (int i = 0; !slot->rc && i < s->batch; i++)
-        slot->rc = pairs_next(s->pairs, slot->tokens + (size_t)i * text,
+        slot->rc = pl_pairs_next(s->pairs, slot->tokens + (size_t)i * text,
                               slot->codes + (size_t)i * cells, &s->err);
-    if (!slot->rc && pairs_where(s->pairs, &slot->behind))
+    if (!slot->rc && pl_pairs_where(s->pairs, &slot->behind))
         slot->rc = pl_fail(&s->err, PL_ENOMEM, "no memory to note the data's position");
 }
 
@@ -62,7 +62,7 @@ static void *read_ahead(void *argument)
     return NULL;
 }
 
-int stream_open(struct stream **out, const struct pairs_options *options, int batch, int ahead,
+int pl_batch_stream_open(struct stream **out, const struct pairs_options *options, int batch, int ahead,
                 struct pl_err *err)
 {
     struct stream *s = NULL;
@@ -78,7 +78,7 @@ int stream_open(struct stream **out, const struct pairs_options *options, int ba
     s->options = *options;
     s->batch = batch;
     s->slots = ahead + 1;
-    rc = pairs_open(&s->pairs, options, err);
+    rc = pl_pairs_open(&s->pairs, options, err);
     if (rc) goto fail;
     rc = PL_ENOMEM;
     s->slot = calloc((size_t)s->slots, sizeof *s->slot);
@@ -87,26 +87,26 @@ int stream_open(struct stream **out, const struct pairs_options *options, int ba
         s->slot[i].codes = pl_alloc((size_t)batch, sizeof(int32_t) * (size_t)options->cells);
         if (!s->slot[i].tokens || !s->slot[i].codes) goto no_memory;
     }
-    if (!s->slot || pairs_where(s->pairs, &s->start)) goto no_memory;
+    if (!s->slot || pl_pairs_where(s->pairs, &s->start)) goto no_memory;
     *out = s;
     return PL_OK;
 no_memory:
     pl_fail(err, rc, "no memory for %d batches of %d pairs", s->slots, batch);
 fail:
-    stream_close(s);
+    pl_batch_stream_close(s);
     return rc;
 }
 
-int stream_restore(struct stream *s, const char *position, struct pl_err *err)
+int pl_batch_stream_restore(struct stream *s, const char *position, struct pl_err *err)
 {
     int rc;
     if (s->running) return pl_fail(err, PL_EUSE, "the data stream has begun already");
-    rc = pairs_restore(s->pairs, position, err);
-    if (!rc && pairs_where(s->pairs, &s->start)) rc = pl_fail(err, PL_ENOMEM, "no memory");
+    rc = pl_pairs_restore(s->pairs, position, err);
+    if (!rc && pl_pairs_where(s->pairs, &s->start)) rc = pl_fail(err, PL_ENOMEM, "no memory");
     return rc;
 }
 
-int stream_next(struct stream *s, struct stream_batch *batch, struct pl_err *err)
+int pl_batch_stream_next(struct stream *s, struct stream_batch *batch, struct pl_err *err)
 {
     const struct slot *slot;
     memset(batch, 0, sizeof *batch);
@@ -135,12 +135,12 @@ static const struct pairs_position *position(const struct stream *s)
     return s->tail ? &s->slot[(s->tail - 1) % (uint64_t)s->slots].behind : &s->start;
 }
 
-char *stream_position(struct stream *s)
+char *pl_batch_stream_position(struct stream *s)
 {
-    return pairs_save(s->pairs, position(s));
+    return pl_pairs_save(s->pairs, position(s));
 }
 
-int stream_counts(const struct stream *s, struct pairs_counts *counts)
+int pl_batch_stream_counts(const struct stream *s, struct pairs_counts *counts)
 {
     const struct pairs_position *p = position(s);
     int whole = p->epoch > 0;
@@ -148,7 +148,7 @@ int stream_counts(const struct stream *s, struct pairs_counts *counts)
     return whole;
 }
 
-void stream_counts_text(char *text, size_t room, const struct pairs_counts *c)
+void pl_batch_stream_counts_text(char *text, size_t room, const struct pairs_counts *c)
 {
     snprintf(text, room, "%llu pairs read: %llu used; dropped: %llu captions under %d characters, "
              "%llu not marked UNLIKELY, %llu sides over 1:%d, %llu without code, %llu held out",
@@ -158,7 +158,7 @@ void stream_counts_text(char *text, size_t room, const struct pairs_counts *c)
              (unsigned long long)c->held_out);
 }
 
-void stream_close(struct stream *s)
+void pl_batch_stream_close(struct stream *s)
 {
     if (!s) return;
     if (s->running) {
@@ -171,11 +171,11 @@ void stream_close(struct stream *s)
     for (int i = 0; s->slot && i < s->slots; i++) {
         pl_free(s->slot[i].tokens);
         pl_free(s->slot[i].codes);
-        pairs_position_clear(&s->slot[i].behind);
+        pl_pairs_position_clear(&s->slot[i].behind);
     }
     free(s->slot);
-    pairs_position_clear(&s->start);
-    pairs_close(s->pairs);
+    pl_pairs_position_clear(&s->start);
+    pl_pairs_close(s->pairs);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
     free(s);

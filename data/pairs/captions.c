@@ -230,7 +230,7 @@ static int read_archive(struct captions *c, const char *path, struct pl_err *err
     if ((rc = pl_mapping_open(&more[c->archives], path, err))) return rc;
     struct tar t = { more[c->archives].at, more[c->archives].bytes, 0, path };
     size_t archive = c->archives++;
-    while (!(rc = tar_next(&t, &file, err))) {
+    while (!(rc = pl_tar_next(&t, &file, err))) {
         size_t n = key_bytes(file.name);
         const char *ending = file.name + n;
         int is_json = !strcasecmp(ending, ".json");
@@ -294,15 +294,15 @@ static int read_table(struct captions *c, const char *path, struct pl_err *err)
     struct picture_row row;
     int rc;
     if (more) c->table = more;
-    rc = more && copy ? picture_table_open(&t, path, err)
+    rc = more && copy ? pl_picture_table_open(&t, path, err)
                       : pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     if (rc) {
         free(copy);
         return rc;
     }
     c->table[c->tables++] = copy;
-    while (!(rc = picture_table_next(t, &row, err)) && !(rc = add_row(c, path, &row, err))) { }
-    picture_table_close(t);
+    while (!(rc = pl_picture_table_next(t, &row, err)) && !(rc = add_row(c, path, &row, err))) { }
+    pl_picture_table_close(t);
     return rc == PL_ENOTFOUND ? PL_OK : rc;
 }
 
@@ -360,7 +360,7 @@ static int read_list_of(struct captions *c, const char *folder, const char *name
     return rc;
 }
 
-int captions_read(struct captions *c, const char *path, struct pl_err *err)
+int pl_captions_read(struct captions *c, const char *path, struct pl_err *err)
 {
     struct stat st;
     int rc;
@@ -378,11 +378,11 @@ int captions_read(struct captions *c, const char *path, struct pl_err *err)
     if (!rc && !c->count)
         rc = pl_fail(err, PL_ENOTFOUND, "%s: no picture with a caption (%zu without)", path,
                      c->without);
-    if (rc) captions_clear(c);
+    if (rc) pl_captions_clear(c);
     return rc;
 }
 
-void captions_clear(struct captions *c)
+void pl_captions_clear(struct captions *c)
 {
     for (size_t i = 0; i < c->count; i++) {
         free(c->path[i]);
@@ -390,7 +390,7 @@ void captions_clear(struct captions *c)
     }
     for (size_t i = 0; i < c->archives; i++) pl_mapping_close(&c->archive[i]);
     for (size_t i = 0; i < c->tables; i++) free(c->table[i]);
-    picture_table_close(c->opened);
+    pl_picture_table_close(c->opened);
     free(c->table);
     free(c->archive);
     free(c->path);
@@ -408,17 +408,17 @@ static int picture_of_table(struct pl_image *image, uint64_t *bytes, struct capt
     size_t n;
     int rc = PL_OK;
     if (!c->opened || c->open != p->holder) {
-        picture_table_close(c->opened);
-        rc = picture_table_open(&c->opened, c->table[p->holder], err);
+        pl_picture_table_close(c->opened);
+        rc = pl_picture_table_open(&c->opened, c->table[p->holder], err);
         c->open = p->holder;
     }
-    if (!rc) rc = picture_table_picture(c->opened, p->at, &data, &n, err);
+    if (!rc) rc = pl_picture_table_picture(c->opened, p->at, &data, &n, err);
     if (rc) return rc;
     *bytes = n;
     return pl_image_decode(image, data, n, c->path[i], err);
 }
 
-int captions_picture(struct pl_image *image, uint64_t *bytes, struct captions *c, size_t i,
+int pl_captions_picture(struct pl_image *image, uint64_t *bytes, struct captions *c, size_t i,
                      struct pl_err *err)
 {
     const struct captions_place *p = &c->place[i];

@@ -40,11 +40,11 @@ struct captions {
  * Parquet files of a folder that hold no pictures are passed over: img2dataset lays one with what
  * it knows about a tar beside it. A malformed line of a list is an error that names it. Order: the
  * list's, or the alphabet's. */
-int captions_read(struct captions *c, const char *path, struct pl_err *err);
-void captions_clear(struct captions *c);
+int pl_captions_read(struct captions *c, const char *path, struct pl_err *err);
+void pl_captions_clear(struct captions *c);
 
 /* Picture i, decoded, and how many bytes it is stored in. */
-int captions_picture(struct pl_image *image, uint64_t *bytes, struct captions *c, size_t i,
+int pl_captions_picture(struct pl_image *image, uint64_t *bytes, struct captions *c, size_t i,
                      struct pl_err *err);
 
 #endif

@@ -28,36 +28,36 @@ static int check_options(const struct pairs_options *o, struct pl_err *err)
     return PL_OK;
 }
 
-int pairs_open_shard(struct shard **out, const struct pairs *p, size_t index, struct pl_err *err)
+int pl_pairs_open_shard(struct shard **out, const struct pairs *p, size_t index, struct pl_err *err)
 {
     struct pl_source *source;
     int rc;
-    if (!p->o.open) return shard_open(out, p->name[index], err);
+    if (!p->o.open) return pl_shard_open(out, p->name[index], err);
     *out = NULL;
     rc = p->o.open(p->o.open_context, &source, p->name[index], err);
-    return rc ? rc : shard_open_source(out, source, err);
+    return rc ? rc : pl_shard_open_source(out, source, err);
 }
 
 static int count_rows(struct pairs *p, struct pl_err *err)
 {
     for (size_t i = 0; i < p->o.paths; i++) {
         struct shard *s;
-        int rc = pairs_open_shard(&s, p, i, err);
+        int rc = pl_pairs_open_shard(&s, p, i, err);
         if (rc) return rc;
-        p->rows[i] = shard_rows(s);
+        p->rows[i] = pl_shard_rows(s);
         p->first[i] = p->total;
         p->total += p->rows[i];
-        shard_close(s);
+        pl_shard_close(s);
     }
     if (p->o.limit >= p->total) p->o.limit = 0;
-    if (p->o.limit && p->total > UINT32_MAX) /* pairs_within_limit multiplies them */
+    if (p->o.limit && p->total > UINT32_MAX) /* pl_pairs_within_limit multiplies them */
         return pl_fail(err, PL_ELIMIT,
                        "a limit of rows works for at most %lu, the shards hold %llu",
                        (unsigned long)UINT32_MAX, (unsigned long long)p->total);
     return PL_OK;
 }
 
-void pairs_start_epoch(struct pairs *p)
+void pl_pairs_start_epoch(struct pairs *p)
 {
     struct pl_rng rng;
     pl_rng_init(&rng, p->o.seed, RNG_ORDER + p->epoch);
@@ -70,7 +70,7 @@ void pairs_start_epoch(struct pairs *p)
     p->at_shard = 0;
     p->at_row = 0;
     memset(&p->now, 0, sizeof p->now);
-    shard_close(p->shard);
+    pl_shard_close(p->shard);
     p->shard = NULL;
 }
 
@@ -87,7 +87,7 @@ static int copy_strings(struct pairs *p)
     return PL_OK;
 }
 
-int pairs_open(struct pairs **out, const struct pairs_options *options, struct pl_err *err)
+int pl_pairs_open(struct pairs **out, const struct pairs_options *options, struct pl_err *err)
 {
     struct pairs *p;
     size_t n;
@@ -113,20 +113,20 @@ int pairs_open(struct pairs **out, const struct pairs_options *options, struct p
         rc = pl_fail(err, PL_ENOMEM, "no memory for a shuffle buffer of %zu pairs", n);
     if (!rc) rc = count_rows(p, err);
     if (rc) {
-        pairs_close(p);
+        pl_pairs_close(p);
         return rc;
     }
     for (uint32_t i = 0; i < n; i++) p->slot[i] = i;
     pl_rng_init(&p->rng, p->o.seed, RNG_PICKS);
-    pairs_start_epoch(p);
+    pl_pairs_start_epoch(p);
     *out = p;
     return PL_OK;
 }
 
-void pairs_close(struct pairs *p)
+void pl_pairs_close(struct pairs *p)
 {
     if (!p) return;
-    shard_close(p->shard);
+    pl_shard_close(p->shard);
     for (size_t i = 0; p->name && i < p->o.paths; i++) free(p->name[i]);
     for (size_t i = 0; i < p->withouts; i++) free(p->without[i].bytes);
     free(p->name);
@@ -157,7 +157,7 @@ static int held_out(const struct pairs *p, const struct shard_row *row)
     return bsearch(&key, p->without, p->withouts, sizeof key, compare_text) != NULL;
 }
 
-uint64_t *pairs_broken_rule(const struct pairs *p, const struct shard_row *row,
+uint64_t *pl_pairs_broken_rule(const struct pairs *p, const struct shard_row *row,
                             struct pairs_counts *counts)
 {
     double w = row->width, h = row->height;
@@ -171,7 +171,7 @@ uint64_t *pairs_broken_rule(const struct pairs *p, const struct shard_row *row,
     return (p->withouts && held_out(p, row)) != p->o.only_without ? &counts->held_out : NULL;
 }
 
-int pairs_within_limit(uint64_t row, uint64_t limit, uint64_t total)
+int pl_pairs_within_limit(uint64_t row, uint64_t limit, uint64_t total)
 {
     if (!limit || limit >= total) return 1;
     return (row + 1) * limit / total != row * limit / total;
@@ -179,7 +179,7 @@ int pairs_within_limit(uint64_t row, uint64_t limit, uint64_t total)
 
 /* --- the buffer ---------------------------------------------------------------------------- */
 
-int pairs_fill_slot(struct pairs *p, uint32_t slot, uint32_t shard, uint64_t at,
+int pl_pairs_fill_slot(struct pairs *p, uint32_t slot, uint32_t shard, uint64_t at,
                     const struct shard_row *row, struct pl_err *err)
 {
     int32_t *tokens = p->tokens + (size_t)slot * (size_t)p->o.text;
@@ -198,7 +198,7 @@ int pairs_fill_slot(struct pairs *p, uint32_t slot, uint32_t shard, uint64_t at,
                            p->name[shard], (unsigned long long)at, i, code, p->o.codes - 1);
         codes[i] = (uint16_t)code;
     }
-    rc = unigram_encode(tokens, (size_t)p->o.text, &used, p->o.tokenizer, row->caption, n,
+    rc = pl_unigram_encode(tokens, (size_t)p->o.text, &used, p->o.tokenizer, row->caption, n,
                         UNIGRAM_TRANSFORMERS);
     if (rc)
         return pl_fail(err, rc, "%s: row %llu: caption: %s", p->name[shard], (unsigned long long)at,
@@ -217,33 +217,33 @@ static int read_one(struct pairs *p, struct pl_err *err)
         if (p->at_shard == p->o.paths) return PL_ENOTFOUND;
         shard = p->order[p->at_shard];
         if (!p->shard) {
-            if ((rc = pairs_open_shard(&p->shard, p, shard, err))) return rc;
-            if (shard_rows(p->shard) != p->rows[shard])
+            if ((rc = pl_pairs_open_shard(&p->shard, p, shard, err))) return rc;
+            if (pl_shard_rows(p->shard) != p->rows[shard])
                 return pl_fail(err, PL_EFORMAT, "%s: has changed while it was being read",
                                p->name[shard]);
-            if ((rc = shard_seek(p->shard, p->at_row, err))) return rc;
+            if ((rc = pl_shard_seek(p->shard, p->at_row, err))) return rc;
         }
         while (p->at_row < p->rows[shard]) {
             struct shard_row row;
             uint64_t at = p->at_row++, *dropped;
-            if ((rc = shard_next(p->shard, &row, err))) return rc;
-            if (!pairs_within_limit(p->first[shard] + at, p->o.limit, p->total)) continue;
+            if ((rc = pl_shard_next(p->shard, &row, err))) return rc;
+            if (!pl_pairs_within_limit(p->first[shard] + at, p->o.limit, p->total)) continue;
             p->now.rows++;
-            if ((dropped = pairs_broken_rule(p, &row, &p->now))) {
+            if ((dropped = pl_pairs_broken_rule(p, &row, &p->now))) {
                 ++*dropped;
                 continue;
             }
             p->now.used++;
-            if ((rc = pairs_fill_slot(p, p->slot[p->count], shard, at, &row, err))) return rc;
+            if ((rc = pl_pairs_fill_slot(p, p->slot[p->count], shard, at, &row, err))) return rc;
             p->count++;
             return PL_OK;
         }
-        shard_close(p->shard);
+        pl_shard_close(p->shard);
         p->shard = NULL;
     }
 }
 
-int pairs_next(struct pairs *p, int32_t *tokens, int32_t *codes, struct pl_err *err)
+int pl_pairs_next(struct pairs *p, int32_t *tokens, int32_t *codes, struct pl_err *err)
 {
     int rc = PL_OK;
     size_t pick;
@@ -260,8 +260,8 @@ int pairs_next(struct pairs *p, int32_t *tokens, int32_t *codes, struct pl_err *
                            (unsigned long long)p->now.held_out);
         p->epoch++;
         p->last = p->now;
-        pairs_start_epoch(p);
-        return pairs_next(p, tokens, codes, err);
+        pl_pairs_start_epoch(p);
+        return pl_pairs_next(p, tokens, codes, err);
     }
     pick = (size_t)pl_rng_below(&p->rng, p->count);
     slot = p->slot[pick];

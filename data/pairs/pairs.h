@@ -39,19 +39,19 @@ struct pairs_counts {
 
 /* Whether a row (counted over all shards) is among the `limit` of `total`: those where
  * floor(row * limit / total) steps up. At most 2^32 rows. */
-int pairs_within_limit(uint64_t row, uint64_t limit, uint64_t total);
+int pl_pairs_within_limit(uint64_t row, uint64_t limit, uint64_t total);
 
 struct pairs;
 
 /* Opens every shard once, to count its rows. */
-int pairs_open(struct pairs **out, const struct pairs_options *options, struct pl_err *err);
-void pairs_close(struct pairs *p);
+int pl_pairs_open(struct pairs **out, const struct pairs_options *options, struct pl_err *err);
+void pl_pairs_close(struct pairs *p);
 
 /* The next pair: tokens (text), codes (cells). An epoch gives every pair once, then the next one
  * begins, in another order. PL_ENOTFOUND: the filter left nothing. */
-int pairs_next(struct pairs *p, int32_t *tokens, int32_t *codes, struct pl_err *err);
+int pl_pairs_next(struct pairs *p, int32_t *tokens, int32_t *codes, struct pl_err *err);
 
-/* Where the next pair comes from. Fill one with pairs_where, at any time and as often as liked. */
+/* Where the next pair comes from. Fill one with pl_pairs_where, at any time and as often as liked. */
 struct pairs_place {
     uint32_t shard;
     uint64_t row;
@@ -65,13 +65,13 @@ struct pairs_position {
     size_t count;                  /* pairs in the buffer */
     struct pairs_place *place;     /* theirs; owned */
 };
-int pairs_where(const struct pairs *p, struct pairs_position *position); /* PL_OK, PL_ENOMEM */
-void pairs_position_clear(struct pairs_position *position);
+int pl_pairs_where(const struct pairs *p, struct pairs_position *position); /* PL_OK, PL_ENOMEM */
+void pl_pairs_position_clear(struct pairs_position *position);
 
 /* As JSON text with what identifies the data (names and rows of shards, seed, buffer); the caller
  * frees it. NULL: no memory. */
-char *pairs_save(const struct pairs *p, const struct pairs_position *position);
+char *pl_pairs_save(const struct pairs *p, const struct pairs_position *position);
 /* Goes on exactly where the saved position stood. PL_EUSE if the data or options are others. */
-int pairs_restore(struct pairs *p, const char *json, struct pl_err *err);
+int pl_pairs_restore(struct pairs *p, const char *json, struct pl_err *err);
 
 #endif

@@ -33,14 +33,14 @@ struct pairs {
     uint16_t *codes;
 };
 
-int pairs_open_shard(struct shard **out, const struct pairs *p, size_t index, struct pl_err *err);
+int pl_pairs_open_shard(struct shard **out, const struct pairs *p, size_t index, struct pl_err *err);
 /* Puts the shards into the order of p->epoch and begins at the first. */
-void pairs_start_epoch(struct pairs *p);
+void pl_pairs_start_epoch(struct pairs *p);
 /* The counter of the first rule that the row breaks, or NULL. */
-uint64_t *pairs_broken_rule(const struct pairs *p, const struct shard_row *row,
+uint64_t *pl_pairs_broken_rule(const struct pairs *p, const struct shard_row *row,
                             struct pairs_counts *counts);
 /* Tokens and codes of row `at` of a shard into a slot of the buffer. */
-int pairs_fill_slot(struct pairs *p, uint32_t slot, uint32_t shard, uint64_t at,
+int pl_pairs_fill_slot(struct pairs *p, uint32_t slot, uint32_t shard, uint64_t at,
                     const struct shard_row *row, struct pl_err *err);
 
 #endif

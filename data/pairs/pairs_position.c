@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-int pairs_where(const struct pairs *p, struct pairs_position *position)
+int pl_pairs_where(const struct pairs *p, struct pairs_position *position)
 {
     struct pairs_place *place = realloc(position->place, p->o.buffer * sizeof *place);
     if (!place) return PL_ENOMEM;
@@ -20,7 +20,7 @@ int pairs_where(const struct pairs *p, struct pairs_position *position)
     return PL_OK;
 }
 
-void pairs_position_clear(struct pairs_position *position)
+void pl_pairs_position_clear(struct pairs_position *position)
 {
     free(position->place);
     memset(position, 0, sizeof *position);
@@ -54,7 +54,7 @@ static json_t *identity(const struct pairs *p)
                      (json_int_t)p->withouts);
 }
 
-char *pairs_save(const struct pairs *p, const struct pairs_position *position)
+char *pl_pairs_save(const struct pairs *p, const struct pairs_position *position)
 {
     char rng[4 * 16 + 1];
     json_t *places = json_array(), *root;
@@ -146,22 +146,22 @@ static int refill(struct pairs *p, const struct want *want, size_t n, struct pl_
         struct pairs_counts ignored;
         struct shard_row row;
         if (!s || want[i - 1].place.shard != shard) {
-            shard_close(s);
-            if ((rc = pairs_open_shard(&s, p, shard, err))) break;
+            pl_shard_close(s);
+            if ((rc = pl_pairs_open_shard(&s, p, shard, err))) break;
         }
-        rc = shard_seek(s, want[i].place.row, err);
-        if (!rc) rc = shard_next(s, &row, err);
-        if (!rc && pairs_broken_rule(p, &row, &ignored))
+        rc = pl_shard_seek(s, want[i].place.row, err);
+        if (!rc) rc = pl_shard_next(s, &row, err);
+        if (!rc && pl_pairs_broken_rule(p, &row, &ignored))
             rc = pl_fail(err, PL_EUSE, "%s: row %llu was used when the position was saved and is "
                          "now filtered: the data or the held-out captions have changed",
                          p->name[shard], (unsigned long long)want[i].place.row);
-        if (!rc) rc = pairs_fill_slot(p, want[i].slot, shard, want[i].place.row, &row, err);
+        if (!rc) rc = pl_pairs_fill_slot(p, want[i].slot, shard, want[i].place.row, &row, err);
     }
-    shard_close(s);
+    pl_shard_close(s);
     return rc;
 }
 
-int pairs_restore(struct pairs *p, const char *json, struct pl_err *err)
+int pl_pairs_restore(struct pairs *p, const char *json, struct pl_err *err)
 {
     static const char malformed[] = "data position: malformed";
     json_t *root = json_loads(json, 0, NULL), *places, *same = identity(p);
@@ -183,7 +183,7 @@ int pairs_restore(struct pairs *p, const char *json, struct pl_err *err)
     places = json_object_get(root, "places");
     n = json_array_size(places) / 2;
     p->epoch = epoch;
-    pairs_start_epoch(p);
+    pl_pairs_start_epoch(p);
     if (!json_is_array(places) || n > p->o.buffer || json_array_size(places) % 2 ||
         at_shard > p->o.paths ||
         (at_shard < p->o.paths ? at_row > p->rows[p->order[at_shard]] : at_row) ||

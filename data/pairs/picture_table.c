@@ -12,11 +12,11 @@ struct picture_table {
     struct pl_source *source;
     struct parquet *file;
     int picture, text[TEXT_COLUMNS]; /* columns; -1: not there */
-    /* the next row of picture_table_next */
+    /* the next row of pl_picture_table_next */
     size_t group;
     uint64_t row, left; /* of the file; left in the group whose cursors are open */
     struct parquet_cursor *cursor[TEXT_COLUMNS];
-    /* the next one of picture_table_picture */
+    /* the next one of pl_picture_table_picture */
     uint64_t picture_row, picture_end; /* of the file; behind the group whose cursor is open */
     struct parquet_cursor *pictures;
 };
@@ -25,13 +25,13 @@ struct picture_table {
 static int find_bytes(const struct parquet *p, const char *const *names)
 {
     for (; *names; names++) {
-        int i = parquet_find(p, *names);
+        int i = pl_parquet_find(p, *names);
         if (i >= 0 && p->column[i].type == PARQUET_BYTES) return i;
     }
     return -1;
 }
 
-int picture_table_open(struct picture_table **out, const char *path, struct pl_err *err)
+int pl_picture_table_open(struct picture_table **out, const char *path, struct pl_err *err)
 {
     static const char *const pictures[] = { "jpg", "jpeg", "png", "webp", "image", NULL };
     static const char *const captions[] = { "caption", "text", "TEXT", NULL };
@@ -41,7 +41,7 @@ int picture_table_open(struct picture_table **out, const char *path, struct pl_e
     *out = NULL;
     if (!t) return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     if ((rc = pl_source_file(&t->source, path, err)) ||
-        (rc = parquet_open(&t->file, t->source, err)))
+        (rc = pl_parquet_open(&t->file, t->source, err)))
         goto done;
     t->picture = find_bytes(t->file, pictures);
     t->text[CAPTION] = find_bytes(t->file, captions);
@@ -53,24 +53,24 @@ int picture_table_open(struct picture_table **out, const char *path, struct pl_e
                                     : "captions (caption, text or TEXT)");
     if (!rc) *out = t;
 done:
-    if (rc) picture_table_close(t);
+    if (rc) pl_picture_table_close(t);
     return rc;
 }
 
 static void close_texts(struct picture_table *t)
 {
     for (int i = 0; i < TEXT_COLUMNS; i++) {
-        parquet_cursor_close(t->cursor[i]);
+        pl_parquet_cursor_close(t->cursor[i]);
         t->cursor[i] = NULL;
     }
 }
 
-void picture_table_close(struct picture_table *t)
+void pl_picture_table_close(struct picture_table *t)
 {
     if (!t) return;
     close_texts(t);
-    parquet_cursor_close(t->pictures);
-    parquet_close(t->file);
+    pl_parquet_cursor_close(t->pictures);
+    pl_parquet_close(t->file);
     pl_source_close(t->source);
     free(t);
 }
@@ -84,7 +84,7 @@ static int next_group(struct picture_table *t, struct pl_err *err)
     if (t->group == t->file->groups) return PL_ENOTFOUND;
     for (int i = 0; !rc && i < TEXT_COLUMNS; i++)
         if (t->text[i] >= 0)
-            rc = parquet_cursor_open(&t->cursor[i], t->file, t->group, (size_t)t->text[i], err);
+            rc = pl_parquet_cursor_open(&t->cursor[i], t->file, t->group, (size_t)t->text[i], err);
     if (!rc) t->left = t->file->group[t->group++].rows;
     return rc;
 }
@@ -94,7 +94,7 @@ static int is_success(const struct parquet_value *v)
     return !v->null && v->length == 7 && !memcmp(v->bytes, "success", 7);
 }
 
-int picture_table_next(struct picture_table *t, struct picture_row *row, struct pl_err *err)
+int pl_picture_table_next(struct picture_table *t, struct picture_row *row, struct pl_err *err)
 {
     struct parquet_value v[TEXT_COLUMNS];
     do {
@@ -102,7 +102,7 @@ int picture_table_next(struct picture_table *t, struct picture_row *row, struct 
         if (!t->left && (rc = next_group(t, err))) return rc;
         memset(v, 0, sizeof v);
         for (int i = 0; i < TEXT_COLUMNS; i++)
-            if (t->cursor[i] && (rc = parquet_cursor_next(t->cursor[i], &v[i], err))) return rc;
+            if (t->cursor[i] && (rc = pl_parquet_cursor_next(t->cursor[i], &v[i], err))) return rc;
         t->left--;
         t->row++;
     } while (t->cursor[STATUS] && !is_success(&v[STATUS]));
@@ -119,29 +119,29 @@ static int open_pictures(struct picture_table *t, uint64_t row, struct pl_err *e
     size_t group = 0;
     int rc;
     if (t->pictures && row >= t->picture_row && row < t->picture_end) return PL_OK;
-    parquet_cursor_close(t->pictures);
+    pl_parquet_cursor_close(t->pictures);
     t->pictures = NULL;
     while (group < p->groups && row - first >= p->group[group].rows)
         first += p->group[group++].rows;
     if (group == p->groups)
         return pl_fail(err, PL_EUSE, "%s: row %llu of %llu", t->source->name,
                        (unsigned long long)row, (unsigned long long)p->rows);
-    if ((rc = parquet_cursor_open(&t->pictures, t->file, group, (size_t)t->picture, err)))
+    if ((rc = pl_parquet_cursor_open(&t->pictures, t->file, group, (size_t)t->picture, err)))
         return rc;
     t->picture_row = first;
     t->picture_end = first + p->group[group].rows;
     return PL_OK;
 }
 
-int picture_table_picture(struct picture_table *t, uint64_t row, const uint8_t **data,
+int pl_picture_table_picture(struct picture_table *t, uint64_t row, const uint8_t **data,
                           size_t *bytes, struct pl_err *err)
 {
     struct parquet_value v;
     int rc = open_pictures(t, row, err);
-    if (!rc) rc = parquet_cursor_skip(t->pictures, row - t->picture_row, err);
-    if (!rc) rc = parquet_cursor_next(t->pictures, &v, err);
+    if (!rc) rc = pl_parquet_cursor_skip(t->pictures, row - t->picture_row, err);
+    if (!rc) rc = pl_parquet_cursor_next(t->pictures, &v, err);
     if (rc) { /* where it stands now nobody knows */
-        parquet_cursor_close(t->pictures);
+        pl_parquet_cursor_close(t->pictures);
         t->pictures = NULL;
         return rc;
     }

@@ -13,8 +13,8 @@
 struct picture_table;
 
 /* PL_ENOTFOUND: a Parquet file without these columns. */
-int picture_table_open(struct picture_table **out, const char *path, struct pl_err *err);
-void picture_table_close(struct picture_table *t);
+int pl_picture_table_open(struct picture_table **out, const char *path, struct pl_err *err);
+void pl_picture_table_close(struct picture_table *t);
 
 struct picture_row { /* not ended by zero bytes; valid until the next call */
     uint64_t row;    /* of the file */
@@ -24,10 +24,10 @@ struct picture_row { /* not ended by zero bytes; valid until the next call */
     size_t key_bytes;
 };
 /* The next row that has a picture; PL_ENOTFOUND after the last. */
-int picture_table_next(struct picture_table *t, struct picture_row *row, struct pl_err *err);
+int pl_picture_table_next(struct picture_table *t, struct picture_row *row, struct pl_err *err);
 
 /* The picture of a row, valid until the next call; forward is cheap. */
-int picture_table_picture(struct picture_table *t, uint64_t row, const uint8_t **data,
+int pl_picture_table_picture(struct picture_table *t, uint64_t row, const uint8_t **data,
                           size_t *bytes, struct pl_err *err);
 
 #endif

@@ -45,7 +45,7 @@ static int load_picture(struct job *j, size_t entry, struct pl_err *err)
     float *to = j->pixels + (size_t)j->waiting * 3 * side * side;
     struct pl_image image, square;
     uint64_t bytes;
-    int rc = captions_picture(&image, &bytes, j->list, entry, err);
+    int rc = pl_captions_picture(&image, &bytes, j->list, entry, err);
     if (rc) return rc;
     if (pl_image_upright(&image)) {
         pl_image_clear(&image);
@@ -90,7 +90,7 @@ static int write_row(struct job *j, struct shard_writer *w, int i, struct pl_err
         j->bytes[2 * k] = (uint8_t)code;
         j->bytes[2 * k + 1] = (uint8_t)(code >> 8);
     }
-    rc = shard_writer_row(w, &row, err);
+    rc = pl_shard_writer_row(w, &row, err);
     free(key);
     return rc;
 }
@@ -139,19 +139,19 @@ static int find_shard(struct job *j, const char *path, const char *remark, size_
     const char *found;
     int rc;
     if (access(path, F_OK)) return PL_ENOTFOUND;
-    if ((rc = shard_open(&s, path, err))) return rc;
-    found = shard_meta(s, REMARK);
-    if (!found || strcmp(found, remark) || shard_rows(s) > entries)
+    if ((rc = pl_shard_open(&s, path, err))) return rc;
+    found = pl_shard_meta(s, REMARK);
+    if (!found || strcmp(found, remark) || pl_shard_rows(s) > entries)
         rc = pl_fail(err, PL_EUSE, "%s: is there already, made from other pictures or otherwise; "
                      "remove it or choose another folder", path);
     else {
         j->counts->entries += entries;
-        j->counts->encoded += (size_t)shard_rows(s);
-        j->counts->broken += entries - (size_t)shard_rows(s);
+        j->counts->encoded += (size_t)pl_shard_rows(s);
+        j->counts->broken += entries - (size_t)pl_shard_rows(s);
         j->counts->found++;
         j->counts->found_entries += entries;
     }
-    shard_close(s);
+    pl_shard_close(s);
     return rc;
 }
 
@@ -159,9 +159,9 @@ static int write_shard(struct job *j, const char *path, const char *remark, size
                        size_t end, struct pl_err *err)
 {
     struct shard_writer *w;
-    int rc = shard_writer_open(&w, path, j->o->quality, err);
+    int rc = pl_shard_writer_open(&w, path, j->o->quality, err);
     if (rc) return rc;
-    rc = shard_writer_meta(w, REMARK, remark, err);
+    rc = pl_shard_writer_meta(w, REMARK, remark, err);
     for (size_t i = first; !rc && i < end; i++) {
         struct pl_err why;
         int read = load_picture(j, i, &why);
@@ -177,10 +177,10 @@ static int write_shard(struct job *j, const char *path, const char *remark, size
     if (!rc && !j->counts->encoded)
         rc = pl_fail(err, PL_ENOTFOUND, "none of the first %zu pictures can be read", end);
     if (rc) {
-        shard_writer_discard(w);
+        pl_shard_writer_discard(w);
         return rc;
     }
-    rc = shard_writer_close(w, err);
+    rc = pl_shard_writer_close(w, err);
     j->counts->shard_bytes += file_bytes(path);
     return rc;
 }
@@ -209,7 +209,7 @@ static int do_shard(struct job *j, size_t number, struct pl_err *err)
     return rc;
 }
 
-int prepare_shards(struct prepare_counts *counts, struct pl_vqgan *codec, struct captions *list,
+int pl_prepare_shards(struct prepare_counts *counts, struct pl_vqgan *codec, struct captions *list,
                    const struct prepare_options *o, prepare_watch_fn *watch, void *context,
                    struct pl_err *err)
 {

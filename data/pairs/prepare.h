@@ -34,7 +34,7 @@ typedef int prepare_watch_fn(void *context, const struct prepare_counts *counts,
 /* A shard holds the list's entries [i * rows, (i + 1) * rows) but the broken ones, so an
  * interrupted run loses and repeats nothing: shards that are there already are checked and kept.
  * PL_ENOTFOUND, and no shard: of the first [0, rows) none can be read, so the list is at fault. */
-int prepare_shards(struct prepare_counts *counts, struct pl_vqgan *codec, struct captions *list,
+int pl_prepare_shards(struct prepare_counts *counts, struct pl_vqgan *codec, struct captions *list,
                    const struct prepare_options *options, prepare_watch_fn *watch, void *context,
                    struct pl_err *err);
 

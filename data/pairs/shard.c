@@ -22,7 +22,7 @@ struct shard {
 static void close_cursors(struct shard *s)
 {
     for (int i = 0; i < COLUMNS; i++) {
-        parquet_cursor_close(s->cursor[i]);
+        pl_parquet_cursor_close(s->cursor[i]);
         s->cursor[i] = NULL;
     }
 }
@@ -34,7 +34,7 @@ static int open_group(struct shard *s, size_t group, struct pl_err *err)
     s->group = group;
     s->left = 0;
     for (int i = 0; !rc && i < COLUMNS; i++)
-        rc = parquet_cursor_open(&s->cursor[i], s->table, group, (size_t)s->column[i], err);
+        rc = pl_parquet_cursor_open(&s->cursor[i], s->table, group, (size_t)s->column[i], err);
     if (!rc) s->left = s->table->group[group].rows;
     return rc;
 }
@@ -43,7 +43,7 @@ static int open_group(struct shard *s, size_t group, struct pl_err *err)
 static int find_columns(struct shard *s, struct pl_err *err)
 {
     for (int i = 0; i < COLUMNS; i++) {
-        int c = parquet_find(s->table, names[i]), is_number = i == WIDTH || i == HEIGHT;
+        int c = pl_parquet_find(s->table, names[i]), is_number = i == WIDTH || i == HEIGHT;
         enum parquet_type type;
         if (c < 0)
             return pl_fail(err, PL_EFORMAT, "%s: no flat column '%s'; a shard has caption, NSFW, "
@@ -53,14 +53,14 @@ static int find_columns(struct shard *s, struct pl_err *err)
                             type != PARQUET_DOUBLE
                       : type != PARQUET_BYTES && !(i == CODE && type == PARQUET_FIXED))
             return pl_fail(err, PL_EFORMAT, "%s: column '%s' is %s; %s was expected",
-                           s->source->name, names[i], parquet_type_name(type),
+                           s->source->name, names[i], pl_parquet_type_name(type),
                            is_number ? "a number" : "BYTE_ARRAY");
         s->column[i] = c;
     }
     return PL_OK;
 }
 
-int shard_open_source(struct shard **out, struct pl_source *source, struct pl_err *err)
+int pl_shard_open_source(struct shard **out, struct pl_source *source, struct pl_err *err)
 {
     struct shard *s = calloc(1, sizeof *s);
     int rc;
@@ -71,38 +71,38 @@ int shard_open_source(struct shard **out, struct pl_source *source, struct pl_er
         return rc;
     }
     s->source = source;
-    rc = parquet_open(&s->table, source, err);
+    rc = pl_parquet_open(&s->table, source, err);
     if (!rc) rc = find_columns(s, err);
-    if (!rc) rc = shard_seek(s, 0, err);
-    if (rc) shard_close(s);
+    if (!rc) rc = pl_shard_seek(s, 0, err);
+    if (rc) pl_shard_close(s);
     else *out = s;
     return rc;
 }
 
-int shard_open(struct shard **out, const char *path, struct pl_err *err)
+int pl_shard_open(struct shard **out, const char *path, struct pl_err *err)
 {
     struct pl_source *source;
     int rc = pl_source_file(&source, path, err);
     *out = NULL;
-    return rc ? rc : shard_open_source(out, source, err);
+    return rc ? rc : pl_shard_open_source(out, source, err);
 }
 
-uint64_t shard_rows(const struct shard *s)
+uint64_t pl_shard_rows(const struct shard *s)
 {
     return s->table->rows;
 }
 
-const char *shard_name(const struct shard *s)
+const char *pl_shard_name(const struct shard *s)
 {
     return s->source->name;
 }
 
-const char *shard_meta(const struct shard *s, const char *key)
+const char *pl_shard_meta(const struct shard *s, const char *key)
 {
-    return parquet_meta(s->table, key);
+    return pl_parquet_meta(s->table, key);
 }
 
-int shard_seek(struct shard *s, uint64_t row, struct pl_err *err)
+int pl_shard_seek(struct shard *s, uint64_t row, struct pl_err *err)
 {
     uint64_t first = 0, at;
     size_t group = 0;
@@ -125,12 +125,12 @@ int shard_seek(struct shard *s, uint64_t row, struct pl_err *err)
         at = 0;
     }
     for (int i = 0; !rc && i < COLUMNS; i++)
-        rc = parquet_cursor_skip(s->cursor[i], row - first - at, err);
+        rc = pl_parquet_cursor_skip(s->cursor[i], row - first - at, err);
     s->left -= row - first - at;
     return rc;
 }
 
-int shard_next(struct shard *s, struct shard_row *row, struct pl_err *err)
+int pl_shard_next(struct shard *s, struct shard_row *row, struct pl_err *err)
 {
     struct parquet_value v[COLUMNS];
     int rc;
@@ -140,7 +140,7 @@ int shard_next(struct shard *s, struct shard_row *row, struct pl_err *err)
         if ((rc = open_group(s, s->group + 1, err))) return rc;
     }
     for (int i = 0; i < COLUMNS; i++)
-        if ((rc = parquet_cursor_next(s->cursor[i], &v[i], err))) return rc;
+        if ((rc = pl_parquet_cursor_next(s->cursor[i], &v[i], err))) return rc;
     s->left--;
     if (!v[CAPTION].null) {
         row->caption = (const char *)v[CAPTION].bytes;
@@ -159,11 +159,11 @@ int shard_next(struct shard *s, struct shard_row *row, struct pl_err *err)
     return PL_OK;
 }
 
-void shard_close(struct shard *s)
+void pl_shard_close(struct shard *s)
 {
     if (!s) return;
     close_cursors(s);
-    parquet_close(s->table);
+    pl_parquet_close(s->table);
     pl_source_close(s->source);
     free(s);
 }
@@ -174,7 +174,7 @@ struct shard_writer {
     struct parquet_writer *table;
 };
 
-int shard_writer_open(struct shard_writer **out, const char *path, int quality, struct pl_err *err)
+int pl_shard_writer_open(struct shard_writer **out, const char *path, int quality, struct pl_err *err)
 {
     static const struct parquet_column columns[] = {
         { .name = (char *)"key", .type = PARQUET_BYTES, .text = 1 },
@@ -189,19 +189,19 @@ int shard_writer_open(struct shard_writer **out, const char *path, int quality, 
     int rc;
     *out = NULL;
     if (!w) return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
-    rc = parquet_writer_open(&w->table, path, columns, PL_COUNT(columns), &options, err);
+    rc = pl_parquet_writer_open(&w->table, path, columns, PL_COUNT(columns), &options, err);
     if (rc) free(w);
     else *out = w;
     return rc;
 }
 
-int shard_writer_meta(struct shard_writer *w, const char *key, const char *value,
+int pl_shard_writer_meta(struct shard_writer *w, const char *key, const char *value,
                       struct pl_err *err)
 {
-    return parquet_writer_meta(w->table, key, value, err);
+    return pl_parquet_writer_meta(w->table, key, value, err);
 }
 
-int shard_writer_row(struct shard_writer *w, const struct shard_row *row, struct pl_err *err)
+int pl_shard_writer_row(struct shard_writer *w, const struct shard_row *row, struct pl_err *err)
 {
     const struct parquet_value v[] = {
         { .bytes = (const uint8_t *)(row->key ? row->key : ""),
@@ -213,19 +213,19 @@ int shard_writer_row(struct shard_writer *w, const struct shard_row *row, struct
         { .integer = (int64_t)row->height },
         { .null = !row->code, .bytes = row->code, .length = row->code_bytes },
     };
-    return parquet_writer_row(w->table, v, err);
+    return pl_parquet_writer_row(w->table, v, err);
 }
 
-int shard_writer_close(struct shard_writer *w, struct pl_err *err)
+int pl_shard_writer_close(struct shard_writer *w, struct pl_err *err)
 {
-    int rc = parquet_writer_close(w->table, err);
+    int rc = pl_parquet_writer_close(w->table, err);
     free(w);
     return rc;
 }
 
-void shard_writer_discard(struct shard_writer *w)
+void pl_shard_writer_discard(struct shard_writer *w)
 {
     if (!w) return;
-    parquet_writer_discard(w->table);
+    pl_parquet_writer_discard(w->table);
     free(w);
 }

@@ -26,26 +26,26 @@ struct shard_row {
 
 /* --- reading, row after row; a row's pointers last until the next call */
 struct shard;
-int shard_open(struct shard **out, const char *path, struct pl_err *err);
+int pl_shard_open(struct shard **out, const char *path, struct pl_err *err);
 /* From a source, which the shard closes, also when opening fails. */
-int shard_open_source(struct shard **out, struct pl_source *source, struct pl_err *err);
-uint64_t shard_rows(const struct shard *s);
-const char *shard_name(const struct shard *s);
-const char *shard_meta(const struct shard *s, const char *key);
+int pl_shard_open_source(struct shard **out, struct pl_source *source, struct pl_err *err);
+uint64_t pl_shard_rows(const struct shard *s);
+const char *pl_shard_name(const struct shard *s);
+const char *pl_shard_meta(const struct shard *s, const char *key);
 /* Row `row` (0-based) is the next; forward within a row group is cheap. */
-int shard_seek(struct shard *s, uint64_t row, struct pl_err *err);
+int pl_shard_seek(struct shard *s, uint64_t row, struct pl_err *err);
 /* PL_ENOTFOUND after the last row. */
-int shard_next(struct shard *s, struct shard_row *row, struct pl_err *err);
-void shard_close(struct shard *s);
+int pl_shard_next(struct shard *s, struct shard_row *row, struct pl_err *err);
+void pl_shard_close(struct shard *s);
 
 /* --- writing, Brotli pages; the file appears whole when it is closed */
 struct shard_writer;
-int shard_writer_open(struct shard_writer **out, const char *path, int quality, struct pl_err *err);
-int shard_writer_meta(struct shard_writer *w, const char *key, const char *value,
+int pl_shard_writer_open(struct shard_writer **out, const char *path, int quality, struct pl_err *err);
+int pl_shard_writer_meta(struct shard_writer *w, const char *key, const char *value,
                       struct pl_err *err);
-int shard_writer_row(struct shard_writer *w, const struct shard_row *row, struct pl_err *err);
-int shard_writer_close(struct shard_writer *w, struct pl_err *err);
-void shard_writer_discard(struct shard_writer *w);
+int pl_shard_writer_row(struct shard_writer *w, const struct shard_row *row, struct pl_err *err);
+int pl_shard_writer_close(struct shard_writer *w, struct pl_err *err);
+void pl_shard_writer_discard(struct shard_writer *w);
 
 /* A code of a row; the row has checked lengths. */
 static inline int shard_code(const uint8_t *code, size_t i)

@@ -13,7 +13,7 @@ static const char *const type_names[PARQUET_TYPES] = {
     "BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"
 };
 
-const char *parquet_type_name(enum parquet_type t)
+const char *pl_parquet_type_name(enum parquet_type t)
 {
     return type_names[t];
 }
@@ -47,7 +47,7 @@ static int wrong(struct footer *f, const char *what)
 static char *string(struct footer *f, const struct thrift_field *field)
 {
     size_t n;
-    const uint8_t *text = thrift_binary(&f->in, field, &n);
+    const uint8_t *text = pl_thrift_binary(&f->in, field, &n);
     char *copy = malloc(n + 1);
     if (!copy) {
         f->no_memory = 1;
@@ -74,12 +74,12 @@ static int is_string_type(struct thrift_in *in, const struct thrift_field *logic
     struct thrift_field f = { 0 };
     int string = 0;
     if (logical->type != THRIFT_STRUCT) {
-        thrift_skip(in, logical->type);
+        pl_thrift_skip(in, logical->type);
         return 0;
     }
-    while (thrift_next(in, &f)) { /* a union: member 1 is STRING */
+    while (pl_thrift_next(in, &f)) { /* a union: member 1 is STRING */
         string |= f.id == 1;
-        thrift_skip(in, f.type);
+        pl_thrift_skip(in, f.type);
     }
     return string;
 }
@@ -88,19 +88,19 @@ static void read_element(struct footer *f, struct element *e)
 {
     struct thrift_field field = { 0 };
     e->type = e->converted = -1;
-    while (thrift_next(&f->in, &field)) {
+    while (pl_thrift_next(&f->in, &field)) {
         switch (field.id) {
-        case 1: e->type = thrift_integer(&f->in, &field); break;
-        case 2: e->length = thrift_integer(&f->in, &field); break;
-        case 3: e->repetition = thrift_integer(&f->in, &field); break;
+        case 1: e->type = pl_thrift_integer(&f->in, &field); break;
+        case 2: e->length = pl_thrift_integer(&f->in, &field); break;
+        case 3: e->repetition = pl_thrift_integer(&f->in, &field); break;
         case 4:
             if (e->name) wrong(f, "a schema element with two names");
             else e->name = string(f, &field);
             break;
-        case 5: e->children = thrift_integer(&f->in, &field); break;
-        case 6: e->converted = thrift_integer(&f->in, &field); break;
+        case 5: e->children = pl_thrift_integer(&f->in, &field); break;
+        case 6: e->converted = pl_thrift_integer(&f->in, &field); break;
         case 10: e->is_string = is_string_type(&f->in, &field); break;
-        default: thrift_skip(&f->in, field.type);
+        default: pl_thrift_skip(&f->in, field.type);
         }
     }
 }
@@ -108,7 +108,7 @@ static void read_element(struct footer *f, struct element *e)
 static void read_schema(struct footer *f, const struct thrift_field *field)
 {
     int type;
-    size_t n = thrift_list(&f->in, field, &type);
+    size_t n = pl_thrift_list(&f->in, field, &type);
     if (f->element || type != THRIFT_STRUCT || n > 4 * PARQUET_COLUMNS_MAX) {
         wrong(f, "no schema of a usable size");
         return;
@@ -162,25 +162,25 @@ static void read_chunk(struct footer *f, struct parquet_chunk *chunk)
     struct thrift_field outer = { 0 };
     int64_t first = -1, dictionary = -1, bytes = -1, values = -1;
     int seen = 0;
-    while (thrift_next(&f->in, &outer)) {
+    while (pl_thrift_next(&f->in, &outer)) {
         struct thrift_field field = { 0 };
         if (outer.id == 1) { /* file_path */
             wrong(f, "a column that lies in another file");
             return;
         }
         if (outer.id != 3 || outer.type != THRIFT_STRUCT) {
-            thrift_skip(&f->in, outer.type);
+            pl_thrift_skip(&f->in, outer.type);
             continue;
         }
         seen = 1;
-        while (thrift_next(&f->in, &field)) {
+        while (pl_thrift_next(&f->in, &field)) {
             switch (field.id) {
-            case 4: chunk->codec = (int)thrift_integer(&f->in, &field); break;
-            case 5: values = thrift_integer(&f->in, &field); break;
-            case 7: bytes = thrift_integer(&f->in, &field); break;
-            case 9: first = thrift_integer(&f->in, &field); break;
-            case 11: dictionary = thrift_integer(&f->in, &field); break;
-            default: thrift_skip(&f->in, field.type);
+            case 4: chunk->codec = (int)pl_thrift_integer(&f->in, &field); break;
+            case 5: values = pl_thrift_integer(&f->in, &field); break;
+            case 7: bytes = pl_thrift_integer(&f->in, &field); break;
+            case 9: first = pl_thrift_integer(&f->in, &field); break;
+            case 11: dictionary = pl_thrift_integer(&f->in, &field); break;
+            default: pl_thrift_skip(&f->in, field.type);
             }
         }
     }
@@ -204,12 +204,12 @@ static void read_group(struct footer *f, struct parquet_group *g)
 {
     struct thrift_field field = { 0 };
     int type, have_rows = 0;
-    while (thrift_next(&f->in, &field)) {
+    while (pl_thrift_next(&f->in, &field)) {
         size_t n;
         int64_t rows;
         switch (field.id) {
         case 1:
-            n = thrift_list(&f->in, &field, &type);
+            n = pl_thrift_list(&f->in, &field, &type);
             if (g->chunks || n != f->p->columns || type != THRIFT_STRUCT) {
                 wrong(f, "a row group with another number of columns than the schema");
                 return;
@@ -218,12 +218,12 @@ static void read_group(struct footer *f, struct parquet_group *g)
             for (size_t i = 0; i < n && !f->in.bad; i++) read_chunk(f, &g->chunks[i]);
             break;
         case 3:
-            rows = thrift_integer(&f->in, &field);
+            rows = pl_thrift_integer(&f->in, &field);
             if (rows < 0) wrong(f, "a row group with a negative number of rows");
             g->rows = (uint64_t)rows;
             have_rows = 1;
             break;
-        default: thrift_skip(&f->in, field.type);
+        default: pl_thrift_skip(&f->in, field.type);
         }
     }
     if (!g->chunks || !have_rows) {
@@ -238,7 +238,7 @@ static void read_group(struct footer *f, struct parquet_group *g)
 static void read_groups(struct footer *f, const struct thrift_field *field)
 {
     int type;
-    size_t n = thrift_list(&f->in, field, &type);
+    size_t n = pl_thrift_list(&f->in, field, &type);
     if (f->p->group || (n && type != THRIFT_STRUCT) || n > PARQUET_GROUPS_MAX) {
         wrong(f, "row groups listed twice, too many, or not as structs");
         return;
@@ -251,7 +251,7 @@ static void read_metas(struct footer *f, const struct thrift_field *field)
 {
     struct parquet *p = f->p;
     int type;
-    size_t n = thrift_list(&f->in, field, &type);
+    size_t n = pl_thrift_list(&f->in, field, &type);
     if (p->meta_key || (n && type != THRIFT_STRUCT) || n > METAS_MAX) {
         wrong(f, "key-value remarks listed twice, too many, or not as structs");
         return;
@@ -260,12 +260,12 @@ static void read_metas(struct footer *f, const struct thrift_field *field)
     p->meta_value = list_room(f, n, sizeof *p->meta_value);
     for (size_t i = 0; i < n && !f->in.bad; i++, p->metas++) {
         struct thrift_field inner = { 0 };
-        while (thrift_next(&f->in, &inner)) {
+        while (pl_thrift_next(&f->in, &inner)) {
             char **slot = inner.id == 1   ? &p->meta_key[i]
                           : inner.id == 2 ? &p->meta_value[i]
                                           : NULL;
             if (slot && !*slot) *slot = string(f, &inner);
-            else thrift_skip(&f->in, inner.type);
+            else pl_thrift_skip(&f->in, inner.type);
         }
     }
 }
@@ -275,19 +275,19 @@ static int parse(struct footer *f)
     struct thrift_field field = { 0 };
     int64_t rows = -1;
     uint64_t sum = 0;
-    while (thrift_next(&f->in, &field)) {
+    while (pl_thrift_next(&f->in, &field)) {
         switch (field.id) {
         case 2:
             read_schema(f, &field);
             if (!f->in.bad) build_columns(f);
             break;
-        case 3: rows = thrift_integer(&f->in, &field); break;
+        case 3: rows = pl_thrift_integer(&f->in, &field); break;
         case 4:
             if (!f->element) wrong(f, "row groups before the schema");
             else read_groups(f, &field);
             break;
         case 5: read_metas(f, &field); break;
-        default: thrift_skip(&f->in, field.type);
+        default: pl_thrift_skip(&f->in, field.type);
         }
     }
     if (!f->in.bad && (!f->element || !f->p->group || rows < 0))
@@ -307,7 +307,7 @@ static uint32_t get_le32(const uint8_t *p)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-int parquet_open(struct parquet **out, struct pl_source *source, struct pl_err *err)
+int pl_parquet_open(struct parquet **out, struct pl_source *source, struct pl_err *err)
 {
     struct footer f = { 0 };
     uint8_t tail[8], head[4], *bytes = NULL;
@@ -351,11 +351,11 @@ done:
     for (size_t i = 0; i < f.elements; i++) free(f.element[i].name);
     free(f.element);
     free(bytes);
-    parquet_close(f.p);
+    pl_parquet_close(f.p);
     return rc;
 }
 
-void parquet_close(struct parquet *p)
+void pl_parquet_close(struct parquet *p)
 {
     if (!p) return;
     for (size_t i = 0; i < p->columns; i++) free(p->column[i].name);
@@ -371,14 +371,14 @@ void parquet_close(struct parquet *p)
     free(p);
 }
 
-int parquet_find(const struct parquet *p, const char *name)
+int pl_parquet_find(const struct parquet *p, const char *name)
 {
     for (size_t i = 0; i < p->columns; i++)
         if (!p->column[i].nested && !strcmp(p->column[i].name, name)) return (int)i;
     return -1;
 }
 
-const char *parquet_meta(const struct parquet *p, const char *key)
+const char *pl_parquet_meta(const struct parquet *p, const char *key)
 {
     for (size_t i = 0; i < p->metas; i++)
         if (p->meta_key[i] && p->meta_value[i] && !strcmp(p->meta_key[i], key))

@@ -75,7 +75,7 @@ static uint32_t get_le32(const uint8_t *p)
 static void parse_inner(struct thrift_in *in, struct page_header *h, int kind)
 {
     struct thrift_field f = { 0 };
-    while (thrift_next(in, &f)) {
+    while (pl_thrift_next(in, &f)) {
         int64_t *slot = NULL;
         if (f.id == 1) slot = &h->values;
         else if (kind == HEADER_V2) {
@@ -85,8 +85,8 @@ static void parse_inner(struct thrift_in *in, struct page_header *h, int kind)
             else if (f.id == 7) slot = &h->is_packed;
         } else if (f.id == 2) slot = &h->encoding;
         else if (kind == HEADER_V1 && f.id == 3) slot = &h->definition_encoding;
-        if (slot) *slot = thrift_integer(in, &f);
-        else thrift_skip(in, f.type);
+        if (slot) *slot = pl_thrift_integer(in, &f);
+        else pl_thrift_skip(in, f.type);
     }
 }
 
@@ -97,13 +97,13 @@ static void parse_header(struct thrift_in *in, struct page_header *h)
     h->type = h->values = h->packed = h->unpacked = h->encoding = -1;
     h->definition_encoding = RLE;
     h->is_packed = 1;
-    while (thrift_next(in, &f)) {
+    while (pl_thrift_next(in, &f)) {
         switch (f.id) {
-        case 1: h->type = thrift_integer(in, &f); break;
-        case 2: h->unpacked = thrift_integer(in, &f); break;
-        case 3: h->packed = thrift_integer(in, &f); break;
+        case 1: h->type = pl_thrift_integer(in, &f); break;
+        case 2: h->unpacked = pl_thrift_integer(in, &f); break;
+        case 3: h->packed = pl_thrift_integer(in, &f); break;
         case 4:
-            h->crc = (uint32_t)thrift_integer(in, &f);
+            h->crc = (uint32_t)pl_thrift_integer(in, &f);
             h->has_crc = 1;
             break;
         case HEADER_V1: case HEADER_DICTIONARY: case HEADER_V2:
@@ -112,7 +112,7 @@ static void parse_header(struct thrift_in *in, struct page_header *h)
                 break;
             }
             /* fall through */
-        default: thrift_skip(in, f.type);
+        default: pl_thrift_skip(in, f.type);
         }
     }
 }
@@ -262,7 +262,7 @@ static int levels_v1(struct parquet_cursor *c, const struct page_header *h, cons
                     (long long)h->definition_encoding);
     if (end - *p < 4 || (n = get_le32(*p)) > (size_t)(end - *p - 4))
         return fail(c, err, PL_EFORMAT, "levels end outside the page");
-    rle_init(&c->levels, *p + 4, n, 1);
+    pl_rle_init(&c->levels, *p + 4, n, 1);
     *p += 4 + n;
     return PL_OK;
 }
@@ -280,17 +280,17 @@ static int open_values(struct parquet_cursor *c, const uint8_t *p, const uint8_t
     case PLAIN_DICTIONARY: case RLE_DICTIONARY:
         if (!c->dictionary) return fail(c, err, PL_EFORMAT, "no dictionary precedes it");
         if (p == end) { /* only nulls */
-            rle_init(&c->indices, p, 0, 0);
+            pl_rle_init(&c->indices, p, 0, 0);
             return PL_OK;
         }
         if (*p > 32) return fail(c, err, PL_EFORMAT, "dictionary indices of %d bits", *p);
-        rle_init(&c->indices, p + 1, (size_t)(end - p - 1), *p);
+        pl_rle_init(&c->indices, p + 1, (size_t)(end - p - 1), *p);
         return PL_OK;
     case RLE:
         if (c->column->type != PARQUET_BOOLEAN) break;
         if (end - p < 4 || get_le32(p) > (size_t)(end - p - 4))
             return fail(c, err, PL_EFORMAT, "booleans end outside the page");
-        rle_init(&c->indices, p + 4, get_le32(p), 1);
+        pl_rle_init(&c->indices, p + 4, get_le32(p), 1);
         return PL_OK;
     }
     return fail(c, err, PL_EFORMAT, "values in encoding %d; plain and dictionary are read",
@@ -315,7 +315,7 @@ static int open_page(struct parquet_cursor *c, const struct page_header *h, stru
     c->has_levels = c->column->optional;
     c->encoding = (enum encoding)h->encoding;
     if (v2) {
-        rle_init(&c->levels, p, levels, 1);
+        pl_rle_init(&c->levels, p, levels, 1);
         p += levels;
     } else if (c->has_levels && (rc = levels_v1(c, h, &p, end, err))) return rc;
     if ((rc = open_values(c, p, end, err))) return rc;
@@ -398,7 +398,7 @@ static int read_boolean(struct parquet_cursor *c, struct parquet_value *v)
 {
     uint32_t x;
     if (c->encoding == RLE) {
-        if (rle_next(&c->indices, &x)) return PL_EFORMAT;
+        if (pl_rle_next(&c->indices, &x)) return PL_EFORMAT;
     } else {
         if (c->plain == c->plain_end) return PL_EFORMAT;
         x = *c->plain >> c->bit & 1;
@@ -423,7 +423,7 @@ static int read_value(struct parquet_cursor *c, struct parquet_value *v, struct 
         v->bytes = plain_value(c->column, &c->plain, c->plain_end, &v->length);
         if (!v->bytes) return fail(c, err, PL_EFORMAT, "a value ends outside the page");
     } else {
-        if (rle_next(&c->indices, &i))
+        if (pl_rle_next(&c->indices, &i))
             return fail(c, err, PL_EFORMAT, "ends before its last dictionary index");
         if (i >= c->entries)
             return fail(c, err, PL_EFORMAT, "dictionary index %u of %zu entries", i, c->entries);
@@ -434,7 +434,7 @@ static int read_value(struct parquet_cursor *c, struct parquet_value *v, struct 
     return PL_OK;
 }
 
-int parquet_cursor_open(struct parquet_cursor **out, struct parquet *p, size_t group, size_t column,
+int pl_parquet_cursor_open(struct parquet_cursor **out, struct parquet *p, size_t group, size_t column,
                         struct pl_err *err)
 {
     struct parquet_cursor *c = NULL;
@@ -455,7 +455,7 @@ int parquet_cursor_open(struct parquet_cursor **out, struct parquet *p, size_t g
     return PL_OK;
 }
 
-int parquet_cursor_next(struct parquet_cursor *c, struct parquet_value *v, struct pl_err *err)
+int pl_parquet_cursor_next(struct parquet_cursor *c, struct parquet_value *v, struct pl_err *err)
 {
     uint64_t no_skip = 0;
     uint32_t level = 1;
@@ -463,7 +463,7 @@ int parquet_cursor_next(struct parquet_cursor *c, struct parquet_value *v, struc
     memset(v, 0, sizeof *v);
     if (!c->left) return PL_ENOTFOUND;
     if ((rc = next_page(c, &no_skip, err))) return rc;
-    if (c->has_levels && rle_next(&c->levels, &level))
+    if (c->has_levels && pl_rle_next(&c->levels, &level))
         return fail(c, err, PL_EFORMAT, "ends before its last definition level");
     c->left--;
     c->page_left--;
@@ -471,7 +471,7 @@ int parquet_cursor_next(struct parquet_cursor *c, struct parquet_value *v, struc
     return level ? read_value(c, v, err) : PL_OK;
 }
 
-int parquet_cursor_skip(struct parquet_cursor *c, uint64_t rows, struct pl_err *err)
+int pl_parquet_cursor_skip(struct parquet_cursor *c, uint64_t rows, struct pl_err *err)
 {
     if (rows > c->left) rows = c->left;
     while (rows) {
@@ -479,12 +479,12 @@ int parquet_cursor_skip(struct parquet_cursor *c, uint64_t rows, struct pl_err *
         int rc;
         if (!c->page_left && (rc = next_page(c, &rows, err))) return rc;
         for (; rows && c->page_left; rows--)
-            if ((rc = parquet_cursor_next(c, &v, err))) return rc;
+            if ((rc = pl_parquet_cursor_next(c, &v, err))) return rc;
     }
     return PL_OK;
 }
 
-void parquet_cursor_close(struct parquet_cursor *c)
+void pl_parquet_cursor_close(struct parquet_cursor *c)
 {
     if (!c) return;
     free(c->packed);

@@ -19,7 +19,7 @@ enum parquet_type {
     PARQUET_FLOAT = 4, PARQUET_DOUBLE = 5, PARQUET_BYTES = 6, PARQUET_FIXED = 7,
     PARQUET_TYPES = 8
 };
-const char *parquet_type_name(enum parquet_type t);
+const char *pl_parquet_type_name(enum parquet_type t);
 
 struct parquet_column {
     char *name;   /* of the leaf; zero bytes inside end it */
@@ -51,12 +51,12 @@ struct parquet {
 };
 
 /* Reads and checks the footer. `source` must outlive *out, which the caller closes. */
-int parquet_open(struct parquet **out, struct pl_source *source, struct pl_err *err);
-void parquet_close(struct parquet *p);
+int pl_parquet_open(struct parquet **out, struct pl_source *source, struct pl_err *err);
+void pl_parquet_close(struct parquet *p);
 
 /* The index of the readable column `name`, or -1. */
-int parquet_find(const struct parquet *p, const char *name);
-const char *parquet_meta(const struct parquet *p, const char *key); /* NULL: not there */
+int pl_parquet_find(const struct parquet *p, const char *name);
+const char *pl_parquet_meta(const struct parquet *p, const char *key); /* NULL: not there */
 
 struct parquet_value {
     int null;
@@ -68,12 +68,12 @@ struct parquet_value {
 
 /* A cursor stands before the first row of `group`. */
 struct parquet_cursor;
-int parquet_cursor_open(struct parquet_cursor **out, struct parquet *p, size_t group, size_t column,
+int pl_parquet_cursor_open(struct parquet_cursor **out, struct parquet *p, size_t group, size_t column,
                         struct pl_err *err);
 /* PL_ENOTFOUND after the last row. */
-int parquet_cursor_next(struct parquet_cursor *c, struct parquet_value *value, struct pl_err *err);
+int pl_parquet_cursor_next(struct parquet_cursor *c, struct parquet_value *value, struct pl_err *err);
 /* Passes over `rows` rows; whole pages are not unpacked. */
-int parquet_cursor_skip(struct parquet_cursor *c, uint64_t rows, struct pl_err *err);
-void parquet_cursor_close(struct parquet_cursor *c);
+int pl_parquet_cursor_skip(struct parquet_cursor *c, uint64_t rows, struct pl_err *err);
+void pl_parquet_cursor_close(struct parquet_cursor *c);
 
 #endif

@@ -41,7 +41,7 @@ struct parquet_writer {
     size_t metas;
 };
 
-int parquet_writer_open(struct parquet_writer **out, const char *path,
+int pl_parquet_writer_open(struct parquet_writer **out, const char *path,
                         const struct parquet_column *column, size_t columns,
                         const struct parquet_options *options, struct pl_err *err)
 {
@@ -66,18 +66,18 @@ int parquet_writer_open(struct parquet_writer **out, const char *path,
             rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     }
     if (!rc) rc = pl_file_append(&w->file, "PAR1", 4, err);
-    if (rc) parquet_writer_discard(w);
+    if (rc) pl_parquet_writer_discard(w);
     else *out = w;
     return rc;
 }
 
-int parquet_writer_meta(struct parquet_writer *w, const char *key, const char *value,
+int pl_parquet_writer_meta(struct parquet_writer *w, const char *key, const char *value,
                         struct pl_err *err)
 {
     int last = 0;
-    thrift_put_string(&w->meta, &last, 1, key);
-    thrift_put_string(&w->meta, &last, 2, value);
-    thrift_put_stop(&w->meta);
+    pl_thrift_put_string(&w->meta, &last, 1, key);
+    pl_thrift_put_string(&w->meta, &last, 2, value);
+    pl_thrift_put_stop(&w->meta);
     w->metas++;
     return w->meta.failed ? pl_fail(err, PL_ENOMEM, "%s: no memory", w->file.path) : PL_OK;
 }
@@ -88,10 +88,10 @@ static void put_levels(struct pl_buffer *page, const struct pl_buffer *levels)
     struct pl_buffer runs = { 0 };
     size_t n = levels->bytes;
     if (!memchr(levels->data, !levels->data[0], n)) {
-        thrift_put_varint(&runs, n << 1);
+        pl_thrift_put_varint(&runs, n << 1);
         pl_buffer_byte(&runs, levels->data[0]);
     } else {
-        thrift_put_varint(&runs, (n + 7) / 8 << 1 | 1);
+        pl_thrift_put_varint(&runs, (n + 7) / 8 << 1 | 1);
         for (size_t i = 0; i < n; i += 8) {
             unsigned bits = 0;
             for (size_t k = 0; k < 8 && i + k < n; k++) bits |= (unsigned)levels->data[i + k] << k;
@@ -108,17 +108,17 @@ static void put_page_header(struct pl_buffer *b, size_t unpacked, size_t packed,
                             size_t rows)
 {
     int last = 0, inner = 0;
-    thrift_put_i32(b, &last, 1, 0); /* a data page, version 1 */
-    thrift_put_i32(b, &last, 2, (int32_t)unpacked);
-    thrift_put_i32(b, &last, 3, (int32_t)packed);
-    thrift_put_i32(b, &last, 4, (int32_t)crc);
-    thrift_put_field(b, &last, 5, THRIFT_STRUCT);
-    thrift_put_i32(b, &inner, 1, (int32_t)rows);
-    thrift_put_i32(b, &inner, 2, ENCODING_PLAIN);
-    thrift_put_i32(b, &inner, 3, ENCODING_RLE);
-    thrift_put_i32(b, &inner, 4, ENCODING_RLE);
-    thrift_put_stop(b);
-    thrift_put_stop(b);
+    pl_thrift_put_i32(b, &last, 1, 0); /* a data page, version 1 */
+    pl_thrift_put_i32(b, &last, 2, (int32_t)unpacked);
+    pl_thrift_put_i32(b, &last, 3, (int32_t)packed);
+    pl_thrift_put_i32(b, &last, 4, (int32_t)crc);
+    pl_thrift_put_field(b, &last, 5, THRIFT_STRUCT);
+    pl_thrift_put_i32(b, &inner, 1, (int32_t)rows);
+    pl_thrift_put_i32(b, &inner, 2, ENCODING_PLAIN);
+    pl_thrift_put_i32(b, &inner, 3, ENCODING_RLE);
+    pl_thrift_put_i32(b, &inner, 4, ENCODING_RLE);
+    pl_thrift_put_stop(b);
+    pl_thrift_put_stop(b);
 }
 
 static int flush_page(struct parquet_writer *w, struct writer_column *c, struct pl_err *err)
@@ -189,7 +189,7 @@ static void put_value(struct writer_column *c, const struct parquet_value *v)
     }
 }
 
-int parquet_writer_row(struct parquet_writer *w, const struct parquet_value *row,
+int pl_parquet_writer_row(struct parquet_writer *w, const struct parquet_value *row,
                        struct pl_err *err)
 {
     for (size_t i = 0; i < w->columns; i++) {
@@ -209,7 +209,7 @@ int parquet_writer_row(struct parquet_writer *w, const struct parquet_value *row
     return w->rows >= w->options.group_rows ? flush_group(w, err) : PL_OK;
 }
 
-uint64_t parquet_writer_bytes(const struct parquet_writer *w)
+uint64_t pl_parquet_writer_bytes(const struct parquet_writer *w)
 {
     return w->file.bytes;
 }
@@ -217,24 +217,24 @@ uint64_t parquet_writer_bytes(const struct parquet_writer *w)
 static void put_schema(struct pl_buffer *b, const struct parquet_writer *w)
 {
     int last = 0;
-    thrift_put_string(b, &last, 4, "schema"); /* the root */
-    thrift_put_i32(b, &last, 5, (int32_t)w->columns);
-    thrift_put_stop(b);
+    pl_thrift_put_string(b, &last, 4, "schema"); /* the root */
+    pl_thrift_put_i32(b, &last, 5, (int32_t)w->columns);
+    pl_thrift_put_stop(b);
     for (size_t i = 0; i < w->columns; i++) {
         const struct parquet_column *c = &w->column[i].info;
         last = 0;
-        thrift_put_i32(b, &last, 1, (int32_t)c->type);
-        thrift_put_i32(b, &last, 3, c->optional ? 1 : 0);
-        thrift_put_string(b, &last, 4, c->name);
+        pl_thrift_put_i32(b, &last, 1, (int32_t)c->type);
+        pl_thrift_put_i32(b, &last, 3, c->optional ? 1 : 0);
+        pl_thrift_put_string(b, &last, 4, c->name);
         if (c->text) {
             int logical = 0;
-            thrift_put_i32(b, &last, 6, 0); /* UTF8, for older readers */
-            thrift_put_field(b, &last, 10, THRIFT_STRUCT);
-            thrift_put_field(b, &logical, 1, THRIFT_STRUCT); /* STRING: an empty struct */
-            thrift_put_stop(b);
-            thrift_put_stop(b);
+            pl_thrift_put_i32(b, &last, 6, 0); /* UTF8, for older readers */
+            pl_thrift_put_field(b, &last, 10, THRIFT_STRUCT);
+            pl_thrift_put_field(b, &logical, 1, THRIFT_STRUCT); /* STRING: an empty struct */
+            pl_thrift_put_stop(b);
+            pl_thrift_put_stop(b);
         }
-        thrift_put_stop(b);
+        pl_thrift_put_stop(b);
     }
 }
 
@@ -242,21 +242,21 @@ static void put_chunk(struct pl_buffer *b, const struct parquet_writer *w,
                       const struct parquet_column *c, const struct written_chunk *done)
 {
     int last = 0, meta = 0;
-    thrift_put_i64(b, &last, 2, (int64_t)done->at);
-    thrift_put_field(b, &last, 3, THRIFT_STRUCT);
-    thrift_put_i32(b, &meta, 1, (int32_t)c->type);
-    thrift_put_list(b, &meta, 2, THRIFT_I32, 2);
-    thrift_put_varint(b, ENCODING_PLAIN << 1);
-    thrift_put_varint(b, ENCODING_RLE << 1);
-    thrift_put_list(b, &meta, 3, THRIFT_BINARY, 1);
-    thrift_put_binary(b, c->name, strlen(c->name));
-    thrift_put_i32(b, &meta, 4, (int32_t)w->options.codec);
-    thrift_put_i64(b, &meta, 5, (int64_t)done->rows);
-    thrift_put_i64(b, &meta, 6, (int64_t)done->unpacked);
-    thrift_put_i64(b, &meta, 7, (int64_t)done->packed);
-    thrift_put_i64(b, &meta, 9, (int64_t)done->at);
-    thrift_put_stop(b);
-    thrift_put_stop(b);
+    pl_thrift_put_i64(b, &last, 2, (int64_t)done->at);
+    pl_thrift_put_field(b, &last, 3, THRIFT_STRUCT);
+    pl_thrift_put_i32(b, &meta, 1, (int32_t)c->type);
+    pl_thrift_put_list(b, &meta, 2, THRIFT_I32, 2);
+    pl_thrift_put_varint(b, ENCODING_PLAIN << 1);
+    pl_thrift_put_varint(b, ENCODING_RLE << 1);
+    pl_thrift_put_list(b, &meta, 3, THRIFT_BINARY, 1);
+    pl_thrift_put_binary(b, c->name, strlen(c->name));
+    pl_thrift_put_i32(b, &meta, 4, (int32_t)w->options.codec);
+    pl_thrift_put_i64(b, &meta, 5, (int64_t)done->rows);
+    pl_thrift_put_i64(b, &meta, 6, (int64_t)done->unpacked);
+    pl_thrift_put_i64(b, &meta, 7, (int64_t)done->packed);
+    pl_thrift_put_i64(b, &meta, 9, (int64_t)done->at);
+    pl_thrift_put_stop(b);
+    pl_thrift_put_stop(b);
 }
 
 static void put_groups(struct pl_buffer *b, const struct parquet_writer *w)
@@ -266,36 +266,36 @@ static void put_groups(struct pl_buffer *b, const struct parquet_writer *w)
         uint64_t unpacked = 0;
         struct written_chunk done = { 0 };
         const uint8_t *first = w->done.data + g * w->columns * sizeof done;
-        thrift_put_list(b, &last, 1, THRIFT_STRUCT, w->columns);
+        pl_thrift_put_list(b, &last, 1, THRIFT_STRUCT, w->columns);
         for (size_t i = 0; i < w->columns; i++) {
             memcpy(&done, first + i * sizeof done, sizeof done);
             put_chunk(b, w, &w->column[i].info, &done);
             unpacked += done.unpacked;
         }
-        thrift_put_i64(b, &last, 2, (int64_t)unpacked);
-        thrift_put_i64(b, &last, 3, (int64_t)done.rows);
-        thrift_put_stop(b);
+        pl_thrift_put_i64(b, &last, 2, (int64_t)unpacked);
+        pl_thrift_put_i64(b, &last, 3, (int64_t)done.rows);
+        pl_thrift_put_stop(b);
     }
 }
 
-int parquet_writer_close(struct parquet_writer *w, struct pl_err *err)
+int pl_parquet_writer_close(struct parquet_writer *w, struct pl_err *err)
 {
     struct pl_buffer footer = { 0 };
     int last = 0, rc = flush_group(w, err);
     uint32_t bytes;
     if (rc) goto done;
-    thrift_put_i32(&footer, &last, 1, 1);
-    thrift_put_list(&footer, &last, 2, THRIFT_STRUCT, w->columns + 1);
+    pl_thrift_put_i32(&footer, &last, 1, 1);
+    pl_thrift_put_list(&footer, &last, 2, THRIFT_STRUCT, w->columns + 1);
     put_schema(&footer, w);
-    thrift_put_i64(&footer, &last, 3, (int64_t)w->total_rows);
-    thrift_put_list(&footer, &last, 4, THRIFT_STRUCT, w->groups);
+    pl_thrift_put_i64(&footer, &last, 3, (int64_t)w->total_rows);
+    pl_thrift_put_list(&footer, &last, 4, THRIFT_STRUCT, w->groups);
     put_groups(&footer, w);
     if (w->metas) {
-        thrift_put_list(&footer, &last, 5, THRIFT_STRUCT, w->metas);
+        pl_thrift_put_list(&footer, &last, 5, THRIFT_STRUCT, w->metas);
         pl_buffer_add(&footer, w->meta.data, w->meta.bytes);
     }
-    thrift_put_string(&footer, &last, 6, "potluck version " PL_VERSION);
-    thrift_put_stop(&footer);
+    pl_thrift_put_string(&footer, &last, 6, "potluck version " PL_VERSION);
+    pl_thrift_put_stop(&footer);
     bytes = (uint32_t)footer.bytes;
     pl_buffer_le32(&footer, bytes);
     pl_buffer_add(&footer, "PAR1", 4);
@@ -307,11 +307,11 @@ int parquet_writer_close(struct parquet_writer *w, struct pl_err *err)
     if (!rc) rc = pl_file_commit(&w->file, err);
 done:
     pl_buffer_clear(&footer);
-    parquet_writer_discard(w);
+    pl_parquet_writer_discard(w);
     return rc;
 }
 
-void parquet_writer_discard(struct parquet_writer *w)
+void pl_parquet_writer_discard(struct parquet_writer *w)
 {
     if (!w) return;
     pl_file_discard(&w->file);

@@ -15,20 +15,20 @@ struct parquet_options {
 struct parquet_writer;
 
 /* Columns are of type INT32, INT64, DOUBLE or BYTES; `column` is copied. */
-int parquet_writer_open(struct parquet_writer **out, const char *path,
+int pl_parquet_writer_open(struct parquet_writer **out, const char *path,
                         const struct parquet_column *column, size_t columns,
                         const struct parquet_options *options, struct pl_err *err);
 /* A remark in the footer. */
-int parquet_writer_meta(struct parquet_writer *w, const char *key, const char *value,
+int pl_parquet_writer_meta(struct parquet_writer *w, const char *key, const char *value,
                         struct pl_err *err);
 /* One value a column; null only where the column is optional. */
-int parquet_writer_row(struct parquet_writer *w, const struct parquet_value *row,
+int pl_parquet_writer_row(struct parquet_writer *w, const struct parquet_value *row,
                        struct pl_err *err);
 /* Bytes written so far, without the row group at hand. */
-uint64_t parquet_writer_bytes(const struct parquet_writer *w);
+uint64_t pl_parquet_writer_bytes(const struct parquet_writer *w);
 /* Completes the file; the writer is gone afterwards, whatever is returned. */
-int parquet_writer_close(struct parquet_writer *w, struct pl_err *err);
+int pl_parquet_writer_close(struct parquet_writer *w, struct pl_err *err);
 /* Gives up: nothing is left behind. NULL is welcome. */
-void parquet_writer_discard(struct parquet_writer *w);
+void pl_parquet_writer_discard(struct parquet_writer *w);
 
 #endif

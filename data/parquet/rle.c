@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <string.h>
 
-void rle_init(struct rle_in *in, const uint8_t *data, size_t bytes, int width)
+void pl_rle_init(struct rle_in *in, const uint8_t *data, size_t bytes, int width)
 {
     assert(width >= 0 && width <= 32);
     memset(in, 0, sizeof *in);
@@ -34,7 +34,7 @@ static int next_run(struct rle_in *in)
     return PL_OK;
 }
 
-int rle_next(struct rle_in *in, uint32_t *value)
+int pl_rle_next(struct rle_in *in, uint32_t *value)
 {
     while (!in->left) {
         int rc = next_run(in);

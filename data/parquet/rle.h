@@ -14,8 +14,8 @@ struct rle_in {
     int have;
 };
 
-void rle_init(struct rle_in *in, const uint8_t *data, size_t bytes, int width);
+void pl_rle_init(struct rle_in *in, const uint8_t *data, size_t bytes, int width);
 /* The next value; PL_EFORMAT past the end or for a malformed run. */
-int rle_next(struct rle_in *in, uint32_t *value);
+int pl_rle_next(struct rle_in *in, uint32_t *value);
 
 #endif

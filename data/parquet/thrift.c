@@ -35,7 +35,7 @@ static int64_t zigzag(uint64_t x)
     return (int64_t)(x >> 1) ^ -(int64_t)(x & 1);
 }
 
-int thrift_next(struct thrift_in *in, struct thrift_field *f)
+int pl_thrift_next(struct thrift_in *in, struct thrift_field *f)
 {
     uint8_t head = byte(in);
     if (in->bad || head == THRIFT_STOP) return 0;
@@ -46,7 +46,7 @@ int thrift_next(struct thrift_in *in, struct thrift_field *f)
     return !in->bad;
 }
 
-int64_t thrift_integer(struct thrift_in *in, const struct thrift_field *f)
+int64_t pl_thrift_integer(struct thrift_in *in, const struct thrift_field *f)
 {
     switch (f->type) {
     case THRIFT_TRUE: return 1;
@@ -57,7 +57,7 @@ int64_t thrift_integer(struct thrift_in *in, const struct thrift_field *f)
     }
 }
 
-const uint8_t *thrift_binary(struct thrift_in *in, const struct thrift_field *f, size_t *bytes)
+const uint8_t *pl_thrift_binary(struct thrift_in *in, const struct thrift_field *f, size_t *bytes)
 {
     const uint8_t *p;
     uint64_t n = f->type == THRIFT_BINARY ? varint(in) : (uint64_t)bad(in, 0);
@@ -70,7 +70,7 @@ const uint8_t *thrift_binary(struct thrift_in *in, const struct thrift_field *f,
     return p;
 }
 
-size_t thrift_list(struct thrift_in *in, const struct thrift_field *f, int *type)
+size_t pl_thrift_list(struct thrift_in *in, const struct thrift_field *f, int *type)
 {
     uint8_t head = f->type == THRIFT_LIST || f->type == THRIFT_SET ? byte(in) : (uint8_t)bad(in, 0);
     uint64_t n = head >> 4;
@@ -117,26 +117,26 @@ static void skip(struct thrift_in *in, int type, int in_list, int depth)
         if (in->end - in->p < 8) bad(in, 1);
         else in->p += 8;
         break;
-    case THRIFT_BINARY: thrift_binary(in, &f, &n); break;
+    case THRIFT_BINARY: pl_thrift_binary(in, &f, &n); break;
     case THRIFT_LIST: case THRIFT_SET:
-        n = thrift_list(in, &f, &element);
+        n = pl_thrift_list(in, &f, &element);
         skip_elements(in, n, element, depth + 1);
         break;
     case THRIFT_MAP: skip_map(in, depth + 1); break;
     case THRIFT_STRUCT:
         f.id = 0;
-        while (thrift_next(in, &f)) skip(in, f.type, 0, depth + 1);
+        while (pl_thrift_next(in, &f)) skip(in, f.type, 0, depth + 1);
         break;
     default: bad(in, 0);
     }
 }
 
-void thrift_skip(struct thrift_in *in, int type)
+void pl_thrift_skip(struct thrift_in *in, int type)
 {
     skip(in, type, 0, 0);
 }
 
-void thrift_put_varint(struct pl_buffer *b, uint64_t x)
+void pl_thrift_put_varint(struct pl_buffer *b, uint64_t x)
 {
     for (; x > 127; x >>= 7) pl_buffer_byte(b, (uint8_t)(x | 128));
     pl_buffer_byte(b, (uint8_t)x);
@@ -147,52 +147,52 @@ static uint64_t to_zigzag(int64_t x)
     return (uint64_t)x << 1 ^ (uint64_t)(x >> 63);
 }
 
-void thrift_put_field(struct pl_buffer *b, int *last, int id, int type)
+void pl_thrift_put_field(struct pl_buffer *b, int *last, int id, int type)
 {
     int step = id - *last;
     if (step > 0 && step < 16) pl_buffer_byte(b, (uint8_t)(step << 4 | type));
     else {
         pl_buffer_byte(b, (uint8_t)type);
-        thrift_put_varint(b, to_zigzag(id));
+        pl_thrift_put_varint(b, to_zigzag(id));
     }
     *last = id;
 }
 
-void thrift_put_i32(struct pl_buffer *b, int *last, int id, int32_t x)
+void pl_thrift_put_i32(struct pl_buffer *b, int *last, int id, int32_t x)
 {
-    thrift_put_field(b, last, id, THRIFT_I32);
-    thrift_put_varint(b, to_zigzag(x));
+    pl_thrift_put_field(b, last, id, THRIFT_I32);
+    pl_thrift_put_varint(b, to_zigzag(x));
 }
 
-void thrift_put_i64(struct pl_buffer *b, int *last, int id, int64_t x)
+void pl_thrift_put_i64(struct pl_buffer *b, int *last, int id, int64_t x)
 {
-    thrift_put_field(b, last, id, THRIFT_I64);
-    thrift_put_varint(b, to_zigzag(x));
+    pl_thrift_put_field(b, last, id, THRIFT_I64);
+    pl_thrift_put_varint(b, to_zigzag(x));
 }
 
-void thrift_put_binary(struct pl_buffer *b, const void *data, size_t bytes)
+void pl_thrift_put_binary(struct pl_buffer *b, const void *data, size_t bytes)
 {
-    thrift_put_varint(b, bytes);
+    pl_thrift_put_varint(b, bytes);
     pl_buffer_add(b, data, bytes);
 }
 
-void thrift_put_string(struct pl_buffer *b, int *last, int id, const char *text)
+void pl_thrift_put_string(struct pl_buffer *b, int *last, int id, const char *text)
 {
-    thrift_put_field(b, last, id, THRIFT_BINARY);
-    thrift_put_binary(b, text, strlen(text));
+    pl_thrift_put_field(b, last, id, THRIFT_BINARY);
+    pl_thrift_put_binary(b, text, strlen(text));
 }
 
-void thrift_put_list(struct pl_buffer *b, int *last, int id, int type, size_t count)
+void pl_thrift_put_list(struct pl_buffer *b, int *last, int id, int type, size_t count)
 {
-    thrift_put_field(b, last, id, THRIFT_LIST);
+    pl_thrift_put_field(b, last, id, THRIFT_LIST);
     if (count < 15) pl_buffer_byte(b, (uint8_t)(count << 4 | (unsigned)type));
     else {
         pl_buffer_byte(b, (uint8_t)(15 << 4 | type));
-        thrift_put_varint(b, count);
+        pl_thrift_put_varint(b, count);
     }
 }
 
-void thrift_put_stop(struct pl_buffer *b)
+void pl_thrift_put_stop(struct pl_buffer *b)
 {
     pl_buffer_byte(b, THRIFT_STOP);
 }

@@ -24,23 +24,23 @@ struct thrift_field {
 };
 
 /* The next field's id and type; 0 after the last one. */
-int thrift_next(struct thrift_in *in, struct thrift_field *f);
+int pl_thrift_next(struct thrift_in *in, struct thrift_field *f);
 /* The value of a field of any integer type, or of a boolean. */
-int64_t thrift_integer(struct thrift_in *in, const struct thrift_field *f);
+int64_t pl_thrift_integer(struct thrift_in *in, const struct thrift_field *f);
 /* A binary's bytes, inside the input. */
-const uint8_t *thrift_binary(struct thrift_in *in, const struct thrift_field *f, size_t *bytes);
+const uint8_t *pl_thrift_binary(struct thrift_in *in, const struct thrift_field *f, size_t *bytes);
 /* The number of elements, each of which takes at least a byte of what is left; *type theirs. */
-size_t thrift_list(struct thrift_in *in, const struct thrift_field *f, int *type);
-void thrift_skip(struct thrift_in *in, int type);
+size_t pl_thrift_list(struct thrift_in *in, const struct thrift_field *f, int *type);
+void pl_thrift_skip(struct thrift_in *in, int type);
 
 /* --- writing. `last` is the struct's last field id and starts at 0. */
-void thrift_put_field(struct pl_buffer *b, int *last, int id, int type);
-void thrift_put_varint(struct pl_buffer *b, uint64_t x);
-void thrift_put_i32(struct pl_buffer *b, int *last, int id, int32_t x);
-void thrift_put_i64(struct pl_buffer *b, int *last, int id, int64_t x);
-void thrift_put_binary(struct pl_buffer *b, const void *data, size_t bytes);
-void thrift_put_string(struct pl_buffer *b, int *last, int id, const char *text);
-void thrift_put_list(struct pl_buffer *b, int *last, int id, int type, size_t count);
-void thrift_put_stop(struct pl_buffer *b);
+void pl_thrift_put_field(struct pl_buffer *b, int *last, int id, int type);
+void pl_thrift_put_varint(struct pl_buffer *b, uint64_t x);
+void pl_thrift_put_i32(struct pl_buffer *b, int *last, int id, int32_t x);
+void pl_thrift_put_i64(struct pl_buffer *b, int *last, int id, int64_t x);
+void pl_thrift_put_binary(struct pl_buffer *b, const void *data, size_t bytes);
+void pl_thrift_put_string(struct pl_buffer *b, int *last, int id, const char *text);
+void pl_thrift_put_list(struct pl_buffer *b, int *last, int id, int type, size_t count);
+void pl_thrift_put_stop(struct pl_buffer *b);
 
 #endif

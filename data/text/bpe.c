@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-int bpe_size(const struct bpe *b) { return b->size; }
-int bpe_is_clip(const struct bpe *b) { return b->clip; }
-int bpe_start(const struct bpe *b) { return b->clip ? CLIP_START : -1; }
-int bpe_end(const struct bpe *b) { return b->end; }
+int pl_bpe_size(const struct bpe *b) { return b->size; }
+int pl_bpe_is_clip(const struct bpe *b) { return b->clip; }
+int pl_bpe_start(const struct bpe *b) { return b->clip ? CLIP_START : -1; }
+int pl_bpe_end(const struct bpe *b) { return b->end; }
 
 /* -- merging ---------------------------------------------------------------------------------- */
 
@@ -124,7 +124,7 @@ static int clip_words(struct output *o, struct work *w, const struct bpe *b, con
 {
     size_t at = 0, begin, length;
     int rc = PL_OK;
-    while (!rc && (length = bpe_word_clip(&begin, &at, text, n))) {
+    while (!rc && (length = pl_bpe_word_clip(&begin, &at, text, n))) {
         if (length == 15 && !memcmp(text + begin, "<|startoftext|>", 15)) give(o, CLIP_START);
         else if (length == 13 && !memcmp(text + begin, "<|endoftext|>", 13))
             give(o, CLIP_START + 1);
@@ -142,7 +142,7 @@ static int gpt2_words(struct output *o, struct work *w, const struct bpe *b, con
     while (!rc && at <= n) {
         const char *found = b->end < 0 ? NULL : memmem(text + at, n - at, GPT2_END, special);
         size_t end = found ? (size_t)(found - text) : n, begin, length, from = 0;
-        while (!rc && (length = bpe_word_gpt2(&begin, &from, text + at, end - at)))
+        while (!rc && (length = pl_bpe_word_gpt2(&begin, &from, text + at, end - at)))
             rc = word(o, w, b, text + at + begin, length);
         if (!found) break;
         give(o, b->end);
@@ -151,13 +151,13 @@ static int gpt2_words(struct output *o, struct work *w, const struct bpe *b, con
     return rc;
 }
 
-int bpe_encode(int32_t *ids, size_t room, size_t *count, const struct bpe *b, const char *text,
+int pl_bpe_encode(int32_t *ids, size_t room, size_t *count, const struct bpe *b, const char *text,
                size_t n)
 {
     struct output o = { ids, room, 0 };
     struct work w = { 0 };
     char *clean = NULL;
-    int rc = b->clip ? clean_text(&clean, &n, text, n) : PL_OK;
+    int rc = b->clip ? pl_clean_text(&clean, &n, text, n) : PL_OK;
     if (!rc) rc = b->clip ? clip_words(&o, &w, b, clean, n) : gpt2_words(&o, &w, b, text, n);
     free(clean);
     free(w.id);
@@ -166,21 +166,21 @@ int bpe_encode(int32_t *ids, size_t room, size_t *count, const struct bpe *b, co
     return rc;
 }
 
-int bpe_clip_row(int32_t *row, int length, int *cut, const struct bpe *b, const char *text,
+int pl_bpe_clip_row(int32_t *row, int length, int *cut, const struct bpe *b, const char *text,
                  size_t n)
 {
     size_t count, room = (size_t)length;
-    int rc = length < 2 ? PL_EUSE : bpe_encode(row + 1, room - 1, &count, b, text, n);
+    int rc = length < 2 ? PL_EUSE : pl_bpe_encode(row + 1, room - 1, &count, b, text, n);
     if (rc) return rc;
     if (cut) *cut = count > room - 2;
     if (count > room - 2) count = room - 2;
-    row[0] = bpe_start(b);
-    row[count + 1] = bpe_end(b);
+    row[0] = pl_bpe_start(b);
+    row[count + 1] = pl_bpe_end(b);
     for (size_t i = count + 2; i < room; i++) row[i] = 0;
     return PL_OK;
 }
 
-int bpe_decode(char **out, size_t *bytes, const struct bpe *b, const int32_t *ids, size_t n)
+int pl_bpe_decode(char **out, size_t *bytes, const struct bpe *b, const int32_t *ids, size_t n)
 {
     size_t total = 0, at = 0;
     *out = NULL;

@@ -194,7 +194,7 @@ static size_t plain_bytes(char *out, const char *name, size_t n, const int16_t b
     size_t used = 0, at = 0;
     while (at < n) {
         int32_t c;
-        size_t k = points_first(&c, name + at, n - at);
+        size_t k = pl_code_points_first(&c, name + at, n - at);
         if (c >= 0 && c < 512 && byte_of[c] >= 0) out[used++] = (char)byte_of[c];
         else {
             memcpy(out + used, name + at, k);
@@ -249,13 +249,13 @@ static struct bpe *loader_close(struct loader *l, int rc)
     free(l->names);
     hdestroy_r(&l->by_name);
     if (rc) {
-        bpe_close(b);
+        pl_bpe_close(b);
         b = NULL;
     }
     return b;
 }
 
-int bpe_open_clip(struct bpe **b, const char *merges, struct pl_err *err)
+int pl_bpe_open_clip(struct bpe **b, const char *merges, struct pl_err *err)
 {
     struct loader l;
     int32_t letter[256];
@@ -324,7 +324,7 @@ static int find_letters(struct loader *l)
     return PL_OK;
 }
 
-int bpe_open_gpt2(struct bpe **b, const char *vocab, const char *merges, struct pl_err *err)
+int pl_bpe_open_gpt2(struct bpe **b, const char *vocab, const char *merges, struct pl_err *err)
 {
     struct loader l;
     json_error_t why;
@@ -361,7 +361,7 @@ int bpe_open_gpt2(struct bpe **b, const char *vocab, const char *merges, struct 
     return rc;
 }
 
-void bpe_close(struct bpe *b)
+void pl_bpe_close(struct bpe *b)
 {
     if (!b) return;
     free(b->pairs);

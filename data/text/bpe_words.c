@@ -80,7 +80,7 @@ static enum kind kind_of(int32_t c)
 static enum kind look(size_t *used, const char *text, size_t n)
 {
     int32_t c;
-    *used = points_first(&c, text, n);
+    *used = pl_code_points_first(&c, text, n);
     return c < 0 ? OTHER : kind_of(c);
 }
 
@@ -88,7 +88,7 @@ static enum kind look_gpt2(size_t *used, const char *text, size_t n)
 {
     int32_t c;
     enum kind kind;
-    *used = points_first(&c, text, n);
+    *used = pl_code_points_first(&c, text, n);
     if (c < 0) return OTHER;
     kind = kind_of(c);
     if (kind == LETTER && INSIDE(letters_18, c)) return OTHER;
@@ -128,7 +128,7 @@ static size_t contraction(const char *text, size_t n)
     return 0;
 }
 
-size_t bpe_word_clip(size_t *begin, size_t *at, const char *text, size_t n)
+size_t pl_bpe_word_clip(size_t *begin, size_t *at, const char *text, size_t n)
 {
     static const char *const whole[] = { "<|startoftext|>", "<|endoftext|>" };
     size_t used, end = 0;
@@ -151,7 +151,7 @@ size_t bpe_word_clip(size_t *begin, size_t *at, const char *text, size_t n)
     return end - *begin;
 }
 
-size_t bpe_word_gpt2(size_t *begin, size_t *at, const char *text, size_t n)
+size_t pl_bpe_word_gpt2(size_t *begin, size_t *at, const char *text, size_t n)
 {
     size_t used, end, last = *at;
     enum kind kind;

@@ -6,7 +6,7 @@
 
 /* The next word of `text` from *at on, moved past it: *begin and its length. 0: no more. CLIP drops
  * white space; GPT-2's words are all of the text. [spec images-and-text 4.2, 6] */
-size_t bpe_word_clip(size_t *begin, size_t *at, const char *text, size_t n);
-size_t bpe_word_gpt2(size_t *begin, size_t *at, const char *text, size_t n);
+size_t pl_bpe_word_clip(size_t *begin, size_t *at, const char *text, size_t n);
+size_t pl_bpe_word_gpt2(size_t *begin, size_t *at, const char *text, size_t n);
 
 #endif

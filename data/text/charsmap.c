@@ -12,7 +12,7 @@
 
 static const char replacement[] = "\xEF\xBF\xBD";
 
-int charsmap_append(struct charsmap_text *t, const char *bytes, size_t n)
+int pl_charsmap_append(struct charsmap_text *t, const char *bytes, size_t n)
 {
     if (n > t->room - t->n) {
         size_t room = 2 * t->room + n + 64;
@@ -57,7 +57,7 @@ static int valid(const char *text, size_t n)
     return 1;
 }
 
-int charsmap_init(struct charsmap *m, const void *blob, size_t bytes, const char *file,
+int pl_charsmap_init(struct charsmap *m, const void *blob, size_t bytes, const char *file,
                   struct pl_err *err)
 {
     const uint8_t *p = blob;
@@ -92,12 +92,12 @@ int charsmap_init(struct charsmap *m, const void *blob, size_t bytes, const char
     }
     for (int c = 0; c < 128; c++) {
         char s = (char)c;
-        m->plain[c] = c != '\r' && !charsmap_find(m, &s, 1, 0, &value); /* CR may begin CR LF */
+        m->plain[c] = c != '\r' && !pl_charsmap_find(m, &s, 1, 0, &value); /* CR may begin CR LF */
     }
     return PL_OK;
 }
 
-size_t charsmap_find(const struct charsmap *m, const char *text, size_t n, int longest,
+size_t pl_charsmap_find(const struct charsmap *m, const char *text, size_t n, int longest,
                      const char **value)
 {
     size_t found = 0;
@@ -150,14 +150,14 @@ static int append_mapped(const struct charsmap *m, const char *text, size_t n, s
                          struct charsmap_text *out)
 {
     const char *value;
-    if (n < whole && charsmap_find(m, text, n, 0, &value))
-        return charsmap_append(out, value, strlen(value));
+    if (n < whole && pl_charsmap_find(m, text, n, 0, &value))
+        return pl_charsmap_append(out, value, strlen(value));
     for (size_t at = 0; at < n;) {
         int32_t c;
         size_t len = character(text + at, n - at, &c);
-        int rc = charsmap_find(m, text + at, len, 0, &value)
-                     ? charsmap_append(out, value, strlen(value))
-                     : charsmap_append(out, text + at, len);
+        int rc = pl_charsmap_find(m, text + at, len, 0, &value)
+                     ? pl_charsmap_append(out, value, strlen(value))
+                     : pl_charsmap_append(out, text + at, len);
         if (rc) return rc;
         at += len;
     }
@@ -174,7 +174,7 @@ static int valid_clusters(const struct charsmap *m, const char *text, size_t n,
         /* ASCII before ASCII is a cluster of its own (CR LF is kept out of `plain`) */
         while (end < n && s[end] < 128 && m->plain[s[end]] && (end + 1 == n || s[end + 1] < 128))
             end++;
-        if (end > at) rc = charsmap_append(out, text + at, end - at);
+        if (end > at) rc = pl_charsmap_append(out, text + at, end - at);
         else {
             end = at + cluster(text + at, n - at);
             rc = append_mapped(m, text + at, end - at, SHORT_CLUSTER, out);
@@ -185,7 +185,7 @@ static int valid_clusters(const struct charsmap *m, const char *text, size_t n,
     return PL_OK;
 }
 
-int charsmap_by_cluster(const struct charsmap *m, const char *text, size_t n,
+int pl_charsmap_by_cluster(const struct charsmap *m, const char *text, size_t n,
                         struct charsmap_text *out)
 {
     struct charsmap_text clean = { 0 };
@@ -195,32 +195,32 @@ int charsmap_by_cluster(const struct charsmap *m, const char *text, size_t n,
         int32_t c;
         size_t len = (uint8_t)text[at] < 128 ? 1 : character(text + at, n - at, &c);
         if ((uint8_t)text[at] >= 128 && c < 0) {
-            rc = charsmap_append(&clean, text + kept, at - kept);
-            if (!rc) rc = charsmap_append(&clean, replacement, 3);
+            rc = pl_charsmap_append(&clean, text + kept, at - kept);
+            if (!rc) rc = pl_charsmap_append(&clean, replacement, 3);
             kept = at + 1;
         }
         at += len;
     }
     if (!rc && !kept) return valid_clusters(m, text, n, out);
-    if (!rc) rc = charsmap_append(&clean, text + kept, n - kept);
+    if (!rc) rc = pl_charsmap_append(&clean, text + kept, n - kept);
     if (!rc) rc = valid_clusters(m, clean.at, clean.n, out);
     free(clean.at);
     return rc;
 }
 
-int charsmap_by_longest(const struct charsmap *m, const char *text, size_t n,
+int pl_charsmap_by_longest(const struct charsmap *m, const char *text, size_t n,
                         struct charsmap_text *out)
 {
     for (size_t at = 0; at < n;) {
         const char *value;
         int32_t c;
-        size_t len = charsmap_find(m, text + at, n - at, 1, &value);
+        size_t len = pl_charsmap_find(m, text + at, n - at, 1, &value);
         int rc;
-        if (len) rc = charsmap_append(out, value, strlen(value));
+        if (len) rc = pl_charsmap_append(out, value, strlen(value));
         else {
             len = character(text + at, n - at, &c);
-            rc = c < 0 ? charsmap_append(out, replacement, 3)
-                       : charsmap_append(out, text + at, len);
+            rc = c < 0 ? pl_charsmap_append(out, replacement, 3)
+                       : pl_charsmap_append(out, text + at, len);
         }
         if (rc) return rc;
         at += len;

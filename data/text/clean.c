@@ -25,15 +25,15 @@ static void add_upper(struct points *out, const char *value)
         { 0xFB03, "FFI" }, { 0xFB04, "FFL" },
     };
     struct points p = { 0 };
-    points_text(&p, value, strlen(value));
+    pl_code_points_text(&p, value, strlen(value));
     for (size_t i = 0; i < p.n; i++) {
         size_t k = 0;
         while (k < PL_COUNT(longer) && longer[k].from != p.at[i]) k++;
-        if (k < PL_COUNT(longer)) points_text(out, longer[k].to, strlen(longer[k].to));
-        else points_add(out, utf8proc_toupper(p.at[i]));
+        if (k < PL_COUNT(longer)) pl_code_points_text(out, longer[k].to, strlen(longer[k].to));
+        else pl_code_points_add(out, utf8proc_toupper(p.at[i]));
     }
     out->failed |= p.failed;
-    points_clear(&p);
+    pl_code_points_clear(&p);
 }
 
 /* A name in capitals, ';' included, whose small letters make a known one, and which HTML itself
@@ -46,8 +46,8 @@ static const char *in_capitals(const char *name, size_t n)
         small[i] = name[i] >= 'A' && name[i] <= 'Z' ? (char)(name[i] + 32) : name[i];
     }
     for (size_t k = 2; k < n; k++)
-        if (html_named(name, k)) return NULL;
-    return html_named(small, n);
+        if (pl_html_named(name, k)) return NULL;
+    return pl_html_named(small, n);
 }
 
 /* 1. An entity at '&', with its ';': appends its value and returns its length; 0: there is none. */
@@ -61,7 +61,7 @@ static size_t entity(struct points *out, const int32_t *p, size_t n)
     name[length++] = ';';
     at++;
     if (!hash) {
-        if ((value = html_named(name, length))) points_text(out, value, strlen(value));
+        if ((value = pl_html_named(name, length))) pl_code_points_text(out, value, strlen(value));
         else if ((value = in_capitals(name, length))) add_upper(out, value);
         return value ? at : 0;
     }
@@ -72,9 +72,9 @@ static size_t entity(struct points *out, const int32_t *p, size_t n)
         return 0;
     /* strtoull would pass over "0x" */
     if (base == 16 && (name[2] == 'x' || name[2] == 'X')) return 0;
-    c = html_number(strtoull(name + (base == 16), &end, base)); /* too large a one is ULLONG_MAX */
+    c = pl_html_number(strtoull(name + (base == 16), &end, base)); /* too large a one is ULLONG_MAX */
     if (*end != ';' || c == ';') return 0;
-    if (c >= 0) points_add(out, c);
+    if (c >= 0) pl_code_points_add(out, c);
     return at;
 }
 
@@ -82,7 +82,7 @@ static void entities(struct points *out, const struct points *in)
 {
     for (size_t i = 0, used; i < in->n; i += used ? used : 1) {
         used = in->at[i] == '&' ? entity(out, in->at + i, in->n - i) : 0;
-        if (!used) points_add(out, in->at[i]);
+        if (!used) pl_code_points_add(out, in->at[i]);
     }
 }
 
@@ -123,23 +123,23 @@ static void add_width(struct points *out, int32_t c)
     utf8proc_ssize_t n;
     if (c == 0x3000) c = ' ';
     if (c < 0xFF01 || c > 0xFFEF) {
-        points_add(out, c);
+        pl_code_points_add(out, c);
         return;
     }
     n = utf8proc_decompose_char(c, to, PL_COUNT(to), UTF8PROC_COMPAT | UTF8PROC_DECOMPOSE, NULL);
-    if (n > 0 && n <= (utf8proc_ssize_t)PL_COUNT(to)) points_append(out, to, (size_t)n);
-    else points_add(out, c);
+    if (n > 0 && n <= (utf8proc_ssize_t)PL_COUNT(to)) pl_code_points_append(out, to, (size_t)n);
+    else pl_code_points_add(out, c);
 }
 
 /* 3 to 6. */
 static void characters(struct points *out, const struct points *in)
 {
     for (size_t i = 0; i < in->n; i++) {
-        int32_t c = html_windows_1252(in->at[i]);
+        int32_t c = pl_html_windows_1252(in->at[i]);
         const char *apart = c < 128 ? NULL : ligature(c);
-        if (apart) points_text(out, apart, strlen(apart));
-        else if (c == 0x2BC || (c >= 0x2018 && c <= 0x201B)) points_add(out, '\'');
-        else if (c >= 0x201C && c <= 0x201F) points_add(out, '"');
+        if (apart) pl_code_points_text(out, apart, strlen(apart));
+        else if (c == 0x2BC || (c >= 0x2018 && c <= 0x201B)) pl_code_points_add(out, '\'');
+        else if (c >= 0x201C && c <= 0x201F) pl_code_points_add(out, '"');
         else add_width(out, c);
     }
     for (size_t i = 0; i < out->n; i++) /* 0x149 comes apart into one of them */
@@ -152,7 +152,7 @@ static void line_ends(struct points *out, const struct points *in)
     for (size_t i = 0; i < in->n; i++) {
         int32_t c = in->at[i];
         if (c == '\r' && i + 1 < in->n && in->at[i + 1] == '\n') continue;
-        points_add(out, c == '\r' || c == 0x2028 || c == 0x2029 || c == 0x85 ? '\n' : c);
+        pl_code_points_add(out, c == '\r' || c == 0x2028 || c == 0x2029 || c == 0x85 ? '\n' : c);
     }
 }
 
@@ -177,7 +177,7 @@ static void controls(struct points *out, const struct points *in)
                 continue;
             }
         }
-        if (!is_removed(c)) points_add(out, c);
+        if (!is_removed(c)) pl_code_points_add(out, c);
     }
 }
 
@@ -192,15 +192,15 @@ static int compose(struct points *out, const struct points *in)
     /* all of these are composed */
     for (size_t i = 0; i < in->n && plain; i++) plain = in->at[i] < 0x300;
     if (plain) {
-        points_append(out, in->at, in->n);
+        pl_code_points_append(out, in->at, in->n);
         return PL_OK;
     }
-    if ((rc = points_utf8(&text, &bytes, in))) return rc;
+    if ((rc = pl_code_points_utf8(&text, &bytes, in))) return rc;
     n = utf8proc_map((uint8_t *)text, (utf8proc_ssize_t)bytes, &composed,
                      UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     free(text);
     if (n < 0) return PL_ENOMEM; /* the text is valid: nothing else can go wrong */
-    points_text(out, (char *)composed, (size_t)n);
+    pl_code_points_text(out, (char *)composed, (size_t)n);
     free(composed);
     return PL_OK;
 }
@@ -217,7 +217,7 @@ static int mend(struct points *p, int with_entities, size_t *work)
         struct points a = { 0 }, b = { 0 };
         int rc = PL_OK, done;
         if (with_entities) entities(&a, p);
-        else points_append(&a, p->at, p->n);
+        else pl_code_points_append(&a, p->at, p->n);
         characters(&b, &a);
         a.n = 0;
         line_ends(&a, &b);
@@ -229,12 +229,12 @@ static int mend(struct points *p, int with_entities, size_t *work)
         *work += p->n + 1;
         if (!rc && *work > WORK_MAX) rc = PL_ELIMIT;
         done = !rc && same(&a, p);
-        points_clear(&b);
+        pl_code_points_clear(&b);
         if (rc) {
-            points_clear(&a);
+            pl_code_points_clear(&a);
             return rc;
         }
-        points_clear(p);
+        pl_code_points_clear(p);
         *p = a;
         if (done) return PL_OK;
     }
@@ -259,8 +259,8 @@ static void join_spaces(struct points *out, const struct points *in)
            (is_space(in->at[end - 1]) || (in->at[end - 1] >= 28 && in->at[end - 1] < 32)))
         end--;
     for (size_t i = first; i < end; i++) {
-        if (!is_space(in->at[i])) points_add(out, in->at[i]);
-        else if (!is_space(in->at[i - 1])) points_add(out, ' ');
+        if (!is_space(in->at[i])) pl_code_points_add(out, in->at[i]);
+        else if (!is_space(in->at[i - 1])) pl_code_points_add(out, ' ');
     }
 }
 
@@ -298,9 +298,9 @@ static void lower(struct points *out, const struct points *in)
 {
     for (size_t i = 0; i < in->n; i++) {
         int32_t c = in->at[i];
-        if (c == 0x130) points_text(out, "i\xcc\x87", 3); /* the one letter that becomes two */
-        else if (c == SIGMA && ends_word(in, i)) points_add(out, FINAL_SIGMA);
-        else points_add(out, c < 128 ? c + (c >= 'A' && c <= 'Z' ? 32 : 0) : utf8proc_tolower(c));
+        if (c == 0x130) pl_code_points_text(out, "i\xcc\x87", 3); /* the one letter that becomes two */
+        else if (c == SIGMA && ends_word(in, i)) pl_code_points_add(out, FINAL_SIGMA);
+        else pl_code_points_add(out, c < 128 ? c + (c >= 'A' && c <= 'Z' ? 32 : 0) : utf8proc_tolower(c));
     }
 }
 
@@ -313,34 +313,34 @@ static int mend_segments(struct points *out, const struct points *in)
         for (end = at; end < in->n && in->at[end] != '\n'; end++)
             if (in->at[end] == '<') with_entities = 0; /* this is HTML: its entities are meant */
         end += end < in->n;
-        points_append(&p, in->at + at, end - at);
+        pl_code_points_append(&p, in->at + at, end - at);
         rc = p.failed ? PL_ENOMEM : mend(&p, with_entities, &work);
-        if (!rc) points_append(out, p.at, p.n);
-        points_clear(&p);
+        if (!rc) pl_code_points_append(out, p.at, p.n);
+        pl_code_points_clear(&p);
     }
     return rc;
 }
 
-int clean_text(char **out, size_t *bytes, const char *text, size_t n)
+int pl_clean_text(char **out, size_t *bytes, const char *text, size_t n)
 {
     struct points a = { 0 }, b = { 0 };
     int rc;
     *out = NULL;
     *bytes = 0;
     if (n > CLEAN_BYTES_MAX) return PL_ELIMIT;
-    points_text(&a, text, n);
+    pl_code_points_text(&a, text, n);
     rc = mend_segments(&b, &a);
     a.n = 0;
-    html_unescape(&a, &b); /* 10, twice */
+    pl_html_unescape(&a, &b); /* 10, twice */
     b.n = 0;
-    html_unescape(&b, &a);
+    pl_html_unescape(&b, &a);
     a.n = 0;
     join_spaces(&a, &b);
     b.n = 0;
     lower(&b, &a);
     if (!rc && (a.failed || b.failed)) rc = PL_ENOMEM;
-    if (!rc) rc = points_utf8(out, bytes, &b);
-    points_clear(&a);
-    points_clear(&b);
+    if (!rc) rc = pl_code_points_utf8(out, bytes, &b);
+    pl_code_points_clear(&a);
+    pl_code_points_clear(&b);
     return rc;
 }

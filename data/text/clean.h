@@ -12,6 +12,6 @@
 
 /* *out is UTF-8 with a zero behind it, the caller frees it. Bytes that are no UTF-8 pass as U+FFFD.
  * PL_ELIMIT: the text is longer than the limit, or has entities inside entities without end. */
-int clean_text(char **out, size_t *bytes, const char *text, size_t n);
+int pl_clean_text(char **out, size_t *bytes, const char *text, size_t n);
 
 #endif

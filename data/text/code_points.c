@@ -7,7 +7,7 @@
 
 #define REPLACEMENT 0xFFFD
 
-void points_append(struct points *p, const int32_t *c, size_t n)
+void pl_code_points_append(struct points *p, const int32_t *c, size_t n)
 {
     if (p->failed) return;
     if (p->room - p->n < n) {
@@ -24,12 +24,12 @@ void points_append(struct points *p, const int32_t *c, size_t n)
     p->n += n;
 }
 
-void points_add(struct points *p, int32_t c)
+void pl_code_points_add(struct points *p, int32_t c)
 {
-    points_append(p, &c, 1);
+    pl_code_points_append(p, &c, 1);
 }
 
-size_t points_first(int32_t *c, const char *text, size_t n)
+size_t pl_code_points_first(int32_t *c, const char *text, size_t n)
 {
     utf8proc_ssize_t used;
     if ((unsigned char)*text < 0x80) {
@@ -42,16 +42,16 @@ size_t points_first(int32_t *c, const char *text, size_t n)
     return 1;
 }
 
-void points_text(struct points *p, const char *text, size_t n)
+void pl_code_points_text(struct points *p, const char *text, size_t n)
 {
     for (size_t at = 0; at < n && !p->failed;) {
         int32_t c;
-        at += points_first(&c, text + at, n - at);
-        points_add(p, c < 0 ? REPLACEMENT : c);
+        at += pl_code_points_first(&c, text + at, n - at);
+        pl_code_points_add(p, c < 0 ? REPLACEMENT : c);
     }
 }
 
-int points_utf8(char **text, size_t *bytes, const struct points *p)
+int pl_code_points_utf8(char **text, size_t *bytes, const struct points *p)
 {
     char *out = p->failed ? NULL : malloc(4 * p->n + 1);
     size_t n = 0;
@@ -65,7 +65,7 @@ int points_utf8(char **text, size_t *bytes, const struct points *p)
     return PL_OK;
 }
 
-void points_clear(struct points *p)
+void pl_code_points_clear(struct points *p)
 {
     free(p->at);
     memset(p, 0, sizeof *p);

@@ -36,7 +36,7 @@ struct corpus {
     size_t count, taken, room;
     int32_t *buffer; /* (o.buffer, window) */
     size_t buffered;
-    struct corpus_counts counts;
+    struct pl_corpus_counts counts;
     uint64_t pass_windows; /* cut in this pass */
     int begun, failed;
     struct pl_err why;
@@ -139,7 +139,7 @@ static int is_empty(const char *line, size_t n)
     return 1;
 }
 
-char *corpus_line_text(size_t *bytes, const char *line, size_t n, const char *where,
+char *pl_corpus_line_text(size_t *bytes, const char *line, size_t n, const char *where,
                        struct pl_err *err)
 {
     json_error_t why;
@@ -186,7 +186,7 @@ static int next_document(struct reader *r, const char *path, struct pl_err *err)
             continue;
         }
         snprintf(where, sizeof where, "%.340s: line %llu", path, (unsigned long long)r->line);
-        if (!(text = corpus_line_text(&n, r->text, r->bytes, where, err))) return PL_EFORMAT;
+        if (!(text = pl_corpus_line_text(&n, r->text, r->bytes, where, err))) return PL_EFORMAT;
         free(r->text);
         r->text = text;
         r->bytes = n;
@@ -198,7 +198,7 @@ static int next_document(struct reader *r, const char *path, struct pl_err *err)
 
 /* --- windows ---------------------------------------------------------------------------------- */
 
-int corpus_open(struct corpus **out, const struct corpus_options *o, struct pl_err *err)
+int pl_corpus_open(struct corpus **out, const struct corpus_options *o, struct pl_err *err)
 {
     struct corpus *c = calloc(1, sizeof *c);
     size_t floats;
@@ -227,12 +227,12 @@ int corpus_open(struct corpus **out, const struct corpus_options *o, struct pl_e
     }
     c->next_file = o->paths; /* a pass begins with the first window */
     pl_rng_init(&c->rng, o->seed, 0);
-    if (rc) corpus_close(c);
+    if (rc) pl_corpus_close(c);
     else *out = c;
     return rc;
 }
 
-void corpus_close(struct corpus *c)
+void pl_corpus_close(struct corpus *c)
 {
     if (!c) return;
     reader_end(&c->reader);
@@ -327,7 +327,7 @@ static int cut_window(struct corpus *c, int32_t *to, struct pl_err *err)
     return PL_OK;
 }
 
-int corpus_next(struct corpus *c, int32_t *window, struct pl_err *err)
+int pl_corpus_next(struct corpus *c, int32_t *window, struct pl_err *err)
 {
     size_t n = (size_t)c->o.window, k;
     int rc = c->failed;
@@ -347,13 +347,13 @@ int corpus_next(struct corpus *c, int32_t *window, struct pl_err *err)
     return PL_OK;
 }
 
-int corpus_skip(struct corpus *c, uint64_t windows, struct pl_err *err)
+int pl_corpus_skip(struct corpus *c, uint64_t windows, struct pl_err *err)
 {
     int32_t *window = pl_alloc((size_t)c->o.window, sizeof *window);
     int rc = window ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");
-    for (; windows && !rc; windows--) rc = corpus_next(c, window, err);
+    for (; windows && !rc; windows--) rc = pl_corpus_next(c, window, err);
     pl_free(window);
     return rc;
 }
 
-struct corpus_counts corpus_counts(const struct corpus *c) { return c->counts; }
+struct pl_corpus_counts pl_corpus_counts(const struct corpus *c) { return c->counts; }

@@ -11,7 +11,7 @@
 #define CORPUS_BUFFER 256           /* windows that are shuffled with each other */
 #define CORPUS_BUFFER_MAX (1 << 16)
 
-/* The first `room` ids of n bytes of text, *count in all; never more than n. Fits bpe_encode. */
+/* The first `room` ids of n bytes of text, *count in all; never more than n. Fits pl_bpe_encode. */
 typedef int corpus_encode_fn(int32_t *ids, size_t room, size_t *count, const void *tokenizer,
                              const char *text, size_t n);
 
@@ -33,22 +33,22 @@ struct corpus_options {
 struct corpus;
 
 /* On error *c is NULL. Files are opened when their turn comes, but have to be there. */
-int corpus_open(struct corpus **c, const struct corpus_options *options, struct pl_err *err);
-void corpus_close(struct corpus *c);
+int pl_corpus_open(struct corpus **c, const struct corpus_options *options, struct pl_err *err);
+void pl_corpus_close(struct corpus *c);
 
 /* The next window; passes over the files without end. PL_ENOTFOUND: a whole pass held less than one
  * window; errors of files name the file and the line. An error stays. */
-int corpus_next(struct corpus *c, int32_t *window, struct pl_err *err);
+int pl_corpus_next(struct corpus *c, int32_t *window, struct pl_err *err);
 /* As if so many had been asked for: how a training goes on where it was, as it was. */
-int corpus_skip(struct corpus *c, uint64_t windows, struct pl_err *err);
+int pl_corpus_skip(struct corpus *c, uint64_t windows, struct pl_err *err);
 
-struct corpus_counts {
+struct pl_corpus_counts {
     uint64_t documents, ids, windows, passes; /* read so far; windows: given */
 };
-struct corpus_counts corpus_counts(const struct corpus *c);
+struct pl_corpus_counts pl_corpus_counts(const struct corpus *c);
 
 /* The text of a line of JSON, or NULL with a sentence that begins with `where`; free(). */
-char *corpus_line_text(size_t *bytes, const char *line, size_t n, const char *where,
+char *pl_corpus_line_text(size_t *bytes, const char *line, size_t n, const char *where,
                        struct pl_err *err);
 
 #endif

@@ -16,7 +16,7 @@ static const uint16_t high[32] = {
     0x2013, 0x2014, 0x2DC,  0x2122, 0x161,  0x203A, 0x153,  0x9D,   0x17E,  0x178,
 };
 
-const char *html_named(const char *name, size_t n)
+const char *pl_html_named(const char *name, size_t n)
 {
     size_t low = 0, end = PL_COUNT(names);
     while (low < end) {
@@ -30,12 +30,12 @@ const char *html_named(const char *name, size_t n)
     return NULL;
 }
 
-int32_t html_windows_1252(int32_t c)
+int32_t pl_html_windows_1252(int32_t c)
 {
     return c >= 128 && c < 160 ? high[c - 128] : c;
 }
 
-int32_t html_number(uint64_t n)
+int32_t pl_html_number(uint64_t n)
 {
     if (!n || n > 0x10FFFF || (n >= 0xD800 && n <= 0xDFFF)) return 0xFFFD;
     if (n >= 128 && n < 160) return high[n - 128];
@@ -78,7 +78,7 @@ static size_t name(struct points *out, const int32_t *p, size_t n)
     const char *value = NULL;
     while (all < n && all < NAME_MAX_POINTS && !ends_name(p[all])) all++;
     if (!all) {
-        points_add(out, '&');
+        pl_code_points_add(out, '&');
         return 0;
     }
     all += all < n && p[all] == ';';
@@ -87,25 +87,25 @@ static size_t name(struct points *out, const int32_t *p, size_t n)
         plain++;
     }
     for (size_t k = plain; !value && k && (k == all || k >= 2); k--)
-        if ((value = html_named(text, k))) plain = k;
+        if ((value = pl_html_named(text, k))) plain = k;
     if (!value) {
-        points_add(out, '&');
+        pl_code_points_add(out, '&');
         plain = 0;
-    } else points_text(out, value, strlen(value));
-    points_append(out, p + plain, all - plain);
+    } else pl_code_points_text(out, value, strlen(value));
+    pl_code_points_append(out, p + plain, all - plain);
     return all;
 }
 
-void html_unescape(struct points *out, const struct points *in)
+void pl_html_unescape(struct points *out, const struct points *in)
 {
     for (size_t i = 0; i < in->n && !out->failed;) {
         uint64_t value;
         size_t used;
-        if (in->at[i] != '&') points_add(out, in->at[i++]);
+        if (in->at[i] != '&') pl_code_points_add(out, in->at[i++]);
         else if (i + 1 < in->n && in->at[i + 1] == '#' &&
                  (used = number(&value, in->at + i + 2, in->n - i - 2))) {
-            int32_t c = html_number(value);
-            if (c >= 0) points_add(out, c);
+            int32_t c = pl_html_number(value);
+            if (c >= 0) pl_code_points_add(out, c);
             i += 2 + used;
         } else i += 1 + name(out, in->at + i + 1, in->n - i - 1);
     }

@@ -171,7 +171,7 @@ static int read_fields(struct spiece_model *m, struct reader r, const char *file
     return rc;
 }
 
-int spiece_read(struct spiece_model *m, const void *data, size_t bytes, const char *file,
+int pl_spiece_read(struct spiece_model *m, const void *data, size_t bytes, const char *file,
                 struct pl_err *err)
 {
     struct reader r = { data, data, (const uint8_t *)data + bytes };
@@ -187,11 +187,11 @@ int spiece_read(struct spiece_model *m, const void *data, size_t bytes, const ch
     m->pieces = calloc(count, sizeof *m->pieces);
     rc = m->pieces ? read_fields(m, r, file, err)
                    : pl_fail(err, PL_ENOMEM, "%s: out of memory", file);
-    if (rc) spiece_clear(m);
+    if (rc) pl_spiece_clear(m);
     return rc;
 }
 
-void spiece_clear(struct spiece_model *m)
+void pl_spiece_clear(struct spiece_model *m)
 {
     free(m->pieces);
     *m = (struct spiece_model){ .unknown = -1 };

@@ -31,8 +31,8 @@ struct spiece_model {
 };
 
 /* Reads a model; `data` must outlive it. err names `file` and the place. On error *m is empty. */
-int spiece_read(struct spiece_model *m, const void *data, size_t bytes, const char *file,
+int pl_spiece_read(struct spiece_model *m, const void *data, size_t bytes, const char *file,
                 struct pl_err *err);
-void spiece_clear(struct spiece_model *m);
+void pl_spiece_clear(struct spiece_model *m);
 
 #endif

@@ -74,7 +74,7 @@ static int insert(struct unigram *u, int id, const char *file, struct pl_err *er
     return PL_OK;
 }
 
-int unigram_find(const struct unigram *u, const char *text, size_t n)
+int pl_unigram_find(const struct unigram *u, const char *text, size_t n)
 {
     uint32_t node = 0;
     for (size_t i = 0; i < n; i++) {
@@ -96,7 +96,7 @@ static int takes_part(const struct unigram *u, int id, enum unigram_rules rules)
 static int build(struct unigram *u, const char *file, struct pl_err *err)
 {
     size_t bytes = 0, slots = 64;
-    int size = unigram_size(u), rc = PL_OK;
+    int size = pl_unigram_size(u), rc = PL_OK;
     for (int id = 0; id < size; id++) bytes += piece(u, id).n;
     while (slots < 2 * bytes) slots *= 2; /* at most 2^25: the bytes are the file's */
     u->mask = (uint32_t)(slots - 1);
@@ -111,7 +111,7 @@ static int build(struct unigram *u, const char *file, struct pl_err *err)
         u->unknown_score[rules] = (least < INFINITY ? least : 0) - UNKNOWN_PENALTY;
     }
     u->unknown_score[UNIGRAM_SENTENCEPIECE] = (float)u->unknown_score[UNIGRAM_SENTENCEPIECE];
-    for (int i = 0; i < 3; i++) u->special[i] = unigram_find(u, named[i], strlen(named[i]));
+    for (int i = 0; i < 3; i++) u->special[i] = pl_unigram_find(u, named[i], strlen(named[i]));
     for (int i = 0; i < UNIGRAM_EXTRA_IDS; i++) u->special[3 + i] = (int)u->model.count + i;
     return rc;
 }
@@ -130,15 +130,15 @@ static int take(struct unigram **out, void *file, size_t bytes, const char *name
     u->file = file;
     for (int i = 0; i < UNIGRAM_EXTRA_IDS; i++)
         snprintf(u->extra[i], sizeof u->extra[i], "<extra_id_%d>", UNIGRAM_EXTRA_IDS - 1 - i);
-    rc = spiece_read(&u->model, file, bytes, name, err);
-    if (!rc) rc = charsmap_init(&u->map, u->model.map, u->model.map_bytes, name, err);
+    rc = pl_spiece_read(&u->model, file, bytes, name, err);
+    if (!rc) rc = pl_charsmap_init(&u->map, u->model.map, u->model.map_bytes, name, err);
     if (!rc) rc = build(u, name, err);
-    if (rc) unigram_close(u);
+    if (rc) pl_unigram_close(u);
     else *out = u;
     return rc;
 }
 
-int unigram_open(struct unigram **u, const char *path, struct pl_err *err)
+int pl_unigram_open(struct unigram **u, const char *path, struct pl_err *err)
 {
     void *data;
     size_t bytes;
@@ -147,7 +147,7 @@ int unigram_open(struct unigram **u, const char *path, struct pl_err *err)
     return rc ? rc : take(u, data, bytes, path, err);
 }
 
-int unigram_read(struct unigram **u, const void *data, size_t bytes, const char *name,
+int pl_unigram_read(struct unigram **u, const void *data, size_t bytes, const char *name,
                  struct pl_err *err)
 {
     void *copy = malloc(bytes + 1);
@@ -157,16 +157,16 @@ int unigram_read(struct unigram **u, const void *data, size_t bytes, const char 
     return take(u, copy, bytes, name, err);
 }
 
-void unigram_close(struct unigram *u)
+void pl_unigram_close(struct unigram *u)
 {
     if (!u) return;
-    spiece_clear(&u->model);
+    pl_spiece_clear(&u->model);
     free(u->edges);
     free(u->file);
     free(u);
 }
 
-int unigram_size(const struct unigram *u)
+int pl_unigram_size(const struct unigram *u)
 {
     return (int)u->model.count + UNIGRAM_EXTRA_IDS;
 }
@@ -284,8 +284,8 @@ static int word(struct output *out, struct work *w, const struct unigram *u, con
                 size_t n)
 {
     w->marked.n = 0;
-    if (!marked(s, n) && charsmap_append(&w->marked, SPACE_MARK, 3)) return PL_ENOMEM;
-    if (charsmap_append(&w->marked, s, n)) return PL_ENOMEM;
+    if (!marked(s, n) && pl_charsmap_append(&w->marked, SPACE_MARK, 3)) return PL_ENOMEM;
+    if (pl_charsmap_append(&w->marked, s, n)) return PL_ENOMEM;
     s = w->marked.at;
     n = w->marked.n;
     for (size_t from = 0, to; from < n; from = to) {
@@ -302,7 +302,7 @@ static int stretch(struct output *out, struct work *w, const struct unigram *u, 
 {
     int rc;
     w->text.n = 0;
-    if ((rc = charsmap_by_cluster(&u->map, s, n, &w->text))) return rc;
+    if ((rc = pl_charsmap_by_cluster(&u->map, s, n, &w->text))) return rc;
     s = w->text.at;
     n = w->text.n;
     for (size_t at = 0, end; at < n && !rc; at = end) {
@@ -361,16 +361,16 @@ static int mark_spaces(struct work *w, const struct unigram *u, const char *s, s
     size_t mark_bytes = strlen(mark), end;
     int space; /* was the last thing a space? */
     w->text.n = w->marked.n = 0;
-    if (charsmap_by_longest(&u->map, s, n, &w->text)) return PL_ENOMEM;
+    if (pl_charsmap_by_longest(&u->map, s, n, &w->text)) return PL_ENOMEM;
     end = w->text.n;
     if (m->collapse_spaces) while (end && w->text.at[end - 1] == ' ') end--;
     if (!end) return PL_OK;
     space = m->collapse_spaces; /* leading ones go */
-    if (m->dummy_prefix && charsmap_append(&w->marked, mark, mark_bytes)) return PL_ENOMEM;
+    if (m->dummy_prefix && pl_charsmap_append(&w->marked, mark, mark_bytes)) return PL_ENOMEM;
     for (size_t at = 0; at < end; at++) {
         int here = w->text.at[at] == ' ';
-        if (!here ? charsmap_append(&w->marked, w->text.at + at, 1)
-                  : !(space && m->collapse_spaces) && charsmap_append(&w->marked, mark, mark_bytes))
+        if (!here ? pl_charsmap_append(&w->marked, w->text.at + at, 1)
+                  : !(space && m->collapse_spaces) && pl_charsmap_append(&w->marked, mark, mark_bytes))
             return PL_ENOMEM;
         space = here;
     }
@@ -394,7 +394,7 @@ static void clear(struct work *w)
     free(w->places);
 }
 
-int unigram_encode(int32_t *ids, size_t room, size_t *count, const struct unigram *u,
+int pl_unigram_encode(int32_t *ids, size_t room, size_t *count, const struct unigram *u,
                    const char *text, size_t n, enum unigram_rules rules)
 {
     struct output out = { ids, room, 0 };
@@ -409,7 +409,7 @@ int unigram_encode(int32_t *ids, size_t room, size_t *count, const struct unigra
 /* Ends the text with a zero byte and hands it over. */
 static int hand_over(char **out, size_t *bytes, struct charsmap_text *t)
 {
-    int rc = charsmap_append(t, "", 1);
+    int rc = pl_charsmap_append(t, "", 1);
     *out = rc ? NULL : t->at;
     *bytes = rc ? 0 : t->n - 1;
     if (rc) free(t->at);
@@ -417,11 +417,11 @@ static int hand_over(char **out, size_t *bytes, struct charsmap_text *t)
     return rc;
 }
 
-int unigram_normalize(char **out, size_t *bytes, const struct unigram *u, const char *text,
+int pl_unigram_normalize(char **out, size_t *bytes, const struct unigram *u, const char *text,
                       size_t n, enum unigram_rules rules)
 {
     struct work w = { 0 };
-    int rc = rules == UNIGRAM_TRANSFORMERS ? charsmap_by_cluster(&u->map, text, n, &w.marked)
+    int rc = rules == UNIGRAM_TRANSFORMERS ? pl_charsmap_by_cluster(&u->map, text, n, &w.marked)
                                            : mark_spaces(&w, u, text, n);
     *out = NULL;
     *bytes = 0;
@@ -430,7 +430,7 @@ int unigram_normalize(char **out, size_t *bytes, const struct unigram *u, const 
     return rc;
 }
 
-int unigram_decode(char **out, size_t *bytes, const struct unigram *u, const int32_t *ids, size_t n)
+int pl_unigram_decode(char **out, size_t *bytes, const struct unigram *u, const int32_t *ids, size_t n)
 {
     struct charsmap_text text = { 0 };
     int rc = PL_OK;
@@ -438,12 +438,12 @@ int unigram_decode(char **out, size_t *bytes, const struct unigram *u, const int
     *bytes = 0;
     for (size_t i = 0; i < n && !rc; i++) {
         struct spiece p;
-        if (ids[i] < 0 || ids[i] >= unigram_size(u)) rc = PL_EUSE;
+        if (ids[i] < 0 || ids[i] >= pl_unigram_size(u)) rc = PL_EUSE;
         else p = piece(u, ids[i]);
         for (uint32_t k = 0; !rc && k < p.n;) {
             int mark = marked(p.text + k, p.n - k);
-            if (!mark) rc = charsmap_append(&text, p.text + k, 1);
-            else if (i) rc = charsmap_append(&text, " ", 1); /* the first piece's is not a space */
+            if (!mark) rc = pl_charsmap_append(&text, p.text + k, 1);
+            else if (i) rc = pl_charsmap_append(&text, " ", 1); /* the first piece's is not a space */
             k += mark ? 3 : 1;
         }
     }

@@ -16,19 +16,19 @@ static int push_text(struct machine *m, enum pickle_kind kind, int length_bytes)
     uint64_t n;
     const uint8_t *p;
     struct pickle_value *v;
-    if (pickle_little(m, &n, length_bytes) || !(p = pickle_next(m, n))) return PL_EFORMAT;
-    if ((v = pickle_value_new(m, kind))) {
+    if (pl_pickle_little(m, &n, length_bytes) || !(p = pl_pickle_next(m, n))) return PL_EFORMAT;
+    if ((v = pl_pickle_value_new(m, kind))) {
         v->text = (const char *)p;
         v->bytes = (size_t)n;
     }
-    return pickle_push_new(m, v);
+    return pl_pickle_push_new(m, v);
 }
 
 static int push_integer(struct machine *m, enum pickle_kind kind, int64_t x)
 {
-    struct pickle_value *v = pickle_value_new(m, kind);
+    struct pickle_value *v = pl_pickle_value_new(m, kind);
     if (v) v->integer = x;
-    return pickle_push_new(m, v);
+    return pl_pickle_push_new(m, v);
 }
 
 static int push_long(struct machine *m, int length_bytes)
@@ -36,17 +36,17 @@ static int push_long(struct machine *m, int length_bytes)
     uint64_t n, x = 0;
     const uint8_t *p;
     struct pickle_value *v;
-    if (pickle_little(m, &n, length_bytes)) return PL_EFORMAT;
+    if (pl_pickle_little(m, &n, length_bytes)) return PL_EFORMAT;
     if (n > PICKLE_NUMBER_MAX)
-        return pickle_refuse(m, PL_ELIMIT, "a number of %llu bytes", (unsigned long long)n);
-    if (!(p = pickle_next(m, n))) return PL_EFORMAT;
-    if (!(v = pickle_value_new(m, PICKLE_INT))) return pickle_push_new(m, v);
+        return pl_pickle_refuse(m, PL_ELIMIT, "a number of %llu bytes", (unsigned long long)n);
+    if (!(p = pl_pickle_next(m, n))) return PL_EFORMAT;
+    if (!(v = pl_pickle_value_new(m, PICKLE_INT))) return pl_pickle_push_new(m, v);
     if (n <= 8) {
         for (size_t i = 0; i < 8; i++)
             x |= (uint64_t)(i < n ? p[i] : n && p[n - 1] & 0x80 ? 0xFF : 0) << 8 * i;
         v->integer = (int64_t)x;
     } else v->wide = 1;
-    return pickle_push_new(m, v);
+    return pl_pickle_push_new(m, v);
 }
 
 /* INT and LONG: decimal, with an L behind; "00" and "01" are the booleans of protocol 0. */
@@ -54,15 +54,15 @@ static int push_written(struct machine *m, int is_float)
 {
     char copy[PICKLE_NUMBER_MAX + 1], *end;
     size_t n;
-    const char *text = pickle_line(m, &n);
+    const char *text = pl_pickle_line(m, &n);
     struct pickle_value *v;
     if (!text) return PL_EFORMAT;
-    if (n > PICKLE_NUMBER_MAX) return pickle_refuse(m, PL_ELIMIT, "a number of %zu characters", n);
+    if (n > PICKLE_NUMBER_MAX) return pl_pickle_refuse(m, PL_ELIMIT, "a number of %zu characters", n);
     memcpy(copy, text, n);
     copy[n] = 0;
     if (!is_float && n == 2 && copy[0] == '0') return push_integer(m, PICKLE_BOOL, copy[1] == '1');
-    if (!(v = pickle_value_new(m, is_float ? PICKLE_FLOAT : PICKLE_INT)))
-        return pickle_push_new(m, v);
+    if (!(v = pl_pickle_value_new(m, is_float ? PICKLE_FLOAT : PICKLE_INT)))
+        return pl_pickle_push_new(m, v);
     errno = 0;
     if (is_float) v->real = strtod(copy, &end);
     else v->integer = strtoll(copy, &end, 10);
@@ -71,19 +71,19 @@ static int push_written(struct machine *m, int is_float)
         v->integer = 0;
     }
     if (end == copy || (*end && strcmp(end, "L")))
-        return pickle_refuse(m, PL_EFORMAT, "'%.20s' is no number", copy);
-    return pickle_push(m, v);
+        return pl_pickle_refuse(m, PL_EFORMAT, "'%.20s' is no number", copy);
+    return pl_pickle_push(m, v);
 }
 
 static int push_double(struct machine *m)
 {
-    const uint8_t *p = pickle_next(m, 8);
+    const uint8_t *p = pl_pickle_next(m, 8);
     uint64_t bits = 0;
     struct pickle_value *v;
     if (!p) return PL_EFORMAT;
     for (int i = 0; i < 8; i++) bits = bits << 8 | p[i]; /* the format's one big-endian number */
-    if ((v = pickle_value_new(m, PICKLE_FLOAT))) memcpy(&v->real, &bits, sizeof bits);
-    return pickle_push_new(m, v);
+    if ((v = pl_pickle_value_new(m, PICKLE_FLOAT))) memcpy(&v->real, &bits, sizeof bits);
+    return pl_pickle_push_new(m, v);
 }
 
 static int push_global(struct machine *m, const char *module, size_t n, const char *name, size_t k)
@@ -91,36 +91,36 @@ static int push_global(struct machine *m, const char *module, size_t n, const ch
     struct pickle_value *v;
     char *text;
     if (n > 400 || k > 400)
-        return pickle_refuse(m, PL_ELIMIT, "a global's name of %zu characters", n + k);
-    if (!(text = pickle_take(m->memory, n + k + 2))) return pickle_no_memory(m);
+        return pl_pickle_refuse(m, PL_ELIMIT, "a global's name of %zu characters", n + k);
+    if (!(text = pl_pickle_take(m->memory, n + k + 2))) return pl_pickle_no_memory(m);
     memcpy(text, module, n);
     text[n] = ' ';
     memcpy(text + n + 1, name, k);
     text[n + 1 + k] = 0;
-    if (!pickle_global_known(text, n + k + 1))
-        return pickle_refuse(m, PL_EFORMAT,
+    if (!pl_pickle_global_known(text, n + k + 1))
+        return pl_pickle_refuse(m, PL_EFORMAT,
                              "it mentions %.*s.%.*s, which no checkpoint needs: refused",
                              (int)(n < 100 ? n : 100), module, (int)(k < 100 ? k : 100), name);
-    if ((v = pickle_value_new(m, PICKLE_GLOBAL))) {
+    if ((v = pl_pickle_value_new(m, PICKLE_GLOBAL))) {
         v->text = text;
         v->bytes = n + k + 1;
     }
-    return pickle_push_new(m, v);
+    return pl_pickle_push_new(m, v);
 }
 
 static int global_lines(struct machine *m)
 {
     size_t n, k;
-    const char *module = pickle_line(m, &n), *name = module ? pickle_line(m, &k) : NULL;
+    const char *module = pl_pickle_line(m, &n), *name = module ? pl_pickle_line(m, &k) : NULL;
     return name ? push_global(m, module, n, name, k) : PL_EFORMAT;
 }
 
 static int global_stack(struct machine *m)
 {
-    const struct pickle_value *name = pickle_pop(m), *module = name ? pickle_pop(m) : NULL;
+    const struct pickle_value *name = pl_pickle_pop(m), *module = name ? pl_pickle_pop(m) : NULL;
     if (!module) return PL_EFORMAT;
     if (name->kind != PICKLE_TEXT || module->kind != PICKLE_TEXT)
-        return pickle_refuse(m, PL_EFORMAT, "a global's name is no text");
+        return pl_pickle_refuse(m, PL_EFORMAT, "a global's name is no text");
     return push_global(m, module->text, module->bytes, name->text, name->bytes);
 }
 
@@ -131,8 +131,8 @@ static int append(struct machine *m, struct pickle_value *to, struct pickle_valu
 {
     if (to->room - to->count < n) {
         size_t room = to->count + n > 2 * to->room ? to->count + n : 2 * to->room;
-        struct pickle_value **more = pickle_take(m->memory, room * sizeof *more);
-        if (!more) return pickle_no_memory(m);
+        struct pickle_value **more = pl_pickle_take(m->memory, room * sizeof *more);
+        if (!more) return pl_pickle_no_memory(m);
         if (to->count) memcpy(more, to->item, to->count * sizeof *more);
         to->item = more;
         to->room = room;
@@ -144,18 +144,18 @@ static int append(struct machine *m, struct pickle_value *to, struct pickle_valu
 
 static int push_container(struct machine *m, enum pickle_kind kind, size_t n)
 {
-    struct pickle_value *v = pickle_value_new(m, kind);
+    struct pickle_value *v = pl_pickle_value_new(m, kind);
     int rc;
-    if (!v) return pickle_push_new(m, v);
+    if (!v) return pl_pickle_push_new(m, v);
     if (n && (rc = append(m, v, m->stack + m->depth, n))) return rc;
-    return pickle_push(m, v);
+    return pl_pickle_push(m, v);
 }
 
 static int push_marked(struct machine *m, enum pickle_kind kind)
 {
-    long n = pickle_pop_to_mark(m);
+    long n = pl_pickle_pop_to_mark(m);
     if (n < 0) return PL_EFORMAT;
-    if (kind == PICKLE_DICT && n % 2) return pickle_refuse(m, PL_EFORMAT, "a key without a value");
+    if (kind == PICKLE_DICT && n % 2) return pl_pickle_refuse(m, PL_EFORMAT, "a key without a value");
     /* The mark's place is free now: the values move down by one. */
     memmove(m->stack + m->depth, m->stack + m->depth + 1, (size_t)n * sizeof *m->stack);
     return push_container(m, kind, (size_t)n);
@@ -165,20 +165,20 @@ static int push_marked(struct machine *m, enum pickle_kind kind)
 static int push_tuple(struct machine *m, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (!pickle_pop(m)) return PL_EFORMAT;
+        if (!pl_pickle_pop(m)) return PL_EFORMAT;
     return push_container(m, PICKLE_TUPLE, n);
 }
 
 /* The last n values go into what lies below them. */
 static int put(struct machine *m, size_t n, struct pickle_value *const *items, int pairs)
 {
-    struct pickle_value *to = pickle_top(m);
+    struct pickle_value *to = pl_pickle_top(m);
     if (!to) return PL_EFORMAT;
-    if (pairs && n % 2) return pickle_refuse(m, PL_EFORMAT, "a key without a value");
+    if (pairs && n % 2) return pl_pickle_refuse(m, PL_EFORMAT, "a key without a value");
     if (to->kind == PICKLE_OBJECT && pairs) return append(m, to, items, n);
     if (pairs ? to->kind != PICKLE_DICT
               : to->kind != PICKLE_LIST && to->kind != PICKLE_SET && to->kind != PICKLE_OBJECT)
-        return pickle_refuse(m, PL_EFORMAT, "items for what is no %s", pairs ? "dict" : "list");
+        return pl_pickle_refuse(m, PL_EFORMAT, "items for what is no %s", pairs ? "dict" : "list");
     return to->kind == PICKLE_OBJECT ? PL_OK : append(m, to, items, n);
 }
 
@@ -186,13 +186,13 @@ static int put_one(struct machine *m, int pairs)
 {
     size_t n = pairs ? 2 : 1;
     for (size_t i = 0; i < n; i++)
-        if (!pickle_pop(m)) return PL_EFORMAT;
+        if (!pl_pickle_pop(m)) return PL_EFORMAT;
     return put(m, n, m->stack + m->depth, pairs);
 }
 
 static int put_marked(struct machine *m, int pairs)
 {
-    long n = pickle_pop_to_mark(m);
+    long n = pl_pickle_pop_to_mark(m);
     return n < 0 ? PL_EFORMAT : put(m, (size_t)n, m->stack + m->depth + 1, pairs);
 }
 
@@ -201,57 +201,57 @@ static int put_marked(struct machine *m, int pairs)
 /* REDUCE and NEWOBJ. An OrderedDict is a dict from the start, with what its argument lists. */
 static int make_object(struct machine *m)
 {
-    struct pickle_value *args = pickle_pop(m), *global = args ? pickle_pop(m) : NULL, *v, *three[3];
+    struct pickle_value *args = pl_pickle_pop(m), *global = args ? pl_pickle_pop(m) : NULL, *v, *three[3];
     if (!global) return PL_EFORMAT;
     if (global->kind != PICKLE_GLOBAL)
-        return pickle_refuse(m, PL_EFORMAT, "a call of what is no global");
+        return pl_pickle_refuse(m, PL_EFORMAT, "a call of what is no global");
     if (args->kind != PICKLE_TUPLE)
-        return pickle_refuse(m, PL_EFORMAT, "arguments that are no tuple");
-    if (pickle_is(global, "collections OrderedDict")) {
+        return pl_pickle_refuse(m, PL_EFORMAT, "arguments that are no tuple");
+    if (pl_pickle_is(global, "collections OrderedDict")) {
         const struct pickle_value *list = args->count ? args->item[0] : NULL;
         int rc = PL_OK;
-        if (!(v = pickle_value_new(m, PICKLE_DICT))) return pickle_push_new(m, v);
+        if (!(v = pl_pickle_value_new(m, PICKLE_DICT))) return pl_pickle_push_new(m, v);
         if (list && list->kind == PICKLE_DICT) rc = append(m, v, list->item, list->count);
         if (list && (list->kind == PICKLE_LIST || list->kind == PICKLE_TUPLE))
             for (size_t i = 0; !rc && i < list->count; i++) {
                 const struct pickle_value *pair = list->item[i];
                 if ((pair->kind != PICKLE_LIST && pair->kind != PICKLE_TUPLE) || pair->count != 2)
-                    return pickle_refuse(m, PL_EFORMAT, "an OrderedDict of what are no pairs");
+                    return pl_pickle_refuse(m, PL_EFORMAT, "an OrderedDict of what are no pairs");
                 rc = append(m, v, pair->item, 2);
             }
-        return rc ? rc : pickle_push(m, v);
+        return rc ? rc : pl_pickle_push(m, v);
     }
-    if (!(v = pickle_value_new(m, PICKLE_OBJECT))) return pickle_push_new(m, v);
+    if (!(v = pl_pickle_value_new(m, PICKLE_OBJECT))) return pl_pickle_push_new(m, v);
     three[0] = global;
     three[1] = args;
     three[2] = NULL;
     int rc = append(m, v, three, 3);
-    return rc ? rc : pickle_push(m, v);
+    return rc ? rc : pl_pickle_push(m, v);
 }
 
 static int build(struct machine *m)
 {
-    struct pickle_value *state = pickle_pop(m), *v = state ? pickle_top(m) : NULL;
+    struct pickle_value *state = pl_pickle_pop(m), *v = state ? pl_pickle_top(m) : NULL;
     if (!v) return PL_EFORMAT;
     if (v->kind == PICKLE_OBJECT) v->item[2] = state;
     else if (v->kind != PICKLE_DICT) /* a dict's state is its _metadata: of no use here */
-        return pickle_refuse(m, PL_EFORMAT, "a state for what has none");
+        return pl_pickle_refuse(m, PL_EFORMAT, "a state for what has none");
     return PL_OK;
 }
 
 static int persistent(struct machine *m)
 {
     struct pickle *p = m->memory;
-    int rc = pickle_pop(m) ? push_container(m, PICKLE_PERSISTENT, 1) : PL_EFORMAT;
+    int rc = pl_pickle_pop(m) ? push_container(m, PICKLE_PERSISTENT, 1) : PL_EFORMAT;
     if (rc) return rc;
     if (p->persistents == p->persistent_room) {
         size_t room = p->persistent_room ? 2 * p->persistent_room : 64;
         struct pickle_value **more = realloc(p->persistent, room * sizeof *more);
-        if (!more) return pickle_no_memory(m);
+        if (!more) return pl_pickle_no_memory(m);
         p->persistent = more;
         p->persistent_room = room;
     }
-    p->persistent[p->persistents++] = pickle_top(m);
+    p->persistent[p->persistents++] = pl_pickle_top(m);
     return PL_OK;
 }
 
@@ -262,26 +262,26 @@ static int step(struct machine *m, uint8_t opcode)
     uint64_t x;
     switch (opcode) {
     case 0x80: /* PROTO */
-        if (pickle_little(m, &x, 1)) return PL_EFORMAT;
+        if (pl_pickle_little(m, &x, 1)) return PL_EFORMAT;
         if (x <= PROTOCOL_MAX) return PL_OK;
-        return pickle_refuse(m, PL_EFORMAT, "protocol %d, at most %d", (int)x, PROTOCOL_MAX);
-    case 0x95: return pickle_little(m, &x, 8); /* FRAME: its length is of no use here */
-    case '(': return pickle_push(m, NULL);     /* MARK */
+        return pl_pickle_refuse(m, PL_EFORMAT, "protocol %d, at most %d", (int)x, PROTOCOL_MAX);
+    case 0x95: return pl_pickle_little(m, &x, 8); /* FRAME: its length is of no use here */
+    case '(': return pl_pickle_push(m, NULL);     /* MARK */
     case '0': /* POP */
-        if (!m->depth) return pickle_refuse(m, PL_EFORMAT, "the stack is empty");
+        if (!m->depth) return pl_pickle_refuse(m, PL_EFORMAT, "the stack is empty");
         m->depth--;
         return PL_OK;
-    case '1': return pickle_pop_to_mark(m) < 0 ? PL_EFORMAT : PL_OK;     /* POP_MARK */
-    case '2': return pickle_top(m) ? pickle_push(m, pickle_top(m)) : PL_EFORMAT;       /* DUP */
-    case 'N': return pickle_push_new(m, pickle_value_new(m, PICKLE_NONE));      /* NONE */
+    case '1': return pl_pickle_pop_to_mark(m) < 0 ? PL_EFORMAT : PL_OK;     /* POP_MARK */
+    case '2': return pl_pickle_top(m) ? pl_pickle_push(m, pl_pickle_top(m)) : PL_EFORMAT;       /* DUP */
+    case 'N': return pl_pickle_push_new(m, pl_pickle_value_new(m, PICKLE_NONE));      /* NONE */
     case 0x88: return push_integer(m, PICKLE_BOOL, 1);            /* NEWTRUE */
     case 0x89: return push_integer(m, PICKLE_BOOL, 0);            /* NEWFALSE */
     case 'J': /* BININT */
-        return pickle_little(m, &x, 4) ? PL_EFORMAT : push_integer(m, PICKLE_INT, (int32_t)x);
+        return pl_pickle_little(m, &x, 4) ? PL_EFORMAT : push_integer(m, PICKLE_INT, (int32_t)x);
     case 'K': /* BININT1 */
-        return pickle_little(m, &x, 1) ? PL_EFORMAT : push_integer(m, PICKLE_INT, (int64_t)x);
+        return pl_pickle_little(m, &x, 1) ? PL_EFORMAT : push_integer(m, PICKLE_INT, (int64_t)x);
     case 'M': /* BININT2 */
-        return pickle_little(m, &x, 2) ? PL_EFORMAT : push_integer(m, PICKLE_INT, (int64_t)x);
+        return pl_pickle_little(m, &x, 2) ? PL_EFORMAT : push_integer(m, PICKLE_INT, (int64_t)x);
     case 0x8A: return push_long(m, 1);       /* LONG1 */
     case 0x8B: return push_long(m, 4);       /* LONG4 */
     case 'I': case 'L': return push_written(m, 0); /* INT, LONG */
@@ -311,11 +311,11 @@ static int step(struct machine *m, uint8_t opcode)
     case 0x8F: return push_container(m, PICKLE_SET, 0);  /* EMPTY_SET */
     case 0x90: return put_marked(m, 0);                  /* ADDITEMS */
     case 0x91: return push_marked(m, PICKLE_SET);        /* FROZENSET */
-    case 'q': return pickle_little(m, &x, 1) ? PL_EFORMAT : pickle_remember(m, x); /* BINPUT */
-    case 'r': return pickle_little(m, &x, 4) ? PL_EFORMAT : pickle_remember(m, x); /* LONG_BINPUT */
-    case 0x94: return pickle_remember(m, m->memo_next);                     /* MEMOIZE */
-    case 'h': return pickle_little(m, &x, 1) ? PL_EFORMAT : pickle_recall(m, x);   /* BINGET */
-    case 'j': return pickle_little(m, &x, 4) ? PL_EFORMAT : pickle_recall(m, x);   /* LONG_BINGET */
+    case 'q': return pl_pickle_little(m, &x, 1) ? PL_EFORMAT : pl_pickle_remember(m, x); /* BINPUT */
+    case 'r': return pl_pickle_little(m, &x, 4) ? PL_EFORMAT : pl_pickle_remember(m, x); /* LONG_BINPUT */
+    case 0x94: return pl_pickle_remember(m, m->memo_next);                     /* MEMOIZE */
+    case 'h': return pl_pickle_little(m, &x, 1) ? PL_EFORMAT : pl_pickle_recall(m, x);   /* BINGET */
+    case 'j': return pl_pickle_little(m, &x, 4) ? PL_EFORMAT : pl_pickle_recall(m, x);   /* LONG_BINGET */
     case 'c': return global_lines(m);  /* GLOBAL */
     case 0x93: return global_stack(m); /* STACK_GLOBAL */
     case 'R': case 0x81: return make_object(m); /* REDUCE, NEWOBJ */
@@ -331,12 +331,12 @@ static int step(struct machine *m, uint8_t opcode)
     };
     for (size_t i = 0; i < PL_COUNT(refused); i++)
         if (refused[i].code == opcode)
-            return pickle_refuse(m, PL_EFORMAT, "opcode %s, which no checkpoint needs: refused",
+            return pl_pickle_refuse(m, PL_EFORMAT, "opcode %s, which no checkpoint needs: refused",
                                  refused[i].name);
-    return pickle_refuse(m, PL_EFORMAT, "0x%02X is no opcode", opcode);
+    return pl_pickle_refuse(m, PL_EFORMAT, "0x%02X is no opcode", opcode);
 }
 
-int pickle_read(struct pickle *p, const struct pickle_value **value, size_t *used, const void *data,
+int pl_pickle_read(struct pickle *p, const struct pickle_value **value, size_t *used, const void *data,
                 size_t bytes, const char *where, struct pl_err *err)
 {
     struct machine m = { .memory = p, .data = data, .bytes = bytes, .where = where, .err = err };
@@ -345,13 +345,13 @@ int pickle_read(struct pickle *p, const struct pickle_value **value, size_t *use
     while (!rc) {
         m.opcode_at = m.at;
         if (m.at == bytes) {
-            rc = pickle_refuse(&m, PL_EFORMAT, "it ends without a STOP");
+            rc = pl_pickle_refuse(&m, PL_EFORMAT, "it ends without a STOP");
             break;
         }
         uint8_t opcode = m.data[m.at++];
         if (opcode != '.') rc = step(&m, opcode);
         else {
-            *value = pickle_pop(&m);
+            *value = pl_pickle_pop(&m);
             rc = *value ? PL_OK : PL_EFORMAT;
             break;
         }
@@ -362,23 +362,23 @@ int pickle_read(struct pickle *p, const struct pickle_value **value, size_t *use
     return rc;
 }
 
-size_t pickle_persistents(const struct pickle *p, struct pickle_value *const **list)
+size_t pl_pickle_persistents(const struct pickle *p, struct pickle_value *const **list)
 {
     *list = p->persistent;
     return p->persistents;
 }
 
-int pickle_is(const struct pickle_value *v, const char *text)
+int pl_pickle_is(const struct pickle_value *v, const char *text)
 {
     return v && (v->kind == PICKLE_TEXT || v->kind == PICKLE_GLOBAL) && v->bytes == strlen(text) &&
            !memcmp(v->text, text, v->bytes);
 }
 
-const struct pickle_value *pickle_get(const struct pickle_value *dict, const char *key)
+const struct pickle_value *pl_pickle_get(const struct pickle_value *dict, const char *key)
 {
     if (!dict || dict->kind != PICKLE_DICT) return NULL;
     for (size_t i = dict->count; i >= 2; i -= 2) /* the last of equal keys counts, as in Python */
-        if (pickle_is(dict->item[i - 2], key) && dict->item[i - 2]->kind == PICKLE_TEXT)
+        if (pl_pickle_is(dict->item[i - 2], key) && dict->item[i - 2]->kind == PICKLE_TEXT)
             return dict->item[i - 1];
     return NULL;
 }

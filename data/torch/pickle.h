@@ -43,21 +43,21 @@ struct pickle_value {
 #define PICKLE_NUMBER_MAX 1024      /* bytes of a long integer, characters of a written number */
 
 struct pickle; /* the memory of all values of one or several pickles */
-struct pickle *pickle_new(void); /* NULL: no memory */
-void pickle_free(struct pickle *p);
+struct pickle *pl_pickle_new(void); /* NULL: no memory */
+void pl_pickle_free(struct pickle *p);
 
 /* Reads one pickle from the first of `bytes`; *used, if given, is its length. Texts lie in `data`,
  * which must outlive the values. Values may be shared, and refer to themselves. `where` begins the
  * sentence. */
-int pickle_read(struct pickle *p, const struct pickle_value **value, size_t *used, const void *data,
+int pl_pickle_read(struct pickle *p, const struct pickle_value **value, size_t *used, const void *data,
                 size_t bytes, const char *where, struct pl_err *err);
 
 /* Every PICKLE_PERSISTENT value read so far, in order. */
-size_t pickle_persistents(const struct pickle *p, struct pickle_value *const **list);
+size_t pl_pickle_persistents(const struct pickle *p, struct pickle_value *const **list);
 
 /* a text or global of this spelling */
-int pickle_is(const struct pickle_value *v, const char *text);
+int pl_pickle_is(const struct pickle_value *v, const char *text);
 /* The value under a text key of a dict, or NULL. */
-const struct pickle_value *pickle_get(const struct pickle_value *dict, const char *key);
+const struct pickle_value *pl_pickle_get(const struct pickle_value *dict, const char *key);
 
 #endif

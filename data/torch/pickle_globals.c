@@ -50,7 +50,7 @@ static const char *const known[] = {
     "__main__ ", "main ", "hivemind.", "bitsandbytes.", "torch_optimizer.",
 };
 
-int pickle_global_known(const char *global, size_t bytes)
+int pl_pickle_global_known(const char *global, size_t bytes)
 {
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         size_t n = strlen(known[i]);

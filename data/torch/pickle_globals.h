@@ -5,6 +5,6 @@
 #include <stddef.h>
 
 /* "module name" -> 1 if checkpoints are known to hold it: as data, never to be called. */
-int pickle_global_known(const char *global, size_t bytes);
+int pl_pickle_global_known(const char *global, size_t bytes);
 
 #endif

@@ -17,12 +17,12 @@ struct slab {
 
 /* -- memory ----------------------------------------------------------------------------------- */
 
-struct pickle *pickle_new(void)
+struct pickle *pl_pickle_new(void)
 {
     return calloc(1, sizeof(struct pickle));
 }
 
-void pickle_free(struct pickle *p)
+void pl_pickle_free(struct pickle *p)
 {
     if (!p) return;
     while (p->slabs) {
@@ -34,7 +34,7 @@ void pickle_free(struct pickle *p)
     free(p);
 }
 
-void *pickle_take(struct pickle *p, size_t bytes)
+void *pl_pickle_take(struct pickle *p, size_t bytes)
 {
     void *at;
     bytes = (bytes + 15) / 16 * 16;
@@ -53,7 +53,7 @@ void *pickle_take(struct pickle *p, size_t bytes)
 }
 
 __attribute__((format(printf, 3, 4)))
-int pickle_refuse(struct machine *m, int status, const char *format, ...)
+int pl_pickle_refuse(struct machine *m, int status, const char *format, ...)
 {
     char what[300];
     va_list args;
@@ -63,21 +63,21 @@ int pickle_refuse(struct machine *m, int status, const char *format, ...)
     return pl_fail(m->err, status, "%s: pickle, byte %zu: %s", m->where, m->opcode_at, what);
 }
 
-int pickle_no_memory(struct machine *m)
+int pl_pickle_no_memory(struct machine *m)
 {
-    return pickle_refuse(m, PL_ENOMEM, "no memory for its values, of which %d MiB are allowed",
+    return pl_pickle_refuse(m, PL_ENOMEM, "no memory for its values, of which %d MiB are allowed",
                          PICKLE_MEMORY_MAX >> 20);
 }
 
-struct pickle_value *pickle_value_new(struct machine *m, enum pickle_kind kind)
+struct pickle_value *pl_pickle_value_new(struct machine *m, enum pickle_kind kind)
 {
     struct pickle_value *v;
     if (m->memory->values >= PICKLE_VALUES_MAX) {
-        pickle_refuse(m, PL_ELIMIT, "more than %d values", PICKLE_VALUES_MAX);
+        pl_pickle_refuse(m, PL_ELIMIT, "more than %d values", PICKLE_VALUES_MAX);
         return NULL;
     }
-    if (!(v = pickle_take(m->memory, sizeof *v))) {
-        pickle_no_memory(m);
+    if (!(v = pl_pickle_take(m->memory, sizeof *v))) {
+        pl_pickle_no_memory(m);
         return NULL;
     }
     m->memory->values++;
@@ -88,15 +88,15 @@ struct pickle_value *pickle_value_new(struct machine *m, enum pickle_kind kind)
 
 /* -- stack ------------------------------------------------------------------------------------ */
 
-int pickle_push(struct machine *m, struct pickle_value *v)
+int pl_pickle_push(struct machine *m, struct pickle_value *v)
 {
     if (m->depth == m->room) {
         size_t room = m->room ? 2 * m->room : 256;
         struct pickle_value **more;
         if (m->depth >= PICKLE_VALUES_MAX)
-            return pickle_refuse(m, PL_ELIMIT, "more than %d values on the stack",
+            return pl_pickle_refuse(m, PL_ELIMIT, "more than %d values on the stack",
                                  PICKLE_VALUES_MAX);
-        if (!(more = realloc(m->stack, room * sizeof *more))) return pickle_no_memory(m);
+        if (!(more = realloc(m->stack, room * sizeof *more))) return pl_pickle_no_memory(m);
         m->stack = more;
         m->room = room;
     }
@@ -104,32 +104,32 @@ int pickle_push(struct machine *m, struct pickle_value *v)
     return PL_OK;
 }
 
-int pickle_push_new(struct machine *m, struct pickle_value *v)
+int pl_pickle_push_new(struct machine *m, struct pickle_value *v)
 {
     if (!v) return m->memory->values >= PICKLE_VALUES_MAX ? PL_ELIMIT : PL_ENOMEM;
-    return pickle_push(m, v);
+    return pl_pickle_push(m, v);
 }
 
-struct pickle_value *pickle_top(struct machine *m)
+struct pickle_value *pl_pickle_top(struct machine *m)
 {
     if (m->depth && m->stack[m->depth - 1]) return m->stack[m->depth - 1];
-    pickle_refuse(m, PL_EFORMAT, "the stack is empty");
+    pl_pickle_refuse(m, PL_EFORMAT, "the stack is empty");
     return NULL;
 }
 
-struct pickle_value *pickle_pop(struct machine *m)
+struct pickle_value *pl_pickle_pop(struct machine *m)
 {
-    struct pickle_value *v = pickle_top(m);
+    struct pickle_value *v = pl_pickle_top(m);
     if (v) m->depth--;
     return v;
 }
 
-long pickle_pop_to_mark(struct machine *m)
+long pl_pickle_pop_to_mark(struct machine *m)
 {
     size_t end = m->depth;
     while (m->depth && m->stack[m->depth - 1]) m->depth--;
     if (!m->depth) {
-        pickle_refuse(m, PL_EFORMAT, "no mark on the stack");
+        pl_pickle_refuse(m, PL_EFORMAT, "no mark on the stack");
         return -1;
     }
     long n = (long)(end - m->depth);
@@ -139,11 +139,11 @@ long pickle_pop_to_mark(struct machine *m)
 
 /* -- input ------------------------------------------------------------------------------------ */
 
-const uint8_t *pickle_next(struct machine *m, uint64_t n)
+const uint8_t *pl_pickle_next(struct machine *m, uint64_t n)
 {
     const uint8_t *p = m->data + m->at;
     if (n > m->bytes - m->at) {
-        pickle_refuse(m, PL_EFORMAT, "%llu bytes expected, %zu left", (unsigned long long)n,
+        pl_pickle_refuse(m, PL_EFORMAT, "%llu bytes expected, %zu left", (unsigned long long)n,
                       m->bytes - m->at);
         return NULL;
     }
@@ -151,20 +151,20 @@ const uint8_t *pickle_next(struct machine *m, uint64_t n)
     return p;
 }
 
-int pickle_little(struct machine *m, uint64_t *x, int n)
+int pl_pickle_little(struct machine *m, uint64_t *x, int n)
 {
-    const uint8_t *p = pickle_next(m, (uint64_t)n);
+    const uint8_t *p = pl_pickle_next(m, (uint64_t)n);
     if (!p) return PL_EFORMAT;
     *x = 0;
     while (n--) *x = *x << 8 | p[n];
     return PL_OK;
 }
 
-const char *pickle_line(struct machine *m, size_t *n)
+const char *pl_pickle_line(struct machine *m, size_t *n)
 {
     const uint8_t *p = m->data + m->at, *end = memchr(p, '\n', m->bytes - m->at);
     if (!end) {
-        pickle_refuse(m, PL_EFORMAT, "a line without an end");
+        pl_pickle_refuse(m, PL_EFORMAT, "a line without an end");
         return NULL;
     }
     *n = (size_t)(end - p);
@@ -174,18 +174,18 @@ const char *pickle_line(struct machine *m, size_t *n)
 
 /* -- memo ------------------------------------------------------------------------------------- */
 
-int pickle_remember(struct machine *m, uint64_t index)
+int pl_pickle_remember(struct machine *m, uint64_t index)
 {
-    struct pickle_value *v = pickle_top(m);
+    struct pickle_value *v = pl_pickle_top(m);
     if (!v) return PL_EFORMAT;
     if (index >= PICKLE_MEMO_MAX)
-        return pickle_refuse(m, PL_ELIMIT, "memo %llu, at most %d", (unsigned long long)index,
+        return pl_pickle_refuse(m, PL_ELIMIT, "memo %llu, at most %d", (unsigned long long)index,
                              PICKLE_MEMO_MAX);
     if (index >= m->memo_room) {
         size_t room = m->memo_room ? 2 * m->memo_room : 256;
         struct pickle_value **more;
         while (room <= index) room *= 2;
-        if (!(more = realloc(m->memo, room * sizeof *more))) return pickle_no_memory(m);
+        if (!(more = realloc(m->memo, room * sizeof *more))) return pl_pickle_no_memory(m);
         memset(more + m->memo_room, 0, (room - m->memo_room) * sizeof *more);
         m->memo = more;
         m->memo_room = room;
@@ -195,10 +195,10 @@ int pickle_remember(struct machine *m, uint64_t index)
     return PL_OK;
 }
 
-int pickle_recall(struct machine *m, uint64_t index)
+int pl_pickle_recall(struct machine *m, uint64_t index)
 {
     if (index >= m->memo_room || !m->memo[index])
-        return pickle_refuse(m, PL_EFORMAT, "memo %llu was never stored",
+        return pl_pickle_refuse(m, PL_EFORMAT, "memo %llu was never stored",
                              (unsigned long long)index);
-    return pickle_push(m, m->memo[index]);
+    return pl_pickle_push(m, m->memo[index]);
 }

@@ -23,7 +23,7 @@ static int is_stream(const uint8_t *p, size_t bytes)
            ((p[2] == 0x8A && p[3] == 0x0A) || p[2] == 0x95);
 }
 
-int torch_begins(const void *head, size_t bytes)
+int pl_torch_begins(const void *head, size_t bytes)
 {
     return (bytes >= sizeof zip_magic && !memcmp(head, zip_magic, sizeof zip_magic)) ||
            is_stream(head, bytes);
@@ -44,7 +44,7 @@ static int holds_tensors(const struct pickle_value *v)
 {
     if (!v || v->kind != PICKLE_DICT) return 0;
     for (size_t i = 0; i + 1 < v->count; i += 2)
-        if (torch_tensor_arguments(v->item[i + 1])) return 1;
+        if (pl_torch_tensor_arguments(v->item[i + 1])) return 1;
     return 0;
 }
 
@@ -52,8 +52,8 @@ static int add_dict(struct torch_reader *r, const struct pickle_value *dict)
 {
     int rc = PL_OK;
     for (size_t i = 0; !rc && i + 1 < dict->count; i += 2) {
-        const struct pickle_value *args = torch_tensor_arguments(dict->item[i + 1]);
-        if (args && dict->item[i]->kind == PICKLE_TEXT) rc = torch_add(r, "", dict->item[i], args);
+        const struct pickle_value *args = pl_torch_tensor_arguments(dict->item[i + 1]);
+        if (args && dict->item[i]->kind == PICKLE_TEXT) rc = pl_torch_add(r, "", dict->item[i], args);
     }
     return rc;
 }
@@ -76,12 +76,12 @@ static int add_module(struct torch_reader *r, const struct pickle_value *module,
     if (!state || state->kind != PICKLE_DICT) return PL_OK;
     for (size_t i = 0; !rc && i + 1 < state->count; i += 2) {
         const struct pickle_value *key = state->item[i], *value = state->item[i + 1];
-        const struct pickle_value *args = torch_tensor_arguments(value);
+        const struct pickle_value *args = pl_torch_tensor_arguments(value);
         if (++r->visits > VISITS_MAX)
             return pl_fail(r->err, PL_ELIMIT, "%s: more than %d attributes", r->f->path,
                            VISITS_MAX);
         if (key->kind != PICKLE_TEXT) continue;
-        if (args) rc = torch_add(r, prefix, key, args);
+        if (args) rc = pl_torch_add(r, prefix, key, args);
         else if (is_module(value)) {
             char name[TORCH_NAME_MAX + 1];
             int n = snprintf(name, sizeof name, "%s%.*s.", prefix,
@@ -107,7 +107,7 @@ static int add_weights(struct torch_reader *r, const struct pickle_value *root)
     }
     if (holds_tensors(root)) return add_dict(r, root);
     for (size_t i = 0; i < PL_COUNT(keys); i++)
-        if (holds_tensors(pickle_get(root, keys[i]))) return add_dict(r, pickle_get(root, keys[i]));
+        if (holds_tensors(pl_pickle_get(root, keys[i]))) return add_dict(r, pl_pickle_get(root, keys[i]));
     if (root->kind == PICKLE_DICT && !root->count) return PL_OK;
     return pl_fail(r->err, PL_EFORMAT,
                    "%s: no tensors in it: neither a dict of tensors nor one under "
@@ -124,7 +124,7 @@ static int by_name(const void *a, const void *b)
 static int check_names(struct torch_reader *r)
 {
     const char **names = calloc(r->f->count + 1, sizeof *names);
-    int rc = names ? PL_OK : torch_no_memory(r);
+    int rc = names ? PL_OK : pl_torch_no_memory(r);
     for (size_t i = 0; !rc && i < r->f->count; i++) names[i] = r->f->tensors[i].name;
     if (!rc) qsort(names, r->f->count, sizeof *names, by_name);
     for (size_t i = 1; !rc && i < r->f->count; i++)
@@ -148,8 +148,8 @@ static long find_pickle(const struct archive *a)
 {
     long found = -1;
     size_t shortest = SIZE_MAX;
-    for (size_t i = 0; i < archive_count(a); i++) {
-        const char *name = archive_name(a, i);
+    for (size_t i = 0; i < pl_zip_archive_count(a); i++) {
+        const char *name = pl_zip_archive_name(a, i);
         if (!name || !ends_with(name, "data.pkl") || strlen(name) >= shortest) continue;
         if (strlen(name) > 8 && name[strlen(name) - 9] != '/') continue;
         found = (long)i;
@@ -167,8 +167,8 @@ static int check_order(struct torch_reader *r)
     long index;
     int rc = PL_OK;
     snprintf(name, sizeof name, "%sbyteorder", r->top);
-    if ((index = archive_find(r->archive, name)) < 0) return PL_OK;
-    if ((rc = archive_read(r->archive, (size_t)index, &order, &n, 100, r->err))) return rc;
+    if ((index = pl_zip_archive_find(r->archive, name)) < 0) return PL_OK;
+    if ((rc = pl_zip_archive_read(r->archive, (size_t)index, &order, &n, 100, r->err))) return rc;
     if (strcmp(order, "little"))
         rc = pl_fail(r->err, PL_EFORMAT, "%s: %s says '%.20s', expected little", r->f->path, name,
                      (char *)order);
@@ -187,23 +187,23 @@ static int read_remarks(struct torch_reader *r)
     long index;
     int rc;
     snprintf(name, sizeof name, "%s" TORCH_REMARKS, r->top);
-    if ((index = archive_find(r->archive, name)) < 0) return PL_OK;
-    if ((rc = archive_read(r->archive, (size_t)index, &text, &n, REMARKS_BYTES_MAX, r->err)))
+    if ((index = pl_zip_archive_find(r->archive, name)) < 0) return PL_OK;
+    if ((rc = pl_zip_archive_read(r->archive, (size_t)index, &text, &n, REMARKS_BYTES_MAX, r->err)))
         return rc;
     root = json_loadb(text, n, 0, NULL);
     free(text);
     f->meta_key = calloc(json_object_size(root) + 1, sizeof *f->meta_key);
     f->meta_value = calloc(json_object_size(root) + 1, sizeof *f->meta_value);
-    if (!f->meta_key || !f->meta_value) rc = torch_no_memory(r);
+    if (!f->meta_key || !f->meta_value) rc = pl_torch_no_memory(r);
     else if (!json_is_object(root))
         rc = pl_fail(r->err, PL_EFORMAT, "%s: %s is no JSON object", f->path, name);
     else json_object_foreach(root, key, value) {
         const char *string = json_string_value(value);
-        char *k = torch_keep(r->o, strlen(key) + 1),
-             *v = string ? torch_keep(r->o, strlen(string) + 1) : NULL;
+        char *k = pl_torch_keep(r->o, strlen(key) + 1),
+             *v = string ? pl_torch_keep(r->o, strlen(string) + 1) : NULL;
         if (!string)
             rc = pl_fail(r->err, PL_EFORMAT, "%s: %s: %.80s is no text", f->path, name, key);
-        else if (!k || !v) rc = torch_no_memory(r);
+        else if (!k || !v) rc = pl_torch_no_memory(r);
         if (rc) break;
         f->meta_key[f->metas] = memcpy(k, key, strlen(key) + 1);
         f->meta_value[f->metas++] = memcpy(v, string, strlen(string) + 1);
@@ -219,22 +219,22 @@ static int read_zip(struct torch_reader *r)
     void *text = NULL;
     size_t n;
     long index;
-    int rc = archive_open(&r->archive, r->f->path, r->o->map.at, r->o->map.bytes, r->err);
+    int rc = pl_zip_archive_open(&r->archive, r->f->path, r->o->map.at, r->o->map.bytes, r->err);
     if (rc) return rc;
     r->f->kind = "PyTorch zip";
     if ((index = find_pickle(r->archive)) < 0)
         return pl_fail(r->err, PL_EFORMAT,
                        "%s: a ZIP archive without data.pkl: no PyTorch checkpoint", r->f->path);
-    name = archive_name(r->archive, (size_t)index);
+    name = pl_zip_archive_name(r->archive, (size_t)index);
     n = strlen(name) - strlen("data.pkl");
     if (n > 300)
         return pl_fail(r->err, PL_ELIMIT, "%s: a member's name of %zu bytes", r->f->path, n);
-    if (!(r->top = torch_keep(r->o, n + 1))) return torch_no_memory(r);
+    if (!(r->top = pl_torch_keep(r->o, n + 1))) return pl_torch_no_memory(r);
     memcpy(r->top, name, n);
     r->top[n] = 0;
     rc = check_order(r);
-    if (!rc) rc = archive_read(r->archive, (size_t)index, &text, &n, PICKLE_BYTES_MAX, r->err);
-    if (!rc) rc = pickle_read(r->pickle, &root, NULL, text, n, r->f->path, r->err);
+    if (!rc) rc = pl_zip_archive_read(r->archive, (size_t)index, &text, &n, PICKLE_BYTES_MAX, r->err);
+    if (!rc) rc = pl_pickle_read(r->pickle, &root, NULL, text, n, r->f->path, r->err);
     if (!rc) rc = add_weights(r, root);
     if (!rc) rc = read_remarks(r);
     free(text);
@@ -247,18 +247,18 @@ static int read_zip(struct torch_reader *r)
 static int list_places(struct torch_reader *r)
 {
     struct pickle_value *const *list;
-    size_t n = pickle_persistents(r->pickle, &list), kept = 0;
-    if (!(r->places = calloc(n + 1, sizeof *r->places))) return torch_no_memory(r);
+    size_t n = pl_pickle_persistents(r->pickle, &list), kept = 0;
+    if (!(r->places = calloc(n + 1, sizeof *r->places))) return pl_torch_no_memory(r);
     for (size_t i = 0; i < n; i++) {
         struct torch_storage s;
-        int rc = torch_read_storage(&s, list[i], r->f->path, r->err);
+        int rc = pl_torch_read_storage(&s, list[i], r->f->path, r->err);
         if (rc) return rc;
         r->places[i] = (struct torch_place){ s.key->text, s.key->bytes, NULL, 0,
                                              pl_dtype_size(s.dtype) };
     }
-    qsort(r->places, n, sizeof *r->places, torch_by_key);
+    qsort(r->places, n, sizeof *r->places, pl_torch_by_key);
     for (size_t i = 0; i < n; i++) {
-        if (kept && !torch_by_key(&r->places[kept - 1], &r->places[i])) {
+        if (kept && !pl_torch_by_key(&r->places[kept - 1], &r->places[i])) {
             if (r->places[kept - 1].element == r->places[i].element) continue;
             return pl_fail(r->err, PL_EFORMAT, "%s: storage %.*s has two types", r->f->path,
                            (int)(r->places[i].key_bytes < 60 ? r->places[i].key_bytes : 60),
@@ -281,7 +281,7 @@ static int locate(struct torch_reader *r, const struct pickle_value *keys, size_
         struct torch_place wanted = { .key = key->text, .key_bytes = key->bytes }, *p = NULL;
         uint64_t count = 0;
         if (key->kind == PICKLE_TEXT && r->place_count)
-            p = bsearch(&wanted, r->places, r->place_count, sizeof *p, torch_by_key);
+            p = bsearch(&wanted, r->places, r->place_count, sizeof *p, pl_torch_by_key);
         if (!p || p->data)
             return pl_fail(r->err, PL_EFORMAT,
                            "%s: storage %zu of the list is not one of the pickle's, or there twice",
@@ -309,7 +309,7 @@ static int read_stream(struct torch_reader *r)
     r->f->kind = "PyTorch stream";
     for (size_t i = 0; !rc && i < PL_COUNT(parts); i++) {
         size_t left = limit - at < PICKLE_BYTES_MAX ? limit - at : PICKLE_BYTES_MAX;
-        rc = pickle_read(r->pickle, &value[i], &used, map->at + at, left, r->f->path, r->err);
+        rc = pl_pickle_read(r->pickle, &value[i], &used, map->at + at, left, r->f->path, r->err);
         at += used;
     }
     if (rc) return rc;
@@ -317,7 +317,7 @@ static int read_stream(struct torch_reader *r)
         return pl_fail(r->err, PL_EFORMAT, "%s: PyTorch stream of protocol %lld, expected 1001",
                        r->f->path,
                        value[1]->kind == PICKLE_INT ? (long long)value[1]->integer : -1);
-    const struct pickle_value *little = pickle_get(value[2], "little_endian");
+    const struct pickle_value *little = pl_pickle_get(value[2], "little_endian");
     if (little && little->kind == PICKLE_BOOL && !little->integer)
         return pl_fail(r->err, PL_EFORMAT, "%s: written on a big-endian machine", r->f->path);
     rc = list_places(r);
@@ -325,32 +325,32 @@ static int read_stream(struct torch_reader *r)
     return rc ? rc : add_weights(r, value[3]);
 }
 
-int torch_open(struct st_file **out, const char *path, struct pl_err *err)
+int pl_torch_open(struct st_file **out, const char *path, struct pl_err *err)
 {
     struct torch_reader r = { .err = err };
     int rc;
     *out = NULL;
     r.f = calloc(1, sizeof *r.f);
     r.o = calloc(1, sizeof *r.o);
-    r.pickle = pickle_new();
+    r.pickle = pl_pickle_new();
     if (!r.f || !r.o || !r.pickle || !(r.f->path = strdup(path))) {
         free(r.f);
         free(r.o);
-        pickle_free(r.pickle);
+        pl_pickle_free(r.pickle);
         return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     }
     r.f->owner = r.o;
     r.f->drop = drop;
     r.f->map = &r.o->map;
     rc = pl_mapping_open(&r.o->map, path, err);
-    if (!rc && !torch_begins(r.o->map.at, r.o->map.bytes))
+    if (!rc && !pl_torch_begins(r.o->map.at, r.o->map.bytes))
         rc = pl_fail(err, PL_EFORMAT, "%s: no PyTorch checkpoint", path);
     if (!rc) rc = r.o->map.at[0] == zip_magic[0] ? read_zip(&r) : read_stream(&r);
     if (!rc) rc = check_names(&r);
-    archive_close(r.archive);
-    pickle_free(r.pickle);
+    pl_zip_archive_close(r.archive);
+    pl_pickle_free(r.pickle);
     free(r.places);
-    if (rc) st_close(r.f);
+    if (rc) pl_safetensors_close(r.f);
     else *out = r.f;
     return rc;
 }

@@ -6,10 +6,10 @@
 
 #include "data/files/safetensors.h"
 
-/* 1 if a file with these first bytes is for torch_open. */
-int torch_begins(const void *head, size_t bytes);
-int torch_open(struct st_file **f, const char *path, struct pl_err *err);
-int torch_save(const struct st_file *f, const char *path, struct pl_err *err);
+/* 1 if a file with these first bytes is for pl_torch_open. */
+int pl_torch_begins(const void *head, size_t bytes);
+int pl_torch_open(struct st_file **f, const char *path, struct pl_err *err);
+int pl_torch_save(const struct st_file *f, const char *path, struct pl_err *err);
 
 /* The member with our remarks: a JSON object of texts. */
 #define TORCH_REMARKS "extra/potluck.json"

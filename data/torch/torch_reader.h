@@ -45,20 +45,20 @@ struct torch_storage {
     const struct pickle_value *key;
     int64_t count, view; /* elements; where a view begins */
 };
-int torch_read_storage(struct torch_storage *s, const struct pickle_value *v, const char *path,
+int pl_torch_read_storage(struct torch_storage *s, const struct pickle_value *v, const char *path,
                        struct pl_err *err);
 
 /* By key, for qsort and bsearch. */
-int torch_by_key(const void *a, const void *b);
+int pl_torch_by_key(const void *a, const void *b);
 
 /* Memory that lives as long as the open file; NULL: none. */
-void *torch_keep(struct torch_owner *o, size_t bytes);
-int torch_no_memory(struct torch_reader *r);
+void *pl_torch_keep(struct torch_owner *o, size_t bytes);
+int pl_torch_no_memory(struct torch_reader *r);
 
 /* The arguments of the call that makes a tensor, or NULL if `v` is none. */
-const struct pickle_value *torch_tensor_arguments(const struct pickle_value *v);
+const struct pickle_value *pl_torch_tensor_arguments(const struct pickle_value *v);
 /* The tensor of these arguments into r->f, called prefix and key. */
-int torch_add(struct torch_reader *r, const char *prefix, const struct pickle_value *key,
+int pl_torch_add(struct torch_reader *r, const char *prefix, const struct pickle_value *key,
               const struct pickle_value *args);
 
 #endif

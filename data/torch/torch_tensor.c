@@ -16,7 +16,7 @@ static const struct { const char *name; enum pl_dtype dtype; } storage_types[] =
     { "torch ByteStorage", PL_U8 },    { "torch BoolStorage", PL_BOOL },
 };
 
-void *torch_keep(struct torch_owner *o, size_t bytes)
+void *pl_torch_keep(struct torch_owner *o, size_t bytes)
 {
     void *at;
     if (o->kept_count == o->kept_room) {
@@ -30,26 +30,26 @@ void *torch_keep(struct torch_owner *o, size_t bytes)
     return o->kept[o->kept_count++] = at;
 }
 
-int torch_no_memory(struct torch_reader *r)
+int pl_torch_no_memory(struct torch_reader *r)
 {
     return pl_fail(r->err, PL_ENOMEM, "%s: no memory", r->f->path);
 }
 
 /* -- storages --------------------------------------------------------------------------------- */
 
-int torch_read_storage(struct torch_storage *s, const struct pickle_value *v, const char *path,
+int pl_torch_read_storage(struct torch_storage *s, const struct pickle_value *v, const char *path,
                        struct pl_err *err)
 {
     const struct pickle_value *id = v->kind == PICKLE_PERSISTENT ? v->item[0] : NULL, *view = NULL;
     size_t i = 0;
-    if (!id || id->kind != PICKLE_TUPLE || id->count < 5 || !pickle_is(id->item[0], "storage") ||
+    if (!id || id->kind != PICKLE_TUPLE || id->count < 5 || !pl_pickle_is(id->item[0], "storage") ||
         id->item[1]->kind != PICKLE_GLOBAL || id->item[2]->kind != PICKLE_TEXT ||
         id->item[4]->kind != PICKLE_INT || id->item[4]->integer < 0 || id->item[4]->wide)
         return pl_fail(err, PL_EFORMAT,
                        "%s: a tensor's storage is not described as (\"storage\", type, "
                        "key, device, count)",
                        path);
-    while (i < PL_COUNT(storage_types) && !pickle_is(id->item[1], storage_types[i].name)) i++;
+    while (i < PL_COUNT(storage_types) && !pl_pickle_is(id->item[1], storage_types[i].name)) i++;
     if (i == PL_COUNT(storage_types))
         return pl_fail(err, PL_EFORMAT, "%s: storages of type %.60s are not known", path,
                        id->item[1]->text);
@@ -64,7 +64,7 @@ int torch_read_storage(struct torch_storage *s, const struct pickle_value *v, co
     return PL_OK;
 }
 
-int torch_by_key(const void *a, const void *b)
+int pl_torch_by_key(const void *a, const void *b)
 {
     const struct torch_place *x = a, *y = b;
     size_t n = x->key_bytes < y->key_bytes ? x->key_bytes : y->key_bytes;
@@ -85,15 +85,15 @@ static int find_storage(struct torch_reader *r, const struct torch_storage *s, c
             return pl_fail(r->err, PL_EFORMAT, "%s: a storage's key has %zu bytes or a zero in it",
                            r->f->path, n);
         snprintf(name, sizeof name, "%sdata/%.*s", r->top, (int)n, key);
-        index = archive_find(r->archive, name);
+        index = pl_zip_archive_find(r->archive, name);
         if (index < 0) return pl_fail(r->err, PL_EFORMAT, "%s: no member %.300s", r->f->path, name);
-        int rc = archive_stored(r->archive, (size_t)index, &at, bytes, r->err);
+        int rc = pl_zip_archive_stored(r->archive, (size_t)index, &at, bytes, r->err);
         *data = at;
         return rc;
     }
     struct torch_place wanted = { .key = key, .key_bytes = n };
     const struct torch_place *p = r->place_count ? bsearch(&wanted, r->places, r->place_count,
-                                                           sizeof *p, torch_by_key)
+                                                           sizeof *p, pl_torch_by_key)
                                                  : NULL;
     if (!p)
         return pl_fail(r->err, PL_EFORMAT, "%s: no storage of key %.*s", r->f->path,
@@ -106,15 +106,15 @@ static int find_storage(struct torch_reader *r, const struct torch_storage *s, c
 /* -- tensors ---------------------------------------------------------------------------------- */
 
 /* The arguments of the call that makes a tensor, or NULL if `v` is none. */
-const struct pickle_value *torch_tensor_arguments(const struct pickle_value *v)
+const struct pickle_value *pl_torch_tensor_arguments(const struct pickle_value *v)
 {
     for (int wrapped = 0; wrapped < 3 && v && v->kind == PICKLE_OBJECT; wrapped++) {
         const struct pickle_value *call = v->item[0], *args = v->item[1];
-        if (pickle_is(call, "torch._utils _rebuild_tensor_v2") ||
-            pickle_is(call, "torch._utils _rebuild_tensor"))
+        if (pl_pickle_is(call, "torch._utils _rebuild_tensor_v2") ||
+            pl_pickle_is(call, "torch._utils _rebuild_tensor"))
             return args;
-        if (!pickle_is(call, "torch._utils _rebuild_parameter") &&
-            !pickle_is(call, "torch._utils _rebuild_parameter_with_state"))
+        if (!pl_pickle_is(call, "torch._utils _rebuild_parameter") &&
+            !pl_pickle_is(call, "torch._utils _rebuild_parameter_with_state"))
             return NULL;
         v = args->count ? args->item[0] : NULL;
     }
@@ -198,7 +198,7 @@ static int read_tensor(struct torch_reader *r, struct st_tensor *t, const struct
         return pl_fail(r->err, PL_EFORMAT,
                        "%s: tensor %.100s is not made of (storage, offset, size, strides)",
                        path, t->name);
-    rc = torch_read_storage(&s, args->item[0], path, r->err);
+    rc = pl_torch_read_storage(&s, args->item[0], path, r->err);
     if (!rc) rc = read_shape(t, stride, &reach, args->item[2], args->item[3], path, r->err);
     if (!rc) rc = find_storage(r, &s, &data, &bytes);
     if (rc) return rc;
@@ -221,14 +221,14 @@ static int read_tensor(struct torch_reader *r, struct st_tensor *t, const struct
         return pl_fail(r->err, PL_ELIMIT,
                        "%s: tensor %.100s: views need more memory than the file has bytes",
                        path, t->name);
-    uint8_t *copy = torch_keep(r->o, t->bytes);
-    if (!copy) return torch_no_memory(r);
+    uint8_t *copy = pl_torch_keep(r->o, t->bytes);
+    if (!copy) return pl_torch_no_memory(r);
     copy_strided(copy, t, stride, data);
     t->data = copy;
     return PL_OK;
 }
 
-int torch_add(struct torch_reader *r, const char *prefix, const struct pickle_value *key,
+int pl_torch_add(struct torch_reader *r, const char *prefix, const struct pickle_value *key,
                const struct pickle_value *args)
 {
     struct st_file *f = r->f;
@@ -243,11 +243,11 @@ int torch_add(struct torch_reader *r, const char *prefix, const struct pickle_va
         struct st_tensor *more;
         if (f->count >= TENSORS_MAX)
             return pl_fail(r->err, PL_ELIMIT, "%s: more than %d tensors", f->path, TENSORS_MAX);
-        if (!(more = realloc(f->tensors, room * sizeof *more))) return torch_no_memory(r);
+        if (!(more = realloc(f->tensors, room * sizeof *more))) return pl_torch_no_memory(r);
         f->tensors = more;
         r->room = room;
     }
-    if (!(name = torch_keep(r->o, n + 1))) return torch_no_memory(r);
+    if (!(name = pl_torch_keep(r->o, n + 1))) return pl_torch_no_memory(r);
     snprintf(name, n + 1, "%s%.*s", prefix, (int)key->bytes, key->text);
     struct st_tensor *t = &f->tensors[f->count];
     memset(t, 0, sizeof *t);

@@ -80,7 +80,7 @@ static char *remarks(const struct st_file *f)
 }
 
 /* The archive's inner folder is always called "archive", as torch.save does it for a stream. */
-int torch_save(const struct st_file *f, const char *path, struct pl_err *err)
+int pl_torch_save(const struct st_file *f, const char *path, struct pl_err *err)
 {
     struct pl_buffer b = { 0 };
     struct archive_out *out = NULL;
@@ -95,18 +95,18 @@ int torch_save(const struct st_file *f, const char *path, struct pl_err *err)
     }
     code(&b, "u."); /* SETITEMS, STOP */
     if (!rc && b.failed) rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
-    if (!rc) rc = archive_create(&out, path, err);
-    if (!rc) rc = archive_add(out, "archive/data.pkl", b.data, b.bytes, err);
-    if (!rc) rc = archive_add(out, "archive/byteorder", "little", 6, err);
+    if (!rc) rc = pl_zip_archive_create(&out, path, err);
+    if (!rc) rc = pl_zip_archive_add(out, "archive/data.pkl", b.data, b.bytes, err);
+    if (!rc) rc = pl_zip_archive_add(out, "archive/byteorder", "little", 6, err);
     for (size_t i = 0; !rc && i < f->count; i++) {
         char name[48];
         snprintf(name, sizeof name, "archive/data/%zu", i);
-        rc = archive_add(out, name, f->tensors[i].data, f->tensors[i].bytes, err);
+        rc = pl_zip_archive_add(out, name, f->tensors[i].data, f->tensors[i].bytes, err);
     }
-    if (!rc && extra) rc = archive_add(out, "archive/" TORCH_REMARKS, extra, strlen(extra), err);
-    if (!rc) rc = archive_add(out, "archive/version", "3\n", 2, err);
-    if (!rc) rc = archive_write(out, err);
-    archive_discard(out);
+    if (!rc && extra) rc = pl_zip_archive_add(out, "archive/" TORCH_REMARKS, extra, strlen(extra), err);
+    if (!rc) rc = pl_zip_archive_add(out, "archive/version", "3\n", 2, err);
+    if (!rc) rc = pl_zip_archive_write(out, err);
+    pl_zip_archive_discard(out);
     pl_buffer_clear(&b);
     free(extra);
     return rc;

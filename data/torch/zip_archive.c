@@ -59,7 +59,7 @@ static zip_int64_t source_call(void *context, void *data, zip_uint64_t n, zip_so
     }
 }
 
-int archive_open(struct archive **out, const char *path, const void *data, size_t bytes,
+int pl_zip_archive_open(struct archive **out, const char *path, const void *data, size_t bytes,
                  struct pl_err *err)
 {
     struct archive *a = calloc(1, sizeof *a);
@@ -79,13 +79,13 @@ int archive_open(struct archive **out, const char *path, const void *data, size_
     if (!source || !(a->zip = zip_open_from_source(source, ZIP_RDONLY, &error))) {
         rc = pl_fail(err, PL_EFORMAT, "%s: ZIP archive: %s", path, zip_error_strerror(&error));
         zip_source_free(source);
-        archive_close(a);
+        pl_zip_archive_close(a);
     } else *out = a;
     zip_error_fini(&error);
     return rc;
 }
 
-void archive_close(struct archive *a)
+void pl_zip_archive_close(struct archive *a)
 {
     if (!a) return;
     if (a->zip) zip_discard(a->zip);
@@ -94,25 +94,25 @@ void archive_close(struct archive *a)
     free(a);
 }
 
-size_t archive_count(const struct archive *a)
+size_t pl_zip_archive_count(const struct archive *a)
 {
     zip_int64_t n = zip_get_num_entries(a->zip, 0);
     return n > 0 ? (size_t)n : 0;
 }
 
-const char *archive_name(const struct archive *a, size_t index)
+const char *pl_zip_archive_name(const struct archive *a, size_t index)
 {
     return zip_get_name(a->zip, index, ZIP_FL_ENC_RAW);
 }
 
-long archive_find(const struct archive *a, const char *name)
+long pl_zip_archive_find(const struct archive *a, const char *name)
 {
     return (long)zip_name_locate(a->zip, name, ZIP_FL_ENC_RAW);
 }
 
 static int complain(const struct archive *a, size_t index, struct pl_err *err)
 {
-    const char *name = archive_name(a, index);
+    const char *name = pl_zip_archive_name(a, index);
     return pl_fail(err, PL_EFORMAT, "%s: member %.200s: %s", a->path, name ? name : "(nameless)",
                    zip_strerror(a->zip));
 }
@@ -123,11 +123,11 @@ static int look(const struct archive *a, size_t index, zip_stat_t *st, struct pl
     if (zip_stat_index(a->zip, index, 0, st)) return complain(a, index, err);
     if ((st->valid & want) != want || st->size > SIZE_MAX / 2)
         return pl_fail(err, PL_EFORMAT, "%s: member %.200s: its size is not known", a->path,
-                       archive_name(a, index));
+                       pl_zip_archive_name(a, index));
     return PL_OK;
 }
 
-int archive_stored(struct archive *a, size_t index, const void **data, size_t *bytes,
+int pl_zip_archive_stored(struct archive *a, size_t index, const void **data, size_t *bytes,
                    struct pl_err *err)
 {
     zip_stat_t st;
@@ -141,20 +141,20 @@ int archive_stored(struct archive *a, size_t index, const void **data, size_t *b
         st.size != st.comp_size)
         return pl_fail(err, PL_EFORMAT,
                        "%s: member %.200s is compressed or encrypted, expected stored", a->path,
-                       archive_name(a, index));
+                       pl_zip_archive_name(a, index));
     if (!st.size) return PL_OK;
     if (!(file = zip_fopen_index(a->zip, index, ZIP_FL_COMPRESSED))) return complain(a, index, err);
     got = zip_fread(file, &first, 1) == 1;
     zip_fclose(file);
     if (!got || a->last_at > a->bytes || st.size > a->bytes - a->last_at)
         return pl_fail(err, PL_EFORMAT, "%s: member %.200s: %llu bytes lie outside the file",
-                       a->path, archive_name(a, index), (unsigned long long)st.size);
+                       a->path, pl_zip_archive_name(a, index), (unsigned long long)st.size);
     *data = a->data + a->last_at;
     *bytes = (size_t)st.size;
     return PL_OK;
 }
 
-int archive_read(struct archive *a, size_t index, void **data, size_t *bytes, size_t limit,
+int pl_zip_archive_read(struct archive *a, size_t index, void **data, size_t *bytes, size_t limit,
                  struct pl_err *err)
 {
     zip_stat_t st;
@@ -166,7 +166,7 @@ int archive_read(struct archive *a, size_t index, void **data, size_t *bytes, si
     if (rc) return rc;
     if (st.size > limit)
         return pl_fail(err, PL_ELIMIT, "%s: member %.200s: %llu bytes, at most %zu expected",
-                       a->path, archive_name(a, index), (unsigned long long)st.size, limit);
+                       a->path, pl_zip_archive_name(a, index), (unsigned long long)st.size, limit);
     if (!(copy = malloc((size_t)st.size + 1)))
         return pl_fail(err, PL_ENOMEM, "%s: no memory", a->path);
     /* What is stored is taken as it lies, like the storages: newer writers leave the checksum
@@ -175,7 +175,7 @@ int archive_read(struct archive *a, size_t index, void **data, size_t *bytes, si
     if (!file) rc = complain(a, index, err);
     else if (zip_fread(file, copy, st.size) != (zip_int64_t)st.size)
         rc = pl_fail(err, PL_EFORMAT, "%s: member %.200s is damaged: %s", a->path,
-                     archive_name(a, index), zip_file_strerror(file));
+                     pl_zip_archive_name(a, index), zip_file_strerror(file));
     if (file) zip_fclose(file);
     if (rc) free(copy);
     else {
@@ -194,14 +194,14 @@ struct archive_out {
     uint64_t at; /* where the next local header will lie */
 };
 
-int archive_create(struct archive_out **result, const char *path, struct pl_err *err)
+int pl_zip_archive_create(struct archive_out **result, const char *path, struct pl_err *err)
 {
     struct archive_out *out = calloc(1, sizeof *out);
     size_t n = strlen(path) + 32;
     int code, rc;
     *result = NULL;
     if (!out || !(out->path = strdup(path)) || !(out->temporary = malloc(n))) {
-        archive_discard(out);
+        pl_zip_archive_discard(out);
         return pl_fail(err, PL_ENOMEM, "%s: no memory", path);
     }
     snprintf(out->temporary, n, "%s.%ld.part", path, (long)getpid());
@@ -210,14 +210,14 @@ int archive_create(struct archive_out **result, const char *path, struct pl_err 
         zip_error_init_with_code(&error, code);
         rc = pl_fail(err, PL_EIO, "%s: %s", path, zip_error_strerror(&error));
         zip_error_fini(&error);
-        archive_discard(out);
+        pl_zip_archive_discard(out);
         return rc;
     }
     *result = out;
     return PL_OK;
 }
 
-int archive_add(struct archive_out *out, const char *name, const void *data, size_t bytes,
+int pl_zip_archive_add(struct archive_out *out, const char *name, const void *data, size_t bytes,
                 struct pl_err *err)
 {
     static const uint8_t zeros[ALIGNMENT];
@@ -249,7 +249,7 @@ static int sync_file(const char *path)
     return rc;
 }
 
-int archive_write(struct archive_out *out, struct pl_err *err)
+int pl_zip_archive_write(struct archive_out *out, struct pl_err *err)
 {
     if (zip_close(out->zip))
         return pl_fail(err, PL_EIO, "%s: cannot write: %s", out->path, zip_strerror(out->zip));
@@ -262,7 +262,7 @@ int archive_write(struct archive_out *out, struct pl_err *err)
     return PL_OK;
 }
 
-void archive_discard(struct archive_out *out)
+void pl_zip_archive_discard(struct archive_out *out)
 {
     if (!out) return;
     if (out->zip) zip_discard(out->zip);

@@ -7,32 +7,32 @@
 
 struct archive;
 
-/* data is borrowed until archive_close; `path` is for sentences. */
-int archive_open(struct archive **a, const char *path, const void *data, size_t bytes,
+/* data is borrowed until pl_zip_archive_close; `path` is for sentences. */
+int pl_zip_archive_open(struct archive **a, const char *path, const void *data, size_t bytes,
                  struct pl_err *err);
-void archive_close(struct archive *a);
+void pl_zip_archive_close(struct archive *a);
 
-size_t archive_count(const struct archive *a);
-const char *archive_name(const struct archive *a, size_t index); /* NULL: a member without one */
+size_t pl_zip_archive_count(const struct archive *a);
+const char *pl_zip_archive_name(const struct archive *a, size_t index); /* NULL: a member without one */
 /* Index of the member of this name, -1 if there is none. */
-long archive_find(const struct archive *a, const char *name);
+long pl_zip_archive_find(const struct archive *a, const char *name);
 
 /* A stored member where it lies; err says so if it is compressed or encrypted, or lies outside. No
  * checksum is taken: PyTorch takes none either, and newer files may hold none. */
-int archive_stored(struct archive *a, size_t index, const void **data, size_t *bytes,
+int pl_zip_archive_stored(struct archive *a, size_t index, const void **data, size_t *bytes,
                    struct pl_err *err);
 /* A copy of any member of at most `limit` bytes once inflated, with a zero behind it; free(). */
-int archive_read(struct archive *a, size_t index, void **data, size_t *bytes, size_t limit,
+int pl_zip_archive_read(struct archive *a, size_t index, void **data, size_t *bytes, size_t limit,
                  struct pl_err *err);
 
 /* Writing: members are stored in the order they are added, the content of each on a multiple of 64
- * bytes; their data is borrowed until archive_write, after which the file is there, whole, or not
- * at all. `out` is NULL after an error of archive_create. */
+ * bytes; their data is borrowed until pl_zip_archive_write, after which the file is there, whole, or not
+ * at all. `out` is NULL after an error of pl_zip_archive_create. */
 struct archive_out;
-int archive_create(struct archive_out **out, const char *path, struct pl_err *err);
-int archive_add(struct archive_out *out, const char *name, const void *data, size_t bytes,
+int pl_zip_archive_create(struct archive_out **out, const char *path, struct pl_err *err);
+int pl_zip_archive_add(struct archive_out *out, const char *name, const void *data, size_t bytes,
                 struct pl_err *err);
-int archive_write(struct archive_out *out, struct pl_err *err);
-void archive_discard(struct archive_out *out); /* also after archive_write */
+int pl_zip_archive_write(struct archive_out *out, struct pl_err *err);
+void pl_zip_archive_discard(struct archive_out *out); /* also after pl_zip_archive_write */
 
 #endif

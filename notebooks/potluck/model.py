@@ -88,7 +88,7 @@ class Model:
         file = ctypes.c_void_p()
         call("pl_weights_open", ctypes.byref(file), str(path).encode())
         try:
-            config = lib.st_meta(file, b"config")
+            config = lib.pl_safetensors_meta(file, b"config")
             if config is None:
                 raise ValueError(f"{path}: a checkpoint without its model's sizes")
             with tempfile.NamedTemporaryFile("w", suffix=".json") as text:
@@ -97,7 +97,7 @@ class Model:
                 model = cls(Config.read(text.name), backend)
             call("pl_checkpoint_load_params", ctypes.byref(model.pointer.contents.params), file, MODEL_NAMES)
         finally:
-            lib.st_close(file)
+            lib.pl_safetensors_close(file)
         return model
 
     def init(self, seed=1):
@@ -200,17 +200,17 @@ class Tokenizer:
 
     def __init__(self, path=None):
         self.pointer = ctypes.c_void_p()
-        call("unigram_open", ctypes.byref(self.pointer), str(path or demo_file("t5_2k.model")).encode())
+        call("pl_unigram_open", ctypes.byref(self.pointer), str(path or demo_file("t5_2k.model")).encode())
 
     def __del__(self):
         if getattr(self, "pointer", None):
-            lib.unigram_close(self.pointer)
+            lib.pl_unigram_close(self.pointer)
             self.pointer = None
 
     def ids(self, text):
         data, count = text.encode(), ctypes.c_size_t()
         out = np.zeros(2 * len(data) + 8, np.int32) # a character of normalized text is at most a piece
-        check(lib.unigram_encode(at(out), out.size, ctypes.byref(count), self.pointer, data, len(data), 0))
+        check(lib.pl_unigram_encode(at(out), out.size, ctypes.byref(count), self.pointer, data, len(data), 0))
         return out[:min(count.value, out.size)].copy()
 
     def row(self, text, length, pad=1):
@@ -223,7 +223,7 @@ class Tokenizer:
         out = []
         for one in array(ids, np.int32, (None,), "ids"):
             text, size, id = ctypes.c_void_p(), ctypes.c_size_t(), np.array([one], np.int32)
-            check(lib.unigram_decode(ctypes.byref(text), ctypes.byref(size), self.pointer, at(id), 1))
+            check(lib.pl_unigram_decode(ctypes.byref(text), ctypes.byref(size), self.pointer, at(id), 1))
             out.append(ctypes.string_at(text, size.value).decode("utf-8", "replace"))
             libc.free(text)
         return out
@@ -272,13 +272,13 @@ def pairs(path=None, limit=None):
     """(captions, codes (n, F*F)) of a shard, or of the demo's first one."""
     shard, row = ctypes.c_void_p(), c.ShardRow()
     captions, codes = [], []
-    call("shard_open", ctypes.byref(shard), str(path or demo_file("emoji-00000.parquet")).encode())
+    call("pl_shard_open", ctypes.byref(shard), str(path or demo_file("emoji-00000.parquet")).encode())
     try:
-        for _ in range(min(lib.shard_rows(shard), limit or 1 << 30)):
-            call("shard_next", shard, ctypes.byref(row))
+        for _ in range(min(lib.pl_shard_rows(shard), limit or 1 << 30)):
+            call("pl_shard_next", shard, ctypes.byref(row))
             if row.caption and row.code:
                 captions.append(ctypes.string_at(row.caption, row.caption_bytes).decode("utf-8", "replace"))
                 codes.append(np.frombuffer(ctypes.string_at(row.code, row.code_bytes), "<i2").astype(np.int32))
     finally:
-        lib.shard_close(shard)
+        lib.pl_shard_close(shard)
     return captions, np.stack(codes)

@@ -106,7 +106,7 @@ double golden_relative(const float *got, const float *want, size_t n)
 
 float *golden_floats(struct golden *g, const struct st_file *f, const char *name, size_t *n)
 {
-    const struct st_tensor *t = st_find(f, name);
+    const struct st_tensor *t = pl_safetensors_find(f, name);
     float *out;
     if (!t) {
         golden_fail(g, name, "no such tensor in the file");
@@ -114,14 +114,14 @@ float *golden_floats(struct golden *g, const struct st_file *f, const char *name
     }
     out = pl_alloc(t->n, sizeof *out);
     if (!out) golden_fail(g, name, "out of memory");
-    else st_to_float(out, t);
+    else pl_safetensors_to_float(out, t);
     if (n) *n = t->n;
     return out;
 }
 
 int32_t *golden_ints(struct golden *g, const struct st_file *f, const char *name, size_t *n)
 {
-    const struct st_tensor *t = st_find(f, name);
+    const struct st_tensor *t = pl_safetensors_find(f, name);
     int32_t *out;
     if (!t || (t->dtype != PL_I32 && t->dtype != PL_I64)) {
         golden_fail(g, name,
@@ -153,7 +153,7 @@ int32_t *golden_ints(struct golden *g, const struct st_file *f, const char *name
 
 json_t *golden_meta(struct golden *g, const struct st_file *f, const char *key)
 {
-    const char *text = st_meta(f, key);
+    const char *text = pl_safetensors_meta(f, key);
     json_error_t why;
     json_t *root;
     if (!text) {

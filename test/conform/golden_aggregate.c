@@ -46,7 +46,7 @@ float *agg_floats(struct golden *g, const struct st_file *f, const char *name, s
 double *agg_doubles(struct golden *g, const struct st_file *f, const char *name, size_t n,
                     size_t *count)
 {
-    const struct st_tensor *t = st_find(f, name);
+    const struct st_tensor *t = pl_safetensors_find(f, name);
     double *x;
     float *narrow = NULL;
     if (!t) {

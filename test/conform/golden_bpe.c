@@ -41,14 +41,14 @@ static void ids_row(struct token_replay *r, size_t row, const char *text, size_t
     int32_t *got = pl_alloc(room, sizeof *got);
     char *back;
     size_t bytes;
-    if (!got || bpe_encode(got, room, &got_count, r->b, text, n))
+    if (!got || pl_bpe_encode(got, room, &got_count, r->b, text, n))
         token_differs(r, "row %zu: an error", row);
     else {
         if (got_count <= room) compare_ids(r, row, got, got_count, want, count);
         else token_differs(r, "row %zu: %zu ids, want %zu", row, got_count, count);
     }
     pl_free(got);
-    if (!bpe_is_clip(r->b) && !bpe_decode(&back, &bytes, r->b, want, count)) {
+    if (!pl_bpe_is_clip(r->b) && !pl_bpe_decode(&back, &bytes, r->b, want, count)) {
         compare_text(r, row, back, bytes, text, n);
         free(back);
     }
@@ -60,7 +60,7 @@ static void cleaned_row(struct token_replay *r, size_t row, const char *text, si
 {
     char *got;
     size_t got_bytes;
-    int rc = clean_text(&got, &got_bytes, text, n);
+    int rc = pl_clean_text(&got, &got_bytes, text, n);
     if (rc) token_differs(r, "row %zu: %s", row, pl_status_name(rc));
     else compare_text(r, row, got, got_bytes, want, bytes);
     free(got);
@@ -89,7 +89,7 @@ static void context_rows(struct token_replay *r, const struct st_file *f, const 
         for (size_t i = 0; want && got && i < text->count && i < (size_t)t->shape[0]; i++) {
             size_t width = (size_t)t->shape[1];
             if (flags && flags[i] & NEEDS_REPAIR) continue;
-            if (bpe_clip_row(got, (int)width, NULL, r->b, text->bytes + text->offset[i],
+            if (pl_bpe_clip_row(got, (int)width, NULL, r->b, text->bytes + text->offset[i],
                              row_bytes(text, i)))
                 token_differs(r, "row %zu: an error", i);
             else compare_ids(r, i, got, width, want + i * width, width);
@@ -103,12 +103,12 @@ static void context_rows(struct token_replay *r, const struct st_file *f, const 
 
 static void tensors(struct token_replay *r, const struct st_file *f)
 {
-    const struct st_tensor *flag = st_find(f, "flags");
+    const struct st_tensor *flag = pl_safetensors_find(f, "flags");
     const uint8_t *flags = NULL;
     struct rows text, want;
     if (rows_strings(&text, r->g, f, "text")) return;
     if (flag && flag->dtype == PL_U8 && flag->n == text.count) flags = flag->data;
-    if (st_find(f, "cleaned.bytes") && !rows_strings(&want, r->g, f, "cleaned")) {
+    if (pl_safetensors_find(f, "cleaned.bytes") && !rows_strings(&want, r->g, f, "cleaned")) {
         token_begin(r, "cleaned");
         for (size_t i = 0; i < text.count && i < want.count; i++)
             if (!flags || !(flags[i] & NEEDS_REPAIR))
@@ -130,7 +130,7 @@ static void tensors(struct token_replay *r, const struct st_file *f)
         token_end(r);
         rows_clear(&want);
     }
-    if (bpe_is_clip(r->b)) context_rows(r, f, &text, flags);
+    if (pl_bpe_is_clip(r->b)) context_rows(r, f, &text, flags);
     rows_clear(&text);
 }
 
@@ -142,7 +142,7 @@ static void decoded_row(struct token_replay *r, size_t row, const int32_t *ids, 
 {
     char *got;
     size_t bytes;
-    if (bpe_decode(&got, &bytes, r->b, ids, n)) token_differs(r, "row %zu: an error", row);
+    if (pl_bpe_decode(&got, &bytes, r->b, ids, n)) token_differs(r, "row %zu: an error", row);
     else if (!strstr(json_string_value(want), "\xef\xbf\xbd"))
         compare_text(r, row, got, bytes, json_string_value(want), json_string_length(want));
     free(got);
@@ -214,7 +214,7 @@ static int open_clip(struct token_replay *r, const char *name, struct pl_err *er
     for (size_t i = 0; i < PL_COUNT(folders); i++) {
         char *path = pl_path_join(folders[i], name);
         int there = path && !access(path, R_OK);
-        int rc = there ? bpe_open_clip(&r->b, path, err) : 0;
+        int rc = there ? pl_bpe_open_clip(&r->b, path, err) : 0;
         free(path);
         if (there) return rc;
     }
@@ -226,7 +226,7 @@ static int open_gpt2(struct token_replay *r, const char *stem, struct pl_err *er
     char *folder = pl_path_join(r->g->folder, stem);
     char *vocab = folder ? pl_path_join(folder, "vocab.json") : NULL;
     char *merges = folder ? pl_path_join(folder, "merges.txt") : NULL;
-    int rc = vocab && merges ? bpe_open_gpt2(&r->b, vocab, merges, err)
+    int rc = vocab && merges ? pl_bpe_open_gpt2(&r->b, vocab, merges, err)
                              : pl_fail(err, PL_ENOMEM, "no memory");
     free(folder);
     free(vocab);
@@ -241,14 +241,14 @@ static int clip_vocab(char *name, size_t room, struct golden *g, const char *ste
     struct st_file *f;
     const char *text;
     snprintf(path, sizeof path, "%s/%s.safetensors", g->folder, stem);
-    if (st_open(&f, path, NULL)) return 0;
-    text = st_meta(f, "config");
+    if (pl_safetensors_open(&f, path, NULL)) return 0;
+    text = pl_safetensors_meta(f, "config");
     json_t *config = text ? json_loads(text, 0, NULL) : NULL;
     const char *vocab = json_string_value(json_object_get(config, "vocab"));
-    int is_clip = vocab || st_find(f, "cleaned.bytes");
+    int is_clip = vocab || pl_safetensors_find(f, "cleaned.bytes");
     snprintf(name, room, "%s", vocab && !strchr(vocab, '/') ? vocab : CLIP_VOCAB);
     json_decref(config);
-    st_close(f);
+    pl_safetensors_close(f);
     return is_clip;
 }
 
@@ -260,9 +260,9 @@ int golden_bpe(struct golden *g, const char *path, const char *stem)
     size_t n = strlen(path);
     int rc;
     if (n > 7 && (!strcmp(path + n - 7, ".txt.gz") || !strcmp(path + n - 4, ".txt"))) {
-        rc = bpe_open_clip(&r.b, path, &err); /* a merge list */
+        rc = pl_bpe_open_clip(&r.b, path, &err); /* a merge list */
         golden_check(g, "opens", !rc, "%s", rc ? err.text : "");
-        bpe_close(r.b);
+        pl_bpe_close(r.b);
         return 1;
     }
     if (golden_has(g, stem, "merges.txt")) rc = open_gpt2(&r, stem, &err);
@@ -272,12 +272,12 @@ int golden_bpe(struct golden *g, const char *path, const char *stem)
     else if (strstr(strrchr(path, '/'), ".json")) json(&r, path);
     else {
         struct st_file *f;
-        if (st_open(&f, path, &err)) golden_fail(g, "opens", "%s", err.text);
+        if (pl_safetensors_open(&f, path, &err)) golden_fail(g, "opens", "%s", err.text);
         else {
             tensors(&r, f);
-            st_close(f);
+            pl_safetensors_close(f);
         }
     }
-    bpe_close(r.b);
+    pl_bpe_close(r.b);
     return 1;
 }

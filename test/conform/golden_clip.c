@@ -12,7 +12,7 @@
 static int picture(struct golden *g, const struct st_file *f, const char *name,
                    struct pl_image *out)
 {
-    const struct st_tensor *t = st_find(f, name);
+    const struct st_tensor *t = pl_safetensors_find(f, name);
     memset(out, 0, sizeof *out);
     if (!t || t->dtype != PL_U8 || t->dims != 3 || t->shape[2] != 3 ||
         t->shape[0] > IMAGE_SIDE_MAX || t->shape[1] > IMAGE_SIDE_MAX ||
@@ -79,7 +79,7 @@ static int read_picture(struct golden *g, const char *name, struct pl_image *ima
 static void compare_values(struct golden *g, const struct st_file *f, const char *name,
                            const struct pl_image *image, const double *mean, const double *std)
 {
-    const struct st_tensor *t = st_find(f, name);
+    const struct st_tensor *t = pl_safetensors_find(f, name);
     float *want, *got;
     if (!t) return; /* given for some pictures only */
     if (t->dims != 3 || t->shape[0] != 3 || t->shape[1] < 1 || t->shape[2] != image->width) {
@@ -139,7 +139,7 @@ static void clip_picture(struct golden *g, const struct st_file *f, const char *
     int64_t w, h;
     if (!read_picture(g, key, &in)) return;
     snprintf(name, sizeof name, "%s.decoded_rgb", key);
-    if (st_find(f, name) && !pl_image_crop(&out, &in, 0, 0, in.width, in.height) &&
+    if (pl_safetensors_find(f, name) && !pl_image_crop(&out, &in, 0, 0, in.width, in.height) &&
         !pl_image_rgb(&out, PL_ALPHA_DROP))
         compare(g, f, name, &out);
     w = in.width;
@@ -157,7 +157,7 @@ static void clip_picture(struct golden *g, const struct st_file *f, const char *
         snprintf(name, sizeof name, "%s.tensor_rows", key);
         compare_values(g, f, name, &out, mean, std);
         snprintf(name, sizeof name, "%s.cropped_rgb", key);
-        if (st_find(f, name)) compare(g, f, name, &out);
+        if (pl_safetensors_find(f, name)) compare(g, f, name, &out);
         pl_image_clear(&out);
     }
     pl_image_clear(&in);
@@ -166,7 +166,7 @@ static void clip_picture(struct golden *g, const struct st_file *f, const char *
 /* Pictures in [0,1] become bytes by truncation. [spec images-and-text 2.4] */
 static void to_bytes(struct golden *g, const struct st_file *f)
 {
-    const struct st_tensor *t = st_find(f, "to_bytes.float");
+    const struct st_tensor *t = pl_safetensors_find(f, "to_bytes.float");
     struct pl_image out;
     float *value;
     if (!t) return;
@@ -227,7 +227,7 @@ int golden_area_clip(struct golden *g, const char *path, const char *stem)
         clip_golden_weights(g, path);
         return 1;
     }
-    if (st_open(&f, path, &err)) {
+    if (pl_safetensors_open(&f, path, &err)) {
         golden_fail(g, stem, "%s", err.text);
         return 1;
     }
@@ -239,6 +239,6 @@ int golden_area_clip(struct golden *g, const char *path, const char *stem)
     else if (ends_with(stem, ".io")) clip_golden_io(g, f, config, stem);
     else known = 0;
     json_decref(config);
-    st_close(f);
+    pl_safetensors_close(f);
     return known;
 }

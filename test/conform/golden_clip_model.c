@@ -67,7 +67,7 @@ struct looking {
 static void look(void *context, const char *name, const float *at, size_t n)
 {
     struct looking *l = context;
-    if (st_find(l->f, name)) golden_device(l->g, l->f, name, at, n, 0, MODEL);
+    if (pl_safetensors_find(l->f, name)) golden_device(l->g, l->f, name, at, n, 0, MODEL);
 }
 
 /* "block0.ln_1" of a tower is the golden's "visual.block0.ln_1"; "block3.out" is
@@ -97,7 +97,7 @@ static void compare(struct golden *g, const struct st_file *f, const char *name,
 {
     size_t count;
     float *want;
-    if (!st_find(f, name) || !(want = golden_floats(g, f, name, &count))) return;
+    if (!pl_safetensors_find(f, name) || !(want = golden_floats(g, f, name, &count))) return;
     if (count != n) golden_fail(g, name, "%zu values for %zu", n, count);
     else golden_case(g, name, golden_relative(got, want, n), allowed);
     pl_free(want);
@@ -175,9 +175,9 @@ static float *pixels_of(struct golden *g, const struct st_file *f, const json_t 
                         int *B)
 {
     size_t each = 3 * (size_t)image * (size_t)image, n;
-    const struct st_tensor *features = st_find(f, "image_features");
+    const struct st_tensor *features = pl_safetensors_find(f, "image_features");
     float *x;
-    if (st_find(f, "pixels")) {
+    if (pl_safetensors_find(f, "pixels")) {
         if (!(x = golden_floats(g, f, "pixels", &n))) return NULL;
         *B = (int)(n / each);
         if (n % each || !n) golden_fail(g, "pixels", "no pictures of %d x %d", image, image);
@@ -231,7 +231,7 @@ void clip_golden_io(struct golden *g, const struct st_file *f, const json_t *con
     }
     pl_free(pixels);
     pl_free(tokens);
-    st_close(weights);
+    pl_safetensors_close(weights);
 }
 
 /* --- from bytes to an order ------------------------------------------------------------------- */
@@ -266,7 +266,7 @@ static int rerank_vectors(struct golden *g, const struct st_file *f, struct pl_c
         pl_image_clear(&out);
         if (rc) return rc;
     }
-    const struct st_tensor *first = st_find(f, "pixels");
+    const struct st_tensor *first = pl_safetensors_find(f, "pixels");
     if (first && first->n <= (size_t)t->shape[0] * each) {
         float *want = golden_floats(g, f, "pixels", NULL);
         if (want) golden_case(g, "pixels", golden_absolute(pixels, want, first->n), 1e-6);
@@ -315,7 +315,7 @@ static void rerank(struct golden *g, const struct st_file *f, struct pl_clip_mod
 void clip_golden_rerank(struct golden *g, const struct st_file *f, const json_t *config)
 {
     const char *name = json_string_value(json_object_get(config, "weights"));
-    const struct st_tensor *t = st_find(f, "images_u8");
+    const struct st_tensor *t = pl_safetensors_find(f, "images_u8");
     char *path = name && !strchr(name, '/') ? pl_path_join(g->folder, name) : NULL;
     struct pl_clip_model m;
     struct pl_err err;

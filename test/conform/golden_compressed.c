@@ -162,7 +162,7 @@ int golden_powersgd(struct golden *g, const char *path, const char *stem)
     json_t *config;
     int rc = PL_OK;
     (void)stem;
-    if (!r || st_open(&f, path, &err)) {
+    if (!r || pl_safetensors_open(&f, path, &err)) {
         golden_fail(g, "", "%s", r ? err.text : "out of memory");
         free(r);
         return 1;
@@ -184,7 +184,7 @@ int golden_powersgd(struct golden *g, const char *path, const char *stem)
     for (size_t i = 0; i < r->tensors && i < TENSORS_MAX; i++)
         for (int k = 0; k < PEERS_MAX; k++) pl_powersgd_clear(&r->tensor[i].peer[k]);
     json_decref(config);
-    st_close(f);
+    pl_safetensors_close(f);
     free(r);
     return 1;
 }
@@ -215,7 +215,7 @@ static void onebit_bytes(struct onebit_replay *r, long step, const char *what, c
     const struct st_tensor *t;
     char name[80];
     snprintf(name, sizeof name, "s%ld.%s", step, what);
-    t = st_find(r->f, name);
+    t = pl_safetensors_find(r->f, name);
     golden_check(r->g, name, t && t->bytes == n && !memcmp(t->data, got, n), "other bits");
 }
 
@@ -301,7 +301,7 @@ static void onebit_replay(struct onebit_replay *r, const json_t *config)
         double *grads;
         int rc;
         snprintf(name, sizeof name, "s%ld.grads", step);
-        if (!st_find(r->f, name)) {
+        if (!pl_safetensors_find(r->f, name)) {
             if (step <= freeze) golden_fail(r->g, name, "no step after the warm-up");
             return;
         }
@@ -325,7 +325,7 @@ int golden_onebit(struct golden *g, const char *path, const char *stem)
     struct pl_err err;
     json_t *config;
     (void)stem;
-    if (st_open(&f, path, &err)) {
+    if (pl_safetensors_open(&f, path, &err)) {
         golden_fail(g, "", "%s", err.text);
         return 1;
     }
@@ -344,7 +344,7 @@ int golden_onebit(struct golden *g, const char *path, const char *stem)
     pl_free(r.worker_bits);
     pl_free(r.server_bits);
     json_decref(config);
-    st_close(f);
+    pl_safetensors_close(f);
     return 1;
 }
 
@@ -429,7 +429,7 @@ int golden_dgc(struct golden *g, const char *path, const char *stem)
     json_t *config, *row;
     size_t step;
     (void)stem;
-    if (st_open(&f, path, &err)) {
+    if (pl_safetensors_open(&f, path, &err)) {
         golden_fail(g, "", "%s", err.text);
         return 1;
     }
@@ -453,6 +453,6 @@ int golden_dgc(struct golden *g, const char *path, const char *stem)
     pl_free(r.value);
     pl_free(r.index);
     json_decref(config);
-    st_close(f);
+    pl_safetensors_close(f);
     return 1;
 }

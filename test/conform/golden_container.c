@@ -34,15 +34,15 @@ void golden_container(struct golden *g, const char *path, const char *stem)
     golden_check(g, "opens", !rc, "%s", rc ? err.text : "");
     if (rc) return;
     if (strcmp(f->kind, "safetensors") && find_expected(g, expected, sizeof expected, stem)) {
-        if (st_open(&want, expected, &err)) golden_fail(g, "expected", "%s", err.text);
+        if (pl_safetensors_open(&want, expected, &err)) golden_fail(g, "expected", "%s", err.text);
         else {
             for (size_t i = 0; i < want->count; i++) {
-                const struct st_tensor *w = &want->tensors[i], *t = st_find(f, w->name);
+                const struct st_tensor *w = &want->tensors[i], *t = pl_safetensors_find(f, w->name);
                 golden_check(g, w->name, t && same(t, w), "%s",
                              t ? "another type, shape or content" : "not there");
             }
-            st_close(want);
+            pl_safetensors_close(want);
         }
     }
-    st_close(f);
+    pl_safetensors_close(f);
 }

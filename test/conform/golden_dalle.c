@@ -37,7 +37,7 @@ const char *replay_text(struct replay *r, const char *key)
 
 int replay_dim(struct replay *r, const char *tensor, int dim)
 {
-    const struct st_tensor *t = r->bad ? NULL : st_find(r->f, tensor);
+    const struct st_tensor *t = r->bad ? NULL : pl_safetensors_find(r->f, tensor);
     if (r->bad) return 1;
     if (t && dim < t->dims && t->shape[dim] >= 1 && t->shape[dim] <= REPLAY_SIZE)
         return (int)t->shape[dim];
@@ -154,11 +154,11 @@ void replay_same(struct replay *r, const char *tensor, const float *device, size
 /* Files are told apart by what they hold; a folder may name them as it likes. */
 static golden_dalle_fn *kind_of(const struct st_file *f)
 {
-    if (st_meta(f, "facts")) return golden_dalle_masks;
-    if (st_find(f, "table")) return golden_dalle_rotary;
-    if (st_find(f, "key_mask")) return golden_dalle_attention;
-    if (st_find(f, "grid.top_k")) return golden_dalle_filters;
-    if (st_meta(f, "config") && strstr(st_meta(f, "config"), "\"case\"")) return golden_dalle_part;
+    if (pl_safetensors_meta(f, "facts")) return golden_dalle_masks;
+    if (pl_safetensors_find(f, "table")) return golden_dalle_rotary;
+    if (pl_safetensors_find(f, "key_mask")) return golden_dalle_attention;
+    if (pl_safetensors_find(f, "grid.top_k")) return golden_dalle_filters;
+    if (pl_safetensors_meta(f, "config") && strstr(pl_safetensors_meta(f, "config"), "\"case\"")) return golden_dalle_part;
     return NULL;
 }
 
@@ -177,13 +177,13 @@ int golden_area_dalle(struct golden *g, const char *path, const char *stem)
     int known = 1;
     if (n > 5 && !strcmp(path + n - 5, ".json"))
         return is_companion(stem) || golden_dalle_model(g, NULL, stem);
-    if (st_open(&f, path, &err)) {
+    if (pl_safetensors_open(&f, path, &err)) {
         golden_fail(g, "file", "%s", err.text);
         return 1;
     }
     replay = kind_of(f);
     if (replay) replay(g, f);
     else known = golden_dalle_model(g, f, stem);
-    st_close(f);
+    pl_safetensors_close(f);
     return known;
 }

@@ -64,7 +64,7 @@ static int load_params(struct net *net)
         if (!good) return 0;
         loaded++;
     }
-    if (loaded == net->m->params.count || (loaded == without_ends && !st_find(net->f, "text")))
+    if (loaded == net->m->params.count || (loaded == without_ends && !pl_safetensors_find(net->f, "text")))
         return 1;
     golden_fail(net->g, "param.*", "%zu tensors where %zu were expected", loaded,
                 net->m->params.count);
@@ -170,7 +170,7 @@ void net_params(struct net *net, const char *prefix, int grad, const char *worst
         seen++;
     }
     if (worst_of) golden_case(net->g, worst_of, worst, allowed);
-    if (seen != net->m->params.count && (seen != without_ends || st_find(net->f, "text")))
+    if (seen != net->m->params.count && (seen != without_ends || pl_safetensors_find(net->f, "text")))
         golden_fail(net->g, prefix, "%zu tensors where %zu were expected", seen,
                     net->m->params.count);
 }
@@ -340,7 +340,7 @@ int golden_dalle_model(struct golden *g, const struct st_file *f, const char *st
     };
     if (!f) return facts_file(g, stem);
     for (size_t i = 0; i < PL_COUNT(kinds); i++)
-        if (st_find(f, kinds[i].tensor)) {
+        if (pl_safetensors_find(f, kinds[i].tensor)) {
             struct net net;
             if (net_open(&net, g, f)) kinds[i].replay(&net);
             net_close(&net);

@@ -117,7 +117,7 @@ static void whole(struct replay *r, const char *kind, const char *tag, double al
     struct layer a;
     size_t floats, width;
     float *x, *dy, *y, *dx;
-    const struct st_tensor *bits = st_find(r->f, "key_mask");
+    const struct st_tensor *bits = pl_safetensors_find(r->f, "key_mask");
     uint8_t *key_mask = NULL;
     char name[64];
     layer_open(&a, r, "param.", kind, B, n);

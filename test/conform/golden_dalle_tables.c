@@ -51,7 +51,7 @@ static void one_mask(struct golden *g, const struct st_file *f, const char *key,
     }
     pitch = ((size_t)S + 7) / 8;
     snprintf(name, sizeof name, "%s.bits", key);
-    want = st_find(f, name);
+    want = pl_safetensors_find(f, name);
     if (!want || want->dtype != PL_U8 || want->n != (size_t)S * pitch) {
         golden_fail(g, name, "expected %d rows of %zu bytes", S, pitch);
         return;

@@ -43,7 +43,7 @@ static int open_model(struct golden *g, struct pl_gpt2 *m, const json_t *config,
         weights = golden_weights(g, stem);
         rc = weights ? pl_gpt2_load(m, weights, &err) : PL_EIO;
         if (weights && rc) golden_fail(g, "weights", "%s", err.text);
-        st_close(weights);
+        pl_safetensors_close(weights);
         good = !rc;
     }
     if (!good) pl_gpt2_clear(m);
@@ -53,7 +53,7 @@ static int open_model(struct golden *g, struct pl_gpt2 *m, const json_t *config,
 /* A batch of the file: ids [B,n] or NULL after a golden_fail line. */
 static int32_t *batch(struct golden *g, const struct st_file *f, const char *name, int *B, int *n)
 {
-    const struct st_tensor *t = st_find(f, name);
+    const struct st_tensor *t = pl_safetensors_find(f, name);
     if (!t || t->dims != 2 || t->shape[0] < 1 || t->shape[1] < 1) {
         golden_fail(g, name, "no such tensor of two dimensions");
         return NULL;
@@ -68,7 +68,7 @@ static void compare(struct golden *g, const struct st_file *f, const char *name,
 {
     size_t count;
     float *want;
-    if (!st_find(f, name) || !(want = golden_floats(g, f, name, &count))) return;
+    if (!pl_safetensors_find(f, name) || !(want = golden_floats(g, f, name, &count))) return;
     if (count != n) golden_fail(g, name, "%zu values for %zu", n, count);
     else golden_case(g, name, scale > 0 ? golden_absolute(got, want, n) / scale
                                         : golden_relative(got, want, n), allowed);
@@ -96,7 +96,7 @@ static void look(void *context, const char *name, const float *at, size_t n)
     for (size_t i = 0; dot && i < PL_COUNT(parts); i++)
         if (!strcmp(dot, parts[i].ours))
             snprintf(full, sizeof full, "%.*s%s", (int)(dot - name), name, parts[i].theirs);
-    if (st_find(l->f, full)) golden_device(l->g, l->f, full, at, n, 0, FORWARD);
+    if (pl_safetensors_find(l->f, full)) golden_device(l->g, l->f, full, at, n, 0, FORWARD);
 }
 
 /* Parameter i's gradient as the file has it, on the host; NULL without memory. */
@@ -128,7 +128,7 @@ static void check_gradients(struct golden *g, const struct st_file *f, const str
         float *x = gradient(g, m, i);
         snprintf(name, sizeof name, "grad.%s", m->params.list[i].name);
         if (!x) golden_fail(g, name, "out of memory");
-        else if (!st_find(f, name)) golden_fail(g, name, "not in the file");
+        else if (!pl_safetensors_find(f, name)) golden_fail(g, name, "not in the file");
         else compare(g, f, name, x, m->params.list[i].n, most, GRADIENTS);
         pl_free(x);
     }
@@ -233,8 +233,8 @@ static void check_io(struct golden *g, const struct st_file *f, const json_t *co
             compare(g, f, "loss", &value, 1, 0, FORWARD);
             check_gradients(g, f, &m);
         }
-        if (st_find(f, "padded.attention_mask")) check_padded(g, f, &m, ids, B, n);
-        if (st_find(f, "greedy"))
+        if (pl_safetensors_find(f, "padded.attention_mask")) check_padded(g, f, &m, ids, B, n);
+        if (pl_safetensors_find(f, "greedy"))
             check_greedy(g, f, &m, (int)golden_int(g, config, "prompt_length"));
         pl_gpt2_clear(&m);
     }
@@ -348,7 +348,7 @@ static void check_adamw(struct golden *g, const struct st_file *f, const json_t 
     options.max_grad_norm = json_number_value(json_object_get(how, "clip_grad_norm"));
     options.decay = atof(json_string_value(json_object_get(how, "weight_decay"))
                              ? json_string_value(json_object_get(how, "weight_decay")) : "0");
-    if (st_open(&data, io, &err)) golden_fail(g, "batch", "%s", err.text);
+    if (pl_safetensors_open(&data, io, &err)) golden_fail(g, "batch", "%s", err.text);
     else {
         ids = batch(g, data, "input_ids", &B, &n);
         labels = batch(g, data, "labels", &B, &n);
@@ -378,7 +378,7 @@ static void check_adamw(struct golden *g, const struct st_file *f, const json_t 
         pl_optimizer_close(opt);
         pl_gpt2_clear(&m);
     }
-    st_close(data);
+    pl_safetensors_close(data);
     pl_free(losses);
     pl_free(norms);
     pl_free(ids);
@@ -423,7 +423,7 @@ static void check_hub(struct golden *g, const char *path)
     struct pl_gpt2 m;
     struct st_file *f;
     struct pl_err err;
-    if (st_open(&f, path, &err)) {
+    if (pl_safetensors_open(&f, path, &err)) {
         golden_fail(g, "opens", "%s", err.text);
         return;
     }
@@ -436,7 +436,7 @@ static void check_hub(struct golden *g, const char *path)
         }
         pl_gpt2_clear(&m);
     }
-    st_close(f);
+    pl_safetensors_close(f);
 }
 
 int golden_area_gpt2(struct golden *g, const char *path, const char *stem)
@@ -459,7 +459,7 @@ int golden_area_gpt2(struct golden *g, const char *path, const char *stem)
         check_weights(g, path);
         return 1;
     }
-    if (st_open(&f, path, &err)) {
+    if (pl_safetensors_open(&f, path, &err)) {
         golden_fail(g, "opens", "%s", err.text);
         return 1;
     }
@@ -471,6 +471,6 @@ int golden_area_gpt2(struct golden *g, const char *path, const char *stem)
     else if (ends_with(stem, ".io")) check_io(g, f, config, stem);
     else known = 0;
     json_decref(config);
-    st_close(f);
+    pl_safetensors_close(f);
     return known;
 }

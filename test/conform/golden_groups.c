@@ -228,7 +228,7 @@ static size_t inputs_of(const struct st_file *f, int peer)
     size_t k = 0;
     for (;; k++) {
         snprintf(name, sizeof name, "peer%d.in%zu", peer, k);
-        if (k == TENSORS_MAX || !st_find(f, name)) return k;
+        if (k == TENSORS_MAX || !pl_safetensors_find(f, name)) return k;
     }
 }
 
@@ -318,7 +318,7 @@ int golden_allreduce(struct golden *g, const char *path, const char *stem)
     struct pl_err err;
     json_t *config = NULL;
     (void)stem;
-    if (!r || st_open(&f, path, &err)) {
+    if (!r || pl_safetensors_open(&f, path, &err)) {
         golden_fail(g, "", "%s", r ? err.text : "out of memory");
         free(r);
         return 1;
@@ -330,7 +330,7 @@ int golden_allreduce(struct golden *g, const char *path, const char *stem)
     for (int i = 0; i < MEMBERS_MAX; i++)
         for (int k = 0; k < TENSORS_MAX; k++) pl_free(r->tensor[i][k]);
     json_decref(config);
-    st_close(f);
+    pl_safetensors_close(f);
     free(r);
     return 1;
 }

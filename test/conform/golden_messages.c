@@ -123,7 +123,7 @@ static void compare_table8(struct golden *g, const char *what, const struct tens
         golden_fail(g, what, "out of memory");
         return;
     }
-    st_to_float(x, input);
+    pl_safetensors_to_float(x, input);
     statistics(x, n, input->dtype, &mean, &scale);
     for (size_t i = 0; i < n; i++) {
         if (a[i] == b[i]) continue;
@@ -219,7 +219,7 @@ static void compare_decoded(struct golden *g, const char *input, const struct te
 static void run_message(struct golden *g, const struct st_file *f, const struct st_file *inputs,
                         const json_t *fields, const char *input, enum pl_compression method)
 {
-    const struct st_tensor *x = st_find(inputs, input), *proto = quant_sibling(f, input, "proto");
+    const struct st_tensor *x = pl_safetensors_find(inputs, input), *proto = quant_sibling(f, input, "proto");
     const struct st_tensor *out = quant_sibling(f, input, "out");
     struct tensor_message got = { .method = method }, want;
     uint8_t *packed = NULL;
@@ -285,7 +285,7 @@ int quant_compress(struct golden *g, const char *path, const char *stem)
                     (enum pl_compression)method);
     }
     json_object_foreach(json_object_get(config, "raises"), input, why) {
-        const struct st_tensor *x = inputs ? st_find(inputs, input) : NULL;
+        const struct st_tensor *x = inputs ? pl_safetensors_find(inputs, input) : NULL;
         struct pl_wire_type type;
         size_t bytes;
         char what[200];
@@ -297,8 +297,8 @@ int quant_compress(struct golden *g, const char *path, const char *stem)
                      "expected a refusal, as with %s", json_string_value(why));
     }
     json_decref(config);
-    st_close(f);
-    st_close(inputs);
+    pl_safetensors_close(f);
+    pl_safetensors_close(inputs);
     return 1;
 }
 
@@ -309,20 +309,20 @@ void quant_inputs(struct golden *g, const char *path)
     json_t *config = f ? golden_meta(g, f, "config") : NULL, *dtype;
     const char *input;
     json_object_foreach(json_object_get(config, "dtype"), input, dtype) {
-        const struct st_tensor *t = st_find(f, input);
+        const struct st_tensor *t = pl_safetensors_find(f, input);
         golden_check(g, input, t && !strcmp(tensor_dtype_name(t->dtype), json_string_value(dtype)),
                      "expected %s", json_string_value(dtype));
     }
     json_decref(config);
-    st_close(f);
+    pl_safetensors_close(f);
 }
 
 /* One FLOAT16 tensor in pieces: ours against theirs, then theirs put together. */
 void quant_streaming(struct golden *g, const char *path)
 {
     struct st_file *f = quant_open_file(g, path);
-    const struct st_tensor *x = f ? st_find(f, "x") : NULL,
-                           *stream = f ? st_find(f, "messages") : NULL;
+    const struct st_tensor *x = f ? pl_safetensors_find(f, "x") : NULL,
+                           *stream = f ? pl_safetensors_find(f, "messages") : NULL;
     struct tensor_message m = { .method = PL_COMPRESS_FLOAT16 }, whole = { 0 };
     struct tensor_join join = { 0 };
     struct pl_err err = { "" };
@@ -353,7 +353,7 @@ void quant_streaming(struct golden *g, const char *path)
     pl_free(data);
     pl_free(lengths);
     tensor_clear(&m);
-    st_close(f);
+    pl_safetensors_close(f);
 }
 
 void quant_adaptive(struct golden *g)

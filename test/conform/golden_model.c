@@ -120,7 +120,7 @@ struct st_file *golden_weights(struct golden *g, const char *stem)
     if (n > 3 && !strcmp(stem + n - 3, ".io")) n -= 3;
     snprintf(name, sizeof name, "%.*s.weights.safetensors", (int)n, stem);
     path = pl_path_join(g->folder, name);
-    if (!path || st_open(&f, path, &err))
+    if (!path || pl_safetensors_open(&f, path, &err))
         golden_fail(g, "weights", "%s", path ? err.text : "no memory");
     free(path);
     return f;

@@ -35,7 +35,7 @@ static const struct st_tensor *tensor_of(const struct replay *r, long step, size
     char name[80];
     if (step) snprintf(name, sizeof name, "s%ld.p%zu.%s", step, i, what);
     else snprintf(name, sizeof name, "p%zu.%s", i, what);
-    return st_find(r->f, name);
+    return pl_safetensors_find(r->f, name);
 }
 
 /* A tensor of the file as floats on the host, n elements; a failure line and NULL otherwise. */
@@ -43,7 +43,7 @@ static float *load(struct replay *r, long step, size_t i, const char *what, size
 {
     const struct st_tensor *t = tensor_of(r, step, i, what);
     float *x = t && t->n == n ? pl_alloc(n, sizeof *x) : NULL;
-    if (x) st_to_float(x, t);
+    if (x) pl_safetensors_to_float(x, t);
     else golden_fail(r->g, what, "step %ld tensor %zu: not there, or not %zu elements", step, i, n);
     return x;
 }
@@ -188,7 +188,7 @@ static int open_replay(struct replay *r, struct golden *g, const char *path, con
     struct st_file *f;
     memset(r, 0, sizeof *r);
     r->g = g;
-    if (st_open(&f, path, &err)) {
+    if (pl_safetensors_open(&f, path, &err)) {
         golden_fail(g, stem, "%s", err.text);
         return PL_EFORMAT;
     }
@@ -201,7 +201,7 @@ static void close_replay(struct replay *r)
 {
     end(r);
     json_decref(r->config);
-    st_close((struct st_file *)(uintptr_t)r->f);
+    pl_safetensors_close((struct st_file *)(uintptr_t)r->f);
 }
 
 /* --- comparisons ------------------------------------------------------------------------------ */
@@ -459,13 +459,13 @@ static void run_schedule(struct golden *g, const char *path)
     const struct st_tensor *lr;
     size_t n = 0;
     int32_t *step;
-    if (st_open(&f, path, &err)) {
+    if (pl_safetensors_open(&f, path, &err)) {
         golden_fail(g, "schedule", "%s", err.text);
         return;
     }
     config = golden_meta(g, f, "config");
     step = golden_ints(g, f, "step", &n);
-    lr = st_find(f, "lr");
+    lr = pl_safetensors_find(f, "lr");
     if (config && step && lr && lr->dtype == PL_F64 && lr->n == n) {
         double peak = golden_real(g, config, "peak"), worst = 0;
         long warmup = golden_int(g, config, "warmup"), total = golden_int(g, config, "total");
@@ -480,7 +480,7 @@ static void run_schedule(struct golden *g, const char *path)
     } else golden_fail(g, "lr", "expected as many F64 as there are steps");
     pl_free(step);
     json_decref(config);
-    st_close(f);
+    pl_safetensors_close(f);
 }
 
 int golden_area_optim(struct golden *g, const char *path, const char *stem)

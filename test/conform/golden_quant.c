@@ -17,7 +17,7 @@ struct st_file *quant_open_file(struct golden *g, const char *path)
 {
     struct st_file *f;
     struct pl_err err;
-    if (!st_open(&f, path, &err)) return f;
+    if (!pl_safetensors_open(&f, path, &err)) return f;
     golden_fail(g, "file", "%s", err.text);
     return NULL;
 }
@@ -35,7 +35,7 @@ static void run_codebooks(struct golden *g, const char *path)
         golden_check(g, t->name, t->bytes == sizeof book && !memcmp(t->data, book, sizeof book),
                      "not bit for bit");
     }
-    st_close(f);
+    pl_safetensors_close(f);
 }
 
 struct blockwise {
@@ -78,7 +78,7 @@ static void compare_blockwise(const struct blockwise *c)
         at = first_difference(absmax, c->absmax->data, c->blocks * sizeof *absmax) / sizeof *absmax;
         if (at < c->blocks) golden_fail(g, c->what, "absmax %zu differs", at);
         if (c->deq) {
-            st_to_float(want, c->deq);
+            pl_safetensors_to_float(want, c->deq);
             while (same < c->n && (y[same] == want[same] || (isnan(y[same]) && isnan(want[same]))))
                 same++;
             if (same < c->n) golden_fail(g, c->what, "decoded %zu differs", same);
@@ -98,7 +98,7 @@ const struct st_tensor *quant_sibling(const struct st_file *f, const char *stem,
 {
     char name[256];
     snprintf(name, sizeof name, "%s.%s", stem, what);
-    return st_find(f, name);
+    return pl_safetensors_find(f, name);
 }
 
 /* stem is "<case>.<signed|unsigned>.<rule>.<block>", or the case alone for the run's own rule. */
@@ -153,7 +153,7 @@ static void run_blockwise(struct golden *g, const char *path)
         snprintf(stem, sizeof stem, "%.*s", (int)(strlen(name) - strlen(".codes")), name);
         one_blockwise(g, f, stem);
     }
-    st_close(f);
+    pl_safetensors_close(f);
 }
 
 int golden_area_quant(struct golden *g, const char *path, const char *stem)

@@ -158,7 +158,7 @@ int golden_centered_clip(struct golden *g, const char *path, const char *stem)
     json_t *config, *meta;
     const char *name;
     (void)stem;
-    if (st_open(&f, path, &err)) {
+    if (pl_safetensors_open(&f, path, &err)) {
         golden_fail(g, "", "%s", err.text);
         return 1;
     }
@@ -176,7 +176,7 @@ int golden_centered_clip(struct golden *g, const char *path, const char *stem)
         clip_close(&c);
     }
     json_decref(config);
-    st_close(f);
+    pl_safetensors_close(f);
     return 1;
 }
 
@@ -425,7 +425,7 @@ static void validators(struct btard_case *c)
 
 static int btard_load(struct btard_case *c)
 {
-    const struct st_tensor *seed = st_find(c->f, "seed");
+    const struct st_tensor *seed = pl_safetensors_find(c->f, "seed");
     size_t all;
     c->n = (size_t)golden_int(c->g, c->config, "peers");
     c->d = (size_t)golden_int(c->g, c->config, "part_len");
@@ -472,7 +472,7 @@ int golden_btard(struct golden *g, const char *path, const char *stem)
     char name[300];
     if (strstr(strrchr(path, '/'), ".json"))
         return 1; /* replayed with the tensors of the same stem */
-    if (st_open(&f, path, &err)) {
+    if (pl_safetensors_open(&f, path, &err)) {
         golden_fail(g, "", "%s", err.text);
         return 1;
     }
@@ -492,6 +492,6 @@ int golden_btard(struct golden *g, const char *path, const char *stem)
     pl_free(c.flags);
     json_decref(c.doc);
     json_decref(c.config);
-    st_close(f);
+    pl_safetensors_close(f);
     return 1;
 }

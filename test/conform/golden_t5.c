@@ -14,7 +14,7 @@ static void ids_row(struct token_replay *r, const char *text, size_t n, const in
 {
     size_t room = count + 1, got_count, i = 0;
     int32_t *got = pl_alloc(room, sizeof *got);
-    if (!got || unigram_encode(got, room, &got_count, r->u, text, n, rules)) {
+    if (!got || pl_unigram_encode(got, room, &got_count, r->u, text, n, rules)) {
         token_differs(r, "row %zu: out of memory", r->rows);
     } else {
         if (got_count > max) got_count = max;
@@ -33,7 +33,7 @@ static void text_row(struct token_replay *r, const char *text, size_t n, const c
 {
     char *got;
     size_t got_bytes;
-    if (unigram_normalize(&got, &got_bytes, r->u, text, n, rules))
+    if (pl_unigram_normalize(&got, &got_bytes, r->u, text, n, rules))
         token_differs(r, "row %zu: out of memory", r->rows);
     else if (got_bytes != bytes || memcmp(got, want, bytes))
         token_differs(r, "row %zu: %zu bytes \"%.40s\", want %zu \"%.*s\"", r->rows, got_bytes, got,
@@ -79,14 +79,14 @@ static void tensors(struct token_replay *r, const char *path)
     struct rows text;
     struct pl_err err;
     json_t *config;
-    if (st_open(&f, path, &err)) {
+    if (pl_safetensors_open(&f, path, &err)) {
         golden_fail(r->g, "", "%s", err.text);
         return;
     }
     if ((config = golden_meta(r->g, f, "config"))) {
         long size = golden_int(r->g, config, "ids");
-        golden_check(r->g, "vocabulary", size == unigram_size(r->u), "%d ids, want %ld",
-                     unigram_size(r->u), size);
+        golden_check(r->g, "vocabulary", size == pl_unigram_size(r->u), "%d ids, want %ld",
+                     pl_unigram_size(r->u), size);
     }
     json_decref(config);
     if (!rows_strings(&text, r->g, f, "text")) {
@@ -97,7 +97,7 @@ static void tensors(struct token_replay *r, const char *path)
         tensor_ids(r, f, &text, "ids_sentencepiece", SIZE_MAX, UNIGRAM_SENTENCEPIECE);
         rows_clear(&text);
     }
-    st_close(f);
+    pl_safetensors_close(f);
 }
 
 /* --- the same rows in JSON -------------------------------------------------------------------- */
@@ -148,10 +148,10 @@ int golden_t5(struct golden *g, const char *path, const char *stem)
     if (!golden_has(g, stem, MODEL)) return 0;
     folder = pl_path_join(g->folder, stem);
     model = folder ? pl_path_join(folder, MODEL) : NULL;
-    if (!model || unigram_open(&r.u, model, &err)) golden_fail(g, MODEL, "%s", err.text);
+    if (!model || pl_unigram_open(&r.u, model, &err)) golden_fail(g, MODEL, "%s", err.text);
     else if (strstr(strrchr(path, '/'), ".json")) json(&r, path);
     else tensors(&r, path);
-    unigram_close(r.u);
+    pl_unigram_close(r.u);
     free(model);
     free(folder);
     return 1;

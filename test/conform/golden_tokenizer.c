@@ -62,7 +62,7 @@ int rows_strings(struct rows *rows, struct golden *g, const struct st_file *f, c
     const struct st_tensor *t;
     *rows = (struct rows){ 0 };
     snprintf(key, sizeof key, "%s.bytes", name);
-    t = st_find(f, key);
+    t = pl_safetensors_find(f, key);
     if (!t || t->dtype != PL_U8) {
         golden_fail(g, key, "no such tensor of U8 in the file");
         return PL_EFORMAT;

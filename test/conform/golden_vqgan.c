@@ -26,7 +26,7 @@ static int fill_from_sibling(struct golden *g, struct pl_vqgan *m, const char *s
     struct pl_err err;
     int rc = f ? pl_checkpoint_load_params(&m->params, f, pl_checkpoint_exact, &err) : PL_EIO;
     if (f && rc) golden_fail(g, "weights", "%s", err.text);
-    st_close(f);
+    pl_safetensors_close(f);
     return !rc;
 }
 
@@ -88,7 +88,7 @@ static const struct st_tensor *of_case(const struct st_file *f, const char *whic
 {
     char name[200];
     snprintf(name, sizeof name, "%s.%s", which, rest);
-    return st_find(f, name);
+    return pl_safetensors_find(f, name);
 }
 
 /* What kind of block the case is, from the parameters it has. */
@@ -259,7 +259,7 @@ int golden_area_vqgan(struct golden *g, const char *path, const char *stem)
         check_weights(g, path);
         return 1;
     }
-    if (st_open(&f, path, &err)) {
+    if (pl_safetensors_open(&f, path, &err)) {
         golden_fail(g, "opens", "%s", err.text);
         return 1;
     }
@@ -270,6 +270,6 @@ int golden_area_vqgan(struct golden *g, const char *path, const char *stem)
     else if (json_object_get(config, "optimizer")) vqgan_golden_train(g, f, config, stem);
     else vqgan_golden_io(g, f, config, stem);
     json_decref(config);
-    st_close(f);
+    pl_safetensors_close(f);
     return known;
 }

@@ -25,7 +25,7 @@ static const struct st_tensor *find(struct look *l, const char *name, char *full
 {
     const struct st_tensor *t;
     snprintf(full, NAME_MAX_, "%s%s", l->prefix, name);
-    t = st_find(l->f, full);
+    t = pl_safetensors_find(l->f, full);
     if (t) l->seen[t - l->f->tensors] = 1;
     return t;
 }
@@ -423,7 +423,7 @@ void vqgan_golden_io(struct golden *g, const struct st_file *f, const json_t *co
         snprintf(prefix, sizeof prefix, "%.*s", (int)n, name);
         l.prefix = prefix;
         snprintf(full, sizeof full, "%smargin", prefix);
-        if (st_find(f, full)) encode_decode(&l, config);
+        if (pl_safetensors_find(f, full)) encode_decode(&l, config);
         else decode_given(&l);
         pl_free(l.logits);
         l.logits = NULL;

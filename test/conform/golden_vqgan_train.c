@@ -126,7 +126,7 @@ static int shape_of(const struct one *o, const char *rest, int *B, int *C, int *
     char name[200];
     const struct st_tensor *t;
     snprintf(name, sizeof name, "%s.%s", o->name, rest);
-    t = st_find(o->f, name);
+    t = pl_safetensors_find(o->f, name);
     if (!t || t->dims != 4 || t->n > 1 << 26) return 0;
     *B = (int)t->shape[0];
     *C = (int)t->shape[1];
@@ -217,7 +217,7 @@ static void run_nearest(struct one *o, double beta)
     int32_t *code;
     double sum;
     snprintf(name, sizeof name, "%s.param.embedding.weight", o->name);
-    rows = st_find(o->f, name);
+    rows = pl_safetensors_find(o->f, name);
     if (!shape_of(o, "z", &B, &D, &P) || !rows || rows->dims != 2) {
         golden_fail(o->g, o->name, "z of four dimensions and a table are expected");
         return;
@@ -274,7 +274,7 @@ static void run_schedule(struct golden *g, const struct st_file *f, const json_t
     snprintf(full, sizeof full, "%s.step", name);
     step = golden_ints(g, f, full, &n);
     snprintf(full, sizeof full, "%s.value", name);
-    value = st_find(f, full);
+    value = pl_safetensors_find(f, full);
     if (step && value && value->dtype == PL_F64 && value->n == n) {
         for (size_t i = 0; i < n; i++) {
             double want;
@@ -317,7 +317,7 @@ void vqgan_golden_quantizers(struct golden *g, const struct st_file *f, const js
         if (!strcmp(dot, ".step")) run_schedule(g, f, config, name);
         if (strcmp(dot, ".z")) continue;
         snprintf(other, sizeof other, "%s.logits", name);
-        if (st_find(f, other)) run_gumbel(&o);
+        if (pl_safetensors_find(f, other)) run_gumbel(&o);
         else run_nearest(&o, golden_real(g, config, "beta"));
         while (o.count > 0) g->be->free(o.held[--o.count]);
     }
@@ -419,7 +419,7 @@ static int set_up(struct training *t, const json_t *config)
     const json_t *adam = json_object_get(config, "optimizer"),
                  *betas = json_object_get(adam, "betas");
     const json_t *temperature = json_object_get(config, "temperature");
-    const struct st_tensor *x = st_find(t->f, "x");
+    const struct st_tensor *x = pl_safetensors_find(t->f, "x");
     struct pl_optimizer_options o = pl_adam_options(0, 32);
     int factor = pl_vqgan_factor(&t->m.config);
     size_t n;
@@ -441,7 +441,7 @@ static int set_up(struct training *t, const json_t *config)
     t->noise_step = (size_t)t->B * (size_t)t->m.config.n_embed * (size_t)(t->H / factor) *
                     (size_t)(t->W / factor);
     if (t->m.config.gumbel && !(t->noise = golden_floats(t->g, t->f, "noise", &n))) return 0;
-    if (t->noise && (n % t->noise_step || n / t->noise_step < st_find(t->f, "step_losses")->n)) {
+    if (t->noise && (n % t->noise_step || n / t->noise_step < pl_safetensors_find(t->f, "step_losses")->n)) {
         golden_fail(t->g, "noise", "not as many values as the steps need");
         return 0;
     }
@@ -452,7 +452,7 @@ void vqgan_golden_train(struct golden *g, const struct st_file *f, const json_t 
                         const char *stem)
 {
     struct training t = { .g = g, .f = f };
-    const struct st_tensor *losses = st_find(f, "step_losses");
+    const struct st_tensor *losses = pl_safetensors_find(f, "step_losses");
     if (!losses || losses->dtype != PL_F64) {
         golden_fail(g, "step_losses", "no F64 tensor of this name");
         return;

@@ -106,7 +106,7 @@ const char *cudaGetErrorString(cudaError_t error);
  * one that knows no bfloat16; $CUDA_ON_CPU_PINNED: the largest piece of
  * page-locked memory that the host gives. */
 enum { EMU_EARLY = -1, EMU_LATE = -2 };
-extern "C" __attribute__((visibility("default"))) void emu_streams(long when);
+extern "C" __attribute__((visibility("default"))) void cuda_on_cpu_streams(long when);
 /* Puts run(what) on the stream (NULL: does it at once); what is done with it afterwards, drop. */
 cudaError_t emu_enqueue(cudaStream_t stream, void (*run)(void *what), void *what,
                         void (*drop)(void *what));

@@ -47,7 +47,7 @@ static long when_of_environment(void)
 static long when = when_of_environment();
 static uint32_t dice = when >= 0 ? (uint32_t)when : 0;
 
-void emu_streams(long w)
+void cuda_on_cpu_streams(long w)
 {
     when = w;
     dice = (uint32_t)w;

@@ -35,7 +35,7 @@ static struct bpe *small(void)
                           "\"ab\":256,\"\\u0120ab\":257,\"<|endoftext|>\":258}");
     static const char list[] = "#\na b\n\xc4\xa0 ab\n";
     int a = file_of(path, json, n), c = file_of(merges, list, sizeof list - 1);
-    if (bpe_open_gpt2(&b, path, merges, NULL)) abort();
+    if (pl_bpe_open_gpt2(&b, path, merges, NULL)) abort();
     close(a);
     close(c);
     return b;
@@ -49,8 +49,8 @@ static void try_files(const uint8_t *data, size_t bytes)
     struct bpe *b;
     int a = file_of(path, data, n),
         c = file_of(merges, cut ? cut + 1 : data, cut ? bytes - n - 1 : 0);
-    if (!bpe_open_gpt2(&b, path, merges, NULL)) bpe_close(b);
-    if (!bpe_open_clip(&b, merges, NULL)) bpe_close(b);
+    if (!pl_bpe_open_gpt2(&b, path, merges, NULL)) pl_bpe_close(b);
+    if (!pl_bpe_open_clip(&b, merges, NULL)) pl_bpe_close(b);
     close(a);
     close(c);
 }
@@ -67,11 +67,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         try_files(data + 1, bytes - 1);
         return 0;
     }
-    if (!clean_text(&text, &n, (const char *)data, bytes)) free(text);
+    if (!pl_clean_text(&text, &n, (const char *)data, bytes)) free(text);
     ids = malloc(bytes * sizeof *ids);
-    if (!ids || bpe_encode(ids, bytes, &count, b, (const char *)data, bytes) || count > bytes)
+    if (!ids || pl_bpe_encode(ids, bytes, &count, b, (const char *)data, bytes) || count > bytes)
         abort();
-    if (bpe_decode(&text, &n, b, ids, count) || n != bytes || memcmp(text, data, n)) abort();
+    if (pl_bpe_decode(&text, &n, b, ids, count) || n != bytes || memcmp(text, data, n)) abort();
     free(text);
     free(ids);
     return 0;

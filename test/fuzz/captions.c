@@ -36,13 +36,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (!(f = fopen(path, "wb"))) abort();
     fwrite(data + 1, 1, bytes - 1, f);
     fclose(f);
-    if (!captions_read(&c, kind == 1 ? folder : path, &err)) {
+    if (!pl_captions_read(&c, kind == 1 ? folder : path, &err)) {
         for (size_t i = 0; i < c.count && i < PICTURES && kind >= 2; i++) {
             struct pl_image image;
             uint64_t n;
-            if (!captions_picture(&image, &n, &c, i, &err)) pl_image_clear(&image);
+            if (!pl_captions_picture(&image, &n, &c, i, &err)) pl_image_clear(&image);
         }
-        captions_clear(&c);
+        pl_captions_clear(&c);
     }
     unlink(path);
     return 0;

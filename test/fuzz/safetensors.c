@@ -16,16 +16,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct pl_err err;
     if (fd < 0) return 0;
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    if (write(fd, data, bytes) == (ssize_t)bytes && !st_open(&f, path, &err)) {
+    if (write(fd, data, bytes) == (ssize_t)bytes && !pl_safetensors_open(&f, path, &err)) {
         for (size_t i = 0; i < f->count; i++) {
             /* n was checked by the file's size */
             float *x = malloc((f->tensors[i].n + 1) * sizeof *x);
-            if (x) st_to_float(x, &f->tensors[i]);
+            if (x) pl_safetensors_to_float(x, &f->tensors[i]);
             free(x);
         }
-        st_meta(f, "config");
-        st_find(f, "x");
-        st_close(f);
+        pl_safetensors_meta(f, "config");
+        pl_safetensors_find(f, "x");
+        pl_safetensors_close(f);
     }
     close(fd);
     return 0;

@@ -15,19 +15,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     char path[32];
     struct st_file *f;
     struct pl_err err;
-    struct pickle *p = pickle_new();
+    struct pickle *p = pl_pickle_new();
     const struct pickle_value *v;
-    if (p && !pickle_read(p, &v, NULL, data, bytes, "fuzz", &err)) pickle_get(v, "state_dict");
-    pickle_free(p);
+    if (p && !pl_pickle_read(p, &v, NULL, data, bytes, "fuzz", &err)) pl_pickle_get(v, "state_dict");
+    pl_pickle_free(p);
     if (fd < 0) return 0;
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    if (write(fd, data, bytes) == (ssize_t)bytes && !torch_open(&f, path, &err)) {
+    if (write(fd, data, bytes) == (ssize_t)bytes && !pl_torch_open(&f, path, &err)) {
         for (size_t i = 0; i < f->count; i++) {
             float *x = f->tensors[i].n < 1 << 20 ? malloc((f->tensors[i].n + 1) * sizeof *x) : NULL;
-            if (x) st_to_float(x, &f->tensors[i]);
+            if (x) pl_safetensors_to_float(x, &f->tensors[i]);
             free(x);
         }
-        st_close(f);
+        pl_safetensors_close(f);
     }
     close(fd);
     return 0;

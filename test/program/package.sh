@@ -19,7 +19,7 @@ int main(void)
     struct st_file *f;
     struct pl_err err;
     float x[2] = { 1, 0 }, c = 0, s = 1;
-    if (ref_rotary(x, &c, &s, 1, 1, 1, 2, 2, 0) || st_open(&f, "nowhere", &err) == PL_OK) return 1;
+    if (ref_rotary(x, &c, &s, 1, 1, 1, 2, 2, 0) || pl_safetensors_open(&f, "nowhere", &err) == PL_OK) return 1;
     printf("%g %g %s\n", x[0], x[1], err.text);
     return 0;
 }

@@ -59,7 +59,7 @@ static void texts_are_cleaned(void **state)
     for (size_t i = 0; i < PL_COUNT(cases); i++) {
         char *out;
         size_t n;
-        assert_int_equal(clean_text(&out, &n, cases[i].text, strlen(cases[i].text)), PL_OK);
+        assert_int_equal(pl_clean_text(&out, &n, cases[i].text, strlen(cases[i].text)), PL_OK);
         assert_string_equal(out, cases[i].clean);
         assert_int_equal(n, strlen(out));
         free(out);
@@ -72,27 +72,27 @@ static void endless_texts_are_refused(void **state)
     char *text = malloc(n), *out;
     (void)state;
     memset(text, 'a', n);
-    assert_int_equal(clean_text(&out, &bytes, text, n), PL_ELIMIT);
+    assert_int_equal(pl_clean_text(&out, &bytes, text, n), PL_ELIMIT);
     /* each pass resolves one of a quarter of a million */
     text[0] = '&';
     for (size_t i = 1; i + 4 < n; i += 4) memcpy(text + i, "amp;", 4);
-    assert_int_equal(clean_text(&out, &bytes, text, n - 1), PL_ELIMIT);
+    assert_int_equal(pl_clean_text(&out, &bytes, text, n - 1), PL_ELIMIT);
     free(text);
 }
 
 static void references_are_found(void **state)
 {
     (void)state;
-    assert_string_equal(html_named("amp", 3), "&");
-    assert_string_equal(html_named("amp;", 4), "&");
-    assert_null(html_named("am", 2));
-    assert_null(html_named("ampx", 4));
-    assert_null(html_named("", 0));
-    assert_string_equal(html_named("zwnj;", 5), "\xe2\x80\x8c");
-    assert_string_equal(html_named("AElig", 5), "\xc3\x86");
-    assert_int_equal(html_number(0x80), 0x20AC);
-    assert_int_equal(html_number(1), -1);
-    assert_int_equal(html_number(UINT64_MAX), 0xFFFD);
+    assert_string_equal(pl_html_named("amp", 3), "&");
+    assert_string_equal(pl_html_named("amp;", 4), "&");
+    assert_null(pl_html_named("am", 2));
+    assert_null(pl_html_named("ampx", 4));
+    assert_null(pl_html_named("", 0));
+    assert_string_equal(pl_html_named("zwnj;", 5), "\xe2\x80\x8c");
+    assert_string_equal(pl_html_named("AElig", 5), "\xc3\x86");
+    assert_int_equal(pl_html_number(0x80), 0x20AC);
+    assert_int_equal(pl_html_number(1), -1);
+    assert_int_equal(pl_html_number(UINT64_MAX), 0xFFFD);
 }
 
 typedef size_t split_fn(size_t *begin, size_t *at, const char *text, size_t n);
@@ -111,22 +111,22 @@ static void check_words(split_fn *split, const char *text, const char *const *wa
 static void words_end_where_they_should(void **state)
 {
     (void)state;
-    check_words(bpe_word_clip, " a cat's 123 !!x",
+    check_words(pl_bpe_word_clip, " a cat's 123 !!x",
                 (const char *const[]){ "a", "cat", "'s", "1", "2", "3", "!!", "x", NULL });
-    check_words(bpe_word_clip, "<|endoftext|>'x",
+    check_words(pl_bpe_word_clip, "<|endoftext|>'x",
                 (const char *const[]){ "<|endoftext|>", "'", "x", NULL });
-    check_words(bpe_word_gpt2, " a  cat's 123 !!x \n ",
+    check_words(pl_bpe_word_gpt2, " a  cat's 123 !!x \n ",
                 (const char *const[]){ " a", " ", " cat", "'s", " 123", " !!", "x", " \n ", NULL });
     /* U+1C89 and U+10D40, of Unicode 16: both know the letter and the digit. U+209F and U+11DE0 are
      * later, and GPT-2's peer, tokenizers 0.23.3 of the goldens, knows neither. */
-    check_words(bpe_word_clip, "a\xe1\xb2\x89z a\xe2\x82\x9fz !\xf0\x91\xb7\xa0",
+    check_words(pl_bpe_word_clip, "a\xe1\xb2\x89z a\xe2\x82\x9fz !\xf0\x91\xb7\xa0",
                 (const char *[]){ "a\xe1\xb2\x89z", "a\xe2\x82\x9fz", "!",
                                   "\xf0\x91\xb7\xa0", NULL });
-    check_words(bpe_word_gpt2,
+    check_words(pl_bpe_word_gpt2,
                 "a\xe1\xb2\x89z 1\xf0\x90\xb5\x80 a\xe2\x82\x9f!z !\xf0\x91\xb7\xa0",
                 (const char *[]){ "a\xe1\xb2\x89z", " 1\xf0\x90\xb5\x80", " a",
                                   "\xe2\x82\x9f!", "z", " !\xf0\x91\xb7\xa0", NULL });
-    check_words(bpe_word_gpt2, "a\n\nb\tc",
+    check_words(pl_bpe_word_gpt2, "a\n\nb\tc",
                 (const char *const[]){ "a", "\n", "\n", "b", "\t", "c", NULL });
 }
 
@@ -135,8 +135,8 @@ static int open_with(const char *v, const char *m)
     struct bpe *b;
     assert_int_equal(pl_file_write(vocab, v, strlen(v), &err), PL_OK);
     assert_int_equal(pl_file_write(merges, m, strlen(m), &err), PL_OK);
-    int rc = bpe_open_gpt2(&b, vocab, merges, &err);
-    if (!rc) bpe_close(b);
+    int rc = pl_bpe_open_gpt2(&b, vocab, merges, &err);
+    if (!rc) pl_bpe_close(b);
     return rc;
 }
 
@@ -150,8 +150,8 @@ static void broken_vocabularies_are_refused(void **state)
     assert_int_equal(open_with("{\"a\": 1}", "#\n"), PL_EFORMAT);           /* ids begin at 0 */
     assert_int_equal(open_with("{\"a\": 0, \"b\": 0}", "#\n"), PL_EFORMAT); /* twice */
     assert_int_equal(open_with("{\"a\": 0}", "#\n"), PL_EFORMAT);           /* bytes are missing */
-    assert_int_equal(bpe_open_clip(&b, merges, &err), PL_EFORMAT);
-    assert_int_equal(bpe_open_clip(&b, "/nonexistent.txt.gz", &err), PL_EIO);
+    assert_int_equal(pl_bpe_open_clip(&b, merges, &err), PL_EFORMAT);
+    assert_int_equal(pl_bpe_open_clip(&b, "/nonexistent.txt.gz", &err), PL_EIO);
     assert_null(b);
 }
 
@@ -162,12 +162,12 @@ static void long_words_end_in_time(void **state)
     size_t n = 1 << 20, count;
     char *text = malloc(n);
     (void)state;
-    assert_int_equal(bpe_open_gpt2(&b, "test/golden/tokenizer/gpt2_bpe/vocab.json",
+    assert_int_equal(pl_bpe_open_gpt2(&b, "test/golden/tokenizer/gpt2_bpe/vocab.json",
                                    "test/golden/tokenizer/gpt2_bpe/merges.txt", &err), PL_OK);
     memset(text, 'n', n);
-    assert_int_equal(bpe_encode(NULL, 0, &count, b, text, n), PL_OK);
+    assert_int_equal(pl_bpe_encode(NULL, 0, &count, b, text, n), PL_OK);
     assert_true(count > 0 && count <= n);
-    bpe_close(b);
+    pl_bpe_close(b);
     free(text);
 }
 

@@ -48,14 +48,14 @@ static void a_list(void **state)
     struct captions c;
     (void)state;
     put("list", "a.png\tfirst\n\nsub/b.jpg\tsecond\twith a tab\r\n/abs/c.webp\t\xc3\xa9\n/d\tlast");
-    assert_int_equal(captions_read(&c, at("list"), &err), PL_OK);
+    assert_int_equal(pl_captions_read(&c, at("list"), &err), PL_OK);
     assert_int_equal(c.count, 4);
     assert_string_equal(c.path[0], at("a.png"));
     assert_string_equal(c.path[1], at("sub/b.jpg"));
     assert_string_equal(c.caption[1], "second\twith a tab");
     assert_string_equal(c.path[2], "/abs/c.webp");
     assert_string_equal(c.caption[3], "last");
-    captions_clear(&c);
+    pl_captions_clear(&c);
 }
 
 static void lists_that_are_wrong(void **state)
@@ -66,16 +66,16 @@ static void lists_that_are_wrong(void **state)
     (void)state;
     for (size_t i = 0; i < PL_COUNT(bad); i++) {
         put("list", bad[i]);
-        assert_int_not_equal(captions_read(&c, at("list"), &err), PL_OK);
+        assert_int_not_equal(pl_captions_read(&c, at("list"), &err), PL_OK);
         assert_non_null(strstr(err.text, "list: "));
         assert_int_equal(c.count, 0);
         assert_null(c.path);
     }
     put("list", "a\tb\nc\n");
-    assert_int_equal(captions_read(&c, at("list"), &err), PL_EFORMAT);
+    assert_int_equal(pl_captions_read(&c, at("list"), &err), PL_EFORMAT);
     assert_non_null(strstr(err.text, "line 2"));
     unlink(at("list"));
-    assert_int_equal(captions_read(&c, at("list"), &err), PL_EIO);
+    assert_int_equal(pl_captions_read(&c, at("list"), &err), PL_EIO);
 }
 
 static void a_folder(void **state)
@@ -95,25 +95,25 @@ static void a_folder(void **state)
     put("in/.hidden.png", "");
     put("in/deep/c.webp", "");
     put("in/deep/c.txt", "three");
-    assert_int_equal(captions_read(&c, at("in"), &err), PL_OK);
+    assert_int_equal(pl_captions_read(&c, at("in"), &err), PL_OK);
     assert_int_equal(c.count, 3);
     assert_int_equal(c.without, 2);
     assert_string_equal(c.caption[0], "one");
     assert_string_equal(c.caption[1], "two lines");
     assert_string_equal(c.caption[2], "three");
     assert_string_equal(c.path[2], at("in/deep/c.webp"));
-    captions_clear(&c);
+    pl_captions_clear(&c);
     put("in/metadata.jsonl", "{\"file_name\": \"b.png\", \"text\": \"from JSON\"}\n");
-    assert_int_equal(captions_read(&c, at("in"), &err), PL_OK);
+    assert_int_equal(pl_captions_read(&c, at("in"), &err), PL_OK);
     assert_int_equal(c.count, 1);
     assert_string_equal(c.caption[0], "from JSON");
-    captions_clear(&c);
+    pl_captions_clear(&c);
     put("in/metadata.jsonl", "{\"file_name\": \"b.png\"}\n");
-    assert_int_equal(captions_read(&c, at("in"), &err), PL_EFORMAT);
+    assert_int_equal(pl_captions_read(&c, at("in"), &err), PL_EFORMAT);
     put("in/captions.tsv", "b.png\tfrom the list\n");
-    assert_int_equal(captions_read(&c, at("in"), &err), PL_OK);
+    assert_int_equal(pl_captions_read(&c, at("in"), &err), PL_OK);
     assert_string_equal(c.caption[0], "from the list");
-    captions_clear(&c);
+    pl_captions_clear(&c);
 }
 
 static void folders_without_end(void **state)
@@ -122,7 +122,7 @@ static void folders_without_end(void **state)
     (void)state;
     mkdir(at("loop"), 0755);
     assert_int_equal(symlink(".", at("loop/again")), 0);
-    assert_int_equal(captions_read(&c, at("loop"), &err), PL_ELIMIT);
+    assert_int_equal(pl_captions_read(&c, at("loop"), &err), PL_ELIMIT);
 }
 
 /* A file of a tar archive: header, data, padding. */
@@ -168,7 +168,7 @@ static void an_archive_as_img2dataset_makes_them(void **state)
     tar_add(f, "long", 'x', "40 path=folder/with.dots/0000000001.txt\n", 40);
     tar_add(f, "cut", '0', "last", 4);
     fclose(f);
-    assert_int_equal(captions_read(&c, at("x.tar"), &err), PL_OK);
+    assert_int_equal(pl_captions_read(&c, at("x.tar"), &err), PL_OK);
     assert_int_equal(c.count, 3);
     assert_int_equal(c.without, 1);
     assert_string_equal(c.caption[0], "a red apple");
@@ -176,19 +176,19 @@ static void an_archive_as_img2dataset_makes_them(void **state)
     assert_string_equal(c.caption[2], "last");
     assert_non_null(strstr(c.path[2], long_name));
     for (size_t i = 0; i < c.count; i++) {
-        assert_int_equal(captions_picture(&back, &bytes, &c, i, &err), PL_OK);
+        assert_int_equal(pl_captions_picture(&back, &bytes, &c, i, &err), PL_OK);
         assert_int_equal(bytes, n);
         assert_memory_equal(back.pixels, image.pixels, 18);
         pl_image_clear(&back);
     }
-    captions_clear(&c);
+    pl_captions_clear(&c);
     assert_int_equal(truncate(at("x.tar"), 512 + 10), 0); /* in the middle of the first picture */
-    assert_int_equal(captions_read(&c, at("x.tar"), &err), PL_EFORMAT);
+    assert_int_equal(pl_captions_read(&c, at("x.tar"), &err), PL_EFORMAT);
     char noise[600];
     memset(noise, 'x', sizeof noise - 1);
     noise[sizeof noise - 1] = 0;
     put("y.tar", noise);
-    assert_int_equal(captions_read(&c, at("y.tar"), &err), PL_EFORMAT);
+    assert_int_equal(pl_captions_read(&c, at("y.tar"), &err), PL_EFORMAT);
     free(png);
     pl_image_clear(&image);
     unlink(at("x.tar"));
@@ -211,7 +211,7 @@ static void write_table(const char *name, const char *pictures, const void *png,
     };
     const struct parquet_options options = { .codec = PL_CODEC_SNAPPY, .group_rows = 2 };
     struct parquet_writer *w;
-    assert_int_equal(parquet_writer_open(&w, at(name), columns, 4, &options, &err), PL_OK);
+    assert_int_equal(pl_parquet_writer_open(&w, at(name), columns, 4, &options, &err), PL_OK);
     for (size_t i = 0; i < PL_COUNT(captions); i++) {
         char key[] = "00000";
         struct parquet_value row[4] = { { .null = !captions[i] } };
@@ -224,9 +224,9 @@ static void write_table(const char *name, const char *pictures, const void *png,
                                          .length = strlen(status[i]) };
         row[3] = i == 1 ? (struct parquet_value){ .null = 1 }
                         : (struct parquet_value){ .bytes = png, .length = i == 5 ? n / 2 : n };
-        assert_int_equal(parquet_writer_row(w, row, &err), PL_OK);
+        assert_int_equal(pl_parquet_writer_row(w, row, &err), PL_OK);
     }
-    assert_int_equal(parquet_writer_close(w, &err), PL_OK);
+    assert_int_equal(pl_parquet_writer_close(w, &err), PL_OK);
 }
 
 static void a_table_as_img2dataset_makes_them(void **state)
@@ -244,7 +244,7 @@ static void a_table_as_img2dataset_makes_them(void **state)
     write_table("tables/a.parquet", "jpg", png, n);
     write_table("tables/b.parquet", "sha256", png, n); /* what lies beside a tar: no pictures */
     write_table("tables/c.parquet", "png", png, n);
-    assert_int_equal(captions_read(&c, at("tables"), &err), PL_OK);
+    assert_int_equal(pl_captions_read(&c, at("tables"), &err), PL_OK);
     assert_int_equal(c.count, 6);
     assert_int_equal(c.without, 4); /* null and not UTF-8, in two tables */
     assert_string_equal(c.caption[0], "one line");
@@ -253,7 +253,7 @@ static void a_table_as_img2dataset_makes_them(void **state)
     assert_string_equal(c.path[4], at("tables/c.parquet/00003"));
     for (size_t k = 0; k < 2 * c.count; k++) { /* forward, then back */
         size_t i = k < c.count ? k : 2 * c.count - 1 - k;
-        int rc = captions_picture(&back, &bytes, &c, i, &err);
+        int rc = pl_captions_picture(&back, &bytes, &c, i, &err);
         if (i % 3 == 2) {
             assert_int_not_equal(rc, PL_OK);
             assert_non_null(strstr(err.text, "parquet/00005: "));
@@ -264,11 +264,11 @@ static void a_table_as_img2dataset_makes_them(void **state)
         assert_memory_equal(back.pixels, image.pixels, 18);
         pl_image_clear(&back);
     }
-    captions_clear(&c);
-    assert_int_equal(captions_read(&c, at("tables/b.parquet"), &err), PL_ENOTFOUND);
+    pl_captions_clear(&c);
+    assert_int_equal(pl_captions_read(&c, at("tables/b.parquet"), &err), PL_ENOTFOUND);
     assert_non_null(strstr(err.text, "b.parquet: no column of pictures"));
     put("tables/d.parquet", "noise");
-    assert_int_equal(captions_read(&c, at("tables"), &err), PL_EFORMAT);
+    assert_int_equal(pl_captions_read(&c, at("tables"), &err), PL_EFORMAT);
     assert_non_null(strstr(err.text, "d.parquet: "));
     free(png);
     pl_image_clear(&image);
@@ -283,9 +283,9 @@ static void a_caption_of_a_megabyte(void **state)
     mkdir(at("long"), 0755);
     put("long/a.png", "");
     put("long/a.txt", text);
-    assert_int_equal(captions_read(&c, at("long"), &err), PL_OK);
+    assert_int_equal(pl_captions_read(&c, at("long"), &err), PL_OK);
     assert_string_equal(c.caption[0], text);
-    captions_clear(&c);
+    pl_captions_clear(&c);
 }
 
 int main(void)

@@ -75,12 +75,12 @@ static void expect(const struct corpus_options *o, int windows, const char *text
     int32_t ids[64];
     char got[256] = "";
     size_t at = 0;
-    assert_int_equal(corpus_open(&c, o, &err), PL_OK);
+    assert_int_equal(pl_corpus_open(&c, o, &err), PL_OK);
     for (int i = 0; i < windows; i++) {
-        assert_int_equal(corpus_next(c, ids, &err), PL_OK);
+        assert_int_equal(pl_corpus_next(c, ids, &err), PL_OK);
         for (int k = 0; k < o->window; k++) got[at++] = (char)ids[k];
     }
-    corpus_close(c);
+    pl_corpus_close(c);
     assert_string_equal(got, text);
 }
 
@@ -91,12 +91,12 @@ static void fails(const char *path, int status, const char *words)
     struct corpus *c;
     int32_t ids[4];
     int rc;
-    assert_int_equal(corpus_open(&c, &o, &err), PL_OK);
-    while (!(rc = corpus_next(c, ids, &err))) continue;
+    assert_int_equal(pl_corpus_open(&c, &o, &err), PL_OK);
+    while (!(rc = pl_corpus_next(c, ids, &err))) continue;
     assert_int_equal(rc, status);
     if (!strstr(err.text, words)) fail_msg("'%s' says nothing of '%s'", err.text, words);
-    assert_int_equal(corpus_next(c, ids, &err), status); /* it stays */
-    corpus_close(c);
+    assert_int_equal(pl_corpus_next(c, ids, &err), status); /* it stays */
+    pl_corpus_close(c);
 }
 
 static void windows_without_gaps(void **state)
@@ -136,14 +136,14 @@ static void pages_of_plain_text(void **state)
     text[2499] = text[2498] = text[4999] = text[4998] = '\n';       /* an empty one now and then */
     text[7999] = 0;
     write_text(b, text);
-    assert_int_equal(corpus_open(&c, &o, &err), PL_OK);
+    assert_int_equal(pl_corpus_open(&c, &o, &err), PL_OK);
     for (int i = 0; i < 7999 + 3; i++) {
-        assert_int_equal(corpus_next(c, &id, &err), PL_OK);
+        assert_int_equal(pl_corpus_next(c, &id, &err), PL_OK);
         ends += id == '|';
     }
-    assert_int_equal(corpus_counts(c).documents, 3);
+    assert_int_equal(pl_corpus_counts(c).documents, 3);
     assert_int_equal(ends, 3);
-    corpus_close(c);
+    pl_corpus_close(c);
 }
 
 static void every_third_is_held_out(void **state)
@@ -170,18 +170,18 @@ static void going_on_is_the_same(void **state)
     write_text(b, "a quite different text\n\nin two parts\n");
     o.buffer = 4;
     o.seed = 9;
-    assert_int_equal(corpus_open(&c, &o, &err), PL_OK);
-    assert_int_equal(corpus_open(&d, &o, &err), PL_OK);
-    for (int i = 0; i < 50; i++) assert_int_equal(corpus_next(c, x, &err), PL_OK);
-    assert_int_equal(corpus_skip(d, 50, &err), PL_OK);
+    assert_int_equal(pl_corpus_open(&c, &o, &err), PL_OK);
+    assert_int_equal(pl_corpus_open(&d, &o, &err), PL_OK);
+    for (int i = 0; i < 50; i++) assert_int_equal(pl_corpus_next(c, x, &err), PL_OK);
+    assert_int_equal(pl_corpus_skip(d, 50, &err), PL_OK);
     for (int i = 0; i < 50; i++) {
-        assert_int_equal(corpus_next(c, x, &err), PL_OK);
-        assert_int_equal(corpus_next(d, y, &err), PL_OK);
+        assert_int_equal(pl_corpus_next(c, x, &err), PL_OK);
+        assert_int_equal(pl_corpus_next(d, y, &err), PL_OK);
         assert_memory_equal(x, y, sizeof x);
     }
-    assert_true(corpus_counts(c).passes > 2);
-    corpus_close(c);
-    corpus_close(d);
+    assert_true(pl_corpus_counts(c).passes > 2);
+    pl_corpus_close(c);
+    pl_corpus_close(d);
 }
 
 static void damaged_files(void **state)
@@ -198,19 +198,19 @@ static void damaged_files(void **state)
     write_text(a, "[\"text\"]\n");
     fails(a, PL_EFORMAT, "line 1: no object");
     write_text(a, "{\"text\": \"short\"}\n");
-    assert_int_equal(corpus_open(&c, &o, &err), PL_OK);
-    assert_int_equal(corpus_next(c, ids, &err), PL_ENOTFOUND);
-    corpus_close(c);
+    assert_int_equal(pl_corpus_open(&c, &o, &err), PL_OK);
+    assert_int_equal(pl_corpus_next(c, ids, &err), PL_ENOTFOUND);
+    pl_corpus_close(c);
     assert_int_equal(pl_file_write(b, "text\0and more", 13, &err), PL_OK);
     fails(b, PL_EFORMAT, "no text");
     write_text(b, "");
     fails(b, PL_ENOTFOUND, "less than one window");
     list[0] = "/nowhere/c4.json.gz";
-    assert_int_equal(corpus_open(&c, &o, &err), PL_EIO);
+    assert_int_equal(pl_corpus_open(&c, &o, &err), PL_EIO);
     assert_null(c);
     o.window = 0;
     list[0] = a;
-    assert_int_equal(corpus_open(&c, &o, &err), PL_EUSE);
+    assert_int_equal(pl_corpus_open(&c, &o, &err), PL_EUSE);
 }
 
 int main(void)

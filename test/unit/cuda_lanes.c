@@ -40,7 +40,7 @@ static int open_device(void **state)
     if (access(path, R_OK)) return 0; /* each test says that it is skipped */
     if (pl_backend_open(&be, path, NULL)) return -1;
     lib = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
-    *(void **)&set_streams = lib ? dlsym(lib, "emu_streams") : NULL;
+    *(void **)&set_streams = lib ? dlsym(lib, "cuda_on_cpu_streams") : NULL;
     return set_streams ? 0 : -1;
 }
 

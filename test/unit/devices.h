@@ -31,7 +31,7 @@ static inline int open_devices(void **state)
     setenv("CUDA_ON_CPU_DEVICES", "3", 1);
     if (pl_backend_open(&be, path, NULL)) return -1;
     lib = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
-    *(void **)&set_streams = lib ? dlsym(lib, "emu_streams") : NULL;
+    *(void **)&set_streams = lib ? dlsym(lib, "cuda_on_cpu_streams") : NULL;
     return set_streams ? 0 : -1;
 }
 

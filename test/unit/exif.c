@@ -19,19 +19,19 @@ static void the_tag_is_found(void **state)
 {
     uint8_t copy[sizeof little];
     (void)state;
-    assert_int_equal(exif_orientation(little, sizeof little), 6);
-    assert_int_equal(exif_orientation(big, sizeof big), 8);
+    assert_int_equal(pl_exif_orientation(little, sizeof little), 6);
+    assert_int_equal(pl_exif_orientation(big, sizeof big), 8);
     for (size_t n = 1; n < 34; n++) { /* exact allocations: the sanitizer sees a step outside */
         uint8_t *cut = malloc(n);
         memcpy(cut, little, n);
-        assert_int_equal(exif_orientation(cut, n), 1);
+        assert_int_equal(pl_exif_orientation(cut, n), 1);
         free(cut);
     }
     for (int i = 0; i < 34; i++) /* any other bytes: some answer from 1 to 8 */
     for (int b = 0; b < 8; b++) {
         memcpy(copy, little, sizeof little);
         copy[i] ^= (uint8_t)(1 << b);
-        int k = exif_orientation(copy, sizeof copy);
+        int k = pl_exif_orientation(copy, sizeof copy);
         assert_true(k >= 1 && k <= 8);
     }
 }

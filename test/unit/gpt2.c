@@ -91,15 +91,15 @@ static void a_checkpoint(void **state)
     assert_int_equal(pl_gpt2_open(&other, path, &be, 0, &err), PL_OK);
     assert_int_equal(other.config.heads, 2);
     assert_memory_equal(other.params.value, m.params.value, m.params.total * sizeof(float));
-    assert_int_equal(st_open(&f, path, &err), PL_OK);
-    assert_int_equal(st_find(f, "transformer.h.0.mlp.c_fc.weight")->shape[0], 24); /* as the peer has it */
+    assert_int_equal(pl_safetensors_open(&f, path, &err), PL_OK);
+    assert_int_equal(pl_safetensors_find(f, "transformer.h.0.mlp.c_fc.weight")->shape[0], 24); /* as the peer has it */
     assert_int_equal(pl_optimizer_open_params(&p, &m.params, &options, &err), PL_OK);
     assert_int_equal(pl_checkpoint_load_optimizer(&m.params, p, f, &err), PL_OK);
     assert_string_equal(pl_optimizer_state_at(o, 2).name, "state1");
     assert_int_equal(pl_optimizer_state_get(o, 2, code), PL_OK);
     assert_int_equal(pl_optimizer_state_get(p, 2, again), PL_OK);
     assert_memory_equal(code, again, sizeof code);
-    st_close(f);
+    pl_safetensors_close(f);
     pl_optimizer_close(o);
     pl_optimizer_close(p);
     pl_gpt2_clear(&other);

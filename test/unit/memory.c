@@ -93,9 +93,9 @@ static int write_shard(const char *path)
 {
     static const uint8_t code[8] = { 1, 0, 2, 0, 3, 0, 4, 0 };
     struct shard_writer *w;
-    int rc = shard_writer_open(&w, path, 1, &err);
+    int rc = pl_shard_writer_open(&w, path, 1, &err);
     if (rc) return rc;
-    rc = shard_writer_meta(w, "a", "b", &err);
+    rc = pl_shard_writer_meta(w, "a", "b", &err);
     for (int r = 0; !rc && r < 20; r++) {
         const struct shard_row row = { .caption = "a caption",
                                        .caption_bytes = 9,
@@ -106,10 +106,10 @@ static int write_shard(const char *path)
                                        .code = code,
                                        .code_bytes = 8,
                                        .key = r % 2 ? "key" : NULL };
-        rc = shard_writer_row(w, &row, &err);
+        rc = pl_shard_writer_row(w, &row, &err);
     }
-    if (!rc) return shard_writer_close(w, &err);
-    shard_writer_discard(w);
+    if (!rc) return pl_shard_writer_close(w, &err);
+    pl_shard_writer_discard(w);
     return rc;
 }
 
@@ -122,11 +122,11 @@ static int reading_a_shard(void)
 {
     struct shard *s;
     struct shard_row row;
-    int rc = shard_open(&s, shard_path, &err);
+    int rc = pl_shard_open(&s, shard_path, &err);
     if (rc) return rc;
-    while (!(rc = shard_next(s, &row, &err))) {}
-    if (rc == PL_ENOTFOUND) rc = shard_seek(s, 3, &err);
-    shard_close(s);
+    while (!(rc = pl_shard_next(s, &row, &err))) {}
+    if (rc == PL_ENOTFOUND) rc = pl_shard_seek(s, 3, &err);
+    pl_shard_close(s);
     return rc;
 }
 
@@ -135,17 +135,17 @@ static int read_dictionaries(void)
     struct pl_source *source;
     struct parquet *p = NULL;
     int rc = pl_source_file(&source, "test/interop/pyarrow/v2_dictionary_zstd.parquet", &err);
-    if (!rc) rc = parquet_open(&p, source, &err);
+    if (!rc) rc = pl_parquet_open(&p, source, &err);
     for (size_t c = 0; !rc && c < p->columns; c++) {
         struct parquet_cursor *cursor;
         struct parquet_value v;
         if (p->column[c].nested) continue;
-        if ((rc = parquet_cursor_open(&cursor, p, 0, c, &err))) break;
-        while (!(rc = parquet_cursor_next(cursor, &v, &err))) {}
+        if ((rc = pl_parquet_cursor_open(&cursor, p, 0, c, &err))) break;
+        while (!(rc = pl_parquet_cursor_next(cursor, &v, &err))) {}
         if (rc == PL_ENOTFOUND) rc = PL_OK;
-        parquet_cursor_close(cursor);
+        pl_parquet_cursor_close(cursor);
     }
-    parquet_close(p);
+    pl_parquet_close(p);
     pl_source_close(source);
     return rc;
 }
@@ -159,14 +159,14 @@ static int streaming(void)
     struct stream_batch b;
     struct stream *s;
     char *position = NULL;
-    int rc = stream_open(&s, &o, 2, 2, &err);
+    int rc = pl_batch_stream_open(&s, &o, 2, 2, &err);
     if (rc) return rc;
-    for (int i = 0; !rc && i < 12; i++) rc = stream_next(s, &b, &err);
-    if (!rc && !(position = stream_position(s))) rc = PL_ENOMEM;
-    stream_close(s);
-    if (!rc && !(rc = stream_open(&s, &o, 2, 2, &err))) {
-        rc = stream_restore(s, position, &err);
-        stream_close(s);
+    for (int i = 0; !rc && i < 12; i++) rc = pl_batch_stream_next(s, &b, &err);
+    if (!rc && !(position = pl_batch_stream_position(s))) rc = PL_ENOMEM;
+    pl_batch_stream_close(s);
+    if (!rc && !(rc = pl_batch_stream_open(&s, &o, 2, 2, &err))) {
+        rc = pl_batch_stream_restore(s, position, &err);
+        pl_batch_stream_close(s);
     }
     free(position);
     return rc;
@@ -206,15 +206,15 @@ static int plotting(void)
 static int tensors(void)
 {
     static const float x[4];
-    struct st_writer *w = st_writer_new();
+    struct st_writer *w = pl_safetensors_writer_new();
     struct st_file *f;
     int rc = w ? PL_OK : PL_ENOMEM;
-    if (!rc) rc = st_writer_meta(w, "a", "b");
-    if (!rc) rc = st_writer_add(w, "x", PL_F32, 1, (int64_t[]){ 4 }, x);
-    if (!rc) rc = st_write(w, other_path, &err);
-    st_writer_free(w);
+    if (!rc) rc = pl_safetensors_writer_meta(w, "a", "b");
+    if (!rc) rc = pl_safetensors_writer_add(w, "x", PL_F32, 1, (int64_t[]){ 4 }, x);
+    if (!rc) rc = pl_safetensors_write(w, other_path, &err);
+    pl_safetensors_writer_free(w);
     if (rc) return rc;
-    if (!(rc = st_open(&f, other_path, &err))) st_close(f);
+    if (!(rc = pl_safetensors_open(&f, other_path, &err))) pl_safetensors_close(f);
     return rc;
 }
 
@@ -228,7 +228,7 @@ static int checkpoints(void)
         struct st_file *f;
         if ((rc = pl_weights_open(&f, files[i], &err))) return rc;
         rc = pl_weights_save(f, saved_path, &err);
-        st_close(f);
+        pl_safetensors_close(f);
     }
     return rc;
 }
@@ -239,10 +239,10 @@ static int texts(void)
     int32_t ids[64];
     char *out = NULL;
     size_t n, count;
-    int rc = clean_text(&out, &n, text, sizeof text - 1);
+    int rc = pl_clean_text(&out, &n, text, sizeof text - 1);
     free(out);
-    if (!rc) rc = bpe_encode(ids, 64, &count, bpe, text, sizeof text - 1);
-    if (!rc && !(rc = bpe_decode(&out, &n, bpe, ids, count))) free(out);
+    if (!rc) rc = pl_bpe_encode(ids, 64, &count, bpe, text, sizeof text - 1);
+    if (!rc && !(rc = pl_bpe_decode(&out, &n, bpe, ids, count))) free(out);
     return rc;
 }
 
@@ -269,7 +269,7 @@ static int codec_sizes(void)
     int rc = pl_weights_open(&f, "test/golden/vqgan/vq_f16_small.weights.safetensors", &err);
     if (rc) return rc;
     rc = pl_vqgan_config_find(&config, f, &err);
-    st_close(f);
+    pl_safetensors_close(f);
     return rc;
 }
 
@@ -305,12 +305,12 @@ static int setup(void **state)
     snprintf(shard_path, sizeof shard_path, "%s/s.parquet", folder);
     snprintf(other_path, sizeof other_path, "%s/other", folder);
     snprintf(saved_path, sizeof saved_path, "%s/saved.pt", folder);
-    if (bpe_open_gpt2(&bpe, "test/golden/tokenizer/gpt2_bpe/vocab.json",
+    if (pl_bpe_open_gpt2(&bpe, "test/golden/tokenizer/gpt2_bpe/vocab.json",
                       "test/golden/tokenizer/gpt2_bpe/merges.txt", &err) ||
         pl_file_write(saved_path, "", 0, &err))
         return -1;
     if (write_shard(shard_path) || pl_file_write(other_path, "", 0, &err)) return -1;
-    return unigram_open(&tokenizer, "test/golden/tokenizer/t5_2k/spiece.model", &err);
+    return pl_unigram_open(&tokenizer, "test/golden/tokenizer/t5_2k/spiece.model", &err);
 }
 
 static int teardown(void **state)
@@ -319,8 +319,8 @@ static int teardown(void **state)
     unlink(shard_path);
     unlink(other_path);
     unlink(saved_path);
-    unigram_close(tokenizer);
-    bpe_close(bpe);
+    pl_unigram_close(tokenizer);
+    pl_bpe_close(bpe);
     return rmdir(folder);
 }
 

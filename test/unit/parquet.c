@@ -66,17 +66,17 @@ static void make_row(struct parquet_value v[COLUMNS], int r, char room[64])
 static int write_table(const char *where, int rows, const struct parquet_options *options)
 {
     struct parquet_writer *w;
-    int rc = parquet_writer_open(&w, where, columns, COLUMNS, options, &err);
+    int rc = pl_parquet_writer_open(&w, where, columns, COLUMNS, options, &err);
     if (rc) return rc;
-    rc = parquet_writer_meta(w, "remark", "of a test", &err);
+    rc = pl_parquet_writer_meta(w, "remark", "of a test", &err);
     for (int r = 0; !rc && r < rows; r++) {
         struct parquet_value v[COLUMNS];
         char room[64];
         make_row(v, r, room);
-        rc = parquet_writer_row(w, v, &err);
+        rc = pl_parquet_writer_row(w, v, &err);
     }
-    if (!rc) return parquet_writer_close(w, &err);
-    parquet_writer_discard(w);
+    if (!rc) return pl_parquet_writer_close(w, &err);
+    pl_parquet_writer_discard(w);
     return rc;
 }
 
@@ -96,33 +96,33 @@ static void check_value(const struct parquet_value *got, const struct parquet_va
 static int read_all(struct pl_source *source, int skip, int check)
 {
     struct parquet *p;
-    int rc = parquet_open(&p, source, &err);
+    int rc = pl_parquet_open(&p, source, &err);
     if (rc) return rc;
     if (check) {
         assert_int_equal(p->columns, COLUMNS);
-        assert_string_equal(parquet_meta(p, "remark"), "of a test");
+        assert_string_equal(pl_parquet_meta(p, "remark"), "of a test");
     }
     for (size_t c = 0; !rc && c < p->columns; c++) {
         uint64_t first = 0;
         for (size_t g = 0; !rc && g < p->groups; first += p->group[g++].rows) {
             struct parquet_cursor *cursor;
-            if ((rc = parquet_cursor_open(&cursor, p, g, c, &err))) break;
+            if ((rc = pl_parquet_cursor_open(&cursor, p, g, c, &err))) break;
             for (uint64_t r = 0; !rc; r += 1 + (uint64_t)skip) {
                 struct parquet_value got, want[COLUMNS];
                 char room[64];
-                rc = parquet_cursor_next(cursor, &got, &err);
+                rc = pl_parquet_cursor_next(cursor, &got, &err);
                 if (!rc && check) {
                     make_row(want, (int)(first + r), room);
                     check_value(&got, &want[c], (int)c);
                 }
                 if (rc == PL_ENOTFOUND && check) assert_true(r >= p->group[g].rows);
-                if (!rc) rc = parquet_cursor_skip(cursor, (uint64_t)skip, &err);
+                if (!rc) rc = pl_parquet_cursor_skip(cursor, (uint64_t)skip, &err);
             }
             if (rc == PL_ENOTFOUND) rc = PL_OK;
-            parquet_cursor_close(cursor);
+            pl_parquet_cursor_close(cursor);
         }
     }
-    parquet_close(p);
+    pl_parquet_close(p);
     return rc;
 }
 
@@ -172,27 +172,27 @@ static void check_known_file(const char *file, int skip)
     struct parquet *p;
     int read = 0;
     assert_int_equal(pl_source_file(&source, file, &err), PL_OK);
-    assert_int_equal(parquet_open(&p, source, &err), PL_OK);
+    assert_int_equal(pl_parquet_open(&p, source, &err), PL_OK);
     assert_int_equal(p->rows, 200);
     assert_int_equal(p->groups, 3);
-    assert_int_equal(parquet_find(p, "nested"), -1);
+    assert_int_equal(pl_parquet_find(p, "nested"), -1);
     for (size_t c = 0; c < p->columns; c++) {
         uint64_t first = 0;
         for (size_t g = 0; g < p->groups; first += p->group[g++].rows) {
             struct parquet_cursor *cursor;
             struct parquet_value v;
-            int rc = parquet_cursor_open(&cursor, p, g, c, &err);
+            int rc = pl_parquet_cursor_open(&cursor, p, g, c, &err);
             assert_int_equal(rc, p->column[c].nested ? PL_EFORMAT : PL_OK);
-            for (uint64_t r = 0; !rc && !parquet_cursor_next(cursor, &v, &err);
+            for (uint64_t r = 0; !rc && !pl_parquet_cursor_next(cursor, &v, &err);
                  r += 1 + (uint64_t)skip, read++) {
                 check_known(p->column[c].name, &v, first + r);
-                assert_int_equal(parquet_cursor_skip(cursor, (uint64_t)skip, &err), PL_OK);
+                assert_int_equal(pl_parquet_cursor_skip(cursor, (uint64_t)skip, &err), PL_OK);
             }
-            parquet_cursor_close(cursor);
+            pl_parquet_cursor_close(cursor);
         }
     }
     if (!skip) assert_int_equal(read, 5 * 200);
-    parquet_close(p);
+    pl_parquet_close(p);
     pl_source_close(source);
 }
 
@@ -308,10 +308,10 @@ static void a_page_that_claims_too_much(void **state)
     for (size_t i = 0; i < PL_COUNT(claims); i++) {
         struct pl_buffer b = { 0 };
         int last = 0;
-        thrift_put_i32(&b, &last, 1, 0);
-        thrift_put_i64(&b, &last, 2, claims[i]);
-        thrift_put_i64(&b, &last, 3, claims[i]);
-        thrift_put_stop(&b);
+        pl_thrift_put_i32(&b, &last, 1, 0);
+        pl_thrift_put_i64(&b, &last, 2, claims[i]);
+        pl_thrift_put_i64(&b, &last, 3, claims[i]);
+        pl_thrift_put_stop(&b);
         memcpy((uint8_t *)data + 4, b.data, b.bytes); /* over the first page's header */
         assert_int_not_equal(read_bytes(data, bytes), PL_OK);
         pl_buffer_clear(&b);
@@ -326,20 +326,20 @@ static void levels_that_run_out(void **state)
     struct rle_in in;
     uint32_t x;
     (void)state;
-    rle_init(&in, packed, sizeof packed, 1);
+    pl_rle_init(&in, packed, sizeof packed, 1);
     for (int i = 0; i < 16; i++) {
-        assert_int_equal(rle_next(&in, &x), PL_OK);
+        assert_int_equal(pl_rle_next(&in, &x), PL_OK);
         assert_int_equal(x, i < 12);
     }
-    assert_int_equal(rle_next(&in, &x), PL_EFORMAT);
-    rle_init(&in, run, sizeof run, 4);
+    assert_int_equal(pl_rle_next(&in, &x), PL_EFORMAT);
+    pl_rle_init(&in, run, sizeof run, 4);
     for (int i = 0; i < 5; i++) {
-        assert_int_equal(rle_next(&in, &x), PL_OK);
+        assert_int_equal(pl_rle_next(&in, &x), PL_OK);
         assert_int_equal(x, 9);
     }
-    assert_int_equal(rle_next(&in, &x), PL_EFORMAT); /* a header of more than 64 bits */
-    rle_init(&in, NULL, 0, 0);
-    assert_int_equal(rle_next(&in, &x), PL_EFORMAT);
+    assert_int_equal(pl_rle_next(&in, &x), PL_EFORMAT); /* a header of more than 64 bits */
+    pl_rle_init(&in, NULL, 0, 0);
+    assert_int_equal(pl_rle_next(&in, &x), PL_EFORMAT);
 }
 
 /* --- the machine's trouble ----------------------------------------------------------------- */

@@ -62,7 +62,7 @@ static int setup(void **state)
     }
     fclose(f);
     free(tsv);
-    if (captions_read(&list, folder, &err) || pl_backend_open(&be, "ref", &err)) return -1;
+    if (pl_captions_read(&list, folder, &err) || pl_backend_open(&be, "ref", &err)) return -1;
     if (pl_vqgan_check(&config, &err) || pl_vqgan_init(&codec, &config, &be, 0)) return -1;
     return pl_vqgan_reset(&codec, 1);
 }
@@ -71,7 +71,7 @@ static int teardown(void **state)
 {
     char command[100];
     (void)state;
-    captions_clear(&list);
+    pl_captions_clear(&list);
     pl_vqgan_clear(&codec);
     snprintf(command, sizeof command, "rm -r %s", folder);
     return system(command);
@@ -104,7 +104,7 @@ static int prepare(const char *out, size_t rows, struct prepare_counts *counts, 
                                        .rows = rows,
                                        .quality = 5 };
     mkdir(out, 0755);
-    return prepare_shards(counts, &codec, &list, &o, watch, w, &err);
+    return pl_prepare_shards(counts, &codec, &list, &o, watch, w, &err);
 }
 
 /* The codes of one picture, made the long way. */
@@ -131,8 +131,8 @@ static void check_shards(const char *out, size_t rows)
         struct shard_row row;
         snprintf(name, sizeof name, "s-%05zu.parquet", k);
         path = pl_path_join(out, name);
-        assert_int_equal(shard_open(&s, path, &err), PL_OK);
-        while (!shard_next(s, &row, &err)) {
+        assert_int_equal(pl_shard_open(&s, path, &err), PL_OK);
+        while (!pl_shard_next(s, &row, &err)) {
             int32_t want[CELLS];
             char caption[32];
             i += i == BROKEN;
@@ -146,7 +146,7 @@ static void check_shards(const char *out, size_t rows)
             for (size_t c = 0; c < CELLS; c++) assert_int_equal(shard_code(row.code, c), want[c]);
             i++;
         }
-        shard_close(s);
+        pl_shard_close(s);
         free(path);
     }
     assert_int_equal(i, PICTURES);
@@ -210,7 +210,7 @@ static void what_does_not_fit_is_refused(void **state)
     struct prepare_counts counts;
     struct watched w = { 0 };
     (void)state;
-    assert_int_equal(prepare_shards(&counts, &codec, &list, &odd, watch, &w, &err), PL_EUSE);
+    assert_int_equal(pl_prepare_shards(&counts, &codec, &list, &odd, watch, &w, &err), PL_EUSE);
     assert_int_equal(prepare("/dev/null/folder", 3, &counts, &w), PL_EIO);
     free(out);
 }

@@ -24,7 +24,7 @@ static int setup(void **state)
                                            .vision_layers = 1, .context = 77, .vocab = 49408,
                                            .text_width = 64, .text_layers = 1 };
     struct pl_clip_model m;
-    struct st_writer *w = st_writer_new();
+    struct st_writer *w = pl_safetensors_writer_new();
     uint32_t seed = 1;
     float *data[100];
     (void)state;
@@ -38,11 +38,11 @@ static int setup(void **state)
             seed = seed * 1664525 + 1013904223;
             data[i][k] = (float)(seed >> 8) * 0x1p-24f - 0.5f;
         }
-        if (st_writer_add(w, p->name, PL_F32, p->dims, p->shape, data[i])) return -1;
+        if (pl_safetensors_writer_add(w, p->name, PL_F32, p->dims, p->shape, data[i])) return -1;
     }
-    if (st_write(w, path, &err)) return -1;
+    if (pl_safetensors_write(w, path, &err)) return -1;
     for (size_t i = 0; i < m.params.count; i++) free(data[i]);
-    st_writer_free(w);
+    pl_safetensors_writer_free(w);
     pl_clip_clear(&m);
     return 0;
 }

@@ -44,28 +44,28 @@ static double resident_file_kb(void)
 static void what_was_read_is_let_go(void **state)
 {
     enum { N = 4 << 20 }; /* 16 MiB */
-    struct st_writer *w = st_writer_new();
+    struct st_writer *w = pl_safetensors_writer_new();
     float *values = malloc(N * sizeof *values), *back = malloc(N * sizeof *back);
     struct st_tensor elsewhere = { .data = values, .bytes = N * sizeof *values };
     struct st_file *f;
     double full;
     (void)state;
     for (int i = 0; i < N; i++) values[i] = (float)i;
-    assert_int_equal(st_writer_add(w, "odd", PL_F32, 1, (int64_t[]){ 3 }, values), PL_OK);
-    assert_int_equal(st_writer_add(w, "large", PL_F32, 1, (int64_t[]){ N }, values), PL_OK);
-    assert_int_equal(st_write(w, path, &err), PL_OK);
-    st_writer_free(w);
-    assert_int_equal(st_open(&f, path, &err), PL_OK);
-    st_to_float(back, st_find(f, "large"));
+    assert_int_equal(pl_safetensors_writer_add(w, "odd", PL_F32, 1, (int64_t[]){ 3 }, values), PL_OK);
+    assert_int_equal(pl_safetensors_writer_add(w, "large", PL_F32, 1, (int64_t[]){ N }, values), PL_OK);
+    assert_int_equal(pl_safetensors_write(w, path, &err), PL_OK);
+    pl_safetensors_writer_free(w);
+    assert_int_equal(pl_safetensors_open(&f, path, &err), PL_OK);
+    pl_safetensors_to_float(back, pl_safetensors_find(f, "large"));
     full = resident_file_kb();
-    st_let_go(f, st_find(f, "large"));
+    pl_safetensors_release(f, pl_safetensors_find(f, "large"));
     if (full > 0) assert_true(full - resident_file_kb() > 15 << 10);
     memset(back, 0, N * sizeof *back);
-    st_to_float(back, st_find(f, "large")); /* read again */
+    pl_safetensors_to_float(back, pl_safetensors_find(f, "large")); /* read again */
     assert_memory_equal(back, values, N * sizeof *back);
-    st_let_go(f, &elsewhere); /* a copy of somebody's own stays as it is */
+    pl_safetensors_release(f, &elsewhere); /* a copy of somebody's own stays as it is */
     assert_true(values[N - 1] == N - 1);
-    st_close(f);
+    pl_safetensors_close(f);
     free(values);
     free(back);
 }
@@ -74,33 +74,33 @@ static void what_was_written_is_read(void **state)
 {
     static const float values[6] = { 1, -2, 0.5f, INFINITY, 1e-45f, 3e38f };
     static const int16_t shorts[3] = { -32768, 0, 32767 };
-    struct st_writer *w = st_writer_new();
+    struct st_writer *w = pl_safetensors_writer_new();
     struct st_file *f;
     const struct st_tensor *t;
     float back[6];
     (void)state;
-    assert_int_equal(st_writer_meta(w, "config", "{\"a\": 1}"), PL_OK);
-    assert_int_equal(st_writer_add(w, "z.weight", PL_F32, 2, (int64_t[]){ 2, 3 }, values), PL_OK);
-    assert_int_equal(st_writer_add(w, "caf\xc3\xa9", PL_I16, 1, (int64_t[]){ 3 }, shorts), PL_OK);
-    assert_int_equal(st_writer_add(w, "scalar", PL_F32, 0, NULL, values), PL_OK);
-    assert_int_equal(st_writer_add(w, "empty", PL_F64, 2, (int64_t[]){ 0, 5 }, values), PL_OK);
-    assert_int_equal(st_write(w, path, &err), PL_OK);
-    st_writer_free(w);
-    assert_int_equal(st_open(&f, path, &err), PL_OK);
+    assert_int_equal(pl_safetensors_writer_meta(w, "config", "{\"a\": 1}"), PL_OK);
+    assert_int_equal(pl_safetensors_writer_add(w, "z.weight", PL_F32, 2, (int64_t[]){ 2, 3 }, values), PL_OK);
+    assert_int_equal(pl_safetensors_writer_add(w, "caf\xc3\xa9", PL_I16, 1, (int64_t[]){ 3 }, shorts), PL_OK);
+    assert_int_equal(pl_safetensors_writer_add(w, "scalar", PL_F32, 0, NULL, values), PL_OK);
+    assert_int_equal(pl_safetensors_writer_add(w, "empty", PL_F64, 2, (int64_t[]){ 0, 5 }, values), PL_OK);
+    assert_int_equal(pl_safetensors_write(w, path, &err), PL_OK);
+    pl_safetensors_writer_free(w);
+    assert_int_equal(pl_safetensors_open(&f, path, &err), PL_OK);
     assert_int_equal(f->count, 4);
-    assert_string_equal(st_meta(f, "config"), "{\"a\": 1}");
-    assert_null(st_meta(f, "nothing"));
-    t = st_find(f, "z.weight");
+    assert_string_equal(pl_safetensors_meta(f, "config"), "{\"a\": 1}");
+    assert_null(pl_safetensors_meta(f, "nothing"));
+    t = pl_safetensors_find(f, "z.weight");
     assert_int_equal(t->n, 6);
-    st_to_float(back, t);
+    pl_safetensors_to_float(back, t);
     assert_memory_equal(back, values, sizeof back);
-    t = st_find(f, "caf\xc3\xa9");
-    st_to_float(back, t);
+    t = pl_safetensors_find(f, "caf\xc3\xa9");
+    pl_safetensors_to_float(back, t);
     assert_true(back[0] == -32768 && back[2] == 32767);
-    assert_int_equal(st_find(f, "scalar")->n, 1);
-    assert_int_equal(st_find(f, "empty")->n, 0);
-    assert_null(st_find(f, "nothing"));
-    st_close(f);
+    assert_int_equal(pl_safetensors_find(f, "scalar")->n, 1);
+    assert_int_equal(pl_safetensors_find(f, "empty")->n, 0);
+    assert_null(pl_safetensors_find(f, "nothing"));
+    pl_safetensors_close(f);
 }
 
 /* Every half and bfloat16 there is, against the rule spelt out. */
@@ -113,7 +113,7 @@ static void halves_widen_exactly(void **state)
     for (int type = PL_F16; type <= PL_BF16_T; type++) {
         const struct st_tensor t = { .dtype = (enum pl_dtype)type, .n = 65536, .data = all };
         int fraction = type == PL_F16 ? 10 : 7, top = type == PL_F16 ? 31 : 255;
-        st_to_float(got, &t);
+        pl_safetensors_to_float(got, &t);
         for (int i = 0; i < 65536; i++) {
             int e = (i & 0x7fff) >> fraction, m = i & ((1 << fraction) - 1);
             double want = e ? ldexp((1 << fraction) + m, e - top / 2 - fraction)
@@ -138,8 +138,8 @@ static int open_bytes(const void *data, size_t bytes)
     assert_int_equal(fwrite(data, 1, bytes, file), bytes);
     fclose(file);
     err.text[0] = 0;
-    rc = st_open(&f, path, &err);
-    if (!rc) st_close(f);
+    rc = pl_safetensors_open(&f, path, &err);
+    if (!rc) pl_safetensors_close(f);
     else {
         assert_null(f);
         assert_int_equal(strncmp(err.text, path, strlen(path)), 0);
@@ -193,15 +193,15 @@ static void headers_that_lie(void **state)
 static void truncation_at_every_byte(void **state)
 {
     static const float values[8] = { 1, 2, 3, 4, 5, 6, 7, 8 };
-    struct st_writer *w = st_writer_new();
+    struct st_writer *w = pl_safetensors_writer_new();
     void *data;
     size_t bytes;
     (void)state;
-    st_writer_meta(w, "a", "b");
-    st_writer_add(w, "x", PL_F32, 1, (int64_t[]){ 8 }, values);
-    st_writer_add(w, "y", PL_F32, 2, (int64_t[]){ 2, 2 }, values);
-    assert_int_equal(st_write(w, path, &err), PL_OK);
-    st_writer_free(w);
+    pl_safetensors_writer_meta(w, "a", "b");
+    pl_safetensors_writer_add(w, "x", PL_F32, 1, (int64_t[]){ 8 }, values);
+    pl_safetensors_writer_add(w, "y", PL_F32, 2, (int64_t[]){ 2, 2 }, values);
+    assert_int_equal(pl_safetensors_write(w, path, &err), PL_OK);
+    pl_safetensors_writer_free(w);
     assert_int_equal(pl_file_read(&data, &bytes, path, 1 << 20, &err), PL_OK);
     for (size_t n = 0; n < bytes; n++) assert_int_not_equal(open_bytes(data, n), PL_OK);
     for (size_t i = 0; i < bytes; i++) { /* flipped: refused or not, no crash */

@@ -26,7 +26,7 @@ static struct pl_err err;
 static void write_shard(const char *path, int s, int rows)
 {
     struct shard_writer *w;
-    assert_int_equal(shard_writer_open(&w, path, 5, &err), PL_OK);
+    assert_int_equal(pl_shard_writer_open(&w, path, 5, &err), PL_OK);
     for (int r = 0; r < rows; r++) {
         char caption[32];
         uint8_t code[2 * CELLS] = { (uint8_t)s, 0, (uint8_t)r, 0, 7, 0, 255, 31 };
@@ -47,9 +47,9 @@ static void write_shard(const char *path, int s, int rows)
         case 8: row.height = 128; break; /* exactly 1:2 */
         case 9: row.caption = "\xc3\xa9" "ee"; row.caption_bytes = 4; break; /* three characters */
         }
-        assert_int_equal(shard_writer_row(w, &row, &err), PL_OK);
+        assert_int_equal(pl_shard_writer_row(w, &row, &err), PL_OK);
     }
-    assert_int_equal(shard_writer_close(w, &err), PL_OK);
+    assert_int_equal(pl_shard_writer_close(w, &err), PL_OK);
 }
 
 static int setup(void **state)
@@ -61,7 +61,7 @@ static int setup(void **state)
         path_list[s] = paths[s];
         write_shard(paths[s], s, ROWS);
     }
-    return unigram_open(&tokenizer, "test/golden/tokenizer/t5_2k/spiece.model", &err);
+    return pl_unigram_open(&tokenizer, "test/golden/tokenizer/t5_2k/spiece.model", &err);
 }
 
 static int teardown(void **state)
@@ -69,7 +69,7 @@ static int teardown(void **state)
     (void)state;
     for (int s = 0; s < SHARDS; s++) unlink(paths[s]);
     rmdir(folder);
-    unigram_close(tokenizer);
+    pl_unigram_close(tokenizer);
     return 0;
 }
 
@@ -83,7 +83,7 @@ static struct pairs_options options(void)
 static struct stream *open_stream(const struct pairs_options *o, int batch, int ahead)
 {
     struct stream *s;
-    assert_int_equal(stream_open(&s, o, batch, ahead, &err), PL_OK);
+    assert_int_equal(pl_batch_stream_open(&s, o, batch, ahead, &err), PL_OK);
     return s;
 }
 
@@ -103,7 +103,7 @@ static void every_pair_once_an_epoch(void **state)
     for (int epoch = 0; epoch < 3; epoch++) {
         int seen[SHARDS][ROWS] = { { 0 } }, n = 0;
         while (n < USED) {
-            assert_int_equal(stream_next(s, &b, &err), PL_OK);
+            assert_int_equal(pl_batch_stream_next(s, &b, &err), PL_OK);
             for (int i = 0; i < b.batch; i++, n++) {
                 const int32_t *code = b.codes + i * CELLS;
                 assert_int_equal(code[2], 7);
@@ -120,14 +120,14 @@ static void every_pair_once_an_epoch(void **state)
         assert_int_equal(b.given, (uint64_t)(epoch + 1) * USED);
     }
     assert_true(same < USED / 2); /* later epochs come in another order */
-    assert_int_equal(stream_counts(s, &c), 1);
+    assert_int_equal(pl_batch_stream_counts(s, &c), 1);
     assert_int_equal(c.rows, SHARDS * ROWS);
     assert_int_equal(c.used, USED);
     assert_int_equal(c.caption, SHARDS * 2);
     assert_int_equal(c.nsfw, SHARDS * 2);
     assert_int_equal(c.aspect, SHARDS * 3);
     assert_int_equal(c.no_code, SHARDS);
-    stream_close(s);
+    pl_batch_stream_close(s);
 }
 
 static void tokens_are_padded_and_cut(void **state)
@@ -139,15 +139,15 @@ static void tokens_are_padded_and_cut(void **state)
         int32_t tokens[12], codes[CELLS], want[12];
         char caption[32];
         size_t n;
-        assert_int_equal(pairs_open(&p, &o, &err), PL_OK);
-        do assert_int_equal(pairs_next(p, tokens, codes, &err), PL_OK);
+        assert_int_equal(pl_pairs_open(&p, &o, &err), PL_OK);
+        do assert_int_equal(pl_pairs_next(p, tokens, codes, &err), PL_OK);
         while (codes[1] < 10);
         snprintf(caption, sizeof caption, "picture %d of %d", codes[1], codes[0]);
-        unigram_encode(want, 12, &n, tokenizer, caption, strlen(caption), UNIGRAM_TRANSFORMERS);
+        pl_unigram_encode(want, 12, &n, tokenizer, caption, strlen(caption), UNIGRAM_TRANSFORMERS);
         assert_in_range(n, 4, 11);
         for (size_t i = 0; i < (size_t)o.text; i++)
             assert_int_equal(tokens[i], i < n ? want[i] : 1);
-        pairs_close(p);
+        pl_pairs_close(p);
     }
 }
 
@@ -164,11 +164,11 @@ static void order_depends_on_the_seed_alone(void **state)
         o.seed += k == 2;
         s = open_stream(&o, k == 1 ? 1 : 4, ahead[k]); /* nor on batches or how far it is ahead */
         for (int n = 0; n < 2 * USED; ) {
-            assert_int_equal(stream_next(s, &b, &err), PL_OK);
+            assert_int_equal(pl_batch_stream_next(s, &b, &err), PL_OK);
             for (int i = 0; i < b.batch; i++)
                 order[k][n++] = b.codes[i * CELLS] * ROWS + b.codes[i * CELLS + 1];
         }
-        stream_close(s);
+        pl_batch_stream_close(s);
     }
     assert_memory_equal(order[0], order[1], sizeof order[0]);
     for (int n = 0; n < 2 * USED; n++) differ += order[0][n] != order[2][n];
@@ -188,16 +188,16 @@ static void held_out_captions_never_come(void **state)
     o.withouts = 3;
     s = open_stream(&o, 2, 0);
     for (int n = 0; n < 2 * USED; n += 2) {
-        assert_int_equal(stream_next(s, &b, &err), PL_OK);
+        assert_int_equal(pl_batch_stream_next(s, &b, &err), PL_OK);
         for (int i = 0; i < 2; i++) {
             const int32_t *code = b.codes + i * CELLS;
             assert_false(code[0] == 1 && code[1] == 30);
             assert_false(code[0] == 0 && code[1] == 12);
         }
     }
-    stream_counts(s, &c);
+    pl_batch_stream_counts(s, &c);
     assert_int_equal(c.held_out, 2);
-    stream_close(s);
+    pl_batch_stream_close(s);
 }
 
 static void a_limit_spreads_over_the_shards(void **state)
@@ -211,13 +211,13 @@ static void a_limit_spreads_over_the_shards(void **state)
     o.limit = 30;
     s = open_stream(&o, 1, 0);
     do {
-        assert_int_equal(stream_next(s, &b, &err), PL_OK);
+        assert_int_equal(pl_batch_stream_next(s, &b, &err), PL_OK);
         if (!b.epoch) from[b.codes[0]]++;
     } while (!b.epoch);
-    assert_int_equal(stream_counts(s, &c), 1);
+    assert_int_equal(pl_batch_stream_counts(s, &c), 1);
     assert_int_equal(c.rows, 30);
     for (int k = 0; k < SHARDS; k++) assert_in_range(from[k], 6, 10);
-    stream_close(s);
+    pl_batch_stream_close(s);
 }
 
 /* --- going on ------------------------------------------------------------------------------ */
@@ -231,31 +231,31 @@ static void a_saved_position_goes_on_exactly(void **state)
         struct stream_batch a, b;
         struct pairs_counts x, y;
         char *position;
-        for (int i = 0; i < stop; i++) assert_int_equal(stream_next(s, &a, &err), PL_OK);
-        position = stream_position(s);
+        for (int i = 0; i < stop; i++) assert_int_equal(pl_batch_stream_next(s, &a, &err), PL_OK);
+        position = pl_batch_stream_position(s);
         assert_non_null(position);
         again = open_stream(&o, 3, 1);
-        assert_int_equal(stream_restore(again, position, &err), PL_OK);
+        assert_int_equal(pl_batch_stream_restore(again, position, &err), PL_OK);
         for (int i = 0; i < 40; i++) {
             char *p, *q;
-            assert_int_equal(stream_next(s, &a, &err), PL_OK);
-            assert_int_equal(stream_next(again, &b, &err), PL_OK);
+            assert_int_equal(pl_batch_stream_next(s, &a, &err), PL_OK);
+            assert_int_equal(pl_batch_stream_next(again, &b, &err), PL_OK);
             assert_memory_equal(a.tokens, b.tokens, 3 * TEXT * sizeof *a.tokens);
             assert_memory_equal(a.codes, b.codes, 3 * CELLS * sizeof *a.codes);
             assert_int_equal(a.given, b.given);
             assert_int_equal(a.epoch, b.epoch);
-            assert_int_equal(stream_counts(s, &x), stream_counts(again, &y));
+            assert_int_equal(pl_batch_stream_counts(s, &x), pl_batch_stream_counts(again, &y));
             assert_memory_equal(&x, &y, sizeof x);
             if (i % 13) continue;
-            p = stream_position(s);
-            q = stream_position(again);
+            p = pl_batch_stream_position(s);
+            q = pl_batch_stream_position(again);
             assert_string_equal(p, q);
             free(p);
             free(q);
         }
         free(position);
-        stream_close(s);
-        stream_close(again);
+        pl_batch_stream_close(s);
+        pl_batch_stream_close(again);
     }
 }
 
@@ -266,8 +266,8 @@ static void a_position_of_other_data_is_refused(void **state)
     struct stream_batch b;
     char *position, *shorter;
     (void)state;
-    stream_next(s, &b, &err);
-    position = stream_position(s);
+    pl_batch_stream_next(s, &b, &err);
+    position = pl_batch_stream_position(s);
     for (int k = 0; k < 5; k++) {
         const char *const without[] = { "picture 30 of 1" };
         other = options();
@@ -279,21 +279,21 @@ static void a_position_of_other_data_is_refused(void **state)
         case 4: other.limit = 50; break;
         }
         again = open_stream(&other, 3, 1);
-        assert_int_equal(stream_restore(again, position, &err), PL_EUSE);
+        assert_int_equal(pl_batch_stream_restore(again, position, &err), PL_EUSE);
         assert_non_null(strstr(err.text, "data position"));
-        stream_close(again);
+        pl_batch_stream_close(again);
     }
     /* Cut anywhere, it is no JSON; nothing worse happens. */
     for (size_t n = 0; n < strlen(position); n += 7) {
         shorter = strndup(position, n);
         again = open_stream(&o, 3, 1);
-        assert_int_equal(stream_restore(again, shorter, &err), PL_EFORMAT);
-        stream_close(again);
+        assert_int_equal(pl_batch_stream_restore(again, shorter, &err), PL_EFORMAT);
+        pl_batch_stream_close(again);
         free(shorter);
     }
-    assert_int_equal(stream_restore(s, position, &err), PL_EUSE); /* it has begun */
+    assert_int_equal(pl_batch_stream_restore(s, position, &err), PL_EUSE); /* it has begun */
     free(position);
-    stream_close(s);
+    pl_batch_stream_close(s);
 }
 
 /* A position is text from a file: numbers in it are not to be trusted. */
@@ -306,28 +306,28 @@ static void a_forged_position_is_refused(void **state)
     struct stream_batch b;
     char *position;
     (void)state;
-    stream_next(s, &b, &err);
-    position = stream_position(s);
+    pl_batch_stream_next(s, &b, &err);
+    position = pl_batch_stream_position(s);
     for (size_t k = 0; k < PL_COUNT(keys); k++) {
         char *at = strstr(position, keys[k]) + strlen(keys[k]), *forged;
         size_t room = strlen(position) + 32;
         forged = malloc(room);
         snprintf(forged, room, "%.*s99999999%s", (int)(at - position), position, at);
         again = open_stream(&o, 3, 1);
-        assert_int_equal(stream_restore(again, forged, &err), PL_EFORMAT);
-        stream_close(again);
+        assert_int_equal(pl_batch_stream_restore(again, forged, &err), PL_EFORMAT);
+        pl_batch_stream_close(again);
         free(forged);
     }
     for (size_t k = 0; k < PL_COUNT(lists); k++) { /* a buffer that is none is not an empty one */
         char *at = strstr(position, "\"places\":"), *forged = malloc(strlen(position) + 32);
         sprintf(forged, "%.*s%s%s", (int)(at - position), position, lists[k], strchr(at, ']') + 1);
         again = open_stream(&o, 3, 1);
-        assert_int_equal(stream_restore(again, forged, &err), PL_EFORMAT);
-        stream_close(again);
+        assert_int_equal(pl_batch_stream_restore(again, forged, &err), PL_EFORMAT);
+        pl_batch_stream_close(again);
         free(forged);
     }
     free(position);
-    stream_close(s);
+    pl_batch_stream_close(s);
 }
 
 /* --- refusals ------------------------------------------------------------------------------ */
@@ -354,11 +354,11 @@ static void damage_is_reported_after_the_good_batches(void **state)
     o.path = list;
     o.paths = 1;
     s = open_stream(&o, 1, 1);
-    while (!(rc = stream_next(s, &b, &err))) good++;
+    while (!(rc = pl_batch_stream_next(s, &b, &err))) good++;
     assert_int_equal(rc, PL_EFORMAT);
     assert_non_null(strstr(err.text, "damaged.parquet"));
-    assert_int_equal(stream_next(s, &b, &err), PL_EFORMAT); /* and again */
-    stream_close(s);
+    assert_int_equal(pl_batch_stream_next(s, &b, &err), PL_EFORMAT); /* and again */
+    pl_batch_stream_close(s);
     unlink(path);
 }
 
@@ -370,15 +370,15 @@ static void wrong_codes_are_refused(void **state)
     (void)state;
     o.codes = 100;
     s = open_stream(&o, 1, 1);
-    assert_int_equal(stream_next(s, &b, &err), PL_EFORMAT);
+    assert_int_equal(pl_batch_stream_next(s, &b, &err), PL_EFORMAT);
     assert_non_null(strstr(err.text, "is 8191; 0 to 99 were expected"));
-    stream_close(s);
+    pl_batch_stream_close(s);
     o.codes = 8192;
     o.cells = 5;
     s = open_stream(&o, 1, 1);
-    assert_int_equal(stream_next(s, &b, &err), PL_EFORMAT);
+    assert_int_equal(pl_batch_stream_next(s, &b, &err), PL_EFORMAT);
     assert_non_null(strstr(err.text, "5 codes of 2 bytes were expected"));
-    stream_close(s);
+    pl_batch_stream_close(s);
 }
 
 static void nothing_left_is_said(void **state)
@@ -394,11 +394,11 @@ static void nothing_left_is_said(void **state)
     o.path = list;
     o.paths = 1;
     s = open_stream(&o, 1, 1);
-    assert_int_equal(stream_next(s, &b, &err), PL_ENOTFOUND);
+    assert_int_equal(pl_batch_stream_next(s, &b, &err), PL_ENOTFOUND);
     assert_non_null(strstr(err.text, "no pair of 8 is left"));
-    stream_close(s);
+    pl_batch_stream_close(s);
     unlink(path);
-    assert_int_equal(stream_open(&s, &o, 1, 1, &err), PL_EIO);
+    assert_int_equal(pl_batch_stream_open(&s, &o, 1, 1, &err), PL_EIO);
     assert_null(s);
 }
 

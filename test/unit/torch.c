@@ -38,10 +38,10 @@ static int teardown(void **state)
 
 static int try_pickle(const void *bytes, size_t n)
 {
-    struct pickle *p = pickle_new();
+    struct pickle *p = pl_pickle_new();
     const struct pickle_value *v;
-    int rc = pickle_read(p, &v, NULL, bytes, n, "p", &err);
-    pickle_free(p);
+    int rc = pl_pickle_read(p, &v, NULL, bytes, n, "p", &err);
+    pl_pickle_free(p);
     return rc;
 }
 #define TRY(text) try_pickle(text, sizeof(text) - 1)
@@ -53,14 +53,14 @@ static void values_are_what_python_wrote(void **state)
         "\x80\x02}q\x00(X\x01\0\0\0a(K\x01J\xfe\xff\xff\xff\x8a\x06\0\0\0\0\0\x01"
         "\x8a\x09\0\0\0\0\0\0\0\0\x40G?\xe0\0\0\0\0\0\0\x88NtX\x01\0\0\0b](M\x2c\x01"
         "C\x02xyeu.rest";
-    struct pickle *p = pickle_new();
+    struct pickle *p = pl_pickle_new();
     const struct pickle_value *v, *a, *b;
     size_t used;
     (void)state;
-    assert_int_equal(pickle_read(p, &v, &used, text, sizeof text - 1, "p", &err), PL_OK);
+    assert_int_equal(pl_pickle_read(p, &v, &used, text, sizeof text - 1, "p", &err), PL_OK);
     assert_int_equal(used, sizeof text - 1 - 4);
-    a = pickle_get(v, "a");
-    b = pickle_get(v, "b");
+    a = pl_pickle_get(v, "a");
+    b = pl_pickle_get(v, "b");
     assert_int_equal(a->kind, PICKLE_TUPLE);
     assert_int_equal(a->count, 7);
     assert_int_equal(a->item[0]->integer, 1);
@@ -73,8 +73,8 @@ static void values_are_what_python_wrote(void **state)
     assert_int_equal(b->count, 2);
     assert_int_equal(b->item[0]->integer, 300);
     assert_int_equal(b->item[1]->kind, PICKLE_BYTES);
-    assert_null(pickle_get(v, "c"));
-    pickle_free(p);
+    assert_null(pl_pickle_get(v, "c"));
+    pl_pickle_free(p);
 }
 
 static void hostile_pickles_are_refused_by_name(void **state)
@@ -131,14 +131,14 @@ static void write_some(const char *to)
 {
     static const float values[6] = { 1, -2, 0.5f, 4, 1e-45f, 3e38f };
     static const uint16_t halves[2] = { 0x3C00, 0x0001 };
-    struct st_writer *w = st_writer_new();
-    assert_int_equal(st_writer_meta(w, "config", "{\"a\": \"caf\xc3\xa9\"}"), PL_OK);
-    assert_int_equal(st_writer_add(w, "w", PL_F32, 2, (int64_t[]){ 2, 3 }, values), PL_OK);
-    assert_int_equal(st_writer_add(w, "caf\xc3\xa9", PL_F16, 1, (int64_t[]){ 2 }, halves), PL_OK);
-    assert_int_equal(st_writer_add(w, "scalar", PL_F32, 0, NULL, values), PL_OK);
-    assert_int_equal(st_writer_add(w, "empty", PL_F64, 2, (int64_t[]){ 0, 5 }, values), PL_OK);
-    assert_int_equal(st_write(w, to, &err), PL_OK);
-    st_writer_free(w);
+    struct st_writer *w = pl_safetensors_writer_new();
+    assert_int_equal(pl_safetensors_writer_meta(w, "config", "{\"a\": \"caf\xc3\xa9\"}"), PL_OK);
+    assert_int_equal(pl_safetensors_writer_add(w, "w", PL_F32, 2, (int64_t[]){ 2, 3 }, values), PL_OK);
+    assert_int_equal(pl_safetensors_writer_add(w, "caf\xc3\xa9", PL_F16, 1, (int64_t[]){ 2 }, halves), PL_OK);
+    assert_int_equal(pl_safetensors_writer_add(w, "scalar", PL_F32, 0, NULL, values), PL_OK);
+    assert_int_equal(pl_safetensors_writer_add(w, "empty", PL_F64, 2, (int64_t[]){ 0, 5 }, values), PL_OK);
+    assert_int_equal(pl_safetensors_write(w, to, &err), PL_OK);
+    pl_safetensors_writer_free(w);
 }
 
 static void what_is_converted_is_the_same(void **state)
@@ -151,9 +151,9 @@ static void what_is_converted_is_the_same(void **state)
     assert_int_equal(pl_weights_open(&b, path, &err), PL_OK);
     assert_string_equal(b->kind, "PyTorch zip");
     assert_int_equal(b->count, a->count);
-    assert_string_equal(st_meta(b, "config"), st_meta(a, "config"));
+    assert_string_equal(pl_safetensors_meta(b, "config"), pl_safetensors_meta(a, "config"));
     for (size_t i = 0; i < a->count; i++) {
-        const struct st_tensor *x = &a->tensors[i], *y = st_find(b, x->name);
+        const struct st_tensor *x = &a->tensors[i], *y = pl_safetensors_find(b, x->name);
         assert_non_null(y);
         assert_int_equal(x->dtype, y->dtype);
         assert_int_equal(x->dims, y->dims);
@@ -161,12 +161,12 @@ static void what_is_converted_is_the_same(void **state)
         assert_memory_equal(x->data, y->data, x->bytes);
         if (y->bytes) assert_int_equal((uintptr_t)y->data % 64, 0); /* the map begins on a page */
     }
-    st_close(a);
-    st_close(b);
+    pl_safetensors_close(a);
+    pl_safetensors_close(b);
     assert_int_equal(pl_weights_open(&a, other, &err), PL_OK);
     assert_int_equal(pl_weights_save(a, "/tmp/x.unknown", &err), PL_EUSE);
     assert_int_equal(pl_weights_save(a, "/nonexistent/x.pt", &err), PL_EIO);
-    st_close(a);
+    pl_safetensors_close(a);
 }
 
 /* Every file that is cut short, and many with a byte changed: an answer, never a crash. */
@@ -187,7 +187,7 @@ static void damaged_files_are_survived(void **state)
         for (size_t at = 0; at < n; at += 3) {
             ((uint8_t *)data)[at] ^= 0x41;
             assert_int_equal(pl_file_write(path, data, n, &err), PL_OK);
-            if (!pl_weights_open(&f, path, &err)) st_close(f);
+            if (!pl_weights_open(&f, path, &err)) pl_safetensors_close(f);
             ((uint8_t *)data)[at] ^= 0x41;
         }
         free(data);
@@ -199,13 +199,13 @@ static int open_with(const char *text, size_t n)
 {
     struct archive_out *out;
     struct st_file *f = NULL;
-    assert_int_equal(archive_create(&out, path, &err), PL_OK);
-    assert_int_equal(archive_add(out, "t/data.pkl", text, n, &err), PL_OK);
-    assert_int_equal(archive_add(out, "t/data/0", "12345678", 8, &err), PL_OK);
-    assert_int_equal(archive_write(out, &err), PL_OK);
-    archive_discard(out);
+    assert_int_equal(pl_zip_archive_create(&out, path, &err), PL_OK);
+    assert_int_equal(pl_zip_archive_add(out, "t/data.pkl", text, n, &err), PL_OK);
+    assert_int_equal(pl_zip_archive_add(out, "t/data/0", "12345678", 8, &err), PL_OK);
+    assert_int_equal(pl_zip_archive_write(out, &err), PL_OK);
+    pl_zip_archive_discard(out);
     int rc = pl_weights_open(&f, path, &err);
-    st_close(f);
+    pl_safetensors_close(f);
     return rc;
 }
 
@@ -240,20 +240,20 @@ static void members_are_read_up_to_a_limit(void **state)
     struct archive_out *out;
     static const char content[] = "some text";
     (void)state;
-    assert_int_equal(archive_create(&out, path, &err), PL_OK);
-    assert_int_equal(archive_add(out, "a", content, sizeof content, &err), PL_OK);
-    assert_int_equal(archive_write(out, &err), PL_OK);
-    archive_discard(out);
+    assert_int_equal(pl_zip_archive_create(&out, path, &err), PL_OK);
+    assert_int_equal(pl_zip_archive_add(out, "a", content, sizeof content, &err), PL_OK);
+    assert_int_equal(pl_zip_archive_write(out, &err), PL_OK);
+    pl_zip_archive_discard(out);
     assert_int_equal(pl_file_read(&data, &n, path, 1 << 20, &err), PL_OK);
-    assert_int_equal(archive_open(&a, path, data, n, &err), PL_OK);
+    assert_int_equal(pl_zip_archive_open(&a, path, data, n, &err), PL_OK);
     void *copy;
     size_t bytes;
-    assert_int_equal(archive_read(a, 0, &copy, &bytes, sizeof content - 1, &err), PL_ELIMIT);
-    assert_int_equal(archive_read(a, 0, &copy, &bytes, sizeof content, &err), PL_OK);
+    assert_int_equal(pl_zip_archive_read(a, 0, &copy, &bytes, sizeof content - 1, &err), PL_ELIMIT);
+    assert_int_equal(pl_zip_archive_read(a, 0, &copy, &bytes, sizeof content, &err), PL_OK);
     assert_string_equal(copy, content);
     free(copy);
-    assert_int_equal(archive_find(a, "b"), -1);
-    archive_close(a);
+    assert_int_equal(pl_zip_archive_find(a, "b"), -1);
+    pl_zip_archive_close(a);
     free(data);
 }
 

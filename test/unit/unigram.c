@@ -93,8 +93,8 @@ static struct unigram *model(int with_map)
     b.n = 0;
     add_pieces(&b);
     if (with_map) add_map(&b);
-    assert_int_equal(unigram_read(&u, b.at, b.n, "model", &err), PL_OK);
-    assert_int_equal(unigram_size(u), SIZE + UNIGRAM_EXTRA_IDS);
+    assert_int_equal(pl_unigram_read(&u, b.at, b.n, "model", &err), PL_OK);
+    assert_int_equal(pl_unigram_size(u), SIZE + UNIGRAM_EXTRA_IDS);
     return u;
 }
 
@@ -103,7 +103,7 @@ static void expect(const struct unigram *u, const char *text, enum unigram_rules
 {
     int32_t got[64];
     size_t count;
-    assert_int_equal(unigram_encode(got, 64, &count, u, text, strlen(text), rules), PL_OK);
+    assert_int_equal(pl_unigram_encode(got, 64, &count, u, text, strlen(text), rules), PL_OK);
     assert_int_equal(count, n);
     if (n) assert_memory_equal(got, want, n * sizeof *want);
 }
@@ -128,7 +128,7 @@ static void best_split(void **state)
     expect(u, "", UNIGRAM_TRANSFORMERS, NULL, 0);
     expect(u, " \t ", UNIGRAM_TRANSFORMERS, NULL, 0);
     expect(u, "   ", UNIGRAM_SENTENCEPIECE, NULL, 0);
-    unigram_close(u);
+    pl_unigram_close(u);
 }
 
 static void specials(void **state)
@@ -141,7 +141,7 @@ static void specials(void **state)
     EXPECT(u, "<extra_id_100>", UNIGRAM_TRANSFORMERS, MARK, UNK, A, UNK); /* the a of "extra" */
     EXPECT(u, "<unk>c", UNIGRAM_TRANSFORMERS, UNK, MARK, UNK);
     EXPECT(u, "</s>", UNIGRAM_SENTENCEPIECE, MARK, UNK);
-    unigram_close(u);
+    pl_unigram_close(u);
 }
 
 static void character_map(void **state)
@@ -155,7 +155,7 @@ static void character_map(void **state)
     EXPECT(u, "\xE2\x91\xA0\xCC\x81", UNIGRAM_SENTENCEPIECE, MARK, B, UNK);
     /* with two accents it has seven bytes and goes by characters */
     EXPECT(u, "\xE2\x91\xA0\xCC\x81\xCC\x81", UNIGRAM_TRANSFORMERS, MARK, B, UNK);
-    unigram_close(u);
+    pl_unigram_close(u);
 }
 
 static void white_space(void **state)
@@ -166,7 +166,7 @@ static void white_space(void **state)
            MARK, B, MARK, B);
     EXPECT(u, "  b   b ", UNIGRAM_SENTENCEPIECE, MARK, B, MARK, B);
     EXPECT(u, "b\xC2\x85" "b", UNIGRAM_SENTENCEPIECE, MARK, B, UNK, B);
-    unigram_close(u);
+    pl_unigram_close(u);
 }
 
 static void invalid_bytes(void **state)
@@ -175,7 +175,7 @@ static void invalid_bytes(void **state)
     (void)state;
     EXPECT(u, "b\xFF\xC3", UNIGRAM_TRANSFORMERS, MARK, B, UNK);
     EXPECT(u, "\xED\xA0\x80" "b\xE2\x96", UNIGRAM_SENTENCEPIECE, MARK, UNK, B, UNK);
-    unigram_close(u);
+    pl_unigram_close(u);
 }
 
 static void cut(void **state)
@@ -184,13 +184,13 @@ static void cut(void **state)
     int32_t ids[4] = { -7, -7, -7, -7 };
     size_t count;
     (void)state;
-    assert_int_equal(unigram_encode(ids, 3, &count, u, "b b b", 5, UNIGRAM_TRANSFORMERS), PL_OK);
+    assert_int_equal(pl_unigram_encode(ids, 3, &count, u, "b b b", 5, UNIGRAM_TRANSFORMERS), PL_OK);
     assert_int_equal(count, 6);
     assert_int_equal(ids[2], MARK);
     assert_int_equal(ids[3], -7);
-    assert_int_equal(unigram_encode(NULL, 0, &count, u, "b b b", 5, UNIGRAM_TRANSFORMERS), PL_OK);
+    assert_int_equal(pl_unigram_encode(NULL, 0, &count, u, "b b b", 5, UNIGRAM_TRANSFORMERS), PL_OK);
     assert_int_equal(count, 6);
-    unigram_close(u);
+    pl_unigram_close(u);
 }
 
 static void decode(void **state)
@@ -201,16 +201,16 @@ static void decode(void **state)
     char *text;
     size_t n;
     (void)state;
-    assert_int_equal(unigram_decode(&text, &n, u, ids, 6), PL_OK);
+    assert_int_equal(pl_unigram_decode(&text, &n, u, ids, 6), PL_OK);
     assert_string_equal(text, "aab b</s><extra_id_1>");
     assert_int_equal(n, strlen(text));
     free(text);
-    assert_int_equal(unigram_decode(&text, &n, u, ids, 0), PL_OK);
+    assert_int_equal(pl_unigram_decode(&text, &n, u, ids, 0), PL_OK);
     assert_string_equal(text, "");
     free(text);
-    assert_int_equal(unigram_decode(&text, &n, u, &outside, 1), PL_EUSE);
+    assert_int_equal(pl_unigram_decode(&text, &n, u, &outside, 1), PL_EUSE);
     assert_null(text);
-    unigram_close(u);
+    pl_unigram_close(u);
 }
 
 /* --- refusals --------------------------------------------------------------------------------- */
@@ -219,7 +219,7 @@ static void refuse(const struct bytes *b, const char *because)
 {
     struct unigram *u;
     struct pl_err err = { "" };
-    assert_true(unigram_read(&u, b->at, b->n, "bad.model", &err) < 0);
+    assert_true(pl_unigram_read(&u, b->at, b->n, "bad.model", &err) < 0);
     assert_null(u);
     assert_non_null(strstr(err.text, "bad.model"));
     if (!strstr(err.text, because)) fail_msg("'%s' does not say '%s'", err.text, because);
@@ -235,8 +235,8 @@ static void every_prefix(void **state)
     add_map(&b);
     for (size_t n = 0; n < b.n; n++) { /* cut between two pieces it may still be a model */
         struct pl_err err = { "" };
-        if (unigram_read(&u, b.at, n, "cut", &err)) assert_non_null(strstr(err.text, "cut"));
-        unigram_close(u);
+        if (pl_unigram_read(&u, b.at, n, "cut", &err)) assert_non_null(strstr(err.text, "cut"));
+        pl_unigram_close(u);
     }
 }
 
@@ -312,11 +312,11 @@ static void unknown_fields(void **state)
     add_varint(&b, 101 << 3 | 5), add(&b, "1234", 4);
     add_varint(&b, 102 << 3 | 1), add(&b, "12345678", 8);
     add_pieces(&b);
-    assert_int_equal(unigram_read(&u, b.at, b.n, "model", NULL), PL_OK);
-    assert_int_equal(unigram_find(u, "abc", 3), ABC);
-    assert_int_equal(unigram_find(u, "abcd", 4), -1);
-    assert_int_equal(unigram_find(u, "<extra_id_99>", 13), SIZE);
-    unigram_close(u);
+    assert_int_equal(pl_unigram_read(&u, b.at, b.n, "model", NULL), PL_OK);
+    assert_int_equal(pl_unigram_find(u, "abc", 3), ABC);
+    assert_int_equal(pl_unigram_find(u, "abcd", 4), -1);
+    assert_int_equal(pl_unigram_find(u, "<extra_id_99>", 13), SIZE);
+    pl_unigram_close(u);
 }
 
 int main(void)

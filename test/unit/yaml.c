@@ -168,7 +168,7 @@ static void shapes_are_enough(void **state)
     char folder[] = "/tmp/potluck-shapes-XXXXXX", path[80];
     struct pl_vqgan_config c, want;
     struct pl_vqgan m;
-    struct st_writer *w = st_writer_new();
+    struct st_writer *w = pl_safetensors_writer_new();
     struct st_file *f;
     static const float nothing[1 << 20];
     (void)state;
@@ -182,15 +182,15 @@ static void shapes_are_enough(void **state)
     for (size_t i = 0; i < m.params.count; i++) {
         const struct pl_param *p = &m.params.list[i];
         assert_true(p->n <= PL_COUNT(nothing));
-        assert_int_equal(st_writer_add(w, p->name, PL_F32, p->dims, p->shape, nothing), PL_OK);
+        assert_int_equal(pl_safetensors_writer_add(w, p->name, PL_F32, p->dims, p->shape, nothing), PL_OK);
     }
-    assert_int_equal(st_write(w, path, &err), PL_OK);
-    st_writer_free(w);
+    assert_int_equal(pl_safetensors_write(w, path, &err), PL_OK);
+    pl_safetensors_writer_free(w);
     pl_vqgan_clear(&m);
     assert_int_equal(pl_weights_open(&f, path, &err), PL_OK);
     assert_int_equal(pl_vqgan_config_find(&c, f, &err), PL_OK);
     assert_memory_equal(&c, &want, sizeof c);
-    st_close(f);
+    pl_safetensors_close(f);
     unlink(path);
     rmdir(folder);
 }

@@ -166,7 +166,7 @@ static int two_streams(long when, int guarded)
     static cudaEvent_t ready;
     void *device, *host;
     int found;
-    emu_streams(when);
+    cuda_on_cpu_streams(when);
     if (!work && (cudaStreamCreate(&work) != cudaSuccess ||
                   cudaStreamCreate(&down) != cudaSuccess ||
                   cudaEventCreateWithFlags(&ready, 0) != cudaSuccess))
@@ -184,7 +184,7 @@ static int two_streams(long when, int guarded)
     found = *(int *)host;
     cudaFree(device); /* waits for all */
     cudaFreeHost(host);
-    emu_streams(EMU_EARLY);
+    cuda_on_cpu_streams(EMU_EARLY);
     return found;
 }
 
