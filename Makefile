@@ -32,6 +32,7 @@ FILES_PACKAGES = $(INTEROP_PACKAGES) python3-pil python3-pandas python3-requests
 	python3-regex python3-xxhash python3-dill python3-multiprocess python3-packaging python3-yaml python3-aiohttp
 DEB_PACKAGES = $(PACKAGES) dpkg-dev debhelper lintian
 NOTEBOOK_PACKAGES = python3 python3-nbclient python3-nbformat python3-ipykernel python3-matplotlib python3-numpy
+DOC_PACKAGES = doxygen
 DATA_PACKAGES = $(PACKAGES) libfreetype-dev libharfbuzz-dev fonts-noto-color-emoji unicode-data
 
 PC_LIBS    = sqlite3 libuv libprotobuf-c jansson libbrotlienc libbrotlidec libssl libcrypto zlib libzstd libpng libjpeg libwebp libutf8proc libzip yaml-0.1
@@ -64,7 +65,7 @@ PROGRAM_O = $(call obj,$(CMD_C) $(CONFORM_C))
 .DEFAULT_GOAL := all
 
 # Without its packages the program cannot be built: one line says what to type. Some goals need none of them, or install them.
-NEEDS_NOTHING = ref deps demo demo-pictures demo-data demo-codec test test-deps interop-deps data-deps dist deb clean help
+NEEDS_NOTHING = ref deps demo demo-pictures demo-data demo-codec test test-deps interop-deps data-deps dist deb doc clean help
 ifneq ($(filter-out $(NEEDS_NOTHING),$(or $(MAKECMDGOALS),all)),)
 LACKING := $(shell command -v pkg-config >/dev/null || echo pkg-config; command -v protoc-c >/dev/null || echo protoc-c; \
 	for p in $(PC_LIBS) $(PC_LOADED); do pkg-config --exists $$p 2>/dev/null || echo $$p; done)
@@ -74,7 +75,7 @@ endif
 endif
 
 .PHONY: all ref fast notebooks demo demo-pictures demo-data demo-codec test unit conform fuzz interop simulate soak sanitize sanitize-threads sanitized bench install uninstall deps \
-	test-deps interop-deps data-deps clean help cuda cuda-left-out opencl opencl-left-out cuda-on-cpu skeletons man dist deb bench-page bench-cuda
+	test-deps interop-deps data-deps clean help cuda cuda-left-out opencl opencl-left-out cuda-on-cpu skeletons man doc dist deb bench-page bench-cuda
 
 all: $(BUILD)/potluck fast $(if $(SANITIZE),,cuda) $(BUILD)/libpotluck.so ## the program, the backends, the library
 

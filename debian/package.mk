@@ -5,6 +5,12 @@ man: $(BUILD)/man/potluck.1 ## manual pages
 $(BUILD)/man/potluck.1: $(BUILD)/potluck CHANGELOG.md $(wildcard paper/man/*)
 	@sh paper/man/pages.sh $(BUILD)/potluck CHANGELOG.md $(BUILD)/man
 
+doc: ## the API reference as HTML, made from the headers by Doxygen: build/doc/html/index.html
+	@$(call install_missing,$(DOC_PACKAGES))
+	@mkdir -p $(BUILD)/doc
+	@BUILD=$(BUILD) doxygen paper/api/Doxyfile
+	@echo "$(BUILD)/doc/html/index.html"
+
 SHARE = $(DESTDIR)$(PREFIX)/share
 COMPLETE_BASH = $(SHARE)/bash-completion/completions/potluck
 COMPLETE_ZSH  = $(SHARE)/zsh/vendor-completions/_potluck
