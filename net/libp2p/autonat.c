@@ -4,6 +4,7 @@
 #include "rpc_frame.h"
 #include "net/libp2p/libp2p.pb-c.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,10 +118,16 @@ struct dialling_back {
     struct dialling_back *next, *prev;
 };
 
+/* One that was made, or tried: it counts for a minute. */
+struct dial_back {
+    struct account account;
+    double until; /* s */
+    struct dial_back *next;
+};
+
 struct autonat {
     struct dialling_back *jobs;
-    size_t count, this_minute;
-    double minute_began;
+    struct dial_back *made, *last; /* oldest first */
 };
 
 static void finish(struct dialling_back *j)
@@ -129,7 +136,6 @@ static void finish(struct dialling_back *j)
     if (j->prev) j->prev->next = j->next;
     else a->jobs = j->next;
     if (j->next) j->next->prev = j->prev;
-    a->count--;
     host_wait_cancel(j->wait);
     timer_stop(&j->timer);
     channel_close(j->channel);
@@ -188,15 +194,35 @@ static void keep_own_addresses(struct autonat_message *m, const struct multiaddr
     m->address_count = kept;
 }
 
-static int is_too_much(struct host *h)
+static void forget_before(struct autonat *a, double now)
+{
+    while (a->made && a->made->until <= now) {
+        struct dial_back *next = a->made->next;
+        resources_close(&a->made->account);
+        free(a->made);
+        a->made = next;
+    }
+}
+
+/* Charges one more to its peer, its subnet and all together, or says that somebody had enough. */
+static int is_too_much(struct host *h, const struct link *l, const struct peer_id *peer)
 {
     struct autonat *a = h->autonat;
+    struct dial_back *one = calloc(1, sizeof *one);
     double now = loop_now(h->loop);
-    if (now - a->minute_began >= 60) {
-        a->minute_began = now;
-        a->this_minute = 0;
+    forget_before(a, now);
+    if (!one || resources_open(&h->resources, &one->account, &l->remote, 0, now) ||
+        resources_authenticate(&one->account, peer) ||
+        resources_charge(&one->account, RESOURCE_DIAL_BACKS, 1)) {
+        if (one) resources_close(&one->account);
+        free(one);
+        return 1;
     }
-    return a->count > AUTONAT_AT_ONCE || ++a->this_minute > AUTONAT_PER_MINUTE;
+    one->until = now + AUTONAT_CHARGED_S;
+    if (a->made) a->last->next = one;
+    else a->made = one;
+    a->last = one;
+    return 0;
 }
 
 static void on_request(void *context, struct channel *c)
@@ -215,7 +241,7 @@ static void on_request(void *context, struct channel *c)
     if (l) keep_own_addresses(m, &l->remote);
     if (!l || l->relayed || !m->address_count)
         answer(j, AUTONAT_REFUSED, "no address of yours is the one that I see", NULL);
-    else if (is_too_much(j->host)) answer(j, AUTONAT_REFUSED, "too many ask", NULL);
+    else if (is_too_much(j->host, l, channel_peer(c))) answer(j, AUTONAT_REFUSED, "too many ask", NULL);
     else dial_next(j);
 }
 
@@ -247,7 +273,6 @@ static void on_asked(void *context, struct channel *c)
     j->next = h->autonat->jobs;
     if (j->next) j->next->prev = j;
     h->autonat->jobs = j;
-    h->autonat->count++;
     timer_start(h->loop, &j->timer, AUTONAT_LIMIT, on_request_late, j);
     channel_listen(c, &events, j);
 }
@@ -262,6 +287,7 @@ void autonat_stop(struct host *h)
 {
     if (!h->autonat) return;
     while (h->autonat->jobs) finish(h->autonat->jobs);
+    forget_before(h->autonat, INFINITY);
     free(h->autonat);
     h->autonat = NULL;
 }

@@ -96,6 +96,9 @@ static void detach(struct channel *c)
     if (c->state == CHANNEL_PENDING) leave_pending(c);
     leave_held(c);
     leave(c);
+    if (c->inbound) resources_release(&l->account, RESOURCE_STREAMS, 1);
+    resources_leave_protocol(&c->host->resources, c->charged);
+    c->charged = NULL;
     if (c->stream) {
         c->stream->user = NULL;
         if (!l->ending) {
@@ -111,7 +114,7 @@ static void detach(struct channel *c)
 static void drop_remains(struct channel *c)
 {
     if (!c->remains) return;
-    c->host->held -= bytes_length(&c->remains->in);
+    c->host->remains -= bytes_length(&c->remains->in);
     bytes_clear(&c->remains->in);
     free(c->remains);
     c->remains = NULL;
@@ -128,7 +131,7 @@ static void free_channel(struct channel *c)
     free(c);
 }
 
-static void fail(struct channel *c, int status, const char *why)
+void channel_fail(struct channel *c, int status, const char *why)
 {
     struct pl_err copy;
     if (c->state == CHANNEL_FAILED) return;
@@ -146,14 +149,14 @@ static int keep_remains(struct channel *c, const char *why)
     struct remains *r;
     struct bytes *in = c->stream ? &c->stream->in : NULL;
     if (c->state != CHANNEL_OPEN || !c->paused || !in || !bytes_length(in) || c->host->closing ||
-        !(r = calloc(1, sizeof *r)))
+        c->host->remains + bytes_length(in) > HOST_REMAINS_MAX || !(r = calloc(1, sizeof *r)))
         return 0;
     r->in = *in;
     r->ended = c->stream->in_ended;
     pl_fail(&r->why, PL_EIO, "%s", why);
     memset(in, 0, sizeof *in);
     c->link->conn.yamux.held -= bytes_length(&r->in);
-    c->host->held += bytes_length(&r->in); /* the link's own count is taken away with it */
+    c->host->remains += bytes_length(&r->in);
     detach(c);
     c->remains = r;
     return 1;
@@ -161,7 +164,7 @@ static int keep_remains(struct channel *c, const char *why)
 
 void channel_lost(struct channel *c, int status, const char *why)
 {
-    if (!keep_remains(c, why)) fail(c, status, why);
+    if (!keep_remains(c, why)) channel_fail(c, status, why);
 }
 
 void channels_close_all(struct host *h)
@@ -169,7 +172,7 @@ void channels_close_all(struct host *h)
     struct channel *c = h->connecting;
     while (c) {
         if (c->remains) {
-            fail(c, PL_EIO, "this peer is closing");
+            channel_fail(c, PL_EIO, "this peer is closing");
             c = h->connecting; /* its owner may have closed any of them */
         } else {
             c = c->next;
@@ -191,7 +194,7 @@ static void on_late(void *context)
     peer_id_text(peer, &c->peer);
     pl_fail(&err, PL_EAGAIN, "%s: no agreement on %s in time", peer,
             c->protocol ? c->protocol : "a protocol");
-    fail(c, PL_EAGAIN, err.text);
+    channel_fail(c, PL_EAGAIN, err.text);
 }
 
 /* --- agreeing --------------------------------------------------------------------------------- */
@@ -210,9 +213,12 @@ static void agreed(struct channel *c)
     const struct service *service;
     c->state = CHANNEL_OPEN;
     timer_stop(&c->timer);
+    c->link->account.active_at = loop_now(c->host->loop);
     if (c->inbound) {
         service = &c->host->services[c->select.agreed];
-        service->opened(service->context, c);
+        c->charged = resources_enter_protocol(&c->host->resources, service->protocol);
+        if (c->charged) service->opened(service->context, c);
+        else channel_fail(c, PL_ELIMIT, "too many streams of a protocol");
     } else if (c->events.open) {
         c->events.open(c->context, c);
     }
@@ -225,7 +231,7 @@ static void refused(struct channel *c, int rc)
     peer_id_text(peer, &c->peer);
     if (rc == PL_ENOTFOUND) pl_fail(&err, rc, "%s does not serve %s", peer, c->protocol);
     else pl_fail(&err, rc, "%s: a stream that negotiates no protocol", peer);
-    fail(c, rc, err.text);
+    channel_fail(c, rc, err.text);
 }
 
 static void select_protocol(struct channel *c)
@@ -253,14 +259,14 @@ static void tell_reset(struct channel *c)
     char peer[PEER_ID_TEXT_MAX];
     struct pl_err err;
     if (c->remains) {
-        if (!c->paused || !bytes_length(&c->remains->in)) fail(c, PL_EIO, c->remains->why.text);
+        if (!c->paused || !bytes_length(&c->remains->in)) channel_fail(c, PL_EIO, c->remains->why.text);
         return;
     }
     if (c->state != CHANNEL_OPEN || !c->stream->reset || c->stream->in_ended) return;
     if (c->paused && bytes_length(&c->stream->in)) return;
     peer_id_text(peer, &c->peer);
     pl_fail(&err, PL_EIO, "%s has reset the stream", peer);
-    fail(c, PL_EIO, err.text);
+    channel_fail(c, PL_EIO, err.text);
 }
 
 /* The owner may close the channel, and with it the stream, in any of its callbacks: *gone is 1 then.
@@ -326,7 +332,10 @@ void channel_on_opened(void *context, struct yamux_stream *s)
 {
     struct link *l = context;
     struct bytes out = { 0 };
-    struct channel *c = l->peer && !l->ending ? new_channel(l->host, l, &l->peer->id) : NULL;
+    struct channel *c = NULL;
+    if (l->peer && !l->ending && !budget_stream(l) &&
+        !(c = new_channel(l->host, l, &l->peer->id)))
+        resources_release(&l->account, RESOURCE_STREAMS, 1);
     if (!c) {
         yamux_release(&l->conn.yamux, s, &l->conn.frames);
         return;
@@ -394,12 +403,12 @@ static void on_connected(void *context, int status, const struct peer_id *peer,
     struct link *l;
     c->wait = NULL;
     if (status) {
-        fail(c, status, err->text);
+        channel_fail(c, status, err->text);
         return;
     }
     l = link_best(host_peer(c->host, peer));
     if (l) attach(c, l);
-    else fail(c, PL_EIO, "the connection was lost at once");
+    else channel_fail(c, PL_EIO, "the connection was lost at once");
 }
 
 static struct channel *dialled(struct host *h, const struct peer_id *peer, const char *protocol,
@@ -498,7 +507,7 @@ void channel_took(struct channel *c, size_t n)
 {
     if (c->remains) {
         bytes_take(&c->remains->in, n);
-        c->host->held -= n;
+        c->host->remains -= n;
         return;
     }
     if (!c->stream || !n) return;
@@ -528,7 +537,7 @@ int channel_expect(struct channel *c, size_t n)
 {
     int rc;
     if (!is_live(c)) return PL_OK; /* its failure is on the way */
-    if (c->host->held + n > HOST_HELD_MAX) return PL_ELIMIT;
+    if ((rc = budget_expects(c->link, n))) return rc;
     rc = yamux_expect(&c->link->conn.yamux, c->stream, n, &c->link->conn.frames);
     link_touch(c->link);
     return rc;

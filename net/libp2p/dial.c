@@ -90,11 +90,8 @@ static void try_next_ip(struct dial *d)
 {
     const struct sockaddr *sa = (const struct sockaddr *)&d->ips[d->ip_next++];
     struct link *l;
+    const char *no;
     int rc;
-    if (d->host->link_count >= HOST_LINKS_MAX) {
-        failed(d, PL_ELIMIT, "too many connections are open");
-        return;
-    }
     if (!(l = link_new(d->host, 0))) {
         failed(d, PL_ENOMEM, "out of memory");
         return;
@@ -102,6 +99,10 @@ static void try_next_ip(struct dial *d)
     d->link = l;
     l->dial = d;
     multiaddr_of_socket(&l->remote, sa);
+    if ((no = budget_admit(l))) {
+        link_end(l, PL_ELIMIT, "%s", no);
+        return;
+    }
     rc = uv_tcp_init_ex(loop_uv(d->host->loop), &l->tcp, sa->sa_family);
     if (!rc) {
         uv_os_fd_t fd;

@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #define SWEEP_EVERY 30.0 /* s between looks for addresses that are over */
 
@@ -51,7 +52,7 @@ void host_link_open(struct link *l)
 {
     struct host *h = l->host;
     struct peer *p = peers_get(&h->peers, &l->conn.secure->remote, loop_now(h->loop));
-    size_t count = 0;
+    size_t count = 0, most = resources_limit(&h->resources, SCOPE_PEER, RESOURCE_CONNECTIONS);
     int first;
     if (!p) {
         link_end(l, PL_ELIMIT, "too many peers are known");
@@ -61,9 +62,13 @@ void host_link_open(struct link *l)
         link_end(l, PL_EPROTO, "the other side has our own identity");
         return;
     }
+    if (resources_authenticate(&l->account, &p->id)) {
+        link_end(l, PL_ENOMEM, "out of memory");
+        return;
+    }
     first = !p->links;
     for (struct link *old = p->links; old; old = old->next_of_peer)
-        if (++count == HOST_PER_PEER_MAX) link_end(old, PL_OK, "a newer connection took its place");
+        if (!old->ending && ++count == most) link_end(old, PL_OK, "a newer connection took its place");
     l->peer = p;
     l->next_of_peer = p->links;
     p->links = l;
@@ -183,6 +188,16 @@ void host_disconnect(struct host *h, const struct peer_id *id)
         link_end(l, PL_OK, "we have closed the connection");
 }
 
+int host_protect(struct host *h, const struct peer_id *id)
+{
+    return resources_protect(&h->resources, id);
+}
+
+void host_unprotect(struct host *h, const struct peer_id *id)
+{
+    resources_unprotect(&h->resources, id);
+}
+
 /* --- life ------------------------------------------------------------------------------------- */
 
 struct loop *host_loop(const struct host *h) { return h->loop; }
@@ -204,6 +219,7 @@ static void on_sweep(void *context)
 static void free_host(struct host *h)
 {
     peers_clear(&h->peers);
+    resources_clear(&h->resources);
     rpc_close_services(h);
     for (size_t i = 0; i < h->service_count; i++) free(h->services[i].protocol);
     free(h->announce);
@@ -366,6 +382,12 @@ static void open_here(void *context)
     if (!o->rc) o->rc = autonat_start(h);
 }
 
+static size_t descriptors(void)
+{
+    struct rlimit files;
+    return getrlimit(RLIMIT_NOFILE, &files) ? SIZE_MAX : (size_t)files.rlim_cur;
+}
+
 int host_open(struct host **out, struct loop *l, const struct host_options *options,
               struct pl_err *err)
 {
@@ -375,6 +397,7 @@ int host_open(struct host **out, struct loop *l, const struct host_options *opti
     if (!h) return pl_fail(err, PL_ENOMEM, "out of memory");
     h->loop = l;
     h->me = options->me;
+    resources_init(&h->resources, descriptors());
     h->securities = options->securities ? options->securities : CONN_NOISE | CONN_TLS;
     h->client_mode = options->client_mode;
     h->serves_relay = options->relay;

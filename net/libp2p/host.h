@@ -12,13 +12,9 @@
 #include "loop.h"
 #include "multiaddr.h"
 
-/* Limits, each against strangers. */
-#define HOST_LINKS_MAX 1024        /* connections, all together; the original trims at 512 */
-#define HOST_PER_ADDRESS_MAX 256   /* of them from one IP address; a NAT hides whole swarms */
-#define HOST_PER_PEER_MAX 8        /* of them to one peer; honest ones have one or two */
-#define HOST_HALF_OPEN_MAX 128     /* accepted, not yet proven who they are; the oldest has to go */
-#define HOST_HELD_MAX (256u << 20) /* bytes that lie unread in streams, all together */
-#define HOST_UNSENT_MAX (1u << 30) /* bytes that peers don't take from us, all together */
+/* Limits, each against strangers. Of how much anybody may use: resources.c. */
+/* bytes that lost connections have left for readers that pause, all together: a few streams' */
+#define HOST_REMAINS_MAX (64u << 20)
 /* bytes of answers that may wait on a connection before its next request is read: the largest
  * look-up's answer several times over, and little beside what the socket holds */
 #define ANSWERS_MAX (256u << 10)
@@ -93,6 +89,10 @@ int host_peer_serves(const struct host *h, const struct peer_id *peer, const cha
 /* Our address as this peer sees it. PL_ENOTFOUND before it has said. */
 int host_observed(const struct host *h, const struct peer_id *peer, struct multiaddr *a);
 void host_disconnect(struct host *h, const struct peer_id *peer);
+/* A groupmate or a bootstrap peer: what it uses is charged to a share that strangers cannot use up.
+ * Counts; PL_ENOMEM. */
+int host_protect(struct host *h, const struct peer_id *peer);
+void host_unprotect(struct host *h, const struct peer_id *peer);
 
 /* status PL_OK, or why not, with a sentence that says which side to look at. */
 typedef void host_done(void *context, int status, const struct peer_id *peer,

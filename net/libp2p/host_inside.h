@@ -3,6 +3,7 @@
  *
  *   host.c     life, the table of what we serve, who is connected
  *   listen.c   listening, who may come in, our own addresses
+ *   budget.c   what is refused or ends when somebody uses too much: resources.h
  *   link.c     a connection: socket or relayed stream below, conn.h's engine, channels above
  *   channel.c  one stream: agreeing on its protocol, reading, writing
  *   dial.c     from a multiaddr to a link
@@ -17,6 +18,7 @@
 #include "host.h"
 #include "loop_uv.h"
 #include "peers.h"
+#include "resources.h"
 #include "rpc.h"
 
 #define DIALS_AT_ONCE 4      /* addresses of one peer that are tried together */
@@ -52,6 +54,7 @@ struct link {
     struct channel *carrier;  /* relayed: the stream that plays the socket; else NULL */
     struct multiaddr remote;  /* the far end, without its peer ID */
     int inbound, relayed;
+    int spoke;                /* 1: something has come */
     int open;                 /* 1: handshakes done, in its peer's list */
     int ending;               /* 1: put aside, to be settled */
     int dirty;                /* 1: something waits to be flushed */
@@ -70,7 +73,7 @@ struct link {
     struct channel *pending, *pending_last; /* want a stream while 256 of ours are not taken */
     struct channel *held_back, *held_last; /* their requests wait until answers have been taken */
     double opened_at;         /* s */
-    size_t held, unsent;      /* of it, as counted in the host's sums */
+    struct account account;   /* what it uses of the host */
     struct link *next_of_peer, *next, *prev; /* all links of the host */
     struct link *next_dirty, *next_ending;
 };
@@ -109,6 +112,7 @@ struct channel {
     int paused;                /* the reader leaves what comes; a reset waits behind it */
     int both_ways;             /* see channel_both_ways */
     int is_held_back;          /* in its link's list */
+    struct scope *charged;     /* inbound: the protocol that it counts in */
     struct remains *remains;   /* what a lost link has left for a paused one: no stream any more */
     struct multistream select;
     struct host_wait *wait;    /* while connecting */
@@ -185,7 +189,8 @@ struct host {
     struct link *links, *dirty, *ending;
     struct channel *connecting;
     struct host_wait *dialling; /* waits without a search */
-    size_t link_count, half_open, held, unsent;
+    struct resources resources;
+    size_t remains; /* bytes of lost links that still lie in channels */
     struct host_watch *watches;
     uv_prepare_t settle;
     struct timer sweep, goodbye;
@@ -217,11 +222,18 @@ void host_settle(struct host *h);
 struct link *link_best(const struct peer *p); /* to open a stream on, or NULL */
 void link_carried(struct link *l, const uint8_t *data, size_t n); /* bytes from the carrier */
 
+/* --- budget.c: after l->remote is known. NULL, or a sentence why it is refused --- */
+const char *budget_admit(struct link *l);
+void budget_count(struct link *l); /* bytes that it holds; never from within a channel's callbacks */
+int budget_expects(struct link *l, size_t n); /* PL_ELIMIT: more than its peer may have unread */
+int budget_stream(struct link *l);            /* charges one that it has opened, or PL_ELIMIT */
+
 /* --- channel.c --- */
 void channel_on_opened(void *link, struct yamux_stream *s);
 void channel_on_readable(void *link, struct yamux_stream *s);
 void channel_on_writable(void *link, struct yamux_stream *s);
 void channel_lost(struct channel *c, int status, const char *why); /* its link is gone */
+void channel_fail(struct channel *c, int status, const char *why);
 void channels_close_all(struct host *h); /* those that outlive their links */
 void channel_start_pending(struct link *l);
 void channel_release_held(struct link *l); /* answers have been taken: requests are read on */

@@ -34,6 +34,7 @@ void link_end(struct link *l, int status, const char *format, ...)
     vsnprintf(l->why.text, sizeof l->why.text, format, args);
     va_end(args);
     timer_stop(&l->timer);
+    resources_close(&l->account);
     l->next_ending = l->host->ending;
     l->host->ending = l;
 }
@@ -50,21 +51,6 @@ struct link *link_best(const struct peer *p)
         else young = l;
     }
     return young ? young : relayed;
-}
-
-/* The host's sums of what lies in streams; whoever brings them above a limit has to go. */
-static void count_bytes(struct link *l)
-{
-    struct host *h = l->host;
-    size_t held = l->conn.yamux.held, unsent = l->conn.yamux.unsent;
-    h->held += held - l->held;
-    h->unsent += unsent - l->unsent;
-    l->held = held;
-    l->unsent = unsent;
-    if (held && h->held > HOST_HELD_MAX)
-        link_end(l, PL_ELIMIT, "connection: more than %u bytes lie unread", HOST_HELD_MAX);
-    if (unsent && h->unsent > HOST_UNSENT_MAX)
-        link_end(l, PL_ELIMIT, "connection: more than %u bytes are not taken", HOST_UNSENT_MAX);
 }
 
 /* --- writing ---------------------------------------------------------------------------------- */
@@ -120,7 +106,7 @@ static void push(struct link *l)
                                                               : pl_status_name(rc));
             return;
         }
-        count_bytes(l);
+        budget_count(l);
         if (!n || l->ending) return;
         if (l->carrier) {
             channel_write(l->carrier, bytes_at(&l->conn.wire), n);
@@ -140,9 +126,11 @@ void link_carried(struct link *l, const uint8_t *data, size_t n)
     int rc;
     if (l->ending) return;
     link_touch(l);
+    if (!l->spoke) l->account.active_at = loop_now(l->host->loop); /* silent ones go first */
+    l->spoke = 1;
     rc = conn_receive(&l->conn, data, n, precise_now(), &err);
     if (rc) link_end(l, rc, "%s", err.text);
-    else count_bytes(l);
+    else if (!l->carrier) budget_count(l); /* a relayed one is in its carrier's callback */
 }
 
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
@@ -202,7 +190,6 @@ static void on_open(void *context)
     l->open = 1;
     l->dial = NULL;
     l->opened_at = loop_now(l->host->loop);
-    if (l->inbound) l->host->half_open--;
     host_link_open(l);
     if (!l->ending) timer_start(l->host->loop, &l->timer, 0, on_timer, l); /* the first ping */
     if (d) dial_link_open(d);
@@ -218,9 +205,7 @@ struct link *link_new(struct host *h, int inbound)
     l->next = h->links;
     if (h->links) h->links->prev = l;
     h->links = l;
-    h->link_count++;
     h->handles++;
-    if (inbound) h->half_open++;
     return l;
 }
 
@@ -259,7 +244,6 @@ static void free_link(struct link *l)
     if (l->prev) l->prev->next = l->next;
     else h->links = l->next;
     if (l->next) l->next->prev = l->prev;
-    h->link_count--;
     bytes_clear(&l->sending);
     free(l);
     host_handle_closed(h);
@@ -278,7 +262,6 @@ static void settle_ended(struct link *l)
     struct channel *carrier = l->carrier;
     l->dial = NULL;
     l->carrier = NULL;
-    if (l->inbound && !l->open) l->host->half_open--;
     if (l->open) host_link_closed(l);
     if (l->conn.state == CONN_CLOSED || l->status == PL_OK) { /* an alert, the last words */
         size_t n = bytes_length(&l->conn.wire);
@@ -288,7 +271,6 @@ static void settle_ended(struct link *l)
     }
     while (l->channels) channel_lost(l->channels, PL_EIO, l->why.text);
     conn_clear(&l->conn);
-    count_bytes(l);
     if (d) dial_link_ended(d, l->status, l->why.text);
     channel_close(carrier);
     l->settled = 1;

@@ -34,33 +34,6 @@ int host_local_address(const struct host *h, const struct peer_id *id, struct mu
     return multiaddr_of_socket(a, &sa);
 }
 
-static int same_ip(const struct multiaddr *a, const struct multiaddr *b)
-{
-    struct multiaddr_target x, y;
-    return !multiaddr_target(&x, a) && !multiaddr_target(&y, b) && x.family == y.family &&
-           !memcmp(x.ip, y.ip, 16);
-}
-
-/* A sentence why a new connection from there is refused, or NULL. */
-static const char *refusal(const struct host *h, const struct multiaddr *from)
-{
-    size_t same = 0;
-    if (h->closing) return "closing";
-    if (h->link_count > HOST_LINKS_MAX) return "too many connections";
-    for (const struct link *l = h->links; l; l = l->next) same += same_ip(&l->remote, from);
-    return same > HOST_PER_ADDRESS_MAX ? "too many connections from one address" : NULL;
-}
-
-/* Handshakes take moments: among too many, the oldest is the one that only wants to be in the
- * way. */
-static void drop_oldest_half_open(struct host *h)
-{
-    struct link *oldest = NULL;
-    for (struct link *l = h->links; l; l = l->next)
-        if (l->inbound && !l->open && !l->ending) oldest = l;
-    if (oldest) link_end(oldest, PL_ELIMIT, "too many unfinished handshakes");
-}
-
 static void on_connection(uv_stream_t *server, int status)
 {
     struct listener *listener = server->data;
@@ -79,11 +52,10 @@ static void on_connection(uv_stream_t *server, int status)
         uv_tcp_getpeername(&l->tcp, (struct sockaddr *)&sa, &length) ||
         multiaddr_of_socket(&l->remote, &sa))
         link_end(l, PL_EIO, "the caller is gone");
-    else if ((no = refusal(h, &l->remote)))
+    else if ((no = h->closing ? "closing" : budget_admit(l)))
         link_end(l, PL_ELIMIT, "%s", no);
     else if (link_start(l, NULL))
         link_end(l, PL_ENOMEM, "out of memory");
-    if (h->half_open > HOST_HALF_OPEN_MAX) drop_oldest_half_open(h);
 }
 
 int host_listen(struct host *h, const char *text, struct pl_err *err)

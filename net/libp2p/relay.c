@@ -63,6 +63,7 @@ static struct link *carry(struct host *h, struct channel *c, int inbound,
                                                   .drained = carrier_drained,
                                                   .failed = carrier_failed };
     struct link *l = link_new(h, inbound);
+    const char *no;
     if (!l) {
         channel_close(c);
         return NULL;
@@ -72,7 +73,8 @@ static struct link *carry(struct host *h, struct channel *c, int inbound,
     l->remote = *remote;
     channel_both_ways(c);
     channel_listen(c, &events, l);
-    if (link_start(l, expected)) link_end(l, PL_ENOMEM, "out of memory");
+    if ((no = budget_admit(l))) link_end(l, PL_ELIMIT, "%s", no);
+    else if (link_start(l, expected)) link_end(l, PL_ENOMEM, "out of memory");
     carrier_readable(l, c); /* the first bytes may have come with the last message */
     return l;
 }
@@ -131,8 +133,7 @@ static void on_stop_message(void *context, struct channel *c)
     int rc = relay_next(c, RELAY_STOP, &m, &used);
     if (rc == PL_EAGAIN) return;
     if (rc || m.type != STOP_CONNECT || !m.peer.length) answer.status = RELAY_MALFORMED_MESSAGE;
-    else if (!l || !relay_is_used(h, channel_peer(c)) || through(&remote, l, channel_peer(c)) ||
-             h->link_count >= HOST_LINKS_MAX || h->half_open >= HOST_HALF_OPEN_MAX)
+    else if (!l || !relay_is_used(h, channel_peer(c)) || through(&remote, l, channel_peer(c)))
         answer.status = RELAY_PERMISSION_DENIED;
     relay_say(c, RELAY_STOP, &answer);
     if (answer.status == RELAY_OK) {
@@ -282,10 +283,12 @@ size_t relay_addresses(const struct host *h, struct multiaddr *out, size_t max)
     return n;
 }
 
-/* The reservation went with the last connection to the relay. */
+/* A reservation goes with the last connection between the two: ours at a relay, others' at us. */
 static void on_disconnected(void *context, const struct peer_id *peer)
 {
-    struct relay_user *u = *find_user(context, peer);
+    struct host *h = context;
+    struct relay_user *u = *find_user(h, peer);
+    relay_serve_lost(h->relay, peer);
     if (u && u->at.length) {
         lose(u);
         again(u, 1.0);

@@ -7,11 +7,10 @@
 #include "host.h"
 #include "relay_message.h"
 
-/* What we allow as a relay; the original's figures. */
-#define RELAY_RESERVATIONS_MAX 128
+/* What we allow as a relay; the original's figures. How many reservations and circuits anybody may
+ * have: resources.c. */
 #define RELAY_RESERVATION_S 3600.0
-#define RELAY_CIRCUITS_MAX 128
-#define RELAY_CIRCUITS_PER_PEER 16
+#define RELAY_CIRCUITS_PER_PEER 16 /* that lead to one */
 #define RELAY_CIRCUIT_S 120
 #define RELAY_CIRCUIT_BYTES 131072 /* in each direction */
 #define RELAY_LIMIT 15.0           /* s for each step of setting a circuit up */

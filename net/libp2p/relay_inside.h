@@ -8,19 +8,19 @@
 #define HOP "/libp2p/circuit/relay/0.2.0/hop"
 #define STOP "/libp2p/circuit/relay/0.2.0/stop"
 
-struct reservation { /* that another peer holds with us */
+struct reservation { /* that another peer holds with us, while it is connected */
     struct peer_id peer;
     double until; /* s */
+    struct account account;
+    struct reservation *next;
 };
 struct circuit;
 struct stopping;
 struct relay_user;
 
 struct relay {
-    struct reservation reservations[RELAY_RESERVATIONS_MAX];
-    size_t reservation_count;
+    struct reservation *reservations;
     struct circuit *circuits;
-    size_t circuit_count;
     struct stopping *stopping;
     struct relay_user *users;
     struct relay_dial *dials;
@@ -33,6 +33,7 @@ void relay_say(struct channel *c, enum relay_protocol p, const struct relay_mess
 
 /* relay_serve.c */
 void relay_serve_hop(void *host, struct channel *c);
+void relay_serve_lost(struct relay *r, const struct peer_id *peer); /* no connection any more */
 void relay_serve_stop_all(struct relay *r);
 
 #endif

@@ -25,9 +25,20 @@ struct circuit {
         int ended;
     } sides[2];
     struct peer_id callee;
+    struct account account; /* the caller's */
     struct timer timer;
     struct circuit *next, *prev;
 };
+
+/* Not the link's account: a reservation and a circuit outlast one of several connections. */
+static int open_account(struct account *a, struct channel *c)
+{
+    struct host *h = channel_host(c);
+    const struct link *l = channel_link(c);
+    int rc = l ? resources_open(&h->resources, a, &l->remote, 0, loop_now(h->loop)) : PL_EIO;
+    if (!rc) rc = resources_authenticate(a, channel_peer(c));
+    return rc;
+}
 
 static void finish(struct circuit *k)
 {
@@ -35,16 +46,48 @@ static void finish(struct circuit *k)
     if (k->prev) k->prev->next = k->next;
     else r->circuits = k->next;
     if (k->next) k->next->prev = k->prev;
-    r->circuit_count--;
+    resources_close(&k->account);
     timer_stop(&k->timer);
     channel_close(k->sides[0].channel);
     channel_close(k->sides[1].channel);
     free(k);
 }
 
+static void drop_reservation(struct relay *r, struct reservation *gone)
+{
+    struct reservation **at = &r->reservations;
+    while (*at != gone) at = &(*at)->next;
+    *at = gone->next;
+    resources_close(&gone->account);
+    free(gone);
+}
+
+static struct reservation *find_reservation(const struct relay *r, const struct peer_id *peer)
+{
+    struct reservation *v = r->reservations;
+    while (v && !peer_id_equal(&v->peer, peer)) v = v->next;
+    return v;
+}
+
+static void drop_expired(struct relay *r, double now)
+{
+    struct reservation *next;
+    for (struct reservation *v = r->reservations; v; v = next) {
+        next = v->next;
+        if (v->until <= now) drop_reservation(r, v);
+    }
+}
+
+void relay_serve_lost(struct relay *r, const struct peer_id *peer)
+{
+    struct reservation *v = find_reservation(r, peer);
+    if (v) drop_reservation(r, v);
+}
+
 void relay_serve_stop_all(struct relay *r)
 {
     while (r->circuits) finish(r->circuits);
+    while (r->reservations) drop_reservation(r, r->reservations);
 }
 
 static void on_late(void *context)
@@ -152,15 +195,6 @@ static void on_stop_answer(void *context, struct channel *c)
     pass(callee);
 }
 
-static const struct reservation *find_reservation(const struct relay *r, const struct peer_id *peer,
-                                                  double now)
-{
-    for (size_t i = 0; i < r->reservation_count; i++)
-        if (r->reservations[i].until > now && peer_id_equal(&r->reservations[i].peer, peer))
-            return &r->reservations[i];
-    return NULL;
-}
-
 static void connect_circuit(struct circuit *k, const struct relay_message *ask)
 {
     static const struct channel_events events = { .readable = on_stop_answer, .drained = on_taken,
@@ -169,14 +203,15 @@ static void connect_circuit(struct circuit *k, const struct relay_message *ask)
     struct relay_message m = our_limit(STOP_CONNECT, 0);
     struct link *l = link_best(host_peer(h, &ask->peer));
     size_t same = 0;
+    drop_expired(h->relay, loop_now(h->loop));
     k->callee = ask->peer;
     for (const struct circuit *other = h->relay->circuits; other; other = other->next)
         same += other != k && peer_id_equal(&other->callee, &ask->peer);
     if (!ask->peer.length) {
         refuse(k, RELAY_MALFORMED_MESSAGE);
-    } else if (!l || l->relayed || !find_reservation(h->relay, &ask->peer, loop_now(h->loop))) {
+    } else if (!l || l->relayed || !find_reservation(h->relay, &ask->peer)) {
         refuse(k, RELAY_NO_RESERVATION);
-    } else if (same >= RELAY_CIRCUITS_PER_PEER || h->relay->circuit_count > RELAY_CIRCUITS_MAX) {
+    } else if (same >= RELAY_CIRCUITS_PER_PEER) {
         refuse(k, RELAY_RESOURCE_LIMIT_EXCEEDED);
     } else if (!(k->sides[1].channel = channel_open_on(l, STOP, RELAY_LIMIT, &events,
                                                        &k->sides[1]))) {
@@ -189,12 +224,31 @@ static void connect_circuit(struct circuit *k, const struct relay_message *ask)
     }
 }
 
-static void drop_expired(struct relay *r, double now)
+/* Where all are taken, the subnet that has the most loses one, unless it is the asker's. NULL:
+ * refused. */
+static struct reservation *new_reservation(struct relay *r, struct channel *c)
 {
-    size_t kept = 0;
-    for (size_t i = 0; i < r->reservation_count; i++)
-        if (r->reservations[i].until > now) r->reservations[kept++] = r->reservations[i];
-    r->reservation_count = kept;
+    struct resources *all = &channel_host(c)->resources;
+    struct reservation *v = calloc(1, sizeof *v);
+    const struct scope *full = NULL;
+    struct account *largest;
+    if (!v) return NULL;
+    v->peer = *channel_peer(c);
+    v->account.owner = v;
+    if (!open_account(&v->account, c)) {
+        while ((full = resources_charge(&v->account, RESOURCE_RESERVATIONS, 1)) &&
+               full->kind == SCOPE_SYSTEM &&
+               (largest = resources_largest(all, full, RESOURCE_RESERVATIONS)) &&
+               largest->subnet != v->account.subnet)
+            drop_reservation(r, largest->owner);
+        if (!full) {
+            v->next = r->reservations;
+            return r->reservations = v;
+        }
+    }
+    resources_close(&v->account);
+    free(v);
+    return NULL;
 }
 
 static void reserve(struct circuit *k)
@@ -207,17 +261,16 @@ static void reserve(struct circuit *k)
     struct relay_message m = our_limit(HOP_STATUS, RELAY_OK);
     struct reservation *mine;
     drop_expired(r, now);
-    mine = (struct reservation *)(uintptr_t)find_reservation(r, channel_peer(c), now);
+    mine = find_reservation(r, channel_peer(c));
     if (!l || l->relayed) { /* a circuit through a circuit would never end */
         refuse(k, RELAY_PERMISSION_DENIED);
         return;
     }
-    if (!mine && r->reservation_count == RELAY_RESERVATIONS_MAX) {
+    if (!mine && !(mine = new_reservation(r, c))) {
         refuse(k, RELAY_RESERVATION_REFUSED);
         return;
     }
-    if (!mine) mine = &r->reservations[r->reservation_count++];
-    *mine = (struct reservation){ *channel_peer(c), now + RELAY_RESERVATION_S };
+    mine->until = now + RELAY_RESERVATION_S;
     m.has_reservation = 1;
     m.expire = (uint64_t)time(NULL) + (uint64_t)RELAY_RESERVATION_S;
     m.address_count = host_addresses(h, m.addresses, RELAY_ADDRESSES_MAX);
@@ -252,7 +305,10 @@ void relay_serve_hop(void *context, struct channel *c)
                                                   .failed = on_gone };
     struct host *h = context;
     struct circuit *k = calloc(1, sizeof *k);
-    if (!k) {
+    if (!k || open_account(&k->account, c) ||
+        resources_charge(&k->account, RESOURCE_CIRCUITS, 1)) {
+        if (k) resources_close(&k->account);
+        free(k);
         channel_close(c);
         return;
     }
@@ -262,7 +318,6 @@ void relay_serve_hop(void *context, struct channel *c)
     k->next = h->relay->circuits;
     if (k->next) k->next->prev = k;
     h->relay->circuits = k;
-    h->relay->circuit_count++;
     channel_listen(c, &events, &k->sides[0]);
     timer_start(h->loop, &k->timer, RELAY_LIMIT, on_late, k);
 }

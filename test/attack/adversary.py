@@ -701,8 +701,8 @@ class Peer:
         s.connect((host, port))
         return s
 
-    def dial(self, address, timeout=10, expect=True):
-        """TCP, Noise, yamux."""
+    def handshake(self, address, timeout=10, expect=True):
+        """TCP, Noise, yamux, and then nothing: (Wire, peer ID)."""
         sock = self.connect_tcp(address, timeout)
         wire = Wire(sock)
         try:
@@ -716,7 +716,12 @@ class Peer:
         except BaseException:
             sock.close()
             raise
-        sock.settimeout(None)
+        return wire, peer
+
+    def dial(self, address, timeout=10, expect=True):
+        """A Connection, which reads and answers."""
+        wire, peer = self.handshake(address, timeout, expect)
+        wire.sock.settimeout(None)
         return self._keep(Connection(self, wire, peer, True))
 
     def listen(self, host="127.0.0.1"):
@@ -949,6 +954,9 @@ MESSAGES = {name: dict((f.split()[0], (int(f.split()[1]), f.split()[2].rstrip("*
     "Limit": "duration 1 int, data 2 int",
     "KadMessage": "type 1 int, key 2 bytes, closer 8 KadPeer*, provider 9 KadPeer*, level 10 int",
     "KadPeer": "id 1 bytes, addrs 2 bytes*, connection 3 int",
+    "AutonatMessage": "type 1 int, dial 2 AutonatDial, response 3 AutonatResponse",
+    "AutonatDial": "peer 1 RelayPeer",
+    "AutonatResponse": "status 1 int, text 2 str, addr 3 bytes",
 }.items()}
 
 CODES = {name: i for i, name in enumerate(
