@@ -1,5 +1,6 @@
 /* auth.c - see auth.h. */
 #include "auth.h"
+#include "fields.h"
 #include "message.h"
 #include "net/hivemind/dht.pb-c.h"
 
@@ -154,11 +155,36 @@ int auth_sign_request(struct bytes *out, uint8_t nonce[AUTH_NONCE], const struct
 {
     Hivemind__RequestAuthInfo m = HIVEMIND__REQUEST_AUTH_INFO__INIT;
     Hivemind__AccessToken token = wire_token(&a->token);
+    struct bytes named = { 0 };
+    int rc;
     if (RAND_bytes(nonce, AUTH_NONCE) != 1) return PL_ENOMEM;
     m.client_access_token = &token;
     m.time = now;
     m.nonce = message_bytes(nonce, AUTH_NONCE);
-    return sign(out, a, &m.base, &m.signature, plain, n);
+    rc = bytes_add(&named, plain, n);
+    if (!rc && a->self.length) {
+        bytes_varint(&named, AUTH_SENDER << 3 | FIELD_DELIMITED);
+        bytes_varint(&named, a->self.length);
+        rc = bytes_add(&named, a->self.bytes, a->self.length);
+    }
+    if (!rc) rc = sign(out, a, &m.base, &m.signature, bytes_at(&named), bytes_length(&named));
+    bytes_clear(&named);
+    return rc;
+}
+
+int auth_check_sender(const uint8_t *plain, size_t n, const struct peer_id *sender,
+                      struct pl_err *err)
+{
+    struct cursor c = { plain, n };
+    struct field f;
+    while (c.left) {
+        if (field_next(&c, &f)) return pl_fail(err, PL_EPROTO, "request: no message");
+        if (f.number == AUTH_SENDER &&
+            (f.type != FIELD_DELIMITED || f.n != sender->length ||
+             memcmp(f.data, sender->bytes, f.n)))
+            return pl_fail(err, PL_EPROTO, "request: signed for another peer's use");
+    }
+    return PL_OK;
 }
 
 int auth_sign_response(struct bytes *out, const struct auth *a, const uint8_t nonce[AUTH_NONCE],
@@ -184,7 +210,7 @@ static int split(struct cursor *rest, const uint8_t **info, size_t *info_n, cons
 }
 
 /* The token in `wire` is the authority's, and its key signed `info` without signature + rest. */
-static int check(const struct auth *a, double now, const Hivemind__AccessToken *wire,
+static int check(struct auth *a, double now, const Hivemind__AccessToken *wire,
                  ProtobufCMessage *info, ProtobufCBinaryData *signature, const struct cursor *rest,
                  struct pl_err *err)
 {
@@ -192,10 +218,14 @@ static int check(const struct auth *a, double now, const Hivemind__AccessToken *
     struct auth_token token;
     ProtobufCBinaryData made = *signature;
     EVP_PKEY *key = NULL;
+    int64_t until;
     int rc;
     if (!wire || copy_token(&token, wire))
         return pl_fail(err, PL_EPROTO, "message: carries no access token");
     rc = auth_token_check(&token, a->authority, now, err);
+    if (!rc && !auth_time_parse(&until, bytes_at(&token.expiration),
+                                bytes_length(&token.expiration)))
+        a->until = (double)until / AUTH_SECOND;
     if (!rc && rsa_public_parse(&key, bytes_at(&token.public_key), bytes_length(&token.public_key)))
         rc = pl_fail(err, PL_EPROTO, "access token: its key is no RSA key");
     auth_token_clear(&token);
@@ -213,25 +243,6 @@ static int check(const struct auth *a, double now, const Hivemind__AccessToken *
     return rc == PL_EPROTO ? pl_fail(err, rc, "message: not signed by its token's owner") : rc;
 }
 
-/* Remembers a nonce. PL_EPROTO: seen before. PL_EAGAIN: too many at once. */
-static int take_nonce(struct auth *a, const uint8_t nonce[AUTH_NONCE], double now)
-{
-    struct auth_nonce *slot;
-    if (!a->nonces && !(a->nonces = malloc(AUTH_NONCES_MAX * sizeof *a->nonces))) return PL_ENOMEM;
-    while (a->count && a->nonces[a->first].time + AUTH_NONCE_LIFE < now) {
-        a->first = (a->first + 1) % AUTH_NONCES_MAX;
-        a->count--;
-    }
-    for (size_t i = 0; i < a->count; i++)
-        if (!memcmp(a->nonces[(a->first + i) % AUTH_NONCES_MAX].nonce, nonce, AUTH_NONCE))
-            return PL_EPROTO;
-    if (a->count == AUTH_NONCES_MAX) return PL_EAGAIN;
-    slot = &a->nonces[(a->first + a->count++) % AUTH_NONCES_MAX];
-    memcpy(slot->nonce, nonce, AUTH_NONCE);
-    slot->time = now;
-    return PL_OK;
-}
-
 static int check_request(struct auth *a, double now, Hivemind__RequestAuthInfo *m,
                          const struct cursor *rest, struct pl_err *err)
 {
@@ -244,10 +255,13 @@ static int check_request(struct auth *a, double now, Hivemind__RequestAuthInfo *
     if (!(fabs(m->time - now) <= AUTH_TIME_LIMIT))
         return pl_fail(err, PL_EPROTO, "request: %.1f s away from our clock", m->time - now);
     if (m->nonce.len != AUTH_NONCE) return pl_fail(err, PL_EPROTO, "request: no nonce of 8 bytes");
-    rc = take_nonce(a, m->nonce.data, now);
+    rc = auth_nonces_take(&a->nonces, m->client_access_token->public_key.data,
+                          m->client_access_token->public_key.len,
+                          m->client_access_token->username.data,
+                          m->client_access_token->username.len, m->nonce.data, now);
     if (rc == PL_EPROTO) return pl_fail(err, rc, "request: seen before");
     if (rc == PL_EAGAIN)
-        return pl_fail(err, PL_EPROTO, "request: too many within %.0f s", AUTH_NONCE_LIFE);
+        return pl_fail(err, PL_EPROTO, "request: too many of yours within %.0f s", AUTH_NONCE_LIFE);
     return rc;
 }
 
@@ -272,7 +286,7 @@ int auth_check_request(const uint8_t **plain, size_t *plain_n, uint8_t nonce[AUT
     return rc;
 }
 
-int auth_check_response(const uint8_t **plain, size_t *plain_n, const struct auth *a,
+int auth_check_response(const uint8_t **plain, size_t *plain_n, struct auth *a,
                         const uint8_t nonce[AUTH_NONCE], double now, const uint8_t *data, size_t n,
                         struct pl_err *err)
 {
@@ -297,7 +311,5 @@ int auth_check_response(const uint8_t **plain, size_t *plain_n, const struct aut
 void auth_clear(struct auth *a)
 {
     auth_token_clear(&a->token);
-    free(a->nonces);
-    a->nonces = NULL;
-    a->first = a->count = 0;
+    auth_nonces_clear(&a->nonces);
 }

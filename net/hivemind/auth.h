@@ -6,13 +6,11 @@
 #ifndef PL_AUTH_H
 #define PL_AUTH_H
 
+#include "../libp2p/peer_id.h"
+#include "auth_nonce.h"
 #include "rsa_key.h"
 
-#define AUTH_NONCE 8
 #define AUTH_TEXT_MAX 512        /* of a user name or an expiration */
-#define AUTH_TIME_LIMIT 60.0     /* s that a request's clock may differ */
-#define AUTH_NONCE_LIFE 180.0    /* s that a nonce is remembered; 120 are needed */
-#define AUTH_NONCES_MAX 65536    /* 360 requests a second; beyond, requests are refused */
 #define AUTH_RENEW_BEFORE 60.0   /* s before its end that a token should be renewed */
 
 struct auth_token {
@@ -47,11 +45,19 @@ struct auth {
     const struct rsa_key *key; /* ours, the one in our token; borrowed */
     EVP_PKEY *authority;       /* borrowed */
     struct auth_token token;   /* ours */
-    /* a ring, oldest first */
-    struct auth_nonce { uint8_t nonce[AUTH_NONCE]; double time; } *nonces;
-    size_t first, count;
+    /* Our host's peer ID, set by the DHT's node. A request of ours names it behind the plain message, as
+     * AUTH_SENDER, so that whoever gets it cannot pass it on as its own; hivemind keeps fields that it
+     * does not know, and the signature holds. */
+    struct peer_id self;
+    double until;              /* after a check that passed: when the other side's token expires */
+    struct auth_nonces nonces;
 };
 void auth_clear(struct auth *a); /* frees token and nonces */
+
+#define AUTH_SENDER 100 /* field number: far from any that hivemind's DHT has */
+/* PL_EPROTO with a sentence: the message names another sender. hivemind's name none. */
+int auth_check_sender(const uint8_t *plain, size_t n, const struct peer_id *sender,
+                      struct pl_err *err);
 
 /* Appends the signed form of a plain message; nonce is filled, the answer has to bear it. */
 int auth_sign_request(struct bytes *out, uint8_t nonce[AUTH_NONCE], const struct auth *a,
@@ -63,7 +69,7 @@ int auth_check_request(const uint8_t **plain, size_t *plain_n, uint8_t nonce[AUT
                        struct pl_err *err);
 int auth_sign_response(struct bytes *out, const struct auth *a, const uint8_t nonce[AUTH_NONCE],
                        const void *plain, size_t n);
-int auth_check_response(const uint8_t **plain, size_t *plain_n, const struct auth *a,
+int auth_check_response(const uint8_t **plain, size_t *plain_n, struct auth *a,
                         const uint8_t nonce[AUTH_NONCE], double now, const uint8_t *data, size_t n,
                         struct pl_err *err);
 

@@ -35,6 +35,7 @@ static void finish(struct averager *a, int status)
     a->result.differs = a->differs.text;
     a->result.group = a->group.count ? &a->group : NULL;
     a->busy = 0;
+    averager_meet_cancel(a);
     averager_refuse_parked(a);
     done(a->done_context, &a->result);
     if (!a->busy) group_clear(&a->group); /* the callback may have begun the next */
@@ -42,6 +43,7 @@ static void finish(struct averager *a, int status)
 
 static void search_again(struct averager *a)
 {
+    averager_meet_cancel(a);
     group_clear(&a->group);
     averager_search(a);
 }
@@ -129,8 +131,9 @@ static void on_turn(void *context)
         memset(&a->mm.group, 0, sizeof a->mm.group);
         a->result.attempts++;
         next_key(a);
+        averager_meet(a);
     }
-    if (a->group.count && a->triggered && !a->x) averager_exchange(a);
+    if (a->group.count && a->triggered && !a->x && !a->meetings_left) averager_exchange(a);
 }
 
 void averager_turn(struct averager *a)
@@ -333,6 +336,7 @@ static void free_averager(struct averager *a)
     group_clear(&a->group);
     bytes_clear(&a->subkey);
     bytes_clear(&a->gather);
+    bytes_clear(&a->ask.request);
     exchange_memory_clear(&a->memory);
     pl_free(a->elements);
     pl_free(a->method);
@@ -386,6 +390,7 @@ void averager_close(struct averager *a, loop_fn *closed, void *context)
     a->closed_context = context;
     timer_stop(&a->turn);
     averager_search_cancel(a);
+    averager_meet_cancel(a);
     averager_join_close(a);
     averager_state_close(a);
     if (a->x) exchange_cancel(a->x, loop_now(a->loop));

@@ -1,5 +1,5 @@
 /* averager_inside.h - the averager's parts: its life and steps (averager.c), the streams of the
- * search (averager_join.c), of the exchange (averager_round.c), and of the state
+ * search (averager_join.c), who is let in (averager_admit.c), of the exchange (averager_round.c), and of the state
  * (averager_state.c). */
 #ifndef PL_AVERAGER_INSIDE_H
 #define PL_AVERAGER_INSIDE_H
@@ -14,6 +14,7 @@ struct asker {
     struct averager *a;
     struct rpc_stream *stream;
     int has_asked;
+    struct dht_task *proof;  /* its token is being asked for; of the other streams, too */
     struct asker *next;
 };
 
@@ -21,6 +22,7 @@ struct asker {
 struct part_stream {
     struct averager *a;
     struct rpc_stream *stream;
+    struct dht_task *proof;
     struct peer_id peer;
     uint8_t *first;          /* while parked */
     size_t first_n;
@@ -38,6 +40,12 @@ struct out_stream {
     int is_dead;     /* it could not even be opened */
 };
 
+/* A groupmate whose token is being asked for. */
+struct meeting {
+    struct averager *a;
+    struct dht_task *task; /* NULL: it has been told */
+};
+
 /* How fast a state travels, see STATE_RATE_WINDOW. Times are the loop's. */
 struct state_pace {
     double began, window_began;
@@ -48,6 +56,7 @@ struct state_pace {
 struct giving {
     struct averager *a;
     struct rpc_stream *stream;
+    struct dht_task *proof;
     struct state_snapshot *snapshot; /* NULL: waits */
     struct state_source source;
     struct state_pace pace;
@@ -104,6 +113,7 @@ struct averager {
     struct timer search_timer, reach_timer;
     struct dht_task *lookup;
     struct rpc_stream *asking;
+    struct { struct peer_id leader; struct bytes request; struct dht_task *proof; } ask; /* not sent yet */
     int ask_failed;
     struct pl_err ask_why;   /* of the last leader who could not be asked */
     struct asker *askers;
@@ -112,6 +122,8 @@ struct averager {
 
     /* the exchange */
     struct group group;
+    struct meeting *meetings;
+    size_t meeting_count, meetings_left;
     struct exchange *x;
     struct exchange_memory memory; /* its, from one to the next */
     struct timer exchange_timer;
@@ -132,7 +144,7 @@ struct averager {
     struct giving *givings;
     size_t giving_count;
     struct { /* ours from others */
-        struct dht_task *task;
+        struct dht_task *task, *proof;
         struct rpc_stream *stream;
         struct state_load load;
         struct donor *donors;
@@ -152,6 +164,17 @@ struct averager {
 
 double averager_now(const struct averager *a); /* DHT time */
 void averager_turn(struct averager *a);        /* goes on soon */
+
+/* A stream that a peer has opened. 1: it may go on; if *proof is set, when `admitted` has said so, and until
+ * then it is paused. 0: it has been refused; the caller closes it. */
+int averager_admit_caller(struct averager *a, struct rpc_stream *s, struct dht_task **proof,
+                          dht_admitted *admitted, void *context);
+void averager_refuse_caller(struct rpc_stream *s);
+/* 1: before we call this peer dht_node_admit comes first. */
+int averager_must_ask(const struct averager *a, const struct peer_id *peer);
+/* Asks all of a->group who are not known yet; averager_turn follows when a->meetings_left is 0. */
+void averager_meet(struct averager *a);
+void averager_meet_cancel(struct averager *a);
 
 int averager_join_open(struct averager *a, struct pl_err *err);
 void averager_join_close(struct averager *a);

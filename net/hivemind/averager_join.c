@@ -88,22 +88,52 @@ static void asking_failed(void *context, struct rpc_stream *s, int status, const
     asking_end(context, s);
 }
 
-static void on_ask(void *context, const struct peer_id *leader, const uint8_t *request, size_t n)
+static void open_asking(struct averager *a)
 {
     static const struct rpc_stream_events events = { asking_message, asking_end, asking_failed,
                                                      NULL };
-    struct averager *a = context;
-    a->asking = rpc_open(a->host, leader, a->rpc[AVERAGER_JOIN], LEADER_MESSAGE_MAX,
+    a->asking = rpc_open(a->host, &a->ask.leader, a->rpc[AVERAGER_JOIN], LEADER_MESSAGE_MAX,
                          a->o.request_timeout, &events, a);
     a->ask_failed = !a->asking;
     if (!a->asking) return;
-    rpc_send(a->asking, request, n);
+    rpc_send(a->asking, bytes_at(&a->ask.request), bytes_length(&a->ask.request));
     rpc_end(a->asking);
+}
+
+static void on_leader_admitted(void *context, int status)
+{
+    struct averager *a = context;
+    a->ask.proof = NULL;
+    if (!status) {
+        open_asking(a);
+        if (a->ask_failed) drive(a);
+        return;
+    }
+    pl_fail(&a->ask_why, status, "who was there has shown no valid access token");
+    matchmaking_leader_gone(&a->mm, averager_now(a));
+    drive(a);
+}
+
+static void on_ask(void *context, const struct peer_id *leader, const uint8_t *request, size_t n)
+{
+    struct averager *a = context;
+    a->ask.leader = *leader;
+    bytes_clear(&a->ask.request);
+    a->ask_failed = bytes_add(&a->ask.request, request, n) != PL_OK;
+    if (a->ask_failed) return;
+    if (!averager_must_ask(a, leader)) {
+        open_asking(a);
+        return;
+    }
+    a->ask.proof = dht_node_admit(a->node, leader, on_leader_admitted, a);
+    a->ask_failed = !a->ask.proof;
 }
 
 static void on_leave(void *context)
 {
     struct averager *a = context;
+    if (a->ask.proof) dht_node_cancel(a->ask.proof);
+    a->ask.proof = NULL;
     rpc_close(a->asking);
     a->asking = NULL;
     a->ask_failed = 0;
@@ -118,6 +148,7 @@ static void free_asker(struct asker *asker)
     while (*at != asker) at = &(*at)->next;
     *at = asker->next;
     a->asker_count--;
+    if (asker->proof) dht_node_cancel(asker->proof);
     rpc_close(asker->stream);
     free(asker);
 }
@@ -151,6 +182,18 @@ static void asker_failed(void *context, struct rpc_stream *s, int status, const 
     free_asker(asker);
 }
 
+static void on_asker_admitted(void *context, int status)
+{
+    struct asker *asker = context;
+    asker->proof = NULL;
+    if (!status) {
+        rpc_credit(asker->stream, RPC_ALWAYS);
+        return;
+    }
+    averager_refuse_caller(asker->stream);
+    free_asker(asker);
+}
+
 static void on_asker(void *context, struct rpc_stream *s)
 {
     static const struct rpc_stream_events events = { asker_message, NULL, asker_failed, NULL };
@@ -167,6 +210,7 @@ static void on_asker(void *context, struct rpc_stream *s)
     a->asker_count++;
     rpc_listen(s, &events, asker);
     rpc_deadline(s, AVERAGER_FIRST_MESSAGE);
+    if (!averager_admit_caller(a, s, &asker->proof, on_asker_admitted, asker)) free_asker(asker);
 }
 
 /* --- the search ------------------------------------------------------------------------------- */
@@ -254,6 +298,8 @@ void averager_search(struct averager *a)
 void averager_search_cancel(struct averager *a)
 {
     matchmaking_cancel(&a->mm);
+    if (a->ask.proof) dht_node_cancel(a->ask.proof);
+    a->ask.proof = NULL;
     if (a->lookup) dht_node_cancel(a->lookup);
     a->lookup = NULL;
     a->found = 0;

@@ -68,8 +68,9 @@ static void on_open(void *context, size_t peer)
     struct averager *a = context;
     struct out_stream *out = &a->out[peer];
     double limit = a->o.sender_timeout > 0 ? a->o.sender_timeout : AVERAGER_FIRST_MESSAGE;
-    out->stream = rpc_open(a->host, &a->group.members[peer].peer, a->rpc[AVERAGER_AGGREGATE],
-                           message_max(a), limit, &events, out);
+    if (dht_node_admits(a->node, &a->group.members[peer].peer))
+        out->stream = rpc_open(a->host, &a->group.members[peer].peer, a->rpc[AVERAGER_AGGREGATE],
+                               message_max(a), limit, &events, out);
     out->is_dead = !out->stream;
 }
 
@@ -84,6 +85,7 @@ static void free_part(struct part_stream *p)
     if (p->attached && a->in) a->in[p->place] = NULL;
     a->parked_bytes -= p->first_n;
     free(p->first);
+    if (p->proof) dht_node_cancel(p->proof);
     rpc_close(p->stream);
     free(p);
 }
@@ -183,6 +185,18 @@ static void limit_first(struct part_stream *p)
     rpc_deadline(p->stream, limit);
 }
 
+static void on_part_admitted(void *context, int status)
+{
+    struct part_stream *p = context;
+    p->proof = NULL;
+    if (!status) {
+        rpc_credit(p->stream, 1);
+        return;
+    }
+    averager_refuse_caller(p->stream);
+    free_part(p);
+}
+
 static void on_part_stream(void *context, struct rpc_stream *s)
 {
     static const struct rpc_stream_events events = { part_message, part_end, part_failed, NULL };
@@ -203,7 +217,8 @@ static void on_part_stream(void *context, struct rpc_stream *s)
     rpc_listen(s, &events, p);
     limit_first(p);
     rpc_pause(s);
-    rpc_credit(s, 1);
+    if (!averager_admit_caller(a, s, &p->proof, on_part_admitted, p)) free_part(p);
+    else if (!p->proof) rpc_credit(s, 1);
 }
 
 void averager_refuse_parked(struct averager *a)

@@ -86,6 +86,7 @@ static void free_giving(struct giving *g)
     while (*at != g) at = &(*at)->next;
     *at = g->next;
     a->giving_count--;
+    if (g->proof) dht_node_cancel(g->proof);
     timer_stop(&g->watch);
     state_source_clear(&g->source);
     drop_snapshot(g->snapshot);
@@ -172,9 +173,22 @@ static void give_next(struct averager *a)
     size_t running = 0;
     for (struct giving *g = a->givings; g; g = g->next) {
         if (g->snapshot) running++;
-        else first = g;
+        else if (!g->proof) first = g;
     }
     if (first && a->snapshot && running < AVERAGER_DOWNLOADS_MAX) begin_giving(first);
+}
+
+static void on_giving_admitted(void *context, int status)
+{
+    struct giving *g = context;
+    struct averager *a = g->a;
+    g->proof = NULL;
+    rpc_credit(g->stream, RPC_ALWAYS);
+    if (status) {
+        averager_refuse_caller(g->stream);
+        free_giving(g);
+    }
+    give_next(a);
 }
 
 static void on_giving(void *context, struct rpc_stream *s)
@@ -197,6 +211,7 @@ static void on_giving(void *context, struct rpc_stream *s)
     a->givings = g;
     a->giving_count++;
     rpc_listen(s, &events, g);
+    if (!averager_admit_caller(a, s, &g->proof, on_giving_admitted, g)) free_giving(g);
     give_next(a);
 }
 
@@ -300,20 +315,14 @@ static void load_failed(void *context, struct rpc_stream *s, int status, const c
     next_donor(a, pl_fail(&a->load.why, status == PL_EUSE ? PL_EIO : status, "state: %.400s", why));
 }
 
-static void ask_donor(void *context)
+static void open_donor(struct averager *a)
 {
     static const struct rpc_stream_events events = { load_message, load_end, load_failed, NULL };
-    struct averager *a = context;
+    const struct peer_id *donor = &a->load.donors[a->load.at - 1].peer;
     double limit = a->o.sender_timeout > 0 ? a->o.sender_timeout : a->o.request_timeout;
-    if (a->load.at == a->load.count) {
-        int misfit = a->load.misfits && a->load.misfits == a->load.arrived;
-        end_load(a, misfit ? PL_EUSE : a->load.count ? PL_EIO : PL_ENOTFOUND);
-        return;
-    }
     pace_begin(&a->load.pace, loop_now(a->loop));
     state_load_expect(&a->load.load, a->schema, a->o.tensors);
-    a->load.stream = rpc_open(a->host, &a->load.donors[a->load.at++].peer,
-                              a->rpc[AVERAGER_DOWNLOAD], state_load_message_max(&a->load.load), limit,
+    a->load.stream = rpc_open(a->host, donor, a->rpc[AVERAGER_DOWNLOAD], state_load_message_max(&a->load.load), limit,
                               &events, a);
     if (!a->load.stream) {
         pl_fail(&a->load.why, PL_ENOMEM, "state: no memory");
@@ -323,6 +332,33 @@ static void ask_donor(void *context)
     rpc_deadline(a->load.stream, limit);
     rpc_send(a->load.stream, "", 0);
     rpc_end(a->load.stream);
+}
+
+static void on_donor_admitted(void *context, int status)
+{
+    struct averager *a = context;
+    a->load.proof = NULL;
+    if (!status) open_donor(a);
+    else next_donor(a, pl_fail(&a->load.why, PL_EPROTO, "state: the donor has shown no valid access "
+                               "token"));
+}
+
+static void ask_donor(void *context)
+{
+    struct averager *a = context;
+    const struct peer_id *donor;
+    if (a->load.at == a->load.count) {
+        int misfit = a->load.misfits && a->load.misfits == a->load.arrived;
+        end_load(a, misfit ? PL_EUSE : a->load.count ? PL_EIO : PL_ENOTFOUND);
+        return;
+    }
+    donor = &a->load.donors[a->load.at++].peer;
+    if (!averager_must_ask(a, donor)) {
+        open_donor(a);
+        return;
+    }
+    a->load.proof = dht_node_admit(a->node, donor, on_donor_admitted, a);
+    if (!a->load.proof) on_donor_admitted(a, PL_EAGAIN);
 }
 
 static void try_donor(struct averager *a)
@@ -427,6 +463,7 @@ void averager_state_close(struct averager *a)
     if (!a->o.client_mode) rpc_unserve(a->host, a->rpc[AVERAGER_DOWNLOAD]);
     while (a->givings) free_giving(a->givings);
     if (a->load.task) dht_node_cancel(a->load.task);
+    if (a->load.proof) dht_node_cancel(a->load.proof);
     rpc_close(a->load.stream);
     state_load_clear(&a->load.load);
     free(a->load.donors);

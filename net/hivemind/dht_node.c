@@ -202,7 +202,11 @@ static void serve(struct dht_node *n, enum dht_call kind, struct rpc_call *call,
     double now = dht_node_time(n);
     int rc = PL_OK;
     n->calls_served++;
-    if (n->auth) rc = auth_check_request(&data, &length, nonce, n->auth, now, data, length, &err);
+    if (n->auth) {
+        rc = auth_check_request(&data, &length, nonce, n->auth, now, data, length, &err);
+        if (!rc) rc = auth_check_sender(data, length, &caller, &err);
+        if (!rc) dht_members_add(n, &caller, n->auth->until);
+    }
     if (!rc) rc = dht_serve(&n->state, kind, now, data, length, &answer, &r, &err);
     if (rc) {
         refuse(call, &err);
@@ -330,6 +334,7 @@ static int prepare(struct dht_node *n, struct host *h, const struct dht_node_opt
     n->host = h;
     n->loop = host_loop(h);
     n->auth = o->auth;
+    if (n->auth) n->auth->self = *host_id(h);
     n->held = o->hold;
     n->call_limit = o->call_limit_s > 0 ? o->call_limit_s : DHT_CALL_LIMIT;
     n->clock_error = NAN;
@@ -374,6 +379,7 @@ void dht_node_close(struct dht_node *n)
     dht_get_close(n);
     dht_put_close(n);
     close_pings(n);
+    dht_members_close(n);
     dht_state_clear(&n->state);
     free(n->blacklist);
     free(n);

@@ -65,6 +65,10 @@ int dht_node_knows_reach(const struct dht_node *n);
 /* 0: not even through a relay, as far as is known; nor a client. */
 int dht_node_can_be_called(const struct dht_node *n);
 
+int dht_node_has_tokens(const struct dht_node *n); /* 1: the swarm is moderated */
+/* In a swarm without tokens 1; else 1: the peer has shown a token that has not expired. */
+int dht_node_admits(const struct dht_node *n, const struct peer_id *peer);
+
 struct dht_task; /* a get, a store, a ping under way; gone once its callback was called */
 /* The callback does not come any more; what was begun may still happen. */
 void dht_node_cancel(struct dht_task *t);
@@ -97,5 +101,13 @@ typedef void dht_pinged(void *context, int status, const struct dht_pong *pong);
 /* validate: 1 lets it call us back, see `available`. */
 struct dht_task *dht_node_ping(struct dht_node *n, const struct peer_id *peer, int validate,
                                dht_pinged *pinged, void *context);
+
+
+/* PL_OK: a member. Anything else: it has shown no valid token. */
+typedef void dht_admitted(void *context, int status);
+/* Asks a peer for its token; it hears of ours, too. NULL: it has just been refused, or too many are
+ * being asked; `admitted` is not called then. */
+struct dht_task *dht_node_admit(struct dht_node *n, const struct peer_id *peer,
+                                dht_admitted *admitted, void *context);
 
 #endif

@@ -1,6 +1,6 @@
 /* dht_node_inside.h - what the files of the node share: dht_node.c (life, serving),
  * dht_outgoing.c (calls), dht_walk.c (searches), dht_get.c, dht_put.c, dht_join.c (entry and
- * upkeep), dht_reach.c (who can call us). */
+ * upkeep), dht_reach.c (who can call us), dht_members.c (who has shown a token). */
 #ifndef PL_DHT_NODE_INSIDE_H
 #define PL_DHT_NODE_INSIDE_H
 
@@ -12,6 +12,17 @@
 /* s; the original goes on doubling, and loses repaired peers for hours */
 #define BLACKLIST_LONGEST 300.0
 #define BLACKLIST_MAX 1024
+
+#define DHT_MEMBERS_MAX 4096    /* four times the largest run; whoever had to go is asked again */
+#define DHT_REFUSALS_MAX 256    /* strangers that are not asked again for a while; the oldest goes */
+#define DHT_REFUSAL_TIME 10.0   /* s; an honest peer's token may be a moment late */
+#define DHT_PROOFS_A_SECOND 100 /* an RSA signature of ours takes a millisecond: a tenth of a core */
+
+/* `until`: of a member the DHT time at which its token expires; of a refusal the loop's time. */
+struct dht_member {
+    struct peer_id peer;
+    double until;
+};
 
 struct blacklisted {
     struct peer_id peer;
@@ -55,6 +66,13 @@ struct dht_node {
     struct validation *validations; /* pings to be answered once we have called back */
     size_t validation_count;
 
+    struct dht_member *members; /* dht_members.c */
+    struct dht_member refusals[DHT_REFUSALS_MAX];
+    size_t member_count, refusal_count, refusal_next;
+    double proofs_since;        /* loop time */
+    int proofs;                 /* asked for within this second */
+    struct dht_task *admissions;
+
     struct blacklisted *blacklist;
     size_t blacklist_count;
     /* cached and used: see dht_get.c */
@@ -79,7 +97,7 @@ struct dht_node {
 /* A pending wish of the user's, in the list of what it waits for. */
 struct dht_task {
     struct dht_node *node;
-    union { dht_got *got; dht_stored *stored; dht_pinged *pinged; };
+    union { dht_got *got; dht_stored *stored; dht_pinged *pinged; dht_admitted *admitted; };
     void *context;
     int cancelled;
     struct dht_task *next;
@@ -132,6 +150,10 @@ struct dht_walk *dht_walk_start(struct dht_node *n, const struct dht_id *key, do
                                 void (*over)(void *, struct dht_walk *), void *context);
 void dht_walk_turn(struct dht_node *n);
 void dht_walk_close(struct dht_node *n);
+
+/* --- dht_members.c: of a message that has been checked, whose sender's token ends then */
+void dht_members_add(struct dht_node *n, const struct peer_id *peer, double until);
+void dht_members_close(struct dht_node *n);
 
 /* --- dht_get.c, dht_put.c, dht_join.c */
 void dht_get_turn(struct dht_node *n);

@@ -194,6 +194,7 @@ static void on_reply(void *context, const struct rpc_result *r)
         fail(o, PL_EPROTO, err.text);
         return;
     }
+    if (n->auth) dht_members_add(n, &o->who.peer, n->auth->until);
     dht_node_answered(n, &o->who.peer, loop_now(n->loop) - o->sent);
     if (a.has_id) dht_node_seen(n, &a.id, &o->who.peer);
     for (size_t i = 0; o->call == DHT_FIND && i < a.count; i++) filter(n, &a.found[i]);

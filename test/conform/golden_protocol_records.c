@@ -196,7 +196,7 @@ done:
     bytes_clear(&raw);
 }
 
-static void check_response(struct golden *g, const json_t *c, const struct auth *client, double now)
+static void check_response(struct golden *g, const json_t *c, struct auth *client, double now)
 {
     struct bytes raw = { 0 }, nonce = { 0 };
     struct pl_err err = { "accepted" };

@@ -487,7 +487,7 @@ static void newcomers_take_over(void **state)
         loop_call(loop, load_another, &peers[3]); /* a donor's is refused: the next best is asked */
         assert_true(await(&peers[3].loaded, 1));
         assert_int_equal(peers[3].load_status, PL_OK);
-        assert_true(peers[3].first_loaded == STATE_OF(1));
+        assert_true(peers[3].first_loaded < STATE_OF(2));
     }
     assert_true(peer_id_equal(&peers[3].refused, &peers[2].me.id));
     assert_string_equal(peers[3].err.text, "not this one");
@@ -495,7 +495,7 @@ static void newcomers_take_over(void **state)
     loop_call(loop, load, &peers[3]);
     assert_true(await(&peers[3].loaded, 1));
     assert_int_equal(peers[3].load_status, PL_OK);
-    assert_true(peers[3].first_loaded == STATE_OF(1));
+    assert_true(peers[3].first_loaded < STATE_OF(2));
 }
 
 /* A name, with * and ?, runs only the tests that match it. */

@@ -30,6 +30,7 @@ struct peer {
     struct averager *a;
     char address[MULTIADDR_TEXT_MAX];
     const char *join;
+    struct auth *auth;
     struct averager_options options;
     struct averager_step step;
     double timeout;
@@ -53,6 +54,7 @@ static struct peer peers[PEERS];
 static size_t count;
 static int relays;           /* those who are added from now on carry connections for others, */
 static const char *announce; /* tell others this address instead, */
+static struct auth *token;    /* show this one, */
 static int numbered;         /* have the keys of their numbers: the same peers in every run */
 static const struct schema_tensor schema[2] = {
     { .type = { .dtype = PL_F32, .dims = 2, .size = { 40, 100 } } },
@@ -70,7 +72,7 @@ static inline void open_dht(void *context)
 {
     struct peer *p = context;
     struct dht_node_options o = { .join = &p->join, .join_count = p->join != NULL,
-                                  .client_mode = p->options.client_mode,
+                                  .client_mode = p->options.client_mode, .auth = p->auth,
                                   .call_limit_s = LIMIT / 2 };
     struct multiaddr a;
     if (host_addresses(p->host, &a, 1)) multiaddr_text(p->address, &a);
@@ -122,6 +124,7 @@ static inline struct peer *add(int client, int auxiliary)
     memset(p, 0, sizeof *p);
     p->loop = loop;
     p->join = count ? peers[0].address : NULL;
+    p->auth = token;
     p->timeout = LIMIT - 10;
     p->options = (struct averager_options){ .prefix = "test",
                                             .class_name = "DecentralizedAverager",
@@ -194,6 +197,7 @@ static inline int begin_test(void **state)
     count = 0;
     relays = numbered = 0;
     announce = NULL;
+    token = NULL;
     memset(peers, 0, sizeof peers);
     pl_backend_ref(&be);
     return loop_open(&loop, &err);
