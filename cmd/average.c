@@ -1,8 +1,8 @@
 /* average.c - `potluck average`: tensors of a file averaged with a group of peers. */
 #include "averaging.h"
-#include "checkup.h"
+#include "cmd/doctor/preflight.h"
 #include "cmd.h"
-#include "compute.h"
+#include "cmd/common/compute.h"
 #include "membership.h"
 
 #include "../net/hivemind/msgpack.h"

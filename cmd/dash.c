@@ -1,5 +1,5 @@
 /* dash.c - `potluck dash`: a run's page, from the signed records of its DHT. [TTT 2.1] */
-#include "checkup.h"
+#include "cmd/doctor/preflight.h"
 #include "cmd.h"
 #include "dash_folder.h"
 #include "membership.h"

@@ -1,7 +1,7 @@
 /* peer.c - `potluck peer`: a peer that trains nothing: where others enter the swarm, where records
  * lie when nobody else is awake, where checkpoints outlive those who train, and who adds up
  * gradients for them. */
-#include "checkup.h"
+#include "cmd/doctor/preflight.h"
 #include "cmd.h"
 #include "membership.h"
 #include "own_page.h"

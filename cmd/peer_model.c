@@ -1,6 +1,6 @@
 /* peer_model.c - see peer_model.h. */
 #include "peer_model.h"
-#include "compute.h"
+#include "cmd/common/compute.h"
 #include "train_job.h"
 #include "data/models/dalle_config.h"
 

@@ -1,6 +1,6 @@
 /* potluck.c - the program: a table of subcommands. */
 #include "cmd.h"
-#include "environment.h"
+#include "cmd/common/environment.h"
 #include "../ref/backend.h"
 
 #include <errno.h>

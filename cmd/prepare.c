@@ -1,8 +1,8 @@
 /* prepare.c - `potluck prepare`: pictures with captions into shards of codes. */
 #include "cmd.h"
-#include "interrupt.h"
-#include "compute.h"
-#include "progress.h"
+#include "cmd/common/interrupt.h"
+#include "cmd/common/compute.h"
+#include "cmd/common/progress_line.h"
 #include "data/files/file.h"
 #include "data/pairs/prepare.h"
 #include "data/models/vqgan_file.h"

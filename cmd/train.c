@@ -1,8 +1,8 @@
 /* train.c - `potluck train`: a model from shards of captions and codes. */
 #include "averaging.h"
-#include "checkup.h"
+#include "cmd/doctor/preflight.h"
 #include "cmd.h"
-#include "compute.h"
+#include "cmd/common/compute.h"
 #include "train_data.h"
 #include "train_job.h"
 #include "train_swarm.h"

@@ -1,7 +1,7 @@
 /* train_data.c - see train_data.h. */
 #include "train_data.h"
-#include "environment.h"
-#include "interrupt.h"
+#include "cmd/common/environment.h"
+#include "cmd/common/interrupt.h"
 #include "data/files/file.h"
 #include "../net/http/source.h"
 

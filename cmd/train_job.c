@@ -2,9 +2,9 @@
  * position right after that step's samples: whatever comes after is done again, the same way (with
  * delayed updates, what began with the parameters before the step begins with those after it). */
 #include "train_job.h"
-#include "compute.h"
-#include "interrupt.h"
-#include "progress.h"
+#include "cmd/common/compute.h"
+#include "cmd/common/interrupt.h"
+#include "cmd/common/progress_line.h"
 #include "train_log.h"
 #include "data/models/checkpoint.h"
 #include "data/models/weights.h"

@@ -1,6 +1,6 @@
 /* train_swarm.c - see train_swarm.h. */
 #include "train_swarm.h"
-#include "checkup.h"
+#include "cmd/doctor/preflight.h"
 #include "together.h"
 
 #include <math.h>

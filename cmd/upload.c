@@ -1,8 +1,8 @@
 /* upload.c - `potluck upload`: checkpoints and shards to where others can fetch them. */
 #include "cmd.h"
-#include "environment.h"
-#include "interrupt.h"
-#include "progress.h"
+#include "cmd/common/environment.h"
+#include "cmd/common/interrupt.h"
+#include "cmd/common/progress_line.h"
 #include "../net/http/upload.h"
 
 #include <getopt.h>

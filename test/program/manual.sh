@@ -29,7 +29,7 @@ for c in $commands; do
     done >"$work/unknown"
     check "$c: every option is known to the program" [ ! -s "$work/unknown" ]
 done
-grep -hoE '\{ "[a-z0-9-]+", *(no|required|optional)_argument' cmd/*.[ch] | sed 's/{ "\([^"]*\)".*/--\1/' | sort -u >"$work/known"
+grep -hoE '\{ "[a-z0-9-]+", *(no|required|optional)_argument' $(find cmd -name "*.[ch]") | sed 's/{ "\([^"]*\)".*/--\1/' | sort -u >"$work/known"
 options <"$work/all" >"$work/said"
 # But the help itself.
 comm -23 "$work/known" "$work/said" | grep -vxF -e --help >"$work/hidden"
@@ -69,7 +69,7 @@ check "no document links to a file that is not there" sh -c '[ ! -s "$0" ] || { 
 # --- completion: what bash would offer
 
 offers() { # words; prints one offer a line
-    bash -c '. cmd/potluck.bash; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+    bash -c '. cmd/completion/potluck.bash; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
         _potluck "$1" "${@: -1}" "${@: -2:1}"; printf "%s\n" "${COMPREPLY[@]}"' x "$@"
 }
 if command -v bash >/dev/null; then
@@ -85,7 +85,7 @@ END
 else
     echo "skip completion: bash is not installed"; skipped=$((skipped + 1))
 fi
-if command -v zsh >/dev/null; then check "zsh reads its completion" zsh -n cmd/potluck.zsh
+if command -v zsh >/dev/null; then check "zsh reads its completion" zsh -n cmd/completion/potluck.zsh
 else echo "skip zsh's completion: zsh is not installed"; skipped=$((skipped + 1)); fi
 
 # --- the release

@@ -1,5 +1,5 @@
 /* demo_view.c - what the demo prints of its swarm, after what its peers have said. */
-#include "../../cmd/demo_view.h"
+#include "cmd/demo/demo_view.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,0 +1,58 @@
+/* bench.h - what the sections of `potluck bench` share: each prints a table and leaves its rows for
+ * --json. */
+#ifndef PL_CMD_BENCH_H
+#define PL_CMD_BENCH_H
+
+#include "bench_peer.h"
+#include "cmd/common/compute.h"
+#include "peak.h"
+#include "ref/model/dalle.h"
+
+#include <jansson.h>
+
+#define BENCH_SIZES 4
+/* demo, small, middle, run: how many samples a step has, and what the project aims at on two cores:
+ * ratios to the peer in float32 and bfloat16 [issue A 5], or samples a second. */
+struct bench_size {
+    const char *name;
+    int samples;
+    enum pl_activations activations;
+    double aim, aim_bf16, aim_rate;
+};
+extern const struct bench_size bench_sizes[BENCH_SIZES];
+
+struct bench {
+    struct compute compute;
+    struct pl_backend be, ref;
+    struct peak peak;
+    struct bench_peers peers;
+    int chosen[BENCH_SIZES], cores, bf16;
+    int activations; /* of every size; -1: each its own */
+    int64_t steps, batch; /* batch 0: each size its own */
+    size_t values; /* floats of a buffer in section device */
+    const char *filter;
+    json_t *rows; /* array: an object a line that was printed */
+};
+
+/* Seconds: the processor's with one thread, so that other programs disturb less; else the
+ * clock's. */
+double bench_now(const struct bench *b);
+
+int bench_samples(const struct bench *b, const struct bench_size *size);
+/* Keeps a row for --json; the peer's seconds join it if there are any. */
+void bench_row(struct bench *b, const struct bench_peer_time *peer, json_t *row);
+
+/* 0, or 1 after a failure that was printed. */
+int bench_parts(struct bench *b);  /* every operation of the table */
+int bench_codes(struct bench *b);  /* quantization, codes, LAMB: one thread, beside their peers */
+int bench_attention(struct bench *b);
+int bench_steps(struct bench *b);
+int bench_drawing(struct bench *b);
+int bench_pictures(struct bench *b); /* the run's codec, CLIP */
+int bench_device(struct bench *b);   /* what moves memory, beside a copy */
+
+/* b->peak of a backend with memory of its own: its matrix product at the precision asked for, its
+ * copy. */
+int bench_device_peak(struct bench *b, struct pl_err *err);
+
+#endif

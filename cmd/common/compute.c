@@ -1,0 +1,114 @@
+/* compute.c - see compute.h. */
+#include "compute.h"
+#include "cmd/cmd.h"
+#include "runtime/transfer.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int compute_option(struct compute *c, const char *cmd, int option, const char *value)
+{
+    switch (option) {
+    case COMPUTE_FIRST: c->backend = value; return 1;
+    case COMPUTE_FIRST + 1:
+        if (strcmp(value, "float32") && strcmp(value, "bf16")) {
+            fprintf(stderr, "potluck %s: --precision: '%.40s' is neither float32 nor bf16\n", cmd,
+                    value);
+            return PL_EUSE;
+        }
+        c->precision = value;
+        return 1;
+    case COMPUTE_FIRST + 2:
+        return cmd_integer(&c->threads, cmd, "--threads", value, 1, 1024) ? PL_EUSE : 1;
+    case COMPUTE_FIRST + 3:
+        return cmd_real(&c->gpu_memory, cmd, "--gpu-memory", value, 0.001, 1e6) ? PL_EUSE : 1;
+    case COMPUTE_FIRST + 4:
+        if (strspn(value, "0123456789,") != strlen(value) && strcmp(value, "all")) {
+            fprintf(stderr, "potluck %s: --gpus: '%.40s' is neither a number, nor all, nor a list such "
+                            "as 0,2\n", cmd, value);
+            return PL_EUSE;
+        }
+        c->gpus = value;
+        return 1;
+    default: return 0;
+    }
+}
+
+#define GPUS_MAX 64 /* more than any machine has, so that a wrong list ends */
+
+static int choose_gpus(const struct pl_backend *be, struct compute *c, struct pl_err *err)
+{
+    int number[GPUS_MAX], count = 0;
+    const char *at = c->gpus;
+    char *end;
+    if (strchr(at, ',')) {
+        for (; *at && count < GPUS_MAX; at = *end == ',' ? end + 1 : end) {
+            long n = strtol(at, &end, 10);
+            if (end == at || n > INT_MAX) break;
+            number[count++] = (int)n;
+        }
+        if (*at) return pl_fail(err, PL_EUSE, "--gpus: '%.40s' is no list such as 0,2", c->gpus);
+    } else {
+        long n = strcmp(at, "all") ? strtol(at, NULL, 10) : pl_device_count(be);
+        if (n < 1 || n > GPUS_MAX)
+            return pl_fail(err, PL_EUSE, "--gpus: '%.40s' is none from 1 to %d", at, GPUS_MAX);
+        for (; count < n; count++) number[count] = count;
+    }
+    c->devices = count;
+    if (!pl_set_devices(be, number, count)) return PL_OK;
+    return pl_fail(err, PL_EUSE, "--gpus %.40s: backend %s: %s", c->gpus, be->name,
+                   be->memory_trouble()[0] ? be->memory_trouble() : "has no devices to choose from");
+}
+
+int compute_open(struct pl_backend *be, struct compute *c, const char *cmd)
+{
+    int bf16 = c->precision && !strcmp(c->precision, "bf16");
+    struct pl_err err;
+    int rc = pl_backend_open(be, c->backend ? c->backend : "auto", &err);
+    if (!rc && (rc = be->set_threads((int)c->threads)))
+        pl_fail(&err, rc, "backend %s does not run on %d threads", be->name, (int)c->threads);
+    if (!rc && c->gpu_memory > 0 && (rc = be->set_memory((size_t)(c->gpu_memory * 0x1p30))))
+        pl_fail(&err, rc, "--gpu-memory: backend %s works in the machine's memory", be->name);
+    c->devices = 1;
+    if (!rc && c->gpus) rc = choose_gpus(be, c, &err);
+    /* of the devices that were chosen */
+    if (!rc && bf16 && (rc = be->set_precision(PL_BF16)))
+        pl_fail(&err, rc, "backend %s offers no bf16", be->name);
+    if (rc) fprintf(stderr, "potluck %s: %s\n", cmd, err.text);
+    return rc;
+}
+
+void compute_open_host(struct pl_backend *host, const struct compute *c)
+{
+    if (pl_backend_open(host, "fast", NULL)) pl_backend_ref(host);
+    host->set_threads((int)c->threads);
+}
+
+/* Half of it, or a little less: what divides the batch divides the target batch too. */
+static int64_t smaller_batch(int64_t batch)
+{
+    int64_t less = batch / 2;
+    while (less > 1 && batch % less) less--;
+    return less;
+}
+
+void compute_explain(struct pl_err *err, int rc, const struct pl_backend *be, int64_t batch,
+                     const char *option)
+{
+    const char *trouble = pl_backend_trouble(be, rc);
+    int64_t less = smaller_batch(batch);
+    size_t used;
+    if (rc != PL_ENOMEM && rc != PL_EDEVICE) return;
+    used = strlen(err->text);
+    if (*trouble) {
+        snprintf(err->text + used, sizeof err->text - used, " (%s: %s)", be->name, trouble);
+        used = strlen(err->text);
+    }
+    if (rc != PL_ENOMEM) return;
+    if (less >= 1)
+        snprintf(err->text + used, sizeof err->text - used, "; try --batch %lld", (long long)less);
+    else if (option) snprintf(err->text + used, sizeof err->text - used, "; try %s", option);
+    else snprintf(err->text + used, sizeof err->text - used, "; a smaller model would fit");
+}

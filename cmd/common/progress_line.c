@@ -1,0 +1,58 @@
+/* progress_line.c - see progress_line.h. */
+#include "progress_line.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+void progress_begin(struct progress *p, int quiet)
+{
+    memset(p, 0, sizeof *p);
+    p->quiet = quiet;
+    p->terminal = isatty(STDERR_FILENO);
+    p->every = p->terminal ? 0.2 : 15;
+    p->started = pl_seconds();
+    p->shown = p->terminal ? 0 : p->started;
+}
+
+void progress_show(struct progress *p, int force, const char *format, ...)
+{
+    char text[240];
+    va_list args;
+    double now = pl_seconds();
+    size_t n;
+    if (p->quiet || (!force && now < p->shown + p->every)) return;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    n = strlen(text);
+    if (p->terminal) {
+        fprintf(stderr, "\r%s%*s", text, n < p->width ? (int)(p->width - n) : 0, "");
+        p->width = n;
+    } else {
+        fprintf(stderr, "%s\n", text);
+    }
+    fflush(stderr);
+    p->shown = now;
+}
+
+void progress_end(struct progress *p)
+{
+    if (!p->quiet && p->terminal && p->width) fputc('\n', stderr);
+    p->width = 0;
+}
+
+double progress_elapsed(const struct progress *p)
+{
+    return pl_seconds() - p->started;
+}
+
+const char *progress_time(char *text, double seconds)
+{
+    long s = seconds < 0 || seconds > 1e8 ? 0 : (long)(seconds + 0.5);
+    if (s < 100) snprintf(text, 24, "%ld s", s);
+    else if (s < 6000) snprintf(text, 24, "%ld:%02ld min", s / 60, s % 60);
+    else snprintf(text, 24, "%ld:%02ld h", s / 3600, s / 60 % 60);
+    return text;
+}

@@ -1,0 +1,25 @@
+/* progress_line.h - one line that says how far, how fast, how long still: redrawn on a terminal, now and
+ * then a new one elsewhere. */
+#ifndef PL_CMD_PROGRESS_H
+#define PL_CMD_PROGRESS_H
+
+#include "ref/base.h"
+
+struct progress {
+    int quiet, terminal;
+    double started, shown, every; /* s */
+    size_t width;                 /* of the line on the terminal */
+};
+
+void progress_begin(struct progress *p, int quiet);
+/* Shows the text, unless the last one is too fresh; `force` shows it in any case. */
+__attribute__((format(printf, 3, 4))) void progress_show(struct progress *p, int force,
+                                                         const char *format, ...);
+/* Leaves the line as it is and begins a new one. */
+void progress_end(struct progress *p);
+double progress_elapsed(const struct progress *p);
+
+/* "4 s", "2:05 min", "3:07 h". text has room for 24. */
+const char *progress_time(char *text, double seconds);
+
+#endif

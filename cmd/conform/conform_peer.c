@@ -1,0 +1,108 @@
+/* conform_peer.c - `potluck conform --peer`: a walk through somebody else's peer. The clauses are
+ * in test/peer/. */
+#include "conform_peer.h"
+#include "cmd/averaging.h"
+#include "cmd/cmd.h"
+
+#include "test/peer/walk.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+int walk_clause(struct walk *w, const char *section, const char *what, int good, const char *why,
+                ...)
+{
+    va_list args;
+    if (good) {
+        w->passed++;
+        printf("ok   %-13s %s\n", section, what);
+    } else {
+        w->failed++;
+        printf("FAIL %-13s %s: ", section, what);
+        va_start(args, why);
+        vprintf(why, args);
+        va_end(args);
+        putchar('\n');
+    }
+    fflush(stdout);
+    return good;
+}
+
+void walk_skip(struct walk *w, const char *section, const char *what, const char *why, ...)
+{
+    va_list args;
+    w->skipped++;
+    printf("skip %-13s %s: ", section, what);
+    va_start(args, why);
+    vprintf(why, args);
+    va_end(args);
+    putchar('\n');
+    fflush(stdout);
+}
+
+int conform_peer_option(struct conform_peer *o, int option, const char *value)
+{
+    enum pl_compression unused;
+    switch (option - CONFORM_PEER_FIRST) {
+    case 0: o->address = value; return 1;
+    case 1: o->run = value; return 1;
+    case 2: o->prefix = value; return 1;
+    case 3: o->class_name = value; return 1;
+    case 4: return !cmd_real(&o->patience, "conform", "--wait", value, 0, 86400);
+    case 5:
+        o->compression = value;
+        if (!compression_named(&unused, value, 1, 1)) return 1;
+        fprintf(stderr, "potluck conform: --compression: there is no '%.40s'\n", value);
+        return 0;
+    case 6: return !cmd_integer(&o->threshold, "conform", "--threshold", value, 0, INT64_MAX);
+    case 7: return !cmd_integer(&o->part_bytes, "conform", "--part-bytes", value, 16, 8 << 20);
+    default: return membership_option(&o->membership, option, value);
+    }
+}
+
+int conform_peer_misused(const struct conform_peer *o, int something_else)
+{
+    if (o->address && something_else)
+        return cmd_misused("conform", "--peer goes with neither --golden nor --report");
+    if (!o->address && (o->run || o->prefix))
+        return cmd_misused("conform", "--run and --prefix go with --peer");
+    return PL_OK;
+}
+
+int conform_peer(struct conform_peer *o, const struct pl_backend *be)
+{
+    struct walk w = { .be = be, .run = o->run, .prefix = o->prefix, .class_name = o->class_name,
+                      .compression = o->compression, .threshold = (size_t)o->threshold,
+                      .part_bytes = (size_t)o->part_bytes, .patience = o->patience };
+    struct swarm_options options = {
+        .cmd = "conform", .join = &o->address, .join_count = 1, .visitor = 1
+    };
+    struct multiaddr_target target;
+    struct swarm s;
+    struct pl_err err = { "" };
+    if (multiaddr_from_text(&w.address, o->address, &err) ||
+        multiaddr_target(&target, &w.address) || !target.peer.length) {
+        fprintf(stderr, "potluck conform: --peer: %.300s: %s\n", o->address,
+                err.text[0] ? err.text : "no /p2p/ID at its end");
+        return 2;
+    }
+    if (membership_open(&o->membership, &options.auth, &err) || swarm_open(&s, &options, &err)) {
+        fprintf(stderr, "potluck conform: %s\n", err.text);
+        membership_close(&o->membership);
+        return 1;
+    }
+    w.swarm = &s;
+    w.auth = options.auth;
+    talk_init(&w.talk, s.host, &target.peer);
+    if (walk_clause(&w, "hivemind 1.6", "a client joins the DHT through it",
+                    !swarm_wait_joined(&s, &err), "%s", err.text)) {
+        walk_wire(&w);
+        walk_dht(&w);
+        walk_averaging(&w);
+    }
+    talk_clear(&w.talk);
+    swarm_close(&s);
+    membership_close(&o->membership);
+    printf("%ld passed, %ld failed, %ld skipped\n", w.passed, w.failed, w.skipped);
+    return w.failed != 0;
+}

@@ -1,0 +1,400 @@
+/* demo.c - `potluck demo`: the paper's kind of model learns to draw real pairs, shows what it can,
+ * and says honestly how far it got. */
+#include "cmd/cmd.h"
+#include "cmd/common/compute.h"
+#include "demo_page.h"
+#include "demo_swarm.h"
+#include "reference_images.h"
+#include "cmd/common/progress_line.h"
+#include "cmd/train_data.h"
+#include "cmd/train_job.h"
+#include "cmd/train_log.h"
+#include "data/models/checkpoint.h"
+#include "data/files/file.h"
+#include "data/images/contact_sheet.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char usage[] =
+    "usage: potluck demo [--alone] [--quick] [--out DIR] [OPTION ...]\n"
+    "\n"
+    "Trains a small text-to-image transformer on emoji and their names: a swarm of five processes over\n"
+    "loopback, of which one joins late, one is killed half-way and one only calls others. Then draws\n"
+    "captions that the model has seen and combinations that it has not, and prints how well it does.\n"
+    "\n"
+    "  --alone          one process, and all pairs (3,513) where the swarm takes 973\n"
+    "  --quick          one process and 973 pairs: a first look in two minutes\n"
+    "  --no-dash        without the page of its training, whose address is printed otherwise\n"
+    "  --out DIR        default: out/demo, out/demo-alone or out/demo-quick\n"
+    "  --steps N        default: what the bar needs\n"
+    "  --seed N         default: 1\n"
+    "  --resume         go on from the newest checkpoint in --out\n"
+    COMPUTE_USAGE;
+
+#define QUICK_PAIRS 1024
+#define BATCH 16       /* of a swarm the least: four peers of uneven speed bring 24 to 32 */
+#define PEAK 0.0125
+#define QUICK_STEPS 800
+#define FULL_STEPS 4400
+#define SWARM_STEPS 700
+#define DRAWN 64       /* trained captions that are drawn */
+#define MEASURED 1024  /* trained pairs on which the loss is measured */
+
+struct demo {
+    struct compute compute;
+    struct pl_backend be;
+    const char *out;
+    int64_t steps, seed;
+    int alone, quick, resume, no_dash;
+    uint64_t pairs; /* that are trained on; 0: all */
+    struct train_data data;
+    struct painter painter;
+    struct gallery gallery;
+    /* figures */
+    struct pl_dalle_loss loss;
+    size_t drawn, own, held_out, right, subject;
+    double train_seconds, draw_seconds;
+};
+
+/* The log of the run that is published for this kind of demo; NULL: none is there. */
+static const char *published(const struct demo *d, char *path, size_t room)
+{
+    struct stat st;
+    train_data_demo(path, room,
+                    d->quick   ? "curve-quick.jsonl"
+                    : d->alone ? "curve.jsonl"
+                               : "curve-swarm.jsonl");
+    return stat(path, &st) ? NULL : path;
+}
+
+static int train(struct demo *d, enum train_end *end, struct pl_err *err)
+{
+    struct pl_train_options training = { .optimizer = pl_lamb_options(), .peak = PEAK };
+    struct train_job job = { .cmd = "demo",
+                             .out = d->out,
+                             .target_batch = BATCH,
+                             .micro_batch = BATCH,
+                             .save_every = 250, /* and the page's drawings from each */
+                             .keep = 1,
+                             .resume = d->resume };
+    struct pl_trainer *trainer = NULL;
+    char curve[PATH_MAX + 64];
+    double began = pl_seconds();
+    int rc;
+    job.steps = training.total = (uint64_t)d->steps;
+    training.warmup = training.total / 10;
+    job.published = published(d, curve, sizeof curve);
+    rc = train_data_open(&d->data, &d->painter.model->config, job.micro_batch, (uint64_t)d->seed,
+                         d->pairs, &job.source, err);
+    if (!rc && (rc = pl_dalle_init(d->painter.model, (uint64_t)d->seed)))
+        pl_fail(err, rc, "initial values: %s", pl_status_name(rc));
+    if (!rc) rc = pl_trainer_open(&trainer, d->painter.model, &training, err);
+    if (rc) return rc;
+    d->painter.model->activations = PL_STORED; /* a small model: memory is no matter */
+    if (train_job_run(end, trainer, &job)) {
+        rc = PL_EIO;
+        err->text[0] = 0; /* the job has said it */
+    }
+    pl_trainer_close(trainer);
+    d->train_seconds = pl_seconds() - began;
+    return rc;
+}
+
+/* The same by a swarm: the model of one that has survived, whose folder is ours. */
+static int train_swarm(struct demo *d, enum train_end *end, struct pl_err *err)
+{
+    const struct demo_swarm swarm = { .out = d->out,
+                                      .compute = &d->compute,
+                                      .steps = d->steps,
+                                      .target_batch = BATCH,
+                                      .limit = (int64_t)d->pairs,
+                                      .peak = PEAK,
+                                      .seed = d->seed,
+                                      .page = !d->no_dash };
+    char *newest = NULL, curve[PATH_MAX + 64];
+    double began = pl_seconds();
+    int rc = demo_swarm_train(end, &swarm, err);
+    d->train_seconds = pl_seconds() - began;
+    if (rc || *end != TRAIN_DONE) return rc;
+    rc = pl_checkpoint_newest(&newest, d->out, err);
+    if (!rc && !newest) rc = pl_fail(err, PL_ENOTFOUND, "%s: no checkpoint", d->out);
+    if (!rc) rc = train_log_plot(d->out, published(d, curve, sizeof curve), err);
+    if (!rc) rc = train_job_load(d->painter.model, NULL, NULL, newest, err);
+    free(newest);
+    return rc;
+}
+
+/* `wanted` of them (or all), evenly spread. index has room for gallery.count. */
+static size_t spread(const struct demo *d, size_t *index, int held_out, size_t wanted)
+{
+    size_t n = 0, taken = 0;
+    for (size_t i = 0; i < d->gallery.count; i++)
+        if (d->gallery.held_out[i] == held_out) index[n++] = i;
+    if (n <= wanted) return n;
+    for (size_t i = 0; i < wanted; i++) index[taken++] = index[i * n / wanted];
+    return taken;
+}
+
+static int tokens_of(struct demo *d, int32_t *text, const size_t *index, size_t n,
+                     struct pl_err *err)
+{
+    size_t T = (size_t)d->painter.model->config.T;
+    int rc = PL_OK;
+    for (size_t i = 0; i < n && !rc; i++)
+        rc = painter_tokens(&d->painter, text + i * T, d->gallery.caption[index[i]], err);
+    return rc;
+}
+
+static int measure_loss(struct demo *d, size_t *index, struct pl_err *err)
+{
+    size_t T = (size_t)d->painter.model->config.T, I = d->gallery.cells;
+    size_t n = spread(d, index, 0, MEASURED);
+    int32_t *text = calloc(64 * T, sizeof *text), *codes = calloc(64 * I, sizeof *codes);
+    struct pl_dalle_loss sum = { 0, 0, 0 };
+    int rc = text && codes ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");
+    for (size_t at = 0; at < n && !rc; at += 64) {
+        size_t B = n - at < 64 ? n - at : 64;
+        struct pl_dalle_loss one;
+        rc = tokens_of(d, text, index + at, B, err);
+        for (size_t b = 0; b < B; b++)
+            memcpy(codes + b * I, d->gallery.codes + index[at + b] * I, I * sizeof *codes);
+        if (!rc) rc = pl_dalle_evaluate(d->painter.model, text, codes, (int)B, &one, NULL, err);
+        if (rc) break;
+        sum.total += (double)B * one.total;
+        sum.text += (double)B * one.text;
+        sum.image += (double)B * one.image;
+    }
+    if (n) d->loss = (struct pl_dalle_loss){ sum.total / (double)n, sum.text / (double)n,
+                                             sum.image / (double)n };
+    free(text);
+    free(codes);
+    return rc;
+}
+
+/* Who is shown: the words before the colon of "woman: dark skin tone, red hair". */
+static int same_subject(const char *a, const char *b)
+{
+    size_t n = strcspn(a, ":"), m = strcspn(b, ":");
+    /* "man ..." and "woman ..." of one role count as one subject */
+    static const char *const who[] = { "woman ", "man ", "person ", "women ", "men ", "people " };
+    for (size_t i = 0; i < PL_COUNT(who); i++) {
+        size_t k = strlen(who[i]);
+        if (n > k && !strncmp(a, who[i], k)) { a += k; n -= k; break; }
+    }
+    for (size_t i = 0; i < PL_COUNT(who); i++) {
+        size_t k = strlen(who[i]);
+        if (m > k && !strncmp(b, who[i], k)) { b += k; m -= k; break; }
+    }
+    return n == m && !strncmp(a, b, n);
+}
+
+/* Draws the captions greedily, counts, and leaves a sheet: drawn, its own picture, drawn, ... */
+static int draw(struct demo *d, size_t *index, size_t n, const char *file, size_t *own,
+                size_t *subject, struct pl_err *err)
+{
+    size_t T = (size_t)d->painter.model->config.T, I = d->gallery.cells;
+    struct pl_generate_options how = pl_generate_options();
+    int32_t *text = calloc(n * T, sizeof *text), *codes = calloc(n * I, sizeof *codes);
+    struct pl_image *images = calloc(2 * n, sizeof *images), *drawn = calloc(n, sizeof *drawn),
+                    sheet;
+    char *path = pl_path_join(d->out, file);
+    int rc = text && codes && images && drawn && path ? PL_OK
+                                                      : pl_fail(err, PL_ENOMEM, "no memory");
+    how.greedy = 1;
+    how.batch = 64;
+    if (!rc) rc = tokens_of(d, text, index, n, err);
+    if (!rc) rc = pl_generate(d->painter.model, codes, text, (int)n, &how, err);
+    if (!rc) rc = painter_decode(&d->painter, drawn, codes, (int)n, err);
+    for (size_t i = 0; i < n && !rc; i++) {
+        size_t near = gallery_nearest(&d->gallery, &drawn[i], index[i]);
+        *own += near == index[i];
+        *subject += same_subject(d->gallery.caption[near], d->gallery.caption[index[i]]);
+        images[2 * i] = drawn[i]; /* views: cleared as `drawn` and with the gallery */
+        images[2 * i + 1] = d->gallery.picture[index[i]];
+    }
+    if (!rc) {
+        rc = pl_sheet(&sheet, images, 2 * n, 16, 4);
+        if (rc) pl_fail(err, rc, "%s: %s", path, pl_status_name(rc));
+        else rc = pl_image_write_png(path, &sheet, err);
+        pl_image_clear(&sheet);
+    }
+    for (size_t i = 0; drawn && i < n; i++) pl_image_clear(&drawn[i]);
+    free(drawn);
+    free(images);
+    free(codes);
+    free(text);
+    free(path);
+    return rc;
+}
+
+static int show(struct demo *d, struct pl_err *err)
+{
+    size_t *index = calloc(d->gallery.count, sizeof *index);
+    double began = pl_seconds();
+    int rc = index ? gallery_decode(&d->gallery, &d->painter, err)
+                   : pl_fail(err, PL_ENOMEM, "no memory");
+    size_t unused = 0;
+    if (!rc) rc = measure_loss(d, index, err);
+    if (!rc) {
+        d->drawn = spread(d, index, 0, DRAWN);
+        rc = draw(d, index, d->drawn, "drawn.png", &d->own, &unused, err);
+    }
+    if (!rc) {
+        d->held_out = spread(d, index, 1, SIZE_MAX);
+        if (d->held_out)
+            rc = draw(d, index, d->held_out, "held-out.png", &d->right, &d->subject, err);
+    }
+    d->draw_seconds = pl_seconds() - began;
+    free(index);
+    return rc;
+}
+
+static int report(const struct demo *d, struct pl_err *err)
+{
+    char gone[24], *text = NULL, *path = pl_path_join(d->out, "figures.json");
+    json_t *root = json_pack("{s:I, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:f}", "steps",
+                             (json_int_t)d->steps, "loss", d->loss.total, "loss_text", d->loss.text,
+                             "loss_image", d->loss.image, "drawn", (json_int_t)d->drawn,
+                             "nearest_own", (json_int_t)d->own, "held_out", (json_int_t)d->held_out,
+                             "held_out_nearest_own", (json_int_t)d->right, "held_out_same_subject",
+                             (json_int_t)d->subject, "train_seconds", d->train_seconds);
+    int rc;
+    if (root) text = json_dumps(root, JSON_INDENT(1));
+    rc = text && path ? pl_file_write(path, text, strlen(text), err)
+                      : pl_fail(err, PL_ENOMEM, "no memory");
+    printf("\nimage loss on trained pairs: %.4f nats a code (text %.4f); bar 0.1\n", d->loss.image,
+           d->loss.text);
+    printf("trained captions drawn:      %zu of %zu nearest to their own picture among %zu; bar 90 "
+           "%%\n",
+           d->own, d->drawn, d->gallery.count);
+    if (d->held_out)
+        printf("combinations never seen:     %zu of %zu nearest to the right picture "
+               "(%.0f %%; chance %.2f %%),\n"
+               "                             %zu to the same subject in whatever tone or gender "
+               "(%.0f %%)\n",
+               d->right, d->held_out, 100.0 * (double)d->right / (double)d->held_out,
+               100.0 / (double)d->gallery.count, d->subject,
+               100.0 * (double)d->subject / (double)d->held_out);
+    if (d->held_out && d->pairs)
+        puts("                             (most of their parts were not among the pairs trained on; "
+             "--alone has them all)");
+    printf("training took %s\n\n", progress_time(gone, d->train_seconds));
+    printf("pictures, each drawing beside the real one:\n  %s/drawn.png\n", d->out);
+    if (d->held_out) printf("  %s/held-out.png\n", d->out);
+    printf("loss curve over the published one: %s/loss.png; figures: %s/figures.json\n"
+           "next: %s generate --model %s \"cat face\" \"red apple\" --n 4 --top-k 16\n",
+           d->out, d->out, program_invocation_name, d->out);
+    free(text);
+    free(path);
+    json_decref(root);
+    return rc;
+}
+
+static int open_all(struct demo *d, struct pl_err *err)
+{
+    char path[PATH_MAX + 64], codec[PATH_MAX + 64];
+    struct pl_dalle_config config;
+    int rc = train_data_add(&d->data, train_data_demo(path, sizeof path, "."), err);
+    if (!rc)
+        rc = train_data_without(&d->data, train_data_demo(path, sizeof path, "holdout.txt"), err);
+    if (!rc)
+        rc = train_data_tokenizer(&d->data, train_data_demo(path, sizeof path, "t5_2k.model"), err);
+    if (!rc) rc = pl_dalle_config_named(&config, "demo", err);
+    if (!rc)
+        rc = gallery_open(&d->gallery, (const char *const *)d->data.path, d->data.paths,
+                          (const char *const *)d->data.without, d->data.withouts,
+                          config.F * config.F, err);
+    if (!rc && d->pairs) gallery_limit(&d->gallery, d->pairs);
+    if (!rc)
+        rc = painter_open(&d->painter, &d->be, NULL, NULL, path,
+                          train_data_demo(codec, sizeof codec, "codec.safetensors"), err);
+    if (!rc) rc = pl_dalle_open(&d->painter.model, &config, &d->be, 1, err);
+    return rc;
+}
+
+/* Of an earlier demo: they would count as newer than ours. */
+static int forget_checkpoints(const char *folder, struct pl_err *err)
+{
+    char *path = NULL;
+    int rc;
+    while (!(rc = pl_checkpoint_newest(&path, folder, err)) && path) {
+        if (unlink(path)) rc = pl_fail(err, PL_EIO, "%s: %s", path, strerror(errno));
+        free(path);
+        path = NULL;
+        if (rc) break;
+    }
+    return rc;
+}
+
+int cmd_demo(int argc, char **argv)
+{
+    enum { O_QUICK = 1, O_OUT, O_STEPS, O_SEED, O_RESUME, O_ALONE, O_NO_DASH };
+    static const struct option options[] = {
+        { "quick", no_argument, NULL, O_QUICK },
+        { "out", required_argument, NULL, O_OUT },
+        { "steps", required_argument, NULL, O_STEPS },
+        { "seed", required_argument, NULL, O_SEED },
+        { "resume", no_argument, NULL, O_RESUME },
+        { "alone", no_argument, NULL, O_ALONE },
+        { "no-dash", no_argument, NULL, O_NO_DASH },
+        COMPUTE_OPTIONS,
+        { "help", no_argument, NULL, 'h' },
+        { 0 },
+    };
+    struct demo d = { .seed = 1 };
+    enum train_end end = TRAIN_DONE;
+    struct pl_err err = { "" };
+    int option, rc = PL_OK;
+    pid_t page = 0;
+    while (!rc && (option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        switch (option) {
+        case 'h': fputs(usage, stdout); return 0;
+        case O_QUICK: d.quick = d.alone = 1; break;
+        case O_OUT: d.out = optarg; break;
+        case O_STEPS: rc = cmd_integer(&d.steps, "demo", "--steps", optarg, 1, 10000000); break;
+        case O_SEED: rc = cmd_integer(&d.seed, "demo", "--seed", optarg, 0, INT64_MAX); break;
+        case O_RESUME: d.resume = 1; break;
+        case O_ALONE: d.alone = 1; break;
+        case O_NO_DASH: d.no_dash = 1; break;
+        default: rc = compute_option(&d.compute, "demo", option, optarg) > 0 ? PL_OK : PL_EUSE;
+        }
+    }
+    if (rc || cmd_no_more("demo", argc, argv)) return 2;
+    if (d.resume && !d.alone) {
+        fputs("potluck demo: --resume is for --alone and --quick: a swarm's peers take their state "
+              "from each other\n",
+              stderr);
+        return 2;
+    }
+    if (!d.out) d.out = d.quick ? "out/demo-quick" : d.alone ? "out/demo-alone" : "out/demo";
+    if (!d.steps) d.steps = d.quick ? QUICK_STEPS : d.alone ? FULL_STEPS : SWARM_STEPS;
+    d.pairs = d.quick || !d.alone ? QUICK_PAIRS : 0;
+    if (compute_open(&d.be, &d.compute, "demo")) return 1;
+    rc = pl_folder_make(d.out, &err);
+    if (!rc && !d.resume) rc = forget_checkpoints(d.out, &err);
+    if (!rc) rc = open_all(&d, &err);
+    if (!rc) {
+        fprintf(stderr, "%zu pairs, %zu of them held out; %zu parameters; backend %s\n",
+                d.gallery.count, d.data.withouts, d.painter.model->params.trainable, d.be.note);
+        page = !d.alone || d.no_dash ? 0 : demo_page_start(d.out, d.steps); /* a swarm has its own */
+        rc = d.alone ? train(&d, &end, &err) : train_swarm(&d, &end, &err);
+    }
+    if (!rc && end == TRAIN_DONE) {
+        fprintf(stderr, "drawing ...\n");
+        rc = show(&d, &err);
+        if (!rc) rc = report(&d, &err);
+    } else if (!rc && !d.alone)
+        fprintf(stderr, "stopped before step %lld: nothing is drawn\n", (long long)d.steps);
+    demo_page_end(page, d.out);
+    if (rc && err.text[0]) fprintf(stderr, "potluck demo: %s\n", err.text);
+    gallery_close(&d.gallery);
+    painter_close(&d.painter);
+    train_data_close(&d.data);
+    return rc != 0;
+}

@@ -1,0 +1,329 @@
+/* demo_swarm.c - see demo_swarm.h. The peers are this same program: potluck peer, potluck train
+ * --run. */
+#include "demo_swarm.h"
+#include "demo_view.h"
+#include "cmd/common/interrupt.h"
+#include "cmd/train_data.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PEERS DEMO_PEERS
+#define TRAINERS (PEERS - 1)
+#define LINE_BYTES 65536   /* of what a peer prints; its longest line has 600 */
+#define DRAWN_EVERY "100"  /* steps: what the page shows comes from the first trainer's checkpoints */
+#define ARGS_MAX 52
+#define START_LIMIT 30.0   /* s for the bootstrap peer's address */
+#define SHOW_EVERY 0.2     /* s, on a terminal */
+#define SAY_EVERY 10.0     /* s, elsewhere */
+
+static const struct { const char *name; double slow; int late, dies, client; } kinds[PEERS] = {
+    { "the door", 0, 0, 0, 0 },
+    { "fast", 0, 0, 0, 0 },
+    { "killed half-way", 0.1, 0, 1, 0 },
+    { "joins late", 0.2, 1, 0, 0 },
+    { "slow, a client", 0.5, 0, 0, 1 },
+};
+
+struct peer {
+    pid_t pid;
+    int fd;               /* what it prints; -1: ended */
+    char line[LINE_BYTES];
+    size_t n;
+    int status, ended, killed;
+};
+
+struct show {
+    const struct demo_swarm *d;
+    struct peer peer[PEERS], page; /* page: not a peer, a reader of what they report */
+    struct demo_view view;
+    char address[512], run[64];
+    int terminal, lines;
+    double shown;
+};
+
+/* --- processes -------------------------------------------------------------------------------- */
+
+static int start(struct peer *p, const char *errors, char *const *args, struct pl_err *err)
+{
+    int out[2], log;
+    if (pipe(out)) return pl_fail(err, PL_EIO, "pipe: %s", strerror(errno));
+    log = open(errors, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    p->pid = fork();
+    if (p->pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* no peer outlives its demo */
+        dup2(out[1], STDOUT_FILENO);
+        if (log >= 0) dup2(log, STDERR_FILENO);
+        close(out[0]);
+        close(out[1]);
+        execv("/proc/self/exe", args);
+        _exit(127);
+    }
+    close(out[1]);
+    if (log >= 0) close(log);
+    fcntl(out[0], F_SETFD, FD_CLOEXEC);
+    p->fd = out[0];
+    if (p->pid > 0) return PL_OK;
+    close(out[0]);
+    p->fd = -1;
+    return pl_fail(err, PL_EIO, "fork: %s", strerror(errno));
+}
+
+static int start_door(struct show *s, struct pl_err *err)
+{
+    char errors[PATH_MAX];
+    char *args[] = { "potluck", "peer", "--listen", "/ip4/127.0.0.1/tcp/0",
+                     "--run",   s->run, "--json",   NULL };
+    snprintf(errors, sizeof errors, "%s/door.txt", s->d->out);
+    s->view.peer[0].state = "starting";
+    return start(&s->peer[0], errors, args, err);
+}
+
+/* The swarm's page, from its own records; --export leaves it in a folder when all is over. */
+static int start_page(struct show *s, struct pl_err *err)
+{
+    char errors[PATH_MAX], folder[PATH_MAX], captions[PATH_MAX], shards[PATH_MAX];
+    char batch[32], steps[32];
+    char *out = (char *)(uintptr_t)s->d->out;
+    char *args[] = { "potluck",       "dash",   "--join",   s->address, "--run",          s->run,
+                     "--port",        "0",      "--every",  "2",        "--target-batch", batch,
+                     "--total-steps", steps,    "--export", folder,     "--folder",       out,
+                     "--captions",    captions, "--nearest", shards,  "--json",         NULL };
+    train_data_demo(captions, sizeof captions, "live.txt");
+    train_data_demo(shards, sizeof shards, ".");
+    snprintf(errors, sizeof errors, "%s/dash.txt", s->d->out);
+    snprintf(folder, sizeof folder, "%s/page", s->d->out);
+    snprintf(batch, sizeof batch, "%lld", (long long)s->d->target_batch);
+    snprintf(steps, sizeof steps, "%lld", (long long)s->d->steps);
+    return start(&s->page, errors, args, err);
+}
+
+/* The first trainer's folder is the demo's own. */
+static void folder_of(const struct show *s, int k, char *folder, size_t room)
+{
+    if (k == 1) snprintf(folder, room, "%s", s->d->out);
+    else snprintf(folder, room, "%s/peer%d", s->d->out, k);
+}
+
+static int start_trainer(struct show *s, int k, struct pl_err *err)
+{
+    const struct demo_swarm *d = s->d;
+    const struct compute *c = d->compute;
+    long threads = c->threads ? (long)c->threads : sysconf(_SC_NPROCESSORS_ONLN);
+    char folder[PATH_MAX], errors[PATH_MAX + 16], held[PATH_MAX + 64], number[9][32];
+    char *args[ARGS_MAX];
+    int n = 0;
+    folder_of(s, k, folder, sizeof folder);
+    if (mkdir(folder, 0777) && errno != EEXIST)
+        return pl_fail(err, PL_EIO, "%s: %s", folder, strerror(errno));
+    snprintf(errors, sizeof errors, "%s/said.txt", folder);
+    snprintf(number[0], sizeof number[0], "%lld", (long long)d->steps);
+    snprintf(number[1], sizeof number[1], "%lld", (long long)d->target_batch);
+    snprintf(number[2], sizeof number[2], "%lld", (long long)d->limit);
+    snprintf(number[3], sizeof number[3], "%lld", (long long)d->seed);
+    snprintf(number[5], sizeof number[5], "%lld", (long long)d->seed + k);
+    snprintf(number[4], sizeof number[4], "%g", kinds[k].slow);
+    snprintf(number[6], sizeof number[6], "%g", d->peak);
+    snprintf(number[7], sizeof number[7], "%ld", threads > TRAINERS ? threads / TRAINERS : 1);
+    snprintf(number[8], sizeof number[8], "%g", c->gpu_memory / TRAINERS);
+    train_data_demo(held, sizeof held, "holdout.txt");
+#define ADD(...) do { char *more[] = { __VA_ARGS__ }; \
+        for (size_t i = 0; i < PL_COUNT(more); i++) args[n++] = more[i]; } while (0)
+    ADD("potluck", "train", "--run", s->run, "--join", s->address, "--out", folder, "--steps",
+        number[0]);
+    ADD("--target-batch", number[1], "--batch", "8", "--seed", number[3], "--data-seed", number[5]);
+    ADD("--slow", number[4], "--lr", number[6]);
+    ADD("--matchmaking-time", "3", "--averaging-timeout", "60", "--allreduce-timeout", "20");
+    ADD("--activations", "stored", "--threads", number[7], "--keep", "1", "--json", "--quiet");
+    ADD("--save-every", k == 1 ? DRAWN_EVERY : "0");
+    ADD("--without", held, "--average-state-every", "5");
+    if (d->limit) ADD("--limit", number[2]);
+    if (kinds[k].client) ADD("--client-mode");
+    else ADD("--listen", "/ip4/127.0.0.1/tcp/0");
+    if (c->backend) ADD("--backend", (char *)(uintptr_t)c->backend);
+    if (c->precision) ADD("--precision", (char *)(uintptr_t)c->precision);
+    if (c->gpu_memory > 0) ADD("--gpu-memory", number[8]);
+#undef ADD
+    args[n] = NULL;
+    s->view.peer[k].state = "starting";
+    return start(&s->peer[k], errors, args, err);
+}
+
+/* --- what they say ---------------------------------------------------------------------------- */
+
+static void hear_line(struct show *s, struct peer *p, const char *text)
+{
+    json_t *line = json_loads(text, 0, NULL);
+    const char *event = json_string_value(json_object_get(line, "event")), *address;
+    if (event && !strcmp(event, "listening")) {
+        address = json_string_value(json_object_get(line, "multiaddr"));
+        if (p == &s->peer[0] && address) snprintf(s->address, sizeof s->address, "%s", address);
+        if (p == &s->peer[0]) s->view.peer[0].state = "open";
+    } else if (event && !strcmp(event, "serving")) {
+        const char *url = json_string_value(json_object_get(line, "url"));
+        if (p == &s->page && url) fprintf(stderr, "its page: %s\n", url);
+    } else if (p > &s->peer[0] && p != &s->page) {
+        demo_view_hear(&s->view, (int)(p - s->peer), line);
+    }
+    json_decref(line);
+}
+
+static void hear(struct show *s, struct peer *p)
+{
+    ssize_t n = read(p->fd, p->line + p->n, sizeof p->line - 1 - p->n);
+    char *end;
+    if (n <= 0) {
+        close(p->fd);
+        p->fd = -1;
+        return;
+    }
+    p->n += (size_t)n;
+    p->line[p->n] = 0;
+    while ((end = strchr(p->line, '\n'))) {
+        *end = 0;
+        hear_line(s, p, p->line);
+        p->n -= (size_t)(end + 1 - p->line);
+        memmove(p->line, end + 1, p->n + 1);
+    }
+    if (p->n == sizeof p->line - 1) p->n = 0; /* no line of ours */
+}
+
+static void reap(struct peer *p)
+{
+    if (p->pid > 0 && !p->ended && waitpid(p->pid, &p->status, WNOHANG) == p->pid) p->ended = 1;
+}
+
+/* --- the view --------------------------------------------------------------------------------- */
+
+/* Over what was drawn before; a narrow terminal shows the lines' beginnings. */
+static void draw(struct show *s, char *text)
+{
+    fprintf(stderr, "\033[?7l");
+    if (s->lines) fprintf(stderr, "\033[%dA", s->lines);
+    s->lines = 0;
+    for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1, s->lines++)
+        fprintf(stderr, "\033[K%.*s\n", (int)(end - line), line);
+    fprintf(stderr, "\033[?7h");
+}
+
+static void show(struct show *s, int force)
+{
+    double now = pl_seconds();
+    char text[DEMO_VIEW_TEXT];
+    if (!force && now - s->shown < (s->terminal ? SHOW_EVERY : SAY_EVERY)) return;
+    s->shown = now;
+    demo_view_mark(&s->view, now);
+    if (s->terminal) {
+        demo_view_table(text, &s->view, now);
+        draw(s, text);
+    } else {
+        demo_view_line(text, &s->view, now);
+        fprintf(stderr, "%s\n", text);
+    }
+}
+
+/* --- the play --------------------------------------------------------------------------------- */
+
+static void listen_for(struct show *s, int milliseconds)
+{
+    struct pollfd fds[PEERS + 1];
+    for (int k = 0; k <= PEERS; k++) {
+        const struct peer *p = k < PEERS ? &s->peer[k] : &s->page;
+        fds[k] = (struct pollfd){ .fd = p->pid ? p->fd : -1, .events = POLLIN };
+    }
+    if (poll(fds, PEERS + 1, milliseconds) > 0)
+        for (int k = 0; k <= PEERS; k++)
+            if (fds[k].revents) hear(s, k < PEERS ? &s->peer[k] : &s->page);
+    for (int k = 0; k < PEERS; k++) {
+        reap(&s->peer[k]);
+        s->view.peer[k].is_gone = s->peer[k].ended || s->peer[k].killed;
+        if (s->peer[k].ended) s->view.peer[k].state = s->peer[k].killed ? "dead" : "done";
+    }
+    reap(&s->page);
+}
+
+static int play(struct show *s, struct pl_err *err)
+{
+    const int64_t late = s->d->steps / 10, half = s->d->steps / 2;
+    int rc = PL_OK, running = 1, told = 0;
+    for (int k = 1; k < PEERS && !rc; k++)
+        if (!kinds[k].late) rc = start_trainer(s, k, err);
+    while (!rc && running) {
+        int64_t step = demo_view_step(&s->view);
+        listen_for(s, 100);
+        for (int k = 1; k < PEERS && interrupted() && !told; k++)
+            if (s->peer[k].pid && !s->peer[k].ended) kill(s->peer[k].pid, SIGINT);
+        told = interrupted();
+        running = 0;
+        for (int k = 1; k < PEERS && !rc; k++) {
+            struct peer *p = &s->peer[k];
+            if (!p->pid && kinds[k].late && step >= late && !interrupted())
+                rc = start_trainer(s, k, err);
+            if (p->pid && !p->ended && kinds[k].dies && !p->killed && step >= half) {
+                p->killed = 1;
+                kill(p->pid, SIGKILL);
+            }
+            if (p->ended && !p->killed && p->status) {
+                char folder[PATH_MAX];
+                folder_of(s, k, folder, sizeof folder);
+                rc = pl_fail(err, PL_EIO, "peer %d has failed; what it said is in %s/said.txt", k,
+                             folder);
+            }
+            running |= p->pid && !p->ended;
+        }
+        if (s->peer[0].ended)
+            rc = pl_fail(err, PL_EIO, "the bootstrap peer has ended; see %s/door.txt", s->d->out);
+        show(s, 0);
+    }
+    show(s, 1);
+    return rc;
+}
+
+int demo_swarm_train(enum train_end *end, const struct demo_swarm *d, struct pl_err *err)
+{
+    struct interrupt before;
+    struct show *s = calloc(1, sizeof *s);
+    int rc;
+    if (!s) return pl_fail(err, PL_ENOMEM, "no memory");
+    s->d = d;
+    s->terminal = isatty(STDERR_FILENO);
+    demo_view_begin(&s->view, d->steps, d->target_batch, pl_seconds());
+    for (int k = 0; k < PEERS; k++) s->view.peer[k].kind = kinds[k].name;
+    snprintf(s->run, sizeof s->run, "demo-%ld", (long)getpid());
+    interrupt_catch(&before);
+    rc = start_door(s, err);
+    while (!rc && !s->address[0] && !s->peer[0].ended && pl_seconds() - s->view.began < START_LIMIT)
+        listen_for(s, 100);
+    if (!rc && !s->address[0])
+        rc = pl_fail(err, PL_EIO, "the bootstrap peer does not start; see %s/door.txt", d->out);
+    if (!rc && d->page) rc = start_page(s, err);
+    if (!rc) rc = play(s, err);
+    if (s->page.pid > 0 && !s->page.ended) { /* before the door closes: it writes down what it has seen */
+        kill(s->page.pid, SIGTERM);
+        waitpid(s->page.pid, &s->page.status, 0);
+        if (!rc && !s->page.status) fprintf(stderr, "its page stays: %s/page/index.html\n", d->out);
+    }
+    if (s->page.pid > 0 && s->page.fd >= 0) close(s->page.fd);
+    for (int k = 0; k < PEERS; k++) {
+        struct peer *p = &s->peer[k];
+        if (p->pid > 0 && !p->ended) {
+            kill(p->pid, rc || k ? SIGKILL : SIGTERM);
+            waitpid(p->pid, &p->status, 0);
+        }
+        if (p->pid && p->fd >= 0) close(p->fd);
+    }
+    *end = s->view.peer[1].step >= d->steps ? TRAIN_DONE : TRAIN_STOPPED;
+    interrupt_release(&before);
+    free(s);
+    return rc;
+}

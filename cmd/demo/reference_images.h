@@ -1,0 +1,35 @@
+/* reference_images.h - all pairs of a data set with their pictures in memory, to ask of a drawing: whose
+ * picture is it nearest to? */
+#ifndef PL_CMD_GALLERY_H
+#define PL_CMD_GALLERY_H
+
+#include "cmd/generate/sample_images.h"
+
+struct gallery {
+    size_t count, cells;  /* pairs; codes a picture */
+    char **caption;
+    int32_t *codes;       /* (count,cells) */
+    unsigned char *held_out;
+    uint64_t *row, rows;  /* each pair's row over all shards; rows in all */
+    struct pl_image *picture; /* decoded from the codes: what a perfect drawing would give */
+};
+
+/* Every row of the shards that the run's filter lets pass; `without`: captions that were held
+ * out. */
+int gallery_open(struct gallery *g, const char *const *shard, size_t shards,
+                 const char *const *without, size_t withouts, int cells, struct pl_err *err);
+/* Drops what training with this limit never sees, but for the held-out pairs; before decoding. */
+void gallery_limit(struct gallery *g, uint64_t limit);
+/* Leaves `most` pairs, evenly spread, beside those of the given captions; before decoding. */
+void gallery_thin(struct gallery *g, size_t most, char *const *caption, size_t captions);
+/* Decodes all pictures. */
+int gallery_decode(struct gallery *g, struct painter *p, struct pl_err *err);
+void gallery_close(struct gallery *g);
+
+/* The first pair of this caption; g->count: there is none. */
+size_t gallery_find(const struct gallery *g, const char *caption);
+/* The pair whose picture has the least squared difference of pixels. Among equals (some flags are
+ * the same picture) `own`, else the first. */
+size_t gallery_nearest(const struct gallery *g, const struct pl_image *drawn, size_t own);
+
+#endif

@@ -1,0 +1,332 @@
+/* dht.c - `potluck dht`: a swarm's records from the command line, as a client of its DHT. */
+#include "cmd/doctor/preflight.h"
+#include "cmd/cmd.h"
+#include "dht_bench.h"
+#include "dht_json.h"
+#include "cmd/membership.h"
+
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char usage[] =
+    "usage: potluck dht get KEY            --join MULTIADDR ... [--latest] [--json]\n"
+    "       potluck dht put KEY VALUE      --join MULTIADDR ... [--subkey SUBKEY] [--expires S] [--json]\n"
+    "       potluck dht ping               --join MULTIADDR ... [--json]\n"
+    "       potluck dht bench              --join MULTIADDR ... [--count N] [--json]\n"
+    "\n"
+    "Reads and writes records of a swarm; ping asks each of the given peers. Keys are text; values and\n"
+    "subkeys are JSON, or text if they are not; {\"bytes\": \"00ff\"} stands for bytes,\n"
+    "{\"tuple\": [...]} for a tuple.\n"
+    "\n"
+    "  --join MULTIADDR   a peer of the swarm, with /p2p/ID at its end; may be repeated\n"
+    "  --latest           ask all of the nearest nodes, take the newest\n"
+    "  --subkey SUBKEY    store one entry of the key's dictionary\n"
+    "  --expires S        seconds until the record is forgotten (default 60)\n"
+    "  --owner            sign with a fresh key whose tag becomes the subkey\n"
+    "  --count N          bench: so many records for each figure (default 200)\n"
+    MEMBERSHIP_USAGE
+    "  --json             lines of JSON\n"
+    "\n"
+    "Exit status 1: nothing found, refused, or nobody reached.\n";
+
+#define JOIN_MAX 64
+
+struct dht_options {
+    const char *verb, *key, *value, *subkey;
+    const char *join[JOIN_MAX];
+    size_t join_count;
+    struct membership membership;
+    int latest, owner, json, count;
+    double expires_s;
+};
+
+/* JSON, or else the text itself. */
+static int pack(struct bytes *out, const char *text)
+{
+    json_t *v = json_loads(text, JSON_DECODE_ANY, NULL);
+    int rc = v ? dht_json_write(out, v) : mp_text(out, text);
+    json_decref(v);
+    return rc;
+}
+
+static void say(json_t *line)
+{
+    char *text = json_dumps(line, JSON_COMPACT | JSON_ENCODE_ANY);
+    if (text) puts(text);
+    free(text);
+    json_decref(line);
+    fflush(stdout);
+}
+
+/* A value alone, for people. */
+static void show(const char *before, const uint8_t *data, size_t n)
+{
+    json_t *v = dht_json_of(data, n);
+    char *text = v ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
+    printf("%s%s\n", before, text ? text : "?");
+    free(text);
+    json_decref(v);
+}
+
+/* --- get -------------------------------------------------------------------------------------- */
+
+static json_t *dictionary_json(const struct dht_dictionary *d)
+{
+    json_t *items = json_array();
+    for (size_t i = 0; i < d->count; i++) {
+        const struct dht_item *item = &d->items[i];
+        json_array_append_new(items, json_pack("{s:o,s:o,s:f}", "subkey",
+                              dht_json_of(item->subkey, item->subkey_n), "value",
+                              dht_json_of(item->value, item->n), "expiration", item->expiration));
+    }
+    return items;
+}
+
+static void print_result(const struct dht_options *o, const struct dht_result *r, double now)
+{
+    if (o->json && r->type == DHT_FOUND_REGULAR) {
+        say(json_pack("{s:s,s:s,s:o,s:f}", "event", "found", "key", o->key, "value",
+                      dht_json_of(bytes_at(&r->value), bytes_length(&r->value)), "expiration",
+                      r->expiration));
+    } else if (o->json) {
+        say(json_pack("{s:s,s:s,s:o,s:f}", "event", "found", "key", o->key, "dictionary",
+                      dictionary_json(&r->dictionary), "expiration", r->expiration));
+    } else if (r->type == DHT_FOUND_REGULAR) {
+        show("", bytes_at(&r->value), bytes_length(&r->value));
+    } else {
+        for (size_t i = 0; i < r->dictionary.count; i++) {
+            const struct dht_item *item = &r->dictionary.items[i];
+            show("", item->subkey, item->subkey_n);
+            show("    ", item->value, item->n);
+            printf("    expires in %.1f s\n", item->expiration - now);
+        }
+    }
+}
+
+static int get(const struct dht_options *o, struct swarm *s)
+{
+    struct dht_result r;
+    struct dht_id key;
+    int rc = dht_id_of_text(&key, o->key);
+    if (!rc) rc = swarm_get(s, &r, &key, o->latest);
+    if (rc) {
+        if (o->json) say(json_pack("{s:s,s:s}", "event", "absent", "key", o->key));
+        else fprintf(stderr, "potluck dht: nobody has '%.200s'\n", o->key);
+        return 1;
+    }
+    print_result(o, &r, swarm_time(s));
+    dht_result_clear(&r);
+    return 0;
+}
+
+/* --- put -------------------------------------------------------------------------------------- */
+
+static const char *refusal(int status)
+{
+    switch (status) {
+    case PL_EAGAIN: return "refused: there is a newer record, or it has expired already";
+    case PL_EPROTO: return "not sent: it is no valid record";
+    case PL_EIO: return "nobody answered";
+    default: return pl_status_name(status);
+    }
+}
+
+static int put(const struct dht_options *o, struct swarm *s, const struct rsa_key *key_pair)
+{
+    struct bytes subkey = { 0 }, value = { 0 };
+    struct dht_id key;
+    double expiration = swarm_time(s) + o->expires_s;
+    int has_subkey = o->subkey || o->owner, rc = dht_id_of_text(&key, o->key);
+    if (!rc && o->owner) rc = record_own_subkey(&subkey, key_pair);
+    else if (!rc && o->subkey) rc = pack(&subkey, o->subkey);
+    if (!rc) rc = pack(&value, o->value);
+    if (!rc) rc = swarm_store(s, &key, has_subkey ? &subkey : NULL, &value, expiration);
+    if (o->json && rc)
+        say(json_pack("{s:s,s:s,s:s}", "event", "refused", "key", o->key, "why", refusal(rc)));
+    else if (o->json)
+        say(json_pack("{s:s,s:s,s:f}", "event", "stored", "key", o->key, "expiration", expiration));
+    else if (rc) fprintf(stderr, "potluck dht: '%.200s': %s\n", o->key, refusal(rc));
+    bytes_clear(&subkey);
+    bytes_clear(&value);
+    return rc != 0;
+}
+
+/* --- ping ------------------------------------------------------------------------------------- */
+
+static int ping_one(const struct dht_options *o, struct swarm *s, const char *address)
+{
+    struct multiaddr a;
+    struct multiaddr_target target;
+    struct pl_err err;
+    struct dht_pong pong;
+    char peer[PEER_ID_TEXT_MAX];
+    int rc = multiaddr_from_text(&a, address, &err);
+    if (!rc && (multiaddr_target(&target, &a) || !target.peer.length))
+        rc = pl_fail(&err, PL_EUSE, "no /p2p/ID at its end");
+    if (!rc) rc = swarm_ping(s, &pong, &err, &target.peer);
+    if (rc) {
+        const struct swarm_options one = { .cmd = "dht", .join = &address, .join_count = 1 };
+        if (o->json)
+            say(json_pack("{s:s,s:s,s:s}", "event", "failed", "address", address, "why", err.text));
+        if (rc != PL_EUSE) checkup_explain(s, &one, &err);
+        if (!o->json) fprintf(stderr, "potluck dht: %.200s: %s\n", address, err.text);
+        return 1;
+    }
+    peer_id_text(peer, &target.peer);
+    if (o->json)
+        say(json_pack("{s:s,s:s,s:f,s:o,s:b}", "event", "pong", "peer", peer, "seconds",
+                      pong.seconds, "clock_error",
+                      !isfinite(pong.clock_error) ? json_null() : json_real(pong.clock_error),
+                      "available", pong.available));
+    else if (isnan(pong.clock_error)) printf("%s %.1f ms\n", peer, 1e3 * pong.seconds);
+    else
+        printf("%s %.1f ms, its clock is %+.3f s from ours\n", peer, 1e3 * pong.seconds,
+               pong.clock_error);
+    return 0;
+}
+
+static int ping(const struct dht_options *o, struct swarm *s)
+{
+    int failed = 0;
+    for (size_t i = 0; i < o->join_count; i++) failed |= ping_one(o, s, o->join[i]);
+    return failed;
+}
+
+/* --- bench ------------------------------------------------------------------------------------ */
+
+/* s stores; a second node reads, which has nothing of it in its cache. */
+static int bench(const struct dht_options *o, struct swarm *s, const struct swarm_options *how)
+{
+    double rates[DHT_BENCH_RATES];
+    struct swarm reader;
+    struct pl_err err;
+    int failed;
+    if (swarm_open(&reader, how, &err) || swarm_wait_joined(&reader, &err)) {
+        fprintf(stderr, "potluck dht: %s\n", err.text);
+        if (reader.loop) swarm_close(&reader);
+        return 1;
+    }
+    failed = dht_bench(s, &reader, rates, o->count);
+    swarm_close(&reader);
+    for (int i = 0; i < DHT_BENCH_RATES; i++) {
+        if (o->json) say(json_pack("{s:s,s:s,s:f}", "event", "rate", "what", dht_bench_names[i],
+                                   "per_second", rates[i]));
+        else printf("%-18s %8.0f /s\n", dht_bench_names[i], rates[i]);
+    }
+    if (failed)
+        fprintf(stderr, "potluck dht: %d of %d failed\n", failed, DHT_BENCH_RATES * o->count);
+    return failed != 0;
+}
+
+/* --- the command ------------------------------------------------------------------------------ */
+
+static int parse(struct dht_options *o, int argc, char **argv)
+{
+    static const struct option options[] = {
+        { "join", required_argument, NULL, 'j' }, { "subkey", required_argument, NULL, 's' },
+        { "expires", required_argument, NULL, 'e' }, { "latest", no_argument, NULL, 'l' },
+        { "owner", no_argument, NULL, 'o' }, { "count", required_argument, NULL, 'c' },
+        { "json", no_argument, NULL, 'J' }, MEMBERSHIP_OPTIONS,
+        { "help", no_argument, NULL, 'h' }, { NULL, 0, NULL, 0 }
+    };
+    const char *words[2] = { NULL, NULL }; /* key, value */
+    int option, wanted, count = 0;
+    int64_t count_read;
+    static const char verbs[] = "get, put, ping or bench comes first";
+    if (argc < 2) return cmd_misused("dht", "%s", verbs);
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
+        fputs(usage, stdout);
+        exit(0);
+    }
+    o->verb = argv[1];
+    wanted = !strcmp(o->verb, "get") ? 1 : !strcmp(o->verb, "put") ? 2 : !strcmp(o->verb, "ping") ||
+             !strcmp(o->verb, "bench") ? 0 : -1;
+    if (wanted < 0) return cmd_misused("dht", "'%.60s': %s", o->verb, verbs);
+    argc--, argv++;
+    /* Right behind the verb a word may look like an option: -5 is a value. */
+    while (count < wanted && argc > 1 && strncmp(argv[1], "--", 2)) {
+        words[count++] = argv[1];
+        argc--, argv++;
+    }
+    argv[0] = "potluck dht"; /* getopt begins its complaints with it */
+    while ((option = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        switch (option) {
+        case 'j':
+            if (o->join_count == JOIN_MAX)
+                return cmd_misused("dht", "--join: at most %d of them", JOIN_MAX);
+            o->join[o->join_count++] = optarg;
+            break;
+        case 's': o->subkey = optarg; break;
+        case 'e':
+            if (cmd_real(&o->expires_s, "dht", "--expires", optarg, 0.001, 1e9)) return PL_EUSE;
+            break;
+        case 'c':
+            if (cmd_integer(&count_read, "dht", "--count", optarg, 1, 1000000)) return PL_EUSE;
+            o->count = (int)count_read;
+            break;
+        case 'l': o->latest = 1; break;
+        case 'o': o->owner = 1; break;
+        case 'J': o->json = 1; break;
+        case 'h': fputs(usage, stdout); exit(0);
+        default: if (!membership_option(&o->membership, option, optarg)) return PL_EUSE;
+        }
+    }
+    while (count < wanted && optind < argc) words[count++] = argv[optind++];
+    if (count < wanted)
+        return cmd_misused("dht", "%s: %s", o->verb,
+                           wanted == 1 ? "a key is needed" : "a key and a value are needed");
+    if (cmd_no_more("dht", argc, argv)) return PL_EUSE;
+    o->key = words[0];
+    o->value = words[1];
+    if (!o->join_count) {
+        fputs("potluck dht: --join is missing: the address of a peer of the swarm\n", stderr);
+        return PL_EUSE;
+    }
+    return PL_OK;
+}
+
+int cmd_dht(int argc, char **argv)
+{
+    static const char *const anywhere[] = { "/ip4/0.0.0.0/tcp/0" };
+    struct dht_options o = { .expires_s = 60, .count = 200 };
+    struct validators validators = { 0 };
+    struct rsa_key key = { 0 };
+    struct swarm s;
+    struct pl_err err;
+    int status = 1;
+    if (parse(&o, argc, argv)) return 2;
+    if (o.owner && !rsa_key_make(&key, &err)) validators.key = &key;
+    struct swarm_options swarm = { .cmd = "dht", .join = o.join, .join_count = o.join_count,
+                                   .validators = &validators };
+    if (!strcmp(o.verb, "bench") && o.membership.authority) {
+        fputs("potluck dht: bench is for swarms without tokens: signing would be what it "
+              "measures\n",
+              stderr);
+        rsa_key_clear(&key);
+        return 2;
+    }
+    if (!strcmp(o.verb, "bench")) { /* as a node among nodes */
+        swarm.listen = anywhere;
+        swarm.listen_count = 1;
+    }
+    if (membership_open(&o.membership, &swarm.auth, &err) || swarm_open(&s, &swarm, &err)) {
+        fprintf(stderr, "potluck dht: %s\n", err.text);
+        membership_close(&o.membership);
+        rsa_key_clear(&key);
+        return 1;
+    }
+    if (swarm_wait_joined(&s, &err) && strcmp(o.verb, "ping")) {
+        checkup_explain(&s, &swarm, &err);
+        fprintf(stderr, "potluck dht: %s\n", err.text);
+    } else if (!strcmp(o.verb, "get")) status = get(&o, &s);
+    else if (!strcmp(o.verb, "put")) status = put(&o, &s, &key);
+    else if (!strcmp(o.verb, "bench")) status = bench(&o, &s, &swarm);
+    else status = ping(&o, &s);
+    swarm_close(&s);
+    membership_close(&o.membership);
+    rsa_key_clear(&key);
+    return status;
+}

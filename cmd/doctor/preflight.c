@@ -1,0 +1,382 @@
+/* preflight.c - the swarm's half of checkup.h: every entry peer, then what they say together. */
+#include "preflight_internal.h"
+
+#include "net/libp2p/peers.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PEERS_ASKED 3       /* to call us; each may take its time */
+#define CLOCK_REFUSED 3.0   /* s; farther off, real hivemind peers refuse to join each other */
+
+/* --- what it means ---------------------------------------------------------------------------- */
+
+static void write_finding(struct finding *f, enum finding_level level, const char *what,
+                          const char *format, va_list args)
+{
+    char *advice, *brief = NULL;
+    *f = (struct finding){ .level = level, .what = what };
+    vsnprintf(f->text, sizeof f->text, format, args);
+    if ((advice = strchr(f->text, '\n'))) {
+        *advice++ = 0;
+        if ((brief = strchr(advice, '\n'))) *brief++ = 0;
+        snprintf(f->advice, sizeof f->advice, "%.399s", advice);
+        if (brief) snprintf(f->brief, sizeof f->brief, "%.79s", brief);
+    }
+}
+
+void checkup_finding(struct finding *f, enum finding_level level, const char *what,
+                     const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    write_finding(f, level, what, format, args);
+    va_end(args);
+}
+
+void checkup_say(struct checkup *c, enum finding_level level, const char *what, const char *format,
+                 ...)
+{
+    struct finding f;
+    va_list args;
+    va_start(args, format);
+    write_finding(&f, level, what, format, args);
+    va_end(args);
+    c->tell(c->context, &f);
+}
+
+static const char *advice_for(const char *address, int status, const char *why)
+{
+    static const struct { const char *sign, *advice; } list[] = {
+        { "not multistream", "your side: something else than a libp2p peer answers there; check "
+                             "address and port" },
+        { "refused", "their side: nobody listens at that port; ask for the present address, or "
+                     "start the peer" },
+        { "unknown node", "your side: the name cannot be looked up; check its spelling, then this "
+                          "machine's DNS" },
+        { "temporary failure", "your side: the name cannot be looked up now; is this machine "
+                               "online?" },
+        { "has no address", "their side: the name is known but has no address; ask for the "
+                            "present one" },
+        { "not an address that we can dial", "their side has to be called by TCP: ask for an "
+                                             "address that reads /ip4/1.2.3.4/tcp/31337/p2p/ID" },
+        { "network is unreachable", "your side: this machine has no way there; is it online?" },
+        { "address not available", "your side: this machine has no address to call from; is it "
+                                   "online?" },
+        /* what a firewall says that does not drop silently, and a router whose neighbour is off */
+        { "host is unreachable", "their side, if others are not let in either: that machine is "
+                                 "off, or a firewall turns us away; else your side: this machine "
+                                 "has no way there" },
+        { "does not serve /libp2p/circuit/relay", "their side: the peer in the middle of that "
+                                                  "address relays nothing (potluck peer --relay); "
+                                                  "ask for another address" },
+        { "holds no reservation", "their side: the peer behind the relay is gone; ask for another "
+                                  "address" },
+        { "the relay ", "their side: the relay is full or in trouble; ask for another address" },
+        { "that is ourselves", "your side: this is the address of the identity that you use here" },
+        { " answered", "their side: another peer, or the same with a new key, lives there now "
+                       "(potluck peer keeps its key with --identity); ask for the present address" },
+        { "no encryption in common", "their side: it allows neither Noise nor TLS 1.3" },
+        { "says nothing", "their side: something takes connections there and says nothing: a peer "
+                          "that is frozen, or no libp2p peer; check the port, or take another "
+                          "entry peer" },
+        { "connection lost", "their side: it closed the connection; too many ask, a firewall cuts "
+                             "it, or no libp2p peer is at that port" },
+        { "own identity", "your side: this is the address of the identity that you use here" },
+    };
+    if ((strstr(why, " is unreachable") || strstr(why, "address not available")) &&
+        (!strncmp(address, "/ip6/", 5) || !strncmp(address, "/dns6/", 6)))
+        return "your side, if others are let in: no way there by IPv6 from this machine; ask for "
+               "an address that begins with /ip4";
+    for (size_t i = 0; i < PL_COUNT(list); i++)
+        if (strstr(why, list[i].sign)) return list[i].advice;
+    if (status == PL_EAGAIN)
+        return "their side, if others are not let in either: that machine is off, or its "
+               "firewall drops us; else your side: your network lets nothing out to that port";
+    return "your side: check the address";
+}
+
+/* --- one entry peer --------------------------------------------------------------------------- */
+
+/* Why it refuses us, or we its answer: what our own kind says; others say less. */
+static const char *refusal_advice(const char *why)
+{
+    static const struct { const char *sign, *advice; } list[] = {
+        { "('message: carries no access token", "your side: this swarm asks for an access token "
+                                                "(--authority)" },
+        { "message: carries no access token", "your side: this swarm asks for no access tokens: "
+                                              "leave --authority out" },
+        { "not signed by our authority", "your side: this swarm's access tokens are another "
+                                         "authority's than the one of --authority" },
+        { "('access token: expired", "your side, if others are let in: your clock or your "
+                                     "authority's is wrong (timedatectl set-ntp true); else "
+                                     "theirs" },
+        { "access token: expired", "their side: that peer's token has ended, it cannot reach its "
+                                   "authority; yours, if your clock is ahead (timedatectl set-ntp "
+                                   "true)" },
+        { "away from our clock", "your side, if others are let in: your clock is wrong "
+                                 "(timedatectl set-ntp true)" },
+    };
+    for (size_t i = 0; i < PL_COUNT(list); i++)
+        if (strstr(why, list[i].sign)) return list[i].advice;
+    return "your side: it refuses us; this swarm may ask for an access token (--authority), or "
+           "your clock is wrong";
+}
+
+static void entry_refuses(struct checkup_entry *e, int status, const char *why)
+{
+    checkup_finding(&e->finding, FINDING_BAD, "entry",
+                    "%.200s: connected, but no node of the DHT: %.200s\n%s", e->address, why,
+                    status == PL_ENOTFOUND
+                        ? "their side: a libp2p peer that runs no hivemind DHT, or runs it in "
+                          "client mode"
+                    : status == PL_EPROTO
+                        ? refusal_advice(why)
+                        : "their side: it is overloaded or frozen; take another entry peer");
+}
+
+static void look_at_entry(struct checkup_entry *e)
+{
+    struct checkup *c = e->c;
+    struct probe p = { .s = c->s, .stop = c->stop };
+    struct dht_pong pong;
+    struct pl_err err = { "" };
+    double took;
+    int status = multiaddr_from_text(&p.at, e->address, &err);
+    e->clock = NAN;
+    if (status) {
+        checkup_finding(&e->finding, FINDING_BAD, "entry", "%.300s: %s\nyour side: an "
+                        "address reads /ip4/1.2.3.4/tcp/31337/p2p/ID", e->address, err.text);
+        return;
+    }
+    if ((status = probe_dial(&p))) {
+        const char *why = p.why;
+        size_t n = strlen(e->address);
+        while (!strncmp(why, e->address, n) && !strncmp(why + n, ": ", 2)) why += n + 2;
+        checkup_finding(&e->finding, FINDING_BAD, "entry", "%.200s: %.200s\n%s", e->address, why,
+                        advice_for(e->address, status, why));
+        return;
+    }
+    took = p.seconds;
+    if ((status = swarm_ping(c->s, &pong, &err, &p.peer))) {
+        entry_refuses(e, status, err.text);
+        return;
+    }
+    e->clock = pong.clock_error;
+    e->ping_s = probe_ping(&p) ? pong.seconds : p.seconds;
+    checkup_finding(&e->finding, FINDING_GOOD, "entry",
+                    "%.200s: there after %.0f ms; %.2f ms there and back", e->address, 1e3 * took,
+                    1e3 * e->ping_s);
+    e->peer = p.peer;
+    e->good = 1;
+    pthread_mutex_lock(&c->s->lock);
+    if (c->first_good && !*c->first_good) *c->first_good = pl_seconds();
+    pthread_cond_broadcast(&c->s->changed);
+    pthread_mutex_unlock(&c->s->lock);
+    probe_look(&p, &e->view);
+}
+
+static void *run_entry(void *entry)
+{
+    look_at_entry(entry);
+    return NULL;
+}
+
+/* All at once: one that says nothing costs its time limit. */
+static void entries(struct checkup *c)
+{
+    c->count = c->options->join_count < DHT_INITIAL_MAX ? c->options->join_count : DHT_INITIAL_MAX;
+    for (size_t i = 0; i < c->count; i++) {
+        struct checkup_entry *e = &c->entries[i];
+        e->c = c;
+        e->address = c->options->join[i];
+        e->has_thread = i + 1 < c->count && !pthread_create(&e->thread, NULL, run_entry, e);
+        if (!e->has_thread) look_at_entry(e);
+    }
+    for (size_t i = 0; i < c->count; i++) {
+        struct checkup_entry *e = &c->entries[i];
+        if (e->has_thread) pthread_join(e->thread, NULL);
+        if (e->good) c->good[c->good_count++] = e;
+    }
+    for (size_t i = 0; i < c->count; i++) {
+        struct finding *f = &c->entries[i].finding;
+        /* One that lets us in is enough. */
+        if (c->good_count && f->level == FINDING_BAD) f->level = FINDING_WARNING;
+        if (c->good_count && &c->entries[i] == c->good[0])
+            snprintf(f->brief, sizeof f->brief, "%zu of %zu entry peers (%.2f ms)", c->good_count,
+                     c->count, 1e3 * c->good[0]->ping_s);
+        c->tell(c->context, f);
+    }
+}
+
+/* --- together --------------------------------------------------------------------------------- */
+
+static int by_value(const void *a_, const void *b_)
+{
+    double a = *(const double *)a_, b = *(const double *)b_;
+    return (a > b) - (a < b);
+}
+
+static void clocks(struct checkup *c)
+{
+    double clock[DHT_INITIAL_MAX], off;
+    size_t n = 0;
+    for (size_t i = 0; i < c->good_count; i++)
+        if (isfinite(c->good[i]->clock)) clock[n++] = c->good[i]->clock;
+    if (!n) return;
+    qsort(clock, n, sizeof *clock, by_value);
+    off = -(n % 2 ? clock[n / 2] : (clock[n / 2 - 1] + clock[n / 2]) / 2);
+    c->clock_differs = fabs(off) >= DHT_CLOCK_TOLERANCE;
+    if (!c->clock_differs)
+        checkup_say(c, FINDING_GOOD, "clock", "%.2f s from the others'\n\nclock %.2f s off",
+                    fabs(off), fabs(off));
+    else
+        checkup_say(c, fabs(off) < CLOCK_REFUSED ? FINDING_WARNING : FINDING_BAD, "clock",
+                    "%.1f s %s the others'\nyour side, if they agree: set the clock (timedatectl "
+                    "set-ntp true); this program corrects itself, Python peers %s", fabs(off),
+                    off > 0 ? "ahead of" : "behind",
+                    fabs(off) < CLOCK_REFUSED ? "come close to refusing it" : "refuse it");
+}
+
+static void reachability(struct checkup *c)
+{
+    struct probe p = { .s = c->s, .stop = c->stop };
+    char at[MULTIADDR_TEXT_MAX], peer[PEER_ID_TEXT_MAX], why[256] = "";
+    int tried = 0;
+    if (!c->options->listen_count) {
+        checkup_say(c, FINDING_GOOD, "reach",
+                    "not asked: nothing listens (--client-mode)\n\na client");
+        return;
+    }
+    for (size_t i = 0; i < c->good_count && i < PEERS_ASKED; i++) {
+        int status;
+        p.peer = c->good[i]->peer;
+        status = probe_reach(&p);
+        peer_id_text(peer, &p.peer);
+        if (!status) {
+            multiaddr_text(at, &p.at);
+            checkup_say(c, FINDING_GOOD, "reach",
+                        "%.60s has reached us at %.200s\n\nothers can call us", peer,
+                        p.at.length ? at : "our address");
+            c->reached = 1;
+            return;
+        }
+        tried += status == PL_EIO;
+        snprintf(why, sizeof why, "%.60s: %.180s", peer, p.why);
+    }
+    if (tried)
+        checkup_say(c, FINDING_BAD, "reach", "others cannot call us: %.250s"
+                    "\nyour side: let TCP to the listening port in (firewall; router: forward it, "
+                    "then --announce the outside address), or join with --client-mode", why);
+    else if (!probe_is_stopped(c->s, c->stop))
+        checkup_say(c, FINDING_GOOD, "reach", "not known, no entry peer would try to call us: "
+                    "%.250s (hivemind's peers try public addresses only)"
+                    "\n\nnot known whether others can call us", why);
+}
+
+static int same_ip(const struct multiaddr *a, const struct multiaddr *b)
+{
+    struct multiaddr_target x, y;
+    return !multiaddr_target(&x, a) && !multiaddr_target(&y, b) && x.family == y.family &&
+           !memcmp(x.ip, y.ip, sizeof x.ip);
+}
+
+static int same_port(const struct multiaddr *a, const struct multiaddr *b)
+{
+    struct multiaddr_target x, y;
+    return !multiaddr_target(&x, a) && !multiaddr_target(&y, b) && x.port == y.port;
+}
+
+/* From how peers see the connections that we made: TCP shows no more of a router than that. Nothing
+ * is to be done about it where others reach us, or where they need not. */
+static void nat(struct checkup *c)
+{
+    const struct probe_view *first = NULL;
+    enum finding_level level = c->reached || !c->options->listen_count ? FINDING_GOOD
+                                                                       : FINDING_WARNING;
+    char seen[MULTIADDR_TEXT_MAX];
+    int translated = 0, moved = 0, differ = 0;
+    for (size_t i = 0; i < c->good_count; i++) {
+        const struct probe_view *v = &c->good[i]->view;
+        if (!v->has_seen || !v->has_local || multiaddr_reach(&v->seen) == REACH_LOOPBACK) continue;
+        translated |= !same_ip(&v->seen, &v->local);
+        moved |= !same_port(&v->seen, &v->local);
+        differ |= first && !same_ip(&first->seen, &v->seen) &&
+                  multiaddr_reach(&first->seen) == multiaddr_reach(&v->seen);
+        if (!first) first = v;
+    }
+    if (!first) {
+        checkup_say(c, FINDING_GOOD, "NAT",
+                    "none between us and the peers that told (this machine)\n\nno NAT");
+        return;
+    }
+    multiaddr_text(seen, &first->seen);
+    if (differ)
+        checkup_say(c, level, "NAT", "other addresses for other peers: %.100s and more"
+                    "\nyour side: several routers, or a provider's shared one (CGNAT): others "
+                    "cannot call you directly; a relay or --client-mode works\nseveral routers", seen);
+    else if (translated)
+        checkup_say(c, level, "NAT", "a router shows you as %.100s and %s ports"
+                    "\nyour side: to be called, forward the listening TCP port in the router and "
+                    "give --announce\nbehind a router", seen, moved ? "changes" : "keeps");
+    else checkup_say(c, FINDING_GOOD, "NAT", "none: peers see this machine as %.100s\n\nno NAT",
+                     seen);
+}
+
+static void relays(struct checkup *c)
+{
+    char peer[PEER_ID_TEXT_MAX];
+    int needed = !c->reached && c->options->listen_count;
+    for (size_t i = 0; i < c->good_count; i++)
+        if (c->good[i]->view.relays) {
+            peer_id_text(peer, &c->good[i]->peer);
+            checkup_say(c, FINDING_GOOD, "relay",
+                        "%.60s carries connections for those who cannot be called\n\na relay",
+                        peer);
+            return;
+        }
+    checkup_say(c, needed ? FINDING_WARNING : FINDING_GOOD, "relay", "no entry peer relays%s",
+                needed ? "\ntheir side: only matters if you cannot be called; somebody reachable "
+                         "can run potluck peer --relay"
+                       : "; only matters for peers that cannot be called\n\nno relay");
+}
+
+int checkup_peers(struct checkup *c)
+{
+    entries(c);
+    if (!c->good_count) return PL_EIO;
+    clocks(c);
+    checkup_run(c);
+    reachability(c);
+    nat(c);
+    relays(c);
+    checkup_bandwidth(c);
+    return PL_OK;
+}
+
+int checkup_swarm(const struct swarm_options *o, const struct checkup_plan *plan,
+                  checkup_tell *tell, void *context)
+{
+    struct swarm_options visit = *o;
+    struct checkup *c = calloc(1, sizeof *c);
+    struct swarm s;
+    struct pl_err err;
+    int rc;
+    if (!c) return PL_ENOMEM;
+    *c = (struct checkup){ .s = &s, .options = o, .plan = plan, .tell = tell, .context = context };
+    visit.join_count = 0;
+    visit.visitor = 1;
+    if (!(rc = swarm_open(&s, &visit, &err))) {
+        rc = checkup_peers(c);
+        swarm_close(&s);
+    } else {
+        checkup_say(c, FINDING_BAD, "network",
+                    "%s\nyour side: is the address to listen at this machine's, and the port free?",
+                    err.text);
+    }
+    free(c);
+    return rc;
+}

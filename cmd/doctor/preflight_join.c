@@ -1,0 +1,232 @@
+/* preflight_join.c - the check before joining. What is asked of the network is asked on a thread of
+ * its own; who joins waits for it no longer than CHECKUP_PATIENCE once somebody has answered, and
+ * looks at its own machine meanwhile. */
+#include "preflight_internal.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define FINDINGS_MAX (DHT_INITIAL_MAX + 16)
+#define WORD_AFTER 2 /* s of silence */
+
+struct checkup_join {
+    struct swarm *s;
+    struct checkup_join_options o;
+    struct checkup_plan plan;
+    struct checkup network;
+    struct probe_stop stop;
+    pthread_t thread;
+    int has_thread;
+    double began;
+    /* under the swarm's lock */
+    double first_good;
+    int parts;                          /* of the check that are not over; the last one says all */
+    int asked;                          /* the network's is over, and said if it was the last */
+    int status;                         /* of that */
+    struct finding found[FINDINGS_MAX];
+    size_t count;
+};
+
+static void keep(void *context, const struct finding *f)
+{
+    struct checkup_join *c = context;
+    pthread_mutex_lock(&c->s->lock);
+    if (c->count < FINDINGS_MAX) c->found[c->count++] = *f;
+    pthread_mutex_unlock(&c->s->lock);
+}
+
+/* --- what is said ----------------------------------------------------------------------------- */
+
+static void say_json(const struct checkup_join *c, enum finding_level worst)
+{
+    static const char *const levels[] = { "ok", "warning", "bad" };
+    json_t *list = json_array(), *line;
+    char *text;
+    for (size_t i = 0; i < c->count; i++) {
+        const struct finding *f = &c->found[i];
+        json_array_append_new(list, json_pack("{s:s,s:s,s:s,s:s}", "what", f->what, "level",
+                                              levels[f->level], "text", f->text, "advice",
+                                              f->advice));
+    }
+    line = json_pack("{s:s,s:s,s:f,s:o}", "event", "check", "level", levels[worst], "seconds",
+                     pl_seconds() - c->began, "findings", list);
+    text = line ? json_dumps(line, JSON_COMPACT) : NULL;
+    if (text) puts(text);
+    fflush(stdout);
+    free(text);
+    json_decref(line);
+}
+
+/* In one write each: training prints, too. */
+static void say_wrong(const char *cmd, const struct finding *f)
+{
+    fprintf(stderr, "potluck %s: check: %s: %s%s%s\n", cmd, f->what, f->text,
+            f->advice[0] ? "\n    -> " : "", f->advice);
+}
+
+static void say_well(const struct checkup_join *c)
+{
+    char line[FINDINGS_MAX * sizeof c->found[0].brief];
+    size_t at = 0;
+    for (size_t i = 0; i < c->count; i++) {
+        const struct finding *f = &c->found[i];
+        if (f->brief[0])
+            at += (size_t)snprintf(line + at, sizeof line - at, "%s%s", at ? ", " : "", f->brief);
+    }
+    fprintf(stderr, "potluck %s: check: all well (%.2f s): %s\n", c->o.swarm->cmd,
+            pl_seconds() - c->began, at ? line : "nothing was asked");
+}
+
+static void say(const struct checkup_join *c)
+{
+    enum finding_level worst = FINDING_GOOD;
+    for (size_t i = 0; i < c->count; i++)
+        if (c->found[i].level > worst) worst = c->found[i].level;
+    if (c->o.json) say_json(c, worst);
+    else if (worst == FINDING_GOOD) {
+        if (!c->o.quiet && c->count) say_well(c);
+    } else {
+        for (size_t i = 0; i < c->count; i++)
+            if (c->found[i].level != FINDING_GOOD) say_wrong(c->o.swarm->cmd, &c->found[i]);
+    }
+}
+
+/* --- life ------------------------------------------------------------------------------------- */
+
+/* A part is over. */
+static void leave(struct checkup_join *c)
+{
+    int left;
+    pthread_mutex_lock(&c->s->lock);
+    left = --c->parts;
+    pthread_mutex_unlock(&c->s->lock);
+    if (!left && !probe_is_stopped(c->s, &c->stop)) say(c);
+}
+
+static void *run(void *context)
+{
+    struct checkup_join *c = context;
+    c->status = checkup_peers(&c->network);
+    leave(c);
+    pthread_mutex_lock(&c->s->lock);
+    c->asked = 1;
+    pthread_cond_broadcast(&c->s->changed);
+    pthread_mutex_unlock(&c->s->lock);
+    return NULL;
+}
+
+/* Under the swarm's lock. */
+static void say_waiting(const struct checkup_join *c)
+{
+    if (c->o.json) return; /* an event tells the end */
+    fprintf(stderr, "potluck %s: check: no entry peer has answered within %d s; waiting %.0f s at most\n",
+            c->o.swarm->cmd, WORD_AFTER, PROBE_LIMIT);
+}
+
+/* Until all is asked, or the rest may be asked while we join. 1: it is. */
+static int wait_for_network(struct checkup_join *c)
+{
+    struct timespec until;
+    int asked;
+    pthread_mutex_lock(&c->s->lock);
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += WORD_AFTER;
+    while (!c->asked && !c->first_good)
+        if (pthread_cond_timedwait(&c->s->changed, &c->s->lock, &until) == ETIMEDOUT) break;
+    if (!c->asked && !c->first_good) say_waiting(c);
+    while (!c->asked && !c->first_good) pthread_cond_wait(&c->s->changed, &c->s->lock);
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += (time_t)CHECKUP_PATIENCE;
+    while (!c->asked && !pthread_cond_timedwait(&c->s->changed, &c->s->lock, &until)) { }
+    asked = c->asked;
+    pthread_mutex_unlock(&c->s->lock);
+    return asked;
+}
+
+/* The sentence that a failed join ends in. */
+static int give_up(const struct checkup_join *c, struct pl_err *err)
+{
+    const struct finding *bad = NULL;
+    int differ = 0;
+    for (size_t i = 0; i < c->count; i++) {
+        const struct finding *f = &c->found[i];
+        if (strcmp(f->what, "entry") || f->level != FINDING_BAD) continue;
+        differ |= bad && strcmp(bad->advice, f->advice);
+        if (!bad) bad = f;
+    }
+    if (!bad) return pl_fail(err, PL_EIO, "nobody lets us join");
+    if (differ)
+        return pl_fail(err, PL_EIO, "none of %zu entry peers lets us join, for reasons of their "
+                       "own: see above", c->network.count);
+    return pl_fail(err, PL_EIO, "%s lets us join: %.250s", c->network.count == 1 ? "nobody"
+                   : "none of the entry peers", bad->advice[0] ? bad->advice : bad->text);
+}
+
+static struct checkup_join *make(struct swarm *s, const struct checkup_join_options *o)
+{
+    struct checkup_join *c = calloc(1, sizeof *c);
+    if (!c) return NULL;
+    c->s = s;
+    c->o = *o;
+    c->plan = (struct checkup_plan){ .load = o->off ? 0 : CHECKUP_LOAD_SHORT, .run = o->run,
+                                     .target_batch = o->target_batch,
+                                     .trains = o->memory != NULL };
+    c->network = (struct checkup){ .s = s, .options = o->swarm, .plan = &c->plan, .stop = &c->stop,
+                                   .tell = keep, .context = c, .first_good = &c->first_good };
+    c->began = pl_seconds();
+    return c;
+}
+
+/* Joining has failed, and nobody has looked before. */
+static int explain(struct swarm *s, const struct checkup_join_options *o, struct pl_err *err)
+{
+    struct checkup_join *c = make(s, o);
+    if (!c) return PL_EIO; /* with what the node has said */
+    if (checkup_peers(&c->network)) give_up(c, err);
+    say(c);
+    free(c);
+    return PL_EIO;
+}
+
+int checkup_explain(struct swarm *s, const struct swarm_options *how, struct pl_err *err)
+{
+    const struct checkup_join_options o = { .swarm = how, .off = 1 };
+    return explain(s, &o, err);
+}
+
+int checkup_join(struct checkup_join **out, struct swarm *s, const struct checkup_join_options *o,
+                 struct pl_err *err)
+{
+    struct checkup_join *c = NULL;
+    int rc;
+    *out = NULL;
+    if (!o->off && (o->swarm->join_count || o->memory) && (c = make(s, o))) {
+        int asks = o->swarm->join_count > 0;
+        c->parts = 1 + asks;
+        c->has_thread = asks && !pthread_create(&c->thread, NULL, run, c);
+        if (!c->has_thread) c->parts = 1; /* else the thread may count by now */
+        if (o->memory) checkup_plan_fits(o->memory, o->be, keep, c);
+        leave(c);
+        if (c->has_thread && wait_for_network(c) && c->status) {
+            *out = c;
+            swarm_enter(s); /* for those who stay */
+            return give_up(c, err);
+        }
+    }
+    *out = c;
+    swarm_enter(s);
+    rc = swarm_wait_joined(s, err);
+    return rc && !c ? explain(s, o, err) : rc;
+}
+
+void checkup_join_end(struct checkup_join *c)
+{
+    if (!c) return;
+    probe_stop(c->s, &c->stop);
+    if (c->has_thread) pthread_join(c->thread, NULL);
+    free(c);
+}

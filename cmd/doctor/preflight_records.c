@@ -1,0 +1,159 @@
+/* preflight_records.c - what records in the DHT tell before one joins: how fast a large one goes
+ * there and comes back; whether anybody trains the run, and at how many samples they step. */
+#include "preflight_internal.h"
+
+#include "net/hivemind/progress.h"
+#include "net/hivemind/report.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LOAD_EXPIRES 20.0   /* s that the record lies there */
+#define SLOW 1.0e6          /* bytes a second; a step of the run moves 100 MB each way */
+#define ROUND_TRIP_MOST 0.9 /* of a call's time that may be the way there and back */
+
+/* The record's value: msgpack, bin32. */
+static uint8_t *make_load(size_t n)
+{
+    const uint8_t head[] = { 0xc6, (n - 5) >> 24 & 255, (n - 5) >> 16 & 255, (n - 5) >> 8 & 255,
+                             (n - 5) & 255 };
+    uint8_t *load = calloc(1, n);
+    if (load) memcpy(load, head, sizeof head);
+    return load;
+}
+
+/* Of a call's time, what the data took. */
+static double net(const struct checkup_entry *e, double seconds)
+{
+    return fmax(seconds - e->ping_s, (1 - ROUND_TRIP_MOST) * seconds);
+}
+
+/* A large record goes there and comes back; twice, the better one counts: a connection begins
+ * slowly. */
+void checkup_bandwidth(struct checkup *c)
+{
+    struct bytes store = { 0 }, find = { 0 };
+    size_t n = c->plan->load;
+    uint8_t *load = n ? make_load(n) : NULL;
+    struct dht_record r = { .subkey = dht_no_subkey, .subkey_n = sizeof dht_no_subkey,
+                            .value = load, .n = n };
+    struct probe p = { .s = c->s, .stop = c->stop };
+    char brief[32];
+    double up = INFINITY, down = INFINITY, slower;
+    int rc = PL_OK;
+    if (!load || c->options->auth || dht_id_random(&r.key)) { /* with a token requests are signed */
+        free(load);
+        return;
+    }
+    p.peer = c->good[0]->peer;
+    for (int i = 0; i < 2 && !rc; i++) {
+        r.expiration = swarm_time(c->s) + LOAD_EXPIRES + i;
+        bytes_clear(&store);
+        rc = dht_write_store(&store, NULL, &r, 1);
+        if (!rc) rc = probe_call(&p, dht_call_name(DHT_STORE), &store);
+        up = fmin(up, net(c->good[0], p.seconds));
+        if (!i && !rc) rc = dht_write_find(&find, NULL, &r.key, 1);
+        if (!rc) rc = probe_call(&p, dht_call_name(DHT_FIND), &find);
+        down = fmin(down, net(c->good[0], p.seconds));
+    }
+    slower = (double)n / fmax(up, down);
+    snprintf(brief, sizeof brief, "\n\n%.1f MB/s", 1e-6 * slower);
+    if (!rc)
+        checkup_say(c, slower < SLOW ? FINDING_WARNING : FINDING_GOOD, "bandwidth",
+                    "%.1f MB/s to the first entry peer, %.1f MB/s from it%s", 1e-6 * (double)n / up,
+                    1e-6 * (double)n / down,
+                    slower < SLOW ? "\nyour side: a slow line delays the steps of all: take part "
+                                    "with a small --bandwidth, or in --client-mode"
+                                  : brief);
+    else if (!probe_is_stopped(c->s, c->stop))
+        checkup_say(c, FINDING_WARNING, "bandwidth", "not measured: %.200s\ntry again", p.why);
+    bytes_clear(&store);
+    bytes_clear(&find);
+    free(load);
+}
+
+/* --- the run ---------------------------------------------------------------------------------- */
+
+struct run_view {
+    size_t peers;
+    int64_t epoch;
+    size_t told;          /* peers that say at how many samples they step: our own kind */
+    int64_t least, most;
+};
+
+static int get_records(struct checkup *c, struct dht_result *r, const struct schema *of)
+{
+    char key[256];
+    struct dht_id id;
+    snprintf(key, sizeof key, "%.200s%s", c->plan->run, of->suffix);
+    dht_result_init(r);
+    return dht_id_of_text(&id, key) ? PL_ENOMEM : swarm_get(c->s, r, &id, 1);
+}
+
+/* Those who train now; reports of others who did lie there for a while, too. */
+static void view_run(struct checkup *c, struct run_view *v)
+{
+    struct dht_result progress, reports;
+    int rc = get_records(c, &progress, &schema_progress);
+    int has_reports = !get_records(c, &reports, &schema_report) &&
+                      reports.type == DHT_FOUND_DICTIONARY;
+    memset(v, 0, sizeof *v);
+    for (size_t i = 0; !rc && progress.type == DHT_FOUND_DICTIONARY &&
+                       i < progress.dictionary.count; i++) {
+        const struct dht_item *item = &progress.dictionary.items[i], *report;
+        struct progress_record record;
+        struct report_record told;
+        if (progress_read(&record, item->value, item->n, NULL)) continue;
+        v->peers++;
+        if (record.epoch > v->epoch) v->epoch = record.epoch;
+        report = has_reports ? dht_dictionary_find(&reports.dictionary, item->subkey, item->subkey_n)
+                             : NULL;
+        if (!report || report_read(&told, report->value, report->n, NULL) || !told.target_batch)
+            continue;
+        if (!v->told || told.target_batch < v->least) v->least = told.target_batch;
+        if (!v->told || told.target_batch > v->most) v->most = told.target_batch;
+        v->told++;
+    }
+    dht_result_clear(&progress);
+    dht_result_clear(&reports);
+}
+
+/* Another target batch than the others' makes some step without the rest. */
+static void compare_targets(struct checkup *c, const struct run_view *v)
+{
+    int64_t ours = c->plan->target_batch;
+    if (!v->told) return;
+    if (v->least != v->most)
+        checkup_say(c, FINDING_WARNING, "target", "the peers of \"%.100s\" step at %lld to %lld "
+                    "samples\ntheir side: they have to agree on --target-batch, or each takes the "
+                    "others along too early", c->plan->run, (long long)v->least, (long long)v->most);
+    else if (ours && ours != v->most)
+        checkup_say(c, FINDING_WARNING, "target", "%zu of the peers of \"%.100s\" tell%s that they "
+                    "step at %lld samples, we at %lld\nyour side, if they are right: --target-batch "
+                    "%lld", v->told, c->plan->run, v->told == 1 ? "s" : "", (long long)v->most,
+                    (long long)ours, (long long)v->most);
+}
+
+/* A name that is spelt otherwise is another run, and nobody would say so. */
+void checkup_run(struct checkup *c)
+{
+    struct run_view v;
+    char target[64] = "";
+    if (!c->plan->run || c->clock_differs) return;
+    view_run(c, &v);
+    if (v.told && v.least == v.most)
+        snprintf(target, sizeof target, ", of %lld samples each", (long long)v.most);
+    if (v.peers)
+        checkup_say(c, FINDING_GOOD, "run",
+                    "%zu peer%s train%s \"%.100s\", at step %lld%s\n\n%zu train%s", v.peers,
+                    v.peers == 1 ? "" : "s", v.peers == 1 ? "s" : "", c->plan->run,
+                    (long long)v.epoch, target, v.peers, v.peers == 1 ? "s" : "");
+    else
+        checkup_say(c, c->plan->trains ? FINDING_WARNING : FINDING_GOOD, "run",
+                    "nobody trains \"%.100s\" there yet\nyour side, if somebody should: --run has "
+                    "to be spelt as the others spell it, and --join an address of theirs\n"
+                    "nobody trains yet", c->plan->run);
+    compare_targets(c, &v);
+}

@@ -1,0 +1,29 @@
+/* finetune_job.h - a language model on streamed text: steps, held-out perplexity, checkpoints,
+ * log. */
+#ifndef PL_CMD_FINETUNE_JOB_H
+#define PL_CMD_FINETUNE_JOB_H
+
+#include "data/text/corpus.h"
+#include "ref/model/gpt2.h"
+#include "runtime/optimizer.h"
+
+struct finetune_job {
+    const char *out;
+    struct pl_gpt2 *model; /* borrowed, opened with gradients */
+    struct pl_optimizer_options optimizer;
+    double lr, warmup;     /* peak; share of the steps */
+    uint64_t steps;
+    int batch, parts;      /* windows a step, taken in so many parts */
+    int save_every, evaluate_every; /* steps; 0: at the beginning and the end alone */
+    int keep, resume, quiet;
+    int held_out;          /* windows that perplexity is measured on */
+    const char *offload;   /* folder for the optimizer's statistics; NULL: they stay in memory */
+    const char *unit;      /* what an id is: "token", "byte" */
+    struct corpus_options corpus;
+};
+
+/* Prints progress, what a user must know, and one line on error; SIGINT and SIGTERM save and
+ * stop. */
+int finetune_job_run(const struct finetune_job *job);
+
+#endif

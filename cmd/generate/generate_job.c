@@ -1,0 +1,277 @@
+/* generate_job.c - see generate_job.h. Codes of a group of captions are drawn together; their
+ * pictures are decoded a few at a time, scored and thrown away, and those that stay are decoded
+ * once more. */
+#include "generate_job.h"
+#include "cmd/common/compute.h"
+#include "cmd/common/progress_line.h"
+#include "data/files/file.h"
+#include "data/images/contact_sheet.h"
+
+#include <ctype.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AT_ONCE 16      /* pictures in memory while they are decoded and scored */
+#define SHEET_MAX 512   /* pictures on the contact sheet: the first ones */
+#define SHEET_GAP 4
+
+/* What is being put together over all captions. */
+struct state {
+    struct generate_job *job;
+    struct progress progress;
+    double begun, cells;     /* pictures of earlier groups; codes a picture */
+    json_t *list;            /* pictures.json */
+    struct pl_image *sheet;  /* (SHEET_MAX) */
+    char (*label)[24];
+    size_t sheets, written, cut;
+    size_t own, known; /* nearest to their own picture; whose own picture the gallery has */
+};
+
+static int on_code(void *context, int64_t done, int64_t total)
+{
+    struct state *s = context;
+    double all = (double)s->job->count * (double)s->job->n;
+    double gone = progress_elapsed(&s->progress), pictures = s->begun + (double)done / s->cells;
+    char left[24];
+    progress_show(&s->progress, done == total,
+                  "drawing: %.0f of %.0f pictures, %.0f codes/s, %s left", pictures, all,
+                  gone > 0 ? pictures * s->cells / gone : 0,
+                  progress_time(left, pictures > 0 ? gone * (all - pictures) / pictures : 0));
+    return 0;
+}
+
+/* "0003-a-red-apple-1.png": what the caption leaves of itself in a file name. */
+static void file_name(char *name, size_t room, size_t caption, int64_t copy, int64_t copies,
+                      const char *text)
+{
+    char slug[41];
+    size_t n = 0;
+    for (const char *c = text; *c && n < sizeof slug - 1; c++) {
+        if (isalnum((unsigned char)*c)) slug[n++] = (char)tolower((unsigned char)*c);
+        else if (n && slug[n - 1] != '-') slug[n++] = '-';
+    }
+    while (n && slug[n - 1] == '-') n--;
+    slug[n] = 0;
+    if (copies > 1) snprintf(name, room, "%04zu-%s-%lld.png", caption, slug, (long long)copy);
+    else snprintf(name, room, "%04zu-%s.png", caption, slug);
+}
+
+/* Scores of all pictures of a caption, whose codes are (n,cells). */
+static int score_all(struct state *s, float *score, const char *caption, const int32_t *codes,
+                     struct pl_err *err)
+{
+    const struct generate_job *job = s->job;
+    size_t cells = (size_t)s->cells;
+    int rc = PL_OK, cut = 0;
+    for (int64_t first = 0; first < job->n && !rc; first += AT_ONCE) {
+        struct pl_image images[AT_ONCE] = { 0 };
+        int B = job->n - first < AT_ONCE ? (int)(job->n - first) : AT_ONCE;
+        rc = painter_decode(job->painter, images, codes + (size_t)first * cells, B, err);
+        if (!rc) rc = pl_rerank_score(job->rank, score + first, &cut, caption, images, B, err);
+        for (int i = 0; i < B; i++) pl_image_clear(&images[i]);
+        progress_show(&s->progress, 0, "ranking: %lld of %lld pictures of '%.30s'",
+                      (long long)(first + B), (long long)job->n, caption);
+    }
+    s->cut += cut != 0;
+    return rc;
+}
+
+/* What the gallery says of a picture, into its line in the list. */
+static void look_around(struct state *s, json_t *entry, const char *caption,
+                        const struct pl_image *image)
+{
+    const struct gallery *g = s->job->gallery;
+    size_t own = gallery_find(g, caption), near;
+    if (own == g->count) return;
+    near = gallery_nearest(g, image, own);
+    s->known++;
+    s->own += near == own;
+    json_object_set_new(entry, "nearest", json_string(g->caption[near]));
+}
+
+/* A kept picture: its file, its line in the list, its place on the sheet. The image is taken. */
+static int write_one(struct state *s, struct pl_image *image, size_t caption, int64_t place,
+                     int64_t places, int64_t drawn, const int32_t *codes, const float *score,
+                     const float *share, struct pl_err *err)
+{
+    const struct generate_job *job = s->job;
+    const char *text = job->caption[caption];
+    size_t cells = (size_t)s->cells;
+    json_t *numbers = json_array(), *entry, *words;
+    char name[120], *path;
+    int rc;
+    file_name(name, sizeof name, caption, place, places, text);
+    path = pl_path_join(job->out, name);
+    rc = path ? pl_image_write_png(path, image, err) : pl_fail(err, PL_ENOMEM, "no memory");
+    free(path);
+    for (size_t k = 0; k < cells; k++) json_array_append_new(numbers, json_integer(codes[k]));
+    entry = json_pack("{s:s, s:I, s:o}", "file", name, "stream",
+                      (json_int_t)((int64_t)caption * job->n + drawn), "codes", numbers);
+    words = json_string(text); /* a caption that is not UTF-8 has no JSON */
+    if (entry && words) json_object_set_new(entry, "caption", words);
+    if (entry && score) {
+        json_object_set_new(entry, "score", json_real(*score));
+        json_object_set_new(entry, "share", json_real(*share));
+    }
+    if (entry && job->gallery) look_around(s, entry, text, image);
+    if (!entry || json_array_append_new(s->list, entry))
+        rc = rc ? rc : pl_fail(err, PL_ENOMEM, "no memory");
+    s->written++;
+    if (s->sheets < SHEET_MAX) {
+        if (score) snprintf(s->label[s->sheets], sizeof *s->label, "%.2f", *score);
+        s->sheet[s->sheets++] = *image;
+    } else pl_image_clear(image);
+    return rc;
+}
+
+/* Which pictures of a caption stay, best first, and out with them. */
+static int finish_caption(struct state *s, size_t caption, const int32_t *codes, struct pl_err *err)
+{
+    const struct generate_job *job = s->job;
+    size_t n = (size_t)job->n, cells = (size_t)s->cells;
+    int64_t keep = job->rank && job->keep && job->keep < job->n ? job->keep : job->n;
+    float *score = pl_alloc(n, sizeof *score), *share = pl_alloc(n, sizeof *share);
+    int32_t *order = pl_alloc(n, sizeof *order);
+    int rc = score && share && order ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");
+    if (!rc && job->rank) {
+        rc = score_all(s, score, job->caption[caption], codes, err);
+        if (!rc) pl_clip_rank(order, share, score, (int)n);
+    }
+    for (size_t i = 0; !rc && !job->rank && i < n; i++) order[i] = (int32_t)i;
+    for (int64_t k = 0; k < keep && !rc; k++) {
+        const int32_t *own = codes + (size_t)order[k] * cells;
+        struct pl_image image = { 0 };
+        rc = painter_decode(job->painter, &image, own, 1, err);
+        if (rc) pl_image_clear(&image);
+        else
+            rc = write_one(s, &image, caption, k, keep, order[k], own,
+                           job->rank ? &score[order[k]] : NULL, &share[order[k]], err);
+    }
+    pl_free(score);
+    pl_free(share);
+    pl_free(order);
+    return rc;
+}
+
+/* Captions first to first + count - 1: drawn together, for the model is fastest on full batches. */
+static int group(struct state *s, size_t first, size_t count, struct pl_err *err)
+{
+    struct generate_job *job = s->job;
+    size_t T = (size_t)job->painter->model->config.T, cells = (size_t)s->cells, n = (size_t)job->n;
+    int32_t *text = calloc(count * n * T, sizeof *text),
+            *codes = calloc(count * n * cells, sizeof *codes);
+    size_t batch = count * n < (size_t)job->draw.batch ? count * n : (size_t)job->draw.batch;
+    int rc = text && codes
+                 ? PL_OK
+                 : pl_fail(err, PL_ENOMEM, "no memory for the codes of %zu pictures", count * n);
+    for (size_t i = 0; i < count * n && !rc; i++) {
+        if (i % n) memcpy(text + i * T, text + (i - 1) * T, T * sizeof *text);
+        else rc = painter_tokens(job->painter, text + i * T, job->caption[first + i / n], err);
+    }
+    s->begun = (double)first * (double)n;
+    job->draw.first_image = first * n;
+    if (!rc &&
+        (rc = pl_generate(job->painter->model, codes, text, (int)(count * n), &job->draw, err)))
+        compute_explain(err, rc, job->painter->model->be, (int64_t)batch, NULL);
+    for (size_t i = 0; i < count && !rc; i++)
+        if ((rc = finish_caption(s, first + i, codes + i * n * cells, err)))
+            compute_explain(err, rc, job->painter->codec.params.be, 0, job->n > 1 ? "a smaller --n" : NULL);
+    free(text);
+    free(codes);
+    return rc;
+}
+
+static int write_sheet(struct state *s, struct pl_err *err)
+{
+    const struct generate_job *job = s->job;
+    const char *labels[SHEET_MAX];
+    struct pl_image sheet;
+    size_t columns = s->written / job->count;
+    char *path = pl_path_join(job->out, "sheet.png");
+    int rc;
+    if (columns < 2) columns = s->sheets < 8 ? s->sheets : 8;
+    if (columns > 32) columns = 32;
+    for (size_t i = 0; i < s->sheets; i++) labels[i] = s->label[i];
+    for (;;) {
+        rc = pl_sheet_labelled(&sheet, s->sheet, job->rank ? labels : NULL, s->sheets, (int)columns,
+                               SHEET_GAP);
+        if (rc != PL_ELIMIT || s->sheets < 2) break;
+        for (size_t half = s->sheets / 2; s->sheets > half;) /* of large pictures fewer fit */
+            pl_image_clear(&s->sheet[--s->sheets]);
+    }
+    if (rc || !path)
+        rc = pl_fail(err, rc ? rc : PL_ENOMEM, "contact sheet: %s", pl_status_name(rc));
+    else rc = pl_image_write_png(path, &sheet, err);
+    pl_image_clear(&sheet);
+    free(path);
+    return rc;
+}
+
+/* A file beside the pictures. root is taken; NULL: there was no memory. */
+static int write_json(const struct generate_job *job, const char *name, json_t *root,
+                      struct pl_err *err)
+{
+    char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;
+    char *path = pl_path_join(job->out, name);
+    int rc = text && path ? pl_file_write(path, text, strlen(text), err)
+                          : pl_fail(err, PL_ENOMEM, "no memory");
+    free(path);
+    free(text);
+    json_decref(root);
+    return rc;
+}
+
+static int write_list(struct state *s, struct pl_err *err)
+{
+    return write_json(s->job, "pictures.json",
+                      json_pack("{s:I, s:O}", "seed", (json_int_t)s->job->draw.seed, "pictures",
+                                s->list),
+                      err);
+}
+
+/* Small, for who asks often: a page that follows a training. */
+static int write_nearest(const struct state *s, struct pl_err *err)
+{
+    return write_json(s->job, "nearest.json",
+                      json_pack("{s:I, s:I, s:I}", "own", (json_int_t)s->own, "of",
+                                (json_int_t)s->known, "among", (json_int_t)s->job->gallery->count),
+                      err);
+}
+
+int generate_job_run(struct generate_job *job, struct pl_err *err)
+{
+    size_t F = (size_t)job->painter->model->config.F;
+    size_t together = (size_t)job->draw.batch > (size_t)job->n
+                          ? (size_t)job->draw.batch / (size_t)job->n
+                          : 1;
+    struct state s = { .job = job, .cells = (double)(F * F), .list = json_array() };
+    int rc;
+    s.sheet = calloc(SHEET_MAX, sizeof *s.sheet);
+    s.label = calloc(SHEET_MAX, sizeof *s.label);
+    rc = s.list && s.sheet && s.label ? PL_OK : pl_fail(err, PL_ENOMEM, "no memory");
+    job->draw.progress = on_code;
+    job->draw.context = &s;
+    progress_begin(&s.progress, job->quiet);
+    for (size_t first = 0; first < job->count && !rc; first += together)
+        rc = group(&s, first, job->count - first < together ? job->count - first : together, err);
+    progress_end(&s.progress);
+    if (!rc && job->gallery) rc = write_nearest(&s, err); /* a sheet that is there is complete */
+    if (!rc) rc = write_sheet(&s, err);
+    if (!rc) rc = write_list(&s, err);
+    if (!rc) {
+        if (s.cut)
+            printf("%zu captions are longer than CLIP reads: their ends did not count\n", s.cut);
+        if (job->gallery)
+            printf("%zu of %zu nearest to their own picture among %zu\n", s.own, s.known,
+                   job->gallery->count);
+        printf("%zu pictures in %s; %s%s/sheet.png\n", s.written, job->out,
+               s.sheets < s.written ? "the first of them on " : "all of them on ", job->out);
+    }
+    for (size_t i = 0; s.sheet && i < s.sheets; i++) pl_image_clear(&s.sheet[i]);
+    free(s.sheet);
+    free(s.label);
+    json_decref(s.list);
+    return rc;
+}

@@ -1,0 +1,98 @@
+/* show.c - `potluck show`: what is inside a shard, a checkpoint, a tokenizer. */
+#include "cmd/cmd.h"
+#include "show.h"
+#include "data/torch/torch.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char usage[] =
+    "usage: potluck show FILE [--rows N] [--caption TEXT] [--json]\n"
+    "\n"
+    "Looks inside a file: a shard or any other flat Parquet table, a checkpoint (safetensors, PyTorch's\n"
+    "zip or older stream, TorchScript), a T5 tokenizer (*.model).\n"
+    "\n"
+    "  --rows N        the first N rows of a table (default 5; 0: none)\n"
+    "  --caption TEXT  only rows whose caption contains TEXT, with all their codes; of a tokenizer, how\n"
+    "                  it splits TEXT\n"
+    "  --json          every row, tensor or token as a line of JSON and nothing else; bytes in hex\n";
+
+#define HEAD_BYTES 9 /* a safetensors file's length of its header, and the brace this begins with */
+
+static int ends_with(const char *path, const char *end)
+{
+    size_t n = strlen(path), m = strlen(end);
+    return n > m && !strcmp(path + n - m, end);
+}
+
+/* The name counts too: a damaged checkpoint gets its reader's words, not that it is none. */
+static int is_checkpoint(const char *path, const uint8_t head[HEAD_BYTES])
+{
+    return head[8] == '{' || ends_with(path, ".safetensors") || pl_torch_begins(head, HEAD_BYTES - 1);
+}
+
+/* Tells the kind by the first bytes, and hands the file to its reader. */
+static int show_file(const char *path, const struct show_options *show, struct pl_err *err)
+{
+    struct pl_source *source;
+    uint8_t head[HEAD_BYTES] = { 0 };
+    int rc = pl_source_file(&source, path, err);
+    size_t n = rc || source->size > HEAD_BYTES ? HEAD_BYTES : (size_t)source->size;
+    if (rc) return rc;
+    if (n == 0) rc = pl_fail(err, PL_EFORMAT, "%s: an empty file", path);
+    else rc = pl_source_read(source, 0, head, n, err);
+    if (!rc && !memcmp(head, "PAR1", 4)) rc = show_parquet(source, show, err);
+    else if (!rc && ends_with(path, ".model")) rc = show_tokens(path, show, err);
+    else if (!rc && is_checkpoint(path, head)) rc = show_safetensors(path, show, err);
+    else if (!rc)
+        rc = pl_fail(err, PL_EFORMAT, "%s: expected a Parquet table, a checkpoint (safetensors or "
+                     "PyTorch's) or a tokenizer (*.model)", path);
+    pl_source_close(source);
+    return rc;
+}
+
+void show_text(const char *text, size_t n, int json)
+{
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (json && (c == '"' || c == '\\')) printf("\\%c", c);
+        else if (c < 32 || c == 127) printf(json ? "\\u%04x" : "\\x%02x", c);
+        else putchar(c);
+    }
+}
+
+int cmd_show(int argc, char **argv)
+{
+    static const struct option options[] = {
+        { "rows", required_argument, NULL, 'r' },
+        { "caption", required_argument, NULL, 'c' },
+        { "json", no_argument, NULL, 'j' },
+        { "help", no_argument, NULL, 'h' },
+        { 0 },
+    };
+    struct show_options show = { .rows = 5 };
+    struct pl_err err;
+    int c, rc;
+    while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        switch (c) {
+        case 'r':
+            if (cmd_integer(&show.rows, "show", "--rows", optarg, 0, INT64_MAX)) return 2;
+            break;
+        case 'c': show.caption = optarg; break;
+        case 'j': show.json = 1; break;
+        case 'h': fputs(usage, stdout); return 0;
+        default: return 2;
+        }
+    }
+    if (optind + 1 != argc) {
+        cmd_misused("show", "one file is needed");
+        return 2;
+    }
+    rc = show_file(argv[optind], &show, &err);
+    if (rc) {
+        fflush(stdout);
+        fprintf(stderr, "potluck show: %s\n", err.text);
+    }
+    return rc != 0;
+}

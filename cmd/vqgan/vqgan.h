@@ -1,0 +1,37 @@
+/* vqgan.h - what the parts of `potluck vqgan` share. */
+#ifndef PL_CMD_VQGAN_H
+#define PL_CMD_VQGAN_H
+
+#include "cmd/common/compute.h"
+#include "data/images/pictures.h"
+#include "ref/model/vqgan.h"
+
+struct vqgan_options {
+    const char *data, *weights, *codes, *out, *sheet, *config, *init;
+    int64_t side, seed, steps, batch;
+    double lr;
+    struct compute compute;
+    int sample, float32;
+};
+
+/* A line on standard error; 1. */
+int vqgan_fail(const struct pl_err *err);
+/* The same of an operation, with what compute_explain adds. */
+int vqgan_fail_status(const char *what, int rc, const struct pl_backend *be, int64_t batch,
+                      const char *option);
+/* Opens a codec; a line and 1 on failure. */
+int vqgan_open(struct pl_vqgan *m, const char *path, const struct pl_backend *be);
+/* Opens what computes and says its name; a line and 1 on failure. */
+int vqgan_backend(struct pl_backend *be, struct vqgan_options *o);
+/* Of the pictures: what the user said, or the model's own, a multiple of its factor. */
+int vqgan_side(const struct vqgan_options *o, const struct pl_vqgan_config *c);
+
+/* Of pixels in [0,1]. */
+double vqgan_psnr(double mse);
+/* What the codec makes of the pictures, on standard output and, if `sheet` is given, as a
+ * picture. */
+int vqgan_report(struct pl_vqgan *m, const struct pl_pictures *p, const char *sheet);
+
+int vqgan_train(struct vqgan_options *o);
+
+#endif
