@@ -5,6 +5,7 @@
 #include "membership.h"
 #include "swarm.h"
 #include "../net/http/dht_look.h"
+#include "../net/http/host_name.h"
 #include "../net/libp2p/distances.h"
 
 #include <getopt.h>
@@ -40,6 +41,8 @@ static const char usage[] =
     "  --total-steps N    of the schedule, for the time that is left (default: not known)\n"
     "  --port N           of the web server (default: 8000; 0: any free one)\n"
     "  --address A        to listen on (default: 127.0.0.1, this machine alone)\n"
+    "  --host NAME        a further name or address of this machine, or of a proxy, that the page is asked\n"
+    "                     for by; may be repeated. Others than these are refused\n"
     "  --database FILE    where history is kept (default: in memory, gone at the end)\n"
     "  --export DIR       at the end, the page as files that need no server\n"
     "  --every S          seconds between looks (default: 10)\n"
@@ -51,6 +54,8 @@ static const char usage[] =
 struct dash {
     const char *join[JOIN_MAX];
     size_t join_count;
+    const char *host[HTTP_HOSTS_MAX];
+    size_t host_count;
     const char *run, *address, *database, *export_to, *folder, *captions, *nearest;
     struct dash_folder training;
     int64_t target_batch, total_steps, port;
@@ -74,7 +79,7 @@ static int parse(struct dash *o, int argc, char **argv)
         { "folder", required_argument, NULL, 'f' }, { "captions", required_argument, NULL, 'c' },
         { "nearest", required_argument, NULL, 'n' },
         { "port", required_argument, NULL, 'p' },
-        { "address", required_argument, NULL, 'a' },
+        { "address", required_argument, NULL, 'a' }, { "host", required_argument, NULL, 'H' },
         { "database", required_argument, NULL, 'd' },
         { "export", required_argument, NULL, 'x' },
         { "every", required_argument, NULL, 'e' },
@@ -102,6 +107,11 @@ static int parse(struct dash *o, int argc, char **argv)
         case 'c': o->captions = optarg; break;
         case 'n': o->nearest = optarg; break;
         case 'a': o->address = optarg; break;
+        case 'H':
+            if (o->host_count == HTTP_HOSTS_MAX - 1) /* --address is the first */
+                return cmd_misused("dash", "--host: at most %d of them", HTTP_HOSTS_MAX - 1);
+            o->host[o->host_count++] = optarg;
+            break;
         case 'd': o->database = optarg; break;
         case 'x': o->export_to = optarg; break;
         case 'e': rc = cmd_real(&o->every_s, "dash", "--every", optarg, 0.1, 3600); break;
@@ -269,6 +279,12 @@ int cmd_dash(int argc, char **argv)
     sigaddset(&ends, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &ends, NULL);
     rc = http_server_open(&o.server, o.address, (int)o.port, &err);
+    for (size_t i = 0; i < o.host_count && !rc; i++)
+        if ((rc = http_server_host(o.server, o.host[i], &err)) == PL_EUSE) {
+            fprintf(stderr, "potluck dash: --host: %s\n", err.text);
+            http_server_close(o.server);
+            return 2;
+        }
     if (!rc) rc = dashboard_open(&o.dashboard, o.server, &page, &err);
     if (!rc && o.join_count) rc = membership_open(&o.membership, &swarm.auth, &err);
     if (!rc && o.join_count) rc = swarm_open(&o.swarm, &swarm, &err);

@@ -149,7 +149,7 @@ static const char *advice(int *status, CURL *curl, CURLcode code, const struct a
 /* It has answered, but not with a token. */
 static int refusal(const struct authority_ask *ask, long status, struct pl_err *err)
 {
-    if (status == 401)
+    if (status == 401 || status == 429) /* 429: and too often */
         return pl_fail(err, PL_EUSE,
                        "authority %.100s: the secret of %.100s is not on its list; your side: ask "
                        "its keeper for one (potluck authority --invite), and give it by "

@@ -1,9 +1,9 @@
 /* authority_server.c - see authority_server.h. */
 #include "authority_server.h"
-#include "libraries.h"
+#include "connections.h"
+#include "failures.h"
 #include "data/files/file.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -16,13 +16,14 @@ static const char path[] = "/api/experiments/join";
 
 struct authority_server {
     struct MHD_Daemon *daemon;
+    struct connections connections; /* MHD's thread alone sees them, */
+    struct failures failures;       /* and these */
     pthread_mutex_t lock; /* of everything below */
     struct authority *authority;
     const char *allow_path;
     struct stat seen;     /* the list's file as it was last read */
     struct pl_err complaint;
-    size_t issued, refused, wrong; /* wrong: tokens in this minute */
-    double minute;
+    size_t issued, refused;
 };
 
 /* A request whose body is coming in. */
@@ -81,6 +82,7 @@ static enum MHD_Result reply(struct MHD_Connection *c, unsigned status, const vo
     MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, "application/json");
     MHD_add_response_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
     if (status == 401) MHD_add_response_header(r, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
+    if (status == 429) MHD_add_response_header(r, MHD_HTTP_HEADER_RETRY_AFTER, "60");
     queued = MHD_queue_response(c, status, r);
     MHD_destroy_response(r);
     return queued;
@@ -98,24 +100,20 @@ static enum MHD_Result answer(struct authority_server *s, struct MHD_Connection 
                                                      MHD_HTTP_HEADER_AUTHORIZATION);
     struct bytes json = { 0 };
     enum MHD_Result queued;
-    double now = wall();
     int status;
     pthread_mutex_lock(&s->lock);
-    if (now - s->minute >= 60) {
-        s->minute = now;
-        s->wrong = 0;
-    }
-    if (s->wrong >= AUTHORITY_TRIES_MAX) {
-        pthread_mutex_unlock(&s->lock);
+    follow_list(s);
+    status = authority_join(s->authority, &json, bearer, bytes_at(body), bytes_length(body), wall());
+    s->issued += status == 200;
+    s->refused += status != 200;
+    pthread_mutex_unlock(&s->lock);
+    /* Counted after the secret has been looked at, so that no failure keeps a right one out. */
+    if (status == 401 && failures_add(&s->failures, &connections_of(c)->remote, pl_seconds()) >
+                             AUTHORITY_TRIES_MAX) {
+        bytes_clear(&json);
         return refuse(c, MHD_HTTP_TOO_MANY_REQUESTS,
                       "{\"detail\":\"too many wrong tokens; wait a minute\"}");
     }
-    follow_list(s);
-    status = authority_join(s->authority, &json, bearer, bytes_at(body), bytes_length(body), now);
-    s->issued += status == 200;
-    s->refused += status != 200;
-    s->wrong += status == 401;
-    pthread_mutex_unlock(&s->lock);
     queued = reply(c, (unsigned)status, bytes_at(&json), bytes_length(&json));
     bytes_clear(&json);
     return queued;
@@ -125,6 +123,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *c, const
                                   const char *method, const char *version, const char *upload,
                                   size_t *upload_size, void **state)
 {
+    struct authority_server *s = context;
     struct join *j = *state;
     size_t n = strlen(url);
     (void)version;
@@ -139,6 +138,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *c, const
         *upload_size = 0;
         return MHD_YES;
     }
+    connections_request(&s->connections, c);
     if (n < sizeof path - 1 || strcmp(url + n - (sizeof path - 1), path)) /* behind any base */
         return refuse(c, MHD_HTTP_NOT_FOUND,
                       "{\"detail\":\"PUT /api/experiments/join is all there is\"}");
@@ -146,41 +146,22 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *c, const
         return refuse(c, MHD_HTTP_METHOD_NOT_ALLOWED, "{\"detail\":\"PUT, please\"}");
     if (bytes_length(&j->body) > AUTHORITY_BODY_MAX)
         return refuse(c, MHD_HTTP_CONTENT_TOO_LARGE, "{\"detail\":\"one public key is enough\"}");
-    return answer(context, c, &j->body);
+    return answer(s, c, &j->body);
 }
 
 static void on_over(void *context, struct MHD_Connection *c, void **state,
                     enum MHD_RequestTerminationCode why)
 {
+    struct authority_server *s = context;
     struct join *j = *state;
-    (void)context;
-    (void)c;
     (void)why;
+    connections_answered(&s->connections, c);
     if (j) bytes_clear(&j->body);
     free(j);
     *state = NULL;
 }
 
 /* --- life ------------------------------------------------------------------------------------- */
-
-static int address_of(struct sockaddr_storage *sa, const char *address, int port,
-                      struct pl_err *err)
-{
-    struct sockaddr_in *four = (struct sockaddr_in *)sa;
-    struct sockaddr_in6 *six = (struct sockaddr_in6 *)sa;
-    memset(sa, 0, sizeof *sa);
-    if (!address) address = "0.0.0.0";
-    if (inet_pton(AF_INET, address, &four->sin_addr) == 1) {
-        four->sin_family = AF_INET;
-        four->sin_port = htons((uint16_t)port);
-    } else if (inet_pton(AF_INET6, address, &six->sin6_addr) == 1) {
-        six->sin6_family = AF_INET6;
-        six->sin6_port = htons((uint16_t)port);
-    } else {
-        return pl_fail(err, PL_EUSE, "'%.100s' is no IP address", address);
-    }
-    return PL_OK;
-}
 
 int authority_server_open(struct authority_server **out, struct authority *a,
                           const char *allow_path, const char *address, int port, const char *cert,
@@ -195,8 +176,8 @@ int authority_server_open(struct authority_server **out, struct authority *a,
     pthread_mutex_init(&s->lock, NULL);
     s->authority = a;
     s->allow_path = allow_path;
-    s->minute = wall();
-    rc = address_of(&sa, address, port, err);
+    connections_init(&s->connections, AUTHORITY_CONNECTIONS_MAX);
+    rc = connections_address(&sa, address ? address : "0.0.0.0", port, err);
     if (!rc) rc = read_list(s, err);
     if (!rc) stat(allow_path, &s->seen);
     if (!rc) {
@@ -205,11 +186,11 @@ int authority_server_open(struct authority_server **out, struct authority *a,
                                      (uint16_t)port, NULL, NULL, on_request, s,
                                      MHD_OPTION_SOCK_ADDR, &sa, MHD_OPTION_HTTPS_MEM_CERT, cert,
                                      MHD_OPTION_HTTPS_MEM_KEY, key, MHD_OPTION_CONNECTION_LIMIT,
-                                     (unsigned)AUTHORITY_CONNECTIONS_MAX,
-                                     MHD_OPTION_PER_IP_CONNECTION_LIMIT,
-                                     (unsigned)AUTHORITY_PER_ADDRESS_MAX,
+                                     connections_limit(&s->connections),
+                                     MHD_OPTION_NOTIFY_CONNECTION, connections_notify,
+                                     &s->connections,
                                      MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)AUTHORITY_IDLE_S,
-                                     MHD_OPTION_NOTIFY_COMPLETED, on_over, NULL, MHD_OPTION_END);
+                                     MHD_OPTION_NOTIFY_COMPLETED, on_over, s, MHD_OPTION_END);
         if (!s->daemon)
             rc = pl_fail(err, PL_EIO,
                          "cannot serve on %.60s port %d: %s; --address has to be this machine's, and "

@@ -5,10 +5,13 @@
 
 #include "../hivemind/authority.h"
 
+/* Each takes a TLS session, about 100 KiB. Who has to go when there are more: slots.h. */
 #define AUTHORITY_CONNECTIONS_MAX 256
-#define AUTHORITY_PER_ADDRESS_MAX 16
 #define AUTHORITY_IDLE_S 15
-#define AUTHORITY_TRIES_MAX 60  /* wrong tokens a minute, from everybody; then 429 for the rest of it */
+/* Wrong secrets a minute from one network that are answered with 401; then it is told to wait (429).
+ * A right secret is answered always, whoever has failed before. A secret has 256 bits: what is
+ * limited is not guessing, which is hopeless, but programs that ask again and again. */
+#define AUTHORITY_TRIES_MAX 60
 
 struct authority_server;
 

@@ -28,7 +28,7 @@ int microhttpd_load(struct pl_err *err);
 #define MICROHTTPD_CALLS(X) \
     X(MHD_add_response_header) X(MHD_create_response_from_buffer) \
     X(MHD_create_response_from_callback) X(MHD_create_response_from_fd64) X(MHD_destroy_response) \
-    X(MHD_get_connection_info) X(MHD_get_daemon_info) \
+    X(MHD_get_connection_info) X(MHD_get_connection_values) X(MHD_get_daemon_info) \
     X(MHD_lookup_connection_value) X(MHD_queue_response) X(MHD_resume_connection) \
     X(MHD_start_daemon) X(MHD_stop_daemon) X(MHD_suspend_connection)
 
@@ -69,6 +69,7 @@ MICROHTTPD_CALLS(PL_LOADED)
 #define MHD_create_response_from_fd64 loaded_MHD_create_response_from_fd64
 #define MHD_destroy_response loaded_MHD_destroy_response
 #define MHD_get_connection_info loaded_MHD_get_connection_info
+#define MHD_get_connection_values loaded_MHD_get_connection_values
 #define MHD_get_daemon_info loaded_MHD_get_daemon_info
 #define MHD_lookup_connection_value loaded_MHD_lookup_connection_value
 #define MHD_queue_response loaded_MHD_queue_response

@@ -4,9 +4,9 @@
  * has left is found at the next event, or when somebody new finds no room. */
 #include "server.h"
 #include "data/parquet/page_codec.h"
-#include "libraries.h"
+#include "connections.h"
+#include "host_name.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -27,8 +27,10 @@ struct event {
 };
 
 struct watcher {
+    struct slot slot;    /* the first member; of the watchers' slots */
     struct http_server *server;
     struct MHD_Connection *connection;
+    struct connection *held; /* its connection's place */
     struct event *event; /* being sent; NULL: nothing */
     size_t at;
     unsigned long seen;  /* number of the last one begun */
@@ -39,6 +41,9 @@ struct watcher {
 
 struct http_server {
     struct MHD_Daemon *daemon;
+    struct http_hosts hosts;
+    struct connections connections; /* MHD's thread alone sees them, */
+    struct slots watched;           /* and who holds how many watchers */
     pthread_mutex_t lock; /* of everything below */
     struct published {
         char path[HTTP_PATH_MAX];
@@ -50,7 +55,7 @@ struct http_server {
     struct watcher *watchers;
     size_t watching;
     int closing;
-    struct MHD_Response *missing, *method, *busy;
+    struct MHD_Response *missing, *method, *busy, *host;
 };
 
 /* --- answers ----------------------------------------------------------------------- */
@@ -168,7 +173,29 @@ static void watcher_free(void *context)
     if (!w->gone) s->watching--;
     drop(w->event);
     pthread_mutex_unlock(&s->lock);
+    slots_remove(&s->watched, &w->slot);
     free(w);
+}
+
+/* Its stream ends. Called with the lock held, on MHD's thread, which alone closes connections. */
+static void end_watcher(struct watcher *w)
+{
+    if (w->gone) return;
+    w->gone = 1;
+    w->server->watching--;
+    slots_remove(&w->server->watched, &w->slot);
+    if (!w->asleep) return;
+    w->asleep = 0;
+    MHD_resume_connection(w->connection);
+}
+
+/* Another needs its connection's slot. */
+static void on_end(void *context)
+{
+    struct watcher *w = context;
+    pthread_mutex_lock(&w->server->lock);
+    end_watcher(w);
+    pthread_mutex_unlock(&w->server->lock);
 }
 
 /* Called with the lock held. */
@@ -181,8 +208,7 @@ static void wake_all(struct http_server *s)
         }
 }
 
-/* Makes room: lets those go who have closed their end. Called with the lock held, on MHD's thread,
- * which alone closes connections. */
+/* Lets those go who have closed their end. Called with the lock held, on MHD's thread. */
 static void let_go(struct http_server *s)
 {
     struct watcher *of[HTTP_WATCHERS_MAX];
@@ -198,39 +224,44 @@ static void let_go(struct http_server *s)
     }
     if (poll(end, n, 0) <= 0) return;
     for (nfds_t i = 0; i < n; i++)
-        if (end[i].revents) {
-            of[i]->gone = 1;
-            of[i]->asleep = 0;
-            s->watching--;
-            MHD_resume_connection(of[i]->connection);
-        }
+        if (end[i].revents) end_watcher(of[i]);
+}
+
+/* A place among the watchers, perhaps of one that has left or of the network that has most. */
+static int add_watcher(struct http_server *s, struct watcher *w)
+{
+    struct slot *evicted = NULL;
+    int rc = PL_ELIMIT;
+    pthread_mutex_lock(&s->lock);
+    if (s->watching >= s->watched.limit) let_go(s);
+    if (!s->closing)
+        rc = slots_add(&s->watched, &w->slot, &evicted, &w->held->remote, 0, pl_seconds());
+    if (evicted) end_watcher((struct watcher *)evicted);
+    if (!rc) {
+        s->watching++;
+        w->link = &s->watchers;
+        if ((w->next = s->watchers)) w->next->link = &w->next;
+        s->watchers = w;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return rc;
 }
 
 static enum MHD_Result watch(struct http_server *s, struct MHD_Connection *connection)
 {
-    struct watcher *w;
+    struct watcher *w = calloc(1, sizeof *w);
     struct MHD_Response *r;
     enum MHD_Result queued;
-    int full;
-    pthread_mutex_lock(&s->lock);
-    if (s->watching >= HTTP_WATCHERS_MAX && !s->closing) let_go(s);
-    full = s->watching >= HTTP_WATCHERS_MAX || s->closing;
-    if (!full) s->watching++;
-    pthread_mutex_unlock(&s->lock);
-    if (full) return MHD_queue_response(connection, MHD_HTTP_SERVICE_UNAVAILABLE, s->busy);
-    if (!(w = calloc(1, sizeof *w))) {
-        pthread_mutex_lock(&s->lock);
-        s->watching--;
-        pthread_mutex_unlock(&s->lock);
-        return MHD_NO;
-    }
+    if (!w) return MHD_NO;
     w->server = s;
     w->connection = connection;
-    pthread_mutex_lock(&s->lock);
-    w->link = &s->watchers;
-    if ((w->next = s->watchers)) w->next->link = &w->next;
-    s->watchers = w;
-    pthread_mutex_unlock(&s->lock);
+    w->held = connections_of(connection);
+    if (add_watcher(s, w)) {
+        free(w);
+        return MHD_queue_response(connection, MHD_HTTP_SERVICE_UNAVAILABLE, s->busy);
+    }
+    w->held->on_end = on_end;
+    w->held->context = w;
     r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 4096, read_events, w, watcher_free);
     if (!r) {
         watcher_free(w);
@@ -262,6 +293,10 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
         *upload_size = 0;
         return MHD_YES;
     }
+    connections_request(&s->connections, connection);
+    if (!http_hosts_have(&s->hosts, connections_host(connection),
+                         &connections_of(connection)->local))
+        return MHD_queue_response(connection, MHD_HTTP_MISDIRECTED_REQUEST, s->host);
     if (strcmp(method, "GET") && strcmp(method, "HEAD"))
         return MHD_queue_response(connection, MHD_HTTP_METHOD_NOT_ALLOWED, s->method);
     if (*s->events && !strcmp(url, s->events) && !strcmp(method, "GET"))
@@ -277,23 +312,13 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
     return queued;
 }
 
-static int address_of(struct sockaddr_storage *to, const char *address, int port,
-                      struct pl_err *err)
+static void on_over(void *context, struct MHD_Connection *connection, void **state,
+                    enum MHD_RequestTerminationCode why)
 {
-    struct sockaddr_in *four = (struct sockaddr_in *)to;
-    struct sockaddr_in6 *six = (struct sockaddr_in6 *)to;
-    memset(to, 0, sizeof *to);
-    if (inet_pton(AF_INET, address, &four->sin_addr) == 1) {
-        four->sin_family = AF_INET;
-        four->sin_port = htons((uint16_t)port);
-        return PL_OK;
-    }
-    if (inet_pton(AF_INET6, address, &six->sin6_addr) == 1) {
-        six->sin6_family = AF_INET6;
-        six->sin6_port = htons((uint16_t)port);
-        return PL_OK;
-    }
-    return pl_fail(err, PL_EUSE, "'%.60s' is neither an IPv4 nor an IPv6 address", address);
+    struct http_server *s = context;
+    (void)state;
+    (void)why;
+    connections_answered(&s->connections, connection);
 }
 
 int http_server_open(struct http_server **out, const char *address, int port, struct pl_err *err)
@@ -304,21 +329,32 @@ int http_server_open(struct http_server **out, const char *address, int port, st
     int rc;
     *out = NULL;
     if (!address) address = "127.0.0.1";
-    if ((rc = microhttpd_load(err)) || (rc = address_of(&where, address, port, err))) return rc;
+    if ((rc = microhttpd_load(err)) || (rc = connections_address(&where, address, port, err)))
+        return rc;
     if (where.ss_family == AF_INET6) flags |= MHD_USE_IPv6;
     if (!(s = calloc(1, sizeof *s))) return pl_fail(err, PL_ENOMEM, "web server: out of memory");
     pthread_mutex_init(&s->lock, NULL);
     s->missing = sentence("There is nothing here.\n");
     s->method = sentence("This server only answers GET and HEAD.\n");
     s->busy = sentence("Too many watch already.\n");
-    if (!s->missing || !s->method || !s->busy) {
+    s->host = sentence("This page is not served under that host name; "
+                       "potluck dash --host NAME adds one.\n");
+    if (!s->missing || !s->method || !s->busy || !s->host) {
         http_server_close(s);
         return pl_fail(err, PL_ENOMEM, "web server: out of memory");
     }
+    if ((rc = http_hosts_add(&s->hosts, address, err))) {
+        http_server_close(s);
+        return rc;
+    }
+    connections_init(&s->connections, HTTP_CONNECTIONS_MAX);
+    s->watched.limit = s->connections.slots.limit * HTTP_WATCHERS_MAX / HTTP_CONNECTIONS_MAX;
     errno = 0;
     s->daemon = MHD_start_daemon(
         flags, (uint16_t)port, NULL, NULL, on_request, s, MHD_OPTION_SOCK_ADDR,
-        (struct sockaddr *)&where, MHD_OPTION_CONNECTION_LIMIT, (unsigned)HTTP_CONNECTIONS_MAX,
+        (struct sockaddr *)&where, MHD_OPTION_CONNECTION_LIMIT, connections_limit(&s->connections),
+        MHD_OPTION_NOTIFY_CONNECTION, connections_notify, &s->connections,
+        MHD_OPTION_NOTIFY_COMPLETED, on_over, s,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HTTP_CONNECTION_BYTES,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)HTTP_IDLE_S, MHD_OPTION_END);
     if (!s->daemon) {
@@ -352,9 +388,15 @@ void http_server_close(struct http_server *s)
     if (s->missing) MHD_destroy_response(s->missing);
     if (s->method) MHD_destroy_response(s->method);
     if (s->busy) MHD_destroy_response(s->busy);
+    if (s->host) MHD_destroy_response(s->host);
     drop(s->latest);
     pthread_mutex_destroy(&s->lock);
     free(s);
+}
+
+int http_server_host(struct http_server *s, const char *name, struct pl_err *err)
+{
+    return http_hosts_add(&s->hosts, name, err);
 }
 
 int http_server_port(const struct http_server *s)

@@ -2,13 +2,14 @@
  * request costs no computing and can reach nothing else. Behind it: libmicrohttpd.
  *
  * GET and HEAD of a published path, and one stream of server-sent events; everything else is
- * refused. It runs on a thread of its own; the functions below may be called from any. */
+ * refused, and so is every request that names another host than this one (host_name.h). It runs on a thread of its own; the functions below may be called from any. */
 #ifndef PL_HTTP_SERVER_H
 #define PL_HTTP_SERVER_H
 
 #include "../../ref/base.h"
 
-/* A thousand watchers at once, and as many short requests beside them. */
+/* A thousand watchers at once, and as many short requests beside them. Who has to go when there are
+ * more: slots.h. */
 #define HTTP_CONNECTIONS_MAX 2200
 #define HTTP_WATCHERS_MAX 1500
 #define HTTP_CONNECTION_BYTES 8192 /* headers of a request, and buffers of its answer */
@@ -20,6 +21,9 @@ struct http_server;
 
 /* address: an IPv4 or IPv6 address, NULL: 127.0.0.1. port 0: any free one. */
 int http_server_open(struct http_server **s, const char *address, int port, struct pl_err *err);
+/* Before the first request: serves it under one more name or address than localhost, `address` and
+ * the address that a connection comes in at. */
+int http_server_host(struct http_server *s, const char *name, struct pl_err *err);
 void http_server_close(struct http_server *s);
 int http_server_port(const struct http_server *s);
 

@@ -14,17 +14,25 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-static inline int dial(int port)
+/* From another address of the loopback; NULL: the usual one. */
+static inline int dial_from(int port, const char *source)
 {
+    struct sockaddr_in from = { .sin_family = AF_INET };
     struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
     struct timeval limit = { .tv_sec = 60 };
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     assert_true(fd >= 0);
+    if (source) {
+        assert_int_equal(inet_pton(AF_INET, source, &from.sin_addr), 1);
+        assert_int_equal(bind(fd, (struct sockaddr *)&from, sizeof from), 0);
+    }
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
     return fd;
 }
+
+static inline int dial(int port) { return dial_from(port, NULL); }
 
 static inline void say(int fd, const char *text)
 {
@@ -61,7 +69,7 @@ static inline char *answer_to(int port, const char *request)
 static inline char *ask(int port, const char *method, const char *path)
 {
     char request[300];
-    snprintf(request, sizeof request, "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+    snprintf(request, sizeof request, "%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
              method, path);
     return answer_to(port, request);
 }

@@ -41,7 +41,7 @@ static void published_and_nothing_else(void **state)
 /* The body as gzip, if its headers say so. */
 static void packed_once(void **state)
 {
-    static const char ask_packed[] = "GET /long HTTP/1.1\r\nHost: x\r\nAccept-Encoding: deflate, gzip\r\n"
+    static const char ask_packed[] = "GET /long HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: deflate, gzip\r\n"
                                      "Connection: close\r\n\r\n";
     static char text[5000], back[sizeof text];
     struct http_server *s;
@@ -70,6 +70,85 @@ static void packed_once(void **state)
     http_server_close(s);
 }
 
+/* What another host's page asks for by its own name is refused, whatever else it asks. */
+static void asked_by_our_names_alone(void **state)
+{
+    static const struct { const char *request, *status; } cases[] = {
+        { "GET /a HTTP/1.1\r\nHost: localhost:8000\r\n", " 200 " },
+        { "GET /a HTTP/1.1\r\nHost: [::1]:5\r\n", " 200 " },
+        { "GET /a HTTP/1.1\r\nHost: potluck.example\r\n", " 200 " },
+        { "GET /a HTTP/1.1\r\nHost: evil.example\r\n", " 421 " },
+        { "GET /a HTTP/1.1\r\nHost: 127.0.0.1.evil.example:80\r\n", " 421 " },
+        { "GET /none HTTP/1.1\r\nHost: evil.example\r\n", " 421 " },
+        { "GET /events HTTP/1.1\r\nHost: evil.example\r\n", " 421 " },
+        { "HEAD /a HTTP/1.1\r\nHost: evil.example\r\n", " 421 " },
+        { "POST /a HTTP/1.1\r\nHost: evil.example\r\n", " 421 " },
+        { "GET /a HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n", " 4" },
+        { "GET /a HTTP/1.1\r\nHost: evil.example\r\nHost: localhost\r\n", " 4" },
+        { "GET /a HTTP/1.1\r\n", " 4" },
+        { "GET /a HTTP/1.0\r\n", " 421 " },
+        { "GET http://localhost/a HTTP/1.1\r\nHost: evil.example\r\n", " 421 " },
+    };
+    struct http_server *s;
+    struct pl_err err;
+    (void)state;
+    assert_int_equal(http_server_open(&s, NULL, 0, NULL), PL_OK);
+    assert_int_equal(http_server_events(s, "/events"), PL_OK);
+    assert_int_equal(http_server_host(s, "potluck.example", &err), PL_OK);
+    assert_int_equal(http_server_host(s, "potluck.example:80", &err), PL_EUSE);
+    assert_int_equal(http_server_put(s, "/a", "text/plain", "secret", 6), PL_OK);
+    for (size_t i = 0; i < PL_COUNT(cases); i++) {
+        char request[300], *got;
+        snprintf(request, sizeof request, "%sConnection: close\r\n\r\n", cases[i].request);
+        got = answer_to(http_server_port(s), request);
+        if (strncmp(got, "HTTP/1.", 7) || strncmp(got + 8, cases[i].status, strlen(cases[i].status)))
+            fail_msg("%s: %s", request, got);
+        if (cases[i].status[1] == '4') assert_null(strstr(got, "secret"));
+        free(got);
+    }
+    http_server_close(s);
+}
+
+/* More connections than there may be, all of one address, of which most say nothing: who says
+ * something is answered. */
+static void silent_ones_make_room(void **state)
+{
+    enum { SILENT = HTTP_CONNECTIONS_MAX + 300 };
+    static int fd[SILENT];
+    struct rlimit files;
+    struct http_server *s;
+    int watcher;
+    char *got;
+    double began;
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    files.rlim_cur = files.rlim_max;
+    if (files.rlim_max < 2 * SILENT || setrlimit(RLIMIT_NOFILE, &files)) skip();
+    assert_int_equal(http_server_open(&s, NULL, 0, NULL), PL_OK);
+    assert_int_equal(http_server_events(s, "/events"), PL_OK);
+    assert_int_equal(http_server_put(s, "/a", "text/plain", "here", 4), PL_OK);
+    watcher = dial(http_server_port(s)); /* the oldest of all, but it is no silent one */
+    say(watcher, "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    while (http_server_watchers(s) < 1) usleep(1000);
+    for (int i = 0; i < SILENT; i++) {
+        fd[i] = dial(http_server_port(s));
+        if (i % 2) say(fd[i], "GET /a HTTP/1.1\r\nHost: localh"); /* half a header */
+    }
+    began = pl_seconds();
+    for (int i = 0; i < 50; i++) answers(http_server_port(s), "GET", "/a", "\r\n\r\nhere");
+    if (pl_seconds() - began > 5) fail_msg("%.1f s", pl_seconds() - began);
+    got = hear(fd[0], NULL); /* the oldest has been ended, not left waiting */
+    assert_string_equal(got, "");
+    free(got);
+    assert_int_equal(http_server_push(s, "state", "{}", 2), PL_OK);
+    got = hear(watcher, "data: {}");
+    assert_non_null(strstr(got, "data: {}"));
+    free(got);
+    for (int i = 0; i < SILENT; i++) close(fd[i]);
+    close(watcher);
+    http_server_close(s);
+}
+
 static void upload_is_refused(void **state)
 {
     struct http_server *s;
@@ -78,7 +157,7 @@ static void upload_is_refused(void **state)
     (void)state;
     assert_int_equal(http_server_open(&s, NULL, 0, NULL), PL_OK);
     fd = dial(http_server_port(s));
-    say(fd, "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello");
+    say(fd, "POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello");
     answer = hear(fd, NULL);
     assert_non_null(strstr(answer, "405"));
     free(answer);
@@ -109,7 +188,7 @@ static void watchers_hear(void **state)
     assert_int_equal(http_server_events(s, "/events"), PL_OK);
     for (int i = 0; i < WATCHERS; i++) {
         fd[i] = dial(http_server_port(s));
-        say(fd[i], "GET /events HTTP/1.1\r\nHost: x\r\n\r\n");
+        say(fd[i], "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n");
     }
     while (http_server_watchers(s) < WATCHERS) usleep(1000);
     assert_int_equal(http_server_push(s, "state", "{\"a\":1}", 7), PL_OK);
@@ -125,7 +204,7 @@ static void watchers_hear(void **state)
     free(got);
     { /* who comes later gets the latest at once */
         int late = dial(http_server_port(s));
-        say(late, "GET /events HTTP/1.1\r\nHost: x\r\n\r\n");
+        say(late, "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n");
         got = hear(late, "data: 2\n\n");
         assert_non_null(strstr(got, "data: 2\n\n"));
         free(got);
@@ -156,13 +235,13 @@ static void watchers_make_room(void **state)
     assert_int_equal(http_server_events(s, "/events"), PL_OK);
     for (int i = 0; i < HTTP_WATCHERS_MAX; i++) {
         fd[i] = dial(http_server_port(s));
-        say(fd[i], "GET /events HTTP/1.1\r\nHost: x\r\n\r\n");
+        say(fd[i], "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n");
     }
     while (http_server_watchers(s) < HTTP_WATCHERS_MAX) usleep(1000);
     for (int i = 0; i < GOING; i++) close(fd[i]);
     for (int i = 0; i < GOING; i++) {
         fd[i] = dial(http_server_port(s));
-        say(fd[i], "GET /events HTTP/1.1\r\nHost: x\r\n\r\n");
+        say(fd[i], "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n");
     }
     for (int i = 0; i < GOING; i += GOING - 1) {
         got = hear(fd[i], "\r\n\r\n");
@@ -170,11 +249,17 @@ static void watchers_make_room(void **state)
         free(got);
     }
     while (http_server_watchers(s) < HTTP_WATCHERS_MAX) usleep(1000);
-    { /* of so many that are still there, none has to go */
+    { /* of so many that are still there, none of its own network's has to go for another one */
         int more = dial(http_server_port(s));
-        say(more, "GET /events HTTP/1.1\r\nHost: x\r\n\r\n");
+        say(more, "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n");
         got = hear(more, "watch already");
         assert_non_null(strstr(got, " 503 "));
+        free(got);
+        close(more);
+        more = dial_from(http_server_port(s), "127.0.1.1"); /* but for another network's */
+        say(more, "GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        got = hear(more, "\r\n\r\n");
+        assert_non_null(strstr(got, " 200 "));
         free(got);
         close(more);
     }
@@ -186,6 +271,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(published_and_nothing_else), cmocka_unit_test(packed_once),
+        cmocka_unit_test(asked_by_our_names_alone), cmocka_unit_test(silent_ones_make_room),
         cmocka_unit_test(upload_is_refused), cmocka_unit_test(watchers_hear),
         cmocka_unit_test(watchers_make_room),
     };

@@ -1,0 +1,21 @@
+/* failures.c - see failures.h. */
+#include "failures.h"
+
+#include <string.h>
+
+unsigned failures_add(struct failures *f, const struct http_address *from, double now)
+{
+    struct http_address network;
+    size_t least = 0; /* the place of the count that would be missed least */
+    http_network_of(&network, from);
+    for (size_t i = 0; i < FAILURES_NETWORKS_MAX; i++) {
+        if (f->of[i].until <= now) f->of[i].count = 0;
+        if (f->of[i].count && !memcmp(&f->of[i].network, &network, sizeof network))
+            return ++f->of[i].count;
+        if (f->of[i].count < f->of[least].count) least = i;
+    }
+    f->of[least].network = network;
+    f->of[least].count = 1;
+    f->of[least].until = now + FAILURES_WINDOW_S;
+    return 1;
+}
