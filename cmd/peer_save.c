@@ -109,14 +109,15 @@ static void on_donor_failed(void *context, const struct peer_id *donor, int stat
 }
 
 /* An epoch that the swarm is not at would be the folder's newest for ever. */
-static int check_epoch(const struct peer_save *p, const struct state_load *state, struct pl_err *err)
+static int check_epoch(const struct peer_save *p, const struct state_load *state,
+                       struct pl_err *err)
 {
     struct training_state t;
     int rc = training_state_read(&t, state->metadata, state->metadata_n, err);
     if (rc) return rc;
     if (t.epoch > progress_plus(p->lead, CLAIMS_SLACK))
-        rc = pl_fail(err, PL_EPROTO, "state: of epoch %lld, the swarm is at %lld", (long long)t.epoch,
-                     (long long)p->lead);
+        rc = pl_fail(err, PL_EPROTO, "state: of epoch %lld, the swarm is at %lld",
+                     (long long)t.epoch, (long long)p->lead);
     training_state_clear(&t);
     return rc;
 }

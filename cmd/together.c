@@ -93,8 +93,8 @@ static int load(struct loop_state *t, int64_t least, struct pl_err *err)
     return PL_OK;
 }
 
-/* The others say that they are ahead. Only a state of theirs proves it: without one we go on where we
- * are, with what has been accumulated. */
+/* The others say that they are ahead. Only a state of theirs proves it: without one we go on where
+ * we are, with what has been accumulated. */
 static void catch_up(struct loop_state *t)
 {
     struct together_event e = { .kind = TOGETHER_BEHIND };
@@ -107,10 +107,10 @@ static void catch_up(struct loop_state *t)
         return;
     }
     collaboration_look(t->c, &v);
-    if (v.global_epoch > t->epoch || t->told_unshown) return; /* it is tried again; or has been told */
+    if (!v.is_unshown || t->told_unshown) return; /* it is tried again */
     t->told_unshown = 1;
-    pl_fail(&say, PL_OK, "others claim to be ahead, and no state of theirs shows it (%.300s): we go on "
-            "from step %lld", err.text, (long long)t->epoch);
+    pl_fail(&say, PL_OK, "others claim to be ahead, and no state of theirs shows it (%.300s): we go "
+            "on from step %lld", err.text, (long long)t->epoch);
     trouble(t, say.text);
 }
 

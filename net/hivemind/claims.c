@@ -73,8 +73,8 @@ static int is_remembered(const struct claimant *p, double now)
     return p->renewed + CLAIMS_DOUBT_MAX > now;
 }
 
-/* Takes those peers into `next` that are known, or those that are not; how many of their records count.
- * Known peers come first: no flood of others leaves them without a place. */
+/* Takes the peers into `next` that are known, or those that are not; how many of their records
+ * count. Known peers come first, so that no flood of others takes their places. */
 static size_t take(struct claims *next, struct progress_record *counted, const struct claims *c,
                    struct progress_record *records, size_t count, int known, double now)
 {
@@ -126,7 +126,7 @@ int claims_see(struct claims *c, struct progress_record *records, size_t count,
 
 static int counts(const struct claimant *p, int64_t own, double now)
 {
-    return p->is_listed && (p->epoch <= own || p->doubted_until <= now);
+    return p->is_listed && (p->epoch <= own || p->is_mate || p->doubted_until <= now);
 }
 
 static int by_epoch(const void *a_, const void *b_)
@@ -136,24 +136,27 @@ static int by_epoch(const void *a_, const void *b_)
 }
 
 /* The highest epoch that more than half of them have reached, -1 if there are none. */
-static int64_t majority(const struct claims *c, int64_t *epochs, int mates, int64_t own, double now)
+static int64_t majority(int64_t *epochs, size_t n)
 {
-    size_t n = 0;
-    for (size_t i = 0; i < c->count; i++)
-        if (counts(&c->list[i], own, now) && (!mates || c->list[i].is_mate))
-            epochs[n++] = c->list[i].epoch;
     qsort(epochs, n, sizeof *epochs, by_epoch);
     return n ? epochs[(n - 1) / 2] : -1;
 }
 
 int64_t claims_lead(const struct claims *c, int64_t own, double now)
 {
-    int64_t *epochs = malloc((c->count + 1) * sizeof *epochs), all, mates;
+    int64_t *epochs = malloc(2 * (c->count + 1) * sizeof *epochs), *mates, all, of_mates;
+    size_t n = 0, m = 0;
     if (!epochs) return -1;
-    all = majority(c, epochs, 0, own, now);
-    mates = majority(c, epochs, 1, own, now);
+    mates = epochs + c->count + 1;
+    for (size_t i = 0; i < c->count; i++)
+        if (counts(&c->list[i], own, now)) {
+            epochs[n++] = c->list[i].epoch;
+            if (c->list[i].is_mate) mates[m++] = c->list[i].epoch;
+        }
+    all = majority(epochs, n);
+    of_mates = majority(mates, m);
     free(epochs);
-    return mates >= 0 && mates < all ? mates : all;
+    return m >= CLAIMS_MATES_MIN || (m && of_mates < all) ? of_mates : all;
 }
 
 int claims_can_be_shown(const struct claims *c, int64_t own, double now)

@@ -2,12 +2,12 @@
  * can make: its epoch, samples and speed are claims, and so is the peer that it names. What we have
  * seen ourselves decides how far a claim is followed. Pure functions.
  *
- *   lead   the highest epoch that more than half of the others claim: of all, and of those whom we
- *          last averaged gradients with. A claim of few moves it to no epoch that the many are not
- *          at, and a peer in step with its groupmates stays with them. The lead is a reason to ask
- *          for a state, never an epoch to take over.
- *   doubt  a peer whose lead no state has shown: its lead does not count for a while, twice as long
- *          each time.
+ *   lead   the highest epoch that more than half of the others claim: of our groupmates in the last
+ *          common round of gradients if they are two or more, else of all. A minority's claim does
+ *          not move it, and a peer in step with its groupmates stays with them. The lead is a
+ *          reason to ask for a state, never an epoch to take over.
+ *   doubt  a peer whose lead no state has shown: unless it was in our last common round, its lead
+ *          does not count for a while, twice as long each time.
  *   owner  the key that first wrote a peer's record: while it goes on, another key's record for the
  *          same peer is not that peer's. */
 #ifndef PL_CLAIMS_H
@@ -21,8 +21,9 @@
  * step once more between our look and the download. */
 #define CLAIMS_SLACK 2
 #define CLAIMS_MAX 4096       /* peers that are remembered: four times the largest group */
+#define CLAIMS_MATES_MIN 2    /* of our last round: one alone decides nothing */
 #define CLAIMS_DOUBT_MIN 30.0 /* s: half a record's life */
-#define CLAIMS_DOUBT_MAX 480.0 /* after five times in a row: an honest lead is looked at again soon enough */
+#define CLAIMS_DOUBT_MAX 480.0 /* after five times in a row: an honest peer is asked again soon */
 #define CLAIMS_SILENT 35.0    /* s without a new report; a living peer reports every 30 */
 
 struct claims {

@@ -10,9 +10,9 @@
 
 #define PERFORMANCE_ALPHA 0.1
 #define LEAVE_LIMIT 2.0 /* s for taking our report back: some round trips; others may be gone */
-#define TRIES_MAX 5     /* downloads that may fail in a row: donors may be at their own update */
-#define TRY_PAUSE 0.5   /* s after the first of them, twice as long after each other one */
-#define TRY_SHARE 4.0   /* times as long as a download took we train before the next: a fifth of the time */
+#define TRY_PAUSE 0.5   /* s after a download that failed, twice as long after each other one */
+#define TRY_PAUSE_MAX 30.0 /* s: who is late indeed shall not wait longer */
+#define TRY_SHARE 4.0   /* downloads' times that we train before the next: they take a fifth */
 #define STATE_WEIGHT 1.0 /* of everybody in rounds of the parameters, as in hivemind */
 
 void wish_fulfil(struct wish *w, int status)
@@ -113,9 +113,9 @@ static void find_lead(struct collaboration *c)
     if (c->o.auxiliary) c->epoch = c->lead < 0 ? 0 : c->lead; /* it has no state to show one by */
 }
 
-/* Who claims an epoch beyond the lead is not counted at all; of the others those that are ahead of us
- * may come to our rounds, but their samples are another step's. Our own record counts as it is now,
- * not as it lies in the DHT: a newcomer that does not count itself believes to be alone. */
+/* Peers that claim an epoch beyond the lead do not count at all. Others that are ahead of us may
+ * come to our rounds, but their samples are another step's. Our own record counts as it is now, not
+ * as it lies in the DHT: a newcomer that does not count itself believes to be alone. */
 static void see(struct collaboration *c, const struct dht_result *r)
 {
     size_t n = r ? r->dictionary.count : 0, count;
@@ -301,8 +301,8 @@ static int on_check(void *context, const struct state_load *state, struct pl_err
     epoch = t.epoch;
     training_state_clear(&t);
     if (epoch > most)
-        return pl_fail(err, PL_EPROTO, "state: of epoch %lld, most of the others are at %lld at most",
-                       (long long)epoch, (long long)most);
+        return pl_fail(err, PL_EPROTO, "state: of epoch %lld, beyond %lld, which most others may "
+                       "have reached", (long long)epoch, (long long)most);
     return w->check ? w->check(w->check_context, state, err) : PL_OK;
 }
 
@@ -311,10 +311,12 @@ static void note_try(struct collaboration *c, int status)
 {
     const double now = collaboration_now(c);
     double pause = TRY_PAUSE;
-    for (int i = 0; i < c->tries; i++) pause *= 2;
-    c->next_try = now + fmax(pause, TRY_SHARE * (now - c->load_began));
-    if (!status || c->lead <= c->epoch || ++c->tries < TRIES_MAX) return;
-    c->tries = 0;
+    if (c->load_began > c->next_try + CLAIMS_DOUBT_MAX) c->tries = 0; /* these were others */
+    for (int i = 0; i < c->tries && pause < TRY_PAUSE_MAX; i++) pause *= 2;
+    c->next_try = now + fmax(fmin(pause, TRY_PAUSE_MAX), TRY_SHARE * (now - c->load_began));
+    if (!status || c->lead <= c->epoch) return;
+    if (c->tries < TRIES_MAX) c->tries++;
+    if (c->tries < TRIES_MAX) return;
     claims_doubt(&c->claims, c->epoch, now);
     find_lead(c);
 }

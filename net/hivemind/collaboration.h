@@ -66,6 +66,7 @@ void collaboration_close(struct collaboration *c);
 struct collaboration_view {
     int64_t epoch, samples;               /* ours */
     int64_t global_epoch;                 /* the lead of the others (claims.h) if it is beyond ours */
+    int is_unshown;                       /* 1: several downloads have not shown the lead */
     int64_t global_samples;               /* of our epoch, everybody's */
     size_t peers;                         /* ourselves included */
     double eta_s;                         /* until the next common step */
@@ -77,22 +78,22 @@ void collaboration_look(struct collaboration *c, struct collaboration_view *v);
 void collaboration_enter(struct collaboration *c, int64_t epoch);
 /* A state of the swarm, waited for; PL_ENOTFOUND: nobody shares one. *state: state_load_clear.
  * Refused is one whose epoch is beyond the others' lead, or beyond `most` while nobody reports any
- * progress. When several downloads in a row have not shown the lead, those who claim it are not
- * believed for a while: then the view's global epoch is ours. */
+ * progress. When several downloads in a row have not shown the lead, the view says so, and its
+ * claimants are not believed for a while. */
 int collaboration_load(struct collaboration *c, int64_t most, averager_check *check, void *context,
                        struct state_load *state, struct pl_err *err);
 /* We are at this epoch now, with its state and nothing accumulated. */
 void collaboration_set_epoch(struct collaboration *c, int64_t epoch);
-/* One epoch more, with what has been accumulated: most peers of a common round of the parameters were
- * ahead, and all of those are clients, which give nobody a state. The round has brought us to the
- * same parameters. */
+/* One epoch more, with what has been accumulated: most peers of a common round of the parameters
+ * were ahead, and all of those are clients, which give nobody a state. The round has brought us to
+ * the same parameters. */
 void collaboration_raise_epoch(struct collaboration *c);
 
 enum collaboration_advice {
     COLLABORATION_GO_ON,    /* with the next local batch */
     COLLABORATION_UPDATE,   /* the target batch is there */
-    COLLABORATION_CATCH_UP  /* the others may be ahead: if their state shows it, take it over and drop
-                             * what was accumulated; else go on. Comes with pauses */
+    COLLABORATION_CATCH_UP  /* the others may be ahead: if their state shows it, take it over and
+                             * drop what was accumulated; else go on. Comes with pauses */
 };
 /* So many samples more are in the gradient; they took so long. */
 enum collaboration_advice collaboration_add(struct collaboration *c, int64_t samples,

@@ -13,6 +13,7 @@
 
 enum { GRADIENT, STATE, AVERAGERS };
 
+#define TRIES_MAX 5   /* downloads that may fail in a row: donors may be at their own update */
 #define REMARKS_MAX 4 /* each kind comes once; what is beyond waits for nobody */
 
 struct collaboration {

@@ -144,6 +144,7 @@ static void begin_look(void *context)
     *w->view = (struct collaboration_view){ .epoch = c->epoch,
                                             .samples = c->samples,
                                             .global_epoch = c->lead > c->epoch ? c->lead : c->epoch,
+                                            .is_unshown = c->tries == TRIES_MAX,
                                             .global_samples = c->view.samples,
                                             .peers = c->others + 1,
                                             .eta_s = fmax(0, c->view.eta - collaboration_now(c)),

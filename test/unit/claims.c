@@ -47,6 +47,17 @@ static void meet(struct claims *c, const struct progress_record *with, size_t co
     group_clear(&g);
 }
 
+static int by_peer(const void *a_, const void *b_)
+{
+    const struct progress_record *a = a_, *b = b_;
+    return peer_id_compare(&a->peer, &b->peer);
+}
+
+static void sort_by_peer(struct progress_record *records, size_t count)
+{
+    qsort(records, count, sizeof *records, by_peer);
+}
+
 static int64_t lead_of(struct progress_record *records, size_t count, int64_t own)
 {
     struct claims c = { 0 };
@@ -66,7 +77,8 @@ static void the_lead_is_a_majority(void **state)
     for (size_t i = 0; i < PL_COUNT(false_leads); i++) {
         struct progress_record two[] = { at(1, 5), at(9, false_leads[i]) };
         struct progress_record three[] = { at(9, false_leads[i]), at(1, 5), at(2, 5) };
-        struct progress_record four[] = { at(9, false_leads[i]), at(1, 5), at(2, 5), at(8, false_leads[i]) };
+        struct progress_record four[] = { at(9, false_leads[i]), at(1, 5), at(2, 5),
+                                          at(8, false_leads[i]) };
         assert_int_equal(lead_of(two, 2, 5), 5);
         assert_int_equal(lead_of(three, 3, 5), 5);
         assert_int_equal(lead_of(four, 4, 5), 5);
@@ -82,31 +94,45 @@ static void the_lead_is_a_majority(void **state)
     assert_int_equal(lead_of(stepping, 2, 16), 17);
 }
 
-/* Whoever is in step with its groupmates stays with them, however many strangers claim more; a
- * groupmate's lead alone is not followed either. */
+/* A peer in step with its groupmates stays with them, however many strangers claim more, or less; a
+ * single groupmate's lead is not followed either. */
 static void groupmates_have_a_say(void **state)
 {
     struct progress_record all[] = { at(1, 5), at(2, 5), at(7, 35), at(8, 35), at(9, 35) };
     struct claims c = { 0 };
     (void)state;
     assert_int_equal(look(&c, all, 5, 100), 5);
-    assert_int_equal(claims_lead(&c, 5, 100), 35); /* no groupmates yet: a straggler would see the same */
+    assert_int_equal(claims_lead(&c, 5, 100), 35); /* no groupmates yet: as for a straggler */
     meet(&c, all, 2);
     assert_int_equal(claims_lead(&c, 5, 100), 5);
+    sort_by_peer(all, 5);
     all[0].epoch = all[1].epoch = 7; /* these have stepped without us */
     assert_int_equal(look(&c, all, 5, 101), 5);
     assert_int_equal(claims_lead(&c, 5, 101), 7);
-    all[0].epoch = all[1].epoch = 5;
-    assert_int_equal(look(&c, all, 3, 102), 3); /* two strangers have gone */
+    sort_by_peer(all, 5);
+    for (int i = 2; i < 5; i++) all[i].epoch = 3; /* strangers hold no straggler back */
+    assert_int_equal(look(&c, all, 5, 102), 5);
+    assert_int_equal(claims_lead(&c, 5, 102), 7);
+    claims_doubt(&c, 5, 102); /* nor does a download that failed */
+    assert_int_equal(claims_lead(&c, 5, 102), 7);
+    assert_true(claims_can_be_shown(&c, 5, 102));
+    sort_by_peer(all, 5);
+    for (int i = 0; i < 5; i++) all[i].epoch = i < 2 ? 5 : 35;
+    assert_int_equal(look(&c, all, 3, 103), 3); /* two strangers have gone */
     meet(&c, all + 2, 1);
-    assert_int_equal(claims_lead(&c, 5, 102), 5); /* min(5, 35) */
-    assert_int_equal(look(&c, all, 2, 103), 2); /* a groupmate that has left has no say */
-    assert_int_equal(claims_lead(&c, 4, 103), 5);
+    assert_int_equal(claims_lead(&c, 5, 103), 5);
+    meet(&c, all, 1);
+    all[1].epoch = 35;
+    assert_int_equal(look(&c, all, 3, 104), 3);
+    assert_int_equal(claims_lead(&c, 5, 104), 5);
+    all[0] = all[1];
+    assert_int_equal(look(&c, all, 1, 150), 1); /* a groupmate that has left has no say */
+    assert_int_equal(claims_lead(&c, 5, 150), 35);
     claims_clear(&c);
 }
 
-/* A lead that no state shows does not count for a while, longer each time; the same peer's claims of
- * our epoch do, and a state that has been shown clears it. */
+/* A lead that no state shows does not count for a while, longer each time; the same peer's claims
+ * of our epoch do, and a state that has been shown clears it. */
 static void doubts(void **state)
 {
     struct progress_record r[] = { at(9, 35) };
@@ -136,7 +162,8 @@ static void doubts(void **state)
     claims_shown(&c, 35);
     assert_int_equal(claims_lead(&c, 5, now), 35);
     claims_doubt(&c, 5, now);
-    assert_int_equal(claims_lead(&c, 5, now + 1.01 * CLAIMS_DOUBT_MIN), 35); /* from the beginning */
+    now += 1.01 * CLAIMS_DOUBT_MIN; /* from the beginning */
+    assert_int_equal(claims_lead(&c, 5, now), 35);
     claims_clear(&c);
 }
 
@@ -161,7 +188,7 @@ static void one_owner_for_each_peer(void **state)
     struct claims c = { 0 };
     (void)state;
     assert_int_equal(look(&c, r, 2, 100), 2);
-    for (double now = 101; now < 140; now += 13) { /* the owner goes on: others' records are not its */
+    for (double now = 101; now < 140; now += 13) { /* the owner goes on: no other key is its */
         r[0] = at(1, 5), r[1] = at(2, 5), r[2] = at(1, 35);
         r[2].owner[0] = 9;
         assert_int_equal(look(&c, r, 3, now), 2);
@@ -222,7 +249,8 @@ static void check_view(struct progress_record *records, size_t count, int soon)
     assert_int_equal(v.epoch, 5);
     assert_true(v.samples >= 8);
     assert_true(isfinite(v.eta) && v.eta >= 1000);
-    assert_true(v.next_fetch >= 1000 + PROGRESS_FETCH_MIN && v.next_fetch <= 1000 + PROGRESS_FETCH_MAX);
+    assert_true(v.next_fetch >= 1000 + PROGRESS_FETCH_MIN);
+    assert_true(v.next_fetch <= 1000 + PROGRESS_FETCH_MAX);
     assert_int_equal(v.eta == 1000, soon);
     claims_clear(&c);
 }
@@ -241,7 +269,8 @@ static void sums_saturate(void **state)
             for (size_t i = 0; i < 3; i++) r[i].time = 999;
             r[1].samples_per_second = r[2].samples_per_second = any[s];
             r[1].time = r[2].time = any[t];
-            check_view(r, 3, any[s] > DBL_MIN && any[t] < 1000); /* it seems to have filled the batch alone */
+            /* it seems to have filled the batch alone */
+            check_view(r, 3, any[s] > DBL_MIN && any[t] < 1000);
             r[0] = at(1, 5), r[1] = at(8, 5), r[2] = at(9, 5);
             r[0].samples = 8, r[1].samples = r[2].samples = INT64_MAX;
             r[1].samples_per_second = r[2].samples_per_second = any[s];

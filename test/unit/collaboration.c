@@ -49,6 +49,7 @@ struct peer {
     pthread_t thread;
     int learns, leaves;
     int number, joins_late;
+    int64_t caught_up;    /* how often it was advised to */
     int64_t epoch, epochs, common, begun_at;
     double nap;
 };
@@ -243,6 +244,7 @@ static void *learn(void *context)
             samples = 0;
             break;
         case COLLABORATION_CATCH_UP:
+            p->caught_up++;
             memset(p->grad, 0, sizeof p->grad);
             samples = 0;
             if (!take_over(p)) collaboration_set_epoch(p->c, p->epoch);
@@ -427,6 +429,21 @@ static int counts(size_t wanted, int64_t steps)
     return v.peers == wanted;
 }
 
+/* Until the first of them has made so many steps more. */
+static int steps(int64_t more)
+{
+    const struct timespec nap = { 0, 20000000 };
+    const double until = pl_seconds() + LIMIT;
+    struct collaboration_view v;
+    int64_t from;
+    collaboration_look(peers[0].c, &v);
+    for (from = v.epoch; v.epoch < from + more && pl_seconds() < until; ) {
+        nanosleep(&nap, NULL);
+        collaboration_look(peers[0].c, &v);
+    }
+    return v.epoch >= from + more;
+}
+
 static void say_and_vanish(struct peer *p)
 {
     struct collaboration_view v;
@@ -503,6 +520,36 @@ static void who_only_talks_is_left_out(void **state)
     end_with_two();
     if (v.epoch < from + 5) fail_msg("step %d, and it still counts", (int)v.epoch);
     assert_true(v.epoch < start + 16); /* before it is waited for once more */
+}
+
+/* Two train in step; a third claims to be ahead, and has no state. They
+ * go on with their common steps, and never leave them to look for it. */
+static void who_claims_a_lead_is_not_followed(void **state)
+{
+    static const int64_t leads[] = { 1, 2, 30, INT64_MAX / 2 };
+    struct collaboration_view v;
+    (void)state;
+    begin_with_two(0);
+    assert_true(steps(AWHILE / 10)); /* so they have met */
+    for (size_t i = 0; i < PL_COUNT(leads); i++) {
+        const int64_t common = peers[0].common, before = peers[0].caught_up + peers[1].caught_up;
+        for (int k = 0; k < 5; k++) {
+            const int told = noted(&peers[2].told);
+            collaboration_look(peers[0].c, &v);
+            peers[2].says = (struct progress_record){ .epoch = v.epoch + leads[i],
+                                                      .samples = INT64_MAX,
+                                                      .samples_per_second = 1e308 };
+            loop_call(peers[2].loop, report_as_training, &peers[2]);
+            assert_true(await_noted(&peers[2].told, told + 1, LIMIT));
+            assert_true(steps(2));
+        }
+        collaboration_look(peers[0].c, &v);
+        assert_true(v.global_epoch <= v.epoch + 1); /* the other one's, at most */
+        assert_true(peers[0].common > common);
+        /* a slow machine may leave one behind */
+        assert_true(peers[0].caught_up + peers[1].caught_up - before <= 1);
+    }
+    end_with_two();
 }
 
 /* As the first one sees it, for half a record's life. */
@@ -603,6 +650,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(who_leaves_takes_its_report_back, close_all),
         cmocka_unit_test_teardown(the_dead_count_for_one_round, close_all),
         cmocka_unit_test_teardown(who_only_talks_is_left_out, close_all),
+        cmocka_unit_test_teardown(who_claims_a_lead_is_not_followed, close_all),
         cmocka_unit_test_teardown(others_may_be_in_another_group, close_all),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);

@@ -1,0 +1,59 @@
+"""False progress: epochs that nobody has trained, samples and speeds that nobody has, told in records of the DHT. Three trainers go
+on with their common steps as if nothing was said, at their own epoch; nobody ends before its own --steps, and nobody writes a
+checkpoint of another epoch."""
+from false_progress import *
+
+# --- from the first moment to the end ------------------------------------------------------------
+
+trainers = swarm("--steps", "15", "--save-every", "5")
+liar = Stranger(trainers, lambda me: [progress(me.id, HUGE, 10, 100.0)])
+codes = []
+for p in trainers:
+    try:
+        codes.append(p.popen.wait(60))
+    except subprocess.TimeoutExpired:
+        codes.append(None)
+liar.end()
+check("each ends with its own --steps", codes == [0] * 3 and [newest(p) for p in trainers] == [15] * 3, (codes, [newest(p) for p in trainers]))
+check("steps were common", all(len(common(p)) >= 5 for p in trainers), [common(p) for p in trainers])
+check("checkpoints are of epochs that were trained", written(trainers) and written(trainers) <= set(range(16)), written(trainers))
+
+# --- while they train ----------------------------------------------------------------------------
+
+trainers, quiet = averaging("--save-every", "20")
+first = trainers[0]
+
+goes_on("30 ahead", trainers, quiet, lambda: [Stranger(trainers, lambda me, e=lead(trainers, 30): [progress(me.id, e, 10)])])
+goes_on("2 ahead", trainers, quiet, lambda: [Stranger(trainers, lambda me, e=lead(trainers, 2): [progress(me.id, e, 10)])])
+goes_on("always one ahead", trainers, quiet, lambda: [Stranger(trainers, lambda me: [progress(me.id, lead(trainers, 1), 10)])])
+goes_on("six that are 30 ahead", trainers, quiet,
+        lambda: [Stranger(trainers, lambda me, e=lead(trainers, 30): [progress(me.id, e, 10)], f"127.0.1.{k}") for k in range(1, 7)])
+goes_on("in the trainers' names", trainers, quiet,
+        lambda: [Stranger(trainers, lambda me: [progress(first.peer, lead(trainers, 30), 10)]),
+                 Stranger(trainers, lambda me: [progress(trainers[1].peer, lead(trainers, 30), 10)])])
+goes_on("samples of 2^63 - 1", trainers, quiet, lambda: [Stranger(trainers, lambda me: [progress(me.id, lead(trainers, 0), 2 ** 63 - 1)])])
+
+
+def odd(me):
+    """One of many records that no honest peer writes, another one each time."""
+    e = lead(trainers, 0)
+    nan, inf = float("nan"), float("inf")
+    values = [progress(me.id, e, 5, s, t) for s in (nan, inf, -inf, 1e308, -1e308) for t in (time.time(), 1e308, -1e308, nan)]
+    values += [progress(me.id, x, x) for x in (-1, 2 ** 63 - 1, 2 ** 63, 2 ** 64 - 1)]
+    values += [{**progress(me.id, e), k: v} for k in progress(b"", 0) for v in (None, "x" * 5000, b"", [], {}, -2 ** 63, 1e308)]
+    values += [None, 5, [], {}, "x" * 20000, progress(b"x" * 5000, e), progress(b"", e)]
+    return [random.Random(time.time()).choice(values)]
+
+
+goes_on("fields that no honest peer has", trainers, quiet, lambda: [Stranger(trainers, odd, f"127.0.2.{k}") for k in range(1, 4)])
+
+# What strangers have said is in the DHT for another minute.
+late = trainer(*SWARM, "--data-seed", "4", "--steps", "5000", join=first)
+loaded = late.wait_for("loaded", 30)
+check("a newcomer takes over the trainers' epoch", loaded and loaded["epoch"] <= lead(trainers, 2),
+      [e for e in late.lines() if e["event"] != "batch"])
+check("and is among them", wait_common([*trainers, late], 3, 30), [(e["epoch"], e["round_peers"]) for e in epochs(late)])
+late.stop()
+check("checkpoints are of epochs that were trained", written(trainers) and max(written(trainers)) <= lead(trainers, 0), written(trainers))
+check("all live to be ended", [p.stop() for p in trainers] == [0] * 3)
+finish()
