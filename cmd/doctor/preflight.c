@@ -236,7 +236,7 @@ static void clocks(struct checkup *c)
     else
         checkup_say(c, fabs(off) < CLOCK_REFUSED ? FINDING_WARNING : FINDING_BAD, "clock",
                     "%.1f s %s the others'\nyour side, if they agree: set the clock (timedatectl "
-                    "set-ntp true); this program corrects itself, Python peers %s", fabs(off),
+                    "set-ntp true); this program follows where two peers agree, Python peers %s", fabs(off),
                     off > 0 ? "ahead of" : "behind",
                     fabs(off) < CLOCK_REFUSED ? "come close to refusing it" : "refuse it");
 }

@@ -24,30 +24,59 @@
 #define REFRESH_EVERY 900.0
 #define SELF_EVERY 300.0     /* s between searches for our own id */
 
-static void on_walked(void *context, struct dht_walk *w);
-
 /* --- the clock -------------------------------------------------------------------------------- */
 
-static int by_value(const void *a_, const void *b_)
-{
-    double a = *(const double *)a_, b = *(const double *)b_;
-    return (a > b) - (a < b);
-}
-
-/* Real nodes refuse to join when clocks differ by 3 s, and everybody's expirations would be
- * wrong; so whoever differs from the median of the initial peers corrects itself. */
+/* Real nodes refuse to join when clocks differ by 3 s, and everybody's expirations would be wrong; so
+ * whoever is off corrects itself, as far as there are peers that agree. Each is measured against our own
+ * clock: corrections do not add up. */
 static void set_clock(struct dht_node *n)
 {
-    double errors[DHT_INITIAL_MAX];
+    double errors[DHT_INITIAL_MAX + DHT_CLOCK_PEERS];
     size_t count = 0;
     for (size_t i = 0; i < n->initial_count; i++)
         if (n->initials[i].state == INITIAL_GOOD && isfinite(n->initials[i].clock_error))
             errors[count++] = n->initials[i].clock_error;
-    if (!count) return;
-    qsort(errors, count, sizeof *errors, by_value);
-    n->clock_error = count % 2 ? errors[count / 2]
-                               : (errors[count / 2 - 1] + errors[count / 2]) / 2;
-    if (fabs(n->clock_error) > DHT_CLOCK_TOLERANCE) n->clock_offset = n->clock_error;
+    for (size_t i = 0; i < n->voice_count; i++) errors[count++] = n->voices[i];
+    if (count) n->clock_offset = dht_clock_correction(&n->clock_error, errors, count);
+}
+
+/* A peer's clock was read half-way; ours is the machine's. */
+static double clock_error(const struct dht_node *n, const struct dht_reply *r)
+{
+    if (r->pong->dht_time == 0) return NAN; /* it did not say */
+    return r->pong->dht_time - (dht_node_time(n) - n->clock_offset - r->seconds / 2);
+}
+
+static void on_walked(void *context, struct dht_walk *w);
+
+static void on_voice(void *context, const struct dht_contact *who, const struct dht_reply *r)
+{
+    struct dht_node *n = context;
+    double error = r->status ? NAN : clock_error(n, r);
+    (void)who;
+    if (isfinite(error) && n->voice_count < DHT_CLOCK_PEERS) n->voices[n->voice_count++] = error;
+    if (--n->voices_awaited) return;
+    set_clock(n);
+    on_walked(n, NULL);
+}
+
+static int is_initial(const struct dht_node *n, const struct peer_id *peer)
+{
+    for (size_t i = 0; i < n->initial_count; i++)
+        if (peer_id_equal(&n->initials[i].peer, peer)) return 1;
+    return 0;
+}
+
+/* One initial peer's word is not enough to move our clock by: those found behind it are heard, too. */
+static void ask_voices(struct dht_node *n)
+{
+    struct dht_contact near[DHT_CLOCK_PEERS];
+    size_t count = dht_routing_nearest(&n->state.routing, near, DHT_CLOCK_PEERS, &n->state.self, NULL);
+    n->corrected = 1;
+    n->voice_count = 0;
+    for (size_t i = 0; i < count; i++)
+        if (!is_initial(n, &near[i].peer) && !dht_ask_ping(n, &near[i].peer, 0, on_voice, n))
+            n->voices_awaited++;
 }
 
 /* --- initial peers ---------------------------------------------------------------------------- */
@@ -83,7 +112,8 @@ static void enter(struct dht_node *n)
         good += n->initials[i].state == INITIAL_GOOD;
         available += n->initials[i].state == INITIAL_GOOD && n->initials[i].available;
     }
-    set_clock(n);
+    if (good) n->corrected = 0;
+    if (!n->voices_awaited) set_clock(n);
     if (good && !n->wants_client_mode) {
         /* Records on a node that nobody reaches are lost: rather be a client until that changes. */
         n->called_back = available > 0;
@@ -106,7 +136,9 @@ static void on_walked(void *context, struct dht_walk *w)
 {
     struct dht_node *n = context;
     (void)w;
-    if (n->joined) return;
+    if (n->voices_awaited) return;
+    if (!n->corrected && fabs(n->clock_error) > DHT_CLOCK_TOLERANCE) ask_voices(n);
+    if (n->voices_awaited || n->joined) return;
     n->joined = 1;
     if (n->on_joined) n->on_joined(n->on_joined_context, PL_OK, NULL);
 }
@@ -145,10 +177,7 @@ static void on_pong(void *context, const struct dht_contact *who, const struct d
         settle(it, r->error);
     } else {
         it->available = r->pong->available;
-        it->clock_error = NAN;
-        if (r->pong->dht_time != 0) /* read half-way; compared with the clock as it came */
-            it->clock_error = r->pong->dht_time -
-                              (dht_node_time(it->node) - it->node->clock_offset - r->seconds / 2);
+        it->clock_error = clock_error(it->node, r);
         settle(it, NULL);
     }
 }

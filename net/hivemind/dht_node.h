@@ -8,12 +8,12 @@
 
 #include "../libp2p/rpc.h"
 #include "auth.h"
+#include "dht_clock.h"
 #include "dht_result.h"
 
 #define DHT_CALL_LIMIT 3.0       /* s for one call, as the original */
 #define DHT_DIAL_LIMIT 10.0      /* s to reach an initial peer */
 #define DHT_JOIN_LIMIT 3.0       /* s for the other initial peers once one has answered */
-#define DHT_CLOCK_TOLERANCE 1.0  /* s; farther off than that, we set our DHT clock by the others' */
 #define DHT_INITIAL_MAX 64       /* initial peers */
 
 struct dht_node;
@@ -49,7 +49,7 @@ struct dht_status {
     int reachable;        /* 0: others cannot call us; we behave like a client until they can */
     int relayed;          /* 1: others call us through a relay */
     double clock_offset;  /* what dht_node_time adds */
-    double clock_error;   /* median difference to the initial peers' clocks; NAN: not known */
+    double clock_error;   /* median difference to others' clocks; NAN: not known */
     size_t nodes, records, cached, initial, initial_answered;
     uint64_t calls_made, calls_failed, calls_served;
 };

@@ -88,6 +88,10 @@ struct dht_node {
     int held;                   /* not before dht_node_enter */
     dht_joined *on_joined;
     void *on_joined_context;
+    /* nodes whose clocks are asked for because initial peers say that ours is off */
+    double voices[DHT_INITIAL_MAX + DHT_CLOCK_PEERS];
+    size_t voice_count;
+    int voices_awaited, corrected; /* corrected: for this entry they have been asked */
     double refreshed;           /* loop time of the last look at ourselves */
     double retry_after;         /* s until initial peers that are not there are tried again */
 

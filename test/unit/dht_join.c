@@ -299,22 +299,69 @@ static void late_store(void **state)
     assert_int_equal(seen.calls_failed, 0);
 }
 
-/* Whoever's clock is wrong follows the others'. */
+static void put_clock(void *context)
+{
+    struct node *n = context;
+    n->dht->clock_offset = n->clock;
+}
+
+/* A swarm whose clocks, from ours, are at `clock` but for the last node's; what one that joins by that
+ * adds to its own. */
+static double joins_with(int count, double clock, double last)
+{
+    struct node n[6], late = { .dht = NULL };
+    double offset;
+    open_nodes(n, count, loop);
+    for (int i = 0; i < count; i++) {
+        n[i].clock = i == count - 1 ? last : clock;
+        loop_call(loop, put_clock, &n[i]);
+    }
+    open_node(&late, loop, n[count - 1].address);
+    assert_true(late.joined);
+    offset = look(&late).clock_offset;
+    if (clock == last) {
+        assert_int_equal(store(&late, "on time", NULL, 1, 60), PL_OK);
+        assert_int_equal(get_number(&n[0], "on time", 1), 1);
+    }
+    close_node(&late);
+    for (int i = 0; i < count; i++) close_node(&n[i]);
+    return offset;
+}
+
+/* Whoever's clock is wrong follows the others', of whom one cannot lead it astray. */
 static void clocks(void **state)
 {
-    struct node n[3];
     (void)state;
-    memset(n, 0, sizeof n);
-    n[0].clock = n[1].clock = 100;
-    open_node(&n[0], loop, NULL);
-    open_node(&n[1], loop, n[0].address);
-    open_node(&n[2], loop, n[1].address);
-    assert_true(n[2].joined);
-    for (int i = 0; i < 3; i++) /* what a call took may be what it is off by */
-        assert_true(fabs(look(&n[i]).clock_offset - 100) < 10);
-    assert_int_equal(store(&n[2], "on time", NULL, 1, 60), PL_OK);
-    assert_int_equal(get_number(&n[0], "on time", 1), 1);
-    for (int i = 0; i < 3; i++) close_node(&n[i]);
+    assert_true(fabs(joins_with(3, 100, 100) - 100) < 10); /* what a call took may be what it is off by */
+    assert_true(joins_with(1, 0, 1e6) == DHT_CLOCK_ALONE);
+    assert_true(joins_with(1, 0, -1e300) == -DHT_CLOCK_ALONE);
+    assert_true(fabs(joins_with(4, 0, 1e6)) <= DHT_CLOCK_TOLERANCE);
+}
+
+static void voices(void **state)
+{
+    static const struct { size_t n; double error[6], want; } cases[] = {
+        { 0, { 0 }, 0 },
+        { 1, { 0.9 }, 0 },
+        { 1, { -4 }, -4 },
+        { 1, { 90 }, DHT_CLOCK_ALONE },
+        { 2, { 90, 1e9 }, DHT_CLOCK_ALONE },   /* nobody knows which */
+        { 2, { 0.1, 1e9 }, 0 },
+        { 2, { 90, 91 }, 90.5 },
+        { 3, { 1e9, 90, 91 }, 91 },            /* a majority of two */
+        { 3, { -1e9, 90, 91 }, 90 },
+        { 4, { 90, 90, -500, 1e9 }, DHT_CLOCK_ALONE }, /* half is none */
+        { 5, { 0.2, -0.1, 0, 1e9, 1e9 }, 0 },
+        { 3, { 1e9, 1e9, 1e9 }, DHT_CLOCK_MAX },
+        { 3, { -1e9, -1e9, -1e9 }, -DHT_CLOCK_MAX },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        double errors[6], median, got;
+        memcpy(errors, cases[i].error, sizeof errors);
+        got = dht_clock_correction(&median, errors, cases[i].n);
+        if (got != cases[i].want) fail_msg("case %zu: %g, not %g", i, got, cases[i].want);
+    }
 }
 
 /* A swarm with tokens: members understand each other, others are refused and told so. */
@@ -369,6 +416,7 @@ int main(void)
         cmocka_unit_test(late_when_due),
         cmocka_unit_test(late_store),
         cmocka_unit_test(clocks),
+        cmocka_unit_test(voices),
         cmocka_unit_test(tokens),
     };
     return cmocka_run_group_tests(tests, open_loop, close_loop);
