@@ -7,6 +7,7 @@ from adversary import *
 
 SECRETS = {"HF_TOKEN": "hf_secret", "POTLUCK_TOKEN": "own_secret", "AWS_ACCESS_KEY_ID": "AKIAKEY",
            "AWS_SECRET_ACCESS_KEY": "aws_secret", "AWS_SESSION_TOKEN": "aws_session"}
+ENVIRONMENT = dict(SECRETS)
 SHARD = open(os.path.join(ROOT, "test", "interop", "pyarrow", "v2_dictionary_zstd.parquet"), "rb").read()
 
 
@@ -83,7 +84,7 @@ def run(*args, **env):
         s.heads = []
     try:
         return subprocess.run([POTLUCK, *args], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, timeout=40,
-                              env={**os.environ, **SECRETS, "SSL_CERT_FILE": ca, "HF_ENDPOINT": hub.url, **env})
+                              env={**os.environ, **ENVIRONMENT, "SSL_CERT_FILE": ca, "HF_ENDPOINT": hub.url, **env})
     except subprocess.TimeoutExpired as e:
         return e
 
@@ -118,7 +119,7 @@ nobody_but("in the open, although it is the hub's own address", {}, other)
 for kind, text in (("list of lines", "{0}/a.parquet\n"), ("list of JSON", '[{{"url": "{0}/a.parquet"}}]'),
                    ("folder page", '<a href="{0}/a.parquet">a</a> <a href="b.parquet">b</a>')):
     path = "/" if "page" in kind else "/list.json" if "JSON" in kind else "/list.txt"
-    for s in (cdn, other, alias):
+    for s in (cdn, other):
         hub.pages[path] = text.format(s.url).encode()
         train(hub.url + path, **ONLY_HF)
         nobody_but(f"a {kind} that names another server", {}, s, asked="page" not in kind)
@@ -200,5 +201,29 @@ for s in (cdn, other):
         hub.pages[path] = (307, s.url + "/model.bin")
     upload("--to", hub.url + "/", POTLUCK_TOKEN="")
     nobody_but("put, redirected", {}, s, asked=False)
+
+# --- an authority --------------------------------------------------------------------------------
+
+SECRETS["the user's secret"] = "authority_secret"
+secret_file = os.path.join(WORK, "secret")
+with open(secret_file, "w") as f:
+    f.write(SECRETS["the user's secret"])
+nobody = "/ip4/127.0.0.1/tcp/1/p2p/" + Identity().text
+
+
+def join(url):
+    return run("dht", "get", "k", "--join", nobody, "--authority", url, "--authority-ca", ca, "--token-file", secret_file)
+
+
+join(cdn.url)
+nobody_but("an authority", {cdn: ["the user's secret"]}, cdn)
+cdn.pages["/api/experiments/join"] = (307, alias.url + "/api/experiments/join")
+join(cdn.url)
+nobody_but("an authority that sends on", {cdn: ["the user's secret"]}, cdn)
+nobody_but("an authority that sends on", {}, alias, asked=False)
+join(other.url)
+nobody_but("an authority in the open", {}, other, asked=False)
+join(f"https://127.0.0.1:{cdn.port}@127.0.0.2:{alias.port}")
+nobody_but("an authority by user information", {}, alias, asked=False)
 
 finish()
