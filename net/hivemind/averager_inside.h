@@ -38,6 +38,7 @@ struct out_stream {
     size_t place;
     int is_finished; /* we have sent everything, the other side has not ended yet */
     int is_dead;     /* it could not even be opened */
+    int is_protected; /* see host_protect */
 };
 
 /* A groupmate whose token is being asked for. */

@@ -404,6 +404,8 @@ void averager_exchange(struct averager *a)
         averager_turn(a);
         return;
     }
+    for (size_t i = 0; i < a->group.count; i++) /* strangers' traffic shall not cost the round */
+        a->out[i].is_protected = !host_protect(a->host, &a->group.members[i].peer);
     for (p = a->parts; p; p = next) {
         next = p->next;
         if (p->attached) continue;
@@ -431,6 +433,8 @@ void averager_exchange_clear(struct averager *a)
     exchange_close(a->x);
     a->x = NULL;
     a->exchange_over = 0;
+    for (size_t i = 0; a->out && i < a->group.count; i++)
+        if (a->out[i].is_protected) host_unprotect(a->host, &a->group.members[i].peer);
     free(a->out);
     free(a->in);
     pl_free(a->share);

@@ -155,6 +155,7 @@ static void settle(struct initial *it, const char *why)
     struct dht_node *n = it->node;
     int trying = 0, good = 0;
     it->state = why ? INITIAL_BAD : INITIAL_GOOD;
+    if (!why && !it->is_protected) it->is_protected = !host_protect(n->host, &it->peer);
     if (why) snprintf(it->why, sizeof it->why, "%s", why);
     for (size_t i = 0; i < n->initial_count; i++) {
         trying += n->initials[i].state == INITIAL_TRYING;
@@ -191,6 +192,8 @@ static void on_dialled(void *context, int status, const struct peer_id *peer,
         settle(it, err->text);
         return;
     }
+    if (it->is_protected) host_unprotect(it->node->host, &it->peer); /* another may answer there now */
+    it->is_protected = 0;
     it->peer = *peer;
     if (peer_id_equal(peer, host_id(it->node->host))) settle(it, "this is our own address");
     else if (dht_ask_ping(it->node, peer, 1, on_pong, it)) settle(it, "no memory");
@@ -329,8 +332,10 @@ void dht_join_close(struct dht_node *n)
     timer_stop(&n->join_timer);
     timer_stop(&n->upkeep_timer);
     timer_stop(&n->retry_timer);
-    for (size_t i = 0; i < n->initial_count; i++)
+    for (size_t i = 0; i < n->initial_count; i++) {
         if (n->initials[i].dialling) host_wait_cancel(n->initials[i].dialling);
+        if (n->initials[i].is_protected) host_unprotect(n->host, &n->initials[i].peer);
+    }
     free(n->initials);
     n->initials = NULL;
     n->initial_count = 0;

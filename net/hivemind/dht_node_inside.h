@@ -38,7 +38,7 @@ struct initial {
     struct host_wait *dialling;
     enum { INITIAL_IDLE, INITIAL_TRYING, INITIAL_GOOD, INITIAL_BAD } state;
     double clock_error;         /* NAN: not known */
-    int available;
+    int available, is_protected;
     char why[320];              /* INITIAL_BAD; may begin with the address */
 };
 
