@@ -1,0 +1,101 @@
+/* dht_share.c - see dht_share.h. Two levels of max-min fairness: a level L is found so that the
+ * holders' bytes, each cut at L, add up to what may stay; whoever holds more comes down to L. */
+#include "dht_share.h"
+
+#include <stdlib.h>
+
+/* A run of the sorted stakes: a subnet's or a caller's. */
+struct holder {
+    size_t first, count, bytes;
+};
+
+static int is_own(const struct dht_origin *o) { return !o->subnet && !o->caller; }
+
+/* By subnet, then caller, then what would stay longest; our own at the end. */
+static int by_holder(const void *a_, const void *b_)
+{
+    const struct dht_stake *a = a_, *b = b_;
+    const struct dht_origin *x = a->from, *y = b->from;
+    if (is_own(x) != is_own(y)) return is_own(x) - is_own(y);
+    if (x->subnet != y->subnet) return x->subnet < y->subnet ? -1 : 1;
+    if (x->caller != y->caller) return x->caller < y->caller ? -1 : 1;
+    return (a->expiration < b->expiration) - (a->expiration > b->expiration);
+}
+
+static int by_bytes(const void *a_, const void *b_)
+{
+    const struct holder *a = a_, *b = b_;
+    if (a->bytes != b->bytes) return a->bytes < b->bytes ? 1 : -1;
+    return (a->first > b->first) - (a->first < b->first);
+}
+
+/* The level at which holders, the largest first, keep `most` bytes together. */
+static size_t find_level(const struct holder *h, size_t n, size_t most)
+{
+    size_t rest = 0, level = 0;
+    for (size_t i = 0; i < n; i++) rest += h[i].bytes;
+    for (size_t i = 0; i < n; i++) {
+        size_t next = i + 1 < n ? h[i + 1].bytes : 0;
+        rest -= h[i].bytes;
+        level = rest < most ? (most - rest) / (i + 1) : 0;
+        if (level >= next) break;
+    }
+    return level;
+}
+
+/* Splits stakes [first, first + count) where the holder changes. */
+static size_t split(struct holder *out, const struct dht_stake *s, size_t first, size_t count,
+                    int by_caller)
+{
+    size_t n = 0;
+    for (size_t i = first; i < first + count; i++) {
+        int same = i > first && s[i].from->subnet == s[i - 1].from->subnet &&
+                   (!by_caller || s[i].from->caller == s[i - 1].from->caller);
+        if (!same) out[n++] = (struct holder){ i, 0, 0 };
+        out[n - 1].count++;
+        out[n - 1].bytes += s[i].bytes;
+    }
+    qsort(out, n, sizeof *out, by_bytes);
+    return n;
+}
+
+/* The holder's records go, those that would stay longest first, until it holds no more than
+ * `level`. Returns the bytes that are free then. */
+static size_t cut(struct dht_stake *s, const struct holder *h, size_t level, size_t excess)
+{
+    size_t freed = 0;
+    for (size_t i = h->first; i < h->first + h->count && freed < excess && h->bytes - freed > level;
+         i++) {
+        s[i].gone = 1;
+        freed += s[i].bytes;
+    }
+    return freed;
+}
+
+int dht_share_shed(struct dht_stake *stakes, size_t n, size_t excess)
+{
+    struct holder *subnets = malloc((2 * n + 1) * sizeof *subnets), *callers = subnets + n, own;
+    size_t others = 0, held = 0, subnet_count, level;
+    if (!subnets) return PL_ENOMEM;
+    qsort(stakes, n, sizeof *stakes, by_holder);
+    while (others < n && !is_own(stakes[others].from)) held += stakes[others++].bytes;
+    subnet_count = split(subnets, stakes, 0, others, 0);
+    level = find_level(subnets, subnet_count, held > excess ? held - excess : 0);
+    for (size_t i = 0; i < subnet_count && excess; i++) {
+        size_t n_callers = split(callers, stakes, subnets[i].first, subnets[i].count, 1);
+        size_t each = find_level(callers, n_callers, level), over;
+        if (subnets[i].bytes <= level) break;
+        over = subnets[i].bytes - level;
+        if (over > excess) over = excess;
+        for (size_t k = 0; k < n_callers && over; k++) {
+            size_t freed = cut(stakes, &callers[k], each, over);
+            over -= freed < over ? freed : over;
+            excess -= freed < excess ? freed : excess;
+        }
+    }
+    own = (struct holder){ others, n - others, 0 };
+    for (size_t i = others; i < n; i++) own.bytes += stakes[i].bytes;
+    if (excess) cut(stakes, &own, 0, excess);
+    free(subnets);
+    return PL_OK;
+}
