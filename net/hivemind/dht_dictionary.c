@@ -17,6 +17,8 @@ void dht_dictionary_clear(struct dht_dictionary *d)
 {
     for (size_t i = 0; i < d->count; i++) free(d->items[i].subkey);
     free(d->items);
+    hash_index_clear(&d->by_subkey);
+    hash_index_clear(&d->by_owner);
     dht_dictionary_init(d);
 }
 
@@ -25,128 +27,232 @@ static size_t cost(const struct dht_item *item)
     return DHT_RECORD_COST + item->subkey_n + item->n;
 }
 
-static void drop(struct dht_dictionary *d, size_t i)
-{
-    d->bytes -= cost(&d->items[i]);
-    free(d->items[i].subkey);
-    memmove(d->items + i, d->items + i + 1, (--d->count - i) * sizeof *d->items);
-}
+/* --- the indices ------------------------------------------------------------------------------ */
 
-static struct dht_item *find(const struct dht_dictionary *d, const void *subkey, size_t n)
+static size_t position(const struct dht_dictionary *d, const void *subkey, size_t n, uint64_t hash)
 {
-    for (size_t i = 0; i < d->count; i++)
-        if (d->items[i].subkey_n == n && !memcmp(d->items[i].subkey, subkey, n))
-            return &d->items[i];
-    return NULL;
+    size_t probe = 0, i;
+    while ((i = hash_index_next(&d->by_subkey, hash, &probe)) != HASH_INDEX_END)
+        if (d->items[i].subkey_n == n && (!n || !memcmp(d->items[i].subkey, subkey, n))) break;
+    return i;
 }
 
 const struct dht_item *dht_dictionary_find(const struct dht_dictionary *d, const void *subkey,
                                            size_t n)
 {
-    return find(d, subkey, n);
+    size_t i = position(d, subkey, n, hash_bytes(subkey, n));
+    return i == HASH_INDEX_END ? NULL : &d->items[i];
+}
+
+static int has_enough_items(const struct dht_dictionary *d, uint64_t owner)
+{
+    size_t probe = 0, n = 0;
+    while (owner && n < DHT_OWNER_ITEMS_MAX &&
+           hash_index_next(&d->by_owner, owner, &probe) != HASH_INDEX_END)
+        n++;
+    return n == DHT_OWNER_ITEMS_MAX;
+}
+
+static void count_item(struct dht_dictionary *d, size_t i)
+{
+    const struct dht_item *item = &d->items[i];
+    hash_index_add(&d->by_subkey, item->hash, i);
+    if (item->from.owner) hash_index_add(&d->by_owner, item->from.owner, i);
+    d->bytes += cost(item);
+    d->class_bytes[item->from.class] += cost(item);
+    if (item->expiration < d->earliest) d->earliest = item->expiration;
+}
+
+/* Those that stay close up, in their order, and are counted anew: O(n) however many go. */
+void dht_dictionary_drop(struct dht_dictionary *d, int (*gone)(void *context, size_t item),
+                         void *context)
+{
+    size_t kept = 0;
+    hash_index_empty(&d->by_subkey);
+    hash_index_empty(&d->by_owner);
+    memset(d->class_bytes, 0, sizeof d->class_bytes);
+    d->bytes = 0;
+    d->earliest = INFINITY;
+    for (size_t i = 0; i < d->count; i++) {
+        if (gone(context, i)) {
+            free(d->items[i].subkey);
+            continue;
+        }
+        d->items[kept] = d->items[i];
+        count_item(d, kept++);
+    }
+    d->count = kept;
+}
+
+/* --- what goes -------------------------------------------------------------------------------- */
+
+struct pruning {
+    const struct dht_dictionary *d;
+    double now;
+    const uint8_t *surplus; /* (items) 1: one too many; NULL: none is */
+};
+
+static int is_pruned(void *context, size_t i)
+{
+    const struct pruning *p = context;
+    return p->d->items[i].expiration < p->now || (p->surplus && p->surplus[i]);
 }
 
 /* Earliest first; ties by subkey, so that everybody drops the same. */
-static int earlier(const struct dht_item *a, const struct dht_item *b)
+static int by_expiration(const void *a_, const void *b_)
 {
+    const struct dht_item *a = *(const struct dht_item *const *)a_;
+    const struct dht_item *b = *(const struct dht_item *const *)b_;
     size_t n = a->subkey_n < b->subkey_n ? a->subkey_n : b->subkey_n;
     int order;
-    if (a->expiration != b->expiration) return a->expiration < b->expiration;
+    if (a->expiration != b->expiration) return a->expiration < b->expiration ? -1 : 1;
     order = memcmp(a->subkey, b->subkey, n);
-    return order ? order < 0 : a->subkey_n < b->subkey_n;
+    return order ? order : (a->subkey_n > b->subkey_n) - (a->subkey_n < b->subkey_n);
+}
+
+/* More items than size_max: the earliest go, of those that have not expired. */
+static void drop_surplus(struct dht_dictionary *d)
+{
+    size_t surplus = d->count - (size_t)d->size_max;
+    const struct dht_item **sorted = malloc(d->count * sizeof *sorted);
+    uint8_t *mark = calloc(d->count, 1);
+    struct pruning p = { d, -INFINITY, mark };
+    for (size_t i = 0; sorted && i < d->count; i++) sorted[i] = &d->items[i];
+    if (sorted) qsort(sorted, d->count, sizeof *sorted, by_expiration);
+    for (size_t i = 0; sorted && mark && i < surplus; i++) mark[sorted[i] - d->items] = 1;
+    if (sorted && mark) dht_dictionary_drop(d, is_pruned, &p);
+    free(sorted);
+    free(mark);
 }
 
 void dht_dictionary_prune(struct dht_dictionary *d, double now)
 {
-    if (d->earliest < now) {
-        size_t kept = 0;
-        d->earliest = INFINITY;
-        for (size_t i = 0; i < d->count; i++) {
-            if (d->items[i].expiration < now) {
-                d->bytes -= cost(&d->items[i]);
-                free(d->items[i].subkey);
-                continue;
-            }
-            if (d->items[i].expiration < d->earliest) d->earliest = d->items[i].expiration;
-            d->items[kept++] = d->items[i];
-        }
-        d->count = kept;
-    }
-    while ((double)d->count > d->size_max) {
-        size_t first = 0;
-        for (size_t i = 1; i < d->count; i++)
-            if (earlier(&d->items[i], &d->items[first])) first = i;
-        drop(d, first);
-    }
+    struct pruning p = { d, now, NULL };
+    if (d->earliest < now) dht_dictionary_drop(d, is_pruned, &p);
+    if ((double)d->count > d->size_max) drop_surplus(d);
 }
 
-/* Full: what would stay longest goes first. Honest records are renewed within seconds or minutes,
- * so that a flood of long-lived ones would otherwise push them out for good. */
-static void make_room(struct dht_dictionary *d)
+static size_t class_max(enum dht_class class)
 {
-    while (d->bytes > DHT_DICTIONARY_MAX) {
-        size_t last = 0;
-        for (size_t i = 1; i < d->count; i++)
-            if (d->items[i].expiration >= d->items[last].expiration) last = i;
-        drop(d, last);
-    }
+    static const size_t most[DHT_CLASSES] = { DHT_DICTIONARY_PLAIN_MAX,
+                                              DHT_DICTIONARY_DECLARATION_MAX,
+                                              DHT_DICTIONARY_DECLARATION_MAX,
+                                              DHT_DICTIONARY_SIGNED_MAX };
+    return most[class];
 }
 
-static int make_item(struct dht_item *item, const void *subkey, size_t subkey_n, const void *value,
-                     size_t n, double expiration)
+int dht_dictionary_fits(const struct dht_item *item)
 {
-    item->subkey = malloc(subkey_n + n + 1);
-    if (!item->subkey) return PL_ENOMEM;
-    item->value = item->subkey + subkey_n;
-    if (subkey_n) memcpy(item->subkey, subkey, subkey_n);
-    if (n) memcpy(item->value, value, n);
-    item->subkey_n = subkey_n;
-    item->n = n;
-    item->expiration = expiration;
+    return cost(item) <= class_max(item->from.class);
+}
+
+static int is_marked(void *context, size_t i) { return ((const uint8_t *)context)[i]; }
+
+/* This kind's bytes are used up. A sixteenth more than needed is freed, so that the sorting is paid
+ * for by as many new bytes. */
+static int make_room(struct dht_dictionary *d, enum dht_class class)
+{
+    struct dht_stake *stakes = malloc((d->count + 1) * sizeof *stakes);
+    uint8_t *mark = calloc(d->count + 1, 1);
+    size_t n = 0, most = class_max(class);
+    int rc = stakes && mark ? PL_OK : PL_ENOMEM;
+    for (size_t i = 0; !rc && i < d->count; i++)
+        if (d->items[i].from.class == class)
+            stakes[n++] = (struct dht_stake){ &d->items[i].from, d->items[i].expiration,
+                                              cost(&d->items[i]), &d->items[i], 0 };
+    if (!rc) rc = dht_share_shed(stakes, n, d->class_bytes[class] - most + most / 16);
+    for (size_t i = 0; !rc && i < n; i++)
+        mark[(struct dht_item *)stakes[i].record - d->items] = (uint8_t)stakes[i].gone;
+    if (!rc) dht_dictionary_drop(d, is_marked, mark);
+    free(stakes);
+    free(mark);
+    return rc;
+}
+
+/* --- storing ---------------------------------------------------------------------------------- */
+
+static int copy_item(struct dht_item *to, const struct dht_item *item, uint64_t hash)
+{
+    *to = *item;
+    to->hash = hash;
+    if (!(to->subkey = malloc(item->subkey_n + item->n + 1))) return PL_ENOMEM;
+    to->value = to->subkey + to->subkey_n;
+    if (item->subkey_n) memcpy(to->subkey, item->subkey, item->subkey_n);
+    if (item->n) memcpy(to->value, item->value, item->n);
     return PL_OK;
 }
 
-/* The storage rule without the clock. */
-static int put(struct dht_dictionary *d, const void *subkey, size_t subkey_n, const void *value,
-               size_t n, double expiration)
+static int reserve_item(struct dht_dictionary *d)
 {
-    struct dht_item *present = find(d, subkey, subkey_n), item;
-    if (present && present->expiration >= expiration) return PL_EAGAIN;
-    if (subkey_n > DHT_DICTIONARY_MAX || n > DHT_DICTIONARY_MAX) return PL_EAGAIN;
-    if (!present && d->count == d->room) {
+    if (d->count == d->room) {
         size_t room = d->room ? 2 * d->room : 4;
         struct dht_item *more = realloc(d->items, room * sizeof *more);
         if (!more) return PL_ENOMEM;
         d->items = more;
         d->room = room;
     }
-    if (make_item(&item, subkey, subkey_n, value, n, expiration)) return PL_ENOMEM;
-    if (present) {
-        d->bytes -= cost(present);
-        free(present->subkey);
-        *present = item;
-    } else {
-        d->items[d->count++] = item;
+    if (hash_index_reserve(&d->by_subkey, 1)) return PL_ENOMEM;
+    return hash_index_reserve(&d->by_owner, 1);
+}
+
+static void replace_item(struct dht_dictionary *d, size_t at, const struct dht_item *item)
+{
+    struct dht_item *old = &d->items[at];
+    hash_index_remove(&d->by_subkey, old->hash, at);
+    if (old->from.owner) hash_index_remove(&d->by_owner, old->from.owner, at);
+    d->bytes -= cost(old);
+    d->class_bytes[old->from.class] -= cost(old);
+    free(old->subkey);
+    *old = *item;
+    count_item(d, at);
+}
+
+/* The storage rule without the clock. 1: a new subkey. */
+static int put(struct dht_dictionary *d, const struct dht_item *item)
+{
+    uint64_t hash = hash_bytes(item->subkey, item->subkey_n);
+    size_t at = position(d, item->subkey, item->subkey_n, hash);
+    struct dht_item copy;
+    if (at != HASH_INDEX_END) {
+        const struct dht_item *present = &d->items[at];
+        if (present->from.class > item->from.class) return PL_EAGAIN;
+        if (present->from.class == item->from.class && present->expiration >= item->expiration)
+            return PL_EAGAIN;
+    } else if (has_enough_items(d, item->from.owner)) {
+        return PL_EAGAIN;
     }
-    d->bytes += cost(&item);
-    if (expiration < d->earliest) d->earliest = expiration;
-    return present ? PL_OK : 1;
+    if (item->subkey_n > DHT_DICTIONARY_MAX || item->n > DHT_DICTIONARY_MAX) return PL_EAGAIN;
+    if (reserve_item(d) || copy_item(&copy, item, hash)) return PL_ENOMEM;
+    if (at != HASH_INDEX_END) {
+        replace_item(d, at, &copy);
+        return PL_OK;
+    }
+    d->items[d->count] = copy;
+    count_item(d, d->count++);
+    return 1;
+}
+
+int dht_dictionary_put(struct dht_dictionary *d, double now, const struct dht_item *item)
+{
+    int rc;
+    if (isnan(item->expiration)) return PL_EAGAIN;
+    if (item->expiration > d->latest) d->latest = item->expiration;
+    if (item->expiration < now || !dht_dictionary_fits(item)) return PL_EAGAIN;
+    rc = put(d, item);
+    if (rc == 1) dht_dictionary_prune(d, now); /* only a new subkey makes the original look */
+    if (rc >= 0 && d->class_bytes[item->from.class] > class_max(item->from.class)) {
+        if ((rc = make_room(d, item->from.class))) return rc;
+        return dht_dictionary_find(d, item->subkey, item->subkey_n) ? PL_OK : PL_EAGAIN;
+    }
+    return rc < 0 ? rc : PL_OK;
 }
 
 int dht_dictionary_store(struct dht_dictionary *d, double now, const void *subkey, size_t subkey_n,
                          const void *value, size_t n, double expiration)
 {
-    int rc;
-    if (isnan(expiration)) return PL_EAGAIN;
-    if (expiration > d->latest) d->latest = expiration;
-    if (expiration < now) return PL_EAGAIN;
-    rc = put(d, subkey, subkey_n, value, n, expiration);
-    if (rc == 1) dht_dictionary_prune(d, now); /* only a new subkey makes the original look */
-    if (rc >= 0 && d->bytes > DHT_DICTIONARY_MAX) {
-        make_room(d);
-        return find(d, subkey, subkey_n) ? PL_OK : PL_EAGAIN;
-    }
-    return rc < 0 ? rc : PL_OK;
+    struct dht_item item = { (uint8_t *)(uintptr_t)subkey, (uint8_t *)(uintptr_t)value, subkey_n, n,
+                             expiration, { 0 }, 0 }; /* only read */
+    return dht_dictionary_put(d, now, &item);
 }
 
 int dht_dictionary_write(struct bytes *out, const struct dht_dictionary *d)
@@ -191,6 +297,17 @@ static int can_be_subkey(const struct mp_value *v)
     return v->kind != MP_LIST && v->kind != MP_MAP && v->kind != MP_EXT;
 }
 
+static int put_parts(struct dht_dictionary *d, const struct bytes *subkey,
+                     const struct mp_value *value, const struct mp_value *expiration)
+{
+    struct dht_item item = { .subkey = (uint8_t *)(uintptr_t)bytes_at(subkey), /* only read */
+                             .subkey_n = bytes_length(subkey),
+                             .value = (uint8_t *)(uintptr_t)value->bytes,
+                             .n = value->n,
+                             .expiration = number(expiration) };
+    return put(d, &item);
+}
+
 /* [maxsize, latest, [[subkey, value, expiration], ...]] */
 static int read_parts(struct dht_dictionary *d, const struct mp_value *v, struct pl_err *err)
 {
@@ -209,12 +326,11 @@ static int read_parts(struct dht_dictionary *d, const struct mp_value *v, struct
         }
         bytes_take(&subkey, bytes_length(&subkey));
         mp_write(&subkey, &item->item[0]);
-        rc = subkey.failed ? subkey.failed
-           : put(d, bytes_at(&subkey), bytes_length(&subkey), item->item[1].bytes, item->item[1].n,
-                 number(&item->item[2]));
+        rc = subkey.failed ? subkey.failed : put_parts(d, &subkey, &item->item[1], &item->item[2]);
         if (rc == PL_EAGAIN) rc = PL_OK; /* one subkey twice: the newer one counts */
-        if (d->bytes > DHT_DICTIONARY_MAX)
-            rc = pl_fail(err, PL_ELIMIT, "DHT dictionary: more than %u bytes", DHT_DICTIONARY_MAX);
+        if (d->bytes > DHT_DICTIONARY_READ_MAX)
+            rc = pl_fail(err, PL_ELIMIT, "DHT dictionary: more than %u bytes",
+                         DHT_DICTIONARY_READ_MAX);
     }
     bytes_clear(&subkey);
     d->latest = number(&v->item[1]);

@@ -16,6 +16,13 @@ const char *dht_call_name(enum dht_call call); /* "DHTProtocol.rpc_ping" */
 /* Who speaks: NULL for a client, which nobody shall call or remember. */
 int dht_write_ping(struct bytes *out, const struct dht_id *self, int validate);
 
+/* Who has sent a request, as its connection proves it. */
+struct dht_caller {
+    struct peer_id peer;
+    uint64_t subnet; /* a hash of its address's /24 or /64; 0: not known */
+    int is_self;
+};
+
 struct dht_record {
     struct dht_id key;
     /* c0: a regular value; empty: `value` is a whole dictionary; else msgpack */
@@ -24,6 +31,7 @@ struct dht_record {
     size_t subkey_n, n;
     double expiration;
     int in_cache;
+    const struct dht_caller *caller; /* not sent; borrowed. NULL: we hand on what others wrote */
 };
 extern const uint8_t dht_no_subkey[1]; /* c0 */
 static inline int dht_is_regular(const struct dht_record *r)

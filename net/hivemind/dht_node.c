@@ -1,5 +1,6 @@
 /* dht_node.c - the node's life, what it answers, and what it learns from every message. */
 #include "dht_node_inside.h"
+#include "hash_index.h"
 
 #include <assert.h>
 #include <math.h>
@@ -191,10 +192,19 @@ static int call_back(struct dht_node *n, struct rpc_call *call, const struct dht
     return PL_OK;
 }
 
+/* The /24 or /64 of the connection, as a hash; a relay's for a peer behind one. */
+static uint64_t subnet_of(const struct dht_node *n, const struct peer_id *peer)
+{
+    struct multiaddr a;
+    struct multiaddr_target t;
+    if (host_remote_address(n->host, peer, &a) || multiaddr_target(&t, &a) || !t.family) return 0;
+    return hash_bytes(t.ip, t.family == 4 ? 3 : 8);
+}
+
 static void serve(struct dht_node *n, enum dht_call kind, struct rpc_call *call,
                   const uint8_t *data, size_t length)
 {
-    struct peer_id caller = *rpc_caller(call); /* the call is gone once it is answered */
+    struct dht_caller caller = { .peer = *rpc_caller(call) }; /* the call is gone once answered */
     uint8_t nonce[AUTH_NONCE] = { 0 };
     struct bytes answer = { 0 };
     struct dht_request r = { .has_id = 0 };
@@ -204,15 +214,16 @@ static void serve(struct dht_node *n, enum dht_call kind, struct rpc_call *call,
     n->calls_served++;
     if (n->auth) {
         rc = auth_check_request(&data, &length, nonce, n->auth, now, data, length, &err);
-        if (!rc) rc = auth_check_sender(data, length, &caller, &err);
-        if (!rc) dht_members_add(n, &caller, n->auth->until);
+        if (!rc) rc = auth_check_sender(data, length, &caller.peer, &err);
+        if (!rc) dht_members_add(n, &caller.peer, n->auth->until);
     }
-    if (!rc) rc = dht_serve(&n->state, kind, now, data, length, &answer, &r, &err);
+    if (kind == DHT_STORE) caller.subnet = subnet_of(n, &caller.peer);
+    if (!rc) rc = dht_serve(&n->state, kind, now, &caller, data, length, &answer, &r, &err);
     if (rc) {
         refuse(call, &err);
     } else if (bytes_length(&answer)) {
         reply(n, call, &answer, nonce);
-        if (r.has_id) dht_node_seen(n, &r.id, &caller);
+        if (r.has_id) dht_node_seen(n, &r.id, &caller.peer);
     } else if (call_back(n, call, &r.id, nonce)) {
         if (!dht_serve_validated(&n->state, now, 0, &answer)) reply(n, call, &answer, nonce);
         else rpc_reply_error(call, "MemoryError()");
@@ -333,6 +344,7 @@ static int prepare(struct dht_node *n, struct host *h, const struct dht_node_opt
     struct dht_id self;
     n->host = h;
     n->loop = host_loop(h);
+    n->self = (struct dht_caller){ .peer = *host_id(h), .is_self = 1 };
     n->auth = o->auth;
     if (n->auth) n->auth->self = *host_id(h);
     n->held = o->hold;

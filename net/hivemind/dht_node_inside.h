@@ -46,6 +46,7 @@ struct dht_node {
     struct host *host;
     struct loop *loop;
     struct dht_state state;
+    struct dht_caller self;     /* of what we store here */
     struct validators fallback; /* when none were given */
     struct auth *auth;
     double call_limit, clock_offset, clock_error;

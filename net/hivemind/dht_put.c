@@ -47,11 +47,24 @@ static void update_cache(struct putting *p, int stored)
     }
 }
 
+/* Whoever asks us hears our own declaration, however far our id is from its key: others' word about
+ * us may be false. */
+static void keep_declaration(struct putting *p)
+{
+    struct dht_state *s = &p->task.node->state;
+    struct peer_id named;
+    struct record r = { .subkey = p->record.subkey, .subkey_n = p->record.subkey_n };
+    if (!s->client_mode && !record_declarer(&named, &r) &&
+        peer_id_equal(&named, &p->task.node->self.peer))
+        dht_state_store(s, dht_node_time(p->task.node), &p->record);
+}
+
 static void finish(struct putting *p)
 {
     int status = p->invalid ? PL_EPROTO : p->accepted + p->refused == 0 ? PL_EIO
                : p->accepted >= p->refused ? PL_OK : PL_EAGAIN;
     if (status != PL_EPROTO) update_cache(p, status == PL_OK);
+    if (status != PL_EPROTO) keep_declaration(p);
     p->told = 1;
     timer_stop(&p->patience);
     if (!p->task.cancelled) p->task.stored(p->task.context, status);
@@ -156,6 +169,7 @@ static int make_record(struct putting *p, struct dht_node *n, const struct dht_i
     struct record r = { .key = p->record.key.bytes, .key_n = DHT_ID_BYTES, .value = value,
                         .n = value_n, .expiration = expiration };
     int rc;
+    p->record.caller = &n->self;
     p->record.key = *key;
     p->record.expiration = expiration;
     if (subkey) rc = dht_subkey_write(&p->subkey, subkey, subkey_n);
@@ -168,6 +182,7 @@ static int make_record(struct putting *p, struct dht_node *n, const struct dht_i
     r.n = p->record.n = bytes_length(&p->value);
     p->record.subkey = r.subkey;
     p->record.subkey_n = r.subkey_n;
+    if ((rc = record_check_life(v, &r, dht_node_time(n), NULL))) return rc;
     return record_check(v, &r, NULL);
 }
 

@@ -14,7 +14,7 @@ void dht_search_init(struct dht_search *s, const struct dht_id *key, const struc
     s->beam = DHT_BUCKET_SIZE;
     s->workers = DHT_SEARCH_WORKERS;
     s->sufficient = sufficient;
-    s->patience = INFINITY;
+    s->patience = s->time = INFINITY;
     s->validators = validators;
     dht_result_init(&s->best);
 }
@@ -115,8 +115,9 @@ int dht_search_answered(struct dht_search *s, const struct dht_id *who,
     s->answered++;
     if (found->type != DHT_NOT_FOUND && !isnan(found->expiration)) node->gave = found->expiration;
     if (!s->nodes_only)
-        rc = dht_result_merge(&s->best, s->validators, &s->key, found->type, found->value,
-                              found->n, found->expiration);
+        rc = dht_result_merge(&s->best, s->validators, &s->key,
+                              &(struct dht_teller){ &node->who.peer, s->time }, found->type,
+                              found->value, found->n, found->expiration);
     return rc == PL_ENOMEM ? rc : dht_search_add(s, found->nearest, found->nearest_count);
 }
 

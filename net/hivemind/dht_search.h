@@ -36,6 +36,7 @@ struct dht_search {
     size_t beam, workers;
     double sufficient;       /* an expiration; INFINITY: ask all of the beam */
     double now;              /* s on the caller's clock; the caller keeps it up to date */
+    double time;             /* DHT time, likewise; INFINITY: not known, no record lives too long */
     double patience;         /* s of silence until a node is late; INFINITY: never */
     int one_will_do;         /* 1: one answer is enough to end without those who are late */
     int nodes_only;          /* 1: what is found under the key is of no interest */

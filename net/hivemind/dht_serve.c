@@ -1,5 +1,6 @@
 /* dht_serve.c - see dht_serve.h. */
 #include "dht_serve.h"
+#include "hash_index.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -31,23 +32,63 @@ const struct dht_id *dht_state_self(const struct dht_state *s)
 
 /* --- storing ---------------------------------------------------------------------------------- */
 
+static void charge(struct dht_origin *from, const struct dht_caller *caller)
+{
+    if (!caller || caller->is_self) return;
+    from->subnet = caller->subnet;
+    from->caller = hash_bytes(caller->peer.bytes, caller->peer.length);
+}
+
+/* Only the peer itself changes what it has declared: anybody else could take it out of every group by
+ * "false". Nodes that have not been told by it learn of the next declaration. */
+static int may_declare(const struct dht_caller *caller, const struct record *r)
+{
+    struct peer_id named;
+    return record_declarer(&named, r) || (caller && peer_id_equal(&named, &caller->peer));
+}
+
+/* The cheap checks first: a signature costs the most. */
+static int check_and_put(struct dht_state *s, struct dht_store *to, double now,
+                         const struct dht_record *r, const struct record *record)
+{
+    const int is_value = dht_is_regular(r);
+    struct dht_item item = { .subkey = is_value ? NULL : (uint8_t *)(uintptr_t)record->subkey,
+                             .subkey_n = is_value ? 0 : record->subkey_n,
+                             .value = (uint8_t *)(uintptr_t)record->value, /* both are only read */
+                             .n = record->n,
+                             .expiration = record->expiration };
+    int rc = PL_OK;
+    charge(&item.from, r->caller);
+    if (s->validators) {
+        if (record->subkey_n > RECORD_SUBKEY_MAX || record->expiration < now) return PL_EAGAIN;
+        record_origin(&item.from, record);
+        if (!may_declare(r->caller, record)) return PL_EAGAIN;
+        rc = record_check_life(s->validators, record, now, NULL);
+        if (!rc) rc = record_check(s->validators, record, NULL);
+    }
+    if (!rc) rc = dht_store_put(to, now, &r->key, &item);
+    return rc == PL_OK || rc == PL_ENOMEM ? rc : PL_EAGAIN;
+}
+
+static struct record view_record(const struct dht_record *r)
+{
+    return (struct record){ .key = r->key.bytes, .key_n = DHT_ID_BYTES, .subkey = r->subkey,
+                            .subkey_n = r->subkey_n, .value = r->value, .n = r->n,
+                            .expiration = r->expiration };
+}
+
 /* Subkey and value as they came; the subkey is checked and kept in our one way of writing, as every
  * reader will see it. */
 static int store_subkey(struct dht_state *s, struct dht_store *to, double now,
                         const struct dht_record *r)
 {
     struct bytes subkey = { 0 };
-    struct record record = { .key = r->key.bytes,
-                             .key_n = DHT_ID_BYTES,
-                             .value = r->value,
-                             .n = r->n,
-                             .expiration = r->expiration };
-    int rc = dht_subkey_write(&subkey, r->subkey, r->subkey_n);
+    struct record record = view_record(r);
+    int rc = PL_EAGAIN;
+    if (r->subkey_n <= 2 * RECORD_SUBKEY_MAX) rc = dht_subkey_write(&subkey, r->subkey, r->subkey_n);
     record.subkey = bytes_at(&subkey);
     record.subkey_n = bytes_length(&subkey);
-    if (!rc && s->validators) rc = record_check(s->validators, &record, NULL);
-    if (!rc) rc = dht_store_subkey(to, now, &r->key, record.subkey, record.subkey_n, r->value, r->n,
-                                   r->expiration);
+    if (!rc) rc = check_and_put(s, to, now, r, &record);
     bytes_clear(&subkey);
     return rc == PL_OK || rc == PL_ENOMEM ? rc : PL_EAGAIN;
 }
@@ -55,12 +96,8 @@ static int store_subkey(struct dht_state *s, struct dht_store *to, double now,
 static int store_regular(struct dht_state *s, struct dht_store *to, double now,
                          const struct dht_record *r)
 {
-    struct record record = { .key = r->key.bytes, .key_n = DHT_ID_BYTES, .subkey = r->subkey,
-                             .subkey_n = r->subkey_n, .value = r->value, .n = r->n,
-                             .expiration = r->expiration };
-    int rc = s->validators ? record_check(s->validators, &record, NULL) : PL_OK;
-    if (!rc) rc = dht_store_value(to, now, &r->key, r->value, r->n, r->expiration);
-    return rc == PL_OK || rc == PL_ENOMEM ? rc : PL_EAGAIN;
+    struct record record = view_record(r);
+    return check_and_put(s, to, now, r, &record);
 }
 
 static int store_dictionary(struct dht_state *s, struct dht_store *to, double now,
@@ -75,7 +112,8 @@ static int store_dictionary(struct dht_state *s, struct dht_store *to, double no
                                   .value = d.items[i].value,
                                   .subkey_n = d.items[i].subkey_n,
                                   .n = d.items[i].n,
-                                  .expiration = d.items[i].expiration };
+                                  .expiration = d.items[i].expiration,
+                                  .caller = r->caller };
         if ((rc = store_subkey(s, to, now, &one))) all = rc;
     }
     dht_dictionary_clear(&d);
@@ -103,11 +141,12 @@ int dht_serve_validated(const struct dht_state *s, double now, int available, st
     return dht_write_ping_answer(answer, &s->self, now, available);
 }
 
-static int serve_store(struct dht_state *s, double now, const struct dht_request *r,
-                       struct bytes *answer)
+static int serve_store(struct dht_state *s, double now, const struct dht_caller *caller,
+                       const struct dht_request *r, struct bytes *answer)
 {
     uint8_t *ok = calloc(r->count + 1, 1);
     if (!ok) return PL_ENOMEM;
+    for (size_t i = 0; i < r->count; i++) r->records[i].caller = caller;
     for (size_t i = 0; i < r->count; i++) ok[i] = dht_state_store(s, now, &r->records[i]) == PL_OK;
     dht_write_store_answer(answer, &s->self, ok, r->count);
     free(ok);
@@ -157,13 +196,14 @@ static int serve_find(struct dht_state *s, double now, const struct dht_request 
     return rc;
 }
 
-int dht_serve(struct dht_state *s, enum dht_call call, double now, const uint8_t *data, size_t n,
-              struct bytes *answer, struct dht_request *r, struct pl_err *err)
+int dht_serve(struct dht_state *s, enum dht_call call, double now, const struct dht_caller *caller,
+              const uint8_t *data, size_t n, struct bytes *answer, struct dht_request *r,
+              struct pl_err *err)
 {
     int rc = dht_read_request(r, call, data, n, err);
     if (rc) return rc;
     if (r->has_id && dht_id_equal(&r->id, &s->self)) r->has_id = 0; /* not another node */
-    if (call == DHT_STORE) rc = serve_store(s, now, r, answer);
+    if (call == DHT_STORE) rc = serve_store(s, now, caller, r, answer);
     else if (call == DHT_FIND) rc = serve_find(s, now, r, answer);
     else if (!r->validate || !r->has_id) rc = dht_serve_validated(s, now, 0, answer);
     return rc ? pl_fail(err, rc, "no memory") : PL_OK;
@@ -180,17 +220,17 @@ static int should_get(const struct dht_state *s, const struct dht_id *key,
            (n < s->replicas || dht_id_nearer(newcomer, &nearest[n - 1].id, key) < 0);
 }
 
-int dht_state_hand_over(struct dht_state *s, double now, const struct dht_id *newcomer,
-                        struct dht_record **records, size_t *count, struct bytes *packed)
+/* Dictionaries hold what a run lives by, and go first; plain values are anybody's. */
+static void pick(struct dht_record *records, size_t *n, struct dht_state *s, double now,
+                 const struct dht_id *newcomer, struct dht_contact *nearest, struct bytes *packed,
+                 int values)
 {
-    struct dht_contact *nearest = calloc(s->replicas + 1, sizeof *nearest);
-    size_t n = 0, at = 0;
-    dht_store_prune(&s->storage, now);
-    *count = 0;
-    *records = calloc(s->storage.count + 1, sizeof **records);
-    for (size_t i = 0; nearest && *records && i < s->storage.count; i++) {
-        const struct dht_entry *e = s->storage.by_key[i];
-        struct dht_record *r = &(*records)[n];
+    size_t looked_at = 0;
+    for (size_t i = 0; i < s->storage.count && looked_at < DHT_HAND_OVER_RECORDS; i++) {
+        const struct dht_entry *e = s->storage.entries[i];
+        struct dht_record *r = &records[*n];
+        if ((e->value != NULL) != values || bytes_length(packed) >= DHT_HAND_OVER_BYTES) continue;
+        looked_at++;
         if (!should_get(s, &e->key, newcomer, nearest)) continue;
         dht_store_get(&s->storage, now, &e->key); /* drops what has expired inside */
         r->key = e->key;
@@ -200,8 +240,20 @@ int dht_state_hand_over(struct dht_state *s, double now, const struct dht_id *ne
         r->n = bytes_length(packed) - r->n;
         r->subkey = dht_no_subkey;
         r->subkey_n = e->value != NULL;
-        n++;
+        ++*n;
     }
+}
+
+int dht_state_hand_over(struct dht_state *s, double now, const struct dht_id *newcomer,
+                        struct dht_record **records, size_t *count, struct bytes *packed)
+{
+    struct dht_contact *nearest = calloc(s->replicas + 1, sizeof *nearest);
+    size_t n = 0, at = 0;
+    dht_store_prune(&s->storage, now);
+    *count = 0;
+    *records = calloc(2 * DHT_HAND_OVER_RECORDS + 1, sizeof **records);
+    for (int values = 0; nearest && *records && values <= 1; values++)
+        pick(*records, &n, s, now, newcomer, nearest, packed, values);
     free(nearest);
     if (!nearest || !*records || packed->failed) {
         free(*records);

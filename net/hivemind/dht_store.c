@@ -1,5 +1,4 @@
-/* dht_store.c - see dht_store.h. Keys come from strangers, so they are searched in a sorted array:
- * no choice of keys makes that slow, as it would a hash table. */
+/* dht_store.c - see dht_store.h. */
 #include "dht_store.h"
 
 #include <assert.h>
@@ -14,9 +13,22 @@ void dht_store_init(struct dht_store *s, size_t bytes_max)
     s->size_max = INFINITY;
 }
 
-static size_t cost(const struct dht_entry *e)
+/* Of the entry itself and its regular value; the dictionary counts its own items. */
+static size_t cost(const struct dht_entry *e) { return DHT_RECORD_COST + e->n; }
+
+/* Before an entry changes, and after it has. */
+static void uncount(struct dht_store *s, const struct dht_entry *e)
 {
-    return DHT_RECORD_COST + e->n + e->dictionary.bytes;
+    s->bytes -= cost(e) + e->dictionary.bytes;
+    s->class_bytes[e->from.class] -= cost(e);
+    for (int i = 0; i < DHT_CLASSES; i++) s->class_bytes[i] -= e->dictionary.class_bytes[i];
+}
+
+static void count(struct dht_store *s, const struct dht_entry *e)
+{
+    s->bytes += cost(e) + e->dictionary.bytes;
+    s->class_bytes[e->from.class] += cost(e);
+    for (int i = 0; i < DHT_CLASSES; i++) s->class_bytes[i] += e->dictionary.class_bytes[i];
 }
 
 static void free_entry(struct dht_entry *e)
@@ -28,9 +40,10 @@ static void free_entry(struct dht_entry *e)
 
 void dht_store_clear(struct dht_store *s)
 {
-    for (size_t i = 0; i < s->count; i++) free_entry(s->by_key[i]);
-    free(s->by_key);
+    for (size_t i = 0; i < s->count; i++) free_entry(s->entries[i]);
+    free(s->entries);
     free(s->heap);
+    hash_index_clear(&s->by_key);
     dht_store_init(s, s->bytes_max);
 }
 
@@ -66,36 +79,32 @@ static void settle(struct dht_store *s, struct dht_entry *e)
     set(s, at, e);
 }
 
-/* --- the sorted array ------------------------------------------------------------------------- */
+/* --- by key ----------------------------------------------------------------------------------- */
 
-/* Where the key is, or where it would be put. */
-static size_t place_of(const struct dht_store *s, const struct dht_id *key)
-{
-    size_t low = 0, high = s->count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (dht_id_compare(&s->by_key[middle]->key, key) < 0) low = middle + 1;
-        else high = middle;
-    }
-    return low;
-}
+static uint64_t hash_of(const struct dht_id *key) { return hash_bytes(key->bytes, DHT_ID_BYTES); }
 
 static struct dht_entry *find(const struct dht_store *s, const struct dht_id *key)
 {
-    size_t i = place_of(s, key);
-    return i < s->count && dht_id_equal(&s->by_key[i]->key, key) ? s->by_key[i] : NULL;
+    uint64_t hash = hash_of(key);
+    size_t probe = 0, i;
+    while ((i = hash_index_next(&s->by_key, hash, &probe)) != HASH_INDEX_END)
+        if (dht_id_equal(&s->entries[i]->key, key)) return s->entries[i];
+    return NULL;
 }
 
 static void drop(struct dht_store *s, struct dht_entry *e)
 {
-    size_t i = place_of(s, &e->key);
-    struct dht_entry *last = s->heap[--s->count];
-    memmove(s->by_key + i, s->by_key + i + 1, (s->count - i) * sizeof *s->by_key);
+    struct dht_entry *late = s->heap[--s->count], *last = s->entries[s->count];
+    hash_index_remove(&s->by_key, hash_of(&e->key), e->at);
     if (last != e) {
-        set(s, e->place, last);
-        settle(s, last);
+        hash_index_move(&s->by_key, hash_of(&last->key), last->at, e->at);
+        s->entries[last->at = e->at] = last;
     }
-    s->bytes -= cost(e);
+    if (late != e) {
+        set(s, e->place, late);
+        settle(s, late);
+    }
+    uncount(s, e);
     free_entry(e);
 }
 
@@ -111,111 +120,257 @@ void dht_store_prune(struct dht_store *s, double now)
         drop(s, s->heap[0]);
 }
 
-/* Full: what would stay longest goes first, see dht_dictionary.c. */
-static void make_room(struct dht_store *s)
+static int reserve_entry(struct dht_store *s)
 {
-    while (s->bytes > s->bytes_max && s->count) {
-        struct dht_entry *last = s->by_key[0];
-        for (size_t i = 1; i < s->count; i++)
-            if (s->by_key[i]->expiration > last->expiration) last = s->by_key[i];
-        drop(s, last);
-    }
-}
-
-/* A new entry at its place; bytes are not counted yet. */
-static struct dht_entry *insert(struct dht_store *s, const struct dht_id *key, double expiration)
-{
-    size_t i = place_of(s, key);
-    struct dht_entry *e;
     if (s->count == s->room) {
         size_t room = s->room ? 2 * s->room : 16;
-        struct dht_entry **keys = realloc(s->by_key, room * sizeof *keys), **heap;
-        if (!keys) return NULL;
-        s->by_key = keys;
-        if (!(heap = realloc(s->heap, room * sizeof *heap))) return NULL;
-        s->heap = heap;
+        struct dht_entry **more = realloc(s->entries, room * sizeof *more);
+        if (!more) return PL_ENOMEM;
+        s->entries = more;
+        if (!(more = realloc(s->heap, room * sizeof *more))) return PL_ENOMEM;
+        s->heap = more;
         s->room = room;
     }
-    if (!(e = calloc(1, sizeof *e))) return NULL;
+    return hash_index_reserve(&s->by_key, 1);
+}
+
+/* A new entry without a value, counted. */
+static struct dht_entry *insert(struct dht_store *s, const struct dht_id *key,
+                                const struct dht_item *item)
+{
+    struct dht_entry *e;
+    if (reserve_entry(s) || !(e = calloc(1, sizeof *e))) return NULL;
     dht_dictionary_init(&e->dictionary);
     e->key = *key;
-    e->expiration = expiration;
-    memmove(s->by_key + i + 1, s->by_key + i, (s->count - i) * sizeof *s->by_key);
-    s->by_key[i] = e;
-    s->heap[s->count] = e;
-    e->place = s->count++;
+    e->expiration = item->expiration;
+    e->from = item->from;
+    e->at = e->place = s->count;
+    hash_index_add(&s->by_key, hash_of(key), e->at);
+    s->entries[s->count] = s->heap[s->count] = e;
+    s->count++;
     settle(s, e);
+    count(s, e);
     return e;
+}
+
+/* --- what gives way --------------------------------------------------------------------------- */
+
+static size_t class_max(const struct dht_store *s, enum dht_class class)
+{
+    return class == DHT_SIGNED ? s->bytes_max / 2 : s->bytes_max / 4;
+}
+
+/* One record: a regular value, or an item of a dictionary. */
+struct stored {
+    struct dht_entry *entry;
+    size_t item; /* SIZE_MAX: the value */
+};
+
+static size_t count_records(const struct dht_store *s)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->count; i++)
+        n += s->entries[i]->value ? 1 : s->entries[i]->dictionary.count;
+    return n;
+}
+
+/* All records of a kind. Of a dictionary's own cost each item bears a share, so that what is freed
+ * is not less than what was marked. */
+static size_t list_stakes(struct dht_stake *stakes, struct stored *records,
+                          const struct dht_store *s, enum dht_class class)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        struct dht_entry *e = s->entries[i];
+        const struct dht_dictionary *d = &e->dictionary;
+        if (e->value && e->from.class == class) {
+            records[n] = (struct stored){ e, SIZE_MAX };
+            stakes[n] = (struct dht_stake){ &e->from, e->expiration, cost(e), &records[n], 0 };
+            n++;
+        }
+        for (size_t k = 0; k < d->count; k++) {
+            const struct dht_item *item = &d->items[k];
+            if (item->from.class != class) continue;
+            records[n] = (struct stored){ e, k };
+            stakes[n] = (struct dht_stake){
+                &item->from, item->expiration,
+                DHT_RECORD_COST + item->subkey_n + item->n + DHT_RECORD_COST / d->count,
+                &records[n], 0
+            };
+            n++;
+        }
+    }
+    return n;
+}
+
+static int is_marked(void *context, size_t item) { return ((const uint8_t *)context)[item]; }
+
+/* Records [first, end) are of one entry: those that are marked go, and the entry when none stay. */
+static int remove_marked(struct dht_store *s, const struct stored *first, const struct stored *end,
+                         const uint8_t *marked)
+{
+    struct dht_entry *e = first->entry;
+    uint8_t *mark;
+    if (e->value) {
+        if (marked[0]) drop(s, e);
+        return PL_OK;
+    }
+    if (!(mark = calloc(e->dictionary.count + 1, 1))) return PL_ENOMEM;
+    for (const struct stored *r = first; r < end; r++) mark[r->item] = marked[r - first];
+    uncount(s, e);
+    dht_dictionary_drop(&e->dictionary, is_marked, mark);
+    count(s, e);
+    free(mark);
+    if (!e->dictionary.count) drop(s, e);
+    return PL_OK;
+}
+
+/* This kind's bytes are used up: see dht_share.h. A sixteenth more than needed is freed, so that the
+ * sorting is paid for by as many new bytes. */
+static int make_room(struct dht_store *s, enum dht_class class)
+{
+    size_t all = count_records(s), n, most = class_max(s, class);
+    struct stored *records = malloc((all + 1) * sizeof *records);
+    struct dht_stake *stakes = malloc((all + 1) * sizeof *stakes);
+    uint8_t *marked = calloc(all + 1, 1);
+    int rc = records && stakes && marked ? PL_OK : PL_ENOMEM;
+    if (rc) goto done;
+    n = list_stakes(stakes, records, s, class);
+    rc = dht_share_shed(stakes, n, s->class_bytes[class] - most + most / 16);
+    for (size_t i = 0; i < n && !rc; i++)
+        marked[(struct stored *)stakes[i].record - records] = (uint8_t)stakes[i].gone;
+    for (size_t i = 0, k; i < n && !rc; i = k) {
+        int any = 0;
+        for (k = i; k < n && records[k].entry == records[i].entry; k++) any |= marked[k];
+        if (any) rc = remove_marked(s, records + i, records + k, marked + i);
+    }
+done:
+    free(records);
+    free(stakes);
+    free(marked);
+    return rc;
+}
+
+/* --- storing ---------------------------------------------------------------------------------- */
+
+/* The latest kind of record that is alive in the entry. */
+static enum dht_class class_of(struct dht_store *s, double now, struct dht_entry *e)
+{
+    const struct dht_dictionary *d = &e->dictionary;
+    enum dht_class class = DHT_PLAIN;
+    if (e->value) return e->from.class;
+    if (d->bytes != d->class_bytes[DHT_PLAIN]) { /* else what has expired keeps its place */
+        uncount(s, e);
+        dht_dictionary_prune(&e->dictionary, now);
+        count(s, e);
+    }
+    for (int i = DHT_PLAIN; i < DHT_CLASSES; i++)
+        if (d->class_bytes[i]) class = (enum dht_class)i;
+    return class;
+}
+
+/* May a record take the place of what is there in the other form, value or dictionary? A later kind
+ * may, a lesser may not; of equals the greater expiration is the newer. */
+static int replaces(struct dht_store *s, double now, struct dht_entry *e,
+                    const struct dht_item *item)
+{
+    enum dht_class there = class_of(s, now, e);
+    return there == item->from.class ? item->expiration > e->expiration : there < item->from.class;
+}
+
+static int store_value(struct dht_store *s, double now, const struct dht_id *key,
+                       const struct dht_item *item)
+{
+    struct dht_entry *e = find(s, key);
+    int is_new = !e;
+    uint8_t *copy;
+    if (item->expiration < now || item->n > DHT_VALUE_MAX) return PL_EAGAIN;
+    if (e && !replaces(s, now, e, item)) return PL_EAGAIN;
+    if (!(copy = malloc(item->n + 1))) return PL_ENOMEM;
+    if (item->n) memcpy(copy, item->value, item->n);
+    if (is_new && !(e = insert(s, key, item))) {
+        free(copy);
+        return PL_ENOMEM;
+    }
+    uncount(s, e);
+    dht_dictionary_clear(&e->dictionary);
+    free(e->value);
+    e->value = copy;
+    e->n = item->n;
+    e->from = item->from;
+    e->expiration = item->expiration;
+    count(s, e);
+    settle(s, e);
+    if (is_new) dht_store_prune(s, now);
+    return PL_OK;
+}
+
+static int store_subkey(struct dht_store *s, double now, const struct dht_id *key,
+                        const struct dht_item *item)
+{
+    struct dht_entry *e;
+    int is_new, rc;
+    /* As the original: what has expired inside of the dictionary stays until a new subkey comes or
+     * somebody reads, so that a renewed subkey keeps its place. */
+    dht_store_prune(s, now);
+    e = find(s, key);
+    is_new = !e || (e->value && replaces(s, now, e, item));
+    if (e && e->value && !is_new) return PL_EAGAIN;
+    if (is_new) { /* with or instead of a regular value: a dictionary of one */
+        if (item->expiration < now || !dht_dictionary_fits(item)) return PL_EAGAIN;
+        if (e) drop(s, e);
+        if (!(e = insert(s, key, item))) return PL_ENOMEM;
+    }
+    uncount(s, e);
+    if (item->expiration > e->dictionary.latest && item->expiration >= now) {
+        e->expiration = item->expiration;
+        settle(s, e);
+    }
+    rc = dht_dictionary_put(&e->dictionary, now, item);
+    count(s, e);
+    if (rc && is_new) drop(s, e);
+    else if (is_new) dht_store_prune(s, now);
+    return rc;
+}
+
+static int holds(const struct dht_store *s, const struct dht_id *key, const struct dht_item *item)
+{
+    const struct dht_entry *e = find(s, key);
+    return e && (!item->subkey ||
+                 dht_dictionary_find(&e->dictionary, item->subkey, item->subkey_n));
+}
+
+int dht_store_put(struct dht_store *s, double now, const struct dht_id *key,
+                  const struct dht_item *item)
+{
+    enum dht_class class = item->from.class;
+    int rc;
+    /* such a record would never expire and never give way */
+    if (isnan(item->expiration)) return PL_EAGAIN;
+    rc = item->subkey ? store_subkey(s, now, key, item) : store_value(s, now, key, item);
+    if (rc || s->class_bytes[class] <= class_max(s, class)) return rc;
+    if ((rc = make_room(s, class))) return rc;
+    return holds(s, key, item) ? PL_OK : PL_EAGAIN;
 }
 
 int dht_store_value(struct dht_store *s, double now, const struct dht_id *key, const void *value,
                     size_t n, double expiration)
 {
-    struct dht_entry *e = find(s, key);
-    int is_new = !e;
-    uint8_t *copy;
-    /* isnan: such a record would never expire and never give way */
-    if (isnan(expiration) || expiration < now || n > DHT_VALUE_MAX) return PL_EAGAIN;
-    if (e && e->expiration >= expiration) return PL_EAGAIN;
-    if (!(copy = malloc(n + 1))) return PL_ENOMEM;
-    if (n) memcpy(copy, value, n);
-    if (is_new && !(e = insert(s, key, expiration))) {
-        free(copy);
-        return PL_ENOMEM;
-    }
-    if (!is_new) s->bytes -= cost(e);
-    dht_dictionary_clear(&e->dictionary);
-    free(e->value);
-    e->value = copy;
-    e->n = n;
-    e->expiration = expiration;
-    s->bytes += cost(e);
-    settle(s, e);
-    if (is_new) dht_store_prune(s, now);
-    if (s->bytes > s->bytes_max) {
-        make_room(s);
-        return find(s, key) ? PL_OK : PL_EAGAIN;
-    }
-    return PL_OK;
+    struct dht_item item = { .value = (uint8_t *)(uintptr_t)value, /* only read */
+                             .n = n,
+                             .expiration = expiration };
+    return dht_store_put(s, now, key, &item);
 }
 
 int dht_store_subkey(struct dht_store *s, double now, const struct dht_id *key, const void *subkey,
                      size_t subkey_n, const void *value, size_t n, double expiration)
 {
-    struct dht_entry *e;
-    int is_new, rc;
-    if (isnan(expiration)) return PL_EAGAIN;
-    /* As the original: what has expired inside of the dictionary stays until a new subkey comes or
-     * somebody reads, so that a renewed subkey keeps its place. */
-    dht_store_prune(s, now);
-    e = find(s, key);
-    is_new = !e || (e->value && expiration > e->expiration);
-    if (e && e->value && !is_new) return PL_EAGAIN;
-    if (is_new) { /* with or instead of a regular value: a dictionary of one */
-        if (expiration < now || subkey_n + n > DHT_DICTIONARY_MAX - DHT_RECORD_COST)
-            return PL_EAGAIN;
-        if (e) drop(s, e);
-        if (!(e = insert(s, key, expiration))) return PL_ENOMEM;
-        s->bytes += cost(e);
-    }
-    s->bytes -= cost(e);
-    if (expiration > e->dictionary.latest && expiration >= now) {
-        e->expiration = expiration;
-        settle(s, e);
-    }
-    rc = dht_dictionary_store(&e->dictionary, now, subkey, subkey_n, value, n, expiration);
-    s->bytes += cost(e);
-    if (rc && is_new) {
-        drop(s, e);
-        return rc;
-    }
-    if (is_new) dht_store_prune(s, now);
-    if (s->bytes > s->bytes_max) {
-        make_room(s);
-        e = find(s, key);
-        if (!rc && (!e || !dht_dictionary_find(&e->dictionary, subkey, subkey_n))) rc = PL_EAGAIN;
-    }
-    return rc;
+    struct dht_item item = { .subkey = (uint8_t *)(uintptr_t)subkey, /* only read */
+                             .subkey_n = subkey_n,
+                             .value = (uint8_t *)(uintptr_t)value,
+                             .n = n,
+                             .expiration = expiration };
+    return dht_store_put(s, now, key, &item);
 }
 
 struct dht_entry *dht_store_get(struct dht_store *s, double now, const struct dht_id *key)
@@ -223,9 +378,9 @@ struct dht_entry *dht_store_get(struct dht_store *s, double now, const struct dh
     struct dht_entry *e;
     dht_store_prune(s, now);
     if (!(e = find(s, key))) return NULL;
-    s->bytes -= cost(e);
+    uncount(s, e);
     dht_dictionary_prune(&e->dictionary, now);
-    s->bytes += cost(e);
+    count(s, e);
     return e;
 }
 

@@ -72,6 +72,7 @@ static void on_silence(void *context) { advance(context); }
 static void on_found(void *context, const struct dht_contact *who, const struct dht_reply *r)
 {
     struct dht_walk *w = context;
+    w->search.time = dht_node_time(w->node);
     if (w->told) w->search.nodes_only = 1; /* too late to matter: don't verify signatures */
     if (r->status || dht_search_answered(&w->search, &who->id, r->found))
         dht_search_failed(&w->search, &who->id);

@@ -54,7 +54,7 @@ static int read_items(struct reader *r, struct mp_value *v, struct cursor *c, in
     int rc = PL_OK;
     /* An element is a byte at least: a count beyond that lies. */
     if (v->n > c->left || n > c->left) return PL_EAGAIN;
-    if (depth == MP_DEPTH_MAX) return PL_ELIMIT;
+    if (depth == MP_DEPTH_MAX || n > MP_VALUES_MAX - r->used) return PL_ELIMIT;
     v->item = r->slots ? r->slots + r->used : NULL;
     r->used += n;
     for (size_t i = 0; i < n && !rc; i++) {
@@ -173,7 +173,8 @@ static int read_whole(struct reader *r, struct mp_value *v, const uint8_t *data,
     if (rc == PL_EAGAIN)
         return pl_fail(err, PL_EFORMAT, "msgpack: %zu bytes end inside a value", n);
     if (rc == PL_ELIMIT)
-        return pl_fail(err, rc, "msgpack: more than %d lists in each other", MP_DEPTH_MAX);
+        return pl_fail(err, rc, "msgpack: more than %d lists in each other, or %u values",
+                       MP_DEPTH_MAX, MP_VALUES_MAX);
     if (rc) return pl_fail(err, rc, "msgpack: no valid value before byte %zu of %zu", at, n);
     if (c.left) return pl_fail(err, PL_EFORMAT, "msgpack: %zu bytes after the value", c.left);
     return PL_OK;

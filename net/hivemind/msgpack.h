@@ -13,6 +13,9 @@
 #define MP_TUPLE_CODE 0x40      /* extension: a list that is a tuple */
 #define MP_DICTIONARY_CODE 0x50 /* extension: a DHT dictionary, see dht_dictionary.h */
 #define MP_DEPTH_MAX 64         /* lists in lists; the records of a run need 3 */
+/* Values in one tree, of 40 bytes each: one byte of input may be a value. A dictionary of 4 MiB of
+ * progress records has 20,000; a state's metadata two for each number of the optimizer. */
+#define MP_VALUES_MAX (1u << 19)
 
 enum mp_kind {
     MP_NIL,
@@ -43,7 +46,7 @@ struct mp_value {
 
 /* Reads bytes that hold exactly one value, into a tree that borrows from them. PL_EFORMAT for
  * anything that hivemind's reader refuses too: bytes left over or missing, text that is not UTF-8,
- * map keys other than text and bytes; and for depths above MP_DEPTH_MAX. *root is freed with
+ * map keys other than text and bytes. PL_ELIMIT above MP_DEPTH_MAX or MP_VALUES_MAX. *root is freed with
  * mp_free. */
 int mp_read(struct mp_value **root, const uint8_t *data, size_t n, struct pl_err *err);
 void mp_free(struct mp_value *root);

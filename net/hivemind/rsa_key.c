@@ -79,20 +79,21 @@ static void put_number(struct bytes *b, const BIGNUM *x)
     put_string(b, raw, n + sign);
 }
 
-static int write_text(struct rsa_key *k)
+/* exponent: 0, or the one that it must have. */
+static int write_text(struct bytes *out, EVP_PKEY *key, unsigned long exponent)
 {
     BIGNUM *e = NULL, *n = NULL;
     struct bytes raw = { 0 };
     int rc = PL_EFORMAT;
-    if (EVP_PKEY_get_bn_param(k->key, OSSL_PKEY_PARAM_RSA_E, &e) &&
-        EVP_PKEY_get_bn_param(k->key, OSSL_PKEY_PARAM_RSA_N, &n) &&
-        BN_num_bits(n) <= RSA_BITS_MAX) {
+    if (EVP_PKEY_get_bn_param(key, OSSL_PKEY_PARAM_RSA_E, &e) &&
+        EVP_PKEY_get_bn_param(key, OSSL_PKEY_PARAM_RSA_N, &n) &&
+        BN_num_bits(n) <= RSA_BITS_MAX && (!exponent || BN_is_word(e, exponent))) {
         put_string(&raw, "ssh-rsa", 7);
         put_number(&raw, e);
         put_number(&raw, n);
         rc = raw.failed;
-        bytes_add(&k->text, "ssh-rsa ", 8);
-        if (!rc) rc = base64_write(&k->text, bytes_at(&raw), bytes_length(&raw));
+        bytes_add(out, "ssh-rsa ", 8);
+        if (!rc) rc = base64_write(out, bytes_at(&raw), bytes_length(&raw));
     }
     bytes_clear(&raw);
     BN_free(e);
@@ -163,7 +164,7 @@ int rsa_public_parse(EVP_PKEY **key, const void *text_, size_t n)
 int rsa_key_make(struct rsa_key *k, struct pl_err *err)
 {
     memset(k, 0, sizeof *k);
-    if (!(k->key = EVP_RSA_gen(RSA_BITS)) || write_text(k)) {
+    if (!(k->key = EVP_RSA_gen(RSA_BITS)) || write_text(&k->text, k->key, 0)) {
         rsa_key_clear(k);
         return pl_fail(err, PL_ENOMEM, "RSA key: could not be made");
     }
@@ -183,7 +184,7 @@ int rsa_key_parse(struct rsa_key *k, const uint8_t *data, size_t n, struct pl_er
     }
     if (k->key && EVP_PKEY_get_base_id(k->key) == EVP_PKEY_RSA &&
         EVP_PKEY_get_bits(k->key) >= RSA_BITS && EVP_PKEY_get_bits(k->key) <= RSA_BITS_MAX &&
-        !write_text(k))
+        !write_text(&k->text, k->key, 0))
         return PL_OK;
     rsa_key_clear(k);
     return pl_fail(err, PL_EFORMAT, "RSA key: no private key of %d to %d bits in %zu bytes",
@@ -233,6 +234,15 @@ int rsa_key_sign(struct bytes *out, const struct rsa_key *k, const void *data, s
         rc = base64_write(out, raw, length);
     EVP_MD_CTX_free(md);
     return rc;
+}
+
+int rsa_public_is_canonical(EVP_PKEY *key, const void *text, size_t n)
+{
+    struct bytes written = { 0 };
+    int same = !write_text(&written, key, RSA_F4) && bytes_length(&written) == n &&
+               !memcmp(bytes_at(&written), text, n);
+    bytes_clear(&written);
+    return same;
 }
 
 int rsa_public_verify(EVP_PKEY *key, const void *data, size_t n, const void *signature,

@@ -1,9 +1,20 @@
 /* schema.c - see schema.h. */
 #include "schema.h"
 
+#include "rsa_key.h"
+
 #include <string.h>
 
-const struct schema schema_progress = { "_progress", 1, 0, 6, {
+/* hivemind renews progress every 30 s, for 60 s. Nobody trusts an older one: it leads the swarm. */
+#define PROGRESS_LIVES 60.0
+/* hivemind's trainer has an option for it, 600 s by default. Metrics steer nothing. */
+#define METRICS_LIVES 3600.0
+/* A signature by the longest key in base64 takes 1,368 bytes, its tag 12; the map of a progress or a
+ * metrics record less than 200, of a report less than 1,000. */
+#define RECORD_VALUE_MAX (RSA_TEXT_MAX + 548)
+#define REPORT_VALUE_MAX (RSA_TEXT_MAX + 2596)
+
+const struct schema schema_progress = { "_progress", PROGRESS_LIVES, RECORD_VALUE_MAX, 1, 0, 6, {
     { "peer_id", SCHEMA_BYTES },
     { "epoch", SCHEMA_COUNT },
     { "samples_accumulated", SCHEMA_COUNT },
@@ -12,7 +23,7 @@ const struct schema schema_progress = { "_progress", 1, 0, 6, {
     { "client_mode", SCHEMA_BOOL },
 } };
 
-const struct schema schema_metrics = { "_metrics", 0, 0, 5, {
+const struct schema schema_metrics = { "_metrics", METRICS_LIVES, RECORD_VALUE_MAX, 0, 0, 5, {
     { "step", SCHEMA_COUNT },
     { "samples_per_second", SCHEMA_RATE },
     { "samples_accumulated", SCHEMA_COUNT },
@@ -20,7 +31,7 @@ const struct schema schema_metrics = { "_metrics", 0, 0, 5, {
     { "mini_steps", SCHEMA_COUNT },
 } };
 
-const struct schema schema_report = { "_report", 0, 1, 9, {
+const struct schema schema_report = { "_report", METRICS_LIVES, REPORT_VALUE_MAX, 0, 1, 9, {
     { "version", SCHEMA_BYTES },
     { "reach", SCHEMA_COUNT },
     { "rounds", SCHEMA_COUNT },

@@ -20,6 +20,8 @@ struct schema_field {
 
 struct schema {
     const char *suffix;  /* guards the key PREFIX + suffix */
+    double life_s;       /* see validate.h */
+    size_t value_max;    /* bytes of a record's value, its signature included */
     int nil_allowed;     /* 1: a peer may take its record back */
     int more_allowed;    /* 1: other fields too, which nobody looks at */
     size_t count;

@@ -1,5 +1,6 @@
 /* validate.c - see validate.h. */
 #include "validate.h"
+#include "hash_index.h"
 
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -7,13 +8,20 @@
 
 static const char owner_tag[] = "[owner:", signature_tag[] = "[signature:";
 
+/* What the table in validate.h says of records without a schema. */
+static const struct limits {
+    double life_s;
+    size_t value_max;
+} anybody = { 3600, 1u << 20 }, group_declaration = { 3600, 16 }, announcement = { 120, 16 };
+
 /* The next "[name:...]" at or after c: at least one byte inside, none of them a newline, the
- * shortest that fits. Moves c behind it. */
+ * shortest that fits. Moves c behind it. Linear: a tag that a newline or the end breaks off has no
+ * "]" behind its first byte, so every later tag up to there is broken off by the same. */
 static int next_tag(struct cursor *c, const char *name, const uint8_t **inside, size_t *n)
 {
     size_t length = strlen(name);
-    const uint8_t *at, *end = c->at + c->left, *stop;
-    for (at = c->at; (at = memmem(at, (size_t)(end - at), name, length)); at++) {
+    const uint8_t *at = c->at, *end = c->at + c->left, *stop;
+    while ((at = memmem(at, (size_t)(end - at), name, length))) {
         *inside = at + length;
         for (stop = *inside; stop < end && *stop != '\n'; stop++)
             if (*stop == ']' && stop > *inside) {
@@ -22,6 +30,7 @@ static int next_tag(struct cursor *c, const char *name, const uint8_t **inside, 
                 c->left = (size_t)(end - c->at);
                 return 1;
             }
+        at = stop;
     }
     return 0;
 }
@@ -69,33 +78,6 @@ int record_strip(struct bytes *out, const uint8_t *value, size_t n)
     return bytes_add(out, from, (size_t)(value + n - from));
 }
 
-static int check_signature(const struct record *r, const struct bytes *stripped, struct pl_err *err)
-{
-    struct record plain = *r;
-    struct cursor c = { r->value, r->n };
-    struct bytes message = { 0 };
-    const uint8_t *owner, *signature, *second;
-    size_t owner_n, signature_n, second_n;
-    EVP_PKEY *key;
-    int rc = find_owner(r, &owner, &owner_n);
-    if (rc == PL_ENOTFOUND) return PL_OK; /* anybody's */
-    if (rc) return pl_fail(err, rc, "record: two owners");
-    if (!next_tag(&c, signature_tag, &signature, &signature_n))
-        return pl_fail(err, PL_EPROTO, "record: has an owner but no signature");
-    if (next_tag(&c, signature_tag, &second, &second_n))
-        return pl_fail(err, PL_EPROTO, "record: two signatures");
-    if (rsa_public_parse(&key, owner, owner_n))
-        return pl_fail(err, PL_EPROTO, "record: its owner is no RSA key");
-    plain.value = bytes_at(stripped);
-    plain.n = bytes_length(stripped);
-    rc = record_message(&message, &plain);
-    if (!rc) rc = rsa_public_verify(key, bytes_at(&message), bytes_length(&message), signature,
-                                    signature_n);
-    EVP_PKEY_free(key);
-    bytes_clear(&message);
-    return rc == PL_EPROTO ? pl_fail(err, rc, "record: the signature is not its owner's") : rc;
-}
-
 static const struct schema *guard_of(const struct validators *v, const struct record *r)
 {
     for (size_t i = 0; i < v->count; i++)
@@ -104,20 +86,99 @@ static const struct schema *guard_of(const struct validators *v, const struct re
     return NULL;
 }
 
-static int check_schema(const struct schema *s, const struct record *r,
-                        const struct bytes *stripped, struct pl_err *err)
+int record_declarer(struct peer_id *peer, const struct record *r)
 {
-    struct mp_value *subkey = NULL, *value = NULL;
+    static const uint8_t bin8 = 0xc4; /* in our one way of writing */
+    if (r->subkey_n < 2 || r->subkey[0] != bin8 || r->subkey[1] != r->subkey_n - 2 ||
+        peer_id_parse(peer, r->subkey + 2, r->subkey_n - 2))
+        return PL_ENOTFOUND;
+    return PL_OK;
+}
+
+static struct limits limits_of(const struct validators *v, const struct record *r)
+{
+    const struct schema *s = guard_of(v, r);
     const uint8_t *owner;
-    size_t owner_n;
+    struct peer_id peer;
+    size_t n;
+    if (s) return (struct limits){ s->life_s, s->value_max };
+    if (find_owner(r, &owner, &n) != PL_ENOTFOUND || record_declarer(&peer, r)) return anybody;
+    return r->n == 1 && (r->value[0] == 0xc2 || r->value[0] == 0xc3) ? group_declaration
+                                                                     : announcement;
+}
+
+void record_origin(struct dht_origin *from, const struct record *r)
+{
+    const uint8_t *owner = NULL;
+    struct peer_id peer;
+    size_t n = 0;
+    from->owner = 0;
+    from->class = DHT_PLAIN;
+    if (!find_owner(r, &owner, &n)) {
+        from->owner = hash_bytes(owner, n);
+        from->class = DHT_SIGNED;
+    } else if (!record_declarer(&peer, r)) {
+        from->class = DHT_DECLARATION;
+    }
+}
+
+int record_check_life(const struct validators *v, const struct record *r, double now,
+                      struct pl_err *err)
+{
+    double most = limits_of(v, r).life_s;
+    if (r->expiration - now <= most + RECORD_CLOCK_SLACK) return PL_OK; /* NaN is not */
+    return pl_fail(err, PL_EPROTO, "record: lives longer than %.0f s", most);
+}
+
+/* Of a record that has an owner. exact: the subkey is its tag, in the one way of writing it, so that
+ * one key has one record. */
+static int check_signature(const struct record *r, const struct bytes *stripped,
+                           const uint8_t *owner, size_t owner_n, int exact, struct pl_err *err)
+{
+    struct record plain = *r;
+    struct cursor c = { r->value, r->n };
+    struct bytes message = { 0 };
+    const uint8_t *signature, *second;
+    size_t signature_n, second_n;
+    EVP_PKEY *key;
+    int rc;
+    if (!next_tag(&c, signature_tag, &signature, &signature_n))
+        return pl_fail(err, PL_EPROTO, "record: has an owner but no signature");
+    if (next_tag(&c, signature_tag, &second, &second_n))
+        return pl_fail(err, PL_EPROTO, "record: two signatures");
+    if (rsa_public_parse(&key, owner, owner_n))
+        return pl_fail(err, PL_EPROTO, "record: its owner is no RSA key");
+    plain.value = bytes_at(stripped);
+    plain.n = bytes_length(stripped);
+    rc = exact && !rsa_public_is_canonical(key, owner, owner_n) ? PL_EPROTO : PL_OK;
+    if (!rc) rc = record_message(&message, &plain);
+    if (!rc) rc = rsa_public_verify(key, bytes_at(&message), bytes_length(&message), signature,
+                                    signature_n);
+    EVP_PKEY_free(key);
+    bytes_clear(&message);
+    return rc == PL_EPROTO ? pl_fail(err, rc, "record: the signature is not its owner's") : rc;
+}
+
+/* The subkey of a guarded record: bytes, and they are the owner's tag alone. */
+static int check_subkey(const struct schema *s, const struct record *r, const uint8_t *owner,
+                        size_t owner_n, struct pl_err *err)
+{
+    struct mp_value *subkey = NULL;
     int rc = mp_read(&subkey, r->subkey, r->subkey_n, err);
     if (!rc && subkey->kind != MP_BIN) /* nil included: a regular value is no dictionary entry */
         rc = pl_fail(err, PL_EPROTO, "%s: the subkey is not bytes", s->suffix);
-    if (!rc && find_owner(r, &owner, &owner_n))
-        rc = pl_fail(err, PL_EPROTO, "%s: the subkey names no owner", s->suffix);
-    if (!rc) rc = mp_read(&value, bytes_at(stripped), bytes_length(stripped), err);
-    if (!rc) rc = schema_check(s, value, err);
+    if (!rc && (!owner || subkey->bytes + strlen(owner_tag) != owner ||
+                subkey->n != strlen(owner_tag) + owner_n + 1))
+        rc = pl_fail(err, PL_EPROTO, "%s: the subkey is not its owner's tag", s->suffix);
     mp_free(subkey);
+    return rc == PL_ENOMEM ? rc : rc ? PL_EPROTO : PL_OK;
+}
+
+static int check_schema(const struct schema *s, const struct bytes *stripped, struct pl_err *err)
+{
+    struct mp_value *value = NULL;
+    int rc = mp_read(&value, bytes_at(stripped), bytes_length(stripped), err);
+    if (!rc) rc = schema_check(s, value, err);
     mp_free(value);
     return rc == PL_ENOMEM ? rc : rc ? PL_EPROTO : PL_OK;
 }
@@ -126,9 +187,20 @@ int record_check(const struct validators *v, const struct record *r, struct pl_e
 {
     const struct schema *s = guard_of(v, r);
     struct bytes stripped = { 0 };
-    int rc = record_strip(&stripped, r->value, r->n);
-    if (!rc) rc = check_signature(r, &stripped, err);
-    if (!rc && s) rc = check_schema(s, r, &stripped, err);
+    const uint8_t *owner = NULL;
+    size_t owner_n = 0;
+    int rc;
+    if (r->subkey_n > RECORD_SUBKEY_MAX)
+        return pl_fail(err, PL_EPROTO, "record: a subkey of %zu bytes", r->subkey_n);
+    if (r->n > limits_of(v, r).value_max)
+        return pl_fail(err, PL_EPROTO, "record: a value of %zu bytes", r->n);
+    rc = find_owner(r, &owner, &owner_n);
+    if (rc == PL_EPROTO) return pl_fail(err, rc, "record: two owners");
+    if (s && (rc = check_subkey(s, r, owner, owner_n, err))) return rc;
+    if (!owner) return PL_OK; /* anybody's */
+    rc = record_strip(&stripped, r->value, r->n);
+    if (!rc) rc = check_signature(r, &stripped, owner, owner_n, s != NULL, err);
+    if (!rc && s) rc = check_schema(s, &stripped, err);
     bytes_clear(&stripped);
     return rc;
 }

@@ -230,8 +230,8 @@ static void replay_call(struct replay *r, struct call *c)
             dht_state_store(&r->nodes[c->caller].state, now, &request.records[i]);
     if (c->kind == DHT_STORE) keep_in_cache(r, c, &request, now);
     dht_request_clear(&request);
-    rc = dht_serve(callee, c->kind, now, bytes_at(&c->request), bytes_length(&c->request), &answer,
-                   &request, &err);
+    rc = dht_serve(callee, c->kind, now, &(struct dht_caller){ .peer = r->nodes[c->caller].peer },
+                   bytes_at(&c->request), bytes_length(&c->request), &answer, &request, &err);
     if (!rc && !bytes_length(&answer))
         dht_serve_validated(callee, now, was_called_back(r, c), &answer);
     if (rc) golden_fail(r->g, what, "%s", err.text);
@@ -463,11 +463,13 @@ static void replay_get(struct replay *r, const json_t *op)
     node = &r->nodes[caller].state;
     dht_search_init(&s, &key, &node->self, strstr(text, "latest") ? INFINITY : now,
                     node->validators);
+    s.time = now;
     dht_search_add(&s, known,
                    dht_routing_nearest(&node->routing, known, DHT_BUCKET_SIZE, &key, NULL));
     if ((own = dht_state_get(node, now, &key)) && !dht_entry_write(&packed, own))
-        dht_result_merge(&s.best, NULL, &key, own->value ? DHT_FOUND_REGULAR : DHT_FOUND_DICTIONARY,
-                         bytes_at(&packed), bytes_length(&packed), own->expiration);
+        dht_result_merge(&s.best, NULL, &key, &(struct dht_teller){ NULL, now },
+                         own->value ? DHT_FOUND_REGULAR : DHT_FOUND_DICTIONARY, bytes_at(&packed),
+                         bytes_length(&packed), own->expiration);
     had = own ? own->expiration : -INFINITY;
     walk(r, caller, &s, from, until);
     cache_result(node, now, &key, &s.best, had);

@@ -15,8 +15,9 @@ static void serve(struct dht_state *s, enum dht_call call, const uint8_t *data, 
     struct dht_request r;
     struct pl_err err;
     struct peer_id peer = { 34, { 0x12, 0x20 } };
+    const struct dht_caller caller = { peer, 1 };
     double now = 1000;
-    if (!dht_serve(s, call, now, data, n, &answer, &r, &err)) {
+    if (!dht_serve(s, call, now, &caller, data, n, &answer, &r, &err)) {
         struct dht_answer back; /* our own answers are good ones */
         if (bytes_length(&answer) && dht_read_answer(&back, call, r.count, bytes_at(&answer),
                                                      bytes_length(&answer), &err)) abort();
@@ -34,6 +35,8 @@ static void serve(struct dht_state *s, enum dht_call call, const uint8_t *data, 
     bytes_clear(&answer);
 }
 
+static const struct validators signatures_only;
+
 static void search(const uint8_t *data, size_t n, size_t count)
 {
     struct dht_contact first = { .id = { { 7 } }, .peer = { 34, { 0x12, 0x20 } } };
@@ -42,7 +45,8 @@ static void search(const uint8_t *data, size_t n, size_t count)
     struct dht_answer a;
     struct pl_err err;
     if (dht_read_answer(&a, DHT_FIND, count, data, n, &err)) return;
-    dht_search_init(&s, &key, &self, INFINITY, NULL);
+    dht_search_init(&s, &key, &self, INFINITY, &signatures_only);
+    s.time = 1000;
     dht_search_add(&s, &first, 1);
     for (size_t i = 0; i < count; i++) {
         if (!dht_search_next(&s, &first)) break;
@@ -55,7 +59,6 @@ static void search(const uint8_t *data, size_t n, size_t count)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    static const struct validators signatures_only;
     static struct dht_state node;
     static int calls;
     struct dht_id self = { { 9 } };

@@ -126,6 +126,8 @@ static void one_bad_record(void **state)
     struct dht_result result;
     struct dht_state node;
     struct dht_id id, self = { { 1 } };
+    const struct peer_id node_peer = { 34, { 0x12, 0x20 } };
+    const struct dht_teller teller = { &node_peer, 10 };
     struct bytes packed = { 0 };
     struct dht_record r = { .subkey = (const uint8_t *)"", .expiration = 20 };
     struct progress_record p;
@@ -137,12 +139,12 @@ static void one_bad_record(void **state)
     dht_dictionary_store(&d, 0, "\xa1x", 2, "\xc0", 1, 40); /* nobody's, under a guarded key */
     dht_dictionary_write(&packed, &d);
     dht_result_init(&result);
-    assert_int_equal(dht_result_merge(&result, &guarded, &id, DHT_FOUND_DICTIONARY,
+    assert_int_equal(dht_result_merge(&result, &guarded, &id, &teller, DHT_FOUND_DICTIONARY,
                                       bytes_at(&packed), bytes_length(&packed), INFINITY),
                      PL_OK);
     assert_int_equal(result.dictionary.count, 1);
     assert_true(result.expiration == 20); /* the node's word counts for nothing */
-    assert_int_equal(dht_result_merge(&result, &guarded, &id, DHT_FOUND_DICTIONARY,
+    assert_int_equal(dht_result_merge(&result, &guarded, &id, &teller, DHT_FOUND_DICTIONARY,
                                       bytes_at(&packed), bytes_length(&packed), INFINITY),
                      PL_EAGAIN);
     assert_int_equal(dht_result_finish(&result, 10), PL_OK);
