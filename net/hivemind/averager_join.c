@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define REACH_EVERY 0.02 /* s between looks whether it is known how others reach us */
+#define DOUBTFUL_MAX 32  /* candidates of whom only others tell; three of them may stay silent */
 
 static void drive(struct averager *a);
 
@@ -25,34 +26,61 @@ static void on_declare(void *context, double expiration, int active)
     bytes_clear(&value);
 }
 
-/* A peer id, and true. */
-static int read_declaration(struct matchmaking_candidate *c, const struct dht_item *item)
+/* Declarations are not signed, so a node can tell anything of others. Nodes of ours keep only what a
+ * peer has stored itself; Python's keep the greatest expiration, whoever stored it. So:
+ * - a peer's own word counts, and what was written here by it;
+ * - of others' word "true" counts, beside any "false": who does not look for a group says so when it
+ *   is asked;
+ * - a peer that we know only from others' word, and are not connected to, is doubtful. */
+static struct matchmaking_candidate read_claim(const struct averager *a, const struct dht_claim *c)
 {
-    static const uint8_t yes = 0xc3;
-    struct mp_value *subkey;
-    int good;
-    if (item->n != 1 || item->value[0] != yes ||
-        mp_read(&subkey, item->subkey, item->subkey_n, NULL))
-        return 0;
-    good = subkey->kind == MP_BIN && !peer_id_parse(&c->peer, subkey->bytes, subkey->n);
-    c->expiration = item->expiration;
-    mp_free(subkey);
-    return good;
+    return (struct matchmaking_candidate){ c->peer, c->expiration,
+                                           !c->own && !host_is_connected(a->host, &c->peer) };
+}
+
+static int by_doubt(const void *a_, const void *b_)
+{
+    const struct matchmaking_candidate *a = a_, *b = b_;
+    if (a->doubtful != b->doubtful) return a->doubtful - b->doubtful;
+    return (a->expiration > b->expiration) - (a->expiration < b->expiration);
+}
+
+static int by_tellers(const void *a_, const void *b_)
+{
+    const struct dht_claim *a = a_, *b = b_;
+    if (a->own != b->own) return b->own - a->own;
+    return (a->told < b->told) - (a->told > b->told);
+}
+
+/* The peers that look for a group. Of the doubtful ones those that most nodes tell. */
+static size_t read_claims(struct matchmaking_candidate *found, const struct averager *a,
+                          struct dht_claim *claims, size_t count)
+{
+    size_t n = 0, doubtful = 0;
+    qsort(claims, count, sizeof *claims, by_tellers);
+    for (size_t i = 0; i < count; i++) {
+        found[n] = read_claim(a, &claims[i]);
+        if (!found[n].doubtful || doubtful++ < DOUBTFUL_MAX) n++;
+    }
+    qsort(found, n, sizeof *found, by_doubt);
+    return n;
 }
 
 static void on_got(void *context, int status, const struct dht_result *r)
 {
     struct averager *a = context;
-    struct matchmaking_candidate *found = NULL;
-    size_t n = 0;
+    size_t count = status ? 0 : r->claim_count, n = 0;
+    struct matchmaking_candidate *found = malloc((count + 1) * sizeof *found);
+    struct dht_claim *claims = malloc((count + 1) * sizeof *claims);
     a->lookup = NULL;
-    if (!status && r->type == DHT_FOUND_DICTIONARY && r->dictionary.count &&
-        (found = malloc(r->dictionary.count * sizeof *found)))
-        for (size_t i = 0; i < r->dictionary.count; i++)
-            n += (size_t)read_declaration(&found[n], &r->dictionary.items[i]);
+    if (found && claims && count) {
+        memcpy(claims, r->claims, count * sizeof *claims);
+        n = read_claims(found, a, claims, count);
+    }
     matchmaking_hide(&a->mm, averager_now(a), averager_cannot_be_called(a));
     matchmaking_found(&a->mm, averager_now(a), found, n);
     free(found);
+    free(claims);
     drive(a);
 }
 

@@ -72,6 +72,7 @@ static double end_of_window(const struct matchmaking *m, double now)
 
 static void declare(struct matchmaking *m, double now)
 {
+    m->unanswered = 0;
     m->begin = m->window_ends = end_of_window(m, now);
     m->declared = 1;
     m->port->declare(m->context, m->begin, 1);
@@ -79,6 +80,7 @@ static void declare(struct matchmaking *m, double now)
 
 static void only_ask(struct matchmaking *m, double now)
 {
+    m->unanswered = 0;
     m->declared = 0;
     m->begin = INFINITY;
     m->window_ends = m->o.client_mode ? INFINITY : end_of_window(m, now);
@@ -166,21 +168,29 @@ static int may_ask(const struct matchmaking *m, double now, const struct matchma
     return !before || (now >= before->again && now + m->o.request_timeout < m->begin);
 }
 
+/* Whoever has not been asked yet comes first, then who is known to exist. */
+static int rank(const struct matchmaking_candidate *c, const struct matchmaking_attempt *before)
+{
+    return 2 * (before != NULL) + c->doubtful;
+}
+
 static void try_next(struct matchmaking *m, double now)
 {
-    const struct matchmaking_candidate me = { m->o.self, m->begin }, *best = NULL;
-    int best_again = 0;
+    const struct matchmaking_candidate me = { m->o.self, m->begin, 0 }, *best = NULL;
+    int best_rank = 0;
     if (m->state != MATCHMAKING_LOOKING) return;
     for (size_t i = 0; i < m->candidate_count; i++) {
         const struct matchmaking_candidate *c = &m->candidates[i];
         const struct matchmaking_attempt *before = attempt_at(m, c);
-        int again = before != NULL; /* whoever has not been asked yet comes first */
+        int is_rank = rank(c, before);
         if (c->expiration <= now || !earlier(c, &me) || !may_ask(m, now, before)) continue;
-        if (best && (again > best_again || (again == best_again && !earlier(c, best)))) continue;
+        if (c->doubtful && m->unanswered >= MATCHMAKING_DOUBTFUL_ASKS) continue;
+        if (best && (is_rank > best_rank || (is_rank == best_rank && !earlier(c, best)))) continue;
         best = c;
-        best_again = again;
+        best_rank = is_rank;
     }
     m->hops = 0;
+    m->is_doubtful = best && best->doubtful;
     if (best && !note_tried(m, now, best)) ask(m, now, &best->peer, best->expiration);
     else matchmaking_consider_leading(m, now);
 }
@@ -197,6 +207,7 @@ static void give_up_leader(struct matchmaking *m, double now)
 /* Its machine may have paused, or the way to it: a minute's window is too long to lose for that. */
 static void no_answer(struct matchmaking *m, double now)
 {
+    if (m->state == MATCHMAKING_ASKING) m->unanswered += m->is_doubtful;
     for (size_t i = 0; m->state == MATCHMAKING_ASKING && i < m->tried_count; i++)
         if (peer_id_equal(&m->tried[i].of.peer, &m->leader))
             m->tried[i].again = now + ldexp(MATCHMAKING_AGAIN, m->tried[i].count - 1);
@@ -325,6 +336,14 @@ double matchmaking_wake(const struct matchmaking *m)
     return fmin(m->deadline, fmin(m->window_ends, m->looking_up ? INFINITY : m->look_at));
 }
 
+/* Somebody has declared who is known to exist. */
+static int has_others(const struct matchmaking *m)
+{
+    for (size_t i = 0; i < m->candidate_count; i++)
+        if (!m->candidates[i].doubtful) return 1;
+    return 0;
+}
+
 /* Our time has come, or that by which we had hoped for a leader. */
 static void end_window(struct matchmaking *m, double now)
 {
@@ -333,7 +352,7 @@ static void end_window(struct matchmaking *m, double now)
         return;
     }
     matchmaking_disband(m, NULL);
-    m->lonely = m->candidate_count ? 0 : m->lonely + 1;
+    m->lonely = has_others(m) ? 0 : m->lonely + 1;
     if (now >= m->deadline || (m->patience && m->lonely >= m->patience)) {
         matchmaking_end(m, now, PL_EAGAIN);
         return;

@@ -22,6 +22,9 @@
 
 #define MATCHMAKING_LOOK_EVERY 0.3   /* s between looks at the declarations; the original: no pause */
 #define MATCHMAKING_CANDIDATES_MAX GROUP_PEERS_MAX
+/* Peers of whom we know only what others tell: so many may leave us without an answer in a window,
+ * then the rest of them is not asked. Each costs the request's timeout; anybody can make them up. */
+#define MATCHMAKING_DOUBTFUL_ASKS 3
 #define MATCHMAKING_WAITING_MAX 256  /* join requests that wait while we ask somebody ourselves */
 /* s until a leader that has not answered is asked once more, twice as long after each time: a
  * machine that pauses for some seconds would else be without a group for its whole window */
@@ -76,6 +79,7 @@ enum matchmaking_state {
 struct matchmaking_candidate {
     struct peer_id peer;
     double expiration;
+    int doubtful; /* 1: it may not exist. It is asked after the others, and nobody waits for it */
 };
 
 struct matchmaking {
@@ -99,6 +103,8 @@ struct matchmaking {
     size_t expected;
     int patience, lonely;      /* times that our own time may pass, or has passed, without anybody else */
     struct peer_id leader;     /* of ASKING, FOLLOWING */
+    int is_doubtful;           /* of ASKING: the leader */
+    int unanswered;            /* doubtful ones that have not answered in this window */
     struct group followers;    /* in the order in which they came */
     void **streams;            /* of the followers */
     struct matchmaking_candidate *candidates;

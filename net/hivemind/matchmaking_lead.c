@@ -125,7 +125,9 @@ static int all_here(const struct matchmaking *m, double now)
 {
     if (!m->expected || matchmaking_averaging(m) < m->expected || !m->seen) return 0;
     for (size_t i = 0; i < m->candidate_count; i++)
-        if (m->candidates[i].expiration > now && !is_follower(m, &m->candidates[i].peer)) return 0;
+        if (m->candidates[i].expiration > now && !m->candidates[i].doubtful &&
+            !is_follower(m, &m->candidates[i].peer))
+            return 0;
     return 1;
 }
 

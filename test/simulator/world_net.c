@@ -103,7 +103,7 @@ void world_on_declare(void *context, double expiration, int active)
         p->place = k->count++;
         k->owner[p->place] = p->self;
     }
-    k->list[p->place] = (struct matchmaking_candidate){ p->m.o.self, expiration };
+    k->list[p->place] = (struct matchmaking_candidate){ p->m.o.self, expiration, 0 };
     p->declared = expiration;
 }
 

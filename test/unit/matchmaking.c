@@ -159,7 +159,7 @@ static void happen(struct world *w, struct event *e)
         for (size_t i = 0; i < w->count; i++)
             if (w->peer[i].declared > w->now)
                 found[n++] = (struct matchmaking_candidate){ w->peer[i].m.o.self,
-                                                             w->peer[i].declared };
+                                                             w->peer[i].declared, 0 };
         matchmaking_found(&p->m, w->now, found, n);
     } else if (e->kind == REQUEST) {
         matchmaking_request(&p->m, w->now, s, &e->from, e->data, e->n);
