@@ -75,35 +75,152 @@ static void no_number_is_no_expiration(void **state)
     dht_store_clear(&s);
 }
 
-/* A flood of records that would live for ever does not push out what is renewed every minute. */
+/* An item as a caller of a subnet brings it; NULL subkey: a regular value. */
+static struct dht_item item_of(enum dht_class class, uint64_t subnet, uint64_t caller,
+                               const char *subkey, uint8_t *value, size_t n, double expiration)
+{
+    return (struct dht_item){ .subkey = (uint8_t *)(uintptr_t)subkey,
+                              .subkey_n = subkey ? strlen(subkey) : 0,
+                              .value = value,
+                              .n = n,
+                              .expiration = expiration,
+                              .from = { subnet, caller, 0, class } };
+}
+
+/* 72 MB of plain values, from one caller or from several of one address, longer- or shorter-lived than
+ * the honest records: none of these has to go, of whatever kind. */
 static void floods(void **state)
 {
-    struct dht_id honest = key_of(0);
+    static const struct { uint32_t callers; uint64_t subnet; size_t n; double life; } cases[] = {
+        { 1, 1, 1 << 20, 3600 }, { 4, 1, 1 << 20, 10 }, { 50, 1, 4000, 3600 }, { 50, 2, 4000, 10 } };
+    uint8_t *value = calloc(1, 1 << 20);
+    (void)state;
+    for (size_t c = 0; c < PL_COUNT(cases); c++) {
+        struct dht_id progress = key_of(0), group = key_of(1), plain = key_of(2);
+        struct dht_item honest[3] = { item_of(DHT_SIGNED, 1, 99, "\x01", value, 700, 60),
+                                      item_of(DHT_DECLARATION, 1, 98, "\x02", value, 1, 60),
+                                      item_of(DHT_PLAIN, 1, 97, NULL, value, 100, 60) };
+        const struct dht_id *keys[3] = { &progress, &group, &plain };
+        struct dht_store s;
+        dht_store_init(&s, DHT_STORE_MAX);
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(dht_store_put(&s, 0, keys[i], &honest[i]), PL_OK);
+        for (size_t sent = 0, i = 3; sent < 72u << 20; sent += cases[c].n, i++) {
+            struct dht_id k = key_of((uint32_t)i * 7919);
+            struct dht_item flood = item_of(DHT_PLAIN, cases[c].subnet, 1 + i % cases[c].callers,
+                                            NULL, value, cases[c].n, cases[c].life);
+            dht_store_put(&s, 0, &k, &flood);
+            assert_true(s.bytes <= DHT_STORE_MAX / 2);
+        }
+        for (int i = 0; i < 3; i++) assert_non_null(dht_store_get(&s, 1, keys[i]));
+        assert_true(s.bytes > DHT_STORE_MAX / 8);
+        dht_store_clear(&s);
+    }
+    free(value);
+}
+
+/* The same inside one dictionary; its answer stays short enough for a message. */
+static void floods_of_a_dictionary(void **state)
+{
+    struct dht_id k = key_of(0);
     uint8_t *value = calloc(1, 1000);
+    struct dht_item honest = item_of(DHT_SIGNED, 1, 99, "honest", value, 1000, 60);
     struct dht_store s;
     (void)state;
-    dht_store_init(&s, 100000);
-    assert_int_equal(dht_store_subkey(&s, 0, &honest, "\x01", 1, value, 100, 60), PL_OK);
-    for (uint32_t i = 1; i < 1000; i++) {
-        struct dht_id k = key_of(i * 7919);
-        dht_store_value(&s, 0, &k, value, 1000, 1e9 + i);
-        assert_true(s.bytes <= 100000);
-    }
-    assert_non_null(dht_store_get(&s, 1, &honest));
-    assert_true(s.count > 50);
-    dht_store_clear(&s);
-    /* the same inside one dictionary */
     dht_store_init(&s, DHT_STORE_MAX);
-    dht_store_subkey(&s, 0, &honest, "\x01", 1, value, 100, 60);
-    for (uint32_t i = 0; i < 4000; i++) {
+    assert_int_equal(dht_store_put(&s, 0, &k, &honest), PL_OK);
+    for (uint32_t i = 0; i < 40000; i++) {
         char subkey[16];
-        int n = snprintf(subkey, sizeof subkey, "%u", i);
-        dht_store_subkey(&s, 0, &honest, subkey, (size_t)n, value, 1000, 1e9 + i);
+        struct dht_item flood;
+        snprintf(subkey, sizeof subkey, "%u", i);
+        flood = item_of(i % 2 ? DHT_SIGNED : DHT_PLAIN, 1 + i % 2, i % 7, subkey, value, 500, 3600);
+        dht_store_put(&s, 0, &k, &flood);
     }
     assert_true(s.bytes <= DHT_DICTIONARY_MAX + DHT_RECORD_COST);
-    assert_non_null(dht_dictionary_find(&dht_store_get(&s, 1, &honest)->dictionary, "\x01", 1));
+    assert_non_null(dht_dictionary_find(&dht_store_get(&s, 1, &k)->dictionary, "honest", 6));
     dht_store_clear(&s);
     free(value);
+}
+
+/* A value would take the place of a whole dictionary: not if that holds more than plain items. And
+ * such an item takes the value's place, whatever life the value claims. */
+static void lesser_kinds_replace_nothing(void **state)
+{
+    struct dht_id k = key_of(1);
+    uint8_t value[1] = { 0xc3 };
+    struct dht_store s;
+    (void)state;
+    for (int class = DHT_DECLARATION; class <= DHT_SIGNED; class++) {
+        struct dht_item plain = item_of(DHT_PLAIN, 1, 1, NULL, value, 1, 3600);
+        struct dht_item item = item_of((enum dht_class)class, 2, 2, "\x01", value, 1, 60);
+        dht_store_init(&s, DHT_STORE_MAX);
+        assert_int_equal(dht_store_put(&s, 0, &k, &item), PL_OK);
+        assert_int_equal(dht_store_put(&s, 0, &k, &plain), PL_EAGAIN);
+        assert_int_equal(dht_store_get(&s, 0, &k)->dictionary.count, 1);
+        assert_int_equal(dht_store_put(&s, 61, &k, &plain), PL_OK); /* nothing is alive there */
+        item.expiration = 120;
+        assert_int_equal(dht_store_put(&s, 61, &k, &item), PL_OK);
+        assert_int_equal(dht_store_get(&s, 61, &k)->dictionary.count, 1);
+        item.from.class = DHT_PLAIN; /* under the same subkey */
+        item.expiration = 3600;
+        assert_int_equal(dht_store_put(&s, 61, &k, &item), PL_EAGAIN);
+        dht_store_clear(&s);
+    }
+}
+
+static void one_owner_has_few_items(void **state)
+{
+    uint8_t value[1] = { 0 };
+    struct dht_dictionary d;
+    struct dht_item again;
+    int stored = 0;
+    (void)state;
+    dht_dictionary_init(&d);
+    for (int i = 0; i < 2066; i++) {
+        char subkey[16];
+        struct dht_item item;
+        snprintf(subkey, sizeof subkey, "%d", i);
+        item = item_of(DHT_SIGNED, 1, (uint64_t)i, subkey, value, 1, 60);
+        item.from.owner = 5;
+        stored += !dht_dictionary_put(&d, 0, &item);
+    }
+    assert_int_equal(stored, DHT_OWNER_ITEMS_MAX);
+    dht_dictionary_prune(&d, 61);
+    assert_int_equal(d.count, 0);
+    again = item_of(DHT_SIGNED, 1, 1, "x", value, 1, 120);
+    again.from.owner = 5;
+    assert_int_equal(dht_dictionary_put(&d, 61, &again), PL_OK);
+    dht_dictionary_clear(&d);
+}
+
+/* Whoever holds most loses first, a subnet before a caller; our own goes last; equal holders lose no
+ * more than is needed. */
+static void shares(void **state)
+{
+    struct dht_origin from[4] = { { 1, 1, 0, DHT_PLAIN }, { 1, 2, 0, DHT_PLAIN },
+                                  { 2, 3, 0, DHT_PLAIN }, { 0, 0, 0, DHT_PLAIN } };
+    struct dht_stake s[40];
+    size_t kept[4] = { 0 };
+    (void)state;
+    for (size_t i = 0; i < 40; i++) /* 10 of each; the second caller's are five times as long */
+        s[i] = (struct dht_stake){ &from[i % 4], (double)i, i % 4 == 1 ? 50 : 10, NULL, 0 };
+    assert_int_equal(dht_share_shed(s, 40, 450), PL_OK);
+    for (size_t i = 0; i < 40; i++)
+        if (!s[i].gone) kept[s[i].from - from]++;
+    assert_int_equal(kept[0], 10);
+    assert_int_equal(kept[1], 1); /* 600 of the first subnet have to become 150 */
+    assert_int_equal(kept[2], 10);
+    assert_int_equal(kept[3], 10);
+    for (size_t i = 0; i < 40; i++) s[i].gone = 0;
+    assert_int_equal(dht_share_shed(s, 40, 720), PL_OK); /* of others there are 700 */
+    memset(kept, 0, sizeof kept);
+    for (size_t i = 0; i < 40; i++) kept[s[i].from - from] += !s[i].gone;
+    assert_int_equal(kept[0] + kept[1] + kept[2], 0);
+    assert_int_equal(kept[3], 8);
+    for (size_t i = 0; i < 40; i++)
+        s[i] = (struct dht_stake){ &from[0], (double)i, 10, NULL, 0 };
+    assert_int_equal(dht_share_shed(s, 40, 25), PL_OK);
+    for (size_t i = 0; i < 40; i++) assert_int_equal(s[i].gone, s[i].expiration >= 37);
 }
 
 static void too_large(void **state)
@@ -190,7 +307,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(newest_wins), cmocka_unit_test(renewed_in_place),
         cmocka_unit_test(no_number_is_no_expiration),
-        cmocka_unit_test(floods), cmocka_unit_test(too_large), cmocka_unit_test(like_a_plain_table),
+        cmocka_unit_test(floods), cmocka_unit_test(floods_of_a_dictionary),
+        cmocka_unit_test(lesser_kinds_replace_nothing), cmocka_unit_test(one_owner_has_few_items),
+        cmocka_unit_test(shares), cmocka_unit_test(too_large), cmocka_unit_test(like_a_plain_table),
         cmocka_unit_test(dictionaries_from_outside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

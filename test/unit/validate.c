@@ -259,6 +259,241 @@ static void rates(void **state)
     }
 }
 
+/* --- what a record may be --------------------------------------------------------------------- */
+
+/* A signed progress record with any text in its owner's tag, and anything around the tag. */
+static int check_owner(const char *before, const struct bytes *text, const char *after)
+{
+    struct validators v = guarded;
+    struct progress_record p = { .peer = { 34, { 0x12, 0x20 } }, .time = 1 };
+    struct bytes tag = { 0 }, subkey = { 0 }, value = { 0 }, made = { 0 };
+    struct dht_id id;
+    struct record r;
+    int rc;
+    v.key = &key;
+    dht_id_of_text(&id, "run_progress");
+    bytes_add(&tag, before, strlen(before));
+    bytes_add(&tag, "[owner:", 7);
+    bytes_add(&tag, bytes_at(text), bytes_length(text));
+    bytes_add(&tag, "]", 1);
+    bytes_add(&tag, after, strlen(after));
+    mp_bin(&subkey, bytes_at(&tag), bytes_length(&tag));
+    progress_write(&value, &p);
+    r = (struct record){ .key = id.bytes, .key_n = DHT_ID_BYTES, .subkey = bytes_at(&subkey),
+                         .subkey_n = bytes_length(&subkey), .value = bytes_at(&value),
+                         .n = bytes_length(&value), .expiration = 60 };
+    bytes_add(&made, r.value, r.n);
+    bytes_add(&made, "[signature:", 11);
+    {
+        struct bytes message = { 0 };
+        record_message(&message, &r);
+        assert_int_equal(rsa_key_sign(&made, &key, bytes_at(&message), bytes_length(&message)),
+                         PL_OK);
+        bytes_clear(&message);
+    }
+    bytes_add(&made, "]", 1);
+    r.value = bytes_at(&made);
+    r.n = bytes_length(&made);
+    rc = record_check(&v, &r, NULL);
+    bytes_clear(&tag);
+    bytes_clear(&subkey);
+    bytes_clear(&value);
+    bytes_clear(&made);
+    return rc;
+}
+
+/* One key has one record in the progress dictionary: other texts of the key, and more in the subkey
+ * than the tag, would each be another one. */
+static void one_record_an_owner(void **state)
+{
+    struct bytes text = { 0 };
+    (void)state;
+    assert_int_equal(check_owner("", &key.text, ""), PL_OK);
+    assert_int_equal(check_owner("1", &key.text, ""), PL_EPROTO);
+    assert_int_equal(check_owner("", &key.text, "1"), PL_EPROTO);
+    bytes_add(&text, bytes_at(&key.text), bytes_length(&key.text));
+    bytes_add(&text, " me", 3);
+    assert_int_equal(check_owner("", &text, ""), PL_EPROTO);
+    bytes_clear(&text);
+}
+
+/* The table in validate.h. */
+static void lives(void **state)
+{
+    static const char id38[] = "\xc4\x26\x00\x24\x08\x01\x12\x20" "0123456789abcdef0123456789abcdef";
+    static const struct {
+        const char *key, *subkey, *value;
+        double most;
+    } cases[] = {
+        { "run_progress", "[owner:a]", "", 60 }, { "run_metrics", "[owner:a]", "", 3600 },
+        { "run_report", "[owner:a]", "", 3600 }, { "other", "[owner:a]", "", 3600 },
+        { "other", id38, "\xc3", 3600 }, { "other", id38, "\xc2", 3600 },
+        { "other", id38, "\x01", 120 }, { "other", "\xc0", "x", 3600 } };
+    const double now = 1e9, slack = RECORD_CLOCK_SLACK;
+    (void)state;
+    for (size_t i = 0; i < PL_COUNT(cases); i++) {
+        size_t n = cases[i].subkey == id38 ? sizeof id38 - 1 : strlen(cases[i].subkey);
+        struct dht_id key_id;
+        struct record r = { .key = key_id.bytes, .key_n = DHT_ID_BYTES,
+                            .subkey = (const uint8_t *)cases[i].subkey, .subkey_n = n,
+                            .value = (const uint8_t *)cases[i].value, .n = strlen(cases[i].value) };
+        dht_id_of_text(&key_id, cases[i].key);
+        r.expiration = now + cases[i].most + slack;
+        assert_int_equal(record_check_life(&guarded, &r, now, NULL), PL_OK);
+        r.expiration += 1;
+        assert_int_equal(record_check_life(&guarded, &r, now, NULL), PL_EPROTO);
+        r.expiration = INFINITY;
+        assert_int_equal(record_check_life(&guarded, &r, now, NULL), PL_EPROTO);
+        r.expiration = NAN;
+        assert_int_equal(record_check_life(&guarded, &r, now, NULL), PL_EPROTO);
+    }
+}
+
+/* A record that lives too long is refused by a node that shall keep it, and by one that finds it. */
+static void long_lives_are_refused(void **state)
+{
+    const double now = 1000;
+    const struct peer_id teller_id = { 34, { 0x12, 0x20 } };
+    const struct dht_teller teller = { &teller_id, now };
+    struct dht_id id, self = { { 1 } };
+    (void)state;
+    dht_id_of_text(&id, "run_progress");
+    for (int too_long = 0; too_long <= 1; too_long++) {
+        struct dht_dictionary d;
+        struct dht_result result;
+        struct dht_state node;
+        struct bytes packed = { 0 };
+        struct dht_record r = { .key = id, .subkey = (const uint8_t *)"", .expiration = now + 9 };
+        dht_dictionary_init(&d);
+        add_progress(&d, &id, &key, 5, now + (too_long ? 1e6 : 60), 0);
+        dht_dictionary_write(&packed, &d);
+        dht_result_init(&result);
+        assert_int_equal(dht_result_merge(&result, &guarded, &id, &teller, DHT_FOUND_DICTIONARY,
+                                          bytes_at(&packed), bytes_length(&packed), now + 1e6),
+                         too_long ? PL_EAGAIN : PL_OK);
+        assert_int_equal(result.dictionary.count, !too_long);
+        dht_result_clear(&result);
+        dht_state_init(&node, &self, 0, &guarded);
+        r.value = bytes_at(&packed);
+        r.n = bytes_length(&packed);
+        for (r.in_cache = 0; r.in_cache <= 1; r.in_cache++)
+            assert_int_equal(dht_state_store(&node, now, &r), too_long ? PL_EAGAIN : PL_OK);
+        assert_int_equal(dht_state_get(&node, now, &id) != NULL, !too_long);
+        dht_state_clear(&node);
+        dht_dictionary_clear(&d);
+        bytes_clear(&packed);
+    }
+}
+
+/* --- declarations ----------------------------------------------------------------------------- */
+
+static struct peer_id peer_number(uint8_t x)
+{
+    struct peer_id id = { 34, { 0x12, 0x20, x } };
+    return id;
+}
+
+/* The subkey that names a peer. */
+static struct bytes subkey_of(const struct peer_id *peer)
+{
+    struct bytes b = { 0 };
+    mp_bin(&b, peer->bytes, peer->length);
+    return b;
+}
+
+/* Stores one declaration of `named`; caller NULL: handed on. */
+static int declare(struct dht_state *node, double now, const struct peer_id *caller,
+                   const struct peer_id *named, int active, double expiration)
+{
+    struct dht_caller from = { .subnet = 1 };
+    struct bytes subkey = subkey_of(named);
+    struct dht_record r = { .key = { { 7 } }, .subkey = bytes_at(&subkey),
+                            .subkey_n = bytes_length(&subkey),
+                            .value = (const uint8_t *)(active ? "\xc3" : "\xc2"), .n = 1,
+                            .expiration = expiration, .caller = caller ? &from : NULL };
+    int rc;
+    if (caller) from.peer = *caller;
+    rc = dht_state_store(node, now, &r);
+    bytes_clear(&subkey);
+    return rc;
+}
+
+static void only_its_peer_changes_a_declaration(void **state)
+{
+    const struct peer_id honest = peer_number(1), stranger = peer_number(2);
+    struct dht_id self = { { 1 } }, key_id = { { 7 } };
+    struct dht_state node;
+    struct dht_item whole = { .value = (uint8_t *)(uintptr_t)"\x07", .n = 1, .expiration = 1000 };
+    (void)state;
+    dht_state_init(&node, &self, 0, &guarded);
+    assert_int_equal(declare(&node, 0, &stranger, &honest, 0, 900), PL_EAGAIN);
+    assert_int_equal(declare(&node, 0, &honest, &honest, 1, 15), PL_OK);
+    assert_int_equal(declare(&node, 0, &stranger, &honest, 0, 900), PL_EAGAIN);
+    assert_int_equal(declare(&node, 0, &stranger, &honest, 1, 900), PL_EAGAIN);
+    assert_int_equal(declare(&node, 0, NULL, &honest, 0, 900), PL_EAGAIN);
+    assert_int_equal(dht_store_put(&node.storage, 0, &key_id, &whole), PL_EAGAIN);
+    assert_int_equal(dht_state_get(&node, 0, &key_id)->dictionary.items[0].value[0], 0xc3);
+    assert_int_equal(declare(&node, 0, &honest, &honest, 0, nextafter(15, 16)), PL_OK);
+    assert_int_equal(dht_state_get(&node, 0, &key_id)->dictionary.items[0].value[0], 0xc2);
+    dht_state_clear(&node);
+}
+
+/* What node `teller` says of `named`. */
+static void tell(struct dht_result *r, const struct peer_id *teller, const struct peer_id *named,
+                 int active, double expiration)
+{
+    const struct dht_teller from = { teller, 0 };
+    const struct dht_id key_id = { { 7 } };
+    struct bytes subkey = subkey_of(named), packed = { 0 };
+    struct dht_dictionary d;
+    dht_dictionary_init(&d);
+    dht_dictionary_store(&d, 0, bytes_at(&subkey), bytes_length(&subkey), active ? "\xc3" : "\xc2",
+                         1, expiration);
+    dht_dictionary_write(&packed, &d);
+    dht_result_merge(r, &guarded, &key_id, &from, DHT_FOUND_DICTIONARY, bytes_at(&packed),
+                     bytes_length(&packed), expiration);
+    dht_dictionary_clear(&d);
+    bytes_clear(&subkey);
+    bytes_clear(&packed);
+}
+
+static void false_of_others_is_a_hint(void **state)
+{
+    const struct peer_id a = peer_number(1), b = peer_number(2), liar = peer_number(3),
+                         node = peer_number(4);
+    struct dht_result r;
+    (void)state;
+    dht_result_init(&r);
+    tell(&r, &liar, &a, 0, 900); /* hidden by one, shown by another */
+    tell(&r, &node, &a, 1, 15);
+    tell(&r, &b, &b, 1, 16);     /* its own word, and others' */
+    tell(&r, &liar, &b, 0, 900);
+    assert_int_equal(dht_result_finish(&r, 1), PL_OK);
+    assert_int_equal(r.claim_count, 2);
+    assert_true(peer_id_equal(&r.claims[0].peer, &a) && r.claims[0].expiration == 15 &&
+                !r.claims[0].own);
+    assert_true(peer_id_equal(&r.claims[1].peer, &b) && r.claims[1].expiration == 16 &&
+                r.claims[1].own);
+    /* a dictionary cannot be hidden by a value either */
+    {
+        const struct dht_teller from = { &liar, 1 };
+        const struct dht_id key_id = { { 7 } };
+        assert_int_equal(dht_result_merge(&r, &guarded, &key_id, &from, DHT_FOUND_REGULAR,
+                                          (const uint8_t *)"\x07", 1, 3000), PL_EAGAIN);
+    }
+    dht_result_clear(&r);
+    dht_result_init(&r);
+    tell(&r, &a, &a, 0, nextafter(15, 16)); /* it has found a group; another is behind */
+    tell(&r, &node, &a, 1, 15);
+    for (int i = 0; i < 20; i++) tell(&r, &liar, &b, 1, 100 + i);
+    for (int i = 0; i < 2; i++) tell(&r, &node, &b, 1, 17);
+    assert_int_equal(dht_result_finish(&r, 1), PL_OK);
+    assert_int_equal(r.claim_count, DHT_CLAIMS_OF_PEER);
+    assert_true(peer_id_equal(&r.claims[0].peer, &b));
+    assert_true(r.claims[0].expiration == 17); /* what most nodes say comes first */
+    dht_result_clear(&r);
+}
+
 /* A token's expiration: what the datetime.fromisoformat of Python 3.11 reads. test/interop/authority.py
  * compares thousands with the interpreter itself. */
 static void token_times(void **state)
@@ -304,7 +539,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tags), cmocka_unit_test(strip), cmocka_unit_test(keys),
         cmocka_unit_test(one_bad_record), cmocka_unit_test(replayed),
-        cmocka_unit_test(loose_base64), cmocka_unit_test(rates), cmocka_unit_test(token_times),
+        cmocka_unit_test(loose_base64), cmocka_unit_test(rates),
+        cmocka_unit_test(one_record_an_owner), cmocka_unit_test(lives),
+        cmocka_unit_test(long_lives_are_refused),
+        cmocka_unit_test(only_its_peer_changes_a_declaration),
+        cmocka_unit_test(false_of_others_is_a_hint), cmocka_unit_test(token_times),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
