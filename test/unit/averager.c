@@ -576,7 +576,7 @@ static void make_up(void *context)
     for (uint32_t i = 0; i < MADE_UP; i++) {
         struct peer_id nobody = { 34, { 0x12, 0x20 } };
         memcpy(nobody.bytes + 2, &i, sizeof i);
-        tell_declaration(liar, &nobody, 1, now + 5 + i * 1e-3, 0);
+        tell_declaration(liar, &nobody, 1, now + 9 + i * 1e-3, 0);
         for (size_t k = 0; k < HONEST && silent_address.length; k++)
             host_learn(peers[k].host, &nobody, &silent_address, 60);
     }
@@ -586,7 +586,7 @@ static void make_up(void *context)
  * nobody looks for a group, or that thousands do. */
 static void lied_to(loop_fn *attack)
 {
-    const double window = 6;
+    const double window = 10;
     struct peer *liar;
     for (int i = 0; i < HONEST; i++) add(0, 0);
     liar = add(0, 0);
@@ -603,7 +603,7 @@ static void lied_to(loop_fn *attack)
         for (int i = 0; i < HONEST; i++) loop_call(loop, begin, &peers[i]);
         for (int i = 0; i < HONEST; i++) {
             const double until = pl_seconds() + 2 * window; /* a third of one is enough when idle */
-            for (; !noted(&peers[i].done); usleep(20000)) {
+            for (; !noted(&peers[i].done); usleep(100000)) {
                 if (pl_seconds() > until) fail_msg("peer %d: no group", i);
                 loop_call(loop, attack, liar);
             }
