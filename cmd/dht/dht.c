@@ -24,7 +24,7 @@ static const char usage[] =
     "  --join MULTIADDR   a peer of the swarm, with /p2p/ID at its end; may be repeated\n"
     "  --latest           ask all of the nearest nodes, take the newest\n"
     "  --subkey SUBKEY    store one entry of the key's dictionary\n"
-    "  --expires S        seconds until the record is forgotten (default 60)\n"
+    "  --expires S        seconds until the record is forgotten (default 60, at most 3600)\n"
     "  --owner            sign with a fresh key whose tag becomes the subkey\n"
     "  --count N          bench: so many records for each figure (default 200)\n"
     MEMBERSHIP_USAGE
@@ -261,7 +261,7 @@ static int parse(struct dht_options *o, int argc, char **argv)
             break;
         case 's': o->subkey = optarg; break;
         case 'e':
-            if (cmd_real(&o->expires_s, "dht", "--expires", optarg, 0.001, 1e9)) return PL_EUSE;
+            if (cmd_real(&o->expires_s, "dht", "--expires", optarg, 0.001, 3600)) return PL_EUSE;
             break;
         case 'c':
             if (cmd_integer(&count_read, "dht", "--count", optarg, 1, 1000000)) return PL_EUSE;

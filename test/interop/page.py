@@ -24,7 +24,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, "..", "..")
 RUN = 'a <b>run</b> & "more"'
 PATIENCE = steps.PATIENCE
-LIFE = 3600 * steps.SLOW  # s of a record: longer than this script
+LIFE = 3600  # s of a record, the longest that a node keeps: more than this script takes
 
 
 class Program:

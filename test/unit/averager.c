@@ -593,7 +593,7 @@ static void lied_to(loop_fn *attack)
     be_impatient(window, 15);
     expect(HONEST);
     for (int i = 0; i < HONEST; i++) {
-        peers[i].options.request_timeout = 1;
+        peers[i].options.request_timeout = 2;
         loop_call(loop, open_averager, &peers[i]);
         if (!peers[i].a) fail_msg("%s", peers[i].err.text);
     }
@@ -602,7 +602,7 @@ static void lied_to(loop_fn *attack)
         usleep(300000); /* it is everywhere before they begin */
         for (int i = 0; i < HONEST; i++) loop_call(loop, begin, &peers[i]);
         for (int i = 0; i < HONEST; i++) {
-            const double until = pl_seconds() + 2 * window; /* a third of one is enough when idle */
+            const double until = pl_seconds() + 3 * window; /* a fifth of one is enough when idle */
             for (; !noted(&peers[i].done); usleep(100000)) {
                 if (pl_seconds() > until) fail_msg("peer %d: no group", i);
                 loop_call(loop, attack, liar);
