@@ -28,6 +28,11 @@ int attendance_is_absent(const struct attendance *a, const struct peer_id *peer)
     return p && is_absent(p);
 }
 
+static int has_shown_nothing(const struct attendee *p)
+{
+    return !p->is_met && p->due >= ATTENDANCE_MISSES && fmod(floor(p->due), ATTENDANCE_AGAIN) != 0;
+}
+
 int attendance_see(struct attendance *a, struct progress_record *records, size_t count, double now,
                    size_t *counted)
 {
@@ -41,9 +46,17 @@ int attendance_see(struct attendance *a, struct progress_record *records, size_t
         if (before) {
             p->missed = before->missed;
             p->misses = before->misses;
+            p->due = before->due;
+            p->is_met = before->is_met;
             before->seen = -INFINITY; /* taken over */
         }
-        if (p->reported > p->missed && !is_absent(p)) records[(*counted)++] = records[i];
+        if (p->reported <= p->missed || is_absent(p)) continue;
+        records[*counted] = records[i];
+        if (has_shown_nothing(p)) {
+            records[*counted].samples = 0;
+            records[*counted].samples_per_second = 0;
+        }
+        ++*counted;
     }
     for (size_t i = 0; i < a->count; i++)
         if (a->list[i].seen + PROGRESS_LIFE > now) next.list[next.count++] = a->list[i];
@@ -63,6 +76,16 @@ void attendance_round(struct attendance *a, const struct group *g, double trigge
         }
         if (g && p->reported > p->missed && p->misses < INT_MAX) p->misses++;
         p->missed = trigger;
+    }
+}
+
+void attendance_meet(struct attendance *a, const struct group *g)
+{
+    const double others = g ? (double)g->count - 1 : (double)a->count;
+    for (size_t i = 0; i < a->count; i++) {
+        struct attendee *p = &a->list[i];
+        if (g && group_find(g, &p->peer) >= 0) p->is_met = 1;
+        else p->due += fmin(1, others / (double)a->count);
     }
 }
 

@@ -10,7 +10,11 @@
  * matchmaking is broken, or it cheats. It does not count either until it has been in a round again,
  * which it may: who is there when a group begins is taken. Now and then it is waited for once more, so
  * that two halves of a swarm that could not reach each other do not stay apart for ever. A round
- * without any group says nothing: then it may be we who are not reached. */
+ * without any group says nothing of that: then it may be we who are not reached.
+ *
+ * A peer that has never been in a round with us has shown none of the samples that it claims. After
+ * some rounds in which we should have met it (among groups of a limited size that takes longer), its
+ * samples and speed do not count until we do: its word alone would make us step on nothing. */
 #ifndef PL_ATTENDANCE_H
 #define PL_ATTENDANCE_H
 
@@ -27,17 +31,21 @@ struct attendance {
         double seen;     /* DHT time of our last look that found one */
         double missed;   /* DHT time of a round's trigger that it did not come to; 0: none */
         int misses;      /* such rounds in a row, with a report of its own between them */
+        double due;      /* rounds in which we should have met it, while we never have */
+        int is_met;      /* it has been in a round with us */
     } *list;             /* by peer id */
     size_t count;
 };
 
-/* Everybody else's records as they lie in the DHT now; those that count are moved to the front, the
- * answer is how many they are. Who has been in no record for a record's life is forgotten: one look
+/* Everybody else's records as they lie in the DHT now; those that count are moved to the front,
+ * without the samples and speeds that do not; *counted: how many they are. Who has been in no record for a record's life is forgotten: one look
  * alone may miss some. PL_ENOMEM: all count. */
 int attendance_see(struct attendance *a, struct progress_record *records, size_t count, double now,
                    size_t *counted);
 /* A round that was triggered at `trigger` has ended, with this group; NULL: with nobody. */
 void attendance_round(struct attendance *a, const struct group *g, double trigger);
+/* The same for every round that we have waited for: in a group of a limited size we meet only some. */
+void attendance_meet(struct attendance *a, const struct group *g);
 /* Nobody waits for it, though it reports. */
 int attendance_is_absent(const struct attendance *a, const struct peer_id *peer);
 void attendance_clear(struct attendance *a);

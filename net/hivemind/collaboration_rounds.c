@@ -51,6 +51,7 @@ static void note_absent(struct collaboration *c, const struct averager_result *r
 {
     const int limited = (c->o.group_size && c->o.group_size <= c->attendance.count) ||
                         averager_group_bits(c->a[GRADIENT])[0];
+    attendance_meet(&c->attendance, r->group);
     if (r->group ? !limited : r->status != PL_OK)
         attendance_round(&c->attendance, r->group, c->triggered_at);
 }

@@ -391,6 +391,47 @@ static void who_never_comes_is_absent(void **state)
     attendance_clear(&a);
 }
 
+/* What a peer claims to have done counts until we should have met it three times, and again once we
+ * have: in groups of two among six that takes five times as many rounds. */
+static void who_shows_nothing_has_no_samples(void **state)
+{
+    static const uint8_t said[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
+    struct attendance a = { 0 };
+    struct group pair = { 0 }, with = { 0 };
+    struct progress_record r[5] = { report_of(1, 0), report_of(2, 0), report_of(9, 0) };
+    size_t n;
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(group_add(&pair, &r[i].peer, said, sizeof said, NULL), PL_OK);
+    assert_int_equal(group_add(&with, &r[2].peer, said, sizeof said, NULL), PL_OK);
+    for (int limited = 0; limited <= 1; limited++) {
+        for (int round = 0; round < 140; round++) {
+            const int due = limited ? round / 5 : round;
+            for (uint8_t i = 0; i < 5; i++) {
+                r[i] = report_of(i < 4 ? i + 2 : 9, 100 + round);
+                r[i].samples = TARGET;
+                r[i].samples_per_second = 5;
+            }
+            assert_int_equal(attendance_see(&a, r, 5, 100 + round, &n), PL_OK);
+            assert_int_equal(n, 5); /* it is waited for */
+            if (!limited || round % 5 == 2) /* a fifth is no binary number */
+                assert_int_equal(r[4].samples,
+                                 due < 3 || due % ATTENDANCE_AGAIN == 0 ? TARGET : 0);
+            assert_int_equal(r[4].samples > 0, r[4].samples_per_second > 0);
+            if (limited && round) assert_int_equal(r[0].samples, TARGET); /* it was in each of them */
+            attendance_meet(&a, limited ? &pair : NULL);
+        }
+        attendance_meet(&a, &with);
+        r[0] = r[4];
+        r[0].samples = TARGET;
+        assert_int_equal(attendance_see(&a, r, 1, 300, &n), PL_OK);
+        assert_int_equal(r[0].samples, TARGET);
+        attendance_clear(&a);
+    }
+    group_clear(&pair);
+    group_clear(&with);
+}
+
 static void on_told(void *context, int status)
 {
     struct peer *p = context;
@@ -647,6 +688,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(three_learn_together, close_all),
         cmocka_unit_test(who_did_not_come_does_not_count),
         cmocka_unit_test(who_never_comes_is_absent),
+        cmocka_unit_test(who_shows_nothing_has_no_samples),
         cmocka_unit_test_teardown(who_leaves_takes_its_report_back, close_all),
         cmocka_unit_test_teardown(the_dead_count_for_one_round, close_all),
         cmocka_unit_test_teardown(who_only_talks_is_left_out, close_all),
