@@ -70,7 +70,7 @@ static int load(struct loop_state *t, int64_t least, struct pl_err *err)
     struct state_load state;
     struct together_event e = { .kind = TOGETHER_LOADED };
     double began = pl_seconds();
-    /* While nobody reports progress, no state may end the run before it has begun. */
+    /* One peer's word does not end the run. */
     int rc = collaboration_load(t->c, t->o->epochs - 1, check, &w, &state, err);
     collaboration_look(t->c, &v);
     if (rc == PL_EUSE) {

@@ -288,12 +288,18 @@ void collaboration_raise_epoch(struct collaboration *c)
     wish_await(&w, begin_raise);
 }
 
-/* No donor's word alone brings us to an epoch that the swarm is not at. */
+/* The epoch that a state may be of: near the others' lead. Where there are not even two others, a
+ * donor and the lead may be the same peer's word, which reaches no farther than `most`. */
+static int64_t highest_epoch(const struct collaboration *c, int64_t most)
+{
+    const int64_t highest = c->lead < 0 ? most : progress_plus(c->lead, CLAIMS_SLACK);
+    return c->others < 2 && highest > most ? most : highest;
+}
+
 static int on_check(void *context, const struct state_load *state, struct pl_err *err)
 {
     struct wish *w = context;
-    const int64_t lead = w->c->lead;
-    const int64_t most = lead < 0 ? w->number : progress_plus(lead, CLAIMS_SLACK);
+    const int64_t most = highest_epoch(w->c, w->number);
     struct training_state t;
     int64_t epoch;
     int rc = training_state_read(&t, state->metadata, state->metadata_n, err);
@@ -301,8 +307,8 @@ static int on_check(void *context, const struct state_load *state, struct pl_err
     epoch = t.epoch;
     training_state_clear(&t);
     if (epoch > most)
-        return pl_fail(err, PL_EPROTO, "state: of epoch %lld, beyond %lld, which most others may "
-                       "have reached", (long long)epoch, (long long)most);
+        return pl_fail(err, PL_EPROTO, "state: of epoch %lld, expected %lld at most by what the "
+                       "others report", (long long)epoch, (long long)most);
     return w->check ? w->check(w->check_context, state, err) : PL_OK;
 }
 

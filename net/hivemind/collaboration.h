@@ -77,8 +77,8 @@ void collaboration_look(struct collaboration *c, struct collaboration_view *v);
 /* Waits for a first view of the swarm. */
 void collaboration_enter(struct collaboration *c, int64_t epoch);
 /* A state of the swarm, waited for; PL_ENOTFOUND: nobody shares one. *state: state_load_clear.
- * Refused is one whose epoch is beyond the others' lead, or beyond `most` while nobody reports any
- * progress. When several downloads in a row have not shown the lead, the view says so, and its
+ * Refused is one whose epoch is beyond the others' lead, or beyond `most` while fewer than two others
+ * report progress. When several downloads in a row have not shown the lead, the view says so, and its
  * claimants are not believed for a while. */
 int collaboration_load(struct collaboration *c, int64_t most, averager_check *check, void *context,
                        struct state_load *state, struct pl_err *err);

@@ -4,7 +4,6 @@ import glob
 
 from adversary import *
 
-RECORDS, DONORS = dht_id("r_progress"), dht_id("r_state_averager.all_averagers")
 HUGE = 4 * 10 ** 18
 SWARM = ("--slow", "0.1", "--target-batch", "48", "--seed", "1")
 STEPS = 6
@@ -40,16 +39,16 @@ def wait_common(trainers, n, timeout):
 class Stranger:
     """Says the same to everybody, again and again: `tell(its peer)` is a list of records, or of raw ones for store()."""
 
-    def __init__(self, victims, tell, source="127.0.0.7"):
-        self.peer, self.key, self.over, self.victims, self.tell = Peer(source=source), RecordKey(), False, victims, tell
+    def __init__(self, victims, tell, source="127.0.0.7", run="r"):
+        self.peer, self.key, self.over, self.tell, self.run = Peer(source=source), RecordKey(), False, tell, dht_id(run + "_progress")
         self.address = self.peer.listen()
         serve_dht(self.peer, os.urandom(20))
         self.connections = [self.peer.dial(v.address) for v in victims]
-        threading.Thread(target=self.run, daemon=True).start()
+        threading.Thread(target=self.repeat, daemon=True).start()
 
-    def run(self):
+    def repeat(self):
         while not self.over:
-            records = [r if isinstance(r, tuple) else self.key.record(RECORDS, r, time.time() + 60) for r in self.tell(self.peer)]
+            records = [r if isinstance(r, tuple) else self.key.record(self.run, r, time.time() + 60) for r in self.tell(self.peer)]
             for c in self.connections:
                 try:
                     store(c, records)
