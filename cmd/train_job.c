@@ -9,7 +9,7 @@
 #include "data/models/checkpoint.h"
 #include "data/models/weights.h"
 #include "data/models/dalle_config.h"
-#include "../ref/model/dalle_names.h"
+#include "../data/models/dalle_names.h"
 
 #include <errno.h>
 #include <math.h>

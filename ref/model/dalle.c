@@ -1,5 +1,5 @@
 /* dalle.c - see dalle.h. */
-#include "dalle_lanes.h"
+#include "../../runtime/batch_shards.h"
 
 #include <assert.h>
 #include <float.h>

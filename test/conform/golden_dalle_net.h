@@ -3,7 +3,7 @@
 #ifndef PL_GOLDEN_DALLE_NET_H
 #define PL_GOLDEN_DALLE_NET_H
 
-#include "../../ref/model/dalle_names.h"
+#include "../../data/models/dalle_names.h"
 #include "golden_dalle.h"
 
 struct net {

@@ -1,7 +1,7 @@
 /* dalle_config.c - any bytes as a transformer's configuration, and any names looked up in the
  * model of an accepted one; what is accepted survives a round trip. */
 #include "data/models/dalle_config.h"
-#include "../../ref/model/dalle_names.h"
+#include "../../data/models/dalle_names.h"
 
 #include <stdlib.h>
 #include <string.h>

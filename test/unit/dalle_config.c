@@ -1,6 +1,6 @@
 /* dalle_config.c - the transformer's sizes by name and as JSON, and what its tensors are called. */
 #include "data/models/dalle_config.h"
-#include "../../ref/model/dalle_names.h"
+#include "../../data/models/dalle_names.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
-/* dalle_lanes.h - what dalle.c and dalle_lanes.c do for each other. */
+/* batch_shards.h - what dalle.c and dalle_lanes.c do for each other. */
 #ifndef PL_DALLE_LANES_H
 #define PL_DALLE_LANES_H
 
-#include "dalle.h"
+#include "../ref/model/dalle.h"
 
 /* Forward and backward of B sequences of a batch of which they are `share`; adds their part to the
  * gradients and to *loss. The ids have been checked. */

@@ -1,7 +1,7 @@
-/* dalle_lanes.c - a small model's batch on several threads, each with a part of it all the way: see
+/* batch_shards.c - a small model's batch on several threads, each with a part of it all the way: see
  * pl_dalle_step. The first lane is the model itself; the others are twins that share its
  * parameters' values and tables, with gradients and a workspace of their own. */
-#include "dalle_lanes.h"
+#include "batch_shards.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #ifndef PL_DALLE_NAMES_H
 #define PL_DALLE_NAMES_H
 
-#include "dalle.h"
+#include "../../ref/model/dalle.h"
 
 #ifdef __cplusplus
 extern "C" {
