@@ -25,7 +25,7 @@ struct together_learner {
     double (*rate)(void *context, int64_t epoch); /* learning rate; NULL: no schedule */
     double (*held_out)(void *context); /* the last loss on pairs nobody trains on, NAN: none; may be NULL */
     double peak;
-    /* For delayed updates only; see pl_trainer_set_aside. step_aside begins when no other of these
+    /* For delayed updates only; see pl_trainer_begin_delayed. step_aside begins when no other of these
      * is under way; with `beside` on a thread of its own, and then batch() goes on. */
     int (*set_aside)(void *context);
     float *(*aside_grad)(void *context);

@@ -118,7 +118,7 @@ int train_job_load(struct pl_dalle *model, struct pl_trainer *t, struct train_so
         pl_optimizer_set_steps(t->optimizer, (uint64_t)steps);
         if (!rc && source)
             rc = seek(source, json_object_get(training, "data"), path, err);
-        if (!rc && (rc = pl_trainer_keep(t))) pl_fail(err, rc, "%s: no memory", path);
+        if (!rc && (rc = pl_trainer_snapshot(t))) pl_fail(err, rc, "%s: no memory", path);
     }
     json_decref(training);
     pl_safetensors_close(f);
@@ -199,7 +199,7 @@ static int stepped(void *state, const struct pl_train_report *r, double took, st
     show(s, r, s->t->step == job->steps);
     if (!rc && job->save_every && s->t->step % (uint64_t)job->save_every == 0) {
         rc = save(s, err);
-        if (!rc && (rc = pl_trainer_keep(s->t)))
+        if (!rc && (rc = pl_trainer_snapshot(s->t)))
             pl_fail(err, rc, "no memory for the last good state");
     }
     return rc;

@@ -116,29 +116,29 @@ static int set_aside(void *context)
 {
     struct learner *l = context;
     l->w->hooks->gathered(l->w->hooks->state);
-    return pl_trainer_set_aside(l->t);
+    return pl_trainer_begin_delayed(l->t);
 }
 
 static float *aside_grad(void *context)
 {
-    return pl_trainer_aside_grad(((struct learner *)context)->t);
+    return pl_trainer_delayed_grad(((struct learner *)context)->t);
 }
 
 static int step_aside(void *context, int64_t epoch, struct pl_err *err)
 {
     struct learner *l = context;
     l->t->step = (uint64_t)epoch;
-    return pl_trainer_step_aside(l->t, &l->report, err);
+    return pl_trainer_step_delayed(l->t, &l->report, err);
 }
 
-static int take_in(void *context) { return pl_trainer_take_in(((struct learner *)context)->t); }
+static int take_in(void *context) { return pl_trainer_apply_delayed(((struct learner *)context)->t); }
 
 static int moved(void *context, int64_t epoch)
 {
     struct learner *l = context;
     l->t->step = (uint64_t)epoch;
     l->epoch = epoch;
-    return pl_trainer_keep(l->t);
+    return pl_trainer_snapshot(l->t);
 }
 
 static double rate(void *context, int64_t epoch)

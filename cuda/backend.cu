@@ -74,8 +74,8 @@ extern "C" __attribute__((visibility("default"))) int pl_backend_v1(struct pl_ba
     be->get = cuda_get;
     be->sync = cuda_sync;
     be->set_memory = cuda_set_memory;
-    be->memory_trouble = cuda_memory_trouble;
-    be->memory_most = cuda_memory_most;
+    be->memory_error = cuda_memory_trouble;
+    be->memory_peak = cuda_memory_most;
     be->set_threads = set_threads;
     be->set_precision = set_precision;
     be->weights = one_at_a_time<cuda_weights>::call;
@@ -88,7 +88,7 @@ extern "C" __attribute__((visibility("default"))) int pl_backend_v1(struct pl_ba
     be->set_devices = cuda_set_devices;
     be->device_count = cuda_device_count;
     be->use_device = cuda_use_device;
-    be->take = one_at_a_time<cuda_take>::call;
+    be->peer_copy = one_at_a_time<cuda_peer_copy>::call;
     be->many_threads = 1;
 
     /* Everything that reads or writes the table's memory has to be here. */
@@ -113,8 +113,8 @@ extern "C" __attribute__((visibility("default"))) int pl_backend_v1(struct pl_ba
     be->activation_backward = one_at_a_time<cuda_activation_backward>::call;
     be->geglu = one_at_a_time<cuda_geglu>::call;
     be->geglu_backward = one_at_a_time<cuda_geglu_backward>::call;
-    be->feed = product_at_a_time<cuda_feed>::call;
-    be->feed_backward = product_at_a_time<cuda_feed_backward>::call;
+    be->ffn = product_at_a_time<cuda_ffn>::call;
+    be->ffn_backward = product_at_a_time<cuda_ffn_backward>::call;
     be->rotary = one_at_a_time<cuda_rotary>::call;
     be->attention = one_at_a_time<cuda_attention>::call;
     be->attention_backward = one_at_a_time<cuda_attention_backward>::call;

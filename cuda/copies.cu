@@ -133,7 +133,7 @@ static int take_some(float *y, const float *x, int from, size_t n)
                                            n * sizeof *y, cuda_stream()));
 }
 
-int cuda_take(float *y, const float *x, int index, size_t n, int add)
+int cuda_peer_copy(float *y, const float *x, int index, size_t n, int add)
 {
     size_t most = cuda_scratch_share(TAKE_MOST * sizeof *y) / sizeof *y;
     float *part;

@@ -37,7 +37,7 @@ int cuda_put_begin(uint64_t *ticket, void *device, const void *host, size_t byte
 int cuda_copy_end(uint64_t ticket);
 int cuda_copy_join(void);
 void cuda_reach(int other); /* CUDA's number: copies from there to the thread's device go straight */
-int cuda_take(float *y, const float *x, int index, size_t n, int add);
+int cuda_peer_copy(float *y, const float *x, int index, size_t n, int add);
 
 /* Creates what linear.cu needs of cuBLAS on the thread's device, once. */
 int cuda_linear_open(void);

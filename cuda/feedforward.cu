@@ -126,7 +126,7 @@ static float *rows_of_z(float *kept, float *scratch, int m, int C)
     return kept ? kept + 2 * (size_t)m * (size_t)C : scratch;
 }
 
-int cuda_feed(float *y, float *kept, const float *x, const struct pl_feed *w, int M, int D, int C)
+int cuda_ffn(float *y, float *kept, const float *x, const struct pl_ffn *w, int M, int D, int C)
 {
     size_t row = (kept ? 1 : 3) * (size_t)C;
     int rc, some = feed_rows_at_once(M, row * sizeof *y);
@@ -143,8 +143,8 @@ int cuda_feed(float *y, float *kept, const float *x, const struct pl_feed *w, in
     return rc;
 }
 
-int cuda_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy, float *kept,
-                       const float *x, const struct pl_feed *w, int M, int D, int C)
+int cuda_ffn_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy, float *kept,
+                       const float *x, const struct pl_ffn *w, int M, int D, int C)
 {
     size_t row = (kept ? 2 : 4) * (size_t)C;
     int rc, some = feed_rows_at_once(M, row * sizeof *dx);

@@ -115,7 +115,7 @@ static int take_room(struct room *r, int M, int C, int z, int D, const float *ke
 }
 
 /* z, of the caller's rows in float32 with its bias, or in r->z without. */
-static int make_z(struct room *r, float *kept, const uint16_t *x, const struct pl_feed *w, int rows,
+static int make_z(struct room *r, float *kept, const uint16_t *x, const struct pl_ffn *w, int rows,
                   int D, int C)
 {
     int rc;
@@ -126,7 +126,7 @@ static int make_z(struct room *r, float *kept, const uint16_t *x, const struct p
                 : cuda_product16(r->z, x, 0, W1, 1, rows, 2 * C, D);
 }
 
-static int make_y(float *y, const uint16_t *h, const struct pl_feed *w, int rows, int D, int C)
+static int make_y(float *y, const uint16_t *h, const struct pl_ffn *w, int rows, int D, int C)
 {
     int rc;
     const uint16_t *W2 = cuda_rounded(&rc, CUDA_SLOT_OPERAND2, w->W2, (size_t)D * (size_t)C);
@@ -138,7 +138,7 @@ static float *rows_of(float *kept, int m, int C)
     return kept ? kept + 2 * (size_t)m * (size_t)C : NULL;
 }
 
-int cuda_feed16(float *y, float *kept, const float *x, const struct pl_feed *w, int M, int D, int C)
+int cuda_feed16(float *y, float *kept, const float *x, const struct pl_ffn *w, int M, int D, int C)
 {
     struct room r;
     int rc = take_room(&r, M, C, !kept, 0, kept, w->b1);
@@ -172,8 +172,8 @@ static int ungate(const struct room *r, float *db1, const float *kept, const flo
 }
 
 /* The gradients of some rows. dh and h share their place: h is made when dh is read, not sooner. */
-static int some_rows(struct room *r, float *y, float *dx, const struct pl_feed *dw, const float *dy,
-                     float *kept, const float *x, const struct pl_feed *w, int rows, int D, int C)
+static int some_rows(struct room *r, float *y, float *dx, const struct pl_ffn *dw, const float *dy,
+                     float *kept, const float *x, const struct pl_ffn *w, int rows, int D, int C)
 {
     const uint16_t *x16, *W;
     int rc;
@@ -191,8 +191,8 @@ static int some_rows(struct room *r, float *y, float *dx, const struct pl_feed *
     return rc == PL_OK ? cuda_product16(dx, r->z, 0, W, 0, rows, D, 2 * C, 0) : rc;
 }
 
-int cuda_feed16_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy,
-                         float *kept, const float *x, const struct pl_feed *w, int M, int D, int C)
+int cuda_feed16_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy,
+                         float *kept, const float *x, const struct pl_ffn *w, int M, int D, int C)
 {
     struct room r;
     int rc = take_room(&r, M, C, 1, D, kept, w->b1);

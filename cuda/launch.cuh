@@ -16,7 +16,7 @@
 cudaStream_t cuda_stream(void);
 void cuda_divert(cudaStream_t stream);
 /* A status for what CUDA says; anything but success and lack of memory is the device's failure. Its
- * words are kept for be->memory_trouble. */
+ * words are kept for be->memory_error. */
 int cuda_status(cudaError_t error);
 
 #ifndef PL_LAUNCH

@@ -40,7 +40,7 @@ static int set_precision(enum pl_precision p)
 
 /* OpenMP's regions within a region have one thread, so tasks don't fight for the cores. Where there
  * are many more threads than tasks, these had better share the operations. */
-static int side_by_side(int n, int (*task)(void *context, int i), void *context)
+static int parallel_for(int n, int (*task)(void *context, int i), void *context)
 {
     int first = n, rc = PL_OK, together = threads < n ? threads : n;
     #pragma omp parallel for schedule(dynamic, 1) num_threads(together) \
@@ -76,7 +76,7 @@ int pl_backend_v1(struct pl_backend *be)
              threads);
     be->set_threads = set_threads;
     be->set_precision = set_precision;
-    be->side_by_side = side_by_side;
+    be->parallel_for = parallel_for;
     be->many_threads = 1;
 
     be->linear = fast_linear;
@@ -86,8 +86,8 @@ int pl_backend_v1(struct pl_backend *be)
     be->activation_backward = fast_activation_backward;
     be->geglu = fast_geglu;
     be->geglu_backward = fast_geglu_backward;
-    be->feed = fast_feed;
-    be->feed_backward = fast_feed_backward;
+    be->ffn = fast_ffn;
+    be->ffn_backward = fast_ffn_backward;
     be->loss = fast_loss;
     be->average_add = fast_average_add;
     be->average_delta = fast_average_delta;

@@ -166,7 +166,7 @@ static int block_rows(int C, int floats)
     return rows < 16 ? 16 : rows;
 }
 
-static void small_forward(float *y, float *z, float *h, const float *x, const struct pl_feed *w,
+static void small_forward(float *y, float *z, float *h, const float *x, const struct pl_ffn *w,
                           int rows, int D, int C)
 {
     fast_product(0, 1, rows, 2 * C, D, x, D, w->W1, D, w->b1, 0, z, 2 * C);
@@ -176,7 +176,7 @@ static void small_forward(float *y, float *z, float *h, const float *x, const st
     fast_product(0, 1, rows, D, C, h, C, w->W2, C, w->b2, 0, y, D);
 }
 
-static int small_feed(float *y, float *kept, const float *x, const struct pl_feed *w, int M, int D,
+static int small_feed(float *y, float *kept, const float *x, const struct pl_ffn *w, int M, int D,
                       int C)
 {
     int rows = block_rows(C, BLOCK_FLOATS), blocks = fast_pieces(M, rows), failed = 0;
@@ -207,7 +207,7 @@ struct slot { /* one slot's sums of weight gradients */
 
 /* z holds the layer's inside if it was `kept`, else it is made here. */
 static void small_backward(float *y, float *dx, const struct slot *g, float *z, int kept, float *h,
-                           float *dh, const float *dy, const float *x, const struct pl_feed *w,
+                           float *dh, const float *dy, const float *x, const struct pl_ffn *w,
                            int rows, int D, int C)
 {
     if (!kept) fast_product(0, 1, rows, 2 * C, D, x, D, w->W1, D, w->b1, 0, z, 2 * C);
@@ -235,8 +235,8 @@ static void add_slots(float *to, const float *slots, size_t stride, size_t n, in
 }
 
 /* The first slot is the gradient itself. */
-static int small_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy,
-                               float *kept, const float *x, const struct pl_feed *w, int M, int D,
+static int small_feed_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy,
+                               float *kept, const float *x, const struct pl_ffn *w, int M, int D,
                                int C)
 {
     size_t c = (size_t)C, d = (size_t)D, n1 = 2 * c * d, n2 = c * d, each = n1 + 2 * c + n2 + d;
@@ -281,7 +281,7 @@ static int small_feed_backward(float *y, float *dx, const struct pl_feed *dw, co
 
 /* --- the layer, large weights: all threads on each product ----------------------------------- */
 
-static int large_feed(float *y, float *kept, const float *x, const struct pl_feed *w, int M, int D,
+static int large_feed(float *y, float *kept, const float *x, const struct pl_ffn *w, int M, int D,
                       int C)
 {
     int rows = block_rows(C, LARGE_FLOATS) < M ? block_rows(C, LARGE_FLOATS) : M;
@@ -309,8 +309,8 @@ static void geglu_both(float *h, float *z, const float *dh, int M, int C)
     }
 }
 
-static int large_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy,
-                               float *kept, const float *x, const struct pl_feed *w, int M, int D,
+static int large_feed_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy,
+                               float *kept, const float *x, const struct pl_ffn *w, int M, int D,
                                int C)
 {
     int rows = block_rows(C, LARGE_FLOATS) < M ? block_rows(C, LARGE_FLOATS) : M;
@@ -334,15 +334,15 @@ static int large_feed_backward(float *y, float *dx, const struct pl_feed *dw, co
     return PL_OK;
 }
 
-int fast_feed(float *y, float *z, const float *x, const struct pl_feed *w, int M, int D, int C)
+int fast_ffn(float *y, float *z, const float *x, const struct pl_ffn *w, int M, int D, int C)
 {
     if (!fast_bf16() && (size_t)C * 2 * (size_t)D <= SMALL_WEIGHTS)
         return small_feed(y, z, x, w, M, D, C);
     return large_feed(y, z, x, w, M, D, C);
 }
 
-int fast_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy, float *z,
-                       const float *x, const struct pl_feed *w, int M, int D, int C)
+int fast_ffn_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy, float *z,
+                       const float *x, const struct pl_ffn *w, int M, int D, int C)
 {
     if (!fast_bf16() && (size_t)C * 2 * (size_t)D <= SMALL_WEIGHTS)
         return small_feed_backward(y, dx, dw, dy, z, x, w, M, D, C);

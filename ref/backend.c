@@ -49,7 +49,7 @@ void pl_backend_ref(struct pl_backend *be)
         PL_OPERATIONS(ENTRY)
 #undef ENTRY
         .set_memory = host_set_memory,
-        .memory_trouble = host_memory_trouble,
+        .memory_error = host_memory_trouble,
         .many_threads = 1,
     };
 }
@@ -157,9 +157,9 @@ static int open_name(struct pl_backend *be, const char *name, char *why, size_t 
     return open_library(be, path, why, why_size);
 }
 
-const char *pl_backend_trouble(const struct pl_backend *be, int status)
+const char *pl_backend_error(const struct pl_backend *be, int status)
 {
-    return status == PL_ENOMEM || status == PL_EDEVICE ? be->memory_trouble() : "";
+    return status == PL_ENOMEM || status == PL_EDEVICE ? be->memory_error() : "";
 }
 
 int pl_backend_open(struct pl_backend *be, const char *name, struct pl_err *err)

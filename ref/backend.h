@@ -54,8 +54,8 @@ extern "C" {
     X(activation_backward, pl_activation_backward_fn) \
     X(geglu, pl_geglu_fn) \
     X(geglu_backward, pl_geglu_backward_fn) \
-    X(feed, pl_feed_fn) \
-    X(feed_backward, pl_feed_backward_fn) \
+    X(ffn, pl_ffn_fn) \
+    X(ffn_backward, pl_ffn_backward_fn) \
     X(rotary, pl_rotary_fn) \
     X(attention, pl_attention_fn) \
     X(attention_backward, pl_attention_backward_fn) \
@@ -135,12 +135,12 @@ struct pl_backend {
     /* Why the latest allocation failed, for the user: what was asked for, held, and allowed; or
      * what a device that failed has said. "" if nothing has, or nothing is known. Of the calling
      * thread; valid until it calls something else. */
-    const char *(*memory_trouble)(void);
+    const char *(*memory_error)(void);
 
     /* Runs task(context, i) for i = 0 to n-1, at the same time where there are threads for it, and
      * returns the first status that is not PL_OK, by i. Tasks call any operations, which then keep
      * to their task's thread. NULL, as in the reference: not offered; nothing would be faster. */
-    int (*side_by_side)(int n, int (*task)(void *context, int i), void *context);
+    int (*parallel_for)(int n, int (*task)(void *context, int i), void *context);
 
     /* What a backend may offer besides operations. Entries may be NULL: call them through
      * runtime/transfer.h, which falls back.
@@ -157,17 +157,17 @@ struct pl_backend {
     int (*copy_join)(void);
     /* Several devices in one machine: how many of them and which, by the machine's own numbers
      * (count 0: the machine's first). All that a thread calls is about its device, number 0 of the
-     * list until it says use_device. PL_EUSE: there is no such device, and memory_trouble says so. */
+     * list until it says use_device. PL_EUSE: there is no such device, and memory_error says so. */
     int (*set_devices)(const int *numbers, int count);
     int (*device_count)(void); /* in the machine */
     int (*use_device)(int index);
     /* y (n), the thread's, = x (n), or += x, of the index-th device, whose thread has synced. */
-    int (*take)(float *y, const float *x, int index, size_t n, int add);
+    int (*peer_copy)(float *y, const float *x, int index, size_t n, int add);
     /* Until it is freed, value (n) holds parameters: a copy that products prefer may stand
      * beside. */
     int (*weights)(const float *value, size_t n);
     /* Bytes: the most that alloc and operations held of the thread's device at once. */
-    size_t (*memory_most)(void);
+    size_t (*memory_peak)(void);
 
     /* 1: everything above may be called from several threads at once, be it that they take turns; a
      * plug-in's table arrives with 0. Then a swarm's step runs beside the next samples. copy_end
@@ -192,10 +192,10 @@ void pl_backend_ref(struct pl_backend *be);
  * machine has; be->note says which and why. The library stays loaded until the program ends. */
 int pl_backend_open(struct pl_backend *be, const char *name, struct pl_err *err);
 
-/* What the backend itself has to say of an operation's failure, for the user: memory_trouble of
+/* What the backend itself has to say of an operation's failure, for the user: memory_error of
  * PL_ENOMEM and PL_EDEVICE, "" of all else. Of the calling thread; valid until it calls something
  * else. */
-const char *pl_backend_trouble(const struct pl_backend *be, int status);
+const char *pl_backend_error(const struct pl_backend *be, int status);
 
 #ifdef __cplusplus
 }

@@ -94,7 +94,7 @@ int ref_geglu_backward(float *dz_, const float *dy_, const float *z_, int M, int
     return PL_OK;
 }
 
-int ref_feed(float *y, float *z, const float *x, const struct pl_feed *w, int M, int D, int C)
+int ref_ffn(float *y, float *z, const float *x, const struct pl_ffn *w, int M, int D, int C)
 {
     size_t mc = (size_t)M * (size_t)C;
     float *own = pl_alloc(mc, 3 * sizeof *own), *h = own;
@@ -107,8 +107,8 @@ int ref_feed(float *y, float *z, const float *x, const struct pl_feed *w, int M,
     return PL_OK;
 }
 
-int ref_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy, float *z,
-                      const float *x, const struct pl_feed *w, int M, int D, int C)
+int ref_ffn_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy, float *z,
+                      const float *x, const struct pl_ffn *w, int M, int D, int C)
 {
     size_t mc = (size_t)M * (size_t)C;
     float *own = pl_alloc(mc, 4 * sizeof *own), *h = own, *dh;

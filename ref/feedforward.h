@@ -28,7 +28,7 @@ typedef int pl_geglu_fn(float *y, const float *z, int M, int C);
 typedef int pl_geglu_backward_fn(float *dz, const float *dy, const float *z, int M, int C);
 
 /* The weights of one feed-forward layer, or the gradients of one. */
-struct pl_feed {
+struct pl_ffn {
     float *W1, *b1; /* (2C,D), (2C) */
     float *W2, *b2; /* (D,C), (D) */
 };
@@ -38,13 +38,13 @@ struct pl_feed {
  * rows of it at a time, and use them while they are in its caches. z NULL: nobody wants it.
  * With --precision bf16 what only its own products read may lie in bfloat16: z that nobody wants,
  * the gated values, the gradients of both. */
-typedef int pl_feed_fn(float *y, float *z, const float *x, const struct pl_feed *w, int M, int D,
+typedef int pl_ffn_fn(float *y, float *z, const float *x, const struct pl_ffn *w, int M, int D,
                        int C);
 /* dx (M,D) is overwritten, gradients in dw are added to; y (M,D), when not NULL, receives the
  * layer's output, which a reversible block subtracts. z: what the forward pass gave, used up here,
  * or NULL: then it is computed again. dx may be dy. */
-typedef int pl_feed_backward_fn(float *y, float *dx, const struct pl_feed *dw, const float *dy,
-                                float *z, const float *x, const struct pl_feed *w, int M, int D,
+typedef int pl_ffn_backward_fn(float *y, float *dx, const struct pl_ffn *dw, const float *dy,
+                                float *z, const float *x, const struct pl_ffn *w, int M, int D,
                                 int C);
 
 pl_activation_fn ref_activation, fast_activation, cuda_activation;
@@ -52,8 +52,8 @@ pl_activation_backward_fn ref_activation_backward, fast_activation_backward,
     cuda_activation_backward;
 pl_geglu_fn ref_geglu, fast_geglu, cuda_geglu;
 pl_geglu_backward_fn ref_geglu_backward, fast_geglu_backward, cuda_geglu_backward;
-pl_feed_fn ref_feed, fast_feed, cuda_feed;
-pl_feed_backward_fn ref_feed_backward, fast_feed_backward, cuda_feed_backward;
+pl_ffn_fn ref_ffn, fast_ffn, cuda_ffn;
+pl_ffn_backward_fn ref_ffn_backward, fast_ffn_backward, cuda_ffn_backward;
 
 #ifdef __cplusplus
 }

@@ -6,7 +6,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-void pl_dalle_release_lanes(struct pl_dalle *m)
+void pl_dalle_release_shards(struct pl_dalle *m)
 {
     for (int i = 0; i < m->lanes_made; i++) {
         m->be->free(m->lane[i].params.grad);
@@ -22,7 +22,7 @@ static int make_lanes(struct pl_dalle *m, int lanes)
 {
     size_t bytes = m->params.total * sizeof(float);
     if (lanes - 1 <= m->lanes_made) return PL_OK;
-    pl_dalle_release_lanes(m);
+    pl_dalle_release_shards(m);
     if (!(m->lane = calloc((size_t)lanes - 1, sizeof *m->lane))) return PL_ENOMEM;
     for (; m->lanes_made < lanes - 1; m->lanes_made++) {
         struct pl_dalle *l = &m->lane[m->lanes_made];
@@ -56,7 +56,7 @@ struct lanes {
     const int32_t *text, *codes;
     int B, count;
     double scale;
-    struct pl_dalle_loss loss[PL_LANES_MAX];
+    struct pl_dalle_loss loss[PL_SHARDS_MAX];
 };
 
 static int run_lane(void *context, int i)
@@ -75,14 +75,14 @@ static int run_lane(void *context, int i)
                               (double)count / l->B, l->scale, &l->loss[i]);
 }
 
-int pl_dalle_step_in_lanes(struct pl_dalle *m, const int32_t *text, const int32_t *codes, int B,
+int pl_dalle_step_sharded(struct pl_dalle *m, const int32_t *text, const int32_t *codes, int B,
                            int lanes, double scale, struct pl_dalle_loss *loss)
 {
     struct lanes l = { .m = m, .text = text, .codes = codes, .B = B, .count = lanes, .scale = scale };
     const struct pl_params *p = &m->params;
     int rc = make_lanes(m, lanes);
-    assert(lanes <= PL_LANES_MAX && lanes <= B);
-    if (rc == PL_OK) rc = m->be->side_by_side(lanes, run_lane, &l);
+    assert(lanes <= PL_SHARDS_MAX && lanes <= B);
+    if (rc == PL_OK) rc = m->be->parallel_for(lanes, run_lane, &l);
     for (int i = 0; i < lanes && rc == PL_OK; i++) {
         if (i) rc = m->be->axpy(p->grad, 1, m->lane[i - 1].params.grad, p->total);
         loss->text += l.loss[i].text;

@@ -9,7 +9,7 @@
 struct drawing {
     struct pl_dalle *m;
     const struct pl_generate_options *options;
-    struct pl_cache *cache; /* NULL: uncached */
+    struct pl_kv_cache *cache; /* NULL: uncached */
     int images, rows;       /* rows = images, or twice that */
     int guided;
     int32_t *text;   /* (rows,T) */
@@ -43,12 +43,12 @@ static int open_drawing(struct drawing *d, struct pl_dalle *m, int batch,
     d->rng = pl_alloc(images, sizeof *d->rng);
     if (!d->text || !d->prefix || !d->logits || !d->rng)
         return pl_fail(err, PL_ENOMEM, "drawing %d images at a time: out of memory", batch);
-    return o->uncached ? PL_OK : pl_cache_open(&d->cache, m, (int)rows, err);
+    return o->uncached ? PL_OK : pl_kv_cache_open(&d->cache, m, (int)rows, err);
 }
 
 static void close_drawing(struct drawing *d)
 {
-    pl_cache_close(d->cache);
+    pl_kv_cache_close(d->cache);
     pl_free(d->text);
     pl_free(d->prefix);
     pl_free(d->logits);
@@ -75,8 +75,8 @@ static int predict(struct drawing *d, const int32_t *codes, int i, struct pl_err
         memcpy(d->prefix + (size_t)row * n,
                codes + (size_t)(row % d->images) * I + ((size_t)i - n), n * sizeof *codes);
     if (!d->cache) return pl_dalle_next(d->m, d->logits, d->text, d->prefix, i, d->rows, err);
-    if (i == 0) return pl_cache_begin(d->cache, d->logits, d->text, d->rows, err);
-    return pl_cache_step(d->cache, d->logits, d->prefix, err);
+    if (i == 0) return pl_kv_cache_begin(d->cache, d->logits, d->text, d->rows, err);
+    return pl_kv_cache_step(d->cache, d->logits, d->prefix, err);
 }
 
 /* Code i of every image. */

@@ -9,7 +9,7 @@
  * last F tokens and the present one are kept, (F+1) slots of (rows,D), the one of cell i in slot i
  * mod (F+1); one slot more holds zeros, for what lies outside the grid. The shift itself is a
  * gather of pieces of channels: with pieces as rows of a table it is an embedding. */
-struct pl_cache {
+struct pl_kv_cache {
     struct pl_dalle *m;
     int room, rows; /* sequences there is room for; sequences under way */
     int cell;       /* of the next code */
@@ -46,7 +46,7 @@ static size_t floats(int a, int b)
     return (size_t)a * (size_t)b;
 }
 
-size_t pl_cache_bytes(const struct pl_dalle_config *c, int rows)
+size_t pl_kv_cache_bytes(const struct pl_dalle_config *c, int rows)
 {
     size_t E = floats(c->H, c->d), D = (size_t)c->D, n = 5 * D + 4 * E + (size_t)c->Vi;
     for (int l = 0; l < c->L; l++)
@@ -56,7 +56,7 @@ size_t pl_cache_bytes(const struct pl_dalle_config *c, int rows)
 
 /* --- open, close ------------------------------------------------------------------------------ */
 
-static int allocate(struct pl_cache *c)
+static int allocate(struct pl_kv_cache *c)
 {
     const struct pl_dalle_config *config = &c->m->config;
     const struct pl_backend *be = c->m->be;
@@ -92,7 +92,7 @@ static int allocate(struct pl_cache *c)
 }
 
 /* Vectors of d channels in a packed qkv (n,3,H,d): those of position t start at 3 H t. */
-static int place_heads(struct pl_cache *c)
+static int place_heads(struct pl_kv_cache *c)
 {
     int P = c->m->config.T + 1, H = c->m->config.H;
     for (int head = 0; head < 2 * H; head++)
@@ -100,10 +100,10 @@ static int place_heads(struct pl_cache *c)
     return c->m->be->put(c->heads_be, c->heads, floats(2 * H, P) * sizeof *c->heads);
 }
 
-int pl_cache_open(struct pl_cache **out, struct pl_dalle *m, int rows, struct pl_err *err)
+int pl_kv_cache_open(struct pl_kv_cache **out, struct pl_dalle *m, int rows, struct pl_err *err)
 {
     int D = m->config.D, rc;
-    struct pl_cache *c = calloc(1, sizeof *c);
+    struct pl_kv_cache *c = calloc(1, sizeof *c);
     assert(rows >= 1);
     *out = NULL;
     if (!c) return pl_fail(err, PL_ENOMEM, "out of memory");
@@ -113,15 +113,15 @@ int pl_cache_open(struct pl_cache **out, struct pl_dalle *m, int rows, struct pl
     if ((rc = (int64_t)(m->config.F + 2) * rows * (D / c->piece) > INT32_MAX ? PL_ELIMIT : PL_OK) ||
         (rc = allocate(c)) || (rc = place_heads(c))) {
         pl_fail(err, rc, "a cache for %d sequences (%.0f MiB): %s", rows,
-                (double)pl_cache_bytes(&m->config, rows) / (1 << 20), pl_status_name(rc));
-        pl_cache_close(c);
+                (double)pl_kv_cache_bytes(&m->config, rows) / (1 << 20), pl_status_name(rc));
+        pl_kv_cache_close(c);
         return rc;
     }
     *out = c;
     return PL_OK;
 }
 
-void pl_cache_close(struct pl_cache *c)
+void pl_kv_cache_close(struct pl_kv_cache *c)
 {
     const struct pl_backend *be = c ? c->m->be : NULL;
     if (!c) return;
@@ -153,7 +153,7 @@ void pl_cache_close(struct pl_cache *c)
 
 /* Keys and values of block l, as the text's pass left them, into the caches of rows
  * first..last-1. */
-static int keep_text(struct pl_cache *c, int l, int first, int last)
+static int keep_text(struct pl_kv_cache *c, int l, int first, int last)
 {
     const struct pl_dalle_config *config = &c->m->config;
     const struct pl_backend *be = c->m->be;
@@ -170,7 +170,7 @@ static int keep_text(struct pl_cache *c, int l, int first, int last)
 }
 
 /* The text of rows first..last-1, which they share; its last position predicts the first code. */
-static int read_text(struct pl_cache *c, float *logits, const int32_t *text, int first, int last)
+static int read_text(struct pl_kv_cache *c, float *logits, const int32_t *text, int first, int last)
 {
     struct pl_dalle *m = c->m;
     struct pl_stack *s = &m->stack;
@@ -198,7 +198,7 @@ static int explain(int rc, struct pl_err *err)
     return rc;
 }
 
-int pl_cache_begin(struct pl_cache *c, float *logits, const int32_t *text, int rows,
+int pl_kv_cache_begin(struct pl_kv_cache *c, float *logits, const int32_t *text, int rows,
                    struct pl_err *err)
 {
     int T = c->m->config.T, rc = pl_dalle_check_ids(&c->m->config, text, NULL, 0, rows, err);
@@ -217,7 +217,7 @@ int pl_cache_begin(struct pl_cache *c, float *logits, const int32_t *text, int r
 /* --- one code more ---------------------------------------------------------------------------- */
 
 /* Which row of `before`, seen as a table of pieces, each piece of the shifted input comes from. */
-static int place_gather(struct pl_cache *c)
+static int place_gather(struct pl_kv_cache *c)
 {
     int D = c->m->config.D, F = c->m->config.F, u = (D + 3) / 4, pieces = D / c->piece;
     int slots = F + 1, zeros = F + 1, self = c->cell % slots;
@@ -233,7 +233,7 @@ static int place_gather(struct pl_cache *c)
 }
 
 /* h = shift(norm(x)), the norm kept for the tokens to come. */
-static int enter(struct pl_cache *c, float *before, const float *x, size_t gain, size_t offset)
+static int enter(struct pl_kv_cache *c, float *before, const float *x, size_t gain, size_t offset)
 {
     const struct pl_params *p = &c->m->params;
     int D = c->m->config.D, F = c->m->config.F, pieces = D / c->piece, rc;
@@ -245,7 +245,7 @@ static int enter(struct pl_cache *c, float *before, const float *x, size_t gain,
                            (F + 2) * c->room * pieces);
 }
 
-static int attention(struct pl_cache *c, int l)
+static int attention(struct pl_kv_cache *c, int l)
 {
     const struct pl_dalle_config *config = &c->m->config;
     const struct pl_backend *be = c->m->be;
@@ -259,7 +259,7 @@ static int attention(struct pl_cache *c, int l)
         p = P + c->cell % config->F;
         mask = (struct pl_mask){ .kind = PL_MASK_FULL, .P = P + config->F };
     }
-    if ((rc = enter(c, c->before[l], c->b, b->f_gain, b->f_offset)) ||
+    if ((rc = enter(c, c->before[l], c->b, b->f_weight, b->f_bias)) ||
         (rc = be->linear(c->qkv, c->h, pl_params_value(params, b->qkv), NULL, c->rows, config->D,
                          3 * E)) ||
         (s->R && (rc = be->rotary(c->qkv, s->cosine + angle, s->sine + angle, c->rows, 1, 3 * H, d,
@@ -272,22 +272,22 @@ static int attention(struct pl_cache *c, int l)
     return be->scale_add(c->a, c->y, pl_params_value(params, b->f_scale), c->rows, config->D, 1);
 }
 
-static int feed(struct pl_cache *c, int l)
+static int feed(struct pl_kv_cache *c, int l)
 {
     const struct pl_dalle_config *config = &c->m->config;
     const struct pl_backend *be = c->m->be;
     const struct pl_params *p = &c->m->params;
     const struct pl_block *b = &c->m->stack.blocks.list[l];
-    struct pl_feed layer = { pl_params_value(p, b->W1), pl_params_value(p, b->b1),
+    struct pl_ffn layer = { pl_params_value(p, b->W1), pl_params_value(p, b->b1),
                              pl_params_value(p, b->W2), pl_params_value(p, b->b2) };
     int rc;
-    if ((rc = enter(c, c->before[config->L + l], c->a, b->g_gain, b->g_offset)) ||
-        (rc = be->feed(c->y, NULL, c->h, &layer, c->rows, config->D, 4 * config->D)))
+    if ((rc = enter(c, c->before[config->L + l], c->a, b->g_weight, b->g_bias)) ||
+        (rc = be->ffn(c->y, NULL, c->h, &layer, c->rows, config->D, 4 * config->D)))
         return rc;
     return be->scale_add(c->b, c->y, pl_params_value(p, b->g_scale), c->rows, config->D, 1);
 }
 
-int pl_cache_step(struct pl_cache *c, float *logits, const int32_t *code, struct pl_err *err)
+int pl_kv_cache_step(struct pl_kv_cache *c, float *logits, const int32_t *code, struct pl_err *err)
 {
     const struct pl_dalle_config *config = &c->m->config;
     const struct pl_backend *be = c->m->be;

@@ -197,7 +197,7 @@ static struct activations own(const struct pl_memory_plan *plan, double paramete
 {
     const struct pl_memory_model *m = &plan->model;
     double a = plan->precision == PL_MEMORY_FULL ? 4 : 2;
-    double lanes = pl_dalle_lanes((size_t)parameters, (int)plan->batch);
+    double lanes = pl_batch_shards((size_t)parameters, (int)plan->batch);
     double at_once = m->sequences_at_once > 0 ? m->sequences_at_once : plan->batch;
     double B = ceil(plan->batch / lanes) < at_once ? ceil(plan->batch / lanes) : at_once;
     double one = B * m->sequence, M = lanes * one < plan->batch * m->sequence

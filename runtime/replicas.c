@@ -128,7 +128,7 @@ static int step(struct part *p)
         m->lanes = first->lanes;
         /* Always, because nobody has to say then that the first's have changed; at a device's
          * link it is a small share of what follows. */
-        rc = pl_take(m->be, m->params.value, first->params.value, 0, m->params.total, 0);
+        rc = pl_peer_copy(m->be, m->params.value, first->params.value, 0, m->params.total, 0);
     }
     return rc ? rc
               : pl_dalle_step(m, r->text + (size_t)at * (size_t)c->T,
@@ -181,7 +181,7 @@ static int sum_slice(struct part *p)
     int rc = PL_OK;
     for (int i = 1; i < r->count && n && !rc; i++) { /* each begins with its neighbour: no queue */
         int from = (p->index + i) % r->count;
-        rc = pl_take(p->model->be, p->model->params.grad + at,
+        rc = pl_peer_copy(p->model->be, p->model->params.grad + at,
                      r->parts[from].model->params.grad + at, from, n, 1);
     }
     return rc;
@@ -194,7 +194,7 @@ static int gather(struct part *p)
     for (int i = 1; i < r->count && p->index == 0 && !rc; i++) {
         size_t at = slice_begin(r, i), n = slice_begin(r, i + 1) - at;
         if (n)
-            rc = pl_take(p->model->be, p->model->params.grad + at,
+            rc = pl_peer_copy(p->model->be, p->model->params.grad + at,
                          r->parts[i].model->params.grad + at, i, n, 0);
     }
     return rc;

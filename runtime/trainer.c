@@ -17,7 +17,7 @@ int pl_trainer_open(struct pl_trainer **out, struct pl_dalle *model,
     rc = pl_optimizer_open_params(&t->optimizer, &model->params, &options->optimizer, err);
     if (!rc && options->devices > 1)
         rc = pl_replicas_open(&t->replicas, model, options->devices, err);
-    if (!rc && (rc = pl_trainer_keep(t))) pl_fail(err, rc, "training: out of memory");
+    if (!rc && (rc = pl_trainer_snapshot(t))) pl_fail(err, rc, "training: out of memory");
     if (rc) {
         pl_trainer_close(t);
         return rc;
@@ -40,14 +40,14 @@ void pl_trainer_close(struct pl_trainer *t)
             pl_free(t->good_state[i]);
     free(t->good_state);
     pl_free(t->good_value);
-    if (t->aside_value) t->model->params.be->free(t->aside_value);
-    if (t->aside_grad) t->model->params.be->free(t->aside_grad);
+    if (t->delayed_value) t->model->params.be->free(t->delayed_value);
+    if (t->delayed_grad) t->model->params.be->free(t->delayed_grad);
     pl_replicas_close(t->replicas);
     pl_optimizer_close(t->optimizer);
     free(t);
 }
 
-int pl_trainer_keep(struct pl_trainer *t)
+int pl_trainer_snapshot(struct pl_trainer *t)
 {
     const struct pl_params *p = &t->model->params;
     size_t states = pl_optimizer_state_count(t->optimizer);
@@ -164,39 +164,39 @@ int pl_trainer_step(struct pl_trainer *t, struct pl_train_report *report, struct
 
 /* --- a step beside the next samples ----------------------------------------------------------- */
 
-float *pl_trainer_aside_grad(struct pl_trainer *t) { return t->aside_grad; }
+float *pl_trainer_delayed_grad(struct pl_trainer *t) { return t->delayed_grad; }
 
-int pl_trainer_set_aside(struct pl_trainer *t)
+int pl_trainer_begin_delayed(struct pl_trainer *t)
 {
     const struct pl_params *p = &t->model->params;
     size_t bytes;
     int rc;
     if (pl_size_mul(&bytes, p->total, sizeof(float))) return PL_ENOMEM;
-    if (!t->aside_grad && !(t->aside_grad = p->be->alloc(bytes))) return PL_ENOMEM;
-    if (!t->aside_value && !(t->aside_value = p->be->alloc(bytes))) return PL_ENOMEM;
-    if ((rc = p->be->copy(t->aside_grad, p->grad, p->total))) return rc;
-    t->aside_samples = t->samples;
-    t->aside_sum = t->sum;
-    t->aside_lost = t->aside_ruined = 0;
+    if (!t->delayed_grad && !(t->delayed_grad = p->be->alloc(bytes))) return PL_ENOMEM;
+    if (!t->delayed_value && !(t->delayed_value = p->be->alloc(bytes))) return PL_ENOMEM;
+    if ((rc = p->be->copy(t->delayed_grad, p->grad, p->total))) return rc;
+    t->delayed_samples = t->samples;
+    t->delayed_sum = t->sum;
+    t->delayed_lost = t->delayed_ruined = 0;
     return forget_samples(t);
 }
 
-int pl_trainer_step_aside(struct pl_trainer *t, struct pl_train_report *report, struct pl_err *err)
+int pl_trainer_step_delayed(struct pl_trainer *t, struct pl_train_report *report, struct pl_err *err)
 {
     const struct pl_params *p = &t->model->params;
-    int rc = p->be->copy(t->aside_value, p->value, p->total);
+    int rc = p->be->copy(t->delayed_value, p->value, p->total);
     if (rc) pl_fail(err, rc, "step: %s", pl_status_name(rc));
-    else rc = step_with(t, t->aside_value, t->aside_grad, t->aside_samples, &t->aside_sum, report,
-                        &t->aside_ruined, err);
-    t->aside_lost = rc != PL_OK;
+    else rc = step_with(t, t->delayed_value, t->delayed_grad, t->delayed_samples, &t->delayed_sum, report,
+                        &t->delayed_ruined, err);
+    t->delayed_lost = rc != PL_OK;
     return rc;
 }
 
-int pl_trainer_take_in(struct pl_trainer *t)
+int pl_trainer_apply_delayed(struct pl_trainer *t)
 {
     const struct pl_params *p = &t->model->params;
-    if (t->aside_ruined) return roll_back(t);
-    if (t->aside_lost) return PL_OK;
+    if (t->delayed_ruined) return roll_back(t);
+    if (t->delayed_lost) return PL_OK;
     t->step++;
-    return p->be->copy(p->value, t->aside_value, p->total);
+    return p->be->copy(p->value, t->delayed_value, p->total);
 }

@@ -27,10 +27,10 @@ struct pl_trainer {
     uint64_t samples; /* accumulated since the last step */
     struct pl_dalle_loss sum; /* of the losses of those samples, sample by sample */
     /* private: the step that is taken beside the next samples */
-    float *aside_value, *aside_grad;
-    uint64_t aside_samples;
-    struct pl_dalle_loss aside_sum;
-    int aside_lost, aside_ruined; /* no step came of it; the moments are spoilt */
+    float *delayed_value, *delayed_grad;
+    uint64_t delayed_samples;
+    struct pl_dalle_loss delayed_sum;
+    int delayed_lost, delayed_ruined; /* no step came of it; the moments are spoilt */
     struct pl_replicas *replicas; /* private; NULL: one device */
     /* private: the last good state */
     float *good_value;
@@ -73,15 +73,15 @@ int pl_trainer_step(struct pl_trainer *t, struct pl_train_report *report, struct
  * called from two threads at once. After its PL_EFORMAT, as of pl_trainer_step, take_in leaves the
  * parameters alone, or goes back to the last good state if the moments are spoilt. Costs two
  * buffers of the parameters' size. */
-int pl_trainer_set_aside(struct pl_trainer *t);
-int pl_trainer_step_aside(struct pl_trainer *t, struct pl_train_report *report, struct pl_err *err);
-int pl_trainer_take_in(struct pl_trainer *t);
+int pl_trainer_begin_delayed(struct pl_trainer *t);
+int pl_trainer_step_delayed(struct pl_trainer *t, struct pl_train_report *report, struct pl_err *err);
+int pl_trainer_apply_delayed(struct pl_trainer *t);
 /* Where a swarm's mean may replace the gradient that was put aside. */
-float *pl_trainer_aside_grad(struct pl_trainer *t);
+float *pl_trainer_delayed_grad(struct pl_trainer *t);
 
 /* Remembers the present state as the last good one (a copy of parameters and moments). Called at
  * open; call it wherever losing less is worth the copy. */
-int pl_trainer_keep(struct pl_trainer *t);
+int pl_trainer_snapshot(struct pl_trainer *t);
 
 #ifdef __cplusplus
 }

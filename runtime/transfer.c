@@ -53,8 +53,8 @@ int pl_use_device(const struct pl_backend *be, int index)
     return index ? PL_EUSE : PL_OK;
 }
 
-int pl_take(const struct pl_backend *be, float *y, const float *x, int index, size_t n, int add)
+int pl_peer_copy(const struct pl_backend *be, float *y, const float *x, int index, size_t n, int add)
 {
-    if (be->take) return be->take(y, x, index, n, add);
+    if (be->peer_copy) return be->peer_copy(y, x, index, n, add);
     return add ? be->axpy(y, 1, x, n) : be->copy(y, x, n);
 }

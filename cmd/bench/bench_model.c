@@ -155,8 +155,8 @@ static int step_row(struct bench *b, const struct bench_size *size, double ref_r
     row = json_pack("{s:s, s:s, s:i, s:s, s:f, s:f, s:f, s:f}", "section", "step", "size", c.name,
                     "samples", B, "activations", ways[mode], "sample_s", took, "flops", work,
                     "of_roofline", work / peak / took, measured ? "ref_s" : "ref_scaled_s", ref);
-    if (b->be.memory_most)
-        json_object_set_new(row, "memory_bytes", json_integer((json_int_t)b->be.memory_most()));
+    if (b->be.memory_peak)
+        json_object_set_new(row, "memory_bytes", json_integer((json_int_t)b->be.memory_peak()));
     bench_row(b, peer, row);
     return 0;
 }

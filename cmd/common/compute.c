@@ -59,7 +59,7 @@ static int choose_gpus(const struct pl_backend *be, struct compute *c, struct pl
     c->devices = count;
     if (!pl_set_devices(be, number, count)) return PL_OK;
     return pl_fail(err, PL_EUSE, "--gpus %.40s: backend %s: %s", c->gpus, be->name,
-                   be->memory_trouble()[0] ? be->memory_trouble() : "has no devices to choose from");
+                   be->memory_error()[0] ? be->memory_error() : "has no devices to choose from");
 }
 
 int compute_open(struct pl_backend *be, struct compute *c, const char *cmd)
@@ -97,7 +97,7 @@ static int64_t smaller_batch(int64_t batch)
 void compute_explain(struct pl_err *err, int rc, const struct pl_backend *be, int64_t batch,
                      const char *option)
 {
-    const char *trouble = pl_backend_trouble(be, rc);
+    const char *trouble = pl_backend_error(be, rc);
     int64_t less = smaller_batch(batch);
     size_t used;
     if (rc != PL_ENOMEM && rc != PL_EDEVICE) return;

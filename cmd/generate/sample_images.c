@@ -121,7 +121,7 @@ int painter_decode(struct painter *p, struct pl_image *images, const int32_t *co
     if (!x) return pl_fail(err, PL_ENOMEM, "no memory for %d pictures", DECODE_BATCH);
     for (int first = 0; first < n && !rc; first += DECODE_BATCH) {
         int B = n - first < DECODE_BATCH ? n - first : DECODE_BATCH;
-        if (pl_vqgan_strangers(&p->codec, codes + (size_t)first * I, (size_t)B * I)) {
+        if (pl_vqgan_count_invalid(&p->codec, codes + (size_t)first * I, (size_t)B * I)) {
             rc = pl_fail(err, PL_EFORMAT, "a code is not one of the codec's %d",
                          p->codec.config.n_embed);
             break;

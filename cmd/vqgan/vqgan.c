@@ -225,7 +225,7 @@ static int check_codes(const struct pl_vqgan *m, const struct st_tensor *t, int3
     for (int64_t i = 0; i < t->shape[0]; i++) {
         memcpy(code, (const char *)t->data + (size_t)i * places * sizeof *code,
                places * sizeof *code);
-        if (pl_vqgan_strangers(m, code, places))
+        if (pl_vqgan_count_invalid(m, code, places))
             return pl_fail(err, PL_EFORMAT, "%s: picture %lld holds a code outside 0..%d", path,
                            (long long)i, m->config.n_embed - 1);
     }

@@ -16,14 +16,14 @@ static const struct {
 } tensors[] = {
 #define MEMBER(name) offsetof(struct pl_block, name)
     { "f.net.scale", NULL, MEMBER(f_scale) },
-    { "f.net.fn.norm.weight", NULL, MEMBER(f_gain) },
-    { "f.net.fn.norm.bias", NULL, MEMBER(f_offset) },
+    { "f.net.fn.norm.weight", NULL, MEMBER(f_weight) },
+    { "f.net.fn.norm.bias", NULL, MEMBER(f_bias) },
     { "f.net.fn.fn.fn.to_qkv.weight", "f.net.fn.fn.fn.fn.fn.to_qkv.weight", MEMBER(qkv) },
     { "f.net.fn.fn.fn.to_out.0.weight", "f.net.fn.fn.fn.fn.fn.to_out.0.weight", MEMBER(out) },
     { "f.net.fn.fn.fn.to_out.0.bias", "f.net.fn.fn.fn.fn.fn.to_out.0.bias", MEMBER(out_bias) },
     { "g.net.scale", NULL, MEMBER(g_scale) },
-    { "g.net.fn.norm.weight", NULL, MEMBER(g_gain) },
-    { "g.net.fn.norm.bias", NULL, MEMBER(g_offset) },
+    { "g.net.fn.norm.weight", NULL, MEMBER(g_weight) },
+    { "g.net.fn.norm.bias", NULL, MEMBER(g_bias) },
     { "g.net.fn.fn.fn.net.0.weight", "g.net.fn.fn.fn.fn.net.0.weight", MEMBER(W1) },
     { "g.net.fn.fn.fn.net.0.bias", "g.net.fn.fn.fn.fn.net.0.bias", MEMBER(b1) },
     { "g.net.fn.fn.fn.net.3.weight", "g.net.fn.fn.fn.fn.net.3.weight", MEMBER(W2) },

@@ -251,7 +251,7 @@ class Codec:
     def decode(self, codes):
         codes = array(codes, np.int32, (None, None), "codes")
         F = int(round(codes.shape[1]**0.5))
-        if F * F != codes.shape[1] or lib.pl_vqgan_strangers(ctypes.byref(self.struct), at(codes), codes.size):
+        if F * F != codes.shape[1] or lib.pl_vqgan_count_invalid(ctypes.byref(self.struct), at(codes), codes.size):
             raise ValueError(f"codes: a square of them in 0 .. {self.codes - 1} a picture expected")
         x = np.zeros((len(codes), 3, F * self.factor, F * self.factor), np.float32)
         check(lib.pl_vqgan_decode(ctypes.byref(self.struct), at(x), at(codes), len(codes), F, F))

@@ -107,8 +107,8 @@ OPERATIONS = {
     "activation_backward": None,
     "geglu": [void, void] + n_int * 2,
     "geglu_backward": None,
-    "feed": None,
-    "feed_backward": None,
+    "ffn": None,
+    "ffn_backward": None,
     "rotary": [void] * 3 + n_int * 6,
     "attention": [void] * 3 + n_int * 4 + [P(Mask), void],
     "attention_backward": None,
@@ -147,8 +147,8 @@ OPERATIONS = {
     "average_delta8": None,
 }
 # ref/backend.h again: what a backend may have beside its operations, then PL_OPERATIONS_LATER.
-BESIDE = ("set_memory memory_trouble side_by_side host_alloc host_free get_begin put_begin copy_end copy_join set_devices "
-          "device_count use_device take weights memory_most").split()
+BESIDE = ("set_memory memory_error parallel_for host_alloc host_free get_begin put_begin copy_end copy_join set_devices "
+          "device_count use_device peer_copy weights memory_peak").split()
 LATER = {
     "meanstd16_encode": [void] * 4 + [size, size],
     "meanstd16_decode": [void, c.c_int] + [void] * 3 + [size, size],
@@ -227,9 +227,9 @@ class TrainOptions(c.Structure):
 
 class Trainer(c.Structure):
     _fields_ = [("model", P(Dalle)), ("optimizer", void), ("options", TrainOptions), ("step", u64),
-                ("samples", u64), ("sum", DalleLoss), ("aside_value", void), ("aside_grad", void),
-                ("aside_samples", u64), ("aside_sum", DalleLoss), ("aside_lost", c.c_int),
-                ("aside_ruined", c.c_int), ("replicas", void), ("good_value", void), ("good_state", void),
+                ("samples", u64), ("sum", DalleLoss), ("delayed_value", void), ("delayed_grad", void),
+                ("delayed_samples", u64), ("delayed_sum", DalleLoss), ("delayed_lost", c.c_int),
+                ("delayed_ruined", c.c_int), ("replicas", void), ("good_value", void), ("good_state", void),
                 ("good_step", u64), ("good_steps", u64)]
 
 
@@ -366,7 +366,7 @@ FUNCTIONS = {
     "pl_vqgan_clear": (None, [P(Vqgan)]),
     "pl_vqgan_encode": (status, [P(Vqgan), void, void, void, void, c.c_int, c.c_int, c.c_int]),
     "pl_vqgan_decode": (status, [P(Vqgan), void, void, c.c_int, c.c_int, c.c_int]),
-    "pl_vqgan_strangers": (size, [P(Vqgan), void, size]),
+    "pl_vqgan_count_invalid": (size, [P(Vqgan), void, size]),
 }
 
 

@@ -33,8 +33,8 @@ static int declare_attention(struct pl_block *b, const struct declaring *at, int
 {
     int rc;
     if ((rc = declare(&b->f_scale, at, "scale", D, 0)) ||
-        (rc = declare(&b->f_gain, at, "fn.norm.weight", D, 0)) ||
-        (rc = declare(&b->f_offset, at, "fn.norm.bias", D, 0)))
+        (rc = declare(&b->f_weight, at, "fn.norm.weight", D, 0)) ||
+        (rc = declare(&b->f_bias, at, "fn.norm.bias", D, 0)))
         return rc;
     if (shared) {
         b->qkv = shared->qkv;
@@ -53,8 +53,8 @@ static int declare_feed(struct pl_block *b, const struct declaring *at, int64_t 
 {
     int rc;
     if ((rc = declare(&b->g_scale, at, "scale", D, 0)) ||
-        (rc = declare(&b->g_gain, at, "fn.norm.weight", D, 0)) ||
-        (rc = declare(&b->g_offset, at, "fn.norm.bias", D, 0)))
+        (rc = declare(&b->g_weight, at, "fn.norm.weight", D, 0)) ||
+        (rc = declare(&b->g_bias, at, "fn.norm.bias", D, 0)))
         return rc;
     if (shared) {
         b->W1 = shared->W1;
@@ -155,14 +155,14 @@ int pl_blocks_init(const struct pl_blocks *s, struct pl_rng *rng)
         const struct pl_block *b = &s->list[l];
         int own = pl_dalle_first_of_group(s->config, l) == l, rc;
         if ((rc = pl_params_constant(p, b->f_scale, layer_scale(l))) ||
-            (rc = pl_params_constant(p, b->f_gain, 1)) ||
-            (rc = pl_params_constant(p, b->f_offset, 0)) ||
+            (rc = pl_params_constant(p, b->f_weight, 1)) ||
+            (rc = pl_params_constant(p, b->f_bias, 0)) ||
             (own && ((rc = pl_params_uniform(p, b->qkv, by_D, rng)) ||
                      (rc = pl_params_uniform(p, b->out, by_E, rng)) ||
                      (rc = pl_params_uniform(p, b->out_bias, by_E, rng)))) ||
             (rc = pl_params_constant(p, b->g_scale, layer_scale(l))) ||
-            (rc = pl_params_constant(p, b->g_gain, 1)) ||
-            (rc = pl_params_constant(p, b->g_offset, 0)) ||
+            (rc = pl_params_constant(p, b->g_weight, 1)) ||
+            (rc = pl_params_constant(p, b->g_bias, 0)) ||
             (own && ((rc = pl_params_uniform(p, b->W1, by_D, rng)) ||
                      (rc = pl_params_uniform(p, b->b1, by_D, rng)) ||
                      (rc = pl_params_uniform(p, b->W2, by_4D, rng)) ||

@@ -12,9 +12,9 @@ extern "C" {
 
 /* Indices of parameters. Blocks of one group have equal indices for the layers' tensors. */
 struct pl_block {
-    size_t f_scale, f_gain, f_offset; /* LayerScale and norm of the attention branch, each (D) */
+    size_t f_scale, f_weight, f_bias; /* LayerScale and norm of the attention branch, each (D) */
     size_t qkv, out, out_bias;        /* (3E,D) (D,E) (D), E = H d */
-    size_t g_scale, g_gain, g_offset; /* the same of the feed-forward branch */
+    size_t g_scale, g_weight, g_bias; /* the same of the feed-forward branch */
     size_t W1, b1, W2, b2;            /* (8D,D) (8D) (D,4D) (D) */
     struct pl_mask mask;
 };

@@ -39,13 +39,13 @@ static int turn(const struct pl_blocks *s, float *qkv, int B, int n, int back)
     return s->be->rotary(qkv, s->cosine, s->sine, B, n, 3 * c->H, c->d, s->R, back);
 }
 
-int pl_attn_forward(const struct pl_blocks *s, int l, const struct pl_attn_kept *k,
+int pl_attention_branch(const struct pl_blocks *s, int l, const struct pl_attention_saved *k,
                     const struct pl_branch_scratch *w, const float *x, int B, int n)
 {
     const struct pl_backend *be = s->be;
     const struct pl_block *b = &s->list[l];
     int M = B * n, D = s->config->D, E = s->E, rc;
-    if ((rc = enter(s, k->h, w->norm, x, b->f_gain, b->f_offset, B, n)) ||
+    if ((rc = enter(s, k->h, w->norm, x, b->f_weight, b->f_bias, B, n)) ||
         (rc = be->linear(k->qkv, k->h, value(s, b->qkv), NULL, M, D, 3 * E)) ||
         (rc = turn(s, k->qkv, B, n, 0)) || /* v too [spec dalle 6] */
         (rc = be->attention(k->o, k->lse, k->qkv, B, n, s->config->H, s->config->d, &b->mask,
@@ -54,7 +54,7 @@ int pl_attn_forward(const struct pl_blocks *s, int l, const struct pl_attn_kept 
     return be->linear(k->y, k->o, value(s, b->out), value(s, b->out_bias), M, E, D);
 }
 
-int pl_attn_backward(const struct pl_blocks *s, int l, const struct pl_attn_kept *k,
+int pl_attention_branch_backward(const struct pl_blocks *s, int l, const struct pl_attention_saved *k,
                      const struct pl_branch_scratch *w, float *dx, const float *dy, const float *x,
                      int B, int n)
 {
@@ -72,61 +72,61 @@ int pl_attn_backward(const struct pl_blocks *s, int l, const struct pl_attn_kept
         (rc = be->linear_dw(grad(s, b->qkv), NULL, dqkv, k->h, M, D, 3 * E)) ||
         (rc = be->linear_dx(w->dy, dqkv, value(s, b->qkv), M, D, 3 * E, 0)))
         return rc;
-    return leave(s, dx, w->norm, w->dy, x, b->f_gain, b->f_offset, B, n);
+    return leave(s, dx, w->norm, w->dy, x, b->f_weight, b->f_bias, B, n);
 }
 
-int pl_feed_forward(const struct pl_blocks *s, int l, const struct pl_feed_kept *k,
+int pl_ffn_branch(const struct pl_blocks *s, int l, const struct pl_ffn_saved *k,
                     const struct pl_branch_scratch *w, const float *x, int B, int n)
 {
     const struct pl_backend *be = s->be;
     const struct pl_block *b = &s->list[l];
     int M = B * n, D = s->config->D, rc;
-    struct pl_feed layer = { value(s, b->W1), value(s, b->b1), value(s, b->W2), value(s, b->b2) };
-    if ((rc = enter(s, k->h, w->norm, x, b->g_gain, b->g_offset, B, n))) return rc;
-    return be->feed(k->y, k->z, k->h, &layer, M, D, 4 * D);
+    struct pl_ffn layer = { value(s, b->W1), value(s, b->b1), value(s, b->W2), value(s, b->b2) };
+    if ((rc = enter(s, k->h, w->norm, x, b->g_weight, b->g_bias, B, n))) return rc;
+    return be->ffn(k->y, k->z, k->h, &layer, M, D, 4 * D);
 }
 
 /* w->dy becomes the gradient at the layer's input, from everything that was kept. */
 static int feed_from_kept(const struct pl_blocks *s, const struct pl_block *b,
-                          const struct pl_feed_kept *k, const struct pl_branch_scratch *w,
+                          const struct pl_ffn_saved *k, const struct pl_branch_scratch *w,
                           const float *dy, int M)
 {
     const struct pl_backend *be = s->be;
-    struct pl_feed layer = { value(s, b->W1), value(s, b->b1), value(s, b->W2), value(s, b->b2) };
-    struct pl_feed dlayer = { grad(s, b->W1), grad(s, b->b1), grad(s, b->W2), grad(s, b->b2) };
+    struct pl_ffn layer = { value(s, b->W1), value(s, b->b1), value(s, b->W2), value(s, b->b2) };
+    struct pl_ffn dlayer = { grad(s, b->W1), grad(s, b->b1), grad(s, b->W2), grad(s, b->b2) };
     int D = s->config->D, rc;
     rc = be->layer_scale_backward(w->dy, grad(s, b->g_scale), dy, k->y, value(s, b->g_scale), M, D);
     return rc ? rc
-              : be->feed_backward(NULL, w->dy, &dlayer, w->dy, k->z, k->h, &layer, M, D, 4 * D);
+              : be->ffn_backward(NULL, w->dy, &dlayer, w->dy, k->z, k->h, &layer, M, D, 4 * D);
 }
 
 /* The same from x alone; k->y is filled on the way. */
 static int feed_from_input(const struct pl_blocks *s, const struct pl_block *b,
-                           const struct pl_feed_kept *k, const struct pl_branch_scratch *w,
+                           const struct pl_ffn_saved *k, const struct pl_branch_scratch *w,
                            const float *dy, const float *x, int B, int n)
 {
     const struct pl_backend *be = s->be;
-    struct pl_feed layer = { value(s, b->W1), value(s, b->b1), value(s, b->W2), value(s, b->b2) };
-    struct pl_feed dlayer = { grad(s, b->W1), grad(s, b->b1), grad(s, b->W2), grad(s, b->b2) };
+    struct pl_ffn layer = { value(s, b->W1), value(s, b->b1), value(s, b->W2), value(s, b->b2) };
+    struct pl_ffn dlayer = { grad(s, b->W1), grad(s, b->b1), grad(s, b->W2), grad(s, b->b2) };
     const float *scale = value(s, b->g_scale);
     int M = B * n, D = s->config->D, rc;
     size_t size = (size_t)M * (size_t)D;
     float *dlayer_y = w->norm, *dh = w->dy;
     /* The layer wants scale * dy before it gives the y that the scale's own gradient wants. */
-    if ((rc = enter(s, k->h, w->norm, x, b->g_gain, b->g_offset, B, n)) ||
+    if ((rc = enter(s, k->h, w->norm, x, b->g_weight, b->g_bias, B, n)) ||
         (rc = be->fill(dlayer_y, 0, size)) ||
         (rc = be->scale_add(dlayer_y, dy, scale, M, D, 1)) ||
-        (rc = be->feed_backward(k->y, dh, &dlayer, dlayer_y, NULL, k->h, &layer, M, D, 4 * D)))
+        (rc = be->ffn_backward(k->y, dh, &dlayer, dlayer_y, NULL, k->h, &layer, M, D, 4 * D)))
         return rc;
     return be->layer_scale_backward(dlayer_y, grad(s, b->g_scale), dy, k->y, scale, M, D);
 }
 
-int pl_feed_backward(const struct pl_blocks *s, int l, const struct pl_feed_kept *k,
+int pl_ffn_branch_backward(const struct pl_blocks *s, int l, const struct pl_ffn_saved *k,
                      const struct pl_branch_scratch *w, float *dx, const float *dy, const float *x,
                      int B, int n)
 {
     const struct pl_block *b = &s->list[l];
     int rc = k->z ? feed_from_kept(s, b, k, w, dy, B * n)
                   : feed_from_input(s, b, k, w, dy, x, B, n);
-    return rc ? rc : leave(s, dx, w->norm, w->dy, x, b->g_gain, b->g_offset, B, n);
+    return rc ? rc : leave(s, dx, w->norm, w->dy, x, b->g_weight, b->g_bias, B, n);
 }

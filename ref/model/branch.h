@@ -10,14 +10,14 @@ extern "C" {
 #endif
 
 /* What a forward pass leaves for the backward pass, all backend memory, M = B n positions. */
-struct pl_attn_kept {
+struct pl_attention_saved {
     float *h;   /* (M,D) what the layer got: normalised and shifted */
     float *qkv; /* (M,3E) turned */
     float *o;   /* (M,E) */
     float *lse; /* (M,H) */
     float *y;   /* (M,D) the branch's output */
 };
-struct pl_feed_kept {
+struct pl_ffn_saved {
     float *h, *y; /* (M,D) as above */
     float *z;     /* (M,8D) before the gate; NULL: not kept, the backward pass makes it again */
 };
@@ -30,18 +30,18 @@ struct pl_branch_scratch {
 };
 
 /* k->y = the branch of block l at x (B,n,D). */
-int pl_attn_forward(const struct pl_blocks *s, int l, const struct pl_attn_kept *k,
+int pl_attention_branch(const struct pl_blocks *s, int l, const struct pl_attention_saved *k,
                     const struct pl_branch_scratch *w, const float *x, int B, int n);
-int pl_feed_forward(const struct pl_blocks *s, int l, const struct pl_feed_kept *k,
+int pl_ffn_branch(const struct pl_blocks *s, int l, const struct pl_ffn_saved *k,
                     const struct pl_branch_scratch *w, const float *x, int B, int n);
 
 /* dx += gradient of (scale * y) at dy, parameters' gradients likewise. The attention branch wants
  * everything kept. The feed-forward branch wants it if z is; otherwise it starts from x and leaves
  * k->y, so that a reversible block need not run the layer twice. dx is neither dy nor x. */
-int pl_attn_backward(const struct pl_blocks *s, int l, const struct pl_attn_kept *k,
+int pl_attention_branch_backward(const struct pl_blocks *s, int l, const struct pl_attention_saved *k,
                      const struct pl_branch_scratch *w, float *dx, const float *dy, const float *x,
                      int B, int n);
-int pl_feed_backward(const struct pl_blocks *s, int l, const struct pl_feed_kept *k,
+int pl_ffn_branch_backward(const struct pl_blocks *s, int l, const struct pl_ffn_saved *k,
                      const struct pl_branch_scratch *w, float *dx, const float *dy, const float *x,
                      int B, int n);
 

@@ -8,10 +8,10 @@
 static const struct pl_prenorm_name names[PL_PRENORM_TENSORS] = {
     { "attn.in_proj_weight", PL_QKV_W },  { "attn.in_proj_bias", PL_QKV_B },
     { "attn.out_proj.weight", PL_OUT_W }, { "attn.out_proj.bias", PL_OUT_B },
-    { "ln_1.weight", PL_LN1_GAIN },       { "ln_1.bias", PL_LN1_OFFSET },
+    { "ln_1.weight", PL_LN1_WEIGHT },       { "ln_1.bias", PL_LN1_BIAS },
     { "mlp.c_fc.weight", PL_FC_W },       { "mlp.c_fc.bias", PL_FC_B },
     { "mlp.c_proj.weight", PL_PROJ_W },   { "mlp.c_proj.bias", PL_PROJ_B },
-    { "ln_2.weight", PL_LN2_GAIN },       { "ln_2.bias", PL_LN2_OFFSET },
+    { "ln_2.weight", PL_LN2_WEIGHT },       { "ln_2.bias", PL_LN2_BIAS },
 };
 
 struct pl_clip_config pl_clip_vit_b_32(void)
@@ -89,15 +89,15 @@ int pl_clip_declare(struct pl_clip_model *m, const struct pl_clip_config *config
         d.rc = pl_params_add(&m->params, "visual.conv1.weight", 4,
                              (int64_t[]){ V, 3, c->patch, c->patch }, 1);
     }
-    m->pre_gain = add(&d, "visual.ln_pre.weight", 1, V, 0);
-    m->pre_offset = add(&d, "visual.ln_pre.bias", 1, V, 0);
+    m->pre_weight = add(&d, "visual.ln_pre.weight", 1, V, 0);
+    m->pre_bias = add(&d, "visual.ln_pre.bias", 1, V, 0);
     if (!d.rc) d.rc = pl_prenorm_declare(&m->vision, "visual.transformer.resblocks.", names);
-    m->post_gain = add(&d, "visual.ln_post.weight", 1, V, 0);
-    m->post_offset = add(&d, "visual.ln_post.bias", 1, V, 0);
+    m->post_weight = add(&d, "visual.ln_post.weight", 1, V, 0);
+    m->post_bias = add(&d, "visual.ln_post.bias", 1, V, 0);
     if (!d.rc) d.rc = pl_prenorm_declare(&m->text, "transformer.resblocks.", names);
     m->tokens = add(&d, "token_embedding.weight", 2, c->vocab, T);
-    m->final_gain = add(&d, "ln_final.weight", 1, T, 0);
-    m->final_offset = add(&d, "ln_final.bias", 1, T, 0);
+    m->final_weight = add(&d, "ln_final.weight", 1, T, 0);
+    m->final_bias = add(&d, "ln_final.bias", 1, T, 0);
     return d.rc;
 }
 
@@ -176,13 +176,13 @@ int pl_clip_images(struct pl_clip_model *m, float *vectors, const float *pixels,
     float *h = pl_pool_take(&m->pool, (size_t)B * (size_t)V);
     rc = x && p && h ? be->put(p, pixels, in * sizeof *p) : PL_ENOMEM;
     if (!rc) rc = patches(m, x, p, B);
-    if (!rc) rc = be->layer_norm(x, x, value(m, m->pre_gain), value(m, m->pre_offset), B * n, V,
+    if (!rc) rc = be->layer_norm(x, x, value(m, m->pre_weight), value(m, m->pre_bias), B * n, V,
                                  PL_PRENORM_EPS);
     if (!rc) show(m, "visual.ln_pre", x, floats);
     if (!rc) rc = pl_prenorm_forward(&m->vision, x, NULL, B, n, NULL);
     for (int b = 0; b < B && !rc; b++) /* the class's position alone goes on */
         rc = be->copy(h + (size_t)b * (size_t)V, x + (size_t)b * (size_t)n * (size_t)V, (size_t)V);
-    if (!rc) rc = be->layer_norm(h, h, value(m, m->post_gain), value(m, m->post_offset), B, V,
+    if (!rc) rc = be->layer_norm(h, h, value(m, m->post_weight), value(m, m->post_bias), B, V,
                                  PL_PRENORM_EPS);
     if (!rc) show(m, "visual.ln_post", h, (size_t)B * (size_t)V);
     if (!rc) rc = project(m, vectors, h, m->vision_proj, B, V);
@@ -224,7 +224,7 @@ int pl_clip_texts(struct pl_clip_model *m, float *vectors, const int32_t *tokens
         rc = be->axpy(x + (size_t)b * row, 1, value(m, m->text_position), row);
     if (!rc) rc = pl_prenorm_forward(&m->text, x, NULL, B, n, NULL);
     if (!rc)
-        rc = be->layer_norm(x, x, value(m, m->final_gain), value(m, m->final_offset), (int)ids, T,
+        rc = be->layer_norm(x, x, value(m, m->final_weight), value(m, m->final_bias), (int)ids, T,
                             PL_PRENORM_EPS);
     if (!rc) show(m, "text.ln_final", x, (size_t)B * row);
     for (int b = 0; b < B && !rc; b++) {

@@ -27,9 +27,9 @@ struct pl_clip_model {
     struct pl_params params; /* in the official order, under the official names */
     struct pl_pool pool;
     struct pl_prenorm vision, text;
-    size_t conv, class_embedding, vision_position, pre_gain, pre_offset, post_gain, post_offset,
+    size_t conv, class_embedding, vision_position, pre_weight, pre_bias, post_weight, post_bias,
         vision_proj;
-    size_t tokens, text_position, final_gain, final_offset, text_proj, scale;
+    size_t tokens, text_position, final_weight, final_bias, text_proj, scale;
     /* Called, unless NULL, with what a tower makes beside its blocks: "visual.conv1",
      * "visual.ln_pre", "visual.ln_post", "text.token_embedding", "text.ln_final". */
     void (*watch)(void *context, const char *name, const float *at, size_t n);

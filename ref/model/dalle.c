@@ -75,7 +75,7 @@ void pl_dalle_close(struct pl_dalle *m)
 {
     if (!m) return;
     if (m->be) {
-        pl_dalle_release_lanes(m);
+        pl_dalle_release_shards(m);
         pl_dalle_release_ids(m);
     }
     pl_stack_clear(&m->stack);
@@ -336,13 +336,13 @@ int pl_dalle_step_part(struct pl_dalle *m, const int32_t *text, const int32_t *c
 int pl_dalle_step(struct pl_dalle *m, const int32_t *text, const int32_t *codes, int B,
                   double scale, struct pl_dalle_loss *loss, struct pl_err *err)
 {
-    int lanes = m->lanes ? m->lanes : pl_dalle_lanes(m->params.trainable, B);
+    int lanes = m->lanes ? m->lanes : pl_batch_shards(m->params.trainable, B);
     int rc = pl_dalle_check_ids(&m->config, text, codes, m->config.F * m->config.F, B, err);
     assert(B >= 1 && m->params.grad);
     *loss = (struct pl_dalle_loss){ 0 };
     if (rc == PL_OK)
-        rc = lanes > 1 && m->be->side_by_side
-                 ? pl_dalle_step_in_lanes(m, text, codes, B, lanes < B ? lanes : B, scale, loss)
+        rc = lanes > 1 && m->be->parallel_for
+                 ? pl_dalle_step_sharded(m, text, codes, B, lanes < B ? lanes : B, scale, loss)
                  : pl_dalle_step_part(m, text, codes, B, 1, scale, loss);
     return explain(m, rc, err);
 }

@@ -20,7 +20,7 @@ struct pl_dalle {
     enum pl_activations activations; /* PL_REVERSIBLE unless changed between steps */
     int samples; /* in the workspace at a time; 0: as many as make products efficient */
     int lanes;   /* parts of a batch that pl_dalle_step computes side by side where the backend can;
-                  * 0: pl_dalle_lanes */
+                  * 0: pl_batch_shards */
 
     /* private */
     int room;               /* sequences that fit in the next four */

@@ -117,10 +117,10 @@ int pl_dalle_config_check(const struct pl_dalle_config *c, struct pl_err *err)
     return PL_OK;
 }
 
-int pl_dalle_lanes(size_t parameters, int B)
+int pl_batch_shards(size_t parameters, int B)
 {
     int lanes = 1;
-    if (parameters >= PL_LANE_PARAMETERS) return 1;
-    while (lanes < PL_LANES_MAX && B >= 2 * lanes * PL_LANE_SAMPLES) lanes *= 2;
+    if (parameters >= PL_SHARD_PARAMETERS) return 1;
+    while (lanes < PL_SHARDS_MAX && B >= 2 * lanes * PL_SHARD_SAMPLES) lanes *= 2;
     return lanes;
 }

@@ -5,10 +5,10 @@
 #include <string.h>
 
 static const struct pl_prenorm_name names[PL_PRENORM_TENSORS] = {
-    { "ln_1.weight", PL_LN1_GAIN },      { "ln_1.bias", PL_LN1_OFFSET },
+    { "ln_1.weight", PL_LN1_WEIGHT },      { "ln_1.bias", PL_LN1_BIAS },
     { "attn.c_attn.weight", PL_QKV_W },  { "attn.c_attn.bias", PL_QKV_B },
     { "attn.c_proj.weight", PL_OUT_W },  { "attn.c_proj.bias", PL_OUT_B },
-    { "ln_2.weight", PL_LN2_GAIN },      { "ln_2.bias", PL_LN2_OFFSET },
+    { "ln_2.weight", PL_LN2_WEIGHT },      { "ln_2.bias", PL_LN2_BIAS },
     { "mlp.c_fc.weight", PL_FC_W },      { "mlp.c_fc.bias", PL_FC_B },
     { "mlp.c_proj.weight", PL_PROJ_W },  { "mlp.c_proj.bias", PL_PROJ_B },
 };

@@ -33,7 +33,7 @@ int pl_prenorm_declare(struct pl_prenorm *s, const char *prefix,
         case PL_FC_W: shape[0] = hidden; shape[1] = D; dims = 2; break;
         case PL_FC_B: shape[0] = hidden; break;
         case PL_PROJ_W: shape[1] = hidden; dims = 2; break;
-        case PL_LN1_GAIN: case PL_LN1_OFFSET: case PL_LN2_GAIN: case PL_LN2_OFFSET: norm = 1; break;
+        case PL_LN1_WEIGHT: case PL_LN1_BIAS: case PL_LN2_WEIGHT: case PL_LN2_BIAS: norm = 1; break;
         case PL_OUT_B: case PL_PROJ_B: break;
         }
         if (!norm && first != l) {
@@ -108,7 +108,7 @@ static int feed_branch(const struct pl_prenorm *s, int l, const struct pl_prenor
     const struct pl_backend *be = s->params->be;
     int D = s->D, hidden = s->hidden, rc;
     size_t n = (size_t)M * (size_t)D, wide = (size_t)M * (size_t)hidden;
-    rc = be->layer_norm(m->ln_2, x, value(s, l, PL_LN2_GAIN), value(s, l, PL_LN2_OFFSET), M, D,
+    rc = be->layer_norm(m->ln_2, x, value(s, l, PL_LN2_WEIGHT), value(s, l, PL_LN2_BIAS), M, D,
                         PL_PRENORM_EPS);
     if (rc) return rc;
     show(s, l, "ln_2", m->ln_2, n);
@@ -130,7 +130,7 @@ static int attention_branch(const struct pl_prenorm *s, int l, const struct pl_p
     struct pl_mask mask = mask_of(s, n);
     int M = B * n, D = s->D, rc;
     size_t floats = (size_t)M * (size_t)D;
-    rc = be->layer_norm(m->ln_1, x, value(s, l, PL_LN1_GAIN), value(s, l, PL_LN1_OFFSET), M, D,
+    rc = be->layer_norm(m->ln_1, x, value(s, l, PL_LN1_WEIGHT), value(s, l, PL_LN1_BIAS), M, D,
                         PL_PRENORM_EPS);
     if (rc) return rc;
     show(s, l, "ln_1", m->ln_1, floats);
@@ -225,8 +225,8 @@ static int block_backward(const struct pl_prenorm *s, int l, const struct pl_pre
         rc = be->linear_dw(grad(s, l, PL_FC_W), grad(s, l, PL_FC_B), wide, m->ln_2, M, D, hidden);
     if (!rc) rc = be->linear_dx(d, wide, value(s, l, PL_FC_W), M, D, hidden, 0);
     if (!rc)
-        rc = be->layer_norm_backward(dx, grad(s, l, PL_LN2_GAIN), grad(s, l, PL_LN2_OFFSET), d,
-                                     m->middle, value(s, l, PL_LN2_GAIN), M, D, PL_PRENORM_EPS, 1);
+        rc = be->layer_norm_backward(dx, grad(s, l, PL_LN2_WEIGHT), grad(s, l, PL_LN2_BIAS), d,
+                                     m->middle, value(s, l, PL_LN2_WEIGHT), M, D, PL_PRENORM_EPS, 1);
     /* and through the attention branch */
     if (!rc) rc = be->linear_dw(grad(s, l, PL_OUT_W), grad(s, l, PL_OUT_B), dx, m->o, M, D, D);
     if (!rc) rc = be->linear_dx(d, dx, value(s, l, PL_OUT_W), M, D, D, 0);
@@ -236,8 +236,8 @@ static int block_backward(const struct pl_prenorm *s, int l, const struct pl_pre
         rc = be->linear_dw(grad(s, l, PL_QKV_W), grad(s, l, PL_QKV_B), wide, m->ln_1, M, D, 3 * D);
     if (!rc) rc = be->linear_dx(d, wide, value(s, l, PL_QKV_W), M, D, 3 * D, 0);
     if (!rc)
-        rc = be->layer_norm_backward(dx, grad(s, l, PL_LN1_GAIN), grad(s, l, PL_LN1_OFFSET), d, x,
-                                     value(s, l, PL_LN1_GAIN), M, D, PL_PRENORM_EPS, 1);
+        rc = be->layer_norm_backward(dx, grad(s, l, PL_LN1_WEIGHT), grad(s, l, PL_LN1_BIAS), d, x,
+                                     value(s, l, PL_LN1_WEIGHT), M, D, PL_PRENORM_EPS, 1);
     return rc;
 }
 
@@ -277,7 +277,7 @@ int pl_prenorm_step(struct pl_prenorm *s, float *x, float *cache, int B, int pos
     int D = s->D, rc = take(&m, s, (size_t)B, 0);
     for (int l = 0; l < s->layers && !rc; l++) {
         float *keys = cache + 2 * (size_t)l * each;
-        rc = be->layer_norm(m.ln_1, x, value(s, l, PL_LN1_GAIN), value(s, l, PL_LN1_OFFSET), B, D,
+        rc = be->layer_norm(m.ln_1, x, value(s, l, PL_LN1_WEIGHT), value(s, l, PL_LN1_BIAS), B, D,
                             PL_PRENORM_EPS);
         if (!rc)
             rc = be->linear(m.qkv, m.ln_1, value(s, l, PL_QKV_W), value(s, l, PL_QKV_B), B, D,

@@ -18,8 +18,8 @@ extern "C" {
 #define PL_PRENORM_LAYERS_MAX 256
 
 enum pl_prenorm_part { /* of a block; W is [out,in] */
-    PL_LN1_GAIN, PL_LN1_OFFSET, PL_QKV_W, PL_QKV_B, PL_OUT_W, PL_OUT_B,
-    PL_LN2_GAIN, PL_LN2_OFFSET, PL_FC_W, PL_FC_B, PL_PROJ_W, PL_PROJ_B
+    PL_LN1_WEIGHT, PL_LN1_BIAS, PL_QKV_W, PL_QKV_B, PL_OUT_W, PL_OUT_B,
+    PL_LN2_WEIGHT, PL_LN2_BIAS, PL_FC_W, PL_FC_B, PL_PROJ_W, PL_PROJ_B
 };
 
 /* What a block's tensors are called, in the order in which their model lists them. */

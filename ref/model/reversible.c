@@ -35,7 +35,7 @@ static void lay_out_kept(struct pl_stack *s, struct arena *a, size_t M, size_t D
     size_t E = (size_t)s->blocks.E;
     for (int l = 0; l < c->L; l++) {
         int own = l == 0 || s->mode == PL_STORED;
-        s->attn[l] = own ? (struct pl_attn_kept){ .h = slice(a, M, D),
+        s->attn[l] = own ? (struct pl_attention_saved){ .h = slice(a, M, D),
                                                   .qkv = slice(a, M, 3 * E),
                                                   .o = slice(a, M, E),
                                                   .lse = slice(a, M, (size_t)c->H),
@@ -43,10 +43,10 @@ static void lay_out_kept(struct pl_stack *s, struct arena *a, size_t M, size_t D
                          : s->attn[0];
         s->feed[l] = s->feed[0];
         if (own && s->mode == PL_STORED)
-            s->feed[l] = (struct pl_feed_kept){ .h = slice(a, M, D), .y = slice(a, M, D),
+            s->feed[l] = (struct pl_ffn_saved){ .h = slice(a, M, D), .y = slice(a, M, D),
                                                 .z = slice(a, M, 8 * D) };
         else if (own) /* one branch at a time: they share */
-            s->feed[l] = (struct pl_feed_kept){ .h = s->attn[0].h, .y = s->attn[0].y };
+            s->feed[l] = (struct pl_ffn_saved){ .h = s->attn[0].h, .y = s->attn[0].y };
     }
 }
 
@@ -158,15 +158,15 @@ int pl_stack_begin(struct pl_stack *s, int B, int n, int keep)
 int pl_stack_block(struct pl_stack *s, int l, int B, int n, int keep)
 {
     const struct pl_block *block = &s->blocks.list[l];
-    const struct pl_attn_kept *attn = &s->attn[keep ? l : 0];
-    struct pl_feed_kept feed = s->feed[keep ? l : 0];
+    const struct pl_attention_saved *attn = &s->attn[keep ? l : 0];
+    struct pl_ffn_saved feed = s->feed[keep ? l : 0];
     float *a = stream_a(s, l, keep), *b = stream_b(s, l, keep);
     float *next_a = stream_a(s, l + 1, keep), *next_b = stream_b(s, l + 1, keep);
     int rc;
     if (!keep) feed.z = NULL;
-    if ((rc = pl_attn_forward(&s->blocks, l, attn, &s->scratch, b, B, n)) ||
+    if ((rc = pl_attention_branch(&s->blocks, l, attn, &s->scratch, b, B, n)) ||
         (rc = couple(s, next_a, a, attn->y, block->f_scale, B, n, 1)) ||
-        (rc = pl_feed_forward(&s->blocks, l, &feed, &s->scratch, next_a, B, n)))
+        (rc = pl_ffn_branch(&s->blocks, l, &feed, &s->scratch, next_a, B, n)))
         return rc;
     return couple(s, next_b, b, feed.y, block->g_scale, B, n, 1);
 }
@@ -196,15 +196,15 @@ int pl_stack_forward(struct pl_stack *s, int B, int n, int keep)
 static int block_backward(struct pl_stack *s, int l, int B, int n)
 {
     const struct pl_block *block = &s->blocks.list[l];
-    const struct pl_attn_kept *attn = &s->attn[l];
-    const struct pl_feed_kept *feed = &s->feed[l];
+    const struct pl_attention_saved *attn = &s->attn[l];
+    const struct pl_ffn_saved *feed = &s->feed[l];
     float *a = s->a[l + 1], *b = s->b[l]; /* what the two branches read */
     int undo = s->mode == PL_REVERSIBLE, rc;
-    if ((rc = pl_feed_backward(&s->blocks, l, feed, &s->scratch, s->da, s->db, a, B, n)) ||
+    if ((rc = pl_ffn_branch_backward(&s->blocks, l, feed, &s->scratch, s->da, s->db, a, B, n)) ||
         (undo && (rc = couple(s, b, b, feed->y, block->g_scale, B, n, -1))) ||
         (s->mode != PL_STORED &&
-         (rc = pl_attn_forward(&s->blocks, l, attn, &s->scratch, b, B, n))) ||
-        (rc = pl_attn_backward(&s->blocks, l, attn, &s->scratch, s->db, s->da, b, B, n)))
+         (rc = pl_attention_branch(&s->blocks, l, attn, &s->scratch, b, B, n))) ||
+        (rc = pl_attention_branch_backward(&s->blocks, l, attn, &s->scratch, s->db, s->da, b, B, n)))
         return rc;
     return undo ? couple(s, a, a, attn->y, block->f_scale, B, n, -1) : PL_OK;
 }

@@ -31,8 +31,8 @@ struct pl_stack {
     float *arena;
     size_t arena_floats;
     float **a, **b; /* (L+1) the streams before block l, which in the reversible mode are all one */
-    struct pl_attn_kept *attn; /* (L) likewise */
-    struct pl_feed_kept *feed;
+    struct pl_attention_saved *attn; /* (L) likewise */
+    struct pl_ffn_saved *feed;
     struct pl_branch_scratch scratch;
     float *da, *db;
 };

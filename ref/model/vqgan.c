@@ -349,7 +349,7 @@ int pl_vqgan_decode(struct pl_vqgan *m, float *x, const int32_t *code, int B, in
     return rc;
 }
 
-size_t pl_vqgan_strangers(const struct pl_vqgan *m, const int32_t *code, size_t n)
+size_t pl_vqgan_count_invalid(const struct pl_vqgan *m, const int32_t *code, size_t n)
 {
     size_t count = 0;
     for (size_t i = 0; i < n; i++) count += code[i] < 0 || code[i] >= m->config.n_embed;

@@ -73,7 +73,7 @@ int pl_vqgan_encode(struct pl_vqgan *m, int32_t *code, float *z, const float *x,
 /* Pictures x (B,3,h*f,w*f), not clamped, from codes (B,h,w) in 0..n_embed-1; host memory. */
 int pl_vqgan_decode(struct pl_vqgan *m, float *x, const int32_t *code, int B, int h, int w);
 /* How often codes are outside 0..n_embed-1; 0 before pl_vqgan_decode. */
-size_t pl_vqgan_strangers(const struct pl_vqgan *m, const int32_t *code, size_t n);
+size_t pl_vqgan_count_invalid(const struct pl_vqgan *m, const int32_t *code, size_t n);
 
 #ifdef __cplusplus
 }

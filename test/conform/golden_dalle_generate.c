@@ -36,18 +36,18 @@ static int one_by_one(struct net *net, float *out, const int32_t *text, const in
     size_t I = cells(net), B = (size_t)net->B, Vi = (size_t)net->config.Vi;
     float *z = pl_alloc(B, Vi * sizeof *z);
     int32_t *last = pl_alloc(B, sizeof *last);
-    struct pl_cache *cache = NULL;
+    struct pl_kv_cache *cache = NULL;
     struct pl_err err = { "" };
     int good = z && last &&
-               net_did(net, "cache", pl_cache_open(&cache, net->m, net->B, &err), &err);
+               net_did(net, "cache", pl_kv_cache_open(&cache, net->m, net->B, &err), &err);
     for (size_t i = 0; good && i < I; i++) {
         for (size_t b = 0; b < B && i > 0; b++) last[b] = codes[b * I + i - 1];
-        good = net_did(net, "cache", i ? pl_cache_step(cache, z, last, &err)
-                                       : pl_cache_begin(cache, z, text, net->B, &err), &err);
+        good = net_did(net, "cache", i ? pl_kv_cache_step(cache, z, last, &err)
+                                       : pl_kv_cache_begin(cache, z, text, net->B, &err), &err);
         for (size_t b = 0; good && b < B; b++)
             memcpy(out + (b * I + i) * Vi, z + b * Vi, Vi * sizeof *out);
     }
-    pl_cache_close(cache);
+    pl_kv_cache_close(cache);
     pl_free(z);
     pl_free(last);
     return good;

@@ -301,7 +301,7 @@ static void layer_scale(struct piece *p, struct replay *r, double allowed)
 }
 
 /* A feed-forward layer's weights and gradients under a prefix. */
-static void feed_open(struct pl_feed *w, struct pl_feed *dw, struct replay *r, const char *prefix,
+static void feed_open(struct pl_ffn *w, struct pl_ffn *dw, struct replay *r, const char *prefix,
                       size_t D, int *C)
 {
     static const char *const names[] = { "net.0.weight", "net.0.bias", "net.3.weight",
@@ -319,7 +319,7 @@ static void feed_open(struct pl_feed *w, struct pl_feed *dw, struct replay *r, c
     }
 }
 
-static void feed_gradients(const struct pl_feed *dw, struct replay *r, const char *prefix, size_t D,
+static void feed_gradients(const struct pl_ffn *dw, struct replay *r, const char *prefix, size_t D,
                            int C, double allowed)
 {
     char name[200];
@@ -337,12 +337,12 @@ static void feedforward(struct piece *p, struct replay *r, double allowed)
 {
     const struct pl_backend *be = r->g->be;
     float *again = replay_zeros(r, p->floats);
-    struct pl_feed w, dw;
+    struct pl_ffn w, dw;
     int C, M = p->B * p->n;
     feed_open(&w, &dw, r, "", (size_t)p->D, &C);
     if (r->bad) return;
-    replay_did(r, be->feed(p->y, NULL, p->x, &w, M, p->D, C));
-    replay_did(r, be->feed_backward(again, p->dx, &dw, p->dy, NULL, p->x, &w, M, p->D, C));
+    replay_did(r, be->ffn(p->y, NULL, p->x, &w, M, p->D, C));
+    replay_did(r, be->ffn_backward(again, p->dx, &dw, p->dy, NULL, p->x, &w, M, p->D, C));
     piece_same(p, r, p->floats, allowed);
     replay_same_as(r, "y, from the backward pass", "y", again, p->floats, allowed);
     feed_gradients(&dw, r, "", (size_t)p->D, C, allowed);
@@ -361,7 +361,7 @@ static void branch(struct piece *p, struct replay *r, const char *kind, double a
     float *dgain = replay_zeros(r, D), *doffset = replay_zeros(r, D);
     float *norm = replay_zeros(r, p->floats), *h = replay_zeros(r, p->floats);
     float *out = replay_zeros(r, p->floats), *dh = replay_zeros(r, p->floats);
-    struct pl_feed w, dw;
+    struct pl_ffn w, dw;
     struct layer a;
     grid(r, &P, &F, p->n);
     if (feeds) feed_open(&w, &dw, r, at, D, &C);
@@ -372,12 +372,12 @@ static void branch(struct piece *p, struct replay *r, const char *kind, double a
     if (r->bad) return;
     replay_did(r, be->layer_norm(norm, p->x, gain, offset, M, p->D, EPS));
     replay_did(r, be->shift(h, norm, p->B, p->n, p->D, P, F));
-    if (feeds) replay_did(r, be->feed(out, NULL, h, &w, M, p->D, C));
+    if (feeds) replay_did(r, be->ffn(out, NULL, h, &w, M, p->D, C));
     else layer_forward(&a, r, out, h, NULL);
     replay_did(r, be->scale_add(p->y, out, s, M, p->D, 1));
 
     replay_did(r, be->layer_scale_backward(dh, ds, p->dy, out, s, M, p->D));
-    if (feeds) replay_did(r, be->feed_backward(NULL, norm, &dw, dh, NULL, h, &w, M, p->D, C));
+    if (feeds) replay_did(r, be->ffn_backward(NULL, norm, &dw, dh, NULL, h, &w, M, p->D, C));
     else layer_backward(&a, r, norm, dh, h, NULL); /* norm is free by now: its gradient */
     replay_did(r, be->shift_backward(dh, norm, p->B, p->n, p->D, P, F));
     replay_did(r, be->layer_norm_backward(p->dx, dgain, doffset, dh, p->x, gain, M, p->D, EPS, 0));

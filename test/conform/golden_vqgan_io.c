@@ -365,7 +365,7 @@ static void encode_decode(struct look *l, const json_t *config)
         else compare_samples(l);
         snprintf(full, sizeof full, "%sindices", l->prefix);
         want = golden_ints(l->g, l->f, full, &n); /* the decoder shall not suffer from a near tie */
-        if (want && n == places && !pl_vqgan_strangers(l->m, want, n))
+        if (want && n == places && !pl_vqgan_count_invalid(l->m, want, n))
             memcpy(code, want, n * sizeof *code);
         pl_free(want);
         pl_free(x);
@@ -389,7 +389,7 @@ static void decode_given(struct look *l)
     size_t f = (size_t)pl_vqgan_factor(&l->m->config);
     float *x = NULL;
     if (!code || !t || t->dims != 4 || !n || t->n != 3 * n * f * f ||
-        (size_t)t->shape[2] % f || (size_t)t->shape[3] % f || pl_vqgan_strangers(l->m, code, n)) {
+        (size_t)t->shape[2] % f || (size_t)t->shape[3] % f || pl_vqgan_count_invalid(l->m, code, n)) {
         golden_fail(l->g, full, "codes and pictures do not belong together");
     } else {
         pixels = t->n;

@@ -172,7 +172,7 @@ void pair_ran(struct pair *p, int status)
     r->spent += took;
     if (!(took >= *best)) *best = took; /* it starts as NaN */
     if (status) {
-        const char *why = pl_backend_trouble(p->side[side], status);
+        const char *why = pl_backend_error(p->side[side], status);
         pair_fail(r, "%s says: %s%s%s", p->side[side]->name, pl_status_name(status),
                   *why ? ": " : "", why);
     }

@@ -121,7 +121,7 @@ static double gelu_slope(double x)
     return (1 + erf(x / sqrt(2))) / 2 + x * exp(-x * x / 2) / sqrt(2 * 3.14159265358979323846);
 }
 
-static struct inside look_inside(struct pair *p, const float *x, const struct pl_feed *w, int M,
+static struct inside look_inside(struct pair *p, const float *x, const struct pl_ffn *w, int M,
                                  int D, int C, int bf16)
 {
     size_t mc = (size_t)M * (size_t)C;
@@ -143,7 +143,7 @@ static struct inside look_inside(struct pair *p, const float *x, const struct pl
 
 struct layer {
     struct pair_f32 W1, b1, W2, b2;
-    struct pl_feed at[2];
+    struct pl_ffn at[2];
 };
 
 static struct layer layer(struct pair *p, int D, int C, double deviation)
@@ -154,14 +154,14 @@ static struct layer layer(struct pair *p, int D, int C, double deviation)
         .W2 = pair_normal(p, dc, deviation / sqrt(C)), .b2 = pair_normal(p, (size_t)D, deviation),
     };
     for (int s = 0; s < 2; s++)
-        l.at[s] = (struct pl_feed){ l.W1.at[s], l.b1.at[s], l.W2.at[s], l.b2.at[s] };
+        l.at[s] = (struct pl_ffn){ l.W1.at[s], l.b1.at[s], l.W2.at[s], l.b2.at[s] };
     return l;
 }
 
-static void feed(struct pair *p, int M, int D, int C, int with_z, int bf16)
+static void pair_ffn(struct pair *p, int M, int D, int C, int with_z, int bf16)
 {
     size_t md = (size_t)M * (size_t)D;
-    if (!pair_case(p, "feed", "M%d D%d C%d%s%s", M, D, C, with_z ? " z" : "", bf16 ? " bf16" : ""))
+    if (!pair_case(p, "ffn", "M%d D%d C%d%s%s", M, D, C, with_z ? " z" : "", bf16 ? " bf16" : ""))
         return;
     struct layer w = layer(p, D, C, 1);
     struct pair_f32 x = pair_normal(p, md, 1), y = pair_poison(p, md);
@@ -173,7 +173,7 @@ static void feed(struct pair *p, int M, int D, int C, int with_z, int bf16)
          (struct factor){ w.W2.at[0], NULL, C, 1 }, M, D, C, w.b2.at[0], 0, bf16);
     pair_work(p, 6.0 * (double)md * C, 0);
     if (bf16) p->side[1]->set_precision(PL_BF16);
-    PAIR(p, feed, y.at[side], keep[side], x.at[side], &w.at[side], M, D, C);
+    PAIR(p, ffn, y.at[side], keep[side], x.at[side], &w.at[side], M, D, C);
     if (bf16) p->side[1]->set_precision(PL_FLOAT32);
     pair_within(p, "y", y.any, 1, bound);
     if (with_z) pair_within(p, "z", z.any, 1, in.z_error);
@@ -181,10 +181,10 @@ static void feed(struct pair *p, int M, int D, int C, int with_z, int bf16)
 
 /* With z both sides begin with the reference's, so its error does not count; the bounds have
  * room. */
-static void feed_backward(struct pair *p, int M, int D, int C, int with_y, int with_z, int bf16)
+static void ffn_backward(struct pair *p, int M, int D, int C, int with_y, int with_z, int bf16)
 {
     size_t md = (size_t)M * (size_t)D, mc = (size_t)M * (size_t)C, dc = (size_t)D * (size_t)C;
-    if (!pair_case(p, "feed_backward", "M%d D%d C%d%s%s%s", M, D, C, with_y ? " y" : "",
+    if (!pair_case(p, "ffn_backward", "M%d D%d C%d%s%s%s", M, D, C, with_y ? " y" : "",
                    with_z ? " z" : "", bf16 ? " bf16" : ""))
         return;
     struct layer w = layer(p, D, C, 1), dw = layer(p, D, C, 1);
@@ -224,7 +224,7 @@ static void feed_backward(struct pair *p, int M, int D, int C, int with_y, int w
          M, dw.b2.at[0], 1, 0);
     pair_work(p, (with_y ? 18.0 : 16.0) * (double)md * C, 0);
     if (bf16) p->side[1]->set_precision(PL_BF16);
-    PAIR(p, feed_backward, to[side], dx.at[side], &dw.at[side], dy.at[side], kept[side], x.at[side],
+    PAIR(p, ffn_backward, to[side], dx.at[side], &dw.at[side], dy.at[side], kept[side], x.at[side],
          &w.at[side], M, D, C);
     if (bf16) p->side[1]->set_precision(PL_FLOAT32);
     if (with_y) {
@@ -273,7 +273,7 @@ static void feed_large(struct pair *p, int M, int D, int C, int gradients, int b
     size_t md = (size_t)M * (size_t)D, dc = (size_t)D * (size_t)C;
     double bound = bf16 ? 0x1p-5 : (2 * C + D) * 0x1p-22;
     int rows[ROWS];
-    if (!pair_case(p, gradients ? "feed_backward" : "feed", "M%d D%d C%d%s%s", M, D, C,
+    if (!pair_case(p, gradients ? "ffn_backward" : "ffn", "M%d D%d C%d%s%s", M, D, C,
                    gradients ? " y" : "", bf16 ? " bf16" : ""))
         return;
     struct layer w = layer(p, D, C, 1);
@@ -289,12 +289,12 @@ static void feed_large(struct pair *p, int M, int D, int C, int gradients, int b
     if (bf16) p->side[1]->set_precision(PL_BF16);
     if (!gradients) {
         pair_work(p, 6.0 * (double)md * C, 0);
-        PAIR(p, feed, y.at[side], NULL, x.at[side], &w.at[side], M, D, C);
-        p->side[0]->feed(few_y, NULL, few_x, &w.at[0], ROWS, D, C);
+        PAIR(p, ffn, y.at[side], NULL, x.at[side], &w.at[side], M, D, C);
+        p->side[0]->ffn(few_y, NULL, few_x, &w.at[0], ROWS, D, C);
     } else {
         struct pair_f32 dy = pair_poison(p, md), dx = pair_poison(p, md);
         struct layer dw = layer(p, D, C, 0);
-        struct pl_feed few = { pair_scratch(p, 2 * dc), pair_scratch(p, 2 * (size_t)C),
+        struct pl_ffn few = { pair_scratch(p, 2 * dc), pair_scratch(p, 2 * (size_t)C),
                                pair_scratch(p, dc), pair_scratch(p, (size_t)D) };
         memset(dy.at[0], 0, md * sizeof(float));
         for (int i = 0; i < ROWS; i++)
@@ -302,9 +302,9 @@ static void feed_large(struct pair *p, int M, int D, int C, int gradients, int b
                    (size_t)D * sizeof *few_dy);
         pair_share(p, dy.any);
         pair_work(p, 18.0 * (double)md * C, 0);
-        PAIR(p, feed_backward, y.at[side], dx.at[side], &dw.at[side], dy.at[side], NULL, x.at[side],
+        PAIR(p, ffn_backward, y.at[side], dx.at[side], &dw.at[side], dy.at[side], NULL, x.at[side],
              &w.at[side], M, D, C);
-        p->side[0]->feed_backward(few_y, few_dx, &few, few_dy, NULL, few_x, &w.at[0], ROWS, D, C);
+        p->side[0]->ffn_backward(few_y, few_dx, &few, few_dy, NULL, few_x, &w.at[0], ROWS, D, C);
         for (size_t i = 0; i < md; i++)
             if (dy.at[0][i - i % (size_t)D] == 0) pair_element(p, "dx", dx.any, i, 0, 0);
         compare_rows(p, "dx", dx.any, rows, few_dx, D, bound);
@@ -347,8 +347,8 @@ void pair_feedforward(struct pair *p)
             int D = chosen ? shapes[i].D : pair_int(p, 1, 60);
             int C = chosen ? shapes[i].C : pair_int(p, 1, 150);
             for (int with_z = 0; with_z <= 1; with_z++) {
-                feed(p, M, D, C, with_z, bf16);
-                feed_backward(p, M, D, C, i % 2, with_z, bf16);
+                pair_ffn(p, M, D, C, with_z, bf16);
+                ffn_backward(p, M, D, C, i % 2, with_z, bf16);
             }
         }
         for (size_t i = 0; !pair_quick(p) && i < PL_COUNT(large); i++)

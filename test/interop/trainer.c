@@ -20,7 +20,7 @@ struct toy {
     struct pl_optimizer_tensor *tensors;
     struct optimizer_state state;
     float *value, *grad;
-    float *aside_value, *aside_grad; /* of a delayed step */
+    float *delayed_value, *aside_grad; /* of a delayed step */
     size_t total;
     int64_t samples;
     struct pl_rng rng;
@@ -96,8 +96,8 @@ static int step_aside(void *context, int64_t epoch, struct pl_err *err)
 {
     struct toy *t = context;
     int rc;
-    memcpy(t->aside_value, t->value, t->total * sizeof *t->value);
-    rc = pl_optimizer_step(t->optimizer, t->aside_value, t->aside_grad,
+    memcpy(t->delayed_value, t->value, t->total * sizeof *t->value);
+    rc = pl_optimizer_step(t->optimizer, t->delayed_value, t->aside_grad,
                            t->warmup ? rate(t, epoch) : t->lr);
     return rc ? pl_fail(err, rc, "optimizer: %s", pl_status_name(rc)) : rc;
 }
@@ -105,7 +105,7 @@ static int step_aside(void *context, int64_t epoch, struct pl_err *err)
 static int take_in(void *context)
 {
     struct toy *t = context;
-    memcpy(t->value, t->aside_value, t->total * sizeof *t->value);
+    memcpy(t->value, t->delayed_value, t->total * sizeof *t->value);
     return PL_OK;
 }
 
@@ -131,7 +131,7 @@ static int load_files(struct toy *t, struct pl_err *err)
     }
     t->value = pl_alloc(t->total, sizeof(float));
     t->grad = pl_alloc(t->total, sizeof(float));
-    t->aside_value = pl_alloc(t->total, sizeof(float));
+    t->delayed_value = pl_alloc(t->total, sizeof(float));
     t->aside_grad = pl_alloc(t->total, sizeof(float));
     for (size_t i = 0; i < t->start.count; i++)
         memcpy(t->value + t->tensors[i].offset, t->start.tensor[i],
@@ -305,7 +305,7 @@ int main(int argc, char **argv)
     named_tensors_clear(&t.target);
     pl_free(t.value);
     pl_free(t.grad);
-    pl_free(t.aside_value);
+    pl_free(t.delayed_value);
     pl_free(t.aside_grad);
     free(t.tensors);
     return rc ? 1 : 0;

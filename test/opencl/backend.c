@@ -32,8 +32,8 @@ __attribute__((visibility("default"))) int pl_backend_v1(struct pl_backend *be)
     OWN(linear), OWN(linear_dx), OWN(linear_dw);
     OWN(layer_norm), OWN(layer_norm_backward), OWN(scale_add), OWN(layer_scale_backward);
     OWN(embed), OWN(embed_backward), OWN(shift), OWN(shift_backward), OWN(rotary);
-    OWN(activation), OWN(activation_backward), OWN(geglu), OWN(geglu_backward), OWN(feed),
-        OWN(feed_backward);
+    OWN(activation), OWN(activation_backward), OWN(geglu), OWN(geglu_backward), OWN(ffn),
+        OWN(ffn_backward);
     OWN(attention), OWN(attention_backward), OWN(attention_step), OWN(loss);
     OWN(conv), OWN(conv_dx), OWN(conv_dw), OWN(upsample), OWN(upsample_backward);
     OWN(group_norm), OWN(group_norm_backward);

@@ -138,7 +138,7 @@ int ocl_geglu_backward(float *dz, const float *dy, const float *z, int M, int C)
 
 #define ROWS 2048 /* of z at a time: at the run's width 64 MiB */
 
-int ocl_feed(float *y, float *kept, const float *x, const struct pl_feed *w, int M, int D, int C)
+int ocl_ffn(float *y, float *kept, const float *x, const struct pl_ffn *w, int M, int D, int C)
 {
     int rc, some = M < ROWS ? M : ROWS;
     float *h = ocl_scratch(&rc, OCL_LAYER, 3 * (size_t)some * (size_t)C * sizeof *h),
@@ -153,8 +153,8 @@ int ocl_feed(float *y, float *kept, const float *x, const struct pl_feed *w, int
     return rc;
 }
 
-int ocl_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy, float *kept,
-                      const float *x, const struct pl_feed *w, int M, int D, int C)
+int ocl_ffn_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy, float *kept,
+                      const float *x, const struct pl_ffn *w, int M, int D, int C)
 {
     int rc, some = M < ROWS ? M : ROWS;
     size_t hidden = (size_t)some * (size_t)C;

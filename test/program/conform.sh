@@ -60,7 +60,7 @@ int pl_backend_v1(struct pl_backend *be)
 {
     be->name = "broken";
     be->scale = broken_scale;
-    be->memory_trouble = broken_words;
+    be->memory_error = broken_words;
     return PL_OK;
 }
 EOC

@@ -105,9 +105,9 @@ static int there(int rc)
     return rc;
 }
 
-static struct pl_feed feed_here(const struct pl_feed *w)
+static struct pl_ffn feed_here(const struct pl_ffn *w)
 {
-    return (struct pl_feed){ here(w->W1), here(w->b1), here(w->W2), here(w->b2) };
+    return (struct pl_ffn){ here(w->W1), here(w->b1), here(w->W2), here(w->b2) };
 }
 
 static struct pl_moments moments_here(const struct pl_moments *m)
@@ -229,18 +229,18 @@ static int my_geglu_backward(float *dz, const float *dy, const float *z, int M, 
     return there(host.geglu_backward(here(dz), here(dy), here(z), M, C));
 }
 
-static int my_feed(float *y, float *z, const float *x, const struct pl_feed *w, int M, int D, int C)
+static int my_ffn(float *y, float *z, const float *x, const struct pl_ffn *w, int M, int D, int C)
 {
-    struct pl_feed w_here = feed_here(w);
-    return there(host.feed(here(y), here(z), here(x), &w_here, M, D, C));
+    struct pl_ffn w_here = feed_here(w);
+    return there(host.ffn(here(y), here(z), here(x), &w_here, M, D, C));
 }
 
-static int my_feed_backward(float *y, float *dx, const struct pl_feed *dw, const float *dy,
-                            float *z, const float *x, const struct pl_feed *w, int M, int D, int C)
+static int my_ffn_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy,
+                            float *z, const float *x, const struct pl_ffn *w, int M, int D, int C)
 {
-    struct pl_feed dw_here = feed_here(dw);
-    struct pl_feed w_here = feed_here(w);
-    return there(host.feed_backward(here(y), here(dx), &dw_here, here(dy), here(z), here(x),
+    struct pl_ffn dw_here = feed_here(dw);
+    struct pl_ffn w_here = feed_here(w);
+    return there(host.ffn_backward(here(y), here(dx), &dw_here, here(dy), here(z), here(x),
                                     &w_here, M, D, C));
 }
 
@@ -429,8 +429,8 @@ int pl_backend_v1(struct pl_backend *be)
     be->activation_backward = my_activation_backward;
     be->geglu = my_geglu;
     be->geglu_backward = my_geglu_backward;
-    be->feed = my_feed;
-    be->feed_backward = my_feed_backward;
+    be->ffn = my_ffn;
+    be->ffn_backward = my_ffn_backward;
     be->rotary = my_rotary;
     be->attention = my_attention;
     be->attention_backward = my_attention_backward;

@@ -186,11 +186,11 @@ static void cache_agrees_with_whole_passes(void **state)
         struct pl_dalle *m = network(i, 5);
         struct batch b = random_batch(m, 4, i + 30);
         int T = m->config.T, I = m->config.F * m->config.F, Vi = m->config.Vi;
-        struct pl_cache *cache;
+        struct pl_kv_cache *cache;
         float want[4 * 8], got[4 * 8];
         int32_t given[128], last[4];
         memcpy(b.text + T, b.text, (size_t)T * sizeof *b.text); /* two equal captions side by side */
-        assert_int_equal(pl_cache_open(&cache, m, 5, NULL), PL_OK); /* room to spare */
+        assert_int_equal(pl_kv_cache_open(&cache, m, 5, NULL), PL_OK); /* room to spare */
         for (int again = 0; again < 2; again++) { /* what an earlier drawing left must not matter */
             for (int cell = 0; cell < I; cell++) {
                 for (int k = 0; k < 4; k++) {
@@ -198,12 +198,12 @@ static void cache_agrees_with_whole_passes(void **state)
                     last[k] = cell ? b.codes[k * I + cell - 1] : 0;
                 }
                 assert_int_equal(pl_dalle_next(m, want, b.text, given, cell, 4, NULL), PL_OK);
-                assert_int_equal(cell ? pl_cache_step(cache, got, last, NULL)
-                                      : pl_cache_begin(cache, got, b.text, 4, NULL), PL_OK);
+                assert_int_equal(cell ? pl_kv_cache_step(cache, got, last, NULL)
+                                      : pl_kv_cache_begin(cache, got, b.text, 4, NULL), PL_OK);
                 for (int k = 0; k < 4 * Vi; k++) assert_float_equal(got[k], want[k], 2e-5);
             }
         }
-        pl_cache_close(cache);
+        pl_kv_cache_close(cache);
         pl_dalle_close(m);
     }
 }

@@ -152,9 +152,9 @@ static void devices_are_chosen(void **state)
     if (!set_streams) skip();
     assert_int_equal(pl_device_count(&be), 3);
     assert_int_equal(pl_set_devices(&be, twice, 2), PL_EUSE);
-    assert_non_null(strstr(be.memory_trouble(), "device 1 twice"));
+    assert_non_null(strstr(be.memory_error(), "device 1 twice"));
     assert_int_equal(pl_set_devices(&be, missing, 2), PL_EUSE);
-    assert_non_null(strstr(be.memory_trouble(), "no device 3: this machine has 3"));
+    assert_non_null(strstr(be.memory_error(), "no device 3: this machine has 3"));
     assert_int_equal(pl_set_devices(&be, two, 2), PL_OK);
     assert_int_equal(pl_use_device(&be, 2), PL_EUSE);
     assert_int_equal(pl_use_device(&be, 1), PL_OK);
@@ -164,8 +164,8 @@ static void devices_are_chosen(void **state)
     assert_int_equal(pl_use_device(&be, 0), PL_OK);
     y = be.alloc(sizeof got);
     assert_int_equal(be.fill(y, 1, 3), PL_OK);
-    assert_int_equal(pl_take(&be, y, x, 1, 2, 1), PL_OK);
-    assert_int_equal(pl_take(&be, y + 2, x, 1, 1, 0), PL_OK);
+    assert_int_equal(pl_peer_copy(&be, y, x, 1, 2, 1), PL_OK);
+    assert_int_equal(pl_peer_copy(&be, y + 2, x, 1, 1, 0), PL_OK);
     assert_int_equal(be.get(got, y, sizeof got), PL_OK);
     assert_true(got[0] == 4 && got[1] == 4 && got[2] == 3);
     be.free(y);

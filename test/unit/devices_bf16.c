@@ -122,9 +122,9 @@ static void same_with(const float *x, const float *W, float *elsewhere, float *y
 
 static int other_precision(float *x, const float *from, const float *W)
 {
-    struct pl_feed w = { (float *)W, (float *)W, (float *)W, (float *)W };
+    struct pl_ffn w = { (float *)W, (float *)W, (float *)W, (float *)W };
     int rc = be.set_precision(PL_FLOAT32);
-    if (!rc) rc = be.feed(x, NULL, from, &w, ROWS, 2, 4);
+    if (!rc) rc = be.ffn(x, NULL, from, &w, ROWS, 2, 4);
     return rc ? rc : be.set_precision(PL_BF16);
 }
 
@@ -133,7 +133,7 @@ static void roundings_follow(void **state)
     enum { SIZE = ROWS * WIDE, BYTES = SIZE * sizeof(float), LARGE = 1 << 22 };
     float values[3 * SIZE], *x, *from, *W, *y, *elsewhere, *dy, *again, *qkv;
     float a[SIZE], b[SIZE], *last;
-    struct pl_feed layer, gradient;
+    struct pl_ffn layer, gradient;
     uint64_t ticket;
     (void)state;
     if (!set_streams) skip();
@@ -147,8 +147,8 @@ static void roundings_follow(void **state)
     qkv = be.alloc(3 * BYTES);
     assert_true(x && from && W && y && dy && elsewhere && qkv);
     last = x + (ROWS - 2) * WIDE;
-    layer = (struct pl_feed){ W, from, W, from };
-    gradient = (struct pl_feed){ dy, dy, dy, dy };
+    layer = (struct pl_ffn){ W, from, W, from };
+    gradient = (struct pl_ffn){ dy, dy, dy, dy };
     normal(values, 3 * SIZE, 7);
     assert_int_equal(be.put(from, values, 2 * BYTES), PL_OK);
     assert_int_equal(be.put(qkv, values, 3 * BYTES), PL_OK);
@@ -166,8 +166,8 @@ static void roundings_follow(void **state)
     FOLLOWS(be.linear_dx(last, x, W, 2, WIDE, OUT, 0));
     FOLLOWS(be.linear_dw(last, NULL, x, from, 2, 4, 8));
     FOLLOWS(be.linear_dw(dy, last, x, from, 2, 4, 8));
-    FOLLOWS(be.feed(last, NULL, x, &layer, 2, WIDE, 2));
-    FOLLOWS(be.feed_backward(NULL, last, &gradient, from, NULL, x, &layer, 2, WIDE, 2));
+    FOLLOWS(be.ffn(last, NULL, x, &layer, 2, WIDE, 2));
+    FOLLOWS(be.ffn_backward(NULL, last, &gradient, from, NULL, x, &layer, 2, WIDE, 2));
     FOLLOWS(other_precision(x, from, W));
     /* what attention leaves, two channels at a time and one */
     for (int d = 1; d <= 8; d += 7) {

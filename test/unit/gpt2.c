@@ -135,7 +135,7 @@ static void shared_layers(void **state)
     y = pl_params_grad(&b.params, b.stack.part[2][PL_FC_W]);
     for (size_t i = 0; i < 24 * 72; i++)
         assert_true(sum[i] - (x[i] + y[i]) < 1e-6f && x[i] + y[i] - sum[i] < 1e-6f);
-    assert_true(a.stack.part[0][PL_LN1_GAIN] != a.stack.part[2][PL_LN1_GAIN]);
+    assert_true(a.stack.part[0][PL_LN1_WEIGHT] != a.stack.part[2][PL_LN1_WEIGHT]);
     pl_gpt2_clear(&a);
     pl_gpt2_clear(&b);
     unlink(path);

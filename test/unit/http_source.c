@@ -125,8 +125,8 @@ static void answer(struct web_client *c)
     answer_part(c, path, first, last);
 }
 
-static struct web_server plain = { .answer = answer, .side_by_side = 1 },
-                         secure = { .answer = answer, .side_by_side = 1 };
+static struct web_server plain = { .answer = answer, .parallel_for = 1 },
+                         secure = { .answer = answer, .parallel_for = 1 };
 static char folder[] = "/tmp/potluck-cache-XXXXXX", ca_file[60];
 
 static int setup(void **state)

@@ -90,7 +90,7 @@ static void lanes_add_up_to_the_batch(void **state)
     for (int B = 1; B <= B_MAX; B += 10) {
         struct pl_dalle_loss whole, loss;
         float *want = gradient(1, 2, B, 1, &whole);
-        for (int lanes = 2; lanes <= PL_LANES_MAX; lanes++) {
+        for (int lanes = 2; lanes <= PL_SHARDS_MAX; lanes++) {
             float *got = gradient(lanes, 2, B, 1, &loss);
             assert_float_equal(loss.total, whole.total, 1e-5);
             assert_float_equal(loss.text, whole.text, 1e-5);
@@ -148,7 +148,7 @@ static void first_failure_is_told(void **state)
     for (int threads = 1; threads <= 8; threads++) {
         int done[7] = { 0 };
         be.set_threads(threads);
-        assert_int_equal(be.side_by_side(7, fails_at, done), PL_ENOMEM);
+        assert_int_equal(be.parallel_for(7, fails_at, done), PL_ENOMEM);
         for (int i = 0; i < 7; i++) assert_int_equal(done[i], 1);
     }
 }
@@ -156,13 +156,13 @@ static void first_failure_is_told(void **state)
 static void cut_follows_from_sizes(void **state)
 {
     (void)state;
-    assert_int_equal(pl_dalle_lanes(1000, 1), 1);
-    assert_int_equal(pl_dalle_lanes(1000, 11), 1);
-    assert_int_equal(pl_dalle_lanes(1000, 12), 2);
-    assert_int_equal(pl_dalle_lanes(1000, 23), 2);
-    assert_int_equal(pl_dalle_lanes(1000, 24), 4);
-    assert_int_equal(pl_dalle_lanes(1000, 1000), PL_LANES_MAX);
-    assert_int_equal(pl_dalle_lanes(PL_LANE_PARAMETERS, 64), 1);
+    assert_int_equal(pl_batch_shards(1000, 1), 1);
+    assert_int_equal(pl_batch_shards(1000, 11), 1);
+    assert_int_equal(pl_batch_shards(1000, 12), 2);
+    assert_int_equal(pl_batch_shards(1000, 23), 2);
+    assert_int_equal(pl_batch_shards(1000, 24), 4);
+    assert_int_equal(pl_batch_shards(1000, 1000), PL_SHARDS_MAX);
+    assert_int_equal(pl_batch_shards(PL_SHARD_PARAMETERS, 64), 1);
 }
 
 int main(void)

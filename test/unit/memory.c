@@ -278,10 +278,10 @@ static int gradients(void)
 {
     enum { M = 2, D = 4, C = 8 };
     static float x[M * D], dx[M * D], gain[D], dgain[D], W1[2 * C * D], b1[2 * C], W2[D * C], b2[D];
-    const struct pl_feed w = { W1, b1, W2, b2 };
+    const struct pl_ffn w = { W1, b1, W2, b2 };
     int rc = ref_layer_norm_backward(dx, dgain, b2, x, x, gain, M, D, 1e-5f, 0);
     if (!rc) rc = ref_group_norm_backward(dx, dgain, b2, x, x, gain, 1, D, M, 2, 1e-5f);
-    if (!rc) rc = ref_feed_backward(NULL, dx, &w, x, NULL, x, &w, M, D, C);
+    if (!rc) rc = ref_ffn_backward(NULL, dx, &w, x, NULL, x, &w, M, D, C);
     return rc;
 }
 

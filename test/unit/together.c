@@ -37,7 +37,7 @@ struct peer {
     char address[MULTIADDR_TEXT_MAX];
     struct pl_optimizer *optimizer;
     struct optimizer_state state;
-    float *value, *grad, *aside_value, *aside_grad;
+    float *value, *grad, *delayed_value, *aside_grad;
     int number, is_known, steps;
     int64_t samples, batches, epoch;
     struct entry log[LOG_MAX];
@@ -198,8 +198,8 @@ static int step_aside(void *context, int64_t epoch, struct pl_err *err)
 {
     struct peer *p = context;
     int rc, begun = noted(&batches);
-    rc = be.copy(p->aside_value, p->value, N);
-    if (!rc) rc = take_step(p->optimizer, p->aside_value, p->aside_grad);
+    rc = be.copy(p->delayed_value, p->value, N);
+    if (!rc) rc = take_step(p->optimizer, p->delayed_value, p->aside_grad);
     if (!rc && hold_steps && epoch + 1 < EPOCHS) {
         rc = gate(&batches, begun + 1, err);
         if (!rc) note(&stepping);
@@ -212,7 +212,7 @@ static int take_in(void *context)
     struct peer *p = context;
     put_down(p, 'i', 0);
     p->steps++;
-    return be.copy(p->value, p->aside_value, N);
+    return be.copy(p->value, p->delayed_value, N);
 }
 
 static int moved(void *context, int64_t epoch) { return (void)context, (void)epoch, PL_OK; }
@@ -271,7 +271,7 @@ static void open_peer(struct peer *p, int number)
     assert_int_equal(swarm_address(&p->swarm, p->address), PL_OK);
     p->value = new_values();
     p->grad = new_zeros();
-    p->aside_value = new_zeros();
+    p->delayed_value = new_zeros();
     p->aside_grad = new_zeros();
     assert_int_equal(pl_optimizer_open(&p->optimizer, &be, &lamb, tensors, 2, &p->err), PL_OK);
     assert_int_equal(optimizer_state_open(&p->state, p->optimizer, &lamb, &be, tensors, types, 2,
@@ -286,7 +286,7 @@ static void close_peer(struct peer *p)
     pl_optimizer_close(p->optimizer);
     be.free(p->value);
     be.free(p->grad);
-    be.free(p->aside_value);
+    be.free(p->delayed_value);
     be.free(p->aside_grad);
 }
 

@@ -139,7 +139,7 @@ static void bad_parameters(void **state)
             step(&r, i);
             step(&without, i);
         }
-        assert_int_equal(pl_trainer_keep(r.t), PL_OK);
+        assert_int_equal(pl_trainer_snapshot(r.t), PL_OK);
         step(&r, 3); /* after what was kept: lost with the step that fails */
         assert_int_equal(add(&r, 4, NULL), PL_OK);
         assert_int_equal(pl_trainer_mean(r.t), PL_OK);

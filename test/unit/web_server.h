@@ -31,8 +31,8 @@ struct web_client {
 };
 
 struct web_server {
-    void (*answer)(struct web_client *); /* in a thread of its own where side_by_side is set */
-    int side_by_side;
+    void (*answer)(struct web_client *); /* in a thread of its own where parallel_for is set */
+    int parallel_for;
     int port, listening;
     SSL_CTX *tls; /* NULL: in the open */
     atomic_int requests;
@@ -133,7 +133,7 @@ static inline void *web_serve(void *context)
         job->client.fd = fd;
         job->client.number = atomic_fetch_add(&s->requests, 1) + 1;
         if (s->tls && (job->client.tls = SSL_new(s->tls))) SSL_set_fd(job->client.tls, fd);
-        if (!s->side_by_side) web_serve_one(job);
+        if (!s->parallel_for) web_serve_one(job);
         else if (!pthread_create(&thread, NULL, web_serve_one, job)) pthread_detach(thread);
     }
     return NULL;
