@@ -4,7 +4,7 @@
 #define PL_CMD_PEER_MODEL_H
 
 #include "../net/hivemind/optimizer_state.h"
-#include "../ref/model/dalle.h"
+#include "../runtime/dalle_run.h"
 
 struct peer_model {
     const char *config, *kind; /* as they were given; kind: the optimizer's */

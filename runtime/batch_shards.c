@@ -1,57 +1,65 @@
-/* batch_shards.c - a small model's batch on several threads, each with a part of it all the way: see
- * pl_dalle_step. The first lane is the model itself; the others are twins that share its
- * parameters' values and tables, with gradients and a workspace of their own. */
+/* batch_shards.c - the first shard is computed by the model itself; the others by models that share
+ * its parameters' values and tables, with gradients and a workspace of their own. */
 #include "batch_shards.h"
+#include "workspace.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
-void pl_dalle_release_shards(struct pl_dalle *m)
+int pl_batch_shards(size_t parameters, int B)
 {
-    for (int i = 0; i < m->lanes_made; i++) {
-        m->be->free(m->lane[i].params.grad);
-        pl_stack_release(&m->lane[i].stack);
-        pl_dalle_release_ids(&m->lane[i]);
-    }
-    free(m->lane);
-    m->lane = NULL;
-    m->lanes_made = 0;
+    int shards = 1;
+    if (parameters >= PL_SHARD_PARAMETERS) return 1;
+    while (shards < PL_SHARDS_MAX && B >= 2 * shards * PL_SHARD_SAMPLES) shards *= 2;
+    return shards;
 }
 
-static int make_lanes(struct pl_dalle *m, int lanes)
+void pl_dalle_release_shards(struct pl_dalle *m)
 {
+    struct pl_dalle_buffers *own = m->buffers;
+    for (int i = 0; i < own->shards; i++) {
+        struct pl_dalle *shard = &own->shard[i];
+        m->be->free(shard->params.grad);
+        pl_stack_release(&shard->stack);
+        if (shard->buffers) pl_dalle_release_buffers(shard);
+        free(shard->buffers);
+    }
+    free(own->shard);
+    own->shard = NULL;
+    own->shards = 0;
+}
+
+static int reserve_shards(struct pl_dalle *m, int shards)
+{
+    struct pl_dalle_buffers *own = m->buffers;
     size_t bytes = m->params.total * sizeof(float);
-    if (lanes - 1 <= m->lanes_made) return PL_OK;
+    if (shards - 1 <= own->shards) return PL_OK;
     pl_dalle_release_shards(m);
-    if (!(m->lane = calloc((size_t)lanes - 1, sizeof *m->lane))) return PL_ENOMEM;
-    for (; m->lanes_made < lanes - 1; m->lanes_made++) {
-        struct pl_dalle *l = &m->lane[m->lanes_made];
-        l->be = m->be;
-        if (!(l->params.grad = m->be->alloc(bytes))) return PL_ENOMEM;
+    if (!(own->shard = calloc((size_t)shards - 1, sizeof *own->shard))) return PL_ENOMEM;
+    while (own->shards < shards - 1) {
+        struct pl_dalle *shard = &own->shard[own->shards++];
+        shard->be = m->be;
+        shard->buffers = calloc(1, sizeof *shard->buffers);
+        shard->params.grad = m->be->alloc(bytes);
+        if (!shard->buffers || !shard->params.grad) return PL_ENOMEM;
     }
     return PL_OK;
 }
 
-/* All that is the model's own, as it is now. */
-static void follow(struct pl_dalle *lane, const struct pl_dalle *m)
+/* Everything but gradients and buffers is the model's, as it is now: settings and angles may have
+ * changed since the last step. */
+static void follow_model(struct pl_dalle *shard, const struct pl_dalle *m)
 {
-    float *grad = lane->params.grad;
-    lane->config = m->config;
-    lane->params = m->params;
-    lane->params.grad = grad;
-    lane->stack.blocks = m->stack.blocks;
-    lane->stack.blocks.params = &lane->params;
-    lane->gain = m->gain;
-    lane->offset = m->offset;
-    lane->table = m->table;
-    lane->bias = m->bias;
-    lane->text_table = m->text_table;
-    lane->image_table = m->image_table;
-    lane->activations = m->activations;
-    lane->samples = m->samples;
+    struct pl_dalle own = *shard;
+    *shard = *m;
+    shard->buffers = own.buffers;
+    shard->params.grad = own.params.grad;
+    shard->stack = own.stack;
+    shard->stack.blocks = m->stack.blocks;
+    shard->stack.blocks.params = &shard->params;
 }
 
-struct lanes {
+struct sharded {
     struct pl_dalle *m;
     const int32_t *text, *codes;
     int B, count;
@@ -59,35 +67,36 @@ struct lanes {
     struct pl_dalle_loss loss[PL_SHARDS_MAX];
 };
 
-static int run_lane(void *context, int i)
+static int run_shard(void *context, int i)
 {
-    struct lanes *l = context;
-    const struct pl_dalle_config *c = &l->m->config;
-    int from = l->B * i / l->count, count = l->B * (i + 1) / l->count - from, rc = PL_OK;
-    struct pl_dalle *m = i ? &l->m->lane[i - 1] : l->m;
+    struct sharded *s = context;
+    const struct pl_dalle_config *c = &s->m->config;
+    int from = s->B * i / s->count, count = s->B * (i + 1) / s->count - from, rc = PL_OK;
+    struct pl_dalle *m = i ? &s->m->buffers->shard[i - 1] : s->m;
     if (i) {
-        follow(m, l->m);
+        follow_model(m, s->m);
         rc = m->be->fill(m->params.grad, 0, m->params.total);
     }
     if (rc) return rc;
-    return pl_dalle_step_part(m, l->text + (size_t)from * (size_t)c->T,
-                              l->codes + (size_t)from * (size_t)(c->F * c->F), count,
-                              (double)count / l->B, l->scale, &l->loss[i]);
+    return pl_dalle_step_part(m, s->text + (size_t)from * (size_t)c->T,
+                              s->codes + (size_t)from * (size_t)(c->F * c->F), count,
+                              (double)count / s->B, s->scale, &s->loss[i]);
 }
 
 int pl_dalle_step_sharded(struct pl_dalle *m, const int32_t *text, const int32_t *codes, int B,
-                           int lanes, double scale, struct pl_dalle_loss *loss)
+                          int shards, double scale, struct pl_dalle_loss *loss)
 {
-    struct lanes l = { .m = m, .text = text, .codes = codes, .B = B, .count = lanes, .scale = scale };
+    struct sharded s = { .m = m, .text = text, .codes = codes, .B = B, .count = shards,
+                         .scale = scale };
     const struct pl_params *p = &m->params;
-    int rc = make_lanes(m, lanes);
-    assert(lanes <= PL_SHARDS_MAX && lanes <= B);
-    if (rc == PL_OK) rc = m->be->parallel_for(lanes, run_lane, &l);
-    for (int i = 0; i < lanes && rc == PL_OK; i++) {
-        if (i) rc = m->be->axpy(p->grad, 1, m->lane[i - 1].params.grad, p->total);
-        loss->text += l.loss[i].text;
-        loss->image += l.loss[i].image;
-        loss->total += l.loss[i].total;
+    int rc = reserve_shards(m, shards);
+    assert(shards <= PL_SHARDS_MAX && shards <= B);
+    if (rc == PL_OK) rc = m->be->parallel_for(shards, run_shard, &s);
+    for (int i = 0; i < shards && rc == PL_OK; i++) {
+        if (i) rc = m->be->axpy(p->grad, 1, m->buffers->shard[i - 1].params.grad, p->total);
+        loss->text += s.loss[i].text;
+        loss->image += s.loss[i].image;
+        loss->total += s.loss[i].total;
     }
     return rc;
 }

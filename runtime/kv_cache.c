@@ -302,7 +302,7 @@ int pl_kv_cache_step(struct pl_kv_cache *c, float *logits, const int32_t *code, 
         c->ids[row] = code[row];
     }
     if ((rc = be->put(c->ids_be, c->ids, (size_t)c->rows * sizeof *c->ids)) ||
-        (rc = pl_dalle_embed_codes(c->m, c->a, c->ids_be, c->rows)) ||
+        (rc = pl_dalle_embed_image(c->m, c->a, c->ids_be, c->rows)) ||
         (rc = be->copy(c->b, c->a, size)) || (rc = place_gather(c)))
         return explain(rc, err);
     for (int l = 0; l < config->L && rc == PL_OK; l++) {

@@ -3,7 +3,7 @@
 #ifndef PL_KV_CACHE_H
 #define PL_KV_CACHE_H
 
-#include "../ref/model/dalle.h"
+#include "dalle_run.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -2,6 +2,7 @@
  * copies that move, scales of 8-bit statistics, and this project's own buffers for its own model.
  * The script of the page says the same in JavaScript, and a test holds the two together. */
 #include "memory.h"
+#include "batch_shards.h"
 
 #include <math.h>
 #include <string.h>

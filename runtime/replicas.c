@@ -125,7 +125,7 @@ static int step(struct part *p)
     if (p->index) {
         m->activations = first->activations;
         m->samples = first->samples;
-        m->lanes = first->lanes;
+        m->shards = first->shards;
         /* Always, because nobody has to say then that the first's have changed; at a device's
          * link it is a small share of what follows. */
         rc = pl_peer_copy(m->be, m->params.value, first->params.value, 0, m->params.total, 0);

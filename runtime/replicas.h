@@ -4,7 +4,7 @@
 #ifndef PL_REPLICAS_H
 #define PL_REPLICAS_H
 
-#include "../ref/model/dalle.h"
+#include "dalle_run.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -3,7 +3,7 @@
 #ifndef PL_TRAINER_H
 #define PL_TRAINER_H
 
-#include "../ref/model/dalle.h"
+#include "dalle_run.h"
 #include "optimizer.h"
 #include "replicas.h"
 #include "../ref/schedule.h"

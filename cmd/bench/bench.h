@@ -6,7 +6,7 @@
 #include "bench_peer.h"
 #include "cmd/common/compute.h"
 #include "peak.h"
-#include "ref/model/dalle.h"
+#include "runtime/dalle_run.h"
 
 #include <jansson.h>
 

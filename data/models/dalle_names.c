@@ -63,18 +63,18 @@ struct pl_dalle_entry *pl_dalle_state_dict(const struct pl_dalle *m, size_t *cou
         snprintf(name, sizeof name, "transformer.layers.blocks.%d.%s", l, tensors[i].training);
         add(list, count, name, (long)tensor_index(&m->stack.blocks.list[l], tensors[i].member));
     }
-    add(list, count, "to_logits.0.weight", (long)m->gain);
-    add(list, count, "to_logits.0.bias", (long)m->offset);
-    add(list, count, "to_logits.1.weight", (long)m->table);
-    add(list, count, "to_logits.1.bias", (long)m->bias);
+    add(list, count, "to_logits.0.weight", (long)m->norm_weight);
+    add(list, count, "to_logits.0.bias", (long)m->norm_bias);
+    add(list, count, "to_logits.1.weight", (long)m->embedding);
+    add(list, count, "to_logits.1.bias", (long)m->output_bias);
     if (m->config.separate_embedding) {
-        add(list, count, "text_emb.weight", (long)m->text_table);
-        add(list, count, "image_emb.weight", (long)m->image_table);
+        add(list, count, "text_emb.weight", (long)m->text_embedding);
+        add(list, count, "image_emb.weight", (long)m->image_embedding);
     } else { /* the output layer once more for each of its uses as an embedding */
-        add(list, count, "text_emb.linear.weight", (long)m->table);
-        add(list, count, "text_emb.linear.bias", (long)m->bias);
-        add(list, count, "image_emb.linear.weight", (long)m->table);
-        add(list, count, "image_emb.linear.bias", (long)m->bias);
+        add(list, count, "text_emb.linear.weight", (long)m->embedding);
+        add(list, count, "text_emb.linear.bias", (long)m->output_bias);
+        add(list, count, "image_emb.linear.weight", (long)m->embedding);
+        add(list, count, "image_emb.linear.bias", (long)m->output_bias);
     }
     return list;
 }
@@ -116,16 +116,16 @@ static int parse(struct called *c, const char *name)
 static long find_end(const struct pl_dalle *m, const char *name)
 {
     const struct { const char *name; size_t param; int separate; } ends[] = {
-        { "to_logits.0.weight", m->gain, -1 },
-        { "to_logits.0.bias", m->offset, -1 },
-        { "to_logits.1.weight", m->table, -1 },
-        { "to_logits.1.bias", m->bias, -1 },
-        { "text_emb.linear.weight", m->table, 0 },
-        { "text_emb.linear.bias", m->bias, 0 },
-        { "image_emb.linear.weight", m->table, 0 },
-        { "image_emb.linear.bias", m->bias, 0 },
-        { "text_emb.weight", m->text_table, 1 },
-        { "image_emb.weight", m->image_table, 1 },
+        { "to_logits.0.weight", m->norm_weight, -1 },
+        { "to_logits.0.bias", m->norm_bias, -1 },
+        { "to_logits.1.weight", m->embedding, -1 },
+        { "to_logits.1.bias", m->output_bias, -1 },
+        { "text_emb.linear.weight", m->embedding, 0 },
+        { "text_emb.linear.bias", m->output_bias, 0 },
+        { "image_emb.linear.weight", m->embedding, 0 },
+        { "image_emb.linear.bias", m->output_bias, 0 },
+        { "text_emb.weight", m->text_embedding, 1 },
+        { "image_emb.weight", m->image_embedding, 1 },
     };
     if (!strcmp(name, "pos_emb")) return PL_DALLE_POS_EMB;
     for (size_t i = 0; i < PL_COUNT(ends); i++)

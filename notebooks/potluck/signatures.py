@@ -198,17 +198,15 @@ class BranchScratch(c.Structure):
 
 
 class Stack(c.Structure):
-    _fields_ = [("blocks", Blocks), ("mode", c.c_int), ("training", c.c_int), ("room", c.c_int), ("arena", void),
-                ("arena_floats", size), ("a", void), ("b", void), ("attn", void), ("feed", void),
+    _fields_ = [("blocks", Blocks), ("mode", c.c_int), ("training", c.c_int), ("capacity", c.c_int), ("arena", void),
+                ("arena_floats", size), ("a", void), ("b", void), ("attn", void), ("ffn", void),
                 ("scratch", BranchScratch), ("da", void), ("db", void)]
 
 
 class Dalle(c.Structure):
     _fields_ = [("config", DalleConfig), ("be", P(Backend)), ("params", Params), ("stack", Stack),
-                *((n, size) for n in "gain offset table bias text_table image_table".split()),
-                ("activations", c.c_int), ("samples", c.c_int), ("lanes", c.c_int), ("room", c.c_int),
-                ("ids", void), ("labels", void), ("ids_be", void), ("labels_be", void), ("lane", void),
-                ("lanes_made", c.c_int)]
+                *((n, size) for n in "norm_weight norm_bias embedding output_bias text_embedding image_embedding".split()),
+                ("activations", c.c_int), ("samples", c.c_int), ("shards", c.c_int), ("buffers", void)]
 
 
 class DalleLoss(c.Structure):
@@ -285,7 +283,7 @@ STRUCTURES = {
     "pl_backend": (Backend, "ref/backend.h"), "pl_dalle_config": (DalleConfig, "ref/model/dalle_config.h"),
     "pl_param": (Param, "ref/model/params.h"), "pl_params": (Params, "ref/model/params.h"),
     "pl_stack": (Stack, "ref/model/reversible.h"), "pl_dalle": (Dalle, "ref/model/dalle.h"),
-    "pl_dalle_loss": (DalleLoss, "ref/model/dalle.h"),
+    "pl_dalle_loss": (DalleLoss, "runtime/dalle_run.h"),
     "pl_optimizer_options": (OptimizerOptions, "runtime/optimizer.h"),
     "pl_train_options": (TrainOptions, "runtime/trainer.h"), "pl_trainer": (Trainer, "runtime/trainer.h"),
     "pl_train_report": (TrainReport, "runtime/trainer.h"), "pl_sampling": (Sampling, "ref/sample.h"),
@@ -322,7 +320,7 @@ FUNCTIONS = {
     "pl_partition": (status, [P(P(Part)), P(size), void, void, size, void, c.c_int, size, P(Error)]),
     "pl_free": (None, [void]),
     "pl_orthogonalize": (None, [void, c.c_int, c.c_int]),
-    # ref/model/dalle_config.h, dalle.h, params.h; data/models/dalle_config.h
+    # ref/model/dalle_config.h, dalle.h, params.h; runtime/dalle_run.h; data/models/dalle_config.h
     "pl_dalle_config_named": (status, [P(DalleConfig), text, P(Error)]),
     "pl_dalle_config_read": (status, [P(DalleConfig), text, P(Error)]),
     "pl_dalle_config_pattern": (None, [P(DalleConfig), c.c_int, c.c_int]),

@@ -116,11 +116,3 @@ int pl_dalle_config_check(const struct pl_dalle_config *c, struct pl_err *err)
         if ((rc = check_block(c, l, err))) return rc;
     return PL_OK;
 }
-
-int pl_batch_shards(size_t parameters, int B)
-{
-    int lanes = 1;
-    if (parameters >= PL_SHARD_PARAMETERS) return 1;
-    while (lanes < PL_SHARDS_MAX && B >= 2 * lanes * PL_SHARD_SAMPLES) lanes *= 2;
-    return lanes;
-}

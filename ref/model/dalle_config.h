@@ -53,14 +53,6 @@ void pl_dalle_mask(const struct pl_dalle_config *c, int l, struct pl_mask *mask)
 /* The first block of l's group. */
 int pl_dalle_first_of_group(const struct pl_dalle_config *c, int l);
 
-/* The lanes of a batch of B: 1 for a model of PL_SHARD_PARAMETERS or more, whose operations are long
- * enough; else so many that each has PL_SHARD_SAMPLES sequences: 1, 2 or PL_SHARDS_MAX, which two or
- * four threads share without a rest. */
-#define PL_SHARD_PARAMETERS 4000000
-#define PL_SHARD_SAMPLES 6
-#define PL_SHARDS_MAX 4
-int pl_batch_shards(size_t parameters, int B);
-
 #ifdef __cplusplus
 }
 #endif

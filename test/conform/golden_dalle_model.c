@@ -50,7 +50,7 @@ static long param_of(struct net *net, const struct st_tensor *t, const char *nam
 
 static int load_params(struct net *net)
 {
-    size_t loaded = 0, without_ends = net->m->gain;
+    size_t loaded = 0, without_ends = net->m->norm_weight;
     for (size_t i = 0; i < net->f->count; i++) {
         const struct st_tensor *t = &net->f->tensors[i];
         long index;
@@ -156,7 +156,7 @@ static double distance(struct net *net, const struct st_tensor *t, size_t index,
 
 void net_params(struct net *net, const char *prefix, int grad, const char *worst_of, double allowed)
 {
-    size_t length = strlen(prefix), seen = 0, without_ends = net->m->gain;
+    size_t length = strlen(prefix), seen = 0, without_ends = net->m->norm_weight;
     double worst = 0;
     for (size_t i = 0; i < net->f->count; i++) {
         const struct st_tensor *t = &net->f->tensors[i];

@@ -4,6 +4,8 @@
 #define PL_GOLDEN_DALLE_NET_H
 
 #include "../../data/models/dalle_names.h"
+#include "../../runtime/workspace.h"
+#include "../../runtime/dalle_run.h"
 #include "golden_dalle.h"
 
 struct net {

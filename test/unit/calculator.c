@@ -1,7 +1,8 @@
 /* calculator.c - the memory calculator: counts against published ones, terms against the buffers
  * they describe, and what must hold between options. */
 #include "../../runtime/memory.h"
-#include "../../ref/model/dalle.h"
+#include "../../runtime/batch_shards.h"
+#include "../../runtime/workspace.h"
 #include "../../runtime/trainer.h"
 
 #include <setjmp.h>

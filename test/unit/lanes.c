@@ -1,6 +1,7 @@
 /* lanes.c - a batch that is computed in parts side by side: the same numbers for any number of
  * threads, and the same gradient as in one part. */
-#include "../../ref/model/dalle.h"
+#include "../../runtime/batch_shards.h"
+#include "../../runtime/workspace.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -60,7 +61,7 @@ static float *gradient(int lanes, int threads, int B, float begun, struct pl_dal
     struct pl_err err = { "" };
     assert_non_null(copy);
     for (size_t i = 0; i < n; i++) m->params.grad[i] = begun;
-    m->lanes = lanes;
+    m->shards = lanes;
     be.set_threads(threads);
     assert_int_equal(pl_dalle_step(m, text, codes, B, B, loss, &err), PL_OK);
     memcpy(copy, m->params.grad, n * sizeof *copy);
