@@ -1,0 +1,454 @@
+/* broadcast.c - see broadcast.h. */
+#include "broadcast.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PACKET_USUAL (1u << 20) /* bytes: frames are put together up to this */
+
+/* --- memory and packets ----------------------------------------------------------------------- */
+
+int broadcast_open(struct broadcast *b, const struct broadcast_options *o)
+{
+    size_t n = o->group->count, cells = 2 * (size_t)o->stages;
+    memset(b, 0, sizeof *b);
+    b->o = *o;
+    b->count = n;
+    b->self = o->group->self;
+    b->stage = -1;
+    b->out_end = &b->out;
+    b->cell = calloc(cells * n + 1, sizeof *b->cell);
+    b->forwarded = calloc(cells * n * n + 1, 1);
+    b->needs = calloc(2 * n * n + 1, 1);
+    b->need_stage = calloc(n + 1, sizeof *b->need_stage);
+    b->guilty = calloc(n + 1, 1);
+    b->elsewhere = calloc(n + 1, 1);
+    b->frames = calloc(n + 1, sizeof *b->frames);
+    if (!b->cell || !b->forwarded || !b->needs || !b->need_stage || !b->guilty || !b->elsewhere ||
+        !b->frames) {
+        broadcast_close(b);
+        return PL_ENOMEM;
+    }
+    for (size_t i = 0; i < n; i++) b->need_stage[i] = -1;
+    return PL_OK;
+}
+
+void broadcast_sent(struct broadcast *b)
+{
+    while (b->out) {
+        struct packet *l = b->out;
+        b->out = l->next;
+        bytes_clear(&l->data);
+        free(l);
+    }
+    b->out_end = &b->out;
+}
+
+void broadcast_close(struct broadcast *b)
+{
+    for (size_t i = 0; b->cell && i < 2 * (size_t)b->o.stages * b->count; i++)
+        bytes_clear(&b->cell[i].message);
+    broadcast_sent(b);
+    free(b->cell);
+    free(b->forwarded);
+    free(b->needs);
+    free(b->need_stage);
+    free(b->guilty);
+    free(b->elsewhere);
+    free(b->frames);
+    memset(b, 0, sizeof *b);
+}
+
+/* The packet that a frame of n bytes goes into. NULL: no memory. */
+static struct bytes *packet_to(struct broadcast *b, size_t to, size_t n)
+{
+    struct packet *l = NULL;
+    for (struct packet *k = b->out; k; k = k->next)
+        if (k->to == to && bytes_length(&k->data) + n <= PACKET_USUAL) l = k;
+    if (!l) {
+        if (!(l = calloc(1, sizeof *l))) {
+            b->failed = PL_ENOMEM;
+            return NULL;
+        }
+        l->to = to;
+        *b->out_end = l;
+        b->out_end = &l->next;
+    }
+    return &l->data;
+}
+
+/* A frame of two pieces, the second may be empty. */
+static void send_frame(struct broadcast *b, size_t to, enum frame_kind kind, const uint8_t *data,
+                       size_t n, const uint8_t *more, size_t more_n)
+{
+    struct bytes *out = packet_to(b, to, 4 + FRAME_START + n + more_n);
+    if (!out) return;
+    bytes_be32(out, (uint32_t)(FRAME_START + n + more_n));
+    bytes_u8(out, (uint8_t)kind);
+    bytes_add(out, b->o.round, PL_HASH_BYTES);
+    bytes_add(out, data, n);
+    if (more_n) bytes_add(out, more, more_n);
+    if (out->failed) b->failed = PL_ENOMEM;
+}
+
+/* --- what is held ----------------------------------------------------------------------------- */
+
+static struct cell *cell_of(const struct broadcast *b, int stage, size_t peer)
+{
+    return &b->cell[(size_t)stage * b->count + peer];
+}
+
+static int list_of(const struct broadcast *b, int stage) { return b->o.stages + stage; }
+
+static int has(const struct broadcast *b, int stage, size_t peer)
+{
+    return bytes_length(&cell_of(b, stage, peer)->message) > 0;
+}
+
+const uint8_t *broadcast_body(const struct broadcast *b, int stage, size_t peer, size_t *n)
+{
+    const struct cell *c = cell_of(b, stage, peer);
+    if (n) *n = bytes_length(&c->message) - (has(b, stage, peer) ? c->head : 0);
+    return has(b, stage, peer) ? bytes_at(&c->message) + c->head : NULL;
+}
+
+int broadcast_is_full(const struct broadcast *b, int stage)
+{
+    for (size_t i = 0; i < b->count; i++)
+        if (!has(b, stage, i)) return 0;
+    return 1;
+}
+
+int broadcast_agrees(const struct broadcast *b, int stage, size_t peer)
+{
+    const uint8_t *list = broadcast_body(b, list_of(b, stage), peer, NULL);
+    for (size_t i = 0; list && i < b->count; i++)
+        if (memcmp(list + i * PL_HASH_BYTES, cell_of(b, stage, i)->hash, PL_HASH_BYTES)) return 0;
+    return list != NULL;
+}
+
+int broadcast_is_common(const struct broadcast *b, int stage)
+{
+    if (!broadcast_is_full(b, stage)) return 0;
+    for (size_t i = 0; i < b->count; i++)
+        if (!broadcast_agrees(b, stage, i)) return 0;
+    return 1;
+}
+
+/* --- sending ---------------------------------------------------------------------------------- */
+
+static int is_list(const struct broadcast *b, int stage) { return stage >= b->o.stages; }
+
+static void forward(struct broadcast *b, int stage, size_t to, size_t of)
+{
+    uint8_t *done = &b->forwarded[((size_t)stage * b->count + to) * b->count + of];
+    const struct bytes *m = &cell_of(b, stage, of)->message;
+    if (*done || to == b->self || to == of || !bytes_length(m)) return;
+    *done = 1;
+    send_frame(b, to, FRAME_MESSAGE, bytes_at(m), bytes_length(m), NULL, 0);
+}
+
+/* Our own messages are sent to all at once, so nobody has to be forwarded them a first time; one
+ * that was lost is sent again to who asks. */
+static void send_own(struct broadcast *b, int stage, const void *body, size_t n)
+{
+    struct signed_message m = { .stage = (uint8_t)stage, .from = (uint16_t)b->self,
+                                .to = SIGNED_TO_ALL, .body = body, .n = n };
+    struct cell *c = cell_of(b, stage, b->self);
+    if (signed_message_write(&c->message, &m, b->o.me, b->o.round)) {
+        b->failed = PL_ENOMEM;
+        return;
+    }
+    memcpy(c->hash, m.hash, sizeof c->hash);
+    c->head = bytes_length(&c->message) - n;
+    send_frame(b, SIZE_MAX, FRAME_MESSAGE, bytes_at(&c->message), bytes_length(&c->message), NULL,
+               0);
+}
+
+static void enter(struct broadcast *b, double now, int stage)
+{
+    b->stage = stage;
+    b->since = b->asked = now;
+}
+
+void broadcast_send(struct broadcast *b, double now, int stage, const void *body, size_t n)
+{
+    enter(b, now, stage);
+    send_own(b, stage, body, n);
+}
+
+void broadcast_send_pair(struct broadcast *b, double now, int stage, size_t to, const void *body,
+                         size_t n)
+{
+    struct signed_message m = { .stage = (uint8_t)stage, .from = (uint16_t)b->self,
+                                .to = (uint16_t)to, .body = body, .n = n };
+    struct bytes message = { 0 };
+    enter(b, now, stage);
+    if (signed_message_write(&message, &m, b->o.me, b->o.round)) b->failed = PL_ENOMEM;
+    else
+        send_frame(b, to, FRAME_MESSAGE, bytes_at(&message), bytes_length(&message), NULL, 0);
+    bytes_clear(&message);
+}
+
+void broadcast_push(struct broadcast *b, int stage)
+{
+    for (size_t of = 0; of < b->count; of++)
+        for (size_t to = 0; of != b->self && to < b->count; to++) forward(b, stage, to, of);
+}
+
+void broadcast_show(struct broadcast *b, int stage, size_t peer, int contradicted)
+{
+    const struct bytes *m = &cell_of(b, stage, peer)->message;
+    for (size_t to = 0; to < b->count; to++) {
+        if (to == b->self || to == peer) continue;
+        forward(b, contradicted, to, peer);
+        send_frame(b, to, FRAME_MESSAGE, bytes_at(m), bytes_length(m), NULL, 0);
+    }
+}
+
+/* --- hearing ---------------------------------------------------------------------------------- */
+
+static const struct peer_id *peer_of(const struct broadcast *b, size_t i)
+{
+    return &b->o.group->members[i].peer;
+}
+
+/* Two heads of one sender that contradict each other: for everybody, once. */
+static void found_guilty(struct broadcast *b, size_t peer, const uint8_t *head, size_t n,
+                         const uint8_t *other, size_t other_n)
+{
+    uint8_t length[4] = { (uint8_t)(n >> 24), (uint8_t)(n >> 16), (uint8_t)(n >> 8), (uint8_t)n };
+    struct bytes proof = { 0 };
+    if (b->guilty[peer]) return;
+    b->guilty[peer] = 1;
+    bytes_add(&proof, length, sizeof length);
+    if (bytes_add(&proof, head, n)) b->failed = PL_ENOMEM;
+    else
+        send_frame(b, SIZE_MAX, FRAME_PROOF, bytes_at(&proof), bytes_length(&proof), other,
+                   other_n);
+    bytes_clear(&proof);
+}
+
+/* Of the last stage all messages are equal: who ends with them ends alike. Another one is none, so
+ * that nobody can keep some from ending by telling them otherwise. */
+static int is_last(const struct broadcast *b, int stage) { return stage == b->o.stages - 1; }
+
+static int is_other_end(const struct broadcast *b, const struct signed_message *m)
+{
+    const struct cell *own = cell_of(b, m->stage, b->self);
+    return is_last(b, m->stage) &&
+           (has(b, m->stage, m->from) ||
+            (bytes_length(&own->message) && memcmp(own->hash, m->hash, PL_HASH_BYTES)));
+}
+
+static void drop_other_ends(struct broadcast *b)
+{
+    const struct cell *own = cell_of(b, b->stage, b->self);
+    for (size_t i = 0; i < b->count; i++) {
+        struct cell *c = cell_of(b, b->stage, i);
+        if (memcmp(c->hash, own->hash, PL_HASH_BYTES)) bytes_clear(&c->message);
+    }
+}
+
+static int contradict(const struct signed_message *x, const struct signed_message *y)
+{
+    return x->from == y->from && x->to == y->to && x->stage == y->stage &&
+           memcmp(x->hash, y->hash, PL_HASH_BYTES) != 0;
+}
+
+static void hear_proof(struct broadcast *b, const uint8_t *data, size_t n)
+{
+    struct cursor c = { data, n };
+    struct signed_message x, y;
+    uint32_t length;
+    const uint8_t *head;
+    if (get_be32(&c, &length) || get_bytes(&c, &head, length) ||
+        signed_message_read(&x, head, length) || signed_message_read(&y, c.at, c.left) ||
+        x.from >= b->count || b->guilty[x.from] || is_last(b, x.stage) || !contradict(&x, &y) ||
+        signed_message_check(&x, b->o.round, peer_of(b, x.from)) ||
+        signed_message_check(&y, b->o.round, peer_of(b, x.from)))
+        return;
+    found_guilty(b, x.from, head, x.head_n, c.at, y.head_n);
+}
+
+/* It differs from what we hold of that sender. */
+static void hear_other(struct broadcast *b, const struct signed_message *m, const uint8_t *data)
+{
+    const struct cell *c = cell_of(b, m->stage, m->from);
+    if (b->guilty[m->from] || !memcmp(c->hash, m->hash, PL_HASH_BYTES) ||
+        signed_message_check(m, b->o.round, peer_of(b, m->from)))
+        return;
+    found_guilty(b, m->from, bytes_at(&c->message), c->head, data, m->head_n);
+}
+
+/* A list that isn't ours: its sender is shown what we were sent, and shows what it was sent. */
+static void compare_list(struct broadcast *b, int stage, size_t peer)
+{
+    const uint8_t *list = broadcast_body(b, list_of(b, stage), peer, NULL);
+    for (size_t i = 0; i < b->count; i++) {
+        const struct cell *c = cell_of(b, stage, i);
+        if (!memcmp(list + i * PL_HASH_BYTES, c->hash, PL_HASH_BYTES)) continue;
+        send_frame(b, peer, FRAME_HEAD, bytes_at(&c->message), c->head, NULL, 0);
+    }
+}
+
+static void send_list(struct broadcast *b, int stage)
+{
+    struct bytes list = { 0 };
+    for (size_t i = 0; i < b->count; i++)
+        bytes_add(&list, cell_of(b, stage, i)->hash, PL_HASH_BYTES);
+    if (list.failed) b->failed = PL_ENOMEM;
+    else send_own(b, list_of(b, stage), bytes_at(&list), bytes_length(&list));
+    bytes_clear(&list);
+    for (size_t i = 0; i < b->count; i++)
+        if (i != b->self && has(b, list_of(b, stage), i)) compare_list(b, stage, i);
+}
+
+static void take_message(struct broadcast *b, double now, const struct signed_message *m,
+                         const uint8_t *data, size_t n)
+{
+    struct cell *c = cell_of(b, m->stage, m->from);
+    int stage = is_list(b, m->stage) ? m->stage - b->o.stages : m->stage;
+    if (bytes_add(&c->message, data, n)) {
+        b->failed = PL_ENOMEM;
+        return;
+    }
+    memcpy(c->hash, m->hash, sizeof c->hash);
+    c->head = m->head_n;
+    if (stage == b->stage) b->since = now;
+    if (m->to != SIGNED_TO_ALL) return;
+    for (size_t p = 0; p < b->count; p++)
+        if (b->need_stage[p] == stage &&
+            b->needs[(2 * p + (size_t)is_list(b, m->stage)) * b->count + m->from])
+            forward(b, m->stage, p, m->from);
+    if (is_list(b, m->stage) && has(b, m->stage, b->self)) compare_list(b, stage, m->from);
+}
+
+static int fits(const struct broadcast *b, int stage, size_t n)
+{
+    return is_list(b, stage) ? n == b->count * PL_HASH_BYTES : b->o.fits(b->o.context, stage, n);
+}
+
+/* Which messages are for us, and from whom we take them. */
+static int may_come(const struct broadcast *b, double now, double limit, size_t peer,
+                    const struct signed_message *m)
+{
+    if (m->stage >= 2 * b->o.stages || m->from >= b->count || m->from == b->self) return 0;
+    if (m->stage % b->o.stages < b->o.pairs
+            ? is_list(b, m->stage) || m->to >= b->count
+            : m->to != SIGNED_TO_ALL)
+        return 0;
+    /* A pair's message for us comes from its sender. */
+    if (m->to == b->self && peer != m->from) return 0;
+    return !(m->to == SIGNED_TO_ALL && peer == m->from && limit > 0 && !b->is_patient &&
+             m->stage % b->o.stages == b->stage && now >= b->since + BROADCAST_LATE * limit);
+}
+
+/* What a peer was told alone, and shows as a proof: it goes on to everybody, with what it
+ * contradicts. */
+static void hear_shown(struct broadcast *b, const struct signed_message *m, const uint8_t *data,
+                       size_t n)
+{
+    uint8_t hash[PL_HASH_BYTES];
+    int stage;
+    if (b->guilty[m->from] || !fits(b, m->stage, m->n) ||
+        (stage = b->o.contradicts(b->o.context, m)) < 0)
+        return;
+    signed_hash(hash, m->body, m->n);
+    if (memcmp(hash, m->hash, sizeof hash) ||
+        signed_message_check(m, b->o.round, peer_of(b, m->from)))
+        return;
+    b->guilty[m->from] = 1;
+    for (size_t to = 0; to < b->count; to++) {
+        if (to == b->self || to == m->from) continue;
+        forward(b, stage, to, m->from);
+        send_frame(b, to, FRAME_MESSAGE, data, n, NULL, 0);
+    }
+}
+
+static void hear_message(struct broadcast *b, double now, double limit, size_t peer,
+                         const uint8_t *data, size_t n, int is_head)
+{
+    struct signed_message m;
+    uint8_t hash[PL_HASH_BYTES];
+    if (signed_message_read(&m, data, n) || !may_come(b, now, limit, peer, &m)) return;
+    if (m.to != SIGNED_TO_ALL && m.to != b->self) {
+        if (!is_head) hear_shown(b, &m, data, n);
+        return;
+    }
+    if (is_other_end(b, &m)) return;
+    if (has(b, m.stage, m.from)) {
+        hear_other(b, &m, data);
+        return;
+    }
+    if (is_head || !fits(b, m.stage, m.n)) return;
+    signed_hash(hash, m.body, m.n);
+    if (memcmp(hash, m.hash, sizeof hash) ||
+        signed_message_check(&m, b->o.round, peer_of(b, m.from)))
+        return;
+    take_message(b, now, &m, data, n);
+}
+
+static void hear_need(struct broadcast *b, size_t peer, const uint8_t *data, size_t n)
+{
+    int stage;
+    if (n != 1 + 2 * b->count || data[0] >= b->o.stages || data[0] < b->o.pairs) return;
+    stage = data[0];
+    b->need_stage[peer] = stage;
+    memcpy(&b->needs[2 * peer * b->count], data + 1, 2 * b->count);
+    for (size_t i = 0; i < b->count; i++) {
+        if (data[1 + i]) forward(b, stage, peer, i);
+        if (data[1 + b->count + i]) forward(b, list_of(b, stage), peer, i);
+    }
+}
+
+void broadcast_hear(struct broadcast *b, double now, double limit, size_t peer,
+                    const uint8_t *data, size_t n)
+{
+    struct cursor c = { data, n };
+    const uint8_t *frame;
+    uint32_t length;
+    while (!b->failed && !get_be32(&c, &length) && length >= FRAME_START &&
+           !get_bytes(&c, &frame, length)) {
+        const uint8_t *at = frame + FRAME_START;
+        if (b->frames[peer]++ >= BROADCAST_FRAMES_MAX(b->o.stages, b->count)) return;
+        if (memcmp(frame + 1, b->o.round, PL_HASH_BYTES)) {
+            b->elsewhere[peer] = 1;
+            continue;
+        }
+        length -= FRAME_START;
+        switch (frame[0]) {
+        case FRAME_MESSAGE: hear_message(b, now, limit, peer, at, length, 0); break;
+        case FRAME_HEAD: hear_message(b, now, limit, peer, at, length, 1); break;
+        case FRAME_PROOF: hear_proof(b, at, length); break;
+        case FRAME_NEED: hear_need(b, peer, at, length); break;
+        default: break;
+        }
+    }
+}
+
+/* --- time ------------------------------------------------------------------------------------- */
+
+static void send_need(struct broadcast *b)
+{
+    struct bytes need = { 0 };
+    bytes_u8(&need, (uint8_t)b->stage);
+    for (size_t i = 0; i < b->count; i++) bytes_u8(&need, (uint8_t)!has(b, b->stage, i));
+    for (size_t i = 0; i < b->count; i++)
+        bytes_u8(&need, (uint8_t)!has(b, list_of(b, b->stage), i));
+    if (need.failed) b->failed = PL_ENOMEM;
+    else send_frame(b, SIZE_MAX, FRAME_NEED, bytes_at(&need), bytes_length(&need), NULL, 0);
+    bytes_clear(&need);
+}
+
+void broadcast_tick(struct broadcast *b, double now, double every)
+{
+    if (b->stage < b->o.pairs || b->failed) return;
+    if (is_last(b, b->stage)) drop_other_ends(b);
+    else if (broadcast_is_full(b, b->stage) && !has(b, list_of(b, b->stage), b->self))
+        send_list(b, b->stage);
+    if (every > 0 && now >= b->asked + every) {
+        b->asked = now;
+        send_need(b);
+    }
+}

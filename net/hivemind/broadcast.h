@@ -1,0 +1,122 @@
+/* broadcast.h - signed messages from everybody to everybody, stage by stage, so that all honest
+ * peers of a group end each stage with the same messages. [BTARD 3.1] [Bracha 1987, echo]
+ *
+ *   1. everybody sends everybody its signed message of the stage
+ *   2. who has all of them sends a signed list of their hashes: HAVE
+ *   3. who has all messages and all lists, each equal to its own, goes on to the next stage
+ *
+ * A peer that lacks something for a quarter of the time limit tells everybody what: NEED. Any peer
+ * that holds it forwards it, as it was signed. So silence towards some peers only changes nothing.
+ * Where two lists differ, both sides show what they were sent: two signed messages of one sender,
+ * which prove that it equivocates. The proof goes to everybody.
+ *
+ * The last stage has no lists: its messages are equal, and who has them all is done. It forwards
+ * them all first, to those who may lack some.
+ *
+ * Why honest peers can't part: one that has gone on to a stage has held everybody's list, ours
+ * too, and it was equal to its own. So what it says in that stage is about the messages that we
+ * hold.
+ *
+ * No socket, no clock: bytes and seconds come in as arguments, packets lie in `out`. */
+#ifndef PL_BROADCAST_H
+#define PL_BROADCAST_H
+
+#include "group.h"
+#include "signed_message.h"
+
+struct broadcast_options {
+    const struct group *group;    /* borrowed, and `me` */
+    const struct identity *me;
+    uint8_t round[PL_HASH_BYTES]; /* hash of all that honest peers of a round have in common */
+    int stages, pairs;            /* the first `pairs` stages have no common messages */
+    /* 1: a body of this stage may have that length. */
+    int (*fits)(void *context, int stage, size_t n);
+    /* A message of a pair that was for another peer: the stage in which its sender has told
+     * everybody something that contradicts it, or -1. */
+    int (*contradicts)(void *context, const struct signed_message *m);
+    void *context;
+};
+
+/* A packet is frames: be32 length, kind, the round, and what follows. */
+enum frame_kind {
+    FRAME_MESSAGE, /* a signed message with its body */
+    FRAME_HEAD,    /* one without, beside which the receiver holds another of that sender */
+    FRAME_PROOF,   /* be32 length of a head; that head, and another one that contradicts it */
+    FRAME_NEED     /* stage, (count) messages, (count) lists that are missing: 1 */
+};
+#define FRAME_START (1 + PL_HASH_BYTES) /* kind and round */
+
+struct cell {
+    struct bytes message;        /* as it was signed; empty: none yet */
+    uint8_t hash[PL_HASH_BYTES];
+    size_t head;                 /* bytes before the body */
+};
+
+struct packet {
+    size_t to;                   /* SIZE_MAX: everybody else */
+    struct bytes data;
+    struct packet *next;
+};
+
+struct broadcast {
+    struct broadcast_options o;
+    size_t count, self;
+    struct cell *cell;           /* (2 stages, count): messages, then lists */
+    uint8_t *forwarded;          /* (2 stages, count, count): to whom, whose */
+    uint8_t *needs;              /* (count, 2 count): what a peer lacks of the stage, need_stage */
+    int *need_stage;             /* (count) */
+    uint8_t *guilty;             /* (count): a proof against it has been seen */
+    uint8_t *elsewhere;          /* (count): it speaks of another round under this group's name */
+    size_t *frames;              /* (count): taken from a peer */
+    int stage;                   /* that we are in: we have sent its message */
+    int is_patient;              /* others may be long at work: nothing is late */
+    double since;                /* s: of the last message that brought us on */
+    double asked;                /* s: for what is missing; or the stage's begin */
+    struct packet *out, **out_end;
+    int failed;                  /* PL_ENOMEM */
+};
+
+/* frames of one peer: for each stage and groupmate a message, a list, heads of both; and questions,
+ * some hundred where a gradient is waited for */
+#define BROADCAST_FRAMES_MAX(stages, count) (8 * (size_t)(stages) * (count) + 1000)
+
+/* Of the time limit of a stage without anything new. Every quarter of it we ask for what is
+ * missing, however much else comes meanwhile: a Byzantine peer could send us something just before each
+ * question, while others that have it already wait for us. In the last quarter we take what is new
+ * only from those who forward it: so what a peer takes at the last moment still reaches the others
+ * before they give up. */
+#define BROADCAST_ASK 0.25
+#define BROADCAST_LATE 0.75
+
+int broadcast_open(struct broadcast *b, const struct broadcast_options *o);
+void broadcast_close(struct broadcast *b); /* zeros may be closed */
+
+/* Our message of the next stage goes to everybody. */
+void broadcast_send(struct broadcast *b, double now, int stage, const void *body, size_t n);
+/* Of a stage of pairs: a message of its own for each peer; it is in nobody's list. */
+void broadcast_send_pair(struct broadcast *b, double now, int stage, size_t to, const void *body,
+                         size_t n);
+/* Packet data that a peer has sent. limit: s of the stage; 0: none. */
+void broadcast_hear(struct broadcast *b, double now, double limit, size_t peer,
+                    const uint8_t *data, size_t n);
+/* To be called after broadcast_hear and in time: sends the list once everything is there, and asks
+ * for what is missing, each `every` s; 0: never. */
+void broadcast_tick(struct broadcast *b, double now, double every);
+
+/* The packets in `out` are on their way. */
+void broadcast_sent(struct broadcast *b);
+
+/* A message without its head; NULL: there is none. */
+const uint8_t *broadcast_body(const struct broadcast *b, int stage, size_t peer, size_t *n);
+int broadcast_is_full(const struct broadcast *b, int stage); /* everybody's message is there */
+/* And everybody's list, equal to ours: the stage is the same for all honest peers. */
+int broadcast_is_common(const struct broadcast *b, int stage);
+/* 1: this peer's list is there, and equal to ours. */
+int broadcast_agrees(const struct broadcast *b, int stage, size_t peer);
+/* Forwards everybody's messages of a stage to everybody who may lack them. */
+void broadcast_push(struct broadcast *b, int stage);
+/* Shows everybody what a peer told us alone: `stage` is a pair's. The receivers need what it
+ * contradicts, so that goes first. */
+void broadcast_show(struct broadcast *b, int stage, size_t peer, int contradicted);
+
+#endif
