@@ -1,7 +1,7 @@
 /* bans.c - see bans.h. */
 #include "bans.h"
 
-#include <string.h>
+#include <math.h>
 
 static size_t find(const struct bans *b, const struct peer_id *peer)
 {
@@ -10,13 +10,39 @@ static size_t find(const struct bans *b, const struct peer_id *peer)
     return i;
 }
 
-void bans_add(struct bans *b, double now, const struct peer_id *peer)
+/* Its place, or that of a new one, which is zeros but for its name. */
+static struct ban *place(struct bans *b, const struct peer_id *peer)
 {
     size_t at = find(b, peer);
-    if (at == BANS_MAX) at = 0; /* they are in the order of their ends */
-    if (at < b->count)
-        memmove(&b->items[at], &b->items[at + 1], (--b->count - at) * sizeof *b->items);
-    b->items[b->count++] = (struct ban){ *peer, now + BANS_TIME };
+    if (at < b->count) return &b->items[at];
+    if (b->count < BANS_MAX) {
+        at = b->count++;
+    } else {
+        at = 0;
+        for (size_t i = 1; i < BANS_MAX; i++)
+            if (b->items[i].until < b->items[at].until) at = i;
+    }
+    b->items[at] = (struct ban){ .peer = *peer };
+    return &b->items[at];
+}
+
+void bans_add(struct bans *b, double now, const struct peer_id *peer)
+{
+    struct ban *ban = place(b, peer);
+    ban->until = now + BANS_TIME;
+    ban->back_off = 0;
+}
+
+double bans_back_off(struct bans *b, double now, const struct peer_id *peer)
+{
+    struct ban *ban = place(b, peer);
+    double time = BANS_BACK_OFF;
+    if (ban->back_off > 0 && now < ban->until + BANS_MEMORY) time = 2 * ban->back_off;
+    time = fmin(time, BANS_TIME);
+    if (now + time < ban->until) return ban->until - now;
+    ban->until = now + time;
+    ban->back_off = time;
+    return time;
 }
 
 int bans_has(const struct bans *b, double now, const struct peer_id *peer)
