@@ -41,10 +41,28 @@ static void finish(struct averager *a, int status)
     if (!a->busy) group_clear(&a->group); /* the callback may have begun the next */
 }
 
+static int write_gather(struct averager *a, const struct averager_step *s);
+
+static int may_verify(const struct averager *a, const struct averager_step *s)
+{
+    return a->o.verify && !a->o.client_mode && !s->gather;
+}
+
+/* Each search that may be verified has a number of its own. */
+static int draw_search_number(struct averager *a)
+{
+    uint8_t number[sizeof a->search_number];
+    if (chance_bytes(&a->o.chance, number, sizeof number)) return PL_ENOMEM;
+    memcpy(&a->search_number, number, sizeof number);
+    return PL_OK;
+}
+
 static void search_again(struct averager *a)
 {
     averager_meet_cancel(a);
     group_clear(&a->group);
+    /* Without memory for another number it keeps the last one, which no honest leader minds. */
+    if (a->search_number && !draw_search_number(a)) write_gather(a, &a->step);
     averager_search(a);
 }
 
@@ -54,6 +72,7 @@ static void ban_liars(struct averager *a)
     for (size_t i = 0; i < a->group.count; i++) {
         const struct peer_id *peer = &a->group.members[i].peer;
         const char *lie = exchange_lie(a->x, i);
+        if (!lie && exchange_is_charged(a->x, i)) bans_back_off(&a->bans, loop_now(a->loop), peer);
         if (!lie) continue;
         bans_add(&a->bans, loop_now(a->loop), peer);
         a->result.banned++;
@@ -158,7 +177,7 @@ static int write_gather(struct averager *a, const struct averager_step *s)
                            .user_n = s->gather ? s->gather_n : sizeof nil };
     struct bytes verifies = { 0 };
     int rc = PL_OK;
-    if (a->o.verify && !a->o.client_mode && !s->gather) {
+    if (may_verify(a, s)) {
         rc = averager_say_verifies(&verifies, a, s->claim.epoch);
         said.user = bytes_at(&verifies);
         said.user_n = bytes_length(&verifies);
@@ -203,6 +222,8 @@ int averager_begin(struct averager *a, const struct averager_step *s, averager_d
 {
     if (a->busy || a->closing || s->deadline <= averager_now(a)) return PL_EUSE;
     a->hidden = is_hidden(a);
+    a->search_number = 0;
+    if (may_verify(a, s) && draw_search_number(a)) return PL_ENOMEM;
     if (write_gather(a, s)) return PL_ENOMEM;
     a->step = *s;
     a->step.gather = NULL;

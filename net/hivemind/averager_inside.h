@@ -103,6 +103,7 @@ struct averager {
     averager_done *done;
     void *done_context;
     struct bytes gather;
+    uint64_t search_number;  /* to verify: drawn for each search, and part of what it tells */
     int hidden;              /* 1: it says that others cannot call us */
     struct averager_result result;
     struct pl_err why, caught, differs;

@@ -386,7 +386,7 @@ void averager_exchange(struct averager *a)
         .part_bytes = a->o.part_bytes, .sender_timeout = a->o.sender_timeout,
         .reducer_timeout = a->o.reducer_timeout, .time_limit = a->o.allreduce_timeout,
         .weight_max = a->o.weight_max, .clip = a->o.verify ? EXCHANGE_CLIP_USUAL : a->o.clip,
-        .verify = averager_can_verify(a), .claim = a->step.claim,
+        .verify = averager_can_verify(a), .me = host_identity(a->host), .claim = a->step.claim,
         .validation = a->o.validation, .chance = a->o.chance, .memory = &a->memory
     };
     struct part_stream *p, *next;

@@ -21,34 +21,64 @@ struct telling {
 int averager_say_verifies(struct bytes *out, const struct averager *a, int64_t epoch)
 {
     const struct exchange_validation *v = &a->o.validation;
-    char text[AVERAGER_DATA_MAX + 64];
-    snprintf(text, sizeof text, "btard2 %.3g %.*s %lld", v->validators, AVERAGER_DATA_MAX,
-             v->data ? v->data : "", (long long)epoch);
+    char text[AVERAGER_DATA_MAX + 96];
+    snprintf(text, sizeof text, "btard3 %.3g %.*s %lld %016llx", v->validators, AVERAGER_DATA_MAX,
+             v->data ? v->data : "", (long long)epoch, (unsigned long long)a->search_number);
     mp_text(out, text);
     return out->failed;
 }
 
+/* The text of averager_say_verifies and its length without the search's number, which is another
+ * one for each peer and search. 0: it is none. The caller frees *v with mp_free. */
+static size_t read_terms(struct mp_value **v, const struct gather *g)
+{
+    size_t n;
+    *v = NULL;
+    if (mp_read(v, g->user, g->user_n, NULL) || (*v)->kind != MP_STR) return 0;
+    for (n = (*v)->n; n && (*v)->bytes[n - 1] != ' '; n--) ;
+    return n;
+}
+
 static int is_same(const struct gather *a, const struct gather *b)
 {
-    return a->user_n == b->user_n && !memcmp(a->user, b->user, a->user_n);
+    struct mp_value *x, *y;
+    size_t n = read_terms(&x, a), m = read_terms(&y, b);
+    int same = n && n == m && !memcmp(x->bytes, y->bytes, n);
+    mp_free(x);
+    mp_free(y);
+    return same;
 }
 
 /* How many validators, and the epoch: but not the data between them, of which a helper has none. */
 static int is_same_but_data(const struct gather *a, const struct gather *b)
 {
-    struct mp_value *x = NULL, *y = NULL;
-    int same = !mp_read(&x, a->user, a->user_n, NULL) && !mp_read(&y, b->user, b->user_n, NULL) &&
-               x->kind == MP_STR && y->kind == MP_STR;
-    for (int i = 0, spaces = 0; same && spaces < 2; i++) {
-        same = (size_t)i < x->n && (size_t)i < y->n && x->bytes[i] == y->bytes[i];
+    struct mp_value *x, *y;
+    size_t n = read_terms(&x, a), m = read_terms(&y, b);
+    int same = n && m;
+    for (size_t i = 0, spaces = 0; same && spaces < 2; i++) {
+        same = i < n && i < m && x->bytes[i] == y->bytes[i];
         spaces += same && x->bytes[i] == ' ';
     }
-    for (size_t i = 1, space = 0; same && !space; i++) {
-        same = i <= x->n && i <= y->n && x->bytes[x->n - i] == y->bytes[y->n - i];
-        space = same && x->bytes[x->n - i] == ' ';
+    for (size_t i = 1, spaces = 0; same && spaces < 2; i++) {
+        same = i <= n && i <= m && x->bytes[n - i] == y->bytes[m - i];
+        spaces += same && x->bytes[n - i] == ' ';
     }
     mp_free(x);
     mp_free(y);
+    return same;
+}
+
+/* 1: the group's leader has told the others what we have said in this search: with its number no
+ * message that we have signed in another round is one of this. */
+static int is_ours(const struct averager *a, const struct gather *said)
+{
+    struct mp_value *v;
+    char number[17];
+    size_t n = read_terms(&v, said);
+    int same;
+    snprintf(number, sizeof number, "%016llx", (unsigned long long)a->search_number);
+    same = n && v->n - n == 16 && !memcmp(v->bytes + n, number, 16);
+    mp_free(v);
     return same;
 }
 
@@ -63,7 +93,8 @@ int averager_can_verify(const struct averager *a)
     for (size_t i = 0; i < a->group.count; i++)
         if (a->group.members[i].gather.mode == GROUP_FULL && !trainers++)
             says = &a->group.members[i].gather;
-    if (trainers < AVERAGER_VERIFY_MIN) return 0;
+    if (trainers < AVERAGER_VERIFY_MIN || !is_ours(a, &a->group.members[a->group.self].gather))
+        return 0;
     for (size_t i = 0; i < a->group.count; i++) {
         const struct gather *said = &a->group.members[i].gather;
         if (said->mode == GROUP_CLIENT || said->bandwidth == 0 || /* nobody can call it */

@@ -427,16 +427,16 @@ double exchange_wake(const struct exchange *x)
 
 void exchange_tick(struct exchange *x, double now)
 {
-    if (x->o.time_limit > 0 && now >= x->began + x->o.time_limit)
+    if (x->o.time_limit > 0 && now >= x->began + x->o.time_limit) {
+        exchange_verify_expire(x, now);
         exchange_give_up(x, PL_EAGAIN, x->misfit.text[0] ? x->misfit.text
                                        : "the exchange took longer than its time limit");
+    }
     if (!x->cancelled && !x->applying) {
         for (size_t p = 0; x->o.reducer_timeout > 0 && p < x->count; p++)
             if (x->out[p].parts && now >= x->out[p].since + x->o.reducer_timeout)
                 lose_reducer(x, p, "no answer in time");
         exchange_reduce_tick(x, now);
-        if (now >= exchange_verify_wake(x))
-            exchange_give_up(x, PL_EIO, "a peer has fallen silent while the round was verified");
     }
     go(x, now);
 }
@@ -448,6 +448,11 @@ const char *exchange_lie(const struct exchange *x, size_t peer)
     if (x->referee && x->referee->banned[peer]) return x->referee->err.text;
     if (x->out[peer].lied) return "it answers with what no reducer gives";
     return x->in[peer].lied ? "it sends what no part is" : NULL;
+}
+
+int exchange_is_charged(const struct exchange *x, size_t peer)
+{
+    return x->referee && x->referee->charged[peer];
 }
 
 size_t exchange_message_max(const struct exchange *x)

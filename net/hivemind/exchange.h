@@ -64,6 +64,7 @@ struct exchange_options {
     double clip;            /* CenteredClip's radius; EXCHANGE_CLIP_USUAL; 0: the mean */
     /* BTARD, see exchange_verify.c; the same in the whole group, and all of it reduces. */
     int verify;
+    const struct identity *me;      /* borrowed: signs what we tell then */
     struct referee_claim claim;     /* what our values are of */
     struct exchange_validation validation;
     struct chance chance;           /* of our lots */
@@ -109,6 +110,8 @@ struct exchange_port {
  * fails, or verification has found it. NULL: not at all. Whoever merely sends bad parts is left
  * out of the mean, and costs nobody a round. */
 const char *exchange_lie(const struct exchange *x, size_t peer);
+/* 1: it has cost us the round, or is one of two of whom one has, and nothing proves it. */
+int exchange_is_charged(const struct exchange *x, size_t peer);
 
 /* A sentence about a groupmate that compresses otherwise than we do, which harms nobody; NULL: none
  * does. What makes a round impossible is told by `over`. */

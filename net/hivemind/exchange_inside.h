@@ -122,7 +122,6 @@ struct exchange {
     /* (tensors): what a peer should have sent; NULL until it is needed */
     float **again;
     int verifying, verifying_job, verified;
-    double verifying_since;
 };
 
 /* No result: what is under way on helper threads comes back first. */
@@ -168,8 +167,9 @@ int exchange_aggregate(struct exchange *x, const struct slot *s, struct pl_reduc
 int exchange_verify_open(struct exchange *x, struct pl_err *err);
 void exchange_verify_close(struct exchange *x);
 void exchange_verify_go(struct exchange *x, double now);
-/* when somebody has been silent for too long */
 double exchange_verify_wake(const struct exchange *x);
+/* the time limit of the exchange is over */
+void exchange_verify_expire(struct exchange *x, double now);
 void exchange_verify_done(struct exchange *x, double now, struct exchange_job_of *job);
 void exchange_reduce_go(struct exchange *x); /* starts what can be started */
 

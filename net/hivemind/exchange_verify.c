@@ -132,7 +132,9 @@ static int recompute(void *context, size_t peer, const struct referee_claim *cla
 
 int exchange_verify_open(struct exchange *x, struct pl_err *err)
 {
-    const struct referee_view view = { .group_id = x->o.group->id,
+    const struct referee_view view = { .group = x->o.group,
+                                       .me = x->o.me,
+                                       .limit = x->o.reducer_timeout,
                                        .count = x->count,
                                        .self = x->self,
                                        .parts = x->parts,
@@ -166,44 +168,45 @@ void exchange_verify_close(struct exchange *x)
 void exchange_verify_go(struct exchange *x, double now)
 {
     struct exchange_job_of *job;
-    if (!x->verifying) x->verifying_since = now;
     x->verifying = 1;
-    if (x->verifying_job || !referee_is_ready(x->referee)) return;
+    if (x->verifying_job || now < referee_wake(x->referee)) return;
     if (!(job = exchange_job_new(x, JOB_VERIFY))) {
         exchange_give_up(x, PL_ENOMEM, "no memory");
         return;
     }
     x->verifying_job = 1;
+    referee_take(x->referee, now);
     exchange_job_start(x, job);
 }
 
-/* Nobody is silent while we are at work ourselves; nor, but for the time limit of all, whoever
- * may be computing a gradient. */
+/* Nobody is silent while we are at work ourselves; nor, where there is a time limit for all of it,
+ * who may be computing a gradient (referee_is_slow). */
 double exchange_verify_wake(const struct exchange *x)
 {
-    if (!x->verifying || x->verifying_job || x->verified || !(x->o.reducer_timeout > 0))
-        return INFINITY;
-    if (x->o.time_limit > 0 && referee_is_slow(x->referee)) return INFINITY;
-    return x->verifying_since + x->o.reducer_timeout;
+    return x->verifying && !x->verifying_job && !x->verified ? referee_wake(x->referee) : INFINITY;
+}
+
+void exchange_verify_expire(struct exchange *x, double now)
+{
+    if (x->verifying && !x->verifying_job) referee_expire(x->referee, now);
 }
 
 void exchange_verify_done(struct exchange *x, double now, struct exchange_job_of *job)
 {
-    const struct bytes *own;
+    struct referee *r = x->referee;
     (void)job;
     x->verifying_job = 0;
+    referee_stepped(r, now);
+    for (struct packet *l = r->b.out; l; l = l->next)
+        for (size_t p = 0; p < x->count; p++)
+            if (p != x->self && (l->to == p || l->to == SIZE_MAX))
+                x->port->tell(x->context, p, bytes_at(&l->data), bytes_length(&l->data));
+    broadcast_sent(&r->b);
     if (x->cancelled) return;
-    x->verifying_since = now;
-    if (x->referee->over && x->referee->status) {
-        exchange_give_up(x, x->referee->status, "");
-        x->err = x->referee->err;
-        return;
-    }
-    x->verified = x->referee->over;
-    if (x->verified) return;
-    own = referee_own(x->referee);
-    for (size_t p = 0; p < x->count; p++)
-        if (p != x->self) x->port->tell(x->context, p, bytes_at(own), bytes_length(own));
+    x->verified = r->over && !r->status;
+    if (!r->over || !r->status) return;
+    exchange_give_up(x, r->status, "");
+    x->err = r->err;
 }
 
 int exchange_told(struct exchange *x, double now, size_t peer, const uint8_t *data, size_t n)
@@ -211,7 +214,6 @@ int exchange_told(struct exchange *x, double now, size_t peer, const uint8_t *da
     int rc;
     if (!x->referee || x->cancelled || x->applying) return PL_EPROTO;
     rc = referee_hear(x->referee, peer, data, n);
-    if (!rc) x->verifying_since = now;
     exchange_tick(x, now); /* what waited for it goes on */
     return rc;
 }

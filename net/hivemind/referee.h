@@ -1,30 +1,37 @@
 /* referee.h - BTARD's verification of one all-reduce, between its last answer and its being
- * applied: who has reduced otherwise than CenteredClip does, or has sent what its data don't
- * give, is found and banned. [TTT 2.1, security] [BTARD 3, appendix] ref/btard.h has the checks
- * themselves.
+ * applied: a peer that has reduced otherwise than CenteredClip does, or has sent what its data
+ * don't give, is found and banned. [TTT 2.1, security] [BTARD 3, appendix] ref/btard.h has the
+ * checks themselves, broadcast.h brings everybody's messages to everybody.
  *
- * Everybody knows by now every part's aggregate a, what it has itself sent of it, x, and the
- * radius tau that the reducer names. Each tells each, in this order:
+ * Everybody knows by now every part's aggregate a, its own values x of it, and the radius tau that
+ * the reducer names. Each tells each, in this order, all of it signed:
  *
- *   COMMIT   hashes of each reducer's aggregates, of each part that it has sent, and of a number to
- *            draw by; of how many samples, in which epoch, its values are
+ *   SENT     to each peer alone: hashes of the parts that I have sent it, and of my aggregates. It
+ *            has to fit what has arrived; so whoever accepts it can show later what it was sent
+ *   COMMIT   to everybody from here on: the same hashes of all pairs, and of a number to draw by;
+ *            how many samples my values are of, in which epoch; whose SENT I miss or don't accept
  *   REVEAL   that number. Nobody could know what is drawn while its values could still be changed
  *   REPORT   of each part: s = <z, x - a> min(1, tau / |x - a|), |x - a|, and |x|
- *   ACCUSE   reducers know x: whose reports are false? Validators, drawn by lot, have computed their
- *            target's values again from its data: are they as reported?
- *   OPEN     everybody's x of one part: of one that was accused, else one whose aggregate more than half
- *            find too far away, else one drawn by lot. And votes: everybody has computed again what a
- *            validator says to be false
- *   AGREE    that all have heard the same
+ *   ACCUSE   reducers know x: whose reports are false? Validators, drawn by lot, have computed
+ *            their target's values again from its data: are they as reported?
+ *   OPEN     everybody's x of one part: of one that was accused, else one whose aggregate more than
+ *            half find too far away, else one drawn by lot. And votes: everybody has computed again
+ *            what a validator says to be false
+ *   AGREE    that the round holds
  *
  * At CenteredClip's fixed point a part's s sum to 0; an aggregate that was moved gives another sum,
  * whatever z may be. Of the opened part everybody recomputes all of it: reports and aggregate.
  *
- * Who is found is banned, alone: a reducer with such a sum, or with hashes or a radius that don't
- * fit; who reported falsely, or says so of somebody who did not; whose data give other values, or
- * the validator who says so wrongly. Only where a reducer says to have received something else
- * than its sender says to have sent, nobody can tell: both are banned, so that it costs the liars
- * at least as many as the honest. A round with anything found is void. */
+ * A peer is banned only by a proof, which is a function of messages that all honest peers hold:
+ *
+ *   two signed messages of one stage; a COMMIT other than its SENT; another number than committed
+ *   to; a false report, or a false accusation, of the opened part; values other than committed to;
+ *   sums, a radius or an aggregate that aren't CenteredClip's; values other than its data give, or
+ *   a validator who says so falsely, by votes
+ *
+ * So honest peers ban the same peers, and never one another. What can't be proven voids the round
+ * and is charged: to who is silent, and to both of a pair of whom one says that the other has not
+ * sent it what it signs. A charge is a back-off of seconds that doubles (bans.h), never a ban. */
 #ifndef PL_REFEREE_H
 #define PL_REFEREE_H
 
@@ -32,9 +39,11 @@
 #include "../../ref/partition.h"
 #include "../bytes.h"
 #include "../chance.h"
+#include "broadcast.h"
 #include "dht_id.h"
 
 enum referee_phase {
+    REFEREE_SENT,
     REFEREE_COMMIT,
     REFEREE_REVEAL,
     REFEREE_REPORT,
@@ -48,8 +57,13 @@ enum referee_phase {
 enum referee_opinion { REFEREE_UNKNOWN, REFEREE_HOLDS, REFEREE_FALSE };
 
 #define REFEREE_PEERS_MAX 256      /* each of whom hears each: 65,536 messages a phase are enough */
-#define REFEREE_SHOWN_MAX (3u << 20) /* bytes of a part that is opened; the run's take up to 2 MiB */
-#define REFEREE_PARTS_MAX 100000u  /* a hash and a report of each have to fit into 4 MiB */
+/* bytes of a part that is opened, with the hashes beside it: a unary call takes 4 MiB. The run's
+ * parts take up to 2 MiB */
+#define REFEREE_SHOWN_MAX (3u << 20)
+#define REFEREE_PARTS_MAX 90000u   /* a hash of each has to fit into as much */
+/* bytes of a peer's packets that wait for the helper thread, beside four of the longest: it may be
+ * computing a gradient */
+#define REFEREE_WAITING_MAX (1u << 20)
 
 /* What somebody's values are the mean over: from the epoch's parameters, and its own data's order
  * of that epoch, so many samples. */
@@ -60,11 +74,13 @@ struct referee_claim {
 
 /* What was exchanged, owned by the exchange; read on a helper thread while nothing changes. */
 struct referee_view {
-    const uint8_t *group_id;       /* (DHT_ID_BYTES) */
-    size_t count, self;
+    const struct group *group;     /* borrowed */
+    const struct identity *me;     /* borrowed: signs */
+    size_t count, self;            /* the group's */
     const struct pl_part *parts;
     size_t part_count;
     struct referee_claim claim;    /* of ours */
+    double limit;                  /* s without anything new until a round is given up; 0: none */
     /* how many are drawn in a round, on average; at most half of those who have samples */
     double validators;
     uint64_t samples_max;          /* nobody may claim more; 0: any number */
@@ -90,16 +106,23 @@ struct referee_view {
 
 struct referee {
     struct referee_view v;
-    int phase;                     /* the next of ours to be made */
-    struct bytes *said[REFEREE_PHASES]; /* (count): everybody's messages; ours too */
+    struct broadcast b;
+    struct packet *inbox, **inbox_end, *batch; /* packets from peers: `to` is the sender's place */
+    size_t *waiting;               /* (count): bytes of a peer's packets in the inbox */
+    double now;                    /* s, of the step under way */
+    int phase, phase_before;       /* ours, -1 before the first message; at the step's begin */
+    struct bytes body;             /* of the message that is being made */
     uint8_t lot[PL_HASH_BYTES], salt[PL_HASH_BYTES], seed[PL_HASH_BYTES];
-    uint8_t *own_hash;             /* (count, PL_HASH_BYTES) */
+    uint8_t *own_hash;             /* (count, PL_HASH_BYTES): of each reducer's aggregates */
+    uint8_t *sent_hash;            /* (parts, PL_HASH_BYTES): of what we have sent */
+    uint8_t *sent_digest;          /* (count, PL_HASH_BYTES): over those for each reducer */
     size_t longest, longest_sent;  /* values of a part; bytes that one can travel as */
     int *order;                    /* (drawable): order[k] validates order[drawable / 2 + k], k < drawn */
     size_t drawable, drawn;        /* who has samples; of them, validators */
     uint8_t *opinion;              /* (count): ours of each, enum referee_opinion */
     size_t opened;                 /* the part of OPEN */
-    uint8_t *banned;               /* (count): found out */
+    uint8_t *banned;               /* (count): proven to lie */
+    uint8_t *charged;              /* (count): has cost us the round, without a proof */
     int over, status;              /* PL_OK: the round holds. PL_EIO: void */
     struct pl_err err;             /* with the reason */
 };
@@ -107,16 +130,20 @@ struct referee {
 int referee_open(struct referee **r, const struct referee_view *v, struct pl_err *err);
 void referee_close(struct referee *r); /* NULL may be closed */
 
-/* 1: everything is there for the next step. */
-int referee_is_ready(const struct referee *r);
+/* On the loop's thread, before a step: hands over the packets that have come. */
+void referee_take(struct referee *r, double now);
+/* When the next step is due: at once after packets, else in time. Not during a step. */
+double referee_wake(const struct referee *r);
+/* On any thread: checks what was told, and goes on as far as it can, or ends it: `over`. Packets to
+ * others are in r->b.out; the caller takes them. */
+void referee_step(struct referee *r);
+/* On the loop's thread, after it. The step may have taken long: time counts from here. */
+void referee_stepped(struct referee *r, double now);
 /* 1: others may be computing a gradient: their silence says nothing. */
 int referee_is_slow(const struct referee *r);
-/* On any thread: checks what was said, and makes our next message, referee_own, or ends it:
- * `over`. */
-void referee_step(struct referee *r);
-const struct bytes *referee_own(const struct referee *r);
-/* A message from a peer; one that is early is kept. PL_EPROTO: none of this round, or a second
- * one of its phase. */
+/* The exchange's own time is up: who is silent is charged. Not during a step. */
+void referee_expire(struct referee *r, double now);
+/* A packet from a peer; one that is early is kept. PL_EPROTO: none, PL_ELIMIT: too many wait. */
 int referee_hear(struct referee *r, size_t peer, const uint8_t *data, size_t n);
 
 #endif

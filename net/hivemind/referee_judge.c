@@ -5,12 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sums and differences are of float64; what is allowed is a thousand times what order and another
+/* Sums and differences are of float64; what is allowed is a hundred times what order and another
  * machine's compiler can make of them. A sum's honest distance from 0 is what CenteredClip had
  * left to go (exchange_robust.c: a ten-millionth of the radius) and the rounding of the aggregate
- * to float32. */
-#define REPORT_TOLERANCE 1e-6
+ * to float32. What a false report may add to a sum unnoticed is a fifth of what a sum may be off,
+ * so that senders can't make an honest reducer's sum false. */
+#define REPORT_TOLERANCE 1e-7
 #define SUM_TOLERANCE 1e-6
+/* An honest peer accuses only of twice what it would itself be convicted for: whatever its judges'
+ * machines make of the last digits, they agree with it. The same for validators. */
+#define ACCUSER_FACTOR 2.0
 #define ROUNDING 0x1p-23
 /* The radius is the reducer's choice, near the middle of the distances: much wider, and
  * CenteredClip clips nobody; much closer, and the sum says nothing. */
@@ -19,16 +23,16 @@
 /* [BTARD verification 3] An aggregate is as long as the middle one of its values, or shorter:
  * farther away from one's own than this many times their length is no place for it. */
 #define FAR 3.0
-/* A validator's gradient may differ from its target's by this share of its length. Another
+/* A peer's values may differ from what its data give by this share of their length. Another
  * processor's roundings and parameters that came back from a compressed round make a hundredth of
  * it; what a liar gains within it is far below a gradient's own noise. */
-#define FALSE_SHARE 0.25
+#define FALSE_SHARE 0.125 /* of a vote; a validator accuses of ACCUSER_FACTOR times as much */
 /* which of the seed's numbers says how many validate, and what is opened */
 #define LOTS 0xFFFFFFFEu
 
 static struct pl_btard checks(double tau, double tolerance)
 {
-    return (struct pl_btard){ .hash = referee_sha256, .tau = tau, .tolerance = tolerance };
+    return (struct pl_btard){ .hash = signed_hash, .tau = tau, .tolerance = tolerance };
 }
 
 /* What a judge needs for a part at a time. */
@@ -87,7 +91,7 @@ void referee_draw(struct referee *r)
  * its reducers have found true. Hashes would say the same of equal machines alone. Along a random
  * unit vector of d numbers a difference is a d-th of its square long, on average; and lengths of
  * differences differ by no more than what they are differences of. */
-static enum referee_opinion computed(struct referee *r, size_t peer)
+static enum referee_opinion computed(struct referee *r, size_t peer, double share)
 {
     struct referee_claim claim = referee_claim_of(r, peer);
     float *const *tensor;
@@ -112,7 +116,7 @@ static enum referee_opinion computed(struct referee *r, size_t peer)
         squares += own.length * own.length;
     }
     desk_close(&d);
-    return far <= FALSE_SHARE * FALSE_SHARE * squares ? REFEREE_HOLDS : REFEREE_FALSE;
+    return far <= share * share * squares ? REFEREE_HOLDS : REFEREE_FALSE;
 }
 
 static size_t target_of(const struct referee *r, size_t k)
@@ -124,18 +128,32 @@ static size_t target_of(const struct referee *r, size_t k)
 static int is_doubted(const struct referee *r, size_t k)
 {
     const uint8_t *said = referee_said(r, REFEREE_ACCUSE, (size_t)r->order[k]);
-    return said[r->v.count * 5] == REFEREE_FALSE;
+    return said[r->v.count * ACCUSATION_BYTES] == REFEREE_FALSE;
 }
 
 /* --- accusing --------------------------------------------------------------------------------- */
 
-/* [BTARD verification 1] Of a part that we have reduced. */
+static double share_of(double difference, double allowed)
+{
+    if (!isfinite(difference)) return INFINITY;
+    return difference > 0 ? difference / allowed : 0;
+}
+
+/* [BTARD verification 1] How far a report is from what it should be; an honest one may be off by 1.
+ * s is clipped: it is no longer than the radius, however long the values are. */
+static double report_error(struct told told, struct told own, double tau)
+{
+    double norm = fmax(0, own.norm), length = fmax(norm, own.length);
+    double e = share_of(fabs(told.s - own.s), REPORT_TOLERANCE * fmin(norm, tau));
+    e = fmax(e, share_of(fabs(told.norm - own.norm), REPORT_TOLERANCE * length));
+    return fmax(e, share_of(fabs(told.length - own.length), REPORT_TOLERANCE * length));
+}
+
+/* Of a part that we have reduced. */
 static enum accusation check_sender(struct referee *r, struct desk *d, size_t part, size_t peer,
                                     const float *a, double tau)
 {
-    uint8_t hash[PL_HASH_BYTES] = { 0 };
-    struct told told = referee_told(r, peer, part), own;
-    struct pl_btard near;
+    struct told own;
     const float *x = NULL;
     int rc;
     bytes_take(&d->raw, bytes_length(&d->raw));
@@ -144,17 +162,10 @@ static enum accusation check_sender(struct referee *r, struct desk *d, size_t pa
         referee_give_up(r, PL_ENOMEM, "no memory");
         return ACCUSES_NOBODY;
     }
-    if (rc) {
-        referee_sha256(hash, bytes_at(&d->raw), bytes_length(&d->raw));
-        x = r->v.decode(r->v.context, part, bytes_at(&d->raw), bytes_length(&d->raw), d->room);
-    }
-    if (memcmp(hash, referee_part_hash(r, peer, part), sizeof hash)) return ACCUSES_VALUES;
+    if (rc) x = r->v.decode(r->v.context, part, bytes_at(&d->raw), bytes_length(&d->raw), d->room);
     own = referee_measure(x, a, tau, d->z, r->v.parts[part].length);
-    near = checks(tau, REPORT_TOLERANCE * fmax(fmax(0, own.norm), own.length));
-    return pl_btard_report_holds(&near, own.s, own.norm, told.s, told.norm) &&
-                   pl_btard_report_holds(&near, own.length, 0, told.length, 0)
-               ? ACCUSES_NOBODY
-               : ACCUSES_REPORT;
+    return report_error(referee_told(r, peer, part), own, tau) <= ACCUSER_FACTOR ? ACCUSES_NOBODY
+                                                                                  : ACCUSES_REPORT;
 }
 
 void referee_accuse(struct referee *r, struct bytes *out)
@@ -178,7 +189,7 @@ void referee_accuse(struct referee *r, struct bytes *out)
     }
     for (size_t k = 0; !r->over && k < r->drawn; k++)
         if (r->order[k] == (int)r->v.self)
-            found = r->opinion[target_of(r, k)] = (uint8_t)computed(r, target_of(r, k));
+            found = computed(r, target_of(r, k), ACCUSER_FACTOR * FALSE_SHARE);
     for (size_t i = 0; !r->over && i < r->v.count; i++) {
         bytes_u8(out, what[i]);
         bytes_be32(out, what[i] ? (uint32_t)part[i] : 0);
@@ -210,49 +221,38 @@ static void vote_for_parts(struct referee *r)
 }
 
 /* Who claims so that nobody can compute it again does not want it to be. */
-static void check_claims(struct referee *r)
+void referee_check_claims(struct referee *r)
 {
-    for (size_t i = 0; i < r->v.count; i++) {
-        uint64_t samples = referee_claim_of(r, i).samples;
-        if (r->v.samples_max && samples > r->v.samples_max)
-            referee_ban(r, i, "a peer claims more samples than anybody may");
-        for (size_t p = 0; !samples && p < r->v.part_count; p++)
+    for (size_t i = 0; i < r->v.count; i++)
+        for (size_t p = 0; !referee_claim_of(r, i).samples && p < r->v.part_count; p++)
             if (referee_told(r, i, p).norm != REFEREE_ABSENT) {
                 referee_ban(r, i, "a peer has sent values, of no samples");
                 break;
             }
-    }
 }
 
 void referee_hear_accusations(struct referee *r)
 {
     int has_part = 0;
-    check_claims(r);
     for (size_t j = 0; j < r->v.count; j++)
         for (size_t i = 0; i < r->v.count; i++) {
             size_t part;
-            switch (referee_accusation(r, j, i, &part)) {
-            case ACCUSES_VALUES: /* they know which of them lies; others don't */
-                if (j != r->v.self)
-                    referee_ban(r, j, "a peer has received something else than another has sent");
-                if (i != r->v.self)
-                    referee_ban(r, i, "a peer has sent something else than it says");
-                break;
-            case ACCUSES_REPORT:
-                if (part >= r->v.part_count || r->v.parts[part].owner != (int)j)
-                    referee_ban(r, j,
-                                "a peer accuses another about a part that it has not reduced");
-                else if (!has_part) r->opened = part;
-                has_part = 1;
-                break;
-            case ACCUSES_NOBODY: break;
-            }
+            if (referee_accusation(r, j, i, &part) == ACCUSES_NOBODY) continue;
+            if (part >= r->v.part_count || r->v.parts[part].owner != (int)j)
+                referee_ban(r, j, "a peer accuses another about a part that it has not reduced");
+            else if (!has_part) r->opened = part;
+            has_part = 1;
         }
     if (!r->over && !has_part) vote_for_parts(r);
+}
+
+/* Of whom we validate ourselves, everybody knows our opinion; and our own values we don't judge. */
+void referee_vote(struct referee *r)
+{
     for (size_t k = 0; !r->over && k < r->drawn; k++) {
         size_t target = target_of(r, k);
         if (target == r->v.self || r->order[k] == (int)r->v.self || !is_doubted(r, k)) continue;
-        r->opinion[target] = (uint8_t)computed(r, target);
+        r->opinion[target] = (uint8_t)computed(r, target, FALSE_SHARE);
     }
 }
 
@@ -298,22 +298,33 @@ static void judge_part(struct referee *r, size_t p, double *norm)
                     "a reducer's radius is far from its group's distances");
 }
 
-/* What a peer has sent of the opened part, as it shows it now. NULL: nothing. *bad: it shows
+/* What a peer has sent of the opened part, as it shows it now: the hashes of all that it has sent
+ * to this reducer, as it was committed to them, and these values. NULL: nothing. *bad: it shows
  * another. */
 static const float *shown(const struct referee *r, size_t peer, float *room, int *bad)
 {
     static const uint8_t nothing[PL_HASH_BYTES];
-    const uint8_t *said = referee_said(r, REFEREE_OPEN, peer) + r->v.count,
-                  *promised = referee_part_hash(r, peer, r->opened);
-    size_t n = bytes_length(&r->said[REFEREE_OPEN][peer]) - REFEREE_HEAD - r->v.count -
-               PL_HASH_BYTES;
+    size_t of, place = referee_place(r, r->opened, &of), n;
+    size_t owner = (size_t)r->v.parts[r->opened].owner;
+    const uint8_t *hashes = broadcast_body(&r->b, REFEREE_OPEN, peer, &n) + r->v.count,
+                  *raw = hashes + of * PL_HASH_BYTES,
+                  *promised = referee_said(r, REFEREE_COMMIT, peer) + COMMIT_DIGESTS(r->v.count) +
+                              owner * PL_HASH_BYTES;
     uint8_t hash[PL_HASH_BYTES];
     const float *x;
-    *bad = 0;
-    if (!n && !memcmp(promised, nothing, sizeof nothing)) return NULL;
-    referee_sha256(hash, said, n);
-    x = memcmp(promised, hash, sizeof hash) ? NULL
-                                            : r->v.decode(r->v.context, r->opened, said, n, room);
+    *bad = 1;
+    if (n < r->v.count + of * PL_HASH_BYTES) return NULL;
+    n -= r->v.count + of * PL_HASH_BYTES;
+    signed_hash(hash, hashes, of * PL_HASH_BYTES);
+    if (memcmp(hash, promised, sizeof hash)) return NULL;
+    hashes += place * PL_HASH_BYTES;
+    if (!n && !memcmp(hashes, nothing, sizeof nothing)) {
+        *bad = 0;
+        return NULL;
+    }
+    signed_hash(hash, raw, n);
+    if (memcmp(hash, hashes, sizeof hash)) return NULL;
+    x = r->v.decode(r->v.context, r->opened, raw, n, room);
     *bad = !x;
     return x;
 }
@@ -324,8 +335,7 @@ static int judge_shown(struct referee *r, struct desk *d, size_t peer, const flo
                         double *pull)
 {
     size_t owner = (size_t)r->v.parts[r->opened].owner, length = r->v.parts[r->opened].length, part;
-    struct told told = referee_told(r, peer, r->opened), t;
-    struct pl_btard near;
+    struct told t;
     int bad;
     const float *x = shown(r, peer, d->room, &bad);
     if (bad) {
@@ -333,9 +343,7 @@ static int judge_shown(struct referee *r, struct desk *d, size_t peer, const flo
         return 0;
     }
     t = referee_measure(x, a, tau, d->z, length);
-    near = checks(tau, REPORT_TOLERANCE * fmax(fmax(0, t.norm), t.length));
-    if (!pl_btard_report_holds(&near, t.s, t.norm, told.s, told.norm) ||
-        !pl_btard_report_holds(&near, t.length, 0, told.length, 0))
+    if (!(report_error(referee_told(r, peer, r->opened), t, tau) <= 1))
         referee_ban(r, peer, "a peer has reported falsely about what it has sent");
     else if (referee_accusation(r, owner, peer, &part) == ACCUSES_REPORT && part == r->opened)
         referee_ban(r, owner, "a reducer accuses a peer falsely");
@@ -360,23 +368,28 @@ static void judge_opened(struct referee *r, struct desk *d)
     pl_free(pull);
 }
 
-/* [BTARD, accuse] A validator's word against its target's: our own opinion, else most others'. */
+/* [BTARD, accuse] A validator's word against its target's, and all votes: who has more against it
+ * than Byzantine peers can be, and no more than these for it, is found. Where too few can compute
+ * it, nobody knows, and both are charged. */
 static void judge_doubt(struct referee *r, size_t k)
 {
-    size_t validator = (size_t)r->order[k], target = target_of(r, k);
-    int against = 0;
+    size_t validator = (size_t)r->order[k], target = target_of(r, k), against = 1, for_it = 1,
+           faults = referee_faults(r);
     if (!is_doubted(r, k)) return;
     for (size_t i = 0; i < r->v.count; i++) {
         uint8_t vote = referee_said(r, REFEREE_OPEN, i)[target];
         if (i == validator || i == target) continue;
-        against += (vote == REFEREE_FALSE) - (vote == REFEREE_HOLDS);
+        against += vote == REFEREE_FALSE;
+        for_it += vote == REFEREE_HOLDS;
     }
-    if (target == r->v.self) against = -1;
-    else if (validator == r->v.self) against = 1;
-    else if (r->opinion[target] == REFEREE_FALSE) against = 1;
-    else if (r->opinion[target] == REFEREE_HOLDS) against = -1;
-    if (against >= 0) referee_ban(r, target, "a peer's values are not those of its data");
-    if (against <= 0) referee_ban(r, validator, "a validator accuses a peer falsely");
+    if (against > faults && for_it <= faults)
+        referee_ban(r, target, "a peer's values are not those of its data");
+    else if (for_it > faults && against <= faults)
+        referee_ban(r, validator, "a validator accuses a peer falsely");
+    else {
+        referee_charge(r, validator, "too few can tell whether a validator is right");
+        referee_charge(r, target, "too few can tell whether a validator is right");
+    }
 }
 
 void referee_judge(struct referee *r)

@@ -1,9 +1,9 @@
-/* referee.c - BTARD's verification among three, of whom some say something else than they should:
- * honest messages with bytes changed on their way, and any bytes at all. Where nothing is changed
- * the round has to hold; nobody bans itself; and it ends, whatever is said.
+/* referee.c - BTARD's verification among three, of whom the last is Byzantine: it signs other
+ * bodies than it should, other ones for each receiver too, drops messages, and sends any bytes at all.
+ * Where nothing is changed the round has to hold; the two honest peers never ban each other, and
+ * come to the same; and it ends, whatever is said.
  *
- * The input: records of five bytes, a change each: whose message and of which phase, where, what,
- * to whom. */
+ * The input: records of five bytes, a change each: of which stage, to whom, where, what. */
 #include "../../net/hivemind/referee.h"
 
 #include <assert.h>
@@ -14,11 +14,12 @@
 #define PARTS 4
 #define LENGTH 5
 #define CHANGE 5
-#define CUT 0x80 /* of the last byte: the message ends there */
+#define CUT 0x80  /* of the last byte: the body ends there */
+#define DROP 0x40 /* it does not come */
+#define LIMIT 8.0 /* s */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static const uint8_t group_id[DHT_ID_BYTES] = { 7 };
 static const struct pl_part parts[PARTS] = {
     { .owner = 0, .length = LENGTH }, { .tensor = 1, .owner = 1, .length = LENGTH },
     { .tensor = 2, .owner = 2, .length = LENGTH }, { .tensor = 3, .owner = 2, .length = 1 }
@@ -69,36 +70,91 @@ static int recompute(void *context, size_t peer, const struct referee_claim *cla
     return context ? PL_OK : PL_ENOTFOUND;
 }
 
-/* A message on its way; 1 if it was changed. */
-static int deliver(struct referee *to, size_t from, int phase, const struct bytes *m,
-                   const uint8_t *changes, size_t n)
+static struct identity keys[PEERS];
+static struct group groups[PEERS];
+
+static void make_groups(void)
 {
-    size_t length = bytes_length(m);
-    uint8_t *copy = malloc(length + 1); /* its end is where a reader beyond it is seen */
-    int changed = 0;
-    assert(copy);
-    memcpy(copy, bytes_at(m), length);
-    for (; n >= CHANGE; changes += CHANGE, n -= CHANGE) {
+    static const uint8_t gather[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
+    for (size_t i = 0; i < PEERS; i++) assert(!identity_make(&keys[i], KEY_ED25519, NULL));
+    for (size_t i = 0; i < PEERS; i++) {
+        groups[i].self = i;
+        memset(groups[i].id, 7, DHT_ID_BYTES);
+        for (size_t k = 0; k < PEERS; k++)
+            assert(!group_add(&groups[i], &keys[k].id, gather, sizeof gather, NULL));
+    }
+}
+
+/* A message that the Byzantine peer signs, with the changes for its receiver. 1: there are some. */
+static int change(struct bytes *out, const struct referee *from, size_t to, const uint8_t *frame,
+                  size_t frame_n, const uint8_t *changes, size_t n)
+{
+    struct signed_message m;
+    struct bytes signed_ = { 0 };
+    int changed = 0, dropped = 0;
+    uint8_t *body;
+    assert(!signed_message_read(&m, frame + FRAME_START, frame_n - FRAME_START));
+    body = malloc(m.n + 1);
+    assert(body);
+    memcpy(body, m.body, m.n);
+    for (; m.from == from->v.self && n >= CHANGE; changes += CHANGE, n -= CHANGE) {
         size_t at = (size_t)changes[1] << 8 | changes[2];
-        if (changes[0] % PEERS != from || changes[0] / PEERS % REFEREE_PHASES != phase ||
-            (changes[4] & 3) == to->v.self || !length)
+        if (changes[0] % (2 * REFEREE_PHASES) != m.stage || (changes[4] & 3) == to || !m.n)
             continue;
-        if (changes[4] & CUT) length = at % length;
-        else copy[at % length] ^= changes[3];
+        if (changes[4] & DROP) dropped = 1;
+        else if (changes[4] & CUT) m.n = at % m.n;
+        else body[at % m.n] ^= changes[3];
         changed = 1;
     }
-    copy = realloc(copy, length + !length);
-    referee_hear(to, from, copy, length);
+    m.body = body;
+    assert(!signed_message_write(&signed_, &m, &keys[from->v.self], from->b.o.round));
+    if (!dropped) {
+        bytes_be32(out, (uint32_t)(FRAME_START + bytes_length(&signed_)));
+        bytes_add(out, frame, FRAME_START);
+        assert(!bytes_add(out, bytes_at(&signed_), bytes_length(&signed_)));
+    }
+    bytes_clear(&signed_);
+    free(body);
+    return changed;
+}
+
+/* 1 if anything was changed. */
+static int deliver(struct referee *to, const struct referee *from, const struct packet *p,
+                   const uint8_t *changes, size_t n)
+{
+    struct cursor c = { bytes_at(&p->data), bytes_length(&p->data) };
+    struct bytes out = { 0 };
+    uint8_t *copy;
+    const uint8_t *frame;
+    uint32_t frame_n;
+    int changed = 0;
+    while (!get_be32(&c, &frame_n) && !get_bytes(&c, &frame, frame_n)) {
+        if (from->v.self == PEERS - 1 && frame[0] == FRAME_MESSAGE) {
+            changed |= change(&out, from, to->v.self, frame, frame_n, changes, n);
+        } else {
+            bytes_be32(&out, frame_n);
+            bytes_add(&out, frame, frame_n);
+        }
+    }
+    copy = malloc(bytes_length(&out) + 1); /* its end is where a reader beyond it is seen */
+    assert(copy && !out.failed);
+    memcpy(copy, bytes_at(&out), bytes_length(&out));
+    copy = realloc(copy, bytes_length(&out) + !bytes_length(&out));
+    referee_hear(to, from->v.self, copy, bytes_length(&out));
     free(copy);
+    bytes_clear(&out);
     return changed;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     struct referee *r[PEERS];
-    int changed, busy = 1;
+    int changed = 0;
+    double now = 0;
+    if (!groups[0].count) make_groups();
     for (size_t i = 0; i < PEERS; i++) {
-        struct referee_view v = { .group_id = group_id, .count = PEERS, .self = i, .parts = parts,
+        struct referee_view v = { .group = &groups[i], .me = &keys[i], .count = PEERS, .self = i,
+                                  .parts = parts, .limit = LIMIT,
                                   .part_count = PARTS, .aggregate = aggregate, .sent = sent,
                                   .received = received, .decode = decode, .travel = travel,
                                   .recompute = recompute,
@@ -106,23 +162,29 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
                                   .context = i < 2 ? &r[i] : NULL };
         assert(!referee_open(&r[i], &v, NULL));
     }
-    changed = !referee_hear(r[0], 1, data, n);
-    while (busy) {
-        busy = 0;
-        for (size_t i = 0; i < PEERS; i++) {
-            if (!referee_is_ready(r[i])) continue;
-            referee_step(r[i]);
-            busy = 1;
-            if (r[i]->over) continue;
-            for (size_t to = 0; to < PEERS; to++)
-                if (to != i)
-                    changed |= deliver(r[to], i, r[i]->phase - 1, referee_own(r[i]), data, n);
+    referee_hear(r[0], 1, data, n); /* what is no packet harms nobody */
+    for (; now < 40 * LIMIT && !(r[0]->over && r[1]->over); now += LIMIT / 4)
+        for (int busy = 1; busy; ) {
+            busy = 0;
+            for (size_t i = 0; i < PEERS; i++) {
+                if (now < referee_wake(r[i])) continue;
+                busy = 1;
+                referee_take(r[i], now);
+                referee_step(r[i]);
+                referee_stepped(r[i], now);
+                for (struct packet *p = r[i]->b.out; p; p = p->next)
+                    for (size_t to = 0; to < PEERS; to++)
+                        if (to != i && (p->to == to || p->to == SIZE_MAX))
+                            changed |= deliver(r[to], r[i], p, data, n);
+                broadcast_sent(&r[i]->b);
+            }
         }
-    }
-    for (size_t i = 0; i < PEERS; i++) {
-        assert(!r[i]->banned[i]);
-        assert(changed || (r[i]->over && !r[i]->status));
-        referee_close(r[i]);
-    }
+    /* Where a gradient may be computed, only the exchange's own time limit ends it. */
+    for (size_t i = 0; i < 2; i++) assert(r[i]->over || referee_is_slow(r[i]));
+    assert(!r[0]->banned[0] && !r[0]->banned[1] && !r[1]->banned[0] && !r[1]->banned[1]);
+    assert(r[0]->banned[2] == r[1]->banned[2]);
+    assert(!(r[0]->over && r[1]->over) || !r[0]->status == !r[1]->status);
+    assert(changed || (r[0]->over && !r[0]->status));
+    for (size_t i = 0; i < PEERS; i++) referee_close(r[i]);
     return 0;
 }

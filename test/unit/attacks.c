@@ -5,6 +5,9 @@
  *   attacks --table    measures every attack, with and without protection, as in
  *                      paper/security.md: nothing in it is left to chance */
 #include "loopback.h"
+#include "signed_packets.h"
+#include "../../net/hivemind/averager_inside.h"
+#include "../../net/hivemind/exchange_inside.h"
 #include "../../ref/rng.h"
 
 #include <math.h>
@@ -17,7 +20,9 @@
 #define PATIENCE 180.0 /* s for one round of everybody */
 
 enum attack {
-    HONEST, FLIP, FLIP_10, SCALED, RANDOM, NOT_A_NUMBER, STALE, HEAVY, SHIFT, ACCUSE, ATTACKS
+    HONEST, FLIP, FLIP_10, SCALED, RANDOM, NOT_A_NUMBER, STALE, HEAVY, SHIFT, ACCUSE, ATTACKS,
+    /* in what verification tells, not in what is averaged */
+    ACCUSE_ALL = ATTACKS, COMMIT_WRONGLY, EQUIVOCATE, FALL_SILENT
 };
 static const char *const names[ATTACKS] = {
     "none", "the opposite", "the opposite, times 10", "times 100", "random, 10 times as long", "not a number",
@@ -90,7 +95,8 @@ static void lie(struct learner *l, struct peer *p)
         case NOT_A_NUMBER: l->grad[k] = k % 2 ? NAN : INFINITY; break;
         case STALE: l->grad[k] = l->first[k]; break;
         case HEAVY: l->grad[k] *= -1; break;
-        case HONEST: case SHIFT: case ACCUSE: case ATTACKS: break;
+        case HONEST: case SHIFT: case ACCUSE: break;
+        case ACCUSE_ALL: case COMMIT_WRONGLY: case EQUIVOCATE: case FALL_SILENT: break;
     }
     if (l->attack == HEAVY) p->step.weight = weight_max;
 }
@@ -108,6 +114,46 @@ static int shifting_delta(float *delta, const float *sum, float weight, const st
     int rc = ref_average_delta(delta, sum, weight, x, n);
     for (size_t i = 0; i < n; i++) delta[i] -= 11 * sum[i] / weight;
     return rc;
+}
+
+/* What a Byzantine peer tells when a round is verified. */
+static enum fate tell_otherwise(const struct referee *r, size_t to, int stage, uint8_t *body,
+                                size_t *n)
+{
+    const struct learner *l = r->v.chance.context;
+    uint8_t accusation[ACCUSATION_BYTES] = { ACCUSES_REPORT };
+    (void)n;
+    if (l->attack == ACCUSE_ALL && stage == REFEREE_ACCUSE) {
+        while (r->v.parts[accusation[4]].owner != (int)r->v.self) accusation[4]++;
+        for (size_t i = 0; i < r->v.count; i++)
+            memcpy(body + i * sizeof accusation, accusation, sizeof accusation);
+        return CHANGED;
+    }
+    if (l->attack == COMMIT_WRONGLY && stage == REFEREE_COMMIT) {
+        memset(body + COMMIT_DIGESTS(r->v.count), 7, r->v.count * PL_HASH_BYTES);
+        return CHANGED;
+    }
+    if (l->attack == EQUIVOCATE && stage == REFEREE_REVEAL && to % 2) {
+        body[0] ^= 1;
+        return SPLIT;
+    }
+    return l->attack == FALL_SILENT && stage % REFEREE_PHASES >= REFEREE_REPORT ? DROPPED : SAME;
+}
+
+/* Linked in place of averager_tell. */
+void __real_averager_tell(void *context, size_t peer, const uint8_t *data, size_t n);
+void __wrap_averager_tell(void *context, size_t peer, const uint8_t *data, size_t n);
+void __wrap_averager_tell(void *context, size_t peer, const uint8_t *data, size_t n)
+{
+    struct averager *a = context;
+    struct bytes out = { 0 };
+    if (((struct learner *)a->o.chance.context)->attack < ATTACKS) {
+        __real_averager_tell(context, peer, data, n);
+        return;
+    }
+    rewrite_packet(&out, a->x->referee, peer, tell_otherwise, data, n);
+    if (bytes_length(&out)) __real_averager_tell(context, peer, bytes_at(&out), bytes_length(&out));
+    bytes_clear(&out);
 }
 
 /* Whoever leads a group draws what any other would have drawn; lots are each peer's own. So the
@@ -262,10 +308,11 @@ static void what_is_no_number_is_refused(void **state)
     assert_true(train(7, 2, NOT_A_NUMBER, CLIP, 4) < 0.1);
 }
 
-static void all_have_banned(size_t n, size_t liars)
+/* Of n peers, of whom the first lie, so many. */
+static void all_have_banned(size_t n, size_t banned)
 {
-    for (size_t i = liars; i < n; i++)
-        if ((size_t)peers[i].banned != liars)
+    for (size_t i = 0; i < n; i++)
+        if (!learners[i].attack && (size_t)peers[i].banned != banned)
             fail_msg("peer %zu has banned %d: %s", i, peers[i].banned, peers[i].caught);
 }
 
@@ -291,6 +338,23 @@ static void liars_are_drawn_and_banned(void **state)
     all_have_banned(7, 2);
     train(5, 1, ACCUSE, BTARD, UNTIL_CAUGHT);
     all_have_banned(5, 1);
+}
+
+/* Whatever one of seven, or two, say of the others: these never part, and go on to learn. */
+static void false_words_part_nobody(void **state)
+{
+    static const struct { size_t liars; enum attack attack; int banned; } cases[] = {
+        { 1, ACCUSE_ALL, 1 }, { 2, ACCUSE_ALL, 2 }, { 1, COMMIT_WRONGLY, 1 }, { 1, EQUIVOCATE, 1 },
+        { 1, FALL_SILENT, 0 },
+    };
+    (void)state;
+    for (size_t i = 0; i < PL_COUNT(cases); i++) {
+        size_t liars = cases[i].liars;
+        double left = train(7, liars, cases[i].attack, BTARD, 4);
+        if (!(left < 0.05)) fail_msg("case %zu: %g is left", i, left);
+        all_have_banned(7, cases[i].banned ? liars : 0);
+        for (size_t k = liars; k < 7; k++) assert_int_equal(peers[k].group, 7 - liars);
+    }
 }
 
 static int table(void)
@@ -321,6 +385,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(honest_peers_learn), cmocka_unit_test(the_mean_is_lost),
         cmocka_unit_test(clipped_it_learns), cmocka_unit_test(what_is_no_number_is_refused),
         cmocka_unit_test(verified_it_learns), cmocka_unit_test(liars_are_drawn_and_banned),
+        cmocka_unit_test(false_words_part_nobody),
     };
     if (argc > 1 && !strcmp(argv[1], "--table")) return table();
     if (argc > 1) cmocka_set_test_filter(argv[1]);

@@ -3,10 +3,12 @@
 #ifndef PL_TEST_EXCHANGE_WORLD_H
 #define PL_TEST_EXCHANGE_WORLD_H
 
-#include "../../net/hivemind/exchange.h"
+#include "signed_packets.h"
+#include "../../net/hivemind/exchange_inside.h"
 #include "../../ref/backend.h"
 
 #include <math.h>
+#include <openssl/evp.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,11 +16,14 @@
 #include <string.h>
 #include <cmocka.h>
 
+#ifndef PEERS
 #define PEERS 4
+#define MOST 20000 /* values of the longest tensor */
+#endif
 #define TENSORS 4
-#define VALUES 21007
+#define VALUES (MOST + 1007)
 
-static const size_t elements[TENSORS] = { 20000, 1000, 0, 7 };
+static const size_t elements[TENSORS] = { MOST, 1000, 0, 7 };
 static const enum pl_compression run_like[TENSORS] = { PL_COMPRESS_UNIFORM8, PL_COMPRESS_FLOAT16,
                                                        PL_COMPRESS_FLOAT16, PL_COMPRESS_NONE };
 
@@ -34,13 +39,14 @@ struct peer {
     struct world *w;
     size_t self;
     struct exchange *x;
+    struct identity me;
     struct group group;
     struct exchange_job *jobs[64];
     size_t job_count;
     float values[VALUES], *tensor[TENSORS];
     double weight;
     uint64_t samples;
-    size_t credit[4]; /* what each sender may still send */
+    size_t credit[PEERS]; /* what each sender may still send */
     int frozen, over, status;
     const struct pl_backend *be;
     struct pl_err err;
@@ -191,15 +197,31 @@ static inline void fill(float *x, size_t n, uint32_t seed)
     }
 }
 
+/* The Ed25519 key of that number, as a file of it. */
+static inline void make_identity(struct identity *me, size_t number)
+{
+    uint8_t file[68] = { 0x08, 0x01, 0x12, 0x40 };
+    size_t n = 32;
+    EVP_PKEY *key;
+    memset(file + 4, (int)number + 1, 32);
+    key = EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, NULL, file + 4, 32);
+    assert_int_equal(EVP_PKEY_get_raw_public_key(key, file + 36, &n), 1);
+    EVP_PKEY_free(key);
+    assert_int_equal(identity_parse(me, file, sizeof file, NULL), PL_OK);
+}
+
 static inline void make(struct world *w)
 {
     static const uint8_t gather[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
-    static const double shares[PEERS] = { 7000, 0, 8500, 5507 };
+    /* one of the first four reduces nothing */
+    static const double shares[4] = { 7000, 0, 8500, 5507 };
     memset(w, 0, sizeof *w);
     pl_backend_ref(&w->be);
     memcpy(w->method, run_like, sizeof run_like);
-    memcpy(w->share, shares, sizeof shares);
+    for (size_t i = 0; i < PEERS; i++) w->share[i] = PEERS == 4 ? shares[i % 4] : VALUES / PEERS;
+    if (PEERS != 4) w->share[0] += VALUES % PEERS;
     w->part_bytes = 512;
+    for (size_t i = 0; i < PEERS; i++) make_identity(&w->peer[i].me, i);
     for (size_t i = 0; i < PEERS; i++) {
         struct peer *p = &w->peer[i];
         p->w = w;
@@ -210,8 +232,7 @@ static inline void make(struct world *w)
         fill(p->values, VALUES, (uint32_t)i + 1);
         for (size_t t = 0, at = 0; t < TENSORS; at += elements[t++]) p->tensor[t] = p->values + at;
         for (size_t k = 0; k < PEERS; k++) {
-            struct peer_id id = { .length = 4, .bytes = { (uint8_t)k } };
-            assert_int_equal(group_add(&p->group, &id, gather, sizeof gather, NULL), PL_OK);
+            assert_int_equal(group_add(&p->group, &w->peer[k].me.id, gather, sizeof gather, NULL), PL_OK);
             p->credit[k] = EXCHANGE_WINDOW;
         }
         p->group.self = i;
@@ -226,7 +247,7 @@ static inline void begin(struct world *w)
         struct exchange_options o = {
             .be = p->be ? p->be : &w->be, .group = &p->group, .tensors = TENSORS,
             .elements = elements, .method = w->method, .tensor = p->tensor, .weight = p->weight,
-            .share = w->share, .part_bytes = w->part_bytes, .clip = w->clip, .verify = w->verify,
+            .share = w->share, .me = &p->me, .part_bytes = w->part_bytes, .clip = w->clip, .verify = w->verify,
             .claim = { .samples = p->weight > 0 ? p->samples : 0 }, .validation = w->validation,
             .weight_max = 100,
             .sender_timeout = 4, .reducer_timeout = 8, .time_limit = 60,
@@ -248,6 +269,7 @@ static inline void end(struct world *w)
         assert_true(w->peer[i].over);
         exchange_close(w->peer[i].x);
         group_clear(&w->peer[i].group);
+        identity_clear(&w->peer[i].me);
     }
     free(w->letters);
 }
@@ -258,6 +280,19 @@ static inline void tick(struct world *w, double seconds)
     for (size_t i = 0; i < PEERS; i++)
         if (!w->peer[i].over && !w->peer[i].frozen) exchange_tick(w->peer[i].x, w->now);
     run(w);
+}
+
+/* What its sender tells to verify, otherwise than it should. */
+static inline void rewrite_letter(struct letter *l, struct world *w, lie_fn *lie)
+{
+    struct bytes out = { 0 };
+    if (l->kind != TOLD) return;
+    rewrite_packet(&out, w->peer[l->from].x->referee, l->to, lie, l->data, l->n);
+    free(l->data);
+    l->n = bytes_length(&out);
+    assert_non_null(l->data = malloc(l->n + 1));
+    if (l->n) memcpy(l->data, bytes_at(&out), l->n);
+    bytes_clear(&out);
 }
 
 static inline int lied(const struct peer *p, size_t groupmate)
