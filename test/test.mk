@@ -10,6 +10,7 @@ unit-programs: $(patsubst test/unit/%.c,$(BUILD)/test/%,$(UNIT_C))
 $(BUILD)/test/%: $(BUILD)/obj/test/unit/%.o $(BUILD)/libpotluck.a
 	@mkdir -p $(@D)
 	$(CC) $(SANITIZE) -o $@ $(filter %.o,$^) $(BUILD)/libpotluck.a -lcmocka $(LDWRAP) $(LIBS)
+$(BUILD)/test/attacks: LDWRAP = -Wl,--wrap=averager_tell
 $(BUILD)/test/memory: LDWRAP = $(foreach f,malloc calloc realloc aligned_alloc strdup,-Wl,--wrap=$(f))
 
 # Other people's programs beside ours, real hivemind peers first of all: `make test` does it too. They come from
