@@ -397,6 +397,7 @@ static void on_closing(void *context)
         return;
     }
     if (a->x) averager_exchange_clear(a);
+    averager_protect(a, NULL);
     averager_round_close(a);
     context = a->closed_context;
     free_averager(a);

@@ -38,7 +38,6 @@ struct out_stream {
     size_t place;
     int is_finished; /* we have sent everything, the other side has not ended yet */
     int is_dead;     /* it could not even be opened */
-    int is_protected; /* see host_protect */
 };
 
 /* A groupmate whose token is being asked for. */
@@ -134,6 +133,8 @@ struct averager {
     struct part_stream *parts; /* all of them */
     size_t parked_bytes;
     double *share, exchange_began;
+    struct peer_id *protected_peers; /* of the newest group; see host_protect */
+    size_t protected_count;
     struct exchange_job *done_here; /* jobs that no helper thread could take */
     int exchange_over, exchange_status;
     struct telling *tellings; /* calls of verification that are under way */
@@ -192,6 +193,7 @@ int averager_round_open(struct averager *a, struct pl_err *err);
 void averager_round_close(struct averager *a);
 void averager_exchange(struct averager *a);    /* with a->group; ends with averager_turn */
 void averager_exchange_clear(struct averager *a);
+void averager_protect(struct averager *a, const struct group *g); /* NULL: nobody any more */
 void averager_refuse_parked(struct averager *a); /* nobody will take them */
 
 void averager_drive(struct averager *a);       /* after whatever happens to the exchange */

@@ -360,6 +360,19 @@ void averager_drive(struct averager *a)
 
 /* --- begin and end ---------------------------------------------------------------------------- */
 
+/* Strangers' traffic shall not cost the round, nor what is still on its way when it is over: until
+ * the next group. */
+void averager_protect(struct averager *a, const struct group *g)
+{
+    while (a->protected_count)
+        host_unprotect(a->host, &a->protected_peers[--a->protected_count]);
+    free(a->protected_peers);
+    a->protected_peers = g ? calloc(g->count, sizeof *a->protected_peers) : NULL;
+    for (size_t i = 0; a->protected_peers && i < g->count; i++)
+        if (!host_protect(a->host, &g->members[i].peer))
+            a->protected_peers[a->protected_count++] = g->members[i].peer;
+}
+
 static int prepare(struct averager *a)
 {
     size_t n = a->group.count, total = 0, *share = pl_alloc(n, sizeof *share);
@@ -404,8 +417,7 @@ void averager_exchange(struct averager *a)
         averager_turn(a);
         return;
     }
-    for (size_t i = 0; i < a->group.count; i++) /* strangers' traffic shall not cost the round */
-        a->out[i].is_protected = !host_protect(a->host, &a->group.members[i].peer);
+    averager_protect(a, &a->group);
     for (p = a->parts; p; p = next) {
         next = p->next;
         if (p->attached) continue;
@@ -433,8 +445,6 @@ void averager_exchange_clear(struct averager *a)
     exchange_close(a->x);
     a->x = NULL;
     a->exchange_over = 0;
-    for (size_t i = 0; a->out && i < a->group.count; i++)
-        if (a->out[i].is_protected) host_unprotect(a->host, &a->group.members[i].peer);
     free(a->out);
     free(a->in);
     pl_free(a->share);

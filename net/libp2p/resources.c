@@ -11,23 +11,23 @@
  * and for moments a message of at most 65 MiB; a NAT may hide a whole swarm. Rows:
  *
  * system     1,024 connections, twice what hivemind's daemon trims at; 256 MiB half-sent, four of the
- *            largest messages; 512 MiB on its way out, a hundred of the largest answers. Reservations
- *            and circuits as go-libp2p's relay. A dial-back costs one TCP connection
+ *            largest messages; as much on its way out, 64 of the largest answers. Reservations and
+ *            circuits as go-libp2p's relay. A dial-back costs one TCP connection
  * reserved   groupmates' messages are the large ones: 1 GiB is the gradients of the reference run,
  *            uncompressed, twice over
  * transient  a handshake takes two round trips: 128 at once are hundreds a second
  * subnet     a quarter of all connections, half or three quarters of all bytes: one owner fills none
  * machine    the same, and dial-backs for a swarm that begins on one machine
- * peer       eight connections; one large message and a half; what a round has left for a slow peer
+ * peer       eight connections; one large message and a half; 16 of the largest answers
  * protocol   half of all streams, so that others can still be asked for */
 static const size_t table[SCOPES][RESOURCES] = {
     /*                    connections streams  held       unsent  reservations circuits dial-backs */
-    [SCOPE_SYSTEM] =    { 1024,      16384, 256 * MIB, 512 * MIB,        128,      128,      240 },
+    [SCOPE_SYSTEM] =    { 1024,      16384, 256 * MIB, 256 * MIB,        128,      128,      240 },
     [SCOPE_RESERVED] =  { 512,       16384, 512 * MIB, 1024 * MIB,       128,      128,      240 },
     [SCOPE_TRANSIENT] = { 128,       0,     0,         0,                0,        0,        0 },
-    [SCOPE_SUBNET] =    { 256,       8192,  192 * MIB, 256 * MIB,        32,       32,       20 },
-    [SCOPE_MACHINE] =   { 256,       8192,  192 * MIB, 256 * MIB,        32,       32,       40 },
-    [SCOPE_PEER] =      { 8,         2048,  96 * MIB,  128 * MIB,        1,        16,       3 },
+    [SCOPE_SUBNET] =    { 256,       8192,  192 * MIB, 128 * MIB,        32,       32,       20 },
+    [SCOPE_MACHINE] =   { 256,       8192,  192 * MIB, 128 * MIB,        32,       32,       40 },
+    [SCOPE_PEER] =      { 8,         2048,  96 * MIB,  64 * MIB,         1,        16,       3 },
     [SCOPE_PROTOCOL] =  { 0,         8192,  0,         0,                0,        0,        0 },
 };
 

@@ -38,7 +38,7 @@ def ask_alone():
     return time.monotonic() - begin
 
 
-def attack(what, connections, request, seconds=2.0, memory=24):
+def attack(what, connections, request, seconds=1.2, memory=24):
     """request(connection) sends more requests of one kind; nothing is ever read."""
     before, begin, slowest = victim.rss(), time.monotonic(), 0.0
     bad = [Peer(source="127.0.0.3").dial(victim.address) for _ in range(connections)]
@@ -94,6 +94,36 @@ attack("identify", 1, on_new_streams("/ipfs/id/1.0.0", b""))
 attack("pings", 1, on_one_stream("/ipfs/ping/1.0.0", os.urandom(32)))
 attack("reservations", 1, on_new_streams("/libp2p/circuit/relay/0.2.0/hop", delimited(encode("HopMessage", type=0))))
 attack("protocols that are none", 1, on_one_stream("/none", token("/none")))
+
+# Two hundred identities with an answer of 1 MB each, from four addresses: what all together may have waiting is bounded, too.
+allow_descriptors(4096)
+before, most, slowest, crowd_of_bad, over = victim.rss(), 0.0, 0.0, [], threading.Event()
+
+
+def ask_from(source):
+    for _ in range(50):
+        try:
+            c = Peer(source=source).dial(victim.address)
+            crowd_of_bad.append(c)
+            c.stop_reading()
+            c.wire.sock.settimeout(0.3)
+            for _ in range(20):
+                c.open_with("DHTProtocol.rpc_find", find_large)
+        except (Closed, OSError):
+            pass
+
+
+threads = [threading.Thread(target=ask_from, args=(f"127.0.0.{i}",), daemon=True) for i in range(2, 6)]
+for t in threads:
+    t.start()
+while any(t.is_alive() for t in threads):
+    slowest = max(slowest, ask_alone())
+    most = max(most, victim.rss() - before)
+    time.sleep(0.02)
+check(f"{len(crowd_of_bad)} identities: they cost at most 400 MiB", most < 400, f"{most:.1f} MiB")
+check(f"{len(crowd_of_bad)} identities: others are answered meanwhile", slowest < 2, f"{slowest:.2f} s")
+for c in crowd_of_bad:
+    c.close()
 check("the peer lives", victim.alive())
 check("newcomers are answered", latency(victim) < 5)
 
