@@ -45,6 +45,7 @@ static const char usage_work[] =
     "  --optimizer O    the run's: lamb8, lamb32, adamw8 or adamw32 (default: lamb8)\n";
 
 #define ADDRESSES_MAX 64
+#define RESOURCES_EVERY 10 /* s between reports of them, at least */
 
 struct peer_options {
     const char *listen[ADDRESSES_MAX], *join[ADDRESSES_MAX], *announce[ADDRESSES_MAX];
@@ -167,6 +168,32 @@ static void report_entry(const struct peer_options *o, struct swarm *s)
     fflush(stdout);
 }
 
+static json_t *sums(const struct scope *s)
+{
+    static const char *const names[RESOURCES] = {
+        [RESOURCE_CONNECTIONS] = "connections",   [RESOURCE_STREAMS] = "streams",
+        [RESOURCE_HELD] = "held_bytes",           [RESOURCE_UNSENT] = "unsent_bytes",
+        [RESOURCE_RESERVATIONS] = "reservations", [RESOURCE_CIRCUITS] = "circuits",
+        [RESOURCE_DIAL_BACKS] = "dial_backs"
+    };
+    json_t *o = json_object();
+    for (int k = 0; o && k < RESOURCES; k++)
+        json_object_set_new(o, names[k], json_integer((json_int_t)s->used[k]));
+    return o;
+}
+
+/* Who uses how much of this peer: at first, and when somebody has met a limit since. */
+static void report_resources(struct swarm *s, size_t *limited)
+{
+    struct resources r;
+    swarm_resources(s, &r);
+    if (r.limited == *limited) return;
+    *limited = r.limited;
+    say(json_pack("{s:s,s:I,s:o,s:o,s:o}", "event", "resources", "limited", (json_int_t)r.limited,
+                  "system", sums(&r.system), "reserved", sums(&r.reserved), "transient",
+                  sums(&r.transient)));
+}
+
 /* What there is to do beside keeping the door open. */
 struct work {
     struct peer_model model;
@@ -213,6 +240,7 @@ static void live(struct peer_options *o, struct swarm *s, const struct swarm_opt
     const struct checkup_join_options asks = { .swarm = how, .run = o->run, .json = o->json,
                                                .off = o->no_check };
     struct checkup_join *check;
+    size_t limited = SIZE_MAX, turns = 0;
     int joined = checkup_join(&check, s, &asks, &err) == PL_OK;
     if (joined) report_entry(o, s);
     else report_failure(o, &err);
@@ -220,6 +248,7 @@ static void live(struct peer_options *o, struct swarm *s, const struct swarm_opt
         if (!joined && (joined = swarm_wait_joined(s, &err) == PL_OK)) report_entry(o, s);
         if (membership_renew(&o->membership, s, &err))
             fprintf(stderr, "potluck peer: %s; asking again\n", err.text);
+        if (o->json && ++turns % RESOURCES_EVERY == 0) report_resources(s, &limited);
         if (joined && work->save) peer_save_turn(work->save);
         if (joined && work->help) peer_help_turn(work->help);
     }

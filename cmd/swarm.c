@@ -181,6 +181,7 @@ void swarm_close(struct swarm *s)
 struct looking {
     struct swarm *s;
     struct dht_status *status;
+    struct resources *resources;
     struct multiaddr addresses[ADDRESSES_SHOWN];
     size_t count;
     double time;
@@ -196,6 +197,12 @@ static void look_status(void *context)
 {
     struct looking *l = context;
     dht_node_status(l->s->node, l->status);
+}
+
+static void look_resources(void *context)
+{
+    struct looking *l = context;
+    *l->resources = *host_resources(l->s->host);
 }
 
 static void look_time(void *context)
@@ -245,6 +252,12 @@ void swarm_status(struct swarm *s, struct dht_status *status)
 {
     struct looking l = { .s = s, .status = status };
     if (loop_call(s->loop, look_status, &l)) memset(status, 0, sizeof *status);
+}
+
+void swarm_resources(struct swarm *s, struct resources *copy)
+{
+    struct looking l = { .s = s, .resources = copy };
+    if (loop_call(s->loop, look_resources, &l)) memset(copy, 0, sizeof *copy);
 }
 
 double swarm_time(struct swarm *s)

@@ -4,6 +4,7 @@
 #define PL_CMD_SWARM_H
 
 #include "../net/hivemind/dht_node.h"
+#include "../net/libp2p/resources.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -54,6 +55,7 @@ int swarm_address_for_others(struct swarm *s, char *text);
  * `before`, those first that more can reach. Nothing, if there is none. */
 void swarm_say_addresses(struct swarm *s, FILE *out, const char *head, const char *before);
 void swarm_status(struct swarm *s, struct dht_status *status);
+void swarm_resources(struct swarm *s, struct resources *copy); /* only its sums may be looked at */
 
 /* As dht_node_get, _store, _ping; *r is cleared with dht_result_clear. */
 int swarm_get(struct swarm *s, struct dht_result *r, const struct dht_id *key, int latest);

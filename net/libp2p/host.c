@@ -198,6 +198,8 @@ void host_unprotect(struct host *h, const struct peer_id *id)
     resources_unprotect(&h->resources, id);
 }
 
+const struct resources *host_resources(const struct host *h) { return &h->resources; }
+
 /* --- life ------------------------------------------------------------------------------------- */
 
 struct loop *host_loop(const struct host *h) { return h->loop; }

@@ -93,6 +93,8 @@ void host_disconnect(struct host *h, const struct peer_id *peer);
  * Counts; PL_ENOMEM. */
 int host_protect(struct host *h, const struct peer_id *peer);
 void host_unprotect(struct host *h, const struct peer_id *peer);
+struct resources;
+const struct resources *host_resources(const struct host *h); /* who uses how much: resources.h */
 
 /* status PL_OK, or why not, with a sentence that says which side to look at. */
 typedef void host_done(void *context, int status, const struct peer_id *peer,

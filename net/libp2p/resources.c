@@ -199,7 +199,10 @@ static const struct scope *full(const struct account *a, enum resource kind, siz
     const struct scope *all[] = { a->peer ? a->peer : &a->of->transient, a->subnet, root(a) };
     for (size_t i = all[2]->kind == SCOPE_RESERVED ? 2 : 0; i < PL_COUNT(all); i++) {
         size_t limit = resources_limit(a->of, all[i]->kind, kind);
-        if (all[i]->used[kind] > limit || n > limit - all[i]->used[kind]) return all[i];
+        if (all[i]->used[kind] > limit || n > limit - all[i]->used[kind]) {
+            a->of->limited++;
+            return all[i];
+        }
     }
     return NULL;
 }

@@ -49,6 +49,7 @@ struct resources {
     struct scope system, reserved, transient;
     struct scope *scopes; /* subnets, machines, peers, protocols */
     struct account *accounts;
+    size_t limited; /* how often somebody has met a limit */
 };
 
 /* Zero-initialise to begin. */

@@ -147,5 +147,13 @@ for source in (OTHER, ADDRESSES[0]):
     status = dial_back(Peer(source=source).dial(victim.address), source)
     check(f"others are dialled back, also from {source}", status != 101, status)
 
+# --- what the peer says of it --------------------------------------------------------------------
+
+for _ in until(12, 0.2):
+    told = [e for e in victim.lines() if e.get("event") == "resources" and e["limited"] > 0]
+    if told:
+        break
+check("it tells who uses how much, and that limits were met", len(told) > 0 and told[-1]["system"]["connections"] > 0, told[-1:])
+check("it charges no more than the limits", all(e["system"]["connections"] <= 1024 and e["system"]["held_bytes"] <= 1 << 28 for e in told))
 check("the peer lives", victim.alive())
 finish()
