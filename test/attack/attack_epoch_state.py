@@ -64,6 +64,21 @@ for s in liars:
     s.end()
 late.stop()
 
+# --- a straggler among false leads ---------------------------------------------------------------
+
+strangers = [Stranger(trainers, lambda me: [progress(me.id, HUGE, 10)]),
+             Stranger(trainers, lambda me: [progress(me.id, lead(trainers, 1), 10)], "127.0.3.1")]
+slept = trainers[2]
+slept.popen.send_signal(signal.SIGSTOP)
+time.sleep(6)
+seen = len(slept.lines())
+slept.popen.send_signal(signal.SIGCONT)
+check("who has slept is among them again", wait_common(trainers, 3, 30), [newest(p) for p in trainers])
+check("by a state of the others", any(e["event"] == "loaded" and e["epoch"] <= newest(first) for e in slept.lines()[seen:]),
+      [(e["event"], e["epoch"]) for e in slept.lines()[seen:]][:20])
+for s in strangers:
+    s.end()
+
 # --- in rounds of the parameters -----------------------------------------------------------------
 
 KEY = "r_state_averager.0b"
