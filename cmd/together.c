@@ -71,7 +71,7 @@ static int load(struct loop_state *t, int64_t least, struct pl_err *err)
     struct together_event e = { .kind = TOGETHER_LOADED };
     double began = pl_seconds();
     /* One peer's word does not end the run. */
-    int rc = collaboration_load(t->c, t->o->epochs - 1, check, &w, &state, err);
+    int unconfirmed, rc = collaboration_load(t->c, t->o->epochs - 1, check, &w, &state, err);
     collaboration_look(t->c, &v);
     if (rc == PL_EUSE) {
         const struct pl_err misfit = *err;
@@ -82,12 +82,15 @@ static int load(struct loop_state *t, int64_t least, struct pl_err *err)
     }
     if (!rc) rc = optimizer_state_take(t->l->state, t->l->value, &t->epoch, &state, err);
     if (!rc) rc = t->l->moved(t->l->context, t->epoch);
+    unconfirmed = state.confirmed < 2;
     state_load_clear(&state);
     if (rc) return rc;
     forget(t);
     t->has_mixed = 1;
     collaboration_set_epoch(t->c, t->epoch);
     e.seconds = pl_seconds() - began;
+    e.text = unconfirmed ? "its state comes from one donor that no other confirmed: with one donor alone, "
+                           "it has to be trusted" : NULL;
     tell(t, &e);
     share(t);
     return PL_OK;

@@ -63,7 +63,7 @@ struct together_event {
     int64_t samples;                   /* of ours in the epoch */
     int due;                           /* BATCH: 1: the swarm's batch is there, the common step is next */
     double seconds;                    /* LOADED; EPOCH: of the update */
-    const char *text;                  /* TROUBLE */
+    const char *text;                  /* TROUBLE; LOADED: a warning, or NULL */
 };
 
 struct together_options {

@@ -189,6 +189,7 @@ static void say_text(const char *cmd, const struct together_event *e, int verify
     case TOGETHER_LOADED:
         fprintf(stderr, "\npotluck %s: took over the swarm's state of step %lld\n", cmd,
                 (long long)e->view.epoch);
+        if (e->text) fprintf(stderr, "potluck %s: warning: %s\n", cmd, e->text);
         break;
     case TOGETHER_BEHIND:
         fprintf(stderr, "\npotluck %s: the swarm is at step %lld, we are at %lld: catching up\n",

@@ -324,6 +324,9 @@ static int copy_options(struct averager *a, const struct averager_options *o, st
     if (snprintf(a->rpc_verify, sizeof a->rpc_verify, "%s::%s.rpc_btard", o->prefix,
                  o->class_name) >= (int)sizeof a->rpc_verify)
         return pl_fail(err, PL_EUSE, "averaging: prefix \"%.60s\" is too long", o->prefix);
+    if (snprintf(a->rpc_samples, sizeof a->rpc_samples, "%s::%s.rpc_state_samples", o->prefix,
+                 o->class_name) >= (int)sizeof a->rpc_samples)
+        return pl_fail(err, PL_EUSE, "averaging: prefix \"%.60s\" is too long", o->prefix);
     if (snprintf(a->state_key, sizeof a->state_key, "%s.all_averagers", o->prefix) >=
         (int)sizeof a->state_key)
         return pl_fail(err, PL_EUSE, "averaging: prefix \"%.60s\" is too long", o->prefix);

@@ -24,6 +24,16 @@
 #define STATE_RATE_MEAN 65536.0       /* bytes a second over the whole, */
 #define STATE_TIME_BASE 60.0          /* s: and so long for what is small */
 
+#define STATE_WITNESSES 5             /* other donors that are asked whether theirs is the same */
+#define STATE_WITNESS_LIMIT 5.0       /* s for their answer, 64 KiB */
+/* Where no other donor can say (hivemind's cannot), a second one's state is taken and compared, of models of
+ * so many bytes at most, and of so many donors in all. */
+#define STATE_TWICE_MAX (64u << 20)
+#define STATE_TWICE_TRIES 3
+#define STATE_ANSWERS_A_SECOND 20     /* samples that we give: 64 KiB and 0.2 ms each, */
+#define STATE_ANSWERS_A_PEER 4        /* and of them to one peer: a few tries of a newcomer */
+#define DONORS_ASKED_MAX 32           /* of one load: announcements cost nothing, and each may take its time */
+
 #define DONOR_PRIORITY_MAX 1e9        /* epochs, whole numbers: a run of 30 years has one a second */
 #define DONOR_FAILURES_MAX 64         /* donors that are remembered for having failed; the first to return goes */
 #define DONOR_BACKOFF_FIRST 15.0      /* s, doubled with each further failure */

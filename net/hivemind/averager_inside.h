@@ -8,6 +8,7 @@
 #include "averager.h"
 #include "bans.h"
 #include "referee.h"
+#include "state_claim.h"
 
 /* Somebody who asks us to lead. */
 struct asker {
@@ -38,6 +39,15 @@ struct out_stream {
     size_t place;
     int is_finished; /* we have sent everything, the other side has not ended yet */
     int is_dead;     /* it could not even be opened */
+};
+
+/* A donor that is asked whether its state is the one that we were given. */
+struct witness {
+    struct averager *a;
+    struct peer_id peer;
+    struct dht_task *proof;
+    struct rpc_request *request;
+    struct state_claim claim; /* samples NULL: it has not said */
 };
 
 /* A groupmate whose token is being asked for. */
@@ -84,6 +94,7 @@ struct averager {
     struct loop *loop;
     char prefix[GROUP_KEY_MAX], key[GROUP_KEY_MAX], state_key[GROUP_KEY_MAX];
     char rpc[AVERAGER_RPCS][GROUP_NAME_MAX], rpc_verify[GROUP_NAME_MAX];
+    char rpc_samples[GROUP_NAME_MAX];
     char bits[GROUP_BITS_MAX + 1]; /* of the key: other ones after each group */
     struct dht_id key_id, state_id;
     struct bytes subkey;     /* our peer id, as it stands in the DHT */
@@ -152,6 +163,13 @@ struct averager {
         struct state_load load;
         struct donor *donors;
         size_t count, at;
+        struct state_load kept;  /* the first that nobody has confirmed, while others are asked */
+        struct peer_id kept_donor;
+        struct state_claim given[STATE_TWICE_TRIES]; /* those that were given, sampled by our own seed */
+        size_t given_count;
+        struct witness *witness;
+        size_t witness_count, witnesses_left;
+        uint8_t own_seed[STATE_SEED], seed[STATE_SEED];
         size_t arrived, misfits; /* states that came; of another model */
         struct state_pace pace;
         averager_check *check;
@@ -161,6 +179,8 @@ struct averager {
         struct timer next;
         int busy;
     } load;
+    struct { struct peer_id peer; double at; } sampled[STATE_ANSWERS_A_SECOND]; /* whom we gave samples */
+    size_t sampled_next;
     struct donor_failure failed[DONOR_FAILURES_MAX];
     size_t failed_count;
 };
@@ -206,6 +226,17 @@ int averager_can_verify(const struct averager *a); /* the group that has been fo
 void averager_tell(void *context, size_t peer, const uint8_t *data, size_t n);
 int averager_verify_open(struct averager *a, struct pl_err *err);
 void averager_verify_close(struct averager *a);
+
+/* A state that has arrived: asks other donors, then `judged`. */
+void averager_ask_witnesses(struct averager *a);
+void averager_witnesses_clear(struct averager *a);
+/* Of a whole state that fits. NULL samples: no memory. */
+struct state_claim averager_claim(const struct averager *a, const struct state_load *l,
+                                  const uint8_t seed[STATE_SEED]);
+void averager_state_judged(struct averager *a);
+int averager_is_doubted(struct averager *a, const struct peer_id *donor); /* it has failed lately */
+int averager_witness_open(struct averager *a, struct pl_err *err);
+void averager_witness_close(struct averager *a);
 
 int averager_state_open(struct averager *a, struct pl_err *err);
 void averager_state_close(struct averager *a);

@@ -219,17 +219,27 @@ static void on_giving(void *context, struct rpc_stream *s)
 
 static void try_donor(struct averager *a);
 
+static void clear_doubts(struct averager *a)
+{
+    averager_witnesses_clear(a);
+    state_load_clear(&a->load.kept);
+    memset(&a->load.kept_donor, 0, sizeof a->load.kept_donor);
+    while (a->load.given_count) free(a->load.given[--a->load.given_count].samples);
+}
+
 static void end_load(struct averager *a, int status)
 {
     averager_loaded *loaded = a->load.loaded;
     struct state_load state = a->load.load;
-    const struct peer_id donor = a->load.at ? a->load.donors[a->load.at - 1].peer
-                                            : (struct peer_id){ 0 };
+    const struct peer_id donor = a->load.kept_donor.length ? a->load.kept_donor
+                                 : a->load.at ? a->load.donors[a->load.at - 1].peer
+                                              : (struct peer_id){ 0 };
     struct pl_err why = a->load.why;
     state.misfits = a->load.misfits;
     memset(&a->load.load, 0, sizeof a->load.load);
     free(a->load.donors);
     a->load.donors = NULL;
+    clear_doubts(a);
     a->load.count = a->load.at = a->load.arrived = a->load.misfits = 0;
     a->load.busy = 0;
     loaded(a->load.context, status, &donor, &state, &why);
@@ -259,6 +269,12 @@ static void note_failure(struct averager *a, const struct peer_id *peer)
     f->until = loop_now(a->loop) +
                fmin(DONOR_BACKOFF_LONGEST, DONOR_BACKOFF_FIRST * ldexp(1, f->failures));
     if (f->failures < 30) f->failures++;
+}
+
+int averager_is_doubted(struct averager *a, const struct peer_id *donor)
+{
+    const struct donor_failure *f = find_failure(a, donor);
+    return f && loop_now(a->loop) < f->until;
 }
 
 static void forget_failure(struct averager *a, const struct peer_id *peer)
@@ -302,10 +318,70 @@ static void load_end(void *context, struct rpc_stream *s)
         next_donor(a, rc);
         return;
     }
-    forget_failure(a, &a->load.donors[a->load.at - 1].peer);
     rpc_close(a->load.stream);
     a->load.stream = NULL;
+    averager_ask_witnesses(a);
+}
+
+/* 1: one that was given before agrees. Either way this one is remembered. */
+static int was_given(struct averager *a)
+{
+    struct state_claim c = averager_claim(a, &a->load.load, a->load.own_seed);
+    int same = 0;
+    if (!c.samples) return 0;
+    for (size_t i = 0; i < a->load.given_count; i++)
+        same |= state_claims_match(&c, &a->load.given[i], a->elements, a->o.tensors) == STATE_AGREES;
+    if (a->load.given_count < STATE_TWICE_TRIES) a->load.given[a->load.given_count++] = c;
+    else free(c.samples);
+    return same;
+}
+
+static void take_state(struct averager *a, size_t confirmed)
+{
+    forget_failure(a, &a->load.donors[a->load.at - 1].peer);
+    a->load.load.confirmed = confirmed;
+    a->load.kept_donor.length = 0;
     end_load(a, PL_OK);
+}
+
+/* Confirmed by samples, or by a second download, it is taken; one that more donors contradict is not. What
+ * nobody can tell gives way to one that is confirmed, and if there is none it is taken as it is. */
+void averager_state_judged(struct averager *a)
+{
+    struct state_claim claims[STATE_WITNESSES + 1];
+    enum state_verdict verdict = STATE_UNCONFIRMED;
+    size_t count = 1, agree = 1, other = 0;
+    claims[0] = averager_claim(a, &a->load.load, a->load.seed);
+    for (size_t i = 0; i < a->load.witness_count; i++)
+        if (a->load.witness[i].claim.samples) claims[count++] = a->load.witness[i].claim;
+    if (claims[0].samples)
+        verdict = state_claims_judge(&agree, &other, claims, count, a->elements, a->o.tensors);
+    free(claims[0].samples);
+    averager_witnesses_clear(a);
+    if (verdict == STATE_REFUTED) {
+        next_donor(a, pl_fail(&a->load.why, PL_EPROTO, "state: %zu other donors agree on other parameters",
+                              other));
+        return;
+    }
+    if (verdict == STATE_CONFIRMED) {
+        take_state(a, agree);
+        return;
+    }
+    if (a->load.load.bytes <= STATE_TWICE_MAX && was_given(a)) {
+        take_state(a, 2);
+        return;
+    }
+    if (a->load.load.bytes > STATE_TWICE_MAX || a->load.count == 1) {
+        take_state(a, 1);
+        return;
+    }
+    if (!a->load.kept.count) {
+        a->load.kept = a->load.load;
+        a->load.kept_donor = a->load.donors[a->load.at - 1].peer;
+        memset(&a->load.load, 0, sizeof a->load.load);
+    } else state_load_clear(&a->load.load);
+    if (a->load.given_count == STATE_TWICE_TRIES) a->load.at = a->load.count;
+    try_donor(a);
 }
 
 static void load_failed(void *context, struct rpc_stream *s, int status, const char *why)
@@ -347,6 +423,13 @@ static void ask_donor(void *context)
 {
     struct averager *a = context;
     const struct peer_id *donor;
+    if (a->load.at == a->load.count && a->load.kept.count) {
+        a->load.load = a->load.kept;
+        memset(&a->load.kept, 0, sizeof a->load.kept);
+        a->load.load.confirmed = 1;
+        end_load(a, PL_OK);
+        return;
+    }
     if (a->load.at == a->load.count) {
         int misfit = a->load.misfits && a->load.misfits == a->load.arrived;
         end_load(a, misfit ? PL_EUSE : a->load.count ? PL_EIO : PL_ENOTFOUND);
@@ -392,12 +475,12 @@ static void order_donors(struct averager *a)
     qsort(d, n, sizeof *d, by_priority);
     median = d[n / 2].priority;
     for (size_t i = 0; i < n; i++) {
-        const struct donor_failure *f = find_failure(a, &d[i].peer);
-        d[i].rank = f && loop_now(a->loop) < f->until ? 2 : d[i].priority < median;
+        d[i].rank = averager_is_doubted(a, &d[i].peer) ? 2 : d[i].priority < median;
         if (d[i].rank == 0) d[i].priority = median; /* equal from here on */
         RAND_bytes((uint8_t *)&d[i].lot, sizeof d[i].lot);
     }
     qsort(d, n, sizeof *d, by_rank);
+    if (n > DONORS_ASKED_MAX) a->load.count = DONORS_ASKED_MAX;
 }
 
 static int read_donor(struct donor *d, const struct dht_item *item, const struct peer_id *self)
@@ -441,6 +524,7 @@ int averager_load(struct averager *a, averager_check *check, averager_loaded *lo
     a->load.task = dht_node_get(a->node, &a->state_id, 1, on_donors, a);
     if (!a->load.task) return PL_ENOMEM;
     a->load.busy = 1;
+    RAND_bytes(a->load.own_seed, STATE_SEED);
     a->load.check = check;
     a->load.loaded = loaded;
     a->load.context = context;
@@ -454,16 +538,22 @@ int averager_state_open(struct averager *a, struct pl_err *err)
     if (a->o.client_mode) return PL_OK;
     if (rpc_serve_stream(a->host, a->rpc[AVERAGER_DOWNLOAD], JOIN_MESSAGE_MAX, on_giving, a))
         return pl_fail(err, PL_EUSE, "averaging: %s is already served", a->rpc[AVERAGER_DOWNLOAD]);
-    return PL_OK;
+    if (!averager_witness_open(a, err)) return PL_OK;
+    rpc_unserve(a->host, a->rpc[AVERAGER_DOWNLOAD]);
+    return PL_EUSE;
 }
 
 void averager_state_close(struct averager *a)
 {
     averager_share(a, NULL, a->priority);
-    if (!a->o.client_mode) rpc_unserve(a->host, a->rpc[AVERAGER_DOWNLOAD]);
+    if (!a->o.client_mode) {
+        rpc_unserve(a->host, a->rpc[AVERAGER_DOWNLOAD]);
+        averager_witness_close(a);
+    }
     while (a->givings) free_giving(a->givings);
     if (a->load.task) dht_node_cancel(a->load.task);
     if (a->load.proof) dht_node_cancel(a->load.proof);
+    clear_doubts(a);
     rpc_close(a->load.stream);
     state_load_clear(&a->load.load);
     free(a->load.donors);

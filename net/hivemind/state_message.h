@@ -48,6 +48,7 @@ struct state_load {
     size_t metadata_n;
     struct tensor_message *tensors;
     size_t count;
+    size_t confirmed;        /* after a load: donors that agree on it; 1: nobody but its own (state_claim.h) */
     size_t misfits;          /* after a load that failed: donors whose state is of another model */
     /* private */
     const struct schema_tensor *schema; /* (expected) of the first tensors; borrowed; NULL: any */

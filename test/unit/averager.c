@@ -417,6 +417,7 @@ static void on_loaded(void *context, int status, const struct peer_id *donor,
     struct peer *p = context;
     (void)donor, (void)err;
     p->load_status = status;
+    p->confirmed = load->confirmed;
     if (!status) memcpy(&p->first_loaded, load->tensors[0].buffer, sizeof p->first_loaded);
     note(&p->loaded);
 }
@@ -499,6 +500,47 @@ static void newcomers_take_over(void **state)
     assert_true(await(&peers[3].loaded, 1));
     assert_int_equal(peers[3].load_status, PL_OK);
     assert_true(peers[3].first_loaded < STATE_OF(2));
+}
+
+static void share_junk(void *context)
+{
+    struct peer *p = context;
+    struct state_snapshot *s = snapshot(0, 10);
+    float *x = (float *)(uintptr_t)s->tensors[0].data;
+    for (size_t i = 0; i < VALUES; i++) x[i] = i % 2 ? 1000 : -1000; /* as long as the others' */
+    averager_share(p->a, s, DONOR_PRIORITY_MAX);
+}
+
+static void load_once(struct peer *p)
+{
+    usleep(1000000 / STATE_ANSWERS_A_PEER + 50000); /* the others say so often what they have */
+    loop_call(loop, load, p);
+    assert_true(await(&p->loaded, 1));
+}
+
+/* A liar's state is taken while nobody can tell, and never once two others agree on another. */
+static void one_liar(void **state)
+{
+    const double until = pl_seconds() + LIMIT;
+    struct peer *newcomer;
+    (void)state;
+    for (int i = 0; i < 5; i++) add(0, 0);
+    newcomer = &peers[4];
+    open_all();
+    loop_call(loop, share_junk, &peers[0]);
+    do load_once(newcomer);
+    while (newcomer->load_status && pl_seconds() < until);
+    assert_int_equal(newcomer->load_status, PL_OK);
+    assert_int_equal(newcomer->confirmed, 1); /* it is the only one */
+    for (int i = 1; i < 4; i++) loop_call(loop, share, &peers[i]);
+    do load_once(newcomer); /* until the announcements are found */
+    while ((newcomer->load_status || newcomer->confirmed < 3) && pl_seconds() < until);
+    for (int i = 0; i < 10; i++) {
+        load_once(newcomer);
+        assert_int_equal(newcomer->load_status, PL_OK);
+        assert_true(newcomer->first_loaded >= STATE_OF(1));
+        assert_true(newcomer->confirmed >= 2);
+    }
 }
 
 /* --- false declarations ----------------------------------------------------------------------- */
@@ -639,7 +681,7 @@ int main(int argc, char **argv)
         TEST(closed_in_the_exchange),
         TEST(alone_and_cancelled),
         TEST(unknown_group),
-        TEST(newcomers_take_over),
+        TEST(newcomers_take_over), TEST(one_liar),
         TEST(told_that_nobody_is_there),
         TEST(told_of_peers_that_are_none),
     };

@@ -37,6 +37,7 @@ struct peer {
     float values[VALUES], *tensor[2];
     int tries, opened, closed, done, grouped, status, attempts, banned, verified;
     int loaded, load_status;
+    size_t confirmed;
     struct exchange_report report;
     size_t group;
     uint8_t group_id[DHT_ID_BYTES];
