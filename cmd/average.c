@@ -92,7 +92,7 @@ static int take(struct wishes *w, int option, const char *value)
     switch (option) {
     case O_PREFIX: w->averager.prefix = value; return PL_OK;
     case O_TENSORS: w->tensors = value; return PL_OK;
-    case O_WEIGHT: return cmd_real(&w->weight, me, "--weight", value, 0, 1e12);
+    case O_WEIGHT: return cmd_real(&w->weight, me, "--weight", value, 0, PART_WEIGHT_MAX);
     case O_COMPRESSION:
         w->compression = value;
         if (!compression_named(&unused, value, 1, 1)) return PL_OK;
@@ -243,6 +243,7 @@ static void say_round(struct wishes *w, int64_t number, const struct round *r, d
         w->told_differs = 1;
         fprintf(stderr, "potluck average: %s\n", r->differs.text);
     }
+    if (r->left_out.text[0]) fprintf(stderr, "potluck average: %s\n", r->left_out.text);
     if (r->result.status)
         fprintf(stderr, "potluck average: round %lld: %s\n", (long long)number, r->why.text);
     else if (w->averager.verify && !r->result.verified)

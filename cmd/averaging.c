@@ -272,6 +272,8 @@ static void on_round(void *context, const struct averager_result *r)
     to->result.why = to->why.text;
     pl_fail(&to->differs, PL_OK, "%s", r->differs);
     to->result.differs = to->differs.text;
+    pl_fail(&to->left_out, PL_OK, "%s", r->left_out);
+    to->result.left_out = to->left_out.text;
     for (size_t i = 0; r->group && i < r->group->count; i++)
         group_add(&to->group, &r->group->members[i].peer, r->group->members[i].said,
                   r->group->members[i].said_n, NULL);

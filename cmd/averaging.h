@@ -44,7 +44,7 @@ void swarm_averager_close(struct swarm *s, struct averager *a);
 struct round {
     struct averager_result result; /* .group points to the next */
     struct group group;
-    struct pl_err why, differs;    /* what .why and .differs point to */
+    struct pl_err why, differs, left_out; /* what the result points to */
 };
 int swarm_average(struct swarm *s, struct averager *a, const struct averager_step *step,
                   double timeout_s, struct round *r);

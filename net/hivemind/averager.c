@@ -33,6 +33,7 @@ static void finish(struct averager *a, int status)
     a->result.why = a->why.text;
     a->result.caught = a->caught.text;
     a->result.differs = a->differs.text;
+    a->result.left_out = a->left_out.text;
     a->result.group = a->group.count ? &a->group : NULL;
     a->busy = 0;
     averager_meet_cancel(a);
@@ -124,6 +125,8 @@ static void on_turn(void *context)
         exchange_report(a->x, &a->result.report);
         a->result.seconds = loop_now(a->loop) - a->exchange_began;
         ban_liars(a);
+        averager_note_conduct(a);
+        pl_fail(&a->left_out, PL_OK, "%s", exchange_left_out(a->x) ? exchange_left_out(a->x) : "");
         pl_fail(&a->differs, PL_OK, "%s", exchange_differs(a->x) ? exchange_differs(a->x) : "");
         averager_exchange_clear(a);
         if (a->exchange_status == PL_OK) finish(a, PL_OK);
@@ -233,7 +236,7 @@ int averager_begin(struct averager *a, const struct averager_step *s, averager_d
     a->cancelled = a->is_last = 0;
     a->triggered = !s->untriggered;
     memset(&a->result, 0, sizeof a->result);
-    a->caught.text[0] = a->differs.text[0] = 0;
+    a->caught.text[0] = a->differs.text[0] = a->left_out.text[0] = 0;
     a->why.text[0] = a->ask_why.text[0] = 0;
     group_clear(&a->group);
     averager_search(a);
@@ -365,6 +368,7 @@ static void free_averager(struct averager *a)
     pl_free(a->elements);
     pl_free(a->method);
     pl_free(a->schema);
+    free(a->own_reliability);
     free(a);
 }
 
@@ -379,6 +383,12 @@ int averager_open(struct averager **out, struct host *h, struct dht_node *n,
     a->node = n;
     a->loop = host_loop(h);
     rc = copy_options(a, o, err);
+    a->reliability = o->reliability;
+    if (!rc && !a->reliability) {
+        a->reliability = a->own_reliability = calloc(1, sizeof *a->own_reliability);
+        if (!a->reliability) rc = pl_fail(err, PL_ENOMEM, "averaging: no memory");
+        else a->reliability->chance = o->chance;
+    }
     if (!rc) rc = averager_join_open(a, err);
     if (!rc && (rc = averager_round_open(a, err))) averager_join_close(a);
     if (!rc && (rc = averager_state_open(a, err))) {

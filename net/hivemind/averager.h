@@ -10,6 +10,7 @@
 #include "dht_node.h"
 #include "exchange.h"
 #include "matchmaking.h"
+#include "reliability.h"
 #include "state_message.h"
 
 #define AVERAGER_DOWNLOADS_MAX 2      /* states given at once: each at half our uplink is enough */
@@ -64,6 +65,7 @@ struct averager_options {
     int verify;                      /* BTARD in groups where everybody can; elsewhere CenteredClip */
     struct exchange_validation validation;
     int client_mode, auxiliary;
+    struct reliability *reliability; /* shared with other averagers of the run; borrowed. NULL: its own */
     struct chance chance;            /* of groups that we lead, and our lots in verified rounds */
     /* Of each donor that could not give a state, or whose state was refused; NULL: not told. */
     void (*donor_failed)(void *context, const struct peer_id *donor, int status,
@@ -108,6 +110,7 @@ struct averager_result {
     int banned;               /* groupmates that were caught lying, and will not be groupmates soon */
     const char *caught;       /* which of them last, and at what; "" */
     const char *differs;      /* a groupmate of the last exchange compresses otherwise, harmlessly; "" */
+    const char *left_out;     /* one whose values were left out of it, and why; "" */
     double seconds;           /* the exchange took */
 };
 /* The result and the group are the callback's to read, not to keep. */

@@ -8,6 +8,7 @@
 #include "averager.h"
 #include "bans.h"
 #include "referee.h"
+#include "reliability.h"
 #include "state_claim.h"
 
 /* Somebody who asks us to lead. */
@@ -37,6 +38,7 @@ struct out_stream {
     struct averager *a;
     struct rpc_stream *stream;
     size_t place;
+    size_t sent_n;   /* bytes of the last message */
     int is_finished; /* we have sent everything, the other side has not ended yet */
     int is_dead;     /* it could not even be opened */
 };
@@ -116,8 +118,9 @@ struct averager {
     uint64_t search_number;  /* to verify: drawn for each search, and part of what it tells */
     int hidden;              /* 1: it says that others cannot call us */
     struct averager_result result;
-    struct pl_err why, caught, differs;
+    struct pl_err why, caught, differs, left_out;
     struct bans bans;
+    struct reliability *reliability, *own_reliability; /* the latter if it is not shared */
     struct timer turn;       /* goes on with the step from the loop itself */
 
     /* the search */
@@ -146,6 +149,7 @@ struct averager {
     double *share, exchange_began;
     struct peer_id *protected_peers; /* of the newest group; see host_protect */
     size_t protected_count;
+    struct exchange_patience *patience; /* (group) */
     struct exchange_job *done_here; /* jobs that no helper thread could take */
     int exchange_over, exchange_status;
     struct telling *tellings; /* calls of verification that are under way */
@@ -215,6 +219,9 @@ void averager_exchange(struct averager *a);    /* with a->group; ends with avera
 void averager_exchange_clear(struct averager *a);
 void averager_protect(struct averager *a, const struct group *g); /* NULL: nobody any more */
 void averager_refuse_parked(struct averager *a); /* nobody will take them */
+
+/* What the exchange that has ended says of each groupmate, kept for the next groups. */
+void averager_note_conduct(struct averager *a);
 
 void averager_drive(struct averager *a);       /* after whatever happens to the exchange */
 

@@ -265,8 +265,27 @@ static int is_absent(void *context, const struct peer_id *peer)
     return a->o.absent && a->o.absent(a->o.absent_context, peer);
 }
 
+static int is_paused(void *context, const struct peer_id *peer)
+{
+    const struct averager *a = context;
+    return reliability_is_paused(a->reliability, loop_now(a->loop), peer);
+}
+
+static int is_proven(void *context, const struct peer_id *peer)
+{
+    const struct averager *a = context;
+    return reliability_is_proven(a->reliability, peer);
+}
+
+static void on_abandoned(void *context, const struct peer_id *leader)
+{
+    struct averager *a = context;
+    reliability_failed(a->reliability, loop_now(a->loop), leader);
+}
+
 static const struct matchmaking_port port = {
-    on_declare, on_look_up, on_ask, on_leave, on_answer, refuses, is_absent, on_over
+    on_declare, on_look_up, on_ask, on_leave, on_answer, refuses, is_absent, is_paused, is_proven,
+    on_abandoned, on_over
 };
 
 static void on_time(void *context)
@@ -340,7 +359,7 @@ int averager_join_open(struct averager *a, struct pl_err *err)
     struct matchmaking_options o = { .self = *host_id(a->host), .key = a->key,
                                      .min_time = a->o.min_matchmaking_time,
                                      .request_timeout = a->o.request_timeout,
-                                     .target_size = a->o.target_size, .min_size = a->o.min_size,
+                                     .verify = a->o.verify, .target_size = a->o.target_size, .min_size = a->o.min_size,
                                      .client_mode = a->o.client_mode, .chance = a->o.chance };
     memcpy(o.schema_hash, a->schema_hash, sizeof o.schema_hash);
     matchmaking_init(&a->mm, &o, &port, a);

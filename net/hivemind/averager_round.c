@@ -241,13 +241,17 @@ static struct rpc_stream *stream_of(const struct averager *a, size_t peer, enum 
 static void on_send(void *context, size_t peer, enum exchange_way way, const uint8_t *data,
                     size_t n)
 {
-    struct rpc_stream *s = stream_of(context, peer, way);
+    struct averager *a = context;
+    struct rpc_stream *s = stream_of(a, peer, way);
+    if (way == EXCHANGE_OUT) a->out[peer].sent_n = n;
     if (s) rpc_send(s, data, n);
 }
 
 static void on_give(void *context, size_t peer, enum exchange_way way, struct bytes *data)
 {
-    struct rpc_stream *s = stream_of(context, peer, way);
+    struct averager *a = context;
+    struct rpc_stream *s = stream_of(a, peer, way);
+    if (way == EXCHANGE_OUT) a->out[peer].sent_n = bytes_length(data);
     if (s) rpc_give(s, data);
 }
 
@@ -255,6 +259,25 @@ static int is_busy(void *context, size_t peer)
 {
     struct rpc_stream *s = stream_of(context, peer, EXCHANGE_OUT);
     return s && rpc_queued(s) > 0;
+}
+
+/* A sender's first part comes on a stream that has no place in the group yet. */
+static struct rpc_stream *stream_from(const struct averager *a, size_t peer)
+{
+    const struct peer_id *id = &a->group.members[peer].peer;
+    for (struct part_stream *p = a->parts; p; p = p->next)
+        if (peer_id_equal(&p->peer, id)) return p->stream;
+    return NULL;
+}
+
+static size_t moved(void *context, size_t peer, enum exchange_way way)
+{
+    const struct averager *a = context;
+    struct rpc_stream *s = way == EXCHANGE_OUT ? a->out[peer].stream : stream_from(a, peer);
+    size_t queued = s && way == EXCHANGE_OUT ? rpc_queued(s) : 0;
+    if (!s) return 0;
+    if (!queued) return rpc_unread(s);
+    return queued < a->out[peer].sent_n ? a->out[peer].sent_n - queued : 0;
 }
 
 static void on_finish(void *context, size_t peer, enum exchange_way way)
@@ -320,7 +343,7 @@ static void on_over(void *context, int status, const struct pl_err *err)
 
 static const struct exchange_port port = {
     on_open, on_send, is_busy, on_finish, on_close, on_credit, on_work, on_over, averager_tell,
-    on_give
+    on_give, moved
 };
 
 /* --- time ------------------------------------------------------------------------------------- */
@@ -358,6 +381,48 @@ void averager_drive(struct averager *a)
     else timer_stop(&a->exchange_timer);
 }
 
+/* --- reliability ------------------------------------------------------------------------------ */
+
+/* A reducer waits for the slowest sender before it answers. One that is proven may wait as long as
+ * any sender's timeout, since what it has seen of the others is not what we have. */
+static void set_patience(struct averager *a)
+{
+    double slowest = 0;
+    for (size_t i = 0; i < a->group.count; i++) {
+        a->patience[i].sender = reliability_silence(a->reliability, &a->group.members[i].peer,
+                                                    a->o.sender_timeout);
+        slowest = fmax(slowest, a->patience[i].sender);
+    }
+    for (size_t i = 0; i < a->group.count; i++)
+        a->patience[i].reducer =
+            reliability_is_proven(a->reliability, &a->group.members[i].peer)
+                ? a->o.sender_timeout + RELIABILITY_SILENCE : 2 * slowest;
+}
+
+/* Failures first: what good the unproven peers of a group have done takes back what others among them
+ * have failed. Where all the others have failed it may be we who were not reached: then nothing is
+ * said against those who have proven themselves. */
+void averager_note_conduct(struct averager *a)
+{
+    const double now = loop_now(a->loop);
+    size_t count[EXCHANGE_WITHHELD + 1] = { 0 }, failed;
+    enum exchange_conduct worst;
+    int spare;
+    double latest;
+    for (size_t i = 0; i < a->group.count; i++)
+        if (i != a->group.self) count[exchange_conduct(a->x, i, &latest)]++;
+    worst = count[EXCHANGE_WITHHELD] || a->o.verify ? EXCHANGE_WITHHELD : EXCHANGE_REFUSED;
+    failed = count[EXCHANGE_WITHHELD] + count[EXCHANGE_REFUSED];
+    spare = failed > 1 && failed == a->group.count - 1;
+    for (size_t i = 0; i < a->group.count; i++)
+        if (i != a->group.self && exchange_conduct(a->x, i, &latest) >= worst &&
+            !(spare && reliability_is_proven(a->reliability, &a->group.members[i].peer)))
+            reliability_failed(a->reliability, now, &a->group.members[i].peer);
+    for (size_t i = 0; i < a->group.count; i++)
+        if (i != a->group.self && exchange_conduct(a->x, i, &latest) == EXCHANGE_DELIVERED)
+            reliability_delivered(a->reliability, now, &a->group.members[i].peer, latest);
+}
+
 /* --- begin and end ---------------------------------------------------------------------------- */
 
 /* Strangers' traffic shall not cost the round, nor what is still on its way when it is over: until
@@ -380,13 +445,16 @@ static int prepare(struct averager *a)
     a->out = calloc(n, sizeof *a->out);
     a->in = calloc(n, sizeof *a->in);
     a->share = pl_alloc(n, sizeof *a->share);
+    a->patience = pl_alloc(n, sizeof *a->patience);
     for (size_t t = 0; t < a->o.tensors; t++) total += a->elements[t];
-    if (share && a->out && a->in && a->share) rc = group_shares(share, &a->group, total, &a->why);
+    if (share && a->out && a->in && a->share && a->patience)
+        rc = group_shares(share, &a->group, total, &a->why);
     for (size_t i = 0; !rc && i < n; i++) {
         a->share[i] = (double)share[i];
         a->out[i].a = a;
         a->out[i].place = i;
     }
+    if (!rc) set_patience(a);
     pl_free(share);
     return rc;
 }
@@ -408,6 +476,8 @@ void averager_exchange(struct averager *a)
     a->exchange_over = 0;
     a->exchange_began = now_of(a);
     o.share = a->share;
+    /* Verification takes as long as it takes, and has silences of its own. */
+    o.patience = o.verify || a->o.sender_timeout <= 0 ? NULL : a->patience;
     if (o.weight > 0 && !o.claim.samples) o.claim.samples = 1; /* of what nobody computes again */
     if (!rc) rc = exchange_open(&a->x, &o, &port, a, now_of(a), &a->why);
     if (rc) {
@@ -448,9 +518,11 @@ void averager_exchange_clear(struct averager *a)
     free(a->out);
     free(a->in);
     pl_free(a->share);
+    pl_free(a->patience);
     a->out = NULL;
     a->in = NULL;
     a->share = NULL;
+    a->patience = NULL;
     timer_stop(&a->exchange_timer);
 }
 

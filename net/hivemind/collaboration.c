@@ -89,6 +89,17 @@ void collaboration_report_later(struct collaboration *c)
     timer_start(c->loop, &c->report_timer, pause, report_again, c);
 }
 
+/* Of those, who report but are in no group of ours for now. */
+static size_t count_paused(const struct collaboration *c, const struct progress_record *records,
+                           size_t count)
+{
+    const double now = loop_now(c->loop);
+    size_t paused = 0;
+    for (size_t i = 0; i < count; i++)
+        paused += (size_t)reliability_is_paused(&c->reliability, now, &records[i].peer);
+    return paused;
+}
+
 /* How many are everybody else's; they are moved to the front. */
 static size_t drop_own(struct progress_record *records, size_t count, const struct peer_id *self)
 {
@@ -136,6 +147,7 @@ static void see(struct collaboration *c, const struct dht_result *r)
         collaboration_remark(c, say.text);
     attendance_see(&c->attendance, records, count, collaboration_now(c), &count);
     c->others = count; /* we ourselves come on top, though our first record may not be there yet */
+    c->paused = count_paused(c, records, count);
     count = drop_beyond(records, count, c->epoch);
     if (c->samples || c->has_reported) records[count++] = own;
     progress_see(&c->view, records, count, n > 0, &mine, (double)c->o.target_batch,
@@ -493,6 +505,7 @@ static int open_averager(struct collaboration *c, int which, struct pl_err *err)
         .bandwidth = c->o.bandwidth, .verify = c->o.verify && which == GRADIENT,
         .clip = c->o.verify ? EXCHANGE_CLIP_USUAL : c->o.clip, .client_mode = c->o.client_mode,
         .auxiliary = c->o.auxiliary, .absent = is_absent, .absent_context = c,
+        .reliability = &c->reliability,
         .weight_max = which == GRADIENT ? COLLABORATION_WEIGHT_MAX * (double)c->o.target_batch
                                           : STATE_WEIGHT
     };

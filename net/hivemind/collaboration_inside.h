@@ -14,7 +14,7 @@
 enum { GRADIENT, STATE, AVERAGERS };
 
 #define TRIES_MAX 5   /* downloads that may fail in a row: donors may be at their own update */
-#define REMARKS_MAX 4 /* each kind comes once; what is beyond waits for nobody */
+#define REMARKS_MAX 5 /* each kind comes once; what is beyond waits for nobody */
 
 struct collaboration {
     struct collaboration_options o;
@@ -32,12 +32,14 @@ struct collaboration {
     struct performance speed;
     struct progress_view view;
     size_t others;                   /* peers in it beside us, who count */
+    size_t paused;                   /* of those: on back-off, in no group of ours for now */
     double viewed;                   /* DHT time of the last view */
     int updating, closing, has_reported;
     struct dht_task *fetch, *leaving;
     struct timer fetch_timer, report_timer;
     struct report_record totals;     /* of both kinds of rounds */
     struct attendance attendance;
+    struct reliability reliability;  /* of both kinds of rounds */
     struct claims claims;
     int64_t lead;                    /* see claims.h, by the last look */
     int tries;                       /* downloads in a row that have not shown it */
@@ -45,7 +47,7 @@ struct collaboration {
     struct target_watch watch;
     struct pl_err remarks[REMARKS_MAX]; /* not told yet */
     size_t remark_count;
-    int told_differs;
+    int told_differs, told_left_out;
     struct wish *fetch_waits;        /* who wants to hear of the next view */
 
     /* the gradient round */
@@ -107,6 +109,8 @@ void collaboration_report(struct collaboration *c);
 void collaboration_report_later(struct collaboration *c); /* again, in time */
 /* Something that the user should know: for collaboration_remarked. */
 void collaboration_remark(struct collaboration *c, const char *text);
+/* How many are to come to a round, ourselves included. */
+size_t collaboration_expected(const struct collaboration *c);
 /* A round has ended: into the totals. missed: others should have come. */
 void collaboration_count(struct collaboration *c, const struct averager_result *r, int missed);
 /* Looks for a group before the batch is full: others do so at the same time. */

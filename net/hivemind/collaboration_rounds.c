@@ -71,6 +71,11 @@ static void on_gradient(void *context, const struct averager_result *r)
     if (w) wish_fulfil(w, r->status);
 }
 
+size_t collaboration_expected(const struct collaboration *c)
+{
+    return c->others - c->paused + 1;
+}
+
 void collaboration_schedule(struct collaboration *c)
 {
     double now = collaboration_now(c);
@@ -102,7 +107,7 @@ static int join_round(struct collaboration *c, float *const *gradient)
         int too_many = c->o.verify && (double)c->samples > most;
         const struct referee_claim claim = { c->epoch, too_many ? 0 : (uint64_t)c->samples };
         c->triggered_at = collaboration_now(c);
-        averager_expect(a, c->others + 1);
+        averager_expect(a, collaboration_expected(c));
         averager_trigger(a, too_many ? 0 : fmin((double)c->samples, most), gradient, &claim);
         collaboration_report_later(c);
     }
@@ -267,7 +272,7 @@ static void begin_helping(struct collaboration *c, float *const *tensor)
     struct averager_step s = { .scheduled = now + c->o.matchmaking_time,
                                .deadline = now + c->o.averaging_timeout,
                                .tensor = tensor,
-                               .expected = c->others,
+                               .expected = collaboration_expected(c) - 1,
                                .claim = { .epoch = c->view.epoch },
                                .patience = COLLABORATION_PATIENCE };
     c->helping = c->view.epoch;
@@ -319,7 +324,7 @@ static void begin_state(struct collaboration *c)
                                .deadline = now + c->o.averaging_timeout,
                                .weight = 1,
                                .tensor = c->after,
-                               .expected = c->others + 1,
+                               .expected = collaboration_expected(c),
                                .patience = COLLABORATION_PATIENCE };
     mp_int(&gather, c->epoch);
     s.gather = bytes_at(&gather);

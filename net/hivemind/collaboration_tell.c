@@ -24,6 +24,10 @@ void collaboration_count(struct collaboration *c, const struct averager_result *
         c->told_differs = 1;
         collaboration_remark(c, r->differs);
     }
+    if (r->left_out[0] && !c->told_left_out) {
+        c->told_left_out = 1;
+        collaboration_remark(c, r->left_out);
+    }
     t->rounds += !r->status;
     t->failed += r->status && (r->group || missed);
     t->retried += r->attempts > 1 ? r->attempts - 1 : 0;

@@ -284,6 +284,7 @@ static void pump(struct exchange *x, double now, size_t peer)
     }
     if (!out->is_ready && !out->job && out->encoding < out->parts) {
         if (!(out->job = exchange_job_new(x, JOB_ENCODE))) {
+            x->own_trouble = 1;
             lose_reducer(x, peer, "no memory");
             return;
         }
@@ -299,6 +300,7 @@ static void encoded(struct exchange *x, struct exchange_job_of *job)
     struct out_peer *out = &x->out[job->peer];
     out->job = NULL;
     if (job->status) {
+        x->own_trouble = 1;
         lose_reducer(x, job->peer, "no memory");
         return;
     }
@@ -328,6 +330,7 @@ static void take_answer(struct exchange *x, double now, size_t peer, const uint8
     if (broken || m.code != MSG_AVERAGED_PART) { /* any other code: it is in trouble itself */
         if (!broken && m.code == MSG_INTERNAL_ERROR) note_refusal(x, peer);
         out->lied = broken != 0;
+        out->refused = !broken;
         lose_reducer(x, peer, broken ? "its answer can't be read" : "it is in trouble itself");
         return;
     }
@@ -340,6 +343,7 @@ static void take_answer(struct exchange *x, double now, size_t peer, const uint8
     }
     a = &x->answers[out->part[out->answered]];
     if (m.bytes > a->room && !(a->data = a->other = malloc(m.bytes))) {
+        x->own_trouble = 1;
         lose_reducer(x, peer, "no memory");
         return;
     }
@@ -349,6 +353,7 @@ static void take_answer(struct exchange *x, double now, size_t peer, const uint8
     a->weight = m.weight;
     out->answered++;
     out->since = now;
+    if (!x->answered++) x->first_answer = now;
     x->report.received += m.elements;
     x->report.bytes_in += n;
 }
@@ -414,28 +419,70 @@ void exchange_done(struct exchange *x, double now, struct exchange_job *job_)
     go(x, now);
 }
 
+int exchange_is_moving(const struct exchange *x, size_t peer, enum exchange_way way, size_t part,
+                       double elapsed, double timeout)
+{
+    double bytes = (double)exchange_part_bytes(x, &x->parts[part]), moved;
+    if (!x->port->moved || timeout <= 0) return 0;
+    moved = (double)x->port->moved(x->context, peer, way);
+    return moved > 0 && moved >= bytes * elapsed / (2 * timeout);
+}
+
+/* The other reducers have answered more of their parts than this one has, on average. */
+static int is_behind(const struct exchange *x, const struct out_peer *out)
+{
+    size_t parts = x->asked - out->parts, answered = x->answered - out->answered;
+    return (double)answered * (double)out->parts > (double)out->answered * (double)parts;
+}
+
+/* When a reducer is given up; *patience: before its timeout, unless something moves. */
+static double reducer_until(const struct exchange *x, size_t peer, int *patience)
+{
+    const struct out_peer *out = &x->out[peer];
+    double until = x->o.reducer_timeout > 0 ? out->since + x->o.reducer_timeout : INFINITY, early;
+    *patience = 0;
+    if (out->failed || out->answered == out->parts) return INFINITY;
+    if (!x->o.patience || !is_behind(x, out)) return until;
+    early = fmax(fmax(out->since, out->checked), x->first_answer) +
+            fmax(x->o.patience[peer].reducer, 3 * x->slowest);
+    *patience = early < until;
+    return fmin(early, until);
+}
+
+static void check_reducer(struct exchange *x, double now, size_t peer)
+{
+    struct out_peer *out = &x->out[peer];
+    int patience;
+    if (now < reducer_until(x, peer, &patience)) return;
+    if (patience && exchange_is_moving(x, peer, EXCHANGE_OUT, out->part[out->answered],
+                                       now - out->since, x->o.reducer_timeout))
+        out->checked = now;
+    else
+        lose_reducer(x, peer, "no answer in time");
+}
+
 double exchange_wake(const struct exchange *x)
 {
     double at = x->o.time_limit > 0 ? x->began + x->o.time_limit : INFINITY;
     if (x->cancelled || x->applying) return INFINITY;
-    if (x->o.reducer_timeout > 0)
-        for (size_t p = 0; p < x->count; p++)
-            if (!x->out[p].failed && x->out[p].answered < x->out[p].parts)
-                at = fmin(at, x->out[p].since + x->o.reducer_timeout);
+    for (size_t p = 0; p < x->count; p++) {
+        int patience;
+        at = fmin(at, reducer_until(x, p, &patience));
+    }
     return fmin(fmin(at, exchange_verify_wake(x)), exchange_reduce_wake(x));
 }
 
 void exchange_tick(struct exchange *x, double now)
 {
     if (x->o.time_limit > 0 && now >= x->began + x->o.time_limit) {
+        x->is_late = !x->cancelled && !x->applying;
+        if (x->is_late) exchange_reduce_late(x);
         exchange_verify_expire(x, now);
         exchange_give_up(x, PL_EAGAIN, x->misfit.text[0] ? x->misfit.text
                                        : "the exchange took longer than its time limit");
     }
     if (!x->cancelled && !x->applying) {
-        for (size_t p = 0; x->o.reducer_timeout > 0 && p < x->count; p++)
-            if (x->out[p].parts && now >= x->out[p].since + x->o.reducer_timeout)
-                lose_reducer(x, p, "no answer in time");
+        for (size_t p = 0; p < x->count; p++) check_reducer(x, now, p);
         exchange_reduce_tick(x, now);
     }
     go(x, now);
@@ -453,6 +500,32 @@ const char *exchange_lie(const struct exchange *x, size_t peer)
 int exchange_is_charged(const struct exchange *x, size_t peer)
 {
     return x->referee && x->referee->charged[peer];
+}
+
+/* As a sender to us. */
+static enum exchange_conduct sender_conduct(const struct exchange *x, const struct in_peer *in)
+{
+    if (in->lost) return EXCHANGE_WITHHELD;
+    if (!x->own_count) return EXCHANGE_UNKNOWN;
+    return in->next == x->own_count ? EXCHANGE_DELIVERED : EXCHANGE_UNKNOWN;
+}
+
+enum exchange_conduct exchange_conduct(const struct exchange *x, size_t peer, double *latest)
+{
+    const struct out_peer *out = &x->out[peer];
+    enum exchange_conduct sender = sender_conduct(x, &x->in[peer]);
+    *latest = x->in[peer].latest;
+    if (peer == x->self || x->own_trouble) return EXCHANGE_UNKNOWN;
+    if (sender == EXCHANGE_WITHHELD || out->lied) return EXCHANGE_WITHHELD;
+    if (out->answered == out->parts) return out->parts ? EXCHANGE_DELIVERED : sender;
+    if (x->report.senders_lost) return EXCHANGE_UNKNOWN;
+    if (out->refused) return EXCHANGE_REFUSED;
+    return out->failed || x->is_late ? EXCHANGE_WITHHELD : EXCHANGE_UNKNOWN;
+}
+
+const char *exchange_left_out(const struct exchange *x)
+{
+    return x->left_out.text[0] ? x->left_out.text : NULL;
 }
 
 size_t exchange_message_max(const struct exchange *x)
@@ -559,8 +632,9 @@ int exchange_open(struct exchange **out, const struct exchange_options *o,
     x->count = o->group->count;
     x->self = o->group->self;
     x->began = now;
-    if (!(o->weight >= 0 && isfinite(o->weight))) {
-        rc = pl_fail(err, PL_EUSE, "averaging: our weight is %g, expected at least 0", o->weight);
+    if (!(o->weight >= 0 && o->weight <= PART_WEIGHT_MAX)) {
+        rc = pl_fail(err, PL_EUSE, "averaging: our weight is %g, expected 0 to %g", o->weight,
+                     PART_WEIGHT_MAX);
         goto done;
     }
     x->out = calloc(x->count, sizeof *x->out);
@@ -578,6 +652,7 @@ done:
     }
     for (size_t p = 0; p < x->count; p++) {
         x->out[p].since = now;
+        x->asked += x->out[p].parts;
         if (!x->out[p].parts) continue;
         x->out[p].open = 1;
         port->open(context, p);

@@ -47,6 +47,10 @@ struct exchange_memory {
 };
 void exchange_memory_clear(struct exchange_memory *m);
 
+/* s that a groupmate may be silent while most of the others go on; the timeouts hold in any case. It
+ * waits for nobody as a sender, but as a reducer for the slowest sender of its group. */
+struct exchange_patience { double sender, reducer; };
+
 struct exchange_options {
     const struct pl_backend *be;
     const struct group *group;
@@ -60,7 +64,8 @@ struct exchange_options {
     double sender_timeout;  /* s that we wait for a part; 0: for ever */
     double reducer_timeout; /* s for an answer */
     double time_limit;      /* s for all of it */
-    double weight_max;      /* nobody may weigh more; 0: no limit */
+    const struct exchange_patience *patience; /* (group->count); NULL: the timeouts alone */
+    double weight_max;      /* nobody may weigh more; 0: PART_WEIGHT_MAX alone */
     double clip;            /* CenteredClip's radius; EXCHANGE_CLIP_USUAL; 0: the mean */
     /* BTARD, see exchange_verify.c; the same in the whole group, and all of it reduces. */
     int verify;
@@ -104,6 +109,9 @@ struct exchange_port {
     /* In place of send for what is long; takes the memory, too, and may leave in *data another's
      * for what comes next. May be NULL. */
     void (*give)(void *context, size_t peer, enum exchange_way way, struct bytes *data);
+    /* Bytes of the message under way that have moved: of ours while is_busy, else of the one that comes.
+     * A slow link is told from silence by it. May be NULL. */
+    size_t (*moved)(void *context, size_t peer, enum exchange_way way);
 };
 
 /* How it has lied: it has answered with what no honest reducer answers with, so that our round
@@ -112,6 +120,20 @@ struct exchange_port {
 const char *exchange_lie(const struct exchange *x, size_t peer);
 /* 1: it has cost us the round, or is one of two of whom one has, and nothing proves it. */
 int exchange_is_charged(const struct exchange *x, size_t peer);
+
+/* What a groupmate has done of its part in the round, once that is over. */
+enum exchange_conduct {
+    EXCHANGE_UNKNOWN,   /* nothing was expected of it, or we ended the round ourselves */
+    EXCHANGE_DELIVERED, /* all that was */
+    EXCHANGE_REFUSED,   /* it has said that it does not answer: its own trouble, or we were too slow */
+    EXCHANGE_WITHHELD   /* silent, gone, or what it sent was of no use */
+};
+/* latest: s that its slowest part took to come. A reducer that did not answer may have waited for a
+ * sender: it counts as EXCHANGE_UNKNOWN if we have lost a sender ourselves. */
+enum exchange_conduct exchange_conduct(const struct exchange *x, size_t peer, double *latest);
+
+/* A sentence about the first groupmate whose values are left out for what they are; NULL: none is. */
+const char *exchange_left_out(const struct exchange *x);
 
 /* A sentence about a groupmate that compresses otherwise than we do, which harms nobody; NULL: none
  * does. What makes a round impossible is told by `over`. */

@@ -12,8 +12,9 @@ struct out_peer {
     size_t sent, answered;
     struct exchange_job_of *job;
     struct bytes ready;  /* encoded, waiting for the last one to be gone */
-    int is_ready, open, over, failed, lied;
+    int is_ready, open, over, failed, lied, refused;
     double since;        /* of its last sign of life */
+    double checked;      /* when enough of a message had moved; see exchange_is_moving */
 };
 
 /* A sender asks us. */
@@ -32,6 +33,8 @@ struct in_peer {
     struct bytes *held;
     size_t held_count, answered;
     double since;
+    double checked;  /* as an out_peer's */
+    double latest;   /* s that its slowest part took */
 };
 
 /* One part that we reduce. */
@@ -46,6 +49,7 @@ struct slot {
     size_t k;        /* the k-th of our parts; own_count: not in use */
     struct contribution *from; /* (group) in the order of arrival */
     size_t arrived;
+    double first_at; /* when the first of them came */
     double weight;   /* of what the mean is over */
     int replied;
     struct exchange_job_of *job;
@@ -105,9 +109,14 @@ struct exchange {
     struct pl_reducer idle[EXCHANGE_WINDOW];
     size_t idle_count;
     double began;
+    size_t asked, answered;  /* parts that others reduce; those of them that are answered */
+    double first_answer;     /* when the first was */
+    double slowest;          /* s that the slowest part took to come to us */
     size_t jobs;
     int applying, ended, cancelled;
     int missing;             /* to verify: somebody's values are not all there */
+    int is_late;             /* the time limit has ended it */
+    int own_trouble;         /* we have had no memory: nobody else is to blame */
     int status;
     struct pl_err err;
     struct exchange_report report;
@@ -115,6 +124,7 @@ struct exchange {
     struct pl_err refusal;   /* who takes no more of ours */
     struct pl_err gone;      /* the first reducer that was lost, and why */
     struct pl_err differs;   /* who only compresses otherwise */
+    struct pl_err left_out;  /* whose values are none, or weigh too much */
 
     /* To verify: everything is kept until everybody agrees. */
     struct referee *referee;
@@ -143,6 +153,10 @@ enum pl_compression exchange_method(const struct exchange *x, const struct pl_pa
 /* Of a part's values as they travel. */
 size_t exchange_part_bytes(const struct exchange *x, const struct pl_part *part);
 
+/* Of a part's message enough has moved since `since` that it will be there within twice `timeout`. */
+int exchange_is_moving(const struct exchange *x, size_t peer, enum exchange_way way, size_t part,
+                       double elapsed, double timeout);
+
 /* The reducing half. */
 int exchange_reduce_open(struct exchange *x, struct pl_err *err);
 void exchange_reduce_close(struct exchange *x);
@@ -157,6 +171,8 @@ void exchange_reduce_done(struct exchange *x, double now, struct exchange_job_of
 int exchange_reduce_again(struct exchange *x, struct pl_reducer *r, size_t k);
 double exchange_reduce_wake(const struct exchange *x);
 void exchange_reduce_tick(struct exchange *x, double now);
+/* The round has run out of time: the senders that it waits for are lost. */
+void exchange_reduce_late(struct exchange *x);
 /* on a helper thread: the robust aggregate */
 int exchange_clip(struct exchange *x, const struct slot *s, struct pl_reducer *r);
 /* The same to be verified: the aggregate itself, and its radius. */

@@ -321,9 +321,12 @@ void exchange_reduce_message(struct exchange *x, double now, size_t peer, const 
         exchange_ban(x, peer, 1);
         return;
     }
+    if (!s->arrived) s->first_at = now;
     s->from[s->arrived++] = c;
     x->report.bytes_in += n;
     in->next++;
+    in->latest = fmax(in->latest, now - in->since);
+    x->slowest = fmax(x->slowest, now - in->since);
     in->since = now;
     if (in->next < x->own_count) return;
     in->state = IN_COMPLETE;
@@ -333,10 +336,32 @@ void exchange_reduce_message(struct exchange *x, double now, size_t peer, const 
 
 /* --- sums and answers, on a helper thread ----------------------------------------------------- */
 
+static double weight_max(const struct exchange *x)
+{
+    return x->o.weight_max > 0 ? fmin(x->o.weight_max, PART_WEIGHT_MAX) : PART_WEIGHT_MAX;
+}
+
+static int is_weight(const struct exchange *x, double weight) /* not of a NaN */
+{
+    return weight >= 0 && weight <= weight_max(x);
+}
+
 static int usable(const struct exchange *x, const struct part_message *m)
 {
-    return m->weight >= 0 && isfinite(m->weight) &&
-           (x->o.weight_max <= 0 || m->weight <= x->o.weight_max) && part_message_is_sound(m);
+    return is_weight(x, m->weight) && part_message_is_sound(m);
+}
+
+static void note_left_out(struct exchange *x, const struct contribution *c)
+{
+    char name[PEER_ID_TEXT_MAX];
+    if (x->left_out.text[0]) return;
+    peer_id_text(name, &x->o.group->members[c->peer].peer);
+    if (!is_weight(x, c->part.weight))
+        pl_fail(&x->left_out, PL_EPROTO, "%.60s is left out: its weight is %g, expected 0 to %g", name,
+                c->part.weight, weight_max(x));
+    else
+        pl_fail(&x->left_out, PL_EPROTO, "%.60s is left out: its values are not finite, or beyond %g",
+                name, (double)PART_VALUE_MAX);
 }
 
 /* Everybody's values of the part, ours first. */
@@ -439,6 +464,7 @@ void exchange_reduce_done(struct exchange *x, double now, struct exchange_job_of
     for (size_t i = 0; i < s->arrived; i++) {
         struct contribution *c = &s->from[i];
         if (!c->bad) continue;
+        note_left_out(x, c);
         x->in[c->peer].lied = x->o.verify;
         lose(x, &x->in[c->peer]);
         exchange_ban(x, c->peer, 1);
@@ -476,17 +502,48 @@ static int is_awaited(const struct exchange *x, const struct in_peer *in)
            in->next < x->own_done + EXCHANGE_WINDOW;
 }
 
+/* When a sender is given up; *patience: before its timeout, unless something moves. */
+static double sender_until(const struct exchange *x, size_t peer, int *patience)
+{
+    const struct in_peer *in = &x->in[peer];
+    const struct slot *s = &x->slot[in->next % EXCHANGE_WINDOW];
+    double until = x->o.sender_timeout > 0 ? in->since + x->o.sender_timeout : INFINITY, early;
+    size_t others;
+    *patience = 0;
+    if (!is_awaited(x, in)) return INFINITY;
+    others = x->count - 2 - x->report.senders_lost; /* than it and us */
+    if (!x->o.patience || s->k != in->next || !s->arrived || 2 * s->arrived < others) return until;
+    early = fmax(fmax(in->since, in->checked), s->first_at) +
+            fmax(x->o.patience[peer].sender, 3 * x->slowest);
+    *patience = early < until;
+    return fmin(early, until);
+}
+
 double exchange_reduce_wake(const struct exchange *x)
 {
     double at = INFINITY;
-    for (size_t p = 0; x->o.sender_timeout > 0 && p < x->count; p++)
-        if (is_awaited(x, &x->in[p])) at = fmin(at, x->in[p].since + x->o.sender_timeout);
+    int patience;
+    for (size_t p = 0; p < x->count; p++) at = fmin(at, sender_until(x, p, &patience));
     return at;
 }
 
 void exchange_reduce_tick(struct exchange *x, double now)
 {
-    for (size_t p = 0; x->o.sender_timeout > 0 && p < x->count; p++)
-        if (is_awaited(x, &x->in[p]) && now >= x->in[p].since + x->o.sender_timeout)
+    for (size_t p = 0; p < x->count; p++) {
+        struct in_peer *in = &x->in[p];
+        int patience;
+        if (now < sender_until(x, p, &patience)) continue;
+        if (patience && exchange_is_moving(x, p, EXCHANGE_IN, x->own[in->next], now - in->since,
+                                           x->o.sender_timeout))
+            in->checked = now;
+        else
             exchange_ban(x, p, 1);
+    }
+}
+
+/* Those who have sent all that our window lets them wait for us. */
+void exchange_reduce_late(struct exchange *x)
+{
+    for (size_t p = 0; p < x->count; p++)
+        if (is_awaited(x, &x->in[p])) lose(x, &x->in[p]);
 }

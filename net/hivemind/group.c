@@ -174,6 +174,24 @@ int group_check_peers(const struct group *g, struct pl_err *err)
     return rc;
 }
 
+int group_set_bandwidth(struct group_member *m, double bandwidth)
+{
+    struct bytes said = { 0 };
+    struct gather gather = m->gather;
+    uint8_t *copy = NULL;
+    size_t n;
+    gather.bandwidth = bandwidth;
+    if (!gather_write(&said, &gather) && (copy = malloc((n = bytes_length(&said)) + 1))) {
+        memcpy(copy, bytes_at(&said), n);
+        free(m->said);
+        m->said = copy;
+        m->said_n = n;
+        gather_read(&m->gather, copy, n, NULL); /* its views are of what is gone */
+    }
+    bytes_clear(&said);
+    return copy ? PL_OK : PL_ENOMEM;
+}
+
 void group_clear(struct group *g)
 {
     for (size_t i = 0; i < g->count; i++) free(g->members[i].said);

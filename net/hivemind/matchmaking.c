@@ -28,6 +28,11 @@ void matchmaking_clear(struct matchmaking *m)
     memset(m, 0, sizeof *m);
 }
 
+int matchmaking_is_paused(const struct matchmaking *m, const struct peer_id *peer)
+{
+    return m->port->paused && m->port->paused(m->context, peer);
+}
+
 int matchmaking_refuses(const struct matchmaking *m, const struct peer_id *peer)
 {
     return m->port->refuses && m->port->refuses(m->context, peer);
@@ -217,7 +222,10 @@ static void no_answer(struct matchmaking *m, double now)
 void matchmaking_leader_gone(struct matchmaking *m, double now)
 {
     if (m->state == MATCHMAKING_ASKING) no_answer(m, now);
-    else if (m->state == MATCHMAKING_FOLLOWING) give_up_leader(m, now);
+    else if (m->state == MATCHMAKING_FOLLOWING) {
+        if (m->port->abandoned) m->port->abandoned(m->context, &m->leader);
+        give_up_leader(m, now);
+    }
 }
 
 /* --- what a leader has said ------------------------------------------------------------------- */
@@ -257,6 +265,7 @@ static int follow_suggestion(struct matchmaking *m, double now,
     if ((message->code != MSG_GROUP_DISBANDED && message->code != MSG_CANCELLED) ||
         peer_id_parse(&next, message->suggested_leader.data, message->suggested_leader.len) ||
         peer_id_equal(&next, &m->o.self) || matchmaking_refuses(m, &next) ||
+        matchmaking_is_paused(m, &next) ||
         m->hops++ >= MATCHMAKING_HOPS_MAX)
         return 0;
     m->state = MATCHMAKING_LOOKING;
@@ -381,7 +390,8 @@ static void choose_candidates(struct matchmaking *m, double now,
     for (size_t i = 0; i < n && m->candidate_count < MATCHMAKING_CANDIDATES_MAX; i++)
         if (found[i].expiration > now && isfinite(found[i].expiration) &&
             !peer_id_equal(&found[i].peer, &m->o.self) &&
-            !matchmaking_refuses(m, &found[i].peer) && is_absent(m, &found[i].peer) == absent)
+            !matchmaking_refuses(m, &found[i].peer) &&
+            !matchmaking_is_paused(m, &found[i].peer) && is_absent(m, &found[i].peer) == absent)
             m->candidates[m->candidate_count++] = found[i];
 }
 

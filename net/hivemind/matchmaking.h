@@ -29,6 +29,11 @@
 /* s until a leader that has not answered is asked once more, twice as long after each time: a
  * machine that pauses for some seconds would else be without a group for its whole window */
 #define MATCHMAKING_AGAIN 2.0
+/* Unproven followers of a leader get no share to reduce while the proven peers, the leader with them,
+ * are at least one in so many: what these reduce then grows by that factor at most, for one round.
+ * Two of them at least: one alone would see everybody's values. */
+#define MATCHMAKING_PROVEN_LOAD 4
+#define MATCHMAKING_PROVEN_MIN 2
 #define MATCHMAKING_HOPS_MAX 8       /* leaders that send us on to the next, one after the other */
 #define JOIN_MESSAGE_MAX (16u << 10) /* a request; gather may have 4 KiB of it */
 /* A leader's message: all peer ids and gather messages. */
@@ -40,6 +45,7 @@ struct matchmaking_options {
     uint8_t schema_hash[SCHEMA_HASH_BYTES];
     double min_time;           /* s that we give others to find us, M */
     double request_timeout;    /* s for a leader's first answer */
+    int verify;                /* 1: a group has to reduce as a whole: shares stay as they are */
     size_t target_size;        /* a group of this size begins at once; 0: no such size */
     size_t min_size;           /* auxiliary peers do not count: with them alone nothing is averaged */
     int client_mode;           /* 1: nobody can ask us, we lead nobody */
@@ -65,6 +71,14 @@ struct matchmaking_port {
     /* 1: it declares, and does not come. It is neither asked nor waited for while there are others;
      * should it ask, it is welcome. May be NULL. */
     int (*absent)(void *context, const struct peer_id *peer);
+    /* 1: it is on back-off, see reliability.h. It is not asked, waited for or accepted. A group that
+     * holds it all the same is gone on with: its leader has yet to see for itself, and would take us
+     * for the ones who are silent. May be NULL. */
+    int (*paused)(void *context, const struct peer_id *peer);
+    /* 1: it has delivered in a group with us. May be NULL: all have. */
+    int (*proven)(void *context, const struct peer_id *peer);
+    /* It has accepted us, and has not begun. May be NULL. */
+    void (*abandoned)(void *context, const struct peer_id *leader);
     /* PL_OK: `group` is there. PL_EAGAIN: the deadline has come. PL_ENOMEM. */
     void (*over)(void *context, int status);
 };

@@ -7,6 +7,8 @@
 
 /* Nothing is to be had with this peer. */
 int matchmaking_refuses(const struct matchmaking *m, const struct peer_id *peer);
+/* It is on back-off. */
+int matchmaking_is_paused(const struct matchmaking *m, const struct peer_id *peer);
 /* The search is over: the declaration withdrawn, everybody answered, the port told. */
 void matchmaking_end(struct matchmaking *m, double now, int status);
 

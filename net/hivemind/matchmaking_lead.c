@@ -40,6 +40,11 @@ void matchmaking_disband(struct matchmaking *m, const struct peer_id *suggested)
 /* --- the group
  * ---------------------------------------------------------------------------------- */
 
+static int reduces(const struct gather *said)
+{
+    return said->mode != GROUP_CLIENT && said->bandwidth != 0;
+}
+
 static int by_peer(const void *a, const void *b)
 {
     const struct group_member *x = a, *y = b;
@@ -58,11 +63,38 @@ static void shuffle(struct group *g, const struct chance *chance)
     }
 }
 
+/* Shares follow from what the group is told of each member, and it is the leader who tells: an unproven
+ * peer states bandwidth 0, as one behind NAT does, and only sends. */
+static int demote_unproven(struct matchmaking *m)
+{
+    struct group *g = &m->followers;
+    struct gather said;
+    size_t proven = 0, unproven = 0;
+    if (m->o.verify || !m->port->proven) return PL_OK;
+    if (!gather_read(&said, m->o.gather, m->o.gather_n, NULL)) proven = reduces(&said);
+    for (size_t i = 0; i < g->count; i++) {
+        if (!reduces(&g->members[i].gather)) continue;
+        if (m->port->proven(m->context, &g->members[i].peer)) proven++;
+        else unproven++;
+    }
+    if (proven < MATCHMAKING_PROVEN_MIN ||
+        proven + unproven > MATCHMAKING_PROVEN_LOAD * proven)
+        return PL_OK;
+    for (size_t i = 0; i < g->count; i++) {
+        struct group_member *f = &g->members[i];
+        int rc = reduces(&f->gather) && !m->port->proven(m->context, &f->peer)
+                     ? group_set_bandwidth(f, 0) : PL_OK;
+        if (rc) return rc;
+    }
+    return PL_OK;
+}
+
 static int gather_group(struct matchmaking *m)
 {
     struct group *g = &m->followers;
     struct peer_id self = m->o.self;
-    int rc = group_add(g, &self, m->o.gather, m->o.gather_n, NULL);
+    int rc = demote_unproven(m);
+    if (!rc) rc = group_add(g, &self, m->o.gather, m->o.gather_n, NULL);
     return rc ? rc : chance_bytes(&m->o.chance, g->id, sizeof g->id);
 }
 
@@ -164,6 +196,7 @@ static enum averaging_code judge(const struct matchmaking *m, const struct peer_
         memcmp(r->schema_hash.data, m->o.schema_hash, SCHEMA_HASH_BYTES))
         return MSG_BAD_SCHEMA_HASH;
     if (strcmp(r->group_key, m->o.key)) return MSG_BAD_GROUP_KEY;
+    if (matchmaking_is_paused(m, peer)) return MSG_NOT_LOOKING_FOR_GROUP; /* not for one with it */
     if (!m->declared) return MSG_NOT_DECLARED;
     if (m->begin > expiration) return MSG_BAD_EXPIRATION_TIME;
     if (m->state == MATCHMAKING_FOLLOWING) return MSG_NOT_A_LEADER;

@@ -92,6 +92,7 @@ void rpc_fail(struct rpc_stream *s, const char *text);
  * has sent before rpc_end or rpc_fail still goes out. */
 void rpc_close(struct rpc_stream *s);
 size_t rpc_queued(const struct rpc_stream *s); /* bytes not yet handed to the connection */
+size_t rpc_unread(const struct rpc_stream *s); /* bytes that lie here: of a message that comes, or that waits */
 
 /* `messages` more may be delivered; a new stream starts with RPC_ALWAYS. 0 in rpc_pause: none until
  * credit is given; the other side then runs out of window and stops. */

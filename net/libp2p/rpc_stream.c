@@ -348,6 +348,14 @@ size_t rpc_queued(const struct rpc_stream *s)
     return s->channel ? channel_queued(s->channel) : 0;
 }
 
+size_t rpc_unread(const struct rpc_stream *s)
+{
+    size_t n = 0;
+    int ended;
+    if (s->channel) channel_data(s->channel, &n, &ended);
+    return n;
+}
+
 void rpc_pause(struct rpc_stream *s)
 {
     s->credit = 0;

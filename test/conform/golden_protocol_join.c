@@ -44,7 +44,7 @@ static void on_over(void *context, int status)
     ((struct leader *)context)->over = status == PL_OK;
 }
 static const struct matchmaking_port port = {
-    nothing_declared, nothing, nobody_asked, nothing, on_answer, NULL, NULL, on_over
+    nothing_declared, nothing, nobody_asked, nothing, on_answer, NULL, NULL, NULL, NULL, NULL, on_over
 };
 
 static double expiration_of(const struct bytes *request)
@@ -186,7 +186,8 @@ static void ignore_over(void *context, int status, const struct pl_err *err)
     (void)context, (void)status, (void)err;
 }
 static const struct exchange_port reducer_port = {
-    ignore_peer, reducer_send, never_busy, ignore_way, reducer_close, ignore_credit, queue_job, ignore_over, NULL, NULL
+    ignore_peer, reducer_send, never_busy, ignore_way, reducer_close, ignore_credit, queue_job, ignore_over, NULL,
+    NULL, NULL
 };
 
 static void run_jobs(struct reducer *r)

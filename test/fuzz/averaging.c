@@ -42,7 +42,7 @@ static void on_over(void *c, int status, const struct pl_err *err)
     ((struct target *)c)->over = 1;
 }
 static const struct exchange_port exchange_port = {
-    on_peer, on_send, is_busy, on_way, on_way, on_credit, on_work, on_over, NULL, NULL
+    on_peer, on_send, is_busy, on_way, on_way, on_credit, on_work, on_over, NULL, NULL, NULL
 };
 static void on_declare(void *c, double e, int a) { (void)c, (void)e, (void)a; }
 static void on_nothing(void *c) { (void)c; }
@@ -56,7 +56,7 @@ static void on_answer(void *c, void *s, const uint8_t *d, size_t n, int l)
 }
 static void on_found(void *c, int status) { (void)c, (void)status; }
 static const struct matchmaking_port matchmaking_port = {
-    on_declare, on_nothing, on_ask, on_nothing, on_answer, NULL, on_found
+    on_declare, on_nothing, on_ask, on_nothing, on_answer, NULL, NULL, NULL, NULL, NULL, on_found
 };
 
 static void work(struct target *t)

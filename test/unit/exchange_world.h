@@ -47,6 +47,7 @@ struct peer {
     double weight;
     uint64_t samples;
     size_t credit[PEERS]; /* what each sender may still send */
+    size_t moved[PEERS];  /* bytes of each other's message that have come */
     int frozen, over, status;
     const struct pl_backend *be;
     struct pl_err err;
@@ -58,6 +59,7 @@ struct world {
     double share[PEERS], now, clip;
     size_t part_bytes;
     int verify;
+    const struct exchange_patience *patience; /* (PEERS); NULL: the timeouts alone */
     struct exchange_validation validation; /* each peer's own context */
     struct exchange_memory *memory; /* (PEERS); NULL: each exchange's own */
     void (*meddle)(struct letter *l); /* with what is on its way */
@@ -128,8 +130,14 @@ static inline void on_give(void *context, size_t peer, enum exchange_way way, st
     on_send(context, peer, way, bytes_at(data), bytes_length(data));
     bytes_clear(data);
 }
+static inline size_t on_moved(void *context, size_t peer, enum exchange_way way)
+{
+    (void)way;
+    return ((struct peer *)context)->moved[peer];
+}
 static const struct exchange_port port = {
-    on_open, on_send, is_busy, on_finish, on_close, on_credit, on_work, on_over, on_tell, on_give
+    on_open, on_send, is_busy, on_finish, on_close, on_credit, on_work, on_over, on_tell, on_give,
+    on_moved
 };
 
 static inline void work(struct world *w)
@@ -247,7 +255,8 @@ static inline void begin(struct world *w)
         struct exchange_options o = {
             .be = p->be ? p->be : &w->be, .group = &p->group, .tensors = TENSORS,
             .elements = elements, .method = w->method, .tensor = p->tensor, .weight = p->weight,
-            .share = w->share, .me = &p->me, .part_bytes = w->part_bytes, .clip = w->clip, .verify = w->verify,
+            .share = w->share, .me = &p->me, .part_bytes = w->part_bytes,
+            .clip = w->clip, .verify = w->verify, .patience = w->patience,
             .claim = { .samples = p->weight > 0 ? p->samples : 0 }, .validation = w->validation,
             .weight_max = 100,
             .sender_timeout = 4, .reducer_timeout = 8, .time_limit = 60,

@@ -32,7 +32,8 @@ struct peer {
     size_t self;
     double declared;
     struct stream *asked;
-    int over, status, looks, frozen;
+    int over, status, looks, frozen, abandoned;
+    struct peer_id abandoned_by;
     int unreachable; /* only open ones reach it */
 };
 
@@ -41,6 +42,8 @@ struct world {
     size_t count;
     int banned; /* 1: nobody wants the first */
     int absent; /* 1: nobody waits for the first */
+    uint32_t paused_by; /* for these peers, a bit each, the first is on back-off */
+    uint32_t unproven;  /* these */
     struct peer peer[PEERS_MAX];
     struct event events[4096];
     size_t event_count;
@@ -122,8 +125,27 @@ static int is_absent(void *context, const struct peer_id *peer)
     const struct peer *p = context;
     return p->w->absent && p->self && peer_id_equal(peer, &p->w->peer[0].m.o.self);
 }
+static int is_paused(void *context, const struct peer_id *peer)
+{
+    const struct peer *p = context;
+    return (p->w->paused_by >> p->self & 1) && peer_id_equal(peer, &p->w->peer[0].m.o.self);
+}
+static int is_proven(void *context, const struct peer_id *peer)
+{
+    const struct peer *p = context;
+    for (size_t i = 0; i < p->w->count; i++)
+        if (peer_id_equal(peer, &p->w->peer[i].m.o.self)) return !(p->w->unproven >> i & 1);
+    return 0;
+}
+static void on_abandoned(void *context, const struct peer_id *leader)
+{
+    struct peer *p = context;
+    p->abandoned++;
+    p->abandoned_by = *leader;
+}
 static const struct matchmaking_port port = {
-    on_declare, on_look_up, on_ask, on_leave, on_answer, refuses, is_absent, on_over
+    on_declare, on_look_up, on_ask, on_leave, on_answer, refuses, is_absent, is_paused, is_proven,
+    on_abandoned, on_over
 };
 
 static void make(struct world *w, size_t count, size_t clients, size_t target)

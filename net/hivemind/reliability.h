@@ -1,0 +1,68 @@
+/* reliability.h - which peers deliver in the all-reduce, as far as we have seen it ourselves. Pure
+ * functions; nobody's word about others counts. [TTT 2.1, fault tolerance]
+ *
+ * A groupmate delivers by what its place in a group asks of it: a reducer answers the parts that we
+ * send, a sender sends its parts, a leader begins the all-reduce after it has accepted us. Who does
+ * not is on back-off: not accepted as a follower, not asked as a leader, for
+ *
+ *   BASE * 2^(failures - 1) seconds, at most MAX, and up to a quarter more at random,
+ *
+ * so one failure of an honest peer costs one short pause, and a peer that fails again and again
+ * is tried a few times an hour. Each round that it delivers in takes a quarter of a failure back:
+ * a peer that alternates still loses more with every failure than it wins back by one good round.
+ *
+ * An identity costs nothing, so a new one must gain nothing: a peer that has not delivered since its
+ * last failure, or never, is unproven. All unproven peers together are on back-off as one peer is,
+ * but each unproven peer that delivers halves their failures: where newcomers are honest, one that
+ * fails does not close the door behind it. A leader gives unproven followers no share to reduce
+ * (matchmaking.h), so that what they withhold is their own values only. */
+#ifndef PL_RELIABILITY_H
+#define PL_RELIABILITY_H
+
+#include "../chance.h"
+#include "../libp2p/peer_id.h"
+#include "group.h"
+
+/* As many as one group has; the unproven peers make room first: nothing is known of them that would
+ * not hold of a new identity. */
+#define RELIABILITY_PEERS_MAX GROUP_PEERS_MAX
+/* s: one matchmaking time of the run. A process that was restarted is back by then. */
+#define RELIABILITY_BASE 15.0
+/* s: what a silent reducer costs a group, one or two timeouts, is then below a tenth of the time */
+#define RELIABILITY_MAX 600.0
+/* s: honest newcomers wait no longer than this for those who come under a new name each time */
+#define RELIABILITY_UNPROVEN_MAX 120.0
+#define RELIABILITY_REGAINED 0.25 /* failures that one good round takes back */
+#define RELIABILITY_FAILURES_MAX 16.0 /* 2^16 bases are beyond MAX: more failures change nothing */
+
+struct reliability {
+    struct chance chance;
+    struct reliability_peer {
+        struct peer_id peer;
+        double failures; /* less what good rounds have taken back */
+        double until;    /* on back-off */
+        double latest;   /* s that a first part of a good round took to come; the slowest, and decaying */
+        double used;     /* when it was last in a group with us */
+        int proven;
+    } peers[RELIABILITY_PEERS_MAX]; /* by peer id */
+    size_t count;
+    double unproven_failures, unproven_until;
+};
+
+/* It has done its part; latest: s that its slowest message took while others were waiting. */
+void reliability_delivered(struct reliability *r, double now, const struct peer_id *peer,
+                           double latest);
+void reliability_failed(struct reliability *r, double now, const struct peer_id *peer);
+/* It has delivered since its last failure. */
+int reliability_is_proven(const struct reliability *r, const struct peer_id *peer);
+/* On back-off: by itself, or as an unproven peer. */
+int reliability_is_paused(const struct reliability *r, double now, const struct peer_id *peer);
+/* s of silence after which a groupmate that others are ahead of is given up, at most `most`: three
+ * times the slowest that it was in good rounds on top of the least, twice as long after each failure. */
+double reliability_silence(const struct reliability *r, const struct peer_id *peer, double most);
+
+/* A first message waits for the peer's own batch to end, and a part for its uplink; no machine that is
+ * well is silent for longer than this while it sends. */
+#define RELIABILITY_SILENCE 3.0
+
+#endif
