@@ -28,6 +28,12 @@ int attendance_is_absent(const struct attendance *a, const struct peer_id *peer)
     return p && is_absent(p);
 }
 
+int attendance_reports(const struct attendance *a, const struct peer_id *peer)
+{
+    const struct attendee *p = find(a, peer);
+    return p && !is_absent(p);
+}
+
 static int has_shown_nothing(const struct attendee *p)
 {
     return !p->is_met && p->due >= ATTENDANCE_MISSES && fmod(floor(p->due), ATTENDANCE_AGAIN) != 0;

@@ -46,6 +46,8 @@ int attendance_see(struct attendance *a, struct progress_record *records, size_t
 void attendance_round(struct attendance *a, const struct group *g, double trigger);
 /* The same for every round that we have waited for: in a group of a limited size we meet only some. */
 void attendance_meet(struct attendance *a, const struct group *g);
+/* It has reported, and is not absent. */
+int attendance_reports(const struct attendance *a, const struct peer_id *peer);
 /* Nobody waits for it, though it reports. */
 int attendance_is_absent(const struct attendance *a, const struct peer_id *peer);
 void attendance_clear(struct attendance *a);

@@ -73,6 +73,8 @@ struct averager_options {
     void *donor_context;
     /* 1: a peer that declares and does not come, see matchmaking.h; NULL: there are none. */
     int (*absent)(void *context, const struct peer_id *peer);
+    /* 1: it is one of those who are expected, see matchmaking.h; NULL: anybody is. */
+    int (*reports)(void *context, const struct peer_id *peer);
     void *absent_context;
 };
 

@@ -77,6 +77,8 @@ static void on_got(void *context, int status, const struct dht_result *r)
         memcpy(claims, r->claims, count * sizeof *claims);
         n = read_claims(found, a, claims, count);
     }
+    for (size_t i = 0; i < n; i++)
+        reliability_see(a->reliability, loop_now(a->loop), &found[i].peer);
     matchmaking_hide(&a->mm, averager_now(a), averager_cannot_be_called(a));
     matchmaking_found(&a->mm, averager_now(a), found, n);
     free(found);
@@ -198,6 +200,7 @@ static void asker_message(void *context, struct rpc_stream *s, const uint8_t *da
     if (asker->has_asked) return; /* one question a stream */
     asker->has_asked = 1;
     rpc_deadline(s, 0);
+    reliability_see(a->reliability, loop_now(a->loop), rpc_peer(s));
     matchmaking_request(&a->mm, averager_now(a), asker, rpc_peer(s), data, n);
     drive(a);
 }
@@ -265,6 +268,12 @@ static int is_absent(void *context, const struct peer_id *peer)
     return a->o.absent && a->o.absent(a->o.absent_context, peer);
 }
 
+static int is_expected(void *context, const struct peer_id *peer)
+{
+    const struct averager *a = context;
+    return !a->o.reports || a->o.reports(a->o.absent_context, peer);
+}
+
 static int is_paused(void *context, const struct peer_id *peer)
 {
     const struct averager *a = context;
@@ -280,12 +289,13 @@ static int is_proven(void *context, const struct peer_id *peer)
 static void on_abandoned(void *context, const struct peer_id *leader)
 {
     struct averager *a = context;
-    reliability_failed(a->reliability, loop_now(a->loop), leader);
+    const double now = loop_now(a->loop);
+    reliability_failed(a->reliability, now, now - a->o.min_matchmaking_time, leader);
 }
 
 static const struct matchmaking_port port = {
-    on_declare, on_look_up, on_ask, on_leave, on_answer, refuses, is_absent, is_paused, is_proven,
-    on_abandoned, on_over
+    on_declare, on_look_up, on_ask, on_leave, on_answer, refuses, is_absent, is_expected,
+    is_paused, is_proven, on_abandoned, on_over
 };
 
 static void on_time(void *context)

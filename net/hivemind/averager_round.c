@@ -417,7 +417,7 @@ void averager_note_conduct(struct averager *a)
     for (size_t i = 0; i < a->group.count; i++)
         if (i != a->group.self && exchange_conduct(a->x, i, &latest) >= worst &&
             !(spare && reliability_is_proven(a->reliability, &a->group.members[i].peer)))
-            reliability_failed(a->reliability, now, &a->group.members[i].peer);
+            reliability_failed(a->reliability, now, a->exchange_began, &a->group.members[i].peer);
     for (size_t i = 0; i < a->group.count; i++)
         if (i != a->group.self && exchange_conduct(a->x, i, &latest) == EXCHANGE_DELIVERED)
             reliability_delivered(a->reliability, now, &a->group.members[i].peer, latest);

@@ -490,6 +490,12 @@ static int is_absent(void *context, const struct peer_id *peer)
     return attendance_is_absent(&c->attendance, peer);
 }
 
+static int reports(void *context, const struct peer_id *peer)
+{
+    const struct collaboration *c = context;
+    return attendance_reports(&c->attendance, peer);
+}
+
 static int open_averager(struct collaboration *c, int which, struct pl_err *err)
 {
     static const char *const suffix[] = { "_grad_averager", "_state_averager" };
@@ -504,7 +510,8 @@ static int open_averager(struct collaboration *c, int which, struct pl_err *err)
         .reducer_timeout = 2 * c->o.matchmaking_time, .allreduce_timeout = c->o.allreduce_timeout,
         .bandwidth = c->o.bandwidth, .verify = c->o.verify && which == GRADIENT,
         .clip = c->o.verify ? EXCHANGE_CLIP_USUAL : c->o.clip, .client_mode = c->o.client_mode,
-        .auxiliary = c->o.auxiliary, .absent = is_absent, .absent_context = c,
+        .auxiliary = c->o.auxiliary, .absent = is_absent, .reports = reports,
+        .absent_context = c,
         .reliability = &c->reliability,
         .weight_max = which == GRADIENT ? COLLABORATION_WEIGHT_MAX * (double)c->o.target_batch
                                           : STATE_WEIGHT

@@ -71,6 +71,9 @@ struct matchmaking_port {
     /* 1: it declares, and does not come. It is neither asked nor waited for while there are others;
      * should it ask, it is welcome. May be NULL. */
     int (*absent)(void *context, const struct peer_id *peer);
+    /* 1: it is one of the number that matchmaking_expect tells. Others are no reason to begin without
+     * those. May be NULL: everybody is. */
+    int (*expected)(void *context, const struct peer_id *peer);
     /* 1: it is on back-off, see reliability.h. It is not asked, waited for or accepted. A group that
      * holds it all the same is gone on with: its leader has yet to see for itself, and would take us
      * for the ones who are silent. May be NULL. */

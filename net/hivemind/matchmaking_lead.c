@@ -152,10 +152,20 @@ size_t matchmaking_averaging(const struct matchmaking *m)
     return n;
 }
 
+/* How many of them are expected, we among them. */
+static size_t count_expected(const struct matchmaking *m)
+{
+    size_t n = matchmaking_averaging(m);
+    for (size_t i = 0; m->port->expected && i < m->followers.count; i++)
+        n -= m->followers.members[i].gather.mode != GROUP_AUXILIARY &&
+             !m->port->expected(m->context, &m->followers.members[i].peer);
+    return n;
+}
+
 /* Everybody is here: the number that was to be expected, and nobody has declared who is not. */
 static int all_here(const struct matchmaking *m, double now)
 {
-    if (!m->expected || matchmaking_averaging(m) < m->expected || !m->seen) return 0;
+    if (!m->expected || count_expected(m) < m->expected || !m->seen) return 0;
     for (size_t i = 0; i < m->candidate_count; i++)
         if (m->candidates[i].expiration > now && !m->candidates[i].doubtful &&
             !is_follower(m, &m->candidates[i].peer))

@@ -22,17 +22,21 @@ static const struct reliability_peer *find(const struct reliability *r, const st
     return at < r->count && peer_id_equal(&r->peers[at].peer, peer) ? &r->peers[at] : NULL;
 }
 
-static int is_less_useful(const struct reliability_peer *a, const struct reliability_peer *b)
+static int makes_room_for(const struct reliability_peer *a, const struct reliability_peer *b,
+                          double now)
 {
-    if (a->proven != b->proven) return !a->proven;
-    return a->used < b->used;
+    const int a_gone = a->heard + RELIABILITY_KEPT < now, b_gone = b->heard + RELIABILITY_KEPT < now;
+    if (a_gone != b_gone) return b_gone;
+    if (a->proven != b->proven) return a->proven;
+    return a->proven ? b->heard < a->heard : b->seen > a->seen;
 }
 
-static void evict(struct reliability *r)
+static void evict(struct reliability *r, double now)
 {
     size_t least = 0;
     for (size_t i = 1; i < r->count; i++)
-        if (is_less_useful(&r->peers[i], &r->peers[least])) least = i;
+        if (makes_room_for(&r->peers[least], &r->peers[i], now)) least = i;
+    r->proven -= (size_t)r->peers[least].proven;
     memmove(&r->peers[least], &r->peers[least + 1], (--r->count - least) * sizeof *r->peers);
 }
 
@@ -40,20 +44,25 @@ static struct reliability_peer *add(struct reliability *r, double now, const str
 {
     size_t at = place_of(r, peer);
     if (at == r->count || !peer_id_equal(&r->peers[at].peer, peer)) {
-        if (r->count == RELIABILITY_PEERS_MAX) evict(r);
+        if (r->count == RELIABILITY_PEERS_MAX) evict(r, now);
         at = place_of(r, peer);
         memmove(&r->peers[at + 1], &r->peers[at], (r->count++ - at) * sizeof *r->peers);
-        r->peers[at] = (struct reliability_peer){ .peer = *peer };
+        r->peers[at] = (struct reliability_peer){ .peer = *peer, .seen = now };
     }
-    r->peers[at].used = now;
+    r->peers[at].heard = now;
     return &r->peers[at];
 }
 
+void reliability_see(struct reliability *r, double now, const struct peer_id *peer)
+{
+    add(r, now, peer);
+}
+
 /* At random, so that those who have failed together, or were failed together, don't meet again. */
-static double back_off(const struct reliability *r, double failures, double most)
+static double back_off(const struct reliability *r, double base, double failures, double most)
 {
     double jitter = (double)chance_below(&r->chance, 1024) / 4096;
-    return fmin(RELIABILITY_BASE * exp2(failures - 1), most) * (1 + jitter);
+    return fmin(base * exp2(failures - 1), most) * (1 + jitter);
 }
 
 void reliability_delivered(struct reliability *r, double now, const struct peer_id *peer,
@@ -64,21 +73,31 @@ void reliability_delivered(struct reliability *r, double now, const struct peer_
         r->unproven_failures /= 2;
         if (r->unproven_failures < 1) r->unproven_until = 0;
     }
+    r->proven += !p->proven;
     p->proven = 1;
     p->failures = fmax(0, p->failures - RELIABILITY_REGAINED);
     p->latest = fmax(latest, 0.9 * p->latest);
 }
 
-void reliability_failed(struct reliability *r, double now, const struct peer_id *peer)
+/* A series of failures under names that were not there when the first of them began. */
+static void fail_unproven(struct reliability *r, double now, double began)
+{
+    if (now > r->unproven_until + RELIABILITY_MAX) r->unproven_failures = 0;
+    if (r->unproven_failures < 1) r->unproven_since = began;
+    r->unproven_failures = fmin(r->unproven_failures + 1, RELIABILITY_FAILURES_MAX);
+    r->unproven_until = now + back_off(r, RELIABILITY_UNPROVEN_BASE, r->unproven_failures,
+                                       RELIABILITY_UNPROVEN_MAX);
+}
+
+void reliability_failed(struct reliability *r, double now, double began,
+                        const struct peer_id *peer)
 {
     struct reliability_peer *p = add(r, now, peer);
-    if (!p->proven) {
-        r->unproven_failures = fmin(r->unproven_failures + 1, RELIABILITY_FAILURES_MAX);
-        r->unproven_until = now + back_off(r, r->unproven_failures, RELIABILITY_UNPROVEN_MAX);
-    }
+    if (!p->proven) fail_unproven(r, now, began);
+    r->proven -= (size_t)p->proven;
     p->proven = 0;
     p->failures = fmin(p->failures + 1, RELIABILITY_FAILURES_MAX);
-    p->until = now + back_off(r, p->failures, RELIABILITY_MAX);
+    p->until = now + back_off(r, RELIABILITY_BASE, p->failures, RELIABILITY_MAX);
 }
 
 int reliability_is_proven(const struct reliability *r, const struct peer_id *peer)
@@ -91,7 +110,8 @@ int reliability_is_paused(const struct reliability *r, double now, const struct 
 {
     const struct reliability_peer *p = find(r, peer);
     if (p && p->proven) return 0;
-    return now < r->unproven_until || (p && now < p->until);
+    if (p && now < p->until) return 1;
+    return r->proven && now < r->unproven_until && (!p || p->seen > r->unproven_since);
 }
 
 double reliability_silence(const struct reliability *r, const struct peer_id *peer, double most)

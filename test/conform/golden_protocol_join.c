@@ -44,7 +44,8 @@ static void on_over(void *context, int status)
     ((struct leader *)context)->over = status == PL_OK;
 }
 static const struct matchmaking_port port = {
-    nothing_declared, nothing, nobody_asked, nothing, on_answer, NULL, NULL, NULL, NULL, NULL, on_over
+    nothing_declared, nothing, nobody_asked, nothing, on_answer, NULL, NULL, NULL, NULL, NULL,
+    NULL, on_over
 };
 
 static double expiration_of(const struct bytes *request)

@@ -56,7 +56,8 @@ static void on_answer(void *c, void *s, const uint8_t *d, size_t n, int l)
 }
 static void on_found(void *c, int status) { (void)c, (void)status; }
 static const struct matchmaking_port matchmaking_port = {
-    on_declare, on_nothing, on_ask, on_nothing, on_answer, NULL, NULL, NULL, NULL, NULL, on_found
+    on_declare, on_nothing, on_ask, on_nothing, on_answer, NULL, NULL, NULL, NULL, NULL,
+    NULL, on_found
 };
 
 static void work(struct target *t)

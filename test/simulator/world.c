@@ -70,7 +70,7 @@ static void on_over(void *context, int status)
 
 static const struct matchmaking_port port = {
     world_on_declare, world_on_look_up, world_on_ask, world_on_leave, world_on_answer, NULL, NULL,
-    NULL, NULL, NULL, on_over
+    NULL, NULL, NULL, NULL, on_over
 };
 
 static void next_bits(struct world *w, const struct meeting *g, size_t place, struct peer *p)

@@ -43,7 +43,7 @@ struct world {
     int banned; /* 1: nobody wants the first */
     int absent; /* 1: nobody waits for the first */
     uint32_t paused_by; /* for these peers, a bit each, the first is on back-off */
-    uint32_t unproven;  /* these */
+    uint32_t unproven, unexpected; /* these */
     struct peer peer[PEERS_MAX];
     struct event events[4096];
     size_t event_count;
@@ -125,6 +125,13 @@ static int is_absent(void *context, const struct peer_id *peer)
     const struct peer *p = context;
     return p->w->absent && p->self && peer_id_equal(peer, &p->w->peer[0].m.o.self);
 }
+static int is_expected(void *context, const struct peer_id *peer)
+{
+    const struct peer *p = context;
+    for (size_t i = 0; i < p->w->count; i++)
+        if (peer_id_equal(peer, &p->w->peer[i].m.o.self)) return !(p->w->unexpected >> i & 1);
+    return 0;
+}
 static int is_paused(void *context, const struct peer_id *peer)
 {
     const struct peer *p = context;
@@ -144,8 +151,8 @@ static void on_abandoned(void *context, const struct peer_id *leader)
     p->abandoned_by = *leader;
 }
 static const struct matchmaking_port port = {
-    on_declare, on_look_up, on_ask, on_leave, on_answer, refuses, is_absent, is_paused, is_proven,
-    on_abandoned, on_over
+    on_declare, on_look_up, on_ask, on_leave, on_answer, refuses, is_absent, is_expected,
+    is_paused, is_proven, on_abandoned, on_over
 };
 
 static void make(struct world *w, size_t count, size_t clients, size_t target)
@@ -277,6 +284,24 @@ static void expected_are_here(void **state)
         matchmaking_expect(&w.peer[i].m, w.now, 3); /* a newcomer that nobody knows of is waited for too */
     }
     run_until(&w, 1002);
+    same_group(&w, 0, 4, 4);
+    clear(&w);
+}
+
+/* Those who are not expected are no reason to begin without those who are. */
+static void others_do_not_count(void **state)
+{
+    (void)state;
+    make(&w, 4, 0, 0);
+    w.unexpected = 6;
+    for (size_t i = 0; i < 3; i++) {
+        matchmaking_begin(&w.peer[i].m, w.now, 0, 1100);
+        matchmaking_expect(&w.peer[i].m, w.now, 2);
+    }
+    run_until(&w, 1002);
+    for (size_t i = 0; i < 3; i++) assert_false(w.peer[i].over);
+    matchmaking_begin(&w.peer[3].m, w.now, 0, 1100);
+    run_until(&w, 1004);
     same_group(&w, 0, 4, 4);
     clear(&w);
 }
@@ -617,7 +642,7 @@ int main(void)
         cmocka_unit_test(hidden_ones_follow), cmocka_unit_test(only_hidden_ones),
         cmocka_unit_test(bits_after_a_group_of_one),
         cmocka_unit_test(banned), cmocka_unit_test(absent),
-        cmocka_unit_test(paused), cmocka_unit_test(paused_by_some), cmocka_unit_test(abandoned),
+        cmocka_unit_test(others_do_not_count), cmocka_unit_test(paused), cmocka_unit_test(paused_by_some), cmocka_unit_test(abandoned),
         cmocka_unit_test(unproven_reduce_nothing), cmocka_unit_test(cancelled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,7 +22,7 @@ static double pause_after_failure(double now, uint32_t i)
 {
     struct peer_id id = id_of(i);
     double s = 0;
-    reliability_failed(&r, now, &id);
+    reliability_failed(&r, now, now - 1, &id);
     while (reliability_is_paused(&r, now + s, &id)) s += 0.25;
     return s;
 }
@@ -110,25 +110,36 @@ static void new_names(void **state)
 /* Where other new ones deliver, one that fails is alone to blame. */
 static void honest_newcomers(void **state)
 {
+    struct peer_id there_before = id_of(4);
     (void)state;
     pause_after_failure(10, 1);
-    assert_true(is_paused(11, 2));
-    deliver(11, 3, 0);
-    assert_false(is_paused(11, 2));
-    assert_true(is_paused(11, 1));
+    assert_false(is_paused(11, 2)); /* nobody at all is proven: then there is nobody else */
+    reliability_see(&r, 5, &there_before);
+    deliver(11, 5, 0);
+    pause_after_failure(100, 6);
+    assert_true(is_paused(101, 2));
+    assert_false(is_paused(101, 4));
+    deliver(101, 3, 0);
+    assert_false(is_paused(101, 2));
+    assert_true(is_paused(101, 6));
 }
 
-/* As many new names as there are do not push out who has proven itself. */
+/* As many new names as there are push out neither who has proven itself, nor who was there before. */
 static void bounded(void **state)
 {
+    struct peer_id old = id_of(50);
     (void)state;
     for (uint32_t i = 0; i < 20; i++) deliver(i, i, 0);
+    reliability_see(&r, 30, &old);
     for (uint32_t i = 100; i < 100 + 2 * RELIABILITY_PEERS_MAX; i++) {
         struct peer_id id = id_of(i);
-        reliability_failed(&r, 100 + i, &id);
+        reliability_failed(&r, 100 + i, 100 + i, &id);
         assert_true(r.count <= RELIABILITY_PEERS_MAX);
     }
     for (uint32_t i = 0; i < 20; i++) assert_true(is_proven(i));
+    assert_false(is_paused(3000, 50));
+    old = id_of(100);
+    assert_true(reliability_silence(&r, &old, 15) > 7); /* its failure is not forgotten */
     for (uint32_t i = 0; i < RELIABILITY_PEERS_MAX; i++) deliver(1e5 + i, 5000 + i, 0);
     assert_false(is_proven(0)); /* the longest ago */
     assert_true(is_proven(5000 + RELIABILITY_PEERS_MAX - 1));
@@ -145,7 +156,7 @@ static void silence(void **state)
     assert_true(reliability_silence(&r, &id, 15) == 9.75); /* as slow as it is known to be */
     for (int i = 0; i < 100; i++) deliver(0, 1, 0);
     assert_true(reliability_silence(&r, &id, 15) < 4);
-    reliability_failed(&r, 0, &id);
+    reliability_failed(&r, 0, 0, &id);
     assert_true(reliability_silence(&r, &id, 15) >= 7.5); /* it may have been too little */
 }
 
