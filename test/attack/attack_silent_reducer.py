@@ -118,6 +118,9 @@ def attack(what, quiet, schema, early=False, count=1, **how):
     silent = [Silent(trainers, schema, **how) for _ in range(count)]
     if "answers" in how:
         silent[0].answers = [trainers[0].peer]
+    for _ in until(20):
+        if any(s.groups for s in silent):
+            break
     took, good = steps(trainers, 60)
     for s in silent:
         s.over = True
