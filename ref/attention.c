@@ -1,12 +1,19 @@
-/* attention.c - one query at a time: list the keys it may see, weigh them, sum. See attention.h. */
+/* attention.c - masked attention, one query at a time. [Vaswani et al. 2017, eq. 1] [TTT 3.1]
+ *
+ *   s_qk = q . k / sqrt(d)            for the keys k that the mask lets query q see
+ *   w_qk = exp(s_qk) / sum_k exp(s_qk)
+ *   o_q  = sum_k w_qk v_k
+ *
+ * Sums are in double and rounded once. Only the allowed keys are listed and computed, so a row or
+ * column layer costs its window, not n^2 [Child et al. 2019]. */
 #include "attention.h"
 
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
-/* One query's keys, and their weights for one head. */
-struct view {
+/* The keys that one query sees, and their weights for one head. */
+struct query {
     int *key, count;
     double scale;   /* of the scores: 1/sqrt(d), or 0 */
     double *weight; /* (count) */
@@ -14,23 +21,23 @@ struct view {
     double *sum;    /* (d) scratch */
 };
 
-static int view_init(struct view *v, int n, int d)
+static int query_init(struct query *w, int n, int d)
 {
-    v->key = pl_alloc((size_t)n, sizeof *v->key);
-    v->weight = pl_alloc(2 * (size_t)n + (size_t)d, sizeof *v->weight);
-    if (!v->key || !v->weight) return PL_ENOMEM;
-    v->dot = v->weight + n;
-    v->sum = v->dot + n;
+    w->key = pl_alloc((size_t)n, sizeof *w->key);
+    w->weight = pl_alloc(2 * (size_t)n + (size_t)d, sizeof *w->weight);
+    if (!w->key || !w->weight) return PL_ENOMEM;
+    w->dot = w->weight + n;
+    w->sum = w->dot + n;
     return PL_OK;
 }
 
-static void view_clear(struct view *v)
+static void query_clear(struct query *w)
 {
-    pl_free(v->key);
-    pl_free(v->weight);
+    pl_free(w->key);
+    pl_free(w->weight);
 }
 
-/* hidden: key mask of this sequence, or NULL. */
+/* 1 if the key mask of this sequence (or NULL) hides key k from query q. */
 static int hides(const uint8_t *key_mask, const struct pl_mask *mask, int q, int k)
 {
     if (!key_mask) return 0;
@@ -38,18 +45,18 @@ static int hides(const uint8_t *key_mask, const struct pl_mask *mask, int q, int
     return q >= mask->P && k < mask->P && !key_mask[k];
 }
 
-static void list_keys(struct view *v, const struct pl_mask *mask, const uint8_t *key_mask, int q,
+static void list_keys(struct query *w, const struct pl_mask *mask, const uint8_t *key_mask, int q,
                       int n, int d)
 {
-    v->count = 0;
-    v->scale = 1 / sqrt(d);
+    w->count = 0;
+    w->scale = 1 / sqrt(d);
     for (int k = 0; k < n; k++)
-        if (pl_mask_allowed(mask, q, k) && !hides(key_mask, mask, q, k)) v->key[v->count++] = k;
-    if (v->count) return;
-    /* Nothing left to see. The original has set all scores of the row to the same lowest number,
-     * so all keys weigh the same, later ones too, and no gradient reaches q and k: scale 0. */
-    for (int k = 0; k < n; k++) v->key[v->count++] = k;
-    v->scale = 0;
+        if (pl_mask_allowed(mask, q, k) && !hides(key_mask, mask, q, k)) w->key[w->count++] = k;
+    if (w->count) return;
+    /* No key is left. DALLE-pytorch then has the same lowest number for all scores of the row, so
+     * all keys weigh the same, later ones too, and no gradient reaches q and k: scale 0. */
+    for (int k = 0; k < n; k++) w->key[w->count++] = k;
+    w->scale = 0;
 }
 
 static double dot(const float *a, const float *b, int d)
@@ -59,27 +66,28 @@ static double dot(const float *a, const float *b, int d)
     return sum;
 }
 
-/* Softmax over the listed keys, `pitch` floats apart. Returns the log of its denominator. */
-static double weigh(struct view *v, const float *q, const float *k, size_t pitch, int d)
+/* w_k = softmax of s_k = scale q . k, keys `stride` floats apart. The largest score is subtracted
+ * first, so that no exponential overflows. Returns log sum_k exp(s_k). */
+static double softmax(struct query *w, const float *q, const float *k, size_t stride, int d)
 {
     double most = -INFINITY, sum = 0;
-    for (int j = 0; j < v->count; j++) {
-        v->weight[j] = v->scale * dot(q, k + (size_t)v->key[j] * pitch, d);
-        if (v->weight[j] > most) most = v->weight[j];
+    for (int j = 0; j < w->count; j++) {
+        w->weight[j] = w->scale * dot(q, k + (size_t)w->key[j] * stride, d);
+        if (w->weight[j] > most) most = w->weight[j];
     }
-    for (int j = 0; j < v->count; j++) sum += v->weight[j] = exp(v->weight[j] - most);
-    for (int j = 0; j < v->count; j++) v->weight[j] /= sum;
+    for (int j = 0; j < w->count; j++) sum += w->weight[j] = exp(w->weight[j] - most);
+    for (int j = 0; j < w->count; j++) w->weight[j] /= sum;
     return most + log(sum);
 }
 
-/* o (d) = the weighted sum of the listed values. */
-static void gather(float *o, const struct view *v, const float *value, size_t pitch, int d)
+/* o = sum_k w_k v_k */
+static void weighted_sum(float *o, const struct query *w, const float *value, size_t stride, int d)
 {
-    for (int i = 0; i < d; i++) v->sum[i] = 0;
-    for (int j = 0; j < v->count; j++)
+    for (int i = 0; i < d; i++) w->sum[i] = 0;
+    for (int j = 0; j < w->count; j++)
     for (int i = 0; i < d; i++)
-        v->sum[i] += v->weight[j] * value[(size_t)v->key[j] * pitch + (size_t)i];
-    for (int i = 0; i < d; i++) o[i] = (float)v->sum[i];
+        w->sum[i] += w->weight[j] * value[(size_t)w->key[j] * stride + (size_t)i];
+    for (int i = 0; i < d; i++) o[i] = (float)w->sum[i];
 }
 
 static const uint8_t *mask_of(const uint8_t *key_mask, const struct pl_mask *mask, int b, int n)
@@ -94,25 +102,30 @@ int ref_attention(float *o_, float *lse_, const float *qkv_, int B, int n, int H
     float (*o)[n][H][d] = (float (*)[n][H][d])o_;
     float (*lse)[H][n] = (float (*)[H][n])lse_;
     const float (*qkv)[n][3][H][d] = (const float (*)[n][3][H][d])qkv_;
-    size_t pitch = 3 * (size_t)H * (size_t)d; /* from one position's key to the next */
-    struct view v;
-    int rc = view_init(&v, n, d);
+    size_t stride = 3 * (size_t)H * (size_t)d; /* from one position's key to the next */
+    struct query w;
+    int rc = query_init(&w, n, d);
     for (int b = 0; rc == PL_OK && b < B; b++)
     for (int q = 0; q < n; q++) {
-        list_keys(&v, mask, mask_of(key_mask, mask, b, n), q, n, d);
+        list_keys(&w, mask, mask_of(key_mask, mask, b, n), q, n, d);
         for (int h = 0; h < H; h++) {
-            double denominator = weigh(&v, qkv[b][q][0][h], qkv[b][0][1][h], pitch, d);
-            gather(o[b][q][h], &v, qkv[b][0][2][h], pitch, d);
+            double denominator = softmax(&w, qkv[b][q][0][h], qkv[b][0][1][h], stride, d);
+            weighted_sum(o[b][q][h], &w, qkv[b][0][2][h], stride, d);
             if (lse_) lse[b][h][q] = (float)denominator;
         }
     }
-    view_clear(&v);
+    query_clear(&w);
     return rc;
 }
 
-/* With w the weights and e = do . v of each key:
- *   dv += w do,  ds = w (e - sum of w e),  dq = scale * sum of ds k,  dk += scale * ds q.
- * The softmax is taken again from its scores, not from lse: that was rounded to float32, which
+/* Backward, for each query, with do_ the gradient of o:
+ *
+ *   dv_k += w_k do                     from o = sum_k w_k v_k
+ *   e_k   = do . v_k                   the weights' gradient
+ *   ds_k  = w_k (e_k - sum_j w_j e_j)  the softmax's Jacobian
+ *   dq    = scale sum_k ds_k k,   dk += scale ds_k q
+ *
+ * The softmax is computed again from its scores, not from lse: lse was rounded to float32, which
  * would move every weight by up to |lse| * 2^-24. */
 int ref_attention_backward(float *dqkv, const float *do_, const float *qkv_, const float *o,
                            const float *lse, int B, int n, int H, int d, const struct pl_mask *mask,
@@ -120,32 +133,32 @@ int ref_attention_backward(float *dqkv, const float *do_, const float *qkv_, con
 {
     const float (*dout)[n][H][d] = (const float (*)[n][H][d])do_;
     const float (*qkv)[n][3][H][d] = (const float (*)[n][3][H][d])qkv_;
-    size_t pitch = 3 * (size_t)H * (size_t)d, floats = (size_t)n * pitch;
+    size_t stride = 3 * (size_t)H * (size_t)d, floats = (size_t)n * stride;
     double *sum_ = pl_alloc(floats, sizeof *sum_); /* one sequence's gradients */
     double (*sum)[3][H][d] = (double (*)[3][H][d])sum_;
-    struct view v;
-    int rc = view_init(&v, n, d);
+    struct query w;
+    int rc = query_init(&w, n, d);
     (void)o, (void)lse;
     assert(dqkv != qkv_);
     if (!sum_) rc = PL_ENOMEM;
     for (int b = 0; rc == PL_OK && b < B; b++) {
         memset(sum_, 0, floats * sizeof *sum_);
         for (int q = 0; q < n; q++) {
-            list_keys(&v, mask, mask_of(key_mask, mask, b, n), q, n, d);
+            list_keys(&w, mask, mask_of(key_mask, mask, b, n), q, n, d);
             for (int h = 0; h < H; h++) {
-                double mean = 0;
-                weigh(&v, qkv[b][q][0][h], qkv[b][0][1][h], pitch, d);
-                for (int j = 0; j < v.count; j++) {
-                    v.dot[j] = dot(dout[b][q][h], qkv[b][v.key[j]][2][h], d);
-                    mean += v.weight[j] * v.dot[j];
+                double mean = 0; /* sum_j w_j e_j */
+                softmax(&w, qkv[b][q][0][h], qkv[b][0][1][h], stride, d);
+                for (int j = 0; j < w.count; j++) {
+                    w.dot[j] = dot(dout[b][q][h], qkv[b][w.key[j]][2][h], d);
+                    mean += w.weight[j] * w.dot[j];
                 }
-                for (int j = 0; j < v.count; j++) {
-                    int k = v.key[j];
-                    double ds = v.scale * v.weight[j] * (v.dot[j] - mean);
+                for (int j = 0; j < w.count; j++) {
+                    int k = w.key[j];
+                    double ds = w.scale * w.weight[j] * (w.dot[j] - mean);
                     for (int i = 0; i < d; i++) {
                         sum[q][0][h][i] += ds * qkv[b][k][1][h][i];
                         sum[k][1][h][i] += ds * qkv[b][q][0][h][i];
-                        sum[k][2][h][i] += v.weight[j] * dout[b][q][h][i];
+                        sum[k][2][h][i] += w.weight[j] * dout[b][q][h][i];
                     }
                 }
             }
@@ -153,10 +166,12 @@ int ref_attention_backward(float *dqkv, const float *do_, const float *qkv_, con
         for (size_t i = 0; i < floats; i++) dqkv[(size_t)b * floats + i] = (float)sum_[i];
     }
     pl_free(sum_);
-    view_clear(&v);
+    query_clear(&w);
     return rc;
 }
 
+/* Generation: keys and values of earlier positions come from the caches, and only the new token's
+ * are computed, so a token costs n, not n^2. */
 int ref_attention_step(float *o_, float *k_cache_, float *v_cache_, const float *qkv_, int B, int S,
                        int H, int d, int p, const struct pl_mask *mask)
 {
@@ -164,17 +179,17 @@ int ref_attention_step(float *o_, float *k_cache_, float *v_cache_, const float 
     float (*k_cache)[H][S][d] = (float (*)[H][S][d])k_cache_;
     float (*v_cache)[H][S][d] = (float (*)[H][S][d])v_cache_;
     const float (*qkv)[3][H][d] = (const float (*)[3][H][d])qkv_;
-    struct view v;
-    int rc = view_init(&v, p + 1, d);
+    struct query w;
+    int rc = query_init(&w, p + 1, d);
     assert(0 <= p && p < S);
-    if (rc == PL_OK) list_keys(&v, mask, NULL, p, p + 1, d);
+    if (rc == PL_OK) list_keys(&w, mask, NULL, p, p + 1, d);
     for (int b = 0; rc == PL_OK && b < B; b++)
     for (int h = 0; h < H; h++) {
         memcpy(k_cache[b][h][p], qkv[b][1][h], (size_t)d * sizeof *qkv_);
         memcpy(v_cache[b][h][p], qkv[b][2][h], (size_t)d * sizeof *qkv_);
-        weigh(&v, qkv[b][0][h], k_cache[b][h][0], (size_t)d, d);
-        gather(o[b][h], &v, v_cache[b][h][0], (size_t)d, d);
+        softmax(&w, qkv[b][0][h], k_cache[b][h][0], (size_t)d, d);
+        weighted_sum(o[b][h], &w, v_cache[b][h][0], (size_t)d, d);
     }
-    view_clear(&v);
+    query_clear(&w);
     return rc;
 }

@@ -1,4 +1,14 @@
-/* quant.c - code books from their definition, codes by search. */
+/* quant.c - block-wise 8-bit quantization with dynamic code books. [8-bit optimizers 2.1, 2.2]
+ * [Dettmers 2016: dynamic tree quantization]
+ *
+ *   block    a_b    = max |x_i| over a block of neighbours
+ *   code     c_i    = the entry of the code book that is nearest to x_i / a_b
+ *   back     x_i'   = book[c_i] a_b
+ *
+ * Moments span many orders of magnitude, and evenly spaced codes would round the small ones to
+ * zero. So the code book has seven decades, 1e-7 to 1, each with twice the entries of the decade
+ * below: a relative error of a few percent at the top, coarser the smaller a value is. Blocks confine an
+ * outlier: it coarsens its neighbours, not the tensor. */
 #include "quant.h"
 
 #include <assert.h>
@@ -20,9 +30,10 @@ void pl_codebook(float book[PL_CODES], enum pl_map map, enum pl_rule rule)
     book[n++] = 0;
     book[n++] = 1; /* there is no -1, except where the run's library puts one */
     for (int e = 0; e < DECADES; e++) {
-        /* Equal cells from 0.1 to 1; an entry is the middle of a cell. The edges are computed from
-         * both ends, each with a single rounding, as the libraries do: no other order of the
-         * operations gives the same last bits. */
+        /* Decade e reaches from 0.1 to 1 times 10^(e-6): 2^e equal cells (twice as many without
+         * signs), and an entry is the middle of a cell. The edges are computed from both ends, each
+         * with a single rounding, as the libraries do: no other order of operations gives the same
+         * last bits. */
         int cells = map == PL_MAP_SIGNED ? 1 << e : 2 << e, edges = cells + 1;
         float step = (1 - 0.1f) / (float)cells, scale = (float)pow(10, e - 6), edge[130];
         for (int i = 0; i < edges; i++)
@@ -39,6 +50,7 @@ void pl_codebook(float book[PL_CODES], enum pl_map map, enum pl_rule rule)
     if (rule == PL_RULE_RUN) book[0] = -1;
 }
 
+/* Three ways to the nearest entry, each by halving, for the book is sorted; see enum pl_rule. */
 uint8_t pl_code_run(const float book[PL_CODES], float z)
 {
     int i = 0;
@@ -53,7 +65,7 @@ uint8_t pl_code_lut(const float book[PL_CODES], float v)
     float h, at, grid;
     int i = 0;
     if (!isfinite(v)) return 0;
-    h = (fminf(fmaxf(v, -1), 1) + 1) * 0.5f;
+    h = (fminf(fmaxf(v, -1), 1) + 1) * 0.5f; /* the library's table has 65536 rows over [-1, 1] */
     at = floorf((float)(h * 65535.0 + 0.5));
     grid = -1 + 2 * at / 65535;
     for (int half = PL_CODES / 2; half; half /= 2) /* how many midpoints lie below */
