@@ -6,6 +6,7 @@
 #include "data/files/file.h"
 #include "data/pairs/prepare.h"
 #include "data/models/vqgan_file.h"
+#include "../runtime/models.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,6 +4,7 @@
 #include "ref/model/clip.h"
 #include "ref/model/vqgan.h"
 #include "ref/rng.h"
+#include "../../runtime/models.h"
 
 #include <math.h>
 #include <stdio.h>

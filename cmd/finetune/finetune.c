@@ -6,6 +6,7 @@
 #include "data/text/bpe.h"
 #include "data/files/file.h"
 #include "data/models/gpt2_file.h"
+#include "../../runtime/models.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -5,6 +5,7 @@
 #include "data/models/dalle_config.h"
 #include "data/models/vqgan_file.h"
 #include "data/models/weights.h"
+#include "../../runtime/models.h"
 
 #include <errno.h>
 #include <math.h>

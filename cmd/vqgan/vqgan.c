@@ -5,6 +5,7 @@
 #include "data/models/vqgan_file.h"
 #include "runtime/vqgan_fit.h"
 #include "ref/rng.h"
+#include "../../runtime/models.h"
 
 #include <jansson.h>
 #include <math.h>

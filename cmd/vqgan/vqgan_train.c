@@ -3,6 +3,7 @@
 #include "cmd/common/interrupt.h"
 #include "data/models/vqgan_file.h"
 #include "runtime/vqgan_fit.h"
+#include "../../runtime/models.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,6 +2,7 @@
 #include "clip_file.h"
 #include "checkpoint.h"
 #include "weights.h"
+#include "../../runtime/models.h"
 
 #include <math.h>
 #include <stdio.h>

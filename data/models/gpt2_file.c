@@ -2,6 +2,7 @@
 #include "gpt2_file.h"
 #include "data/files/file.h"
 #include "weights.h"
+#include "../../runtime/models.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,6 +2,7 @@
 #include "rerank.h"
 #include "clip_file.h"
 #include "data/images/resize.h"
+#include "../../runtime/models.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,6 +2,7 @@
 #include "vqgan_file.h"
 #include "checkpoint.h"
 #include "weights.h"
+#include "../../runtime/models.h"
 
 #include <math.h>
 #include <stdlib.h>

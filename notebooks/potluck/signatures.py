@@ -257,12 +257,8 @@ class VqBlock(c.Structure):
                 ("name", c.c_char * 64), ("param", size * 5)]
 
 
-class Pool(c.Structure):
-    _fields_ = [("be", P(Backend)), ("list", void), ("count", size), ("room", size)]
-
-
 class Vqgan(c.Structure):
-    _fields_ = [("config", VqganConfig), ("params", Params), ("pool", Pool), ("encoder", VqBlock * 158),
+    _fields_ = [("config", VqganConfig), ("params", Params), ("scratch", void), ("encoder", VqBlock * 158),
                 ("decoder", VqBlock * 158), ("encoders", c.c_int), ("decoders", c.c_int), ("quant_conv", VqBlock),
                 ("post_quant_conv", VqBlock), ("proj", VqBlock), ("table", size), ("watch", void),
                 ("context", void)]

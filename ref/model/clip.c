@@ -69,12 +69,12 @@ int pl_clip_declare(struct pl_clip_model *m, const struct pl_clip_config *config
     m->config = *config;
     int64_t grid = c->image / c->patch, V = c->vision_width, T = c->text_width;
     m->vision = (struct pl_prenorm){
-        .params = &m->params, .pool = &m->pool, .layers = c->vision_layers, .D = c->vision_width,
+        .params = &m->params, .layers = c->vision_layers, .D = c->vision_width,
         .H = c->vision_width / PL_CLIP_HEAD, .hidden = 4 * c->vision_width,
         .activation = PL_QUICKGELU, .mask = PL_MASK_NONE,
     };
     m->text = (struct pl_prenorm){
-        .params = &m->params, .pool = &m->pool, .layers = c->text_layers, .D = c->text_width,
+        .params = &m->params, .layers = c->text_layers, .D = c->text_width,
         .H = c->text_width / PL_CLIP_HEAD, .hidden = 4 * c->text_width,
         .activation = PL_QUICKGELU, .mask = PL_MASK_FULL,
     };
@@ -101,22 +101,6 @@ int pl_clip_declare(struct pl_clip_model *m, const struct pl_clip_config *config
     return d.rc;
 }
 
-int pl_clip_init(struct pl_clip_model *m, const struct pl_clip_config *config,
-                 const struct pl_backend *be)
-{
-    int rc = pl_clip_declare(m, config);
-    m->pool.be = be;
-    if (!rc) rc = pl_params_allocate(&m->params, be, 0);
-    if (rc) pl_clip_clear(m);
-    return rc;
-}
-
-void pl_clip_clear(struct pl_clip_model *m)
-{
-    pl_pool_clear(&m->pool);
-    pl_params_clear(&m->params);
-}
-
 /* -- the towers ------------------------------------------------------------------------------------ */
 
 static float *value(const struct pl_clip_model *m, size_t index)
@@ -138,7 +122,7 @@ static int patches(struct pl_clip_model *m, float *x, const float *pixels, int B
     struct pl_conv conv = { .B = B, .C = 3, .H = c->image, .W = c->image, .O = V, .K = c->patch,
                             .stride = c->patch };
     size_t row = (size_t)(1 + places) * (size_t)V, map = (size_t)places * (size_t)V;
-    float *maps = pl_pool_take(&m->pool, (size_t)B * map);
+    float *maps = pl_scratch_take(m->scratch, (size_t)B * map);
     if (!maps) return PL_ENOMEM;
     rc = be->conv(maps, pixels, value(m, m->conv), NULL, &conv);
     if (!rc) show(m, "visual.conv1", maps, (size_t)B * map);
@@ -148,7 +132,7 @@ static int patches(struct pl_clip_model *m, float *x, const float *pixels, int B
         if (!rc) rc = be->transpose(at + V, V, maps + (size_t)b * map, places, 1, V, places);
         if (!rc) rc = be->axpy(at, 1, value(m, m->vision_position), row);
     }
-    pl_pool_give(&m->pool, maps);
+    pl_scratch_give(m->scratch, maps);
     return rc;
 }
 
@@ -158,10 +142,10 @@ static int project(struct pl_clip_model *m, float *vectors, const float *h, size
 {
     const struct pl_backend *be = m->params.be;
     size_t n = (size_t)B * (size_t)m->config.embed;
-    float *y = pl_pool_take(&m->pool, n);
+    float *y = pl_scratch_take(m->scratch, n);
     int rc = y ? be->linear_dx(y, h, value(m, proj), B, m->config.embed, D, 0) : PL_ENOMEM;
     if (!rc) rc = be->get(vectors, y, n * sizeof *y);
-    pl_pool_give(&m->pool, y);
+    pl_scratch_give(m->scratch, y);
     return rc;
 }
 
@@ -172,8 +156,8 @@ int pl_clip_images(struct pl_clip_model *m, float *vectors, const float *pixels,
     int grid = c->image / c->patch, n = 1 + grid * grid, V = c->vision_width, rc;
     size_t floats = (size_t)B * (size_t)n * (size_t)V;
     size_t in = (size_t)B * 3 * (size_t)c->image * (size_t)c->image;
-    float *x = pl_pool_take(&m->pool, floats), *p = pl_pool_take(&m->pool, in);
-    float *h = pl_pool_take(&m->pool, (size_t)B * (size_t)V);
+    float *x = pl_scratch_take(m->scratch, floats), *p = pl_scratch_take(m->scratch, in);
+    float *h = pl_scratch_take(m->scratch, (size_t)B * (size_t)V);
     rc = x && p && h ? be->put(p, pixels, in * sizeof *p) : PL_ENOMEM;
     if (!rc) rc = patches(m, x, p, B);
     if (!rc) rc = be->layer_norm(x, x, value(m, m->pre_weight), value(m, m->pre_bias), B * n, V,
@@ -186,7 +170,7 @@ int pl_clip_images(struct pl_clip_model *m, float *vectors, const float *pixels,
                                  PL_PRENORM_EPS);
     if (!rc) show(m, "visual.ln_post", h, (size_t)B * (size_t)V);
     if (!rc) rc = project(m, vectors, h, m->vision_proj, B, V);
-    pl_pool_give_all(&m->pool);
+    pl_scratch_give_all(m->scratch);
     return rc;
 }
 
@@ -209,9 +193,9 @@ int pl_clip_texts(struct pl_clip_model *m, float *vectors, const int32_t *tokens
     }
     if (m->watch) n = c->context; /* else what lies behind the last end need not be computed */
     size_t row = (size_t)n * (size_t)T, ids = (size_t)B * (size_t)n;
-    float *x = pl_pool_take(&m->pool, (size_t)B * row),
-          *h = pl_pool_take(&m->pool, (size_t)B * (size_t)T);
-    int32_t *at = (int32_t *)(void *)pl_pool_take(&m->pool, ids),
+    float *x = pl_scratch_take(m->scratch, (size_t)B * row),
+          *h = pl_scratch_take(m->scratch, (size_t)B * (size_t)T);
+    int32_t *at = (int32_t *)(void *)pl_scratch_take(m->scratch, ids),
             *host = pl_alloc(ids, sizeof *host);
     rc = x && h && at && host ? PL_OK : PL_ENOMEM;
     for (int b = 0; b < B && !rc; b++)
@@ -234,7 +218,7 @@ int pl_clip_texts(struct pl_clip_model *m, float *vectors, const int32_t *tokens
     }
     if (!rc) rc = project(m, vectors, h, m->text_proj, B, T);
     pl_free(host);
-    pl_pool_give_all(&m->pool);
+    pl_scratch_give_all(m->scratch);
     return rc;
 }
 

@@ -25,7 +25,7 @@ int pl_clip_check(const struct pl_clip_config *config, struct pl_err *err);
 struct pl_clip_model {
     struct pl_clip_config config;
     struct pl_params params; /* in the official order, under the official names */
-    struct pl_pool pool;
+    struct pl_scratch *scratch; /* set before a model runs: runtime/models.h */
     struct pl_prenorm vision, text;
     size_t conv, class_embedding, vision_position, pre_weight, pre_bias, post_weight, post_bias,
         vision_proj;
@@ -36,11 +36,9 @@ struct pl_clip_model {
     void *context;
 };
 
-/* Names and shapes alone, without memory for values; then with it. The config has been checked. */
+/* Names and shapes, without memory for values (runtime/models.h has pl_clip_init). The config has
+ * been checked. */
 int pl_clip_declare(struct pl_clip_model *m, const struct pl_clip_config *config);
-int pl_clip_init(struct pl_clip_model *m, const struct pl_clip_config *config,
-                 const struct pl_backend *be);
-void pl_clip_clear(struct pl_clip_model *m);
 
 /* Vectors (B,embed), not yet of length 1, host memory, from pictures (B,3,image,image), normalised
  * (pl_clip_pixels), or rows of tokens (B,context) in 0..vocab-1, which the caller has checked. A

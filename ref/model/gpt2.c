@@ -63,7 +63,7 @@ int pl_gpt2_declare(struct pl_gpt2 *m, const struct pl_gpt2_config *config)
     m->config = *config;
     int64_t width[1] = { c->width };
     m->stack = (struct pl_prenorm){
-        .params = p, .pool = &m->pool, .layers = c->layers, .D = c->width, .H = c->heads,
+        .params = p, .layers = c->layers, .D = c->width, .H = c->heads,
         .hidden = c->inner, .groups = c->groups, .activation = PL_GELU_TANH, .mask = PL_MASK_FULL,
     };
     m->tokens = p->count;
@@ -78,31 +78,6 @@ int pl_gpt2_declare(struct pl_gpt2 *m, const struct pl_gpt2_config *config)
     m->offset = p->count;
     if (!rc) rc = pl_params_add(p, "transformer.ln_f.bias", 1, width, 0);
     return rc;
-}
-
-int pl_gpt2_init(struct pl_gpt2 *m, const struct pl_gpt2_config *config,
-                 const struct pl_backend *be, int with_grad)
-{
-    size_t bytes = (size_t)config->vocab * sizeof(float);
-    int rc = pl_gpt2_declare(m, config);
-    m->pool.be = be;
-    if (!rc) rc = pl_params_allocate(&m->params, be, with_grad);
-    if (!rc && (!(m->zeros = be->alloc(bytes)) || !(m->no_grad = be->alloc(bytes)))) rc = PL_ENOMEM;
-    if (rc) pl_gpt2_clear(m);
-    return rc;
-}
-
-void pl_gpt2_clear(struct pl_gpt2 *m)
-{
-    const struct pl_backend *be = m->pool.be;
-    if (be) {
-        be->free(m->zeros);
-        be->free(m->no_grad);
-    }
-    pl_prenorm_forget(&m->stack);
-    pl_pool_clear(&m->pool);
-    pl_params_clear(&m->params);
-    memset(m, 0, sizeof *m);
 }
 
 static int ends_with(const char *name, const char *end)
@@ -170,10 +145,10 @@ static int check_ids(const struct pl_gpt2 *m, const int32_t *ids, size_t n)
     return PL_OK;
 }
 
-/* Host ids to the backend, in a buffer from the pool. NULL: no memory. */
+/* Host ids to the backend, in a buffer from the scratch buffers. NULL: no memory. */
 static int32_t *put_ids(struct pl_gpt2 *m, const int32_t *ids, size_t n)
 {
-    int32_t *at = (int32_t *)(void *)pl_pool_take(&m->pool, n);
+    int32_t *at = (int32_t *)(void *)pl_scratch_take(m->scratch, n);
     return at && !m->params.be->put(at, ids, n * sizeof *at) ? at : NULL;
 }
 
@@ -183,7 +158,7 @@ static int put_mask(struct pl_gpt2 *m, const uint8_t **at, const uint8_t *key_ma
     uint8_t *bytes;
     *at = NULL;
     if (!key_mask) return PL_OK;
-    *at = bytes = (uint8_t *)(void *)pl_pool_take(&m->pool, pl_blocks(n, sizeof(float)));
+    *at = bytes = (uint8_t *)(void *)pl_scratch_take(m->scratch, pl_blocks(n, sizeof(float)));
     return bytes ? m->params.be->put(bytes, key_mask, n) : PL_ENOMEM;
 }
 
@@ -217,7 +192,7 @@ int pl_gpt2_logits(struct pl_gpt2 *m, float *logits, const int32_t *ids, const u
     int rc = n > c->positions ? PL_EUSE : check_ids(m, ids, M);
     if (rc) return rc;
     int32_t *at = put_ids(m, ids, M);
-    float *x = pl_pool_take(&m->pool, floats), *z = pl_pool_take(&m->pool, row);
+    float *x = pl_scratch_take(m->scratch, floats), *z = pl_scratch_take(m->scratch, row);
     rc = at && x && z ? put_mask(m, &key_mask, key_mask, M) : PL_ENOMEM;
     if (!rc) rc = run(m, x, NULL, at, key_mask, B, n);
     if (!rc) rc = last_norm(m, x, x, (int)M);
@@ -227,7 +202,7 @@ int pl_gpt2_logits(struct pl_gpt2 *m, float *logits, const int32_t *ids, const u
                         n, c->width, c->vocab);
         if (!rc) rc = be->get(logits + (size_t)b * row, z, row * sizeof *z);
     }
-    pl_pool_give_all(&m->pool);
+    pl_scratch_give_all(m->scratch);
     return rc;
 }
 
@@ -250,7 +225,7 @@ static int backward(struct pl_gpt2 *m, const float *dy, const float *x, const fl
     const struct pl_backend *be = m->params.be;
     const struct pl_gpt2_config *c = &m->config;
     size_t row = (size_t)n * (size_t)c->width;
-    float *dx = pl_pool_take(&m->pool, (size_t)B * row);
+    float *dx = pl_scratch_take(m->scratch, (size_t)B * row);
     int rc = dx ? be->layer_norm_backward(dx, grad(m, m->gain), grad(m, m->offset), dy, x,
                                           value(m, m->gain), B * n, c->width, PL_PRENORM_EPS, 0)
                 : PL_ENOMEM;
@@ -277,11 +252,11 @@ int pl_gpt2_loss(struct pl_gpt2 *m, double *loss, const int32_t *ids, const int3
         return rc;
     }
     int32_t *at = put_ids(m, ids, M), *label = put_ids(m, host, M);
-    float *x = pl_pool_take(&m->pool, floats), *y = pl_pool_take(&m->pool, floats), *dy = NULL,
+    float *x = pl_scratch_take(m->scratch, floats), *y = pl_scratch_take(m->scratch, floats), *dy = NULL,
           *inputs = NULL;
     if (with_grad) {
-        dy = pl_pool_take(&m->pool, floats);
-        inputs = pl_pool_take(&m->pool, (size_t)c->layers * floats);
+        dy = pl_scratch_take(m->scratch, floats);
+        inputs = pl_scratch_take(m->scratch, (size_t)c->layers * floats);
     }
     rc = at && label && x && y && (!with_grad || (dy && inputs))
              ? put_mask(m, &key_mask, key_mask, M) : PL_ENOMEM;
@@ -294,7 +269,7 @@ int pl_gpt2_loss(struct pl_gpt2 *m, double *loss, const int32_t *ids, const int3
     if (!rc && with_grad) rc = backward(m, dy, x, inputs, at, key_mask, B, n);
     pl_prenorm_forget(&m->stack); /* after an error there may be something */
     pl_free(host);
-    pl_pool_give_all(&m->pool);
+    pl_scratch_give_all(m->scratch);
     return rc;
 }
 
@@ -324,8 +299,8 @@ int pl_gpt2_next(struct pl_gpt2 *m, struct pl_gpt2_cache *cache, float *logits, 
     if (cache->filled == cache->positions) return PL_ELIMIT;
     if (rc) return rc;
     int32_t *at = put_ids(m, ids, (size_t)B);
-    float *x = pl_pool_take(&m->pool, (size_t)B * (size_t)D);
-    float *z = logits ? pl_pool_take(&m->pool, (size_t)B * (size_t)c->vocab) : NULL;
+    float *x = pl_scratch_take(m->scratch, (size_t)B * (size_t)D);
+    float *z = logits ? pl_scratch_take(m->scratch, (size_t)B * (size_t)c->vocab) : NULL;
     rc = at && x && (z || !logits) ? be->embed(x, value(m, m->tokens), at, B, D, c->vocab)
                                    : PL_ENOMEM;
     for (int b = 0; b < B && !rc; b++)
@@ -338,6 +313,6 @@ int pl_gpt2_next(struct pl_gpt2 *m, struct pl_gpt2_cache *cache, float *logits, 
         if (!rc) rc = be->get(logits, z, (size_t)B * (size_t)c->vocab * sizeof *z);
     }
     if (!rc) cache->filled++;
-    pl_pool_give_all(&m->pool);
+    pl_scratch_give_all(m->scratch);
     return rc;
 }

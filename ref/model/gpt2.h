@@ -23,17 +23,15 @@ struct pl_gpt2 {
     /* The peer's order and names. Its attn.c_attn, attn.c_proj, mlp.c_fc and mlp.c_proj weights are
      * [in,out]; here they are [out,in], as linear.h wants them: pl_gpt2_is_turned tells which. */
     struct pl_params params;
-    struct pl_pool pool;
+    struct pl_scratch *scratch; /* set before a model runs: runtime/models.h */
     struct pl_prenorm stack;
     size_t tokens, places, gain, offset; /* wte (also the output matrix), wpe, ln_f */
     float *zeros, *no_grad; /* (vocab) the output layer has no bias: a zero one, and its gradient */
 };
 
-/* Names and shapes alone; then with memory. The config has been checked. */
+/* Names and shapes, without memory for values (runtime/models.h has pl_gpt2_init). The config has
+ * been checked. */
 int pl_gpt2_declare(struct pl_gpt2 *m, const struct pl_gpt2_config *config);
-int pl_gpt2_init(struct pl_gpt2 *m, const struct pl_gpt2_config *config,
-                 const struct pl_backend *be, int with_grad);
-void pl_gpt2_clear(struct pl_gpt2 *m);
 /* GPT-2's initial values: normal with deviation 0.02, what is added to the stream divided by the
  * root of the number of such sums, norms 1 and 0. [Radford et al. 2019, 2.3] */
 int pl_gpt2_reset(struct pl_gpt2 *m, uint64_t seed);

@@ -70,35 +70,35 @@ static int take(struct pl_prenorm_made *m, const struct pl_prenorm *s, size_t M,
 {
     size_t D = (size_t)s->D, hidden = (size_t)s->hidden;
     memset(m, 0, sizeof *m);
-    m->ln_1 = pl_pool_take(s->pool, M * D);
-    m->qkv = pl_pool_take(s->pool, 3 * M * D);
-    m->o = pl_pool_take(s->pool, M * D);
-    m->y = pl_pool_take(s->pool, M * D);
-    m->fc = pl_pool_take(s->pool, M * hidden);
+    m->ln_1 = pl_scratch_take(s->scratch, M * D);
+    m->qkv = pl_scratch_take(s->scratch, 3 * M * D);
+    m->o = pl_scratch_take(s->scratch, M * D);
+    m->y = pl_scratch_take(s->scratch, M * D);
+    m->fc = pl_scratch_take(s->scratch, M * hidden);
     if (!backward) { /* later values may lie where earlier ones did */
         m->ln_2 = m->ln_1;
         m->act = m->fc;
         return m->ln_1 && m->qkv && m->o && m->y && m->fc ? PL_OK : PL_ENOMEM;
     }
-    m->lse = pl_pool_take(s->pool, M * (size_t)s->H);
-    m->middle = pl_pool_take(s->pool, M * D);
-    m->ln_2 = pl_pool_take(s->pool, M * D);
-    m->act = pl_pool_take(s->pool, M * hidden);
+    m->lse = pl_scratch_take(s->scratch, M * (size_t)s->H);
+    m->middle = pl_scratch_take(s->scratch, M * D);
+    m->ln_2 = pl_scratch_take(s->scratch, M * D);
+    m->act = pl_scratch_take(s->scratch, M * hidden);
     return m->ln_1 && m->qkv && m->o && m->y && m->fc && m->lse && m->middle && m->ln_2 && m->act
                ? PL_OK : PL_ENOMEM;
 }
 
 static void give(struct pl_prenorm_made *m, const struct pl_prenorm *s)
 {
-    if (m->act != m->fc) pl_pool_give(s->pool, m->act);
-    if (m->ln_2 != m->ln_1) pl_pool_give(s->pool, m->ln_2);
-    pl_pool_give(s->pool, m->ln_1);
-    pl_pool_give(s->pool, m->qkv);
-    pl_pool_give(s->pool, m->o);
-    pl_pool_give(s->pool, m->lse);
-    pl_pool_give(s->pool, m->y);
-    pl_pool_give(s->pool, m->middle);
-    pl_pool_give(s->pool, m->fc);
+    if (m->act != m->fc) pl_scratch_give(s->scratch, m->act);
+    if (m->ln_2 != m->ln_1) pl_scratch_give(s->scratch, m->ln_2);
+    pl_scratch_give(s->scratch, m->ln_1);
+    pl_scratch_give(s->scratch, m->qkv);
+    pl_scratch_give(s->scratch, m->o);
+    pl_scratch_give(s->scratch, m->lse);
+    pl_scratch_give(s->scratch, m->y);
+    pl_scratch_give(s->scratch, m->middle);
+    pl_scratch_give(s->scratch, m->fc);
 }
 
 /* y = proj(act(fc(ln_2(x)))) */
@@ -246,7 +246,7 @@ int pl_prenorm_backward(struct pl_prenorm *s, float *dx, const float *inputs, in
 {
     size_t M = (size_t)B * (size_t)n, floats = M * (size_t)s->D;
     size_t widest = (size_t)(s->hidden > 3 * s->D ? s->hidden : 3 * s->D);
-    float *d = pl_pool_take(s->pool, floats), *wide = pl_pool_take(s->pool, M * widest);
+    float *d = pl_scratch_take(s->scratch, floats), *wide = pl_scratch_take(s->scratch, M * widest);
     struct pl_prenorm_made again = { 0 };
     int rc = d && wide ? PL_OK : PL_ENOMEM;
     if (!rc && !s->made) rc = take(&again, s, M, 1);
@@ -258,8 +258,8 @@ int pl_prenorm_backward(struct pl_prenorm *s, float *dx, const float *inputs, in
     }
     pl_prenorm_forget(s);
     give(&again, s);
-    pl_pool_give(s->pool, d);
-    pl_pool_give(s->pool, wide);
+    pl_scratch_give(s->scratch, d);
+    pl_scratch_give(s->scratch, wide);
     return rc;
 }
 

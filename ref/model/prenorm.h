@@ -7,7 +7,7 @@
 #define PL_PRENORM_H
 
 #include "params.h"
-#include "pool.h"
+#include "scratch.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -30,13 +30,13 @@ struct pl_prenorm_name {
 
 struct pl_prenorm {
     struct pl_params *params; /* borrowed */
-    struct pl_pool *pool;     /* borrowed */
+    struct pl_scratch *scratch;     /* borrowed */
     int layers, D, H, hidden; /* width, heads, inner width of the feed-forward layer */
     int groups; /* block l has the layers of block l % groups, but norms of its own; 0: layers of its own */
     enum pl_activation activation;
     enum pl_mask_kind mask;   /* FULL: causal; NONE: everyone sees everyone */
     int stored; /* 1: a pass that backward follows keeps what its blocks make, instead of making it again */
-    struct pl_prenorm_made *made; /* (layers) of such a pass; the pool's buffers, pl_prenorm_forget */
+    struct pl_prenorm_made *made; /* (layers) of such a pass; scratch buffers, pl_prenorm_forget */
     size_t part[PL_PRENORM_LAYERS_MAX][PL_PRENORM_TENSORS]; /* indices of parameters */
     /* Called, unless NULL, with what a forward pass makes: "block0.ln_1", "block0.qkv",
      * "block0.attn" (after out), "block0.ln_2", "block0.fc", "block0.act", "block0.mlp",

@@ -216,26 +216,8 @@ int pl_vqgan_declare(struct pl_vqgan *m, const struct pl_vqgan_config *config)
     m->config = *config;
     build(m);
     rc = declare_all(m);
-    if (rc) pl_vqgan_clear(m);
+    if (rc) pl_params_clear(&m->params);
     return rc;
-}
-
-int pl_vqgan_init(struct pl_vqgan *m, const struct pl_vqgan_config *config,
-                  const struct pl_backend *be, int with_grad)
-{
-    int rc = pl_vqgan_declare(m, config);
-    if (rc) return rc;
-    m->pool.be = be;
-    rc = pl_params_allocate(&m->params, be, with_grad);
-    if (rc) pl_vqgan_clear(m);
-    return rc;
-}
-
-void pl_vqgan_clear(struct pl_vqgan *m)
-{
-    pl_params_clear(&m->params);
-    if (m->pool.be) pl_pool_clear(&m->pool);
-    memset(m, 0, sizeof *m);
 }
 
 int pl_vqgan_reset(struct pl_vqgan *m, uint64_t seed)
@@ -267,10 +249,10 @@ int pl_vqgan_run(struct pl_vqgan *m, const struct pl_vq_block *blocks, int count
 {
     struct pl_maps from = *x;
     for (int i = 0; i < count; i++) {
-        int rc = pl_vq_forward(&blocks[i], &m->params, &m->pool, y, &from,
+        int rc = pl_vq_forward(&blocks[i], &m->params, m->scratch, y, &from,
                                saved ? &saved[i] : NULL);
         if (rc) return rc;
-        if (!saved && i > 0) pl_pool_give(&m->pool, from.at);
+        if (!saved && i > 0) pl_scratch_give(m->scratch, from.at);
         if (m->watch) m->watch(m->context, blocks[i].name, y);
         from = *y;
     }
@@ -284,7 +266,7 @@ static int run_on(struct pl_vqgan *m, const struct pl_vq_block *blocks, int coun
     struct pl_maps y;
     int rc = pl_vqgan_run(m, blocks, count, &y, x, NULL);
     if (rc) return rc;
-    pl_pool_give(&m->pool, x->at);
+    pl_scratch_give(m->scratch, x->at);
     *x = y;
     return PL_OK;
 }
@@ -298,8 +280,8 @@ int pl_vqgan_encode(struct pl_vqgan *m, int32_t *code, float *z, const float *x,
     float *chosen, *added = NULL;
     size_t places;
     int P, rc;
-    pl_pool_give_all(&m->pool);
-    map.at = pl_pool_take(&m->pool, pl_maps_floats(&map));
+    pl_scratch_give_all(m->scratch);
+    map.at = pl_scratch_take(m->scratch, pl_maps_floats(&map));
     if (!map.at) return PL_ENOMEM;
     rc = be->put(map.at, x, pl_maps_floats(&map) * sizeof *x);
     if (!rc) rc = run_on(m, m->encoder, m->encoders, &map);
@@ -308,12 +290,12 @@ int pl_vqgan_encode(struct pl_vqgan *m, int32_t *code, float *z, const float *x,
     if (rc) return rc;
     P = map.H * map.W;
     places = (size_t)B * (size_t)P;
-    chosen = pl_pool_take(&m->pool, places); /* as many 32-bit integers */
+    chosen = pl_scratch_take(m->scratch, places); /* as many 32-bit integers */
     if (!chosen) return PL_ENOMEM;
     if (c->gumbel) {
         rc = run_on(m, &m->proj, 1, &map);
         if (!rc && noise) {
-            added = pl_pool_take(&m->pool, pl_maps_floats(&map));
+            added = pl_scratch_take(m->scratch, pl_maps_floats(&map));
             rc = added ? be->put(added, noise, pl_maps_floats(&map) * sizeof *noise) : PL_ENOMEM;
         }
         if (!rc) rc = be->gumbel_code((int32_t *)chosen, map.at, added, B, c->n_embed, P);
@@ -322,7 +304,7 @@ int pl_vqgan_encode(struct pl_vqgan *m, int32_t *code, float *z, const float *x,
                               c->embed_dim, P, c->n_embed);
     }
     if (!rc) rc = be->get(code, chosen, places * sizeof *code);
-    pl_pool_give_all(&m->pool);
+    pl_scratch_give_all(m->scratch);
     return rc;
 }
 
@@ -334,9 +316,9 @@ int pl_vqgan_decode(struct pl_vqgan *m, float *x, const int32_t *code, int B, in
     size_t places = (size_t)B * (size_t)h * (size_t)w;
     float *given;
     int rc;
-    pl_pool_give_all(&m->pool);
-    map.at = pl_pool_take(&m->pool, pl_maps_floats(&map));
-    given = pl_pool_take(&m->pool, places);
+    pl_scratch_give_all(m->scratch);
+    map.at = pl_scratch_take(m->scratch, pl_maps_floats(&map));
+    given = pl_scratch_take(m->scratch, places);
     if (!map.at || !given) return PL_ENOMEM;
     rc = be->put(given, code, places * sizeof *code);
     if (!rc) rc = be->code_rows(map.at, pl_params_value(&m->params, m->table), (int32_t *)given, B,
@@ -345,7 +327,7 @@ int pl_vqgan_decode(struct pl_vqgan *m, float *x, const int32_t *code, int B, in
     if (!rc) rc = run_on(m, &m->post_quant_conv, 1, &map);
     if (!rc) rc = run_on(m, m->decoder, m->decoders, &map);
     if (!rc) rc = be->get(x, map.at, pl_maps_floats(&map) * sizeof *x);
-    pl_pool_give_all(&m->pool);
+    pl_scratch_give_all(m->scratch);
     return rc;
 }
 

@@ -39,7 +39,7 @@ int pl_vqgan_codes(const struct pl_vqgan_config *config, int pixels);
 struct pl_vqgan {
     struct pl_vqgan_config config;
     struct pl_params params;
-    struct pl_pool pool;
+    struct pl_scratch *scratch; /* set before a model runs: runtime/models.h */
     struct pl_vq_block encoder[PL_VQ_BLOCKS_MAX], decoder[PL_VQ_BLOCKS_MAX]; /* in running order */
     int encoders, decoders;
     struct pl_vq_block quant_conv, post_quant_conv, proj; /* proj: Gumbel's logits */
@@ -50,12 +50,8 @@ struct pl_vqgan {
 };
 
 /* Declares every tensor under its official name, in the original's order, without memory for
- * values. The config has been checked. */
+ * values (runtime/models.h has pl_vqgan_init). The config has been checked. */
 int pl_vqgan_declare(struct pl_vqgan *m, const struct pl_vqgan_config *config);
-/* The same with zeroed parameters, and gradients if `with_grad`. be is borrowed. */
-int pl_vqgan_init(struct pl_vqgan *m, const struct pl_vqgan_config *config,
-                  const struct pl_backend *be, int with_grad);
-void pl_vqgan_clear(struct pl_vqgan *m);
 /* The original's initial values (uniform by fan-in; norms 1 and 0), from a seed. */
 int pl_vqgan_reset(struct pl_vqgan *m, uint64_t seed);
 

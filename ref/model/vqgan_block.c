@@ -10,7 +10,7 @@
 struct pass {
     const struct pl_backend *be;
     const struct pl_params *p;
-    struct pl_pool *pool;
+    struct pl_scratch *scratch;
     const struct pl_vq_block *block;
 };
 
@@ -81,11 +81,11 @@ static float *dbias(const struct pass *s, int part)
 static struct pl_maps take(const struct pass *s, int B, int C, int H, int W)
 {
     struct pl_maps m = { .B = B, .C = C, .H = H, .W = W };
-    m.at = pl_pool_take(s->pool, pl_maps_floats(&m));
+    m.at = pl_scratch_take(s->scratch, pl_maps_floats(&m));
     return m;
 }
 
-static void give(const struct pass *s, const struct pl_maps *m) { pl_pool_give(s->pool, m->at); }
+static void give(const struct pass *s, const struct pl_maps *m) { pl_scratch_give(s->scratch, m->at); }
 
 /* K x K that keeps the size. */
 static struct pl_conv same_size(const struct pl_maps *x, int out, int K)
@@ -217,9 +217,9 @@ static int attn_forward(const struct pass *s, struct pl_maps *y, const struct pl
 {
     int places = x->H * x->W, C = x->C;
     struct pl_maps normed = take(s, x->B, C, x->H, x->W), part = take(s, x->B, C, x->H, x->W);
-    float *qkv = pl_pool_take(s->pool, 3 * pl_maps_floats(x));
-    float *attended = pl_pool_take(s->pool, pl_maps_floats(x));
-    float *lse = pl_pool_take(s->pool, (size_t)x->B * (size_t)places);
+    float *qkv = pl_scratch_take(s->scratch, 3 * pl_maps_floats(x));
+    float *attended = pl_scratch_take(s->scratch, pl_maps_floats(x));
+    float *lse = pl_scratch_take(s->scratch, (size_t)x->B * (size_t)places);
     int rc;
     if (!normed.at || !part.at || !qkv || !attended || !lse) return PL_ENOMEM;
     rc = norm(s, 0, &normed, x);
@@ -238,9 +238,9 @@ static int attn_forward(const struct pass *s, struct pl_maps *y, const struct pl
         saved->attended = attended;
         saved->lse = lse;
     } else {
-        pl_pool_give(s->pool, qkv);
-        pl_pool_give(s->pool, attended);
-        pl_pool_give(s->pool, lse);
+        pl_scratch_give(s->scratch, qkv);
+        pl_scratch_give(s->scratch, attended);
+        pl_scratch_give(s->scratch, lse);
     }
     return rc;
 }
@@ -252,8 +252,8 @@ static int attn_backward(const struct pass *s, struct pl_maps *dx, const struct 
     int places = x->H * x->W, C = x->C;
     struct pl_maps part = take(s, x->B, C, x->H, x->W), spare = take(s, x->B, C, x->H, x->W);
     struct pl_maps sum = take(s, x->B, C, x->H, x->W);
-    float *dattended = pl_pool_take(s->pool, pl_maps_floats(x));
-    float *dqkv = pl_pool_take(s->pool, 3 * pl_maps_floats(x));
+    float *dattended = pl_scratch_take(s->scratch, pl_maps_floats(x));
+    float *dqkv = pl_scratch_take(s->scratch, 3 * pl_maps_floats(x));
     int rc;
     if (!part.at || !spare.at || !sum.at || !dattended || !dqkv) return PL_ENOMEM;
     rc = s->be->transpose(part.at, places, saved->attended, C, x->B, places, C);
@@ -274,11 +274,11 @@ static int attn_backward(const struct pass *s, struct pl_maps *dx, const struct 
     give(s, &part);
     give(s, &spare);
     give(s, &sum);
-    pl_pool_give(s->pool, dattended);
-    pl_pool_give(s->pool, dqkv);
-    pl_pool_give(s->pool, saved->qkv);
-    pl_pool_give(s->pool, saved->attended);
-    pl_pool_give(s->pool, saved->lse);
+    pl_scratch_give(s->scratch, dattended);
+    pl_scratch_give(s->scratch, dqkv);
+    pl_scratch_give(s->scratch, saved->qkv);
+    pl_scratch_give(s->scratch, saved->attended);
+    pl_scratch_give(s->scratch, saved->lse);
     return rc;
 }
 
@@ -288,10 +288,10 @@ static struct pl_conv halving(const struct pl_maps *x, int out)
                              .stride = 2, .bottom = 1, .right = 1 };
 }
 
-int pl_vq_forward(const struct pl_vq_block *block, const struct pl_params *p, struct pl_pool *pool,
+int pl_vq_forward(const struct pl_vq_block *block, const struct pl_params *p, struct pl_scratch *scratch,
                   struct pl_maps *y, const struct pl_maps *x, struct pl_vq_saved *saved)
 {
-    struct pass s = { p->be, p, pool, block };
+    struct pass s = { p->be, p, scratch, block };
     struct pl_conv half = halving(x, block->out);
     struct pl_maps twice;
     int H = x->H, W = x->W, rc;
@@ -325,10 +325,10 @@ int pl_vq_forward(const struct pl_vq_block *block, const struct pl_params *p, st
     return PL_OK;
 }
 
-int pl_vq_backward(const struct pl_vq_block *block, const struct pl_params *p, struct pl_pool *pool,
+int pl_vq_backward(const struct pl_vq_block *block, const struct pl_params *p, struct pl_scratch *scratch,
                    struct pl_maps *dx, const struct pl_maps *dy, struct pl_vq_saved *saved)
 {
-    struct pass s = { p->be, p, pool, block };
+    struct pass s = { p->be, p, scratch, block };
     const struct pl_maps *x = &saved->x;
     struct pl_conv half = halving(x, block->out);
     struct pl_maps out = take(&s, x->B, x->C, x->H, x->W), twice, dtwice;

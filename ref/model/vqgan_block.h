@@ -4,7 +4,7 @@
 #define PL_VQGAN_BLOCK_H
 
 #include "params.h"
-#include "pool.h"
+#include "scratch.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -48,13 +48,13 @@ struct pl_vq_saved {
     float *qkv, *attended, *lse;  /* ATTN */
 };
 
-/* y from x; y->at comes from the pool and is the caller's to give back. saved NULL: forward only.
- * On an error the pool may hold buffers that nobody knows: pl_pool_give_all. */
-int pl_vq_forward(const struct pl_vq_block *block, const struct pl_params *p, struct pl_pool *pool,
+/* y from x; y->at comes from the scratch buffers and is the caller's to give back. saved NULL: forward only.
+ * On an error buffers may stay taken: pl_scratch_give_all. */
+int pl_vq_forward(const struct pl_vq_block *block, const struct pl_params *p, struct pl_scratch *scratch,
                   struct pl_maps *y, const struct pl_maps *x, struct pl_vq_saved *saved);
 /* Adds parameter gradients to p->grad and gives back what `saved` holds. dx (NULL: not wanted)
- * comes from the pool. dy is only read. */
-int pl_vq_backward(const struct pl_vq_block *block, const struct pl_params *p, struct pl_pool *pool,
+ * comes from the scratch buffers. dy is only read. */
+int pl_vq_backward(const struct pl_vq_block *block, const struct pl_params *p, struct pl_scratch *scratch,
                    struct pl_maps *dx, const struct pl_maps *dy, struct pl_vq_saved *saved);
 
 #ifdef __cplusplus

@@ -27,11 +27,11 @@ static struct pl_maps take_like(struct step *s, const struct pl_maps *other, int
 {
     struct pl_maps m = *other;
     m.C = channels;
-    m.at = pl_pool_take(&s->m->pool, pl_maps_floats(&m));
+    m.at = pl_scratch_take(s->m->scratch, pl_maps_floats(&m));
     return m;
 }
 
-static void give(struct step *s, const struct pl_maps *m) { pl_pool_give(&s->m->pool, m->at); }
+static void give(struct step *s, const struct pl_maps *m) { pl_scratch_give(s->m->scratch, m->at); }
 
 static float *table(const struct step *s) { return pl_params_value(&s->m->params, s->m->table); }
 static float *dtable(const struct step *s) { return pl_params_grad(&s->m->params, s->m->table); }
@@ -85,7 +85,7 @@ static int gumbel_forward(struct step *s, double *loss, const float *noise)
     struct pl_conv against = against_table(s, &s->z);
     struct pl_maps added = { 0 };
     int B = s->z.B, P = s->z.H * s->z.W;
-    int rc = pl_vq_forward(&s->m->proj, &s->m->params, &s->m->pool, &s->logits, &s->z, &s->proj);
+    int rc = pl_vq_forward(&s->m->proj, &s->m->params, s->m->scratch, &s->logits, &s->z, &s->proj);
     if (rc) return rc;
     s->soft = take_like(s, &s->z, c->n_embed);
     if (!s->soft.at) return PL_ENOMEM;
@@ -120,7 +120,7 @@ static int gumbel_backward(struct step *s, struct pl_maps *dz, const struct pl_m
     if (!rc && s->task->soft) rc = s->be->conv_dw(dtable(s), NULL, s->soft.at, dzq->at, &against);
     else if (!rc) rc = s->be->code_rows_backward(dtable(s), dzq->at, 1, s->code, B, c->embed_dim, P,
                                                  c->n_embed);
-    if (!rc) rc = pl_vq_backward(&s->m->proj, &s->m->params, &s->m->pool, dz, &at_soft, &s->proj);
+    if (!rc) rc = pl_vq_backward(&s->m->proj, &s->m->params, s->m->scratch, dz, &at_soft, &s->proj);
     give(s, &at_soft);
     give(s, &s->soft);
     give(s, &s->logits);
@@ -135,7 +135,7 @@ static int run_back(struct step *s, const struct pl_vq_block *blocks, int count,
     for (int i = count - 1; i >= 0; i--) {
         struct pl_maps before = { 0 };
         int wanted = i > 0 || to_input;
-        int rc = pl_vq_backward(&blocks[i], &s->m->params, &s->m->pool, wanted ? &before : NULL,
+        int rc = pl_vq_backward(&blocks[i], &s->m->params, s->m->scratch, wanted ? &before : NULL,
                                 grad, &saved[i]);
         if (rc) return rc;
         give(s, grad);
@@ -155,7 +155,7 @@ static int forward_backward(struct step *s, struct pl_vqgan_loss *loss, float *y
     size_t n = pl_maps_floats(&in), places;
     double pixel[2];
     int rc;
-    in.at = pl_pool_take(&m->pool, n);
+    in.at = pl_scratch_take(m->scratch, n);
     if (!in.at) return PL_ENOMEM;
     rc = be->put(in.at, x, n * sizeof *x);
     if (!rc) rc = pl_vqgan_run(m, m->encoder, m->encoders, &latent, &in, s->encoder);
@@ -164,7 +164,7 @@ static int forward_backward(struct step *s, struct pl_vqgan_loss *loss, float *y
 
     places = (size_t)s->z.B * (size_t)s->z.H * (size_t)s->z.W;
     s->zq = t->no_codes ? s->z : take_like(s, &s->z, m->config.embed_dim);
-    s->code = (int32_t *)pl_pool_take(&m->pool, places);
+    s->code = (int32_t *)pl_scratch_take(m->scratch, places);
     if (!s->zq.at || !s->code) return PL_ENOMEM;
     loss->quantizer = 0;
     if (!t->no_codes) rc = m->config.gumbel ? gumbel_forward(s, &loss->quantizer, noise)
@@ -204,9 +204,9 @@ int pl_vqgan_gradient(struct pl_vqgan *m, struct pl_vqgan_loss *loss, float *y, 
     s->m = m;
     s->be = m->params.be;
     s->task = task;
-    pl_pool_give_all(&m->pool);
+    pl_scratch_give_all(m->scratch);
     rc = forward_backward(s, loss, y, code, x, noise, in);
-    pl_pool_give_all(&m->pool);
+    pl_scratch_give_all(m->scratch);
     free(s);
     return rc;
 }

@@ -5,6 +5,7 @@
 #include "data/models/checkpoint.h"
 #include "data/models/clip_file.h"
 #include "data/images/resize.h"
+#include "../../runtime/models.h"
 
 #include <math.h>
 #include <stdio.h>

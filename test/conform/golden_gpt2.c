@@ -5,6 +5,7 @@
 #include "golden_model.h"
 #include "data/models/gpt2_file.h"
 #include "../../runtime/optimizer.h"
+#include "../../runtime/models.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -6,6 +6,8 @@
 #include "golden_model.h"
 #include "data/models/checkpoint.h"
 #include "data/models/vqgan_file.h"
+#include "../../runtime/models.h"
+#include "../../runtime/pool.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -175,7 +177,7 @@ static double largest_gradient(struct golden *g, const struct st_file *f)
 }
 
 static void run_block(struct golden *g, const struct st_file *f, const char *which,
-                      struct pl_params *p, struct pl_pool *pool, double scale)
+                      struct pl_params *p, struct pl_scratch *scratch, double scale)
 {
     struct pl_vq_block block = recognise(f, which);
     struct pl_maps x = upload(g, f, which, "x"), dy = upload(g, f, which, "dy"), y, dx;
@@ -192,10 +194,10 @@ static void run_block(struct golden *g, const struct st_file *f, const char *whi
         pl_free(host);
     }
     if (!rc && (!x.at || !dy.at)) rc = PL_EFORMAT;
-    if (!rc) rc = pl_vq_forward(&block, p, pool, &y, &x, &saved);
+    if (!rc) rc = pl_vq_forward(&block, p, scratch, &y, &x, &saved);
     if (!rc) compare(g, f, which, "y", y.at, pl_maps_floats(&y), 0, VQGAN_BLOCKS);
     if (!rc && pl_maps_floats(&dy) != pl_maps_floats(&y)) rc = PL_EFORMAT;
-    if (!rc) rc = pl_vq_backward(&block, p, pool, &dx, &dy, &saved);
+    if (!rc) rc = pl_vq_backward(&block, p, scratch, &dx, &dy, &saved);
     if (!rc) compare(g, f, which, "dx", dx.at, pl_maps_floats(&dx), scale, VQGAN_BLOCKS);
     for (size_t i = 0; !rc && i < p->count; i++) {
         char rest[PL_NAME_MAX + 8];
@@ -214,7 +216,7 @@ void vqgan_golden_blocks(struct golden *g, const struct st_file *f)
         const char *name = f->tensors[i].name;
         char which[100];
         struct pl_params p = { 0 };
-        struct pl_pool pool = { .be = g->be };
+        struct pl_scratch *scratch;
         if (!ends_with(name, ".x") || strlen(name) >= sizeof which) continue;
         snprintf(which, sizeof which, "%.*s", (int)(strlen(name) - 2), name);
         if (!of_case(f, which, "y") || of_case(f, which, "y")->dims != 4 ||
@@ -222,9 +224,13 @@ void vqgan_golden_blocks(struct golden *g, const struct st_file *f)
             golden_fail(g, which, "x without a y, or not of four dimensions");
             continue;
         }
-        run_block(g, f, which, &p, &pool, scale);
+        if (!(scratch = pl_pool_open(g->be))) {
+            golden_fail(g, which, "no memory");
+            continue;
+        }
+        run_block(g, f, which, &p, scratch, scale);
         pl_params_clear(&p);
-        pl_pool_clear(&pool);
+        pl_pool_close(scratch);
     }
 }
 

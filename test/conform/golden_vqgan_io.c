@@ -2,6 +2,7 @@
  * comes by. Tensors are PREFIX.enc.out and the like; a file may hold several prefixes, or none. */
 #include "golden_vqgan.h"
 #include "golden_model.h"
+#include "../../runtime/models.h"
 
 #include <math.h>
 #include <stdio.h>

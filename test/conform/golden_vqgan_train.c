@@ -3,6 +3,7 @@
 #include "golden_vqgan.h"
 #include "../../runtime/optimizer.h"
 #include "../../ref/model/vqgan_train.h"
+#include "../../runtime/models.h"
 
 #include <math.h>
 #include <stdio.h>

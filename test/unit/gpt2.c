@@ -2,6 +2,7 @@
  * and a training's checkpoint gives everything back. */
 #include "data/models/gpt2_file.h"
 #include "../../ref/rng.h"
+#include "../../runtime/models.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,6 +4,7 @@
 #include "data/pairs/prepare.h"
 #include "data/images/resize.h"
 #include "data/pairs/shard.h"
+#include "../../runtime/models.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,7 @@
 /* rerank.c - scores of pictures for a caption, from a small CLIP with the published vocabulary. */
 #include "data/models/rerank.h"
 #include "data/files/safetensors.h"
+#include "../../runtime/models.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -3,6 +3,7 @@
 #include "data/files/file.h"
 #include "data/files/yaml.h"
 #include "data/models/weights.h"
+#include "../../runtime/models.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
