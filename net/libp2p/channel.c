@@ -50,7 +50,24 @@ static void leave_pending(struct channel *c)
 
 static int too_many_answers(const struct link *l)
 {
-    return l->conn.yamux.answers > ANSWERS_MAX;
+    return l->conn.yamux.answers > ANSWERS_MAX || l->answered >= ANSWERS_A_TURN;
+}
+
+/* When the loop has looked after everybody else. */
+void channel_next_turn(void *context)
+{
+    struct host *h = context;
+    for (struct link *l = h->links; l; l = l->next) {
+        l->answered = 0;
+        if (l->held_back) link_touch(l);
+    }
+}
+
+static void count_answer(struct channel *c)
+{
+    struct host *h = c->host;
+    if (!c->inbound || c->both_ways || ++c->link->answered != ANSWERS_A_TURN) return;
+    if (h->closing || timer_start(h->loop, &h->turn, 0, channel_next_turn, h)) channel_next_turn(h);
 }
 
 /* 1 while no request is read on the channel. */
@@ -549,7 +566,9 @@ void channel_write(struct channel *c, const void *data, size_t n)
     if (!c->stream) {
         if (bytes_add(&c->early, data, n) && c->link) link_end(c->link, PL_ENOMEM, "out of memory");
     } else if (is_live(c)) {
-        int rc = yamux_write(&c->link->conn.yamux, c->stream, data, n, &c->link->conn.frames);
+        int rc;
+        count_answer(c);
+        rc = yamux_write(&c->link->conn.yamux, c->stream, data, n, &c->link->conn.frames);
         if (rc == PL_ENOMEM) link_end(c->link, rc, "out of memory");
         link_touch(c->link);
     }

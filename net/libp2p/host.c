@@ -287,6 +287,7 @@ static void begin_close(void *context)
     struct host *h = context;
     h->closing = 1;
     timer_stop(&h->sweep);
+    timer_stop(&h->turn);
     identify_stop(h);
     autonat_stop(h);
     relay_stop(h);

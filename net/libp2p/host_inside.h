@@ -72,6 +72,7 @@ struct link {
     struct channel *channels;
     struct channel *pending, *pending_last; /* want a stream while 256 of ours are not taken */
     struct channel *held_back, *held_last; /* their requests wait until answers have been taken */
+    size_t answered;          /* in this turn */
     double opened_at;         /* s */
     struct account account;   /* what it uses of the host */
     struct link *next_of_peer, *next, *prev; /* all links of the host */
@@ -193,7 +194,7 @@ struct host {
     size_t remains; /* bytes of lost links that still lie in channels */
     struct host_watch *watches;
     uv_prepare_t settle;
-    struct timer sweep, goodbye;
+    struct timer sweep, goodbye, turn;
     double close_at_last; /* s; even with bytes on their way */
     int handles; /* links, listeners, the settling and the goodbye that are not over yet */
     loop_fn *closed;
@@ -237,6 +238,7 @@ void channel_fail(struct channel *c, int status, const char *why);
 void channels_close_all(struct host *h); /* those that outlive their links */
 void channel_start_pending(struct link *l);
 void channel_release_held(struct link *l); /* answers have been taken: requests are read on */
+void channel_next_turn(void *host);        /* of all connections */
 /* On a link of our choice. */
 struct channel *channel_open_on(struct link *l, const char *protocol, double timeout_s,
                                 const struct channel_events *events, void *context);

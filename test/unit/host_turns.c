@@ -1,6 +1,7 @@
 /* host_turns.c - request and answer take turns: who does not take its answers is not read any more,
  * on the stream and on the connection, and gets all of them once it does. */
 #include "host_sides.h"
+#include "../../net/libp2p/loop_uv.h"
 
 #define PROTOCOL "/test/turns"
 #define ANSWER (1u << 20) /* bytes for each byte of a request: more than a stream's window */
@@ -9,6 +10,7 @@
 
 static int answered; /* requests that the server has read */
 static uint8_t *answer;
+static size_t answer_bytes;
 
 static void on_request(void *context, struct channel *c)
 {
@@ -16,7 +18,7 @@ static void on_request(void *context, struct channel *c)
     int ended;
     (void)context;
     while (channel_data(c, &n, &ended), n) {
-        channel_write(c, answer, ANSWER);
+        channel_write(c, answer, answer_bytes);
         channel_took(c, 1);
         note(&answered);
     }
@@ -41,6 +43,30 @@ static void serve_turns(void *context)
     assert_int_equal(host_serve(context, PROTOCOL, on_asked, context), PL_OK);
 }
 
+/* Counts what is answered between two rounds of the server's loop. */
+static uv_check_t rounds;
+static int answered_before, most_in_a_round;
+
+static void on_round(uv_check_t *unused)
+{
+    int now = noted(&answered);
+    (void)unused;
+    if (now - answered_before > most_in_a_round) most_in_a_round = now - answered_before;
+    answered_before = now;
+}
+
+static void count_rounds(void *context)
+{
+    uv_check_init(loop_uv(context), &rounds);
+    uv_check_start(&rounds, on_round);
+}
+
+static void stop_rounds(void *context)
+{
+    (void)context;
+    uv_close((uv_handle_t *)&rounds, NULL);
+}
+
 /* --- the asker -------------------------------------------------------------------------------- */
 
 static struct channel *asking[STREAMS];
@@ -50,12 +76,12 @@ static size_t got[STREAMS];
 
 static void take(int i)
 {
-    size_t n, before = got[i] / ANSWER;
+    size_t n, before = got[i] / answer_bytes;
     int ended;
     channel_data(asking[i], &n, &ended);
     channel_took(asking[i], n);
     got[i] += n;
-    for (; before < got[i] / ANSWER; before++) note(&arrived);
+    for (; before < got[i] / answer_bytes; before++) note(&arrived);
 }
 
 static void on_answer_bytes(void *context, struct channel *c)
@@ -99,6 +125,7 @@ static void close_all(void *context)
 static void turns(int n, int each, int most)
 {
     answer = noise(ANSWER, 1);
+    answer_bytes = ANSWER;
     answered = arrived = reads = 0;
     memset(got, 0, sizeof got);
     streams = n;
@@ -133,11 +160,37 @@ static void many_streams(void **state)
     turns(STREAMS, 1, 1);
 }
 
+/* Who reads all of its answers and asks as fast as it can has no more than its turns. */
+static void connections(void **state)
+{
+    (void)state;
+    answer = noise(ANSWER, 1);
+    answer_bytes = 10;
+    answered = arrived = answered_before = most_in_a_round = 0;
+    reads = streams = 1;
+    requests = 2000;
+    memset(got, 0, sizeof got);
+    open_side(&from, 0, 0);
+    open_side(&to, 1, 0);
+    loop_call(to.loop, serve_turns, to.host);
+    loop_call(to.loop, count_rounds, to.loop);
+    teach(&from, &to);
+    loop_call(from.loop, ask_all, NULL);
+    assert_true(await_noted(&arrived, requests, LIMIT));
+    loop_call(to.loop, stop_rounds, NULL);
+    if (most_in_a_round > 2 * ANSWERS_A_TURN) fail_msg("%d answers in a row", most_in_a_round);
+    loop_call(from.loop, close_all, NULL);
+    close_side(&from);
+    close_side(&to);
+    free(answer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_stream),
         cmocka_unit_test(many_streams),
+        cmocka_unit_test(connections),
     };
     return cmocka_run_group_tests_name("host_turns", tests, NULL, NULL);
 }
