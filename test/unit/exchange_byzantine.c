@@ -246,6 +246,22 @@ static enum fate sign_another(const struct referee *r, size_t to, int stage, uin
     return CHANGED;
 }
 
+/* So long that a small share of its length is more than all others' radius: a false sum that its
+ * reducer would have to answer for. */
+#define LONG 1e6f
+static enum fate misreport_a_share(const struct referee *r, size_t to, int stage, uint8_t *body,
+                                   size_t *n)
+{
+    struct told t;
+    size_t part = part_of(r, victim(), 1);
+    (void)to, (void)n;
+    if (stage != REFEREE_REPORT) return SAME;
+    memcpy(&t, body + part * sizeof t, sizeof t);
+    t.s += 5e-8 * t.norm;
+    memcpy(body + part * sizeof t, &t, sizeof t);
+    return CHANGED;
+}
+
 /* --- what comes of them ----------------------------------------------------------------------- */
 
 enum outcome {
@@ -406,6 +422,190 @@ static void two_of_seven(void **state)
         }
 }
 
+static void a_long_sender_frames_no_reducer(void **state)
+{
+    static struct world w;
+    (void)state;
+    byzantine_count = 1;
+    byzantine[0] = 2;
+    told_by[0] = misreport_a_share;
+    make_group(&w);
+    for (size_t v = 0; v < VALUES; v++) w.peer[2].values[v] *= LONG;
+    play(&w);
+    assert_int_equal(outcome(&w, "a share of a long sender's length"), BANNED);
+    end(&w);
+}
+
+/* --- forgeries -------------------------------------------------------------------------------- */
+
+static void put_other(struct bytes *out, const struct broadcast *b, enum frame_kind kind,
+                      const struct bytes *content)
+{
+    uint8_t start[FRAME_START] = { (uint8_t)kind };
+    memcpy(start + 1, b->o.round, PL_HASH_BYTES);
+    put_frame(out, start, bytes_at(content), bytes_length(content));
+}
+
+/* Two heads in the victim's name, as a proof. */
+static void put_proof(struct bytes *out, const struct broadcast *b, const uint8_t *head, size_t n,
+                      const uint8_t *other, size_t other_n)
+{
+    struct bytes proof = { 0 };
+    bytes_be32(&proof, (uint32_t)n);
+    bytes_add(&proof, head, n);
+    bytes_add(&proof, other, other_n);
+    put_other(out, b, FRAME_PROOF, &proof);
+    bytes_clear(&proof);
+}
+
+static uint8_t old_head[512]; /* the victim's, of a round before */
+static size_t old_n;
+
+/* With each packet go the victim's commitment with another body, or hash, under its old signature; the
+ * same one twice, and one of another round, as proofs that it equivocates; and a pair's message
+ * that it should have signed. */
+static void forge(struct letter *l)
+{
+    const struct broadcast *b;
+    const struct cell *c;
+    struct bytes out = { 0 }, forged = { 0 };
+    if (l->kind != TOLD || !is_byzantine(l->from)) return;
+    b = &the_world->peer[l->from].x->referee->b;
+    c = &b->cell[REFEREE_COMMIT * PEERS + victim()];
+    bytes_add(&out, l->data, l->n);
+    if (bytes_length(&c->message)) {
+        const uint8_t *m = bytes_at(&c->message);
+        size_t hash = 5; /* behind stage, sender, receiver */
+        struct signed_message sent = { .stage = REFEREE_SENT, .from = (uint16_t)victim(),
+                                       .to = (uint16_t)after(victim()),
+                                       .body = (const uint8_t *)"a", .n = 2 * PL_HASH_BYTES };
+        uint8_t body[2 * PL_HASH_BYTES] = { 1 };
+        bytes_add(&forged, m, bytes_length(&c->message));
+        forged.data[forged.begin + c->head + COMMIT_LOT] ^= 1;
+        put_other(&out, b, FRAME_MESSAGE, &forged);
+        signed_hash(forged.data + forged.begin + hash, forged.data + forged.begin + c->head,
+                    bytes_length(&forged) - c->head);
+        put_other(&out, b, FRAME_MESSAGE, &forged);
+        put_proof(&out, b, m, c->head, bytes_at(&forged), c->head);
+        put_proof(&out, b, m, c->head, m, c->head);
+        put_proof(&out, b, m, c->head, old_head, old_n);
+        bytes_clear(&forged);
+        sent.body = body;
+        assert_int_equal(signed_message_write(&forged, &sent, &the_world->peer[l->from].me,
+                                              b->o.round), PL_OK);
+        put_other(&out, b, FRAME_MESSAGE, &forged);
+    }
+    free(l->data);
+    l->n = bytes_length(&out);
+    assert_non_null(l->data = malloc(l->n + 1));
+    memcpy(l->data, bytes_at(&out), l->n);
+    bytes_clear(&out);
+    bytes_clear(&forged);
+}
+
+static void nobody_speaks_for_another(void **state)
+{
+    (void)state;
+    byzantine_count = 1;
+    byzantine[0] = 4;
+    for (int round = 0; round < 2; round++) {
+        static struct world w;
+        const struct cell *c;
+        make_group(&w);
+        for (size_t i = 0; i < PEERS; i++) w.peer[i].group.id[0] = (uint8_t)round;
+        the_world = &w;
+        if (round) w.meddle = forge;
+        begin(&w);
+        run(&w);
+        assert_int_equal(outcome(&w, "a forgery"), HOLDS);
+        c = &w.peer[0].x->referee->b.cell[REFEREE_COMMIT * PEERS + victim()];
+        memcpy(old_head, bytes_at(&c->message), old_n = c->head);
+        end(&w);
+    }
+}
+
+/* --- votes ------------------------------------------------------------------------------------ */
+
+static float given[PEERS][VALUES]; /* by everybody's data */
+enum votes { FOR_EACH_OTHER, AGAINST_ALL };
+static enum votes votes;
+
+static int recompute(void *context, const struct peer_id *peer, const struct referee_claim *claim,
+                     float *const *tensor)
+{
+    const struct peer *judge = context;
+    size_t of = 0;
+    (void)claim;
+    while (!peer_id_equal(peer, &judge->w->peer[of].me.id)) of++;
+    for (size_t t = 0, at = 0; t < TENSORS; at += elements[t++])
+        for (size_t k = 0; k < elements[t]; k++)
+            tensor[t][k] = is_byzantine(judge->self) && votes == AGAINST_ALL ? -given[of][at + k]
+                           : is_byzantine(judge->self) ? before[of][at + k]
+                                                        : given[of][at + k];
+    return PL_OK;
+}
+
+/* Two who vote for each other's false values, or who accuse and vote falsely, outvote nobody. */
+static void two_outvote_nobody(void **state)
+{
+    (void)state;
+    byzantine_count = 2;
+    byzantine[0] = 1;
+    byzantine[1] = 5;
+    told_by[0] = told_by[1] = NULL;
+    for (votes = FOR_EACH_OTHER; votes <= AGAINST_ALL; votes++) {
+        int found = 0;
+        for (int round = 0; !found && round < 40; round++) {
+            static struct world w;
+            make_group(&w);
+            memcpy(given, before, sizeof given);
+            for (size_t v = 0; votes == FOR_EACH_OTHER && v < VALUES; v++)
+                for (size_t k = 0; k < byzantine_count; k++)
+                    w.peer[byzantine[k]].values[v] = before[byzantine[k]][v] *= -1;
+            w.validation.validators = 3;
+            w.validation.recompute = recompute;
+            begin(&w);
+            run(&w);
+            found = outcome(&w, "a false vote");
+            if (found & HOLDS) found = 0;
+            else assert_true(found & (BANNED | BANNED << 4));
+            end(&w);
+        }
+        assert_true(found);
+    }
+}
+
+/* From a stage on everything of verification to and from the first three is lost. */
+static void some_are_cut_off(struct letter *l)
+{
+    if (l->kind == TOLD && (l->from < 3 || l->to < 3) &&
+        the_world->peer[l->from].x->referee->phase >= REFEREE_REPORT)
+        l->n = 0;
+}
+
+/* Of more than can be Byzantine the silence is the network's. */
+static void nobody_pays_for_the_network(void **state)
+{
+    static struct world w;
+    (void)state;
+    byzantine_count = 0;
+    byzantine[0] = PEERS;
+    make_group(&w);
+    the_world = &w;
+    w.meddle = some_are_cut_off;
+    begin(&w);
+    run(&w);
+    for (int i = 0; i < 30; i++) tick(&w, 1);
+    for (size_t i = 0; i < PEERS; i++) {
+        assert_int_equal(w.peer[i].status, PL_EIO);
+        for (size_t k = 0; k < PEERS; k++) {
+            assert_int_equal(lied(&w.peer[i], k), 0);
+            assert_int_equal(w.peer[i].x->referee->charged[k], 0);
+        }
+    }
+    end(&w);
+}
+
 /* Of two of whom one denies to have been sent what the other signs, nobody else knows which lies:
  * both are charged, and nobody is banned. Who knows charges the other. */
 static void of_two_words_none_counts(void **state)
@@ -444,13 +644,19 @@ static void honest_groups_hold(void **state)
     end(&w);
 }
 
-int main(void)
+/* A name, with * and ?, runs only the tests that match it. */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(honest_groups_hold),
         cmocka_unit_test(each_kind_at_each_place),
         cmocka_unit_test(two_of_seven),
         cmocka_unit_test(of_two_words_none_counts),
+        cmocka_unit_test(a_long_sender_frames_no_reducer),
+        cmocka_unit_test(nobody_speaks_for_another),
+        cmocka_unit_test(two_outvote_nobody),
+        cmocka_unit_test(nobody_pays_for_the_network),
     };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
