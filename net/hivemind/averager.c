@@ -67,13 +67,23 @@ static void search_again(struct averager *a)
     averager_search(a);
 }
 
+/* It goes on without a peer that has cost us the round, and says so. */
+static void back_off(struct averager *a, const struct peer_id *peer)
+{
+    double time = bans_back_off(&a->bans, loop_now(a->loop), peer);
+    struct pl_err why = a->why;
+    char name[PEER_ID_TEXT_MAX];
+    peer_id_text(name, peer);
+    pl_fail(&a->why, PL_EIO, "%.300s; %s is left out for %.0f s", why.text, name, time);
+}
+
 static void ban_liars(struct averager *a)
 {
     char name[PEER_ID_TEXT_MAX];
     for (size_t i = 0; i < a->group.count; i++) {
         const struct peer_id *peer = &a->group.members[i].peer;
         const char *lie = exchange_lie(a->x, i);
-        if (!lie && exchange_is_charged(a->x, i)) bans_back_off(&a->bans, loop_now(a->loop), peer);
+        if (!lie && exchange_is_charged(a->x, i)) back_off(a, peer);
         if (!lie) continue;
         bans_add(&a->bans, loop_now(a->loop), peer);
         a->result.banned++;
