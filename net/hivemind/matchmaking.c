@@ -75,9 +75,20 @@ static double end_of_window(const struct matchmaking *m, double now)
     return fmin(fmax(m->scheduled, now + m->o.min_time), m->deadline);
 }
 
+static int doubtful_asks(const struct matchmaking *m)
+{
+    return m->distrust ? 1 : MATCHMAKING_DOUBTFUL_ASKS;
+}
+
+static void begin_window(struct matchmaking *m)
+{
+    m->distrust |= m->unanswered >= doubtful_asks(m);
+    m->unanswered = 0;
+}
+
 static void declare(struct matchmaking *m, double now)
 {
-    m->unanswered = 0;
+    begin_window(m);
     m->begin = m->window_ends = end_of_window(m, now);
     m->declared = 1;
     m->port->declare(m->context, m->begin, 1);
@@ -85,7 +96,7 @@ static void declare(struct matchmaking *m, double now)
 
 static void only_ask(struct matchmaking *m, double now)
 {
-    m->unanswered = 0;
+    begin_window(m);
     m->declared = 0;
     m->begin = INFINITY;
     m->window_ends = m->o.client_mode ? INFINITY : end_of_window(m, now);
@@ -121,6 +132,8 @@ static void ask(struct matchmaking *m, double now, const struct peer_id *leader,
     m->leader = *leader;
     m->state = MATCHMAKING_ASKING;
     m->until = now + m->o.request_timeout;
+    if (m->is_doubtful)
+        m->until = fmin(m->until, now + m->o.min_time / MATCHMAKING_DOUBTFUL_SHARE);
     m->port->ask(m->context, leader, bytes_at(&out), bytes_length(&out));
 done:
     bytes_clear(&out);
@@ -189,7 +202,7 @@ static void try_next(struct matchmaking *m, double now)
         const struct matchmaking_attempt *before = attempt_at(m, c);
         int is_rank = rank(c, before);
         if (c->expiration <= now || !earlier(c, &me) || !may_ask(m, now, before)) continue;
-        if (c->doubtful && m->unanswered >= MATCHMAKING_DOUBTFUL_ASKS) continue;
+        if (c->doubtful && m->unanswered >= doubtful_asks(m)) continue;
         if (best && (is_rank > best_rank || (is_rank == best_rank && !earlier(c, best)))) continue;
         best = c;
         best_rank = is_rank;
@@ -270,6 +283,7 @@ static int follow_suggestion(struct matchmaking *m, double now,
         return 0;
     m->state = MATCHMAKING_LOOKING;
     m->port->leave(m->context);
+    m->is_doubtful = 0; /* a leader that has answered knows it */
     ask(m, now, &next, 0);
     return m->state == MATCHMAKING_ASKING;
 }
@@ -289,6 +303,7 @@ void matchmaking_message(struct matchmaking *m, double now, const uint8_t *data,
     message = message_unpack(&hivemind__message_from_leader__descriptor, data, n, NULL);
     m->met_misfits |= message && message->code == MSG_BAD_SCHEMA_HASH;
     m->met_refusals |= message && message->code == MSG_PROTOCOL_VIOLATION;
+    if (m->state == MATCHMAKING_ASKING && m->is_doubtful && message) m->distrust = 0;
     if (m->state == MATCHMAKING_ASKING && message && message->code == MSG_ACCEPTED) {
         m->state = MATCHMAKING_FOLLOWING;
         m->until = m->asked + m->o.request_timeout;

@@ -22,9 +22,11 @@
 
 #define MATCHMAKING_LOOK_EVERY 0.3   /* s between looks at the declarations; the original: no pause */
 #define MATCHMAKING_CANDIDATES_MAX GROUP_PEERS_MAX
-/* Peers of whom we know only what others tell: so many may leave us without an answer in a window,
- * then the rest of them is not asked. Each costs the request's timeout; anybody can make them up. */
+/* Peers of whom we know only what others tell; anybody can make them up. So many may leave us without
+ * an answer in a window, one in the windows after that until one of them does answer; the rest is not
+ * asked. Each is given an eighth of the window, so that more than half of it is left. */
 #define MATCHMAKING_DOUBTFUL_ASKS 3
+#define MATCHMAKING_DOUBTFUL_SHARE 8.0
 #define MATCHMAKING_WAITING_MAX 256  /* join requests that wait while we ask somebody ourselves */
 /* s until a leader that has not answered is asked once more, twice as long after each time: a
  * machine that pauses for some seconds would else be without a group for its whole window */
@@ -122,6 +124,7 @@ struct matchmaking {
     struct peer_id leader;     /* of ASKING, FOLLOWING */
     int is_doubtful;           /* of ASKING: the leader */
     int unanswered;            /* doubtful ones that have not answered in this window */
+    int distrust;              /* 1: none has answered in an earlier one */
     struct group followers;    /* in the order in which they came */
     void **streams;            /* of the followers */
     struct matchmaking_candidate *candidates;

@@ -268,8 +268,8 @@ void matchmaking_request(struct matchmaking *m, double now, void *stream,
 {
     /* While we ask somebody it is open whether we lead, so others wait, as at the original. The one
      * whom we are asking would wait for us too: it gets its answer at once. Should it be accepted,
-     * it follows us, and will say so to our own request. */
-    if (m->state == MATCHMAKING_ASKING && !peer_id_equal(peer, &m->leader)) {
+     * it follows us, and will say so to our own request. Nobody waits for one that may not exist. */
+    if (m->state == MATCHMAKING_ASKING && !m->is_doubtful && !peer_id_equal(peer, &m->leader)) {
         if (wait(m, stream, peer, data, n)) say(m, stream, MSG_INTERNAL_ERROR, NULL, 1);
     } else {
         decide(m, now, stream, peer, data, n);

@@ -1,0 +1,110 @@
+"""Who looks for a group is declared in the DHT without a signature. A stranger stores "false" over everybody's declaration once a second
+and over the whole dictionary a value; a node of the DHT tells all who ask that nobody looks for a group; and it tells of hundreds of
+peers that are none, each at an address where nobody answers. Three honest peers average in every round."""
+from adversary import *
+
+PEERS, ROUNDS, M = 3, 4, 3
+GROUP = dht_id("p.0b")
+
+
+def safetensors(path, values):
+    """One tensor of float32."""
+    head = json.dumps({"x": {"dtype": "F32", "shape": [len(values)], "data_offsets": [0, 4 * len(values)]}}).encode()
+    head += b" " * (-len(head) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(head)) + head + struct.pack(f"<{len(values)}f", *values))
+
+
+def averager(i, door):
+    path = os.path.join(WORK, f"in{i}.safetensors")
+    safetensors(path, [float(i)] * 1000)
+    return start("average", "--prefix", "p", "--tensors", path, "--join", door.address, "--listen", "/ip4/127.0.0.1/tcp/0",
+                 "--no-check", "--rounds", str(ROUNDS), "--expect", str(PEERS), "--matchmaking-time", str(M), "--timeout", "20",
+                 "--chunk-timeout", "5")
+
+
+class Liar:
+    """A stranger that is also a node of the DHT, whose answers are what the attack says."""
+
+    def __init__(self, door, source, claims):
+        self.peer, self.node, self.claims = Peer(source=source), os.urandom(20), claims
+        self.records = serve_dht(self.peer, self.node)
+        self.peer.listen()
+        self.door, self.victims, self.connections, self.over = door, [], {}, False
+        self.accepted = 0
+        # whoever asks for the way to a peer of ours is told of a port where nobody answers
+        self.silent = socket.socket()
+        self.silent.bind(("127.0.0.1", 0))
+        self.silent.listen(512)
+        self.peer.protocols["/ipfs/kad/1.0.0"] = self.on_kad
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def on_kad(self, s):
+        while True:
+            r = decode("KadMessage", s.read_delimited(60))
+            here = multiaddr_ip4(*self.silent.getsockname())
+            s.write_delimited(encode("KadMessage", type=r["type"], key=r["key"], closer=[dict(id=r["key"], addrs=[here], connection=1)]))
+
+    def connection(self, p):
+        c = self.connections.get(p.address)
+        if not c or not c.alive():
+            c = self.connections[p.address] = self.peer.dial(p.address)
+            dht_ping(c, self.node)
+        return c
+
+    def run(self):
+        while not self.over:
+            now = time.time()
+            told = self.claims(now, self.victims)
+            self.records[GROUP] = (2, pack(Dictionary(told)), now + 300)
+            for p in [self.door] + self.victims if told else []:
+                try:
+                    c = self.connection(p)
+                    answers = store(c, [(GROUP, pack(k), v, e) for k, (v, e) in list(told.items())[:200]]
+                                    + [(GROUP, WHOLE, pack(Dictionary(told)), now + 300), (GROUP, PLAIN, b"\xc2", now + 3000)], timeout=5)
+                    self.accepted += sum(answers[:-1])  # a value is kept where nobody has declared yet
+                except (Closed, CallError, OSError, KeyError, IndexError, ValueError):
+                    pass
+            time.sleep(1)
+
+
+def nobody(now, victims):
+    return {p.peer: (pack(False), now + 300 + random.random()) for p in victims}
+
+
+MADE_UP = [b"\x12\x20" + os.urandom(32) for _ in range(800)]
+
+
+def hundreds(now, victims):
+    """They want to begin just before everybody who declares now."""
+    return {k: (pack(True), now + M - 0.5 + i * 1e-4) for i, k in enumerate(MADE_UP)}
+
+
+def attacked(what, claims):
+    door = peer()
+    liar = Liar(door, "127.0.0.2", claims)
+    averagers = [averager(i, door) for i in range(PEERS)]
+    liar.victims = averagers
+    begun = time.monotonic()
+    for p in averagers:
+        try:
+            p.popen.wait(max(1, 50 - (time.monotonic() - begun)))
+        except subprocess.TimeoutExpired:
+            pass
+    liar.over = True
+    rounds = [[e for e in p.lines() if e.get("event") == "round"] for p in averagers]
+    whole = [sum(1 for e in r if not e["error"] and len(e["group"]) == PEERS) for r in rounds]
+    check(f"{what}: every round of every peer averages all", whole == [ROUNDS] * PEERS,
+          [[(e["error"], len(e["group"])) for e in r] for r in rounds])
+    check(f"{what}: nothing of it was kept", liar.accepted == 0, liar.accepted)
+    check(f"{what}: nobody ended with an error", all(p.popen.poll() == 0 for p in averagers), [p.log()[-300:] for p in averagers])
+    check(f"{what}: the attack took place", len(liar.connections) == PEERS + 1)
+    for p in averagers:
+        p.stop()
+    door.stop()
+
+
+attacked("told that nobody looks for a group", nobody)
+attacked("told of hundreds who do not exist", hundreds)
+finish()

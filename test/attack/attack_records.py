@@ -1,0 +1,121 @@
+"""Records that live too long, that one key writes by the thousand, and floods of values that anybody may write. What honest peers
+have stored stays, and newcomers find nothing that nobody should keep."""
+from adversary import *
+
+RUN = "r"
+progress_key, metrics_key = dht_id(f"{RUN}_progress"), dht_id(f"{RUN}_metrics")
+group_key, plain_key = dht_id("group.0b"), dht_id("plain")
+honest, liar = RecordKey(), RecordKey()
+metrics = dict(step=1, samples_per_second=1.0, samples_accumulated=1, loss=1.0, mini_steps=1)
+victim = peer("--run", RUN)
+friend = Peer(source="127.0.0.2")
+c = friend.dial(victim.address)
+stranger = Peer(source="127.0.0.3")
+s = stranger.dial(victim.address)
+
+
+def entries(connection, key):
+    found = find(connection, [key], timeout=30)[0]
+    return unpack(found["value"]) if found["type"] == 2 else {}
+
+
+# --- how long they live --------------------------------------------------------------------------
+
+now = time.time()
+year = now + 3e7
+own = pack(stranger.id)
+too_long = {
+    "progress": liar.record(progress_key, progress(stranger.id, 7), year),
+    "progress of two minutes": liar.record(progress_key, progress(stranger.id, 7), now + 120),
+    "metrics": liar.record(metrics_key, metrics, year),
+    "another signed record": liar.record(dht_id("signed"), 1, year),
+    "a plain value": (plain_key, PLAIN, pack(1), year),
+    "a plain item": (plain_key, pack("x"), pack(1), year),
+    "a group's declaration": (group_key, own, pack(True), year),
+    "a state's announcement": (dht_id("p.all_averagers"), own, pack(1e300), year),
+    "one without end": (plain_key, PLAIN, pack(1), float("inf")),
+    "one of no time at all": (plain_key, PLAIN, pack(1), float("nan")),
+}
+for what, r in too_long.items():
+    check(f"{what} that lives too long is refused", store(s, [r, (*r, True)]) == [False, False])
+    if r[1] != PLAIN:
+        whole = pack(Dictionary({unpack(r[1]): (r[2], r[3])}))
+        check(f"{what} in a whole dictionary, too", store(s, [(r[0], WHOLE, whole, r[3])]) == [False])
+needed = [honest.record(progress_key, progress(friend.id, 0), now + 60), honest.record(metrics_key, metrics, now + 600),
+          (plain_key, PLAIN, pack("kept"), now + 600), (group_key, pack(friend.id), pack(True), now + 180),
+          (dht_id("p.all_averagers"), pack(friend.id), pack(3.0), now + 30)]
+check("what hivemind's peers store is taken", store(c, needed) == [True] * len(needed))
+
+# A node that answers with them: who finds them does not believe them, nor hands them on.
+poisoned = pack(Dictionary({liar.tag: too_long["progress"][2:4]}))
+node = os.urandom(20)
+serve_dht(stranger, node, {progress_key: (2, poisoned, year), dht_id("only here"): (1, pack(1), year)})
+dht_ping(s, node, validate=True)
+out = subprocess.run([POTLUCK, "dht", "get", "only here", "--latest", "--json", "--join", victim.address], capture_output=True,
+                     timeout=60, text=True, cwd=ROOT)
+check("a value of a year is not found, though a node has it", '"absent"' in out.stdout, out.stdout + out.stderr)
+second = peer("--run", RUN, join=victim)
+for _ in until(10):
+    if len(entries(Peer().dial(second.address), progress_key)):
+        break
+kept = set(entries(Peer().dial(second.address), progress_key))
+check("a newcomer is handed the honest record alone", kept <= {honest.tag}, kept)
+del stranger.unary["DHTProtocol.rpc_find"], stranger.unary["DHTProtocol.rpc_store"], stranger.unary["DHTProtocol.rpc_ping"]
+
+# --- one key, many records -----------------------------------------------------------------------
+
+
+def signed(key, subkey, value, expiration):
+    value = pack(value)
+    return key, pack(subkey), value + b"[signature:" + liar.sign(pack((key, pack(subkey), value, float(expiration)))) + b"]", expiration
+
+
+before, begun = victim.cpu(), time.time()
+taken = 0
+for part in range(4):
+    records = [signed(progress_key, b"%d" % (part * 100 + i) + liar.tag, progress(stranger.id, 0), begun + 60) for i in range(100)]
+    taken += sum(store(s, records, timeout=60))
+commented = signed(progress_key, b"[owner:" + liar.text + b" me]", progress(stranger.id, 0), begun + 60)
+check("one key has no second record under the run's key", taken == 0 and store(s, [commented]) == [False], taken)
+check("but it has one", store(s, [liar.record(progress_key, progress(stranger.id, 0), begun + 60)]) == [True])
+check("one record for each key is there", set(entries(c, progress_key)) <= {honest.tag, liar.tag})
+others = [signed(dht_id("any"), b"%d" % i + liar.tag, 1, begun + 60) for i in range(100)]
+check("under any other key it has a few", sum(store(s, others, timeout=60)) <= 8)
+check("that cost little", victim.cpu() - before < 3, victim.cpu() - before)
+
+# --- floods --------------------------------------------------------------------------------------
+
+now = time.time()
+store(c, [honest.record(progress_key, progress(friend.id, 1), now + 60)])
+before = victim.cpu()
+sent = 0
+flooders = [Peer(source="127.0.0.3").dial(victim.address) for _ in range(4)]
+value = os.urandom(1 << 20)
+for i in range(24):
+    records = [(os.urandom(20), PLAIN, value, time.time() + (3600 if i % 2 else 20)) for _ in range(3)]
+    store(flooders[0] if i < 12 else flooders[i % 4], records, timeout=60)
+    sent += 3
+small = [(os.urandom(20), PLAIN, b"\x01", time.time() + 3600) for _ in range(20000)]
+for at in range(0, len(small), 4000):
+    store(flooders[at // 4000 % 4], small[at:at + 4000], timeout=60)
+items = {}
+for i in range(40000):
+    items[i] = (b"\x01" * 40, time.time() + 600)
+for at in range(4):
+    part = pack(Dictionary({k + at * 40000: v for k, v in items.items()}))
+    for key in dht_id("flooded"), group_key, progress_key:
+        store(flooders[at], [(key, WHOLE, part, time.time() + 600)], timeout=60)
+    store(flooders[at], [(group_key, PLAIN, b"\x01", time.time() + 3000), (progress_key, PLAIN, b"\x01", time.time() + 3000)])
+    fakes = pack(Dictionary({b"\x12\x20" + os.urandom(32): (b"\xc3", time.time() + 600) for _ in range(2000)}))
+    store(flooders[at], [(group_key, WHOLE, fakes, time.time() + 600)], timeout=60)
+check("the honest progress record is there", honest.tag in entries(c, progress_key))
+check("so is the honest declaration", entries(c, group_key).get(friend.id, (b"",))[0] == pack(True), len(entries(c, group_key)))
+check("nobody who is made up has declared", not any(isinstance(k, bytes) and len(k) == 34 for k in entries(c, group_key)))
+check("and the honest metrics", honest.tag in entries(c, metrics_key))
+found = find(c, [plain_key])[0]
+check("an honest plain value is there", found["type"] == 1 and unpack(found["value"]) == "kept", found["type"])
+check("72 MiB took no more than their share of memory", victim.peak() < 160, victim.peak())
+check("the floods cost the node little", victim.cpu() - before < 10, victim.cpu() - before)
+check("newcomers are answered", latency(victim) < 10)
+check("the peer lives", victim.alive())
+finish()
