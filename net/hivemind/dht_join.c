@@ -26,6 +26,14 @@
 
 /* --- the clock -------------------------------------------------------------------------------- */
 
+/* Among the first `count` initial peers. */
+static int is_initial(const struct dht_node *n, const struct peer_id *peer, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (peer_id_equal(&n->initials[i].peer, peer)) return 1;
+    return 0;
+}
+
 /* Real nodes refuse to join when clocks differ by 3 s, and everybody's expirations would be wrong; so
  * whoever is off corrects itself, as far as there are peers that agree. Each is measured against our own
  * clock: corrections do not add up. */
@@ -34,7 +42,8 @@ static void set_clock(struct dht_node *n)
     double errors[DHT_INITIAL_MAX + DHT_CLOCK_PEERS];
     size_t count = 0;
     for (size_t i = 0; i < n->initial_count; i++)
-        if (n->initials[i].state == INITIAL_GOOD && isfinite(n->initials[i].clock_error))
+        if (n->initials[i].state == INITIAL_GOOD && isfinite(n->initials[i].clock_error) &&
+            !is_initial(n, &n->initials[i].peer, i)) /* one that was named twice has one voice */
             errors[count++] = n->initials[i].clock_error;
     for (size_t i = 0; i < n->voice_count; i++) errors[count++] = n->voices[i];
     if (count) n->clock_offset = dht_clock_correction(&n->clock_error, errors, count);
@@ -60,13 +69,6 @@ static void on_voice(void *context, const struct dht_contact *who, const struct 
     on_walked(n, NULL);
 }
 
-static int is_initial(const struct dht_node *n, const struct peer_id *peer)
-{
-    for (size_t i = 0; i < n->initial_count; i++)
-        if (peer_id_equal(&n->initials[i].peer, peer)) return 1;
-    return 0;
-}
-
 /* One initial peer's word is not enough to move our clock by: those found behind it are heard, too. */
 static void ask_voices(struct dht_node *n)
 {
@@ -75,7 +77,7 @@ static void ask_voices(struct dht_node *n)
     n->corrected = 1;
     n->voice_count = 0;
     for (size_t i = 0; i < count; i++)
-        if (!is_initial(n, &near[i].peer) && !dht_ask_ping(n, &near[i].peer, 0, on_voice, n))
+        if (!is_initial(n, &near[i].peer, n->initial_count) && !dht_ask_ping(n, &near[i].peer, 0, on_voice, n))
             n->voices_awaited++;
 }
 

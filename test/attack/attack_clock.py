@@ -1,0 +1,35 @@
+"""Initial peers that lie about the time: one moves a newcomer's clock by seconds at most, and a majority of honest ones keeps it."""
+from adversary import *
+
+BOUND = 5.5  # s; what nobody confirms, and what a call takes
+
+
+def liar(ahead):
+    p = Peer(source="127.0.0.7")
+    p.address = p.listen("127.0.0.7")
+    serve_dht(p, os.urandom(20), clock=lambda: time.time() + ahead)
+    return p.address
+
+
+def offset(*join):
+    """Of a peer that has joined by these."""
+    p = start("peer", "--listen", "/ip4/127.0.0.1/tcp/0", "--no-check", *(x for j in join for x in ("--join", j)))
+    e = p.wait_for("joined", 30)
+    p.stop()
+    return e["clock_offset"] if e else None
+
+
+honest = peer()
+others = [peer(join=honest) for _ in range(2)]
+for ahead in (1e6, -1e6, 1e300, -1e300, float("nan"), float("inf"), 60.0):
+    got = offset(liar(ahead))
+    check(f"alone, {ahead:g} s ahead", got is not None and abs(got) < BOUND, got)
+same = liar(1e6)
+got = offset(same, *[p.address for p in (honest, *others)])
+check("one of four", got is not None and abs(got) < 1.5, got)
+got = offset(same, liar(-1e6), honest.address)
+check("two of three that say different times", got is not None and abs(got) < BOUND, got)
+got = offset(same, same, same, honest.address)
+check("one that is named three times", got is not None and abs(got) < BOUND, got)
+check("the others' clocks have not moved", offset(honest.address) is not None and abs(offset(honest.address)) < 1.5)
+finish()
