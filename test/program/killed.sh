@@ -7,7 +7,7 @@ trap 'kill -KILL $peers 2>/dev/null; wait; rm -rf "$work"' EXIT
 patience=12 # s of matchmaking: far more than a busy machine takes from a peer now and then
 
 wait_for() { # command...
-    for _ in $(seq 6000); do "$@" >/dev/null 2>&1 && return; sleep 0.1; done
+    for _ in $(seq 3000); do "$@" >/dev/null 2>&1 && return; sleep 0.1; done
     for n in 1 2 3 4; do echo "peer $n:"; tail -n 2 "$work/t$n" "$work/t$n.err"; done
     return 1
 }
