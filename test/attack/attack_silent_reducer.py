@@ -11,6 +11,8 @@ JOIN, PART = (f"{PREFIX}::GradientAverager.{rpc}" for rpc in ("rpc_join_group", 
 STEPS = 10
 GRACE = 4  # s: a reducer's timeout of two seconds, and as much for a busy machine
 
+signal.alarm(300)  # s: six swarms, one after the other
+
 
 class Silent:
     """Joins every group it can, under a new name after each that it was in if `renew`; `answers`: who is answered."""
