@@ -14,6 +14,18 @@ static const struct limits {
     size_t value_max;
 } anybody = { 3600, 1u << 20 }, group_declaration = { 3600, 16 }, announcement = { 120, 16 };
 
+/* Where the name stands next; NULL: nowhere. */
+static const uint8_t *find_name(const uint8_t *at, const uint8_t *end, const char *name,
+                                size_t length)
+{
+    while ((at = memchr(at, name[0], (size_t)(end - at)))) {
+        if ((size_t)(end - at) < length) return NULL;
+        if (!memcmp(at, name, length)) return at;
+        at++;
+    }
+    return NULL;
+}
+
 /* The next "[name:...]" at or after c: at least one byte inside, none of them a newline, the
  * shortest that fits. Moves c behind it. Linear: a tag that a newline or the end breaks off has no
  * "]" behind its first byte, so every later tag up to there is broken off by the same. */
@@ -21,7 +33,7 @@ static int next_tag(struct cursor *c, const char *name, const uint8_t **inside, 
 {
     size_t length = strlen(name);
     const uint8_t *at = c->at, *end = c->at + c->left, *stop;
-    while ((at = memmem(at, (size_t)(end - at), name, length))) {
+    while ((at = find_name(at, end, name, length))) {
         *inside = at + length;
         for (stop = *inside; stop < end && *stop != '\n'; stop++)
             if (*stop == ']' && stop > *inside) {
