@@ -17,8 +17,8 @@
 #include "group.h"
 #include "progress.h"
 
-/* Epochs that a state may be past the lead: records lag a step behind the states, and the swarm may
- * step once more between our look and the download. */
+/* Epochs that a saved state may be past the lead: records lag a step behind the states, and the swarm
+ * may step once more between our look and the download. */
 #define CLAIMS_SLACK 2
 #define CLAIMS_MAX 4096       /* peers that are remembered: four times the largest group */
 #define CLAIMS_MATES_MIN 2    /* of our last round: one alone decides nothing */

@@ -10,6 +10,7 @@
 
 #define PERFORMANCE_ALPHA 0.1
 #define LEAVE_LIMIT 2.0 /* s for taking our report back: some round trips; others may be gone */
+#define LOADS_MAX 3     /* downloads in one try: of donors ahead of the records that we have seen */
 #define TRY_PAUSE 0.5   /* s after a download that failed, twice as long after each other one */
 #define TRY_PAUSE_MAX 30.0 /* s: who is late indeed shall not wait longer */
 #define TRY_SHARE 4.0   /* downloads' times that we train before the next: they take a fifth */
@@ -300,11 +301,12 @@ void collaboration_raise_epoch(struct collaboration *c)
     wish_await(&w, begin_raise);
 }
 
-/* The epoch that a state may be of: near the others' lead. Where there are not even two others, a
- * donor and the lead may be the same peer's word, which reaches no farther than `most`. */
+/* The epoch that a state may be of: up to the others' lead, for a peer beyond it would train alone.
+ * Where there are not even two others, a donor and the lead may be the same peer's word, which
+ * reaches no farther than `most`. */
 static int64_t highest_epoch(const struct collaboration *c, int64_t most)
 {
-    const int64_t highest = c->lead < 0 ? most : progress_plus(c->lead, CLAIMS_SLACK);
+    const int64_t highest = c->lead < 0 ? most : c->lead;
     return c->others < 2 && highest > most ? most : highest;
 }
 
@@ -318,6 +320,7 @@ static int on_check(void *context, const struct state_load *state, struct pl_err
     if (rc) return rc;
     epoch = t.epoch;
     training_state_clear(&t);
+    w->is_beyond |= epoch > most;
     if (epoch > most)
         return pl_fail(err, PL_EPROTO, "state: of epoch %lld, expected %lld at most by what the "
                        "others report", (long long)epoch, (long long)most);
@@ -367,13 +370,19 @@ static void begin_load(void *context)
 int collaboration_load(struct collaboration *c, int64_t most, averager_check *check, void *context,
                        struct state_load *state, struct pl_err *err)
 {
-    struct wish look = { .c = c };
-    struct wish w = {
-        .c = c, .number = most, .check = check, .check_context = context, .state = state, .err = err
-    };
-    memset(state, 0, sizeof *state);
-    wish_await(&look, begin_look_again); /* donors may have stepped since our last one */
-    return wish_await(&w, begin_load);
+    int rc = PL_EIO, is_beyond = 1;
+    for (int i = 0; i < LOADS_MAX && is_beyond; i++) { /* the others may have stepped meanwhile */
+        struct wish look = { .c = c };
+        struct wish w = {
+            .c = c, .number = most, .check = check, .check_context = context, .state = state,
+            .err = err
+        };
+        memset(state, 0, sizeof *state);
+        wish_await(&look, begin_look_again);
+        rc = wish_await(&w, begin_load);
+        is_beyond = rc && w.is_beyond;
+    }
+    return rc;
 }
 
 static void begin_share(void *context)

@@ -91,6 +91,7 @@ struct wish {
     void *check_context;
     struct state_load *state;
     struct pl_err *err;
+    int is_beyond; /* a state was of an epoch beyond the lead */
     int left; /* averagers still to be closed */
 };
 
