@@ -81,14 +81,19 @@ relay.listen("127.0.0.5")
 
 
 def hand_on(request, connection):
-    asked.append(request)
-    return relay.connected(second.peer).call("DHTProtocol.rpc_ping", request)
+    try:
+        answer = to_second.call("DHTProtocol.rpc_ping", request)
+        asked.append("answered")
+        return answer
+    except CallError as e:
+        asked.append(str(e))
+        raise
 
 
 relay.unary["DHTProtocol.rpc_ping"] = hand_on
 to_second = relay.dial(second.address)
 answers(relay.dial(first.address), CALLS[0])
-check("a caller is asked for its token", asked, len(asked))
+check("a caller is asked for its token, and a request handed on is refused", asked and "another peer" in asked[0], asked)
 relay.unary.clear()
 time.sleep(10.5)  # a refusal is remembered for ten seconds
 refused("with a request that a member has signed", to_second)
