@@ -1,5 +1,5 @@
 /* quant.c - block-wise 8-bit quantization with dynamic code books. [8-bit optimizers 2.1, 2.2]
- * [Dettmers 2016: dynamic tree quantization]
+ * [8-bit approximations: dynamic tree quantization]
  *
  *   block    a_b    = max |x_i| over a block of neighbours
  *   code     c_i    = the entry of the code book that is nearest to x_i / a_b
