@@ -43,11 +43,20 @@ fi
 
 # --- the map: what it names is there
 
-grep -ohE '`(ref|fast|cuda|data|net|cmd|test|notebooks|paper)/[^` ]*`' paper/map.md | tr -d '`' | sort -u | while read -r f; do
+rooms='(ref|runtime|fast|cuda|data|net|cmd|test|notebooks|paper)'
+grep -ohE "\`$rooms/[^\` ]*\`" paper/map.md | tr -d '`' | sort -u | while read -r f; do
     set -- "$f"*
     [ -e "$1" ] || echo "$f"
 done >"$work/lost"
 check "the map names no file that is not there" sh -c '[ ! -s "$0" ] || { cat "$0"; false; }' "$work/lost"
+# A row of the glossary: | term | one sentence | `file`, `file` |
+awk -F' *[|] *' '/^[|] / && $2 !~ /^(term|---)$/ { print $4 }' paper/glossary.md | tr -d '` ' | tr ',' '\n' >"$work/named"
+check "the glossary names files" [ "$(wc -l <"$work/named")" -gt 100 ]
+while read -r f; do [ -n "$f" ] && [ -e "$f" ] || echo "'$f'"; done <"$work/named" >"$work/lost"
+check "and each of them is there" sh -c '[ ! -s "$0" ] || { cat "$0"; false; }' "$work/lost"
+check "no term stands in the glossary twice" sh -c '
+    twice=$(sed -n "s/^| \([^|]*\) | .*/\1/p" "$0" | grep -vxE "term|---" | sort | uniq -d)
+    [ -z "$twice" ] || { echo "$twice"; false; }' paper/glossary.md
 awk -F'|' 'NF > 5 {
     n = split($5, part, ";")
     for (i = 1; i <= n; i++) {
@@ -58,12 +67,18 @@ awk -F'|' 'NF > 5 {
         for (k = 1; k <= m; k++) { gsub(/ /, "", name[k]); print kind "/" name[k] }
     }
 }' paper/map.md | sort -u >"$work/held"
-while read -r t; do set -- test/"$t".*; [ -e "$1" ] || echo "$t"; done <"$work/held" >"$work/lost"
+while read -r t; do
+    [ -n "$(find "test/${t%%/*}" -name "${t#*/}.*")" ] || echo "$t"
+done <"$work/held" >"$work/lost"
 check "the map names tests" [ "$(wc -l <"$work/held")" -gt 20 ]
 check "and each of them is there" sh -c '[ ! -s "$0" ] || { cat "$0"; false; }' "$work/lost"
-grep -ohE '\]\([a-z][^):]*\)' paper/*.md README.md CHANGELOG.md | tr -d ']()' | sed 's/#.*//' | sort -u | while read -r f; do
-    [ -e "paper/$f" ] || [ -e "$f" ] || echo "$f"
-done >"$work/lost"
+git ls-files '*.md' 2>/dev/null | grep -v ^test/golden/ >"$work/documents" || : # outside of a checkout: only these
+[ -s "$work/documents" ] || ls ./*.md paper/*.md >"$work/documents"
+while read -r document; do
+    grep -ohE '\]\([a-z.][^):]*\)' "$document" | tr -d ']()' | sed 's/#.*//' | sort -u | while read -r f; do
+        [ -e "$(dirname "$document")/$f" ] || echo "$document: $f"
+    done
+done <"$work/documents" >"$work/lost"
 check "no document links to a file that is not there" sh -c '[ ! -s "$0" ] || { cat "$0"; false; }' "$work/lost"
 
 # --- completion: what bash would offer
