@@ -18,6 +18,7 @@ int broadcast_open(struct broadcast *b, const struct broadcast_options *o)
     b->stage = -1;
     b->out_end = &b->out;
     b->cell = calloc(cells * n + 1, sizeof *b->cell);
+    b->pair = calloc(n + 1, sizeof *b->pair);
     b->forwarded = calloc(cells * n * n + 1, 1);
     b->needs = calloc(2 * n * n + 1, 1);
     b->need_stage = calloc(n + 1, sizeof *b->need_stage);
@@ -25,7 +26,7 @@ int broadcast_open(struct broadcast *b, const struct broadcast_options *o)
     b->elsewhere = calloc(n + 1, 1);
     b->frames = calloc(n + 1, sizeof *b->frames);
     if (!b->cell || !b->forwarded || !b->needs || !b->need_stage || !b->guilty || !b->elsewhere ||
-        !b->frames) {
+        !b->frames || !b->pair) {
         broadcast_close(b);
         return PL_ENOMEM;
     }
@@ -48,7 +49,9 @@ void broadcast_close(struct broadcast *b)
 {
     for (size_t i = 0; b->cell && i < 2 * (size_t)b->o.stages * b->count; i++)
         bytes_clear(&b->cell[i].message);
+    for (size_t i = 0; b->pair && i < b->count; i++) bytes_clear(&b->pair[i]);
     broadcast_sent(b);
+    free(b->pair);
     free(b->cell);
     free(b->forwarded);
     free(b->needs);
@@ -149,7 +152,7 @@ static void forward(struct broadcast *b, int stage, size_t to, size_t of)
 }
 
 /* Our own messages are sent to all at once, so nobody has to be forwarded them a first time; one
- * that was lost is sent again to who asks. */
+ * that was lost is sent again on request. */
 static void send_own(struct broadcast *b, int stage, const void *body, size_t n)
 {
     struct signed_message m = { .stage = (uint8_t)stage, .from = (uint16_t)b->self,
@@ -177,17 +180,20 @@ void broadcast_send(struct broadcast *b, double now, int stage, const void *body
     send_own(b, stage, body, n);
 }
 
+static void send_pair(struct broadcast *b, size_t to)
+{
+    const struct bytes *m = &b->pair[to];
+    if (bytes_length(m)) send_frame(b, to, FRAME_MESSAGE, bytes_at(m), bytes_length(m), NULL, 0);
+}
+
 void broadcast_send_pair(struct broadcast *b, double now, int stage, size_t to, const void *body,
                          size_t n)
 {
     struct signed_message m = { .stage = (uint8_t)stage, .from = (uint16_t)b->self,
                                 .to = (uint16_t)to, .body = body, .n = n };
-    struct bytes message = { 0 };
     enter(b, now, stage);
-    if (signed_message_write(&message, &m, b->o.me, b->o.round)) b->failed = PL_ENOMEM;
-    else
-        send_frame(b, to, FRAME_MESSAGE, bytes_at(&message), bytes_length(&message), NULL, 0);
-    bytes_clear(&message);
+    if (signed_message_write(&b->pair[to], &m, b->o.me, b->o.round)) b->failed = PL_ENOMEM;
+    else send_pair(b, to);
 }
 
 void broadcast_push(struct broadcast *b, int stage)
@@ -213,7 +219,7 @@ static const struct peer_id *peer_of(const struct broadcast *b, size_t i)
     return &b->o.group->members[i].peer;
 }
 
-/* Two heads of one sender that contradict each other: for everybody, once. */
+/* Two heads of one sender that contradict each other: the proof goes to all, once. */
 static void found_guilty(struct broadcast *b, size_t peer, const uint8_t *head, size_t n,
                          const uint8_t *other, size_t other_n)
 {
@@ -229,8 +235,8 @@ static void found_guilty(struct broadcast *b, size_t peer, const uint8_t *head, 
     bytes_clear(&proof);
 }
 
-/* Of the last stage all messages are equal: who ends with them ends alike. Another one is none, so
- * that nobody can keep some from ending by telling them otherwise. */
+/* All messages of the last stage are equal. One that differs from ours is ignored: otherwise its
+ * sender could keep some peers from ending while others have ended. */
 static int is_last(const struct broadcast *b, int stage) { return stage == b->o.stages - 1; }
 
 static int is_other_end(const struct broadcast *b, const struct signed_message *m)
@@ -329,7 +335,7 @@ static int fits(const struct broadcast *b, int stage, size_t n)
     return is_list(b, stage) ? n == b->count * PL_HASH_BYTES : b->o.fits(b->o.context, stage, n);
 }
 
-/* Which messages are for us, and from whom we take them. */
+/* 1: the message is for us, and may come from this peer at this time. */
 static int may_come(const struct broadcast *b, double now, double limit, size_t peer,
                     const struct signed_message *m)
 {
@@ -344,7 +350,7 @@ static int may_come(const struct broadcast *b, double now, double limit, size_t 
              m->stage % b->o.stages == b->stage && now >= b->since + BROADCAST_LATE * limit);
 }
 
-/* What a peer was told alone, and shows as a proof: it goes on to everybody, with what it
+/* A message to another peer alone, shown as a proof: it goes on to all, with the message that it
  * contradicts. */
 static void hear_shown(struct broadcast *b, const struct signed_message *m, const uint8_t *data,
                        size_t n)
@@ -392,8 +398,12 @@ static void hear_message(struct broadcast *b, double now, double limit, size_t p
 static void hear_need(struct broadcast *b, size_t peer, const uint8_t *data, size_t n)
 {
     int stage;
-    if (n != 1 + 2 * b->count || data[0] >= b->o.stages || data[0] < b->o.pairs) return;
+    if (n != 1 + 2 * b->count || data[0] >= b->o.stages) return;
     stage = data[0];
+    if (stage < b->o.pairs) {
+        if (data[1 + b->self]) send_pair(b, peer);
+        return;
+    }
     b->need_stage[peer] = stage;
     memcpy(&b->needs[2 * peer * b->count], data + 1, 2 * b->count);
     for (size_t i = 0; i < b->count; i++) {
@@ -443,9 +453,10 @@ static void send_need(struct broadcast *b)
 
 void broadcast_tick(struct broadcast *b, double now, double every)
 {
-    if (b->stage < b->o.pairs || b->failed) return;
+    if (b->stage < 0 || b->failed) return;
     if (is_last(b, b->stage)) drop_other_ends(b);
-    else if (broadcast_is_full(b, b->stage) && !has(b, list_of(b, b->stage), b->self))
+    else if (b->stage >= b->o.pairs && broadcast_is_full(b, b->stage) &&
+             !has(b, list_of(b, b->stage), b->self))
         send_list(b, b->stage);
     if (every > 0 && now >= b->asked + every) {
         b->asked = now;

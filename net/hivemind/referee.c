@@ -1,4 +1,4 @@
-/* referee.c - see referee.h: who says what when. */
+/* referee.c - see referee.h: the order of stages and our own messages. */
 #include "referee_inside.h"
 #include "../../ref/quant.h"
 
@@ -8,8 +8,8 @@
 
 #define REPORT_BYTES sizeof(struct told)
 #define CODEC_BYTES (1 + PL_CODES * sizeof(float)) /* of a part that travels, beside its values */
-/* A group's slowest may end its all-reduce a time limit after its fastest: who waited for a SENT
- * for one limit is still awaited with its COMMIT. */
+/* The slowest peer may end its all-reduce a time limit after the fastest: a peer that waited for a
+ * SENT for one limit is still awaited with its COMMIT. */
 #define COMMIT_LIMITS 2.0
 
 static const struct pl_btard hashing = { .hash = signed_hash };
@@ -226,8 +226,7 @@ double referee_wake(const struct referee *r)
     if (r->phase < 0 || r->inbox) return 0;
     if (!(limit > 0)) return INFINITY;
     limit = referee_is_slow(r) ? INFINITY : r->b.since + limit;
-    return r->phase == REFEREE_SENT ? limit
-                                    : fmin(limit, r->b.asked + BROADCAST_ASK * r->v.limit);
+    return fmin(limit, r->b.asked + BROADCAST_ASK * r->v.limit);
 }
 
 /* --- what it comes to ------------------------------------------------------------------------- */
@@ -395,7 +394,7 @@ static void open_part(struct referee *r, struct bytes *out)
     if (r->v.sent(r->v.context, r->opened, out) < 0) referee_give_up(r, PL_ENOMEM, "no memory");
 }
 
-/* Over everybody's messages of the last stage before it. */
+/* A hash over all messages of the stage before it. */
 static void agree(struct referee *r, struct bytes *out)
 {
     uint8_t hash[PL_HASH_BYTES];
@@ -410,14 +409,14 @@ static void agree(struct referee *r, struct bytes *out)
 
 static void judge_agreement(struct referee *r)
 {
-    broadcast_push(&r->b, REFEREE_AGREE); /* who has not got them all is about to give up */
+    broadcast_push(&r->b, REFEREE_AGREE); /* a peer that lacks some is about to give up */
     r->over = 1;
     r->status = PL_OK;
 }
 
 /* --- steps ------------------------------------------------------------------------------------ */
 
-/* Everybody's messages of a stage are there. What is found is a function of them and of those of
+/* All messages of a stage are there. What is found is a function of them and of those of
  * the stages before, which are the same for all honest peers. */
 static void judge(struct referee *r)
 {
@@ -461,8 +460,8 @@ void referee_expire(struct referee *r, double now)
     r->now = now;
     if (r->over || r->phase < REFEREE_COMMIT) return;
     ban_proven(r);
-    /* All messages are there, but not everybody's list: a proof in them holds all the same, since
-     * who has made them has held our lists of the stages before. */
+    /* All messages are there, but not all lists: a proof in them holds all the same, since their
+     * authors have had our lists of the stages before. */
     if (!r->over && r->phase < REFEREE_AGREE && broadcast_is_full(&r->b, r->phase)) judge(r);
     if (!r->over) charge_silent(r);
 }

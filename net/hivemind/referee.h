@@ -1,37 +1,38 @@
 /* referee.h - BTARD's verification of one all-reduce, between its last answer and its being
  * applied: a peer that has reduced otherwise than CenteredClip does, or has sent what its data
  * don't give, is found and banned. [TTT 2.1, security] [BTARD 3, appendix] ref/btard.h has the
- * checks themselves, broadcast.h brings everybody's messages to everybody.
+ * checks themselves, broadcast.h brings the messages to all.
  *
- * Everybody knows by now every part's aggregate a, its own values x of it, and the radius tau that
- * the reducer names. Each tells each, in this order, all of it signed:
+ * Every peer has by now each part's aggregate a, its own values x of it, and the radius tau that
+ * the reducer names. The messages, each signed, in this order:
  *
  *   SENT     to each peer alone: hashes of the parts that I have sent it, and of my aggregates. It
- *            has to fit what has arrived; so whoever accepts it can show later what it was sent
- *   COMMIT   to everybody from here on: the same hashes of all pairs, and of a number to draw by;
- *            how many samples my values are of, in which epoch; whose SENT I miss or don't accept
- *   REVEAL   that number. Nobody could know what is drawn while its values could still be changed
+ *            has to fit what has arrived; so its receiver can show later what it was sent
+ *   COMMIT   to all from here on: the same hashes of all pairs, and of a number to draw by;
+ *            how many samples my values are of, in which epoch; the peers whose SENT I
+ *            lack or don't accept
+ *   REVEAL   that number. No peer knew what is drawn while it could still change its values
  *   REPORT   of each part: s = <z, x - a> min(1, tau / |x - a|), |x - a|, and |x|
- *   ACCUSE   reducers know x: whose reports are false? Validators, drawn by lot, have computed
+ *   ACCUSE   reducers know x: which reports are false? Validators, drawn by lot, have computed
  *            their target's values again from its data: are they as reported?
- *   OPEN     everybody's x of one part: of one that was accused, else one whose aggregate more than
- *            half find too far away, else one drawn by lot. And votes: everybody has computed again
+ *   OPEN     my x of one part: of one that was accused, else one whose aggregate more than half
+ *            find too far away, else one drawn by lot. And votes: each peer has computed again
  *            what a validator says to be false
  *   AGREE    that the round holds
  *
  * At CenteredClip's fixed point a part's s sum to 0; an aggregate that was moved gives another sum,
- * whatever z may be. Of the opened part everybody recomputes all of it: reports and aggregate.
+ * whatever z may be. Of the opened part each peer recomputes all of it: reports and aggregate.
  *
  * A peer is banned only by a proof, which is a function of messages that all honest peers hold:
  *
  *   two signed messages of one stage; a COMMIT other than its SENT; another number than committed
  *   to; a false report, or a false accusation, of the opened part; values other than committed to;
  *   sums, a radius or an aggregate that aren't CenteredClip's; values other than its data give, or
- *   a validator who says so falsely, by votes
+ *   a validator that says so falsely, by votes
  *
  * So honest peers ban the same peers, and never one another. What can't be proven voids the round
- * and is charged: to who is silent, and to both of a pair of whom one says that the other has not
- * sent it what it signs. A charge is a back-off of seconds that doubles (bans.h), never a ban. */
+ * and is charged: to a peer that is silent, and to both of a pair where one says that the other has
+ * not sent it what it signs. A charge is a back-off of seconds that doubles (bans.h), never a ban. */
 #ifndef PL_REFEREE_H
 #define PL_REFEREE_H
 
@@ -141,7 +142,7 @@ void referee_step(struct referee *r);
 void referee_stepped(struct referee *r, double now);
 /* 1: others may be computing a gradient: their silence says nothing. */
 int referee_is_slow(const struct referee *r);
-/* The exchange's own time is up: who is silent is charged. Not during a step. */
+/* The exchange's own time is up: silent peers are charged. Not during a step. */
 void referee_expire(struct referee *r, double now);
 /* A packet from a peer; one that is early is kept. PL_EPROTO: none, PL_ELIMIT: too many wait. */
 int referee_hear(struct referee *r, size_t peer, const uint8_t *data, size_t n);

@@ -1,5 +1,5 @@
-/* referee_commit.c - the first two stages of BTARD's verification, see referee.h: what each peer has
- * sent each other one, as its sender signs it and as its receiver has it. */
+/* referee_commit.c - the first two stages of BTARD's verification, see referee.h: what each peer
+ * has sent each other one, as its sender signs it and as its receiver has it. */
 #include "referee_inside.h"
 
 #include <openssl/evp.h>
@@ -26,7 +26,7 @@ static void hash_aggregates(struct referee *r)
     EVP_MD_CTX_free(c);
 }
 
-/* The hash of a part as it travelled from a peer to its reducer, of whom we are one; zeros if
+/* The hash of a part as it travelled from a peer to its reducer, one of which we are; zeros if
  * nothing did. */
 static void hash_part(struct referee *r, struct bytes *raw, size_t part, size_t from,
                       uint8_t hash[PL_HASH_BYTES])
@@ -142,7 +142,8 @@ void referee_judge_commitments(struct referee *r)
         elsewhere[i] = referee_claim_of(r, i).epoch != r->v.claim.epoch;
         is_apart |= elsewhere[i];
     }
-    if (!r->over && is_apart) referee_charge_if_few(r, elsewhere, "its peers are at different epochs");
+    if (!r->over && is_apart)
+        referee_charge_if_few(r, elsewhere, "its peers are at different epochs");
     if (r->over || !is_denied) return;
     if (!(edge = calloc(n * n, 1))) {
         referee_give_up(r, PL_ENOMEM, "no memory");

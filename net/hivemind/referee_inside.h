@@ -1,4 +1,4 @@
-/* referee_inside.h - what the parts of BTARD's verification share: who says what when (referee.c),
+/* referee_inside.h - what the parts of BTARD's verification share: the order of stages (referee.c),
  * its first two stages (referee_commit.c), and what comes of the others (referee_judge.c). */
 #ifndef PL_REFEREE_INSIDE_H
 #define PL_REFEREE_INSIDE_H
@@ -36,7 +36,7 @@ size_t referee_faults(const struct referee *r);
 void referee_give_up(struct referee *r, int status, const char *why);
 void referee_ban(struct referee *r, size_t peer, const char *why);
 void referee_charge(struct referee *r, size_t peer, const char *why);
-/* edge (count, count): pairs of whom one denies the other. */
+/* edge (count, count): 1: a peer (row) denies another. */
 void referee_charge_pairs(struct referee *r, uint8_t *edge, const char *why);
 
 /* Of more peers than can be Byzantine a fault is the network's, or our own: then nobody is. */

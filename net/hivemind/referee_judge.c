@@ -246,7 +246,7 @@ void referee_hear_accusations(struct referee *r)
     if (!r->over && !has_part) vote_for_parts(r);
 }
 
-/* Of whom we validate ourselves, everybody knows our opinion; and our own values we don't judge. */
+/* A validator has told its opinion already, and a peer does not judge its own values. */
 void referee_vote(struct referee *r)
 {
     for (size_t k = 0; !r->over && k < r->drawn; k++) {
@@ -368,9 +368,9 @@ static void judge_opened(struct referee *r, struct desk *d)
     pl_free(pull);
 }
 
-/* [BTARD, accuse] A validator's word against its target's, and all votes: who has more against it
- * than Byzantine peers can be, and no more than these for it, is found. Where too few can compute
- * it, nobody knows, and both are charged. */
+/* [BTARD, accuse] A validator's word against its target's, and all votes: a peer is convicted by
+ * more votes than Byzantine peers can have, if no more than that many are for it. Where too few
+ * can compute it, both are charged. */
 static void judge_doubt(struct referee *r, size_t k)
 {
     size_t validator = (size_t)r->order[k], target = target_of(r, k), against = 1, for_it = 1,

@@ -1,5 +1,5 @@
 /* signed_message.h - one message of BTARD's verification, signed by its sender's peer key, so that
- * anybody who is shown it can tell who has written it. [BTARD 3.1: every broadcast is signed]
+ * any peer can check its author. [BTARD 3.1: every broadcast is signed]
  *
  * The signature is over (protocol, round, stage, sender, receiver, SHA-256 of the body). Two of
  * them by one sender for the same stage and receiver, with different hashes, prove equivocation:

@@ -55,7 +55,7 @@ static void a_back_off_shortens_no_ban(void **state)
     bans_add(&b, 0, &one);
     assert_true(bans_back_off(&b, 100, &one) == BANS_TIME - 100);
     assert_true(bans_has(&b, BANS_TIME - 1, &one));
-    assert_true(bans_back_off(&b, BANS_TIME + 1, &one) == BANS_BACK_OFF); /* a ban doubles nothing */
+    assert_true(bans_back_off(&b, BANS_TIME + 1, &one) == BANS_BACK_OFF);
 }
 
 /* The one that ends first makes way: that many short ones end no ban. */

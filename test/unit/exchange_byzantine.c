@@ -464,8 +464,8 @@ static void put_proof(struct bytes *out, const struct broadcast *b, const uint8_
 static uint8_t old_head[512]; /* the victim's, of a round before */
 static size_t old_n;
 
-/* With each packet go the victim's commitment with another body, or hash, under its old signature; the
- * same one twice, and one of another round, as proofs that it equivocates; and a pair's message
+/* With each packet go the victim's commitment with another body, or hash, under its old signature;
+ * the same one twice, and one of another round, as proofs that it equivocates; and a pair's message
  * that it should have signed. */
 static void forge(struct letter *l)
 {
@@ -590,6 +590,28 @@ static void some_are_cut_off(struct letter *l)
         l->n = 0;
 }
 
+/* The first packet of each pair is lost: it is asked for again. */
+static uint8_t lost[PEERS][PEERS];
+static void lose_the_first(struct letter *l)
+{
+    if (l->kind == TOLD && !lost[l->from][l->to]++) l->n = 0;
+}
+
+static void what_is_lost_is_sent_again(void **state)
+{
+    static struct world w;
+    (void)state;
+    byzantine_count = 0;
+    byzantine[0] = PEERS;
+    make_group(&w);
+    w.meddle = lose_the_first;
+    begin(&w);
+    run(&w);
+    for (int i = 0; i < 30; i++) tick(&w, 1);
+    assert_int_equal(outcome(&w, "loss"), HOLDS);
+    end(&w);
+}
+
 /* Of more than can be Byzantine the silence is the network's. */
 static void nobody_pays_for_the_network(void **state)
 {
@@ -662,6 +684,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_long_sender_frames_no_reducer),
         cmocka_unit_test(nobody_speaks_for_another),
         cmocka_unit_test(two_outvote_nobody),
+        cmocka_unit_test(what_is_lost_is_sent_again),
         cmocka_unit_test(nobody_pays_for_the_network),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
