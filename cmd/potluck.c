@@ -2,6 +2,7 @@
 #include "cmd.h"
 #include "cmd/common/environment.h"
 #include "../ref/backend.h"
+#include "../runtime/backend_open.h"
 
 #include <errno.h>
 #include <getopt.h>

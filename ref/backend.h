@@ -186,13 +186,7 @@ pl_backend_v1_fn pl_backend_v1;
 /* Fills the table with the reference. */
 void pl_backend_ref(struct pl_backend *be);
 
-/* Opens "ref", "fast", "cuda", "auto" or a path to a shared library (a name with a slash in it).
- * A name N means libpl_N.so (with _ for -) beside the running program or libpotluck.so, in
- * $PL_BACKEND_DIR, or where the system looks. `auto` takes the first of cuda, fast, ref that this
- * machine has; be->note says which and why. The library stays loaded until the program ends. */
-int pl_backend_open(struct pl_backend *be, const char *name, struct pl_err *err);
-
-/* What the backend itself has to say of an operation's failure, for the user: memory_error of
+/* The backend's own message about an operation's failure, for the user: memory_error of
  * PL_ENOMEM and PL_EDEVICE, "" of all else. Of the calling thread; valid until it calls something
  * else. */
 const char *pl_backend_error(const struct pl_backend *be, int status);

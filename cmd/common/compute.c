@@ -2,6 +2,7 @@
 #include "compute.h"
 #include "cmd/cmd.h"
 #include "runtime/transfer.h"
+#include "../../runtime/backend_open.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -2,6 +2,7 @@
 #include "cmd/cmd.h"
 #include "conform_peer.h"
 #include "conform_report.h"
+#include "../../runtime/backend_open.h"
 
 #include <getopt.h>
 #include <stdio.h>

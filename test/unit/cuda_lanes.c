@@ -4,6 +4,7 @@
  * in every order: all results are the reference's, bit for bit, but for CenteredClip's. */
 #include "../../ref/backend.h"
 #include "../../ref/rng.h"
+#include "../../runtime/backend_open.h"
 
 #include <dlfcn.h>
 #include <limits.h>

@@ -5,6 +5,7 @@
 
 #include "../../ref/backend.h"
 #include "../../ref/rng.h"
+#include "../../runtime/backend_open.h"
 
 #include <dlfcn.h>
 #include <limits.h>

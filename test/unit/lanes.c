@@ -2,6 +2,7 @@
  * threads, and the same gradient as in one part. */
 #include "../../runtime/batch_shards.h"
 #include "../../runtime/workspace.h"
+#include "../../runtime/backend_open.h"
 
 #include <math.h>
 #include <setjmp.h>

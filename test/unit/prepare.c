@@ -5,6 +5,7 @@
 #include "data/images/resize.h"
 #include "data/pairs/shard.h"
 #include "../../runtime/models.h"
+#include "../../runtime/backend_open.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

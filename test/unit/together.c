@@ -6,6 +6,7 @@
  * somebody waits for them. */
 #include "await.h"
 #include "../../cmd/together.h"
+#include "../../runtime/backend_open.h"
 
 #include <dlfcn.h>
 #include <limits.h>
