@@ -34,7 +34,7 @@ struct pl_group {
 };
 /* Replaces every sender's tensors by the weighted mean; all host memory. `be` computes the codes of
  * compressed parts, which are equal on every backend. PL_EUSE: a weight that is negative or not
- * finite, or a client that should reduce; PL_ENOMEM. After an error tensors may be half averaged. */
+ * finite, or a client that should reduce; PL_ENOMEM. An error may leave some parts averaged. */
 int pl_average_group(const struct pl_group *group, const struct pl_backend *be, struct pl_err *err);
 
 #ifdef __cplusplus

@@ -1,11 +1,20 @@
-/* balance.c - see balance.h. The peers solve this as a linear program, and where it has many
- * solutions take the one at which their solver ends (balance_program.h). The water level is the one
- * in which all end together, without a solver: for groups that are too large for it. */
+/* balance.c - who reduces how much, so that a round ends as soon as possible. [spec
+ * hivemind-protocol 5.1] [TTT 2.1, uneven devices]
+ *
+ * Peer i with bandwidth b_i reduces w_i of N tensors' elements and is done after
+ *
+ *   t_i = (1 + (N - 2) w_i) / b_i          its own share out and in, and the others' parts
+ *
+ * Minimise max t_i with sum w_i = 1. hivemind solves this as a linear program, and where many
+ * solutions are equally fast, all peers must take the same: the one at which its solver ends
+ * (balance_program.h). The water level, w_i = (t b_i - 1) / (N - 2) with one t for all, needs no
+ * solver; groups too large for it use that. */
 #include "balance.h"
 #include "balance_program.h"
 
 #include <math.h>
 
+/* w_i at time t = level */
 static double fraction_at(double level, double bandwidth, int N)
 {
     double w = (level * bandwidth - 1) / (N - 2);
@@ -35,10 +44,11 @@ static int resolve(double *b, const double *bandwidth, int N, struct pl_err *err
         reducers += b[i] > 0;
     }
     if (!reducers)
-        return pl_fail(err, PL_EUSE, "balance: nobody in a group of %d has bandwidth", N);
+        return pl_fail(err, PL_EUSE, "balance: no peer in a group of %d has bandwidth", N);
     return reducers;
 }
 
+/* The t at which sum w_i = 1, by halving down to the last bit. */
 static double water_level(const double *b, int N)
 {
     double low = 0, high = 0;
@@ -92,6 +102,8 @@ int pl_balance_fractions(double *fraction, const double *bandwidth, int N, size_
     return PL_OK;
 }
 
+/* Whole elements: floors first, then one at a time to the peer with the most of its score left
+ * (D'Hondt), as hivemind does. */
 void pl_balance_round(size_t *share, const double *score, int N, size_t total)
 {
     double sum = 0;

@@ -1,4 +1,5 @@
-/* balance_program.c - see balance_program.h.
+/* balance_program.c - the linear program of load balancing, and the interior point method that
+ * decides between equal optima. [Andersen & Andersen 2000]
  *
  *   minimise xi   so that   sum w >= 1,   (N-2)/b_i w_i - xi <= -1/b_i,   0 <= w_i <= 1
  *
@@ -18,7 +19,7 @@
 #include <string.h>
 
 #define TOLERANCE 1e-8
-#define STEPS_MAX 50 /* honest groups need ten; a liar's bandwidths shall not cost seconds */
+#define STEPS_MAX 50 /* honest groups need ten; no peer's bandwidths may cost seconds */
 #define TO_BORDER 0.99995 /* of the way to where a variable would become 0 */
 #define GAMMA_MAX 0.1
 

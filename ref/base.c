@@ -1,4 +1,5 @@
-/* base.c - see base.h. A backend of somebody else's may compile it as it is, with -std=c11 alone. */
+/* base.c - status and message of an error, sizes that cannot overflow, aligned memory. A backend of
+ * somebody else's may compile it as it is, with -std=c11 alone. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* clock_gettime, madvise */
 #endif

@@ -1,4 +1,15 @@
-/* btard.c - see btard.h. */
+/* btard.c - the mathematics of BTARD-SGD: a round of averaging whose reducers can be checked by
+ * anybody. [Gorbunov 2021, arXiv 2106.11257, 3 and appendix] [TTT 2.1, security]
+ *
+ *   1. commit      peers publish hashes of what they will send, before they see anything
+ *   2. aggregate   each reducer averages its part by CenteredClip
+ *   3. lot         a random direction z_j for each part j, from seeds that all peers committed to,
+ *                  so that nobody could choose it
+ *   4. report      s_ij = <z_j, clip(x_ij - v_j)>, and the norm |x_ij - v_j|
+ *   5. check       at CenteredClip's fixed point sum_i s_ij = 0: a reducer that sent anything else
+ *                  is found out, unless its error is orthogonal to a direction it could not know
+ *   6. vote        a part is computed again where more than half report norms beyond delta_max
+ *   7. validate    random peers repeat the gradients of random others */
 #include "btard.h"
 
 #include <math.h>
@@ -16,12 +27,14 @@ static uint32_t get_le32(const uint8_t *p)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
+/* 1. */
 void pl_btard_commit(uint8_t hash[PL_HASH_BYTES], const struct pl_btard *b, const float *part,
                      size_t d)
 {
     b->hash(hash, part, d * sizeof *part); /* float32 is little-endian on every machine we run on */
 }
 
+/* 2. from the median, whose error a minority cannot choose */
 int pl_btard_aggregate(float *aggregate, const struct pl_btard *b, pl_centered_clip_fn *clip,
                        pl_median_fn *median, const float *x, int n, size_t d)
 {
@@ -36,6 +49,7 @@ int pl_btard_aggregate(float *aggregate, const struct pl_btard *b, pl_centered_c
     return rc;
 }
 
+/* 3. h = hash(peer, x, salt); the lot is the exclusive or of all x, once all are revealed */
 void pl_btard_lot_commit(uint8_t hash[PL_HASH_BYTES], const struct pl_btard *b, uint32_t peer,
                          const uint8_t x[PL_HASH_BYTES], const uint8_t salt[PL_HASH_BYTES])
 {
@@ -70,6 +84,7 @@ void pl_btard_derive(uint8_t derived[PL_HASH_BYTES], const struct pl_btard *b,
     b->hash(derived, message, sizeof message);
 }
 
+/* z uniform in [-1,1]^d from a hash in counter mode, then of length 1 */
 void pl_btard_direction(double *z, size_t d, const struct pl_btard *b,
                         const uint8_t seed[PL_HASH_BYTES], uint32_t part)
 {
@@ -88,6 +103,7 @@ void pl_btard_direction(double *z, size_t d, const struct pl_btard *b,
     for (size_t k = 0; k < d; k++) z[k] /= sqrt(sum);
 }
 
+/* 4. */
 void pl_btard_report(double *s, double *norm, const struct pl_btard *b, const double *z,
                      const float *x, const float *aggregate, size_t d)
 {
@@ -107,11 +123,13 @@ int pl_btard_report_holds(const struct pl_btard *b, double s, double norm, doubl
     return fabs(s - reported_s) <= b->tolerance && fabs(norm - reported_norm) <= b->tolerance;
 }
 
+/* 5. */
 int pl_btard_sum_holds(const struct pl_btard *b, double sum)
 {
     return fabs(sum) <= b->tolerance;
 }
 
+/* 6. */
 int pl_btard_votes(int *recompute, const struct pl_btard *b, const double *norms, int n, int part)
 {
     int votes = 0;
@@ -121,6 +139,7 @@ int pl_btard_votes(int *recompute, const struct pl_btard *b, const double *norms
     return votes;
 }
 
+/* 7. the peers sorted by a random number each */
 int pl_btard_validators(int *order, uint8_t round_seed[PL_HASH_BYTES], const struct pl_btard *b,
                         const uint8_t seed[PL_HASH_BYTES], uint32_t round, const int *alive, int n)
 {
@@ -142,6 +161,7 @@ int pl_btard_validators(int *order, uint8_t round_seed[PL_HASH_BYTES], const str
     return PL_OK;
 }
 
+/* 4. to 6. as a verifier repeats them from everything that was sent. */
 int pl_btard_judge(struct pl_btard_verdict *verdict, const struct pl_btard *b,
                    const struct pl_btard_round *r)
 {

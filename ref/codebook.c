@@ -1,4 +1,12 @@
-/* codebook.c - see codebook.h; every place of every image is on its own. */
+/* codebook.c - from a map of vectors to image tokens and back, two ways, with their losses.
+ *
+ *   nearest   token = argmin_n |z - e_n|^2                     [VQ-VAE: van den Oord et al. 2017]
+ *   Gumbel    token = argmax_n (l_n + noise_n)                    [Jang et al. 2017]
+ *             y_n   = softmax((l_n + noise_n) / temperature)      what training decodes
+ *             KL(q || uniform) = sum_n q_n log(q_n N),  q = softmax(l)
+ *
+ * With Gumbel noise the largest of l + noise is a sample of softmax(l), and y has a gradient where
+ * the argmax has none. Every place of every image is on its own. */
 #include "codebook.h"
 
 #include <assert.h>
@@ -21,8 +29,8 @@ int ref_nearest_code(int32_t *code, const float *z, const float *table, int B, i
             const float *e = table + (size_t)n * (size_t)D;
             double distance = 0;
             for (int d = 0; d < D; d++) {
-                double apart = (double)z[at(b, d, p, D, P)] - e[d];
-                distance += apart * apart;
+                double difference = (double)z[at(b, d, p, D, P)] - e[d];
+                distance += difference * difference;
             }
             if (distance < least) {
                 least = distance;
@@ -127,7 +135,9 @@ int ref_kl_uniform(double *kl, const float *logits, int B, int N, int P)
     return PL_OK;
 }
 
-/* With r = log(qN + 1e-10) + qN / (qN + 1e-10):  d kl / d logits = q (r - sum_n q r) / (B P). */
+/* Through the softmax y, with a = dloss/dy:   dl_n = y_n (a_n - sum_k a_k y_k) / temperature
+ * and of the KL term, with r = log(qN + 1e-10) + qN / (qN + 1e-10):
+ *                                             dl_n = q_n (r_n - sum_k q_k r_k) / (B P) */
 int ref_gumbel_backward(float *dlogits, const float *a, const float *y, const float *logits,
                         float temperature, float kl_weight, int B, int N, int P)
 {

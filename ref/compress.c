@@ -1,4 +1,12 @@
-/* compress.c - every method as its definition says. */
+/* compress.c - float32 in 8 or 16 bits, for the way to other peers. [TTT 2.1, communication]
+ * [Dettmers 2016] The contract of each method is in compress.h.
+ *
+ *   float16     round(x), within +-65504
+ *   uniform8    256 equal bins over mean +- 3 sigma; a code stands for the mean of its bin
+ *   quantile8   256 bins of equally many values
+ *   meanstd16   (x - mean) / deviation of each row, as float16
+ *
+ * The 8-bit methods send the bins' means along (1 KiB), so a decoder needs no knowledge of them. */
 #include "compress.h"
 
 #include <float.h>
@@ -68,7 +76,7 @@ static void uniform8_around(uint8_t *codes, float table[PL_CODES], const float *
     float sigma = norm / (float)sqrt((double)(n - 1));
     float inverse = 1 / (6 * sigma / PL_CODES); /* infinite or NaN: 0 * inverse is NaN, code 0 */
     for (size_t i = 0; i < n; i++) {
-        float q = rintf((x[i] - mean) * inverse) + 128;
+        float q = rintf((x[i] - mean) * inverse) + 128; /* bin 128 is around the mean */
         codes[i] = q >= 255 ? 255 : q > 0 ? (uint8_t)q : 0; /* NaN: 0 */
     }
     fill_table(table, codes, x, n);

@@ -1,5 +1,5 @@
-/* compress.h - float32 in fewer bits, for the way to other peers. [TTT 2.1, communication]
- * What the buffers look like on the wire is wire.h's matter. Everything here lies in host memory. */
+/* compress.h - float32 in fewer bits, for the way to other peers. [TTT 2.1, communication] What
+ * the buffers look like on the wire is wire.h's matter. Everything here lies in host memory. */
 #ifndef PL_COMPRESS_H
 #define PL_COMPRESS_H
 

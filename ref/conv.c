@@ -1,7 +1,11 @@
-/* conv.c - each of the three products is a sum over patches: what a kernel's window sees. Patches
- * of 8 neighbouring places are taken out together, as doubles with zeros for the padding, so that
- * the sums themselves are plain loops; the fixed 8 lets a compiler keep them in vectors, and two
- * outputs share each look at a patch, which is larger than the first cache. */
+/* conv.c - a convolution is a matrix product over patches: what a kernel's window sees (im2col).
+ *
+ *   y[o][p]      = b[o] + sum_k w[o][k] patch_p[k]        k over channels and the K x K window
+ *   dx[c][p]     = sum_k w'[c][k] dpatch_p[k]             the windows that p takes part in
+ *   dw[o][k]     = sum_p dy[o][p] patch_p[k]
+ *
+ * Patches of 8 neighbouring places are gathered together, as doubles with zeros for the padding, so
+ * that the sums are plain loops. */
 #include "conv.h"
 
 #include <assert.h>
@@ -49,8 +53,8 @@ static void gather_gradients(double *patch, const float *dy, const struct pl_con
         int row = down / s, col = across / s;
         int inside = p < count && down >= 0 && across >= 0 && row * s == down &&
                      col * s == across && row < H_out && col < W_out;
-        *patch = inside ? dy[((size_t)o * (size_t)H_out + (size_t)row) * (size_t)W_out + (size_t)col]
-                        : 0;
+        size_t at = ((size_t)o * (size_t)H_out + (size_t)row) * (size_t)W_out + (size_t)col;
+        *patch = inside ? dy[at] : 0;
     }
 }
 

@@ -1,4 +1,12 @@
-/* dgc.c - see dgc.h. The paper guesses the threshold from a sample; here the selection is exact. */
+/* dgc.c - deep gradient compression: only the largest of many accumulated gradients are sent, and
+ * the rest wait. [Lin et al. 2018, alg. 1 and 2]
+ *
+ *   u = momentum u + g             momentum, of the clipped gradient
+ *   a = a + u                      accumulated until sent
+ *   send a_i where |a_i| is among the `count` largest, then a_i = u_i = 0
+ *
+ * u is cleared too (momentum factor masking): stale momentum would push where a_i has just been.
+ * The paper guesses the threshold from a sample; here the selection is exact. */
 #include "dgc.h"
 
 #include <math.h>

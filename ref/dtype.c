@@ -1,4 +1,5 @@
-/* dtype.c - see dtype.h. */
+/* dtype.c - element types of tensors, and float32 to and from each: float16 has 5 bits of exponent
+ * and 10 of mantissa, bfloat16 is the upper half of a float32. All round to nearest even. */
 #include "dtype.h"
 
 #include <math.h>

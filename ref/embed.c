@@ -1,4 +1,7 @@
-/* embed.c - rows out, gradients in. See embed.h. */
+/* embed.c - a token is a row of the embedding E (rows,D), and a row's gradient is the sum over all
+ * places where its token stood.
+ *
+ *   y_m = E[id_m]          dE[id_m] += dy_m */
 #include "embed.h"
 
 #include <assert.h>

@@ -1,5 +1,11 @@
-/* feedforward.c - activations with their derivatives, and the layer built from them and linear.
- * See feedforward.h. */
+/* feedforward.c - activations with their derivatives, and the feed-forward layer of a block.
+ * [GELU: Hendrycks & Gimpel 2016] [GEGLU: Shazeer 2020] [TTT 3.1]
+ *
+ *   gelu(x)  = x Phi(x),  Phi the normal distribution: (1 + erf(x / sqrt 2)) / 2
+ *   z        = W1 x + b1,  z = (u, g) in halves
+ *   FFN(x)   = W2 (u * gelu(g)) + b2
+ *
+ * The gate g decides how much of each u passes. */
 #include "feedforward.h"
 #include "linear.h"
 
@@ -22,11 +28,13 @@ static double gelu(double x)
     return x * (1 + erf(x / SQRT_2)) / 2;
 }
 
+/* Phi(x) + x phi(x), phi = Phi' */
 static double gelu_slope(double x)
 {
     return (1 + erf(x / SQRT_2)) / 2 + x * exp(-x * x / 2) / SQRT_2_PI;
 }
 
+/* GELU_TANH is GPT-2's approximation of the same curve, QUICKGELU CLIP's, SWISH the VQGAN's. */
 static double value(double x, enum pl_activation kind)
 {
     switch (kind) {
@@ -80,6 +88,7 @@ int ref_geglu(float *y_, const float *z_, int M, int C)
     return PL_OK;
 }
 
+/* y = u gelu(g):  du = dy gelu(g),  dg = dy u gelu'(g) */
 int ref_geglu_backward(float *dz_, const float *dy_, const float *z_, int M, int C)
 {
     float (*dz)[2][C] = (float (*)[2][C])dz_;
@@ -100,13 +109,15 @@ int ref_ffn(float *y, float *z, const float *x, const struct pl_ffn *w, int M, i
     float *own = pl_alloc(mc, 3 * sizeof *own), *h = own;
     if (!own) return PL_ENOMEM;
     if (!z) z = own + mc;
-    ref_linear(z, x, w->W1, w->b1, M, D, 2 * C);
-    ref_geglu(h, z, M, C);
-    ref_linear(y, h, w->W2, w->b2, M, C, D);
+    ref_linear(z, x, w->W1, w->b1, M, D, 2 * C); /* z = W1 x + b1 */
+    ref_geglu(h, z, M, C);                       /* h = u gelu(g) */
+    ref_linear(y, h, w->W2, w->b2, M, C, D);     /* y = W2 h + b2 */
     pl_free(own);
     return PL_OK;
 }
 
+/* The three equations in reverse. z may have been left out by the forward pass: it is the largest
+ * buffer of a block, and computing it again costs a third of the backward pass. */
 int ref_ffn_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy, float *z,
                       const float *x, const struct pl_ffn *w, int M, int D, int C)
 {

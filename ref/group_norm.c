@@ -1,12 +1,13 @@
-/* group_norm.c - statistics over a group's channels and all places of one image; the contract
- * stands in norm.h. [Wu & He 2018] */
+/* group_norm.c - as layer norm, but mean and variance are over a group of neighbouring channels and
+ * all places of one image; the VQGAN's norm, for batches too small to average over.
+ * [Wu & He 2018] The contract is in norm.h. */
 #include "norm.h"
 
 #include <assert.h>
 #include <math.h>
 
 /* Mean and 1/sqrt(variance + eps) of n values. */
-static void statistics(double *mean, double *scale, const float *x, size_t n, float eps)
+static void moments(double *mean, double *scale, const float *x, size_t n, float eps)
 {
     double sum = 0, squares = 0;
     for (size_t i = 0; i < n; i++) sum += x[i];
@@ -15,57 +16,57 @@ static void statistics(double *mean, double *scale, const float *x, size_t n, fl
     *scale = 1 / sqrt(squares / (double)n + eps);
 }
 
-int ref_group_norm(float *y, const float *x, const float *gain, const float *offset, int B, int C,
+int ref_group_norm(float *y, const float *x, const float *weight, const float *bias, int B, int C,
                    int P, int G, float eps)
 {
     size_t per = (size_t)(C / G) * (size_t)P;
     assert(B >= 1 && P >= 1 && G >= 1 && C >= G && C % G == 0);
     for (int group = 0; group < B * G; group++, x += per, y += per) {
         double mean, scale;
-        statistics(&mean, &scale, x, per, eps);
+        moments(&mean, &scale, x, per, eps);
         for (size_t i = 0; i < per; i++) {
             size_t c = (size_t)(group % G) * (size_t)(C / G) + i / (size_t)P;
-            y[i] = (float)((x[i] - mean) * scale * gain[c] + offset[c]);
+            y[i] = (float)((x[i] - mean) * scale * weight[c] + bias[c]);
         }
     }
     return PL_OK;
 }
 
-/* With h = (x - mean) * scale and g = dy * gain:  dx = scale * (g - mean(g) - h * mean(g h)). */
-int ref_group_norm_backward(float *dx, float *dgain, float *doffset, const float *dy,
-                            const float *x, const float *gain, int B, int C, int P, int G,
+/* With h = (x - mean) * scale and g = dy * weight:  dx = scale * (g - mean(g) - h * mean(g h)). */
+int ref_group_norm_backward(float *dx, float *dweight, float *dbias, const float *dy,
+                            const float *x, const float *weight, int B, int C, int P, int G,
                             float eps)
 {
     int channels = C / G;
     size_t per = (size_t)channels * (size_t)P;
-    double *sums = pl_alloc(2 * (size_t)C, sizeof *sums), *gain_sum = sums, *offset_sum;
+    double *sums = pl_alloc(2 * (size_t)C, sizeof *sums), *weight_sum = sums, *bias_sum;
     assert(B >= 1 && P >= 1 && G >= 1 && C >= G && C % G == 0);
     if (!sums) return PL_ENOMEM;
-    offset_sum = sums + C;
+    bias_sum = sums + C;
     for (int group = 0; group < B * G; group++, x += per, dx += per, dy += per) {
         int first = group % G * channels;
         double mean, scale, sum_g = 0, sum_gh = 0;
-        statistics(&mean, &scale, x, per, eps);
+        moments(&mean, &scale, x, per, eps);
         for (int k = 0; k < channels; k++) {
             double sum = 0, sum_h = 0;
             for (size_t i = (size_t)k * (size_t)P; i < (size_t)(k + 1) * (size_t)P; i++) {
                 sum += dy[i];
                 sum_h += dy[i] * (x[i] - mean) * scale;
             }
-            offset_sum[first + k] += sum;
-            gain_sum[first + k] += sum_h;
-            sum_g += gain[first + k] * sum;
-            sum_gh += gain[first + k] * sum_h;
+            bias_sum[first + k] += sum;
+            weight_sum[first + k] += sum_h;
+            sum_g += weight[first + k] * sum;
+            sum_gh += weight[first + k] * sum_h;
         }
         for (size_t i = 0; i < per; i++) {
             double h = (x[i] - mean) * scale,
-                   g = (double)dy[i] * gain[first + (int)(i / (size_t)P)];
+                   g = (double)dy[i] * weight[first + (int)(i / (size_t)P)];
             dx[i] = (float)(scale * (g - sum_g / (double)per - h * sum_gh / (double)per));
         }
     }
     for (int c = 0; c < C; c++) {
-        dgain[c] = (float)(dgain[c] + gain_sum[c]);
-        doffset[c] = (float)(doffset[c] + offset_sum[c]);
+        dweight[c] = (float)(dweight[c] + weight_sum[c]);
+        dbias[c] = (float)(dbias[c] + bias_sum[c]);
     }
     pl_free(sums);
     return PL_OK;

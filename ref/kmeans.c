@@ -1,11 +1,12 @@
-/* kmeans.c - see kmeans.h. */
+/* kmeans.c - the first table of a codec: k-means++ [Arthur & Vassilvitskii 2007] chooses centres
+ * far apart, and Lloyd's rounds move each to the mean of the points nearest to it. */
 #include "kmeans.h"
 
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
-static float apart(const float *a, const float *b, int D)
+static float distance2(const float *a, const float *b, int D)
 {
     float sum = 0;
     for (int d = 0; d < D; d++) sum += (a[d] - b[d]) * (a[d] - b[d]);
@@ -13,15 +14,17 @@ static float apart(const float *a, const float *b, int D)
 }
 
 /* least[i] becomes at most the distance to this centre. */
-static void draw_near(float *least, const float *centre, const float *point, size_t n, int D)
+static void update_least(float *least, const float *centre, const float *point, size_t n, int D)
 {
     for (size_t i = 0; i < n; i++) {
-        float distance = apart(centre, point + i * (size_t)D, D);
+        float distance = distance2(centre, point + i * (size_t)D, D);
         if (distance < least[i]) least[i] = distance;
     }
 }
 
-static void start(float *centre, int K, float *least, const float *point, size_t n, int D,
+/* k-means++: a point becomes the next centre with probability proportional to its squared distance
+ * from those chosen before. */
+static void choose_centres(float *centre, int K, float *least, const float *point, size_t n, int D,
                   struct pl_rng *rng)
 {
     for (size_t i = 0; i < n; i++) least[i] = INFINITY;
@@ -37,12 +40,12 @@ static void start(float *centre, int K, float *least, const float *point, size_t
         }
         memcpy(centre + (size_t)k * (size_t)D, point + chosen * (size_t)D,
                (size_t)D * sizeof *centre);
-        draw_near(least, centre + (size_t)k * (size_t)D, point, n, D);
+        update_least(least, centre + (size_t)k * (size_t)D, point, n, D);
     }
 }
 
 /* One round: every centre to the mean of the points nearest to it. */
-static void settle(float *centre, int K, double *sum, const float *point, size_t n, int D)
+static void move_centres(float *centre, int K, double *sum, const float *point, size_t n, int D)
 {
     double *count = sum + (size_t)K * (size_t)D;
     memset(sum, 0, (size_t)K * (size_t)(D + 1) * sizeof *sum);
@@ -51,7 +54,7 @@ static void settle(float *centre, int K, double *sum, const float *point, size_t
         float least = INFINITY;
         int best = 0;
         for (int k = 0; k < K; k++) {
-            float distance = apart(centre + (size_t)k * (size_t)D, p, D);
+            float distance = distance2(centre + (size_t)k * (size_t)D, p, D);
             if (distance < least) {
                 least = distance;
                 best = k;
@@ -74,8 +77,8 @@ int pl_kmeans(float *centre, int K, const float *point, size_t n, int D, int rou
     double *sum = pl_alloc((size_t)K * (size_t)(D + 1), sizeof *sum);
     assert(n >= 1 && K >= 1 && D >= 1);
     if (least && sum) {
-        start(centre, K, least, point, n, D, rng);
-        for (int r = 0; r < rounds; r++) settle(centre, K, sum, point, n, D);
+        choose_centres(centre, K, least, point, n, D, rng);
+        for (int r = 0; r < rounds; r++) move_centres(centre, K, sum, point, n, D);
     }
     pl_free(least);
     pl_free(sum);
@@ -88,7 +91,7 @@ int pl_reseed(float *centre, const uint8_t *idle, int K, const float *point, siz
     if (!least) return PL_ENOMEM;
     for (size_t i = 0; i < n; i++) least[i] = INFINITY;
     for (int k = 0; k < K; k++)
-        if (!idle[k]) draw_near(least, centre + (size_t)k * (size_t)D, point, n, D);
+        if (!idle[k]) update_least(least, centre + (size_t)k * (size_t)D, point, n, D);
     for (int k = 0; k < K; k++) {
         size_t farthest = 0;
         if (!idle[k]) continue;
@@ -96,7 +99,7 @@ int pl_reseed(float *centre, const uint8_t *idle, int K, const float *point, siz
             if (least[i] > least[farthest]) farthest = i;
         memcpy(centre + (size_t)k * (size_t)D, point + farthest * (size_t)D,
                (size_t)D * sizeof *centre);
-        draw_near(least, centre + (size_t)k * (size_t)D, point, n, D);
+        update_least(least, centre + (size_t)k * (size_t)D, point, n, D);
     }
     pl_free(least);
     return PL_OK;

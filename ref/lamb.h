@@ -13,7 +13,7 @@ struct pl_lamb {
     double beta1, beta2, eps;
     double decay;        /* 0 for biases and norms */
     double clamp;        /* the weight norm counts at most this much */
-    float clip;          /* multiplies the gradient: 1, or less when the global norm was too large */
+    float clip;          /* multiplies the gradient: below 1 when the global norm is too large */
     size_t chunk;        /* 8-bit moments decoded at a time, a multiple of their block; 0: all */
 };
 

@@ -1,4 +1,10 @@
-/* linear.c - three sums of products, each in double and rounded once. */
+/* linear.c - the matrix product that is most of the time of a step (GEMM), and its two gradients.
+ *
+ *   y_mn  = sum_k x_mk W_nk + b_n         W is [out,in], as PyTorch's
+ *   dx_mk = sum_n dy_mn W_nk
+ *   dW_nk = sum_m dy_mn x_mk,   db_n = sum_m dy_mn
+ *
+ * Each sum is in double and rounded once. */
 #include "linear.h"
 
 #include <assert.h>

@@ -1,5 +1,11 @@
-/* loss.c - logits of one segment of one sequence at a time, turned into their own gradients where
- * they lie. See loss.h. */
+/* loss.c - output layer and cross-entropy in one, a segment of one sequence at a time.
+ *
+ *   z      = x W^T + b                  logits
+ *   loss   = mean over positions of -log softmax(z)[label]
+ *   dz_j   = (softmax(z)_j - [j = label]) * weight / positions
+ *
+ * The gradient has the logits' shape, so it replaces them in their buffer, and logits of one
+ * segment of one sequence are all that is ever stored: (B,S,V) would be gigabytes. */
 #include "loss.h"
 #include "linear.h"
 

@@ -1,15 +1,24 @@
-/* mask.c - the five questions in the order in which they answer themselves. See mask.h. */
+/* mask.c - which keys a query may see: text in the order of reading, images by row, by column or by
+ * a window, each causal. [Child et al. 2019, sparse transformers] [DALL-E, fig. 11] [TTT 3.1]
+ *
+ *   1. nothing later than the query          (but everything, for NONE)
+ *   2. all text
+ *   3. of the image: its own row, its own column, or a K x K window around it
+ *
+ * Alternating rows and columns, a token reaches any other in two layers for 2 F keys, not F^2. */
 #include "mask.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+/* CONV: a K x K window around the query, holes of `dilation`; rule 1 removes its later half. */
 static int near_enough(const struct pl_mask *mask, int down, int right)
 {
     int e = mask->dilation, reach = e * (mask->kernel / 2);
     return down % e == 0 && right % e == 0 && abs(down) <= reach && abs(right) <= reach;
 }
 
+/* CONV_CORNER: the query is the window's lower right corner (DALLE-pytorch 1.6.6). */
 static int above_and_left(const struct pl_mask *mask, int down, int right)
 {
     int e = mask->dilation, reach = e * (mask->kernel - 1);
@@ -21,9 +30,9 @@ int pl_mask_allowed(const struct pl_mask *mask, int q, int k)
 {
     int F = mask->F, P = mask->P, qi = q - P, ki = k - P; /* image cells, if not negative */
     if (mask->kind == PL_MASK_NONE) return 1;
-    if (k > q) return 0;
-    if (ki < 0) return 1; /* every text key; so text queries are plain causal in all kinds */
-    switch (mask->kind) {
+    if (k > q) return 0;  /* 1. */
+    if (ki < 0) return 1; /* 2. so text queries are plain causal in all kinds */
+    switch (mask->kind) { /* 3. */
     case PL_MASK_ROW: return qi / F == ki / F;
     case PL_MASK_COL: return qi % F == ki % F;
     case PL_MASK_CONV: return near_enough(mask, qi / F - ki / F, qi % F - ki % F);
@@ -35,12 +44,12 @@ int pl_mask_allowed(const struct pl_mask *mask, int q, int k)
 
 void pl_mask_bits(uint8_t *bits, const struct pl_mask *mask, int n)
 {
-    size_t pitch = ((size_t)n + 7) / 8;
-    memset(bits, 0, (size_t)n * pitch);
+    size_t stride = ((size_t)n + 7) / 8;
+    memset(bits, 0, (size_t)n * stride);
     for (int q = 0; q < n; q++)
     for (int k = 0; k < n; k++)
         if (pl_mask_allowed(mask, q, k))
-            bits[(size_t)q * pitch + (size_t)k / 8] |= (uint8_t)(0x80 >> k % 8);
+            bits[(size_t)q * stride + (size_t)k / 8] |= (uint8_t)(0x80 >> k % 8);
 }
 
 uint64_t pl_mask_count(const struct pl_mask *mask, int n)

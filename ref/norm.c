@@ -1,4 +1,11 @@
-/* norm.c - layer norm and LayerScale, each with its gradient. See norm.h. */
+/* norm.c - layer norm and LayerScale, each with its gradient. [Ba et al. 2016] [CaiT: Touvron et
+ * al. 2021] [TTT 3.1]
+ *
+ *   h = (x - mean) / sqrt(var + eps)          over the D channels of a row
+ *   y = weight * h + bias
+ *
+ * LayerScale multiplies a branch's output by a learned s (D), small at first, so that deep stacks
+ * begin near the identity. */
 #include "norm.h"
 
 #include <assert.h>
@@ -17,7 +24,7 @@ static struct moments moments(const float *x, int D, float eps)
     return (struct moments){ mean, 1 / sqrt(var / D + eps) };
 }
 
-int ref_layer_norm(float *y_, const float *x_, const float *gain, const float *offset, int M, int D,
+int ref_layer_norm(float *y_, const float *x_, const float *weight, const float *bias, int M, int D,
                    float eps)
 {
     float (*y)[D] = (float (*)[D])y_;
@@ -25,15 +32,19 @@ int ref_layer_norm(float *y_, const float *x_, const float *gain, const float *o
     for (int m = 0; m < M; m++) {
         struct moments s = moments(x[m], D, eps);
         for (int i = 0; i < D; i++)
-            y[m][i] = (float)((x[m][i] - s.mean) * s.inverse * gain[i] + offset[i]);
+            y[m][i] = (float)((x[m][i] - s.mean) * s.inverse * weight[i] + bias[i]);
     }
     return PL_OK;
 }
 
-/* With h = (x - mean) * inverse and g = dy * gain:
- *   dx = inverse * (g - mean(g) - h * mean(g h)),  dgain = sum of dy h,  doffset = sum of dy */
-int ref_layer_norm_backward(float *dx_, float *dgain, float *doffset, const float *dy_,
-                            const float *x_, const float *gain, int M, int D, float eps, int add)
+/* With 1 / sqrt(var + eps) = inverse and g = dy * weight, the gradient of h:
+ *
+ *   dx      = inverse (g - mean(g) - h mean(g h))
+ *   dweight = sum over rows of dy h,   dbias = sum over rows of dy
+ *
+ * The two means appear because mean and var depend on every x of the row. */
+int ref_layer_norm_backward(float *dx_, float *dweight, float *dbias, const float *dy_,
+                            const float *x_, const float *weight, int M, int D, float eps, int add)
 {
     float (*dx)[D] = (float (*)[D])dx_;
     const float (*dy)[D] = (const float (*)[D])dy_, (*x)[D] = (const float (*)[D])x_;
@@ -45,26 +56,27 @@ int ref_layer_norm_backward(float *dx_, float *dgain, float *doffset, const floa
         struct moments s = moments(x[m], D, eps);
         double mean_g = 0, mean_gh = 0;
         for (int i = 0; i < D; i++) {
-            double h = (x[m][i] - s.mean) * s.inverse, g = (double)dy[m][i] * gain[i];
+            double h = (x[m][i] - s.mean) * s.inverse, g = (double)dy[m][i] * weight[i];
             mean_g += g / D;
             mean_gh += g * h / D;
             sum[i] += dy[m][i];
             sum_h[i] += dy[m][i] * h;
         }
         for (int i = 0; i < D; i++) {
-            double h = (x[m][i] - s.mean) * s.inverse, g = (double)dy[m][i] * gain[i];
+            double h = (x[m][i] - s.mean) * s.inverse, g = (double)dy[m][i] * weight[i];
             double d = s.inverse * (g - mean_g - h * mean_gh);
             dx[m][i] = (float)(add ? dx[m][i] + d : d);
         }
     }
     for (int i = 0; i < D; i++) {
-        dgain[i] = (float)(dgain[i] + sum_h[i]);
-        doffset[i] = (float)(doffset[i] + sum[i]);
+        dweight[i] = (float)(dweight[i] + sum_h[i]);
+        dbias[i] = (float)(dbias[i] + sum[i]);
     }
     pl_free(sum);
     return PL_OK;
 }
 
+/* y += sign * s * x: the residual sum of a block, and its undoing. */
 int ref_scale_add(float *y_, const float *x_, const float *s, int M, int D, float sign)
 {
     float (*y)[D] = (float (*)[D])y_;
@@ -74,6 +86,7 @@ int ref_scale_add(float *y_, const float *x_, const float *s, int M, int D, floa
     return PL_OK;
 }
 
+/* dx = s dy,  ds = sum over rows of dy x */
 int ref_layer_scale_backward(float *dx_, float *ds, const float *dy_, const float *x_,
                              const float *s, int M, int D)
 {

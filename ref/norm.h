@@ -9,24 +9,24 @@
 extern "C" {
 #endif
 
-/* Layer norm over the last axis: y = (x - mean) / sqrt(var + eps) * gain + offset, var biased.
- *   x, y (M,D)   gain, offset (D)   y may be x
- * Tolerance: 16 * 2^-24 * (|y - offset| + |gain| * rms / sqrt(var + eps) + |offset|), rms the root
+/* Layer norm over the last axis: y = (x - mean) / sqrt(var + eps) * weight + bias, var biased.
+ *   x, y (M,D)   weight, bias (D)   y may be x
+ * Tolerance: 16 * 2^-24 * (|y - bias| + |weight| * rms / sqrt(var + eps) + |bias|), rms the root
  * of the row's mean square: a mean in float32 is as good as what it sums up, not as itself. */
-typedef int pl_layer_norm_fn(float *y, const float *x, const float *gain, const float *offset,
+typedef int pl_layer_norm_fn(float *y, const float *x, const float *weight, const float *bias,
                              int M, int D, float eps);
-/* dx (M,D) = gradient (with `add` 1: added); dgain, doffset (D) are added to. Statistics are taken
- * from x again: nothing but x is kept between the passes. dx may be dy, not x. */
-typedef int pl_layer_norm_backward_fn(float *dx, float *dgain, float *doffset, const float *dy,
-                                      const float *x, const float *gain, int M, int D, float eps,
+/* dx (M,D) = gradient (with `add` 1: added); dweight, dbias (D) are added to. Mean and variance are
+ * computed from x again: nothing but x is saved between the passes. dx may be dy, not x. */
+typedef int pl_layer_norm_backward_fn(float *dx, float *dweight, float *dbias, const float *dy,
+                                      const float *x, const float *weight, int M, int D, float eps,
                                       int add);
 
 /* Group norm: G groups of C/G neighbouring channels; statistics over a group's channels and all P
- * places of one image.  x, y (B,C,P)   gain, offset (C)   y may be x */
-typedef int pl_group_norm_fn(float *y, const float *x, const float *gain, const float *offset,
+ * places of one image.  x, y (B,C,P)   weight, bias (C)   y may be x */
+typedef int pl_group_norm_fn(float *y, const float *x, const float *weight, const float *bias,
                              int B, int C, int P, int G, float eps);
-typedef int pl_group_norm_backward_fn(float *dx, float *dgain, float *doffset, const float *dy,
-                                      const float *x, const float *gain, int B, int C, int P,
+typedef int pl_group_norm_backward_fn(float *dx, float *dweight, float *dbias, const float *dy,
+                                      const float *x, const float *weight, int B, int C, int P,
                                       int G, float eps);
 
 /* LayerScale and the residual sum in one: y (M,D) += sign * s[d] * x (M,D), sign +1 or -1

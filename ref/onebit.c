@@ -1,4 +1,13 @@
-/* onebit.c - see onebit.h. */
+/* onebit.c - 1-bit Adam: after a warm-up the second moments are frozen, so Adam is momentum SGD
+ * with fixed rates, and momentum bears being sent as signs. [Tang et al. 2021, alg. 1]
+ *
+ *   warm-up   m = beta1 m + (1 - beta1) g,   v = beta2 v + (1 - beta2) g^2
+ *   after it  worker:  x = m_new + error,   sent: sign(x), scale = |x| / sqrt(n),
+ *                      error = x - scale sign(x)
+ *             server:  the same of the workers' mean, with an error of its own
+ *             all:     p -= lr m / (sqrt(v) + eps)
+ *
+ * Error feedback: what a round rounds away is added to the next. */
 #include "onebit.h"
 
 #include <math.h>

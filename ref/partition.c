@@ -1,4 +1,9 @@
-/* partition.c - see partition.h. */
+/* partition.c - tensors are laid end to end, cut into parts of equal encoded size, and dealt out:
+ * each peer gets the parts that lie in its share of the whole. [TTT 2.1, communication]
+ *
+ *   border_j = total * (fraction_1 + ... + fraction_j) / (fraction_1 + ... + fraction_N)
+ *
+ * Every member computes this for itself, so the last bit of a border counts. */
 #include "partition.h"
 
 #include <math.h>

@@ -1,12 +1,20 @@
-/* powersgd.c - see powersgd.h. The three products are linear's forward and its two gradients, so
- * every backend has them. */
+/* powersgd.c - PowerSGD: a gradient matrix M (a,b) is sent as two thin ones, P (a,r) and Q (b,r),
+ * of which each round computes one step of the power iteration. [Vogels et al. 2019, alg. 1]
+ *
+ *   1. M += G                         G the gradient, M what is left from rounds before
+ *   2. P  = M Q,  averaged by the group
+ *   3. P  = orthogonalize(P)
+ *   4. Q  = M^T P,  averaged by the group
+ *   5. G  = P Q^T,  M -= G            the error stays for the next round: error feedback
+ *
+ * The products are linear's forward and its two gradients, so every backend has them. */
 #include "powersgd.h"
 
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
-#define LEAST_NORM 1e-8
+#define LEAST_NORM 1e-8 /* a column of zeros stays one */
 
 void pl_powersgd_dims(size_t *rows, size_t *columns, const int64_t *shape, int axes)
 {
@@ -54,12 +62,14 @@ void pl_powersgd_clear(struct pl_powersgd *s)
     memset(s, 0, sizeof *s);
 }
 
+/* 1., 2. */
 int pl_powersgd_p(struct pl_powersgd *s, const float *G)
 {
     int rc = s->be->axpy(s->M, 1, G, (size_t)s->a * (size_t)s->b);
     return rc ? rc : s->be->linear_dx(s->P, s->M, s->Q, s->a, s->r, s->b, 0);
 }
 
+/* 3., 4. */
 int pl_powersgd_q(struct pl_powersgd *s)
 {
     size_t bytes = (size_t)s->a * (size_t)s->r * sizeof(float);
@@ -74,12 +84,14 @@ int pl_powersgd_q(struct pl_powersgd *s)
     return rc ? rc : s->be->linear_dw(s->Q, NULL, s->M, s->P, s->a, s->r, s->b);
 }
 
+/* 5. */
 int pl_powersgd_restore(float *G, struct pl_powersgd *s)
 {
     int rc = s->be->linear(G, s->P, s->Q, NULL, s->a, s->r, s->b);
     return rc ? rc : s->be->axpy(s->M, -1, G, (size_t)s->a * (size_t)s->b);
 }
 
+/* Gram-Schmidt: each column becomes of length 1, and the later ones lose their part along it. */
 void pl_orthogonalize(float *P_, int a, int r)
 {
     float (*P)[r] = (float (*)[r])P_;

@@ -7,8 +7,8 @@
  *
  * Moments span many orders of magnitude, and evenly spaced codes would round the small ones to
  * zero. So the code book has seven decades, 1e-7 to 1, each with twice the entries of the decade
- * below: a relative error of a few percent at the top, coarser the smaller a value is. Blocks confine an
- * outlier: it coarsens its neighbours, not the tensor. */
+ * below: a relative error of a few percent at the top, coarser the smaller a value is. Blocks
+ * confine an outlier: it coarsens its neighbours, not the tensor. */
 #include "quant.h"
 
 #include <assert.h>

@@ -49,8 +49,9 @@ typedef int pl_average_apply_fn(float *x, const struct pl_sender *from, int send
 typedef int pl_average_delta8_fn(uint8_t *codes, float table[PL_CODES], const float *sum,
                                  float weight, const struct pl_coded *x, size_t n);
 /* The same from the senders themselves: the sum is made on the way and not stored. */
-typedef int pl_average_reduce8_fn(uint8_t *codes, float table[PL_CODES], const struct pl_sender *from,
-                                int senders, float weight, const struct pl_coded *x, size_t n);
+typedef int pl_average_reduce8_fn(uint8_t *codes, float table[PL_CODES],
+                                  const struct pl_sender *from, int senders, float weight,
+                                  const struct pl_coded *x, size_t n);
 
 pl_average_sum_fn ref_average_sum, fast_average_sum;
 pl_average_apply_fn ref_average_apply, fast_average_apply;

@@ -1,4 +1,5 @@
-/* rng.c - see rng.h. */
+/* rng.c - xoshiro256** [Blackman & Vigna 2018], its state filled by splitmix64 so that neighbouring
+ * seeds give unrelated sequences. */
 #include "rng.h"
 
 #include <assert.h>

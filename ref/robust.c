@@ -1,4 +1,11 @@
-/* robust.c - see robust.h. */
+/* robust.c - CenteredClip: a mean in which one sender has bounded influence. [Karimireddy et al.
+ * 2021, alg. 2] [TTT 2.1, security]
+ *
+ *   repeat:  v += sum_i w_i (x_i - v) min(1, tau / |x_i - v|) / sum_i w_i
+ *
+ * Within tau of v every input pulls with its distance, as in a mean; beyond it with tau, however
+ * far away it claims to be. So in an iteration Byzantine peers move the result by at most tau
+ * times their share of the weight. */
 #include "robust.h"
 
 #include <math.h>
@@ -27,7 +34,7 @@ int ref_centered_clip(double *v, struct pl_clip_result *result, const float *x,
             const float *xi = x + (size_t)i * d;
             double far = distance(xi, v, d), factor = far > tau ? tau / far : 1;
             result->clipped += !(far <= tau);
-            if (!isfinite(far)) continue;
+            if (!isfinite(far)) continue; /* pulls nothing, but its weight counts */
             factor *= (weight ? weight[i] : 1) / total;
             for (size_t k = 0; k < d; k++) step[k] += factor * (xi[k] - v[k]);
         }
@@ -52,6 +59,7 @@ static int ascending(const void *a, const void *b)
     return x > y ? 1 : -1;
 }
 
+/* The median of each coordinate, from which the iteration starts: a minority cannot move it far. */
 int ref_median(float *m, const float *x, int n, size_t d, int upper)
 {
     float *column = pl_alloc((size_t)n, sizeof *column);

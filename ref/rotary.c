@@ -1,4 +1,12 @@
-/* rotary.c - angles rounded as the original rounds them, and eq. 34 as it stands. See rotary.h. */
+/* rotary.c - rotary position embedding: a position is an angle, and pairs of channels are rotated
+ * by it. [RoFormer: Su et al. 2021, 3.4.2, eq. 34] [TTT 3.1]
+ *
+ *   (u, v) -> (u cos a - v sin a,  v cos a + u sin a)
+ *
+ * Rotating q by a and k by b leaves their product a function of a - b alone: attention sees
+ * distances, not places. A third of the pairs turn with the text position, a third with the image
+ * row, a third with the column; text lies outside of both image axes, images after all text.
+ * Angles are rounded in float32 where DALLE-pytorch rounds them. */
 #include "rotary.h"
 
 #include <assert.h>
@@ -8,6 +16,7 @@
 #define TEXT_COORDINATE -10.0f /* where text lies on both image axes: outside of -1..1 */
 #define IMAGE_POSITION 8192.0f /* where image cells lie on the text axis: after every text */
 
+/* Channel pairs for each of the three axes. */
 static int frequencies(int d)
 {
     return d / 3 / 2;
@@ -18,8 +27,8 @@ int pl_rotary_channels(int d)
     return 6 * frequencies(d);
 }
 
-/* n values from a to b, both ends met exactly; a alone if n = 1. Fused, as the original's vector
- * code has it: with that the run's table comes out bit for bit. */
+/* n values from a to b, both ends met exactly; a alone if n = 1. Fused, as PyTorch's vector
+ * code: with that the run's table comes out bit for bit. */
 static float linspace(float a, float b, int n, int i)
 {
     float step = n > 1 ? (b - a) / (float)(n - 1) : 0;
@@ -35,6 +44,7 @@ void pl_rotary_angles(float *angle, int P, int F, int d)
         float power = (float)pow(10000, (float)(2 * i) / (float)m); /* by m, even where m = 2n+1 */
         float text = 1.0f / power, axis = linspace(1, 5, n, i) * (float)PI;
         int is_text = p < P, cell = p - P;
+        /* text axis: p / 10000^(2i/m); image axes: -1..1 times pi to 5 pi */
         row[i] = (is_text ? (float)p : IMAGE_POSITION) * text;
         row[n + i] = (is_text ? TEXT_COORDINATE : linspace(-1, 1, F, cell / F)) * axis;
         row[2 * n + i] = (is_text ? TEXT_COORDINATE : linspace(-1, 1, F, cell % F)) * axis;
@@ -52,7 +62,7 @@ void pl_rotary_tables(float *cosine, float *sine, const float *angle, size_t n)
 int ref_rotary(float *x_, const float *cosine_, const float *sine_, int B, int n, int G, int d,
                int R, int inverse)
 {
-    if (!R) return PL_OK; /* a head too narrow to turn; C has no rows of no elements */
+    if (!R) return PL_OK; /* a head too narrow to rotate; C has no rows of no elements */
     float (*x)[n][G][d] = (float (*)[n][G][d])x_;
     const float (*cosine)[R / 2] = (const float (*)[R / 2])cosine_;
     const float (*sine)[R / 2] = (const float (*)[R / 2])sine_;

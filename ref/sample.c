@@ -1,5 +1,12 @@
-/* sample.c - both filters ask for the largest logits in falling order and rarely for all of them,
- * so a heap of columns serves them and nothing is sorted in full. See sample.h. */
+/* sample.c - from logits to one token. [top-k: Fan et al. 2018] [top-p: Holtzman et al. 2020]
+ * [TTT 3.4]
+ *
+ *   1. filter   keep the k largest logits, or the fewest whose probabilities sum to p
+ *   2. softmax  over what is kept, of z / temperature
+ *   3. draw     u uniform in [0,1): the first token at which the probabilities' sum exceeds u
+ *
+ * Both filters want the largest logits in falling order and rarely all of them, so a heap of
+ * columns serves them, and nothing is sorted in full. */
 #include "sample.h"
 
 #include <assert.h>
@@ -36,14 +43,16 @@ static void sift(struct falling *f, int at)
 static int falling_init(struct falling *f, const float *z, int V)
 {
     assert(V >= 1);
-    *f = (struct falling){ .z = z, .column = pl_alloc((size_t)V, sizeof *f->column), .left = V, .V = V };
+    *f = (struct falling){ .z = z, .column = pl_alloc((size_t)V, sizeof *f->column),
+                           .left = V, .V = V };
     if (!f->column) return PL_ENOMEM;
     for (int i = 0; i < V; i++) f->column[i] = i;
     for (int i = V / 2 - 1; i >= 0; i--) sift(f, i);
     return PL_OK;
 }
 
-static int take(struct falling *f)
+/* The next in falling order. */
+static int next_largest(struct falling *f)
 {
     int top = f->column[0];
     f->column[0] = f->column[--f->left];
@@ -53,12 +62,13 @@ static int take(struct falling *f)
 }
 
 /* Drops what is below the k-th largest: the survivors are what was taken. */
-static void take_top_k(struct falling *f, int k)
+static void keep_top_k(struct falling *f, int k)
 {
-    while (f->V - f->left < k) take(f);
-    while (f->left && f->z[f->column[0]] == f->z[f->column[f->left]]) take(f);
+    while (f->V - f->left < k) next_largest(f);
+    while (f->left && f->z[f->column[0]] == f->z[f->column[f->left]]) next_largest(f);
 }
 
+/* 1. */
 int pl_sample_filter(uint8_t *keep, const float *z, int V, int top_k, double top_p)
 {
     struct falling f;
@@ -68,7 +78,7 @@ int pl_sample_filter(uint8_t *keep, const float *z, int V, int top_k, double top
     memset(keep, 0, (size_t)V);
     most = z[f.column[0]];
     if (top_k > 0) {
-        take_top_k(&f, top_k < V ? top_k : V);
+        keep_top_k(&f, top_k < V ? top_k : V);
         first = f.left;
     }
     for (int i = first; i < V; i++) {
@@ -76,7 +86,7 @@ int pl_sample_filter(uint8_t *keep, const float *z, int V, int top_k, double top
         keep[f.column[i]] = top_p >= 1;
     }
     for (int rank = 0; top_p < 1 && rank < V - first; rank++) {
-        int id = rank < V - f.left ? f.column[V - 1 - rank] : take(&f);
+        int id = rank < V - f.left ? f.column[V - 1 - rank] : next_largest(&f);
         if (rank > 0 && sum_before > top_p) break;
         keep[id] = 1;
         sum_before += exp(z[id] - most) / total;
@@ -92,12 +102,12 @@ int pl_sample_filter_fraction(uint8_t *keep, const float *z, int V, double fract
     if (rc != PL_OK) return rc;
     memset(keep, 0, (size_t)V);
     if (k < 1) k = 1;
-    for (int i = 0; i < k && i < V; i++) keep[take(&f)] = 1;
+    for (int i = 0; i < k && i < V; i++) keep[next_largest(&f)] = 1;
     pl_free(f.column);
     return PL_OK;
 }
 
-/* The original divides by 1024 before it subtracts the maximum and multiplies back: the same
+/* 2. DALLE-pytorch divides by 1024 before it subtracts the maximum, and multiplies back: the same
  * value. */
 void pl_sample_softmax(float *p, const float *z, const uint8_t *keep, int V, double temperature)
 {
@@ -111,6 +121,7 @@ void pl_sample_softmax(float *p, const float *z, const uint8_t *keep, int V, dou
         p[i] = keep[i] ? (float)(exp((z[i] - most) / temperature) / sum) : 0;
 }
 
+/* 3. */
 int pl_sample_draw(const float *p, int V, struct pl_rng *rng)
 {
     double total = 0, sum = 0, target;

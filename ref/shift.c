@@ -1,4 +1,10 @@
-/* shift.c - one question, where a channel comes from, asked by both directions. See shift.h. */
+/* shift.c - token shift: a token sees part of its neighbours' channels for free, before attention
+ * looks further. Text takes half from the token before; an image token takes a quarter from the one
+ * above and a quarter from the one to the left.
+ *
+ *   y[p][c] = x[origin(p, c)][c]          dx[origin(p, c)][c] += dy[p][c]
+ *
+ * Every channel has one origin, so the backward pass is the same move in the other direction. */
 #include "shift.h"
 
 #include <assert.h>

@@ -1,4 +1,5 @@
-/* vector.c - whole-buffer operations as they stand. */
+/* vector.c - y = x,  y += a x,  x = a x,  sum x^2,  x^T: what models do with whole buffers between
+ * layers, so that they never touch a device's memory themselves. */
 #include "vector.h"
 
 #include <string.h>

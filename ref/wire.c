@@ -1,4 +1,12 @@
-/* wire.c - see wire.h. Numbers in buffers are little-endian, as is every machine we run on. */
+/* wire.c - a compressed tensor's bytes, as hivemind 1.1.12 writes and reads them.
+ *
+ *   NONE           the elements                       FLOAT16   halves
+ *   UNIFORM_8BIT,  length of the table, table (256 floats), one code an element
+ *   QUANTILE_8BIT
+ *   MEANSTD_16BIT  halves, means, deviations of the last axis' rows
+ *   BLOCKWISE_8BIT lengths, absmax of each block of 4096, code book, codes
+ *
+ * Numbers are little-endian, as is every machine we run on. */
 #include "wire.h"
 #include "backend.h"
 

@@ -1,5 +1,5 @@
-/* backend_open.c - a backend is a shared library with one symbol, pl_backend_v1, which overwrites the
- * reference's table. */
+/* backend_open.c - a backend is a shared library with one symbol, pl_backend_v1, which overwrites
+ * the reference's table. */
 #include "backend_open.h"
 
 #include <dlfcn.h>

@@ -1,5 +1,5 @@
-/* dalle_run.c - a batch of any size goes through ref/model/dalle.c a few sequences at a time: as many
- * as make matrix products efficient, in buffers that the next batch uses again. */
+/* dalle_run.c - a batch of any size goes through ref/model/dalle.c a few sequences at a time: as
+ * many as make matrix products efficient, in buffers that the next batch uses again. */
 #include "batch_shards.h"
 #include "workspace.h"
 
@@ -215,7 +215,8 @@ int pl_dalle_evaluate(struct pl_dalle *m, const int32_t *text, const int32_t *co
     for (int b = 0, now; b < B && rc == PL_OK; b += now) {
         double mean[2];
         now = B - b < each ? B - b : each;
-        rc = forward_loss(m, text + floats(b, c->T), codes + floats(b, I), now, 0, 1, mean, logp_be);
+        rc = forward_loss(m, text + floats(b, c->T), codes + floats(b, I), now, 0, 1, mean,
+                          logp_be);
         if (rc == PL_OK && logp)
             rc = m->be->get(logp + floats(b, S), logp_be, floats(now, S) * sizeof *logp);
         if (rc == PL_OK) add_loss(loss, c, mean, (double)now / B);

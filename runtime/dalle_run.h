@@ -1,5 +1,5 @@
-/* dalle_run.h - runs a text-to-image transformer (ref/model/dalle.h): opens it with its buffers, and
- * takes batches of any size, in pieces that fit. [TTT 3.1] */
+/* dalle_run.h - runs a text-to-image transformer (ref/model/dalle.h): opens it with its buffers,
+ * and takes batches of any size, in pieces that fit. [TTT 3.1] */
 #ifndef PL_DALLE_RUN_H
 #define PL_DALLE_RUN_H
 
@@ -38,7 +38,7 @@ int pl_dalle_evaluate(struct pl_dalle *m, const int32_t *text, const int32_t *co
  * n = min(T+1+count, S) positions, host memory; what a position may not predict is -FLT_MAX. */
 int pl_dalle_logits(struct pl_dalle *m, float *logits, const int32_t *text, const int32_t *codes,
                     int count, int B, struct pl_err *err);
-/* Logits (B,Vi) of image token number `count` < I alone, host memory: generation without a cache. */
+/* Logits (B,Vi) of image token number `count` < I alone, host memory: generation, uncached. */
 int pl_dalle_next(struct pl_dalle *m, float *logits, const int32_t *text, const int32_t *codes,
                   int count, int B, struct pl_err *err);
 

@@ -1,5 +1,6 @@
-/* kv_cache.h - drawing one code after the other without computing the others again: keys and values of
- * each block after their rotation, and the inputs that token shift looks back at. [spec dalle 11] */
+/* kv_cache.h - drawing one code after the other without computing the others again: keys and
+ * values of each block after their rotation, and the inputs that token shift looks back at. [spec
+ * dalle 11] */
 #ifndef PL_KV_CACHE_H
 #define PL_KV_CACHE_H
 

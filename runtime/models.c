@@ -1,5 +1,5 @@
-/* models.c - every model's memory is the same: one flat buffer of parameters, one of gradients, and a
- * pool. */
+/* models.c - every model's memory is the same: one flat buffer of parameters, one of gradients,
+ * and a pool. */
 #include "models.h"
 #include "pool.h"
 

@@ -206,8 +206,9 @@ int pl_apply_delta(float *x, size_t n, const struct pl_backend *be, enum pl_comp
 {
     float *scratch = is_coded(method) ? NULL : pl_alloc(n, sizeof *scratch);
     struct pl_coded delta;
-    int rc = is_coded(method) || scratch ? decode_message(&delta, scratch, n, be, method, reply, bytes, err)
-                                 : PL_ENOMEM;
+    int rc = PL_ENOMEM;
+    if (is_coded(method) || scratch)
+        rc = decode_message(&delta, scratch, n, be, method, reply, bytes, err);
     if (!rc) rc = be->average_add(x, &delta, 1, n);
     pl_free(scratch);
     return rc;

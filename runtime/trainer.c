@@ -181,13 +181,14 @@ int pl_trainer_begin_delayed(struct pl_trainer *t)
     return forget_samples(t);
 }
 
-int pl_trainer_step_delayed(struct pl_trainer *t, struct pl_train_report *report, struct pl_err *err)
+int pl_trainer_step_delayed(struct pl_trainer *t, struct pl_train_report *report,
+                            struct pl_err *err)
 {
     const struct pl_params *p = &t->model->params;
     int rc = p->be->copy(t->delayed_value, p->value, p->total);
     if (rc) pl_fail(err, rc, "step: %s", pl_status_name(rc));
-    else rc = step_with(t, t->delayed_value, t->delayed_grad, t->delayed_samples, &t->delayed_sum, report,
-                        &t->delayed_ruined, err);
+    else rc = step_with(t, t->delayed_value, t->delayed_grad, t->delayed_samples, &t->delayed_sum,
+                        report, &t->delayed_ruined, err);
     t->delayed_lost = rc != PL_OK;
     return rc;
 }

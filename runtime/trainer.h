@@ -1,5 +1,5 @@
-/* trainer.h - training without input or output: accumulation of micro-batches to a target batch, the
- * schedule, the optimizer's step, and the way back when numbers go bad. [TTT 3.3] */
+/* trainer.h - training without input or output: accumulation of micro-batches to a target batch,
+ * the schedule, the optimizer's step, and the way back when numbers go bad. [TTT 3.3] */
 #ifndef PL_TRAINER_H
 #define PL_TRAINER_H
 
@@ -74,7 +74,8 @@ int pl_trainer_step(struct pl_trainer *t, struct pl_train_report *report, struct
  * parameters alone, or goes back to the last good state if the moments are spoilt. Costs two
  * buffers of the parameters' size. */
 int pl_trainer_begin_delayed(struct pl_trainer *t);
-int pl_trainer_step_delayed(struct pl_trainer *t, struct pl_train_report *report, struct pl_err *err);
+int pl_trainer_step_delayed(struct pl_trainer *t, struct pl_train_report *report,
+                            struct pl_err *err);
 int pl_trainer_apply_delayed(struct pl_trainer *t);
 /* Where a swarm's mean may replace the gradient that was put aside. */
 float *pl_trainer_delayed_grad(struct pl_trainer *t);

@@ -1,5 +1,5 @@
-/* transfer.c - a backend without asynchronous copies or several devices gets the synchronous copy and
- * one device, so callers need no second path. */
+/* transfer.c - a backend without asynchronous copies or several devices gets the synchronous copy
+ * and one device, so callers need no second path. */
 #include "transfer.h"
 
 void *pl_host_alloc(const struct pl_backend *be, size_t bytes)
@@ -53,7 +53,8 @@ int pl_use_device(const struct pl_backend *be, int index)
     return index ? PL_EUSE : PL_OK;
 }
 
-int pl_peer_copy(const struct pl_backend *be, float *y, const float *x, int index, size_t n, int add)
+int pl_peer_copy(const struct pl_backend *be, float *y, const float *x, int index, size_t n,
+                 int add)
 {
     if (be->peer_copy) return be->peer_copy(y, x, index, n, add);
     return add ? be->axpy(y, 1, x, n) : be->copy(y, x, n);

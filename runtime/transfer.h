@@ -24,7 +24,8 @@ int pl_copy_join(const struct pl_backend *be);
 int pl_device_count(const struct pl_backend *be);
 int pl_set_devices(const struct pl_backend *be, const int *numbers, int count);
 int pl_use_device(const struct pl_backend *be, int index);
-int pl_peer_copy(const struct pl_backend *be, float *y, const float *x, int index, size_t n, int add);
+int pl_peer_copy(const struct pl_backend *be, float *y, const float *x, int index, size_t n,
+                 int add);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,6 @@
-/* workspace.c - activations of a stack of blocks in one allocation: laid out once to measure it, then
- * again to hand out the slices. What each mode stores for the backward pass decides its size. */
+/* workspace.c - activations of a stack of blocks in one allocation: laid out once to measure it,
+ * then again to hand out the slices. What each mode stores for the backward pass decides its
+ * size. */
 #include "workspace.h"
 
 #include <assert.h>

@@ -1,4 +1,8 @@
-/* blocks.c - see blocks.h. */
+/* blocks.c - the parameters of a stack of blocks. [TTT 3.1]
+ *
+ * Attention and feed-forward layers are shared by the blocks of a group: 64 blocks, 5 groups, and a
+ * model 8.9 times smaller to send. Norms and LayerScale are every block's own; they are small, and
+ * tell a shared layer where in the stack it is. */
 #include "blocks.h"
 
 #include <math.h>

@@ -1,4 +1,11 @@
-/* branch.c - see branch.h. */
+/* branch.c - the two branches of a block, forward beside backward. [TTT 3.1]
+ *
+ *   h = shift(norm(x))                                   both branches begin so
+ *   Attn(x) = W_o attention(rotary(W_qkv h)) + b_o       rotary on v too: DALLE-pytorch's
+ *   FFN(x)  = W2 geglu(W1 h + b1) + b2
+ *
+ * LayerScale and the residual sum are reversible.c's. A backward pass begins with LayerScale's own
+ * gradient, for which it needs the branch's output y. */
 #include "branch.h"
 
 static float *value(const struct pl_blocks *s, size_t index)
@@ -12,27 +19,27 @@ static float *grad(const struct pl_blocks *s, size_t index)
 }
 
 /* h = shift(norm(x)) */
-static int enter(const struct pl_blocks *s, float *h, float *norm, const float *x, size_t gain,
-                 size_t offset, int B, int n)
+static int norm_shift(const struct pl_blocks *s, float *h, float *norm, const float *x,
+                      size_t weight, size_t bias, int B, int n)
 {
     const struct pl_backend *be = s->be;
     int D = s->config->D, rc;
-    rc = be->layer_norm(norm, x, value(s, gain), value(s, offset), B * n, D, PL_NORM_EPS);
+    rc = be->layer_norm(norm, x, value(s, weight), value(s, bias), B * n, D, PL_NORM_EPS);
     return rc ? rc : be->shift(h, norm, B, n, D, s->P, s->config->F);
 }
 
 /* dx += gradient of shift(norm(x)) at dh */
-static int leave(const struct pl_blocks *s, float *dx, float *dnorm, const float *dh,
-                 const float *x, size_t gain, size_t offset, int B, int n)
+static int norm_shift_backward(const struct pl_blocks *s, float *dx, float *dnorm, const float *dh,
+                               const float *x, size_t weight, size_t bias, int B, int n)
 {
     const struct pl_backend *be = s->be;
     int D = s->config->D, rc;
     rc = be->shift_backward(dnorm, dh, B, n, D, s->P, s->config->F);
-    return rc ? rc : be->layer_norm_backward(dx, grad(s, gain), grad(s, offset), dnorm, x,
-                                             value(s, gain), B * n, D, PL_NORM_EPS, 1);
+    return rc ? rc : be->layer_norm_backward(dx, grad(s, weight), grad(s, bias), dnorm, x,
+                                             value(s, weight), B * n, D, PL_NORM_EPS, 1);
 }
 
-static int turn(const struct pl_blocks *s, float *qkv, int B, int n, int back)
+static int rotate(const struct pl_blocks *s, float *qkv, int B, int n, int back)
 {
     const struct pl_dalle_config *c = s->config;
     if (!s->R) return PL_OK;
@@ -40,54 +47,56 @@ static int turn(const struct pl_blocks *s, float *qkv, int B, int n, int back)
 }
 
 int pl_attention_branch(const struct pl_blocks *s, int l, const struct pl_attention_saved *k,
-                    const struct pl_branch_scratch *w, const float *x, int B, int n)
+                        const struct pl_branch_scratch *w, const float *x, int B, int n)
 {
     const struct pl_backend *be = s->be;
     const struct pl_block *b = &s->list[l];
     int M = B * n, D = s->config->D, E = s->E, rc;
-    if ((rc = enter(s, k->h, w->norm, x, b->f_weight, b->f_bias, B, n)) ||
+    if ((rc = norm_shift(s, k->h, w->norm, x, b->f_weight, b->f_bias, B, n)) ||
         (rc = be->linear(k->qkv, k->h, value(s, b->qkv), NULL, M, D, 3 * E)) ||
-        (rc = turn(s, k->qkv, B, n, 0)) || /* v too [spec dalle 6] */
+        (rc = rotate(s, k->qkv, B, n, 0)) ||
         (rc = be->attention(k->o, k->lse, k->qkv, B, n, s->config->H, s->config->d, &b->mask,
                             NULL)))
         return rc;
     return be->linear(k->y, k->o, value(s, b->out), value(s, b->out_bias), M, E, D);
 }
 
-int pl_attention_branch_backward(const struct pl_blocks *s, int l, const struct pl_attention_saved *k,
-                     const struct pl_branch_scratch *w, float *dx, const float *dy, const float *x,
-                     int B, int n)
+int pl_attention_branch_backward(const struct pl_blocks *s, int l,
+                                 const struct pl_attention_saved *k,
+                                 const struct pl_branch_scratch *w, float *dx, const float *dy,
+                                 const float *x, int B, int n)
 {
     const struct pl_backend *be = s->be;
     const struct pl_block *b = &s->list[l];
     int M = B * n, D = s->config->D, E = s->E, rc;
     float *dqkv = w->wide, *do_ = w->wide + 3 * (size_t)M * (size_t)E;
+    /* each line undoes one of the forward pass, last first */
     if ((rc = be->layer_scale_backward(w->dy, grad(s, b->f_scale), dy, k->y, value(s, b->f_scale),
                                        M, D)) ||
         (rc = be->linear_dw(grad(s, b->out), grad(s, b->out_bias), w->dy, k->o, M, E, D)) ||
         (rc = be->linear_dx(do_, w->dy, value(s, b->out), M, E, D, 0)) ||
         (rc = be->attention_backward(dqkv, do_, k->qkv, k->o, k->lse, B, n, s->config->H,
                                      s->config->d, &b->mask, NULL)) ||
-        (rc = turn(s, dqkv, B, n, 1)) ||
+        (rc = rotate(s, dqkv, B, n, 1)) ||
         (rc = be->linear_dw(grad(s, b->qkv), NULL, dqkv, k->h, M, D, 3 * E)) ||
         (rc = be->linear_dx(w->dy, dqkv, value(s, b->qkv), M, D, 3 * E, 0)))
         return rc;
-    return leave(s, dx, w->norm, w->dy, x, b->f_weight, b->f_bias, B, n);
+    return norm_shift_backward(s, dx, w->norm, w->dy, x, b->f_weight, b->f_bias, B, n);
 }
 
 int pl_ffn_branch(const struct pl_blocks *s, int l, const struct pl_ffn_saved *k,
-                    const struct pl_branch_scratch *w, const float *x, int B, int n)
+                  const struct pl_branch_scratch *w, const float *x, int B, int n)
 {
     const struct pl_backend *be = s->be;
     const struct pl_block *b = &s->list[l];
     int M = B * n, D = s->config->D, rc;
     struct pl_ffn layer = { value(s, b->W1), value(s, b->b1), value(s, b->W2), value(s, b->b2) };
-    if ((rc = enter(s, k->h, w->norm, x, b->g_weight, b->g_bias, B, n))) return rc;
+    if ((rc = norm_shift(s, k->h, w->norm, x, b->g_weight, b->g_bias, B, n))) return rc;
     return be->ffn(k->y, k->z, k->h, &layer, M, D, 4 * D);
 }
 
-/* w->dy becomes the gradient at the layer's input, from everything that was kept. */
-static int feed_from_kept(const struct pl_blocks *s, const struct pl_block *b,
+/* w->dy becomes the gradient at the layer's input, from everything that was saved. */
+static int ffn_from_saved(const struct pl_blocks *s, const struct pl_block *b,
                           const struct pl_ffn_saved *k, const struct pl_branch_scratch *w,
                           const float *dy, int M)
 {
@@ -101,7 +110,7 @@ static int feed_from_kept(const struct pl_blocks *s, const struct pl_block *b,
 }
 
 /* The same from x alone; k->y is filled on the way. */
-static int feed_from_input(const struct pl_blocks *s, const struct pl_block *b,
+static int ffn_from_input(const struct pl_blocks *s, const struct pl_block *b,
                            const struct pl_ffn_saved *k, const struct pl_branch_scratch *w,
                            const float *dy, const float *x, int B, int n)
 {
@@ -112,8 +121,9 @@ static int feed_from_input(const struct pl_blocks *s, const struct pl_block *b,
     int M = B * n, D = s->config->D, rc;
     size_t size = (size_t)M * (size_t)D;
     float *dlayer_y = w->norm, *dh = w->dy;
-    /* The layer wants scale * dy before it gives the y that the scale's own gradient wants. */
-    if ((rc = enter(s, k->h, w->norm, x, b->g_weight, b->g_bias, B, n)) ||
+    /* y comes out of the layer's backward pass, which needs scale * dy: so LayerScale's gradient,
+     * which needs y, comes last. */
+    if ((rc = norm_shift(s, k->h, w->norm, x, b->g_weight, b->g_bias, B, n)) ||
         (rc = be->fill(dlayer_y, 0, size)) ||
         (rc = be->scale_add(dlayer_y, dy, scale, M, D, 1)) ||
         (rc = be->ffn_backward(k->y, dh, &dlayer, dlayer_y, NULL, k->h, &layer, M, D, 4 * D)))
@@ -121,12 +131,13 @@ static int feed_from_input(const struct pl_blocks *s, const struct pl_block *b,
     return be->layer_scale_backward(dlayer_y, grad(s, b->g_scale), dy, k->y, scale, M, D);
 }
 
-int pl_ffn_branch_backward(const struct pl_blocks *s, int l, const struct pl_ffn_saved *k,
-                     const struct pl_branch_scratch *w, float *dx, const float *dy, const float *x,
-                     int B, int n)
+int pl_ffn_branch_backward(const struct pl_blocks *s, int l,
+                           const struct pl_ffn_saved *k,
+                           const struct pl_branch_scratch *w, float *dx, const float *dy,
+                           const float *x, int B, int n)
 {
     const struct pl_block *b = &s->list[l];
-    int rc = k->z ? feed_from_kept(s, b, k, w, dy, B * n)
-                  : feed_from_input(s, b, k, w, dy, x, B, n);
-    return rc ? rc : leave(s, dx, w->norm, w->dy, x, b->g_weight, b->g_bias, B, n);
+    int rc = k->z ? ffn_from_saved(s, b, k, w, dy, B * n)
+                  : ffn_from_input(s, b, k, w, dy, x, B, n);
+    return rc ? rc : norm_shift_backward(s, dx, w->norm, w->dy, x, b->g_weight, b->g_bias, B, n);
 }

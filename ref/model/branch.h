@@ -31,19 +31,21 @@ struct pl_branch_scratch {
 
 /* k->y = the branch of block l at x (B,n,D). */
 int pl_attention_branch(const struct pl_blocks *s, int l, const struct pl_attention_saved *k,
-                    const struct pl_branch_scratch *w, const float *x, int B, int n);
+                        const struct pl_branch_scratch *w, const float *x, int B, int n);
 int pl_ffn_branch(const struct pl_blocks *s, int l, const struct pl_ffn_saved *k,
-                    const struct pl_branch_scratch *w, const float *x, int B, int n);
+                  const struct pl_branch_scratch *w, const float *x, int B, int n);
 
 /* dx += gradient of (scale * y) at dy, parameters' gradients likewise. The attention branch wants
  * everything kept. The feed-forward branch wants it if z is; otherwise it starts from x and leaves
  * k->y, so that a reversible block need not run the layer twice. dx is neither dy nor x. */
-int pl_attention_branch_backward(const struct pl_blocks *s, int l, const struct pl_attention_saved *k,
-                     const struct pl_branch_scratch *w, float *dx, const float *dy, const float *x,
-                     int B, int n);
-int pl_ffn_branch_backward(const struct pl_blocks *s, int l, const struct pl_ffn_saved *k,
-                     const struct pl_branch_scratch *w, float *dx, const float *dy, const float *x,
-                     int B, int n);
+int pl_attention_branch_backward(const struct pl_blocks *s, int l,
+                                 const struct pl_attention_saved *k,
+                                 const struct pl_branch_scratch *w, float *dx, const float *dy,
+                                 const float *x, int B, int n);
+int pl_ffn_branch_backward(const struct pl_blocks *s, int l,
+                           const struct pl_ffn_saved *k,
+                           const struct pl_branch_scratch *w, float *dx, const float *dy,
+                           const float *x, int B, int n);
 
 #define PL_NORM_EPS 1e-5f
 

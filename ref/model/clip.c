@@ -1,4 +1,9 @@
-/* clip.c - see clip.h. */
+/* clip.c - CLIP: two transformers, one for pictures and one for captions, whose vectors point the
+ * same way where picture and caption belong together. [Radford et al. 2021, fig. 3] [TTT 3.4]
+ *
+ *   picture:  patches (32 x 32) -> linear -> + position -> blocks -> vector at the class token
+ *   caption:  tokens -> embedding -> + position -> causal blocks -> vector at the end token
+ *   logit   = exp(scale) cos(picture, caption) */
 #include "clip.h"
 
 #include <math.h>
@@ -47,7 +52,7 @@ int pl_clip_check(const struct pl_clip_config *c, struct pl_err *err)
     return PL_OK;
 }
 
-/* -- building ------------------------------------------------------------------------------------- */
+/* --- building --------------------------------------------------------------------------------- */
 
 struct declaring {
     struct pl_params *params;
@@ -101,7 +106,7 @@ int pl_clip_declare(struct pl_clip_model *m, const struct pl_clip_config *config
     return d.rc;
 }
 
-/* -- the towers ------------------------------------------------------------------------------------ */
+/* --- the towers ------------------------------------------------------------------------------- */
 
 static float *value(const struct pl_clip_model *m, size_t index)
 {
@@ -222,7 +227,7 @@ int pl_clip_texts(struct pl_clip_model *m, float *vectors, const int32_t *tokens
     return rc;
 }
 
-/* -- what to do with the vectors -------------------------------------------------------------------- */
+/* --- what to do with the vectors -------------------------------------------------------------- */
 
 void pl_clip_pixels(float *pixels, const uint8_t *rgb, int image)
 {

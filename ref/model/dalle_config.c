@@ -1,4 +1,5 @@
-/* dalle_config.c - built-in sizes and what any other must obey. See dalle_config.h. */
+/* dalle_config.c - the sizes of known models, the run's pattern of attention, and what any other
+ * configuration must obey. [TTT 3.1] */
 #include "dalle_config.h"
 
 #include <math.h>
@@ -11,8 +12,10 @@
  * teaches (paper/demo.md). "small" and "middle" are the 6.1 and 29.5 million parameters of the
  * speed comparisons. */
 static const struct pl_dalle_config named[] = {
-    { .name = "run", .T = 256, .F = 32, .D = 1024, .H = 16, .d = 64, .L = 64, .V = 32100, .Vi = 8192 },
-    { .name = "middle", .T = 64, .F = 16, .D = 512, .H = 8, .d = 64, .L = 17, .V = 8192, .Vi = 8192 },
+    { .name = "run", .T = 256, .F = 32, .D = 1024, .H = 16, .d = 64, .L = 64, .V = 32100,
+      .Vi = 8192 },
+    { .name = "middle", .T = 64, .F = 16, .D = 512, .H = 8, .d = 64, .L = 17, .V = 8192,
+      .Vi = 8192 },
     { .name = "small", .T = 32, .F = 16, .D = 256, .H = 4, .d = 64, .L = 9, .V = 2100, .Vi = 1024 },
     { .name = "demo", .T = 16, .F = 8, .D = 128, .H = 2, .d = 64, .L = 4, .V = 2100, .Vi = 256 },
 };

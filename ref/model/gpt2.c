@@ -1,4 +1,9 @@
-/* gpt2.c - see gpt2.h. */
+/* gpt2.c - GPT-2, the model of the paper's 8-bit fine-tuning tutorial. [Radford et al. 2019] [TTT
+ * 2.3]
+ *
+ *   x      = E[token] + position
+ *   y      = LN_f(blocks(x))           prenorm.c
+ *   logits = y E^T                     the same E, no bias */
 #include "gpt2.h"
 
 #include <math.h>
@@ -107,7 +112,7 @@ int pl_gpt2_reset(struct pl_gpt2 *m, uint64_t seed)
         const struct pl_param *t = &p->list[i];
         double sums = ends_with(t->name, ".c_proj.weight") ? 2 * m->config.layers : 1;
         if (t->dims > 1) rc = normal(p, i, 0.02 / sqrt(sums), &rng);
-        else rc = pl_params_constant(p, i, ends_with(t->name, ".weight") ? 1 : 0); /* a norm's gain */
+        else rc = pl_params_constant(p, i, ends_with(t->name, ".weight") ? 1 : 0); /* norms */
     }
     return rc;
 }
@@ -121,7 +126,7 @@ int pl_gpt2_is_turned(const char *name)
     return 0;
 }
 
-/* -- running --------------------------------------------------------------------------------------- */
+/* --- running ---------------------------------------------------------------------------------- */
 
 static float *value(const struct pl_gpt2 *m, size_t index)
 {
@@ -252,7 +257,8 @@ int pl_gpt2_loss(struct pl_gpt2 *m, double *loss, const int32_t *ids, const int3
         return rc;
     }
     int32_t *at = put_ids(m, ids, M), *label = put_ids(m, host, M);
-    float *x = pl_scratch_take(m->scratch, floats), *y = pl_scratch_take(m->scratch, floats), *dy = NULL,
+    float *x = pl_scratch_take(m->scratch, floats), *y = pl_scratch_take(m->scratch, floats),
+          *dy = NULL,
           *inputs = NULL;
     if (with_grad) {
         dy = pl_scratch_take(m->scratch, floats);
@@ -273,7 +279,7 @@ int pl_gpt2_loss(struct pl_gpt2 *m, double *loss, const int32_t *ids, const int3
     return rc;
 }
 
-/* -- generation ------------------------------------------------------------------------------------ */
+/* --- generation ------------------------------------------------------------------------------- */
 
 int pl_gpt2_cache_open(struct pl_gpt2_cache *cache, struct pl_gpt2 *m, int B, int positions)
 {

@@ -11,7 +11,7 @@ extern "C" {
 
 struct pl_gpt2_config {
     int layers, heads, width, positions, vocab, inner; /* inner: width of the feed-forward layer */
-    int groups; /* sets of layers that the blocks share in turn, as the run's do; 0: GPT-2, nothing is shared */
+    int groups; /* sets of layers that the blocks share in turn; 0: GPT-2, nothing is shared */
 };
 /* "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl". PL_ENOTFOUND for others. */
 int pl_gpt2_named(struct pl_gpt2_config *config, const char *name, struct pl_err *err);

@@ -1,4 +1,5 @@
-/* params.c - see params.h. */
+/* params.c - tensors one after the other in a flat buffer, each on a cache line of its own: the
+ * optimizer and averaging see one array, checkpoints see names. */
 #include "params.h"
 
 #include <assert.h>

@@ -1,4 +1,10 @@
-/* prenorm.c - see prenorm.h. */
+/* prenorm.c - a plain pre-norm transformer block, forward beside backward. [GPT-2 2.3] [CLIP 2.4]
+ *
+ *   middle = x + W_out attention(W_qkv LN_1(x) + b) + b
+ *   y      = middle + W_proj act(W_fc LN_2(middle) + b) + b
+ *
+ * Backward runs a block again from its input (activation checkpointing), unless its activations
+ * were stored. */
 #include "prenorm.h"
 
 #include <assert.h>
@@ -66,7 +72,8 @@ struct pl_prenorm_made {
     float *ln_1, *qkv, *o, *lse, *y, *middle, *ln_2, *fc, *act;
 };
 
-static int take(struct pl_prenorm_made *m, const struct pl_prenorm *s, size_t M, int backward)
+static int take_buffers(struct pl_prenorm_made *m, const struct pl_prenorm *s, size_t M,
+                        int backward)
 {
     size_t D = (size_t)s->D, hidden = (size_t)s->hidden;
     memset(m, 0, sizeof *m);
@@ -88,7 +95,7 @@ static int take(struct pl_prenorm_made *m, const struct pl_prenorm *s, size_t M,
                ? PL_OK : PL_ENOMEM;
 }
 
-static void give(struct pl_prenorm_made *m, const struct pl_prenorm *s)
+static void give_buffers(struct pl_prenorm_made *m, const struct pl_prenorm *s)
 {
     if (m->act != m->fc) pl_scratch_give(s->scratch, m->act);
     if (m->ln_2 != m->ln_1) pl_scratch_give(s->scratch, m->ln_2);
@@ -102,7 +109,7 @@ static void give(struct pl_prenorm_made *m, const struct pl_prenorm *s)
 }
 
 /* y = proj(act(fc(ln_2(x)))) */
-static int feed_branch(const struct pl_prenorm *s, int l, const struct pl_prenorm_made *m,
+static int ffn_branch(const struct pl_prenorm *s, int l, const struct pl_prenorm_made *m,
                        const float *x, int M)
 {
     const struct pl_backend *be = s->params->be;
@@ -154,7 +161,7 @@ static int run_block(const struct pl_prenorm *s, int l, const struct pl_prenorm_
     int rc = attention_branch(s, l, m, x, B, n, key_mask);
     if (!rc) rc = be->copy(m->middle, x, floats);
     if (!rc) rc = be->axpy(m->middle, 1, m->y, floats);
-    return rc ? rc : feed_branch(s, l, m, m->middle, B * n);
+    return rc ? rc : ffn_branch(s, l, m, m->middle, B * n);
 }
 
 /* The forward pass of a training that stores: each block's values in buffers of their own. */
@@ -169,7 +176,7 @@ static int forward_stored(struct pl_prenorm *s, float *x, float *inputs, int B, 
     for (int l = 0; l < s->layers && !rc; l++) {
         struct pl_prenorm_made *m = &s->made[l];
         rc = be->copy(inputs + (size_t)l * floats, x, floats);
-        if (!rc) rc = take(m, s, (size_t)B * (size_t)n, 1);
+        if (!rc) rc = take_buffers(m, s, (size_t)B * (size_t)n, 1);
         if (!rc) rc = run_block(s, l, m, x, B, n, key_mask);
         if (!rc) rc = be->copy(x, m->middle, floats);
         if (!rc) rc = be->axpy(x, 1, m->y, floats);
@@ -181,7 +188,7 @@ static int forward_stored(struct pl_prenorm *s, float *x, float *inputs, int B, 
 
 void pl_prenorm_forget(struct pl_prenorm *s)
 {
-    for (int l = 0; s->made && l < s->layers; l++) give(&s->made[l], s);
+    for (int l = 0; s->made && l < s->layers; l++) give_buffers(&s->made[l], s);
     pl_free(s->made);
     s->made = NULL;
 }
@@ -194,16 +201,16 @@ int pl_prenorm_forward(struct pl_prenorm *s, float *x, float *inputs, int B, int
     struct pl_prenorm_made m;
     int rc;
     if (inputs && s->stored) return forward_stored(s, x, inputs, B, n, key_mask);
-    rc = take(&m, s, (size_t)B * (size_t)n, 0);
+    rc = take_buffers(&m, s, (size_t)B * (size_t)n, 0);
     for (int l = 0; l < s->layers && !rc; l++) {
         if (inputs) rc = be->copy(inputs + (size_t)l * floats, x, floats);
         if (!rc) rc = attention_branch(s, l, &m, x, B, n, key_mask);
         if (!rc) rc = be->axpy(x, 1, m.y, floats);
-        if (!rc) rc = feed_branch(s, l, &m, x, B * n);
+        if (!rc) rc = ffn_branch(s, l, &m, x, B * n);
         if (!rc) rc = be->axpy(x, 1, m.y, floats);
         if (!rc) show(s, l, "out", x, floats);
     }
-    give(&m, s);
+    give_buffers(&m, s);
     return rc;
 }
 
@@ -226,7 +233,8 @@ static int block_backward(const struct pl_prenorm *s, int l, const struct pl_pre
     if (!rc) rc = be->linear_dx(d, wide, value(s, l, PL_FC_W), M, D, hidden, 0);
     if (!rc)
         rc = be->layer_norm_backward(dx, grad(s, l, PL_LN2_WEIGHT), grad(s, l, PL_LN2_BIAS), d,
-                                     m->middle, value(s, l, PL_LN2_WEIGHT), M, D, PL_PRENORM_EPS, 1);
+                                     m->middle, value(s, l, PL_LN2_WEIGHT), M, D, PL_PRENORM_EPS,
+                                     1);
     /* and through the attention branch */
     if (!rc) rc = be->linear_dw(grad(s, l, PL_OUT_W), grad(s, l, PL_OUT_B), dx, m->o, M, D, D);
     if (!rc) rc = be->linear_dx(d, dx, value(s, l, PL_OUT_W), M, D, D, 0);
@@ -249,7 +257,7 @@ int pl_prenorm_backward(struct pl_prenorm *s, float *dx, const float *inputs, in
     float *d = pl_scratch_take(s->scratch, floats), *wide = pl_scratch_take(s->scratch, M * widest);
     struct pl_prenorm_made again = { 0 };
     int rc = d && wide ? PL_OK : PL_ENOMEM;
-    if (!rc && !s->made) rc = take(&again, s, M, 1);
+    if (!rc && !s->made) rc = take_buffers(&again, s, M, 1);
     for (int l = s->layers - 1; l >= 0 && !rc; l--) {
         const struct pl_prenorm_made *m = s->made ? &s->made[l] : &again;
         const float *x = inputs + (size_t)l * floats;
@@ -257,7 +265,7 @@ int pl_prenorm_backward(struct pl_prenorm *s, float *dx, const float *inputs, in
         if (!rc) rc = block_backward(s, l, m, dx, x, d, wide, B, n, key_mask);
     }
     pl_prenorm_forget(s);
-    give(&again, s);
+    give_buffers(&again, s);
     pl_scratch_give(s->scratch, d);
     pl_scratch_give(s->scratch, wide);
     return rc;
@@ -274,7 +282,7 @@ int pl_prenorm_step(struct pl_prenorm *s, float *x, float *cache, int B, int pos
     struct pl_mask mask = mask_of(s, positions);
     size_t floats = (size_t)B * (size_t)s->D, each = (size_t)positions * floats;
     struct pl_prenorm_made m;
-    int D = s->D, rc = take(&m, s, (size_t)B, 0);
+    int D = s->D, rc = take_buffers(&m, s, (size_t)B, 0);
     for (int l = 0; l < s->layers && !rc; l++) {
         float *keys = cache + 2 * (size_t)l * each;
         rc = be->layer_norm(m.ln_1, x, value(s, l, PL_LN1_WEIGHT), value(s, l, PL_LN1_BIAS), B, D,
@@ -287,9 +295,9 @@ int pl_prenorm_step(struct pl_prenorm *s, float *x, float *cache, int B, int pos
                                     &mask);
         if (!rc) rc = be->linear(m.y, m.o, value(s, l, PL_OUT_W), value(s, l, PL_OUT_B), B, D, D);
         if (!rc) rc = be->axpy(x, 1, m.y, floats);
-        if (!rc) rc = feed_branch(s, l, &m, x, B);
+        if (!rc) rc = ffn_branch(s, l, &m, x, B);
         if (!rc) rc = be->axpy(x, 1, m.y, floats);
     }
-    give(&m, s);
+    give_buffers(&m, s);
     return rc;
 }

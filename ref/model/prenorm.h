@@ -2,7 +2,8 @@
  *
  *   x += out(attention(qkv(ln_1(x))))      x += proj(act(fc(ln_2(x))))
  *
- * [GPT-2: Radford et al. 2019, 2.3] [CLIP: Radford et al. 2021, 2.4] [spec images-and-text 2.1, 6] */
+ * [GPT-2: Radford et al. 2019, 2.3] [CLIP: Radford et al. 2021, 2.4] [spec images-and-text 2.1,
+ * 6] */
 #ifndef PL_PRENORM_H
 #define PL_PRENORM_H
 
@@ -32,10 +33,10 @@ struct pl_prenorm {
     struct pl_params *params; /* borrowed */
     struct pl_scratch *scratch;     /* borrowed */
     int layers, D, H, hidden; /* width, heads, inner width of the feed-forward layer */
-    int groups; /* block l has the layers of block l % groups, but norms of its own; 0: layers of its own */
+    int groups; /* block l shares the layers of block l % groups, not its norms; 0: shares none */
     enum pl_activation activation;
     enum pl_mask_kind mask;   /* FULL: causal; NONE: everyone sees everyone */
-    int stored; /* 1: a pass that backward follows keeps what its blocks make, instead of making it again */
+    int stored; /* 1: activations are stored for backward, instead of computed again */
     struct pl_prenorm_made *made; /* (layers) of such a pass; scratch buffers, pl_prenorm_forget */
     size_t part[PL_PRENORM_LAYERS_MAX][PL_PRENORM_TENSORS]; /* indices of parameters */
     /* Called, unless NULL, with what a forward pass makes: "block0.ln_1", "block0.qkv",

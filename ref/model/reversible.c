@@ -1,5 +1,5 @@
-/* reversible.c - blocks that are undone instead of stored. [RevNet: Gomez et al. 2017]
- * [Reformer: Kitaev et al. 2020, section 3] [TTT 2.1, memory; 3.1]
+/* reversible.c - blocks that are undone instead of stored. [RevNet: Gomez et al. 2017] [Reformer:
+ * Kitaev et al. 2020, section 3] [TTT 2.1, memory; 3.1]
  *
  *   both streams begin as the input:          a = b = x
  *   block l, forward:                         backward, in reverse order:
@@ -8,16 +8,16 @@
  *   the output is their mean:                 y = (a + b) / 2
  *
  * Step 2 changes only b and reads only a, which is still there afterwards: so FFN_l(a) can be
- * computed again and subtracted, and then step 1 likewise. A model of any depth stores one pair of
- * streams, for the price of one more forward pass. s_f and s_g are LayerScale, (D) each.
+ * computed again and subtracted, and then step 1 likewise. A model of any depth stores one pair
+ * of streams, for the price of one more forward pass. s_f and s_g are LayerScale, (D) each.
  *
  * Gradients follow the same two steps: with da, db those of the block's outputs,
  *
  *     2.  da += FFN_l'(a)^T (s_g db)            db stays
  *     1.  db += Attn_l'(b)^T (s_f da)           da stays
  *
- * Rounding: (b + y) - y is not always b, so a rebuilt input is off in its last bits, and more so the
- * more blocks there are. That is why PL_RECOMPUTED exists: it stores the streams. */
+ * Rounding: (b + y) - y is not always b, so a rebuilt input is off in its last bits, and more so
+ * the more blocks there are. That is why PL_RECOMPUTED exists: it stores the streams. */
 #include "reversible.h"
 
 #include <assert.h>

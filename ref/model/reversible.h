@@ -1,6 +1,7 @@
-/* reversible.h - the stack of blocks: two streams, each block adding to one of them what it computes
- * from the other, so that the backward pass can subtract it again instead of having stored the
- * inputs. [TTT 2.1, 3.1] [RevNet: Gomez et al. 2017] [Reformer: Kitaev et al. 2020, section 3] */
+/* reversible.h - the stack of blocks: two streams, each block adding to one of them what it
+ * computes from the other, so that the backward pass can subtract it again instead of having
+ * stored the inputs. [TTT 2.1, 3.1] [RevNet: Gomez et al. 2017] [Reformer: Kitaev et al. 2020,
+ * section 3] */
 #ifndef PL_REVERSIBLE_H
 #define PL_REVERSIBLE_H
 

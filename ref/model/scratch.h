@@ -1,5 +1,5 @@
-/* scratch.h - where a model's intermediate values lie. A model takes buffers and gives them back; how
- * they are found is its caller's matter (runtime/pool.h uses them again). */
+/* scratch.h - where a model's intermediate values lie. A model takes buffers and gives them back;
+ * how they are found is its caller's matter (runtime/pool.h uses them again). */
 #ifndef PL_SCRATCH_H
 #define PL_SCRATCH_H
 

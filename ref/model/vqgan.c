@@ -1,5 +1,12 @@
-/* vqgan.c - see vqgan.h. Encoder and decoder are lists of blocks, built once from the
- * configuration; running them is a loop. */
+/* vqgan.c - pictures to image tokens and back: an encoder of convolutions, a codebook, a decoder.
+ * [VQGAN: Esser et al. 2021, 3.1] [TTT 3.1]
+ *
+ *   z = quant_conv(encoder(picture))             H x W becomes H/f x W/f, f = 8 in the run
+ *   token = the codebook's, place by place       codebook.c
+ *   picture' = decoder(post_quant_conv(e[token]))
+ *
+ * Encoder and decoder are lists of blocks, built once from the configuration; running them is a
+ * loop. */
 #include "vqgan.h"
 
 #include <math.h>
@@ -70,7 +77,7 @@ int pl_vqgan_codes(const struct pl_vqgan_config *config, int pixels)
     return pixels;
 }
 
-/* -- building ------------------------------------------------------------------------------------ */
+/* --- building --------------------------------------------------------------------------------- */
 
 /* A list under construction: `width` is what the last block gives. */
 struct list {
@@ -242,7 +249,7 @@ int pl_vqgan_reset(struct pl_vqgan *m, uint64_t seed)
     return rc;
 }
 
-/* -- running ------------------------------------------------------------------------------------- */
+/* --- running ---------------------------------------------------------------------------------- */
 
 int pl_vqgan_run(struct pl_vqgan *m, const struct pl_vq_block *blocks, int count, struct pl_maps *y,
                  const struct pl_maps *x, struct pl_vq_saved *saved)

@@ -1,5 +1,11 @@
-/* vqgan_block.c - see vqgan_block.h. The backward passes take the cheap parts (norms, swish) again
- * instead of keeping them: a map of the first level is the largest thing there is. */
+/* vqgan_block.c - the layers of a VQGAN, forward beside backward. [Esser et al. 2021, table 7]
+ *
+ *   RES    y = x + conv2(swish(norm2(conv1(swish(norm1(x))))))
+ *   ATTN   y = x + proj_out(attention(q, k, v)),  q, k, v = 1x1 convolutions of norm(x)
+ *   DOWN, UP   half or twice the size
+ *
+ * Backward passes compute the cheap parts (norms, swish) again instead of saving them: a map of the
+ * first level is the largest buffer there is. */
 #include "vqgan_block.h"
 
 #include <assert.h>
@@ -85,7 +91,10 @@ static struct pl_maps take(const struct pass *s, int B, int C, int H, int W)
     return m;
 }
 
-static void give(const struct pass *s, const struct pl_maps *m) { pl_scratch_give(s->scratch, m->at); }
+static void give(const struct pass *s, const struct pl_maps *m)
+{
+    pl_scratch_give(s->scratch, m->at);
+}
 
 /* K x K that keeps the size. */
 static struct pl_conv same_size(const struct pl_maps *x, int out, int K)
@@ -288,8 +297,9 @@ static struct pl_conv halving(const struct pl_maps *x, int out)
                              .stride = 2, .bottom = 1, .right = 1 };
 }
 
-int pl_vq_forward(const struct pl_vq_block *block, const struct pl_params *p, struct pl_scratch *scratch,
-                  struct pl_maps *y, const struct pl_maps *x, struct pl_vq_saved *saved)
+int pl_vq_forward(const struct pl_vq_block *block, const struct pl_params *p,
+                  struct pl_scratch *scratch, struct pl_maps *y, const struct pl_maps *x,
+                  struct pl_vq_saved *saved)
 {
     struct pass s = { p->be, p, scratch, block };
     struct pl_conv half = halving(x, block->out);
@@ -325,8 +335,9 @@ int pl_vq_forward(const struct pl_vq_block *block, const struct pl_params *p, st
     return PL_OK;
 }
 
-int pl_vq_backward(const struct pl_vq_block *block, const struct pl_params *p, struct pl_scratch *scratch,
-                   struct pl_maps *dx, const struct pl_maps *dy, struct pl_vq_saved *saved)
+int pl_vq_backward(const struct pl_vq_block *block, const struct pl_params *p,
+                   struct pl_scratch *scratch, struct pl_maps *dx, const struct pl_maps *dy,
+                   struct pl_vq_saved *saved)
 {
     struct pass s = { p->be, p, scratch, block };
     const struct pl_maps *x = &saved->x;

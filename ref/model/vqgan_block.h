@@ -48,14 +48,14 @@ struct pl_vq_saved {
     float *qkv, *attended, *lse;  /* ATTN */
 };
 
-/* y from x; y->at comes from the scratch buffers and is the caller's to give back. saved NULL: forward only.
+/* y from x; y->at is a scratch buffer that the caller gives back. saved NULL: forward only.
  * On an error buffers may stay taken: pl_scratch_give_all. */
-int pl_vq_forward(const struct pl_vq_block *block, const struct pl_params *p, struct pl_scratch *scratch,
-                  struct pl_maps *y, const struct pl_maps *x, struct pl_vq_saved *saved);
+int pl_vq_forward(const struct pl_vq_block *block, const struct pl_params *p,
+                  struct pl_scratch *scratch, struct pl_maps *y, const struct pl_maps *x, struct pl_vq_saved *saved);
 /* Adds parameter gradients to p->grad and gives back what `saved` holds. dx (NULL: not wanted)
  * comes from the scratch buffers. dy is only read. */
-int pl_vq_backward(const struct pl_vq_block *block, const struct pl_params *p, struct pl_scratch *scratch,
-                   struct pl_maps *dx, const struct pl_maps *dy, struct pl_vq_saved *saved);
+int pl_vq_backward(const struct pl_vq_block *block, const struct pl_params *p,
+                   struct pl_scratch *scratch, struct pl_maps *dx, const struct pl_maps *dy, struct pl_vq_saved *saved);
 
 #ifdef __cplusplus
 }

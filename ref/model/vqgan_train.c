@@ -1,4 +1,12 @@
-/* vqgan_train.c - see vqgan_train.h. */
+/* vqgan_train.c - gradients of a VQGAN. [Esser et al. 2021, eq. 4] [VQ-VAE: eq. 3]
+ *
+ *   loss = l1 mean|x' - x| + l2 mean(x' - x)^2 + quantizer loss
+ *   nearest:  |sg(z) - e|^2 + beta |z - sg(e)|^2,   sg stops gradients: the table moves to the
+ *             maps, and the encoder, more slowly, to the table (legacy: beta on the first term)
+ *   Gumbel:   kl_weight KL(q || uniform)
+ *
+ * The token has no gradient, so the decoder's goes straight through to z (nearest) or to the
+ * softmax y (Gumbel). */
 #include "vqgan_train.h"
 
 #include <assert.h>

@@ -1,5 +1,6 @@
-/* vqgan_train.h - gradients of a VQGAN: reconstruction and quantizer loss. The published models had
- * a perceptual and an adversarial term besides. [Esser et al. 2021] [spec images-and-text 1.6, 1.7] */
+/* vqgan_train.h - gradients of a VQGAN: reconstruction and quantizer loss. The published models
+ * had a perceptual and an adversarial term besides. [Esser et al. 2021] [spec images-and-text
+ * 1.6, 1.7] */
 #ifndef PL_VQGAN_TRAIN_H
 #define PL_VQGAN_TRAIN_H
 
