@@ -56,6 +56,8 @@ static struct buffer *new_buffer(struct pair *p, struct pair_any *any, size_t n,
     b->raw[0] = pair_must(pl_alloc(bytes + 2 * GUARD, 1));
     b->raw[1] = pair_must(host_only ? pl_alloc(bytes + 2 * GUARD, 1)
                                : p->side[1]->alloc(bytes + 2 * GUARD + b->aside));
+    if (!host_only && (uintptr_t)b->raw[1] % 64)
+        pair_fail(r, "alloc gave memory that is not aligned to 64 bytes");
     b->raw[1] += b->aside;
     for (size_t i = 0; i < bytes + 2 * GUARD; i++) b->raw[0][i] = POISON(i);
     return b;
