@@ -1,8 +1,8 @@
 /* adam.cu - one pass: moments and weights together. */
 #include "../ref/adam.h"
 
-#include "moments.cuh"
-#include "weights.cuh"
+#include "optimizer_moments.cuh"
+#include "bf16_weights.cuh"
 
 #include <math.h>
 

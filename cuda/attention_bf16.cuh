@@ -3,14 +3,14 @@
  *
  * A block keeps a tile or two of 64 places, its rows, sixteen a warp, and meets one tile after
  * another, the columns: queries and keys, or keys and queries. Of a product of rows and columns
- * each lane holds the 32 places that matrix.cuh names: rows g and g+8 of its warp, of each eight
+ * each lane holds the 32 places that tensor_core.cuh names: rows g and g+8 of its warp, of each eight
  * columns two. Columns come in groups of 16; those that no row of a warp may meet are not
  * multiplied. */
 #ifndef PL_CUDA_ATTENTION_BF16_CUH
 #define PL_CUDA_ATTENTION_BF16_CUH
 
 #include "attention.cuh"
-#include "matrix.cuh"
+#include "tensor_core.cuh"
 
 enum {
     SIDE = 64,    /* places of a tile, and a head's channels at most */

@@ -2,8 +2,8 @@
  * are every other backend's. */
 #include "../ref/reduce.h"
 
-#include "half.cuh"
-#include "lanes.cuh"
+#include "float16.cuh"
+#include "streams.cuh"
 #include "quant.cuh"
 
 /* Value i of a message; the table is in shared memory. */

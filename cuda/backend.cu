@@ -4,7 +4,7 @@
 #include "bf16.cuh"
 #include "device.cuh"
 #include "launch.cuh"
-#include "weights.cuh"
+#include "bf16_weights.cuh"
 
 /* Operations of two threads on one device, such as an offloaded step beside the next samples,
  * follow each other on its stream and share its scratch memory: so each is called by one thread
@@ -33,7 +33,7 @@ template <class... P, int (*operation)(P...)> struct product_at_a_time<operation
     }
 };
 
-/* On the host's memory: several threads at once, each with a lane of its own (lanes.cuh). No round
+/* On the host's memory: several threads at once, each with a lane of its own (streams.cuh). No round
  * is lost because the device is full: then, before anything has been written, the reference that
  * the table arrived with takes over. */
 static struct pl_backend arrived;

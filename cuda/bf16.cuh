@@ -29,7 +29,7 @@ static __device__ float float_of_bf16(uint16_t h)
 /* Whether products round their operands. */
 int cuda_bf16(void);
 
-/* ---- rounded.cu ---- */
+/* ---- bf16_operands.cu ---- */
 
 /* y = x (n), rounded. */
 int cuda_to_bf16(uint16_t *y, const float *x, size_t n);

@@ -1,8 +1,8 @@
 /* compress.cu - halves, and a table looked up: as fast as the bus. uniform8.cu has the rest. */
 #include "../ref/compress.h"
 
-#include "half.cuh"
-#include "lanes.cuh"
+#include "float16.cuh"
+#include "streams.cuh"
 #include "quant.cuh"
 
 #define HALF_MAX 65504.0f

@@ -33,7 +33,7 @@ $(BUILD)/obj/cuda/%.o: cuda/%.cu $(BUILD)/obj/cuda/flags
 	$(NVCC) $(CUDAFLAGS) -MF $(@:.o=.d) -c -o $@ $<
 # The oldest's intermediate form knows no products on matrix units in bfloat16: what needs them gets sm_80's beside it.
 CUDA_ALSO_PTX = $(if $(CUDA_WANT),,$(filter-out $(CUDA_PTX),$(filter 80,$(CUDA_KNOWN))))
-$(patsubst %.cu,$(BUILD)/obj/%.o,$(wildcard cuda/*_bf16*.cu) cuda/feedforward16.cu): private CUDAFLAGS += \
+$(patsubst %.cu,$(BUILD)/obj/%.o,$(wildcard cuda/*_bf16*.cu)): private CUDAFLAGS += \
 	$(foreach a,$(CUDA_ALSO_PTX),-gencode arch=compute_$(a),code=compute_$(a))
 $(BUILD)/libpl_cuda.so: $(patsubst %.cu,$(BUILD)/obj/%.o,$(CUDA_C)) $(call obj,$(CUDA_NEEDS)) runtime/backend.map
 	$(if $(CUDA_LACKS),@echo "CUDA without machine code for $(CUDA_LACKS:%=sm_%): this nvcc does not know it (12.8 and 12.9 know all)")
@@ -53,5 +53,5 @@ EMU_O = $(patsubst cuda/%,$(BUILD)/obj/cuda_on_cpu/%.o,$(CUDA_C)) \
 	$(patsubst test/cuda_on_cpu/%,$(BUILD)/obj/cuda_on_cpu/%.o,$(EMU_C))
 $(BUILD)/libpl_cuda_on_cpu.so: $(EMU_O) $(call obj,$(CUDA_NEEDS)) runtime/backend.map
 	$(CXX) -shared -Wl,--version-script=runtime/backend.map $(SANITIZE) -o $@ $(filter %.o,$^) -lm
-$(BUILD)/cuda_on_cpu_check: $(addprefix $(BUILD)/obj/cuda_on_cpu/,check/check.cpp.o emulator.cpp.o matrix.cpp.o streams.cpp.o)
+$(BUILD)/cuda_on_cpu_check: $(addprefix $(BUILD)/obj/cuda_on_cpu/,check/check.cpp.o emulator.cpp.o tensor_core.cpp.o streams.cpp.o)
 	$(CXX) $(SANITIZE) -o $@ $^

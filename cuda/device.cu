@@ -1,10 +1,10 @@
 /* device.cu - the devices: which ones, their streams, memory. Each has one stream for
- * operations, and copies.cu's two. */
+ * operations, and async_copies.cu's two. */
 #include "device.cuh"
 
 #include "bf16.cuh"
 #include "launch.cuh"
-#include "weights.cuh"
+#include "bf16_weights.cuh"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * is atomic. */
 #include "../ref/embed.h"
 
-#include "packs.cuh"
+#include "vectorized.cuh"
 
 template <int WIDTH>
 __global__ void take_rows(float *y, const float *table, const int32_t *ids, int M, int packs)

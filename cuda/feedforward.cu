@@ -4,7 +4,7 @@
 
 #include "bf16.cuh"
 #include "feedforward.cuh"
-#include "packs.cuh"
+#include "vectorized.cuh"
 
 #define SQRT_HALF 0.70710678118654752440f
 #define INV_SQRT_2_PI 0.39894228040143267794f

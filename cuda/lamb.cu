@@ -2,8 +2,8 @@
  * the trust ratio between them is worked out on the device. */
 #include "../ref/lamb.h"
 
-#include "moments.cuh"
-#include "weights.cuh"
+#include "optimizer_moments.cuh"
+#include "bf16_weights.cuh"
 
 #include <math.h>
 

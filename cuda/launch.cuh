@@ -12,7 +12,7 @@
 #include <cuda_runtime.h>
 
 /* Everything runs in order on one stream of the thread's device; be->sync waits for it. Only while
- * a thread holds a lane (lanes.cuh) is its stream another one: NULL ends that. */
+ * a thread holds a lane (streams.cuh) is its stream another one: NULL ends that. */
 cudaStream_t cuda_stream(void);
 void cuda_divert(cudaStream_t stream);
 /* A status for what CUDA says; anything but success and lack of memory is the device's failure. Its
@@ -23,7 +23,7 @@ int cuda_status(cudaError_t error);
 /* Starts a kernel; the value is a status. A fault while it runs is seen by a later call or sync. */
 #define PL_LAUNCH(kernel, grid, block, ...) \
     (kernel<<<(grid), (block), 0, cuda_stream()>>>(__VA_ARGS__), cuda_status(cudaGetLastError()))
-/* Aligned to what a matrix unit reads at a time (matrix.cuh). */
+/* Aligned to what a matrix unit reads at a time (tensor_core.cuh). */
 #define PL_SHARED(type, name, count) __shared__ __align__(16) type name[count]
 /* Before a loop over a thread's own small arrays: unrolled, they lie in registers. */
 #define PL_UNROLL _Pragma("unroll")

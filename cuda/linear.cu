@@ -1,12 +1,12 @@
 /* linear.cu - cuBLAS, in float32 without TF32, or with operands rounded to bfloat16: parameters
- * once a step (weights.cu), everything else once a product. Sums stay in float32. cuBLAS counts
+ * once a step (bf16_weights.cu), everything else once a product. Sums stay in float32. cuBLAS counts
  * columns first, so a row-major C = A B is its C' = B' A'. */
 #include "../ref/linear.h"
 
 #include "bf16.cuh"
 #include "device.cuh"
-#include "packs.cuh"
-#include "weights.cuh"
+#include "vectorized.cuh"
+#include "bf16_weights.cuh"
 
 #include <cublas_v2.h>
 #include <stdio.h>

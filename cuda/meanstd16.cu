@@ -2,8 +2,8 @@
  * twice of them from cache; whole rows go through a lane's two sides in turn. */
 #include "../ref/compress.h"
 
-#include "half.cuh"
-#include "lanes.cuh"
+#include "float16.cuh"
+#include "streams.cuh"
 
 #include <float.h>
 

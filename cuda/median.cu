@@ -2,8 +2,8 @@
  * more values lie than may. Nothing is sorted or moved; n values are read 32 times, from cache. */
 #include "../ref/robust.h"
 
-#include "lanes.cuh"
-#include "order.cuh"
+#include "streams.cuh"
+#include "sort_keys.cuh"
 
 #define PIECE_BYTES ((size_t)4 << 20)
 

@@ -3,7 +3,7 @@
  * column, in one order. */
 #include "../ref/norm.h"
 
-#include "packs.cuh"
+#include "vectorized.cuh"
 
 struct statistics {
     float mean, inverse;

@@ -5,7 +5,7 @@
 
 #include "../ref/quant.h"
 
-#include "packs.cuh"
+#include "vectorized.cuh"
 
 #include <float.h>
 
@@ -45,7 +45,7 @@ struct cuda_stair {
 };
 #define STAIR_ROWS 2818 /* at most */
 
-/* The device's own copy, made by the first call; PL_ENOMEM, PL_EDEVICE. See stair.cu. */
+/* The device's own copy, made by the first call; PL_ENOMEM, PL_EDEVICE. See step_table.cu. */
 int cuda_stair_of(struct cuda_stair *s, enum pl_map map);
 
 static __device__ void load_stair(cuda_shared<uint32_t> to, const struct cuda_stair *s)

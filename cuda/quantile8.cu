@@ -1,8 +1,8 @@
 /* quantile8.cu - the 8-bit code of a part in bins that hold equally many values. Borders are
  * quantiles, so values are sorted: by four digits of eight bits, each pass the bins' own laying
  * out, which leaves equal digits in their order. */
-#include "bins.cuh"
-#include "order.cuh"
+#include "bucket_means.cuh"
+#include "sort_keys.cuh"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
 #include "../ref/rotary.h"
 
 #include "bf16.cuh"
-#include "packs.cuh"
+#include "vectorized.cuh"
 
 static __device__ void turn(float *p, float c, float s)
 {

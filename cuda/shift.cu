@@ -3,7 +3,7 @@
 #include "../ref/shift.h"
 
 #include "bf16.cuh"
-#include "packs.cuh"
+#include "vectorized.cuh"
 
 /* As ref/shift.c: the position that channel c of position p is taken from; -1: a zero. */
 static __device__ int origin(int p, int c, int D, int P, int F)

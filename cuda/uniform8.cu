@@ -1,6 +1,6 @@
 /* uniform8.cu - the 8-bit code of a part in equal bins. What does not fit on a lane goes through it
  * once for each of mean, deviation and codes. */
-#include "bins.cuh"
+#include "bucket_means.cuh"
 
 #include <math.h>
 

@@ -1,8 +1,8 @@
 /* vector.cu - whole buffers: as fast as memory. */
 #include "../ref/vector.h"
 
-#include "packs.cuh"
-#include "weights.cuh"
+#include "vectorized.cuh"
+#include "bf16_weights.cuh"
 
 template <int WIDTH> __global__ void fill(float *x, float value, size_t n)
 {

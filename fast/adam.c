@@ -1,6 +1,6 @@
 /* adam.c - everything in one pass: a block is decoded, its moments and parameters are updated, and
  * it is encoded again while it lies in the first cache. */
-#include "moments.h"
+#include "optimizer_moments.h"
 
 #include <math.h>
 

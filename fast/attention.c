@@ -6,7 +6,7 @@
  *
  * Work is cut into (sequence, head, chunk of queries), the chunks by shape alone. Whoever computes
  * a piece, and when, changes nothing: sums over chunks are taken afterwards, in their order. */
-#include "attention_plan.h"
+#include "attention_tiling.h"
 #include "fast.h"
 #include "workspace.h"
 
@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LANES_FILE "attention_lanes.h"
-#include "each_isa.h"
+#define LANES_FILE "attention_simd.inc"
+#include "foreach_isa.inc"
 
 #define CHUNK_ROWS 256  /* below, packing keys for a chunk costs too much */
 #define FETCH_MAX 65536 /* floats: the next head is fetched if it fits beside the present one */

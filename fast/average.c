@@ -3,7 +3,7 @@
  * widened in memory. Products and sums stay apart (no fused multiply-add), so the bits are the
  * reference's. */
 #include "quant.h"
-#include "table512.h"
+#include "table_lookup_avx512.h"
 
 #include <string.h>
 

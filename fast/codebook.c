@@ -3,7 +3,7 @@
  *
  * The divergence from uniform needs no logarithm a code: p log(p N + 1e-10) is p (x - lse + log N)
  * but for less than 1e-10 / N, and so is its gradient p (x - sum p x). */
-#include "curves.h"
+#include "vector_math.h"
 
 #include <math.h>
 #include <omp.h>

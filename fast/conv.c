@@ -32,8 +32,8 @@ struct kernels {
     int lanes, side;
 };
 
-#define LANES_FILE "conv_lanes.h"
-#include "each_isa.h"
+#define LANES_FILE "conv_simd.inc"
+#include "foreach_isa.inc"
 
 static const struct kernels *const kernels[ISA_COUNT] = ISA_TABLE(kernels);
 

@@ -3,7 +3,7 @@
  * When the weights are small enough to lie there too, a thread takes a block through all of the
  * layer; else all threads work on each product of a larger block. Gradients of weights are summed
  * per slot, slots are as many as the sizes say, and added in their order. */
-#include "curves.h"
+#include "vector_math.h"
 
 #include <stdlib.h>
 #include <string.h>

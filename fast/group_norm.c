@@ -18,8 +18,8 @@ struct kernels {
                        float b, float c);
 };
 
-#define LANES_FILE "group_norm_lanes.h"
-#include "each_isa.h"
+#define LANES_FILE "group_norm_simd.inc"
+#include "foreach_isa.inc"
 
 static const struct kernels *const kernels[ISA_COUNT] = ISA_TABLE(kernels);
 

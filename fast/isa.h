@@ -1,10 +1,10 @@
 /* isa.h - which instruction set the vector code runs on: chosen once, at run time.
  *
- * Vector code is written once, in files named *_lanes.h, over the few operations of lanes.h. A .c
- * file names its lanes file and includes each_isa.h, which compiles it for every set:
+ * Vector code is written once, in files named *_simd.inc, over the few operations of simd.h. A .c
+ * file names its lanes file and includes foreach_isa.inc, which compiles it for every set:
  *
- *     #define LANES_FILE "norm_lanes.h"
- *     #include "each_isa.h"
+ *     #define LANES_FILE "norm_simd.inc"
+ *     #include "foreach_isa.inc"
  *
  * and then picks from what came out: struct norm_ops *ops = norm_ops[isa_chosen()]. */
 #ifndef PL_FAST_ISA_H

@@ -2,7 +2,7 @@
  * lies in the first cache, and leaves the update where the gradient was; a second pass adds it to
  * the parameters. The loops are plain C over groups of sixteen, so that the sums have the same
  * order on vectors of any width. */
-#include "moments.h"
+#include "optimizer_moments.h"
 
 #include <math.h>
 

@@ -3,7 +3,7 @@
  * A gradient of weights has few rows and columns but a long sum: its sum is cut too, and the parts
  * are added in their order. All borders depend on the sizes alone.
  * With a few rows (generation) a product only reads W once, and packing all of it first would cost
- * more than the product: these go to rows.c. */
+ * more than the product: these go to gemm_skinny.c. */
 #include "fast.h"
 
 #define ROWS 640

@@ -4,7 +4,7 @@
  * which is a third of the work. Blocks are rows of one segment, gathered from all sequences, so
  * that products stay large; the table's gradient is summed segment by segment in the order of
  * blocks. */
-#include "curves.h"
+#include "vector_math.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* What norm_lanes.h does to some rows of D. */
+/* What norm_simd.inc does to some rows of D. */
 struct norm_ops {
     void (*norm)(float *y, const float *x, const float *gain, const float *offset, int rows, int D,
                  float eps);
@@ -18,8 +18,8 @@ struct norm_ops {
                         int rows, int D);
 };
 
-#define LANES_FILE "norm_lanes.h"
-#include "each_isa.h"
+#define LANES_FILE "norm_simd.inc"
+#include "foreach_isa.inc"
 
 #define PIECE_ROWS 64  /* rows of a partial sum, */
 #define PIECES_MAX 256 /* unless there would be more pieces than this */

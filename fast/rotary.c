@@ -10,8 +10,8 @@ struct rotary_ops {
     void (*turn)(float *x, const float *c, const float *s, int G, int d, int R, int room);
 };
 
-#define LANES_FILE "rotary_lanes.h"
-#include "each_isa.h"
+#define LANES_FILE "rotary_simd.inc"
+#include "foreach_isa.inc"
 
 #define SMALL 16384 /* elements for which waking threads does not pay */
 #define STRIP 256   /* channels of a head that are turned at a time: their sines lie on the stack */

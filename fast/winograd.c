@@ -43,8 +43,8 @@ struct kernels {
     int lanes, panel, tile; /* floats of a register; tiles, and outputs, of one block of sums */
 };
 
-#define LANES_FILE "winograd_lanes.h"
-#include "each_isa.h"
+#define LANES_FILE "winograd_simd.inc"
+#include "foreach_isa.inc"
 
 static const struct kernels *const kernels[ISA_COUNT] = ISA_TABLE(kernels);
 

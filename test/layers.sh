@@ -8,7 +8,7 @@ bad=0
 
 check() { # room, what it may include
     [ -d "$1" ] || return 0
-    for f in $(find "$1" -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh'); do
+    for f in $(find "$1" -name '*.[ch]' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh'); do
         for i in $(sed -n 's/^ *# *include *"\([^"]*\)".*/\1/p' "$f"); do
             dir=$(dirname "$f")
             if [ -e "$dir/$i" ]; then target=$(realpath -m --relative-to=. "$dir/$i"); else target=$i; fi

@@ -304,7 +304,7 @@ template <class T> struct emu_shared {
 };
 template <class T> using cuda_shared = emu_shared<T>;
 
-/* ---- matrix units: cuda/matrix.cuh says what these do and which lane keeps what ---- */
+/* ---- matrix units: cuda/tensor_core.cuh says what these do and which lane keeps what ---- */
 
 #define PL_EMULATED
 uint32_t emu_word(float low, float high);

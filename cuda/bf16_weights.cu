@@ -1,0 +1,85 @@
+/* bf16_weights.cu - parameters in bfloat16 beside their float32 master: converted all at once, by the
+ * first product after they have changed, so once a step however often they are multiplied with. */
+#include "bf16_weights.cuh"
+
+#include "bf16.cuh"
+#include "device.cuh"
+#include "launch.cuh"
+
+#include <stdlib.h>
+
+struct region {
+    const float *master;
+    size_t n;
+    uint16_t *working; /* NULL: not needed yet, or no memory for it */
+    int current;       /* the same values, rounded */
+    int refused;
+};
+static struct regions {
+    struct region *list;
+    size_t count, room;
+} regions[CUDA_DEVICES_MAX];
+
+static struct region *find(const void *p)
+{
+    struct regions *r = &regions[cuda_number()];
+    for (size_t i = 0; i < r->count; i++)
+    {
+        struct region *w = &r->list[i];
+        if ((const float *)p >= w->master && (const float *)p < w->master + w->n) return w;
+    }
+    return NULL;
+}
+
+int cuda_weights(const float *master, size_t n)
+{
+    struct regions *r = &regions[cuda_number()];
+    if (r->count == r->room) {
+        size_t room = r->room ? 2 * r->room : 8;
+        struct region *list = (struct region *)realloc(r->list, room * sizeof *list);
+        if (!list) return PL_ENOMEM;
+        r->list = list;
+        r->room = room;
+    }
+    r->list[r->count++] = { master, n, NULL, 0, 0 };
+    return PL_OK;
+}
+
+void cuda_weights_forget(const void *p)
+{
+    struct regions *r = &regions[cuda_number()];
+    struct region *at = find(p), gone;
+    if (!at || at->master != (const float *)p) return;
+    gone = *at;
+    *at = r->list[--r->count];
+    cuda_free(gone.working);
+}
+
+void cuda_written(const void *p, size_t bytes)
+{
+    struct regions *r = &regions[cuda_number()];
+    const char *begin = (const char *)p, *end = begin + bytes;
+    for (size_t i = 0; i < r->count; i++) {
+        const struct region *w = &r->list[i];
+        if (begin < (const char *)(w->master + w->n) && end > (const char *)w->master)
+            r->list[i].current = 0;
+    }
+    cuda_rounded_written(p, bytes);
+}
+
+const uint16_t *cuda_weights_bf16(int *rc, const float *W)
+{
+    struct region *w = find(W);
+    *rc = PL_OK;
+    if (!w || w->refused) return NULL;
+    if (!w->working && !(w->working = (uint16_t *)cuda_alloc(w->n * sizeof *w->working))) {
+        w->refused = 1; /* each product then rounds its own operand */
+        return NULL;
+    }
+    if (!w->current) { /* values that are on their way belong to it: there is no second occasion */
+        *rc = cuda_copy_join();
+        if (*rc == PL_OK) *rc = cuda_to_bf16(w->working, w->master, w->n);
+        w->current = *rc == PL_OK;
+    }
+    return w->working + (W - w->master);
+}

@@ -1,0 +1,206 @@
+/* feedforward_bf16.cu - the layer in bfloat16: what only its own products read, z and the gated values
+ * and the gradients of both, is never wider than that, so that the device's memory carries half of
+ * it and no pass rounds. z lies without its bias, which the gate adds. */
+#include "../ref/linear.h"
+
+#include "bf16.cuh"
+#include "feedforward.cuh"
+#include "vectorized.cuh"
+
+/* gelu(g) = g share(g), and its slope. share is off by at most 7.5e-8 [Abramowitz & Stegun 7.1.26],
+ * the reciprocal and the power of two by a few times that, which is nothing beside bfloat16's 2^-9.
+ * One exponential serves both: a pass that moves 6 bytes an element has time for some 40
+ * instructions. */
+struct gelu {
+    float value, slope;
+};
+static __device__ struct gelu gelu_of(float g)
+{
+    float t = __fdividef(1, fmaf(0.3275911f * 0.70710678118654752440f, fabsf(g), 1));
+    float e = exp2f(g * g * (-0.5f * 1.4426950408889634f)), share;
+    share = fmaf(1.061405429f, t, -1.453152027f);
+    share = fmaf(share, t, 1.421413741f);
+    share = fmaf(share, t, -0.284496736f);
+    share = fmaf(share, t, 0.254829592f);
+    share *= 0.5f * t * e; /* of -|g| */
+    if (g > 0) share = 1 - share;
+    return { g * share, fmaf(g * 0.39894228040143267794f, e, share) };
+}
+
+/* u and g of row m from column c on. */
+template <int WIDTH> struct halves {
+    cuda_pack<float, WIDTH> u, g;
+};
+/* Of z as the first product left it; or of kept, z in float32 with its bias. */
+template <int WIDTH>
+static __device__ struct halves<WIDTH> halves_of(const uint16_t *z, const float *kept,
+                                                 const float *b1, size_t at, int c, int C)
+{
+    struct halves<WIDTH> v;
+    if (kept) return { cuda_load<WIDTH>(kept + at), cuda_load<WIDTH>(kept + at + C) };
+    auto u = cuda_load<WIDTH>(z + at), g = cuda_load<WIDTH>(z + at + C);
+    auto bu = cuda_load<WIDTH>(b1 + c), bg = cuda_load<WIDTH>(b1 + C + c);
+    PL_UNROLL for (int k = 0; k < WIDTH; k++) {
+        v.u.at[k] = float_of_bf16(u.at[k]) + bu.at[k];
+        v.g.at[k] = float_of_bf16(g.at[k]) + bg.at[k];
+    }
+    return v;
+}
+
+template <int WIDTH>
+__global__ void gate16(uint16_t *h, const uint16_t *z, const float *kept, const float *b1, int rows,
+                       int packs)
+{
+    int C = packs * WIDTH;
+    cuda_each_row(rows, packs, [=](int m, int p) {
+        size_t at = (size_t)m * (size_t)C + (size_t)p * WIDTH;
+        auto v = halves_of<WIDTH>(z, kept, b1, at + (size_t)m * (size_t)C, p * WIDTH, C);
+        cuda_pack<uint16_t, WIDTH> y;
+        PL_UNROLL for (int k = 0; k < WIDTH; k++)
+            y.at[k] = bf16_of_float(v.u.at[k] * gelu_of(v.g.at[k]).value);
+        cuda_store(h + at, y);
+    });
+}
+
+/* dh becomes h, z becomes dz (of kept, too); part: dz's column sums. */
+template <int WIDTH>
+__global__ void gate16_backward(double *part, uint16_t *z, uint16_t *dh, const float *kept,
+                                const float *b1, int rows, int packs)
+{
+    int C = packs * WIDTH;
+    part += (size_t)blockIdx.y * 2 * (size_t)C;
+    cuda_pack_parts<2 * WIDTH>(
+        rows, packs,
+        [=](int m, int p, double *sum) {
+            size_t at = (size_t)m * (size_t)C + (size_t)p * WIDTH;
+            size_t wide = at + (size_t)m * (size_t)C;
+            auto v = halves_of<WIDTH>(z, kept, b1, wide, p * WIDTH, C);
+            auto d = cuda_load<WIDTH>(dh + at);
+            cuda_pack<uint16_t, WIDTH> h, du, dg;
+            PL_UNROLL for (int k = 0; k < WIDTH; k++) {
+                struct gelu gate = gelu_of(v.g.at[k]);
+                float dk = float_of_bf16(d.at[k]), duk = dk * gate.value;
+                float dgk = dk * v.u.at[k] * gate.slope;
+                h.at[k] = bf16_of_float(v.u.at[k] * gate.value);
+                du.at[k] = bf16_of_float(duk);
+                dg.at[k] = bf16_of_float(dgk);
+                sum[k] += duk;
+                sum[WIDTH + k] += dgk;
+            }
+            cuda_store(dh + at, h);
+            cuda_store(z + wide, du);
+            cuda_store(z + wide + C, dg);
+        },
+        [=](int p, int k, double s) {
+            part[(k < WIDTH ? 0 : C) + p * WIDTH + k % WIDTH] = s;
+        });
+}
+
+/* Buffers for some rows: z (rows,2C) where it isn't the caller's, h (rows,C), dy (rows,D). */
+struct room {
+    uint16_t *h, *z, *dy;
+    int rows, packed, packs;
+};
+static int take_room(struct room *r, int M, int C, int z, int D, const float *kept, const float *b1)
+{
+    size_t row = (size_t)(z ? 3 : 1) * (size_t)C + (size_t)D;
+    int rc;
+    r->rows = feed_rows_at_once(M, row * sizeof *r->h);
+    r->h = (uint16_t *)cuda_scratch(&rc, CUDA_SLOT_LAYER, (size_t)r->rows * row * sizeof *r->h);
+    r->z = r->h + (size_t)r->rows * (size_t)C;
+    r->dy = r->z + (z ? 2 : 0) * (size_t)r->rows * (size_t)C;
+    r->packed = C % CUDA_PACK == 0 && cuda_packs(kept, b1);
+    r->packs = r->packed ? C / CUDA_PACK : C;
+    return rc;
+}
+
+/* z, of the caller's rows in float32 with its bias, or in r->z without. */
+static int make_z(struct room *r, float *kept, const uint16_t *x, const struct pl_ffn *w, int rows,
+                  int D, int C)
+{
+    int rc;
+    const uint16_t *W1 =
+        cuda_rounded(&rc, CUDA_SLOT_OPERAND2, w->W1, 2 * (size_t)C * (size_t)D);
+    if (rc != PL_OK) return rc;
+    return kept ? cuda_linear16(kept, x, W1, w->b1, rows, D, 2 * C)
+                : cuda_product16(r->z, x, 0, W1, 1, rows, 2 * C, D);
+}
+
+static int make_y(float *y, const uint16_t *h, const struct pl_ffn *w, int rows, int D, int C)
+{
+    int rc;
+    const uint16_t *W2 = cuda_rounded(&rc, CUDA_SLOT_OPERAND2, w->W2, (size_t)D * (size_t)C);
+    return rc == PL_OK ? cuda_linear16(y, h, W2, w->b2, rows, C, D) : rc;
+}
+
+static float *rows_of(float *kept, int m, int C)
+{
+    return kept ? kept + 2 * (size_t)m * (size_t)C : NULL;
+}
+
+int cuda_feed16(float *y, float *kept, const float *x, const struct pl_ffn *w, int M, int D, int C)
+{
+    struct room r;
+    int rc = take_room(&r, M, C, !kept, 0, kept, w->b1);
+    for (int m = 0; rc == PL_OK && m < M; m += r.rows) {
+        int rows = M - m < r.rows ? M - m : r.rows;
+        size_t at = (size_t)m * (size_t)D;
+        float *z = rows_of(kept, m, C);
+        const uint16_t *x16 =
+            cuda_rounded(&rc, CUDA_SLOT_OPERAND, x + at, (size_t)rows * (size_t)D);
+        if (rc == PL_OK) rc = make_z(&r, z, x16, w, rows, D, C);
+        if (rc == PL_OK)
+            rc = CUDA_LAUNCH_PACKS(r.packed, gate16, cuda_row_grid(rows, r.packs), CUDA_THREADS,
+                                   r.h, r.z, z, w->b1, rows, r.packs);
+        if (rc == PL_OK) rc = make_y(y + at, r.h, w, rows, D, C);
+    }
+    cuda_rounded_forget();
+    return rc;
+}
+
+/* Of `rows` rows of z and dh, which become dz and h; db1 is added to. */
+static int ungate(const struct room *r, float *db1, const float *kept, const float *b1, int rows,
+                  int C)
+{
+    dim3 grid = cuda_column_grid(rows, r->packs);
+    int rc;
+    double *part = cuda_column_scratch(&rc, 1, grid, 2 * C);
+    if (rc == PL_OK)
+        rc = CUDA_LAUNCH_PACKS(r->packed, gate16_backward, grid, CUDA_THREADS, part, r->z, r->h,
+                               kept, b1, rows, r->packs);
+    return rc == PL_OK ? cuda_column_add(db1, part, grid, 2 * C) : rc;
+}
+
+/* The gradients of some rows. dh and h share their place: h is made when dh is read, not sooner. */
+static int some_rows(struct room *r, float *y, float *dx, const struct pl_ffn *dw, const float *dy,
+                     float *kept, const float *x, const struct pl_ffn *w, int rows, int D, int C)
+{
+    const uint16_t *x16, *W;
+    int rc;
+    x16 = cuda_rounded(&rc, CUDA_SLOT_OPERAND, x, (size_t)rows * (size_t)D);
+    if (rc == PL_OK && !kept) rc = make_z(r, NULL, x16, w, rows, D, C);
+    if (rc == PL_OK) rc = cuda_round_columns(r->dy, dw->b2, dy, rows, D);
+    W = rc == PL_OK ? cuda_rounded(&rc, CUDA_SLOT_OPERAND2, w->W2, (size_t)D * (size_t)C) : NULL;
+    if (rc == PL_OK) rc = cuda_product16(r->h, r->dy, 0, W, 0, rows, C, D);
+    if (rc == PL_OK) rc = ungate(r, dw->b1, kept, w->b1, rows, C);
+    if (rc == PL_OK && y) rc = make_y(y, r->h, w, rows, D, C);
+    if (rc == PL_OK) rc = cuda_product16(dw->W2, r->dy, 1, r->h, 0, D, C, rows, 1);
+    if (rc == PL_OK) rc = cuda_product16(dw->W1, r->z, 1, x16, 0, 2 * C, D, rows, 1);
+    W = rc == PL_OK ? cuda_rounded(&rc, CUDA_SLOT_OPERAND2, w->W1, 2 * (size_t)C * (size_t)D)
+                    : NULL;
+    return rc == PL_OK ? cuda_product16(dx, r->z, 0, W, 0, rows, D, 2 * C, 0) : rc;
+}
+
+int cuda_feed16_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy,
+                         float *kept, const float *x, const struct pl_ffn *w, int M, int D, int C)
+{
+    struct room r;
+    int rc = take_room(&r, M, C, 1, D, kept, w->b1);
+    for (int m = 0; rc == PL_OK && m < M; m += r.rows) {
+        size_t at = (size_t)m * (size_t)D;
+        rc = some_rows(&r, y ? y + at : NULL, dx + at, dw, dy + at, rows_of(kept, m, C), x + at, w,
+                       M - m < r.rows ? M - m : r.rows, D, C);
+    }
+    cuda_rounded_forget();
+    return rc;
+}

@@ -1,0 +1,89 @@
+/* step_table.cu - the run's rule as a stair: where on it every code begins. From the rule itself, so
+ * that codes are the reference's to the last bit. */
+#include "quant.cuh"
+
+#include "device.cuh"
+
+#include <assert.h>
+
+static uint32_t *copies[CUDA_DEVICES_MAX][2];
+
+static void shape(struct cuda_stair *s, enum pl_map map)
+{
+    int negative = map == PL_MAP_SIGNED;
+    s->shift = negative ? 17 : 16; /* rows of a 64th, or a 128th, of a power of two */
+    s->least = (negative ? 127 - 22 : 127 - 21) << 23; /* steps begin at 2.75e-7, and 5.5e-7 */
+    s->keep = negative ? INT32_MAX : -1;
+    s->turn = negative ? -1 : 0;
+    s->zero = (0x3f800000 - s->least) / (1 << s->shift) + 1;
+    s->rows = (1 + negative) * s->zero;
+    if (!negative) s->zero = 0;
+}
+
+/* The code of the quotient that code_run calls `at`. */
+static uint8_t code_at(const struct cuda_stair *s, const float book[PL_CODES], int32_t at)
+{
+    union { float f; int32_t i; } bits;
+    bits.i = (at < 0 ? ~at : at) + s->least;
+    if (bits.i > 0x3f800000) bits.i = 0x3f800000;
+    return pl_code_run(book, at < 0 ? -bits.f : bits.f);
+}
+
+/* The last `at` of low..high-1 whose code is not `code`; high's is, low's is not. */
+static int32_t before_step(const struct cuda_stair *s, const float book[PL_CODES], int32_t low,
+                       int32_t high, uint8_t code)
+{
+    while (high - low > 1) {
+        int32_t middle = low + (high - low) / 2;
+        if (code_at(s, book, middle) == code) high = middle;
+        else low = middle;
+    }
+    return low;
+}
+
+static void build(uint32_t *entry, const struct cuda_stair *s, const float book[PL_CODES])
+{
+    for (int i = 0; i < s->rows; i++) {
+        int32_t begin = (i - s->zero) * (1 << s->shift), end = begin + (1 << s->shift) - 1;
+        uint8_t first = code_at(s, book, begin), last = code_at(s, book, end);
+        int32_t before = last == first ? end : before_step(s, book, begin, end, last);
+        assert(last == first || last == first + 1);
+        entry[i] = (uint32_t)(before - begin) << (32 - s->shift) | first;
+    }
+}
+
+/* The first float that has another code than 0. */
+static float first_above(const float book[PL_CODES])
+{
+    float low = -1, high = 0;
+    for (;;) {
+        float middle = low + (high - low) / 2;
+        if (middle == low || middle == high) return high;
+        if (pl_code_run(book, middle)) high = middle;
+        else low = middle;
+    }
+}
+
+int cuda_stair_of(struct cuda_stair *s, enum pl_map map)
+{
+    uint32_t **copy = &copies[cuda_number()][map], entry[STAIR_ROWS];
+    float book[PL_CODES];
+    int rc;
+    pl_codebook(book, map, PL_RULE_RUN);
+    shape(s, map);
+    s->below = map == PL_MAP_SIGNED ? -1 : first_above(book);
+    assert(s->rows <= STAIR_ROWS);
+    if (!*copy) {
+        uint32_t *made = (uint32_t *)cuda_piece((size_t)s->rows * sizeof *made);
+        if (!made) return PL_ENOMEM;
+        build(entry, s, book);
+        rc = cuda_put(made, entry, (size_t)s->rows * sizeof *made);
+        if (rc != PL_OK) {
+            cuda_free(made);
+            return rc;
+        }
+        *copy = made;
+    }
+    s->entry = *copy;
+    return PL_OK;
+}

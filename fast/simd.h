@@ -1,0 +1,201 @@
+/* simd.h - a register of LANES floats and what we do with it. Included by foreach_isa.inc, once per
+ * instruction set; files that follow it use the short names below. */
+
+typedef float ISA(vec) __attribute__((vector_size(LANES * 4)));
+typedef int32_t ISA(ivec) __attribute__((vector_size(LANES * 4)));
+/* the same in memory, at any address */
+typedef float ISA(loose) __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+
+#define vec ISA(vec)
+#define ivec ISA(ivec)
+#define load ISA(load)
+#define store ISA(store)
+#define load_part ISA(load_part)
+#define store_part ISA(store_part)
+#define all ISA(all)
+#define fma ISA(fma)
+#define larger ISA(larger)
+#define only ISA(only)
+#define keep ISA(keep)
+#define total ISA(total)
+#define largest ISA(largest)
+#define exponential ISA(exponential)
+#define quads ISA(quads)
+#define transpose4 ISA(transpose4)
+#define turned_quads ISA(turned_quads)
+#define round_up ISA(round_up)
+#define LANE static inline __attribute__((always_inline, unused))
+
+LANE vec load(const float *p) { return *(const ISA(loose) *)(const void *)p; }
+LANE void store(float *p, vec x) { *(ISA(loose) *)(void *)p = x; }
+
+/* The first n < LANES floats; the other lanes are zero, and memory behind is not touched. */
+#if LANES == 16
+LANE vec load_part(const float *p, int n)
+{
+    return (vec)_mm512_maskz_loadu_ps((__mmask16)((1 << n) - 1), p);
+}
+
+LANE void store_part(float *p, vec x, int n)
+{
+    _mm512_mask_storeu_ps(p, (__mmask16)((1 << n) - 1), (__m512)x);
+}
+#elif LANES == 8
+LANE __m256i ISA(first)(int n)
+{
+    static const int32_t ones[16] = { -1, -1, -1, -1, -1, -1, -1, -1 };
+    return _mm256_loadu_si256((const __m256i *)(const void *)(ones + 8 - n));
+}
+
+LANE vec load_part(const float *p, int n) { return (vec)_mm256_maskload_ps(p, ISA(first)(n)); }
+LANE void store_part(float *p, vec x, int n) { _mm256_maskstore_ps(p, ISA(first)(n), (__m256)x); }
+#else
+LANE vec load_part(const float *p, int n)
+{
+    float part[LANES] = { 0 };
+    memcpy(part, p, (size_t)n * sizeof *p);
+    return load(part);
+}
+
+LANE void store_part(float *p, vec x, int n)
+{
+    float part[LANES];
+    store(part, x);
+    memcpy(p, part, (size_t)n * sizeof *p);
+}
+#endif
+
+/* x with zeros in lanes n.. */
+LANE vec only(vec x, int n)
+{
+    ivec lane;
+    for (int i = 0; i < LANES; i++) lane[i] = i;
+    return (vec)((ivec)x & (lane < n));
+}
+
+/* x where the mask's lane is -1, zero where it is 0. */
+LANE vec keep(ivec mask, vec x) { return (vec)((ivec)x & mask); }
+
+#if LANES == 16
+LANE vec all(float x) { return (vec)_mm512_set1_ps(x); }
+LANE vec fma(vec a, vec b, vec c) { return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
+LANE vec larger(vec a, vec b) { return (vec)_mm512_max_ps((__m512)a, (__m512)b); }
+#elif LANES == 8
+LANE vec all(float x) { return (vec)_mm256_set1_ps(x); }
+LANE vec fma(vec a, vec b, vec c) { return (vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
+LANE vec larger(vec a, vec b) { return (vec)_mm256_max_ps((__m256)a, (__m256)b); }
+#else
+LANE vec all(float x) { return (vec){ x, x, x, x }; }
+LANE vec fma(vec a, vec b, vec c) { return a * b + c; }
+LANE vec larger(vec a, vec b)
+{
+    ivec more = a > b;
+    return (vec)(((ivec)a & more) | ((ivec)b & ~more));
+}
+#endif
+
+/* Sum and maximum of all lanes; halves are folded, always in the same order. */
+LANE float total(vec x)
+{
+#if LANES == 16
+    __m256 y = _mm256_add_ps(_mm512_castps512_ps256((__m512)x),
+                             _mm512_extractf32x8_ps((__m512)x, 1));
+#elif LANES == 8
+    __m256 y = (__m256)x;
+#endif
+#if LANES >= 8
+    __m128 z = _mm_add_ps(_mm256_castps256_ps128(y), _mm256_extractf128_ps(y, 1));
+    z = _mm_add_ps(z, _mm_movehl_ps(z, z));
+    return _mm_cvtss_f32(_mm_add_ss(z, _mm_shuffle_ps(z, z, 1)));
+#else
+    return (x[0] + x[2]) + (x[1] + x[3]);
+#endif
+}
+
+LANE float largest(vec x)
+{
+#if LANES == 16
+    __m256 y = _mm256_max_ps(_mm512_castps512_ps256((__m512)x),
+                             _mm512_extractf32x8_ps((__m512)x, 1));
+#elif LANES == 8
+    __m256 y = (__m256)x;
+#endif
+#if LANES >= 8
+    __m128 z = _mm_max_ps(_mm256_castps256_ps128(y), _mm256_extractf128_ps(y, 1));
+    z = _mm_max_ps(z, _mm_movehl_ps(z, z));
+    return _mm_cvtss_f32(_mm_max_ss(z, _mm_shuffle_ps(z, z, 1)));
+#else
+    float a = x[0] > x[2] ? x[0] : x[2], b = x[1] > x[3] ? x[1] : x[3];
+    return a > b ? a : b;
+#endif
+}
+
+/* Four floats of every fourth row, from column c on, beside each other. */
+LANE vec quads(const float *const *row, int c)
+{
+#if LANES == 16
+    __m512 x = _mm512_castps128_ps512(_mm_loadu_ps(row[0] + c));
+    x = _mm512_insertf32x4(x, _mm_loadu_ps(row[4] + c), 1);
+    x = _mm512_insertf32x4(x, _mm_loadu_ps(row[8] + c), 2);
+    return (vec)_mm512_insertf32x4(x, _mm_loadu_ps(row[12] + c), 3);
+#elif LANES == 8
+    __m256 x = _mm256_castps128_ps256(_mm_loadu_ps(row[0] + c));
+    return (vec)_mm256_insertf128_ps(x, _mm_loadu_ps(row[4] + c), 1);
+#else
+    return load(row[0] + c);
+#endif
+}
+
+/* Each quarter of four registers, 4 by 4 floats, is transposed where it is. */
+#if LANES == 16
+#define MM(name) _mm512_##name
+#elif LANES == 8
+#define MM(name) _mm256_##name
+#endif
+LANE void transpose4(vec x[4])
+{
+#if LANES > 4
+    vec lo01 = MM(unpacklo_ps)(x[0], x[1]), hi01 = MM(unpackhi_ps)(x[0], x[1]);
+    vec lo23 = MM(unpacklo_ps)(x[2], x[3]), hi23 = MM(unpackhi_ps)(x[2], x[3]);
+    x[0] = MM(shuffle_ps)(lo01, lo23, 0x44);
+    x[1] = MM(shuffle_ps)(lo01, lo23, 0xEE);
+    x[2] = MM(shuffle_ps)(hi01, hi23, 0x44);
+    x[3] = MM(shuffle_ps)(hi01, hi23, 0xEE);
+#else
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < i; j++) {
+            float other = x[i][j];
+            x[i][j] = x[j][i];
+            x[j][i] = other;
+        }
+#endif
+}
+#undef MM
+
+/* Columns c to c+3 of LANES rows. */
+LANE void turned_quads(vec x[4], const float *const *row, int c)
+{
+    _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++) x[i] = quads(row + i, c);
+    transpose4(x);
+}
+
+/* e^x to 2e-7 of itself for x <= 88, zero below -87.3 (where floats lose bits), also at -infinity.
+ * x = k ln 2 + r with ln 2 in two parts, the first short enough that k times it is exact; e^r by
+ * the polynomial 1 + ... that is nearest in relative terms on |r| <= ln 2 / 2 (9.3e-8, so that each
+ * of the two roundings at its end counts as much); 2^k goes into the exponent. */
+LANE vec exponential(vec x)
+{
+    const vec magic = all(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer */
+    vec shifted = fma(x, all(1.44269504f), magic), k = shifted - magic;
+    vec r = fma(k, all(-0.693359375f), x), e;
+    ivec two_k = ((ivec)shifted + 127) << 23; /* magic's own bits fall out */
+    r = fma(k, all(2.12194440e-4f), r);
+    e = fma(all(0.008290281519f), r, all(0.04189818352f));
+    e = fma(e, r, all(0.1666763872f));
+    e = fma(e, r, all(0.4999914765f));
+    e = fma(e, r, all(0.999999702f));
+    e = fma(e, r, all(1.0f));
+    return keep(x > all(-87.3f), e * (vec)two_k);
+}
+
+LANE int round_up(int n) { return (n + LANES - 1) / LANES * LANES; }

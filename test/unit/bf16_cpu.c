@@ -1,5 +1,0 @@
-/* bf16_cpu.c - the tests of bf16.c on the CPU's own instructions, where it has them. */
-#if defined(__x86_64__) && defined(__GNUC__)
-#define ON_THE_INSTRUCTIONS
-#endif
-#include "bf16.c"
