@@ -48,7 +48,8 @@ static const char usage[] =
     "  --data-seed N    of the order alone: another one for each peer of a run (default: --seed)\n"
     "  --save-every N   steps between checkpoints (default: 100; 0: only at the end)\n"
     "  --keep N         checkpoints that stay (default: 2; 0: all)\n"
-    "  --resume         go on from the newest checkpoint in --out, with the same other options\n"
+    "  --resume         continue from the newest checkpoint in --out; repeat the other options: not all of\n"
+    "                   them are compared with those of the checkpoint\n"
     "  --quiet          no progress\n"
     COMPUTE_USAGE
     "\n";

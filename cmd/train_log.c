@@ -164,7 +164,7 @@ int train_log_plot(const char *folder, const char *published, struct pl_err *err
     if (!rc && published) rc = train_curve_read(&theirs, published, err);
     if (!rc && ours.count) {
         if (theirs.count)
-            curves[n++] = (struct pl_curve){ .label = "image, published run", .x = theirs.step,
+            curves[n++] = (struct pl_curve){ .label = "image, reference curve", .x = theirs.step,
                                              .y = theirs.image, .count = theirs.count };
         curves[n++] = (struct pl_curve){ .label = "image", .x = ours.step, .y = ours.image,
                                          .count = ours.count };

@@ -52,7 +52,8 @@ static const char usage[] =
     "  --evaluate-every N   steps between measurements (default: 50; 0: at the beginning and the end)\n"
     "  --save-every N   steps between checkpoints (default: 100; 0: only at the end)\n"
     "  --keep N         checkpoints that stay (default: 2; 0: all)\n"
-    "  --resume         go on from the newest checkpoint in --out, with the same other options\n"
+    "  --resume         continue from the newest checkpoint in --out; repeat the other options: not all of\n"
+    "                   them are compared with those of the checkpoint\n"
     "  --seed N         of initial values and order (default: 1)\n"
     "  --quiet          no progress\n"
     COMPUTE_USAGE
