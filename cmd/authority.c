@@ -4,7 +4,7 @@
 #include "cmd.h"
 
 #include "data/files/file.h"
-#include "../net/http/authority_server.h"
+#include "net/http/authority/authority_server.h"
 
 #include <getopt.h>
 #include <jansson.h>

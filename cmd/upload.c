@@ -3,7 +3,7 @@
 #include "cmd/common/environment.h"
 #include "cmd/common/interrupt.h"
 #include "cmd/common/progress_line.h"
-#include "../net/http/upload.h"
+#include "net/http/upload/upload.h"
 
 #include <getopt.h>
 #include <stdio.h>

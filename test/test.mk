@@ -5,9 +5,11 @@ test: test-deps ## install what tests need, build, run every test
 	@BUILD=$(BUILD) CLANG=$(CLANG) sh test/run.sh
 
 # What learns among others, without the program's commands.
-TOGETHER_O = $(call obj,cmd/averaging.c cmd/swarm.c cmd/together.c cmd/together_delay.c)
-unit-programs: $(patsubst test/unit/%.c,$(BUILD)/test/%,$(UNIT_C))
-$(BUILD)/test/%: $(BUILD)/obj/test/unit/%.o $(BUILD)/libpotluck.a
+TOGETHER_O = $(call obj,cmd/average/averaging.c cmd/common/swarm.c cmd/train/collaborative.c cmd/train/collaborative_delay.c)
+# A unit test's program is called like its file, whatever room it mirrors.
+unit-programs: $(patsubst %.c,$(BUILD)/test/%,$(notdir $(UNIT_C)))
+$(foreach f,$(UNIT_C),$(eval $(BUILD)/test/$(basename $(notdir $f)): $(f:%.c=$(BUILD)/obj/%.o)))
+$(BUILD)/test/%: $(BUILD)/libpotluck.a
 	@mkdir -p $(@D)
 	$(CC) $(SANITIZE) -o $@ $(filter %.o,$^) $(BUILD)/libpotluck.a -lcmocka $(LDWRAP) $(LIBS)
 $(BUILD)/test/attacks: LDWRAP = -Wl,--wrap=averager_tell
@@ -41,7 +43,7 @@ simulate: $(BUILD)/simulate ## time, failures and traffic of 30 to 10,000 peers,
 $(BUILD)/simulate: $(call obj,test/simulator/main.c) $(SIM_O) $(BUILD)/libpotluck.a
 	$(CC) $(SANITIZE) -o $@ $^ $(LIBS)
 $(BUILD)/test/simulator: $(SIM_O)
-$(BUILD)/test/together: $(TOGETHER_O)
+$(BUILD)/test/collaborative: $(TOGETHER_O)
 $(BUILD)/test/demo_view: $(call obj,cmd/demo/demo_view.c cmd/common/progress_line.c)
 
 conform: all ## golden values and pair tests against BACKEND=ref|fast|auto|./mine.so

@@ -2,7 +2,7 @@
  * goes on with another; a backend that is not where PL_BACKEND_DIR says would quietly be the slow
  * one. So both are looked at first. */
 #include "environment.h"
-#include "net/http/client.h"
+#include "net/http/client/client.h"
 #include "ref/base.h"
 
 #include <ctype.h>

@@ -3,7 +3,7 @@
 #ifndef PL_CMD_CONFORM_PEER_H
 #define PL_CMD_CONFORM_PEER_H
 
-#include "cmd/membership.h"
+#include "cmd/common/membership.h"
 #include "ref/backend.h"
 #include "ref/partition.h"
 

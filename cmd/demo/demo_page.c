@@ -1,6 +1,6 @@
 /* demo_page.c - see demo_page.h. */
 #include "demo_page.h"
-#include "cmd/train_data.h"
+#include "cmd/train/train_data.h"
 
 #include <limits.h>
 #include <signal.h>

@@ -3,7 +3,7 @@
 #include "demo_swarm.h"
 #include "demo_view.h"
 #include "cmd/common/interrupt.h"
-#include "cmd/train_data.h"
+#include "cmd/train/train_data.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,7 @@
 #define PL_CMD_DEMO_SWARM_H
 
 #include "cmd/common/compute.h"
-#include "cmd/train_job.h"
+#include "cmd/train/train_job.h"
 
 struct demo_swarm {
     const char *out;      /* a folder that is there; each other peer gets one in it */

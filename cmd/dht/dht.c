@@ -3,7 +3,7 @@
 #include "cmd/cmd.h"
 #include "dht_bench.h"
 #include "dht_json.h"
-#include "cmd/membership.h"
+#include "cmd/common/membership.h"
 
 #include <getopt.h>
 #include <math.h>

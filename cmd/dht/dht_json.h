@@ -3,7 +3,7 @@
 #ifndef PL_CMD_DHT_JSON_H
 #define PL_CMD_DHT_JSON_H
 
-#include "net/hivemind/msgpack.h"
+#include "net/hivemind/messages/msgpack.h"
 
 #include <jansson.h>
 

@@ -2,7 +2,7 @@
 #include "preflight.h"
 #include "preflight_ask.h"
 #include "cmd/cmd.h"
-#include "cmd/membership.h"
+#include "cmd/common/membership.h"
 
 #include <getopt.h>
 #include <jansson.h>

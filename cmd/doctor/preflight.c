@@ -1,7 +1,7 @@
 /* preflight.c - the swarm's half of checkup.h: every entry peer, then what they say together. */
 #include "preflight_internal.h"
 
-#include "net/libp2p/peers.h"
+#include "net/libp2p/peer/peerstore.h"
 
 #include <math.h>
 #include <stdarg.h>

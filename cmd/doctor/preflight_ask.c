@@ -2,9 +2,9 @@
  * until it is answered, or until nobody wants to know any more. */
 #include "preflight_ask.h"
 
-#include "net/libp2p/autonat.h"
-#include "net/libp2p/peers.h"
-#include "net/libp2p/ping.h"
+#include "net/libp2p/relay/autonat.h"
+#include "net/libp2p/peer/peerstore.h"
+#include "net/libp2p/protocols/ping.h"
 
 #include <stdio.h>
 #include <string.h>

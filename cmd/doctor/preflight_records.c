@@ -2,8 +2,8 @@
  * there and comes back; whether anybody trains the run, and at how many samples they step. */
 #include "preflight_internal.h"
 
-#include "net/hivemind/progress.h"
-#include "net/hivemind/report.h"
+#include "net/hivemind/training/progress.h"
+#include "net/hivemind/training/peer_report.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
 #include "cmd/common/interrupt.h"
 #include "cmd/common/progress_line.h"
 #include "cmd/common/process_memory.h"
-#include "cmd/train_log.h"
+#include "cmd/train/train_log.h"
 #include "data/files/file.h"
 #include "data/models/gpt2_file.h"
 #include "data/models/weights.h"

@@ -2,7 +2,7 @@
 #include "cmd/cmd.h"
 #include "cmd/common/compute.h"
 #include "generate_job.h"
-#include "cmd/train_data.h"
+#include "cmd/train/train_data.h"
 #include "data/files/file.h"
 
 #include <limits.h>

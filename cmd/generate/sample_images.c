@@ -1,6 +1,6 @@
 /* sample_images.c - see sample_images.h. */
 #include "sample_images.h"
-#include "cmd/train_job.h"
+#include "cmd/train/train_job.h"
 #include "data/models/checkpoint.h"
 #include "data/models/dalle_config.h"
 #include "data/models/vqgan_file.h"

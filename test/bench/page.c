@@ -2,7 +2,7 @@
  * every ten seconds, then shows PEERS peers' records, all of them new every ten seconds, as
  * `potluck dash` does after it has read them; prints what a look takes and the process's memory.
  * Until interrupted. */
-#include "../../net/http/dashboard.h"
+#include "net/http/dashboard/dashboard.h"
 
 #include <math.h>
 #include <signal.h>

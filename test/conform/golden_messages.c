@@ -1,7 +1,7 @@
 /* golden_messages.c - hivemind's compressed tensors as messages, both ways: what ours holds beside
  * theirs, what theirs decodes to, pieces of a stream, the choice of a method by size. */
 #include "golden_quant.h"
-#include "../../net/hivemind/tensor.h"
+#include "net/hivemind/messages/tensor_message.h"
 
 #include <math.h>
 #include <stdlib.h>

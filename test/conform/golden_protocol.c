@@ -4,14 +4,14 @@
 #include "golden_protocol.h"
 #include "areas.h"
 #include "data/files/file.h"
-#include "../../net/hivemind/averaging_code.h"
-#include "../../net/hivemind/dht_dictionary.h"
-#include "../../net/hivemind/dht_message.h"
-#include "../../net/hivemind/message.h"
+#include "net/hivemind/messages/averaging_code.h"
+#include "net/hivemind/records/dht_dictionary.h"
+#include "net/hivemind/dht/dht_message.h"
+#include "net/hivemind/messages/message.h"
 #include "../../ref/wire.h"
-#include "net/hivemind/averaging.pb-c.h"
-#include "net/hivemind/dht.pb-c.h"
-#include "net/hivemind/runtime.pb-c.h"
+#include "net/hivemind/messages/averaging.pb-c.h"
+#include "net/hivemind/messages/dht.pb-c.h"
+#include "net/hivemind/messages/runtime.pb-c.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -5,8 +5,8 @@
 
 #include "golden.h"
 #include "golden_wire.h"
-#include "../../net/hivemind/dht_id.h"
-#include "../../net/hivemind/msgpack.h"
+#include "net/hivemind/dht/dht_id.h"
+#include "net/hivemind/messages/msgpack.h"
 
 /* A value as the recordings write it ({"int": 1}, {"tuple": [...]}, ...) to msgpack, appended.
  * 1, or 0 after a golden_fail line. */

@@ -2,9 +2,9 @@
  * recorded messages of the others. */
 #include "golden_protocol.h"
 #include "data/files/file.h"
-#include "../../net/hivemind/exchange.h"
-#include "../../net/hivemind/message.h"
-#include "net/hivemind/averaging.pb-c.h"
+#include "net/hivemind/averaging/allreduce.h"
+#include "net/hivemind/messages/message.h"
+#include "net/hivemind/messages/averaging.pb-c.h"
 
 #include <math.h>
 #include <stdio.h>

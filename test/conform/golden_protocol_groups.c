@@ -1,10 +1,10 @@
 /* golden_protocol_groups.c - how groups are named, found, cut up, and what their leaders refuse. */
 #include "golden_protocol.h"
-#include "../../net/hivemind/matchmaking.h"
-#include "../../net/hivemind/message.h"
-#include "../../net/hivemind/tensor.h"
+#include "net/hivemind/averaging/matchmaking.h"
+#include "net/hivemind/messages/message.h"
+#include "net/hivemind/messages/tensor_message.h"
 #include "../../ref/partition.h"
-#include "net/hivemind/averaging.pb-c.h"
+#include "net/hivemind/messages/averaging.pb-c.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,11 +1,11 @@
 /* golden_protocol_records.c - recorded signatures, schemas, tokens, progress: what is accepted,
  * what refused, and what follows from all records together. */
 #include "golden_protocol.h"
-#include "../../net/hivemind/auth.h"
-#include "../../net/hivemind/dht_message.h"
-#include "../../net/hivemind/metrics.h"
-#include "../../net/hivemind/progress.h"
-#include "../../net/hivemind/validate.h"
+#include "net/hivemind/moderation/auth.h"
+#include "net/hivemind/dht/dht_message.h"
+#include "net/hivemind/training/metrics.h"
+#include "net/hivemind/training/progress.h"
+#include "net/hivemind/records/validate.h"
 
 #include <math.h>
 #include <openssl/evp.h>

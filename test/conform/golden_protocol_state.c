@@ -1,6 +1,6 @@
 /* golden_protocol_state.c - a recorded download of a training state, read and given again. */
 #include "golden_protocol.h"
-#include "../../net/hivemind/state_message.h"
+#include "net/hivemind/messages/state_message.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -2,10 +2,10 @@
  * and holds the simpler kinds: keys, addresses, protocol negotiation. */
 #include "golden_wire.h"
 #include "areas.h"
-#include "../../net/libp2p/base58.h"
-#include "../../net/libp2p/identity.h"
-#include "../../net/libp2p/multiaddr.h"
-#include "../../net/libp2p/multistream.h"
+#include "net/libp2p/peer/base58.h"
+#include "net/libp2p/peer/identity.h"
+#include "net/libp2p/peer/multiaddr.h"
+#include "net/libp2p/muxing/multistream.h"
 
 #include <openssl/evp.h>
 #include <stdio.h>

@@ -4,9 +4,9 @@
 
 #include "golden.h"
 #include "../../net/bytes.h"
-#include "../../net/libp2p/kad.h"
-#include "../../net/libp2p/rpc_frame.h"
-#include "../../net/libp2p/yamux.h"
+#include "net/libp2p/protocols/kad.h"
+#include "net/libp2p/rpc/rpc_frame.h"
+#include "net/libp2p/muxing/yamux.h"
 
 /* Hex text to bytes, appended; PL_EFORMAT for anything else. */
 int wire_hex(struct bytes *out, const char *hex);

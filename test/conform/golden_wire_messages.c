@@ -1,12 +1,12 @@
 /* golden_wire_messages.c - identify, look-ups, relay and calls: each message is read, compared with
  * what the recording says of it, and written again. */
 #include "golden_wire.h"
-#include "../../net/libp2p/identify.h"
-#include "../../net/libp2p/kad.h"
-#include "../../net/libp2p/relay_message.h"
-#include "../../net/libp2p/rpc.h"
-#include "../../net/libp2p/rpc_frame.h"
-#include "net/libp2p/libp2p.pb-c.h"
+#include "net/libp2p/protocols/identify.h"
+#include "net/libp2p/protocols/kad.h"
+#include "net/libp2p/relay/relay_message.h"
+#include "net/libp2p/rpc/rpc.h"
+#include "net/libp2p/rpc/rpc_frame.h"
+#include "net/libp2p/peer/libp2p.pb-c.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* golden_wire_noise.c - handshakes with fixed keys and every value on the way; a session with a
  * real peer, decrypted. */
 #include "golden_wire.h"
-#include "../../net/libp2p/multistream.h"
-#include "../../net/libp2p/noise.h"
-#include "../../net/libp2p/yamux.h"
+#include "net/libp2p/muxing/multistream.h"
+#include "net/libp2p/security/noise.h"
+#include "net/libp2p/muxing/yamux.h"
 
 #include <openssl/evp.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* golden_wire_session.c - whole decrypted sessions: our engine takes every frame that came; then
  * each stream is read as what it negotiated: identify, look-ups, hivemind's unary calls. */
 #include "golden_wire.h"
-#include "../../net/libp2p/identify.h"
-#include "../../net/libp2p/multistream.h"
-#include "../../net/libp2p/rpc_frame.h"
+#include "net/libp2p/protocols/identify.h"
+#include "net/libp2p/muxing/multistream.h"
+#include "net/libp2p/rpc/rpc_frame.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* golden_wire_tls.c - certificates, good and bad, judged at the recorded time. */
 #include "golden_wire.h"
-#include "../../net/libp2p/tls_cert.h"
+#include "net/libp2p/security/tls_cert.h"
 
 #include <openssl/objects.h>
 #include <openssl/x509.h>

@@ -1,9 +1,9 @@
 /* golden_wire_yamux.c - area wire: frames of streams, and recorded sessions of them: our engine on
  * our side, what the calls in them carried beside what the recording says of it. */
 #include "golden_wire.h"
-#include "../../net/libp2p/multistream.h"
-#include "../../net/libp2p/rpc.h"
-#include "../../net/libp2p/yamux.h"
+#include "net/libp2p/muxing/multistream.h"
+#include "net/libp2p/rpc/rpc.h"
+#include "net/libp2p/muxing/yamux.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* authority.c - what an authority reads (its allowlist, a request's header and body) and what its
  * users read (its answer). The first byte says which; a token that was issued must be a valid
  * one. */
-#include "../../net/hivemind/authority.h"
-#include "../../net/http/authority_client.h"
+#include "net/hivemind/moderation/authority.h"
+#include "net/http/authority/authority_client.h"
 
 #include <assert.h>
 #include <openssl/evp.h>

@@ -1,9 +1,9 @@
 /* averaging.c - any bytes as what a groupmate sends: parts and answers to an exchange, messages
  * and requests to a search, a state. The input: records of one byte (what it is) and a length in
  * two. */
-#include "../../net/hivemind/exchange.h"
-#include "../../net/hivemind/matchmaking.h"
-#include "../../net/hivemind/state_message.h"
+#include "net/hivemind/averaging/allreduce.h"
+#include "net/hivemind/averaging/matchmaking.h"
+#include "net/hivemind/messages/state_message.h"
 #include "../../ref/backend.h"
 
 #include <stdlib.h>
@@ -78,7 +78,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     double share[3] = { 100, 140, 100 }, now = 1;
     struct group group = { 0 };
     struct target t = { 0 };
-    struct state_load load = { .limit = 1 << 20 };
+    struct state_load load = { 0 };
     struct matchmaking m;
     struct matchmaking_options mo = { .key = "a.0b",
                                       .min_time = 5,

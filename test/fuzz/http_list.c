@@ -1,5 +1,5 @@
 /* http_list.c - any bytes as a list of shards. */
-#include "../../net/http/list.h"
+#include "net/http/client/shard_list.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 

@@ -1,7 +1,7 @@
 /* key_file.c - identity files of libp2p, and RSA keys that sign records: whatever a file or a
  * stranger's record holds is a key that can be used, or refused. */
-#include "../../net/hivemind/rsa_key.h"
-#include "../../net/libp2p/identity.h"
+#include "net/hivemind/records/rsa_key.h"
+#include "net/libp2p/peer/identity.h"
 
 #include <assert.h>
 #include <openssl/evp.h>

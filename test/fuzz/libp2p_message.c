@@ -1,10 +1,10 @@
 /* libp2p_message.c - any bytes as a message of libp2p's own protocols; the first byte says of
  * which. What is read is written, and that is read again. */
-#include "../../net/libp2p/autonat.h"
-#include "../../net/libp2p/identify.h"
-#include "../../net/libp2p/kad.h"
-#include "../../net/libp2p/relay_message.h"
-#include "../../net/libp2p/tls_cert.h"
+#include "net/libp2p/relay/autonat.h"
+#include "net/libp2p/protocols/identify.h"
+#include "net/libp2p/protocols/kad.h"
+#include "net/libp2p/relay/relay_message.h"
+#include "net/libp2p/security/tls_cert.h"
 
 #include <openssl/x509.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* msgpack.c - any bytes as a value, a DHT dictionary and a subkey; what is read is written in one
  * way only. */
-#include "../../net/hivemind/dht_dictionary.h"
-#include "../../net/hivemind/msgpack.h"
+#include "net/hivemind/records/dht_dictionary.h"
+#include "net/hivemind/messages/msgpack.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* multiaddr.c - any bytes as an address and as its text: what is read is printed and read back
  * alike. */
-#include "../../net/libp2p/multiaddr.h"
+#include "net/libp2p/peer/multiaddr.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* multistream.c - any bytes to a listener and to a dialler, whole and byte by byte: the same
  * outcome. */
-#include "../../net/libp2p/multistream.h"
+#include "net/libp2p/muxing/multistream.h"
 
 #include <stdlib.h>
 #include <string.h>

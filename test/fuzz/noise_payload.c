@@ -1,7 +1,7 @@
 /* noise_payload.c - a handshake whose initiator sends any bytes as its payload; or, when the first
  * byte is odd, any bytes in place of its messages. Keys are fixed, so that an input means the same
  * always. */
-#include "../../net/libp2p/noise.h"
+#include "net/libp2p/security/noise.h"
 
 #include <stdlib.h>
 #include <string.h>

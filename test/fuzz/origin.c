@@ -1,7 +1,7 @@
 /* origin.c - any text as a URL that wants a token, and as a Host header. What is let in is held
  * against what it has to look like, said in another way than the parsers say it. */
-#include "../../net/http/credential.h"
-#include "../../net/http/host_name.h"
+#include "net/http/client/credential.h"
+#include "net/http/server/host_name.h"
 
 #include <stdlib.h>
 #include <string.h>

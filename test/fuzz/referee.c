@@ -4,7 +4,7 @@
  * come to the same; and it ends, whatever is said.
  *
  * The input: records of five bytes, a change each: of which stage, to whom, where, what. */
-#include "../../net/hivemind/referee.h"
+#include "net/hivemind/verification/verifier.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* rpc_frame.c - any bytes as calls and as streamed frames: what is read is written back alike, and
  * a piece asks for at least one byte more. */
-#include "../../net/libp2p/rpc_frame.h"
+#include "net/libp2p/rpc/rpc_frame.h"
 
 #include <stdlib.h>
 #include <string.h>

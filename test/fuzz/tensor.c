@@ -1,6 +1,6 @@
 /* tensor.c - any bytes as tensor messages: each alone, and all of them as a stream. What is
  * accepted decodes, encodes again, and comes back with the same elements. */
-#include "../../net/hivemind/tensor.h"
+#include "net/hivemind/messages/tensor_message.h"
 #include "../../ref/backend.h"
 
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * read too. */
 #include "data/files/file.h"
 #include "../../net/http/libraries.h"
-#include "../../net/http/upload.h"
+#include "net/http/upload/upload.h"
 
 #include <stdarg.h>
 #include <stdio.h>

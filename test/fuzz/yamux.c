@@ -1,6 +1,6 @@
 /* yamux.c - any bytes as what the other side sends, while ours opens, writes, takes, finishes and
  * releases streams as the bytes say. The first byte says who dialled. */
-#include "../../net/libp2p/yamux.h"
+#include "net/libp2p/muxing/yamux.h"
 
 #include <stdlib.h>
 #include <string.h>

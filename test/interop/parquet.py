@@ -3,7 +3,7 @@
 
     parquet.py [POTLUCK]     compare: reads what pyarrow writes through `potluck show --json`, and
                              with pyarrow (and datasets, if there) what `potluck prepare` writes
-    parquet.py --make        writes test/interop/pyarrow/*.parquet anew, which test/unit/parquet.c reads
+    parquet.py --make        writes test/interop/pyarrow/*.parquet anew, which test/unit/data/parquet.c reads
 
 """
 import itertools
@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 
-# --- files with a known content: row r's values follow from r, test/unit/parquet.c knows how
+# --- files with a known content: row r's values follow from r, test/unit/data/parquet.c knows how
 
 def known_table(rows):
     return pa.table({

@@ -18,11 +18,11 @@
  * Served: Test.square (unary: a number's square; 13 fails), Test.echo (unary), Test.count (a number
  * in, that many out), Test.total (numbers in, their sum out), Test.mirror (messages, each sent
  * back). */
-#include "../../net/hivemind/auth.h"
-#include "../../net/libp2p/conn.h"
-#include "../../net/libp2p/ping.h"
-#include "../../net/libp2p/relay.h"
-#include "../../net/libp2p/rpc.h"
+#include "net/hivemind/moderation/auth.h"
+#include "net/libp2p/muxing/conn.h"
+#include "net/libp2p/protocols/ping.h"
+#include "net/libp2p/relay/relay.h"
+#include "net/libp2p/rpc/rpc.h"
 
 #include <jansson.h>
 #include <pthread.h>

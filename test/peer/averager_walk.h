@@ -4,7 +4,7 @@
 #define PL_AVERAGER_WALK_H
 
 #include "walk.h"
-#include "../../net/hivemind/averager.h"
+#include "net/hivemind/averaging/averager.h"
 
 /* A bare averager's values stay between its rounds; an optimizer's parameters and gradients do
  * not. */

@@ -2,10 +2,10 @@
  * to join, and one round with it. We come as a client whose tensors weigh nothing: nobody's mean
  * changes, and nobody has to call us. */
 #include "averager_walk.h"
-#include "../../cmd/swarm.h"
-#include "../../net/hivemind/message.h"
-#include "../../net/hivemind/msgpack.h"
-#include "net/hivemind/averaging.pb-c.h"
+#include "cmd/common/swarm.h"
+#include "net/hivemind/messages/message.h"
+#include "net/hivemind/messages/msgpack.h"
+#include "net/hivemind/messages/averaging.pb-c.h"
 
 #include <math.h>
 #include <openssl/rand.h>

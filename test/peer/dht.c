@@ -1,9 +1,9 @@
 /* dht.c - the DHT's part of a walk: calls, storage rules, records with owners. Everything is stored
  * under random keys and expires within seconds. */
 #include "dht_walk.h"
-#include "../../cmd/swarm.h"
-#include "../../net/hivemind/dht_dictionary.h"
-#include "../../net/hivemind/msgpack.h"
+#include "cmd/common/swarm.h"
+#include "net/hivemind/records/dht_dictionary.h"
+#include "net/hivemind/messages/msgpack.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #define PL_TALK_H
 
 #include "../../net/bytes.h"
-#include "../../net/libp2p/rpc.h"
+#include "net/libp2p/rpc/rpc.h"
 
 #include <pthread.h>
 

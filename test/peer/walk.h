@@ -5,8 +5,8 @@
 #define PL_WALK_H
 
 #include "../../ref/backend.h"
-#include "../../net/libp2p/multiaddr.h"
-#include "../../net/hivemind/auth.h"
+#include "net/libp2p/peer/multiaddr.h"
+#include "net/hivemind/moderation/auth.h"
 #include "talk.h"
 
 struct swarm;

@@ -1,12 +1,12 @@
 /* wire.c - libp2p's part of a walk: connections, streams, identify, ping, kad, the frames of
  * calls. */
 #include "walk.h"
-#include "../../net/hivemind/dht_message.h"
-#include "../../net/libp2p/conn.h"
-#include "../../net/libp2p/identify.h"
-#include "../../net/libp2p/kad.h"
-#include "../../net/libp2p/ping.h"
-#include "../../net/libp2p/rpc_frame.h"
+#include "net/hivemind/dht/dht_message.h"
+#include "net/libp2p/muxing/conn.h"
+#include "net/libp2p/protocols/identify.h"
+#include "net/libp2p/protocols/kad.h"
+#include "net/libp2p/protocols/ping.h"
+#include "net/libp2p/rpc/rpc_frame.h"
 
 #include <openssl/rand.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #ifndef PL_SIMULATOR_LINKS_H
 #define PL_SIMULATOR_LINKS_H
 
-#include "../../net/libp2p/peer_id.h"
+#include "net/libp2p/peer/peer_id.h"
 #include "../../ref/partition.h"
 #include "../../ref/rng.h"
 

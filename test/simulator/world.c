@@ -1,6 +1,6 @@
 /* world.c - see world.h: the peers' steps, and the loop. */
 #include "world_inside.h"
-#include "../../net/hivemind/collaboration.h"
+#include "net/hivemind/training/collaboration.h"
 
 #include <math.h>
 #include <stdio.h>

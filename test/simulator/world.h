@@ -2,10 +2,10 @@
  * parts, on a virtual clock and a virtual network, with as many peers as memory holds. What takes
  * part:
  *
- *   net/hivemind/matchmaking  one engine a peer, with its declarations, questions, leaders, followers
- *   net/hivemind/group        what a group agrees on, who reduces how much, the next group bits
- *   net/hivemind/attendance   whom a leader that knows how many will come does not wait for
- *   net/hivemind/progress     how often everybody looks at the others' records; what these take
+ *   net/hivemind/averaging/matchmaking  one engine a peer, with its declarations, questions, leaders, followers
+ *   net/hivemind/averaging/group        what a group agrees on, who reduces how much, the next group bits
+ *   net/hivemind/training/liveness   whom a leader that knows how many will come does not wait for
+ *   net/hivemind/training/progress     how often everybody looks at the others' records; what these take
  *   ref/partition             which parts
  *
  * What is modelled: the DHT's five replicas of a group key answer one after the other at their

@@ -1,10 +1,10 @@
 /* world_report.c - what peers report of their progress, and whom a leader therefore expects: the
- * real rule (net/hivemind/attendance) over the records that the living and the dead have left; and
+ * real rule (net/hivemind/training/liveness) over the records that the living and the dead have left; and
  * what it costs the DHT that everybody looks at everybody's. */
 #include "world_inside.h"
-#include "../../net/hivemind/attendance.h"
-#include "../../net/hivemind/dht_dictionary.h"
-#include "../../net/hivemind/validate.h"
+#include "net/hivemind/training/liveness.h"
+#include "net/hivemind/records/dht_dictionary.h"
+#include "net/hivemind/records/validate.h"
 
 #include <math.h>
 #include <stdlib.h>

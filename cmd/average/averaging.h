@@ -1,0 +1,59 @@
+/* averaging.h - what commands that average need on top of a swarm: tensors of a file in the swarm's
+ * order, and an averager whose calls wait. Functions may be called from any thread but the loop's. */
+#ifndef PL_CMD_AVERAGING_H
+#define PL_CMD_AVERAGING_H
+
+#include "cmd/common/swarm.h"
+#include "net/hivemind/averaging/averager.h"
+
+/* Float32 tensors with names, in the order of metadata "param_order" (a JSON list), or of the
+ * names. */
+struct named_tensors {
+    size_t count;
+    char **name;
+    struct schema_tensor *schema;
+    size_t *elements;
+    float **tensor;
+};
+int named_tensors_read(struct named_tensors *t, const char *path, struct pl_err *err);
+int named_tensors_write(const struct named_tensors *t, const char *path, struct pl_err *err);
+void named_tensors_clear(struct named_tensors *t);
+
+/* "run" (by size), "none", "float16", "meanstd16", "uniform8", "quantile8", "blockwise8" for a
+ * tensor of so many elements. PL_EUSE: none of them. */
+int compression_named(enum pl_compression *method, const char *name, size_t elements,
+                      size_t threshold);
+
+/* "none"; "centered-clip" with or without ":RADIUS", as exchange.h's clip; or "btard" with or
+ * without ":VALIDATORS", a round, on average. PL_EUSE: none of these. */
+int robust_named(double *clip, int *verify, double *validators, const char *name);
+
+/* The value of --group-bits, which stays the caller's. PL_EUSE, with a line: not zeros and ones. */
+int group_bits(const char **bits, const char *cmd, const char *value);
+
+/* A copy of tensors and metadata for newcomers; takes metadata (free()). NULL: no memory. */
+struct state_snapshot *snapshot_of(const struct named_tensors *t, uint8_t *metadata,
+                                   size_t metadata_n);
+
+/* Opens an averager on the swarm's loop; closes it and waits until it is gone. */
+int swarm_averager(struct averager **a, struct swarm *s, const struct averager_options *o,
+                   struct pl_err *err);
+void swarm_averager_close(struct swarm *s, struct averager *a);
+
+/* A round, waited for. The group's ids and what they said are kept. */
+struct round {
+    struct averager_result result; /* .group points to the next */
+    struct group group;
+    struct pl_err why, differs, left_out; /* what the result points to */
+};
+int swarm_average(struct swarm *s, struct averager *a, const struct averager_step *step,
+                  double timeout_s, struct round *r);
+void round_clear(struct round *r);
+
+void swarm_share(struct swarm *s, struct averager *a, struct state_snapshot *snapshot,
+                 double priority);
+/* *state is cleared with state_load_clear. */
+int swarm_load(struct swarm *s, struct averager *a, averager_check *check,
+               void *context, struct state_load *state, struct peer_id *donor, struct pl_err *err);
+
+#endif

@@ -1,0 +1,357 @@
+/* swarm.c - see swarm.h. Each function posts its wish to the loop and sleeps until it is told. */
+#include "swarm.h"
+#include "net/libp2p/peer/peerstore.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define WORD_AFTER 3 /* s; whoever waits longer is told so */
+
+/* --- waiting ---------------------------------------------------------------------------------- */
+
+static void tell(struct swarm *s, int *flag)
+{
+    pthread_mutex_lock(&s->lock);
+    ++*flag;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void await(struct swarm *s, const int *flag)
+{
+    pthread_mutex_lock(&s->lock);
+    while (!*flag) pthread_cond_wait(&s->changed, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* --- life ------------------------------------------------------------------------------------- */
+
+static void on_joined(void *context, int status, const struct pl_err *err)
+{
+    struct swarm *s = context;
+    pthread_mutex_lock(&s->lock);
+    s->joined = status == PL_OK;
+    if (status) s->why = *err;
+    s->tries++;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+struct opening {
+    struct swarm *s;
+    const struct dht_node_options *options;
+    struct pl_err *err;
+    int rc;
+};
+
+static void open_node(void *context)
+{
+    struct opening *o = context;
+    o->rc = dht_node_open(&o->s->node, o->s->host, o->options, on_joined, o->s, o->err);
+}
+
+static void close_node(void *context)
+{
+    struct swarm *s = context;
+    dht_node_close(s->node);
+    s->node = NULL;
+}
+
+/* What the user has been given to join by, before anything is opened. */
+static int look_at_joins(const struct swarm_options *o, struct pl_err *err)
+{
+    for (size_t i = 0; i < o->join_count; i++) {
+        struct multiaddr a;
+        struct multiaddr_target target;
+        struct pl_err why;
+        int rc = multiaddr_from_text(&a, o->join[i], &why);
+        if (!rc && (rc = multiaddr_target(&target, &a)))
+            pl_fail(&why, rc, "no address of TCP, by which alone we call others");
+        if (rc && strpbrk(o->join[i], ", ;\t\n") && o->join[i][0] == '/')
+            return pl_fail(err, rc, "--join %.300s: more than one address, or something behind it; "
+                           "your side: one address, and nothing else, for each --join", o->join[i]);
+        if (rc)
+            return pl_fail(err, rc, "--join %.200s: %.160s; your side: an address reads "
+                           "/ip4/1.2.3.4/tcp/31337/p2p/ID, ask for one", o->join[i], why.text);
+    }
+    return PL_OK;
+}
+
+/* Where we listen, and what we tell others of it. */
+static int look_at_own(const char *flag, const char *const *list, size_t count, struct pl_err *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct multiaddr a;
+        struct pl_err why;
+        int rc = multiaddr_from_text(&a, list[i], &why);
+        if (rc)
+            return pl_fail(err, rc, "%s %.200s: %.160s; your side: it reads /ip4/0.0.0.0/tcp/4001",
+                           flag, list[i], why.text);
+    }
+    return PL_OK;
+}
+
+static int open_host(struct swarm *s, const struct host_options *o, struct pl_err *err)
+{
+    struct pl_err why = { "" };
+    int rc = host_open(&s->host, s->loop, o, &why);
+    if (!rc) return PL_OK;
+    return pl_fail(err, rc, "%.300s%s", why.text, strncmp(why.text, "listen: /", 9) ? ""
+                   : "; your side: --listen takes an address of this machine (0.0.0.0: all of them) "
+                     "and a port that is free (0: any)");
+}
+
+int swarm_open(struct swarm *s, const struct swarm_options *o, struct pl_err *err)
+{
+    struct dht_node_options node = {
+        .join = o->join, .join_count = o->join_count, .client_mode = !o->listen_count || o->visitor,
+        .validators = o->validators, .auth = o->auth, .hold = o->hold
+    };
+    struct host_options host = {
+        .me = &s->me, .listen = o->listen, .listen_count = o->listen_count, .announce = o->announce,
+        .announce_count = o->announce_count, .client_mode = !o->listen_count, .relay = o->relay
+    };
+    struct opening opening = { s, &node, err, PL_OK };
+    pthread_condattr_t attributes;
+    int rc;
+    memset(s, 0, sizeof *s);
+    s->cmd = o->cmd;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* a clock may be set while we wait */
+    pthread_cond_init(&s->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    rc = look_at_joins(o, err);
+    if (!rc) rc = look_at_own("--listen", o->listen, o->listen_count, err);
+    if (!rc) rc = look_at_own("--announce", o->announce, o->announce_count, err);
+    if (!rc)
+        rc = o->identity ? identity_file(&s->me, o->identity, err)
+                         : identity_make(&s->me, KEY_ED25519, err);
+    if (!rc) rc = loop_open(&s->loop, err);
+    if (!rc) rc = open_host(s, &host, err);
+    if (!rc && !(rc = loop_call(s->loop, open_node, &opening))) rc = opening.rc;
+    if (rc) swarm_close(s);
+    return rc;
+}
+
+static void enter_node(void *context)
+{
+    struct swarm *s = context;
+    dht_node_enter(s->node);
+}
+
+void swarm_enter(struct swarm *s) { loop_call(s->loop, enter_node, s); }
+
+int swarm_wait_joined(struct swarm *s, struct pl_err *err)
+{
+    struct timespec until;
+    int joined;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += WORD_AFTER;
+    pthread_mutex_lock(&s->lock);
+    while (!s->tries)
+        if (pthread_cond_timedwait(&s->changed, &s->lock, &until) == ETIMEDOUT) break;
+    if (!s->tries)
+        fprintf(stderr, "potluck %s: no entry peer has let us in within %d s; waiting on\n", s->cmd,
+                WORD_AFTER);
+    while (!s->tries) pthread_cond_wait(&s->changed, &s->lock);
+    joined = s->joined;
+    *err = s->why;
+    pthread_mutex_unlock(&s->lock);
+    return joined ? PL_OK : PL_EIO;
+}
+
+void swarm_close(struct swarm *s)
+{
+    if (s->node) loop_call(s->loop, close_node, s);
+    host_close(s->host);
+    loop_close(s->loop);
+    identity_clear(&s->me);
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->lock);
+    memset(s, 0, sizeof *s);
+}
+
+/* --- what is known ---------------------------------------------------------------------------- */
+
+#define ADDRESSES_SHOWN 16 /* to people; a machine has a handful */
+
+struct looking {
+    struct swarm *s;
+    struct dht_status *status;
+    struct resources *resources;
+    struct multiaddr addresses[ADDRESSES_SHOWN];
+    size_t count;
+    double time;
+};
+
+static void look_address(void *context)
+{
+    struct looking *l = context;
+    l->count = host_addresses(l->s->host, l->addresses, ADDRESSES_SHOWN);
+}
+
+static void look_status(void *context)
+{
+    struct looking *l = context;
+    dht_node_status(l->s->node, l->status);
+}
+
+static void look_resources(void *context)
+{
+    struct looking *l = context;
+    *l->resources = *host_resources(l->s->host);
+}
+
+static void look_time(void *context)
+{
+    struct looking *l = context;
+    l->time = dht_node_time(l->s->node);
+}
+
+int swarm_address(struct swarm *s, char *text)
+{
+    struct looking l = { .s = s };
+    if (loop_call(s->loop, look_address, &l) || !l.count) return PL_ENOTFOUND;
+    multiaddr_text(text, &l.addresses[0]);
+    return PL_OK;
+}
+
+int swarm_address_for_others(struct swarm *s, char *text)
+{
+    struct looking l = { .s = s };
+    size_t best = 0;
+    if (loop_call(s->loop, look_address, &l) || !l.count) return PL_ENOTFOUND;
+    for (size_t i = 1; i < l.count; i++)
+        if (multiaddr_reach(&l.addresses[i]) > multiaddr_reach(&l.addresses[best])) best = i;
+    multiaddr_text(text, &l.addresses[best]);
+    return PL_OK;
+}
+
+void swarm_say_addresses(struct swarm *s, FILE *out, const char *head, const char *before)
+{
+    struct looking l = { .s = s };
+    int farther = 0;
+    if (loop_call(s->loop, look_address, &l) || !l.count) return;
+    fputs(head, out);
+    for (int reach = REACH_PUBLIC; reach >= REACH_LOOPBACK; reach--)
+        for (size_t i = 0; i < l.count; i++) {
+            char text[MULTIADDR_TEXT_MAX];
+            if ((int)multiaddr_reach(&l.addresses[i]) != reach) continue;
+            multiaddr_text(text, &l.addresses[i]);
+            fprintf(out, "%s%s%s\n", before, text,
+                    reach == REACH_LOOPBACK && farther ? "   # on this machine alone" : "");
+            farther |= reach > REACH_LOOPBACK;
+        }
+    fflush(out);
+}
+
+void swarm_status(struct swarm *s, struct dht_status *status)
+{
+    struct looking l = { .s = s, .status = status };
+    if (loop_call(s->loop, look_status, &l)) memset(status, 0, sizeof *status);
+}
+
+void swarm_resources(struct swarm *s, struct resources *copy)
+{
+    struct looking l = { .s = s, .resources = copy };
+    if (loop_call(s->loop, look_resources, &l)) memset(copy, 0, sizeof *copy);
+}
+
+double swarm_time(struct swarm *s)
+{
+    struct looking l = { .s = s };
+    return loop_call(s->loop, look_time, &l) ? 0 : l.time;
+}
+
+/* --- wishes ----------------------------------------------------------------------------------- */
+
+struct wish {
+    struct swarm *s;
+    const struct dht_id *key;
+    const struct peer_id *peer;
+    const struct bytes *subkey, *value;
+    struct dht_result *result;
+    struct dht_pong *pong;
+    struct pl_err *err;
+    double expiration;
+    int latest, done, status;
+};
+
+static void end(struct wish *w, int status)
+{
+    w->status = status;
+    tell(w->s, &w->done);
+}
+
+static void on_got(void *context, int status, const struct dht_result *r)
+{
+    struct wish *w = context;
+    if (!status && dht_result_copy(w->result, r)) status = PL_ENOMEM;
+    end(w, status);
+}
+
+static void on_stored(void *context, int status) { end(context, status); }
+
+static void on_pong(void *context, int status, const struct dht_pong *pong)
+{
+    struct wish *w = context;
+    *w->pong = *pong;
+    w->pong->error = NULL;
+    if (status) snprintf(w->err->text, sizeof w->err->text, "%.400s", pong->error);
+    end(w, status);
+}
+
+static void begin_get(void *context)
+{
+    struct wish *w = context;
+    if (!dht_node_get(w->s->node, w->key, w->latest, on_got, w)) end(w, PL_ENOMEM);
+}
+
+static void begin_store(void *context)
+{
+    struct wish *w = context;
+    if (!dht_node_store(w->s->node, w->key, w->subkey ? bytes_at(w->subkey) : NULL,
+                        w->subkey ? bytes_length(w->subkey) : 0, bytes_at(w->value),
+                        bytes_length(w->value), w->expiration, on_stored, w))
+        end(w, PL_ENOMEM);
+}
+
+static void begin_ping(void *context)
+{
+    struct wish *w = context;
+    if (!dht_node_ping(w->s->node, w->peer, 1, on_pong, w)) end(w, PL_ENOMEM);
+}
+
+static int fulfil(struct wish *w, loop_fn *begin)
+{
+    int rc = loop_post(w->s->loop, begin, w);
+    if (rc) return rc;
+    await(w->s, &w->done);
+    return w->status;
+}
+
+int swarm_get(struct swarm *s, struct dht_result *r, const struct dht_id *key, int latest)
+{
+    struct wish w = { .s = s, .key = key, .result = r, .latest = latest };
+    dht_result_init(r);
+    return fulfil(&w, begin_get);
+}
+
+int swarm_store(struct swarm *s, const struct dht_id *key, const struct bytes *subkey,
+                const struct bytes *value, double expiration)
+{
+    struct wish w = {
+        .s = s, .key = key, .subkey = subkey, .value = value, .expiration = expiration
+    };
+    return fulfil(&w, begin_store);
+}
+
+int swarm_ping(struct swarm *s, struct dht_pong *pong, struct pl_err *err,
+               const struct peer_id *peer)
+{
+    struct wish w = { .s = s, .peer = peer, .pong = pong, .err = err };
+    return fulfil(&w, begin_ping);
+}

@@ -1,0 +1,68 @@
+/* swarm.h - what every command that talks to other peers needs: a network thread, a host on it, a
+ * DHT node on that. Its functions may be called from any thread but the loop's, and wait. */
+#ifndef PL_CMD_SWARM_H
+#define PL_CMD_SWARM_H
+
+#include "net/hivemind/dht/dht_node.h"
+#include "net/libp2p/host/resources.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+struct swarm_options {
+    const char *cmd;              /* for messages */
+    const char *const *listen;    /* none: others can't call us, a client */
+    size_t listen_count;
+    const char *const *announce;
+    size_t announce_count;
+    const char *const *join;
+    size_t join_count;
+    const char *identity;         /* file; NULL: a fresh one */
+    int visitor;                  /* 1: listens, if asked to, but is in nobody's table */
+    int relay;
+    int hold;                     /* 1: enters when it is told to, swarm_enter */
+    const struct validators *validators;
+    struct auth *auth;
+};
+
+struct swarm {
+    struct loop *loop;
+    struct identity me;
+    struct host *host;
+    struct dht_node *node;
+    /* private */
+    const char *cmd;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;       /* of CLOCK_MONOTONIC */
+    int tries, joined;            /* how often entering ended, and how the last time */
+    struct pl_err why;
+};
+
+/* Listens (if asked to) and opens the node; returns without waiting for its entry. */
+int swarm_open(struct swarm *s, const struct swarm_options *o, struct pl_err *err);
+/* After `hold`. */
+void swarm_enter(struct swarm *s);
+/* Waits until the first try to enter has ended: PL_OK, or err says why of each initial peer. The
+ * node goes on trying; ask again. */
+int swarm_wait_joined(struct swarm *s, struct pl_err *err);
+void swarm_close(struct swarm *s);
+
+/* Our first address with /p2p; text has room for MULTIADDR_TEXT_MAX. PL_ENOTFOUND: none. */
+int swarm_address(struct swarm *s, char *text);
+/* The one that most others can reach: not this machine's loopback, if there is another. */
+int swarm_address_for_others(struct swarm *s, char *text);
+/* All of them for people, who mostly join from elsewhere: `head`, then a line each that begins with
+ * `before`, those first that more can reach. Nothing, if there is none. */
+void swarm_say_addresses(struct swarm *s, FILE *out, const char *head, const char *before);
+void swarm_status(struct swarm *s, struct dht_status *status);
+void swarm_resources(struct swarm *s, struct resources *copy); /* only its sums may be looked at */
+
+/* As dht_node_get, _store, _ping; *r is cleared with dht_result_clear. */
+int swarm_get(struct swarm *s, struct dht_result *r, const struct dht_id *key, int latest);
+int swarm_store(struct swarm *s, const struct dht_id *key, const struct bytes *subkey,
+                const struct bytes *value, double expiration);
+int swarm_ping(struct swarm *s, struct dht_pong *pong, struct pl_err *err,
+               const struct peer_id *peer);
+double swarm_time(struct swarm *s);
+
+#endif

@@ -1,0 +1,37 @@
+/* dash_folder.h - `potluck dash --folder`: the training on this machine beside the swarm's records:
+ * its log, its checkpoints, and pictures that are drawn from them as they come. */
+#ifndef PL_CMD_DASH_FOLDER_H
+#define PL_CMD_DASH_FOLDER_H
+
+#include "net/http/dashboard/run_folder.h"
+
+#include <sys/types.h>
+
+struct dash_folder {
+    const char *folder, *captions; /* captions NULL: nothing is drawn */
+    const char *nearest; /* shards that drawings are compared with; NULL: they are not */
+    struct run_folder now;
+    long at;            /* in the log, behind the last line that was read */
+    double time;        /* of that line */
+    double step_s;      /* that a step takes, running mean; 0: not known yet */
+    double held_out;    /* last loss on pairs that nobody trains on; NAN: none yet */
+    int64_t drawn;      /* step of the last checkpoint that was given to a painter; -1: none */
+    pid_t painter;      /* 0: none at work */
+};
+
+void dash_folder_begin(struct dash_folder *f, const char *folder, const char *captions,
+                       const char *nearest);
+/* Looks for checkpoints and pictures, and starts a painter for a new checkpoint if none is at
+ * work. */
+int dash_folder_look(struct dash_folder *f, struct http_server *s, struct dashboard *d,
+                     struct pl_err *err);
+/* The log's new lines, as if a single peer had reported each: for trainings without a swarm. */
+int dash_folder_log(struct dash_folder *f, struct dashboard *d, struct pl_err *err);
+/* The last checkpoint's pictures, waited for a while: nothing else is at work by now. */
+int dash_folder_finish(struct dash_folder *f, struct http_server *s, struct dashboard *d,
+                       struct pl_err *err);
+/* Pictures and checkpoints beside an exported page. */
+int dash_folder_export(const struct dash_folder *f, const char *to, struct pl_err *err);
+void dash_folder_end(struct dash_folder *f);
+
+#endif

@@ -1,0 +1,46 @@
+/* peer_save.h - `potluck peer --save`: a peer without data keeps the run's training: whenever the
+ * swarm has gone on, its state is taken over from a peer that shares it, as a newcomer takes it,
+ * and written as a checkpoint of `potluck train`. Called from one thread, which never waits for a
+ * donor here. */
+#ifndef PL_CMD_PEER_SAVE_H
+#define PL_CMD_PEER_SAVE_H
+
+#include "peer_model.h"
+#include "cmd/common/swarm.h"
+
+#include <getopt.h>
+
+struct peer_save_options {
+    const char *folder;            /* NULL: nothing is saved */
+    double every;                  /* s */
+    int64_t keep;
+};
+#define PEER_SAVE_DEFAULTS { .every = 600, .keep = 2 }
+
+#define PEER_SAVE_FIRST 1300
+#define PEER_SAVE_OPTIONS \
+    { "save", required_argument, NULL, PEER_SAVE_FIRST }, \
+    { "save-every", required_argument, NULL, PEER_SAVE_FIRST + 1 }, \
+    { "keep", required_argument, NULL, PEER_SAVE_FIRST + 2 }
+
+#define PEER_SAVE_USAGE \
+    "  --save DIR       keep the run's state there, as checkpoints of train's; needs neither data nor GPU\n" \
+    "  --save-every S   seconds between checkpoints, if the swarm has stepped meanwhile (default: 600)\n" \
+    "  --keep N         checkpoints that stay (default: 2; 0: all)\n"
+
+/* 1: it was one of ours and is stored; 0: not ours; negative: a line was printed. */
+int peer_save_option(struct peer_save_options *o, int option, const char *value);
+
+struct peer_save;
+
+/* Makes the folder. model is borrowed; json: what is said are lines of JSON. */
+int peer_save_open(struct peer_save **p, const struct peer_save_options *o,
+                   struct peer_model *model, const char *run, int json, struct pl_err *err);
+/* The swarm that it is taken from, borrowed. */
+int peer_save_start(struct peer_save *p, struct swarm *s, struct pl_err *err);
+/* To be called every second or so, once the swarm has been joined. */
+void peer_save_turn(struct peer_save *p);
+/* Before swarm_close; gives up what is under way. NULL may be closed. */
+void peer_save_close(struct peer_save *p);
+
+#endif

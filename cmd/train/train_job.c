@@ -1,0 +1,297 @@
+/* train_job.c - see train_job.h. A checkpoint holds the state right after a step and the data
+ * position right after that step's samples: whatever comes after is done again, the same way (with
+ * delayed updates, what began with the parameters before the step begins with those after it). */
+#include "train_job.h"
+#include "cmd/common/compute.h"
+#include "cmd/common/interrupt.h"
+#include "cmd/common/progress_line.h"
+#include "train_log.h"
+#include "data/models/checkpoint.h"
+#include "data/models/weights.h"
+#include "data/models/dalle_config.h"
+#include "data/models/dalle_names.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define ROLLBACKS_MAX 5 /* in a row without a good step between them: it won't get better by itself */
+
+struct state {
+    const struct train_job *job;
+    struct pl_trainer *t;
+    struct train_log log;
+    struct progress progress;
+    json_t *position; /* of the data, right after the last step's samples */
+    json_t *gathered; /* the same of the step that is on its way; NULL: none */
+    uint64_t first_step, saved_step;
+    double mean; /* seconds a step, running */
+    int rollbacks;
+};
+
+int train_optimizer_named(struct pl_optimizer_options *o, const char *name)
+{
+    if (!strcmp(name, "adamw8")) *o = pl_adam_options(0.045, 8);
+    else if (!strcmp(name, "adamw32")) *o = pl_adam_options(0.045, 32);
+    else if (!strcmp(name, "lamb8") || !strcmp(name, "lamb32")) *o = pl_lamb_options();
+    else return PL_EUSE;
+    if (!strcmp(name, "lamb32")) o->min_8bit = 0;
+    return PL_OK;
+}
+
+static json_t *aliases(const struct pl_dalle *m)
+{
+    size_t count;
+    struct pl_dalle_entry *entries = pl_dalle_state_dict(m, &count);
+    json_t *alias = json_object();
+    for (size_t i = 0; entries && i < count; i++)
+        if (entries[i].first != (long)i && entries[i].param >= 0)
+            json_object_set_new(alias, entries[i].name,
+                                json_string(entries[entries[i].first].name));
+    free(entries);
+    return alias;
+}
+
+int train_job_save(struct pl_dalle *model, struct pl_optimizer *optimizer, uint64_t step,
+                   json_t *position, const char *folder, int keep, char **written,
+                   struct pl_err *err)
+{
+    struct pl_checkpoint c = { .params = &model->params, .optimizer = optimizer };
+    char name[64], *path;
+    int rc;
+    snprintf(name, sizeof name, "checkpoint-%06llu.safetensors", (unsigned long long)step);
+    path = pl_path_join(folder, name);
+    c.config = pl_dalle_config_to_json(&model->config);
+    c.alias = aliases(model);
+    c.training = json_pack("{s:I, s:I, s:O?}", "step", (json_int_t)step, "optimizer_steps",
+                           (json_int_t)pl_optimizer_steps(optimizer), "data", position);
+    if (!path || !c.config || !c.alias || !c.training)
+        rc = pl_fail(err, PL_ENOMEM, "%s: no memory for a checkpoint", folder);
+    else rc = pl_checkpoint_save(&c, path, err);
+    if (!rc) rc = pl_checkpoint_prune(folder, keep, err);
+    json_decref(c.config);
+    json_decref(c.alias);
+    json_decref(c.training);
+    if (written && !rc) *written = path;
+    else free(path);
+    return rc;
+}
+
+static int save(struct state *s, struct pl_err *err)
+{
+    const struct train_job *job = s->job;
+    int rc = train_job_save(s->t->model, s->t->optimizer, s->t->step, s->position, job->out,
+                            job->keep, NULL, err);
+    if (!rc) s->saved_step = s->t->step;
+    return rc;
+}
+
+static int seek(struct train_source *source, const json_t *position, const char *path,
+                struct pl_err *err)
+{
+    struct pl_err why = { "" };
+    int rc = PL_OK;
+    if (!json_is_null(position)) rc = source->seek(source->context, position, &why);
+    return rc ? pl_fail(err, rc, "%s: %s", path, why.text) : PL_OK;
+}
+
+int train_job_load(struct pl_dalle *model, struct pl_trainer *t, struct train_source *source,
+                   const char *path, struct pl_err *err)
+{
+    struct st_file *f;
+    json_t *training = NULL;
+    int rc = pl_weights_open(&f, path, err);
+    if (rc) return rc;
+    rc = pl_checkpoint_load_params(&model->params, f, pl_dalle_find_param, err);
+    if (!rc && t) rc = pl_checkpoint_load_optimizer(&model->params, t->optimizer, f, err);
+    if (!rc && t && !(training = pl_checkpoint_json(f, "training", err))) rc = PL_EFORMAT;
+    if (!rc && t) {
+        json_int_t step = json_integer_value(json_object_get(training, "step"));
+        json_int_t steps = json_integer_value(json_object_get(training, "optimizer_steps"));
+        if (step < 0 || steps < 0 || !json_is_integer(json_object_get(training, "step")))
+            rc = pl_fail(err, PL_EFORMAT, "%s: metadata 'training' has no step", path);
+        t->step = (uint64_t)step;
+        pl_optimizer_set_steps(t->optimizer, (uint64_t)steps);
+        if (!rc && source)
+            rc = seek(source, json_object_get(training, "data"), path, err);
+        if (!rc && (rc = pl_trainer_snapshot(t))) pl_fail(err, rc, "%s: no memory", path);
+    }
+    json_decref(training);
+    pl_safetensors_close(f);
+    return rc;
+}
+
+static void show(struct state *s, const struct pl_train_report *r, int force)
+{
+    const struct train_job *job = s->job;
+    double rate = s->mean > 0 ? (double)r->samples / s->mean : 0;
+    char left[24], took[24];
+    progress_show(&s->progress, force,
+                  "step %llu of %llu  loss %.4f (text %.4f, image %.4f)  %.0f samples/s  %s gone, %s left",
+                  (unsigned long long)s->t->step, (unsigned long long)job->steps, r->loss.total,
+                  r->loss.text, r->loss.image, rate,
+                  progress_time(took, progress_elapsed(&s->progress)),
+                  progress_time(left, (double)(job->steps - s->t->step) * s->mean));
+}
+
+/* The samples of one step. PL_EFORMAT: numbers went bad, and the trainer is as it was. */
+static int accumulate(struct state *s, struct pl_err *err)
+{
+    const struct train_job *job = s->job;
+    int rc = PL_OK;
+    while (!rc && s->t->samples < (uint64_t)job->target_batch && !interrupted()) {
+        const int32_t *text, *codes;
+        rc = job->source.next(job->source.context, &text, &codes, err);
+        if (rc == PL_EAGAIN && interrupted()) return PL_OK; /* nobody waits for the data */
+        if (rc) return rc == PL_EFORMAT ? PL_EIO : rc; /* bad data is not bad numbers */
+        rc = pl_trainer_add(s->t, text, codes, job->micro_batch, err);
+    }
+    return rc;
+}
+
+static int measure(struct state *s, struct pl_err *err)
+{
+    const struct train_job *job = s->job;
+    struct pl_dalle *m = s->t->model;
+    struct train_held_out *h = job->held_out;
+    struct pl_dalle_loss loss = { .total = 0 };
+    double sum = 0;
+    int rc = PL_OK, B = job->micro_batch;
+    for (int at = 0; at < h->count && !rc; at += B) {
+        int n = h->count - at < B ? h->count - at : B;
+        rc = pl_dalle_evaluate(m, h->tokens + (size_t)at * (size_t)m->config.T,
+                               h->codes + (size_t)at * (size_t)(m->config.F * m->config.F), n,
+                               &loss, NULL, err);
+        sum += loss.total * n;
+    }
+    if (rc) return rc;
+    h->last = sum / h->count;
+    return train_log_held_out(&s->log, s->t->step, h->last, h->count, err);
+}
+
+static void gathered(void *state)
+{
+    struct state *s = state;
+    json_decref(s->gathered);
+    s->gathered = s->job->source.position(s->job->source.context);
+}
+
+/* After each step: the log, the terminal, now and then a checkpoint. */
+static int stepped(void *state, const struct pl_train_report *r, double took, struct pl_err *err)
+{
+    struct state *s = state;
+    const struct train_job *job = s->job;
+    int rc;
+    s->mean = s->mean > 0 ? 0.9 * s->mean + 0.1 * took : took;
+    json_decref(s->position);
+    s->position = s->gathered ? s->gathered : job->source.position(job->source.context);
+    s->gathered = NULL;
+    if (!s->position)
+        return pl_fail(err, PL_ENOMEM, "no memory for the data position");
+    rc = train_log_step(&s->log, s->t->step, r, (double)r->samples / took, err);
+    if (!rc && job->held_out && job->held_out->count && job->held_out->every &&
+        (s->t->step % (uint64_t)job->held_out->every == 0 || s->t->step == job->steps))
+        rc = measure(s, err);
+    show(s, r, s->t->step == job->steps);
+    if (!rc && job->save_every && s->t->step % (uint64_t)job->save_every == 0) {
+        rc = save(s, err);
+        if (!rc && (rc = pl_trainer_snapshot(s->t)))
+            pl_fail(err, rc, "no memory for the last good state");
+    }
+    return rc;
+}
+
+static int is_interrupted(void *state)
+{
+    (void)state;
+    return interrupted();
+}
+
+static int one_step(struct state *s, struct pl_err *err)
+{
+    const struct train_job *job = s->job;
+    struct pl_train_report r;
+    double began = pl_seconds(), took;
+    int rc = accumulate(s, err);
+    if (interrupted() && !rc) return PL_OK;
+    if (!rc) rc = pl_trainer_mean(s->t);
+    if (!rc) rc = pl_trainer_step(s->t, &r, err);
+    if (rc == PL_EFORMAT) { /* back at the last good state: say so, go on with other samples */
+        progress_end(&s->progress);
+        fprintf(stderr, "potluck %s: %s\n", job->cmd, err->text);
+        if (++s->rollbacks > ROLLBACKS_MAX)
+            return pl_fail(err, rc, "%d times in a row; a lower --lr may help", s->rollbacks);
+        return train_log_event(&s->log, s->t->step, "rollback", err->text, err);
+    }
+    if (rc) return rc;
+    s->rollbacks = 0;
+    took = pl_seconds() - began;
+    return stepped(s, &r, took, err);
+}
+
+static int prepare(struct state *s, struct pl_err *err)
+{
+    const struct train_job *job = s->job;
+    char *newest = NULL;
+    int rc = PL_OK;
+    if (mkdir(job->out, 0777) && errno != EEXIST)
+        return pl_fail(err, PL_EIO, "%s: %s", job->out, strerror(errno));
+    if (job->resume) {
+        struct train_source source = job->source;
+        rc = pl_checkpoint_newest(&newest, job->out, err);
+        if (!rc && !newest)
+            rc = pl_fail(err, PL_ENOTFOUND, "%s: no checkpoint to go on from", job->out);
+        if (!rc) rc = train_job_load(s->t->model, s->t, &source, newest, err);
+        if (!rc && !job->quiet) fprintf(stderr, "going on from %s\n", newest);
+        if (!rc && s->t->step >= job->steps)
+            fprintf(stderr,
+                    "it is at step %llu already: only more --steps than that would train it "
+                    "further\n",
+                    (unsigned long long)s->t->step);
+        free(newest);
+    }
+    if (!rc && !(s->position = job->source.position(job->source.context)))
+        rc = pl_fail(err, PL_ENOMEM, "no memory for the data position");
+    s->first_step = s->saved_step = s->t->step;
+    return rc ? rc : train_log_open(&s->log, job->out, s->t->step, err);
+}
+
+int train_job_run(enum train_end *end, struct pl_trainer *trainer, const struct train_job *job)
+{
+    struct interrupt before;
+    struct state s = { .job = job, .t = trainer };
+    struct pl_err err = { "" };
+    int rc;
+    interrupt_catch(&before);
+    progress_begin(&s.progress, job->quiet);
+    rc = prepare(&s, &err);
+    if (!rc && job->together) {
+        const struct train_hooks hooks = { &s, stepped, gathered, is_interrupted };
+        rc = job->together(job->together_context, trainer, job, &hooks, &err);
+    }
+    while (!rc && !job->together && s.t->step < job->steps && !interrupted()) {
+        if (job->seconds > 0 && progress_elapsed(&s.progress) > job->seconds) interrupt_ask();
+        else rc = one_step(&s, &err);
+    }
+    progress_end(&s.progress);
+    *end = s.t->step >= job->steps ? TRAIN_DONE : TRAIN_STOPPED;
+    /* The state of the last whole step, with the data position of that moment. */
+    if (!rc && (s.t->step != s.saved_step || s.t->step == 0)) rc = save(&s, &err);
+    if (!rc && s.t->step > s.first_step) rc = train_log_plot(job->out, job->published, &err);
+    compute_explain(&err, rc, trainer->model->be, job->micro_batch, NULL);
+    if (rc) fprintf(stderr, "potluck %s: %s\n", job->cmd, err.text);
+    else if (*end == TRAIN_STOPPED)
+        fprintf(stderr,
+                "stopped at step %llu of %llu; everything is saved in %s, go on with --resume\n",
+                (unsigned long long)s.t->step, (unsigned long long)job->steps, job->out);
+    interrupt_release(&before);
+    train_log_close(&s.log);
+    if (rc) rmdir(job->out); /* succeeds where nothing came of it */
+    json_decref(s.position);
+    json_decref(s.gathered);
+    return rc;
+}

@@ -1,0 +1,85 @@
+/* train_job.h - one peer's whole training: batches in; progress, log, checkpoints and a model out.
+ * `potluck train` and `potluck demo` are both this. */
+#ifndef PL_CMD_TRAIN_JOB_H
+#define PL_CMD_TRAIN_JOB_H
+
+#include "runtime/trainer.h"
+
+#include <jansson.h>
+
+#define TRAIN_DATA_NAME 33 /* half a SHA-256, and the zero */
+
+/* Where samples come from, micro_batch at a time. Order must depend on the position alone. */
+struct train_source {
+    /* text (B,T), codes (B,I); valid until the next call. */
+    int (*next)(void *context, const int32_t **text, const int32_t **codes, struct pl_err *err);
+    json_t *(*position)(void *context);                                  /* new reference */
+    int (*seek)(void *context, const json_t *position, struct pl_err *err);
+    /* For what others have to be able to repeat; NULL: nobody can. Begins anew, in the order of
+     * another seed; and a name for the data, without a seed: with the same, peers draw the same. */
+    int (*deal)(void *context, uint64_t seed, struct pl_err *err);
+    int (*name)(void *context, char name[TRAIN_DATA_NAME], struct pl_err *err);
+    void *context;
+};
+
+/* For steps that are not train_job_run's own: what it does after each. */
+struct train_hooks {
+    void *state;
+    int (*stepped)(void *state, const struct pl_train_report *r, double seconds, struct pl_err *err);
+    /* The next step's samples are complete, though it comes later: going on from a checkpoint of
+     * that step takes whatever comes from here on again. */
+    void (*gathered)(void *state);
+    int (*interrupted)(void *state);
+};
+struct train_job;
+/* Trains until job->steps, with others. */
+typedef int train_together_fn(void *context, struct pl_trainer *trainer,
+                              const struct train_job *job, const struct train_hooks *hooks,
+                              struct pl_err *err);
+
+/* Pairs that nobody trains on. */
+struct train_held_out {
+    int32_t *tokens, *codes; /* (count,T), (count,cells) */
+    int count;               /* 0: nothing is measured */
+    int every;               /* steps; 0: never */
+    double last;             /* loss when it was measured last; NAN: not yet */
+};
+
+struct train_job {
+    const char *cmd;   /* for messages */
+    const char *out;   /* folder for log, checkpoints, curve; made if it is not there */
+    const char *published; /* log to draw the curve over; NULL: none */
+    uint64_t steps;    /* to be at when done */
+    int target_batch, micro_batch; /* the second divides the first */
+    int save_every, keep; /* steps between checkpoints (0: only at the end); how many stay (0: all) */
+    int resume;        /* go on from the newest checkpoint in `out` */
+    int quiet;
+    double seconds;    /* stop (and save) after so long; 0: no limit */
+    struct train_source source;
+    struct train_held_out *held_out; /* NULL: none */
+    train_together_fn *together; /* NULL: alone */
+    void *together_context;
+};
+
+enum train_end { TRAIN_DONE, TRAIN_STOPPED /* Ctrl-C or the time limit: saved, may be resumed */ };
+
+/* Trains until job->steps. Prints progress and one line for each thing a user must know; on error
+ * one line and a negative status. SIGINT and SIGTERM are caught meanwhile. */
+int train_job_run(enum train_end *end, struct pl_trainer *trainer, const struct train_job *job);
+
+/* "lamb8", "lamb32", "adamw8", "adamw32". PL_EUSE: none of them. */
+int train_optimizer_named(struct pl_optimizer_options *o, const char *name);
+
+/* Writes a folder's checkpoint of this step, and removes all but the newest `keep`. position: of
+ * the data; NULL: of a peer that has none, and whoever goes on from it begins its own. *path, if
+ * asked for, is the caller's to free. */
+int train_job_save(struct pl_dalle *model, struct pl_optimizer *optimizer, uint64_t step,
+                   json_t *position, const char *folder, int keep, char **path,
+                   struct pl_err *err);
+
+/* Parameters (and, when trainer is given, moments, step and data position) from a checkpoint.
+ * source may be NULL. */
+int train_job_load(struct pl_dalle *model, struct pl_trainer *trainer, struct train_source *source,
+                   const char *path, struct pl_err *err);
+
+#endif

@@ -1,0 +1,372 @@
+/* train_swarm.c - see train_swarm.h. */
+#include "train_swarm.h"
+#include "cmd/doctor/preflight.h"
+#include "collaborative.h"
+
+#include <math.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct learner {
+    struct train_swarm *w;
+    struct swarm *s;
+    struct pl_trainer *t;
+    struct optimizer_state state;
+    struct pl_train_report report; /* of the last step */
+    /* For validators: everybody's samples of an epoch are in an order that its name and the epoch
+     * give. */
+    int deals;
+    int64_t epoch, dealt;          /* of the parameters; of the order */
+    double seconds_a_sample;       /* ours, running */
+};
+
+/* --- the trainer as a learner ----------------------------------------------------------------- */
+
+#define PATIENCE 0.5 /* of an exchange's time limit: for computing again what a groupmate has sent */
+#define SHARE 0.2    /* of the last batch in our speed */
+
+static int deal(struct learner *l, const struct peer_id *peer, int64_t epoch, struct pl_err *err)
+{
+    const struct train_source *source = &l->w->job->source;
+    uint8_t text[sizeof peer->bytes + 8], hash[32];
+    uint64_t seed = 0;
+    memcpy(text, peer->bytes, peer->length);
+    for (int i = 0; i < 8; i++) text[peer->length + i] = (uint8_t)((uint64_t)epoch >> 8 * i);
+    EVP_Digest(text, peer->length + 8, hash, NULL, EVP_sha256(), NULL);
+    for (int i = 0; i < 8; i++) seed = seed << 8 | hash[i];
+    return source->deal(source->context, seed >> 1, err); /* as JSON's integers are */
+}
+
+static int batch(void *context, int64_t *samples, double *loss, struct pl_err *err)
+{
+    struct learner *l = context;
+    const struct train_job *job = l->w->job;
+    const int32_t *text, *codes;
+    double before = l->t->sum.total, began = pl_seconds(), left;
+    int rc = PL_OK;
+    if (l->deals && l->dealt != l->epoch) {
+        rc = deal(l, &l->s->me.id, l->epoch, err);
+        l->dealt = l->epoch;
+    }
+    if (!rc) rc = job->source.next(job->source.context, &text, &codes, err);
+    if (rc) return rc == PL_EFORMAT ? PL_EIO : rc; /* bad data is not bad numbers */
+    if ((rc = pl_trainer_add(l->t, text, codes, job->micro_batch, err))) return rc;
+    *samples = job->micro_batch;
+    *loss = (l->t->sum.total - before) / job->micro_batch;
+    l->seconds_a_sample += (l->seconds_a_sample > 0 ? SHARE : 1) *
+                           ((pl_seconds() - began) / job->micro_batch - l->seconds_a_sample);
+    if ((left = began + l->w->slow - pl_seconds()) > 0) {
+        struct timespec nap = { (time_t)left, (long)((left - floor(left)) * 1e9) };
+        nanosleep(&nap, NULL);
+    }
+    return PL_OK;
+}
+
+static int mean(void *context) { return pl_trainer_mean(((struct learner *)context)->t); }
+
+static void drop(void *context)
+{
+    struct pl_trainer *t = ((struct learner *)context)->t;
+    t->samples = 0;
+    memset(&t->sum, 0, sizeof t->sum);
+    t->model->params.be->fill(t->model->params.grad, 0, t->model->params.total);
+    ((struct learner *)context)->dealt = -1;
+}
+
+static int again(void *context, const struct peer_id *peer, int64_t epoch, uint64_t samples)
+{
+    struct learner *l = context;
+    const struct train_job *job = l->w->job;
+    uint64_t own_samples = l->t->samples;
+    struct pl_dalle_loss own_sum = l->t->sum;
+    int rc = l->seconds_a_sample * (double)samples > PATIENCE * l->w->allreduce_timeout ? PL_EAGAIN
+                                                                                      : PL_OK;
+    if (rc || epoch != l->epoch) return rc ? rc : PL_ENOTFOUND;
+    drop(l);
+    rc = deal(l, peer, epoch, NULL);
+    for (uint64_t n = 0, some; !rc && n < samples; n += some) {
+        const int32_t *text, *codes;
+        some = samples - n;
+        if (some > (uint64_t)job->micro_batch) some = (uint64_t)job->micro_batch;
+        rc = job->source.next(job->source.context, &text, &codes, NULL);
+        if (!rc) rc = pl_trainer_add(l->t, text, codes, (int)some, NULL);
+    }
+    if (!rc) rc = pl_trainer_mean(l->t);
+    l->t->samples = own_samples;
+    l->t->sum = own_sum;
+    return rc;
+}
+
+static int step(void *context, int64_t epoch, struct pl_err *err)
+{
+    struct learner *l = context;
+    int rc;
+    l->t->step = (uint64_t)epoch;
+    rc = pl_trainer_step(l->t, &l->report, err);
+    if (!rc) l->epoch = epoch + 1;
+    return rc;
+}
+
+/* --- delayed updates */
+
+static int set_aside(void *context)
+{
+    struct learner *l = context;
+    l->w->hooks->gathered(l->w->hooks->state);
+    return pl_trainer_begin_delayed(l->t);
+}
+
+static float *aside_grad(void *context)
+{
+    return pl_trainer_delayed_grad(((struct learner *)context)->t);
+}
+
+static int step_aside(void *context, int64_t epoch, struct pl_err *err)
+{
+    struct learner *l = context;
+    l->t->step = (uint64_t)epoch;
+    return pl_trainer_step_delayed(l->t, &l->report, err);
+}
+
+static int take_in(void *context) { return pl_trainer_apply_delayed(((struct learner *)context)->t); }
+
+static int moved(void *context, int64_t epoch)
+{
+    struct learner *l = context;
+    l->t->step = (uint64_t)epoch;
+    l->epoch = epoch;
+    return pl_trainer_snapshot(l->t);
+}
+
+static double rate(void *context, int64_t epoch)
+{
+    const struct pl_train_options *o = &((struct learner *)context)->t->options;
+    return pl_schedule_linear(o->peak, o->warmup, o->total, (uint64_t)epoch);
+}
+
+static double held_out(void *context)
+{
+    const struct train_held_out *h = ((struct learner *)context)->w->job->held_out;
+    return h ? h->last : (double)NAN;
+}
+
+/* --- what is said ----------------------------------------------------------------------------- */
+
+static void say_json(const struct together_event *e)
+{
+    static const char *const names[] = { "ready",     "loaded", "batch",   "epoch",
+                                         "corrected", "behind", "trouble", "end" };
+    char round[2 * DHT_ID_BYTES + 1];
+    json_t *line;
+    char *text;
+    for (int i = 0; i < DHT_ID_BYTES; i++) sprintf(round + 2 * i, "%02x", e->round.group[i]);
+    line = json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:b,s:f,s:f,s:f,s:s,s:i,s:I,s:i,s:f,s:s?,s:s?,s:s?}",
+                     "event", names[e->kind], "epoch", (json_int_t)e->view.epoch,
+                     "global_epoch", (json_int_t)e->view.global_epoch, "peers",
+                     (json_int_t)e->view.peers, "global_samples",
+                     (json_int_t)e->view.global_samples, "local_samples",
+                     (json_int_t)e->samples, "due", e->due, "loss", e->loss, "eta",
+                     isfinite(e->view.eta_s) ? e->view.eta_s : -1, "samples_per_second",
+                     e->view.samples_per_second, "round", round, "round_status",
+                     e->round.status,
+                     "round_peers", (json_int_t)e->round.peers, "round_verified",
+                     e->round.verified, "seconds", e->seconds, "why",
+                     e->round.status ? e->round.why.text : NULL, "caught",
+                     e->round.banned ? e->round.caught.text : NULL, "text", e->text);
+    text = line ? json_dumps(line, JSON_COMPACT) : NULL;
+    if (text) puts(text);
+    fflush(stdout);
+    free(text);
+    json_decref(line);
+}
+
+static void say_text(const char *cmd, const struct together_event *e, int verify)
+{
+    switch (e->kind) {
+    case TOGETHER_LOADED:
+        fprintf(stderr, "\npotluck %s: took over the swarm's state of step %lld\n", cmd,
+                (long long)e->view.epoch);
+        if (e->text) fprintf(stderr, "potluck %s: warning: %s\n", cmd, e->text);
+        break;
+    case TOGETHER_BEHIND:
+        fprintf(stderr, "\npotluck %s: the swarm is at step %lld, we are at %lld: catching up\n",
+                cmd, (long long)e->view.global_epoch, (long long)e->view.epoch);
+        break;
+    case TOGETHER_TROUBLE: fprintf(stderr, "\npotluck %s: %s\n", cmd, e->text); break;
+    case TOGETHER_EPOCH:
+        if (e->round.banned)
+            fprintf(stderr, "\npotluck %s: %s\n", cmd, e->round.caught.text);
+        if (e->round.status && e->view.peers > 1)
+            fprintf(stderr, "\npotluck %s: step %lld with our own gradient alone: %s\n", cmd,
+                    (long long)e->view.epoch, e->round.why.text);
+        else if (verify && !e->round.verified && e->round.peers > 1)
+            fprintf(stderr,
+                    "\npotluck %s: step %lld could not be verified: it takes three peers or more "
+                    "that can be called, ask for it alike and have the same data; centered-clip in what "
+                    "we reduce\n",
+                    cmd, (long long)e->view.epoch);
+        break;
+    case TOGETHER_CORRECTED:
+        if (e->round.status && e->view.peers > 1)
+            fprintf(stderr, "\npotluck %s: parameters were not averaged: %s\n", cmd,
+                    e->round.why.text);
+        break;
+    case TOGETHER_READY: case TOGETHER_BATCH: case TOGETHER_END: break;
+    }
+}
+
+static void tell(void *context, const struct together_event *e)
+{
+    struct learner *l = context;
+    struct train_swarm *w = l->w;
+    struct pl_err err;
+    /* one that was refused is asked for again with the next batch */
+    if (e->kind == TOGETHER_BATCH && membership_renew(&w->membership, l->s, &err))
+        fprintf(stderr, "\npotluck %s: %s\n", w->job->cmd, err.text);
+    if (w->json) say_json(e);
+    else if (!w->job->quiet) say_text(w->job->cmd, e, w->verify);
+    if (e->kind == TOGETHER_EPOCH &&
+        w->hooks->stepped(w->hooks->state, &l->report,
+                          e->samples / fmax(1e-9, e->view.samples_per_second), &err))
+        fprintf(stderr, "potluck %s: %s\n", w->job->cmd, err.text);
+}
+
+static int is_interrupted(void *context)
+{
+    const struct learner *l = context;
+    return l->w->hooks->interrupted(l->w->hooks->state);
+}
+
+/* --- the run ---------------------------------------------------------------------------------- */
+
+/* What computes, as its backend says: as many of the note's clauses as fit. */
+static void device_of(char out[REPORT_DEVICE_MAX + 1], const char *note)
+{
+    size_t n = strlen(note);
+    while (n > REPORT_DEVICE_MAX)
+        do n--;
+        while (n && note[n] != ',');
+    snprintf(out, REPORT_DEVICE_MAX + 1, "%.*s", n ? (int)n : REPORT_DEVICE_MAX, note);
+}
+
+static int among_others(struct learner *l, struct swarm *s, const struct rsa_key *key,
+                        struct pl_err *err)
+{
+    const struct pl_params *p = &l->t->model->params;
+    struct train_swarm *w = l->w;
+    char device[REPORT_DEVICE_MAX + 1];
+    char data[TRAIN_DATA_NAME] = "";
+    struct together_learner learner = {
+        .value = p->value, .grad = p->grad, .state = &l->state, .context = l, .batch = batch,
+        .mean = mean, .step = step, .drop = drop, .moved = moved, .rate = rate,
+        .held_out = held_out, .peak = l->t->options.peak, .set_aside = set_aside,
+        .aside_grad = aside_grad, .step_aside = step_aside, .take_in = take_in,
+        .again = l->deals ? again : NULL,
+        .beside = p->be->many_threads
+    };
+    struct together_options o = {
+        .run = w->run, .device = device, .compression = w->compression, .threshold = PL_WIRE_ADAPTIVE,
+        .target_batch = w->job->target_batch, .epochs = (int64_t)w->job->steps,
+        .average_state_every = w->average_state_every, .matchmaking_time = w->matchmaking_time,
+        .averaging_timeout = w->averaging_timeout, .allreduce_timeout = w->allreduce_timeout,
+        .group_size = (size_t)w->group_size, .group_bits = w->group_bits,
+        .bandwidth = w->bandwidth, .clip = w->clip, .verify = w->verify,
+        .validators = l->deals ? w->validators : 0, .data = data,
+        .delay = (enum together_delay)w->delay, .seconds = w->job->seconds,
+        .client_mode = w->client_mode, .load = 1, .key = key, .interrupted = is_interrupted,
+        .tell = tell, .context = l
+    };
+    struct pl_backend host; /* averaging happens in host memory, whatever computes */
+    int64_t epoch = (int64_t)l->t->step;
+    int rc = l->deals ? w->job->source.name(w->job->source.context, data, err) : PL_OK;
+    device_of(device, p->be->note);
+    pl_backend_ref(&host);
+    if (!strcmp(p->be->name, "fast")) host = *p->be;
+    l->epoch = epoch;
+    l->dealt = -1;
+    if (!rc) rc = together_run(s, &learner, &o, &host, &epoch, err);
+    l->t->step = (uint64_t)epoch;
+    return rc;
+}
+
+/* What the calculator says of this training. */
+static void memory_plan(struct pl_memory_plan *plan, const struct pl_trainer *t,
+                        const struct train_job *job)
+{
+    struct pl_memory_model m;
+    pl_memory_model_of(&m, &t->model->config);
+    pl_memory_plan_for(plan, &m);
+    plan->batch = job->micro_batch;
+    plan->layers = t->model->activations == PL_STORED ? PL_MEMORY_STORED : PL_MEMORY_REVERSIBLE;
+    plan->optimizer = t->options.optimizer.min_8bit ? PL_MEMORY_8BIT : PL_MEMORY_32BIT;
+    plan->offload = t->options.optimizer.host != NULL;
+}
+
+static void say_address(const struct train_swarm *w, struct swarm *s)
+{
+    char address[MULTIADDR_TEXT_MAX], before[128];
+    snprintf(before, sizeof before, "  --run %.60s --join ", w->run);
+    if (!w->json) swarm_say_addresses(s, stderr, "others join this run with\n", before);
+    else if (!swarm_address_for_others(s, address))
+        printf("{\"event\":\"listening\",\"multiaddr\":\"%s\"}\n", address);
+    fflush(stdout);
+}
+
+int train_swarm_run(void *context, struct pl_trainer *trainer, const struct train_job *job,
+                    const struct train_hooks *hooks, struct pl_err *err)
+{
+    struct train_swarm *w = context;
+    struct learner l = { .w = w, .t = trainer };
+    struct validators validators = { 0 };
+    struct rsa_key key = { 0 };
+    struct swarm_options so = { .cmd = job->cmd,
+                                .listen = w->listen,
+                                .listen_count = w->client_mode ? 0 : w->listen_count,
+                                .announce = w->announce,
+                                .announce_count = w->client_mode ? 0 : w->announce_count,
+                                .join = w->join,
+                                .join_count = w->join_count,
+                                .identity = w->identity,
+                                .hold = 1,
+                                .validators = &validators };
+    struct pl_memory_plan memory;
+    struct checkup_join_options asks = { .swarm = &so, .run = w->run, .memory = &memory,
+                                         .target_batch = job->target_batch,
+                                         .be = trainer->model->params.be, .json = w->json,
+                                         .quiet = job->quiet, .off = w->no_check };
+    struct checkup_join *check = NULL;
+    struct swarm s;
+    int rc = optimizer_state_open_params(&l.state, trainer->optimizer, &trainer->options.optimizer,
+                                         &trainer->model->params, err);
+    w->job = job;
+    w->hooks = hooks;
+    l.deals = w->verify && w->validators > 0 && job->source.deal;
+    if (!rc) rc = rsa_key_make(&key, err);
+    validators.key = &key;
+    if (!rc && (rc = validators_add_run(&validators, w->run)))
+        pl_fail(err, rc, "--run: '%.60s' is too long a name", w->run);
+    l.s = &s;
+    if (!rc) rc = membership_open(&w->membership, &so.auth, err);
+    if (!rc && !(rc = swarm_open(&s, &so, err))) {
+        say_address(w, &s);
+        w->page.run = w->run;
+        w->page.membership = &w->membership;
+        w->page.folder = job->out;
+        w->page.target_batch = job->target_batch;
+        w->page.total_steps = (int64_t)job->steps;
+        own_page_start(&w->page, &s, w->join, w->join_count);
+        memory_plan(&memory, trainer, job);
+        rc = checkup_join(&check, &s, &asks, err);
+        if (!rc) rc = among_others(&l, &s, &key, err);
+        own_page_end(&w->page);
+        checkup_join_end(check);
+        swarm_close(&s);
+    }
+    membership_close(&w->membership);
+    optimizer_state_close(&l.state);
+    rsa_key_clear(&key);
+    return rc;
+}

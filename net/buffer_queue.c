@@ -1,0 +1,114 @@
+/* buffer_queue.c - see buffer_queue.h. */
+#include "buffer_queue.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SPARES 4       /* pieces kept: as many messages as are under way at once */
+#define SMALL 16384u   /* bytes that a piece may be moved with to make room behind them */
+
+static void free_pieces(struct chain_piece *p)
+{
+    while (p) {
+        struct chain_piece *next = p->next;
+        bytes_clear(&p->bytes);
+        free(p);
+        p = next;
+    }
+}
+
+void chain_clear(struct chain *c)
+{
+    free_pieces(c->first);
+    free_pieces(c->spare);
+    memset(c, 0, sizeof *c);
+}
+
+/* An empty piece, with memory of one before where there is some. */
+static struct chain_piece *empty_piece(struct chain *c)
+{
+    struct chain_piece *p = c->spare;
+    if (!p) return calloc(1, sizeof *p);
+    c->spare = p->next;
+    c->spares--;
+    p->next = NULL;
+    return p;
+}
+
+static void keep_or_free(struct chain *c, struct chain_piece *p)
+{
+    p->next = NULL;
+    if (c->spares == SPARES || p->bytes.failed) {
+        free_pieces(p);
+        return;
+    }
+    p->next = c->spare;
+    c->spare = p;
+    c->spares++;
+}
+
+static void append(struct chain *c, struct chain_piece *p)
+{
+    if (c->last) c->last->next = p;
+    else c->first = p;
+    c->last = p;
+    c->length += bytes_length(&p->bytes);
+}
+
+/* Long pieces are not moved for what comes behind them. */
+static int has_room(const struct bytes *b, size_t n)
+{
+    return b->room - b->end >= n || bytes_length(b) + n <= SMALL;
+}
+
+int chain_add(struct chain *c, const void *data, size_t n)
+{
+    struct chain_piece *p;
+    if (!n) return PL_OK;
+    if (c->last && has_room(&c->last->bytes, n)) {
+        int rc = bytes_add(&c->last->bytes, data, n);
+        if (rc) c->last->bytes.failed = PL_OK; /* what it holds is whole */
+        else c->length += n;
+        return rc;
+    }
+    if (!(p = empty_piece(c))) return PL_ENOMEM;
+    if (bytes_add(&p->bytes, data, n)) {
+        free_pieces(p);
+        return PL_ENOMEM;
+    }
+    append(c, p);
+    return PL_OK;
+}
+
+int chain_give(struct chain *c, struct bytes *data)
+{
+    struct bytes taken = *data;
+    struct chain_piece *p;
+    if (data->failed) return data->failed;
+    if (!bytes_length(data)) return PL_OK;
+    if (!(p = empty_piece(c))) return PL_ENOMEM;
+    *data = p->bytes;
+    p->bytes = taken;
+    append(c, p);
+    return PL_OK;
+}
+
+const uint8_t *chain_at(const struct chain *c, size_t *n)
+{
+    *n = c->first ? bytes_length(&c->first->bytes) : 0;
+    return c->first ? bytes_at(&c->first->bytes) : NULL;
+}
+
+void chain_take(struct chain *c, size_t n)
+{
+    struct chain_piece *p = c->first;
+    if (!n) return;
+    assert(p && n <= bytes_length(&p->bytes));
+    bytes_take(&p->bytes, n);
+    c->length -= n;
+    if (bytes_length(&p->bytes)) return;
+    c->first = p->next;
+    if (!c->first) c->last = NULL;
+    keep_or_free(c, p);
+}

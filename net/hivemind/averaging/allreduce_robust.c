@@ -1,0 +1,121 @@
+/* allreduce_robust.c - CenteredClip in place of the mean, for groups with liars in them: who is
+ * farther from the middle than most pulls no harder than most. [TTT 2.1, security] [Karimireddy
+ * 2021, alg. 2] */
+#include "allreduce_internal.h"
+#include "ref/backend.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* each brings the centre closer by what is left of the liars' pull; published: 1 to 50 */
+#define ITERATIONS 5
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* As far from the middle as a peer's values usually are: about half of the group lies within it. */
+static double usual_distance(double *far, const float *x, const float *middle, int n, size_t d)
+{
+    for (int i = 0; i < n; i++) {
+        const float *from = x + (size_t)i * d;
+        double squares = 0;
+        for (size_t k = 0; k < d; k++)
+            squares += ((double)from[k] - middle[k]) * ((double)from[k] - middle[k]);
+        far[i] = sqrt(squares);
+    }
+    qsort(far, (size_t)n, sizeof *far, ascending);
+    return far[n / 2];
+}
+
+/* Nobody can check how many samples a peer has seen: whoever says more than most counts as most
+ * do. So of n peers one liar has at most 2 / n of the weight, whatever it claims. */
+static void cap_weights(double *weight, double *scratch, int n)
+{
+    memcpy(scratch, weight, (size_t)n * sizeof *scratch);
+    qsort(scratch, (size_t)n, sizeof *scratch, ascending);
+    for (int i = 0; i < n; i++) weight[i] = fmin(weight[i], scratch[n / 2]);
+}
+
+/* Everybody's values of a part, ours first. */
+static int collect(float *x, double *weight, int *n, const struct exchange *x_,
+                   const struct slot *s)
+{
+    const struct pl_part *part = &x_->parts[x_->own[s->k]];
+    struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)part->length } };
+    int rc = PL_OK;
+    *n = 0;
+    if (x_->o.weight > 0) {
+        memcpy(x, x_->o.tensor[part->tensor] + part->start, part->length * sizeof *x);
+        weight[(*n)++] = x_->o.weight;
+    }
+    for (size_t i = 0; !rc && i < s->arrived; i++) {
+        const struct part_message *m = &s->from[i].part;
+        if (s->from[i].bad || m->weight <= 0) continue;
+        rc = pl_wire_decode(x + (size_t)*n * part->length, x_->o.be, m->method, &type, m->buffer,
+                            m->bytes, NULL);
+        weight[(*n)++] = m->weight;
+    }
+    return rc;
+}
+
+#define TRIES 3              /* the radius is to fit the distances from where it leads to */
+/* of the radius: half a group unclipped halves the way to go, or better */
+#define CONVERGED 1e-7
+#define ITERATIONS_MAX 100
+
+int exchange_aggregate(struct exchange *x, const struct slot *s, struct pl_reducer *r,
+                       float *aggregate, double *tau)
+{
+    size_t d = r->n;
+    float *values = pl_alloc(x->count * d, sizeof *values);
+    double *v = pl_alloc(d, sizeof *v), *weight = pl_alloc(2 * x->count, sizeof *weight);
+    struct pl_clip_result result;
+    int n = 0, rc = values && v && weight ? collect(values, weight, &n, x, s) : PL_ENOMEM;
+    *tau = r->weight = 0;
+    if (!rc && !n) rc = PL_EUSE; /* nobody has seen a sample: there is nothing to agree on */
+    for (int i = 0; !rc && i < n; i++) r->weight += weight[i];
+    if (!rc && d) rc = x->o.be->median(aggregate, values, n, d, 0);
+    for (int i = 0; !rc && d && i < TRIES; i++) {
+        struct pl_clip clip = { .iterations = ITERATIONS_MAX, .stop_largest = -1 };
+        *tau = clip.tau = usual_distance(weight, values, aggregate, n, d);
+        clip.stop_norm = CONVERGED * clip.tau;
+        for (size_t k = 0; k < d; k++) v[k] = aggregate[k];
+        if (*tau > 0) rc = x->o.be->centered_clip(v, &result, values, NULL, n, d, &clip);
+        for (size_t k = 0; k < d; k++) aggregate[k] = (float)v[k];
+    }
+    pl_free(values);
+    pl_free(v);
+    pl_free(weight);
+    return rc;
+}
+
+int exchange_clip(struct exchange *x, const struct slot *s, struct pl_reducer *r)
+{
+    size_t d = r->n;
+    float *sum = pl_reducer_sum(r), *values = pl_alloc(x->count * d + d, sizeof *values),
+          *middle = values ? values + x->count * d : NULL;
+    double *v = pl_alloc(d, sizeof *v), *weight = pl_alloc(2 * x->count, sizeof *weight);
+    double *scratch = weight ? weight + x->count : NULL;
+    struct pl_clip clip = { .iterations = ITERATIONS, .stop_norm = -1, .stop_largest = -1 };
+    struct pl_clip_result result;
+    int n = 0, rc = sum && values && v && weight ? collect(values, weight, &n, x, s) : PL_ENOMEM;
+    r->weight = 0;
+    if (!rc && n) cap_weights(weight, scratch, n);
+    for (int i = 0; !rc && i < n; i++) r->weight += weight[i];
+    if (!rc && n && d) {
+        rc = x->o.be->median(middle, values, n, d, 0);
+        for (size_t k = 0; k < d; k++) v[k] = middle[k];
+        clip.tau = x->o.clip > 0 ? x->o.clip : usual_distance(scratch, values, middle, n, d);
+        if (!rc) rc = x->o.be->centered_clip(v, &result, values, weight, n, d, &clip);
+        /* The answers divide by the weight: what is kept is a sum as of a mean. */
+        for (size_t k = 0; k < d; k++) sum[k] = (float)(v[k] * r->weight);
+    }
+    pl_free(values);
+    pl_free(v);
+    pl_free(weight);
+    return rc;
+}

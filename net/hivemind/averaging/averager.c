@@ -1,0 +1,443 @@
+/* averager.c - see averager.h: the life of an averager and of its steps.
+ *
+ *            found                trigger                  all parts
+ *   search ---------> a group ---------------> exchange -----------> done
+ *     ^                                            |
+ *     +--------------------------------------------+ fell apart, and there is time
+ */
+#include "averager_internal.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+double averager_now(const struct averager *a)
+{
+    return dht_node_time(a->node);
+}
+
+const char *averager_group_key(const struct averager *a) { return a->key; }
+const char *averager_group_bits(const struct averager *a) { return a->bits; }
+const uint8_t *averager_schema_hash(const struct averager *a) { return a->schema_hash; }
+int averager_is_busy(const struct averager *a) { return a->busy; }
+int averager_has_group(const struct averager *a) { return a->busy && a->group.count > 0; }
+
+/* --- steps ------------------------------------------------------------------------------------ */
+
+static void finish(struct averager *a, int status)
+{
+    averager_done *done = a->done;
+    a->result.status = status;
+    a->result.why = a->why.text;
+    a->result.caught = a->caught.text;
+    a->result.differs = a->differs.text;
+    a->result.left_out = a->left_out.text;
+    a->result.group = a->group.count ? &a->group : NULL;
+    a->busy = 0;
+    averager_meet_cancel(a);
+    averager_refuse_parked(a);
+    done(a->done_context, &a->result);
+    if (!a->busy) group_clear(&a->group); /* the callback may have begun the next */
+}
+
+static int write_gather(struct averager *a, const struct averager_step *s);
+
+static int may_verify(const struct averager *a, const struct averager_step *s)
+{
+    return a->o.verify && !a->o.client_mode && !s->gather;
+}
+
+/* Each search that may be verified has a number of its own. */
+static int draw_search_number(struct averager *a)
+{
+    uint8_t number[sizeof a->search_number];
+    if (chance_bytes(&a->o.chance, number, sizeof number)) return PL_ENOMEM;
+    memcpy(&a->search_number, number, sizeof number);
+    return PL_OK;
+}
+
+static void search_again(struct averager *a)
+{
+    averager_meet_cancel(a);
+    group_clear(&a->group);
+    /* Without memory for another number it keeps the last one, which no honest leader minds. */
+    if (a->search_number && !draw_search_number(a)) write_gather(a, &a->step);
+    averager_search(a);
+}
+
+/* It goes on without a peer that has cost us the round, and says so. */
+static void back_off(struct averager *a, const struct peer_id *peer)
+{
+    double time = bans_back_off(&a->bans, loop_now(a->loop), peer);
+    struct pl_err why = a->why;
+    char name[PEER_ID_TEXT_MAX];
+    peer_id_text(name, peer);
+    pl_fail(&a->why, PL_EIO, "%.300s; %s is left out for %.0f s", why.text, name, time);
+}
+
+static void ban_liars(struct averager *a)
+{
+    char name[PEER_ID_TEXT_MAX];
+    for (size_t i = 0; i < a->group.count; i++) {
+        const struct peer_id *peer = &a->group.members[i].peer;
+        const char *lie = exchange_lie(a->x, i);
+        if (!lie && exchange_is_charged(a->x, i)) back_off(a, peer);
+        if (!lie) continue;
+        bans_add(&a->bans, loop_now(a->loop), peer);
+        a->result.banned++;
+        peer_id_text(name, peer);
+        pl_fail(&a->caught, PL_EPROTO, "%s is banned for %.0f s: %.300s", name, BANS_TIME,
+                lie);
+    }
+}
+
+/* In a group each member is told a number of its own, which is pushed into the bits of its key:
+ * those who have just averaged look for others next. A group that our target does not foresee
+ * leaves the bits as they are. [spec hivemind-protocol 4.5] */
+static void next_key(struct averager *a)
+{
+    char bits[GROUP_BITS_MAX + 1], key[GROUP_KEY_MAX];
+    const struct group *g = &a->group;
+    struct dht_id id;
+    if (!a->bits[0] || group_next_bits(bits, a->bits, g->id, g->count, g->self, a->o.target_size) ||
+        group_key(key, a->prefix, bits, NULL) || dht_id_of_text(&id, key))
+        return;
+    memcpy(a->bits, bits, sizeof a->bits);
+    memcpy(a->key, key, sizeof a->key);
+    a->key_id = id;
+}
+
+/* Why nobody was found, as far as a search can tell. */
+static void no_group(struct averager *a)
+{
+    const char *why = !a->mm.met && !a->mm.met_misfits ? "nobody else was looking for one"
+                      : a->mm.met_misfits
+                          ? "who was there averages other tensors; your side, if they agree with "
+                            "one another: another model, or other options than theirs"
+                      : a->mm.met_refusals
+                          ? "who was there refuses us (PROTOCOL_VIOLATION); your side, if others "
+                            "get in: it has caught us cheating, and lets us in again after a while, "
+                            "or it does not speak our version of the protocol"
+                          : a->ask_why.text;
+    pl_fail(&a->why, a->found_status, "averaging: found no group for %.100s in time%s%s", a->key,
+            why[0] ? ": " : "", why);
+}
+
+/* What the search or the exchange has come to; called from the loop, never from inside an
+ * engine. */
+static void on_turn(void *context)
+{
+    struct averager *a = context;
+    if (a->closing || !a->busy) return;
+    if (a->exchange_over) {
+        exchange_report(a->x, &a->result.report);
+        a->result.seconds = loop_now(a->loop) - a->exchange_began;
+        ban_liars(a);
+        averager_note_conduct(a);
+        pl_fail(&a->left_out, PL_OK, "%s", exchange_left_out(a->x) ? exchange_left_out(a->x) : "");
+        pl_fail(&a->differs, PL_OK, "%s", exchange_differs(a->x) ? exchange_differs(a->x) : "");
+        averager_exchange_clear(a);
+        if (a->exchange_status == PL_OK) finish(a, PL_OK);
+        else if (a->cancelled || a->is_last || averager_now(a) >= a->step.deadline)
+            finish(a, a->exchange_status);
+        else search_again(a);
+        return;
+    }
+    if (a->cancelled && !a->x) {
+        averager_search_cancel(a);
+        pl_fail(&a->why, PL_EAGAIN, "averaging: cancelled");
+        finish(a, PL_EAGAIN);
+        return;
+    }
+    if (a->found) {
+        a->found = 0;
+        if (a->found_status) {
+            if (a->result.attempts == 0 || !a->why.text[0]) no_group(a);
+            finish(a, a->found_status);
+            return;
+        }
+        group_clear(&a->group);
+        a->group = a->mm.group;
+        memset(&a->mm.group, 0, sizeof a->mm.group);
+        a->result.attempts++;
+        next_key(a);
+        averager_meet(a);
+    }
+    if (a->group.count && a->triggered && !a->x && !a->meetings_left) averager_exchange(a);
+}
+
+void averager_turn(struct averager *a)
+{
+    if (a->closing) return; /* an exchange that is cancelled at the end says so too */
+    timer_start(a->loop, &a->turn, 0, on_turn, a);
+}
+
+/* Whom nobody can call says 0, and reduces nothing: what two such peers send each other would go
+ * through a relay, which carries 128 KiB. Its own streams to the others, and their answers on them,
+ * need none. */
+static double stated_bandwidth(const struct averager *a)
+{
+    return a->hidden ? 0 : a->o.bandwidth;
+}
+
+/* What groupmates are told of us. */
+static int write_gather(struct averager *a, const struct averager_step *s)
+{
+    static const uint8_t nil[] = { 0xc0 };
+    struct gather said = { .bandwidth = stated_bandwidth(a), .user = s->gather ? s->gather : nil,
+                           .user_n = s->gather ? s->gather_n : sizeof nil };
+    struct bytes verifies = { 0 };
+    int rc = PL_OK;
+    if (may_verify(a, s)) {
+        rc = averager_say_verifies(&verifies, a, s->claim.epoch);
+        said.user = bytes_at(&verifies);
+        said.user_n = bytes_length(&verifies);
+    }
+    said.mode = a->o.auxiliary ? GROUP_AUXILIARY : a->o.client_mode ? GROUP_CLIENT : GROUP_FULL;
+    bytes_clear(&a->gather);
+    if (!rc) rc = gather_write(&a->gather, &said);
+    bytes_clear(&verifies);
+    return rc;
+}
+
+static int is_hidden(const struct averager *a)
+{
+    return !a->o.client_mode && dht_node_is_closed(a->node);
+}
+
+int averager_cannot_be_called(const struct averager *a)
+{
+    return !a->o.client_mode && !dht_node_can_be_called(a->node);
+}
+
+void averager_look_at_reach(struct averager *a)
+{
+    struct bytes fresh = { 0 };
+    struct gather said;
+    if (is_hidden(a) == a->hidden ||
+        gather_read(&said, bytes_at(&a->gather), bytes_length(&a->gather), NULL))
+        return;
+    a->hidden = !a->hidden;
+    said.bandwidth = stated_bandwidth(a);
+    if (gather_write(&fresh, &said)) {
+        bytes_clear(&fresh);
+        return;
+    }
+    bytes_clear(&a->gather);
+    a->gather = fresh;
+    averager_search_says(a);
+}
+
+int averager_begin(struct averager *a, const struct averager_step *s, averager_done *done,
+                   void *context)
+{
+    if (a->busy || a->closing || s->deadline <= averager_now(a)) return PL_EUSE;
+    a->hidden = is_hidden(a);
+    a->search_number = 0;
+    if (may_verify(a, s) && draw_search_number(a)) return PL_ENOMEM;
+    if (write_gather(a, s)) return PL_ENOMEM;
+    a->step = *s;
+    a->step.gather = NULL;
+    a->done = done;
+    a->done_context = context;
+    a->busy = 1;
+    a->cancelled = a->is_last = 0;
+    a->triggered = !s->untriggered;
+    memset(&a->result, 0, sizeof a->result);
+    a->caught.text[0] = a->differs.text[0] = a->left_out.text[0] = 0;
+    a->why.text[0] = a->ask_why.text[0] = 0;
+    group_clear(&a->group);
+    averager_search(a);
+    return PL_OK;
+}
+
+void averager_trigger(struct averager *a, double weight, float *const *tensor,
+                      const struct referee_claim *claim)
+{
+    assert(a->busy && !a->triggered);
+    a->triggered = 1;
+    a->step.weight = weight;
+    a->step.tensor = tensor;
+    if (claim) {
+        int moved = claim->epoch != a->step.claim.epoch;
+        a->step.claim = *claim;
+        if (moved) { /* for whom this search has not told yet, and for another one */
+            write_gather(a, &a->step);
+            averager_search_says(a);
+        }
+    }
+    matchmaking_patience(&a->mm, a->step.patience);
+    if (a->step.expected) averager_expect(a, a->step.expected);
+    averager_turn(a);
+}
+
+/* Before the trigger nobody is hurried: the group would only wait for us. */
+void averager_expect(struct averager *a, size_t peers)
+{
+    a->step.expected = peers;
+    if (a->busy && a->triggered) matchmaking_expect(&a->mm, averager_now(a), peers);
+}
+
+void averager_cancel(struct averager *a)
+{
+    if (!a->busy) return;
+    a->cancelled = 1;
+    if (a->x) exchange_cancel(a->x, loop_now(a->loop));
+    averager_turn(a);
+}
+
+void averager_finish(struct averager *a)
+{
+    if (averager_has_group(a)) a->is_last = 1;
+    else averager_cancel(a);
+}
+
+/* --- streams that are done with --------------------------------------------------------------- */
+
+static void linger_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    (void)context, (void)s, (void)data, (void)n;
+}
+static void linger_end(void *context, struct rpc_stream *s)
+{
+    (void)context;
+    rpc_close(s);
+}
+static void linger_failed(void *context, struct rpc_stream *s, int status, const char *why)
+{
+    (void)context, (void)status, (void)why;
+    rpc_close(s);
+}
+
+void averager_linger(struct rpc_stream *s)
+{
+    static const struct rpc_stream_events events = { linger_message, linger_end, linger_failed,
+                                                     NULL };
+    rpc_listen(s, &events, NULL);
+    rpc_deadline(s, AVERAGER_LINGER);
+}
+
+/* --- life ------------------------------------------------------------------------------------- */
+
+static int copy_options(struct averager *a, const struct averager_options *o, struct pl_err *err)
+{
+    int rc;
+    snprintf(a->prefix, sizeof a->prefix, "%s", o->prefix);
+    snprintf(a->bits, sizeof a->bits, "%s", o->bits ? o->bits : "");
+    rc = group_key(a->key, o->prefix, o->bits ? o->bits : "", err);
+    a->o = *o;
+    if (!rc && (o->min_size < 2 || (o->target_size && o->target_size < o->min_size)))
+        rc = pl_fail(err, PL_EUSE, "averaging: a group of %zu to %zu peers", o->min_size,
+                     o->target_size);
+    for (int i = 0; !rc && i < AVERAGER_RPCS; i++)
+        rc = group_rpc_name(a->rpc[i], o->prefix, o->class_name, (enum averager_rpc)i, err);
+    if (rc) return rc;
+    if (snprintf(a->rpc_verify, sizeof a->rpc_verify, "%s::%s.rpc_btard", o->prefix,
+                 o->class_name) >= (int)sizeof a->rpc_verify)
+        return pl_fail(err, PL_EUSE, "averaging: prefix \"%.60s\" is too long", o->prefix);
+    if (snprintf(a->rpc_samples, sizeof a->rpc_samples, "%s::%s.rpc_state_samples", o->prefix,
+                 o->class_name) >= (int)sizeof a->rpc_samples)
+        return pl_fail(err, PL_EUSE, "averaging: prefix \"%.60s\" is too long", o->prefix);
+    if (snprintf(a->state_key, sizeof a->state_key, "%s.all_averagers", o->prefix) >=
+        (int)sizeof a->state_key)
+        return pl_fail(err, PL_EUSE, "averaging: prefix \"%.60s\" is too long", o->prefix);
+    a->elements = pl_alloc(o->tensors, sizeof *a->elements);
+    a->method = pl_alloc(o->tensors, sizeof *a->method);
+    a->schema = pl_alloc(o->tensors, sizeof *a->schema);
+    if (!a->elements || !a->method || !a->schema || group_schema_hash(a->schema_hash, o->schema, o->tensors) ||
+        dht_id_of_text(&a->key_id, a->key) || dht_id_of_text(&a->state_id, a->state_key) ||
+        mp_bin(&a->subkey, host_id(a->host)->bytes, host_id(a->host)->length))
+        return pl_fail(err, PL_ENOMEM, "averaging: no memory");
+    for (size_t t = 0; t < o->tensors; t++) {
+        a->method[t] = o->method[t];
+        a->schema[t] = o->schema[t];
+        if (o->schema[t].type.dtype != PL_F32)
+            return pl_fail(err, PL_EUSE, "averaging: tensor %zu is not float32", t);
+        if ((rc = pl_wire_elements(&a->elements[t], &o->schema[t].type, err))) return rc;
+    }
+    a->o.schema = a->schema;
+    a->o.method = a->method;
+    return PL_OK;
+}
+
+static void free_averager(struct averager *a)
+{
+    timer_stop(&a->turn);
+    timer_stop(&a->search_timer);
+    timer_stop(&a->reach_timer);
+    timer_stop(&a->exchange_timer);
+    timer_stop(&a->announce_timer);
+    matchmaking_clear(&a->mm);
+    group_clear(&a->group);
+    bytes_clear(&a->subkey);
+    bytes_clear(&a->gather);
+    bytes_clear(&a->ask.request);
+    exchange_memory_clear(&a->memory);
+    pl_free(a->elements);
+    pl_free(a->method);
+    pl_free(a->schema);
+    free(a->own_reliability);
+    free(a);
+}
+
+int averager_open(struct averager **out, struct host *h, struct dht_node *n,
+                  const struct averager_options *o, struct pl_err *err)
+{
+    struct averager *a = calloc(1, sizeof *a);
+    int rc;
+    *out = NULL;
+    if (!a) return pl_fail(err, PL_ENOMEM, "averaging: no memory");
+    a->host = h;
+    a->node = n;
+    a->loop = host_loop(h);
+    rc = copy_options(a, o, err);
+    a->reliability = o->reliability;
+    if (!rc && !a->reliability) {
+        a->reliability = a->own_reliability = calloc(1, sizeof *a->own_reliability);
+        if (!a->reliability) rc = pl_fail(err, PL_ENOMEM, "averaging: no memory");
+        else a->reliability->chance = o->chance;
+    }
+    if (!rc) rc = averager_join_open(a, err);
+    if (!rc && (rc = averager_round_open(a, err))) averager_join_close(a);
+    if (!rc && (rc = averager_state_open(a, err))) {
+        averager_round_close(a);
+        averager_join_close(a);
+    }
+    if (rc) free_averager(a);
+    else *out = a;
+    return rc;
+}
+
+/* Helper threads may still compute for a cancelled exchange. */
+static void on_closing(void *context)
+{
+    struct averager *a = context;
+    loop_fn *closed = a->closed;
+    if (a->x && !a->exchange_over) {
+        timer_start(a->loop, &a->closing_timer, 0.005, on_closing, a);
+        return;
+    }
+    if (a->x) averager_exchange_clear(a);
+    averager_protect(a, NULL);
+    averager_round_close(a);
+    context = a->closed_context;
+    free_averager(a);
+    closed(context);
+}
+
+void averager_close(struct averager *a, loop_fn *closed, void *context)
+{
+    assert(!a->closing);
+    a->closing = 1;
+    a->closed = closed;
+    a->closed_context = context;
+    timer_stop(&a->turn);
+    averager_search_cancel(a);
+    averager_meet_cancel(a);
+    averager_join_close(a);
+    averager_state_close(a);
+    if (a->x) exchange_cancel(a->x, loop_now(a->loop));
+    timer_start(a->loop, &a->closing_timer, 0, on_closing, a);
+}

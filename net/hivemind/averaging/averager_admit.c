@@ -1,0 +1,63 @@
+/* averager_admit.c - in a moderated swarm, only members average with us: who calls us has to have shown an
+ * access token on the DHT, and so has whoever we call (dht_members.c). A stream waits while its peer is
+ * asked. A client cannot be asked: it calls our DHT node first, as clients of ours do. */
+#include "averager_internal.h"
+
+#include <stdlib.h>
+
+void averager_refuse_caller(struct rpc_stream *s)
+{
+    rpc_fail(s, "PermissionError('this run is moderated, and you have shown no valid access token')");
+}
+
+int averager_admit_caller(struct averager *a, struct rpc_stream *s, struct dht_task **proof,
+                          dht_admitted *admitted, void *context)
+{
+    if (dht_node_admits(a->node, rpc_peer(s))) return 1;
+    *proof = dht_node_admit(a->node, rpc_peer(s), admitted, context);
+    if (*proof) rpc_pause(s);
+    else averager_refuse_caller(s);
+    return *proof != NULL;
+}
+
+int averager_must_ask(const struct averager *a, const struct peer_id *peer)
+{
+    return !dht_node_admits(a->node, peer) ||
+           (a->o.client_mode && dht_node_has_tokens(a->node)); /* so that it knows us */
+}
+
+/* --- groupmates ------------------------------------------------------------------------------- */
+
+static void on_met(void *context, int status)
+{
+    struct meeting *m = context;
+    (void)status; /* who is no member is sent nothing: see averager_round.c */
+    m->task = NULL;
+    if (!--m->a->meetings_left) averager_turn(m->a);
+}
+
+void averager_meet(struct averager *a)
+{
+    averager_meet_cancel(a);
+    if (!dht_node_has_tokens(a->node) || !(a->meetings = calloc(a->group.count, sizeof *a->meetings)))
+        return;
+    for (size_t i = 0; i < a->group.count; i++) {
+        const struct group_member *m = &a->group.members[i];
+        struct meeting *meeting = &a->meetings[a->meeting_count];
+        if (i == a->group.self || m->gather.mode == GROUP_CLIENT || !averager_must_ask(a, &m->peer))
+            continue;
+        meeting->a = a;
+        meeting->task = dht_node_admit(a->node, &m->peer, on_met, meeting);
+        a->meeting_count += meeting->task != NULL;
+    }
+    a->meetings_left = a->meeting_count;
+}
+
+void averager_meet_cancel(struct averager *a)
+{
+    for (size_t i = 0; i < a->meeting_count; i++)
+        if (a->meetings[i].task) dht_node_cancel(a->meetings[i].task);
+    free(a->meetings);
+    a->meetings = NULL;
+    a->meeting_count = a->meetings_left = 0;
+}

@@ -1,0 +1,389 @@
+/* averager_join.c - the search over the network: declarations in the DHT, our question to a leader,
+ * others' questions to us. */
+#include "averager_internal.h"
+#include "net/hivemind/messages/msgpack.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define REACH_EVERY 0.02 /* s between looks whether it is known how others reach us */
+#define DOUBTFUL_MAX 32  /* candidates of whom only others tell; three of them may stay silent */
+
+static void drive(struct averager *a);
+
+/* --- declarations ----------------------------------------------------------------------------- */
+
+static void on_stored(void *context, int status) { (void)context, (void)status; }
+
+static void on_declare(void *context, double expiration, int active)
+{
+    struct averager *a = context;
+    struct bytes value = { 0 };
+    if (!mp_bool(&value, active))
+        dht_node_store(a->node, &a->key_id, bytes_at(&a->subkey), bytes_length(&a->subkey),
+                       bytes_at(&value), bytes_length(&value), expiration, on_stored, NULL);
+    bytes_clear(&value);
+}
+
+/* Declarations are not signed, so a node can tell anything of others. Nodes of ours keep only what a
+ * peer has stored itself; Python's keep the greatest expiration, whoever stored it. So:
+ * - a peer's own word counts, and what was written here by it;
+ * - of others' word "true" counts, beside any "false": who does not look for a group says so when it
+ *   is asked;
+ * - a peer that we know only from others' word, and are not connected to, is doubtful. */
+static struct matchmaking_candidate read_claim(const struct averager *a, const struct dht_claim *c)
+{
+    return (struct matchmaking_candidate){ c->peer, c->expiration,
+                                           !c->own && !host_is_connected(a->host, &c->peer) };
+}
+
+static int by_doubt(const void *a_, const void *b_)
+{
+    const struct matchmaking_candidate *a = a_, *b = b_;
+    if (a->doubtful != b->doubtful) return a->doubtful - b->doubtful;
+    return (a->expiration > b->expiration) - (a->expiration < b->expiration);
+}
+
+static int by_tellers(const void *a_, const void *b_)
+{
+    const struct dht_claim *a = a_, *b = b_;
+    if (a->own != b->own) return b->own - a->own;
+    return (a->told < b->told) - (a->told > b->told);
+}
+
+/* The peers that look for a group. Of the doubtful ones those that most nodes tell. */
+static size_t read_claims(struct matchmaking_candidate *found, const struct averager *a,
+                          struct dht_claim *claims, size_t count)
+{
+    size_t n = 0, doubtful = 0;
+    qsort(claims, count, sizeof *claims, by_tellers);
+    for (size_t i = 0; i < count; i++) {
+        found[n] = read_claim(a, &claims[i]);
+        if (!found[n].doubtful || doubtful++ < DOUBTFUL_MAX) n++;
+    }
+    qsort(found, n, sizeof *found, by_doubt);
+    return n;
+}
+
+static void on_got(void *context, int status, const struct dht_result *r)
+{
+    struct averager *a = context;
+    size_t count = status ? 0 : r->claim_count, n = 0;
+    struct matchmaking_candidate *found = malloc((count + 1) * sizeof *found);
+    struct dht_claim *claims = malloc((count + 1) * sizeof *claims);
+    a->lookup = NULL;
+    if (found && claims && count) {
+        memcpy(claims, r->claims, count * sizeof *claims);
+        n = read_claims(found, a, claims, count);
+    }
+    for (size_t i = 0; i < n; i++)
+        reliability_see(a->reliability, loop_now(a->loop), &found[i].peer);
+    matchmaking_hide(&a->mm, averager_now(a), averager_cannot_be_called(a));
+    matchmaking_found(&a->mm, averager_now(a), found, n);
+    free(found);
+    free(claims);
+    drive(a);
+}
+
+static void on_look_up(void *context)
+{
+    struct averager *a = context;
+    averager_look_at_reach(a);
+    a->lookup = dht_node_get(a->node, &a->key_id, 1, on_got, a);
+}
+
+/* --- our question ----------------------------------------------------------------------------- */
+
+static void asking_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    struct averager *a = context;
+    (void)s;
+    matchmaking_message(&a->mm, averager_now(a), data, n);
+    drive(a);
+}
+
+static void asking_end(void *context, struct rpc_stream *s)
+{
+    struct averager *a = context;
+    (void)s;
+    matchmaking_leader_gone(&a->mm, averager_now(a));
+    drive(a);
+}
+
+static void asking_failed(void *context, struct rpc_stream *s, int status, const char *why)
+{
+    struct averager *a = context;
+    pl_fail(&a->ask_why, status, "who was there could not be asked: %.250s", why);
+    asking_end(context, s);
+}
+
+static void open_asking(struct averager *a)
+{
+    static const struct rpc_stream_events events = { asking_message, asking_end, asking_failed,
+                                                     NULL };
+    a->asking = rpc_open(a->host, &a->ask.leader, a->rpc[AVERAGER_JOIN], LEADER_MESSAGE_MAX,
+                         a->o.request_timeout, &events, a);
+    a->ask_failed = !a->asking;
+    if (!a->asking) return;
+    rpc_send(a->asking, bytes_at(&a->ask.request), bytes_length(&a->ask.request));
+    rpc_end(a->asking);
+}
+
+static void on_leader_admitted(void *context, int status)
+{
+    struct averager *a = context;
+    a->ask.proof = NULL;
+    if (!status) {
+        open_asking(a);
+        if (a->ask_failed) drive(a);
+        return;
+    }
+    pl_fail(&a->ask_why, status, "who was there has shown no valid access token");
+    matchmaking_leader_gone(&a->mm, averager_now(a));
+    drive(a);
+}
+
+static void on_ask(void *context, const struct peer_id *leader, const uint8_t *request, size_t n)
+{
+    struct averager *a = context;
+    a->ask.leader = *leader;
+    bytes_clear(&a->ask.request);
+    a->ask_failed = bytes_add(&a->ask.request, request, n) != PL_OK;
+    if (a->ask_failed) return;
+    if (!averager_must_ask(a, leader)) {
+        open_asking(a);
+        return;
+    }
+    a->ask.proof = dht_node_admit(a->node, leader, on_leader_admitted, a);
+    a->ask_failed = !a->ask.proof;
+}
+
+static void on_leave(void *context)
+{
+    struct averager *a = context;
+    if (a->ask.proof) dht_node_cancel(a->ask.proof);
+    a->ask.proof = NULL;
+    rpc_close(a->asking);
+    a->asking = NULL;
+    a->ask_failed = 0;
+}
+
+/* --- others' questions ------------------------------------------------------------------------ */
+
+static void free_asker(struct asker *asker)
+{
+    struct averager *a = asker->a;
+    struct asker **at = &a->askers;
+    while (*at != asker) at = &(*at)->next;
+    *at = asker->next;
+    a->asker_count--;
+    if (asker->proof) dht_node_cancel(asker->proof);
+    rpc_close(asker->stream);
+    free(asker);
+}
+
+static void on_answer(void *context, void *stream, const uint8_t *data, size_t n, int last)
+{
+    struct asker *asker = stream;
+    (void)context;
+    rpc_send(asker->stream, data, n);
+    if (!last) return;
+    rpc_end(asker->stream);
+    free_asker(asker);
+}
+
+static void asker_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    struct asker *asker = context;
+    struct averager *a = asker->a;
+    if (asker->has_asked) return; /* one question a stream */
+    asker->has_asked = 1;
+    rpc_deadline(s, 0);
+    reliability_see(a->reliability, loop_now(a->loop), rpc_peer(s));
+    matchmaking_request(&a->mm, averager_now(a), asker, rpc_peer(s), data, n);
+    drive(a);
+}
+
+static void asker_failed(void *context, struct rpc_stream *s, int status, const char *why)
+{
+    struct asker *asker = context;
+    (void)s, (void)status, (void)why;
+    matchmaking_asker_gone(&asker->a->mm, asker);
+    free_asker(asker);
+}
+
+static void on_asker_admitted(void *context, int status)
+{
+    struct asker *asker = context;
+    asker->proof = NULL;
+    if (!status) {
+        rpc_credit(asker->stream, RPC_ALWAYS);
+        return;
+    }
+    averager_refuse_caller(asker->stream);
+    free_asker(asker);
+}
+
+static void on_asker(void *context, struct rpc_stream *s)
+{
+    static const struct rpc_stream_events events = { asker_message, NULL, asker_failed, NULL };
+    struct averager *a = context;
+    struct asker *asker = a->asker_count < AVERAGER_ASKERS_MAX ? calloc(1, sizeof *asker) : NULL;
+    if (!asker) {
+        rpc_close(s);
+        return;
+    }
+    asker->a = a;
+    asker->stream = s;
+    asker->next = a->askers;
+    a->askers = asker;
+    a->asker_count++;
+    rpc_listen(s, &events, asker);
+    rpc_deadline(s, AVERAGER_FIRST_MESSAGE);
+    if (!averager_admit_caller(a, s, &asker->proof, on_asker_admitted, asker)) free_asker(asker);
+}
+
+/* --- the search ------------------------------------------------------------------------------- */
+
+static void on_over(void *context, int status)
+{
+    struct averager *a = context;
+    if (a->lookup) dht_node_cancel(a->lookup);
+    a->lookup = NULL;
+    a->found = 1;
+    a->found_status = status;
+    averager_turn(a);
+}
+
+static int refuses(void *context, const struct peer_id *peer)
+{
+    const struct averager *a = context;
+    return bans_has(&a->bans, loop_now(a->loop), peer);
+}
+
+static int is_absent(void *context, const struct peer_id *peer)
+{
+    const struct averager *a = context;
+    return a->o.absent && a->o.absent(a->o.absent_context, peer);
+}
+
+static int is_expected(void *context, const struct peer_id *peer)
+{
+    const struct averager *a = context;
+    return !a->o.reports || a->o.reports(a->o.absent_context, peer);
+}
+
+static int is_paused(void *context, const struct peer_id *peer)
+{
+    const struct averager *a = context;
+    return reliability_is_paused(a->reliability, loop_now(a->loop), peer);
+}
+
+static int is_proven(void *context, const struct peer_id *peer)
+{
+    const struct averager *a = context;
+    return reliability_is_proven(a->reliability, peer);
+}
+
+static void on_abandoned(void *context, const struct peer_id *leader)
+{
+    struct averager *a = context;
+    const double now = loop_now(a->loop);
+    reliability_failed(a->reliability, now, now - a->o.min_matchmaking_time, leader);
+}
+
+static const struct matchmaking_port port = {
+    on_declare, on_look_up, on_ask, on_leave, on_answer, refuses, is_absent, is_expected,
+    is_paused, is_proven, on_abandoned, on_over
+};
+
+static void on_time(void *context)
+{
+    struct averager *a = context;
+    double now = averager_now(a);
+    if (a->ask_failed) {
+        a->ask_failed = 0;
+        matchmaking_leader_gone(&a->mm, now);
+    }
+    if (a->mm.state == MATCHMAKING_LOOKING && a->mm.looking_up && !a->lookup)
+        matchmaking_found(&a->mm, now, NULL, 0); /* the look could not be begun */
+    matchmaking_tick(&a->mm, now);
+    drive(a);
+}
+
+/* After every event: the clock that the engine has not got. */
+static void drive(struct averager *a)
+{
+    double wake = matchmaking_wake(&a->mm);
+    int at_once = a->ask_failed || (a->mm.looking_up && !a->lookup);
+    if (a->mm.state == MATCHMAKING_IDLE) timer_stop(&a->search_timer);
+    else
+        timer_start(a->loop, &a->search_timer, at_once ? 0.1 : fmax(0, wake - averager_now(a)),
+                    on_time, a);
+}
+
+void averager_search_says(struct averager *a)
+{
+    a->mm.o.gather = bytes_at(&a->gather);
+    a->mm.o.gather_n = bytes_length(&a->gather);
+}
+
+static void on_reach(void *context) { averager_search(context); }
+
+/* A first search does not begin before we know whether others can call us: they would give us a
+ * share that nobody can bring, or follow somebody whom they cannot reach. */
+void averager_search(struct averager *a)
+{
+    double now = averager_now(a);
+    a->found = 0;
+    if (!dht_node_knows_reach(a->node)) {
+        timer_start(a->loop, &a->reach_timer, REACH_EVERY, on_reach, a);
+        return;
+    }
+    averager_look_at_reach(a);
+    averager_search_says(a);
+    matchmaking_hide(&a->mm, now, averager_cannot_be_called(a));
+    matchmaking_begin(&a->mm, now, a->step.scheduled, a->step.deadline);
+    if (a->triggered) {
+        matchmaking_patience(&a->mm, a->step.patience);
+        matchmaking_expect(&a->mm, now, a->step.expected);
+    }
+    drive(a);
+}
+
+void averager_search_cancel(struct averager *a)
+{
+    matchmaking_cancel(&a->mm);
+    if (a->ask.proof) dht_node_cancel(a->ask.proof);
+    a->ask.proof = NULL;
+    if (a->lookup) dht_node_cancel(a->lookup);
+    a->lookup = NULL;
+    a->found = 0;
+    timer_stop(&a->search_timer);
+    timer_stop(&a->reach_timer);
+}
+
+int averager_join_open(struct averager *a, struct pl_err *err)
+{
+    struct matchmaking_options o = { .self = *host_id(a->host), .key = a->key,
+                                     .min_time = a->o.min_matchmaking_time,
+                                     .request_timeout = a->o.request_timeout,
+                                     .verify = a->o.verify, .target_size = a->o.target_size, .min_size = a->o.min_size,
+                                     .client_mode = a->o.client_mode, .chance = a->o.chance };
+    memcpy(o.schema_hash, a->schema_hash, sizeof o.schema_hash);
+    matchmaking_init(&a->mm, &o, &port, a);
+    if (a->o.client_mode) return PL_OK;
+    if (rpc_serve_stream(a->host, a->rpc[AVERAGER_JOIN], JOIN_MESSAGE_MAX, on_asker, a))
+        return pl_fail(err, PL_EUSE, "averaging: %s is already served", a->rpc[AVERAGER_JOIN]);
+    return PL_OK;
+}
+
+void averager_join_close(struct averager *a)
+{
+    if (!a->o.client_mode) rpc_unserve(a->host, a->rpc[AVERAGER_JOIN]);
+    while (a->askers) {
+        matchmaking_asker_gone(&a->mm, a->askers);
+        free_asker(a->askers);
+    }
+}

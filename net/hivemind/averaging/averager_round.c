@@ -1,0 +1,543 @@
+/* averager_round.c - the exchange over the network: our streams to those who reduce, others'
+ * streams to us, and helper threads for what takes time. */
+#include "averager_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static double now_of(const struct averager *a) { return loop_now(a->loop); }
+
+/* --- our streams to reducers ------------------------------------------------------------------ */
+
+static void out_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    struct out_stream *out = context;
+    struct averager *a = out->a;
+    (void)s;
+    exchange_message(a->x, now_of(a), out->place, EXCHANGE_OUT, data, n);
+    averager_drive(a);
+}
+
+static void out_end(void *context, struct rpc_stream *s)
+{
+    struct out_stream *out = context;
+    struct averager *a = out->a;
+    (void)s;
+    out->is_finished = 0; /* nothing more will come: no use in lingering */
+    exchange_ended(a->x, now_of(a), out->place, EXCHANGE_OUT);
+    averager_drive(a);
+}
+
+static void out_failed(void *context, struct rpc_stream *s, int status, const char *why)
+{
+    struct out_stream *out = context;
+    struct averager *a = out->a;
+    (void)s, (void)status;
+    out->is_finished = 0;
+    exchange_failed(a->x, now_of(a), out->place, EXCHANGE_OUT, why);
+    averager_drive(a);
+}
+
+static void out_drained(void *context, struct rpc_stream *s)
+{
+    struct out_stream *out = context;
+    struct averager *a = out->a;
+    (void)s;
+    exchange_drained(a->x, now_of(a), out->place);
+    averager_drive(a);
+}
+
+/* The longest message that anybody can send honestly: any part, uncompressed. */
+static size_t message_max(const struct averager *a)
+{
+    size_t values = 0;
+    for (size_t t = 0; t < a->o.tensors; t++) {
+        size_t n = pl_part_values(a->method[t], a->o.part_bytes);
+        if (n > a->elements[t]) n = a->elements[t];
+        if (n > values) values = n;
+    }
+    values = EXCHANGE_HEADERS + (PL_CODES + values) * sizeof(float);
+    return values < RPC_MESSAGE_MAX ? values : RPC_MESSAGE_MAX;
+}
+
+static void on_open(void *context, size_t peer)
+{
+    static const struct rpc_stream_events events = { out_message, out_end, out_failed,
+                                                     out_drained };
+    struct averager *a = context;
+    struct out_stream *out = &a->out[peer];
+    double limit = a->o.sender_timeout > 0 ? a->o.sender_timeout : AVERAGER_FIRST_MESSAGE;
+    if (dht_node_admits(a->node, &a->group.members[peer].peer))
+        out->stream = rpc_open(a->host, &a->group.members[peer].peer, a->rpc[AVERAGER_AGGREGATE],
+                               message_max(a), limit, &events, out);
+    out->is_dead = !out->stream;
+}
+
+/* --- others' streams to us -------------------------------------------------------------------- */
+
+static void free_part(struct part_stream *p)
+{
+    struct averager *a = p->a;
+    struct part_stream **at = &a->parts;
+    while (*at != p) at = &(*at)->next;
+    *at = p->next;
+    if (p->attached && a->in) a->in[p->place] = NULL;
+    a->parked_bytes -= p->first_n;
+    free(p->first);
+    if (p->proof) dht_node_cancel(p->proof);
+    rpc_close(p->stream);
+    free(p);
+}
+
+static void refuse(struct part_stream *p, enum averaging_code code)
+{
+    struct bytes out = { 0 };
+    if (!part_message_code(&out, code)) rpc_send(p->stream, bytes_at(&out), bytes_length(&out));
+    bytes_clear(&out);
+    rpc_end(p->stream);
+    free_part(p);
+}
+
+/* Whether a first part is for the exchange that runs; it is handed on or refused. */
+static void admit(struct part_stream *p, const uint8_t *data, size_t n)
+{
+    struct averager *a = p->a;
+    struct part_message m;
+    int place = group_find(&a->group, &p->peer);
+    if (part_message_read(&m, data, n, NULL) || m.group_id_n != sizeof a->group.id ||
+        memcmp(m.group_id, a->group.id, sizeof a->group.id)) {
+        refuse(p, MSG_BAD_GROUP_ID);
+    } else if (place < 0) {
+        rpc_fail(p->stream, "ValueError('not a member of this group')");
+        free_part(p);
+    } else if (!exchange_awaits(a->x, (size_t)place) || a->in[place]) {
+        refuse(p, MSG_INTERNAL_ERROR);
+    } else {
+        p->attached = 1;
+        p->place = (size_t)place;
+        a->in[place] = p;
+        rpc_credit(p->stream, EXCHANGE_WINDOW - 1);
+        exchange_message(a->x, now_of(a), p->place, EXCHANGE_IN, data, n);
+        averager_drive(a);
+    }
+}
+
+/* Faster groupmates wait until we have our trigger. */
+static void park(struct part_stream *p, const uint8_t *data, size_t n)
+{
+    struct averager *a = p->a;
+    if (a->parked_bytes + n > AVERAGER_PARKED_MAX || !(p->first = malloc(n + 1))) {
+        refuse(p, MSG_INTERNAL_ERROR);
+        return;
+    }
+    memcpy(p->first, data, n);
+    p->first_n = n;
+    a->parked_bytes += n;
+}
+
+static void part_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    struct part_stream *p = context;
+    struct averager *a = p->a;
+    (void)s;
+    if (p->attached) {
+        exchange_message(a->x, now_of(a), p->place, EXCHANGE_IN, data, n);
+        averager_drive(a);
+        return;
+    }
+    rpc_deadline(p->stream, 0);
+    if (a->x && !a->exchange_over) admit(p, data, n);
+    else if (a->busy) park(p, data, n);
+    else refuse(p, MSG_BAD_GROUP_ID);
+}
+
+static void part_end(void *context, struct rpc_stream *s)
+{
+    struct part_stream *p = context;
+    struct averager *a = p->a;
+    (void)s;
+    if (!p->attached) return;
+    exchange_ended(a->x, now_of(a), p->place, EXCHANGE_IN);
+    averager_drive(a);
+}
+
+static void part_failed(void *context, struct rpc_stream *s, int status, const char *why)
+{
+    struct part_stream *p = context;
+    struct averager *a = p->a;
+    (void)s, (void)status;
+    if (!p->attached) {
+        free_part(p);
+        return;
+    }
+    exchange_failed(a->x, now_of(a), p->place, EXCHANGE_IN, why);
+    averager_drive(a);
+}
+
+/* Of the first part. A groupmate has as long as for any other: over a slow uplink that it shares
+ * with parts for others, half a megabyte takes its time. */
+static void limit_first(struct part_stream *p)
+{
+    const struct averager *a = p->a;
+    double limit = AVERAGER_FIRST_MESSAGE;
+    if (group_find(&a->group, &p->peer) >= 0) limit = fmax(limit, a->o.sender_timeout);
+    rpc_deadline(p->stream, limit);
+}
+
+static void on_part_admitted(void *context, int status)
+{
+    struct part_stream *p = context;
+    p->proof = NULL;
+    if (!status) {
+        rpc_credit(p->stream, 1);
+        return;
+    }
+    averager_refuse_caller(p->stream);
+    free_part(p);
+}
+
+static void on_part_stream(void *context, struct rpc_stream *s)
+{
+    static const struct rpc_stream_events events = { part_message, part_end, part_failed, NULL };
+    struct averager *a = context;
+    struct part_stream *p = calloc(1, sizeof *p);
+    size_t open = 0;
+    for (struct part_stream *q = a->parts; q; q = q->next) open++;
+    if (!p || open >= 2 * GROUP_PEERS_MAX) {
+        free(p);
+        rpc_close(s);
+        return;
+    }
+    p->a = a;
+    p->stream = s;
+    p->peer = *rpc_peer(s);
+    p->next = a->parts;
+    a->parts = p;
+    rpc_listen(s, &events, p);
+    limit_first(p);
+    rpc_pause(s);
+    if (!averager_admit_caller(a, s, &p->proof, on_part_admitted, p)) free_part(p);
+    else if (!p->proof) rpc_credit(s, 1);
+}
+
+void averager_refuse_parked(struct averager *a)
+{
+    struct part_stream *p, *next;
+    for (p = a->parts; p; p = next) {
+        next = p->next;
+        if (!p->attached && p->first) refuse(p, MSG_BAD_GROUP_ID);
+    }
+}
+
+/* --- the port --------------------------------------------------------------------------------- */
+
+static struct rpc_stream *stream_of(const struct averager *a, size_t peer, enum exchange_way way)
+{
+    if (way == EXCHANGE_OUT) return a->out[peer].stream;
+    return a->in[peer] ? a->in[peer]->stream : NULL;
+}
+
+static void on_send(void *context, size_t peer, enum exchange_way way, const uint8_t *data,
+                    size_t n)
+{
+    struct averager *a = context;
+    struct rpc_stream *s = stream_of(a, peer, way);
+    if (way == EXCHANGE_OUT) a->out[peer].sent_n = n;
+    if (s) rpc_send(s, data, n);
+}
+
+static void on_give(void *context, size_t peer, enum exchange_way way, struct bytes *data)
+{
+    struct averager *a = context;
+    struct rpc_stream *s = stream_of(a, peer, way);
+    if (way == EXCHANGE_OUT) a->out[peer].sent_n = bytes_length(data);
+    if (s) rpc_give(s, data);
+}
+
+static int is_busy(void *context, size_t peer)
+{
+    struct rpc_stream *s = stream_of(context, peer, EXCHANGE_OUT);
+    return s && rpc_queued(s) > 0;
+}
+
+/* A sender's first part comes on a stream that has no place in the group yet. */
+static struct rpc_stream *stream_from(const struct averager *a, size_t peer)
+{
+    const struct peer_id *id = &a->group.members[peer].peer;
+    for (struct part_stream *p = a->parts; p; p = p->next)
+        if (peer_id_equal(&p->peer, id)) return p->stream;
+    return NULL;
+}
+
+static size_t moved(void *context, size_t peer, enum exchange_way way)
+{
+    const struct averager *a = context;
+    struct rpc_stream *s = way == EXCHANGE_OUT ? a->out[peer].stream : stream_from(a, peer);
+    size_t queued = s && way == EXCHANGE_OUT ? rpc_queued(s) : 0;
+    if (!s) return 0;
+    if (!queued) return rpc_unread(s);
+    return queued < a->out[peer].sent_n ? a->out[peer].sent_n - queued : 0;
+}
+
+static void on_finish(void *context, size_t peer, enum exchange_way way)
+{
+    struct averager *a = context;
+    struct rpc_stream *s = stream_of(a, peer, way);
+    if (s) rpc_end(s);
+    if (way == EXCHANGE_OUT) a->out[peer].is_finished = 1;
+}
+
+static void on_close(void *context, size_t peer, enum exchange_way way)
+{
+    struct averager *a = context;
+    struct out_stream *out = &a->out[peer];
+    if (way == EXCHANGE_IN) {
+        if (a->in[peer]) free_part(a->in[peer]);
+        return;
+    }
+    if (out->stream && out->is_finished) averager_linger(out->stream);
+    else rpc_close(out->stream);
+    out->stream = NULL;
+    out->is_dead = 0;
+}
+
+static void on_credit(void *context, size_t peer, size_t messages)
+{
+    struct rpc_stream *s = stream_of(context, peer, EXCHANGE_IN);
+    if (s) rpc_credit(s, messages);
+}
+
+static void run_job(void *context)
+{
+    struct exchange_job *job = context;
+    job->run(job);
+}
+
+static void job_done(void *context)
+{
+    struct exchange_job *job = context;
+    struct averager *a = job->owner;
+    exchange_done(a->x, now_of(a), job);
+    averager_drive(a);
+}
+
+static void on_work(void *context, struct exchange_job *job)
+{
+    struct averager *a = context;
+    job->owner = a;
+    if (!loop_work(a->loop, run_job, job_done, job)) return;
+    job->run(job); /* here, without memory for more; the engine hears of it from the timer */
+    job->next = a->done_here;
+    a->done_here = job;
+}
+
+static void on_over(void *context, int status, const struct pl_err *err)
+{
+    struct averager *a = context;
+    a->exchange_over = 1;
+    a->exchange_status = status;
+    if (status) a->why = *err;
+    averager_turn(a);
+}
+
+static const struct exchange_port port = {
+    on_open, on_send, is_busy, on_finish, on_close, on_credit, on_work, on_over, averager_tell,
+    on_give, moved
+};
+
+/* --- time ------------------------------------------------------------------------------------- */
+
+static void on_time(void *context)
+{
+    struct averager *a = context;
+    struct exchange_job *job;
+    while ((job = a->done_here)) {
+        a->done_here = job->next;
+        exchange_done(a->x, now_of(a), job);
+    }
+    if (!a->x || a->exchange_over) return;
+    for (size_t p = 0; p < a->group.count; p++)
+        if (a->out[p].is_dead) {
+            a->out[p].is_dead = 0;
+            exchange_failed(a->x, now_of(a), p, EXCHANGE_OUT, "no stream to it can be opened");
+        }
+    exchange_tick(a->x, now_of(a));
+    averager_drive(a);
+}
+
+void averager_drive(struct averager *a)
+{
+    double wake, in_s;
+    if (!a->x || (a->exchange_over && !a->done_here)) {
+        timer_stop(&a->exchange_timer);
+        return;
+    }
+    wake = exchange_wake(a->x);
+    in_s = a->done_here ? 0 : fmax(0, wake - now_of(a));
+    for (size_t p = 0; p < a->group.count; p++)
+        if (a->out[p].is_dead) in_s = 0;
+    if (isfinite(in_s)) timer_start(a->loop, &a->exchange_timer, in_s, on_time, a);
+    else timer_stop(&a->exchange_timer);
+}
+
+/* --- reliability ------------------------------------------------------------------------------ */
+
+/* A reducer waits for the slowest sender before it answers. One that is proven may wait as long as
+ * any sender's timeout, since what it has seen of the others is not what we have. */
+static void set_patience(struct averager *a)
+{
+    double slowest = 0;
+    for (size_t i = 0; i < a->group.count; i++) {
+        a->patience[i].sender = reliability_silence(a->reliability, &a->group.members[i].peer,
+                                                    a->o.sender_timeout);
+        slowest = fmax(slowest, a->patience[i].sender);
+    }
+    for (size_t i = 0; i < a->group.count; i++)
+        a->patience[i].reducer =
+            reliability_is_proven(a->reliability, &a->group.members[i].peer)
+                ? a->o.sender_timeout + RELIABILITY_SILENCE : 2 * slowest;
+}
+
+/* Failures first: what good the unproven peers of a group have done takes back what others among them
+ * have failed. Where all the others have failed it may be we who were not reached: then nothing is
+ * said against those who have proven themselves. */
+void averager_note_conduct(struct averager *a)
+{
+    const double now = loop_now(a->loop);
+    size_t count[EXCHANGE_WITHHELD + 1] = { 0 }, failed;
+    enum exchange_conduct worst;
+    int spare;
+    double latest;
+    for (size_t i = 0; i < a->group.count; i++)
+        if (i != a->group.self) count[exchange_conduct(a->x, i, &latest)]++;
+    worst = count[EXCHANGE_WITHHELD] || a->o.verify ? EXCHANGE_WITHHELD : EXCHANGE_REFUSED;
+    failed = count[EXCHANGE_WITHHELD] + count[EXCHANGE_REFUSED];
+    spare = failed > 1 && failed == a->group.count - 1;
+    for (size_t i = 0; i < a->group.count; i++)
+        if (i != a->group.self && exchange_conduct(a->x, i, &latest) >= worst &&
+            !(spare && reliability_is_proven(a->reliability, &a->group.members[i].peer)))
+            reliability_failed(a->reliability, now, a->exchange_began, &a->group.members[i].peer);
+    for (size_t i = 0; i < a->group.count; i++)
+        if (i != a->group.self && exchange_conduct(a->x, i, &latest) == EXCHANGE_DELIVERED)
+            reliability_delivered(a->reliability, now, &a->group.members[i].peer, latest);
+}
+
+/* --- begin and end ---------------------------------------------------------------------------- */
+
+/* Strangers' traffic shall not cost the round, nor what is still on its way when it is over: until
+ * the next group. */
+void averager_protect(struct averager *a, const struct group *g)
+{
+    while (a->protected_count)
+        host_unprotect(a->host, &a->protected_peers[--a->protected_count]);
+    free(a->protected_peers);
+    a->protected_peers = g ? calloc(g->count, sizeof *a->protected_peers) : NULL;
+    for (size_t i = 0; a->protected_peers && i < g->count; i++)
+        if (!host_protect(a->host, &g->members[i].peer))
+            a->protected_peers[a->protected_count++] = g->members[i].peer;
+}
+
+static int prepare(struct averager *a)
+{
+    size_t n = a->group.count, total = 0, *share = pl_alloc(n, sizeof *share);
+    int rc = PL_ENOMEM;
+    a->out = calloc(n, sizeof *a->out);
+    a->in = calloc(n, sizeof *a->in);
+    a->share = pl_alloc(n, sizeof *a->share);
+    a->patience = pl_alloc(n, sizeof *a->patience);
+    for (size_t t = 0; t < a->o.tensors; t++) total += a->elements[t];
+    if (share && a->out && a->in && a->share && a->patience)
+        rc = group_shares(share, &a->group, total, &a->why);
+    for (size_t i = 0; !rc && i < n; i++) {
+        a->share[i] = (double)share[i];
+        a->out[i].a = a;
+        a->out[i].place = i;
+    }
+    if (!rc) set_patience(a);
+    pl_free(share);
+    return rc;
+}
+
+void averager_exchange(struct averager *a)
+{
+    struct exchange_options o = {
+        .be = a->o.be, .group = &a->group, .tensors = a->o.tensors, .elements = a->elements,
+        .method = a->method, .tensor = a->step.tensor, .weight = a->o.auxiliary ? 0 : a->step.weight,
+        .part_bytes = a->o.part_bytes, .sender_timeout = a->o.sender_timeout,
+        .reducer_timeout = a->o.reducer_timeout, .time_limit = a->o.allreduce_timeout,
+        .weight_max = a->o.weight_max, .clip = a->o.verify ? EXCHANGE_CLIP_USUAL : a->o.clip,
+        .verify = averager_can_verify(a), .me = host_identity(a->host), .claim = a->step.claim,
+        .validation = a->o.validation, .chance = a->o.chance, .memory = &a->memory
+    };
+    struct part_stream *p, *next;
+    int rc = prepare(a);
+    a->result.verified = o.verify;
+    a->exchange_over = 0;
+    a->exchange_began = now_of(a);
+    o.share = a->share;
+    /* Verification takes as long as it takes, and has silences of its own. */
+    o.patience = o.verify || a->o.sender_timeout <= 0 ? NULL : a->patience;
+    if (o.weight > 0 && !o.claim.samples) o.claim.samples = 1; /* of what nobody computes again */
+    if (!rc) rc = exchange_open(&a->x, &o, &port, a, now_of(a), &a->why);
+    if (rc) {
+        averager_exchange_clear(a);
+        a->found = 1; /* ends the step: the same would happen in any group */
+        a->found_status = rc;
+        averager_turn(a);
+        return;
+    }
+    averager_protect(a, &a->group);
+    for (p = a->parts; p; p = next) {
+        next = p->next;
+        if (p->attached) continue;
+        if (!p->first) {
+            limit_first(p); /* when its stream began, its group may not have been known here */
+            continue;
+        }
+        uint8_t *first = p->first;
+        size_t n = p->first_n;
+        a->parked_bytes -= n;
+        p->first = NULL;
+        p->first_n = 0;
+        admit(p, first, n);
+        free(first);
+    }
+    averager_drive(a);
+}
+
+void averager_exchange_clear(struct averager *a)
+{
+    for (struct part_stream *p = a->parts, *next; p; p = next) {
+        next = p->next;
+        if (p->attached) free_part(p);
+    }
+    exchange_close(a->x);
+    a->x = NULL;
+    a->exchange_over = 0;
+    free(a->out);
+    free(a->in);
+    pl_free(a->share);
+    pl_free(a->patience);
+    a->out = NULL;
+    a->in = NULL;
+    a->share = NULL;
+    a->patience = NULL;
+    timer_stop(&a->exchange_timer);
+}
+
+int averager_round_open(struct averager *a, struct pl_err *err)
+{
+    if (a->o.client_mode) return PL_OK;
+    if (rpc_serve_stream(a->host, a->rpc[AVERAGER_AGGREGATE], message_max(a), on_part_stream, a))
+        return pl_fail(err, PL_EUSE, "averaging: %s is already served", a->rpc[AVERAGER_AGGREGATE]);
+    return averager_verify_open(a, err);
+}
+
+void averager_round_close(struct averager *a)
+{
+    averager_verify_close(a);
+    if (!a->o.client_mode) rpc_unserve(a->host, a->rpc[AVERAGER_AGGREGATE]);
+    while (a->parts) free_part(a->parts);
+    timer_stop(&a->exchange_timer);
+}

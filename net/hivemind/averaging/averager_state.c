@@ -1,0 +1,562 @@
+/* averager_state.c - the state that we hand to newcomers, and the one that we take over. */
+#include "averager_internal.h"
+#include "net/hivemind/messages/msgpack.h"
+
+#include <math.h>
+#include <openssl/rand.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ANNOUNCE_EVERY 25.0 /* s; the records live for 30 */
+#define DONORS_MAX 1024
+
+/* --- pace ------------------------------------------------------------------------------------- */
+
+static void pace_begin(struct state_pace *p, double now)
+{
+    *p = (struct state_pace){ .began = now, .window_began = now };
+}
+
+/* PL_EAGAIN with a sentence: too slow to go on with. most: bytes of the whole. */
+static int pace_check(struct state_pace *p, double now, size_t most, struct pl_err *err)
+{
+    double window = now - p->window_began;
+    if (now - p->began > STATE_TIME_BASE + (double)most / STATE_RATE_MEAN)
+        return pl_fail(err, PL_EAGAIN, "state: %zu bytes in %.0f s, too slow to wait for the rest",
+                       p->bytes, now - p->began);
+    if (window < STATE_RATE_WINDOW) return PL_OK;
+    if ((double)(p->bytes - p->window_bytes) < STATE_RATE_MIN * window)
+        return pl_fail(err, PL_EAGAIN, "state: %zu bytes within %.0f s, expected at least %.0f",
+                       p->bytes - p->window_bytes, window, STATE_RATE_MIN * window);
+    p->window_began = now;
+    p->window_bytes = p->bytes;
+    return PL_OK;
+}
+
+/* --- snapshots -------------------------------------------------------------------------------- */
+
+static void drop_snapshot(struct state_snapshot *s)
+{
+    if (s && !--s->users) s->release(s);
+}
+
+/* --- announcing ------------------------------------------------------------------------------- */
+
+static void on_stored(void *context, int status) { (void)context, (void)status; }
+
+static void announce(void *context)
+{
+    struct averager *a = context;
+    struct bytes value = { 0 };
+    if (a->sharing) mp_float(&value, a->priority);
+    else mp_nil(&value);
+    if (!value.failed)
+        dht_node_store(a->node, &a->state_id, bytes_at(&a->subkey), bytes_length(&a->subkey),
+                       bytes_at(&value), bytes_length(&value),
+                       averager_now(a) + STATE_PRIORITY_LIFE, on_stored, NULL);
+    bytes_clear(&value);
+    if (a->sharing) timer_start(a->loop, &a->announce_timer, ANNOUNCE_EVERY, announce, a);
+}
+
+void averager_share(struct averager *a, struct state_snapshot *s, double priority)
+{
+    int was = a->sharing, changed = a->priority != priority;
+    drop_snapshot(a->snapshot);
+    a->snapshot = s;
+    if (s) s->users = 1;
+    a->priority = priority;
+    a->sharing = s && !a->o.client_mode && !a->o.auxiliary;
+    if (a->sharing ? !was || changed : was) announce(a);
+    if (!a->sharing) timer_stop(&a->announce_timer);
+}
+
+/* --- giving ----------------------------------------------------------------------------------- */
+
+size_t averager_downloads(const struct averager *a)
+{
+    return a->giving_count;
+}
+
+static void give_next(struct averager *a);
+
+static void free_giving(struct giving *g)
+{
+    struct averager *a = g->a;
+    struct giving **at = &a->givings;
+    while (*at != g) at = &(*at)->next;
+    *at = g->next;
+    a->giving_count--;
+    if (g->proof) dht_node_cancel(g->proof);
+    timer_stop(&g->watch);
+    state_source_clear(&g->source);
+    drop_snapshot(g->snapshot);
+    rpc_close(g->stream);
+    free(g);
+}
+
+/* The next messages, as many as the connection takes at once. */
+static void give(struct giving *g)
+{
+    struct averager *a = g->a;
+    int rc = PL_OK;
+    while (!rc && !rpc_queued(g->stream)) {
+        struct bytes out = { 0 };
+        rc = state_source_next(&g->source, &out, a->o.be, NULL);
+        if (!rc) rc = rpc_send(g->stream, bytes_at(&out), bytes_length(&out));
+        g->pace.bytes += bytes_length(&out);
+        bytes_clear(&out);
+    }
+    if (!rc) return;
+    if (rc == PL_ENOTFOUND) rpc_end(g->stream);
+    else rpc_fail(g->stream, "RuntimeError('the state could not be read')");
+    free_giving(g);
+    give_next(a);
+}
+
+static void giving_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    (void)context, (void)s, (void)data, (void)n; /* the request is empty */
+}
+static void giving_drained(void *context, struct rpc_stream *s)
+{
+    struct giving *g = context;
+    (void)s;
+    if (g->snapshot) give(g);
+}
+static void giving_failed(void *context, struct rpc_stream *s, int status, const char *why)
+{
+    struct giving *g = context;
+    struct averager *a = g->a;
+    (void)s, (void)status, (void)why;
+    free_giving(g);
+    give_next(a);
+}
+
+static size_t snapshot_bytes(const struct state_snapshot *s)
+{
+    size_t all = s->metadata_n, n;
+    for (size_t i = 0; i < s->count; i++)
+        if (!pl_wire_bytes(&n, s->tensors[i].method, &s->tensors[i].type, NULL)) all += n;
+    return all;
+}
+
+/* A reader that has stalled would keep its place from those who wait. */
+static void watch_giving(void *context)
+{
+    struct giving *g = context;
+    struct averager *a = g->a;
+    if (!pace_check(&g->pace, loop_now(a->loop), snapshot_bytes(g->snapshot), NULL)) {
+        timer_start(a->loop, &g->watch, STATE_RATE_WINDOW, watch_giving, g);
+        return;
+    }
+    rpc_fail(g->stream, "TimeoutError('the state is read too slowly')");
+    free_giving(g);
+    give_next(a);
+}
+
+static void begin_giving(struct giving *g)
+{
+    struct state_snapshot *s = g->a->snapshot;
+    g->snapshot = s;
+    s->users++;
+    g->source = (struct state_source){ .metadata = s->metadata, .metadata_n = s->metadata_n,
+                                       .tensors = s->tensors, .count = s->count };
+    pace_begin(&g->pace, loop_now(g->a->loop));
+    timer_start(g->a->loop, &g->watch, STATE_RATE_WINDOW, watch_giving, g);
+    give(g);
+}
+
+/* Whoever has waited longest; the newest stand in front. */
+static void give_next(struct averager *a)
+{
+    struct giving *first = NULL;
+    size_t running = 0;
+    for (struct giving *g = a->givings; g; g = g->next) {
+        if (g->snapshot) running++;
+        else if (!g->proof) first = g;
+    }
+    if (first && a->snapshot && running < AVERAGER_DOWNLOADS_MAX) begin_giving(first);
+}
+
+static void on_giving_admitted(void *context, int status)
+{
+    struct giving *g = context;
+    struct averager *a = g->a;
+    g->proof = NULL;
+    rpc_credit(g->stream, RPC_ALWAYS);
+    if (status) {
+        averager_refuse_caller(g->stream);
+        free_giving(g);
+    }
+    give_next(a);
+}
+
+static void on_giving(void *context, struct rpc_stream *s)
+{
+    static const struct rpc_stream_events events = { giving_message, NULL, giving_failed,
+                                                     giving_drained };
+    struct averager *a = context;
+    struct giving *g;
+    size_t own = 0;
+    for (g = a->givings; g; g = g->next) own += peer_id_equal(rpc_peer(g->stream), rpc_peer(s));
+    if (!a->sharing || own == AVERAGER_QUEUE_PEER || a->giving_count == AVERAGER_QUEUE_MAX ||
+        !(g = calloc(1, sizeof *g))) {
+        rpc_end(s); /* without a message: nothing to be had here */
+        rpc_close(s);
+        return;
+    }
+    g->a = a;
+    g->stream = s;
+    g->next = a->givings;
+    a->givings = g;
+    a->giving_count++;
+    rpc_listen(s, &events, g);
+    if (!averager_admit_caller(a, s, &g->proof, on_giving_admitted, g)) free_giving(g);
+    give_next(a);
+}
+
+/* --- taking ----------------------------------------------------------------------------------- */
+
+static void try_donor(struct averager *a);
+
+static void clear_doubts(struct averager *a)
+{
+    averager_witnesses_clear(a);
+    state_load_clear(&a->load.kept);
+    memset(&a->load.kept_donor, 0, sizeof a->load.kept_donor);
+    while (a->load.given_count) free(a->load.given[--a->load.given_count].samples);
+}
+
+static void end_load(struct averager *a, int status)
+{
+    averager_loaded *loaded = a->load.loaded;
+    struct state_load state = a->load.load;
+    const struct peer_id donor = a->load.kept_donor.length ? a->load.kept_donor
+                                 : a->load.at ? a->load.donors[a->load.at - 1].peer
+                                              : (struct peer_id){ 0 };
+    struct pl_err why = a->load.why;
+    state.misfits = a->load.misfits;
+    memset(&a->load.load, 0, sizeof a->load.load);
+    free(a->load.donors);
+    a->load.donors = NULL;
+    clear_doubts(a);
+    a->load.count = a->load.at = a->load.arrived = a->load.misfits = 0;
+    a->load.busy = 0;
+    loaded(a->load.context, status, &donor, &state, &why);
+    state_load_clear(&state);
+}
+
+/* --- donors that failed: the others are asked first for a while */
+
+static struct donor_failure *find_failure(struct averager *a, const struct peer_id *peer)
+{
+    for (size_t i = 0; i < a->failed_count; i++)
+        if (peer_id_equal(&a->failed[i].peer, peer)) return &a->failed[i];
+    return NULL;
+}
+
+static void note_failure(struct averager *a, const struct peer_id *peer)
+{
+    struct donor_failure *f = find_failure(a, peer);
+    if (!f) {
+        f = &a->failed[0];
+        if (a->failed_count < DONOR_FAILURES_MAX) f = &a->failed[a->failed_count++];
+        else
+            for (size_t i = 1; i < a->failed_count; i++)
+                if (a->failed[i].until < f->until) f = &a->failed[i];
+        *f = (struct donor_failure){ .peer = *peer };
+    }
+    f->until = loop_now(a->loop) +
+               fmin(DONOR_BACKOFF_LONGEST, DONOR_BACKOFF_FIRST * ldexp(1, f->failures));
+    if (f->failures < 30) f->failures++;
+}
+
+int averager_is_doubted(struct averager *a, const struct peer_id *donor)
+{
+    const struct donor_failure *f = find_failure(a, donor);
+    return f && loop_now(a->loop) < f->until;
+}
+
+static void forget_failure(struct averager *a, const struct peer_id *peer)
+{
+    struct donor_failure *f = find_failure(a, peer);
+    if (f) *f = a->failed[--a->failed_count];
+}
+
+static void next_donor(struct averager *a, int status)
+{
+    const struct peer_id *donor = &a->load.donors[a->load.at - 1].peer;
+    a->load.misfits += status == PL_EUSE;
+    note_failure(a, donor);
+    if (a->o.donor_failed) a->o.donor_failed(a->o.donor_context, donor, status, &a->load.why);
+    rpc_close(a->load.stream);
+    a->load.stream = NULL;
+    state_load_clear(&a->load.load);
+    try_donor(a);
+}
+
+static void load_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    struct averager *a = context;
+    struct state_load *l = &a->load.load;
+    int rc;
+    (void)s;
+    a->load.arrived += !a->load.pace.bytes;
+    a->load.pace.bytes += n;
+    rc = state_load_add(l, data, n, &a->load.why);
+    if (!rc) rc = pace_check(&a->load.pace, loop_now(a->loop), l->bytes_max, &a->load.why);
+    if (rc) next_donor(a, rc);
+}
+
+static void load_end(void *context, struct rpc_stream *s)
+{
+    struct averager *a = context;
+    int rc = state_load_finish(&a->load.load, &a->load.why);
+    (void)s;
+    if (!rc && a->load.check) rc = a->load.check(a->load.context, &a->load.load, &a->load.why);
+    if (rc) {
+        next_donor(a, rc);
+        return;
+    }
+    rpc_close(a->load.stream);
+    a->load.stream = NULL;
+    averager_ask_witnesses(a);
+}
+
+/* 1: one that was given before agrees. Either way this one is remembered. */
+static int was_given(struct averager *a)
+{
+    struct state_claim c = averager_claim(a, &a->load.load, a->load.own_seed);
+    int same = 0;
+    if (!c.samples) return 0;
+    for (size_t i = 0; i < a->load.given_count; i++)
+        same |= state_claims_match(&c, &a->load.given[i], a->elements, a->o.tensors) == STATE_AGREES;
+    if (a->load.given_count < STATE_TWICE_TRIES) a->load.given[a->load.given_count++] = c;
+    else free(c.samples);
+    return same;
+}
+
+static void take_state(struct averager *a, size_t confirmed)
+{
+    forget_failure(a, &a->load.donors[a->load.at - 1].peer);
+    a->load.load.confirmed = confirmed;
+    a->load.kept_donor.length = 0;
+    end_load(a, PL_OK);
+}
+
+/* Confirmed by samples, or by a second download, it is taken; one that more donors contradict is not. What
+ * nobody can tell gives way to one that is confirmed, and if there is none it is taken as it is. */
+void averager_state_judged(struct averager *a)
+{
+    struct state_claim claims[STATE_WITNESSES + 1];
+    enum state_verdict verdict = STATE_UNCONFIRMED;
+    size_t count = 1, agree = 1, other = 0;
+    claims[0] = averager_claim(a, &a->load.load, a->load.seed);
+    for (size_t i = 0; i < a->load.witness_count; i++)
+        if (a->load.witness[i].claim.samples) claims[count++] = a->load.witness[i].claim;
+    if (claims[0].samples)
+        verdict = state_claims_judge(&agree, &other, claims, count, a->elements, a->o.tensors);
+    free(claims[0].samples);
+    averager_witnesses_clear(a);
+    if (verdict == STATE_REFUTED) {
+        next_donor(a, pl_fail(&a->load.why, PL_EPROTO, "state: %zu other donors agree on other parameters",
+                              other));
+        return;
+    }
+    if (verdict == STATE_CONFIRMED) {
+        take_state(a, agree);
+        return;
+    }
+    if (a->load.load.bytes <= STATE_TWICE_MAX && was_given(a)) {
+        take_state(a, 2);
+        return;
+    }
+    if (a->load.load.bytes > STATE_TWICE_MAX || a->load.count == 1) {
+        take_state(a, 1);
+        return;
+    }
+    if (!a->load.kept.count) {
+        a->load.kept = a->load.load;
+        a->load.kept_donor = a->load.donors[a->load.at - 1].peer;
+        memset(&a->load.load, 0, sizeof a->load.load);
+    } else state_load_clear(&a->load.load);
+    if (a->load.given_count == STATE_TWICE_TRIES) a->load.at = a->load.count;
+    try_donor(a);
+}
+
+static void load_failed(void *context, struct rpc_stream *s, int status, const char *why)
+{
+    struct averager *a = context;
+    (void)s;
+    next_donor(a, pl_fail(&a->load.why, status == PL_EUSE ? PL_EIO : status, "state: %.400s", why));
+}
+
+static void open_donor(struct averager *a)
+{
+    static const struct rpc_stream_events events = { load_message, load_end, load_failed, NULL };
+    const struct peer_id *donor = &a->load.donors[a->load.at - 1].peer;
+    double limit = a->o.sender_timeout > 0 ? a->o.sender_timeout : a->o.request_timeout;
+    pace_begin(&a->load.pace, loop_now(a->loop));
+    state_load_expect(&a->load.load, a->schema, a->o.tensors);
+    a->load.stream = rpc_open(a->host, donor, a->rpc[AVERAGER_DOWNLOAD], state_load_message_max(&a->load.load), limit,
+                              &events, a);
+    if (!a->load.stream) {
+        pl_fail(&a->load.why, PL_ENOMEM, "state: no memory");
+        try_donor(a);
+        return;
+    }
+    rpc_deadline(a->load.stream, limit);
+    rpc_send(a->load.stream, "", 0);
+    rpc_end(a->load.stream);
+}
+
+static void on_donor_admitted(void *context, int status)
+{
+    struct averager *a = context;
+    a->load.proof = NULL;
+    if (!status) open_donor(a);
+    else next_donor(a, pl_fail(&a->load.why, PL_EPROTO, "state: the donor has shown no valid access "
+                               "token"));
+}
+
+static void ask_donor(void *context)
+{
+    struct averager *a = context;
+    const struct peer_id *donor;
+    if (a->load.at == a->load.count && a->load.kept.count) {
+        a->load.load = a->load.kept;
+        memset(&a->load.kept, 0, sizeof a->load.kept);
+        a->load.load.confirmed = 1;
+        end_load(a, PL_OK);
+        return;
+    }
+    if (a->load.at == a->load.count) {
+        int misfit = a->load.misfits && a->load.misfits == a->load.arrived;
+        end_load(a, misfit ? PL_EUSE : a->load.count ? PL_EIO : PL_ENOTFOUND);
+        return;
+    }
+    donor = &a->load.donors[a->load.at++].peer;
+    if (!averager_must_ask(a, donor)) {
+        open_donor(a);
+        return;
+    }
+    a->load.proof = dht_node_admit(a->node, donor, on_donor_admitted, a);
+    if (!a->load.proof) on_donor_admitted(a, PL_EAGAIN);
+}
+
+static void try_donor(struct averager *a)
+{
+    timer_start(a->loop, &a->load.next, 0, ask_donor, a);
+}
+
+static int by_priority(const void *a_, const void *b_)
+{
+    const struct donor *a = a_, *b = b_;
+    return (a->priority < b->priority) - (a->priority > b->priority);
+}
+
+static int by_rank(const void *a_, const void *b_)
+{
+    const struct donor *a = a_, *b = b_;
+    if (a->rank != b->rank) return a->rank - b->rank;
+    if (a->priority != b->priority) return by_priority(a_, b_);
+    return (a->lot > b->lot) - (a->lot < b->lot);
+}
+
+/* The better half in any order, then the others by priority; those that have failed lately last. A
+ * priority is a donor's own claim, so the greatest must not put it first every time; and all newcomers
+ * would ask the same one. */
+static void order_donors(struct averager *a)
+{
+    struct donor *d = a->load.donors;
+    size_t n = a->load.count;
+    double median;
+    if (!n) return;
+    qsort(d, n, sizeof *d, by_priority);
+    median = d[n / 2].priority;
+    for (size_t i = 0; i < n; i++) {
+        d[i].rank = averager_is_doubted(a, &d[i].peer) ? 2 : d[i].priority < median;
+        if (d[i].rank == 0) d[i].priority = median; /* equal from here on */
+        RAND_bytes((uint8_t *)&d[i].lot, sizeof d[i].lot);
+    }
+    qsort(d, n, sizeof *d, by_rank);
+    if (n > DONORS_ASKED_MAX) a->load.count = DONORS_ASKED_MAX;
+}
+
+static int read_donor(struct donor *d, const struct dht_item *item, const struct peer_id *self)
+{
+    struct mp_value *subkey = NULL, *value = NULL;
+    int good = !mp_read(&subkey, item->subkey, item->subkey_n, NULL) &&
+               !mp_read(&value, item->value, item->n, NULL) && subkey->kind == MP_BIN &&
+               !peer_id_parse(&d->peer, subkey->bytes, subkey->n) &&
+               !peer_id_equal(&d->peer, self) && (value->kind == MP_FLOAT || value->kind == MP_INT);
+    if (good)
+        d->priority = value->kind == MP_FLOAT ? value->real
+                      : value->negative       ? -1
+                                              : (double)value->number;
+    if (good) /* an epoch, as hivemind announces it: a whole number, as a float64 */
+        good = d->priority >= 0 && d->priority <= DONOR_PRIORITY_MAX &&
+               d->priority == floor(d->priority);
+    if (subkey) mp_free(subkey);
+    if (value) mp_free(value);
+    return good;
+}
+
+static void on_donors(void *context, int status, const struct dht_result *r)
+{
+    struct averager *a = context;
+    a->load.task = NULL;
+    pl_fail(&a->load.why, PL_ENOTFOUND, "state: nobody shares one under %.100s", a->state_key);
+    if (!status && r->type == DHT_FOUND_DICTIONARY && r->dictionary.count) {
+        size_t most = r->dictionary.count < DONORS_MAX ? r->dictionary.count : DONORS_MAX;
+        a->load.donors = malloc(most * sizeof *a->load.donors);
+        for (size_t i = 0; a->load.donors && i < most; i++)
+            a->load.count += (size_t)read_donor(&a->load.donors[a->load.count],
+                                                &r->dictionary.items[i], host_id(a->host));
+        order_donors(a);
+    }
+    try_donor(a);
+}
+
+int averager_load(struct averager *a, averager_check *check, averager_loaded *loaded, void *context)
+{
+    if (a->load.busy || a->closing) return PL_EUSE;
+    a->load.task = dht_node_get(a->node, &a->state_id, 1, on_donors, a);
+    if (!a->load.task) return PL_ENOMEM;
+    a->load.busy = 1;
+    RAND_bytes(a->load.own_seed, STATE_SEED);
+    a->load.check = check;
+    a->load.loaded = loaded;
+    a->load.context = context;
+    return PL_OK;
+}
+
+/* --- life ------------------------------------------------------------------------------------- */
+
+int averager_state_open(struct averager *a, struct pl_err *err)
+{
+    if (a->o.client_mode) return PL_OK;
+    if (rpc_serve_stream(a->host, a->rpc[AVERAGER_DOWNLOAD], JOIN_MESSAGE_MAX, on_giving, a))
+        return pl_fail(err, PL_EUSE, "averaging: %s is already served", a->rpc[AVERAGER_DOWNLOAD]);
+    if (!averager_witness_open(a, err)) return PL_OK;
+    rpc_unserve(a->host, a->rpc[AVERAGER_DOWNLOAD]);
+    return PL_EUSE;
+}
+
+void averager_state_close(struct averager *a)
+{
+    averager_share(a, NULL, a->priority);
+    if (!a->o.client_mode) {
+        rpc_unserve(a->host, a->rpc[AVERAGER_DOWNLOAD]);
+        averager_witness_close(a);
+    }
+    while (a->givings) free_giving(a->givings);
+    if (a->load.task) dht_node_cancel(a->load.task);
+    if (a->load.proof) dht_node_cancel(a->load.proof);
+    clear_doubts(a);
+    rpc_close(a->load.stream);
+    state_load_clear(&a->load.load);
+    free(a->load.donors);
+    timer_stop(&a->load.next);
+    memset(&a->load, 0, sizeof a->load);
+}

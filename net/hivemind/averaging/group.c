@@ -1,0 +1,358 @@
+/* group.c - see group.h. */
+#include "group.h"
+#include "net/hivemind/messages/msgpack.h"
+#include "net/hivemind/messages/tensor_message.h"
+
+#include <math.h>
+#include <openssl/sha.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- names ------------------------------------------------------------------------------------ */
+
+int group_key_is_valid(const char *key)
+{
+    size_t prefix = strcspn(key, ".");
+    const char *bits = key + prefix + 3;
+    return prefix && !strncmp(key + prefix, ".0b", 3) && bits[strspn(bits, "01")] == 0;
+}
+
+int group_key(char key[GROUP_KEY_MAX], const char *prefix, const char *bits, struct pl_err *err)
+{
+    int n = snprintf(key, GROUP_KEY_MAX, "%s.0b%s", prefix, bits);
+    if (n < 0 || n >= GROUP_KEY_MAX || strlen(bits) > GROUP_BITS_MAX || !group_key_is_valid(key))
+        return pl_fail(err, PL_EUSE,
+                       "averaging: prefix \"%.60s\" and bits \"%.20s\" make no group key; "
+                       "a prefix has no dot, bits are 0 and 1",
+                       prefix, bits);
+    return PL_OK;
+}
+
+int group_rpc_name(char name[GROUP_NAME_MAX], const char *prefix, const char *class_name,
+                   enum averager_rpc rpc, struct pl_err *err)
+{
+    static const char *const calls[AVERAGER_RPCS] = { "rpc_join_group", "rpc_aggregate_part",
+                                                      "rpc_download_state" };
+    int n = snprintf(name, GROUP_NAME_MAX, "%s::%s.%s", prefix, class_name, calls[rpc]);
+    if (n > 0 && n < GROUP_NAME_MAX) return PL_OK;
+    return pl_fail(err, PL_EUSE, "averaging: prefix \"%.60s...\" is too long", prefix);
+}
+
+/* --- schema ----------------------------------------------------------------------------------- */
+
+static void field(struct bytes *out, const char *name, const char *value)
+{
+    mp_text(out, name);
+    mp_text(out, value);
+}
+
+/* Python's text of torch.Size, and of a dtype. */
+static void describe(struct bytes *out, const struct schema_tensor *t)
+{
+    char size[32 + 24 * PL_WIRE_DIMS_MAX] = "torch.Size([", dtype[40];
+    size_t n = strlen(size);
+    for (int i = 0; i < t->type.dims; i++)
+        n += (size_t)snprintf(size + n, sizeof size - n, "%s%lld", i ? ", " : "",
+                              (long long)t->type.size[i]);
+    snprintf(size + n, sizeof size - n, "])");
+    snprintf(dtype, sizeof dtype, "torch.%s", tensor_dtype_name(t->type.dtype));
+    mp_map(out, 7);
+    field(out, "size", size);
+    field(out, "dtype", dtype);
+    field(out, "layout", "torch.strided");
+    field(out, "device", "cpu");
+    field(out, "requires_grad", t->requires_grad ? "True" : "False");
+    field(out, "pin_memory", "False");
+    field(out, "compression", "0");
+}
+
+int group_schema_text(struct bytes *out, const struct schema_tensor *tensors, size_t count)
+{
+    mp_list(out, count);
+    for (size_t i = 0; i < count; i++) describe(out, &tensors[i]);
+    return out->failed;
+}
+
+int group_schema_hash(uint8_t hash[SCHEMA_HASH_BYTES], const struct schema_tensor *tensors,
+                      size_t count)
+{
+    struct bytes text = { 0 };
+    int rc = group_schema_text(&text, tensors, count);
+    if (!rc) SHA1(bytes_at(&text), bytes_length(&text), hash);
+    bytes_clear(&text);
+    return rc;
+}
+
+/* --- what a peer says of itself --------------------------------------------------------------- */
+
+int gather_write(struct bytes *out, const struct gather *g)
+{
+    mp_list(out, 3);
+    if (g->bandwidth == PL_BANDWIDTH_UNKNOWN) mp_nil(out);
+    else mp_float(out, g->bandwidth);
+    mp_int(out, g->mode);
+    return mp_bin(out, g->user, g->user_n);
+}
+
+static int read_bandwidth(double *bandwidth, const struct mp_value *v)
+{
+    if (v->kind == MP_NIL) *bandwidth = PL_BANDWIDTH_UNKNOWN;
+    else if (v->kind == MP_FLOAT) *bandwidth = v->real;
+    else if (v->kind == MP_INT && !v->negative) *bandwidth = (double)v->number;
+    else return 0;
+    return *bandwidth == PL_BANDWIDTH_UNKNOWN || (*bandwidth >= 0 && isfinite(*bandwidth));
+}
+
+int gather_read(struct gather *g, const uint8_t *data, size_t n, struct pl_err *err)
+{
+    struct mp_value *v;
+    int64_t mode = -1;
+    int good = 0, rc;
+    memset(g, 0, sizeof *g);
+    if (n > GATHER_MAX)
+        return pl_fail(err, PL_ELIMIT, "gather: %zu bytes, expected at most %d", n, GATHER_MAX);
+    if ((rc = mp_read(&v, data, n, err))) return rc;
+    if ((v->kind == MP_LIST || v->kind == MP_TUPLE) && v->n == 3 && v->item[2].kind == MP_BIN) {
+        mode = mp_count(&v->item[1]);
+        good = read_bandwidth(&g->bandwidth, &v->item[0]) && mode >= 0 && mode <= GROUP_AUXILIARY;
+        g->user = v->item[2].bytes;
+        g->user_n = v->item[2].n;
+    }
+    g->mode = good ? (enum group_mode)mode : GROUP_FULL;
+    mp_free(v);
+    return good ? PL_OK : pl_fail(err, PL_EFORMAT, "gather: expected [bandwidth, mode, bytes]");
+}
+
+/* --- a group ---------------------------------------------------------------------------------- */
+
+int group_append(struct group *g, const struct peer_id *peer, const uint8_t *said, size_t n,
+                 struct pl_err *err)
+{
+    struct group_member m = { .peer = *peer, .said_n = n }, *more;
+    int rc;
+    if (g->count == GROUP_PEERS_MAX)
+        return pl_fail(err, PL_ELIMIT, "group: more than %d peers", GROUP_PEERS_MAX);
+    more = realloc(g->members, (g->count + 1) * sizeof *more);
+    if (!more) return pl_fail(err, PL_ENOMEM, "group: no memory");
+    g->members = more;
+    if (!(m.said = malloc(n + 1))) return pl_fail(err, PL_ENOMEM, "group: no memory");
+    if (n) memcpy(m.said, said, n);
+    if ((rc = gather_read(&m.gather, m.said, n, err))) {
+        free(m.said);
+        return rc;
+    }
+    g->members[g->count++] = m;
+    return PL_OK;
+}
+
+int group_add(struct group *g, const struct peer_id *peer, const uint8_t *said, size_t n,
+              struct pl_err *err)
+{
+    if (group_find(g, peer) >= 0)
+        return pl_fail(err, PL_EPROTO, "group: a peer is in it twice");
+    return group_append(g, peer, said, n, err);
+}
+
+static int by_peer(const void *a, const void *b)
+{
+    return peer_id_compare(&(*(const struct group_member *const *)a)->peer,
+                           &(*(const struct group_member *const *)b)->peer);
+}
+
+int group_check_peers(const struct group *g, struct pl_err *err)
+{
+    const struct group_member **sorted = malloc((g->count + 1) * sizeof *sorted);
+    int rc = PL_OK;
+    if (!sorted) return pl_fail(err, PL_ENOMEM, "group: no memory");
+    for (size_t i = 0; i < g->count; i++) sorted[i] = &g->members[i];
+    qsort(sorted, g->count, sizeof *sorted, by_peer);
+    for (size_t i = 1; !rc && i < g->count; i++)
+        if (!by_peer(&sorted[i - 1], &sorted[i]))
+            rc = pl_fail(err, PL_EPROTO, "group: a peer is in it twice");
+    free(sorted);
+    return rc;
+}
+
+int group_set_bandwidth(struct group_member *m, double bandwidth)
+{
+    struct bytes said = { 0 };
+    struct gather gather = m->gather;
+    uint8_t *copy = NULL;
+    size_t n;
+    gather.bandwidth = bandwidth;
+    if (!gather_write(&said, &gather) && (copy = malloc((n = bytes_length(&said)) + 1))) {
+        memcpy(copy, bytes_at(&said), n);
+        free(m->said);
+        m->said = copy;
+        m->said_n = n;
+        gather_read(&m->gather, copy, n, NULL); /* its views are of what is gone */
+    }
+    bytes_clear(&said);
+    return copy ? PL_OK : PL_ENOMEM;
+}
+
+void group_clear(struct group *g)
+{
+    for (size_t i = 0; i < g->count; i++) free(g->members[i].said);
+    free(g->members);
+    memset(g, 0, sizeof *g);
+}
+
+int group_find(const struct group *g, const struct peer_id *peer)
+{
+    for (size_t i = 0; i < g->count; i++)
+        if (peer_id_equal(&g->members[i].peer, peer)) return (int)i;
+    return -1;
+}
+
+/* Peers that nobody can call state 0. Where all do they may still reach each other, behind the same
+ * router: then all share alike, clients apart. */
+static double bandwidth_of(const struct gather *said, int all_hidden)
+{
+    if (said->mode == GROUP_CLIENT) return 0;
+    return all_hidden ? PL_BANDWIDTH_UNKNOWN : said->bandwidth;
+}
+
+int group_shares(size_t *share, const struct group *g, size_t total, struct pl_err *err)
+{
+    double *bandwidth = pl_alloc(g->count, sizeof *bandwidth);
+    int rc = bandwidth ? PL_OK : pl_fail(err, PL_ENOMEM, "group: no memory"), all_hidden = 1;
+    for (size_t i = 0; i < g->count; i++)
+        all_hidden &= bandwidth_of(&g->members[i].gather, 0) == 0;
+    for (size_t i = 0; !rc && i < g->count; i++)
+        bandwidth[i] = bandwidth_of(&g->members[i].gather, all_hidden);
+    if (!rc) rc = pl_balance(share, bandwidth, (int)g->count, total, 0, err);
+    pl_free(bandwidth);
+    return rc;
+}
+
+/* --- group bits: Python's random.Random(id).sample(range(buckets), size) ---------------------- */
+
+#define MT_WORDS 624
+
+struct twister { /* MT19937 [Matsumoto & Nishimura 1998] */
+    uint32_t word[MT_WORDS];
+    int at;
+};
+
+static void twister_init(struct twister *t, uint32_t seed)
+{
+    t->word[0] = seed;
+    for (uint32_t i = 1; i < MT_WORDS; i++)
+        t->word[i] = 1812433253u * (t->word[i - 1] ^ (t->word[i - 1] >> 30)) + i;
+    t->at = MT_WORDS;
+}
+
+static void twister_init_by_array(struct twister *t, const uint32_t *key, size_t n)
+{
+    size_t i = 1, j = 0;
+    twister_init(t, 19650218u);
+    for (size_t k = n > MT_WORDS ? n : MT_WORDS; k; k--) {
+        uint32_t last = t->word[i - 1];
+        t->word[i] = (t->word[i] ^ ((last ^ (last >> 30)) * 1664525u)) + key[j] + (uint32_t)j;
+        if (++i == MT_WORDS) t->word[0] = t->word[MT_WORDS - 1], i = 1;
+        if (++j == n) j = 0;
+    }
+    for (size_t k = MT_WORDS - 1; k; k--) {
+        uint32_t last = t->word[i - 1];
+        t->word[i] = (t->word[i] ^ ((last ^ (last >> 30)) * 1566083941u)) - (uint32_t)i;
+        if (++i == MT_WORDS) t->word[0] = t->word[MT_WORDS - 1], i = 1;
+    }
+    t->word[0] = 0x80000000u;
+}
+
+static uint32_t twister_next(struct twister *t)
+{
+    uint32_t y;
+    if (t->at == MT_WORDS) {
+        for (int i = 0; i < MT_WORDS; i++) {
+            y = (t->word[i] & 0x80000000u) | (t->word[(i + 1) % MT_WORDS] & 0x7fffffffu);
+            t->word[i] = t->word[(i + 397) % MT_WORDS] ^ (y >> 1) ^ (y & 1 ? 0x9908b0dfu : 0);
+        }
+        t->at = 0;
+    }
+    y = t->word[t->at++];
+    y ^= y >> 11;
+    y ^= (y << 7) & 0x9d2c5680u;
+    y ^= (y << 15) & 0xefc60000u;
+    return y ^ (y >> 18);
+}
+
+/* Python's way to a seed from bytes: the number id | SHA-512(id), in words, the lowest first. */
+static void seed_by_id(struct twister *t, const uint8_t id[DHT_ID_BYTES])
+{
+    uint8_t number[DHT_ID_BYTES + SHA512_DIGEST_LENGTH];
+    uint32_t key[sizeof number / 4];
+    size_t n = sizeof number / 4;
+    memcpy(number, id, DHT_ID_BYTES);
+    SHA512(id, DHT_ID_BYTES, number + DHT_ID_BYTES);
+    for (size_t i = 0; i < n; i++) {
+        const uint8_t *b = number + sizeof number - 4 * (i + 1);
+        key[i] = (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
+    }
+    while (n > 1 && !key[n - 1]) n--;
+    twister_init_by_array(t, key, n);
+}
+
+static int digits_of(size_t n) /* of n in binary; 0 for 0 */
+{
+    int digits = 0;
+    for (; n; n >>= 1) digits++;
+    return digits;
+}
+
+static size_t below(struct twister *t, size_t n)
+{
+    int digits = digits_of(n);
+    size_t r;
+    do r = twister_next(t) >> (32 - digits); while (r >= n);
+    return r;
+}
+
+/* The element at `place` of the sample. Python draws from a shrinking list where that is smaller
+ * than a set of what has been drawn, and repeats draws otherwise. */
+static int sample(size_t *element, struct twister *t, size_t n, size_t size, size_t place)
+{
+    size_t set = 21, *drawn = malloc((n + 1) * sizeof *drawn);
+    if (!drawn) return PL_ENOMEM;
+    if (size > 5) {
+        size_t table = 1;
+        while (table < 3 * size) table *= 4;
+        set += table;
+    }
+    for (size_t i = 0; i < n; i++) drawn[i] = i;
+    for (size_t i = 0; i <= place; i++) {
+        if (n <= set) {
+            size_t j = below(t, n - i);
+            *element = drawn[j];
+            drawn[j] = drawn[n - i - 1];
+        } else {
+            do *element = below(t, n); while (drawn[*element] == SIZE_MAX);
+            drawn[*element] = SIZE_MAX;
+        }
+    }
+    free(drawn);
+    return PL_OK;
+}
+
+int group_next_bits(char *new_bits, const char *bits, const uint8_t id[DHT_ID_BYTES], size_t size,
+                    size_t place, size_t buckets)
+{
+    struct twister t;
+    size_t n = buckets, length = strlen(bits), element;
+    char all[2 * GROUP_BITS_MAX + 1];
+    int digits, rc;
+    if (!n) for (n = 1; n < size; ) n *= 2;
+    if (!size || size > n || place >= size || n > GROUP_PEERS_MAX || length > GROUP_BITS_MAX)
+        return PL_EUSE;
+    seed_by_id(&t, id);
+    if ((rc = sample(&element, &t, n, size, place))) return rc;
+    digits = n > 1 ? digits_of(n - 1) : 1; /* zero is one digit, as the original writes it */
+    memcpy(all, bits, length);
+    for (int i = 0; i < digits; i++)
+        all[length + (size_t)i] = element >> (digits - 1 - i) & 1 ? '1' : '0';
+    memcpy(new_bits, all + digits, length);
+    new_bits[length] = 0;
+    return PL_OK;
+}

@@ -1,0 +1,86 @@
+/* group.h - peers that average together: what they call themselves, what each says of itself, and
+ * who they turn out to be. [spec hivemind-protocol 4.1 to 4.5] */
+#ifndef PL_GROUP_H
+#define PL_GROUP_H
+
+#include "ref/balance.h"
+#include "ref/wire.h"
+#include "net/bytes.h"
+#include "net/libp2p/peer/peer_id.h"
+#include "net/hivemind/dht/dht_id.h"
+
+#define GROUP_PEERS_MAX 1024 /* a join message of each fits into memory; the run had 50 at most */
+#define GROUP_KEY_MAX 256    /* characters of a group key with its zero */
+#define GROUP_NAME_MAX 256   /* of an RPC's name, as rpc.h takes them */
+#define GATHER_MAX 4096      /* bytes that a peer says of itself; trainers need 12 */
+#define GROUP_BITS_MAX 64    /* of a group key; nobody has used more than 8 */
+#define SCHEMA_HASH_BYTES 20
+
+/* "PREFIX.0bBITS". PL_EUSE with a sentence: a prefix that is empty or holds a dot, bits that are
+ * none. */
+int group_key(char key[GROUP_KEY_MAX], const char *prefix, const char *bits, struct pl_err *err);
+/* 1 for a text of that form. */
+int group_key_is_valid(const char *key);
+
+/* What an averager serves: "PREFIX::CLASS.rpc_join_group" and so on. */
+enum averager_rpc { AVERAGER_JOIN, AVERAGER_AGGREGATE, AVERAGER_DOWNLOAD, AVERAGER_RPCS };
+int group_rpc_name(char name[GROUP_NAME_MAX], const char *prefix, const char *class_name,
+                   enum averager_rpc rpc, struct pl_err *err);
+
+/* What two averagers must have in common to average: SHA-1 over a text description of each tensor,
+ * in order. */
+struct schema_tensor {
+    struct pl_wire_type type;
+    int requires_grad;
+};
+int group_schema_hash(uint8_t hash[SCHEMA_HASH_BYTES], const struct schema_tensor *tensors,
+                      size_t count);
+/* What is hashed, appended. */
+int group_schema_text(struct bytes *out, const struct schema_tensor *tensors, size_t count);
+
+/* What a peer says of itself to its groupmates. */
+enum group_mode { GROUP_FULL, GROUP_CLIENT, GROUP_AUXILIARY };
+struct gather {
+    double bandwidth;    /* any unit, the same for all; PL_BANDWIDTH_UNKNOWN; 0 reduces nothing */
+    enum group_mode mode;
+    const uint8_t *user; /* msgpack of whatever the averager's user wants to tell; borrowed */
+    size_t user_n;
+};
+int gather_write(struct bytes *out, const struct gather *g);
+/* PL_EFORMAT with a sentence. */
+int gather_read(struct gather *g, const uint8_t *data, size_t n, struct pl_err *err);
+
+/* A group that has been found, in the order that all of its peers know. */
+struct group_member {
+    struct peer_id peer;
+    uint8_t *said;       /* its gather message, read without error */
+    size_t said_n;
+    struct gather gather; /* points into it */
+};
+struct group {
+    uint8_t id[DHT_ID_BYTES];
+    struct group_member *members;
+    size_t count, self;
+};
+/* Appends; checks what it said. */
+int group_add(struct group *g, const struct peer_id *peer, const uint8_t *said, size_t n,
+              struct pl_err *err);
+/* The same for many at once: who is in it twice is found at the end, by sorting, not by looking
+ * through all of them for each. */
+int group_append(struct group *g, const struct peer_id *peer, const uint8_t *said, size_t n,
+                 struct pl_err *err);
+int group_check_peers(const struct group *g, struct pl_err *err);
+/* Has it state another bandwidth. PL_OK or PL_ENOMEM, with the member as it was. */
+int group_set_bandwidth(struct group_member *m, double bandwidth);
+void group_clear(struct group *g);
+/* The member's number, or -1. */
+int group_find(const struct group *g, const struct peer_id *peer);
+/* How many elements of `total` each member reduces. The same for everybody who calls it. */
+int group_shares(size_t *share, const struct group *g, size_t total, struct pl_err *err);
+
+/* Group bits for the next round of the member at `place`: `buckets` is the target size, or 0 for
+ * the next power of two. new_bits has room for GROUP_BITS_MAX + 1. */
+int group_next_bits(char *new_bits, const char *bits, const uint8_t id[DHT_ID_BYTES], size_t size,
+                    size_t place, size_t buckets);
+
+#endif

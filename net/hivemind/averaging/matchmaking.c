@@ -1,0 +1,428 @@
+/* matchmaking.c - see matchmaking.h: the search, the leaders whom we ask, and the times. */
+#include "matchmaking_internal.h"
+#include "net/hivemind/messages/message.h"
+#include "net/hivemind/messages/averaging.pb-c.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void matchmaking_init(struct matchmaking *m, const struct matchmaking_options *o,
+                      const struct matchmaking_port *port, void *context)
+{
+    memset(m, 0, sizeof *m);
+    m->o = *o;
+    m->port = port;
+    m->context = context;
+}
+
+void matchmaking_clear(struct matchmaking *m)
+{
+    group_clear(&m->group);
+    group_clear(&m->followers);
+    while (m->waiting_count) free(matchmaking_take_waiting(m, m->waiting_count - 1).request);
+    free(m->streams);
+    free(m->candidates);
+    free(m->tried);
+    free(m->waiting);
+    memset(m, 0, sizeof *m);
+}
+
+int matchmaking_is_paused(const struct matchmaking *m, const struct peer_id *peer)
+{
+    return m->port->paused && m->port->paused(m->context, peer);
+}
+
+int matchmaking_refuses(const struct matchmaking *m, const struct peer_id *peer)
+{
+    return m->port->refuses && m->port->refuses(m->context, peer);
+}
+
+/* --- the end of a search ---------------------------------------------------------------------- */
+
+static void withdraw(struct matchmaking *m)
+{
+    if (m->declared) m->port->declare(m->context, nextafter(m->begin, INFINITY), 0);
+    m->declared = 0;
+}
+
+static void stop(struct matchmaking *m, double now)
+{
+    int asked = m->state == MATCHMAKING_ASKING || m->state == MATCHMAKING_FOLLOWING;
+    m->state = MATCHMAKING_IDLE;
+    if (asked) m->port->leave(m->context);
+    withdraw(m);
+    matchmaking_disband(m, NULL);
+    matchmaking_judge_waiting(m, now); /* not looking for a group any more */
+}
+
+void matchmaking_end(struct matchmaking *m, double now, int status)
+{
+    stop(m, now);
+    m->port->over(m->context, status);
+}
+
+void matchmaking_cancel(struct matchmaking *m)
+{
+    if (m->state != MATCHMAKING_IDLE) stop(m, 0);
+}
+
+/* --- declaring -------------------------------------------------------------------------------- */
+
+/* Of a window that begins now. */
+static double end_of_window(const struct matchmaking *m, double now)
+{
+    return fmin(fmax(m->scheduled, now + m->o.min_time), m->deadline);
+}
+
+static int doubtful_asks(const struct matchmaking *m)
+{
+    return m->distrust ? 1 : MATCHMAKING_DOUBTFUL_ASKS;
+}
+
+static void begin_window(struct matchmaking *m)
+{
+    m->distrust |= m->unanswered >= doubtful_asks(m);
+    m->unanswered = 0;
+}
+
+static void declare(struct matchmaking *m, double now)
+{
+    begin_window(m);
+    m->begin = m->window_ends = end_of_window(m, now);
+    m->declared = 1;
+    m->port->declare(m->context, m->begin, 1);
+}
+
+static void only_ask(struct matchmaking *m, double now)
+{
+    begin_window(m);
+    m->declared = 0;
+    m->begin = INFINITY;
+    m->window_ends = m->o.client_mode ? INFINITY : end_of_window(m, now);
+}
+
+void matchmaking_hide(struct matchmaking *m, double now, int hidden)
+{
+    if (hidden == m->hidden || m->o.client_mode) return;
+    if (m->state == MATCHMAKING_LOOKING && !m->followers.count) {
+        if (hidden) withdraw(m), only_ask(m, now);
+        else if (!m->declared) declare(m, now);
+    } else if (m->state != MATCHMAKING_IDLE) {
+        return; /* until it looks again, with nobody behind it */
+    }
+    m->hidden = hidden;
+}
+
+/* --- asking ----------------------------------------------------------------------------------- */
+
+/* begin: the leader's, as declared; 0: not known. Whoever only asks can wait for it. */
+static void ask(struct matchmaking *m, double now, const struct peer_id *leader, double begin)
+{
+    Hivemind__JoinRequest request = HIVEMIND__JOIN_REQUEST__INIT;
+    struct bytes out = { 0 };
+    m->asked = m->declared ? m->begin : end_of_window(m, now);
+    if (m->hidden && !m->declared) m->asked = fmin(fmax(m->asked, begin), m->deadline);
+    request.schema_hash = message_bytes(m->o.schema_hash, SCHEMA_HASH_BYTES);
+    request.expiration = m->asked;
+    request.gather = message_bytes(m->o.gather, m->o.gather_n);
+    request.client_mode = m->o.client_mode;
+    request.group_key = (char *)(uintptr_t)m->o.key; /* only read */
+    if (message_pack(&out, &request.base)) goto done;
+    m->leader = *leader;
+    m->state = MATCHMAKING_ASKING;
+    m->until = now + m->o.request_timeout;
+    if (m->is_doubtful)
+        m->until = fmin(m->until, now + m->o.min_time / MATCHMAKING_DOUBTFUL_SHARE);
+    m->port->ask(m->context, leader, bytes_at(&out), bytes_length(&out));
+done:
+    bytes_clear(&out);
+}
+
+static int earlier(const struct matchmaking_candidate *a, const struct matchmaking_candidate *b)
+{
+    if (a->expiration != b->expiration) return a->expiration < b->expiration;
+    return peer_id_compare(&a->peer, &b->peer) < 0;
+}
+
+static struct matchmaking_attempt *attempt_at(const struct matchmaking *m,
+                                              const struct matchmaking_candidate *c)
+{
+    for (size_t i = 0; i < m->tried_count; i++)
+        if (m->tried[i].of.expiration == c->expiration &&
+            peer_id_equal(&m->tried[i].of.peer, &c->peer))
+            return &m->tried[i];
+    return NULL;
+}
+
+/* Expired attempts make room first. */
+static int note_tried(struct matchmaking *m, double now, const struct matchmaking_candidate *c)
+{
+    struct matchmaking_attempt *before = attempt_at(m, c);
+    size_t kept = 0;
+    if (before) {
+        before->count++;
+        before->again = INFINITY;
+        return PL_OK;
+    }
+    for (size_t i = 0; i < m->tried_count; i++)
+        if (m->tried[i].of.expiration > now) m->tried[kept++] = m->tried[i];
+    m->tried_count = kept;
+    if (kept == m->tried_room) {
+        size_t room = kept ? 2 * kept : 16;
+        struct matchmaking_attempt *more;
+        if (kept >= 4 * MATCHMAKING_CANDIDATES_MAX) return PL_ELIMIT;
+        if (!(more = realloc(m->tried, room * sizeof *more))) return PL_ENOMEM;
+        m->tried = more;
+        m->tried_room = room;
+    }
+    m->tried[m->tried_count++] = (struct matchmaking_attempt){ *c, INFINITY, 1 };
+    return PL_OK;
+}
+
+/* Whoever has not answered is asked again after a pause, if our own time does not come meanwhile. */
+static int may_ask(const struct matchmaking *m, double now, const struct matchmaking_attempt *before)
+{
+    return !before || (now >= before->again && now + m->o.request_timeout < m->begin);
+}
+
+/* Whoever has not been asked yet comes first, then who is known to exist. */
+static int rank(const struct matchmaking_candidate *c, const struct matchmaking_attempt *before)
+{
+    return 2 * (before != NULL) + c->doubtful;
+}
+
+static void try_next(struct matchmaking *m, double now)
+{
+    const struct matchmaking_candidate me = { m->o.self, m->begin, 0 }, *best = NULL;
+    int best_rank = 0;
+    if (m->state != MATCHMAKING_LOOKING) return;
+    for (size_t i = 0; i < m->candidate_count; i++) {
+        const struct matchmaking_candidate *c = &m->candidates[i];
+        const struct matchmaking_attempt *before = attempt_at(m, c);
+        int is_rank = rank(c, before);
+        if (c->expiration <= now || !earlier(c, &me) || !may_ask(m, now, before)) continue;
+        if (c->doubtful && m->unanswered >= doubtful_asks(m)) continue;
+        if (best && (is_rank > best_rank || (is_rank == best_rank && !earlier(c, best)))) continue;
+        best = c;
+        best_rank = is_rank;
+    }
+    m->hops = 0;
+    m->is_doubtful = best && best->doubtful;
+    if (best && !note_tried(m, now, best)) ask(m, now, &best->peer, best->expiration);
+    else matchmaking_consider_leading(m, now);
+}
+
+/* The leader is of no use: others may be asked, and may ask. */
+static void give_up_leader(struct matchmaking *m, double now)
+{
+    m->state = MATCHMAKING_LOOKING;
+    m->port->leave(m->context);
+    matchmaking_judge_waiting(m, now);
+    if (m->state == MATCHMAKING_LOOKING && now < m->window_ends) try_next(m, now);
+}
+
+/* Its machine may have paused, or the way to it: a minute's window is too long to lose for that. */
+static void no_answer(struct matchmaking *m, double now)
+{
+    if (m->state == MATCHMAKING_ASKING) m->unanswered += m->is_doubtful;
+    for (size_t i = 0; m->state == MATCHMAKING_ASKING && i < m->tried_count; i++)
+        if (peer_id_equal(&m->tried[i].of.peer, &m->leader))
+            m->tried[i].again = now + ldexp(MATCHMAKING_AGAIN, m->tried[i].count - 1);
+    give_up_leader(m, now);
+}
+
+void matchmaking_leader_gone(struct matchmaking *m, double now)
+{
+    if (m->state == MATCHMAKING_ASKING) no_answer(m, now);
+    else if (m->state == MATCHMAKING_FOLLOWING) {
+        if (m->port->abandoned) m->port->abandoned(m->context, &m->leader);
+        give_up_leader(m, now);
+    }
+}
+
+/* --- what a leader has said ------------------------------------------------------------------- */
+
+static int take_group(struct matchmaking *m, const Hivemind__MessageFromLeader *message)
+{
+    struct group g = { 0 };
+    struct peer_id peer;
+    int rc = message->group_id.len == sizeof g.id &&
+             message->n_ordered_peer_ids == message->n_gathered ? PL_OK : PL_EPROTO;
+    for (size_t i = 0; !rc && i < message->n_gathered; i++) {
+        const ProtobufCBinaryData *id = &message->ordered_peer_ids[i],
+                                  *said = &message->gathered[i];
+        rc = peer_id_parse(&peer, id->data, id->len);
+        /* with one of those the round would come to nothing again */
+        if (!rc && matchmaking_refuses(m, &peer)) rc = PL_EPROTO;
+        if (!rc) rc = group_append(&g, &peer, said->data, said->len, NULL);
+    }
+    if (!rc) rc = group_check_peers(&g, NULL);
+    if (!rc && (group_find(&g, &m->o.self) < 0 || group_find(&g, &m->leader) < 0)) rc = PL_EPROTO;
+    if (rc) {
+        group_clear(&g);
+        return rc;
+    }
+    memcpy(g.id, message->group_id.data, sizeof g.id);
+    g.self = (size_t)group_find(&g, &m->o.self);
+    group_clear(&m->group);
+    m->group = g;
+    return PL_OK;
+}
+
+/* Sent on to another leader. 0: there is none, or we have been sent on too often. */
+static int follow_suggestion(struct matchmaking *m, double now,
+                             const Hivemind__MessageFromLeader *message)
+{
+    struct peer_id next;
+    if ((message->code != MSG_GROUP_DISBANDED && message->code != MSG_CANCELLED) ||
+        peer_id_parse(&next, message->suggested_leader.data, message->suggested_leader.len) ||
+        peer_id_equal(&next, &m->o.self) || matchmaking_refuses(m, &next) ||
+        matchmaking_is_paused(m, &next) ||
+        m->hops++ >= MATCHMAKING_HOPS_MAX)
+        return 0;
+    m->state = MATCHMAKING_LOOKING;
+    m->port->leave(m->context);
+    m->is_doubtful = 0; /* a leader that has answered knows it */
+    ask(m, now, &next, 0);
+    return m->state == MATCHMAKING_ASKING;
+}
+
+/* Refusals that a pause explains: our last question reached it after we had given up, and counts
+ * until it hears that; or others see its declaration before it knows that it has made one. */
+static int is_for_now(int code)
+{
+    return code == MSG_DUPLICATE_PEER_ID || code == MSG_NOT_DECLARED;
+}
+
+void matchmaking_message(struct matchmaking *m, double now, const uint8_t *data, size_t n)
+{
+    Hivemind__MessageFromLeader *message;
+    int grouped;
+    if (m->state != MATCHMAKING_ASKING && m->state != MATCHMAKING_FOLLOWING) return;
+    message = message_unpack(&hivemind__message_from_leader__descriptor, data, n, NULL);
+    m->met_misfits |= message && message->code == MSG_BAD_SCHEMA_HASH;
+    m->met_refusals |= message && message->code == MSG_PROTOCOL_VIOLATION;
+    if (m->state == MATCHMAKING_ASKING && m->is_doubtful && message) m->distrust = 0;
+    if (m->state == MATCHMAKING_ASKING && message && message->code == MSG_ACCEPTED) {
+        m->state = MATCHMAKING_FOLLOWING;
+        m->until = m->asked + m->o.request_timeout;
+        matchmaking_disband(m, &m->leader);
+        matchmaking_judge_waiting(m, now);
+    } else {
+        grouped = m->state == MATCHMAKING_FOLLOWING && message &&
+                  message->code == MSG_BEGIN_ALLREDUCE && !take_group(m, message);
+        if (grouped) matchmaking_end(m, now, PL_OK);
+        else if (message && is_for_now(message->code)) no_answer(m, now);
+        else if (m->state == MATCHMAKING_ASKING || !message || !follow_suggestion(m, now, message))
+            give_up_leader(m, now);
+    }
+    if (message) protobuf_c_message_free_unpacked(&message->base, NULL);
+}
+
+/* --- time ------------------------------------------------------------------------------------- */
+
+static void look(struct matchmaking *m)
+{
+    m->looking_up = 1;
+    m->port->look_up(m->context);
+}
+
+void matchmaking_begin(struct matchmaking *m, double now, double scheduled, double deadline)
+{
+    m->scheduled = scheduled;
+    m->deadline = deadline;
+    m->state = MATCHMAKING_LOOKING;
+    m->seen = 0;
+    m->met = m->met_misfits = m->met_refusals = 0;
+    m->expected = 0;
+    m->patience = m->lonely = 0;
+    m->candidate_count = m->tried_count = 0;
+    group_clear(&m->group);
+    if (m->o.client_mode || m->hidden) only_ask(m, now);
+    else declare(m, now);
+    look(m);
+}
+
+void matchmaking_patience(struct matchmaking *m, int times)
+{
+    m->patience = times;
+    m->lonely = 0;
+}
+
+double matchmaking_wake(const struct matchmaking *m)
+{
+    switch (m->state) {
+    case MATCHMAKING_IDLE: return INFINITY;
+    case MATCHMAKING_ASKING: case MATCHMAKING_FOLLOWING: return fmin(m->until, m->deadline);
+    case MATCHMAKING_LOOKING: break;
+    }
+    return fmin(m->deadline, fmin(m->window_ends, m->looking_up ? INFINITY : m->look_at));
+}
+
+/* Somebody has declared who is known to exist. */
+static int has_others(const struct matchmaking *m)
+{
+    for (size_t i = 0; i < m->candidate_count; i++)
+        if (!m->candidates[i].doubtful) return 1;
+    return 0;
+}
+
+/* Our time has come, or that by which we had hoped for a leader. */
+static void end_window(struct matchmaking *m, double now)
+{
+    if (m->followers.count && matchmaking_averaging(m) >= m->o.min_size) {
+        matchmaking_assemble(m, now);
+        return;
+    }
+    matchmaking_disband(m, NULL);
+    m->lonely = has_others(m) ? 0 : m->lonely + 1;
+    if (now >= m->deadline || (m->patience && m->lonely >= m->patience)) {
+        matchmaking_end(m, now, PL_EAGAIN);
+        return;
+    }
+    if (m->hidden && m->declared) only_ask(m, now);
+    else declare(m, now);
+    try_next(m, now);
+}
+
+void matchmaking_tick(struct matchmaking *m, double now)
+{
+    if (now >= m->until) matchmaking_leader_gone(m, now);
+    if (m->state == MATCHMAKING_LOOKING && now >= m->window_ends) end_window(m, now);
+    if (m->state != MATCHMAKING_IDLE && now >= m->deadline) matchmaking_end(m, now, PL_EAGAIN);
+    if (m->state == MATCHMAKING_LOOKING && !m->looking_up && now >= m->look_at) look(m);
+}
+
+static int is_absent(const struct matchmaking *m, const struct peer_id *peer)
+{
+    return m->port->absent && m->port->absent(m->context, peer);
+}
+
+static void choose_candidates(struct matchmaking *m, double now,
+                              const struct matchmaking_candidate *found, size_t n, int absent)
+{
+    for (size_t i = 0; i < n && m->candidate_count < MATCHMAKING_CANDIDATES_MAX; i++)
+        if (found[i].expiration > now && isfinite(found[i].expiration) &&
+            !peer_id_equal(&found[i].peer, &m->o.self) &&
+            !matchmaking_refuses(m, &found[i].peer) &&
+            !matchmaking_is_paused(m, &found[i].peer) && is_absent(m, &found[i].peer) == absent)
+            m->candidates[m->candidate_count++] = found[i];
+}
+
+void matchmaking_found(struct matchmaking *m, double now, const struct matchmaking_candidate *found,
+                       size_t n)
+{
+    m->looking_up = 0;
+    m->look_at = now + MATCHMAKING_LOOK_EVERY;
+    if (m->state == MATCHMAKING_IDLE) return;
+    if (!m->candidates &&
+        !(m->candidates = malloc(MATCHMAKING_CANDIDATES_MAX * sizeof *m->candidates)))
+        return;
+    m->candidate_count = 0;
+    m->seen = 1;
+    choose_candidates(m, now, found, n, 0);
+    if (!m->candidate_count && !m->followers.count) choose_candidates(m, now, found, n, 1);
+    m->met |= m->candidate_count > 0;
+    try_next(m, now);
+}

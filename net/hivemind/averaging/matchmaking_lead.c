@@ -1,0 +1,295 @@
+/* matchmaking_lead.c - the leader's side of a search: who asks us is judged, waits, follows, and is
+ * told when the group begins. */
+#include "matchmaking_internal.h"
+#include "net/hivemind/messages/message.h"
+#include "net/hivemind/messages/averaging.pb-c.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct matchmaking_waiting matchmaking_take_waiting(struct matchmaking *m, size_t i)
+{
+    struct matchmaking_waiting w = m->waiting[i];
+    memmove(&m->waiting[i], &m->waiting[i + 1], (--m->waiting_count - i) * sizeof *m->waiting);
+    return w;
+}
+
+/* --- what a leader says ----------------------------------------------------------------------- */
+
+static void say(struct matchmaking *m, void *stream, enum averaging_code code,
+                const struct peer_id *suggested, int last)
+{
+    Hivemind__MessageFromLeader message = HIVEMIND__MESSAGE_FROM_LEADER__INIT;
+    struct bytes out = { 0 };
+    message.code = (int32_t)code;
+    if (suggested && suggested->length)
+        message.suggested_leader = message_bytes(suggested->bytes, suggested->length);
+    message_pack(&out, &message.base);
+    m->port->answer(m->context, stream, bytes_at(&out), bytes_length(&out), last);
+    bytes_clear(&out);
+}
+
+void matchmaking_disband(struct matchmaking *m, const struct peer_id *suggested)
+{
+    for (size_t i = 0; i < m->followers.count; i++)
+        say(m, m->streams[i], MSG_GROUP_DISBANDED, suggested, 1);
+    group_clear(&m->followers);
+}
+
+/* --- the group
+ * ---------------------------------------------------------------------------------- */
+
+static int reduces(const struct gather *said)
+{
+    return said->mode != GROUP_CLIENT && said->bandwidth != 0;
+}
+
+static int by_peer(const void *a, const void *b)
+{
+    const struct group_member *x = a, *y = b;
+    return peer_id_compare(&x->peer, &y->peer);
+}
+
+/* Chance alone says who comes where, not the order of coming: nobody can arrange for a place. */
+static void shuffle(struct group *g, const struct chance *chance)
+{
+    qsort(g->members, g->count, sizeof *g->members, by_peer);
+    for (size_t i = g->count - 1; i; i--) {
+        size_t j = chance_below(chance, i + 1);
+        struct group_member swap = g->members[i];
+        g->members[i] = g->members[j];
+        g->members[j] = swap;
+    }
+}
+
+/* Shares follow from what the group is told of each member, and it is the leader who tells: an unproven
+ * peer states bandwidth 0, as one behind NAT does, and only sends. */
+static int demote_unproven(struct matchmaking *m)
+{
+    struct group *g = &m->followers;
+    struct gather said;
+    size_t proven = 0, unproven = 0;
+    if (m->o.verify || !m->port->proven) return PL_OK;
+    if (!gather_read(&said, m->o.gather, m->o.gather_n, NULL)) proven = reduces(&said);
+    for (size_t i = 0; i < g->count; i++) {
+        if (!reduces(&g->members[i].gather)) continue;
+        if (m->port->proven(m->context, &g->members[i].peer)) proven++;
+        else unproven++;
+    }
+    if (proven < MATCHMAKING_PROVEN_MIN ||
+        proven + unproven > MATCHMAKING_PROVEN_LOAD * proven)
+        return PL_OK;
+    for (size_t i = 0; i < g->count; i++) {
+        struct group_member *f = &g->members[i];
+        int rc = reduces(&f->gather) && !m->port->proven(m->context, &f->peer)
+                     ? group_set_bandwidth(f, 0) : PL_OK;
+        if (rc) return rc;
+    }
+    return PL_OK;
+}
+
+static int gather_group(struct matchmaking *m)
+{
+    struct group *g = &m->followers;
+    struct peer_id self = m->o.self;
+    int rc = demote_unproven(m);
+    if (!rc) rc = group_add(g, &self, m->o.gather, m->o.gather_n, NULL);
+    return rc ? rc : chance_bytes(&m->o.chance, g->id, sizeof g->id);
+}
+
+static int begin_message(struct bytes *out, const struct group *g)
+{
+    Hivemind__MessageFromLeader message = HIVEMIND__MESSAGE_FROM_LEADER__INIT;
+    ProtobufCBinaryData *views = malloc(2 * g->count * sizeof *views);
+    int rc;
+    if (!views) return PL_ENOMEM;
+    for (size_t i = 0; i < g->count; i++) {
+        views[i] = message_bytes(g->members[i].peer.bytes, g->members[i].peer.length);
+        views[g->count + i] = message_bytes(g->members[i].said, g->members[i].said_n);
+    }
+    message.code = MSG_BEGIN_ALLREDUCE;
+    message.group_id = message_bytes(g->id, sizeof g->id);
+    message.ordered_peer_ids = views;
+    message.gathered = views + g->count;
+    message.n_ordered_peer_ids = message.n_gathered = g->count;
+    rc = message_pack(out, &message.base);
+    free(views);
+    return rc;
+}
+
+void matchmaking_assemble(struct matchmaking *m, double now)
+{
+    struct bytes out = { 0 };
+    size_t followers = m->followers.count;
+    int rc = gather_group(m);
+    group_clear(&m->group);
+    if (!rc) {
+        m->group = m->followers;
+        memset(&m->followers, 0, sizeof m->followers);
+        shuffle(&m->group, &m->o.chance);
+        m->group.self = (size_t)group_find(&m->group, &m->o.self);
+        rc = begin_message(&out, &m->group);
+    }
+    for (size_t i = 0; !rc && i < followers; i++)
+        m->port->answer(m->context, m->streams[i], bytes_at(&out), bytes_length(&out), 1);
+    bytes_clear(&out);
+    if (rc) group_clear(&m->group);
+    matchmaking_end(m, now, rc);
+}
+
+static int is_follower(const struct matchmaking *m, const struct peer_id *peer)
+{
+    return group_find(&m->followers, peer) >= 0;
+}
+
+size_t matchmaking_averaging(const struct matchmaking *m)
+{
+    struct gather own;
+    size_t n = gather_read(&own, m->o.gather, m->o.gather_n, NULL) || own.mode != GROUP_AUXILIARY;
+    for (size_t i = 0; i < m->followers.count; i++)
+        n += m->followers.members[i].gather.mode != GROUP_AUXILIARY;
+    return n;
+}
+
+/* How many of them are expected, we among them. */
+static size_t count_expected(const struct matchmaking *m)
+{
+    size_t n = matchmaking_averaging(m);
+    for (size_t i = 0; m->port->expected && i < m->followers.count; i++)
+        n -= m->followers.members[i].gather.mode != GROUP_AUXILIARY &&
+             !m->port->expected(m->context, &m->followers.members[i].peer);
+    return n;
+}
+
+/* Everybody is here: the number that was to be expected, and nobody has declared who is not. */
+static int all_here(const struct matchmaking *m, double now)
+{
+    if (!m->expected || count_expected(m) < m->expected || !m->seen) return 0;
+    for (size_t i = 0; i < m->candidate_count; i++)
+        if (m->candidates[i].expiration > now && !m->candidates[i].doubtful &&
+            !is_follower(m, &m->candidates[i].peer))
+            return 0;
+    return 1;
+}
+
+void matchmaking_consider_leading(struct matchmaking *m, double now)
+{
+    size_t size = m->followers.count + 1;
+    if (m->state != MATCHMAKING_LOOKING || m->o.client_mode || size < 2 ||
+        matchmaking_averaging(m) < m->o.min_size)
+        return;
+    if ((m->o.target_size && size >= m->o.target_size) || size == GROUP_PEERS_MAX ||
+        now >= m->begin || all_here(m, now))
+        matchmaking_assemble(m, now);
+}
+
+void matchmaking_expect(struct matchmaking *m, double now, size_t peers)
+{
+    m->expected = peers;
+    matchmaking_consider_leading(m, now);
+}
+
+/* --- being asked ------------------------------------------------------------------------------ */
+
+static enum averaging_code judge(const struct matchmaking *m, const struct peer_id *peer,
+                                 const Hivemind__JoinRequest *r)
+{
+    double expiration = r->expiration != 0 ? r->expiration : INFINITY; /* absent: for ever */
+    struct gather said;
+    if (m->state == MATCHMAKING_IDLE) return MSG_NOT_LOOKING_FOR_GROUP;
+    if (!r->schema_hash.len || (r->expiration != 0 && !isfinite(r->expiration)) ||
+        m->o.client_mode || matchmaking_refuses(m, peer) ||
+        gather_read(&said, r->gather.data, r->gather.len, NULL))
+        return MSG_PROTOCOL_VIOLATION;
+    if (r->schema_hash.len != SCHEMA_HASH_BYTES ||
+        memcmp(r->schema_hash.data, m->o.schema_hash, SCHEMA_HASH_BYTES))
+        return MSG_BAD_SCHEMA_HASH;
+    if (strcmp(r->group_key, m->o.key)) return MSG_BAD_GROUP_KEY;
+    if (matchmaking_is_paused(m, peer)) return MSG_NOT_LOOKING_FOR_GROUP; /* not for one with it */
+    if (!m->declared) return MSG_NOT_DECLARED;
+    if (m->begin > expiration) return MSG_BAD_EXPIRATION_TIME;
+    if (m->state == MATCHMAKING_FOLLOWING) return MSG_NOT_A_LEADER;
+    if (peer_id_equal(peer, &m->o.self) || is_follower(m, peer)) return MSG_DUPLICATE_PEER_ID;
+    if (m->followers.count + 1 >= GROUP_PEERS_MAX ||
+        (m->o.target_size && m->followers.count + 1 >= m->o.target_size))
+        return MSG_GROUP_IS_FULL;
+    return MSG_ACCEPTED;
+}
+
+static void decide(struct matchmaking *m, double now, void *stream, const struct peer_id *peer,
+                   const uint8_t *data, size_t n)
+{
+    Hivemind__JoinRequest *r = message_unpack(&hivemind__join_request__descriptor, data, n, NULL);
+    enum averaging_code code = r ? judge(m, peer, r) : MSG_PROTOCOL_VIOLATION;
+    void **more;
+    m->met_misfits |= code == MSG_BAD_SCHEMA_HASH;
+    if (code == MSG_ACCEPTED) {
+        more = realloc(m->streams, (m->followers.count + 1) * sizeof *more);
+        if (more) m->streams = more;
+        if (!more || group_add(&m->followers, peer, r->gather.data, r->gather.len, NULL))
+            code = MSG_INTERNAL_ERROR;
+        else m->streams[m->followers.count - 1] = stream;
+    }
+    if (r) protobuf_c_message_free_unpacked(&r->base, NULL);
+    say(m, stream, code, code == MSG_NOT_A_LEADER ? &m->leader : NULL, code != MSG_ACCEPTED);
+    if (code == MSG_ACCEPTED) matchmaking_consider_leading(m, now);
+}
+
+void matchmaking_judge_waiting(struct matchmaking *m, double now)
+{
+    while (m->waiting_count && m->state != MATCHMAKING_ASKING) {
+        /* taken out first: judging may end the search, and come here */
+        struct matchmaking_waiting w = matchmaking_take_waiting(m, 0);
+        decide(m, now, w.stream, &w.peer, w.request, w.n);
+        free(w.request);
+    }
+}
+
+static int wait(struct matchmaking *m, void *stream, const struct peer_id *peer,
+                const uint8_t *data, size_t n)
+{
+    struct matchmaking_waiting *more, w = { .stream = stream, .peer = *peer, .n = n };
+    if (m->waiting_count == MATCHMAKING_WAITING_MAX || !(w.request = malloc(n + 1)))
+        return PL_ELIMIT;
+    if (n) memcpy(w.request, data, n);
+    more = realloc(m->waiting, (m->waiting_count + 1) * sizeof *more);
+    if (!more) {
+        free(w.request);
+        return PL_ENOMEM;
+    }
+    m->waiting = more;
+    m->waiting[m->waiting_count++] = w;
+    return PL_OK;
+}
+
+void matchmaking_request(struct matchmaking *m, double now, void *stream,
+                         const struct peer_id *peer, const uint8_t *data, size_t n)
+{
+    /* While we ask somebody it is open whether we lead, so others wait, as at the original. The one
+     * whom we are asking would wait for us too: it gets its answer at once. Should it be accepted,
+     * it follows us, and will say so to our own request. Nobody waits for one that may not exist. */
+    if (m->state == MATCHMAKING_ASKING && !m->is_doubtful && !peer_id_equal(peer, &m->leader)) {
+        if (wait(m, stream, peer, data, n)) say(m, stream, MSG_INTERNAL_ERROR, NULL, 1);
+    } else {
+        decide(m, now, stream, peer, data, n);
+    }
+}
+
+void matchmaking_asker_gone(struct matchmaking *m, void *stream)
+{
+    for (size_t i = 0; i < m->waiting_count; i++)
+        if (m->waiting[i].stream == stream) {
+            free(matchmaking_take_waiting(m, i).request);
+            return;
+        }
+    for (size_t i = 0; i < m->followers.count; i++)
+        if (m->streams[i] == stream) {
+            size_t behind = --m->followers.count - i;
+            free(m->followers.members[i].said);
+            memmove(&m->followers.members[i], &m->followers.members[i + 1],
+                    behind * sizeof *m->followers.members);
+            memmove(&m->streams[i], &m->streams[i + 1], behind * sizeof *m->streams);
+            return;
+        }
+}

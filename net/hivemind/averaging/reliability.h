@@ -1,0 +1,78 @@
+/* reliability.h - which peers deliver in the all-reduce, as far as we have seen it ourselves. Pure
+ * functions; nobody's word about others counts. [TTT 2.1, fault tolerance]
+ *
+ * A groupmate delivers by what its place in a group asks of it: a reducer answers the parts that we
+ * send, a sender sends its parts, a leader begins the all-reduce after it has accepted us. Who does
+ * not is on back-off: not accepted as a follower, not asked as a leader, for
+ *
+ *   BASE * 2^(failures - 1) seconds, at most MAX, and up to a quarter more at random,
+ *
+ * so one failure of an honest peer costs one short pause, and a peer that fails again and again
+ * is tried a few times an hour. Each round that it delivers in takes a quarter of a failure back:
+ * a peer that alternates still loses more with every failure than it wins back by one good round.
+ *
+ * An identity costs nothing, so a new one must gain nothing: a peer that has not delivered since its
+ * last failure, or never, is unproven. Once an unproven peer has failed, those that we have first seen
+ * after that round began are on back-off together, as if they were that peer; each unproven peer
+ * that delivers halves their failures. Peers that were there before are not meant, nor anybody while
+ * no peer at all is proven: in the first rounds of a swarm everybody is new to everybody. A leader
+ * gives unproven followers no share to reduce (matchmaking.h), so that what they withhold is their own
+ * values only. */
+#ifndef PL_RELIABILITY_H
+#define PL_RELIABILITY_H
+
+#include "net/random_source.h"
+#include "net/libp2p/peer/peer_id.h"
+#include "group.h"
+
+/* As many as one group has. Peers unheard of for an hour make room first, then unproven ones, the
+ * newest of them: whoever comes under many names pushes out those names. */
+#define RELIABILITY_PEERS_MAX GROUP_PEERS_MAX
+#define RELIABILITY_KEPT 3600.0 /* s: six times the longest back-off */
+/* s: one matchmaking time of the run. A process that was restarted is back by then. */
+#define RELIABILITY_BASE 15.0
+/* s: what a silent reducer costs a group, one or two timeouts, is then below a tenth of the time */
+#define RELIABILITY_MAX 600.0
+/* s: what an unproven follower without a share costs the next group is one short silence */
+#define RELIABILITY_UNPROVEN_BASE 5.0
+/* s: honest newcomers wait no longer than this for those who come under a new name each time */
+#define RELIABILITY_UNPROVEN_MAX 120.0
+#define RELIABILITY_REGAINED 0.25 /* failures that one good round takes back */
+#define RELIABILITY_FAILURES_MAX 16.0 /* 2^16 bases are beyond MAX: more failures change nothing */
+
+struct reliability {
+    struct chance chance;
+    struct reliability_peer {
+        struct peer_id peer;
+        double failures; /* less what good rounds have taken back */
+        double until;    /* on back-off */
+        double latest;   /* s that a first part of a good round took to come; the slowest, and decaying */
+        double seen, heard; /* for the first time; when it was last there */
+        int proven;
+    } peers[RELIABILITY_PEERS_MAX]; /* by peer id */
+    size_t count, proven;
+    /* Of the unproven peers first seen after `unproven_since`. */
+    double unproven_failures, unproven_until, unproven_since;
+};
+
+/* It declares, or asks. */
+void reliability_see(struct reliability *r, double now, const struct peer_id *peer);
+/* It has done its part; latest: s that its slowest message took while others were waiting. */
+void reliability_delivered(struct reliability *r, double now, const struct peer_id *peer,
+                           double latest);
+/* In a round that began then. */
+void reliability_failed(struct reliability *r, double now, double began,
+                        const struct peer_id *peer);
+/* It has delivered since its last failure. */
+int reliability_is_proven(const struct reliability *r, const struct peer_id *peer);
+/* On back-off: by itself, or as an unproven peer. */
+int reliability_is_paused(const struct reliability *r, double now, const struct peer_id *peer);
+/* s of silence after which a groupmate that others are ahead of is given up, at most `most`: three
+ * times the slowest that it was in good rounds on top of the least, twice as long after each failure. */
+double reliability_silence(const struct reliability *r, const struct peer_id *peer, double most);
+
+/* A first message waits for the peer's own batch to end, and a part for its uplink; no machine that is
+ * well is silent for longer than this while it sends. */
+#define RELIABILITY_SILENCE 3.0
+
+#endif

@@ -1,0 +1,332 @@
+/* dht_message.c - see dht_message.h. */
+#include "dht_message.h"
+#include "net/hivemind/messages/message.h"
+#include "net/hivemind/messages/dht.pb-c.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+const uint8_t dht_no_subkey[1] = { 0xc0 };
+
+const char *dht_call_name(enum dht_call call)
+{
+    static const char *const names[DHT_CALLS] = { "DHTProtocol.rpc_ping", "DHTProtocol.rpc_store",
+                                                  "DHTProtocol.rpc_find" };
+    return names[call];
+}
+
+/* --- writing ---------------------------------------------------------------------------------- */
+
+static ProtobufCBinaryData id_view(const struct dht_id *id)
+{
+    return message_bytes(id->bytes, DHT_ID_BYTES);
+}
+
+/* Present, and empty for a client. */
+static Hivemind__NodeInfo node_info(const struct dht_id *self)
+{
+    Hivemind__NodeInfo m = HIVEMIND__NODE_INFO__INIT;
+    if (self) m.node_id = id_view(self);
+    return m;
+}
+
+int dht_write_ping(struct bytes *out, const struct dht_id *self, int validate)
+{
+    Hivemind__PingRequest m = HIVEMIND__PING_REQUEST__INIT;
+    Hivemind__NodeInfo info = node_info(self);
+    m.peer = &info;
+    m.validate = validate;
+    return message_pack(out, &m.base);
+}
+
+int dht_write_store(struct bytes *out, const struct dht_id *self, const struct dht_record *records,
+                    size_t count)
+{
+    Hivemind__StoreRequest m = HIVEMIND__STORE_REQUEST__INIT;
+    Hivemind__NodeInfo info = node_info(self);
+    ProtobufCBinaryData *views = calloc(3 * count + 1, sizeof *views);
+    double *expirations = calloc(count + 1, sizeof *expirations);
+    protobuf_c_boolean *in_cache = calloc(count + 1, sizeof *in_cache);
+    if (views && expirations && in_cache) {
+        m.keys = views;
+        m.subkeys = views + count;
+        m.values = views + 2 * count;
+        m.expiration_time = expirations;
+        m.in_cache = in_cache;
+        m.n_keys = m.n_subkeys = m.n_values = m.n_expiration_time = m.n_in_cache = count;
+        m.peer = &info;
+        for (size_t i = 0; i < count; i++) {
+            const struct dht_record *r = &records[i];
+            m.keys[i] = id_view(&r->key);
+            m.subkeys[i] = message_bytes(r->subkey, r->subkey_n);
+            m.values[i] = message_bytes(r->value, r->n);
+            expirations[i] = r->expiration;
+            in_cache[i] = r->in_cache != 0;
+        }
+        message_pack(out, &m.base);
+    } else {
+        out->failed = PL_ENOMEM;
+    }
+    free(views);
+    free(expirations);
+    free(in_cache);
+    return out->failed;
+}
+
+int dht_write_find(struct bytes *out, const struct dht_id *self, const struct dht_id *keys,
+                   size_t count)
+{
+    Hivemind__FindRequest m = HIVEMIND__FIND_REQUEST__INIT;
+    Hivemind__NodeInfo info = node_info(self);
+    if (!(m.keys = calloc(count + 1, sizeof *m.keys))) return out->failed = PL_ENOMEM;
+    for (size_t i = 0; i < count; i++) m.keys[i] = id_view(&keys[i]);
+    m.n_keys = count;
+    m.peer = &info;
+    message_pack(out, &m.base);
+    free(m.keys);
+    return out->failed;
+}
+
+int dht_write_ping_answer(struct bytes *out, const struct dht_id *self, double dht_time,
+                          int available)
+{
+    Hivemind__PingResponse m = HIVEMIND__PING_RESPONSE__INIT;
+    Hivemind__NodeInfo info = node_info(self);
+    m.peer = &info;
+    m.dht_time = dht_time;
+    m.available = available;
+    return message_pack(out, &m.base);
+}
+
+int dht_write_store_answer(struct bytes *out, const struct dht_id *self, const uint8_t *ok,
+                           size_t count)
+{
+    Hivemind__StoreResponse m = HIVEMIND__STORE_RESPONSE__INIT;
+    Hivemind__NodeInfo info = node_info(self);
+    if (!(m.store_ok = calloc(count + 1, sizeof *m.store_ok))) return out->failed = PL_ENOMEM;
+    for (size_t i = 0; i < count; i++) m.store_ok[i] = ok[i] != 0;
+    m.n_store_ok = count;
+    m.peer = &info;
+    message_pack(out, &m.base);
+    free(m.store_ok);
+    return out->failed;
+}
+
+static int write_found(struct bytes *out, Hivemind__FindResponse *m, const struct dht_found *found)
+{
+    size_t count = m->n_results, views_n = 0, used = 0;
+    Hivemind__FindResult *results = calloc(count + 1, sizeof *results);
+    ProtobufCBinaryData *views;
+    for (size_t i = 0; i < count; i++) views_n += 2 * found[i].nearest_count;
+    views = calloc(views_n + 1, sizeof *views);
+    for (size_t i = 0; results && views && i < count; i++) {
+        const struct dht_found *f = &found[i];
+        Hivemind__FindResult *r = &results[i];
+        hivemind__find_result__init(r);
+        r->type = f->type;
+        r->value = message_bytes(f->value, f->n);
+        r->expiration_time = f->expiration;
+        r->n_nearest_node_ids = r->n_nearest_peer_ids = f->nearest_count;
+        r->nearest_node_ids = views + used;
+        r->nearest_peer_ids = views + used + f->nearest_count;
+        used += 2 * f->nearest_count;
+        for (size_t k = 0; k < f->nearest_count; k++) {
+            const struct dht_contact *c = &f->nearest[k];
+            r->nearest_node_ids[k] = id_view(&c->id);
+            r->nearest_peer_ids[k] = message_bytes(c->peer.bytes, c->peer.length);
+        }
+        m->results[i] = r;
+    }
+    if (results && views) message_pack(out, &m->base);
+    else out->failed = PL_ENOMEM;
+    free(results);
+    free(views);
+    return out->failed;
+}
+
+int dht_write_find_answer(struct bytes *out, const struct dht_id *self,
+                          const struct dht_found *found, size_t count)
+{
+    Hivemind__FindResponse m = HIVEMIND__FIND_RESPONSE__INIT;
+    Hivemind__NodeInfo info = node_info(self);
+    if (!(m.results = calloc(count + 1, sizeof *m.results))) return out->failed = PL_ENOMEM;
+    m.n_results = count;
+    m.peer = &info;
+    write_found(out, &m, found);
+    free(m.results);
+    return out->failed;
+}
+
+/* --- reading requests ------------------------------------------------------------------------- */
+
+/* PL_EPROTO unless the id is absent (as from clients) or 20 bytes. */
+static int read_node(int *has_id, struct dht_id *id, const Hivemind__NodeInfo *info,
+                     struct pl_err *err)
+{
+    *has_id = 0;
+    if (!info || !info->node_id.len) return PL_OK;
+    if (dht_id_parse(id, info->node_id.data, info->node_id.len))
+        return pl_fail(err, PL_EPROTO, "DHT message: a node id of %zu bytes", info->node_id.len);
+    *has_id = 1;
+    return PL_OK;
+}
+
+static int read_store(struct dht_request *r, struct pl_err *err)
+{
+    const Hivemind__StoreRequest *m = r->message;
+    size_t n = m->n_keys;
+    int rc = read_node(&r->has_id, &r->id, m->peer, err);
+    if (rc) return rc;
+    if (m->n_subkeys != n || m->n_values != n || m->n_expiration_time != n || m->n_in_cache != n)
+        return pl_fail(err, PL_EPROTO,
+                       "store: %zu keys, but %zu subkeys, %zu values, %zu expirations, %zu flags",
+                       n, m->n_subkeys, m->n_values, m->n_expiration_time, m->n_in_cache);
+    if (n > DHT_STORE_ITEMS_MAX)
+        return pl_fail(err, PL_EPROTO, "store: %zu records, %d are allowed", n,
+                       DHT_STORE_ITEMS_MAX);
+    if (!(r->records = calloc(n + 1, sizeof *r->records)))
+        return pl_fail(err, PL_ENOMEM, "no memory");
+    for (size_t i = 0; i < n; i++) {
+        struct dht_record *to = &r->records[i];
+        if (dht_id_parse(&to->key, m->keys[i].data, m->keys[i].len))
+            return pl_fail(err, PL_EPROTO, "store: a key of %zu bytes", m->keys[i].len);
+        to->subkey = m->subkeys[i].data;
+        to->subkey_n = m->subkeys[i].len;
+        to->value = m->values[i].data;
+        to->n = m->values[i].len;
+        to->expiration = m->expiration_time[i];
+        to->in_cache = m->in_cache[i] != 0;
+    }
+    r->count = n;
+    return PL_OK;
+}
+
+static int read_find(struct dht_request *r, struct pl_err *err)
+{
+    const Hivemind__FindRequest *m = r->message;
+    int rc = read_node(&r->has_id, &r->id, m->peer, err);
+    if (rc) return rc;
+    if (m->n_keys > DHT_FIND_KEYS_MAX)
+        return pl_fail(err, PL_EPROTO, "find: %zu keys, %d are allowed", m->n_keys,
+                       DHT_FIND_KEYS_MAX);
+    if (!(r->keys = calloc(m->n_keys + 1, sizeof *r->keys)))
+        return pl_fail(err, PL_ENOMEM, "no memory");
+    for (size_t i = 0; i < m->n_keys; i++)
+        if (dht_id_parse(&r->keys[i], m->keys[i].data, m->keys[i].len))
+            return pl_fail(err, PL_EPROTO, "find: a key of %zu bytes", m->keys[i].len);
+    r->count = m->n_keys;
+    return PL_OK;
+}
+
+static int read_ping(struct dht_request *r, struct pl_err *err)
+{
+    const Hivemind__PingRequest *m = r->message;
+    r->validate = m->validate;
+    return read_node(&r->has_id, &r->id, m->peer, err);
+}
+
+int dht_read_request(struct dht_request *r, enum dht_call call, const uint8_t *data, size_t n,
+                     struct pl_err *err)
+{
+    static const ProtobufCMessageDescriptor *const types[DHT_CALLS] = {
+        &hivemind__ping_request__descriptor, &hivemind__store_request__descriptor,
+        &hivemind__find_request__descriptor
+    };
+    int rc;
+    memset(r, 0, sizeof *r);
+    r->call = call;
+    if (!(r->message = message_unpack(types[call], data, n, err))) return PL_EPROTO;
+    rc = call == DHT_PING ? read_ping(r, err) : call == DHT_STORE ? read_store(r, err)
+       : read_find(r, err);
+    if (rc) dht_request_clear(r);
+    return rc;
+}
+
+void dht_request_clear(struct dht_request *r)
+{
+    free(r->records);
+    free(r->keys);
+    protobuf_c_message_free_unpacked(r->message, NULL);
+    memset(r, 0, sizeof *r);
+}
+
+/* --- reading answers -------------------------------------------------------------------------- */
+
+static int read_result(struct dht_found *f, const Hivemind__FindResult *m)
+{
+    size_t n = m->n_nearest_node_ids;
+    f->type = m->type == DHT_FOUND_REGULAR || m->type == DHT_FOUND_DICTIONARY
+            ? (enum dht_found_type)m->type : DHT_NOT_FOUND;
+    f->value = m->value.data;
+    f->n = m->value.len;
+    f->expiration = m->expiration_time;
+    if (m->n_nearest_peer_ids < n) n = m->n_nearest_peer_ids;
+    if (n > DHT_NEAREST_MAX) n = DHT_NEAREST_MAX;
+    if (!(f->nearest = calloc(n + 1, sizeof *f->nearest))) return PL_ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        struct dht_contact *c = &f->nearest[f->nearest_count];
+        if (!dht_id_parse(&c->id, m->nearest_node_ids[i].data, m->nearest_node_ids[i].len) &&
+            !peer_id_parse(&c->peer, m->nearest_peer_ids[i].data, m->nearest_peer_ids[i].len))
+            f->nearest_count++;
+    }
+    return PL_OK;
+}
+
+static int read_find_answer(struct dht_answer *a, size_t count, struct pl_err *err)
+{
+    const Hivemind__FindResponse *m = a->message;
+    if (m->n_results != count)
+        return pl_fail(err, PL_EPROTO, "find: %zu results for %zu keys", m->n_results, count);
+    if (!(a->found = calloc(count + 1, sizeof *a->found)))
+        return pl_fail(err, PL_ENOMEM, "no memory");
+    a->count = count;
+    for (size_t i = 0; i < count; i++)
+        if (read_result(&a->found[i], m->results[i])) return pl_fail(err, PL_ENOMEM, "no memory");
+    return read_node(&a->has_id, &a->id, m->peer, err);
+}
+
+static int read_store_answer(struct dht_answer *a, size_t count, struct pl_err *err)
+{
+    const Hivemind__StoreResponse *m = a->message;
+    if (m->n_store_ok != count)
+        return pl_fail(err, PL_EPROTO, "store: %zu answers for %zu records", m->n_store_ok, count);
+    if (!(a->ok = calloc(count + 1, 1))) return pl_fail(err, PL_ENOMEM, "no memory");
+    for (size_t i = 0; i < count; i++) a->ok[i] = m->store_ok[i] != 0;
+    a->count = count;
+    return read_node(&a->has_id, &a->id, m->peer, err);
+}
+
+static int read_ping_answer(struct dht_answer *a, struct pl_err *err)
+{
+    const Hivemind__PingResponse *m = a->message;
+    a->dht_time = m->dht_time;
+    a->available = m->available;
+    return read_node(&a->has_id, &a->id, m->peer, err);
+}
+
+int dht_read_answer(struct dht_answer *a, enum dht_call call, size_t count, const uint8_t *data,
+                    size_t n, struct pl_err *err)
+{
+    static const ProtobufCMessageDescriptor *const types[DHT_CALLS] = {
+        &hivemind__ping_response__descriptor, &hivemind__store_response__descriptor,
+        &hivemind__find_response__descriptor
+    };
+    int rc;
+    memset(a, 0, sizeof *a);
+    a->call = call;
+    if (!(a->message = message_unpack(types[call], data, n, err))) return PL_EPROTO;
+    rc = call == DHT_PING ? read_ping_answer(a, err)
+       : call == DHT_STORE ? read_store_answer(a, count, err) : read_find_answer(a, count, err);
+    if (rc) dht_answer_clear(a);
+    return rc;
+}
+
+void dht_answer_clear(struct dht_answer *a)
+{
+    for (size_t i = 0; a->found && i < a->count; i++) free(a->found[i].nearest);
+    free(a->found);
+    free(a->ok);
+    protobuf_c_message_free_unpacked(a->message, NULL);
+    memset(a, 0, sizeof *a);
+}

@@ -1,0 +1,113 @@
+/* dht_node.h - a node of the DHT, alive: it joins, serves, stores, finds, and keeps its table in
+ * order. [spec hivemind-protocol 1]
+ *
+ * Everything is called on the host's loop thread and calls back on it, never from inside the
+ * function that asked. No callback may close the node. */
+#ifndef PL_DHT_NODE_H
+#define PL_DHT_NODE_H
+
+#include "net/libp2p/rpc/rpc.h"
+#include "net/hivemind/moderation/auth.h"
+#include "dht_clock.h"
+#include "dht_result.h"
+
+#define DHT_CALL_LIMIT 3.0       /* s for one call, as the original */
+#define DHT_DIAL_LIMIT 10.0      /* s to reach an initial peer */
+#define DHT_JOIN_LIMIT 3.0       /* s for the other initial peers once one has answered */
+#define DHT_INITIAL_MAX 64       /* initial peers */
+
+struct dht_node;
+
+struct dht_node_options {
+    const char *const *join;     /* multiaddrs with /p2p; none: the first node of a DHT */
+    size_t join_count;
+    int client_mode;             /* 1: serves nothing and is not to be called */
+    const struct validators *validators; /* borrowed; NULL: signatures are checked, ours not made */
+    struct auth *auth;           /* borrowed; NULL: no tokens */
+    double call_limit_s;         /* 0: DHT_CALL_LIMIT */
+    int hold;                    /* 1: initial peers are asked from dht_node_enter on */
+};
+
+/* PL_OK: joined. Otherwise err says of each initial peer what was wrong, and which side to look at;
+ * the node goes on trying, and joined is called again when it has succeeded. */
+typedef void dht_joined(void *context, int status, const struct pl_err *err);
+
+/* h is borrowed and outlives the node. PL_EUSE for addresses that make no sense. */
+int dht_node_open(struct dht_node **n, struct host *h, const struct dht_node_options *o,
+                  dht_joined *joined, void *context, struct pl_err *err);
+/* After `hold`: enters now. Until then others can be asked, and nobody keeps anything here. */
+void dht_node_enter(struct dht_node *n);
+/* Requests under way end with PL_EAGAIN. NULL may be closed. */
+void dht_node_close(struct dht_node *n);
+
+/* Seconds since 1970 as the swarm sees them: our clock, corrected when it is wrong. */
+double dht_node_time(const struct dht_node *n);
+
+struct dht_status {
+    struct dht_id id;
+    int joined, client_mode;
+    int reachable;        /* 0: others cannot call us; we behave like a client until they can */
+    int relayed;          /* 1: others call us through a relay */
+    double clock_offset;  /* what dht_node_time adds */
+    double clock_error;   /* median difference to others' clocks; NAN: not known */
+    size_t nodes, records, cached, initial, initial_answered;
+    uint64_t calls_made, calls_failed, calls_served;
+};
+void dht_node_status(const struct dht_node *n, struct dht_status *s);
+/* 1: others have tried to call us, and none could but perhaps through a relay, which carries little;
+ * but for one that a client is anyway. */
+int dht_node_is_closed(const struct dht_node *n);
+
+/* 0: initial peers are still about to try it for the first time, a few seconds at most after we have
+ * entered. Whoever says earlier what it can do in a round may be wrong. */
+int dht_node_knows_reach(const struct dht_node *n);
+
+/* 0: not even through a relay, as far as is known; nor a client. */
+int dht_node_can_be_called(const struct dht_node *n);
+
+int dht_node_has_tokens(const struct dht_node *n); /* 1: the swarm is moderated */
+/* In a swarm without tokens 1; else 1: the peer has shown a token that has not expired. */
+int dht_node_admits(const struct dht_node *n, const struct peer_id *peer);
+
+struct dht_task; /* a get, a store, a ping under way; gone once its callback was called */
+/* The callback does not come any more; what was begun may still happen. */
+void dht_node_cancel(struct dht_task *t);
+
+/* PL_OK and a result (borrowed; signatures removed, nothing expired in it); PL_ENOTFOUND: nobody
+ * has it, or nobody answered. */
+typedef void dht_got(void *context, int status, const struct dht_result *r);
+/* latest: 1 asks all of the nearest nodes for their newest; 0 takes what is here or comes first.
+ * NULL: no memory. */
+struct dht_task *dht_node_get(struct dht_node *n, const struct dht_id *key, int latest,
+                              dht_got *got, void *context);
+
+/* PL_OK: most of the replicas that answered have taken it; PL_EAGAIN: they have refused (expired,
+ * not newer, not valid); PL_EIO: nobody answered; PL_EPROTO: our own validators refuse it. */
+typedef void dht_stored(void *context, int status);
+/* subkey: msgpack, NULL for a regular value. value: msgpack; it is signed if the subkey or key is
+ * ours. */
+struct dht_task *dht_node_store(struct dht_node *n, const struct dht_id *key, const void *subkey,
+                                size_t subkey_n, const void *value, size_t value_n,
+                                double expiration, dht_stored *stored, void *context);
+
+struct dht_pong {
+    double seconds;      /* there and back */
+    double clock_error;  /* its clock minus our DHT time; NAN: it did not say */
+    int has_id, available;
+    struct dht_id id;
+    const char *error;   /* a sentence when status is not PL_OK */
+};
+typedef void dht_pinged(void *context, int status, const struct dht_pong *pong);
+/* validate: 1 lets it call us back, see `available`. */
+struct dht_task *dht_node_ping(struct dht_node *n, const struct peer_id *peer, int validate,
+                               dht_pinged *pinged, void *context);
+
+
+/* PL_OK: a member. Anything else: it has shown no valid token. */
+typedef void dht_admitted(void *context, int status);
+/* Asks a peer for its token; it hears of ours, too. NULL: it has just been refused, or too many are
+ * being asked; `admitted` is not called then. */
+struct dht_task *dht_node_admit(struct dht_node *n, const struct peer_id *peer,
+                                dht_admitted *admitted, void *context);
+
+#endif

@@ -1,0 +1,306 @@
+/* dht_result.c - see dht_result.h. */
+#include "dht_result.h"
+#include "net/hivemind/records/hash_index.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void dht_result_init(struct dht_result *r)
+{
+    memset(r, 0, sizeof *r);
+    r->expiration = -INFINITY;
+    dht_dictionary_init(&r->dictionary);
+}
+
+/* Nothing was found; claims stay. */
+static void forget(struct dht_result *r)
+{
+    bytes_clear(&r->value);
+    dht_dictionary_clear(&r->dictionary);
+    r->type = DHT_NOT_FOUND;
+    r->expiration = -INFINITY;
+}
+
+void dht_result_clear(struct dht_result *r)
+{
+    forget(r);
+    free(r->claims);
+    dht_result_init(r);
+}
+
+/* --- claims ----------------------------------------------------------------------------------- */
+
+static int add_claim(struct dht_result *r, const struct record *record, enum dht_class class)
+{
+    const uint8_t yes = 0xc3, no = 0xc2;
+    struct dht_claim c = { .expiration = record->expiration, .own = class == DHT_DECLARATION,
+                           .told = 1 };
+    if (record->n != 1 || (record->value[0] != yes && record->value[0] != no) ||
+        record_declarer(&c.peer, record) || (r->claim_count >= DHT_CLAIMS_MAX && !c.own))
+        return PL_OK;
+    if (r->claim_count == r->claim_room) {
+        size_t room = r->claim_room ? 2 * r->claim_room : 32;
+        struct dht_claim *more = realloc(r->claims, room * sizeof *more);
+        if (!more) return PL_ENOMEM;
+        r->claims = more;
+        r->claim_room = room;
+    }
+    c.active = record->value[0] == yes;
+    r->claims[r->claim_count++] = c;
+    return PL_OK;
+}
+
+/* By peer; its own word first, the newest of it; then by time. */
+static int by_peer(const void *a_, const void *b_)
+{
+    const struct dht_claim *a = a_, *b = b_;
+    int order = peer_id_compare(&a->peer, &b->peer);
+    if (order) return order;
+    if (a->own != b->own) return b->own - a->own;
+    if (a->expiration != b->expiration) return a->expiration > b->expiration ? -1 : 1;
+    return b->active - a->active;
+}
+
+static int by_told(const void *a_, const void *b_)
+{
+    const struct dht_claim *a = a_, *b = b_;
+    if (a->own != b->own) return b->own - a->own;
+    if (a->told != b->told) return b->told - a->told;
+    return (a->expiration > b->expiration) - (a->expiration < b->expiration);
+}
+
+/* Of one peer's n sorted claims, moved to `to`: its own newest word, if it looks for a group, and what
+ * others say that is newer than that. Returns how many. */
+static size_t keep_claims(struct dht_claim *to, const struct dht_claim *from, size_t n, double now)
+{
+    const struct dht_claim *own = from[0].own ? &from[0] : NULL;
+    const double since = own ? own->expiration : -INFINITY;
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct dht_claim c = from[i];
+        if (!c.active || c.expiration < now || (i && (c.own || c.expiration <= since))) continue;
+        if (kept && to[kept - 1].expiration == c.expiration) to[kept - 1].told++;
+        else to[kept++] = c;
+    }
+    qsort(to, kept, sizeof *to, by_told);
+    return kept < DHT_CLAIMS_OF_PEER ? kept : DHT_CLAIMS_OF_PEER;
+}
+
+static void settle_claims(struct dht_result *r, double now)
+{
+    size_t kept = 0;
+    if (r->claim_count) qsort(r->claims, r->claim_count, sizeof *r->claims, by_peer);
+    for (size_t i = 0, k; i < r->claim_count; i = k) {
+        for (k = i + 1; k < r->claim_count && peer_id_equal(&r->claims[k].peer, &r->claims[i].peer);)
+            k++;
+        kept += keep_claims(r->claims + kept, r->claims + i, k - i, now);
+    }
+    r->claim_count = kept;
+}
+
+/* --- merging ---------------------------------------------------------------------------------- */
+
+static int is_valid(const struct validators *v, const struct record *record,
+                    const struct dht_teller *from)
+{
+    return !v || (!record_check_life(v, record, from->now, NULL) && !record_check(v, record, NULL));
+}
+
+/* What the node tells is charged to it. A declaration counts as such if it comes from the peer itself,
+ * be it that it has written it here. */
+static struct dht_origin origin_of(const struct record *record, const struct dht_teller *from)
+{
+    struct dht_origin origin = { 0 };
+    struct peer_id named;
+    record_origin(&origin, record);
+    if (!from->peer) return origin;
+    origin.caller = hash_bytes(from->peer->bytes, from->peer->length);
+    if (origin.class == DHT_DECLARATION && !record_declarer(&named, record) &&
+        !peer_id_equal(&named, from->peer))
+        origin.class = DHT_HEARSAY;
+    return origin;
+}
+
+/* The latest kind of what has been found. */
+static enum dht_class class_found(const struct dht_result *r)
+{
+    enum dht_class class = r->class;
+    if (r->type != DHT_FOUND_DICTIONARY) return class;
+    class = DHT_PLAIN;
+    for (int i = DHT_PLAIN; i < DHT_CLASSES; i++)
+        if (r->dictionary.class_bytes[i]) class = (enum dht_class)i;
+    return class;
+}
+
+/* May a record take the place of what was found in the other form, or of another value? */
+static int replaces(const struct dht_result *r, enum dht_class class, double expiration)
+{
+    enum dht_class found = class_found(r);
+    if (r->type == DHT_NOT_FOUND) return !isnan(expiration);
+    return class == found ? expiration > r->expiration : class > found;
+}
+
+static int merge_regular(struct dht_result *r, const struct validators *v,
+                         const struct dht_teller *from, const struct record *record)
+{
+    struct dht_origin origin = origin_of(record, from);
+    if (record->n > DHT_VALUE_MAX || !replaces(r, origin.class, record->expiration) ||
+        !is_valid(v, record, from))
+        return PL_EAGAIN;
+    forget(r);
+    r->type = DHT_FOUND_REGULAR;
+    r->expiration = record->expiration;
+    r->class = origin.class;
+    return bytes_add(&r->value, record->value, record->n);
+}
+
+static int merge_item(struct dht_result *r, const struct validators *v,
+                      const struct dht_teller *from, const struct record *record,
+                      const struct dht_item *item)
+{
+    const struct dht_item *mine = dht_dictionary_find(&r->dictionary, item->subkey, item->subkey_n);
+    struct dht_item taken = *item;
+    int is_newer, rc;
+    taken.from = origin_of(record, from);
+    is_newer = !mine || mine->from.class < taken.from.class ||
+               (mine->from.class == taken.from.class && mine->expiration < item->expiration);
+    if (r->type == DHT_FOUND_REGULAR) is_newer = replaces(r, taken.from.class, item->expiration);
+    if (taken.from.class != DHT_HEARSAY && taken.from.class != DHT_DECLARATION && !is_newer)
+        return PL_EAGAIN; /* before its signature is verified */
+    if (isnan(item->expiration) || !is_valid(v, record, from)) return PL_EAGAIN;
+    if ((rc = add_claim(r, record, taken.from.class))) return rc;
+    if (!is_newer) return PL_EAGAIN;
+    if (r->type == DHT_FOUND_REGULAR) forget(r); /* only now is it certain that there is a newer one */
+    if ((rc = dht_dictionary_put(&r->dictionary, -INFINITY, &taken))) return rc;
+    r->type = DHT_FOUND_DICTIONARY;
+    /* What the node claims for the whole counts for nothing. */
+    if (item->expiration > r->expiration) r->expiration = item->expiration;
+    return PL_OK;
+}
+
+static int merge_dictionary(struct dht_result *r, const struct validators *v,
+                            const struct dht_id *key, const struct dht_teller *from,
+                            const struct dht_dictionary *d)
+{
+    int changed = 0;
+    for (size_t i = 0; i < d->count; i++) {
+        const struct dht_item *item = &d->items[i];
+        struct record record = { .key = key->bytes,
+                                 .key_n = DHT_ID_BYTES,
+                                 .subkey = item->subkey,
+                                 .subkey_n = item->subkey_n,
+                                 .value = item->value,
+                                 .n = item->n,
+                                 .expiration = item->expiration };
+        int rc = item->subkey_n > RECORD_SUBKEY_MAX ? PL_EAGAIN
+               : merge_item(r, v, from, &record, item);
+        if (rc == PL_ENOMEM) return rc;
+        if (!rc) changed = 1;
+    }
+    return changed ? PL_OK : PL_EAGAIN;
+}
+
+int dht_result_merge(struct dht_result *r, const struct validators *v, const struct dht_id *key,
+                     const struct dht_teller *from, enum dht_found_type type, const uint8_t *value,
+                     size_t n, double expiration)
+{
+    struct record regular = { .key = key->bytes, .key_n = DHT_ID_BYTES, .subkey = dht_no_subkey,
+                              .subkey_n = sizeof dht_no_subkey, .value = value, .n = n,
+                              .expiration = expiration };
+    struct dht_dictionary d;
+    int rc;
+    if (type == DHT_NOT_FOUND) return PL_EAGAIN;
+    if (type == DHT_FOUND_REGULAR) return merge_regular(r, v, from, &regular);
+    if ((rc = dht_dictionary_read(&d, value, n, NULL))) return rc == PL_ENOMEM ? rc : PL_EAGAIN;
+    rc = merge_dictionary(r, v, key, from, &d);
+    dht_dictionary_clear(&d);
+    return rc;
+}
+
+/* --- for whoever asked ------------------------------------------------------------------------ */
+
+/* The items anew, without their signatures. */
+static int strip_items(struct dht_dictionary *d)
+{
+    struct dht_dictionary plain;
+    struct bytes value = { 0 };
+    int rc = PL_OK;
+    dht_dictionary_init(&plain);
+    for (size_t i = 0; i < d->count && !rc; i++) {
+        const struct dht_item *item = &d->items[i];
+        struct dht_item copy;
+        bytes_take(&value, bytes_length(&value));
+        if ((rc = record_strip(&value, item->value, item->n))) break;
+        copy = *item;
+        copy.value = (uint8_t *)(uintptr_t)bytes_at(&value); /* only read */
+        copy.n = bytes_length(&value);
+        rc = dht_dictionary_put(&plain, -INFINITY, &copy);
+    }
+    bytes_clear(&value);
+    if (rc) {
+        dht_dictionary_clear(&plain);
+        return rc;
+    }
+    dht_dictionary_clear(d);
+    *d = plain;
+    return PL_OK;
+}
+
+int dht_result_finish(struct dht_result *r, double now)
+{
+    settle_claims(r, now);
+    if (r->expiration < now) {
+        forget(r);
+    } else if (r->type == DHT_FOUND_DICTIONARY) {
+        dht_dictionary_prune(&r->dictionary, now);
+        return strip_items(&r->dictionary);
+    } else if (r->type == DHT_FOUND_REGULAR) {
+        struct bytes plain = { 0 };
+        int rc = record_strip(&plain, bytes_at(&r->value), bytes_length(&r->value));
+        bytes_clear(&r->value);
+        r->value = plain;
+        return rc;
+    }
+    return PL_OK;
+}
+
+int dht_result_copy(struct dht_result *to, const struct dht_result *from)
+{
+    int rc = PL_OK;
+    dht_result_init(to);
+    to->type = from->type;
+    to->expiration = from->expiration;
+    to->class = from->class;
+    if (from->claim_count) {
+        if (!(to->claims = malloc(from->claim_count * sizeof *to->claims))) return PL_ENOMEM;
+        memcpy(to->claims, from->claims, from->claim_count * sizeof *to->claims);
+        to->claim_count = to->claim_room = from->claim_count;
+    }
+    if (from->type == DHT_FOUND_REGULAR)
+        rc = bytes_add(&to->value, bytes_at(&from->value), bytes_length(&from->value));
+    for (size_t i = 0; i < from->dictionary.count && !rc; i++) {
+        rc = dht_dictionary_put(&to->dictionary, -INFINITY, &from->dictionary.items[i]);
+    }
+    if (rc) dht_result_clear(to);
+    return rc;
+}
+
+int dht_result_record(struct dht_record *to, struct bytes *packed, const struct dht_result *r,
+                      const struct dht_id *key)
+{
+    memset(to, 0, sizeof *to);
+    to->key = *key;
+    to->expiration = r->expiration;
+    to->subkey = dht_no_subkey;
+    if (r->type == DHT_FOUND_REGULAR) {
+        to->subkey_n = sizeof dht_no_subkey;
+        to->value = bytes_at(&r->value);
+        to->n = bytes_length(&r->value);
+        return PL_OK;
+    }
+    if (dht_dictionary_write(packed, &r->dictionary)) return packed->failed;
+    to->value = bytes_at(packed);
+    to->n = bytes_length(packed);
+    return PL_OK;
+}

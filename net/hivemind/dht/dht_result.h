@@ -1,0 +1,58 @@
+/* dht_result.h - the newest of what several nodes told about one key. [spec hivemind-protocol
+ * 1.6] */
+#ifndef PL_DHT_RESULT_H
+#define PL_DHT_RESULT_H
+
+#include "dht_message.h"
+#include "net/hivemind/records/dht_store.h"
+#include "net/hivemind/records/validate.h"
+
+/* What was told of a peer that looks for a group: see averager_join.c. */
+struct dht_claim {
+    struct peer_id peer;
+    double expiration;
+    int active; /* the value: true or false */
+    int own;    /* 1: told by the peer itself, or written here by it */
+    int told;   /* by so many nodes */
+};
+/* Claims in one result: 20 nodes that tell 1,000 peers' each. */
+#define DHT_CLAIMS_MAX 20480
+/* Of others about one peer. Honest nodes differ while a new declaration spreads; one that lies must
+ * not hide what they say. */
+#define DHT_CLAIMS_OF_PEER 4
+
+struct dht_result {
+    enum dht_found_type type;
+    double expiration;        /* -INFINITY: nothing yet */
+    struct bytes value;       /* a regular value */
+    enum dht_class class;     /* of it */
+    struct dht_dictionary dictionary;
+    struct dht_claim *claims; /* of a group's key; after dht_result_finish only active ones */
+    size_t claim_count, claim_room;
+};
+void dht_result_init(struct dht_result *r);
+void dht_result_clear(struct dht_result *r);
+
+/* A node that has told a record, and when. peer NULL: our own storage, of what was checked before. */
+struct dht_teller {
+    const struct peer_id *peer;
+    double now; /* DHT time */
+};
+/* Takes what a node (or our own storage) told. Records that are not newer are not looked at; others
+ * are checked one by one, and bad ones left out. Dictionaries are merged by the storage rule, a
+ * regular value and a dictionary replace each other by expiration; a lesser kind never replaces a
+ * later one (dht_share.h). PL_OK: something newer came. PL_EAGAIN: nothing newer. PL_ENOMEM. */
+int dht_result_merge(struct dht_result *r, const struct validators *v, const struct dht_id *key,
+                     const struct dht_teller *from, enum dht_found_type type, const uint8_t *value,
+                     size_t n, double expiration);
+
+/* For whoever asked: drops what has expired and the signatures. Of a group's claims it keeps those of
+ * peers that look for one. "false" of others is no more than a hint: it removes nothing. */
+int dht_result_finish(struct dht_result *r, double now);
+int dht_result_copy(struct dht_result *to, const struct dht_result *from);
+
+/* As a record to hand on (still signed). `packed` takes a dictionary's bytes. */
+int dht_result_record(struct dht_record *to, struct bytes *packed, const struct dht_result *r,
+                      const struct dht_id *key);
+
+#endif

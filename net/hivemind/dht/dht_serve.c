@@ -1,0 +1,269 @@
+/* dht_serve.c - see dht_serve.h. */
+#include "dht_serve.h"
+#include "net/hivemind/records/hash_index.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int dht_state_init(struct dht_state *s, const struct dht_id *self, int client_mode,
+                   const struct validators *validators)
+{
+    memset(s, 0, sizeof *s);
+    s->self = *self;
+    s->client_mode = client_mode;
+    s->replicas = DHT_REPLICAS;
+    s->validators = validators;
+    dht_store_init(&s->storage, DHT_STORE_MAX);
+    dht_store_init(&s->cache, DHT_CACHE_MAX);
+    return dht_routing_init(&s->routing, self, DHT_BUCKET_SIZE, DHT_DEPTH_MODULO);
+}
+
+void dht_state_clear(struct dht_state *s)
+{
+    dht_routing_clear(&s->routing);
+    dht_store_clear(&s->storage);
+    dht_store_clear(&s->cache);
+}
+
+const struct dht_id *dht_state_self(const struct dht_state *s)
+{
+    return s->client_mode ? NULL : &s->self;
+}
+
+/* --- storing ---------------------------------------------------------------------------------- */
+
+static void charge(struct dht_origin *from, const struct dht_caller *caller)
+{
+    if (!caller || caller->is_self) return;
+    from->subnet = caller->subnet;
+    from->caller = hash_bytes(caller->peer.bytes, caller->peer.length);
+}
+
+/* Only the peer itself changes what it has declared: anybody else could take it out of every group by
+ * "false". Nodes that have not been told by it learn of the next declaration. */
+static int may_declare(const struct dht_caller *caller, const struct record *r)
+{
+    struct peer_id named;
+    return record_declarer(&named, r) || (caller && peer_id_equal(&named, &caller->peer));
+}
+
+/* The cheap checks first: a signature costs the most. */
+static int check_and_put(struct dht_state *s, struct dht_store *to, double now,
+                         const struct dht_record *r, const struct record *record)
+{
+    const int is_value = dht_is_regular(r);
+    struct dht_item item = { .subkey = is_value ? NULL : (uint8_t *)(uintptr_t)record->subkey,
+                             .subkey_n = is_value ? 0 : record->subkey_n,
+                             .value = (uint8_t *)(uintptr_t)record->value, /* both are only read */
+                             .n = record->n,
+                             .expiration = record->expiration };
+    int rc = PL_OK;
+    charge(&item.from, r->caller);
+    if (s->validators) {
+        if (record->subkey_n > RECORD_SUBKEY_MAX || record->expiration < now) return PL_EAGAIN;
+        record_origin(&item.from, record);
+        if (!may_declare(r->caller, record)) return PL_EAGAIN;
+        rc = record_check_life(s->validators, record, now, NULL);
+        if (!rc) rc = record_check(s->validators, record, NULL);
+    }
+    if (!rc) rc = dht_store_put(to, now, &r->key, &item);
+    return rc == PL_OK || rc == PL_ENOMEM ? rc : PL_EAGAIN;
+}
+
+static struct record view_record(const struct dht_record *r)
+{
+    return (struct record){ .key = r->key.bytes, .key_n = DHT_ID_BYTES, .subkey = r->subkey,
+                            .subkey_n = r->subkey_n, .value = r->value, .n = r->n,
+                            .expiration = r->expiration };
+}
+
+/* Subkey and value as they came; the subkey is checked and kept in our one way of writing, as every
+ * reader will see it. */
+static int store_subkey(struct dht_state *s, struct dht_store *to, double now,
+                        const struct dht_record *r)
+{
+    struct bytes subkey = { 0 };
+    struct record record = view_record(r);
+    int rc = PL_EAGAIN;
+    if (r->subkey_n <= 2 * RECORD_SUBKEY_MAX) rc = dht_subkey_write(&subkey, r->subkey, r->subkey_n);
+    record.subkey = bytes_at(&subkey);
+    record.subkey_n = bytes_length(&subkey);
+    if (!rc) rc = check_and_put(s, to, now, r, &record);
+    bytes_clear(&subkey);
+    return rc == PL_OK || rc == PL_ENOMEM ? rc : PL_EAGAIN;
+}
+
+static int store_regular(struct dht_state *s, struct dht_store *to, double now,
+                         const struct dht_record *r)
+{
+    struct record record = view_record(r);
+    return check_and_put(s, to, now, r, &record);
+}
+
+static int store_dictionary(struct dht_state *s, struct dht_store *to, double now,
+                            const struct dht_record *r)
+{
+    struct dht_dictionary d;
+    int rc = dht_dictionary_read(&d, r->value, r->n, NULL), all = PL_OK;
+    if (rc) return rc == PL_ENOMEM ? rc : PL_EAGAIN;
+    for (size_t i = 0; i < d.count; i++) {
+        struct dht_record one = { .key = r->key,
+                                  .subkey = d.items[i].subkey,
+                                  .value = d.items[i].value,
+                                  .subkey_n = d.items[i].subkey_n,
+                                  .n = d.items[i].n,
+                                  .expiration = d.items[i].expiration,
+                                  .caller = r->caller };
+        if ((rc = store_subkey(s, to, now, &one))) all = rc;
+    }
+    dht_dictionary_clear(&d);
+    return all;
+}
+
+int dht_state_store(struct dht_state *s, double now, const struct dht_record *r)
+{
+    struct dht_store *to = r->in_cache ? &s->cache : &s->storage;
+    if (!r->subkey_n) return store_dictionary(s, to, now, r);
+    return dht_is_regular(r) ? store_regular(s, to, now, r) : store_subkey(s, to, now, r);
+}
+
+const struct dht_entry *dht_state_get(struct dht_state *s, double now, const struct dht_id *key)
+{
+    const struct dht_entry *main = dht_store_get(&s->storage, now, key);
+    const struct dht_entry *cached = dht_store_get(&s->cache, now, key);
+    return main && (!cached || cached->expiration <= main->expiration) ? main : cached;
+}
+
+/* --- answers ---------------------------------------------------------------------------------- */
+
+int dht_serve_validated(const struct dht_state *s, double now, int available, struct bytes *answer)
+{
+    return dht_write_ping_answer(answer, &s->self, now, available);
+}
+
+static int serve_store(struct dht_state *s, double now, const struct dht_caller *caller,
+                       const struct dht_request *r, struct bytes *answer)
+{
+    uint8_t *ok = calloc(r->count + 1, 1);
+    if (!ok) return PL_ENOMEM;
+    for (size_t i = 0; i < r->count; i++) r->records[i].caller = caller;
+    for (size_t i = 0; i < r->count; i++) ok[i] = dht_state_store(s, now, &r->records[i]) == PL_OK;
+    dht_write_store_answer(answer, &s->self, ok, r->count);
+    free(ok);
+    return answer->failed;
+}
+
+/* values: packed dictionaries, appended; the place of each is noted because they may move. */
+static int find_one(struct dht_state *s, double now, const struct dht_request *r, size_t i,
+                    struct dht_found *f, struct bytes *values)
+{
+    static const struct dht_id nobody; /* a client's id is read as 0 */
+    const struct dht_entry *e = dht_state_get(s, now, &r->keys[i]);
+    f->nearest = calloc(DHT_BUCKET_SIZE, sizeof *f->nearest);
+    if (!f->nearest) return PL_ENOMEM;
+    f->nearest_count = dht_routing_nearest(&s->routing, f->nearest, DHT_BUCKET_SIZE, &r->keys[i],
+                                           r->has_id ? &r->id : &nobody);
+    if (e) {
+        size_t before = bytes_length(values);
+        if (dht_entry_write(values, e)) return PL_ENOMEM;
+        if (bytes_length(values) > DHT_ANSWER_MAX) { /* they may ask for this one alone */
+            values->end -= bytes_length(values) - before;
+            return PL_OK;
+        }
+        f->type = e->value ? DHT_FOUND_REGULAR : DHT_FOUND_DICTIONARY;
+        f->n = bytes_length(values) - before;
+        f->expiration = e->expiration;
+    }
+    return PL_OK;
+}
+
+static int serve_find(struct dht_state *s, double now, const struct dht_request *r,
+                      struct bytes *answer)
+{
+    struct dht_found *found = calloc(r->count + 1, sizeof *found);
+    struct bytes values = { 0 };
+    size_t at = 0;
+    int rc = found ? PL_OK : PL_ENOMEM;
+    for (size_t i = 0; i < r->count && !rc; i++) rc = find_one(s, now, r, i, &found[i], &values);
+    for (size_t i = 0; i < r->count && !rc; i++) {
+        found[i].value = bytes_at(&values) + at;
+        at += found[i].n;
+    }
+    if (!rc) rc = dht_write_find_answer(answer, &s->self, found, r->count);
+    for (size_t i = 0; found && i < r->count; i++) free(found[i].nearest);
+    free(found);
+    bytes_clear(&values);
+    return rc;
+}
+
+int dht_serve(struct dht_state *s, enum dht_call call, double now, const struct dht_caller *caller,
+              const uint8_t *data, size_t n, struct bytes *answer, struct dht_request *r,
+              struct pl_err *err)
+{
+    int rc = dht_read_request(r, call, data, n, err);
+    if (rc) return rc;
+    if (r->has_id && dht_id_equal(&r->id, &s->self)) r->has_id = 0; /* not another node */
+    if (call == DHT_STORE) rc = serve_store(s, now, caller, r, answer);
+    else if (call == DHT_FIND) rc = serve_find(s, now, r, answer);
+    else if (!r->validate || !r->has_id) rc = dht_serve_validated(s, now, 0, answer);
+    return rc ? pl_fail(err, rc, "no memory") : PL_OK;
+}
+
+/* --- newcomers -------------------------------------------------------------------------------- */
+
+static int should_get(const struct dht_state *s, const struct dht_id *key,
+                      const struct dht_id *newcomer, struct dht_contact *nearest)
+{
+    size_t n = dht_routing_nearest(&s->routing, nearest, s->replicas, key, newcomer);
+    if (!n) return 1;
+    return dht_id_nearer(&s->self, &nearest[0].id, key) < 0 &&
+           (n < s->replicas || dht_id_nearer(newcomer, &nearest[n - 1].id, key) < 0);
+}
+
+/* Dictionaries hold what a run lives by, and go first; plain values are anybody's. */
+static void pick(struct dht_record *records, size_t *n, struct dht_state *s, double now,
+                 const struct dht_id *newcomer, struct dht_contact *nearest, struct bytes *packed,
+                 int values)
+{
+    size_t looked_at = 0;
+    for (size_t i = 0; i < s->storage.count && looked_at < DHT_HAND_OVER_RECORDS; i++) {
+        const struct dht_entry *e = s->storage.entries[i];
+        struct dht_record *r = &records[*n];
+        if ((e->value != NULL) != values || bytes_length(packed) >= DHT_HAND_OVER_BYTES) continue;
+        looked_at++;
+        if (!should_get(s, &e->key, newcomer, nearest)) continue;
+        dht_store_get(&s->storage, now, &e->key); /* drops what has expired inside */
+        r->key = e->key;
+        r->expiration = e->expiration;
+        r->n = bytes_length(packed);
+        dht_entry_write(packed, e);
+        r->n = bytes_length(packed) - r->n;
+        r->subkey = dht_no_subkey;
+        r->subkey_n = e->value != NULL;
+        ++*n;
+    }
+}
+
+int dht_state_hand_over(struct dht_state *s, double now, const struct dht_id *newcomer,
+                        struct dht_record **records, size_t *count, struct bytes *packed)
+{
+    struct dht_contact *nearest = calloc(s->replicas + 1, sizeof *nearest);
+    size_t n = 0, at = 0;
+    dht_store_prune(&s->storage, now);
+    *count = 0;
+    *records = calloc(2 * DHT_HAND_OVER_RECORDS + 1, sizeof **records);
+    for (int values = 0; nearest && *records && values <= 1; values++)
+        pick(*records, &n, s, now, newcomer, nearest, packed, values);
+    free(nearest);
+    if (!nearest || !*records || packed->failed) {
+        free(*records);
+        *records = NULL;
+        return PL_ENOMEM;
+    }
+    for (size_t i = 0; i < n; i++) {
+        (*records)[i].value = bytes_at(packed) + at;
+        at += (*records)[i].n;
+    }
+    *count = n;
+    return PL_OK;
+}

@@ -1,0 +1,55 @@
+/* dht_serve.h - what a node knows, and what it answers: functions of that, a request and the time.
+ * No sockets, no clock. [spec hivemind-protocol 1.3, 1.4] */
+#ifndef PL_DHT_SERVE_H
+#define PL_DHT_SERVE_H
+
+#include "dht_message.h"
+#include "net/hivemind/records/dht_store.h"
+#include "net/hivemind/records/validate.h"
+
+#define DHT_REPLICAS 5
+#define DHT_ANSWER_MAX (3u << 20) /* bytes of values in one answer, of RPC_UNARY_MAX */
+
+/* Handed to a newcomer at once: records of a run of 1,000 peers are in five dictionaries. The other
+ * nodes near a key hand on the rest. */
+#define DHT_HAND_OVER_RECORDS 1024
+#define DHT_HAND_OVER_BYTES (8u << 20)
+
+struct dht_state {
+    struct dht_id self;
+    int client_mode;       /* 1: nobody calls us */
+    size_t replicas;
+    struct dht_routing routing;
+    struct dht_store storage, cache;
+    const struct validators *validators; /* borrowed */
+};
+int dht_state_init(struct dht_state *s, const struct dht_id *self, int client_mode,
+                   const struct validators *validators);
+void dht_state_clear(struct dht_state *s);
+/* Ourselves in a message: NULL for a client. */
+const struct dht_id *dht_state_self(const struct dht_state *s);
+
+/* Checks and stores a record as rpc_store would, at the cost of its caller. Of a dictionary the good
+ * entries are kept; a declaration is kept only if the peer that it names is the caller. PL_OK: all of
+ * it was accepted. PL_EAGAIN: refused, at least in part. PL_ENOMEM. */
+int dht_state_store(struct dht_state *s, double now, const struct dht_record *r);
+/* The newer of storage and cache, or NULL. */
+const struct dht_entry *dht_state_get(struct dht_state *s, double now, const struct dht_id *key);
+
+/* Appends the answer to a request (its plain form). *r holds what was read from it, also for the
+ * caller to act on: has_id means that the caller is a node to be remembered, once the answer is
+ * out. A ping with `validate` and an id is answered with dht_serve_validated after calling it
+ * back. PL_EPROTO: err's sentence is the answer. Clear r with dht_request_clear in any case. */
+int dht_serve(struct dht_state *s, enum dht_call call, double now, const struct dht_caller *caller,
+              const uint8_t *data, size_t n, struct bytes *answer,
+              struct dht_request *r, struct pl_err *err);
+int dht_serve_validated(const struct dht_state *s, double now, int available, struct bytes *answer);
+
+/* The records of our main storage that a node should get which we have just met and not yet put in
+ * the table: those that we are nearest to, and it nearer than the last of the replicas. Records are
+ * views into the storage; dictionaries are packed into `packed`, whose bytes the records point to:
+ * keep both until they are sent. *records is freed with free(). */
+int dht_state_hand_over(struct dht_state *s, double now, const struct dht_id *newcomer,
+                        struct dht_record **records, size_t *count, struct bytes *packed);
+
+#endif

@@ -1,0 +1,23 @@
+/* message.h - protobuf messages to bytes and back, with a ceiling on what strangers' can cost. */
+#ifndef PL_MESSAGE_H
+#define PL_MESSAGE_H
+
+#include "net/bytes.h"
+
+#include <protobuf-c/protobuf-c.h>
+
+/* Bytes of memory for a message of n bytes: honest ones need up to 4 n (a repeated element has its
+ * own block); one made of empty elements would take 60 n. */
+#define MESSAGE_COST(n) (8 * (n) + (64u << 10))
+
+/* NULL with a sentence: malformed, or beyond MESSAGE_COST. Free with
+ * protobuf_c_message_free_unpacked or the type's own function, allocator NULL. */
+void *message_unpack(const ProtobufCMessageDescriptor *type, const uint8_t *data, size_t n,
+                     struct pl_err *err);
+/* Appends; PL_OK or what out->failed says. */
+int message_pack(struct bytes *out, const ProtobufCMessage *m);
+
+/* A view of bytes for a field; the library only reads it. */
+ProtobufCBinaryData message_bytes(const void *data, size_t n);
+
+#endif

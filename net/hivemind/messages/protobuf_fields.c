@@ -1,0 +1,31 @@
+/* protobuf_fields.c - see protobuf_fields.h. */
+#include "protobuf_fields.h"
+
+#include <string.h>
+
+uint64_t field_le64(const uint8_t *eight)
+{
+    uint64_t x = 0;
+    for (int i = 7; i >= 0; i--) x = x << 8 | eight[i];
+    return x;
+}
+
+int field_next(struct cursor *c, struct field *f)
+{
+    uint64_t key;
+    const uint8_t *raw;
+    int rc = get_varint(c, &key);
+    memset(f, 0, sizeof *f);
+    if (rc) return rc;
+    f->number = key >> 3;
+    f->type = (enum field_type)(key & 7);
+    switch (f->type) {
+    case FIELD_VARINT: return get_varint(c, &f->value);
+    case FIELD_FIXED64:
+        if (!(rc = get_bytes(c, &raw, 8))) f->value = field_le64(raw);
+        return rc;
+    case FIELD_DELIMITED: return get_delimited(c, &f->data, &f->n, c->left);
+    case FIELD_FIXED32: return get_bytes(c, &raw, 4);
+    }
+    return PL_EFORMAT; /* groups, and what there is not */
+}

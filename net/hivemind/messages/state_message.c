@@ -1,0 +1,261 @@
+/* state_message.c - see state_message.h. */
+#include "state_message.h"
+#include "protobuf_fields.h"
+#include "msgpack.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- the donor -------------------------------------------------------------------------------- */
+
+static int put(struct bytes *out, int field, const uint8_t *data, size_t n)
+{
+    bytes_u8(out, FIELD_KEY(field, FIELD_DELIMITED));
+    bytes_varint(out, n);
+    return bytes_add(out, data, n);
+}
+
+static int put_piece(struct state_source *s, struct bytes *out)
+{
+    uint8_t *piece;
+    size_t n;
+    int rc = tensor_pack_piece(&piece, &n, &s->message, s->piece);
+    if (rc) return rc;
+    rc = put(out, 2, piece, n);
+    free(piece);
+    return rc;
+}
+
+int state_source_next(struct state_source *s, struct bytes *out, const struct pl_backend *be,
+                      struct pl_err *err)
+{
+    int rc = PL_OK;
+    if (s->at == s->count) return PL_ENOTFOUND;
+    if (!s->piece) {
+        const struct state_tensor *t = &s->tensors[s->at];
+        s->message = (struct tensor_message){ .type = t->type, .method = t->method };
+        if ((rc = tensor_fill(&s->message, be, t->data, err))) return rc;
+        if (!s->at) rc = put(out, 1, s->metadata, s->metadata_n);
+    }
+    if (!rc) rc = put_piece(s, out);
+    if (!rc && ++s->piece < tensor_pieces(s->message.bytes)) return PL_OK;
+    tensor_clear(&s->message);
+    s->piece = 0;
+    s->at++;
+    return rc ? pl_fail(err, rc, "state: %s", pl_status_name(rc)) : PL_OK;
+}
+
+void state_source_clear(struct state_source *s)
+{
+    tensor_clear(&s->message);
+    memset(s, 0, sizeof *s);
+}
+
+/* --- the newcomer ----------------------------------------------------------------------------- */
+
+void state_load_expect(struct state_load *l, const struct schema_tensor *schema, size_t count)
+{
+    size_t bytes = 0, n;
+    for (size_t i = 0; i < count; i++)
+        if (!pl_wire_elements(&n, &schema[i].type, NULL) && n < SIZE_MAX / 64 - bytes)
+            bytes += n * sizeof(float);
+    memset(l, 0, sizeof *l);
+    l->schema = schema;
+    l->expected = count;
+    l->bytes_max = STATE_BYTES_FACTOR * bytes + STATE_BYTES_EACH * (count + 1);
+    l->tensors_max = STATE_TENSORS_EACH * (count + 1);
+    l->metadata_max = STATE_METADATA_BASE + STATE_METADATA_EACH * count;
+    if (l->tensors_max > STATE_TENSORS_MAX) l->tensors_max = STATE_TENSORS_MAX;
+    if (l->metadata_max > STATE_METADATA_MAX) l->metadata_max = STATE_METADATA_MAX;
+}
+
+static size_t metadata_max(const struct state_load *l)
+{
+    return l->metadata_max ? l->metadata_max : STATE_METADATA_MAX;
+}
+
+size_t state_load_message_max(const struct state_load *l)
+{
+    return metadata_max(l) + 2 * TENSOR_PIECE;
+}
+
+/* Everything that arrives is charged, whatever it says: unknown fields, empty pieces, messages. */
+static int charge(struct state_load *l, size_t n, struct pl_err *err)
+{
+    size_t messages = l->bytes_max / STATE_PIECE_MIN + l->tensors_max + 1;
+    if (!l->bytes_max) return PL_OK;
+    l->messages++;
+    l->received += n;
+    if (l->messages > messages)
+        return pl_fail(err, PL_ELIMIT, "state: more than %zu messages", messages);
+    if (l->received > l->bytes_max + l->bytes_max / 16 + metadata_max(l) +
+                          l->tensors_max * STATE_HEADER_MAX)
+        return pl_fail(err, PL_ELIMIT, "state: %zu bytes came, our model's state has at most %zu",
+                       l->received, l->bytes_max);
+    return PL_OK;
+}
+
+static int keep_tensor(struct state_load *l, struct pl_err *err)
+{
+    if (l->count == (l->tensors_max ? l->tensors_max : STATE_TENSORS_MAX))
+        return pl_fail(err, PL_ELIMIT, "state: more than %zu tensors", l->count);
+    if (l->count == l->room) {
+        size_t room = l->room ? 2 * l->room : 16;
+        struct tensor_message *more;
+        if (!(more = realloc(l->tensors, room * sizeof *more)))
+            return pl_fail(err, PL_ENOMEM, "state: no memory");
+        l->tensors = more;
+        l->room = room;
+    }
+    tensor_join_take(&l->tensors[l->count], &l->join);
+    l->bytes += l->tensors[l->count++].bytes;
+    return PL_OK;
+}
+
+static int keep_metadata(struct state_load *l, const struct field *f, struct pl_err *err)
+{
+    if (l->metadata || l->count || l->begun)
+        return pl_fail(err, PL_EFORMAT, "state: metadata behind the first message");
+    if (f->n > metadata_max(l))
+        return pl_fail(err, PL_ELIMIT, "state: %zu bytes of metadata, expected at most %zu", f->n,
+                       metadata_max(l));
+    if (!(l->metadata = malloc(f->n + 1))) return pl_fail(err, PL_ENOMEM, "state: no memory");
+    if (f->n) memcpy(l->metadata, f->data, f->n);
+    l->metadata_n = f->n;
+    return PL_OK;
+}
+
+/* A tensor's first piece names its type and size: another one than ours, or one too large, is refused
+ * before any of it is kept. */
+static int add_piece(struct state_load *l, const struct field *piece, struct pl_err *err)
+{
+    struct pl_err why = { "" };
+    int rc;
+    l->join.type = l->count < l->expected ? &l->schema[l->count].type : NULL;
+    if (l->bytes_max) {
+        if (l->bytes >= l->bytes_max)
+            return pl_fail(err, PL_ELIMIT, "state: more than %zu bytes", l->bytes_max);
+        l->join.limit = l->bytes_max - l->bytes;
+    }
+    rc = tensor_join_add(&l->join, piece->data, piece->n, &why);
+    l->begun = rc == PL_EAGAIN;
+    if (rc == PL_EAGAIN) return PL_OK;
+    if (rc == PL_EUSE)
+        return pl_fail(err, rc, "peer's state has different tensors than our model (parameter %zu: "
+                       "%.200s)", l->count, why.text);
+    return rc ? pl_fail(err, rc, "state: %.300s", why.text) : keep_tensor(l, err);
+}
+
+int state_load_add(struct state_load *l, const uint8_t *data, size_t n, struct pl_err *err)
+{
+    struct cursor c = { data, n };
+    struct field f, tensor = { 0 };
+    int rc = charge(l, n, err);
+    while (c.left && !rc) {
+        if (field_next(&c, &f))
+            return pl_fail(err, PL_EFORMAT, "state: %zu bytes are no DownloadData", n);
+        if (f.number == 1 && f.type == FIELD_DELIMITED) rc = keep_metadata(l, &f, err);
+        else if (f.number == 2 && f.type == FIELD_DELIMITED) tensor = f;
+    }
+    if (rc || !tensor.data) return rc;
+    return add_piece(l, &tensor, err);
+}
+
+int state_load_finish(const struct state_load *l, struct pl_err *err)
+{
+    if (l->begun) return pl_fail(err, PL_EFORMAT, "state: ended within tensor %zu", l->count);
+    if (!l->metadata && !l->count)
+        return pl_fail(err, PL_ENOTFOUND, "state: the peer shares nothing");
+    if (!l->metadata) return pl_fail(err, PL_EFORMAT, "state: without metadata");
+    if (l->count < l->expected)
+        return pl_fail(err, PL_EUSE, "peer's state has different tensors than our model (theirs has "
+                       "%zu, ours has %zu parameters)", l->count, l->expected);
+    return PL_OK;
+}
+
+void state_load_clear(struct state_load *l)
+{
+    for (size_t i = 0; i < l->count; i++) tensor_clear(&l->tensors[i]);
+    tensor_join_clear(&l->join);
+    free(l->tensors);
+    free(l->metadata);
+    memset(l, 0, sizeof *l);
+}
+
+/* --- an optimizer's metadata ------------------------------------------------------------------ */
+
+static void write_leaf(struct bytes *out, const struct state_leaf *leaf)
+{
+    int is_tensor = leaf->kind == STATE_TENSOR;
+    mp_map(out, 2);
+    mp_text(out, "type");
+    mp_text(out, is_tensor ? "tensor" : "value");
+    mp_text(out, is_tensor ? "index" : "value");
+    if (leaf->kind == STATE_REAL) mp_float(out, leaf->real);
+    else mp_int(out, leaf->index);
+}
+
+int training_state_write(struct bytes *out, const struct training_state *t)
+{
+    mp_map(out, 3);
+    mp_text(out, "epoch");
+    mp_int(out, t->epoch);
+    mp_text(out, "group_bits");
+    mp_text(out, t->group_bits);
+    mp_text(out, "optimizer_metadata");
+    mp_list(out, t->count);
+    for (size_t i = 0; i < t->count; i++) write_leaf(out, &t->leaves[i]);
+    return out->failed;
+}
+
+static int read_leaf(struct state_leaf *leaf, const struct mp_value *v)
+{
+    const struct mp_value *type = mp_get(v, "type"), *value = mp_get(v, "value");
+    if (!type) return PL_EFORMAT;
+    if (mp_is_text(type, "tensor")) {
+        leaf->kind = STATE_TENSOR;
+        leaf->index = mp_get(v, "index") ? mp_count(mp_get(v, "index")) : -1;
+        return leaf->index >= 0 ? PL_OK : PL_EFORMAT;
+    }
+    if (!value || !mp_is_text(type, "value")) return PL_EFORMAT;
+    if (value->kind == MP_FLOAT) {
+        leaf->kind = STATE_REAL;
+        leaf->real = value->real;
+        return PL_OK;
+    }
+    leaf->kind = STATE_COUNT; /* settings such as True or a name are nothing that we could use */
+    leaf->index = value->kind == MP_INT ? (int64_t)value->number : 0;
+    return PL_OK;
+}
+
+int training_state_read(struct training_state *t, const uint8_t *data, size_t n, struct pl_err *err)
+{
+    struct mp_value *root;
+    const struct mp_value *epoch, *bits, *list;
+    int rc = mp_read(&root, data, n, err);
+    memset(t, 0, sizeof *t);
+    if (rc) return rc;
+    epoch = mp_get(root, "epoch");
+    bits = mp_get(root, "group_bits");
+    list = mp_get(root, "optimizer_metadata");
+    rc = PL_EFORMAT;
+    if (epoch && (t->epoch = mp_count(epoch)) >= 0 && list &&
+        (list->kind == MP_LIST || list->kind == MP_TUPLE)) {
+        if (bits && bits->kind == MP_STR && bits->n < sizeof t->group_bits)
+            memcpy(t->group_bits, bits->bytes, bits->n);
+        t->leaves = calloc(list->n + 1, sizeof *t->leaves);
+        rc = t->leaves ? PL_OK : PL_ENOMEM;
+        for (; !rc && t->count < list->n; t->count++)
+            rc = read_leaf(&t->leaves[t->count], &list->item[t->count]);
+    }
+    mp_free(root);
+    if (!rc) return PL_OK;
+    training_state_clear(t);
+    return pl_fail(err, rc, "state: metadata that are no training state's");
+}
+
+void training_state_clear(struct training_state *t)
+{
+    free(t->leaves);
+    memset(t, 0, sizeof *t);
+}

@@ -1,0 +1,315 @@
+/* auth.c - see auth.h. */
+#include "auth.h"
+#include "net/hivemind/messages/protobuf_fields.h"
+#include "net/hivemind/messages/message.h"
+#include "net/hivemind/messages/dht.pb-c.h"
+
+#include <math.h>
+#include <openssl/evp.h>
+#include <openssl/rand.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIELD_1 0x0a /* a message in field 1 */
+
+/* --- tokens ----------------------------------------------------------------------------------- */
+
+void auth_token_clear(struct auth_token *t)
+{
+    bytes_clear(&t->username);
+    bytes_clear(&t->public_key);
+    bytes_clear(&t->expiration);
+    bytes_clear(&t->signature);
+}
+
+static ProtobufCBinaryData view(const struct bytes *b)
+{
+    return message_bytes(bytes_at(b), bytes_length(b));
+}
+
+static Hivemind__AccessToken wire_token(const struct auth_token *t)
+{
+    Hivemind__AccessToken m = HIVEMIND__ACCESS_TOKEN__INIT;
+    m.username = view(&t->username);
+    m.public_key = view(&t->public_key);
+    m.expiration_time = view(&t->expiration);
+    m.signature = view(&t->signature);
+    return m;
+}
+
+int auth_token_write(struct bytes *out, const struct auth_token *t)
+{
+    Hivemind__AccessToken m = wire_token(t);
+    return message_pack(out, &m.base);
+}
+
+static int copy_token(struct auth_token *t, const Hivemind__AccessToken *m)
+{
+    memset(t, 0, sizeof *t);
+    if (m->username.len > AUTH_TEXT_MAX || m->expiration_time.len > AUTH_TEXT_MAX ||
+        m->public_key.len > RSA_TEXT_MAX || m->signature.len > RSA_TEXT_MAX)
+        return PL_EFORMAT;
+    if (!bytes_add(&t->username, m->username.data, m->username.len) &&
+        !bytes_add(&t->public_key, m->public_key.data, m->public_key.len) &&
+        !bytes_add(&t->expiration, m->expiration_time.data, m->expiration_time.len) &&
+        !bytes_add(&t->signature, m->signature.data, m->signature.len))
+        return PL_OK;
+    auth_token_clear(t);
+    return PL_ENOMEM;
+}
+
+int auth_token_read(struct auth_token *t, const uint8_t *data, size_t n)
+{
+    Hivemind__AccessToken *m = message_unpack(&hivemind__access_token__descriptor, data, n, NULL);
+    int rc;
+    memset(t, 0, sizeof *t);
+    if (!m) return PL_EFORMAT;
+    rc = copy_token(t, m);
+    hivemind__access_token__free_unpacked(m, NULL);
+    return rc;
+}
+
+/* NAME b'KEY' TIME: Python's way of showing bytes, as the run's authority did it. */
+int auth_token_message(struct bytes *out, const struct auth_token *t)
+{
+    bytes_add(out, bytes_at(&t->username), bytes_length(&t->username));
+    bytes_add(out, " b'", 3);
+    bytes_add(out, bytes_at(&t->public_key), bytes_length(&t->public_key));
+    bytes_add(out, "' ", 2);
+    return bytes_add(out, bytes_at(&t->expiration), bytes_length(&t->expiration));
+}
+
+int auth_token_issue(struct auth_token *t, const struct rsa_key *authority, const char *username,
+                     const void *public_key, size_t n, double expiration)
+{
+    struct bytes message = { 0 };
+    char text[AUTH_TIME_TEXT];
+    int rc;
+    memset(t, 0, sizeof *t);
+    if (!(fabs(expiration) < 1e12) || auth_time_write(text, llround(expiration * AUTH_SECOND)))
+        return PL_EUSE;
+    bytes_add(&t->username, username, strlen(username));
+    bytes_add(&t->public_key, public_key, n);
+    bytes_add(&t->expiration, text, strlen(text));
+    rc = auth_token_message(&message, t);
+    if (!rc)
+        rc = rsa_key_sign(&t->signature, authority, bytes_at(&message), bytes_length(&message));
+    bytes_clear(&message);
+    if (!rc) rc = t->username.failed | t->public_key.failed | t->expiration.failed;
+    if (rc) auth_token_clear(t);
+    return rc ? PL_ENOMEM : PL_OK;
+}
+
+int auth_token_check(const struct auth_token *t, EVP_PKEY *authority, double now,
+                     struct pl_err *err)
+{
+    struct bytes message = { 0 };
+    int64_t until;
+    int rc = auth_token_message(&message, t);
+    if (!rc) rc = rsa_public_verify(authority, bytes_at(&message), bytes_length(&message),
+                                    bytes_at(&t->signature), bytes_length(&t->signature));
+    bytes_clear(&message);
+    if (rc)
+        return rc == PL_EPROTO ? pl_fail(err, rc, "access token: not signed by our authority") : rc;
+    if (auth_time_parse(&until, bytes_at(&t->expiration), bytes_length(&t->expiration)))
+        return pl_fail(err, PL_EPROTO, "access token: its expiration_time '%.*s' is no UTC time "
+                       "without a zone", (int)(bytes_length(&t->expiration) < 40
+                       ? bytes_length(&t->expiration) : 40), (const char *)bytes_at(&t->expiration));
+    if ((double)until / AUTH_SECOND < now)
+        return pl_fail(err, PL_EPROTO, "access token: expired at %.*s UTC, %.1f s ago",
+                       (int)bytes_length(&t->expiration), (const char *)bytes_at(&t->expiration),
+                       now - (double)until / AUTH_SECOND);
+    return PL_OK;
+}
+
+/* --- messages --------------------------------------------------------------------------------- */
+
+/* Signs `info` (with an empty signature in it) and the plain message behind it, and appends
+ * both. */
+static int sign(struct bytes *out, const struct auth *a, ProtobufCMessage *info,
+                ProtobufCBinaryData *signature, const void *plain, size_t n)
+{
+    struct bytes message = { 0 }, made = { 0 };
+    int rc = PL_OK;
+    bytes_u8(&message, FIELD_1);
+    bytes_varint(&message, protobuf_c_message_get_packed_size(info));
+    message_pack(&message, info);
+    bytes_add(&message, plain, n);
+    if (message.failed) rc = message.failed;
+    else rc = rsa_key_sign(&made, a->key, bytes_at(&message), bytes_length(&message));
+    if (!rc) {
+        *signature = view(&made);
+        bytes_u8(out, FIELD_1);
+        bytes_varint(out, protobuf_c_message_get_packed_size(info));
+        message_pack(out, info);
+        rc = bytes_add(out, plain, n);
+    }
+    bytes_clear(&message);
+    bytes_clear(&made);
+    return rc;
+}
+
+int auth_sign_request(struct bytes *out, uint8_t nonce[AUTH_NONCE], const struct auth *a,
+                      double now, const void *plain, size_t n)
+{
+    Hivemind__RequestAuthInfo m = HIVEMIND__REQUEST_AUTH_INFO__INIT;
+    Hivemind__AccessToken token = wire_token(&a->token);
+    struct bytes named = { 0 };
+    int rc;
+    if (RAND_bytes(nonce, AUTH_NONCE) != 1) return PL_ENOMEM;
+    m.client_access_token = &token;
+    m.time = now;
+    m.nonce = message_bytes(nonce, AUTH_NONCE);
+    rc = bytes_add(&named, plain, n);
+    if (!rc && a->self.length) {
+        bytes_varint(&named, AUTH_SENDER << 3 | FIELD_DELIMITED);
+        bytes_varint(&named, a->self.length);
+        rc = bytes_add(&named, a->self.bytes, a->self.length);
+    }
+    if (!rc) rc = sign(out, a, &m.base, &m.signature, bytes_at(&named), bytes_length(&named));
+    bytes_clear(&named);
+    return rc;
+}
+
+int auth_check_sender(const uint8_t *plain, size_t n, const struct peer_id *sender,
+                      struct pl_err *err)
+{
+    struct cursor c = { plain, n };
+    struct field f;
+    while (c.left) {
+        if (field_next(&c, &f)) return pl_fail(err, PL_EPROTO, "request: no message");
+        if (f.number == AUTH_SENDER &&
+            (f.type != FIELD_DELIMITED || f.n != sender->length ||
+             memcmp(f.data, sender->bytes, f.n)))
+            return pl_fail(err, PL_EPROTO, "request: signed for another peer's use");
+    }
+    return PL_OK;
+}
+
+int auth_sign_response(struct bytes *out, const struct auth *a, const uint8_t nonce[AUTH_NONCE],
+                       const void *plain, size_t n)
+{
+    Hivemind__ResponseAuthInfo m = HIVEMIND__RESPONSE_AUTH_INFO__INIT;
+    Hivemind__AccessToken token = wire_token(&a->token);
+    m.service_access_token = &token;
+    m.nonce = message_bytes(nonce, AUTH_NONCE);
+    return sign(out, a, &m.base, &m.signature, plain, n);
+}
+
+/* Field 1 of a message and what follows it. */
+static int split(struct cursor *rest, const uint8_t **info, size_t *info_n, const uint8_t *data,
+                 size_t n, struct pl_err *err)
+{
+    uint8_t tag;
+    rest->at = data;
+    rest->left = n;
+    if (get_u8(rest, &tag) || tag != FIELD_1 || get_delimited(rest, info, info_n, n))
+        return pl_fail(err, PL_EPROTO, "message: carries no access token");
+    return PL_OK;
+}
+
+/* The token in `wire` is the authority's, and its key signed `info` without signature + rest. */
+static int check(struct auth *a, double now, const Hivemind__AccessToken *wire,
+                 ProtobufCMessage *info, ProtobufCBinaryData *signature, const struct cursor *rest,
+                 struct pl_err *err)
+{
+    struct bytes message = { 0 };
+    struct auth_token token;
+    ProtobufCBinaryData made = *signature;
+    EVP_PKEY *key = NULL;
+    int64_t until;
+    int rc;
+    if (!wire || copy_token(&token, wire))
+        return pl_fail(err, PL_EPROTO, "message: carries no access token");
+    rc = auth_token_check(&token, a->authority, now, err);
+    if (!rc && !auth_time_parse(&until, bytes_at(&token.expiration),
+                                bytes_length(&token.expiration)))
+        a->until = (double)until / AUTH_SECOND;
+    if (!rc && rsa_public_parse(&key, bytes_at(&token.public_key), bytes_length(&token.public_key)))
+        rc = pl_fail(err, PL_EPROTO, "access token: its key is no RSA key");
+    auth_token_clear(&token);
+    if (rc) return rc;
+    *signature = message_bytes(NULL, 0);
+    bytes_u8(&message, FIELD_1);
+    bytes_varint(&message, protobuf_c_message_get_packed_size(info));
+    message_pack(&message, info);
+    *signature = made;
+    if (!(rc = bytes_add(&message, rest->at, rest->left)))
+        rc = rsa_public_verify(key, bytes_at(&message), bytes_length(&message), made.data,
+                               made.len);
+    EVP_PKEY_free(key);
+    bytes_clear(&message);
+    return rc == PL_EPROTO ? pl_fail(err, rc, "message: not signed by its token's owner") : rc;
+}
+
+static int check_request(struct auth *a, double now, Hivemind__RequestAuthInfo *m,
+                         const struct cursor *rest, struct pl_err *err)
+{
+    const struct bytes *mine = &a->key->text;
+    int rc = check(a, now, m->client_access_token, &m->base, &m->signature, rest, err);
+    if (rc) return rc;
+    if (m->service_public_key.len && (m->service_public_key.len != bytes_length(mine) ||
+        memcmp(m->service_public_key.data, bytes_at(mine), bytes_length(mine))))
+        return pl_fail(err, PL_EPROTO, "request: meant for another peer");
+    if (!(fabs(m->time - now) <= AUTH_TIME_LIMIT))
+        return pl_fail(err, PL_EPROTO, "request: %.1f s away from our clock", m->time - now);
+    if (m->nonce.len != AUTH_NONCE) return pl_fail(err, PL_EPROTO, "request: no nonce of 8 bytes");
+    rc = auth_nonces_take(&a->nonces, m->client_access_token->public_key.data,
+                          m->client_access_token->public_key.len,
+                          m->client_access_token->username.data,
+                          m->client_access_token->username.len, m->nonce.data, now);
+    if (rc == PL_EPROTO) return pl_fail(err, rc, "request: seen before");
+    if (rc == PL_EAGAIN)
+        return pl_fail(err, PL_EPROTO, "request: too many of yours within %.0f s", AUTH_NONCE_LIFE);
+    return rc;
+}
+
+int auth_check_request(const uint8_t **plain, size_t *plain_n, uint8_t nonce[AUTH_NONCE],
+                       struct auth *a, double now, const uint8_t *data, size_t n,
+                       struct pl_err *err)
+{
+    Hivemind__RequestAuthInfo *m;
+    struct cursor rest;
+    const uint8_t *info;
+    size_t info_n;
+    int rc = split(&rest, &info, &info_n, data, n, err);
+    if (rc) return rc;
+    m = message_unpack(&hivemind__request_auth_info__descriptor, info, info_n, err);
+    if (!m) return PL_EPROTO;
+    if (!(rc = check_request(a, now, m, &rest, err))) {
+        memcpy(nonce, m->nonce.data, AUTH_NONCE);
+        *plain = rest.at;
+        *plain_n = rest.left;
+    }
+    hivemind__request_auth_info__free_unpacked(m, NULL);
+    return rc;
+}
+
+int auth_check_response(const uint8_t **plain, size_t *plain_n, struct auth *a,
+                        const uint8_t nonce[AUTH_NONCE], double now, const uint8_t *data, size_t n,
+                        struct pl_err *err)
+{
+    Hivemind__ResponseAuthInfo *m;
+    struct cursor rest;
+    const uint8_t *info;
+    size_t info_n;
+    int rc = split(&rest, &info, &info_n, data, n, err);
+    if (rc) return rc;
+    m = message_unpack(&hivemind__response_auth_info__descriptor, info, info_n, err);
+    if (!m) return PL_EPROTO;
+    rc = check(a, now, m->service_access_token, &m->base, &m->signature, &rest, err);
+    if (!rc && (m->nonce.len != AUTH_NONCE || memcmp(m->nonce.data, nonce, AUTH_NONCE)))
+        rc = pl_fail(err, PL_EPROTO, "response: answers another request");
+    hivemind__response_auth_info__free_unpacked(m, NULL);
+    if (rc) return rc;
+    *plain = rest.at;
+    *plain_n = rest.left;
+    return PL_OK;
+}
+
+void auth_clear(struct auth *a)
+{
+    auth_token_clear(&a->token);
+    auth_nonces_clear(&a->nonces);
+}

@@ -1,0 +1,365 @@
+/* dht_dictionary.c - see dht_dictionary.h. */
+#include "dht_dictionary.h"
+#include "net/hivemind/messages/msgpack.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void dht_dictionary_init(struct dht_dictionary *d)
+{
+    memset(d, 0, sizeof *d);
+    d->latest = -INFINITY;
+    d->earliest = d->size_max = INFINITY;
+}
+
+void dht_dictionary_clear(struct dht_dictionary *d)
+{
+    for (size_t i = 0; i < d->count; i++) free(d->items[i].subkey);
+    free(d->items);
+    hash_index_clear(&d->by_subkey);
+    hash_index_clear(&d->by_owner);
+    dht_dictionary_init(d);
+}
+
+static size_t cost(const struct dht_item *item)
+{
+    return DHT_RECORD_COST + item->subkey_n + item->n;
+}
+
+/* --- the indices ------------------------------------------------------------------------------ */
+
+static size_t position(const struct dht_dictionary *d, const void *subkey, size_t n, uint64_t hash)
+{
+    size_t probe = 0, i;
+    while ((i = hash_index_next(&d->by_subkey, hash, &probe)) != HASH_INDEX_END)
+        if (d->items[i].subkey_n == n && (!n || !memcmp(d->items[i].subkey, subkey, n))) break;
+    return i;
+}
+
+const struct dht_item *dht_dictionary_find(const struct dht_dictionary *d, const void *subkey,
+                                           size_t n)
+{
+    size_t i = position(d, subkey, n, hash_bytes(subkey, n));
+    return i == HASH_INDEX_END ? NULL : &d->items[i];
+}
+
+static int has_enough_items(const struct dht_dictionary *d, uint64_t owner)
+{
+    size_t probe = 0, n = 0;
+    while (owner && n < DHT_OWNER_ITEMS_MAX &&
+           hash_index_next(&d->by_owner, owner, &probe) != HASH_INDEX_END)
+        n++;
+    return n == DHT_OWNER_ITEMS_MAX;
+}
+
+static void count_item(struct dht_dictionary *d, size_t i)
+{
+    const struct dht_item *item = &d->items[i];
+    hash_index_add(&d->by_subkey, item->hash, i);
+    if (item->from.owner) hash_index_add(&d->by_owner, item->from.owner, i);
+    d->bytes += cost(item);
+    d->class_bytes[item->from.class] += cost(item);
+    if (item->expiration < d->earliest) d->earliest = item->expiration;
+}
+
+/* Those that stay close up, in their order, and are counted anew: O(n) however many go. */
+void dht_dictionary_drop(struct dht_dictionary *d, int (*gone)(void *context, size_t item),
+                         void *context)
+{
+    size_t kept = 0;
+    hash_index_empty(&d->by_subkey);
+    hash_index_empty(&d->by_owner);
+    memset(d->class_bytes, 0, sizeof d->class_bytes);
+    d->bytes = 0;
+    d->earliest = INFINITY;
+    for (size_t i = 0; i < d->count; i++) {
+        if (gone(context, i)) {
+            free(d->items[i].subkey);
+            continue;
+        }
+        d->items[kept] = d->items[i];
+        count_item(d, kept++);
+    }
+    d->count = kept;
+}
+
+/* --- what goes -------------------------------------------------------------------------------- */
+
+struct pruning {
+    const struct dht_dictionary *d;
+    double now;
+    const uint8_t *surplus; /* (items) 1: one too many; NULL: none is */
+};
+
+static int is_pruned(void *context, size_t i)
+{
+    const struct pruning *p = context;
+    return p->d->items[i].expiration < p->now || (p->surplus && p->surplus[i]);
+}
+
+/* Earliest first; ties by subkey, so that everybody drops the same. */
+static int by_expiration(const void *a_, const void *b_)
+{
+    const struct dht_item *a = *(const struct dht_item *const *)a_;
+    const struct dht_item *b = *(const struct dht_item *const *)b_;
+    size_t n = a->subkey_n < b->subkey_n ? a->subkey_n : b->subkey_n;
+    int order;
+    if (a->expiration != b->expiration) return a->expiration < b->expiration ? -1 : 1;
+    order = memcmp(a->subkey, b->subkey, n);
+    return order ? order : (a->subkey_n > b->subkey_n) - (a->subkey_n < b->subkey_n);
+}
+
+/* More items than size_max: the earliest go, of those that have not expired. */
+static void drop_surplus(struct dht_dictionary *d)
+{
+    size_t surplus = d->count - (size_t)d->size_max;
+    const struct dht_item **sorted = malloc(d->count * sizeof *sorted);
+    uint8_t *mark = calloc(d->count, 1);
+    struct pruning p = { d, -INFINITY, mark };
+    for (size_t i = 0; sorted && i < d->count; i++) sorted[i] = &d->items[i];
+    if (sorted) qsort(sorted, d->count, sizeof *sorted, by_expiration);
+    for (size_t i = 0; sorted && mark && i < surplus; i++) mark[sorted[i] - d->items] = 1;
+    if (sorted && mark) dht_dictionary_drop(d, is_pruned, &p);
+    free(sorted);
+    free(mark);
+}
+
+void dht_dictionary_prune(struct dht_dictionary *d, double now)
+{
+    struct pruning p = { d, now, NULL };
+    if (d->earliest < now) dht_dictionary_drop(d, is_pruned, &p);
+    if ((double)d->count > d->size_max) drop_surplus(d);
+}
+
+static size_t class_max(enum dht_class class)
+{
+    static const size_t most[DHT_CLASSES] = { DHT_DICTIONARY_PLAIN_MAX,
+                                              DHT_DICTIONARY_DECLARATION_MAX,
+                                              DHT_DICTIONARY_DECLARATION_MAX,
+                                              DHT_DICTIONARY_SIGNED_MAX };
+    return most[class];
+}
+
+int dht_dictionary_fits(const struct dht_item *item)
+{
+    return cost(item) <= class_max(item->from.class);
+}
+
+static int is_marked(void *context, size_t i) { return ((const uint8_t *)context)[i]; }
+
+/* This kind's bytes are used up. A sixteenth more than needed is freed, so that the sorting is paid
+ * for by as many new bytes. */
+static int make_room(struct dht_dictionary *d, enum dht_class class)
+{
+    struct dht_stake *stakes = malloc((d->count + 1) * sizeof *stakes);
+    uint8_t *mark = calloc(d->count + 1, 1);
+    size_t n = 0, most = class_max(class);
+    int rc = stakes && mark ? PL_OK : PL_ENOMEM;
+    for (size_t i = 0; !rc && i < d->count; i++)
+        if (d->items[i].from.class == class)
+            stakes[n++] = (struct dht_stake){ &d->items[i].from, d->items[i].expiration,
+                                              cost(&d->items[i]), &d->items[i], 0 };
+    if (!rc) rc = dht_share_shed(stakes, n, d->class_bytes[class] - most + most / 16);
+    for (size_t i = 0; !rc && i < n; i++)
+        mark[(struct dht_item *)stakes[i].record - d->items] = (uint8_t)stakes[i].gone;
+    if (!rc) dht_dictionary_drop(d, is_marked, mark);
+    free(stakes);
+    free(mark);
+    return rc;
+}
+
+/* --- storing ---------------------------------------------------------------------------------- */
+
+static int copy_item(struct dht_item *to, const struct dht_item *item, uint64_t hash)
+{
+    *to = *item;
+    to->hash = hash;
+    if (!(to->subkey = malloc(item->subkey_n + item->n + 1))) return PL_ENOMEM;
+    to->value = to->subkey + to->subkey_n;
+    if (item->subkey_n) memcpy(to->subkey, item->subkey, item->subkey_n);
+    if (item->n) memcpy(to->value, item->value, item->n);
+    return PL_OK;
+}
+
+static int reserve_item(struct dht_dictionary *d)
+{
+    if (d->count == d->room) {
+        size_t room = d->room ? 2 * d->room : 4;
+        struct dht_item *more = realloc(d->items, room * sizeof *more);
+        if (!more) return PL_ENOMEM;
+        d->items = more;
+        d->room = room;
+    }
+    if (hash_index_reserve(&d->by_subkey, 1)) return PL_ENOMEM;
+    return hash_index_reserve(&d->by_owner, 1);
+}
+
+static void replace_item(struct dht_dictionary *d, size_t at, const struct dht_item *item)
+{
+    struct dht_item *old = &d->items[at];
+    hash_index_remove(&d->by_subkey, old->hash, at);
+    if (old->from.owner) hash_index_remove(&d->by_owner, old->from.owner, at);
+    d->bytes -= cost(old);
+    d->class_bytes[old->from.class] -= cost(old);
+    free(old->subkey);
+    *old = *item;
+    count_item(d, at);
+}
+
+/* The storage rule without the clock. 1: a new subkey. */
+static int put(struct dht_dictionary *d, const struct dht_item *item)
+{
+    uint64_t hash = hash_bytes(item->subkey, item->subkey_n);
+    size_t at = position(d, item->subkey, item->subkey_n, hash);
+    struct dht_item copy;
+    if (at != HASH_INDEX_END) {
+        const struct dht_item *present = &d->items[at];
+        if (present->from.class > item->from.class) return PL_EAGAIN;
+        if (present->from.class == item->from.class && present->expiration >= item->expiration)
+            return PL_EAGAIN;
+    } else if (has_enough_items(d, item->from.owner)) {
+        return PL_EAGAIN;
+    }
+    if (item->subkey_n > DHT_DICTIONARY_MAX || item->n > DHT_DICTIONARY_MAX) return PL_EAGAIN;
+    if (reserve_item(d) || copy_item(&copy, item, hash)) return PL_ENOMEM;
+    if (at != HASH_INDEX_END) {
+        replace_item(d, at, &copy);
+        return PL_OK;
+    }
+    d->items[d->count] = copy;
+    count_item(d, d->count++);
+    return 1;
+}
+
+int dht_dictionary_put(struct dht_dictionary *d, double now, const struct dht_item *item)
+{
+    int rc;
+    if (isnan(item->expiration)) return PL_EAGAIN;
+    if (item->expiration > d->latest) d->latest = item->expiration;
+    if (item->expiration < now || !dht_dictionary_fits(item)) return PL_EAGAIN;
+    rc = put(d, item);
+    if (rc == 1) dht_dictionary_prune(d, now); /* only a new subkey makes the original look */
+    if (rc >= 0 && d->class_bytes[item->from.class] > class_max(item->from.class)) {
+        if ((rc = make_room(d, item->from.class))) return rc;
+        return dht_dictionary_find(d, item->subkey, item->subkey_n) ? PL_OK : PL_EAGAIN;
+    }
+    return rc < 0 ? rc : PL_OK;
+}
+
+int dht_dictionary_store(struct dht_dictionary *d, double now, const void *subkey, size_t subkey_n,
+                         const void *value, size_t n, double expiration)
+{
+    struct dht_item item = { (uint8_t *)(uintptr_t)subkey, (uint8_t *)(uintptr_t)value, subkey_n, n,
+                             expiration, { 0 }, 0 }; /* only read */
+    return dht_dictionary_put(d, now, &item);
+}
+
+int dht_dictionary_write(struct bytes *out, const struct dht_dictionary *d)
+{
+    struct bytes inside = { 0 };
+    mp_list(&inside, 3);
+    if (d->size_max < 0x1p63) mp_int(&inside, (int64_t)d->size_max);
+    else mp_float(&inside, d->size_max);
+    mp_float(&inside, d->latest);
+    mp_list(&inside, d->count);
+    for (size_t i = 0; i < d->count; i++) {
+        const struct dht_item *item = &d->items[i];
+        mp_list(&inside, 3);
+        bytes_add(&inside, item->subkey, item->subkey_n);
+        mp_bin(&inside, item->value, item->n);
+        mp_float(&inside, item->expiration);
+    }
+    if (inside.failed) out->failed = inside.failed;
+    else mp_ext(out, MP_DICTIONARY_CODE, bytes_at(&inside), bytes_length(&inside));
+    bytes_clear(&inside);
+    return out->failed;
+}
+
+static int is_number(const struct mp_value *v)
+{
+    return v->kind == MP_INT || (v->kind == MP_FLOAT && !isnan(v->real));
+}
+
+static double number(const struct mp_value *v)
+{
+    if (v->kind == MP_FLOAT) return v->real;
+    return v->negative ? (double)(int64_t)v->number : (double)v->number;
+}
+
+static int can_be_subkey(const struct mp_value *v)
+{
+    if (v->kind == MP_TUPLE) {
+        for (size_t i = 0; i < v->n; i++)
+            if (!can_be_subkey(&v->item[i])) return 0;
+        return 1;
+    }
+    return v->kind != MP_LIST && v->kind != MP_MAP && v->kind != MP_EXT;
+}
+
+static int put_parts(struct dht_dictionary *d, const struct bytes *subkey,
+                     const struct mp_value *value, const struct mp_value *expiration)
+{
+    struct dht_item item = { .subkey = (uint8_t *)(uintptr_t)bytes_at(subkey), /* only read */
+                             .subkey_n = bytes_length(subkey),
+                             .value = (uint8_t *)(uintptr_t)value->bytes,
+                             .n = value->n,
+                             .expiration = number(expiration) };
+    return put(d, &item);
+}
+
+/* [maxsize, latest, [[subkey, value, expiration], ...]] */
+static int read_parts(struct dht_dictionary *d, const struct mp_value *v, struct pl_err *err)
+{
+    struct bytes subkey = { 0 };
+    int rc = PL_OK;
+    if (v->kind != MP_LIST || v->n != 3 || !is_number(&v->item[1]) || v->item[2].kind != MP_LIST ||
+        (!is_number(&v->item[0]) && v->item[0].kind != MP_NIL))
+        return pl_fail(err, PL_EFORMAT, "DHT dictionary: not a list of size, expiration, items");
+    for (size_t i = 0; i < v->item[2].n && rc >= 0; i++) {
+        const struct mp_value *item = &v->item[2].item[i];
+        if (item->kind != MP_LIST || item->n != 3 || !can_be_subkey(&item->item[0]) ||
+            item->item[1].kind != MP_BIN || !is_number(&item->item[2])) {
+            rc = pl_fail(err, PL_EFORMAT,
+                         "DHT dictionary: item %zu is not subkey, bytes, expiration", i);
+            break;
+        }
+        bytes_take(&subkey, bytes_length(&subkey));
+        mp_write(&subkey, &item->item[0]);
+        rc = subkey.failed ? subkey.failed : put_parts(d, &subkey, &item->item[1], &item->item[2]);
+        if (rc == PL_EAGAIN) rc = PL_OK; /* one subkey twice: the newer one counts */
+        if (d->bytes > DHT_DICTIONARY_READ_MAX)
+            rc = pl_fail(err, PL_ELIMIT, "DHT dictionary: more than %u bytes",
+                         DHT_DICTIONARY_READ_MAX);
+    }
+    bytes_clear(&subkey);
+    d->latest = number(&v->item[1]);
+    if (v->item[0].kind != MP_NIL && number(&v->item[0]) > 0) d->size_max = number(&v->item[0]);
+    return rc < 0 ? rc : PL_OK;
+}
+
+int dht_dictionary_read(struct dht_dictionary *d, const uint8_t *data, size_t n, struct pl_err *err)
+{
+    struct mp_value *v, *parts = NULL;
+    int rc;
+    dht_dictionary_init(d);
+    if ((rc = mp_read(&v, data, n, err))) return rc;
+    if (v->kind != MP_EXT || v->code != MP_DICTIONARY_CODE)
+        rc = pl_fail(err, PL_EFORMAT, "DHT dictionary: another kind of value");
+    else if (!(rc = mp_read(&parts, v->bytes, v->n, err)))
+        rc = read_parts(d, parts, err);
+    mp_free(parts);
+    mp_free(v);
+    if (rc) dht_dictionary_clear(d);
+    return rc;
+}
+
+int dht_subkey_write(struct bytes *out, const uint8_t *data, size_t n)
+{
+    struct mp_value *v;
+    int rc = mp_read(&v, data, n, NULL);
+    if (rc) return rc == PL_ENOMEM ? rc : PL_EFORMAT;
+    rc = can_be_subkey(v) ? mp_write(out, v) : PL_EFORMAT;
+    mp_free(v);
+    return rc;
+}

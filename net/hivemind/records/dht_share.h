@@ -1,0 +1,39 @@
+/* dht_share.h - who stored a record, and whose records give way when a store is full.
+ *
+ * Identities are free, addresses are not. So the bytes that others store are charged to the caller
+ * and to its subnet, and the largest holder loses first: the subnet with the most bytes, in it the
+ * caller with the most bytes, of that caller's records the one that would stay longest. A flood
+ * therefore pushes out itself, however many records it has. [max-min fairness] */
+#ifndef PL_DHT_SHARE_H
+#define PL_DHT_SHARE_H
+
+#include "ref/base.h"
+
+/* In rising order: a record never replaces one of a later kind. */
+enum dht_class {
+    DHT_PLAIN,       /* anybody may write it */
+    DHT_HEARSAY,     /* a declaration that another node has told; found, never stored */
+    DHT_DECLARATION, /* its subkey is a peer ID, and that peer has written or told it */
+    DHT_SIGNED,      /* its owner's signature is in it */
+    DHT_CLASSES
+};
+
+struct dht_origin {
+    uint64_t subnet, caller; /* hashes; both 0: ourselves */
+    uint64_t owner;          /* of the owner's tag; 0: none */
+    enum dht_class class;
+};
+
+struct dht_stake {
+    const struct dht_origin *from;
+    double expiration;
+    size_t bytes;
+    void *record; /* the caller's */
+    int gone;     /* out: it gives way */
+};
+
+/* Marks what has to give way until `excess` bytes are free; reorders the stakes. What we stored
+ * ourselves goes last. O(n log n). PL_ENOMEM: nothing is marked. */
+int dht_share_shed(struct dht_stake *stakes, size_t n, size_t excess);
+
+#endif

@@ -1,0 +1,38 @@
+/* schema.h - the declared form of a run's records: a map with exactly these fields (our own record
+ * may grow), each of exactly this type. [spec hivemind-protocol 2.2] */
+#ifndef PL_SCHEMA_H
+#define PL_SCHEMA_H
+
+#include "net/hivemind/messages/msgpack.h"
+
+enum schema_kind {
+    SCHEMA_COUNT,  /* an integer >= 0, not a boolean */
+    SCHEMA_REAL,   /* 64-bit float; NaN and infinities too */
+    SCHEMA_RATE,   /* the same, not below 0 */
+    SCHEMA_BYTES,
+    SCHEMA_BOOL
+};
+
+struct schema_field {
+    const char *name;
+    enum schema_kind kind;
+};
+
+struct schema {
+    const char *suffix;  /* guards the key PREFIX + suffix */
+    double life_s;       /* see validate.h */
+    size_t value_max;    /* bytes of a record's value, its signature included */
+    int nil_allowed;     /* 1: a peer may take its record back */
+    int more_allowed;    /* 1: other fields too, which nobody looks at */
+    size_t count;
+    struct schema_field fields[10]; /* in the order in which hivemind writes them */
+};
+
+extern const struct schema schema_progress; /* [spec hivemind-protocol 8] */
+extern const struct schema schema_metrics;  /* [spec hivemind-protocol 10] */
+extern const struct schema schema_report;   /* report.h: ours alone */
+
+/* PL_OK, or PL_EPROTO with a sentence that names the field. */
+int schema_check(const struct schema *s, const struct mp_value *v, struct pl_err *err);
+
+#endif

@@ -1,0 +1,63 @@
+/* claims.h - which progress records count. A record in the DHT is signed, but by a key that anybody
+ * can make: its epoch, samples and speed are claims, and so is the peer that it names. What we have
+ * seen ourselves decides how far a claim is followed. Pure functions.
+ *
+ *   lead   the highest epoch that more than half of the others claim: of our groupmates in the last
+ *          common round of gradients if they are two or more, else of all. A minority's claim does
+ *          not move it, and a peer in step with its groupmates stays with them. The lead is a
+ *          reason to ask for a state, never an epoch to take over.
+ *   doubt  a peer whose lead no state has shown: unless it was in our last common round, its lead
+ *          does not count for a while, twice as long each time.
+ *   owner  the key that first wrote a peer's record: while it goes on, another key's record for the
+ *          same peer is not that peer's. */
+#ifndef PL_CLAIMS_H
+#define PL_CLAIMS_H
+
+#include "net/hivemind/records/dht_dictionary.h"
+#include "net/hivemind/averaging/group.h"
+#include "progress.h"
+
+/* Epochs that a saved state may be past the lead: records lag a step behind the states, and the swarm
+ * may step once more between our look and the download. */
+#define CLAIMS_SLACK 2
+#define CLAIMS_MAX 4096       /* peers that are remembered: four times the largest group */
+#define CLAIMS_MATES_MIN 2    /* of our last round: one alone decides nothing */
+#define CLAIMS_DOUBT_MIN 30.0 /* s: half a record's life */
+#define CLAIMS_DOUBT_MAX 480.0 /* after five times in a row: an honest peer is asked again soon */
+#define CLAIMS_SILENT 35.0    /* s without a new report; a living peer reports every 30 */
+
+struct claims {
+    struct claimant {
+        struct peer_id peer;
+        uint8_t owner[DHT_ID_BYTES];
+        int64_t epoch;        /* as it last claimed */
+        double time;          /* of the claim, by the peer's clock */
+        double renewed;       /* DHT time of our first look that found it */
+        double doubted_until; /* DHT time */
+        int doubts;           /* in a row */
+        int is_listed;        /* in the last look */
+        int is_client;
+        int is_mate;          /* was in the last common round of gradients */
+    } *list;                  /* by peer id */
+    size_t count;
+};
+
+/* The progress records among a dictionary's (n) items, with their owners; how many there are. */
+size_t claims_read(struct progress_record *records, const struct dht_item *items, size_t n);
+/* Everybody else's records as they lie in the DHT now. Moves those that count to the front, one for
+ * each peer, with a speed in bounds; *counted: how many they are. PL_ENOMEM: none counts. */
+int claims_see(struct claims *c, struct progress_record *records, size_t count,
+               double target_batch, double now, size_t *counted);
+/* The lead by the last look, as we are at epoch `own`; -1: nobody is listed. */
+int64_t claims_lead(const struct claims *c, int64_t own, double now);
+/* 1: of those beyond `own` somebody can be asked for a state; clients can't. */
+int claims_can_be_shown(const struct claims *c, int64_t own, double now);
+/* A common round of gradients has succeeded in this group. */
+void claims_round(struct claims *c, const struct group *g);
+/* No state has shown that anybody is beyond `own`: those who claim so are doubted. */
+void claims_doubt(struct claims *c, int64_t own, double now);
+/* A state of epoch `own` has been taken over: whoever claims no more was right. */
+void claims_shown(struct claims *c, int64_t own);
+void claims_clear(struct claims *c);
+
+#endif

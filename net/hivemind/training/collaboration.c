@@ -1,0 +1,591 @@
+/* collaboration.c - see collaboration.h. What changes is changed on the loop's thread only; the
+ * training's thread posts a wish there and sleeps until it is fulfilled. */
+#include "collaboration_internal.h"
+#include "net/hivemind/messages/msgpack.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PERFORMANCE_ALPHA 0.1
+#define LEAVE_LIMIT 2.0 /* s for taking our report back: some round trips; others may be gone */
+#define LOADS_MAX 3     /* downloads in one try: of donors ahead of the records that we have seen */
+#define TRY_PAUSE 0.5   /* s after a download that failed, twice as long after each other one */
+#define TRY_PAUSE_MAX 30.0 /* s: who is late indeed shall not wait longer */
+#define TRY_SHARE 4.0   /* downloads' times that we train before the next: they take a fifth */
+#define STATE_WEIGHT 1.0 /* of everybody in rounds of the parameters, as in hivemind */
+
+void wish_fulfil(struct wish *w, int status)
+{
+    struct collaboration *c = w->c;
+    pthread_mutex_lock(&c->lock);
+    w->status = status;
+    w->done = 1;
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+}
+
+int wish_await(struct wish *w, loop_fn *begin)
+{
+    struct collaboration *c = w->c;
+    int rc = loop_post(c->loop, begin, w);
+    if (rc) return rc;
+    pthread_mutex_lock(&c->lock);
+    while (!w->done) pthread_cond_wait(&c->changed, &c->lock);
+    pthread_mutex_unlock(&c->lock);
+    return w->status;
+}
+
+double collaboration_now(const struct collaboration *c) { return dht_node_time(c->o.node); }
+
+/* --- records of progress ---------------------------------------------------------------------- */
+
+static void on_stored(void *context, int status) { (void)context, (void)status; }
+
+void collaboration_store(struct collaboration *c, const struct dht_id *key,
+                         const struct bytes *value, double life)
+{
+    if (!value->failed)
+        dht_node_store(c->o.node, key, bytes_at(&c->subkey), bytes_length(&c->subkey),
+                       bytes_at(value), bytes_length(value), collaboration_now(c) + life, on_stored,
+                       NULL);
+}
+
+static struct progress_record own_record(const struct collaboration *c)
+{
+    return (struct progress_record){ .peer = *host_id(c->o.host),
+                                     .epoch = c->epoch,
+                                     .samples = c->samples,
+                                     .samples_per_second = performance_get(&c->speed),
+                                     .time = collaboration_now(c),
+                                     .client_mode = c->o.client_mode };
+}
+
+static void report_again(void *context)
+{
+    collaboration_report(context);
+}
+
+/* Nothing before the first samples, and nothing of a peer that has stopped training. */
+void collaboration_report(struct collaboration *c)
+{
+    struct progress_record r = own_record(c);
+    struct bytes value = { 0 };
+    if (c->closing) return; /* what we said has been taken back */
+    if (c->last_epoch_with_samples >= c->epoch - 1 && !progress_write(&value, &r)) {
+        collaboration_store(c, &c->progress_id, &value, PROGRESS_LIFE);
+        c->has_reported = 1;
+    }
+    bytes_clear(&value);
+    collaboration_report_later(c);
+}
+
+/* Whoever waits in a round says so again and again: a group may have begun without it, and those
+ * shall wait for it next time. */
+void collaboration_report_later(struct collaboration *c)
+{
+    double pause = c->averaging ? fmin(c->o.matchmaking_time, PROGRESS_REPORT_EVERY)
+                                : PROGRESS_REPORT_EVERY;
+    timer_start(c->loop, &c->report_timer, pause, report_again, c);
+}
+
+/* Of those, who report but are in no group of ours for now. */
+static size_t count_paused(const struct collaboration *c, const struct progress_record *records,
+                           size_t count)
+{
+    const double now = loop_now(c->loop);
+    size_t paused = 0;
+    for (size_t i = 0; i < count; i++)
+        paused += (size_t)reliability_is_paused(&c->reliability, now, &records[i].peer);
+    return paused;
+}
+
+/* How many are everybody else's; they are moved to the front. */
+static size_t drop_own(struct progress_record *records, size_t count, const struct peer_id *self)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++)
+        if (!peer_id_equal(&records[i].peer, self)) records[kept++] = records[i];
+    return kept;
+}
+
+/* The same of those up to this epoch. */
+static size_t drop_beyond(struct progress_record *records, size_t count, int64_t epoch)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++)
+        if (records[i].epoch <= epoch) records[kept++] = records[i];
+    return kept;
+}
+
+static void find_lead(struct collaboration *c)
+{
+    c->lead = claims_lead(&c->claims, c->epoch, collaboration_now(c));
+    if (c->o.auxiliary) c->epoch = c->lead < 0 ? 0 : c->lead; /* it has no state to show one by */
+}
+
+/* Peers that claim an epoch beyond the lead do not count at all. Others that are ahead of us may
+ * come to our rounds, but their samples are another step's. Our own record counts as it is now, not
+ * as it lies in the DHT: a newcomer that does not count itself believes to be alone. */
+static void see(struct collaboration *c, const struct dht_result *r)
+{
+    size_t n = r ? r->dictionary.count : 0, count;
+    struct progress_record *records = malloc((n + 1) * sizeof *records), own;
+    struct progress_local mine;
+    struct pl_err say;
+    if (!records) return;
+    count = n ? claims_read(records, r->dictionary.items, n) : 0;
+    count = drop_own(records, count, host_id(c->o.host));
+    claims_see(&c->claims, records, count, (double)c->o.target_batch, collaboration_now(c), &count);
+    find_lead(c);
+    own = own_record(c);
+    mine = (struct progress_local){ c->epoch, c->samples, own.samples_per_second };
+    count = drop_beyond(records, count, c->lead > c->epoch ? c->lead : c->epoch);
+    if (!c->o.auxiliary &&
+        target_watch_see(&c->watch, records, count, &own, c->o.target_batch, collaboration_now(c),
+                         &say))
+        collaboration_remark(c, say.text);
+    attendance_see(&c->attendance, records, count, collaboration_now(c), &count);
+    c->others = count; /* we ourselves come on top, though our first record may not be there yet */
+    c->paused = count_paused(c, records, count);
+    count = drop_beyond(records, count, c->epoch);
+    if (c->samples || c->has_reported) records[count++] = own;
+    progress_see(&c->view, records, count, n > 0, &mine, (double)c->o.target_batch,
+                 collaboration_now(c));
+    c->viewed = collaboration_now(c);
+    free(records);
+}
+
+static void begin_fetch(void *context);
+
+static void on_fetched(void *context, int status, const struct dht_result *r)
+{
+    struct collaboration *c = context;
+    struct wish *w = c->fetch_waits;
+    c->fetch = NULL;
+    see(c, !status && r->type == DHT_FOUND_DICTIONARY ? r : NULL);
+    c->fetch_waits = NULL;
+    if (w) wish_fulfil(w, PL_OK);
+    if (!c->closing)
+        timer_start(c->loop, &c->fetch_timer,
+                    fmax(PROGRESS_FETCH_MIN, c->view.next_fetch - collaboration_now(c)),
+                    begin_fetch, c);
+}
+
+static void begin_fetch(void *context)
+{
+    struct collaboration *c = context;
+    struct wish *w = c->fetch_waits;
+    timer_stop(&c->fetch_timer);
+    if (c->fetch || c->closing) return;
+    if (c->updating) return; /* the update begins the next one */
+    if ((c->fetch = dht_node_get(c->o.node, &c->progress_id, 1, on_fetched, c))) return;
+    c->fetch_waits = NULL;
+    if (w) wish_fulfil(w, PL_ENOMEM);
+}
+
+void collaboration_refresh(struct collaboration *c)
+{
+    if (c->fetch) dht_node_cancel(c->fetch); /* it may have begun before our last report */
+    c->fetch = NULL;
+    begin_fetch(c);
+}
+
+/* A view that is newer than now. */
+void collaboration_fresh(struct wish *w)
+{
+    w->c->fetch_waits = w;
+    collaboration_refresh(w->c);
+}
+
+/* --- the training's pace ---------------------------------------------------------------------- */
+
+/* The others are ahead, as most of them say; somebody may show it now. */
+static int shall_catch_up(const struct collaboration *c, double now)
+{
+    return c->lead > c->epoch && now >= c->next_try &&
+           claims_can_be_shown(&c->claims, c->epoch, now);
+}
+
+static void begin_add(void *context)
+{
+    struct wish *w = context;
+    struct collaboration *c = w->c;
+    double now = collaboration_now(c);
+    int ready;
+    if (w->number) performance_add(&c->speed, (double)w->number, w->seconds);
+    if (c->delayed) { /* in a round still: the next epoch's, and nothing to decide */
+        c->next_samples = progress_plus(c->next_samples, w->number);
+        w->advice = COLLABORATION_GO_ON;
+        wish_fulfil(w, PL_OK);
+        return;
+    }
+    if (w->number) {
+        c->samples = progress_plus(c->samples, w->number);
+        c->last_epoch_with_samples = c->epoch;
+        if (c->view.epoch == c->epoch)
+            c->view.samples = progress_plus(c->view.samples, w->number);
+        collaboration_report(c);
+    }
+    ready = c->view.samples >= c->o.target_batch || now >= c->view.eta;
+    if (shall_catch_up(c, now)) w->advice = COLLABORATION_CATCH_UP;
+    else {
+        if (ready || c->view.eta - now <= c->o.matchmaking_time) collaboration_schedule(c);
+        w->advice = ready ? COLLABORATION_UPDATE : COLLABORATION_GO_ON;
+    }
+    wish_fulfil(w, PL_OK);
+}
+
+static void begin_look_again(void *context) { collaboration_fresh(context); }
+
+enum collaboration_advice collaboration_add(struct collaboration *c, int64_t samples,
+                                            double seconds)
+{
+    struct wish w = { .c = c, .number = samples, .seconds = seconds }, look = { .c = c },
+                again = { .c = c };
+    if (wish_await(&w, begin_add)) return COLLABORATION_GO_ON;
+    if (w.advice != COLLABORATION_UPDATE) return w.advice;
+    /* Once more with a fresh view: whoever steps while the others have just done so stays an epoch
+     * behind them. */
+    if (wish_await(&look, begin_look_again) || wish_await(&again, begin_add))
+        return COLLABORATION_GO_ON;
+    return again.advice;
+}
+
+/* --- entering, catching up -------------------------------------------------------------------- */
+
+static void begin_enter(void *context)
+{
+    struct wish *w = context;
+    struct collaboration *c = w->c;
+    c->epoch = w->number;
+    c->samples = 0;
+    c->updating = c->has_begun = 0;
+    c->state_void = 1;
+    c->tries = 0;
+    claims_shown(&c->claims, c->epoch);
+    c->last_epoch_with_samples = w->number - 2; /* nothing to report yet */
+    if (c->has_reported) { /* nobody shall count samples that have been dropped */
+        c->last_epoch_with_samples = w->number;
+        collaboration_report(c);
+    }
+    collaboration_fresh(w);
+}
+
+void collaboration_enter(struct collaboration *c, int64_t epoch)
+{
+    struct wish w = { .c = c, .number = epoch };
+    wish_await(&w, begin_enter);
+}
+
+void collaboration_set_epoch(struct collaboration *c, int64_t epoch)
+{
+    collaboration_enter(c, epoch);
+}
+
+static void begin_raise(void *context)
+{
+    struct wish *w = context;
+    struct collaboration *c = w->c;
+    c->epoch++;
+    c->last_epoch_with_samples++;
+    if (c->view.epoch < c->epoch) c->view.epoch = c->epoch, c->view.samples = c->samples;
+    collaboration_report(c);
+    wish_fulfil(w, PL_OK);
+}
+
+void collaboration_raise_epoch(struct collaboration *c)
+{
+    struct wish w = { .c = c };
+    wish_await(&w, begin_raise);
+}
+
+/* The epoch that a state may be of: up to the others' lead, for a peer beyond it would train alone.
+ * Where there are not even two others, a donor and the lead may be the same peer's word, which
+ * reaches no farther than `most`. */
+static int64_t highest_epoch(const struct collaboration *c, int64_t most)
+{
+    const int64_t highest = c->lead < 0 ? most : c->lead;
+    return c->others < 2 && highest > most ? most : highest;
+}
+
+static int on_check(void *context, const struct state_load *state, struct pl_err *err)
+{
+    struct wish *w = context;
+    const int64_t most = highest_epoch(w->c, w->number);
+    struct training_state t;
+    int64_t epoch;
+    int rc = training_state_read(&t, state->metadata, state->metadata_n, err);
+    if (rc) return rc;
+    epoch = t.epoch;
+    training_state_clear(&t);
+    w->is_beyond |= epoch > most;
+    if (epoch > most)
+        return pl_fail(err, PL_EPROTO, "state: of epoch %lld, expected %lld at most by what the "
+                       "others report", (long long)epoch, (long long)most);
+    return w->check ? w->check(w->check_context, state, err) : PL_OK;
+}
+
+/* A download has ended. Peers whose lead several of them in a row have not shown are doubted. */
+static void note_try(struct collaboration *c, int status)
+{
+    const double now = collaboration_now(c);
+    double pause = TRY_PAUSE;
+    if (c->load_began > c->next_try + CLAIMS_DOUBT_MAX) c->tries = 0; /* these were others */
+    for (int i = 0; i < c->tries && pause < TRY_PAUSE_MAX; i++) pause *= 2;
+    c->next_try = now + fmax(fmin(pause, TRY_PAUSE_MAX), TRY_SHARE * (now - c->load_began));
+    if (!status || c->lead <= c->epoch) return;
+    if (c->tries < TRIES_MAX) c->tries++;
+    if (c->tries < TRIES_MAX) return;
+    claims_doubt(&c->claims, c->epoch, now);
+    find_lead(c);
+}
+
+static void on_loaded(void *context, int status, const struct peer_id *donor,
+                      struct state_load *state, const struct pl_err *err)
+{
+    struct wish *w = context;
+    (void)donor;
+    *w->state = *state;
+    memset(state, 0, sizeof *state);
+    if (status) *w->err = *err;
+    note_try(w->c, status);
+    wish_fulfil(w, status);
+}
+
+/* Whoever leaves for another epoch takes no part in rounds of this one: a group that waits for us
+ * gets our tensors without weight. */
+static void begin_load(void *context)
+{
+    struct wish *w = context;
+    struct collaboration *c = w->c;
+    int rc;
+    averager_cancel(c->a[GRADIENT]);
+    c->load_began = collaboration_now(c);
+    rc = averager_load(c->a[STATE], on_check, on_loaded, w);
+    if (rc) wish_fulfil(w, pl_fail(w->err, rc, "state: a download is under way"));
+}
+
+int collaboration_load(struct collaboration *c, int64_t most, averager_check *check, void *context,
+                       struct state_load *state, struct pl_err *err)
+{
+    int rc = PL_EIO, is_beyond = 1;
+    for (int i = 0; i < LOADS_MAX && is_beyond; i++) { /* the others may have stepped meanwhile */
+        struct wish look = { .c = c };
+        struct wish w = {
+            .c = c, .number = most, .check = check, .check_context = context, .state = state,
+            .err = err
+        };
+        memset(state, 0, sizeof *state);
+        wish_await(&look, begin_look_again);
+        rc = wish_await(&w, begin_load);
+        is_beyond = rc && w.is_beyond;
+    }
+    return rc;
+}
+
+static void begin_share(void *context)
+{
+    struct wish *w = context;
+    averager_share(w->c->a[STATE], w->snapshot, (double)w->c->epoch);
+    wish_fulfil(w, PL_OK);
+}
+
+void collaboration_share(struct collaboration *c, struct state_snapshot *s)
+{
+    struct wish w = { .c = c, .snapshot = s };
+    wish_await(&w, begin_share);
+}
+
+static void tell_bits(void *context)
+{
+    struct wish *w = context;
+    snprintf(w->bits, GROUP_BITS_MAX + 1, "%s", averager_group_bits(w->c->a[STATE]));
+    wish_fulfil(w, PL_OK);
+}
+
+void collaboration_group_bits(struct collaboration *c, char bits[GROUP_BITS_MAX + 1])
+{
+    struct wish w = { .c = c, .bits = bits };
+    bits[0] = 0;
+    wish_await(&w, tell_bits);
+}
+
+/* --- life ------------------------------------------------------------------------------------- */
+
+static void free_all(struct collaboration *c)
+{
+    for (size_t t = 0; t < c->o.tensors; t++) {
+        if (c->before) pl_free(c->before[t]);
+        if (c->after) pl_free(c->after[t]);
+    }
+    free(c->before);
+    free(c->after);
+    free(c->elements);
+    attendance_clear(&c->attendance);
+    claims_clear(&c->claims);
+    bytes_clear(&c->subkey);
+    pthread_cond_destroy(&c->changed);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+static void on_averager_closed(void *context)
+{
+    struct wish *w = context;
+    if (!--w->left) wish_fulfil(w, w->status);
+}
+
+static void close_averagers(struct wish *w)
+{
+    struct collaboration *c = w->c;
+    w->left = 1;
+    for (int i = 0; i < AVERAGERS; i++)
+        if (c->a[i]) {
+            w->left++;
+            averager_close(c->a[i], on_averager_closed, w);
+            c->a[i] = NULL;
+        }
+    on_averager_closed(w);
+}
+
+static void on_taken_back(void *context, int status)
+{
+    struct wish *w = context;
+    (void)status;
+    timer_stop(&w->c->report_timer);
+    close_averagers(w);
+}
+
+static void on_too_late(void *context)
+{
+    struct wish *w = context;
+    dht_node_cancel(w->c->leaving);
+    close_averagers(w);
+}
+
+/* Whoever closes us closes the node next, and what that still sends is lost: then others would wait
+ * for us, and a newcomer would believe to be behind. */
+static void begin_close(void *context)
+{
+    struct wish *w = context;
+    struct collaboration *c = w->c;
+    struct bytes nil = { 0 };
+    c->closing = 1;
+    timer_stop(&c->fetch_timer);
+    timer_stop(&c->report_timer);
+    if (c->fetch) dht_node_cancel(c->fetch);
+    if (c->has_reported && !mp_nil(&nil))
+        c->leaving = dht_node_store(c->o.node, &c->progress_id, bytes_at(&c->subkey),
+                                    bytes_length(&c->subkey), bytes_at(&nil), bytes_length(&nil),
+                                    collaboration_now(c) + PROGRESS_LIFE, on_taken_back, w);
+    bytes_clear(&nil);
+    if (c->leaving) timer_start(c->loop, &c->report_timer, LEAVE_LIMIT, on_too_late, w);
+    else close_averagers(w);
+}
+
+void collaboration_close(struct collaboration *c)
+{
+    struct wish w = { .c = c };
+    if (!c) return;
+    wish_await(&w, begin_close);
+    free_all(c);
+}
+
+static int is_absent(void *context, const struct peer_id *peer)
+{
+    const struct collaboration *c = context;
+    return attendance_is_absent(&c->attendance, peer);
+}
+
+static int reports(void *context, const struct peer_id *peer)
+{
+    const struct collaboration *c = context;
+    return attendance_reports(&c->attendance, peer);
+}
+
+static int open_averager(struct collaboration *c, int which, struct pl_err *err)
+{
+    static const char *const suffix[] = { "_grad_averager", "_state_averager" };
+    char prefix[GROUP_KEY_MAX];
+    struct averager_options o = {
+        .prefix = prefix,
+        .class_name = which == GRADIENT ? "GradientAverager" : COLLABORATION_STATE_CLASS,
+        .bits = c->o.group_bits, .target_size = c->o.group_size,
+        .be = c->o.be, .tensors = c->o.tensors, .schema = c->o.schema, .method = c->o.method,
+        .part_bytes = PL_PART_BYTES, .min_size = 2, .min_matchmaking_time = c->o.matchmaking_time,
+        .request_timeout = 3, .sender_timeout = c->o.matchmaking_time,
+        .reducer_timeout = 2 * c->o.matchmaking_time, .allreduce_timeout = c->o.allreduce_timeout,
+        .bandwidth = c->o.bandwidth, .verify = c->o.verify && which == GRADIENT,
+        .clip = c->o.verify ? EXCHANGE_CLIP_USUAL : c->o.clip, .client_mode = c->o.client_mode,
+        .auxiliary = c->o.auxiliary, .absent = is_absent, .reports = reports,
+        .absent_context = c,
+        .reliability = &c->reliability,
+        .weight_max = which == GRADIENT ? COLLABORATION_WEIGHT_MAX * (double)c->o.target_batch
+                                          : STATE_WEIGHT
+    };
+    if (which == GRADIENT) {
+        o.validation = c->o.validation;
+        o.validation.samples_max = COLLABORATION_WEIGHT_MAX * (uint64_t)c->o.target_batch;
+    }
+    snprintf(prefix, sizeof prefix, "%.200s%s", c->run, suffix[which]);
+    return averager_open(&c->a[which], c->o.host, c->o.node, &o, err);
+}
+
+static void begin_open(void *context)
+{
+    struct wish *w = context;
+    int rc = open_averager(w->c, GRADIENT, w->err);
+    if (!rc) rc = open_averager(w->c, STATE, w->err);
+    w->status = rc;
+    if (rc) close_averagers(w);
+    else wish_fulfil(w, PL_OK);
+}
+
+int collaboration_open(struct collaboration **out, const struct collaboration_options *o,
+                       struct pl_err *err)
+{
+    struct collaboration *c = calloc(1, sizeof *c);
+    struct wish w = { .c = c, .err = err };
+    char key[GROUP_KEY_MAX + 16];
+    int rc = PL_ENOMEM;
+    *out = NULL;
+    if (!c) return pl_fail(err, PL_ENOMEM, "training together: no memory");
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->changed, NULL);
+    c->o = *o;
+    c->loop = host_loop(o->host);
+    c->view = (struct progress_view){ .eta = INFINITY };
+    c->helped = c->lead = -1;
+    performance_init(&c->speed, PERFORMANCE_ALPHA);
+    c->totals = (struct report_record){ .version = "potluck " PL_VERSION, .held_out = NAN,
+                                        .target_batch = o->target_batch };
+    if (o->device) snprintf(c->totals.device, sizeof c->totals.device, "%s", o->device);
+    if (snprintf(c->run, sizeof c->run, "%s", o->run) > 200 || strchr(o->run, '.') || !*o->run) {
+        rc = pl_fail(err, PL_EUSE, "run \"%.60s\": a name of 1 to 200 characters without a dot",
+                     o->run);
+        goto done;
+    }
+    c->elements = calloc(o->tensors + 1, sizeof *c->elements);
+    c->before = calloc(o->tensors + 1, sizeof *c->before);
+    c->after = calloc(o->tensors + 1, sizeof *c->after);
+    if (!c->elements || !c->before || !c->after || record_own_subkey(&c->subkey, o->key)) {
+        pl_fail(err, rc, "training together: no memory");
+        goto done;
+    }
+    rc = PL_OK;
+    for (size_t t = 0; !rc && t < o->tensors; t++)
+        rc = pl_wire_elements(&c->elements[t], &o->schema[t].type, err);
+    snprintf(key, sizeof key, "%s%s", c->run, schema_progress.suffix);
+    dht_id_of_text(&c->progress_id, key);
+    snprintf(key, sizeof key, "%s%s", c->run, schema_metrics.suffix);
+    dht_id_of_text(&c->metrics_id, key);
+    snprintf(key, sizeof key, "%s%s", c->run, schema_report.suffix);
+    dht_id_of_text(&c->report_id, key);
+    if (!rc) rc = wish_await(&w, begin_open);
+done:
+    if (rc) free_all(c);
+    else *out = c;
+    return rc;
+}

@@ -1,0 +1,120 @@
+/* collaboration_internal.h - what the parts of training together share: whose turn it is
+ * (collaboration.c), the rounds (collaboration_rounds.c), what is told and looked up
+ * (collaboration_tell.c). */
+#ifndef PL_COLLABORATION_INSIDE_H
+#define PL_COLLABORATION_INSIDE_H
+
+#include "liveness.h"
+#include "claims.h"
+#include "collaboration.h"
+#include "target_watch.h"
+
+#include <pthread.h>
+
+enum { GRADIENT, STATE, AVERAGERS };
+
+#define TRIES_MAX 5   /* downloads that may fail in a row: donors may be at their own update */
+#define REMARKS_MAX 5 /* each kind comes once; what is beyond waits for nobody */
+
+struct collaboration {
+    struct collaboration_options o;
+    struct loop *loop;
+    char run[GROUP_KEY_MAX];
+    size_t *elements;
+    struct averager *a[AVERAGERS];
+    struct dht_id progress_id, metrics_id, report_id;
+    struct bytes subkey;             /* our owner tag */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+
+    /* on the loop */
+    int64_t epoch, samples, last_epoch_with_samples;
+    struct performance speed;
+    struct progress_view view;
+    size_t others;                   /* peers in it beside us, who count */
+    size_t paused;                   /* of those: on back-off, in no group of ours for now */
+    double viewed;                   /* DHT time of the last view */
+    int updating, closing, has_reported;
+    struct dht_task *fetch, *leaving;
+    struct timer fetch_timer, report_timer;
+    struct report_record totals;     /* of both kinds of rounds */
+    struct attendance attendance;
+    struct reliability reliability;  /* of both kinds of rounds */
+    struct claims claims;
+    int64_t lead;                    /* see claims.h, by the last look */
+    int tries;                       /* downloads in a row that have not shown it */
+    double next_try, load_began;     /* DHT time */
+    struct target_watch watch;
+    struct pl_err remarks[REMARKS_MAX]; /* not told yet */
+    size_t remark_count;
+    int told_differs, told_left_out;
+    struct wish *fetch_waits;        /* who wants to hear of the next view */
+
+    /* the gradient round */
+    struct wish *gradient_waits;
+    struct collaboration_round gradient;
+    int averaging;                   /* it has our gradient, and has not ended */
+    int delayed;                     /* local batches go on beside it */
+    int has_begun;                   /* its end has begun the next epoch: advance does not */
+    int64_t next_samples;            /* accumulated for that */
+    int nothing;                     /* what we had was no gradient (the training thread's) */
+    int alone;
+    double triggered_at;
+
+    /* an auxiliary peer's */
+    int64_t helping, helped;         /* epoch of the round under way; of the last good one, -1: none */
+    int help_ended;
+
+    /* the state round: values before and after, tensor by tensor */
+    float **before, **after;
+    int state_running, state_ended;
+    int state_void;                  /* the parameters that it began with are not ours any more */
+    struct wish *state_waits;
+    struct collaboration_round state;
+};
+
+struct wish {
+    struct collaboration *c;
+    int done, status;
+    int64_t number;
+    double seconds;
+    float *const *tensor;
+    enum collaboration_advice advice;
+    struct collaboration_view *view;
+    struct collaboration_round *round;
+    struct state_snapshot *snapshot;
+    char *bits; /* room for GROUP_BITS_MAX + 1 */
+    struct metrics_record metrics;
+    struct metrics_sums *sums;
+    struct report_record *totals;
+    averager_check *check;
+    void *check_context;
+    struct state_load *state;
+    struct pl_err *err;
+    int is_beyond; /* a state was of an epoch beyond the lead */
+    int left; /* averagers still to be closed */
+};
+
+/* Tells the thread that waits for it. */
+void wish_fulfil(struct wish *w, int status);
+/* Has `begin` called on the loop's thread, and sleeps until the wish is fulfilled. */
+int wish_await(struct wish *w, loop_fn *begin);
+double collaboration_now(const struct collaboration *c); /* DHT time */
+/* A record of ours, for so long; a value that could not be written is left out. */
+void collaboration_store(struct collaboration *c, const struct dht_id *key,
+                         const struct bytes *value, double life);
+/* A view of the swarm that is newer than now; fulfils the wish. */
+void collaboration_fresh(struct wish *w);
+void collaboration_refresh(struct collaboration *c); /* the same, nobody waits for it */
+void collaboration_report(struct collaboration *c);
+void collaboration_report_later(struct collaboration *c); /* again, in time */
+/* Something that the user should know: for collaboration_remarked. */
+void collaboration_remark(struct collaboration *c, const char *text);
+/* How many are to come to a round, ourselves included. */
+size_t collaboration_expected(const struct collaboration *c);
+/* A round has ended: into the totals. missed: others should have come. */
+void collaboration_count(struct collaboration *c, const struct averager_result *r, int missed);
+/* Looks for a group before the batch is full: others do so at the same time. */
+void collaboration_schedule(struct collaboration *c);
+
+#endif

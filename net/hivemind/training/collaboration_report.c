@@ -1,0 +1,164 @@
+/* collaboration_report.c - what a peer tells of itself beside its progress, and what it hears of
+ * others: the run's metrics, our report, a look at where we stand. */
+#include "collaboration_internal.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int64_t plus(int64_t a, size_t b)
+{
+    return a > INT64_MAX / 2 || b > INT64_MAX / 8 ? INT64_MAX / 2 : a + (int64_t)b;
+}
+
+void collaboration_remark(struct collaboration *c, const char *text)
+{
+    if (c->remark_count < REMARKS_MAX) pl_fail(&c->remarks[c->remark_count++], PL_OK, "%s", text);
+}
+
+void collaboration_count(struct collaboration *c, const struct averager_result *r, int missed)
+{
+    struct report_record *t = &c->totals;
+    if (r->differs[0] && !c->told_differs) {
+        c->told_differs = 1;
+        collaboration_remark(c, r->differs);
+    }
+    if (r->left_out[0] && !c->told_left_out) {
+        c->told_left_out = 1;
+        collaboration_remark(c, r->left_out);
+    }
+    t->rounds += !r->status;
+    t->failed += r->status && (r->group || missed);
+    t->retried += r->attempts > 1 ? r->attempts - 1 : 0;
+    t->banned += r->banned;
+    t->sent = plus(t->sent, r->report.bytes_out);
+    t->received = plus(t->received, r->report.bytes_in);
+    t->uncompressed = plus(t->uncompressed, sizeof(float) * r->report.values_out);
+}
+
+static void tell_report(struct collaboration *c)
+{
+    struct dht_status status;
+    struct bytes value = { 0 };
+    dht_node_status(c->o.node, &status);
+    c->totals.reach = c->o.client_mode || !status.reachable ? REPORT_UNREACHABLE
+                      : status.relayed                     ? REPORT_RELAYED
+                                                           : REPORT_DIRECT;
+    if (!report_write(&value, &c->totals))
+        collaboration_store(c, &c->report_id, &value, REPORT_LIFE);
+    bytes_clear(&value);
+}
+
+static void begin_held_out(void *context)
+{
+    struct wish *w = context;
+    w->c->totals.held_out = w->seconds;
+    wish_fulfil(w, PL_OK);
+}
+
+void collaboration_held_out(struct collaboration *c, double loss)
+{
+    struct wish w = { .c = c, .seconds = loss };
+    wish_await(&w, begin_held_out);
+}
+
+static void begin_totals(void *context)
+{
+    struct wish *w = context;
+    *w->totals = w->c->totals;
+    wish_fulfil(w, PL_OK);
+}
+
+void collaboration_totals(struct collaboration *c, struct report_record *r)
+{
+    struct wish w = { .c = c, .totals = r };
+    memset(r, 0, sizeof *r);
+    wish_await(&w, begin_totals);
+}
+
+static void begin_tell(void *context)
+{
+    struct wish *w = context;
+    struct bytes value = { 0 };
+    w->metrics.step = w->c->epoch;
+    w->metrics.samples_per_second = performance_get(&w->c->speed);
+    if (w->c->epoch == w->c->view.epoch && !metrics_write(&value, &w->metrics))
+        collaboration_store(w->c, &w->c->metrics_id, &value, METRICS_LIFE);
+    bytes_clear(&value);
+    tell_report(w->c);
+    wish_fulfil(w, PL_OK);
+}
+
+void collaboration_tell(struct collaboration *c, double loss, int64_t mini_steps, int64_t samples)
+{
+    struct wish w = { .c = c,
+                      .metrics = { .loss = loss, .mini_steps = mini_steps, .samples = samples } };
+    wish_await(&w, begin_tell);
+}
+
+static void take_remark(void *context)
+{
+    struct wish *w = context;
+    struct collaboration *c = w->c;
+    w->number = c->remark_count > 0;
+    if (w->number) {
+        *w->err = c->remarks[0];
+        memmove(c->remarks, c->remarks + 1, --c->remark_count * sizeof *c->remarks);
+    }
+    wish_fulfil(w, PL_OK);
+}
+
+int collaboration_remarked(struct collaboration *c, struct pl_err *say)
+{
+    struct wish w = { .c = c, .err = say };
+    return !wish_await(&w, take_remark) && w.number;
+}
+
+static void on_metrics(void *context, int status, const struct dht_result *r)
+{
+    struct wish *w = context;
+    size_t n = !status && r->type == DHT_FOUND_DICTIONARY ? r->dictionary.count : 0, count = 0;
+    struct metrics_record *records = malloc((n + 1) * sizeof *records);
+    for (size_t i = 0; records && i < n; i++)
+        count += !metrics_read(&records[count], r->dictionary.items[i].value,
+                               r->dictionary.items[i].n, NULL);
+    metrics_sum(w->sums, records, count);
+    free(records);
+    wish_fulfil(w, PL_OK);
+}
+
+static void begin_metrics(void *context)
+{
+    struct wish *w = context;
+    if (!dht_node_get(w->c->o.node, &w->c->metrics_id, 1, on_metrics, w)) wish_fulfil(w, PL_ENOMEM);
+}
+
+void collaboration_metrics(struct collaboration *c, struct metrics_sums *sums)
+{
+    struct wish w = { .c = c, .sums = sums };
+    metrics_sum(sums, NULL, 0);
+    wish_await(&w, begin_metrics);
+}
+
+static void begin_look(void *context)
+{
+    struct wish *w = context;
+    struct collaboration *c = w->c;
+    *w->view = (struct collaboration_view){ .epoch = c->epoch,
+                                            .samples = c->samples,
+                                            .global_epoch = c->lead > c->epoch ? c->lead : c->epoch,
+                                            .is_unshown = c->tries == TRIES_MAX,
+                                            .global_samples = c->view.samples,
+                                            .peers = c->others + 1,
+                                            .eta_s = fmax(0, c->view.eta - collaboration_now(c)),
+                                            .samples_per_second = performance_get(&c->speed) };
+    wish_fulfil(w, PL_OK);
+}
+
+void collaboration_look(struct collaboration *c, struct collaboration_view *v)
+{
+    struct wish w = { .c = c, .view = v };
+    memset(v, 0, sizeof *v);
+    wish_await(&w, begin_look);
+}

@@ -1,0 +1,383 @@
+/* collaboration_rounds.c - the round that averages the gradients, which training waits for, and the
+ * one that averages the parameters beside it. */
+#include "collaboration_internal.h"
+#include "net/hivemind/messages/msgpack.h"
+
+#include <math.h>
+#include <string.h>
+
+static void note_round(struct collaboration_round *to, const struct averager_result *r)
+{
+    memset(to, 0, sizeof *to);
+    to->status = r->status;
+    to->peers = r->group ? r->group->count : 1;
+    to->seconds = r->seconds;
+    to->verified = r->verified;
+    to->banned = r->banned;
+    if (r->banned) pl_fail(&to->caught, PL_EPROTO, "%.500s", r->caught);
+    if (r->group) memcpy(to->group, r->group->id, sizeof to->group);
+    pl_fail(&to->why, r->status, "%.500s", r->why);
+}
+
+/* --- gradients -------------------------------------------------------------------------------- */
+
+/* The epoch after ours, which has begun with what was accumulated beside the round. */
+static void begin_epoch(struct collaboration *c, int64_t samples)
+{
+    c->epoch++;
+    c->samples = samples;
+    if (samples) c->last_epoch_with_samples = c->epoch;
+    if (c->view.epoch < c->epoch) {
+        c->view.epoch = c->epoch;
+        c->view.samples = samples;
+        c->view.eta = INFINITY;
+    }
+}
+
+/* A delayed round is over: who was slower has been waited for, so now the swarm may see us
+ * ahead. */
+static void leave_round(struct collaboration *c)
+{
+    c->delayed = 0;
+    c->has_begun = 1;
+    begin_epoch(c, c->next_samples);
+    c->next_samples = 0;
+    collaboration_report(c);
+    collaboration_refresh(c);
+}
+
+/* Groups of a limited size, or under a key among many, lack peers that are well. */
+static void note_absent(struct collaboration *c, const struct averager_result *r)
+{
+    const int limited = (c->o.group_size && c->o.group_size <= c->attendance.count) ||
+                        averager_group_bits(c->a[GRADIENT])[0];
+    attendance_meet(&c->attendance, r->group);
+    if (r->group ? !limited : r->status != PL_OK)
+        attendance_round(&c->attendance, r->group, c->triggered_at);
+}
+
+static void on_gradient(void *context, const struct averager_result *r)
+{
+    struct collaboration *c = context;
+    struct wish *w = c->gradient_waits;
+    collaboration_count(c, r, c->averaging && !c->alone);
+    if (!c->averaging) return; /* one that we never gave a gradient */
+    c->averaging = 0;
+    note_round(&c->gradient, r);
+    if (!c->alone) note_absent(c, r);
+    if (!r->status && r->group) claims_round(&c->claims, r->group);
+    c->gradient_waits = NULL;
+    if (c->delayed) leave_round(c);
+    if (w) wish_fulfil(w, r->status);
+}
+
+size_t collaboration_expected(const struct collaboration *c)
+{
+    return c->others - c->paused + 1;
+}
+
+void collaboration_schedule(struct collaboration *c)
+{
+    double now = collaboration_now(c);
+    struct averager_step s = { .scheduled = now + c->o.matchmaking_time,
+                               .deadline = now + c->o.averaging_timeout, .untriggered = 1,
+                               .claim = { .epoch = c->epoch },
+                               .patience = COLLABORATION_PATIENCE };
+    if (!averager_is_busy(c->a[GRADIENT])) averager_begin(c->a[GRADIENT], &s, on_gradient, c);
+}
+
+/* Gives the round our gradient. 0: there is none. */
+static int join_round(struct collaboration *c, float *const *gradient)
+{
+    struct averager *a = c->a[GRADIENT];
+    const double most = COLLABORATION_WEIGHT_MAX * (double)c->o.target_batch;
+    c->alone = 0;
+    collaboration_schedule(c);
+    c->averaging = averager_is_busy(a);
+    if (!c->averaging) {
+        memset(&c->gradient, 0, sizeof c->gradient);
+        c->gradient.status = pl_fail(&c->gradient.why, PL_EAGAIN,
+                                     "averaging: no round could be begun");
+        c->gradient.peers = 1;
+    } else if (!gradient || (!c->others && !averager_has_group(a))) { /* nothing to give, or nobody to wait for */
+        c->alone = 1;
+        averager_cancel(a);
+    } else {
+        /* More than anybody may claim can't be verified: then we only help. */
+        int too_many = c->o.verify && (double)c->samples > most;
+        const struct referee_claim claim = { c->epoch, too_many ? 0 : (uint64_t)c->samples };
+        c->triggered_at = collaboration_now(c);
+        averager_expect(a, collaboration_expected(c));
+        averager_trigger(a, too_many ? 0 : fmin((double)c->samples, most), gradient, &claim);
+        collaboration_report_later(c);
+    }
+    return c->averaging;
+}
+
+static void begin_average(void *context)
+{
+    struct wish *w = context;
+    struct collaboration *c = w->c;
+    c->updating = 1;
+    timer_stop(&c->fetch_timer);
+    c->gradient_waits = w;
+    if (join_round(c, w->tensor)) return;
+    c->gradient_waits = NULL;
+    wish_fulfil(w, PL_EAGAIN);
+}
+
+static void begin_depart(void *context)
+{
+    struct wish *w = context;
+    struct collaboration *c = w->c;
+    c->delayed = 1;
+    c->next_samples = 0;
+    if (!join_round(c, w->tensor)) leave_round(c);
+    wish_fulfil(w, PL_OK);
+}
+
+/* Everybody tells its epoch in a round of the parameters; -1: this one does not. */
+static int64_t epoch_told(const struct group_member *m)
+{
+    struct mp_value *v;
+    int64_t epoch;
+    if (mp_read(&v, m->gather.user, m->gather.user_n, NULL)) return -1;
+    epoch = mp_count(v);
+    mp_free(v);
+    return epoch;
+}
+
+/* 1: we were behind most of the group, and the records of progress say the same, but only of
+ * clients, which can show it by no state. One peer's word is never enough. */
+static int is_behind_clients(const struct collaboration *c, const struct group *g)
+{
+    const int64_t own = epoch_told(&g->members[g->self]);
+    size_t ahead = 0;
+    for (size_t i = 0; i < g->count; i++) ahead += epoch_told(&g->members[i]) > own;
+    return own == c->epoch && ahead >= 2 && 2 * ahead > g->count - 1 && c->lead > c->epoch &&
+           !claims_can_be_shown(&c->claims, c->epoch, collaboration_now(c));
+}
+
+static void on_state(void *context, const struct averager_result *r)
+{
+    struct collaboration *c = context;
+    struct wish *w = c->state_waits;
+    note_round(&c->state, r);
+    collaboration_count(c, r, 0);
+    c->state.ahead = !r->status && r->group && is_behind_clients(c, r->group);
+    c->state_running = 0;
+    c->state_ended = 1;
+    c->state_waits = NULL;
+    if (w) wish_fulfil(w, r->status);
+}
+
+/* A round of the parameters that has found no group yet is given up: the others are at their
+ * gradients. One that is in its exchange is waited for; should that fail, there is no second
+ * try. */
+static void begin_settle(void *context)
+{
+    struct wish *w = context;
+    struct collaboration *c = w->c;
+    if (!c->state_running) {
+        wish_fulfil(w, PL_OK);
+        return;
+    }
+    c->state_waits = w;
+    averager_finish(c->a[STATE]);
+}
+
+/* Others refuse what is no number, and the round would fail for them too. */
+static int is_finite(const struct collaboration *c, float *const *x)
+{
+    for (size_t t = 0; t < c->o.tensors; t++)
+        for (size_t i = 0; i < c->elements[t]; i++)
+            if (!isfinite(x[t][i])) return 0;
+    return 1;
+}
+
+static void say_why(const struct collaboration *c, struct collaboration_round *r, int nothing)
+{
+    if (nothing) pl_fail(&r->why, r->status, "our own gradient is not finite");
+    else if (c->alone) pl_fail(&r->why, r->status, "alone: nobody to average with");
+}
+
+void collaboration_average(struct collaboration *c, float *const *gradient,
+                           struct collaboration_round *r)
+{
+    struct wish w = { .c = c, .tensor = is_finite(c, gradient) ? gradient : NULL },
+                settle = { .c = c };
+    int rc = wish_await(&w, begin_average);
+    *r = c->gradient;
+    r->status = rc;
+    say_why(c, r, !w.tensor);
+    wish_await(&settle, begin_settle);
+}
+
+void collaboration_depart(struct collaboration *c, float *const *gradient)
+{
+    struct wish w = { .c = c, .tensor = is_finite(c, gradient) ? gradient : NULL };
+    c->nothing = !w.tensor;
+    wish_await(&w, begin_depart);
+}
+
+static void begin_wait(void *context)
+{
+    struct wish *w = context;
+    if (w->c->averaging) w->c->gradient_waits = w;
+    else wish_fulfil(w, PL_OK);
+}
+
+/* As begin_settle, without waiting. */
+static void look_returned(void *context)
+{
+    struct wish *w = context;
+    struct collaboration *c = w->c;
+    if (!c->averaging && c->state_running) averager_finish(c->a[STATE]);
+    w->number = !c->averaging && !c->state_running;
+    wish_fulfil(w, PL_OK);
+}
+
+int collaboration_returned(struct collaboration *c, struct collaboration_round *r, int wait)
+{
+    struct wish end = { .c = c }, settle = { .c = c }, look = { .c = c };
+    if (wait) {
+        wish_await(&end, begin_wait);
+        wish_await(&settle, begin_settle);
+    } else {
+        wish_await(&look, look_returned);
+        if (!look.number) return 0;
+    }
+    *r = c->gradient;
+    say_why(c, r, c->nothing);
+    return 1;
+}
+
+/* --- an auxiliary peer ------------------------------------------------------------------------ */
+
+static void on_helped(void *context, const struct averager_result *r)
+{
+    struct collaboration *c = context;
+    c->averaging = 0;
+    c->help_ended = 1;
+    note_round(&c->gradient, r);
+    if (r->group) note_absent(c, r);
+    if (!r->status) c->helped = c->helping;
+    collaboration_refresh(c);
+}
+
+/* Its tensors are there from the beginning, so that no group ever waits for it. */
+static void begin_helping(struct collaboration *c, float *const *tensor)
+{
+    double now = collaboration_now(c);
+    struct averager_step s = { .scheduled = now + c->o.matchmaking_time,
+                               .deadline = now + c->o.averaging_timeout,
+                               .tensor = tensor,
+                               .expected = collaboration_expected(c) - 1,
+                               .claim = { .epoch = c->view.epoch },
+                               .patience = COLLABORATION_PATIENCE };
+    c->helping = c->view.epoch;
+    c->triggered_at = now;
+    c->averaging = !averager_begin(c->a[GRADIENT], &s, on_helped, c);
+}
+
+static void look_in(void *context)
+{
+    struct wish *w = context;
+    struct collaboration *c = w->c;
+    int soon = c->view.samples >= c->o.target_batch ||
+               c->view.eta - collaboration_now(c) <= c->o.matchmaking_time;
+    w->number = c->help_ended;
+    if (c->help_ended) *w->round = c->gradient;
+    else if (!c->averaging && soon && c->others >= 2 && c->view.epoch != c->helped)
+        begin_helping(c, w->tensor);
+    c->help_ended = 0;
+    wish_fulfil(w, PL_OK);
+}
+
+int collaboration_help(struct collaboration *c, float *const *tensor, struct collaboration_round *r)
+{
+    struct wish w = { .c = c, .tensor = tensor, .round = r };
+    return !wish_await(&w, look_in) && w.number;
+}
+
+/* --- parameters ------------------------------------------------------------------------------- */
+
+static int keep_copies(struct collaboration *c, float *const *parameter)
+{
+    for (size_t t = 0; t < c->o.tensors; t++) {
+        size_t bytes = c->elements[t] * sizeof(float);
+        if (!c->before[t] && !(c->before[t] = pl_alloc(c->elements[t], sizeof(float))))
+            return PL_ENOMEM;
+        if (!c->after[t] && !(c->after[t] = pl_alloc(c->elements[t], sizeof(float))))
+            return PL_ENOMEM;
+        memcpy(c->before[t], parameter[t], bytes);
+        memcpy(c->after[t], parameter[t], bytes);
+    }
+    return PL_OK;
+}
+
+static void begin_state(struct collaboration *c)
+{
+    double now = collaboration_now(c);
+    struct bytes gather = { 0 };
+    struct averager_step s = { .scheduled = now + c->o.matchmaking_time,
+                               .deadline = now + c->o.averaging_timeout,
+                               .weight = 1,
+                               .tensor = c->after,
+                               .expected = collaboration_expected(c),
+                               .patience = COLLABORATION_PATIENCE };
+    mp_int(&gather, c->epoch);
+    s.gather = bytes_at(&gather);
+    s.gather_n = bytes_length(&gather);
+    c->state_void = 0;
+    c->state_running = !gather.failed && !averager_begin(c->a[STATE], &s, on_state, c);
+    bytes_clear(&gather);
+}
+
+static void begin_advance(void *context)
+{
+    struct wish *w = context;
+    struct collaboration *c = w->c;
+    int was_alone = !c->others && c->gradient.peers <= 1;
+    target_watch_step(&c->watch, c->triggered_at,
+                      c->others && c->gradient.status && c->gradient.peers <= 1);
+    if (!c->has_begun) begin_epoch(c, 0);
+    c->has_begun = 0;
+    c->updating = 0;
+    c->state_ended = 0;
+    collaboration_report(c);
+    if (w->tensor && !was_alone) begin_state(c);
+    collaboration_fresh(w);
+}
+
+void collaboration_advance(struct collaboration *c, float *const *parameter)
+{
+    struct wish w = { .c = c };
+    int64_t next = c->epoch + !c->has_begun;
+    if (next % c->o.average_state_every == 0 && !keep_copies(c, parameter)) w.tensor = parameter;
+    wish_await(&w, begin_advance);
+}
+
+static void take_state(void *context)
+{
+    struct wish *w = context;
+    w->number = w->c->state_ended && !w->c->state_void;
+    w->c->state_ended = 0;
+    wish_fulfil(w, PL_OK);
+}
+
+int collaboration_corrected(struct collaboration *c, struct collaboration_round *r)
+{
+    struct wish w = { .c = c };
+    if (wish_await(&w, take_state) || !w.number) return 0;
+    *r = c->state;
+    return 1;
+}
+
+void collaboration_correct(const struct collaboration *c, float *const *parameter)
+{
+    for (size_t t = 0; t < c->o.tensors; t++)
+        for (size_t i = 0; i < c->elements[t]; i++)
+            parameter[t][i] += c->after[t][i] - c->before[t][i];
+}
+

@@ -1,0 +1,102 @@
+/* liveness.c - see liveness.h. */
+#include "liveness.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+
+static int by_peer(const void *a, const void *b)
+{
+    const struct attendee *x = a, *y = b;
+    return peer_id_compare(&x->peer, &y->peer);
+}
+
+static struct attendee *find(const struct attendance *a, const struct peer_id *peer)
+{
+    const struct attendee wanted = { .peer = *peer };
+    return a->count ? bsearch(&wanted, a->list, a->count, sizeof *a->list, by_peer) : NULL;
+}
+
+static int is_absent(const struct attendee *p)
+{
+    return p->misses >= ATTENDANCE_MISSES && p->misses % ATTENDANCE_AGAIN;
+}
+
+int attendance_is_absent(const struct attendance *a, const struct peer_id *peer)
+{
+    const struct attendee *p = find(a, peer);
+    return p && is_absent(p);
+}
+
+int attendance_reports(const struct attendance *a, const struct peer_id *peer)
+{
+    const struct attendee *p = find(a, peer);
+    return p && !is_absent(p);
+}
+
+static int has_shown_nothing(const struct attendee *p)
+{
+    return !p->is_met && p->due >= ATTENDANCE_MISSES && fmod(floor(p->due), ATTENDANCE_AGAIN) != 0;
+}
+
+int attendance_see(struct attendance *a, struct progress_record *records, size_t count, double now,
+                   size_t *counted)
+{
+    struct attendance next = { .list = malloc((count + a->count + 1) * sizeof *next.list) };
+    *counted = count;
+    if (!next.list) return PL_ENOMEM;
+    *counted = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct attendee *before = find(a, &records[i].peer), *p = &next.list[next.count++];
+        *p = (struct attendee){ .peer = records[i].peer, .reported = records[i].time, .seen = now };
+        if (before) {
+            p->missed = before->missed;
+            p->misses = before->misses;
+            p->due = before->due;
+            p->is_met = before->is_met;
+            before->seen = -INFINITY; /* taken over */
+        }
+        if (p->reported <= p->missed || is_absent(p)) continue;
+        records[*counted] = records[i];
+        if (has_shown_nothing(p)) {
+            records[*counted].samples = 0;
+            records[*counted].samples_per_second = 0;
+        }
+        ++*counted;
+    }
+    for (size_t i = 0; i < a->count; i++)
+        if (a->list[i].seen + PROGRESS_LIFE > now) next.list[next.count++] = a->list[i];
+    qsort(next.list, next.count, sizeof *next.list, by_peer);
+    attendance_clear(a);
+    *a = next;
+    return PL_OK;
+}
+
+void attendance_round(struct attendance *a, const struct group *g, double trigger)
+{
+    for (size_t i = 0; i < a->count; i++) {
+        struct attendee *p = &a->list[i];
+        if (g && group_find(g, &p->peer) >= 0) {
+            p->misses = 0;
+            continue;
+        }
+        if (g && p->reported > p->missed && p->misses < INT_MAX) p->misses++;
+        p->missed = trigger;
+    }
+}
+
+void attendance_meet(struct attendance *a, const struct group *g)
+{
+    const double others = g ? (double)g->count - 1 : (double)a->count;
+    for (size_t i = 0; i < a->count; i++) {
+        struct attendee *p = &a->list[i];
+        if (g && group_find(g, &p->peer) >= 0) p->is_met = 1;
+        else p->due += fmin(1, others / (double)a->count);
+    }
+}
+
+void attendance_clear(struct attendance *a)
+{
+    free(a->list);
+    *a = (struct attendance){ 0 };
+}

@@ -1,0 +1,55 @@
+/* liveness.h - whose report of progress still says something: records live in the DHT for a
+ * minute, of the dead too. Pure functions. [spec hivemind-protocol 8, 12]
+ *
+ * Whoever does not come to a round, and has reported nothing since that round was triggered, does
+ * not count until its next report: nobody waits for it, and its samples and speed are not the
+ * swarm's. One round is enough to say so. Who lives and can come to the next one reports before
+ * that: a step, a state taken over, or a local batch, whatever made it miss this one.
+ *
+ * Whoever goes on reporting and does not come all the same, so often in a row, is absent: its
+ * matchmaking is broken, or it cheats. It does not count either until it has been in a round again,
+ * which it may: who is there when a group begins is taken. Now and then it is waited for once more, so
+ * that two halves of a swarm that could not reach each other do not stay apart for ever. A round
+ * without any group says nothing of that: then it may be we who are not reached.
+ *
+ * A peer that has never been in a round with us has shown none of the samples that it claims. After
+ * some rounds in which we should have met it (among groups of a limited size that takes longer), its
+ * samples and speed do not count until we do: its word alone would make us step on nothing. */
+#ifndef PL_ATTENDANCE_H
+#define PL_ATTENDANCE_H
+
+#include "net/hivemind/averaging/group.h"
+#include "progress.h"
+
+#define ATTENDANCE_MISSES 3 /* rounds in a row */
+#define ATTENDANCE_AGAIN 16 /* in every round with such a number it is waited for */
+
+struct attendance {
+    struct attendee {
+        struct peer_id peer;
+        double reported; /* DHT time of its newest report, by its own clock */
+        double seen;     /* DHT time of our last look that found one */
+        double missed;   /* DHT time of a round's trigger that it did not come to; 0: none */
+        int misses;      /* such rounds in a row, with a report of its own between them */
+        double due;      /* rounds in which we should have met it, while we never have */
+        int is_met;      /* it has been in a round with us */
+    } *list;             /* by peer id */
+    size_t count;
+};
+
+/* Everybody else's records as they lie in the DHT now; those that count are moved to the front,
+ * without the samples and speeds that do not; *counted: how many they are. Who has been in no record for a record's life is forgotten: one look
+ * alone may miss some. PL_ENOMEM: all count. */
+int attendance_see(struct attendance *a, struct progress_record *records, size_t count, double now,
+                   size_t *counted);
+/* A round that was triggered at `trigger` has ended, with this group; NULL: with nobody. */
+void attendance_round(struct attendance *a, const struct group *g, double trigger);
+/* The same for every round that we have waited for: in a group of a limited size we meet only some. */
+void attendance_meet(struct attendance *a, const struct group *g);
+/* It has reported, and is not absent. */
+int attendance_reports(const struct attendance *a, const struct peer_id *peer);
+/* Nobody waits for it, though it reports. */
+int attendance_is_absent(const struct attendance *a, const struct peer_id *peer);
+void attendance_clear(struct attendance *a);
+
+#endif

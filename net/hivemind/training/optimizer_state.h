@@ -1,0 +1,64 @@
+/* optimizer_state.h - a whole training state, parameters and LAMB's moments, in the form in which
+ * hivemind's peers give it to newcomers, and back. [spec hivemind-protocol 7]
+ *
+ * The order is that of the optimizer's groups: all parameters with weight decay first, then those
+ * without; where all have it, there is one group. */
+#ifndef PL_OPTIMIZER_STATE_H
+#define PL_OPTIMIZER_STATE_H
+
+#include "runtime/optimizer.h"
+#include "net/hivemind/averaging/averager.h"
+
+/* What is in a swarm's tensors, besides the flat buffers: set by optimizer_state_open. */
+#define STATE_STEPS_MAX 1000000000LL /* epochs, steps: one a second for 30 years */
+
+struct optimizer_state {
+    struct pl_optimizer *optimizer;       /* borrowed, as be */
+    struct pl_optimizer_options options;
+    const struct pl_backend *be;
+    size_t count;
+    struct pl_optimizer_tensor *tensors;  /* in the optimizer's order */
+    struct schema_tensor *schema;         /* in the swarm's order */
+    size_t *order;                        /* the swarm's i-th is the optimizer's order[i]-th */
+    size_t *first;                        /* (count) its first array among the optimizer's */
+    size_t decayed;
+};
+/* types: (count) shapes in the optimizer's order, which was opened with these tensors. */
+int optimizer_state_open(struct optimizer_state *s, struct pl_optimizer *optimizer,
+                         const struct pl_optimizer_options *options, const struct pl_backend *be,
+                         const struct pl_optimizer_tensor *tensors,
+                         const struct pl_wire_type *types, size_t count, struct pl_err *err);
+/* The same over a model's parameters, with the optimizer that was opened for them. */
+int optimizer_state_open_params(struct optimizer_state *s, struct pl_optimizer *optimizer,
+                                const struct pl_optimizer_options *options,
+                                const struct pl_params *params, struct pl_err *err);
+void optimizer_state_close(struct optimizer_state *s);
+
+/* A frozen copy of everything. lr: of the schedule at this epoch; initial_lr: negative without one;
+ * bits: of the group key. */
+struct state_snapshot *optimizer_state_snapshot(const struct optimizer_state *s, const float *value,
+                                                int64_t epoch, double lr, double initial_lr,
+                                                const char *bits);
+
+/* PL_OK if a state can be taken over: our tensors, our kind of moments, an epoch >= `least`, all of
+ * it finite. Else a sentence; PL_EUSE: it is of another model or optimizer than ours. */
+int optimizer_state_check(const struct optimizer_state *s, const struct state_load *l,
+                          int64_t least, struct pl_err *err);
+/* Takes a checked state over; *epoch is its. */
+int optimizer_state_take(struct optimizer_state *s, float *value, int64_t *epoch,
+                         const struct state_load *l, struct pl_err *err);
+
+/* Parameters or gradients between the flat buffer (backend memory) and host tensors in the swarm's
+ * order. host: the first's tensors, in memory that the device's copies reach without a detour;
+ * NULL: there is none left. NULL may be freed. */
+float **optimizer_state_host(const struct optimizer_state *s);
+void optimizer_state_host_free(const struct optimizer_state *s, float **host);
+int optimizer_state_get(const struct optimizer_state *s, float *const *host, const float *flat);
+/* The same, under way when it returns, beside what is called next: host and flat are to be left
+ * alone until pl_copy_end(*ticket). *ticket 0: the backend has no such copies, and it has been
+ * done. */
+int optimizer_state_get_begin(const struct optimizer_state *s, float *const *host,
+                              const float *flat, uint64_t *ticket);
+int optimizer_state_put(const struct optimizer_state *s, float *flat, const float *const *host);
+
+#endif

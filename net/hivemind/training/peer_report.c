@@ -1,0 +1,74 @@
+/* peer_report.c - see peer_report.h. */
+#include "peer_report.h"
+
+#include <string.h>
+
+/* Fields that came later: nobody has to have them. */
+static const char DEVICE[] = "device", BANNED[] = "banned", TARGET[] = "target_batch";
+
+int report_write(struct bytes *out, const struct report_record *r)
+{
+    const struct schema_field *f = schema_report.fields;
+    const int64_t counts[] = { r->reach, r->rounds,   r->failed,      r->retried,
+                               r->sent,  r->received, r->uncompressed };
+    mp_map(out, schema_report.count + 3);
+    mp_text(out, f++->name);
+    mp_bin(out, r->version, strlen(r->version));
+    for (size_t i = 0; i < PL_COUNT(counts); i++) {
+        mp_text(out, f++->name);
+        mp_int(out, counts[i]);
+    }
+    mp_text(out, f->name);
+    mp_float(out, r->held_out);
+    mp_text(out, DEVICE);
+    mp_bin(out, r->device, strlen(r->device));
+    mp_text(out, BANNED);
+    mp_int(out, r->banned);
+    mp_text(out, TARGET);
+    return mp_int(out, r->target_batch);
+}
+
+/* to: room for max + 1, all zero. Others' letters become '?'. */
+static void read_text(char *to, size_t max, const struct mp_value *v)
+{
+    for (size_t i = 0; i < v->n && i < max; i++)
+        to[i] = v->bytes[i] >= ' ' && v->bytes[i] <= '~' ? (char)v->bytes[i] : '?';
+}
+
+/* A count that came later; 0: it is not there, or is none. */
+static int64_t later_count(const struct mp_value *record, const char *name)
+{
+    const struct mp_value *v = mp_get(record, name);
+    return v && v->kind == MP_INT && !v->negative ? mp_count(v) : 0;
+}
+
+static int read_fields(struct report_record *r, const struct mp_value *v, struct pl_err *err)
+{
+    int64_t *const counts[] = { &r->rounds, &r->failed,   &r->retried,
+                                &r->sent,   &r->received, &r->uncompressed };
+    const struct mp_value *device = mp_get(v, DEVICE);
+    int64_t reach = mp_count(mp_get(v, schema_report.fields[1].name));
+    read_text(r->version, REPORT_VERSION_MAX, mp_get(v, schema_report.fields[0].name));
+    if (device && device->kind == MP_BIN) read_text(r->device, REPORT_DEVICE_MAX, device);
+    r->banned = later_count(v, BANNED);
+    r->target_batch = later_count(v, TARGET);
+    r->reach = reach >= 0 && reach < REPORT_REACHES ? (enum report_reach)reach : REPORT_UNKNOWN;
+    for (size_t i = 0; i < PL_COUNT(counts); i++)
+        if ((*counts[i] = mp_count(mp_get(v, schema_report.fields[2 + i].name))) < 0)
+            return pl_fail(err, PL_EPROTO, "_report: a count beyond 2^63");
+    if (r->banned < 0 || r->target_batch < 0) return pl_fail(err, PL_EPROTO, "_report: a count beyond 2^63");
+    r->held_out = mp_get(v, schema_report.fields[8].name)->real;
+    return PL_OK;
+}
+
+int report_read(struct report_record *r, const uint8_t *data, size_t n, struct pl_err *err)
+{
+    struct mp_value *v;
+    int rc = mp_read(&v, data, n, err);
+    memset(r, 0, sizeof *r);
+    if (rc) return rc;
+    rc = schema_check(&schema_report, v, err);
+    if (!rc) rc = read_fields(r, v, err);
+    mp_free(v);
+    return rc;
+}

@@ -1,0 +1,57 @@
+/* progress.h - who trains how fast, and when the next common step is due: records in the DHT and
+ * what follows from all of them. Pure functions. [spec hivemind-protocol 8] */
+#ifndef PL_PROGRESS_H
+#define PL_PROGRESS_H
+
+#include "net/libp2p/peer/peer_id.h"
+#include "net/hivemind/dht/dht_id.h"
+#include "net/hivemind/records/schema.h"
+
+#define PROGRESS_LIFE 60.0         /* s until a record expires */
+#define PROGRESS_REPORT_EVERY 30.0 /* s, also without a change */
+#define PROGRESS_FETCH_MIN 0.5     /* s between looks at the others' records */
+#define PROGRESS_FETCH_MAX 10.0
+#define PROGRESS_FETCH_ALONE 3.0   /* while there are no records at all */
+
+struct progress_record {
+    struct peer_id peer;
+    int64_t epoch, samples;      /* accumulated in the epoch */
+    double samples_per_second;
+    double time;                 /* DHT time of the measurement */
+    int client_mode;
+    uint8_t owner[DHT_ID_BYTES]; /* hash of the key that signed it; set by whoever read it from the DHT */
+};
+/* Appends its value. */
+int progress_write(struct bytes *out, const struct progress_record *r);
+/* PL_EPROTO for what does not fit the schema. PL_ENOTFOUND: nil, the peer has left. */
+int progress_read(struct progress_record *r, const uint8_t *data, size_t n, struct pl_err *err);
+
+/* Everybody's progress as seen at one moment. */
+struct progress_view {
+    int64_t epoch;
+    int64_t samples;   /* at most INT64_MAX */
+    size_t peers, clients;
+    double eta;        /* DHT time at which the target batch is expected to be there */
+    double next_fetch; /* DHT time for the next look */
+};
+/* a + b, at most INT64_MAX: what peers claim is not below 0, but may be anything above. */
+int64_t progress_plus(int64_t a, int64_t b);
+
+struct progress_local {
+    int64_t epoch, samples;
+    double samples_per_second;
+};
+/* any: 0 if there was nothing under the key; records may be none even so (all have left). */
+void progress_see(struct progress_view *v, const struct progress_record *records, size_t count,
+                  int any, const struct progress_local *mine, double target_batch, double now);
+
+/* Exponential average of seconds per sample, corrected for its start at 0. */
+struct performance {
+    double alpha; /* 0.1 in the original */
+    double mean, remainder; /* private; remainder: (1 - alpha)^k */
+};
+void performance_init(struct performance *p, double alpha);
+void performance_add(struct performance *p, double samples, double seconds);
+double performance_get(const struct performance *p); /* samples a second; 1e-20 before the first */
+
+#endif

@@ -1,0 +1,219 @@
+/* allreduce_verify.c - an all-reduce that is applied only if its verification finds nothing: what
+ * the referee wants to know of the exchange, and when it is asked. [TTT 2.1, security] [BTARD 3]
+ *
+ * On the wire it is hivemind's all-reduce with two differences, so that all of a group have to
+ * know of it: answers hold the aggregate itself, as float32, since everybody has to check the
+ * same numbers; and the answer's weight holds CenteredClip's radius. Peers count alike, whatever
+ * their weights: nobody can check those. Everybody's values have to be there. */
+#include "net/hivemind/averaging/allreduce_internal.h"
+#include "ref/backend.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- what the referee sees -------------------------------------------------------------------- */
+
+static int by_number(const void *a, const void *b)
+{
+    size_t x = *(const size_t *)a, y = *(const size_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The k-th of our own parts. */
+static size_t own_number(const struct exchange *x, size_t part)
+{
+    const size_t *at = bsearch(&part, x->own, x->own_count, sizeof *x->own, by_number);
+    return (size_t)(at - x->own);
+}
+
+static const float *aggregate(void *context, size_t part, double *tau)
+{
+    struct exchange *x = context;
+    const struct answer *a = &x->answers[part];
+    size_t k;
+    if (x->parts[part].owner != (int)x->self) {
+        *tau = a->weight;
+        return (const float *)(const void *)a->data; /* as malloc has aligned it */
+    }
+    k = own_number(x, part);
+    *tau = x->own_tau[k];
+    return x->own_delta + x->own_at[k];
+}
+
+/* A part as it travels: the method, and what it has made of the values. */
+static int add_part(struct bytes *out, enum pl_compression method, const uint8_t *buffer, size_t n)
+{
+    bytes_u8(out, (uint8_t)method);
+    bytes_add(out, buffer, n);
+    return out->failed ? PL_ENOMEM : 1;
+}
+
+static int encode(struct bytes *out, const struct exchange *x, const struct pl_part *part,
+                  const float *values)
+{
+    struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)part->length } };
+    enum pl_compression method = exchange_method(x, part);
+    uint8_t *buffer;
+    size_t bytes;
+    bytes_u8(out, (uint8_t)method);
+    if (pl_wire_bytes(&bytes, method, &type, NULL) || !(buffer = bytes_reserve(out, bytes)) ||
+        pl_wire_encode(buffer, x->o.be, method, &type, values, NULL))
+        return PL_ENOMEM;
+    out->end += bytes;
+    return 1;
+}
+
+static int sent(void *context, size_t number, struct bytes *out)
+{
+    struct exchange *x = context;
+    const struct pl_part *part = &x->parts[number];
+    const float *own = x->o.tensor[part->tensor] + part->start;
+    if (!(x->o.weight > 0)) return 0;
+    if (part->owner != (int)x->self) return encode(out, x, part, own);
+    return add_part(out, PL_COMPRESS_NONE, (const uint8_t *)own, part->length * sizeof *own);
+}
+
+static int received(void *context, size_t number, size_t peer, struct bytes *out)
+{
+    struct exchange *x = context;
+    size_t k = own_number(x, number);
+    for (size_t i = 0; i < x->kept_count[k]; i++) {
+        const struct part_message *m = &x->kept[k][i].part;
+        if (x->kept[k][i].peer == peer && m->weight > 0)
+            return add_part(out, m->method, m->buffer, m->bytes);
+    }
+    return 0;
+}
+
+static const float *decode(void *context, size_t number, const uint8_t *data, size_t n, float *room)
+{
+    struct exchange *x = context;
+    const struct pl_part *part = &x->parts[number];
+    struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)part->length } };
+    struct part_message m = { .has_part = 1, .weight = 1, .elements = part->length };
+    size_t elements;
+    if (!n || data[0] >= PL_COMPRESSIONS) return NULL;
+    m.method = (enum pl_compression)data[0];
+    m.buffer = data + 1;
+    m.bytes = n - 1;
+    if (pl_wire_check(&elements, m.method, &type, m.buffer, m.bytes, NULL) ||
+        !part_message_is_sound(&m) ||
+        pl_wire_decode(room, x->o.be, m.method, &type, m.buffer, m.bytes, NULL))
+        return NULL;
+    return room;
+}
+
+static const float *travel(void *context, size_t number, const float *values, float *room)
+{
+    struct exchange *x = context;
+    struct bytes out = { 0 };
+    const float *there = NULL;
+    if (encode(&out, x, &x->parts[number], values) == 1)
+        there = decode(x, number, bytes_at(&out), bytes_length(&out), room);
+    bytes_clear(&out);
+    return there;
+}
+
+static int recompute(void *context, size_t peer, const struct referee_claim *claim,
+                     float *const **tensor)
+{
+    struct exchange *x = context;
+    const struct exchange_validation *v = &x->o.validation;
+    if (!x->again && !(x->again = calloc(x->o.tensors + 1, sizeof *x->again))) return PL_ENOMEM;
+    for (size_t t = 0; t < x->o.tensors; t++)
+        if (!x->again[t] && !(x->again[t] = pl_alloc(x->o.elements[t], sizeof(float))))
+            return PL_ENOMEM;
+    *tensor = x->again;
+    return v->recompute(v->context, &x->o.group->members[peer].peer, claim, x->again);
+}
+
+/* --- life ------------------------------------------------------------------------------------- */
+
+int exchange_verify_open(struct exchange *x, struct pl_err *err)
+{
+    const struct referee_view view = { .group = x->o.group,
+                                       .me = x->o.me,
+                                       .limit = x->o.reducer_timeout,
+                                       .count = x->count,
+                                       .self = x->self,
+                                       .parts = x->parts,
+                                       .part_count = x->part_count,
+                                       .claim = x->o.claim,
+                                       .validators = x->o.validation.validators,
+                                       .samples_max = x->o.validation.samples_max,
+                                       .chance = x->o.chance,
+                                       .context = x,
+                                       .aggregate = aggregate,
+                                       .sent = sent,
+                                       .received = received,
+                                       .decode = decode,
+                                       .travel = travel,
+                                       .recompute = x->o.validation.recompute ? recompute : NULL };
+    if (!(x->own_tau = calloc(x->own_count + 1, sizeof *x->own_tau)))
+        return pl_fail(err, PL_ENOMEM, "averaging: no memory");
+    return referee_open(&x->referee, &view, err);
+}
+
+void exchange_verify_close(struct exchange *x)
+{
+    for (size_t t = 0; x->again && t < x->o.tensors; t++) pl_free(x->again[t]);
+    free(x->again);
+    free(x->own_tau);
+    referee_close(x->referee);
+}
+
+/* --- its course ------------------------------------------------------------------------------- */
+
+void exchange_verify_go(struct exchange *x, double now)
+{
+    struct exchange_job_of *job;
+    x->verifying = 1;
+    if (x->verifying_job || now < referee_wake(x->referee)) return;
+    if (!(job = exchange_job_new(x, JOB_VERIFY))) {
+        exchange_give_up(x, PL_ENOMEM, "no memory");
+        return;
+    }
+    x->verifying_job = 1;
+    referee_take(x->referee, now);
+    exchange_job_start(x, job);
+}
+
+/* Nobody is silent while we are at work ourselves; nor, where there is a time limit for all of it,
+ * who may be computing a gradient (referee_is_slow). */
+double exchange_verify_wake(const struct exchange *x)
+{
+    return x->verifying && !x->verifying_job && !x->verified ? referee_wake(x->referee) : INFINITY;
+}
+
+void exchange_verify_expire(struct exchange *x, double now)
+{
+    if (x->verifying && !x->verifying_job) referee_expire(x->referee, now);
+}
+
+void exchange_verify_done(struct exchange *x, double now, struct exchange_job_of *job)
+{
+    struct referee *r = x->referee;
+    (void)job;
+    x->verifying_job = 0;
+    referee_stepped(r, now);
+    for (struct packet *l = r->b.out; l; l = l->next)
+        for (size_t p = 0; p < x->count; p++)
+            if (p != x->self && (l->to == p || l->to == SIZE_MAX))
+                x->port->tell(x->context, p, bytes_at(&l->data), bytes_length(&l->data));
+    broadcast_sent(&r->b);
+    if (x->cancelled) return;
+    x->verified = r->over && !r->status;
+    if (!r->over || !r->status) return;
+    exchange_give_up(x, r->status, "");
+    x->err = r->err;
+}
+
+int exchange_told(struct exchange *x, double now, size_t peer, const uint8_t *data, size_t n)
+{
+    int rc;
+    if (!x->referee || x->cancelled || x->applying) return PL_EPROTO;
+    rc = referee_hear(x->referee, peer, data, n);
+    exchange_tick(x, now); /* what waited for it goes on */
+    return rc;
+}

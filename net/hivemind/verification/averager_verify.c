@@ -1,0 +1,165 @@
+/* averager_verify.c - BTARD over the network: who can verify, and the messages of exchange_verify.c
+ * as calls from each of a group to each. */
+#include "net/hivemind/averaging/averager_internal.h"
+#include "net/hivemind/messages/msgpack.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AVERAGER_DATA_MAX 64 /* characters that name the data; a hash's are enough */
+#define TELL_LIMIT 30.0 /* s for a call, where reducers are given no limit */
+
+/* A call of ours that has not been answered yet. It may outlive its round: the last messages of one
+ * that holds are for those who still wait for them. */
+struct telling {
+    struct averager *a;
+    struct rpc_request *request;
+    struct telling *next;
+};
+
+int averager_say_verifies(struct bytes *out, const struct averager *a, int64_t epoch)
+{
+    const struct exchange_validation *v = &a->o.validation;
+    char text[AVERAGER_DATA_MAX + 96];
+    snprintf(text, sizeof text, "btard3 %.3g %.*s %lld %016llx", v->validators, AVERAGER_DATA_MAX,
+             v->data ? v->data : "", (long long)epoch, (unsigned long long)a->search_number);
+    mp_text(out, text);
+    return out->failed;
+}
+
+/* The text of averager_say_verifies and its length without the search's number, which is another
+ * one for each peer and search. 0: it is none. The caller frees *v with mp_free. */
+static size_t read_terms(struct mp_value **v, const struct gather *g)
+{
+    size_t n;
+    *v = NULL;
+    if (mp_read(v, g->user, g->user_n, NULL) || (*v)->kind != MP_STR) return 0;
+    for (n = (*v)->n; n && (*v)->bytes[n - 1] != ' '; n--) ;
+    return n;
+}
+
+static int is_same(const struct gather *a, const struct gather *b)
+{
+    struct mp_value *x, *y;
+    size_t n = read_terms(&x, a), m = read_terms(&y, b);
+    int same = n && n == m && !memcmp(x->bytes, y->bytes, n);
+    mp_free(x);
+    mp_free(y);
+    return same;
+}
+
+/* How many validators, and the epoch: but not the data between them, of which a helper has none. */
+static int is_same_but_data(const struct gather *a, const struct gather *b)
+{
+    struct mp_value *x, *y;
+    size_t n = read_terms(&x, a), m = read_terms(&y, b);
+    int same = n && m;
+    for (size_t i = 0, spaces = 0; same && spaces < 2; i++) {
+        same = i < n && i < m && x->bytes[i] == y->bytes[i];
+        spaces += same && x->bytes[i] == ' ';
+    }
+    for (size_t i = 1, spaces = 0; same && spaces < 2; i++) {
+        same = i <= n && i <= m && x->bytes[n - i] == y->bytes[m - i];
+        spaces += same && x->bytes[n - i] == ' ';
+    }
+    mp_free(x);
+    mp_free(y);
+    return same;
+}
+
+/* 1: the group's leader has told the others what we have said in this search: with its number no
+ * message that we have signed in another round is one of this. */
+static int is_ours(const struct averager *a, const struct gather *said)
+{
+    struct mp_value *v;
+    char number[17];
+    size_t n = read_terms(&v, said);
+    int same;
+    snprintf(number, sizeof number, "%016llx", (unsigned long long)a->search_number);
+    same = n && v->n - n == 16 && !memcmp(v->bytes + n, number, 16);
+    mp_free(v);
+    return same;
+}
+
+/* With everybody in it who says the same as we, and can be called; two alone would have only each
+ * other's word. Helpers reduce and are verified as others are, and vote, but compute nothing
+ * again. */
+int averager_can_verify(const struct averager *a)
+{
+    const struct gather *says = NULL;
+    size_t trainers = 0;
+    if (!a->o.verify || a->o.client_mode || a->group.count > REFEREE_PEERS_MAX) return 0;
+    for (size_t i = 0; i < a->group.count; i++)
+        if (a->group.members[i].gather.mode == GROUP_FULL && !trainers++)
+            says = &a->group.members[i].gather;
+    if (trainers < AVERAGER_VERIFY_MIN || !is_ours(a, &a->group.members[a->group.self].gather))
+        return 0;
+    for (size_t i = 0; i < a->group.count; i++) {
+        const struct gather *said = &a->group.members[i].gather;
+        if (said->mode == GROUP_CLIENT || said->bandwidth == 0 || /* nobody can call it */
+            !(said->mode == GROUP_AUXILIARY ? is_same_but_data(said, says) : is_same(said, says)))
+            return 0;
+    }
+    return 1;
+}
+
+static void forget(struct telling *t)
+{
+    struct telling **at = &t->a->tellings;
+    while (*at != t) at = &(*at)->next;
+    *at = t->next;
+    free(t);
+}
+
+/* Who has not heard it falls silent, or finds the round void: nothing to be done about it here. */
+static void on_answered(void *context, const struct rpc_result *r)
+{
+    (void)r;
+    forget(context);
+}
+
+void averager_tell(void *context, size_t peer, const uint8_t *data, size_t n)
+{
+    struct averager *a = context;
+    struct telling *t = calloc(1, sizeof *t);
+    double limit = a->o.reducer_timeout > 0 ? a->o.reducer_timeout : TELL_LIMIT;
+    if (!t) return;
+    t->a = a;
+    t->request = rpc_call_unary(a->host, &a->group.members[peer].peer, a->rpc_verify, data, n,
+                                limit, on_answered, t);
+    if (!t->request) {
+        free(t);
+        return;
+    }
+    t->next = a->tellings;
+    a->tellings = t;
+}
+
+static void on_told(void *context, struct rpc_call *call, const uint8_t *data, size_t n)
+{
+    struct averager *a = context;
+    int place = a->x && !a->exchange_over ? group_find(&a->group, rpc_caller(call)) : -1;
+    if (place < 0 || exchange_told(a->x, loop_now(a->loop), (size_t)place, data, n))
+        rpc_reply_error(call, "ValueError('not of a round that is being verified')");
+    else
+        rpc_reply(call, "", 0);
+    averager_drive(a);
+}
+
+int averager_verify_open(struct averager *a, struct pl_err *err)
+{
+    if (!a->o.verify || a->o.client_mode) return PL_OK;
+    if (rpc_serve_unary(a->host, a->rpc_verify, on_told, a))
+        return pl_fail(err, PL_EUSE, "averaging: %s is already served", a->rpc_verify);
+    return PL_OK;
+}
+
+void averager_verify_close(struct averager *a)
+{
+    if (a->o.verify && !a->o.client_mode) rpc_unserve(a->host, a->rpc_verify);
+    while (a->tellings) {
+        rpc_cancel(a->tellings->request);
+        forget(a->tellings);
+    }
+}

@@ -1,0 +1,188 @@
+/* averager_witness.c - other donors are asked whether a state that we were given is theirs, too, and we
+ * answer so. A call between our own peers: hivemind's do not have it.
+ *
+ *   request   8 bytes, a seed
+ *   answer    the epoch, 8 bytes; then the samples that the seed picks, float32; little-endian */
+#include "net/hivemind/averaging/averager_internal.h"
+
+#include <openssl/rand.h>
+#include <stdlib.h>
+#include <string.h>
+
+static size_t samples(const struct averager *a)
+{
+    return state_samples_count(a->elements, a->o.tensors);
+}
+
+static size_t answer_bytes(const struct averager *a) { return 8 + 4 * samples(a); }
+
+/* --- answering -------------------------------------------------------------------------------- */
+
+/* So many within a second, and of them so many to one peer. */
+static int is_too_soon(struct averager *a, const struct peer_id *peer)
+{
+    double now = loop_now(a->loop);
+    size_t all = 0, own = 0;
+    for (size_t i = 0; i < STATE_ANSWERS_A_SECOND; i++)
+        if (a->sampled[i].peer.length && now - a->sampled[i].at < 1) {
+            all++;
+            own += peer_id_equal(&a->sampled[i].peer, peer);
+        }
+    if (all == STATE_ANSWERS_A_SECOND || own >= STATE_ANSWERS_A_PEER) return 1;
+    a->sampled[a->sampled_next].peer = *peer;
+    a->sampled[a->sampled_next].at = now;
+    a->sampled_next = (a->sampled_next + 1) % STATE_ANSWERS_A_SECOND;
+    return 0;
+}
+
+static int has_parameters(const struct averager *a)
+{
+    const struct state_snapshot *s = a->snapshot;
+    if (!s || s->count < a->o.tensors) return 0;
+    for (size_t t = 0; t < a->o.tensors; t++) {
+        size_t n;
+        if (s->tensors[t].type.dtype != PL_F32 ||
+            pl_wire_elements(&n, &s->tensors[t].type, NULL) || n != a->elements[t])
+            return 0;
+    }
+    return 1;
+}
+
+static void on_asked(void *context, struct rpc_call *call, const uint8_t *seed, size_t n)
+{
+    struct averager *a = context;
+    const struct peer_id *caller = rpc_caller(call);
+    struct bytes answer = { 0 };
+    float *values = NULL;
+    size_t at = 0;
+    if (!dht_node_admits(a->node, caller) || !a->sharing || !has_parameters(a) || n != STATE_SEED ||
+        is_too_soon(a, caller) || !(values = pl_alloc(samples(a) + 1, sizeof *values))) {
+        rpc_reply_error(call, "ValueError('no samples of our state now')");
+        return;
+    }
+    for (size_t t = 0; t < a->o.tensors; t++)
+        at += state_samples_take(values + at, a->snapshot->tensors[t].data, a->elements,
+                                 a->o.tensors, t, seed);
+    for (int i = 0; i < 8; i++) bytes_u8(&answer, (uint8_t)((uint64_t)a->priority >> 8 * i));
+    for (size_t i = 0; i < at; i++) {
+        uint32_t bits;
+        memcpy(&bits, &values[i], sizeof bits);
+        for (int k = 0; k < 4; k++) bytes_u8(&answer, (uint8_t)(bits >> 8 * k));
+    }
+    if (answer.failed) rpc_reply_error(call, "MemoryError()");
+    else rpc_reply(call, bytes_at(&answer), bytes_length(&answer));
+    bytes_clear(&answer);
+    pl_free(values);
+}
+
+int averager_witness_open(struct averager *a, struct pl_err *err)
+{
+    if (rpc_serve_unary(a->host, a->rpc_samples, on_asked, a))
+        return pl_fail(err, PL_EUSE, "averaging: %s is already served", a->rpc_samples);
+    return PL_OK;
+}
+
+void averager_witness_close(struct averager *a)
+{
+    rpc_unserve(a->host, a->rpc_samples);
+}
+
+/* --- asking ----------------------------------------------------------------------------------- */
+
+struct state_claim averager_claim(const struct averager *a, const struct state_load *l,
+                                  const uint8_t seed[STATE_SEED])
+{
+    struct state_claim c = { .epoch = -1, .samples = malloc(4 * samples(a) + 1) };
+    struct training_state t;
+    size_t at = 0;
+    for (size_t i = 0; c.samples && i < a->o.tensors; i++) {
+        const struct tensor_message *m = &l->tensors[i];
+        float *values = pl_alloc(a->elements[i], sizeof *values);
+        if (values && !pl_wire_decode(values, a->o.be, m->method, &m->type, m->buffer, m->bytes, NULL))
+            at += state_samples_take(c.samples + at, values, a->elements, a->o.tensors, i, seed);
+        pl_free(values);
+    }
+    if (at != samples(a)) {
+        free(c.samples);
+        c.samples = NULL;
+    }
+    if (!training_state_read(&t, l->metadata, l->metadata_n, NULL)) {
+        c.epoch = t.epoch;
+        training_state_clear(&t);
+    }
+    return c;
+}
+
+static void has_said(struct averager *a)
+{
+    if (!--a->load.witnesses_left) averager_state_judged(a);
+}
+
+static void on_samples(void *context, const struct rpc_result *r)
+{
+    struct witness *w = context;
+    struct averager *a = w->a;
+    uint64_t epoch = 0;
+    w->request = NULL;
+    if (!r->status && r->n == answer_bytes(a) && (w->claim.samples = malloc(r->n))) {
+        for (int i = 0; i < 8; i++) epoch |= (uint64_t)r->data[i] << 8 * i;
+        w->claim.epoch = epoch > (uint64_t)DONOR_PRIORITY_MAX ? -1 : (int64_t)epoch;
+        for (size_t i = 0; i < samples(a); i++) {
+            const uint8_t *b = r->data + 8 + 4 * i;
+            uint32_t bits = b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+            memcpy(&w->claim.samples[i], &bits, sizeof bits);
+        }
+    }
+    has_said(a);
+}
+
+static void ask(struct witness *w)
+{
+    struct averager *a = w->a;
+    w->request = rpc_call_unary(a->host, &w->peer, a->rpc_samples, a->load.seed, STATE_SEED,
+                                STATE_WITNESS_LIMIT, on_samples, w);
+    if (!w->request) has_said(a);
+}
+
+static void on_witness_admitted(void *context, int status)
+{
+    struct witness *w = context;
+    w->proof = NULL;
+    if (!status) ask(w);
+    else has_said(w->a);
+}
+
+/* The first in the order of the donors that are neither the one that gave the state nor have failed. Ends with
+ * averager_state_judged, from the loop. */
+void averager_ask_witnesses(struct averager *a)
+{
+    const struct peer_id *donor = &a->load.donors[a->load.at - 1].peer;
+    averager_witnesses_clear(a);
+    a->load.witness = calloc(STATE_WITNESSES, sizeof *a->load.witness);
+    if (a->load.witness && RAND_bytes(a->load.seed, STATE_SEED) == 1)
+        for (size_t i = 0; i < a->load.count && a->load.witness_count < STATE_WITNESSES; i++) {
+            const struct peer_id *peer = &a->load.donors[i].peer;
+            if (peer_id_equal(peer, donor) || averager_is_doubted(a, peer)) continue;
+            a->load.witness[a->load.witness_count++] = (struct witness){ .a = a, .peer = *peer };
+        }
+    a->load.witnesses_left = a->load.witness_count + 1;
+    for (size_t i = 0; i < a->load.witness_count; i++) {
+        struct witness *w = &a->load.witness[i];
+        if (!averager_must_ask(a, &w->peer)) ask(w);
+        else if (!(w->proof = dht_node_admit(a->node, &w->peer, on_witness_admitted, w))) has_said(a);
+    }
+    has_said(a);
+}
+
+void averager_witnesses_clear(struct averager *a)
+{
+    for (size_t i = 0; i < a->load.witness_count; i++) {
+        struct witness *w = &a->load.witness[i];
+        if (w->proof) dht_node_cancel(w->proof);
+        if (w->request) rpc_cancel(w->request);
+        free(w->claim.samples);
+    }
+    free(a->load.witness);
+    a->load.witness = NULL;
+    a->load.witness_count = a->load.witnesses_left = 0;
+}

@@ -1,0 +1,150 @@
+/* verifier.h - BTARD's verification of one all-reduce, between its last answer and its being
+ * applied: a peer that has reduced otherwise than CenteredClip does, or has sent what its data
+ * don't give, is found and banned. [TTT 2.1, security] [BTARD 3, appendix] ref/btard.h has the
+ * checks themselves, broadcast.h brings the messages to all.
+ *
+ * Every peer has by now each part's aggregate a, its own values x of it, and the radius tau that
+ * the reducer names. The messages, each signed, in this order:
+ *
+ *   SENT     to each peer alone: hashes of the parts that I have sent it, and of my aggregates. It
+ *            has to fit what has arrived; so its receiver can show later what it was sent
+ *   COMMIT   to all from here on: the same hashes of all pairs, and of a number to draw by;
+ *            how many samples my values are of, in which epoch; the peers whose SENT I
+ *            lack or don't accept
+ *   REVEAL   that number. No peer knew what is drawn while it could still change its values
+ *   REPORT   of each part: s = <z, x - a> min(1, tau / |x - a|), |x - a|, and |x|
+ *   ACCUSE   reducers know x: which reports are false? Validators, drawn by lot, have computed
+ *            their target's values again from its data: are they as reported?
+ *   OPEN     my x of one part: of one that was accused, else one whose aggregate more than half
+ *            find too far away, else one drawn by lot. And votes: each peer has computed again
+ *            what a validator says to be false
+ *   AGREE    that the round holds
+ *
+ * At CenteredClip's fixed point a part's s sum to 0; an aggregate that was moved gives another sum,
+ * whatever z may be. Of the opened part each peer recomputes all of it: reports and aggregate.
+ *
+ * A peer is banned only by a proof, which is a function of messages that all honest peers hold:
+ *
+ *   two signed messages of one stage; a COMMIT other than its SENT; another number than committed
+ *   to; a false report, or a false accusation, of the opened part; values other than committed to;
+ *   sums, a radius or an aggregate that aren't CenteredClip's; values other than its data give, or
+ *   a validator that says so falsely, by votes
+ *
+ * So honest peers ban the same peers, and never one another. What can't be proven voids the round
+ * and is charged: to a peer that is silent, and to both of a pair where one says that the other has
+ * not sent it what it signs. A charge is a back-off of seconds that doubles (bans.h), never a ban. */
+#ifndef PL_REFEREE_H
+#define PL_REFEREE_H
+
+#include "ref/btard.h"
+#include "ref/partition.h"
+#include "net/bytes.h"
+#include "net/random_source.h"
+#include "broadcast.h"
+#include "net/hivemind/dht/dht_id.h"
+
+enum referee_phase {
+    REFEREE_SENT,
+    REFEREE_COMMIT,
+    REFEREE_REVEAL,
+    REFEREE_REPORT,
+    REFEREE_ACCUSE,
+    REFEREE_OPEN,
+    REFEREE_AGREE,
+    REFEREE_PHASES
+};
+
+/* Of a peer's values, by its data. */
+enum referee_opinion { REFEREE_UNKNOWN, REFEREE_HOLDS, REFEREE_FALSE };
+
+#define REFEREE_PEERS_MAX 256      /* each of whom hears each: 65,536 messages a phase are enough */
+/* bytes of a part that is opened, with the hashes beside it: a unary call takes 4 MiB. The run's
+ * parts take up to 2 MiB */
+#define REFEREE_SHOWN_MAX (3u << 20)
+#define REFEREE_PARTS_MAX 90000u   /* a hash of each has to fit into as much */
+/* bytes of a peer's packets that wait for the helper thread, beside four of the longest: it may be
+ * computing a gradient */
+#define REFEREE_WAITING_MAX (1u << 20)
+
+/* What somebody's values are the mean over: from the epoch's parameters, and its own data's order
+ * of that epoch, so many samples. */
+struct referee_claim {
+    int64_t epoch;
+    uint64_t samples;
+};
+
+/* What was exchanged, owned by the exchange; read on a helper thread while nothing changes. */
+struct referee_view {
+    const struct group *group;     /* borrowed */
+    const struct identity *me;     /* borrowed: signs */
+    size_t count, self;            /* the group's */
+    const struct pl_part *parts;
+    size_t part_count;
+    struct referee_claim claim;    /* of ours */
+    double limit;                  /* s without anything new until a round is given up; 0: none */
+    /* how many are drawn in a round, on average; at most half of those who have samples */
+    double validators;
+    uint64_t samples_max;          /* nobody may claim more; 0: any number */
+    struct chance chance;          /* of the number that everybody draws by, and of what hides it */
+    void *context;
+    /* A part's aggregate and radius. */
+    const float *(*aggregate)(void *context, size_t part, double *tau);
+    /* Appends our values of a part as they have travelled. 1: done; 0: none did. Negative: an
+     * error. */
+    int (*sent)(void *context, size_t part, struct bytes *out);
+    /* The same of another peer, for a part of our own. */
+    int (*received)(void *context, size_t part, size_t peer, struct bytes *out);
+    /* What travelled, as values of that part. NULL: it is none. */
+    const float *(*decode)(void *context, size_t part, const uint8_t *data, size_t n, float *room);
+    /* What is left of values of a part on their way to its reducer. NULL: no memory. */
+    const float *(*travel)(void *context, size_t part, const float *values, float *room);
+    /* Computes what a peer should have sent, by its claim: all its tensors, valid until the next
+     * call. PL_OK; whatever else: we can't tell. May take as long as its gradient did. NULL:
+     * never. */
+    int (*recompute)(void *context, size_t peer, const struct referee_claim *claim,
+                     float *const **tensor);
+};
+
+struct referee {
+    struct referee_view v;
+    struct broadcast b;
+    struct packet *inbox, **inbox_end, *batch; /* packets from peers: `to` is the sender's place */
+    size_t *waiting;               /* (count): bytes of a peer's packets in the inbox */
+    double now;                    /* s, of the step under way */
+    int phase, phase_before;       /* ours, -1 before the first message; at the step's begin */
+    struct bytes body;             /* of the message that is being made */
+    uint8_t lot[PL_HASH_BYTES], salt[PL_HASH_BYTES], seed[PL_HASH_BYTES];
+    uint8_t *own_hash;             /* (count, PL_HASH_BYTES): of each reducer's aggregates */
+    uint8_t *sent_hash;            /* (parts, PL_HASH_BYTES): of what we have sent */
+    uint8_t *sent_digest;          /* (count, PL_HASH_BYTES): over those for each reducer */
+    size_t longest, longest_sent;  /* values of a part; bytes that one can travel as */
+    int *order;                    /* (drawable): order[k] validates order[drawable / 2 + k], k < drawn */
+    size_t drawable, drawn;        /* who has samples; of them, validators */
+    uint8_t *opinion;              /* (count): ours of each, enum referee_opinion */
+    size_t opened;                 /* the part of OPEN */
+    uint8_t *banned;               /* (count): proven to lie */
+    uint8_t *charged;              /* (count): has cost us the round, without a proof */
+    int over, status;              /* PL_OK: the round holds. PL_EIO: void */
+    struct pl_err err;             /* with the reason */
+};
+
+int referee_open(struct referee **r, const struct referee_view *v, struct pl_err *err);
+void referee_close(struct referee *r); /* NULL may be closed */
+
+/* On the loop's thread, before a step: hands over the packets that have come. */
+void referee_take(struct referee *r, double now);
+/* When the next step is due: at once after packets, else in time. Not during a step. */
+double referee_wake(const struct referee *r);
+/* On any thread: checks what was told, and goes on as far as it can, or ends it: `over`. Packets to
+ * others are in r->b.out; the caller takes them. */
+void referee_step(struct referee *r);
+/* On the loop's thread, after it. The step may have taken long: time counts from here. */
+void referee_stepped(struct referee *r, double now);
+/* 1: others may be computing a gradient: their silence says nothing. */
+int referee_is_slow(const struct referee *r);
+/* The exchange's own time is up: silent peers are charged. Not during a step. */
+void referee_expire(struct referee *r, double now);
+/* A packet from a peer; one that is early is kept. PL_EPROTO: none, PL_ELIMIT: too many wait. */
+int referee_hear(struct referee *r, size_t peer, const uint8_t *data, size_t n);
+
+#endif

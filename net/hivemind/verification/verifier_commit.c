@@ -1,0 +1,157 @@
+/* verifier_commit.c - the first two stages of BTARD's verification, see referee.h: what each peer
+ * has sent each other one, as its sender signs it and as its receiver has it. */
+#include "verifier_internal.h"
+
+#include <openssl/evp.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What each reducer has answered, and by which radius. */
+static void hash_aggregates(struct referee *r)
+{
+    EVP_MD_CTX *c = EVP_MD_CTX_new();
+    if (!c) referee_give_up(r, PL_ENOMEM, "no memory");
+    for (size_t owner = 0; !r->over && owner < r->v.count; owner++) {
+        EVP_DigestInit_ex(c, EVP_sha256(), NULL);
+        for (size_t p = 0; p < r->v.part_count; p++) {
+            double tau;
+            const float *a;
+            if (r->v.parts[p].owner != (int)owner) continue;
+            a = r->v.aggregate(r->v.context, p, &tau);
+            EVP_DigestUpdate(c, &tau, sizeof tau);
+            EVP_DigestUpdate(c, a, r->v.parts[p].length * sizeof *a);
+        }
+        EVP_DigestFinal_ex(c, r->own_hash + owner * PL_HASH_BYTES, NULL);
+    }
+    EVP_MD_CTX_free(c);
+}
+
+/* The hash of a part as it travelled from a peer to its reducer, one of which we are; zeros if
+ * nothing did. */
+static void hash_part(struct referee *r, struct bytes *raw, size_t part, size_t from,
+                      uint8_t hash[PL_HASH_BYTES])
+{
+    int rc;
+    bytes_take(raw, bytes_length(raw));
+    rc = from == r->v.self ? r->v.sent(r->v.context, part, raw)
+                           : r->v.received(r->v.context, part, from, raw);
+    if (rc < 0) referee_give_up(r, PL_ENOMEM, "no memory");
+    memset(hash, 0, PL_HASH_BYTES);
+    if (rc == 1) signed_hash(hash, bytes_at(raw), bytes_length(raw));
+}
+
+/* Over the hashes of all parts from one peer to a reducer. */
+static void digest_pair(struct referee *r, size_t from, size_t owner,
+                        uint8_t digest[PL_HASH_BYTES])
+{
+    struct bytes raw = { 0 }, hashes = { 0 };
+    uint8_t hash[PL_HASH_BYTES];
+    for (size_t p = 0; !r->over && p < r->v.part_count; p++) {
+        if (r->v.parts[p].owner != (int)owner) continue;
+        hash_part(r, &raw, p, from, hash);
+        if (from == r->v.self) memcpy(r->sent_hash + p * PL_HASH_BYTES, hash, sizeof hash);
+        bytes_add(&hashes, hash, sizeof hash);
+    }
+    signed_hash(digest, bytes_at(&hashes), bytes_length(&hashes));
+    if (raw.failed || hashes.failed) referee_give_up(r, PL_ENOMEM, "no memory");
+    bytes_clear(&raw);
+    bytes_clear(&hashes);
+}
+
+void referee_send_pairs(struct referee *r)
+{
+    uint8_t body[2 * PL_HASH_BYTES];
+    hash_aggregates(r);
+    memcpy(body + PL_HASH_BYTES, r->own_hash + r->v.self * PL_HASH_BYTES, PL_HASH_BYTES);
+    for (size_t i = 0; !r->over && i < r->v.count; i++) {
+        digest_pair(r, r->v.self, i, r->sent_digest + i * PL_HASH_BYTES);
+        memcpy(body, r->sent_digest + i * PL_HASH_BYTES, PL_HASH_BYTES);
+        if (i != r->v.self)
+            broadcast_send_pair(&r->b, r->now, REFEREE_SENT, i, body, sizeof body);
+    }
+}
+
+int referee_has_all_pairs(const struct referee *r)
+{
+    for (size_t i = 0; i < r->v.count; i++)
+        if (i != r->v.self && !referee_said(r, REFEREE_SENT, i)) return 0;
+    return 1;
+}
+
+/* 1: what a peer says to have sent us is what has arrived. */
+static int accepts(struct referee *r, size_t peer)
+{
+    const uint8_t *said = referee_said(r, REFEREE_SENT, peer);
+    uint8_t digest[PL_HASH_BYTES];
+    if (peer == r->v.self) return 1;
+    if (!said) return 0;
+    digest_pair(r, peer, r->v.self, digest);
+    return !memcmp(said, digest, sizeof digest) &&
+           !memcmp(said + PL_HASH_BYTES, r->own_hash + peer * PL_HASH_BYTES, PL_HASH_BYTES);
+}
+
+void referee_commit(struct referee *r, struct bytes *out)
+{
+    const struct pl_btard b = { .hash = signed_hash };
+    uint8_t hash[PL_HASH_BYTES];
+    pl_btard_lot_commit(hash, &b, (uint32_t)r->v.self, r->lot, r->salt);
+    bytes_add(out, r->own_hash + r->v.self * PL_HASH_BYTES, PL_HASH_BYTES);
+    bytes_add(out, hash, sizeof hash);
+    bytes_be64(out, (uint64_t)r->v.claim.epoch);
+    bytes_be64(out, r->v.claim.samples);
+    for (size_t i = 0; i < r->v.count; i++) bytes_u8(out, (uint8_t)!accepts(r, i));
+    bytes_add(out, r->sent_digest, r->v.count * PL_HASH_BYTES);
+}
+
+/* A SENT for `to` beside its sender's COMMIT. */
+static int differs(const struct referee *r, size_t from, size_t to, const uint8_t *sent)
+{
+    const uint8_t *committed = referee_said(r, REFEREE_COMMIT, from);
+    if (!committed) return 0;
+    return memcmp(sent, committed + COMMIT_DIGESTS(r->v.count) + to * PL_HASH_BYTES,
+                  PL_HASH_BYTES) != 0 ||
+           memcmp(sent + PL_HASH_BYTES, committed, PL_HASH_BYTES) != 0;
+}
+
+int referee_contradicts(void *context, const struct signed_message *m)
+{
+    return differs(context, m->from, m->to, m->body) ? REFEREE_COMMIT : -1;
+}
+
+/* Who has committed to something else than it has told us: all are shown both. */
+void referee_compare_commitments(struct referee *r)
+{
+    for (size_t i = 0; i < r->v.count; i++) {
+        const uint8_t *sent = i == r->v.self ? NULL : referee_said(r, REFEREE_SENT, i);
+        if (!sent || r->b.guilty[i] || !differs(r, i, r->v.self, sent)) continue;
+        r->b.guilty[i] = 1;
+        broadcast_show(&r->b, REFEREE_SENT, i, REFEREE_COMMIT);
+    }
+}
+
+void referee_judge_commitments(struct referee *r)
+{
+    size_t n = r->v.count;
+    uint8_t elsewhere[REFEREE_PEERS_MAX] = { 0 }, *edge;
+    int is_denied = 0, is_apart = 0;
+    for (size_t i = 0; i < n; i++) {
+        const uint8_t *committed = referee_said(r, REFEREE_COMMIT, i) + COMMIT_DENIED;
+        for (size_t j = 0; j < n; j++) is_denied |= i != j && committed[j];
+        if (r->v.samples_max && referee_claim_of(r, i).samples > r->v.samples_max)
+            referee_ban(r, i, "a peer claims more samples than anybody may");
+        elsewhere[i] = referee_claim_of(r, i).epoch != r->v.claim.epoch;
+        is_apart |= elsewhere[i];
+    }
+    if (!r->over && is_apart)
+        referee_charge_if_few(r, elsewhere, "its peers are at different epochs");
+    if (r->over || !is_denied) return;
+    if (!(edge = calloc(n * n, 1))) {
+        referee_give_up(r, PL_ENOMEM, "no memory");
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < n; j++)
+            edge[i * n + j] = i != j && (referee_said(r, REFEREE_COMMIT, i) + COMMIT_DENIED)[j];
+    referee_charge_pairs(r, edge, "a peer has not sent what it signs, or another denies it");
+    free(edge);
+}

@@ -1,0 +1,414 @@
+/* verifier_judge.c - see referee.h: what comes of what was said. */
+#include "verifier_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Sums and differences are of float64; what is allowed is a hundred times what order and another
+ * machine's compiler can make of them. A sum's honest distance from 0 is what CenteredClip had
+ * left to go (exchange_robust.c: a ten-millionth of the radius) and the rounding of the aggregate
+ * to float32. What a false report may add to a sum unnoticed is a fifth of what a sum may be off,
+ * so that senders can't make an honest reducer's sum false. */
+#define REPORT_TOLERANCE 1e-7
+#define SUM_TOLERANCE 1e-6
+/* An honest peer accuses only of twice what it would itself be convicted for: whatever its judges'
+ * machines make of the last digits, they agree with it. The same for validators. */
+#define ACCUSER_FACTOR 2.0
+#define ROUNDING 0x1p-23
+/* The radius is the reducer's choice, near the middle of the distances: much wider, and
+ * CenteredClip clips nobody; much closer, and the sum says nothing. */
+#define WIDEST 2.0
+#define CLOSEST 0.25
+/* [BTARD verification 3] An aggregate is as long as the middle one of its values, or shorter:
+ * farther away from one's own than this many times their length is no place for it. */
+#define FAR 3.0
+/* A peer's values may differ from what its data give by this share of their length. Another
+ * processor's roundings and parameters that came back from a compressed round make a hundredth of
+ * it; what a liar gains within it is far below a gradient's own noise. */
+#define FALSE_SHARE 0.125 /* of a vote; a validator accuses of ACCUSER_FACTOR times as much */
+/* which of the seed's numbers says how many validate, and what is opened */
+#define LOTS 0xFFFFFFFEu
+
+static struct pl_btard checks(double tau, double tolerance)
+{
+    return (struct pl_btard){ .hash = signed_hash, .tau = tau, .tolerance = tolerance };
+}
+
+/* What a judge needs for a part at a time. */
+struct desk {
+    double *z, *norm;
+    float *room;
+    struct bytes raw;
+};
+
+static int desk_open(struct desk *d, struct referee *r)
+{
+    memset(d, 0, sizeof *d);
+    d->z = pl_alloc(r->longest, sizeof *d->z);
+    d->norm = pl_alloc(r->v.count, sizeof *d->norm);
+    d->room = pl_alloc(r->longest, sizeof *d->room);
+    if (!d->z || !d->norm || !d->room) referee_give_up(r, PL_ENOMEM, "no memory");
+    return !r->over;
+}
+
+static void desk_close(struct desk *d)
+{
+    bytes_clear(&d->raw);
+    pl_free(d->z);
+    pl_free(d->norm);
+    pl_free(d->room);
+}
+
+/* --- what is drawn ---------------------------------------------------------------------------- */
+
+static uint32_t word(const uint8_t *p)
+{
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+void referee_draw(struct referee *r)
+{
+    const struct pl_btard b = checks(0, 0);
+    uint8_t lots[PL_HASH_BYTES], round_seed[PL_HASH_BYTES];
+    int n = 0, *alive = pl_alloc(r->v.count, sizeof *alive);
+    /* Who helps without a gradient has nothing to be validated, nor data to do it with. */
+    for (size_t i = 0; alive && i < r->v.count; i++)
+        if (referee_claim_of(r, i).samples) alive[n++] = (int)i;
+    if (!alive || pl_btard_validators(r->order, round_seed, &b, r->seed, 0, alive, n))
+        referee_give_up(r, PL_ENOMEM, "no memory");
+    pl_free(alive);
+    pl_btard_derive(lots, &b, r->seed, LOTS);
+    r->drawn = (size_t)fmax(0, floor(r->v.validators + word(lots) / 0x1p32));
+    r->drawable = (size_t)n;
+    if (r->drawn > r->drawable / 2) r->drawn = r->drawable / 2;
+    if (r->v.part_count) r->opened = word(lots + 4) % r->v.part_count;
+}
+
+/* --- validators ------------------------------------------------------------------------------- */
+
+/* The peer's values computed again, beside what it has reported of those that it has sent, and
+ * its reducers have found true. Hashes would say the same of equal machines alone. Along a random
+ * unit vector of d numbers a difference is a d-th of its square long, on average; and lengths of
+ * differences differ by no more than what they are differences of. */
+static enum referee_opinion computed(struct referee *r, size_t peer, double share)
+{
+    struct referee_claim claim = referee_claim_of(r, peer);
+    float *const *tensor;
+    double far = 0, squares = 0;
+    struct desk d;
+    if (!claim.samples || !r->v.recompute || !desk_open(&d, r)) return REFEREE_UNKNOWN;
+    if (r->v.recompute(r->v.context, peer, &claim, &tensor)) {
+        desk_close(&d);
+        return REFEREE_UNKNOWN;
+    }
+    for (size_t p = 0; p < r->v.part_count; p++) {
+        const struct pl_part *part = &r->v.parts[p];
+        struct told told = referee_told(r, peer, p), own;
+        double tau, along;
+        const float *a = referee_part(r, p, d.z, &tau), *x = tensor[part->tensor] + part->start;
+        if (told.norm == REFEREE_ABSENT) continue;
+        if (part->owner != (int)peer) x = r->v.travel(r->v.context, p, x, d.room);
+        if (!x) return desk_close(&d), REFEREE_UNKNOWN;
+        own = referee_measure(x, a, tau, d.z, part->length);
+        along = tau > 0 ? told.s * fmax(1, told.norm / tau) - own.s * fmax(1, own.norm / tau) : 0;
+        far += fmax((double)part->length * along * along, pow(told.norm - own.norm, 2));
+        squares += own.length * own.length;
+    }
+    desk_close(&d);
+    return far <= share * share * squares ? REFEREE_HOLDS : REFEREE_FALSE;
+}
+
+static size_t target_of(const struct referee *r, size_t k)
+{
+    return (size_t)r->order[r->drawable / 2 + k];
+}
+
+/* 1: the k-th validator says that its target's values are false. */
+static int is_doubted(const struct referee *r, size_t k)
+{
+    const uint8_t *said = referee_said(r, REFEREE_ACCUSE, (size_t)r->order[k]);
+    return said[r->v.count * ACCUSATION_BYTES] == REFEREE_FALSE;
+}
+
+/* --- accusing --------------------------------------------------------------------------------- */
+
+static double share_of(double difference, double allowed)
+{
+    if (!isfinite(difference)) return INFINITY;
+    return difference > 0 ? difference / allowed : 0;
+}
+
+/* [BTARD verification 1] How far a report is from what it should be; an honest one may be off by 1.
+ * s is clipped: it is no longer than the radius, however long the values are. */
+static double report_error(struct told told, struct told own, double tau)
+{
+    double norm = fmax(0, own.norm), length = fmax(norm, own.length);
+    double e = share_of(fabs(told.s - own.s), REPORT_TOLERANCE * fmin(norm, tau));
+    e = fmax(e, share_of(fabs(told.norm - own.norm), REPORT_TOLERANCE * length));
+    return fmax(e, share_of(fabs(told.length - own.length), REPORT_TOLERANCE * length));
+}
+
+/* Of a part that we have reduced. */
+static enum accusation check_sender(struct referee *r, struct desk *d, size_t part, size_t peer,
+                                    const float *a, double tau)
+{
+    struct told own;
+    const float *x = NULL;
+    int rc;
+    bytes_take(&d->raw, bytes_length(&d->raw));
+    rc = r->v.received(r->v.context, part, peer, &d->raw);
+    if (rc < 0) {
+        referee_give_up(r, PL_ENOMEM, "no memory");
+        return ACCUSES_NOBODY;
+    }
+    if (rc) x = r->v.decode(r->v.context, part, bytes_at(&d->raw), bytes_length(&d->raw), d->room);
+    own = referee_measure(x, a, tau, d->z, r->v.parts[part].length);
+    return report_error(referee_told(r, peer, part), own, tau) <= ACCUSER_FACTOR ? ACCUSES_NOBODY
+                                                                                  : ACCUSES_REPORT;
+}
+
+void referee_accuse(struct referee *r, struct bytes *out)
+{
+    enum referee_opinion found = REFEREE_UNKNOWN;
+    struct desk d;
+    uint8_t *what = calloc(r->v.count, 1);
+    size_t *part = pl_alloc(r->v.count, sizeof *part);
+    if (!what || !part) referee_give_up(r, PL_ENOMEM, "no memory");
+    desk_open(&d, r);
+    for (size_t p = 0; !r->over && p < r->v.part_count; p++) {
+        double tau;
+        const float *a;
+        if (r->v.parts[p].owner != (int)r->v.self) continue;
+        a = referee_part(r, p, d.z, &tau);
+        for (size_t i = 0; i < r->v.count; i++) {
+            if (i == r->v.self || what[i]) continue;
+            what[i] = (uint8_t)check_sender(r, &d, p, i, a, tau);
+            part[i] = p;
+        }
+    }
+    for (size_t k = 0; !r->over && k < r->drawn; k++)
+        if (r->order[k] == (int)r->v.self)
+            found = computed(r, target_of(r, k), ACCUSER_FACTOR * FALSE_SHARE);
+    for (size_t i = 0; !r->over && i < r->v.count; i++) {
+        bytes_u8(out, what[i]);
+        bytes_be32(out, what[i] ? (uint32_t)part[i] : 0);
+    }
+    bytes_u8(out, (uint8_t)found);
+    desk_close(&d);
+    free(what);
+    pl_free(part);
+}
+
+/* [BTARD verification 3] The first part that more than half find too far away; else what was
+ * drawn. */
+static void vote_for_parts(struct referee *r)
+{
+    const struct pl_btard b = { .delta_max = FAR };
+    size_t n = r->v.count;
+    double *ratio = pl_alloc(n * n, sizeof *ratio); /* its first column */
+    int recompute = 0;
+    if (!ratio) referee_give_up(r, PL_ENOMEM, "no memory");
+    for (size_t p = 0; !r->over && !recompute && p < r->v.part_count; p++) {
+        for (size_t i = 0; i < n; i++) {
+            struct told t = referee_told(r, i, p);
+            ratio[i * n] = t.norm > 0 ? t.norm / t.length : 0;
+        }
+        pl_btard_votes(&recompute, &b, ratio, (int)n, 0);
+        if (recompute) r->opened = p;
+    }
+    pl_free(ratio);
+}
+
+/* Who claims so that nobody can compute it again does not want it to be. */
+void referee_check_claims(struct referee *r)
+{
+    for (size_t i = 0; i < r->v.count; i++)
+        for (size_t p = 0; !referee_claim_of(r, i).samples && p < r->v.part_count; p++)
+            if (referee_told(r, i, p).norm != REFEREE_ABSENT) {
+                referee_ban(r, i, "a peer has sent values, of no samples");
+                break;
+            }
+}
+
+void referee_hear_accusations(struct referee *r)
+{
+    int has_part = 0;
+    for (size_t j = 0; j < r->v.count; j++)
+        for (size_t i = 0; i < r->v.count; i++) {
+            size_t part;
+            if (referee_accusation(r, j, i, &part) == ACCUSES_NOBODY) continue;
+            if (part >= r->v.part_count || r->v.parts[part].owner != (int)j)
+                referee_ban(r, j, "a peer accuses another about a part that it has not reduced");
+            else if (!has_part) r->opened = part;
+            has_part = 1;
+        }
+    if (!r->over && !has_part) vote_for_parts(r);
+}
+
+/* A validator has told its opinion already, and a peer does not judge its own values. */
+void referee_vote(struct referee *r)
+{
+    for (size_t k = 0; !r->over && k < r->drawn; k++) {
+        size_t target = target_of(r, k);
+        if (target == r->v.self || r->order[k] == (int)r->v.self || !is_doubted(r, k)) continue;
+        r->opinion[target] = (uint8_t)computed(r, target, FALSE_SHARE);
+    }
+}
+
+/* --- judging ---------------------------------------------------------------------------------- */
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* How far a sum over n clipped differences may be from 0. */
+static double sum_tolerance(const float *a, size_t d, double tau, size_t n)
+{
+    double squares = 0;
+    for (size_t k = 0; k < d; k++) squares += (double)a[k] * a[k];
+    return (double)n * (SUM_TOLERANCE * tau + ROUNDING * sqrt(squares));
+}
+
+/* [BTARD verification 2] The sum of a part's reports, and its radius beside the distances. */
+static void judge_part(struct referee *r, size_t p, double *norm)
+{
+    const struct pl_part *part = &r->v.parts[p];
+    double tau, sum = 0, middle;
+    const float *a = r->v.aggregate(r->v.context, p, &tau);
+    struct pl_btard b;
+    size_t n = 0;
+    for (size_t i = 0; i < r->v.count; i++) {
+        struct told t = referee_told(r, i, p);
+        if (t.norm == REFEREE_ABSENT) continue;
+        sum += t.s;
+        norm[n++] = t.norm;
+    }
+    if (!n) return;
+    qsort(norm, n, sizeof *norm, ascending);
+    middle = norm[n / 2];
+    b = checks(tau, sum_tolerance(a, part->length, tau, n));
+    if (!pl_btard_sum_holds(&b, sum))
+        referee_ban(r, (size_t)part->owner,
+                    "a reducer's aggregate is not what its group's values give");
+    else if (middle > 0 && !(tau >= CLOSEST * middle && tau <= WIDEST * middle))
+        referee_ban(r, (size_t)part->owner,
+                    "a reducer's radius is far from its group's distances");
+}
+
+/* What a peer has sent of the opened part, as it shows it now: the hashes of all that it has sent
+ * to this reducer, as it was committed to them, and these values. NULL: nothing. *bad: it shows
+ * another. */
+static const float *shown(const struct referee *r, size_t peer, float *room, int *bad)
+{
+    static const uint8_t nothing[PL_HASH_BYTES];
+    size_t of, place = referee_place(r, r->opened, &of), n;
+    size_t owner = (size_t)r->v.parts[r->opened].owner;
+    const uint8_t *hashes = broadcast_body(&r->b, REFEREE_OPEN, peer, &n) + r->v.count,
+                  *raw = hashes + of * PL_HASH_BYTES,
+                  *promised = referee_said(r, REFEREE_COMMIT, peer) + COMMIT_DIGESTS(r->v.count) +
+                              owner * PL_HASH_BYTES;
+    uint8_t hash[PL_HASH_BYTES];
+    const float *x;
+    *bad = 1;
+    if (n < r->v.count + of * PL_HASH_BYTES) return NULL;
+    n -= r->v.count + of * PL_HASH_BYTES;
+    signed_hash(hash, hashes, of * PL_HASH_BYTES);
+    if (memcmp(hash, promised, sizeof hash)) return NULL;
+    hashes += place * PL_HASH_BYTES;
+    if (!n && !memcmp(hashes, nothing, sizeof nothing)) {
+        *bad = 0;
+        return NULL;
+    }
+    signed_hash(hash, raw, n);
+    if (memcmp(hash, hashes, sizeof hash)) return NULL;
+    x = r->v.decode(r->v.context, r->opened, raw, n, room);
+    *bad = !x;
+    return x;
+}
+
+/* One peer's values of the opened part: its report, whoever has accused it, and its pull. 0: it
+ * does not show them. */
+static int judge_shown(struct referee *r, struct desk *d, size_t peer, const float *a, double tau,
+                        double *pull)
+{
+    size_t owner = (size_t)r->v.parts[r->opened].owner, length = r->v.parts[r->opened].length, part;
+    struct told t;
+    int bad;
+    const float *x = shown(r, peer, d->room, &bad);
+    if (bad) {
+        referee_ban(r, peer, "a peer shows other values than it was committed to");
+        return 0;
+    }
+    t = referee_measure(x, a, tau, d->z, length);
+    if (!(report_error(referee_told(r, peer, r->opened), t, tau) <= 1))
+        referee_ban(r, peer, "a peer has reported falsely about what it has sent");
+    else if (referee_accusation(r, owner, peer, &part) == ACCUSES_REPORT && part == r->opened)
+        referee_ban(r, owner, "a reducer accuses a peer falsely");
+    for (size_t k = 0; x && k < length; k++)
+        pull[k] += ((double)x[k] - a[k]) * (t.norm > tau ? tau / t.norm : 1);
+    return 1;
+}
+
+static void judge_opened(struct referee *r, struct desk *d)
+{
+    const struct pl_part *part = &r->v.parts[r->opened];
+    double tau, squares = 0, *pull = pl_alloc(part->length, sizeof *pull);
+    const float *a = referee_part(r, r->opened, d->z, &tau);
+    int all = pull != NULL;
+    if (!pull) referee_give_up(r, PL_ENOMEM, "no memory");
+    for (size_t k = 0; pull && k < part->length; k++) pull[k] = 0;
+    for (size_t i = 0; pull && i < r->v.count; i++) all &= judge_shown(r, d, i, a, tau, pull);
+    for (size_t k = 0; all && k < part->length; k++) squares += pull[k] * pull[k];
+    if (all && !(sqrt(squares) <= sum_tolerance(a, part->length, tau, r->v.count)))
+        referee_ban(r, (size_t)part->owner,
+                    "a reducer's aggregate is not what the values that were shown give");
+    pl_free(pull);
+}
+
+/* [BTARD, accuse] A validator's word against its target's, and all votes: a peer is convicted by
+ * more votes than Byzantine peers can have, if no more than that many are for it. Where too few
+ * can compute it, both are charged. */
+static void judge_doubt(struct referee *r, size_t k)
+{
+    size_t validator = (size_t)r->order[k], target = target_of(r, k), against = 1, for_it = 1,
+           faults = referee_faults(r);
+    if (!is_doubted(r, k)) return;
+    for (size_t i = 0; i < r->v.count; i++) {
+        uint8_t vote = referee_said(r, REFEREE_OPEN, i)[target];
+        if (i == validator || i == target) continue;
+        against += vote == REFEREE_FALSE;
+        for_it += vote == REFEREE_HOLDS;
+    }
+    if (against > faults && for_it <= faults)
+        referee_ban(r, target, "a peer's values are not those of its data");
+    else if (for_it > faults && against <= faults)
+        referee_ban(r, validator, "a validator accuses a peer falsely");
+    else {
+        referee_charge(r, validator, "too few can tell whether a validator is right");
+        referee_charge(r, target, "too few can tell whether a validator is right");
+    }
+}
+
+void referee_judge(struct referee *r)
+{
+    int reports_doubted = 0;
+    struct desk d;
+    if (!desk_open(&d, r)) {
+        desk_close(&d);
+        return;
+    }
+    if (r->v.part_count) judge_opened(r, &d);
+    for (size_t k = 0; k < r->drawn; k++) judge_doubt(r, k);
+    for (size_t j = 0; j < r->v.count; j++)
+        for (size_t i = 0; i < r->v.count; i++) {
+            size_t part;
+            reports_doubted |= referee_accusation(r, j, i, &part) == ACCUSES_REPORT;
+        }
+    /* A false report makes its reducer's sum false too. */
+    if (reports_doubted) referee_give_up(r, PL_EIO, "a peer is accused");
+    for (size_t p = 0; !reports_doubted && p < r->v.part_count; p++) judge_part(r, p, d.norm);
+    desk_close(&d);
+}

@@ -1,0 +1,253 @@
+/* authority_client.c - see authority_client.h. */
+#include "authority_client.h"
+#include "net/http/client/credential.h"
+#include "net/http/libraries.h"
+
+#include <jansson.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* --- the answer ------------------------------------------------------------------------------- */
+
+static int add_text(struct bytes *out, const json_t *o, const char *name, struct pl_err *err)
+{
+    const json_t *v = json_object_get(o, name);
+    size_t n = json_string_length(v);
+    if (!json_is_string(v) || !n || n > RSA_TEXT_MAX || strlen(json_string_value(v)) != n)
+        return pl_fail(err, PL_EFORMAT, "authority: hivemind_access.%s is missing or no text",
+                       name);
+    return bytes_add(out, json_string_value(v), n);
+}
+
+/* Whatever form JSON has it in, signed is Python's str(datetime) of it. One that is no time at all
+ * stays, for the check to tell. */
+static int sign_form(struct bytes *expiration)
+{
+    char text[AUTH_TIME_TEXT];
+    int64_t time;
+    if (auth_time_parse(&time, bytes_at(expiration), bytes_length(expiration)) ||
+        auth_time_write(text, time))
+        return PL_OK;
+    bytes_clear(expiration);
+    return bytes_add(expiration, text, strlen(text));
+}
+
+int authority_answer_read(struct auth_token *t, EVP_PKEY **authority, const char *json, size_t n,
+                          struct pl_err *err)
+{
+    json_t *o = json_loadb(json, n, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *access = json_object_get(o, "hivemind_access");
+    const char *key = json_string_value(json_object_get(o, "auth_server_public_key"));
+    int rc;
+    memset(t, 0, sizeof *t);
+    *authority = NULL;
+    if (!key || rsa_public_parse(authority, key, strlen(key)))
+        rc = pl_fail(err, PL_EFORMAT,
+                     "authority: auth_server_public_key is no RSA key as OpenSSH text");
+    else rc = add_text(&t->username, access, "username", err);
+    if (!rc) rc = add_text(&t->public_key, access, "peer_public_key", err);
+    if (!rc) rc = add_text(&t->expiration, access, "expiration_time", err);
+    if (!rc) rc = add_text(&t->signature, access, "signature", err);
+    if (!rc) rc = sign_form(&t->expiration);
+    json_decref(o);
+    if (!rc) return PL_OK;
+    auth_token_clear(t);
+    EVP_PKEY_free(*authority);
+    *authority = NULL;
+    return rc;
+}
+
+/* --- the request ------------------------------------------------------------------------------ */
+
+static size_t on_body(char *data, size_t size, size_t n, void *context)
+{
+    return bytes_add(context, data, size * n) ? 0 : size * n;
+}
+
+static char *body_for(const struct rsa_key *key)
+{
+    json_t *o = json_pack("{s:{s:o}}", "experiment_join_input", "peer_public_key",
+                          json_stringn((const char *)bytes_at(&key->text),
+                                       bytes_length(&key->text)));
+    char *text = o ? json_dumps(o, JSON_COMPACT) : NULL;
+    json_decref(o);
+    return text;
+}
+
+static char *url_for(CURL *curl, const struct authority_ask *ask)
+{
+    char *organization = curl_easy_escape(curl, ask->organization ? ask->organization : "", 0);
+    char *model = curl_easy_escape(curl, ask->model ? ask->model : "", 0), *url = NULL;
+    size_t n = strlen(ask->url);
+    while (n && ask->url[n - 1] == '/') n--;
+    if (organization && model &&
+        asprintf(&url, "%.*s/api/experiments/join?organization_name=%s&model_name=%s", (int)n,
+                 ask->url, organization, model) < 0)
+        url = NULL;
+    curl_free(organization);
+    curl_free(model);
+    return url;
+}
+
+/* OpenSSL's numbers for what is wrong with a certificate (X509_V_ERR_...). */
+enum { CERT_NOT_YET = 9, CERT_OVER = 10, CERT_SELF_SIGNED = 18, CERT_UNKNOWN = 21, CERT_NAME = 62 };
+
+static const char *certificate_advice(long verified, int has_ca, const char *why)
+{
+    if (verified == CERT_NOT_YET)
+        return "your side: set the clock (timedatectl set-ntp true); if it is right, its keeper's: "
+               "that certificate is of the future";
+    if (verified == CERT_OVER)
+        return "its keeper's side: a new certificate (potluck authority makes one where FILE.crt "
+               "is gone); yours, if your clock is ahead";
+    if (verified == CERT_NAME || strstr(why, "subject name"))
+        return "your side: --authority has to name it as its certificate does (its keeper's "
+               "--name)";
+    if (has_ca)
+        return "your side: --authority-ca is another's certificate: take the FILE.crt that its "
+               "keeper gives out";
+    return "your side: give its certificate, the FILE.crt that its keeper gives out, by "
+           "--authority-ca";
+}
+
+/* Which side has to do what. *status: whether another try may help. */
+static const char *advice(int *status, CURL *curl, CURLcode code, const struct authority_ask *ask,
+                          const char *why)
+{
+    long verified = 0;
+    *status = PL_EUSE;
+    switch (code) {
+    case CURLE_PEER_FAILED_VERIFICATION:
+        curl_easy_getinfo(curl, CURLINFO_SSL_VERIFYRESULT, &verified);
+        return certificate_advice(verified, ask->ca_file != NULL, why);
+    case CURLE_SSL_CACERT_BADFILE:
+        return "your side: --authority-ca has to be its certificate (PEM), the FILE.crt that its "
+               "keeper gives out";
+    case CURLE_UNSUPPORTED_PROTOCOL:
+    case CURLE_URL_MALFORMAT:
+        return "your side: --authority reads https://NAME:PORT";
+    case CURLE_SSL_CONNECT_ERROR:
+        return "your side: something else than an authority answers there; check --authority's "
+               "address and port";
+    case CURLE_COULDNT_RESOLVE_HOST:
+        return "your side: the name cannot be looked up; check --authority, then this machine's DNS";
+    case CURLE_OPERATION_TIMEDOUT:
+        *status = PL_EAGAIN;
+        return "its keeper's side, if --authority is right: it is off or frozen, or a firewall "
+               "drops us; else yours: your network lets nothing out to that port";
+    default:
+        *status = PL_EAGAIN;
+        return "its keeper's side, if --authority is right: nobody answers there (potluck "
+               "authority runs it)";
+    }
+}
+
+/* It has answered, but not with a token. */
+static int refusal(const struct authority_ask *ask, long status, struct pl_err *err)
+{
+    if (status == 401 || status == 429) /* 429: and too often */
+        return pl_fail(err, PL_EUSE,
+                       "authority %.100s: the secret of %.100s is not on its list; your side: ask "
+                       "its keeper for one (potluck authority --invite), and give it by "
+                       "--token-file", ask->url, ask->secret_from ? ask->secret_from : "ours");
+    if (status >= 500)
+        return pl_fail(err, PL_EAGAIN, "authority %.100s answers with status %ld; its keeper's "
+                       "side: it is in trouble itself", ask->url, status);
+    return pl_fail(err, PL_EUSE, "authority %.100s answers with status %ld, expected 200; your "
+                   "side: something else than an authority answers there; check --authority", ask->url,
+                   status);
+}
+
+/* PL_EAGAIN: worth another try. */
+static int put(struct bytes *out, const struct authority_ask *ask, const struct rsa_key *key,
+               struct pl_err *err)
+{
+    CURL *curl = curl_easy_init();
+    char *body = body_for(key), *url = curl ? url_for(curl, ask) : NULL, *bearer = NULL;
+    struct curl_slist *headers = curl_slist_append(NULL, "Content-Type: application/json");
+    char why[CURL_ERROR_SIZE] = "";
+    long status = 0;
+    CURLcode code;
+    int rc = PL_OK;
+    if (asprintf(&bearer, "Authorization: Bearer %s", ask->user_token) < 0) bearer = NULL;
+    if (bearer) headers = curl_slist_append(headers, bearer);
+    if (!curl || !body || !url || !bearer || !headers) {
+        rc = pl_fail(err, PL_ENOMEM, "authority: no memory");
+        goto done;
+    }
+    curl_easy_setopt(curl, CURLOPT_URL, url);
+    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "https");
+    curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, "PUT");
+    curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body);
+    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT,
+                     ask->timeout_s > 0 ? ask->timeout_s : AUTHORITY_TIMEOUT_S);
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, why);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, out);
+    if (ask->ca_file) curl_easy_setopt(curl, CURLOPT_CAINFO, ask->ca_file);
+    code = curl_easy_perform(curl);
+    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+    if (code) {
+        const char *side = advice(&rc, curl, code, ask, why);
+        pl_fail(err, rc, "authority %.100s: %.120s; %s", ask->url[0] ? ask->url : "''",
+                why[0] ? why : curl_easy_strerror(code), side);
+    } else if (status != 200) rc = refusal(ask, status, err);
+done:
+    if (bearer) OPENSSL_cleanse(bearer, strlen(bearer));
+    curl_slist_free_all(headers);
+    free(bearer);
+    free(body);
+    free(url);
+    curl_easy_cleanup(curl);
+    return rc;
+}
+
+int authority_ask(struct auth *auth, const struct authority_ask *ask, double now,
+                  struct pl_err *err)
+{
+    struct bytes answer = { .limit = AUTHORITY_ANSWER_MAX };
+    struct auth_token t;
+    EVP_PKEY *authority = NULL;
+    struct pl_err why;
+    int tries = ask->tries ? ask->tries : AUTHORITY_TRIES, rc = curl_load(err);
+    if (rc) return rc;
+    if (!http_may_see(ask->url, ask->url)) /* the user's secret is not for it, whoever answers */
+        return pl_fail(err, PL_EUSE, "authority %.100s: no address of an authority; your side: "
+                       "--authority reads https://NAME:PORT", ask->url[0] ? ask->url : "''");
+    for (int i = 0;; i++) {
+        bytes_clear(&answer);
+        answer.limit = AUTHORITY_ANSWER_MAX;
+        rc = put(&answer, ask, auth->key, err);
+        if (rc != PL_EAGAIN || i + 1 >= tries) break;
+        sleep(1u << i);
+    }
+    if (!rc && (rc = authority_answer_read(&t, &authority, (const char *)bytes_at(&answer),
+                                           bytes_length(&answer), &why)))
+        pl_fail(err, rc, "authority %.100s: %.200s; its keeper's side, if --authority is right",
+                ask->url, why.text);
+    bytes_clear(&answer);
+    if (rc) return rc;
+    if ((rc = auth_token_check(&t, authority, now, &why)))
+        pl_fail(err, rc, "authority %.100s gives a token that is none: %.200s; its keeper's side; "
+                "yours, if your clock is wrong (timedatectl set-ntp true)", ask->url, why.text);
+    if (!rc &&
+        (bytes_length(&t.public_key) != bytes_length(&auth->key->text) ||
+         memcmp(bytes_at(&t.public_key), bytes_at(&auth->key->text), bytes_length(&t.public_key))))
+        rc = pl_fail(err, PL_EPROTO, "authority %.200s: the token is for another key; its keeper's "
+                     "side", ask->url);
+    if (rc) {
+        auth_token_clear(&t);
+        EVP_PKEY_free(authority);
+        return rc;
+    }
+    auth_token_clear(&auth->token);
+    auth->token = t;
+    auth->authority = authority;
+    return PL_OK;
+}

@@ -1,0 +1,231 @@
+/* authority_server.c - see authority_server.h. */
+#include "authority_server.h"
+#include "net/http/server/connections.h"
+#include "failures.h"
+#include "data/files/file.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+static const char path[] = "/api/experiments/join";
+
+struct authority_server {
+    struct MHD_Daemon *daemon;
+    struct connections connections; /* MHD's thread alone sees them, */
+    struct failures failures;       /* and these */
+    pthread_mutex_t lock; /* of everything below */
+    struct authority *authority;
+    const char *allow_path;
+    struct stat seen;     /* the list's file as it was last read */
+    struct pl_err complaint;
+    size_t issued, refused;
+};
+
+/* A request whose body is coming in. */
+struct join {
+    struct bytes body;
+};
+
+static double wall(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* --- the allowlist ---------------------------------------------------------------------------- */
+
+static int read_list(struct authority_server *s, struct pl_err *err)
+{
+    struct pl_err why;
+    void *text;
+    size_t n;
+    int rc = pl_file_read(&text, &n, s->allow_path, AUTHORITY_LIST_MAX, &why);
+    if (rc)
+        return pl_fail(err, rc, "--allow %.300s; potluck authority --invite USER --allow FILE begins "
+                       "a list", why.text);
+    if ((rc = authority_read(s->authority, text, n, &why)))
+        pl_fail(err, rc, "--allow %.200s: %.200s", s->allow_path, why.text);
+    free(text);
+    return rc;
+}
+
+static int is_same(const struct stat *a, const struct stat *b)
+{
+    return a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec &&
+           a->st_size == b->st_size && a->st_ino == b->st_ino;
+}
+
+/* Whoever was taken off the list gets no further token, without a restart. */
+static void follow_list(struct authority_server *s)
+{
+    struct stat now;
+    if (stat(s->allow_path, &now) || is_same(&now, &s->seen)) return;
+    s->seen = now;
+    s->complaint.text[0] = 0;
+    read_list(s, &s->complaint);
+}
+
+/* --- requests --------------------------------------------------------------------------------- */
+
+static enum MHD_Result reply(struct MHD_Connection *c, unsigned status, const void *json, size_t n)
+{
+    struct MHD_Response *r =
+        MHD_create_response_from_buffer(n, (void *)(uintptr_t)json, MHD_RESPMEM_MUST_COPY);
+    enum MHD_Result queued;
+    if (!r) return MHD_NO;
+    MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, "application/json");
+    MHD_add_response_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+    if (status == 401) MHD_add_response_header(r, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
+    if (status == 429) MHD_add_response_header(r, MHD_HTTP_HEADER_RETRY_AFTER, "60");
+    queued = MHD_queue_response(c, status, r);
+    MHD_destroy_response(r);
+    return queued;
+}
+
+static enum MHD_Result refuse(struct MHD_Connection *c, unsigned status, const char *json)
+{
+    return reply(c, status, json, strlen(json));
+}
+
+static enum MHD_Result answer(struct authority_server *s, struct MHD_Connection *c,
+                              const struct bytes *body)
+{
+    const char *bearer = MHD_lookup_connection_value(c, MHD_HEADER_KIND,
+                                                     MHD_HTTP_HEADER_AUTHORIZATION);
+    struct bytes json = { 0 };
+    enum MHD_Result queued;
+    int status;
+    pthread_mutex_lock(&s->lock);
+    follow_list(s);
+    status = authority_join(s->authority, &json, bearer, bytes_at(body), bytes_length(body), wall());
+    s->issued += status == 200;
+    s->refused += status != 200;
+    pthread_mutex_unlock(&s->lock);
+    /* Counted after the secret has been looked at, so that no failure keeps a right one out. */
+    if (status == 401 && failures_add(&s->failures, &connections_of(c)->remote, pl_seconds()) >
+                             AUTHORITY_TRIES_MAX) {
+        bytes_clear(&json);
+        return refuse(c, MHD_HTTP_TOO_MANY_REQUESTS,
+                      "{\"detail\":\"too many wrong tokens; wait a minute\"}");
+    }
+    queued = reply(c, (unsigned)status, bytes_at(&json), bytes_length(&json));
+    bytes_clear(&json);
+    return queued;
+}
+
+static enum MHD_Result on_request(void *context, struct MHD_Connection *c, const char *url,
+                                  const char *method, const char *version, const char *upload,
+                                  size_t *upload_size, void **state)
+{
+    struct authority_server *s = context;
+    struct join *j = *state;
+    size_t n = strlen(url);
+    (void)version;
+    if (!j) { /* headers alone are here */
+        if (!(j = *state = calloc(1, sizeof *j))) return MHD_NO;
+        j->body.limit = AUTHORITY_BODY_MAX + 1;
+        return MHD_YES;
+    }
+    if (*upload_size) { /* what is too long stays cut and is refused as a whole */
+        size_t room = AUTHORITY_BODY_MAX + 1 - bytes_length(&j->body);
+        bytes_add(&j->body, upload, *upload_size < room ? *upload_size : room);
+        *upload_size = 0;
+        return MHD_YES;
+    }
+    connections_request(&s->connections, c);
+    if (n < sizeof path - 1 || strcmp(url + n - (sizeof path - 1), path)) /* behind any base */
+        return refuse(c, MHD_HTTP_NOT_FOUND,
+                      "{\"detail\":\"PUT /api/experiments/join is all there is\"}");
+    if (strcmp(method, MHD_HTTP_METHOD_PUT))
+        return refuse(c, MHD_HTTP_METHOD_NOT_ALLOWED, "{\"detail\":\"PUT, please\"}");
+    if (bytes_length(&j->body) > AUTHORITY_BODY_MAX)
+        return refuse(c, MHD_HTTP_CONTENT_TOO_LARGE, "{\"detail\":\"one public key is enough\"}");
+    return answer(s, c, &j->body);
+}
+
+static void on_over(void *context, struct MHD_Connection *c, void **state,
+                    enum MHD_RequestTerminationCode why)
+{
+    struct authority_server *s = context;
+    struct join *j = *state;
+    (void)why;
+    connections_answered(&s->connections, c);
+    if (j) bytes_clear(&j->body);
+    free(j);
+    *state = NULL;
+}
+
+/* --- life ------------------------------------------------------------------------------------- */
+
+int authority_server_open(struct authority_server **out, struct authority *a,
+                          const char *allow_path, const char *address, int port, const char *cert,
+                          const char *key, struct pl_err *err)
+{
+    struct authority_server *s;
+    struct sockaddr_storage sa;
+    int rc = microhttpd_load(err);
+    *out = NULL;
+    if (rc) return rc;
+    if (!(s = calloc(1, sizeof *s))) return pl_fail(err, PL_ENOMEM, "no memory");
+    pthread_mutex_init(&s->lock, NULL);
+    s->authority = a;
+    s->allow_path = allow_path;
+    connections_init(&s->connections, AUTHORITY_CONNECTIONS_MAX);
+    rc = connections_address(&sa, address ? address : "0.0.0.0", port, err);
+    if (!rc) rc = read_list(s, err);
+    if (!rc) stat(allow_path, &s->seen);
+    if (!rc) {
+        unsigned flags = MHD_USE_TLS | MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_AUTO;
+        s->daemon = MHD_start_daemon(sa.ss_family == AF_INET6 ? flags | MHD_USE_IPv6 : flags,
+                                     (uint16_t)port, NULL, NULL, on_request, s,
+                                     MHD_OPTION_SOCK_ADDR, &sa, MHD_OPTION_HTTPS_MEM_CERT, cert,
+                                     MHD_OPTION_HTTPS_MEM_KEY, key, MHD_OPTION_CONNECTION_LIMIT,
+                                     connections_limit(&s->connections),
+                                     MHD_OPTION_NOTIFY_CONNECTION, connections_notify,
+                                     &s->connections,
+                                     MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)AUTHORITY_IDLE_S,
+                                     MHD_OPTION_NOTIFY_COMPLETED, on_over, s, MHD_OPTION_END);
+        if (!s->daemon)
+            rc = pl_fail(err, PL_EIO,
+                         "cannot serve on %.60s port %d: %s; --address has to be this machine's, and "
+                         "--port free", address ? address : "0.0.0.0", port, strerror(errno));
+    }
+    if (rc) authority_server_close(s);
+    else *out = s;
+    return rc;
+}
+
+void authority_server_close(struct authority_server *s)
+{
+    if (!s) return;
+    if (s->daemon) MHD_stop_daemon(s->daemon);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+int authority_server_port(const struct authority_server *s)
+{
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(s->daemon, MHD_DAEMON_INFO_BIND_PORT);
+    return info ? info->port : 0;
+}
+
+void authority_server_complaint(struct authority_server *s, struct pl_err *err)
+{
+    pthread_mutex_lock(&s->lock);
+    *err = s->complaint;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void authority_server_counts(struct authority_server *s, size_t *issued, size_t *refused)
+{
+    pthread_mutex_lock(&s->lock);
+    *issued = s->issued;
+    *refused = s->refused;
+    pthread_mutex_unlock(&s->lock);
+}

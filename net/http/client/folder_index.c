@@ -1,0 +1,266 @@
+/* folder_index.c - see folder_index.h. Of HTML only what such pages need: tags, comments, the first href of an
+ * <a>, references to characters below 128. */
+#include "folder_index.h"
+#include "client.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define SUFFIX ".parquet"
+
+struct names {
+    char **name; /* unescaped */
+    size_t count, room;
+};
+
+int http_index_is(const char *text, size_t bytes)
+{
+    size_t i = bytes >= 3 && !memcmp(text, "\xef\xbb\xbf", 3) ? 3 : 0;
+    while (i < bytes && isspace((unsigned char)text[i])) i++;
+    return i < bytes && text[i] == '<';
+}
+
+/* -- HTML ------------------------------------------------------------------------------------- */
+
+/* The character that an & begins; *n: how many signs it takes. An & that begins none is itself. */
+static char reference(const char *at, const char *end, size_t *n)
+{
+    static const struct { const char *name; char sign; } named[] = {
+        { "&amp;", '&' }, { "&lt;", '<' }, { "&gt;", '>' }, { "&quot;", '"' }, { "&apos;", '\'' }
+    };
+    char digits[8] = "", *stop;
+    size_t left = (size_t)(end - at);
+    unsigned long code;
+    for (size_t i = 0; i < PL_COUNT(named); i++) {
+        *n = strlen(named[i].name);
+        if (left >= *n && !memcmp(at, named[i].name, *n)) return named[i].sign;
+    }
+    *n = 1;
+    if (left < 4 || at[1] != '#') return '&';
+    memcpy(digits, at + 2, left - 2 < 7 ? left - 2 : 7);
+    int is_hex = digits[0] == 'x' || digits[0] == 'X';
+    if (!isxdigit((unsigned char)digits[is_hex])) return '&';
+    code = strtoul(digits + is_hex, &stop, is_hex ? 16 : 10);
+    if (*stop != ';' || !code || code > 127) return '&';
+    *n = (size_t)(stop - digits) + 3;
+    return (char)code;
+}
+
+/* The value of an attribute, from its = on; text has room for HTTP_URL_MAX, and one that is longer
+ * comes out empty. Returns where it ends. */
+static const char *value(char *text, const char *at, const char *end)
+{
+    size_t used = 0, n;
+    char quote = at < end && (*at == '"' || *at == '\'') ? *at++ : 0;
+    for (; at < end && (quote ? *at != quote : *at != '>' && !isspace((unsigned char)*at));
+         at += n) {
+        char sign = *at;
+        n = 1;
+        if (sign == '&') sign = reference(at, end, &n);
+        if (used < HTTP_URL_MAX) text[used++] = sign;
+    }
+    if (used == HTTP_URL_MAX) used = 0;
+    text[used] = 0;
+    if (memchr(text, 0, used)) text[0] = 0; /* no address has one */
+    return at < end && quote ? at + 1 : at;
+}
+
+/* The attributes of a tag, from behind its name; href receives the first one of that name. Returns
+ * where the tag ends. */
+static const char *attributes(char *href, const char *at, const char *end)
+{
+    char other[HTTP_URL_MAX + 1];
+    int has_one = 0;
+    href[0] = 0;
+    while (at < end && *at != '>') {
+        const char *name = at;
+        while (at < end && *at != '>' && *at != '=' && !isspace((unsigned char)*at)) at++;
+        size_t n = (size_t)(at - name);
+        while (at < end && isspace((unsigned char)*at)) at++;
+        if (at == end || *at != '=') continue;
+        at++;
+        while (at < end && isspace((unsigned char)*at)) at++;
+        int is_href = !has_one && n == 4 && !strncasecmp(name, "href", 4);
+        at = value(is_href ? href : other, at, end);
+        has_one |= is_href;
+    }
+    return at;
+}
+
+/* -- addresses -------------------------------------------------------------------------------- */
+
+static int nibble(char c)
+{
+    return isdigit((unsigned char)c) ? c - '0' : tolower((unsigned char)c) - 'a' + 10;
+}
+
+/* %41 becomes A, in place. 0: what comes out is no name of a file: a NUL, a control character, a
+ * slash that was none before. */
+static int unescape(char *text)
+{
+    char *to = text;
+    for (const char *p = text; *p; p++) {
+        char c = *p;
+        if (c == '%' && isxdigit((unsigned char)p[1]) && isxdigit((unsigned char)p[2])) {
+            c = (char)(16 * nibble(p[1]) + nibble(p[2]));
+            if (c == '/') return 0;
+            p += 2;
+        }
+        if ((unsigned char)c < 32 || c == 127) return 0;
+        *to++ = c;
+    }
+    *to = 0;
+    return 1;
+}
+
+static char *escape(const char *name)
+{
+    static const char digit[] = "0123456789ABCDEF";
+    char *out = malloc(3 * strlen(name) + 1), *to = out;
+    if (!out) return NULL;
+    for (; *name; name++) {
+        unsigned char c = (unsigned char)*name;
+        if (isalnum(c) || strchr("-._~/", c)) *to++ = *name;
+        else *to++ = '%', *to++ = digit[c >> 4], *to++ = digit[c & 15];
+    }
+    *to = 0;
+    return out;
+}
+
+/* No folder of the path is the one above, the one itself or nameless. */
+static int is_below(const char *path)
+{
+    for (;; path++) {
+        size_t n = strcspn(path, "/");
+        if (!n || (n == 1 && path[0] == '.') || (n == 2 && path[0] == '.' && path[1] == '.'))
+            return 0;
+        path += n;
+        if (!*path) return 1;
+    }
+}
+
+/* What the link means, seen from the page's folder; NULL: nothing in it. link is changed. The host
+ * is the first `host` signs of `url`, the folder is unescaped, with a slash at both ends. */
+static char *inside(char *link, const char *url, size_t host, const char *folder)
+{
+    size_t n;
+    link[strcspn(link, "#")] = 0;
+    if (strchr(link, '?')) return NULL;
+    if (!strncasecmp(link, url, host) && link[host] == '/') link += host;
+    /* A colon before any slash ends a scheme; servers escape those of names, or put ./ before. */
+    if (link[strcspn(link, ":/")] == ':' || !unescape(link)) return NULL;
+    n = strlen(folder);
+    if (!strncmp(link, folder, n)) link += n;
+    if (link[0] == '.' && link[1] == '/') link += 2;
+    n = strlen(link);
+    if (n <= strlen(SUFFIX) || strcmp(link + n - strlen(SUFFIX), SUFFIX) || !is_below(link))
+        return NULL;
+    return link;
+}
+
+/* -- the page --------------------------------------------------------------------------------- */
+
+static int add(struct names *l, const char *name)
+{
+    if (l->count == l->room) {
+        size_t room = l->room ? 2 * l->room : 64;
+        char **grown = realloc(l->name, room * sizeof *grown);
+        if (!grown) return PL_ENOMEM;
+        l->name = grown;
+        l->room = room;
+    }
+    l->name[l->count] = strdup(name);
+    return l->name[l->count] ? (l->count++, PL_OK) : PL_ENOMEM;
+}
+
+static int compare(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Sorted, each once, and escaped again. */
+static int finish(struct names *l)
+{
+    size_t kept = 0;
+    int rc = PL_OK;
+    if (l->count) qsort(l->name, l->count, sizeof *l->name, compare);
+    for (size_t i = 0; i < l->count; i++) {
+        if (kept && !strcmp(l->name[kept - 1], l->name[i])) free(l->name[i]);
+        else l->name[kept++] = l->name[i];
+    }
+    l->count = kept;
+    for (size_t i = 0; i < kept && !rc; i++) {
+        char *text = escape(l->name[i]);
+        if (!text) rc = PL_ENOMEM;
+        else {
+            free(l->name[i]);
+            l->name[i] = text;
+        }
+    }
+    return rc;
+}
+
+/* The page's folder. 0: the address is none that a file can lie beside. */
+static int folder_of(char folder[HTTP_URL_MAX], const char *url, size_t *host)
+{
+    const char *behind = strstr(url, "://");
+    size_t from, to = strcspn(url, "?#");
+    if (!behind || to >= HTTP_URL_MAX) return 0;
+    from = *host = (size_t)(behind + 3 - url) + strcspn(behind + 3, "/?#");
+    while (to > from && url[to - 1] != '/') to--;
+    if (to == from) snprintf(folder, HTTP_URL_MAX, "/");
+    else snprintf(folder, HTTP_URL_MAX, "%.*s", (int)(to - from), url + from);
+    return unescape(folder);
+}
+
+/* Where the next tag begins, comments left out; `end` without. */
+static const char *next_tag(const char *at, const char *end)
+{
+    while (at < end && (at = memchr(at, '<', (size_t)(end - at)))) {
+        if (end - at < 4 || memcmp(at, "<!--", 4)) return at;
+        at = memmem(at + 4, (size_t)(end - at) - 4, "-->", 3);
+        if (!at) break;
+        at += 3;
+    }
+    return end;
+}
+
+int http_index_read(char ***name, size_t *count, const char *page, size_t bytes, size_t most,
+                    const char *url, struct pl_err *err)
+{
+    struct names l = { 0 };
+    char folder[HTTP_URL_MAX], href[HTTP_URL_MAX + 1];
+    const char *end = page + bytes, *at, *found;
+    size_t host;
+    int rc = PL_OK;
+    *name = NULL;
+    *count = 0;
+    if (!folder_of(folder, url, &host))
+        return pl_fail(err, PL_EFORMAT, "%.200s: no address of a folder", url);
+    for (at = next_tag(page, end); at < end && !rc; at = next_tag(at, end)) {
+        if (end - at < 3 || (at[1] | 32) != 'a' || !isspace((unsigned char)at[2])) {
+            at++;
+            continue;
+        }
+        at = attributes(href, at + 2, end);
+        if (!(found = inside(href, url, host, folder))) continue;
+        if (l.count >= 2 * most) /* a page may name each twice: its icon, its name */
+            rc = pl_fail(err, PL_ELIMIT, "%.200s: more than %zu links to shards", url, 2 * most);
+        else if ((rc = add(&l, found))) pl_fail(err, rc, "%.200s: no memory", url);
+    }
+    if (!rc && (rc = finish(&l))) pl_fail(err, rc, "%.200s: no memory", url);
+    if (!rc && !l.count)
+        rc = pl_fail(err, PL_ENOTFOUND, "%.200s: a page with no link to a *" SUFFIX
+                     " beside it", url);
+    if (rc) {
+        for (size_t i = 0; i < l.count; i++) free(l.name[i]);
+        free(l.name);
+        return rc;
+    }
+    *name = l.name;
+    *count = l.count;
+    return PL_OK;
+}

@@ -1,0 +1,19 @@
+/* folder_index.h - the page on which a web server lists the files of a folder, as nginx's autoindex,
+ * Apache's mod_autoindex and Python's http.server write it: HTML, an <a href> each. */
+#ifndef PL_HTTP_INDEX_H
+#define PL_HTTP_INDEX_H
+
+#include "ref/base.h"
+
+/* Whether the bytes are HTML: their first sign is a <, with which no other list begins. */
+int http_index_is(const char *text, size_t bytes);
+
+/* The page's links to *.parquet in its own folder or below, each once, in the order of the
+ * alphabet as a folder on the disk has them; escaped and relative to the page, so that they lie
+ * beside `url`, the page's own. Links that lead out of the folder, to another server, or that ask
+ * something (?) are left out. The caller frees each name and the list; on error *name is NULL.
+ * PL_ENOTFOUND where there is none, PL_ELIMIT for more than `most`. */
+int http_index_read(char ***name, size_t *count, const char *page, size_t bytes, size_t most,
+                    const char *url, struct pl_err *err);
+
+#endif

@@ -1,0 +1,370 @@
+/* dashboard.c - see dashboard.h. */
+#include "dashboard_seen.h"
+#include "data/files/file.h"
+#include "data/models/memory_json.h"
+#include "net/http/www.h"
+
+#include <errno.h>
+#include <math.h>
+#include <openssl/sha.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define PRUNE_EVERY 360     /* looks: an hour */
+#define DRAW_AT_LEAST 300.0 /* s */
+
+struct dashboard {
+    struct http_server *server;
+    struct history *history;
+    char *run;
+    double target;
+    int64_t total_steps, total[HISTORY_COUNTS];
+    struct history_point last; /* written */
+    int64_t rows;
+    int64_t history_version, files_version; /* of what is published */
+    unsigned looks;
+    double first, drawn; /* times of the history's first point, and of its last drawing */
+    json_t *state, *peers, *points, *board, *files; /* as published */
+};
+
+void dashboard_key(char out[33], const void *subkey, size_t n)
+{
+    uint8_t hash[SHA256_DIGEST_LENGTH];
+    SHA256(subkey, n, hash);
+    for (int i = 0; i < 16; i++) snprintf(out + 2 * i, 3, "%02x", hash[i]);
+}
+
+/* --- publishing ----------------------------------------------------------------------- */
+
+static const char *type_of(const char *name)
+{
+    const char *end = strrchr(name, '.');
+    if (end && !strcmp(end, ".html")) return "text/html; charset=utf-8";
+    if (end && !strcmp(end, ".css")) return "text/css; charset=utf-8";
+    if (end && !strcmp(end, ".js")) return "text/javascript; charset=utf-8";
+    if (end && !strcmp(end, ".json")) return "application/json";
+    return "text/plain; version=0.0.4; charset=utf-8";
+}
+
+static char *dump(const json_t *o)
+{
+    return json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(13));
+}
+
+static int put(struct dashboard *d, const char *path, const json_t *o, struct pl_err *err)
+{
+    char *text;
+    int rc = PL_ENOMEM;
+    if (!d->server) return PL_OK;
+    if ((text = dump(o)))
+        rc = http_server_put(d->server, path, "application/json", text, strlen(text));
+    free(text);
+    return rc ? pl_fail(err, rc, "%s: %s", path, pl_status_name(rc)) : PL_OK;
+}
+
+/* What the scripts find before they have asked for anything. live 0: everything, for ever. */
+static char *data_script(const struct dashboard *d, int live)
+{
+    json_t *root = json_pack("{s:b, s:o}", "live", live, "calculator", pl_memory_models_to_json());
+    char *json = NULL, *script = NULL;
+    if (root && !live)
+        json_object_update_new(root, json_pack("{s:O?, s:O?, s:O?, s:O?, s:O?}", "state", d->state,
+                                               "peers", d->peers, "history", d->points, "board",
+                                               d->board, "files", d->files));
+    if (root) json = dump(root);
+    if (json && asprintf(&script, "globalThis.potluckData = %s;\n", json) < 0) script = NULL;
+    free(json);
+    json_decref(root);
+    return script;
+}
+
+static int put_files(struct dashboard *d, struct pl_err *err)
+{
+    char path[HTTP_PATH_MAX], *script = data_script(d, 1);
+    int rc = script ? http_server_put(d->server, "/data.js", type_of(".js"), script, strlen(script))
+                    : PL_ENOMEM;
+    for (const struct www_file *f = www_files; f->name && !rc; f++) {
+        snprintf(path, sizeof path, "/%s", f->name);
+        rc = http_server_put(d->server, path, type_of(f->name), f->data, f->bytes);
+        if (!rc && !strcmp(f->name, "index.html"))
+            rc = http_server_put(d->server, "/", type_of(f->name), f->data, f->bytes);
+    }
+    if (!rc) rc = http_server_events(d->server, "/api/events");
+    free(script);
+    return rc ? pl_fail(err, rc, "page: %s", pl_status_name(rc)) : PL_OK;
+}
+
+/* A month's drawing has a point for each hour: it need not be drawn again every ten seconds. */
+static int history_is_due(const struct dashboard *d, double now)
+{
+    double each = (now - d->first) / DASHBOARD_POINTS / 4;
+    return now < d->drawn || now - d->drawn >= (each < DRAW_AT_LEAST ? each : DRAW_AT_LEAST);
+}
+
+static int publish_history(struct dashboard *d, double now, struct pl_err *err)
+{
+    struct history_point *points = calloc(DASHBOARD_POINTS, sizeof *points);
+    struct history_account *accounts = calloc(DASHBOARD_ROWS, sizeof *accounts);
+    size_t n = 0, m = 0;
+    int rc = points && accounts ? PL_OK : pl_fail(err, PL_ENOMEM, "page: out of memory");
+    if (!rc) rc = history_points(d->history, points, DASHBOARD_POINTS, &n, err);
+    if (!rc) rc = history_board(d->history, accounts, DASHBOARD_ROWS, &m, err);
+    if (!rc) {
+        d->first = n ? points[0].time : now;
+        d->drawn = now;
+        d->history_version++;
+        json_decref(d->points);
+        json_decref(d->board);
+        d->points = feed_history_json(points, n);
+        d->board = feed_board_json(accounts, m);
+        if (!d->points || !d->board) rc = pl_fail(err, PL_ENOMEM, "page: out of memory");
+    }
+    free(points);
+    free(accounts);
+    if (!rc) rc = put(d, "/api/history.json", d->points, err);
+    return rc ? rc : put(d, "/api/board.json", d->board, err);
+}
+
+static int publish_state(struct dashboard *d, const struct feed_state *s,
+                         const struct feed_peer *peers, size_t count, struct pl_err *err)
+{
+    char *text, *prometheus;
+    int rc = PL_OK;
+    json_decref(d->state);
+    json_decref(d->peers);
+    d->state = feed_state_json(s);
+    d->peers = feed_peers_json(peers, count);
+    if (!d->state || !d->peers) return pl_fail(err, PL_ENOMEM, "page: out of memory");
+    if (!d->server) return PL_OK;
+    if ((rc = put(d, "/api/state.json", d->state, err)) ||
+        (rc = put(d, "/api/peers.json", d->peers, err)))
+        return rc;
+    text = dump(d->state);
+    prometheus = feed_prometheus(s, http_server_watchers(d->server));
+    if (!text || !prometheus) rc = PL_ENOMEM;
+    if (!rc) rc = http_server_push(d->server, "state", text, strlen(text));
+    if (!rc)
+        rc = http_server_put(d->server, "/metrics", type_of(""), prometheus, strlen(prometheus));
+    free(text);
+    free(prometheus);
+    return rc ? pl_fail(err, rc, "page: %s", pl_status_name(rc)) : PL_OK;
+}
+
+/* --- a look ----------------------------------------------------------------------- */
+
+static int sum_up(struct feed_state *to, const struct dashboard *d, const struct seen *s,
+                  const struct dashboard_look *look)
+{
+    double now = look->time;
+    size_t searching = look->searching;
+    struct metrics_record *m = calloc(s->metrics_count + 1, sizeof *m);
+    struct progress_record *p = calloc(s->progress_count + 1, sizeof *p);
+    struct progress_local none = { .epoch = 0 };
+    struct metrics_sums sums;
+    struct progress_view view;
+    double rate = 0;
+    if (!m || !p) {
+        free(m);
+        free(p);
+        return PL_ENOMEM;
+    }
+    for (size_t i = 0; i < s->metrics_count; i++) m[i] = s->metrics[i].record;
+    for (size_t i = 0; i < s->progress_count; i++) {
+        p[i] = s->progress[i].record;
+        rate += p[i].samples_per_second;
+    }
+    metrics_sum(&sums, m, s->metrics_count);
+    progress_see(&view, p, s->progress_count, s->progress_count > 0, &none, d->target, now);
+    *to = (struct feed_state){
+        .run = d->run, .time = now, .target = d->target, .total_steps = d->total_steps,
+        .loss = s->metrics_count ? sums.loss : NAN, .step = sums.step > 0 ? sums.step : 0,
+        .peers = sums.peers, .samples = sums.samples, .samples_per_second = sums.samples_per_second,
+        .eta = NAN, .schedule_eta = NAN, .rows = d->rows, .held_out = seen_held_out(s),
+        .phase = searching ? FEED_MATCHING : FEED_ACCUMULATING, .searching = searching,
+        .banned = seen_banned(s),
+    };
+    memcpy(to->total, d->total, sizeof to->total);
+    if (s->progress_count) { /* fresher than what was reported at the last step */
+        to->step = view.epoch > to->step ? view.epoch : to->step;
+        to->samples = view.samples;
+        to->samples_per_second = rate;
+        to->peers = view.peers > sums.peers ? view.peers : sums.peers;
+        to->clients = view.clients;
+        to->eta = view.eta - now;
+        if (!searching && (double)view.samples >= d->target) to->phase = FEED_AVERAGING;
+    }
+    if (d->total_steps > to->step && rate > 0)
+        to->schedule_eta = (double)(d->total_steps - to->step) * d->target / rate;
+    else if (d->total_steps > to->step && look->step_s > 0)
+        to->schedule_eta = (double)(d->total_steps - to->step) * look->step_s;
+    free(m);
+    free(p);
+    return PL_OK;
+}
+
+static int remember(struct dashboard *d, struct feed_state *now, const struct seen *s,
+                    struct pl_err *err)
+{
+    struct history_point p = { .time = now->time,
+                               .step = now->step,
+                               .peers = (int64_t)now->peers,
+                               .samples = now->samples,
+                               .loss = now->loss,
+                               .samples_per_second = now->samples_per_second,
+                               .held_out = now->held_out };
+    int rc = history_begin(d->history, err);
+    if (rc) return rc;
+    for (size_t i = 0; i < s->count && !rc; i++) {
+        const struct report_record *r = s->peers[i].report;
+        if (!r) continue;
+        int64_t counts[HISTORY_COUNTS] = {
+            [COUNT_ROUNDS] = r->rounds,     [COUNT_FAILED] = r->failed,
+            [COUNT_RETRIED] = r->retried,   [COUNT_SENT] = r->sent,
+            [COUNT_RECEIVED] = r->received, [COUNT_UNCOMPRESSED] = r->uncompressed
+        };
+        rc = history_tally(d->history, s->peers[i].key, counts, err);
+    }
+    if (!rc) rc = history_totals(d->history, d->total, err);
+    memcpy(now->total, d->total, sizeof now->total);
+    p.sent = (double)d->total[COUNT_SENT];
+    p.failed = (double)d->total[COUNT_FAILED];
+    if (!rc && now->peers) rc = history_add(d->history, &p, err);
+    for (size_t i = 0; i < s->count && !rc; i++) {
+        const struct feed_peer *f = &s->peers[i];
+        char id[PEER_ID_TEXT_MAX] = "";
+        if (!f->metrics) continue;
+        if (f->progress && f->progress->peer.length) peer_id_text(id, &f->progress->peer);
+        rc = history_report(d->history, f->key, id, f->seen, f->metrics->step, f->metrics->samples,
+                            f->metrics->samples_per_second, err);
+    }
+    if (!rc) rc = history_commit(d->history, err);
+    else history_commit(d->history, NULL);
+    if (!rc) {
+        d->last = p;
+        d->rows += now->peers > 0;
+    }
+    return rc;
+}
+
+int dashboard_files(struct dashboard *d, json_t *files, struct pl_err *err)
+{
+    if (!files) return pl_fail(err, PL_ENOMEM, "page: out of memory");
+    if (json_equal(d->files, files)) {
+        json_decref(files);
+        return PL_OK;
+    }
+    json_decref(d->files);
+    d->files = files;
+    d->files_version++;
+    return put(d, "/api/files.json", files, err);
+}
+
+int dashboard_update(struct dashboard *d, const struct dashboard_look *look, struct pl_err *err)
+{
+    struct seen s = { 0 };
+    struct feed_state now;
+    int rc = seen_take(&s, look);
+    if (!rc) rc = sum_up(&now, d, &s, look);
+    if (rc) {
+        seen_clear(&s);
+        return pl_fail(err, rc, "page: %s", pl_status_name(rc));
+    }
+    now.problem = look->problem;
+    now.files_version = d->files_version;
+    if (now.step != d->last.step || now.time - d->last.time >= DASHBOARD_EVERY * 0.9) {
+        rc = remember(d, &now, &s, err);
+        now.rows = d->rows;
+        if (!rc && d->looks++ % PRUNE_EVERY == 0) rc = history_prune(d->history, err);
+        if (!rc && history_is_due(d, now.time)) rc = publish_history(d, now.time, err);
+    }
+    now.history_version = d->history_version;
+    if (!rc)
+        rc = publish_state(d, &now, s.peers, s.count < DASHBOARD_ROWS ? s.count : DASHBOARD_ROWS,
+                           err);
+    seen_clear(&s);
+    return rc;
+}
+
+/* --- beginning, end, export ------------------------------------------------------------------- */
+
+int dashboard_open(struct dashboard **out, struct http_server *server,
+                   const struct dashboard_options *o, struct pl_err *err)
+{
+    struct dashboard *d = calloc(1, sizeof *d);
+    int64_t keys;
+    int rc;
+    *out = NULL;
+    if (!d) return pl_fail(err, PL_ENOMEM, "page: out of memory");
+    d->server = server;
+    d->target = o->target_batch;
+    d->total_steps = o->total_steps;
+    d->last.step = -1;
+    d->run = strdup(o->run);
+    rc = d->run ? history_open(&d->history, o->database, o->run, err)
+                : pl_fail(err, PL_ENOMEM, "page: out of memory");
+    if (!rc) rc = history_sizes(d->history, &d->rows, &keys, err);
+    if (!rc) rc = history_totals(d->history, d->total, err);
+    if (!rc && server) rc = put_files(d, err);
+    if (!rc) rc = publish_history(d, 0, err);
+    if (!rc) rc = dashboard_files(d, json_pack("{s:[], s:[], s:[]}", "checkpoints", "samples",
+                                              "captions"), err);
+    if (rc) dashboard_close(d);
+    else *out = d;
+    return rc;
+}
+
+void dashboard_close(struct dashboard *d)
+{
+    if (!d) return;
+    history_close(d->history);
+    json_decref(d->state);
+    json_decref(d->peers);
+    json_decref(d->points);
+    json_decref(d->board);
+    json_decref(d->files);
+    free(d->run);
+    free(d);
+}
+
+static int write_into(const char *folder, const char *name, const void *data, size_t n,
+                      struct pl_err *err)
+{
+    char *path = pl_path_join(folder, name);
+    int rc =
+        path ? pl_file_write(path, data, n, err) : pl_fail(err, PL_ENOMEM, "page: out of memory");
+    free(path);
+    return rc;
+}
+
+static int make_folder(const char *path, struct pl_err *err)
+{
+    if (!mkdir(path, 0777) || errno == EEXIST) return PL_OK;
+    return pl_fail(err, PL_EIO, "%s: %s", path, strerror(errno));
+}
+
+int dashboard_export(struct dashboard *d, const char *folder, struct pl_err *err)
+{
+    int drawn = publish_history(d, d->last.time, err);
+    const struct { const char *name; const json_t *value; } feeds[] = { /* as just drawn */
+        { "api/state.json", d->state }, { "api/peers.json", d->peers },
+        { "api/history.json", d->points }, { "api/board.json", d->board },
+        { "api/files.json", d->files },
+    };
+    char *script = data_script(d, 0), *api = pl_path_join(folder, "api");
+    int rc = drawn ? drawn : script && api ? PL_OK : pl_fail(err, PL_ENOMEM, "page: out of memory");
+    if (!rc) rc = make_folder(folder, err);
+    if (!rc) rc = make_folder(api, err);
+    for (const struct www_file *f = www_files; f->name && !rc; f++)
+        rc = write_into(folder, f->name, f->data, f->bytes, err);
+    if (!rc) rc = write_into(folder, "data.js", script, strlen(script), err);
+    for (size_t i = 0; i < PL_COUNT(feeds) && !rc; i++) {
+        char *text = feeds[i].value ? dump(feeds[i].value) : NULL;
+        if (text) rc = write_into(folder, feeds[i].name, text, strlen(text), err);
+        free(text);
+    }
+    free(script);
+    free(api);
+    return rc;
+}

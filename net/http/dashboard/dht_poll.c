@@ -1,0 +1,87 @@
+/* dht_poll.c - see dht_poll.h. Signatures were checked and removed by the DHT node. */
+#include "dht_poll.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static size_t wanted(const struct dht_dictionary *d)
+{
+    return d->count < DASHBOARD_RECORDS_MAX ? d->count : DASHBOARD_RECORDS_MAX;
+}
+
+int dht_look_metrics(struct dht_look *l, const struct dht_dictionary *d)
+{
+    size_t n = wanted(d);
+    free(l->metrics);
+    l->metrics_count = 0;
+    if (!(l->metrics = calloc(n + 1, sizeof *l->metrics))) return PL_ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        const struct dht_item *item = &d->items[i];
+        struct dashboard_metrics *m = &l->metrics[l->metrics_count];
+        if (metrics_read(&m->record, item->value, item->n, NULL)) {
+            l->refused++;
+            continue;
+        }
+        dashboard_key(m->key, item->subkey, item->subkey_n);
+        m->expiration = item->expiration;
+        l->metrics_count++;
+    }
+    return PL_OK;
+}
+
+int dht_look_progress(struct dht_look *l, const struct dht_dictionary *d)
+{
+    size_t n = wanted(d);
+    free(l->progress);
+    l->progress_count = 0;
+    if (!(l->progress = calloc(n + 1, sizeof *l->progress))) return PL_ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        const struct dht_item *item = &d->items[i];
+        struct dashboard_progress *p = &l->progress[l->progress_count];
+        int rc = progress_read(&p->record, item->value, item->n, NULL);
+        if (rc == PL_ENOTFOUND) continue; /* it has said goodbye */
+        if (rc) {
+            l->refused++;
+            continue;
+        }
+        dashboard_key(p->key, item->subkey, item->subkey_n);
+        l->progress_count++;
+    }
+    return PL_OK;
+}
+
+int dht_look_report(struct dht_look *l, const struct dht_dictionary *d)
+{
+    size_t n = wanted(d);
+    free(l->report);
+    l->report_count = 0;
+    if (!(l->report = calloc(n + 1, sizeof *l->report))) return PL_ENOMEM;
+    for (size_t i = 0; i < n; i++) {
+        const struct dht_item *item = &d->items[i];
+        struct dashboard_report *r = &l->report[l->report_count];
+        if (report_read(&r->record, item->value, item->n, NULL)) {
+            l->refused++;
+            continue;
+        }
+        dashboard_key(r->key, item->subkey, item->subkey_n);
+        l->report_count++;
+    }
+    return PL_OK;
+}
+
+int dht_look_group(struct dht_look *l, const struct dht_dictionary *d)
+{
+    static const uint8_t yes = 0xc3; /* msgpack's; false: has found its group, or has given up */
+    l->searching = 0;
+    for (size_t i = 0; i < wanted(d); i++)
+        l->searching += d->items[i].n == 1 && d->items[i].value[0] == yes;
+    return PL_OK;
+}
+
+void dht_look_clear(struct dht_look *l)
+{
+    free(l->metrics);
+    free(l->progress);
+    free(l->report);
+    memset(l, 0, sizeof *l);
+}

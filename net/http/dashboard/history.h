@@ -1,0 +1,73 @@
+/* history.h - what a run's page remembers: a series of points and an account for each signing key,
+ * in an SQLite file that survives restarts. Nothing in it grows without bound. */
+#ifndef PL_HISTORY_H
+#define PL_HISTORY_H
+
+#include "ref/base.h"
+
+#define HISTORY_POINTS_MAX 300000 /* a month of a point every 10 s; the oldest go first */
+#define HISTORY_KEYS_MAX 100000   /* ten times the largest swarm that is planned for */
+#define HISTORY_KEY_MAX 64        /* characters of a key's name */
+
+struct history;
+
+struct history_point {
+    double time; /* s since 1970 */
+    int64_t step, peers, samples; /* the swarm's */
+    double loss, samples_per_second;
+    double held_out;              /* loss on pairs that nobody trains on; NAN: not measured */
+    double sent, failed;          /* totals so far: bytes, rounds */
+};
+
+/* What peers report as counts since they began; the run's totals outlive the peers. */
+enum history_count {
+    COUNT_ROUNDS,
+    COUNT_FAILED,
+    COUNT_RETRIED,
+    COUNT_SENT,
+    COUNT_RECEIVED,
+    COUNT_UNCOMPRESSED,
+    HISTORY_COUNTS
+};
+#define HISTORY_COUNT_MAX 1000000000000000 /* of one peer, 2^63 / 10^15 peers could claim it */
+
+/* What a key has signed for, added up over steps. */
+struct history_account {
+    char key[HISTORY_KEY_MAX + 1], peer[HISTORY_KEY_MAX + 1]; /* peer: its id, "" if not known */
+    int64_t samples, steps, last_step;
+    double seconds;       /* samples / samples a second of their time */
+    double first, last;   /* seen */
+};
+
+/* path NULL: in memory only. A file of another program, or of another run, is refused. */
+int history_open(struct history **h, const char *path, const char *run, struct pl_err *err);
+void history_close(struct history *h);
+
+/* All writes between the two are one transaction. */
+int history_begin(struct history *h, struct pl_err *err);
+int history_commit(struct history *h, struct pl_err *err);
+
+int history_add(struct history *h, const struct history_point *p, struct pl_err *err);
+/* A peer's report on `step`. Counted once a step: if the step is already there, only a larger
+ * number of samples changes it. `peer` may be "". */
+int history_report(struct history *h, const char *key, const char *peer, double time, int64_t step,
+                   int64_t samples, double samples_per_second, struct pl_err *err);
+/* A peer's counts as it tells them now; a peer that has begun anew is known by a count that is
+ * less. */
+int history_tally(struct history *h, const char *key, const int64_t count[HISTORY_COUNTS],
+                  struct pl_err *err);
+/* Everybody's together. */
+int history_totals(struct history *h, int64_t total[HISTORY_COUNTS], struct pl_err *err);
+/* Down to the maxima above: call it now and then, outside of a transaction. */
+int history_prune(struct history *h, struct pl_err *err);
+
+/* At most `room` points in the order of time, each the mean of its part of the whole time. */
+int history_points(struct history *h, struct history_point *out, size_t room, size_t *count,
+                   struct pl_err *err);
+/* The accounts with the most samples. */
+int history_board(struct history *h, struct history_account *out, size_t room, size_t *count,
+                  struct pl_err *err);
+/* How many points and keys there are. */
+int history_sizes(struct history *h, int64_t *points, int64_t *keys, struct pl_err *err);
+
+#endif

@@ -1,0 +1,71 @@
+/* upload_request.h - what the ways of uploading share: a request, how often it is tried again, and
+ * what is remembered beside the file. Seen by upload*.c alone. */
+#ifndef PL_HTTP_UPLOAD_REQUEST_H
+#define PL_HTTP_UPLOAD_REQUEST_H
+
+#include "net/http/libraries.h"
+#include "upload.h"
+#include "data/files/buffer.h"
+#include "data/files/mapping.h"
+
+#include <jansson.h>
+
+#define UPLOAD_ANSWER_MAX (4u << 20) /* bytes: the addresses of ten thousand parts */
+#define UPLOAD_PARTS_MAX 10000       /* S3's own limit */
+
+/* One request and what came back. */
+struct exchange {
+    const uint8_t *data;
+    size_t bytes, at;
+    long status;
+    char location[HTTP_URL_MAX], tag[HTTP_TAG_MAX]; /* Location, ETag */
+    long long offset, length; /* Upload-Offset, Upload-Length or Content-Length; -1: not said */
+    struct pl_buffer *answer; /* the upload's */
+    char library[CURL_ERROR_SIZE];
+};
+
+struct upload {
+    const struct http_upload_options *o;
+    CURL *easy;
+    const char *url, *path;
+    struct pl_mapping file;
+    char sha256[65], location[HTTP_URL_MAX];
+    int bare;                /* 1: without a token: an address that is signed itself */
+    /* of the last request, at most UPLOAD_ANSWER_MAX, with a zero behind it */
+    struct pl_buffer answer;
+    struct pl_err *err;
+};
+
+/* PL_OK: an answer came, whatever it says. PL_EUSE: no other try mends it. data NULL: no body. headers end with NULL. */
+int upload_ask(struct upload *u, struct exchange *x, const char *method, const char *url,
+               const char *const *headers, const void *data, size_t bytes);
+/* The same until it is answered with 2xx, or does not get better by waiting: then err names
+ * `what`. */
+int upload_insist(struct upload *u, struct exchange *x, const char *method, const char *url,
+                  const char *const *headers, const void *data, size_t bytes, const char *what);
+/* What another try may mend. */
+int upload_is_passing(int rc, const struct exchange *x);
+int upload_complain(const struct upload *u, int rc, const struct exchange *x, const char *what);
+void upload_wait(double *seconds);
+int upload_tell(const struct upload *u, uint64_t done);
+
+/* Where an upload stands, kept in "<path>.upload": a JSON object. recall gives it back if it is
+ * about this very file and address, else NULL; remember takes the reference only to read it. */
+json_t *upload_recall(struct upload *u);
+int upload_remember(struct upload *u, json_t *state);
+void upload_forget(const struct upload *u);
+
+/* A part's request; fills *x. */
+typedef int upload_part_fn(struct upload *u, struct exchange *x, json_t *state, size_t part,
+                           const uint8_t *data, size_t bytes);
+/* Sends the parts of `piece` bytes whose ETag is not in state's array "etags" yet, and remembers
+ * each. PL_ENOTFOUND: the server says 403, 404 or 410, so it has forgotten the upload. */
+int upload_parts(struct upload *u, json_t *state, size_t piece, upload_part_fn *send);
+
+/* The ways. */
+int upload_put(struct upload *u);
+int upload_tus(struct upload *u);
+int upload_s3(struct upload *u);
+int upload_hub(struct upload *u);
+
+#endif

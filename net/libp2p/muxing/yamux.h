@@ -1,0 +1,123 @@
+/* yamux.h - many streams in one connection: an engine without sockets or clocks.
+ * [spec libp2p-wire 8] */
+#ifndef PL_YAMUX_H
+#define PL_YAMUX_H
+
+#include "net/buffer_queue.h"
+
+#define YAMUX_WINDOW 262144u          /* credit of a new stream, by the protocol */
+/* what a busy stream's window grows to; the original's figure */
+#define YAMUX_WINDOW_MAX (16u << 20)
+#define YAMUX_MESSAGE_MAX (65u << 20) /* what it grows to for one awaited message */
+#define YAMUX_GROWN_MAX (128u << 20)  /* of all windows of a connection, beyond 256 KiB each */
+#define YAMUX_STREAMS_MAX 1024        /* inbound streams of one connection; more get a reset */
+#define YAMUX_UNACKED_MAX 256         /* our opened streams that nobody took yet */
+#define YAMUX_BODY_MAX 65524u         /* of a frame that we send: 64 KiB with its header */
+#define YAMUX_PING_EVERY 30.0         /* s */
+/* s without the answer, nor anything else: the peer is dead. On a slow line a ping waits behind
+ * data, and so does its answer. */
+#define YAMUX_PING_LIMIT 10.0
+#define YAMUX_LINGER_TICKS 2          /* pings that a released stream may make no progress */
+
+enum yamux_type { YAMUX_DATA, YAMUX_WINDOW_UPDATE, YAMUX_PING, YAMUX_GO_AWAY };
+enum { YAMUX_SYN = 1, YAMUX_ACK = 2, YAMUX_FIN = 4, YAMUX_RST = 8 };
+
+struct yamux_frame {
+    uint8_t version, type;
+    uint16_t flags;
+    uint32_t stream, length;
+};
+int yamux_frame_put(struct bytes *out, const struct yamux_frame *f);
+/* PL_OK, PL_EAGAIN, or PL_EPROTO for another version or type. */
+int yamux_frame_get(struct cursor *c, struct yamux_frame *f);
+
+struct yamux_stream {
+    uint32_t id;
+    struct bytes in;      /* arrived and not yet taken; the reader calls yamux_took */
+    int in_ended;         /* 1: FIN came; what is in `in` is the last of it */
+    int out_ended;        /* 1: we said FIN, or will once `waiting` is out */
+    int reset;            /* 1: either side reset it; nothing more comes or goes */
+    struct chain waiting; /* written by us; goes out as credit and room allow */
+    void *user;           /* the layer above */
+    /* private */
+    uint32_t credit;      /* bytes that we may still send */
+    uint32_t window;      /* bytes that the other side may have under way or unread */
+    uint32_t granted;     /* of the window: what it still may send */
+    double granted_at;    /* s; when credit was last given */
+    int acked, fin_sent, remote_opened, released, ready, idle_ticks;
+    int answers;   /* 1: what waits in it counts in the connection's answers, too */
+    size_t waited; /* waiting at the last tick, for the released */
+    struct yamux_stream *next, *ready_next, *ready_prev; /* in its bucket; in line to send */
+};
+
+/* What the layer above is told, from within yamux_receive and yamux_pump. */
+struct yamux_events {
+    void (*opened)(void *context, struct yamux_stream *s);   /* by the other side */
+    void (*readable)(void *context, struct yamux_stream *s); /* bytes, FIN or a reset came */
+    void (*writable)(void *context, struct yamux_stream *s); /* `waiting` ran empty */
+};
+
+struct yamux {
+    struct yamux_events events;
+    void *context;
+    double now;        /* s on the caller's clock; the caller keeps it up to date */
+    size_t room;       /* data bytes that may still be appended to out; the caller refills it */
+    size_t held;       /* bytes in all streams' in */
+    size_t unsent;     /* bytes in all streams' waiting */
+    size_t answers;    /* of them in streams that the other side has opened, and asks on */
+    size_t count;      /* streams */
+    double rtt;        /* s of the last ping; 0 before it */
+    int remote_going;  /* 1: the other side wants no new streams */
+    /* private */
+    struct yamux_stream **buckets, *ready_first, *ready_last;
+    size_t bucket_count, inbound, unacked, grown;
+    uint32_t next_id;
+    int client;
+    double ping_at, ping_sent; /* ping_sent < 0: none under way */
+    double heard_at;
+    uint32_t ping_value;
+    uint8_t header[12]; /* of a frame that has not arrived whole */
+    size_t header_bytes;
+    struct yamux_frame body; /* the data frame whose body is arriving */
+    uint32_t body_left;
+};
+
+/* client: 1 for the side that dialled. `now` in seconds of any monotonic clock. */
+void yamux_init(struct yamux *y, int client, const struct yamux_events *events, void *context,
+                double now);
+void yamux_clear(struct yamux *y); /* frees all streams, without telling anybody */
+
+/* Takes decrypted bytes; answers are appended to out. PL_EPROTO: out ends with a go-away, send it
+ * and close. */
+int yamux_receive(struct yamux *y, const uint8_t *data, size_t n, struct bytes *out,
+                  struct pl_err *err);
+/* Keep-alive; call it at yamux_due or later. The first is due at once. PL_EPROTO: the peer is
+ * dead. */
+int yamux_tick(struct yamux *y, double now, struct bytes *out, struct pl_err *err);
+double yamux_due(const struct yamux *y);
+/* Sends what waits, in turns of one frame a stream, as long as there is room. */
+int yamux_pump(struct yamux *y, struct bytes *out);
+
+/* PL_EAGAIN while too many of ours are not taken or the other side is going. The stream belongs to
+ * y until yamux_release. */
+int yamux_open(struct yamux *y, struct yamux_stream **s, struct bytes *out);
+/* Sends what credit and room allow, keeps a copy of the rest. */
+int yamux_write(struct yamux *y, struct yamux_stream *s, const void *data, size_t n,
+                struct bytes *out);
+/* The same for what *data holds, without a copy; it goes out with the next yamux_pump. *data is
+ * empty afterwards; its memory may be of what has been sent. */
+int yamux_give(struct yamux *y, struct yamux_stream *s, struct bytes *data);
+/* n bytes of s->in are done with: drops them and gives credit back. */
+int yamux_took(struct yamux *y, struct yamux_stream *s, size_t n, struct bytes *out);
+/* The reader waits until n bytes lie in s->in: opens the window so far, or both sides would wait
+ * for ever. PL_ELIMIT if n is above YAMUX_MESSAGE_MAX or other streams' windows take too much. */
+int yamux_expect(struct yamux *y, struct yamux_stream *s, size_t n, struct bytes *out);
+/* The stream goes both ways at once: what waits in it no longer counts as answers. */
+void yamux_exempt(struct yamux *y, struct yamux_stream *s);
+int yamux_finish(struct yamux *y, struct yamux_stream *s, struct bytes *out); /* FIN */
+int yamux_reset(struct yamux *y, struct yamux_stream *s, struct bytes *out);  /* RST */
+/* The layer above is done with the stream. Finished, it lingers until what waits is out and the
+ * other side has ended too; otherwise it is reset. */
+void yamux_release(struct yamux *y, struct yamux_stream *s, struct bytes *out);
+
+#endif

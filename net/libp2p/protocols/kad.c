@@ -1,0 +1,417 @@
+/* kad.c - look-ups by peer ID, both sides. Whoever serves them must answer every FIND_NODE, its
+ * own ID included: others take it into their routing tables by that answer. */
+#include "kad.h"
+#include "net/libp2p/host/host_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KAD "/ipfs/kad/1.0.0"
+
+/* --- server ----------------------------------------------------------------------------------- */
+
+struct answering {
+    struct host *host;
+    struct channel *channel;
+    struct timer timer;
+    struct answering *next, *prev;
+};
+
+struct kad {
+    struct answering *answering;
+    struct kad_query *queries;
+};
+
+static void finish(struct answering *a)
+{
+    if (a->prev) a->prev->next = a->next;
+    else a->host->kad->answering = a->next;
+    if (a->next) a->next->prev = a->prev;
+    timer_stop(&a->timer);
+    channel_close(a->channel);
+    free(a);
+}
+
+static void on_idle(void *context)
+{
+    finish(context);
+}
+
+/* The nearest so far, nearest first. */
+struct nearest {
+    uint8_t target[32];
+    const struct peer_id *asker;
+    const struct peer *found[KAD_CLOSER];
+    size_t count;
+};
+
+static int is_nearer(const uint8_t target[32], const struct peer *a, const struct peer *b)
+{
+    for (int i = 0; i < 32; i++) {
+        uint8_t x = a->place[i] ^ target[i], y = b->place[i] ^ target[i];
+        if (x != y) return x < y;
+    }
+    return 0;
+}
+
+static void consider(void *context, struct peer *p)
+{
+    struct nearest *n = context;
+    size_t at = n->count;
+    if (!p->serves_kad || !p->address_count || peer_id_equal(&p->id, n->asker)) return;
+    while (at > 0 && is_nearer(n->target, p, n->found[at - 1])) at--;
+    if (at == KAD_CLOSER) return;
+    if (n->count < KAD_CLOSER) n->count++;
+    memmove(n->found + at + 1, n->found + at, (n->count - 1 - at) * sizeof *n->found);
+    n->found[at] = p;
+}
+
+static void describe(struct kad_peer *out, const struct peer *p)
+{
+    out->id = p->id;
+    out->connection = p->links != NULL;
+    out->address_count = 0;
+    for (size_t i = 0; i < p->address_count && i < KAD_ADDRESSES_MAX; i++)
+        out->addresses[out->address_count++] = p->addresses[i].at;
+}
+
+static int find_node(struct host *h, const struct peer_id *asker, const struct kad_message *ask,
+                     struct bytes *out)
+{
+    struct kad_message reply = { .type = KAD_FIND_NODE, .cluster = ask->cluster };
+    struct nearest near = { .asker = asker };
+    struct peer_id id = { 0 };
+    const struct peer *target = NULL;
+    int known, rc;
+    if (!(reply.closer = malloc((KAD_CLOSER + 1) * sizeof *reply.closer))) return PL_ENOMEM;
+    peer_place(near.target, ask->key, ask->key_bytes);
+    known = !peer_id_parse(&id, ask->key, ask->key_bytes);
+    if (known && peer_id_equal(&id, &h->me->id)) {
+        struct kad_peer *self = &reply.closer[reply.closer_count++];
+        self->id = id;
+        self->connection = 0;
+        self->address_count = host_own_addresses(h, self->addresses, KAD_ADDRESSES_MAX);
+    } else {
+        /* Whoever is asked for, also if it serves no look-ups itself. */
+        if (known && !peer_id_equal(&id, asker)) target = host_peer(h, &id);
+        if (target && target->address_count) describe(&reply.closer[reply.closer_count++], target);
+        peers_each(&h->peers, consider, &near);
+        for (size_t i = 0; i < near.count && reply.closer_count < KAD_CLOSER; i++)
+            if (near.found[i] != target)
+                describe(&reply.closer[reply.closer_count++], near.found[i]);
+    }
+    rc = kad_put(out, &reply);
+    free(reply.closer);
+    return rc;
+}
+
+static void on_request(void *context, struct channel *c)
+{
+    struct answering *a = context;
+    int ended;
+    size_t n, length;
+    for (;;) {
+        struct cursor cursor;
+        const uint8_t *body;
+        struct kad_message ask;
+        struct bytes out = { 0 };
+        int rc;
+        cursor.at = channel_data(c, &n, &ended);
+        cursor.left = n;
+        rc = n ? get_delimited(&cursor, &body, &length, KAD_REQUEST_MAX) : PL_EAGAIN;
+        if (rc == PL_EAGAIN && !ended) return;
+        if (rc == PL_EAGAIN) channel_finish(c); /* the asker is done */
+        if (!rc) {
+            rc = kad_get(&ask, body, length);
+            if (!rc && (ask.type != KAD_FIND_NODE || !ask.key_bytes)) rc = PL_EPROTO;
+            if (!rc) rc = find_node(a->host, channel_peer(c), &ask, &out);
+            if (!rc) channel_write(c, bytes_at(&out), bytes_length(&out));
+            kad_clear(&ask);
+            bytes_clear(&out);
+        }
+        if (rc) {
+            finish(a);
+            return;
+        }
+        channel_took(c, n - cursor.left);
+        timer_start(a->host->loop, &a->timer, KAD_IDLE_LIMIT, on_idle, a);
+    }
+}
+
+static void on_gone(void *context, struct channel *c, int status, const char *why)
+{
+    (void)c;
+    (void)status;
+    (void)why;
+    finish(context);
+}
+
+static void on_asked(void *context, struct channel *c)
+{
+    static const struct channel_events events = { .readable = on_request, .failed = on_gone };
+    struct host *h = context;
+    struct answering *a = calloc(1, sizeof *a);
+    if (!a) {
+        channel_close(c);
+        return;
+    }
+    a->host = h;
+    a->channel = c;
+    a->next = h->kad->answering;
+    if (a->next) a->next->prev = a;
+    h->kad->answering = a;
+    timer_start(h->loop, &a->timer, KAD_IDLE_LIMIT, on_idle, a);
+    channel_listen(c, &events, a);
+}
+
+/* --- client ----------------------------------------------------------------------------------- */
+
+struct candidate {
+    struct peer_id id;
+    uint8_t distance[32];
+    int asked;
+};
+
+/* One peer being asked. */
+struct question {
+    struct kad_query *query;
+    struct channel *channel;
+    struct timer timer;
+    struct question *next, *prev;
+};
+
+struct kad_query {
+    struct host *host;
+    struct peer_id target;
+    uint8_t place[32];
+    struct candidate candidates[KAD_CANDIDATES_MAX]; /* nearest first */
+    size_t candidate_count;
+    struct question *questions;
+    size_t question_count;
+    int round;
+    size_t answers;
+    struct timer timer, next_step;
+    int late, found;
+    kad_done *done;
+    void *context;
+    struct kad_query *next, *prev;
+};
+
+static void drop_question(struct question *ask)
+{
+    struct kad_query *q = ask->query;
+    if (ask->prev) ask->prev->next = ask->next;
+    else q->questions = ask->next;
+    if (ask->next) ask->next->prev = ask->prev;
+    q->question_count--;
+    timer_stop(&ask->timer);
+    channel_close(ask->channel);
+    free(ask);
+}
+
+void kad_cancel(struct kad_query *q)
+{
+    while (q->questions) drop_question(q->questions);
+    timer_stop(&q->timer);
+    timer_stop(&q->next_step);
+    if (q->prev) q->prev->next = q->next;
+    else q->host->kad->queries = q->next;
+    if (q->next) q->next->prev = q->prev;
+    free(q);
+}
+
+static void add_candidate(struct kad_query *q, const struct peer_id *id)
+{
+    struct candidate fresh = { .id = *id };
+    size_t at;
+    if (peer_id_equal(id, &q->host->me->id) || peer_id_equal(id, &q->target)) return;
+    for (size_t i = 0; i < q->candidate_count; i++)
+        if (peer_id_equal(&q->candidates[i].id, id)) return;
+    peer_place(fresh.distance, id->bytes, id->length);
+    for (int i = 0; i < 32; i++) fresh.distance[i] ^= q->place[i];
+    for (at = q->candidate_count; at > 0; at--)
+        if (memcmp(fresh.distance, q->candidates[at - 1].distance, 32) >= 0) break;
+    if (at == KAD_CANDIDATES_MAX) return;
+    if (q->candidate_count < KAD_CANDIDATES_MAX) q->candidate_count++;
+    memmove(q->candidates + at + 1, q->candidates + at,
+            (q->candidate_count - 1 - at) * sizeof fresh);
+    q->candidates[at] = fresh;
+}
+
+static void step(void *context);
+
+static void step_soon(struct kad_query *q)
+{
+    timer_start(q->host->loop, &q->next_step, 0, step, q);
+}
+
+/* Into the address book, as far as the teller can know. */
+static void learn(struct kad_query *q, const struct channel *c, const struct kad_peer *told)
+{
+    const struct link *l = channel_link(c);
+    double now = loop_now(q->host->loop);
+    struct peer *p;
+    size_t before;
+    if (!l || !told->address_count || !(p = peers_get(&q->host->peers, &told->id, now))) return;
+    before = p->address_count;
+    for (size_t i = 0; i < told->address_count; i++)
+        if (multiaddr_believable(&told->addresses[i], &l->remote))
+            peer_learn(p, &told->addresses[i], now + HOST_ADDRESS_TTL);
+    seek_news(p);
+    if (peer_id_equal(&told->id, &q->target)) q->found |= p->address_count > before;
+    else if (p->address_count) add_candidate(q, &told->id);
+}
+
+static void on_answer(void *context, struct channel *c)
+{
+    struct question *ask = context;
+    struct kad_query *q = ask->query;
+    struct kad_message m;
+    const uint8_t *body;
+    struct cursor cursor;
+    size_t n, length;
+    int ended, rc;
+    cursor.at = channel_data(c, &n, &ended);
+    cursor.left = n;
+    rc = n ? get_delimited(&cursor, &body, &length, KAD_RESPONSE_MAX) : PL_EAGAIN;
+    if (rc == PL_EAGAIN && !ended) {
+        if (!channel_expect(c, n + 1)) return;
+        rc = PL_ELIMIT;
+    }
+    if (!rc && !kad_get(&m, body, length)) {
+        q->answers++;
+        for (size_t i = 0; i < m.closer_count; i++) learn(q, c, &m.closer[i]);
+        kad_clear(&m);
+    }
+    channel_finish(c);
+    drop_question(ask);
+    step_soon(q);
+}
+
+static void on_no_answer(void *context)
+{
+    struct question *ask = context;
+    struct kad_query *q = ask->query;
+    drop_question(ask);
+    step_soon(q);
+}
+
+static void on_failed(void *context, struct channel *c, int status, const char *why)
+{
+    (void)c;
+    (void)status;
+    (void)why;
+    on_no_answer(context);
+}
+
+static void ask_one(struct kad_query *q, const struct peer_id *id)
+{
+    static const struct channel_events events = { .readable = on_answer, .failed = on_failed };
+    struct kad_message m = { .type = KAD_FIND_NODE, .cluster = 1, .key_bytes = q->target.length };
+    struct question *ask = calloc(1, sizeof *ask);
+    struct bytes out = { 0 };
+    if (!ask) return;
+    memcpy(m.key, q->target.bytes, q->target.length);
+    ask->query = q;
+    ask->next = q->questions;
+    if (ask->next) ask->next->prev = ask;
+    q->questions = ask;
+    q->question_count++;
+    ask->channel = channel_open_known(q->host, id, KAD, KAD_ANSWER_LIMIT, &events, ask);
+    if (!ask->channel || kad_put(&out, &m) ||
+        timer_start(q->host->loop, &ask->timer, KAD_ANSWER_LIMIT, on_no_answer, ask))
+        drop_question(ask);
+    else channel_write(ask->channel, bytes_at(&out), bytes_length(&out));
+    bytes_clear(&out);
+}
+
+static void tell(struct kad_query *q, int status)
+{
+    kad_done *done = q->done;
+    void *context = q->context;
+    char id[PEER_ID_TEXT_MAX], why[200] = "";
+    peer_id_text(id, &q->target);
+    if (status && !q->candidate_count)
+        snprintf(why, sizeof why, "%s: no address of it is known, and no peer that could be asked",
+                 id);
+    else if (status)
+        snprintf(why, sizeof why,
+                 "%s: no address of it is known; %zu of %zu peers asked have answered", id,
+                 q->answers, q->candidate_count);
+    kad_cancel(q);
+    done(context, status, why);
+}
+
+static void step(void *context)
+{
+    struct kad_query *q = context;
+    if (q->found) {
+        tell(q, PL_OK);
+        return;
+    }
+    if (q->late) {
+        tell(q, PL_EAGAIN);
+        return;
+    }
+    if (q->question_count) return; /* a round ends with its last answer */
+    if (q->round++ < KAD_ROUNDS)
+        for (size_t i = 0; i < q->candidate_count && q->question_count < KAD_AT_ONCE; i++)
+            if (!q->candidates[i].asked) {
+                q->candidates[i].asked = 1;
+                ask_one(q, &q->candidates[i].id);
+            }
+    if (!q->question_count) tell(q, PL_ENOTFOUND);
+}
+
+static void on_late(void *context)
+{
+    struct kad_query *q = context;
+    q->late = 1;
+    step(q);
+}
+
+static void add_connected(void *context, struct peer *p)
+{
+    /* One that has only just connected may serve look-ups without having said so yet. */
+    if ((p->serves_kad || !p->identified) && link_best(p)) add_candidate(context, &p->id);
+}
+
+struct kad_query *kad_find(struct host *h, const struct peer_id *id, double timeout_s,
+                           kad_done *done, void *context)
+{
+    struct kad_query *q = calloc(1, sizeof *q);
+    if (!q) return NULL;
+    q->host = h;
+    q->target = *id;
+    q->done = done;
+    q->context = context;
+    peer_place(q->place, id->bytes, id->length);
+    peers_each(&h->peers, add_connected, q);
+    q->next = h->kad->queries;
+    if (q->next) q->next->prev = q;
+    h->kad->queries = q;
+    if (!timer_start(h->loop, &q->timer, timeout_s, on_late, q)) {
+        step_soon(q);
+        return q;
+    }
+    kad_cancel(q);
+    return NULL;
+}
+
+/* --- life ------------------------------------------------------------------------------------- */
+
+int kad_start(struct host *h)
+{
+    if (!(h->kad = calloc(1, sizeof *h->kad))) return PL_ENOMEM;
+    return h->client_mode ? PL_OK : host_serve(h, KAD, on_asked, h);
+}
+
+void kad_stop(struct host *h)
+{
+    if (!h->kad) return;
+    while (h->kad->answering) finish(h->kad->answering);
+    while (h->kad->queries) tell(h->kad->queries, PL_EIO);
+    free(h->kad);
+    h->kad = NULL;
+}

@@ -1,0 +1,33 @@
+/* latency.h - how far away the peers of a run are: each is pinged now and then, a few at a time.
+ * [spec page-and-tools 6: round-trip times] [spec libp2p-wire 10] */
+#ifndef PL_DISTANCES_H
+#define PL_DISTANCES_H
+
+#include "net/libp2p/host/host.h"
+
+#define DISTANCES_MAX 256      /* peers; a page's table shows 200 */
+#define DISTANCES_AT_ONCE 8    /* pings under way */
+#define DISTANCES_EVERY 60.0   /* s between two of one peer */
+#define DISTANCES_TIMEOUT 5.0  /* s to connect, agree and answer */
+
+struct distance {
+    struct peer_id peer;
+    double rtt_s; /* NAN: it did not answer the last time */
+    int relayed;  /* 1: through another peer */
+};
+
+struct distances;
+/* From any thread but the loop's. h is borrowed. PL_OK or PL_ENOMEM. */
+int distances_open(struct distances **d, struct host *h);
+/* These are the peers now, at most DISTANCES_MAX of them; others are forgotten. Whoever is due is
+ * pinged. Stores in out (room for DISTANCES_MAX) what is known and returns how many that are: a
+ * peer that was not tried yet is not among them. From any thread but the loop's. */
+size_t distances_look(struct distances *d, struct distance *out, const struct peer_id *peers,
+                      size_t count);
+/* No ping begins any more: before the host is closed, which ends those under way. From any thread
+ * but the loop's. NULL may be stopped. */
+void distances_stop(struct distances *d);
+/* After the host was closed. NULL may be closed. */
+void distances_close(struct distances *d);
+
+#endif

@@ -1,0 +1,127 @@
+/* ping.c - see ping.h. */
+#include "ping.h"
+#include "net/libp2p/host/host_internal.h"
+
+#include <openssl/rand.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PING "/ipfs/ping/1.0.0"
+
+/* One stream, ours or theirs. */
+struct pinging {
+    struct host *host;
+    struct channel *channel;
+    struct timer timer;
+    uint8_t sent[PING_BYTES];
+    double sent_at;
+    ping_done *done; /* NULL: we answer */
+    void *context;
+};
+
+static void finish(struct pinging *p)
+{
+    timer_stop(&p->timer);
+    channel_close(p->channel);
+    free(p);
+}
+
+static void tell(struct pinging *p, int status, const char *why)
+{
+    ping_done *done = p->done;
+    void *context = p->context;
+    double rtt = pl_seconds() - p->sent_at;
+    struct pl_err copy;
+    pl_fail(&copy, status, "%s", why);
+    finish(p);
+    if (done) done(context, status, status ? 0 : rtt, copy.text);
+}
+
+static void on_late(void *context)
+{
+    tell(context, PL_EAGAIN, "no answer to a ping in time");
+}
+
+static void on_failed(void *context, struct channel *c, int status, const char *why)
+{
+    (void)c;
+    tell(context, status, why);
+}
+
+/* --- server ----------------------------------------------------------------------------------- */
+
+static void on_pinged(void *context, struct channel *c)
+{
+    struct pinging *p = context;
+    size_t n;
+    int ended;
+    const uint8_t *data = channel_data(c, &n, &ended);
+    size_t whole = n - n % PING_BYTES;
+    if (whole) {
+        channel_write(c, data, whole);
+        channel_took(c, whole);
+        timer_start(p->host->loop, &p->timer, PING_IDLE_LIMIT, on_late, p);
+    }
+    if (!ended) return;
+    channel_finish(c);
+    finish(p);
+}
+
+static void on_opened(void *context, struct channel *c)
+{
+    static const struct channel_events events = { .readable = on_pinged, .failed = on_failed };
+    struct host *h = context;
+    struct pinging *p = calloc(1, sizeof *p);
+    if (!p) {
+        channel_close(c);
+        return;
+    }
+    p->host = h;
+    p->channel = c;
+    timer_start(h->loop, &p->timer, PING_IDLE_LIMIT, on_late, p);
+    channel_listen(c, &events, p);
+}
+
+int ping_start(struct host *h)
+{
+    return host_serve(h, PING, on_opened, h);
+}
+
+/* --- client ----------------------------------------------------------------------------------- */
+
+static void on_agreed(void *context, struct channel *c)
+{
+    struct pinging *p = context;
+    p->sent_at = pl_seconds();
+    channel_write(c, p->sent, PING_BYTES);
+}
+
+static void on_echo(void *context, struct channel *c)
+{
+    struct pinging *p = context;
+    size_t n;
+    int ended;
+    const uint8_t *data = channel_data(c, &n, &ended);
+    if (n < PING_BYTES && !ended) return;
+    channel_finish(c);
+    if (n == PING_BYTES && !memcmp(data, p->sent, PING_BYTES)) tell(p, PL_OK, "");
+    else tell(p, PL_EPROTO, "the answer to a ping is not what was sent");
+}
+
+int ping_peer(struct host *h, const struct peer_id *peer, double timeout_s, ping_done *done,
+              void *context)
+{
+    static const struct channel_events events = { .open = on_agreed, .readable = on_echo,
+                                                  .failed = on_failed };
+    struct pinging *p = calloc(1, sizeof *p);
+    if (!p) return PL_ENOMEM;
+    p->host = h;
+    p->done = done;
+    p->context = context;
+    if (RAND_bytes(p->sent, PING_BYTES) == 1 &&
+        (p->channel = channel_open(h, peer, PING, timeout_s, &events, p)) &&
+        !timer_start(h->loop, &p->timer, timeout_s, on_late, p))
+        return PL_OK;
+    finish(p);
+    return PL_ENOMEM;
+}

@@ -1,0 +1,393 @@
+/* autonat.c - see autonat.h. */
+#include "autonat.h"
+#include "net/libp2p/host/host_internal.h"
+#include "net/libp2p/rpc/rpc_frame.h"
+#include "net/libp2p/peer/libp2p.pb-c.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AUTONAT "/libp2p/autonat/1.0.0"
+
+/* --- messages --------------------------------------------------------------------------------- */
+
+static ProtobufCBinaryData borrow(const uint8_t *data, size_t n)
+{
+    return (ProtobufCBinaryData){ n, (uint8_t *)(uintptr_t)data };
+}
+
+int autonat_put(struct bytes *out, const struct autonat_message *m)
+{
+    Libp2p__AutonatMessage pb = LIBP2P__AUTONAT_MESSAGE__INIT;
+    Libp2p__AutonatDial dial = LIBP2P__AUTONAT_DIAL__INIT;
+    Libp2p__AutonatDialResponse response = LIBP2P__AUTONAT_DIAL_RESPONSE__INIT;
+    Libp2p__RelayPeer peer = LIBP2P__RELAY_PEER__INIT;
+    ProtobufCBinaryData addresses[AUTONAT_ADDRESSES_MAX];
+    size_t size;
+    uint8_t *to;
+    for (size_t i = 0; i < m->address_count; i++)
+        addresses[i] = borrow(m->addresses[i].bytes, m->addresses[i].length);
+    pb.has_type = 1;
+    pb.type = m->is_response;
+    if (m->is_response) {
+        pb.dial_response = &response;
+        response.has_status = 1;
+        response.status = m->status;
+        response.status_text = (char *)(uintptr_t)m->text;
+        response.has_addr = m->address_count > 0;
+        if (m->address_count) response.addr = addresses[0];
+    } else {
+        pb.dial = &dial;
+        dial.peer = &peer;
+        peer.has_id = 1;
+        peer.id = borrow(m->peer.bytes, m->peer.length);
+        peer.n_addrs = m->address_count;
+        peer.addrs = addresses;
+    }
+    size = libp2p__autonat_message__get_packed_size(&pb);
+    bytes_varint(out, size);
+    if ((to = bytes_reserve(out, size))) out->end += libp2p__autonat_message__pack(&pb, to);
+    return out->failed;
+}
+
+static void add_address(struct autonat_message *m, const ProtobufCBinaryData *a)
+{
+    if (m->address_count < AUTONAT_ADDRESSES_MAX &&
+        !multiaddr_parse(&m->addresses[m->address_count], a->data, a->len))
+        m->address_count++;
+}
+
+int autonat_get(struct autonat_message *m, const uint8_t *data, size_t n)
+{
+    Libp2p__AutonatMessage *pb = libp2p__autonat_message__unpack(NULL, n, data);
+    const Libp2p__RelayPeer *peer = pb && pb->dial ? pb->dial->peer : NULL;
+    int rc = PL_EFORMAT;
+    memset(m, 0, sizeof *m);
+    if (!pb || !pb->has_type || (pb->type != 0 && pb->type != 1)) goto done;
+    m->is_response = pb->type;
+    if (m->is_response) {
+        if (!pb->dial_response) goto done;
+        m->status = pb->dial_response->status;
+        if (pb->dial_response->status_text)
+            rpc_printable(m->text, sizeof m->text,
+                          (const uint8_t *)pb->dial_response->status_text,
+                          strlen(pb->dial_response->status_text));
+        if (pb->dial_response->has_addr) add_address(m, &pb->dial_response->addr);
+    } else {
+        if (!peer || !peer->has_id || peer_id_parse(&m->peer, peer->id.data, peer->id.len))
+            goto done;
+        for (size_t i = 0; i < peer->n_addrs; i++) add_address(m, &peer->addrs[i]);
+    }
+    rc = PL_OK;
+done:
+    if (pb) libp2p__autonat_message__free_unpacked(pb, NULL);
+    return rc;
+}
+
+static int next_message(struct channel *c, struct autonat_message *m)
+{
+    struct cursor cursor;
+    const uint8_t *body;
+    size_t n, length;
+    int ended, rc;
+    cursor.at = channel_data(c, &n, &ended);
+    cursor.left = n;
+    rc = n ? get_delimited(&cursor, &body, &length, AUTONAT_MESSAGE_MAX) : PL_EAGAIN;
+    if (rc) return rc == PL_EAGAIN && ended ? PL_EIO : rc;
+    return autonat_get(m, body, length);
+}
+
+static void say(struct channel *c, const struct autonat_message *m)
+{
+    struct bytes out = { 0 };
+    if (!autonat_put(&out, m)) channel_write(c, bytes_at(&out), bytes_length(&out));
+    bytes_clear(&out);
+}
+
+/* --- server ----------------------------------------------------------------------------------- */
+
+struct dialling_back {
+    struct host *host;
+    struct channel *channel;
+    struct autonat_message request;
+    size_t next_address;
+    struct host_wait *wait;
+    struct timer timer;
+    struct dialling_back *next, *prev;
+};
+
+/* One that was made, or tried: it counts for a minute. */
+struct dial_back {
+    struct account account;
+    double until; /* s */
+    struct dial_back *next;
+};
+
+struct autonat {
+    struct dialling_back *jobs;
+    struct dial_back *made, *last; /* oldest first */
+};
+
+static void finish(struct dialling_back *j)
+{
+    struct autonat *a = j->host->autonat;
+    if (j->prev) j->prev->next = j->next;
+    else a->jobs = j->next;
+    if (j->next) j->next->prev = j->prev;
+    host_wait_cancel(j->wait);
+    timer_stop(&j->timer);
+    channel_close(j->channel);
+    free(j);
+}
+
+static void answer(struct dialling_back *j, int status, const char *text,
+                   const struct multiaddr *at)
+{
+    struct autonat_message m = { .is_response = 1, .status = status };
+    snprintf(m.text, sizeof m.text, "%s", text);
+    if (at) m.addresses[m.address_count++] = *at;
+    say(j->channel, &m);
+    channel_finish(j->channel);
+    finish(j);
+}
+
+static void dial_next(struct dialling_back *j);
+
+static void on_dialled(void *context, int status, const struct peer_id *peer,
+                       const struct pl_err *err)
+{
+    struct dialling_back *j = context;
+    const struct peer *p = host_peer(j->host, peer);
+    j->wait = NULL;
+    if (status) {
+        if (j->next_address < j->request.address_count) dial_next(j);
+        else answer(j, AUTONAT_DIAL_ERROR, err->text, NULL);
+        return;
+    }
+    /* The new connection has served its purpose; the old ones go on. */
+    if (p && p->links && p->links->next_of_peer)
+        link_end(p->links, PL_OK, "only to see whether it works");
+    answer(j, AUTONAT_OK, "", &j->request.addresses[j->next_address - 1]);
+}
+
+static void dial_next(struct dialling_back *j)
+{
+    struct multiaddr a = j->request.addresses[j->next_address++];
+    multiaddr_strip_peer(&a, channel_peer(j->channel));
+    multiaddr_add_peer(&a, channel_peer(j->channel));
+    j->wait = host_dial(j->host, &a, CONN_SETUP_LIMIT, on_dialled, j);
+    if (!j->wait) answer(j, AUTONAT_INTERNAL_ERROR, "out of memory", NULL);
+}
+
+/* Only where the asker itself is seen: nobody can make us knock at somebody else's door. */
+static void keep_own_addresses(struct autonat_message *m, const struct multiaddr *seen)
+{
+    struct multiaddr_target from, to;
+    size_t kept = 0;
+    if (multiaddr_target(&from, seen)) from.family = -1;
+    for (size_t i = 0; i < m->address_count; i++)
+        if (!multiaddr_target(&to, &m->addresses[i]) && !to.relay.length &&
+            to.family == from.family && !memcmp(to.ip, from.ip, 16))
+            m->addresses[kept++] = m->addresses[i];
+    m->address_count = kept;
+}
+
+static void forget_before(struct autonat *a, double now)
+{
+    while (a->made && a->made->until <= now) {
+        struct dial_back *next = a->made->next;
+        resources_close(&a->made->account);
+        free(a->made);
+        a->made = next;
+    }
+}
+
+/* Charges one more to its peer, its subnet and all together, or says that somebody had enough. */
+static int is_too_much(struct host *h, const struct link *l, const struct peer_id *peer)
+{
+    struct autonat *a = h->autonat;
+    struct dial_back *one = calloc(1, sizeof *one);
+    double now = loop_now(h->loop);
+    forget_before(a, now);
+    if (!one || resources_open(&h->resources, &one->account, &l->remote, 0, now) ||
+        resources_authenticate(&one->account, peer) ||
+        resources_charge(&one->account, RESOURCE_DIAL_BACKS, 1)) {
+        if (one) resources_close(&one->account);
+        free(one);
+        return 1;
+    }
+    one->until = now + AUTONAT_CHARGED_S;
+    if (a->made) a->last->next = one;
+    else a->made = one;
+    a->last = one;
+    return 0;
+}
+
+static void on_request(void *context, struct channel *c)
+{
+    struct dialling_back *j = context;
+    const struct link *l = channel_link(c);
+    struct autonat_message *m = &j->request;
+    int rc;
+    if (j->wait) return; /* one request a stream */
+    rc = next_message(c, m);
+    if (rc == PL_EAGAIN) return;
+    if (rc || m->is_response || !peer_id_equal(&m->peer, channel_peer(c))) {
+        answer(j, AUTONAT_BAD_REQUEST, "not a request to be dialled", NULL);
+        return;
+    }
+    if (l) keep_own_addresses(m, &l->remote);
+    if (!l || l->relayed || !m->address_count)
+        answer(j, AUTONAT_REFUSED, "no address of yours is the one that I see", NULL);
+    else if (is_too_much(j->host, l, channel_peer(c))) answer(j, AUTONAT_REFUSED, "too many ask", NULL);
+    else dial_next(j);
+}
+
+static void on_request_failed(void *context, struct channel *c, int status, const char *why)
+{
+    (void)c;
+    (void)status;
+    (void)why;
+    finish(context);
+}
+
+static void on_request_late(void *context)
+{
+    answer(context, AUTONAT_DIAL_ERROR, "no connection in time", NULL);
+}
+
+static void on_asked(void *context, struct channel *c)
+{
+    static const struct channel_events events = { .readable = on_request,
+                                                  .failed = on_request_failed };
+    struct host *h = context;
+    struct dialling_back *j = calloc(1, sizeof *j);
+    if (!j) {
+        channel_close(c);
+        return;
+    }
+    j->host = h;
+    j->channel = c;
+    j->next = h->autonat->jobs;
+    if (j->next) j->next->prev = j;
+    h->autonat->jobs = j;
+    timer_start(h->loop, &j->timer, AUTONAT_LIMIT, on_request_late, j);
+    channel_listen(c, &events, j);
+}
+
+int autonat_start(struct host *h)
+{
+    if (!(h->autonat = calloc(1, sizeof *h->autonat))) return PL_ENOMEM;
+    return h->client_mode ? PL_OK : host_serve(h, AUTONAT, on_asked, h);
+}
+
+void autonat_stop(struct host *h)
+{
+    if (!h->autonat) return;
+    while (h->autonat->jobs) finish(h->autonat->jobs);
+    forget_before(h->autonat, INFINITY);
+    free(h->autonat);
+    h->autonat = NULL;
+}
+
+/* --- client ----------------------------------------------------------------------------------- */
+
+struct autonat_question {
+    struct channel *channel;
+    struct timer timer;
+    autonat_done *done;
+    void *context;
+};
+
+void autonat_cancel(struct autonat_question *a)
+{
+    timer_stop(&a->timer);
+    channel_close(a->channel);
+    free(a);
+}
+
+static void tell(struct autonat_question *a, int status, const struct multiaddr *at,
+                 const char *why)
+{
+    autonat_done *done = a->done;
+    void *context = a->context;
+    struct multiaddr copy = { 0 };
+    struct pl_err text;
+    if (at) copy = *at;
+    pl_fail(&text, status, "%s", why);
+    autonat_cancel(a);
+    done(context, status, &copy, text.text);
+}
+
+static void on_answer(void *context, struct channel *c)
+{
+    struct autonat_question *a = context;
+    struct autonat_message m;
+    struct pl_err err;
+    int rc = next_message(c, &m);
+    if (rc == PL_EAGAIN) return;
+    channel_finish(c);
+    if (rc || !m.is_response) {
+        tell(a, PL_EFORMAT, NULL, "the answer cannot be read");
+    } else if (m.status == AUTONAT_OK) {
+        tell(a, PL_OK, m.address_count ? &m.addresses[0] : NULL, "");
+    } else {
+        pl_fail(&err, 0, "%s%s%s", m.status == AUTONAT_DIAL_ERROR ? "it could not reach us"
+                                                                   : "it did not try",
+                m.text[0] ? ": " : "", m.text);
+        tell(a, m.status == AUTONAT_DIAL_ERROR ? PL_EIO : PL_EPROTO, NULL, err.text);
+    }
+}
+
+static void on_failed(void *context, struct channel *c, int status, const char *why)
+{
+    (void)c;
+    tell(context, status, NULL, why);
+}
+
+static void on_late(void *context)
+{
+    tell(context, PL_EAGAIN, NULL, "no answer in time");
+}
+
+/* Ours, and where the other side sees us with the ports that we listen on: behind a router our own
+ * address is one that it must not try (keep_own_addresses), and would never say so. */
+static void candidates(struct autonat_message *m, const struct host *h, const struct peer_id *peer)
+{
+    struct multiaddr own[AUTONAT_ADDRESSES_MAX], seen;
+    struct multiaddr_target t, s;
+    size_t n = host_own_addresses(h, own, AUTONAT_ADDRESSES_MAX);
+    if (host_observed(h, peer, &seen) || multiaddr_target(&s, &seen)) s.family = -1;
+    for (size_t i = 0; i < n; i++) {
+        struct multiaddr a = { .length = 0 };
+        if (multiaddr_target(&t, &own[i]) || t.relay.length || t.family != s.family) continue;
+        if (!memcmp(t.ip, s.ip, sizeof t.ip)) break; /* no router between us */
+        multiaddr_add_ip(&a, s.family, s.ip);
+        multiaddr_add_tcp(&a, t.port);
+        m->addresses[m->address_count++] = a;
+        break; /* one port says it for all */
+    }
+    for (size_t i = 0; i < n && m->address_count < AUTONAT_ADDRESSES_MAX; i++)
+        m->addresses[m->address_count++] = own[i];
+}
+
+struct autonat_question *autonat_ask(struct host *h, const struct peer_id *peer, double timeout_s,
+                                     autonat_done *done, void *context)
+{
+    static const struct channel_events events = { .readable = on_answer, .failed = on_failed };
+    struct autonat_message m = { .peer = h->me->id };
+    struct autonat_question *a = calloc(1, sizeof *a);
+    if (!a) return NULL;
+    a->done = done;
+    a->context = context;
+    candidates(&m, h, peer);
+    a->channel = channel_open(h, peer, AUTONAT, timeout_s, &events, a);
+    if (a->channel && !timer_start(h->loop, &a->timer, timeout_s, on_late, a)) {
+        say(a->channel, &m);
+        return a;
+    }
+    autonat_cancel(a);
+    return NULL;
+}

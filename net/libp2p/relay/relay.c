@@ -1,0 +1,423 @@
+/* relay.c - the two ends of a circuit: keeping a reservation and being called through it, and
+ * calling through a relay. Once set up, the stream plays the socket of an ordinary connection. */
+#include "relay_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* --- messages --------------------------------------------------------------------------------- */
+
+int relay_next(struct channel *c, enum relay_protocol p, struct relay_message *m, size_t *used)
+{
+    struct cursor cursor;
+    const uint8_t *body;
+    size_t n, length;
+    int ended, rc;
+    cursor.at = channel_data(c, &n, &ended);
+    cursor.left = n;
+    rc = n ? get_delimited(&cursor, &body, &length, RELAY_MESSAGE_MAX) : PL_EAGAIN;
+    if (rc) return rc == PL_EAGAIN && ended ? PL_EIO : rc;
+    *used = n - cursor.left;
+    return relay_get(m, p, body, length);
+}
+
+void relay_say(struct channel *c, enum relay_protocol p, const struct relay_message *m)
+{
+    struct bytes out = { 0 };
+    if (!relay_put(&out, p, m)) channel_write(c, bytes_at(&out), bytes_length(&out));
+    bytes_clear(&out);
+}
+
+/* --- a stream as a socket --------------------------------------------------------------------- */
+
+static void carrier_readable(void *context, struct channel *c)
+{
+    struct link *l = context;
+    size_t n;
+    int ended;
+    const uint8_t *data = channel_data(c, &n, &ended);
+    if (n) link_carried(l, data, n);
+    channel_took(c, n);
+    if (ended) link_end(l, PL_EIO, "the relayed connection was closed");
+}
+
+static void carrier_drained(void *context, struct channel *c)
+{
+    (void)c;
+    link_touch(context);
+}
+
+static void carrier_failed(void *context, struct channel *c, int status, const char *why)
+{
+    (void)c;
+    link_end(context, status, "the relayed connection was cut: %s", why);
+}
+
+/* remote: what others would dial, up to /p2p-circuit. Takes the channel over, also when it
+ * fails. */
+static struct link *carry(struct host *h, struct channel *c, int inbound,
+                          const struct multiaddr *remote, const struct peer_id *expected)
+{
+    static const struct channel_events events = { .readable = carrier_readable,
+                                                  .drained = carrier_drained,
+                                                  .failed = carrier_failed };
+    struct link *l = link_new(h, inbound);
+    const char *no;
+    if (!l) {
+        channel_close(c);
+        return NULL;
+    }
+    l->carrier = c;
+    l->relayed = 1;
+    l->remote = *remote;
+    channel_both_ways(c);
+    channel_listen(c, &events, l);
+    if ((no = budget_admit(l))) link_end(l, PL_ELIMIT, "%s", no);
+    else if (link_start(l, expected)) link_end(l, PL_ENOMEM, "out of memory");
+    carrier_readable(l, c); /* the first bytes may have come with the last message */
+    return l;
+}
+
+/* The address of a connected relay, as far as we know it: how we reach it, then its ID, then
+ * circuit. */
+static int through(struct multiaddr *a, const struct link *l, const struct peer_id *relay)
+{
+    int rc;
+    *a = l->remote;
+    rc = multiaddr_add_peer(a, relay);
+    return rc ? rc : multiaddr_add_circuit(a);
+}
+
+/* --- being called ----------------------------------------------------------------------------- */
+
+/* A stop stream whose first message has not come yet. */
+struct stopping {
+    struct host *host;
+    struct channel *channel;
+    struct timer timer;
+    struct stopping *next, *prev;
+};
+
+static void drop_stopping(struct stopping *s)
+{
+    if (s->prev) s->prev->next = s->next;
+    else s->host->relay->stopping = s->next;
+    if (s->next) s->next->prev = s->prev;
+    timer_stop(&s->timer);
+    channel_close(s->channel);
+    free(s);
+}
+
+static void on_stopping_late(void *context)
+{
+    drop_stopping(context);
+}
+
+static void on_stopping_failed(void *context, struct channel *c, int status, const char *why)
+{
+    (void)c;
+    (void)status;
+    (void)why;
+    drop_stopping(context);
+}
+
+static void on_stop_message(void *context, struct channel *c)
+{
+    struct stopping *s = context;
+    struct host *h = s->host;
+    const struct link *l = channel_link(c);
+    struct relay_message m, answer = { .type = STOP_STATUS, .status = RELAY_OK };
+    struct multiaddr remote;
+    size_t used;
+    int rc = relay_next(c, RELAY_STOP, &m, &used);
+    if (rc == PL_EAGAIN) return;
+    if (rc || m.type != STOP_CONNECT || !m.peer.length) answer.status = RELAY_MALFORMED_MESSAGE;
+    else if (!l || !relay_is_used(h, channel_peer(c)) || through(&remote, l, channel_peer(c)))
+        answer.status = RELAY_PERMISSION_DENIED;
+    relay_say(c, RELAY_STOP, &answer);
+    if (answer.status == RELAY_OK) {
+        channel_took(c, used);
+        s->channel = NULL; /* the link has it now */
+        carry(h, c, 1, &remote, &m.peer);
+    } else {
+        channel_finish(c);
+    }
+    drop_stopping(s);
+}
+
+static void on_stop(void *context, struct channel *c)
+{
+    static const struct channel_events events = { .readable = on_stop_message,
+                                                  .failed = on_stopping_failed };
+    struct host *h = context;
+    struct stopping *s = calloc(1, sizeof *s);
+    if (!s) {
+        channel_close(c);
+        return;
+    }
+    s->host = h;
+    s->channel = c;
+    s->next = h->relay->stopping;
+    if (s->next) s->next->prev = s;
+    h->relay->stopping = s;
+    timer_start(h->loop, &s->timer, RELAY_LIMIT, on_stopping_late, s);
+    channel_listen(c, &events, s);
+}
+
+/* --- reservations ----------------------------------------------------------------------------- */
+
+struct relay_user {
+    struct host *host;
+    struct peer_id relay;
+    struct channel *channel; /* while asking */
+    struct multiaddr at;     /* our address through it; length 0: no reservation */
+    struct timer timer;      /* the next time to ask */
+    struct relay_user *next;
+};
+
+static void ask(void *context);
+
+static void again(struct relay_user *u, double in_s)
+{
+    timer_start(u->host->loop, &u->timer, in_s, ask, u);
+}
+
+static void lose(struct relay_user *u)
+{
+    int had = u->at.length > 0;
+    channel_close(u->channel);
+    u->channel = NULL;
+    u->at.length = 0;
+    if (had) host_changed(u->host);
+    again(u, RELAY_RETRY);
+}
+
+static void on_reserve_failed(void *context, struct channel *c, int status, const char *why)
+{
+    (void)c;
+    (void)status;
+    (void)why;
+    lose(context);
+}
+
+static void on_reserved(void *context, struct channel *c)
+{
+    struct relay_user *u = context;
+    const struct link *l = channel_link(c);
+    struct relay_message m;
+    size_t used;
+    double lasts;
+    int rc = relay_next(c, RELAY_HOP, &m, &used), fresh = !u->at.length;
+    if (rc == PL_EAGAIN) return;
+    if (rc || m.type != HOP_STATUS || m.status != RELAY_OK || !m.has_reservation || !l ||
+        through(&u->at, l, &u->relay)) {
+        u->at.length = 0;
+        lose(u);
+        return;
+    }
+    channel_finish(c);
+    channel_close(c);
+    u->channel = NULL;
+    lasts = (double)m.expire - (double)time(NULL);
+    if (!(lasts > 2 * RELAY_RETRY)) lasts = 2 * RELAY_RETRY;
+    if (lasts > 2 * RELAY_RESERVATION_S) lasts = 2 * RELAY_RESERVATION_S;
+    again(u, lasts * 0.75);
+    if (fresh) host_changed(u->host);
+}
+
+static void ask(void *context)
+{
+    static const struct channel_events events = { .readable = on_reserved,
+                                                  .failed = on_reserve_failed };
+    struct relay_user *u = context;
+    struct relay_message m = { .type = HOP_RESERVE };
+    channel_close(u->channel);
+    u->channel = channel_open(u->host, &u->relay, HOP, RELAY_LIMIT, &events, u);
+    if (u->channel) relay_say(u->channel, RELAY_HOP, &m);
+    again(u, u->channel ? 2 * RELAY_LIMIT : RELAY_RETRY); /* whatever becomes of this one */
+}
+
+static struct relay_user **find_user(const struct host *h, const struct peer_id *relay)
+{
+    struct relay_user **at = &h->relay->users;
+    while (*at && !peer_id_equal(&(*at)->relay, relay)) at = &(*at)->next;
+    return at;
+}
+
+int relay_use(struct host *h, const struct peer_id *relay)
+{
+    struct relay_user *u;
+    if (*find_user(h, relay)) return PL_OK;
+    if (!(u = calloc(1, sizeof *u))) return PL_ENOMEM;
+    u->host = h;
+    u->relay = *relay;
+    u->next = h->relay->users;
+    h->relay->users = u;
+    again(u, 0);
+    return PL_OK;
+}
+
+void relay_leave(struct host *h, const struct peer_id *relay)
+{
+    struct relay_user **at = find_user(h, relay), *u = *at;
+    if (!u) return;
+    *at = u->next;
+    timer_stop(&u->timer);
+    channel_close(u->channel);
+    free(u);
+    host_changed(h);
+}
+
+int relay_is_used(const struct host *h, const struct peer_id *relay)
+{
+    const struct relay_user *u = h->relay ? *find_user(h, relay) : NULL;
+    return u && (u->at.length || u->channel);
+}
+
+size_t relay_addresses(const struct host *h, struct multiaddr *out, size_t max)
+{
+    size_t n = 0;
+    for (const struct relay_user *u = h->relay ? h->relay->users : NULL; u && n < max; u = u->next)
+        if (u->at.length) out[n++] = u->at;
+    return n;
+}
+
+/* A reservation goes with the last connection between the two: ours at a relay, others' at us. */
+static void on_disconnected(void *context, const struct peer_id *peer)
+{
+    struct host *h = context;
+    struct relay_user *u = *find_user(h, peer);
+    relay_serve_lost(h->relay, peer);
+    if (u && u->at.length) {
+        lose(u);
+        again(u, 1.0);
+    }
+}
+
+/* --- calling ---------------------------------------------------------------------------------- */
+
+struct relay_dial {
+    struct host *host;
+    struct channel *channel;
+    struct multiaddr through;
+    struct peer_id to;
+    struct timer timer;
+    relay_dial_done *done;
+    void *context;
+    struct relay_dial *next, *prev;
+};
+
+void relay_dial_cancel(struct relay_dial *d)
+{
+    if (d->prev) d->prev->next = d->next;
+    else d->host->relay->dials = d->next;
+    if (d->next) d->next->prev = d->prev;
+    timer_stop(&d->timer);
+    channel_close(d->channel);
+    free(d);
+}
+
+static void tell(struct relay_dial *d, struct link *l, int status, const char *why)
+{
+    relay_dial_done *done = d->done;
+    void *context = d->context;
+    struct pl_err copy;
+    pl_fail(&copy, status, "%s", why);
+    relay_dial_cancel(d);
+    done(context, l, status, copy.text);
+}
+
+static void on_dial_late(void *context)
+{
+    tell(context, NULL, PL_EAGAIN, "the relay did not answer in time");
+}
+
+static void on_dial_failed(void *context, struct channel *c, int status, const char *why)
+{
+    (void)c;
+    tell(context, NULL, status, why);
+}
+
+static void on_dial_answer(void *context, struct channel *c)
+{
+    struct relay_dial *d = context;
+    struct relay_message m;
+    struct link *l;
+    size_t used;
+    int rc = relay_next(c, RELAY_HOP, &m, &used);
+    if (rc == PL_EAGAIN) return;
+    if (rc || m.type != HOP_STATUS || m.status != RELAY_OK) {
+        tell(d, NULL, PL_EIO,
+             rc ? "the relay's answer cannot be read" : relay_status_text(m.status));
+        return;
+    }
+    channel_took(c, used);
+    d->channel = NULL; /* the link has it now */
+    l = carry(d->host, c, 0, &d->through, &d->to);
+    tell(d, l, l ? PL_OK : PL_ENOMEM, l ? "" : "out of memory");
+}
+
+struct relay_dial *relay_dial(struct host *h, const struct multiaddr *at, const struct peer_id *to,
+                              relay_dial_done *done, void *context)
+{
+    static const struct channel_events events = { .readable = on_dial_answer,
+                                                  .failed = on_dial_failed };
+    struct relay_message m = { .type = HOP_CONNECT, .peer = *to };
+    struct multiaddr direct;
+    struct multiaddr_target t;
+    struct relay_dial *d;
+    if (!to->length || multiaddr_target(&t, at) || !t.relay.length) return NULL;
+    if (!(d = calloc(1, sizeof *d))) return NULL;
+    d->host = h;
+    d->to = *to;
+    d->done = done;
+    d->context = context;
+    d->through = *at;
+    multiaddr_strip_peer(&d->through, to);
+    direct = d->through; /* ends in /p2p/RELAY/p2p-circuit, the last of which takes two bytes */
+    direct.length = (uint16_t)(direct.length - 2);
+    d->next = h->relay->dials;
+    if (d->next) d->next->prev = d;
+    h->relay->dials = d;
+    host_learn(h, &t.relay, &direct, HOST_ADDRESS_TTL);
+    d->channel = channel_open_known(h, &t.relay, HOP, RELAY_LIMIT, &events, d);
+    if (d->channel && !timer_start(h->loop, &d->timer, RELAY_LIMIT, on_dial_late, d)) {
+        relay_say(d->channel, RELAY_HOP, &m);
+        return d;
+    }
+    relay_dial_cancel(d);
+    return NULL;
+}
+
+/* --- life ------------------------------------------------------------------------------------- */
+
+int relay_start(struct host *h)
+{
+    struct relay *r = calloc(1, sizeof *r);
+    int rc;
+    if (!r) return PL_ENOMEM;
+    h->relay = r;
+    r->watch.events.disconnected = on_disconnected;
+    r->watch.context = h;
+    host_watch(h, &r->watch);
+    rc = host_serve(h, STOP, on_stop, h);
+    if (!rc && h->serves_relay && !h->client_mode) rc = host_serve(h, HOP, relay_serve_hop, h);
+    return rc;
+}
+
+void relay_stop(struct host *h)
+{
+    struct relay *r = h->relay;
+    if (!r) return;
+    host_unwatch(h, &r->watch);
+    relay_serve_stop_all(r);
+    while (r->stopping) drop_stopping(r->stopping);
+    while (r->users) {
+        struct peer_id id = r->users->relay;
+        relay_leave(h, &id);
+    }
+    while (r->dials) tell(r->dials, NULL, PL_EIO, "this peer is closing");
+    free(r);
+    h->relay = NULL;
+}

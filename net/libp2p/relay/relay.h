@@ -1,0 +1,42 @@
+/* relay.h - circuit relay v2: connections through a peer that both sides can reach, for peers
+ * behind NAT. Small and short ones: look-ups and matchmaking, not averaging. [spec libp2p-wire
+ * 14] */
+#ifndef PL_RELAY_H
+#define PL_RELAY_H
+
+#include "net/libp2p/host/host.h"
+#include "relay_message.h"
+
+/* What we allow as a relay; the original's figures. How many reservations and circuits anybody may
+ * have: resources.c. */
+#define RELAY_RESERVATION_S 3600.0
+#define RELAY_CIRCUITS_PER_PEER 16 /* that lead to one */
+#define RELAY_CIRCUIT_S 120
+#define RELAY_CIRCUIT_BYTES 131072 /* in each direction */
+#define RELAY_LIMIT 15.0           /* s for each step of setting a circuit up */
+#define RELAY_RETRY 30.0           /* s after which a lost reservation is asked for again */
+
+struct link;
+
+/* Serves hop (only with host_options.relay, never in client mode) and stop. */
+int relay_start(struct host *h);
+void relay_stop(struct host *h);
+
+/* Keeps a reservation at that peer, which must be in the address book or connected, until told
+ * otherwise; our addresses through it are told to others. PL_ENOMEM or PL_OK. */
+int relay_use(struct host *h, const struct peer_id *relay);
+void relay_leave(struct host *h, const struct peer_id *relay);
+/* 1 while there is a reservation. */
+int relay_is_used(const struct host *h, const struct peer_id *relay);
+/* Our addresses through relays, without our ID. Returns how many were stored. */
+size_t relay_addresses(const struct host *h, struct multiaddr *out, size_t max);
+
+/* A connection through the relay that the address names. Told once; on PL_OK the link has begun its
+ * handshakes. */
+struct relay_dial;
+typedef void relay_dial_done(void *context, struct link *l, int status, const char *why);
+struct relay_dial *relay_dial(struct host *h, const struct multiaddr *through,
+                              const struct peer_id *to, relay_dial_done *done, void *context);
+void relay_dial_cancel(struct relay_dial *d);
+
+#endif

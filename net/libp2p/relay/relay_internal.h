@@ -1,0 +1,39 @@
+/* relay_internal.h - what relay.c (the two ends) and relay_serve.c (the middle) share. */
+#ifndef PL_RELAY_INSIDE_H
+#define PL_RELAY_INSIDE_H
+
+#include "net/libp2p/host/host_internal.h"
+#include "relay.h"
+
+#define HOP "/libp2p/circuit/relay/0.2.0/hop"
+#define STOP "/libp2p/circuit/relay/0.2.0/stop"
+
+struct reservation { /* that another peer holds with us, while it is connected */
+    struct peer_id peer;
+    double until; /* s */
+    struct account account;
+    struct reservation *next;
+};
+struct circuit;
+struct stopping;
+struct relay_user;
+
+struct relay {
+    struct reservation *reservations;
+    struct circuit *circuits;
+    struct stopping *stopping;
+    struct relay_user *users;
+    struct relay_dial *dials;
+    struct host_watch watch;
+};
+
+/* The next message in a channel. PL_EAGAIN: not yet. It is not taken; *used is its length. */
+int relay_next(struct channel *c, enum relay_protocol p, struct relay_message *m, size_t *used);
+void relay_say(struct channel *c, enum relay_protocol p, const struct relay_message *m);
+
+/* relay_serve.c */
+void relay_serve_hop(void *host, struct channel *c);
+void relay_serve_lost(struct relay *r, const struct peer_id *peer); /* no connection any more */
+void relay_serve_stop_all(struct relay *r);
+
+#endif

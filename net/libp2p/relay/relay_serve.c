@@ -1,0 +1,323 @@
+/* relay_serve.c - the middle: reservations, and circuits between two channels.
+ *
+ *   hop channel (caller)                         stop channel (callee)
+ *      CONNECT {callee} --->  reserved?  ---> CONNECT {caller, limit}
+ *      STATUS OK {limit} <---------------------- STATUS OK
+ *      bytes <--------------------------------------> bytes, up to the limits */
+#include "relay_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define PIPE_FULL 65536 /* bytes waiting for the other side, from which on we stop reading */
+
+enum circuit_state { CIRCUIT_ASKED, CIRCUIT_CALLING, CIRCUIT_OPEN };
+
+/* sides[0] is the caller's, sides[1] the callee's. */
+struct circuit {
+    struct host *host;
+    enum circuit_state state;
+    struct side {
+        struct circuit *circuit;
+        struct channel *channel;
+        size_t passed; /* bytes that came from it */
+        int ended;
+    } sides[2];
+    struct peer_id callee;
+    struct account account; /* the caller's */
+    struct timer timer;
+    struct circuit *next, *prev;
+};
+
+/* Not the link's account: a reservation and a circuit outlast one of several connections. */
+static int open_account(struct account *a, struct channel *c)
+{
+    struct host *h = channel_host(c);
+    const struct link *l = channel_link(c);
+    int rc = l ? resources_open(&h->resources, a, &l->remote, 0, loop_now(h->loop)) : PL_EIO;
+    if (!rc) rc = resources_authenticate(a, channel_peer(c));
+    return rc;
+}
+
+static void finish(struct circuit *k)
+{
+    struct relay *r = k->host->relay;
+    if (k->prev) k->prev->next = k->next;
+    else r->circuits = k->next;
+    if (k->next) k->next->prev = k->prev;
+    resources_close(&k->account);
+    timer_stop(&k->timer);
+    channel_close(k->sides[0].channel);
+    channel_close(k->sides[1].channel);
+    free(k);
+}
+
+static void drop_reservation(struct relay *r, struct reservation *gone)
+{
+    struct reservation **at = &r->reservations;
+    while (*at != gone) at = &(*at)->next;
+    *at = gone->next;
+    resources_close(&gone->account);
+    free(gone);
+}
+
+static struct reservation *find_reservation(const struct relay *r, const struct peer_id *peer)
+{
+    struct reservation *v = r->reservations;
+    while (v && !peer_id_equal(&v->peer, peer)) v = v->next;
+    return v;
+}
+
+static void drop_expired(struct relay *r, double now)
+{
+    struct reservation *next;
+    for (struct reservation *v = r->reservations; v; v = next) {
+        next = v->next;
+        if (v->until <= now) drop_reservation(r, v);
+    }
+}
+
+void relay_serve_lost(struct relay *r, const struct peer_id *peer)
+{
+    struct reservation *v = find_reservation(r, peer);
+    if (v) drop_reservation(r, v);
+}
+
+void relay_serve_stop_all(struct relay *r)
+{
+    while (r->circuits) finish(r->circuits);
+    while (r->reservations) drop_reservation(r, r->reservations);
+}
+
+static void on_late(void *context)
+{
+    finish(context);
+}
+
+static struct relay_message our_limit(int type, int status)
+{
+    return (struct relay_message){ .type = type,
+                                   .status = status,
+                                   .has_limit = 1,
+                                   .duration_s = RELAY_CIRCUIT_S,
+                                   .data_bytes = RELAY_CIRCUIT_BYTES };
+}
+
+/* Answers the caller's request with a refusal; that ends it. */
+static void refuse(struct circuit *k, int status)
+{
+    struct relay_message m = { .type = HOP_STATUS, .status = status };
+    relay_say(k->sides[0].channel, RELAY_HOP, &m);
+    channel_finish(k->sides[0].channel);
+    finish(k);
+}
+
+/* --- bytes both ways -------------------------------------------------------------------------- */
+
+/* What one side has sent goes to the other, as fast as that takes it. */
+static void pass(struct side *from)
+{
+    struct circuit *k = from->circuit;
+    struct side *to = from == &k->sides[0] ? &k->sides[1] : &k->sides[0];
+    size_t n, room = channel_queued(to->channel);
+    int ended;
+    const uint8_t *data = channel_data(from->channel, &n, &ended);
+    room = room < PIPE_FULL ? PIPE_FULL - room : 0;
+    if (n > room) {
+        n = room;
+        ended = 0;
+    }
+    from->passed += n;
+    if (from->passed > RELAY_CIRCUIT_BYTES) {
+        finish(k);
+        return;
+    }
+    channel_write(to->channel, data, n);
+    channel_took(from->channel, n);
+    if (!ended || from->ended) return;
+    from->ended = 1;
+    channel_finish(to->channel);
+    if (to->ended) finish(k);
+}
+
+static void on_bytes(void *context, struct channel *c)
+{
+    struct side *from = context;
+    (void)c;
+    if (from->circuit->state == CIRCUIT_OPEN) pass(from);
+}
+
+static void on_taken(void *context, struct channel *c)
+{
+    struct side *to = context;
+    struct circuit *k = to->circuit;
+    (void)c;
+    if (k->state == CIRCUIT_OPEN) pass(to == &k->sides[0] ? &k->sides[1] : &k->sides[0]);
+}
+
+static void on_gone(void *context, struct channel *c, int status, const char *why)
+{
+    struct side *side = context;
+    struct circuit *k = side->circuit;
+    (void)c;
+    (void)status;
+    (void)why;
+    if (side == &k->sides[1] && k->state == CIRCUIT_CALLING) refuse(k, RELAY_CONNECTION_FAILED);
+    else finish(k);
+}
+
+/* --- setting up ------------------------------------------------------------------------------- */
+
+static void on_stop_answer(void *context, struct channel *c)
+{
+    struct side *callee = context;
+    struct circuit *k = callee->circuit;
+    struct relay_message m;
+    size_t used;
+    int rc;
+    if (k->state != CIRCUIT_CALLING) {
+        on_bytes(context, c);
+        return;
+    }
+    rc = relay_next(c, RELAY_STOP, &m, &used);
+    if (rc == PL_EAGAIN) return;
+    if (rc || m.type != STOP_STATUS || m.status != RELAY_OK) {
+        refuse(k, RELAY_CONNECTION_FAILED);
+        return;
+    }
+    channel_took(c, used);
+    m = our_limit(HOP_STATUS, RELAY_OK);
+    relay_say(k->sides[0].channel, RELAY_HOP, &m);
+    k->state = CIRCUIT_OPEN;
+    channel_both_ways(k->sides[0].channel);
+    timer_start(k->host->loop, &k->timer, RELAY_CIRCUIT_S, on_late, k);
+    pass(callee);
+}
+
+static void connect_circuit(struct circuit *k, const struct relay_message *ask)
+{
+    static const struct channel_events events = { .readable = on_stop_answer, .drained = on_taken,
+                                                  .failed = on_gone };
+    struct host *h = k->host;
+    struct relay_message m = our_limit(STOP_CONNECT, 0);
+    struct link *l = link_best(host_peer(h, &ask->peer));
+    size_t same = 0;
+    drop_expired(h->relay, loop_now(h->loop));
+    k->callee = ask->peer;
+    for (const struct circuit *other = h->relay->circuits; other; other = other->next)
+        same += other != k && peer_id_equal(&other->callee, &ask->peer);
+    if (!ask->peer.length) {
+        refuse(k, RELAY_MALFORMED_MESSAGE);
+    } else if (!l || l->relayed || !find_reservation(h->relay, &ask->peer)) {
+        refuse(k, RELAY_NO_RESERVATION);
+    } else if (same >= RELAY_CIRCUITS_PER_PEER) {
+        refuse(k, RELAY_RESOURCE_LIMIT_EXCEEDED);
+    } else if (!(k->sides[1].channel = channel_open_on(l, STOP, RELAY_LIMIT, &events,
+                                                       &k->sides[1]))) {
+        refuse(k, RELAY_CONNECTION_FAILED);
+    } else {
+        m.peer = *channel_peer(k->sides[0].channel);
+        relay_say(k->sides[1].channel, RELAY_STOP, &m);
+        k->state = CIRCUIT_CALLING;
+        timer_start(h->loop, &k->timer, RELAY_LIMIT, on_late, k);
+    }
+}
+
+/* Where all are taken, the subnet that has the most loses one, unless it is the asker's. NULL:
+ * refused. */
+static struct reservation *new_reservation(struct relay *r, struct channel *c)
+{
+    struct resources *all = &channel_host(c)->resources;
+    struct reservation *v = calloc(1, sizeof *v);
+    const struct scope *full = NULL;
+    struct account *largest;
+    if (!v) return NULL;
+    v->peer = *channel_peer(c);
+    v->account.owner = v;
+    if (!open_account(&v->account, c)) {
+        while ((full = resources_charge(&v->account, RESOURCE_RESERVATIONS, 1)) &&
+               full->kind == SCOPE_SYSTEM &&
+               (largest = resources_largest(all, full, RESOURCE_RESERVATIONS)) &&
+               largest->subnet != v->account.subnet)
+            drop_reservation(r, largest->owner);
+        if (!full) {
+            v->next = r->reservations;
+            return r->reservations = v;
+        }
+    }
+    resources_close(&v->account);
+    free(v);
+    return NULL;
+}
+
+static void reserve(struct circuit *k)
+{
+    struct host *h = k->host;
+    struct relay *r = h->relay;
+    struct channel *c = k->sides[0].channel;
+    const struct link *l = channel_link(c);
+    double now = loop_now(h->loop);
+    struct relay_message m = our_limit(HOP_STATUS, RELAY_OK);
+    struct reservation *mine;
+    drop_expired(r, now);
+    mine = find_reservation(r, channel_peer(c));
+    if (!l || l->relayed) { /* a circuit through a circuit would never end */
+        refuse(k, RELAY_PERMISSION_DENIED);
+        return;
+    }
+    if (!mine && !(mine = new_reservation(r, c))) {
+        refuse(k, RELAY_RESERVATION_REFUSED);
+        return;
+    }
+    mine->until = now + RELAY_RESERVATION_S;
+    m.has_reservation = 1;
+    m.expire = (uint64_t)time(NULL) + (uint64_t)RELAY_RESERVATION_S;
+    m.address_count = host_addresses(h, m.addresses, RELAY_ADDRESSES_MAX);
+    relay_say(c, RELAY_HOP, &m);
+    channel_finish(c);
+    finish(k);
+}
+
+static void on_hop_request(void *context, struct channel *c)
+{
+    struct side *caller = context;
+    struct circuit *k = caller->circuit;
+    struct relay_message m;
+    size_t used;
+    int rc;
+    if (k->state != CIRCUIT_ASKED) {
+        on_bytes(context, c);
+        return;
+    }
+    rc = relay_next(c, RELAY_HOP, &m, &used);
+    if (rc == PL_EAGAIN) return;
+    channel_took(c, rc ? 0 : used);
+    if (rc) refuse(k, RELAY_MALFORMED_MESSAGE);
+    else if (m.type == HOP_RESERVE) reserve(k);
+    else if (m.type == HOP_CONNECT) connect_circuit(k, &m);
+    else refuse(k, RELAY_UNEXPECTED_MESSAGE);
+}
+
+void relay_serve_hop(void *context, struct channel *c)
+{
+    static const struct channel_events events = { .readable = on_hop_request, .drained = on_taken,
+                                                  .failed = on_gone };
+    struct host *h = context;
+    struct circuit *k = calloc(1, sizeof *k);
+    if (!k || open_account(&k->account, c) ||
+        resources_charge(&k->account, RESOURCE_CIRCUITS, 1)) {
+        if (k) resources_close(&k->account);
+        free(k);
+        channel_close(c);
+        return;
+    }
+    k->host = h;
+    k->sides[0] = (struct side){ .circuit = k, .channel = c };
+    k->sides[1].circuit = k;
+    k->next = h->relay->circuits;
+    if (k->next) k->next->prev = k;
+    h->relay->circuits = k;
+    channel_listen(c, &events, &k->sides[0]);
+    timer_start(h->loop, &k->timer, RELAY_LIMIT, on_late, k);
+}

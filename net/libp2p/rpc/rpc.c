@@ -1,0 +1,358 @@
+/* rpc.c - unary calls, both sides. The caller keeps its direction open until it has the answer: its
+ * end, or anything more from it, means that it has given up. [spec libp2p-wire 12] */
+#include "rpc.h"
+#include "net/libp2p/host/host_internal.h"
+#include "rpc_frame.h"
+
+#include <openssl/rand.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define REQUEST_LIMIT 60.0 /* s for a whole request to arrive */
+
+/* --- what is served --------------------------------------------------------------------------- */
+
+int rpc_add_service(const struct rpc_service *service, channel_opened *opened)
+{
+    struct host *h = service->host;
+    struct rpc_service *s = malloc(sizeof *s);
+    int rc = PL_ENOMEM;
+    if (!s) return rc;
+    *s = *service;
+    if ((s->name = strdup(service->name)) && !(rc = host_serve(h, s->name, opened, s))) {
+        s->next = h->rpcs;
+        h->rpcs = s;
+        return PL_OK;
+    }
+    free(s->name);
+    free(s);
+    return rc;
+}
+
+static void free_service(struct rpc_service *s)
+{
+    s->retired = 1;
+    if (s->waiting) return;
+    free(s->name);
+    free(s);
+}
+
+void rpc_unserve(struct host *h, const char *name)
+{
+    struct rpc_service **at = &h->rpcs, *s;
+    while ((s = *at) && strcmp(s->name, name)) at = &s->next;
+    if (!s) return;
+    *at = s->next;
+    host_unserve(h, name);
+    free_service(s);
+}
+
+void rpc_close_services(struct host *h)
+{
+    while (h->rpcs) {
+        struct rpc_service *next = h->rpcs->next;
+        free_service(h->rpcs);
+        h->rpcs = next;
+    }
+}
+
+/* --- server ----------------------------------------------------------------------------------- */
+
+struct rpc_call {
+    struct host *host;
+    struct channel *channel; /* NULL once answered or cancelled */
+    struct peer_id caller;
+    struct rpc_service *service; /* NULL once the handler has it */
+    uint8_t id[RPC_CALL_ID];
+    struct timer timer;      /* for the request to arrive */
+    int in_handler, answered;
+    loop_fn *cancelled;
+    void *cancelled_context;
+};
+
+static void drop_channel(struct rpc_call *call)
+{
+    timer_stop(&call->timer);
+    channel_close(call->channel);
+    call->channel = NULL;
+}
+
+/* The handler takes it over, or nobody does. */
+static void leave_service(struct rpc_call *call)
+{
+    struct rpc_service *s = call->service;
+    call->service = NULL;
+    if (s && !--s->waiting && s->retired) free_service(s);
+}
+
+static void free_call(struct rpc_call *call)
+{
+    leave_service(call);
+    drop_channel(call);
+    free(call);
+}
+
+/* The caller is gone or has given up: the handler is told, and its answer will be thrown away. */
+static void cancel_call(struct rpc_call *call)
+{
+    if (call->service) {
+        free_call(call);
+        return;
+    }
+    drop_channel(call);
+    if (call->cancelled && !call->answered) call->cancelled(call->cancelled_context);
+}
+
+static void hand_over(struct rpc_call *call, const struct rpc_unary *m, size_t used)
+{
+    rpc_unary_handler *handler = call->service->unary;
+    void *handler_context = call->service->context;
+    memcpy(call->id, m->call_id, RPC_CALL_ID);
+    timer_stop(&call->timer);
+    leave_service(call);
+    call->in_handler = 1;
+    handler(handler_context, call, m->data, m->n); /* borrowed from the channel */
+    call->in_handler = 0;
+    if (call->answered) free_call(call);
+    else channel_took(call->channel, used);
+}
+
+static void call_readable(void *context, struct channel *c)
+{
+    struct rpc_call *call = context;
+    int ended, rc;
+    size_t n, want;
+    struct cursor cursor;
+    struct rpc_unary m;
+    cursor.at = channel_data(c, &n, &ended);
+    cursor.left = n;
+    if (!call->service) {
+        if (n || ended) cancel_call(call);
+        return;
+    }
+    rc = rpc_unary_get(&cursor, &m, RPC_UNARY_MAX, &want);
+    if (!rc && m.kind != RPC_REQUEST) rc = PL_EPROTO;
+    if (call->service->retired) rc = PL_ENOTFOUND; /* its owner may be gone */
+    if (rc == PL_EAGAIN && !ended) rc = channel_expect(c, want);
+    else if (rc == PL_OK) hand_over(call, &m, n - cursor.left);
+    if (rc) {
+        channel_finish(c); /* as the original: an end without an answer */
+        free_call(call);
+    }
+}
+
+static void call_failed(void *context, struct channel *c, int status, const char *why)
+{
+    (void)c;
+    (void)status;
+    (void)why;
+    cancel_call(context);
+}
+
+static void on_request_late(void *context)
+{
+    free_call(context);
+}
+
+static void on_unary(void *context, struct channel *c)
+{
+    static const struct channel_events events = { .readable = call_readable,
+                                                  .failed = call_failed };
+    struct rpc_service *service = context;
+    struct rpc_call *call = calloc(1, sizeof *call);
+    if (!call) {
+        channel_close(c);
+        return;
+    }
+    call->host = service->host;
+    call->channel = c;
+    call->caller = *channel_peer(c);
+    call->service = service;
+    service->waiting++;
+    channel_listen(c, &events, call);
+    timer_start(host_loop(call->host), &call->timer, REQUEST_LIMIT, on_request_late, call);
+}
+
+int rpc_serve_unary(struct host *h, const char *name, rpc_unary_handler *handler, void *context)
+{
+    struct rpc_service s = { .host = h, .name = (char *)(uintptr_t)name, .unary = handler,
+                             .context = context };
+    return rpc_add_service(&s, on_unary);
+}
+
+const struct peer_id *rpc_caller(const struct rpc_call *call)
+{
+    return &call->caller;
+}
+
+void rpc_on_cancel(struct rpc_call *call, loop_fn *cancelled, void *context)
+{
+    call->cancelled = cancelled;
+    call->cancelled_context = context;
+}
+
+int rpc_is_cancelled(const struct rpc_call *call)
+{
+    return !call->channel;
+}
+
+static void answer(struct rpc_call *call, enum rpc_unary_kind kind, const void *data, size_t n)
+{
+    struct rpc_unary m = { .kind = kind, .data = data, .n = n };
+    struct bytes out = { 0 };
+    if (call->channel) {
+        memcpy(m.call_id, call->id, RPC_CALL_ID);
+        if (!rpc_unary_put(&out, &m))
+            channel_write(call->channel, bytes_at(&out), bytes_length(&out));
+        bytes_clear(&out);
+        channel_finish(call->channel);
+    }
+    call->answered = 1;
+    if (!call->in_handler) free_call(call); /* else the request's bytes are still in use */
+}
+
+/* 16 bytes of id and at most four field headers come on top. */
+#define RESPONSE_MAX (RPC_UNARY_MAX - RPC_CALL_ID - 24)
+
+void rpc_reply(struct rpc_call *call, const void *data, size_t n)
+{
+    if (n > RESPONSE_MAX) rpc_reply_error(call, "ValueError('the response is larger than 4 MiB')");
+    else answer(call, RPC_RESPONSE, data, n);
+}
+
+void rpc_reply_error(struct rpc_call *call, const char *text)
+{
+    size_t n = strlen(text);
+    answer(call, RPC_ERROR, text, n < RESPONSE_MAX ? n : RESPONSE_MAX);
+}
+
+/* --- client ----------------------------------------------------------------------------------- */
+
+struct rpc_request {
+    struct host *host;
+    struct channel *channel;
+    struct timer timer;
+    uint8_t id[RPC_CALL_ID];
+    int status; /* what the timer will tell */
+    const char *why;
+    rpc_done *done;
+    void *context;
+};
+
+static void free_request(struct rpc_request *r)
+{
+    timer_stop(&r->timer);
+    channel_close(r->channel);
+    free(r);
+}
+
+/* Tells the owner once; the response lies in the channel until it has returned. */
+static void finish(struct rpc_request *r, const struct rpc_result *result)
+{
+    timer_stop(&r->timer);
+    r->done(r->context, result);
+    free_request(r);
+}
+
+static void finish_failed(struct rpc_request *r, int status, const char *why)
+{
+    char text[512];
+    struct rpc_result result = { .status = status, .error = text };
+    rpc_printable(text, sizeof text, (const uint8_t *)why, strlen(why));
+    finish(r, &result);
+}
+
+static void response(struct rpc_request *r, const struct rpc_unary *m)
+{
+    struct rpc_result result = { .data = m->data, .n = m->n };
+    channel_finish(r->channel); /* we are done as well: close in order, no reset */
+    if (m->kind == RPC_RESPONSE) {
+        finish(r, &result);
+    } else {
+        char text[512];
+        rpc_printable(text, sizeof text, m->data, m->n);
+        finish_failed(r, PL_EPROTO, text);
+    }
+}
+
+static void request_readable(void *context, struct channel *c)
+{
+    struct rpc_request *r = context;
+    int ended, rc;
+    size_t n, want;
+    struct cursor cursor;
+    struct rpc_unary m;
+    cursor.at = channel_data(c, &n, &ended);
+    cursor.left = n;
+    rc = rpc_unary_get(&cursor, &m, RPC_UNARY_MAX, &want);
+    if (!rc && (m.kind == RPC_REQUEST || memcmp(m.call_id, r->id, RPC_CALL_ID))) rc = PL_EPROTO;
+    if (rc == PL_OK) response(r, &m);
+    else if (rc == PL_EAGAIN && ended)
+        finish_failed(r, PL_EIO, "the peer has closed the call without an answer");
+    else if (rc == PL_EAGAIN && channel_expect(c, want))
+        finish_failed(r, PL_ELIMIT, "too much lies unread to take the response");
+    else if (rc == PL_ELIMIT) finish_failed(r, rc, "the response is larger than 4 MiB");
+    else if (rc != PL_EAGAIN) finish_failed(r, PL_EPROTO, "the response is malformed");
+}
+
+static void request_failed(void *context, struct channel *c, int status, const char *why)
+{
+    (void)c;
+    finish_failed(context, status, why);
+}
+
+static void on_request_over(void *context)
+{
+    struct rpc_request *r = context;
+    finish_failed(r, r->status, r->why);
+}
+
+static int send_request(struct rpc_request *r, const struct peer_id *peer, const char *name,
+                        const void *data, size_t n)
+{
+    struct rpc_unary m = { .kind = RPC_REQUEST, .data = data, .n = n, .proto = name,
+                           .proto_bytes = strlen(name), .peer = peer->bytes,
+                           .peer_bytes = peer->length };
+    struct bytes out = { 0 };
+    int rc = PL_ENOMEM;
+    if (RAND_bytes(r->id, RPC_CALL_ID) == 1) {
+        memcpy(m.call_id, r->id, RPC_CALL_ID);
+        rc = rpc_unary_put(&out, &m);
+    }
+    if (!rc) channel_write(r->channel, bytes_at(&out), bytes_length(&out));
+    bytes_clear(&out);
+    return rc;
+}
+
+struct rpc_request *rpc_call_unary(struct host *h, const struct peer_id *peer, const char *name,
+                                   const void *data, size_t n, double timeout_s, rpc_done *done,
+                                   void *context)
+{
+    static const struct channel_events events = { .readable = request_readable,
+                                                  .failed = request_failed };
+    struct rpc_request *r = calloc(1, sizeof *r);
+    size_t frame = RPC_CALL_ID + 40 + peer->length + strlen(name); /* at most, around the data */
+    if (!r) return NULL;
+    r->host = h;
+    r->done = done;
+    r->context = context;
+    r->status = PL_EAGAIN;
+    r->why = "no answer in time";
+    if (frame + n > RPC_UNARY_MAX) {
+        r->status = PL_ELIMIT;
+        r->why = "the request is larger than 4 MiB";
+        timeout_s = 0;
+    } else if (!(r->channel = channel_open(h, peer, name, timeout_s + 1, &events, r)) ||
+               send_request(r, peer, name, data, n)) {
+        free_request(r);
+        return NULL;
+    }
+    if (!timer_start(host_loop(h), &r->timer, timeout_s, on_request_over, r)) return r;
+    free_request(r);
+    return NULL;
+}
+
+void rpc_cancel(struct rpc_request *r)
+{
+    if (r) free_request(r); /* the reset tells the other side */
+}

@@ -1,0 +1,383 @@
+/* rpc_stream.c - calls whose request or response is a stream, both sides. Messages are handed on
+ * where they arrived, once they are whole; a reader that pauses leaves them in the stream, whose
+ * window then holds the other side back. Whole messages that came before a reset count, also with
+ * a reader that was pausing when it came; so do those that a lost connection has left.
+ * [spec libp2p-wire 8, 13] */
+#include "rpc.h"
+#include "net/libp2p/host/host_internal.h"
+#include "rpc_frame.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SMALL 4096 /* such messages travel with their header in one piece */
+/* A server that ends before the caller has is answered with a broken pipe in the original's
+ * client: its end waits this long for the caller's, which is usually right behind the request. */
+#define FIN_WAIT 0.25 /* s */
+
+struct rpc_stream {
+    struct host *host;
+    struct channel *channel; /* NULL once it has failed */
+    struct peer_id peer;
+    int server;
+    int in_ended, out_ended; /* the other side's messages have all come; ours have been sent */
+    int busy, closed;        /* in one of the owner's callbacks; closed from there */
+    int orphan;              /* its owner is done with it, the other side is not */
+    size_t message_max, credit;
+    struct timer deadline, again, fin; /* again: reads on after credit was given */
+    double deadline_s;
+    struct rpc_stream_events events;
+    void *context;
+};
+
+static void free_stream(struct rpc_stream *s)
+{
+    timer_stop(&s->deadline);
+    timer_stop(&s->again);
+    timer_stop(&s->fin);
+    /* complete: no reset */
+    if (s->channel && !s->server && s->in_ended) channel_finish(s->channel);
+    channel_close(s->channel);
+    free(s);
+}
+
+/* Around every callback: 1 if the owner has closed the stream in it, which is then gone. */
+static int left(struct rpc_stream *s)
+{
+    s->busy--;
+    if (s->busy || !s->closed) return s->closed;
+    free_stream(s);
+    return 1;
+}
+
+static void fail(struct rpc_stream *s, int status, const char *why)
+{
+    char text[512];
+    if (!s->channel || s->closed) return;
+    rpc_printable(text, sizeof text, (const uint8_t *)why, strlen(why));
+    timer_stop(&s->deadline);
+    channel_close(s->channel);
+    s->channel = NULL;
+    s->busy++;
+    s->events.failed(s->context, s, status, text);
+    left(s);
+}
+
+static void restart_deadline(struct rpc_stream *s);
+
+static void on_deadline(void *context)
+{
+    struct rpc_stream *s = context;
+    if (s->credit) fail(s, PL_EAGAIN, "no message in time");
+    else restart_deadline(s); /* it is we who do not read */
+}
+
+static void restart_deadline(struct rpc_stream *s)
+{
+    if (s->deadline_s > 0 && s->channel && !s->in_ended)
+        timer_start(host_loop(s->host), &s->deadline, s->deadline_s, on_deadline, s);
+}
+
+static void send_fin(struct rpc_stream *s)
+{
+    timer_stop(&s->fin);
+    if (s->channel) channel_finish(s->channel);
+}
+
+static void on_fin(void *context)
+{
+    struct rpc_stream *s = context;
+    send_fin(s);
+    if (s->orphan) free_stream(s);
+}
+
+/* The server has sent everything. */
+static void end_server(struct rpc_stream *s)
+{
+    s->out_ended = 1;
+    if (s->in_ended || timer_start(host_loop(s->host), &s->fin, FIN_WAIT, on_fin, s)) send_fin(s);
+}
+
+/* All of the other side's messages have come. 1: the stream is gone. */
+static int ended(struct rpc_stream *s)
+{
+    s->in_ended = 1;
+    timer_stop(&s->deadline);
+    if (s->server && s->out_ended) send_fin(s);
+    s->busy++;
+    if (s->events.end) s->events.end(s->context, s);
+    return left(s);
+}
+
+static int got_frame(struct rpc_stream *s, const struct rpc_frame *f)
+{
+    char text[512];
+    if (f->marker == RPC_MESSAGE) {
+        if (s->credit != RPC_ALWAYS) s->credit--;
+        s->busy++;
+        s->events.message(s->context, s, f->data, f->n);
+        return left(s);
+    }
+    if (s->server) return ended(s); /* whatever its body */
+    rpc_error_text(text, sizeof text, f);
+    fail(s, PL_EPROTO, text[0] ? text : "the handler failed without a word");
+    return 1;
+}
+
+/* What to do at the other side's end of the stream. */
+static void on_eof(struct rpc_stream *s, size_t rest)
+{
+    if (rest) fail(s, PL_EIO, "the stream ends within a message");
+    else if (!s->server) ended(s);
+    else if (s->orphan || !s->out_ended) fail(s, PL_EIO, "the caller has given up");
+}
+
+static void on_readable(void *context, struct channel *c)
+{
+    struct rpc_stream *s = context;
+    (void)c;
+    if (s->busy) return; /* credit was given inside a callback: we are in the loop below already */
+    while (s->channel && s->credit) {
+        struct cursor cursor;
+        struct rpc_frame f;
+        size_t n, want;
+        int eof, rc;
+        cursor.at = channel_data(s->channel, &n, &eof);
+        cursor.left = n;
+        if (s->in_ended) {
+            if (s->server && n) fail(s, PL_EPROTO, "the caller goes on after its end");
+            else if (eof) on_eof(s, 0);
+            return;
+        }
+        rc = n ? rpc_frame_get(&cursor, &f, s->message_max, &want) : PL_EAGAIN;
+        if (rc == PL_EAGAIN) {
+            if (eof) on_eof(s, n);
+            else if (n && channel_expect(s->channel, want))
+                fail(s, PL_ELIMIT, "too much lies unread to take the message");
+            return;
+        }
+        if (rc == PL_ELIMIT) fail(s, rc, "a message larger than this call allows");
+        else if (rc) fail(s, rc, "a frame of an unknown kind");
+        if (rc) return;
+        if (got_frame(s, &f)) return;
+        if (s->channel) channel_took(s->channel, n - cursor.left);
+        restart_deadline(s);
+    }
+    if (s->channel) channel_pause(s->channel);
+}
+
+static void on_drained(void *context, struct channel *c)
+{
+    struct rpc_stream *s = context;
+    (void)c;
+    if (!s->events.drained || s->out_ended) return;
+    s->busy++;
+    s->events.drained(s->context, s);
+    left(s);
+}
+
+static void on_failed(void *context, struct channel *c, int status, const char *why)
+{
+    struct rpc_stream *s = context;
+    (void)c;
+    /* A server that has sent everything does not mind how the caller leaves. */
+    if (s->server && s->in_ended && s->out_ended) return;
+    fail(s, status, why);
+}
+
+static const struct channel_events channel_calls = { .readable = on_readable, .drained = on_drained,
+                                                     .failed = on_failed };
+
+static struct rpc_stream *new_stream(struct host *h, const struct peer_id *peer, size_t message_max)
+{
+    struct rpc_stream *s = calloc(1, sizeof *s);
+    assert(message_max <= RPC_MESSAGE_MAX);
+    if (!s) return NULL;
+    s->host = h;
+    s->peer = *peer;
+    s->message_max = message_max;
+    s->credit = RPC_ALWAYS;
+    return s;
+}
+
+struct rpc_stream *rpc_open(struct host *h, const struct peer_id *peer, const char *name,
+                            size_t message_max, double timeout_s,
+                            const struct rpc_stream_events *events, void *context)
+{
+    struct rpc_stream *s = new_stream(h, peer, message_max);
+    if (!s) return NULL;
+    rpc_listen(s, events, context);
+    if ((s->channel = channel_open(h, peer, name, timeout_s, &channel_calls, s))) return s;
+    free(s);
+    return NULL;
+}
+
+static void on_stream(void *context, struct channel *c)
+{
+    const struct rpc_service *service = context;
+    struct rpc_stream *s = new_stream(service->host, channel_peer(c), service->message_max);
+    if (!s) {
+        channel_close(c);
+        return;
+    }
+    s->server = 1;
+    s->channel = c;
+    channel_both_ways(c);
+    channel_listen(c, &channel_calls, s);
+    s->busy++;
+    service->opened(service->context, s);
+    assert(s->closed || s->events.failed);
+    left(s);
+}
+
+int rpc_serve_stream(struct host *h, const char *name, size_t message_max, rpc_opened *opened,
+                     void *context)
+{
+    struct rpc_service s = { .host = h, .name = (char *)(uintptr_t)name, .opened = opened,
+                             .message_max = message_max, .context = context };
+    return rpc_add_service(&s, on_stream);
+}
+
+void rpc_listen(struct rpc_stream *s, const struct rpc_stream_events *events, void *context)
+{
+    assert(events->message && events->failed);
+    s->events = *events;
+    s->context = context;
+}
+
+const struct peer_id *rpc_peer(const struct rpc_stream *s)
+{
+    return &s->peer;
+}
+
+int rpc_send(struct rpc_stream *s, const void *data, size_t n)
+{
+    struct bytes out = { 0 };
+    int rc;
+    if (!s->channel || s->out_ended) return PL_EPROTO;
+    rc = rpc_header_put(&out, RPC_MESSAGE, n);
+    if (!rc && n <= SMALL) rc = bytes_add(&out, data, n);
+    if (!rc) channel_write(s->channel, bytes_at(&out), bytes_length(&out));
+    if (!rc && n > SMALL) channel_write(s->channel, data, n);
+    bytes_clear(&out);
+    return rc;
+}
+
+int rpc_give(struct rpc_stream *s, struct bytes *data)
+{
+    struct bytes header = { 0 };
+    int rc;
+    if (bytes_length(data) <= SMALL) {
+        rc = rpc_send(s, bytes_at(data), bytes_length(data));
+        data->begin = data->end = 0;
+        return rc;
+    }
+    if (!s->channel || s->out_ended) return PL_EPROTO;
+    if (!(rc = rpc_header_put(&header, RPC_MESSAGE, bytes_length(data)))) {
+        channel_write(s->channel, bytes_at(&header), bytes_length(&header));
+        channel_give(s->channel, data);
+    }
+    bytes_clear(&header);
+    return rc;
+}
+
+void rpc_end(struct rpc_stream *s)
+{
+    struct bytes out = { 0 };
+    if (!s->channel || s->out_ended) return;
+    if (s->server) {
+        end_server(s);
+        return;
+    }
+    s->out_ended = 1;
+    if (!rpc_header_put(&out, RPC_END, 0)) /* a FIN would be taken for giving up */
+        channel_write(s->channel, bytes_at(&out), bytes_length(&out));
+    bytes_clear(&out);
+}
+
+void rpc_fail(struct rpc_stream *s, const char *text)
+{
+    struct bytes out = { 0 };
+    assert(s->server);
+    if (!s->channel || s->out_ended) return;
+    if (!rpc_error_put(&out, text)) channel_write(s->channel, bytes_at(&out), bytes_length(&out));
+    bytes_clear(&out);
+    end_server(s);
+}
+
+static void discard_message(void *context, struct rpc_stream *s, const uint8_t *data, size_t n)
+{
+    (void)context;
+    (void)s;
+    (void)data;
+    (void)n;
+}
+
+static void discard_end(void *context, struct rpc_stream *s)
+{
+    (void)context;
+    s->closed = 1; /* freed when the callback returns */
+}
+
+static void discard_failure(void *context, struct rpc_stream *s, int status, const char *why)
+{
+    (void)status;
+    (void)why;
+    discard_end(context, s);
+}
+
+void rpc_close(struct rpc_stream *s)
+{
+    static const struct rpc_stream_events discard = { discard_message, discard_end, discard_failure,
+                                                      NULL };
+    if (!s) return;
+    if (s->server && s->out_ended && !s->in_ended && s->channel) {
+        rpc_listen(s, &discard, NULL);
+        rpc_deadline(s, 0);
+        s->credit = RPC_ALWAYS;
+        s->orphan = 1;
+        return;
+    }
+    s->closed = 1;
+    if (!s->busy) free_stream(s);
+}
+
+size_t rpc_queued(const struct rpc_stream *s)
+{
+    return s->channel ? channel_queued(s->channel) : 0;
+}
+
+size_t rpc_unread(const struct rpc_stream *s)
+{
+    size_t n = 0;
+    int ended;
+    if (s->channel) channel_data(s->channel, &n, &ended);
+    return n;
+}
+
+void rpc_pause(struct rpc_stream *s)
+{
+    s->credit = 0;
+    if (s->channel) channel_pause(s->channel);
+}
+
+static void read_on(void *context)
+{
+    struct rpc_stream *s = context;
+    if (s->channel) channel_resume(s->channel);
+}
+
+void rpc_credit(struct rpc_stream *s, size_t messages)
+{
+    int paused = !s->credit;
+    s->credit = messages > RPC_ALWAYS - s->credit ? RPC_ALWAYS : s->credit + messages;
+    if (s->credit && paused) timer_start(host_loop(s->host), &s->again, 0, read_on, s);
+}
+
+void rpc_deadline(struct rpc_stream *s, double in_s)
+{
+    s->deadline_s = in_s;
+    timer_stop(&s->deadline);
+    restart_deadline(s);
+}

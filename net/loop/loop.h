@@ -1,0 +1,43 @@
+/* loop.h - the network's thread: one event loop, timers, and a door for other threads. Everything
+ * of net/ runs on this thread; training runs on others and never waits here unless it asks to. */
+#ifndef PL_LOOP_H
+#define PL_LOOP_H
+
+#include "ref/base.h"
+
+struct loop;
+typedef void loop_fn(void *context);
+
+/* Starts the thread. */
+int loop_open(struct loop **l, struct pl_err *err);
+/* Stops and joins it, from another thread; what is still queued is run first. Everything that lives
+ * on the loop has been closed before. NULL may be closed. */
+void loop_close(struct loop *l);
+
+/* From any thread: fn runs on the loop's thread, soon, in the order of posting. PL_ENOMEM or
+ * PL_OK. */
+int loop_post(struct loop *l, loop_fn *fn, void *context);
+/* From any thread: runs fn on the loop's thread and returns when it has. On that thread: at
+ * once. */
+int loop_call(struct loop *l, loop_fn *fn, void *context);
+/* From the loop's thread: `work` runs on a helper thread (encoding, hashing: what takes more than a
+ * millisecond), then `done` on the loop's. PL_ENOMEM or PL_OK. */
+int loop_work(struct loop *l, loop_fn *work, loop_fn *done, void *context);
+int loop_is_here(const struct loop *l); /* 1 on the loop's thread */
+
+/* Monotonic seconds, as of this turn of the loop. */
+double loop_now(const struct loop *l);
+
+/* A timer lies in its owner's struct, zero-initialised; only the loop's thread touches it. It fires
+ * once; a running one that is started again moves. It is stopped when fn is called. */
+struct timer {
+    loop_fn *fn;
+    void *context;
+    double at;      /* s; private from here */
+    size_t place;   /* in the loop's heap, from 1; 0: not running */
+    struct loop *loop;
+};
+int timer_start(struct loop *l, struct timer *t, double in_s, loop_fn *fn, void *context);
+void timer_stop(struct timer *t);
+
+#endif

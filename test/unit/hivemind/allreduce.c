@@ -1,0 +1,538 @@
+/* allreduce.c - whole groups of exchanges in one process: equal to the reference bit for bit; and
+ * what becomes of a round when peers lie, freeze or leave. */
+#include "allreduce_world.h"
+#include "net/hivemind/averaging/allreduce_internal.h"
+
+/* What the reference gives, where every reducer takes its own values first and then the others' by
+ * rank. `out`: left out as if it were not in the group. */
+static void reference(struct world *w, float result[PEERS][VALUES], size_t out)
+{
+    struct pl_part *parts;
+    size_t count, starts[TENSORS] = { 0 };
+    for (size_t t = 1; t < TENSORS; t++) starts[t] = starts[t - 1] + elements[t - 1];
+    assert_int_equal(pl_partition(&parts, &count, elements, w->method, TENSORS, w->share, PEERS,
+                                  w->part_bytes, NULL),
+                     PL_OK);
+    for (int reducer = 0; reducer < PEERS; reducer++) {
+        struct pl_member member[PEERS];
+        struct pl_group group = { .member = member, .members = PEERS, .tensors = TENSORS,
+                                  .elements = elements, .method = w->method,
+                                  .part_bytes = w->part_bytes };
+        static float copy[PEERS][VALUES];
+        float *tensor[PEERS][TENSORS];
+        int order[PEERS], n = 0;
+        order[n++] = reducer;
+        for (size_t r = 0; r < PEERS; r++)
+            for (int i = 0; i < PEERS; i++)
+                if (w->rank[i] == r && i != reducer) order[n++] = i;
+        for (size_t i = 0; i < PEERS; i++) {
+            memcpy(copy[i], w->peer[i].values, sizeof copy[i]);
+            for (size_t t = 0; t < TENSORS; t++) tensor[i][t] = copy[i] + starts[t];
+            member[i] = (struct pl_member){ w->share[i] > 0 ? PL_NODE : PL_CLIENT,
+                                            w->peer[i].weight, w->share[i], tensor[i] };
+            if (i == out) member[i].weight = 0;
+        }
+        group.order = order;
+        assert_int_equal(pl_average_group(&group, &w->be, NULL), PL_OK);
+        for (size_t p = 0; p < count; p++)
+            for (size_t i = 0; parts[p].owner == reducer && i < PEERS; i++)
+                memcpy(result[i] + starts[parts[p].tensor] + parts[p].start,
+                       copy[i] + starts[parts[p].tensor] + parts[p].start,
+                       parts[p].length * sizeof(float));
+    }
+    pl_free(parts);
+}
+
+static float wanted[PEERS][VALUES];
+
+/* All rounds in the same memory, of which some take more than it has, and some less.
+ * Of parts of 512 bytes the own differences are kept until the end; of 8192, in 8 bits, it is the
+ * messages, which are smaller then than what they are made into. */
+static void as_the_reference(void **state)
+{
+    static const size_t ranks[][PEERS] = { { 0, 1, 2, 3 }, { 3, 2, 1, 0 }, { 2, 0, 3, 1 } };
+    struct exchange_memory memory[PEERS] = { 0 };
+    (void)state;
+    for (size_t r = 0; r < 2 * PL_COUNT(ranks); r++) {
+        static struct world w;
+        struct exchange_report report;
+        make(&w);
+        w.memory = memory;
+        w.share[r % 3] += 15000;
+        memcpy(w.rank, ranks[r / 2], sizeof w.rank);
+        w.part_bytes = r % 2 ? 8192 : 512;
+        w.peer[2].weight = 0; /* an auxiliary peer: sends, weighs nothing, takes the mean */
+        reference(&w, wanted, SIZE_MAX);
+        begin(&w);
+        run(&w);
+        for (size_t i = 0; i < PEERS; i++) {
+            assert_true(w.peer[i].over);
+            if (w.peer[i].status) fail_msg("peer %zu: %s", i, w.peer[i].err.text);
+            assert_memory_equal(w.peer[i].values, wanted[i], sizeof wanted[i]);
+            exchange_report(w.peer[i].x, &report);
+            assert_int_equal(report.received, VALUES);
+            assert_int_equal(report.senders_lost + report.reducers_lost, 0);
+            assert_true(memory[i].answers.n > 0);
+        }
+        end(&w);
+    }
+    for (size_t i = 0; i < PEERS; i++) exchange_memory_clear(&memory[i]);
+}
+
+/* One of four sends its values' opposite, a hundred times as large: how far does that drag the
+ * result from the honest mean? */
+static double dragged(double clip)
+{
+    static struct world w;
+    double far = 0;
+    make(&w);
+    w.clip = clip;
+    memset(wanted, 0, sizeof wanted);
+    for (size_t t = 0; t < TENSORS; t++) w.method[t] = PL_COMPRESS_NONE;
+    for (size_t i = PEERS; i-- > 0; ) { /* the honest agree but for a little */
+        w.peer[i].weight = 1;
+        for (size_t v = 0; v < VALUES; v++)
+            w.peer[i].values[v] = w.peer[0].values[v] + 0.05f * w.peer[i].values[v];
+        for (size_t v = 0; v < VALUES && i != 1; v++) wanted[0][v] += w.peer[i].values[v] / 3;
+    }
+    for (size_t v = 0; v < VALUES; v++) w.peer[1].values[v] *= -100;
+    begin(&w);
+    run(&w);
+    assert_int_equal(w.peer[0].over && w.peer[0].status == PL_OK, 1);
+    for (size_t v = 0; v < VALUES; v++) far += pow((double)w.peer[0].values[v] - wanted[0][v], 2);
+    end(&w);
+    return sqrt(far / VALUES);
+}
+
+static void a_liar_drags_little(void **state)
+{
+    double mean, usual, fixed;
+    (void)state;
+    mean = dragged(0);
+    usual = dragged(EXCHANGE_CLIP_USUAL);
+    fixed = dragged(1);
+    assert_true(mean > 5);     /* a quarter of a hundred times 0.29 */
+    assert_true(usual < 0.02); /* the honest are 0.01 apart themselves */
+    assert_true(fixed < 0.1);
+}
+
+static void nobody_weighs_anything(void **state)
+{
+    static struct world w;
+    static float before[VALUES];
+    (void)state;
+    make(&w);
+    for (size_t i = 0; i < PEERS; i++) w.peer[i].weight = 0;
+    memcpy(before, w.peer[0].values, sizeof before);
+    begin(&w);
+    run(&w);
+    for (size_t i = 0; i < PEERS; i++) assert_int_equal(w.peer[i].status, PL_OK);
+    assert_memory_equal(w.peer[0].values, before, sizeof before);
+    end(&w);
+}
+
+/* A liar's parts are left out, everybody else has the mean of the honest. */
+static void not_a_number(void **state)
+{
+    static struct world w;
+    struct exchange_report report;
+    (void)state;
+    make(&w);
+    reference(&w, wanted, 1);
+    for (size_t v = 0; v < VALUES; v++) w.peer[1].values[v] = v % 2 ? NAN : INFINITY;
+    /* halves would hide infinity */
+    for (size_t t = 0; t < TENSORS; t++) w.method[t] = PL_COMPRESS_NONE;
+    begin(&w);
+    run(&w);
+    for (size_t i = 0; i < PEERS; i++) {
+        if (i == 1) continue; /* it reduces nothing, and gets no answers */
+        assert_int_equal(w.peer[i].status, PL_OK);
+        for (size_t v = 0; v < VALUES; v++) assert_true(isfinite(w.peer[i].values[v]));
+        exchange_report(w.peer[i].x, &report);
+        assert_int_equal(report.senders_lost, 1);
+    }
+    assert_int_equal(w.peer[1].status, w.peer[1].over ? PL_EIO : PL_OK);
+    end(&w);
+}
+
+/* A client that falls silent costs its timeout and nothing else. */
+static void frozen_client(void **state)
+{
+    static struct world w;
+    (void)state;
+    make(&w);
+    w.peer[1].frozen = 1;
+    begin(&w);
+    run(&w);
+    for (size_t i = 0; i < PEERS; i++) assert_false(w.peer[i].over);
+    assert_true(exchange_wake(w.peer[0].x) == 4);
+    tick(&w, 3.9);
+    assert_false(w.peer[0].over);
+    tick(&w, 0.2);
+    for (size_t i = 0; i < PEERS; i++)
+        if (i != 1) assert_int_equal(w.peer[i].over && w.peer[i].status == PL_OK, 1);
+    w.peer[1].frozen = 0;
+    end(&w);
+}
+
+/* One that reduces takes the round with it: nobody's values change, and everybody says so. */
+static void frozen_reducer(void **state)
+{
+    static struct world w;
+    static float before[PEERS][VALUES];
+    (void)state;
+    make(&w);
+    for (size_t i = 0; i < PEERS; i++) memcpy(before[i], w.peer[i].values, sizeof before[i]);
+    w.peer[2].frozen = 1;
+    begin(&w);
+    run(&w);
+    tick(&w, 4.1);
+    tick(&w, 4.1);
+    for (size_t i = 0; i < PEERS; i++) {
+        if (i == 2) continue;
+        assert_true(w.peer[i].over);
+        assert_int_equal(w.peer[i].status, PL_EIO);
+        if (i != 1) assert_non_null(strstr(w.peer[i].err.text, "fallen silent: no answer in time"));
+        assert_memory_equal(w.peer[i].values, before[i], sizeof before[i]);
+    }
+    w.peer[2].frozen = 0;
+    end(&w);
+}
+
+/* What a round says of a reducer that it has lost is why the stream was. */
+static void cut_reducer(void **state)
+{
+    static struct world w;
+    char name[PEER_ID_TEXT_MAX];
+    (void)state;
+    make(&w);
+    w.peer[2].frozen = 1;
+    begin(&w);
+    run(&w);
+    exchange_failed(w.peer[0].x, w.now, 2, EXCHANGE_OUT, "its line is cut");
+    tick(&w, 4.1);
+    assert_int_equal(w.peer[0].over && w.peer[0].status == PL_EIO, 1);
+    peer_id_text(name, &w.peer[0].group.members[2].peer);
+    assert_non_null(strstr(w.peer[0].err.text, name));
+    assert_non_null(strstr(w.peer[0].err.text, "its line is cut"));
+    w.peer[2].frozen = 0;
+    end(&w);
+}
+
+static void time_limit_and_cancel(void **state)
+{
+    static struct world w;
+    (void)state;
+    make(&w);
+    w.peer[0].frozen = w.peer[2].frozen = 1;
+    begin(&w);
+    exchange_cancel(w.peer[3].x, w.now);
+    run(&w);
+    assert_true(w.peer[3].over);
+    assert_int_equal(w.peer[3].status, PL_EAGAIN);
+    tick(&w, 61);
+    assert_true(w.peer[1].over);
+    assert_int_equal(w.peer[1].status, PL_EAGAIN);
+    w.peer[0].frozen = w.peer[2].frozen = 0;
+    end(&w);
+}
+
+/* Wrong first messages, parts of a wrong size, of a wrong weight, too many: never more than a
+ * ban. */
+static void bad_messages(void **state)
+{
+    static const double weights[] = { -1, NAN, INFINITY, 101 };
+    static const float values[] = { NAN, -INFINITY, 2 * PART_VALUE_MAX };
+    (void)state;
+    for (int kind = 0; kind < 10; kind++) {
+        static struct world w;
+        struct bytes raw = { 0 };
+        struct part_message m = { .code = MSG_PART_FOR_AVERAGING,
+                                  .method = PL_COMPRESS_NONE,
+                                  .weight = 1,
+                                  .elements = 512,
+                                  .bytes = 2048 };
+        struct exchange_report report;
+        uint8_t *buffer;
+        make(&w);
+        w.peer[3].frozen = 1;
+        begin(&w);
+        run(&w);
+        if (kind == 0) m.code = MSG_ACCEPTED;
+        if (kind == 1) m.elements = 100, m.bytes = 400;
+        if (kind > 1 && kind < 6) m.weight = weights[kind - 2];
+        assert_int_equal(part_message_write(&raw, &buffer, &m), PL_OK);
+        memset(buffer, 0, m.bytes);
+        if (kind > 6) memcpy(buffer + 40, &values[kind - 7], sizeof *values);
+        if (kind == 6) raw.end = raw.begin + 3;
+        exchange_message(w.peer[0].x, w.now, 3, EXCHANGE_IN, bytes_at(&raw), bytes_length(&raw));
+        run(&w);
+        exchange_report(w.peer[0].x, &report);
+        assert_int_equal(report.senders_lost, 1);
+        assert_false(exchange_awaits(w.peer[0].x, 3));
+        exchange_message(w.peer[0].x, w.now, 3, EXCHANGE_OUT, bytes_at(&raw), bytes_length(&raw));
+        exchange_report(w.peer[0].x, &report);
+        assert_int_equal(report.reducers_lost, 1);
+        /* others have not the code of an answer */
+        assert_int_equal(lied(&w.peer[0], 3), kind == 6);
+        bytes_clear(&raw);
+        w.peer[3].frozen = 0;
+        end(&w);
+    }
+}
+
+/* Answers that no honest reducer gives: the round is lost, and everybody knows by whom. Codes of
+ * trouble are no lies. */
+static void lying_reducer(void **state)
+{
+    static const float values[] = { 0, NAN, INFINITY, 2 * PART_VALUE_MAX };
+    (void)state;
+    for (int kind = 0; kind < 5; kind++) {
+        static struct world w;
+        static float before[VALUES];
+        struct bytes raw = { 0 };
+        struct part_message m = {
+            .code = MSG_AVERAGED_PART, .method = PL_COMPRESS_NONE, .elements = 512, .bytes = 2048
+        };
+        uint8_t *buffer;
+        make(&w);
+        for (size_t t = 0; t < TENSORS; t++) w.method[t] = PL_COMPRESS_NONE;
+        memcpy(before, w.peer[0].values, sizeof before);
+        w.peer[2].frozen = 1;
+        begin(&w);
+        run(&w);
+        if (kind == 0) m.elements = 511, m.bytes = 2044;
+        if (kind == 4) {
+            assert_int_equal(part_message_code(&raw, MSG_INTERNAL_ERROR), PL_OK);
+        } else {
+            assert_int_equal(part_message_write(&raw, &buffer, &m), PL_OK);
+            for (size_t i = 0; i < m.elements; i++)
+                memcpy(buffer + 4 * i, &values[kind], sizeof *values);
+        }
+        exchange_message(w.peer[0].x, w.now, 2, EXCHANGE_OUT, bytes_at(&raw), bytes_length(&raw));
+        assert_int_equal(lied(&w.peer[0], 2), kind != 4);
+        tick(&w, 4.1);
+        assert_int_equal(w.peer[0].over && w.peer[0].status == PL_EIO, 1);
+        assert_memory_equal(w.peer[0].values, before, sizeof before);
+        bytes_clear(&raw);
+        w.peer[2].frozen = 0;
+        end(&w);
+    }
+}
+
+/* --- silence ---------------------------------------------------------------------------------- */
+
+static enum exchange_conduct conduct(const struct world *w, size_t at, size_t peer)
+{
+    double latest;
+    return exchange_conduct(w->peer[at].x, peer, &latest);
+}
+
+static size_t senders_lost(const struct world *w, size_t at)
+{
+    struct exchange_report report;
+    exchange_report(w->peer[at].x, &report);
+    return report.senders_lost;
+}
+
+static const struct exchange_patience short_patience[PEERS] = {
+    { 1, 2 }, { 1, 2 }, { 1, 2 }, { 1, 2 }
+};
+
+/* A client that is silent while the others have sent: given up after its patience, not after the
+ * timeout; and it alone has withheld anything. */
+static void silent_sender(void **state)
+{
+    static struct world w;
+    (void)state;
+    for (int is_short = 0; is_short <= 1; is_short++) {
+        make(&w);
+        if (is_short) w.patience = short_patience;
+        w.peer[1].frozen = 1;
+        begin(&w);
+        run(&w);
+        assert_true(exchange_wake(w.peer[0].x) <= (is_short ? 1 : 4));
+        tick(&w, 0.9);
+        assert_int_equal(senders_lost(&w, 0), 0);
+        tick(&w, 0.2);
+        assert_int_equal(w.peer[0].over, is_short);
+        assert_int_equal(conduct(&w, 0, 1), is_short ? EXCHANGE_WITHHELD : EXCHANGE_UNKNOWN);
+        tick(&w, 3);
+        for (size_t i = 0; i < PEERS; i++) {
+            if (i == 1) continue;
+            assert_int_equal(w.peer[i].over && !w.peer[i].status, 1);
+            for (size_t k = 0; k < PEERS; k++)
+                if (k != i)
+                    assert_int_equal(conduct(&w, i, k),
+                                     k == 1 ? EXCHANGE_WITHHELD : EXCHANGE_DELIVERED);
+        }
+        w.peer[1].frozen = 0;
+        end(&w);
+    }
+}
+
+/* A slow link is not silence: what moves fast enough to be there in time has all of that time. A byte
+ * now and then does not. */
+static void slow_or_trickling(void **state)
+{
+    static struct world w;
+    (void)state;
+    for (int slow = 0; slow <= 1; slow++) {
+        make(&w);
+        w.patience = short_patience;
+        w.peer[1].frozen = 1;
+        begin(&w);
+        run(&w);
+        for (int i = 0; i < 3; i++) {
+            for (size_t p = 0; p < PEERS; p++) w.peer[p].moved[1] += slow ? 300 : 1;
+            tick(&w, 1.05);
+            assert_int_equal(senders_lost(&w, 0), !slow);
+        }
+        tick(&w, 1); /* the timeout holds for both */
+        assert_int_equal(senders_lost(&w, 0), 1);
+        w.peer[1].frozen = 0;
+        end(&w);
+    }
+}
+
+/* What the third peer answers, and that it has, becomes what nobody listens to. */
+static void mute(struct letter *l)
+{
+    if (l->from == 2 && l->way == EXCHANGE_OUT) l->kind = TOLD;
+}
+
+/* A reducer that sends its parts and answers none, though the others have: it alone is to blame, and
+ * the round is over after its patience. */
+static void silent_reducer(void **state)
+{
+    static struct world w;
+    (void)state;
+    make(&w);
+    w.patience = short_patience;
+    w.meddle = mute;
+    begin(&w);
+    run(&w);
+    tick(&w, 1.9);
+    assert_false(w.peer[0].over);
+    tick(&w, 0.2);
+    for (size_t i = 0; i < PEERS; i++) {
+        if (i == 2) continue;
+        assert_int_equal(w.peer[i].over && w.peer[i].status == PL_EIO, 1);
+        for (size_t k = 0; k < PEERS; k++)
+            if (k != i)
+                assert_int_equal(conduct(&w, i, k), k == 2 ? EXCHANGE_WITHHELD
+                                                   : w.share[i] || w.share[k] ? EXCHANGE_DELIVERED
+                                                                              : EXCHANGE_UNKNOWN);
+    }
+    end(&w);
+}
+
+/* Reducers that a silent sender holds up are not to blame for it: not even by one who gives them up
+ * first. */
+static void held_up_by_another(void **state)
+{
+    static const struct exchange_patience hasty[PEERS] = { { 9, 1 }, { 9, 1 }, { 9, 1 }, { 9, 1 } };
+    static struct world w;
+    (void)state;
+    make(&w);
+    w.patience = hasty;
+    w.peer[3].frozen = 1;
+    begin(&w);
+    run(&w);
+    tick(&w, 61);
+    assert_int_equal(w.peer[0].over && w.peer[0].status, 1);
+    assert_int_equal(conduct(&w, 0, 3), EXCHANGE_WITHHELD);
+    assert_true(conduct(&w, 0, 2) != EXCHANGE_WITHHELD);
+    w.peer[3].frozen = 0;
+    end(&w);
+}
+
+static struct bytes heavy; /* in place of what the fourth peer sends first */
+
+static void make_heavy(struct letter *l)
+{
+    if (l->from != 3 || l->kind != MESSAGE || l->way != EXCHANGE_IN || !bytes_length(&heavy)) return;
+    free(l->data);
+    assert_non_null(l->data = malloc(bytes_length(&heavy)));
+    memcpy(l->data, bytes_at(&heavy), l->n = bytes_length(&heavy));
+}
+
+/* Each weight and value that is none is refused by its name, and costs the others nothing. */
+static void named_reasons(void **state)
+{
+    static const struct { double weight; float value; const char *why; } cases[] = {
+        { -1, 0, "weight is -1" }, { NAN, 0, "weight is " }, { INFINITY, 0, "weight is inf" },
+        { 101, 0, "weight is 101, expected 0 to 100" }, { 1, NAN, "not finite" },
+        { 1, -INFINITY, "not finite" }, { 1, 2 * PART_VALUE_MAX, "beyond 1e+18" },
+    };
+    (void)state;
+    for (size_t i = 0; i < PL_COUNT(cases); i++) {
+        static struct world w;
+        struct part_message m = { .code = MSG_PART_FOR_AVERAGING, .method = PL_COMPRESS_NONE,
+                                  .group_id_n = DHT_ID_BYTES, .weight = cases[i].weight,
+                                  .elements = 512, .bytes = 2048 };
+        uint8_t *buffer, id[DHT_ID_BYTES];
+        memset(id, 7, sizeof id);
+        m.group_id = id;
+        make(&w);
+        w.meddle = make_heavy;
+        assert_int_equal(part_message_write(&heavy, &buffer, &m), PL_OK);
+        memset(buffer, 0, m.bytes);
+        memcpy(buffer + 80, &cases[i].value, sizeof(float));
+        begin(&w);
+        run(&w);
+        for (size_t p = 0; p < 3; p += 2) {
+            assert_int_equal(senders_lost(&w, p), 1);
+            assert_non_null(exchange_left_out(w.peer[p].x));
+            if (!strstr(exchange_left_out(w.peer[p].x), cases[i].why))
+                fail_msg("%s", exchange_left_out(w.peer[p].x));
+            assert_int_equal(conduct(&w, p, 3), EXCHANGE_WITHHELD);
+        }
+        end(&w);
+        bytes_clear(&heavy);
+    }
+}
+
+#define KEPT 70001 /* bytes: several pages, and never at the beginning of one */
+#define MESSAGES 5
+
+/* Whether its memory is new or a round's before, and wherever its pages begin: what is kept is what
+ * came, and nothing beside it changes. */
+static void kept_as_it_came(void **state)
+{
+    struct exchange_room room = { 0 };
+    static uint8_t message[KEPT];
+    (void)state;
+    for (int round = 0; round < 3; round++) {
+        size_t all = (round < 2 ? 1 : 2) * (size_t)MESSAGES * KEPT;
+        uint8_t *data = exchange_room(&room, all);
+        assert_non_null(data);
+        assert_int_equal(room.is_new, round != 1);
+        for (int k = MESSAGES; k-- > 0;) {
+            memset(message, 16 * round + k, sizeof message);
+            exchange_put(&room, data + (size_t)k * KEPT, message, sizeof message);
+        }
+        exchange_put(&room, data, message, 0);
+        for (int k = 0; k < MESSAGES; k++) {
+            memset(message, 16 * round + k, sizeof message);
+            assert_memory_equal(data + (size_t)k * KEPT, message, sizeof message);
+        }
+    }
+    free(room.data);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(as_the_reference), cmocka_unit_test(a_liar_drags_little),
+        cmocka_unit_test(nobody_weighs_anything),
+        cmocka_unit_test(not_a_number), cmocka_unit_test(frozen_client),
+        cmocka_unit_test(frozen_reducer),
+        cmocka_unit_test(cut_reducer), cmocka_unit_test(time_limit_and_cancel),
+        cmocka_unit_test(bad_messages), cmocka_unit_test(lying_reducer),
+        cmocka_unit_test(silent_sender), cmocka_unit_test(slow_or_trickling),
+        cmocka_unit_test(silent_reducer), cmocka_unit_test(held_up_by_another),
+        cmocka_unit_test(named_reasons), cmocka_unit_test(kept_as_it_came),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,692 @@
+/* allreduce_byzantine.c - Byzantine peers of each kind at each place among seven whose all-reduce is
+ * verified: honest peers never ban or charge one another, all of them come to the same, and who
+ * has lied pays for it. */
+#define PEERS 7
+#define MOST 600
+#include "allreduce_world.h"
+
+static size_t byzantine[2], byzantine_count; /* who lies */
+static int stage_of_lie;                     /* of the one who tells it now */
+static struct world *the_world;
+static lie_fn *told_by[2];
+static int stages[2];
+
+static int is_byzantine(size_t peer)
+{
+    return peer == byzantine[0] || (byzantine_count == 2 && peer == byzantine[1]);
+}
+
+static size_t after(size_t peer) { return (peer + 1) % PEERS; }
+
+/* The first honest one behind the first who lies. */
+static size_t victim(void)
+{
+    size_t at = after(byzantine[0]);
+    while (is_byzantine(at)) at = after(at);
+    return at;
+}
+
+/* A part that a peer reduces, or does not. */
+static size_t part_of(const struct referee *r, size_t peer, int reduces)
+{
+    size_t p = 0;
+    while ((r->v.parts[p].owner == (int)peer) != reduces) p++;
+    return p;
+}
+
+static void accuse(const struct referee *r, uint8_t *body, size_t of, int reduces)
+{
+    size_t by = r->v.self, part = part_of(r, by, reduces);
+    uint8_t accusation[ACCUSATION_BYTES] = { ACCUSES_REPORT, 0, 0, (uint8_t)(part >> 8),
+                                             (uint8_t)part };
+    if (of != by) memcpy(body + of * ACCUSATION_BYTES, accusation, sizeof accusation);
+}
+
+/* --- lies ------------------------------------------------------------------------------------- */
+
+static enum fate accuse_all(const struct referee *r, size_t to, int stage, uint8_t *body,
+                            size_t *n)
+{
+    (void)to, (void)n;
+    if (stage != REFEREE_ACCUSE) return SAME;
+    for (size_t i = 0; i < PEERS; i++) accuse(r, body, i, 1);
+    return CHANGED;
+}
+static enum fate accuse_one(const struct referee *r, size_t to, int stage, uint8_t *body,
+                            size_t *n)
+{
+    (void)to, (void)n;
+    if (stage != REFEREE_ACCUSE) return SAME;
+    accuse(r, body, victim(), 1);
+    return CHANGED;
+}
+static enum fate accuse_of_others(const struct referee *r, size_t to, int stage, uint8_t *body,
+                                  size_t *n)
+{
+    (void)to, (void)n;
+    if (stage != REFEREE_ACCUSE) return SAME;
+    accuse(r, body, victim(), 0);
+    return CHANGED;
+}
+/* The hashes of what it has sent: to all; to one; of its own aggregates. */
+static enum fate commit_wrongly(const struct referee *r, size_t to, int stage, uint8_t *body,
+                                size_t *n)
+{
+    (void)r, (void)to, (void)n;
+    if (stage != REFEREE_COMMIT) return SAME;
+    for (size_t i = 0; i < PEERS; i++) body[COMMIT_DIGESTS(PEERS) + i * PL_HASH_BYTES] = 77;
+    return CHANGED;
+}
+static enum fate commit_one_wrongly(const struct referee *r, size_t to, int stage, uint8_t *body,
+                                    size_t *n)
+{
+    (void)r, (void)to, (void)n;
+    if (stage != REFEREE_COMMIT) return SAME;
+    memset(body + COMMIT_DIGESTS(PEERS) + victim() * PL_HASH_BYTES, 7, PL_HASH_BYTES);
+    return CHANGED;
+}
+static enum fate commit_to_other_aggregates(const struct referee *r, size_t to, int stage,
+                                            uint8_t *body, size_t *n)
+{
+    (void)r, (void)to, (void)n;
+    if (stage != REFEREE_COMMIT) return SAME;
+    memset(body, 7, PL_HASH_BYTES);
+    return CHANGED;
+}
+/* One is told otherwise than the others. */
+static enum fate equivocate(const struct referee *r, size_t to, int stage, uint8_t *body,
+                            size_t *n)
+{
+    (void)r, (void)n;
+    if (stage != stage_of_lie || to != victim()) return SAME;
+    body[stage == REFEREE_COMMIT ? COMMIT_LOT : 0] ^= 1;
+    return SPLIT;
+}
+static enum fate equivocate_by_halves(const struct referee *r, size_t to, int stage, uint8_t *body,
+                                      size_t *n)
+{
+    (void)r, (void)n;
+    if (stage != stage_of_lie || to % 2) return SAME;
+    body[stage == REFEREE_COMMIT ? COMMIT_LOT : 0] ^= 1;
+    return SPLIT;
+}
+static enum fate reveal_another(const struct referee *r, size_t to, int stage, uint8_t *body,
+                                size_t *n)
+{
+    (void)r, (void)to, (void)n;
+    if (stage != REFEREE_REVEAL) return SAME;
+    body[0] = 1, body[1] = 2, body[2] = 3;
+    return CHANGED;
+}
+static enum fate misreport(const struct referee *r, size_t to, int stage, uint8_t *body,
+                           size_t *n)
+{
+    struct told t;
+    size_t part = part_of(r, victim(), 1);
+    (void)to, (void)n;
+    if (stage != REFEREE_REPORT) return SAME;
+    memcpy(&t, body + part * sizeof t, sizeof t);
+    t.s += 0.01 * t.norm;
+    memcpy(body + part * sizeof t, &t, sizeof t);
+    return CHANGED;
+}
+static enum fate report_no_numbers(const struct referee *r, size_t to, int stage, uint8_t *body,
+                                   size_t *n)
+{
+    struct told t = { NAN, NAN, INFINITY };
+    (void)r, (void)to;
+    if (stage != REFEREE_REPORT) return SAME;
+    for (size_t at = 0; at < *n; at += sizeof t) memcpy(body + at, &t, sizeof t);
+    return CHANGED;
+}
+static enum fate open_other_values(const struct referee *r, size_t to, int stage, uint8_t *body,
+                                   size_t *n)
+{
+    (void)r, (void)to;
+    if (stage != REFEREE_OPEN) return SAME;
+    body[*n - 1] = 1, body[*n - 2] = 1, body[*n - 3] = 1;
+    return CHANGED;
+}
+static enum fate open_nothing(const struct referee *r, size_t to, int stage, uint8_t *body,
+                              size_t *n)
+{
+    (void)r, (void)to, (void)body;
+    if (stage != REFEREE_OPEN) return SAME;
+    *n = PEERS;
+    return CHANGED;
+}
+static enum fate open_other_hashes(const struct referee *r, size_t to, int stage, uint8_t *body,
+                                   size_t *n)
+{
+    (void)r, (void)to, (void)n;
+    if (stage != REFEREE_OPEN) return SAME;
+    memset(body + PEERS, 5, PL_HASH_BYTES);
+    return CHANGED;
+}
+static enum fate agree_to_another(const struct referee *r, size_t to, int stage, uint8_t *body,
+                                  size_t *n)
+{
+    (void)r, (void)to;
+    if (stage != REFEREE_AGREE) return SAME;
+    memset(body, 9, *n);
+    return CHANGED;
+}
+static enum fate claim_too_much(const struct referee *r, size_t to, int stage, uint8_t *body,
+                                size_t *n)
+{
+    (void)r, (void)to, (void)n;
+    if (stage != REFEREE_COMMIT) return SAME;
+    memset(body + COMMIT_CLAIM + 8, 0x7f, 8);
+    return CHANGED;
+}
+static enum fate be_of_another_epoch(const struct referee *r, size_t to, int stage, uint8_t *body,
+                                     size_t *n)
+{
+    (void)r, (void)to, (void)n;
+    if (stage != REFEREE_COMMIT) return SAME;
+    memset(body + COMMIT_CLAIM, 0x7f, 8);
+    return CHANGED;
+}
+/* From its message of a stage on, towards all, or only one. Its lists go with it. */
+static enum fate fall_silent(const struct referee *r, size_t to, int stage, uint8_t *body,
+                             size_t *n)
+{
+    (void)r, (void)to, (void)body, (void)n;
+    return stage % REFEREE_PHASES >= stage_of_lie ? DROPPED : SAME;
+}
+static enum fate be_silent_to_one(const struct referee *r, size_t to, int stage, uint8_t *body,
+                                  size_t *n)
+{
+    (void)r, (void)body, (void)n;
+    return stage % REFEREE_PHASES == stage_of_lie && to == victim() ? DROPPED : SAME;
+}
+static enum fate be_silent_to_most(const struct referee *r, size_t to, int stage, uint8_t *body,
+                                   size_t *n)
+{
+    (void)r, (void)body, (void)n;
+    return stage % REFEREE_PHASES == stage_of_lie && to != victim() ? DROPPED : SAME;
+}
+/* Its list, once it has all messages, says otherwise. */
+static enum fate list_another(const struct referee *r, size_t to, int stage, uint8_t *body,
+                              size_t *n)
+{
+    (void)r, (void)to, (void)n;
+    if (stage != REFEREE_PHASES + stage_of_lie) return SAME;
+    memset(body + victim() * PL_HASH_BYTES, 3, PL_HASH_BYTES);
+    return SPLIT;
+}
+static enum fate deny_all(const struct referee *r, size_t to, int stage, uint8_t *body,
+                          size_t *n)
+{
+    (void)to, (void)n;
+    if (stage != REFEREE_COMMIT) return SAME;
+    for (size_t i = 0; i < PEERS; i++) body[COMMIT_DENIED + i] = i != r->v.self;
+    return CHANGED;
+}
+static enum fate deny_one(const struct referee *r, size_t to, int stage, uint8_t *body,
+                          size_t *n)
+{
+    (void)r, (void)to, (void)n;
+    if (stage != REFEREE_COMMIT) return SAME;
+    body[COMMIT_DENIED + victim()] = 1;
+    return CHANGED;
+}
+/* Signs to all that it has sent them something else. */
+static enum fate sign_another(const struct referee *r, size_t to, int stage, uint8_t *body,
+                              size_t *n)
+{
+    (void)r, (void)to, (void)n;
+    if (stage == REFEREE_SENT) body[0] = 11, body[1] = 12;
+    else if (stage == REFEREE_COMMIT)
+        for (size_t i = 0; i < PEERS; i++) {
+            body[COMMIT_DIGESTS(PEERS) + i * PL_HASH_BYTES] = 11;
+            body[COMMIT_DIGESTS(PEERS) + i * PL_HASH_BYTES + 1] = 12;
+        }
+    else return SAME;
+    return CHANGED;
+}
+
+/* So long that a small share of its length is more than all others' radius: a false sum that its
+ * reducer would have to answer for. */
+#define LONG 1e6f
+static enum fate misreport_a_share(const struct referee *r, size_t to, int stage, uint8_t *body,
+                                   size_t *n)
+{
+    struct told t;
+    size_t part = part_of(r, victim(), 1);
+    (void)to, (void)n;
+    if (stage != REFEREE_REPORT) return SAME;
+    memcpy(&t, body + part * sizeof t, sizeof t);
+    t.s += 5e-8 * t.norm;
+    memcpy(body + part * sizeof t, &t, sizeof t);
+    return CHANGED;
+}
+
+/* --- what comes of them ----------------------------------------------------------------------- */
+
+enum outcome {
+    HOLDS = 1,  /* the round is applied by all honest peers, and nobody pays */
+    BANNED = 2, /* by all honest peers, for it is proven */
+    CHARGED = 4 /* by all honest peers: it isn't */
+};
+
+static float before[PEERS][VALUES];
+
+static void make_group(struct world *w)
+{
+    make(w);
+    w->verify = 1;
+    w->part_bytes = 256;
+    w->validation.samples_max = 100;
+    for (size_t t = 0; t < TENSORS; t++) w->method[t] = PL_COMPRESS_NONE;
+    for (size_t i = 1; i < PEERS; i++)
+        for (size_t v = 0; v < VALUES; v++)
+            w->peer[i].values[v] = w->peer[0].values[v] + 0.1f * w->peer[i].values[v];
+    for (size_t i = 0; i < PEERS; i++) memcpy(before[i], w->peer[i].values, sizeof before[i]);
+}
+
+static void tell_lies(struct letter *l)
+{
+    for (size_t k = 0; k < byzantine_count; k++) {
+        if (l->from != byzantine[k]) continue;
+        stage_of_lie = stages[k];
+        rewrite_letter(l, the_world, told_by[k]);
+    }
+}
+
+static void play(struct world *w)
+{
+    the_world = w;
+    if (byzantine_count) w->meddle = tell_lies;
+    begin(w);
+    run(w);
+    for (int i = 0; i < 30; i++) tick(w, 1); /* questions, and the end of everybody's patience */
+}
+
+/* All honest peers have come to the same. Returns what happened to those who lied. */
+static int outcome(struct world *w, const char *what)
+{
+    size_t judge = 0;
+    int result;
+    while (is_byzantine(judge)) judge++;
+    result = w->peer[judge].status ? 0 : HOLDS;
+    for (size_t i = 0; i < PEERS; i++) {
+        const struct peer *p = &w->peer[i];
+        const struct referee *r = p->x->referee;
+        if (is_byzantine(i)) continue;
+        if (!p->over || (p->status == PL_OK) != (result == HOLDS) ||
+            (p->status && p->status != PL_EIO))
+            fail_msg("%s by %zu: peer %zu is at %d, peer %zu at %d: %s", what, byzantine[0], i,
+                     p->status, judge, w->peer[judge].status, p->err.text);
+        for (size_t k = 0; result == HOLDS && k < PEERS; k++) assert_false(r->b.guilty[k]);
+        if (p->status) assert_memory_equal(p->values, before[i], sizeof before[i]);
+        else assert_memory_equal(p->values, w->peer[judge].values, sizeof before[i]);
+        for (size_t k = 0; k < PEERS; k++) {
+            if (!is_byzantine(k) && lied(p, k))
+                fail_msg("%s by %zu: peer %zu bans peer %zu: %s", what, byzantine[0], i, k,
+                         p->err.text);
+            if (lied(p, k) != lied(&w->peer[judge], k))
+                fail_msg("%s by %zu: peers %zu and %zu differ about %zu: %s, %s", what,
+                         byzantine[0], i, judge, k, p->err.text, w->peer[judge].err.text);
+            if (!is_byzantine(k) && r->charged[k])
+                fail_msg("%s by %zu: peer %zu charges peer %zu: %s", what, byzantine[0], i, k,
+                         p->err.text);
+        }
+    }
+    for (size_t k = 0; k < byzantine_count; k++) {
+        int all_charge = 1;
+        for (size_t i = 0; i < PEERS; i++)
+            if (!is_byzantine(i)) all_charge &= w->peer[i].x->referee->charged[byzantine[k]];
+        if (lied(&w->peer[judge], byzantine[k])) result |= BANNED << (4 * k);
+        if (all_charge) result |= CHARGED << (4 * k);
+    }
+    return result;
+}
+
+static const struct lie {
+    const char *what;
+    lie_fn *lie;
+    int first, last; /* stage_of_lie, each of these */
+    int expected;    /* either of these */
+} lies[] = {
+    { "an accusation of all", accuse_all, 0, 0, BANNED },
+    { "an accusation of one", accuse_one, 0, 0, BANNED },
+    { "an accusation about a part of another", accuse_of_others, 0, 0, BANNED },
+    { "wrong hashes for all", commit_wrongly, 0, 0, BANNED },
+    { "wrong hashes for one", commit_one_wrongly, 0, 0, BANNED },
+    { "a wrong hash of its aggregates", commit_to_other_aggregates, 0, 0, BANNED },
+    { "two stories", equivocate, REFEREE_COMMIT, REFEREE_OPEN, BANNED },
+    { "two stories at the end", equivocate, REFEREE_AGREE, REFEREE_AGREE, HOLDS },
+    { "two stories by halves", equivocate_by_halves, REFEREE_COMMIT, REFEREE_OPEN, BANNED },
+    { "two stories at the end, by halves", equivocate_by_halves, REFEREE_AGREE, REFEREE_AGREE,
+      HOLDS },
+    { "another number", reveal_another, 0, 0, BANNED },
+    { "a false report", misreport, 0, 0, BANNED },
+    { "a report of no numbers", report_no_numbers, 0, 0, BANNED },
+    { "other values shown", open_other_values, 0, 0, BANNED },
+    { "no values shown", open_nothing, 0, 0, BANNED },
+    { "other hashes shown", open_other_hashes, 0, 0, BANNED },
+    { "too many samples", claim_too_much, 0, 0, BANNED },
+    { "another epoch", be_of_another_epoch, 0, 0, CHARGED },
+    { "another agreement", agree_to_another, 0, 0, CHARGED },
+    { "silence", fall_silent, REFEREE_SENT, REFEREE_AGREE, CHARGED },
+    { "silence to one", be_silent_to_one, REFEREE_COMMIT, REFEREE_AGREE, HOLDS },
+    { "silence to most", be_silent_to_most, REFEREE_COMMIT, REFEREE_AGREE, HOLDS },
+    { "silence to most about what it has sent", be_silent_to_most, REFEREE_SENT, REFEREE_SENT,
+      CHARGED },
+    { "another list", list_another, REFEREE_COMMIT, REFEREE_OPEN, CHARGED },
+    { "a denial of all", deny_all, 0, 0, CHARGED },
+    { "another signature to all", sign_another, 0, 0, CHARGED },
+};
+
+static void each_kind_at_each_place(void **state)
+{
+    (void)state;
+    byzantine_count = 1;
+    for (size_t k = 0; k < PL_COUNT(lies); k++)
+        for (stages[0] = lies[k].first; stages[0] <= lies[k].last; stages[0]++)
+            for (byzantine[0] = 0; byzantine[0] < PEERS; byzantine[0] += 3) {
+                static struct world w;
+                int got;
+                make_group(&w);
+                /* letters come in their order; or one peer's before another's */
+                for (size_t i = 0; byzantine[0] == 3 && i < PEERS; i++) w.rank[i] = 0;
+                told_by[0] = lies[k].lie;
+                play(&w);
+                got = outcome(&w, lies[k].what);
+                if (got != lies[k].expected)
+                    fail_msg("%s by %zu at stage %d: %d, expected %d: %s", lies[k].what,
+                             byzantine[0], stages[0], got, lies[k].expected,
+                             w.peer[victim()].err.text);
+                end(&w);
+            }
+}
+
+/* Whatever two tell together: no honest peer pays, and if the round is lost one of the two does. */
+static void two_of_seven(void **state)
+{
+    (void)state;
+    byzantine_count = 2;
+    byzantine[0] = 1;
+    byzantine[1] = 2;
+    for (size_t k = 0; k < PL_COUNT(lies); k++)
+        for (size_t i = k; i < PL_COUNT(lies); i++) {
+            static struct world w;
+            make_group(&w);
+            told_by[0] = lies[k].lie;
+            told_by[1] = lies[i].lie;
+            stages[0] = (lies[k].first + lies[k].last) / 2;
+            stages[1] = (lies[i].first + lies[i].last + 1) / 2;
+            play(&w);
+            if (!outcome(&w, lies[k].what))
+                fail_msg("%s and %s: the round is void at nobody's cost: %s", lies[k].what,
+                         lies[i].what, w.peer[0].err.text);
+            end(&w);
+        }
+}
+
+static void a_long_sender_frames_no_reducer(void **state)
+{
+    static struct world w;
+    (void)state;
+    byzantine_count = 1;
+    byzantine[0] = 2;
+    told_by[0] = misreport_a_share;
+    make_group(&w);
+    for (size_t v = 0; v < VALUES; v++) w.peer[2].values[v] *= LONG;
+    play(&w);
+    assert_int_equal(outcome(&w, "a share of a long sender's length"), BANNED);
+    end(&w);
+}
+
+/* --- forgeries -------------------------------------------------------------------------------- */
+
+static void put_other(struct bytes *out, const struct broadcast *b, enum frame_kind kind,
+                      const struct bytes *content)
+{
+    uint8_t start[FRAME_START] = { (uint8_t)kind };
+    memcpy(start + 1, b->o.round, PL_HASH_BYTES);
+    put_frame(out, start, bytes_at(content), bytes_length(content));
+}
+
+/* Two heads in the victim's name, as a proof. */
+static void put_proof(struct bytes *out, const struct broadcast *b, const uint8_t *head, size_t n,
+                      const uint8_t *other, size_t other_n)
+{
+    struct bytes proof = { 0 };
+    bytes_be32(&proof, (uint32_t)n);
+    bytes_add(&proof, head, n);
+    bytes_add(&proof, other, other_n);
+    put_other(out, b, FRAME_PROOF, &proof);
+    bytes_clear(&proof);
+}
+
+static uint8_t old_head[512]; /* the victim's, of a round before */
+static size_t old_n;
+
+/* With each packet go the victim's commitment with another body, or hash, under its old signature;
+ * the same one twice, and one of another round, as proofs that it equivocates; and a pair's message
+ * that it should have signed. */
+static void forge(struct letter *l)
+{
+    const struct broadcast *b;
+    const struct cell *c;
+    struct bytes out = { 0 }, forged = { 0 };
+    if (l->kind == TOLD && l->from == victim() && l->to == 0 &&
+        the_world->peer[l->from].x->referee->phase == REFEREE_COMMIT)
+        l->n = 0; /* lost on its way: the forgery comes first */
+    if (l->kind != TOLD || !is_byzantine(l->from)) return;
+    b = &the_world->peer[l->from].x->referee->b;
+    c = &b->cell[REFEREE_COMMIT * PEERS + victim()];
+    bytes_add(&out, l->data, l->n);
+    if (bytes_length(&c->message)) {
+        const uint8_t *m = bytes_at(&c->message);
+        size_t hash = 5; /* behind stage, sender, receiver */
+        struct signed_message sent = { .stage = REFEREE_SENT, .from = (uint16_t)victim(),
+                                       .to = (uint16_t)after(victim()),
+                                       .body = (const uint8_t *)"a", .n = 2 * PL_HASH_BYTES };
+        uint8_t body[2 * PL_HASH_BYTES] = { 1 };
+        bytes_add(&forged, m, bytes_length(&c->message));
+        forged.data[forged.begin + c->head + COMMIT_LOT] ^= 1;
+        put_other(&out, b, FRAME_MESSAGE, &forged);
+        signed_hash(forged.data + forged.begin + hash, forged.data + forged.begin + c->head,
+                    bytes_length(&forged) - c->head);
+        put_other(&out, b, FRAME_MESSAGE, &forged);
+        put_proof(&out, b, m, c->head, bytes_at(&forged), c->head);
+        put_proof(&out, b, m, c->head, m, c->head);
+        put_proof(&out, b, m, c->head, old_head, old_n);
+        bytes_clear(&forged);
+        sent.body = body;
+        assert_int_equal(signed_message_write(&forged, &sent, &the_world->peer[l->from].me,
+                                              b->o.round), PL_OK);
+        put_other(&out, b, FRAME_MESSAGE, &forged);
+    }
+    free(l->data);
+    l->n = bytes_length(&out);
+    assert_non_null(l->data = malloc(l->n + 1));
+    memcpy(l->data, bytes_at(&out), l->n);
+    bytes_clear(&out);
+    bytes_clear(&forged);
+}
+
+static void nobody_speaks_for_another(void **state)
+{
+    (void)state;
+    byzantine_count = 1;
+    byzantine[0] = 4;
+    for (int round = 0; round < 2; round++) {
+        static struct world w;
+        const struct cell *c;
+        make_group(&w);
+        for (size_t i = 0; i < PEERS; i++) w.peer[i].group.id[0] = (uint8_t)round;
+        the_world = &w;
+        if (round) w.meddle = forge;
+        begin(&w);
+        run(&w);
+        for (int i = 0; i < 10; i++) tick(&w, 1);
+        assert_int_equal(outcome(&w, "a forgery"), HOLDS);
+        c = &w.peer[0].x->referee->b.cell[REFEREE_COMMIT * PEERS + victim()];
+        memcpy(old_head, bytes_at(&c->message), old_n = c->head);
+        end(&w);
+    }
+}
+
+/* --- votes ------------------------------------------------------------------------------------ */
+
+static float given[PEERS][VALUES]; /* by everybody's data */
+enum votes { FOR_EACH_OTHER, AGAINST_ALL };
+static enum votes votes;
+
+static int recompute(void *context, const struct peer_id *peer, const struct referee_claim *claim,
+                     float *const *tensor)
+{
+    const struct peer *judge = context;
+    size_t of = 0;
+    (void)claim;
+    while (!peer_id_equal(peer, &judge->w->peer[of].me.id)) of++;
+    for (size_t t = 0, at = 0; t < TENSORS; at += elements[t++])
+        for (size_t k = 0; k < elements[t]; k++)
+            tensor[t][k] = is_byzantine(judge->self) && votes == AGAINST_ALL ? -given[of][at + k]
+                           : is_byzantine(judge->self) ? before[of][at + k]
+                                                        : given[of][at + k];
+    return PL_OK;
+}
+
+/* Two who vote for each other's false values, or who accuse and vote falsely, outvote nobody. */
+static void two_outvote_nobody(void **state)
+{
+    (void)state;
+    byzantine_count = 2;
+    byzantine[0] = 1;
+    byzantine[1] = 5;
+    told_by[0] = told_by[1] = NULL;
+    for (votes = FOR_EACH_OTHER; votes <= AGAINST_ALL; votes++) {
+        int found = 0;
+        for (int round = 0; !found && round < 40; round++) {
+            static struct world w;
+            make_group(&w);
+            memcpy(given, before, sizeof given);
+            for (size_t v = 0; votes == FOR_EACH_OTHER && v < VALUES; v++)
+                for (size_t k = 0; k < byzantine_count; k++)
+                    w.peer[byzantine[k]].values[v] = before[byzantine[k]][v] *= -1;
+            w.validation.validators = 3;
+            w.validation.recompute = recompute;
+            begin(&w);
+            run(&w);
+            found = outcome(&w, "a false vote");
+            if (found & HOLDS) found = 0;
+            else assert_true(found & (BANNED | BANNED << 4));
+            end(&w);
+        }
+        assert_true(found);
+    }
+}
+
+/* From a stage on everything of verification to and from the first three is lost. */
+static void some_are_cut_off(struct letter *l)
+{
+    if (l->kind == TOLD && (l->from < 3 || l->to < 3) &&
+        the_world->peer[l->from].x->referee->phase >= REFEREE_REPORT)
+        l->n = 0;
+}
+
+/* The first packet of each pair is lost: it is asked for again. */
+static uint8_t lost[PEERS][PEERS];
+static void lose_the_first(struct letter *l)
+{
+    if (l->kind == TOLD && !lost[l->from][l->to]++) l->n = 0;
+}
+
+static void what_is_lost_is_sent_again(void **state)
+{
+    static struct world w;
+    (void)state;
+    byzantine_count = 0;
+    byzantine[0] = PEERS;
+    make_group(&w);
+    w.meddle = lose_the_first;
+    begin(&w);
+    run(&w);
+    for (int i = 0; i < 30; i++) tick(&w, 1);
+    assert_int_equal(outcome(&w, "loss"), HOLDS);
+    end(&w);
+}
+
+/* Of more than can be Byzantine the silence is the network's. */
+static void nobody_pays_for_the_network(void **state)
+{
+    static struct world w;
+    (void)state;
+    byzantine_count = 0;
+    byzantine[0] = PEERS;
+    make_group(&w);
+    the_world = &w;
+    w.meddle = some_are_cut_off;
+    begin(&w);
+    run(&w);
+    for (int i = 0; i < 30; i++) tick(&w, 1);
+    for (size_t i = 0; i < PEERS; i++) {
+        assert_int_equal(w.peer[i].status, PL_EIO);
+        for (size_t k = 0; k < PEERS; k++) {
+            assert_int_equal(lied(&w.peer[i], k), 0);
+            assert_int_equal(w.peer[i].x->referee->charged[k], 0);
+        }
+    }
+    end(&w);
+}
+
+/* Of two of whom one denies to have been sent what the other signs, nobody else knows which lies:
+ * both are charged, and nobody is banned. Who knows charges the other. */
+static void of_two_words_none_counts(void **state)
+{
+    (void)state;
+    for (byzantine_count = 1; byzantine_count <= 2; byzantine_count++) {
+        static struct world w;
+        byzantine[0] = 3;
+        byzantine[1] = 4;
+        told_by[0] = told_by[1] = deny_one;
+        make_group(&w);
+        play(&w);
+        for (size_t i = 0; i < PEERS; i++) {
+            const struct referee *r = w.peer[i].x->referee;
+            if (is_byzantine(i)) continue;
+            assert_int_equal(w.peer[i].status, PL_EIO);
+            for (size_t k = 0; k < PEERS; k++) {
+                int pays = is_byzantine(k) || (k == victim() && k != i);
+                assert_int_equal(lied(&w.peer[i], k), 0);
+                assert_int_equal(r->charged[k], pays);
+            }
+        }
+        end(&w);
+    }
+}
+
+static void honest_groups_hold(void **state)
+{
+    static struct world w;
+    (void)state;
+    byzantine_count = 0;
+    byzantine[0] = PEERS;
+    make_group(&w);
+    play(&w);
+    assert_int_equal(outcome(&w, "nothing"), HOLDS);
+    end(&w);
+}
+
+/* A name, with * and ?, runs only the tests that match it. */
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(honest_groups_hold),
+        cmocka_unit_test(each_kind_at_each_place),
+        cmocka_unit_test(two_of_seven),
+        cmocka_unit_test(of_two_words_none_counts),
+        cmocka_unit_test(a_long_sender_frames_no_reducer),
+        cmocka_unit_test(nobody_speaks_for_another),
+        cmocka_unit_test(two_outvote_nobody),
+        cmocka_unit_test(what_is_lost_is_sent_again),
+        cmocka_unit_test(nobody_pays_for_the_network),
+    };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,291 @@
+/* claims.c - which progress records count: leads that few claim, that nobody shows, that a second
+ * key claims for somebody else; and sums of what strangers may claim. */
+#include "net/hivemind/training/claims.h"
+
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#define TARGET 48.0
+#define HUGE_EPOCH 4000000000000000000
+
+static struct progress_record at(uint8_t who, int64_t epoch)
+{
+    const struct peer_id peer = { .length = 34, .bytes = { 0x12, 0x20, who } };
+    return (struct progress_record){ .peer = peer, .epoch = epoch, .samples_per_second = 1,
+                                     .owner = { who } };
+}
+
+static struct progress_record client_at(uint8_t who, int64_t epoch)
+{
+    struct progress_record r = at(who, epoch);
+    r.client_mode = 1;
+    return r;
+}
+
+/* Everybody has just reported. How many count. */
+static size_t look(struct claims *c, struct progress_record *records, size_t count, double now)
+{
+    size_t counted;
+    for (size_t i = 0; i < count; i++) records[i].time = now;
+    assert_int_equal(claims_see(c, records, count, TARGET, now, &counted), PL_OK);
+    return counted;
+}
+
+static void meet(struct claims *c, const struct progress_record *with, size_t count)
+{
+    static const uint8_t said[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
+    struct group g = { 0 };
+    for (size_t i = 0; i < count; i++)
+        assert_int_equal(group_add(&g, &with[i].peer, said, sizeof said, NULL), PL_OK);
+    claims_round(c, &g);
+    group_clear(&g);
+}
+
+static int by_peer(const void *a_, const void *b_)
+{
+    const struct progress_record *a = a_, *b = b_;
+    return peer_id_compare(&a->peer, &b->peer);
+}
+
+static void sort_by_peer(struct progress_record *records, size_t count)
+{
+    qsort(records, count, sizeof *records, by_peer);
+}
+
+static int64_t lead_of(struct progress_record *records, size_t count, int64_t own)
+{
+    struct claims c = { 0 };
+    int64_t lead;
+    look(&c, records, count, 100);
+    lead = claims_lead(&c, own, 100);
+    claims_clear(&c);
+    return lead;
+}
+
+/* More than half of the others have to claim it. */
+static void the_lead_is_a_majority(void **state)
+{
+    static const int64_t false_leads[] = { 6, 7, 35, HUGE_EPOCH, INT64_MAX };
+    (void)state;
+    assert_int_equal(lead_of(NULL, 0, 5), -1);
+    for (size_t i = 0; i < PL_COUNT(false_leads); i++) {
+        struct progress_record two[] = { at(1, 5), at(9, false_leads[i]) };
+        struct progress_record three[] = { at(9, false_leads[i]), at(1, 5), at(2, 5) };
+        struct progress_record four[] = { at(9, false_leads[i]), at(1, 5), at(2, 5),
+                                          at(8, false_leads[i]) };
+        assert_int_equal(lead_of(two, 2, 5), 5);
+        assert_int_equal(lead_of(three, 3, 5), 5);
+        assert_int_equal(lead_of(four, 4, 5), 5);
+    }
+    struct progress_record late[] = { at(1, 17), at(2, 17), at(9, HUGE_EPOCH) };
+    struct progress_record halves[] = { at(1, 5), at(2, 9), at(3, 9) };
+    struct progress_record one[] = { at(1, 9) };
+    struct progress_record stepping[] = { at(1, 17), at(2, 18) };
+    assert_int_equal(lead_of(late, 3, 3), 17); /* a straggler */
+    assert_int_equal(lead_of(late, 3, 0), 17); /* a newcomer */
+    assert_int_equal(lead_of(halves, 3, 5), 9);
+    assert_int_equal(lead_of(one, 1, 5), 9);
+    assert_int_equal(lead_of(stepping, 2, 16), 17);
+}
+
+/* A peer in step with its groupmates stays with them, however many strangers claim more, or less; a
+ * single groupmate's lead is not followed either. */
+static void groupmates_have_a_say(void **state)
+{
+    struct progress_record all[] = { at(1, 5), at(2, 5), at(7, 35), at(8, 35), at(9, 35) };
+    struct claims c = { 0 };
+    (void)state;
+    assert_int_equal(look(&c, all, 5, 100), 5);
+    assert_int_equal(claims_lead(&c, 5, 100), 35); /* no groupmates yet: as for a straggler */
+    meet(&c, all, 2);
+    assert_int_equal(claims_lead(&c, 5, 100), 5);
+    sort_by_peer(all, 5);
+    all[0].epoch = all[1].epoch = 7; /* these have stepped without us */
+    assert_int_equal(look(&c, all, 5, 101), 5);
+    assert_int_equal(claims_lead(&c, 5, 101), 7);
+    sort_by_peer(all, 5);
+    for (int i = 2; i < 5; i++) all[i].epoch = 3; /* strangers hold no straggler back */
+    assert_int_equal(look(&c, all, 5, 102), 5);
+    assert_int_equal(claims_lead(&c, 5, 102), 7);
+    claims_doubt(&c, 5, 102); /* nor does a download that failed */
+    assert_int_equal(claims_lead(&c, 5, 102), 7);
+    assert_true(claims_can_be_shown(&c, 5, 102));
+    sort_by_peer(all, 5);
+    for (int i = 0; i < 5; i++) all[i].epoch = i < 2 ? 5 : 35;
+    assert_int_equal(look(&c, all, 3, 140), 3); /* two strangers have gone */
+    meet(&c, all + 2, 1);
+    assert_int_equal(claims_lead(&c, 5, 140), 5);
+    meet(&c, all, 1);
+    all[1].epoch = 35;
+    assert_int_equal(look(&c, all, 3, 141), 3);
+    assert_int_equal(claims_lead(&c, 5, 141), 5);
+    all[0] = all[1];
+    assert_int_equal(look(&c, all, 1, 150), 1); /* a groupmate that has left has no say */
+    assert_int_equal(claims_lead(&c, 5, 150), 35);
+    claims_clear(&c);
+}
+
+/* A lead that no state shows does not count for a while, longer each time; the same peer's claims
+ * of our epoch do, and a state that has been shown clears it. */
+static void doubts(void **state)
+{
+    struct progress_record r[] = { at(9, 35) };
+    struct claims c = { 0 };
+    double now = 100, life = CLAIMS_DOUBT_MIN;
+    (void)state;
+    look(&c, r, 1, now);
+    for (int i = 0; i < 8; i++, life = fmin(2 * life, CLAIMS_DOUBT_MAX)) {
+        assert_int_equal(claims_lead(&c, 5, now), 35);
+        claims_doubt(&c, 5, now);
+        assert_int_equal(claims_lead(&c, 5, now), -1);
+        assert_false(claims_can_be_shown(&c, 5, now));
+        look(&c, r, 1, now += 0.99 * life);
+        assert_int_equal(claims_lead(&c, 5, now), -1);
+        r[0].epoch = 5;
+        look(&c, r, 1, now);
+        assert_int_equal(claims_lead(&c, 5, now), 5);
+        r[0].epoch = i % 2 ? 35 : 6; /* always one more */
+        look(&c, r, 1, now += 0.02 * life);
+        assert_int_equal(claims_lead(&c, 5, now), r[0].epoch);
+        r[0].epoch = 35;
+        look(&c, r, 1, now);
+    }
+    claims_doubt(&c, 5, now);
+    claims_shown(&c, 34);
+    assert_int_equal(claims_lead(&c, 5, now), -1);
+    claims_shown(&c, 35);
+    assert_int_equal(claims_lead(&c, 5, now), 35);
+    claims_doubt(&c, 5, now);
+    now += 1.01 * CLAIMS_DOUBT_MIN; /* from the beginning */
+    assert_int_equal(claims_lead(&c, 5, now), 35);
+    claims_clear(&c);
+}
+
+static void clients_have_no_state(void **state)
+{
+    struct progress_record r[] = { client_at(1, 9), client_at(2, 9), at(3, 5) };
+    struct claims c = { 0 };
+    (void)state;
+    look(&c, r, 3, 100);
+    assert_int_equal(claims_lead(&c, 5, 100), 9);
+    assert_false(claims_can_be_shown(&c, 5, 100));
+    r[0].client_mode = r[1].client_mode = r[2].client_mode = 0;
+    look(&c, r, 3, 100);
+    assert_true(claims_can_be_shown(&c, 5, 100));
+    claims_clear(&c);
+}
+
+/* A record names a peer, and anybody's key may sign it. */
+static void one_owner_for_each_peer(void **state)
+{
+    struct progress_record r[3] = { at(1, 5), at(2, 5) };
+    struct claims c = { 0 };
+    (void)state;
+    assert_int_equal(look(&c, r, 2, 100), 2);
+    for (double now = 101; now < 140; now += 13) { /* the owner goes on: no other key is its */
+        r[0] = at(1, 5), r[1] = at(2, 5), r[2] = at(1, 35);
+        r[2].owner[0] = 9;
+        assert_int_equal(look(&c, r, 3, now), 2);
+        for (int i = 0; i < 2; i++) assert_int_equal(r[i].epoch, 5);
+    }
+    r[0] = at(1, 35), r[1] = at(2, 5);
+    r[0].owner[0] = 9;
+    assert_int_equal(look(&c, r, 2, 150), 1); /* it may be late */
+    assert_int_equal(r[0].peer.bytes[2], 2);
+    r[0] = at(1, 35), r[1] = at(2, 5);
+    r[0].owner[0] = 9;
+    assert_int_equal(look(&c, r, 2, 150 + CLAIMS_SILENT), 2); /* it began anew, with another key */
+    r[0] = at(3, 35), r[1] = at(3, 5); /* two at first sight: the smaller claim */
+    r[0].owner[0] = 9;
+    assert_int_equal(look(&c, r, 2, 300), 1);
+    assert_int_equal(r[0].epoch, 5);
+    claims_clear(&c);
+}
+
+/* However many strangers come, those that are known keep their places. */
+static void memory_is_bounded(void **state)
+{
+    enum { MANY = 2 * CLAIMS_MAX };
+    struct progress_record *r = calloc(MANY, sizeof *r);
+    struct claims c = { 0 };
+    (void)state;
+    assert_non_null(r);
+    r[0] = at(255, 5);
+    look(&c, r, 1, 99);
+    for (int round = 0; round < 3; round++) {
+        size_t n, known = 0;
+        for (size_t i = 1; i < MANY; i++) {
+            r[i] = at((uint8_t)(i % 255), 35);
+            r[i].peer.bytes[3] = (uint8_t)(i >> 8);
+            r[i].peer.bytes[4] = (uint8_t)round;
+        }
+        r[0] = at(255, 5);
+        n = look(&c, r, MANY, 100 + round);
+        assert_true(n && n <= CLAIMS_MAX && c.count <= CLAIMS_MAX);
+        for (size_t i = 0; i < n; i++) known += r[i].peer.bytes[2] == 255;
+        assert_int_equal(known, 1);
+    }
+    look(&c, r, 0, 200 + CLAIMS_DOUBT_MAX);
+    assert_int_equal(c.count, 0);
+    free(r);
+    claims_clear(&c);
+}
+
+/* --- sums of claims --------------------------------------------------------------------------- */
+
+static void check_view(struct progress_record *records, size_t count, int soon)
+{
+    const struct progress_local mine = { 5, 8, 2 };
+    struct progress_view v;
+    struct claims c = { 0 };
+    claims_see(&c, records, count, TARGET, 1000, &count);
+    progress_see(&v, records, count, 1, &mine, TARGET, 1000);
+    assert_int_equal(v.epoch, 5);
+    assert_true(v.samples >= 8);
+    assert_true(isfinite(v.eta) && v.eta >= 1000);
+    assert_true(v.next_fetch >= 1000 + PROGRESS_FETCH_MIN);
+    assert_true(v.next_fetch <= 1000 + PROGRESS_FETCH_MAX);
+    assert_int_equal(v.eta == 1000, soon);
+    claims_clear(&c);
+}
+
+static void sums_saturate(void **state)
+{
+    static const double any[] = { 0, 0.1, -1, 1e308, -1e308, DBL_MAX, -DBL_MAX, DBL_MIN, 5e-324 };
+    (void)state;
+    assert_true(progress_plus(INT64_MAX, INT64_MAX) == INT64_MAX);
+    assert_true(progress_plus(INT64_MAX - 1, 1) == INT64_MAX);
+    assert_true(progress_plus(40, 2) == 42);
+    for (size_t s = 0; s < PL_COUNT(any); s++)
+        for (size_t t = 0; t < PL_COUNT(any); t++) {
+            struct progress_record r[] = { at(1, 5), at(8, 5), at(9, 5) };
+            r[0].samples = 8;
+            for (size_t i = 0; i < 3; i++) r[i].time = 999;
+            r[1].samples_per_second = r[2].samples_per_second = any[s];
+            r[1].time = r[2].time = any[t];
+            /* it seems to have filled the batch alone; 0.1 a second does not, in a record's life */
+            check_view(r, 3, any[s] > 0.1 && any[t] < 1000);
+            r[0] = at(1, 5), r[1] = at(8, 5), r[2] = at(9, 5);
+            r[0].samples = 8, r[1].samples = r[2].samples = INT64_MAX;
+            r[1].samples_per_second = r[2].samples_per_second = any[s];
+            check_view(r, 3, 1);
+        }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_lead_is_a_majority), cmocka_unit_test(groupmates_have_a_say),
+        cmocka_unit_test(doubts),                 cmocka_unit_test(clients_have_no_state),
+        cmocka_unit_test(one_owner_for_each_peer), cmocka_unit_test(memory_is_bounded),
+        cmocka_unit_test(sums_saturate),
+    };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,483 @@
+/* collaborative.c - delayed updates: two peers in one process over loopback, one of which goes on with
+ * local batches while its gradient is averaged, or while the optimizer steps; the other waits for
+ * both, as every peer used to. What each of them did is written down, and done again in one thread
+ * by the rule: its parameters have to be the same, bit for bit. What is waited for are events,
+ * never times. In the host's memory, and on an emulated device, whose copies come as late as
+ * somebody waits for them. */
+#include "await.h"
+#include "cmd/train/collaborative.h"
+#include "runtime/backend_open.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#define N 640         /* two tensors, one after the other */
+#define EPOCHS 4
+#define SAMPLES 2048  /* of a batch: two are the target */
+#define TARGET 4096
+#define KNOWN 8       /* of the first one, with which a peer becomes known: far from any target */
+#define LOG_MAX 20000
+#define LIMIT 120.0   /* s that a gate may stay shut */
+#define RATE 0.01
+
+enum { DELAYED, WAITING, PEERS };
+
+struct entry { char what; int64_t samples; }; /* 'b' batch, 'd' departure, 'i' new parameters are in */
+
+struct peer {
+    struct swarm swarm;
+    struct rsa_key key;
+    struct validators validators;
+    char address[MULTIADDR_TEXT_MAX];
+    struct pl_optimizer *optimizer;
+    struct optimizer_state state;
+    float *value, *grad, *delayed_value, *aside_grad;
+    int number, is_known, steps;
+    int64_t samples, batches, epoch;
+    struct entry log[LOG_MAX];
+    size_t entries;
+    int status[EPOCHS + 1]; /* of each epoch's round */
+    size_t group[EPOCHS + 1];
+    pthread_t thread;
+    int rc;
+    struct pl_err err;
+};
+
+static struct pl_backend be; /* the models' */
+static struct pl_backend host;
+static struct peer peers[PEERS];
+/* What has been noted, under await.h's lock. */
+static int known, departures, batches, stepping, batches_at[EPOCHS + 1], waiter_batches_at[EPOCHS + 1];
+static int extra;      /* batches that the delayed peer makes in its round before the other comes to it */
+static int hold_steps; /* its step waits for a batch beside it */
+static int hold_copies; /* its gradient's way down does */
+static int copies_held;
+static _Thread_local int is_training;
+
+static const struct pl_optimizer_tensor tensors[] = { { 0, 600, 0.045, NULL },
+                                                      { 608, 32, 0.045, NULL } };
+static const struct pl_wire_type types[] = { { .dtype = PL_F32, .dims = 2, .size = { 20, 30 } },
+                                             { .dtype = PL_F32, .dims = 1, .size = { 32 } } };
+
+/* --- the toy, the same for those who train and for who does it again -------------------------- */
+
+/* grad and value: be's memory, as everything below but what `host` averages. */
+static int add_gradient(float *grad, const float *value, int peer, int64_t batch, int64_t samples)
+{
+    float g[N], v[N];
+    int rc = be.get(g, grad, sizeof g);
+    if (!rc) rc = be.get(v, value, sizeof v);
+    for (int i = 0; i < N; i++)
+        if (v[i] != 0)
+            g[i] += (float)samples * (v[i] - 0.01f * (float)((i * 7 + peer * 13 + batch * 5) % 101));
+    return rc ? rc : be.put(grad, g, sizeof g);
+}
+
+static float *new_values(void)
+{
+    float *value = be.alloc(N * sizeof *value), v[N];
+    assert_non_null(value);
+    for (int i = 0; i < N; i++) v[i] = i < 600 || i >= 608 ? 1 + 0.001f * (float)i : 0;
+    assert_int_equal(be.put(value, v, sizeof v), PL_OK);
+    return value;
+}
+
+static float *new_zeros(void)
+{
+    float *x = be.alloc(N * sizeof *x);
+    assert_non_null(x);
+    return x;
+}
+
+static int take_step(struct pl_optimizer *o, float *value, float *grad)
+{
+    return pl_optimizer_step(o, value, grad, RATE);
+}
+
+static void put_down(struct peer *p, char what, int64_t samples)
+{
+    assert_true(p->entries < LOG_MAX);
+    p->log[p->entries++] = (struct entry){ what, samples };
+}
+
+/* --- a learner -------------------------------------------------------------------------------- */
+
+static int gate(const int *flag, int n, struct pl_err *err)
+{
+    return await_noted(flag, n, LIMIT) ? PL_OK
+                                       : pl_fail(err, PL_EIO, "%d of %d after %g s", *flag, n, LIMIT);
+}
+
+/* The delayed one begins; the other comes to the round when the first has made so many batches
+ * more. */
+static int wait_for_departure(const struct peer *p, struct pl_err *err)
+{
+    int rc = gate(&departures, p->steps + 1, err), more = p->steps + 1 < EPOCHS ? extra : 0;
+    if (!rc) rc = gate(&batches, batches_at[p->steps] + more, err);
+    if (!rc) waiter_batches_at[p->steps] = noted(&batches);
+    return rc;
+}
+
+static int batch(void *context, int64_t *samples, double *loss, struct pl_err *err)
+{
+    struct peer *p = context;
+    struct timespec nap = { 0, 20000000 };
+    int rc;
+    *loss = 1;
+    *samples = p->batches ? SAMPLES : KNOWN;
+    if (p->batches && noted(&known) < PEERS) *samples = 0;
+    else if (p->batches && p->number == WAITING && (rc = wait_for_departure(p, err))) return rc;
+    nanosleep(&nap, NULL); /* not infinitely fast: when the target will be reached is estimated, too */
+    if (!*samples) return PL_OK;
+    if ((rc = add_gradient(p->grad, p->value, p->number, p->batches, *samples))) return rc;
+    put_down(p, 'b', *samples);
+    p->samples += *samples;
+    p->batches++;
+    if (p->number == DELAYED) note(&batches);
+    return PL_OK;
+}
+
+static int mean(void *context)
+{
+    struct peer *p = context;
+    return be.scale(p->grad, 1 / (float)p->samples, N);
+}
+
+static void drop(void *context)
+{
+    struct peer *p = context;
+    assert_int_equal(be.fill(p->grad, 0, N), PL_OK);
+    p->samples = 0;
+}
+
+static int step(void *context, int64_t epoch, struct pl_err *err)
+{
+    struct peer *p = context;
+    int rc = take_step(p->optimizer, p->value, p->grad);
+    (void)epoch, (void)err;
+    put_down(p, 'd', 0);
+    put_down(p, 'i', 0);
+    drop(p);
+    p->steps++;
+    return rc;
+}
+
+static int set_aside(void *context)
+{
+    struct peer *p = context;
+    int rc = be.copy(p->aside_grad, p->grad, N);
+    put_down(p, 'd', 0);
+    drop(p);
+    if (departures <= EPOCHS) batches_at[departures] = noted(&batches);
+    note(&departures);
+    return rc;
+}
+
+/* On the device: whoever waits for the gradient's way down gets it only after a batch that was
+ * begun since, so that must be another thread than the batches'. */
+static int (*device_copy_end)(uint64_t ticket);
+static int held_copy_end(uint64_t ticket)
+{
+    int away = noted(&departures);
+    if (hold_copies && !is_training && copies_held < away && away < EPOCHS) {
+        copies_held = away;
+        if (!await_noted(&batches, batches_at[away - 1] + 1, LIMIT)) return PL_EIO;
+    }
+    return device_copy_end(ticket);
+}
+
+static float *aside_grad(void *context) { return ((struct peer *)context)->aside_grad; }
+
+static int step_aside(void *context, int64_t epoch, struct pl_err *err)
+{
+    struct peer *p = context;
+    int rc, begun = noted(&batches);
+    rc = be.copy(p->delayed_value, p->value, N);
+    if (!rc) rc = take_step(p->optimizer, p->delayed_value, p->aside_grad);
+    if (!rc && hold_steps && epoch + 1 < EPOCHS) {
+        rc = gate(&batches, begun + 1, err);
+        if (!rc) note(&stepping);
+    }
+    return rc;
+}
+
+static int take_in(void *context)
+{
+    struct peer *p = context;
+    put_down(p, 'i', 0);
+    p->steps++;
+    return be.copy(p->value, p->delayed_value, N);
+}
+
+static int moved(void *context, int64_t epoch) { return (void)context, (void)epoch, PL_OK; }
+
+static void tell(void *context, const struct together_event *e)
+{
+    struct peer *p = context;
+    if (!p->is_known && e->view.peers == PEERS) {
+        p->is_known = 1;
+        note(&known);
+    }
+    if (e->kind == TOGETHER_EPOCH && p->steps <= EPOCHS) {
+        p->status[p->steps - 1] = e->round.status;
+        p->group[p->steps - 1] = e->round.peers;
+        if (e->round.status) printf("peer %d, epoch %d: %s\n", p->number, p->steps, e->round.why.text);
+    }
+    if (e->kind == TOGETHER_TROUBLE) printf("peer %d: %s\n", p->number, e->text);
+}
+
+static void *learn(void *context)
+{
+    struct peer *p = context;
+    struct together_learner l = {
+        .value = p->value, .grad = p->grad, .state = &p->state, .context = p, .batch = batch,
+        .mean = mean, .step = step, .drop = drop, .moved = moved, .peak = RATE,
+        .set_aside = set_aside, .aside_grad = aside_grad, .step_aside = step_aside,
+        .take_in = take_in, .beside = 1
+    };
+    struct together_options o = {
+        .run = "delay", .compression = "none", .threshold = PL_WIRE_ADAPTIVE,
+        .target_batch = TARGET, .epochs = EPOCHS, .average_state_every = 1000,
+        .matchmaking_time = 5, .averaging_timeout = 60, .allreduce_timeout = 60,
+        .bandwidth = PL_BANDWIDTH_UNKNOWN, .key = &p->key, .tell = tell, .context = p
+    };
+    if (p->number == DELAYED) o.delay = hold_steps ? TOGETHER_DELAY_STEP : TOGETHER_DELAY_ROUND;
+    is_training = 1;
+    p->rc = together_run(&p->swarm, &l, &o, &host, &p->epoch, &p->err);
+    return NULL;
+}
+
+static void open_peer(struct peer *p, int number)
+{
+    static const char *const listen[] = { "/ip4/127.0.0.1/tcp/0" };
+    const char *join = peers[0].address;
+    struct pl_optimizer_options lamb = pl_lamb_options();
+    struct swarm_options o = { .cmd = "test", .listen = listen, .listen_count = 1, .join = &join,
+                               .join_count = number > 0, .validators = &p->validators };
+    memset(p, 0, sizeof *p);
+    p->number = number;
+    lamb.min_8bit = 0;
+    assert_int_equal(rsa_key_make(&p->key, &p->err), PL_OK);
+    p->validators.key = &p->key;
+    assert_int_equal(validators_add_run(&p->validators, "delay"), PL_OK);
+    if (swarm_open(&p->swarm, &o, &p->err) || swarm_wait_joined(&p->swarm, &p->err))
+        fail_msg("%s", p->err.text);
+    assert_int_equal(swarm_address(&p->swarm, p->address), PL_OK);
+    p->value = new_values();
+    p->grad = new_zeros();
+    p->delayed_value = new_zeros();
+    p->aside_grad = new_zeros();
+    assert_int_equal(pl_optimizer_open(&p->optimizer, &be, &lamb, tensors, 2, &p->err), PL_OK);
+    assert_int_equal(optimizer_state_open(&p->state, p->optimizer, &lamb, &be, tensors, types, 2,
+                                          &p->err), PL_OK);
+}
+
+static void close_peer(struct peer *p)
+{
+    swarm_close(&p->swarm);
+    rsa_key_clear(&p->key);
+    optimizer_state_close(&p->state);
+    pl_optimizer_close(p->optimizer);
+    be.free(p->value);
+    be.free(p->grad);
+    be.free(p->delayed_value);
+    be.free(p->aside_grad);
+}
+
+/* --- the same in one thread ------------------------------------------------------------------- */
+
+struct again {
+    const struct peer *p;
+    size_t at;
+    struct pl_optimizer *optimizer;
+    float *value, *grad, *away; /* away: the gradient that has left, or its mean */
+    int64_t samples, batches, away_samples;
+    int with_old; /* batches between a departure and its new parameters */
+};
+
+static void put_in(struct again *a)
+{
+    assert_int_equal(take_step(a->optimizer, a->value, a->away), PL_OK);
+}
+
+/* Until the next departure, or the end. */
+static void go_on(struct again *a)
+{
+    int is_away = a->at > 0;
+    for (; a->at < a->p->entries; a->at++) {
+        const struct entry *e = &a->p->log[a->at];
+        if (e->what == 'b') {
+            assert_int_equal(add_gradient(a->grad, a->value, a->p->number, a->batches++,
+                                          e->samples), PL_OK);
+            a->samples += e->samples;
+            a->with_old += is_away;
+        } else if (e->what == 'i') {
+            put_in(a);
+            is_away = 0;
+        } else {
+            be.scale(a->grad, 1 / (float)a->samples, N);
+            be.copy(a->away, a->grad, N);
+            be.fill(a->grad, 0, N);
+            a->away_samples = a->samples < COLLABORATION_WEIGHT_MAX * TARGET
+                                  ? a->samples : COLLABORATION_WEIGHT_MAX * TARGET;
+            a->samples = 0;
+            a->at++;
+            return;
+        }
+    }
+}
+
+/* What both make of their gradients. */
+static void average(struct again *a, struct again *b)
+{
+    float sum[N] = { 0 }, delta[N], ours[PEERS][N];
+    struct again *both[PEERS] = { a, b };
+    float weight = (float)(a->away_samples + b->away_samples);
+    for (int i = 0; i < PEERS; i++) {
+        struct pl_coded x = { .method = PL_COMPRESS_NONE, .data = ours[i] };
+        assert_int_equal(be.get(ours[i], both[i]->away, sizeof ours[i]), PL_OK);
+        host.average_add(sum, &x, (float)both[i]->away_samples, N);
+    }
+    for (int i = 0; i < PEERS; i++) {
+        struct pl_coded x = { .method = PL_COMPRESS_NONE, .data = ours[i] };
+        host.average_delta(delta, sum, weight, &x, N);
+        for (int k = 0; k < N; k++) ours[i][k] += delta[k];
+        assert_int_equal(be.put(both[i]->away, ours[i], sizeof ours[i]), PL_OK);
+    }
+}
+
+static struct again again[PEERS];
+
+static void compare(void)
+{
+    struct pl_optimizer_options lamb = pl_lamb_options();
+    float values[PEERS][N], own[N];
+    struct pl_err err;
+    lamb.min_8bit = 0;
+    memset(again, 0, sizeof again);
+    for (int i = 0; i < PEERS; i++) {
+        again[i].p = &peers[i];
+        again[i].value = new_values();
+        again[i].grad = new_zeros();
+        again[i].away = new_zeros();
+        assert_int_equal(pl_optimizer_open(&again[i].optimizer, &be, &lamb, tensors, 2, &err), PL_OK);
+    }
+    for (int e = 0; e < EPOCHS; e++) {
+        for (int i = 0; i < PEERS; i++) go_on(&again[i]);
+        assert_int_equal(peers[0].status[e], peers[1].status[e]);
+        if (!peers[0].status[e]) average(&again[0], &again[1]);
+    }
+    for (int i = 0; i < PEERS; i++) {
+        go_on(&again[i]);
+        assert_int_equal(again[i].at, peers[i].entries);
+        assert_int_equal(be.get(values[i], again[i].value, sizeof values[i]), PL_OK);
+        assert_int_equal(be.get(own, peers[i].value, sizeof own), PL_OK);
+        assert_memory_equal(values[i], own, sizeof own);
+        pl_optimizer_close(again[i].optimizer);
+        be.free(again[i].value);
+        be.free(again[i].grad);
+        be.free(again[i].away);
+    }
+    /* x + (mean - x) is the mean but for its last bit, and that is another one for each x */
+    for (int i = 0; i < N; i++) assert_float_equal(values[0][i], values[1][i], 1e-5);
+}
+
+static void train(int steps_alone, int batches_in_a_round)
+{
+    hold_steps = steps_alone;
+    extra = batches_in_a_round;
+    known = departures = batches = stepping = copies_held = 0;
+    for (int i = 0; i < PEERS; i++) open_peer(&peers[i], i);
+    for (int i = 0; i < PEERS; i++)
+        assert_int_equal(pthread_create(&peers[i].thread, NULL, learn, &peers[i]), 0);
+    for (int i = 0; i < PEERS; i++) pthread_join(peers[i].thread, NULL);
+    for (int i = 0; i < PEERS; i++) {
+        if (peers[i].rc) fail_msg("peer %d: %s", i, peers[i].err.text);
+        assert_int_equal(peers[i].epoch, EPOCHS);
+        assert_int_equal(peers[i].steps, EPOCHS);
+        for (int e = 0; e < EPOCHS; e++) {
+            assert_int_equal(peers[i].status[e], PL_OK);
+            assert_int_equal(peers[i].group[e], PEERS);
+        }
+    }
+    compare();
+}
+
+static void end(void)
+{
+    for (int i = PEERS; i-- > 0; ) close_peer(&peers[i]);
+}
+
+/* The other peer brings its gradient to a round only after so many batches: so they were made
+ * beside it, and with the parameters from before. */
+static void rounds_beside_batches(void **state)
+{
+    (void)state;
+    train(0, 3);
+    assert_int_equal(departures, EPOCHS);
+    for (int e = 0; e + 1 < EPOCHS; e++) assert_true(waiter_batches_at[e] >= batches_at[e] + 3);
+    assert_true(again[DELAYED].with_old >= 3 * (EPOCHS - 1));
+    end();
+}
+
+/* A step ends only after a batch has been made beside it. */
+static void steps_beside_batches(void **state)
+{
+    (void)state;
+    train(1, 0);
+    assert_int_equal(stepping, EPOCHS - 1);
+    assert_true(again[DELAYED].with_old >= EPOCHS - 1);
+    assert_int_equal(again[WAITING].with_old, 0);
+    end();
+}
+
+/* --- on a device ------------------------------------------------------------------------------- */
+
+static int open_device(void)
+{
+    char path[PATH_MAX + 64] = "";
+    ssize_t n = readlink("/proc/self/exe", path, PATH_MAX);
+    char *slash;
+    path[n > 0 ? n : 0] = 0;
+    if (!(slash = strrchr(path, '/'))) return 0;
+    strcpy(slash, "/../libpl_cuda_on_cpu.so");
+    if (access(path, R_OK)) return 0;
+    setenv("CUDA_ON_CPU_STREAMS", "late", 1);
+    assert_int_equal(pl_backend_open(&be, path, NULL), PL_OK);
+    assert_true(be.many_threads);
+    device_copy_end = be.copy_end;
+    be.copy_end = held_copy_end;
+    return 1;
+}
+
+/* The gradient's way down, the round, its way up again and the step are all beside batches. */
+static void device_beside_batches(void **state)
+{
+    (void)state;
+    if (!open_device()) skip();
+    hold_copies = 1;
+    train(0, 3);
+    assert_int_equal(copies_held, EPOCHS - 1);
+    assert_true(again[DELAYED].with_old >= 3 * (EPOCHS - 1));
+    end();
+    hold_copies = 0;
+    be = host;
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(rounds_beside_batches),
+                                        cmocka_unit_test(steps_beside_batches),
+                                        cmocka_unit_test(device_beside_batches) };
+    pl_backend_ref(&host);
+    be = host;
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,357 @@
+/* complexity.c - the DHT's parsers and stores take time in proportion to what a stranger sends: each
+ * is run with n and with 2n, and with the longest message. What grows with the square of n takes four
+ * times as long for twice as much; what is allowed here is three times. */
+#include "net/hivemind/dht/dht_message.h"
+#include "net/hivemind/dht/dht_result.h"
+#include "net/hivemind/dht/dht_serve.h"
+#include "net/hivemind/messages/msgpack.h"
+#include "net/hivemind/records/validate.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <cmocka.h>
+
+#define MESSAGE (4u << 20) /* bytes of the longest message */
+#define TRIES 5
+#define LIMIT 1.0          /* s of processor time for the longest message, with sanitizers ten times that */
+
+static struct validators guarded;
+
+/* --- inputs: n bytes or elements -------------------------------------------------------------- */
+
+static void repeat(struct bytes *b, const char *what, size_t length, size_t n)
+{
+    uint8_t *to = bytes_reserve(b, n);
+    assert_non_null(to);
+    for (size_t i = 0; i < n; i++) to[i] = (uint8_t)what[i % length];
+    b->end += n;
+}
+
+static void make_signatures(struct bytes *b, size_t n) { repeat(b, "[signature:", 11, n); }
+static void make_closed_signatures(struct bytes *b, size_t n) { repeat(b, "[signature:]", 12, n); }
+static void make_signature_lines(struct bytes *b, size_t n) { repeat(b, "[signature:x\n", 13, n); }
+static void make_real_signatures(struct bytes *b, size_t n) { repeat(b, "[signature:x]", 13, n); }
+
+/* A list of n bytes' worth of maps in maps. */
+static void make_maps(struct bytes *b, size_t n)
+{
+    size_t count = n / 8;
+    mp_list(b, count);
+    for (size_t i = 0; i < count; i++) repeat(b, "\x81\xa1x\x81\xa1y\x91\xc0", 8, 8);
+}
+
+/* A tuple in a tuple, MP_DEPTH_MAX / 4 times, around n bytes. */
+static void make_tuples(struct bytes *b, size_t n)
+{
+    struct bytes inside = { 0 }, outside = { 0 };
+    repeat(&outside, "x", 1, n);
+    mp_bin(&inside, bytes_at(&outside), n);
+    for (int i = 0; i < MP_DEPTH_MAX / 4; i++) {
+        bytes_clear(&outside);
+        bytes_u8(&outside, 0x91);
+        bytes_add(&outside, bytes_at(&inside), bytes_length(&inside));
+        bytes_clear(&inside);
+        mp_ext(&inside, MP_TUPLE_CODE, bytes_at(&outside), bytes_length(&outside));
+    }
+    bytes_add(b, bytes_at(&inside), bytes_length(&inside));
+    bytes_clear(&inside);
+    bytes_clear(&outside);
+}
+
+/* A report's map with n bytes of fields that nobody knows. */
+static void make_fields(struct bytes *b, size_t n)
+{
+    size_t count = n / 6;
+    mp_map(b, count);
+    for (size_t i = 0; i < count; i++) repeat(b, "\xa4what\xc0", 6, 6);
+}
+
+/* A dictionary with short items, 22 bytes each, under subkeys of their numbers. */
+static void make_dictionary(struct bytes *b, size_t n)
+{
+    struct bytes inside = { 0 };
+    size_t count = n / 22;
+    mp_list(&inside, 3);
+    mp_float(&inside, INFINITY);
+    mp_float(&inside, 60);
+    mp_list(&inside, count);
+    for (size_t i = 0; i < count; i++) {
+        mp_list(&inside, 3);
+        mp_uint(&inside, UINT32_MAX + (uint64_t)i);
+        mp_bin(&inside, "\xc0", 1);
+        mp_float(&inside, 60);
+    }
+    mp_ext(b, MP_DICTIONARY_CODE, bytes_at(&inside), bytes_length(&inside));
+    bytes_clear(&inside);
+}
+
+static void make_declarations(struct bytes *b, size_t n)
+{
+    struct bytes inside = { 0 };
+    size_t count = n / 50;
+    mp_list(&inside, 3);
+    mp_float(&inside, INFINITY);
+    mp_float(&inside, 60);
+    mp_list(&inside, count);
+    for (size_t i = 0; i < count; i++) {
+        uint8_t peer[34] = { 0x12, 0x20 };
+        memcpy(peer + 2, &i, sizeof i);
+        mp_list(&inside, 3);
+        mp_bin(&inside, peer, sizeof peer);
+        mp_bin(&inside, "\xc3", 1);
+        mp_float(&inside, 60);
+    }
+    mp_ext(b, MP_DICTIONARY_CODE, bytes_at(&inside), bytes_length(&inside));
+    bytes_clear(&inside);
+}
+
+/* Requests, of n bytes. */
+static void make_keys(struct bytes *b, size_t n)
+{
+    struct dht_id *keys = calloc(n / 22 + 1, sizeof *keys);
+    dht_write_find(b, NULL, keys, n / 22);
+    free(keys);
+}
+
+static void make_store(struct bytes *b, size_t n)
+{
+    size_t count = n / 40;
+    struct dht_record *records = calloc(count + 1, sizeof *records);
+    for (size_t i = 0; i < count; i++) {
+        memcpy(records[i].key.bytes, &i, sizeof i);
+        records[i].subkey = dht_no_subkey;
+        records[i].subkey_n = 1;
+        records[i].value = dht_no_subkey;
+        records[i].n = 1;
+        records[i].expiration = 60;
+    }
+    dht_write_store(b, NULL, records, count);
+    free(records);
+}
+
+/* The caller's node said again and again: the fields of one message are merged. */
+static void make_callers(struct bytes *b, size_t n)
+{
+    struct dht_id self = { { 1 } };
+    struct bytes one = { 0 };
+    dht_write_find(&one, &self, NULL, 0);
+    repeat(b, (const char *)bytes_at(&one), bytes_length(&one), n / bytes_length(&one) *
+                                                                    bytes_length(&one));
+    bytes_clear(&one);
+}
+
+/* --- what is done with them ------------------------------------------------------------------- */
+
+static void strip(const uint8_t *data, size_t n)
+{
+    struct bytes out = { 0 };
+    record_strip(&out, data, n);
+    bytes_clear(&out);
+}
+
+/* As a value whose key has an owner, and as one of nobody's. */
+static void check(const uint8_t *data, size_t n)
+{
+    struct record r = { .key = (const uint8_t *)"[owner:ssh-rsa AAAA]", .key_n = 20,
+                        .subkey = dht_no_subkey, .subkey_n = 1, .value = data, .n = n,
+                        .expiration = 60 };
+    record_check(&guarded, &r, NULL);
+    r.key = (const uint8_t *)"01234567890123456789";
+    record_check(&guarded, &r, NULL);
+}
+
+static void store_subkey(const uint8_t *data, size_t n)
+{
+    struct dht_id self = { { 1 } };
+    struct dht_state node;
+    struct dht_record r = { .subkey = data, .subkey_n = n, .value = dht_no_subkey, .n = 1,
+                            .expiration = 60 };
+    dht_state_init(&node, &self, 0, &guarded);
+    dht_state_store(&node, 0, &r);
+    dht_state_clear(&node);
+}
+
+static void read_value(const uint8_t *data, size_t n)
+{
+    struct bytes out = { 0 };
+    struct mp_value *v;
+    if (!mp_read(&v, data, n, NULL)) {
+        mp_write(&out, v);
+        mp_free(v);
+    }
+    bytes_clear(&out);
+}
+
+static void check_report(const uint8_t *data, size_t n)
+{
+    struct mp_value *v;
+    if (mp_read(&v, data, n, NULL)) return;
+    schema_check(&schema_report, v, NULL);
+    mp_free(v);
+}
+
+/* A node is given a whole dictionary to keep. */
+static void store_dictionary(const uint8_t *data, size_t n)
+{
+    struct dht_id self = { { 1 } };
+    struct dht_state node;
+    struct dht_record r = { .subkey = data, .value = data, .n = n, .expiration = 60 };
+    dht_state_init(&node, &self, 0, &guarded);
+    dht_state_store(&node, 0, &r);
+    dht_state_clear(&node);
+}
+
+/* Three nodes answer with it. */
+static void find_dictionary(const uint8_t *data, size_t n)
+{
+    const struct dht_id key = { { 1 } };
+    struct dht_result r;
+    dht_result_init(&r);
+    for (uint8_t i = 0; i < 3; i++) {
+        const struct peer_id peer = { 34, { 0x12, 0x20, i } };
+        const struct dht_teller from = { &peer, 0 };
+        dht_result_merge(&r, &guarded, &key, &from, DHT_FOUND_DICTIONARY, data, n, 60);
+    }
+    dht_result_finish(&r, 1);
+    dht_result_clear(&r);
+}
+
+static void serve(enum dht_call call, const uint8_t *data, size_t n)
+{
+    const struct dht_caller caller = { { 34, { 0x12, 0x20 } }, 1, 0 };
+    struct dht_id self = { { 1 } };
+    struct dht_state node;
+    struct dht_request r;
+    struct bytes answer = { 0 };
+    dht_state_init(&node, &self, 0, &guarded);
+    dht_serve(&node, call, 0, &caller, data, n, &answer, &r, NULL);
+    dht_request_clear(&r);
+    bytes_clear(&answer);
+    dht_state_clear(&node);
+}
+
+static void serve_find(const uint8_t *data, size_t n) { serve(DHT_FIND, data, n); }
+static void serve_store(const uint8_t *data, size_t n) { serve(DHT_STORE, data, n); }
+
+/* Records of many callers that come by themselves, n bytes of them: the store is filled many times
+ * over, and what gives way is found each time. */
+static void fill(const uint8_t *data, size_t n, int as_items)
+{
+    struct dht_store s;
+    dht_store_init(&s, 1 << 20);
+    for (uint64_t i = 0; i < n / 40; i++) {
+        struct dht_id key = { { 0 } };
+        struct dht_item item = { .subkey = as_items ? (uint8_t *)&i : NULL,
+                                 .subkey_n = as_items ? sizeof i : 0,
+                                 .value = (uint8_t *)(uintptr_t)data, .n = 1, .expiration = 60,
+                                 .from = { 1, i % 100, 0, DHT_PLAIN } };
+        if (!as_items) memcpy(key.bytes, &i, sizeof i);
+        dht_store_put(&s, 0, &key, &item);
+    }
+    dht_store_clear(&s);
+}
+
+static void fill_with_values(const uint8_t *data, size_t n) { fill(data, n, 0); }
+static void fill_with_items(const uint8_t *data, size_t n) { fill(data, n, 1); }
+
+/* --- measuring -------------------------------------------------------------------------------- */
+
+struct work {
+    const char *name;
+    void (*make)(struct bytes *b, size_t n);
+    void (*run)(const uint8_t *data, size_t n);
+};
+
+static double processor_time(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* The shortest of some runs: other programs on the machine only make them longer. */
+static double measure(const struct work *w, size_t n, int tries)
+{
+    struct bytes b = { 0 };
+    double best = INFINITY;
+    w->make(&b, n);
+    assert_int_equal(b.failed, PL_OK);
+    for (int i = 0; i < tries; i++) {
+        double begun = processor_time();
+        w->run(bytes_at(&b), bytes_length(&b));
+        best = fmin(best, processor_time() - begun);
+    }
+    bytes_clear(&b);
+    return best;
+}
+
+static const struct work works[] = {
+    { "tags of signatures, stripped", make_signatures, strip },
+    { "tags with nothing inside, stripped", make_closed_signatures, strip },
+    { "broken tags, stripped", make_signature_lines, strip },
+    { "signatures, stripped", make_real_signatures, strip },
+    { "tags of signatures, checked", make_signatures, check },
+    { "broken tags, checked", make_signature_lines, check },
+    { "a long subkey", make_tuples, store_subkey },
+    { "maps in a list", make_maps, read_value },
+    { "tuples in each other", make_tuples, read_value },
+    { "a report's fields", make_fields, check_report },
+    { "a dictionary to keep", make_dictionary, store_dictionary },
+    { "a dictionary found", make_dictionary, find_dictionary },
+    { "declarations found", make_declarations, find_dictionary },
+    { "a request for keys", make_keys, serve_find },
+    { "a request to store", make_store, serve_store },
+    { "a caller said often", make_callers, serve_find },
+    { "values that fill the store", make_signatures, fill_with_values },
+    { "items that fill a dictionary", make_signatures, fill_with_items },
+};
+
+static void twice_as_much(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < PL_COUNT(works); i++) {
+        double once = 0, twice = 0;
+        size_t n = MESSAGE / 16;
+        while ((once = measure(&works[i], n, TRIES)) < 2e-3 && n < MESSAGE / 2) n *= 2;
+        for (int again = 0; again < 4; again++) { /* a machine that stands still may spoil a few */
+            twice = measure(&works[i], 2 * n, TRIES);
+            if (twice < 3 * once + 2e-4) break;
+            once = measure(&works[i], n, TRIES);
+        }
+        print_message("%-36s %8zu bytes: %7.3f ms, twice as many: %7.3f ms\n", works[i].name, n,
+                      1e3 * once, 1e3 * twice);
+        if (!(twice < 3 * once + 2e-4)) fail_msg("%s: more than linear", works[i].name);
+    }
+}
+
+static void the_longest_message(void **state)
+{
+#ifdef __SANITIZE_ADDRESS__
+    const double limit = 10 * LIMIT;
+#else
+    const double limit = LIMIT;
+#endif
+    (void)state;
+    for (size_t i = 0; i < PL_COUNT(works); i++) {
+        double took = measure(&works[i], MESSAGE, 2);
+        if (!(took < limit)) fail_msg("%s: %.1f s for 4 MiB", works[i].name, took);
+    }
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    return validators_add_run(&guarded, "run");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(twice_as_much),
+                                        cmocka_unit_test(the_longest_message) };
+    return cmocka_run_group_tests(tests, setup, NULL);
+}

@@ -1,0 +1,316 @@
+/* dht_store.c - storage rules where recordings say nothing: limits, floods, values that are
+ * none. */
+#include "net/hivemind/records/dht_store.h"
+#include "ref/rng.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static struct dht_id key_of(uint32_t x)
+{
+    struct dht_id id = { { (uint8_t)(x >> 24), (uint8_t)(x >> 16), (uint8_t)(x >> 8),
+                           (uint8_t)x } };
+    return id;
+}
+
+static void newest_wins(void **state)
+{
+    struct dht_id k = key_of(1);
+    struct dht_store s;
+    (void)state;
+    dht_store_init(&s, DHT_STORE_MAX);
+    assert_int_equal(dht_store_value(&s, 0, &k, "a", 1, 10), PL_OK);
+    assert_int_equal(dht_store_value(&s, 0, &k, "b", 1, 10), PL_EAGAIN);
+    assert_int_equal(dht_store_value(&s, 0, &k, "b", 1, 5), PL_EAGAIN);
+    assert_non_null(dht_store_get(&s, 6, &k)); /* the refused one has not shortened its life */
+    assert_int_equal(dht_store_subkey(&s, 6, &k, "\x01", 1, "c", 1, 10), PL_EAGAIN);
+    assert_int_equal(dht_store_subkey(&s, 6, &k, "\x01", 1, "c", 1, 11), PL_OK);
+    assert_null(dht_store_get(&s, 6, &k)->value);
+    assert_int_equal(dht_store_subkey(&s, 6, &k, "\x02", 1, "d", 1, 8), PL_OK);
+    assert_int_equal(dht_store_get(&s, 6, &k)->dictionary.count, 2);
+    assert_int_equal(dht_store_get(&s, 9, &k)->dictionary.count, 1);
+    assert_int_equal(dht_store_value(&s, 9, &k, "e", 1, 10), PL_EAGAIN);
+    assert_int_equal(dht_store_value(&s, 9, &k, "e", 1, 12), PL_OK);
+    assert_null(dht_store_get(&s, 13, &k));
+    assert_int_equal(s.count, 0);
+    assert_int_equal(s.bytes, 0);
+    dht_store_clear(&s);
+}
+
+/* As the original writes it: a subkey that is renewed keeps its place, even if it had expired
+ * meanwhile and nobody has looked. */
+static void renewed_in_place(void **state)
+{
+    struct dht_id k = key_of(1);
+    struct dht_store s;
+    const struct dht_dictionary *d;
+    (void)state;
+    dht_store_init(&s, DHT_STORE_MAX);
+    assert_int_equal(dht_store_subkey(&s, 0, &k, "\x01", 1, "a", 1, 5), PL_OK);
+    assert_int_equal(dht_store_subkey(&s, 0, &k, "\x02", 1, "b", 1, 20), PL_OK);
+    assert_int_equal(dht_store_subkey(&s, 6, &k, "\x01", 1, "c", 1, 30), PL_OK);
+    d = &dht_store_get(&s, 6, &k)->dictionary;
+    assert_int_equal(d->count, 2);
+    assert_memory_equal(d->items[0].value, "c", 1);
+    assert_int_equal(dht_store_subkey(&s, 25, &k, "\x03", 1, "d", 1, 40), PL_OK);
+    assert_int_equal(d->count, 2); /* a new one makes room: \x02 is gone */
+    assert_memory_equal(d->items[1].value, "d", 1);
+    dht_store_clear(&s);
+}
+
+static void no_number_is_no_expiration(void **state)
+{
+    struct dht_id k = key_of(1);
+    struct dht_store s;
+    (void)state;
+    dht_store_init(&s, DHT_STORE_MAX);
+    assert_int_equal(dht_store_value(&s, 0, &k, "a", 1, NAN), PL_EAGAIN);
+    assert_int_equal(dht_store_subkey(&s, 0, &k, "\x01", 1, "a", 1, NAN), PL_EAGAIN);
+    assert_int_equal(s.count, 0);
+    dht_store_clear(&s);
+}
+
+/* An item as a caller of a subnet brings it; NULL subkey: a regular value. */
+static struct dht_item item_of(enum dht_class class, uint64_t subnet, uint64_t caller,
+                               const char *subkey, uint8_t *value, size_t n, double expiration)
+{
+    return (struct dht_item){ .subkey = (uint8_t *)(uintptr_t)subkey,
+                              .subkey_n = subkey ? strlen(subkey) : 0,
+                              .value = value,
+                              .n = n,
+                              .expiration = expiration,
+                              .from = { subnet, caller, 0, class } };
+}
+
+/* 72 MB of plain values, from one caller or from several of one address, longer- or shorter-lived than
+ * the honest records: none of these has to go, of whatever kind. */
+static void floods(void **state)
+{
+    static const struct { uint32_t callers; uint64_t subnet; size_t n; double life; } cases[] = {
+        { 1, 1, 1 << 20, 3600 }, { 4, 1, 1 << 20, 10 }, { 50, 1, 4000, 3600 }, { 50, 2, 4000, 10 } };
+    uint8_t *value = calloc(1, 1 << 20);
+    (void)state;
+    for (size_t c = 0; c < PL_COUNT(cases); c++) {
+        struct dht_id progress = key_of(0), group = key_of(1), plain = key_of(2);
+        struct dht_item honest[3] = { item_of(DHT_SIGNED, 1, 99, "\x01", value, 700, 60),
+                                      item_of(DHT_DECLARATION, 1, 98, "\x02", value, 1, 60),
+                                      item_of(DHT_PLAIN, 1, 97, NULL, value, 100, 60) };
+        const struct dht_id *keys[3] = { &progress, &group, &plain };
+        struct dht_store s;
+        dht_store_init(&s, DHT_STORE_MAX);
+        for (int i = 0; i < 3; i++)
+            assert_int_equal(dht_store_put(&s, 0, keys[i], &honest[i]), PL_OK);
+        for (size_t sent = 0, i = 3; sent < 72u << 20; sent += cases[c].n, i++) {
+            struct dht_id k = key_of((uint32_t)i * 7919);
+            struct dht_item flood = item_of(DHT_PLAIN, cases[c].subnet, 1 + i % cases[c].callers,
+                                            NULL, value, cases[c].n, cases[c].life);
+            dht_store_put(&s, 0, &k, &flood);
+            assert_true(s.bytes <= DHT_STORE_MAX / 2);
+        }
+        for (int i = 0; i < 3; i++) assert_non_null(dht_store_get(&s, 1, keys[i]));
+        assert_true(s.bytes > DHT_STORE_MAX / 8);
+        dht_store_clear(&s);
+    }
+    free(value);
+}
+
+/* The same inside one dictionary; its answer stays short enough for a message. */
+static void floods_of_a_dictionary(void **state)
+{
+    struct dht_id k = key_of(0);
+    uint8_t *value = calloc(1, 1000);
+    struct dht_item honest = item_of(DHT_SIGNED, 1, 99, "honest", value, 1000, 60);
+    struct dht_store s;
+    (void)state;
+    dht_store_init(&s, DHT_STORE_MAX);
+    assert_int_equal(dht_store_put(&s, 0, &k, &honest), PL_OK);
+    for (uint32_t i = 0; i < 40000; i++) {
+        char subkey[16];
+        struct dht_item flood;
+        snprintf(subkey, sizeof subkey, "%u", i);
+        flood = item_of(i % 2 ? DHT_SIGNED : DHT_PLAIN, 1 + i % 2, i % 7, subkey, value, 500, 3600);
+        dht_store_put(&s, 0, &k, &flood);
+    }
+    assert_true(s.bytes <= DHT_DICTIONARY_MAX + DHT_RECORD_COST);
+    assert_non_null(dht_dictionary_find(&dht_store_get(&s, 1, &k)->dictionary, "honest", 6));
+    dht_store_clear(&s);
+    free(value);
+}
+
+/* A value would take the place of a whole dictionary: not if that holds more than plain items. And
+ * such an item takes the value's place, whatever life the value claims. */
+static void lesser_kinds_replace_nothing(void **state)
+{
+    struct dht_id k = key_of(1);
+    uint8_t value[1] = { 0xc3 };
+    struct dht_store s;
+    (void)state;
+    for (int class = DHT_DECLARATION; class <= DHT_SIGNED; class++) {
+        struct dht_item plain = item_of(DHT_PLAIN, 1, 1, NULL, value, 1, 3600);
+        struct dht_item item = item_of((enum dht_class)class, 2, 2, "\x01", value, 1, 60);
+        dht_store_init(&s, DHT_STORE_MAX);
+        assert_int_equal(dht_store_put(&s, 0, &k, &item), PL_OK);
+        assert_int_equal(dht_store_put(&s, 0, &k, &plain), PL_EAGAIN);
+        assert_int_equal(dht_store_get(&s, 0, &k)->dictionary.count, 1);
+        assert_int_equal(dht_store_put(&s, 61, &k, &plain), PL_OK); /* nothing is alive there */
+        item.expiration = 120;
+        assert_int_equal(dht_store_put(&s, 61, &k, &item), PL_OK);
+        assert_int_equal(dht_store_get(&s, 61, &k)->dictionary.count, 1);
+        item.from.class = DHT_PLAIN; /* under the same subkey */
+        item.expiration = 3600;
+        assert_int_equal(dht_store_put(&s, 61, &k, &item), PL_EAGAIN);
+        dht_store_clear(&s);
+    }
+}
+
+static void one_owner_has_few_items(void **state)
+{
+    uint8_t value[1] = { 0 };
+    struct dht_dictionary d;
+    struct dht_item again;
+    int stored = 0;
+    (void)state;
+    dht_dictionary_init(&d);
+    for (int i = 0; i < 2066; i++) {
+        char subkey[16];
+        struct dht_item item;
+        snprintf(subkey, sizeof subkey, "%d", i);
+        item = item_of(DHT_SIGNED, 1, (uint64_t)i, subkey, value, 1, 60);
+        item.from.owner = 5;
+        stored += !dht_dictionary_put(&d, 0, &item);
+    }
+    assert_int_equal(stored, DHT_OWNER_ITEMS_MAX);
+    dht_dictionary_prune(&d, 61);
+    assert_int_equal(d.count, 0);
+    again = item_of(DHT_SIGNED, 1, 1, "x", value, 1, 120);
+    again.from.owner = 5;
+    assert_int_equal(dht_dictionary_put(&d, 61, &again), PL_OK);
+    dht_dictionary_clear(&d);
+}
+
+/* Whoever holds most loses first, a subnet before a caller; our own goes last; equal holders lose no
+ * more than is needed. */
+static void shares(void **state)
+{
+    struct dht_origin from[4] = { { 1, 1, 0, DHT_PLAIN }, { 1, 2, 0, DHT_PLAIN },
+                                  { 2, 3, 0, DHT_PLAIN }, { 0, 0, 0, DHT_PLAIN } };
+    struct dht_stake s[40];
+    size_t kept[4] = { 0 };
+    (void)state;
+    for (size_t i = 0; i < 40; i++) /* 10 of each; the second caller's are five times as long */
+        s[i] = (struct dht_stake){ &from[i % 4], (double)i, i % 4 == 1 ? 50 : 10, NULL, 0 };
+    assert_int_equal(dht_share_shed(s, 40, 450), PL_OK);
+    for (size_t i = 0; i < 40; i++)
+        if (!s[i].gone) kept[s[i].from - from]++;
+    assert_int_equal(kept[0], 10);
+    assert_int_equal(kept[1], 1); /* 600 of the first subnet have to become 150 */
+    assert_int_equal(kept[2], 10);
+    assert_int_equal(kept[3], 10);
+    for (size_t i = 0; i < 40; i++) s[i].gone = 0;
+    assert_int_equal(dht_share_shed(s, 40, 720), PL_OK); /* of others there are 700 */
+    memset(kept, 0, sizeof kept);
+    for (size_t i = 0; i < 40; i++) kept[s[i].from - from] += !s[i].gone;
+    assert_int_equal(kept[0] + kept[1] + kept[2], 0);
+    assert_int_equal(kept[3], 8);
+    for (size_t i = 0; i < 40; i++)
+        s[i] = (struct dht_stake){ &from[0], (double)i, 10, NULL, 0 };
+    assert_int_equal(dht_share_shed(s, 40, 25), PL_OK);
+    for (size_t i = 0; i < 40; i++) assert_int_equal(s[i].gone, s[i].expiration >= 37);
+}
+
+static void too_large(void **state)
+{
+    struct dht_id k = key_of(1);
+    struct dht_store s;
+    uint8_t *value = calloc(1, DHT_DICTIONARY_MAX + 1);
+    (void)state;
+    dht_store_init(&s, DHT_STORE_MAX);
+    assert_int_equal(dht_store_value(&s, 0, &k, value, DHT_VALUE_MAX + 1, 9), PL_EAGAIN);
+    assert_int_equal(dht_store_subkey(&s, 0, &k, "\x01", 1, value, DHT_DICTIONARY_MAX, 9),
+                     PL_EAGAIN);
+    assert_int_equal(s.count, 0);
+    dht_store_clear(&s);
+    free(value);
+}
+
+/* Against a slow model: a table searched and pruned from end to end. */
+static void like_a_plain_table(void **state)
+{
+    double until[64] = { 0 };
+    struct pl_rng rng;
+    struct dht_store s;
+    double now = 0;
+    (void)state;
+    pl_rng_init(&rng, 3, 0);
+    dht_store_init(&s, DHT_STORE_MAX);
+    for (int step = 0; step < 20000; step++) {
+        uint32_t i = (uint32_t)pl_rng_below(&rng, 64);
+        struct dht_id k = key_of(i);
+        double expiration = now + (double)pl_rng_below(&rng, 40) - 5;
+        const struct dht_entry *e;
+        int stored;
+        now += pl_rng_uniform(&rng);
+        stored = dht_store_value(&s, now, &k, &i, 4, expiration);
+        assert_int_equal(!stored, expiration >= now && !(until[i] >= expiration));
+        if (!stored) until[i] = expiration;
+        i = (uint32_t)pl_rng_below(&rng, 64);
+        k = key_of(i);
+        e = dht_store_get(&s, now, &k);
+        assert_int_equal(e != NULL, until[i] >= now);
+        if (e) assert_true(e->expiration == until[i] && !memcmp(e->value, &i, 4));
+        for (size_t h = 1; h < s.count; h++)
+            assert_true(s.heap[h]->expiration >= s.heap[(h - 1) / 2]->expiration &&
+                        s.heap[h]->place == h);
+    }
+    dht_store_clear(&s);
+}
+
+/* Strangers' dictionaries. */
+static void dictionaries_from_outside(void **state)
+{
+    struct dht_dictionary d;
+    struct bytes b = { 0 }, again = { 0 };
+    struct pl_err err;
+    (void)state;
+    dht_dictionary_init(&d);
+    dht_dictionary_store(&d, 0, "\xa1" "a", 2, "x", 1, 5);
+    dht_dictionary_store(&d, 0, "\xc4\x01" "a", 3, "y", 1, 5); /* the same letter as bytes: another */
+    dht_dictionary_write(&b, &d);
+    dht_dictionary_clear(&d);
+    assert_int_equal(dht_dictionary_read(&d, bytes_at(&b), bytes_length(&b), &err), PL_OK);
+    assert_int_equal(d.count, 2);
+    dht_dictionary_write(&again, &d);
+    assert_true(bytes_length(&again) == bytes_length(&b));
+    assert_memory_equal(bytes_at(&again), bytes_at(&b), bytes_length(&b));
+    dht_dictionary_clear(&d);
+    for (size_t i = 0; i < bytes_length(&b); i++) { /* cut anywhere */
+        assert_int_not_equal(dht_dictionary_read(&d, bytes_at(&b), i, &err), PL_OK);
+        dht_dictionary_clear(&d);
+    }
+    bytes_clear(&b);
+    bytes_clear(&again);
+    assert_int_equal(dht_subkey_write(&b, (const uint8_t *)"\x90", 1), PL_EFORMAT); /* a list */
+    assert_int_equal(dht_subkey_write(&b, (const uint8_t *)"\x80", 1), PL_EFORMAT); /* a map */
+    assert_int_equal(dht_subkey_write(&b, (const uint8_t *)"", 0), PL_EFORMAT);
+    assert_int_equal(dht_subkey_write(&b, (const uint8_t *)"\xcc\x01", 2), PL_OK);
+    assert_int_equal(bytes_length(&b), 1); /* one way of writing 1 */
+    bytes_clear(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(newest_wins), cmocka_unit_test(renewed_in_place),
+        cmocka_unit_test(no_number_is_no_expiration),
+        cmocka_unit_test(floods), cmocka_unit_test(floods_of_a_dictionary),
+        cmocka_unit_test(lesser_kinds_replace_nothing), cmocka_unit_test(one_owner_has_few_items),
+        cmocka_unit_test(shares), cmocka_unit_test(too_large), cmocka_unit_test(like_a_plain_table),
+        cmocka_unit_test(dictionaries_from_outside),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,194 @@
+/* optimizer_state.c - LAMB's state with 8-bit moments, as it is given and taken: every bit of it
+ * among peers with the same table of codes; by value from a peer with another one. The real peers'
+ * turn is test/interop/dalle.py. */
+#include "net/hivemind/training/optimizer_state.h"
+#include "ref/backend.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#define N 5000 /* two blocks, the last one short */
+/* Of the snapshot's tensors: the parameter, then its leaves in the alphabet's order. */
+enum { VALUE, ABSMAX1, ABSMAX2, QMAP1, QMAP2, STATE1, STATE2, TENSORS = STATE2 + 4 };
+enum { A_ABSMAX1, A_ABSMAX2, A_STATE1, A_STATE2 }; /* of the optimizer's arrays */
+
+static struct pl_backend be;
+static struct side {
+    struct pl_optimizer *optimizer;
+    struct optimizer_state state;
+    float value[N], grad[N];
+} from, to;
+
+static void open_side(struct side *s)
+{
+    const struct pl_optimizer_tensor tensor = { 0, N, 0.045, NULL };
+    const struct pl_wire_type type = { .dtype = PL_F32, .dims = 2, .size = { 50, 100 } };
+    struct pl_optimizer_options lamb = pl_lamb_options();
+    struct pl_err err;
+    lamb.min_8bit = 4096;
+    for (size_t i = 0; i < N; i++) s->value[i] = cosf((float)i);
+    assert_int_equal(pl_optimizer_open(&s->optimizer, &be, &lamb, &tensor, 1, &err), PL_OK);
+    assert_int_equal(optimizer_state_open(&s->state, s->optimizer, &lamb, &be, &tensor, &type, 1,
+                                          &err), PL_OK);
+}
+
+static int open_both(void **state)
+{
+    (void)state;
+    pl_backend_ref(&be);
+    open_side(&from);
+    open_side(&to);
+    for (int k = 0; k < 3; k++) {
+        for (size_t i = 0; i < N; i++) from.grad[i] = i % 7 ? sinf((float)(i * i)) : 0;
+        assert_int_equal(pl_optimizer_step(from.optimizer, from.value, from.grad, 0.01), PL_OK);
+    }
+    return 0;
+}
+
+static int close_both(void **state)
+{
+    (void)state;
+    optimizer_state_close(&from.state);
+    optimizer_state_close(&to.state);
+    pl_optimizer_close(from.optimizer);
+    pl_optimizer_close(to.optimizer);
+    return 0;
+}
+
+/* What a newcomer has when all messages have come. */
+static void carry(struct state_load *l, struct state_snapshot *s)
+{
+    struct state_source source = { .metadata = s->metadata, .metadata_n = s->metadata_n,
+                                   .tensors = s->tensors, .count = s->count };
+    struct bytes message = { 0 };
+    struct pl_err err;
+    memset(l, 0, sizeof *l);
+    assert_int_equal(s->count, TENSORS);
+    while (!state_source_next(&source, &message, &be, NULL)) {
+        assert_int_equal(state_load_add(l, bytes_at(&message), bytes_length(&message), &err),
+                         PL_OK);
+        bytes_clear(&message);
+    }
+    assert_int_equal(state_load_finish(l, &err), PL_OK);
+    state_source_clear(&source);
+}
+
+static struct state_snapshot *snapshot(void)
+{
+    struct state_snapshot *s = optimizer_state_snapshot(&from.state, from.value, 3, 0.01, -1, "");
+    assert_non_null(s);
+    assert_int_equal(s->tensors[STATE2].type.dtype, PL_U8);
+    return s;
+}
+
+static void array_of(void *out, const struct side *s, size_t k, size_t bytes)
+{
+    struct pl_optimizer_state a = pl_optimizer_state_at(s->optimizer, k);
+    assert_int_equal(a.n * a.element_size, bytes);
+    assert_int_equal(pl_optimizer_state_get(s->optimizer, k, out), PL_OK);
+}
+
+static void same_table(void **state)
+{
+    struct state_snapshot *s = snapshot();
+    struct state_load l;
+    struct pl_err err = { "" };
+    int64_t epoch;
+    (void)state;
+    carry(&l, s);
+    assert_int_equal(optimizer_state_check(&to.state, &l, 3, &err), PL_OK);
+    assert_int_equal(optimizer_state_take(&to.state, to.value, &epoch, &l, &err), PL_OK);
+    assert_memory_equal(from.value, to.value, sizeof from.value);
+    for (size_t k = A_ABSMAX1; k <= A_STATE2; k++) {
+        uint8_t a[N], b[N];
+        size_t bytes = k >= A_STATE1 ? N : 2 * sizeof(float);
+        array_of(a, &from, k, bytes);
+        array_of(b, &to, k, bytes);
+        assert_memory_equal(a, b, bytes);
+    }
+    state_load_clear(&l);
+    s->release(s);
+}
+
+/* A donor whose library leaves the first entry of its tables alone: 0 of the second moments', where
+ * ours has -1. Read with our table, its zeros would be the most negative of their block. */
+static void another_table(void **state)
+{
+    struct state_snapshot *s = snapshot();
+    float *book = (float *)(uintptr_t)s->tensors[QMAP2].data;
+    uint8_t *theirs = (uint8_t *)(uintptr_t)s->tensors[STATE2].data, codes[N];
+    float want[N], got[N], ours[PL_CODES], absmax[2];
+    struct state_load l;
+    struct pl_err err = { "" };
+    int64_t epoch;
+    (void)state;
+    pl_codebook(ours, PL_MAP_UNSIGNED, PL_RULE_RUN);
+    assert_true(book[0] == -1);
+    book[0] = 0;
+    for (size_t i = 0; i < N; i += 3) theirs[i] = 0;
+    ref_dequantize(want, theirs, s->tensors[ABSMAX2].data, N, 4096, book);
+    carry(&l, s);
+    assert_int_equal(optimizer_state_check(&to.state, &l, 3, &err), PL_OK);
+    assert_int_equal(optimizer_state_take(&to.state, to.value, &epoch, &l, &err), PL_OK);
+    array_of(codes, &to, A_STATE2, N);
+    array_of(absmax, &to, A_ABSMAX2, sizeof absmax);
+    ref_dequantize(got, codes, absmax, N, 4096, ours);
+    for (size_t i = 0; i < N; i++) {
+        /* zero becomes the least that ours has; everything else has an entry in both */
+        float least = ours[1] * absmax[i / 4096];
+        assert_true(want[i] == 0 ? got[i] == least : fabsf(got[i] - want[i]) <= 1e-6f * want[i]);
+    }
+    for (size_t i = 0; i < N; i++) to.grad[i] = 0.1f;
+    assert_int_equal(pl_optimizer_step(to.optimizer, to.value, to.grad, 0.01), PL_OK);
+    for (size_t i = 0; i < N; i++) assert_true(isfinite(to.value[i]));
+    state_load_clear(&l);
+    s->release(s);
+}
+
+/* A table that decodes to more than its block's absmax is nobody's. */
+static void no_table(void **state)
+{
+    struct state_snapshot *s = snapshot();
+    struct state_load l;
+    struct pl_err err = { "" };
+    (void)state;
+    ((float *)(uintptr_t)s->tensors[QMAP1].data)[255] = 1e30f;
+    carry(&l, s);
+    assert_int_equal(optimizer_state_check(&to.state, &l, 3, &err), PL_EFORMAT);
+    assert_non_null(strstr(err.text, "qmap1"));
+    state_load_clear(&l);
+    s->release(s);
+}
+
+/* A mean of squares is never below 0: LAMB would take its root. */
+static void negative_moments(void **state)
+{
+    struct pl_err err = { "" };
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct state_snapshot *s = snapshot();
+        struct state_load l;
+        if (i < 2) ((float *)(uintptr_t)s->tensors[i ? ABSMAX2 : ABSMAX1].data)[1] = -1e-9f;
+        else ((uint8_t *)(uintptr_t)s->tensors[STATE2].data)[N - 1] = 0; /* -1 in the table */
+        carry(&l, s);
+        assert_int_equal(optimizer_state_check(&to.state, &l, 3, &err), PL_EFORMAT);
+        assert_non_null(strstr(err.text, "negative"));
+        state_load_clear(&l);
+        s->release(s);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(same_table, open_both, close_both),
+        cmocka_unit_test_setup_teardown(another_table, open_both, close_both),
+        cmocka_unit_test_setup_teardown(no_table, open_both, close_both),
+        cmocka_unit_test_setup_teardown(negative_moments, open_both, close_both),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,175 @@
+/* reliability.c - back-off of groupmates that do not deliver: how long, for whom, and for how many
+ * names at once. */
+#include "net/hivemind/averaging/reliability.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static struct reliability r;
+
+static struct peer_id id_of(uint32_t i)
+{
+    struct peer_id id = { .length = 34, .bytes = { 0x12, 0x20 } };
+    memcpy(id.bytes + 2, &i, sizeof i);
+    return id;
+}
+
+/* s of back-off that a failure now leads to. */
+static double pause_after_failure(double now, uint32_t i)
+{
+    struct peer_id id = id_of(i);
+    double s = 0;
+    reliability_failed(&r, now, now - 1, &id);
+    while (reliability_is_paused(&r, now + s, &id)) s += 0.25;
+    return s;
+}
+
+static void deliver(double now, uint32_t i, double latest)
+{
+    struct peer_id id = id_of(i);
+    reliability_delivered(&r, now, &id, latest);
+}
+
+static int is_paused(double now, uint32_t i)
+{
+    struct peer_id id = id_of(i);
+    return reliability_is_paused(&r, now, &id);
+}
+
+static int is_proven(uint32_t i)
+{
+    struct peer_id id = id_of(i);
+    return reliability_is_proven(&r, &id);
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    memset(&r, 0, sizeof r);
+    return 0;
+}
+
+static void twice_as_long_each_time(void **state)
+{
+    double now = 100, wanted = RELIABILITY_BASE;
+    (void)state;
+    deliver(now, 1, 0);
+    for (int i = 0; i < 40; i++, wanted = wanted < RELIABILITY_MAX / 2 ? 2 * wanted : RELIABILITY_MAX) {
+        double s = pause_after_failure(now, 1);
+        assert_true(s >= wanted && s <= 1.25 * wanted + 0.25);
+        now += s;
+        assert_false(is_proven(1));
+    }
+}
+
+/* One failure among good rounds is one short pause, whenever it is. */
+static void good_rounds_take_it_back(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        assert_true(pause_after_failure(100.0 * i, 1) <= 1.25 * RELIABILITY_BASE + 0.25);
+        for (int k = 0; k < 4; k++) deliver(100.0 * i + 50, 1, 0);
+        assert_true(is_proven(1));
+        assert_false(is_paused(100.0 * i + 50, 1));
+    }
+}
+
+/* Who alternates loses more by each failure than it wins back. */
+static void alternating(void **state)
+{
+    double now = 0, last = 0;
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        deliver(now, 1, 0);
+        last = pause_after_failure(now, 1);
+        now += last;
+    }
+    assert_true(last >= RELIABILITY_MAX);
+}
+
+/* Each failure under a new name: the next new name waits, and longer each time, up to a bound; who
+ * has proven itself does not. */
+static void new_names(void **state)
+{
+    double now = 0, last = 0;
+    (void)state;
+    deliver(now, 0, 0);
+    for (uint32_t i = 1; i < 12; i++) {
+        assert_false(is_paused(now, i));
+        last = pause_after_failure(now, i);
+        assert_true(is_paused(now + 1, i + 1));
+        assert_false(is_paused(now + 1, 0));
+        now += 1.25 * RELIABILITY_UNPROVEN_MAX;
+    }
+    assert_true(last >= RELIABILITY_UNPROVEN_MAX); /* it waits for its own failure, too */
+}
+
+/* Where other new ones deliver, one that fails is alone to blame. */
+static void honest_newcomers(void **state)
+{
+    struct peer_id there_before = id_of(4);
+    (void)state;
+    pause_after_failure(10, 1);
+    assert_false(is_paused(11, 2)); /* nobody at all is proven: then there is nobody else */
+    reliability_see(&r, 5, &there_before);
+    deliver(11, 5, 0);
+    pause_after_failure(100, 6);
+    assert_true(is_paused(101, 2));
+    assert_false(is_paused(101, 4));
+    deliver(101, 3, 0);
+    assert_false(is_paused(101, 2));
+    assert_true(is_paused(101, 6));
+}
+
+/* As many new names as there are push out neither who has proven itself, nor who was there before. */
+static void bounded(void **state)
+{
+    struct peer_id old = id_of(50);
+    (void)state;
+    for (uint32_t i = 0; i < 20; i++) deliver(i, i, 0);
+    reliability_see(&r, 30, &old);
+    for (uint32_t i = 100; i < 100 + 2 * RELIABILITY_PEERS_MAX; i++) {
+        struct peer_id id = id_of(i);
+        reliability_failed(&r, 100 + i, 100 + i, &id);
+        assert_true(r.count <= RELIABILITY_PEERS_MAX);
+    }
+    for (uint32_t i = 0; i < 20; i++) assert_true(is_proven(i));
+    assert_false(is_paused(3000, 50));
+    old = id_of(100);
+    assert_true(reliability_silence(&r, &old, 15) > 7); /* its failure is not forgotten */
+    for (uint32_t i = 0; i < RELIABILITY_PEERS_MAX; i++) deliver(1e5 + i, 5000 + i, 0);
+    assert_false(is_proven(0)); /* the longest ago */
+    assert_true(is_proven(5000 + RELIABILITY_PEERS_MAX - 1));
+}
+
+static void silence(void **state)
+{
+    struct peer_id id = id_of(1);
+    (void)state;
+    assert_true(reliability_silence(&r, &id, 15) == 3.75); /* a quarter of the timeout, */
+    assert_true(reliability_silence(&r, &id, 6) == RELIABILITY_SILENCE);
+    assert_true(reliability_silence(&r, &id, 2) == 2); /* never beyond it */
+    deliver(0, 1, 2);
+    assert_true(reliability_silence(&r, &id, 15) == 9.75); /* as slow as it is known to be */
+    for (int i = 0; i < 100; i++) deliver(0, 1, 0);
+    assert_true(reliability_silence(&r, &id, 15) < 4);
+    reliability_failed(&r, 0, 0, &id);
+    assert_true(reliability_silence(&r, &id, 15) >= 7.5); /* it may have been too little */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(twice_as_long_each_time, begin),
+        cmocka_unit_test_setup(good_rounds_take_it_back, begin),
+        cmocka_unit_test_setup(alternating, begin),
+        cmocka_unit_test_setup(new_names, begin),
+        cmocka_unit_test_setup(honest_newcomers, begin),
+        cmocka_unit_test_setup(bounded, begin),
+        cmocka_unit_test_setup(silence, begin),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,189 @@
+/* simulator.c - the swarm without machines (test/simulator): the same seed gives the same swarm,
+ * and what paper/scaling.md says of large ones holds for small ones, too. */
+#include "test/simulator/links.h"
+#include "test/simulator/queue.h"
+#include "test/simulator/world.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <cmocka.h>
+
+/* Nobody dies, everybody is expected: the best case. */
+static struct world_options calm(size_t peers)
+{
+    return (struct world_options){ .peers = peers,
+                                   .seed = 7,
+                                   .steps = 1,
+                                   .accumulate_s = 60,
+                                   .life_s = 1e9,
+                                   .rounds = 1,
+                                   .expect = 1,
+                                   .stated = 1,
+                                   .values = 10000000 };
+}
+
+static struct world_result run(const struct world_options *o)
+{
+    struct world_result r;
+    struct pl_err err;
+    assert_int_equal(world_run(&r, o, &err), PL_OK);
+    return r;
+}
+
+static void soonest_first(void **state)
+{
+    static const double times[] = { 3, 1, 2, 1, 5, 4, 1 };
+    struct queue q = { 0 };
+    double last = 0;
+    uint64_t order = 0;
+    (void)state;
+    for (size_t i = 0; i < PL_COUNT(times); i++)
+        assert_int_equal(queue_push(&q, &(struct event){ .at = times[i] }), PL_OK);
+    while (q.count) {
+        struct event e = queue_pop(&q);
+        assert_true(e.at > last || (e.at == last && e.order > order));
+        last = e.at;
+        order = e.order;
+    }
+    assert_true(last == 5);
+    queue_clear(&q);
+}
+
+static void names_lead_back(void **state)
+{
+    struct peer_id a, b;
+    (void)state;
+    link_name(&a, 9999, 1);
+    link_name(&b, 9999, 2);
+    assert_int_equal(link_peer_of(&a), 9999);
+    assert_false(peer_id_equal(&a, &b));
+    assert_int_equal(peer_id_parse(&b, a.bytes, a.length), PL_OK);
+}
+
+static void same_seed_same_swarm(void **state)
+{
+    struct world_options o = calm(40);
+    struct world_result a, b, c;
+    (void)state;
+    o.life_s = 600;
+    o.steps = 2;
+    a = run(&o);
+    b = run(&o);
+    assert_memory_equal(&a, &b, sizeof a);
+    o.seed = 8;
+    c = run(&o);
+    assert_true(a.averaging_s != c.averaging_s && a.moved != c.moved);
+}
+
+/* All in one group, nothing lost: everybody holds the mean of all. And who knows how many will come
+ * need not wait. */
+static void one_group_agrees(void **state)
+{
+    struct world_options o = calm(40);
+    struct world_result r = run(&o), waited;
+    (void)state;
+    assert_true(r.failed == 0 && r.group == 40 && r.tries == 1);
+    assert_true(r.spread < 1e-20);
+    o.expect = 0;
+    waited = run(&o);
+    assert_true(waited.failed == 0 && waited.spread < 1e-20);
+}
+
+/* Bytes: a copy of all that others reduce goes out, and as much comes back: at most twice the
+ * values at the peer that reduces as much as anybody, at least once at one that reduces nothing. */
+static void bytes_are_those_of_the_values(void **state)
+{
+    struct world_options o = calm(20);
+    struct world_result r = run(&o);
+    double values = 0.9 * 10e6 + 2 * 0.1 * 10e6; /* 8 bits, and a tenth in 16 */
+    (void)state;
+    assert_true(r.moved > 0.9 * values && r.moved < 2.2 * values);
+}
+
+/* Slow uplinks that reduce as much as others hold up everybody; shares by bandwidth spare them. */
+static void bandwidth_spares_the_slow(void **state)
+{
+    struct world_options o = calm(60);
+    struct world_result by_bandwidth = run(&o), equal;
+    (void)state;
+    o.stated = 0;
+    equal = run(&o);
+    assert_true(equal.averaging_s > 1.3 * by_bandwidth.averaging_s);
+}
+
+/* With lives as short as rounds one large group rarely comes to its end; small ones do. */
+static void small_groups_survive(void **state)
+{
+    struct world_options o = calm(200);
+    struct world_result one, grid;
+    (void)state;
+    o.expect = 0;
+    o.values = 60000000;
+    o.life_s = 600;
+    one = run(&o);
+    o.bits = 3;
+    o.target = 16;
+    o.rounds = 2;
+    grid = run(&o);
+    assert_true(one.failed > 0.5);
+    assert_true(grid.failed < 0.3 * one.failed);
+    assert_true(grid.group <= 16);
+    assert_true(grid.spread < 0.2); /* two rounds of 16 mix nearly all of 200 */
+}
+
+/* Steps that are shorter than a record's life: who has died without a word is expected in one of
+ * them, not in all until its record is gone, which would make 1.6 of it. */
+static void the_dead_are_expected_once(void **state)
+{
+    struct world_options o = calm(40);
+    struct world_result r;
+    (void)state;
+    o.steps = 60;
+    o.accumulate_s = 20;
+    o.life_s = 600;
+    r = run(&o);
+    assert_true(r.dead > 0 && r.dead < 1.2);
+}
+
+/* Everybody looks at everybody's record. */
+static void looks_grow_with_the_square(void **state)
+{
+    struct world_options o = calm(20);
+    struct world_result few = run(&o), more;
+    (void)state;
+    o.peers = 40;
+    more = run(&o);
+    assert_true(few.records_fit > 1000 && few.unheard == 0);
+    assert_true(more.progress > 3.5 * few.progress && more.progress < 4.5 * few.progress);
+}
+
+static void options_that_make_no_sense(void **state)
+{
+    struct world_options o = calm(1);
+    struct world_result r;
+    struct pl_err err;
+    (void)state;
+    assert_int_equal(world_run(&r, &o, &err), PL_EUSE);
+    o = calm(10);
+    o.bits = 40;
+    assert_int_equal(world_run(&r, &o, &err), PL_EUSE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(soonest_first),
+        cmocka_unit_test(names_lead_back),
+        cmocka_unit_test(same_seed_same_swarm),
+        cmocka_unit_test(one_group_agrees),
+        cmocka_unit_test(bytes_are_those_of_the_values),
+        cmocka_unit_test(bandwidth_spares_the_slow),
+        cmocka_unit_test(small_groups_survive),
+        cmocka_unit_test(the_dead_are_expected_once),
+        cmocka_unit_test(looks_grow_with_the_square),
+        cmocka_unit_test(options_that_make_no_sense),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

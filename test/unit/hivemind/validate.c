@@ -1,0 +1,549 @@
+/* validate.c - owner tags and signatures in odd places, and dictionaries with one bad record. */
+#include "net/hivemind/moderation/auth.h"
+#include "net/hivemind/dht/dht_result.h"
+#include "net/hivemind/dht/dht_serve.h"
+#include "net/hivemind/training/progress.h"
+
+#include <math.h>
+#include <openssl/evp.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static struct rsa_key key, other;
+static struct validators mine, guarded;
+
+static int setup(void **state)
+{
+    (void)state;
+    mine.key = &key;
+    return rsa_key_make(&key, NULL) || rsa_key_make(&other, NULL) ||
+           validators_add_run(&guarded, "run");
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    rsa_key_clear(&key);
+    rsa_key_clear(&other);
+    return 0;
+}
+
+static int check_text(const char *subkey, const char *value)
+{
+    struct record r = { .key = (const uint8_t *)"k", .key_n = 1, .subkey = (const uint8_t *)subkey,
+                        .subkey_n = strlen(subkey), .value = (const uint8_t *)value,
+                        .n = strlen(value), .expiration = 1 };
+    return record_check(&mine, &r, NULL);
+}
+
+static void tags(void **state)
+{
+    (void)state;
+    assert_int_equal(check_text("", "x"), PL_OK);
+    assert_int_equal(check_text("[owner:]", "x"), PL_OK);           /* nothing inside: no tag */
+    assert_int_equal(check_text("[owner:]]", "x"), PL_EPROTO);      /* "]" is inside */
+    assert_int_equal(check_text("[owner:a\n]", "x"), PL_OK);        /* no newline inside */
+    assert_int_equal(check_text("[owner:\n[owner:a]", "x"), PL_EPROTO);
+    assert_int_equal(check_text("[owner:a", "x"), PL_OK);
+    assert_int_equal(check_text("[owner:a][owner:a]", "x[signature:b]"), PL_EPROTO); /* no key */
+    assert_int_equal(check_text("", "[signature:a][signature:b]"), PL_OK); /* owned by nobody */
+}
+
+static void strip(void **state)
+{
+    static const char *const cases[][2] = {
+        { "abc", "abc" }, { "a[signature:x]b[signature:y]c", "abc" }, { "[signature:]x]y", "y" },
+        { "[signature:x", "[signature:x" }, { "[signature:\n]", "[signature:\n]" }, { "", "" },
+        { "[signature:[signature:x]", "" },
+    };
+    (void)state;
+    for (size_t i = 0; i < PL_COUNT(cases); i++) {
+        struct bytes out = { 0 };
+        record_strip(&out, (const uint8_t *)cases[i][0], strlen(cases[i][0]));
+        assert_true(bytes_length(&out) == strlen(cases[i][1]));
+        if (bytes_length(&out))
+            assert_memory_equal(bytes_at(&out), cases[i][1], bytes_length(&out));
+        bytes_clear(&out);
+    }
+}
+
+static void keys(void **state)
+{
+    static const char *const bad[] = { "", "ssh-rsa ", "ssh-rsa AAAA", "ssh-ed25519 AAAA",
+        "ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAAQE=", "ssh-rsa AAAAB3NzaC1yc2EAAAAA", "ssh-rsa !!!!" };
+    EVP_PKEY *k;
+    struct bytes text = { 0 }, pem = { 0 };
+    struct rsa_key back;
+    (void)state;
+    for (size_t i = 0; i < PL_COUNT(bad); i++)
+        assert_int_equal(rsa_public_parse(&k, bad[i], strlen(bad[i])), PL_EFORMAT);
+    bytes_add(&text, bytes_at(&key.text), bytes_length(&key.text));
+    bytes_add(&text, " a comment", 10);
+    assert_int_equal(rsa_public_parse(&k, bytes_at(&text), bytes_length(&text)), PL_OK);
+    EVP_PKEY_free(k);
+    for (size_t cut = 1; cut < 300; cut += 13)
+        assert_int_equal(rsa_public_parse(&k, bytes_at(&text), bytes_length(&key.text) - cut),
+                         PL_EFORMAT);
+    assert_int_equal(rsa_key_write(&pem, &key), PL_OK);
+    assert_int_equal(rsa_key_parse(&back, bytes_at(&pem), bytes_length(&pem), NULL), PL_OK);
+    assert_true(bytes_length(&back.text) == bytes_length(&key.text));
+    assert_memory_equal(bytes_at(&back.text), bytes_at(&key.text), bytes_length(&key.text));
+    rsa_key_clear(&back);
+    bytes_clear(&text);
+    bytes_clear(&pem);
+}
+
+/* A signed progress record of `who` under the run's key. */
+static void add_progress(struct dht_dictionary *d, const struct dht_id *id,
+                         const struct rsa_key *who, int64_t epoch, double expiration, int spoil)
+{
+    struct validators v = { .key = who };
+    struct progress_record p = { .peer = { 34, { 0x12, 0x20 } }, .epoch = epoch, .time = 1 };
+    struct bytes subkey = { 0 }, value = { 0 }, made = { 0 };
+    struct record r;
+    record_own_subkey(&subkey, who);
+    progress_write(&value, &p);
+    r = (struct record){ .key = id->bytes, .key_n = DHT_ID_BYTES, .subkey = bytes_at(&subkey),
+                         .subkey_n = bytes_length(&subkey), .value = bytes_at(&value),
+                         .n = bytes_length(&value), .expiration = expiration };
+    assert_int_equal(record_sign(&made, &v, &r), PL_OK);
+    if (spoil) made.data[bytes_length(&made) - 20] ^= 1;
+    assert_int_equal(dht_dictionary_store(d, 0, r.subkey, r.subkey_n, bytes_at(&made),
+                                          bytes_length(&made), expiration), PL_OK);
+    bytes_clear(&subkey);
+    bytes_clear(&value);
+    bytes_clear(&made);
+}
+
+/* hivemind drops the whole dictionary for one bad record; we drop the record. */
+static void one_bad_record(void **state)
+{
+    struct dht_dictionary d;
+    struct dht_result result;
+    struct dht_state node;
+    struct dht_id id, self = { { 1 } };
+    const struct peer_id node_peer = { 34, { 0x12, 0x20 } };
+    const struct dht_teller teller = { &node_peer, 10 };
+    struct bytes packed = { 0 };
+    struct dht_record r = { .subkey = (const uint8_t *)"", .expiration = 20 };
+    struct progress_record p;
+    (void)state;
+    dht_id_of_text(&id, "run_progress");
+    dht_dictionary_init(&d);
+    add_progress(&d, &id, &key, 5, 20, 0);
+    add_progress(&d, &id, &other, 6, 30, 1);
+    dht_dictionary_store(&d, 0, "\xa1x", 2, "\xc0", 1, 40); /* nobody's, under a guarded key */
+    dht_dictionary_write(&packed, &d);
+    dht_result_init(&result);
+    assert_int_equal(dht_result_merge(&result, &guarded, &id, &teller, DHT_FOUND_DICTIONARY,
+                                      bytes_at(&packed), bytes_length(&packed), INFINITY),
+                     PL_OK);
+    assert_int_equal(result.dictionary.count, 1);
+    assert_true(result.expiration == 20); /* the node's word counts for nothing */
+    assert_int_equal(dht_result_merge(&result, &guarded, &id, &teller, DHT_FOUND_DICTIONARY,
+                                      bytes_at(&packed), bytes_length(&packed), INFINITY),
+                     PL_EAGAIN);
+    assert_int_equal(dht_result_finish(&result, 10), PL_OK);
+    assert_int_equal(progress_read(&p, result.dictionary.items[0].value,
+                                   result.dictionary.items[0].n, NULL),
+                     PL_OK);
+    assert_int_equal(p.epoch, 5);
+    dht_result_clear(&result);
+    /* and when a node is given it to keep */
+    dht_state_init(&node, &self, 0, &guarded);
+    r.key = id;
+    r.value = bytes_at(&packed);
+    r.n = bytes_length(&packed);
+    assert_int_equal(dht_state_store(&node, 10, &r), PL_EAGAIN);
+    assert_int_equal(dht_state_get(&node, 10, &id)->dictionary.count, 1);
+    dht_state_clear(&node);
+    dht_dictionary_clear(&d);
+    bytes_clear(&packed);
+}
+
+/* What was signed once cannot be used for another key, another owner, or a longer life. */
+static void replayed(void **state)
+{
+    struct validators own = { .key = &key };
+    struct bytes subkey = { 0 }, others = { 0 }, made = { 0 };
+    struct record r, now;
+    struct pl_err err;
+    (void)state;
+    record_own_subkey(&subkey, &key);
+    record_own_subkey(&others, &other);
+    r = (struct record){ .key = (const uint8_t *)"k",
+                         .key_n = 1,
+                         .subkey = bytes_at(&subkey),
+                         .subkey_n = bytes_length(&subkey),
+                         .value = (const uint8_t *)"\x07",
+                         .n = 1,
+                         .expiration = 100 };
+    assert_int_equal(record_sign(&made, &own, &r), PL_OK);
+    r.value = bytes_at(&made);
+    r.n = bytes_length(&made);
+    assert_int_equal(record_check(&mine, &r, &err), PL_OK);
+    now = r, now.expiration = 1000;
+    assert_int_equal(record_check(&mine, &now, &err), PL_EPROTO);
+    now = r, now.key = (const uint8_t *)"l";
+    assert_int_equal(record_check(&mine, &now, &err), PL_EPROTO);
+    now = r, now.subkey = bytes_at(&others), now.subkey_n = bytes_length(&others);
+    assert_int_equal(record_check(&mine, &now, &err), PL_EPROTO);
+    now = r, now.n = 1; /* without its signature */
+    assert_int_equal(record_check(&mine, &now, &err), PL_EPROTO);
+    made.data[made.begin] ^= 1; /* another value under the same signature */
+    assert_int_equal(record_check(&mine, &r, &err), PL_EPROTO);
+    bytes_clear(&subkey);
+    bytes_clear(&others);
+    bytes_clear(&made);
+}
+
+/* Real peers decode base64 as Python does: strangers in it are passed over, behind the padding
+ * nothing counts. */
+static void loose_base64(void **state)
+{
+    struct bytes made = { 0 }, odd = { 0 };
+    EVP_PKEY *shared;
+    size_t n;
+    (void)state;
+    assert_int_equal(rsa_key_sign(&made, &key, "x", 1), PL_OK);
+    assert_int_equal(rsa_public_parse(&shared, bytes_at(&key.text), bytes_length(&key.text)),
+                     PL_OK);
+    n = bytes_length(&made);
+    bytes_add(&odd, bytes_at(&made), 30);
+    bytes_add(&odd, "!=\n", 3);
+    bytes_add(&odd, bytes_at(&made) + 30, n - 30);
+    bytes_add(&odd, "QUJD", 4);
+    assert_int_equal(rsa_public_verify(shared, "x", 1, bytes_at(&odd), bytes_length(&odd)), PL_OK);
+    assert_int_equal(rsa_public_verify(shared, "x", 1, bytes_at(&made), n), PL_OK);
+    assert_int_equal(rsa_public_verify(shared, "x", 1, bytes_at(&made), n - 2), PL_EPROTO);
+    assert_int_equal(rsa_public_verify(shared, "x", 1, bytes_at(&made), n - 4), PL_EPROTO);
+    assert_int_equal(rsa_public_verify(shared, "x", 1, "", 0), PL_EPROTO);
+    assert_int_equal(rsa_public_verify(shared, "x", 1, "=", 1), PL_EPROTO);
+    EVP_PKEY_free(shared);
+    bytes_clear(&made);
+    bytes_clear(&odd);
+}
+
+/* What is at least zero is a number. */
+static void rates(void **state)
+{
+    static const struct { double rate; int rc; } cases[] = {
+        { 0, PL_OK }, { -0.0, PL_OK }, { INFINITY, PL_OK }, { -1, PL_EPROTO }, { NAN, PL_EPROTO } };
+    struct validators v = { .key = &key };
+    struct progress_record p = { .peer = { 34, { 0x12, 0x20 } }, .time = 1 };
+    struct dht_id id;
+    (void)state;
+    assert_int_equal(validators_add_run(&v, "run"), PL_OK);
+    dht_id_of_text(&id, "run_progress");
+    for (size_t i = 0; i < PL_COUNT(cases); i++) {
+        struct bytes subkey = { 0 }, value = { 0 }, made = { 0 };
+        struct record r = { .key = id.bytes, .key_n = DHT_ID_BYTES, .expiration = 1 };
+        p.samples_per_second = cases[i].rate;
+        record_own_subkey(&subkey, &key);
+        progress_write(&value, &p);
+        r.subkey = bytes_at(&subkey);
+        r.subkey_n = bytes_length(&subkey);
+        r.value = bytes_at(&value);
+        r.n = bytes_length(&value);
+        assert_int_equal(record_sign(&made, &v, &r), PL_OK);
+        r.value = bytes_at(&made);
+        r.n = bytes_length(&made);
+        assert_int_equal(record_check(&v, &r, NULL), cases[i].rc);
+        bytes_clear(&subkey);
+        bytes_clear(&value);
+        bytes_clear(&made);
+    }
+}
+
+/* --- what a record may be --------------------------------------------------------------------- */
+
+/* A signed progress record with any text in its owner's tag, and anything around the tag. */
+static int check_owner(const char *before, const struct bytes *text, const char *after)
+{
+    struct validators v = guarded;
+    struct progress_record p = { .peer = { 34, { 0x12, 0x20 } }, .time = 1 };
+    struct bytes tag = { 0 }, subkey = { 0 }, value = { 0 }, made = { 0 };
+    struct dht_id id;
+    struct record r;
+    int rc;
+    v.key = &key;
+    dht_id_of_text(&id, "run_progress");
+    bytes_add(&tag, before, strlen(before));
+    bytes_add(&tag, "[owner:", 7);
+    bytes_add(&tag, bytes_at(text), bytes_length(text));
+    bytes_add(&tag, "]", 1);
+    bytes_add(&tag, after, strlen(after));
+    mp_bin(&subkey, bytes_at(&tag), bytes_length(&tag));
+    progress_write(&value, &p);
+    r = (struct record){ .key = id.bytes, .key_n = DHT_ID_BYTES, .subkey = bytes_at(&subkey),
+                         .subkey_n = bytes_length(&subkey), .value = bytes_at(&value),
+                         .n = bytes_length(&value), .expiration = 60 };
+    bytes_add(&made, r.value, r.n);
+    bytes_add(&made, "[signature:", 11);
+    {
+        struct bytes message = { 0 };
+        record_message(&message, &r);
+        assert_int_equal(rsa_key_sign(&made, &key, bytes_at(&message), bytes_length(&message)),
+                         PL_OK);
+        bytes_clear(&message);
+    }
+    bytes_add(&made, "]", 1);
+    r.value = bytes_at(&made);
+    r.n = bytes_length(&made);
+    rc = record_check(&v, &r, NULL);
+    bytes_clear(&tag);
+    bytes_clear(&subkey);
+    bytes_clear(&value);
+    bytes_clear(&made);
+    return rc;
+}
+
+/* One key has one record in the progress dictionary: other texts of the key, and more in the subkey
+ * than the tag, would each be another one. */
+static void one_record_an_owner(void **state)
+{
+    struct bytes text = { 0 };
+    (void)state;
+    assert_int_equal(check_owner("", &key.text, ""), PL_OK);
+    assert_int_equal(check_owner("1", &key.text, ""), PL_EPROTO);
+    assert_int_equal(check_owner("", &key.text, "1"), PL_EPROTO);
+    bytes_add(&text, bytes_at(&key.text), bytes_length(&key.text));
+    bytes_add(&text, " me", 3);
+    assert_int_equal(check_owner("", &text, ""), PL_EPROTO);
+    bytes_clear(&text);
+}
+
+/* The table in validate.h. */
+static void lives(void **state)
+{
+    static const char id38[] = "\xc4\x26\x00\x24\x08\x01\x12\x20" "0123456789abcdef0123456789abcdef";
+    static const struct {
+        const char *key, *subkey, *value;
+        double most;
+    } cases[] = {
+        { "run_progress", "[owner:a]", "", 60 }, { "run_metrics", "[owner:a]", "", 3600 },
+        { "run_report", "[owner:a]", "", 3600 }, { "other", "[owner:a]", "", 3600 },
+        { "other", id38, "\xc3", 3600 }, { "other", id38, "\xc2", 3600 },
+        { "other", id38, "\x01", 120 }, { "other", "\xc0", "x", 3600 } };
+    const double now = 1e9, slack = RECORD_CLOCK_SLACK;
+    (void)state;
+    for (size_t i = 0; i < PL_COUNT(cases); i++) {
+        size_t n = cases[i].subkey == id38 ? sizeof id38 - 1 : strlen(cases[i].subkey);
+        struct dht_id key_id;
+        struct record r = { .key = key_id.bytes, .key_n = DHT_ID_BYTES,
+                            .subkey = (const uint8_t *)cases[i].subkey, .subkey_n = n,
+                            .value = (const uint8_t *)cases[i].value, .n = strlen(cases[i].value) };
+        dht_id_of_text(&key_id, cases[i].key);
+        r.expiration = now + cases[i].most + slack;
+        assert_int_equal(record_check_life(&guarded, &r, now, NULL), PL_OK);
+        r.expiration += 1;
+        assert_int_equal(record_check_life(&guarded, &r, now, NULL), PL_EPROTO);
+        r.expiration = INFINITY;
+        assert_int_equal(record_check_life(&guarded, &r, now, NULL), PL_EPROTO);
+        r.expiration = NAN;
+        assert_int_equal(record_check_life(&guarded, &r, now, NULL), PL_EPROTO);
+    }
+}
+
+/* A record that lives too long is refused by a node that shall keep it, and by one that finds it. */
+static void long_lives_are_refused(void **state)
+{
+    const double now = 1000;
+    const struct peer_id teller_id = { 34, { 0x12, 0x20 } };
+    const struct dht_teller teller = { &teller_id, now };
+    struct dht_id id, self = { { 1 } };
+    (void)state;
+    dht_id_of_text(&id, "run_progress");
+    for (int too_long = 0; too_long <= 1; too_long++) {
+        struct dht_dictionary d;
+        struct dht_result result;
+        struct dht_state node;
+        struct bytes packed = { 0 };
+        struct dht_record r = { .key = id, .subkey = (const uint8_t *)"", .expiration = now + 9 };
+        dht_dictionary_init(&d);
+        add_progress(&d, &id, &key, 5, now + (too_long ? 1e6 : 60), 0);
+        dht_dictionary_write(&packed, &d);
+        dht_result_init(&result);
+        assert_int_equal(dht_result_merge(&result, &guarded, &id, &teller, DHT_FOUND_DICTIONARY,
+                                          bytes_at(&packed), bytes_length(&packed), now + 1e6),
+                         too_long ? PL_EAGAIN : PL_OK);
+        assert_int_equal(result.dictionary.count, !too_long);
+        dht_result_clear(&result);
+        dht_state_init(&node, &self, 0, &guarded);
+        r.value = bytes_at(&packed);
+        r.n = bytes_length(&packed);
+        for (r.in_cache = 0; r.in_cache <= 1; r.in_cache++)
+            assert_int_equal(dht_state_store(&node, now, &r), too_long ? PL_EAGAIN : PL_OK);
+        assert_int_equal(dht_state_get(&node, now, &id) != NULL, !too_long);
+        dht_state_clear(&node);
+        dht_dictionary_clear(&d);
+        bytes_clear(&packed);
+    }
+}
+
+/* --- declarations ----------------------------------------------------------------------------- */
+
+static struct peer_id peer_number(uint8_t x)
+{
+    struct peer_id id = { 34, { 0x12, 0x20, x } };
+    return id;
+}
+
+/* The subkey that names a peer. */
+static struct bytes subkey_of(const struct peer_id *peer)
+{
+    struct bytes b = { 0 };
+    mp_bin(&b, peer->bytes, peer->length);
+    return b;
+}
+
+/* Stores one declaration of `named`; caller NULL: handed on. */
+static int declare(struct dht_state *node, double now, const struct peer_id *caller,
+                   const struct peer_id *named, int active, double expiration)
+{
+    struct dht_caller from = { .subnet = 1 };
+    struct bytes subkey = subkey_of(named);
+    struct dht_record r = { .key = { { 7 } }, .subkey = bytes_at(&subkey),
+                            .subkey_n = bytes_length(&subkey),
+                            .value = (const uint8_t *)(active ? "\xc3" : "\xc2"), .n = 1,
+                            .expiration = expiration, .caller = caller ? &from : NULL };
+    int rc;
+    if (caller) from.peer = *caller;
+    rc = dht_state_store(node, now, &r);
+    bytes_clear(&subkey);
+    return rc;
+}
+
+static void only_its_peer_changes_a_declaration(void **state)
+{
+    const struct peer_id honest = peer_number(1), stranger = peer_number(2);
+    struct dht_id self = { { 1 } }, key_id = { { 7 } };
+    struct dht_state node;
+    struct dht_item whole = { .value = (uint8_t *)(uintptr_t)"\x07", .n = 1, .expiration = 1000 };
+    (void)state;
+    dht_state_init(&node, &self, 0, &guarded);
+    assert_int_equal(declare(&node, 0, &stranger, &honest, 0, 900), PL_EAGAIN);
+    assert_int_equal(declare(&node, 0, &honest, &honest, 1, 15), PL_OK);
+    assert_int_equal(declare(&node, 0, &stranger, &honest, 0, 900), PL_EAGAIN);
+    assert_int_equal(declare(&node, 0, &stranger, &honest, 1, 900), PL_EAGAIN);
+    assert_int_equal(declare(&node, 0, NULL, &honest, 0, 900), PL_EAGAIN);
+    assert_int_equal(dht_store_put(&node.storage, 0, &key_id, &whole), PL_EAGAIN);
+    assert_int_equal(dht_state_get(&node, 0, &key_id)->dictionary.items[0].value[0], 0xc3);
+    assert_int_equal(declare(&node, 0, &honest, &honest, 0, nextafter(15, 16)), PL_OK);
+    assert_int_equal(dht_state_get(&node, 0, &key_id)->dictionary.items[0].value[0], 0xc2);
+    dht_state_clear(&node);
+}
+
+/* What node `teller` says of `named`. */
+static void tell(struct dht_result *r, const struct peer_id *teller, const struct peer_id *named,
+                 int active, double expiration)
+{
+    const struct dht_teller from = { teller, 0 };
+    const struct dht_id key_id = { { 7 } };
+    struct bytes subkey = subkey_of(named), packed = { 0 };
+    struct dht_dictionary d;
+    dht_dictionary_init(&d);
+    dht_dictionary_store(&d, 0, bytes_at(&subkey), bytes_length(&subkey), active ? "\xc3" : "\xc2",
+                         1, expiration);
+    dht_dictionary_write(&packed, &d);
+    dht_result_merge(r, &guarded, &key_id, &from, DHT_FOUND_DICTIONARY, bytes_at(&packed),
+                     bytes_length(&packed), expiration);
+    dht_dictionary_clear(&d);
+    bytes_clear(&subkey);
+    bytes_clear(&packed);
+}
+
+static void false_of_others_is_a_hint(void **state)
+{
+    const struct peer_id a = peer_number(1), b = peer_number(2), liar = peer_number(3),
+                         node = peer_number(4);
+    struct dht_result r;
+    (void)state;
+    dht_result_init(&r);
+    tell(&r, &liar, &a, 0, 900); /* hidden by one, shown by another */
+    tell(&r, &node, &a, 1, 15);
+    tell(&r, &b, &b, 1, 16);     /* its own word, and others' */
+    tell(&r, &liar, &b, 0, 900);
+    assert_int_equal(dht_result_finish(&r, 1), PL_OK);
+    assert_int_equal(r.claim_count, 2);
+    assert_true(peer_id_equal(&r.claims[0].peer, &a) && r.claims[0].expiration == 15 &&
+                !r.claims[0].own);
+    assert_true(peer_id_equal(&r.claims[1].peer, &b) && r.claims[1].expiration == 16 &&
+                r.claims[1].own);
+    /* a dictionary cannot be hidden by a value either */
+    {
+        const struct dht_teller from = { &liar, 1 };
+        const struct dht_id key_id = { { 7 } };
+        assert_int_equal(dht_result_merge(&r, &guarded, &key_id, &from, DHT_FOUND_REGULAR,
+                                          (const uint8_t *)"\x07", 1, 3000), PL_EAGAIN);
+    }
+    dht_result_clear(&r);
+    dht_result_init(&r);
+    tell(&r, &a, &a, 0, nextafter(15, 16)); /* it has found a group; another is behind */
+    tell(&r, &node, &a, 1, 15);
+    for (int i = 0; i < 20; i++) tell(&r, &liar, &b, 1, 100 + i);
+    for (int i = 0; i < 2; i++) tell(&r, &node, &b, 1, 17);
+    assert_int_equal(dht_result_finish(&r, 1), PL_OK);
+    assert_int_equal(r.claim_count, DHT_CLAIMS_OF_PEER);
+    assert_true(peer_id_equal(&r.claims[0].peer, &b));
+    assert_true(r.claims[0].expiration == 17); /* what most nodes say comes first */
+    dht_result_clear(&r);
+}
+
+/* A token's expiration: what the datetime.fromisoformat of Python 3.11 reads. test/interop/authority.py
+ * compares thousands with the interpreter itself. */
+static void token_times(void **state)
+{
+    static const struct { const char *text; double time; } good[] = {
+        { "2027-06-01 12:00:00.250000", 1811851200.25 }, { "2027-06-01T12:00:00", 1811851200 },
+        { "2027-06-01 12:00:00.125", 1811851200.125 }, { "2027-06-01 12:00", 1811851200 },
+        { "2027-06-01 12", 1811851200 }, { "2027-06-01", 1811808000 },
+        { "20270601T120000", 1811851200 }, { "20270601 1200", 1811851200 },
+        { "20270601", 1811808000 }, { "2027-W22-2T12", 1811851200 }, { "2027W222T12", 1811851200 },
+        { "2027-W22", 1811721600 }, { "2027W22", 1811721600 }, { "2026-W53-7", 1798934400 },
+        { "2027-06-01 12:00:00,5", 1811851200.5 }, { "2027-06-01 12.5", 1811851200.5 },
+        { "2027-06-01 12:00:00.1250009", 1811851200.125 }, { "2027-06-01\xc3\xa9" "12", 1811851200 },
+        { "2027W222012", 1811851200 }, { "2027-06-01 12000025", 1811851200.25 } };
+    static const char *const bad[] = {
+        "", " ", "soon", "2027-06-01 ", "2027-06-01 12:", "2027-06-01 12:00:00.", "2027-6-1",
+        "2027-06-01 12:00:00+00:00", "2027-06-01 12:00:00Z", "20270601T1200000", "2027-W53-1",
+        "2027-02-30 00:00:00", "2027-06-01 24:00:00", "2027-06-01 23:59:60", "2027-06-01 1",
+        "202706-01", "2027-0601", "2027-W22-8", "2027-W00-1", "2027-W222", "2027-06-01 1200:00",
+        "2027-06-01 12:0000", "0000-01-01", "9999-W52-6", "2027-06-01\xc3", "2027-06-01 12:00:00.1x" };
+    char text[AUTH_TIME_TEXT];
+    int64_t time;
+    (void)state;
+    for (size_t i = 0; i < PL_COUNT(good); i++) {
+        assert_int_equal(auth_time_parse(&time, good[i].text, strlen(good[i].text)), PL_OK);
+        assert_true(time == (int64_t)(good[i].time * AUTH_SECOND));
+    }
+    for (size_t i = 0; i < PL_COUNT(bad); i++)
+        assert_int_equal(auth_time_parse(&time, bad[i], strlen(bad[i])), PL_EFORMAT);
+    assert_int_equal(auth_time_parse(&time, "2027-06-01 12:00\0", 17), PL_EFORMAT);
+    assert_int_equal(auth_time_write(text, 1811851200250000), PL_OK);
+    assert_string_equal(text, "2027-06-01 12:00:00.250000");
+    assert_int_equal(auth_time_write(text, 1811851200000000), PL_OK);
+    assert_string_equal(text, "2027-06-01 12:00:00");
+    assert_int_equal(auth_time_write(text, -1), PL_OK);
+    assert_string_equal(text, "1969-12-31 23:59:59.999999");
+    assert_int_equal(auth_time_write(text, INT64_MAX), PL_EUSE);
+    assert_int_equal(auth_time_write(text, 300000000000000000), PL_EUSE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tags), cmocka_unit_test(strip), cmocka_unit_test(keys),
+        cmocka_unit_test(one_bad_record), cmocka_unit_test(replayed),
+        cmocka_unit_test(loose_base64), cmocka_unit_test(rates),
+        cmocka_unit_test(one_record_an_owner), cmocka_unit_test(lives),
+        cmocka_unit_test(long_lives_are_refused),
+        cmocka_unit_test(only_its_peer_changes_a_declaration),
+        cmocka_unit_test(false_of_others_is_a_hint), cmocka_unit_test(token_times),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,549 @@
+/* host.c - two hosts over loopback: calls, refusals, ends, who is where. */
+#include "host_sides.h"
+#include "net/libp2p/relay/autonat.h"
+#include "net/libp2p/relay/relay.h"
+
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void unary_over(int dialler, int listener)
+{
+    static const size_t sizes[] = { 0, 1, 200, 70000, 300000, 4194304 - 120 };
+    struct side a, b;
+    open_side(&a, 0, dialler);
+    open_side(&b, 1, listener);
+    serve(&b, "Test.echo", echo, NULL, NULL);
+    serve(&b, "Test.thirteen", thirteen, NULL, NULL);
+    teach(&a, &b);
+    for (size_t i = 0; i < PL_COUNT(sizes); i++) {
+        uint8_t *data = noise(sizes[i], (uint32_t)i);
+        struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.echo", .data = data,
+                            .n = sizes[i], .timeout_s = LIMIT };
+        ask_and_wait(&q);
+        if (q.status) fail_msg("%zu bytes: %s", sizes[i], q.error);
+        assert_int_equal(bytes_length(&q.response), sizes[i]);
+        if (sizes[i]) assert_memory_equal(bytes_at(&q.response), data, sizes[i]);
+        bytes_clear(&q.response);
+        free(data);
+    }
+    {
+        struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.thirteen", .timeout_s = LIMIT };
+        ask_and_wait(&q);
+        assert_int_equal(q.status, PL_EPROTO);
+        assert_string_equal(q.error, "ValueError('thirteen')");
+    }
+    {
+        struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.nothing", .timeout_s = LIMIT };
+        ask_and_wait(&q);
+        assert_int_equal(q.status, PL_ENOTFOUND);
+    }
+    close_side(&a);
+    close_side(&b);
+}
+
+static void unary_noise(void **state)
+{
+    (void)state;
+    unary_over(CONN_NOISE, CONN_NOISE | CONN_TLS);
+}
+
+static void unary_tls(void **state)
+{
+    (void)state;
+    unary_over(CONN_NOISE | CONN_TLS, CONN_TLS);
+}
+
+/* --- refusals --------------------------------------------------------------------------------- */
+
+static void no_encryption_in_common(void **state)
+{
+    struct side a, b;
+    struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.echo", .timeout_s = LIMIT };
+    (void)state;
+    open_side(&a, 0, CONN_NOISE);
+    open_side(&b, 1, CONN_TLS);
+    teach(&a, &b);
+    ask_and_wait(&q);
+    assert_int_equal(q.status, PL_EIO);
+    assert_non_null(strstr(q.error, "no encryption in common"));
+    close_side(&a);
+    close_side(&b);
+}
+
+/* The address is right, but somebody else lives there. */
+static void wrong_peer(void **state)
+{
+    (void)state;
+    for (int securities = CONN_NOISE; securities <= CONN_TLS; securities++) {
+        struct side a, b, other;
+        struct asking q = { .from = &a, .to = &other.me.id, .name = "Test.echo", .timeout_s = LIMIT };
+        open_side(&a, 0, securities);
+        open_side(&b, 1, securities);
+        open_side(&other, 0, securities);
+        other.at = b.at;
+        multiaddr_strip_peer(&other.at, &b.me.id);
+        teach(&a, &other);
+        ask_and_wait(&q);
+        assert_int_equal(q.status, PL_EIO);
+        if (!strstr(q.error, "answered")) fail_msg("%s", q.error);
+        close_side(&a);
+        close_side(&b);
+        close_side(&other);
+    }
+}
+
+static void nobody_there(void **state)
+{
+    struct side a, b;
+    struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.echo", .timeout_s = LIMIT };
+    struct asking self = { .from = &a, .to = &a.me.id, .name = "Test.echo", .timeout_s = LIMIT };
+    (void)state;
+    open_side(&a, 0, 0);
+    open_side(&b, 0, 0);
+    ask_and_wait(&q); /* nothing is known of it */
+    assert_int_equal(q.status, PL_EIO);
+    assert_non_null(strstr(q.error, "no address"));
+    ask_and_wait(&self);
+    assert_int_equal(self.status, PL_EUSE);
+    assert_int_equal(multiaddr_from_text(&b.at, "/ip4/127.0.0.1/tcp/1", NULL), PL_OK);
+    teach(&a, &b);
+    q.answered = 0;
+    ask_and_wait(&q); /* nobody listens */
+    assert_int_equal(q.status, PL_EIO);
+    assert_non_null(strstr(q.error, "/tcp/1"));
+    close_side(&a);
+    close_side(&b);
+}
+
+/* --- slow handlers, cancelling ---------------------------------------------------------------- */
+
+static int slow_called, slow_cancelled;
+static struct rpc_call *slow_call;
+
+static void on_slow_cancelled(void *context)
+{
+    (void)context;
+    rpc_reply(slow_call, NULL, 0); /* must still be answered */
+    note(&slow_cancelled);
+}
+
+static void slow(void *context, struct rpc_call *call, const uint8_t *data, size_t n)
+{
+    (void)context;
+    (void)data;
+    (void)n;
+    slow_call = call;
+    rpc_on_cancel(call, on_slow_cancelled, NULL);
+    note(&slow_called);
+}
+
+static void cancel_here(void *context)
+{
+    rpc_cancel(((struct asking *)context)->request);
+}
+
+static void cancelled_and_late(void **state)
+{
+    struct side a, b;
+    struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.slow", .timeout_s = LIMIT };
+    (void)state;
+    slow_called = slow_cancelled = 0;
+    open_side(&a, 0, 0);
+    open_side(&b, 1, 0);
+    serve(&b, "Test.slow", slow, NULL, NULL);
+    teach(&a, &b);
+    ask(&q);
+    assert_true(await_noted(&slow_called, 1, LIMIT));
+    loop_call(a.loop, cancel_here, &q);
+    assert_true(await_noted(&slow_cancelled, 1, LIMIT));
+    assert_int_equal(q.answered, 0);
+    /* Now the caller runs out of patience; on a slow machine perhaps before the call has
+     * arrived. */
+    for (q.timeout_s = 0.3; noted(&slow_called) < 2 && q.timeout_s < LIMIT; q.timeout_s *= 2) {
+        q.answered = 0;
+        ask_and_wait(&q);
+        assert_int_equal(q.status, PL_EAGAIN);
+    }
+    assert_true(await_noted(&slow_cancelled, 2, LIMIT));
+    close_side(&a);
+    close_side(&b);
+}
+
+/* A host that closes tells everybody who still waits. */
+static void closing_tells(void **state)
+{
+    struct side a, b;
+    struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.slow", .timeout_s = LIMIT };
+    (void)state;
+    slow_called = slow_cancelled = 0;
+    open_side(&a, 0, 0);
+    open_side(&b, 1, 0);
+    serve(&b, "Test.slow", slow, NULL, NULL);
+    teach(&a, &b);
+    ask(&q);
+    assert_true(await_noted(&slow_called, 1, LIMIT));
+    close_side(&a);
+    assert_int_equal(q.answered, 1);
+    assert_int_equal(q.status, PL_EIO);
+    assert_true(await_noted(&slow_cancelled, 1, LIMIT));
+    close_side(&b);
+}
+
+/* --- many at once ----------------------------------------------------------------------------- */
+
+#define MANY 600 /* more than may be opened before the other side has taken them */
+
+static void ask_many_here(void *context)
+{
+    struct asking *all = context;
+    for (int i = 0; i < MANY; i++) ask_here(&all[i]);
+}
+
+static void many_calls(void **state)
+{
+    static struct asking all[MANY];
+    static uint32_t numbers[MANY];
+    struct side a, b;
+    int done = 0;
+    (void)state;
+    open_side(&a, 0, 0);
+    open_side(&b, 1, 0);
+    serve(&b, "Test.echo", echo, NULL, NULL);
+    teach(&a, &b);
+    memset(all, 0, sizeof all);
+    for (uint32_t i = 0; i < MANY; i++) {
+        numbers[i] = i;
+        all[i] = (struct asking){ .from = &a, .to = &b.me.id, .name = "Test.echo", .n = 4,
+                                  .data = &numbers[i], .timeout_s = LIMIT };
+    }
+    loop_call(a.loop, ask_many_here, all);
+    for (int i = 0; i < MANY; i++) done += await_noted(&all[i].answered, 1, LIMIT);
+    assert_int_equal(done, MANY);
+    for (int i = 0; i < MANY; i++) {
+        if (all[i].status) fail_msg("call %d: %s", i, all[i].error);
+        assert_int_equal(bytes_length(&all[i].response), 4);
+        assert_memory_equal(bytes_at(&all[i].response), &numbers[i], 4);
+        bytes_clear(&all[i].response);
+    }
+    close_side(&a);
+    close_side(&b);
+}
+
+/* --- who is where ----------------------------------------------------------------------------- */
+
+struct ears {
+    struct host_watch watch;
+    struct side *side;
+    int connected, disconnected, identified;
+};
+
+static void on_connected(void *context, const struct peer_id *peer)
+{
+    (void)peer;
+    note(&((struct ears *)context)->connected);
+}
+
+static void on_disconnected(void *context, const struct peer_id *peer)
+{
+    (void)peer;
+    note(&((struct ears *)context)->disconnected);
+}
+
+static void on_identified(void *context, const struct peer_id *peer)
+{
+    (void)peer;
+    note(&((struct ears *)context)->identified);
+}
+
+static void watch_here(void *context)
+{
+    struct ears *e = context;
+    e->watch = (struct host_watch){ { on_connected, on_disconnected, on_identified }, e, NULL };
+    host_watch(e->side->host, &e->watch);
+}
+
+static void found_through_another(void **state)
+{
+    struct side hub, a, b;
+    struct ears ears = { .side = &hub };
+    struct asking join_a = { .from = &a, .to = &hub.me.id, .name = "Test.none", .timeout_s = LIMIT };
+    struct asking join_b = { .from = &b, .to = &hub.me.id, .name = "Test.none", .timeout_s = LIMIT };
+    struct asking q = { .from = &b, .to = &a.me.id, .name = "Test.echo", .data = "x", .n = 1,
+                        .timeout_s = LIMIT };
+    (void)state;
+    open_side(&hub, 1, 0);
+    open_side(&a, 1, 0);
+    open_side(&b, 0, 0);
+    serve(&a, "Test.echo", echo, NULL, NULL);
+    loop_call(hub.loop, watch_here, &ears);
+    teach(&a, &hub);
+    teach(&b, &hub);
+    ask_and_wait(&join_a);
+    ask_and_wait(&join_b);
+    assert_true(await_noted(&ears.connected, 2, LIMIT) && await_noted(&ears.identified, 2, LIMIT));
+    ask_and_wait(&q); /* b knows nothing of a but its ID */
+    if (q.status) fail_msg("%s", q.error);
+    bytes_clear(&q.response);
+    close_side(&a);
+    assert_true(await_noted(&ears.disconnected, 1, LIMIT));
+    close_side(&b);
+    assert_true(await_noted(&ears.disconnected, 2, LIMIT));
+    close_side(&hub);
+}
+
+static void reserve_here(void *context)
+{
+    struct asking *a = context;
+    a->status = relay_use(a->from->host, a->to);
+}
+
+static void look_here(void *context)
+{
+    struct asking *a = context;
+    a->answered = relay_is_used(a->from->host, a->to) &&
+                  relay_addresses(a->from->host, &a->from->at, 1) == 1;
+}
+
+/* A hub that relays; a, which has a place there and answers; b, which has called the hub. Neither
+ * a nor b listens. */
+static void open_relayed(struct side *hub, struct ears *ears, struct side *a, struct side *b)
+{
+    struct asking reserve = { .from = a, .to = &hub->me.id };
+    struct asking join = { .from = b, .to = &hub->me.id, .name = "Test.none", .timeout_s = LIMIT };
+    open_side_as(hub, 1, 0, 1);
+    open_side(a, 0, 0);
+    open_side(b, 0, 0);
+    serve(a, "Test.echo", echo, NULL, NULL);
+    loop_call(hub->loop, watch_here, ears);
+    teach(a, hub);
+    teach(b, hub);
+    loop_call(a->loop, reserve_here, &reserve);
+    assert_int_equal(reserve.status, PL_OK);
+    for (double until = pl_seconds() + LIMIT; !reserve.answered && pl_seconds() < until; ) {
+        usleep(50000);
+        loop_call(a->loop, look_here, &reserve);
+    }
+    assert_true(reserve.answered);
+    ask_and_wait(&join);
+    /* both, and a's push of its new address */
+    assert_true(await_noted(&ears->identified, 3, LIMIT));
+}
+
+/* b reaches a through the hub, knowing its ID only. */
+static void called_through_relay(void **state)
+{
+    struct side hub, a, b;
+    struct ears ears = { .side = &hub };
+    uint8_t *data = noise(400000, 1);
+    struct asking small = {
+        .from = &b, .to = &a.me.id, .name = "Test.echo", .data = data, .n = 40000, .timeout_s = LIMIT
+    };
+    struct asking large = { .from = &b, .to = &a.me.id, .name = "Test.echo", .data = data,
+                            .n = 400000, .timeout_s = LIMIT };
+    (void)state;
+    open_relayed(&hub, &ears, &a, &b);
+    ask_and_wait(&small);
+    if (small.status) fail_msg("%s", small.error);
+    assert_memory_equal(bytes_at(&small.response), data, 40000);
+    ask_and_wait(&large); /* more than a circuit carries: cut, and said so */
+    assert_int_equal(large.status, PL_EIO);
+    bytes_clear(&small.response);
+    free(data);
+    close_side(&b);
+    close_side(&a);
+    close_side(&hub);
+}
+
+/* An address where nobody answers, not even with a refusal: its line of callers is full. */
+static void open_silence(int fd[3], struct multiaddr *at)
+{
+    struct sockaddr_in sa = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t n = sizeof sa;
+    struct pl_err err = { "" };
+    char text[64];
+    for (int i = 0; i < 3; i++)
+        fd[i] = socket(AF_INET, SOCK_STREAM | (i ? SOCK_NONBLOCK : 0), 0);
+    assert_int_equal(bind(fd[0], (struct sockaddr *)&sa, sizeof sa), 0);
+    assert_int_equal(listen(fd[0], 0), 0);
+    assert_int_equal(getsockname(fd[0], (struct sockaddr *)&sa, &n), 0);
+    for (int i = 1; i < 3; i++) connect(fd[i], (struct sockaddr *)&sa, sizeof sa);
+    snprintf(text, sizeof text, "/ip4/127.0.0.1/tcp/%d", ntohs(sa.sin_port));
+    if (multiaddr_from_text(at, text, &err)) fail_msg("%s", err.text);
+}
+
+/* a stands behind a router: its own address, which b has heard of, leads nowhere. b calls it through
+ * the hub long before that address is given up. */
+static void an_address_that_leads_nowhere(void **state)
+{
+    struct side hub, a, b;
+    int silence[3];
+    struct ears ears = { .side = &hub };
+    struct asking q = { .from = &b, .to = &a.me.id, .name = "Test.echo", .data = "hello", .n = 5,
+                        .timeout_s = LIMIT };
+    double begun;
+    (void)state;
+    open_relayed(&hub, &ears, &a, &b);
+    open_silence(silence, &a.at);
+    teach(&b, &a);
+    begun = pl_seconds();
+    ask_and_wait(&q);
+    if (q.status) fail_msg("%s", q.error);
+    assert_true(pl_seconds() - begun < CONN_SETUP_LIMIT);
+    bytes_clear(&q.response);
+    close_side(&b);
+    close_side(&a);
+    close_side(&hub);
+    for (int i = 0; i < 3; i++) close(silence[i]);
+}
+
+static void on_reach(void *context, int status, const struct multiaddr *at, const char *why)
+{
+    struct asking *a = context;
+    a->status = status;
+    a->from->at = *at;
+    snprintf(a->error, sizeof a->error, "%s", why);
+    note(&a->answered);
+}
+
+static void reach_here(void *context)
+{
+    struct asking *a = context;
+    assert_non_null(autonat_ask(a->from->host, a->to, LIMIT, on_reach, a));
+}
+
+static void reachable(void **state)
+{
+    struct side hub, a, b;
+    struct asking from_a = { .from = &a, .to = &hub.me.id },
+                  from_b = { .from = &b, .to = &hub.me.id };
+    struct multiaddr was;
+    (void)state;
+    open_side(&hub, 1, 0);
+    open_side(&a, 1, 0);
+    open_side(&b, 0, 0);
+    was = a.at;
+    multiaddr_strip_peer(&was, &a.me.id);
+    teach(&a, &hub);
+    teach(&b, &hub);
+    loop_call(a.loop, reach_here, &from_a);
+    loop_call(b.loop, reach_here, &from_b);
+    assert_true(await_noted(&from_a.answered, 1, LIMIT) && await_noted(&from_b.answered, 1, LIMIT));
+    if (from_a.status) fail_msg("%s", from_a.error);
+    assert_true(multiaddr_equal(&a.at, &was));
+    assert_int_equal(from_b.status, PL_EPROTO); /* it has no address to be dialled at */
+    close_side(&a);
+    close_side(&b);
+    close_side(&hub);
+}
+
+/* a's own address is not the one that the hub sees, as behind a router: the hub is asked about the
+ * one that it sees, and finds nobody there. */
+static void not_reachable_behind_a_router(void **state)
+{
+    static const char *const listen[] = { "/ip4/127.0.0.2/tcp/0" };
+    struct side hub, a = { 0 };
+    struct host_options o = { .me = &a.me, .listen = listen, .listen_count = 1 };
+    struct asking join = { .from = &a, .to = &hub.me.id, .name = "Test.none", .timeout_s = LIMIT };
+    struct asking q = { .from = &a, .to = &hub.me.id };
+    struct ears ears = { .side = &a };
+    struct pl_err err = { "" };
+    (void)state;
+    open_side(&hub, 1, 0);
+    assert_int_equal(loop_open(&a.loop, &err), PL_OK);
+    assert_int_equal(identity_make(&a.me, KEY_ED25519, &err), PL_OK);
+    if (host_open(&a.host, a.loop, &o, &err)) fail_msg("%s", err.text);
+    loop_call(a.loop, watch_here, &ears);
+    teach(&a, &hub);
+    ask_and_wait(&join);
+    assert_true(await_noted(&ears.identified, 1, LIMIT));
+    loop_call(a.loop, reach_here, &q);
+    assert_true(await_noted(&q.answered, 1, LIMIT));
+    assert_int_equal(q.status, PL_EIO); /* it has tried */
+    close_side(&a);
+    close_side(&hub);
+}
+
+/* --- a peer in another process ---------------------------------------------------------------- */
+
+/* A listening peer with Test.slow that never answers; its address comes through the pipe. */
+static pid_t other_process(struct side *s)
+{
+    int fds[2];
+    pid_t pid;
+    assert_int_equal(pipe(fds), 0);
+    if (!(pid = fork())) {
+        open_side(s, 1, 0);
+        serve(s, "Test.slow", slow, NULL, NULL);
+        if (write(fds[1], s, sizeof *s) != (ssize_t)sizeof *s) _exit(1);
+        pause();
+        _exit(0);
+    }
+    assert_true(pid > 0);
+    /* its id and address are plain values */
+    assert_int_equal(read(fds[0], s, sizeof *s), sizeof *s);
+    close(fds[0]);
+    close(fds[1]);
+    return pid;
+}
+
+static void peer_is_killed(void **state)
+{
+    struct side a, b;
+    struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.slow", .timeout_s = 3 * LIMIT };
+    pid_t pid = other_process(&b);
+    (void)state;
+    open_side(&a, 0, 0);
+    teach(&a, &b);
+    ask(&q);
+    assert_false(await_noted(&q.answered, 1, 0.3));
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    assert_true(await_noted(&q.answered, 1, LIMIT)); /* long before the time is up */
+    assert_int_equal(q.status, PL_EIO);
+    q.answered = 0;
+    ask_and_wait(&q); /* and it is not there any more */
+    assert_int_equal(q.status, PL_EIO);
+    close_side(&a);
+}
+
+static void peer_is_frozen(void **state)
+{
+    struct side a, b;
+    struct asking q = { .from = &a, .to = &b.me.id, .name = "Test.slow", .timeout_s = 0.5 };
+    pid_t pid = other_process(&b);
+    (void)state;
+    kill(pid, SIGSTOP);
+    open_side(&a, 0, 0);
+    teach(&a, &b);
+    ask_and_wait(&q); /* the kernel accepts, nobody shakes hands */
+    assert_int_equal(q.status, PL_EAGAIN);
+    close_side(&a);
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(peer_is_killed), /* these fork: first, while there is one thread */
+        cmocka_unit_test(peer_is_frozen),
+        cmocka_unit_test(unary_noise),
+        cmocka_unit_test(unary_tls),
+        cmocka_unit_test(no_encryption_in_common),
+        cmocka_unit_test(wrong_peer),
+        cmocka_unit_test(nobody_there),
+        cmocka_unit_test(cancelled_and_late),
+        cmocka_unit_test(closing_tells),
+        cmocka_unit_test(many_calls),
+        cmocka_unit_test(found_through_another),
+        cmocka_unit_test(called_through_relay),
+        cmocka_unit_test(an_address_that_leads_nowhere),
+        cmocka_unit_test(reachable),
+        cmocka_unit_test(not_reachable_behind_a_router),
+    };
+    return cmocka_run_group_tests_name("host", tests, NULL, NULL);
+}

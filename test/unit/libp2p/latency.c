@@ -1,0 +1,86 @@
+/* latency.c - pings to the peers of a run: who answers, who does not, who is forgotten. */
+#include "host_sides.h"
+#include "net/libp2p/protocols/latency.h"
+
+#include <math.h>
+
+static struct distance found[DISTANCES_MAX];
+
+/* Looks until `wanted` peers are known. */
+static size_t look_for(struct distances *d, const struct peer_id *peers, size_t count, size_t wanted)
+{
+    size_t n = 0;
+    for (int i = 0; i < 1500; i++) {
+        struct timespec t = { 0, 20000000 };
+        if ((n = distances_look(d, found, peers, count)) >= wanted) break;
+        nanosleep(&t, NULL);
+    }
+    return n;
+}
+
+static const struct distance *of(const struct peer_id *peer, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (peer_id_equal(&found[i].peer, peer)) return &found[i];
+    return NULL;
+}
+
+static void who_answers_and_who_does_not(void **state)
+{
+    struct side here, there, gone;
+    struct distances *d;
+    struct peer_id peers[2];
+    size_t n;
+    (void)state;
+    open_side(&here, 0, 0);
+    open_side(&there, 1, 0);
+    open_side(&gone, 1, 0);
+    teach(&here, &there);
+    teach(&here, &gone);
+    peers[0] = there.me.id;
+    peers[1] = gone.me.id;
+    close_side(&gone);
+    assert_int_equal(distances_open(&d, here.host), PL_OK);
+    n = look_for(d, peers, 2, 2);
+    assert_int_equal(n, 2);
+    assert_true(of(&peers[0], n)->rtt_s > 0);
+    assert_false(of(&peers[0], n)->relayed);
+    assert_true(isnan(of(&peers[1], n)->rtt_s));
+    n = look_for(d, peers + 1, 1, 1); /* the other is not asked for any more */
+    assert_int_equal(n, 1);
+    assert_non_null(of(&peers[1], n));
+    distances_stop(d);
+    close_side(&here);
+    distances_close(d);
+    close_side(&there);
+}
+
+/* More than there are places for, none of whom anybody knows; closed while pings are under way. */
+static void a_crowd_is_bounded(void **state)
+{
+    static struct peer_id crowd[DISTANCES_MAX + 50];
+    struct side here;
+    struct distances *d;
+    (void)state;
+    open_side(&here, 0, 0);
+    for (size_t i = 0; i < PL_COUNT(crowd); i++) {
+        uint8_t key[36] = { 8, 1, 18, 32, (uint8_t)i, (uint8_t)(i >> 8) };
+        peer_id_of_key(&crowd[i], key, sizeof key);
+    }
+    assert_int_equal(distances_open(&d, here.host), PL_OK);
+    assert_true(distances_look(d, found, crowd, PL_COUNT(crowd)) <= DISTANCES_MAX);
+    assert_true(look_for(d, crowd, PL_COUNT(crowd), 20) >= 20);
+    distances_look(d, found, crowd + 100, 150);
+    distances_stop(d);
+    close_side(&here);
+    distances_close(d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_answers_and_who_does_not),
+        cmocka_unit_test(a_crowd_is_bounded),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

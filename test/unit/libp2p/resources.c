@@ -1,0 +1,248 @@
+/* resources.c - accounts and scopes: what is charged where, who is refused, who is the largest. */
+#include "net/libp2p/host/resources.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MIB ((size_t)1 << 20)
+
+static struct resources all;
+
+/* As the host does it: text "/ip4/...", peer 0: not yet known. */
+static void open_account(struct account *a, const char *text, int peer, int dialled)
+{
+    struct multiaddr at;
+    struct peer_id id = { .length = 34 };
+    assert_int_equal(multiaddr_from_text(&at, text, NULL), PL_OK);
+    memset(a, 0, sizeof *a);
+    assert_int_equal(resources_open(&all, a, &at, dialled, 0), PL_OK);
+    memset(id.bytes, peer, id.length);
+    if (peer) assert_int_equal(resources_authenticate(a, &id), PL_OK);
+}
+
+static struct peer_id peer_number(int peer)
+{
+    struct peer_id id = { .length = 34 };
+    memset(id.bytes, peer, id.length);
+    return id;
+}
+
+static enum scope_kind refused(struct account *a, enum resource kind, size_t n)
+{
+    const struct scope *full = resources_charge(a, kind, n);
+    assert_non_null(full);
+    return full->kind;
+}
+
+/* Nothing is left of anybody. */
+static void finish(struct account *accounts, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        resources_close(&accounts[i]);
+        resources_close(&accounts[i]);
+    }
+    assert_null(all.scopes);
+    assert_null(all.accounts);
+    for (int k = 0; k < RESOURCES; k++) {
+        assert_int_equal(all.system.used[k], 0);
+        assert_int_equal(all.reserved.used[k], 0);
+        assert_int_equal(all.transient.used[k], 0);
+    }
+    resources_clear(&all);
+}
+
+/* A refusal charges nothing anywhere; the nearest scope is named. */
+static void limits(void **state)
+{
+    struct account a[3];
+    size_t peer;
+    (void)state;
+    resources_init(&all, SIZE_MAX);
+    peer = resources_limit(&all, SCOPE_PEER, RESOURCE_HELD);
+    open_account(&a[0], "/ip4/1.2.3.4/tcp/1", 1, 0);
+    open_account(&a[1], "/ip4/9.9.9.9/tcp/1", 1, 0); /* the same peer from elsewhere */
+    open_account(&a[2], "/ip4/1.2.3.200/tcp/1", 2, 0); /* another in its /24 */
+    assert_null(resources_charge(&a[0], RESOURCE_HELD, peer - 1));
+    assert_int_equal(refused(&a[1], RESOURCE_HELD, 2), SCOPE_PEER);
+    assert_int_equal(a[1].used[RESOURCE_HELD], 0);
+    assert_int_equal(all.system.used[RESOURCE_HELD], peer - 1);
+    assert_null(resources_charge(&a[1], RESOURCE_HELD, 1));
+    assert_null(resources_charge(&a[2], RESOURCE_HELD, peer)); /* 192 MiB: the subnet's 1 is free */
+    assert_int_equal(a[0].subnet->used[RESOURCE_HELD], 2 * peer - 1);
+    resources_release(&a[0], RESOURCE_HELD, 10);
+    assert_int_equal(refused(&a[0], RESOURCE_HELD, 11), SCOPE_PEER);
+    assert_int_equal(refused(&a[0], RESOURCE_HELD, SIZE_MAX), SCOPE_PEER); /* no overflow */
+    assert_int_equal(all.system.used[RESOURCE_HELD], 2 * peer - 10);
+    finish(a, 3);
+}
+
+/* Two addresses of a public /24 or of an IPv6 /64 are one owner's, two loopback addresses are not. */
+static void subnets(void **state)
+{
+    static const struct { const char *a, *b; int same; enum scope_kind kind; } pairs[] = {
+        { "/ip4/1.2.3.4/tcp/1", "/ip4/1.2.3.9/tcp/2", 1, SCOPE_SUBNET },
+        { "/ip4/1.2.3.4/tcp/1", "/ip4/1.2.4.4/tcp/1", 0, SCOPE_SUBNET },
+        { "/ip6/2001:db8::1/tcp/1", "/ip6/2001:db8::ffff:1/tcp/1", 1, SCOPE_SUBNET },
+        { "/ip6/2001:db8::1/tcp/1", "/ip6/2001:db8:0:1::1/tcp/1", 0, SCOPE_SUBNET },
+        { "/ip4/127.0.0.1/tcp/1", "/ip4/127.0.0.1/tcp/2", 1, SCOPE_MACHINE },
+        { "/ip4/127.0.0.1/tcp/1", "/ip4/127.0.0.2/tcp/1", 0, SCOPE_MACHINE },
+    };
+    struct account a[2];
+    (void)state;
+    for (size_t i = 0; i < PL_COUNT(pairs); i++) {
+        resources_init(&all, SIZE_MAX);
+        open_account(&a[0], pairs[i].a, 0, 0);
+        open_account(&a[1], pairs[i].b, 0, 0);
+        if ((a[0].subnet == a[1].subnet) != pairs[i].same) fail_msg("%s", pairs[i].b);
+        assert_int_equal(a[0].subnet->kind, pairs[i].kind);
+        finish(a, 2);
+    }
+}
+
+/* Unproven connections have a scope of their own; with the handshake they leave it. */
+static void transient(void **state)
+{
+    static struct account a[1000];
+    size_t most, n = 0;
+    (void)state;
+    resources_init(&all, SIZE_MAX);
+    most = resources_limit(&all, SCOPE_TRANSIENT, RESOURCE_CONNECTIONS);
+    for (; n <= most; n++) {
+        open_account(&a[n], "/ip4/127.0.0.1/tcp/1", 0, 0);
+        if (n < most) assert_null(resources_charge(&a[n], RESOURCE_CONNECTIONS, 1));
+    }
+    assert_int_equal(refused(&a[most], RESOURCE_CONNECTIONS, 1), SCOPE_TRANSIENT);
+    for (size_t i = 0; i < 5; i++) {
+        struct peer_id id = peer_number((int)i + 1);
+        assert_int_equal(resources_authenticate(&a[i], &id), PL_OK);
+    }
+    assert_int_equal(all.transient.used[RESOURCE_CONNECTIONS], most - 5);
+    assert_int_equal(all.system.used[RESOURCE_CONNECTIONS], most);
+    assert_null(resources_charge(&a[most], RESOURCE_CONNECTIONS, 1));
+    finish(a, n);
+}
+
+/* Of bytes: in the subnet that holds most, the peer that does, its fullest connection. A subnet of many
+ * small ones is larger than one honest peer with more than each of them. */
+static void largest(void **state)
+{
+    struct account a[6];
+    (void)state;
+    resources_init(&all, SIZE_MAX);
+    open_account(&a[0], "/ip4/5.5.5.5/tcp/1", 1, 0);
+    resources_count(&a[0], RESOURCE_HELD, 10 * MIB);
+    for (int i = 1; i < 4; i++) { /* three identities of one owner */
+        open_account(&a[i], "/ip4/6.6.6.6/tcp/1", i == 3 ? 3 : 2, 0);
+        resources_count(&a[i], RESOURCE_HELD, (size_t)(3 + i) * MIB);
+    }
+    open_account(&a[4], "/ip4/6.6.6.7/tcp/1", 4, 0); /* a newcomer beside them */
+    resources_count(&a[4], RESOURCE_HELD, 1);
+    assert_ptr_equal(resources_largest(&all, &all.system, RESOURCE_HELD), &a[2]); /* of 4 + 5, not 6 */
+    assert_ptr_equal(resources_largest(&all, a[0].subnet, RESOURCE_HELD), &a[0]);
+    assert_ptr_equal(resources_largest(&all, a[3].peer, RESOURCE_HELD), &a[3]);
+    open_account(&a[5], "/ip4/7.7.7.7/tcp/1", 5, 0);
+    assert_null(resources_largest(&all, a[5].subnet, RESOURCE_HELD)); /* who holds nothing is none */
+    finish(a, 6);
+}
+
+/* Of connections: in the largest subnet the one that has been idle longest; never whom we have dialled
+ * or protect. */
+static void idle(void **state)
+{
+    struct account a[6];
+    struct peer_id groupmate = peer_number(2);
+    (void)state;
+    resources_init(&all, SIZE_MAX);
+    for (int i = 0; i < 6; i++) {
+        open_account(&a[i], i ? "/ip4/6.6.6.6/tcp/1" : "/ip4/5.5.5.5/tcp/1", i + 1, i == 2);
+        resources_charge(&a[i], RESOURCE_CONNECTIONS, 1);
+        a[i].active_at = i; /* the single one has been idle longest of all */
+    }
+    assert_ptr_equal(resources_largest(&all, &all.system, RESOURCE_CONNECTIONS), &a[1]);
+    assert_int_equal(resources_protect(&all, &groupmate), PL_OK);
+    assert_ptr_equal(resources_largest(&all, &all.system, RESOURCE_CONNECTIONS), &a[3]);
+    assert_ptr_equal(resources_largest(&all, a[1].subnet, RESOURCE_CONNECTIONS), &a[3]);
+    resources_unprotect(&all, &groupmate);
+    assert_ptr_equal(resources_largest(&all, &all.system, RESOURCE_CONNECTIONS), &a[1]);
+    finish(a, 6);
+}
+
+/* What a groupmate uses is no stranger's: full for strangers is not full for it. */
+static void reserved(void **state)
+{
+    struct account a[5];
+    struct peer_id groupmate = peer_number(9);
+    size_t limit;
+    (void)state;
+    resources_init(&all, SIZE_MAX);
+    limit = resources_limit(&all, SCOPE_SYSTEM, RESOURCE_HELD);
+    open_account(&a[0], "/ip4/1.1.1.1/tcp/1", 9, 0);
+    resources_count(&a[0], RESOURCE_HELD, MIB);
+    assert_int_equal(resources_protect(&all, &groupmate), PL_OK);
+    assert_int_equal(resources_protect(&all, &groupmate), PL_OK);
+    assert_int_equal(all.system.used[RESOURCE_HELD], 0);
+    assert_int_equal(all.reserved.used[RESOURCE_HELD], MIB);
+    for (int i = 1; i < 4; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "/ip4/2.2.%d.2/tcp/1", i);
+        open_account(&a[i], text, i, 0);
+        resources_count(&a[i], RESOURCE_HELD, i < 3 ? (size_t)(91 - i) * MIB : limit - 179 * MIB);
+    }
+    assert_int_equal(refused(&a[3], RESOURCE_HELD, 1), SCOPE_SYSTEM);
+    assert_null(resources_charge(&a[0], RESOURCE_HELD, 200 * MIB)); /* more than a peer may, too */
+    assert_ptr_equal(resources_largest(&all, &all.system, RESOURCE_HELD), &a[1]);
+    open_account(&a[4], "/ip4/1.1.1.1/tcp/2", 9, 0); /* a second connection of it is no stranger's */
+    assert_null(resources_charge(&a[4], RESOURCE_HELD, MIB));
+    resources_unprotect(&all, &groupmate);
+    assert_int_equal(all.reserved.used[RESOURCE_HELD], 202 * MIB);
+    resources_unprotect(&all, &groupmate);
+    assert_int_equal(all.reserved.used[RESOURCE_HELD], 0);
+    resources_unprotect(&all, &groupmate); /* one too many harms nobody */
+    finish(a, 5);
+}
+
+static void protocols(void **state)
+{
+    static struct scope *streams[20000];
+    size_t most, n = 0;
+    struct scope *other;
+    (void)state;
+    resources_init(&all, SIZE_MAX);
+    most = resources_limit(&all, SCOPE_PROTOCOL, RESOURCE_STREAMS);
+    while (n < PL_COUNT(streams) && (streams[n] = resources_enter_protocol(&all, "/a"))) n++;
+    assert_int_equal(n, most);
+    assert_non_null(other = resources_enter_protocol(&all, "/b"));
+    resources_leave_protocol(&all, other);
+    resources_leave_protocol(&all, NULL);
+    while (n) resources_leave_protocol(&all, streams[--n]);
+    finish(NULL, 0);
+}
+
+/* A process that may open few files has to keep some for itself. */
+static void few_descriptors(void **state)
+{
+    (void)state;
+    for (size_t files = 0; files < 5000; files += 1 + files / 8) {
+        size_t connections;
+        resources_init(&all, files);
+        connections = resources_limit(&all, SCOPE_SYSTEM, RESOURCE_CONNECTIONS) +
+                      resources_limit(&all, SCOPE_RESERVED, RESOURCE_CONNECTIONS);
+        assert_true(connections >= 9 && connections <= 1536);
+        if (files >= 64) assert_true(connections <= files * 3 / 4);
+        assert_in_range(resources_limit(&all, SCOPE_SUBNET, RESOURCE_CONNECTIONS), 1, 256);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(limits),   cmocka_unit_test(subnets),  cmocka_unit_test(transient),
+        cmocka_unit_test(largest),  cmocka_unit_test(idle),     cmocka_unit_test(reserved),
+        cmocka_unit_test(protocols), cmocka_unit_test(few_descriptors),
+    };
+    return cmocka_run_group_tests_name("resources", tests, NULL, NULL);
+}

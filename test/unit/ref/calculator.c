@@ -1,0 +1,187 @@
+/* calculator.c - the memory calculator: counts against published ones, terms against the buffers
+ * they describe, and what must hold between options. */
+#include "runtime/memory.h"
+#include "runtime/batch_shards.h"
+#include "runtime/workspace.h"
+#include "runtime/trainer.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <cmocka.h>
+
+static struct pl_memory_plan plan_of(const char *name)
+{
+    struct pl_memory_model m;
+    struct pl_memory_plan plan;
+    assert_int_equal(pl_memory_model_named(&m, name, NULL), PL_OK);
+    pl_memory_plan_for(&plan, &m);
+    assert_int_equal(pl_memory_check(&plan, NULL), PL_OK);
+    return plan;
+}
+
+static struct pl_memory_use use_of(const struct pl_memory_plan *plan)
+{
+    struct pl_memory_use use;
+    pl_memory_estimate(&use, plan);
+    return use;
+}
+
+static void own_models_are_counted_exactly(void **state)
+{
+    static const char *const names[] = { "run", "middle", "small", "demo" };
+    (void)state;
+    for (size_t i = 0; i < PL_COUNT(names); i++)
+        for (int untied = 0; untied <= 1; untied++) {
+            struct pl_memory_plan plan = plan_of(names[i]);
+            struct pl_dalle_config c;
+            struct pl_dalle *model;
+            pl_dalle_config_named(&c, names[i], NULL);
+            if (untied) pl_dalle_config_untie(&c);
+            pl_memory_model_of(&plan.model, &c);
+            assert_int_equal(pl_dalle_open(&model, &c, NULL, 0, NULL), PL_OK);
+            assert_true(use_of(&plan).parameters == (double)model->params.trainable);
+            pl_dalle_close(model);
+        }
+    {
+        struct pl_memory_plan run = plan_of("run");
+        assert_true(use_of(&run).parameters == 125894244); /* [TTT 3.1] */
+        assert_true(use_of(&run).unshared == 1116354148);
+    }
+}
+
+/* The formula against the allocator, and the states against the optimizer's own list. */
+static void own_buffers_are_as_large_as_said(void **state)
+{
+    static const enum pl_activations modes[] = { [PL_MEMORY_STORED] = PL_STORED,
+                                                 [PL_MEMORY_CHECKPOINT] = PL_RECOMPUTED,
+                                                 [PL_MEMORY_REVERSIBLE] = PL_REVERSIBLE };
+    struct pl_memory_plan plan = plan_of("demo");
+    struct pl_train_options options = { .optimizer = pl_lamb_options(), .peak = 1, .total = 10 };
+    struct pl_dalle_config c;
+    struct pl_dalle *m;
+    struct pl_trainer *t;
+    struct pl_backend be;
+    double states = 0;
+    (void)state;
+    pl_backend_ref(&be);
+    pl_dalle_config_named(&c, "demo", NULL);
+    assert_int_equal(pl_dalle_open(&m, &c, &be, 1, NULL), PL_OK);
+    for (int i = 0; i < 3; i++) {
+        struct pl_memory_use use;
+        double said, is;
+        plan.batch = 4;
+        plan.layers = (enum pl_memory_layers)i;
+        use = use_of(&plan);
+        assert_int_equal(pl_stack_reserve(&m->stack, 4 * 80, modes[i], 1), PL_OK);
+        said = use.term[PL_TERM_kept].device + use.term[PL_TERM_working].device;
+        said -= 4 * 16 * 128 * 128; /* fast's own block of 128 rows */
+        is = 4 * (double)m->stack.arena_floats;
+        assert_true(said == is);
+    }
+    assert_int_equal(pl_trainer_open(&t, m, &options, NULL), PL_OK);
+    for (size_t i = 0; i < pl_optimizer_state_count(t->optimizer); i++) {
+        struct pl_optimizer_state s = pl_optimizer_state_at(t->optimizer, i);
+        states += (double)(s.n * s.element_size);
+    }
+    assert_true(use_of(&plan).term[PL_TERM_optimizer].device == states);
+    pl_trainer_close(t);
+    pl_dalle_close(m);
+}
+
+/* The standard count for 16-bit training: 34 b s d + 5 b h s s bytes a layer. */
+static void standard_layer(void **state)
+{
+    struct pl_memory_plan plan = plan_of("gpt2-l");
+    double s = 1024, d = 1280, h = 20;
+    (void)state;
+    plan.layers = PL_MEMORY_STORED;
+    assert_true(use_of(&plan).term[PL_TERM_kept].device == 36 * (34 * s * d + 5 * h * s * s));
+    plan.layers = PL_MEMORY_CHECKPOINT;
+    assert_true(use_of(&plan).term[PL_TERM_kept].device == 36 * 2 * s * d);
+    assert_true(use_of(&plan).term[PL_TERM_working].device == 34 * s * d + 5 * h * s * s);
+}
+
+static void options_move_what_they_should(void **state)
+{
+    struct pl_memory_plan plan = plan_of("gpt2-l");
+    struct pl_memory_use here = use_of(&plan), there;
+    double P = 774030080;
+    (void)state;
+    plan.offload = 1; /* master copy and statistics leave; the largest gradient stays */
+    there = use_of(&plan);
+    assert_true(here.term[PL_TERM_master].device == 4 * P && here.host == 0);
+    assert_true(there.term[PL_TERM_master].host == 4 * P && there.term[PL_TERM_master].device == 0);
+    assert_true(there.term[PL_TERM_optimizer].host == 8 * P);
+    assert_true(there.term[PL_TERM_gradients].device == 4.0 * 50257 * 1280);
+    assert_true(there.transfer_s == 6 * P / 12e9);
+    plan.offload = 0;
+    plan.zero = 3;
+    plan.devices = 4;
+    assert_true(use_of(&plan).term[PL_TERM_weights].device == 2 * P / 4);
+    plan = plan_of("run");
+    plan.exchange = 8;
+    plan.peers = 2;
+    there = use_of(&plan);
+    assert_true(there.exchange_bytes > 125894244 && there.exchange_bytes < 1.02 * 125894244);
+    plan.exchange = 32;
+    assert_true(use_of(&plan).exchange_bytes == 4.0 * 125894244);
+    plan.groups = 64;
+    assert_true(use_of(&plan).parameters == 1116354148);
+    plan.groups = 1000; /* more sets than layers are as many as layers */
+    assert_true(use_of(&plan).parameters == 1116354148);
+}
+
+static void sums_are_sums(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < pl_memory_models(); i++) {
+        struct pl_memory_model m;
+        struct pl_memory_plan plan;
+        struct pl_memory_use use;
+        double device = 0, host = 0;
+        assert_int_equal(pl_memory_model_at(&m, i), PL_OK);
+        pl_memory_plan_for(&plan, &m);
+        plan.exchange = 8;
+        use = use_of(&plan);
+        for (int t = 0; t < PL_TERM_COUNT; t++) {
+            device += use.term[t].device;
+            host += use.term[t].host;
+        }
+        assert_true(use.device == device && use.host == host && device > 0);
+        assert_true(use.parameters <= use.unshared);
+    }
+}
+
+static void refusals(void **state)
+{
+    struct pl_memory_model m;
+    struct pl_memory_plan plan = plan_of("gpt2-s");
+    struct pl_err err;
+    (void)state;
+    assert_int_equal(pl_memory_model_named(&m, "gpt5", &err), PL_ENOTFOUND);
+    assert_non_null(strstr(err.text, "'gpt5'"));
+    assert_non_null(strstr(err.text, "dalle-12b"));
+    assert_int_equal(pl_memory_model_at(&m, pl_memory_models()), PL_ENOTFOUND);
+    plan.batch = 0;
+    assert_int_equal(pl_memory_check(&plan, &err), PL_EUSE);
+    assert_non_null(strstr(err.text, "--bsz is 0"));
+    plan.batch = 1.5;
+    assert_int_equal(pl_memory_check(&plan, NULL), PL_EUSE);
+    plan.batch = 1;
+    plan.exchange = 4;
+    assert_int_equal(pl_memory_check(&plan, &err), PL_EUSE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(own_models_are_counted_exactly),
+        cmocka_unit_test(own_buffers_are_as_large_as_said),
+        cmocka_unit_test(standard_layer),
+        cmocka_unit_test(options_move_what_they_should),
+        cmocka_unit_test(sums_are_sums),
+        cmocka_unit_test(refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

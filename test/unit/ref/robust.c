@@ -1,0 +1,274 @@
+/* robust.c - CenteredClip's algebra, and a whole round of BTARD in which planted cheaters are found
+ * and nobody else. */
+#include "ref/btard.h"
+#include "ref/rng.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <openssl/sha.h>
+
+#define PEERS 9
+#define D 40
+
+static struct pl_rng rng;
+
+static int seeded(void **state)
+{
+    (void)state;
+    pl_rng_init(&rng, 11, 0);
+    return 0;
+}
+
+static void normal(float *x, size_t n, double mean)
+{
+    for (size_t i = 0; i < n; i++) x[i] = (float)(mean + pl_rng_normal(&rng));
+}
+
+static double far(const double *v, const float *x)
+{
+    double sum = 0;
+    for (int k = 0; k < D; k++) sum += (v[k] - x[k]) * (v[k] - x[k]);
+    return sqrt(sum);
+}
+
+/* --- CenteredClip ----------------------------------------------------------------------------- */
+
+static void no_radius_is_the_mean(void **state)
+{
+    const double weight[PEERS] = { 1, 2, 3, 0, 5, 1, 1, 4, 0.5 };
+    const struct pl_clip how = { INFINITY, NULL, 1, -1, -1, 0 };
+    struct pl_clip_result result;
+    float x[PEERS][D];
+    double v[D] = { 0 };
+    (void)state;
+    normal(x[0], PEERS * D, 3);
+    assert_int_equal(ref_centered_clip(v, &result, x[0], weight, PEERS, D, &how), PL_OK);
+    for (int k = 0; k < D; k++) {
+        double mean = 0;
+        for (int i = 0; i < PEERS; i++) mean += weight[i] * x[i][k] / 17.5;
+        assert_true(fabs(v[k] - mean) < 1e-12);
+    }
+    assert_int_equal(result.clipped, 0);
+}
+
+static void equal_inputs_stay(void **state)
+{
+    const struct pl_clip how = { 0.1, NULL, 5, 0, -1, 0 };
+    struct pl_clip_result result;
+    float x[PEERS][D];
+    double v[D];
+    (void)state;
+    normal(x[0], D, 0);
+    for (int i = 1; i < PEERS; i++) memcpy(x[i], x[0], sizeof x[0]);
+    for (int k = 0; k < D; k++) v[k] = x[0][k];
+    assert_int_equal(ref_centered_clip(v, &result, x[0], NULL, PEERS, D, &how), PL_OK);
+    assert_int_equal(result.iterations, 1); /* and no step: it stops */
+    assert_true(result.step == 0 && far(v, x[0]) == 0);
+}
+
+static void weights_of_nothing(void **state)
+{
+    const double none[PEERS] = { 0 };
+    const struct pl_clip how = { 1, NULL, 5, -1, -1, 0 };
+    struct pl_clip_result result;
+    float x[PEERS][D];
+    double v[D] = { 0 };
+    (void)state;
+    normal(x[0], PEERS * D, 3);
+    assert_int_equal(ref_centered_clip(v, &result, x[0], none, PEERS, D, &how), PL_OK);
+    for (int k = 0; k < D; k++) assert_true(v[k] == 0);
+}
+
+/* Two liars of nine, once far away and once not even numbers: the honest mean stays near. */
+static void liars_do_not_drag(void **state)
+{
+    const struct pl_clip how = { 3, NULL, 50, -1, -1, 0 };
+    const float lies[] = { 1e6f, -1e30f, NAN, INFINITY };
+    (void)state;
+    for (size_t l = 0; l < PL_COUNT(lies); l++) {
+        struct pl_clip_result result;
+        float x[PEERS][D], m[D];
+        double v[D];
+        normal(x[0], PEERS * D, 1);
+        for (int i = 7; i < PEERS; i++)
+            for (int k = 0; k < D; k++) x[i][k] = lies[l];
+        assert_int_equal(ref_median(m, x[0], PEERS, D, 0), PL_OK);
+        for (int k = 0; k < D; k++) v[k] = m[k];
+        assert_int_equal(ref_centered_clip(v, &result, x[0], NULL, PEERS, D, &how), PL_OK);
+        for (int k = 0; k < D; k++) assert_true(fabs(v[k] - 1) < 2);
+    }
+}
+
+static void medians(void **state)
+{
+    const float x[5][2] = { { 3, NAN }, { 1, 2 }, { -0.0f, 1 }, { 0, NAN }, { 7, 0 } };
+    float m[2];
+    (void)state;
+    assert_int_equal(ref_median(m, x[0], 4, 2, 0), PL_OK);
+    assert_true(m[0] == 0 && !signbit(m[0]) && m[1] == 2); /* of -0 0 1 3 and 1 2 NaN NaN */
+    assert_int_equal(ref_median(m, x[0], 4, 2, 1), PL_OK);
+    assert_true(m[0] == 1 && isnan(m[1]));
+    assert_int_equal(ref_median(m, x[0], 5, 2, 0), PL_OK);
+    assert_true(m[0] == 1 && m[1] == 2);
+}
+
+/* --- BTARD ------------------------------------------------------------------------------------ */
+
+static void sha256(uint8_t hash[PL_HASH_BYTES], const void *data, size_t bytes)
+{
+    SHA256(data, bytes, hash);
+}
+
+static const struct pl_btard btard = { sha256, 1, 12, 1e-3, 400 };
+
+struct round {
+    float sent[PEERS][PEERS][D], aggregate[PEERS][D];
+    double s[PEERS][PEERS], norm[PEERS][PEERS], sums[PEERS];
+    uint8_t seed[PL_HASH_BYTES], liars[PEERS][PEERS], shifted[PEERS], recompute[PEERS];
+};
+
+/* A round as honest peers play it. */
+static struct round *honest(void)
+{
+    static struct round r;
+    float truth[PEERS][D];
+    memset(&r, 0, sizeof r);
+    normal(truth[0], PEERS * D, 0);
+    for (int i = 0; i < PEERS; i++)
+        for (int j = 0; j < PEERS; j++)
+            for (int k = 0; k < D; k++)
+                r.sent[i][j][k] = truth[j][k] + 0.1f * (float)pl_rng_normal(&rng);
+    for (int k = 0; k < PL_HASH_BYTES; k++) r.seed[k] = (uint8_t)pl_rng_below(&rng, 256);
+    return &r;
+}
+
+static void aggregate(struct round *r)
+{
+    for (int j = 0; j < PEERS; j++) {
+        float x[PEERS][D];
+        for (int i = 0; i < PEERS; i++) memcpy(x[i], r->sent[i][j], sizeof x[i]);
+        assert_int_equal(pl_btard_aggregate(r->aggregate[j], &btard, ref_centered_clip, ref_median,
+                                            x[0], PEERS, D),
+                         PL_OK);
+    }
+}
+
+static void report(struct round *r)
+{
+    for (int j = 0; j < PEERS; j++) {
+        double z[D];
+        pl_btard_direction(z, D, &btard, r->seed, (uint32_t)j);
+        for (int i = 0; i < PEERS; i++)
+            pl_btard_report(&r->s[i][j], &r->norm[i][j], &btard, z, r->sent[i][j], r->aggregate[j],
+                            D);
+    }
+}
+
+static void judge(struct round *r)
+{
+    const struct pl_btard_round round = { PEERS,   D,          r->sent[0][0], r->aggregate[0],
+                                          r->s[0], r->norm[0], r->seed };
+    struct pl_btard_verdict verdict = { r->liars[0], r->sums, r->shifted, r->recompute };
+    assert_int_equal(pl_btard_judge(&verdict, &btard, &round), PL_OK);
+}
+
+/* Exactly these: liar (or -1) about part `about`, shifter (or -1). */
+static void expect(const struct round *r, int liar, int about, int shifter)
+{
+    for (int j = 0; j < PEERS; j++) {
+        for (int i = 0; i < PEERS; i++) assert_int_equal(r->liars[i][j], i == liar && j == about);
+        assert_int_equal(r->shifted[j], j == shifter);
+    }
+}
+
+static void honest_peers_pass(void **state)
+{
+    struct round *r = honest();
+    (void)state;
+    aggregate(r);
+    report(r);
+    judge(r);
+    expect(r, -1, -1, -1);
+    for (int j = 0; j < PEERS; j++) assert_false(r->recompute[j]);
+}
+
+static void cheaters_are_found(void **state)
+{
+    struct round *r = honest();
+    (void)state;
+    for (int j = 0; j < PEERS; j++) /* consistent with its commitment: only validators see it */
+        for (int k = 0; k < D; k++) r->sent[4][j][k] *= -8;
+    aggregate(r);
+    for (int k = 0; k < D; k++) r->aggregate[6][k] += 0.1f; /* its own part, shifted */
+    report(r);
+    r->s[2][5] += 0.01; /* a false product */
+    judge(r);
+    expect(r, 2, 5, 6);
+    r->norm[2][5] = NAN;
+    r->s[2][5] = NAN; /* no number is false too, and spoils no sum */
+    judge(r);
+    expect(r, 2, 5, 6);
+}
+
+static void votes_for_recomputing(void **state)
+{
+    double norms[3][3] = { { 1, 13, 13 }, { 1, 13, NAN }, { 13, 1, 1 } };
+    int recompute;
+    (void)state;
+    assert_int_equal(pl_btard_votes(&recompute, &btard, norms[0], 3, 0), 1);
+    assert_false(recompute);
+    assert_int_equal(pl_btard_votes(&recompute, &btard, norms[0], 3, 1), 2);
+    assert_true(recompute);
+    /* NaN is no small norm */
+    assert_int_equal(pl_btard_votes(&recompute, &btard, norms[0], 3, 2), 2);
+    assert_true(recompute);
+}
+
+static void directions(void **state)
+{
+    double z[D], y[D], product = 0, length = 0;
+    const uint8_t seed[PL_HASH_BYTES] = { 1 };
+    (void)state;
+    pl_btard_direction(z, D, &btard, seed, 0);
+    pl_btard_direction(y, D, &btard, seed, 1);
+    for (int k = 0; k < D; k++) {
+        length += z[k] * z[k];
+        product += z[k] * y[k];
+    }
+    assert_true(fabs(length - 1) < 1e-12 && fabs(product) < 0.9);
+}
+
+/* Everybody alive is drawn once, and no two rounds alike. */
+static void validators(void **state)
+{
+    const int alive[5] = { 8, 1, 3, 4, 0 };
+    const uint8_t seed[PL_HASH_BYTES] = { 7 };
+    int order[2][5];
+    uint8_t own[PL_HASH_BYTES];
+    (void)state;
+    for (uint32_t round = 0; round < 2; round++) {
+        unsigned seen = 0;
+        assert_int_equal(pl_btard_validators(order[round], own, &btard, seed, round, alive, 5),
+                         PL_OK);
+        for (int k = 0; k < 5; k++) seen |= 1u << order[round][k];
+        assert_int_equal(seen, 1u << 8 | 1u << 1 | 1u << 3 | 1u << 4 | 1u << 0);
+    }
+    assert_memory_not_equal(order[0], order[1], sizeof order[0]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_radius_is_the_mean), cmocka_unit_test(equal_inputs_stay),
+        cmocka_unit_test(weights_of_nothing), cmocka_unit_test(liars_do_not_drag),
+        cmocka_unit_test(medians), cmocka_unit_test(honest_peers_pass),
+        cmocka_unit_test(cheaters_are_found), cmocka_unit_test(votes_for_recomputing),
+        cmocka_unit_test(directions), cmocka_unit_test(validators),
+    };
+    return cmocka_run_group_tests(tests, seeded, NULL);
+}
