@@ -37,14 +37,14 @@ static const char usage[] =
 
 #define PEM_MAX 65536
 
-struct wishes {
+struct requests {
     const char *key, *allow, *invite, *name, *address, *cert, *cert_key, *coordinator;
     int64_t port;
     double life_s;
     int json;
 };
 
-static int parse(struct wishes *w, int argc, char **argv)
+static int parse(struct requests *w, int argc, char **argv)
 {
     static const struct option options[] = {
         { "key", required_argument, NULL, 'k' }, { "allow", required_argument, NULL, 'a' },
@@ -120,7 +120,7 @@ static int load_key(struct rsa_key *key, const char *path, struct pl_err *err)
 }
 
 /* Certificate and key as texts, made beside the authority's key if none are given. */
-static int load_certificate(char **cert, char **key, char crt_path[1024], const struct wishes *w,
+static int load_certificate(char **cert, char **key, char crt_path[1024], const struct requests *w,
                             struct pl_err *err)
 {
     char tls_path[1024];
@@ -151,7 +151,7 @@ static int load_certificate(char **cert, char **key, char crt_path[1024], const 
 
 /* --- inviting --------------------------------------------------------------------------------- */
 
-static int invite(const struct wishes *w, struct pl_err *err)
+static int invite(const struct requests *w, struct pl_err *err)
 {
     struct authority a = { .users = NULL };
     char token[AUTHORITY_TOKEN_MAX];
@@ -190,7 +190,7 @@ static void say(json_t *line)
 }
 
 /* Until a signal; says what has happened when something has. */
-static void watch(struct authority_server *s, const struct wishes *w, const sigset_t *ends)
+static void watch(struct authority_server *s, const struct requests *w, const sigset_t *ends)
 {
     static const struct timespec a_while = { .tv_sec = 1 };
     size_t issued = 0, refused = 0, now_issued, now_refused;
@@ -228,7 +228,7 @@ static int split_coordinator(struct authority *a, char ip[64], const char *text,
     return PL_OK;
 }
 
-static int serve(const struct wishes *w, struct pl_err *err)
+static int serve(const struct requests *w, struct pl_err *err)
 {
     struct rsa_key key = { 0 };
     struct authority a = { .key = &key, .life_s = w->life_s };
@@ -266,7 +266,7 @@ static int serve(const struct wishes *w, struct pl_err *err)
 
 int cmd_authority(int argc, char **argv)
 {
-    struct wishes w = { .port = 8443, .life_s = 3600, .name = "localhost" };
+    struct requests w = { .port = 8443, .life_s = 3600, .name = "localhost" };
     struct pl_err err;
     int rc;
     if (parse(&w, argc, argv)) return 2;

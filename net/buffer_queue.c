@@ -8,17 +8,17 @@
 #define SPARES 4       /* pieces kept: as many messages as are under way at once */
 #define SMALL 16384u   /* bytes that a piece may be moved with to make room behind them */
 
-static void free_pieces(struct chain_piece *p)
+static void free_pieces(struct buffer_queue_piece *p)
 {
     while (p) {
-        struct chain_piece *next = p->next;
+        struct buffer_queue_piece *next = p->next;
         bytes_clear(&p->bytes);
         free(p);
         p = next;
     }
 }
 
-void chain_clear(struct chain *c)
+void buffer_queue_clear(struct buffer_queue *c)
 {
     free_pieces(c->first);
     free_pieces(c->spare);
@@ -26,9 +26,9 @@ void chain_clear(struct chain *c)
 }
 
 /* An empty piece, with memory of one before where there is some. */
-static struct chain_piece *empty_piece(struct chain *c)
+static struct buffer_queue_piece *empty_piece(struct buffer_queue *c)
 {
-    struct chain_piece *p = c->spare;
+    struct buffer_queue_piece *p = c->spare;
     if (!p) return calloc(1, sizeof *p);
     c->spare = p->next;
     c->spares--;
@@ -36,7 +36,7 @@ static struct chain_piece *empty_piece(struct chain *c)
     return p;
 }
 
-static void keep_or_free(struct chain *c, struct chain_piece *p)
+static void keep_or_free(struct buffer_queue *c, struct buffer_queue_piece *p)
 {
     p->next = NULL;
     if (c->spares == SPARES || p->bytes.failed) {
@@ -48,7 +48,7 @@ static void keep_or_free(struct chain *c, struct chain_piece *p)
     c->spares++;
 }
 
-static void append(struct chain *c, struct chain_piece *p)
+static void append(struct buffer_queue *c, struct buffer_queue_piece *p)
 {
     if (c->last) c->last->next = p;
     else c->first = p;
@@ -62,9 +62,9 @@ static int has_room(const struct bytes *b, size_t n)
     return b->room - b->end >= n || bytes_length(b) + n <= SMALL;
 }
 
-int chain_add(struct chain *c, const void *data, size_t n)
+int buffer_queue_add(struct buffer_queue *c, const void *data, size_t n)
 {
-    struct chain_piece *p;
+    struct buffer_queue_piece *p;
     if (!n) return PL_OK;
     if (c->last && has_room(&c->last->bytes, n)) {
         int rc = bytes_add(&c->last->bytes, data, n);
@@ -81,10 +81,10 @@ int chain_add(struct chain *c, const void *data, size_t n)
     return PL_OK;
 }
 
-int chain_give(struct chain *c, struct bytes *data)
+int buffer_queue_give(struct buffer_queue *c, struct bytes *data)
 {
     struct bytes taken = *data;
-    struct chain_piece *p;
+    struct buffer_queue_piece *p;
     if (data->failed) return data->failed;
     if (!bytes_length(data)) return PL_OK;
     if (!(p = empty_piece(c))) return PL_ENOMEM;
@@ -94,15 +94,15 @@ int chain_give(struct chain *c, struct bytes *data)
     return PL_OK;
 }
 
-const uint8_t *chain_at(const struct chain *c, size_t *n)
+const uint8_t *buffer_queue_at(const struct buffer_queue *c, size_t *n)
 {
     *n = c->first ? bytes_length(&c->first->bytes) : 0;
     return c->first ? bytes_at(&c->first->bytes) : NULL;
 }
 
-void chain_take(struct chain *c, size_t n)
+void buffer_queue_take(struct buffer_queue *c, size_t n)
 {
-    struct chain_piece *p = c->first;
+    struct buffer_queue_piece *p = c->first;
     if (!n) return;
     assert(p && n <= bytes_length(&p->bytes));
     bytes_take(&p->bytes, n);

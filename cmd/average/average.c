@@ -49,7 +49,7 @@ static const char usage[] =
     "  --client-mode        only call others\n"
     "  --out FILE           where the mean goes\n"
     "  --json               lines of JSON\n"
-    CHECKUP_USAGE
+    PREFLIGHT_USAGE
     MEMBERSHIP_USAGE
     COMPUTE_USAGE;
 
@@ -62,7 +62,7 @@ enum {
     O_ANNOUNCE
 };
 
-struct wishes {
+struct requests {
     struct compute compute;
     const char *tensors, *compression, *out, *identity;
     const char *join[ADDRESSES_MAX], *listen[ADDRESSES_MAX], *announce[ADDRESSES_MAX];
@@ -84,7 +84,7 @@ static int add(const char **list, size_t *count, const char *address)
     return PL_EUSE;
 }
 
-static int take(struct wishes *w, int option, const char *value)
+static int take(struct requests *w, int option, const char *value)
 {
     const char *me = "average";
     enum pl_compression unused;
@@ -138,7 +138,7 @@ static int take(struct wishes *w, int option, const char *value)
     }
 }
 
-static int parse(struct wishes *w, int argc, char **argv)
+static int parse(struct requests *w, int argc, char **argv)
 {
     static const struct option options[] = {
         { "prefix", required_argument, NULL, O_PREFIX },
@@ -196,7 +196,7 @@ static int parse(struct wishes *w, int argc, char **argv)
 
 /* --- what is said ----------------------------------------------------------------------------- */
 
-static void say(const struct wishes *w, json_t *line, const char *text)
+static void say(const struct requests *w, json_t *line, const char *text)
 {
     char *json = w->json ? json_dumps(line, JSON_COMPACT) : NULL;
     if (w->json && json) puts(json);
@@ -214,7 +214,7 @@ static double cpu_seconds(void)
            ((double)u.ru_utime.tv_usec + (double)u.ru_stime.tv_usec) * 1e-6;
 }
 
-static void say_round(struct wishes *w, int64_t number, const struct round *r, double seconds,
+static void say_round(struct requests *w, int64_t number, const struct round *r, double seconds,
                       double cpu)
 {
     const struct exchange_report *e = &r->result.report;
@@ -267,7 +267,7 @@ static int check_state(void *context, const struct state_load *state, struct pl_
     return same ? PL_OK : pl_fail(err, PL_EFORMAT, "state: other tensors than ours");
 }
 
-static int load(const struct wishes *w, struct swarm *s, struct averager *a,
+static int load(const struct requests *w, struct swarm *s, struct averager *a,
                 struct named_tensors *t, const struct pl_backend *be)
 {
     struct same_shape shape = { t };
@@ -308,7 +308,7 @@ static void share(struct swarm *s, struct averager *a, const struct named_tensor
     bytes_clear(&metadata);
 }
 
-static void announce(const struct wishes *w, struct swarm *s, struct averager *a)
+static void announce(const struct requests *w, struct swarm *s, struct averager *a)
 {
     char hash[2 * SCHEMA_HASH_BYTES + 1], id[PEER_ID_TEXT_MAX], text[80];
     for (int i = 0; i < SCHEMA_HASH_BYTES; i++)
@@ -321,7 +321,7 @@ static void announce(const struct wishes *w, struct swarm *s, struct averager *a
         text);
 }
 
-static int average(struct wishes *w, struct swarm *s, struct averager *a,
+static int average(struct requests *w, struct swarm *s, struct averager *a,
                    struct named_tensors *t, const struct pl_backend *be)
 {
     struct averager_step step = { .expected = (size_t)w->expect,
@@ -351,7 +351,7 @@ static int average(struct wishes *w, struct swarm *s, struct averager *a,
     return rc ? rc : failed;
 }
 
-static int run(struct wishes *w, struct named_tensors *t, const struct pl_backend *be,
+static int run(struct requests *w, struct named_tensors *t, const struct pl_backend *be,
                struct pl_err *err)
 {
     struct swarm_options options = { .cmd = "average",
@@ -363,9 +363,9 @@ static int run(struct wishes *w, struct named_tensors *t, const struct pl_backen
                                      .join_count = w->join_count,
                                      .identity = w->identity,
                                      .hold = 1 };
-    const struct checkup_join_options asks = { .swarm = &options, .json = w->json,
+    const struct preflight_join_options asks = { .swarm = &options, .json = w->json,
                                                .off = w->no_check };
-    struct checkup_join *check = NULL;
+    struct preflight_join *check = NULL;
     enum pl_compression *method = calloc(t->count + 1, sizeof *method);
     struct averager *a = NULL;
     struct swarm s;
@@ -383,7 +383,7 @@ static int run(struct wishes *w, struct named_tensors *t, const struct pl_backen
         goto done;
     if (!swarm_address_for_others(&s, address))
         say(w, json_pack("{s:s,s:s}", "event", "listening", "multiaddr", address), address);
-    rc = checkup_join(&check, &s, &asks, err);
+    rc = preflight_join(&check, &s, &asks, err);
     if (!rc) rc = swarm_averager(&a, &s, &w->averager, err);
     if (!rc) {
         announce(w, &s, a);
@@ -391,7 +391,7 @@ static int run(struct wishes *w, struct named_tensors *t, const struct pl_backen
         err->text[0] = 0;
     }
     swarm_averager_close(&s, a);
-    checkup_join_end(check);
+    preflight_join_end(check);
     swarm_close(&s);
 done:
     membership_close(&w->membership);
@@ -401,7 +401,7 @@ done:
 
 int cmd_average(int argc, char **argv)
 {
-    struct wishes w = {
+    struct requests w = {
         .compression = "run", .threshold = PL_WIRE_ADAPTIVE, .part_bytes = PL_PART_BYTES, .min_size = 2,
         .rounds = 1, .weight = 1, .timeout = 60, .matchmaking = 5, .chunk = 10, .allreduce = 60,
         .averager = { .class_name = "DecentralizedAverager", .bits = "", .request_timeout = 3,

@@ -1,4 +1,4 @@
-/* interrupt.h - Ctrl-C as a wish that long work looks at between its steps, so that it can save
+/* interrupt.h - Ctrl-C as a request that long work looks at between its steps, so that it can save
  * first. */
 #ifndef PL_CMD_INTERRUPT_H
 #define PL_CMD_INTERRUPT_H
@@ -9,7 +9,7 @@ struct interrupt {
     struct sigaction before_int, before_term;
 };
 
-/* From now on SIGINT and SIGTERM only set the wish; an earlier one is forgotten. NULL: for a
+/* From now on SIGINT and SIGTERM only set the request; an earlier one is forgotten. NULL: for a
  * command that ends with its work, and releases nothing. */
 void interrupt_catch(struct interrupt *i);
 /* What was done about them before. */

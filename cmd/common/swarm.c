@@ -1,4 +1,4 @@
-/* swarm.c - see swarm.h. Each function posts its wish to the loop and sleeps until it is told. */
+/* swarm.c - see swarm.h. Each function posts its request to the loop and sleeps until it is told. */
 #include "swarm.h"
 #include "net/libp2p/peer/peerstore.h"
 
@@ -266,9 +266,9 @@ double swarm_time(struct swarm *s)
     return loop_call(s->loop, look_time, &l) ? 0 : l.time;
 }
 
-/* --- wishes ----------------------------------------------------------------------------------- */
+/* --- requests ----------------------------------------------------------------------------------- */
 
-struct wish {
+struct request {
     struct swarm *s;
     const struct dht_id *key;
     const struct peer_id *peer;
@@ -280,7 +280,7 @@ struct wish {
     int latest, done, status;
 };
 
-static void end(struct wish *w, int status)
+static void end(struct request *w, int status)
 {
     w->status = status;
     tell(w->s, &w->done);
@@ -288,7 +288,7 @@ static void end(struct wish *w, int status)
 
 static void on_got(void *context, int status, const struct dht_result *r)
 {
-    struct wish *w = context;
+    struct request *w = context;
     if (!status && dht_result_copy(w->result, r)) status = PL_ENOMEM;
     end(w, status);
 }
@@ -297,7 +297,7 @@ static void on_stored(void *context, int status) { end(context, status); }
 
 static void on_pong(void *context, int status, const struct dht_pong *pong)
 {
-    struct wish *w = context;
+    struct request *w = context;
     *w->pong = *pong;
     w->pong->error = NULL;
     if (status) snprintf(w->err->text, sizeof w->err->text, "%.400s", pong->error);
@@ -306,13 +306,13 @@ static void on_pong(void *context, int status, const struct dht_pong *pong)
 
 static void begin_get(void *context)
 {
-    struct wish *w = context;
+    struct request *w = context;
     if (!dht_node_get(w->s->node, w->key, w->latest, on_got, w)) end(w, PL_ENOMEM);
 }
 
 static void begin_store(void *context)
 {
-    struct wish *w = context;
+    struct request *w = context;
     if (!dht_node_store(w->s->node, w->key, w->subkey ? bytes_at(w->subkey) : NULL,
                         w->subkey ? bytes_length(w->subkey) : 0, bytes_at(w->value),
                         bytes_length(w->value), w->expiration, on_stored, w))
@@ -321,11 +321,11 @@ static void begin_store(void *context)
 
 static void begin_ping(void *context)
 {
-    struct wish *w = context;
+    struct request *w = context;
     if (!dht_node_ping(w->s->node, w->peer, 1, on_pong, w)) end(w, PL_ENOMEM);
 }
 
-static int fulfil(struct wish *w, loop_fn *begin)
+static int fulfil(struct request *w, loop_fn *begin)
 {
     int rc = loop_post(w->s->loop, begin, w);
     if (rc) return rc;
@@ -335,7 +335,7 @@ static int fulfil(struct wish *w, loop_fn *begin)
 
 int swarm_get(struct swarm *s, struct dht_result *r, const struct dht_id *key, int latest)
 {
-    struct wish w = { .s = s, .key = key, .result = r, .latest = latest };
+    struct request w = { .s = s, .key = key, .result = r, .latest = latest };
     dht_result_init(r);
     return fulfil(&w, begin_get);
 }
@@ -343,7 +343,7 @@ int swarm_get(struct swarm *s, struct dht_result *r, const struct dht_id *key, i
 int swarm_store(struct swarm *s, const struct dht_id *key, const struct bytes *subkey,
                 const struct bytes *value, double expiration)
 {
-    struct wish w = {
+    struct request w = {
         .s = s, .key = key, .subkey = subkey, .value = value, .expiration = expiration
     };
     return fulfil(&w, begin_store);
@@ -352,6 +352,6 @@ int swarm_store(struct swarm *s, const struct dht_id *key, const struct bytes *s
 int swarm_ping(struct swarm *s, struct dht_pong *pong, struct pl_err *err,
                const struct peer_id *peer)
 {
-    struct wish w = { .s = s, .peer = peer, .pong = pong, .err = err };
+    struct request w = { .s = s, .peer = peer, .pong = pong, .err = err };
     return fulfil(&w, begin_ping);
 }

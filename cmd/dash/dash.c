@@ -66,7 +66,7 @@ struct dash {
     struct dht_id metrics_key, progress_key, report_key, group_key;
     struct http_server *server;
     struct dashboard *dashboard;
-    struct distances *distances;
+    struct latency *distances;
 };
 
 static int parse(struct dash *o, int argc, char **argv)
@@ -166,17 +166,17 @@ static int fetch(struct dash *o, struct dht_look *l, const struct dht_id *key,
 /* To peers that can be called; returns how many are known. */
 static size_t distances(struct dash *o, struct distance *out, const struct dht_look *l)
 {
-    struct peer_id peers[DISTANCES_MAX];
+    struct peer_id peers[LATENCY_MAX];
     size_t n = 0;
-    for (size_t i = 0; i < l->progress_count && n < DISTANCES_MAX; i++)
+    for (size_t i = 0; i < l->progress_count && n < LATENCY_MAX; i++)
         if (!l->progress[i].record.client_mode) peers[n++] = l->progress[i].record.peer;
-    return distances_look(o->distances, out, peers, n);
+    return latency_look(o->distances, out, peers, n);
 }
 
 static int look(struct dash *o, struct pl_err *err)
 {
     struct dht_look l = { 0 };
-    struct distance distance[DISTANCES_MAX];
+    struct distance distance[LATENCY_MAX];
     struct dht_status status;
     struct dashboard_look at = { 0 };
     int rc = fetch(o, &l, &o->progress_key, dht_look_progress);
@@ -233,7 +233,7 @@ static int serve(struct dash *o, const struct swarm_options *how, const sigset_t
     int rc = PL_OK;
     /* Without the entry there is nothing to look at; the page is there already, and says so. */
     if (o->swarm.node && swarm_wait_joined(&o->swarm, err)) {
-        checkup_explain(&o->swarm, how, err);
+        preflight_explain(&o->swarm, how, err);
         fprintf(stderr, "potluck dash: %s; trying again\n", err->text);
     }
     for (;;) {
@@ -288,7 +288,7 @@ int cmd_dash(int argc, char **argv)
     if (!rc) rc = dashboard_open(&o.dashboard, o.server, &page, &err);
     if (!rc && o.join_count) rc = membership_open(&o.membership, &swarm.auth, &err);
     if (!rc && o.join_count) rc = swarm_open(&o.swarm, &swarm, &err);
-    if (!rc && o.join_count && (rc = distances_open(&o.distances, o.swarm.host)))
+    if (!rc && o.join_count && (rc = latency_open(&o.distances, o.swarm.host)))
         pl_fail(&err, rc, "no memory");
     if (!rc) {
         dash_folder_begin(&o.training, o.folder, o.captions, o.nearest);
@@ -297,9 +297,9 @@ int cmd_dash(int argc, char **argv)
         dash_folder_end(&o.training);
     }
     if (rc) fprintf(stderr, "potluck dash: %s\n", err.text);
-    distances_stop(o.distances);
+    latency_stop(o.distances);
     if (o.swarm.loop) swarm_close(&o.swarm);
-    distances_close(o.distances);
+    latency_close(o.distances);
     membership_close(&o.membership);
     http_server_close(o.server);
     dashboard_close(o.dashboard);

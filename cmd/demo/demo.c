@@ -54,8 +54,8 @@ struct demo {
     int alone, quick, resume, no_dash;
     uint64_t pairs; /* that are trained on; 0: all */
     struct train_data data;
-    struct painter painter;
-    struct gallery gallery;
+    struct image_sampler painter;
+    struct reference_images gallery;
     /* figures */
     struct pl_dalle_loss loss;
     size_t drawn, own, held_out, right, subject;
@@ -147,7 +147,7 @@ static int tokens_of(struct demo *d, int32_t *text, const size_t *index, size_t 
     size_t T = (size_t)d->painter.model->config.T;
     int rc = PL_OK;
     for (size_t i = 0; i < n && !rc; i++)
-        rc = painter_tokens(&d->painter, text + i * T, d->gallery.caption[index[i]], err);
+        rc = image_sampler_tokens(&d->painter, text + i * T, d->gallery.caption[index[i]], err);
     return rc;
 }
 
@@ -210,9 +210,9 @@ static int draw(struct demo *d, size_t *index, size_t n, const char *file, size_
     how.batch = 64;
     if (!rc) rc = tokens_of(d, text, index, n, err);
     if (!rc) rc = pl_generate(d->painter.model, codes, text, (int)n, &how, err);
-    if (!rc) rc = painter_decode(&d->painter, drawn, codes, (int)n, err);
+    if (!rc) rc = image_sampler_decode(&d->painter, drawn, codes, (int)n, err);
     for (size_t i = 0; i < n && !rc; i++) {
-        size_t near = gallery_nearest(&d->gallery, &drawn[i], index[i]);
+        size_t near = reference_images_nearest(&d->gallery, &drawn[i], index[i]);
         *own += near == index[i];
         *subject += same_subject(d->gallery.caption[near], d->gallery.caption[index[i]]);
         images[2 * i] = drawn[i]; /* views: cleared as `drawn` and with the gallery */
@@ -237,7 +237,7 @@ static int show(struct demo *d, struct pl_err *err)
 {
     size_t *index = calloc(d->gallery.count, sizeof *index);
     double began = pl_seconds();
-    int rc = index ? gallery_decode(&d->gallery, &d->painter, err)
+    int rc = index ? reference_images_decode(&d->gallery, &d->painter, err)
                    : pl_fail(err, PL_ENOMEM, "no memory");
     size_t unused = 0;
     if (!rc) rc = measure_loss(d, index, err);
@@ -307,12 +307,12 @@ static int open_all(struct demo *d, struct pl_err *err)
         rc = train_data_tokenizer(&d->data, train_data_demo(path, sizeof path, "t5_2k.model"), err);
     if (!rc) rc = pl_dalle_config_named(&config, "demo", err);
     if (!rc)
-        rc = gallery_open(&d->gallery, (const char *const *)d->data.path, d->data.paths,
+        rc = reference_images_open(&d->gallery, (const char *const *)d->data.path, d->data.paths,
                           (const char *const *)d->data.without, d->data.withouts,
                           config.F * config.F, err);
-    if (!rc && d->pairs) gallery_limit(&d->gallery, d->pairs);
+    if (!rc && d->pairs) reference_images_limit(&d->gallery, d->pairs);
     if (!rc)
-        rc = painter_open(&d->painter, &d->be, NULL, NULL, path,
+        rc = image_sampler_open(&d->painter, &d->be, NULL, NULL, path,
                           train_data_demo(codec, sizeof codec, "codec.safetensors"), err);
     if (!rc) rc = pl_dalle_open(&d->painter.model, &config, &d->be, 1, err);
     return rc;
@@ -393,8 +393,8 @@ int cmd_demo(int argc, char **argv)
         fprintf(stderr, "stopped before step %lld: nothing is drawn\n", (long long)d.steps);
     demo_page_end(page, d.out);
     if (rc && err.text[0]) fprintf(stderr, "potluck demo: %s\n", err.text);
-    gallery_close(&d.gallery);
-    painter_close(&d.painter);
+    reference_images_close(&d.gallery);
+    image_sampler_close(&d.painter);
     train_data_close(&d.data);
     return rc != 0;
 }

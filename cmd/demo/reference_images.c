@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GALLERY_MAX 100000 /* pictures kept in memory: 1.2 GB at 64 x 64 */
+#define REFERENCE_IMAGES_MAX 100000 /* pictures kept in memory: 1.2 GB at 64 x 64 */
 
 static int usable(const struct shard_row *row, size_t cells)
 {
@@ -17,7 +17,7 @@ static int usable(const struct shard_row *row, size_t cells)
            b <= PAIRS_ASPECT_MAX * a;
 }
 
-static int grow(struct gallery *g, size_t *room)
+static int grow(struct reference_images *g, size_t *room)
 {
     size_t next = *room ? 2 * *room : 1024;
     char **caption = realloc(g->caption, next * sizeof *caption);
@@ -36,7 +36,7 @@ static int grow(struct gallery *g, size_t *room)
     return PL_OK;
 }
 
-static int add_shard(struct gallery *g, size_t *room, const char *path, const char *const *without,
+static int add_shard(struct reference_images *g, size_t *room, const char *path, const char *const *without,
                      size_t withouts, struct pl_err *err)
 {
     struct shard *s;
@@ -47,8 +47,8 @@ static int add_shard(struct gallery *g, size_t *room, const char *path, const ch
         char *caption;
         uint64_t at = g->rows++;
         if (!usable(&row, g->cells)) continue;
-        if (g->count == GALLERY_MAX)
-            rc = pl_fail(err, PL_ELIMIT, "%s: more than %d pairs", path, GALLERY_MAX);
+        if (g->count == REFERENCE_IMAGES_MAX)
+            rc = pl_fail(err, PL_ELIMIT, "%s: more than %d pairs", path, REFERENCE_IMAGES_MAX);
         else if (g->count == *room && grow(g, room))
             rc = pl_fail(err, PL_ENOMEM, "%s: no memory", path);
         if (rc) break;
@@ -69,7 +69,7 @@ static int add_shard(struct gallery *g, size_t *room, const char *path, const ch
     return rc == PL_ENOTFOUND ? PL_OK : rc;
 }
 
-int gallery_open(struct gallery *g, const char *const *shard, size_t shards,
+int reference_images_open(struct reference_images *g, const char *const *shard, size_t shards,
                  const char *const *without, size_t withouts, int cells, struct pl_err *err)
 {
     size_t room = 0;
@@ -79,12 +79,12 @@ int gallery_open(struct gallery *g, const char *const *shard, size_t shards,
     for (size_t i = 0; i < shards && !rc; i++)
         rc = add_shard(g, &room, shard[i], without, withouts, err);
     if (!rc && !g->count) rc = pl_fail(err, PL_ENOTFOUND, "no usable pair in the shards");
-    if (rc) gallery_close(g);
+    if (rc) reference_images_close(g);
     return rc;
 }
 
 /* Pair i becomes pair *kept, or goes. */
-static void keep_if(struct gallery *g, size_t *kept, size_t i, int wanted)
+static void keep_if(struct reference_images *g, size_t *kept, size_t i, int wanted)
 {
     size_t to = *kept;
     if (!wanted) {
@@ -98,7 +98,7 @@ static void keep_if(struct gallery *g, size_t *kept, size_t i, int wanted)
     ++*kept;
 }
 
-void gallery_limit(struct gallery *g, uint64_t limit)
+void reference_images_limit(struct reference_images *g, uint64_t limit)
 {
     size_t kept = 0;
     for (size_t i = 0; i < g->count; i++)
@@ -113,7 +113,7 @@ static int is_one_of(const char *text, char *const *list, size_t count)
     return 0;
 }
 
-void gallery_thin(struct gallery *g, size_t most, char *const *caption, size_t captions)
+void reference_images_thin(struct reference_images *g, size_t most, char *const *caption, size_t captions)
 {
     size_t kept = 0, spread = 0; /* of those that are evenly spread, the next */
     for (size_t i = 0; i < g->count; i++) {
@@ -124,14 +124,14 @@ void gallery_thin(struct gallery *g, size_t most, char *const *caption, size_t c
     g->count = kept;
 }
 
-int gallery_decode(struct gallery *g, struct painter *p, struct pl_err *err)
+int reference_images_decode(struct reference_images *g, struct image_sampler *p, struct pl_err *err)
 {
     g->picture = calloc(g->count, sizeof *g->picture);
     if (!g->picture) return pl_fail(err, PL_ENOMEM, "no memory for %zu pictures", g->count);
-    return painter_decode(p, g->picture, g->codes, (int)g->count, err);
+    return image_sampler_decode(p, g->picture, g->codes, (int)g->count, err);
 }
 
-void gallery_close(struct gallery *g)
+void reference_images_close(struct reference_images *g)
 {
     for (size_t i = 0; i < g->count; i++) {
         free(g->caption[i]);
@@ -145,7 +145,7 @@ void gallery_close(struct gallery *g)
     memset(g, 0, sizeof *g);
 }
 
-size_t gallery_find(const struct gallery *g, const char *caption)
+size_t reference_images_find(const struct reference_images *g, const char *caption)
 {
     size_t i = 0;
     while (i < g->count && strcmp(g->caption[i], caption)) i++;
@@ -168,7 +168,7 @@ static uint64_t distance(const struct pl_image *a, const struct pl_image *b, uin
     return sum;
 }
 
-size_t gallery_nearest(const struct gallery *g, const struct pl_image *drawn, size_t own)
+size_t reference_images_nearest(const struct reference_images *g, const struct pl_image *drawn, size_t own)
 {
     size_t best = own;
     uint64_t least = distance(drawn, &g->picture[own], UINT64_MAX); /* often the nearest: begin there */

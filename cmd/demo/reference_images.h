@@ -5,7 +5,7 @@
 
 #include "cmd/generate/sample_images.h"
 
-struct gallery {
+struct reference_images {
     size_t count, cells;  /* pairs; codes a picture */
     char **caption;
     int32_t *codes;       /* (count,cells) */
@@ -16,20 +16,20 @@ struct gallery {
 
 /* Every row of the shards that the run's filter lets pass; `without`: captions that were held
  * out. */
-int gallery_open(struct gallery *g, const char *const *shard, size_t shards,
+int reference_images_open(struct reference_images *g, const char *const *shard, size_t shards,
                  const char *const *without, size_t withouts, int cells, struct pl_err *err);
 /* Drops what training with this limit never sees, but for the held-out pairs; before decoding. */
-void gallery_limit(struct gallery *g, uint64_t limit);
+void reference_images_limit(struct reference_images *g, uint64_t limit);
 /* Leaves `most` pairs, evenly spread, beside those of the given captions; before decoding. */
-void gallery_thin(struct gallery *g, size_t most, char *const *caption, size_t captions);
+void reference_images_thin(struct reference_images *g, size_t most, char *const *caption, size_t captions);
 /* Decodes all pictures. */
-int gallery_decode(struct gallery *g, struct painter *p, struct pl_err *err);
-void gallery_close(struct gallery *g);
+int reference_images_decode(struct reference_images *g, struct image_sampler *p, struct pl_err *err);
+void reference_images_close(struct reference_images *g);
 
 /* The first pair of this caption; g->count: there is none. */
-size_t gallery_find(const struct gallery *g, const char *caption);
+size_t reference_images_find(const struct reference_images *g, const char *caption);
 /* The pair whose picture has the least squared difference of pixels. Among equals (some flags are
  * the same picture) `own`, else the first. */
-size_t gallery_nearest(const struct gallery *g, const struct pl_image *drawn, size_t own);
+size_t reference_images_nearest(const struct reference_images *g, const struct pl_image *drawn, size_t own);
 
 #endif

@@ -171,7 +171,7 @@ static int ping_one(const struct dht_options *o, struct swarm *s, const char *ad
         const struct swarm_options one = { .cmd = "dht", .join = &address, .join_count = 1 };
         if (o->json)
             say(json_pack("{s:s,s:s,s:s}", "event", "failed", "address", address, "why", err.text));
-        if (rc != PL_EUSE) checkup_explain(s, &one, &err);
+        if (rc != PL_EUSE) preflight_explain(s, &one, &err);
         if (!o->json) fprintf(stderr, "potluck dht: %.200s: %s\n", address, err.text);
         return 1;
     }
@@ -319,7 +319,7 @@ int cmd_dht(int argc, char **argv)
         return 1;
     }
     if (swarm_wait_joined(&s, &err) && strcmp(o.verb, "ping")) {
-        checkup_explain(&s, &swarm, &err);
+        preflight_explain(&s, &swarm, &err);
         fprintf(stderr, "potluck dht: %s\n", err.text);
     } else if (!strcmp(o.verb, "get")) status = get(&o, &s);
     else if (!strcmp(o.verb, "put")) status = put(&o, &s, &key);

@@ -1,4 +1,4 @@
-/* dht_bench.c - see dht_bench.h. A stream keeps so many wishes under way until all are done; keys
+/* dht_bench.c - see dht_bench.h. A stream keeps so many requests under way until all are done; keys
  * are new in every run. */
 #include "dht_bench.h"
 

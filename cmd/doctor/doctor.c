@@ -114,7 +114,7 @@ static void print(void *context, const struct finding *f)
 int cmd_doctor(int argc, char **argv)
 {
     struct doctor_options o = { .model = "run" };
-    struct checkup_plan plan;
+    struct preflight_plan plan;
     struct pl_backend be;
     struct pl_err err;
     int rc = PL_OK;
@@ -133,16 +133,16 @@ int cmd_doctor(int argc, char **argv)
                  : "without a token nobody in this swarm answers: ask its keeper");
         print(&o, &f);
     }
-    plan = (struct checkup_plan){ .load = o.quick ? 0 : CHECKUP_LOAD, .run = o.run, .trains = 1,
+    plan = (struct preflight_plan){ .load = o.quick ? 0 : PREFLIGHT_LOAD, .run = o.run, .trains = 1,
                                   .target_batch = o.target_batch };
     if (o.join_count && !o.json)
         fprintf(stderr, "potluck doctor: asking %zu entry peer%s, for %.0f s at most\n", o.join_count,
                 o.join_count == 1 ? "" : "s", PROBE_LIMIT);
-    if (o.join_count) rc = checkup_swarm(&swarm, &plan, print, &o);
+    if (o.join_count) rc = preflight_swarm(&swarm, &plan, print, &o);
     else fputs("potluck doctor: no --join: the network is not looked at\n", stderr);
     if (!o.quick) {
         if (compute_open(&be, &o.compute, "doctor")) rc = PL_EDEVICE;
-        else if (checkup_machine(o.model, &be, print, &o, &err)) {
+        else if (preflight_machine(o.model, &be, print, &o, &err)) {
             fprintf(stderr, "potluck doctor: --model: %s\n", err.text);
             rc = PL_EUSE;
         }

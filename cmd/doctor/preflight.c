@@ -28,7 +28,7 @@ static void write_finding(struct finding *f, enum finding_level level, const cha
     }
 }
 
-void checkup_finding(struct finding *f, enum finding_level level, const char *what,
+void preflight_finding(struct finding *f, enum finding_level level, const char *what,
                      const char *format, ...)
 {
     va_list args;
@@ -37,7 +37,7 @@ void checkup_finding(struct finding *f, enum finding_level level, const char *wh
     va_end(args);
 }
 
-void checkup_say(struct checkup *c, enum finding_level level, const char *what, const char *format,
+void preflight_say(struct preflight *c, enum finding_level level, const char *what, const char *format,
                  ...)
 {
     struct finding f;
@@ -126,9 +126,9 @@ static const char *refusal_advice(const char *why)
            "your clock is wrong";
 }
 
-static void entry_refuses(struct checkup_entry *e, int status, const char *why)
+static void entry_refuses(struct preflight_entry *e, int status, const char *why)
 {
-    checkup_finding(&e->finding, FINDING_BAD, "entry",
+    preflight_finding(&e->finding, FINDING_BAD, "entry",
                     "%.200s: connected, but no node of the DHT: %.200s\n%s", e->address, why,
                     status == PL_ENOTFOUND
                         ? "their side: a libp2p peer that runs no hivemind DHT, or runs it in "
@@ -138,9 +138,9 @@ static void entry_refuses(struct checkup_entry *e, int status, const char *why)
                         : "their side: it is overloaded or frozen; take another entry peer");
 }
 
-static void look_at_entry(struct checkup_entry *e)
+static void look_at_entry(struct preflight_entry *e)
 {
-    struct checkup *c = e->c;
+    struct preflight *c = e->c;
     struct probe p = { .s = c->s, .stop = c->stop };
     struct dht_pong pong;
     struct pl_err err = { "" };
@@ -148,7 +148,7 @@ static void look_at_entry(struct checkup_entry *e)
     int status = multiaddr_from_text(&p.at, e->address, &err);
     e->clock = NAN;
     if (status) {
-        checkup_finding(&e->finding, FINDING_BAD, "entry", "%.300s: %s\nyour side: an "
+        preflight_finding(&e->finding, FINDING_BAD, "entry", "%.300s: %s\nyour side: an "
                         "address reads /ip4/1.2.3.4/tcp/31337/p2p/ID", e->address, err.text);
         return;
     }
@@ -156,7 +156,7 @@ static void look_at_entry(struct checkup_entry *e)
         const char *why = p.why;
         size_t n = strlen(e->address);
         while (!strncmp(why, e->address, n) && !strncmp(why + n, ": ", 2)) why += n + 2;
-        checkup_finding(&e->finding, FINDING_BAD, "entry", "%.200s: %.200s\n%s", e->address, why,
+        preflight_finding(&e->finding, FINDING_BAD, "entry", "%.200s: %.200s\n%s", e->address, why,
                         advice_for(e->address, status, why));
         return;
     }
@@ -167,7 +167,7 @@ static void look_at_entry(struct checkup_entry *e)
     }
     e->clock = pong.clock_error;
     e->ping_s = probe_ping(&p) ? pong.seconds : p.seconds;
-    checkup_finding(&e->finding, FINDING_GOOD, "entry",
+    preflight_finding(&e->finding, FINDING_GOOD, "entry",
                     "%.200s: there after %.0f ms; %.2f ms there and back", e->address, 1e3 * took,
                     1e3 * e->ping_s);
     e->peer = p.peer;
@@ -186,18 +186,18 @@ static void *run_entry(void *entry)
 }
 
 /* All at once: one that says nothing costs its time limit. */
-static void entries(struct checkup *c)
+static void entries(struct preflight *c)
 {
     c->count = c->options->join_count < DHT_INITIAL_MAX ? c->options->join_count : DHT_INITIAL_MAX;
     for (size_t i = 0; i < c->count; i++) {
-        struct checkup_entry *e = &c->entries[i];
+        struct preflight_entry *e = &c->entries[i];
         e->c = c;
         e->address = c->options->join[i];
         e->has_thread = i + 1 < c->count && !pthread_create(&e->thread, NULL, run_entry, e);
         if (!e->has_thread) look_at_entry(e);
     }
     for (size_t i = 0; i < c->count; i++) {
-        struct checkup_entry *e = &c->entries[i];
+        struct preflight_entry *e = &c->entries[i];
         if (e->has_thread) pthread_join(e->thread, NULL);
         if (e->good) c->good[c->good_count++] = e;
     }
@@ -220,7 +220,7 @@ static int by_value(const void *a_, const void *b_)
     return (a > b) - (a < b);
 }
 
-static void clocks(struct checkup *c)
+static void clocks(struct preflight *c)
 {
     double clock[DHT_INITIAL_MAX], off;
     size_t n = 0;
@@ -231,23 +231,23 @@ static void clocks(struct checkup *c)
     off = -(n % 2 ? clock[n / 2] : (clock[n / 2 - 1] + clock[n / 2]) / 2);
     c->clock_differs = fabs(off) >= DHT_CLOCK_TOLERANCE;
     if (!c->clock_differs)
-        checkup_say(c, FINDING_GOOD, "clock", "%.2f s from the others'\n\nclock %.2f s off",
+        preflight_say(c, FINDING_GOOD, "clock", "%.2f s from the others'\n\nclock %.2f s off",
                     fabs(off), fabs(off));
     else
-        checkup_say(c, fabs(off) < CLOCK_REFUSED ? FINDING_WARNING : FINDING_BAD, "clock",
+        preflight_say(c, fabs(off) < CLOCK_REFUSED ? FINDING_WARNING : FINDING_BAD, "clock",
                     "%.1f s %s the others'\nyour side, if they agree: set the clock (timedatectl "
                     "set-ntp true); this program follows where two peers agree, Python peers %s", fabs(off),
                     off > 0 ? "ahead of" : "behind",
                     fabs(off) < CLOCK_REFUSED ? "come close to refusing it" : "refuse it");
 }
 
-static void reachability(struct checkup *c)
+static void reachability(struct preflight *c)
 {
     struct probe p = { .s = c->s, .stop = c->stop };
     char at[MULTIADDR_TEXT_MAX], peer[PEER_ID_TEXT_MAX], why[256] = "";
     int tried = 0;
     if (!c->options->listen_count) {
-        checkup_say(c, FINDING_GOOD, "reach",
+        preflight_say(c, FINDING_GOOD, "reach",
                     "not asked: nothing listens (--client-mode)\n\na client");
         return;
     }
@@ -258,7 +258,7 @@ static void reachability(struct checkup *c)
         peer_id_text(peer, &p.peer);
         if (!status) {
             multiaddr_text(at, &p.at);
-            checkup_say(c, FINDING_GOOD, "reach",
+            preflight_say(c, FINDING_GOOD, "reach",
                         "%.60s has reached us at %.200s\n\nothers can call us", peer,
                         p.at.length ? at : "our address");
             c->reached = 1;
@@ -268,11 +268,11 @@ static void reachability(struct checkup *c)
         snprintf(why, sizeof why, "%.60s: %.180s", peer, p.why);
     }
     if (tried)
-        checkup_say(c, FINDING_BAD, "reach", "others cannot call us: %.250s"
+        preflight_say(c, FINDING_BAD, "reach", "others cannot call us: %.250s"
                     "\nyour side: let TCP to the listening port in (firewall; router: forward it, "
                     "then --announce the outside address), or join with --client-mode", why);
     else if (!probe_is_stopped(c->s, c->stop))
-        checkup_say(c, FINDING_GOOD, "reach", "not known, no entry peer would try to call us: "
+        preflight_say(c, FINDING_GOOD, "reach", "not known, no entry peer would try to call us: "
                     "%.250s (hivemind's peers try public addresses only)"
                     "\n\nnot known whether others can call us", why);
 }
@@ -292,7 +292,7 @@ static int same_port(const struct multiaddr *a, const struct multiaddr *b)
 
 /* From how peers see the connections that we made: TCP shows no more of a router than that. Nothing
  * is to be done about it where others reach us, or where they need not. */
-static void nat(struct checkup *c)
+static void nat(struct preflight *c)
 {
     const struct probe_view *first = NULL;
     enum finding_level level = c->reached || !c->options->listen_count ? FINDING_GOOD
@@ -309,71 +309,71 @@ static void nat(struct checkup *c)
         if (!first) first = v;
     }
     if (!first) {
-        checkup_say(c, FINDING_GOOD, "NAT",
+        preflight_say(c, FINDING_GOOD, "NAT",
                     "none between us and the peers that told (this machine)\n\nno NAT");
         return;
     }
     multiaddr_text(seen, &first->seen);
     if (differ)
-        checkup_say(c, level, "NAT", "other addresses for other peers: %.100s and more"
+        preflight_say(c, level, "NAT", "other addresses for other peers: %.100s and more"
                     "\nyour side: several routers, or a provider's shared one (CGNAT): others "
                     "cannot call you directly; a relay or --client-mode works\nseveral routers", seen);
     else if (translated)
-        checkup_say(c, level, "NAT", "a router shows you as %.100s and %s ports"
+        preflight_say(c, level, "NAT", "a router shows you as %.100s and %s ports"
                     "\nyour side: to be called, forward the listening TCP port in the router and "
                     "give --announce\nbehind a router", seen, moved ? "changes" : "keeps");
-    else checkup_say(c, FINDING_GOOD, "NAT", "none: peers see this machine as %.100s\n\nno NAT",
+    else preflight_say(c, FINDING_GOOD, "NAT", "none: peers see this machine as %.100s\n\nno NAT",
                      seen);
 }
 
-static void relays(struct checkup *c)
+static void relays(struct preflight *c)
 {
     char peer[PEER_ID_TEXT_MAX];
     int needed = !c->reached && c->options->listen_count;
     for (size_t i = 0; i < c->good_count; i++)
         if (c->good[i]->view.relays) {
             peer_id_text(peer, &c->good[i]->peer);
-            checkup_say(c, FINDING_GOOD, "relay",
+            preflight_say(c, FINDING_GOOD, "relay",
                         "%.60s carries connections for those who cannot be called\n\na relay",
                         peer);
             return;
         }
-    checkup_say(c, needed ? FINDING_WARNING : FINDING_GOOD, "relay", "no entry peer relays%s",
+    preflight_say(c, needed ? FINDING_WARNING : FINDING_GOOD, "relay", "no entry peer relays%s",
                 needed ? "\ntheir side: only matters if you cannot be called; somebody reachable "
                          "can run potluck peer --relay"
                        : "; only matters for peers that cannot be called\n\nno relay");
 }
 
-int checkup_peers(struct checkup *c)
+int preflight_peers(struct preflight *c)
 {
     entries(c);
     if (!c->good_count) return PL_EIO;
     clocks(c);
-    checkup_run(c);
+    preflight_run(c);
     reachability(c);
     nat(c);
     relays(c);
-    checkup_bandwidth(c);
+    preflight_bandwidth(c);
     return PL_OK;
 }
 
-int checkup_swarm(const struct swarm_options *o, const struct checkup_plan *plan,
-                  checkup_tell *tell, void *context)
+int preflight_swarm(const struct swarm_options *o, const struct preflight_plan *plan,
+                  preflight_tell *tell, void *context)
 {
     struct swarm_options visit = *o;
-    struct checkup *c = calloc(1, sizeof *c);
+    struct preflight *c = calloc(1, sizeof *c);
     struct swarm s;
     struct pl_err err;
     int rc;
     if (!c) return PL_ENOMEM;
-    *c = (struct checkup){ .s = &s, .options = o, .plan = plan, .tell = tell, .context = context };
+    *c = (struct preflight){ .s = &s, .options = o, .plan = plan, .tell = tell, .context = context };
     visit.join_count = 0;
     visit.visitor = 1;
     if (!(rc = swarm_open(&s, &visit, &err))) {
-        rc = checkup_peers(c);
+        rc = preflight_peers(c);
         swarm_close(&s);
     } else {
-        checkup_say(c, FINDING_BAD, "network",
+        preflight_say(c, FINDING_BAD, "network",
                     "%s\nyour side: is the address to listen at this machine's, and the port free?",
                     err.text);
     }

@@ -17,36 +17,36 @@ struct finding {
     char advice[400];  /* what to do, and on which side; empty when there is nothing to do */
     char brief[80];    /* of the text, for a line of all that is well; may be empty */
 };
-typedef void checkup_tell(void *context, const struct finding *f);
+typedef void preflight_tell(void *context, const struct finding *f);
 
-struct checkup_plan {
+struct preflight_plan {
     size_t load;       /* bytes of the record that shows how fast data go; 0: not measured */
     const char *run;   /* whose peers are looked for; may be NULL */
     int64_t target_batch; /* ours, to compare with theirs; 0: not known */
     int trains;        /* we are going to train it: to be the only one is worth a word */
 };
-#define CHECKUP_LOAD (1u << 20)  /* the doctor's; a step of the run moves 100 MB each way */
+#define PREFLIGHT_LOAD (1u << 20)  /* the doctor's; a step of the run moves 100 MB each way */
 
 /* Asks each address of o->join by itself: does it answer, is it a node, how far is its clock, how
  * does it see us, can it reach us, does it relay, and what the plan has beside. We are in nobody's
  * table meanwhile. PL_OK: at least one lets us in. */
-int checkup_swarm(const struct swarm_options *o, const struct checkup_plan *plan,
-                  checkup_tell *tell, void *context);
+int preflight_swarm(const struct swarm_options *o, const struct preflight_plan *plan,
+                  preflight_tell *tell, void *context);
 
 /* Memory and speed for a model of the calculator (`potluck calc --models`). PL_EUSE: no such
  * model. */
-int checkup_machine(const char *model, const struct pl_backend *be, checkup_tell *tell,
+int preflight_machine(const char *model, const struct pl_backend *be, preflight_tell *tell,
                     void *context, struct pl_err *err);
 /* The same for a plan, by whoever holds its buffers already; takes 0.3 s at most. */
-void checkup_plan_fits(const struct pl_memory_plan *plan, const struct pl_backend *be,
-                       checkup_tell *tell, void *context);
+void preflight_plan_fits(const struct pl_memory_plan *plan, const struct pl_backend *be,
+                       preflight_tell *tell, void *context);
 
 /* --- before joining --------------------------------------------------------------------------- */
 
-#define CHECKUP_PATIENCE 1.0     /* s after the first entry peer's answer; then we join meanwhile */
-#define CHECKUP_LOAD_SHORT (128u << 10)
+#define PREFLIGHT_PATIENCE 1.0     /* s after the first entry peer's answer; then we join meanwhile */
+#define PREFLIGHT_LOAD_SHORT (128u << 10)
 
-struct checkup_join_options {
+struct preflight_join_options {
     const struct swarm_options *swarm;   /* borrowed, as the rest is */
     const char *run;                     /* may be NULL */
     int64_t target_batch;                /* see above */
@@ -55,23 +55,23 @@ struct checkup_join_options {
     int json, quiet;                     /* quiet: says what is wrong alone */
     int off;                             /* --no-check: only says why joining has failed */
 };
-#define CHECKUP_USAGE \
+#define PREFLIGHT_USAGE \
     "  --no-check       join without looking first: entry peers one by one, clock, who trains the run, whether others\n" \
     "                   can call us, router, relay, line; before training also memory and speed. What takes longer\n" \
     "                   than a second after the first answer is asked while we join\n"
 
-struct checkup_join;
+struct preflight_join;
 /* For a swarm opened with `hold`: asks its entry peers, and enters it. What is found goes to
  * stderr, one line if all is well, otherwise a line and an advice each; with json as one event on
  * stdout, on whatever thread. PL_OK: it is joined. PL_EIO: err says why not and which side has to do something
  * about it; the node goes on trying. */
-int checkup_join(struct checkup_join **c, struct swarm *s, const struct checkup_join_options *o,
+int preflight_join(struct preflight_join **c, struct swarm *s, const struct preflight_join_options *o,
                  struct pl_err *err);
 /* The same for a command that has not looked before, after nobody has let it in: asks each of
  * how->join once more, says on stderr what is wrong with it, and ends err with which side has to do
  * something about it; where nothing is wrong any more, err stays. Returns PL_EIO. */
-int checkup_explain(struct swarm *s, const struct swarm_options *how, struct pl_err *err);
+int preflight_explain(struct swarm *s, const struct swarm_options *how, struct pl_err *err);
 /* Before swarm_close; ends what is still being asked. NULL may be closed. */
-void checkup_join_end(struct checkup_join *c);
+void preflight_join_end(struct preflight_join *c);
 
 #endif

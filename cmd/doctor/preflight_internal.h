@@ -1,5 +1,5 @@
 /* preflight_internal.h - what the parts of a check-up share: the peers (checkup.c), records of theirs
- * (checkup_records.c), the check before joining (checkup_join.c). */
+ * (preflight_records.c), the check before joining (preflight_join.c). */
 #ifndef PL_CMD_CHECKUP_INSIDE_H
 #define PL_CMD_CHECKUP_INSIDE_H
 
@@ -7,8 +7,8 @@
 #include "preflight_ask.h"
 
 /* One address that we were given to join by. */
-struct checkup_entry {
-    struct checkup *c;
+struct preflight_entry {
+    struct preflight *c;
     const char *address;
     struct finding finding;
     struct probe_view view;
@@ -19,17 +19,17 @@ struct checkup_entry {
     int has_thread;
 };
 
-struct checkup {
+struct preflight {
     struct swarm *s;
     const struct swarm_options *options;
-    const struct checkup_plan *plan;
+    const struct preflight_plan *plan;
     const struct probe_stop *stop;   /* may be NULL */
-    checkup_tell *tell;
+    preflight_tell *tell;
     void *context;
     double *first_good;              /* pl_seconds(), under the swarm's lock; may be NULL */
-    struct checkup_entry entries[DHT_INITIAL_MAX];
+    struct preflight_entry entries[DHT_INITIAL_MAX];
     size_t count;
-    const struct checkup_entry *good[DHT_INITIAL_MAX]; /* that let us in, in the order given */
+    const struct preflight_entry *good[DHT_INITIAL_MAX]; /* that let us in, in the order given */
     size_t good_count;
     int clock_differs;               /* what is not expired to others may be to us */
     int reached;                     /* 1: somebody could call us */
@@ -37,17 +37,17 @@ struct checkup {
 
 /* The text, a newline, what to do about it ("": nothing), a newline, the text in brief. */
 __attribute__((format(printf, 4, 5)))
-void checkup_finding(struct finding *f, enum finding_level level, const char *what,
+void preflight_finding(struct finding *f, enum finding_level level, const char *what,
                      const char *format, ...);
 __attribute__((format(printf, 4, 5)))
-void checkup_say(struct checkup *c, enum finding_level level, const char *what, const char *format,
+void preflight_say(struct preflight *c, enum finding_level level, const char *what, const char *format,
                  ...);
 
 /* All of it. PL_EIO: nobody lets us in. */
-int checkup_peers(struct checkup *c);
+int preflight_peers(struct preflight *c);
 
-/* Of checkup_records.c: how fast a record goes there and comes back; who trains the run. */
-void checkup_bandwidth(struct checkup *c);
-void checkup_run(struct checkup *c);
+/* Of preflight_records.c: how fast a record goes there and comes back; who trains the run. */
+void preflight_bandwidth(struct preflight *c);
+void preflight_run(struct preflight *c);
 
 #endif

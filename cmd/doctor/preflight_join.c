@@ -1,5 +1,5 @@
 /* preflight_join.c - the check before joining. What is asked of the network is asked on a thread of
- * its own; who joins waits for it no longer than CHECKUP_PATIENCE once somebody has answered, and
+ * its own; who joins waits for it no longer than PREFLIGHT_PATIENCE once somebody has answered, and
  * looks at its own machine meanwhile. */
 #include "preflight_internal.h"
 
@@ -13,11 +13,11 @@
 #define FINDINGS_MAX (DHT_INITIAL_MAX + 16)
 #define WORD_AFTER 2 /* s of silence */
 
-struct checkup_join {
+struct preflight_join {
     struct swarm *s;
-    struct checkup_join_options o;
-    struct checkup_plan plan;
-    struct checkup network;
+    struct preflight_join_options o;
+    struct preflight_plan plan;
+    struct preflight network;
     struct probe_stop stop;
     pthread_t thread;
     int has_thread;
@@ -33,7 +33,7 @@ struct checkup_join {
 
 static void keep(void *context, const struct finding *f)
 {
-    struct checkup_join *c = context;
+    struct preflight_join *c = context;
     pthread_mutex_lock(&c->s->lock);
     if (c->count < FINDINGS_MAX) c->found[c->count++] = *f;
     pthread_mutex_unlock(&c->s->lock);
@@ -41,7 +41,7 @@ static void keep(void *context, const struct finding *f)
 
 /* --- what is said ----------------------------------------------------------------------------- */
 
-static void say_json(const struct checkup_join *c, enum finding_level worst)
+static void say_json(const struct preflight_join *c, enum finding_level worst)
 {
     static const char *const levels[] = { "ok", "warning", "bad" };
     json_t *list = json_array(), *line;
@@ -68,7 +68,7 @@ static void say_wrong(const char *cmd, const struct finding *f)
             f->advice[0] ? "\n    -> " : "", f->advice);
 }
 
-static void say_well(const struct checkup_join *c)
+static void say_well(const struct preflight_join *c)
 {
     char line[FINDINGS_MAX * sizeof c->found[0].brief];
     size_t at = 0;
@@ -81,7 +81,7 @@ static void say_well(const struct checkup_join *c)
             pl_seconds() - c->began, at ? line : "nothing was asked");
 }
 
-static void say(const struct checkup_join *c)
+static void say(const struct preflight_join *c)
 {
     enum finding_level worst = FINDING_GOOD;
     for (size_t i = 0; i < c->count; i++)
@@ -98,7 +98,7 @@ static void say(const struct checkup_join *c)
 /* --- life ------------------------------------------------------------------------------------- */
 
 /* A part is over. */
-static void leave(struct checkup_join *c)
+static void leave(struct preflight_join *c)
 {
     int left;
     pthread_mutex_lock(&c->s->lock);
@@ -109,8 +109,8 @@ static void leave(struct checkup_join *c)
 
 static void *run(void *context)
 {
-    struct checkup_join *c = context;
-    c->status = checkup_peers(&c->network);
+    struct preflight_join *c = context;
+    c->status = preflight_peers(&c->network);
     leave(c);
     pthread_mutex_lock(&c->s->lock);
     c->asked = 1;
@@ -120,7 +120,7 @@ static void *run(void *context)
 }
 
 /* Under the swarm's lock. */
-static void say_waiting(const struct checkup_join *c)
+static void say_waiting(const struct preflight_join *c)
 {
     if (c->o.json) return; /* an event tells the end */
     fprintf(stderr, "potluck %s: check: no entry peer has answered within %d s; waiting %.0f s at most\n",
@@ -128,7 +128,7 @@ static void say_waiting(const struct checkup_join *c)
 }
 
 /* Until all is asked, or the rest may be asked while we join. 1: it is. */
-static int wait_for_network(struct checkup_join *c)
+static int wait_for_network(struct preflight_join *c)
 {
     struct timespec until;
     int asked;
@@ -140,7 +140,7 @@ static int wait_for_network(struct checkup_join *c)
     if (!c->asked && !c->first_good) say_waiting(c);
     while (!c->asked && !c->first_good) pthread_cond_wait(&c->s->changed, &c->s->lock);
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)CHECKUP_PATIENCE;
+    until.tv_sec += (time_t)PREFLIGHT_PATIENCE;
     while (!c->asked && !pthread_cond_timedwait(&c->s->changed, &c->s->lock, &until)) { }
     asked = c->asked;
     pthread_mutex_unlock(&c->s->lock);
@@ -148,7 +148,7 @@ static int wait_for_network(struct checkup_join *c)
 }
 
 /* The sentence that a failed join ends in. */
-static int give_up(const struct checkup_join *c, struct pl_err *err)
+static int give_up(const struct preflight_join *c, struct pl_err *err)
 {
     const struct finding *bad = NULL;
     int differ = 0;
@@ -166,42 +166,42 @@ static int give_up(const struct checkup_join *c, struct pl_err *err)
                    : "none of the entry peers", bad->advice[0] ? bad->advice : bad->text);
 }
 
-static struct checkup_join *make(struct swarm *s, const struct checkup_join_options *o)
+static struct preflight_join *make(struct swarm *s, const struct preflight_join_options *o)
 {
-    struct checkup_join *c = calloc(1, sizeof *c);
+    struct preflight_join *c = calloc(1, sizeof *c);
     if (!c) return NULL;
     c->s = s;
     c->o = *o;
-    c->plan = (struct checkup_plan){ .load = o->off ? 0 : CHECKUP_LOAD_SHORT, .run = o->run,
+    c->plan = (struct preflight_plan){ .load = o->off ? 0 : PREFLIGHT_LOAD_SHORT, .run = o->run,
                                      .target_batch = o->target_batch,
                                      .trains = o->memory != NULL };
-    c->network = (struct checkup){ .s = s, .options = o->swarm, .plan = &c->plan, .stop = &c->stop,
+    c->network = (struct preflight){ .s = s, .options = o->swarm, .plan = &c->plan, .stop = &c->stop,
                                    .tell = keep, .context = c, .first_good = &c->first_good };
     c->began = pl_seconds();
     return c;
 }
 
 /* Joining has failed, and nobody has looked before. */
-static int explain(struct swarm *s, const struct checkup_join_options *o, struct pl_err *err)
+static int explain(struct swarm *s, const struct preflight_join_options *o, struct pl_err *err)
 {
-    struct checkup_join *c = make(s, o);
+    struct preflight_join *c = make(s, o);
     if (!c) return PL_EIO; /* with what the node has said */
-    if (checkup_peers(&c->network)) give_up(c, err);
+    if (preflight_peers(&c->network)) give_up(c, err);
     say(c);
     free(c);
     return PL_EIO;
 }
 
-int checkup_explain(struct swarm *s, const struct swarm_options *how, struct pl_err *err)
+int preflight_explain(struct swarm *s, const struct swarm_options *how, struct pl_err *err)
 {
-    const struct checkup_join_options o = { .swarm = how, .off = 1 };
+    const struct preflight_join_options o = { .swarm = how, .off = 1 };
     return explain(s, &o, err);
 }
 
-int checkup_join(struct checkup_join **out, struct swarm *s, const struct checkup_join_options *o,
+int preflight_join(struct preflight_join **out, struct swarm *s, const struct preflight_join_options *o,
                  struct pl_err *err)
 {
-    struct checkup_join *c = NULL;
+    struct preflight_join *c = NULL;
     int rc;
     *out = NULL;
     if (!o->off && (o->swarm->join_count || o->memory) && (c = make(s, o))) {
@@ -209,7 +209,7 @@ int checkup_join(struct checkup_join **out, struct swarm *s, const struct checku
         c->parts = 1 + asks;
         c->has_thread = asks && !pthread_create(&c->thread, NULL, run, c);
         if (!c->has_thread) c->parts = 1; /* else the thread may count by now */
-        if (o->memory) checkup_plan_fits(o->memory, o->be, keep, c);
+        if (o->memory) preflight_plan_fits(o->memory, o->be, keep, c);
         leave(c);
         if (c->has_thread && wait_for_network(c) && c->status) {
             *out = c;
@@ -223,7 +223,7 @@ int checkup_join(struct checkup_join **out, struct swarm *s, const struct checku
     return rc && !c ? explain(s, o, err) : rc;
 }
 
-void checkup_join_end(struct checkup_join *c)
+void preflight_join_end(struct preflight_join *c)
 {
     if (!c) return;
     probe_stop(c->s, &c->stop);

@@ -43,7 +43,7 @@ static double operations(const struct pl_memory_plan *plan, const struct pl_memo
     return 2 * passes * use->unshared * plan->model.sequence;
 }
 
-static void memory(const struct pl_memory_plan *plan, double need, double have, checkup_tell *tell,
+static void memory(const struct pl_memory_plan *plan, double need, double have, preflight_tell *tell,
                    void *context)
 {
     struct finding f = { .what = "memory" };
@@ -59,7 +59,7 @@ static void memory(const struct pl_memory_plan *plan, double need, double have, 
 }
 
 static void speed(const struct pl_memory_plan *plan, const struct pl_memory_use *use,
-                  const struct pl_backend *be, double limit, checkup_tell *tell, void *context)
+                  const struct pl_backend *be, double limit, preflight_tell *tell, void *context)
 {
     struct finding f = { .what = "speed" };
     double rate = measure(be, limit), minutes;
@@ -81,7 +81,7 @@ static void speed(const struct pl_memory_plan *plan, const struct pl_memory_use 
     tell(context, &f);
 }
 
-int checkup_machine(const char *model, const struct pl_backend *be, checkup_tell *tell,
+int preflight_machine(const char *model, const struct pl_backend *be, preflight_tell *tell,
                     void *context, struct pl_err *err)
 {
     struct pl_memory_model m;
@@ -100,8 +100,8 @@ int checkup_machine(const char *model, const struct pl_backend *be, checkup_tell
 }
 
 /* What lies on a device was allocated, or training had not come so far. */
-void checkup_plan_fits(const struct pl_memory_plan *training, const struct pl_backend *be,
-                       checkup_tell *tell, void *context)
+void preflight_plan_fits(const struct pl_memory_plan *training, const struct pl_backend *be,
+                       preflight_tell *tell, void *context)
 {
     struct pl_memory_plan plan = *training;
     struct pl_memory_use use;

@@ -25,14 +25,14 @@ static uint8_t *make_load(size_t n)
 }
 
 /* Of a call's time, what the data took. */
-static double net(const struct checkup_entry *e, double seconds)
+static double net(const struct preflight_entry *e, double seconds)
 {
     return fmax(seconds - e->ping_s, (1 - ROUND_TRIP_MOST) * seconds);
 }
 
 /* A large record goes there and comes back; twice, the better one counts: a connection begins
  * slowly. */
-void checkup_bandwidth(struct checkup *c)
+void preflight_bandwidth(struct preflight *c)
 {
     struct bytes store = { 0 }, find = { 0 };
     size_t n = c->plan->load;
@@ -61,14 +61,14 @@ void checkup_bandwidth(struct checkup *c)
     slower = (double)n / fmax(up, down);
     snprintf(brief, sizeof brief, "\n\n%.1f MB/s", 1e-6 * slower);
     if (!rc)
-        checkup_say(c, slower < SLOW ? FINDING_WARNING : FINDING_GOOD, "bandwidth",
+        preflight_say(c, slower < SLOW ? FINDING_WARNING : FINDING_GOOD, "bandwidth",
                     "%.1f MB/s to the first entry peer, %.1f MB/s from it%s", 1e-6 * (double)n / up,
                     1e-6 * (double)n / down,
                     slower < SLOW ? "\nyour side: a slow line delays the steps of all: take part "
                                     "with a small --bandwidth, or in --client-mode"
                                   : brief);
     else if (!probe_is_stopped(c->s, c->stop))
-        checkup_say(c, FINDING_WARNING, "bandwidth", "not measured: %.200s\ntry again", p.why);
+        preflight_say(c, FINDING_WARNING, "bandwidth", "not measured: %.200s\ntry again", p.why);
     bytes_clear(&store);
     bytes_clear(&find);
     free(load);
@@ -83,7 +83,7 @@ struct run_view {
     int64_t least, most;
 };
 
-static int get_records(struct checkup *c, struct dht_result *r, const struct schema *of)
+static int get_records(struct preflight *c, struct dht_result *r, const struct schema *of)
 {
     char key[256];
     struct dht_id id;
@@ -93,7 +93,7 @@ static int get_records(struct checkup *c, struct dht_result *r, const struct sch
 }
 
 /* Those who train now; reports of others who did lie there for a while, too. */
-static void view_run(struct checkup *c, struct run_view *v)
+static void view_run(struct preflight *c, struct run_view *v)
 {
     struct dht_result progress, reports;
     int rc = get_records(c, &progress, &schema_progress);
@@ -121,23 +121,23 @@ static void view_run(struct checkup *c, struct run_view *v)
 }
 
 /* Another target batch than the others' makes some step without the rest. */
-static void compare_targets(struct checkup *c, const struct run_view *v)
+static void compare_targets(struct preflight *c, const struct run_view *v)
 {
     int64_t ours = c->plan->target_batch;
     if (!v->told) return;
     if (v->least != v->most)
-        checkup_say(c, FINDING_WARNING, "target", "the peers of \"%.100s\" step at %lld to %lld "
+        preflight_say(c, FINDING_WARNING, "target", "the peers of \"%.100s\" step at %lld to %lld "
                     "samples\ntheir side: they have to agree on --target-batch, or each takes the "
                     "others along too early", c->plan->run, (long long)v->least, (long long)v->most);
     else if (ours && ours != v->most)
-        checkup_say(c, FINDING_WARNING, "target", "%zu of the peers of \"%.100s\" tell%s that they "
+        preflight_say(c, FINDING_WARNING, "target", "%zu of the peers of \"%.100s\" tell%s that they "
                     "step at %lld samples, we at %lld\nyour side, if they are right: --target-batch "
                     "%lld", v->told, c->plan->run, v->told == 1 ? "s" : "", (long long)v->most,
                     (long long)ours, (long long)v->most);
 }
 
 /* A name that is spelt otherwise is another run, and nobody would say so. */
-void checkup_run(struct checkup *c)
+void preflight_run(struct preflight *c)
 {
     struct run_view v;
     char target[64] = "";
@@ -146,12 +146,12 @@ void checkup_run(struct checkup *c)
     if (v.told && v.least == v.most)
         snprintf(target, sizeof target, ", of %lld samples each", (long long)v.most);
     if (v.peers)
-        checkup_say(c, FINDING_GOOD, "run",
+        preflight_say(c, FINDING_GOOD, "run",
                     "%zu peer%s train%s \"%.100s\", at step %lld%s\n\n%zu train%s", v.peers,
                     v.peers == 1 ? "" : "s", v.peers == 1 ? "s" : "", c->plan->run,
                     (long long)v.epoch, target, v.peers, v.peers == 1 ? "s" : "");
     else
-        checkup_say(c, c->plan->trains ? FINDING_WARNING : FINDING_GOOD, "run",
+        preflight_say(c, c->plan->trains ? FINDING_WARNING : FINDING_GOOD, "run",
                     "nobody trains \"%.100s\" there yet\nyour side, if somebody should: --run has "
                     "to be spelt as the others spell it, and --join an address of theirs\n"
                     "nobody trains yet", c->plan->run);

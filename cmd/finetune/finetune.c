@@ -117,7 +117,7 @@ static const struct option options[] = {
     { 0 },
 };
 
-struct wishes {
+struct requests {
     struct compute compute;
     const char *model, *size, *vocab;
     char **path; /* files of text */
@@ -136,7 +136,7 @@ static const struct { const char *name; struct pl_gpt2_config config; } small[] 
 
 /* --- text ------------------------------------------------------------------------------------- */
 
-static int add_path(struct wishes *w, char *path, struct pl_err *err)
+static int add_path(struct requests *w, char *path, struct pl_err *err)
 {
     char **grown = path && w->paths < FILES_MAX ? realloc(w->path, (w->paths + 1) * sizeof *grown)
                                                 : NULL;
@@ -155,7 +155,7 @@ static int visible(const struct dirent *d) { return d->d_name[0] != '.'; }
 
 /* A file, or the files of a folder by name; a link to another of them would only say the same
  * twice. */
-static int add_data(struct wishes *w, const char *path, struct pl_err *err)
+static int add_data(struct requests *w, const char *path, struct pl_err *err)
 {
     struct dirent **entries;
     struct stat st;
@@ -252,7 +252,7 @@ static int named_size(struct pl_gpt2_config *c, const char *name, struct pl_err 
 }
 
 /* From a file, or from random values with as many ids as the vocabulary has. */
-static int open_model(struct pl_gpt2 *m, const struct wishes *w, const struct bpe *bpe,
+static int open_model(struct pl_gpt2 *m, const struct requests *w, const struct bpe *bpe,
                       const struct pl_backend *be, struct pl_err *err)
 {
     struct pl_gpt2_config config;
@@ -298,7 +298,7 @@ static int either(int *which, const char *flag, const char *value, const char *f
     return PL_EUSE;
 }
 
-static int take(struct wishes *w, int option, const char *value)
+static int take(struct requests *w, int option, const char *value)
 {
     static const char cmd[] = "finetune";
     struct pl_err err = { "" };
@@ -337,7 +337,7 @@ static int take(struct wishes *w, int option, const char *value)
     }
 }
 
-static int run(struct wishes *w, struct pl_err *err)
+static int run(struct requests *w, struct pl_err *err)
 {
     struct pl_backend be;
     struct pl_gpt2 model = { 0 };
@@ -401,7 +401,7 @@ static int run(struct wishes *w, struct pl_err *err)
 
 int cmd_finetune(int argc, char **argv)
 {
-    struct wishes w = {
+    struct requests w = {
         .size = "tiny", .steps = 200, .batch = 8, .accumulate = 1,
         .held_out = 16, .evaluate = 50, .save = 100,
         .keep = 2, .seed = 1, .warmup = 0.1, .bits = 8, .job = { .out = "out/finetune" },

@@ -76,14 +76,14 @@ static const struct option options[] = {
     { 0 },
 };
 
-struct wishes {
+struct requests {
     struct compute compute;
     const char *model, *config, *tokenizer, *codec, *clip, *vocab, *captions, *nearest;
     struct generate_job job;
     int64_t seed, batch, among;
 };
 
-static int take(struct wishes *w, int option, const char *value)
+static int take(struct requests *w, int option, const char *value)
 {
     int64_t x = 0;
     int rc;
@@ -118,7 +118,7 @@ static int take(struct wishes *w, int option, const char *value)
     }
 }
 
-static int add_caption(struct wishes *w, const char *text, const char *where, struct pl_err *err)
+static int add_caption(struct requests *w, const char *text, const char *where, struct pl_err *err)
 {
     size_t n = strlen(text);
     char **grown;
@@ -135,7 +135,7 @@ static int add_caption(struct wishes *w, const char *text, const char *where, st
     return PL_OK;
 }
 
-static int read_captions(struct wishes *w, struct pl_err *err)
+static int read_captions(struct requests *w, struct pl_err *err)
 {
     char *text, *save = NULL;
     int rc = pl_file_read_text(&text, w->captions, FILE_MAX, err);
@@ -147,14 +147,14 @@ static int read_captions(struct wishes *w, struct pl_err *err)
     return rc;
 }
 
-static int open_parts(struct wishes *w, struct painter *p, struct pl_rerank *rank,
+static int open_parts(struct requests *w, struct image_sampler *p, struct pl_rerank *rank,
                       const struct pl_backend *be, struct pl_err *err)
 {
     char tokenizer[PATH_MAX + 64], codec[PATH_MAX + 64];
     int rc;
     train_data_demo(tokenizer, sizeof tokenizer, "t5_2k.model");
     train_data_demo(codec, sizeof codec, "codec.safetensors");
-    rc = painter_open(p, be, w->model, w->config, w->tokenizer ? w->tokenizer : tokenizer,
+    rc = image_sampler_open(p, be, w->model, w->config, w->tokenizer ? w->tokenizer : tokenizer,
                       w->codec ? w->codec : codec, err);
     if (rc || !w->clip) return rc;
     if (!(rc = pl_rerank_open(rank, be, w->clip, w->vocab, err))) w->job.rank = rank;
@@ -162,26 +162,26 @@ static int open_parts(struct wishes *w, struct painter *p, struct pl_rerank *ran
 }
 
 /* What a perfect drawing of each caption in these shards would give. */
-static int open_gallery(struct wishes *w, struct gallery *g, struct painter *p, struct pl_err *err)
+static int open_gallery(struct requests *w, struct reference_images *g, struct image_sampler *p, struct pl_err *err)
 {
     struct train_data data = { 0 };
     int F = p->model->config.F, rc = train_data_add(&data, w->nearest, err);
-    if (!rc) rc = gallery_open(g, (const char *const *)data.path, data.paths, NULL, 0, F * F, err);
+    if (!rc) rc = reference_images_open(g, (const char *const *)data.path, data.paths, NULL, 0, F * F, err);
     if (!rc && w->among && (size_t)w->among < g->count)
-        gallery_thin(g, (size_t)w->among, w->job.caption, w->job.count);
-    if (!rc) rc = gallery_decode(g, p, err);
+        reference_images_thin(g, (size_t)w->among, w->job.caption, w->job.count);
+    if (!rc) rc = reference_images_decode(g, p, err);
     if (!rc) w->job.gallery = g;
     train_data_close(&data);
     return rc;
 }
 
-static int run(struct wishes *w)
+static int run(struct requests *w)
 {
     struct generate_job *job = &w->job;
     struct pl_backend be;
-    struct painter p = { 0 };
+    struct image_sampler p = { 0 };
     struct pl_rerank rank = { 0 };
-    struct gallery gallery = { 0 };
+    struct reference_images gallery = { 0 };
     struct pl_err err = { "" };
     int rc = PL_OK;
     if (compute_open(&be, &w->compute, "generate")) return 1;
@@ -202,14 +202,14 @@ static int run(struct wishes *w)
     if (!rc) rc = generate_job_run(job, &err);
     if (rc) fprintf(stderr, "potluck generate: %s\n", err.text);
     pl_rerank_close(&rank);
-    gallery_close(&gallery);
-    painter_close(&p);
+    reference_images_close(&gallery);
+    image_sampler_close(&p);
     return rc != 0;
 }
 
 int cmd_generate(int argc, char **argv)
 {
-    struct wishes w = { .model = "out/demo", .seed = 1, .batch = 16,
+    struct requests w = { .model = "out/demo", .seed = 1, .batch = 16,
                         .job = { .out = "out/pictures", .n = 1, .draw = pl_generate_options() } };
     struct pl_err err;
     const char *chance = NULL; /* a flag about draws */

@@ -68,7 +68,7 @@ static int score_all(struct state *s, float *score, const char *caption, const i
     for (int64_t first = 0; first < job->n && !rc; first += AT_ONCE) {
         struct pl_image images[AT_ONCE] = { 0 };
         int B = job->n - first < AT_ONCE ? (int)(job->n - first) : AT_ONCE;
-        rc = painter_decode(job->painter, images, codes + (size_t)first * cells, B, err);
+        rc = image_sampler_decode(job->painter, images, codes + (size_t)first * cells, B, err);
         if (!rc) rc = pl_rerank_score(job->rank, score + first, &cut, caption, images, B, err);
         for (int i = 0; i < B; i++) pl_image_clear(&images[i]);
         progress_show(&s->progress, 0, "ranking: %lld of %lld pictures of '%.30s'",
@@ -82,10 +82,10 @@ static int score_all(struct state *s, float *score, const char *caption, const i
 static void look_around(struct state *s, json_t *entry, const char *caption,
                         const struct pl_image *image)
 {
-    const struct gallery *g = s->job->gallery;
-    size_t own = gallery_find(g, caption), near;
+    const struct reference_images *g = s->job->gallery;
+    size_t own = reference_images_find(g, caption), near;
     if (own == g->count) return;
-    near = gallery_nearest(g, image, own);
+    near = reference_images_nearest(g, image, own);
     s->known++;
     s->own += near == own;
     json_object_set_new(entry, "nearest", json_string(g->caption[near]));
@@ -143,7 +143,7 @@ static int finish_caption(struct state *s, size_t caption, const int32_t *codes,
     for (int64_t k = 0; k < keep && !rc; k++) {
         const int32_t *own = codes + (size_t)order[k] * cells;
         struct pl_image image = { 0 };
-        rc = painter_decode(job->painter, &image, own, 1, err);
+        rc = image_sampler_decode(job->painter, &image, own, 1, err);
         if (rc) pl_image_clear(&image);
         else
             rc = write_one(s, &image, caption, k, keep, order[k], own,
@@ -168,7 +168,7 @@ static int group(struct state *s, size_t first, size_t count, struct pl_err *err
                  : pl_fail(err, PL_ENOMEM, "no memory for the codes of %zu pictures", count * n);
     for (size_t i = 0; i < count * n && !rc; i++) {
         if (i % n) memcpy(text + i * T, text + (i - 1) * T, T * sizeof *text);
-        else rc = painter_tokens(job->painter, text + i * T, job->caption[first + i / n], err);
+        else rc = image_sampler_tokens(job->painter, text + i * T, job->caption[first + i / n], err);
     }
     s->begun = (double)first * (double)n;
     job->draw.first_image = first * n;

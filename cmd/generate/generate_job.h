@@ -6,9 +6,9 @@
 #include "data/models/rerank.h"
 
 struct generate_job {
-    struct painter *painter;
+    struct image_sampler *painter;
     struct pl_rerank *rank; /* NULL: no CLIP, all are kept as they were drawn */
-    const struct gallery *gallery; /* decoded; NULL: nobody asks what they are nearest to */
+    const struct reference_images *gallery; /* decoded; NULL: nobody asks what they are nearest to */
     const char *out;        /* a folder that is there */
     char **caption;
     size_t count;

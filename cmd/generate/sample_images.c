@@ -36,7 +36,7 @@ static int find_model(char **file, const char *path, struct pl_err *err)
     return rc;
 }
 
-int painter_load_model(struct pl_dalle **model, const struct pl_backend *be, const char *path,
+int image_sampler_load_model(struct pl_dalle **model, const struct pl_backend *be, const char *path,
                        const char *name, struct pl_err *err)
 {
     struct pl_dalle_config config;
@@ -61,12 +61,12 @@ int painter_load_model(struct pl_dalle **model, const struct pl_backend *be, con
     return rc;
 }
 
-int painter_open(struct painter *p, const struct pl_backend *be, const char *model,
+int image_sampler_open(struct image_sampler *p, const struct pl_backend *be, const char *model,
                  const char *config, const char *tokenizer, const char *codec, struct pl_err *err)
 {
     int rc = PL_OK;
     memset(p, 0, sizeof *p);
-    if (model) rc = painter_load_model(&p->model, be, model, config, err);
+    if (model) rc = image_sampler_load_model(&p->model, be, model, config, err);
     if (!rc && tokenizer) rc = pl_unigram_open(&p->tokenizer, tokenizer, err);
     if (!rc && codec) {
         rc = pl_vqgan_open(&p->codec, codec, be, 0, err);
@@ -78,11 +78,11 @@ int painter_open(struct painter *p, const struct pl_backend *be, const char *mod
     if (!rc && p->model && p->has_codec && p->codec.config.n_embed > p->model->config.Vi)
         rc = pl_fail(err, PL_EUSE, "%s: %d codes, but the model draws %d", codec,
                      p->codec.config.n_embed, p->model->config.Vi);
-    if (rc) painter_close(p);
+    if (rc) image_sampler_close(p);
     return rc;
 }
 
-void painter_close(struct painter *p)
+void image_sampler_close(struct image_sampler *p)
 {
     pl_dalle_close(p->model);
     pl_unigram_close(p->tokenizer);
@@ -90,7 +90,7 @@ void painter_close(struct painter *p)
     memset(p, 0, sizeof *p);
 }
 
-int painter_tokens(const struct painter *p, int32_t *tokens, const char *caption,
+int image_sampler_tokens(const struct image_sampler *p, int32_t *tokens, const char *caption,
                    struct pl_err *err)
 {
     size_t T = (size_t)p->model->config.T, count;
@@ -112,7 +112,7 @@ static void to_bytes(uint8_t *pixels, const float *x, int side)
         }
 }
 
-int painter_decode(struct painter *p, struct pl_image *images, const int32_t *codes, int n,
+int image_sampler_decode(struct image_sampler *p, struct pl_image *images, const int32_t *codes, int n,
                    struct pl_err *err)
 {
     int F = p->model->config.F, side = F * pl_vqgan_factor(&p->codec.config), rc = PL_OK;

@@ -34,7 +34,7 @@ static const char usage[] =
     MEMBERSHIP_USAGE
     OWN_PAGE_USAGE
     "  --json                lines of JSON\n"
-    CHECKUP_USAGE "\n";
+    PREFLIGHT_USAGE "\n";
 
 /* C11 promises 4,095 characters of a text */
 static const char usage_work[] =
@@ -237,11 +237,11 @@ static void live(struct peer_options *o, struct swarm *s, const struct swarm_opt
 {
     static const struct timespec a_while = { .tv_sec = 1 };
     struct pl_err err;
-    const struct checkup_join_options asks = { .swarm = how, .run = o->run, .json = o->json,
+    const struct preflight_join_options asks = { .swarm = how, .run = o->run, .json = o->json,
                                                .off = o->no_check };
-    struct checkup_join *check;
+    struct preflight_join *check;
     size_t limited = SIZE_MAX, turns = 0;
-    int joined = checkup_join(&check, s, &asks, &err) == PL_OK;
+    int joined = preflight_join(&check, s, &asks, &err) == PL_OK;
     if (joined) report_entry(o, s);
     else report_failure(o, &err);
     while (sigtimedwait(ends, NULL, &a_while) < 0) {
@@ -252,7 +252,7 @@ static void live(struct peer_options *o, struct swarm *s, const struct swarm_opt
         if (joined && work->save) peer_save_turn(work->save);
         if (joined && work->help) peer_help_turn(work->help);
     }
-    checkup_join_end(check);
+    preflight_join_end(check);
 }
 
 static int run(struct peer_options *o, struct swarm_options *how, struct work *work,

@@ -111,7 +111,7 @@ static void print_columns(const struct parquet *p)
            (unsigned long long)p->rows, p->groups, (unsigned long long)p->source->size);
     for (size_t i = 0; i < p->columns; i++) {
         const struct parquet_column *c = &p->column[i];
-        const char *codec = p->groups ? pl_codec_name(p->group[0].chunks[i].codec) : "none";
+        const char *codec = p->groups ? pl_page_codec_name(p->group[0].chunks[i].codec) : "none";
         uint64_t bytes = 0;
         for (size_t g = 0; g < p->groups; g++)
             bytes += p->group[g].chunks[i].end - p->group[g].chunks[i].begin;

@@ -9,7 +9,7 @@
 #define TROUBLES_MAX 20   /* local failures in a row: numbers do not get better by themselves */
 #define TROUBLE_PAUSE 1.0 /* s after so many, while others may help */
 
-static void tell(struct loop_state *t, struct together_event *e)
+static void tell(struct loop_state *t, struct collaborative_event *e)
 {
     collaboration_look(t->c, &e->view);
     e->view.epoch = t->epoch; /* of our parameters: a delayed step's epoch has begun before it */
@@ -18,7 +18,7 @@ static void tell(struct loop_state *t, struct together_event *e)
 
 static void trouble(struct loop_state *t, const char *text)
 {
-    struct together_event e = { .kind = TOGETHER_TROUBLE, .text = text };
+    struct collaborative_event e = { .kind = COLLABORATIVE_TROUBLE, .text = text };
     tell(t, &e);
 }
 
@@ -68,7 +68,7 @@ static int load(struct loop_state *t, int64_t least, struct pl_err *err)
     struct wanted w = { t, least };
     struct collaboration_view v;
     struct state_load state;
-    struct together_event e = { .kind = TOGETHER_LOADED };
+    struct collaborative_event e = { .kind = COLLABORATIVE_LOADED };
     double began = pl_seconds();
     /* One peer's word does not end the run. */
     int unconfirmed, rc = collaboration_load(t->c, t->o->epochs - 1, check, &w, &state, err);
@@ -100,7 +100,7 @@ static int load(struct loop_state *t, int64_t least, struct pl_err *err)
  * we are, with what has been accumulated. */
 static void catch_up(struct loop_state *t)
 {
-    struct together_event e = { .kind = TOGETHER_BEHIND };
+    struct collaborative_event e = { .kind = COLLABORATIVE_BEHIND };
     struct pl_err err = { "" }, say;
     struct collaboration_view v;
     if (!t->told_behind) tell(t, &e);
@@ -121,9 +121,9 @@ static void catch_up(struct loop_state *t)
 
 /* What a round of the parameters has changed since they were copied is added to what they are
  * now. */
-int together_correct(struct loop_state *t)
+int collaborative_correct(struct loop_state *t)
 {
-    struct together_event e = { .kind = TOGETHER_CORRECTED };
+    struct collaborative_event e = { .kind = COLLABORATIVE_CORRECTED };
     struct optimizer_state *state = t->l->state;
     int rc = PL_OK;
     if (!collaboration_corrected(t->c, &e.round)) return PL_OK;
@@ -142,13 +142,13 @@ int together_correct(struct loop_state *t)
 }
 
 /* What others have sent may have spoilt our numbers: that ends nobody's training but our own. */
-int together_is_hopeless(struct loop_state *t)
+int collaborative_is_hopeless(struct loop_state *t)
 {
     return ++t->troubles >= TROUBLES_MAX && !t->has_mixed;
 }
 
 /* The others have stepped with the same gradient, or with theirs: their state is the cure. */
-void together_trouble(struct loop_state *t, const char *text)
+void collaborative_trouble(struct loop_state *t, const char *text)
 {
     const struct timespec pause = { (time_t)TROUBLE_PAUSE, 0 };
     struct pl_err err;
@@ -161,10 +161,10 @@ void together_trouble(struct loop_state *t, const char *text)
     collaboration_set_epoch(t->c, t->epoch);
 }
 
-int together_stepped(struct loop_state *t, const struct step_account *a,
+int collaborative_stepped(struct loop_state *t, const struct step_account *a,
                      const struct collaboration_round *round)
 {
-    struct together_event e = { .kind = TOGETHER_EPOCH, .samples = a->samples, .round = *round,
+    struct collaborative_event e = { .kind = COLLABORATIVE_EPOCH, .samples = a->samples, .round = *round,
                                 .loss = a->samples ? a->loss / (double)a->samples : 0 };
     int rc = optimizer_state_get(t->l->state, t->host, t->l->value);
     if (rc) return rc;
@@ -191,33 +191,33 @@ static int update(struct loop_state *t, struct pl_err *err)
     collaboration_average(t->c, t->host, &round);
     t->has_mixed |= !round.status;
     if (!round.status) rc = optimizer_state_put(state, t->l->grad, (const float *const *)t->host);
-    if (!rc) rc = together_correct(t);
+    if (!rc) rc = collaborative_correct(t);
     if (rc) return pl_fail(err, rc, "gradients: %s", pl_status_name(rc));
     rc = t->l->step(t->l->context, t->epoch, err);
-    if (rc == PL_EFORMAT && !together_is_hopeless(t)) {
-        together_trouble(t, err->text);
+    if (rc == PL_EFORMAT && !collaborative_is_hopeless(t)) {
+        collaborative_trouble(t, err->text);
         return PL_OK;
     }
     memset(&t->now, 0, sizeof t->now);
-    return rc ? rc : together_stepped(t, &account, &round);
+    return rc ? rc : collaborative_stepped(t, &account, &round);
 }
 
 static int one_batch(struct loop_state *t, struct pl_err *err)
 {
-    struct together_event e = { .kind = TOGETHER_BATCH };
+    struct collaborative_event e = { .kind = COLLABORATIVE_BATCH };
     double began = pl_seconds(), loss = 0;
     int64_t samples = 0;
     enum collaboration_advice advice;
     struct pl_err remark;
     int rc = delayed_return(t, 0, err);
-    if (!rc && t->delayed.at != FLIGHT_LEAVING) rc = together_correct(t);
+    if (!rc && t->delayed.at != FLIGHT_LEAVING) rc = collaborative_correct(t);
     if (!rc) rc = t->l->batch(t->l->context, &samples, &loss, err);
     if (rc == PL_EAGAIN && is_interrupted(t)) return PL_OK; /* it did not wait for its data */
-    if (rc == PL_EFORMAT && !together_is_hopeless(t)) {
+    if (rc == PL_EFORMAT && !collaborative_is_hopeless(t)) {
         char text[sizeof err->text];
         memcpy(text, err->text, sizeof text);
         if ((rc = delayed_return(t, 1, err))) return rc;
-        together_trouble(t, text);
+        collaborative_trouble(t, text);
         return PL_OK;
     }
     if (!rc) rc = delayed_left(t, err);
@@ -238,7 +238,7 @@ static int one_batch(struct loop_state *t, struct pl_err *err)
     e.samples = t->now.samples;
     tell(t, &e);
     if (!e.due) return PL_OK;
-    return t->o->delay == TOGETHER_DELAY_NONE ? update(t, err) : delayed_depart(t, err);
+    return t->o->delay == COLLABORATIVE_DELAY_NONE ? update(t, err) : delayed_depart(t, err);
 }
 
 /* --- life ------------------------------------------------------------------------------------- */
@@ -260,7 +260,7 @@ static int recompute(void *context, const struct peer_id *peer, const struct ref
 static int open_collaboration(struct loop_state *t, const struct pl_backend *be, struct pl_err *err)
 {
     const struct optimizer_state *state = t->l->state;
-    const struct together_options *o = t->o;
+    const struct collaborative_options *o = t->o;
     struct collaboration_options options = {
         .run = o->run, .host = t->s->host, .node = t->s->node, .key = o->key, .be = be,
         .device = o->device,
@@ -288,11 +288,11 @@ static int open_collaboration(struct loop_state *t, const struct pl_backend *be,
     return rc;
 }
 
-int together_run(struct swarm *s, struct together_learner *l, const struct together_options *o,
+int collaborative_run(struct swarm *s, struct collaborative_learner *l, const struct collaborative_options *o,
                  const struct pl_backend *be, int64_t *epoch, struct pl_err *err)
 {
     struct loop_state t = { .s = s, .l = l, .o = o, .epoch = *epoch };
-    struct together_event ready = { .kind = TOGETHER_READY }, end = { .kind = TOGETHER_END };
+    struct collaborative_event ready = { .kind = COLLABORATIVE_READY }, end = { .kind = COLLABORATIVE_END };
     struct pl_err why = { "" };
     double began = pl_seconds();
     int loaded, rc = open_collaboration(&t, be, err);
@@ -307,7 +307,7 @@ int together_run(struct swarm *s, struct together_learner *l, const struct toget
     }
     while (!rc && !stopped(&t, began)) rc = one_batch(&t, err);
     if (!rc) rc = delayed_return(&t, 1, err);
-    if (!rc) rc = together_correct(&t);
+    if (!rc) rc = collaborative_correct(&t);
     delayed_left(&t, &why); /* its thread asks the collaboration; rc says what went wrong before */
     if (t.c) tell(&t, &end);
     collaboration_close(t.c);

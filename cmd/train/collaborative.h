@@ -8,7 +8,7 @@
 #include "net/hivemind/training/optimizer_state.h"
 
 /* What learns. All on the caller's thread. */
-struct together_learner {
+struct collaborative_learner {
     float *value, *grad;            /* flat, backend memory */
     struct optimizer_state *state;
     void *context;
@@ -39,24 +39,24 @@ struct together_learner {
 };
 
 /* What goes on beside local batches; a round of the parameters always does. */
-enum together_delay {
-    TOGETHER_DELAY_NONE,
-    TOGETHER_DELAY_STEP,            /* the optimizer's step, as in the run */
-    TOGETHER_DELAY_ROUND            /* the averaging of gradients, too */
+enum collaborative_delay {
+    COLLABORATIVE_DELAY_NONE,
+    COLLABORATIVE_DELAY_STEP,            /* the optimizer's step, as in the run */
+    COLLABORATIVE_DELAY_ROUND            /* the averaging of gradients, too */
 };
 
-enum together_kind {
-    TOGETHER_READY,
-    TOGETHER_LOADED,
-    TOGETHER_BATCH,
-    TOGETHER_EPOCH,
-    TOGETHER_CORRECTED,
-    TOGETHER_BEHIND,
-    TOGETHER_TROUBLE,
-    TOGETHER_END
+enum collaborative_kind {
+    COLLABORATIVE_READY,
+    COLLABORATIVE_LOADED,
+    COLLABORATIVE_BATCH,
+    COLLABORATIVE_EPOCH,
+    COLLABORATIVE_CORRECTED,
+    COLLABORATIVE_BEHIND,
+    COLLABORATIVE_TROUBLE,
+    COLLABORATIVE_END
 };
-struct together_event {
-    enum together_kind kind;
+struct collaborative_event {
+    enum collaborative_kind kind;
     struct collaboration_view view;
     struct collaboration_round round;  /* EPOCH: the gradients'; CORRECTED: the parameters' */
     double loss;                       /* mean over the epoch's local batches, or the batch's */
@@ -66,7 +66,7 @@ struct together_event {
     const char *text;                  /* TROUBLE; LOADED: a warning, or NULL */
 };
 
-struct together_options {
+struct collaborative_options {
     const char *run, *compression;
     const char *device;                /* what computes, for the run's page; may be NULL */
     size_t threshold;
@@ -74,7 +74,7 @@ struct together_options {
     size_t group_size;                 /* these two: see collaboration.h */
     const char *group_bits;
     double matchmaking_time, averaging_timeout, allreduce_timeout, bandwidth, clip;
-    enum together_delay delay;
+    enum collaborative_delay delay;
     double seconds;                    /* stop after so long; 0: no limit */
     int verify;                        /* see collaboration.h */
     double validators;                 /* see exchange.h, as data; 0 for a learner without again() */
@@ -82,12 +82,12 @@ struct together_options {
     int client_mode, load;             /* load: begin with a peer's state if there is one */
     const struct rsa_key *key;
     int (*interrupted)(void *context); /* 1: stop soon; may be NULL */
-    void (*tell)(void *context, const struct together_event *e);
+    void (*tell)(void *context, const struct collaborative_event *e);
     void *context;
 };
 
 /* Until the epoch, the time, or an interruption. *epoch: in and out. A line in err on failure. */
-int together_run(struct swarm *s, struct together_learner *l, const struct together_options *o,
+int collaborative_run(struct swarm *s, struct collaborative_learner *l, const struct collaborative_options *o,
                  const struct pl_backend *be, int64_t *epoch, struct pl_err *err);
 
 #endif

@@ -19,7 +19,7 @@
  *  - one at a time: the next departure waits for the last step.
  *  - whatever is no ordinary batch waits too: taking over a peer's state, dropping bad numbers, the end.
  *  - newcomers are given the parameters and moments of the last step that was put in, with its number.
- * The run delayed the step alone: with TOGETHER_DELAY_STEP the round is waited for. */
+ * The run delayed the step alone: with COLLABORATIVE_DELAY_STEP the round is waited for. */
 #include "collaborative_internal.h"
 #include "runtime/transfer.h"
 
@@ -29,7 +29,7 @@
 int delayed_open(struct loop_state *t)
 {
     pthread_mutex_init(&t->delayed.lock, NULL);
-    if (t->o->delay == TOGETHER_DELAY_NONE) return PL_OK;
+    if (t->o->delay == COLLABORATIVE_DELAY_NONE) return PL_OK;
     return (t->delayed.host = optimizer_state_host(t->l->state)) ? PL_OK : PL_ENOMEM;
 }
 
@@ -70,7 +70,7 @@ int delayed_left(struct loop_state *t, struct pl_err *err)
 
 int delayed_depart(struct loop_state *t, struct pl_err *err)
 {
-    struct together_learner *l = t->l;
+    struct collaborative_learner *l = t->l;
     struct delayed *d = &t->delayed;
     int rc;
     if ((rc = delayed_return(t, 1, err))) return rc;
@@ -101,7 +101,7 @@ int delayed_depart(struct loop_state *t, struct pl_err *err)
 static void *work(void *context)
 {
     struct loop_state *t = context;
-    struct together_learner *l = t->l;
+    struct collaborative_learner *l = t->l;
     struct delayed *d = &t->delayed;
     int rc = PL_OK;
     if (!d->round.status)
@@ -128,9 +128,9 @@ static int is_done(struct delayed *d)
 /* The round has ended: what it has come to, and the step. */
 static int begin_step(struct loop_state *t)
 {
-    struct together_learner *l = t->l;
+    struct collaborative_learner *l = t->l;
     struct delayed *d = &t->delayed;
-    int rc = together_correct(t);
+    int rc = collaborative_correct(t);
     if (rc) return rc;
     t->has_mixed |= !d->round.status;
     d->at = FLIGHT_STEP;
@@ -143,7 +143,7 @@ static int begin_step(struct loop_state *t)
 
 static int put_in(struct loop_state *t, struct pl_err *err)
 {
-    struct together_learner *l = t->l;
+    struct collaborative_learner *l = t->l;
     struct delayed *d = &t->delayed;
     int rc;
     join(d);
@@ -155,18 +155,18 @@ static int put_in(struct loop_state *t, struct pl_err *err)
     if ((rc = l->take_in(l->context))) return pl_fail(err, rc, "step: %s", pl_status_name(rc));
     if (d->status) {
         *err = d->why;
-        if (together_is_hopeless(t)) return d->status;
-        together_trouble(t, d->why.text);
+        if (collaborative_is_hopeless(t)) return d->status;
+        collaborative_trouble(t, d->why.text);
         return PL_OK;
     }
-    rc = together_stepped(t, &d->account, &d->round);
+    rc = collaborative_stepped(t, &d->account, &d->round);
     return rc ? pl_fail(err, rc, "parameters: %s", pl_status_name(rc)) : PL_OK;
 }
 
 int delayed_return(struct loop_state *t, int wait, struct pl_err *err)
 {
     struct delayed *d = &t->delayed;
-    int rc, wait_round = wait || t->o->delay == TOGETHER_DELAY_STEP;
+    int rc, wait_round = wait || t->o->delay == COLLABORATIVE_DELAY_STEP;
     if (wait_round && (rc = delayed_left(t, err))) return rc;
     if (d->at == FLIGHT_ROUND && collaboration_returned(t->c, &d->round, wait_round) &&
         (rc = begin_step(t)))

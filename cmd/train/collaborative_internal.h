@@ -1,5 +1,5 @@
 /* collaborative_internal.h - what the loop of a learner among others (together.c) shares with its delayed
- * updates (together_delay.c). */
+ * updates (collaborative_delay.c). */
 #ifndef PL_CMD_TOGETHER_INSIDE_H
 #define PL_CMD_TOGETHER_INSIDE_H
 
@@ -34,8 +34,8 @@ struct delayed {
 
 struct loop_state {
     struct swarm *s;
-    struct together_learner *l;
-    const struct together_options *o;
+    struct collaborative_learner *l;
+    const struct collaborative_options *o;
     struct collaboration *c;
     float **host;          /* gradients or parameters, in the swarm's order */
     int64_t epoch, troubles;
@@ -45,12 +45,12 @@ struct loop_state {
     struct delayed delayed;
 };
 
-int together_correct(struct loop_state *t);
+int collaborative_correct(struct loop_state *t);
 /* Numbers went bad: what was accumulated is forgotten, and we are where the parameters are. */
-void together_trouble(struct loop_state *t, const char *text);
-int together_is_hopeless(struct loop_state *t);
+void collaborative_trouble(struct loop_state *t, const char *text);
+int collaborative_is_hopeless(struct loop_state *t);
 /* After the optimizer's step: the next epoch, what newcomers are given, the records, the event. */
-int together_stepped(struct loop_state *t, const struct step_account *a,
+int collaborative_stepped(struct loop_state *t, const struct step_account *a,
                      const struct collaboration_round *round);
 
 int delayed_open(struct loop_state *t);

@@ -81,7 +81,7 @@ static const char usage_together[] = /* C11 promises 4,095 characters of a text 
     "  --slow S         let each batch take at least so long\n"
     "  --epochs N       the same as --steps\n"
     OWN_PAGE_USAGE
-    CHECKUP_USAGE
+    PREFLIGHT_USAGE
     "  --json           lines of JSON on standard output\n"
     "\n"
     "Ctrl-C saves and stops. What comes next: potluck generate --model DIR \"a caption\"\n";
@@ -184,7 +184,7 @@ static const struct option options[] = {
     { 0 },
 };
 
-struct wishes {
+struct requests {
     struct compute compute;
     struct train_data data;
     int64_t part, parts; /* from 1; parts 0: all */
@@ -209,7 +209,7 @@ static int choose(const char *flag, const char *text, const char *const *names, 
     return PL_EUSE;
 }
 
-static const char *const delays[] = { "none", "step", "round" }; /* as enum together_delay */
+static const char *const delays[] = { "none", "step", "round" }; /* as enum collaborative_delay */
 static const char *const activations[] = { "reversible", "recomputed", "stored" };
 static const char *const optimizers[] = { "lamb8", "lamb32", "adamw8", "adamw32" };
 
@@ -224,7 +224,7 @@ static int add_address(const char **list, size_t *count, const char *address)
 }
 
 /* "2/5" */
-static int take_part(struct wishes *w, const char *value)
+static int take_part(struct requests *w, const char *value)
 {
     char first[24];
     size_t n = strcspn(value, "/");
@@ -235,7 +235,7 @@ static int take_part(struct wishes *w, const char *value)
     return PL_OK;
 }
 
-static int take(struct wishes *w, int option, const char *value)
+static int take(struct requests *w, int option, const char *value)
 {
     struct pl_err err;
     int rc;
@@ -332,7 +332,7 @@ static int64_t default_batch(int64_t target)
 /* A training of its own among the checkpoints of an earlier one would be lost: the earlier one's
  * are the newest by number, so they are what stays and what --resume and generate take. In a swarm
  * the number is everybody's, and a peer that comes back goes on from there. */
-static int take_folder(const struct wishes *w, struct pl_err *err)
+static int take_folder(const struct requests *w, struct pl_err *err)
 {
     char *newest = NULL;
     int rc = pl_folder_make(w->job.out, err);
@@ -345,7 +345,7 @@ static int take_folder(const struct wishes *w, struct pl_err *err)
     return rc;
 }
 
-static int run(struct wishes *w, struct pl_err *err)
+static int run(struct requests *w, struct pl_err *err)
 {
     struct pl_backend be, host;
     struct pl_dalle_config config;
@@ -420,7 +420,7 @@ static int run(struct wishes *w, struct pl_err *err)
 
 int cmd_train(int argc, char **argv)
 {
-    struct wishes w = {
+    struct requests w = {
         .config = "demo", .optimizer = "lamb8", .activations = PL_REVERSIBLE, .steps = 1000,
         .target = 64, .evaluate_every = 100, .held_out = { .last = NAN }, .seed = 1, .data_seed = -1,
         .save_every = 100, .keep = 2, .cache_mb = 10000, .lr = 0.01, .warmup = 0.1,
@@ -457,7 +457,7 @@ int cmd_train(int argc, char **argv)
     if (w.swarm.run) {
         if (!w.swarm.listen_count) w.swarm.listen[w.swarm.listen_count++] = "/ip4/0.0.0.0/tcp/0";
         w.job.together = train_swarm_run;
-        w.job.together_context = &w.swarm;
+        w.job.collaborative_context = &w.swarm;
     }
     if (!rc && !w.swarm.run && w.target % w.batch) {
         fprintf(stderr, "potluck train: --batch: %lld does not divide the target batch %lld\n",

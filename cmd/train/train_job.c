@@ -271,7 +271,7 @@ int train_job_run(enum train_end *end, struct pl_trainer *trainer, const struct 
     rc = prepare(&s, &err);
     if (!rc && job->together) {
         const struct train_hooks hooks = { &s, stepped, gathered, is_interrupted };
-        rc = job->together(job->together_context, trainer, job, &hooks, &err);
+        rc = job->together(job->collaborative_context, trainer, job, &hooks, &err);
     }
     while (!rc && !job->together && s.t->step < job->steps && !interrupted()) {
         if (job->seconds > 0 && progress_elapsed(&s.progress) > job->seconds) interrupt_ask();

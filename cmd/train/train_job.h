@@ -58,7 +58,7 @@ struct train_job {
     struct train_source source;
     struct train_held_out *held_out; /* NULL: none */
     train_together_fn *together; /* NULL: alone */
-    void *together_context;
+    void *collaborative_context;
 };
 
 enum train_end { TRAIN_DONE, TRAIN_STOPPED /* Ctrl-C or the time limit: saved, may be resumed */ };

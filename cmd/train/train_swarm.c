@@ -155,7 +155,7 @@ static double held_out(void *context)
 
 /* --- what is said ----------------------------------------------------------------------------- */
 
-static void say_json(const struct together_event *e)
+static void say_json(const struct collaborative_event *e)
 {
     static const char *const names[] = { "ready",     "loaded", "batch",   "epoch",
                                          "corrected", "behind", "trouble", "end" };
@@ -183,20 +183,20 @@ static void say_json(const struct together_event *e)
     json_decref(line);
 }
 
-static void say_text(const char *cmd, const struct together_event *e, int verify)
+static void say_text(const char *cmd, const struct collaborative_event *e, int verify)
 {
     switch (e->kind) {
-    case TOGETHER_LOADED:
+    case COLLABORATIVE_LOADED:
         fprintf(stderr, "\npotluck %s: took over the swarm's state of step %lld\n", cmd,
                 (long long)e->view.epoch);
         if (e->text) fprintf(stderr, "potluck %s: warning: %s\n", cmd, e->text);
         break;
-    case TOGETHER_BEHIND:
+    case COLLABORATIVE_BEHIND:
         fprintf(stderr, "\npotluck %s: the swarm is at step %lld, we are at %lld: catching up\n",
                 cmd, (long long)e->view.global_epoch, (long long)e->view.epoch);
         break;
-    case TOGETHER_TROUBLE: fprintf(stderr, "\npotluck %s: %s\n", cmd, e->text); break;
-    case TOGETHER_EPOCH:
+    case COLLABORATIVE_TROUBLE: fprintf(stderr, "\npotluck %s: %s\n", cmd, e->text); break;
+    case COLLABORATIVE_EPOCH:
         if (e->round.banned)
             fprintf(stderr, "\npotluck %s: %s\n", cmd, e->round.caught.text);
         if (e->round.status && e->view.peers > 1)
@@ -209,26 +209,26 @@ static void say_text(const char *cmd, const struct together_event *e, int verify
                     "we reduce\n",
                     cmd, (long long)e->view.epoch);
         break;
-    case TOGETHER_CORRECTED:
+    case COLLABORATIVE_CORRECTED:
         if (e->round.status && e->view.peers > 1)
             fprintf(stderr, "\npotluck %s: parameters were not averaged: %s\n", cmd,
                     e->round.why.text);
         break;
-    case TOGETHER_READY: case TOGETHER_BATCH: case TOGETHER_END: break;
+    case COLLABORATIVE_READY: case COLLABORATIVE_BATCH: case COLLABORATIVE_END: break;
     }
 }
 
-static void tell(void *context, const struct together_event *e)
+static void tell(void *context, const struct collaborative_event *e)
 {
     struct learner *l = context;
     struct train_swarm *w = l->w;
     struct pl_err err;
     /* one that was refused is asked for again with the next batch */
-    if (e->kind == TOGETHER_BATCH && membership_renew(&w->membership, l->s, &err))
+    if (e->kind == COLLABORATIVE_BATCH && membership_renew(&w->membership, l->s, &err))
         fprintf(stderr, "\npotluck %s: %s\n", w->job->cmd, err.text);
     if (w->json) say_json(e);
     else if (!w->job->quiet) say_text(w->job->cmd, e, w->verify);
-    if (e->kind == TOGETHER_EPOCH &&
+    if (e->kind == COLLABORATIVE_EPOCH &&
         w->hooks->stepped(w->hooks->state, &l->report,
                           e->samples / fmax(1e-9, e->view.samples_per_second), &err))
         fprintf(stderr, "potluck %s: %s\n", w->job->cmd, err.text);
@@ -259,7 +259,7 @@ static int among_others(struct learner *l, struct swarm *s, const struct rsa_key
     struct train_swarm *w = l->w;
     char device[REPORT_DEVICE_MAX + 1];
     char data[TRAIN_DATA_NAME] = "";
-    struct together_learner learner = {
+    struct collaborative_learner learner = {
         .value = p->value, .grad = p->grad, .state = &l->state, .context = l, .batch = batch,
         .mean = mean, .step = step, .drop = drop, .moved = moved, .rate = rate,
         .held_out = held_out, .peak = l->t->options.peak, .set_aside = set_aside,
@@ -267,7 +267,7 @@ static int among_others(struct learner *l, struct swarm *s, const struct rsa_key
         .again = l->deals ? again : NULL,
         .beside = p->be->many_threads
     };
-    struct together_options o = {
+    struct collaborative_options o = {
         .run = w->run, .device = device, .compression = w->compression, .threshold = PL_WIRE_ADAPTIVE,
         .target_batch = w->job->target_batch, .epochs = (int64_t)w->job->steps,
         .average_state_every = w->average_state_every, .matchmaking_time = w->matchmaking_time,
@@ -275,7 +275,7 @@ static int among_others(struct learner *l, struct swarm *s, const struct rsa_key
         .group_size = (size_t)w->group_size, .group_bits = w->group_bits,
         .bandwidth = w->bandwidth, .clip = w->clip, .verify = w->verify,
         .validators = l->deals ? w->validators : 0, .data = data,
-        .delay = (enum together_delay)w->delay, .seconds = w->job->seconds,
+        .delay = (enum collaborative_delay)w->delay, .seconds = w->job->seconds,
         .client_mode = w->client_mode, .load = 1, .key = key, .interrupted = is_interrupted,
         .tell = tell, .context = l
     };
@@ -287,7 +287,7 @@ static int among_others(struct learner *l, struct swarm *s, const struct rsa_key
     if (!strcmp(p->be->name, "fast")) host = *p->be;
     l->epoch = epoch;
     l->dealt = -1;
-    if (!rc) rc = together_run(s, &learner, &o, &host, &epoch, err);
+    if (!rc) rc = collaborative_run(s, &learner, &o, &host, &epoch, err);
     l->t->step = (uint64_t)epoch;
     return rc;
 }
@@ -333,11 +333,11 @@ int train_swarm_run(void *context, struct pl_trainer *trainer, const struct trai
                                 .hold = 1,
                                 .validators = &validators };
     struct pl_memory_plan memory;
-    struct checkup_join_options asks = { .swarm = &so, .run = w->run, .memory = &memory,
+    struct preflight_join_options asks = { .swarm = &so, .run = w->run, .memory = &memory,
                                          .target_batch = job->target_batch,
                                          .be = trainer->model->params.be, .json = w->json,
                                          .quiet = job->quiet, .off = w->no_check };
-    struct checkup_join *check = NULL;
+    struct preflight_join *check = NULL;
     struct swarm s;
     int rc = optimizer_state_open_params(&l.state, trainer->optimizer, &trainer->options.optimizer,
                                          &trainer->model->params, err);
@@ -359,10 +359,10 @@ int train_swarm_run(void *context, struct pl_trainer *trainer, const struct trai
         w->page.total_steps = (int64_t)job->steps;
         own_page_start(&w->page, &s, w->join, w->join_count);
         memory_plan(&memory, trainer, job);
-        rc = checkup_join(&check, &s, &asks, err);
+        rc = preflight_join(&check, &s, &asks, err);
         if (!rc) rc = among_others(&l, &s, &key, err);
         own_page_end(&w->page);
-        checkup_join_end(check);
+        preflight_join_end(check);
         swarm_close(&s);
     }
     membership_close(&w->membership);

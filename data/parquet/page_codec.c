@@ -18,14 +18,14 @@ static const struct { int codec; const char *name; } names[] = {
     { PL_CODEC_BROTLI, "Brotli" }, { PL_CODEC_ZSTD, "Zstd" },
 };
 
-const char *pl_codec_name(int codec)
+const char *pl_page_codec_name(int codec)
 {
     for (size_t i = 0; i < PL_COUNT(names); i++)
         if (names[i].codec == codec) return names[i].name;
     return NULL;
 }
 
-int pl_codec_parse(const char *name)
+int pl_page_codec_parse(const char *name)
 {
     for (size_t i = 0; i < PL_COUNT(names); i++)
         if (!strcasecmp(names[i].name, name)) return names[i].codec;
@@ -50,7 +50,7 @@ static int gunzip(uint8_t *out, size_t out_bytes, const uint8_t *in, size_t in_b
     return rc == Z_STREAM_END && !z.avail_out ? PL_OK : PL_EFORMAT;
 }
 
-int pl_codec_unpack(void *out, size_t out_bytes, const void *in, size_t in_bytes,
+int pl_page_codec_unpack(void *out, size_t out_bytes, const void *in, size_t in_bytes,
                     enum pl_codec codec)
 {
     size_t n = out_bytes;
@@ -115,7 +115,7 @@ static size_t bound(size_t in_bytes, enum pl_codec codec)
     return 0;
 }
 
-int pl_codec_pack(void **out, size_t *out_bytes, const void *in, size_t in_bytes,
+int pl_page_codec_pack(void **out, size_t *out_bytes, const void *in, size_t in_bytes,
                   enum pl_codec codec, int level)
 {
     size_t n = bound(in_bytes, codec);

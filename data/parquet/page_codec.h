@@ -11,17 +11,17 @@ enum pl_codec {
 };
 
 /* "Brotli"; NULL for a number that is not one of the above. */
-const char *pl_codec_name(int codec);
+const char *pl_page_codec_name(int codec);
 /* The codec of a name in small letters ("brotli", ..., "none"), or -1. */
-int pl_codec_parse(const char *name);
+int pl_page_codec_parse(const char *name);
 
 /* Unpacks to exactly out_bytes; PL_EFORMAT if the input is damaged or gives another length. */
-int pl_codec_unpack(void *out, size_t out_bytes, const void *in, size_t in_bytes,
+int pl_page_codec_unpack(void *out, size_t out_bytes, const void *in, size_t in_bytes,
                     enum pl_codec codec);
 
 /* Packs into new memory (free with free()). level: the codec's own (Brotli 0-11, gzip 1-9,
  * Zstandard 1-22; the others have none), clamped. */
-int pl_codec_pack(void **out, size_t *out_bytes, const void *in, size_t in_bytes,
+int pl_page_codec_pack(void **out, size_t *out_bytes, const void *in, size_t in_bytes,
                   enum pl_codec codec, int level);
 
 #endif

@@ -162,7 +162,7 @@ static int read_body(struct parquet_cursor *c, const struct page_header *h, size
                      struct pl_err *err)
 {
     size_t packed = (size_t)h->packed, unpacked = (size_t)h->unpacked;
-    const char *codec = pl_codec_name(c->chunk->codec);
+    const char *codec = pl_page_codec_name(c->chunk->codec);
     int rc;
     if (!codec)
         return fail(c, err, PL_EFORMAT,
@@ -178,7 +178,7 @@ static int read_body(struct parquet_cursor *c, const struct page_header *h, size
         return fail(c, err, PL_EFORMAT, "its checksum does not fit: the file is damaged");
     memcpy(c->page, c->packed, plain);
     if (unpacked == plain && packed == plain) return PL_OK;
-    rc = pl_codec_unpack(c->page + plain, unpacked - plain, c->packed + plain, packed - plain,
+    rc = pl_page_codec_unpack(c->page + plain, unpacked - plain, c->packed + plain, packed - plain,
                          h->is_packed ? (enum pl_codec)c->chunk->codec : PL_CODEC_NONE);
     return rc ? fail(c, err, rc, "%zu bytes do not unpack to %zu by %s", packed - plain,
                      unpacked - plain, h->is_packed ? codec : "copying") : PL_OK;

@@ -131,7 +131,7 @@ static int flush_page(struct parquet_writer *w, struct writer_column *c, struct 
     if (c->levels.bytes) put_levels(&page, &c->levels);
     pl_buffer_add(&page, c->values.data, c->values.bytes);
     if (!page.failed && !c->values.failed && !c->levels.failed)
-        rc = pl_codec_pack(&packed, &bytes, page.data, page.bytes, w->options.codec,
+        rc = pl_page_codec_pack(&packed, &bytes, page.data, page.bytes, w->options.codec,
                            w->options.level);
     if (!rc) {
         put_page_header(&c->chunk, page.bytes, bytes, (uint32_t)crc32(0, packed, (uInt)bytes),

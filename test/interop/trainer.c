@@ -172,7 +172,7 @@ static json_t *sample(const struct toy *t)
     return values;
 }
 
-static void tell(void *context, const struct together_event *e)
+static void tell(void *context, const struct collaborative_event *e)
 {
     static const char *const names[] = { "ready",     "loaded", "step",    "epoch",
                                          "corrected", "behind", "trouble", "end" };
@@ -180,7 +180,7 @@ static void tell(void *context, const struct together_event *e)
     char round[2 * DHT_ID_BYTES + 1];
     json_t *line;
     char *text;
-    if (e->kind == TOGETHER_BATCH) return;
+    if (e->kind == COLLABORATIVE_BATCH) return;
     for (size_t i = 0; i < DHT_ID_BYTES; i++)
         snprintf(round + 2 * i, sizeof round - 2 * i, "%02x", e->round.group[i]);
     clock_gettime(CLOCK_REALTIME, &now);
@@ -213,7 +213,7 @@ int main(int argc, char **argv)
     };
     const char *listen[] = { "/ip4/127.0.0.1/tcp/0" };
     struct toy t = { .lr = 0.0025, .noise = 1, .batch = 16, .step_seconds = 0.3, .seed = 1 };
-    struct together_options o = { .compression = "run",
+    struct collaborative_options o = { .compression = "run",
                                   .threshold = PL_WIRE_ADAPTIVE,
                                   .target_batch = 128,
                                   .epochs = 1000000,
@@ -225,7 +225,7 @@ int main(int argc, char **argv)
                                   .bandwidth = PL_BANDWIDTH_UNKNOWN,
                                   .tell = tell,
                                   .context = &t };
-    struct together_learner l = {
+    struct collaborative_learner l = {
         .context = &t, .batch = batch, .mean = mean, .step = step, .drop = drop, .moved = moved,
         .set_aside = set_aside, .aside_grad = aside_grad, .step_aside = step_aside, .take_in = take_in, .beside = 1
     };
@@ -262,7 +262,7 @@ int main(int argc, char **argv)
         case 'v': t.save = optarg; break;
         case 'g': o.group_size = (size_t)atoll(optarg); break;
         case 'B': o.group_bits = optarg; break;
-        case 'D': o.delay = !strcmp(optarg, "round") ? TOGETHER_DELAY_ROUND : !strcmp(optarg, "step") ? TOGETHER_DELAY_STEP : TOGETHER_DELAY_NONE; break;
+        case 'D': o.delay = !strcmp(optarg, "round") ? COLLABORATIVE_DELAY_ROUND : !strcmp(optarg, "step") ? COLLABORATIVE_DELAY_STEP : COLLABORATIVE_DELAY_NONE; break;
         default: return 2;
         }
     }
@@ -288,7 +288,7 @@ int main(int argc, char **argv)
         if (!swarm_address(&s, address))
             printf("{\"event\":\"listening\",\"multiaddr\":\"%s\"}\n", address), fflush(stdout);
         rc = swarm_wait_joined(&s, &err);
-        if (!rc) rc = together_run(&s, &l, &o, &be, &epoch, &err);
+        if (!rc) rc = collaborative_run(&s, &l, &o, &be, &epoch, &err);
         swarm_close(&s);
     }
     if (rc) fprintf(stderr, "trainer: %s\n", err.text);

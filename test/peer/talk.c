@@ -57,7 +57,7 @@ struct question {
     size_t n, want;
     int finish, done;
     struct said *said;
-    struct channel *channel;
+    struct stream *channel;
     struct rpc_request *request;
 };
 
@@ -78,7 +78,7 @@ static void stop(void *context)
 {
     struct question *q = context;
     if (q->request) rpc_cancel(q->request);
-    channel_close(q->channel);
+    stream_close(q->channel);
     q->channel = NULL;
     q->request = NULL;
 }
@@ -98,21 +98,21 @@ static void ask(struct question *q, loop_fn *begin)
     loop_call(host_loop(q->t->host), stop, q);
 }
 
-static void on_readable(void *context, struct channel *c)
+static void on_readable(void *context, struct stream *c)
 {
     struct question *q = context;
     size_t n;
     int ended;
-    const uint8_t *data = channel_data(c, &n, &ended);
+    const uint8_t *data = stream_data(c, &n, &ended);
     if (q->done) return;
     if (bytes_add(&q->said->bytes, data, n))
         tell(q, TALK_FAILED, PL_ELIMIT, "an answer that is too long");
-    channel_took(c, n);
+    stream_took(c, n);
     if (q->want && bytes_length(&q->said->bytes) >= q->want) tell(q, TALK_ENOUGH, PL_OK, "");
     else if (ended) tell(q, TALK_CLOSED, PL_OK, "");
 }
 
-static void on_failed(void *context, struct channel *c, int status, const char *why)
+static void on_failed(void *context, struct stream *c, int status, const char *why)
 {
     (void)c;
     tell(context, TALK_FAILED, status, why);
@@ -120,18 +120,18 @@ static void on_failed(void *context, struct channel *c, int status, const char *
 
 static void begin_channel(void *context)
 {
-    static const struct channel_events events = { .readable = on_readable, .failed = on_failed };
+    static const struct stream_events events = { .readable = on_readable, .failed = on_failed };
     struct question *q = context;
-    q->channel = channel_open(q->t->host, &q->t->peer, q->name, TALK_LIMIT, &events, q);
+    q->channel = stream_open(q->t->host, &q->t->peer, q->name, TALK_LIMIT, &events, q);
     if (!q->channel) {
         tell(q, TALK_FAILED, PL_ENOMEM, "no memory");
         return;
     }
-    if (q->n) channel_write(q->channel, q->data, q->n);
-    if (q->finish) channel_finish(q->channel);
+    if (q->n) stream_write(q->channel, q->data, q->n);
+    if (q->finish) stream_finish(q->channel);
 }
 
-void talk_channel(struct talk *t, const char *protocol, const void *data, size_t n, int finish,
+void talk_stream(struct talk *t, const char *protocol, const void *data, size_t n, int finish,
                   size_t want, struct said *s)
 {
     struct question q = {
@@ -212,7 +212,7 @@ static void stream_failed(void *context, struct rpc_stream *stream, int status, 
     wake(s);
 }
 
-static void stream_open(void *context)
+static void talk_stream_open(void *context)
 {
     static const struct rpc_stream_events events = { stream_message, stream_end, stream_failed,
                                                      NULL };
@@ -232,7 +232,7 @@ struct talk_stream *talk_open(struct talk *t, const struct peer_id *peer, const 
     s->peer = *peer;
     s->name = name;
     s->message_max = message_max;
-    if (!loop_call(host_loop(t->host), stream_open, s) && s->stream) return s;
+    if (!loop_call(host_loop(t->host), talk_stream_open, s) && s->stream) return s;
     free(s);
     return NULL;
 }
@@ -307,7 +307,7 @@ const char *talk_why(const struct talk_stream *s)
     return s->why[0] ? s->why : s->ended ? "the other side has ended it" : "no message in time";
 }
 
-static void stream_close(void *context)
+static void talk_stream_close(void *context)
 {
     struct talk_stream *s = context;
     rpc_close(s->stream);
@@ -316,7 +316,7 @@ static void stream_close(void *context)
 void talk_close(struct talk_stream *s)
 {
     if (!s) return;
-    loop_call(host_loop(s->t->host), stream_close, s);
+    loop_call(host_loop(s->t->host), talk_stream_close, s);
     bytes_clear(&s->message);
     free(s);
 }

@@ -39,7 +39,7 @@ void said_clear(struct said *s);
 
 /* A stream of `protocol`: sends, and finishes our side if asked to; then collects until `want`
  * bytes are there (0: until its end). Closes it. */
-void talk_channel(struct talk *t, const char *protocol, const void *data, size_t n, int finish,
+void talk_stream(struct talk *t, const char *protocol, const void *data, size_t n, int finish,
                   size_t want, struct said *s);
 /* A unary call. TALK_CLOSED: bytes are the response. */
 void talk_unary(struct talk *t, const char *name, const void *data, size_t n, struct said *s);

@@ -106,7 +106,7 @@ static void streams(struct walk *w)
     struct pinging p = { .t = &w->talk };
     struct said s;
     uint8_t sent[2 * PING_BYTES];
-    talk_channel(&w->talk, "/nobody/serves/this", NULL, 0, 0, 1, &s);
+    talk_stream(&w->talk, "/nobody/serves/this", NULL, 0, 0, 1, &s);
     walk_clause(w, "wire 4", "a protocol that is not served gets na", s.status == PL_ENOTFOUND,
                 "%s", s.why[0] ? s.why : "it was agreed on");
     said_clear(&s);
@@ -117,12 +117,12 @@ static void streams(struct walk *w)
     walk_clause(w, "wire 8", "64 streams at once", p.good == STREAMS, "%d of %d answered; %s",
                 p.good, STREAMS, p.why);
     RAND_bytes(sent, sizeof sent);
-    talk_channel(&w->talk, PING, sent, sizeof sent, 0, sizeof sent, &s);
+    talk_stream(&w->talk, PING, sent, sizeof sent, 0, sizeof sent, &s);
     walk_clause(w, "wire 10", "ping: 32 bytes come back, twice on one stream",
                 s.end == TALK_ENOUGH && !memcmp(bytes_at(&s.bytes), sent, sizeof sent),
                 "%zu of 64 bytes; %s", bytes_length(&s.bytes), s.why);
     said_clear(&s);
-    talk_channel(&w->talk, PING, NULL, 0, 1, 0, &s);
+    talk_stream(&w->talk, PING, NULL, 0, 1, 0, &s);
     walk_clause(w, "wire 8", "a finished stream is finished in return", s.end == TALK_CLOSED, "%s",
                 s.why);
     said_clear(&s);
@@ -158,7 +158,7 @@ static int identify(struct walk *w)
     struct peer_id id = { 0 };
     struct said s;
     int rc, kad;
-    talk_channel(&w->talk, IDENTIFY, NULL, 0, 0, 0, &s);
+    talk_stream(&w->talk, IDENTIFY, NULL, 0, 0, 0, &s);
     rc = s.end == TALK_CLOSED ? identify_get(&m, bytes_at(&s.bytes), bytes_length(&s.bytes))
                               : s.status;
     if (!walk_clause(w, "wire 9", "identify is answered, and ends", s.end == TALK_CLOSED && !rc,
@@ -199,7 +199,7 @@ static int find_node(struct walk *w, const uint8_t *key, size_t n, struct kad_me
     memset(m, 0, sizeof *m);
     if (n) memcpy(ask.key, key, n);
     kad_put(&out, &ask);
-    talk_channel(&w->talk, KAD, bytes_at(&out), bytes_length(&out), 1, 0, s);
+    talk_stream(&w->talk, KAD, bytes_at(&out), bytes_length(&out), 1, 0, s);
     bytes_clear(&out);
     c = (struct cursor){ bytes_at(&s->bytes), bytes_length(&s->bytes) };
     rc = s->end != TALK_CLOSED ? s->status : get_delimited(&c, &body, &length, KAD_RESPONSE_MAX);
@@ -247,7 +247,7 @@ static void kad(struct walk *w)
 
 static void raw_call(struct walk *w, const struct bytes *frame, size_t want, struct said *s)
 {
-    talk_channel(&w->talk, dht_call_name(DHT_PING), bytes_at(frame), bytes_length(frame), 0, want,
+    talk_stream(&w->talk, dht_call_name(DHT_PING), bytes_at(frame), bytes_length(frame), 0, want,
                  s);
 }
 

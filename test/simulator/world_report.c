@@ -115,7 +115,7 @@ void world_leave_report(struct world *w, const struct peer *p)
 }
 
 /* Our last round, as far as it matters to what the records say now. */
-static int attended(struct attendance *a, struct world *w, const struct peer *p)
+static int attended(struct liveness *a, struct world *w, const struct peer *p)
 {
     static const uint8_t said[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
     struct group g = { 0 };
@@ -126,7 +126,7 @@ static int attended(struct attendance *a, struct world *w, const struct peer *p)
     for (size_t i = 0; !rc && p->met != MET_NOBODY && i < w->ghost_count; i++)
         if (w->ghosts[i].met == p->met)
             rc = group_append(&g, &w->ghosts[i].id, said, sizeof said, NULL);
-    if (!rc) attendance_round(a, &g, p->met_trigger);
+    if (!rc) liveness_round(a, &g, p->met_trigger);
     group_clear(&g);
     return rc;
 }
@@ -138,7 +138,7 @@ static size_t expected(struct world *w, const struct peer *p)
     const size_t room = w->o.peers + w->ghost_count;
     struct progress_record *all = world_need(w, calloc(room + 1, sizeof *all)),
                            *seen = world_need(w, calloc(room + 1, sizeof *seen));
-    struct attendance a = { 0 };
+    struct liveness a = { 0 };
     size_t n = 0, others = 0;
     int rc = w->no_memory ? PL_ENOMEM : PL_OK;
     for (size_t i = 0; !rc && i < w->ghost_count && n < w->records_fit; i++)
@@ -152,11 +152,11 @@ static size_t expected(struct world *w, const struct peer *p)
     others = n;
     if (!rc && p->met != MET_NONE && p->met_trigger + PROGRESS_LIFE > w->now) {
         for (size_t i = 0; i < n; i++) seen[i] = all[i];
-        rc = attendance_see(&a, seen, n, w->now, &others);
+        rc = liveness_see(&a, seen, n, w->now, &others);
         if (!rc) rc = attended(&a, w, p);
-        if (!rc) rc = attendance_see(&a, all, n, w->now, &others);
+        if (!rc) rc = liveness_see(&a, all, n, w->now, &others);
     }
-    attendance_clear(&a);
+    liveness_clear(&a);
     free(all);
     free(seen);
     if (rc) w->no_memory = 1;

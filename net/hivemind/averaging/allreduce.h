@@ -72,7 +72,7 @@ struct exchange_options {
     const struct identity *me;      /* borrowed: signs what we tell then */
     struct referee_claim claim;     /* what our values are of */
     struct exchange_validation validation;
-    struct chance chance;           /* of our lots */
+    struct random_source chance;           /* of our lots */
     struct exchange_memory *memory; /* borrowed until exchange_close; NULL: memory of its own */
 };
 

@@ -53,7 +53,7 @@ static int may_verify(const struct averager *a, const struct averager_step *s)
 static int draw_search_number(struct averager *a)
 {
     uint8_t number[sizeof a->search_number];
-    if (chance_bytes(&a->o.chance, number, sizeof number)) return PL_ENOMEM;
+    if (random_source_bytes(&a->o.chance, number, sizeof number)) return PL_ENOMEM;
     memcpy(&a->search_number, number, sizeof number);
     return PL_OK;
 }

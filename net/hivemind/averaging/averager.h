@@ -66,7 +66,7 @@ struct averager_options {
     struct exchange_validation validation;
     int client_mode, auxiliary;
     struct reliability *reliability; /* shared with other averagers of the run; borrowed. NULL: its own */
-    struct chance chance;            /* of groups that we lead, and our lots in verified rounds */
+    struct random_source chance;            /* of groups that we lead, and our lots in verified rounds */
     /* Of each donor that could not give a state, or whose state was refused; NULL: not told. */
     void (*donor_failed)(void *context, const struct peer_id *donor, int status,
                          const struct pl_err *why);

@@ -53,7 +53,7 @@ struct matchmaking_options {
     int client_mode;           /* 1: nobody can ask us, we lead nobody */
     const uint8_t *gather;     /* borrowed while it searches */
     size_t gather_n;
-    struct chance chance;      /* of the groups that we lead: their names, and who comes where */
+    struct random_source chance;      /* of the groups that we lead: their names, and who comes where */
 };
 
 /* What the engine wants done. None of these may call the engine. */
@@ -149,7 +149,7 @@ void matchmaking_init(struct matchmaking *m, const struct matchmaking_options *o
 /* Says goodbye to nobody: cancel first. */
 void matchmaking_clear(struct matchmaking *m);
 
-/* Begins a search that ends by `deadline`; we wish to begin at `scheduled`, but give others
+/* Begins a search that ends by `deadline`; we request to begin at `scheduled`, but give others
  * min_time. */
 void matchmaking_begin(struct matchmaking *m, double now, double scheduled, double deadline);
 /* No more of it; `over` is not called. */

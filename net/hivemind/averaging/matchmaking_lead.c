@@ -52,11 +52,11 @@ static int by_peer(const void *a, const void *b)
 }
 
 /* Chance alone says who comes where, not the order of coming: nobody can arrange for a place. */
-static void shuffle(struct group *g, const struct chance *chance)
+static void shuffle(struct group *g, const struct random_source *chance)
 {
     qsort(g->members, g->count, sizeof *g->members, by_peer);
     for (size_t i = g->count - 1; i; i--) {
-        size_t j = chance_below(chance, i + 1);
+        size_t j = random_source_below(chance, i + 1);
         struct group_member swap = g->members[i];
         g->members[i] = g->members[j];
         g->members[j] = swap;
@@ -95,7 +95,7 @@ static int gather_group(struct matchmaking *m)
     struct peer_id self = m->o.self;
     int rc = demote_unproven(m);
     if (!rc) rc = group_add(g, &self, m->o.gather, m->o.gather_n, NULL);
-    return rc ? rc : chance_bytes(&m->o.chance, g->id, sizeof g->id);
+    return rc ? rc : random_source_bytes(&m->o.chance, g->id, sizeof g->id);
 }
 
 static int begin_message(struct bytes *out, const struct group *g)

@@ -61,7 +61,7 @@ void reliability_see(struct reliability *r, double now, const struct peer_id *pe
 /* At random, so that those who have failed together, or were failed together, don't meet again. */
 static double back_off(const struct reliability *r, double base, double failures, double most)
 {
-    double jitter = (double)chance_below(&r->chance, 1024) / 4096;
+    double jitter = (double)random_source_below(&r->chance, 1024) / 4096;
     return fmin(base * exp2(failures - 1), most) * (1 + jitter);
 }
 

@@ -99,7 +99,7 @@ struct dht_node {
     uint64_t calls_made, calls_failed, calls_served;
 };
 
-/* A pending wish of the user's, in the list of what it waits for. */
+/* A pending request of the user's, in the list of what it waits for. */
 struct dht_task {
     struct dht_node *node;
     union { dht_got *got; dht_stored *stored; dht_pinged *pinged; dht_admitted *admitted; };

@@ -1,5 +1,5 @@
 /* collaboration.c - see collaboration.h. What changes is changed on the loop's thread only; the
- * training's thread posts a wish there and sleeps until it is fulfilled. */
+ * training's thread posts a request there and sleeps until it is fulfilled. */
 #include "collaboration_internal.h"
 #include "net/hivemind/messages/msgpack.h"
 
@@ -16,7 +16,7 @@
 #define TRY_SHARE 4.0   /* downloads' times that we train before the next: they take a fifth */
 #define STATE_WEIGHT 1.0 /* of everybody in rounds of the parameters, as in hivemind */
 
-void wish_fulfil(struct wish *w, int status)
+void request_complete(struct request *w, int status)
 {
     struct collaboration *c = w->c;
     pthread_mutex_lock(&c->lock);
@@ -26,7 +26,7 @@ void wish_fulfil(struct wish *w, int status)
     pthread_mutex_unlock(&c->lock);
 }
 
-int wish_await(struct wish *w, loop_fn *begin)
+int request_wait(struct request *w, loop_fn *begin)
 {
     struct collaboration *c = w->c;
     int rc = loop_post(c->loop, begin, w);
@@ -146,7 +146,7 @@ static void see(struct collaboration *c, const struct dht_result *r)
         target_watch_see(&c->watch, records, count, &own, c->o.target_batch, collaboration_now(c),
                          &say))
         collaboration_remark(c, say.text);
-    attendance_see(&c->attendance, records, count, collaboration_now(c), &count);
+    liveness_see(&c->attendance, records, count, collaboration_now(c), &count);
     c->others = count; /* we ourselves come on top, though our first record may not be there yet */
     c->paused = count_paused(c, records, count);
     count = drop_beyond(records, count, c->epoch);
@@ -162,11 +162,11 @@ static void begin_fetch(void *context);
 static void on_fetched(void *context, int status, const struct dht_result *r)
 {
     struct collaboration *c = context;
-    struct wish *w = c->fetch_waits;
+    struct request *w = c->fetch_waits;
     c->fetch = NULL;
     see(c, !status && r->type == DHT_FOUND_DICTIONARY ? r : NULL);
     c->fetch_waits = NULL;
-    if (w) wish_fulfil(w, PL_OK);
+    if (w) request_complete(w, PL_OK);
     if (!c->closing)
         timer_start(c->loop, &c->fetch_timer,
                     fmax(PROGRESS_FETCH_MIN, c->view.next_fetch - collaboration_now(c)),
@@ -176,13 +176,13 @@ static void on_fetched(void *context, int status, const struct dht_result *r)
 static void begin_fetch(void *context)
 {
     struct collaboration *c = context;
-    struct wish *w = c->fetch_waits;
+    struct request *w = c->fetch_waits;
     timer_stop(&c->fetch_timer);
     if (c->fetch || c->closing) return;
     if (c->updating) return; /* the update begins the next one */
     if ((c->fetch = dht_node_get(c->o.node, &c->progress_id, 1, on_fetched, c))) return;
     c->fetch_waits = NULL;
-    if (w) wish_fulfil(w, PL_ENOMEM);
+    if (w) request_complete(w, PL_ENOMEM);
 }
 
 void collaboration_refresh(struct collaboration *c)
@@ -193,7 +193,7 @@ void collaboration_refresh(struct collaboration *c)
 }
 
 /* A view that is newer than now. */
-void collaboration_fresh(struct wish *w)
+void collaboration_fresh(struct request *w)
 {
     w->c->fetch_waits = w;
     collaboration_refresh(w->c);
@@ -210,7 +210,7 @@ static int shall_catch_up(const struct collaboration *c, double now)
 
 static void begin_add(void *context)
 {
-    struct wish *w = context;
+    struct request *w = context;
     struct collaboration *c = w->c;
     double now = collaboration_now(c);
     int ready;
@@ -218,7 +218,7 @@ static void begin_add(void *context)
     if (c->delayed) { /* in a round still: the next epoch's, and nothing to decide */
         c->next_samples = progress_plus(c->next_samples, w->number);
         w->advice = COLLABORATION_GO_ON;
-        wish_fulfil(w, PL_OK);
+        request_complete(w, PL_OK);
         return;
     }
     if (w->number) {
@@ -234,7 +234,7 @@ static void begin_add(void *context)
         if (ready || c->view.eta - now <= c->o.matchmaking_time) collaboration_schedule(c);
         w->advice = ready ? COLLABORATION_UPDATE : COLLABORATION_GO_ON;
     }
-    wish_fulfil(w, PL_OK);
+    request_complete(w, PL_OK);
 }
 
 static void begin_look_again(void *context) { collaboration_fresh(context); }
@@ -242,13 +242,13 @@ static void begin_look_again(void *context) { collaboration_fresh(context); }
 enum collaboration_advice collaboration_add(struct collaboration *c, int64_t samples,
                                             double seconds)
 {
-    struct wish w = { .c = c, .number = samples, .seconds = seconds }, look = { .c = c },
+    struct request w = { .c = c, .number = samples, .seconds = seconds }, look = { .c = c },
                 again = { .c = c };
-    if (wish_await(&w, begin_add)) return COLLABORATION_GO_ON;
+    if (request_wait(&w, begin_add)) return COLLABORATION_GO_ON;
     if (w.advice != COLLABORATION_UPDATE) return w.advice;
     /* Once more with a fresh view: whoever steps while the others have just done so stays an epoch
      * behind them. */
-    if (wish_await(&look, begin_look_again) || wish_await(&again, begin_add))
+    if (request_wait(&look, begin_look_again) || request_wait(&again, begin_add))
         return COLLABORATION_GO_ON;
     return again.advice;
 }
@@ -257,7 +257,7 @@ enum collaboration_advice collaboration_add(struct collaboration *c, int64_t sam
 
 static void begin_enter(void *context)
 {
-    struct wish *w = context;
+    struct request *w = context;
     struct collaboration *c = w->c;
     c->epoch = w->number;
     c->samples = 0;
@@ -275,8 +275,8 @@ static void begin_enter(void *context)
 
 void collaboration_enter(struct collaboration *c, int64_t epoch)
 {
-    struct wish w = { .c = c, .number = epoch };
-    wish_await(&w, begin_enter);
+    struct request w = { .c = c, .number = epoch };
+    request_wait(&w, begin_enter);
 }
 
 void collaboration_set_epoch(struct collaboration *c, int64_t epoch)
@@ -286,19 +286,19 @@ void collaboration_set_epoch(struct collaboration *c, int64_t epoch)
 
 static void begin_raise(void *context)
 {
-    struct wish *w = context;
+    struct request *w = context;
     struct collaboration *c = w->c;
     c->epoch++;
     c->last_epoch_with_samples++;
     if (c->view.epoch < c->epoch) c->view.epoch = c->epoch, c->view.samples = c->samples;
     collaboration_report(c);
-    wish_fulfil(w, PL_OK);
+    request_complete(w, PL_OK);
 }
 
 void collaboration_raise_epoch(struct collaboration *c)
 {
-    struct wish w = { .c = c };
-    wish_await(&w, begin_raise);
+    struct request w = { .c = c };
+    request_wait(&w, begin_raise);
 }
 
 /* The epoch that a state may be of: up to the others' lead, for a peer beyond it would train alone.
@@ -312,7 +312,7 @@ static int64_t highest_epoch(const struct collaboration *c, int64_t most)
 
 static int on_check(void *context, const struct state_load *state, struct pl_err *err)
 {
-    struct wish *w = context;
+    struct request *w = context;
     const int64_t most = highest_epoch(w->c, w->number);
     struct training_state t;
     int64_t epoch;
@@ -345,26 +345,26 @@ static void note_try(struct collaboration *c, int status)
 static void on_loaded(void *context, int status, const struct peer_id *donor,
                       struct state_load *state, const struct pl_err *err)
 {
-    struct wish *w = context;
+    struct request *w = context;
     (void)donor;
     *w->state = *state;
     memset(state, 0, sizeof *state);
     if (status) *w->err = *err;
     note_try(w->c, status);
-    wish_fulfil(w, status);
+    request_complete(w, status);
 }
 
 /* Whoever leaves for another epoch takes no part in rounds of this one: a group that waits for us
  * gets our tensors without weight. */
 static void begin_load(void *context)
 {
-    struct wish *w = context;
+    struct request *w = context;
     struct collaboration *c = w->c;
     int rc;
     averager_cancel(c->a[GRADIENT]);
     c->load_began = collaboration_now(c);
     rc = averager_load(c->a[STATE], on_check, on_loaded, w);
-    if (rc) wish_fulfil(w, pl_fail(w->err, rc, "state: a download is under way"));
+    if (rc) request_complete(w, pl_fail(w->err, rc, "state: a download is under way"));
 }
 
 int collaboration_load(struct collaboration *c, int64_t most, averager_check *check, void *context,
@@ -372,14 +372,14 @@ int collaboration_load(struct collaboration *c, int64_t most, averager_check *ch
 {
     int rc = PL_EIO, is_beyond = 1;
     for (int i = 0; i < LOADS_MAX && is_beyond; i++) { /* the others may have stepped meanwhile */
-        struct wish look = { .c = c };
-        struct wish w = {
+        struct request look = { .c = c };
+        struct request w = {
             .c = c, .number = most, .check = check, .check_context = context, .state = state,
             .err = err
         };
         memset(state, 0, sizeof *state);
-        wish_await(&look, begin_look_again);
-        rc = wish_await(&w, begin_load);
+        request_wait(&look, begin_look_again);
+        rc = request_wait(&w, begin_load);
         is_beyond = rc && w.is_beyond;
     }
     return rc;
@@ -387,29 +387,29 @@ int collaboration_load(struct collaboration *c, int64_t most, averager_check *ch
 
 static void begin_share(void *context)
 {
-    struct wish *w = context;
+    struct request *w = context;
     averager_share(w->c->a[STATE], w->snapshot, (double)w->c->epoch);
-    wish_fulfil(w, PL_OK);
+    request_complete(w, PL_OK);
 }
 
 void collaboration_share(struct collaboration *c, struct state_snapshot *s)
 {
-    struct wish w = { .c = c, .snapshot = s };
-    wish_await(&w, begin_share);
+    struct request w = { .c = c, .snapshot = s };
+    request_wait(&w, begin_share);
 }
 
 static void tell_bits(void *context)
 {
-    struct wish *w = context;
+    struct request *w = context;
     snprintf(w->bits, GROUP_BITS_MAX + 1, "%s", averager_group_bits(w->c->a[STATE]));
-    wish_fulfil(w, PL_OK);
+    request_complete(w, PL_OK);
 }
 
 void collaboration_group_bits(struct collaboration *c, char bits[GROUP_BITS_MAX + 1])
 {
-    struct wish w = { .c = c, .bits = bits };
+    struct request w = { .c = c, .bits = bits };
     bits[0] = 0;
-    wish_await(&w, tell_bits);
+    request_wait(&w, tell_bits);
 }
 
 /* --- life ------------------------------------------------------------------------------------- */
@@ -423,7 +423,7 @@ static void free_all(struct collaboration *c)
     free(c->before);
     free(c->after);
     free(c->elements);
-    attendance_clear(&c->attendance);
+    liveness_clear(&c->attendance);
     claims_clear(&c->claims);
     bytes_clear(&c->subkey);
     pthread_cond_destroy(&c->changed);
@@ -433,11 +433,11 @@ static void free_all(struct collaboration *c)
 
 static void on_averager_closed(void *context)
 {
-    struct wish *w = context;
-    if (!--w->left) wish_fulfil(w, w->status);
+    struct request *w = context;
+    if (!--w->left) request_complete(w, w->status);
 }
 
-static void close_averagers(struct wish *w)
+static void close_averagers(struct request *w)
 {
     struct collaboration *c = w->c;
     w->left = 1;
@@ -452,7 +452,7 @@ static void close_averagers(struct wish *w)
 
 static void on_taken_back(void *context, int status)
 {
-    struct wish *w = context;
+    struct request *w = context;
     (void)status;
     timer_stop(&w->c->report_timer);
     close_averagers(w);
@@ -460,7 +460,7 @@ static void on_taken_back(void *context, int status)
 
 static void on_too_late(void *context)
 {
-    struct wish *w = context;
+    struct request *w = context;
     dht_node_cancel(w->c->leaving);
     close_averagers(w);
 }
@@ -469,7 +469,7 @@ static void on_too_late(void *context)
  * for us, and a newcomer would believe to be behind. */
 static void begin_close(void *context)
 {
-    struct wish *w = context;
+    struct request *w = context;
     struct collaboration *c = w->c;
     struct bytes nil = { 0 };
     c->closing = 1;
@@ -487,22 +487,22 @@ static void begin_close(void *context)
 
 void collaboration_close(struct collaboration *c)
 {
-    struct wish w = { .c = c };
+    struct request w = { .c = c };
     if (!c) return;
-    wish_await(&w, begin_close);
+    request_wait(&w, begin_close);
     free_all(c);
 }
 
 static int is_absent(void *context, const struct peer_id *peer)
 {
     const struct collaboration *c = context;
-    return attendance_is_absent(&c->attendance, peer);
+    return liveness_is_absent(&c->attendance, peer);
 }
 
 static int reports(void *context, const struct peer_id *peer)
 {
     const struct collaboration *c = context;
-    return attendance_reports(&c->attendance, peer);
+    return liveness_reports(&c->attendance, peer);
 }
 
 static int open_averager(struct collaboration *c, int which, struct pl_err *err)
@@ -535,19 +535,19 @@ static int open_averager(struct collaboration *c, int which, struct pl_err *err)
 
 static void begin_open(void *context)
 {
-    struct wish *w = context;
+    struct request *w = context;
     int rc = open_averager(w->c, GRADIENT, w->err);
     if (!rc) rc = open_averager(w->c, STATE, w->err);
     w->status = rc;
     if (rc) close_averagers(w);
-    else wish_fulfil(w, PL_OK);
+    else request_complete(w, PL_OK);
 }
 
 int collaboration_open(struct collaboration **out, const struct collaboration_options *o,
                        struct pl_err *err)
 {
     struct collaboration *c = calloc(1, sizeof *c);
-    struct wish w = { .c = c, .err = err };
+    struct request w = { .c = c, .err = err };
     char key[GROUP_KEY_MAX + 16];
     int rc = PL_ENOMEM;
     *out = NULL;
@@ -583,7 +583,7 @@ int collaboration_open(struct collaboration **out, const struct collaboration_op
     dht_id_of_text(&c->metrics_id, key);
     snprintf(key, sizeof key, "%s%s", c->run, schema_report.suffix);
     dht_id_of_text(&c->report_id, key);
-    if (!rc) rc = wish_await(&w, begin_open);
+    if (!rc) rc = request_wait(&w, begin_open);
 done:
     if (rc) free_all(c);
     else *out = c;

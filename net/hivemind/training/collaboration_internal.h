@@ -38,7 +38,7 @@ struct collaboration {
     struct dht_task *fetch, *leaving;
     struct timer fetch_timer, report_timer;
     struct report_record totals;     /* of both kinds of rounds */
-    struct attendance attendance;
+    struct liveness attendance;
     struct reliability reliability;  /* of both kinds of rounds */
     struct claims claims;
     int64_t lead;                    /* see claims.h, by the last look */
@@ -48,10 +48,10 @@ struct collaboration {
     struct pl_err remarks[REMARKS_MAX]; /* not told yet */
     size_t remark_count;
     int told_differs, told_left_out;
-    struct wish *fetch_waits;        /* who wants to hear of the next view */
+    struct request *fetch_waits;        /* who wants to hear of the next view */
 
     /* the gradient round */
-    struct wish *gradient_waits;
+    struct request *gradient_waits;
     struct collaboration_round gradient;
     int averaging;                   /* it has our gradient, and has not ended */
     int delayed;                     /* local batches go on beside it */
@@ -69,11 +69,11 @@ struct collaboration {
     float **before, **after;
     int state_running, state_ended;
     int state_void;                  /* the parameters that it began with are not ours any more */
-    struct wish *state_waits;
+    struct request *state_waits;
     struct collaboration_round state;
 };
 
-struct wish {
+struct request {
     struct collaboration *c;
     int done, status;
     int64_t number;
@@ -96,15 +96,15 @@ struct wish {
 };
 
 /* Tells the thread that waits for it. */
-void wish_fulfil(struct wish *w, int status);
-/* Has `begin` called on the loop's thread, and sleeps until the wish is fulfilled. */
-int wish_await(struct wish *w, loop_fn *begin);
+void request_complete(struct request *w, int status);
+/* Has `begin` called on the loop's thread, and sleeps until the request is fulfilled. */
+int request_wait(struct request *w, loop_fn *begin);
 double collaboration_now(const struct collaboration *c); /* DHT time */
 /* A record of ours, for so long; a value that could not be written is left out. */
 void collaboration_store(struct collaboration *c, const struct dht_id *key,
                          const struct bytes *value, double life);
-/* A view of the swarm that is newer than now; fulfils the wish. */
-void collaboration_fresh(struct wish *w);
+/* A view of the swarm that is newer than now; fulfils the request. */
+void collaboration_fresh(struct request *w);
 void collaboration_refresh(struct collaboration *c); /* the same, nobody waits for it */
 void collaboration_report(struct collaboration *c);
 void collaboration_report_later(struct collaboration *c); /* again, in time */

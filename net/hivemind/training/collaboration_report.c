@@ -52,34 +52,34 @@ static void tell_report(struct collaboration *c)
 
 static void begin_held_out(void *context)
 {
-    struct wish *w = context;
+    struct request *w = context;
     w->c->totals.held_out = w->seconds;
-    wish_fulfil(w, PL_OK);
+    request_complete(w, PL_OK);
 }
 
 void collaboration_held_out(struct collaboration *c, double loss)
 {
-    struct wish w = { .c = c, .seconds = loss };
-    wish_await(&w, begin_held_out);
+    struct request w = { .c = c, .seconds = loss };
+    request_wait(&w, begin_held_out);
 }
 
 static void begin_totals(void *context)
 {
-    struct wish *w = context;
+    struct request *w = context;
     *w->totals = w->c->totals;
-    wish_fulfil(w, PL_OK);
+    request_complete(w, PL_OK);
 }
 
 void collaboration_totals(struct collaboration *c, struct report_record *r)
 {
-    struct wish w = { .c = c, .totals = r };
+    struct request w = { .c = c, .totals = r };
     memset(r, 0, sizeof *r);
-    wish_await(&w, begin_totals);
+    request_wait(&w, begin_totals);
 }
 
 static void begin_tell(void *context)
 {
-    struct wish *w = context;
+    struct request *w = context;
     struct bytes value = { 0 };
     w->metrics.step = w->c->epoch;
     w->metrics.samples_per_second = performance_get(&w->c->speed);
@@ -87,37 +87,37 @@ static void begin_tell(void *context)
         collaboration_store(w->c, &w->c->metrics_id, &value, METRICS_LIFE);
     bytes_clear(&value);
     tell_report(w->c);
-    wish_fulfil(w, PL_OK);
+    request_complete(w, PL_OK);
 }
 
 void collaboration_tell(struct collaboration *c, double loss, int64_t mini_steps, int64_t samples)
 {
-    struct wish w = { .c = c,
+    struct request w = { .c = c,
                       .metrics = { .loss = loss, .mini_steps = mini_steps, .samples = samples } };
-    wish_await(&w, begin_tell);
+    request_wait(&w, begin_tell);
 }
 
 static void take_remark(void *context)
 {
-    struct wish *w = context;
+    struct request *w = context;
     struct collaboration *c = w->c;
     w->number = c->remark_count > 0;
     if (w->number) {
         *w->err = c->remarks[0];
         memmove(c->remarks, c->remarks + 1, --c->remark_count * sizeof *c->remarks);
     }
-    wish_fulfil(w, PL_OK);
+    request_complete(w, PL_OK);
 }
 
 int collaboration_remarked(struct collaboration *c, struct pl_err *say)
 {
-    struct wish w = { .c = c, .err = say };
-    return !wish_await(&w, take_remark) && w.number;
+    struct request w = { .c = c, .err = say };
+    return !request_wait(&w, take_remark) && w.number;
 }
 
 static void on_metrics(void *context, int status, const struct dht_result *r)
 {
-    struct wish *w = context;
+    struct request *w = context;
     size_t n = !status && r->type == DHT_FOUND_DICTIONARY ? r->dictionary.count : 0, count = 0;
     struct metrics_record *records = malloc((n + 1) * sizeof *records);
     for (size_t i = 0; records && i < n; i++)
@@ -125,25 +125,25 @@ static void on_metrics(void *context, int status, const struct dht_result *r)
                                r->dictionary.items[i].n, NULL);
     metrics_sum(w->sums, records, count);
     free(records);
-    wish_fulfil(w, PL_OK);
+    request_complete(w, PL_OK);
 }
 
 static void begin_metrics(void *context)
 {
-    struct wish *w = context;
-    if (!dht_node_get(w->c->o.node, &w->c->metrics_id, 1, on_metrics, w)) wish_fulfil(w, PL_ENOMEM);
+    struct request *w = context;
+    if (!dht_node_get(w->c->o.node, &w->c->metrics_id, 1, on_metrics, w)) request_complete(w, PL_ENOMEM);
 }
 
 void collaboration_metrics(struct collaboration *c, struct metrics_sums *sums)
 {
-    struct wish w = { .c = c, .sums = sums };
+    struct request w = { .c = c, .sums = sums };
     metrics_sum(sums, NULL, 0);
-    wish_await(&w, begin_metrics);
+    request_wait(&w, begin_metrics);
 }
 
 static void begin_look(void *context)
 {
-    struct wish *w = context;
+    struct request *w = context;
     struct collaboration *c = w->c;
     *w->view = (struct collaboration_view){ .epoch = c->epoch,
                                             .samples = c->samples,
@@ -153,12 +153,12 @@ static void begin_look(void *context)
                                             .peers = c->others + 1,
                                             .eta_s = fmax(0, c->view.eta - collaboration_now(c)),
                                             .samples_per_second = performance_get(&c->speed) };
-    wish_fulfil(w, PL_OK);
+    request_complete(w, PL_OK);
 }
 
 void collaboration_look(struct collaboration *c, struct collaboration_view *v)
 {
-    struct wish w = { .c = c, .view = v };
+    struct request w = { .c = c, .view = v };
     memset(v, 0, sizeof *v);
-    wish_await(&w, begin_look);
+    request_wait(&w, begin_look);
 }

@@ -51,15 +51,15 @@ static void note_absent(struct collaboration *c, const struct averager_result *r
 {
     const int limited = (c->o.group_size && c->o.group_size <= c->attendance.count) ||
                         averager_group_bits(c->a[GRADIENT])[0];
-    attendance_meet(&c->attendance, r->group);
+    liveness_meet(&c->attendance, r->group);
     if (r->group ? !limited : r->status != PL_OK)
-        attendance_round(&c->attendance, r->group, c->triggered_at);
+        liveness_round(&c->attendance, r->group, c->triggered_at);
 }
 
 static void on_gradient(void *context, const struct averager_result *r)
 {
     struct collaboration *c = context;
-    struct wish *w = c->gradient_waits;
+    struct request *w = c->gradient_waits;
     collaboration_count(c, r, c->averaging && !c->alone);
     if (!c->averaging) return; /* one that we never gave a gradient */
     c->averaging = 0;
@@ -68,7 +68,7 @@ static void on_gradient(void *context, const struct averager_result *r)
     if (!r->status && r->group) claims_round(&c->claims, r->group);
     c->gradient_waits = NULL;
     if (c->delayed) leave_round(c);
-    if (w) wish_fulfil(w, r->status);
+    if (w) request_complete(w, r->status);
 }
 
 size_t collaboration_expected(const struct collaboration *c)
@@ -116,24 +116,24 @@ static int join_round(struct collaboration *c, float *const *gradient)
 
 static void begin_average(void *context)
 {
-    struct wish *w = context;
+    struct request *w = context;
     struct collaboration *c = w->c;
     c->updating = 1;
     timer_stop(&c->fetch_timer);
     c->gradient_waits = w;
     if (join_round(c, w->tensor)) return;
     c->gradient_waits = NULL;
-    wish_fulfil(w, PL_EAGAIN);
+    request_complete(w, PL_EAGAIN);
 }
 
 static void begin_depart(void *context)
 {
-    struct wish *w = context;
+    struct request *w = context;
     struct collaboration *c = w->c;
     c->delayed = 1;
     c->next_samples = 0;
     if (!join_round(c, w->tensor)) leave_round(c);
-    wish_fulfil(w, PL_OK);
+    request_complete(w, PL_OK);
 }
 
 /* Everybody tells its epoch in a round of the parameters; -1: this one does not. */
@@ -161,14 +161,14 @@ static int is_behind_clients(const struct collaboration *c, const struct group *
 static void on_state(void *context, const struct averager_result *r)
 {
     struct collaboration *c = context;
-    struct wish *w = c->state_waits;
+    struct request *w = c->state_waits;
     note_round(&c->state, r);
     collaboration_count(c, r, 0);
     c->state.ahead = !r->status && r->group && is_behind_clients(c, r->group);
     c->state_running = 0;
     c->state_ended = 1;
     c->state_waits = NULL;
-    if (w) wish_fulfil(w, r->status);
+    if (w) request_complete(w, r->status);
 }
 
 /* A round of the parameters that has found no group yet is given up: the others are at their
@@ -176,10 +176,10 @@ static void on_state(void *context, const struct averager_result *r)
  * try. */
 static void begin_settle(void *context)
 {
-    struct wish *w = context;
+    struct request *w = context;
     struct collaboration *c = w->c;
     if (!c->state_running) {
-        wish_fulfil(w, PL_OK);
+        request_complete(w, PL_OK);
         return;
     }
     c->state_waits = w;
@@ -204,47 +204,47 @@ static void say_why(const struct collaboration *c, struct collaboration_round *r
 void collaboration_average(struct collaboration *c, float *const *gradient,
                            struct collaboration_round *r)
 {
-    struct wish w = { .c = c, .tensor = is_finite(c, gradient) ? gradient : NULL },
+    struct request w = { .c = c, .tensor = is_finite(c, gradient) ? gradient : NULL },
                 settle = { .c = c };
-    int rc = wish_await(&w, begin_average);
+    int rc = request_wait(&w, begin_average);
     *r = c->gradient;
     r->status = rc;
     say_why(c, r, !w.tensor);
-    wish_await(&settle, begin_settle);
+    request_wait(&settle, begin_settle);
 }
 
 void collaboration_depart(struct collaboration *c, float *const *gradient)
 {
-    struct wish w = { .c = c, .tensor = is_finite(c, gradient) ? gradient : NULL };
+    struct request w = { .c = c, .tensor = is_finite(c, gradient) ? gradient : NULL };
     c->nothing = !w.tensor;
-    wish_await(&w, begin_depart);
+    request_wait(&w, begin_depart);
 }
 
 static void begin_wait(void *context)
 {
-    struct wish *w = context;
+    struct request *w = context;
     if (w->c->averaging) w->c->gradient_waits = w;
-    else wish_fulfil(w, PL_OK);
+    else request_complete(w, PL_OK);
 }
 
 /* As begin_settle, without waiting. */
 static void look_returned(void *context)
 {
-    struct wish *w = context;
+    struct request *w = context;
     struct collaboration *c = w->c;
     if (!c->averaging && c->state_running) averager_finish(c->a[STATE]);
     w->number = !c->averaging && !c->state_running;
-    wish_fulfil(w, PL_OK);
+    request_complete(w, PL_OK);
 }
 
 int collaboration_returned(struct collaboration *c, struct collaboration_round *r, int wait)
 {
-    struct wish end = { .c = c }, settle = { .c = c }, look = { .c = c };
+    struct request end = { .c = c }, settle = { .c = c }, look = { .c = c };
     if (wait) {
-        wish_await(&end, begin_wait);
-        wish_await(&settle, begin_settle);
+        request_wait(&end, begin_wait);
+        request_wait(&settle, begin_settle);
     } else {
-        wish_await(&look, look_returned);
+        request_wait(&look, look_returned);
         if (!look.number) return 0;
     }
     *r = c->gradient;
@@ -282,7 +282,7 @@ static void begin_helping(struct collaboration *c, float *const *tensor)
 
 static void look_in(void *context)
 {
-    struct wish *w = context;
+    struct request *w = context;
     struct collaboration *c = w->c;
     int soon = c->view.samples >= c->o.target_batch ||
                c->view.eta - collaboration_now(c) <= c->o.matchmaking_time;
@@ -291,13 +291,13 @@ static void look_in(void *context)
     else if (!c->averaging && soon && c->others >= 2 && c->view.epoch != c->helped)
         begin_helping(c, w->tensor);
     c->help_ended = 0;
-    wish_fulfil(w, PL_OK);
+    request_complete(w, PL_OK);
 }
 
 int collaboration_help(struct collaboration *c, float *const *tensor, struct collaboration_round *r)
 {
-    struct wish w = { .c = c, .tensor = tensor, .round = r };
-    return !wish_await(&w, look_in) && w.number;
+    struct request w = { .c = c, .tensor = tensor, .round = r };
+    return !request_wait(&w, look_in) && w.number;
 }
 
 /* --- parameters ------------------------------------------------------------------------------- */
@@ -336,7 +336,7 @@ static void begin_state(struct collaboration *c)
 
 static void begin_advance(void *context)
 {
-    struct wish *w = context;
+    struct request *w = context;
     struct collaboration *c = w->c;
     int was_alone = !c->others && c->gradient.peers <= 1;
     target_watch_step(&c->watch, c->triggered_at,
@@ -352,24 +352,24 @@ static void begin_advance(void *context)
 
 void collaboration_advance(struct collaboration *c, float *const *parameter)
 {
-    struct wish w = { .c = c };
+    struct request w = { .c = c };
     int64_t next = c->epoch + !c->has_begun;
     if (next % c->o.average_state_every == 0 && !keep_copies(c, parameter)) w.tensor = parameter;
-    wish_await(&w, begin_advance);
+    request_wait(&w, begin_advance);
 }
 
 static void take_state(void *context)
 {
-    struct wish *w = context;
+    struct request *w = context;
     w->number = w->c->state_ended && !w->c->state_void;
     w->c->state_ended = 0;
-    wish_fulfil(w, PL_OK);
+    request_complete(w, PL_OK);
 }
 
 int collaboration_corrected(struct collaboration *c, struct collaboration_round *r)
 {
-    struct wish w = { .c = c };
-    if (wish_await(&w, take_state) || !w.number) return 0;
+    struct request w = { .c = c };
+    if (request_wait(&w, take_state) || !w.number) return 0;
     *r = c->state;
     return 1;
 }

@@ -11,7 +11,7 @@ static int by_peer(const void *a, const void *b)
     return peer_id_compare(&x->peer, &y->peer);
 }
 
-static struct attendee *find(const struct attendance *a, const struct peer_id *peer)
+static struct attendee *find(const struct liveness *a, const struct peer_id *peer)
 {
     const struct attendee wanted = { .peer = *peer };
     return a->count ? bsearch(&wanted, a->list, a->count, sizeof *a->list, by_peer) : NULL;
@@ -19,16 +19,16 @@ static struct attendee *find(const struct attendance *a, const struct peer_id *p
 
 static int is_absent(const struct attendee *p)
 {
-    return p->misses >= ATTENDANCE_MISSES && p->misses % ATTENDANCE_AGAIN;
+    return p->misses >= LIVENESS_MISSES && p->misses % LIVENESS_AGAIN;
 }
 
-int attendance_is_absent(const struct attendance *a, const struct peer_id *peer)
+int liveness_is_absent(const struct liveness *a, const struct peer_id *peer)
 {
     const struct attendee *p = find(a, peer);
     return p && is_absent(p);
 }
 
-int attendance_reports(const struct attendance *a, const struct peer_id *peer)
+int liveness_reports(const struct liveness *a, const struct peer_id *peer)
 {
     const struct attendee *p = find(a, peer);
     return p && !is_absent(p);
@@ -36,13 +36,13 @@ int attendance_reports(const struct attendance *a, const struct peer_id *peer)
 
 static int has_shown_nothing(const struct attendee *p)
 {
-    return !p->is_met && p->due >= ATTENDANCE_MISSES && fmod(floor(p->due), ATTENDANCE_AGAIN) != 0;
+    return !p->is_met && p->due >= LIVENESS_MISSES && fmod(floor(p->due), LIVENESS_AGAIN) != 0;
 }
 
-int attendance_see(struct attendance *a, struct progress_record *records, size_t count, double now,
+int liveness_see(struct liveness *a, struct progress_record *records, size_t count, double now,
                    size_t *counted)
 {
-    struct attendance next = { .list = malloc((count + a->count + 1) * sizeof *next.list) };
+    struct liveness next = { .list = malloc((count + a->count + 1) * sizeof *next.list) };
     *counted = count;
     if (!next.list) return PL_ENOMEM;
     *counted = 0;
@@ -67,12 +67,12 @@ int attendance_see(struct attendance *a, struct progress_record *records, size_t
     for (size_t i = 0; i < a->count; i++)
         if (a->list[i].seen + PROGRESS_LIFE > now) next.list[next.count++] = a->list[i];
     qsort(next.list, next.count, sizeof *next.list, by_peer);
-    attendance_clear(a);
+    liveness_clear(a);
     *a = next;
     return PL_OK;
 }
 
-void attendance_round(struct attendance *a, const struct group *g, double trigger)
+void liveness_round(struct liveness *a, const struct group *g, double trigger)
 {
     for (size_t i = 0; i < a->count; i++) {
         struct attendee *p = &a->list[i];
@@ -85,7 +85,7 @@ void attendance_round(struct attendance *a, const struct group *g, double trigge
     }
 }
 
-void attendance_meet(struct attendance *a, const struct group *g)
+void liveness_meet(struct liveness *a, const struct group *g)
 {
     const double others = g ? (double)g->count - 1 : (double)a->count;
     for (size_t i = 0; i < a->count; i++) {
@@ -95,8 +95,8 @@ void attendance_meet(struct attendance *a, const struct group *g)
     }
 }
 
-void attendance_clear(struct attendance *a)
+void liveness_clear(struct liveness *a)
 {
     free(a->list);
-    *a = (struct attendance){ 0 };
+    *a = (struct liveness){ 0 };
 }

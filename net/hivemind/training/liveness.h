@@ -15,16 +15,16 @@
  * A peer that has never been in a round with us has shown none of the samples that it claims. After
  * some rounds in which we should have met it (among groups of a limited size that takes longer), its
  * samples and speed do not count until we do: its word alone would make us step on nothing. */
-#ifndef PL_ATTENDANCE_H
-#define PL_ATTENDANCE_H
+#ifndef PL_LIVENESS_H
+#define PL_LIVENESS_H
 
 #include "net/hivemind/averaging/group.h"
 #include "progress.h"
 
-#define ATTENDANCE_MISSES 3 /* rounds in a row */
-#define ATTENDANCE_AGAIN 16 /* in every round with such a number it is waited for */
+#define LIVENESS_MISSES 3 /* rounds in a row */
+#define LIVENESS_AGAIN 16 /* in every round with such a number it is waited for */
 
-struct attendance {
+struct liveness {
     struct attendee {
         struct peer_id peer;
         double reported; /* DHT time of its newest report, by its own clock */
@@ -40,16 +40,16 @@ struct attendance {
 /* Everybody else's records as they lie in the DHT now; those that count are moved to the front,
  * without the samples and speeds that do not; *counted: how many they are. Who has been in no record for a record's life is forgotten: one look
  * alone may miss some. PL_ENOMEM: all count. */
-int attendance_see(struct attendance *a, struct progress_record *records, size_t count, double now,
+int liveness_see(struct liveness *a, struct progress_record *records, size_t count, double now,
                    size_t *counted);
 /* A round that was triggered at `trigger` has ended, with this group; NULL: with nobody. */
-void attendance_round(struct attendance *a, const struct group *g, double trigger);
+void liveness_round(struct liveness *a, const struct group *g, double trigger);
 /* The same for every round that we have waited for: in a group of a limited size we meet only some. */
-void attendance_meet(struct attendance *a, const struct group *g);
+void liveness_meet(struct liveness *a, const struct group *g);
 /* It has reported, and is not absent. */
-int attendance_reports(const struct attendance *a, const struct peer_id *peer);
+int liveness_reports(const struct liveness *a, const struct peer_id *peer);
 /* Nobody waits for it, though it reports. */
-int attendance_is_absent(const struct attendance *a, const struct peer_id *peer);
-void attendance_clear(struct attendance *a);
+int liveness_is_absent(const struct liveness *a, const struct peer_id *peer);
+void liveness_clear(struct liveness *a);
 
 #endif

@@ -114,8 +114,8 @@ static int reserve(struct referee *r)
     r->order = pl_alloc(v->count, sizeof *r->order);
     if (!r->waiting || !r->own_hash || !r->sent_digest || !r->sent_hash || !r->banned ||
         !r->charged || !r->opinion || !r->order || hash_round(o.round, v) ||
-        chance_bytes(&v->chance, r->lot, sizeof r->lot) ||
-        chance_bytes(&v->chance, r->salt, sizeof r->salt))
+        random_source_bytes(&v->chance, r->lot, sizeof r->lot) ||
+        random_source_bytes(&v->chance, r->salt, sizeof r->salt))
         return PL_ENOMEM;
     return broadcast_open(&r->b, &o);
 }

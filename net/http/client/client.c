@@ -35,7 +35,7 @@ struct request {
     uint64_t first, total;  /* its Content-Range */
     size_t had;             /* bytes of the part when it began */
     double heard, silence;  /* when something came last; the longest wait for something, s */
-    double retry_after;     /* s, as the server wishes; 0: it says nothing */
+    double retry_after;     /* s, as the server requests; 0: it says nothing */
     int has_range, bad;     /* bad: the sentence is in why, */
     int fatal;              /* and no other try mends it */
     char tag[HTTP_TAG_MAX], why[200], library[CURL_ERROR_SIZE];

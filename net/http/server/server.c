@@ -99,7 +99,7 @@ static struct MHD_Response *packed_answer(const char *type, const void *data, si
     struct MHD_Response *r = NULL;
     void *packed;
     size_t bytes;
-    if (n < PACK_FROM || pl_codec_pack(&packed, &bytes, data, n, PL_CODEC_GZIP, PACK_LEVEL))
+    if (n < PACK_FROM || pl_page_codec_pack(&packed, &bytes, data, n, PL_CODEC_GZIP, PACK_LEVEL))
         return NULL;
     if (bytes < n) r = answer(type, packed, bytes);
     free(packed);

@@ -23,13 +23,13 @@ void dial_abandon(struct dial *d)
     if (d->relay) relay_dial_cancel(d->relay);
     d->relay = NULL;
     if (d->resolving) uv_cancel((uv_req_t *)&d->resolve);
-    if (d->link) link_end(d->link, PL_EIO, "no longer wanted");
+    if (d->link) connection_end(d->link, PL_EIO, "no longer wanted");
     free_if_idle(d);
 }
 
 static void dial_over(struct dial *d, int status, const struct peer_id *peer, const char *why)
 {
-    struct seek *s = d->seek;
+    struct peer_routing *s = d->seek;
     struct host_wait *w = d->wait;
     struct pl_err err;
     if (d->over) {
@@ -37,7 +37,7 @@ static void dial_over(struct dial *d, int status, const struct peer_id *peer, co
         return;
     }
     pl_fail(&err, status, "%s", why);
-    if (s) seek_dial_over(s, d, status, why);
+    if (s) peer_routing_dial_over(s, d, status, why);
     if (w) w->dial = NULL;
     d->wait = NULL;
     dial_abandon(d);
@@ -76,23 +76,23 @@ static void on_dial_late(void *context)
 static void on_tcp(uv_connect_t *req, int status)
 {
     struct dial *d = req->data;
-    struct link *l = d->link;
+    struct connection *l = d->link;
     d->connecting = 0;
     if (!l || l->ending) { /* its end has told, or will */
         free_if_idle(d);
         return;
     }
-    if (!status && link_start(l, d->expected.length ? &d->expected : NULL)) status = UV_ENOMEM;
-    if (status) link_end(l, PL_EIO, "%s", uv_strerror(status));
+    if (!status && connection_start(l, d->expected.length ? &d->expected : NULL)) status = UV_ENOMEM;
+    if (status) connection_end(l, PL_EIO, "%s", uv_strerror(status));
 }
 
 static void try_next_ip(struct dial *d)
 {
     const struct sockaddr *sa = (const struct sockaddr *)&d->ips[d->ip_next++];
-    struct link *l;
+    struct connection *l;
     const char *no;
     int rc;
-    if (!(l = link_new(d->host, 0))) {
+    if (!(l = connection_new(d->host, 0))) {
         failed(d, PL_ENOMEM, "out of memory");
         return;
     }
@@ -100,7 +100,7 @@ static void try_next_ip(struct dial *d)
     l->dial = d;
     multiaddr_of_socket(&l->remote, sa);
     if ((no = budget_admit(l))) {
-        link_end(l, PL_ELIMIT, "%s", no);
+        connection_end(l, PL_ELIMIT, "%s", no);
         return;
     }
     rc = uv_tcp_init_ex(loop_uv(d->host->loop), &l->tcp, sa->sa_family);
@@ -112,7 +112,7 @@ static void try_next_ip(struct dial *d)
         rc = uv_tcp_connect(&d->connect, &l->tcp, sa, on_tcp);
         d->connecting = !rc;
     }
-    if (rc) link_end(l, PL_EIO, "%s", uv_strerror(rc));
+    if (rc) connection_end(l, PL_EIO, "%s", uv_strerror(rc));
 }
 
 static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *list)
@@ -133,7 +133,7 @@ static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *list
     else failed(d, PL_ENOTFOUND, status ? uv_strerror(status) : "the name has no address");
 }
 
-static void on_relayed(void *context, struct link *l, int status, const char *why)
+static void on_relayed(void *context, struct connection *l, int status, const char *why)
 {
     struct dial *d = context;
     d->relay = NULL;

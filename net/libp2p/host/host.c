@@ -26,7 +26,7 @@ int host_find_service(void *context, const char *name, size_t n)
     return -1;
 }
 
-int host_serve(struct host *h, const char *protocol, channel_opened *opened, void *context)
+int host_serve(struct host *h, const char *protocol, stream_opened *opened, void *context)
 {
     char *copy;
     if (host_find_service(h, protocol, strlen(protocol)) >= 0) return PL_EUSE;
@@ -48,33 +48,33 @@ void host_unserve(struct host *h, const char *protocol)
 
 /* --- who is connected ------------------------------------------------------------------------- */
 
-void host_link_open(struct link *l)
+void host_link_open(struct connection *l)
 {
     struct host *h = l->host;
     struct peer *p = peers_get(&h->peers, &l->conn.secure->remote, loop_now(h->loop));
     size_t count = 0, most = resources_limit(&h->resources, SCOPE_PEER, RESOURCE_CONNECTIONS);
     int first;
     if (!p) {
-        link_end(l, PL_ELIMIT, "too many peers are known");
+        connection_end(l, PL_ELIMIT, "too many peers are known");
         return;
     }
     if (peer_id_equal(&p->id, &h->me->id)) {
-        link_end(l, PL_EPROTO, "the other side has our own identity");
+        connection_end(l, PL_EPROTO, "the other side has our own identity");
         return;
     }
     if (resources_authenticate(&l->account, &p->id)) {
-        link_end(l, PL_ENOMEM, "out of memory");
+        connection_end(l, PL_ENOMEM, "out of memory");
         return;
     }
     first = !p->links;
-    for (struct link *old = p->links; old; old = old->next_of_peer)
-        if (!old->ending && ++count == most) link_end(old, PL_OK, "a newer connection took its place");
+    for (struct connection *old = p->links; old; old = old->next_of_peer)
+        if (!old->ending && ++count == most) connection_end(old, PL_OK, "a newer connection took its place");
     l->peer = p;
     l->next_of_peer = p->links;
     p->links = l;
     /* Whom we dialled is surely found there again. */
     if (!l->inbound && !l->relayed) peer_learn(p, &l->remote, loop_now(h->loop) + HOST_ADDRESS_TTL);
-    seek_news(p);
+    peer_routing_news(p);
     if (h->identify) identify_link_open(l);
     for (struct host_watch *w = h->watches, *next; w && first; w = next) {
         next = w->next;
@@ -82,11 +82,11 @@ void host_link_open(struct link *l)
     }
 }
 
-void host_link_closed(struct link *l)
+void host_link_closed(struct connection *l)
 {
     struct host *h = l->host;
     struct peer *p = l->peer;
-    struct link **at;
+    struct connection **at;
     struct peer_id id;
     if (!p) return;
     for (at = &p->links; *at != l; at = &(*at)->next_of_peer) {}
@@ -123,7 +123,7 @@ int host_learn(struct host *h, const struct peer_id *id, const struct multiaddr 
     double now = loop_now(h->loop);
     struct peer *p = peers_get(&h->peers, id, now);
     if (!p) return PL_ENOMEM;
-    seek_news(p);
+    peer_routing_news(p);
     return peer_learn(p, a, ttl_s > 0 ? now + ttl_s : INFINITY);
 }
 
@@ -136,7 +136,7 @@ size_t host_known(const struct host *h, const struct peer_id *id, struct multiad
 
 int host_is_connected(const struct host *h, const struct peer_id *id)
 {
-    return link_best(host_peer(h, id)) != NULL;
+    return connection_best(host_peer(h, id)) != NULL;
 }
 
 struct peer_list {
@@ -147,7 +147,7 @@ struct peer_list {
 static void add_connected(void *context, struct peer *p)
 {
     struct peer_list *list = context;
-    if (!link_best(p)) return;
+    if (!connection_best(p)) return;
     if (list->count < list->max) list->out[list->count] = p->id;
     list->count++;
 }
@@ -161,7 +161,7 @@ size_t host_peers(const struct host *h, struct peer_id *out, size_t max)
 
 int host_remote_address(const struct host *h, const struct peer_id *id, struct multiaddr *a)
 {
-    const struct link *l = link_best(host_peer(h, id));
+    const struct connection *l = connection_best(host_peer(h, id));
     if (!l) return PL_ENOTFOUND;
     *a = l->remote;
     return PL_OK;
@@ -184,8 +184,8 @@ int host_observed(const struct host *h, const struct peer_id *id, struct multiad
 void host_disconnect(struct host *h, const struct peer_id *id)
 {
     const struct peer *p = host_peer(h, id);
-    for (struct link *l = p ? p->links : NULL; l; l = l->next_of_peer)
-        link_end(l, PL_OK, "we have closed the connection");
+    for (struct connection *l = p ? p->links : NULL; l; l = l->next_of_peer)
+        connection_end(l, PL_OK, "we have closed the connection");
 }
 
 int host_protect(struct host *h, const struct peer_id *id)
@@ -250,17 +250,17 @@ void host_handle_closed(struct host *h)
 }
 
 /* Others still speak through it. */
-static int carries(const struct link *l)
+static int carries(const struct connection *l)
 {
-    for (const struct link *m = l->host->links; m; m = m->next)
+    for (const struct connection *m = l->host->links; m; m = m->next)
         if (!m->ending && m->carrier && m->carrier->link == l) return 1;
     return 0;
 }
 
 /* 1: its last bytes are still on their way. */
-static int has_last_words(struct link *l, double now)
+static int has_last_words(struct connection *l, double now)
 {
-    size_t left = l->open ? link_unsent(l) : 0;
+    size_t left = l->open ? connection_unsent(l) : 0;
     if (left != l->close_unsent) l->close_by = now + HOST_GOODBYE_LIMIT;
     l->close_unsent = left;
     return left && now < l->close_by && now < l->host->close_at_last;
@@ -273,10 +273,10 @@ static void on_goodbye(void *context)
     struct host *h = context;
     double now = loop_now(h->loop);
     int waiting = 0;
-    for (struct link *l = h->links; l; l = l->next) {
+    for (struct connection *l = h->links; l; l = l->next) {
         if (l->ending) continue;
         if (has_last_words(l, now) || carries(l)) waiting = 1;
-        else link_end(l, PL_OK, "this peer is closing");
+        else connection_end(l, PL_OK, "this peer is closing");
     }
     if (waiting) timer_start(h->loop, &h->goodbye, 0.01, on_goodbye, h);
     else host_handle_closed(h); /* the goodbye itself */

@@ -117,60 +117,60 @@ void host_wait_cancel(struct host_wait *w);
 /* --- streams: channels ------------------------------------------------------------------------ */
 
 /* A channel: one stream of a connection, with its protocol agreed. Its owner is told what happens
- * and closes it; nothing is called after channel_close. */
-struct channel;
-struct channel_events {
+ * and closes it; nothing is called after stream_close. */
+struct stream;
+struct stream_events {
     /* What we opened has been agreed on. May be NULL. */
-    void (*open)(void *context, struct channel *c);
-    /* channel_data has grown, or ended. What the reader leaves lies there until it asks again. */
-    void (*readable)(void *context, struct channel *c);
-    /* channel_queued has come down to 0. May be NULL. */
-    void (*drained)(void *context, struct channel *c);
+    void (*open)(void *context, struct stream *c);
+    /* stream_data has grown, or ended. What the reader leaves lies there until it asks again. */
+    void (*readable)(void *context, struct stream *c);
+    /* stream_queued has come down to 0. May be NULL. */
+    void (*drained)(void *context, struct stream *c);
     /* Reset, refused or lost, with a sentence; the owner closes it. Not called for a clean end. */
-    void (*failed)(void *context, struct channel *c, int status, const char *why);
+    void (*failed)(void *context, struct stream *c, int status, const char *why);
 };
 
 /* To a peer, connecting first if need be. What is written at once travels with the negotiation.
  * timeout_s: to connect and agree. NULL: no memory. */
-struct channel *channel_open(struct host *h, const struct peer_id *peer, const char *protocol,
-                             double timeout_s, const struct channel_events *events, void *context);
+struct stream *stream_open(struct host *h, const struct peer_id *peer, const char *protocol,
+                             double timeout_s, const struct stream_events *events, void *context);
 /* Serving: called with each new stream that has agreed on `protocol`; sets its events.
  *
  * Request and answer take turns on it: while an answer waits to be taken, or more than ANSWERS_MAX
- * bytes of them on its connection, channel_data shows nothing and `readable` is not called. So
+ * bytes of them on its connection, stream_data shows nothing and `readable` is not called. So
  * whoever does not read its answers soon cannot ask any more. Connections take turns, too: after
  * ANSWERS_A_TURN answers the others are read first. */
-typedef void channel_opened(void *context, struct channel *c);
-int host_serve(struct host *h, const char *protocol, channel_opened *opened, void *context);
+typedef void stream_opened(void *context, struct stream *c);
+int host_serve(struct host *h, const char *protocol, stream_opened *opened, void *context);
 void host_unserve(struct host *h, const char *protocol);
-void channel_listen(struct channel *c, const struct channel_events *events, void *context);
+void stream_listen(struct stream *c, const struct stream_events *events, void *context);
 
 /* For a served protocol that goes both ways at once, and bounds by itself what it writes. */
-void channel_both_ways(struct channel *c);
+void stream_both_ways(struct stream *c);
 
-const struct peer_id *channel_peer(const struct channel *c);
-struct host *channel_host(const struct channel *c);
+const struct peer_id *stream_peer(const struct stream *c);
+struct host *stream_host(const struct stream *c);
 /* What has arrived and was not taken; *ended: nothing more will come. Borrowed until the next
  * call. */
-const uint8_t *channel_data(const struct channel *c, size_t *n, int *ended);
+const uint8_t *stream_data(const struct stream *c, size_t *n, int *ended);
 /* n bytes are done with: the other side may send as many more. */
-void channel_took(struct channel *c, size_t n);
+void stream_took(struct stream *c, size_t n);
 /* The reader leaves what comes: a reset is told only when nothing lies there any more, or after it
  * has read on. Bytes lie within the windows and limits as before. */
-void channel_pause(struct channel *c);
+void stream_pause(struct stream *c);
 /* It reads on: `readable` for what is there or ended, then a reset that waited. May close the
  * channel, so never from within its callbacks. */
-void channel_resume(struct channel *c);
+void stream_resume(struct stream *c);
 /* A message of n bytes in all is awaited: opens the window so far. PL_ELIMIT when too much is
  * held. */
-int channel_expect(struct channel *c, size_t n);
-void channel_write(struct channel *c, const void *data, size_t n);
+int stream_expect(struct stream *c, size_t n);
+void stream_write(struct stream *c, const void *data, size_t n);
 /* The same, with the memory of *data instead of a copy; see yamux_give. */
-void channel_give(struct channel *c, struct bytes *data);
-size_t channel_queued(const struct channel *c); /* written, not yet handed to the connection */
-void channel_finish(struct channel *c);         /* FIN: we have written everything */
-/* Done with it. After channel_finish what is written still goes out; otherwise the other side
+void stream_give(struct stream *c, struct bytes *data);
+size_t stream_queued(const struct stream *c); /* written, not yet handed to the connection */
+void stream_finish(struct stream *c);         /* FIN: we have written everything */
+/* Done with it. After stream_finish what is written still goes out; otherwise the other side
  * gets a reset. NULL may be closed. */
-void channel_close(struct channel *c);
+void stream_close(struct stream *c);
 
 #endif

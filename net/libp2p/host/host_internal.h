@@ -24,11 +24,11 @@
 #define DIALS_AT_ONCE 4      /* addresses of one peer that are tried together */
 #define HEAD_START 1.0       /* s that direct ones have before relayed ones are tried beside them */
 #define DIAL_IPS_MAX 4       /* of a name's */
-#define SEEK_FIND_LIMIT 30.0 /* s for asking others about a peer: three rounds of ten */
+#define PEER_ROUTING_FIND_LIMIT 30.0 /* s for asking others about a peer: three rounds of ten */
 
 struct service {
     char *protocol;
-    channel_opened *opened;
+    stream_opened *opened;
     void *context;
 };
 
@@ -39,19 +39,19 @@ struct listener {
     struct listener *next;
 };
 
-struct channel;
+struct stream;
 struct dial;
 struct relay_dial;
-struct seek;
+struct peer_routing;
 
-struct link {
+struct connection {
     struct host *host;
     struct conn conn;
     uv_tcp_t tcp;
     uv_write_t write;
     struct bytes sending;     /* lent to libuv until on_written */
     int writing, has_socket;
-    struct channel *carrier;  /* relayed: the stream that plays the socket; else NULL */
+    struct stream *carrier;  /* relayed: the stream that plays the socket; else NULL */
     struct multiaddr remote;  /* the far end, without its peer ID */
     int inbound, relayed;
     int spoke;                /* 1: something has come */
@@ -69,14 +69,14 @@ struct link {
     size_t close_unsent;      /* what was left of them */
     struct dial *dial;        /* whoever dialled it, until it is open */
     struct peer *peer;        /* once open */
-    struct channel *channels;
-    struct channel *pending, *pending_last; /* want a stream while 256 of ours are not taken */
-    struct channel *held_back, *held_last; /* their requests wait until answers have been taken */
+    struct stream *channels;
+    struct stream *pending, *pending_last; /* want a stream while 256 of ours are not taken */
+    struct stream *held_back, *held_last; /* their requests wait until answers have been taken */
     size_t answered;          /* in this turn */
     double opened_at;         /* s */
     struct account account;   /* what it uses of the host */
-    struct link *next_of_peer, *next, *prev; /* all links of the host */
-    struct link *next_dirty, *next_ending;
+    struct connection *next_of_peer, *next, *prev; /* all links of the host */
+    struct connection *next_dirty, *next_ending;
 };
 
 /* One address on its way to a link: resolved, connected, then the link's handshakes. */
@@ -85,33 +85,33 @@ struct dial {
     struct multiaddr at;
     struct multiaddr_target target;
     struct peer_id expected; /* length 0: anybody */
-    struct seek *seek;       /* whose it is, or */
+    struct peer_routing *seek;       /* whose it is, or */
     struct host_wait *wait;
     uv_getaddrinfo_t resolve;
     uv_connect_t connect;
     struct sockaddr_storage ips[DIAL_IPS_MAX];
     int ip_count, ip_next;
     int resolving, connecting; /* libuv holds us */
-    struct link *link;
+    struct connection *link;
     struct relay_dial *relay;
     struct timer timer;
     int over;                  /* the owner is gone or told: freed when libuv lets go */
     struct dial *next, *prev;  /* the seek's */
 };
 
-enum channel_state { CHANNEL_CONNECTING, CHANNEL_PENDING, CHANNEL_SELECTING, CHANNEL_OPEN,
-                     CHANNEL_FAILED };
+enum stream_state { STREAM_CONNECTING, STREAM_PENDING, STREAM_SELECTING, STREAM_OPEN,
+                     STREAM_FAILED };
 
-struct channel {
+struct stream {
     struct host *host;
-    struct link *link;         /* NULL while connecting and once lost */
+    struct connection *link;         /* NULL while connecting and once lost */
     struct yamux_stream *stream;
     struct peer_id peer;
     char *protocol;            /* what we dial; NULL for inbound ones */
-    enum channel_state state;
+    enum stream_state state;
     int inbound, finished;     /* finished: FIN is asked for */
     int paused;                /* the reader leaves what comes; a reset waits behind it */
-    int both_ways;             /* see channel_both_ways */
+    int both_ways;             /* see stream_both_ways */
     int is_held_back;          /* in its link's list */
     struct scope *charged;     /* inbound: the protocol that it counts in */
     struct remains *remains;   /* what a lost link has left for a paused one: no stream any more */
@@ -119,18 +119,18 @@ struct channel {
     struct host_wait *wait;    /* while connecting */
     struct bytes early;        /* written before there was a stream */
     struct timer timer;
-    struct channel_events events;
+    struct stream_events events;
     void *context;
     int *gone;                 /* set to 1 when it is freed, where somebody must know */
-    struct channel *next, *prev; /* of the link's channels, or of the host's connecting ones */
-    struct channel *next_pending;
-    struct channel *next_held, *prev_held; /* of the link's held back */
+    struct stream *next, *prev; /* of the link's channels, or of the host's connecting ones */
+    struct stream *next_pending;
+    struct stream *next_held, *prev_held; /* of the link's held back */
 };
 
 struct host_wait {
     struct host *host;
     struct peer_id peer;     /* length 0: whoever answers */
-    struct seek *seek;       /* waits for a search ... */
+    struct peer_routing *seek;       /* waits for a search ... */
     int may_ask;             /* ... which may ask others where the peer is */
     struct dial *dial;       /* ... or for one address */
     struct timer timer;
@@ -142,7 +142,7 @@ struct host_wait {
 };
 
 /* A search for a peer, shared by all who wait for it. */
-struct seek {
+struct peer_routing {
     struct host *host;
     struct peer *peer;
     struct host_wait *waits;
@@ -187,8 +187,8 @@ struct host {
     struct peers peers;
     struct service services[HOST_PROTOCOLS_MAX];
     size_t service_count;
-    struct link *links, *dirty, *ending;
-    struct channel *connecting;
+    struct connection *links, *dirty, *ending;
+    struct stream *connecting;
     struct host_wait *dialling; /* waits without a search */
     struct resources resources;
     size_t remains; /* bytes of lost links that still lie in channels */
@@ -213,40 +213,40 @@ static inline struct peer *host_peer(const struct host *h, const struct peer_id 
 
 /* --- link.c --- */
 /* Over an accepted or connected socket (l->tcp is initialised by the caller), or over a carrier. */
-struct link *link_new(struct host *h, int inbound);
-int link_start(struct link *l, const struct peer_id *expected);
-size_t link_unsent(const struct link *l); /* bytes written that the other side has not confirmed */
-void link_touch(struct link *l);  /* something was written: flush before the loop sleeps */
-void link_end(struct link *l, int status, const char *format, ...)
+struct connection *connection_new(struct host *h, int inbound);
+int connection_start(struct connection *l, const struct peer_id *expected);
+size_t connection_unsent(const struct connection *l); /* bytes written that the other side has not confirmed */
+void connection_touch(struct connection *l);  /* something was written: flush before the loop sleeps */
+void connection_end(struct connection *l, int status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void host_settle(struct host *h);
-struct link *link_best(const struct peer *p); /* to open a stream on, or NULL */
-void link_carried(struct link *l, const uint8_t *data, size_t n); /* bytes from the carrier */
+struct connection *connection_best(const struct peer *p); /* to open a stream on, or NULL */
+void connection_carried(struct connection *l, const uint8_t *data, size_t n); /* bytes from the carrier */
 
 /* --- budget.c: after l->remote is known. NULL, or a sentence why it is refused --- */
-const char *budget_admit(struct link *l);
-void budget_count(struct link *l); /* bytes that it holds; never from within a channel's callbacks */
-int budget_expects(struct link *l, size_t n); /* PL_ELIMIT: more than its peer may have unread */
-int budget_stream(struct link *l);            /* charges one that it has opened, or PL_ELIMIT */
+const char *budget_admit(struct connection *l);
+void budget_count(struct connection *l); /* bytes that it holds; never from within a channel's callbacks */
+int budget_expects(struct connection *l, size_t n); /* PL_ELIMIT: more than its peer may have unread */
+int budget_stream(struct connection *l);            /* charges one that it has opened, or PL_ELIMIT */
 
 /* --- channel.c --- */
-void channel_on_opened(void *link, struct yamux_stream *s);
-void channel_on_readable(void *link, struct yamux_stream *s);
-void channel_on_writable(void *link, struct yamux_stream *s);
-void channel_lost(struct channel *c, int status, const char *why); /* its link is gone */
-void channel_fail(struct channel *c, int status, const char *why);
+void stream_on_opened(void *link, struct yamux_stream *s);
+void stream_on_readable(void *link, struct yamux_stream *s);
+void stream_on_writable(void *link, struct yamux_stream *s);
+void stream_lost(struct stream *c, int status, const char *why); /* its link is gone */
+void stream_fail(struct stream *c, int status, const char *why);
 void channels_close_all(struct host *h); /* those that outlive their links */
-void channel_start_pending(struct link *l);
-void channel_release_held(struct link *l); /* answers have been taken: requests are read on */
-void channel_next_turn(void *host);        /* of all connections */
+void stream_start_pending(struct connection *l);
+void stream_release_held(struct connection *l); /* answers have been taken: requests are read on */
+void stream_next_turn(void *host);        /* of all connections */
 /* On a link of our choice. */
-struct channel *channel_open_on(struct link *l, const char *protocol, double timeout_s,
-                                const struct channel_events *events, void *context);
+struct stream *stream_open_on(struct connection *l, const char *protocol, double timeout_s,
+                                const struct stream_events *events, void *context);
 /* Only from the address book: for those who search themselves. */
-struct channel *channel_open_known(struct host *h, const struct peer_id *peer, const char *protocol,
-                                   double timeout_s, const struct channel_events *events,
+struct stream *stream_open_known(struct host *h, const struct peer_id *peer, const char *protocol,
+                                   double timeout_s, const struct stream_events *events,
                                    void *context);
-struct link *channel_link(const struct channel *c); /* NULL while connecting and once lost */
+struct connection *stream_link(const struct stream *c); /* NULL while connecting and once lost */
 
 /* --- dial.c --- */
 /* expected: whom we want there, or NULL. It reports to its owner, d->seek or d->wait, which the caller
@@ -259,8 +259,8 @@ void dial_link_ended(struct dial *d, int status, const char *why);
 /* --- seek.c --- */
 void wait_finish(struct host_wait *w, int status, const struct peer_id *peer,
                  const struct pl_err *err);
-void seek_dial_over(struct seek *s, struct dial *d, int status, const char *why);
-void seek_news(const struct peer *p); /* a link or an address that was not there */
+void peer_routing_dial_over(struct peer_routing *s, struct dial *d, int status, const char *why);
+void peer_routing_news(const struct peer *p); /* a link or an address that was not there */
 /* may_ask 0: only addresses that are in the book. */
 struct host_wait *connect_how(struct host *h, const struct peer_id *id, double timeout_s,
                               int may_ask, host_done *done, void *context);
@@ -268,11 +268,11 @@ void waits_close_all(struct host *h); /* every wait ends with PL_EIO */
 
 /* --- rpc.c, rpc_stream.c --- */
 void rpc_close_services(struct host *h);
-int rpc_add_service(const struct rpc_service *service, channel_opened *opened);
+int rpc_add_service(const struct rpc_service *service, stream_opened *opened);
 
 /* --- host.c --- */
-void host_link_open(struct link *l);   /* into the table, watchers told */
-void host_link_closed(struct link *l); /* out of it */
+void host_link_open(struct connection *l);   /* into the table, watchers told */
+void host_link_closed(struct connection *l); /* out of it */
 int host_find_service(void *host, const char *name, size_t n);
 void host_handle_closed(struct host *h);
 
@@ -285,7 +285,7 @@ int multiaddr_of_socket(struct multiaddr *a, const void *sa);
 /* Without our ID at the end. */
 size_t host_own_addresses(const struct host *h, struct multiaddr *out, size_t max);
 /* identify.c: our addresses or protocols have changed, tell connected peers; ask a new one. */
-void identify_link_open(struct link *l);
+void identify_link_open(struct connection *l);
 void host_changed(struct host *h);
 
 #endif

@@ -26,7 +26,7 @@ int multiaddr_of_socket(struct multiaddr *a, const void *sa_)
 
 int host_local_address(const struct host *h, const struct peer_id *id, struct multiaddr *a)
 {
-    const struct link *l = link_best(host_peer(h, id));
+    const struct connection *l = connection_best(host_peer(h, id));
     struct sockaddr_storage sa;
     int length = sizeof sa;
     if (!l || !l->has_socket || uv_tcp_getsockname(&l->tcp, (struct sockaddr *)&sa, &length))
@@ -40,22 +40,22 @@ static void on_connection(uv_stream_t *server, int status)
     struct host *h = listener->host;
     struct sockaddr_storage sa;
     int length = sizeof sa;
-    struct link *l;
+    struct connection *l;
     const char *no;
-    if (status || !(l = link_new(h, 1))) return;
+    if (status || !(l = connection_new(h, 1))) return;
     if (uv_tcp_init(loop_uv(h->loop), &l->tcp)) {
-        link_end(l, PL_ENOMEM, "no socket");
+        connection_end(l, PL_ENOMEM, "no socket");
         return;
     }
     l->has_socket = 1;
     if (uv_accept(server, (uv_stream_t *)&l->tcp) ||
         uv_tcp_getpeername(&l->tcp, (struct sockaddr *)&sa, &length) ||
         multiaddr_of_socket(&l->remote, &sa))
-        link_end(l, PL_EIO, "the caller is gone");
+        connection_end(l, PL_EIO, "the caller is gone");
     else if ((no = h->closing ? "closing" : budget_admit(l)))
-        link_end(l, PL_ELIMIT, "%s", no);
-    else if (link_start(l, NULL))
-        link_end(l, PL_ENOMEM, "out of memory");
+        connection_end(l, PL_ELIMIT, "%s", no);
+    else if (connection_start(l, NULL))
+        connection_end(l, PL_ENOMEM, "out of memory");
 }
 
 int host_listen(struct host *h, const char *text, struct pl_err *err)

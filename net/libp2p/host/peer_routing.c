@@ -83,7 +83,7 @@ static void on_settled(void *context)
     wait_finish(w, w->status, NULL, &why);
 }
 
-static struct host_wait *new_wait(struct host *h, const struct peer_id *peer, struct seek *s,
+static struct host_wait *new_wait(struct host *h, const struct peer_id *peer, struct peer_routing *s,
                                   host_done *done, void *context)
 {
     struct host_wait *w = calloc(1, sizeof *w);
@@ -116,12 +116,12 @@ struct host_wait *host_dial(struct host *h, const struct multiaddr *a, double ti
 /* --- searching -------------------------------------------------------------------------------- */
 
 /* 1: what is being dialled has had its time alone. */
-static int is_slow(const struct seek *s)
+static int is_slow(const struct peer_routing *s)
 {
     return s->dial_count && loop_now(s->host->loop) >= s->began + HEAD_START;
 }
 
-static void free_seek(struct seek *s)
+static void free_peer_routing(struct peer_routing *s)
 {
     int slow = is_slow(s);
     s->peer->seek = NULL;
@@ -139,7 +139,7 @@ static void free_seek(struct seek *s)
 /* Out of the search; told a moment later. */
 static void settle_wait(struct host_wait *w, int status)
 {
-    const struct seek *s = w->seek;
+    const struct peer_routing *s = w->seek;
     char peer[PEER_ID_TEXT_MAX];
     leave(w);
     w->status = status;
@@ -153,15 +153,15 @@ static void settle_wait(struct host_wait *w, int status)
     timer_start(s->host->loop, &w->timer, 0, on_settled, w);
 }
 
-static void seek_over(struct seek *s, int status)
+static void peer_routing_over(struct peer_routing *s, int status)
 {
     while (s->waits) settle_wait(s->waits, status);
-    free_seek(s);
+    free_peer_routing(s);
 }
 
 /* The known addresses are used up. Whoever looks for another peer must not wait for what others say
  * about this one: two such searches would wait for each other. */
-static void settle_hasty(struct seek *s)
+static void settle_hasty(struct peer_routing *s)
 {
     for (struct host_wait *w = s->waits, *next; w; w = next) {
         next = w->next;
@@ -169,7 +169,7 @@ static void settle_hasty(struct seek *s)
     }
 }
 
-static int was_tried(const struct seek *s, const struct multiaddr *a)
+static int was_tried(const struct peer_routing *s, const struct multiaddr *a)
 {
     for (size_t i = 0; i < s->tried_count; i++)
         if (multiaddr_equal(&s->tried[i], a)) return 1;
@@ -183,7 +183,7 @@ static int is_relayed(const struct multiaddr *a)
 }
 
 /* The next address worth dialling: direct before relayed, and not one that just failed. */
-static const struct address *next_address(const struct seek *s, double now)
+static const struct address *next_address(const struct peer_routing *s, double now)
 {
     const struct address *relayed = NULL;
     for (size_t i = 0; i < s->peer->address_count; i++) {
@@ -197,20 +197,20 @@ static const struct address *next_address(const struct seek *s, double now)
 
 static void step(void *context);
 
-static void step_soon(struct seek *s)
+static void step_soon(struct peer_routing *s)
 {
     timer_start(s->host->loop, &s->timer, 0, step, s);
 }
 
 static void on_found(void *context, int status, const char *why)
 {
-    struct seek *s = context;
+    struct peer_routing *s = context;
     s->query = NULL;
     if (status && !s->why.text[0]) pl_fail(&s->why, status, "%s", why);
     step_soon(s);
 }
 
-void seek_dial_over(struct seek *s, struct dial *d, int status, const char *why)
+void peer_routing_dial_over(struct peer_routing *s, struct dial *d, int status, const char *why)
 {
     if (d->prev) d->prev->next = d->next;
     else s->dials = d->next;
@@ -227,16 +227,16 @@ void seek_dial_over(struct seek *s, struct dial *d, int status, const char *why)
 
 static void step(void *context)
 {
-    struct seek *s = context;
+    struct peer_routing *s = context;
     struct host *h = s->host;
     const struct address *a;
-    if (link_best(s->peer)) {
-        seek_over(s, PL_OK);
+    if (connection_best(s->peer)) {
+        peer_routing_over(s, PL_OK);
         return;
     }
     if (peer_id_equal(&s->peer->id, &h->me->id)) {
         pl_fail(&s->why, PL_EUSE, "that is ourselves");
-        seek_over(s, PL_EUSE);
+        peer_routing_over(s, PL_EUSE);
         return;
     }
     while (s->dial_count < DIALS_AT_ONCE + (size_t)is_slow(s) && s->tried_count < PL_COUNT(s->tried) &&
@@ -259,14 +259,14 @@ static void step(void *context)
     if (s->query) return;
     if (!s->asked && s->waits && h->kad) {
         s->asked = 1;
-        if ((s->query = kad_find(h, &s->peer->id, SEEK_FIND_LIMIT, on_found, s))) return;
+        if ((s->query = kad_find(h, &s->peer->id, PEER_ROUTING_FIND_LIMIT, on_found, s))) return;
     }
-    if (!s->dial_count) seek_over(s, PL_EIO);
+    if (!s->dial_count) peer_routing_over(s, PL_EIO);
 }
 
 /* A link to the peer is open, or an address of it was heard of, whoever looked for it: two searches
  * that ask each other's peers learn from each other's answers. */
-void seek_news(const struct peer *p)
+void peer_routing_news(const struct peer *p)
 {
     if (p->seek) step_soon(p->seek);
 }
@@ -276,9 +276,9 @@ struct host_wait *connect_how(struct host *h, const struct peer_id *id, double t
 {
     struct peer *p = peers_get(&h->peers, id, loop_now(h->loop));
     struct host_wait *w;
-    struct seek *s;
+    struct peer_routing *s;
     if (!p || h->closing) return NULL;
-    if (link_best(p)) {
+    if (connection_best(p)) {
         if ((w = new_wait(h, id, NULL, done, context)))
             timer_start(h->loop, &w->timer, 0, on_settled, w);
         return w;
@@ -304,12 +304,12 @@ struct host_wait *host_connect(struct host *h, const struct peer_id *id, double 
     return connect_how(h, id, timeout_s, 1, done, context);
 }
 
-static void close_seek(void *context, struct peer *p)
+static void close_peer_routing(void *context, struct peer *p)
 {
     (void)context;
     if (!p->seek) return;
     pl_fail(&p->seek->why, PL_EIO, "this peer is closing");
-    seek_over(p->seek, PL_EIO);
+    peer_routing_over(p->seek, PL_EIO);
 }
 
 void waits_close_all(struct host *h)
@@ -317,7 +317,7 @@ void waits_close_all(struct host *h)
     struct host_wait *w;
     struct pl_err err;
     pl_fail(&err, PL_EIO, "this peer is closing");
-    peers_each(&h->peers, close_seek, NULL);
+    peers_each(&h->peers, close_peer_routing, NULL);
     while ((w = h->dialling)) {
         if (w->dial) dial_abandon(w->dial);
         w->dial = NULL;

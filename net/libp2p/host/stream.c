@@ -13,31 +13,31 @@ struct remains {
 
 /* --- lists ------------------------------------------------------------------------------------ */
 
-static struct channel **list_of(struct channel *c)
+static struct stream **list_of(struct stream *c)
 {
     return c->link ? &c->link->channels : &c->host->connecting;
 }
 
-static void join(struct channel *c)
+static void join(struct stream *c)
 {
-    struct channel **list = list_of(c);
+    struct stream **list = list_of(c);
     c->prev = NULL;
     c->next = *list;
     if (*list) (*list)->prev = c;
     *list = c;
 }
 
-static void leave(struct channel *c)
+static void leave(struct stream *c)
 {
     if (c->prev) c->prev->next = c->next;
     else *list_of(c) = c->next;
     if (c->next) c->next->prev = c->prev;
 }
 
-static void leave_pending(struct channel *c)
+static void leave_pending(struct stream *c)
 {
-    struct link *l = c->link;
-    struct channel **at = &l->pending, *before = NULL;
+    struct connection *l = c->link;
+    struct stream **at = &l->pending, *before = NULL;
     for (; *at; before = *at, at = &(*at)->next_pending)
         if (*at == c) {
             *at = c->next_pending;
@@ -48,39 +48,39 @@ static void leave_pending(struct channel *c)
 
 /* --- requests and answers take turns ---------------------------------------------------------- */
 
-static int too_many_answers(const struct link *l)
+static int too_many_answers(const struct connection *l)
 {
     return l->conn.yamux.answers > ANSWERS_MAX || l->answered >= ANSWERS_A_TURN;
 }
 
 /* When the loop has looked after everybody else. */
-void channel_next_turn(void *context)
+void stream_next_turn(void *context)
 {
     struct host *h = context;
-    for (struct link *l = h->links; l; l = l->next) {
+    for (struct connection *l = h->links; l; l = l->next) {
         l->answered = 0;
-        if (l->held_back) link_touch(l);
+        if (l->held_back) connection_touch(l);
     }
 }
 
-static void count_answer(struct channel *c)
+static void count_answer(struct stream *c)
 {
     struct host *h = c->host;
     if (!c->inbound || c->both_ways || ++c->link->answered != ANSWERS_A_TURN) return;
-    if (h->closing || timer_start(h->loop, &h->turn, 0, channel_next_turn, h)) channel_next_turn(h);
+    if (h->closing || timer_start(h->loop, &h->turn, 0, stream_next_turn, h)) stream_next_turn(h);
 }
 
 /* 1 while no request is read on the channel. */
-static int awaits_turn(const struct channel *c)
+static int awaits_turn(const struct stream *c)
 {
     return c->inbound && !c->both_ways && c->stream &&
            (c->stream->waiting.length || too_many_answers(c->link));
 }
 
 /* Behind the others of its connection. */
-static void hold_back(struct channel *c)
+static void hold_back(struct stream *c)
 {
-    struct link *l = c->link;
+    struct connection *l = c->link;
     if (c->is_held_back) return;
     c->is_held_back = 1;
     c->next_held = NULL;
@@ -90,7 +90,7 @@ static void hold_back(struct channel *c)
     l->held_last = c;
 }
 
-static void leave_held(struct channel *c)
+static void leave_held(struct stream *c)
 {
     if (!c->is_held_back) return;
     c->is_held_back = 0;
@@ -103,14 +103,14 @@ static void leave_held(struct channel *c)
 /* --- ends ------------------------------------------------------------------------------------- */
 
 /* Leaves its stream and link; the owner still holds the channel. */
-static void detach(struct channel *c)
+static void detach(struct stream *c)
 {
-    struct link *l = c->link;
+    struct connection *l = c->link;
     if (c->wait) host_wait_cancel(c->wait);
     c->wait = NULL;
     timer_stop(&c->timer);
     if (!l) return;
-    if (c->state == CHANNEL_PENDING) leave_pending(c);
+    if (c->state == STREAM_PENDING) leave_pending(c);
     leave_held(c);
     leave(c);
     if (c->inbound) resources_release(&l->account, RESOURCE_STREAMS, 1);
@@ -120,7 +120,7 @@ static void detach(struct channel *c)
         c->stream->user = NULL;
         if (!l->ending) {
             yamux_release(&l->conn.yamux, c->stream, &l->conn.frames);
-            link_touch(l);
+            connection_touch(l);
         }
     }
     c->stream = NULL;
@@ -128,7 +128,7 @@ static void detach(struct channel *c)
     join(c);
 }
 
-static void drop_remains(struct channel *c)
+static void drop_remains(struct stream *c)
 {
     if (!c->remains) return;
     c->host->remains -= bytes_length(&c->remains->in);
@@ -137,7 +137,7 @@ static void drop_remains(struct channel *c)
     c->remains = NULL;
 }
 
-static void free_channel(struct channel *c)
+static void free_stream(struct stream *c)
 {
     if (c->gone) *c->gone = 1;
     detach(c);
@@ -148,24 +148,24 @@ static void free_channel(struct channel *c)
     free(c);
 }
 
-void channel_fail(struct channel *c, int status, const char *why)
+void stream_fail(struct stream *c, int status, const char *why)
 {
     struct pl_err copy;
-    if (c->state == CHANNEL_FAILED) return;
+    if (c->state == STREAM_FAILED) return;
     pl_fail(&copy, status, "%s", why); /* `why` may lie in what detach frees */
     detach(c);
     drop_remains(c);
-    c->state = CHANNEL_FAILED;
+    c->state = STREAM_FAILED;
     if (c->events.failed) c->events.failed(c->context, c, status, copy.text);
-    else free_channel(c); /* nobody has taken an inbound one yet */
+    else free_stream(c); /* nobody has taken an inbound one yet */
 }
 
 /* A reader that pauses has not looked at what has come. 1: that is kept for it. */
-static int keep_remains(struct channel *c, const char *why)
+static int keep_remains(struct stream *c, const char *why)
 {
     struct remains *r;
     struct bytes *in = c->stream ? &c->stream->in : NULL;
-    if (c->state != CHANNEL_OPEN || !c->paused || !in || !bytes_length(in) || c->host->closing ||
+    if (c->state != STREAM_OPEN || !c->paused || !in || !bytes_length(in) || c->host->closing ||
         c->host->remains + bytes_length(in) > HOST_REMAINS_MAX || !(r = calloc(1, sizeof *r)))
         return 0;
     r->in = *in;
@@ -179,17 +179,17 @@ static int keep_remains(struct channel *c, const char *why)
     return 1;
 }
 
-void channel_lost(struct channel *c, int status, const char *why)
+void stream_lost(struct stream *c, int status, const char *why)
 {
-    if (!keep_remains(c, why)) channel_fail(c, status, why);
+    if (!keep_remains(c, why)) stream_fail(c, status, why);
 }
 
 void channels_close_all(struct host *h)
 {
-    struct channel *c = h->connecting;
+    struct stream *c = h->connecting;
     while (c) {
         if (c->remains) {
-            channel_fail(c, PL_EIO, "this peer is closing");
+            stream_fail(c, PL_EIO, "this peer is closing");
             c = h->connecting; /* its owner may have closed any of them */
         } else {
             c = c->next;
@@ -197,64 +197,64 @@ void channels_close_all(struct host *h)
     }
 }
 
-void channel_close(struct channel *c)
+void stream_close(struct stream *c)
 {
     if (!c) return;
-    free_channel(c); /* yamux lets a finished stream linger and resets any other */
+    free_stream(c); /* yamux lets a finished stream linger and resets any other */
 }
 
 static void on_late(void *context)
 {
-    struct channel *c = context;
+    struct stream *c = context;
     char peer[PEER_ID_TEXT_MAX];
     struct pl_err err;
     peer_id_text(peer, &c->peer);
     pl_fail(&err, PL_EAGAIN, "%s: no agreement on %s in time", peer,
             c->protocol ? c->protocol : "a protocol");
-    channel_fail(c, PL_EAGAIN, err.text);
+    stream_fail(c, PL_EAGAIN, err.text);
 }
 
 /* --- agreeing --------------------------------------------------------------------------------- */
 
-static void arrived(struct channel *c)
+static void arrived(struct stream *c)
 {
     size_t n;
     int ended;
-    channel_data(c, &n, &ended);
+    stream_data(c, &n, &ended);
     if (c->events.readable && (n || ended)) c->events.readable(c->context, c);
 }
 
 
-static void agreed(struct channel *c)
+static void agreed(struct stream *c)
 {
     const struct service *service;
-    c->state = CHANNEL_OPEN;
+    c->state = STREAM_OPEN;
     timer_stop(&c->timer);
     c->link->account.active_at = loop_now(c->host->loop);
     if (c->inbound) {
         service = &c->host->services[c->select.agreed];
         c->charged = resources_enter_protocol(&c->host->resources, service->protocol);
         if (c->charged) service->opened(service->context, c);
-        else channel_fail(c, PL_ELIMIT, "too many streams of a protocol");
+        else stream_fail(c, PL_ELIMIT, "too many streams of a protocol");
     } else if (c->events.open) {
         c->events.open(c->context, c);
     }
 }
 
-static void refused(struct channel *c, int rc)
+static void refused(struct stream *c, int rc)
 {
     char peer[PEER_ID_TEXT_MAX];
     struct pl_err err;
     peer_id_text(peer, &c->peer);
     if (rc == PL_ENOTFOUND) pl_fail(&err, rc, "%s does not serve %s", peer, c->protocol);
     else pl_fail(&err, rc, "%s: a stream that negotiates no protocol", peer);
-    channel_fail(c, rc, err.text);
+    stream_fail(c, rc, err.text);
 }
 
-static void select_protocol(struct channel *c)
+static void select_protocol(struct stream *c)
 {
     struct yamux_stream *s = c->stream;
-    struct link *l = c->link;
+    struct connection *l = c->link;
     struct cursor cursor = { bytes_at(&s->in), bytes_length(&s->in) };
     struct bytes out = { 0 };
     int rc = multistream_receive(&c->select, &cursor, &out);
@@ -263,7 +263,7 @@ static void select_protocol(struct channel *c)
                                         &l->conn.frames);
     bytes_clear(&out);
     if (used) yamux_took(&l->conn.yamux, s, used, &l->conn.frames);
-    link_touch(l);
+    connection_touch(l);
     if (rc == PL_EAGAIN && (s->reset || s->in_ended)) rc = PL_EIO;
     if (rc == PL_OK) agreed(c);
     else if (rc != PL_EAGAIN) refused(c, rc);
@@ -271,38 +271,38 @@ static void select_protocol(struct channel *c)
 
 /* What came before a reset counts: a reader that pauses gets it first. After a FIN the reset only
  * says that our side is done too. The same with what a lost link has left. */
-static void tell_reset(struct channel *c)
+static void tell_reset(struct stream *c)
 {
     char peer[PEER_ID_TEXT_MAX];
     struct pl_err err;
     if (c->remains) {
-        if (!c->paused || !bytes_length(&c->remains->in)) channel_fail(c, PL_EIO, c->remains->why.text);
+        if (!c->paused || !bytes_length(&c->remains->in)) stream_fail(c, PL_EIO, c->remains->why.text);
         return;
     }
-    if (c->state != CHANNEL_OPEN || !c->stream->reset || c->stream->in_ended) return;
+    if (c->state != STREAM_OPEN || !c->stream->reset || c->stream->in_ended) return;
     if (c->paused && bytes_length(&c->stream->in)) return;
     peer_id_text(peer, &c->peer);
     pl_fail(&err, PL_EIO, "%s has reset the stream", peer);
-    channel_fail(c, PL_EIO, err.text);
+    stream_fail(c, PL_EIO, err.text);
 }
 
 /* The owner may close the channel, and with it the stream, in any of its callbacks: *gone is 1 then.
  * What its own answer holds back is read once that is out; what the connection's answers hold back,
- * by channel_release_held. */
-static void read_on(struct channel *c, int *gone)
+ * by stream_release_held. */
+static void read_on(struct stream *c, int *gone)
 {
     *gone = 0;
     c->gone = gone;
-    if (c->state == CHANNEL_SELECTING && !awaits_turn(c)) select_protocol(c);
-    if (!*gone && c->state == CHANNEL_OPEN) arrived(c);
+    if (c->state == STREAM_SELECTING && !awaits_turn(c)) select_protocol(c);
+    if (!*gone && c->state == STREAM_OPEN) arrived(c);
     if (*gone) return;
     c->gone = NULL;
     if (awaits_turn(c) && too_many_answers(c->link)) hold_back(c);
 }
 
-void channel_on_readable(void *context, struct yamux_stream *s)
+void stream_on_readable(void *context, struct yamux_stream *s)
 {
-    struct channel *c = s->user;
+    struct stream *c = s->user;
     int gone;
     (void)context;
     if (!c) return;
@@ -310,23 +310,23 @@ void channel_on_readable(void *context, struct yamux_stream *s)
     if (!gone) tell_reset(c);
 }
 
-void channel_on_writable(void *context, struct yamux_stream *s)
+void stream_on_writable(void *context, struct yamux_stream *s)
 {
-    struct channel *c = s->user;
+    struct stream *c = s->user;
     int gone = 0;
     (void)context;
     if (!c) return;
     c->gone = &gone;
-    if ((c->state == CHANNEL_OPEN || !c->inbound) && c->events.drained)
+    if ((c->state == STREAM_OPEN || !c->inbound) && c->events.drained)
         c->events.drained(c->context, c);
     if (gone) return;
     c->gone = NULL;
     if (c->inbound && !c->both_ways) read_on(c, &gone);
 }
 
-void channel_release_held(struct link *l)
+void stream_release_held(struct connection *l)
 {
-    struct channel *c;
+    struct stream *c;
     int gone;
     while (!l->ending && !too_many_answers(l) && (c = l->held_back)) {
         leave_held(c);
@@ -334,9 +334,9 @@ void channel_release_held(struct link *l)
     }
 }
 
-static struct channel *new_channel(struct host *h, struct link *l, const struct peer_id *peer)
+static struct stream *new_channel(struct host *h, struct connection *l, const struct peer_id *peer)
 {
-    struct channel *c = calloc(1, sizeof *c);
+    struct stream *c = calloc(1, sizeof *c);
     if (!c) return NULL;
     c->host = h;
     c->link = l;
@@ -345,11 +345,11 @@ static struct channel *new_channel(struct host *h, struct link *l, const struct 
     return c;
 }
 
-void channel_on_opened(void *context, struct yamux_stream *s)
+void stream_on_opened(void *context, struct yamux_stream *s)
 {
-    struct link *l = context;
+    struct connection *l = context;
     struct bytes out = { 0 };
-    struct channel *c = NULL;
+    struct stream *c = NULL;
     if (l->peer && !l->ending && !budget_stream(l) &&
         !(c = new_channel(l->host, l, &l->peer->id)))
         resources_release(&l->account, RESOURCE_STREAMS, 1);
@@ -360,7 +360,7 @@ void channel_on_opened(void *context, struct yamux_stream *s)
     c->inbound = 1;
     c->stream = s;
     s->user = c;
-    c->state = CHANNEL_SELECTING;
+    c->state = STREAM_SELECTING;
     multistream_listen(&c->select, host_find_service, l->host, &out);
     yamux_write(&l->conn.yamux, s, bytes_at(&out), bytes_length(&out), &l->conn.frames);
     bytes_clear(&out);
@@ -370,13 +370,13 @@ void channel_on_opened(void *context, struct yamux_stream *s)
 /* --- opening ---------------------------------------------------------------------------------- */
 
 /* Header, proposal and what was written already, in one go: the other side reads token by token. */
-static void begin(struct channel *c)
+static void begin(struct stream *c)
 {
-    struct link *l = c->link;
+    struct connection *l = c->link;
     struct bytes out = { 0 };
     int early = bytes_length(&c->early) > 0;
     c->stream->user = c;
-    c->state = CHANNEL_SELECTING;
+    c->state = STREAM_SELECTING;
     multistream_dial(&c->select, (const char *const *)&c->protocol, 1, &out);
     yamux_write(&l->conn.yamux, c->stream, bytes_at(&out), bytes_length(&out), &l->conn.frames);
     bytes_clear(&out);
@@ -385,13 +385,13 @@ static void begin(struct channel *c)
                     &l->conn.frames);
     bytes_clear(&c->early);
     if (c->finished) yamux_finish(&l->conn.yamux, c->stream, &l->conn.frames);
-    if (early && !channel_queued(c) && c->events.drained) c->events.drained(c->context, c);
+    if (early && !stream_queued(c) && c->events.drained) c->events.drained(c->context, c);
 }
 
 /* Gives streams to the channels that wait for one, as far as the connection allows. */
-void channel_start_pending(struct link *l)
+void stream_start_pending(struct connection *l)
 {
-    struct channel *c;
+    struct stream *c;
     while ((c = l->pending) && !yamux_open(&l->conn.yamux, &c->stream, &l->conn.frames)) {
         l->pending = c->next_pending;
         if (!l->pending) l->pending_last = NULL;
@@ -399,82 +399,82 @@ void channel_start_pending(struct link *l)
     }
 }
 
-static void attach(struct channel *c, struct link *l)
+static void attach(struct stream *c, struct connection *l)
 {
     leave(c);
     c->link = l;
     c->peer = l->peer->id;
     join(c);
-    c->state = CHANNEL_PENDING;
+    c->state = STREAM_PENDING;
     c->next_pending = NULL;
     if (l->pending_last) l->pending_last->next_pending = c;
     else l->pending = c;
     l->pending_last = c;
-    link_touch(l);
+    connection_touch(l);
 }
 
 static void on_connected(void *context, int status, const struct peer_id *peer,
                          const struct pl_err *err)
 {
-    struct channel *c = context;
-    struct link *l;
+    struct stream *c = context;
+    struct connection *l;
     c->wait = NULL;
     if (status) {
-        channel_fail(c, status, err->text);
+        stream_fail(c, status, err->text);
         return;
     }
-    l = link_best(host_peer(c->host, peer));
+    l = connection_best(host_peer(c->host, peer));
     if (l) attach(c, l);
-    else channel_fail(c, PL_EIO, "the connection was lost at once");
+    else stream_fail(c, PL_EIO, "the connection was lost at once");
 }
 
-static struct channel *dialled(struct host *h, const struct peer_id *peer, const char *protocol,
-                               double timeout_s, const struct channel_events *events, void *context)
+static struct stream *dialled(struct host *h, const struct peer_id *peer, const char *protocol,
+                               double timeout_s, const struct stream_events *events, void *context)
 {
-    struct channel *c = new_channel(h, NULL, peer);
+    struct stream *c = new_channel(h, NULL, peer);
     if (!c) return NULL;
     c->events = *events;
     c->context = context;
     if (!(c->protocol = strdup(protocol)) ||
         timer_start(h->loop, &c->timer, timeout_s, on_late, c)) {
-        free_channel(c);
+        free_stream(c);
         return NULL;
     }
     return c;
 }
 
-struct channel *channel_open_on(struct link *l, const char *protocol, double timeout_s,
-                                const struct channel_events *events, void *context)
+struct stream *stream_open_on(struct connection *l, const char *protocol, double timeout_s,
+                                const struct stream_events *events, void *context)
 {
-    struct channel *c = dialled(l->host, &l->peer->id, protocol, timeout_s, events, context);
+    struct stream *c = dialled(l->host, &l->peer->id, protocol, timeout_s, events, context);
     if (c) attach(c, l);
     return c;
 }
 
-static struct channel *open_how(struct host *h, const struct peer_id *peer, const char *protocol,
-                                double timeout_s, int may_ask, const struct channel_events *events,
+static struct stream *open_how(struct host *h, const struct peer_id *peer, const char *protocol,
+                                double timeout_s, int may_ask, const struct stream_events *events,
                                 void *context)
 {
-    struct link *l = link_best(host_peer(h, peer));
-    struct channel *c = dialled(h, peer, protocol, timeout_s, events, context);
+    struct connection *l = connection_best(host_peer(h, peer));
+    struct stream *c = dialled(h, peer, protocol, timeout_s, events, context);
     if (!c) return NULL;
     if (l) {
         attach(c, l);
     } else if (!(c->wait = connect_how(h, peer, timeout_s, may_ask, on_connected, c))) {
-        free_channel(c);
+        free_stream(c);
         return NULL;
     }
     return c;
 }
 
-struct channel *channel_open(struct host *h, const struct peer_id *peer, const char *protocol,
-                             double timeout_s, const struct channel_events *events, void *context)
+struct stream *stream_open(struct host *h, const struct peer_id *peer, const char *protocol,
+                             double timeout_s, const struct stream_events *events, void *context)
 {
     return open_how(h, peer, protocol, timeout_s, 1, events, context);
 }
 
-struct channel *channel_open_known(struct host *h, const struct peer_id *peer, const char *protocol,
-                                   double timeout_s, const struct channel_events *events,
+struct stream *stream_open_known(struct host *h, const struct peer_id *peer, const char *protocol,
+                                   double timeout_s, const struct stream_events *events,
                                    void *context)
 {
     return open_how(h, peer, protocol, timeout_s, 0, events, context);
@@ -482,30 +482,30 @@ struct channel *channel_open_known(struct host *h, const struct peer_id *peer, c
 
 /* --- what the owner does ---------------------------------------------------------------------- */
 
-void channel_listen(struct channel *c, const struct channel_events *events, void *context)
+void stream_listen(struct stream *c, const struct stream_events *events, void *context)
 {
     c->events = *events;
     c->context = context;
 }
 
-void channel_both_ways(struct channel *c)
+void stream_both_ways(struct stream *c)
 {
     c->both_ways = 1;
     leave_held(c);
     if (c->stream) yamux_exempt(&c->link->conn.yamux, c->stream);
 }
 
-const struct peer_id *channel_peer(const struct channel *c) { return &c->peer; }
-struct host *channel_host(const struct channel *c) { return c->host; }
-struct link *channel_link(const struct channel *c) { return c->link; }
+const struct peer_id *stream_peer(const struct stream *c) { return &c->peer; }
+struct host *stream_host(const struct stream *c) { return c->host; }
+struct connection *stream_link(const struct stream *c) { return c->link; }
 
 /* 1 while its stream can be used. */
-static int is_live(const struct channel *c)
+static int is_live(const struct stream *c)
 {
     return c->stream && !c->link->ending;
 }
 
-const uint8_t *channel_data(const struct channel *c, size_t *n, int *ended)
+const uint8_t *stream_data(const struct stream *c, size_t *n, int *ended)
 {
     *n = 0;
     *ended = 0;
@@ -514,13 +514,13 @@ const uint8_t *channel_data(const struct channel *c, size_t *n, int *ended)
         *ended = c->remains->ended;
         return bytes_at(&c->remains->in);
     }
-    if (!c->stream || c->state != CHANNEL_OPEN || awaits_turn(c)) return NULL;
+    if (!c->stream || c->state != STREAM_OPEN || awaits_turn(c)) return NULL;
     *n = bytes_length(&c->stream->in);
     *ended = c->stream->in_ended;
     return bytes_at(&c->stream->in);
 }
 
-void channel_took(struct channel *c, size_t n)
+void stream_took(struct stream *c, size_t n)
 {
     if (c->remains) {
         bytes_take(&c->remains->in, n);
@@ -530,19 +530,19 @@ void channel_took(struct channel *c, size_t n)
     if (!c->stream || !n) return;
     /* Also of a link that is ending: whoever reads on would find the same again, for ever. */
     yamux_took(&c->link->conn.yamux, c->stream, n, &c->link->conn.frames);
-    link_touch(c->link);
+    connection_touch(c->link);
 }
 
-void channel_pause(struct channel *c)
+void stream_pause(struct stream *c)
 {
     c->paused = 1;
 }
 
-void channel_resume(struct channel *c)
+void stream_resume(struct stream *c)
 {
     int gone = 0;
     c->paused = 0;
-    if (c->state != CHANNEL_OPEN) return;
+    if (c->state != STREAM_OPEN) return;
     c->gone = &gone;
     arrived(c);
     if (gone) return;
@@ -550,53 +550,53 @@ void channel_resume(struct channel *c)
     tell_reset(c);
 }
 
-int channel_expect(struct channel *c, size_t n)
+int stream_expect(struct stream *c, size_t n)
 {
     int rc;
     if (!is_live(c)) return PL_OK; /* its failure is on the way */
     if ((rc = budget_expects(c->link, n))) return rc;
     rc = yamux_expect(&c->link->conn.yamux, c->stream, n, &c->link->conn.frames);
-    link_touch(c->link);
+    connection_touch(c->link);
     return rc;
 }
 
-void channel_write(struct channel *c, const void *data, size_t n)
+void stream_write(struct stream *c, const void *data, size_t n)
 {
-    if (c->finished || c->state == CHANNEL_FAILED) return;
+    if (c->finished || c->state == STREAM_FAILED) return;
     if (!c->stream) {
-        if (bytes_add(&c->early, data, n) && c->link) link_end(c->link, PL_ENOMEM, "out of memory");
+        if (bytes_add(&c->early, data, n) && c->link) connection_end(c->link, PL_ENOMEM, "out of memory");
     } else if (is_live(c)) {
         int rc;
         count_answer(c);
         rc = yamux_write(&c->link->conn.yamux, c->stream, data, n, &c->link->conn.frames);
-        if (rc == PL_ENOMEM) link_end(c->link, rc, "out of memory");
-        link_touch(c->link);
+        if (rc == PL_ENOMEM) connection_end(c->link, rc, "out of memory");
+        connection_touch(c->link);
     }
 }
 
-void channel_give(struct channel *c, struct bytes *data)
+void stream_give(struct stream *c, struct bytes *data)
 {
     int rc;
-    if (c->finished || c->state == CHANNEL_FAILED || !is_live(c)) {
-        channel_write(c, bytes_at(data), bytes_length(data));
+    if (c->finished || c->state == STREAM_FAILED || !is_live(c)) {
+        stream_write(c, bytes_at(data), bytes_length(data));
         data->begin = data->end = 0;
         return;
     }
     rc = yamux_give(&c->link->conn.yamux, c->stream, data);
-    if (rc == PL_ENOMEM) link_end(c->link, rc, "out of memory");
-    link_touch(c->link);
+    if (rc == PL_ENOMEM) connection_end(c->link, rc, "out of memory");
+    connection_touch(c->link);
 }
 
-size_t channel_queued(const struct channel *c)
+size_t stream_queued(const struct stream *c)
 {
     return c->stream ? c->stream->waiting.length : bytes_length(&c->early);
 }
 
-void channel_finish(struct channel *c)
+void stream_finish(struct stream *c)
 {
     if (c->finished) return;
     c->finished = 1;
     if (!is_live(c)) return;
     yamux_finish(&c->link->conn.yamux, c->stream, &c->link->conn.frames);
-    link_touch(c->link);
+    connection_touch(c->link);
 }

@@ -61,7 +61,7 @@ void yamux_init(struct yamux *y, int client, const struct yamux_events *events, 
 static void free_stream(struct yamux_stream *s)
 {
     bytes_clear(&s->in);
-    chain_clear(&s->waiting);
+    buffer_queue_clear(&s->waiting);
     free(s);
 }
 
@@ -156,7 +156,7 @@ static void count_waiting(struct yamux *y, const struct yamux_stream *s, size_t 
 static void drop_waiting(struct yamux *y, struct yamux_stream *s)
 {
     count_waiting(y, s, -s->waiting.length);
-    chain_clear(&s->waiting);
+    buffer_queue_clear(&s->waiting);
     leave_line(y, s);
 }
 
@@ -241,7 +241,7 @@ int yamux_write(struct yamux *y, struct yamux_stream *s, const void *data, size_
         n -= sent;
     }
     if (out->failed || !n) return out->failed;
-    if ((rc = chain_add(&s->waiting, p, n))) return rc;
+    if ((rc = buffer_queue_add(&s->waiting, p, n))) return rc;
     count_waiting(y, s, n);
     join_line(y, s);
     return PL_OK;
@@ -252,7 +252,7 @@ int yamux_give(struct yamux *y, struct yamux_stream *s, struct bytes *data)
     size_t n = bytes_length(data);
     int rc;
     if (s->reset || s->out_ended) return PL_EPROTO;
-    rc = chain_give(&s->waiting, data);
+    rc = buffer_queue_give(&s->waiting, data);
     data->begin = data->end = 0;
     if (rc) return rc;
     count_waiting(y, s, n);
@@ -265,9 +265,9 @@ int yamux_pump(struct yamux *y, struct bytes *out)
     struct yamux_stream *s;
     while (y->room && (s = y->ready_first) && !out->failed) {
         size_t n;
-        const uint8_t *piece = chain_at(&s->waiting, &n);
+        const uint8_t *piece = buffer_queue_at(&s->waiting, &n);
         uint32_t sent = send_frame(y, s, piece, n, out);
-        chain_take(&s->waiting, sent);
+        buffer_queue_take(&s->waiting, sent);
         count_waiting(y, s, -(size_t)sent);
         leave_line(y, s);
         join_line(y, s); /* behind the others */

@@ -37,7 +37,7 @@ struct yamux_stream {
     int in_ended;         /* 1: FIN came; what is in `in` is the last of it */
     int out_ended;        /* 1: we said FIN, or will once `waiting` is out */
     int reset;            /* 1: either side reset it; nothing more comes or goes */
-    struct chain waiting; /* written by us; goes out as credit and room allow */
+    struct buffer_queue waiting; /* written by us; goes out as credit and room allow */
     void *user;           /* the layer above */
     /* private */
     uint32_t credit;      /* bytes that we may still send */

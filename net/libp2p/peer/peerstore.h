@@ -19,8 +19,8 @@ struct address {
     int failures;
 };
 
-struct link;
-struct seek;
+struct connection;
+struct peer_routing;
 
 struct peer {
     struct peer_id id;
@@ -33,8 +33,8 @@ struct peer {
     int serves_kad;
     uint64_t record_seq;    /* of its newest signed record */
     struct multiaddr observed; /* our address as it sees it; length 0: unknown */
-    struct link *links;     /* open connections, newest first */
-    struct seek *seek;      /* the search for it that is under way */
+    struct connection *links;     /* open connections, newest first */
+    struct peer_routing *seek;      /* the search for it that is under way */
     double seen;            /* s, when we last had to do with it */
     struct peer *next;      /* in its bucket */
 };

@@ -14,7 +14,7 @@
 /* One exchange under way: ours that asks or pushes, or a push that we receive. */
 struct exchange {
     struct host *host;
-    struct channel *channel;
+    struct stream *channel;
     int pushing;
     struct timer timer;
     struct exchange *next, *prev;
@@ -34,7 +34,7 @@ static void finish(struct exchange *x)
     else id->exchanges = x->next;
     if (x->next) x->next->prev = x->prev;
     timer_stop(&x->timer);
-    channel_close(x->channel);
+    stream_close(x->channel);
     free(x);
 }
 
@@ -88,21 +88,21 @@ static int write_message(struct host *h, const struct multiaddr *seen_as, struct
     return rc;
 }
 
-static void tell(struct channel *c)
+static void tell(struct stream *c)
 {
-    const struct link *l = channel_link(c);
+    const struct connection *l = stream_link(c);
     struct bytes out = { 0 };
-    if (l && !write_message(channel_host(c), &l->remote, &out))
-        channel_write(c, bytes_at(&out), bytes_length(&out));
+    if (l && !write_message(stream_host(c), &l->remote, &out))
+        stream_write(c, bytes_at(&out), bytes_length(&out));
     bytes_clear(&out);
-    channel_finish(c);
+    stream_finish(c);
 }
 
-static void on_asked(void *context, struct channel *c)
+static void on_asked(void *context, struct stream *c)
 {
     (void)context;
     tell(c);
-    channel_close(c); /* lingers until it is out */
+    stream_close(c); /* lingers until it is out */
 }
 
 /* --- what we hear ----------------------------------------------------------------------------- */
@@ -117,7 +117,7 @@ static void set_protocols(struct peer *p, const struct identify_message *m)
 }
 
 /* Its addresses: the signed record's if there is a valid one, else what it says. */
-static void set_addresses(struct host *h, struct link *l, const struct identify_message *m)
+static void set_addresses(struct host *h, struct connection *l, const struct identify_message *m)
 {
     struct record *r = &h->identify->record;
     struct peer *p = l->peer;
@@ -133,14 +133,14 @@ static void set_addresses(struct host *h, struct link *l, const struct identify_
     }
     for (size_t i = 0; i < count; i++)
         if (multiaddr_believable(&list[i], &l->remote)) peer_learn(p, &list[i], until);
-    seek_news(p); /* it may have come to us through a relay only */
+    peer_routing_news(p); /* it may have come to us through a relay only */
 }
 
 static void understand(struct exchange *x, const uint8_t *data, size_t n)
 {
     struct host *h = x->host;
     struct identify_message *m = &h->identify->scratch;
-    struct link *l = channel_link(x->channel);
+    struct connection *l = stream_link(x->channel);
     struct peer *p = l ? l->peer : NULL;
     if (p && !identify_get(m, data, n)) {
         struct peer_id id = p->id;
@@ -155,18 +155,18 @@ static void understand(struct exchange *x, const uint8_t *data, size_t n)
     identify_clear(m);
 }
 
-static void on_readable(void *context, struct channel *c)
+static void on_readable(void *context, struct stream *c)
 {
     struct exchange *x = context;
     size_t n;
     int ended;
-    const uint8_t *data = channel_data(c, &n, &ended);
+    const uint8_t *data = stream_data(c, &n, &ended);
     if (ended && !x->pushing) understand(x, data, n);
-    if (ended) channel_finish(c);
+    if (ended) stream_finish(c);
     if (ended || n > IDENTIFY_PARTS_MAX * (IDENTIFY_PART_MAX + 2)) finish(x);
 }
 
-static void on_failed(void *context, struct channel *c, int status, const char *why)
+static void on_failed(void *context, struct stream *c, int status, const char *why)
 {
     (void)c;
     (void)status;
@@ -174,40 +174,40 @@ static void on_failed(void *context, struct channel *c, int status, const char *
     finish(context);
 }
 
-static const struct channel_events events = { .readable = on_readable, .failed = on_failed };
+static const struct stream_events events = { .readable = on_readable, .failed = on_failed };
 
-static void on_pushed(void *context, struct channel *c)
+static void on_pushed(void *context, struct stream *c)
 {
     struct host *h = context;
     struct exchange *x = begin(h);
     if (!x) {
-        channel_close(c);
+        stream_close(c);
         return;
     }
     x->channel = c;
-    channel_listen(c, &events, x);
+    stream_listen(c, &events, x);
 }
 
-void identify_link_open(struct link *l)
+void identify_link_open(struct connection *l)
 {
     struct exchange *x = begin(l->host);
-    if (x && !(x->channel = channel_open_on(l, ID, IDENTIFY_LIMIT, &events, x))) finish(x);
+    if (x && !(x->channel = stream_open_on(l, ID, IDENTIFY_LIMIT, &events, x))) finish(x);
 }
 
 /* --- what has changed ------------------------------------------------------------------------- */
 
-static void push_to(struct host *h, struct link *l)
+static void push_to(struct host *h, struct connection *l)
 {
     struct exchange *x = begin(h);
     if (!x) return;
     x->pushing = 1;
-    if ((x->channel = channel_open_on(l, PUSH, IDENTIFY_LIMIT, &events, x))) tell(x->channel);
+    if ((x->channel = stream_open_on(l, PUSH, IDENTIFY_LIMIT, &events, x))) tell(x->channel);
     else finish(x);
 }
 
 static void push_to_peer(void *context, struct peer *p)
 {
-    struct link *l = link_best(p);
+    struct connection *l = connection_best(p);
     if (l && peer_serves(p, PUSH)) push_to(context, l);
 }
 

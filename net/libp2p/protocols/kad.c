@@ -13,7 +13,7 @@
 
 struct answering {
     struct host *host;
-    struct channel *channel;
+    struct stream *channel;
     struct timer timer;
     struct answering *next, *prev;
 };
@@ -29,7 +29,7 @@ static void finish(struct answering *a)
     else a->host->kad->answering = a->next;
     if (a->next) a->next->prev = a->prev;
     timer_stop(&a->timer);
-    channel_close(a->channel);
+    stream_close(a->channel);
     free(a);
 }
 
@@ -106,7 +106,7 @@ static int find_node(struct host *h, const struct peer_id *asker, const struct k
     return rc;
 }
 
-static void on_request(void *context, struct channel *c)
+static void on_request(void *context, struct stream *c)
 {
     struct answering *a = context;
     int ended;
@@ -117,16 +117,16 @@ static void on_request(void *context, struct channel *c)
         struct kad_message ask;
         struct bytes out = { 0 };
         int rc;
-        cursor.at = channel_data(c, &n, &ended);
+        cursor.at = stream_data(c, &n, &ended);
         cursor.left = n;
         rc = n ? get_delimited(&cursor, &body, &length, KAD_REQUEST_MAX) : PL_EAGAIN;
         if (rc == PL_EAGAIN && !ended) return;
-        if (rc == PL_EAGAIN) channel_finish(c); /* the asker is done */
+        if (rc == PL_EAGAIN) stream_finish(c); /* the asker is done */
         if (!rc) {
             rc = kad_get(&ask, body, length);
             if (!rc && (ask.type != KAD_FIND_NODE || !ask.key_bytes)) rc = PL_EPROTO;
-            if (!rc) rc = find_node(a->host, channel_peer(c), &ask, &out);
-            if (!rc) channel_write(c, bytes_at(&out), bytes_length(&out));
+            if (!rc) rc = find_node(a->host, stream_peer(c), &ask, &out);
+            if (!rc) stream_write(c, bytes_at(&out), bytes_length(&out));
             kad_clear(&ask);
             bytes_clear(&out);
         }
@@ -134,12 +134,12 @@ static void on_request(void *context, struct channel *c)
             finish(a);
             return;
         }
-        channel_took(c, n - cursor.left);
+        stream_took(c, n - cursor.left);
         timer_start(a->host->loop, &a->timer, KAD_IDLE_LIMIT, on_idle, a);
     }
 }
 
-static void on_gone(void *context, struct channel *c, int status, const char *why)
+static void on_gone(void *context, struct stream *c, int status, const char *why)
 {
     (void)c;
     (void)status;
@@ -147,13 +147,13 @@ static void on_gone(void *context, struct channel *c, int status, const char *wh
     finish(context);
 }
 
-static void on_asked(void *context, struct channel *c)
+static void on_asked(void *context, struct stream *c)
 {
-    static const struct channel_events events = { .readable = on_request, .failed = on_gone };
+    static const struct stream_events events = { .readable = on_request, .failed = on_gone };
     struct host *h = context;
     struct answering *a = calloc(1, sizeof *a);
     if (!a) {
-        channel_close(c);
+        stream_close(c);
         return;
     }
     a->host = h;
@@ -162,7 +162,7 @@ static void on_asked(void *context, struct channel *c)
     if (a->next) a->next->prev = a;
     h->kad->answering = a;
     timer_start(h->loop, &a->timer, KAD_IDLE_LIMIT, on_idle, a);
-    channel_listen(c, &events, a);
+    stream_listen(c, &events, a);
 }
 
 /* --- client ----------------------------------------------------------------------------------- */
@@ -176,7 +176,7 @@ struct candidate {
 /* One peer being asked. */
 struct question {
     struct kad_query *query;
-    struct channel *channel;
+    struct stream *channel;
     struct timer timer;
     struct question *next, *prev;
 };
@@ -206,7 +206,7 @@ static void drop_question(struct question *ask)
     if (ask->next) ask->next->prev = ask->prev;
     q->question_count--;
     timer_stop(&ask->timer);
-    channel_close(ask->channel);
+    stream_close(ask->channel);
     free(ask);
 }
 
@@ -247,9 +247,9 @@ static void step_soon(struct kad_query *q)
 }
 
 /* Into the address book, as far as the teller can know. */
-static void learn(struct kad_query *q, const struct channel *c, const struct kad_peer *told)
+static void learn(struct kad_query *q, const struct stream *c, const struct kad_peer *told)
 {
-    const struct link *l = channel_link(c);
+    const struct connection *l = stream_link(c);
     double now = loop_now(q->host->loop);
     struct peer *p;
     size_t before;
@@ -258,12 +258,12 @@ static void learn(struct kad_query *q, const struct channel *c, const struct kad
     for (size_t i = 0; i < told->address_count; i++)
         if (multiaddr_believable(&told->addresses[i], &l->remote))
             peer_learn(p, &told->addresses[i], now + HOST_ADDRESS_TTL);
-    seek_news(p);
+    peer_routing_news(p);
     if (peer_id_equal(&told->id, &q->target)) q->found |= p->address_count > before;
     else if (p->address_count) add_candidate(q, &told->id);
 }
 
-static void on_answer(void *context, struct channel *c)
+static void on_answer(void *context, struct stream *c)
 {
     struct question *ask = context;
     struct kad_query *q = ask->query;
@@ -272,11 +272,11 @@ static void on_answer(void *context, struct channel *c)
     struct cursor cursor;
     size_t n, length;
     int ended, rc;
-    cursor.at = channel_data(c, &n, &ended);
+    cursor.at = stream_data(c, &n, &ended);
     cursor.left = n;
     rc = n ? get_delimited(&cursor, &body, &length, KAD_RESPONSE_MAX) : PL_EAGAIN;
     if (rc == PL_EAGAIN && !ended) {
-        if (!channel_expect(c, n + 1)) return;
+        if (!stream_expect(c, n + 1)) return;
         rc = PL_ELIMIT;
     }
     if (!rc && !kad_get(&m, body, length)) {
@@ -284,7 +284,7 @@ static void on_answer(void *context, struct channel *c)
         for (size_t i = 0; i < m.closer_count; i++) learn(q, c, &m.closer[i]);
         kad_clear(&m);
     }
-    channel_finish(c);
+    stream_finish(c);
     drop_question(ask);
     step_soon(q);
 }
@@ -297,7 +297,7 @@ static void on_no_answer(void *context)
     step_soon(q);
 }
 
-static void on_failed(void *context, struct channel *c, int status, const char *why)
+static void on_failed(void *context, struct stream *c, int status, const char *why)
 {
     (void)c;
     (void)status;
@@ -307,7 +307,7 @@ static void on_failed(void *context, struct channel *c, int status, const char *
 
 static void ask_one(struct kad_query *q, const struct peer_id *id)
 {
-    static const struct channel_events events = { .readable = on_answer, .failed = on_failed };
+    static const struct stream_events events = { .readable = on_answer, .failed = on_failed };
     struct kad_message m = { .type = KAD_FIND_NODE, .cluster = 1, .key_bytes = q->target.length };
     struct question *ask = calloc(1, sizeof *ask);
     struct bytes out = { 0 };
@@ -318,11 +318,11 @@ static void ask_one(struct kad_query *q, const struct peer_id *id)
     if (ask->next) ask->next->prev = ask;
     q->questions = ask;
     q->question_count++;
-    ask->channel = channel_open_known(q->host, id, KAD, KAD_ANSWER_LIMIT, &events, ask);
+    ask->channel = stream_open_known(q->host, id, KAD, KAD_ANSWER_LIMIT, &events, ask);
     if (!ask->channel || kad_put(&out, &m) ||
         timer_start(q->host->loop, &ask->timer, KAD_ANSWER_LIMIT, on_no_answer, ask))
         drop_question(ask);
-    else channel_write(ask->channel, bytes_at(&out), bytes_length(&out));
+    else stream_write(ask->channel, bytes_at(&out), bytes_length(&out));
     bytes_clear(&out);
 }
 
@@ -374,7 +374,7 @@ static void on_late(void *context)
 static void add_connected(void *context, struct peer *p)
 {
     /* One that has only just connected may serve look-ups without having said so yet. */
-    if ((p->serves_kad || !p->identified) && link_best(p)) add_candidate(context, &p->id);
+    if ((p->serves_kad || !p->identified) && connection_best(p)) add_candidate(context, &p->id);
 }
 
 struct kad_query *kad_find(struct host *h, const struct peer_id *id, double timeout_s,

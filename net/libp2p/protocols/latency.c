@@ -7,7 +7,7 @@
 #include <string.h>
 
 struct entry {
-    struct distances *owner;
+    struct latency *owner;
     struct distance at;
     int known;         /* an answer, or none in time, has been seen */
     int pinging;       /* stays where it is until that has ended */
@@ -15,27 +15,27 @@ struct entry {
     double due;        /* s, monotonic */
 };
 
-struct distances {
+struct latency {
     struct host *host;
     int under_way;
-    struct entry list[DISTANCES_MAX]; /* free: neither wanted nor pinging */
+    struct entry list[LATENCY_MAX]; /* free: neither wanted nor pinging */
 };
 
-int distances_open(struct distances **d, struct host *h)
+int latency_open(struct latency **d, struct host *h)
 {
     if (!(*d = calloc(1, sizeof **d))) return PL_ENOMEM;
     (*d)->host = h;
     return PL_OK;
 }
 
-void distances_stop(struct distances *d)
+void latency_stop(struct latency *d)
 {
-    if (d) distances_look(d, NULL, NULL, 0);
+    if (d) latency_look(d, NULL, NULL, 0);
 }
 
-void distances_close(struct distances *d) { free(d); }
+void latency_close(struct latency *d) { free(d); }
 
-static void ping_those_due(struct distances *d);
+static void ping_those_due(struct latency *d);
 
 static int is_relayed(const struct host *h, const struct peer_id *peer)
 {
@@ -49,41 +49,41 @@ static int is_relayed(const struct host *h, const struct peer_id *peer)
 static void on_ping(void *context, int status, double rtt_s, const char *why)
 {
     struct entry *e = context;
-    struct distances *d = e->owner;
+    struct latency *d = e->owner;
     (void)why;
     d->under_way--;
     e->pinging = 0;
     e->known = 1;
     e->at.rtt_s = status ? (double)NAN : rtt_s;
     e->at.relayed = !status && is_relayed(d->host, &e->at.peer);
-    e->due = pl_seconds() + DISTANCES_EVERY;
+    e->due = pl_seconds() + LATENCY_EVERY;
     ping_those_due(d);
 }
 
-static void ping_those_due(struct distances *d)
+static void ping_those_due(struct latency *d)
 {
     double now = pl_seconds();
-    for (int i = 0; i < DISTANCES_MAX && d->under_way < DISTANCES_AT_ONCE; i++) {
+    for (int i = 0; i < LATENCY_MAX && d->under_way < LATENCY_AT_ONCE; i++) {
         struct entry *e = &d->list[i];
         if (!e->wanted || e->pinging || e->due > now) continue;
-        e->due = now + DISTANCES_EVERY; /* also where there is no memory to try */
-        if (ping_peer(d->host, &e->at.peer, DISTANCES_TIMEOUT, on_ping, e)) continue;
+        e->due = now + LATENCY_EVERY; /* also where there is no memory to try */
+        if (ping_peer(d->host, &e->at.peer, LATENCY_TIMEOUT, on_ping, e)) continue;
         e->pinging = 1;
         d->under_way++;
     }
 }
 
 struct look {
-    struct distances *d;
+    struct latency *d;
     struct distance *out;
     const struct peer_id *peers;
     size_t count, found;
 };
 
 /* Its place, also if it was forgotten and nobody has taken it since. */
-static struct entry *find(struct distances *d, const struct peer_id *peer)
+static struct entry *find(struct latency *d, const struct peer_id *peer)
 {
-    for (int i = 0; i < DISTANCES_MAX; i++)
+    for (int i = 0; i < LATENCY_MAX; i++)
         if (d->list[i].owner && peer_id_equal(&d->list[i].at.peer, peer)) return &d->list[i];
     return NULL;
 }
@@ -91,25 +91,25 @@ static struct entry *find(struct distances *d, const struct peer_id *peer)
 static void look(void *context)
 {
     struct look *l = context;
-    struct distances *d = l->d;
+    struct latency *d = l->d;
     struct entry *e;
-    for (int i = 0; i < DISTANCES_MAX; i++) d->list[i].wanted = 0;
+    for (int i = 0; i < LATENCY_MAX; i++) d->list[i].wanted = 0;
     for (size_t k = 0; k < l->count; k++) /* first who has a place, so that nobody takes it */
         if ((e = find(d, &l->peers[k]))) e->wanted = 1;
     for (size_t k = 0; k < l->count; k++) {
         if (find(d, &l->peers[k])) continue;
-        for (e = d->list; e < d->list + DISTANCES_MAX && (e->wanted || e->pinging); e++) { }
-        if (e == d->list + DISTANCES_MAX) break;
+        for (e = d->list; e < d->list + LATENCY_MAX && (e->wanted || e->pinging); e++) { }
+        if (e == d->list + LATENCY_MAX) break;
         *e = (struct entry){ .owner = d, .at.peer = l->peers[k], .wanted = 1 };
     }
     ping_those_due(d);
-    for (int i = 0; i < DISTANCES_MAX; i++)
+    for (int i = 0; i < LATENCY_MAX; i++)
         if (d->list[i].wanted && d->list[i].known) l->out[l->found++] = d->list[i].at;
 }
 
-size_t distances_look(struct distances *d, struct distance *out, const struct peer_id *peers,
+size_t latency_look(struct latency *d, struct distance *out, const struct peer_id *peers,
                       size_t count)
 {
-    struct look l = { d, out, peers, count < DISTANCES_MAX ? count : DISTANCES_MAX, 0 };
+    struct look l = { d, out, peers, count < LATENCY_MAX ? count : LATENCY_MAX, 0 };
     return loop_call(host_loop(d->host), look, &l) ? 0 : l.found;
 }

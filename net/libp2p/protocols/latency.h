@@ -1,14 +1,14 @@
 /* latency.h - how far away the peers of a run are: each is pinged now and then, a few at a time.
  * [spec page-and-tools 6: round-trip times] [spec libp2p-wire 10] */
-#ifndef PL_DISTANCES_H
-#define PL_DISTANCES_H
+#ifndef PL_LATENCY_H
+#define PL_LATENCY_H
 
 #include "net/libp2p/host/host.h"
 
-#define DISTANCES_MAX 256      /* peers; a page's table shows 200 */
-#define DISTANCES_AT_ONCE 8    /* pings under way */
-#define DISTANCES_EVERY 60.0   /* s between two of one peer */
-#define DISTANCES_TIMEOUT 5.0  /* s to connect, agree and answer */
+#define LATENCY_MAX 256      /* peers; a page's table shows 200 */
+#define LATENCY_AT_ONCE 8    /* pings under way */
+#define LATENCY_EVERY 60.0   /* s between two of one peer */
+#define LATENCY_TIMEOUT 5.0  /* s to connect, agree and answer */
 
 struct distance {
     struct peer_id peer;
@@ -16,18 +16,18 @@ struct distance {
     int relayed;  /* 1: through another peer */
 };
 
-struct distances;
+struct latency;
 /* From any thread but the loop's. h is borrowed. PL_OK or PL_ENOMEM. */
-int distances_open(struct distances **d, struct host *h);
-/* These are the peers now, at most DISTANCES_MAX of them; others are forgotten. Whoever is due is
- * pinged. Stores in out (room for DISTANCES_MAX) what is known and returns how many that are: a
+int latency_open(struct latency **d, struct host *h);
+/* These are the peers now, at most LATENCY_MAX of them; others are forgotten. Whoever is due is
+ * pinged. Stores in out (room for LATENCY_MAX) what is known and returns how many that are: a
  * peer that was not tried yet is not among them. From any thread but the loop's. */
-size_t distances_look(struct distances *d, struct distance *out, const struct peer_id *peers,
+size_t latency_look(struct latency *d, struct distance *out, const struct peer_id *peers,
                       size_t count);
 /* No ping begins any more: before the host is closed, which ends those under way. From any thread
  * but the loop's. NULL may be stopped. */
-void distances_stop(struct distances *d);
+void latency_stop(struct latency *d);
 /* After the host was closed. NULL may be closed. */
-void distances_close(struct distances *d);
+void latency_close(struct latency *d);
 
 #endif

@@ -11,7 +11,7 @@
 /* One stream, ours or theirs. */
 struct pinging {
     struct host *host;
-    struct channel *channel;
+    struct stream *channel;
     struct timer timer;
     uint8_t sent[PING_BYTES];
     double sent_at;
@@ -22,7 +22,7 @@ struct pinging {
 static void finish(struct pinging *p)
 {
     timer_stop(&p->timer);
-    channel_close(p->channel);
+    stream_close(p->channel);
     free(p);
 }
 
@@ -42,7 +42,7 @@ static void on_late(void *context)
     tell(context, PL_EAGAIN, "no answer to a ping in time");
 }
 
-static void on_failed(void *context, struct channel *c, int status, const char *why)
+static void on_failed(void *context, struct stream *c, int status, const char *why)
 {
     (void)c;
     tell(context, status, why);
@@ -50,36 +50,36 @@ static void on_failed(void *context, struct channel *c, int status, const char *
 
 /* --- server ----------------------------------------------------------------------------------- */
 
-static void on_pinged(void *context, struct channel *c)
+static void on_pinged(void *context, struct stream *c)
 {
     struct pinging *p = context;
     size_t n;
     int ended;
-    const uint8_t *data = channel_data(c, &n, &ended);
+    const uint8_t *data = stream_data(c, &n, &ended);
     size_t whole = n - n % PING_BYTES;
     if (whole) {
-        channel_write(c, data, whole);
-        channel_took(c, whole);
+        stream_write(c, data, whole);
+        stream_took(c, whole);
         timer_start(p->host->loop, &p->timer, PING_IDLE_LIMIT, on_late, p);
     }
     if (!ended) return;
-    channel_finish(c);
+    stream_finish(c);
     finish(p);
 }
 
-static void on_opened(void *context, struct channel *c)
+static void on_opened(void *context, struct stream *c)
 {
-    static const struct channel_events events = { .readable = on_pinged, .failed = on_failed };
+    static const struct stream_events events = { .readable = on_pinged, .failed = on_failed };
     struct host *h = context;
     struct pinging *p = calloc(1, sizeof *p);
     if (!p) {
-        channel_close(c);
+        stream_close(c);
         return;
     }
     p->host = h;
     p->channel = c;
     timer_start(h->loop, &p->timer, PING_IDLE_LIMIT, on_late, p);
-    channel_listen(c, &events, p);
+    stream_listen(c, &events, p);
 }
 
 int ping_start(struct host *h)
@@ -89,21 +89,21 @@ int ping_start(struct host *h)
 
 /* --- client ----------------------------------------------------------------------------------- */
 
-static void on_agreed(void *context, struct channel *c)
+static void on_agreed(void *context, struct stream *c)
 {
     struct pinging *p = context;
     p->sent_at = pl_seconds();
-    channel_write(c, p->sent, PING_BYTES);
+    stream_write(c, p->sent, PING_BYTES);
 }
 
-static void on_echo(void *context, struct channel *c)
+static void on_echo(void *context, struct stream *c)
 {
     struct pinging *p = context;
     size_t n;
     int ended;
-    const uint8_t *data = channel_data(c, &n, &ended);
+    const uint8_t *data = stream_data(c, &n, &ended);
     if (n < PING_BYTES && !ended) return;
-    channel_finish(c);
+    stream_finish(c);
     if (n == PING_BYTES && !memcmp(data, p->sent, PING_BYTES)) tell(p, PL_OK, "");
     else tell(p, PL_EPROTO, "the answer to a ping is not what was sent");
 }
@@ -111,7 +111,7 @@ static void on_echo(void *context, struct channel *c)
 int ping_peer(struct host *h, const struct peer_id *peer, double timeout_s, ping_done *done,
               void *context)
 {
-    static const struct channel_events events = { .open = on_agreed, .readable = on_echo,
+    static const struct stream_events events = { .open = on_agreed, .readable = on_echo,
                                                   .failed = on_failed };
     struct pinging *p = calloc(1, sizeof *p);
     if (!p) return PL_ENOMEM;
@@ -119,7 +119,7 @@ int ping_peer(struct host *h, const struct peer_id *peer, double timeout_s, ping
     p->done = done;
     p->context = context;
     if (RAND_bytes(p->sent, PING_BYTES) == 1 &&
-        (p->channel = channel_open(h, peer, PING, timeout_s, &events, p)) &&
+        (p->channel = stream_open(h, peer, PING, timeout_s, &events, p)) &&
         !timer_start(h->loop, &p->timer, timeout_s, on_late, p))
         return PL_OK;
     finish(p);

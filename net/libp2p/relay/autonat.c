@@ -86,23 +86,23 @@ done:
     return rc;
 }
 
-static int next_message(struct channel *c, struct autonat_message *m)
+static int next_message(struct stream *c, struct autonat_message *m)
 {
     struct cursor cursor;
     const uint8_t *body;
     size_t n, length;
     int ended, rc;
-    cursor.at = channel_data(c, &n, &ended);
+    cursor.at = stream_data(c, &n, &ended);
     cursor.left = n;
     rc = n ? get_delimited(&cursor, &body, &length, AUTONAT_MESSAGE_MAX) : PL_EAGAIN;
     if (rc) return rc == PL_EAGAIN && ended ? PL_EIO : rc;
     return autonat_get(m, body, length);
 }
 
-static void say(struct channel *c, const struct autonat_message *m)
+static void say(struct stream *c, const struct autonat_message *m)
 {
     struct bytes out = { 0 };
-    if (!autonat_put(&out, m)) channel_write(c, bytes_at(&out), bytes_length(&out));
+    if (!autonat_put(&out, m)) stream_write(c, bytes_at(&out), bytes_length(&out));
     bytes_clear(&out);
 }
 
@@ -110,7 +110,7 @@ static void say(struct channel *c, const struct autonat_message *m)
 
 struct dialling_back {
     struct host *host;
-    struct channel *channel;
+    struct stream *channel;
     struct autonat_message request;
     size_t next_address;
     struct host_wait *wait;
@@ -138,7 +138,7 @@ static void finish(struct dialling_back *j)
     if (j->next) j->next->prev = j->prev;
     host_wait_cancel(j->wait);
     timer_stop(&j->timer);
-    channel_close(j->channel);
+    stream_close(j->channel);
     free(j);
 }
 
@@ -149,7 +149,7 @@ static void answer(struct dialling_back *j, int status, const char *text,
     snprintf(m.text, sizeof m.text, "%s", text);
     if (at) m.addresses[m.address_count++] = *at;
     say(j->channel, &m);
-    channel_finish(j->channel);
+    stream_finish(j->channel);
     finish(j);
 }
 
@@ -168,15 +168,15 @@ static void on_dialled(void *context, int status, const struct peer_id *peer,
     }
     /* The new connection has served its purpose; the old ones go on. */
     if (p && p->links && p->links->next_of_peer)
-        link_end(p->links, PL_OK, "only to see whether it works");
+        connection_end(p->links, PL_OK, "only to see whether it works");
     answer(j, AUTONAT_OK, "", &j->request.addresses[j->next_address - 1]);
 }
 
 static void dial_next(struct dialling_back *j)
 {
     struct multiaddr a = j->request.addresses[j->next_address++];
-    multiaddr_strip_peer(&a, channel_peer(j->channel));
-    multiaddr_add_peer(&a, channel_peer(j->channel));
+    multiaddr_strip_peer(&a, stream_peer(j->channel));
+    multiaddr_add_peer(&a, stream_peer(j->channel));
     j->wait = host_dial(j->host, &a, CONN_SETUP_LIMIT, on_dialled, j);
     if (!j->wait) answer(j, AUTONAT_INTERNAL_ERROR, "out of memory", NULL);
 }
@@ -205,7 +205,7 @@ static void forget_before(struct autonat *a, double now)
 }
 
 /* Charges one more to its peer, its subnet and all together, or says that somebody had enough. */
-static int is_too_much(struct host *h, const struct link *l, const struct peer_id *peer)
+static int is_too_much(struct host *h, const struct connection *l, const struct peer_id *peer)
 {
     struct autonat *a = h->autonat;
     struct dial_back *one = calloc(1, sizeof *one);
@@ -225,27 +225,27 @@ static int is_too_much(struct host *h, const struct link *l, const struct peer_i
     return 0;
 }
 
-static void on_request(void *context, struct channel *c)
+static void on_request(void *context, struct stream *c)
 {
     struct dialling_back *j = context;
-    const struct link *l = channel_link(c);
+    const struct connection *l = stream_link(c);
     struct autonat_message *m = &j->request;
     int rc;
     if (j->wait) return; /* one request a stream */
     rc = next_message(c, m);
     if (rc == PL_EAGAIN) return;
-    if (rc || m->is_response || !peer_id_equal(&m->peer, channel_peer(c))) {
+    if (rc || m->is_response || !peer_id_equal(&m->peer, stream_peer(c))) {
         answer(j, AUTONAT_BAD_REQUEST, "not a request to be dialled", NULL);
         return;
     }
     if (l) keep_own_addresses(m, &l->remote);
     if (!l || l->relayed || !m->address_count)
         answer(j, AUTONAT_REFUSED, "no address of yours is the one that I see", NULL);
-    else if (is_too_much(j->host, l, channel_peer(c))) answer(j, AUTONAT_REFUSED, "too many ask", NULL);
+    else if (is_too_much(j->host, l, stream_peer(c))) answer(j, AUTONAT_REFUSED, "too many ask", NULL);
     else dial_next(j);
 }
 
-static void on_request_failed(void *context, struct channel *c, int status, const char *why)
+static void on_request_failed(void *context, struct stream *c, int status, const char *why)
 {
     (void)c;
     (void)status;
@@ -258,14 +258,14 @@ static void on_request_late(void *context)
     answer(context, AUTONAT_DIAL_ERROR, "no connection in time", NULL);
 }
 
-static void on_asked(void *context, struct channel *c)
+static void on_asked(void *context, struct stream *c)
 {
-    static const struct channel_events events = { .readable = on_request,
+    static const struct stream_events events = { .readable = on_request,
                                                   .failed = on_request_failed };
     struct host *h = context;
     struct dialling_back *j = calloc(1, sizeof *j);
     if (!j) {
-        channel_close(c);
+        stream_close(c);
         return;
     }
     j->host = h;
@@ -274,7 +274,7 @@ static void on_asked(void *context, struct channel *c)
     if (j->next) j->next->prev = j;
     h->autonat->jobs = j;
     timer_start(h->loop, &j->timer, AUTONAT_LIMIT, on_request_late, j);
-    channel_listen(c, &events, j);
+    stream_listen(c, &events, j);
 }
 
 int autonat_start(struct host *h)
@@ -295,7 +295,7 @@ void autonat_stop(struct host *h)
 /* --- client ----------------------------------------------------------------------------------- */
 
 struct autonat_question {
-    struct channel *channel;
+    struct stream *channel;
     struct timer timer;
     autonat_done *done;
     void *context;
@@ -304,7 +304,7 @@ struct autonat_question {
 void autonat_cancel(struct autonat_question *a)
 {
     timer_stop(&a->timer);
-    channel_close(a->channel);
+    stream_close(a->channel);
     free(a);
 }
 
@@ -321,14 +321,14 @@ static void tell(struct autonat_question *a, int status, const struct multiaddr 
     done(context, status, &copy, text.text);
 }
 
-static void on_answer(void *context, struct channel *c)
+static void on_answer(void *context, struct stream *c)
 {
     struct autonat_question *a = context;
     struct autonat_message m;
     struct pl_err err;
     int rc = next_message(c, &m);
     if (rc == PL_EAGAIN) return;
-    channel_finish(c);
+    stream_finish(c);
     if (rc || !m.is_response) {
         tell(a, PL_EFORMAT, NULL, "the answer cannot be read");
     } else if (m.status == AUTONAT_OK) {
@@ -341,7 +341,7 @@ static void on_answer(void *context, struct channel *c)
     }
 }
 
-static void on_failed(void *context, struct channel *c, int status, const char *why)
+static void on_failed(void *context, struct stream *c, int status, const char *why)
 {
     (void)c;
     tell(context, status, NULL, why);
@@ -376,14 +376,14 @@ static void candidates(struct autonat_message *m, const struct host *h, const st
 struct autonat_question *autonat_ask(struct host *h, const struct peer_id *peer, double timeout_s,
                                      autonat_done *done, void *context)
 {
-    static const struct channel_events events = { .readable = on_answer, .failed = on_failed };
+    static const struct stream_events events = { .readable = on_answer, .failed = on_failed };
     struct autonat_message m = { .peer = h->me->id };
     struct autonat_question *a = calloc(1, sizeof *a);
     if (!a) return NULL;
     a->done = done;
     a->context = context;
     candidates(&m, h, peer);
-    a->channel = channel_open(h, peer, AUTONAT, timeout_s, &events, a);
+    a->channel = stream_open(h, peer, AUTONAT, timeout_s, &events, a);
     if (a->channel && !timer_start(h->loop, &a->timer, timeout_s, on_late, a)) {
         say(a->channel, &m);
         return a;

@@ -8,13 +8,13 @@
 
 /* --- messages --------------------------------------------------------------------------------- */
 
-int relay_next(struct channel *c, enum relay_protocol p, struct relay_message *m, size_t *used)
+int relay_next(struct stream *c, enum relay_protocol p, struct relay_message *m, size_t *used)
 {
     struct cursor cursor;
     const uint8_t *body;
     size_t n, length;
     int ended, rc;
-    cursor.at = channel_data(c, &n, &ended);
+    cursor.at = stream_data(c, &n, &ended);
     cursor.left = n;
     rc = n ? get_delimited(&cursor, &body, &length, RELAY_MESSAGE_MAX) : PL_EAGAIN;
     if (rc) return rc == PL_EAGAIN && ended ? PL_EIO : rc;
@@ -22,66 +22,66 @@ int relay_next(struct channel *c, enum relay_protocol p, struct relay_message *m
     return relay_get(m, p, body, length);
 }
 
-void relay_say(struct channel *c, enum relay_protocol p, const struct relay_message *m)
+void relay_say(struct stream *c, enum relay_protocol p, const struct relay_message *m)
 {
     struct bytes out = { 0 };
-    if (!relay_put(&out, p, m)) channel_write(c, bytes_at(&out), bytes_length(&out));
+    if (!relay_put(&out, p, m)) stream_write(c, bytes_at(&out), bytes_length(&out));
     bytes_clear(&out);
 }
 
 /* --- a stream as a socket --------------------------------------------------------------------- */
 
-static void carrier_readable(void *context, struct channel *c)
+static void carrier_readable(void *context, struct stream *c)
 {
-    struct link *l = context;
+    struct connection *l = context;
     size_t n;
     int ended;
-    const uint8_t *data = channel_data(c, &n, &ended);
-    if (n) link_carried(l, data, n);
-    channel_took(c, n);
-    if (ended) link_end(l, PL_EIO, "the relayed connection was closed");
+    const uint8_t *data = stream_data(c, &n, &ended);
+    if (n) connection_carried(l, data, n);
+    stream_took(c, n);
+    if (ended) connection_end(l, PL_EIO, "the relayed connection was closed");
 }
 
-static void carrier_drained(void *context, struct channel *c)
+static void carrier_drained(void *context, struct stream *c)
 {
     (void)c;
-    link_touch(context);
+    connection_touch(context);
 }
 
-static void carrier_failed(void *context, struct channel *c, int status, const char *why)
+static void carrier_failed(void *context, struct stream *c, int status, const char *why)
 {
     (void)c;
-    link_end(context, status, "the relayed connection was cut: %s", why);
+    connection_end(context, status, "the relayed connection was cut: %s", why);
 }
 
 /* remote: what others would dial, up to /p2p-circuit. Takes the channel over, also when it
  * fails. */
-static struct link *carry(struct host *h, struct channel *c, int inbound,
+static struct connection *carry(struct host *h, struct stream *c, int inbound,
                           const struct multiaddr *remote, const struct peer_id *expected)
 {
-    static const struct channel_events events = { .readable = carrier_readable,
+    static const struct stream_events events = { .readable = carrier_readable,
                                                   .drained = carrier_drained,
                                                   .failed = carrier_failed };
-    struct link *l = link_new(h, inbound);
+    struct connection *l = connection_new(h, inbound);
     const char *no;
     if (!l) {
-        channel_close(c);
+        stream_close(c);
         return NULL;
     }
     l->carrier = c;
     l->relayed = 1;
     l->remote = *remote;
-    channel_both_ways(c);
-    channel_listen(c, &events, l);
-    if ((no = budget_admit(l))) link_end(l, PL_ELIMIT, "%s", no);
-    else if (link_start(l, expected)) link_end(l, PL_ENOMEM, "out of memory");
+    stream_both_ways(c);
+    stream_listen(c, &events, l);
+    if ((no = budget_admit(l))) connection_end(l, PL_ELIMIT, "%s", no);
+    else if (connection_start(l, expected)) connection_end(l, PL_ENOMEM, "out of memory");
     carrier_readable(l, c); /* the first bytes may have come with the last message */
     return l;
 }
 
 /* The address of a connected relay, as far as we know it: how we reach it, then its ID, then
  * circuit. */
-static int through(struct multiaddr *a, const struct link *l, const struct peer_id *relay)
+static int through(struct multiaddr *a, const struct connection *l, const struct peer_id *relay)
 {
     int rc;
     *a = l->remote;
@@ -94,7 +94,7 @@ static int through(struct multiaddr *a, const struct link *l, const struct peer_
 /* A stop stream whose first message has not come yet. */
 struct stopping {
     struct host *host;
-    struct channel *channel;
+    struct stream *channel;
     struct timer timer;
     struct stopping *next, *prev;
 };
@@ -105,7 +105,7 @@ static void drop_stopping(struct stopping *s)
     else s->host->relay->stopping = s->next;
     if (s->next) s->next->prev = s->prev;
     timer_stop(&s->timer);
-    channel_close(s->channel);
+    stream_close(s->channel);
     free(s);
 }
 
@@ -114,7 +114,7 @@ static void on_stopping_late(void *context)
     drop_stopping(context);
 }
 
-static void on_stopping_failed(void *context, struct channel *c, int status, const char *why)
+static void on_stopping_failed(void *context, struct stream *c, int status, const char *why)
 {
     (void)c;
     (void)status;
@@ -122,38 +122,38 @@ static void on_stopping_failed(void *context, struct channel *c, int status, con
     drop_stopping(context);
 }
 
-static void on_stop_message(void *context, struct channel *c)
+static void on_stop_message(void *context, struct stream *c)
 {
     struct stopping *s = context;
     struct host *h = s->host;
-    const struct link *l = channel_link(c);
+    const struct connection *l = stream_link(c);
     struct relay_message m, answer = { .type = STOP_STATUS, .status = RELAY_OK };
     struct multiaddr remote;
     size_t used;
     int rc = relay_next(c, RELAY_STOP, &m, &used);
     if (rc == PL_EAGAIN) return;
     if (rc || m.type != STOP_CONNECT || !m.peer.length) answer.status = RELAY_MALFORMED_MESSAGE;
-    else if (!l || !relay_is_used(h, channel_peer(c)) || through(&remote, l, channel_peer(c)))
+    else if (!l || !relay_is_used(h, stream_peer(c)) || through(&remote, l, stream_peer(c)))
         answer.status = RELAY_PERMISSION_DENIED;
     relay_say(c, RELAY_STOP, &answer);
     if (answer.status == RELAY_OK) {
-        channel_took(c, used);
+        stream_took(c, used);
         s->channel = NULL; /* the link has it now */
         carry(h, c, 1, &remote, &m.peer);
     } else {
-        channel_finish(c);
+        stream_finish(c);
     }
     drop_stopping(s);
 }
 
-static void on_stop(void *context, struct channel *c)
+static void on_stop(void *context, struct stream *c)
 {
-    static const struct channel_events events = { .readable = on_stop_message,
+    static const struct stream_events events = { .readable = on_stop_message,
                                                   .failed = on_stopping_failed };
     struct host *h = context;
     struct stopping *s = calloc(1, sizeof *s);
     if (!s) {
-        channel_close(c);
+        stream_close(c);
         return;
     }
     s->host = h;
@@ -162,7 +162,7 @@ static void on_stop(void *context, struct channel *c)
     if (s->next) s->next->prev = s;
     h->relay->stopping = s;
     timer_start(h->loop, &s->timer, RELAY_LIMIT, on_stopping_late, s);
-    channel_listen(c, &events, s);
+    stream_listen(c, &events, s);
 }
 
 /* --- reservations ----------------------------------------------------------------------------- */
@@ -170,7 +170,7 @@ static void on_stop(void *context, struct channel *c)
 struct relay_user {
     struct host *host;
     struct peer_id relay;
-    struct channel *channel; /* while asking */
+    struct stream *channel; /* while asking */
     struct multiaddr at;     /* our address through it; length 0: no reservation */
     struct timer timer;      /* the next time to ask */
     struct relay_user *next;
@@ -186,14 +186,14 @@ static void again(struct relay_user *u, double in_s)
 static void lose(struct relay_user *u)
 {
     int had = u->at.length > 0;
-    channel_close(u->channel);
+    stream_close(u->channel);
     u->channel = NULL;
     u->at.length = 0;
     if (had) host_changed(u->host);
     again(u, RELAY_RETRY);
 }
 
-static void on_reserve_failed(void *context, struct channel *c, int status, const char *why)
+static void on_reserve_failed(void *context, struct stream *c, int status, const char *why)
 {
     (void)c;
     (void)status;
@@ -201,10 +201,10 @@ static void on_reserve_failed(void *context, struct channel *c, int status, cons
     lose(context);
 }
 
-static void on_reserved(void *context, struct channel *c)
+static void on_reserved(void *context, struct stream *c)
 {
     struct relay_user *u = context;
-    const struct link *l = channel_link(c);
+    const struct connection *l = stream_link(c);
     struct relay_message m;
     size_t used;
     double lasts;
@@ -216,8 +216,8 @@ static void on_reserved(void *context, struct channel *c)
         lose(u);
         return;
     }
-    channel_finish(c);
-    channel_close(c);
+    stream_finish(c);
+    stream_close(c);
     u->channel = NULL;
     lasts = (double)m.expire - (double)time(NULL);
     if (!(lasts > 2 * RELAY_RETRY)) lasts = 2 * RELAY_RETRY;
@@ -228,12 +228,12 @@ static void on_reserved(void *context, struct channel *c)
 
 static void ask(void *context)
 {
-    static const struct channel_events events = { .readable = on_reserved,
+    static const struct stream_events events = { .readable = on_reserved,
                                                   .failed = on_reserve_failed };
     struct relay_user *u = context;
     struct relay_message m = { .type = HOP_RESERVE };
-    channel_close(u->channel);
-    u->channel = channel_open(u->host, &u->relay, HOP, RELAY_LIMIT, &events, u);
+    stream_close(u->channel);
+    u->channel = stream_open(u->host, &u->relay, HOP, RELAY_LIMIT, &events, u);
     if (u->channel) relay_say(u->channel, RELAY_HOP, &m);
     again(u, u->channel ? 2 * RELAY_LIMIT : RELAY_RETRY); /* whatever becomes of this one */
 }
@@ -264,7 +264,7 @@ void relay_leave(struct host *h, const struct peer_id *relay)
     if (!u) return;
     *at = u->next;
     timer_stop(&u->timer);
-    channel_close(u->channel);
+    stream_close(u->channel);
     free(u);
     host_changed(h);
 }
@@ -299,7 +299,7 @@ static void on_disconnected(void *context, const struct peer_id *peer)
 
 struct relay_dial {
     struct host *host;
-    struct channel *channel;
+    struct stream *channel;
     struct multiaddr through;
     struct peer_id to;
     struct timer timer;
@@ -314,11 +314,11 @@ void relay_dial_cancel(struct relay_dial *d)
     else d->host->relay->dials = d->next;
     if (d->next) d->next->prev = d->prev;
     timer_stop(&d->timer);
-    channel_close(d->channel);
+    stream_close(d->channel);
     free(d);
 }
 
-static void tell(struct relay_dial *d, struct link *l, int status, const char *why)
+static void tell(struct relay_dial *d, struct connection *l, int status, const char *why)
 {
     relay_dial_done *done = d->done;
     void *context = d->context;
@@ -333,17 +333,17 @@ static void on_dial_late(void *context)
     tell(context, NULL, PL_EAGAIN, "the relay did not answer in time");
 }
 
-static void on_dial_failed(void *context, struct channel *c, int status, const char *why)
+static void on_dial_failed(void *context, struct stream *c, int status, const char *why)
 {
     (void)c;
     tell(context, NULL, status, why);
 }
 
-static void on_dial_answer(void *context, struct channel *c)
+static void on_dial_answer(void *context, struct stream *c)
 {
     struct relay_dial *d = context;
     struct relay_message m;
-    struct link *l;
+    struct connection *l;
     size_t used;
     int rc = relay_next(c, RELAY_HOP, &m, &used);
     if (rc == PL_EAGAIN) return;
@@ -352,7 +352,7 @@ static void on_dial_answer(void *context, struct channel *c)
              rc ? "the relay's answer cannot be read" : relay_status_text(m.status));
         return;
     }
-    channel_took(c, used);
+    stream_took(c, used);
     d->channel = NULL; /* the link has it now */
     l = carry(d->host, c, 0, &d->through, &d->to);
     tell(d, l, l ? PL_OK : PL_ENOMEM, l ? "" : "out of memory");
@@ -361,7 +361,7 @@ static void on_dial_answer(void *context, struct channel *c)
 struct relay_dial *relay_dial(struct host *h, const struct multiaddr *at, const struct peer_id *to,
                               relay_dial_done *done, void *context)
 {
-    static const struct channel_events events = { .readable = on_dial_answer,
+    static const struct stream_events events = { .readable = on_dial_answer,
                                                   .failed = on_dial_failed };
     struct relay_message m = { .type = HOP_CONNECT, .peer = *to };
     struct multiaddr direct;
@@ -381,7 +381,7 @@ struct relay_dial *relay_dial(struct host *h, const struct multiaddr *at, const 
     if (d->next) d->next->prev = d;
     h->relay->dials = d;
     host_learn(h, &t.relay, &direct, HOST_ADDRESS_TTL);
-    d->channel = channel_open_known(h, &t.relay, HOP, RELAY_LIMIT, &events, d);
+    d->channel = stream_open_known(h, &t.relay, HOP, RELAY_LIMIT, &events, d);
     if (d->channel && !timer_start(h->loop, &d->timer, RELAY_LIMIT, on_dial_late, d)) {
         relay_say(d->channel, RELAY_HOP, &m);
         return d;

@@ -16,7 +16,7 @@
 #define RELAY_LIMIT 15.0           /* s for each step of setting a circuit up */
 #define RELAY_RETRY 30.0           /* s after which a lost reservation is asked for again */
 
-struct link;
+struct connection;
 
 /* Serves hop (only with host_options.relay, never in client mode) and stop. */
 int relay_start(struct host *h);
@@ -34,7 +34,7 @@ size_t relay_addresses(const struct host *h, struct multiaddr *out, size_t max);
 /* A connection through the relay that the address names. Told once; on PL_OK the link has begun its
  * handshakes. */
 struct relay_dial;
-typedef void relay_dial_done(void *context, struct link *l, int status, const char *why);
+typedef void relay_dial_done(void *context, struct connection *l, int status, const char *why);
 struct relay_dial *relay_dial(struct host *h, const struct multiaddr *through,
                               const struct peer_id *to, relay_dial_done *done, void *context);
 void relay_dial_cancel(struct relay_dial *d);

@@ -28,11 +28,11 @@ struct relay {
 };
 
 /* The next message in a channel. PL_EAGAIN: not yet. It is not taken; *used is its length. */
-int relay_next(struct channel *c, enum relay_protocol p, struct relay_message *m, size_t *used);
-void relay_say(struct channel *c, enum relay_protocol p, const struct relay_message *m);
+int relay_next(struct stream *c, enum relay_protocol p, struct relay_message *m, size_t *used);
+void relay_say(struct stream *c, enum relay_protocol p, const struct relay_message *m);
 
 /* relay_serve.c */
-void relay_serve_hop(void *host, struct channel *c);
+void relay_serve_hop(void *host, struct stream *c);
 void relay_serve_lost(struct relay *r, const struct peer_id *peer); /* no connection any more */
 void relay_serve_stop_all(struct relay *r);
 

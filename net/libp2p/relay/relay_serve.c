@@ -20,7 +20,7 @@ struct circuit {
     enum circuit_state state;
     struct side {
         struct circuit *circuit;
-        struct channel *channel;
+        struct stream *channel;
         size_t passed; /* bytes that came from it */
         int ended;
     } sides[2];
@@ -31,12 +31,12 @@ struct circuit {
 };
 
 /* Not the link's account: a reservation and a circuit outlast one of several connections. */
-static int open_account(struct account *a, struct channel *c)
+static int open_account(struct account *a, struct stream *c)
 {
-    struct host *h = channel_host(c);
-    const struct link *l = channel_link(c);
+    struct host *h = stream_host(c);
+    const struct connection *l = stream_link(c);
     int rc = l ? resources_open(&h->resources, a, &l->remote, 0, loop_now(h->loop)) : PL_EIO;
-    if (!rc) rc = resources_authenticate(a, channel_peer(c));
+    if (!rc) rc = resources_authenticate(a, stream_peer(c));
     return rc;
 }
 
@@ -48,8 +48,8 @@ static void finish(struct circuit *k)
     if (k->next) k->next->prev = k->prev;
     resources_close(&k->account);
     timer_stop(&k->timer);
-    channel_close(k->sides[0].channel);
-    channel_close(k->sides[1].channel);
+    stream_close(k->sides[0].channel);
+    stream_close(k->sides[1].channel);
     free(k);
 }
 
@@ -109,7 +109,7 @@ static void refuse(struct circuit *k, int status)
 {
     struct relay_message m = { .type = HOP_STATUS, .status = status };
     relay_say(k->sides[0].channel, RELAY_HOP, &m);
-    channel_finish(k->sides[0].channel);
+    stream_finish(k->sides[0].channel);
     finish(k);
 }
 
@@ -120,9 +120,9 @@ static void pass(struct side *from)
 {
     struct circuit *k = from->circuit;
     struct side *to = from == &k->sides[0] ? &k->sides[1] : &k->sides[0];
-    size_t n, room = channel_queued(to->channel);
+    size_t n, room = stream_queued(to->channel);
     int ended;
-    const uint8_t *data = channel_data(from->channel, &n, &ended);
+    const uint8_t *data = stream_data(from->channel, &n, &ended);
     room = room < PIPE_FULL ? PIPE_FULL - room : 0;
     if (n > room) {
         n = room;
@@ -133,22 +133,22 @@ static void pass(struct side *from)
         finish(k);
         return;
     }
-    channel_write(to->channel, data, n);
-    channel_took(from->channel, n);
+    stream_write(to->channel, data, n);
+    stream_took(from->channel, n);
     if (!ended || from->ended) return;
     from->ended = 1;
-    channel_finish(to->channel);
+    stream_finish(to->channel);
     if (to->ended) finish(k);
 }
 
-static void on_bytes(void *context, struct channel *c)
+static void on_bytes(void *context, struct stream *c)
 {
     struct side *from = context;
     (void)c;
     if (from->circuit->state == CIRCUIT_OPEN) pass(from);
 }
 
-static void on_taken(void *context, struct channel *c)
+static void on_taken(void *context, struct stream *c)
 {
     struct side *to = context;
     struct circuit *k = to->circuit;
@@ -156,7 +156,7 @@ static void on_taken(void *context, struct channel *c)
     if (k->state == CIRCUIT_OPEN) pass(to == &k->sides[0] ? &k->sides[1] : &k->sides[0]);
 }
 
-static void on_gone(void *context, struct channel *c, int status, const char *why)
+static void on_gone(void *context, struct stream *c, int status, const char *why)
 {
     struct side *side = context;
     struct circuit *k = side->circuit;
@@ -169,7 +169,7 @@ static void on_gone(void *context, struct channel *c, int status, const char *wh
 
 /* --- setting up ------------------------------------------------------------------------------- */
 
-static void on_stop_answer(void *context, struct channel *c)
+static void on_stop_answer(void *context, struct stream *c)
 {
     struct side *callee = context;
     struct circuit *k = callee->circuit;
@@ -186,22 +186,22 @@ static void on_stop_answer(void *context, struct channel *c)
         refuse(k, RELAY_CONNECTION_FAILED);
         return;
     }
-    channel_took(c, used);
+    stream_took(c, used);
     m = our_limit(HOP_STATUS, RELAY_OK);
     relay_say(k->sides[0].channel, RELAY_HOP, &m);
     k->state = CIRCUIT_OPEN;
-    channel_both_ways(k->sides[0].channel);
+    stream_both_ways(k->sides[0].channel);
     timer_start(k->host->loop, &k->timer, RELAY_CIRCUIT_S, on_late, k);
     pass(callee);
 }
 
 static void connect_circuit(struct circuit *k, const struct relay_message *ask)
 {
-    static const struct channel_events events = { .readable = on_stop_answer, .drained = on_taken,
+    static const struct stream_events events = { .readable = on_stop_answer, .drained = on_taken,
                                                   .failed = on_gone };
     struct host *h = k->host;
     struct relay_message m = our_limit(STOP_CONNECT, 0);
-    struct link *l = link_best(host_peer(h, &ask->peer));
+    struct connection *l = connection_best(host_peer(h, &ask->peer));
     size_t same = 0;
     drop_expired(h->relay, loop_now(h->loop));
     k->callee = ask->peer;
@@ -213,11 +213,11 @@ static void connect_circuit(struct circuit *k, const struct relay_message *ask)
         refuse(k, RELAY_NO_RESERVATION);
     } else if (same >= RELAY_CIRCUITS_PER_PEER) {
         refuse(k, RELAY_RESOURCE_LIMIT_EXCEEDED);
-    } else if (!(k->sides[1].channel = channel_open_on(l, STOP, RELAY_LIMIT, &events,
+    } else if (!(k->sides[1].channel = stream_open_on(l, STOP, RELAY_LIMIT, &events,
                                                        &k->sides[1]))) {
         refuse(k, RELAY_CONNECTION_FAILED);
     } else {
-        m.peer = *channel_peer(k->sides[0].channel);
+        m.peer = *stream_peer(k->sides[0].channel);
         relay_say(k->sides[1].channel, RELAY_STOP, &m);
         k->state = CIRCUIT_CALLING;
         timer_start(h->loop, &k->timer, RELAY_LIMIT, on_late, k);
@@ -226,14 +226,14 @@ static void connect_circuit(struct circuit *k, const struct relay_message *ask)
 
 /* Where all are taken, the subnet that has the most loses one, unless it is the asker's. NULL:
  * refused. */
-static struct reservation *new_reservation(struct relay *r, struct channel *c)
+static struct reservation *new_reservation(struct relay *r, struct stream *c)
 {
-    struct resources *all = &channel_host(c)->resources;
+    struct resources *all = &stream_host(c)->resources;
     struct reservation *v = calloc(1, sizeof *v);
     const struct scope *full = NULL;
     struct account *largest;
     if (!v) return NULL;
-    v->peer = *channel_peer(c);
+    v->peer = *stream_peer(c);
     v->account.owner = v;
     if (!open_account(&v->account, c)) {
         while ((full = resources_charge(&v->account, RESOURCE_RESERVATIONS, 1)) &&
@@ -255,13 +255,13 @@ static void reserve(struct circuit *k)
 {
     struct host *h = k->host;
     struct relay *r = h->relay;
-    struct channel *c = k->sides[0].channel;
-    const struct link *l = channel_link(c);
+    struct stream *c = k->sides[0].channel;
+    const struct connection *l = stream_link(c);
     double now = loop_now(h->loop);
     struct relay_message m = our_limit(HOP_STATUS, RELAY_OK);
     struct reservation *mine;
     drop_expired(r, now);
-    mine = find_reservation(r, channel_peer(c));
+    mine = find_reservation(r, stream_peer(c));
     if (!l || l->relayed) { /* a circuit through a circuit would never end */
         refuse(k, RELAY_PERMISSION_DENIED);
         return;
@@ -275,11 +275,11 @@ static void reserve(struct circuit *k)
     m.expire = (uint64_t)time(NULL) + (uint64_t)RELAY_RESERVATION_S;
     m.address_count = host_addresses(h, m.addresses, RELAY_ADDRESSES_MAX);
     relay_say(c, RELAY_HOP, &m);
-    channel_finish(c);
+    stream_finish(c);
     finish(k);
 }
 
-static void on_hop_request(void *context, struct channel *c)
+static void on_hop_request(void *context, struct stream *c)
 {
     struct side *caller = context;
     struct circuit *k = caller->circuit;
@@ -292,16 +292,16 @@ static void on_hop_request(void *context, struct channel *c)
     }
     rc = relay_next(c, RELAY_HOP, &m, &used);
     if (rc == PL_EAGAIN) return;
-    channel_took(c, rc ? 0 : used);
+    stream_took(c, rc ? 0 : used);
     if (rc) refuse(k, RELAY_MALFORMED_MESSAGE);
     else if (m.type == HOP_RESERVE) reserve(k);
     else if (m.type == HOP_CONNECT) connect_circuit(k, &m);
     else refuse(k, RELAY_UNEXPECTED_MESSAGE);
 }
 
-void relay_serve_hop(void *context, struct channel *c)
+void relay_serve_hop(void *context, struct stream *c)
 {
-    static const struct channel_events events = { .readable = on_hop_request, .drained = on_taken,
+    static const struct stream_events events = { .readable = on_hop_request, .drained = on_taken,
                                                   .failed = on_gone };
     struct host *h = context;
     struct circuit *k = calloc(1, sizeof *k);
@@ -309,7 +309,7 @@ void relay_serve_hop(void *context, struct channel *c)
         resources_charge(&k->account, RESOURCE_CIRCUITS, 1)) {
         if (k) resources_close(&k->account);
         free(k);
-        channel_close(c);
+        stream_close(c);
         return;
     }
     k->host = h;
@@ -318,6 +318,6 @@ void relay_serve_hop(void *context, struct channel *c)
     k->next = h->relay->circuits;
     if (k->next) k->next->prev = k;
     h->relay->circuits = k;
-    channel_listen(c, &events, &k->sides[0]);
+    stream_listen(c, &events, &k->sides[0]);
     timer_start(h->loop, &k->timer, RELAY_LIMIT, on_late, k);
 }

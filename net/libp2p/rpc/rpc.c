@@ -12,7 +12,7 @@
 
 /* --- what is served --------------------------------------------------------------------------- */
 
-int rpc_add_service(const struct rpc_service *service, channel_opened *opened)
+int rpc_add_service(const struct rpc_service *service, stream_opened *opened)
 {
     struct host *h = service->host;
     struct rpc_service *s = malloc(sizeof *s);
@@ -60,7 +60,7 @@ void rpc_close_services(struct host *h)
 
 struct rpc_call {
     struct host *host;
-    struct channel *channel; /* NULL once answered or cancelled */
+    struct stream *channel; /* NULL once answered or cancelled */
     struct peer_id caller;
     struct rpc_service *service; /* NULL once the handler has it */
     uint8_t id[RPC_CALL_ID];
@@ -73,7 +73,7 @@ struct rpc_call {
 static void drop_channel(struct rpc_call *call)
 {
     timer_stop(&call->timer);
-    channel_close(call->channel);
+    stream_close(call->channel);
     call->channel = NULL;
 }
 
@@ -114,17 +114,17 @@ static void hand_over(struct rpc_call *call, const struct rpc_unary *m, size_t u
     handler(handler_context, call, m->data, m->n); /* borrowed from the channel */
     call->in_handler = 0;
     if (call->answered) free_call(call);
-    else channel_took(call->channel, used);
+    else stream_took(call->channel, used);
 }
 
-static void call_readable(void *context, struct channel *c)
+static void call_readable(void *context, struct stream *c)
 {
     struct rpc_call *call = context;
     int ended, rc;
     size_t n, want;
     struct cursor cursor;
     struct rpc_unary m;
-    cursor.at = channel_data(c, &n, &ended);
+    cursor.at = stream_data(c, &n, &ended);
     cursor.left = n;
     if (!call->service) {
         if (n || ended) cancel_call(call);
@@ -133,15 +133,15 @@ static void call_readable(void *context, struct channel *c)
     rc = rpc_unary_get(&cursor, &m, RPC_UNARY_MAX, &want);
     if (!rc && m.kind != RPC_REQUEST) rc = PL_EPROTO;
     if (call->service->retired) rc = PL_ENOTFOUND; /* its owner may be gone */
-    if (rc == PL_EAGAIN && !ended) rc = channel_expect(c, want);
+    if (rc == PL_EAGAIN && !ended) rc = stream_expect(c, want);
     else if (rc == PL_OK) hand_over(call, &m, n - cursor.left);
     if (rc) {
-        channel_finish(c); /* as the original: an end without an answer */
+        stream_finish(c); /* as the original: an end without an answer */
         free_call(call);
     }
 }
 
-static void call_failed(void *context, struct channel *c, int status, const char *why)
+static void call_failed(void *context, struct stream *c, int status, const char *why)
 {
     (void)c;
     (void)status;
@@ -154,22 +154,22 @@ static void on_request_late(void *context)
     free_call(context);
 }
 
-static void on_unary(void *context, struct channel *c)
+static void on_unary(void *context, struct stream *c)
 {
-    static const struct channel_events events = { .readable = call_readable,
+    static const struct stream_events events = { .readable = call_readable,
                                                   .failed = call_failed };
     struct rpc_service *service = context;
     struct rpc_call *call = calloc(1, sizeof *call);
     if (!call) {
-        channel_close(c);
+        stream_close(c);
         return;
     }
     call->host = service->host;
     call->channel = c;
-    call->caller = *channel_peer(c);
+    call->caller = *stream_peer(c);
     call->service = service;
     service->waiting++;
-    channel_listen(c, &events, call);
+    stream_listen(c, &events, call);
     timer_start(host_loop(call->host), &call->timer, REQUEST_LIMIT, on_request_late, call);
 }
 
@@ -203,9 +203,9 @@ static void answer(struct rpc_call *call, enum rpc_unary_kind kind, const void *
     if (call->channel) {
         memcpy(m.call_id, call->id, RPC_CALL_ID);
         if (!rpc_unary_put(&out, &m))
-            channel_write(call->channel, bytes_at(&out), bytes_length(&out));
+            stream_write(call->channel, bytes_at(&out), bytes_length(&out));
         bytes_clear(&out);
-        channel_finish(call->channel);
+        stream_finish(call->channel);
     }
     call->answered = 1;
     if (!call->in_handler) free_call(call); /* else the request's bytes are still in use */
@@ -230,7 +230,7 @@ void rpc_reply_error(struct rpc_call *call, const char *text)
 
 struct rpc_request {
     struct host *host;
-    struct channel *channel;
+    struct stream *channel;
     struct timer timer;
     uint8_t id[RPC_CALL_ID];
     int status; /* what the timer will tell */
@@ -242,7 +242,7 @@ struct rpc_request {
 static void free_request(struct rpc_request *r)
 {
     timer_stop(&r->timer);
-    channel_close(r->channel);
+    stream_close(r->channel);
     free(r);
 }
 
@@ -265,7 +265,7 @@ static void finish_failed(struct rpc_request *r, int status, const char *why)
 static void response(struct rpc_request *r, const struct rpc_unary *m)
 {
     struct rpc_result result = { .data = m->data, .n = m->n };
-    channel_finish(r->channel); /* we are done as well: close in order, no reset */
+    stream_finish(r->channel); /* we are done as well: close in order, no reset */
     if (m->kind == RPC_RESPONSE) {
         finish(r, &result);
     } else {
@@ -275,27 +275,27 @@ static void response(struct rpc_request *r, const struct rpc_unary *m)
     }
 }
 
-static void request_readable(void *context, struct channel *c)
+static void request_readable(void *context, struct stream *c)
 {
     struct rpc_request *r = context;
     int ended, rc;
     size_t n, want;
     struct cursor cursor;
     struct rpc_unary m;
-    cursor.at = channel_data(c, &n, &ended);
+    cursor.at = stream_data(c, &n, &ended);
     cursor.left = n;
     rc = rpc_unary_get(&cursor, &m, RPC_UNARY_MAX, &want);
     if (!rc && (m.kind == RPC_REQUEST || memcmp(m.call_id, r->id, RPC_CALL_ID))) rc = PL_EPROTO;
     if (rc == PL_OK) response(r, &m);
     else if (rc == PL_EAGAIN && ended)
         finish_failed(r, PL_EIO, "the peer has closed the call without an answer");
-    else if (rc == PL_EAGAIN && channel_expect(c, want))
+    else if (rc == PL_EAGAIN && stream_expect(c, want))
         finish_failed(r, PL_ELIMIT, "too much lies unread to take the response");
     else if (rc == PL_ELIMIT) finish_failed(r, rc, "the response is larger than 4 MiB");
     else if (rc != PL_EAGAIN) finish_failed(r, PL_EPROTO, "the response is malformed");
 }
 
-static void request_failed(void *context, struct channel *c, int status, const char *why)
+static void request_failed(void *context, struct stream *c, int status, const char *why)
 {
     (void)c;
     finish_failed(context, status, why);
@@ -319,7 +319,7 @@ static int send_request(struct rpc_request *r, const struct peer_id *peer, const
         memcpy(m.call_id, r->id, RPC_CALL_ID);
         rc = rpc_unary_put(&out, &m);
     }
-    if (!rc) channel_write(r->channel, bytes_at(&out), bytes_length(&out));
+    if (!rc) stream_write(r->channel, bytes_at(&out), bytes_length(&out));
     bytes_clear(&out);
     return rc;
 }
@@ -328,7 +328,7 @@ struct rpc_request *rpc_call_unary(struct host *h, const struct peer_id *peer, c
                                    const void *data, size_t n, double timeout_s, rpc_done *done,
                                    void *context)
 {
-    static const struct channel_events events = { .readable = request_readable,
+    static const struct stream_events events = { .readable = request_readable,
                                                   .failed = request_failed };
     struct rpc_request *r = calloc(1, sizeof *r);
     size_t frame = RPC_CALL_ID + 40 + peer->length + strlen(name); /* at most, around the data */
@@ -342,7 +342,7 @@ struct rpc_request *rpc_call_unary(struct host *h, const struct peer_id *peer, c
         r->status = PL_ELIMIT;
         r->why = "the request is larger than 4 MiB";
         timeout_s = 0;
-    } else if (!(r->channel = channel_open(h, peer, name, timeout_s + 1, &events, r)) ||
+    } else if (!(r->channel = stream_open(h, peer, name, timeout_s + 1, &events, r)) ||
                send_request(r, peer, name, data, n)) {
         free_request(r);
         return NULL;

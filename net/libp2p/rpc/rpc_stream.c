@@ -18,7 +18,7 @@
 
 struct rpc_stream {
     struct host *host;
-    struct channel *channel; /* NULL once it has failed */
+    struct stream *channel; /* NULL once it has failed */
     struct peer_id peer;
     int server;
     int in_ended, out_ended; /* the other side's messages have all come; ours have been sent */
@@ -37,8 +37,8 @@ static void free_stream(struct rpc_stream *s)
     timer_stop(&s->again);
     timer_stop(&s->fin);
     /* complete: no reset */
-    if (s->channel && !s->server && s->in_ended) channel_finish(s->channel);
-    channel_close(s->channel);
+    if (s->channel && !s->server && s->in_ended) stream_finish(s->channel);
+    stream_close(s->channel);
     free(s);
 }
 
@@ -57,7 +57,7 @@ static void fail(struct rpc_stream *s, int status, const char *why)
     if (!s->channel || s->closed) return;
     rpc_printable(text, sizeof text, (const uint8_t *)why, strlen(why));
     timer_stop(&s->deadline);
-    channel_close(s->channel);
+    stream_close(s->channel);
     s->channel = NULL;
     s->busy++;
     s->events.failed(s->context, s, status, text);
@@ -82,7 +82,7 @@ static void restart_deadline(struct rpc_stream *s)
 static void send_fin(struct rpc_stream *s)
 {
     timer_stop(&s->fin);
-    if (s->channel) channel_finish(s->channel);
+    if (s->channel) stream_finish(s->channel);
 }
 
 static void on_fin(void *context)
@@ -133,7 +133,7 @@ static void on_eof(struct rpc_stream *s, size_t rest)
     else if (s->orphan || !s->out_ended) fail(s, PL_EIO, "the caller has given up");
 }
 
-static void on_readable(void *context, struct channel *c)
+static void on_readable(void *context, struct stream *c)
 {
     struct rpc_stream *s = context;
     (void)c;
@@ -143,7 +143,7 @@ static void on_readable(void *context, struct channel *c)
         struct rpc_frame f;
         size_t n, want;
         int eof, rc;
-        cursor.at = channel_data(s->channel, &n, &eof);
+        cursor.at = stream_data(s->channel, &n, &eof);
         cursor.left = n;
         if (s->in_ended) {
             if (s->server && n) fail(s, PL_EPROTO, "the caller goes on after its end");
@@ -153,7 +153,7 @@ static void on_readable(void *context, struct channel *c)
         rc = n ? rpc_frame_get(&cursor, &f, s->message_max, &want) : PL_EAGAIN;
         if (rc == PL_EAGAIN) {
             if (eof) on_eof(s, n);
-            else if (n && channel_expect(s->channel, want))
+            else if (n && stream_expect(s->channel, want))
                 fail(s, PL_ELIMIT, "too much lies unread to take the message");
             return;
         }
@@ -161,13 +161,13 @@ static void on_readable(void *context, struct channel *c)
         else if (rc) fail(s, rc, "a frame of an unknown kind");
         if (rc) return;
         if (got_frame(s, &f)) return;
-        if (s->channel) channel_took(s->channel, n - cursor.left);
+        if (s->channel) stream_took(s->channel, n - cursor.left);
         restart_deadline(s);
     }
-    if (s->channel) channel_pause(s->channel);
+    if (s->channel) stream_pause(s->channel);
 }
 
-static void on_drained(void *context, struct channel *c)
+static void on_drained(void *context, struct stream *c)
 {
     struct rpc_stream *s = context;
     (void)c;
@@ -177,7 +177,7 @@ static void on_drained(void *context, struct channel *c)
     left(s);
 }
 
-static void on_failed(void *context, struct channel *c, int status, const char *why)
+static void on_failed(void *context, struct stream *c, int status, const char *why)
 {
     struct rpc_stream *s = context;
     (void)c;
@@ -186,7 +186,7 @@ static void on_failed(void *context, struct channel *c, int status, const char *
     fail(s, status, why);
 }
 
-static const struct channel_events channel_calls = { .readable = on_readable, .drained = on_drained,
+static const struct stream_events stream_calls = { .readable = on_readable, .drained = on_drained,
                                                      .failed = on_failed };
 
 static struct rpc_stream *new_stream(struct host *h, const struct peer_id *peer, size_t message_max)
@@ -208,23 +208,23 @@ struct rpc_stream *rpc_open(struct host *h, const struct peer_id *peer, const ch
     struct rpc_stream *s = new_stream(h, peer, message_max);
     if (!s) return NULL;
     rpc_listen(s, events, context);
-    if ((s->channel = channel_open(h, peer, name, timeout_s, &channel_calls, s))) return s;
+    if ((s->channel = stream_open(h, peer, name, timeout_s, &stream_calls, s))) return s;
     free(s);
     return NULL;
 }
 
-static void on_stream(void *context, struct channel *c)
+static void on_stream(void *context, struct stream *c)
 {
     const struct rpc_service *service = context;
-    struct rpc_stream *s = new_stream(service->host, channel_peer(c), service->message_max);
+    struct rpc_stream *s = new_stream(service->host, stream_peer(c), service->message_max);
     if (!s) {
-        channel_close(c);
+        stream_close(c);
         return;
     }
     s->server = 1;
     s->channel = c;
-    channel_both_ways(c);
-    channel_listen(c, &channel_calls, s);
+    stream_both_ways(c);
+    stream_listen(c, &stream_calls, s);
     s->busy++;
     service->opened(service->context, s);
     assert(s->closed || s->events.failed);
@@ -258,8 +258,8 @@ int rpc_send(struct rpc_stream *s, const void *data, size_t n)
     if (!s->channel || s->out_ended) return PL_EPROTO;
     rc = rpc_header_put(&out, RPC_MESSAGE, n);
     if (!rc && n <= SMALL) rc = bytes_add(&out, data, n);
-    if (!rc) channel_write(s->channel, bytes_at(&out), bytes_length(&out));
-    if (!rc && n > SMALL) channel_write(s->channel, data, n);
+    if (!rc) stream_write(s->channel, bytes_at(&out), bytes_length(&out));
+    if (!rc && n > SMALL) stream_write(s->channel, data, n);
     bytes_clear(&out);
     return rc;
 }
@@ -275,8 +275,8 @@ int rpc_give(struct rpc_stream *s, struct bytes *data)
     }
     if (!s->channel || s->out_ended) return PL_EPROTO;
     if (!(rc = rpc_header_put(&header, RPC_MESSAGE, bytes_length(data)))) {
-        channel_write(s->channel, bytes_at(&header), bytes_length(&header));
-        channel_give(s->channel, data);
+        stream_write(s->channel, bytes_at(&header), bytes_length(&header));
+        stream_give(s->channel, data);
     }
     bytes_clear(&header);
     return rc;
@@ -292,7 +292,7 @@ void rpc_end(struct rpc_stream *s)
     }
     s->out_ended = 1;
     if (!rpc_header_put(&out, RPC_END, 0)) /* a FIN would be taken for giving up */
-        channel_write(s->channel, bytes_at(&out), bytes_length(&out));
+        stream_write(s->channel, bytes_at(&out), bytes_length(&out));
     bytes_clear(&out);
 }
 
@@ -301,7 +301,7 @@ void rpc_fail(struct rpc_stream *s, const char *text)
     struct bytes out = { 0 };
     assert(s->server);
     if (!s->channel || s->out_ended) return;
-    if (!rpc_error_put(&out, text)) channel_write(s->channel, bytes_at(&out), bytes_length(&out));
+    if (!rpc_error_put(&out, text)) stream_write(s->channel, bytes_at(&out), bytes_length(&out));
     bytes_clear(&out);
     end_server(s);
 }
@@ -345,27 +345,27 @@ void rpc_close(struct rpc_stream *s)
 
 size_t rpc_queued(const struct rpc_stream *s)
 {
-    return s->channel ? channel_queued(s->channel) : 0;
+    return s->channel ? stream_queued(s->channel) : 0;
 }
 
 size_t rpc_unread(const struct rpc_stream *s)
 {
     size_t n = 0;
     int ended;
-    if (s->channel) channel_data(s->channel, &n, &ended);
+    if (s->channel) stream_data(s->channel, &n, &ended);
     return n;
 }
 
 void rpc_pause(struct rpc_stream *s)
 {
     s->credit = 0;
-    if (s->channel) channel_pause(s->channel);
+    if (s->channel) stream_pause(s->channel);
 }
 
 static void read_on(void *context)
 {
     struct rpc_stream *s = context;
-    if (s->channel) channel_resume(s->channel);
+    if (s->channel) stream_resume(s->channel);
 }
 
 void rpc_credit(struct rpc_stream *s, size_t messages)

@@ -37,51 +37,51 @@ static void on_failed(void *context, struct rpc_stream *s, int status, const cha
 /* --- slow-loris: a byte now and then, of a message that never ends ---------------------------- */
 
 static struct trickle {
-    struct channel *channel;
+    struct stream *channel;
     struct timer timer;
 } trickles[TRICKLES];
 
 static void trickle(void *context)
 {
     struct trickle *t = context;
-    channel_write(t->channel, "\x0a", 1);
+    stream_write(t->channel, "\x0a", 1);
     timer_start(loop, &t->timer, TRICKLE_EVERY, trickle, t);
 }
-static void on_trickle_open(void *context, struct channel *c)
+static void on_trickle_open(void *context, struct stream *c)
 {
     struct bytes header = { 0 };
     rpc_header_put(&header, RPC_MESSAGE, 2000); /* both take that much */
-    channel_write(c, bytes_at(&header), bytes_length(&header));
+    stream_write(c, bytes_at(&header), bytes_length(&header));
     bytes_clear(&header);
     trickle(context);
 }
 static void trickle_over(struct trickle *t)
 {
     timer_stop(&t->timer);
-    channel_close(t->channel);
+    stream_close(t->channel);
     t->channel = NULL;
     note(&over);
 }
-static void on_trickle_answer(void *context, struct channel *c)
+static void on_trickle_answer(void *context, struct stream *c)
 {
     size_t n;
     int ended;
-    channel_data(c, &n, &ended);
-    channel_took(c, n);
+    stream_data(c, &n, &ended);
+    stream_took(c, n);
     if (ended) trickle_over(context);
 }
-static void on_trickle_failed(void *context, struct channel *c, int status, const char *why)
+static void on_trickle_failed(void *context, struct stream *c, int status, const char *why)
 {
     (void)c, (void)status, (void)why;
     trickle_over(context);
 }
 static void trickle_all(void)
 {
-    static const struct channel_events events = { on_trickle_open, on_trickle_answer, NULL,
+    static const struct stream_events events = { on_trickle_open, on_trickle_answer, NULL,
                                                   on_trickle_failed };
     memset(trickles, 0, sizeof trickles);
     for (int i = 0; i < streams; i++)
-        trickles[i].channel = channel_open(peers[2].host, host_id(peers[0].host), rpc_names[i % 2],
+        trickles[i].channel = stream_open(peers[2].host, host_id(peers[0].host), rpc_names[i % 2],
                                            END_LIMIT, &events, &trickles[i]);
 }
 

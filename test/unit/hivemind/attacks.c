@@ -235,7 +235,7 @@ static double train(size_t n, size_t liars, enum attack attack, int way, int rou
         l->attack = i < liars ? attack : HONEST;
         l->tensor[0] = l->grad;
         pl_rng_init(&l->lots, 4, i);
-        p->options.chance = (struct chance){ draw, l };
+        p->options.chance = (struct random_source){ draw, l };
         p->timeout = PATIENCE;
         p->options.tensors = 1;
         p->options.schema = model;

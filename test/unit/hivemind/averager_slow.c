@@ -8,7 +8,7 @@
 
 #define PART 512 /* values: part_bytes of floats */
 
-static struct channel *part_stream;
+static struct stream *part_stream;
 static struct bytes message;
 static int ended, answered, code;
 
@@ -18,13 +18,13 @@ static void look_for_group(void *context)
     p->grouped = averager_has_group(p->a);
 }
 
-static void on_open(void *context, struct channel *c)
+static void on_open(void *context, struct stream *c)
 {
     (void)context;
-    channel_write(c, bytes_at(&message), bytes_length(&message) / 2);
+    stream_write(c, bytes_at(&message), bytes_length(&message) / 2);
 }
 
-static void on_readable(void *context, struct channel *c)
+static void on_readable(void *context, struct stream *c)
 {
     struct cursor at;
     struct rpc_frame f;
@@ -32,24 +32,24 @@ static void on_readable(void *context, struct channel *c)
     size_t want;
     int eof;
     (void)context;
-    at.at = channel_data(c, &at.left, &eof);
+    at.at = stream_data(c, &at.left, &eof);
     if (!rpc_frame_get(&at, &f, 1 << 20, &want) && !part_message_read(&m, f.data, f.n, NULL)) {
         code = m.code;
         note(&answered);
     } else if (eof) note(&ended);
 }
 
-static void on_failed(void *context, struct channel *c, int status, const char *why)
+static void on_failed(void *context, struct stream *c, int status, const char *why)
 {
     (void)context, (void)status, (void)why;
-    channel_close(c);
+    stream_close(c);
     part_stream = NULL;
     note(&ended);
 }
 
 static void send_half(void *context)
 {
-    static const struct channel_events events = { on_open, on_readable, NULL, on_failed };
+    static const struct stream_events events = { on_open, on_readable, NULL, on_failed };
     struct part_message m = { .code = MSG_PART_FOR_AVERAGING, .group_id = peers[0].a->group.id,
                               .group_id_n = DHT_ID_BYTES, .weight = 1, .elements = PART,
                               .has_part = 1, .bytes = PART * sizeof(float) };
@@ -61,7 +61,7 @@ static void send_half(void *context)
     rpc_header_put(&message, RPC_MESSAGE, bytes_length(&part));
     bytes_add(&message, bytes_at(&part), bytes_length(&part));
     bytes_clear(&part);
-    part_stream = channel_open(peers[1].host, host_id(peers[0].host),
+    part_stream = stream_open(peers[1].host, host_id(peers[0].host),
                                "test::DecentralizedAverager.rpc_aggregate_part", LIMIT, &events,
                                NULL);
 }
@@ -70,13 +70,13 @@ static void send_rest(void *context)
 {
     size_t half = bytes_length(&message) / 2;
     (void)context;
-    channel_write(part_stream, bytes_at(&message) + half, bytes_length(&message) - half);
+    stream_write(part_stream, bytes_at(&message) + half, bytes_length(&message) - half);
 }
 
 static void close_stream(void *context)
 {
     (void)context;
-    channel_close(part_stream);
+    stream_close(part_stream);
 }
 
 static void a_first_part_takes_its_time(void **state)

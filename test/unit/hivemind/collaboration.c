@@ -323,37 +323,37 @@ static void who_did_not_come_does_not_count(void **state)
 {
     static const uint8_t said[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
     struct progress_record r[3] = { report_of(9, 100), report_of(5, 101), report_of(7, 102) };
-    struct attendance a = { 0 };
+    struct liveness a = { 0 };
     struct group g = { 0 };
     size_t n;
     (void)state;
-    attendance_round(&a, NULL, 103); /* nobody is known yet */
-    assert_int_equal(attendance_see(&a, r, 3, 103, &n), PL_OK);
+    liveness_round(&a, NULL, 103); /* nobody is known yet */
+    assert_int_equal(liveness_see(&a, r, 3, 103, &n), PL_OK);
     assert_int_equal(n, 3);
     assert_int_equal(group_add(&g, &r[1].peer, said, sizeof said, NULL), PL_OK);
-    attendance_round(&a, &g, 101.5); /* the third has reported since, the first has not */
-    assert_int_equal(attendance_see(&a, r, 3, 104, &n), PL_OK);
+    liveness_round(&a, &g, 101.5); /* the third has reported since, the first has not */
+    assert_int_equal(liveness_see(&a, r, 3, 104, &n), PL_OK);
     assert_int_equal(n, 2);
     assert_int_equal(r[0].peer.bytes[2], 5);
     assert_int_equal(r[1].peer.bytes[2], 7);
-    attendance_round(&a, NULL, 105);
+    liveness_round(&a, NULL, 105);
     r[0] = report_of(9, 100), r[1] = report_of(5, 105), r[2] = report_of(7, 105.5);
-    assert_int_equal(attendance_see(&a, r, 3, 106, &n), PL_OK);
+    assert_int_equal(liveness_see(&a, r, 3, 106, &n), PL_OK);
     assert_int_equal(n, 1);
     assert_int_equal(r[0].peer.bytes[2], 7);
     r[0] = report_of(9, 106.5); /* it lives; of the others this look finds nothing */
-    assert_int_equal(attendance_see(&a, r, 1, 107, &n), PL_OK);
+    assert_int_equal(liveness_see(&a, r, 1, 107, &n), PL_OK);
     assert_int_equal(n, 1);
     r[0] = report_of(5, 90);
-    assert_int_equal(attendance_see(&a, r, 1, 108, &n), PL_OK);
+    assert_int_equal(liveness_see(&a, r, 1, 108, &n), PL_OK);
     assert_int_equal(n, 0);
-    assert_int_equal(attendance_see(&a, r, 0, 109 + PROGRESS_LIFE, &n), PL_OK);
+    assert_int_equal(liveness_see(&a, r, 0, 109 + PROGRESS_LIFE, &n), PL_OK);
     assert_int_equal(a.count, 0);
     r[0] = report_of(5, 90); /* forgotten: as new */
-    assert_int_equal(attendance_see(&a, r, 1, 110 + PROGRESS_LIFE, &n), PL_OK);
+    assert_int_equal(liveness_see(&a, r, 1, 110 + PROGRESS_LIFE, &n), PL_OK);
     assert_int_equal(n, 1);
     group_clear(&g);
-    attendance_clear(&a);
+    liveness_clear(&a);
 }
 
 /* It reports, and does not come: after three rounds in a row it does not count any more, until it has
@@ -361,7 +361,7 @@ static void who_did_not_come_does_not_count(void **state)
 static void who_never_comes_is_absent(void **state)
 {
     static const uint8_t said[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
-    struct attendance a = { 0 };
+    struct liveness a = { 0 };
     struct group with = { 0 }, without = { 0 };
     const struct peer_id talker = report_of(9, 0).peer, other = report_of(5, 0).peer;
     int counted = 0;
@@ -376,19 +376,19 @@ static void who_never_comes_is_absent(void **state)
         const double now = 100 + 10 * round;
         struct progress_record r[3] = { report_of(9, now), report_of(5, now), report_of(7, now) };
         size_t n;
-        assert_int_equal(attendance_see(&a, r, 3, now + 1, &n), PL_OK);
-        assert_int_equal(attendance_is_absent(&a, &talker), n == 2);
-        assert_false(attendance_is_absent(&a, &other));
+        assert_int_equal(liveness_see(&a, r, 3, now + 1, &n), PL_OK);
+        assert_int_equal(liveness_is_absent(&a, &talker), n == 2);
+        assert_false(liveness_is_absent(&a, &other));
         counted += n == 3;
         /* one round was without a group: 0 to 3; 3 + 13, and once more after as many; 41 to 43 */
         assert_int_equal(n, round <= 3 || round == 17 || round == 33 ||
                             (round >= 41 && round <= 43) || round == 57 ? 3 : 2);
-        attendance_round(&a, alone ? NULL : comes ? &with : &without, now + 5);
+        liveness_round(&a, alone ? NULL : comes ? &with : &without, now + 5);
     }
     assert_int_equal(counted, 4 + 1 + 1 + 3 + 1);
     group_clear(&with);
     group_clear(&without);
-    attendance_clear(&a);
+    liveness_clear(&a);
 }
 
 /* What a peer claims to have done counts until we should have met it three times, and again once we
@@ -396,7 +396,7 @@ static void who_never_comes_is_absent(void **state)
 static void who_shows_nothing_has_no_samples(void **state)
 {
     static const uint8_t said[] = { 0x93, 0xc0, 0x00, 0xc4, 0x01, 0xc0 };
-    struct attendance a = { 0 };
+    struct liveness a = { 0 };
     struct group pair = { 0 }, with = { 0 };
     struct progress_record r[5] = { report_of(1, 0), report_of(2, 0), report_of(9, 0) };
     size_t n;
@@ -412,21 +412,21 @@ static void who_shows_nothing_has_no_samples(void **state)
                 r[i].samples = TARGET;
                 r[i].samples_per_second = 5;
             }
-            assert_int_equal(attendance_see(&a, r, 5, 100 + round, &n), PL_OK);
+            assert_int_equal(liveness_see(&a, r, 5, 100 + round, &n), PL_OK);
             assert_int_equal(n, 5); /* it is waited for */
             if (!limited || round % 5 == 2) /* a fifth is no binary number */
                 assert_int_equal(r[4].samples,
-                                 due < 3 || due % ATTENDANCE_AGAIN == 0 ? TARGET : 0);
+                                 due < 3 || due % LIVENESS_AGAIN == 0 ? TARGET : 0);
             assert_int_equal(r[4].samples > 0, r[4].samples_per_second > 0);
             if (limited && round) assert_int_equal(r[0].samples, TARGET); /* it was in each of them */
-            attendance_meet(&a, limited ? &pair : NULL);
+            liveness_meet(&a, limited ? &pair : NULL);
         }
-        attendance_meet(&a, &with);
+        liveness_meet(&a, &with);
         r[0] = r[4];
         r[0].samples = TARGET;
-        assert_int_equal(attendance_see(&a, r, 1, 300, &n), PL_OK);
+        assert_int_equal(liveness_see(&a, r, 1, 300, &n), PL_OK);
         assert_int_equal(r[0].samples, TARGET);
-        attendance_clear(&a);
+        liveness_clear(&a);
     }
     group_clear(&pair);
     group_clear(&with);

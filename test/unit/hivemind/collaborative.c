@@ -218,39 +218,39 @@ static int take_in(void *context)
 
 static int moved(void *context, int64_t epoch) { return (void)context, (void)epoch, PL_OK; }
 
-static void tell(void *context, const struct together_event *e)
+static void tell(void *context, const struct collaborative_event *e)
 {
     struct peer *p = context;
     if (!p->is_known && e->view.peers == PEERS) {
         p->is_known = 1;
         note(&known);
     }
-    if (e->kind == TOGETHER_EPOCH && p->steps <= EPOCHS) {
+    if (e->kind == COLLABORATIVE_EPOCH && p->steps <= EPOCHS) {
         p->status[p->steps - 1] = e->round.status;
         p->group[p->steps - 1] = e->round.peers;
         if (e->round.status) printf("peer %d, epoch %d: %s\n", p->number, p->steps, e->round.why.text);
     }
-    if (e->kind == TOGETHER_TROUBLE) printf("peer %d: %s\n", p->number, e->text);
+    if (e->kind == COLLABORATIVE_TROUBLE) printf("peer %d: %s\n", p->number, e->text);
 }
 
 static void *learn(void *context)
 {
     struct peer *p = context;
-    struct together_learner l = {
+    struct collaborative_learner l = {
         .value = p->value, .grad = p->grad, .state = &p->state, .context = p, .batch = batch,
         .mean = mean, .step = step, .drop = drop, .moved = moved, .peak = RATE,
         .set_aside = set_aside, .aside_grad = aside_grad, .step_aside = step_aside,
         .take_in = take_in, .beside = 1
     };
-    struct together_options o = {
+    struct collaborative_options o = {
         .run = "delay", .compression = "none", .threshold = PL_WIRE_ADAPTIVE,
         .target_batch = TARGET, .epochs = EPOCHS, .average_state_every = 1000,
         .matchmaking_time = 5, .averaging_timeout = 60, .allreduce_timeout = 60,
         .bandwidth = PL_BANDWIDTH_UNKNOWN, .key = &p->key, .tell = tell, .context = p
     };
-    if (p->number == DELAYED) o.delay = hold_steps ? TOGETHER_DELAY_STEP : TOGETHER_DELAY_ROUND;
+    if (p->number == DELAYED) o.delay = hold_steps ? COLLABORATIVE_DELAY_STEP : COLLABORATIVE_DELAY_ROUND;
     is_training = 1;
-    p->rc = together_run(&p->swarm, &l, &o, &host, &p->epoch, &p->err);
+    p->rc = collaborative_run(&p->swarm, &l, &o, &host, &p->epoch, &p->err);
     return NULL;
 }
 

@@ -1,4 +1,4 @@
-/* dht_world.h - whole nodes of a DHT over loopback, several in this process, and their wishes: what
+/* dht_world.h - whole nodes of a DHT over loopback, several in this process, and their requests: what
  * its tests share. Included by one file of each test program. */
 #ifndef PL_TEST_DHT_WORLD_H
 #define PL_TEST_DHT_WORLD_H
@@ -132,9 +132,9 @@ static inline void open_nodes(struct node *nodes, int count, struct loop *l)
     }
 }
 
-/* --- wishes ----------------------------------------------------------------------------------- */
+/* --- requests ----------------------------------------------------------------------------------- */
 
-struct wish {
+struct request {
     struct node *n;
     const char *key;
     struct bytes subkey, value;
@@ -146,14 +146,14 @@ struct wish {
 
 static inline void on_stored(void *context, int status)
 {
-    struct wish *w = context;
+    struct request *w = context;
     w->status = status;
     note(&w->done);
 }
 
 static inline void begin_store(void *context)
 {
-    struct wish *w = context;
+    struct request *w = context;
     struct dht_id key;
     dht_id_of_text(&key, w->key);
     dht_node_store(w->n->dht, &key, w->has_subkey ? bytes_at(&w->subkey) : NULL,
@@ -165,7 +165,7 @@ static inline void begin_store(void *context)
 static inline int store(struct node *n, const char *key, const char *subkey, int64_t value,
                         double in_s)
 {
-    struct wish w = { .n = n, .key = key, .in_s = in_s, .has_subkey = subkey != NULL };
+    struct request w = { .n = n, .key = key, .in_s = in_s, .has_subkey = subkey != NULL };
     if (subkey) mp_text(&w.subkey, subkey);
     mp_int(&w.value, value);
     loop_post(n->loop, begin_store, &w);
@@ -177,7 +177,7 @@ static inline int store(struct node *n, const char *key, const char *subkey, int
 
 static inline void on_got(void *context, int status, const struct dht_result *r)
 {
-    struct wish *w = context;
+    struct request *w = context;
     w->status = status;
     if (!status) dht_result_copy(&w->result, r);
     note(&w->done);
@@ -185,7 +185,7 @@ static inline void on_got(void *context, int status, const struct dht_result *r)
 
 static inline void begin_get(void *context)
 {
-    struct wish *w = context;
+    struct request *w = context;
     struct dht_id key;
     dht_id_of_text(&key, w->key);
     dht_node_get(w->n->dht, &key, w->latest, on_got, w);
@@ -193,7 +193,7 @@ static inline void begin_get(void *context)
 
 static inline int get(struct node *n, const char *key, int latest, struct dht_result *r)
 {
-    struct wish w = { .n = n, .key = key, .latest = latest };
+    struct request w = { .n = n, .key = key, .latest = latest };
     dht_result_init(&w.result);
     loop_post(n->loop, begin_get, &w);
     if (!await(&w.done, 1)) fail_msg("get of %s does not end", key);
@@ -226,13 +226,13 @@ static inline size_t get_count(struct node *n, const char *key, int latest)
 
 static inline void begin_look(void *context)
 {
-    struct wish *w = context;
+    struct request *w = context;
     dht_node_status(w->n->dht, &w->look);
 }
 
 static inline struct dht_status look(struct node *n)
 {
-    struct wish w = { .n = n };
+    struct request w = { .n = n };
     loop_call(n->loop, begin_look, &w);
     return w.look;
 }

@@ -58,7 +58,7 @@ static void packed_once(void **state)
     length = (size_t)atol(strstr(got, "Content-Length: ") + 16);
     body = strstr(got, "\r\n\r\n") + 4;
     assert_true(length > 0 && length < 100);
-    assert_int_equal(pl_codec_unpack(back, sizeof back, body, length, PL_CODEC_GZIP), PL_OK);
+    assert_int_equal(pl_page_codec_unpack(back, sizeof back, body, length, PL_CODEC_GZIP), PL_OK);
     assert_memory_equal(back, text, sizeof text);
     free(got);
     /* What is replaced leaves no packed one behind. */

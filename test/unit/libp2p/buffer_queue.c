@@ -19,7 +19,7 @@ static void fill(uint8_t *to, size_t at, size_t n)
 static void as_one_line(void **state)
 {
     static uint8_t some[40000];
-    struct chain c = { 0 };
+    struct buffer_queue c = { 0 };
     struct bytes given = { 0 };
     uint32_t seed = 1;
     size_t in = 0, out = 0, n;
@@ -30,24 +30,24 @@ static void as_one_line(void **state)
         if (seed >> 8 & 1 && c.length < 1 << 20) {
             fill(some, in, n);
             if (seed >> 9 & 1) {
-                assert_int_equal(chain_add(&c, some, n), PL_OK);
+                assert_int_equal(buffer_queue_add(&c, some, n), PL_OK);
             } else {
                 assert_int_equal(bytes_add(&given, some, n), PL_OK);
-                assert_int_equal(chain_give(&c, &given), PL_OK);
+                assert_int_equal(buffer_queue_give(&c, &given), PL_OK);
                 assert_int_equal(bytes_length(&given), 0);
             }
             in += n;
         } else {
             size_t there;
-            const uint8_t *at = chain_at(&c, &there);
+            const uint8_t *at = buffer_queue_at(&c, &there);
             if (n > there) n = there;
             for (size_t i = 0; i < n; i++) assert_int_equal(at[i], nth(out + i));
-            chain_take(&c, n);
+            buffer_queue_take(&c, n);
             out += n;
         }
         assert_int_equal(c.length, in - out);
     }
-    chain_clear(&c);
+    buffer_queue_clear(&c);
     bytes_clear(&given);
 }
 
@@ -55,7 +55,7 @@ static void as_one_line(void **state)
 static void memory_comes_back(void **state)
 {
     static uint8_t some[100000];
-    struct chain c = { 0 };
+    struct buffer_queue c = { 0 };
     struct bytes given = { 0 };
     const uint8_t *place[10];
     (void)state;
@@ -63,30 +63,30 @@ static void memory_comes_back(void **state)
         size_t n;
         assert_int_equal(bytes_add(&given, some, sizeof some), PL_OK);
         place[k] = given.data;
-        assert_int_equal(chain_give(&c, &given), PL_OK);
-        assert_int_equal(chain_add(&c, "header", 6), PL_OK); /* behind it, in its room */
+        assert_int_equal(buffer_queue_give(&c, &given), PL_OK);
+        assert_int_equal(buffer_queue_add(&c, "header", 6), PL_OK); /* behind it, in its room */
         assert_ptr_equal(c.last->bytes.data, place[k]);
         assert_ptr_equal(given.data, k < 2 ? NULL : place[k - 2]);
         if (!k) continue;
-        assert_ptr_equal(chain_at(&c, &n), place[k - 1]);
+        assert_ptr_equal(buffer_queue_at(&c, &n), place[k - 1]);
         assert_int_equal(n, sizeof some + 6);
-        chain_take(&c, n);
+        buffer_queue_take(&c, n);
     }
-    chain_clear(&c);
+    buffer_queue_clear(&c);
     bytes_clear(&given);
 }
 
 /* What has failed is refused, and what is in line stays. */
 static void failures(void **state)
 {
-    struct chain c = { 0 };
+    struct buffer_queue c = { 0 };
     struct bytes broken = { .limit = 1 };
     (void)state;
-    assert_int_equal(chain_add(&c, "before", 6), PL_OK);
+    assert_int_equal(buffer_queue_add(&c, "before", 6), PL_OK);
     assert_int_equal(bytes_add(&broken, "12", 2), PL_ELIMIT);
-    assert_int_equal(chain_give(&c, &broken), PL_ELIMIT);
+    assert_int_equal(buffer_queue_give(&c, &broken), PL_ELIMIT);
     assert_int_equal(c.length, 6);
-    chain_clear(&c);
+    buffer_queue_clear(&c);
     assert_int_equal(c.length, 0);
     bytes_clear(&broken);
 }

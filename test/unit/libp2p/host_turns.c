@@ -12,30 +12,30 @@ static int answered; /* requests that the server has read */
 static uint8_t *answer;
 static size_t answer_bytes;
 
-static void on_request(void *context, struct channel *c)
+static void on_request(void *context, struct stream *c)
 {
     size_t n;
     int ended;
     (void)context;
-    while (channel_data(c, &n, &ended), n) {
-        channel_write(c, answer, answer_bytes);
-        channel_took(c, 1);
+    while (stream_data(c, &n, &ended), n) {
+        stream_write(c, answer, answer_bytes);
+        stream_took(c, 1);
         note(&answered);
     }
-    if (ended) channel_close(c);
+    if (ended) stream_close(c);
 }
 
-static void on_server_failed(void *context, struct channel *c, int status, const char *why)
+static void on_server_failed(void *context, struct stream *c, int status, const char *why)
 {
     (void)context, (void)status, (void)why;
-    channel_close(c);
+    stream_close(c);
 }
 
-static void on_asked(void *context, struct channel *c)
+static void on_asked(void *context, struct stream *c)
 {
-    static const struct channel_events events = { .readable = on_request,
+    static const struct stream_events events = { .readable = on_request,
                                                   .failed = on_server_failed };
-    channel_listen(c, &events, context);
+    stream_listen(c, &events, context);
 }
 
 static void serve_turns(void *context)
@@ -69,7 +69,7 @@ static void stop_rounds(void *context)
 
 /* --- the asker -------------------------------------------------------------------------------- */
 
-static struct channel *asking[STREAMS];
+static struct stream *asking[STREAMS];
 static struct side from, to;
 static int streams, requests, reads, arrived; /* arrived: whole answers */
 static size_t got[STREAMS];
@@ -78,19 +78,19 @@ static void take(int i)
 {
     size_t n, before = got[i] / answer_bytes;
     int ended;
-    channel_data(asking[i], &n, &ended);
-    channel_took(asking[i], n);
+    stream_data(asking[i], &n, &ended);
+    stream_took(asking[i], n);
     got[i] += n;
     for (; before < got[i] / answer_bytes; before++) note(&arrived);
 }
 
-static void on_answer_bytes(void *context, struct channel *c)
+static void on_answer_bytes(void *context, struct stream *c)
 {
     (void)c;
-    if (reads) take((int)((struct channel **)context - asking));
+    if (reads) take((int)((struct stream **)context - asking));
 }
 
-static void on_asker_failed(void *context, struct channel *c, int status, const char *why)
+static void on_asker_failed(void *context, struct stream *c, int status, const char *why)
 {
     (void)context, (void)c, (void)status;
     fail_msg("%s", why);
@@ -98,12 +98,12 @@ static void on_asker_failed(void *context, struct channel *c, int status, const 
 
 static void ask_all(void *context)
 {
-    static const struct channel_events events = { .readable = on_answer_bytes,
+    static const struct stream_events events = { .readable = on_answer_bytes,
                                                   .failed = on_asker_failed };
     (void)context;
     for (int i = 0; i < streams; i++) {
-        asking[i] = channel_open(from.host, &to.me.id, PROTOCOL, LIMIT, &events, &asking[i]);
-        for (int k = 0; k < requests; k++) channel_write(asking[i], "?", 1);
+        asking[i] = stream_open(from.host, &to.me.id, PROTOCOL, LIMIT, &events, &asking[i]);
+        for (int k = 0; k < requests; k++) stream_write(asking[i], "?", 1);
     }
 }
 
@@ -117,7 +117,7 @@ static void take_all(void *context)
 static void close_all(void *context)
 {
     (void)context;
-    for (int i = 0; i < streams; i++) channel_close(asking[i]);
+    for (int i = 0; i < streams; i++) stream_close(asking[i]);
 }
 
 /* So many streams with so many requests each, of which at most `most` are read before answers

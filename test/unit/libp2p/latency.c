@@ -4,15 +4,15 @@
 
 #include <math.h>
 
-static struct distance found[DISTANCES_MAX];
+static struct distance found[LATENCY_MAX];
 
 /* Looks until `wanted` peers are known. */
-static size_t look_for(struct distances *d, const struct peer_id *peers, size_t count, size_t wanted)
+static size_t look_for(struct latency *d, const struct peer_id *peers, size_t count, size_t wanted)
 {
     size_t n = 0;
     for (int i = 0; i < 1500; i++) {
         struct timespec t = { 0, 20000000 };
-        if ((n = distances_look(d, found, peers, count)) >= wanted) break;
+        if ((n = latency_look(d, found, peers, count)) >= wanted) break;
         nanosleep(&t, NULL);
     }
     return n;
@@ -28,7 +28,7 @@ static const struct distance *of(const struct peer_id *peer, size_t n)
 static void who_answers_and_who_does_not(void **state)
 {
     struct side here, there, gone;
-    struct distances *d;
+    struct latency *d;
     struct peer_id peers[2];
     size_t n;
     (void)state;
@@ -40,7 +40,7 @@ static void who_answers_and_who_does_not(void **state)
     peers[0] = there.me.id;
     peers[1] = gone.me.id;
     close_side(&gone);
-    assert_int_equal(distances_open(&d, here.host), PL_OK);
+    assert_int_equal(latency_open(&d, here.host), PL_OK);
     n = look_for(d, peers, 2, 2);
     assert_int_equal(n, 2);
     assert_true(of(&peers[0], n)->rtt_s > 0);
@@ -49,31 +49,31 @@ static void who_answers_and_who_does_not(void **state)
     n = look_for(d, peers + 1, 1, 1); /* the other is not asked for any more */
     assert_int_equal(n, 1);
     assert_non_null(of(&peers[1], n));
-    distances_stop(d);
+    latency_stop(d);
     close_side(&here);
-    distances_close(d);
+    latency_close(d);
     close_side(&there);
 }
 
 /* More than there are places for, none of whom anybody knows; closed while pings are under way. */
 static void a_crowd_is_bounded(void **state)
 {
-    static struct peer_id crowd[DISTANCES_MAX + 50];
+    static struct peer_id crowd[LATENCY_MAX + 50];
     struct side here;
-    struct distances *d;
+    struct latency *d;
     (void)state;
     open_side(&here, 0, 0);
     for (size_t i = 0; i < PL_COUNT(crowd); i++) {
         uint8_t key[36] = { 8, 1, 18, 32, (uint8_t)i, (uint8_t)(i >> 8) };
         peer_id_of_key(&crowd[i], key, sizeof key);
     }
-    assert_int_equal(distances_open(&d, here.host), PL_OK);
-    assert_true(distances_look(d, found, crowd, PL_COUNT(crowd)) <= DISTANCES_MAX);
+    assert_int_equal(latency_open(&d, here.host), PL_OK);
+    assert_true(latency_look(d, found, crowd, PL_COUNT(crowd)) <= LATENCY_MAX);
     assert_true(look_for(d, crowd, PL_COUNT(crowd), 20) >= 20);
-    distances_look(d, found, crowd + 100, 150);
-    distances_stop(d);
+    latency_look(d, found, crowd + 100, 150);
+    latency_stop(d);
     close_side(&here);
-    distances_close(d);
+    latency_close(d);
 }
 
 int main(void)
