@@ -186,9 +186,9 @@ static void print_corrected(const struct pl_memory_plan *plan)
     if (use.transfer_s > 0)
         printf("\n%.3f s a step for gradients down and weights up, or among devices\n",
                use.transfer_s);
-    if (use.exchange_bytes > 0)
+    if (use.allreduce_bytes > 0)
         printf("\n%.1f MB sent a step in a swarm of %.0f (32-bit: %.1f MB)\n",
-               use.exchange_bytes / 1e6, plan->peers,
+               use.allreduce_bytes / 1e6, plan->peers,
                8 * use.parameters * (plan->peers - 1) / plan->peers / 1e6);
     puts(plan->model.family == PL_FAMILY_DALLE
              ? "\nOn a processor both columns are the same memory."

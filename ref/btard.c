@@ -1,5 +1,5 @@
 /* btard.c - the mathematics of BTARD-SGD: a round of averaging whose reducers can be checked by
- * anybody. [Gorbunov 2021, arXiv 2106.11257, 3 and appendix] [TTT 2.1, security]
+ * anybody. [BTARD: Gorbunov 2021, arXiv 2106.11257, 3 and appendix] [TTT 2.1, security]
  *
  *   1. commit      peers publish hashes of what they will send, before they see anything
  *   2. aggregate   each reducer averages its part by CenteredClip

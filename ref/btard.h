@@ -1,6 +1,6 @@
 /* btard.h - Byzantine-tolerant all-reduce: what is committed to, drawn by lot, checked and who is
  * banned, as pure functions. A protocol sends between them. [TTT 2.1, security]
- * [Gorbunov 2021, arXiv 2106.11257, 3 and appendix] [spec numerics 12]
+ * [BTARD: Gorbunov 2021, arXiv 2106.11257, 3 and appendix] [spec numerics 12]
  *
  * n peers; peer j aggregates part j of everybody's gradient with CenteredClip, run to convergence.
  * Matrices over (sender i, aggregator j) are n x n, row i. All is host memory. */

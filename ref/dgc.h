@@ -1,5 +1,5 @@
 /* dgc.h - Deep Gradient Compression: only the largest entries travel, what stays at home is added
- * up there. [Lin 2018, arXiv 1712.01887, 3, alg. 4] [spec numerics 14]
+ * up there. [Lin et al. 2018, arXiv 1712.01887, 3, alg. 4] [spec numerics 14]
  *
  * Values are kept in double, as a yardstick for faster versions. Host memory. */
 #ifndef PL_DGC_H

@@ -1,5 +1,5 @@
 /* onebit.h - 1-bit Adam: after a warm-up the second moment is frozen, and of the first only signs
- * and one scale travel; what that loses is carried over. [Tang 2021, arXiv 2102.02888, alg. 1]
+ * and one scale travel; what that loses is carried over. [Tang et al. 2021, arXiv 2102.02888, alg. 1]
  * [spec numerics 13]
  *
  * Values are kept in double, as a yardstick for faster versions. Host memory. */

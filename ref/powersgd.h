@@ -1,6 +1,6 @@
 /* powersgd.h - PowerSGD as the swarm's peers do it: a gradient matrix travels as two thin factors,
  * what they miss stays at home and comes along next time.
- * [Vogels 2019, arXiv 1905.13727, alg. 1 and 2] [spec numerics 10]
+ * [Vogels et al. 2019, arXiv 1905.13727, alg. 1 and 2] [spec numerics 10]
  *
  * A round of tensor t, the averages being the group's:
  *

@@ -1,5 +1,5 @@
 /* robust.h - an average that a minority of liars cannot drag away.
- * [TTT 2.1, security] [Karimireddy 2021, arXiv 2012.10333, alg. 2] */
+ * [TTT 2.1, security] [Karimireddy et al. 2021, arXiv 2012.10333, alg. 2] */
 #ifndef PL_ROBUST_H
 #define PL_ROBUST_H
 

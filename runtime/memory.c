@@ -260,7 +260,7 @@ void pl_memory_estimate(struct pl_memory_use *use, const struct pl_memory_plan *
     }
     if (plan->exchange) {
         use->term[PL_TERM_exchange].host = 4 * P;
-        use->exchange_bytes = 2 * sum.exchange * (plan->peers - 1) / plan->peers;
+        use->allreduce_bytes = 2 * sum.exchange * (plan->peers - 1) / plan->peers;
     }
     for (int i = 0; i < PL_TERM_COUNT; i++) {
         use->device += use->term[i].device;

@@ -133,7 +133,7 @@ struct pl_memory_use {
     struct { double device, host; } term[PL_TERM_COUNT]; /* bytes */
     double device, host;
     double transfer_s;     /* an optimizer step's, between device and host or between devices */
-    double exchange_bytes; /* that a peer sends in one step, and about as much comes back */
+    double allreduce_bytes; /* that a peer sends in one step, and about as much comes back */
 };
 void pl_memory_estimate(struct pl_memory_use *out, const struct pl_memory_plan *plan);
 

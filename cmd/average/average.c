@@ -217,7 +217,7 @@ static double cpu_seconds(void)
 static void say_round(struct requests *w, int64_t number, const struct round *r, double seconds,
                       double cpu)
 {
-    const struct exchange_report *e = &r->result.report;
+    const struct allreduce_report *e = &r->result.report;
     json_t *group = json_array(), *line;
     char text[300], id[PEER_ID_TEXT_MAX];
     double received = e->values ? (double)e->received / (double)e->values : 0;
@@ -227,7 +227,7 @@ static void say_round(struct requests *w, int64_t number, const struct round *r,
     }
     line = json_pack("{s:s,s:I,s:f,s:f,s:f,s:o,s:f,s:I,s:I,s:I,s:I,s:i}", "event", "round",
                      "number", (json_int_t)number, "seconds", seconds, "cpu_seconds", cpu,
-                     "exchange_seconds", r->result.seconds, "group", group, "received", received,
+                     "allreduce_seconds", r->result.seconds, "group", group, "received", received,
                      "senders_lost", (json_int_t)e->senders_lost, "reducers_lost",
                      (json_int_t)e->reducers_lost, "bytes_out", (json_int_t)e->bytes_out,
                      "bytes_in", (json_int_t)e->bytes_in, "attempts", r->result.attempts);

@@ -13,7 +13,7 @@
 #define TRIES 5
 #define SHORT 0.1          /* s in which the last of them begins */
 #define LONG 60.0
-#define EXCHANGE_BITS 8   /* as the run's */
+#define ALLREDUCE_BITS 8   /* as the run's */
 
 /* Operations a second in products of matrices; 0: no memory. At least one, then as many as begin in
  * `limit` seconds. */
@@ -90,7 +90,7 @@ int preflight_machine(const char *model, const struct pl_backend *be, preflight_
     int rc = pl_memory_model_named(&m, model, err);
     if (rc) return rc;
     pl_memory_plan_for(&plan, &m);
-    plan.exchange = EXCHANGE_BITS;
+    plan.exchange = ALLREDUCE_BITS;
     if (plan.peers < 2) plan.peers = 2;
     pl_memory_estimate(&use, &plan);
     memory(&plan, use.device + use.host, proc_bytes("/proc/meminfo", "MemAvailable"), tell,
@@ -105,7 +105,7 @@ void preflight_plan_fits(const struct pl_memory_plan *training, const struct pl_
 {
     struct pl_memory_plan plan = *training;
     struct pl_memory_use use;
-    plan.exchange = EXCHANGE_BITS;
+    plan.exchange = ALLREDUCE_BITS;
     pl_memory_estimate(&use, &plan);
     memory(&plan, use.host + (be->host_alloc ? 0 : use.device),
            proc_bytes("/proc/meminfo", "MemAvailable") + proc_bytes("/proc/self/status", "VmRSS"),

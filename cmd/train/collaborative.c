@@ -245,7 +245,7 @@ static int one_batch(struct loop_state *t, struct pl_err *err)
 
 /* A groupmate's gradient; ours lies in t->host, which no round changes before it has been
  * verified. */
-static int recompute(void *context, const struct peer_id *peer, const struct referee_claim *claim,
+static int recompute(void *context, const struct peer_id *peer, const struct verifier_claim *claim,
                      float *const *tensor)
 {
     struct loop_state *t = context;

@@ -40,9 +40,9 @@ json_t *pl_memory_original_to_json(const struct pl_memory_original *m)
 json_t *pl_memory_use_to_json(const struct pl_memory_use *use)
 {
     static const char *const names[] = { "parameters", "without_sharing", "gpu_total", "ram_total",
-                                         "exchange_bytes", "transfer_seconds" };
+                                         "allreduce_bytes", "transfer_seconds" };
     const double values[] = { use->parameters, use->unshared, use->device, use->host,
-                              use->exchange_bytes, use->transfer_s };
+                              use->allreduce_bytes, use->transfer_s };
     json_t *o = numbers(names, values, PL_COUNT(names)), *terms = json_array();
     int bad = !o || !terms;
     for (int t = 0; !bad && t < PL_TERM_COUNT; t++) {

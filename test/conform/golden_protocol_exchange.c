@@ -282,8 +282,8 @@ static int read_shares(struct recording *r)
 struct replay {
     struct recording *r;
     size_t k; /* recorded peer */
-    struct exchange *x;
-    struct exchange_job *jobs[4 * PEERS_MAX + 64];
+    struct allreduce *x;
+    struct allreduce_job *jobs[4 * PEERS_MAX + 64];
     size_t job_count;
     size_t sent[2][PEERS_MAX]; /* messages, by way and place */
     int status, over;
@@ -354,21 +354,21 @@ static void same_part(struct golden *g, const char *what, const struct part_mess
     pl_free(b);
 }
 
-static void on_send(void *context, size_t peer, enum exchange_way way, const uint8_t *data,
+static void on_send(void *context, size_t peer, enum allreduce_way way, const uint8_t *data,
                     size_t n)
 {
     struct replay *p = context;
     struct recording *r = p->r;
     size_t other = r->recorded[peer];
-    const struct stream *s = way == EXCHANGE_OUT ? stream_between(r, p->k, other)
+    const struct stream *s = way == ALLREDUCE_OUT ? stream_between(r, p->k, other)
                                                  : stream_between(r, other, p->k);
     struct part_message got, want;
     struct bytes raw = { 0 };
     struct pl_err err = { "" };
     char what[80];
     snprintf(what, sizeof what, "peer %zu, %s %zu, message %zu", p->k,
-             way == EXCHANGE_OUT ? "parts to" : "answers to", other, p->sent[way][peer]);
-    if (!message_at(r, s, way == EXCHANGE_OUT ? "request" : "response", p->sent[way][peer]++,
+             way == ALLREDUCE_OUT ? "parts to" : "answers to", other, p->sent[way][peer]);
+    if (!message_at(r, s, way == ALLREDUCE_OUT ? "request" : "response", p->sent[way][peer]++,
                     &raw) ||
         part_message_read(&want, bytes_at(&raw), bytes_length(&raw), &err) ||
         part_message_read(&got, data, n, &err)) {
@@ -381,18 +381,18 @@ static void on_send(void *context, size_t peer, enum exchange_way way, const uin
                          n == bytes_length(&raw),
                      "code %d, expected %d; %zu bytes, expected %zu", got.code, want.code, n,
                      bytes_length(&raw));
-        same_part(r->g, what, &got, &want, way == EXCHANGE_OUT);
+        same_part(r->g, what, &got, &want, way == ALLREDUCE_OUT);
     }
     bytes_clear(&raw);
 }
 static void on_peer(void *context, size_t peer) { (void)context, (void)peer; }
 static int is_busy(void *context, size_t peer) { return (void)context, (void)peer, 0; }
-static void on_way(void *context, size_t peer, enum exchange_way way)
+static void on_way(void *context, size_t peer, enum allreduce_way way)
 {
     (void)context, (void)peer, (void)way;
 }
 static void on_credit(void *context, size_t peer, size_t n) { (void)context, (void)peer, (void)n; }
-static void on_work(void *context, struct exchange_job *job)
+static void on_work(void *context, struct allreduce_job *job)
 {
     struct replay *p = context;
     p->jobs[p->job_count++] = job;
@@ -404,21 +404,21 @@ static void on_over(void *context, int status, const struct pl_err *err)
     p->status = status;
     p->err = *err;
 }
-static const struct exchange_port port = {
+static const struct allreduce_port port = {
     on_peer, on_send, is_busy, on_way, on_way, on_credit, on_work, on_over, NULL, NULL, NULL
 };
 
 static void work(struct replay *p)
 {
     while (p->job_count) {
-        struct exchange_job *job = p->jobs[--p->job_count];
+        struct allreduce_job *job = p->jobs[--p->job_count];
         job->run(job);
-        exchange_done(p->x, 0, job);
+        allreduce_done(p->x, 0, job);
     }
 }
 
 /* Everything that the others sent to this peer, part by part. */
-static void feed(struct replay *p, enum exchange_way way)
+static void feed(struct replay *p, enum allreduce_way way)
 {
     struct recording *r = p->r;
     int more = 1;
@@ -426,13 +426,13 @@ static void feed(struct replay *p, enum exchange_way way)
         more = 0;
         for (size_t place = 0; place < r->group.count; place++) {
             size_t other = r->recorded[place];
-            const struct stream *s = way == EXCHANGE_OUT ? stream_between(r, p->k, other)
+            const struct stream *s = way == ALLREDUCE_OUT ? stream_between(r, p->k, other)
                                                          : stream_between(r, other, p->k);
             struct bytes raw = { 0 };
             if (place != r->place[p->k] &&
-                message_at(r, s, way == EXCHANGE_OUT ? "response" : "request", i, &raw)) {
+                message_at(r, s, way == ALLREDUCE_OUT ? "response" : "request", i, &raw)) {
                 more = 1;
-                exchange_message(p->x, 0, place, way, bytes_at(&raw), bytes_length(&raw));
+                allreduce_message(p->x, 0, place, way, bytes_at(&raw), bytes_length(&raw));
                 work(p);
             }
             bytes_clear(&raw);
@@ -481,7 +481,7 @@ static void replay_peer(struct recording *r, size_t k)
 {
     struct replay p = { .r = r, .k = k };
     float *x = malloc((r->values + 1) * sizeof *x), *tensor[TENSORS_MAX];
-    struct exchange_options o = { .be = r->g->be,
+    struct allreduce_options o = { .be = r->g->be,
                                   .group = &r->group,
                                   .tensors = r->tensors,
                                   .elements = r->elements,
@@ -494,17 +494,17 @@ static void replay_peer(struct recording *r, size_t k)
     memcpy(x, r->input[k], r->values * sizeof *x);
     for (size_t t = 0, at = 0; t < r->tensors; at += r->elements[t++]) tensor[t] = x + at;
     r->group.self = r->place[k];
-    if (exchange_open(&p.x, &o, &port, &p, 0, &p.err)) {
+    if (allreduce_open(&p.x, &o, &port, &p, 0, &p.err)) {
         golden_fail(r->g, "exchange", "%s", p.err.text);
     } else {
         work(&p);
-        feed(&p, EXCHANGE_IN);
-        feed(&p, EXCHANGE_OUT);
+        feed(&p, ALLREDUCE_IN);
+        feed(&p, ALLREDUCE_OUT);
         golden_check(r->g, "end", p.over && p.status == PL_OK, "peer %zu: %s", k,
                      p.over ? p.err.text : "not over");
         if (p.over && p.status == PL_OK) check_outputs(&p, x);
-        if (!p.over) exchange_cancel(p.x, 0), work(&p);
-        exchange_close(p.x);
+        if (!p.over) allreduce_cancel(p.x, 0), work(&p);
+        allreduce_close(p.x);
     }
     free(x);
 }

@@ -146,38 +146,38 @@ static void check_join(struct leader *l, const json_t *joins, size_t at,
 /* --- a reducer that is sent a first part ------------------------------------------------------ */
 
 struct reducer {
-    struct exchange *x;
-    struct exchange_job *jobs[16];
+    struct allreduce *x;
+    struct allreduce_job *jobs[16];
     size_t job_count;
     int codes[8], count, closed;
 };
 
 static void ignore_peer(void *context, size_t peer) { (void)context, (void)peer; }
-static void reducer_send(void *context, size_t peer, enum exchange_way way, const uint8_t *data,
+static void reducer_send(void *context, size_t peer, enum allreduce_way way, const uint8_t *data,
                          size_t n)
 {
     struct reducer *r = context;
     struct part_message m;
     (void)peer;
-    if (way == EXCHANGE_IN && !part_message_read(&m, data, n, NULL) &&
+    if (way == ALLREDUCE_IN && !part_message_read(&m, data, n, NULL) &&
         r->count < (int)PL_COUNT(r->codes))
         r->codes[r->count++] = m.code;
 }
 static int never_busy(void *context, size_t peer) { return (void)context, (void)peer, 0; }
-static void ignore_way(void *context, size_t peer, enum exchange_way way)
+static void ignore_way(void *context, size_t peer, enum allreduce_way way)
 {
     (void)context, (void)peer, (void)way;
 }
-static void reducer_close(void *context, size_t peer, enum exchange_way way)
+static void reducer_close(void *context, size_t peer, enum allreduce_way way)
 {
     (void)peer;
-    if (way == EXCHANGE_IN) ((struct reducer *)context)->closed = 1;
+    if (way == ALLREDUCE_IN) ((struct reducer *)context)->closed = 1;
 }
 static void ignore_credit(void *context, size_t peer, size_t n)
 {
     (void)context, (void)peer, (void)n;
 }
-static void queue_job(void *context, struct exchange_job *job)
+static void queue_job(void *context, struct allreduce_job *job)
 {
     struct reducer *r = context;
     r->jobs[r->job_count++] = job;
@@ -186,7 +186,7 @@ static void ignore_over(void *context, int status, const struct pl_err *err)
 {
     (void)context, (void)status, (void)err;
 }
-static const struct exchange_port reducer_port = {
+static const struct allreduce_port reducer_port = {
     ignore_peer, reducer_send, never_busy, ignore_way, reducer_close, ignore_credit, queue_job, ignore_over, NULL,
     NULL, NULL
 };
@@ -194,9 +194,9 @@ static const struct exchange_port reducer_port = {
 static void run_jobs(struct reducer *r)
 {
     while (r->job_count) {
-        struct exchange_job *job = r->jobs[--r->job_count];
+        struct allreduce_job *job = r->jobs[--r->job_count];
         job->run(job);
-        exchange_done(r->x, 0, job);
+        allreduce_done(r->x, 0, job);
     }
 }
 
@@ -219,7 +219,7 @@ static void check_first(struct golden *g, const json_t *c, const struct group *g
     double fraction[GROUP_PEERS_MAX];
     enum pl_compression method = PL_COMPRESS_NONE;
     struct reducer r = { 0 };
-    struct exchange_options o = { .group = group,
+    struct allreduce_options o = { .group = group,
                                   .tensors = 1,
                                   .elements = &elements,
                                   .method = &method,
@@ -251,17 +251,17 @@ static void check_first(struct golden *g, const json_t *c, const struct group *g
     }
     if (group_shares(share, group, elements, &err)) goto done;
     for (i = 0; i < group->count; i++) fraction[i] = (int)i == from ? 0 : 1;
-    if (exchange_open(&r.x, &o, &reducer_port, &r, 0, &err)) {
+    if (allreduce_open(&r.x, &o, &reducer_port, &r, 0, &err)) {
         golden_fail(g, what, "%s", err.text);
         goto done;
     }
     run_jobs(&r);
-    exchange_message(r.x, 0, (size_t)from, EXCHANGE_IN, bytes_at(&raw), bytes_length(&raw));
+    allreduce_message(r.x, 0, (size_t)from, ALLREDUCE_IN, bytes_at(&raw), bytes_length(&raw));
     golden_check(g, what, r.count && r.codes[0] == want && r.closed, "answered %d, expected %d",
                  r.count ? r.codes[0] : -1, want);
-    exchange_cancel(r.x, 0);
+    allreduce_cancel(r.x, 0);
     run_jobs(&r);
-    exchange_close(r.x);
+    allreduce_close(r.x);
 done:
     bytes_clear(&raw);
 }

@@ -308,7 +308,7 @@ static void join(const json_t *pieces, struct bytes *out)
         if (wire_hex(out, json_string_value(piece))) return;
 }
 
-struct exchange_tokens {
+struct allreduce_tokens {
     char asked[TOKENS][MULTISTREAM_TOKEN_MAX], answered[TOKENS][MULTISTREAM_TOKEN_MAX];
     struct served served;
 };
@@ -319,7 +319,7 @@ static void check_exchange(struct golden *g, const json_t *entry)
     const char *what = json_string_value(json_object_get(entry, "what"));
     struct bytes dialer = { 0 }, listener = { 0 }, from_dialer = { 0 }, from_listener = { 0 };
     struct multistream d, l;
-    struct exchange_tokens *t = calloc(1, sizeof *t);
+    struct allreduce_tokens *t = calloc(1, sizeof *t);
     const char *wanted[TOKENS];
     size_t d_read = 0, l_read = 0;
     int n, rc_d = PL_EAGAIN, rc_l = PL_EAGAIN, proposals;

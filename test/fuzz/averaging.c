@@ -14,23 +14,23 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 static struct pl_backend be;
 
 struct target {
-    struct exchange *x;
-    struct exchange_job *jobs[64];
+    struct allreduce *x;
+    struct allreduce_job *jobs[64];
     size_t job_count;
     int over;
 };
 
 static void on_peer(void *c, size_t p) { (void)c, (void)p; }
-static void on_send(void *c, size_t p, enum exchange_way w, const uint8_t *d, size_t n)
+static void on_send(void *c, size_t p, enum allreduce_way w, const uint8_t *d, size_t n)
 {
     struct part_message m;
     (void)c, (void)p, (void)w;
     if (part_message_read(&m, d, n, NULL)) abort(); /* what we write can be read */
 }
 static int is_busy(void *c, size_t p) { return (void)c, (void)p, 0; }
-static void on_way(void *c, size_t p, enum exchange_way w) { (void)c, (void)p, (void)w; }
+static void on_way(void *c, size_t p, enum allreduce_way w) { (void)c, (void)p, (void)w; }
 static void on_credit(void *c, size_t p, size_t n) { (void)c, (void)p, (void)n; }
-static void on_work(void *c, struct exchange_job *job)
+static void on_work(void *c, struct allreduce_job *job)
 {
     struct target *t = c;
     if (t->job_count == PL_COUNT(t->jobs)) abort();
@@ -41,7 +41,7 @@ static void on_over(void *c, int status, const struct pl_err *err)
     (void)status, (void)err;
     ((struct target *)c)->over = 1;
 }
-static const struct exchange_port exchange_port = {
+static const struct allreduce_port allreduce_port = {
     on_peer, on_send, is_busy, on_way, on_way, on_credit, on_work, on_over, NULL, NULL, NULL
 };
 static void on_declare(void *c, double e, int a) { (void)c, (void)e, (void)a; }
@@ -63,9 +63,9 @@ static const struct matchmaking_port matchmaking_port = {
 static void work(struct target *t)
 {
     while (t->job_count) {
-        struct exchange_job *job = t->jobs[--t->job_count];
+        struct allreduce_job *job = t->jobs[--t->job_count];
         job->run(job);
-        exchange_done(t->x, 0, job);
+        allreduce_done(t->x, 0, job);
     }
 }
 
@@ -86,7 +86,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
                                       .min_size = 2,
                                       .gather = gather,
                                       .gather_n = sizeof gather };
-    struct exchange_options o = { .be = &be, .group = &group, .tensors = 2, .elements = elements,
+    struct allreduce_options o = { .be = &be, .group = &group, .tensors = 2, .elements = elements,
                                   .method = method, .tensor = tensor, .weight = 1, .share = share,
                                   .part_bytes = 64, .sender_timeout = 4, .reducer_timeout = 8 };
     if (!be.alloc) pl_backend_ref(&be);
@@ -99,7 +99,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     matchmaking_init(&m, &mo, &matchmaking_port, NULL);
     matchmaking_begin(&m, now, 0, 100);
     matchmaking_found(&m, now, &(struct matchmaking_candidate){ group.members[1].peer, 3 }, 1);
-    if (exchange_open(&t.x, &o, &exchange_port, &t, 0, NULL)) abort();
+    if (allreduce_open(&t.x, &o, &allreduce_port, &t, 0, NULL)) abort();
     work(&t);
     while (bytes >= 3) {
         size_t n = (size_t)data[1] << 8 | data[2], peer = 1 + (data[0] >> 3) % 2;
@@ -107,9 +107,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         data += 3, bytes -= 3;
         if (n > bytes) n = bytes;
         if (!t.over && kind < 2)
-            exchange_message(t.x, now, peer, kind ? EXCHANGE_IN : EXCHANGE_OUT, data, n);
+            allreduce_message(t.x, now, peer, kind ? ALLREDUCE_IN : ALLREDUCE_OUT, data, n);
         else if (!t.over && kind == 2)
-            exchange_ended(t.x, now, peer, n % 2 ? EXCHANGE_IN : EXCHANGE_OUT);
+            allreduce_ended(t.x, now, peer, n % 2 ? ALLREDUCE_IN : ALLREDUCE_OUT);
         else if (kind == 3) matchmaking_message(&m, now, data, n);
         else if (kind == 4)
             matchmaking_request(&m, now, (void *)(data - 1), &group.members[peer].peer, data, n);
@@ -122,9 +122,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         work(&t);
         data += n, bytes -= n;
     }
-    if (!t.over) exchange_cancel(t.x, now), work(&t);
+    if (!t.over) allreduce_cancel(t.x, now), work(&t);
     if (!t.over) abort();
-    exchange_close(t.x);
+    allreduce_close(t.x);
     matchmaking_cancel(&m);
     matchmaking_clear(&m);
     state_load_clear(&load);

@@ -1,4 +1,4 @@
-/* referee.c - BTARD's verification among three, of whom the last is Byzantine: it signs other
+/* verifier.c - BTARD's verification among three, of whom the last is Byzantine: it signs other
  * bodies than it should, other ones for each receiver too, drops messages, and sends any bytes at all.
  * Where nothing is changed the round has to hold; the two honest peers never ban each other, and
  * come to the same; and it ends, whatever is said.
@@ -60,7 +60,7 @@ static const float *travel(void *context, size_t part, const float *x, float *ro
 }
 
 /* The third cannot tell. */
-static int recompute(void *context, size_t peer, const struct referee_claim *claim,
+static int recompute(void *context, size_t peer, const struct verifier_claim *claim,
                      float *const **tensor)
 {
     static float copy[PARTS][LENGTH], *const tensors[PARTS] = { copy[0], copy[1], copy[2], copy[3] };
@@ -86,7 +86,7 @@ static void make_groups(void)
 }
 
 /* A message that the Byzantine peer signs, with the changes for its receiver. 1: there are some. */
-static int change(struct bytes *out, const struct referee *from, size_t to, const uint8_t *frame,
+static int change(struct bytes *out, const struct verifier *from, size_t to, const uint8_t *frame,
                   size_t frame_n, const uint8_t *changes, size_t n)
 {
     struct signed_message m;
@@ -99,7 +99,7 @@ static int change(struct bytes *out, const struct referee *from, size_t to, cons
     memcpy(body, m.body, m.n);
     for (; m.from == from->v.self && n >= CHANGE; changes += CHANGE, n -= CHANGE) {
         size_t at = (size_t)changes[1] << 8 | changes[2];
-        if (changes[0] % (2 * REFEREE_PHASES) != m.stage || (changes[4] & 3) == to || !m.n)
+        if (changes[0] % (2 * VERIFIER_PHASES) != m.stage || (changes[4] & 3) == to || !m.n)
             continue;
         if (changes[4] & DROP) dropped = 1;
         else if (changes[4] & CUT) m.n = at % m.n;
@@ -119,7 +119,7 @@ static int change(struct bytes *out, const struct referee *from, size_t to, cons
 }
 
 /* 1 if anything was changed. */
-static int deliver(struct referee *to, const struct referee *from, const struct packet *p,
+static int deliver(struct verifier *to, const struct verifier *from, const struct packet *p,
                    const uint8_t *changes, size_t n)
 {
     struct cursor c = { bytes_at(&p->data), bytes_length(&p->data) };
@@ -140,7 +140,7 @@ static int deliver(struct referee *to, const struct referee *from, const struct 
     assert(copy && !out.failed);
     memcpy(copy, bytes_at(&out), bytes_length(&out));
     copy = realloc(copy, bytes_length(&out) + !bytes_length(&out));
-    referee_hear(to, from->v.self, copy, bytes_length(&out));
+    verifier_hear(to, from->v.self, copy, bytes_length(&out));
     free(copy);
     bytes_clear(&out);
     return changed;
@@ -148,30 +148,30 @@ static int deliver(struct referee *to, const struct referee *from, const struct 
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
-    struct referee *r[PEERS];
+    struct verifier *r[PEERS];
     int changed = 0;
     double now = 0;
     if (!groups[0].count) make_groups();
     for (size_t i = 0; i < PEERS; i++) {
-        struct referee_view v = { .group = &groups[i], .me = &keys[i], .count = PEERS, .self = i,
+        struct verifier_view v = { .group = &groups[i], .me = &keys[i], .count = PEERS, .self = i,
                                   .parts = parts, .limit = LIMIT,
                                   .part_count = PARTS, .aggregate = aggregate, .sent = sent,
                                   .received = received, .decode = decode, .travel = travel,
                                   .recompute = recompute,
                                   .claim = { .samples = 1 }, .validators = 1,
                                   .context = i < 2 ? &r[i] : NULL };
-        assert(!referee_open(&r[i], &v, NULL));
+        assert(!verifier_open(&r[i], &v, NULL));
     }
-    referee_hear(r[0], 1, data, n); /* what is no packet harms nobody */
+    verifier_hear(r[0], 1, data, n); /* what is no packet harms nobody */
     for (; now < 40 * LIMIT && !(r[0]->over && r[1]->over); now += LIMIT / 4)
         for (int busy = 1; busy; ) {
             busy = 0;
             for (size_t i = 0; i < PEERS; i++) {
-                if (now < referee_wake(r[i])) continue;
+                if (now < verifier_wake(r[i])) continue;
                 busy = 1;
-                referee_take(r[i], now);
-                referee_step(r[i]);
-                referee_stepped(r[i], now);
+                verifier_take(r[i], now);
+                verifier_step(r[i]);
+                verifier_stepped(r[i], now);
                 for (struct packet *p = r[i]->b.out; p; p = p->next)
                     for (size_t to = 0; to < PEERS; to++)
                         if (to != i && (p->to == to || p->to == SIZE_MAX))
@@ -180,11 +180,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
             }
         }
     /* Where a gradient may be computed, only the exchange's own time limit ends it. */
-    for (size_t i = 0; i < 2; i++) assert(r[i]->over || referee_is_slow(r[i]));
+    for (size_t i = 0; i < 2; i++) assert(r[i]->over || verifier_is_slow(r[i]));
     assert(!r[0]->banned[0] && !r[0]->banned[1] && !r[1]->banned[0] && !r[1]->banned[1]);
     assert(r[0]->banned[2] == r[1]->banned[2]);
     assert(!(r[0]->over && r[1]->over) || !r[0]->status == !r[1]->status);
     assert(changed || (r[0]->over && !r[0]->status));
-    for (size_t i = 0; i < PEERS; i++) referee_close(r[i]);
+    for (size_t i = 0; i < PEERS; i++) verifier_close(r[i]);
     return 0;
 }

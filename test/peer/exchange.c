@@ -10,7 +10,7 @@
 
 #define ROUND_LIMIT 60.0 /* s for an answer to a part: others may be slow */
 
-struct exchange_walk {
+struct allreduce_walk {
     struct averager_walk *a;
     struct pl_part *parts;
     size_t count;
@@ -23,7 +23,7 @@ static enum pl_compression method_of(size_t i)
     return i % 2 ? PL_COMPRESS_FLOAT16 : PL_COMPRESS_NONE;
 }
 
-static void send_part(struct exchange_walk *x, struct talk_stream *s, size_t i, int first)
+static void send_part(struct allreduce_walk *x, struct talk_stream *s, size_t i, int first)
 {
     struct part_message m = { .method = method_of(i), .elements = x->parts[i].length };
     struct bytes out = { 0 };
@@ -43,7 +43,7 @@ static void send_part(struct exchange_walk *x, struct talk_stream *s, size_t i, 
 }
 
 /* The answer is what the peer had handed on: exactly, or rounded to halves. */
-static int is_its_own(struct exchange_walk *x, size_t i, const struct part_message *m)
+static int is_its_own(struct allreduce_walk *x, size_t i, const struct part_message *m)
 {
     const struct pl_part *p = &x->parts[i];
     const struct tensor_message *t = &x->a->state.tensors[p->tensor];
@@ -64,7 +64,7 @@ static int is_its_own(struct exchange_walk *x, size_t i, const struct part_messa
 }
 
 /* Sends a reducer its parts, and takes its answers. PL_OK or err. */
-static int with_reducer(struct exchange_walk *x, int place, struct pl_err *err)
+static int with_reducer(struct allreduce_walk *x, int place, struct pl_err *err)
 {
     struct averager_walk *a = x->a;
     struct talk_stream *s = talk_open(&a->w->talk, &a->group.members[place].peer,
@@ -102,7 +102,7 @@ static int with_reducer(struct exchange_walk *x, int place, struct pl_err *err)
     return rc;
 }
 
-static int cut(struct exchange_walk *x, struct pl_err *err)
+static int cut(struct allreduce_walk *x, struct pl_err *err)
 {
     const struct averager_walk *a = x->a;
     size_t n = a->state.count, total = 0, *elements = calloc(n + 1, sizeof *elements),
@@ -130,7 +130,7 @@ void walk_exchange(struct averager_walk *a)
 {
     const char *what = "each part is answered in order, in its own compression, without a weight; "
                        "then the stream ends";
-    struct exchange_walk x = { .a = a, .values_known = a->group.count == 2 && a->kind == AVERAGER_BARE };
+    struct allreduce_walk x = { .a = a, .values_known = a->group.count == 2 && a->kind == AVERAGER_BARE };
     struct pl_err err = { "" }, unused = { "" };
     int its_place = group_find(&a->group, &a->w->talk.peer), rc = cut(&x, &err);
     if (rc) {

@@ -62,7 +62,7 @@ struct meeting *world_meeting(struct world *w, const struct group *found)
 
 /* How long it takes, and what everybody sends: own copies to the reducers, answers to the
  * others. */
-static double exchange_time(struct world *w, struct meeting *g)
+static double allreduce_time(struct world *w, struct meeting *g)
 {
     struct pl_part *parts = NULL;
     size_t count = 0, n = g->count;
@@ -92,7 +92,7 @@ static double exchange_time(struct world *w, struct meeting *g)
 
 void world_begin_exchange(struct world *w, struct meeting *g)
 {
-    double takes = exchange_time(w, g), began = w->now;
+    double takes = allreduce_time(w, g), began = w->now;
     for (size_t i = 0; i < g->count; i++) began = fmax(began, w->peer[g->member[i]].ready);
     g->failed = takes > ALLREDUCE_TIMEOUT;
     g->limit = began + ALLREDUCE_TIMEOUT;

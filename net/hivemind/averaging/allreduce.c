@@ -13,23 +13,23 @@
 
 /* --- jobs ------------------------------------------------------------------------------------- */
 
-static void run_encode(struct exchange_job_of *job);
-static void run_apply(struct exchange_job_of *job);
+static void run_encode(struct allreduce_job_of *job);
+static void run_apply(struct allreduce_job_of *job);
 
-static void run(struct exchange_job *job_)
+static void run(struct allreduce_job *job_)
 {
-    struct exchange_job_of *job = (struct exchange_job_of *)job_;
+    struct allreduce_job_of *job = (struct allreduce_job_of *)job_;
     switch (job->kind) {
     case JOB_ENCODE: run_encode(job); break;
     case JOB_APPLY: run_apply(job); break;
-    case JOB_VERIFY: referee_step(job->x->referee); break;
-    case JOB_REDUCE: exchange_reduce_run(job); break;
+    case JOB_VERIFY: verifier_step(job->x->verifier); break;
+    case JOB_REDUCE: allreduce_reduce_run(job); break;
     }
 }
 
-struct exchange_job_of *exchange_job_new(struct exchange *x, enum job_kind kind)
+struct allreduce_job_of *allreduce_job_new(struct allreduce *x, enum job_kind kind)
 {
-    struct exchange_job_of *job = calloc(1, sizeof *job);
+    struct allreduce_job_of *job = calloc(1, sizeof *job);
     if (!job) return NULL;
     job->job.run = run;
     job->x = x;
@@ -37,13 +37,13 @@ struct exchange_job_of *exchange_job_new(struct exchange *x, enum job_kind kind)
     return job;
 }
 
-void exchange_job_start(struct exchange *x, struct exchange_job_of *job)
+void allreduce_job_start(struct allreduce *x, struct allreduce_job_of *job)
 {
     x->jobs++;
     x->port->work(x->context, &job->job);
 }
 
-void exchange_job_free(struct exchange_job_of *job)
+void allreduce_job_free(struct allreduce_job_of *job)
 {
     bytes_clear(&job->message);
     free(job);
@@ -51,14 +51,14 @@ void exchange_job_free(struct exchange_job_of *job)
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
-struct bytes exchange_buffer(struct exchange *x)
+struct bytes allreduce_buffer(struct allreduce *x)
 {
     return x->spare_count ? x->spare[--x->spare_count] : (struct bytes){ 0 };
 }
 
-void exchange_buffer_back(struct exchange *x, struct bytes *b)
+void allreduce_buffer_back(struct allreduce *x, struct bytes *b)
 {
-    if (!b->data || b->failed || x->spare_count == EXCHANGE_SPARES) {
+    if (!b->data || b->failed || x->spare_count == ALLREDUCE_SPARES) {
         bytes_clear(b);
         return;
     }
@@ -69,7 +69,7 @@ void exchange_buffer_back(struct exchange *x, struct bytes *b)
 
 /* Ordinary pages: it is written once a round and read once, so large ones gain little, and where a
  * virtual machine gives back what is free, large ones have to come from its host again. */
-uint8_t *exchange_room(struct exchange_room *r, size_t n)
+uint8_t *allreduce_room(struct allreduce_room *r, size_t n)
 {
     r->is_new = !r->data || r->n < n;
     if (!r->is_new) return r->data;
@@ -81,7 +81,7 @@ uint8_t *exchange_room(struct exchange_room *r, size_t n)
 
 /* Of memory that is new to the system, a message's pages are asked for all at once: one by one,
  * when they are written to, they cost twice as much. */
-void exchange_put(const struct exchange_room *r, uint8_t *place, const uint8_t *data, size_t n)
+void allreduce_put(const struct allreduce_room *r, uint8_t *place, const uint8_t *data, size_t n)
 {
 #ifdef MADV_POPULATE_WRITE
     if (r->is_new) {
@@ -94,33 +94,33 @@ void exchange_put(const struct exchange_room *r, uint8_t *place, const uint8_t *
     if (n) memcpy(place, data, n);
 }
 
-void exchange_memory_clear(struct exchange_memory *m)
+void allreduce_memory_clear(struct allreduce_memory *m)
 {
     free(m->messages.data);
     free(m->answers.data);
     memset(m, 0, sizeof *m);
 }
 
-void exchange_send(struct exchange *x, size_t peer, enum exchange_way way, struct bytes *message)
+void allreduce_send(struct allreduce *x, size_t peer, enum allreduce_way way, struct bytes *message)
 {
     if (x->port->give) x->port->give(x->context, peer, way, message);
     else x->port->send(x->context, peer, way, bytes_at(message), bytes_length(message));
-    exchange_buffer_back(x, message);
+    allreduce_buffer_back(x, message);
 }
 
 /* --- ending ----------------------------------------------------------------------------------- */
 
-static void close_streams(struct exchange *x)
+static void close_streams(struct allreduce *x)
 {
     for (size_t p = 0; p < x->count; p++)
         if (x->out[p].open) {
             x->out[p].open = 0;
-            x->port->close(x->context, p, EXCHANGE_OUT);
+            x->port->close(x->context, p, ALLREDUCE_OUT);
         }
-    exchange_reduce_stop(x);
+    allreduce_reduce_stop(x);
 }
 
-void exchange_give_up(struct exchange *x, int status, const char *why)
+void allreduce_give_up(struct allreduce *x, int status, const char *why)
 {
     if (x->cancelled || x->applying) return; /* once it is being applied, it will be in a moment */
     x->cancelled = 1;
@@ -130,30 +130,30 @@ void exchange_give_up(struct exchange *x, int status, const char *why)
 }
 
 /* Empty parts travel uncompressed: the 8-bit methods know no empty tensor. */
-enum pl_compression exchange_method(const struct exchange *x, const struct pl_part *part)
+enum pl_compression allreduce_method(const struct allreduce *x, const struct pl_part *part)
 {
     return part->length ? x->o.method[part->tensor] : PL_COMPRESS_NONE;
 }
 
-static float *values_of(const struct exchange *x, const struct pl_part *part)
+static float *values_of(const struct allreduce *x, const struct pl_part *part)
 {
     return x->o.tensor[part->tensor] + part->start;
 }
 
-static int apply_own(struct exchange *x, struct pl_reducer *reducer, size_t k)
+static int apply_own(struct allreduce *x, struct pl_reducer *reducer, size_t k)
 {
     const struct pl_part *part = &x->parts[x->own[k]];
     struct pl_coded delta = { .method = PL_COMPRESS_NONE };
-    if (!x->own_delta) return exchange_reduce_again(x, reducer, k);
+    if (!x->own_delta) return allreduce_reduce_again(x, reducer, k);
     delta.data = x->own_delta + x->own_at[k];
     if (!x->o.verify) return x->o.be->average_add(values_of(x, part), &delta, 1, part->length);
     memcpy(values_of(x, part), delta.data, part->length * sizeof(float));
     return PL_OK;
 }
 
-static void run_apply(struct exchange_job_of *job)
+static void run_apply(struct allreduce_job_of *job)
 {
-    struct exchange *x = job->x;
+    struct allreduce *x = job->x;
     struct pl_reducer reducer = { 0 };
     for (size_t p = job->begin; !job->status && p < job->end; p++) {
         const struct answer *a = &x->answers[p];
@@ -169,16 +169,16 @@ static void run_apply(struct exchange_job_of *job)
     pl_reducer_clear(&reducer);
 }
 
-static void apply(struct exchange *x)
+static void apply(struct allreduce *x)
 {
     size_t begin = 0, jobs = x->part_count < APPLY_JOBS ? x->part_count : APPLY_JOBS;
-    struct exchange_job_of *job[APPLY_JOBS] = { 0 };
+    struct allreduce_job_of *job[APPLY_JOBS] = { 0 };
     int rc = PL_OK;
     for (size_t i = 0; i < jobs; i++)
-        if (!(job[i] = exchange_job_new(x, JOB_APPLY))) rc = PL_ENOMEM;
+        if (!(job[i] = allreduce_job_new(x, JOB_APPLY))) rc = PL_ENOMEM;
     if (rc) {
         for (size_t i = 0; i < jobs; i++) free(job[i]);
-        exchange_give_up(x, rc, "no memory");
+        allreduce_give_up(x, rc, "no memory");
         return;
     }
     x->applying = 1;
@@ -186,36 +186,36 @@ static void apply(struct exchange *x)
     for (size_t i = 0; i < jobs; i++) {
         job[i]->begin = begin;
         job[i]->end = begin = (i + 1) * x->part_count / jobs;
-        exchange_job_start(x, job[i]);
+        allreduce_job_start(x, job[i]);
     }
 }
 
-static int all_answered(const struct exchange *x)
+static int all_answered(const struct allreduce *x)
 {
     for (size_t p = 0; p < x->count; p++)
         if (!x->out[p].failed && x->out[p].answered < x->out[p].parts) return 0;
     return x->own_done == x->own_count;
 }
 
-static void pump(struct exchange *x, double now, size_t peer);
+static void pump(struct allreduce *x, double now, size_t peer);
 
 /* After every event: does what can be done now. */
-static void go(struct exchange *x, double now)
+static void go(struct allreduce *x, double now)
 {
     if (x->ended) return;
     if (!x->cancelled && !x->applying) {
         for (size_t p = 0; p < x->count; p++) pump(x, now, p);
-        exchange_reduce_go(x);
+        allreduce_reduce_go(x);
         if (x->missing)
-            exchange_give_up(x, PL_EIO,
+            allreduce_give_up(x, PL_EIO,
                              "a peer's values are missing, and a round without them can't be "
                              "verified");
         else if (all_answered(x)) {
             if (x->report.reducers_lost)
-                exchange_give_up(x, PL_EIO, x->misfit.text[0] ? x->misfit.text
+                allreduce_give_up(x, PL_EIO, x->misfit.text[0] ? x->misfit.text
                                             : x->refusal.text[0] ? x->refusal.text
                                             : x->gone.text);
-            else if (x->o.verify && !x->verified) exchange_verify_go(x, now);
+            else if (x->o.verify && !x->verified) allreduce_verify_go(x, now);
             else apply(x);
         }
     }
@@ -224,21 +224,21 @@ static void go(struct exchange *x, double now)
     x->port->over(x->context, x->status, &x->err);
 }
 
-void exchange_cancel(struct exchange *x, double now)
+void allreduce_cancel(struct allreduce *x, double now)
 {
-    exchange_give_up(x, PL_EAGAIN, "cancelled");
+    allreduce_give_up(x, PL_EAGAIN, "cancelled");
     go(x, now);
 }
 
 /* --- our parts, and the answers --------------------------------------------------------------- */
 
-static void run_encode(struct exchange_job_of *job)
+static void run_encode(struct allreduce_job_of *job)
 {
-    struct exchange *x = job->x;
+    struct allreduce *x = job->x;
     const struct pl_part *part = &x->parts[job->part];
     struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)part->length } };
     struct part_message m = { .weight = x->o.weight, .elements = part->length, .has_part = 1,
-                              .method = exchange_method(x, part) };
+                              .method = allreduce_method(x, part) };
     uint8_t *buffer;
     if (job->part == x->out[job->peer].part[0]) {
         m.code = MSG_PART_FOR_AVERAGING;
@@ -251,7 +251,7 @@ static void run_encode(struct exchange_job_of *job)
         job->status = pl_wire_encode(buffer, x->o.be, m.method, &type, values_of(x, part), NULL);
 }
 
-static void lose_reducer(struct exchange *x, size_t peer, const char *why)
+static void lose_reducer(struct allreduce *x, size_t peer, const char *why)
 {
     struct out_peer *out = &x->out[peer];
     char name[PEER_ID_TEXT_MAX];
@@ -265,11 +265,11 @@ static void lose_reducer(struct exchange *x, size_t peer, const char *why)
     x->report.reducers_lost++;
     if (out->open) {
         out->open = 0;
-        x->port->close(x->context, peer, EXCHANGE_OUT);
+        x->port->close(x->context, peer, ALLREDUCE_OUT);
     }
 }
 
-static void pump(struct exchange *x, double now, size_t peer)
+static void pump(struct allreduce *x, double now, size_t peer)
 {
     struct out_peer *out = &x->out[peer];
     if (out->failed || !out->open) return;
@@ -279,23 +279,23 @@ static void pump(struct exchange *x, double now, size_t peer)
         out->is_ready = 0;
         out->sent++;
         out->since = now;
-        exchange_send(x, peer, EXCHANGE_OUT, &out->ready);
-        if (out->sent == out->parts) x->port->finish(x->context, peer, EXCHANGE_OUT);
+        allreduce_send(x, peer, ALLREDUCE_OUT, &out->ready);
+        if (out->sent == out->parts) x->port->finish(x->context, peer, ALLREDUCE_OUT);
     }
     if (!out->is_ready && !out->job && out->encoding < out->parts) {
-        if (!(out->job = exchange_job_new(x, JOB_ENCODE))) {
+        if (!(out->job = allreduce_job_new(x, JOB_ENCODE))) {
             x->own_trouble = 1;
             lose_reducer(x, peer, "no memory");
             return;
         }
         out->job->peer = peer;
         out->job->part = out->part[out->encoding++];
-        out->job->message = exchange_buffer(x);
-        exchange_job_start(x, out->job);
+        out->job->message = allreduce_buffer(x);
+        allreduce_job_start(x, out->job);
     }
 }
 
-static void encoded(struct exchange *x, struct exchange_job_of *job)
+static void encoded(struct allreduce *x, struct allreduce_job_of *job)
 {
     struct out_peer *out = &x->out[job->peer];
     out->job = NULL;
@@ -310,7 +310,7 @@ static void encoded(struct exchange *x, struct exchange_job_of *job)
 }
 
 /* What a reducer says to a part that it did not expect, and to one that comes too late. */
-static void note_refusal(struct exchange *x, size_t peer)
+static void note_refusal(struct allreduce *x, size_t peer)
 {
     char name[PEER_ID_TEXT_MAX];
     if (x->refusal.text[0]) return;
@@ -319,7 +319,7 @@ static void note_refusal(struct exchange *x, size_t peer)
             "--part-bytes (ours: %zu) or --compression is not ours", name, x->o.part_bytes);
 }
 
-static void take_answer(struct exchange *x, double now, size_t peer, const uint8_t *data, size_t n)
+static void take_answer(struct allreduce *x, double now, size_t peer, const uint8_t *data, size_t n)
 {
     struct out_peer *out = &x->out[peer];
     struct part_message m;
@@ -347,7 +347,7 @@ static void take_answer(struct exchange *x, double now, size_t peer, const uint8
         lose_reducer(x, peer, "no memory");
         return;
     }
-    exchange_put(&x->memory->answers, a->data, m.buffer, m.bytes);
+    allreduce_put(&x->memory->answers, a->data, m.buffer, m.bytes);
     a->n = m.bytes;
     a->method = m.method;
     a->weight = m.weight;
@@ -360,51 +360,51 @@ static void take_answer(struct exchange *x, double now, size_t peer, const uint8
 
 /* --- events ----------------------------------------------------------------------------------- */
 
-void exchange_message(struct exchange *x, double now, size_t peer, enum exchange_way way,
+void allreduce_message(struct allreduce *x, double now, size_t peer, enum allreduce_way way,
                       const uint8_t *data, size_t n)
 {
     if (x->cancelled || x->applying) return;
-    if (way == EXCHANGE_OUT) take_answer(x, now, peer, data, n);
-    else exchange_reduce_message(x, now, peer, data, n);
+    if (way == ALLREDUCE_OUT) take_answer(x, now, peer, data, n);
+    else allreduce_reduce_message(x, now, peer, data, n);
     go(x, now);
 }
 
-void exchange_ended(struct exchange *x, double now, size_t peer, enum exchange_way way)
+void allreduce_ended(struct allreduce *x, double now, size_t peer, enum allreduce_way way)
 {
     if (x->cancelled || x->applying) return;
-    if (way == EXCHANGE_IN) {
-        exchange_reduce_ended(x, peer);
+    if (way == ALLREDUCE_IN) {
+        allreduce_reduce_ended(x, peer);
     } else if (x->out[peer].open) {
         lose_reducer(x, peer, "it ended before its last answer"); /* unless all are there */
-        if (x->out[peer].open) x->port->close(x->context, peer, EXCHANGE_OUT);
+        if (x->out[peer].open) x->port->close(x->context, peer, ALLREDUCE_OUT);
         x->out[peer].open = 0;
     }
     go(x, now);
 }
 
-void exchange_failed(struct exchange *x, double now, size_t peer, enum exchange_way way,
+void allreduce_failed(struct allreduce *x, double now, size_t peer, enum allreduce_way way,
                      const char *why)
 {
     if (x->cancelled || x->applying) return;
-    if (way == EXCHANGE_IN) {
-        exchange_ban(x, peer, 0);
+    if (way == ALLREDUCE_IN) {
+        allreduce_ban(x, peer, 0);
     } else if (x->out[peer].open) {
         lose_reducer(x, peer, why);
-        if (x->out[peer].open) x->port->close(x->context, peer, EXCHANGE_OUT);
+        if (x->out[peer].open) x->port->close(x->context, peer, ALLREDUCE_OUT);
         x->out[peer].open = 0;
     }
     go(x, now);
 }
 
-void exchange_drained(struct exchange *x, double now, size_t peer)
+void allreduce_drained(struct allreduce *x, double now, size_t peer)
 {
     x->out[peer].since = now;
     go(x, now);
 }
 
-void exchange_done(struct exchange *x, double now, struct exchange_job *job_)
+void allreduce_done(struct allreduce *x, double now, struct allreduce_job *job_)
 {
-    struct exchange_job_of *job = (struct exchange_job_of *)job_;
+    struct allreduce_job_of *job = (struct allreduce_job_of *)job_;
     assert(x->jobs);
     x->jobs--;
     switch (job->kind) {
@@ -412,31 +412,31 @@ void exchange_done(struct exchange *x, double now, struct exchange_job *job_)
     case JOB_APPLY:
         if (job->status) x->status = pl_fail(&x->err, job->status, "averaging: no memory");
         break;
-    case JOB_REDUCE: exchange_reduce_done(x, now, job); break;
-    case JOB_VERIFY: exchange_verify_done(x, now, job); break;
+    case JOB_REDUCE: allreduce_reduce_done(x, now, job); break;
+    case JOB_VERIFY: allreduce_verify_done(x, now, job); break;
     }
-    exchange_job_free(job);
+    allreduce_job_free(job);
     go(x, now);
 }
 
-int exchange_is_moving(const struct exchange *x, size_t peer, enum exchange_way way, size_t part,
+int allreduce_is_moving(const struct allreduce *x, size_t peer, enum allreduce_way way, size_t part,
                        double elapsed, double timeout)
 {
-    double bytes = (double)exchange_part_bytes(x, &x->parts[part]), moved;
+    double bytes = (double)allreduce_part_bytes(x, &x->parts[part]), moved;
     if (!x->port->moved || timeout <= 0) return 0;
     moved = (double)x->port->moved(x->context, peer, way);
     return moved > 0 && moved >= bytes * elapsed / (2 * timeout);
 }
 
 /* The other reducers have answered more of their parts than this one has, on average. */
-static int is_behind(const struct exchange *x, const struct out_peer *out)
+static int is_behind(const struct allreduce *x, const struct out_peer *out)
 {
     size_t parts = x->asked - out->parts, answered = x->answered - out->answered;
     return (double)answered * (double)out->parts > (double)out->answered * (double)parts;
 }
 
 /* When a reducer is given up; *patience: before its timeout, unless something moves. */
-static double reducer_until(const struct exchange *x, size_t peer, int *patience)
+static double reducer_until(const struct allreduce *x, size_t peer, int *patience)
 {
     const struct out_peer *out = &x->out[peer];
     double until = x->o.reducer_timeout > 0 ? out->since + x->o.reducer_timeout : INFINITY, early;
@@ -449,19 +449,19 @@ static double reducer_until(const struct exchange *x, size_t peer, int *patience
     return fmin(early, until);
 }
 
-static void check_reducer(struct exchange *x, double now, size_t peer)
+static void check_reducer(struct allreduce *x, double now, size_t peer)
 {
     struct out_peer *out = &x->out[peer];
     int patience;
     if (now < reducer_until(x, peer, &patience)) return;
-    if (patience && exchange_is_moving(x, peer, EXCHANGE_OUT, out->part[out->answered],
+    if (patience && allreduce_is_moving(x, peer, ALLREDUCE_OUT, out->part[out->answered],
                                        now - out->since, x->o.reducer_timeout))
         out->checked = now;
     else
         lose_reducer(x, peer, "no answer in time");
 }
 
-double exchange_wake(const struct exchange *x)
+double allreduce_wake(const struct allreduce *x)
 {
     double at = x->o.time_limit > 0 ? x->began + x->o.time_limit : INFINITY;
     if (x->cancelled || x->applying) return INFINITY;
@@ -469,99 +469,99 @@ double exchange_wake(const struct exchange *x)
         int patience;
         at = fmin(at, reducer_until(x, p, &patience));
     }
-    return fmin(fmin(at, exchange_verify_wake(x)), exchange_reduce_wake(x));
+    return fmin(fmin(at, allreduce_verify_wake(x)), allreduce_reduce_wake(x));
 }
 
-void exchange_tick(struct exchange *x, double now)
+void allreduce_tick(struct allreduce *x, double now)
 {
     if (x->o.time_limit > 0 && now >= x->began + x->o.time_limit) {
         x->is_late = !x->cancelled && !x->applying;
-        if (x->is_late) exchange_reduce_late(x);
-        exchange_verify_expire(x, now);
-        exchange_give_up(x, PL_EAGAIN, x->misfit.text[0] ? x->misfit.text
+        if (x->is_late) allreduce_reduce_late(x);
+        allreduce_verify_expire(x, now);
+        allreduce_give_up(x, PL_EAGAIN, x->misfit.text[0] ? x->misfit.text
                                        : "the exchange took longer than its time limit");
     }
     if (!x->cancelled && !x->applying) {
         for (size_t p = 0; p < x->count; p++) check_reducer(x, now, p);
-        exchange_reduce_tick(x, now);
+        allreduce_reduce_tick(x, now);
     }
     go(x, now);
 }
 
 /* --- begin and end ---------------------------------------------------------------------------- */
 
-const char *exchange_lie(const struct exchange *x, size_t peer)
+const char *allreduce_lie(const struct allreduce *x, size_t peer)
 {
-    if (x->referee && x->referee->banned[peer]) return x->referee->err.text;
+    if (x->verifier && x->verifier->banned[peer]) return x->verifier->err.text;
     if (x->out[peer].lied) return "it answers with what no reducer gives";
     return x->in[peer].lied ? "it sends what no part is" : NULL;
 }
 
-int exchange_is_charged(const struct exchange *x, size_t peer)
+int allreduce_is_charged(const struct allreduce *x, size_t peer)
 {
-    return x->referee && x->referee->charged[peer];
+    return x->verifier && x->verifier->charged[peer];
 }
 
 /* As a sender to us. */
-static enum exchange_conduct sender_conduct(const struct exchange *x, const struct in_peer *in)
+static enum allreduce_conduct sender_conduct(const struct allreduce *x, const struct in_peer *in)
 {
-    if (in->lost) return EXCHANGE_WITHHELD;
-    if (!x->own_count) return EXCHANGE_UNKNOWN;
-    return in->next == x->own_count ? EXCHANGE_DELIVERED : EXCHANGE_UNKNOWN;
+    if (in->lost) return ALLREDUCE_WITHHELD;
+    if (!x->own_count) return ALLREDUCE_UNKNOWN;
+    return in->next == x->own_count ? ALLREDUCE_DELIVERED : ALLREDUCE_UNKNOWN;
 }
 
-enum exchange_conduct exchange_conduct(const struct exchange *x, size_t peer, double *latest)
+enum allreduce_conduct allreduce_conduct(const struct allreduce *x, size_t peer, double *latest)
 {
     const struct out_peer *out = &x->out[peer];
-    enum exchange_conduct sender = sender_conduct(x, &x->in[peer]);
+    enum allreduce_conduct sender = sender_conduct(x, &x->in[peer]);
     *latest = x->in[peer].latest;
-    if (peer == x->self || x->own_trouble) return EXCHANGE_UNKNOWN;
-    if (sender == EXCHANGE_WITHHELD || out->lied) return EXCHANGE_WITHHELD;
-    if (out->answered == out->parts) return out->parts ? EXCHANGE_DELIVERED : sender;
-    if (x->report.senders_lost) return EXCHANGE_UNKNOWN;
-    if (out->refused) return EXCHANGE_REFUSED;
-    return out->failed || x->is_late ? EXCHANGE_WITHHELD : EXCHANGE_UNKNOWN;
+    if (peer == x->self || x->own_trouble) return ALLREDUCE_UNKNOWN;
+    if (sender == ALLREDUCE_WITHHELD || out->lied) return ALLREDUCE_WITHHELD;
+    if (out->answered == out->parts) return out->parts ? ALLREDUCE_DELIVERED : sender;
+    if (x->report.senders_lost) return ALLREDUCE_UNKNOWN;
+    if (out->refused) return ALLREDUCE_REFUSED;
+    return out->failed || x->is_late ? ALLREDUCE_WITHHELD : ALLREDUCE_UNKNOWN;
 }
 
-const char *exchange_left_out(const struct exchange *x)
+const char *allreduce_left_out(const struct allreduce *x)
 {
     return x->left_out.text[0] ? x->left_out.text : NULL;
 }
 
-size_t exchange_message_max(const struct exchange *x)
+size_t allreduce_message_max(const struct allreduce *x)
 {
-    return EXCHANGE_HEADERS + PL_CODES * sizeof(float) + x->values_max * sizeof(float);
+    return ALLREDUCE_HEADERS + PL_CODES * sizeof(float) + x->values_max * sizeof(float);
 }
 
-const char *exchange_differs(const struct exchange *x)
+const char *allreduce_differs(const struct allreduce *x)
 {
     return x->differs.text[0] && !x->misfit.text[0] && !x->refusal.text[0] ? x->differs.text : NULL;
 }
 
-void exchange_report(const struct exchange *x, struct exchange_report *r)
+void allreduce_report(const struct allreduce *x, struct allreduce_report *r)
 {
     *r = x->report;
     r->values = x->values;
     for (size_t k = 0; k < x->own_done; k++) r->received += x->parts[x->own[k]].length;
 }
 
-size_t exchange_part_bytes(const struct exchange *x, const struct pl_part *part)
+size_t allreduce_part_bytes(const struct allreduce *x, const struct pl_part *part)
 {
     struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)part->length } };
     size_t bytes;
-    return pl_wire_bytes(&bytes, exchange_method(x, part), &type, NULL) ? 0 : bytes;
+    return pl_wire_bytes(&bytes, allreduce_method(x, part), &type, NULL) ? 0 : bytes;
 }
 
 /* What others will send us, beside our own differences as floats. */
-static int messages_are_smaller(const struct exchange *x, size_t own_values)
+static int messages_are_smaller(const struct allreduce *x, size_t own_values)
 {
     size_t bytes = 0;
     if (x->o.clip != 0 || x->o.verify) return 0; /* what these make of them takes long */
-    for (size_t k = 0; k < x->own_count; k++) bytes += exchange_part_bytes(x, &x->parts[x->own[k]]);
+    for (size_t k = 0; k < x->own_count; k++) bytes += allreduce_part_bytes(x, &x->parts[x->own[k]]);
     return bytes * (x->count - 1) < own_values * sizeof(float);
 }
 
-static int deal_parts(struct exchange *x, struct pl_err *err)
+static int deal_parts(struct allreduce *x, struct pl_err *err)
 {
     size_t own_values = 0;
     for (size_t i = 0; i < x->part_count; i++) {
@@ -594,14 +594,14 @@ static int deal_parts(struct exchange *x, struct pl_err *err)
     return x->own_delta ? PL_OK : pl_fail(err, PL_ENOMEM, "averaging: no memory");
 }
 
-static size_t answer_room(const struct exchange *x, const struct pl_part *part)
+static size_t answer_room(const struct allreduce *x, const struct pl_part *part)
 {
     if (part->owner == (int)x->self) return 0;
-    return x->o.verify ? part->length * sizeof(float) : exchange_part_bytes(x, part);
+    return x->o.verify ? part->length * sizeof(float) : allreduce_part_bytes(x, part);
 }
 
 /* Every answer has its place. */
-static int place_answers(struct exchange *x, struct pl_err *err)
+static int place_answers(struct allreduce *x, struct pl_err *err)
 {
     size_t all = 0;
     uint8_t *at;
@@ -609,7 +609,7 @@ static int place_answers(struct exchange *x, struct pl_err *err)
         return pl_fail(err, PL_ENOMEM, "averaging: no memory");
     for (size_t i = 0; i < x->part_count; i++)
         all += x->answers[i].room = answer_room(x, &x->parts[i]);
-    if (!(at = exchange_room(&x->memory->answers, all)))
+    if (!(at = allreduce_room(&x->memory->answers, all)))
         return pl_fail(err, PL_ENOMEM, "averaging: no memory");
     for (size_t i = 0; i < x->part_count; i++) {
         x->answers[i].data = at;
@@ -618,10 +618,10 @@ static int place_answers(struct exchange *x, struct pl_err *err)
     return PL_OK;
 }
 
-int exchange_open(struct exchange **out, const struct exchange_options *o,
-                  const struct exchange_port *port, void *context, double now, struct pl_err *err)
+int allreduce_open(struct allreduce **out, const struct allreduce_options *o,
+                  const struct allreduce_port *port, void *context, double now, struct pl_err *err)
 {
-    struct exchange *x = calloc(1, sizeof *x);
+    struct allreduce *x = calloc(1, sizeof *x);
     int rc = PL_ENOMEM;
     *out = NULL;
     if (!x) return pl_fail(err, PL_ENOMEM, "averaging: no memory");
@@ -643,11 +643,11 @@ int exchange_open(struct exchange **out, const struct exchange_options *o,
                       (int)x->count, o->part_bytes, err);
     if (!rc) rc = deal_parts(x, err);
     if (!rc) rc = place_answers(x, err);
-    if (!rc) rc = exchange_reduce_open(x, err);
-    if (!rc && o->verify) rc = exchange_verify_open(x, err);
+    if (!rc) rc = allreduce_reduce_open(x, err);
+    if (!rc && o->verify) rc = allreduce_verify_open(x, err);
 done:
     if (rc) {
-        exchange_close(x);
+        allreduce_close(x);
         return rc;
     }
     for (size_t p = 0; p < x->count; p++) {
@@ -662,7 +662,7 @@ done:
     return PL_OK;
 }
 
-void exchange_close(struct exchange *x)
+void allreduce_close(struct allreduce *x)
 {
     if (!x) return;
     assert(!x->jobs);
@@ -671,13 +671,13 @@ void exchange_close(struct exchange *x)
         bytes_clear(&x->out[p].ready);
         pl_free(x->out[p].part);
     }
-    exchange_verify_close(x);
-    exchange_reduce_close(x);
+    allreduce_verify_close(x);
+    allreduce_reduce_close(x);
     while (x->spare_count) bytes_clear(&x->spare[--x->spare_count]);
     free(x->answers);
     free(x->out);
     free(x->own_delta);
-    exchange_memory_clear(&x->own_memory);
+    allreduce_memory_clear(&x->own_memory);
     pl_free(x->parts);
     pl_free(x->own);
     pl_free(x->own_at);

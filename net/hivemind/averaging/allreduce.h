@@ -12,8 +12,8 @@
  * Nothing is changed in the tensors before everything has come: a round is applied wholly or not
  * at all. What ref/average.h's pl_average_group gives for the same order of arrival, this gives
  * bit for bit. */
-#ifndef PL_EXCHANGE_H
-#define PL_EXCHANGE_H
+#ifndef PL_ALLREDUCE_H
+#define PL_ALLREDUCE_H
 
 #include "ref/average.h"
 #include "runtime/reducer.h"
@@ -23,35 +23,35 @@
 
 /* Computes again what a groupmate should have sent, into `tensor`, by what it says of it. PL_OK;
  * PL_ENOTFOUND or whatever else: it can't be told here. On a helper thread; may take its time. */
-typedef int exchange_recompute(void *context, const struct peer_id *peer,
-                               const struct referee_claim *claim, float *const *tensor);
+typedef int allreduce_recompute(void *context, const struct peer_id *peer,
+                               const struct verifier_claim *claim, float *const *tensor);
 
 /* Of verified rounds: whose gradients are computed again, and how. */
-struct exchange_validation {
+struct allreduce_validation {
     double validators;             /* a round, on average; the same in the whole group */
     uint64_t samples_max;          /* nobody may claim more; 0: any number */
     const char *data;              /* what others must have to compute the same; NULL: "" */
-    exchange_recompute *recompute; /* NULL: we validate nobody */
+    allreduce_recompute *recompute; /* NULL: we validate nobody */
     void *context;                 /* its */
 };
 
 /* parts of ours that are open at once: what a fast sender may be ahead */
-#define EXCHANGE_WINDOW 4
-#define EXCHANGE_CLIP_USUAL (-1.0) /* a radius that half of the group lies within, part by part */
-#define EXCHANGE_HEADERS 512 /* bytes of a message beside the part's values and tables */
+#define ALLREDUCE_WINDOW 4
+#define ALLREDUCE_CLIP_USUAL (-1.0) /* a radius that half of the group lies within, part by part */
+#define ALLREDUCE_HEADERS 512 /* bytes of a message beside the part's values and tables */
 
 /* Memory for what a round keeps until its end: the messages that came for our parts, and answers.
  * Lent to one round after another, it is new to the system once only. Zero-initialise to begin. */
-struct exchange_memory {
-    struct exchange_room { uint8_t *data; size_t n; int is_new; } messages, answers;
+struct allreduce_memory {
+    struct allreduce_room { uint8_t *data; size_t n; int is_new; } messages, answers;
 };
-void exchange_memory_clear(struct exchange_memory *m);
+void allreduce_memory_clear(struct allreduce_memory *m);
 
 /* s that a groupmate may be silent while most of the others go on; the timeouts hold in any case. It
  * waits for nobody as a sender, but as a reducer for the slowest sender of its group. */
-struct exchange_patience { double sender, reducer; };
+struct allreduce_patience { double sender, reducer; };
 
-struct exchange_options {
+struct allreduce_options {
     const struct pl_backend *be;
     const struct group *group;
     size_t tensors;
@@ -64,83 +64,83 @@ struct exchange_options {
     double sender_timeout;  /* s that we wait for a part; 0: for ever */
     double reducer_timeout; /* s for an answer */
     double time_limit;      /* s for all of it */
-    const struct exchange_patience *patience; /* (group->count); NULL: the timeouts alone */
+    const struct allreduce_patience *patience; /* (group->count); NULL: the timeouts alone */
     double weight_max;      /* nobody may weigh more; 0: PART_WEIGHT_MAX alone */
-    double clip;            /* CenteredClip's radius; EXCHANGE_CLIP_USUAL; 0: the mean */
-    /* BTARD, see exchange_verify.c; the same in the whole group, and all of it reduces. */
+    double clip;            /* CenteredClip's radius; ALLREDUCE_CLIP_USUAL; 0: the mean */
+    /* BTARD, see allreduce_verify.c; the same in the whole group, and all of it reduces. */
     int verify;
     const struct identity *me;      /* borrowed: signs what we tell then */
-    struct referee_claim claim;     /* what our values are of */
-    struct exchange_validation validation;
+    struct verifier_claim claim;     /* what our values are of */
+    struct allreduce_validation validation;
     struct random_source chance;           /* of our lots */
-    struct exchange_memory *memory; /* borrowed until exchange_close; NULL: memory of its own */
+    struct allreduce_memory *memory; /* borrowed until allreduce_close; NULL: memory of its own */
 };
 
-enum exchange_way { EXCHANGE_OUT, EXCHANGE_IN };
+enum allreduce_way { ALLREDUCE_OUT, ALLREDUCE_IN };
 
-struct exchange;
+struct allreduce;
 /* the engine's; a helper thread calls run(job), then the engine wants it back */
-struct exchange_job {
-    void (*run)(struct exchange_job *job);
+struct allreduce_job {
+    void (*run)(struct allreduce_job *job);
     void *owner;               /* these two are the port's */
-    struct exchange_job *next;
+    struct allreduce_job *next;
 };
 
 /* What the engine wants done; `peer` is a place in the group. None of these may call the engine. */
-struct exchange_port {
+struct allreduce_port {
     /* Open the stream to a reducer. */
     void (*open)(void *context, size_t peer);
     /* Send a message on a stream, or on our answering side of it. */
-    void (*send)(void *context, size_t peer, enum exchange_way way, const uint8_t *data, size_t n);
-    /* 1: what was sent is still waiting here; exchange_drained will tell. Of EXCHANGE_OUT. */
+    void (*send)(void *context, size_t peer, enum allreduce_way way, const uint8_t *data, size_t n);
+    /* 1: what was sent is still waiting here; allreduce_drained will tell. Of ALLREDUCE_OUT. */
     int (*is_busy)(void *context, size_t peer);
     /* Our side of the stream is complete. */
-    void (*finish)(void *context, size_t peer, enum exchange_way way);
+    void (*finish)(void *context, size_t peer, enum allreduce_way way);
     /* We are done with the stream. */
-    void (*close)(void *context, size_t peer, enum exchange_way way);
-    /* `messages` more may be taken from a sender, beyond the EXCHANGE_WINDOW of the beginning. */
+    void (*close)(void *context, size_t peer, enum allreduce_way way);
+    /* `messages` more may be taken from a sender, beyond the ALLREDUCE_WINDOW of the beginning. */
     void (*credit)(void *context, size_t peer, size_t messages);
-    void (*work)(void *context, struct exchange_job *job);
+    void (*work)(void *context, struct allreduce_job *job);
     /* PL_OK: the tensors hold the mean. Otherwise they are as they were; err says why. No job is
      * under way any more, and no stream open. */
     void (*over)(void *context, int status, const struct pl_err *err);
-    /* Only to verify: a message for a groupmate's exchange_told. May be NULL where nobody does. */
+    /* Only to verify: a message for a groupmate's allreduce_told. May be NULL where nobody does. */
     void (*tell)(void *context, size_t peer, const uint8_t *data, size_t n);
     /* In place of send for what is long; takes the memory, too, and may leave in *data another's
      * for what comes next. May be NULL. */
-    void (*give)(void *context, size_t peer, enum exchange_way way, struct bytes *data);
+    void (*give)(void *context, size_t peer, enum allreduce_way way, struct bytes *data);
     /* Bytes of the message under way that have moved: of ours while is_busy, else of the one that comes.
      * A slow link is told from silence by it. May be NULL. */
-    size_t (*moved)(void *context, size_t peer, enum exchange_way way);
+    size_t (*moved)(void *context, size_t peer, enum allreduce_way way);
 };
 
 /* How it has lied: it has answered with what no honest reducer answers with, so that our round
  * fails, or verification has found it. NULL: not at all. Whoever merely sends bad parts is left
  * out of the mean, and costs nobody a round. */
-const char *exchange_lie(const struct exchange *x, size_t peer);
+const char *allreduce_lie(const struct allreduce *x, size_t peer);
 /* 1: it has cost us the round, or is one of two of whom one has, and nothing proves it. */
-int exchange_is_charged(const struct exchange *x, size_t peer);
+int allreduce_is_charged(const struct allreduce *x, size_t peer);
 
 /* What a groupmate has done of its part in the round, once that is over. */
-enum exchange_conduct {
-    EXCHANGE_UNKNOWN,   /* nothing was expected of it, or we ended the round ourselves */
-    EXCHANGE_DELIVERED, /* all that was */
-    EXCHANGE_REFUSED,   /* it has said that it does not answer: its own trouble, or we were too slow */
-    EXCHANGE_WITHHELD   /* silent, gone, or what it sent was of no use */
+enum allreduce_conduct {
+    ALLREDUCE_UNKNOWN,   /* nothing was expected of it, or we ended the round ourselves */
+    ALLREDUCE_DELIVERED, /* all that was */
+    ALLREDUCE_REFUSED,   /* it has said that it does not answer: its own trouble, or we were too slow */
+    ALLREDUCE_WITHHELD   /* silent, gone, or what it sent was of no use */
 };
 /* latest: s that its slowest part took to come. A reducer that did not answer may have waited for a
- * sender: it counts as EXCHANGE_UNKNOWN if we have lost a sender ourselves. */
-enum exchange_conduct exchange_conduct(const struct exchange *x, size_t peer, double *latest);
+ * sender: it counts as ALLREDUCE_UNKNOWN if we have lost a sender ourselves. */
+enum allreduce_conduct allreduce_conduct(const struct allreduce *x, size_t peer, double *latest);
 
 /* A sentence about the first groupmate whose values are left out for what they are; NULL: none is. */
-const char *exchange_left_out(const struct exchange *x);
+const char *allreduce_left_out(const struct allreduce *x);
 
 /* A sentence about a groupmate that compresses otherwise than we do, which harms nobody; NULL: none
  * does. What makes a round impossible is told by `over`. */
-const char *exchange_differs(const struct exchange *x);
+const char *allreduce_differs(const struct allreduce *x);
 
 /* How far it went, at any time. */
-struct exchange_report {
+struct allreduce_report {
     /* of all values: how many differences are there, own ones included */
     size_t values, received;
     size_t senders_lost;        /* peers whose data are missing in parts that we reduced */
@@ -152,31 +152,31 @@ struct exchange_report {
 };
 
 /* Begins at once. The options' pointers are borrowed until `over`. */
-int exchange_open(struct exchange **x, const struct exchange_options *o,
-                  const struct exchange_port *port, void *context, double now, struct pl_err *err);
+int allreduce_open(struct allreduce **x, const struct allreduce_options *o,
+                  const struct allreduce_port *port, void *context, double now, struct pl_err *err);
 /* After `over`, or before anything else was called. NULL may be closed. */
-void exchange_close(struct exchange *x);
+void allreduce_close(struct allreduce *x);
 /* Ends it without a result: `over` comes, with PL_EAGAIN. */
-void exchange_cancel(struct exchange *x, double now);
+void allreduce_cancel(struct allreduce *x, double now);
 
 /* The longest message that anybody can send honestly. */
-size_t exchange_message_max(const struct exchange *x);
-void exchange_message(struct exchange *x, double now, size_t peer, enum exchange_way way,
+size_t allreduce_message_max(const struct allreduce *x);
+void allreduce_message(struct allreduce *x, double now, size_t peer, enum allreduce_way way,
                       const uint8_t *data, size_t n);
 /* The other side has sent everything. */
-void exchange_ended(struct exchange *x, double now, size_t peer, enum exchange_way way);
+void allreduce_ended(struct allreduce *x, double now, size_t peer, enum allreduce_way way);
 /* The stream is lost; why, for whoever reads what the round says. */
-void exchange_failed(struct exchange *x, double now, size_t peer, enum exchange_way way,
+void allreduce_failed(struct allreduce *x, double now, size_t peer, enum allreduce_way way,
                      const char *why);
 /* Of verification. PL_EPROTO: not what this round's peers tell each other. */
-int exchange_told(struct exchange *x, double now, size_t peer, const uint8_t *data, size_t n);
-void exchange_drained(struct exchange *x, double now, size_t peer);
-void exchange_done(struct exchange *x, double now, struct exchange_job *job);
-double exchange_wake(const struct exchange *x);
-void exchange_tick(struct exchange *x, double now);
+int allreduce_told(struct allreduce *x, double now, size_t peer, const uint8_t *data, size_t n);
+void allreduce_drained(struct allreduce *x, double now, size_t peer);
+void allreduce_done(struct allreduce *x, double now, struct allreduce_job *job);
+double allreduce_wake(const struct allreduce *x);
+void allreduce_tick(struct allreduce *x, double now);
 
 /* 1: a first message from this sender is awaited (else it is refused with INTERNAL_ERROR). */
-int exchange_awaits(const struct exchange *x, size_t peer);
-void exchange_report(const struct exchange *x, struct exchange_report *r);
+int allreduce_awaits(const struct allreduce *x, size_t peer);
+void allreduce_report(const struct allreduce *x, struct allreduce_report *r);
 
 #endif

@@ -1,7 +1,7 @@
 /* allreduce_internal.h - what the two halves of an all-reduce share: sending our parts (exchange.c)
- * and reducing those that are ours (exchange_reduce.c). */
-#ifndef PL_EXCHANGE_INSIDE_H
-#define PL_EXCHANGE_INSIDE_H
+ * and reducing those that are ours (allreduce_reduce.c). */
+#ifndef PL_ALLREDUCE_INSIDE_H
+#define PL_ALLREDUCE_INSIDE_H
 
 #include "allreduce.h"
 
@@ -10,11 +10,11 @@ struct out_peer {
     size_t *part, parts; /* its parts, as numbers into exchange.parts */
     size_t encoding;     /* the next to be encoded */
     size_t sent, answered;
-    struct exchange_job_of *job;
+    struct allreduce_job_of *job;
     struct bytes ready;  /* encoded, waiting for the last one to be gone */
     int is_ready, open, over, failed, lied, refused;
     double since;        /* of its last sign of life */
-    double checked;      /* when enough of a message had moved; see exchange_is_moving */
+    double checked;      /* when enough of a message had moved; see allreduce_is_moving */
 };
 
 /* A sender asks us. */
@@ -52,13 +52,13 @@ struct slot {
     double first_at; /* when the first of them came */
     double weight;   /* of what the mean is over */
     int replied;
-    struct exchange_job_of *job;
+    struct allreduce_job_of *job;
 };
 
 enum job_kind { JOB_ENCODE, JOB_REDUCE, JOB_APPLY, JOB_VERIFY };
-struct exchange_job_of {
-    struct exchange_job job; /* first */
-    struct exchange *x;
+struct allreduce_job_of {
+    struct allreduce_job job; /* first */
+    struct allreduce *x;
     enum job_kind kind;
     size_t peer, part;       /* ENCODE */
     struct slot *slot;       /* REDUCE */
@@ -76,18 +76,18 @@ struct answer { /* what a reducer sent for a part of its */
     double weight; /* to verify: the radius */
 };
 
-#define EXCHANGE_SPARES 64 /* several groupmates' windows */
+#define ALLREDUCE_SPARES 64 /* several groupmates' windows */
 
-struct exchange {
-    struct exchange_options o;
-    const struct exchange_port *port;
+struct allreduce {
+    struct allreduce_options o;
+    const struct allreduce_port *port;
     void *context;
     size_t count, self;      /* of the group */
     struct pl_part *parts;
     size_t part_count, values, values_max;
     struct answer *answers;  /* (parts); none for our own */
-    struct exchange_memory own_memory, *memory; /* the latter is what is used */
-    struct bytes spare[EXCHANGE_SPARES]; /* of messages that are gone, for those to come */
+    struct allreduce_memory own_memory, *memory; /* the latter is what is used */
+    struct bytes spare[ALLREDUCE_SPARES]; /* of messages that are gone, for those to come */
     size_t spare_count;
     struct out_peer *out;
     struct in_peer *in;
@@ -103,10 +103,10 @@ struct exchange {
     uint8_t *kept_bytes;
     size_t *kept_at;            /* (own): the first peer's, others' behind */
     size_t own_done;
-    struct slot slot[EXCHANGE_WINDOW];
+    struct slot slot[ALLREDUCE_WINDOW];
     /* Scratch of the parts that are reduced at the moment: the last one used is the next one lent,
      * while it is in the caches. */
-    struct pl_reducer idle[EXCHANGE_WINDOW];
+    struct pl_reducer idle[ALLREDUCE_WINDOW];
     size_t idle_count;
     double began;
     size_t asked, answered;  /* parts that others reduce; those of them that are answered */
@@ -119,7 +119,7 @@ struct exchange {
     int own_trouble;         /* we have had no memory: nobody else is to blame */
     int status;
     struct pl_err err;
-    struct exchange_report report;
+    struct allreduce_report report;
     struct pl_err misfit;    /* whose parts are not cut as ours are, and why, most likely */
     struct pl_err refusal;   /* who takes no more of ours */
     struct pl_err gone;      /* the first reducer that was lost, and why */
@@ -127,7 +127,7 @@ struct exchange {
     struct pl_err left_out;  /* whose values are none, or weigh too much */
 
     /* To verify: everything is kept until everybody agrees. */
-    struct referee *referee;
+    struct verifier *verifier;
     double *own_tau;            /* (own); own_delta holds the aggregates themselves */
     /* (tensors): what a peer should have sent; NULL until it is needed */
     float **again;
@@ -135,58 +135,58 @@ struct exchange {
 };
 
 /* No result: what is under way on helper threads comes back first. */
-void exchange_give_up(struct exchange *x, int status, const char *why);
-struct exchange_job_of *exchange_job_new(struct exchange *x, enum job_kind kind);
-void exchange_job_start(struct exchange *x, struct exchange_job_of *job);
-void exchange_job_free(struct exchange_job_of *job);
+void allreduce_give_up(struct allreduce *x, int status, const char *why);
+struct allreduce_job_of *allreduce_job_new(struct allreduce *x, enum job_kind kind);
+void allreduce_job_start(struct allreduce *x, struct allreduce_job_of *job);
+void allreduce_job_free(struct allreduce_job_of *job);
 /* Room for a message, used before where there is some: pages that are new cost more than what is
  * done with them. Neither is called by helper threads. */
-struct bytes exchange_buffer(struct exchange *x);
-void exchange_buffer_back(struct exchange *x, struct bytes *b);
+struct bytes allreduce_buffer(struct allreduce *x);
+void allreduce_buffer_back(struct allreduce *x, struct bytes *b);
 /* At least n bytes, of any content. NULL: no memory. */
-uint8_t *exchange_room(struct exchange_room *r, size_t n);
+uint8_t *allreduce_room(struct allreduce_room *r, size_t n);
 /* Copies n bytes to a place in it. */
-void exchange_put(const struct exchange_room *r, uint8_t *place, const uint8_t *data, size_t n);
+void allreduce_put(const struct allreduce_room *r, uint8_t *place, const uint8_t *data, size_t n);
 /* Sends it; what it leaves behind is room for the next. */
-void exchange_send(struct exchange *x, size_t peer, enum exchange_way way, struct bytes *message);
-enum pl_compression exchange_method(const struct exchange *x, const struct pl_part *part);
+void allreduce_send(struct allreduce *x, size_t peer, enum allreduce_way way, struct bytes *message);
+enum pl_compression allreduce_method(const struct allreduce *x, const struct pl_part *part);
 /* Of a part's values as they travel. */
-size_t exchange_part_bytes(const struct exchange *x, const struct pl_part *part);
+size_t allreduce_part_bytes(const struct allreduce *x, const struct pl_part *part);
 
 /* Of a part's message enough has moved since `since` that it will be there within twice `timeout`. */
-int exchange_is_moving(const struct exchange *x, size_t peer, enum exchange_way way, size_t part,
+int allreduce_is_moving(const struct allreduce *x, size_t peer, enum allreduce_way way, size_t part,
                        double elapsed, double timeout);
 
 /* The reducing half. */
-int exchange_reduce_open(struct exchange *x, struct pl_err *err);
-void exchange_reduce_close(struct exchange *x);
-void exchange_reduce_stop(struct exchange *x); /* closes all streams of senders */
-void exchange_reduce_message(struct exchange *x, double now, size_t peer, const uint8_t *data,
+int allreduce_reduce_open(struct allreduce *x, struct pl_err *err);
+void allreduce_reduce_close(struct allreduce *x);
+void allreduce_reduce_stop(struct allreduce *x); /* closes all streams of senders */
+void allreduce_reduce_message(struct allreduce *x, double now, size_t peer, const uint8_t *data,
                              size_t n);
-void exchange_reduce_ended(struct exchange *x, size_t peer);
-void exchange_ban(struct exchange *x, size_t peer, int tell);
-void exchange_reduce_run(struct exchange_job_of *job);
-void exchange_reduce_done(struct exchange *x, double now, struct exchange_job_of *job);
+void allreduce_reduce_ended(struct allreduce *x, size_t peer);
+void allreduce_ban(struct allreduce *x, size_t peer, int tell);
+void allreduce_reduce_run(struct allreduce_job_of *job);
+void allreduce_reduce_done(struct allreduce *x, double now, struct allreduce_job_of *job);
 /* Once all is there, on a helper thread: our own values of our k-th part become the mean's. */
-int exchange_reduce_again(struct exchange *x, struct pl_reducer *r, size_t k);
-double exchange_reduce_wake(const struct exchange *x);
-void exchange_reduce_tick(struct exchange *x, double now);
+int allreduce_reduce_again(struct allreduce *x, struct pl_reducer *r, size_t k);
+double allreduce_reduce_wake(const struct allreduce *x);
+void allreduce_reduce_tick(struct allreduce *x, double now);
 /* The round has run out of time: the senders that it waits for are lost. */
-void exchange_reduce_late(struct exchange *x);
+void allreduce_reduce_late(struct allreduce *x);
 /* on a helper thread: the robust aggregate */
-int exchange_clip(struct exchange *x, const struct slot *s, struct pl_reducer *r);
+int allreduce_clip(struct allreduce *x, const struct slot *s, struct pl_reducer *r);
 /* The same to be verified: the aggregate itself, and its radius. */
-int exchange_aggregate(struct exchange *x, const struct slot *s, struct pl_reducer *r,
+int allreduce_aggregate(struct allreduce *x, const struct slot *s, struct pl_reducer *r,
                        float *aggregate, double *tau);
 
 /* Verification. */
-int exchange_verify_open(struct exchange *x, struct pl_err *err);
-void exchange_verify_close(struct exchange *x);
-void exchange_verify_go(struct exchange *x, double now);
-double exchange_verify_wake(const struct exchange *x);
+int allreduce_verify_open(struct allreduce *x, struct pl_err *err);
+void allreduce_verify_close(struct allreduce *x);
+void allreduce_verify_go(struct allreduce *x, double now);
+double allreduce_verify_wake(const struct allreduce *x);
 /* the time limit of the exchange is over */
-void exchange_verify_expire(struct exchange *x, double now);
-void exchange_verify_done(struct exchange *x, double now, struct exchange_job_of *job);
-void exchange_reduce_go(struct exchange *x); /* starts what can be started */
+void allreduce_verify_expire(struct allreduce *x, double now);
+void allreduce_verify_done(struct allreduce *x, double now, struct allreduce_job_of *job);
+void allreduce_reduce_go(struct allreduce *x); /* starts what can be started */
 
 #endif

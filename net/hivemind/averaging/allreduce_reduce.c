@@ -1,6 +1,6 @@
 /* allreduce_reduce.c - the parts that we reduce: who has sent, the sums, the answers.
  *
- * Up to EXCHANGE_WINDOW parts are open at once, so that a fast sender does not wait for the
+ * Up to ALLREDUCE_WINDOW parts are open at once, so that a fast sender does not wait for the
  * slowest; answers leave in the order of the parts. */
 #include "allreduce_internal.h"
 #include "ref/backend.h"
@@ -11,12 +11,12 @@
 
 /* --- slots ------------------------------------------------------------------------------------ */
 
-static struct slot *slot_of(struct exchange *x, size_t k)
+static struct slot *slot_of(struct allreduce *x, size_t k)
 {
-    return &x->slot[k % EXCHANGE_WINDOW];
+    return &x->slot[k % ALLREDUCE_WINDOW];
 }
 
-static void slot_open(struct exchange *x, size_t k)
+static void slot_open(struct allreduce *x, size_t k)
 {
     struct slot *s = slot_of(x, k);
     s->k = k < x->own_count ? k : SIZE_MAX;
@@ -24,17 +24,17 @@ static void slot_open(struct exchange *x, size_t k)
     s->replied = 0;
 }
 
-static void slot_clear(struct exchange *x, struct slot *s)
+static void slot_clear(struct allreduce *x, struct slot *s)
 {
     for (size_t i = 0; i < s->arrived; i++) {
-        exchange_buffer_back(x, &s->from[i].message);
-        exchange_buffer_back(x, &s->from[i].reply);
+        allreduce_buffer_back(x, &s->from[i].message);
+        allreduce_buffer_back(x, &s->from[i].reply);
     }
     s->arrived = 0;
 }
 
 /* Hands what came over to who needs it at the end. */
-static int keep(struct exchange *x, struct slot *s)
+static int keep(struct allreduce *x, struct slot *s)
 {
     struct contribution *kept = calloc(s->arrived + 1, sizeof *kept);
     if (!kept) return PL_ENOMEM;
@@ -48,7 +48,7 @@ static int keep(struct exchange *x, struct slot *s)
     return PL_OK;
 }
 
-int exchange_reduce_again(struct exchange *x, struct pl_reducer *r, size_t k)
+int allreduce_reduce_again(struct allreduce *x, struct pl_reducer *r, size_t k)
 {
     const struct pl_part *part = &x->parts[x->own[k]];
     float *values = x->o.tensor[part->tensor] + part->start;
@@ -65,19 +65,19 @@ int exchange_reduce_again(struct exchange *x, struct pl_reducer *r, size_t k)
 
 #define KEPT_HEADER 128 /* bytes of a message beside its values; most are smaller */
 
-static size_t kept_room(const struct exchange *x, size_t k)
+static size_t kept_room(const struct allreduce *x, size_t k)
 {
-    return exchange_part_bytes(x, &x->parts[x->own[k]]) + KEPT_HEADER;
+    return allreduce_part_bytes(x, &x->parts[x->own[k]]) + KEPT_HEADER;
 }
 
 /* Where a peer's message of our k-th part stays; NULL: it needs memory of its own. */
-static uint8_t *kept_place(const struct exchange *x, size_t k, size_t peer, size_t n)
+static uint8_t *kept_place(const struct allreduce *x, size_t k, size_t peer, size_t n)
 {
     if (!x->kept_bytes || n > kept_room(x, k)) return NULL;
     return x->kept_bytes + x->kept_at[k] + (peer - (peer > x->self)) * kept_room(x, k);
 }
 
-static int make_kept(struct exchange *x)
+static int make_kept(struct allreduce *x)
 {
     size_t all = 0;
     x->kept = calloc(x->own_count + 1, sizeof *x->kept);
@@ -89,15 +89,15 @@ static int make_kept(struct exchange *x)
         x->kept_at[k] = all;
         all += kept_room(x, k) * (x->count - 1);
     }
-    return (x->kept_bytes = exchange_room(&x->memory->messages, all)) ? PL_OK : PL_ENOMEM;
+    return (x->kept_bytes = allreduce_room(&x->memory->messages, all)) ? PL_OK : PL_ENOMEM;
 }
 
-int exchange_reduce_open(struct exchange *x, struct pl_err *err)
+int allreduce_reduce_open(struct allreduce *x, struct pl_err *err)
 {
     int rc = PL_ENOMEM;
     if (!(x->in = calloc(x->count, sizeof *x->in))) goto done;
     if ((x->o.verify || !x->own_delta) && make_kept(x)) goto done;
-    for (size_t w = 0; w < EXCHANGE_WINDOW; w++) {
+    for (size_t w = 0; w < ALLREDUCE_WINDOW; w++) {
         if (!(x->slot[w].from = calloc(x->count, sizeof *x->slot[w].from))) goto done;
         slot_open(x, w);
     }
@@ -115,9 +115,9 @@ done:
     return rc ? pl_fail(err, rc, "averaging: no memory") : rc;
 }
 
-void exchange_reduce_close(struct exchange *x)
+void allreduce_reduce_close(struct allreduce *x)
 {
-    for (size_t w = 0; w < EXCHANGE_WINDOW; w++) {
+    for (size_t w = 0; w < ALLREDUCE_WINDOW; w++) {
         if (x->slot[w].from) slot_clear(x, &x->slot[w]);
         free(x->slot[w].from);
     }
@@ -136,7 +136,7 @@ void exchange_reduce_close(struct exchange *x)
     free(x->kept_at);
 }
 
-int exchange_awaits(const struct exchange *x, size_t peer)
+int allreduce_awaits(const struct allreduce *x, size_t peer)
 {
     return x->in[peer].state == IN_AWAITED && !x->cancelled && !x->applying;
 }
@@ -148,14 +148,14 @@ static int is_open(const struct in_peer *in)
     return in->state == IN_SENDING || (in->state == IN_COMPLETE && in->next);
 }
 
-static void lose(struct exchange *x, struct in_peer *in)
+static void lose(struct allreduce *x, struct in_peer *in)
 {
     if (!in->lost) x->report.senders_lost++;
     in->lost = 1;
     if (x->o.verify) x->missing = 1;
 }
 
-void exchange_ban(struct exchange *x, size_t peer, int tell)
+void allreduce_ban(struct allreduce *x, size_t peer, int tell)
 {
     struct in_peer *in = &x->in[peer];
     struct bytes code = { 0 };
@@ -165,14 +165,14 @@ void exchange_ban(struct exchange *x, size_t peer, int tell)
     in->state = IN_OVER;
     if (!was_open) return;
     if (tell && !part_message_code(&code, MSG_INTERNAL_ERROR)) {
-        x->port->send(x->context, peer, EXCHANGE_IN, bytes_at(&code), bytes_length(&code));
-        x->port->finish(x->context, peer, EXCHANGE_IN);
+        x->port->send(x->context, peer, ALLREDUCE_IN, bytes_at(&code), bytes_length(&code));
+        x->port->finish(x->context, peer, ALLREDUCE_IN);
     }
     bytes_clear(&code);
-    x->port->close(x->context, peer, EXCHANGE_IN);
+    x->port->close(x->context, peer, ALLREDUCE_IN);
 }
 
-void exchange_reduce_stop(struct exchange *x)
+void allreduce_reduce_stop(struct allreduce *x)
 {
     struct bytes code = { 0 };
     for (size_t p = 0; p < x->count; p++) {
@@ -180,35 +180,35 @@ void exchange_reduce_stop(struct exchange *x)
         if (!is_open(in)) continue;
         in->state = IN_OVER;
         if (!part_message_code(&code, MSG_CANCELLED)) {
-            x->port->send(x->context, p, EXCHANGE_IN, bytes_at(&code), bytes_length(&code));
-            x->port->finish(x->context, p, EXCHANGE_IN);
+            x->port->send(x->context, p, ALLREDUCE_IN, bytes_at(&code), bytes_length(&code));
+            x->port->finish(x->context, p, ALLREDUCE_IN);
         }
         bytes_clear(&code);
-        x->port->close(x->context, p, EXCHANGE_IN);
+        x->port->close(x->context, p, ALLREDUCE_IN);
     }
 }
 
 /* Everything answered: the stream is done with. */
-static void complete(struct exchange *x, size_t peer)
+static void complete(struct allreduce *x, size_t peer)
 {
     struct in_peer *in = &x->in[peer];
     if (in->answered < x->own_count) return;
     in->state = IN_OVER; /* nothing more is expected from it, or sent */
-    x->port->finish(x->context, peer, EXCHANGE_IN);
-    x->port->close(x->context, peer, EXCHANGE_IN);
+    x->port->finish(x->context, peer, ALLREDUCE_IN);
+    x->port->close(x->context, peer, ALLREDUCE_IN);
 }
 
-static void send_answer(struct exchange *x, size_t peer, struct bytes *answer)
+static void send_answer(struct allreduce *x, size_t peer, struct bytes *answer)
 {
     x->report.values_out += x->parts[x->own[x->in[peer].answered++]].length;
     x->report.bytes_out += bytes_length(answer);
-    exchange_send(x, peer, EXCHANGE_IN, answer);
+    allreduce_send(x, peer, ALLREDUCE_IN, answer);
     complete(x, peer);
 }
 
 /* Whoever reduces nothing reads no answers before it has sent everything: they would lie in the
  * way. */
-static void answer(struct exchange *x, size_t peer, struct bytes *reply)
+static void answer(struct allreduce *x, size_t peer, struct bytes *reply)
 {
     struct in_peer *in = &x->in[peer];
     if (!is_open(in)) return;
@@ -220,27 +220,27 @@ static void answer(struct exchange *x, size_t peer, struct bytes *reply)
     }
 }
 
-static void send_held(struct exchange *x, size_t peer)
+static void send_held(struct allreduce *x, size_t peer)
 {
     struct in_peer *in = &x->in[peer];
     for (size_t i = 0; i < in->held_count && is_open(in); i++) send_answer(x, peer, &in->held[i]);
     in->held_count = 0;
 }
 
-void exchange_reduce_ended(struct exchange *x, size_t peer)
+void allreduce_reduce_ended(struct allreduce *x, size_t peer)
 {
-    if (is_open(&x->in[peer]) && x->in[peer].next < x->own_count) exchange_ban(x, peer, 1);
+    if (is_open(&x->in[peer]) && x->in[peer].next < x->own_count) allreduce_ban(x, peer, 1);
 }
 
 /* The message stays, and the part with it. */
-static int keep_message(struct exchange *x, struct contribution *c, size_t k, const uint8_t *data,
+static int keep_message(struct allreduce *x, struct contribution *c, size_t k, const uint8_t *data,
                         size_t n)
 {
     uint8_t *place = kept_place(x, k, c->peer, n);
     if (place) {
-        exchange_put(&x->memory->messages, place, data, n);
+        allreduce_put(&x->memory->messages, place, data, n);
     } else {
-        c->message = exchange_buffer(x);
+        c->message = allreduce_buffer(x);
         if (bytes_add(&c->message, data, n)) {
             bytes_clear(&c->message);
             return PL_ENOMEM;
@@ -254,11 +254,11 @@ static int keep_message(struct exchange *x, struct contribution *c, size_t k, co
 
 /* Parts of a tensor are as long as --part-bytes and its compression make them, so a part of another
  * length tells which of the two is not ours. [spec hivemind-protocol 5] */
-static void note_misfit(struct exchange *x, size_t peer, const struct pl_part *part,
+static void note_misfit(struct allreduce *x, size_t peer, const struct pl_part *part,
                         const struct part_message *m)
 {
     const struct group_member *who = &x->o.group->members[peer];
-    enum pl_compression ours = exchange_method(x, part);
+    enum pl_compression ours = allreduce_method(x, part);
     size_t whole = pl_part_values(m->method, x->o.part_bytes);
     size_t rest = x->o.elements[part->tensor] - part->start;
     size_t per_value = x->o.part_bytes / whole ? x->o.part_bytes / whole : 1;
@@ -278,10 +278,10 @@ static void note_misfit(struct exchange *x, size_t peer, const struct pl_part *p
 }
 
 /* Everybody is answered in the compression that they send. */
-static void note_differs(struct exchange *x, size_t peer, const struct pl_part *part,
+static void note_differs(struct allreduce *x, size_t peer, const struct pl_part *part,
                          const struct part_message *m)
 {
-    enum pl_compression ours = exchange_method(x, part);
+    enum pl_compression ours = allreduce_method(x, part);
     char name[PEER_ID_TEXT_MAX];
     if (x->differs.text[0] || m->method == ours) return;
     peer_id_text(name, &x->o.group->members[peer].peer);
@@ -290,7 +290,7 @@ static void note_differs(struct exchange *x, size_t peer, const struct pl_part *
             pl_compression_name(ours));
 }
 
-void exchange_reduce_message(struct exchange *x, double now, size_t peer, const uint8_t *data,
+void allreduce_reduce_message(struct allreduce *x, double now, size_t peer, const uint8_t *data,
                              size_t n)
 {
     struct in_peer *in = &x->in[peer];
@@ -301,24 +301,24 @@ void exchange_reduce_message(struct exchange *x, double now, size_t peer, const 
     if (in->state == IN_AWAITED) {
         in->state = IN_SENDING;
         if (part_message_read(&first, data, n, NULL) || first.code != MSG_PART_FOR_AVERAGING) {
-            exchange_ban(x, peer, 1);
+            allreduce_ban(x, peer, 1);
             return;
         }
     }
     if (in->state != IN_SENDING) {
         /* more than its parts */
-        if (in->state == IN_COMPLETE && is_open(in)) exchange_ban(x, peer, 1);
+        if (in->state == IN_COMPLETE && is_open(in)) allreduce_ban(x, peer, 1);
         return;
     }
     if (s->k != in->next || part_message_read(&c.part, data, n, NULL) || !c.part.has_part) {
-        exchange_ban(x, peer, 1); /* beyond the window too: it was not told that it may */
+        allreduce_ban(x, peer, 1); /* beyond the window too: it was not told that it may */
         return;
     }
     part = &x->parts[x->own[s->k]];
     if (c.part.elements != part->length) note_misfit(x, peer, part, &c.part);
     else note_differs(x, peer, part, &c.part);
     if (c.part.elements != part->length || keep_message(x, &c, s->k, data, n)) {
-        exchange_ban(x, peer, 1);
+        allreduce_ban(x, peer, 1);
         return;
     }
     if (!s->arrived) s->first_at = now;
@@ -336,22 +336,22 @@ void exchange_reduce_message(struct exchange *x, double now, size_t peer, const 
 
 /* --- sums and answers, on a helper thread ----------------------------------------------------- */
 
-static double weight_max(const struct exchange *x)
+static double weight_max(const struct allreduce *x)
 {
     return x->o.weight_max > 0 ? fmin(x->o.weight_max, PART_WEIGHT_MAX) : PART_WEIGHT_MAX;
 }
 
-static int is_weight(const struct exchange *x, double weight) /* not of a NaN */
+static int is_weight(const struct allreduce *x, double weight) /* not of a NaN */
 {
     return weight >= 0 && weight <= weight_max(x);
 }
 
-static int usable(const struct exchange *x, const struct part_message *m)
+static int usable(const struct allreduce *x, const struct part_message *m)
 {
     return is_weight(x, m->weight) && part_message_is_sound(m);
 }
 
-static void note_left_out(struct exchange *x, const struct contribution *c)
+static void note_left_out(struct allreduce *x, const struct contribution *c)
 {
     char name[PEER_ID_TEXT_MAX];
     if (x->left_out.text[0]) return;
@@ -365,9 +365,9 @@ static void note_left_out(struct exchange *x, const struct contribution *c)
 }
 
 /* Everybody's values of the part, ours first. */
-static int add_all(struct exchange_job_of *job)
+static int add_all(struct allreduce_job_of *job)
 {
-    struct exchange *x = job->x;
+    struct allreduce *x = job->x;
     struct slot *s = job->slot;
     const struct pl_part *part = &x->parts[x->own[s->k]];
     int robust = x->o.clip != 0 || x->o.verify; /* needs them one by one */
@@ -385,9 +385,9 @@ static int add_all(struct exchange_job_of *job)
     return rc;
 }
 
-static int reply(struct exchange_job_of *job, struct contribution *c, const float *own)
+static int reply(struct allreduce_job_of *job, struct contribution *c, const float *own)
 {
-    struct exchange *x = job->x;
+    struct allreduce *x = job->x;
     struct part_message m = c->part;
     uint8_t *buffer;
     int rc;
@@ -408,16 +408,16 @@ static int reply(struct exchange_job_of *job, struct contribution *c, const floa
     return PL_OK;
 }
 
-void exchange_reduce_run(struct exchange_job_of *job)
+void allreduce_reduce_run(struct allreduce_job_of *job)
 {
-    struct exchange *x = job->x;
+    struct allreduce *x = job->x;
     struct slot *s = job->slot;
     const struct pl_part *part = &x->parts[x->own[s->k]];
     float *own = x->own_delta ? x->own_delta + x->own_at[s->k] : NULL;
     job->status = add_all(job);
     if (!job->status && x->o.verify)
-        job->status = exchange_aggregate(x, s, &job->reducer, own, &x->own_tau[s->k]);
-    else if (!job->status && x->o.clip) job->status = exchange_clip(x, s, &job->reducer);
+        job->status = allreduce_aggregate(x, s, &job->reducer, own, &x->own_tau[s->k]);
+    else if (!job->status && x->o.clip) job->status = allreduce_clip(x, s, &job->reducer);
     for (size_t i = 0; !job->status && i < s->arrived; i++)
         if (!s->from[i].bad) job->status = reply(job, &s->from[i], own);
     if (!job->status && own && !x->o.verify)
@@ -426,7 +426,7 @@ void exchange_reduce_run(struct exchange_job_of *job)
 }
 
 /* Parts that are answered make room for the next, in order. */
-static void advance(struct exchange *x, double now)
+static void advance(struct allreduce *x, double now)
 {
     while (x->own_done < x->own_count && slot_of(x, x->own_done)->replied) {
         struct slot *s = slot_of(x, x->own_done);
@@ -434,23 +434,23 @@ static void advance(struct exchange *x, double now)
         for (size_t i = 0; i < s->arrived; i++)
             if (!s->from[i].bad) answer(x, s->from[i].peer, &s->from[i].reply);
         if (x->kept && keep(x, s)) {
-            exchange_give_up(x, PL_ENOMEM, "no memory");
+            allreduce_give_up(x, PL_ENOMEM, "no memory");
             return;
         }
         slot_clear(x, s);
         for (size_t p = 0; p < x->count; p++) {
             struct in_peer *in = &x->in[p];
             /* it had to wait for us */
-            if (in->next == x->own_done + EXCHANGE_WINDOW) in->since = now;
-            if (in->state == IN_SENDING && x->own_done + EXCHANGE_WINDOW < x->own_count)
+            if (in->next == x->own_done + ALLREDUCE_WINDOW) in->since = now;
+            if (in->state == IN_SENDING && x->own_done + ALLREDUCE_WINDOW < x->own_count)
                 x->port->credit(x->context, p, 1);
         }
         x->own_done++;
-        slot_open(x, x->own_done + EXCHANGE_WINDOW - 1);
+        slot_open(x, x->own_done + ALLREDUCE_WINDOW - 1);
     }
 }
 
-void exchange_reduce_done(struct exchange *x, double now, struct exchange_job_of *job)
+void allreduce_reduce_done(struct allreduce *x, double now, struct allreduce_job_of *job)
 {
     struct slot *s = job->slot;
     s->job = NULL;
@@ -458,7 +458,7 @@ void exchange_reduce_done(struct exchange *x, double now, struct exchange_job_of
     x->idle[x->idle_count++] = job->reducer;
     if (x->cancelled) return;
     if (job->status) { /* our own trouble: memory. The group will miss us, and we the group */
-        exchange_give_up(x, job->status, pl_status_name(job->status));
+        allreduce_give_up(x, job->status, pl_status_name(job->status));
         return;
     }
     for (size_t i = 0; i < s->arrived; i++) {
@@ -467,46 +467,46 @@ void exchange_reduce_done(struct exchange *x, double now, struct exchange_job_of
         note_left_out(x, c);
         x->in[c->peer].lied = x->o.verify;
         lose(x, &x->in[c->peer]);
-        exchange_ban(x, c->peer, 1);
+        allreduce_ban(x, c->peer, 1);
     }
     s->replied = 1;
     advance(x, now);
 }
 
 /* Nobody's part is missing who could still send it. */
-static int has_all(const struct exchange *x, const struct slot *s)
+static int has_all(const struct allreduce *x, const struct slot *s)
 {
     for (size_t p = 0; p < x->count; p++)
         if (p != x->self && x->in[p].state != IN_OVER && x->in[p].next <= s->k) return 0;
     return 1;
 }
 
-void exchange_reduce_go(struct exchange *x)
+void allreduce_reduce_go(struct allreduce *x)
 {
-    for (size_t w = 0; w < EXCHANGE_WINDOW; w++) {
+    for (size_t w = 0; w < ALLREDUCE_WINDOW; w++) {
         struct slot *s = &x->slot[w];
         if (s->k == SIZE_MAX || s->job || s->replied || !has_all(x, s)) continue;
-        if (!(s->job = exchange_job_new(x, JOB_REDUCE))) continue; /* the next event tries again */
+        if (!(s->job = allreduce_job_new(x, JOB_REDUCE))) continue; /* the next event tries again */
         s->job->slot = s;
         if (x->idle_count) s->job->reducer = x->idle[--x->idle_count];
-        for (size_t i = 0; i < s->arrived; i++) s->from[i].reply = exchange_buffer(x);
-        exchange_job_start(x, s->job);
+        for (size_t i = 0; i < s->arrived; i++) s->from[i].reply = allreduce_buffer(x);
+        allreduce_job_start(x, s->job);
     }
 }
 
 /* --- time ------------------------------------------------------------------------------------- */
 
-static int is_awaited(const struct exchange *x, const struct in_peer *in)
+static int is_awaited(const struct allreduce *x, const struct in_peer *in)
 {
     return (in->state == IN_AWAITED || in->state == IN_SENDING) && in->next < x->own_count &&
-           in->next < x->own_done + EXCHANGE_WINDOW;
+           in->next < x->own_done + ALLREDUCE_WINDOW;
 }
 
 /* When a sender is given up; *patience: before its timeout, unless something moves. */
-static double sender_until(const struct exchange *x, size_t peer, int *patience)
+static double sender_until(const struct allreduce *x, size_t peer, int *patience)
 {
     const struct in_peer *in = &x->in[peer];
-    const struct slot *s = &x->slot[in->next % EXCHANGE_WINDOW];
+    const struct slot *s = &x->slot[in->next % ALLREDUCE_WINDOW];
     double until = x->o.sender_timeout > 0 ? in->since + x->o.sender_timeout : INFINITY, early;
     size_t others;
     *patience = 0;
@@ -519,7 +519,7 @@ static double sender_until(const struct exchange *x, size_t peer, int *patience)
     return fmin(early, until);
 }
 
-double exchange_reduce_wake(const struct exchange *x)
+double allreduce_reduce_wake(const struct allreduce *x)
 {
     double at = INFINITY;
     int patience;
@@ -527,22 +527,22 @@ double exchange_reduce_wake(const struct exchange *x)
     return at;
 }
 
-void exchange_reduce_tick(struct exchange *x, double now)
+void allreduce_reduce_tick(struct allreduce *x, double now)
 {
     for (size_t p = 0; p < x->count; p++) {
         struct in_peer *in = &x->in[p];
         int patience;
         if (now < sender_until(x, p, &patience)) continue;
-        if (patience && exchange_is_moving(x, p, EXCHANGE_IN, x->own[in->next], now - in->since,
+        if (patience && allreduce_is_moving(x, p, ALLREDUCE_IN, x->own[in->next], now - in->since,
                                            x->o.sender_timeout))
             in->checked = now;
         else
-            exchange_ban(x, p, 1);
+            allreduce_ban(x, p, 1);
     }
 }
 
 /* Those who have sent all that our window lets them wait for us. */
-void exchange_reduce_late(struct exchange *x)
+void allreduce_reduce_late(struct allreduce *x)
 {
     for (size_t p = 0; p < x->count; p++)
         if (is_awaited(x, &x->in[p])) lose(x, &x->in[p]);

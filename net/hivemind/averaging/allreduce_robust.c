@@ -1,5 +1,5 @@
 /* allreduce_robust.c - CenteredClip in place of the mean, for groups with liars in them: who is
- * farther from the middle than most pulls no harder than most. [TTT 2.1, security] [Karimireddy
+ * farther from the middle than most pulls no harder than most. [TTT 2.1, security] [Karimireddy et al.
  * 2021, alg. 2] */
 #include "allreduce_internal.h"
 #include "ref/backend.h"
@@ -41,7 +41,7 @@ static void cap_weights(double *weight, double *scratch, int n)
 }
 
 /* Everybody's values of a part, ours first. */
-static int collect(float *x, double *weight, int *n, const struct exchange *x_,
+static int collect(float *x, double *weight, int *n, const struct allreduce *x_,
                    const struct slot *s)
 {
     const struct pl_part *part = &x_->parts[x_->own[s->k]];
@@ -67,7 +67,7 @@ static int collect(float *x, double *weight, int *n, const struct exchange *x_,
 #define CONVERGED 1e-7
 #define ITERATIONS_MAX 100
 
-int exchange_aggregate(struct exchange *x, const struct slot *s, struct pl_reducer *r,
+int allreduce_aggregate(struct allreduce *x, const struct slot *s, struct pl_reducer *r,
                        float *aggregate, double *tau)
 {
     size_t d = r->n;
@@ -93,7 +93,7 @@ int exchange_aggregate(struct exchange *x, const struct slot *s, struct pl_reduc
     return rc;
 }
 
-int exchange_clip(struct exchange *x, const struct slot *s, struct pl_reducer *r)
+int allreduce_clip(struct allreduce *x, const struct slot *s, struct pl_reducer *r)
 {
     size_t d = r->n;
     float *sum = pl_reducer_sum(r), *values = pl_alloc(x->count * d + d, sizeof *values),

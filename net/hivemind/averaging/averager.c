@@ -82,8 +82,8 @@ static void ban_liars(struct averager *a)
     char name[PEER_ID_TEXT_MAX];
     for (size_t i = 0; i < a->group.count; i++) {
         const struct peer_id *peer = &a->group.members[i].peer;
-        const char *lie = exchange_lie(a->x, i);
-        if (!lie && exchange_is_charged(a->x, i)) back_off(a, peer);
+        const char *lie = allreduce_lie(a->x, i);
+        if (!lie && allreduce_is_charged(a->x, i)) back_off(a, peer);
         if (!lie) continue;
         bans_add(&a->bans, loop_now(a->loop), peer);
         a->result.banned++;
@@ -131,17 +131,17 @@ static void on_turn(void *context)
 {
     struct averager *a = context;
     if (a->closing || !a->busy) return;
-    if (a->exchange_over) {
-        exchange_report(a->x, &a->result.report);
-        a->result.seconds = loop_now(a->loop) - a->exchange_began;
+    if (a->allreduce_over) {
+        allreduce_report(a->x, &a->result.report);
+        a->result.seconds = loop_now(a->loop) - a->allreduce_began;
         ban_liars(a);
         averager_note_conduct(a);
-        pl_fail(&a->left_out, PL_OK, "%s", exchange_left_out(a->x) ? exchange_left_out(a->x) : "");
-        pl_fail(&a->differs, PL_OK, "%s", exchange_differs(a->x) ? exchange_differs(a->x) : "");
+        pl_fail(&a->left_out, PL_OK, "%s", allreduce_left_out(a->x) ? allreduce_left_out(a->x) : "");
+        pl_fail(&a->differs, PL_OK, "%s", allreduce_differs(a->x) ? allreduce_differs(a->x) : "");
         averager_exchange_clear(a);
-        if (a->exchange_status == PL_OK) finish(a, PL_OK);
+        if (a->allreduce_status == PL_OK) finish(a, PL_OK);
         else if (a->cancelled || a->is_last || averager_now(a) >= a->step.deadline)
-            finish(a, a->exchange_status);
+            finish(a, a->allreduce_status);
         else search_again(a);
         return;
     }
@@ -254,7 +254,7 @@ int averager_begin(struct averager *a, const struct averager_step *s, averager_d
 }
 
 void averager_trigger(struct averager *a, double weight, float *const *tensor,
-                      const struct referee_claim *claim)
+                      const struct verifier_claim *claim)
 {
     assert(a->busy && !a->triggered);
     a->triggered = 1;
@@ -284,7 +284,7 @@ void averager_cancel(struct averager *a)
 {
     if (!a->busy) return;
     a->cancelled = 1;
-    if (a->x) exchange_cancel(a->x, loop_now(a->loop));
+    if (a->x) allreduce_cancel(a->x, loop_now(a->loop));
     averager_turn(a);
 }
 
@@ -367,14 +367,14 @@ static void free_averager(struct averager *a)
     timer_stop(&a->turn);
     timer_stop(&a->search_timer);
     timer_stop(&a->reach_timer);
-    timer_stop(&a->exchange_timer);
+    timer_stop(&a->allreduce_timer);
     timer_stop(&a->announce_timer);
     matchmaking_clear(&a->mm);
     group_clear(&a->group);
     bytes_clear(&a->subkey);
     bytes_clear(&a->gather);
     bytes_clear(&a->ask.request);
-    exchange_memory_clear(&a->memory);
+    allreduce_memory_clear(&a->memory);
     pl_free(a->elements);
     pl_free(a->method);
     pl_free(a->schema);
@@ -415,7 +415,7 @@ static void on_closing(void *context)
 {
     struct averager *a = context;
     loop_fn *closed = a->closed;
-    if (a->x && !a->exchange_over) {
+    if (a->x && !a->allreduce_over) {
         timer_start(a->loop, &a->closing_timer, 0.005, on_closing, a);
         return;
     }
@@ -438,6 +438,6 @@ void averager_close(struct averager *a, loop_fn *closed, void *context)
     averager_meet_cancel(a);
     averager_join_close(a);
     averager_state_close(a);
-    if (a->x) exchange_cancel(a->x, loop_now(a->loop));
+    if (a->x) allreduce_cancel(a->x, loop_now(a->loop));
     timer_start(a->loop, &a->closing_timer, 0, on_closing, a);
 }

@@ -63,7 +63,7 @@ struct averager_options {
     double weight_max;               /* of a groupmate; 0: any */
     double clip;                     /* see exchange.h; 0: the mean */
     int verify;                      /* BTARD in groups where everybody can; elsewhere CenteredClip */
-    struct exchange_validation validation;
+    struct allreduce_validation validation;
     int client_mode, auxiliary;
     struct reliability *reliability; /* shared with other averagers of the run; borrowed. NULL: its own */
     struct random_source chance;            /* of groups that we lead, and our lots in verified rounds */
@@ -98,7 +98,7 @@ struct averager_step {
     int patience;             /* after the trigger: begin times that may pass without anybody; 0: any */
     int untriggered;          /* 1: weight and tensors come with averager_trigger */
     double weight;            /* of ours; an auxiliary peer's is 0 */
-    struct referee_claim claim; /* to verify: what our values are of */
+    struct verifier_claim claim; /* to verify: what our values are of */
     float *const *tensor;     /* (tensors) host memory, changed at a good end only; borrowed until then */
 };
 
@@ -106,7 +106,7 @@ struct averager_result {
     int status;               /* PL_OK; PL_EAGAIN: nobody found, or not in time; PL_EIO: groups fell apart */
     const char *why;          /* a sentence if it is not PL_OK */
     const struct group *group; /* the last one; NULL: none was found */
-    struct exchange_report report; /* of its exchange */
+    struct allreduce_report report; /* of its exchange */
     int attempts;             /* groups that were found */
     int verified;             /* 1: the last exchange was to be verified */
     int banned;               /* groupmates that were caught lying, and will not be groupmates soon */
@@ -126,7 +126,7 @@ int averager_is_busy(const struct averager *a);
 int averager_has_group(const struct averager *a);
 /* claim: NULL for the step's own. */
 void averager_trigger(struct averager *a, double weight, float *const *tensor,
-                      const struct referee_claim *claim);
+                      const struct verifier_claim *claim);
 /* While it searches: see averager_step.expected. */
 void averager_expect(struct averager *a, size_t peers);
 /* `done` comes with PL_EAGAIN, soon. */

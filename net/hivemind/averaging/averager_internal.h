@@ -139,19 +139,19 @@ struct averager {
     struct group group;
     struct meeting *meetings;
     size_t meeting_count, meetings_left;
-    struct exchange *x;
-    struct exchange_memory memory; /* its, from one to the next */
-    struct timer exchange_timer;
+    struct allreduce *x;
+    struct allreduce_memory memory; /* its, from one to the next */
+    struct timer allreduce_timer;
     struct out_stream *out;  /* (group) */
     struct part_stream **in; /* (group) */
     struct part_stream *parts; /* all of them */
     size_t parked_bytes;
-    double *share, exchange_began;
+    double *share, allreduce_began;
     struct peer_id *protected_peers; /* of the newest group; see host_protect */
     size_t protected_count;
-    struct exchange_patience *patience; /* (group) */
-    struct exchange_job *done_here; /* jobs that no helper thread could take */
-    int exchange_over, exchange_status;
+    struct allreduce_patience *patience; /* (group) */
+    struct allreduce_job *done_here; /* jobs that no helper thread could take */
+    int allreduce_over, allreduce_status;
     struct telling *tellings; /* calls of verification that are under way */
 
     /* the state */

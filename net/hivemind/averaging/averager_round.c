@@ -15,7 +15,7 @@ static void out_message(void *context, struct rpc_stream *s, const uint8_t *data
     struct out_stream *out = context;
     struct averager *a = out->a;
     (void)s;
-    exchange_message(a->x, now_of(a), out->place, EXCHANGE_OUT, data, n);
+    allreduce_message(a->x, now_of(a), out->place, ALLREDUCE_OUT, data, n);
     averager_drive(a);
 }
 
@@ -25,7 +25,7 @@ static void out_end(void *context, struct rpc_stream *s)
     struct averager *a = out->a;
     (void)s;
     out->is_finished = 0; /* nothing more will come: no use in lingering */
-    exchange_ended(a->x, now_of(a), out->place, EXCHANGE_OUT);
+    allreduce_ended(a->x, now_of(a), out->place, ALLREDUCE_OUT);
     averager_drive(a);
 }
 
@@ -35,7 +35,7 @@ static void out_failed(void *context, struct rpc_stream *s, int status, const ch
     struct averager *a = out->a;
     (void)s, (void)status;
     out->is_finished = 0;
-    exchange_failed(a->x, now_of(a), out->place, EXCHANGE_OUT, why);
+    allreduce_failed(a->x, now_of(a), out->place, ALLREDUCE_OUT, why);
     averager_drive(a);
 }
 
@@ -44,7 +44,7 @@ static void out_drained(void *context, struct rpc_stream *s)
     struct out_stream *out = context;
     struct averager *a = out->a;
     (void)s;
-    exchange_drained(a->x, now_of(a), out->place);
+    allreduce_drained(a->x, now_of(a), out->place);
     averager_drive(a);
 }
 
@@ -57,7 +57,7 @@ static size_t message_max(const struct averager *a)
         if (n > a->elements[t]) n = a->elements[t];
         if (n > values) values = n;
     }
-    values = EXCHANGE_HEADERS + (PL_CODES + values) * sizeof(float);
+    values = ALLREDUCE_HEADERS + (PL_CODES + values) * sizeof(float);
     return values < RPC_MESSAGE_MAX ? values : RPC_MESSAGE_MAX;
 }
 
@@ -111,14 +111,14 @@ static void admit(struct part_stream *p, const uint8_t *data, size_t n)
     } else if (place < 0) {
         rpc_fail(p->stream, "ValueError('not a member of this group')");
         free_part(p);
-    } else if (!exchange_awaits(a->x, (size_t)place) || a->in[place]) {
+    } else if (!allreduce_awaits(a->x, (size_t)place) || a->in[place]) {
         refuse(p, MSG_INTERNAL_ERROR);
     } else {
         p->attached = 1;
         p->place = (size_t)place;
         a->in[place] = p;
-        rpc_credit(p->stream, EXCHANGE_WINDOW - 1);
-        exchange_message(a->x, now_of(a), p->place, EXCHANGE_IN, data, n);
+        rpc_credit(p->stream, ALLREDUCE_WINDOW - 1);
+        allreduce_message(a->x, now_of(a), p->place, ALLREDUCE_IN, data, n);
         averager_drive(a);
     }
 }
@@ -142,12 +142,12 @@ static void part_message(void *context, struct rpc_stream *s, const uint8_t *dat
     struct averager *a = p->a;
     (void)s;
     if (p->attached) {
-        exchange_message(a->x, now_of(a), p->place, EXCHANGE_IN, data, n);
+        allreduce_message(a->x, now_of(a), p->place, ALLREDUCE_IN, data, n);
         averager_drive(a);
         return;
     }
     rpc_deadline(p->stream, 0);
-    if (a->x && !a->exchange_over) admit(p, data, n);
+    if (a->x && !a->allreduce_over) admit(p, data, n);
     else if (a->busy) park(p, data, n);
     else refuse(p, MSG_BAD_GROUP_ID);
 }
@@ -158,7 +158,7 @@ static void part_end(void *context, struct rpc_stream *s)
     struct averager *a = p->a;
     (void)s;
     if (!p->attached) return;
-    exchange_ended(a->x, now_of(a), p->place, EXCHANGE_IN);
+    allreduce_ended(a->x, now_of(a), p->place, ALLREDUCE_IN);
     averager_drive(a);
 }
 
@@ -171,7 +171,7 @@ static void part_failed(void *context, struct rpc_stream *s, int status, const c
         free_part(p);
         return;
     }
-    exchange_failed(a->x, now_of(a), p->place, EXCHANGE_IN, why);
+    allreduce_failed(a->x, now_of(a), p->place, ALLREDUCE_IN, why);
     averager_drive(a);
 }
 
@@ -232,32 +232,32 @@ void averager_refuse_parked(struct averager *a)
 
 /* --- the port --------------------------------------------------------------------------------- */
 
-static struct rpc_stream *stream_of(const struct averager *a, size_t peer, enum exchange_way way)
+static struct rpc_stream *stream_of(const struct averager *a, size_t peer, enum allreduce_way way)
 {
-    if (way == EXCHANGE_OUT) return a->out[peer].stream;
+    if (way == ALLREDUCE_OUT) return a->out[peer].stream;
     return a->in[peer] ? a->in[peer]->stream : NULL;
 }
 
-static void on_send(void *context, size_t peer, enum exchange_way way, const uint8_t *data,
+static void on_send(void *context, size_t peer, enum allreduce_way way, const uint8_t *data,
                     size_t n)
 {
     struct averager *a = context;
     struct rpc_stream *s = stream_of(a, peer, way);
-    if (way == EXCHANGE_OUT) a->out[peer].sent_n = n;
+    if (way == ALLREDUCE_OUT) a->out[peer].sent_n = n;
     if (s) rpc_send(s, data, n);
 }
 
-static void on_give(void *context, size_t peer, enum exchange_way way, struct bytes *data)
+static void on_give(void *context, size_t peer, enum allreduce_way way, struct bytes *data)
 {
     struct averager *a = context;
     struct rpc_stream *s = stream_of(a, peer, way);
-    if (way == EXCHANGE_OUT) a->out[peer].sent_n = bytes_length(data);
+    if (way == ALLREDUCE_OUT) a->out[peer].sent_n = bytes_length(data);
     if (s) rpc_give(s, data);
 }
 
 static int is_busy(void *context, size_t peer)
 {
-    struct rpc_stream *s = stream_of(context, peer, EXCHANGE_OUT);
+    struct rpc_stream *s = stream_of(context, peer, ALLREDUCE_OUT);
     return s && rpc_queued(s) > 0;
 }
 
@@ -270,29 +270,29 @@ static struct rpc_stream *stream_from(const struct averager *a, size_t peer)
     return NULL;
 }
 
-static size_t moved(void *context, size_t peer, enum exchange_way way)
+static size_t moved(void *context, size_t peer, enum allreduce_way way)
 {
     const struct averager *a = context;
-    struct rpc_stream *s = way == EXCHANGE_OUT ? a->out[peer].stream : stream_from(a, peer);
-    size_t queued = s && way == EXCHANGE_OUT ? rpc_queued(s) : 0;
+    struct rpc_stream *s = way == ALLREDUCE_OUT ? a->out[peer].stream : stream_from(a, peer);
+    size_t queued = s && way == ALLREDUCE_OUT ? rpc_queued(s) : 0;
     if (!s) return 0;
     if (!queued) return rpc_unread(s);
     return queued < a->out[peer].sent_n ? a->out[peer].sent_n - queued : 0;
 }
 
-static void on_finish(void *context, size_t peer, enum exchange_way way)
+static void on_finish(void *context, size_t peer, enum allreduce_way way)
 {
     struct averager *a = context;
     struct rpc_stream *s = stream_of(a, peer, way);
     if (s) rpc_end(s);
-    if (way == EXCHANGE_OUT) a->out[peer].is_finished = 1;
+    if (way == ALLREDUCE_OUT) a->out[peer].is_finished = 1;
 }
 
-static void on_close(void *context, size_t peer, enum exchange_way way)
+static void on_close(void *context, size_t peer, enum allreduce_way way)
 {
     struct averager *a = context;
     struct out_stream *out = &a->out[peer];
-    if (way == EXCHANGE_IN) {
+    if (way == ALLREDUCE_IN) {
         if (a->in[peer]) free_part(a->in[peer]);
         return;
     }
@@ -304,25 +304,25 @@ static void on_close(void *context, size_t peer, enum exchange_way way)
 
 static void on_credit(void *context, size_t peer, size_t messages)
 {
-    struct rpc_stream *s = stream_of(context, peer, EXCHANGE_IN);
+    struct rpc_stream *s = stream_of(context, peer, ALLREDUCE_IN);
     if (s) rpc_credit(s, messages);
 }
 
 static void run_job(void *context)
 {
-    struct exchange_job *job = context;
+    struct allreduce_job *job = context;
     job->run(job);
 }
 
 static void job_done(void *context)
 {
-    struct exchange_job *job = context;
+    struct allreduce_job *job = context;
     struct averager *a = job->owner;
-    exchange_done(a->x, now_of(a), job);
+    allreduce_done(a->x, now_of(a), job);
     averager_drive(a);
 }
 
-static void on_work(void *context, struct exchange_job *job)
+static void on_work(void *context, struct allreduce_job *job)
 {
     struct averager *a = context;
     job->owner = a;
@@ -335,13 +335,13 @@ static void on_work(void *context, struct exchange_job *job)
 static void on_over(void *context, int status, const struct pl_err *err)
 {
     struct averager *a = context;
-    a->exchange_over = 1;
-    a->exchange_status = status;
+    a->allreduce_over = 1;
+    a->allreduce_status = status;
     if (status) a->why = *err;
     averager_turn(a);
 }
 
-static const struct exchange_port port = {
+static const struct allreduce_port port = {
     on_open, on_send, is_busy, on_finish, on_close, on_credit, on_work, on_over, averager_tell,
     on_give, moved
 };
@@ -351,34 +351,34 @@ static const struct exchange_port port = {
 static void on_time(void *context)
 {
     struct averager *a = context;
-    struct exchange_job *job;
+    struct allreduce_job *job;
     while ((job = a->done_here)) {
         a->done_here = job->next;
-        exchange_done(a->x, now_of(a), job);
+        allreduce_done(a->x, now_of(a), job);
     }
-    if (!a->x || a->exchange_over) return;
+    if (!a->x || a->allreduce_over) return;
     for (size_t p = 0; p < a->group.count; p++)
         if (a->out[p].is_dead) {
             a->out[p].is_dead = 0;
-            exchange_failed(a->x, now_of(a), p, EXCHANGE_OUT, "no stream to it can be opened");
+            allreduce_failed(a->x, now_of(a), p, ALLREDUCE_OUT, "no stream to it can be opened");
         }
-    exchange_tick(a->x, now_of(a));
+    allreduce_tick(a->x, now_of(a));
     averager_drive(a);
 }
 
 void averager_drive(struct averager *a)
 {
     double wake, in_s;
-    if (!a->x || (a->exchange_over && !a->done_here)) {
-        timer_stop(&a->exchange_timer);
+    if (!a->x || (a->allreduce_over && !a->done_here)) {
+        timer_stop(&a->allreduce_timer);
         return;
     }
-    wake = exchange_wake(a->x);
+    wake = allreduce_wake(a->x);
     in_s = a->done_here ? 0 : fmax(0, wake - now_of(a));
     for (size_t p = 0; p < a->group.count; p++)
         if (a->out[p].is_dead) in_s = 0;
-    if (isfinite(in_s)) timer_start(a->loop, &a->exchange_timer, in_s, on_time, a);
-    else timer_stop(&a->exchange_timer);
+    if (isfinite(in_s)) timer_start(a->loop, &a->allreduce_timer, in_s, on_time, a);
+    else timer_stop(&a->allreduce_timer);
 }
 
 /* --- reliability ------------------------------------------------------------------------------ */
@@ -405,21 +405,21 @@ static void set_patience(struct averager *a)
 void averager_note_conduct(struct averager *a)
 {
     const double now = loop_now(a->loop);
-    size_t count[EXCHANGE_WITHHELD + 1] = { 0 }, failed;
-    enum exchange_conduct worst;
+    size_t count[ALLREDUCE_WITHHELD + 1] = { 0 }, failed;
+    enum allreduce_conduct worst;
     int spare;
     double latest;
     for (size_t i = 0; i < a->group.count; i++)
-        if (i != a->group.self) count[exchange_conduct(a->x, i, &latest)]++;
-    worst = count[EXCHANGE_WITHHELD] || a->o.verify ? EXCHANGE_WITHHELD : EXCHANGE_REFUSED;
-    failed = count[EXCHANGE_WITHHELD] + count[EXCHANGE_REFUSED];
+        if (i != a->group.self) count[allreduce_conduct(a->x, i, &latest)]++;
+    worst = count[ALLREDUCE_WITHHELD] || a->o.verify ? ALLREDUCE_WITHHELD : ALLREDUCE_REFUSED;
+    failed = count[ALLREDUCE_WITHHELD] + count[ALLREDUCE_REFUSED];
     spare = failed > 1 && failed == a->group.count - 1;
     for (size_t i = 0; i < a->group.count; i++)
-        if (i != a->group.self && exchange_conduct(a->x, i, &latest) >= worst &&
+        if (i != a->group.self && allreduce_conduct(a->x, i, &latest) >= worst &&
             !(spare && reliability_is_proven(a->reliability, &a->group.members[i].peer)))
-            reliability_failed(a->reliability, now, a->exchange_began, &a->group.members[i].peer);
+            reliability_failed(a->reliability, now, a->allreduce_began, &a->group.members[i].peer);
     for (size_t i = 0; i < a->group.count; i++)
-        if (i != a->group.self && exchange_conduct(a->x, i, &latest) == EXCHANGE_DELIVERED)
+        if (i != a->group.self && allreduce_conduct(a->x, i, &latest) == ALLREDUCE_DELIVERED)
             reliability_delivered(a->reliability, now, &a->group.members[i].peer, latest);
 }
 
@@ -461,25 +461,25 @@ static int prepare(struct averager *a)
 
 void averager_exchange(struct averager *a)
 {
-    struct exchange_options o = {
+    struct allreduce_options o = {
         .be = a->o.be, .group = &a->group, .tensors = a->o.tensors, .elements = a->elements,
         .method = a->method, .tensor = a->step.tensor, .weight = a->o.auxiliary ? 0 : a->step.weight,
         .part_bytes = a->o.part_bytes, .sender_timeout = a->o.sender_timeout,
         .reducer_timeout = a->o.reducer_timeout, .time_limit = a->o.allreduce_timeout,
-        .weight_max = a->o.weight_max, .clip = a->o.verify ? EXCHANGE_CLIP_USUAL : a->o.clip,
+        .weight_max = a->o.weight_max, .clip = a->o.verify ? ALLREDUCE_CLIP_USUAL : a->o.clip,
         .verify = averager_can_verify(a), .me = host_identity(a->host), .claim = a->step.claim,
         .validation = a->o.validation, .chance = a->o.chance, .memory = &a->memory
     };
     struct part_stream *p, *next;
     int rc = prepare(a);
     a->result.verified = o.verify;
-    a->exchange_over = 0;
-    a->exchange_began = now_of(a);
+    a->allreduce_over = 0;
+    a->allreduce_began = now_of(a);
     o.share = a->share;
     /* Verification takes as long as it takes, and has silences of its own. */
     o.patience = o.verify || a->o.sender_timeout <= 0 ? NULL : a->patience;
     if (o.weight > 0 && !o.claim.samples) o.claim.samples = 1; /* of what nobody computes again */
-    if (!rc) rc = exchange_open(&a->x, &o, &port, a, now_of(a), &a->why);
+    if (!rc) rc = allreduce_open(&a->x, &o, &port, a, now_of(a), &a->why);
     if (rc) {
         averager_exchange_clear(a);
         a->found = 1; /* ends the step: the same would happen in any group */
@@ -512,9 +512,9 @@ void averager_exchange_clear(struct averager *a)
         next = p->next;
         if (p->attached) free_part(p);
     }
-    exchange_close(a->x);
+    allreduce_close(a->x);
     a->x = NULL;
-    a->exchange_over = 0;
+    a->allreduce_over = 0;
     free(a->out);
     free(a->in);
     pl_free(a->share);
@@ -523,7 +523,7 @@ void averager_exchange_clear(struct averager *a)
     a->in = NULL;
     a->share = NULL;
     a->patience = NULL;
-    timer_stop(&a->exchange_timer);
+    timer_stop(&a->allreduce_timer);
 }
 
 int averager_round_open(struct averager *a, struct pl_err *err)
@@ -539,5 +539,5 @@ void averager_round_close(struct averager *a)
     averager_verify_close(a);
     if (!a->o.client_mode) rpc_unserve(a->host, a->rpc[AVERAGER_AGGREGATE]);
     while (a->parts) free_part(a->parts);
-    timer_stop(&a->exchange_timer);
+    timer_stop(&a->allreduce_timer);
 }

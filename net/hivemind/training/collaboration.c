@@ -518,7 +518,7 @@ static int open_averager(struct collaboration *c, int which, struct pl_err *err)
         .request_timeout = 3, .sender_timeout = c->o.matchmaking_time,
         .reducer_timeout = 2 * c->o.matchmaking_time, .allreduce_timeout = c->o.allreduce_timeout,
         .bandwidth = c->o.bandwidth, .verify = c->o.verify && which == GRADIENT,
-        .clip = c->o.verify ? EXCHANGE_CLIP_USUAL : c->o.clip, .client_mode = c->o.client_mode,
+        .clip = c->o.verify ? ALLREDUCE_CLIP_USUAL : c->o.clip, .client_mode = c->o.client_mode,
         .auxiliary = c->o.auxiliary, .absent = is_absent, .reports = reports,
         .absent_context = c,
         .reliability = &c->reliability,

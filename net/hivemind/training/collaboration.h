@@ -51,7 +51,7 @@ struct collaboration_options {
     double bandwidth;
     double clip;               /* see exchange.h; 0: the mean */
     int verify;                /* see averager.h: of the gradients; parameters by CenteredClip */
-    struct exchange_validation validation; /* but samples_max; called while collaboration_average waits */
+    struct allreduce_validation validation; /* but samples_max; called while collaboration_average waits */
     int client_mode;
     int auxiliary;             /* has no gradient: of what is below only _enter, _look, _help, _close */
 };

@@ -105,7 +105,7 @@ static int join_round(struct collaboration *c, float *const *gradient)
     } else {
         /* More than anybody may claim can't be verified: then we only help. */
         int too_many = c->o.verify && (double)c->samples > most;
-        const struct referee_claim claim = { c->epoch, too_many ? 0 : (uint64_t)c->samples };
+        const struct verifier_claim claim = { c->epoch, too_many ? 0 : (uint64_t)c->samples };
         c->triggered_at = collaboration_now(c);
         averager_expect(a, collaboration_expected(c));
         averager_trigger(a, too_many ? 0 : fmin((double)c->samples, most), gradient, &claim);

@@ -1,5 +1,5 @@
 /* allreduce_verify.c - an all-reduce that is applied only if its verification finds nothing: what
- * the referee wants to know of the exchange, and when it is asked. [TTT 2.1, security] [BTARD 3]
+ * the verifier wants to know of the exchange, and when it is asked. [TTT 2.1, security] [BTARD 3]
  *
  * On the wire it is hivemind's all-reduce with two differences, so that all of a group have to
  * know of it: answers hold the aggregate itself, as float32, since everybody has to check the
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- what the referee sees -------------------------------------------------------------------- */
+/* --- what the verifier sees -------------------------------------------------------------------- */
 
 static int by_number(const void *a, const void *b)
 {
@@ -21,7 +21,7 @@ static int by_number(const void *a, const void *b)
 }
 
 /* The k-th of our own parts. */
-static size_t own_number(const struct exchange *x, size_t part)
+static size_t own_number(const struct allreduce *x, size_t part)
 {
     const size_t *at = bsearch(&part, x->own, x->own_count, sizeof *x->own, by_number);
     return (size_t)(at - x->own);
@@ -29,7 +29,7 @@ static size_t own_number(const struct exchange *x, size_t part)
 
 static const float *aggregate(void *context, size_t part, double *tau)
 {
-    struct exchange *x = context;
+    struct allreduce *x = context;
     const struct answer *a = &x->answers[part];
     size_t k;
     if (x->parts[part].owner != (int)x->self) {
@@ -49,11 +49,11 @@ static int add_part(struct bytes *out, enum pl_compression method, const uint8_t
     return out->failed ? PL_ENOMEM : 1;
 }
 
-static int encode(struct bytes *out, const struct exchange *x, const struct pl_part *part,
+static int encode(struct bytes *out, const struct allreduce *x, const struct pl_part *part,
                   const float *values)
 {
     struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)part->length } };
-    enum pl_compression method = exchange_method(x, part);
+    enum pl_compression method = allreduce_method(x, part);
     uint8_t *buffer;
     size_t bytes;
     bytes_u8(out, (uint8_t)method);
@@ -66,7 +66,7 @@ static int encode(struct bytes *out, const struct exchange *x, const struct pl_p
 
 static int sent(void *context, size_t number, struct bytes *out)
 {
-    struct exchange *x = context;
+    struct allreduce *x = context;
     const struct pl_part *part = &x->parts[number];
     const float *own = x->o.tensor[part->tensor] + part->start;
     if (!(x->o.weight > 0)) return 0;
@@ -76,7 +76,7 @@ static int sent(void *context, size_t number, struct bytes *out)
 
 static int received(void *context, size_t number, size_t peer, struct bytes *out)
 {
-    struct exchange *x = context;
+    struct allreduce *x = context;
     size_t k = own_number(x, number);
     for (size_t i = 0; i < x->kept_count[k]; i++) {
         const struct part_message *m = &x->kept[k][i].part;
@@ -88,7 +88,7 @@ static int received(void *context, size_t number, size_t peer, struct bytes *out
 
 static const float *decode(void *context, size_t number, const uint8_t *data, size_t n, float *room)
 {
-    struct exchange *x = context;
+    struct allreduce *x = context;
     const struct pl_part *part = &x->parts[number];
     struct pl_wire_type type = { .dtype = PL_F32, .dims = 1, .size = { (int64_t)part->length } };
     struct part_message m = { .has_part = 1, .weight = 1, .elements = part->length };
@@ -106,7 +106,7 @@ static const float *decode(void *context, size_t number, const uint8_t *data, si
 
 static const float *travel(void *context, size_t number, const float *values, float *room)
 {
-    struct exchange *x = context;
+    struct allreduce *x = context;
     struct bytes out = { 0 };
     const float *there = NULL;
     if (encode(&out, x, &x->parts[number], values) == 1)
@@ -115,11 +115,11 @@ static const float *travel(void *context, size_t number, const float *values, fl
     return there;
 }
 
-static int recompute(void *context, size_t peer, const struct referee_claim *claim,
+static int recompute(void *context, size_t peer, const struct verifier_claim *claim,
                      float *const **tensor)
 {
-    struct exchange *x = context;
-    const struct exchange_validation *v = &x->o.validation;
+    struct allreduce *x = context;
+    const struct allreduce_validation *v = &x->o.validation;
     if (!x->again && !(x->again = calloc(x->o.tensors + 1, sizeof *x->again))) return PL_ENOMEM;
     for (size_t t = 0; t < x->o.tensors; t++)
         if (!x->again[t] && !(x->again[t] = pl_alloc(x->o.elements[t], sizeof(float))))
@@ -130,9 +130,9 @@ static int recompute(void *context, size_t peer, const struct referee_claim *cla
 
 /* --- life ------------------------------------------------------------------------------------- */
 
-int exchange_verify_open(struct exchange *x, struct pl_err *err)
+int allreduce_verify_open(struct allreduce *x, struct pl_err *err)
 {
-    const struct referee_view view = { .group = x->o.group,
+    const struct verifier_view view = { .group = x->o.group,
                                        .me = x->o.me,
                                        .limit = x->o.reducer_timeout,
                                        .count = x->count,
@@ -152,51 +152,51 @@ int exchange_verify_open(struct exchange *x, struct pl_err *err)
                                        .recompute = x->o.validation.recompute ? recompute : NULL };
     if (!(x->own_tau = calloc(x->own_count + 1, sizeof *x->own_tau)))
         return pl_fail(err, PL_ENOMEM, "averaging: no memory");
-    return referee_open(&x->referee, &view, err);
+    return verifier_open(&x->verifier, &view, err);
 }
 
-void exchange_verify_close(struct exchange *x)
+void allreduce_verify_close(struct allreduce *x)
 {
     for (size_t t = 0; x->again && t < x->o.tensors; t++) pl_free(x->again[t]);
     free(x->again);
     free(x->own_tau);
-    referee_close(x->referee);
+    verifier_close(x->verifier);
 }
 
 /* --- its course ------------------------------------------------------------------------------- */
 
-void exchange_verify_go(struct exchange *x, double now)
+void allreduce_verify_go(struct allreduce *x, double now)
 {
-    struct exchange_job_of *job;
+    struct allreduce_job_of *job;
     x->verifying = 1;
-    if (x->verifying_job || now < referee_wake(x->referee)) return;
-    if (!(job = exchange_job_new(x, JOB_VERIFY))) {
-        exchange_give_up(x, PL_ENOMEM, "no memory");
+    if (x->verifying_job || now < verifier_wake(x->verifier)) return;
+    if (!(job = allreduce_job_new(x, JOB_VERIFY))) {
+        allreduce_give_up(x, PL_ENOMEM, "no memory");
         return;
     }
     x->verifying_job = 1;
-    referee_take(x->referee, now);
-    exchange_job_start(x, job);
+    verifier_take(x->verifier, now);
+    allreduce_job_start(x, job);
 }
 
 /* Nobody is silent while we are at work ourselves; nor, where there is a time limit for all of it,
- * who may be computing a gradient (referee_is_slow). */
-double exchange_verify_wake(const struct exchange *x)
+ * who may be computing a gradient (verifier_is_slow). */
+double allreduce_verify_wake(const struct allreduce *x)
 {
-    return x->verifying && !x->verifying_job && !x->verified ? referee_wake(x->referee) : INFINITY;
+    return x->verifying && !x->verifying_job && !x->verified ? verifier_wake(x->verifier) : INFINITY;
 }
 
-void exchange_verify_expire(struct exchange *x, double now)
+void allreduce_verify_expire(struct allreduce *x, double now)
 {
-    if (x->verifying && !x->verifying_job) referee_expire(x->referee, now);
+    if (x->verifying && !x->verifying_job) verifier_expire(x->verifier, now);
 }
 
-void exchange_verify_done(struct exchange *x, double now, struct exchange_job_of *job)
+void allreduce_verify_done(struct allreduce *x, double now, struct allreduce_job_of *job)
 {
-    struct referee *r = x->referee;
+    struct verifier *r = x->verifier;
     (void)job;
     x->verifying_job = 0;
-    referee_stepped(r, now);
+    verifier_stepped(r, now);
     for (struct packet *l = r->b.out; l; l = l->next)
         for (size_t p = 0; p < x->count; p++)
             if (p != x->self && (l->to == p || l->to == SIZE_MAX))
@@ -205,15 +205,15 @@ void exchange_verify_done(struct exchange *x, double now, struct exchange_job_of
     if (x->cancelled) return;
     x->verified = r->over && !r->status;
     if (!r->over || !r->status) return;
-    exchange_give_up(x, r->status, "");
+    allreduce_give_up(x, r->status, "");
     x->err = r->err;
 }
 
-int exchange_told(struct exchange *x, double now, size_t peer, const uint8_t *data, size_t n)
+int allreduce_told(struct allreduce *x, double now, size_t peer, const uint8_t *data, size_t n)
 {
     int rc;
-    if (!x->referee || x->cancelled || x->applying) return PL_EPROTO;
-    rc = referee_hear(x->referee, peer, data, n);
-    exchange_tick(x, now); /* what waited for it goes on */
+    if (!x->verifier || x->cancelled || x->applying) return PL_EPROTO;
+    rc = verifier_hear(x->verifier, peer, data, n);
+    allreduce_tick(x, now); /* what waited for it goes on */
     return rc;
 }

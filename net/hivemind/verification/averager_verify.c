@@ -1,4 +1,4 @@
-/* averager_verify.c - BTARD over the network: who can verify, and the messages of exchange_verify.c
+/* averager_verify.c - BTARD over the network: who can verify, and the messages of allreduce_verify.c
  * as calls from each of a group to each. */
 #include "net/hivemind/averaging/averager_internal.h"
 #include "net/hivemind/messages/msgpack.h"
@@ -20,7 +20,7 @@ struct telling {
 
 int averager_say_verifies(struct bytes *out, const struct averager *a, int64_t epoch)
 {
-    const struct exchange_validation *v = &a->o.validation;
+    const struct allreduce_validation *v = &a->o.validation;
     char text[AVERAGER_DATA_MAX + 96];
     snprintf(text, sizeof text, "btard3 %.3g %.*s %lld %016llx", v->validators, AVERAGER_DATA_MAX,
              v->data ? v->data : "", (long long)epoch, (unsigned long long)a->search_number);
@@ -89,7 +89,7 @@ int averager_can_verify(const struct averager *a)
 {
     const struct gather *says = NULL;
     size_t trainers = 0;
-    if (!a->o.verify || a->o.client_mode || a->group.count > REFEREE_PEERS_MAX) return 0;
+    if (!a->o.verify || a->o.client_mode || a->group.count > VERIFIER_PEERS_MAX) return 0;
     for (size_t i = 0; i < a->group.count; i++)
         if (a->group.members[i].gather.mode == GROUP_FULL && !trainers++)
             says = &a->group.members[i].gather;
@@ -139,8 +139,8 @@ void averager_tell(void *context, size_t peer, const uint8_t *data, size_t n)
 static void on_told(void *context, struct rpc_call *call, const uint8_t *data, size_t n)
 {
     struct averager *a = context;
-    int place = a->x && !a->exchange_over ? group_find(&a->group, rpc_caller(call)) : -1;
-    if (place < 0 || exchange_told(a->x, loop_now(a->loop), (size_t)place, data, n))
+    int place = a->x && !a->allreduce_over ? group_find(&a->group, rpc_caller(call)) : -1;
+    if (place < 0 || allreduce_told(a->x, loop_now(a->loop), (size_t)place, data, n))
         rpc_reply_error(call, "ValueError('not of a round that is being verified')");
     else
         rpc_reply(call, "", 0);

@@ -16,28 +16,28 @@ static const struct pl_btard hashing = { .hash = signed_hash };
 
 /* --- messages --------------------------------------------------------------------------------- */
 
-static size_t shortest(const struct referee *r, int phase)
+static size_t shortest(const struct verifier *r, int phase)
 {
     switch (phase) {
-    case REFEREE_SENT: return 2 * PL_HASH_BYTES;
-    case REFEREE_COMMIT: return COMMIT_DIGESTS(r->v.count) + r->v.count * PL_HASH_BYTES;
-    case REFEREE_REVEAL: return 2 * PL_HASH_BYTES;
-    case REFEREE_REPORT: return r->v.part_count * REPORT_BYTES;
-    case REFEREE_ACCUSE: return r->v.count * ACCUSATION_BYTES + 1;
-    case REFEREE_OPEN: return r->v.count;
+    case VERIFIER_SENT: return 2 * PL_HASH_BYTES;
+    case VERIFIER_COMMIT: return COMMIT_DIGESTS(r->v.count) + r->v.count * PL_HASH_BYTES;
+    case VERIFIER_REVEAL: return 2 * PL_HASH_BYTES;
+    case VERIFIER_REPORT: return r->v.part_count * REPORT_BYTES;
+    case VERIFIER_ACCUSE: return r->v.count * ACCUSATION_BYTES + 1;
+    case VERIFIER_OPEN: return r->v.count;
     default: return PL_HASH_BYTES;
     }
 }
 
 static int fits(void *context, int phase, size_t n)
 {
-    const struct referee *r = context;
+    const struct verifier *r = context;
     size_t least = shortest(r, phase);
-    if (phase != REFEREE_OPEN) return n == least;
+    if (phase != VERIFIER_OPEN) return n == least;
     return n >= least && n <= least + r->v.part_count * PL_HASH_BYTES + r->longest_sent;
 }
 
-const uint8_t *referee_said(const struct referee *r, int phase, size_t peer)
+const uint8_t *verifier_said(const struct verifier *r, int phase, size_t peer)
 {
     return broadcast_body(&r->b, phase, peer, NULL);
 }
@@ -50,22 +50,22 @@ static uint64_t be64(const uint8_t *p)
     return x;
 }
 
-struct referee_claim referee_claim_of(const struct referee *r, size_t peer)
+struct verifier_claim verifier_claim_of(const struct verifier *r, size_t peer)
 {
-    const uint8_t *p = referee_said(r, REFEREE_COMMIT, peer) + COMMIT_CLAIM;
-    return (struct referee_claim){ (int64_t)be64(p), be64(p + 8) };
+    const uint8_t *p = verifier_said(r, VERIFIER_COMMIT, peer) + COMMIT_CLAIM;
+    return (struct verifier_claim){ (int64_t)be64(p), be64(p + 8) };
 }
 
-struct told referee_told(const struct referee *r, size_t peer, size_t part)
+struct told verifier_told(const struct verifier *r, size_t peer, size_t part)
 {
     struct told t;
-    memcpy(&t, referee_said(r, REFEREE_REPORT, peer) + part * REPORT_BYTES, sizeof t);
+    memcpy(&t, verifier_said(r, VERIFIER_REPORT, peer) + part * REPORT_BYTES, sizeof t);
     return t;
 }
 
-enum accusation referee_accusation(const struct referee *r, size_t by, size_t of, size_t *part)
+enum accusation verifier_accusation(const struct verifier *r, size_t by, size_t of, size_t *part)
 {
-    const uint8_t *p = referee_said(r, REFEREE_ACCUSE, by) + of * ACCUSATION_BYTES;
+    const uint8_t *p = verifier_said(r, VERIFIER_ACCUSE, by) + of * ACCUSATION_BYTES;
     *part = (size_t)p[1] << 24 | (size_t)p[2] << 16 | (size_t)p[3] << 8 | p[4];
     return by == of || p[0] != ACCUSES_REPORT ? ACCUSES_NOBODY : ACCUSES_REPORT;
 }
@@ -74,7 +74,7 @@ enum accusation referee_accusation(const struct referee *r, size_t by, size_t of
 
 /* All that honest peers of a round agree on. What each tells when it looks for a group has a number
  * of that search in it, so a message of another round is never taken for one of this. */
-static int hash_round(uint8_t hash[PL_HASH_BYTES], const struct referee_view *v)
+static int hash_round(uint8_t hash[PL_HASH_BYTES], const struct verifier_view *v)
 {
     struct bytes all = { 0 };
     bytes_add(&all, v->group->id, DHT_ID_BYTES);
@@ -98,12 +98,12 @@ static int hash_round(uint8_t hash[PL_HASH_BYTES], const struct referee_view *v)
     return all.failed;
 }
 
-static int reserve(struct referee *r)
+static int reserve(struct verifier *r)
 {
-    const struct referee_view *v = &r->v;
-    struct broadcast_options o = { .group = v->group, .me = v->me, .stages = REFEREE_PHASES,
-                                   .pairs = REFEREE_COMMIT, .fits = fits,
-                                   .contradicts = referee_contradicts, .context = r };
+    const struct verifier_view *v = &r->v;
+    struct broadcast_options o = { .group = v->group, .me = v->me, .stages = VERIFIER_PHASES,
+                                   .pairs = VERIFIER_COMMIT, .fits = fits,
+                                   .contradicts = verifier_contradicts, .context = r };
     r->waiting = calloc(v->count, sizeof *r->waiting);
     r->own_hash = calloc(v->count, PL_HASH_BYTES);
     r->sent_digest = calloc(v->count, PL_HASH_BYTES);
@@ -120,18 +120,18 @@ static int reserve(struct referee *r)
     return broadcast_open(&r->b, &o);
 }
 
-int referee_open(struct referee **out, const struct referee_view *v, struct pl_err *err)
+int verifier_open(struct verifier **out, const struct verifier_view *v, struct pl_err *err)
 {
-    struct referee *r = NULL;
+    struct verifier *r = NULL;
     size_t longest = 0, longest_sent;
     *out = NULL;
-    if (v->count > REFEREE_PEERS_MAX || v->part_count > REFEREE_PARTS_MAX)
+    if (v->count > VERIFIER_PEERS_MAX || v->part_count > VERIFIER_PARTS_MAX)
         return pl_fail(err, PL_ELIMIT, "verification: %zu peers, %zu parts are too many", v->count,
                        v->part_count);
     for (size_t p = 0; p < v->part_count; p++)
         if (v->parts[p].length > longest) longest = v->parts[p].length;
     longest_sent = CODEC_BYTES + longest * sizeof(float);
-    if (longest_sent + v->part_count * PL_HASH_BYTES > REFEREE_SHOWN_MAX)
+    if (longest_sent + v->part_count * PL_HASH_BYTES > VERIFIER_SHOWN_MAX)
         return pl_fail(err, PL_ELIMIT,
                        "verification: of %zu parts one of %zu values is too long to be shown",
                        v->part_count, longest);
@@ -142,7 +142,7 @@ int referee_open(struct referee **out, const struct referee_view *v, struct pl_e
     r->phase = -1;
     r->inbox_end = &r->inbox;
     if (reserve(r)) {
-        referee_close(r);
+        verifier_close(r);
         return pl_fail(err, PL_ENOMEM, "verification: no memory");
     }
     *out = r;
@@ -159,7 +159,7 @@ static void free_packets(struct packet *l)
     }
 }
 
-void referee_close(struct referee *r)
+void verifier_close(struct verifier *r)
 {
     if (!r) return;
     broadcast_close(&r->b);
@@ -177,10 +177,10 @@ void referee_close(struct referee *r)
     free(r);
 }
 
-int referee_hear(struct referee *r, size_t peer, const uint8_t *data, size_t n)
+int verifier_hear(struct verifier *r, size_t peer, const uint8_t *data, size_t n)
 {
     struct packet *l;
-    size_t most = REFEREE_WAITING_MAX + 4 * (r->longest_sent + r->v.part_count * PL_HASH_BYTES);
+    size_t most = VERIFIER_WAITING_MAX + 4 * (r->longest_sent + r->v.part_count * PL_HASH_BYTES);
     if (peer >= r->v.count || peer == r->v.self || !n) return PL_EPROTO;
     if (r->waiting[peer] + n > most) return PL_ELIMIT;
     if (!(l = calloc(1, sizeof *l)) || bytes_add(&l->data, data, n)) {
@@ -194,7 +194,7 @@ int referee_hear(struct referee *r, size_t peer, const uint8_t *data, size_t n)
     return PL_OK;
 }
 
-void referee_take(struct referee *r, double now)
+void verifier_take(struct verifier *r, double now)
 {
     r->now = now;
     r->phase_before = r->phase;
@@ -204,62 +204,62 @@ void referee_take(struct referee *r, double now)
     memset(r->waiting, 0, r->v.count * sizeof *r->waiting);
 }
 
-void referee_stepped(struct referee *r, double now)
+void verifier_stepped(struct verifier *r, double now)
 {
     if (r->phase != r->phase_before) r->b.since = r->b.asked = now;
 }
 
-int referee_is_slow(const struct referee *r)
+int verifier_is_slow(const struct verifier *r)
 {
-    return !r->over && r->drawn && (r->phase == REFEREE_ACCUSE || r->phase == REFEREE_OPEN);
+    return !r->over && r->drawn && (r->phase == VERIFIER_ACCUSE || r->phase == VERIFIER_OPEN);
 }
 
-static double limit_of(const struct referee *r)
+static double limit_of(const struct verifier *r)
 {
-    return r->v.limit * (r->phase == REFEREE_COMMIT ? COMMIT_LIMITS : 1);
+    return r->v.limit * (r->phase == VERIFIER_COMMIT ? COMMIT_LIMITS : 1);
 }
 
-double referee_wake(const struct referee *r)
+double verifier_wake(const struct verifier *r)
 {
     double limit = limit_of(r);
     if (r->over) return INFINITY;
     if (r->phase < 0 || r->inbox) return 0;
     if (!(limit > 0)) return INFINITY;
-    limit = referee_is_slow(r) ? INFINITY : r->b.since + limit;
+    limit = verifier_is_slow(r) ? INFINITY : r->b.since + limit;
     return fmin(limit, r->b.asked + BROADCAST_ASK * r->v.limit);
 }
 
 /* --- what it comes to ------------------------------------------------------------------------- */
 
-size_t referee_faults(const struct referee *r)
+size_t verifier_faults(const struct verifier *r)
 {
     return r->v.count > 6 ? (r->v.count - 1) / 3 : 1;
 }
 
-void referee_give_up(struct referee *r, int status, const char *why)
+void verifier_give_up(struct verifier *r, int status, const char *why)
 {
     if (r->over) return;
     r->over = 1;
     r->status = pl_fail(&r->err, status, "averaging: the round is void: %s", why);
 }
 
-void referee_ban(struct referee *r, size_t peer, const char *why)
+void verifier_ban(struct verifier *r, size_t peer, const char *why)
 {
     if (peer != r->v.self) r->banned[peer] = 1;
-    referee_give_up(r, PL_EIO, why);
+    verifier_give_up(r, PL_EIO, why);
 }
 
-void referee_charge(struct referee *r, size_t peer, const char *why)
+void verifier_charge(struct verifier *r, size_t peer, const char *why)
 {
     if (peer != r->v.self) r->charged[peer] = 1;
-    referee_give_up(r, PL_EIO, why);
+    verifier_give_up(r, PL_EIO, why);
 }
 
 /* Honest peers never deny one another. So a peer at odds with more than can be Byzantine is so
  * itself, and is charged alone; of any other pair nobody knows which. [BTARD, ELIMINATE(i, j)] */
-void referee_charge_pairs(struct referee *r, uint8_t *edge, const char *why)
+void verifier_charge_pairs(struct verifier *r, uint8_t *edge, const char *why)
 {
-    size_t n = r->v.count, faults = referee_faults(r);
+    size_t n = r->v.count, faults = verifier_faults(r);
     for (size_t i = 0; i < n; i++) {
         size_t degree = 0;
         for (size_t j = 0; j < n; j++) degree += edge[i * n + j] || edge[j * n + i];
@@ -268,70 +268,70 @@ void referee_charge_pairs(struct referee *r, uint8_t *edge, const char *why)
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < n; j++) {
             if (!edge[i * n + j]) continue;
-            if (r->opinion[i]) referee_charge(r, i, why);
-            if (r->opinion[j]) referee_charge(r, j, why);
+            if (r->opinion[i]) verifier_charge(r, i, why);
+            if (r->opinion[j]) verifier_charge(r, j, why);
             if (r->opinion[i] || r->opinion[j]) continue;
-            referee_charge(r, i, why);
-            referee_charge(r, j, why);
+            verifier_charge(r, i, why);
+            verifier_charge(r, j, why);
         }
     memset(r->opinion, 0, n);
 }
 
-void referee_charge_if_few(struct referee *r, const uint8_t *faulty, const char *why)
+void verifier_charge_if_few(struct verifier *r, const uint8_t *faulty, const char *why)
 {
     size_t count = 0;
     for (size_t i = 0; i < r->v.count; i++) count += faulty[i] != 0;
-    for (size_t i = 0; count <= referee_faults(r) && i < r->v.count; i++)
-        if (faulty[i]) referee_charge(r, i, why);
-    referee_give_up(r, PL_EIO, why);
+    for (size_t i = 0; count <= verifier_faults(r) && i < r->v.count; i++)
+        if (faulty[i]) verifier_charge(r, i, why);
+    verifier_give_up(r, PL_EIO, why);
 }
 
-static void charge_silent(struct referee *r)
+static void charge_silent(struct verifier *r)
 {
     static const char why[] = "a peer has fallen silent while the round was verified";
-    uint8_t silent[REFEREE_PEERS_MAX] = { 0 };
+    uint8_t silent[VERIFIER_PEERS_MAX] = { 0 };
     int full = broadcast_is_full(&r->b, r->phase);
     size_t others = 0;
     for (size_t i = 0; i < r->v.count; i++) others += r->b.elsewhere[i];
     for (size_t i = 0; i < r->v.count; i++) {
-        int has = referee_said(r, r->phase, i) != NULL;
+        int has = verifier_said(r, r->phase, i) != NULL;
         /* A leader may have told peers different groups: then many speak of another round. */
-        if (i == r->v.self || (r->b.elsewhere[i] && others > referee_faults(r))) continue;
+        if (i == r->v.self || (r->b.elsewhere[i] && others > verifier_faults(r))) continue;
         silent[i] = full ? !broadcast_agrees(&r->b, r->phase, i) : !has;
     }
-    referee_charge_if_few(r, silent, why);
+    verifier_charge_if_few(r, silent, why);
 }
 
 /* --- REVEAL and REPORT ------------------------------------------------------------------------ */
 
-static void reveal(struct referee *r, struct bytes *out)
+static void reveal(struct verifier *r, struct bytes *out)
 {
     bytes_add(out, r->lot, sizeof r->lot);
     bytes_add(out, r->salt, sizeof r->salt);
 }
 
-static void judge_lots(struct referee *r)
+static void judge_lots(struct verifier *r)
 {
     uint8_t *lots = malloc(r->v.count * PL_HASH_BYTES + 1);
-    if (!lots) referee_give_up(r, PL_ENOMEM, "no memory");
+    if (!lots) verifier_give_up(r, PL_ENOMEM, "no memory");
     for (size_t i = 0; lots && i < r->v.count; i++) {
-        const uint8_t *x = referee_said(r, REFEREE_REVEAL, i);
-        if (!pl_btard_lot_holds(&hashing, referee_said(r, REFEREE_COMMIT, i) + COMMIT_LOT,
+        const uint8_t *x = verifier_said(r, VERIFIER_REVEAL, i);
+        if (!pl_btard_lot_holds(&hashing, verifier_said(r, VERIFIER_COMMIT, i) + COMMIT_LOT,
                                 (uint32_t)i, x, x + PL_HASH_BYTES))
-            referee_ban(r, i, "a peer has revealed another number than it was committed to");
+            verifier_ban(r, i, "a peer has revealed another number than it was committed to");
         memcpy(lots + i * PL_HASH_BYTES, x, PL_HASH_BYTES);
     }
     if (!r->over) {
         pl_btard_seed(r->seed, lots, (int)r->v.count);
-        referee_draw(r);
+        verifier_draw(r);
     }
     free(lots);
 }
 
-struct told referee_measure(const float *x, const float *a, double tau, const double *z, size_t d)
+struct told verifier_measure(const float *x, const float *a, double tau, const double *z, size_t d)
 {
     const struct pl_btard b = { .tau = tau };
-    struct told t = { 0, REFEREE_ABSENT, 0 };
+    struct told t = { 0, VERIFIER_ABSENT, 0 };
     if (!x) return t;
     pl_btard_report(&t.s, &t.norm, &b, z, x, a, d);
     for (size_t k = 0; k < d; k++) t.length += (double)x[k] * x[k];
@@ -339,13 +339,13 @@ struct told referee_measure(const float *x, const float *a, double tau, const do
     return t;
 }
 
-const float *referee_part(const struct referee *r, size_t part, double *z, double *tau)
+const float *verifier_part(const struct verifier *r, size_t part, double *z, double *tau)
 {
     pl_btard_direction(z, r->v.parts[part].length, &hashing, r->seed, (uint32_t)part);
     return r->v.aggregate(r->v.context, part, tau);
 }
 
-size_t referee_place(const struct referee *r, size_t part, size_t *of)
+size_t verifier_place(const struct verifier *r, size_t part, size_t *of)
 {
     size_t place = 0;
     *of = 0;
@@ -357,23 +357,23 @@ size_t referee_place(const struct referee *r, size_t part, size_t *of)
     return place;
 }
 
-static void report(struct referee *r, struct bytes *out)
+static void report(struct verifier *r, struct bytes *out)
 {
     struct bytes own = { 0 };
     double *z = pl_alloc(r->longest, sizeof *z);
     float *room = pl_alloc(r->longest, sizeof *room);
-    if (!z || !room) referee_give_up(r, PL_ENOMEM, "no memory");
+    if (!z || !room) verifier_give_up(r, PL_ENOMEM, "no memory");
     for (size_t p = 0; !r->over && p < r->v.part_count; p++) {
         double tau;
-        const float *a = referee_part(r, p, z, &tau), *x = NULL;
+        const float *a = verifier_part(r, p, z, &tau), *x = NULL;
         struct told t;
         int rc;
         bytes_take(&own, bytes_length(&own));
         rc = r->v.sent(r->v.context, p, &own);
         if (rc == 1)
             x = r->v.decode(r->v.context, p, bytes_at(&own), bytes_length(&own), room);
-        if (rc < 0 || (rc && !x)) referee_give_up(r, PL_ENOMEM, "no memory");
-        t = referee_measure(x, a, tau, z, r->v.parts[p].length);
+        if (rc < 0 || (rc && !x)) verifier_give_up(r, PL_ENOMEM, "no memory");
+        t = verifier_measure(x, a, tau, z, r->v.parts[p].length);
         bytes_add(out, &t, sizeof t);
     }
     bytes_clear(&own);
@@ -383,33 +383,33 @@ static void report(struct referee *r, struct bytes *out)
 
 /* --- OPEN and AGREE --------------------------------------------------------------------------- */
 
-static void open_part(struct referee *r, struct bytes *out)
+static void open_part(struct verifier *r, struct bytes *out)
 {
-    referee_vote(r);
+    verifier_vote(r);
     bytes_add(out, r->opinion, r->v.count);
     if (!r->v.part_count) return;
     for (size_t p = 0; p < r->v.part_count; p++)
         if (r->v.parts[p].owner == r->v.parts[r->opened].owner)
             bytes_add(out, r->sent_hash + p * PL_HASH_BYTES, PL_HASH_BYTES);
-    if (r->v.sent(r->v.context, r->opened, out) < 0) referee_give_up(r, PL_ENOMEM, "no memory");
+    if (r->v.sent(r->v.context, r->opened, out) < 0) verifier_give_up(r, PL_ENOMEM, "no memory");
 }
 
 /* A hash over all messages of the stage before it. */
-static void agree(struct referee *r, struct bytes *out)
+static void agree(struct verifier *r, struct bytes *out)
 {
     uint8_t hash[PL_HASH_BYTES];
     struct bytes all = { 0 };
     for (size_t i = 0; i < r->v.count; i++)
-        bytes_add(&all, r->b.cell[REFEREE_OPEN * r->v.count + i].hash, PL_HASH_BYTES);
+        bytes_add(&all, r->b.cell[VERIFIER_OPEN * r->v.count + i].hash, PL_HASH_BYTES);
     signed_hash(hash, bytes_at(&all), bytes_length(&all));
-    if (all.failed) referee_give_up(r, PL_ENOMEM, "no memory");
+    if (all.failed) verifier_give_up(r, PL_ENOMEM, "no memory");
     bytes_clear(&all);
     bytes_add(out, hash, sizeof hash);
 }
 
-static void judge_agreement(struct referee *r)
+static void judge_agreement(struct verifier *r)
 {
-    broadcast_push(&r->b, REFEREE_AGREE); /* a peer that lacks some is about to give up */
+    broadcast_push(&r->b, VERIFIER_AGREE); /* a peer that lacks some is about to give up */
     r->over = 1;
     r->status = PL_OK;
 }
@@ -418,59 +418,59 @@ static void judge_agreement(struct referee *r)
 
 /* All messages of a stage are there. What is found is a function of them and of those of
  * the stages before, which are the same for all honest peers. */
-static void judge(struct referee *r)
+static void judge(struct verifier *r)
 {
     switch (r->phase) {
-    case REFEREE_COMMIT: referee_judge_commitments(r); break;
-    case REFEREE_REVEAL: judge_lots(r); break;
-    case REFEREE_REPORT: referee_check_claims(r); break;
-    case REFEREE_ACCUSE: referee_hear_accusations(r); break;
-    case REFEREE_OPEN: referee_judge(r); break;
+    case VERIFIER_COMMIT: verifier_judge_commitments(r); break;
+    case VERIFIER_REVEAL: judge_lots(r); break;
+    case VERIFIER_REPORT: verifier_check_claims(r); break;
+    case VERIFIER_ACCUSE: verifier_hear_accusations(r); break;
+    case VERIFIER_OPEN: verifier_judge(r); break;
     default: judge_agreement(r); break;
     }
 }
 
-static void say_next(struct referee *r)
+static void say_next(struct verifier *r)
 {
     struct bytes *out = &r->body;
     bytes_take(out, bytes_length(out));
     r->phase++;
     switch (r->phase) {
-    case REFEREE_SENT: referee_send_pairs(r); return;
-    case REFEREE_COMMIT: referee_commit(r, out); break;
-    case REFEREE_REVEAL: reveal(r, out); break;
-    case REFEREE_REPORT: report(r, out); break;
-    case REFEREE_ACCUSE: referee_accuse(r, out); break;
-    case REFEREE_OPEN: open_part(r, out); break;
+    case VERIFIER_SENT: verifier_send_pairs(r); return;
+    case VERIFIER_COMMIT: verifier_commit(r, out); break;
+    case VERIFIER_REVEAL: reveal(r, out); break;
+    case VERIFIER_REPORT: report(r, out); break;
+    case VERIFIER_ACCUSE: verifier_accuse(r, out); break;
+    case VERIFIER_OPEN: open_part(r, out); break;
     default: agree(r, out); break;
     }
-    if (out->failed) referee_give_up(r, PL_ENOMEM, "no memory");
+    if (out->failed) verifier_give_up(r, PL_ENOMEM, "no memory");
     if (!r->over) broadcast_send(&r->b, r->now, r->phase, bytes_at(out), bytes_length(out));
 }
 
-static void ban_proven(struct referee *r)
+static void ban_proven(struct verifier *r)
 {
     for (size_t i = 0; i < r->v.count; i++)
         if (r->b.guilty[i] && i != r->v.self)
-            referee_ban(r, i, "a peer has signed two things that contradict each other");
+            verifier_ban(r, i, "a peer has signed two things that contradict each other");
 }
 
-void referee_expire(struct referee *r, double now)
+void verifier_expire(struct verifier *r, double now)
 {
     r->now = now;
-    if (r->over || r->phase < REFEREE_COMMIT) return;
+    if (r->over || r->phase < VERIFIER_COMMIT) return;
     ban_proven(r);
     /* All messages are there, but not all lists: a proof in them holds all the same, since their
      * authors have had our lists of the stages before. */
-    if (!r->over && r->phase < REFEREE_AGREE && broadcast_is_full(&r->b, r->phase)) judge(r);
+    if (!r->over && r->phase < VERIFIER_AGREE && broadcast_is_full(&r->b, r->phase)) judge(r);
     if (!r->over) charge_silent(r);
 }
 
-void referee_step(struct referee *r)
+void verifier_step(struct verifier *r)
 {
     int goes_on = 1;
     if (r->phase < 0) say_next(r);
-    r->b.is_patient = referee_is_slow(r);
+    r->b.is_patient = verifier_is_slow(r);
     for (struct packet *l = r->batch; l; l = l->next)
         broadcast_hear(&r->b, r->now, limit_of(r), l->to, bytes_at(&l->data),
                        bytes_length(&l->data));
@@ -479,21 +479,21 @@ void referee_step(struct referee *r)
     while (goes_on && !r->over) {
         double end = limit_of(r) > 0 ? r->b.since + limit_of(r) : INFINITY;
         broadcast_tick(&r->b, r->now, BROADCAST_ASK * r->v.limit);
-        referee_compare_commitments(r);
+        verifier_compare_commitments(r);
         /* A peer that has agreed waits for the others: they may have applied the round already,
          * before a proof has come. */
-        if (r->phase < REFEREE_AGREE) ban_proven(r);
-        if (r->b.failed) referee_give_up(r, PL_ENOMEM, "no memory");
+        if (r->phase < VERIFIER_AGREE) ban_proven(r);
+        if (r->b.failed) verifier_give_up(r, PL_ENOMEM, "no memory");
         if (r->over) break;
-        if (r->phase == REFEREE_SENT) {
-            if ((goes_on = referee_has_all_pairs(r) || r->now >= end)) say_next(r);
-        } else if (r->phase == REFEREE_AGREE ? broadcast_is_full(&r->b, r->phase)
+        if (r->phase == VERIFIER_SENT) {
+            if ((goes_on = verifier_has_all_pairs(r) || r->now >= end)) say_next(r);
+        } else if (r->phase == VERIFIER_AGREE ? broadcast_is_full(&r->b, r->phase)
                                              : broadcast_is_common(&r->b, r->phase)) {
             judge(r);
             if (!r->over) say_next(r);
         } else {
             goes_on = 0;
-            if (r->now >= end && !referee_is_slow(r)) referee_expire(r, r->now);
+            if (r->now >= end && !verifier_is_slow(r)) verifier_expire(r, r->now);
         }
     }
 }

@@ -33,8 +33,8 @@
  * So honest peers ban the same peers, and never one another. What can't be proven voids the round
  * and is charged: to a peer that is silent, and to both of a pair where one says that the other has
  * not sent it what it signs. A charge is a back-off of seconds that doubles (bans.h), never a ban. */
-#ifndef PL_REFEREE_H
-#define PL_REFEREE_H
+#ifndef PL_VERIFIER_H
+#define PL_VERIFIER_H
 
 #include "ref/btard.h"
 #include "ref/partition.h"
@@ -43,44 +43,44 @@
 #include "broadcast.h"
 #include "net/hivemind/dht/dht_id.h"
 
-enum referee_phase {
-    REFEREE_SENT,
-    REFEREE_COMMIT,
-    REFEREE_REVEAL,
-    REFEREE_REPORT,
-    REFEREE_ACCUSE,
-    REFEREE_OPEN,
-    REFEREE_AGREE,
-    REFEREE_PHASES
+enum verifier_phase {
+    VERIFIER_SENT,
+    VERIFIER_COMMIT,
+    VERIFIER_REVEAL,
+    VERIFIER_REPORT,
+    VERIFIER_ACCUSE,
+    VERIFIER_OPEN,
+    VERIFIER_AGREE,
+    VERIFIER_PHASES
 };
 
 /* Of a peer's values, by its data. */
-enum referee_opinion { REFEREE_UNKNOWN, REFEREE_HOLDS, REFEREE_FALSE };
+enum verifier_opinion { VERIFIER_UNKNOWN, VERIFIER_HOLDS, VERIFIER_FALSE };
 
-#define REFEREE_PEERS_MAX 256      /* each of whom hears each: 65,536 messages a phase are enough */
+#define VERIFIER_PEERS_MAX 256      /* each of whom hears each: 65,536 messages a phase are enough */
 /* bytes of a part that is opened, with the hashes beside it: a unary call takes 4 MiB. The run's
  * parts take up to 2 MiB */
-#define REFEREE_SHOWN_MAX (3u << 20)
-#define REFEREE_PARTS_MAX 90000u   /* a hash of each has to fit into as much */
+#define VERIFIER_SHOWN_MAX (3u << 20)
+#define VERIFIER_PARTS_MAX 90000u   /* a hash of each has to fit into as much */
 /* bytes of a peer's packets that wait for the helper thread, beside four of the longest: it may be
  * computing a gradient */
-#define REFEREE_WAITING_MAX (1u << 20)
+#define VERIFIER_WAITING_MAX (1u << 20)
 
 /* What somebody's values are the mean over: from the epoch's parameters, and its own data's order
  * of that epoch, so many samples. */
-struct referee_claim {
+struct verifier_claim {
     int64_t epoch;
     uint64_t samples;
 };
 
 /* What was exchanged, owned by the exchange; read on a helper thread while nothing changes. */
-struct referee_view {
+struct verifier_view {
     const struct group *group;     /* borrowed */
     const struct identity *me;     /* borrowed: signs */
     size_t count, self;            /* the group's */
     const struct pl_part *parts;
     size_t part_count;
-    struct referee_claim claim;    /* of ours */
+    struct verifier_claim claim;    /* of ours */
     double limit;                  /* s without anything new until a round is given up; 0: none */
     /* how many are drawn in a round, on average; at most half of those who have samples */
     double validators;
@@ -101,12 +101,12 @@ struct referee_view {
     /* Computes what a peer should have sent, by its claim: all its tensors, valid until the next
      * call. PL_OK; whatever else: we can't tell. May take as long as its gradient did. NULL:
      * never. */
-    int (*recompute)(void *context, size_t peer, const struct referee_claim *claim,
+    int (*recompute)(void *context, size_t peer, const struct verifier_claim *claim,
                      float *const **tensor);
 };
 
-struct referee {
-    struct referee_view v;
+struct verifier {
+    struct verifier_view v;
     struct broadcast b;
     struct packet *inbox, **inbox_end, *batch; /* packets from peers: `to` is the sender's place */
     size_t *waiting;               /* (count): bytes of a peer's packets in the inbox */
@@ -120,7 +120,7 @@ struct referee {
     size_t longest, longest_sent;  /* values of a part; bytes that one can travel as */
     int *order;                    /* (drawable): order[k] validates order[drawable / 2 + k], k < drawn */
     size_t drawable, drawn;        /* who has samples; of them, validators */
-    uint8_t *opinion;              /* (count): ours of each, enum referee_opinion */
+    uint8_t *opinion;              /* (count): ours of each, enum verifier_opinion */
     size_t opened;                 /* the part of OPEN */
     uint8_t *banned;               /* (count): proven to lie */
     uint8_t *charged;              /* (count): has cost us the round, without a proof */
@@ -128,23 +128,23 @@ struct referee {
     struct pl_err err;             /* with the reason */
 };
 
-int referee_open(struct referee **r, const struct referee_view *v, struct pl_err *err);
-void referee_close(struct referee *r); /* NULL may be closed */
+int verifier_open(struct verifier **r, const struct verifier_view *v, struct pl_err *err);
+void verifier_close(struct verifier *r); /* NULL may be closed */
 
 /* On the loop's thread, before a step: hands over the packets that have come. */
-void referee_take(struct referee *r, double now);
+void verifier_take(struct verifier *r, double now);
 /* When the next step is due: at once after packets, else in time. Not during a step. */
-double referee_wake(const struct referee *r);
+double verifier_wake(const struct verifier *r);
 /* On any thread: checks what was told, and goes on as far as it can, or ends it: `over`. Packets to
  * others are in r->b.out; the caller takes them. */
-void referee_step(struct referee *r);
+void verifier_step(struct verifier *r);
 /* On the loop's thread, after it. The step may have taken long: time counts from here. */
-void referee_stepped(struct referee *r, double now);
+void verifier_stepped(struct verifier *r, double now);
 /* 1: others may be computing a gradient: their silence says nothing. */
-int referee_is_slow(const struct referee *r);
+int verifier_is_slow(const struct verifier *r);
 /* The exchange's own time is up: silent peers are charged. Not during a step. */
-void referee_expire(struct referee *r, double now);
+void verifier_expire(struct verifier *r, double now);
 /* A packet from a peer; one that is early is kept. PL_EPROTO: none, PL_ELIMIT: too many wait. */
-int referee_hear(struct referee *r, size_t peer, const uint8_t *data, size_t n);
+int verifier_hear(struct verifier *r, size_t peer, const uint8_t *data, size_t n);
 
 #endif

@@ -1,4 +1,4 @@
-/* verifier_commit.c - the first two stages of BTARD's verification, see referee.h: what each peer
+/* verifier_commit.c - the first two stages of BTARD's verification, see verifier.h: what each peer
  * has sent each other one, as its sender signs it and as its receiver has it. */
 #include "verifier_internal.h"
 
@@ -7,10 +7,10 @@
 #include <string.h>
 
 /* What each reducer has answered, and by which radius. */
-static void hash_aggregates(struct referee *r)
+static void hash_aggregates(struct verifier *r)
 {
     EVP_MD_CTX *c = EVP_MD_CTX_new();
-    if (!c) referee_give_up(r, PL_ENOMEM, "no memory");
+    if (!c) verifier_give_up(r, PL_ENOMEM, "no memory");
     for (size_t owner = 0; !r->over && owner < r->v.count; owner++) {
         EVP_DigestInit_ex(c, EVP_sha256(), NULL);
         for (size_t p = 0; p < r->v.part_count; p++) {
@@ -28,20 +28,20 @@ static void hash_aggregates(struct referee *r)
 
 /* The hash of a part as it travelled from a peer to its reducer, one of which we are; zeros if
  * nothing did. */
-static void hash_part(struct referee *r, struct bytes *raw, size_t part, size_t from,
+static void hash_part(struct verifier *r, struct bytes *raw, size_t part, size_t from,
                       uint8_t hash[PL_HASH_BYTES])
 {
     int rc;
     bytes_take(raw, bytes_length(raw));
     rc = from == r->v.self ? r->v.sent(r->v.context, part, raw)
                            : r->v.received(r->v.context, part, from, raw);
-    if (rc < 0) referee_give_up(r, PL_ENOMEM, "no memory");
+    if (rc < 0) verifier_give_up(r, PL_ENOMEM, "no memory");
     memset(hash, 0, PL_HASH_BYTES);
     if (rc == 1) signed_hash(hash, bytes_at(raw), bytes_length(raw));
 }
 
 /* Over the hashes of all parts from one peer to a reducer. */
-static void digest_pair(struct referee *r, size_t from, size_t owner,
+static void digest_pair(struct verifier *r, size_t from, size_t owner,
                         uint8_t digest[PL_HASH_BYTES])
 {
     struct bytes raw = { 0 }, hashes = { 0 };
@@ -53,12 +53,12 @@ static void digest_pair(struct referee *r, size_t from, size_t owner,
         bytes_add(&hashes, hash, sizeof hash);
     }
     signed_hash(digest, bytes_at(&hashes), bytes_length(&hashes));
-    if (raw.failed || hashes.failed) referee_give_up(r, PL_ENOMEM, "no memory");
+    if (raw.failed || hashes.failed) verifier_give_up(r, PL_ENOMEM, "no memory");
     bytes_clear(&raw);
     bytes_clear(&hashes);
 }
 
-void referee_send_pairs(struct referee *r)
+void verifier_send_pairs(struct verifier *r)
 {
     uint8_t body[2 * PL_HASH_BYTES];
     hash_aggregates(r);
@@ -67,21 +67,21 @@ void referee_send_pairs(struct referee *r)
         digest_pair(r, r->v.self, i, r->sent_digest + i * PL_HASH_BYTES);
         memcpy(body, r->sent_digest + i * PL_HASH_BYTES, PL_HASH_BYTES);
         if (i != r->v.self)
-            broadcast_send_pair(&r->b, r->now, REFEREE_SENT, i, body, sizeof body);
+            broadcast_send_pair(&r->b, r->now, VERIFIER_SENT, i, body, sizeof body);
     }
 }
 
-int referee_has_all_pairs(const struct referee *r)
+int verifier_has_all_pairs(const struct verifier *r)
 {
     for (size_t i = 0; i < r->v.count; i++)
-        if (i != r->v.self && !referee_said(r, REFEREE_SENT, i)) return 0;
+        if (i != r->v.self && !verifier_said(r, VERIFIER_SENT, i)) return 0;
     return 1;
 }
 
 /* 1: what a peer says to have sent us is what has arrived. */
-static int accepts(struct referee *r, size_t peer)
+static int accepts(struct verifier *r, size_t peer)
 {
-    const uint8_t *said = referee_said(r, REFEREE_SENT, peer);
+    const uint8_t *said = verifier_said(r, VERIFIER_SENT, peer);
     uint8_t digest[PL_HASH_BYTES];
     if (peer == r->v.self) return 1;
     if (!said) return 0;
@@ -90,7 +90,7 @@ static int accepts(struct referee *r, size_t peer)
            !memcmp(said + PL_HASH_BYTES, r->own_hash + peer * PL_HASH_BYTES, PL_HASH_BYTES);
 }
 
-void referee_commit(struct referee *r, struct bytes *out)
+void verifier_commit(struct verifier *r, struct bytes *out)
 {
     const struct pl_btard b = { .hash = signed_hash };
     uint8_t hash[PL_HASH_BYTES];
@@ -104,54 +104,54 @@ void referee_commit(struct referee *r, struct bytes *out)
 }
 
 /* A SENT for `to` beside its sender's COMMIT. */
-static int differs(const struct referee *r, size_t from, size_t to, const uint8_t *sent)
+static int differs(const struct verifier *r, size_t from, size_t to, const uint8_t *sent)
 {
-    const uint8_t *committed = referee_said(r, REFEREE_COMMIT, from);
+    const uint8_t *committed = verifier_said(r, VERIFIER_COMMIT, from);
     if (!committed) return 0;
     return memcmp(sent, committed + COMMIT_DIGESTS(r->v.count) + to * PL_HASH_BYTES,
                   PL_HASH_BYTES) != 0 ||
            memcmp(sent + PL_HASH_BYTES, committed, PL_HASH_BYTES) != 0;
 }
 
-int referee_contradicts(void *context, const struct signed_message *m)
+int verifier_contradicts(void *context, const struct signed_message *m)
 {
-    return differs(context, m->from, m->to, m->body) ? REFEREE_COMMIT : -1;
+    return differs(context, m->from, m->to, m->body) ? VERIFIER_COMMIT : -1;
 }
 
 /* Who has committed to something else than it has told us: all are shown both. */
-void referee_compare_commitments(struct referee *r)
+void verifier_compare_commitments(struct verifier *r)
 {
     for (size_t i = 0; i < r->v.count; i++) {
-        const uint8_t *sent = i == r->v.self ? NULL : referee_said(r, REFEREE_SENT, i);
+        const uint8_t *sent = i == r->v.self ? NULL : verifier_said(r, VERIFIER_SENT, i);
         if (!sent || r->b.guilty[i] || !differs(r, i, r->v.self, sent)) continue;
         r->b.guilty[i] = 1;
-        broadcast_show(&r->b, REFEREE_SENT, i, REFEREE_COMMIT);
+        broadcast_show(&r->b, VERIFIER_SENT, i, VERIFIER_COMMIT);
     }
 }
 
-void referee_judge_commitments(struct referee *r)
+void verifier_judge_commitments(struct verifier *r)
 {
     size_t n = r->v.count;
-    uint8_t elsewhere[REFEREE_PEERS_MAX] = { 0 }, *edge;
+    uint8_t elsewhere[VERIFIER_PEERS_MAX] = { 0 }, *edge;
     int is_denied = 0, is_apart = 0;
     for (size_t i = 0; i < n; i++) {
-        const uint8_t *committed = referee_said(r, REFEREE_COMMIT, i) + COMMIT_DENIED;
+        const uint8_t *committed = verifier_said(r, VERIFIER_COMMIT, i) + COMMIT_DENIED;
         for (size_t j = 0; j < n; j++) is_denied |= i != j && committed[j];
-        if (r->v.samples_max && referee_claim_of(r, i).samples > r->v.samples_max)
-            referee_ban(r, i, "a peer claims more samples than anybody may");
-        elsewhere[i] = referee_claim_of(r, i).epoch != r->v.claim.epoch;
+        if (r->v.samples_max && verifier_claim_of(r, i).samples > r->v.samples_max)
+            verifier_ban(r, i, "a peer claims more samples than anybody may");
+        elsewhere[i] = verifier_claim_of(r, i).epoch != r->v.claim.epoch;
         is_apart |= elsewhere[i];
     }
     if (!r->over && is_apart)
-        referee_charge_if_few(r, elsewhere, "its peers are at different epochs");
+        verifier_charge_if_few(r, elsewhere, "its peers are at different epochs");
     if (r->over || !is_denied) return;
     if (!(edge = calloc(n * n, 1))) {
-        referee_give_up(r, PL_ENOMEM, "no memory");
+        verifier_give_up(r, PL_ENOMEM, "no memory");
         return;
     }
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < n; j++)
-            edge[i * n + j] = i != j && (referee_said(r, REFEREE_COMMIT, i) + COMMIT_DENIED)[j];
-    referee_charge_pairs(r, edge, "a peer has not sent what it signs, or another denies it");
+            edge[i * n + j] = i != j && (verifier_said(r, VERIFIER_COMMIT, i) + COMMIT_DENIED)[j];
+    verifier_charge_pairs(r, edge, "a peer has not sent what it signs, or another denies it");
     free(edge);
 }

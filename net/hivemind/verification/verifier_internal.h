@@ -1,15 +1,15 @@
-/* verifier_internal.h - what the parts of BTARD's verification share: the order of stages (referee.c),
- * its first two stages (referee_commit.c), and what comes of the others (referee_judge.c). */
-#ifndef PL_REFEREE_INSIDE_H
-#define PL_REFEREE_INSIDE_H
+/* verifier_internal.h - what the parts of BTARD's verification share: the order of stages (verifier.c),
+ * its first two stages (verifier_commit.c), and what comes of the others (verifier_judge.c). */
+#ifndef PL_VERIFIER_INSIDE_H
+#define PL_VERIFIER_INSIDE_H
 
 #include "verifier.h"
 
 /* Of a part, in a report. */
 struct told {
-    double s, norm, length; /* a norm of REFEREE_ABSENT: nothing of mine went in */
+    double s, norm, length; /* a norm of VERIFIER_ABSENT: nothing of mine went in */
 };
-#define REFEREE_ABSENT (-1.0)
+#define VERIFIER_ABSENT (-1.0)
 
 /* What a reducer says of a sender. */
 enum accusation {
@@ -25,57 +25,57 @@ enum accusation {
 #define COMMIT_DIGESTS(count) (COMMIT_DENIED + (count)) /* (count, PL_HASH_BYTES) */
 
 /* A message without its head. */
-const uint8_t *referee_said(const struct referee *r, int phase, size_t peer);
-struct referee_claim referee_claim_of(const struct referee *r, size_t peer);
-struct told referee_told(const struct referee *r, size_t peer, size_t part);
-enum accusation referee_accusation(const struct referee *r, size_t by, size_t of, size_t *part);
+const uint8_t *verifier_said(const struct verifier *r, int phase, size_t peer);
+struct verifier_claim verifier_claim_of(const struct verifier *r, size_t peer);
+struct told verifier_told(const struct verifier *r, size_t peer, size_t part);
+enum accusation verifier_accusation(const struct verifier *r, size_t by, size_t of, size_t *part);
 
 /* Byzantine peers that a group of n can bear: fewer than a third, and one of three. */
-size_t referee_faults(const struct referee *r);
+size_t verifier_faults(const struct verifier *r);
 
-void referee_give_up(struct referee *r, int status, const char *why);
-void referee_ban(struct referee *r, size_t peer, const char *why);
-void referee_charge(struct referee *r, size_t peer, const char *why);
+void verifier_give_up(struct verifier *r, int status, const char *why);
+void verifier_ban(struct verifier *r, size_t peer, const char *why);
+void verifier_charge(struct verifier *r, size_t peer, const char *why);
 /* edge (count, count): 1: a peer (row) denies another. */
-void referee_charge_pairs(struct referee *r, uint8_t *edge, const char *why);
+void verifier_charge_pairs(struct verifier *r, uint8_t *edge, const char *why);
 
 /* Of more peers than can be Byzantine a fault is the network's, or our own: then nobody is. */
-void referee_charge_if_few(struct referee *r, const uint8_t *faulty, const char *why);
+void verifier_charge_if_few(struct verifier *r, const uint8_t *faulty, const char *why);
 
 /* --- SENT and COMMIT -------------------------------------------------------------------------- */
 
-void referee_send_pairs(struct referee *r);
-int referee_has_all_pairs(const struct referee *r);
-void referee_commit(struct referee *r, struct bytes *out);
+void verifier_send_pairs(struct verifier *r);
+int verifier_has_all_pairs(const struct verifier *r);
+void verifier_commit(struct verifier *r, struct bytes *out);
 /* For broadcast.h: the stage of a COMMIT that contradicts a SENT to another peer, or -1. */
-int referee_contradicts(void *context, const struct signed_message *m);
+int verifier_contradicts(void *context, const struct signed_message *m);
 /* A peer that has committed to something else than it has told us: all are shown both. */
-void referee_compare_commitments(struct referee *r);
-void referee_judge_commitments(struct referee *r);
+void verifier_compare_commitments(struct verifier *r);
+void verifier_judge_commitments(struct verifier *r);
 
 /* --- REPORT ----------------------------------------------------------------------------------- */
 
 /* Of values x, NULL: none, beside the aggregate. */
-struct told referee_measure(const float *x, const float *a, double tau, const double *z, size_t d);
+struct told verifier_measure(const float *x, const float *a, double tau, const double *z, size_t d);
 /* A part's direction; its aggregate, and radius. */
-const float *referee_part(const struct referee *r, size_t part, double *z, double *tau);
+const float *verifier_part(const struct verifier *r, size_t part, double *z, double *tau);
 /* The place of a part among its reducer's; how many that one has. */
-size_t referee_place(const struct referee *r, size_t part, size_t *of);
+size_t verifier_place(const struct verifier *r, size_t part, size_t *of);
 
 /* --- judging ---------------------------------------------------------------------------------- */
 
 /* With what everybody has drawn: who validates whom. */
-void referee_draw(struct referee *r);
+void verifier_draw(struct verifier *r);
 /* Into our own message: who has reported falsely of the parts that we have reduced; as a validator,
  * what we find. */
-void referee_accuse(struct referee *r, struct bytes *out);
+void verifier_accuse(struct verifier *r, struct bytes *out);
 /* What was accused: which part to open. */
-void referee_hear_accusations(struct referee *r);
+void verifier_hear_accusations(struct verifier *r);
 /* Our own opinions of those that validators doubt. */
-void referee_vote(struct referee *r);
+void verifier_vote(struct verifier *r);
 /* Claims that nobody may make. */
-void referee_check_claims(struct referee *r);
+void verifier_check_claims(struct verifier *r);
 /* The opened part, votes, and everybody's sums. */
-void referee_judge(struct referee *r);
+void verifier_judge(struct verifier *r);
 
 #endif

@@ -1,4 +1,4 @@
-/* verifier_judge.c - see referee.h: what comes of what was said. */
+/* verifier_judge.c - see verifier.h: what comes of what was said. */
 #include "verifier_internal.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 
 /* Sums and differences are of float64; what is allowed is a hundred times what order and another
  * machine's compiler can make of them. A sum's honest distance from 0 is what CenteredClip had
- * left to go (exchange_robust.c: a ten-millionth of the radius) and the rounding of the aggregate
+ * left to go (allreduce_robust.c: a ten-millionth of the radius) and the rounding of the aggregate
  * to float32. What a false report may add to a sum unnoticed is a fifth of what a sum may be off,
  * so that senders can't make an honest reducer's sum false. */
 #define REPORT_TOLERANCE 1e-7
@@ -42,13 +42,13 @@ struct desk {
     struct bytes raw;
 };
 
-static int desk_open(struct desk *d, struct referee *r)
+static int desk_open(struct desk *d, struct verifier *r)
 {
     memset(d, 0, sizeof *d);
     d->z = pl_alloc(r->longest, sizeof *d->z);
     d->norm = pl_alloc(r->v.count, sizeof *d->norm);
     d->room = pl_alloc(r->longest, sizeof *d->room);
-    if (!d->z || !d->norm || !d->room) referee_give_up(r, PL_ENOMEM, "no memory");
+    if (!d->z || !d->norm || !d->room) verifier_give_up(r, PL_ENOMEM, "no memory");
     return !r->over;
 }
 
@@ -67,16 +67,16 @@ static uint32_t word(const uint8_t *p)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-void referee_draw(struct referee *r)
+void verifier_draw(struct verifier *r)
 {
     const struct pl_btard b = checks(0, 0);
     uint8_t lots[PL_HASH_BYTES], round_seed[PL_HASH_BYTES];
     int n = 0, *alive = pl_alloc(r->v.count, sizeof *alive);
     /* Who helps without a gradient has nothing to be validated, nor data to do it with. */
     for (size_t i = 0; alive && i < r->v.count; i++)
-        if (referee_claim_of(r, i).samples) alive[n++] = (int)i;
+        if (verifier_claim_of(r, i).samples) alive[n++] = (int)i;
     if (!alive || pl_btard_validators(r->order, round_seed, &b, r->seed, 0, alive, n))
-        referee_give_up(r, PL_ENOMEM, "no memory");
+        verifier_give_up(r, PL_ENOMEM, "no memory");
     pl_free(alive);
     pl_btard_derive(lots, &b, r->seed, LOTS);
     r->drawn = (size_t)fmax(0, floor(r->v.validators + word(lots) / 0x1p32));
@@ -91,44 +91,44 @@ void referee_draw(struct referee *r)
  * its reducers have found true. Hashes would say the same of equal machines alone. Along a random
  * unit vector of d numbers a difference is a d-th of its square long, on average; and lengths of
  * differences differ by no more than what they are differences of. */
-static enum referee_opinion computed(struct referee *r, size_t peer, double share)
+static enum verifier_opinion computed(struct verifier *r, size_t peer, double share)
 {
-    struct referee_claim claim = referee_claim_of(r, peer);
+    struct verifier_claim claim = verifier_claim_of(r, peer);
     float *const *tensor;
     double far = 0, squares = 0;
     struct desk d;
-    if (!claim.samples || !r->v.recompute || !desk_open(&d, r)) return REFEREE_UNKNOWN;
+    if (!claim.samples || !r->v.recompute || !desk_open(&d, r)) return VERIFIER_UNKNOWN;
     if (r->v.recompute(r->v.context, peer, &claim, &tensor)) {
         desk_close(&d);
-        return REFEREE_UNKNOWN;
+        return VERIFIER_UNKNOWN;
     }
     for (size_t p = 0; p < r->v.part_count; p++) {
         const struct pl_part *part = &r->v.parts[p];
-        struct told told = referee_told(r, peer, p), own;
+        struct told told = verifier_told(r, peer, p), own;
         double tau, along;
-        const float *a = referee_part(r, p, d.z, &tau), *x = tensor[part->tensor] + part->start;
-        if (told.norm == REFEREE_ABSENT) continue;
+        const float *a = verifier_part(r, p, d.z, &tau), *x = tensor[part->tensor] + part->start;
+        if (told.norm == VERIFIER_ABSENT) continue;
         if (part->owner != (int)peer) x = r->v.travel(r->v.context, p, x, d.room);
-        if (!x) return desk_close(&d), REFEREE_UNKNOWN;
-        own = referee_measure(x, a, tau, d.z, part->length);
+        if (!x) return desk_close(&d), VERIFIER_UNKNOWN;
+        own = verifier_measure(x, a, tau, d.z, part->length);
         along = tau > 0 ? told.s * fmax(1, told.norm / tau) - own.s * fmax(1, own.norm / tau) : 0;
         far += fmax((double)part->length * along * along, pow(told.norm - own.norm, 2));
         squares += own.length * own.length;
     }
     desk_close(&d);
-    return far <= share * share * squares ? REFEREE_HOLDS : REFEREE_FALSE;
+    return far <= share * share * squares ? VERIFIER_HOLDS : VERIFIER_FALSE;
 }
 
-static size_t target_of(const struct referee *r, size_t k)
+static size_t target_of(const struct verifier *r, size_t k)
 {
     return (size_t)r->order[r->drawable / 2 + k];
 }
 
 /* 1: the k-th validator says that its target's values are false. */
-static int is_doubted(const struct referee *r, size_t k)
+static int is_doubted(const struct verifier *r, size_t k)
 {
-    const uint8_t *said = referee_said(r, REFEREE_ACCUSE, (size_t)r->order[k]);
-    return said[r->v.count * ACCUSATION_BYTES] == REFEREE_FALSE;
+    const uint8_t *said = verifier_said(r, VERIFIER_ACCUSE, (size_t)r->order[k]);
+    return said[r->v.count * ACCUSATION_BYTES] == VERIFIER_FALSE;
 }
 
 /* --- accusing --------------------------------------------------------------------------------- */
@@ -150,7 +150,7 @@ static double report_error(struct told told, struct told own, double tau)
 }
 
 /* Of a part that we have reduced. */
-static enum accusation check_sender(struct referee *r, struct desk *d, size_t part, size_t peer,
+static enum accusation check_sender(struct verifier *r, struct desk *d, size_t part, size_t peer,
                                     const float *a, double tau)
 {
     struct told own;
@@ -159,28 +159,28 @@ static enum accusation check_sender(struct referee *r, struct desk *d, size_t pa
     bytes_take(&d->raw, bytes_length(&d->raw));
     rc = r->v.received(r->v.context, part, peer, &d->raw);
     if (rc < 0) {
-        referee_give_up(r, PL_ENOMEM, "no memory");
+        verifier_give_up(r, PL_ENOMEM, "no memory");
         return ACCUSES_NOBODY;
     }
     if (rc) x = r->v.decode(r->v.context, part, bytes_at(&d->raw), bytes_length(&d->raw), d->room);
-    own = referee_measure(x, a, tau, d->z, r->v.parts[part].length);
-    return report_error(referee_told(r, peer, part), own, tau) <= ACCUSER_FACTOR ? ACCUSES_NOBODY
+    own = verifier_measure(x, a, tau, d->z, r->v.parts[part].length);
+    return report_error(verifier_told(r, peer, part), own, tau) <= ACCUSER_FACTOR ? ACCUSES_NOBODY
                                                                                   : ACCUSES_REPORT;
 }
 
-void referee_accuse(struct referee *r, struct bytes *out)
+void verifier_accuse(struct verifier *r, struct bytes *out)
 {
-    enum referee_opinion found = REFEREE_UNKNOWN;
+    enum verifier_opinion found = VERIFIER_UNKNOWN;
     struct desk d;
     uint8_t *what = calloc(r->v.count, 1);
     size_t *part = pl_alloc(r->v.count, sizeof *part);
-    if (!what || !part) referee_give_up(r, PL_ENOMEM, "no memory");
+    if (!what || !part) verifier_give_up(r, PL_ENOMEM, "no memory");
     desk_open(&d, r);
     for (size_t p = 0; !r->over && p < r->v.part_count; p++) {
         double tau;
         const float *a;
         if (r->v.parts[p].owner != (int)r->v.self) continue;
-        a = referee_part(r, p, d.z, &tau);
+        a = verifier_part(r, p, d.z, &tau);
         for (size_t i = 0; i < r->v.count; i++) {
             if (i == r->v.self || what[i]) continue;
             what[i] = (uint8_t)check_sender(r, &d, p, i, a, tau);
@@ -202,16 +202,16 @@ void referee_accuse(struct referee *r, struct bytes *out)
 
 /* [BTARD verification 3] The first part that more than half find too far away; else what was
  * drawn. */
-static void vote_for_parts(struct referee *r)
+static void vote_for_parts(struct verifier *r)
 {
     const struct pl_btard b = { .delta_max = FAR };
     size_t n = r->v.count;
     double *ratio = pl_alloc(n * n, sizeof *ratio); /* its first column */
     int recompute = 0;
-    if (!ratio) referee_give_up(r, PL_ENOMEM, "no memory");
+    if (!ratio) verifier_give_up(r, PL_ENOMEM, "no memory");
     for (size_t p = 0; !r->over && !recompute && p < r->v.part_count; p++) {
         for (size_t i = 0; i < n; i++) {
-            struct told t = referee_told(r, i, p);
+            struct told t = verifier_told(r, i, p);
             ratio[i * n] = t.norm > 0 ? t.norm / t.length : 0;
         }
         pl_btard_votes(&recompute, &b, ratio, (int)n, 0);
@@ -221,25 +221,25 @@ static void vote_for_parts(struct referee *r)
 }
 
 /* Who claims so that nobody can compute it again does not want it to be. */
-void referee_check_claims(struct referee *r)
+void verifier_check_claims(struct verifier *r)
 {
     for (size_t i = 0; i < r->v.count; i++)
-        for (size_t p = 0; !referee_claim_of(r, i).samples && p < r->v.part_count; p++)
-            if (referee_told(r, i, p).norm != REFEREE_ABSENT) {
-                referee_ban(r, i, "a peer has sent values, of no samples");
+        for (size_t p = 0; !verifier_claim_of(r, i).samples && p < r->v.part_count; p++)
+            if (verifier_told(r, i, p).norm != VERIFIER_ABSENT) {
+                verifier_ban(r, i, "a peer has sent values, of no samples");
                 break;
             }
 }
 
-void referee_hear_accusations(struct referee *r)
+void verifier_hear_accusations(struct verifier *r)
 {
     int has_part = 0;
     for (size_t j = 0; j < r->v.count; j++)
         for (size_t i = 0; i < r->v.count; i++) {
             size_t part;
-            if (referee_accusation(r, j, i, &part) == ACCUSES_NOBODY) continue;
+            if (verifier_accusation(r, j, i, &part) == ACCUSES_NOBODY) continue;
             if (part >= r->v.part_count || r->v.parts[part].owner != (int)j)
-                referee_ban(r, j, "a peer accuses another about a part that it has not reduced");
+                verifier_ban(r, j, "a peer accuses another about a part that it has not reduced");
             else if (!has_part) r->opened = part;
             has_part = 1;
         }
@@ -247,7 +247,7 @@ void referee_hear_accusations(struct referee *r)
 }
 
 /* A validator has told its opinion already, and a peer does not judge its own values. */
-void referee_vote(struct referee *r)
+void verifier_vote(struct verifier *r)
 {
     for (size_t k = 0; !r->over && k < r->drawn; k++) {
         size_t target = target_of(r, k);
@@ -273,7 +273,7 @@ static double sum_tolerance(const float *a, size_t d, double tau, size_t n)
 }
 
 /* [BTARD verification 2] The sum of a part's reports, and its radius beside the distances. */
-static void judge_part(struct referee *r, size_t p, double *norm)
+static void judge_part(struct verifier *r, size_t p, double *norm)
 {
     const struct pl_part *part = &r->v.parts[p];
     double tau, sum = 0, middle;
@@ -281,8 +281,8 @@ static void judge_part(struct referee *r, size_t p, double *norm)
     struct pl_btard b;
     size_t n = 0;
     for (size_t i = 0; i < r->v.count; i++) {
-        struct told t = referee_told(r, i, p);
-        if (t.norm == REFEREE_ABSENT) continue;
+        struct told t = verifier_told(r, i, p);
+        if (t.norm == VERIFIER_ABSENT) continue;
         sum += t.s;
         norm[n++] = t.norm;
     }
@@ -291,24 +291,24 @@ static void judge_part(struct referee *r, size_t p, double *norm)
     middle = norm[n / 2];
     b = checks(tau, sum_tolerance(a, part->length, tau, n));
     if (!pl_btard_sum_holds(&b, sum))
-        referee_ban(r, (size_t)part->owner,
+        verifier_ban(r, (size_t)part->owner,
                     "a reducer's aggregate is not what its group's values give");
     else if (middle > 0 && !(tau >= CLOSEST * middle && tau <= WIDEST * middle))
-        referee_ban(r, (size_t)part->owner,
+        verifier_ban(r, (size_t)part->owner,
                     "a reducer's radius is far from its group's distances");
 }
 
 /* What a peer has sent of the opened part, as it shows it now: the hashes of all that it has sent
  * to this reducer, as it was committed to them, and these values. NULL: nothing. *bad: it shows
  * another. */
-static const float *shown(const struct referee *r, size_t peer, float *room, int *bad)
+static const float *shown(const struct verifier *r, size_t peer, float *room, int *bad)
 {
     static const uint8_t nothing[PL_HASH_BYTES];
-    size_t of, place = referee_place(r, r->opened, &of), n;
+    size_t of, place = verifier_place(r, r->opened, &of), n;
     size_t owner = (size_t)r->v.parts[r->opened].owner;
-    const uint8_t *hashes = broadcast_body(&r->b, REFEREE_OPEN, peer, &n) + r->v.count,
+    const uint8_t *hashes = broadcast_body(&r->b, VERIFIER_OPEN, peer, &n) + r->v.count,
                   *raw = hashes + of * PL_HASH_BYTES,
-                  *promised = referee_said(r, REFEREE_COMMIT, peer) + COMMIT_DIGESTS(r->v.count) +
+                  *promised = verifier_said(r, VERIFIER_COMMIT, peer) + COMMIT_DIGESTS(r->v.count) +
                               owner * PL_HASH_BYTES;
     uint8_t hash[PL_HASH_BYTES];
     const float *x;
@@ -331,7 +331,7 @@ static const float *shown(const struct referee *r, size_t peer, float *room, int
 
 /* One peer's values of the opened part: its report, whoever has accused it, and its pull. 0: it
  * does not show them. */
-static int judge_shown(struct referee *r, struct desk *d, size_t peer, const float *a, double tau,
+static int judge_shown(struct verifier *r, struct desk *d, size_t peer, const float *a, double tau,
                         double *pull)
 {
     size_t owner = (size_t)r->v.parts[r->opened].owner, length = r->v.parts[r->opened].length, part;
@@ -339,31 +339,31 @@ static int judge_shown(struct referee *r, struct desk *d, size_t peer, const flo
     int bad;
     const float *x = shown(r, peer, d->room, &bad);
     if (bad) {
-        referee_ban(r, peer, "a peer shows other values than it was committed to");
+        verifier_ban(r, peer, "a peer shows other values than it was committed to");
         return 0;
     }
-    t = referee_measure(x, a, tau, d->z, length);
-    if (!(report_error(referee_told(r, peer, r->opened), t, tau) <= 1))
-        referee_ban(r, peer, "a peer has reported falsely about what it has sent");
-    else if (referee_accusation(r, owner, peer, &part) == ACCUSES_REPORT && part == r->opened)
-        referee_ban(r, owner, "a reducer accuses a peer falsely");
+    t = verifier_measure(x, a, tau, d->z, length);
+    if (!(report_error(verifier_told(r, peer, r->opened), t, tau) <= 1))
+        verifier_ban(r, peer, "a peer has reported falsely about what it has sent");
+    else if (verifier_accusation(r, owner, peer, &part) == ACCUSES_REPORT && part == r->opened)
+        verifier_ban(r, owner, "a reducer accuses a peer falsely");
     for (size_t k = 0; x && k < length; k++)
         pull[k] += ((double)x[k] - a[k]) * (t.norm > tau ? tau / t.norm : 1);
     return 1;
 }
 
-static void judge_opened(struct referee *r, struct desk *d)
+static void judge_opened(struct verifier *r, struct desk *d)
 {
     const struct pl_part *part = &r->v.parts[r->opened];
     double tau, squares = 0, *pull = pl_alloc(part->length, sizeof *pull);
-    const float *a = referee_part(r, r->opened, d->z, &tau);
+    const float *a = verifier_part(r, r->opened, d->z, &tau);
     int all = pull != NULL;
-    if (!pull) referee_give_up(r, PL_ENOMEM, "no memory");
+    if (!pull) verifier_give_up(r, PL_ENOMEM, "no memory");
     for (size_t k = 0; pull && k < part->length; k++) pull[k] = 0;
     for (size_t i = 0; pull && i < r->v.count; i++) all &= judge_shown(r, d, i, a, tau, pull);
     for (size_t k = 0; all && k < part->length; k++) squares += pull[k] * pull[k];
     if (all && !(sqrt(squares) <= sum_tolerance(a, part->length, tau, r->v.count)))
-        referee_ban(r, (size_t)part->owner,
+        verifier_ban(r, (size_t)part->owner,
                     "a reducer's aggregate is not what the values that were shown give");
     pl_free(pull);
 }
@@ -371,28 +371,28 @@ static void judge_opened(struct referee *r, struct desk *d)
 /* [BTARD, accuse] A validator's word against its target's, and all votes: a peer is convicted by
  * more votes than Byzantine peers can have, if no more than that many are for it. Where too few
  * can compute it, both are charged. */
-static void judge_doubt(struct referee *r, size_t k)
+static void judge_doubt(struct verifier *r, size_t k)
 {
     size_t validator = (size_t)r->order[k], target = target_of(r, k), against = 1, for_it = 1,
-           faults = referee_faults(r);
+           faults = verifier_faults(r);
     if (!is_doubted(r, k)) return;
     for (size_t i = 0; i < r->v.count; i++) {
-        uint8_t vote = referee_said(r, REFEREE_OPEN, i)[target];
+        uint8_t vote = verifier_said(r, VERIFIER_OPEN, i)[target];
         if (i == validator || i == target) continue;
-        against += vote == REFEREE_FALSE;
-        for_it += vote == REFEREE_HOLDS;
+        against += vote == VERIFIER_FALSE;
+        for_it += vote == VERIFIER_HOLDS;
     }
     if (against > faults && for_it <= faults)
-        referee_ban(r, target, "a peer's values are not those of its data");
+        verifier_ban(r, target, "a peer's values are not those of its data");
     else if (for_it > faults && against <= faults)
-        referee_ban(r, validator, "a validator accuses a peer falsely");
+        verifier_ban(r, validator, "a validator accuses a peer falsely");
     else {
-        referee_charge(r, validator, "too few can tell whether a validator is right");
-        referee_charge(r, target, "too few can tell whether a validator is right");
+        verifier_charge(r, validator, "too few can tell whether a validator is right");
+        verifier_charge(r, target, "too few can tell whether a validator is right");
     }
 }
 
-void referee_judge(struct referee *r)
+void verifier_judge(struct verifier *r)
 {
     int reports_doubted = 0;
     struct desk d;
@@ -405,10 +405,10 @@ void referee_judge(struct referee *r)
     for (size_t j = 0; j < r->v.count; j++)
         for (size_t i = 0; i < r->v.count; i++) {
             size_t part;
-            reports_doubted |= referee_accusation(r, j, i, &part) == ACCUSES_REPORT;
+            reports_doubted |= verifier_accusation(r, j, i, &part) == ACCUSES_REPORT;
         }
     /* A false report makes its reducer's sum false too. */
-    if (reports_doubted) referee_give_up(r, PL_EIO, "a peer is accused");
+    if (reports_doubted) verifier_give_up(r, PL_EIO, "a peer is accused");
     for (size_t p = 0; !reports_doubted && p < r->v.part_count; p++) judge_part(r, p, d.norm);
     desk_close(&d);
 }

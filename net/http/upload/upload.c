@@ -16,7 +16,7 @@ struct http_upload_options http_upload_options(void)
 int upload_put(struct upload *u)
 {
     static const char *const headers[] = { "Content-Type: application/octet-stream", NULL };
-    struct exchange x;
+    struct allreduce x;
     int rc = upload_tell(u, 0);
     if (!rc) rc = upload_insist(u, &x, "PUT", u->url, headers, u->file.at, u->file.bytes, "PUT");
     if (rc) return rc;

@@ -12,22 +12,22 @@
 #define PUSH_AFTER 0.05 /* s; handlers are registered one by one, one push tells of all */
 
 /* One exchange under way: ours that asks or pushes, or a push that we receive. */
-struct exchange {
+struct allreduce {
     struct host *host;
     struct stream *channel;
     int pushing;
     struct timer timer;
-    struct exchange *next, *prev;
+    struct allreduce *next, *prev;
 };
 
 struct identify {
     struct timer push;
-    struct exchange *exchanges;
+    struct allreduce *exchanges;
     struct identify_message scratch; /* too large for the stack */
     struct record record;
 };
 
-static void finish(struct exchange *x)
+static void finish(struct allreduce *x)
 {
     struct identify *id = x->host->identify;
     if (x->prev) x->prev->next = x->next;
@@ -43,9 +43,9 @@ static void on_late(void *context)
     finish(context);
 }
 
-static struct exchange *begin(struct host *h)
+static struct allreduce *begin(struct host *h)
 {
-    struct exchange *x = calloc(1, sizeof *x);
+    struct allreduce *x = calloc(1, sizeof *x);
     if (!x) return NULL;
     x->host = h;
     x->next = h->identify->exchanges;
@@ -136,7 +136,7 @@ static void set_addresses(struct host *h, struct connection *l, const struct ide
     peer_routing_news(p); /* it may have come to us through a relay only */
 }
 
-static void understand(struct exchange *x, const uint8_t *data, size_t n)
+static void understand(struct allreduce *x, const uint8_t *data, size_t n)
 {
     struct host *h = x->host;
     struct identify_message *m = &h->identify->scratch;
@@ -157,7 +157,7 @@ static void understand(struct exchange *x, const uint8_t *data, size_t n)
 
 static void on_readable(void *context, struct stream *c)
 {
-    struct exchange *x = context;
+    struct allreduce *x = context;
     size_t n;
     int ended;
     const uint8_t *data = stream_data(c, &n, &ended);
@@ -179,7 +179,7 @@ static const struct stream_events events = { .readable = on_readable, .failed = 
 static void on_pushed(void *context, struct stream *c)
 {
     struct host *h = context;
-    struct exchange *x = begin(h);
+    struct allreduce *x = begin(h);
     if (!x) {
         stream_close(c);
         return;
@@ -190,7 +190,7 @@ static void on_pushed(void *context, struct stream *c)
 
 void identify_link_open(struct connection *l)
 {
-    struct exchange *x = begin(l->host);
+    struct allreduce *x = begin(l->host);
     if (x && !(x->channel = stream_open_on(l, ID, IDENTIFY_LIMIT, &events, x))) finish(x);
 }
 
@@ -198,7 +198,7 @@ void identify_link_open(struct connection *l)
 
 static void push_to(struct host *h, struct connection *l)
 {
-    struct exchange *x = begin(h);
+    struct allreduce *x = begin(h);
     if (!x) return;
     x->pushing = 1;
     if ((x->channel = stream_open_on(l, PUSH, IDENTIFY_LIMIT, &events, x))) tell(x->channel);

@@ -51,11 +51,11 @@ static float wanted[PEERS][VALUES];
 static void as_the_reference(void **state)
 {
     static const size_t ranks[][PEERS] = { { 0, 1, 2, 3 }, { 3, 2, 1, 0 }, { 2, 0, 3, 1 } };
-    struct exchange_memory memory[PEERS] = { 0 };
+    struct allreduce_memory memory[PEERS] = { 0 };
     (void)state;
     for (size_t r = 0; r < 2 * PL_COUNT(ranks); r++) {
         static struct world w;
-        struct exchange_report report;
+        struct allreduce_report report;
         make(&w);
         w.memory = memory;
         w.share[r % 3] += 15000;
@@ -69,14 +69,14 @@ static void as_the_reference(void **state)
             assert_true(w.peer[i].over);
             if (w.peer[i].status) fail_msg("peer %zu: %s", i, w.peer[i].err.text);
             assert_memory_equal(w.peer[i].values, wanted[i], sizeof wanted[i]);
-            exchange_report(w.peer[i].x, &report);
+            allreduce_report(w.peer[i].x, &report);
             assert_int_equal(report.received, VALUES);
             assert_int_equal(report.senders_lost + report.reducers_lost, 0);
             assert_true(memory[i].answers.n > 0);
         }
         end(&w);
     }
-    for (size_t i = 0; i < PEERS; i++) exchange_memory_clear(&memory[i]);
+    for (size_t i = 0; i < PEERS; i++) allreduce_memory_clear(&memory[i]);
 }
 
 /* One of four sends its values' opposite, a hundred times as large: how far does that drag the
@@ -109,7 +109,7 @@ static void a_liar_drags_little(void **state)
     double mean, usual, fixed;
     (void)state;
     mean = dragged(0);
-    usual = dragged(EXCHANGE_CLIP_USUAL);
+    usual = dragged(ALLREDUCE_CLIP_USUAL);
     fixed = dragged(1);
     assert_true(mean > 5);     /* a quarter of a hundred times 0.29 */
     assert_true(usual < 0.02); /* the honest are 0.01 apart themselves */
@@ -135,7 +135,7 @@ static void nobody_weighs_anything(void **state)
 static void not_a_number(void **state)
 {
     static struct world w;
-    struct exchange_report report;
+    struct allreduce_report report;
     (void)state;
     make(&w);
     reference(&w, wanted, 1);
@@ -148,7 +148,7 @@ static void not_a_number(void **state)
         if (i == 1) continue; /* it reduces nothing, and gets no answers */
         assert_int_equal(w.peer[i].status, PL_OK);
         for (size_t v = 0; v < VALUES; v++) assert_true(isfinite(w.peer[i].values[v]));
-        exchange_report(w.peer[i].x, &report);
+        allreduce_report(w.peer[i].x, &report);
         assert_int_equal(report.senders_lost, 1);
     }
     assert_int_equal(w.peer[1].status, w.peer[1].over ? PL_EIO : PL_OK);
@@ -165,7 +165,7 @@ static void frozen_client(void **state)
     begin(&w);
     run(&w);
     for (size_t i = 0; i < PEERS; i++) assert_false(w.peer[i].over);
-    assert_true(exchange_wake(w.peer[0].x) == 4);
+    assert_true(allreduce_wake(w.peer[0].x) == 4);
     tick(&w, 3.9);
     assert_false(w.peer[0].over);
     tick(&w, 0.2);
@@ -209,7 +209,7 @@ static void cut_reducer(void **state)
     w.peer[2].frozen = 1;
     begin(&w);
     run(&w);
-    exchange_failed(w.peer[0].x, w.now, 2, EXCHANGE_OUT, "its line is cut");
+    allreduce_failed(w.peer[0].x, w.now, 2, ALLREDUCE_OUT, "its line is cut");
     tick(&w, 4.1);
     assert_int_equal(w.peer[0].over && w.peer[0].status == PL_EIO, 1);
     peer_id_text(name, &w.peer[0].group.members[2].peer);
@@ -226,7 +226,7 @@ static void time_limit_and_cancel(void **state)
     make(&w);
     w.peer[0].frozen = w.peer[2].frozen = 1;
     begin(&w);
-    exchange_cancel(w.peer[3].x, w.now);
+    allreduce_cancel(w.peer[3].x, w.now);
     run(&w);
     assert_true(w.peer[3].over);
     assert_int_equal(w.peer[3].status, PL_EAGAIN);
@@ -252,7 +252,7 @@ static void bad_messages(void **state)
                                   .weight = 1,
                                   .elements = 512,
                                   .bytes = 2048 };
-        struct exchange_report report;
+        struct allreduce_report report;
         uint8_t *buffer;
         make(&w);
         w.peer[3].frozen = 1;
@@ -265,13 +265,13 @@ static void bad_messages(void **state)
         memset(buffer, 0, m.bytes);
         if (kind > 6) memcpy(buffer + 40, &values[kind - 7], sizeof *values);
         if (kind == 6) raw.end = raw.begin + 3;
-        exchange_message(w.peer[0].x, w.now, 3, EXCHANGE_IN, bytes_at(&raw), bytes_length(&raw));
+        allreduce_message(w.peer[0].x, w.now, 3, ALLREDUCE_IN, bytes_at(&raw), bytes_length(&raw));
         run(&w);
-        exchange_report(w.peer[0].x, &report);
+        allreduce_report(w.peer[0].x, &report);
         assert_int_equal(report.senders_lost, 1);
-        assert_false(exchange_awaits(w.peer[0].x, 3));
-        exchange_message(w.peer[0].x, w.now, 3, EXCHANGE_OUT, bytes_at(&raw), bytes_length(&raw));
-        exchange_report(w.peer[0].x, &report);
+        assert_false(allreduce_awaits(w.peer[0].x, 3));
+        allreduce_message(w.peer[0].x, w.now, 3, ALLREDUCE_OUT, bytes_at(&raw), bytes_length(&raw));
+        allreduce_report(w.peer[0].x, &report);
         assert_int_equal(report.reducers_lost, 1);
         /* others have not the code of an answer */
         assert_int_equal(lied(&w.peer[0], 3), kind == 6);
@@ -309,7 +309,7 @@ static void lying_reducer(void **state)
             for (size_t i = 0; i < m.elements; i++)
                 memcpy(buffer + 4 * i, &values[kind], sizeof *values);
         }
-        exchange_message(w.peer[0].x, w.now, 2, EXCHANGE_OUT, bytes_at(&raw), bytes_length(&raw));
+        allreduce_message(w.peer[0].x, w.now, 2, ALLREDUCE_OUT, bytes_at(&raw), bytes_length(&raw));
         assert_int_equal(lied(&w.peer[0], 2), kind != 4);
         tick(&w, 4.1);
         assert_int_equal(w.peer[0].over && w.peer[0].status == PL_EIO, 1);
@@ -322,20 +322,20 @@ static void lying_reducer(void **state)
 
 /* --- silence ---------------------------------------------------------------------------------- */
 
-static enum exchange_conduct conduct(const struct world *w, size_t at, size_t peer)
+static enum allreduce_conduct conduct(const struct world *w, size_t at, size_t peer)
 {
     double latest;
-    return exchange_conduct(w->peer[at].x, peer, &latest);
+    return allreduce_conduct(w->peer[at].x, peer, &latest);
 }
 
 static size_t senders_lost(const struct world *w, size_t at)
 {
-    struct exchange_report report;
-    exchange_report(w->peer[at].x, &report);
+    struct allreduce_report report;
+    allreduce_report(w->peer[at].x, &report);
     return report.senders_lost;
 }
 
-static const struct exchange_patience short_patience[PEERS] = {
+static const struct allreduce_patience short_patience[PEERS] = {
     { 1, 2 }, { 1, 2 }, { 1, 2 }, { 1, 2 }
 };
 
@@ -351,12 +351,12 @@ static void silent_sender(void **state)
         w.peer[1].frozen = 1;
         begin(&w);
         run(&w);
-        assert_true(exchange_wake(w.peer[0].x) <= (is_short ? 1 : 4));
+        assert_true(allreduce_wake(w.peer[0].x) <= (is_short ? 1 : 4));
         tick(&w, 0.9);
         assert_int_equal(senders_lost(&w, 0), 0);
         tick(&w, 0.2);
         assert_int_equal(w.peer[0].over, is_short);
-        assert_int_equal(conduct(&w, 0, 1), is_short ? EXCHANGE_WITHHELD : EXCHANGE_UNKNOWN);
+        assert_int_equal(conduct(&w, 0, 1), is_short ? ALLREDUCE_WITHHELD : ALLREDUCE_UNKNOWN);
         tick(&w, 3);
         for (size_t i = 0; i < PEERS; i++) {
             if (i == 1) continue;
@@ -364,7 +364,7 @@ static void silent_sender(void **state)
             for (size_t k = 0; k < PEERS; k++)
                 if (k != i)
                     assert_int_equal(conduct(&w, i, k),
-                                     k == 1 ? EXCHANGE_WITHHELD : EXCHANGE_DELIVERED);
+                                     k == 1 ? ALLREDUCE_WITHHELD : ALLREDUCE_DELIVERED);
         }
         w.peer[1].frozen = 0;
         end(&w);
@@ -398,7 +398,7 @@ static void slow_or_trickling(void **state)
 /* What the third peer answers, and that it has, becomes what nobody listens to. */
 static void mute(struct letter *l)
 {
-    if (l->from == 2 && l->way == EXCHANGE_OUT) l->kind = TOLD;
+    if (l->from == 2 && l->way == ALLREDUCE_OUT) l->kind = TOLD;
 }
 
 /* A reducer that sends its parts and answers none, though the others have: it alone is to blame, and
@@ -420,9 +420,9 @@ static void silent_reducer(void **state)
         assert_int_equal(w.peer[i].over && w.peer[i].status == PL_EIO, 1);
         for (size_t k = 0; k < PEERS; k++)
             if (k != i)
-                assert_int_equal(conduct(&w, i, k), k == 2 ? EXCHANGE_WITHHELD
-                                                   : w.share[i] || w.share[k] ? EXCHANGE_DELIVERED
-                                                                              : EXCHANGE_UNKNOWN);
+                assert_int_equal(conduct(&w, i, k), k == 2 ? ALLREDUCE_WITHHELD
+                                                   : w.share[i] || w.share[k] ? ALLREDUCE_DELIVERED
+                                                                              : ALLREDUCE_UNKNOWN);
     }
     end(&w);
 }
@@ -431,7 +431,7 @@ static void silent_reducer(void **state)
  * first. */
 static void held_up_by_another(void **state)
 {
-    static const struct exchange_patience hasty[PEERS] = { { 9, 1 }, { 9, 1 }, { 9, 1 }, { 9, 1 } };
+    static const struct allreduce_patience hasty[PEERS] = { { 9, 1 }, { 9, 1 }, { 9, 1 }, { 9, 1 } };
     static struct world w;
     (void)state;
     make(&w);
@@ -441,8 +441,8 @@ static void held_up_by_another(void **state)
     run(&w);
     tick(&w, 61);
     assert_int_equal(w.peer[0].over && w.peer[0].status, 1);
-    assert_int_equal(conduct(&w, 0, 3), EXCHANGE_WITHHELD);
-    assert_true(conduct(&w, 0, 2) != EXCHANGE_WITHHELD);
+    assert_int_equal(conduct(&w, 0, 3), ALLREDUCE_WITHHELD);
+    assert_true(conduct(&w, 0, 2) != ALLREDUCE_WITHHELD);
     w.peer[3].frozen = 0;
     end(&w);
 }
@@ -451,7 +451,7 @@ static struct bytes heavy; /* in place of what the fourth peer sends first */
 
 static void make_heavy(struct letter *l)
 {
-    if (l->from != 3 || l->kind != MESSAGE || l->way != EXCHANGE_IN || !bytes_length(&heavy)) return;
+    if (l->from != 3 || l->kind != MESSAGE || l->way != ALLREDUCE_IN || !bytes_length(&heavy)) return;
     free(l->data);
     assert_non_null(l->data = malloc(bytes_length(&heavy)));
     memcpy(l->data, bytes_at(&heavy), l->n = bytes_length(&heavy));
@@ -483,10 +483,10 @@ static void named_reasons(void **state)
         run(&w);
         for (size_t p = 0; p < 3; p += 2) {
             assert_int_equal(senders_lost(&w, p), 1);
-            assert_non_null(exchange_left_out(w.peer[p].x));
-            if (!strstr(exchange_left_out(w.peer[p].x), cases[i].why))
-                fail_msg("%s", exchange_left_out(w.peer[p].x));
-            assert_int_equal(conduct(&w, p, 3), EXCHANGE_WITHHELD);
+            assert_non_null(allreduce_left_out(w.peer[p].x));
+            if (!strstr(allreduce_left_out(w.peer[p].x), cases[i].why))
+                fail_msg("%s", allreduce_left_out(w.peer[p].x));
+            assert_int_equal(conduct(&w, p, 3), ALLREDUCE_WITHHELD);
         }
         end(&w);
         bytes_clear(&heavy);
@@ -500,19 +500,19 @@ static void named_reasons(void **state)
  * came, and nothing beside it changes. */
 static void kept_as_it_came(void **state)
 {
-    struct exchange_room room = { 0 };
+    struct allreduce_room room = { 0 };
     static uint8_t message[KEPT];
     (void)state;
     for (int round = 0; round < 3; round++) {
         size_t all = (round < 2 ? 1 : 2) * (size_t)MESSAGES * KEPT;
-        uint8_t *data = exchange_room(&room, all);
+        uint8_t *data = allreduce_room(&room, all);
         assert_non_null(data);
         assert_int_equal(room.is_new, round != 1);
         for (int k = MESSAGES; k-- > 0;) {
             memset(message, 16 * round + k, sizeof message);
-            exchange_put(&room, data + (size_t)k * KEPT, message, sizeof message);
+            allreduce_put(&room, data + (size_t)k * KEPT, message, sizeof message);
         }
-        exchange_put(&room, data, message, 0);
+        allreduce_put(&room, data, message, 0);
         for (int k = 0; k < MESSAGES; k++) {
             memset(message, 16 * round + k, sizeof message);
             assert_memory_equal(data + (size_t)k * KEPT, message, sizeof message);

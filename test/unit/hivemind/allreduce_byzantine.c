@@ -27,14 +27,14 @@ static size_t victim(void)
 }
 
 /* A part that a peer reduces, or does not. */
-static size_t part_of(const struct referee *r, size_t peer, int reduces)
+static size_t part_of(const struct verifier *r, size_t peer, int reduces)
 {
     size_t p = 0;
     while ((r->v.parts[p].owner == (int)peer) != reduces) p++;
     return p;
 }
 
-static void accuse(const struct referee *r, uint8_t *body, size_t of, int reduces)
+static void accuse(const struct verifier *r, uint8_t *body, size_t of, int reduces)
 {
     size_t by = r->v.self, part = part_of(r, by, reduces);
     uint8_t accusation[ACCUSATION_BYTES] = { ACCUSES_REPORT, 0, 0, (uint8_t)(part >> 8),
@@ -44,200 +44,200 @@ static void accuse(const struct referee *r, uint8_t *body, size_t of, int reduce
 
 /* --- lies ------------------------------------------------------------------------------------- */
 
-static enum fate accuse_all(const struct referee *r, size_t to, int stage, uint8_t *body,
+static enum fate accuse_all(const struct verifier *r, size_t to, int stage, uint8_t *body,
                             size_t *n)
 {
     (void)to, (void)n;
-    if (stage != REFEREE_ACCUSE) return SAME;
+    if (stage != VERIFIER_ACCUSE) return SAME;
     for (size_t i = 0; i < PEERS; i++) accuse(r, body, i, 1);
     return CHANGED;
 }
-static enum fate accuse_one(const struct referee *r, size_t to, int stage, uint8_t *body,
+static enum fate accuse_one(const struct verifier *r, size_t to, int stage, uint8_t *body,
                             size_t *n)
 {
     (void)to, (void)n;
-    if (stage != REFEREE_ACCUSE) return SAME;
+    if (stage != VERIFIER_ACCUSE) return SAME;
     accuse(r, body, victim(), 1);
     return CHANGED;
 }
-static enum fate accuse_of_others(const struct referee *r, size_t to, int stage, uint8_t *body,
+static enum fate accuse_of_others(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                   size_t *n)
 {
     (void)to, (void)n;
-    if (stage != REFEREE_ACCUSE) return SAME;
+    if (stage != VERIFIER_ACCUSE) return SAME;
     accuse(r, body, victim(), 0);
     return CHANGED;
 }
 /* The hashes of what it has sent: to all; to one; of its own aggregates. */
-static enum fate commit_wrongly(const struct referee *r, size_t to, int stage, uint8_t *body,
+static enum fate commit_wrongly(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                 size_t *n)
 {
     (void)r, (void)to, (void)n;
-    if (stage != REFEREE_COMMIT) return SAME;
+    if (stage != VERIFIER_COMMIT) return SAME;
     for (size_t i = 0; i < PEERS; i++) body[COMMIT_DIGESTS(PEERS) + i * PL_HASH_BYTES] = 77;
     return CHANGED;
 }
-static enum fate commit_one_wrongly(const struct referee *r, size_t to, int stage, uint8_t *body,
+static enum fate commit_one_wrongly(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                     size_t *n)
 {
     (void)r, (void)to, (void)n;
-    if (stage != REFEREE_COMMIT) return SAME;
+    if (stage != VERIFIER_COMMIT) return SAME;
     memset(body + COMMIT_DIGESTS(PEERS) + victim() * PL_HASH_BYTES, 7, PL_HASH_BYTES);
     return CHANGED;
 }
-static enum fate commit_to_other_aggregates(const struct referee *r, size_t to, int stage,
+static enum fate commit_to_other_aggregates(const struct verifier *r, size_t to, int stage,
                                             uint8_t *body, size_t *n)
 {
     (void)r, (void)to, (void)n;
-    if (stage != REFEREE_COMMIT) return SAME;
+    if (stage != VERIFIER_COMMIT) return SAME;
     memset(body, 7, PL_HASH_BYTES);
     return CHANGED;
 }
 /* One is told otherwise than the others. */
-static enum fate equivocate(const struct referee *r, size_t to, int stage, uint8_t *body,
+static enum fate equivocate(const struct verifier *r, size_t to, int stage, uint8_t *body,
                             size_t *n)
 {
     (void)r, (void)n;
     if (stage != stage_of_lie || to != victim()) return SAME;
-    body[stage == REFEREE_COMMIT ? COMMIT_LOT : 0] ^= 1;
+    body[stage == VERIFIER_COMMIT ? COMMIT_LOT : 0] ^= 1;
     return SPLIT;
 }
-static enum fate equivocate_by_halves(const struct referee *r, size_t to, int stage, uint8_t *body,
+static enum fate equivocate_by_halves(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                       size_t *n)
 {
     (void)r, (void)n;
     if (stage != stage_of_lie || to % 2) return SAME;
-    body[stage == REFEREE_COMMIT ? COMMIT_LOT : 0] ^= 1;
+    body[stage == VERIFIER_COMMIT ? COMMIT_LOT : 0] ^= 1;
     return SPLIT;
 }
-static enum fate reveal_another(const struct referee *r, size_t to, int stage, uint8_t *body,
+static enum fate reveal_another(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                 size_t *n)
 {
     (void)r, (void)to, (void)n;
-    if (stage != REFEREE_REVEAL) return SAME;
+    if (stage != VERIFIER_REVEAL) return SAME;
     body[0] = 1, body[1] = 2, body[2] = 3;
     return CHANGED;
 }
-static enum fate misreport(const struct referee *r, size_t to, int stage, uint8_t *body,
+static enum fate misreport(const struct verifier *r, size_t to, int stage, uint8_t *body,
                            size_t *n)
 {
     struct told t;
     size_t part = part_of(r, victim(), 1);
     (void)to, (void)n;
-    if (stage != REFEREE_REPORT) return SAME;
+    if (stage != VERIFIER_REPORT) return SAME;
     memcpy(&t, body + part * sizeof t, sizeof t);
     t.s += 0.01 * t.norm;
     memcpy(body + part * sizeof t, &t, sizeof t);
     return CHANGED;
 }
-static enum fate report_no_numbers(const struct referee *r, size_t to, int stage, uint8_t *body,
+static enum fate report_no_numbers(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                    size_t *n)
 {
     struct told t = { NAN, NAN, INFINITY };
     (void)r, (void)to;
-    if (stage != REFEREE_REPORT) return SAME;
+    if (stage != VERIFIER_REPORT) return SAME;
     for (size_t at = 0; at < *n; at += sizeof t) memcpy(body + at, &t, sizeof t);
     return CHANGED;
 }
-static enum fate open_other_values(const struct referee *r, size_t to, int stage, uint8_t *body,
+static enum fate open_other_values(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                    size_t *n)
 {
     (void)r, (void)to;
-    if (stage != REFEREE_OPEN) return SAME;
+    if (stage != VERIFIER_OPEN) return SAME;
     body[*n - 1] = 1, body[*n - 2] = 1, body[*n - 3] = 1;
     return CHANGED;
 }
-static enum fate open_nothing(const struct referee *r, size_t to, int stage, uint8_t *body,
+static enum fate open_nothing(const struct verifier *r, size_t to, int stage, uint8_t *body,
                               size_t *n)
 {
     (void)r, (void)to, (void)body;
-    if (stage != REFEREE_OPEN) return SAME;
+    if (stage != VERIFIER_OPEN) return SAME;
     *n = PEERS;
     return CHANGED;
 }
-static enum fate open_other_hashes(const struct referee *r, size_t to, int stage, uint8_t *body,
+static enum fate open_other_hashes(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                    size_t *n)
 {
     (void)r, (void)to, (void)n;
-    if (stage != REFEREE_OPEN) return SAME;
+    if (stage != VERIFIER_OPEN) return SAME;
     memset(body + PEERS, 5, PL_HASH_BYTES);
     return CHANGED;
 }
-static enum fate agree_to_another(const struct referee *r, size_t to, int stage, uint8_t *body,
+static enum fate agree_to_another(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                   size_t *n)
 {
     (void)r, (void)to;
-    if (stage != REFEREE_AGREE) return SAME;
+    if (stage != VERIFIER_AGREE) return SAME;
     memset(body, 9, *n);
     return CHANGED;
 }
-static enum fate claim_too_much(const struct referee *r, size_t to, int stage, uint8_t *body,
+static enum fate claim_too_much(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                 size_t *n)
 {
     (void)r, (void)to, (void)n;
-    if (stage != REFEREE_COMMIT) return SAME;
+    if (stage != VERIFIER_COMMIT) return SAME;
     memset(body + COMMIT_CLAIM + 8, 0x7f, 8);
     return CHANGED;
 }
-static enum fate be_of_another_epoch(const struct referee *r, size_t to, int stage, uint8_t *body,
+static enum fate be_of_another_epoch(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                      size_t *n)
 {
     (void)r, (void)to, (void)n;
-    if (stage != REFEREE_COMMIT) return SAME;
+    if (stage != VERIFIER_COMMIT) return SAME;
     memset(body + COMMIT_CLAIM, 0x7f, 8);
     return CHANGED;
 }
 /* From its message of a stage on, towards all, or only one. Its lists go with it. */
-static enum fate fall_silent(const struct referee *r, size_t to, int stage, uint8_t *body,
+static enum fate fall_silent(const struct verifier *r, size_t to, int stage, uint8_t *body,
                              size_t *n)
 {
     (void)r, (void)to, (void)body, (void)n;
-    return stage % REFEREE_PHASES >= stage_of_lie ? DROPPED : SAME;
+    return stage % VERIFIER_PHASES >= stage_of_lie ? DROPPED : SAME;
 }
-static enum fate be_silent_to_one(const struct referee *r, size_t to, int stage, uint8_t *body,
+static enum fate be_silent_to_one(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                   size_t *n)
 {
     (void)r, (void)body, (void)n;
-    return stage % REFEREE_PHASES == stage_of_lie && to == victim() ? DROPPED : SAME;
+    return stage % VERIFIER_PHASES == stage_of_lie && to == victim() ? DROPPED : SAME;
 }
-static enum fate be_silent_to_most(const struct referee *r, size_t to, int stage, uint8_t *body,
+static enum fate be_silent_to_most(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                    size_t *n)
 {
     (void)r, (void)body, (void)n;
-    return stage % REFEREE_PHASES == stage_of_lie && to != victim() ? DROPPED : SAME;
+    return stage % VERIFIER_PHASES == stage_of_lie && to != victim() ? DROPPED : SAME;
 }
 /* Its list, once it has all messages, says otherwise. */
-static enum fate list_another(const struct referee *r, size_t to, int stage, uint8_t *body,
+static enum fate list_another(const struct verifier *r, size_t to, int stage, uint8_t *body,
                               size_t *n)
 {
     (void)r, (void)to, (void)n;
-    if (stage != REFEREE_PHASES + stage_of_lie) return SAME;
+    if (stage != VERIFIER_PHASES + stage_of_lie) return SAME;
     memset(body + victim() * PL_HASH_BYTES, 3, PL_HASH_BYTES);
     return SPLIT;
 }
-static enum fate deny_all(const struct referee *r, size_t to, int stage, uint8_t *body,
+static enum fate deny_all(const struct verifier *r, size_t to, int stage, uint8_t *body,
                           size_t *n)
 {
     (void)to, (void)n;
-    if (stage != REFEREE_COMMIT) return SAME;
+    if (stage != VERIFIER_COMMIT) return SAME;
     for (size_t i = 0; i < PEERS; i++) body[COMMIT_DENIED + i] = i != r->v.self;
     return CHANGED;
 }
-static enum fate deny_one(const struct referee *r, size_t to, int stage, uint8_t *body,
+static enum fate deny_one(const struct verifier *r, size_t to, int stage, uint8_t *body,
                           size_t *n)
 {
     (void)r, (void)to, (void)n;
-    if (stage != REFEREE_COMMIT) return SAME;
+    if (stage != VERIFIER_COMMIT) return SAME;
     body[COMMIT_DENIED + victim()] = 1;
     return CHANGED;
 }
 /* Signs to all that it has sent them something else. */
-static enum fate sign_another(const struct referee *r, size_t to, int stage, uint8_t *body,
+static enum fate sign_another(const struct verifier *r, size_t to, int stage, uint8_t *body,
                               size_t *n)
 {
     (void)r, (void)to, (void)n;
-    if (stage == REFEREE_SENT) body[0] = 11, body[1] = 12;
-    else if (stage == REFEREE_COMMIT)
+    if (stage == VERIFIER_SENT) body[0] = 11, body[1] = 12;
+    else if (stage == VERIFIER_COMMIT)
         for (size_t i = 0; i < PEERS; i++) {
             body[COMMIT_DIGESTS(PEERS) + i * PL_HASH_BYTES] = 11;
             body[COMMIT_DIGESTS(PEERS) + i * PL_HASH_BYTES + 1] = 12;
@@ -249,13 +249,13 @@ static enum fate sign_another(const struct referee *r, size_t to, int stage, uin
 /* So long that a small share of its length is more than all others' radius: a false sum that its
  * reducer would have to answer for. */
 #define LONG 1e6f
-static enum fate misreport_a_share(const struct referee *r, size_t to, int stage, uint8_t *body,
+static enum fate misreport_a_share(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                    size_t *n)
 {
     struct told t;
     size_t part = part_of(r, victim(), 1);
     (void)to, (void)n;
-    if (stage != REFEREE_REPORT) return SAME;
+    if (stage != VERIFIER_REPORT) return SAME;
     memcpy(&t, body + part * sizeof t, sizeof t);
     t.s += 5e-8 * t.norm;
     memcpy(body + part * sizeof t, &t, sizeof t);
@@ -312,7 +312,7 @@ static int outcome(struct world *w, const char *what)
     result = w->peer[judge].status ? 0 : HOLDS;
     for (size_t i = 0; i < PEERS; i++) {
         const struct peer *p = &w->peer[i];
-        const struct referee *r = p->x->referee;
+        const struct verifier *r = p->x->verifier;
         if (is_byzantine(i)) continue;
         if (!p->over || (p->status == PL_OK) != (result == HOLDS) ||
             (p->status && p->status != PL_EIO))
@@ -336,7 +336,7 @@ static int outcome(struct world *w, const char *what)
     for (size_t k = 0; k < byzantine_count; k++) {
         int all_charge = 1;
         for (size_t i = 0; i < PEERS; i++)
-            if (!is_byzantine(i)) all_charge &= w->peer[i].x->referee->charged[byzantine[k]];
+            if (!is_byzantine(i)) all_charge &= w->peer[i].x->verifier->charged[byzantine[k]];
         if (lied(&w->peer[judge], byzantine[k])) result |= BANNED << (4 * k);
         if (all_charge) result |= CHARGED << (4 * k);
     }
@@ -355,10 +355,10 @@ static const struct lie {
     { "wrong hashes for all", commit_wrongly, 0, 0, BANNED },
     { "wrong hashes for one", commit_one_wrongly, 0, 0, BANNED },
     { "a wrong hash of its aggregates", commit_to_other_aggregates, 0, 0, BANNED },
-    { "two stories", equivocate, REFEREE_COMMIT, REFEREE_OPEN, BANNED },
-    { "two stories at the end", equivocate, REFEREE_AGREE, REFEREE_AGREE, HOLDS },
-    { "two stories by halves", equivocate_by_halves, REFEREE_COMMIT, REFEREE_OPEN, BANNED },
-    { "two stories at the end, by halves", equivocate_by_halves, REFEREE_AGREE, REFEREE_AGREE,
+    { "two stories", equivocate, VERIFIER_COMMIT, VERIFIER_OPEN, BANNED },
+    { "two stories at the end", equivocate, VERIFIER_AGREE, VERIFIER_AGREE, HOLDS },
+    { "two stories by halves", equivocate_by_halves, VERIFIER_COMMIT, VERIFIER_OPEN, BANNED },
+    { "two stories at the end, by halves", equivocate_by_halves, VERIFIER_AGREE, VERIFIER_AGREE,
       HOLDS },
     { "another number", reveal_another, 0, 0, BANNED },
     { "a false report", misreport, 0, 0, BANNED },
@@ -369,12 +369,12 @@ static const struct lie {
     { "too many samples", claim_too_much, 0, 0, BANNED },
     { "another epoch", be_of_another_epoch, 0, 0, CHARGED },
     { "another agreement", agree_to_another, 0, 0, CHARGED },
-    { "silence", fall_silent, REFEREE_SENT, REFEREE_AGREE, CHARGED },
-    { "silence to one", be_silent_to_one, REFEREE_COMMIT, REFEREE_AGREE, HOLDS },
-    { "silence to most", be_silent_to_most, REFEREE_COMMIT, REFEREE_AGREE, HOLDS },
-    { "silence to most about what it has sent", be_silent_to_most, REFEREE_SENT, REFEREE_SENT,
+    { "silence", fall_silent, VERIFIER_SENT, VERIFIER_AGREE, CHARGED },
+    { "silence to one", be_silent_to_one, VERIFIER_COMMIT, VERIFIER_AGREE, HOLDS },
+    { "silence to most", be_silent_to_most, VERIFIER_COMMIT, VERIFIER_AGREE, HOLDS },
+    { "silence to most about what it has sent", be_silent_to_most, VERIFIER_SENT, VERIFIER_SENT,
       CHARGED },
-    { "another list", list_another, REFEREE_COMMIT, REFEREE_OPEN, CHARGED },
+    { "another list", list_another, VERIFIER_COMMIT, VERIFIER_OPEN, CHARGED },
     { "a denial of all", deny_all, 0, 0, CHARGED },
     { "another signature to all", sign_another, 0, 0, CHARGED },
 };
@@ -473,16 +473,16 @@ static void forge(struct letter *l)
     const struct cell *c;
     struct bytes out = { 0 }, forged = { 0 };
     if (l->kind == TOLD && l->from == victim() && l->to == 0 &&
-        the_world->peer[l->from].x->referee->phase == REFEREE_COMMIT)
+        the_world->peer[l->from].x->verifier->phase == VERIFIER_COMMIT)
         l->n = 0; /* lost on its way: the forgery comes first */
     if (l->kind != TOLD || !is_byzantine(l->from)) return;
-    b = &the_world->peer[l->from].x->referee->b;
-    c = &b->cell[REFEREE_COMMIT * PEERS + victim()];
+    b = &the_world->peer[l->from].x->verifier->b;
+    c = &b->cell[VERIFIER_COMMIT * PEERS + victim()];
     bytes_add(&out, l->data, l->n);
     if (bytes_length(&c->message)) {
         const uint8_t *m = bytes_at(&c->message);
         size_t hash = 5; /* behind stage, sender, receiver */
-        struct signed_message sent = { .stage = REFEREE_SENT, .from = (uint16_t)victim(),
+        struct signed_message sent = { .stage = VERIFIER_SENT, .from = (uint16_t)victim(),
                                        .to = (uint16_t)after(victim()),
                                        .body = (const uint8_t *)"a", .n = 2 * PL_HASH_BYTES };
         uint8_t body[2 * PL_HASH_BYTES] = { 1 };
@@ -525,7 +525,7 @@ static void nobody_speaks_for_another(void **state)
         run(&w);
         for (int i = 0; i < 10; i++) tick(&w, 1);
         assert_int_equal(outcome(&w, "a forgery"), HOLDS);
-        c = &w.peer[0].x->referee->b.cell[REFEREE_COMMIT * PEERS + victim()];
+        c = &w.peer[0].x->verifier->b.cell[VERIFIER_COMMIT * PEERS + victim()];
         memcpy(old_head, bytes_at(&c->message), old_n = c->head);
         end(&w);
     }
@@ -537,7 +537,7 @@ static float given[PEERS][VALUES]; /* by everybody's data */
 enum votes { FOR_EACH_OTHER, AGAINST_ALL };
 static enum votes votes;
 
-static int recompute(void *context, const struct peer_id *peer, const struct referee_claim *claim,
+static int recompute(void *context, const struct peer_id *peer, const struct verifier_claim *claim,
                      float *const *tensor)
 {
     const struct peer *judge = context;
@@ -586,7 +586,7 @@ static void two_outvote_nobody(void **state)
 static void some_are_cut_off(struct letter *l)
 {
     if (l->kind == TOLD && (l->from < 3 || l->to < 3) &&
-        the_world->peer[l->from].x->referee->phase >= REFEREE_REPORT)
+        the_world->peer[l->from].x->verifier->phase >= VERIFIER_REPORT)
         l->n = 0;
 }
 
@@ -629,7 +629,7 @@ static void nobody_pays_for_the_network(void **state)
         assert_int_equal(w.peer[i].status, PL_EIO);
         for (size_t k = 0; k < PEERS; k++) {
             assert_int_equal(lied(&w.peer[i], k), 0);
-            assert_int_equal(w.peer[i].x->referee->charged[k], 0);
+            assert_int_equal(w.peer[i].x->verifier->charged[k], 0);
         }
     }
     end(&w);
@@ -648,7 +648,7 @@ static void of_two_words_none_counts(void **state)
         make_group(&w);
         play(&w);
         for (size_t i = 0; i < PEERS; i++) {
-            const struct referee *r = w.peer[i].x->referee;
+            const struct verifier *r = w.peer[i].x->verifier;
             if (is_byzantine(i)) continue;
             assert_int_equal(w.peer[i].status, PL_EIO);
             for (size_t k = 0; k < PEERS; k++) {

@@ -48,9 +48,9 @@ static void honest_rounds_hold(void **state)
             /* to the bit */
             assert_memory_equal(w.peer[i].values, w.peer[0].values, sizeof w.peer[i].values);
             /* who has no samples is not drawn */
-            assert_int_equal(w.peer[i].x->referee->drawable, PEERS - 1);
+            assert_int_equal(w.peer[i].x->verifier->drawable, PEERS - 1);
             for (size_t k = 0; k < PEERS - 1; k++)
-                assert_int_not_equal(w.peer[i].x->referee->order[k], 3);
+                assert_int_not_equal(w.peer[i].x->verifier->order[k], 3);
         }
         end(&w);
     }
@@ -95,26 +95,26 @@ static void one_round(struct world *w, lie_fn *lie)
 
 /* A reducer moves its aggregates, and a sender reports so that the sums are 0 all the same; the
  * reducer doesn't mind. */
-static enum fate report_for_it(const struct referee *r, size_t to, int stage, uint8_t *body,
+static enum fate report_for_it(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                size_t *n)
 {
     size_t from = r->v.self;
     (void)to, (void)n;
-    if (from == 3 && stage == REFEREE_REPORT) {
+    if (from == 3 && stage == VERIFIER_REPORT) {
         for (size_t p = 0; p < r->v.part_count; p++) {
             struct told t;
             static double z[VALUES];
             static float room[VALUES];
             double tau;
-            const float *a = referee_part(r, p, z, &tau);
+            const float *a = verifier_part(r, p, z, &tau);
             if (r->v.parts[p].owner != 2) continue;
             memcpy(&t, body + p * sizeof t, sizeof t);
             t.s = 0;
             for (size_t i = 0; i < 3; i++) {
-                const struct referee_view *v = &the_world->peer[i].x->referee->v;
+                const struct verifier_view *v = &the_world->peer[i].x->verifier->v;
                 struct bytes own = { 0 };
                 assert_int_equal(v->sent(v->context, p, &own), 1);
-                t.s -= referee_measure(v->decode(v->context, p, bytes_at(&own),
+                t.s -= verifier_measure(v->decode(v->context, p, bytes_at(&own),
                                                  bytes_length(&own), room),
                                        a, tau, z, v->parts[p].length).s;
                 bytes_clear(&own);
@@ -123,7 +123,7 @@ static enum fate report_for_it(const struct referee *r, size_t to, int stage, ui
         }
         return CHANGED;
     }
-    if (from != 2 || stage != REFEREE_ACCUSE) return SAME;
+    if (from != 2 || stage != VERIFIER_ACCUSE) return SAME;
     memset(body + 3 * ACCUSATION_BYTES, 0, ACCUSATION_BYTES);
     return CHANGED;
 }
@@ -154,7 +154,7 @@ static void those_who_lie_for_each_other_are_drawn_some_day(void **state)
 static float given[PEERS][VALUES]; /* by everybody's data */
 
 /* As on another machine: not to the bit. The first has no data. */
-static int recompute(void *context, const struct peer_id *peer, const struct referee_claim *claim,
+static int recompute(void *context, const struct peer_id *peer, const struct verifier_claim *claim,
                      float *const *tensor)
 {
     const struct peer *judge = context;
@@ -169,14 +169,14 @@ static int recompute(void *context, const struct peer_id *peer, const struct ref
 }
 
 static int recompute_or_lie(void *context, const struct peer_id *peer,
-                            const struct referee_claim *claim, float *const *tensor)
+                            const struct verifier_claim *claim, float *const *tensor)
 {
     int rc = recompute(context, peer, claim, tensor);
     if (((struct peer *)context)->self == 2) tensor[0][0] += 100;
     return rc;
 }
 
-static void with_validators(struct world *w, exchange_recompute *how)
+static void with_validators(struct world *w, allreduce_recompute *how)
 {
     make_verified(w);
     for (size_t i = 0; i < PEERS; i++) memcpy(given[i], w->peer[i].values, sizeof given[i]);
@@ -236,13 +236,13 @@ static void who_claims_what_cannot_be_checked_is_banned(void **state)
 static void parts_fit_into_messages(void **state)
 {
     const struct pl_part part = { .length = 1 << 20 };
-    struct referee_view v = { .count = 3, .parts = &part, .part_count = 1 };
-    struct referee *r;
+    struct verifier_view v = { .count = 3, .parts = &part, .part_count = 1 };
+    struct verifier *r;
     (void)state;
-    assert_int_equal(referee_open(&r, &v, NULL), PL_ELIMIT);
+    assert_int_equal(verifier_open(&r, &v, NULL), PL_ELIMIT);
     assert_null(r);
-    v.part_count = REFEREE_PARTS_MAX + 1;
-    assert_int_equal(referee_open(&r, &v, NULL), PL_ELIMIT);
+    v.part_count = VERIFIER_PARTS_MAX + 1;
+    assert_int_equal(verifier_open(&r, &v, NULL), PL_ELIMIT);
 }
 
 /* --- absence ---------------------------------------------------------------------------------- */

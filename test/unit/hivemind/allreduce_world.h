@@ -30,7 +30,7 @@ static const enum pl_compression run_like[TENSORS] = { PL_COMPRESS_UNIFORM8, PL_
 struct letter {
     enum { MESSAGE, FINISH, CLOSE, TOLD } kind;
     size_t from, to;
-    enum exchange_way way; /* as `to` sees it */
+    enum allreduce_way way; /* as `to` sees it */
     uint8_t *data;
     size_t n;
 };
@@ -38,10 +38,10 @@ struct letter {
 struct peer {
     struct world *w;
     size_t self;
-    struct exchange *x;
+    struct allreduce *x;
     struct identity me;
     struct group group;
-    struct exchange_job *jobs[64];
+    struct allreduce_job *jobs[64];
     size_t job_count;
     float values[VALUES], *tensor[TENSORS];
     double weight;
@@ -59,9 +59,9 @@ struct world {
     double share[PEERS], now, clip;
     size_t part_bytes;
     int verify;
-    const struct exchange_patience *patience; /* (PEERS); NULL: the timeouts alone */
-    struct exchange_validation validation; /* each peer's own context */
-    struct exchange_memory *memory; /* (PEERS); NULL: each exchange's own */
+    const struct allreduce_patience *patience; /* (PEERS); NULL: the timeouts alone */
+    struct allreduce_validation validation; /* each peer's own context */
+    struct allreduce_memory *memory; /* (PEERS); NULL: each exchange's own */
     void (*meddle)(struct letter *l); /* with what is on its way */
     size_t rank[PEERS]; /* whose letters are taken first */
     enum pl_compression method[TENSORS];
@@ -71,12 +71,12 @@ struct world {
 
 /* --- the post --------------------------------------------------------------------------------- */
 
-static inline void post(struct peer *p, int kind, size_t to, enum exchange_way way,
+static inline void post(struct peer *p, int kind, size_t to, enum allreduce_way way,
                         const uint8_t *data, size_t n)
 {
     struct world *w = p->w;
     struct letter l = { .kind = kind, .from = p->self, .to = to, .n = n,
-                        .way = way == EXCHANGE_OUT ? EXCHANGE_IN : EXCHANGE_OUT };
+                        .way = way == ALLREDUCE_OUT ? ALLREDUCE_IN : ALLREDUCE_OUT };
     if (p->frozen) return;
     if (w->count == w->room)
         w->letters = realloc(w->letters, (w->room = 2 * w->room + 16) * sizeof l);
@@ -88,17 +88,17 @@ static inline void post(struct peer *p, int kind, size_t to, enum exchange_way w
 }
 
 static inline void on_open(void *context, size_t peer) { (void)context, (void)peer; }
-static inline void on_send(void *context, size_t peer, enum exchange_way way, const uint8_t *data,
+static inline void on_send(void *context, size_t peer, enum allreduce_way way, const uint8_t *data,
                     size_t n)
 {
     post(context, MESSAGE, peer, way, data, n);
 }
 static inline int is_busy(void *context, size_t peer) { return (void)context, (void)peer, 0; }
-static inline void on_finish(void *context, size_t peer, enum exchange_way way)
+static inline void on_finish(void *context, size_t peer, enum allreduce_way way)
 {
     post(context, FINISH, peer, way, NULL, 0);
 }
-static inline void on_close(void *context, size_t peer, enum exchange_way way)
+static inline void on_close(void *context, size_t peer, enum allreduce_way way)
 {
     post(context, CLOSE, peer, way, NULL, 0);
 }
@@ -106,7 +106,7 @@ static inline void on_credit(void *context, size_t peer, size_t n)
 {
     ((struct peer *)context)->credit[peer] += n;
 }
-static inline void on_work(void *context, struct exchange_job *job)
+static inline void on_work(void *context, struct allreduce_job *job)
 {
     struct peer *p = context;
     assert_true(p->job_count < PL_COUNT(p->jobs));
@@ -122,20 +122,20 @@ static inline void on_over(void *context, int status, const struct pl_err *err)
 }
 static inline void on_tell(void *context, size_t peer, const uint8_t *data, size_t n)
 {
-    post(context, TOLD, peer, EXCHANGE_OUT, data, n);
+    post(context, TOLD, peer, ALLREDUCE_OUT, data, n);
 }
 /* As a stream that takes over what it is given, and hands back what it had before. */
-static inline void on_give(void *context, size_t peer, enum exchange_way way, struct bytes *data)
+static inline void on_give(void *context, size_t peer, enum allreduce_way way, struct bytes *data)
 {
     on_send(context, peer, way, bytes_at(data), bytes_length(data));
     bytes_clear(data);
 }
-static inline size_t on_moved(void *context, size_t peer, enum exchange_way way)
+static inline size_t on_moved(void *context, size_t peer, enum allreduce_way way)
 {
     (void)way;
     return ((struct peer *)context)->moved[peer];
 }
-static const struct exchange_port port = {
+static const struct allreduce_port port = {
     on_open, on_send, is_busy, on_finish, on_close, on_credit, on_work, on_over, on_tell, on_give,
     on_moved
 };
@@ -144,10 +144,10 @@ static inline void work(struct world *w)
 {
     for (size_t i = 0; i < PEERS; i++)
         while (w->peer[i].job_count) {
-            struct exchange_job *job = w->peer[i].jobs[0];
+            struct allreduce_job *job = w->peer[i].jobs[0];
             memmove(w->peer[i].jobs, w->peer[i].jobs + 1, --w->peer[i].job_count * sizeof job);
             job->run(job);
-            exchange_done(w->peer[i].x, w->now, job);
+            allreduce_done(w->peer[i].x, w->now, job);
         }
 }
 
@@ -157,7 +157,7 @@ static inline int may_come(const struct world *w, size_t i)
 {
     const struct letter *l = &w->letters[i];
     const struct peer *to = &w->peer[l->to];
-    if (l->kind == MESSAGE && l->way == EXCHANGE_IN && !to->credit[l->from] && !to->over) return 0;
+    if (l->kind == MESSAGE && l->way == ALLREDUCE_IN && !to->credit[l->from] && !to->over) return 0;
     for (size_t k = 0; k < i; k++)
         if (w->letters[k].from == l->from && w->letters[k].to == l->to &&
             w->letters[k].way == l->way && (w->letters[k].kind == TOLD) == (l->kind == TOLD))
@@ -179,12 +179,12 @@ static inline int deliver(struct world *w)
     l = w->letters[best];
     memmove(&w->letters[best], &w->letters[best + 1], (--w->count - best) * sizeof l);
     to = &w->peer[l.to];
-    if (l.kind == MESSAGE && l.way == EXCHANGE_IN && to->credit[l.from]) to->credit[l.from]--;
+    if (l.kind == MESSAGE && l.way == ALLREDUCE_IN && to->credit[l.from]) to->credit[l.from]--;
     if (!to->over && !to->frozen) {
-        if (l.kind == MESSAGE) exchange_message(to->x, w->now, l.from, l.way, l.data, l.n);
-        else if (l.kind == TOLD) exchange_told(to->x, w->now, l.from, l.data, l.n);
-        else if (l.kind == FINISH) exchange_ended(to->x, w->now, l.from, l.way);
-        else exchange_failed(to->x, w->now, l.from, l.way, "its line is cut");
+        if (l.kind == MESSAGE) allreduce_message(to->x, w->now, l.from, l.way, l.data, l.n);
+        else if (l.kind == TOLD) allreduce_told(to->x, w->now, l.from, l.data, l.n);
+        else if (l.kind == FINISH) allreduce_ended(to->x, w->now, l.from, l.way);
+        else allreduce_failed(to->x, w->now, l.from, l.way, "its line is cut");
     }
     free(l.data);
     return 1;
@@ -241,7 +241,7 @@ static inline void make(struct world *w)
         for (size_t t = 0, at = 0; t < TENSORS; at += elements[t++]) p->tensor[t] = p->values + at;
         for (size_t k = 0; k < PEERS; k++) {
             assert_int_equal(group_add(&p->group, &w->peer[k].me.id, gather, sizeof gather, NULL), PL_OK);
-            p->credit[k] = EXCHANGE_WINDOW;
+            p->credit[k] = ALLREDUCE_WINDOW;
         }
         p->group.self = i;
         memset(p->group.id, 7, sizeof p->group.id);
@@ -252,7 +252,7 @@ static inline void begin(struct world *w)
 {
     for (size_t i = 0; i < PEERS; i++) {
         struct peer *p = &w->peer[i];
-        struct exchange_options o = {
+        struct allreduce_options o = {
             .be = p->be ? p->be : &w->be, .group = &p->group, .tensors = TENSORS,
             .elements = elements, .method = w->method, .tensor = p->tensor, .weight = p->weight,
             .share = w->share, .me = &p->me, .part_bytes = w->part_bytes,
@@ -263,20 +263,20 @@ static inline void begin(struct world *w)
         };
         o.validation.context = p;
         if (w->memory) o.memory = &w->memory[i];
-        if (exchange_open(&p->x, &o, &port, p, w->now, &p->err)) fail_msg("%s", p->err.text);
+        if (allreduce_open(&p->x, &o, &port, p, w->now, &p->err)) fail_msg("%s", p->err.text);
     }
 }
 
 static inline void end(struct world *w)
 {
     for (size_t i = 0; i < PEERS; i++) {
-        if (!w->peer[i].over) exchange_cancel(w->peer[i].x, w->now);
+        if (!w->peer[i].over) allreduce_cancel(w->peer[i].x, w->now);
     }
     run(w);
     while (w->count) free(w->letters[--w->count].data);
     for (size_t i = 0; i < PEERS; i++) {
         assert_true(w->peer[i].over);
-        exchange_close(w->peer[i].x);
+        allreduce_close(w->peer[i].x);
         group_clear(&w->peer[i].group);
         identity_clear(&w->peer[i].me);
     }
@@ -287,7 +287,7 @@ static inline void tick(struct world *w, double seconds)
 {
     w->now += seconds;
     for (size_t i = 0; i < PEERS; i++)
-        if (!w->peer[i].over && !w->peer[i].frozen) exchange_tick(w->peer[i].x, w->now);
+        if (!w->peer[i].over && !w->peer[i].frozen) allreduce_tick(w->peer[i].x, w->now);
     run(w);
 }
 
@@ -296,7 +296,7 @@ static inline void rewrite_letter(struct letter *l, struct world *w, lie_fn *lie
 {
     struct bytes out = { 0 };
     if (l->kind != TOLD) return;
-    rewrite_packet(&out, w->peer[l->from].x->referee, l->to, lie, l->data, l->n);
+    rewrite_packet(&out, w->peer[l->from].x->verifier, l->to, lie, l->data, l->n);
     free(l->data);
     l->n = bytes_length(&out);
     assert_non_null(l->data = malloc(l->n + 1));
@@ -306,7 +306,7 @@ static inline void rewrite_letter(struct letter *l, struct world *w, lie_fn *lie
 
 static inline int lied(const struct peer *p, size_t groupmate)
 {
-    return exchange_lie(p->x, groupmate) != NULL;
+    return allreduce_lie(p->x, groupmate) != NULL;
 }
 
 #endif

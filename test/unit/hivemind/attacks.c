@@ -70,7 +70,7 @@ static void gradient(float *grad, const float *value, size_t peer, int round)
 }
 
 /* Liars validate nobody, or accuse whomever they validate. */
-static int recompute(void *context, const struct peer_id *peer, const struct referee_claim *claim,
+static int recompute(void *context, const struct peer_id *peer, const struct verifier_claim *claim,
                      float *const *tensor)
 {
     const struct learner *judge = context;
@@ -117,27 +117,27 @@ static int shifting_delta(float *delta, const float *sum, float weight, const st
 }
 
 /* What a Byzantine peer tells when a round is verified. */
-static enum fate tell_otherwise(const struct referee *r, size_t to, int stage, uint8_t *body,
+static enum fate tell_otherwise(const struct verifier *r, size_t to, int stage, uint8_t *body,
                                 size_t *n)
 {
     const struct learner *l = r->v.chance.context;
     uint8_t accusation[ACCUSATION_BYTES] = { ACCUSES_REPORT };
     (void)n;
-    if (l->attack == ACCUSE_ALL && stage == REFEREE_ACCUSE) {
+    if (l->attack == ACCUSE_ALL && stage == VERIFIER_ACCUSE) {
         while (r->v.parts[accusation[4]].owner != (int)r->v.self) accusation[4]++;
         for (size_t i = 0; i < r->v.count; i++)
             memcpy(body + i * sizeof accusation, accusation, sizeof accusation);
         return CHANGED;
     }
-    if (l->attack == COMMIT_WRONGLY && stage == REFEREE_COMMIT) {
+    if (l->attack == COMMIT_WRONGLY && stage == VERIFIER_COMMIT) {
         memset(body + COMMIT_DIGESTS(r->v.count), 7, r->v.count * PL_HASH_BYTES);
         return CHANGED;
     }
-    if (l->attack == EQUIVOCATE && stage == REFEREE_REVEAL && to % 2) {
+    if (l->attack == EQUIVOCATE && stage == VERIFIER_REVEAL && to % 2) {
         body[0] ^= 1;
         return SPLIT;
     }
-    return l->attack == FALL_SILENT && stage % REFEREE_PHASES >= REFEREE_REPORT ? DROPPED : SAME;
+    return l->attack == FALL_SILENT && stage % VERIFIER_PHASES >= VERIFIER_REPORT ? DROPPED : SAME;
 }
 
 /* Linked in place of averager_tell. */
@@ -151,7 +151,7 @@ void __wrap_averager_tell(void *context, size_t peer, const uint8_t *data, size_
         __real_averager_tell(context, peer, data, n);
         return;
     }
-    rewrite_packet(&out, a->x->referee, peer, tell_otherwise, data, n);
+    rewrite_packet(&out, a->x->verifier, peer, tell_otherwise, data, n);
     if (bytes_length(&out)) __real_averager_tell(context, peer, bytes_at(&out), bytes_length(&out));
     bytes_clear(&out);
 }
@@ -188,7 +188,7 @@ static void round_of_all(size_t liars)
     for (size_t i = 0; i < count; i++) {
         struct learner *l = &learners[i];
         gradient(l->grad, l->value, i, l->applied);
-        peers[i].step.claim = (struct referee_claim){ l->applied, BATCH };
+        peers[i].step.claim = (struct verifier_claim){ l->applied, BATCH };
         if (!l->applied++) memcpy(l->first, l->grad, sizeof l->first);
         lie(l, &peers[i]);
     }
@@ -244,9 +244,9 @@ static double train(size_t n, size_t liars, enum attack attack, int way, int rou
         p->options.reducer_timeout = 2 * p->options.sender_timeout;
         p->options.allreduce_timeout = 60;
         p->options.part_bytes = 128; /* several parts each */
-        p->options.clip = way == CLIP ? EXCHANGE_CLIP_USUAL : 0;
+        p->options.clip = way == CLIP ? ALLREDUCE_CLIP_USUAL : 0;
         p->options.verify = way == BTARD;
-        p->options.validation = (struct exchange_validation){ .validators = 1,
+        p->options.validation = (struct allreduce_validation){ .validators = 1,
                                                               .recompute = recompute,
                                                               .context = l };
         if (attack == SHIFT && i < liars) p->options.be = &liars_be;

@@ -212,7 +212,7 @@ static void late_trigger(void **state)
 static void trigger_elsewhere(void *context)
 {
     struct peer *p = context;
-    struct referee_claim claim = { .epoch = p->step.claim.epoch + 1, .samples = 3 };
+    struct verifier_claim claim = { .epoch = p->step.claim.epoch + 1, .samples = 3 };
     averager_trigger(p->a, p->step.weight, p->tensor, &claim);
 }
 

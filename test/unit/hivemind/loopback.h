@@ -38,7 +38,7 @@ struct peer {
     int tries, opened, closed, done, grouped, status, attempts, banned, verified;
     int loaded, load_status;
     size_t confirmed;
-    struct exchange_report report;
+    struct allreduce_report report;
     size_t group;
     uint8_t group_id[DHT_ID_BYTES];
     size_t share[PEERS];

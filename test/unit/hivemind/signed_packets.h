@@ -19,8 +19,8 @@ enum fate {
     DROPPED
 };
 /* Changes a body in place, or shortens it. r is its sender's; the list of stage s is of stage
- * REFEREE_PHASES + s. Called for each receiver with the original body. */
-typedef enum fate lie_fn(const struct referee *r, size_t to, int stage, uint8_t *body, size_t *n);
+ * VERIFIER_PHASES + s. Called for each receiver with the original body. */
+typedef enum fate lie_fn(const struct verifier *r, size_t to, int stage, uint8_t *body, size_t *n);
 
 static inline void put_frame(struct bytes *out, const uint8_t *frame, const uint8_t *data, size_t n)
 {
@@ -40,7 +40,7 @@ static inline void keep_to(struct broadcast *b, const struct signed_message *m,
     c->head = bytes_length(message) - m->n;
 }
 
-static inline void rewrite_message(struct referee *r, size_t to, lie_fn *lie, struct bytes *out,
+static inline void rewrite_message(struct verifier *r, size_t to, lie_fn *lie, struct bytes *out,
                                    const uint8_t *frame, const struct signed_message *was)
 {
     struct signed_message m = *was;
@@ -51,8 +51,8 @@ static inline void rewrite_message(struct referee *r, size_t to, lie_fn *lie, st
     assert_non_null(body);
     memcpy(body, was->body, n);
     fate = lie(r, to, was->stage, body, &n);
-    if (fate == SAME && was->stage >= REFEREE_PHASES) { /* a list has to hold what it has kept to */
-        const uint8_t *own = r->b.cell[(was->stage - REFEREE_PHASES) * r->v.count + self].hash;
+    if (fate == SAME && was->stage >= VERIFIER_PHASES) { /* a list has to hold what it has kept to */
+        const uint8_t *own = r->b.cell[(was->stage - VERIFIER_PHASES) * r->v.count + self].hash;
         if (memcmp(body + self * PL_HASH_BYTES, own, PL_HASH_BYTES)) fate = CHANGED;
         memcpy(body + self * PL_HASH_BYTES, own, PL_HASH_BYTES);
     }
@@ -66,7 +66,7 @@ static inline void rewrite_message(struct referee *r, size_t to, lie_fn *lie, st
 }
 
 /* Appends the packet to a peer, with what the sender has written itself changed. */
-static inline void rewrite_packet(struct bytes *out, struct referee *r, size_t to, lie_fn *lie,
+static inline void rewrite_packet(struct bytes *out, struct verifier *r, size_t to, lie_fn *lie,
                                   const uint8_t *data, size_t data_n)
 {
     struct cursor c = { data, data_n };

@@ -123,9 +123,9 @@ static void options_move_what_they_should(void **state)
     plan.exchange = 8;
     plan.peers = 2;
     there = use_of(&plan);
-    assert_true(there.exchange_bytes > 125894244 && there.exchange_bytes < 1.02 * 125894244);
+    assert_true(there.allreduce_bytes > 125894244 && there.allreduce_bytes < 1.02 * 125894244);
     plan.exchange = 32;
-    assert_true(use_of(&plan).exchange_bytes == 4.0 * 125894244);
+    assert_true(use_of(&plan).allreduce_bytes == 4.0 * 125894244);
     plan.groups = 64;
     assert_true(use_of(&plan).parameters == 1116354148);
     plan.groups = 1000; /* more sets than layers are as many as layers */
