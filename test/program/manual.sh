@@ -41,14 +41,18 @@ else
     echo "skip the pages' markup: mandoc is not installed"; skipped=$((skipped + 1))
 fi
 
-# --- the map: what it names is there
+# --- what the documents name is there. paper/spec tells of other programs, paper/log of earlier versions.
 
+git ls-files '*.md' 2>/dev/null | grep -vE '^(test/golden|paper/spec|paper/log)/' >"$work/documents"
+[ -s "$work/documents" ] || ls ./*.md paper/*.md >"$work/documents" # the sources of a release are no checkout
 rooms='(ref|runtime|fast|cuda|data|net|cmd|test|notebooks|paper)'
-grep -ohE "\`$rooms/[^\` ]*\`" paper/map.md | tr -d '`' | sort -u | while read -r f; do
-    set -- "$f"*
-    [ -e "$1" ] || echo "$f"
-done >"$work/lost"
-check "the map names no file that is not there" sh -c '[ ! -s "$0" ] || { cat "$0"; false; }' "$work/lost"
+while read -r document; do
+    grep -ohE "\`$rooms/[^\` :(]*" "$document" | tr -d '`' | sort -u | while read -r f; do
+        case $f in *\**) set -- $f ;; *) set -- "$f"* ;; esac
+        [ -e "$1" ] || echo "$document: $f"
+    done
+done <"$work/documents" >"$work/lost"
+check "no document names a file that is not there" sh -c '[ ! -s "$0" ] || { cat "$0"; false; }' "$work/lost"
 # A row of the glossary: | term | one sentence | `file`, `file` |
 awk -F' *[|] *' '/^[|] / && $2 !~ /^(term|---)$/ { print $4 }' paper/glossary.md | tr -d '` ' | tr ',' '\n' >"$work/named"
 check "the glossary names files" [ "$(wc -l <"$work/named")" -gt 100 ]
@@ -72,8 +76,6 @@ while read -r t; do
 done <"$work/held" >"$work/lost"
 check "the map names tests" [ "$(wc -l <"$work/held")" -gt 20 ]
 check "and each of them is there" sh -c '[ ! -s "$0" ] || { cat "$0"; false; }' "$work/lost"
-git ls-files '*.md' 2>/dev/null | grep -v ^test/golden/ >"$work/documents" || : # outside of a checkout: only these
-[ -s "$work/documents" ] || ls ./*.md paper/*.md >"$work/documents"
 while read -r document; do
     grep -ohE '\]\([a-z.][^):]*\)' "$document" | tr -d ']()' | sed 's/#.*//' | sort -u | while read -r f; do
         [ -e "$(dirname "$document")/$f" ] || echo "$document: $f"
