@@ -66,8 +66,8 @@ static double dot(const float *a, const float *b, int d)
     return sum;
 }
 
-/* w_k = softmax of s_k = scale q . k, keys `stride` floats apart. The largest score is subtracted
- * first, so that no exponential overflows. Returns log sum_k exp(s_k). */
+/* w_k = softmax of s_k = scale q . k, keys with a stride of `stride` floats. The largest score
+ * is subtracted first, so that no exponential overflows. Returns log sum_k exp(s_k). */
 static double softmax(struct query *w, const float *q, const float *k, size_t stride, int d)
 {
     double most = -INFINITY, sum = 0;

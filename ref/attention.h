@@ -12,7 +12,7 @@ extern "C" {
 /* o = softmax(q k^T / sqrt(d)) v over the keys that the mask allows.
  *   qkv       (B,n,3,H,d)  q, k, v as the linear layer leaves them, already rotated
  *   o         (B,n,H,d)
- *   lse       (B,H,n)      log of the softmax's denominator, for the backward pass; NULL: not kept
+ *   lse       (B,H,n)      log of the softmax's denominator, for the backward pass; NULL: not saved
  *   key_mask  NULL, or bytes over keys, 0 = hidden: (B,n) for FULL and NONE, where it hides keys
  *             from every query; (B,P) for the other kinds, where it hides text keys from image
  *             queries only. A query with no key left gets the mean of v over all n keys,

@@ -1,7 +1,8 @@
 /* average.c - butterfly all-reduce among the members of one group, in one process.
  * [TTT 2.1, communication; 3.3] [spec hivemind-protocol 6]
  *
- * The tensors are cut into parts, and every part has one reducer: whoever has the bandwidth for it.
+ * The tensors are cut into parts, and every part has one reducer, a member with the bandwidth
+ * for it.
  * For each part:
  *
  *   1. scatter   each sender k sends Q(x_k), its values compressed, to the part's reducer

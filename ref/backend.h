@@ -163,15 +163,15 @@ struct pl_backend {
     int (*use_device)(int index);
     /* y (n), the thread's, = x (n), or += x, of the index-th device, whose thread has synced. */
     int (*peer_copy)(float *y, const float *x, int index, size_t n, int add);
-    /* Until it is freed, value (n) holds parameters: a copy that products prefer may stand
-     * beside. */
+    /* Until it is freed, value (n) holds parameters: the backend may keep a second copy
+     * in the form that matrix products prefer. */
     int (*weights)(const float *value, size_t n);
     /* Bytes: the most that alloc and operations held of the thread's device at once. */
     size_t (*memory_peak)(void);
 
-    /* 1: everything above may be called from several threads at once, be it that they take turns; a
-     * plug-in's table arrives with 0. Then a swarm's step runs beside the next samples. copy_end
-     * may always be called beside everything else. */
+    /* 1: everything above may be called from several threads at once, which may serialize them; a
+     * plug-in's table arrives with 0. Then a swarm's step overlaps with the next samples. copy_end
+     * may always be called from another thread. */
     int many_threads;
 
     PL_OPERATIONS_LATER(PL_MEMBER)

@@ -29,7 +29,7 @@ void pl_balance_level(double *fraction, const double *bandwidth, int N);
  *
  *   fraction (N)  out; sums to 1 but for what min_size took away, and 1e-8
  *
- * Returns PL_EUSE where nobody has bandwidth, or one is neither unknown nor finite and >= 0. */
+ * Returns PL_EUSE where no peer has bandwidth, or one is neither unknown nor finite and >= 0. */
 int pl_balance_fractions(double *fraction, const double *bandwidth, int N, size_t total,
                          size_t min_size, struct pl_err *err);
 

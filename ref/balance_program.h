@@ -13,8 +13,9 @@
  * at most a hundred. */
 #define PL_BALANCE_PROGRAM_MAX 256
 
-/* N peers with bandwidths b >= 0, one above 0. fraction is what each reduces, before it is rounded;
- * it sums to 1 within the method's 1e-8. PL_EAGAIN: too many, or numerically hopeless; PL_ENOMEM. */
+/* N peers with bandwidths b >= 0, one above 0. fraction is what each reduces, before it is
+ * rounded; it sums to 1 within the method's 1e-8. PL_EAGAIN: too many, or numerically hopeless;
+ * PL_ENOMEM. */
 int pl_balance_program(double *fraction, const double *b, int N);
 
 #endif

@@ -60,7 +60,7 @@ void *pl_alloc_unset(size_t n, size_t size)
     page = bytes < 2 * LARGE_PAGE ? 64 : LARGE_PAGE;
     p = aligned_alloc(page, (bytes + page - 1) / page * page); /* it wants whole multiples */
 #ifdef MADV_HUGEPAGE
-    if (p && page == LARGE_PAGE) madvise(p, bytes, MADV_HUGEPAGE); /* a wish */
+    if (p && page == LARGE_PAGE) madvise(p, bytes, MADV_HUGEPAGE); /* a hint */
 #endif
     return p;
 }

@@ -1,4 +1,4 @@
-/* base.h - what every room shares: status codes, the error sentence, checked
+/* base.h - what every folder shares: status codes, error messages, checked
  * sizes, allocation. Needs libc only. */
 #ifndef PL_BASE_H
 #define PL_BASE_H
@@ -21,7 +21,7 @@ enum {
     PL_EIO = -3,     /* the operating system refused: file, socket */
     PL_EFORMAT = -4, /* bytes from outside break their format */
     PL_ELIMIT = -5,  /* bytes from outside exceed a named limit */
-    PL_EPROTO = -6,  /* a peer said what no honest peer says now */
+    PL_EPROTO = -6,  /* a message that no honest peer sends now */
     PL_EUSE = -7,    /* an option or argument from the user makes no sense */
     PL_EAGAIN = -8,  /* not finished: call again with more bytes or later */
     PL_ENOTFOUND = -9

@@ -4,7 +4,7 @@
  *   1. commit      peers publish hashes of what they will send, before they see anything
  *   2. aggregate   each reducer averages its part by CenteredClip
  *   3. lot         a random direction z_j for each part j, from seeds that all peers committed to,
- *                  so that nobody could choose it
+ *                  so that no peer could choose it
  *   4. report      s_ij = <z_j, clip(x_ij - v_j)>, and the norm |x_ij - v_j|
  *   5. check       at CenteredClip's fixed point sum_i s_ij = 0: a reducer that sent anything else
  *                  is found out, unless its error is orthogonal to a direction it could not know

@@ -24,7 +24,7 @@ struct pl_btard {
     pl_hash_fn *hash;
     double tau;        /* CenteredClip's radius */
     double delta_max;  /* a difference longer than this is worth a vote for recomputing the part */
-    double tolerance;  /* how far reported and recomputed numbers may be apart */
+    double tolerance;  /* largest difference of reported and recomputed numbers */
     int iterations;    /* of CenteredClip */
 };
 

@@ -32,7 +32,7 @@ typedef int pl_uniform8_encode_fn(uint8_t *codes, float table[PL_CODES], const f
 typedef int pl_table8_decode_fn(float *x, const uint8_t *codes, const float table[PL_CODES],
                                 size_t n);
 
-/* Rows of halves of (x - mean) / deviation; of the run's peers nobody sent these.
+/* Rows of halves of (x - mean) / deviation; no peer of the reference run sent these.
  *
  *   mean       (rows)   of a row's D values, summed in double
  *   deviation  (rows)   (float)|x - mean| / (float)sqrt(D), at least FLT_EPSILON

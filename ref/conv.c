@@ -40,7 +40,7 @@ static void gather_inputs(double *patch, const float *x, const struct pl_conv *c
 }
 
 /* patch (O*K*K, PLACES): the output gradients that input places first..first+count-1 take part in,
- * each beside the weight that tied them. */
+ * in the order of the weights that tied them. */
 static void gather_gradients(double *patch, const float *dy, const struct pl_conv *c, int first,
                              int count)
 {

@@ -1,7 +1,7 @@
 /* dgc.h - Deep Gradient Compression: only the largest entries travel, what stays at home is added
  * up there. [Lin et al. 2018, arXiv 1712.01887, 3, alg. 4] [spec numerics 14]
  *
- * Values are kept in double, as a yardstick for faster versions. Host memory. */
+ * Values are double, to measure faster versions by. Host memory. */
 #ifndef PL_DGC_H
 #define PL_DGC_H
 

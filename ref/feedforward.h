@@ -1,4 +1,4 @@
-/* feedforward.h - gated and plain activations, and the run's whole feed-forward layer.
+/* feedforward.h - gated and plain activations, and the feed-forward layer.
  * [TTT 3.1] [GLU variants: Shazeer 2020] [GELU: Hendrycks & Gimpel 2016] */
 #ifndef PL_FEEDFORWARD_H
 #define PL_FEEDFORWARD_H
@@ -22,7 +22,7 @@ typedef int pl_activation_fn(float *y, const float *x, size_t n, enum pl_activat
 typedef int pl_activation_backward_fn(float *dx, const float *dy, const float *x, size_t n,
                                       enum pl_activation kind);
 
-/* GEGLU: z (M,2C) holds u beside g; y (M,C) = u * gelu(g), the exact gelu. */
+/* GEGLU: z (M,2C) holds u, then g; y (M,C) = u * gelu(g), the exact gelu. */
 typedef int pl_geglu_fn(float *y, const float *z, int M, int C);
 /* dz (M,2C); dz may be z. */
 typedef int pl_geglu_backward_fn(float *dz, const float *dy, const float *z, int M, int C);
@@ -33,10 +33,10 @@ struct pl_ffn {
     float *W2, *b2; /* (D,C), (D) */
 };
 
-/* The run's feed-forward layer: y (M,D) = W2 geglu(z) + b2, z = W1 x + b1. [TTT 3.1]
- * One operation, because z (M,2C) is the largest buffer of a block: a backend may hold only some
- * rows of it at a time, and use them while they are in its caches. z NULL: nobody wants it.
- * With --precision bf16 what only its own products read may lie in bfloat16: z that nobody wants,
+/* The run's feed-forward layer: y (M,D) = W2 geglu(z) + b2, z = W1 x + b1. [TTT 3.1] One
+ * operation, because z (M,2C) is the largest buffer of a block: a backend may hold only some
+ * rows of it at a time, and use them while they are in its caches. z NULL: not wanted. With
+ * --precision bf16 what only its own products read may lie in bfloat16: a z that is not wanted,
  * the gated values, the gradients of both. */
 typedef int pl_ffn_fn(float *y, float *z, const float *x, const struct pl_ffn *w, int M, int D,
                        int C);

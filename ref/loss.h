@@ -17,7 +17,8 @@ struct pl_loss_segment {
 };
 #define PL_LOSS_SEGMENTS 4 /* text and image need two */
 
-/* logits = x W^T + b, then -log softmax at the label, averaged over B and the segment's positions.
+/* logits = x W^T + b, then -log softmax at the label, averaged over B and the segment's
+ * positions.
  *   loss    (segments)  HOST memory: each segment's unweighted mean
  *   logp    (B,S)       log-probability of each label, 0 where there is none; NULL: not wanted
  *   dx      (B,S,D)     gradient of sum weight * mean, overwritten; NULL: forward only, and then
@@ -25,7 +26,8 @@ struct pl_loss_segment {
  *   dW, db  (V,D), (V)  added to
  *   x       (B,S,D)     W (V,D)   b (V)   label (B,S): in its segment's columns, or -1: the
  *                       position does not count, in the mean neither
- * Segments cover 0..S-1 without overlap. Tolerance: loss 1e-6 relative, gradients as in linear.h. */
+ * Segments cover 0..S-1 without overlap. Tolerance: loss 1e-6 relative, gradients as in
+ * linear.h. */
 typedef int pl_loss_fn(double *loss, float *logp, float *dx, float *dW, float *db, const float *x,
                        const float *W, const float *b, const int32_t *label,
                        const struct pl_loss_segment *segment, int segments, int B, int S, int D,

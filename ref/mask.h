@@ -1,5 +1,5 @@
-/* mask.h - who may look at whom: full, row, column and convolutional attention over a text prefix
- * and a grid of image cells. [TTT 3.1] [DALL-E: Ramesh et al. 2021, appendix B.1] */
+/* mask.h - which keys a query may attend to: full, row, column and convolutional attention over
+ * a text prefix and a grid of image cells. [TTT 3.1] [DALL-E: Ramesh et al. 2021, appendix B.1] */
 #ifndef PL_MASK_H
 #define PL_MASK_H
 

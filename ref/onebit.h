@@ -2,7 +2,7 @@
  * and one scale travel; what that loses is carried over. [Tang et al. 2021, arXiv 2102.02888, alg. 1]
  * [spec numerics 13]
  *
- * Values are kept in double, as a yardstick for faster versions. Host memory. */
+ * Values are double, to measure faster versions by. Host memory. */
 #ifndef PL_ONEBIT_H
 #define PL_ONEBIT_H
 

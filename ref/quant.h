@@ -31,7 +31,8 @@ void pl_codebook(float book[PL_CODES], enum pl_map map, enum pl_rule rule);
 /* The code of a quotient z = x / absmax by the run's rule; NaN gets 0. */
 uint8_t pl_code_run(const float book[PL_CODES], float z);
 /* The code of a scaled value v = x * (1 / absmax) by the other two. NaN gets 0; so does infinity
- * by LUT, where the library reads outside its table: 1 / absmax overflows for the smallest absmax. */
+ * by LUT, where the library reads outside its table: 1 / absmax overflows for the smallest
+ * absmax. */
 uint8_t pl_code_lut(const float book[PL_CODES], float v);
 uint8_t pl_code_cuda(const float book[PL_CODES], float v);
 

@@ -1,4 +1,4 @@
-/* robust.h - an average that a minority of liars cannot drag away.
+/* robust.h - an average that a minority of Byzantine peers cannot drag away.
  * [TTT 2.1, security] [Karimireddy et al. 2021, arXiv 2012.10333, alg. 2] */
 #ifndef PL_ROBUST_H
 #define PL_ROBUST_H
@@ -47,8 +47,8 @@ pl_centered_clip_fn ref_centered_clip, fast_centered_clip, cuda_centered_clip;
 pl_median_fn ref_median, fast_median, cuda_median;
 
 /* The radii of the theory: `bound2` is B_l^2, a bound on the squared distance to the true mean,
- * advanced to the next iteration's; `share` the liars' (0 < share <= 0.1), `noise` the honest ones'
- * deviation. Practice in both papers: a constant.
+ * advanced to the next iteration's; `share` that of Byzantine peers (0 < share <= 0.1), `noise`
+ * the honest ones' deviation. Practice in both papers: a constant.
  *
  *   tau_l = 4 sqrt((1 - share) (B_l^2 / 3 + noise^2) / (sqrt(3) share))
  *   B_l+1^2 = 6.45 share B_l^2 + 5 noise^2 */

@@ -4,7 +4,7 @@
  *   (u, v) -> (u cos a - v sin a,  v cos a + u sin a)
  *
  * Rotating q by a and k by b leaves their product a function of a - b alone: attention sees
- * distances, not places. A third of the pairs turn with the text position, a third with the image
+ * distances, not places. A third of the pairs rotate with the text position, a third with the image
  * row, a third with the column; text lies outside of both image axes, images after all text.
  * Angles are rounded in float32 where DALLE-pytorch rounds them. */
 #include "rotary.h"

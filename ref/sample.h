@@ -1,5 +1,5 @@
 /* sample.h - from logits to one id: guidance, filters, temperature, the draw. Everything here is
- * host memory: one row of logits a token is little beside the network that made it. [TTT 3.4]
+ * host memory: one row of logits a token is little work. [TTT 3.4]
  * [top-k: Fan et al. 2018] [top-p: Holtzman et al. 2020] */
 #ifndef PL_SAMPLE_H
 #define PL_SAMPLE_H
@@ -20,8 +20,8 @@ struct pl_sampling {
 /* keep (V) = 1 for what may be drawn, of logits z (V):
  *   top_k > 0  drops what is strictly below the k-th largest: ties at the threshold all stay
  *   top_p < 1  of the rest, in falling order, drops what has more than top_p of the probability
- *              before it: whoever crosses the threshold stays, and the first always (equal logits go
- *              in the order of their columns)
+ *              before it: the one that crosses the threshold stays, and the first always
+ *              (equal logits go in the order of their columns)
  * Both look at the logits before the temperature does. PL_OK or PL_ENOMEM. */
 int pl_sample_filter(uint8_t *keep, const float *z, int V, int top_k, double top_p);
 /* The training branch's filter: keeps exactly max(1, floor((1 - fraction) V)) of the largest. */

@@ -1,5 +1,5 @@
 /* shift.h - token shift: part of each token's channels come from its neighbours.
- * The package's default, which the run kept and the paper's text does not mention. */
+ * DALLE-pytorch's default, which the run used and the paper does not mention. */
 #ifndef PL_SHIFT_H
 #define PL_SHIFT_H
 

@@ -12,7 +12,7 @@ extern "C" {
 typedef int pl_fill_fn(float *x, float value, size_t n);
 /* y = x; must not overlap. */
 typedef int pl_copy_fn(float *y, const float *x, size_t n);
-/* y += a x, a product and a sum each rounded once, or one fused: 1 ulp of |a x| apart. */
+/* y += a x, a product and a sum each rounded once, or one fused: they differ by 1 ulp of |a x|. */
 typedef int pl_axpy_fn(float *y, float a, const float *x, size_t n);
 /* x = a x */
 typedef int pl_scale_fn(float *x, float a, size_t n);

@@ -41,8 +41,8 @@ int pl_wire_elements(size_t *n, const struct pl_wire_type *type, struct pl_err *
         if (!type->size[i]) return *n = 0, PL_OK;
     }
     for (int i = 0; i < type->dims; i++) {
-        size_t room; /* eight bytes an element, and a header */
-        if (pl_size_mul(n, *n, (size_t)type->size[i]) || pl_size_mul(&room, *n, 16))
+        size_t bytes; /* eight an element, and a header */
+        if (pl_size_mul(n, *n, (size_t)type->size[i]) || pl_size_mul(&bytes, *n, 16))
             return pl_fail(err, PL_ELIMIT, "tensor: more elements than memory could hold");
     }
     return PL_OK;

@@ -59,9 +59,9 @@ int pl_wire_encode(uint8_t *buffer, const struct pl_backend *be, enum pl_compres
 #define PL_WIRE_TABLE (8 + PL_CODES * sizeof(float))
 void pl_wire_put_table(uint8_t *buffer, const float table[PL_CODES]);
 
-/* Whether a received buffer is one of this method and type; *n receives the elements to make room
- * for, which the buffer's length bounds: at most one a byte, so nothing is allocated on the word of
- * a peer alone. */
+/* Whether a received buffer is one of this method and type; *n receives the elements to
+ * allocate, which the buffer's length bounds: at most one a byte, so no peer can claim memory
+ * without sending as many bytes. */
 int pl_wire_check(size_t *n, enum pl_compression method, const struct pl_wire_type *type,
                   const uint8_t *buffer, size_t bytes, struct pl_err *err);
 

@@ -106,7 +106,7 @@ static int open_name(struct pl_backend *be, const char *name, char *why, size_t 
     if (folder[0] && access(path, R_OK) == 0) return open_library(be, path, why, why_size);
     snprintf(path, sizeof path, "%s/potluck/%s", folder, file); /* make install */
     if (folder[0] && access(path, R_OK) == 0) return open_library(be, path, why, why_size);
-    snprintf(path, sizeof path, "%s/../potluck/%s", folder, file); /* the same, LIBDIR = lib/MACHINE */
+    snprintf(path, sizeof path, "%s/../potluck/%s", folder, file); /* LIBDIR = lib/MACHINE */
     if (folder[0] && access(path, R_OK) == 0) return open_library(be, path, why, why_size);
     snprintf(path, sizeof path, "%s", file);
     return open_library(be, path, why, why_size);

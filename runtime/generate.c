@@ -1,4 +1,4 @@
-/* generate.c - see generate.h. */
+/* generate.c - image tokens one after the other, a batch of pictures at a time. [TTT 3.4] */
 #include "generate.h"
 
 #include <assert.h>
@@ -13,7 +13,7 @@ struct drawing {
     int images, rows;       /* rows = images, or twice that */
     int guided;
     int32_t *text;   /* (rows,T) */
-    int32_t *prefix; /* (rows,i) codes so far, for the uncached way; (rows) the last ones otherwise */
+    int32_t *prefix; /* uncached: (rows,i) tokens so far; else (rows) the last ones */
     float *logits;   /* (rows,Vi) */
     struct pl_rng *rng; /* (images) */
 };

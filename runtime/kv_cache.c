@@ -1,21 +1,24 @@
-/* kv_cache.c - see cache.h. */
+/* kv_cache.c - what each block needs of earlier tokens, so that a new token costs one row of every
+ * matrix product instead of all rows: keys and values after rotation, and normed inputs for the
+ * token shift. */
 #include "kv_cache.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Image tokens look at the token above and the one to the left, so the normalised inputs of the
- * last F tokens and the present one are kept, (F+1) slots of (rows,D), the one of cell i in slot i
- * mod (F+1); one slot more holds zeros, for what lies outside the grid. The shift itself is a
- * gather of pieces of channels: with pieces as rows of a table it is an embedding. */
+/* The token shift of an image token reads the token above and the one to the left, so the normed
+ * inputs of the last F tokens and the present one are cached, (F+1) slots of (rows,D), the one
+ * of cell i in slot i mod (F+1); one slot more holds zeros, for what lies outside the grid. The
+ * shift itself is a gather of pieces of channels: with pieces as rows of a table it is an
+ * embedding. */
 struct pl_kv_cache {
     struct pl_dalle *m;
-    int room, rows; /* sequences there is room for; sequences under way */
+    int capacity, rows; /* sequences that fit; sequences in progress */
     int cell;       /* of the next code */
     int piece;      /* width of the pieces: divides D and both borders of the shift */
     float **k, **v; /* (L) each (rows,H,length,d) */
-    float **before; /* (2L) each (F+2,rows,D): the attention branch of each block, then its other one */
+    float **before; /* (2L) each (F+2,rows,D): attention branches, then feed-forward ones */
     float *a, *b, *h, *qkv, *o, *y, *logits;
     int32_t *ids, *ids_be;       /* (rows) */
     int32_t *gather, *gather_be; /* (rows * D / piece) */
@@ -60,7 +63,7 @@ static int allocate(struct pl_kv_cache *c)
 {
     const struct pl_dalle_config *config = &c->m->config;
     const struct pl_backend *be = c->m->be;
-    size_t rows = (size_t)c->room, D = (size_t)config->D, E = floats(config->H, config->d);
+    size_t rows = (size_t)c->capacity, D = (size_t)config->D, E = floats(config->H, config->d);
     size_t pieces = rows * D / (size_t)c->piece, heads = floats(2 * config->H, config->T + 1);
     int L = config->L;
     c->k = calloc((size_t)L, sizeof *c->k);
@@ -68,9 +71,9 @@ static int allocate(struct pl_kv_cache *c)
     c->before = calloc(2 * (size_t)L, sizeof *c->before);
     if (!c->k || !c->v || !c->before) return PL_ENOMEM;
     for (int l = 0; l < L; l++) {
-        size_t kept = rows * (size_t)length_of(config, l) * E * sizeof(float);
+        size_t cached = rows * (size_t)length_of(config, l) * E * sizeof(float);
         size_t shifted = (size_t)(config->F + 2) * rows * D * sizeof(float);
-        if (!(c->k[l] = be->alloc(kept)) || !(c->v[l] = be->alloc(kept)) ||
+        if (!(c->k[l] = be->alloc(cached)) || !(c->v[l] = be->alloc(cached)) ||
             !(c->before[l] = be->alloc(shifted)) || !(c->before[L + l] = be->alloc(shifted)))
             return PL_ENOMEM;
     }
@@ -80,7 +83,7 @@ static int allocate(struct pl_kv_cache *c)
     c->y = be->alloc(rows * D * sizeof(float));
     c->qkv = be->alloc(rows * 3 * E * sizeof(float));
     c->o = be->alloc(rows * E * sizeof(float));
-    c->logits = be->alloc(floats(c->room, config->Vi) * sizeof(float));
+    c->logits = be->alloc(floats(c->capacity, config->Vi) * sizeof(float));
     c->ids = pl_alloc(rows, sizeof *c->ids);
     c->ids_be = be->alloc(rows * sizeof *c->ids);
     c->gather = pl_alloc(pieces, sizeof *c->gather);
@@ -108,7 +111,7 @@ int pl_kv_cache_open(struct pl_kv_cache **out, struct pl_dalle *m, int rows, str
     *out = NULL;
     if (!c) return pl_fail(err, PL_ENOMEM, "out of memory");
     c->m = m;
-    c->room = rows;
+    c->capacity = rows;
     c->piece = common_divisor(common_divisor(D, (D + 3) / 4), (D + 1) / 2);
     if ((rc = (int64_t)(m->config.F + 2) * rows * (D / c->piece) > INT32_MAX ? PL_ELIMIT : PL_OK) ||
         (rc = allocate(c)) || (rc = place_heads(c))) {
@@ -153,7 +156,7 @@ void pl_kv_cache_close(struct pl_kv_cache *c)
 
 /* Keys and values of block l, as the text's pass left them, into the caches of rows
  * first..last-1. */
-static int keep_text(struct pl_kv_cache *c, int l, int first, int last)
+static int save_text(struct pl_kv_cache *c, int l, int first, int last)
 {
     const struct pl_dalle_config *config = &c->m->config;
     const struct pl_backend *be = c->m->be;
@@ -178,7 +181,7 @@ static int read_text(struct pl_kv_cache *c, float *logits, const int32_t *text, 
     if (rc == PL_OK) rc = pl_stack_begin(s, 1, P, 0);
     for (int l = 0; l < m->config.L && rc == PL_OK; l++) {
         rc = pl_stack_block(s, l, 1, P, 0);
-        if (rc == PL_OK) rc = keep_text(c, l, first, last);
+        if (rc == PL_OK) rc = save_text(c, l, first, last);
     }
     if (rc == PL_OK) rc = pl_stack_end(s, 1, P, 0);
     if (rc == PL_OK)
@@ -202,7 +205,7 @@ int pl_kv_cache_begin(struct pl_kv_cache *c, float *logits, const int32_t *text,
                    struct pl_err *err)
 {
     int T = c->m->config.T, rc = pl_dalle_check_ids(&c->m->config, text, NULL, 0, rows, err);
-    assert(1 <= rows && rows <= c->room);
+    assert(1 <= rows && rows <= c->capacity);
     c->rows = rows;
     c->cell = 0;
     for (int first = 0, last; first < rows && rc == PL_OK; first = last) {
@@ -227,22 +230,23 @@ static int place_gather(struct pl_kv_cache *c)
     for (int j = 0; j < pieces; j++) {
         int channel = j * c->piece;
         int slot = channel < u ? up : channel < 2 * u ? left : self;
-        c->gather[row * pieces + j] = (slot * c->room + row) * pieces + j;
+        c->gather[row * pieces + j] = (slot * c->capacity + row) * pieces + j;
     }
     return c->m->be->put(c->gather_be, c->gather, floats(c->rows, pieces) * sizeof *c->gather);
 }
 
-/* h = shift(norm(x)), the norm kept for the tokens to come. */
-static int enter(struct pl_kv_cache *c, float *before, const float *x, size_t gain, size_t offset)
+/* h = shift(norm(x)), the norm saved for later tokens. */
+static int norm_shift(struct pl_kv_cache *c, float *before, const float *x, size_t weight,
+                      size_t bias)
 {
     const struct pl_params *p = &c->m->params;
     int D = c->m->config.D, F = c->m->config.F, pieces = D / c->piece, rc;
-    float *slot = before + floats(c->cell % (F + 1), c->room) * (size_t)D;
-    rc = c->m->be->layer_norm(slot, x, pl_params_value(p, gain), pl_params_value(p, offset),
+    float *slot = before + floats(c->cell % (F + 1), c->capacity) * (size_t)D;
+    rc = c->m->be->layer_norm(slot, x, pl_params_value(p, weight), pl_params_value(p, bias),
                               c->rows, D, PL_NORM_EPS);
     if (rc) return rc;
     return c->m->be->embed(c->h, before, c->gather_be, c->rows * pieces, c->piece,
-                           (F + 2) * c->room * pieces);
+                           (F + 2) * c->capacity * pieces);
 }
 
 static int attention(struct pl_kv_cache *c, int l)
@@ -255,11 +259,11 @@ static int attention(struct pl_kv_cache *c, int l)
     int P = s->P, E = s->E, H = config->H, d = config->d, p = P + c->cell, rc;
     size_t angle = floats(p, s->R / 2);
     struct pl_mask mask = b->mask;
-    if (mask.kind == PL_MASK_ROW) { /* the text and this row so far are all there is to look at */
+    if (mask.kind == PL_MASK_ROW) { /* the text and this row so far are all that it attends to */
         p = P + c->cell % config->F;
         mask = (struct pl_mask){ .kind = PL_MASK_FULL, .P = P + config->F };
     }
-    if ((rc = enter(c, c->before[l], c->b, b->f_weight, b->f_bias)) ||
+    if ((rc = norm_shift(c, c->before[l], c->b, b->f_weight, b->f_bias)) ||
         (rc = be->linear(c->qkv, c->h, pl_params_value(params, b->qkv), NULL, c->rows, config->D,
                          3 * E)) ||
         (s->R && (rc = be->rotary(c->qkv, s->cosine + angle, s->sine + angle, c->rows, 1, 3 * H, d,
@@ -272,7 +276,7 @@ static int attention(struct pl_kv_cache *c, int l)
     return be->scale_add(c->a, c->y, pl_params_value(params, b->f_scale), c->rows, config->D, 1);
 }
 
-static int feed(struct pl_kv_cache *c, int l)
+static int ffn(struct pl_kv_cache *c, int l)
 {
     const struct pl_dalle_config *config = &c->m->config;
     const struct pl_backend *be = c->m->be;
@@ -281,7 +285,7 @@ static int feed(struct pl_kv_cache *c, int l)
     struct pl_ffn layer = { pl_params_value(p, b->W1), pl_params_value(p, b->b1),
                              pl_params_value(p, b->W2), pl_params_value(p, b->b2) };
     int rc;
-    if ((rc = enter(c, c->before[config->L + l], c->a, b->g_weight, b->g_bias)) ||
+    if ((rc = norm_shift(c, c->before[config->L + l], c->a, b->g_weight, b->g_bias)) ||
         (rc = be->ffn(c->y, NULL, c->h, &layer, c->rows, config->D, 4 * config->D)))
         return rc;
     return be->scale_add(c->b, c->y, pl_params_value(p, b->g_scale), c->rows, config->D, 1);
@@ -307,7 +311,7 @@ int pl_kv_cache_step(struct pl_kv_cache *c, float *logits, const int32_t *code, 
         return explain(rc, err);
     for (int l = 0; l < config->L && rc == PL_OK; l++) {
         rc = attention(c, l);
-        if (rc == PL_OK) rc = feed(c, l);
+        if (rc == PL_OK) rc = ffn(c, l);
     }
     if (rc || (rc = be->axpy(c->a, 1, c->b, size)) || (rc = be->scale(c->a, 0.5f, size)) ||
         (rc = pl_dalle_image_logits(c->m, c->logits, c->h, c->a, c->rows)) ||

@@ -19,8 +19,9 @@ size_t pl_kv_cache_bytes(const struct pl_dalle_config *c, int rows);
 int pl_kv_cache_open(struct pl_kv_cache **out, struct pl_dalle *m, int rows, struct pl_err *err);
 void pl_kv_cache_close(struct pl_kv_cache *c);
 
-/* Starts `rows` sequences (at most those it was opened for) from their texts (rows,T); equal texts
- * that stand side by side are computed once. logits (rows,Vi) of the first code. All host memory. */
+/* Starts `rows` sequences (at most those it was opened for) from their texts (rows,T); equal
+ * texts that stand side by side are computed once. logits (rows,Vi) of the first code. All host
+ * memory. */
 int pl_kv_cache_begin(struct pl_kv_cache *c, float *logits, const int32_t *text, int rows,
                    struct pl_err *err);
 /* Appends one code to each sequence; logits of the next. Called at most I-1 times after begin. */

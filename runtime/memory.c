@@ -131,7 +131,7 @@ static struct totals add_up(const struct pl_memory_plan *plan)
 struct activations {
     double kept, working, logits; /* bytes */
     double passing; /* of those, what is free again when a step is over */
-    double lanes;   /* with gradients of their own */
+    double shards;   /* with gradients of their own */
 };
 
 /* [Korthikanti et al. 2022, section 4], whose 34 s b d + 5 h s s b bytes are this for 16 bits and
@@ -167,7 +167,7 @@ static struct activations common(const struct pl_memory_plan *plan)
                 : (plan->layers == PL_MEMORY_CHECKPOINT ? m->layers : 2) * bs * d * a,
         .working = plan->layers == PL_MEMORY_STORED ? 0 : largest,
         .logits = 2 * bs * d * a + 2 * bs * m->vocabulary * z,
-        .lanes = 1,
+        .shards = 1,
     };
 }
 
@@ -184,7 +184,7 @@ static double feed_bytes(double D, double M, int stored)
     return 4 * (stored ? 8 : 16) * D * (rows < M ? rows : M);
 }
 
-/* fast/loss.c: a block of `positions` at a time, their rows of x and dx beside them. */
+/* fast/loss.c: a block of `positions` at a time, and their rows of x and dx. */
 static double loss_bytes(double positions, double columns, double D)
 {
     double rows = columns > 0 ? LOSS_ROWS * floor(LOSS_FLOATS / columns / LOSS_ROWS) : 0;
@@ -192,17 +192,17 @@ static double loss_bytes(double positions, double columns, double D)
     return 4 * (rows < positions ? rows : positions) * (columns + 2 * D);
 }
 
-/* ref/model/reversible.c, float for float; dalle.c takes each lane's share of a micro-batch a few
- * sequences at a time. */
+/* ref/model/reversible.c, float for float; dalle_run.c takes each shard's part of a micro-batch
+ * a few sequences at a time. */
 static struct activations own(const struct pl_memory_plan *plan, double parameters)
 {
     const struct pl_memory_model *m = &plan->model;
     double a = plan->precision == PL_MEMORY_FULL ? 4 : 2;
-    double lanes = pl_batch_shards((size_t)parameters, (int)plan->batch);
+    double shards = pl_batch_shards((size_t)parameters, (int)plan->batch);
     double at_once = m->sequences_at_once > 0 ? m->sequences_at_once : plan->batch;
-    double B = ceil(plan->batch / lanes) < at_once ? ceil(plan->batch / lanes) : at_once;
-    double one = B * m->sequence, M = lanes * one < plan->batch * m->sequence
-                                          ? lanes * one : plan->batch * m->sequence;
+    double B = ceil(plan->batch / shards) < at_once ? ceil(plan->batch / shards) : at_once;
+    double one = B * m->sequence, M = shards * one < plan->batch * m->sequence
+                                          ? shards * one : plan->batch * m->sequence;
     double D = m->width, E = m->head_width > 0 ? m->heads * m->head_width : D, L = m->layers;
     double attention = 2 * D + 4 * E + m->heads, feed = 10 * D;
     int stored = plan->layers == PL_MEMORY_STORED, small = 8 * D * D <= FEED_SMALL;
@@ -215,7 +215,7 @@ static struct activations own(const struct pl_memory_plan *plan, double paramete
         .working = a * M * (4 * D + 4 * E + (stored ? 0 : attention)) + block,
         .logits = text > image ? text : image,
         .passing = small ? 0 : block,
-        .lanes = lanes,
+        .shards = shards,
     };
 }
 
@@ -238,7 +238,8 @@ void pl_memory_estimate(struct pl_memory_use *use, const struct pl_memory_plan *
     double P = sum.elements;
     struct activations act = is_own ? own(plan, P) : common(plan);
     double master = plan->precision == PL_MEMORY_MIXED ? 4 * P : 0;
-    double share = plan->devices, gradients = act.lanes * (plan->zero >= 2 ? g * P / share : g * P);
+    double share = plan->devices;
+    double gradients = act.shards * (plan->zero >= 2 ? g * P / share : g * P);
     double states = plan->zero >= 1 ? sum.states / share : sum.states;
     memset(use, 0, sizeof *use);
     use->parameters = P;

@@ -1,8 +1,9 @@
 /* memory.h - the calculator: what training a transformer takes, by term. One half reproduces the
- * calculator that the demonstration showed, errors included; the other is what first principles and
- * this project's own buffers say. Pure functions; no model is allocated. [TTT 2.2]
+ * calculator that the demonstration showed, errors included; the other is what first principles
+ * and this project's own buffers say. Pure functions; no model is allocated. [TTT 2.2]
  *
- * Everything is a double: counts stay exact below 2^53, and the original divides, too. */
+ * Everything is a double: counts stay exact below 2^53, and the published calculator divides,
+ * too. */
 #ifndef PL_MEMORY_H
 #define PL_MEMORY_H
 
@@ -25,8 +26,8 @@ enum pl_memory_family {
 struct pl_memory_model {
     char name[32];
     enum pl_memory_family family;
-    double sequence, width, hidden, layers, vocabulary; /* as the original lists them */
-    double published_width; /* where the original's is another; 0: it is not */
+    double sequence, width, hidden, layers, vocabulary; /* as the published calculator lists them */
+    double published_width; /* where the published calculator has another; 0: the same */
     double heads, head_width; /* head_width 0: width / heads */
     double sets;              /* of layer weights; 0: one a layer */
     /* the run's family alone */
@@ -71,7 +72,7 @@ struct pl_memory_plan {
 /* What the model's own setting is: 8-bit LAMB and reversible layers for the run's family, the
  * page's preset for the others. */
 void pl_memory_plan_for(struct pl_memory_plan *plan, const struct pl_memory_model *model);
-/* Sets one option by the name that the original's command line gave it ('-' and '_' are the same)
+/* Sets one option by its name on the published command line ('-' and '_' are the same)
  * or `calc` adds: model, nlayers, bsz, seqlen, dmodel, dhid, vocab-size, fp16-level, optimizer,
  * zero, ngpus, checkpoint, offload, shared-groups; heads, layers, precision, min-8bit, block,
  * fused, dropout, exchange, peers. "model" replaces the whole plan, so it comes first.
@@ -81,7 +82,7 @@ int pl_memory_set(struct pl_memory_plan *plan, const char *option, const char *v
 /* Ranges that keep every product exact or at least finite; names the option as `calc` spells it. */
 int pl_memory_check(const struct pl_memory_plan *plan, struct pl_err *err);
 
-/* --- the original ---------------------------------------------------------------------------- */
+/* --- the published calculator ---------------------------------------------------------------- */
 
 /* Bytes; the page showed them divided by 2^30 and wrote GB. */
 struct pl_memory_original {

@@ -1,5 +1,5 @@
 /* memory_options.c - the calculator's options by name, for the command line, for recorded cases and
- * for whoever asks over HTTP. */
+ * for requests over HTTP. */
 #include "memory.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@ static const struct word optimizers[] = {
     { "8-bit", PL_MEMORY_8BIT },
     { "factorized", PL_MEMORY_FACTORED },
     { "factorized-alone", PL_MEMORY_FACTORED_ALONE },
-    /* as the original's command line calls them */
+    /* as the published command line calls them */
     { "adam", PL_MEMORY_32BIT },
     { "16-bit-adam", PL_MEMORY_16BIT },
     { "8-bit-adam", PL_MEMORY_8BIT },

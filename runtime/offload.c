@@ -1,12 +1,14 @@
-/* offload.c - see offload.h. Groups are whole tensors, because LAMB needs a tensor's norm before it
- * may change one element: small neighbours together, so that a copy is worth its while. */
+/* offload.c - three things at once: gradients of the next group come down, the host steps this
+ * one, and new values of the last go up. Groups are whole tensors, because LAMB needs a tensor's
+ * norm before it may change one element: small neighbours together, so that a copy is worth its
+ * while. */
 #include "offload.h"
 
 #include "transfer.h"
 
 #include <stdlib.h>
 
-#define GROUP_FLOATS ((size_t)4 << 20) /* 16 MiB: a millisecond of the bus, hundreds of its latency */
+#define GROUP_FLOATS ((size_t)4 << 20) /* 16 MiB: 1 ms of the bus, hundreds of its latency */
 #define GAP_MOST 16                    /* floats of padding, which params.h keeps zero */
 
 struct group {

@@ -1,7 +1,7 @@
-/* offload.h - parameters' steps in the host's memory beside their copies: while the processor works
- * on one group of tensors, the next group's gradients come down and the last one's new values go
- * up, so a step takes as long as the slowest of the three. [TTT 2.1, memory: offloading] For
- * optimizer.c. */
+/* offload.h - the optimizer's step in host memory, overlapped with its copies: while the
+ * processor works on one group of tensors, the next group's gradients come down and the last
+ * one's new values go up, so a step takes as long as the slowest of the three. [TTT 2.1, memory:
+ * offloading] For optimizer.c. */
 #ifndef PL_OFFLOAD_H
 #define PL_OFFLOAD_H
 

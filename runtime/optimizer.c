@@ -1,4 +1,6 @@
-/* optimizer.c - see optimizer.h. */
+/* optimizer.c - global clipping, then one operation for each tensor (ref/lamb.c or ref/adam.c); the
+ * rest is storage: moments in floats or codes, on the device or in host memory, and their names for
+ * checkpoints. */
 #include "optimizer.h"
 
 #include "offload.h"
@@ -269,7 +271,7 @@ struct pl_lamb_norms pl_optimizer_norms(const struct pl_optimizer *o, size_t ten
 
 size_t pl_optimizer_state_count(const struct pl_optimizer *o) { return o->states; }
 
-static struct slot *find(const struct pl_optimizer *o, size_t index)
+static struct slot *find_slot(const struct pl_optimizer *o, size_t index)
 {
     size_t low = 0, high = o->count; /* the last slot that begins at or before the index */
     assert(index < o->states);
@@ -281,11 +283,11 @@ static struct slot *find(const struct pl_optimizer *o, size_t index)
     return &o->slots[low];
 }
 
-/* The array itself, beside its description. */
-static void *array(const struct pl_optimizer *o, size_t index, struct pl_optimizer_state *state)
+/* The array, and its description. */
+static void *state_array(const struct pl_optimizer *o, size_t index, struct pl_optimizer_state *state)
 {
     static const char *const names[] = { "absmax1", "absmax2", "state1", "state2" };
-    struct slot *s = find(o, index);
+    struct slot *s = find_slot(o, index);
     const struct pl_moments *m = &s->moments;
     size_t k = index - s->first_state + (m->value[0] ? 2 : 0);
     *state = (struct pl_optimizer_state){
@@ -301,20 +303,20 @@ static void *array(const struct pl_optimizer *o, size_t index, struct pl_optimiz
 struct pl_optimizer_state pl_optimizer_state_at(const struct pl_optimizer *o, size_t index)
 {
     struct pl_optimizer_state state;
-    array(o, index, &state);
+    state_array(o, index, &state);
     return state;
 }
 
 int pl_optimizer_state_get(const struct pl_optimizer *o, size_t index, void *host)
 {
     struct pl_optimizer_state state;
-    const void *device = array(o, index, &state);
+    const void *device = state_array(o, index, &state);
     return o->home->get(host, device, state.n * state.element_size);
 }
 
 int pl_optimizer_state_put(struct pl_optimizer *o, size_t index, const void *host)
 {
     struct pl_optimizer_state state;
-    void *device = array(o, index, &state);
+    void *device = state_array(o, index, &state);
     return o->home->put(device, host, state.n * state.element_size);
 }

@@ -40,7 +40,7 @@ struct pl_optimizer_options pl_adam_options(double decay, int bits);
 struct pl_optimizer_tensor {
     size_t offset, n;
     double decay;
-    const char *name; /* for the sentence when memory is short; NULL: none. Used while opening alone */
+    const char *name; /* for error messages of open; NULL: none */
 };
 
 struct pl_optimizer;

@@ -1,5 +1,6 @@
-/* replicas.c - see replicas.h. A thread for each device, since an operation may wait for its
- * own. */
+/* replicas.c - data parallelism in one process: a thread for each device, since an operation may
+ * wait for its own; gradients are summed by slices, each device summing one (reduce-scatter), and
+ * then gathered by the first. */
 #include "replicas.h"
 
 #include "transfer.h"
@@ -126,8 +127,8 @@ static int step(struct part *p)
         m->activations = first->activations;
         m->samples = first->samples;
         m->shards = first->shards;
-        /* Always, because nobody has to say then that the first's have changed; at a device's
-         * link it is a small share of what follows. */
+        /* Always: a flag for changed values could be forgotten, and over a device's link the copy
+         * is a small share of what follows. */
         rc = pl_peer_copy(m->be, m->params.value, first->params.value, 0, m->params.total, 0);
     }
     return rc ? rc

@@ -1,4 +1,6 @@
-/* trainer.c - see train.h. */
+/* trainer.c - the gradient of a large batch is a sum over small ones: accumulate, take the mean,
+ * step once. A step may be delayed: it then overlaps with the next samples, on a copy. And a loss
+ * or a parameter that is not finite leads back to the last good state. [TTT 3.3] */
 #include "trainer.h"
 
 #include <math.h>
@@ -118,7 +120,7 @@ int pl_trainer_mean(struct pl_trainer *t)
     return t->samples ? p->be->scale(p->grad, (float)(1.0 / (double)t->samples), p->total) : PL_OK;
 }
 
-/* A step of `value` with `grad`. *ruined: the moments are spoilt. */
+/* A step of `value` with `grad`. *ruined: the moments are not finite either. */
 static int step_with(struct pl_trainer *t, float *value, float *grad, uint64_t samples,
                      const struct pl_dalle_loss *losses, struct pl_train_report *report,
                      int *ruined, struct pl_err *err)
@@ -162,7 +164,7 @@ int pl_trainer_step(struct pl_trainer *t, struct pl_train_report *report, struct
     return back ? back : rc;
 }
 
-/* --- a step beside the next samples ----------------------------------------------------------- */
+/* --- delayed parameter updates ---------------------------------------------------------------- */
 
 float *pl_trainer_delayed_grad(struct pl_trainer *t) { return t->delayed_grad; }
 

@@ -26,11 +26,11 @@ struct pl_trainer {
     uint64_t step;    /* optimizer steps done, hivemind's local epoch */
     uint64_t samples; /* accumulated since the last step */
     struct pl_dalle_loss sum; /* of the losses of those samples, sample by sample */
-    /* private: the step that is taken beside the next samples */
+    /* private: the delayed step */
     float *delayed_value, *delayed_grad;
     uint64_t delayed_samples;
     struct pl_dalle_loss delayed_sum;
-    int delayed_lost, delayed_ruined; /* no step came of it; the moments are spoilt */
+    int delayed_lost, delayed_ruined; /* the step failed; the moments are not finite */
     struct pl_replicas *replicas; /* private; NULL: one device */
     /* private: the last good state */
     float *good_value;
@@ -57,30 +57,32 @@ struct pl_train_report {
     struct pl_dalle_loss loss; /* mean over the samples of this step */
     uint64_t samples;
 };
-/* One optimizer step with the gradients that pl_trainer_mean (or an average of peers') left, then
- * gradients are zeroed and step is one higher. PL_EFORMAT: the gradients, or the parameters after
- * the step, are not finite; the trainer is then back at its last good state (t->step says where). */
+/* One optimizer step with the gradients that pl_trainer_mean (or an average of peers') left,
+ * then gradients are zeroed and step is one higher. PL_EFORMAT: the gradients, or the parameters
+ * after the step, are not finite; the trainer is then back at its last good state (t->step says
+ * where). */
 int pl_trainer_step(struct pl_trainer *t, struct pl_train_report *report, struct pl_err *err);
 
-/* A step beside the next samples, hivemind's delayed update: the mean gradient is put aside and
- * samples accumulate anew, with the parameters as they are; the step happens on a copy of them,
- * made when it begins; then the copy takes their place. What was accumulated meanwhile stays.
+/* Delayed parameter updates, as in hivemind: a step overlaps with the next samples. begin copies
+ * the mean gradient, and samples accumulate anew with the parameters as they are; step works on
+ * a copy of the parameters; apply makes that copy the model's. What was accumulated meanwhile
+ * stays.
  *
- *   mean - set_aside - add ... add - take_in
- *                    \ step_aside  /
+ *   mean - begin_delayed - add ... add - apply_delayed
+ *                        \ step_delayed /
  *
- * step_aside may run on another thread beside pl_trainer_add, on a backend whose operations may be
- * called from two threads at once. After its PL_EFORMAT, as of pl_trainer_step, take_in leaves the
- * parameters alone, or goes back to the last good state if the moments are spoilt. Costs two
- * buffers of the parameters' size. */
+ * step_delayed may run on another thread during pl_trainer_add, on a backend whose operations
+ * may be called from two threads at once. After its PL_EFORMAT, as of pl_trainer_step, apply
+ * leaves the parameters alone, or goes back to the last good state if the moments are not
+ * finite. Costs two buffers of the parameters' size. */
 int pl_trainer_begin_delayed(struct pl_trainer *t);
 int pl_trainer_step_delayed(struct pl_trainer *t, struct pl_train_report *report,
                             struct pl_err *err);
 int pl_trainer_apply_delayed(struct pl_trainer *t);
-/* Where a swarm's mean may replace the gradient that was put aside. */
+/* The copied gradient: a swarm's mean may replace it. */
 float *pl_trainer_delayed_grad(struct pl_trainer *t);
 
-/* Remembers the present state as the last good one (a copy of parameters and moments). Called at
+/* Saves the present state as the last good one (a copy of parameters and moments). Called at
  * open; call it wherever losing less is worth the copy. */
 int pl_trainer_snapshot(struct pl_trainer *t);
 

@@ -1,4 +1,5 @@
-/* vqgan_fit.c - see vqgan_fit.h. */
+/* vqgan_fit.c - a small codec, trained in three phases: without a table, with one from k-means, and
+ * with unused rows of it moved. */
 #include "vqgan_fit.h"
 #include "../ref/kmeans.h"
 
@@ -150,7 +151,7 @@ static int sample(struct pl_vqgan_fit *f, float **points, size_t *count)
     return rc;
 }
 
-/* A new table (first), or new places for the rows that nobody used. */
+/* A new table (first), or new values for its unused rows. */
 static int mend_table(struct pl_vqgan_fit *f, int first)
 {
     int K = f->m->config.n_embed, D = f->m->config.embed_dim, any = first;
@@ -177,7 +178,7 @@ static int prepare(struct pl_vqgan_fit *f, int *no_codes)
 {
     const struct pl_vqgan_fit_options *o = &f->options;
     int64_t free_steps = (int64_t)((double)o->steps * o->free_part);
-    int64_t apart = o->reseeds ? (o->steps - free_steps) / 2 / o->reseeds : 0;
+    int64_t interval = o->reseeds ? (o->steps - free_steps) / 2 / o->reseeds : 0;
     *no_codes = 0;
     if (f->m->config.gumbel) {
         f->options.task.temperature = (float)pl_temperature_at(&o->temperature, f->step);
@@ -187,8 +188,8 @@ static int prepare(struct pl_vqgan_fit *f, int *no_codes)
     }
     *no_codes = f->step < free_steps;
     if (f->step == free_steps) return mend_table(f, 1);
-    if (f->step > free_steps && apart > 0 && (f->step - free_steps) % apart == 0 &&
-        (f->step - free_steps) / apart <= o->reseeds)
+    if (f->step > free_steps && interval > 0 && (f->step - free_steps) % interval == 0 &&
+        (f->step - free_steps) / interval <= o->reseeds)
         return mend_table(f, 0);
     return PL_OK;
 }

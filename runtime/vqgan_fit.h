@@ -2,9 +2,9 @@
  *
  * The order of events: the encoder and decoder first learn without codes; then k-means over the
  * encoder's maps gives the table, and everything goes on together; at a few moments rows that
- * nobody used are moved to where the table fits worst. Only then: re-seeding them at every step
+ * were never used are moved to where the table fits worst. Only then: re-seeding them at every step
  * breeds near-copies of the commonest patch (the white of a background), which are cheap for the
- * codec and ruin whoever learns to predict codes, for they are told apart by nothing. */
+ * codec and ruin a model that learns to predict tokens, for nothing distinguishes them. */
 #ifndef PL_VQGAN_FIT_H
 #define PL_VQGAN_FIT_H
 

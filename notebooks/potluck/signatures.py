@@ -184,7 +184,7 @@ class Param(c.Structure):
 
 
 class Params(c.Structure):
-    _fields_ = [("be", P(Backend)), ("list", P(Param)), ("count", size), ("room", size), ("total", size),
+    _fields_ = [("be", P(Backend)), ("list", P(Param)), ("count", size), ("capacity", size), ("total", size),
                 ("trainable", size), ("value", P(f32)), ("grad", P(f32))]
 
 

@@ -18,7 +18,7 @@ struct declaring {
     char branch; /* 'f' or 'g' */
 };
 
-/* Two dimensions if both are given; LayerScale alone has the original's three. */
+/* Two dimensions if both are given; LayerScale alone has DALLE-pytorch's three. */
 static int declare(size_t *index, const struct declaring *at, const char *name, int64_t rows,
                    int64_t columns)
 {

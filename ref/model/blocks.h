@@ -1,5 +1,5 @@
 /* blocks.h - the parameters and tables of a stack of blocks: which tensors block l uses, which keys
- * its attention may see, and by which angles its queries, keys and values turn. [TTT 3.1] */
+ * its attention may see, and by which angles its queries, keys and values rotate. [TTT 3.1] */
 #ifndef PL_BLOCKS_H
 #define PL_BLOCKS_H
 
@@ -24,7 +24,7 @@ struct pl_blocks {
     struct pl_params *params;
     const struct pl_backend *be;
     struct pl_block *list; /* (L) */
-    int P, S, E, R;        /* text positions, all positions, H d, channels of a head that turn */
+    int P, S, E, R;        /* text positions, all positions, H d, channels of a head that rotate */
     float *angle;          /* (S+1, R/2) host memory */
     float *cosine, *sine;  /* the same, backend memory; NULL if R = 0 */
 };

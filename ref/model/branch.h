@@ -1,5 +1,5 @@
 /* branch.h - the two branches of a block, layer(shift(norm(x))), and their gradients. LayerScale
- * and the sum with the other stream belong to whoever joins them. [TTT 3.1] [spec dalle 3 to 6] */
+ * and the sum with the other stream are reversible.h's. [TTT 3.1] [spec dalle 3 to 6] */
 #ifndef PL_BRANCH_H
 #define PL_BRANCH_H
 
@@ -19,7 +19,7 @@ struct pl_attention_saved {
 };
 struct pl_ffn_saved {
     float *h, *y; /* (M,D) as above */
-    float *z;     /* (M,8D) before the gate; NULL: not kept, the backward pass makes it again */
+    float *z;     /* (M,8D) before the gate; NULL: not saved, the backward pass computes it again */
 };
 
 /* For the moment only, shared by all branches. */
@@ -36,7 +36,7 @@ int pl_ffn_branch(const struct pl_blocks *s, int l, const struct pl_ffn_saved *k
                   const struct pl_branch_scratch *w, const float *x, int B, int n);
 
 /* dx += gradient of (scale * y) at dy, parameters' gradients likewise. The attention branch wants
- * everything kept. The feed-forward branch wants it if z is; otherwise it starts from x and leaves
+ * everything saved. The feed-forward branch wants it if z is; otherwise it starts from x and leaves
  * k->y, so that a reversible block need not run the layer twice. dx is neither dy nor x. */
 int pl_attention_branch_backward(const struct pl_blocks *s, int l,
                                  const struct pl_attention_saved *k,

@@ -76,7 +76,7 @@ int pl_dalle_init(struct pl_dalle *m, uint64_t seed)
 
 /* --- tokens ----------------------------------------------------------------------------------- */
 
-/* Padding is told apart by position: a text id of 0 becomes V + position. [spec dalle 2] */
+/* Padding differs by position: a text id of 0 becomes V + position. [spec dalle 2] */
 static int32_t text_id(const struct pl_dalle_config *c, int32_t id, int position)
 {
     return id ? id : c->V + position;

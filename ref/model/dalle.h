@@ -41,7 +41,7 @@ void pl_dalle_ids(const struct pl_dalle_config *c, int32_t *ids, const int32_t *
 void pl_dalle_labels(const struct pl_dalle_config *c, int32_t *labels, const int32_t *text,
                      const int32_t *image);
 
-/* From here on ids (B,n), labels (B,S) and floats are backend memory, and m->stack has room for
+/* From here on ids (B,n), labels (B,S) and floats are backend memory, and m->stack has capacity for
  * B * n positions.
  *
  * ids -> embedding -> blocks: the output is at pl_stack_output. save 1: backward may follow. */

@@ -13,12 +13,12 @@ int pl_params_add(struct pl_params *p, const char *name, int dims, const int64_t
 {
     struct pl_param *t;
     assert(strlen(name) < PL_NAME_MAX && dims <= PL_DIMS_MAX && !p->value);
-    if (p->count == p->room) {
-        size_t room = p->room ? 2 * p->room : 64;
-        struct pl_param *list = realloc(p->list, room * sizeof *list);
+    if (p->count == p->capacity) {
+        size_t capacity = p->capacity ? 2 * p->capacity : 64;
+        struct pl_param *list = realloc(p->list, capacity * sizeof *list);
         if (!list) return PL_ENOMEM;
         p->list = list;
-        p->room = room;
+        p->capacity = capacity;
     }
     t = &p->list[p->count];
     memset(t, 0, sizeof *t);

@@ -1,4 +1,4 @@
-/* params.h - a model's parameters: named tensors in one flat buffer, values beside gradients, so
+/* params.h - a model's parameters: named tensors in one flat buffer, values and gradients, so
  * that optimizers and averaging walk one array and checkpoints walk names. */
 #ifndef PL_PARAMS_H
 #define PL_PARAMS_H
@@ -25,7 +25,7 @@ struct pl_param {
 struct pl_params {
     const struct pl_backend *be; /* borrowed */
     struct pl_param *list;
-    size_t count, room;
+    size_t count, capacity;
     size_t total; /* floats in a flat buffer, padding between tensors included (always zero) */
     size_t trainable; /* elements without the padding: what papers call parameters */
     float *value, *grad; /* backend memory, NULL before pl_params_allocate; grad may stay NULL */

@@ -12,7 +12,7 @@ extern "C" {
 #define PL_VQ_LEVELS_MAX 8
 #define PL_VQ_RES_MAX 8 /* residual blocks a level */
 
-/* The names of the original's configuration, shortened. */
+/* As in taming-transformers' configuration, shortened. */
 struct pl_vqgan_config {
     int ch, ch_mult[PL_VQ_LEVELS_MAX], levels; /* channels of level l: ch * ch_mult[l] */
     int num_res_blocks;
@@ -21,7 +21,7 @@ struct pl_vqgan_config {
     int z_channels, embed_dim, n_embed;
     int gumbel;      /* 0: nearest code */
     float kl_weight; /* Gumbel only */
-    int norm_groups; /* 32; the original has no such setting: fewer let a small codec be narrow */
+    int norm_groups; /* 32; not in taming-transformers: fewer let a small codec be narrow */
 };
 
 /* "gumbel_f8" (the run's), "f16_1024", "f16_16384" or "demo". PL_ENOTFOUND for others. */
@@ -49,10 +49,10 @@ struct pl_vqgan {
     void *context;
 };
 
-/* Declares every tensor under its official name, in the original's order, without memory for
+/* Declares every tensor under its official name, in taming-transformers' order, without memory for
  * values (runtime/models.h has pl_vqgan_init). The config has been checked. */
 int pl_vqgan_declare(struct pl_vqgan *m, const struct pl_vqgan_config *config);
-/* The original's initial values (uniform by fan-in; norms 1 and 0), from a seed. */
+/* PyTorch's initial values (uniform by fan-in; norms 1 and 0), from a seed. */
 int pl_vqgan_reset(struct pl_vqgan *m, uint64_t seed);
 
 /* A list of blocks, one after the other; x is only read. saved (NULL: forward only) has an entry a
@@ -60,10 +60,10 @@ int pl_vqgan_reset(struct pl_vqgan *m, uint64_t seed);
 int pl_vqgan_run(struct pl_vqgan *m, const struct pl_vq_block *blocks, int count, struct pl_maps *y,
                  const struct pl_maps *x, struct pl_vq_saved *saved);
 
-/* Codes (B,h,w) of pictures x (B,3,H,W) in [-1,1]; both in host memory.
- * noise (B,n_embed,h,w), host: Gumbel noise, which makes the codes samples as the original's are;
- * NULL: the likeliest code. Nearest codes take none. z, if not NULL, gets the maps before
- * quantization (B,embed_dim,h,w). */
+/* Codes (B,h,w) of pictures x (B,3,H,W) in [-1,1]; both in host memory. noise (B,n_embed,h,w),
+ * host: Gumbel noise, which makes the codes samples as taming-transformers' are; NULL: the
+ * likeliest code. Nearest codes take none. z, if not NULL, gets the maps before quantization
+ * (B,embed_dim,h,w). */
 int pl_vqgan_encode(struct pl_vqgan *m, int32_t *code, float *z, const float *x, const float *noise,
                     int B, int H, int W);
 /* Pictures x (B,3,h*f,w*f), not clamped, from codes (B,h,w) in 0..n_embed-1; host memory. */

@@ -22,7 +22,7 @@ size_t pl_maps_floats(const struct pl_maps *m);
 
 enum pl_vq_kind {
     PL_VQ_CONV,  /* K x K, stride 1, the size stays */
-    PL_VQ_RES,   /* x + conv2(swish(norm2(conv1(swish(norm1(x)))))), x through a 1x1 conv if widths differ */
+    PL_VQ_RES,   /* x + conv2(swish(norm2(conv1(swish(norm1(x)))))), a 1x1 conv if in != out */
     PL_VQ_ATTN,  /* x + proj_out(attention over places of norm(x)), one head */
     PL_VQ_DOWN,  /* zeros at the right and bottom, then 3x3 with stride 2 */
     PL_VQ_UP,    /* every place four times, then 3x3 */
@@ -35,7 +35,7 @@ struct pl_vq_block {
     int in, out, K;  /* channels; K for CONV, else ignored */
     int groups;      /* of its norms; 0: PL_VQ_GROUPS */
     char name[64];   /* "encoder.down.0.block.1": its parameters' prefix; "" has none */
-    size_t param[5]; /* index of each part's weight, in the order of declaration; its bias follows */
+    size_t param[5]; /* index of each part's weight, as declared; its bias follows */
 };
 
 /* Appends the block's tensors to `p` under their official names. */
@@ -51,11 +51,13 @@ struct pl_vq_saved {
 /* y from x; y->at is a scratch buffer that the caller gives back. saved NULL: forward only.
  * On an error buffers may stay taken: pl_scratch_give_all. */
 int pl_vq_forward(const struct pl_vq_block *block, const struct pl_params *p,
-                  struct pl_scratch *scratch, struct pl_maps *y, const struct pl_maps *x, struct pl_vq_saved *saved);
+                  struct pl_scratch *scratch, struct pl_maps *y, const struct pl_maps *x,
+                  struct pl_vq_saved *saved);
 /* Adds parameter gradients to p->grad and gives back what `saved` holds. dx (NULL: not wanted)
  * comes from the scratch buffers. dy is only read. */
 int pl_vq_backward(const struct pl_vq_block *block, const struct pl_params *p,
-                   struct pl_scratch *scratch, struct pl_maps *dx, const struct pl_maps *dy, struct pl_vq_saved *saved);
+                   struct pl_scratch *scratch, struct pl_maps *dx, const struct pl_maps *dy,
+                   struct pl_vq_saved *saved);
 
 #ifdef __cplusplus
 }

@@ -20,7 +20,7 @@ struct step {
     const struct pl_vqgan_task *task;
     struct pl_vq_saved encoder[PL_VQ_BLOCKS_MAX], decoder[PL_VQ_BLOCKS_MAX];
     struct pl_vq_saved quant_conv, post_quant_conv, proj;
-    struct pl_maps z, zq, apart; /* apart: zq - z */
+    struct pl_maps z, zq, difference; /* zq - z */
     struct pl_maps logits, soft;
     int32_t *code; /* backend memory */
 };
@@ -56,14 +56,14 @@ static int nearest_forward(struct step *s, double *loss)
     const struct pl_vqgan_config *c = &s->m->config;
     size_t n = pl_maps_floats(&s->z);
     int P = s->z.H * s->z.W, rc;
-    s->apart = take_like(s, &s->z, c->embed_dim);
-    if (!s->apart.at) return PL_ENOMEM;
+    s->difference = take_like(s, &s->z, c->embed_dim);
+    if (!s->difference.at) return PL_ENOMEM;
     rc = s->be->nearest_code(s->code, s->z.at, table(s), s->z.B, c->embed_dim, P, c->n_embed);
     if (!rc)
         rc = s->be->code_rows(s->zq.at, table(s), s->code, s->z.B, c->embed_dim, P, c->n_embed);
-    if (!rc) rc = s->be->copy(s->apart.at, s->zq.at, n);
-    if (!rc) rc = s->be->axpy(s->apart.at, -1, s->z.at, n);
-    if (!rc) rc = s->be->sumsq(loss, s->apart.at, n);
+    if (!rc) rc = s->be->copy(s->difference.at, s->zq.at, n);
+    if (!rc) rc = s->be->axpy(s->difference.at, -1, s->z.at, n);
+    if (!rc) rc = s->be->sumsq(loss, s->difference.at, n);
     *loss *= (1 + (double)s->task->beta) / (double)n;
     return rc;
 }
@@ -80,10 +80,10 @@ static int nearest_backward(struct step *s, struct pl_maps *dz, const struct pl_
     *dz = take_like(s, dzq, c->embed_dim);
     if (!dz->at) return PL_ENOMEM;
     rc = s->be->copy(dz->at, dzq->at, n);
-    if (!rc) rc = s->be->axpy(dz->at, -to_z, s->apart.at, n);
-    if (!rc) rc = s->be->code_rows_backward(dtable(s), s->apart.at, to_table, s->code, dzq->B,
+    if (!rc) rc = s->be->axpy(dz->at, -to_z, s->difference.at, n);
+    if (!rc) rc = s->be->code_rows_backward(dtable(s), s->difference.at, to_table, s->code, dzq->B,
                                             c->embed_dim, dzq->H * dzq->W, c->n_embed);
-    give(s, &s->apart);
+    give(s, &s->difference);
     return rc;
 }
 

@@ -17,7 +17,7 @@ struct pl_vqgan_task {
     float beta;        /* nearest codes: weight of the weaker of its two terms, 0.25 */
     int legacy;        /* 1: beta on the table, as the published models; 0: on the encoder */
     float temperature; /* Gumbel codes */
-    int soft;          /* Gumbel codes: 1 decodes the mixture, 0 the chosen code (straight through) */
+    int soft;          /* Gumbel codes: 1 decodes the mixture, 0 the code (straight through) */
 };
 /* As published: L1, straight through, legacy with beta 0.25, temperature 0.9. */
 struct pl_vqgan_task pl_vqgan_published_task(void);
