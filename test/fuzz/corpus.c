@@ -37,8 +37,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     const char *path[] = { data[0] & 1 ? link : file };
     struct corpus_options o = { .path = path, .paths = 1, .encode = encode, .end = 256, .window = 7,
                                 .buffer = 1 + data[0] % 3, .every = data[0] >> 4 };
-    if (corpus_open(&c, &o, NULL)) return 0;
-    for (int i = 0; i < 64 && !corpus_next(c, ids, NULL); i++) continue;
-    corpus_close(c);
+    if (pl_corpus_open(&c, &o, NULL)) return 0;
+    for (int i = 0; i < 64 && !pl_corpus_next(c, ids, NULL); i++) continue;
+    pl_corpus_close(c);
     return 0;
 }
