@@ -30,7 +30,9 @@ struct program {
     double *b, *c;       /* (m), (variables) */
 };
 
-/* The iterate, a direction, and what a step needs; all of it in one block of memory. */
+/* The iterate (x, y, z, tau, kappa) of the homogeneous self-dual model, a direction, and what a
+ * step needs; all of it in one block of memory. x, z >= 0 with x z -> 0; tau scales the
+ * solution, x / tau, and kappa > 0 would show that there is none. */
 struct point { double *x, *y, *z, tau, kappa; };
 struct method {
     struct program p;
@@ -42,6 +44,7 @@ struct method {
 
 /* --- A ---------------------------------------------------------------------------------------- */
 
+/* out = A x */
 static void times_a(double *out, const struct program *p, const double *x)
 {
     const double *s = x + p->n;
@@ -52,6 +55,7 @@ static void times_a(double *out, const struct program *p, const double *x)
     for (int i = 0; i < p->k; i++) out[1 + p->slow + i] = x[i] + s[1 + p->slow + i];
 }
 
+/* out = A' y */
 static void times_a_transposed(double *out, const struct program *p, const double *y)
 {
     double sum = 0;
@@ -104,6 +108,7 @@ static int factor(struct method *f)
     return 1;
 }
 
+/* x = (A D A')^-1 x: forward through L, back through L'. */
 static void solve(const struct method *f, double *x)
 {
     const int m = f->p.m;

@@ -18,6 +18,7 @@ static size_t at(int b, int d, int p, int D, int P)
     return ((size_t)b * (size_t)D + (size_t)d) * (size_t)P + (size_t)p;
 }
 
+/* token = argmin_n |z - e_n|^2 */
 int ref_nearest_code(int32_t *code, const float *z, const float *table, int B, int D, int P, int N)
 {
     assert(B >= 1 && D >= 1 && P >= 1 && N >= 1);
@@ -42,6 +43,7 @@ int ref_nearest_code(int32_t *code, const float *z, const float *table, int B, i
     return PL_OK;
 }
 
+/* zq = e[token] */
 int ref_code_rows(float *z, const float *table, const int32_t *code, int B, int D, int P, int N)
 {
     for (int b = 0; b < B; b++)
@@ -54,6 +56,7 @@ int ref_code_rows(float *z, const float *table, const int32_t *code, int B, int 
     return PL_OK;
 }
 
+/* de[token] += scale dz */
 int ref_code_rows_backward(float *dtable, const float *dz, float scale, const int32_t *code, int B,
                            int D, int P, int N)
 {
@@ -76,6 +79,7 @@ static float noisy(const float *logits, const float *noise, size_t i)
     return noise ? logits[i] + noise[i] : logits[i];
 }
 
+/* token = argmax_n (l_n + noise_n) */
 int ref_gumbel_code(int32_t *code, const float *logits, const float *noise, int B, int N, int P)
 {
     for (int b = 0; b < B; b++)
@@ -103,6 +107,7 @@ static void denominator(double *largest, double *log_sum, const float *logits, c
     *log_sum = log(sum);
 }
 
+/* y = softmax((l + noise) / temperature) */
 int ref_gumbel_soft(float *y, const float *logits, const float *noise, float temperature, int B,
                     int N, int P)
 {
@@ -119,6 +124,7 @@ int ref_gumbel_soft(float *y, const float *logits, const float *noise, float tem
     return PL_OK;
 }
 
+/* mean over places of sum_n q_n log(q_n N); 1e-10 as taming-transformers, for q_n = 0 */
 int ref_kl_uniform(double *kl, const float *logits, int B, int N, int P)
 {
     double sum = 0;
@@ -165,6 +171,7 @@ int ref_gumbel_backward(float *dlogits, const float *a, const float *y, const fl
     return PL_OK;
 }
 
+/* mean |y - x|, mean (y - x)^2, and dy = l1 sign(y - x) / n + 2 l2 (y - x) / n */
 int ref_pixel_loss(double loss[2], float *dy, const float *y, const float *x, float l1, float l2,
                    size_t n)
 {
@@ -181,6 +188,7 @@ int ref_pixel_loss(double loss[2], float *dy, const float *y, const float *x, fl
     return PL_OK;
 }
 
+/* Linear from start to max, then half a cosine down to min. */
 double pl_temperature_at(const struct pl_temperature *t, int64_t step)
 {
     double part;
@@ -190,6 +198,7 @@ double pl_temperature_at(const struct pl_temperature *t, int64_t step)
     return t->min + (t->max - t->min) * (1 + cos(part * acos(-1))) / 2;
 }
 
+/* -sum_k p_k log2 p_k, in bits: 2 to its power is how many tokens are really used. */
 double pl_code_entropy(const uint64_t *uses, size_t N)
 {
     double total = 0, bits = 0;

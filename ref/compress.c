@@ -69,6 +69,7 @@ static void fill_table(float table[PL_CODES], const uint8_t *codes, const float 
         if (count[k]) table[k] /= (float)count[k];
 }
 
+/* scale = 6 sigma / 256,  code = clamp(round((x - mean) / scale) + 128, 0, 255) */
 static void uniform8_around(uint8_t *codes, float table[PL_CODES], const float *x, size_t n,
                             float mean)
 {
@@ -104,6 +105,7 @@ int ref_table8_decode(float *x, const uint8_t *codes, const float table[PL_CODES
     return PL_OK;
 }
 
+/* half((x - mean) / deviation), a mean and a deviation for each row */
 int ref_meanstd16_encode(void *halves, float *mean, float *deviation, const float *x, size_t rows,
                          size_t D)
 {
@@ -164,6 +166,8 @@ size_t pl_quantile8_chunk(size_t n)
     return n <= some ? n : some + (rest ? (rest - 1) / parts + 1 : 0);
 }
 
+/* code = the number of borders below x. Sorting a large tensor is dear, so its quantiles are
+ * those of the quantiles of its chunks. */
 int ref_quantile8_encode(uint8_t *codes, float table[PL_CODES], const float *x, size_t n)
 {
     size_t chunk = pl_quantile8_chunk(n), chunks = pl_blocks(n, chunk);

@@ -73,6 +73,7 @@ static void add_products(double sum[2][PLACES], const float *w0, const float *w1
     memcpy(sum[1], s1, sizeof s1);
 }
 
+/* y[o][p] = b[o] + sum_k w[o][k] patch_p[k] */
 int ref_conv(float *y, const float *x, const float *w, const float *b, const struct pl_conv *c)
 {
     size_t terms = (size_t)c->C * (size_t)c->K * (size_t)c->K;
@@ -102,6 +103,7 @@ int ref_conv(float *y, const float *x, const float *w, const float *b, const str
     return PL_OK;
 }
 
+/* dx[c][p] = sum over the windows that contain p of w dy */
 int ref_conv_dx(float *dx, const float *dy, const float *w, const struct pl_conv *c)
 {
     size_t window = (size_t)c->K * (size_t)c->K;
@@ -131,6 +133,7 @@ int ref_conv_dx(float *dx, const float *dy, const float *w, const struct pl_conv
     return PL_OK;
 }
 
+/* dw[o][k] += sum_p dy[o][p] patch_p[k],  db[o] += sum_p dy[o][p] */
 int ref_conv_dw(float *dw, float *db, const float *dy, const float *x, const struct pl_conv *c)
 {
     size_t terms = (size_t)c->C * (size_t)c->K * (size_t)c->K, total = (size_t)c->O * terms;
@@ -171,6 +174,7 @@ int ref_conv_dw(float *dw, float *db, const float *dy, const float *x, const str
     return PL_OK;
 }
 
+/* Every place four times; */
 int ref_upsample(float *y, const float *x, int N, int H, int W)
 {
     for (int n = 0; n < N; n++)
@@ -180,6 +184,7 @@ int ref_upsample(float *y, const float *x, int N, int H, int W)
     return PL_OK;
 }
 
+/* and the sum of its four gradients. */
 int ref_upsample_backward(float *dx, const float *dy, int N, int H, int W)
 {
     size_t row = 2 * (size_t)W;

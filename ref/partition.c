@@ -58,7 +58,8 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* The owner of [at, at + length); *peer is the one whose share is being dealt out, and moves on. */
+/* Parts are never divided: one across a border belongs to the peer that has most of it. The owner
+ * of [at, at + length); *peer is the one whose share is being dealt out, and moves on. */
 static int owner(const size_t *border, int *peer, size_t at, size_t length)
 {
     int best = *peer;

@@ -10,6 +10,7 @@
 
 #include <string.h>
 
+/* x_i, from whatever encoding the message has */
 static float value(const struct pl_coded *x, size_t i)
 {
     float f;
@@ -25,12 +26,14 @@ static float value(const struct pl_coded *x, size_t i)
     }
 }
 
+/* sum += w x */
 int ref_average_add(float *sum, const struct pl_coded *x, float weight, size_t n)
 {
     for (size_t i = 0; i < n; i++) sum[i] = sum[i] + weight * value(x, i);
     return PL_OK;
 }
 
+/* delta = sum / w - x; a mean of nothing changes nothing */
 int ref_average_delta(float *delta, const float *sum, float weight, const struct pl_coded *x,
                       size_t n)
 {

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <math.h>
 
+/* One step of a counter through a good hash: every seed, 0 too, fills the state with mixed bits. */
 static uint64_t splitmix64(uint64_t *x)
 {
     uint64_t z = (*x += 0x9E3779B97F4A7C15u);

@@ -145,11 +145,15 @@ void pl_blocks_clear(struct pl_blocks *s)
     memset(s, 0, sizeof *s);
 }
 
+/* CaiT's initial LayerScale: the deeper a block, the nearer it begins to the identity.
+ * [Touvron et al. 2021] */
 static float layer_scale(int l)
 {
     return l < 18 ? 0.1f : l < 24 ? 1e-5f : 1e-6f;
 }
 
+/* Uniform in +-1/sqrt(fan in), PyTorch's default; a shared tensor is drawn once, by its first
+ * block. */
 int pl_blocks_init(const struct pl_blocks *s, struct pl_rng *rng)
 {
     const struct pl_params *p = s->params;

@@ -38,6 +38,7 @@ int pl_params_add(struct pl_params *p, const char *name, int dims, const int64_t
     return PL_OK;
 }
 
+/* One buffer for all values, one for all gradients. */
 int pl_params_allocate(struct pl_params *p, const struct pl_backend *be, int with_grad)
 {
     size_t bytes;

@@ -214,8 +214,9 @@ int pl_prenorm_forward(struct pl_prenorm *s, float *x, float *inputs, int B, int
     return rc;
 }
 
-/* Of block l, whose values are in m; dx is the gradient of its output, then of its input. d (M,D)
- * and wide (M, max(hidden, 3D)) are scratch. */
+/* Every line undoes one of the forward pass, last first. Of block l, whose values are in m; dx
+ * is the gradient of its output, then of its input. d (M,D) and wide (M, max(hidden, 3D)) are
+ * scratch. */
 static int block_backward(const struct pl_prenorm *s, int l, const struct pl_prenorm_made *m,
                           float *dx, const float *x, float *d, float *wide, int B, int n,
                           const uint8_t *key_mask)
@@ -276,6 +277,7 @@ size_t pl_prenorm_cache_floats(const struct pl_prenorm *s, int B, int positions)
     return 2 * (size_t)s->layers * (size_t)B * (size_t)positions * (size_t)s->D;
 }
 
+/* Keys and values of earlier positions are in the cache: a token costs one row of each product. */
 int pl_prenorm_step(struct pl_prenorm *s, float *x, float *cache, int B, int positions, int p)
 {
     const struct pl_backend *be = s->params->be;

@@ -154,6 +154,7 @@ static int norm_swish_backward(const struct pass *s, int part, struct pl_maps *d
     return rc ? rc : norm_backward(s, part, dx, dy, x);
 }
 
+/* y = shortcut(x) + conv2(swish(norm2(middle))),  middle = conv1(swish(norm1(x))) */
 static int res_forward(const struct pass *s, struct pl_maps *y, const struct pl_maps *x,
                        struct pl_vq_saved *saved)
 {
@@ -168,7 +169,7 @@ static int res_forward(const struct pass *s, struct pl_maps *y, const struct pl_
     if (!b.at) return PL_ENOMEM;
     if (!rc) rc = norm_swish(s, 2, &b, &middle);
     if (!rc) rc = conv(s, 3, y, &b, 3);
-    if (!rc && x->C != y->C) {
+    if (!rc && x->C != y->C) { /* the shortcut is a 1x1 convolution where widths differ */
         rc = conv(s, 4, &b, x, 1);
         if (!rc) rc = s->be->axpy(y->at, 1, b.at, pl_maps_floats(y));
     } else if (!rc) {
@@ -179,6 +180,7 @@ static int res_forward(const struct pass *s, struct pl_maps *y, const struct pl_
     return rc;
 }
 
+/* The same four layers from the last to the first, each with its norm and swish computed again. */
 static int res_backward(const struct pass *s, struct pl_maps *dx, const struct pl_maps *dy,
                         struct pl_vq_saved *saved)
 {
@@ -188,6 +190,7 @@ static int res_backward(const struct pass *s, struct pl_maps *dx, const struct p
     int rc;
     middle.at = saved->middle;
     if (!normed.at || !active.at) return PL_ENOMEM;
+    /* conv2, then norm2 and swish */
     rc = norm(s, 2, &normed, &middle);
     if (!rc) rc = s->be->activation(active.at, normed.at, pl_maps_floats(&normed), PL_SWISH);
     if (!rc) rc = conv_backward(s, 3, NULL, dy, &active, 3);
@@ -198,14 +201,16 @@ static int res_backward(const struct pass *s, struct pl_maps *dx, const struct p
     if (!rc) rc = norm_swish_backward(s, 2, &active, &active, &normed, &middle);
     give(s, &normed);
     give(s, &middle);
-    grad = active; /* at conv1's output */
+    grad = active; /* the gradient of middle */
     normed = take(s, x->B, x->C, x->H, x->W);
     spare = take(s, x->B, x->C, x->H, x->W);
     if (!normed.at || !spare.at) return PL_ENOMEM;
+    /* conv1, then norm1 and swish */
     if (!rc) rc = norm(s, 0, &normed, x);
     if (!rc) rc = s->be->activation(spare.at, normed.at, pl_maps_floats(x), PL_SWISH);
     if (!rc) rc = conv_backward(s, 1, dx, &grad, &spare, 3);
     if (!rc) rc = norm_swish_backward(s, 0, dx, dx, &normed, x);
+    /* and what came through the shortcut */
     if (!rc && x->C != dy->C) {
         rc = conv_backward(s, 4, &spare, dy, x, 1);
         if (!rc) rc = s->be->axpy(dx->at, 1, spare.at, pl_maps_floats(dx));
@@ -218,9 +223,10 @@ static int res_backward(const struct pass *s, struct pl_maps *dx, const struct p
     return rc;
 }
 
-/* Every place may look at every other. */
+/* Every place attends to every other. */
 static const struct pl_mask everyone = { .kind = PL_MASK_NONE };
 
+/* Attention wants a row for each place, maps have one for each channel: hence the transposes. */
 static int attn_forward(const struct pass *s, struct pl_maps *y, const struct pl_maps *x,
                         struct pl_vq_saved *saved)
 {
@@ -291,6 +297,7 @@ static int attn_backward(const struct pass *s, struct pl_maps *dx, const struct 
     return rc;
 }
 
+/* Zeros only below and to the right, as taming-transformers pads. */
 static struct pl_conv halving(const struct pl_maps *x, int out)
 {
     return (struct pl_conv){ .B = x->B, .C = x->C, .H = x->H, .W = x->W, .O = out, .K = 3,

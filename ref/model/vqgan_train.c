@@ -51,6 +51,7 @@ static struct pl_conv against_table(const struct step *s, const struct pl_maps *
                              .O = s->m->config.n_embed, .K = 1, .stride = 1 };
 }
 
+/* zq = e[token],  loss = (1 + beta) mean (zq - z)^2: both terms have the same value. */
 static int nearest_forward(struct step *s, double *loss)
 {
     const struct pl_vqgan_config *c = &s->m->config;
@@ -68,7 +69,10 @@ static int nearest_forward(struct step *s, double *loss)
     return rc;
 }
 
-/* dz = dzq + c_z 2 (z - e) / M, and c_e 2 (e - z) / M to each code's row. */
+/* Straight through, and each term's own gradient over M values:
+ *
+ *   dz    = dzq + c_z 2 (z - e) / M
+ *   de_k += c_e 2 (e_k - z) / M       for every place whose token is k */
 static int nearest_backward(struct step *s, struct pl_maps *dz, const struct pl_maps *dzq)
 {
     const struct pl_vqgan_config *c = &s->m->config;
@@ -87,6 +91,7 @@ static int nearest_backward(struct step *s, struct pl_maps *dz, const struct pl_
     return rc;
 }
 
+/* l = proj(z): a logit for each token;  zq = sum_n y_n e_n (soft), or e[token]. */
 static int gumbel_forward(struct step *s, double *loss, const float *noise)
 {
     const struct pl_vqgan_config *c = &s->m->config;
@@ -114,6 +119,8 @@ static int gumbel_forward(struct step *s, double *loss, const float *noise)
     return rc;
 }
 
+/* dy_n = dzq . e_n, also where the forward pass decoded the token (straight through); then through
+ * the softmax to l, and through proj to z. */
 static int gumbel_backward(struct step *s, struct pl_maps *dz, const struct pl_maps *dzq)
 {
     const struct pl_vqgan_config *c = &s->m->config;
@@ -153,6 +160,7 @@ static int run_back(struct step *s, const struct pl_vq_block *blocks, int count,
     return PL_OK;
 }
 
+/* x -> encoder -> z -> tokens -> zq -> decoder -> x', and back. */
 static int forward_backward(struct step *s, struct pl_vqgan_loss *loss, float *y, int32_t *code,
                             const float *x, const float *noise, struct pl_maps in)
 {
