@@ -15,19 +15,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LANES_FILE "attention_simd.inc"
+#define SIMD_FILE "attention_simd.inc"
 #include "foreach_isa.inc"
 
 #define CHUNK_ROWS 256  /* below, packing keys for a chunk costs too much */
-#define FETCH_MAX 65536 /* floats: the next head is fetched if it fits beside the present one */
+#define PREFETCH_MAX 65536 /* floats: the next head is fetched if it fits beside the present one */
 
 static const struct attention_ops *const ops[ISA_COUNT] = ISA_TABLE(ops);
 
 /* A whole call. The pieces of work are (head of a sequence, chunk of its blocks). */
 struct call {
     const struct attention_ops *op;
-    struct attention_plan plan;
-    struct attention_hidden hidden;
+    struct attention_tiling tiling;
+    struct attention_key_mask masked;
     int B, causal;
     int chunks;     /* of a head */
     size_t scratch; /* floats a thread needs */
@@ -35,8 +35,8 @@ struct call {
 
 static void call_clear(struct call *c)
 {
-    attention_hidden_clear(&c->hidden);
-    attention_plan_clear(&c->plan);
+    attention_key_mask_clear(&c->masked);
+    attention_tiling_clear(&c->tiling);
 }
 
 /* Chunks are as many as give `pieces` of work in all, if there are queries enough. */
@@ -46,15 +46,15 @@ static int call_init(struct call *c, const struct pl_mask *mask, const uint8_t *
     struct attention_scratch w;
     int rc;
     *c = (struct call){ .op = ops[isa_chosen()], .B = B, .causal = mask->kind == PL_MASK_FULL };
-    if ((rc = attention_plan_init(&c->plan, mask, n, H, d, c->op->lanes))) return rc;
-    if ((rc = attention_hidden_init(&c->hidden, &c->plan, mask, key_mask, B))) {
-        attention_plan_clear(&c->plan);
+    if ((rc = attention_tiling_init(&c->tiling, mask, n, H, d, c->op->lanes))) return rc;
+    if ((rc = attention_key_mask_init(&c->masked, &c->tiling, mask, key_mask, B))) {
+        attention_tiling_clear(&c->tiling);
         return rc;
     }
-    c->scratch = attention_scratch(&w, &c->plan, NULL, backward);
+    c->scratch = attention_scratch(&w, &c->tiling, NULL, backward);
     c->chunks = (pieces + B * H - 1) / (B * H);
     if (c->chunks > n / CHUNK_ROWS) c->chunks = n / CHUNK_ROWS;
-    if (c->chunks > c->plan.blocks) c->chunks = c->plan.blocks;
+    if (c->chunks > c->tiling.blocks) c->chunks = c->tiling.blocks;
     if (c->chunks < 1) c->chunks = 1;
     return PL_OK;
 }
@@ -63,23 +63,23 @@ static int call_init(struct call *c, const struct pl_mask *mask, const uint8_t *
 static struct attention_head head_of(const struct call *c, const float *qkv, int b, int head,
                                      size_t *qkv_at, size_t *o_at, size_t *lse_at)
 {
-    size_t n = (size_t)c->plan.n, H = (size_t)c->plan.H, d = (size_t)c->plan.d, width = H * d;
+    size_t n = (size_t)c->tiling.n, H = (size_t)c->tiling.H, d = (size_t)c->tiling.d, width = H * d;
     size_t heads = (size_t)c->B * H, next = (size_t)b * H + (size_t)head + 1;
     struct attention_head h = { .stride = 3 * width,
                                 .o_stride = width,
-                                .text_mask = c->plan.text_mask };
+                                .text_mask = c->tiling.text_mask };
     *qkv_at = (size_t)b * n * 3 * width + (size_t)head * d;
     *o_at = (size_t)b * n * width + (size_t)head * d;
     *lse_at = ((size_t)b * H + (size_t)head) * n;
     h.q = qkv + *qkv_at;
     h.k = h.q + width;
     h.v = h.k + width;
-    if (3 * n * d <= FETCH_MAX && next < heads)
+    if (3 * n * d <= PREFETCH_MAX && next < heads)
         h.next = qkv + (next / H * n * 3 * H + next % H) * d;
-    if (c->hidden.mask) {
-        h.text_mask = c->hidden.mask + (size_t)b * c->hidden.width;
+    if (c->masked.mask) {
+        h.text_mask = c->masked.mask + (size_t)b * c->masked.width;
         h.causal_mask = c->causal ? h.text_mask : NULL;
-        h.blind = c->hidden.blind[b];
+        h.fully_masked = c->masked.fully_masked[b];
     }
     return h;
 }
@@ -92,7 +92,7 @@ int fast_attention(float *o, float *lse, const float *qkv, int B, int n, int H, 
     if (rc) return rc;
     #pragma omp parallel for schedule(dynamic) num_threads(fast_threads())
     for (int piece = 0; piece < B * H * c.chunks; piece++) {
-        int head = piece / c.chunks, chunk = piece % c.chunks, blocks = c.plan.blocks;
+        int head = piece / c.chunks, chunk = piece % c.chunks, blocks = c.tiling.blocks;
         size_t qkv_at, o_at, lse_at;
         struct attention_head h = head_of(&c, qkv, head / H, head % H, &qkv_at, &o_at, &lse_at);
         struct attention_scratch w;
@@ -104,8 +104,9 @@ int fast_attention(float *o, float *lse, const float *qkv, int B, int n, int H, 
         }
         h.o = o + o_at;
         h.lse = lse ? lse + lse_at : NULL;
-        attention_scratch(&w, &c.plan, base, 0);
-        c.op->forward(&c.plan, &h, &w, chunk * blocks / c.chunks, (chunk + 1) * blocks / c.chunks);
+        attention_scratch(&w, &c.tiling, base, 0);
+        c.op->forward(&c.tiling, &h, &w, chunk * blocks / c.chunks,
+                      (chunk + 1) * blocks / c.chunks);
     }
     call_clear(&c);
     return rc;
@@ -121,13 +122,13 @@ int fast_attention_backward(float *dqkv, const float *do_, const float *qkv, con
     int rc = call_init(&c, mask, key_mask, B, n, H, d, 1, 8);
     assert(dqkv != qkv);
     if (rc) return rc;
-    sums = (size_t)n * (size_t)c.plan.line;
+    sums = (size_t)n * (size_t)c.tiling.row_stride;
     part = 2 * sums;
     if (c.chunks > 1 && !(parts = malloc((size_t)(B * H * c.chunks) * part * sizeof *parts)))
         rc = PL_ENOMEM;
     #pragma omp parallel for schedule(dynamic) num_threads(fast_threads())
     for (int piece = 0; piece < (rc ? 0 : B * H * c.chunks); piece++) {
-        int head = piece / c.chunks, chunk = piece % c.chunks, blocks = c.plan.blocks;
+        int head = piece / c.chunks, chunk = piece % c.chunks, blocks = c.tiling.blocks;
         size_t qkv_at, o_at, lse_at;
         struct attention_head h = head_of(&c, qkv, head / H, head % H, &qkv_at, &o_at, &lse_at);
         struct attention_scratch w;
@@ -143,11 +144,12 @@ int fast_attention_backward(float *dqkv, const float *do_, const float *qkv, con
         h.dq = dqkv + qkv_at;
         h.dk = h.dq + h.stride / 3;
         h.dv = h.dk + h.stride / 3;
-        attention_scratch(&w, &c.plan, base, 1);
+        attention_scratch(&w, &c.tiling, base, 1);
         w.dk = parts ? parts + (size_t)piece * part : base + c.scratch;
         w.dv = w.dk + sums;
-        c.op->backward(&c.plan, &h, &w, chunk * blocks / c.chunks, (chunk + 1) * blocks / c.chunks);
-        if (!parts) c.op->finish(&c.plan, &h, w.dk, w.dv, 1, 0);
+        c.op->backward(&c.tiling, &h, &w, chunk * blocks / c.chunks,
+                       (chunk + 1) * blocks / c.chunks);
+        if (!parts) c.op->reduce(&c.tiling, &h, w.dk, w.dv, 1, 0);
     }
     #pragma omp parallel for schedule(dynamic) num_threads(fast_threads())
     for (int head = 0; head < (parts && !rc ? B * H : 0); head++) {
@@ -156,7 +158,7 @@ int fast_attention_backward(float *dqkv, const float *do_, const float *qkv, con
         struct attention_head h = head_of(&c, qkv, head / H, head % H, &qkv_at, &o_at, &lse_at);
         h.dk = dqkv + qkv_at + h.stride / 3;
         h.dv = h.dk + h.stride / 3;
-        c.op->finish(&c.plan, &h, dk, dk + sums, c.chunks, part);
+        c.op->reduce(&c.tiling, &h, dk, dk + sums, c.chunks, part);
     }
     free(parts);
     call_clear(&c);

@@ -18,19 +18,19 @@ struct attention_block {
     int group, groups; /* groups == 0: text */
 };
 
-struct attention_plan {
+struct attention_tiling {
     int n, H, d;
     int lanes; /* floats of a vector register */
     int text;  /* text positions among the n */
     int F, by_column, groups;
     int *start, *length; /* (groups) first packed query, queries */
-    int slots, apart;    /* groups a query looks at: its own and slots-1 above, `apart` apart */
+    int slots, dilation; /* groups a query looks at: its own and slots-1 above, `apart` apart */
     int width;           /* F rounded up to lanes: the scores of one slot */
     struct attention_block *block;
-    int blocks, most_rows;
+    int blocks, max_rows;
     float scale; /* of the scores: 1/sqrt(d) */
-    int line;    /* floats between packed rows of d: no power of two, which caches dislike */
-    int pitch;   /* floats between rows of scores */
+    int row_stride;   /* floats between packed rows of d: no power of two, which caches dislike */
+    int score_stride; /* floats between rows of scores */
 
     /* Masks are added to scores: 0 or -infinity, the latter also where a register is padded. */
     float *own,
@@ -47,7 +47,7 @@ struct attention_head {
     size_t stride, o_stride;
     const float *text_mask;   /* for all queries but causal ones */
     const float *causal_mask; /* causal queries obey it on top, if it is not NULL */
-    int blind;                /* queries 0..blind-1 have no key left */
+    int fully_masked;         /* queries 0..blind-1 have no key left */
     const float *next;        /* the next head's q, to be fetched meanwhile, or NULL */
 };
 
@@ -55,9 +55,9 @@ struct attention_head {
 struct attention_scratch {
     float *k_columns, *v_columns; /* transposed, in panels: text, then each group */
     float *k_rows, *v_rows;       /* (d panels, n, 2 lanes) */
-    float *q, *dout, *out;        /* (most_rows, line) of one block */
-    float *s, *ds;                /* (most_rows, pitch) */
-    float *sum;                   /* (most_rows) of weights; backward: of dout * o */
+    float *q, *dout, *out;        /* (max_rows, line) of one block */
+    float *s, *ds;                /* (max_rows, pitch) */
+    float *sum;                   /* (max_rows) of weights; backward: of dout * o */
     float *zeros;                 /* (d rounded up) */
     float *dk, *dv;               /* (n, line) sums over the blocks */
 };
@@ -65,24 +65,24 @@ struct attention_scratch {
 /* Packed queries that lie evenly in the sequence: a block's text, or one of its groups. */
 struct attention_run {
     int row, rows;       /* within the block */
-    int position, apart; /* in the sequence */
+    int position, stride; /* in the sequence */
     int group;           /* -1: text */
 };
 
-static inline struct attention_run run_of_group(const struct attention_plan *p, int g)
+static inline struct attention_run run_of_group(const struct attention_tiling *p, int g)
 {
     return (struct attention_run){ .rows = p->length[g],
                                    .group = g,
                                    .position = p->text + (p->by_column ? g : g * p->F),
-                                   .apart = p->by_column ? p->F : 1 };
+                                   .stride = p->by_column ? p->F : 1 };
 }
 
 static inline int runs_of(const struct attention_block *b) { return b->groups ? b->groups : 1; }
 
-static inline struct attention_run run_of(const struct attention_plan *p,
+static inline struct attention_run run_of(const struct attention_tiling *p,
                                           const struct attention_block *b, int i)
 {
-    struct attention_run u = { .rows = b->rows, .position = b->row, .apart = 1, .group = -1 };
+    struct attention_run u = { .rows = b->rows, .position = b->row, .stride = 1, .group = -1 };
     if (b->groups) {
         u = run_of_group(p, b->group + i);
         u.row = p->start[u.group] - b->row;
@@ -92,7 +92,7 @@ static inline struct attention_run run_of(const struct attention_plan *p,
 
 /* Many small heads wait for memory more than for arithmetic: while a query is weighed, the same
  * position of the next head comes nearer. */
-static inline void fetch_next(const struct attention_head *h, int position, int d)
+static inline void prefetch_next_head(const struct attention_head *h, int position, int d)
 {
     const float *at;
     if (!h->next) return;
@@ -102,19 +102,19 @@ static inline void fetch_next(const struct attention_head *h, int position, int 
 }
 
 /* Slots that group g has: the first groups have fewer above them. */
-static inline int slots_of(const struct attention_plan *p, int g)
+static inline int slots_of(const struct attention_tiling *p, int g)
 {
-    int above = g / p->apart;
+    int above = g / p->dilation;
     return above + 1 < p->slots ? above + 1 : p->slots;
 }
 
 /* Which keys a row of scores counts: masks for its text and its slots. */
 struct attention_row {
     int text, slots, width;
-    const float *mask, *more, *own, *above; /* more: NULL, or a second one for the text */
+    const float *mask, *extra_mask, *own, *above; /* more: NULL, or a second one for the text */
 };
 
-static inline struct attention_row row_of(const struct attention_plan *p,
+static inline struct attention_row row_of(const struct attention_tiling *p,
                                           const struct attention_head *h,
                                           const struct attention_block *b,
                                           const struct attention_run *u, int i)
@@ -124,7 +124,7 @@ static inline struct attention_row row_of(const struct attention_plan *p,
                                .mask = h->text_mask };
     if (b->causal) {
         r.mask = p->causal + p->n - (u->position + i + 1);
-        r.more = h->causal_mask;
+        r.extra_mask = h->causal_mask;
     }
     if (u->group >= 0) {
         r.slots = slots_of(p, u->group);
@@ -136,34 +136,34 @@ static inline struct attention_row row_of(const struct attention_plan *p,
 
 struct attention_ops {
     int lanes;
-    void (*forward)(const struct attention_plan *p, const struct attention_head *h,
+    void (*forward)(const struct attention_tiling *p, const struct attention_head *h,
                     const struct attention_scratch *w, int block0, int block1);
-    void (*backward)(const struct attention_plan *p, const struct attention_head *h,
+    void (*backward)(const struct attention_tiling *p, const struct attention_head *h,
                      const struct attention_scratch *w, int block0, int block1);
     /* Adds up `parts` sums of dk and dv, `apart` floats apart, and hands them out. */
-    void (*finish)(const struct attention_plan *p, const struct attention_head *h, const float *dk,
-                   const float *dv, int parts, size_t apart);
+    void (*reduce)(const struct attention_tiling *p, const struct attention_head *h,
+                   const float *dk, const float *dv, int parts, size_t part_stride);
     /* o (d) of one query over `count` keys; weight has room for count, rounded up to lanes. */
     void (*step)(float *o, const float *q, const float *k_cache, const float *v_cache,
                  const int *key, int count, int d, float *weight);
 };
 
-int attention_plan_init(struct attention_plan *p, const struct pl_mask *mask, int n, int H, int d,
-                        int lanes);
-void attention_plan_clear(struct attention_plan *p);
+int attention_tiling_init(struct attention_tiling *p, const struct pl_mask *mask, int n, int H,
+                          int d, int lanes);
+void attention_tiling_clear(struct attention_tiling *p);
 
 /* Cuts a workspace up; returns how many floats that takes. With base NULL it only counts. */
-size_t attention_scratch(struct attention_scratch *w, const struct attention_plan *p, float *base,
+size_t attention_scratch(struct attention_scratch *w, const struct attention_tiling *p, float *base,
                          int backward);
 
 /* The key mask as something to add to scores, for each sequence. */
-struct attention_hidden {
+struct attention_key_mask {
     float *mask; /* (B, width), or NULL */
-    int *blind;  /* (B) that many first queries have no key left */
+    int *fully_masked; /* (B) that many first queries have no key left */
     size_t width;
 };
-int attention_hidden_init(struct attention_hidden *hidden, const struct attention_plan *p,
-                          const struct pl_mask *mask, const uint8_t *key_mask, int B);
-void attention_hidden_clear(struct attention_hidden *hidden);
+int attention_key_mask_init(struct attention_key_mask *masked, const struct attention_tiling *p,
+                            const struct pl_mask *mask, const uint8_t *key_mask, int B);
+void attention_key_mask_clear(struct attention_key_mask *masked);
 
 #endif

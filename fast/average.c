@@ -8,11 +8,11 @@
 #include <string.h>
 
 #define PIECE 4096 /* values at a time, decoded on the stack */
-#define FEW 16     /* pieces that don't pay for threads */
+#define SERIAL_PIECES 16 /* pieces that don't pay for threads */
 
 /* Values of a message need not be aligned. */
-typedef float loose_float __attribute__((aligned(1), may_alias));
-typedef uint16_t loose_half __attribute__((aligned(1), may_alias));
+typedef float unaligned_float __attribute__((aligned(1), may_alias));
+typedef uint16_t unaligned_half __attribute__((aligned(1), may_alias));
 
 /* Exact for all halves; a NaN keeps its bits. Subnormal ones are made from their whole number,
  * since a product with a subnormal float takes a hundred times as long. No branches: they would
@@ -26,69 +26,69 @@ FAST_INLINE float widen(uint16_t h)
     return out.f;
 }
 
-FAST_CLONES static void add_floats(float *sum, const loose_float *x, float weight, int n)
+FAST_CLONES static void add_floats(float *sum, const unaligned_float *x, float weight, int n)
 {
     #pragma omp simd
     for (int i = 0; i < n; i++) sum[i] = sum[i] + weight * x[i];
 }
 
-FAST_CLONES static void add_halves(float *sum, const loose_half *x, float weight, int n)
+FAST_CLONES static void add_halves(float *sum, const unaligned_half *x, float weight, int n)
 {
     #pragma omp simd
     for (int i = 0; i < n; i++) sum[i] = sum[i] + weight * widen(x[i]);
 }
 
 FAST_CLONES static void delta_floats(float *delta, const float *sum, float weight,
-                                     const loose_float *x, int n)
+                                     const unaligned_float *x, int n)
 {
     #pragma omp simd
     for (int i = 0; i < n; i++) delta[i] = sum[i] / weight - x[i];
 }
 
 FAST_CLONES static void delta_halves(float *delta, const float *sum, float weight,
-                                     const loose_half *x, int n)
+                                     const unaligned_half *x, int n)
 {
     #pragma omp simd
     for (int i = 0; i < n; i++) delta[i] = sum[i] / weight - widen(x[i]);
 }
 
-#if FAST_TABLE512
+#if FAST_LUT512
 
 /* What becomes of a sum. */
-enum after {
-    KEEP,   /* it is stored */
-    SETTLE  /* x += mean - x */
+enum destination {
+    STORE, /* it is stored */
+    APPLY  /* x += mean - x */
 };
 
 /* Asks for the 64 values that come a page later. */
-VBMI FAST_INLINE void ask_ahead(const loose_float *x)
+VBMI FAST_INLINE void prefetch_ahead(const unaligned_float *x)
 {
     for (int k = 0; k < 4; k++)
-        _mm_prefetch((const char *)(x + FAST_AHEAD + 16 * k), _MM_HINT_T0);
+        _mm_prefetch((const char *)(x + FAST_PREFETCH_FLOATS + 16 * k), _MM_HINT_T0);
 }
 
 /* n is a multiple of 64. sum + weight * the codes' values, or, with `own`, of a sum that is
  * own_weight * own yet. A code's product with the weight is rounded once, in the table. */
-VBMI FAST_INLINE void codes_into(float *out, const float *sum, const loose_float *own,
+VBMI FAST_INLINE void codes_into(float *out, const float *sum, const unaligned_float *own,
                                  float own_weight, const uint8_t *codes, const float *table,
-                                 float weight, float all, enum after after, int n)
+                                 float weight, float all, enum destination destination, int n)
 {
     const __m512 factor = _mm512_set1_ps(own_weight), total = _mm512_set1_ps(all);
-    struct table512 t;
+    struct lut512 t;
     float scaled[PL_CODES];
     for (int k = 0; k < PL_CODES; k++) scaled[k] = weight * table[k];
-    table512_load(&t, scaled);
+    lut512_load(&t, scaled);
     for (int i = 0; i < n; i += 64) {
         __m512 y[4];
-        ask_ahead((own ? own : sum) + i);
-        table512_look_up(y, &t, codes + i);
+        prefetch_ahead((own ? own : sum) + i);
+        lut512_look_up(y, &t, codes + i);
         for (int k = 0; k < 4; k++) {
             int at = i + 16 * k;
             __m512 s = own ? _mm512_add_ps(_mm512_setzero_ps(), /* -0 becomes 0 */
                                            _mm512_mul_ps(factor, _mm512_loadu_ps(own + at)))
                            : _mm512_loadu_ps(sum + at);
             s = _mm512_add_ps(s, y[k]);
-            if (after == SETTLE) {
+            if (destination == APPLY) {
                 __m512 x = _mm512_loadu_ps(out + at);
                 s = _mm512_add_ps(x, _mm512_sub_ps(_mm512_div_ps(s, total), x));
             }
@@ -100,37 +100,36 @@ VBMI FAST_INLINE void codes_into(float *out, const float *sum, const loose_float
 VBMI static void add_codes(float *sum, const uint8_t *codes, const float *table, float weight,
                            int n)
 {
-    codes_into(sum, sum, NULL, 0, codes, table, weight, 1, KEEP, n);
+    codes_into(sum, sum, NULL, 0, codes, table, weight, 1, STORE, n);
 }
 
-VBMI static void add_two(float *sum, const loose_float *own, float own_weight,
+VBMI static void add_two(float *sum, const unaligned_float *own, float own_weight,
                          const uint8_t *codes, const float *table, float weight, int n)
 {
-    codes_into(sum, NULL, own, own_weight, codes, table, weight, 1, KEEP, n);
+    codes_into(sum, NULL, own, own_weight, codes, table, weight, 1, STORE, n);
 }
 
-VBMI static void settle_two(float *x, const loose_float *own, float own_weight,
-                            const uint8_t *codes, const float *table, float weight, float all,
-                            int n)
+VBMI static void apply_two(float *x, const unaligned_float *own, float own_weight,
+                           const uint8_t *codes, const float *table, float weight, float all, int n)
 {
-    codes_into(x, NULL, own, own_weight, codes, table, weight, all, SETTLE, n);
+    codes_into(x, NULL, own, own_weight, codes, table, weight, all, APPLY, n);
 }
 
-VBMI static void settle_codes(float *x, const float *sum, const uint8_t *codes, const float *table,
-                              float weight, float all, int n)
+VBMI static void apply_codes(float *x, const float *sum, const uint8_t *codes, const float *table,
+                             float weight, float all, int n)
 {
-    codes_into(x, sum, NULL, 0, codes, table, weight, all, SETTLE, n);
+    codes_into(x, sum, NULL, 0, codes, table, weight, all, APPLY, n);
 }
 
 VBMI static void delta_codes(float *delta, const float *sum, float weight, const uint8_t *codes,
                              const float *table, int n)
 {
-    struct table512 t;
+    struct lut512 t;
     __m512 all = _mm512_set1_ps(weight);
-    table512_load(&t, table);
+    lut512_load(&t, table);
     for (int i = 0; i < n; i += 64) {
         __m512 y[4];
-        table512_look_up(y, &t, codes + i);
+        lut512_look_up(y, &t, codes + i);
         for (int k = 0; k < 4; k++) {
             __m512 mean = _mm512_div_ps(_mm512_loadu_ps(sum + i + 16 * k), all);
             _mm512_storeu_ps(delta + i + 16 * k, _mm512_sub_ps(mean, y[k]));
@@ -139,18 +138,17 @@ VBMI static void delta_codes(float *delta, const float *sum, float weight, const
 }
 
 /* The delta of add_two's sum from what the codes stand for. */
-VBMI static void delta_two(float *delta, const loose_float *own, float own_weight,
-                           const uint8_t *codes, const float *table, float weight, float all,
-                           int n)
+VBMI static void delta_two(float *delta, const unaligned_float *own, float own_weight,
+                           const uint8_t *codes, const float *table, float weight, float all, int n)
 {
     const __m512 factor = _mm512_set1_ps(own_weight), its = _mm512_set1_ps(weight);
     const __m512 total = _mm512_set1_ps(all);
-    struct table512 t;
-    table512_load(&t, table);
+    struct lut512 t;
+    lut512_load(&t, table);
     for (int i = 0; i < n; i += 64) {
         __m512 y[4];
-        ask_ahead(own + i);
-        table512_look_up(y, &t, codes + i);
+        prefetch_ahead(own + i);
+        lut512_look_up(y, &t, codes + i);
         for (int k = 0; k < 4; k++) {
             __m512 s = _mm512_mul_ps(factor, _mm512_loadu_ps(own + i + 16 * k));
             s = _mm512_add_ps(_mm512_setzero_ps(), s); /* -0 becomes 0 */
@@ -177,24 +175,24 @@ static void add_piece(float *sum, const struct pl_coded *x, float weight, size_t
     int done = 0;
     switch (x->method) {
     case PL_COMPRESS_UNIFORM8:
-#if FAST_TABLE512
-        if (fast_has_table512())
-            add_codes(sum, codes, x->table, weight, done = n / 64 * 64);
+#if FAST_LUT512
+        if (fast_has_lut512()) add_codes(sum, codes, x->table, weight, done = n / 64 * 64);
 #endif
-        fast_look_up(values, codes + done, x->table, (size_t)(n - done));
+        fast_table_lookup(values, codes + done, x->table, (size_t)(n - done));
         add_floats(sum + done, values, weight, n - done);
         break;
     case PL_COMPRESS_FLOAT16:
-        add_halves(sum, (const loose_half *)x->data + at, weight, n);
+        add_halves(sum, (const unaligned_half *)x->data + at, weight, n);
         break;
-    default: add_floats(sum, (const loose_float *)x->data + at, weight, n);
+    default: add_floats(sum, (const unaligned_float *)x->data + at, weight, n);
     }
 }
 
 int fast_average_add(float *sum, const struct pl_coded *x, float weight, size_t n)
 {
     size_t pieces = (n + PIECE - 1) / PIECE;
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces > FEW)
+    #pragma omp parallel for schedule(static) num_threads(fast_threads()) \
+        if (pieces > SERIAL_PIECES)
     for (size_t p = 0; p < pieces; p++) {
         int count;
         size_t at = piece(n, p, &count);
@@ -211,17 +209,16 @@ static void delta_piece(float *delta, const float *sum, float weight, const stru
     int done = 0;
     switch (x->method) {
     case PL_COMPRESS_UNIFORM8:
-#if FAST_TABLE512
-        if (fast_has_table512())
-            delta_codes(delta, sum, weight, codes, x->table, done = n / 64 * 64);
+#if FAST_LUT512
+        if (fast_has_lut512()) delta_codes(delta, sum, weight, codes, x->table, done = n / 64 * 64);
 #endif
-        fast_look_up(values, codes + done, x->table, (size_t)(n - done));
+        fast_table_lookup(values, codes + done, x->table, (size_t)(n - done));
         delta_floats(delta + done, sum + done, weight, values, n - done);
         break;
     case PL_COMPRESS_FLOAT16:
-        delta_halves(delta, sum, weight, (const loose_half *)x->data + at, n);
+        delta_halves(delta, sum, weight, (const unaligned_half *)x->data + at, n);
         break;
-    default: delta_floats(delta, sum, weight, (const loose_float *)x->data + at, n);
+    default: delta_floats(delta, sum, weight, (const unaligned_float *)x->data + at, n);
     }
 }
 
@@ -233,7 +230,8 @@ int fast_average_delta(float *delta, const float *sum, float weight, const struc
         memset(delta, 0, n * sizeof *delta);
         return PL_OK;
     }
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces > FEW)
+    #pragma omp parallel for schedule(static) num_threads(fast_threads()) \
+        if (pieces > SERIAL_PIECES)
     for (size_t p = 0; p < pieces; p++) {
         int count;
         size_t at = piece(n, p, &count);
@@ -253,9 +251,9 @@ static const void *data_at(const struct pl_coded *x, size_t at)
 /* How many of the first senders are taken by a kernel of their own. */
 static int sum_first(float *sum, const struct pl_sender *from, int senders, size_t at, int n)
 {
-#if FAST_TABLE512
+#if FAST_LUT512
     if (senders >= 2 && from[0].x.method == PL_COMPRESS_NONE &&
-        from[1].x.method == PL_COMPRESS_UNIFORM8 && n % 64 == 0 && fast_has_table512()) {
+        from[1].x.method == PL_COMPRESS_UNIFORM8 && n % 64 == 0 && fast_has_lut512()) {
         add_two(sum, data_at(&from[0].x, at), from[0].weight, data_at(&from[1].x, at),
                 from[1].x.table, from[1].weight, n);
         return 2;
@@ -275,7 +273,8 @@ static void sum_piece(float *sum, const struct pl_sender *from, int senders, siz
 int fast_average_sum(float *sum, const struct pl_sender *from, int senders, size_t n)
 {
     size_t pieces = (n + PIECE - 1) / PIECE;
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces > FEW)
+    #pragma omp parallel for schedule(static) num_threads(fast_threads()) \
+        if (pieces > SERIAL_PIECES)
     for (size_t p = 0; p < pieces; p++) {
         int count;
         size_t at = piece(n, p, &count);
@@ -284,33 +283,33 @@ int fast_average_sum(float *sum, const struct pl_sender *from, int senders, size
     return PL_OK;
 }
 
-FAST_CLONES static void settle_floats(float *x, const float *sum, float weight, int n)
+FAST_CLONES static void apply_floats(float *x, const float *sum, float weight, int n)
 {
     #pragma omp simd
     for (int i = 0; i < n; i++) x[i] = x[i] + (sum[i] / weight - x[i]);
 }
 
-static void settle_piece(float *x, const struct pl_sender *from, int senders, float weight,
-                         size_t at, int n)
+static void apply_piece(float *x, const struct pl_sender *from, int senders, float weight,
+                        size_t at, int n)
 {
     float sum[PIECE];
-#if FAST_TABLE512
+#if FAST_LUT512
     const struct pl_sender *last = &from[senders - 1];
     if (senders >= 2 && last->x.method == PL_COMPRESS_UNIFORM8 && n % 64 == 0 &&
-        fast_has_table512()) {
+        fast_has_lut512()) {
         const uint8_t *codes = data_at(&last->x, at);
         if (senders == 2 && from->x.method == PL_COMPRESS_NONE) {
-            settle_two(x, data_at(&from->x, at), from->weight, codes, last->x.table, last->weight,
-                       weight, n);
+            apply_two(x, data_at(&from->x, at), from->weight, codes, last->x.table, last->weight,
+                      weight, n);
             return;
         }
         sum_piece(sum, from, senders - 1, at, n);
-        settle_codes(x, sum, codes, last->x.table, last->weight, weight, n);
+        apply_codes(x, sum, codes, last->x.table, last->weight, weight, n);
         return;
     }
 #endif
     sum_piece(sum, from, senders, at, n);
-    settle_floats(x, sum, weight, n);
+    apply_floats(x, sum, weight, n);
 }
 
 int fast_average_apply(float *x, const struct pl_sender *from, int senders, float weight, size_t n)
@@ -320,26 +319,27 @@ int fast_average_apply(float *x, const struct pl_sender *from, int senders, floa
         for (size_t i = 0; i < n; i++) x[i] = x[i] + 0;
         return PL_OK;
     }
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (pieces > FEW)
+    #pragma omp parallel for schedule(static) num_threads(fast_threads()) \
+        if (pieces > SERIAL_PIECES)
     for (size_t p = 0; p < pieces; p++) {
         int count;
         size_t at = piece(n, p, &count);
-        settle_piece(x + at, from, senders, weight, at, count);
+        apply_piece(x + at, from, senders, weight, at, count);
     }
     return PL_OK;
 }
 
 /* What it is an answer to, and the sum, or, without one, what it is made of. */
-struct answer {
+struct delta_source {
     const float *sum;
     const struct pl_sender *from;
     int senders;
-    int alone; /* 1: the reducer's own values, and the codes that this is an answer to */
+    int two_senders; /* 1: the reducer's own values, and the codes that this is an answer to */
     float weight;
     const struct pl_coded *x;
 };
 
-static int is_alone(const struct pl_sender *from, int senders, const struct pl_coded *x)
+static int is_two_senders(const struct pl_sender *from, int senders, const struct pl_coded *x)
 {
     return senders == 2 && from[0].x.method == PL_COMPRESS_NONE &&
            from[1].x.method == PL_COMPRESS_UNIFORM8 && x->method == PL_COMPRESS_UNIFORM8 &&
@@ -347,10 +347,10 @@ static int is_alone(const struct pl_sender *from, int senders, const struct pl_c
 }
 
 /* 1: a kernel of its own has made it. */
-static int delta_alone(const struct answer *a, float *delta, size_t at, size_t n)
+static int delta_two_senders(const struct delta_source *a, float *delta, size_t at, size_t n)
 {
-#if FAST_TABLE512
-    if (a->alone && n % 64 == 0 && fast_has_table512()) {
+#if FAST_LUT512
+    if (a->two_senders && n % 64 == 0 && fast_has_lut512()) {
         const struct pl_sender *own = a->from, *its = own + 1;
         delta_two(delta, data_at(&own->x, at), own->weight, data_at(&its->x, at), its->x.table,
                   its->weight, a->weight, (int)n);
@@ -363,37 +363,41 @@ static int delta_alone(const struct answer *a, float *delta, size_t at, size_t n
 
 static void make_delta(const void *context, float *delta, size_t at, size_t n)
 {
-    const struct answer *a = context;
+    const struct delta_source *a = context;
     float sum[PIECE];
     if (a->weight == 0) {
         memset(delta, 0, n * sizeof *delta);
     } else if (a->sum) {
         delta_piece(delta, a->sum + at, a->weight, a->x, at, (int)n);
-    } else if (!delta_alone(a, delta, at, n)) {
+    } else if (!delta_two_senders(a, delta, at, n)) {
         sum_piece(sum, a->from, a->senders, at, (int)n);
         delta_piece(delta, sum, a->weight, a->x, at, (int)n);
     }
 }
 
-static int answer(uint8_t *codes, float table[PL_CODES], const struct answer *a, size_t n)
+static int encode_delta(uint8_t *codes, float table[PL_CODES], const struct delta_source *a,
+                        size_t n)
 {
-    float *delta = fast_take(n);
-    int rc = delta ? fast_uniform8_made(codes, table, delta, n, make_delta, a) : PL_ENOMEM;
-    fast_give(delta);
+    float *delta = fast_scratch_alloc(n);
+    int rc = delta ? fast_uniform8_encode_made(codes, table, delta, n, make_delta, a) : PL_ENOMEM;
+    fast_scratch_free(delta);
     return rc;
 }
 
 int fast_average_delta8(uint8_t *codes, float table[PL_CODES], const float *sum, float weight,
                         const struct pl_coded *x, size_t n)
 {
-    const struct answer a = { .sum = sum, .weight = weight, .x = x };
-    return answer(codes, table, &a, n);
+    const struct delta_source a = { .sum = sum, .weight = weight, .x = x };
+    return encode_delta(codes, table, &a, n);
 }
 
 int fast_average_reduce8(uint8_t *codes, float table[PL_CODES], const struct pl_sender *from,
                        int senders, float weight, const struct pl_coded *x, size_t n)
 {
-    const struct answer a = { .from = from, .senders = senders, .weight = weight, .x = x,
-                              .alone = is_alone(from, senders, x) };
-    return answer(codes, table, &a, n);
+    const struct delta_source a = { .from = from,
+                                    .senders = senders,
+                                    .weight = weight,
+                                    .x = x,
+                                    .two_senders = is_two_senders(from, senders, x) };
+    return encode_delta(codes, table, &a, n);
 }

@@ -58,7 +58,7 @@ static int parallel_for(int n, int (*task)(void *context, int i), void *context)
 
 int pl_backend_v1(struct pl_backend *be)
 {
-    if (!isa_understood()) {
+    if (!isa_env_is_valid()) {
         snprintf(be->note, sizeof be->note, "PL_FAST_ISA: expected plain, avx2 or avx512");
         return PL_EUSE;
     }

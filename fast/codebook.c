@@ -28,8 +28,8 @@ static struct strip strip(int i, int channels, int P)
 }
 
 /* Squared distances to one row of the table, against the best so far. z (D,STRIP). */
-FAST_CLONES static void meet(float *least, int32_t *best, const float *z, const float *row, int D,
-                             int32_t n)
+FAST_CLONES static void update_nearest(float *nearest, int32_t *best, const float *z,
+                                       const float *row, int D, int32_t n)
 {
     float distance[STRIP] = { 0 };
     for (int d = 0; d < D; d++) {
@@ -41,8 +41,8 @@ FAST_CLONES static void meet(float *least, int32_t *best, const float *z, const 
     }
     #pragma omp simd
     for (int p = 0; p < STRIP; p++) {
-        int nearer = distance[p] < least[p];
-        least[p] = nearer ? distance[p] : least[p];
+        int nearer = distance[p] < nearest[p];
+        nearest[p] = nearer ? distance[p] : nearest[p];
         best[p] = nearer ? n : best[p];
     }
 }
@@ -53,7 +53,7 @@ int fast_nearest_code(int32_t *code, const float *z, const float *table, int B, 
     if (!all) return PL_ENOMEM;
     #pragma omp parallel num_threads(fast_threads())
     {
-        float *here = all + (size_t)omp_get_thread_num() * (size_t)D * STRIP, least[STRIP];
+        float *here = all + (size_t)omp_get_thread_num() * (size_t)D * STRIP, nearest[STRIP];
         int32_t best[STRIP];
         #pragma omp for schedule(static)
         for (int i = 0; i < strips(B, P); i++) {
@@ -62,11 +62,11 @@ int fast_nearest_code(int32_t *code, const float *z, const float *table, int B, 
                 memcpy(here + d * STRIP, z + s.image + (size_t)d * (size_t)P + (size_t)s.first,
                        (size_t)s.count * sizeof *z);
             for (int p = 0; p < STRIP; p++) {
-                least[p] = INFINITY;
+                nearest[p] = INFINITY;
                 best[p] = 0;
             }
             for (int n = 0; n < N; n++)
-                meet(least, best, here, table + (size_t)n * (size_t)D, D, n);
+                update_nearest(nearest, best, here, table + (size_t)n * (size_t)D, D, n);
             memcpy(code + s.code, best, (size_t)s.count * sizeof *code);
         }
     }
@@ -76,13 +76,13 @@ int fast_nearest_code(int32_t *code, const float *z, const float *table, int B, 
 
 /* -- Gumbel codes: x is the strip's first logit, noise may be NULL --------------------------------- */
 
-FAST_CLONES static void largest_code(int32_t *code, const float *x, const float *noise, int N,
-                                     size_t P, int count)
+FAST_CLONES static void argmax_code(int32_t *code, const float *x, const float *noise, int N,
+                                    size_t P, int count)
 {
-    float most[STRIP];
+    float row_max[STRIP];
     int32_t best[STRIP];
     for (int p = 0; p < count; p++) {
-        most[p] = -INFINITY;
+        row_max[p] = -INFINITY;
         best[p] = 0;
     }
     for (int n = 0; n < N; n++) {
@@ -90,8 +90,8 @@ FAST_CLONES static void largest_code(int32_t *code, const float *x, const float 
         #pragma omp simd
         for (int p = 0; p < count; p++) {
             float v = by ? at[p] + by[p] : at[p];
-            int more = v > most[p];
-            most[p] = more ? v : most[p];
+            int more = v > row_max[p];
+            row_max[p] = more ? v : row_max[p];
             best[p] = more ? n : best[p];
         }
     }
@@ -99,11 +99,11 @@ FAST_CLONES static void largest_code(int32_t *code, const float *x, const float 
 }
 
 /* y = exp((x + noise - most) * by), its sum and the largest x + noise; y may be x or noise. */
-FAST_CLONES static void exponentials(float *y, double *sum, float *most, const float *x,
+FAST_CLONES static void exponentials(float *y, double *sum, float *row_max, const float *x,
                                      const float *noise, float by, int N, size_t P, int count)
 {
     for (int p = 0; p < count; p++) {
-        most[p] = -INFINITY;
+        row_max[p] = -INFINITY;
         sum[p] = 0;
     }
     for (int n = 0; n < N; n++) {
@@ -111,7 +111,7 @@ FAST_CLONES static void exponentials(float *y, double *sum, float *most, const f
         #pragma omp simd
         for (int p = 0; p < count; p++) {
             float v = add ? at[p] + add[p] : at[p];
-            most[p] = v > most[p] ? v : most[p];
+            row_max[p] = v > row_max[p] ? v : row_max[p];
         }
     }
     for (int n = 0; n < N; n++) {
@@ -119,14 +119,14 @@ FAST_CLONES static void exponentials(float *y, double *sum, float *most, const f
         float *to = y ? y + (size_t)n * P : NULL;
         #pragma omp simd
         for (int p = 0; p < count; p++) {
-            float v = add ? at[p] + add[p] : at[p], e = fast_exp((v - most[p]) * by);
+            float v = add ? at[p] + add[p] : at[p], e = fast_exp((v - row_max[p]) * by);
             if (to) to[p] = e;
             sum[p] += (double)e;
         }
     }
 }
 
-FAST_CLONES static void normalise(float *y, const double *sum, int N, size_t P, int count)
+FAST_CLONES static void normalize(float *y, const double *sum, int N, size_t P, int count)
 {
     float by[STRIP];
     for (int p = 0; p < count; p++) by[p] = (float)(1 / sum[p]);
@@ -139,7 +139,7 @@ FAST_CLONES static void normalise(float *y, const double *sum, int N, size_t P, 
 
 /* mean[p] = sum over n of softmax(x) * (x - most): with log(sum) it makes the divergence, and its
  * gradient. */
-FAST_CLONES static void mean_logit(double *mean, const double *sum, const float *most,
+FAST_CLONES static void mean_logit(double *mean, const double *sum, const float *row_max,
                                    const float *x, int N, size_t P, int count)
 {
     for (int p = 0; p < count; p++) mean[p] = 0;
@@ -147,7 +147,7 @@ FAST_CLONES static void mean_logit(double *mean, const double *sum, const float 
         const float *at = x + (size_t)n * P;
         #pragma omp simd
         for (int p = 0; p < count; p++) {
-            float above = at[p] - most[p];
+            float above = at[p] - row_max[p];
             mean[p] += (double)(fast_exp(above) * above);
         }
     }
@@ -160,7 +160,7 @@ int fast_gumbel_code(int32_t *code, const float *logits, const float *noise, int
     for (int i = 0; i < strips(B, P); i++) {
         struct strip s = strip(i, N, P);
         size_t at = s.image + (size_t)s.first;
-        largest_code(code + s.code, logits + at, noise ? noise + at : NULL, N, (size_t)P, s.count);
+        argmax_code(code + s.code, logits + at, noise ? noise + at : NULL, N, (size_t)P, s.count);
     }
     return PL_OK;
 }
@@ -173,10 +173,10 @@ int fast_gumbel_soft(float *y, const float *logits, const float *noise, float te
         struct strip s = strip(i, N, P);
         size_t at = s.image + (size_t)s.first;
         double sum[STRIP];
-        float most[STRIP];
-        exponentials(y + at, sum, most, logits + at, noise ? noise + at : NULL, 1 / temperature, N,
-                     (size_t)P, s.count);
-        normalise(y + at, sum, N, (size_t)P, s.count);
+        float row_max[STRIP];
+        exponentials(y + at, sum, row_max, logits + at, noise ? noise + at : NULL, 1 / temperature,
+                     N, (size_t)P, s.count);
+        normalize(y + at, sum, N, (size_t)P, s.count);
     }
     return PL_OK;
 }
@@ -191,9 +191,9 @@ int fast_kl_uniform(double *kl, const float *logits, int B, int N, int P)
         struct strip s = strip(i, N, P);
         const float *x = logits + s.image + (size_t)s.first;
         double sum[STRIP], mean[STRIP];
-        float most[STRIP];
-        exponentials(NULL, sum, most, x, NULL, 1, N, (size_t)P, s.count);
-        mean_logit(mean, sum, most, x, N, (size_t)P, s.count);
+        float row_max[STRIP];
+        exponentials(NULL, sum, row_max, x, NULL, 1, N, (size_t)P, s.count);
+        mean_logit(mean, sum, row_max, x, N, (size_t)P, s.count);
         for (int p = 0; p < s.count; p++) each[s.code + (size_t)p] = mean[p] - log(sum[p]) + log(N);
     }
     for (size_t i = 0; i < places; i++) total += each[i];
@@ -203,9 +203,10 @@ int fast_kl_uniform(double *kl, const float *logits, int B, int N, int P)
 }
 
 /* dlogits = y (a - ay) / temperature + q (x - most - mean) * scale */
-FAST_CLONES static void back(float *dlogits, const float *a, const float *y, const float *x,
-                             const float *most, const double *sum, const double *mean, float per_t,
-                             float scale, int N, size_t P, int count)
+FAST_CLONES static void gumbel_gradient(float *dlogits, const float *a, const float *y,
+                                        const float *x, const float *row_max, const double *sum,
+                                        const double *mean, float per_t, float scale, int N,
+                                        size_t P, int count)
 {
     double ay[STRIP] = { 0 };
     float mean_a[STRIP], mean_x[STRIP], per_sum[STRIP];
@@ -224,7 +225,7 @@ FAST_CLONES static void back(float *dlogits, const float *a, const float *y, con
         float *to = dlogits + (size_t)n * P;
         #pragma omp simd
         for (int p = 0; p < count; p++) {
-            float above = xn[p] - most[p];
+            float above = xn[p] - row_max[p];
             to[p] = fast_fma(yn[p] * per_t, an[p] - mean_a[p],
                              fast_exp(above) * per_sum[p] * (above - mean_x[p]));
         }
@@ -240,11 +241,11 @@ int fast_gumbel_backward(float *dlogits, const float *a, const float *y, const f
         struct strip s = strip(i, N, P);
         size_t at = s.image + (size_t)s.first;
         double sum[STRIP], mean[STRIP];
-        float most[STRIP];
-        exponentials(NULL, sum, most, logits + at, NULL, 1, N, (size_t)P, s.count);
-        mean_logit(mean, sum, most, logits + at, N, (size_t)P, s.count);
-        back(dlogits + at, a + at, y + at, logits + at, most, sum, mean, 1 / temperature, scale, N,
-             (size_t)P, s.count);
+        float row_max[STRIP];
+        exponentials(NULL, sum, row_max, logits + at, NULL, 1, N, (size_t)P, s.count);
+        mean_logit(mean, sum, row_max, logits + at, N, (size_t)P, s.count);
+        gumbel_gradient(dlogits + at, a + at, y + at, logits + at, row_max, sum, mean,
+                        1 / temperature, scale, N, (size_t)P, s.count);
     }
     return PL_OK;
 }

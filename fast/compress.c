@@ -22,7 +22,7 @@
 
 #define PIECE 65536 /* elements a thread takes at a time; partial sums are one a piece */
 #define LANES 16    /* partial sums within a piece, whatever the vectors are */
-#define NEAR 4096   /* elements that are looked at twice: first cache */
+#define L1_BLOCK 4096 /* elements that are looked at twice: first cache */
 #define RUN 16      /* vectors of them that are added up in float32 */
 
 /* --- float16 ---------------------------------------------------------------------------------- */
@@ -122,7 +122,7 @@ struct moments {
     double n, mean, squares;
 };
 
-static void join(struct moments *all, const struct moments *more)
+static void merge_moments(struct moments *all, const struct moments *more)
 {
     double n = all->n + more->n, off = more->mean - all->mean;
     all->squares += more->squares + off * off * (all->n * more->n / n);
@@ -130,7 +130,7 @@ static void join(struct moments *all, const struct moments *more)
     all->n = n;
 }
 
-static struct moments with_care(const float *x, size_t n)
+static struct moments exact_moments(const float *x, size_t n)
 {
     struct moments m = { (double)n, 0, 0 };
     for (size_t i = 0; i < n; i++) m.mean += x[i];
@@ -143,21 +143,21 @@ typedef float row __attribute__((vector_size(4 * LANES), aligned(4), may_alias))
 
 /* Of NEAR values in float32: around their own mean, or near it, so that differences keep their
  * digits, and so few at a time that sums do. */
-FAST_CLONES static void moments_near(struct moments *m, const float *x_)
+FAST_CLONES static void block_moments(struct moments *m, const float *x_)
 {
     const row *x = (const row *)x_;
     row sum[4] = { { 0 } };
     float about = 0;
     double first[LANES] = { 0 }, second[LANES] = { 0 }, a = 0, b = 0;
-    for (int i = 0; i < NEAR / LANES; i += 4)
+    for (int i = 0; i < L1_BLOCK / LANES; i += 4)
         for (int k = 0; k < 4; k++) {
-            __builtin_prefetch(&x[i + k + FAST_AHEAD / LANES]);
+            __builtin_prefetch(&x[i + k + FAST_PREFETCH_FLOATS / LANES]);
             sum[k] += x[i + k];
         }
     sum[0] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
     for (int k = 0; k < LANES; k++) about += sum[0][k];
-    about /= NEAR;
-    for (int i = 0; i < NEAR / LANES; i += RUN) {
+    about /= L1_BLOCK;
+    for (int i = 0; i < L1_BLOCK / LANES; i += RUN) {
         row c, d, one[2] = { { 0 } }, two[2] = { { 0 } };
         for (int k = 0; k < RUN; k += 2) {
             c = x[i + k] - about;
@@ -178,7 +178,7 @@ FAST_CLONES static void moments_near(struct moments *m, const float *x_)
         a += first[k];
         b += second[k];
     }
-    *m = (struct moments){ NEAR, about + a / NEAR, b - a * (a / NEAR) };
+    *m = (struct moments){ L1_BLOCK, about + a / L1_BLOCK, b - a * (a / L1_BLOCK) };
 }
 
 /* Values that are there, or are made on the way. */
@@ -193,14 +193,14 @@ static struct moments moments_of(const struct values *v, size_t at, size_t end)
 {
     struct moments all = { 0, 0, 0 }, m;
     const float *x = v->x;
-    for (; at < end; at += NEAR) {
-        size_t some = end - at < NEAR ? end - at : NEAR;
+    for (; at < end; at += L1_BLOCK) {
+        size_t some = end - at < L1_BLOCK ? end - at : L1_BLOCK;
         if (v->make) v->make(v->context, v->x + at, at, some);
         m.squares = 0;
-        if (some == NEAR) moments_near(&m, x + at);
+        if (some == L1_BLOCK) block_moments(&m, x + at);
         /* too small or too large for squares in float32, or not a number */
-        if (!(m.squares > 1e-24 && m.squares < 1e30)) m = with_care(x + at, some);
-        join(&all, &m);
+        if (!(m.squares > 1e-24 && m.squares < 1e30)) m = exact_moments(x + at, some);
+        merge_moments(&all, &m);
     }
     return all;
 }
@@ -217,7 +217,7 @@ static int moments_of_all(struct moments *all, const struct values *v)
         part[p] = moments_of(v, at, v->n - at < PIECE ? v->n : at + PIECE);
     }
     *all = part[0];
-    for (size_t p = 1; p < pieces; p++) join(all, &part[p]);
+    for (size_t p = 1; p < pieces; p++) merge_moments(all, &part[p]);
     if (part != &one) free(part);
     return PL_OK;
 }
@@ -226,7 +226,7 @@ FAST_CLONES static void find_bins_plain(uint8_t *codes, const float *x, float me
                                         size_t n)
 {
     /* Whole vectors first, bytes after: the compiler does both well, not both at once. */
-    int32_t code[NEAR];
+    int32_t code[L1_BLOCK];
     for (size_t i = 0; i < n; i++) {
         /* 1.5 * 2^23 rounds to whole numbers, ties to even, and leaves them in the lower bits. */
         float q = (x[i] - mean) * inverse;
@@ -246,7 +246,7 @@ AVX512 static void find_bins_avx512(uint8_t *codes, const float *x, float mean, 
     const __m512 middle = _mm512_set1_ps(mean), factor = _mm512_set1_ps(inverse);
     const __m512 least = _mm512_set1_ps(-128), most = _mm512_set1_ps(127);
     for (size_t i = 0; i < n; i += 16) {
-        __builtin_prefetch(x + i + NEAR); /* the next call's */
+        __builtin_prefetch(x + i + L1_BLOCK); /* the next call's */
         __m512 q = _mm512_mul_ps(_mm512_sub_ps(_mm512_loadu_ps(x + i), middle), factor);
         q = _mm512_min_ps(_mm512_max_ps(q, least), most); /* of NaN the second: least */
         __m128i code = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(q));
@@ -270,7 +270,7 @@ static void find_bins(uint8_t *codes, const float *x, float mean, float inverse,
 /* Sum and count of a bin: eight bytes, one addition. */
 typedef float pair __attribute__((vector_size(8)));
 
-void fast_means_of_codes(float table[PL_CODES], const uint8_t *codes, const float *x, size_t n)
+void fast_code_means(float table[PL_CODES], const uint8_t *codes, const float *x, size_t n)
 {
     pair bin[PL_CODES] = { { 0 } };
     double count[PL_CODES] = { 0 };
@@ -323,8 +323,8 @@ static int encode(uint8_t *codes, float table[PL_CODES], const struct values *v)
     inverse = 1 / (6 * sigma / PL_CODES);
     for (size_t at = 0; at < n; at += COUNT_MAX) {
         size_t end = n - at < COUNT_MAX ? n : at + COUNT_MAX;
-        for (size_t i = at; i < end; i += NEAR) {
-            size_t some = end - i < NEAR ? end - i : NEAR, k = 0;
+        for (size_t i = at; i < end; i += L1_BLOCK) {
+            size_t some = end - i < L1_BLOCK ? end - i : L1_BLOCK, k = 0;
             find_bins(codes + i, x + i, mean, inverse, some);
             for (; k + 8 <= some; k += 8) add_eight(bin, codes + i + k, x + i + k);
             for (; k < some; k++) bin[codes[i + k]] += (pair){ x[i + k], 1 };
@@ -344,9 +344,9 @@ int fast_uniform8_encode(uint8_t *codes, float table[PL_CODES], const float *x, 
     return encode(codes, table, &v);
 }
 
-int fast_uniform8_made(uint8_t *codes, float table[PL_CODES], float *x, size_t n,
-                       void (*make)(const void *context, float *x, size_t at, size_t n),
-                       const void *context)
+int fast_uniform8_encode_made(uint8_t *codes, float table[PL_CODES], float *x, size_t n,
+                              void (*make)(const void *context, float *x, size_t at, size_t n),
+                              const void *context)
 {
     const struct values v = { x, n, make, context };
     return encode(codes, table, &v);
@@ -356,13 +356,13 @@ int fast_table8_decode(float *x, const uint8_t *codes, const float table[PL_CODE
 {
     #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > PIECE)
     for (size_t at = 0; at < n; at += PIECE)
-        fast_look_up(x + at, codes + at, table, n - at < PIECE ? n - at : PIECE);
+        fast_table_lookup(x + at, codes + at, table, n - at < PIECE ? n - at : PIECE);
     return PL_OK;
 }
 
 /* --- float16 around a row's mean -------------------------------------------------------------- */
 
-#define SOME 512 /* values that stay in the first cache on their way */
+#define L1_ROW 512 /* values that stay in the first cache on their way */
 
 static int statistics(float *mean, float *deviation, const float *x, size_t D)
 {
@@ -398,8 +398,8 @@ int fast_meanstd16_encode(void *halves, float *mean, float *deviation, const flo
     #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (rows * D > PIECE)
     for (size_t u = 0; u < rows * pieces; u++) {
         size_t r = u / pieces, at = u % pieces * PIECE, end = D - at < PIECE ? D : at + PIECE;
-        for (float z[SOME]; at < end; at += SOME) {
-            size_t some = end - at < SOME ? end - at : SOME, i = r * D + at;
+        for (float z[L1_ROW]; at < end; at += L1_ROW) {
+            size_t some = end - at < L1_ROW ? end - at : L1_ROW, i = r * D + at;
             normalize(z, x + i, mean[r], deviation[r], some);
             encode_some((uint8_t *)halves + 2 * i, z, some);
         }
@@ -410,13 +410,13 @@ int fast_meanstd16_encode(void *halves, float *mean, float *deviation, const flo
 static void decode_row(void *out, enum pl_dtype type, const uint8_t *halves, float mean,
                        float deviation, size_t n)
 {
-    float z[SOME];
+    float z[L1_ROW];
     if (type == PL_F16) {
         ref_meanstd16_decode(out, type, halves, &mean, &deviation, 1, n);
         return;
     }
-    for (size_t at = 0; at < n; at += SOME) {
-        size_t some = n - at < SOME ? n - at : SOME;
+    for (size_t at = 0; at < n; at += L1_ROW) {
+        size_t some = n - at < L1_ROW ? n - at : L1_ROW;
         float *narrow_out = (float *)out + at;
         double *wide_out = (double *)out + at;
         decode_some(z, halves + 2 * at, some);

@@ -32,7 +32,7 @@ struct kernels {
     int lanes, side;
 };
 
-#define LANES_FILE "conv_simd.inc"
+#define SIMD_FILE "conv_simd.inc"
 #include "foreach_isa.inc"
 
 static const struct kernels *const kernels[ISA_COUNT] = ISA_TABLE(kernels);
@@ -57,8 +57,8 @@ static struct layout lay_out(int remainders, int rows, int step)
 
 /* A channel (H,W) into its planes: place [r][q] of remainders (a,b) is x[s r + a - top][s q + b -
  * left], zero outside. */
-static void spread(float *planes, const struct layout *l, const float *x, int H, int W, int top,
-                   int left)
+static void pad_planes(float *planes, const struct layout *l, const float *x, int H, int W, int top,
+                       int left)
 {
     int s = l->remainders;
     for (int a = 0; a < s; a++)
@@ -104,8 +104,8 @@ struct sum {
 };
 
 /* Outputs o0..o1-1 of rows r0..r1-1 into buffer (outputs rounded up to 4, stride). */
-static void add_up(float *buffer, long stride, const struct sum *s, const float *in, int o0, int o1,
-                   int r0, int r1)
+static void sum_taps(float *buffer, long stride, const struct sum *s, const float *in, int o0,
+                     int o1, int r0, int r1)
 {
     long length = (long)(r1 - r0) * s->step, strip = round_to(STRIP, s->k->side * s->k->lanes);
     in += (long)r0 * s->step;
@@ -124,8 +124,8 @@ struct target {
     const float *bias;
 };
 
-static void deliver(float *y, const struct target *t, const struct kernels *k, const float *buffer,
-                    long stride, int step, int o0, int o1, int r0, int r1)
+static void store_rows(float *y, const struct target *t, const struct kernels *k,
+                       const float *buffer, long stride, int step, int o0, int o1, int r0, int r1)
 {
     int q0 = t->left > t->b ? (t->left - t->b + t->s - 1) / t->s : 0;
     for (int o = o0; o < o1; o++)
@@ -157,17 +157,17 @@ static void run_pieces(float *y, long y_image, const struct target *t, const str
         long image = piece / (across * deep);
         int r0 = (int)(piece / deep % across) * rows, r1 = (int)least(r0 + rows, s->rows);
         int o0 = (int)(piece % deep) * OUTPUTS, o1 = (int)least(o0 + OUTPUTS, s->outs);
-        add_up(buffer, stride, s, planes + image * planes_image, o0, o1, r0, r1);
-        deliver(y + image * y_image, t, s->k, buffer, stride, s->step, o0, o1, r0, r1);
+        sum_taps(buffer, stride, s, planes + image * planes_image, o0, o1, r0, r1);
+        store_rows(y + image * y_image, t, s->k, buffer, stride, s->step, o0, o1, r0, r1);
     }
 }
 
 /* Floats of a piece's line, and of all threads' buffers. */
-static long line_room(int step) { return round_to(step >= PLACES ? step : PLACES, 128) + 128; }
-static long buffer_room(int step) { return fast_threads() * OUTPUTS * line_room(step); }
+static long line_capacity(int step) { return round_to(step >= PLACES ? step : PLACES, 128) + 128; }
+static long buffer_capacity(int step) { return fast_threads() * OUTPUTS * line_capacity(step); }
 
-static int shifted_lines(float *y, const float *x, const float *w, const float *b,
-                         const struct pl_conv *c)
+static int direct_conv(float *y, const float *x, const float *w, const float *b,
+                       const struct pl_conv *c)
 {
     int s = c->stride, K = c->K, H_out = pl_conv_height(c), W_out = pl_conv_width(c);
     struct layout l = lay_out(s, H_out + (K - 1) / s, W_out + (K - 1) / s);
@@ -175,16 +175,16 @@ static int shifted_lines(float *y, const float *x, const float *w, const float *
     struct sum sum = { .k = kernels[isa_chosen()], .outs = c->O, .ins = c->C, .taps = K * K,
                        .rows = H_out, .step = l.step, .channel = l.channel };
     long image = l.channel * c->C, in = (long)c->C * c->H * c->W, out = (long)c->O * H_out * W_out;
-    long weights = round_to(c->O, 4) * c->C * K * K, stride = line_room(l.step);
+    long weights = round_to(c->O, 4) * c->C * K * K, stride = line_capacity(l.step);
     int group = (int)least(c->B, GROUP / image > 1 ? GROUP / image : 1);
-    float *packed = workspace((size_t)(weights + group * image + slack(c) + buffer_room(l.step) +
-                                       2 * K * K));
+    float *packed = workspace(
+        (size_t)(weights + group * image + slack(c) + buffer_capacity(l.step) + 2 * K * K));
     float *planes, *buffers;
     int *tap, *offset;
     if (!packed) return PL_ENOMEM;
     planes = packed + weights;
     buffers = planes + group * image + slack(c);
-    tap = (int *)(buffers + buffer_room(l.step));
+    tap = (int *)(buffers + buffer_capacity(l.step));
     offset = tap + K * K;
     for (int i = 0; i < K * K; i++) {
         int ky = i / K, kx = i % K;
@@ -199,14 +199,14 @@ static int shifted_lines(float *y, const float *x, const float *w, const float *
         int images = (int)least(group, c->B - first);
         #pragma omp for schedule(static)
         for (int i = 0; i < images * c->C; i++)
-            spread(planes + i * l.channel, &l, x + first * in + (long)i * c->H * c->W, c->H, c->W,
-                   c->top, c->left);
+            pad_planes(planes + i * l.channel, &l, x + first * in + (long)i * c->H * c->W, c->H,
+                       c->W, c->top, c->left);
         run_pieces(y + first * out, out, &t, &sum, planes, image, images, buffers, stride);
     }
     return PL_OK;
 }
 
-static int shifted_lines_dx(float *dx, const float *dy, const float *w, const struct pl_conv *c)
+static int direct_conv_dx(float *dx, const float *dy, const float *w, const struct pl_conv *c)
 {
     int s = c->stride, K = c->K, T = (K - 1) / s, H_out = pl_conv_height(c),
         W_out = pl_conv_width(c);
@@ -216,16 +216,16 @@ static int shifted_lines_dx(float *dx, const float *dy, const float *w, const st
     struct sum sum = { .k = kernels[isa_chosen()], .outs = c->C, .ins = c->O, .rows = rows,
                        .step = l.step, .channel = l.channel };
     long image = l.channel * c->O, in = (long)c->C * c->H * c->W, out = (long)c->O * H_out * W_out;
-    long weights = round_to(c->C, 4) * c->O * K * K, stride = line_room(l.step);
+    long weights = round_to(c->C, 4) * c->O * K * K, stride = line_capacity(l.step);
     int group = (int)least(c->B, GROUP / image > 1 ? GROUP / image : 1);
-    float *packed = workspace((size_t)(weights + group * image + slack(c) + buffer_room(l.step) +
-                                       2 * K * K + s * s + 1));
+    float *packed = workspace((size_t)(weights + group * image + slack(c) +
+                                       buffer_capacity(l.step) + 2 * K * K + s * s + 1));
     float *planes, *buffers;
     int *tap, *offset, *taps, count = 0;
     if (!packed) return PL_ENOMEM;
     planes = packed + weights;
     buffers = planes + group * image + slack(c);
-    tap = (int *)(buffers + buffer_room(l.step));
+    tap = (int *)(buffers + buffer_capacity(l.step));
     offset = tap + K * K;
     taps = offset + K * K;
     /* taps of each remainder, their weights one after the other */
@@ -246,8 +246,8 @@ static int shifted_lines_dx(float *dx, const float *dy, const float *w, const st
         int images = (int)least(group, c->B - first);
         #pragma omp for schedule(static)
         for (int i = 0; i < images * c->O; i++)
-            spread(planes + i * l.channel, &l, dy + first * out + (long)i * H_out * W_out, H_out,
-                   W_out, T, T);
+            pad_planes(planes + i * l.channel, &l, dy + first * out + (long)i * H_out * W_out,
+                       H_out, W_out, T, T);
         for (int p = 0; p < s * s; p++) {
             sum.taps = taps[p + 1] - taps[p];
             sum.offset = offset + taps[p];
@@ -268,16 +268,17 @@ static int is_pointwise(const struct pl_conv *c)
 
 /* The same with operands rounded to bfloat16, where the processor multiplies these. */
 static int pointwise_bf16(float *y, const float *x, const float *w, const float *b,
-                          const struct pl_conv *c, int turned)
+                          const struct pl_conv *c, int transposed)
 {
-    int places = c->H * c->W, outs = turned ? c->C : c->O, ins = turned ? c->O : c->C, rc = PL_OK;
+    int places = c->H * c->W, outs = transposed ? c->C : c->O, ins = transposed ? c->O : c->C,
+        rc = PL_OK;
     for (int image = 0; image < c->B && !rc; image++) {
         float *to = y + (long)image * outs * places;
         #pragma omp parallel for num_threads(fast_threads()) if (b != NULL)
         for (int o = 0; o < (b ? outs : 0); o++)
             for (int q = 0; q < places; q++) to[(long)o * places + q] = b[o];
-        rc = fast_product_bf16(turned, 0, outs, places, ins, w, turned ? outs : ins,
-                               x + (long)image * ins * places, places, NULL, b != NULL, to);
+        rc = fast_gemm_bf16(transposed, 0, outs, places, ins, w, transposed ? outs : ins,
+                            x + (long)image * ins * places, places, NULL, b != NULL, to);
     }
     return rc;
 }
@@ -287,43 +288,45 @@ static int pointwise_bf16(float *y, const float *x, const float *w, const float 
 
 /* y (outs,places) = w x + b, image by image; turned: w is stored (ins,outs). */
 static int pointwise(float *y, const float *x, const float *w, const float *b,
-                     const struct pl_conv *c, int turned)
+                     const struct pl_conv *c, int transposed)
 {
-    int places = c->H * c->W, outs = turned ? c->C : c->O, ins = turned ? c->O : c->C;
-    int across = fast_pieces(places, POINTWISE_PLACES), down = fast_pieces(outs, POINTWISE_OUTPUTS);
-    if (fast_bf16() && fast_has_bf16()) return pointwise_bf16(y, x, w, b, c, turned);
+    int places = c->H * c->W, outs = transposed ? c->C : c->O, ins = transposed ? c->O : c->C;
+    int across = fast_chunk_count(places, POINTWISE_PLACES),
+        down = fast_chunk_count(outs, POINTWISE_OUTPUTS);
+    if (fast_bf16() && fast_has_bf16()) return pointwise_bf16(y, x, w, b, c, transposed);
     #pragma omp parallel for num_threads(fast_threads()) schedule(dynamic)
     for (long piece = 0; piece < (long)c->B * across * down; piece++) {
         long image = piece / (across * down);
-        struct fast_piece o = fast_piece(outs, POINTWISE_OUTPUTS, 16, (int)(piece % down));
-        struct fast_piece q = fast_piece(places, POINTWISE_PLACES, 32, (int)(piece / down % across));
+        struct fast_range o = fast_chunk(outs, POINTWISE_OUTPUTS, 16, (int)(piece % down));
+        struct fast_range q =
+            fast_chunk(places, POINTWISE_PLACES, 32, (int)(piece / down % across));
         const float *from = x + image * ins * places + q.start;
         float *to = y + (image * outs + o.start) * places + q.start;
         if (!o.count || !q.count) continue;
         for (int i = 0; b && i < o.count; i++)
             for (int j = 0; j < q.count; j++) to[(long)i * places + j] = b[o.start + i];
-        fast_product(turned, 0, o.count, q.count, ins,
-                     w + (turned ? o.start : (long)o.start * ins), turned ? outs : ins, from, places,
-                     NULL, b != NULL, to, places);
+        fast_gemm(transposed, 0, o.count, q.count, ins,
+                  w + (transposed ? o.start : (long)o.start * ins), transposed ? outs : ins, from,
+                  places, NULL, b != NULL, to, places);
     }
     return PL_OK;
 }
 
 /* A kernel that looks at every place once, as the first layer of CLIP's image tower does. */
-static int is_patches(const struct pl_conv *c)
+static int is_patch_embedding(const struct pl_conv *c)
 {
     return c->K > 1 && c->stride == c->K && !c->top && !c->left && !c->bottom && !c->right &&
            c->H % c->K == 0 && c->W % c->K == 0;
 }
 
 /* One product, too: each value of a patch is a channel of its own. */
-static int patches(float *y, const float *x, const float *w, const float *b,
-                   const struct pl_conv *c)
+static int patch_embedding(float *y, const float *x, const float *w, const float *b,
+                           const struct pl_conv *c)
 {
     int K = c->K, down = c->H / K, across = c->W / K;
     struct pl_conv points = { .B = c->B, .C = c->C * K * K, .O = c->O, .K = 1, .stride = 1,
                               .H = down, .W = across };
-    float *values = fast_take((size_t)c->B * (size_t)c->C * (size_t)c->H * (size_t)c->W);
+    float *values = fast_scratch_alloc((size_t)c->B * (size_t)c->C * (size_t)c->H * (size_t)c->W);
     int rc;
     if (!values) return PL_ENOMEM;
     #pragma omp parallel for num_threads(fast_threads())
@@ -337,21 +340,22 @@ static int patches(float *y, const float *x, const float *w, const float *b,
             for (int j = 0; j < across; j++) to[j] = from[j * K + kx];
     }
     rc = pointwise(y, values, w, b, &points, 0);
-    fast_give(values);
+    fast_scratch_free(values);
     return rc;
 }
 
 int fast_conv(float *y, const float *x, const float *w, const float *b, const struct pl_conv *c)
 {
     if (is_pointwise(c)) return pointwise(y, x, w, b, c, 0);
-    if (is_patches(c)) return patches(y, x, w, b, c);
-    return winograd_pays(c, 0) ? winograd(y, x, w, b, c, 0) : shifted_lines(y, x, w, b, c);
+    if (is_patch_embedding(c)) return patch_embedding(y, x, w, b, c);
+    return winograd_is_faster(c, 0) ? winograd(y, x, w, b, c, 0) : direct_conv(y, x, w, b, c);
 }
 
 int fast_conv_dx(float *dx, const float *dy, const float *w, const struct pl_conv *c)
 {
     if (is_pointwise(c)) return pointwise(dx, dy, w, NULL, c, 1);
-    return winograd_pays(c, 1) ? winograd(dx, dy, w, NULL, c, 1) : shifted_lines_dx(dx, dy, w, c);
+    return winograd_is_faster(c, 1) ? winograd(dx, dy, w, NULL, c, 1)
+                                    : direct_conv_dx(dx, dy, w, c);
 }
 
 /* -- the gradient of the weights -------------------------------------------------------------- */
@@ -361,9 +365,10 @@ int fast_conv_dx(float *dx, const float *dy, const float *w, const struct pl_con
 
 /* Outputs o4..o4+3 against input channels c0..c1-1 of one group of images; acc (O rounded
  * up,C,K*K). */
-static void weigh(double *acc, const struct kernels *k, const float *planes, const struct layout *l,
-                  long image, const float *gradients, long line, int O4, int images, int C, int o4,
-                  int c0, int c1, const int *offset, int taps)
+static void accumulate_dw(double *acc, const struct kernels *k, const float *planes,
+                          const struct layout *l, long image, const float *gradients, long line,
+                          int O4, int images, int C, int o4, int c0, int c1, const int *offset,
+                          int taps)
 {
     int columns = (c1 - c0) * taps;
     for (int i = 0; i < images; i++)
@@ -414,17 +419,17 @@ int fast_conv_dw(float *dw, float *db, const float *dy, const float *x, const st
             int images = (int)least(group, c->B - first);
             #pragma omp for schedule(static) nowait
             for (int i = 0; i < images * c->C; i++)
-                spread(planes + i * l.channel, &l, x + first * in + (long)i * c->H * c->W, c->H,
-                       c->W, c->top, c->left);
-#pragma omp single nowait /* read beside zeros, so it must not be NaN */
+                pad_planes(planes + i * l.channel, &l, x + first * in + (long)i * c->H * c->W, c->H,
+                           c->W, c->top, c->left);
+            #pragma omp single nowait /* read beside zeros, so it must not be NaN */
             memset(planes + images * image, 0, (size_t)slack(c) * sizeof *planes);
             #pragma omp for schedule(static)
             for (int i = 0; i < images * O4; i++) {
                 float *to = gradients + i * line;
                 int o = i % O4;
                 if (o < c->O) {
-                    spread(to, &g, dy + (first + i / O4) * out + (long)o * H_out * W_out, H_out,
-                           W_out, 0, 0);
+                    pad_planes(to, &g, dy + (first + i / O4) * out + (long)o * H_out * W_out, H_out,
+                               W_out, 0, 0);
                     memset(to + g.plane, 0, (size_t)(line - g.plane) * sizeof *to);
                 } else {
                     memset(to, 0, (size_t)line * sizeof *to);
@@ -432,9 +437,10 @@ int fast_conv_dw(float *dw, float *db, const float *dy, const float *x, const st
             }
             #pragma omp for schedule(dynamic)
             for (int piece = 0; piece < O4 / 4 * blocks; piece++)
-                weigh(acc, k, planes, &l, image, gradients, line, O4, images, c->C,
-                      piece / blocks * 4, piece % blocks * COLUMN_CHANNELS,
-                      (int)least(c->C, (piece % blocks + 1) * COLUMN_CHANNELS), offset, taps);
+                accumulate_dw(acc, k, planes, &l, image, gradients, line, O4, images, c->C,
+                              piece / blocks * 4, piece % blocks * COLUMN_CHANNELS,
+                              (int)least(c->C, (piece % blocks + 1) * COLUMN_CHANNELS), offset,
+                              taps);
         }
         #pragma omp for schedule(static)
         for (int o = 0; o < c->O; o++) {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FEW 16384        /* elements that one thread does at a time */
+#define SERIAL_ELEMENTS 16384 /* elements that one thread does at a time */
 #define CHUNK 4096
 #define SMALL_WEIGHTS (1 << 18) /* floats of W1: 1 MiB */
 #define SLOTS 8
@@ -19,7 +19,7 @@
 FAST_CLONES static void gelu(float *y, const float *x, size_t n)
 {
     #pragma omp simd
-    for (size_t i = 0; i < n; i++) y[i] = x[i] * fast_normal_below(x[i]);
+    for (size_t i = 0; i < n; i++) y[i] = x[i] * fast_normal_cdf(x[i]);
 }
 
 #define TANH_A 0.797884561f /* sqrt(2/pi) */
@@ -30,8 +30,8 @@ FAST_CLONES static void gelu_tanh(float *y, const float *x, size_t n)
 {
     #pragma omp simd
     for (size_t i = 0; i < n; i++) {
-        float v = x[i], t = TANH_A * fast_fma(TANH_B * v * v, v, v), rest;
-        y[i] = v * fast_sigmoid(2 * t, &rest);
+        float v = x[i], t = TANH_A * fast_fma(TANH_B * v * v, v, v), complement;
+        y[i] = v * fast_sigmoid(2 * t, &complement);
     }
 }
 
@@ -39,8 +39,8 @@ FAST_CLONES static void sigmoid_times(float *y, const float *x, size_t n, float 
 {
     #pragma omp simd
     for (size_t i = 0; i < n; i++) {
-        float rest;
-        y[i] = x[i] * fast_sigmoid(a * x[i], &rest);
+        float complement;
+        y[i] = x[i] * fast_sigmoid(a * x[i], &complement);
     }
 }
 
@@ -48,17 +48,17 @@ FAST_CLONES static void gelu_backward(float *dx, const float *dy, const float *x
 {
     #pragma omp simd
     for (size_t i = 0; i < n; i++)
-        dx[i] = dy[i] * fast_fma(x[i], fast_normal_density(x[i]), fast_normal_below(x[i]));
+        dx[i] = dy[i] * fast_fma(x[i], fast_normal_pdf(x[i]), fast_normal_cdf(x[i]));
 }
 
 FAST_CLONES static void gelu_tanh_backward(float *dx, const float *dy, const float *x, size_t n)
 {
     #pragma omp simd
     for (size_t i = 0; i < n; i++) {
-        float v = x[i], t = TANH_A * fast_fma(TANH_B * v * v, v, v), rest,
-              s = fast_sigmoid(2 * t, &rest);
+        float v = x[i], t = TANH_A * fast_fma(TANH_B * v * v, v, v), complement,
+              s = fast_sigmoid(2 * t, &complement);
         float slope = TANH_A * fast_fma(3 * TANH_B * v, v, 1.0f);
-        dx[i] = dy[i] * fast_fma(v * 2 * slope, s * rest, s);
+        dx[i] = dy[i] * fast_fma(v * 2 * slope, s * complement, s);
     }
 }
 
@@ -67,14 +67,14 @@ FAST_CLONES static void sigmoid_times_backward(float *dx, const float *dy, const
 {
     #pragma omp simd
     for (size_t i = 0; i < n; i++) {
-        float rest, s = fast_sigmoid(a * x[i], &rest);
-        dx[i] = dy[i] * fast_fma(a * x[i], s * rest, s);
+        float complement, s = fast_sigmoid(a * x[i], &complement);
+        dx[i] = dy[i] * fast_fma(a * x[i], s * complement, s);
     }
 }
 
 int fast_activation(float *y, const float *x, size_t n, enum pl_activation kind)
 {
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > FEW)
+    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > SERIAL_ELEMENTS)
     for (size_t i = 0; i < n; i += CHUNK) {
         size_t m = n - i < CHUNK ? n - i : CHUNK;
         switch (kind) {
@@ -90,7 +90,7 @@ int fast_activation(float *y, const float *x, size_t n, enum pl_activation kind)
 int fast_activation_backward(float *dx, const float *dy, const float *x, size_t n,
                              enum pl_activation kind)
 {
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > FEW)
+    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > SERIAL_ELEMENTS)
     for (size_t i = 0; i < n; i += CHUNK) {
         size_t m = n - i < CHUNK ? n - i : CHUNK;
         switch (kind) {
@@ -106,7 +106,7 @@ int fast_activation_backward(float *dx, const float *dy, const float *x, size_t 
 FAST_CLONES static void geglu_row(float *y, const float *u, const float *g, int C)
 {
     #pragma omp simd
-    for (int c = 0; c < C; c++) y[c] = u[c] * g[c] * fast_normal_below(g[c]);
+    for (int c = 0; c < C; c++) y[c] = u[c] * g[c] * fast_normal_cdf(g[c]);
 }
 
 /* du and dg may lie where u and g do. y, if not NULL, receives the forward value too. */
@@ -115,9 +115,8 @@ FAST_CLONES static void geglu_row_backward(float *du, float *dg, const float *dy
 {
     #pragma omp simd
     for (int c = 0; c < C; c++) {
-        float below = fast_normal_below(g[c]),
-              slope = fast_fma(g[c], fast_normal_density(g[c]), below);
-        float a = dy[c] * g[c] * below, b = dy[c] * u[c] * slope;
+        float cdf = fast_normal_cdf(g[c]), slope = fast_fma(g[c], fast_normal_pdf(g[c]), cdf);
+        float a = dy[c] * g[c] * cdf, b = dy[c] * u[c] * slope;
         du[c] = a;
         dg[c] = b;
     }
@@ -128,9 +127,8 @@ FAST_CLONES static void geglu_row_both(float *h, float *u, float *g, const float
 {
     #pragma omp simd
     for (int c = 0; c < C; c++) {
-        float below = fast_normal_below(g[c]),
-              slope = fast_fma(g[c], fast_normal_density(g[c]), below);
-        float gated = g[c] * below, du = dh[c] * gated, dg = dh[c] * u[c] * slope;
+        float cdf = fast_normal_cdf(g[c]), slope = fast_fma(g[c], fast_normal_pdf(g[c]), cdf);
+        float gated = g[c] * cdf, du = dh[c] * gated, dg = dh[c] * u[c] * slope;
         h[c] = u[c] * gated;
         u[c] = du;
         g[c] = dg;
@@ -140,7 +138,8 @@ FAST_CLONES static void geglu_row_both(float *h, float *u, float *g, const float
 int fast_geglu(float *y, const float *z, int M, int C)
 {
     size_t w = (size_t)C;
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if ((double)M * C > FEW)
+    #pragma omp parallel for schedule(static) num_threads(fast_threads()) \
+        if ((double)M * C > SERIAL_ELEMENTS)
     for (int m = 0; m < M; m++)
         geglu_row(y + (size_t)m * w, z + 2 * (size_t)m * w, z + (2 * (size_t)m + 1) * w, C);
     return PL_OK;
@@ -149,7 +148,8 @@ int fast_geglu(float *y, const float *z, int M, int C)
 int fast_geglu_backward(float *dz, const float *dy, const float *z, int M, int C)
 {
     size_t w = (size_t)C;
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if ((double)M * C > FEW)
+    #pragma omp parallel for schedule(static) num_threads(fast_threads()) \
+        if ((double)M * C > SERIAL_ELEMENTS)
     for (int m = 0; m < M; m++) {
         const float *u = z + 2 * (size_t)m * w;
         float *du = dz + 2 * (size_t)m * w;
@@ -169,34 +169,34 @@ static int block_rows(int C, int floats)
 static void small_forward(float *y, float *z, float *h, const float *x, const struct pl_ffn *w,
                           int rows, int D, int C)
 {
-    fast_product(0, 1, rows, 2 * C, D, x, D, w->W1, D, w->b1, 0, z, 2 * C);
+    fast_gemm(0, 1, rows, 2 * C, D, x, D, w->W1, D, w->b1, 0, z, 2 * C);
     for (int r = 0; r < rows; r++)
         geglu_row(h + (size_t)r * (size_t)C, z + 2 * (size_t)r * (size_t)C,
                   z + (2 * (size_t)r + 1) * (size_t)C, C);
-    fast_product(0, 1, rows, D, C, h, C, w->W2, C, w->b2, 0, y, D);
+    fast_gemm(0, 1, rows, D, C, h, C, w->W2, C, w->b2, 0, y, D);
 }
 
-static int small_feed(float *y, float *kept, const float *x, const struct pl_ffn *w, int M, int D,
-                      int C)
+static int small_ffn(float *y, float *saved_z, const float *x, const struct pl_ffn *w, int M, int D,
+                     int C)
 {
-    int rows = block_rows(C, BLOCK_FLOATS), blocks = fast_pieces(M, rows), failed = 0;
+    int rows = block_rows(C, BLOCK_FLOATS), blocks = fast_chunk_count(M, rows), failed = 0;
     #pragma omp parallel num_threads(fast_threads()) if ((double)M * D * C > 1e6)
     {
-        float *z = fast_take((size_t)rows * 3 * (size_t)C);
+        float *z = fast_scratch_alloc((size_t)rows * 3 * (size_t)C);
         if (!z) {
             #pragma omp atomic write
             failed = 1;
         }
         #pragma omp for schedule(dynamic, 1)
         for (int i = 0; i < blocks; i++) {
-            struct fast_piece p = fast_piece(M, rows, 16, i);
+            struct fast_range p = fast_chunk(M, rows, 16, i);
             size_t at = (size_t)p.start * (size_t)D;
-            float *own = kept ? kept + (size_t)p.start * 2 * (size_t)C : z;
+            float *own = saved_z ? saved_z + (size_t)p.start * 2 * (size_t)C : z;
             if (z && p.count)
                 small_forward(y + at, own, z + (size_t)rows * 2 * (size_t)C, x + at, w, p.count, D,
                               C);
         }
-        fast_give(z);
+        fast_scratch_free(z);
     }
     return failed ? PL_ENOMEM : PL_OK;
 }
@@ -206,27 +206,28 @@ struct slot { /* one slot's sums of weight gradients */
 };
 
 /* z holds the layer's inside if it was `kept`, else it is made here. */
-static void small_backward(float *y, float *dx, const struct slot *g, float *z, int kept, float *h,
-                           float *dh, const float *dy, const float *x, const struct pl_ffn *w,
-                           int rows, int D, int C)
+static void small_backward(float *y, float *dx, const struct slot *g, float *z, int saved_z,
+                           float *h, float *dh, const float *dy, const float *x,
+                           const struct pl_ffn *w, int rows, int D, int C)
 {
-    if (!kept) fast_product(0, 1, rows, 2 * C, D, x, D, w->W1, D, w->b1, 0, z, 2 * C);
-    fast_product(0, 0, rows, C, D, dy, D, w->W2, C, NULL, 0, dh, C);
+    if (!saved_z) fast_gemm(0, 1, rows, 2 * C, D, x, D, w->W1, D, w->b1, 0, z, 2 * C);
+    fast_gemm(0, 0, rows, C, D, dy, D, w->W2, C, NULL, 0, dh, C);
     for (int r = 0; r < rows; r++) {
         float *u = z + 2 * (size_t)r * (size_t)C;
         geglu_row_both(h + (size_t)r * (size_t)C, u, u + C, dh + (size_t)r * (size_t)C, C);
     }
-    if (y) fast_product(0, 1, rows, D, C, h, C, w->W2, C, w->b2, 0, y, D);
-    fast_product(1, 0, D, C, rows, dy, D, h, C, NULL, 1, g->W2, C);
-    fast_product(1, 0, 2 * C, D, rows, z, 2 * C, x, D, NULL, 1, g->W1, D);
+    if (y) fast_gemm(0, 1, rows, D, C, h, C, w->W2, C, w->b2, 0, y, D);
+    fast_gemm(1, 0, D, C, rows, dy, D, h, C, NULL, 1, g->W2, C);
+    fast_gemm(1, 0, 2 * C, D, rows, z, 2 * C, x, D, NULL, 1, g->W1, D);
     fast_column_sums(g->b2, dy, rows, D);
     fast_column_sums(g->b1, z, rows, 2 * C);
-    fast_product(0, 0, rows, D, 2 * C, z, 2 * C, w->W1, D, NULL, 0, dx, D); /* dx may be dy: it is last */
+    fast_gemm(0, 0, rows, D, 2 * C, z, 2 * C, w->W1, D, NULL, 0, dx,
+              D); /* dx may be dy: it is last */
 }
 
 static void add_slots(float *to, const float *slots, size_t stride, size_t n, int count)
 {
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > FEW)
+    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > SERIAL_ELEMENTS)
     for (size_t i = 0; i < n; i += CHUNK)
         for (int s = 0; s < count; s++) {
             const float *from = slots + (size_t)s * stride;
@@ -235,18 +236,18 @@ static void add_slots(float *to, const float *slots, size_t stride, size_t n, in
 }
 
 /* The first slot is the gradient itself. */
-static int small_feed_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy,
-                               float *kept, const float *x, const struct pl_ffn *w, int M, int D,
-                               int C)
+static int small_ffn_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy,
+                              float *saved_z, const float *x, const struct pl_ffn *w, int M, int D,
+                              int C)
 {
     size_t c = (size_t)C, d = (size_t)D, n1 = 2 * c * d, n2 = c * d, each = n1 + 2 * c + n2 + d;
-    int rows = block_rows(C, BLOCK_FLOATS), blocks = fast_pieces(M, rows), failed = 0;
+    int rows = block_rows(C, BLOCK_FLOATS), blocks = fast_chunk_count(M, rows), failed = 0;
     int slots = blocks / SLOT_BLOCKS < SLOTS ? (blocks + SLOT_BLOCKS - 1) / SLOT_BLOCKS : SLOTS;
-    float *sums = fast_take((size_t)(slots - 1) * each);
+    float *sums = fast_scratch_alloc((size_t)(slots - 1) * each);
     if (!sums) return PL_ENOMEM;
     #pragma omp parallel num_threads(fast_threads()) if ((double)M * D * C > 1e6)
     {
-        float *z = fast_take((size_t)rows * 4 * c);
+        float *z = fast_scratch_alloc((size_t)rows * 4 * c);
         if (!z) {
             #pragma omp atomic write
             failed = 1;
@@ -260,37 +261,37 @@ static int small_feed_backward(float *y, float *dx, const struct pl_ffn *dw, con
                 memset(to, 0, each * sizeof *to);
             }
             for (int i = s; z && i < blocks; i += slots) {
-                struct fast_piece p = fast_piece(M, rows, 16, i);
+                struct fast_range p = fast_chunk(M, rows, 16, i);
                 size_t at = (size_t)p.start * d;
-                float *own = kept ? kept + (size_t)p.start * 2 * c : z;
+                float *own = saved_z ? saved_z + (size_t)p.start * 2 * c : z;
                 if (p.count)
-                    small_backward(y ? y + at : NULL, dx + at, &g, own, kept != NULL,
+                    small_backward(y ? y + at : NULL, dx + at, &g, own, saved_z != NULL,
                                    z + (size_t)rows * 2 * c, z + (size_t)rows * 3 * c, dy + at,
                                    x + at, w, p.count, D, C);
             }
         }
-        fast_give(z);
+        fast_scratch_free(z);
     }
     add_slots(dw->W1, sums, each, n1, slots - 1);
     add_slots(dw->b1, sums + n1, each, 2 * c, slots - 1);
     add_slots(dw->W2, sums + n1 + 2 * c, each, n2, slots - 1);
     add_slots(dw->b2, sums + n1 + 2 * c + n2, each, d, slots - 1);
-    fast_give(sums);
+    fast_scratch_free(sums);
     return failed ? PL_ENOMEM : PL_OK;
 }
 
 /* --- the layer, large weights: all threads on each product ----------------------------------- */
 
-static int large_feed(float *y, float *kept, const float *x, const struct pl_ffn *w, int M, int D,
-                      int C)
+static int large_ffn(float *y, float *saved_z, const float *x, const struct pl_ffn *w, int M, int D,
+                     int C)
 {
     int rows = block_rows(C, LARGE_FLOATS) < M ? block_rows(C, LARGE_FLOATS) : M;
-    float *z = pl_alloc((size_t)rows * (kept ? 1 : 3) * (size_t)C, sizeof *z), *h = z;
+    float *z = pl_alloc((size_t)rows * (saved_z ? 1 : 3) * (size_t)C, sizeof *z), *h = z;
     if (!z) return PL_ENOMEM;
     for (int m = 0; m < M; m += rows) {
         int n = M - m < rows ? M - m : rows;
         size_t at = (size_t)m * (size_t)D;
-        z = kept ? kept + (size_t)m * 2 * (size_t)C : h + (size_t)rows * (size_t)C;
+        z = saved_z ? saved_z + (size_t)m * 2 * (size_t)C : h + (size_t)rows * (size_t)C;
         fast_linear(z, x + at, w->W1, w->b1, n, D, 2 * C);
         fast_geglu(h, z, n, C);
         fast_linear(y + at, h, w->W2, w->b2, n, C, D);
@@ -302,27 +303,28 @@ static int large_feed(float *y, float *kept, const float *x, const struct pl_ffn
 static void geglu_both(float *h, float *z, const float *dh, int M, int C)
 {
     size_t w = (size_t)C;
-    #pragma omp parallel for schedule(static) num_threads(fast_threads()) if ((double)M * C > FEW)
+    #pragma omp parallel for schedule(static) num_threads(fast_threads()) \
+        if ((double)M * C > SERIAL_ELEMENTS)
     for (int m = 0; m < M; m++) {
         float *u = z + 2 * (size_t)m * w;
         geglu_row_both(h + (size_t)m * w, u, u + w, dh + (size_t)m * w, C);
     }
 }
 
-static int large_feed_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy,
-                               float *kept, const float *x, const struct pl_ffn *w, int M, int D,
-                               int C)
+static int large_ffn_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy,
+                              float *saved_z, const float *x, const struct pl_ffn *w, int M, int D,
+                              int C)
 {
     int rows = block_rows(C, LARGE_FLOATS) < M ? block_rows(C, LARGE_FLOATS) : M;
     size_t c = (size_t)C;
-    float *h = pl_alloc((size_t)rows * (kept ? 2 : 4) * c, sizeof *h), *dh;
+    float *h = pl_alloc((size_t)rows * (saved_z ? 2 : 4) * c, sizeof *h), *dh;
     if (!h) return PL_ENOMEM;
     dh = h + (size_t)rows * c;
     for (int m = 0; m < M; m += rows) {
         int n = M - m < rows ? M - m : rows;
         size_t at = (size_t)m * (size_t)D;
-        float *z = kept ? kept + (size_t)m * 2 * c : dh + (size_t)rows * c;
-        if (!kept) fast_linear(z, x + at, w->W1, w->b1, n, D, 2 * C);
+        float *z = saved_z ? saved_z + (size_t)m * 2 * c : dh + (size_t)rows * c;
+        if (!saved_z) fast_linear(z, x + at, w->W1, w->b1, n, D, 2 * C);
         fast_linear_dx(dh, dy + at, w->W2, n, C, D, 0);
         geglu_both(h, z, dh, n, C);
         if (y) fast_linear(y + at, h, w->W2, w->b2, n, C, D);
@@ -337,14 +339,14 @@ static int large_feed_backward(float *y, float *dx, const struct pl_ffn *dw, con
 int fast_ffn(float *y, float *z, const float *x, const struct pl_ffn *w, int M, int D, int C)
 {
     if (!fast_bf16() && (size_t)C * 2 * (size_t)D <= SMALL_WEIGHTS)
-        return small_feed(y, z, x, w, M, D, C);
-    return large_feed(y, z, x, w, M, D, C);
+        return small_ffn(y, z, x, w, M, D, C);
+    return large_ffn(y, z, x, w, M, D, C);
 }
 
 int fast_ffn_backward(float *y, float *dx, const struct pl_ffn *dw, const float *dy, float *z,
                        const float *x, const struct pl_ffn *w, int M, int D, int C)
 {
     if (!fast_bf16() && (size_t)C * 2 * (size_t)D <= SMALL_WEIGHTS)
-        return small_feed_backward(y, dx, dw, dy, z, x, w, M, D, C);
-    return large_feed_backward(y, dx, dw, dy, z, x, w, M, D, C);
+        return small_ffn_backward(y, dx, dw, dy, z, x, w, M, D, C);
+    return large_ffn_backward(y, dx, dw, dy, z, x, w, M, D, C);
 }

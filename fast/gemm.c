@@ -13,26 +13,26 @@ struct result {
 };
 
 /* Rows of B that are packed next; rows <= 0: none is left to fetch. */
-struct ahead {
+struct prefetch {
     const float *b;
     size_t ld;
     int rows;
 };
 
 /* Share `part` of `parts` of fetching `rows` rows of A from i on: their first use is not far. */
-FAST_INLINE void fetch_share(const float *a, size_t lda, int i, int rows, int k, int part,
-                             int parts)
+FAST_INLINE void prefetch_share(const float *a, size_t lda, int i, int rows, int k, int part,
+                                int parts)
 {
     int lines = (k + 15) / 16, from = rows * part / parts, to = rows * (part + 1) / parts;
     for (const float *row = a + (size_t)(i + from) * lda; from < to; from++, row += lda)
         for (int x = 0; x < lines; x++) __builtin_prefetch(row + x * 16);
 }
 
-#define LANES_FILE "gemm_packed_simd.inc"
+#define SIMD_FILE "gemm_packed_simd.inc"
 #include "foreach_isa.inc"
 
-static void product_blas(int ta, int tb, int m, int n, int k, const float *a, int lda,
-                         const float *b, int ldb, const struct result *y)
+static void blas_gemm(int ta, int tb, int m, int n, int k, const float *a, int lda, const float *b,
+                      int ldb, const struct result *y)
 {
     for (int i = 0; y->bias && i < m; i++)
         memcpy(y->c + (size_t)i * y->ldc, y->bias, (size_t)n * sizeof *y->c);
@@ -40,22 +40,23 @@ static void product_blas(int ta, int tb, int m, int n, int k, const float *a, in
                 k, 1, a, lda, b, ldb, y->bias || y->add ? 1 : 0, y->c, (int)y->ldc);
 }
 
-void fast_product(int ta, int tb, int m, int n, int k, const float *a, int lda, const float *b,
-                  int ldb, const float *bias, int add, float *c, int ldc)
+void fast_gemm(int ta, int tb, int m, int n, int k, const float *a, int lda, const float *b,
+               int ldb, const float *bias, int add, float *c, int ldc)
 {
     struct result y = { c, (size_t)ldc, bias, add };
 #if defined(__x86_64__)
     enum isa isa = isa_chosen();
     if (isa != ISA_PLAIN) {
-        size_t floats = (isa == ISA_AVX512 ? panel_scratch_avx512 : panel_scratch_avx2)(n);
-        float *panels = fast_take(floats);
+        size_t floats =
+            (isa == ISA_AVX512 ? packed_gemm_scratch_avx512 : packed_gemm_scratch_avx2)(n);
+        float *panels = fast_scratch_alloc(floats);
         if (panels) {
-            (isa == ISA_AVX512 ? panel_product_avx512 : panel_product_avx2)(
+            (isa == ISA_AVX512 ? packed_gemm_avx512 : packed_gemm_avx2)(
                 ta, tb, m, n, k, a, (size_t)lda, b, (size_t)ldb, &y, panels);
-            fast_give(panels);
+            fast_scratch_free(panels);
             return;
         }
     }
 #endif
-    product_blas(ta, tb, m, n, k, a, lda, b, ldb, &y);
+    blas_gemm(ta, tb, m, n, k, a, lda, b, ldb, &y);
 }

@@ -16,11 +16,11 @@
 
 #if defined(FAST_BF16_PLAIN) || (defined(__x86_64__) && defined(__GNUC__))
 
-#define A_TILE 12
-#define B_TILE 32
-#define UNIT 96  /* rows or columns packed together: a multiple of both tiles */
-#define SLAB 512 /* of k; a multiple of 32 */
-#define PAIRS (SLAB / 2)
+#define MR 12
+#define NR 32
+#define PACK_WIDTH 96 /* rows or columns packed together: a multiple of both tiles */
+#define KC 512        /* of k; a multiple of 32 */
+#define PAIRS (KC / 2)
 #define LANES 16
 
 /* may_alias and aligned: loads from anywhere, of anything. */
@@ -79,7 +79,7 @@ struct operand {
 /* ---- packing: 16 rows or columns of one panel at a time ---- */
 
 /* Exchanges blocks of d lanes between vectors d apart. */
-TARGET FAST_INLINE void exchange(pairs r[LANES], int d)
+TARGET FAST_INLINE void exchange_lanes(pairs r[LANES], int d)
 {
     pairs low, high; /* lanes of both vectors, the second's count from 16 */
     _Pragma("GCC unroll 16")
@@ -99,21 +99,23 @@ TARGET FAST_INLINE void exchange(pairs r[LANES], int d)
 /* r[i] lane j becomes r[j] lane i. */
 TARGET FAST_INLINE void transpose(pairs r[LANES])
 {
-    exchange(r, 8);
-    exchange(r, 4);
-    exchange(r, 2);
-    exchange(r, 1);
+    exchange_lanes(r, 8);
+    exchange_lanes(r, 4);
+    exchange_lanes(r, 2);
+    exchange_lanes(r, 1);
 }
 
 /* Lanes 0..n-1, n = 12 or 16. */
-TARGET FAST_INLINE void put(uint32_t *to, pairs v, int n)
+TARGET FAST_INLINE void store_pairs(uint32_t *to, pairs v, int n)
 {
     if (n == LANES) *(pairs *)to = v;
-    else memcpy(to, &v, A_TILE * sizeof *to);
+    else
+        memcpy(to, &v, MR * sizeof *to);
 }
 
 /* 32 k of 16 neighbours where k is contiguous, to 16 pairs `width` apart. */
-TARGET FAST_INLINE void pack_along(uint32_t *to, const float *x, size_t ld, int width, int lanes)
+TARGET FAST_INLINE void pack_k_contiguous(uint32_t *to, const float *x, size_t ld, int width,
+                                          int lanes)
 {
     pairs r[LANES];
     _Pragma("GCC unroll 16")
@@ -124,21 +126,22 @@ TARGET FAST_INLINE void pack_along(uint32_t *to, const float *x, size_t ld, int 
         else r[i] = (pairs){ 0 };
     }
     transpose(r);
-    _Pragma("GCC unroll 16")
-    for (int i = 0; i < LANES; i++) put(to + i * width, r[i], lanes);
+    _Pragma("GCC unroll 16") for (int i = 0; i < LANES; i++)
+        store_pairs(to + i * width, r[i], lanes);
 }
 
 /* 2 k of 16 neighbours where these are contiguous, to one pair. */
-TARGET FAST_INLINE void pack_across(uint32_t *to, const float *even, const float *odd, int lanes)
+TARGET FAST_INLINE void pack_k_strided(uint32_t *to, const float *even, const float *odd, int lanes)
 {
     static const words weave = { 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23,
                                  8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31 };
     words w = round_two(*(const floats *)odd, *(const floats *)even);
-    put(to, (pairs)__builtin_shuffle(w, weave), lanes);
+    store_pairs(to, (pairs)__builtin_shuffle(w, weave), lanes);
 }
 
 /* At the borders: the piece is copied out with zeros around it, in the operand's own order. */
-static void border(float *to, const struct operand *o, int i0, int k0, int k1, int lanes, int ks)
+static void copy_border(float *to, const struct operand *o, int i0, int k0, int k1, int lanes,
+                        int ks)
 {
     for (int i = 0; i < LANES; i++)
         for (int k = 0; k < ks; k++) {
@@ -161,17 +164,18 @@ TARGET FAST_INLINE void pack_group(uint32_t *to, const struct operand *o, int i0
         size_t ld = o->ld;
         /* a vector of 16 must not read past the last of 12 either */
         if (!whole || k + 2 * LANES > k1 || (o->strided && i0 + LANES > o->count)) {
-            border(edge, o, i0, k, k1, lanes, 2 * LANES);
+            copy_border(edge, o, i0, k, k1, lanes, 2 * LANES);
             x = edge;
             ld = o->strided ? LANES : 2 * LANES;
         }
-        if (!o->strided) pack_along(to, x, ld, width, lanes);
+        if (!o->strided)
+            pack_k_contiguous(to, x, ld, width, lanes);
         else
             for (int p = 0; p < LANES; p++) {
                 const float *even = x + 2 * (size_t)p * ld;
                 if (x != edge && k + 2 * p + 32 < k1) __builtin_prefetch(even + 32 * ld);
                 if (x != edge && k + 2 * p + 33 < k1) __builtin_prefetch(even + 33 * ld);
-                pack_across(to + p * width, even, even + ld, lanes);
+                pack_k_strided(to + p * width, even, even + ld, lanes);
             }
     }
 }
@@ -180,13 +184,13 @@ TARGET FAST_INLINE void pack_group(uint32_t *to, const struct operand *o, int i0
 TARGET static void pack_a(uint32_t *to, const struct operand *o, int i0, int k0, int k1)
 {
     if (!o->strided)
-        for (int j = 0; j < UNIT / A_TILE; j++)
-            pack_group(to + j * PAIRS * A_TILE, o, i0 + j * A_TILE, k0, k1, A_TILE, A_TILE);
+        for (int j = 0; j < PACK_WIDTH / MR; j++)
+            pack_group(to + j * PAIRS * MR, o, i0 + j * MR, k0, k1, MR, MR);
     else /* 32 k of all panels, then the next: neighbours in a row are used while its lines are here */
         for (int k = k0; k < k1; k += 2 * LANES)
-            for (int j = 0; j < UNIT / A_TILE; j++)
-                pack_group(to + j * PAIRS * A_TILE + (k - k0) / 2 * A_TILE, o, i0 + j * A_TILE, k,
-                           k + 2 * LANES < k1 ? k + 2 * LANES : k1, A_TILE, A_TILE);
+            for (int j = 0; j < PACK_WIDTH / MR; j++)
+                pack_group(to + j * PAIRS * MR + (k - k0) / 2 * MR, o, i0 + j * MR, k,
+                           k + 2 * LANES < k1 ? k + 2 * LANES : k1, MR, MR);
 }
 
 /* 96 of B: 3 panels of 32, PAIRS * 32 apart. */
@@ -194,35 +198,34 @@ TARGET static void pack_b(uint32_t *to, const struct operand *o, int i0, int k0,
 {
     int step = o->strided ? 2 * LANES : k1 - k0;
     for (int k = k0; k < k1; k += step)
-        for (int j = 0; j < UNIT / LANES; j++)
-            pack_group(to + j / 2 * PAIRS * B_TILE + (k - k0) / 2 * B_TILE + j % 2 * LANES, o,
-                       i0 + j * LANES, k, k + step < k1 ? k + step : k1, B_TILE, LANES);
+        for (int j = 0; j < PACK_WIDTH / LANES; j++)
+            pack_group(to + j / 2 * PAIRS * NR + (k - k0) / 2 * NR + j % 2 * LANES, o,
+                       i0 + j * LANES, k, k + step < k1 ? k + step : k1, NR, LANES);
 }
 
 /* ---- the tile ---- */
 
 /* c = from + the products; `from` is the bias or zeros (from_ld 0: the same for every row), or
  * c. */
-TARGET static void tile(float *c, size_t ldc, const float *from, size_t from_ld, const uint32_t *a,
-                        const uint32_t *b, int steps, int rows, int cols)
+TARGET static void micro_kernel(float *c, size_t ldc, const float *from, size_t from_ld,
+                                const uint32_t *a, const uint32_t *b, int steps, int rows, int cols)
 {
-    floats sum[A_TILE][2];
-    float edge[A_TILE][B_TILE];
-    int whole = rows == A_TILE && cols == B_TILE;
-    _Pragma("GCC unroll 12")
-    for (int i = 0; i < A_TILE; i++) sum[i][0] = sum[i][1] = (floats){ 0 };
-    for (int p = 0; p < steps; p++, a += A_TILE, b += B_TILE) {
+    floats sum[MR][2];
+    float edge[MR][NR];
+    int whole = rows == MR && cols == NR;
+    _Pragma("GCC unroll 12") for (int i = 0; i < MR; i++) sum[i][0] = sum[i][1] = (floats){ 0 };
+    for (int p = 0; p < steps; p++, a += MR, b += NR) {
         pairs b0 = *(const pairs *)b, b1 = *(const pairs *)(b + LANES);
-        _Pragma("GCC unroll 12")
-        for (int i = 0; i < A_TILE; i++) {
+        _Pragma("GCC unroll 12") for (int i = 0; i < MR; i++)
+        {
             pairs x = a[i] + (pairs){ 0 };
             sum[i][0] = add_dots(sum[i][0], x, b0);
             sum[i][1] = add_dots(sum[i][1], x, b1);
         }
     }
     if (whole) {
-        _Pragma("GCC unroll 12")
-        for (int i = 0; i < A_TILE; i++, c += ldc, from += from_ld) {
+        _Pragma("GCC unroll 12") for (int i = 0; i < MR; i++, c += ldc, from += from_ld)
+        {
             *(floats *)c = *(const floats *)from + sum[i][0];
             *(floats *)(c + LANES) = *(const floats *)(from + LANES) + sum[i][1];
         }
@@ -235,66 +238,69 @@ TARGET static void tile(float *c, size_t ldc, const float *from, size_t from_ld,
 }
 
 /* Rows i0..i1-1 of the result against 96 packed columns from j0. */
-static void columns(float *c, int n, const float *bias, int add, const uint32_t *a,
-                    const uint32_t *b, int i0, int i1, int j0, int k)
+static void multiply_columns(float *c, int n, const float *bias, int add, const uint32_t *a,
+                             const uint32_t *b, int i0, int i1, int j0, int k)
 {
-    static const float zeros[B_TILE];
+    static const float zeros[NR];
     size_t ld = (size_t)n;
-    int steps = (k + 2 * LANES - 1) / (2 * LANES) * LANES, tiles = (i1 - i0 + A_TILE - 1) / A_TILE;
-    for (int j = j0; j < j0 + UNIT && j < n; j += B_TILE) {
-        const uint32_t *panel = b + (size_t)((j - j0) / B_TILE) * PAIRS * B_TILE;
-        int line = 0, ahead = j + B_TILE < j0 + UNIT ? 2 * steps : 0;
+    int steps = (k + 2 * LANES - 1) / (2 * LANES) * LANES, tiles = (i1 - i0 + MR - 1) / MR;
+    for (int j = j0; j < j0 + PACK_WIDTH && j < n; j += NR) {
+        const uint32_t *panel = b + (size_t)((j - j0) / NR) * PAIRS * NR;
+        int line = 0, ahead = j + NR < j0 + PACK_WIDTH ? 2 * steps : 0;
         for (int t = 0; t < tiles; t++) {
-            int i = i0 + t * A_TILE;
+            int i = i0 + t * MR;
             float *to = c + (size_t)i * ld + (size_t)j;
             const float *from = add ? to : bias ? bias + j : zeros;
             /* the next panel comes from the second cache, spread over this one's tiles */
             for (; line < (t + 1) * ahead / tiles; line++)
-                __builtin_prefetch(panel + (size_t)PAIRS * B_TILE + (size_t)line * LANES);
-            tile(to, ld, from, add ? ld : 0, a + (size_t)(i / A_TILE) * PAIRS * A_TILE, panel,
-                 steps, i1 - i < A_TILE ? i1 - i : A_TILE, n - j < B_TILE ? n - j : B_TILE);
+                __builtin_prefetch(panel + (size_t)PAIRS * NR + (size_t)line * LANES);
+            micro_kernel(to, ld, from, add ? ld : 0, a + (size_t)(i / MR) * PAIRS * MR, panel,
+                         steps, i1 - i < MR ? i1 - i : MR, n - j < NR ? n - j : NR);
         }
     }
 }
 
-int fast_product_bf16(int ta, int tb, int m, int n, int k, const float *a, int lda, const float *b,
-                      int ldb, const float *bias, int add, float *c)
+int fast_gemm_bf16(int ta, int tb, int m, int n, int k, const float *a, int lda, const float *b,
+                   int ldb, const float *bias, int add, float *c)
 {
     struct operand A = { a, (size_t)lda, ta, m }, B = { b, (size_t)ldb, !tb, n };
-    int down = (m + UNIT - 1) / UNIT, across = (n + UNIT - 1) / UNIT, failed = 0;
+    int down = (m + PACK_WIDTH - 1) / PACK_WIDTH, across = (n + PACK_WIDTH - 1) / PACK_WIDTH,
+        failed = 0;
     int parts = (16 + across - 1) / across; /* rows are cut only when columns would not feed threads */
-    uint32_t *packed = (uint32_t *)(void *)fast_take((size_t)down * UNIT * PAIRS);
+    uint32_t *packed = (uint32_t *)(void *)fast_scratch_alloc((size_t)down * PACK_WIDTH * PAIRS);
     if (parts > (down + 1) / 2) parts = (down + 1) / 2; /* 192 rows pay for packing B again */
     if (!packed) return PL_ENOMEM;
     #pragma omp parallel num_threads(fast_threads()) if ((double)m * n * k > 2e6)
     {
-        uint32_t *own = (uint32_t *)(void *)fast_take((size_t)UNIT * PAIRS);
-        for (int k0 = 0; k0 < k; k0 += SLAB) {
-            int k1 = k - k0 < SLAB ? k : k0 + SLAB;
+        uint32_t *own = (uint32_t *)(void *)fast_scratch_alloc((size_t)PACK_WIDTH * PAIRS);
+        for (int k0 = 0; k0 < k; k0 += KC) {
+            int k1 = k - k0 < KC ? k : k0 + KC;
             #pragma omp for schedule(dynamic, 1)
             for (int i = 0; i < down; i++)
-                pack_a(packed + (size_t)i * UNIT * PAIRS, &A, i * UNIT, k0, k1);
+                pack_a(packed + (size_t)i * PACK_WIDTH * PAIRS, &A, i * PACK_WIDTH, k0, k1);
             #pragma omp for schedule(dynamic, 1)
             for (int t = 0; t < across * parts; t++) {
                 int unit = t / parts, part = t % parts, each = (down + parts - 1) / parts;
-                int i0 = part * each * UNIT, i1 = i0 + each * UNIT < m ? i0 + each * UNIT : m;
+                int i0 = part * each * PACK_WIDTH,
+                    i1 = i0 + each * PACK_WIDTH < m ? i0 + each * PACK_WIDTH : m;
                 if (!own || i0 >= i1) continue;
-                pack_b(own, &B, unit * UNIT, k0, k1);
-                columns(c, n, bias, k0 > 0 || add, packed, own, i0, i1, unit * UNIT, k1 - k0);
+                pack_b(own, &B, unit * PACK_WIDTH, k0, k1);
+                multiply_columns(c, n, bias, k0 > 0 || add, packed, own, i0, i1, unit * PACK_WIDTH,
+                                 k1 - k0);
             }
         }
         if (!own) {
             #pragma omp atomic write
             failed = 1;
         }
-        fast_give((float *)(void *)own);
+        fast_scratch_free((float *)(void *)own);
     }
-    fast_give((float *)(void *)packed);
+    fast_scratch_free((float *)(void *)packed);
     return failed ? PL_ENOMEM : PL_OK;
 }
 #else
-int fast_product_bf16(int ta, int tb, int m, int n, int k, const float *a, int lda, const float *b,
-                      int ldb, const float *bias, int add, float *c)
+int fast_gemm_bf16(int ta, int tb, int m, int n, int k, const float *a, int lda, const float *b,
+                   int ldb, const float *bias, int add, float *c)
 {
     (void)ta, (void)tb, (void)m, (void)n, (void)k, (void)a, (void)lda, (void)b, (void)ldb;
     (void)bias, (void)add, (void)c;

@@ -9,7 +9,7 @@
 #define PIECE 64 /* rows of W; a multiple of 4 */
 #define TARGET __attribute__((target("avx2,fma")))
 
-TARGET FAST_INLINE float whole(__m256 s)
+TARGET FAST_INLINE float reduce_add(__m256 s)
 {
     __m128 t = _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1));
     t = _mm_add_ps(t, _mm_movehl_ps(t, t));
@@ -17,8 +17,8 @@ TARGET FAST_INLINE float whole(__m256 s)
 }
 
 /* `rows` <= 3 of x against `cols` <= 4 of W; both known when this is inlined. */
-TARGET FAST_INLINE void dots(float *y, const float *x, const float *W, const float *b, int rows,
-                             int cols, size_t K, size_t N)
+TARGET FAST_INLINE void micro_kernel(float *y, const float *x, const float *W, const float *b,
+                                     int rows, int cols, size_t K, size_t N)
 {
     __m256 sum[3][4];
     size_t k = 0;
@@ -37,7 +37,7 @@ TARGET FAST_INLINE void dots(float *y, const float *x, const float *W, const flo
             float rest = 0;
             for (size_t r = k; r < K; r++)
                 rest = fast_fma(x[(size_t)i * K + r], W[(size_t)j * K + r], rest);
-            y[(size_t)i * N + (size_t)j] = whole(sum[i][j]) + rest + (b ? b[j] : 0);
+            y[(size_t)i * N + (size_t)j] = reduce_add(sum[i][j]) + rest + (b ? b[j] : 0);
         }
 }
 
@@ -45,13 +45,14 @@ TARGET FAST_INLINE void all_rows(float *y, const float *x, const float *W, const
                                  int cols, size_t K, size_t N)
 {
     int m = 0;
-    for (; m + 3 <= M; m += 3) dots(y + (size_t)m * N, x + (size_t)m * K, W, b, 3, cols, K, N);
-    if (M - m == 2) dots(y + (size_t)m * N, x + (size_t)m * K, W, b, 2, cols, K, N);
-    if (M - m == 1) dots(y + (size_t)m * N, x + (size_t)m * K, W, b, 1, cols, K, N);
+    for (; m + 3 <= M; m += 3)
+        micro_kernel(y + (size_t)m * N, x + (size_t)m * K, W, b, 3, cols, K, N);
+    if (M - m == 2) micro_kernel(y + (size_t)m * N, x + (size_t)m * K, W, b, 2, cols, K, N);
+    if (M - m == 1) micro_kernel(y + (size_t)m * N, x + (size_t)m * K, W, b, 1, cols, K, N);
 }
 
-TARGET static void columns(float *y, const float *x, const float *W, const float *b, int M,
-                           int count, size_t K, size_t N)
+TARGET static void multiply_columns(float *y, const float *x, const float *W, const float *b, int M,
+                                    int count, size_t K, size_t N)
 {
     int n = 0;
     for (; n + 4 <= count; n += 4)
@@ -59,18 +60,18 @@ TARGET static void columns(float *y, const float *x, const float *W, const float
     for (; n < count; n++) all_rows(y + n, x, W + (size_t)n * K, b ? b + n : NULL, M, 1, K, N);
 }
 
-int fast_few_rows(float *y, const float *x, const float *W, const float *b, int M, int K, int N)
+int fast_gemm_skinny(float *y, const float *x, const float *W, const float *b, int M, int K, int N)
 {
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
     #pragma omp parallel for schedule(static) num_threads(fast_threads()) \
         if ((double)M * K * N > 100000.0)
     for (int n = 0; n < N; n += PIECE)
-        columns(y + n, x, W + (size_t)n * (size_t)K, b ? b + n : NULL, M,
-                N - n < PIECE ? N - n : PIECE, (size_t)K, (size_t)N);
+        multiply_columns(y + n, x, W + (size_t)n * (size_t)K, b ? b + n : NULL, M,
+                         N - n < PIECE ? N - n : PIECE, (size_t)K, (size_t)N);
     return 1;
 }
 #else
-int fast_few_rows(float *y, const float *x, const float *W, const float *b, int M, int K, int N)
+int fast_gemm_skinny(float *y, const float *x, const float *W, const float *b, int M, int K, int N)
 {
     (void)y, (void)x, (void)W, (void)b, (void)M, (void)K, (void)N;
     return 0;

@@ -18,7 +18,7 @@ struct kernels {
                        float b, float c);
 };
 
-#define LANES_FILE "group_norm_simd.inc"
+#define SIMD_FILE "group_norm_simd.inc"
 #include "foreach_isa.inc"
 
 static const struct kernels *const kernels[ISA_COUNT] = ISA_TABLE(kernels);

@@ -38,7 +38,7 @@ enum isa isa_chosen(void)
     return chosen;
 }
 
-int isa_understood(void)
+int isa_env_is_valid(void)
 {
     pthread_once(&once, choose);
     return understood;

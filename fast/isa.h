@@ -3,7 +3,7 @@
  * Vector code is written once, in files named *_simd.inc, over the few operations of simd.h. A .c
  * file names its lanes file and includes foreach_isa.inc, which compiles it for every set:
  *
- *     #define LANES_FILE "norm_simd.inc"
+ *     #define SIMD_FILE "norm_simd.inc"
  *     #include "foreach_isa.inc"
  *
  * and then picks from what came out: struct norm_ops *ops = norm_ops[isa_chosen()]. */
@@ -21,7 +21,7 @@ enum isa {
  * so that every path can be tested on one machine. Read once. */
 enum isa isa_chosen(void);
 /* 0 if PL_FAST_ISA names none of them. */
-int isa_understood(void);
+int isa_env_is_valid(void);
 const char *isa_name(enum isa isa);
 
 #endif

@@ -15,7 +15,7 @@
 #define SMALL 100000.0 /* multiply-adds for which waking threads does not pay */
 
 /* Where row i of an operand begins, or column i if it is stored transposed. */
-static const float *at(const float *x, int transposed, int row, int i)
+static const float *operand_at(const float *x, int transposed, int row, int i)
 {
     return x + (transposed ? (size_t)i : (size_t)i * (size_t)row);
 }
@@ -29,28 +29,28 @@ struct grid {
 
 static struct grid grid_of(int m, int n)
 {
-    return (struct grid){ even(fast_pieces(m, ROWS)), even(fast_pieces(n, COLS)) };
+    return (struct grid){ even(fast_chunk_count(m, ROWS)), even(fast_chunk_count(n, COLS)) };
 }
 
 /* The whole product (m,n) in pieces. bias (n) or NULL; add counts only without a bias. */
-static void float_product(int ta, int tb, int m, int n, int k, const float *a, int lda,
-                          const float *b, int ldb, const float *bias, int add, float *c)
+static void gemm_float32(int ta, int tb, int m, int n, int k, const float *a, int lda,
+                         const float *b, int ldb, const float *bias, int add, float *c)
 {
     struct grid g = grid_of(m, n);
     #pragma omp parallel for schedule(dynamic, 1) num_threads(fast_threads()) \
         if ((double)m * n * k > SMALL)
     for (int i = 0; i < g.down * g.across; i++) {
-        struct fast_piece r = fast_share(m, g.down, 16, i % g.down);
-        struct fast_piece q = fast_share(n, g.across, 32, i / g.down);
+        struct fast_range r = fast_split(m, g.down, 16, i % g.down);
+        struct fast_range q = fast_split(n, g.across, 32, i / g.down);
         float *to = c + (size_t)r.start * (size_t)n + (size_t)q.start;
         if (!r.count || !q.count) continue;
-        fast_product(ta, tb, r.count, q.count, k, at(a, ta, lda, r.start), lda,
-                     at(b, !tb, ldb, q.start), ldb, bias ? bias + q.start : NULL, add, to, n);
+        fast_gemm(ta, tb, r.count, q.count, k, operand_at(a, ta, lda, r.start), lda,
+                  operand_at(b, !tb, ldb, q.start), ldb, bias ? bias + q.start : NULL, add, to, n);
     }
 }
 
 /* c += slots, slot after slot. */
-static void add_slots(float *c, const float *slot, int slots, size_t n)
+static void reduce_slots(float *c, const float *slot, int slots, size_t n)
 {
     #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > ROUND / 4)
     for (size_t i = 0; i < n; i += TERMS)
@@ -61,7 +61,7 @@ static void add_slots(float *c, const float *slot, int slots, size_t n)
 }
 
 /* c (m,n) += A^T B, a (k,m), b (k,n): the sum in parts. */
-static int long_product(int m, int n, int k, const float *a, const float *b, float *c)
+static int gemm_split_k(int m, int n, int k, const float *a, const float *b, float *c)
 {
     struct grid g = grid_of(m, n);
     size_t size = (size_t)m * (size_t)n;
@@ -69,24 +69,24 @@ static int long_product(int m, int n, int k, const float *a, const float *b, flo
     float *sums = NULL;
     if (slots > most) slots = most;
     if (slots < 2) {
-        float_product(1, 0, m, n, k, a, m, b, n, NULL, 1, c);
+        gemm_float32(1, 0, m, n, k, a, m, b, n, NULL, 1, c);
         return PL_OK;
     }
-    if (!(sums = fast_take((size_t)(slots - 1) * size))) return PL_ENOMEM;
+    if (!(sums = fast_scratch_alloc((size_t)(slots - 1) * size))) return PL_ENOMEM;
     #pragma omp parallel for schedule(dynamic, 1) num_threads(fast_threads())
     for (int i = 0; i < tiles * slots; i++) {
         int tile = i % tiles, slot = i / tiles;
-        struct fast_piece r = fast_share(m, g.down, 16, tile % g.down);
-        struct fast_piece q = fast_share(n, g.across, 32, tile / g.down),
-                          t = fast_share(k, slots, 16, slot);
+        struct fast_range r = fast_split(m, g.down, 16, tile % g.down);
+        struct fast_range q = fast_split(n, g.across, 32, tile / g.down),
+                          t = fast_split(k, slots, 16, slot);
         float *to = slot ? sums + (size_t)(slot - 1) * size : c;
         if (r.count && q.count) /* the first part lies on what is there already */
-            fast_product(1, 0, r.count, q.count, t.count, a + (size_t)t.start * (size_t)m + r.start,
-                         m, b + (size_t)t.start * (size_t)n + q.start, n, NULL, slot == 0,
-                         to + (size_t)r.start * (size_t)n + q.start, n);
+            fast_gemm(1, 0, r.count, q.count, t.count, a + (size_t)t.start * (size_t)m + r.start, m,
+                      b + (size_t)t.start * (size_t)n + q.start, n, NULL, slot == 0,
+                      to + (size_t)r.start * (size_t)n + q.start, n);
     }
-    add_slots(c, sums, slots - 1, size);
-    fast_give(sums);
+    reduce_slots(c, sums, slots - 1, size);
+    fast_scratch_free(sums);
     return PL_OK;
 }
 
@@ -110,41 +110,41 @@ static void round_all(float *to, const float *from, size_t n)
 }
 
 /* What bfloat16 means, on a CPU that has no instruction for it: no faster, but the same numbers. */
-static int rounded_product(int ta, int tb, int m, int n, int k, const float *a, int lda,
-                           const float *b, int ldb, const float *bias, int add, float *c)
+static int gemm_rounded(int ta, int tb, int m, int n, int k, const float *a, int lda,
+                        const float *b, int ldb, const float *bias, int add, float *c)
 {
     size_t mk = (size_t)m * (size_t)k, nk = (size_t)n * (size_t)k;
-    float *ra = fast_take(mk), *rb = fast_take(nk);
+    float *ra = fast_scratch_alloc(mk), *rb = fast_scratch_alloc(nk);
     int rc = ra && rb ? PL_OK : PL_ENOMEM;
     if (rc == PL_OK) {
         round_all(ra, a, mk);
         round_all(rb, b, nk);
-        float_product(ta, tb, m, n, k, ra, lda, rb, ldb, bias, add, c);
+        gemm_float32(ta, tb, m, n, k, ra, lda, rb, ldb, bias, add, c);
     }
-    fast_give(ra);
-    fast_give(rb);
+    fast_scratch_free(ra);
+    fast_scratch_free(rb);
     return rc;
 }
 
-static int product(int ta, int tb, int m, int n, int k, const float *a, int lda, const float *b,
-                   int ldb, const float *bias, int add, float *c)
+static int gemm(int ta, int tb, int m, int n, int k, const float *a, int lda, const float *b,
+                int ldb, const float *bias, int add, float *c)
 {
     if (fast_bf16())
-        return (fast_has_bf16() ? fast_product_bf16 : rounded_product)(ta, tb, m, n, k, a, lda, b,
-                                                                       ldb, bias, add, c);
-    float_product(ta, tb, m, n, k, a, lda, b, ldb, bias, add, c);
+        return (fast_has_bf16() ? fast_gemm_bf16 : gemm_rounded)(ta, tb, m, n, k, a, lda, b, ldb,
+                                                                 bias, add, c);
+    gemm_float32(ta, tb, m, n, k, a, lda, b, ldb, bias, add, c);
     return PL_OK;
 }
 
 int fast_linear(float *y, const float *x, const float *W, const float *b, int M, int K, int N)
 {
-    if (M <= FAST_FEW_ROWS && fast_few_rows(y, x, W, b, M, K, N)) return PL_OK;
-    return product(0, 1, M, N, K, x, K, W, K, b, 0, y);
+    if (M <= FAST_SKINNY_ROWS && fast_gemm_skinny(y, x, W, b, M, K, N)) return PL_OK;
+    return gemm(0, 1, M, N, K, x, K, W, K, b, 0, y);
 }
 
 int fast_linear_dx(float *dx, const float *dy, const float *W, int M, int K, int N, int add)
 {
-    return product(0, 0, M, K, N, dy, N, W, K, NULL, add, dx);
+    return gemm(0, 0, M, K, N, dy, N, W, K, NULL, add, dx);
 }
 
 #define SUM_COLS 256
@@ -178,6 +178,6 @@ void fast_column_sums(float *db, const float *dy, int M, int N)
 int fast_linear_dw(float *dW, float *db, const float *dy, const float *x, int M, int K, int N)
 {
     if (db) fast_column_sums(db, dy, M, N);
-    if (!fast_bf16()) return long_product(N, K, M, dy, x, dW);
-    return product(1, 0, N, K, M, dy, N, x, K, NULL, 1, dW);
+    if (!fast_bf16()) return gemm_split_k(N, K, M, dy, x, dW);
+    return gemm(1, 0, N, K, M, dy, N, x, K, NULL, 1, dW);
 }

@@ -96,9 +96,9 @@ static int one_segment(double *loss, float *logp, float *dx, float *dW, float *d
 {
     int per = s->row1 - s->row0, total = B * per, most = block_rows(s->col1 - s->col0, total), rc;
     int32_t *row = pl_alloc((size_t)total, sizeof *row);
-    float *xs = fast_take((size_t)most * (size_t)D);
-    float *dxs = dx ? fast_take((size_t)most * (size_t)D) : NULL;
-    float *z = fast_take((size_t)most * (size_t)(s->col1 - s->col0));
+    float *xs = fast_scratch_alloc((size_t)most * (size_t)D);
+    float *dxs = dx ? fast_scratch_alloc((size_t)most * (size_t)D) : NULL;
+    float *z = fast_scratch_alloc((size_t)most * (size_t)(s->col1 - s->col0));
     int counted = 0;
     double sum = 0;
     rc = row && xs && z && (dxs || !dx) ? PL_OK : PL_ENOMEM;
@@ -113,9 +113,9 @@ static int one_segment(double *loss, float *logp, float *dx, float *dW, float *d
     }
     *loss = counted ? sum / counted : 0;
     pl_free(row);
-    fast_give(xs);
-    fast_give(dxs);
-    fast_give(z);
+    fast_scratch_free(xs);
+    fast_scratch_free(dxs);
+    fast_scratch_free(z);
     return rc;
 }
 

@@ -18,7 +18,7 @@ struct norm_ops {
                         int rows, int D);
 };
 
-#define LANES_FILE "norm_simd.inc"
+#define SIMD_FILE "norm_simd.inc"
 #include "foreach_isa.inc"
 
 #define PIECE_ROWS 64  /* rows of a partial sum, */
@@ -36,14 +36,14 @@ static int piece_rows(int M)
 }
 
 /* to (D) += the sum of `pieces` rows of D, `pitch` apart. */
-static void add_pieces(float *to, const float *from, int pieces, size_t pitch, int D)
+static void add_pieces(float *to, const float *from, int pieces, size_t stride, int D)
 {
     double sum[STRIP];
     for (int at = 0; at < D; at += STRIP) {
         int n = D - at < STRIP ? D - at : STRIP;
         for (int i = 0; i < n; i++) sum[i] = to[at + i];
         for (int k = 0; k < pieces; k++) {
-            const float *row = from + (size_t)k * pitch + at;
+            const float *row = from + (size_t)k * stride + at;
             for (int i = 0; i < n; i++) sum[i] += row[i];
         }
         for (int i = 0; i < n; i++) to[at + i] = (float)sum[i];
@@ -68,19 +68,19 @@ int fast_layer_norm_backward(float *dx, float *dgain, float *doffset, const floa
 {
     const struct norm_ops *op = ops[isa_chosen()];
     int each = piece_rows(M), pieces = (M + each - 1) / each;
-    size_t width = (size_t)(D + 15) / 16 * 16, pitch = 2 * width;
-    float *sums = workspace((size_t)pieces * pitch); /* (pieces, dgain beside doffset) */
+    size_t width = (size_t)(D + 15) / 16 * 16, stride = 2 * width;
+    float *sums = workspace((size_t)pieces * stride); /* (pieces, dgain beside doffset) */
     assert(dx != x);
     if (!sums) return PL_ENOMEM;
     #pragma omp parallel for schedule(static) num_threads(fast_threads()) if ((long)M * D > SMALL)
     for (int k = 0; k < pieces; k++) {
         size_t at = (size_t)k * (size_t)each * (size_t)D;
-        float *sum = sums + (size_t)k * pitch;
+        float *sum = sums + (size_t)k * stride;
         op->norm_backward(dx + at, sum, sum + width, dy + at, x + at, gain,
                            M - k * each < each ? M - k * each : each, D, eps, add);
     }
-    add_pieces(dgain, sums, pieces, pitch, D);
-    add_pieces(doffset, sums + width, pieces, pitch, D);
+    add_pieces(dgain, sums, pieces, stride, D);
+    add_pieces(doffset, sums + width, pieces, stride, D);
     return PL_OK;
 }
 

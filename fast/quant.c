@@ -29,7 +29,7 @@
 #endif
 
 #define INFINITE 0x7f800000u
-#define NEAR 32 /* elements a kernel does at a time */
+#define STEP 32 /* elements a kernel does at a time */
 
 struct fast_coder {
     int trailing;          /* bits: 17 for a signed map, 16 for an unsigned one, twice as dense */
@@ -187,7 +187,7 @@ static void encode_plain(const struct fast_coder *c, uint8_t *codes, const float
 
 /* A gather by hand: the instruction is slow microcode on the CPUs that we know, and slower still
  * where it is kept from leaking other processes' data. Two chains of four are 15 % faster. */
-AVX2 FAST_INLINE __m256i look_up8(const uint32_t *entry, const uint32_t *key)
+AVX2 FAST_INLINE __m256i gather8(const uint32_t *entry, const uint32_t *key)
 {
     __m128i a = _mm_cvtsi32_si128((int)entry[key[0]]), b = _mm_cvtsi32_si128((int)entry[key[4]]);
     a = _mm_insert_epi32(a, (int)entry[key[1]], 1);
@@ -206,8 +206,8 @@ AVX2 FAST_INLINE void encode8(const struct fast_coder *c, uint8_t *codes, const 
     const __m256 factor = _mm256_set1_ps(scale);
     const __m256i rest_mask = _mm256_set1_epi32((1 << trailing) - 1);
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    for (size_t i = 0; i < n; i += NEAR) {
-        uint32_t at[NEAR];
+    for (size_t i = 0; i < n; i += STEP) {
+        uint32_t at[STEP];
         __m256i code[4], sign[4], rest[4], all, flip;
         for (int k = 0; k < 4; k++) {
             __m256 v = _mm256_loadu_ps(x + i + 8 * k);
@@ -218,7 +218,7 @@ AVX2 FAST_INLINE void encode8(const struct fast_coder *c, uint8_t *codes, const 
             _mm256_storeu_si256((__m256i *)(void *)(at + 8 * k), _mm256_srli_epi32(z, trailing));
         }
         for (int k = 0; k < 4; k++)
-            code[k] = _mm256_srli_epi32(_mm256_add_epi32(look_up8(c->entry, at + 8 * k), rest[k]),
+            code[k] = _mm256_srli_epi32(_mm256_add_epi32(gather8(c->entry, at + 8 * k), rest[k]),
                                         trailing);
         all = _mm256_packus_epi16(_mm256_packus_epi32(code[0], code[1]),
                                   _mm256_packus_epi32(code[2], code[3]));
@@ -240,8 +240,8 @@ AVX2 static void encode_avx2(const struct fast_coder *c, uint8_t *codes, const f
 
 /* The table in sixteen registers; a look-up is eight permutations of two of them, and three levels
  * of choices by the upper bits of the code. n is a multiple of 16. */
-AVX512 static void look_up_avx512(float *y, const uint8_t *codes, const float table[PL_CODES],
-                                  size_t n)
+AVX512 static void table_lookup_avx512(float *y, const uint8_t *codes, const float table[PL_CODES],
+                                       size_t n)
 {
     __m512 t[16];
     for (int k = 0; k < 16; k++) t[k] = _mm512_loadu_ps(table + 16 * k);
@@ -277,18 +277,18 @@ void fast_block_encode(const struct fast_coder *c, uint8_t *codes, const float *
     float scale = c->reciprocal ? 1 / absmax : absmax;
     size_t done = 0;
 #if X86
-    if (has_avx2()) encode_avx2(c, codes, x, scale, done = n / NEAR * NEAR);
+    if (has_avx2()) encode_avx2(c, codes, x, scale, done = n / STEP * STEP);
 #endif
     encode_plain(c, codes + done, x + done, scale, n - done);
     if (c->ranked)
         for (size_t i = 0; i < n; i++) codes[i] = c->code[codes[i]];
 }
 
-void fast_look_up(float *y, const uint8_t *codes, const float table[PL_CODES], size_t n)
+void fast_table_lookup(float *y, const uint8_t *codes, const float table[PL_CODES], size_t n)
 {
     size_t i = 0;
 #if X86
-    if (has_avx512()) look_up_avx512(y, codes, table, i = n / 16 * 16);
+    if (has_avx512()) table_lookup_avx512(y, codes, table, i = n / 16 * 16);
 #endif
     for (; i + 8 <= n; i += 8) {
         uint64_t eight;
@@ -307,7 +307,7 @@ void fast_block_decode(float *y, const uint8_t *codes, float absmax, size_t n,
         return;
     }
     for (int k = 0; k < PL_CODES; k++) table[k] = book[k] * absmax;
-    fast_look_up(y, codes, table, n);
+    fast_table_lookup(y, codes, table, n);
 }
 
 /* --- the operations --------------------------------------------------------------------------- */

@@ -15,17 +15,17 @@ void fast_block_encode(const struct fast_coder *coder, uint8_t *codes, const flo
                        size_t n);
 /* floats that long reads from memory ask for before they are needed: a page, where the processor's
  * own guess ends. They may lie behind the end; asking for them does nothing then. */
-#define FAST_AHEAD 1024
+#define FAST_PREFETCH_FLOATS 1024
 
 /* fast_uniform8_encode of values that are made just before they are looked at: make(context,
  * x + at, at, n) fills n of them; they stay in x. NULL: they are there. */
-int fast_uniform8_made(uint8_t *codes, float table[PL_CODES], float *x, size_t n,
-                       void (*make)(const void *context, float *x, size_t at, size_t n),
-                       const void *context);
+int fast_uniform8_encode_made(uint8_t *codes, float table[PL_CODES], float *x, size_t n,
+                              void (*make)(const void *context, float *x, size_t at, size_t n),
+                              const void *context);
 /* y[i] = table[codes[i]] */
-void fast_look_up(float *y, const uint8_t *codes, const float table[PL_CODES], size_t n);
+void fast_table_lookup(float *y, const uint8_t *codes, const float table[PL_CODES], size_t n);
 /* The mean of what each code stands for, summed in the order of the index; 0 for none. */
-void fast_means_of_codes(float table[PL_CODES], const uint8_t *codes, const float *x, size_t n);
+void fast_code_means(float table[PL_CODES], const uint8_t *codes, const float *x, size_t n);
 void fast_block_decode(float *y, const uint8_t *codes, float absmax, size_t n,
                        const float book[PL_CODES]);
 

@@ -74,8 +74,8 @@ FAST_CLONES static void find_codes(uint8_t *codes, const float *x, const float *
 int fast_quantile8_encode(uint8_t *codes, float table[PL_CODES], const float *x, size_t n)
 {
     size_t chunk = pl_quantile8_chunk(n), chunks = pl_blocks(n, chunk);
-    size_t m = chunks * (PL_CODES + 1), room = n > m ? n : m;
-    uint32_t *key = pl_alloc(room, sizeof *key), *other = pl_alloc(room, sizeof *other);
+    size_t m = chunks * (PL_CODES + 1), capacity = n > m ? n : m;
+    uint32_t *key = pl_alloc(capacity, sizeof *key), *other = pl_alloc(capacity, sizeof *other);
     float *pool = pl_alloc(m, sizeof *pool), border[PL_CODES + 1];
     int rc = key && other && pool ? PL_OK : PL_ENOMEM;
     if (rc == PL_OK) {
@@ -89,7 +89,7 @@ int fast_quantile8_encode(uint8_t *codes, float table[PL_CODES], const float *x,
         #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (n > PIECE)
         for (size_t at = 0; at < n; at += PIECE)
             find_codes(codes + at, x + at, border, n - at < PIECE ? n - at : PIECE);
-        fast_means_of_codes(table, codes, x, n);
+        fast_code_means(table, codes, x, n);
     }
     pl_free(key);
     pl_free(other);

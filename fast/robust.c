@@ -11,24 +11,24 @@
 
 /* --- CenteredClip ----------------------------------------------------------------------------- */
 
-typedef double wide __attribute__((vector_size(32)));
-typedef float narrow __attribute__((vector_size(16), aligned(4), may_alias));
-typedef wide loose_wide __attribute__((aligned(8), may_alias));
+typedef double double4 __attribute__((vector_size(32)));
+typedef float float4 __attribute__((vector_size(16), aligned(4), may_alias));
+typedef double4 unaligned_double4 __attribute__((aligned(8), may_alias));
 
 /* A macro, since a function would return a vector in registers that not every CPU has. */
 #define DIFFERENCE(x, v)                                                                           \
-    (__builtin_convertvector(*(const narrow *)(x), wide) - *(const loose_wide *)(v))
+    (__builtin_convertvector(*(const float4 *)(x), double4) - *(const unaligned_double4 *)(v))
 
 /* Four sums of four, so that one addition need not wait for the one before: the same on every
  * instruction set. */
 FAST_CLONES static double squares(const float *x, const double *v, int n)
 {
-    wide a = { 0 }, b = a, c = a, e = a;
+    double4 a = { 0 }, b = a, c = a, e = a;
     double sum;
     int k = 0;
     for (; k + 16 <= n; k += 16) {
-        wide p = DIFFERENCE(x + k, v + k), q = DIFFERENCE(x + k + 4, v + k + 4);
-        wide r = DIFFERENCE(x + k + 8, v + k + 8), s = DIFFERENCE(x + k + 12, v + k + 12);
+        double4 p = DIFFERENCE(x + k, v + k), q = DIFFERENCE(x + k + 4, v + k + 4);
+        double4 r = DIFFERENCE(x + k + 8, v + k + 8), s = DIFFERENCE(x + k + 12, v + k + 12);
         a += p * p, b += q * q, c += r * r, e += s * s;
     }
     a = (a + b) + (c + e);
@@ -37,49 +37,50 @@ FAST_CLONES static double squares(const float *x, const double *v, int n)
     return sum;
 }
 
-FAST_CLONES static void pull(double *step, const float *x, const double *v, double factor, int n)
+FAST_CLONES static void add_clipped(double *step, const float *x, const double *v, double factor,
+                                    int n)
 {
     #pragma omp simd
     for (int k = 0; k < n; k++) step[k] += factor * (x[k] - v[k]);
 }
 
-FAST_CLONES static void take(double *v, const double *step, int n)
+FAST_CLONES static void add_step(double *v, const double *step, int n)
 {
     #pragma omp simd
     for (int k = 0; k < n; k++) v[k] += step[k];
 }
 
 /* What one block finds out. */
-struct found {
+struct moved {
     double step, largest; /* of the step: sum of squares, largest size */
 };
 
 /* The step on one block, by the factors; then the squares of the new differences. Rows are copied
  * on their way: parts are powers of two long, so rows lie on each other in every cache, and a
  * second look at 16 of them would go to memory. */
-static struct found move(double *v, double *far, float *rows, const float *x, const double *factor,
-                         int n, size_t d, int count)
+static struct moved step_block(double *v, double *distance, float *rows, const float *x,
+                               const double *factor, int n, size_t d, int count)
 {
     double step[BLOCK];
-    struct found found = { 0, 0 };
+    struct moved moved = { 0, 0 };
     memset(step, 0, sizeof step);
     for (int i = 0; i < n; i++) {
         float *row = rows + (size_t)i * BLOCK;
         memcpy(row, x + (size_t)i * d, (size_t)count * sizeof *row);
-        if (factor[i] != 0) pull(step, row, v, factor[i], count);
+        if (factor[i] != 0) add_clipped(step, row, v, factor[i], count);
     }
-    take(v, step, count);
+    add_step(v, step, count);
     for (int k = 0; k < count; k++) {
         double size = fabs(step[k]);
-        found.step += size * size;
-        if (size > found.largest) found.largest = size;
+        moved.step += size * size;
+        if (size > moved.largest) moved.largest = size;
     }
-    for (int i = 0; i < n; i++) far[i] = squares(rows + (size_t)i * BLOCK, v, count);
-    return found;
+    for (int i = 0; i < n; i++) distance[i] = squares(rows + (size_t)i * BLOCK, v, count);
+    return moved;
 }
 
 /* Blocks' sums, added in their order; n values each. */
-static void gather(double *sum, const double *parts, size_t blocks, int n)
+static void sum_blocks(double *sum, const double *parts, size_t blocks, int n)
 {
     memset(sum, 0, (size_t)n * sizeof *sum);
     for (size_t b = 0; b < blocks; b++)
@@ -88,13 +89,14 @@ static void gather(double *sum, const double *parts, size_t blocks, int n)
 
 struct scratch {
     double *parts;        /* (blocks, n) */
-    double *far, *factor; /* (n): squared distance; weight times clipping over the total */
-    struct found *found;  /* (blocks) */
+    double *distance, *factor; /* (n): squared distance; weight times clipping over the total */
+    struct moved *moved;       /* (blocks) */
     float *rows;          /* (threads, n, BLOCK) */
 };
 
-static int all(double *v, struct pl_clip_result *result, const float *x, const double *weight,
-               int n, size_t d, const struct pl_clip *clip, double total, const struct scratch *w)
+static int iterate(double *v, struct pl_clip_result *result, const float *x, const double *weight,
+                   int n, size_t d, const struct pl_clip *clip, double total,
+                   const struct scratch *w)
 {
     size_t blocks = (d + BLOCK - 1) / BLOCK;
     #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (blocks > 4)
@@ -105,22 +107,22 @@ static int all(double *v, struct pl_clip_result *result, const float *x, const d
                         (int)(d - b * BLOCK < BLOCK ? d - b * BLOCK : BLOCK));
     while (result->iterations < clip->iterations) {
         double tau = clip->taus ? clip->taus[result->iterations] : clip->tau, sum = 0, largest = 0;
-        gather(w->far, w->parts, blocks, n);
+        sum_blocks(w->distance, w->parts, blocks, n);
         result->clipped = 0;
         for (int i = 0; i < n; i++) {
-            double far = sqrt(w->far[i]), factor = far > tau ? tau / far : 1;
-            result->clipped += !(far <= tau);
-            w->factor[i] = isfinite(far) ? factor * (weight ? weight[i] : 1) / total : 0;
+            double distance = sqrt(w->distance[i]), factor = distance > tau ? tau / distance : 1;
+            result->clipped += !(distance <= tau);
+            w->factor[i] = isfinite(distance) ? factor * (weight ? weight[i] : 1) / total : 0;
         }
         #pragma omp parallel for schedule(static) num_threads(fast_threads()) if (blocks > 4)
         for (size_t b = 0; b < blocks; b++)
-            w->found[b] =
-                move(v + b * BLOCK, w->parts + b * (size_t)n,
-                     w->rows + (size_t)omp_get_thread_num() * (size_t)n * BLOCK, x + b * BLOCK,
-                     w->factor, n, d, (int)(d - b * BLOCK < BLOCK ? d - b * BLOCK : BLOCK));
+            w->moved[b] = step_block(v + b * BLOCK, w->parts + b * (size_t)n,
+                                     w->rows + (size_t)omp_get_thread_num() * (size_t)n * BLOCK,
+                                     x + b * BLOCK, w->factor, n, d,
+                                     (int)(d - b * BLOCK < BLOCK ? d - b * BLOCK : BLOCK));
         for (size_t b = 0; b < blocks; b++) {
-            sum += w->found[b].step;
-            largest = fmax(largest, w->found[b].largest);
+            sum += w->moved[b].step;
+            largest = fmax(largest, w->moved[b].largest);
         }
         result->iterations++;
         result->step = sqrt(sum);
@@ -136,19 +138,19 @@ int fast_centered_clip(double *v, struct pl_clip_result *result, const float *x,
     double total = clip->total;
     struct scratch w = {
         .parts = pl_alloc(blocks * (size_t)n, sizeof *w.parts),
-        .far = pl_alloc((size_t)n, sizeof *w.far),
+        .distance = pl_alloc((size_t)n, sizeof *w.distance),
         .factor = pl_alloc((size_t)n, sizeof *w.factor),
-        .found = pl_alloc(blocks, sizeof *w.found),
+        .moved = pl_alloc(blocks, sizeof *w.moved),
         .rows = pl_alloc((size_t)fast_threads() * (size_t)n, BLOCK * sizeof *w.rows),
     };
-    int rc = w.parts && w.far && w.factor && w.found && w.rows ? PL_OK : PL_ENOMEM;
+    int rc = w.parts && w.distance && w.factor && w.moved && w.rows ? PL_OK : PL_ENOMEM;
     for (int i = 0; i < n && clip->total == 0; i++) total += weight ? weight[i] : 1;
     *result = (struct pl_clip_result){ 0 };
-    if (!rc && total > 0) rc = all(v, result, x, weight, n, d, clip, total, &w);
+    if (!rc && total > 0) rc = iterate(v, result, x, weight, n, d, clip, total, &w);
     pl_free(w.parts);
-    pl_free(w.far);
+    pl_free(w.distance);
     pl_free(w.factor);
-    pl_free(w.found);
+    pl_free(w.moved);
     pl_free(w.rows);
     return rc;
 }
@@ -171,7 +173,7 @@ FAST_INLINE float of_key(int32_t key)
     return x.f;
 }
 
-FAST_CLONES static void exchange(int32_t *low, int32_t *high)
+FAST_CLONES static void compare_exchange(int32_t *low, int32_t *high)
 {
     #pragma omp simd
     for (int c = 0; c < COLUMNS; c++) {
@@ -188,7 +190,7 @@ static void sort_rows(int32_t (*row)[COLUMNS], int n)
         for (int k = p; k >= 1; k /= 2)
             for (int j = k % p; j + k < n; j += 2 * k)
                 for (int i = j; i < j + k && i + k < n; i++)
-                    if (i / (2 * p) == (i + k) / (2 * p)) exchange(row[i], row[i + k]);
+                    if (i / (2 * p) == (i + k) / (2 * p)) compare_exchange(row[i], row[i + k]);
 }
 
 FAST_CLONES static void load_rows(int32_t (*row)[COLUMNS], const float *x, int n, size_t d,

@@ -7,10 +7,10 @@
 #include <string.h>
 
 struct rotary_ops {
-    void (*turn)(float *x, const float *c, const float *s, int G, int d, int R, int room);
+    void (*rotate)(float *x, const float *c, const float *s, int G, int d, int R, int available);
 };
 
-#define LANES_FILE "rotary_simd.inc"
+#define SIMD_FILE "rotary_simd.inc"
 #include "foreach_isa.inc"
 
 #define SMALL 16384 /* elements for which waking threads does not pay */
@@ -29,15 +29,15 @@ int fast_rotary(float *x, const float *cosine, const float *sine, int B, int n, 
         float *row = x + (size_t)token * (size_t)G * (size_t)d;
         for (int from = 0; from < R; from += STRIP) {
             size_t angle = (size_t)(token % n) * (size_t)(R / 2) + (size_t)from / 2;
-            int turn = R - from < STRIP ? R - from : STRIP;
+            int width = R - from < STRIP ? R - from : STRIP;
             float c[STRIP + 16], s[STRIP + 16]; /* a register may reach over the end */
-            for (int i = 0; i < turn / 2; i++) {
+            for (int i = 0; i < width / 2; i++) {
                 c[2 * i] = c[2 * i + 1] = cosine[angle + (size_t)i];
                 s[2 * i + 1] = inverse ? -sine[angle + (size_t)i] : sine[angle + (size_t)i];
                 s[2 * i] = -s[2 * i + 1];
             }
-            for (int i = turn; i < turn + 16; i++) c[i] = s[i] = 0;
-            op->turn(row + from, c, s, G, d, turn, d - from);
+            for (int i = width; i < width + 16; i++) c[i] = s[i] = 0;
+            op->rotate(row + from, c, s, G, d, width, d - from);
         }
     }
     return PL_OK;

@@ -7,17 +7,17 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#define KEPT 32              /* buffers: a few for each thread of a small machine; more are freed */
+#define CACHED_MAX 32 /* buffers: a few for each thread of a small machine; more are freed */
 #define LARGE_PAGE (2u << 20)
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     void *memory;
     size_t bytes;
-    int lent;
-} kept[KEPT];
+    int in_use;
+} cache[CACHED_MAX];
 
-static void *fresh(size_t bytes)
+static void *allocate(size_t bytes)
 {
     void *p;
     size_t page = bytes >= 2 * LARGE_PAGE ? LARGE_PAGE : 64;
@@ -29,48 +29,49 @@ static void *fresh(size_t bytes)
 
 /* A kept buffer that fits with the least waste; else an empty place, else the smallest buffer,
  * which is replaced; -1: all are lent. */
-static int choose(size_t bytes)
+static int best_fit(size_t bytes)
 {
     int best = -1;
-    for (int i = 0; i < KEPT; i++) {
-        int fits = kept[i].bytes >= bytes, best_fits = best >= 0 && kept[best].bytes >= bytes;
-        if (kept[i].lent) continue;
-        if (best < 0 || (fits && (!best_fits || kept[i].bytes < kept[best].bytes)) ||
-            (!fits && !best_fits && kept[i].bytes < kept[best].bytes))
+    for (int i = 0; i < CACHED_MAX; i++) {
+        int fits = cache[i].bytes >= bytes, best_fits = best >= 0 && cache[best].bytes >= bytes;
+        if (cache[i].in_use) continue;
+        if (best < 0 || (fits && (!best_fits || cache[i].bytes < cache[best].bytes)) ||
+            (!fits && !best_fits && cache[i].bytes < cache[best].bytes))
             best = i;
     }
     return best;
 }
 
-float *fast_take(size_t floats)
+float *fast_scratch_alloc(size_t floats)
 {
     size_t bytes;
     void *p;
     int i;
     if (pl_size_mul(&bytes, floats ? floats : 1, sizeof(float))) return NULL;
     pthread_mutex_lock(&lock);
-    i = choose(bytes);
-    if (i < 0) p = fresh(bytes);
+    i = best_fit(bytes);
+    if (i < 0)
+        p = allocate(bytes);
     else {
-        if (kept[i].bytes < bytes) {
-            free(kept[i].memory);
-            kept[i].memory = fresh(bytes);
-            kept[i].bytes = kept[i].memory ? bytes : 0;
+        if (cache[i].bytes < bytes) {
+            free(cache[i].memory);
+            cache[i].memory = allocate(bytes);
+            cache[i].bytes = cache[i].memory ? bytes : 0;
         }
-        p = kept[i].memory;
-        kept[i].lent = p != NULL;
+        p = cache[i].memory;
+        cache[i].in_use = p != NULL;
     }
     pthread_mutex_unlock(&lock);
     return p;
 }
 
-void fast_give(float *p)
+void fast_scratch_free(float *p)
 {
     int i = 0;
     if (!p) return;
     pthread_mutex_lock(&lock);
-    while (i < KEPT && kept[i].memory != p) i++;
-    if (i < KEPT) kept[i].lent = 0;
+    while (i < CACHED_MAX && cache[i].memory != p) i++;
+    if (i < CACHED_MAX) cache[i].in_use = 0;
     pthread_mutex_unlock(&lock);
-    if (i == KEPT) free(p);
+    if (i == CACHED_MAX) free(p);
 }

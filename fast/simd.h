@@ -4,7 +4,7 @@
 typedef float ISA(vec) __attribute__((vector_size(LANES * 4)));
 typedef int32_t ISA(ivec) __attribute__((vector_size(LANES * 4)));
 /* the same in memory, at any address */
-typedef float ISA(loose) __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+typedef float ISA(unaligned) __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
 #define vec ISA(vec)
 #define ivec ISA(ivec)
@@ -12,52 +12,58 @@ typedef float ISA(loose) __attribute__((vector_size(LANES * 4), aligned(4), may_
 #define store ISA(store)
 #define load_part ISA(load_part)
 #define store_part ISA(store_part)
-#define all ISA(all)
+#define set1 ISA(set1)
 #define fma ISA(fma)
-#define larger ISA(larger)
-#define only ISA(only)
-#define keep ISA(keep)
-#define total ISA(total)
-#define largest ISA(largest)
-#define exponential ISA(exponential)
-#define quads ISA(quads)
+#define maximum ISA(maximum)
+#define zero_tail ISA(zero_tail)
+#define mask_and ISA(mask_and)
+#define reduce_add ISA(reduce_add)
+#define reduce_max ISA(reduce_max)
+#define vector_exp ISA(vector_exp)
+#define gather_quads ISA(gather_quads)
 #define transpose4 ISA(transpose4)
-#define turned_quads ISA(turned_quads)
+#define load_transposed ISA(load_transposed)
 #define round_up ISA(round_up)
-#define LANE static inline __attribute__((always_inline, unused))
+#define SIMD_INLINE static inline __attribute__((always_inline, unused))
 
-LANE vec load(const float *p) { return *(const ISA(loose) *)(const void *)p; }
-LANE void store(float *p, vec x) { *(ISA(loose) *)(void *)p = x; }
+SIMD_INLINE vec load(const float *p) { return *(const ISA(unaligned) *)(const void *)p; }
+SIMD_INLINE void store(float *p, vec x) { *(ISA(unaligned) *)(void *)p = x; }
 
 /* The first n < LANES floats; the other lanes are zero, and memory behind is not touched. */
 #if LANES == 16
-LANE vec load_part(const float *p, int n)
+SIMD_INLINE vec load_part(const float *p, int n)
 {
     return (vec)_mm512_maskz_loadu_ps((__mmask16)((1 << n) - 1), p);
 }
 
-LANE void store_part(float *p, vec x, int n)
+SIMD_INLINE void store_part(float *p, vec x, int n)
 {
     _mm512_mask_storeu_ps(p, (__mmask16)((1 << n) - 1), (__m512)x);
 }
 #elif LANES == 8
-LANE __m256i ISA(first)(int n)
+SIMD_INLINE __m256i ISA(tail_mask)(int n)
 {
     static const int32_t ones[16] = { -1, -1, -1, -1, -1, -1, -1, -1 };
     return _mm256_loadu_si256((const __m256i *)(const void *)(ones + 8 - n));
 }
 
-LANE vec load_part(const float *p, int n) { return (vec)_mm256_maskload_ps(p, ISA(first)(n)); }
-LANE void store_part(float *p, vec x, int n) { _mm256_maskstore_ps(p, ISA(first)(n), (__m256)x); }
+SIMD_INLINE vec load_part(const float *p, int n)
+{
+    return (vec)_mm256_maskload_ps(p, ISA(tail_mask)(n));
+}
+SIMD_INLINE void store_part(float *p, vec x, int n)
+{
+    _mm256_maskstore_ps(p, ISA(tail_mask)(n), (__m256)x);
+}
 #else
-LANE vec load_part(const float *p, int n)
+SIMD_INLINE vec load_part(const float *p, int n)
 {
     float part[LANES] = { 0 };
     memcpy(part, p, (size_t)n * sizeof *p);
     return load(part);
 }
 
-LANE void store_part(float *p, vec x, int n)
+SIMD_INLINE void store_part(float *p, vec x, int n)
 {
     float part[LANES];
     store(part, x);
@@ -66,7 +72,7 @@ LANE void store_part(float *p, vec x, int n)
 #endif
 
 /* x with zeros in lanes n.. */
-LANE vec only(vec x, int n)
+SIMD_INLINE vec zero_tail(vec x, int n)
 {
     ivec lane;
     for (int i = 0; i < LANES; i++) lane[i] = i;
@@ -74,20 +80,26 @@ LANE vec only(vec x, int n)
 }
 
 /* x where the mask's lane is -1, zero where it is 0. */
-LANE vec keep(ivec mask, vec x) { return (vec)((ivec)x & mask); }
+SIMD_INLINE vec mask_and(ivec mask, vec x) { return (vec)((ivec)x & mask); }
 
 #if LANES == 16
-LANE vec all(float x) { return (vec)_mm512_set1_ps(x); }
-LANE vec fma(vec a, vec b, vec c) { return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
-LANE vec larger(vec a, vec b) { return (vec)_mm512_max_ps((__m512)a, (__m512)b); }
+SIMD_INLINE vec set1(float x) { return (vec)_mm512_set1_ps(x); }
+SIMD_INLINE vec fma(vec a, vec b, vec c)
+{
+    return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+}
+SIMD_INLINE vec maximum(vec a, vec b) { return (vec)_mm512_max_ps((__m512)a, (__m512)b); }
 #elif LANES == 8
-LANE vec all(float x) { return (vec)_mm256_set1_ps(x); }
-LANE vec fma(vec a, vec b, vec c) { return (vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
-LANE vec larger(vec a, vec b) { return (vec)_mm256_max_ps((__m256)a, (__m256)b); }
+SIMD_INLINE vec set1(float x) { return (vec)_mm256_set1_ps(x); }
+SIMD_INLINE vec fma(vec a, vec b, vec c)
+{
+    return (vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+}
+SIMD_INLINE vec maximum(vec a, vec b) { return (vec)_mm256_max_ps((__m256)a, (__m256)b); }
 #else
-LANE vec all(float x) { return (vec){ x, x, x, x }; }
-LANE vec fma(vec a, vec b, vec c) { return a * b + c; }
-LANE vec larger(vec a, vec b)
+SIMD_INLINE vec set1(float x) { return (vec){ x, x, x, x }; }
+SIMD_INLINE vec fma(vec a, vec b, vec c) { return a * b + c; }
+SIMD_INLINE vec maximum(vec a, vec b)
 {
     ivec more = a > b;
     return (vec)(((ivec)a & more) | ((ivec)b & ~more));
@@ -95,7 +107,7 @@ LANE vec larger(vec a, vec b)
 #endif
 
 /* Sum and maximum of all lanes; halves are folded, always in the same order. */
-LANE float total(vec x)
+SIMD_INLINE float reduce_add(vec x)
 {
 #if LANES == 16
     __m256 y = _mm256_add_ps(_mm512_castps512_ps256((__m512)x),
@@ -112,7 +124,7 @@ LANE float total(vec x)
 #endif
 }
 
-LANE float largest(vec x)
+SIMD_INLINE float reduce_max(vec x)
 {
 #if LANES == 16
     __m256 y = _mm256_max_ps(_mm512_castps512_ps256((__m512)x),
@@ -131,7 +143,7 @@ LANE float largest(vec x)
 }
 
 /* Four floats of every fourth row, from column c on, beside each other. */
-LANE vec quads(const float *const *row, int c)
+SIMD_INLINE vec gather_quads(const float *const *row, int c)
 {
 #if LANES == 16
     __m512 x = _mm512_castps128_ps512(_mm_loadu_ps(row[0] + c));
@@ -152,7 +164,7 @@ LANE vec quads(const float *const *row, int c)
 #elif LANES == 8
 #define MM(name) _mm256_##name
 #endif
-LANE void transpose4(vec x[4])
+SIMD_INLINE void transpose4(vec x[4])
 {
 #if LANES > 4
     vec lo01 = MM(unpacklo_ps)(x[0], x[1]), hi01 = MM(unpackhi_ps)(x[0], x[1]);
@@ -173,9 +185,9 @@ LANE void transpose4(vec x[4])
 #undef MM
 
 /* Columns c to c+3 of LANES rows. */
-LANE void turned_quads(vec x[4], const float *const *row, int c)
+SIMD_INLINE void load_transposed(vec x[4], const float *const *row, int c)
 {
-    _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++) x[i] = quads(row + i, c);
+    _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++) x[i] = gather_quads(row + i, c);
     transpose4(x);
 }
 
@@ -183,19 +195,19 @@ LANE void turned_quads(vec x[4], const float *const *row, int c)
  * x = k ln 2 + r with ln 2 in two parts, the first short enough that k times it is exact; e^r by
  * the polynomial 1 + ... that is nearest in relative terms on |r| <= ln 2 / 2 (9.3e-8, so that each
  * of the two roundings at its end counts as much); 2^k goes into the exponent. */
-LANE vec exponential(vec x)
+SIMD_INLINE vec vector_exp(vec x)
 {
-    const vec magic = all(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer */
-    vec shifted = fma(x, all(1.44269504f), magic), k = shifted - magic;
-    vec r = fma(k, all(-0.693359375f), x), e;
+    const vec magic = set1(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer */
+    vec shifted = fma(x, set1(1.44269504f), magic), k = shifted - magic;
+    vec r = fma(k, set1(-0.693359375f), x), e;
     ivec two_k = ((ivec)shifted + 127) << 23; /* magic's own bits fall out */
-    r = fma(k, all(2.12194440e-4f), r);
-    e = fma(all(0.008290281519f), r, all(0.04189818352f));
-    e = fma(e, r, all(0.1666763872f));
-    e = fma(e, r, all(0.4999914765f));
-    e = fma(e, r, all(0.999999702f));
-    e = fma(e, r, all(1.0f));
-    return keep(x > all(-87.3f), e * (vec)two_k);
+    r = fma(k, set1(2.12194440e-4f), r);
+    e = fma(set1(0.008290281519f), r, set1(0.04189818352f));
+    e = fma(e, r, set1(0.1666763872f));
+    e = fma(e, r, set1(0.4999914765f));
+    e = fma(e, r, set1(0.999999702f));
+    e = fma(e, r, set1(1.0f));
+    return mask_and(x > set1(-87.3f), e * (vec)two_k);
 }
 
-LANE int round_up(int n) { return (n + LANES - 1) / LANES * LANES; }
+SIMD_INLINE int round_up(int n) { return (n + LANES - 1) / LANES * LANES; }

@@ -11,19 +11,19 @@
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 
-#define FAST_TABLE512 1
+#define FAST_LUT512 1
 #define VBMI __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi")))
 
-static inline int fast_has_table512(void)
+static inline int fast_has_lut512(void)
 {
     return isa_chosen() == ISA_AVX512 && __builtin_cpu_supports("avx512vbmi");
 }
 
-struct table512 {
+struct lut512 {
     __m512i byte[4][4]; /* byte b of entries 64 q to 64 q + 63 */
 };
 
-VBMI FAST_INLINE void table512_load(struct table512 *t, const float table[PL_CODES])
+VBMI FAST_INLINE void lut512_load(struct lut512 *t, const float table[PL_CODES])
 {
     for (int q = 0; q < 4; q++)
         for (int b = 0; b < 4; b++) {
@@ -39,7 +39,7 @@ VBMI FAST_INLINE void table512_load(struct table512 *t, const float table[PL_COD
 }
 
 /* The floats of 64 codes, in their order. */
-VBMI FAST_INLINE void table512_look_up(__m512 y[4], const struct table512 *t, const uint8_t *codes)
+VBMI FAST_INLINE void lut512_look_up(__m512 y[4], const struct lut512 *t, const uint8_t *codes)
 {
     /* so that the four bytes below come together where their float belongs */
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
@@ -59,7 +59,7 @@ VBMI FAST_INLINE void table512_look_up(__m512 y[4], const struct table512 *t, co
 }
 
 #else
-#define FAST_TABLE512 0
+#define FAST_LUT512 0
 #endif
 
 #endif

@@ -54,19 +54,19 @@ FAST_INLINE float fast_erf(float x)
 }
 
 /* 1 / (1 + e^-x); *rest, 1 minus it, without the cancellation that a subtraction would bring. */
-FAST_INLINE float fast_sigmoid(float x, float *rest)
+FAST_INLINE float fast_sigmoid(float x, float *complement)
 {
     float e, s;
     x = x > -87.0f ? x : -87.0f;
     e = fast_exp(-x);
     s = 1.0f / (1.0f + e);
-    *rest = e * s;
+    *complement = e * s;
     return s;
 }
 
 /* The share of a standard normal below x, and its density there. */
-FAST_INLINE float fast_normal_below(float x) { return 0.5f + 0.5f * fast_erf(x * 0.707106781f); }
-FAST_INLINE float fast_normal_density(float x)
+FAST_INLINE float fast_normal_cdf(float x) { return 0.5f + 0.5f * fast_erf(x * 0.707106781f); }
+FAST_INLINE float fast_normal_pdf(float x)
 {
     float square = x * x;
     return 0.398942280f * fast_exp(-0.5f * (square < 170.0f ? square : 170.0f));

@@ -33,7 +33,8 @@
 #define AT_B (1 / (2 * POINT_B * POINT_B * (POINT_B * POINT_B - POINT_A * POINT_A)))
 
 struct kernels {
-    void (*weights)(float *to, size_t step, int rows, const float *w, size_t w_step, int turned);
+    void (*weights)(float *to, size_t step, int rows, const float *w, size_t w_step,
+                    int transposed);
     void (*columns)(float *to, size_t line, const float *const *row, int n);
     void (*rows)(float *to, size_t step, size_t panel, const float *const *tile, int tiles,
                  int line);
@@ -43,7 +44,7 @@ struct kernels {
     int lanes, panel, tile; /* floats of a register; tiles, and outputs, of one block of sums */
 };
 
-#define LANES_FILE "winograd_simd.inc"
+#define SIMD_FILE "winograd_simd.inc"
 #include "foreach_isa.inc"
 
 static const struct kernels *const kernels[ISA_COUNT] = ISA_TABLE(kernels);
@@ -60,7 +61,7 @@ struct job {
 };
 
 /* What one thread works in. */
-struct room {
+struct workspace {
     float tiles[POINTS * INPUTS * TILES];          /* [panel][point][input][tile] */
     float products[POINTS * (OUTPUTS + 8) * TILES]; /* [point][output][tile] */
     float lines[6 * LINE], zeros[LINE], patch[4 * 4 * TILES];
@@ -73,11 +74,11 @@ struct run {
     int tiles, at;   /* place in the lines */
 };
 
-static struct job job_of(const struct pl_conv *c, int turned)
+static struct job job_of(const struct pl_conv *c, int transposed)
 {
     struct job j = { .C = c->C, .H = c->H, .W = c->W, .O = c->O, .H_out = pl_conv_height(c),
                      .W_out = pl_conv_width(c), .top = c->top, .left = c->left };
-    if (turned)
+    if (transposed)
         j = (struct job){ .C = c->O, .H = j.H_out, .W = j.W_out, .O = c->C, .H_out = c->H,
                           .W_out = c->W, .top = 2 - c->top, .left = 2 - c->left };
     j.k = kernels[isa_chosen()];
@@ -86,11 +87,11 @@ static struct job job_of(const struct pl_conv *c, int turned)
     return j;
 }
 
-int winograd_pays(const struct pl_conv *c, int turned)
+int winograd_is_faster(const struct pl_conv *c, int transposed)
 {
-    struct job j = job_of(c, turned);
+    struct job j = job_of(c, transposed);
     /* Behind a border of more than 1, the corner's output would bear its tile's rounding alone. */
-    int least = turned ? 1 : 0, most = turned ? 2 : 1;
+    int least = transposed ? 1 : 0, most = transposed ? 2 : 1;
     if (c->K != 3 || c->stride != 1) return 0;
     if (c->top < least || c->left < least || c->bottom < least || c->right < least) return 0;
     if (c->top > most || c->left > most || c->bottom > most || c->right > most) return 0;
@@ -118,7 +119,7 @@ static int find_runs(struct run *run, const float **tile, const struct job *j, c
 }
 
 /* One channel of a piece's tiles. Lines hold zeros wherever a run lies outside of the picture. */
-static void transform(struct room *m, const struct job *j, const struct run *run, int runs,
+static void transform(struct workspace *m, const struct job *j, const struct run *run, int runs,
                       const float *const *tile, int tiles, int channel, int place, int inputs)
 {
     for (const struct run *r = run; r < run + runs; r++) {
@@ -137,7 +138,7 @@ static void transform(struct room *m, const struct job *j, const struct run *run
 }
 
 /* One register of tiles of one output to where they belong, cut off at the picture's edge. */
-static void deliver(const struct job *j, const float *patch, long first, int count, int o)
+static void store_tile_rows(const struct job *j, const float *patch, long first, int count, int o)
 {
     long row = first / j->across;
     int tile = (int)(first % j->across), lanes = j->k->lanes;
@@ -158,7 +159,8 @@ static void deliver(const struct job *j, const float *patch, long first, int cou
     }
 }
 
-static void do_piece(struct room *m, const struct job *j, long first, int tiles, int o0, int outs)
+static void compute_piece(struct workspace *m, const struct job *j, long first, int tiles, int o0,
+                          int outs)
 {
     struct run run[TILES];
     const float *tile[TILES];
@@ -181,30 +183,31 @@ static void do_piece(struct room *m, const struct job *j, long first, int tiles,
         for (int t = 0; t < tiles; t += j->k->lanes) {
             int count = tiles - t < j->k->lanes ? tiles - t : j->k->lanes;
             j->k->outputs(m->patch, m->products + o * TILES + t, step, j->b ? j->b[o0 + o] : 0);
-            deliver(j, m->patch, first + t, count, o0 + o);
+            store_tile_rows(j, m->patch, first + t, count, o0 + o);
         }
 }
 
 int winograd(float *y, const float *x, const float *w, const float *b, const struct pl_conv *c,
-             int turned)
+             int transposed)
 {
-    struct job j = job_of(c, turned);
+    struct job j = job_of(c, transposed);
     long tiles = (long)c->B * j.across * j.down, strips = (tiles + TILES - 1) / TILES;
-    int shares = fast_pieces(j.O, OUTPUTS), threads = fast_threads();
-    size_t weights = (size_t)POINTS * (size_t)j.O * (size_t)j.C, room = sizeof(struct room) / 4;
-    size_t out_step = (size_t)(turned ? 9 : 9 * c->C), in_step = (size_t)(turned ? 9 * c->C : 9);
-    float *memory = fast_take((size_t)threads * room + weights);
-    struct room *rooms = (struct room *)(void *)memory;
+    int shares = fast_chunk_count(j.O, OUTPUTS), threads = fast_threads();
+    size_t weights = (size_t)POINTS * (size_t)j.O * (size_t)j.C, own = sizeof(struct workspace) / 4;
+    size_t out_step = (size_t)(transposed ? 9 : 9 * c->C),
+           in_step = (size_t)(transposed ? 9 * c->C : 9);
+    float *memory = fast_scratch_alloc((size_t)threads * own + weights);
+    struct workspace *workspaces = (struct workspace *)(void *)memory;
     float *packed;
     if (!memory) return PL_ENOMEM;
-    packed = memory + (size_t)threads * room;
+    packed = memory + (size_t)threads * own;
     j.x = x;
     j.y = y;
     j.b = b;
     j.weights = packed;
     #pragma omp parallel num_threads(threads)
     {
-        struct room *m = &rooms[omp_get_thread_num()];
+        struct workspace *m = &workspaces[omp_get_thread_num()];
         memset(m->zeros, 0, sizeof m->zeros);
         #pragma omp for schedule(static)
         for (int o = 0; o < j.O; o += j.k->tile) {
@@ -212,17 +215,17 @@ int winograd(float *y, const float *x, const float *w, const float *b, const str
             for (int i = 0; i < j.C; i++)
                 j.k->weights(packed + (size_t)o * (size_t)j.C + (size_t)(i * rows),
                              (size_t)j.O * (size_t)j.C, rows,
-                             w + (size_t)o * out_step + (size_t)i * in_step, out_step, turned);
+                             w + (size_t)o * out_step + (size_t)i * in_step, out_step, transposed);
         }
         #pragma omp for schedule(dynamic)
         for (long piece = 0; piece < strips * shares; piece++) {
             long first = piece / shares * TILES;
-            struct fast_piece p = fast_piece(j.O, OUTPUTS, j.k->tile, (int)(piece % shares));
+            struct fast_range p = fast_chunk(j.O, OUTPUTS, j.k->tile, (int)(piece % shares));
             if (p.count)
-                do_piece(m, &j, first, (int)(tiles - first < TILES ? tiles - first : TILES),
-                         p.start, p.count);
+                compute_piece(m, &j, first, (int)(tiles - first < TILES ? tiles - first : TILES),
+                              p.start, p.count);
         }
     }
-    fast_give(memory);
+    fast_scratch_free(memory);
     return PL_OK;
 }

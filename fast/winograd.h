@@ -5,11 +5,11 @@
 #include "../ref/conv.h"
 
 /* 1 if this convolution, or with `turned` its gradient to the input, is worth the transforms. */
-int winograd_pays(const struct pl_conv *c, int turned);
+int winograd_is_faster(const struct pl_conv *c, int transposed);
 
 /* y = conv(x, w, b), as fast_conv; with `turned` y = dx and x = dy, as fast_conv_dx (b is NULL).
  * PL_OK or PL_ENOMEM. */
 int winograd(float *y, const float *x, const float *w, const float *b, const struct pl_conv *c,
-             int turned);
+             int transposed);
 
 #endif

@@ -13,8 +13,8 @@
 
 static enum isa chosen;
 enum isa isa_chosen(void) { return chosen; }
-float *fast_take(size_t n) { return pl_alloc(n, sizeof(float)); }
-void fast_give(float *p) { pl_free(p); }
+float *fast_scratch_alloc(size_t n) { return pl_alloc(n, sizeof(float)); }
+void fast_scratch_free(float *p) { pl_free(p); }
 
 /* Never wanted here. */
 void cblas_sgemm(CBLAS_LAYOUT layout, CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int m, int n, int k,
@@ -35,9 +35,10 @@ static float *random_matrix(struct pl_rng *rng, int rows, int columns, int ld)
     return x;
 }
 
-static double at(const float *x, int turned, int ld, int i, int k)
+static double at(const float *x, int transposed, int ld, int i, int k)
 {
-    return turned ? x[(size_t)k * (size_t)ld + (size_t)i] : x[(size_t)i * (size_t)ld + (size_t)k];
+    return transposed ? x[(size_t)k * (size_t)ld + (size_t)i]
+                      : x[(size_t)i * (size_t)ld + (size_t)k];
 }
 
 static void need(enum isa isa)
@@ -66,8 +67,8 @@ static void check(int m, int n, int k, int ta, int tb, enum start start, int gap
     bias = random_matrix(&rng, 1, n, n);
     before = malloc(((size_t)(m - 1) * (size_t)ldc + (size_t)n) * sizeof *before);
     memcpy(before, c, ((size_t)(m - 1) * (size_t)ldc + (size_t)n) * sizeof *before);
-    fast_product(ta, tb, m, n, k, a, lda, b, ldb, start == FROM_BIAS ? bias : NULL, start == FROM_C,
-                 c, ldc);
+    fast_gemm(ta, tb, m, n, k, a, lda, b, ldb, start == FROM_BIAS ? bias : NULL, start == FROM_C, c,
+              ldc);
     for (int i = 0; i < m; i++)
         for (int j = 0; j < ldc; j++) {
             size_t p = (size_t)i * (size_t)ldc + (size_t)j;
@@ -113,7 +114,7 @@ static void infinity_stays_in_its_row(enum isa isa)
     for (int i = 0; i < 6; i++) b[i] = 1;
     a[4 * 3] = INFINITY;
     b[1 * 2 + 1] = NAN;
-    fast_product(0, 0, 7, 2, 3, a, 3, b, 2, NULL, 0, c, 2);
+    fast_gemm(0, 0, 7, 2, 3, a, 3, b, 2, NULL, 0, c, 2);
     for (int i = 0; i < 7; i++) {
         assert_true(i == 4 ? isinf(c[2 * i]) : c[2 * i] == 3);
         assert_true(isnan(c[2 * i + 1]));

@@ -16,8 +16,8 @@
 #include <cmocka.h>
 
 int fast_threads(void) { return 1; }
-float *fast_take(size_t n) { return pl_alloc(n, sizeof(float)); }
-void fast_give(float *p) { pl_free(p); }
+float *fast_scratch_alloc(size_t n) { return pl_alloc(n, sizeof(float)); }
+void fast_scratch_free(float *p) { pl_free(p); }
 
 static void need_instructions(void)
 {
@@ -84,9 +84,8 @@ static void check(int m, int n, int k, int ta, int tb, int add, int with_bias)
     for (int i = 0; i < n * k; i++) b[i] = (float)pl_rng_normal(&rng);
     for (int i = 0; i < n; i++) bias[i] = (float)pl_rng_normal(&rng);
     for (int i = 0; i < m * n; i++) c[i] = before[i] = add ? (float)pl_rng_normal(&rng) : NAN;
-    assert_int_equal(fast_product_bf16(ta, tb, m, n, k, a, lda, b, ldb, with_bias ? bias : NULL,
-                                       add, c),
-                     PL_OK);
+    assert_int_equal(
+        fast_gemm_bf16(ta, tb, m, n, k, a, lda, b, ldb, with_bias ? bias : NULL, add, c), PL_OK);
     for (int i = 0; i < m; i++)
         for (int j = 0; j < n; j++) {
             double sum = add ? before[i * n + j] : with_bias ? bias[j] : 0, absolute = fabs(sum);
@@ -125,7 +124,7 @@ static void what_is_not_finite_shows(void **state)
     for (int i = 0; i < 10; i++) b[i] = 1;
     a[1 * 5 + 2] = INFINITY;
     b[1 * 5 + 4] = NAN;
-    assert_int_equal(fast_product_bf16(0, 1, 3, 2, 5, a, 5, b, 5, NULL, 0, c), PL_OK);
+    assert_int_equal(fast_gemm_bf16(0, 1, 3, 2, 5, a, 5, b, 5, NULL, 0, c), PL_OK);
     assert_true(c[0] == 5 && isinf(c[2]) && c[4] == 5);
     assert_true(isnan(c[1]) && isnan(c[3]) && isnan(c[5]));
 }
