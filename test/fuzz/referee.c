@@ -1,7 +1,8 @@
 /* verifier.c - BTARD's verification among three, of whom the last is Byzantine: it signs other
  * bodies than it should, other ones for each receiver too, drops messages, and sends any bytes at all.
  * Where nothing is changed the round has to hold; the two honest peers never ban each other, and
- * come to the same; and it ends, whatever is said.
+ * apply the round both or neither; and it ends, whatever is said. A proof that reaches one of them
+ * when its round is void already bans the third peer at the other alone: the first has charged it.
  *
  * The input: records of five bytes, a change each: of which stage, to whom, where, what. */
 #include "net/hivemind/verification/verifier.h"
@@ -182,7 +183,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     /* Where a gradient may be computed, only the exchange's own time limit ends it. */
     for (size_t i = 0; i < 2; i++) assert(r[i]->over || verifier_is_slow(r[i]));
     assert(!r[0]->banned[0] && !r[0]->banned[1] && !r[1]->banned[0] && !r[1]->banned[1]);
-    assert(r[0]->banned[2] == r[1]->banned[2]);
+    if (r[0]->banned[2] != r[1]->banned[2])
+        for (size_t i = 0; i < 2; i++)
+            assert(r[i]->status && (r[i]->banned[2] || r[i]->charged[2]));
     assert(!(r[0]->over && r[1]->over) || !r[0]->status == !r[1]->status);
     assert(changed || (r[0]->over && !r[0]->status));
     for (size_t i = 0; i < PEERS; i++) verifier_close(r[i]);
